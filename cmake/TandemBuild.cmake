@@ -1,0 +1,51 @@
+# Compiler settings and the three functions every folder uses: tandem_library, tandem_test, tandem_bench.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+find_program(TANDEM_CCACHE ccache)
+if(TANDEM_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${TANDEM_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${TANDEM_CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+
+add_library(tandem_flags INTERFACE)
+target_include_directories(tandem_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(tandem_flags INTERFACE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+target_compile_options(tandem_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TANDEM_WERROR}>>:-Werror>)
+target_link_libraries(tandem_flags INTERFACE Threads::Threads fmt::fmt nlohmann_json::nlohmann_json)
+
+if(TANDEM_SANITIZE)
+  target_compile_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE})
+endif()
+
+# tandem_library(name SOURCES a.cc b.cc [LINKS other libraries]): a static library named tandem_<name>.
+function(tandem_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_library(tandem_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(tandem_${name} PUBLIC tandem_flags ${ARG_LINKS})
+endfunction()
+
+# tandem_test(name SOURCES a_test.cc [LINKS ...]): one GoogleTest binary test_<name>, each case known to ctest.
+function(tandem_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(test_${name} ${ARG_SOURCES})
+  target_link_libraries(test_${name} PRIVATE tandem_flags ${ARG_LINKS} GTest::gtest GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+endfunction()
+
+# tandem_bench(name SOURCES a_bench.cc [LINKS ...]): one Google Benchmark binary bench_<name>.
+function(tandem_bench name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(bench_${name} ${ARG_SOURCES})
+  target_link_libraries(bench_${name} PRIVATE tandem_flags ${ARG_LINKS} benchmark::benchmark benchmark::benchmark_main)
+endfunction()

@@ -1,0 +1,50 @@
+#include "engine/common/error.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace tandem {
+
+void check_failed(const char* file, int line, const char* condition, const std::string& message) {
+  throw LogicError(fmt::format("internal error at {}:{}: {} ({})", file, line, message, condition));
+}
+
+static size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
+  const std::string* best = nullptr;
+  size_t best_distance = std::max<size_t>(2, name.size() / 2);
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(name, candidate);
+    if (distance <= best_distance && (best == nullptr || distance < best_distance)) {
+      best = &candidate;
+      best_distance = distance;
+    }
+  }
+  return best == nullptr ? std::string() : fmt::format(" Did you mean '{}'?", *best);
+}
+
+std::string join_names(std::span<const std::string> names) {
+  std::string out;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) out += i + 1 == names.size() ? " and " : ", ";
+    out += names[i];
+  }
+  return out;
+}
+
+}  // namespace tandem

@@ -1,0 +1,123 @@
+// One interface, several devices: `sim` (real results, virtual time from a hardware profile, hazard checker), `emu`
+// (one thread per lane, real time). A missing backend is one that is not linked.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/device/buffer.h"
+#include "engine/device/types.h"
+#include "engine/trace/trace.h"
+
+namespace tandem {
+
+/// Handed to an operation's body. The only way to memory.
+class BodyContext {
+ public:
+  explicit BodyContext(const Op& op) : op_(&op) {}
+
+  /// Pointer to a buffer's first byte as T. LogicError unless the operation declared a read (or write) of the buffer.
+  template <class T, Memory M>
+  const T* read(const BasicBuffer<M>& buffer) const {
+    check_declared(buffer.id(), false, buffer.name());
+    return reinterpret_cast<const T*>(buffer.allocation_->data);
+  }
+  template <class T, Memory M>
+  T* write(const BasicBuffer<M>& buffer) const {
+    check_declared(buffer.id(), true, buffer.name());
+    return reinterpret_cast<T*>(buffer.allocation_->data);
+  }
+
+  /// Replaces the declared upper bounds by what was really touched. At most once per body; each settled access must lie
+  /// inside a declared one (checked by `sim`).
+  void settle(const Cost& cost, std::vector<Access> access);
+  void settle(const Cost& cost);
+
+  bool settled_cost() const { return has_cost_; }
+  bool settled_access() const { return has_access_; }
+  const Cost& cost() const { return cost_; }
+  std::vector<Access>& access() { return access_; }
+
+ private:
+  void check_declared(BufferId buffer, bool write, const std::string& name) const;
+  const Op* op_;
+  bool has_cost_ = false, has_access_ = false;
+  Cost cost_;
+  std::vector<Access> access_;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  /// "measured on <machine>" or "simulated for <profile>": the column head of every number from this device.
+  virtual std::string clock_name() const = 0;
+  virtual bool simulated() const = 0;
+
+  virtual const std::vector<LaneInfo>& lanes() const = 0;
+  /// The first lane of a kind; every device has one of each kind.
+  LaneId lane(LaneKind kind) const;
+
+  DeviceBuffer allocate_device(std::size_t bytes, std::string name);
+  HostBuffer allocate_host(std::size_t bytes, std::string name);
+
+  /// Appends to the graph; never blocks. Events must come from this device.
+  virtual Event submit(LaneId lane, Op op) = 0;
+
+  /// Operations submitted to device lanes between begin and end share one launch (a CUDA graph of the segment).
+  /// Segments do not nest. Host work may be submitted in between.
+  virtual void begin_segment(const char* name) = 0;
+  virtual void end_segment() = 0;
+
+  /// Blocks the control thread until the event is done. Errors thrown by bodies are rethrown here. An interrupted or
+  /// failed device stays usable for drain().
+  virtual void host_wait(Event event) = 0;
+
+  /// Control-thread access to host memory, seen by the hazard checker. Call host_wait first.
+  template <class T>
+  std::span<const T> host_read(const HostBuffer& buffer, Range rows = {}) {
+    host_access(buffer.reads(rows.begin, rows.end));
+    return {reinterpret_cast<const T*>(buffer.allocation_->data), buffer.bytes() / sizeof(T)};
+  }
+  template <class T>
+  std::span<T> host_write(const HostBuffer& buffer, Range rows = {}) {
+    host_access(buffer.writes(rows.begin, rows.end));
+    return {reinterpret_cast<T*>(buffer.allocation_->data), buffer.bytes() / sizeof(T)};
+  }
+
+  /// A step window closes when `token` is on the host (this waits for it); the next one opens at the same instant, so
+  /// that windows tile the trace. Step numbers are the caller's; kSetupStep names the window before the first token.
+  virtual void end_step(std::uint32_t step, Event token) = 0;
+
+  /// Waits for all lanes and returns what ran since the last drain; the next trace starts now.
+  virtual Trace drain() = 0;
+
+  /// The control thread's clock.
+  virtual Nanos now() const = 0;
+
+  static constexpr std::uint32_t kSetupStep = 0xFFFFFFFFu;
+
+ protected:
+  virtual void host_access(const Access& access) = 0;
+  virtual std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name) = 0;
+};
+
+/// Opens a segment for a scope.
+class Segment {
+ public:
+  Segment(Device& device, const char* name) : device_(device) { device_.begin_segment(name); }
+  ~Segment() { device_.end_segment(); }
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+ private:
+  Device& device_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,122 @@
+// The vocabulary of submitted work: lanes, events, extents, costs, operations.
+// Work is submitted to lanes. An operation says what it reads and writes (extents), what it costs (bytes per memory and
+// link, FLOPs) and which events it waits for. Submitting appends to a graph and never blocks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+using Nanos = std::int64_t;  // virtual nanoseconds on `sim`, steady-clock nanoseconds elsewhere
+using LaneId = std::uint32_t;
+using BufferId = std::uint32_t;
+
+enum class LaneKind : std::uint8_t {
+  device_compute,  // a compute stream of the device
+  h2d,             // copies host -> device
+  d2h,             // copies device -> host
+  host_workers,    // a group of CPU threads that computes (attention, selection)
+  control,         // the thread that submits; exactly one, created by the device, used by launches and host waits
+};
+
+struct LaneInfo {
+  LaneId id = 0;
+  LaneKind kind = LaneKind::control;
+  std::string name;
+  std::uint32_t threads = 1;  // host_workers: CPU threads of the group
+  bool inference = false;     // counted as the device's busy time (device_compute lanes that run the forward pass)
+};
+
+enum class Kind : std::uint8_t { compute, copy, wait, control };  // a zero-copy gather kernel is a copy, a spinning kernel a wait
+
+/// What the device's idle time is called while it waits for an operation of this cause.
+enum class Cause : std::uint8_t {
+  none,            // ordinary device compute
+  host_attention,  // partial attention on the CPU
+  selection,       // scoring blocks, top-k
+  recall,          // bringing KV back to the device
+  offload,         // moving KV to the host
+  transfer,        // queries, partial results and other small messages over the link
+  handoff,         // latency of a signal between device and host
+  launch,          // the control thread launching work
+  sampling,        // choosing the next token and bringing it to the host
+  scheduler,       // policy code of a method, batching
+};
+inline constexpr int kCauseCount = 10;
+const char* to_string(Cause cause);  // "host attention", "recall", ...
+const char* to_string(Kind kind);
+const char* to_string(LaneKind kind);
+
+/// Which of the profile's rates an operation's duration is computed from.
+enum class Work : std::uint8_t {
+  stream,     // reads and writes memory once: norms, activations, matrix-vector products, digests, copies
+  gemm,       // matrix products with many rows (prefill)
+  attention,  // partial attention over selected KV
+  select,     // scoring digests and top-k
+  fixed,      // duration is Cost::fixed_ns alone (policy code)
+};
+
+struct Range {  // half open
+  std::uint32_t begin = 0;
+  std::uint32_t end = std::numeric_limits<std::uint32_t>::max();
+  bool operator==(const Range&) const = default;
+};
+
+/// A rectangle heads x pages of one (buffer, sequence, layer). Buffers that are not a KV store use `pages` for rows and
+/// leave the rest alone; the default is the whole buffer.
+struct Extent {
+  BufferId buffer = 0;
+  std::uint32_t sequence = 0;
+  std::uint32_t layer = 0;
+  Range heads;
+  Range pages;
+};
+
+struct Access {
+  Extent extent;
+  bool write = false;
+};
+
+/// What an operation moves and computes. Bytes are those of the stored type.
+struct Cost {
+  Work work = Work::stream;
+  std::uint64_t hbm = 0;   // bytes read and written in device memory
+  std::uint64_t dram = 0;  // bytes read and written in host memory by CPU threads
+  std::uint64_t h2d = 0;   // bytes over the link, host -> device
+  std::uint64_t d2h = 0;   // bytes over the link, device -> host
+  std::uint64_t flops = 0;
+  std::uint32_t pieces = 1;     // separate runs of memory that h2d/d2h/dram bytes are spread over
+  Nanos fixed_ns = 0;           // added to the duration whatever the rates say
+  bool upper_bound = false;     // the body settles the exact figures when it runs
+  bool operator==(const Cost&) const = default;
+};
+
+/// Completion of the `value`-th operation (counted from 1) of a lane.
+struct Event {
+  LaneId lane = 0;
+  std::uint64_t value = 0;
+  bool valid() const { return value != 0; }  // a default Event is "already done"
+  bool operator==(const Event&) const = default;
+};
+
+class BodyContext;
+using Body = std::function<void(BodyContext&)>;
+
+struct Op {
+  const char* name = "";  // static storage; the same operation has the same name in every method
+  Kind kind = Kind::compute;
+  Cause cause = Cause::none;
+  std::uint32_t layer = kNoLayer;
+  Cost cost;
+  std::vector<Access> access;
+  std::vector<Event> after;  // explicit edges; the lane's own order is implied
+  Body body;                 // may be empty
+
+  static constexpr std::uint32_t kNoLayer = std::numeric_limits<std::uint32_t>::max();
+};
+
+}  // namespace tandem

@@ -1,0 +1,38 @@
+// What ran, when and why: the one record that idle accounting, counters and the Perfetto export are computed from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/device/types.h"
+
+namespace tandem {
+
+struct TraceRecord {
+  const char* name = "";
+  Kind kind = Kind::compute;
+  Cause cause = Cause::none;
+  LaneId lane = 0;
+  std::uint32_t layer = Op::kNoLayer;
+  Nanos start = 0, end = 0;
+  // Index of the record that arrived last among: explicit edges, the lane's previous operation, the launch. -1 for none.
+  // Time between that record's end and `start` is hand-off latency.
+  std::int64_t critical = -1;
+  Cost cost;  // settled
+};
+
+struct StepMark {
+  std::uint32_t step = 0;         // Device::kSetupStep for the window before the first step
+  Nanos begin = 0, end = 0;
+  std::int64_t closed_by = -1;    // record whose end (plus hand-off) closed the window
+};
+
+struct Trace {
+  std::string clock;              // "simulated for ..." or "measured on ..."
+  std::vector<LaneInfo> lanes;
+  std::vector<TraceRecord> records;  // in submission order
+  std::vector<StepMark> steps;       // tile [begin of the first, end of the last]
+};
+
+}  // namespace tandem
