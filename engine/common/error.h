@@ -21,6 +21,12 @@ class RunError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The user asked to stop (^C). What was finished is kept; the run can be resumed.
+class Interrupted : public RunError {
+ public:
+  Interrupted() : RunError("Interrupted: finished samples are kept.") {}
+};
+
 class LogicError : public std::logic_error {
  public:
   using std::logic_error::logic_error;

@@ -1,0 +1,223 @@
+#include "engine/kv/kv_store.h"
+
+#include <algorithm>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+
+KvStore::KvStore(Device& device, const KvShape& shape, const KvBudget& budget) : shape_(shape) {
+  const std::size_t bytes[2] = {budget.device_bytes, budget.host_bytes};
+  const char* options[2] = {"--device-kv", "--host-kv"};
+  for (int tier = 0; tier < 2; ++tier) {
+    Pool& p = pools_[tier];
+    p.option = options[tier];
+    p.budget_bytes = bytes[tier];
+    p.capacity = static_cast<std::uint32_t>(std::min<std::size_t>(bytes[tier] / shape_.slot_bytes(), kNoSlot - 1));
+    if (p.capacity < shape_.layers) {
+      throw_input_error("{} is {} bytes, less than one block of {} tokens in every layer ({} bytes): give it more.", p.option,
+                        bytes[tier], kPageTokens, shape_.slot_bytes() * shape_.layers);
+    }
+  }
+  device_buffer_ = device.allocate_device(pools_[0].capacity * shape_.slot_bytes(), "device kv");
+  host_buffer_ = device.allocate_host(pools_[1].capacity * shape_.slot_bytes(), "host kv");
+}
+
+KvStore::Sequence& KvStore::sequence(SequenceId id) {
+  const auto found = sequences_.find(id);
+  TANDEM_CHECK(found != sequences_.end(), "sequence {} does not exist", id);
+  return found->second;
+}
+
+const KvStore::Sequence& KvStore::sequence(SequenceId id) const { return const_cast<KvStore*>(this)->sequence(id); }
+
+SequenceId KvStore::create() {
+  const SequenceId id = next_id_++;
+  sequences_[id].layers.resize(shape_.layers);
+  return id;
+}
+
+SequenceId KvStore::fork(SequenceId from) {
+  const SequenceId id = create();
+  const Sequence& source = sequence(from);
+  Sequence& copy = sequence(id);
+  copy.tokens = source.tokens;
+  const auto device_tier = static_cast<int>(Tier::device);
+  copy.held[device_tier] = source.held[device_tier];
+  for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
+    copy.layers[layer].slots[device_tier] = source.layers[layer].slots[device_tier];
+    for (const std::uint32_t s : copy.layers[layer].slots[device_tier]) {
+      if (s != kNoSlot) ++pool(Tier::device).references[s];
+    }
+  }
+  return id;
+}
+
+void KvStore::destroy(SequenceId id) {
+  Sequence& s = sequence(id);
+  for (const Table& table : s.layers) {
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      for (const std::uint32_t slot : table.slots[static_cast<int>(tier)]) {
+        if (slot != kNoSlot) give_back(tier, slot, Event{});
+      }
+    }
+  }
+  sequences_.erase(id);
+}
+
+std::uint32_t KvStore::tokens(SequenceId id) const { return sequence(id).tokens; }
+
+std::uint32_t KvStore::take(Tier tier, std::vector<Event>& after) {
+  Pool& p = pool(tier);
+  std::uint32_t slot = 0;
+  if (!p.free.empty()) {
+    slot = *p.free.begin();
+    p.free.erase(p.free.begin());
+    if (p.drained[slot].valid()) after.push_back(p.drained[slot]);
+  } else {
+    if (p.high_water == p.capacity) {
+      throw_input_error(
+          "The {} KV store is full: {} of {} bytes are in use. Raise {}, or lower --batch, the context length or the method's "
+          "budget.",
+          tier == Tier::device ? "device" : "host", p.used * shape_.slot_bytes(), p.budget_bytes, p.option);
+    }
+    slot = p.high_water++;
+    p.references.push_back(0);
+    p.filled.emplace_back();
+    p.drained.emplace_back();
+  }
+  p.references[slot] = 1;
+  p.filled[slot] = p.drained[slot] = Event{};
+  ++p.used;
+  return slot;
+}
+
+void KvStore::give_back(Tier tier, std::uint32_t slot, Event after) {
+  Pool& p = pool(tier);
+  TANDEM_CHECK(p.references[slot] > 0, "slot {} is free already", slot);
+  if (--p.references[slot] > 0) return;
+  p.drained[slot] = after;
+  p.free.insert(slot);
+  --p.used;
+}
+
+void KvStore::grow(SequenceId id, std::uint32_t count, std::vector<Event>& after) {
+  Sequence& s = sequence(id);
+  constexpr int tier = static_cast<int>(Tier::device);
+  const std::uint32_t have = blocks_for(s.tokens), want = blocks_for(s.tokens + count);
+  if (s.tokens % kPageTokens != 0) {
+    const std::uint32_t tail = s.layers[0].slots[tier][have - 1];
+    TANDEM_CHECK(tail != kNoSlot && pool(Tier::device).references[tail] == 1, "the last page of sequence {} is shared or absent",
+                 id);
+  }
+  for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
+    std::vector<std::uint32_t>& slots = s.layers[layer].slots[tier];
+    slots.resize(want, kNoSlot);
+    for (std::uint32_t block = have; block < want; ++block) {
+      slots[block] = take(Tier::device, after);
+      ++s.held[tier];
+    }
+  }
+  s.tokens += count;
+}
+
+std::vector<SlotCopy> KvStore::privatise_tail(SequenceId id, std::vector<Event>& after) {
+  Sequence& s = sequence(id);
+  std::vector<SlotCopy> copies;
+  if (s.tokens % kPageTokens == 0) return copies;
+  for (Table& table : s.layers) {
+    std::uint32_t& tail = table.slots[static_cast<int>(Tier::device)].back();
+    if (pool(Tier::device).references[tail] == 1) continue;
+    const std::uint32_t own = take(Tier::device, after);
+    copies.push_back({tail, own});
+    --pool(Tier::device).references[tail];
+    tail = own;
+  }
+  return copies;
+}
+
+std::vector<SlotCopy> KvStore::add_host_blocks(SequenceId id, std::uint32_t layer, Range blocks, std::vector<Event>& after) {
+  Sequence& s = sequence(id);
+  Table& table = s.layers[layer];
+  std::vector<std::uint32_t>& host = table.slots[static_cast<int>(Tier::host)];
+  const std::vector<std::uint32_t>& device = table.slots[static_cast<int>(Tier::device)];
+  TANDEM_CHECK(blocks.end <= device.size(), "blocks [{}, {}) of a sequence of {}", blocks.begin, blocks.end, device.size());
+  if (host.size() < blocks.end) host.resize(blocks.end, kNoSlot);
+  std::vector<SlotCopy> copies;
+  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
+    if (host[block] != kNoSlot) continue;
+    TANDEM_CHECK(device[block] != kNoSlot, "block {} is not on the device", block);
+    host[block] = take(Tier::host, after);
+    ++s.held[static_cast<int>(Tier::host)];
+    copies.push_back({device[block], host[block]});
+  }
+  return copies;
+}
+
+void KvStore::set_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, Event event) {
+  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
+    if (const std::uint32_t s = slot(id, layer, block, tier); s != kNoSlot) pool(tier).filled[s] = event;
+  }
+}
+
+Event KvStore::filled_by(SequenceId id, std::uint32_t layer, std::uint32_t block, Tier tier) const {
+  const std::uint32_t s = slot(id, layer, block, tier);
+  return s == kNoSlot ? Event{} : pool(tier).filled[s];
+}
+
+void KvStore::drop(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, Event after) {
+  Sequence& s = sequence(id);
+  std::vector<std::uint32_t>& slots = s.layers[layer].slots[static_cast<int>(tier)];
+  for (std::uint32_t block = blocks.begin; block < std::min<std::size_t>(blocks.end, slots.size()); ++block) {
+    if (slots[block] == kNoSlot) continue;
+    give_back(tier, slots[block], after);
+    slots[block] = kNoSlot;
+    --s.held[static_cast<int>(tier)];
+  }
+}
+
+std::uint32_t KvStore::slot(SequenceId id, std::uint32_t layer, std::uint32_t block, Tier tier) const {
+  const std::vector<std::uint32_t>& slots = sequence(id).layers[layer].slots[static_cast<int>(tier)];
+  return block < slots.size() ? slots[block] : kNoSlot;
+}
+
+Access KvStore::slot_access(Tier tier, std::uint32_t first_slot, std::uint32_t slots, Range heads, bool write) const {
+  // Slots are physical, so the sequence and layer of an extent stay 0: a recycled slot keeps its history.
+  Access access;
+  access.extent.buffer = tier == Tier::device ? device_buffer_.id() : host_buffer_.id();
+  access.extent.heads = heads;
+  access.extent.pages = {first_slot, first_slot + slots};
+  access.write = write;
+  return access;
+}
+
+void KvStore::append_access(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, Range heads, bool write,
+                            std::vector<Access>& out) const {
+  const std::vector<std::uint32_t>& slots = sequence(id).layers[layer].slots[static_cast<int>(tier)];
+  const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(blocks.end, slots.size()));
+  for (std::uint32_t block = blocks.begin; block < end;) {
+    if (slots[block] == kNoSlot) {
+      ++block;
+      continue;
+    }
+    std::uint32_t run = 1;
+    while (block + run < end && slots[block + run] == slots[block] + run) ++run;
+    out.push_back(slot_access(tier, slots[block], run, heads, write));
+    block += run;
+  }
+}
+
+std::size_t KvStore::bytes(SequenceId id, Tier tier) const {
+  return sequence(id).held[static_cast<int>(tier)] * shape_.slot_bytes();
+}
+
+std::size_t KvStore::bytes_in_use(Tier tier) const { return pool(tier).used * shape_.slot_bytes(); }
+
+void KvStore::all_done() {
+  for (Pool& p : pools_) {
+    std::fill(p.filled.begin(), p.filled.end(), Event{});
+    std::fill(p.drained.begin(), p.drained.end(), Event{});
+  }
+}
+
+}  // namespace tandem

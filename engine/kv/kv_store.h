@@ -1,0 +1,131 @@
+// The KV store: pages of 16 tokens in two tiers, shared between sequences by reference count.
+//
+// A *slot* holds one block of one layer, all KV heads: [kv_head]{K [16][D], V [16][D]} in f32; one (slot, head) is a page.
+// Slots of a tier live in one buffer that is reserved whole and touched lazily. A sequence has a page table per layer and
+// tier. Forking a sequence shares its slots; a shared slot is never written (copy on write of the last, partly filled one).
+//
+// Slot life: absent -> filling(event) -> ready -> draining(event) -> absent. The store keeps the events; whoever reads a
+// slot waits for filled_by(), whoever gets a recycled slot waits for the events that allocation hands out. Only the store
+// frees. Not thread safe: the control thread owns it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/device/device.h"
+
+namespace tandem {
+
+using SequenceId = std::uint32_t;
+enum class Tier : std::uint8_t { device, host };
+
+inline constexpr std::uint32_t kPageTokens = 16;
+constexpr std::uint32_t blocks_for(std::uint32_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
+
+struct KvShape {
+  std::uint32_t layers = 0, kv_heads = 0, head_dim = 0;
+  std::size_t page_floats() const { return std::size_t{2} * kPageTokens * head_dim; }  // K and V of one head
+  std::size_t page_bytes() const { return page_floats() * sizeof(float); }
+  std::size_t slot_bytes() const { return page_bytes() * kv_heads; }
+  std::size_t token_bytes() const { return slot_bytes() / kPageTokens * layers; }  // all layers, K and V
+};
+
+struct KvBudget {
+  std::size_t device_bytes = std::size_t{4} << 30;
+  std::size_t host_bytes = std::size_t{8} << 30;
+};
+
+struct SlotCopy {
+  std::uint32_t from = 0, to = 0;
+};
+
+class KvStore {
+ public:
+  static constexpr std::uint32_t kNoSlot = 0xFFFFFFFFu;
+
+  KvStore(Device& device, const KvShape& shape, const KvBudget& budget);
+
+  const KvShape& shape() const { return shape_; }
+  const DeviceBuffer& device_buffer() const { return device_buffer_; }
+  const HostBuffer& host_buffer() const { return host_buffer_; }
+
+  SequenceId create();
+  /// A sequence with the same tokens that shares every device slot of `from`.
+  SequenceId fork(SequenceId from);
+  /// Frees the sequence's references. Every operation that used them must be done (call after Device::drain).
+  void destroy(SequenceId sequence);
+
+  std::uint32_t tokens(SequenceId sequence) const;
+  /// Makes room for `count` more tokens on the device in every layer and counts them as present; the caller submits the
+  /// writes. Appends to `after` what recycled slots must wait for. The last page must be private (see privatise_tail).
+  void grow(SequenceId sequence, std::uint32_t count, std::vector<Event>& after);
+  /// If the last, partly filled block is shared: gives the sequence slots of its own, one per layer, and returns the
+  /// device-to-device copies the caller must submit before the next append.
+  std::vector<SlotCopy> privatise_tail(SequenceId sequence, std::vector<Event>& after);
+
+  /// Host slots for `blocks` of one layer, and the device -> host copies that fill them.
+  std::vector<SlotCopy> add_host_blocks(SequenceId sequence, std::uint32_t layer, Range blocks, std::vector<Event>& after);
+  /// Names the event that fills these host slots.
+  void set_filled(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Event event);
+  Event filled_by(SequenceId sequence, std::uint32_t layer, std::uint32_t block, Tier tier) const;
+  /// Drops the sequence's references in one tier; slots nobody else holds are recycled once `after` is done.
+  void drop(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Event after);
+
+  /// kNoSlot where the block is not in that tier.
+  std::uint32_t slot(SequenceId sequence, std::uint32_t layer, std::uint32_t block, Tier tier) const;
+  std::size_t k_offset(std::uint32_t slot, std::uint32_t kv_head) const {  // in floats from the tier's buffer
+    return (std::size_t{slot} * shape_.kv_heads + kv_head) * shape_.page_floats();
+  }
+  std::size_t v_offset(std::uint32_t slot, std::uint32_t kv_head) const {
+    return k_offset(slot, kv_head) + std::size_t{kPageTokens} * shape_.head_dim;
+  }
+
+  /// Appends the accesses of blocks [begin, end) that are present in the tier, adjacent slots as one extent.
+  void append_access(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Range heads, bool write,
+                     std::vector<Access>& out) const;
+  Access slot_access(Tier tier, std::uint32_t first_slot, std::uint32_t slots, Range heads, bool write) const;
+
+  /// Bytes of the slots a sequence refers to (shared ones count whole).
+  std::size_t bytes(SequenceId sequence, Tier tier) const;
+  std::size_t bytes_in_use(Tier tier) const;
+
+  /// Every event handed to the store is done (the device was drained).
+  void all_done();
+
+ private:
+  struct Pool {
+    std::uint32_t capacity = 0, used = 0, high_water = 0;
+    std::set<std::uint32_t> free;              // recycled slots, lowest first, so that runs stay adjacent
+    std::vector<std::uint32_t> references;     // per slot
+    std::vector<Event> filled, drained;        // per slot
+    std::size_t budget_bytes = 0;
+    const char* option = "";
+  };
+  struct Table {
+    std::vector<std::uint32_t> slots[2];  // by tier, indexed by block
+  };
+  struct Sequence {
+    std::uint32_t tokens = 0;
+    std::vector<Table> layers;
+    std::uint32_t held[2] = {0, 0};  // slots referred to, by tier
+  };
+
+  Pool& pool(Tier tier) { return pools_[static_cast<int>(tier)]; }
+  const Pool& pool(Tier tier) const { return pools_[static_cast<int>(tier)]; }
+  Sequence& sequence(SequenceId id);
+  const Sequence& sequence(SequenceId id) const;
+  std::uint32_t take(Tier tier, std::vector<Event>& after);
+  void give_back(Tier tier, std::uint32_t slot, Event after);
+
+  KvShape shape_;
+  Pool pools_[2];
+  DeviceBuffer device_buffer_;
+  HostBuffer host_buffer_;
+  std::unordered_map<SequenceId, Sequence> sequences_;
+  SequenceId next_id_ = 1;
+};
+
+}  // namespace tandem

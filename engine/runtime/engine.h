@@ -1,0 +1,99 @@
+// The engine: prefill once, decode with every method. One control thread; all work goes to the device's lanes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/kernels/thread_pool.h"
+#include "engine/kv/kv_store.h"
+#include "engine/model/model.h"
+#include "engine/runtime/method.h"
+#include "engine/trace/idle.h"
+
+namespace tandem {
+
+class Forward;
+
+struct EngineOptions {
+  KvBudget kv;
+  std::uint32_t max_batch = 8;
+  std::uint32_t prefill_chunk = 512;   // tokens; any value gives the same logits within 1e-4
+  Nanos policy_ns = 0;                 // declared control time of one method hook (from the hardware profile)
+  float near_tie = 1e-3f;              // steps whose two best logits differ by less are reported
+  std::function<bool()> interrupted;   // polled between steps and chunks; true ends the call with Interrupted
+};
+
+/// The prefilled part of a prompt: all but its last token, which is the first decode step's input, so that already the
+/// first generated token goes through the method. Immutable; decode forks it.
+struct Prefix {
+  SequenceId sequence = 0;
+  std::vector<std::int32_t> prompt;    // whole prompt, BOS included
+  Nanos prefill_ns = 0;                // on the device's clock
+  Trace trace;
+};
+
+struct NearTie {
+  std::uint32_t step = 0;
+  float margin = 0;
+};
+
+struct DecodeRequest {
+  const Prefix* prefix = nullptr;
+  std::uint32_t max_new_tokens = 0;
+};
+
+struct DecodedSequence {
+  std::vector<std::int32_t> tokens;    // generated; a stop token ends it and is not included
+  std::vector<NearTie> near_ties;
+  std::vector<std::uint32_t> steps;    // indices into DecodeResult::idle.steps that produced a token of this sequence
+  bool stopped = false;                // by a stop token, not by max_new_tokens
+  std::size_t peak_kv_bytes[2] = {0, 0};   // by Tier
+  std::uint64_t attended[2] = {0, 0};      // tokens attended per KV head and layer, summed over steps, by Side
+};
+
+struct DecodeResult {
+  std::vector<DecodedSequence> sequences;  // in request order
+  Trace trace;
+  IdleReport idle;                         // of `trace`, invariants checked
+};
+
+struct DecodeOptions {
+  std::function<void(std::size_t request, std::int32_t token)> on_token;
+  bool keep_logits = false;                // tests: logits of every step in `logits`
+  std::vector<std::vector<float>>* logits = nullptr;  // [step][rows * vocab]
+  std::span<const std::vector<std::int32_t>> forced;  // tests, perplexity: per request, tokens fed instead of the arg max
+};
+
+class Engine {
+ public:
+  Engine(const Model& model, Device& device, ThreadPool& pool, EngineOptions options);
+  ~Engine();
+
+  ModelShape shape() const;
+  KvStore& kv();
+  Device& device();
+
+  /// Throws InputError for an empty prompt, a token outside the vocabulary or more tokens than the model's positions.
+  std::unique_ptr<Prefix> prefill(std::span<const std::int32_t> prompt);
+  void release(const Prefix& prefix);
+
+  /// Decodes a ragged batch greedily. At most max_batch requests.
+  DecodeResult decode(Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options = {});
+
+  /// Logits of every prompt position [n][vocab] through the prefill path (tests, perplexity of full attention).
+  std::vector<float> prefill_logits(std::span<const std::int32_t> prompt);
+
+ private:
+  class Run;
+  const Model& model_;
+  Device& device_;
+  ThreadPool& pool_;
+  EngineOptions options_;
+  std::unique_ptr<KvStore> kv_;
+  std::unique_ptr<Forward> forward_;
+};
+
+}  // namespace tandem
