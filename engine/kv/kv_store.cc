@@ -160,9 +160,12 @@ void KvStore::set_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier 
   }
 }
 
-Event KvStore::filled_by(SequenceId id, std::uint32_t layer, std::uint32_t block, Tier tier) const {
-  const std::uint32_t s = slot(id, layer, block, tier);
-  return s == kNoSlot ? Event{} : pool(tier).filled[s];
+void KvStore::append_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, std::vector<Event>& after) const {
+  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
+    const std::uint32_t s = slot(id, layer, block, tier);
+    if (s == kNoSlot || !pool(tier).filled[s].valid()) continue;
+    if (std::find(after.begin(), after.end(), pool(tier).filled[s]) == after.end()) after.push_back(pool(tier).filled[s]);
+  }
 }
 
 void KvStore::drop(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, Event after) {

@@ -5,7 +5,7 @@
 // tier. Forking a sequence shares its slots; a shared slot is never written (copy on write of the last, partly filled one).
 //
 // Slot life: absent -> filling(event) -> ready -> draining(event) -> absent. The store keeps the events; whoever reads a
-// slot waits for filled_by(), whoever gets a recycled slot waits for the events that allocation hands out. Only the store
+// slot waits for append_filled()'s events, whoever gets a recycled slot waits for the events that allocation hands out. Only the store
 // frees. Not thread safe: the control thread owns it.
 #pragma once
 
@@ -70,7 +70,8 @@ class KvStore {
   std::vector<SlotCopy> add_host_blocks(SequenceId sequence, std::uint32_t layer, Range blocks, std::vector<Event>& after);
   /// Names the event that fills these host slots.
   void set_filled(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Event event);
-  Event filled_by(SequenceId sequence, std::uint32_t layer, std::uint32_t block, Tier tier) const;
+  /// Appends the events (each once) that a reader of these blocks must wait for.
+  void append_filled(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, std::vector<Event>& after) const;
   /// Drops the sequence's references in one tier; slots nobody else holds are recycled once `after` is done.
   void drop(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Event after);
 

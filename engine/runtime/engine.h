@@ -87,7 +87,10 @@ class Engine {
   std::vector<float> prefill_logits(std::span<const std::int32_t> prompt);
 
  private:
-  class Run;
+  void check_prompt(std::span<const std::int32_t> prompt) const;
+  void prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens,
+                      const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done);
+
   const Model& model_;
   Device& device_;
   ThreadPool& pool_;

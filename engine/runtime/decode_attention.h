@@ -1,0 +1,73 @@
+// Executes a method's AttendPlan for one layer of a decode step: device items in one operation on the compute lane, host
+// items in one operation per sequence on the host workers, partial results over the link, one merge on the device.
+// Also what host-side work needs beforehand: the query on the host, and block selection there.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/kernels/thread_pool.h"
+#include "engine/kv/digest_store.h"
+#include "engine/kv/kv_store.h"
+#include "engine/runtime/forward.h"
+#include "engine/runtime/method.h"
+
+namespace tandem {
+
+class DecodeAttention {
+ public:
+  DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, DigestStore& digests);
+
+  /// Starts a layer: `query_ready` is the operation that wrote q of all rows.
+  void begin_layer(Event query_ready);
+  /// The query in host memory; the copy is submitted at the first call of a layer.
+  Event query_on_host(const LayerContext& context);
+  std::uint32_t q_heads() const { return forward_.shape().q_heads; }
+  SelectionRef score_topk(const LayerContext& context, const ScoreRequest& request);
+  /// Submits the plan; afterwards the forward pass's attention buffer holds all rows. Splits the open launch segment where
+  /// the device waits for the host. Adds the tokens attended per KV head to attended[row][side].
+  void run(const LayerContext& context, const AttendPlan& plan);
+
+  struct Attended {
+    std::uint64_t tokens[2] = {0, 0};  // by Side, summed over KV heads
+  };
+  /// Tokens attended since the last call, by row. Call when the step is done.
+  std::vector<Attended> take_attended(std::uint32_t rows);
+
+ private:
+  struct PageRun {  // part of one page
+    std::uint32_t slot = 0;
+    std::uint32_t first = 0, tokens = 0;
+    std::uint32_t head_mask = 0;
+  };
+  struct Work {  // one row and KV head
+    std::uint32_t row = 0, kv_head = 0;
+    std::vector<PageRun> runs;
+  };
+
+  void check_plan(const LayerContext& context, const AttendPlan& plan) const;
+  void append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens, Tier tier,
+                          std::vector<PageRun>& runs) const;
+  void submit_device(const LayerContext& context, std::span<const AttendItem* const> items, const DeviceBuffer& out,
+                     const DeviceBuffer& lse);
+  Event submit_host(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items);
+  void submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows, std::vector<Event> host_done);
+
+  Forward& forward_;
+  Device& device_;
+  ThreadPool& pool_;
+  KvStore& kv_;
+  DigestStore& digests_;
+  LaneId compute_, h2d_, d2h_, workers_;
+  Event query_ready_, query_on_host_;
+  DeviceBuffer device_part_, device_lse_;  // [row][Hq][D], [row][Hq]
+  DeviceBuffer landed_part_, landed_lse_;  // the host's partials on the device
+  HostBuffer host_query_;                  // [row][Hq][D]
+  HostBuffer host_part_, host_lse_;        // [row][Hq][D], [row][Hq]
+  std::vector<Attended> attended_;         // device side; the host side is settled in the bodies
+  HostBuffer host_attended_;               // [row] u64, written by the host bodies
+};
+
+}  // namespace tandem

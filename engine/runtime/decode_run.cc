@@ -1,0 +1,219 @@
+#include "engine/runtime/decode_run.h"
+
+#include <algorithm>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+
+DecodeRun::DecodeRun(const Model& model, Device& device, ThreadPool& pool, const EngineOptions& engine, KvStore& kv,
+                     Forward& forward, Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options)
+    : model_(model),
+      device_(device),
+      engine_(engine),
+      kv_(kv),
+      forward_(forward),
+      method_(method),
+      requests_(requests),
+      options_(options),
+      attention_(forward, device, pool, kv, digests_),
+      ops_(device, pool, kv, digests_, attention_) {
+  result_.sequences.resize(requests.size());
+}
+
+DecodeRun::~DecodeRun() {
+  try {
+    device_.drain();  // after an error, bodies in flight still refer to this run
+  } catch (const std::exception&) {
+    // Already thrown at the wait that needed it.
+  }
+  kv_.all_done();
+  for (const auto& a : active_) kv_.destroy(a->state.id);
+}
+
+std::vector<SequenceState*> DecodeRun::batch() {
+  std::vector<SequenceState*> rows;
+  for (const auto& a : active_) rows.push_back(&a->state);
+  return rows;
+}
+
+void DecodeRun::policy_time(const char* name, std::uint32_t layer) {
+  if (engine_.policy_ns == 0) return;
+  Op op;
+  op.name = name;
+  op.kind = Kind::control;
+  op.cause = Cause::scheduler;
+  op.layer = layer;
+  op.cost.work = Work::fixed;
+  op.cost.fixed_ns = engine_.policy_ns;
+  device_.submit(device_.lane(LaneKind::control), std::move(op));
+}
+
+void DecodeRun::prepare() {
+  std::vector<std::int32_t> first_tokens;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    auto a = std::make_unique<Active>();
+    a->request = i;
+    a->last_row = static_cast<std::uint32_t>(i);
+    a->state.id = kv_.fork(requests_[i].prefix->sequence);
+    a->state.row = static_cast<std::uint32_t>(i);
+    a->state.tokens = a->state.prefix_tokens = kv_.tokens(a->state.id);
+    first_tokens.push_back(requests_[i].prefix->prompt.back());
+    active_.push_back(std::move(a));
+  }
+  std::vector<Event> ready;
+  for (const auto& a : active_) {
+    method_.context_ready(a->state, ops_);
+    Op op;
+    op.name = "copy shared tail";
+    op.kind = Kind::copy;
+    op.cause = Cause::transfer;
+    const std::vector<SlotCopy> copies = kv_.privatise_tail(a->state.id, op.after);
+    if (!copies.empty()) {
+      op.cost.hbm = 2 * copies.size() * kv_.shape().slot_bytes();
+      op.cost.pieces = static_cast<std::uint32_t>(copies.size());
+      for (const SlotCopy& copy : copies) {
+        op.access.push_back(kv_.slot_access(Tier::device, copy.from, 1, Range{0, kv_.shape().kv_heads}, false));
+        op.access.push_back(kv_.slot_access(Tier::device, copy.to, 1, Range{0, kv_.shape().kv_heads}, true));
+      }
+      op.body = [this, copies](BodyContext& ctx) {
+        const std::size_t floats = kv_.shape().slot_bytes() / sizeof(float);
+        float* pages = ctx.write<float>(kv_.device_buffer());
+        for (const SlotCopy& copy : copies) std::copy_n(pages + copy.from * floats, floats, pages + copy.to * floats);
+      };
+      ready.push_back(device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
+    }
+  }
+  uploaded_ = forward_.upload_tokens(first_tokens);
+  ready.push_back(uploaded_);
+  for (const Event& e : ops_.take_pending()) ready.push_back(e);
+  // A measuring point, not an ordering that data needs: every reader below waits for its own inputs.
+  Op done;
+  done.name = "context ready";
+  done.kind = Kind::wait;
+  done.cause = Cause::scheduler;
+  done.cost.work = Work::fixed;
+  done.after = std::move(ready);
+  device_.end_step(Device::kSetupStep, device_.submit(device_.lane(LaneKind::control), std::move(done)));
+}
+
+Event DecodeRun::attend_layers(std::uint32_t step) {
+  const std::vector<SequenceState*> rows = batch();
+  const auto count = static_cast<std::uint32_t>(rows.size());
+  std::vector<Event> recycled;
+  std::vector<std::uint32_t> source, positions;
+  for (const auto& a : active_) {
+    positions.push_back(a->state.tokens);
+    source.push_back(a->last_row);
+    kv_.grow(a->state.id, 1, recycled);
+    ++a->state.tokens;
+  }
+  Event last = forward_.embed(std::move(source), step == 0 ? std::vector<Event>{uploaded_} : std::vector<Event>{});
+  for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
+    const LayerContext context{step, layer, rows, forward_.shape()};
+    method_.before_layer(context, ops_);
+    std::vector<KvTarget> targets;
+    for (std::uint32_t row = 0; row < count; ++row) {
+      const std::uint32_t position = positions[row];
+      targets.push_back({kv_.slot(rows[row]->id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
+    }
+    const Event query =
+        forward_.qkv(Forward::Phase::decode, layer, positions, std::move(targets), layer == 0 ? recycled : std::vector<Event>{});
+    for (std::uint32_t row = 0; row < count; ++row) {
+      const std::uint32_t block = positions[row] / kPageTokens;
+      kv_.set_filled(rows[row]->id, layer, {block, block + 1}, Tier::device, query);
+    }
+    attention_.begin_layer(query);
+    policy_time("plan attention", layer);
+    attention_.run(context, method_.plan_attend(context, ops_));
+    last = forward_.finish_layer(Forward::Phase::decode, layer, count, {});
+    ops_.set_last_reader(last);
+    method_.after_layer(context, ops_);
+  }
+  return last;
+}
+
+void DecodeRun::step(std::uint32_t step) {
+  const auto rows = static_cast<std::uint32_t>(active_.size());
+  std::vector<std::int32_t> forced;
+  if (!options_.forced.empty()) {
+    for (const auto& a : active_) forced.push_back(options_.forced[a->request].at(step));
+  }
+  device_.begin_segment("decode step");
+  attend_layers(step);
+  const Event sampled = forward_.sample(rows, std::move(forced));
+  const Event on_host = forward_.download_top(rows, sampled);
+  device_.end_segment();
+  device_.end_step(step, on_host);
+}
+
+void DecodeRun::collect(std::uint32_t step) {
+  const auto rows = static_cast<std::uint32_t>(active_.size());
+  const auto top = device_.host_read<TopTwo>(forward_.host_top(), {0, rows});
+  const std::vector<DecodeAttention::Attended> attended = attention_.take_attended(rows);
+  const ModelConfig& c = model_.config;
+  if (options_.keep_logits) {
+    std::vector<float> logits(std::size_t{rows} * c.vocab);
+    Op op;
+    op.name = "keep logits";
+    op.kind = Kind::copy;
+    op.access = {forward_.logits().reads(0, rows)};
+    op.body = [this, &logits](BodyContext& ctx) {
+      std::copy_n(ctx.read<float>(forward_.logits()), logits.size(), logits.begin());
+    };
+    device_.host_wait(device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
+    options_.logits->push_back(std::move(logits));
+  }
+  std::vector<std::unique_ptr<Active>> still;
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    std::unique_ptr<Active>& a = active_[row];
+    DecodedSequence& out = result_.sequences[a->request];
+    out.steps.push_back(step);
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      std::size_t& peak = out.peak_kv_bytes[static_cast<int>(tier)];
+      const std::size_t index = tier == Tier::host ? digests_.bytes_of(a->state.id) : 0;
+      peak = std::max(peak, kv_.bytes(a->state.id, tier) + index);
+    }
+    for (int side = 0; side < 2; ++side) out.attended[side] += attended[row].tokens[side] / (std::uint64_t{c.layers} * c.kv_heads);
+    const float margin = top[row].best_logit - top[row].second_logit;
+    if (margin < engine_.near_tie) out.near_ties.push_back({static_cast<std::uint32_t>(out.tokens.size()), margin});
+    const std::int32_t token = options_.forced.empty() ? top[row].best : options_.forced[a->request][step];
+    const bool stop = options_.forced.empty() && std::find(c.stop_tokens.begin(), c.stop_tokens.end(), token) != c.stop_tokens.end();
+    if (stop) {
+      out.stopped = true;
+    } else {
+      out.tokens.push_back(token);
+      if (options_.on_token) options_.on_token(a->request, token);
+    }
+    if (stop || out.tokens.size() >= requests_[a->request].max_new_tokens) continue;
+    a->last_row = row;
+    a->state.row = static_cast<std::uint32_t>(still.size());
+    still.push_back(std::move(a));
+  }
+  // Sequences that are done give their pages back now: no operation in flight uses them, the step has ended.
+  for (const std::unique_ptr<Active>& a : active_) {
+    if (a == nullptr) continue;
+    digests_.destroy_of(a->state.id);
+    kv_.destroy(a->state.id);
+  }
+  active_ = std::move(still);
+}
+
+DecodeResult DecodeRun::execute() {
+  device_.drain();
+  kv_.all_done();
+  prepare();
+  for (std::uint32_t n = 0; !active_.empty(); ++n) {
+    if (engine_.interrupted && engine_.interrupted()) throw Interrupted();
+    step(n);
+    collect(n);
+    const std::vector<SequenceState*> rows = batch();
+    method_.after_step({n, rows, forward_.shape()}, ops_);
+  }
+  result_.trace = device_.drain();
+  kv_.all_done();
+  result_.idle = account_idle(result_.trace);
+  return std::move(result_);
+}
+
+}  // namespace tandem

@@ -1,0 +1,140 @@
+#include "engine/runtime/engine.h"
+
+#include <algorithm>
+
+#include "engine/common/error.h"
+#include "engine/runtime/decode_run.h"
+#include "engine/runtime/forward.h"
+
+namespace tandem {
+namespace {
+
+KvShape kv_shape(const ModelConfig& c) { return {c.layers, c.kv_heads, c.head_dim}; }
+
+}  // namespace
+
+Engine::Engine(const Model& model, Device& device, ThreadPool& pool, EngineOptions options)
+    : model_(model), device_(device), pool_(pool), options_(std::move(options)) {
+  if (options_.max_batch == 0) throw_input_error("The batch size is 0: give at least 1.");
+  if (options_.prefill_chunk == 0) throw_input_error("The prefill chunk is 0 tokens: give at least 1.");
+  kv_ = std::make_unique<KvStore>(device, kv_shape(model.config), options_.kv);
+  forward_ = std::make_unique<Forward>(model, device, pool, *kv_, std::max(options_.prefill_chunk, options_.max_batch),
+                                       options_.max_batch);
+}
+
+Engine::~Engine() {
+  try {
+    device_.drain();  // bodies in flight refer to this engine
+  } catch (const std::exception&) {
+    // The error was thrown at the wait that needed it; a destructor has nobody to tell.
+  }
+}
+
+ModelShape Engine::shape() const { return forward_->shape(); }
+KvStore& Engine::kv() { return *kv_; }
+Device& Engine::device() { return device_; }
+
+void Engine::check_prompt(std::span<const std::int32_t> prompt) const {
+  if (prompt.empty()) throw_input_error("The prompt is empty: give it at least one token.");
+  if (prompt.size() > model_.config.max_positions) {
+    throw_input_error("The prompt has {} tokens and model '{}' has {} positions (max_position_embeddings): shorten it.",
+                      prompt.size(), model_.name, model_.config.max_positions);
+  }
+  for (std::size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] < 0 || static_cast<std::uint32_t>(prompt[i]) >= model_.config.vocab) {
+      throw_input_error("Token {} of the prompt is {}, outside the vocabulary of {}.", i, prompt[i], model_.config.vocab);
+    }
+  }
+}
+
+void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens,
+                            const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done) {
+  const auto total = static_cast<std::uint32_t>(tokens.size());
+  for (std::uint32_t first = 0; first < total; first += options_.prefill_chunk) {
+    if (options_.interrupted && options_.interrupted()) throw Interrupted();
+    const std::uint32_t rows = std::min(options_.prefill_chunk, total - first);
+    std::vector<Event> after;
+    kv_->grow(sequence, rows, after);
+    std::vector<std::uint32_t> positions(rows), source(rows);
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      positions[row] = first + row;
+      source[row] = row;
+    }
+    const Event uploaded = forward_->upload_tokens(tokens.subspan(first, rows));
+    Event last;
+    {
+      const Segment segment(device_, "prefill chunk");
+      forward_->embed(std::move(source), {uploaded});
+      for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
+        std::vector<KvTarget> targets(rows);
+        for (std::uint32_t row = 0; row < rows; ++row) {
+          const std::uint32_t position = first + row;
+          targets[row] = {kv_->slot(sequence, layer, position / kPageTokens, Tier::device), position % kPageTokens};
+        }
+        forward_->qkv(Forward::Phase::prefill, layer, positions, std::move(targets), layer == 0 ? after : std::vector<Event>{});
+        forward_->prefill_attention(sequence, layer, first, rows);
+        last = forward_->finish_layer(Forward::Phase::prefill, layer, rows, {});
+      }
+    }
+    device_.host_wait(last);  // the next chunk's tokens go through the same host buffer
+    if (chunk_done) chunk_done(first, rows);
+  }
+}
+
+std::unique_ptr<Prefix> Engine::prefill(std::span<const std::int32_t> prompt) {
+  check_prompt(prompt);
+  device_.drain();
+  kv_->all_done();
+  auto prefix = std::make_unique<Prefix>();
+  prefix->prompt.assign(prompt.begin(), prompt.end());
+  prefix->sequence = kv_->create();
+  const Nanos begin = device_.now();
+  try {
+    prefill_chunks(prefix->sequence, prompt.first(prompt.size() - 1), {});
+  } catch (...) {
+    device_.drain();
+    kv_->destroy(prefix->sequence);
+    throw;
+  }
+  prefix->prefill_ns = device_.now() - begin;
+  prefix->trace = device_.drain();
+  kv_->all_done();
+  return prefix;
+}
+
+void Engine::release(const Prefix& prefix) { kv_->destroy(prefix.sequence); }
+
+std::vector<float> Engine::prefill_logits(std::span<const std::int32_t> prompt) {
+  check_prompt(prompt);
+  const SequenceId sequence = kv_->create();
+  std::vector<float> logits(prompt.size() * model_.config.vocab);
+  prefill_chunks(sequence, prompt, [&](std::uint32_t first, std::uint32_t rows) {
+    forward_->all_logits(rows, logits.data() + std::size_t{first} * model_.config.vocab);
+  });
+  device_.drain();
+  kv_->all_done();
+  kv_->destroy(sequence);
+  return logits;
+}
+
+DecodeResult Engine::decode(Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options) {
+  if (requests.empty() || requests.size() > options_.max_batch) {
+    throw_input_error("A batch of {} sequences was asked for; this engine takes 1 to {}.", requests.size(), options_.max_batch);
+  }
+  const Needs needs = method.needs(shape());
+  if (needs.last_queries > 0 || needs.column_sums) {
+    throw_input_error("Method '{}' needs {} from the prefill, which snapshots do not keep yet.", method.spelled_out(),
+                      needs.column_sums ? "attention column sums" : "the last queries");
+  }
+  for (const DecodeRequest& request : requests) {
+    const std::size_t last = request.prefix->prompt.size() + request.max_new_tokens;
+    if (last > model_.config.max_positions + 1) {
+      throw_input_error("A prompt of {} tokens and {} new ones do not fit the {} positions of model '{}'.",
+                        request.prefix->prompt.size(), request.max_new_tokens, model_.config.max_positions, model_.name);
+    }
+  }
+  DecodeRun run(model_, device_, pool_, options_, *kv_, *forward_, method, requests, options);
+  return run.execute();
+}
+
+}  // namespace tandem

@@ -1,0 +1,108 @@
+#include "engine/runtime/engine_ops.h"
+
+#include <cstring>
+
+#include "engine/common/error.h"
+#include "engine/kernels/digest.h"
+
+namespace tandem {
+
+void EngineOps::move_to_host(SequenceState& sequence, Range tokens) {
+  TANDEM_CHECK(tokens.begin % kPageTokens == 0 && tokens.end % kPageTokens == 0 && tokens.begin < tokens.end &&
+                   tokens.end <= sequence.tokens,
+               "move_to_host of tokens [{}, {}) of {}", tokens.begin, tokens.end, sequence.tokens);
+  const Range blocks{tokens.begin / kPageTokens, tokens.end / kPageTokens};
+  const KvShape& shape = kv_.shape();
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    Op op;
+    op.name = "offload kv";
+    op.kind = Kind::copy;
+    op.cause = Cause::offload;
+    op.layer = layer;
+    const std::vector<SlotCopy> copies = kv_.add_host_blocks(sequence.id, layer, blocks, op.after);
+    kv_.append_filled(sequence.id, layer, blocks, Tier::device, op.after);
+    op.cost.d2h = copies.size() * shape.slot_bytes();
+    kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
+    kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, true, op.access);
+    std::uint32_t pieces = 0;  // runs that are adjacent on both sides
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      if (i == 0 || copies[i].from != copies[i - 1].from + 1 || copies[i].to != copies[i - 1].to + 1) ++pieces;
+    }
+    op.cost.pieces = pieces;
+    op.body = [this, copies](BodyContext& ctx) {
+      const std::size_t bytes = kv_.shape().slot_bytes();
+      const auto* from = ctx.read<std::byte>(kv_.device_buffer());
+      auto* to = ctx.write<std::byte>(kv_.host_buffer());
+      for (const SlotCopy& copy : copies) std::memcpy(to + copy.to * bytes, from + copy.from * bytes, bytes);
+    };
+    const Event done = device_.submit(device_.lane(LaneKind::d2h), std::move(op));
+    kv_.set_filled(sequence.id, layer, blocks, Tier::host, done);
+    kv_.drop(sequence.id, layer, blocks, Tier::device, done);
+    if (layer + 1 == shape.layers) pending_.push_back(done);
+  }
+}
+
+DigestRef EngineOps::build_digests(SequenceState& sequence, Range tokens, std::uint32_t block) {
+  const KvShape& shape = kv_.shape();
+  const std::uint32_t q_heads = attention_.q_heads();
+  DigestRef ref;
+  ref.id = digests_.create(device_, sequence.id, tokens, block, shape, q_heads);
+  ref.side = Side::host;
+  const DigestIndex& index = digests_.get(ref.id);
+  const Range blocks{tokens.begin / kPageTokens, blocks_for(tokens.end)};
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    Op op;
+    op.name = "build digests";
+    op.cause = Cause::selection;
+    op.layer = layer;
+    op.cost.dram = std::uint64_t{tokens.end - tokens.begin} * shape.kv_heads * shape.head_dim * sizeof(float) + index.layer_bytes();
+    kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
+    kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
+    op.access.push_back(index.values.writes(layer, layer + 1));
+    std::vector<std::uint32_t> slots;
+    for (std::uint32_t b = blocks.begin; b < blocks.end; ++b) {
+      slots.push_back(kv_.slot(sequence.id, layer, b, Tier::host));
+      TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "digests over block {}, which is not on the host", b);
+    }
+    op.body = [this, &index, layer, slots](BodyContext& ctx) {
+      const KvShape& s = kv_.shape();
+      const float* pages = ctx.read<float>(kv_.host_buffer());
+      float* values = ctx.write<float>(index.values);
+      std::vector<float> page_min(s.head_dim), page_max(s.head_dim);
+      for (std::uint32_t head = 0; head < s.kv_heads; ++head) {
+        for (std::uint32_t b = 0; b < index.blocks; ++b) {
+          const Range range = index.block_tokens(b);
+          float* low = values + index.min_offset(layer, head) + std::size_t{b} * s.head_dim;
+          float* high = values + index.max_offset(layer, head) + std::size_t{b} * s.head_dim;
+          for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens) {
+            const std::uint32_t slot = slots[(token - index.tokens.begin) / kPageTokens];
+            const std::uint32_t count = std::min(kPageTokens, range.end - token);
+            const bool first = token == range.begin;
+            build_digest(pages + kv_.k_offset(slot, head), count, s.head_dim, first ? low : page_min.data(),
+                         first ? high : page_max.data());
+            if (!first) merge_digest(page_min.data(), page_max.data(), s.head_dim, low, high);
+          }
+        }
+      }
+    };
+    const Event done = device_.submit(device_.lane(LaneKind::host_workers), std::move(op));
+    if (layer + 1 == shape.layers) pending_.push_back(done);
+  }
+  return ref;
+}
+
+void EngineOps::drop(SequenceState& sequence, Range tokens) {
+  const Range blocks{blocks_for(tokens.begin), tokens.end / kPageTokens};
+  if (blocks.begin >= blocks.end) return;
+  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) {
+    kv_.drop(sequence.id, layer, blocks, Tier::device, last_reader_);
+  }
+}
+
+SelectionRef EngineOps::score_topk(const LayerContext& context, const ScoreRequest& request) {
+  return attention_.score_topk(context, request);
+}
+
+std::vector<Event> EngineOps::take_pending() { return std::exchange(pending_, {}); }
+
+}  // namespace tandem

@@ -1,0 +1,254 @@
+#include "engine/runtime/forward.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/common/error.h"
+#include "engine/kernels/activation.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/embedding.h"
+#include "engine/kernels/linear.h"
+#include "engine/kernels/norm.h"
+
+namespace tandem {
+namespace {
+
+ModelShape shape_of(const ModelConfig& c) { return {c.layers, c.hidden, c.q_heads, c.kv_heads, c.head_dim}; }
+
+void project(Forward::Phase phase, ThreadPool& pool, const float* x, const MatrixView& w, float* y, std::uint32_t rows) {
+  if (phase == Forward::Phase::prefill) {
+    linear_prefill(pool, x, w, nullptr, y, rows);
+  } else {
+    linear(pool, x, w, nullptr, y, rows);
+  }
+}
+
+}  // namespace
+
+Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& kv, std::uint32_t max_rows,
+                 std::uint32_t max_batch)
+    : model_(model),
+      device_(device),
+      pool_(pool),
+      kv_(kv),
+      shape_(shape_of(model.config)),
+      rope_(model.config.head_dim, model.config.rope_theta),
+      max_rows_(max_rows),
+      max_batch_(max_batch),
+      compute_(device.lane(LaneKind::device_compute)),
+      h2d_(device.lane(LaneKind::h2d)),
+      d2h_(device.lane(LaneKind::d2h)) {
+  const std::size_t rows = max_rows;
+  const std::size_t q_width = std::size_t{shape_.q_heads} * shape_.head_dim;
+  const std::size_t kv_width = std::size_t{shape_.kv_heads} * shape_.head_dim;
+  const std::size_t scratch = rows * std::max<std::size_t>(shape_.hidden + 2 * kv_width,
+                                                           2 * std::size_t{shape_.hidden} + 2 * std::size_t{model.config.intermediate});
+  tokens_ = device.allocate_device(rows * sizeof(std::int32_t), "tokens");
+  x_ = device.allocate_device(rows * shape_.hidden * sizeof(float), "x");
+  q_ = device.allocate_device(rows * q_width * sizeof(float), "q");
+  attention_ = device.allocate_device(rows * q_width * sizeof(float), "attention");
+  scratch_ = device.allocate_device(scratch * sizeof(float), "scratch");
+  logits_ = device.allocate_device(std::size_t{max_batch} * model.config.vocab * sizeof(float), "logits");
+  top_ = device.allocate_device(max_batch * sizeof(TopTwo), "top");
+  host_tokens_ = device.allocate_host(rows * sizeof(std::int32_t), "host tokens");
+  host_top_ = device.allocate_host(max_batch * sizeof(TopTwo), "host top");
+}
+
+Cost Forward::weights_cost(Phase phase, std::initializer_list<MatrixView> weights, std::uint32_t rows) const {
+  Cost cost;
+  cost.work = phase == Phase::prefill ? Work::gemm : Work::stream;
+  for (const MatrixView& w : weights) {
+    cost.hbm += w.bytes() + std::uint64_t{rows} * (w.cols + w.rows) * sizeof(float);
+    cost.flops += std::uint64_t{2} * rows * w.rows * w.cols;
+  }
+  return cost;
+}
+
+Event Forward::upload_tokens(std::span<const std::int32_t> ids) {
+  const auto rows = static_cast<std::uint32_t>(ids.size());
+  TANDEM_CHECK(rows <= max_rows_, "{} tokens, room for {}", rows, max_rows_);
+  std::copy(ids.begin(), ids.end(), device_.host_write<std::int32_t>(host_tokens_, {0, rows}).begin());
+  Op op;
+  op.name = "upload tokens";
+  op.kind = Kind::copy;
+  op.cause = Cause::transfer;
+  op.cost.h2d = ids.size_bytes();
+  op.access = {host_tokens_.reads(0, rows), tokens_.writes(0, rows)};
+  op.body = [this, rows](BodyContext& ctx) {
+    std::memcpy(ctx.write<std::int32_t>(tokens_), ctx.read<std::int32_t>(host_tokens_), rows * sizeof(std::int32_t));
+  };
+  return device_.submit(h2d_, std::move(op));
+}
+
+Event Forward::embed(std::vector<std::uint32_t> source, std::vector<Event> after) {
+  const auto rows = static_cast<std::uint32_t>(source.size());
+  Op op;
+  op.name = "embed";
+  op.cost.hbm = std::uint64_t{rows} * shape_.hidden * (size_of(model_.weights.embedding.type) + sizeof(float));
+  op.access = {tokens_.reads(), x_.writes(0, rows)};
+  op.after = std::move(after);
+  op.body = [this, source = std::move(source)](BodyContext& ctx) {
+    const std::int32_t* tokens = ctx.read<std::int32_t>(tokens_);
+    std::vector<std::int32_t> ids(source.size());
+    for (std::size_t row = 0; row < source.size(); ++row) ids[row] = tokens[source[row]];
+    tandem::embed(model_.weights.embedding, ids.data(), ctx.write<float>(x_), static_cast<std::uint32_t>(ids.size()));
+  };
+  return device_.submit(compute_, std::move(op));
+}
+
+Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> positions, std::vector<KvTarget> targets,
+                   std::vector<Event> after) {
+  const auto rows = static_cast<std::uint32_t>(positions.size());
+  const LayerWeights& w = model_.weights.layers[layer];
+  Op op;
+  op.name = "qkv";
+  op.layer = layer;
+  op.cost = weights_cost(phase, {w.q, w.k, w.v}, rows);
+  op.access = {x_.reads(0, rows), q_.writes(0, rows), scratch_.writes()};
+  for (std::uint32_t row = 0; row < rows;) {  // rows of one prefill chunk share and continue slots
+    std::uint32_t first = targets[row].slot, last = first;
+    while (row < rows && (targets[row].slot == last || targets[row].slot == last + 1)) last = targets[row++].slot;
+    op.access.push_back(kv_.slot_access(Tier::device, first, last - first + 1, Range{0, shape_.kv_heads}, true));
+  }
+  op.after = std::move(after);
+  op.body = [this, phase, layer, rows, positions = std::move(positions), targets = std::move(targets)](BodyContext& ctx) {
+    const LayerWeights& weights = model_.weights.layers[layer];
+    const ModelConfig& c = model_.config;
+    const std::size_t kv_width = std::size_t{c.kv_heads} * c.head_dim;
+    float* normed = ctx.write<float>(scratch_);  // [rows][hidden]
+    float* k = normed + std::size_t{rows} * c.hidden;  // [rows][Hkv][D]
+    float* v = k + rows * kv_width;                    // [rows][Hkv][D]
+    float* q = ctx.write<float>(q_);
+    rms_norm(ctx.read<float>(x_), weights.input_norm, c.rms_eps, normed, rows, c.hidden);
+    project(phase, pool_, normed, weights.q, q, rows);
+    project(phase, pool_, normed, weights.k, k, rows);
+    project(phase, pool_, normed, weights.v, v, rows);
+    if (c.qk_norm) {
+      rms_norm(q, weights.q_norm, c.rms_eps, q, rows * c.q_heads, c.head_dim);
+      rms_norm(k, weights.k_norm, c.rms_eps, k, rows * c.kv_heads, c.head_dim);
+    }
+    rope(q, positions.data(), rope_, rows, c.q_heads);
+    rope(k, positions.data(), rope_, rows, c.kv_heads);
+    float* pages = ctx.write<float>(kv_.device_buffer());
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      for (std::uint32_t head = 0; head < c.kv_heads; ++head) {
+        const std::size_t at = std::size_t{targets[row].offset} * c.head_dim;
+        const std::size_t from = row * kv_width + std::size_t{head} * c.head_dim;
+        std::copy_n(k + from, c.head_dim, pages + kv_.k_offset(targets[row].slot, head) + at);
+        std::copy_n(v + from, c.head_dim, pages + kv_.v_offset(targets[row].slot, head) + at);
+      }
+    }
+  };
+  return device_.submit(compute_, std::move(op));
+}
+
+Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows) {
+  const std::uint32_t blocks = blocks_for(first + rows);
+  Op op;
+  op.name = "prefill attention";
+  op.layer = layer;
+  op.cost.work = Work::gemm;
+  const std::uint64_t pairs = std::uint64_t{rows} * first + std::uint64_t{rows} * (rows + 1) / 2;
+  op.cost.flops = 4 * pairs * shape_.q_heads * shape_.head_dim;
+  op.cost.hbm = std::uint64_t{blocks} * kv_.shape().slot_bytes() +
+                std::uint64_t{2} * rows * shape_.q_heads * shape_.head_dim * sizeof(float);
+  op.access = {q_.reads(0, rows), attention_.writes(0, rows)};
+  kv_.append_access(sequence, layer, {0, blocks}, Tier::device, Range{0, shape_.kv_heads}, false, op.access);
+  std::vector<std::uint32_t> slots(blocks);
+  for (std::uint32_t block = 0; block < blocks; ++block) slots[block] = kv_.slot(sequence, layer, block, Tier::device);
+  op.body = [this, first, rows, slots = std::move(slots)](BodyContext& ctx) {
+    const float* pages = ctx.read<float>(kv_.device_buffer());
+    std::vector<std::vector<const float*>> k(shape_.kv_heads), v(shape_.kv_heads);
+    std::vector<PrefillKv> kv(shape_.kv_heads);
+    for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
+      for (const std::uint32_t slot : slots) {
+        k[head].push_back(pages + kv_.k_offset(slot, head));
+        v[head].push_back(pages + kv_.v_offset(slot, head));
+      }
+      kv[head] = {k[head], v[head]};
+    }
+    tandem::prefill_attention(pool_, ctx.read<float>(q_), kv, first, rows, shape_.q_heads, shape_.kv_heads, shape_.head_dim,
+                              ctx.write<float>(attention_));
+  };
+  return device_.submit(compute_, std::move(op));
+}
+
+Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows, std::vector<Event> after) {
+  const LayerWeights& w = model_.weights.layers[layer];
+  Op op;
+  op.name = "output and mlp";
+  op.layer = layer;
+  op.cost = weights_cost(phase, {w.o, w.gate, w.up, w.down}, rows);
+  op.access = {attention_.reads(0, rows), x_.writes(0, rows), scratch_.writes()};
+  op.after = std::move(after);
+  op.body = [this, phase, layer, rows](BodyContext& ctx) {
+    const LayerWeights& weights = model_.weights.layers[layer];
+    const ModelConfig& c = model_.config;
+    const std::size_t wide = std::size_t{rows} * c.intermediate, narrow = std::size_t{rows} * c.hidden;
+    float* x = ctx.write<float>(x_);
+    float* normed = ctx.write<float>(scratch_);  // [rows][hidden]
+    float* out = normed + narrow;                // [rows][hidden]
+    float* gate = out + narrow;                  // [rows][intermediate]
+    float* up = gate + wide;                     // [rows][intermediate]
+    project(phase, pool_, ctx.read<float>(attention_), weights.o, out, rows);
+    add(x, out, narrow);
+    rms_norm(x, weights.post_norm, c.rms_eps, normed, rows, c.hidden);
+    project(phase, pool_, normed, weights.gate, gate, rows);
+    project(phase, pool_, normed, weights.up, up, rows);
+    swiglu(gate, up, gate, wide);
+    project(phase, pool_, gate, weights.down, out, rows);
+    add(x, out, narrow);
+  };
+  return device_.submit(compute_, std::move(op));
+}
+
+Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced) {
+  Op op;
+  op.name = "logits and arg max";
+  op.cause = Cause::sampling;
+  op.cost = weights_cost(Phase::decode, {model_.weights.lm_head}, rows);
+  op.access = {x_.reads(0, rows), scratch_.writes(), logits_.writes(0, rows), top_.writes(0, rows), tokens_.writes()};
+  op.body = [this, rows, forced = std::move(forced)](BodyContext& ctx) {
+    const ModelConfig& c = model_.config;
+    float* normed = ctx.write<float>(scratch_);
+    float* logits = ctx.write<float>(logits_);
+    rms_norm(ctx.read<float>(x_), model_.weights.final_norm, c.rms_eps, normed, rows, c.hidden);
+    linear(pool_, normed, model_.weights.lm_head, nullptr, logits, rows);
+    TopTwo* top = ctx.write<TopTwo>(top_);
+    std::int32_t* tokens = ctx.write<std::int32_t>(tokens_);
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      top[row] = top_two(logits + std::size_t{row} * c.vocab, c.vocab);
+      tokens[row] = forced.empty() ? top[row].best : forced[row];
+    }
+  };
+  return device_.submit(compute_, std::move(op));
+}
+
+Event Forward::download_top(std::uint32_t rows, Event sampled) {
+  Op op;
+  op.name = "download tokens";
+  op.kind = Kind::copy;
+  op.cause = Cause::sampling;
+  op.cost.d2h = rows * sizeof(TopTwo);
+  op.access = {top_.reads(0, rows), host_top_.writes(0, rows)};
+  op.after = {sampled};
+  op.body = [this, rows](BodyContext& ctx) {
+    std::memcpy(static_cast<void*>(ctx.write<TopTwo>(host_top_)), ctx.read<TopTwo>(top_), rows * sizeof(TopTwo));
+  };
+  return device_.submit(d2h_, std::move(op));
+}
+
+void Forward::all_logits(std::uint32_t rows, float* out) {
+  Op op;
+  op.name = "all logits";
+  op.cost = weights_cost(Phase::prefill, {model_.weights.lm_head}, rows);
+  op.access = {x_.reads(0, rows), scratch_.writes()};
+  op.body = [this, rows, out](BodyContext& ctx) {
+    float* normed = ctx.write<float>(scratch_);
+    rms_norm(ctx.read<float>(x_), model_.weights.final_norm, model_.config.rms_eps, normed, rows, model_.config.hidden);
+    linear_prefill(pool_, normed, model_.weights.lm_head, nullptr, out, rows);
+  };
+  device_.host_wait(device_.submit(compute_, std::move(op)));
+}
+
+}  // namespace tandem

@@ -1,0 +1,82 @@
+// The model's forward pass as operations on the device's compute lane: embedding, QKV with the KV write, attention,
+// the rest of the layer, logits. Decode and prefill submit the same operations; only the matrix kernels and the attention
+// differ. Host-side parts of a method's attention are in decode_attention.h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/kernels/argmax.h"
+#include "engine/kernels/rope.h"
+#include "engine/kernels/thread_pool.h"
+#include "engine/kv/kv_store.h"
+#include "engine/model/model.h"
+#include "engine/runtime/method.h"
+
+namespace tandem {
+
+/// Where one row's K and V of a layer go.
+struct KvTarget {
+  std::uint32_t slot = 0;
+  std::uint32_t offset = 0;  // token inside the page
+};
+
+class Forward {
+ public:
+  enum class Phase : std::uint8_t { prefill, decode };
+
+  Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& kv, std::uint32_t max_rows, std::uint32_t max_batch);
+
+  const ModelShape& shape() const { return shape_; }
+  std::uint32_t vocab() const { return model_.config.vocab; }
+
+  /// Copies tokens of the control thread to the device: tokens()[row] = ids[row].
+  Event upload_tokens(std::span<const std::int32_t> ids);
+  /// x[row] = embedding[tokens()[source[row]]].
+  Event embed(std::vector<std::uint32_t> source, std::vector<Event> after);
+  /// norm, QKV, QK-norm, RoPE; q stays in q(), K and V go to their pages.
+  Event qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> positions, std::vector<KvTarget> targets,
+            std::vector<Event> after);
+  /// Causal attention of a prefill chunk over the sequence's device pages, own chunk included.
+  Event prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows);
+  /// Output projection, residual, norm, MLP, residual.
+  Event finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows, std::vector<Event> after);
+  /// Final norm, logits, the two best tokens; tokens()[row] = best. `forced` overrides tokens (teacher forcing).
+  Event sample(std::uint32_t rows, std::vector<std::int32_t> forced);
+  /// top() of the rows to the host. `wait` it before reading host_top().
+  Event download_top(std::uint32_t rows, Event sampled);
+  /// Prefill path's logits of all rows, for tests and perplexity: normed x times the head, into `out` [rows][vocab].
+  void all_logits(std::uint32_t rows, float* out);
+
+  const DeviceBuffer& x() const { return x_; }
+  const DeviceBuffer& q() const { return q_; }            // [row][Hq][D]
+  const DeviceBuffer& attention() const { return attention_; }  // [row][Hq][D]
+  const DeviceBuffer& logits() const { return logits_; }  // [row][vocab]
+  const HostBuffer& host_top() const { return host_top_; }
+  std::uint32_t max_batch() const { return max_batch_; }
+
+ private:
+  Cost weights_cost(Phase phase, std::initializer_list<MatrixView> weights, std::uint32_t rows) const;
+
+  const Model& model_;
+  Device& device_;
+  ThreadPool& pool_;
+  KvStore& kv_;
+  ModelShape shape_;
+  RopeTable rope_;
+  std::uint32_t max_rows_, max_batch_;
+  LaneId compute_, h2d_, d2h_;
+  DeviceBuffer tokens_;     // [row] i32
+  DeviceBuffer x_;          // [row][hidden]
+  DeviceBuffer q_;          // [row][Hq][D]
+  DeviceBuffer attention_;  // [row][Hq][D]
+  DeviceBuffer scratch_;    // inside one operation only
+  DeviceBuffer logits_;     // [batch][vocab]
+  DeviceBuffer top_;        // [batch] TopTwo
+  HostBuffer host_tokens_;  // [row] i32
+  HostBuffer host_top_;     // [batch] TopTwo
+};
+
+}  // namespace tandem

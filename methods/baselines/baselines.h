@@ -1,0 +1,12 @@
+// The baselines' registry entries; each is described in methods/baselines/README.md.
+#pragma once
+
+#include "methods/registry.h"
+
+namespace tandem {
+
+MethodInfo full_info();
+MethodInfo streaming_info();
+MethodInfo hybrid_fixed_info();
+
+}  // namespace tandem

@@ -1,0 +1,27 @@
+#include "methods/registry.h"
+
+#include "engine/common/error.h"
+#include "methods/baselines/baselines.h"
+
+namespace tandem {
+
+const std::vector<MethodInfo>& method_registry() {
+  static const std::vector<MethodInfo> registry = {full_info(), streaming_info(), hybrid_fixed_info()};
+  return registry;
+}
+
+const MethodInfo& find_method(std::string_view name) {
+  std::vector<std::string> names;
+  for (const MethodInfo& info : method_registry()) {
+    if (info.name == name) return info;
+    names.push_back(info.name);
+  }
+  throw_input_error("There is no method '{}'.{} Known methods: {}.", name, did_you_mean(name, names), join_names(names));
+}
+
+std::unique_ptr<Method> make_method(std::string_view text) {
+  const MethodSpec spec = parse_method_spec(text);
+  return find_method(spec.name).make(spec);
+}
+
+}  // namespace tandem

@@ -1,0 +1,29 @@
+// Every method Tandem knows. A method is one folder (or one file of baselines/) and one line in registry.cc.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/runtime/method.h"
+#include "methods/options.h"
+
+namespace tandem {
+
+struct MethodInfo {
+  std::string name;
+  std::string summary;          // one line
+  std::string description;      // what is kept where, new tokens, what the budget counts
+  std::string source;           // paper or origin
+  std::vector<OptionInfo> options;
+  std::unique_ptr<Method> (*make)(const MethodSpec&) = nullptr;
+};
+
+const std::vector<MethodInfo>& method_registry();
+/// Unknown name: InputError with the nearest known one.
+const MethodInfo& find_method(std::string_view name);
+/// "hybrid-fixed:budget=0.05" -> a configured method; InputError for unknown names, options and impossible values.
+std::unique_ptr<Method> make_method(std::string_view spec);
+
+}  // namespace tandem
