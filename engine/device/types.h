@@ -31,7 +31,12 @@ struct LaneInfo {
   bool inference = false;     // counted as the device's busy time (device_compute lanes that run the forward pass)
 };
 
-enum class Kind : std::uint8_t { compute, copy, wait, control };  // a zero-copy gather kernel is a copy, a spinning kernel a wait
+enum class Kind : std::uint8_t {
+  compute,
+  copy,
+  wait,
+  control
+};  // a zero-copy gather kernel is a copy, a spinning kernel a wait
 
 /// What the device's idle time is called while it waits for an operation of this cause.
 enum class Cause : std::uint8_t {
@@ -89,9 +94,9 @@ struct Cost {
   std::uint64_t h2d = 0;   // bytes over the link, host -> device
   std::uint64_t d2h = 0;   // bytes over the link, device -> host
   std::uint64_t flops = 0;
-  std::uint32_t pieces = 1;     // separate runs of memory that h2d/d2h/dram bytes are spread over
-  Nanos fixed_ns = 0;           // added to the duration whatever the rates say
-  bool upper_bound = false;     // the body settles the exact figures when it runs
+  std::uint32_t pieces = 1;  // separate runs of memory that h2d/d2h/dram bytes are spread over
+  Nanos fixed_ns = 0;        // added to the duration whatever the rates say
+  bool upper_bound = false;  // the body settles the exact figures when it runs
   bool operator==(const Cost&) const = default;
 };
 

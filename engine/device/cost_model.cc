@@ -1,0 +1,131 @@
+#include "engine/device/cost_model.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
+
+std::uint64_t per_second(double giga) {
+  return static_cast<std::uint64_t>(std::llround(giga * 1e9));
+}
+
+// One resource's part of an operation: time in 1/kUnit ns, so that shares are exact for small operations too.
+struct Part {
+  Wide scaled_ns = 0;
+};
+
+Part part(std::uint64_t amount, std::uint64_t rate_per_second) {
+  if (amount == 0) return {};
+  return {Wide{amount} * kNanosPerSecond * kUnit / std::max<std::uint64_t>(rate_per_second, 1)};
+}
+
+}  // namespace
+
+std::uint64_t fixed_log2(std::uint64_t value) {
+  // Digit by digit: squaring a mantissa in [1, 2) doubles its logarithm; std::log2 may differ between C libraries.
+  const int whole = static_cast<int>(std::bit_width(value)) - 1;
+  std::uint64_t result = static_cast<std::uint64_t>(whole) * kUnit;
+  std::uint64_t mantissa = whole >= 62 ? value >> (whole - 62) : value << (62 - whole);
+  for (std::uint64_t bit = kUnit / 2; bit != 0; bit /= 2) {
+    const Wide square = Wide{mantissa} * mantissa >> 62;
+    if (square >> 63) {
+      result += bit;
+      mantissa = static_cast<std::uint64_t>(square >> 1);
+    } else {
+      mantissa = static_cast<std::uint64_t>(square);
+    }
+  }
+  return result;
+}
+
+CostModel::CostModel(const HardwareProfile& p)
+    : stream_hbm_(per_second(p.device.hbm_gbps * p.device.stream_efficiency)),
+      attention_hbm_(per_second(p.device.hbm_gbps * p.device.attention_efficiency)),
+      select_hbm_(per_second(p.device.hbm_gbps * p.device.select_efficiency)),
+      gemm_flops_(per_second(p.device.gemm_tflops * 1e3)),
+      attention_flops_(per_second(p.device.gemm_tflops * 1e3 * p.device.attention_efficiency)),
+      select_flops_(per_second(p.device.gemm_tflops * 1e3 * p.device.select_efficiency)),
+      dram_(per_second(p.host.dram_gbps)),
+      attention_dram_(per_second(p.host.dram_gbps * p.host.attention_efficiency)),
+      attention_thread_(per_second(p.host.attention_gbps_per_thread)),
+      select_thread_(per_second(p.host.select_gbps_per_thread)),
+      stream_thread_(per_second(p.host.stream_gbps_per_thread)),
+      flops_thread_(per_second(p.host.gflops_per_thread)),
+      piece_ns_(p.link.piece_ns) {
+  for (const LinkPoint& point : p.link.h2d_curve)
+    h2d_.push_back({fixed_log2(point.piece_bytes), per_second(point.gbps)});
+  for (const LinkPoint& point : p.link.d2h_curve)
+    d2h_.push_back({fixed_log2(point.piece_bytes), per_second(point.gbps)});
+  TANDEM_CHECK(!h2d_.empty() && !d2h_.empty(), "profile '{}' has no link curve", p.name);
+}
+
+std::uint64_t CostModel::link_rate(bool h2d, std::uint64_t piece_bytes) const {
+  const std::vector<Point>& curve = h2d ? h2d_ : d2h_;
+  const std::uint64_t x = fixed_log2(std::max<std::uint64_t>(piece_bytes, 1));
+  if (x <= curve.front().log2) return curve.front().rate;
+  for (std::size_t i = 1; i < curve.size(); ++i) {
+    const Point &a = curve[i - 1], &b = curve[i];
+    if (x > b.log2) continue;
+    const Wide wide = (Wide{a.rate} * (b.log2 - x) + Wide{b.rate} * (x - a.log2)) / (b.log2 - a.log2);
+    return static_cast<std::uint64_t>(wide);
+  }
+  return curve.back().rate;
+}
+
+Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
+  Phases phases;
+  phases.fixed = cost.fixed_ns;
+  if (cost.work == Work::fixed) return phases;
+
+  const bool host = lane.kind == LaneKind::host_workers || lane.kind == LaneKind::control;
+  const std::uint32_t pieces = std::max<std::uint32_t>(cost.pieces, 1);
+  std::array<Part, kResourceCount> parts;
+  const auto at = [&](Resource r) -> Part& { return parts[static_cast<std::size_t>(r)]; };
+  Part alone;  // a limit that is this operation's own: its threads
+
+  const std::uint64_t hbm_rate = cost.work == Work::attention ? attention_hbm_
+                                 : cost.work == Work::select  ? select_hbm_
+                                                              : stream_hbm_;
+  at(Resource::hbm) = part(cost.hbm, hbm_rate);
+
+  std::uint64_t host_limit = dram_;
+  if (host) {
+    const std::uint64_t per_thread = cost.work == Work::attention ? attention_thread_
+                                     : cost.work == Work::select  ? select_thread_
+                                                                  : stream_thread_;
+    host_limit = std::min(cost.work == Work::attention ? attention_dram_ : dram_, per_thread * lane.threads);
+    alone = part(cost.dram, host_limit);
+    const Part flops = part(cost.flops, flops_thread_ * lane.threads);
+    alone.scaled_ns = std::max(alone.scaled_ns, flops.scaled_ns);
+  } else {
+    const std::uint64_t flops_rate = cost.work == Work::attention ? attention_flops_
+                                     : cost.work == Work::select  ? select_flops_
+                                                                  : gemm_flops_;
+    at(Resource::device_flops) = part(cost.flops, flops_rate);
+  }
+  at(Resource::dram) = part(cost.dram + cost.h2d + cost.d2h, dram_);
+  if (cost.h2d != 0) at(Resource::h2d) = part(cost.h2d, link_rate(true, cost.h2d / pieces));
+  if (cost.d2h != 0) at(Resource::d2h) = part(cost.d2h, link_rate(false, cost.d2h / pieces));
+  if (cost.h2d + cost.d2h != 0) phases.fixed += piece_ns_ * pieces;
+
+  Wide longest = alone.scaled_ns;
+  for (const Part& p : parts) longest = std::max(longest, p.scaled_ns);
+  if (longest == 0) return phases;
+  constexpr Wide kLongest = Wide{1} << 62;  // 4.4e12 ns: an hour and more
+  TANDEM_CHECK(longest < kLongest, "an operation would run for more than an hour; check its cost");
+  phases.flow = static_cast<Nanos>((longest + kUnit - 1) / kUnit);
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    phases.share[r] = static_cast<std::uint32_t>(parts[r].scaled_ns / static_cast<Wide>(phases.flow));
+  }
+  return phases;
+}
+
+}  // namespace tandem

@@ -1,0 +1,57 @@
+// How long an operation takes alone, and how much of each shared resource it uses while it runs.
+//
+// An operation has a fixed phase (latency) and a flow phase of T ns. T is the longest of its times on the resources it
+// uses: bytes or FLOPs over the rate that this kind of work reaches there. All arithmetic is in integers, so that every
+// compiler and machine computes the same nanoseconds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "engine/device/profile.h"
+#include "engine/device/types.h"
+
+namespace tandem {
+
+inline constexpr int kResourceCount = 5;
+enum class Resource : std::uint8_t { hbm, dram, h2d, d2h, device_flops };
+
+inline constexpr std::uint64_t kUnit = std::uint64_t{1} << 20;  // 1.0 of a share
+
+/// The two phases of an operation that runs alone.
+struct Phases {
+  Nanos fixed = 0;
+  Nanos flow = 0;
+  /// Share of each resource (in 1/kUnit, at most kUnit) that the flow phase occupies. Where the shares of the running
+  /// operations sum above 1, all of them slow down by that sum.
+  std::array<std::uint32_t, kResourceCount> share{};
+};
+
+class CostModel {
+ public:
+  explicit CostModel(const HardwareProfile& profile);
+
+  /// Duration of `cost` on `lane`. Lanes of the device compute with the device's rates, host lanes with `lane.threads`
+  /// threads. Link bytes also occupy host DRAM (pinned memory is on the other end), whatever the lane.
+  Phases phases(const Cost& cost, const LaneInfo& lane) const;
+
+  /// Bytes per second of a transfer in pieces of `piece_bytes`: linear in log2(piece_bytes) between the curve's points,
+  /// constant outside of them.
+  std::uint64_t link_rate(bool h2d, std::uint64_t piece_bytes) const;
+
+ private:
+  struct Point {
+    std::uint64_t log2;  // in 1/kUnit
+    std::uint64_t rate;  // bytes per second
+  };
+  std::vector<Point> h2d_, d2h_;
+  std::uint64_t stream_hbm_, attention_hbm_, select_hbm_, gemm_flops_, attention_flops_, select_flops_;
+  std::uint64_t dram_, attention_dram_, attention_thread_, select_thread_, stream_thread_, flops_thread_;
+  Nanos piece_ns_;
+};
+
+/// log2(value) in 1/kUnit, rounded down; value >= 1.
+std::uint64_t fixed_log2(std::uint64_t value);
+
+}  // namespace tandem

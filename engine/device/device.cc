@@ -1,0 +1,46 @@
+#include "engine/device/device.h"
+
+#include <algorithm>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+
+void BodyContext::check_declared(BufferId buffer, bool write, const std::string& name) const {
+  // A declared write also allows reading: it conflicts with everything a read would conflict with.
+  const bool declared = std::any_of(op_->access.begin(), op_->access.end(), [&](const Access& access) {
+    return access.extent.buffer == buffer && (access.write || !write);
+  });
+  TANDEM_CHECK(declared, "operation '{}' {} buffer '{}' without having declared it", op_->name,
+               write ? "writes" : "reads", name);
+}
+
+void BodyContext::settle(const Cost& cost, std::vector<Access> access) {
+  settle(cost);
+  access_ = std::move(access);
+  has_access_ = true;
+}
+
+void BodyContext::settle(const Cost& cost) {
+  TANDEM_CHECK(!has_cost_, "operation '{}' settles its cost twice", op_->name);
+  cost_ = cost;
+  cost_.upper_bound = false;
+  has_cost_ = true;
+}
+
+LaneId Device::lane(LaneKind kind) const {
+  for (const LaneInfo& info : lanes()) {
+    if (info.kind == kind) return info.id;
+  }
+  check_failed(__FILE__, __LINE__, "lane of kind", fmt::format("the device has no lane of kind '{}'", to_string(kind)));
+}
+
+DeviceBuffer Device::allocate_device(std::size_t bytes, std::string name) {
+  return DeviceBuffer(allocate(Memory::device, bytes, std::move(name)));
+}
+
+HostBuffer Device::allocate_host(std::size_t bytes, std::string name) {
+  return HostBuffer(allocate(Memory::host, bytes, std::move(name)));
+}
+
+}  // namespace tandem

@@ -1,0 +1,190 @@
+#include "engine/device/hazard.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace tandem {
+namespace {
+
+constexpr std::uint64_t kSweepEvery = 4096;  // entries appended between two sweeps over all buffers
+
+bool overlap(const Range& a, const Range& b) {
+  return a.begin < b.end && b.begin < a.end;
+}
+bool inside(const Range& a, const Range& b) {
+  return a.begin >= b.begin && a.end <= b.end;
+}
+Range common(const Range& a, const Range& b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
+std::string show(const Range& range) {
+  if (range == Range{}) return "all";
+  if (range.end == Range{}.end) return fmt::format("{}..", range.begin);
+  return fmt::format("{}..{}", range.begin, range.end);
+}
+
+std::string show_layer(std::uint32_t layer) {
+  return layer == Op::kNoLayer ? std::string("no layer") : fmt::format("layer {}", layer);
+}
+
+auto order_of(const Access& access) {
+  return std::tuple(access.extent.buffer, access.extent.sequence, access.extent.layer);
+}
+
+}  // namespace
+
+std::size_t HazardChecker::KeyHash::operator()(const Key& key) const {
+  std::uint64_t h = (std::uint64_t{key.buffer} << 40) ^ (std::uint64_t{key.sequence} << 16) ^ key.layer;
+  h *= 0x9E3779B97F4A7C15ULL;
+  return static_cast<std::size_t>(h ^ (h >> 29));
+}
+
+HazardChecker::Key HazardChecker::key_of(const Access& access) {
+  return {access.extent.buffer, access.extent.sequence, access.extent.layer};
+}
+
+VectorClock HazardChecker::clock_before(const ScheduleOp& op) const {
+  VectorClock clock = control_;
+  if (op.form == ScheduleOp::Form::op) clock.join(last_[op.lane]);
+  if (op.form == ScheduleOp::Form::drain) {
+    for (const VectorClock& last : last_) clock.join(last);
+  }
+  for (const Event& event : op.after) {
+    if (!event.valid() || clock.covers(event)) continue;
+    TANDEM_CHECK(event.lane < VectorClock::kMaxLanes && event.value <= count_[event.lane],
+                 "'{}' waits for operation {} of lane {}, which has {}", op.name, event.value, event.lane,
+                 event.lane < VectorClock::kMaxLanes ? count_[event.lane] : 0);
+    const History& history = history_[event.lane];
+    clock.join(history.clocks[event.value - history.first - 1]);
+  }
+  return clock;
+}
+
+void HazardChecker::add(const ScheduleOp& op) {
+  TANDEM_CHECK(op.lane < VectorClock::kMaxLanes, "lane {} of '{}': at most {} lanes are supported", op.lane, op.name,
+               VectorClock::kMaxLanes);
+  VectorClock clock = clock_before(op);
+
+  if (op.access.size() == 1) {
+    same_key_.assign(1, &op.access.front());
+    check_key(op, clock, same_key_);
+  } else if (!op.access.empty()) {
+    sorted_.clear();
+    for (const Access& access : op.access) sorted_.push_back(&access);
+    std::sort(sorted_.begin(), sorted_.end(),
+              [](const Access* a, const Access* b) { return order_of(*a) < order_of(*b); });
+    for (std::size_t i = 0; i < sorted_.size();) {
+      same_key_.clear();
+      const auto order = order_of(*sorted_[i]);
+      for (; i < sorted_.size() && order_of(*sorted_[i]) == order; ++i) same_key_.push_back(sorted_[i]);
+      check_key(op, clock, same_key_);
+    }
+  }
+
+  if (op.form == ScheduleOp::Form::op) {
+    const std::uint64_t value = ++count_[op.lane];
+    clock[op.lane] = value;
+    last_[op.lane] = clock;
+    history_[op.lane].clocks.push_back(clock);
+    for (const Access& access : op.access) {
+      entries_[key_of(access)].push_back(
+          {value, op.lane, op.layer, op.name, access.extent.heads, access.extent.pages, access.write});
+    }
+  } else {
+    // Accesses of the control thread need no entry: everything submitted later comes after them.
+    if (op.form == ScheduleOp::Form::control_op) clock[op.lane] = ++count_[op.lane];
+    control_ = clock;
+    for (LaneId lane = 0; lane < VectorClock::kMaxLanes; ++lane) {
+      History& history = history_[lane];
+      while (!history.clocks.empty() && history.first < control_[lane]) {
+        history.clocks.pop_front();
+        ++history.first;
+      }
+      history.first = std::max(history.first, control_[lane]);
+    }
+  }
+  if (++since_sweep_ >= kSweepEvery) forget();
+}
+
+void HazardChecker::check_key(const ScheduleOp& op, const VectorClock& clock,
+                              const std::vector<const Access*>& access) {
+  const auto found = entries_.find(key_of(*access.front()));
+  if (found == entries_.end()) return;
+  std::vector<Entry>& entries = found->second;
+
+  for (const Entry& entry : entries) {
+    if (clock[entry.lane] >= entry.value) continue;
+    for (const Access* mine : access) {
+      if ((mine->write || entry.write) && overlap(mine->extent.pages, entry.pages) &&
+          overlap(mine->extent.heads, entry.heads)) {
+        report(op, *mine, mine->extent, entry);
+      }
+    }
+  }
+
+  // An entry that is ordered before this operation and inside one of its extents is represented by it from now on:
+  // whoever conflicts with the entry later conflicts with this operation too. (Not so for a read over a write: a later
+  // read conflicts with the write alone.) Control entries are not kept, so only what they waited for may go.
+  const bool kept = op.form == ScheduleOp::Form::op;
+  std::erase_if(entries, [&](const Entry& entry) {
+    if (control_[entry.lane] >= entry.value) return true;
+    if (!kept || access.size() > 4 || clock[entry.lane] < entry.value) return false;
+    return std::any_of(access.begin(), access.end(), [&](const Access* mine) {
+      return (mine->write || !entry.write) && inside(entry.pages, mine->extent.pages) &&
+             inside(entry.heads, mine->extent.heads);
+    });
+  });
+}
+
+void HazardChecker::report(const ScheduleOp& op, const Access& access, const Extent& extent, const Entry& entry) const {
+  const char* what = !entry.write ? "write after read" : access.write ? "write after write" : "read after write";
+  throw HazardError(fmt::format(
+      "Hazard ({}) on '{}', sequence {}, layer {}: '{}' ({}, operation {} of lane {}) {} heads {} pages {}, and '{}' "
+      "({}, "
+      "lane {}) {} heads {} pages {}, but no event orders them. They meet in heads {} pages {}.",
+      what, buffer_name(extent.buffer), extent.sequence, extent.layer, entry.name, show_layer(entry.layer), entry.value,
+      lane_name(entry.lane), entry.write ? "writes" : "reads", show(entry.heads), show(entry.pages), op.name,
+      show_layer(op.layer), lane_name(op.lane), access.write ? "writes" : "reads", show(extent.heads),
+      show(extent.pages), show(common(entry.heads, extent.heads)), show(common(entry.pages, extent.pages))));
+}
+
+void HazardChecker::forget() {
+  since_sweep_ = 0;
+  for (auto item = entries_.begin(); item != entries_.end();) {
+    std::erase_if(item->second, [&](const Entry& entry) { return control_[entry.lane] >= entry.value; });
+    item = item->second.empty() ? entries_.erase(item) : std::next(item);
+  }
+}
+
+std::size_t HazardChecker::kept() const {
+  std::size_t sum = 0;
+  for (const auto& [key, entries] : entries_) sum += entries.size();
+  return sum;
+}
+
+std::string HazardChecker::lane_name(LaneId lane) const {
+  return names_ != nullptr && lane < names_->lanes.size() ? names_->lanes[lane] : fmt::format("{}", lane);
+}
+
+std::string HazardChecker::buffer_name(BufferId buffer) const {
+  return names_ != nullptr && names_->buffer ? names_->buffer(buffer) : fmt::format("buffer {}", buffer);
+}
+
+void check_settled_inside(const char* op_name, const std::vector<Access>& declared, const std::vector<Access>& settled,
+                          const ScheduleNames& names) {
+  for (const Access& access : settled) {
+    const Extent& extent = access.extent;
+    const bool found = std::any_of(declared.begin(), declared.end(), [&](const Access& allowed) {
+      const Extent& outer = allowed.extent;
+      return outer.buffer == extent.buffer && outer.sequence == extent.sequence && outer.layer == extent.layer &&
+             (allowed.write || !access.write) && inside(extent.pages, outer.pages) && inside(extent.heads, outer.heads);
+    });
+    TANDEM_CHECK(found, "'{}' settled a {} of '{}', sequence {}, layer {}, heads {}, pages {} that it had not declared",
+                 op_name, access.write ? "write" : "read",
+                 names.buffer ? names.buffer(extent.buffer) : fmt::format("buffer {}", extent.buffer), extent.sequence,
+                 extent.layer, show(extent.heads), show(extent.pages));
+  }
+}
+
+}  // namespace tandem

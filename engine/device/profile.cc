@@ -1,0 +1,223 @@
+#include "engine/device/profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <type_traits>
+
+#include "engine/common/error.h"
+#include "engine/common/paths.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// One list of all fields serves reading, writing and the check that each has a source.
+template <class Profile, class Visit>
+void visit_fields(Profile& p, Visit visit) {
+  visit("device", "memory_gb", p.device.memory_gb);
+  visit("device", "hbm_gbps", p.device.hbm_gbps);
+  visit("device", "stream_efficiency", p.device.stream_efficiency);
+  visit("device", "attention_efficiency", p.device.attention_efficiency);
+  visit("device", "select_efficiency", p.device.select_efficiency);
+  visit("device", "gemm_tflops", p.device.gemm_tflops);
+  visit("device", "launch_ns", p.device.launch_ns);
+  visit("device", "segment_launch_ns", p.device.segment_launch_ns);
+  visit("device", "op_floor_ns", p.device.op_floor_ns);
+  visit("link", "h2d_curve", p.link.h2d_curve);
+  visit("link", "d2h_curve", p.link.d2h_curve);
+  visit("link", "piece_ns", p.link.piece_ns);
+  visit("host", "threads", p.host.threads);
+  visit("host", "dram_gbps", p.host.dram_gbps);
+  visit("host", "attention_gbps_per_thread", p.host.attention_gbps_per_thread);
+  visit("host", "attention_efficiency", p.host.attention_efficiency);
+  visit("host", "select_gbps_per_thread", p.host.select_gbps_per_thread);
+  visit("host", "stream_gbps_per_thread", p.host.stream_gbps_per_thread);
+  visit("host", "gflops_per_thread", p.host.gflops_per_thread);
+  visit("handoff", "device_to_host_ns", p.handoff.device_to_host_ns);
+  visit("handoff", "host_to_device_ns", p.handoff.host_to_device_ns);
+  visit("control", "submit_ns", p.control.submit_ns);
+  visit("control", "policy_ns", p.control.policy_ns);
+}
+
+class Reader {
+ public:
+  explicit Reader(std::string file) : file_(std::move(file)) {}
+
+  template <class... Args>
+  [[noreturn]] void fail(const std::string& field, fmt::format_string<Args...> format, Args&&... args) const {
+    throw_input_error("{}: field '{}' {}", file_, field, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  const Json& member(const Json& object, const std::string& path, const std::string& key) const {
+    const auto found = object.find(key);
+    if (found == object.end()) fail(path, "is missing. Add it; hardware/profiles has complete files to copy from.");
+    return *found;
+  }
+
+  std::string text(const Json& value, const std::string& path) const {
+    if (!value.is_string() || value.get<std::string>().empty()) fail(path, "is {}; it must be a text.", value.dump());
+    return value.get<std::string>();
+  }
+
+  void read(const Json& value, const std::string& path, double& out) const {
+    if (!value.is_number()) fail(path, "is {}; it must be a number.", value.dump());
+    out = value.get<double>();
+    if (!(out > 0) || !std::isfinite(out)) fail(path, "is {}; it must be greater than 0.", value.dump());
+    if (out > 1e9) fail(path, "is {}; no hardware is that fast, check the unit.", value.dump());
+    if (path.ends_with("_efficiency") && out > 1) fail(path, "is {}; a share lies in (0, 1].", value.dump());
+    if (out < 1e-6) fail(path, "is {}; no hardware is that slow, check the unit.", value.dump());
+  }
+  void read(const Json& value, const std::string& path, Nanos& out) const {
+    if (!value.is_number_integer()) fail(path, "is {}; it must be a whole number of nanoseconds.", value.dump());
+    if (value < 0 || value > 1'000'000'000) fail(path, "is {}; it must lie in 0 .. 1000000000.", value.dump());
+    out = value.get<Nanos>();
+  }
+  void read(const Json& value, const std::string& path, std::uint32_t& out) const {
+    if (!value.is_number_integer() || value < 1 || value > 65536) {
+      fail(path, "is {}; it must be a whole number in 1 .. 65536.", value.dump());
+    }
+    out = value.get<std::uint32_t>();
+  }
+  void read(const Json& value, const std::string& path, std::vector<LinkPoint>& out) const {
+    if (!value.is_array() || value.empty()) fail(path, "must be a list of [piece bytes, GB/s], not {}.", value.dump());
+    out.clear();
+    for (const Json& pair : value) {
+      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer()) {
+        fail(path, "has the entry {}; each entry is [piece bytes, GB/s].", pair.dump());
+      }
+      LinkPoint point;
+      if (pair[0] < 1 || pair[0] > (std::int64_t{1} << 40)) {
+        fail(path, "has a piece of {} bytes; it must lie in 1 .. 2^40.", pair[0].dump());
+      }
+      point.piece_bytes = pair[0].get<std::uint64_t>();
+      read(pair[1], path, point.gbps);
+      if (!out.empty() && point.piece_bytes <= out.back().piece_bytes) {
+        fail(path, "is not sorted: {} bytes come after {}.", point.piece_bytes, out.back().piece_bytes);
+      }
+      out.push_back(point);
+    }
+  }
+
+ private:
+  std::string file_;
+};
+
+Json to_json(double value) {
+  return value;
+}
+Json to_json(Nanos value) {
+  return value;
+}
+Json to_json(std::uint32_t value) {
+  return value;
+}
+Json to_json(const std::vector<LinkPoint>& curve) {
+  Json list = Json::array();
+  for (const LinkPoint& point : curve) list.push_back(Json::array({point.piece_bytes, point.gbps}));
+  return list;
+}
+
+void refuse_unknown(const Reader& reader, const Json& object, const std::string& prefix,
+                    const std::vector<std::string>& known) {
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      reader.fail(prefix + key, "is not known.{}", did_you_mean(key, known));
+    }
+  }
+}
+
+}  // namespace
+
+HardwareProfile parse_profile(std::string_view text, const std::string& name, const std::string& file) {
+  const Reader reader(file);
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw_input_error("{}: this is not valid JSON: {}", file, error.what());
+  }
+  if (!json.is_object()) throw_input_error("{}: a profile is a JSON object, not {}.", file, json.type_name());
+
+  HardwareProfile profile;
+  profile.name = name;
+  profile.title = reader.text(reader.member(json, "title", "title"), "title");
+  std::map<std::string, std::vector<std::string>> fields;
+  visit_fields(profile, [&](const std::string& group, const std::string& key, auto& value) {
+    const Json& object = reader.member(json, group, group);
+    if (!object.is_object()) reader.fail(group, "is {}; it must be an object.", object.dump());
+    fields[group].push_back(key);
+    const std::string path = group + "." + key;
+    reader.read(reader.member(object, path, key), path, value);
+  });
+  std::vector<std::string> groups = {"name", "title", "sources"}, paths;
+  for (const auto& [group, keys] : fields) {
+    groups.push_back(group);
+    refuse_unknown(reader, json[group], group + ".", keys);
+    for (const std::string& key : keys) paths.push_back(group + "." + key);
+  }
+  refuse_unknown(reader, json, "", groups);
+
+  const Json& sources = reader.member(json, "sources", "sources");
+  if (!sources.is_object()) reader.fail("sources", "must be an object: field -> where the number comes from.");
+  for (const auto& [path, source] : sources.items()) profile.sources[path] = reader.text(source, "sources." + path);
+  refuse_unknown(reader, sources, "sources.", paths);
+  for (const std::string& path : paths) {
+    if (!profile.sources.contains(path)) {
+      reader.fail("sources." + path, "is missing: say where the number comes from, or \"assumed: why\".");
+    }
+  }
+  return profile;
+}
+
+std::string profile_to_json(const HardwareProfile& profile) {
+  Json json;
+  json["name"] = profile.name;
+  json["title"] = profile.title;
+  visit_fields(profile, [&](const std::string& group, const std::string& key, const auto& value) {
+    json[group][key] = to_json(value);
+  });
+  json["sources"] = Json::object();
+  visit_fields(profile, [&](const std::string& group, const std::string& key, const auto&) {
+    const auto found = profile.sources.find(group + "." + key);
+    if (found != profile.sources.end()) json["sources"][found->first] = found->second;
+  });
+  return json.dump(2) + "\n";
+}
+
+std::vector<std::string> profile_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(data_path("hardware/profiles"))) {
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+HardwareProfile load_profile(std::string_view name_or_path) {
+  const std::string given(name_or_path);
+  const bool is_path = given.find('/') != std::string::npos || given.ends_with(".json");
+  std::filesystem::path path = given;
+  if (!is_path) {
+    const std::vector<std::string> names = profile_names();
+    if (std::find(names.begin(), names.end(), given) == names.end()) {
+      throw_input_error("There is no hardware profile '{}'.{} There are: {}. A path to a JSON file works too.", given,
+                        did_you_mean(given, names), join_names(names));
+    }
+    path = data_path("hardware/profiles") / (given + ".json");
+  }
+  std::error_code ignored;
+  std::ifstream file(path);
+  if (!file || std::filesystem::is_directory(path, ignored)) {
+    throw_input_error("The hardware profile {} cannot be read. Check the path and its permissions.", path.string());
+  }
+  std::stringstream text;
+  text << file.rdbuf();
+  return parse_profile(text.str(), path.stem().string(), path.string());
+}
+
+}  // namespace tandem

@@ -1,0 +1,79 @@
+// Hardware profiles: the rates and latencies from which `sim` computes durations. One JSON file per machine in
+// hardware/profiles; every number in it names its source, and says "assumed: why" where nobody published it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/device/types.h"
+
+namespace tandem {
+
+/// Bandwidth of the link at one size of piece (a contiguous run of bytes of one transfer).
+struct LinkPoint {
+  std::uint64_t piece_bytes = 0;
+  double gbps = 0;  // 10^9 bytes per second
+};
+
+struct HardwareProfile {
+  std::string name;   // file name without .json
+  std::string title;  // for column heads, e.g. "A100-80G PCIe 4, EPYC 7V13 24 cores"
+
+  struct DeviceRates {
+    double memory_gb = 0;             // 10^9 bytes
+    double hbm_gbps = 0;              // datasheet bandwidth
+    double stream_efficiency = 0;     // share of it that streaming kernels reach, in (0, 1]
+    double attention_efficiency = 0;  // share that decode attention over pages reaches, of HBM and of FLOPs
+    double select_efficiency = 0;     // share that digest scoring and top-k reach
+    double gemm_tflops = 0;           // achieved bf16 rate of large matrix products
+    Nanos launch_ns = 0;              // control time of one kernel or copy launch
+    Nanos segment_launch_ns = 0;      // control time of one graph launch
+    Nanos op_floor_ns = 0;            // smallest duration of a device operation inside a segment
+  } device;
+
+  struct LinkRates {
+    std::vector<LinkPoint> h2d_curve, d2h_curve;  // ascending piece_bytes; bandwidth is linear in log(piece_bytes)
+    Nanos piece_ns = 0;                           // added per piece, on top of the curve
+  } link;
+
+  struct HostRates {
+    std::uint32_t threads = 0;             // for host worker lanes, the control thread not counted
+    double dram_gbps = 0;                  // all threads together, shared with copies over the link
+    double attention_gbps_per_thread = 0;  // partial attention over selected pages
+    double attention_efficiency = 0;       // share of dram_gbps that attention reaches with all threads
+    double select_gbps_per_thread = 0;     // digest scoring
+    double stream_gbps_per_thread = 0;     // copies and other streaming work
+    double gflops_per_thread = 0;          // achieved f32/bf16 rate of matrix products and attention
+  } host;
+
+  struct Handoff {
+    Nanos device_to_host_ns = 0;  // device event seen by a host worker or by the control thread
+    Nanos host_to_device_ns = 0;  // host worker's flag seen by a device lane
+  } handoff;
+
+  struct ControlCosts {
+    Nanos submit_ns = 0;  // control time of handing one operation to host workers
+    Nanos policy_ns = 0;  // control time of one policy hook of a method, for whoever submits it as Work::fixed
+  } control;
+
+  /// "device.hbm_gbps" -> where the number comes from. Every number has an entry.
+  std::map<std::string, std::string> sources;
+};
+
+/// `name_or_path`: a name from profile_names(), or a path (anything with a '/' or ending in .json). InputError with the
+/// nearest name when there is no such profile; InputError naming file, field and value when its content is wrong.
+HardwareProfile load_profile(std::string_view name_or_path);
+
+/// The profiles that ship, sorted.
+std::vector<std::string> profile_names();
+
+/// Reads one profile from JSON text; `file` is for error sentences.
+HardwareProfile parse_profile(std::string_view text, const std::string& name, const std::string& file);
+
+/// The profile as JSON text that parse_profile reads back to the same numbers.
+std::string profile_to_json(const HardwareProfile& profile);
+
+}  // namespace tandem

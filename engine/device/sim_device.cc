@@ -1,0 +1,373 @@
+#include "engine/device/sim_device.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "engine/device/cost_model.h"
+#include "engine/device/memory.h"
+#include "engine/device/scheduler.h"
+
+namespace tandem {
+namespace {
+
+bool is_device_side(LaneKind kind) {
+  return kind == LaneKind::device_compute || kind == LaneKind::h2d || kind == LaneKind::d2h;
+}
+
+// Latency of a signal from a lane of one kind to a lane of another.
+Nanos handoff_latency(const HardwareProfile& profile, LaneKind from, LaneKind to) {
+  if (is_device_side(from) && !is_device_side(to)) return profile.handoff.device_to_host_ns;
+  if (from == LaneKind::host_workers && is_device_side(to)) return profile.handoff.host_to_device_ns;
+  return 0;
+}
+
+std::uint32_t first_lane_threads(const HardwareProfile& profile, const SimOptions& options) {
+  std::uint64_t taken = 0;
+  for (const LaneInfo& lane : options.extra_lanes) {
+    if (lane.kind == LaneKind::host_workers) taken += std::max<std::uint32_t>(lane.threads, 1);
+  }
+  const std::uint64_t wanted = std::max<std::uint32_t>(options.host_threads, 1) + taken;
+  if (wanted > profile.host.threads) {
+    throw_input_error(
+        "Host worker lanes ask for {} threads, but the profile '{}' has {} (host.threads). Ask for fewer.", wanted,
+        profile.name, profile.host.threads);
+  }
+  return options.host_threads != 0 ? options.host_threads : profile.host.threads - static_cast<std::uint32_t>(taken);
+}
+
+class SimDevice final : public Device {
+ public:
+  SimDevice(HardwareProfile profile, SimOptions options)
+      : profile_(std::move(profile)),
+        options_(std::move(options)),
+        lanes_(make_lanes(first_lane_threads(profile_, options_), options_.extra_lanes)),
+        clock_name_("simulated for " + profile_.title),
+        pool_(static_cast<std::uint64_t>(profile_.device.memory_gb * 1e9), "the profile '" + profile_.name + "'"),
+        cost_model_(profile_),
+        scheduler_(lanes_.size()),
+        checker_(&names_),
+        state_(lanes_.size()) {
+    TANDEM_CHECK(lanes_.size() <= VectorClock::kMaxLanes, "{} lanes; at most {} are supported", lanes_.size(),
+                 VectorClock::kMaxLanes);
+    for (const LaneInfo& lane : lanes_) names_.lanes.push_back(lane.name);
+    names_.buffer = [this](BufferId id) { return pool_.name(id); };
+    control_ = lane(LaneKind::control);
+  }
+
+  std::string clock_name() const override { return clock_name_; }
+  bool simulated() const override { return true; }
+  const std::vector<LaneInfo>& lanes() const override { return lanes_; }
+  Nanos now() const override { return clock_; }
+
+  const HardwareProfile& profile() const { return profile_; }
+  const ScheduleNames& names() const { return names_; }
+  const std::vector<ScheduleOp>& schedule() const {
+    TANDEM_CHECK(options_.record_schedule, "the schedule is recorded only with SimOptions::record_schedule");
+    return schedule_;
+  }
+
+  Event submit(LaneId lane_id, Op op) override {
+    TANDEM_CHECK(lane_id < lanes_.size(), "'{}' is submitted to lane {}, which does not exist", op.name, lane_id);
+    LaneState& state = state_[lane_id];
+    std::exception_ptr error = state.error;
+    for (const Event& event : op.after) {
+      check_event(event, op.name);
+      if (!error) error = error_of(event);
+    }
+
+    BodyContext context(op);
+    if (op.body && !error) {
+      try {
+        op.body(context);
+      } catch (...) {
+        error = std::current_exception();
+        unreported_ = unreported_ ? unreported_ : error;
+      }
+    }
+    const Cost cost = context.settled_cost() ? context.cost() : op.cost;
+    if (context.settled_access()) check_settled_inside(op.name, op.access, context.access(), names_);
+
+    const bool on_control = lane_id == control_;
+    ScheduleOp entry;
+    entry.form = on_control ? ScheduleOp::Form::control_op : ScheduleOp::Form::op;
+    entry.name = op.name;
+    entry.lane = lane_id;
+    entry.layer = op.layer;
+    entry.after = std::move(op.after);
+    entry.access = context.settled_access() ? std::move(context.access()) : std::move(op.access);
+    checker_.add(entry);
+
+    const Event event{lane_id, ++state.submitted};
+    if (error && !state.error) {
+      state.error = error;
+      state.failed_at = event.value;
+    }
+    if (on_control) {
+      run_on_control(op, cost, entry);
+    } else {
+      enqueue(lanes_[lane_id], op, cost, entry);
+    }
+    if (options_.record_schedule) schedule_.push_back(std::move(entry));
+    return event;
+  }
+
+  void begin_segment(const char* name) override {
+    TANDEM_CHECK(segment_ == nullptr, "segment '{}' begins inside segment '{}'", name, segment_);
+    segment_ = name;
+    segment_launch_ = -1;
+  }
+
+  void end_segment() override {
+    TANDEM_CHECK(segment_ != nullptr, "a segment ends that never began");
+    segment_ = nullptr;
+    segment_launch_ = -1;
+  }
+
+  void host_wait(Event event) override {
+    if (!event.valid()) return;
+    wait_for(event);
+    if (std::exception_ptr error = error_of(event)) {
+      if (error == unreported_) unreported_ = nullptr;
+      std::rethrow_exception(error);
+    }
+  }
+
+  void end_step(std::uint32_t step, Event token) override {
+    host_wait(token);
+    steps_.push_back({step, window_begin_, clock_, last_control_});
+    window_begin_ = clock_;
+  }
+
+  Trace drain() override {
+    clock_ = std::max(clock_, scheduler_.run_all());
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      const std::int64_t last = state_[i].last_record;
+      if (last < 0 || i == control_) continue;
+      clock_ =
+          std::max(clock_, scheduler_.time(last).end + handoff_latency(profile_, lanes_[i].kind, LaneKind::control));
+    }
+    ScheduleOp entry;
+    entry.form = ScheduleOp::Form::drain;
+    entry.name = "drain";
+    entry.lane = control_;
+    checker_.add(entry);
+    if (options_.record_schedule) schedule_.push_back(entry);
+
+    Trace trace;
+    trace.clock = clock_name_;
+    trace.lanes = lanes_;
+    trace.steps = std::exchange(steps_, {});
+    for (std::size_t i = 0; i < records_.size(); ++i) fill_times(static_cast<std::int64_t>(i));
+    trace.records = std::exchange(records_, {});
+    scheduler_.forget();
+    for (LaneState& state : state_) {
+      state.drained = state.submitted;
+      state.records.clear();
+      state.last_record = -1;
+      state.error = nullptr;
+    }
+    segment_launch_ = -1;
+    last_control_ = -1;
+    window_begin_ = clock_;
+    if (std::exception_ptr error = std::exchange(unreported_, nullptr)) std::rethrow_exception(error);
+    return trace;
+  }
+
+ protected:
+  void host_access(const Access& access) override {
+    ScheduleOp entry;
+    entry.form = ScheduleOp::Form::host_access;
+    entry.name = access.write ? "host write" : "host read";
+    entry.lane = control_;
+    entry.access.push_back(access);
+    checker_.add(entry);
+    if (options_.record_schedule) schedule_.push_back(std::move(entry));
+  }
+
+  std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name) override {
+    return pool_.allocate(memory, bytes, std::move(name));
+  }
+
+ private:
+  struct LaneState {
+    std::uint64_t submitted = 0, drained = 0;  // event values: given out, and done at the last drain
+    std::vector<std::int64_t> records;         // of the operations since the last drain
+    std::int64_t last_record = -1;
+    std::exception_ptr error;  // of the operation `failed_at`; poisons what follows
+    std::uint64_t failed_at = 0;
+  };
+
+  void check_event(Event event, const char* name) const {
+    TANDEM_CHECK(!event.valid() || (event.lane < lanes_.size() && event.value <= state_[event.lane].submitted),
+                 "'{}' waits for operation {} of lane {}, which was never submitted", name, event.value, event.lane);
+  }
+
+  std::exception_ptr error_of(Event event) const {
+    if (!event.valid()) return nullptr;
+    const LaneState& state = state_[event.lane];
+    return state.error && event.value >= state.failed_at ? state.error : nullptr;
+  }
+
+  // Record of an event, -1 where it was done before this trace began.
+  std::int64_t record_of(Event event) const {
+    const LaneState& state = state_[event.lane];
+    if (!event.valid() || event.value <= state.drained) return -1;
+    return state.records[event.value - state.drained - 1];
+  }
+
+  std::int64_t append_record(const char* name, Kind kind, Cause cause, LaneId lane_id, std::uint32_t layer,
+                             const Cost& cost) {
+    TraceRecord record;
+    record.name = name;
+    record.kind = kind;
+    record.cause = cause;
+    record.lane = lane_id;
+    record.layer = layer;
+    record.cost = cost;
+    records_.push_back(record);
+    return static_cast<std::int64_t>(records_.size()) - 1;
+  }
+
+  // A record of the control lane that takes `duration` from now on.
+  std::int64_t append_control(const char* name, Kind kind, Cause cause, std::uint32_t layer, const Cost& cost,
+                              Nanos duration, Nanos start, std::int64_t critical) {
+    const std::int64_t index = append_record(name, kind, cause, control_, layer, cost);
+    TraceRecord& record = records_.back();
+    record.start = start;
+    record.end = clock_ = start + duration;
+    record.critical = critical;
+    last_control_ = index;
+    return index;
+  }
+
+  std::int64_t append_launch(const char* name, std::uint32_t layer, Nanos duration) {
+    return append_control(name, Kind::control, Cause::launch, layer, Cost{}, duration, clock_, last_control_);
+  }
+
+  void fill_times(std::int64_t index) {
+    TraceRecord& record = records_[static_cast<std::size_t>(index)];
+    if (record.lane == control_) return;
+    const ScheduledTime& time = scheduler_.time(index);
+    record.start = time.start;
+    record.end = time.end;
+    record.critical = time.critical;
+  }
+
+  void enqueue(const LaneInfo& lane_info, const Op& op, const Cost& cost, const ScheduleOp& entry) {
+    ScheduledOp scheduled;
+    scheduled.phases = cost_model_.phases(cost, lane_info);
+    std::int64_t launch = -1;
+    if (!is_device_side(lane_info.kind)) {
+      launch = append_launch("submit", op.layer, profile_.control.submit_ns);
+    } else if (segment_ == nullptr) {
+      launch = append_launch("launch", op.layer, profile_.device.launch_ns);
+    } else {
+      if (segment_launch_ < 0) segment_launch_ = append_launch(segment_, op.layer, profile_.device.segment_launch_ns);
+      launch = segment_launch_;
+      const Nanos alone = scheduled.phases.fixed + scheduled.phases.flow;
+      scheduled.phases.fixed += std::max<Nanos>(0, profile_.device.op_floor_ns - alone);
+    }
+    scheduled.earliest = records_[static_cast<std::size_t>(launch)].end;
+    scheduled.earliest_record = launch;
+    for (const Event& event : entry.after) {
+      const std::int64_t dependency = record_of(event);
+      // The control thread's own operations come before the launch. Done and seen before this trace: nothing to wait
+      // for.
+      if (dependency < 0 || event.lane == control_) continue;
+      scheduled.after.push_back({dependency, handoff_latency(profile_, lanes_[event.lane].kind, lane_info.kind)});
+    }
+    const std::int64_t index = append_record(op.name, op.kind, op.cause, lane_info.id, op.layer, cost);
+    state_[lane_info.id].records.push_back(index);
+    state_[lane_info.id].last_record = index;
+    scheduler_.submit(lane_info.id, index, std::move(scheduled));
+  }
+
+  // Control operations are computed at once: the control thread's clock is always a number.
+  void run_on_control(const Op& op, const Cost& cost, const ScheduleOp& entry) {
+    Nanos start = clock_;
+    std::int64_t critical = last_control_;
+    for (const Event& event : entry.after) {
+      const std::int64_t dependency = record_of(event);
+      if (dependency >= 0 && event.lane != control_) arrive(event, dependency, start, critical);
+    }
+    const Phases phases = cost_model_.phases(cost, lanes_[control_]);
+    const std::int64_t index =
+        append_control(op.name, op.kind, op.cause, op.layer, cost, phases.fixed + phases.flow, start, critical);
+    state_[control_].records.push_back(index);
+  }
+
+  // Simulates until `event` is seen by the control thread.
+  void arrive(Event event, std::int64_t record, Nanos& start, std::int64_t& critical) {
+    const Nanos end = scheduler_.run_until(record).end;
+    const Nanos seen = end + handoff_latency(profile_, lanes_[event.lane].kind, LaneKind::control);
+    if (seen > start) {
+      start = seen;
+      critical = record;
+    }
+    segment_launch_ = -1;
+  }
+
+  void wait_for(Event event) {
+    check_event(event, "host wait");
+    ScheduleOp entry;
+    entry.form = ScheduleOp::Form::host_wait;
+    entry.name = "host wait";
+    entry.lane = control_;
+    entry.after.push_back(event);
+    checker_.add(entry);
+    if (options_.record_schedule) schedule_.push_back(std::move(entry));
+
+    Nanos start = clock_;
+    std::int64_t critical = last_control_;
+    const std::int64_t record = record_of(event);
+    if (record >= 0 && event.lane != control_) arrive(event, record, start, critical);
+    append_control("host wait", Kind::wait, Cause::none, Op::kNoLayer, Cost{}, 0, start, critical);
+  }
+
+  HardwareProfile profile_;
+  SimOptions options_;
+  std::vector<LaneInfo> lanes_;
+  std::string clock_name_;
+  MemoryPool pool_;
+  CostModel cost_model_;
+  Scheduler scheduler_;
+  ScheduleNames names_;
+  HazardChecker checker_;
+  LaneId control_ = 0;
+  std::vector<LaneState> state_;
+  std::vector<ScheduleOp> schedule_;
+  std::vector<TraceRecord> records_;
+  std::vector<StepMark> steps_;
+  Nanos clock_ = 0;  // of the control thread
+  Nanos window_begin_ = 0;
+  std::int64_t last_control_ = -1;
+  const char* segment_ = nullptr;
+  std::int64_t segment_launch_ = -1;
+  std::exception_ptr unreported_;
+};
+
+const SimDevice& as_sim(const Device& device) {
+  const auto* sim = dynamic_cast<const SimDevice*>(&device);
+  TANDEM_CHECK(sim != nullptr, "this device is not simulated");
+  return *sim;
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_sim_device(HardwareProfile profile, SimOptions options) {
+  return std::make_unique<SimDevice>(std::move(profile), std::move(options));
+}
+
+const HardwareProfile& simulated_profile(const Device& device) {
+  return as_sim(device).profile();
+}
+const std::vector<ScheduleOp>& recorded_schedule(const Device& device) {
+  return as_sim(device).schedule();
+}
+const ScheduleNames& schedule_names(const Device& device) {
+  return as_sim(device).names();
+}
+
+}  // namespace tandem

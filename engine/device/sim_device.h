@@ -1,0 +1,55 @@
+// `sim`: bodies run for real on the calling thread, time is virtual. Durations come from a hardware profile, operations
+// that run at the same time share DRAM, HBM and the link, and every pair of conflicting accesses must be ordered.
+//
+// Bodies run inside submit(), in submission order, which is a valid order because events name earlier submissions only.
+// That settles costs and accesses before time is computed. Time passes only in host_wait, end_step, drain and in
+// control-lane operations that wait for events. Results are equal to the nanosecond on every machine.
+//
+// What costs control time (a lane like the others, so that launching runs ahead of the device until a host wait):
+//   an operation of a device lane           launch_ns, a record "launch"
+//   the first one of a segment              segment_launch_ns, a record named like the segment; the others nothing
+//   an operation of host workers            submit_ns, a record "submit"
+//   an operation of the control lane        its own duration (fixed_ns and its cost with one thread, not shared)
+// A host wait inside a segment splits it: the next device operation pays for another launch, as a graph would.
+//
+// Hand-off latency is added where an edge crosses from a device lane (compute or copy) to host workers or the control
+// thread (device_to_host_ns), and from host workers to a device lane (host_to_device_ns). A host wait for host workers
+// costs nothing extra: submit_ns pays for waking both sides.
+//
+// Errors: a body's exception is rethrown by host_wait for its event or a later one of the lane; operations that depend
+// on a failed one do not run their bodies. drain() throws an error that no wait has reported, once, and starts afresh
+// when called again. HazardError, undeclared accesses and wrong events are thrown by submit itself.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/device/hazard.h"
+#include "engine/device/profile.h"
+
+namespace tandem {
+
+struct SimOptions {
+  /// Threads of the first host worker lane; 0: all of the profile that extra lanes leave over.
+  std::uint32_t host_threads = 0;
+  /// Further lanes behind the five standard ones (control, device, h2d, d2h, host); their ids follow in order.
+  std::vector<LaneInfo> extra_lanes;
+  /// Keep the schedule since construction for recorded_schedule().
+  bool record_schedule = false;
+};
+
+/// InputError when the host lanes ask for more threads than the profile has. Device memory is limited to
+/// profile.device.memory_gb: allocate_device throws RunError beyond it.
+std::unique_ptr<Device> make_sim_device(HardwareProfile profile, SimOptions options = {});
+
+/// The profile of a simulated device; LogicError for another device.
+const HardwareProfile& simulated_profile(const Device& device);
+
+/// Everything submitted since construction; LogicError unless SimOptions::record_schedule was set.
+const std::vector<ScheduleOp>& recorded_schedule(const Device& device);
+
+/// Names of lanes and buffers for judge_edge; valid as long as the device.
+const ScheduleNames& schedule_names(const Device& device);
+
+}  // namespace tandem
