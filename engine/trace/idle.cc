@@ -1,0 +1,253 @@
+#include "engine/trace/idle.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "engine/common/error.h"
+#include "engine/device/device.h"
+
+namespace tandem {
+namespace {
+
+// A piece of busy time. Pieces are disjoint and ascending; where operations overlap, the earlier one owns the time.
+struct Busy {
+  Nanos begin, end;
+  std::int64_t record;
+};
+
+const TraceRecord& record_at(const Trace& trace, std::int64_t index) {
+  TANDEM_CHECK(index >= 0 && index < static_cast<std::int64_t>(trace.records.size()), "the trace has no record {}",
+               index);
+  return trace.records[static_cast<std::size_t>(index)];
+}
+
+std::vector<Busy> busy_pieces(const Trace& trace, const std::vector<bool>& counted) {
+  std::vector<std::int64_t> order;
+  for (std::size_t i = 0; i < trace.records.size(); ++i) {
+    const TraceRecord& r = trace.records[i];
+    if (r.kind == Kind::compute && counted[r.lane] && r.end > r.start) order.push_back(static_cast<std::int64_t>(i));
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return record_at(trace, a).start < record_at(trace, b).start;
+  });
+  std::vector<Busy> pieces;
+  for (const std::int64_t i : order) {
+    const TraceRecord& r = record_at(trace, i);
+    const Nanos begin = pieces.empty() ? r.start : std::max(r.start, pieces.back().end);
+    if (begin < r.end) pieces.push_back({begin, r.end, i});
+  }
+  return pieces;
+}
+
+Cause cause_of(const Trace& trace, const TraceRecord& record) {
+  if (record.cause != Cause::none) return record.cause;
+  if (record.kind == Kind::copy) return Cause::transfer;
+  if (record.kind == Kind::control || record.kind == Kind::wait) return Cause::scheduler;
+  const LaneKind lane = trace.lanes[record.lane].kind;
+  if (lane == LaneKind::host_workers) return Cause::host_attention;
+  return lane == LaneKind::control ? Cause::scheduler : Cause::none;
+}
+
+// Attributes [begin, end). The walk starts at the record `next`, which held on until `end`: with its start
+// (`from_start`), or with its own duration too.
+CauseTimes attribute(const Trace& trace, Nanos begin, Nanos end, std::int64_t next, bool from_start) {
+  CauseTimes times{};
+  Nanos cursor = end;
+  const auto cut = [&](Nanos to, Cause cause) {
+    const Nanos lower = std::clamp(to, begin, cursor);
+    times[static_cast<std::size_t>(cause)] += cursor - lower;
+    cursor = lower;
+  };
+  std::int64_t index = next;
+  if (from_start && index >= 0) index = record_at(trace, index).critical;
+  std::size_t visited = 0;
+  while (index >= 0 && cursor > begin) {
+    const TraceRecord& record = record_at(trace, index);
+    cut(record.end, Cause::handoff);
+    cut(record.start, cause_of(trace, record));
+    index = record.critical;
+    TANDEM_CHECK(++visited <= trace.records.size(), "the critical path of record {} is a circle", next);
+  }
+  cut(begin, Cause::scheduler);
+  return times;
+}
+
+class StepBuilder {
+ public:
+  explicit StepBuilder(const StepMark& mark) {
+    step_.step = mark.step;
+    step_.begin = mark.begin;
+    step_.end = mark.end;
+    step_.window = mark.end - mark.begin;
+  }
+  void busy(std::uint32_t layer, Nanos time) {
+    step_.busy += time;
+    layers_[layer].busy += time;
+  }
+  void idle(std::uint32_t layer, const CauseTimes& times) {
+    LayerIdle& entry = layers_[layer];
+    for (std::size_t c = 0; c < times.size(); ++c) {
+      step_.idle += times[c];
+      step_.by_cause[c] += times[c];
+      entry.idle += times[c];
+      entry.by_cause[c] += times[c];
+    }
+  }
+  StepIdle& step() { return step_; }
+
+  StepIdle finish() {
+    for (auto& [layer, entry] : layers_) {
+      entry.layer = layer;
+      step_.layers.push_back(entry);
+    }
+    return std::move(step_);
+  }
+
+ private:
+  StepIdle step_;
+  std::map<std::uint32_t, LayerIdle> layers_;  // kNoLayer is the largest number, so it comes last
+};
+
+void check_step(const StepIdle& step) {
+  const auto sum = [](const CauseTimes& times) { return std::accumulate(times.begin(), times.end(), Nanos{0}); };
+  TANDEM_CHECK(step.busy + step.idle == step.window, "step {}: busy {} + idle {} is not the window {}", step.step,
+               step.busy, step.idle, step.window);
+  TANDEM_CHECK(sum(step.by_cause) == step.idle, "step {}: causes sum to {}, idle is {}", step.step, sum(step.by_cause),
+               step.idle);
+  Nanos busy = 0, idle = 0;
+  CauseTimes causes{};
+  for (const LayerIdle& layer : step.layers) {
+    TANDEM_CHECK(sum(layer.by_cause) == layer.idle, "step {}, layer {}: causes do not sum to idle", step.step,
+                 layer.layer);
+    busy += layer.busy;
+    idle += layer.idle;
+    for (std::size_t c = 0; c < causes.size(); ++c) causes[c] += layer.by_cause[c];
+  }
+  TANDEM_CHECK(busy == step.busy && idle == step.idle && causes == step.by_cause,
+               "step {}: layers do not sum to the step", step.step);
+}
+
+void add_to_sum(StepIdle& sum, std::map<std::uint32_t, LayerIdle>& layers, const StepIdle& step) {
+  sum.window += step.window;
+  sum.busy += step.busy;
+  sum.idle += step.idle;
+  for (std::size_t c = 0; c < sum.by_cause.size(); ++c) sum.by_cause[c] += step.by_cause[c];
+  for (const LayerIdle& layer : step.layers) {
+    LayerIdle& entry = layers[layer.layer];
+    entry.layer = layer.layer;
+    entry.busy += layer.busy;
+    entry.idle += layer.idle;
+    for (std::size_t c = 0; c < entry.by_cause.size(); ++c) entry.by_cause[c] += layer.by_cause[c];
+  }
+  sum.cost.add(step.cost);
+}
+
+// Measure of the pieces inside [begin, end). `first` only moves forward: windows are ascending.
+Nanos measure(const std::vector<Busy>& pieces, std::size_t& first, Nanos begin, Nanos end) {
+  while (first < pieces.size() && pieces[first].end <= begin) ++first;
+  Nanos sum = 0;
+  for (std::size_t i = first; i < pieces.size() && pieces[i].begin < end; ++i) {
+    sum += std::min(pieces[i].end, end) - std::max(pieces[i].begin, begin);
+  }
+  return sum;
+}
+
+void check_trace(const Trace& trace) {
+  for (std::size_t i = 0; i < trace.records.size(); ++i) {
+    const TraceRecord& r = trace.records[i];
+    TANDEM_CHECK(r.lane < trace.lanes.size(), "record {} ('{}') is on lane {} of {}", i, r.name, r.lane,
+                 trace.lanes.size());
+    TANDEM_CHECK(r.start <= r.end, "record {} ('{}') ends before it starts", i, r.name);
+    TANDEM_CHECK(r.critical < static_cast<std::int64_t>(trace.records.size()), "record {} ('{}') waits for record {}",
+                 i, r.name, r.critical);
+  }
+  for (std::size_t i = 0; i < trace.steps.size(); ++i) {
+    const StepMark& mark = trace.steps[i];
+    TANDEM_CHECK(mark.begin <= mark.end, "window {} ends before it begins", i);
+    TANDEM_CHECK(i == 0 || mark.begin == trace.steps[i - 1].end, "windows {} and {} do not tile", i - 1, i);
+  }
+}
+
+}  // namespace
+
+void CostTotals::add(const Cost& cost) {
+  hbm += cost.hbm;
+  dram += cost.dram;
+  h2d += cost.h2d;
+  d2h += cost.d2h;
+  flops += cost.flops;
+}
+
+void CostTotals::add(const CostTotals& other) {
+  hbm += other.hbm;
+  dram += other.dram;
+  h2d += other.h2d;
+  d2h += other.d2h;
+  flops += other.flops;
+}
+
+IdleReport account_idle(const Trace& trace) {
+  check_trace(trace);
+  std::vector<bool> inference(trace.lanes.size());
+  std::vector<std::vector<Busy>> lane_pieces;
+  std::vector<LaneId> lane_ids;
+  for (std::size_t lane = 0; lane < trace.lanes.size(); ++lane) {
+    inference[lane] = trace.lanes[lane].inference;
+    if (!inference[lane]) continue;
+    std::vector<bool> only(trace.lanes.size());
+    only[lane] = true;
+    lane_pieces.push_back(busy_pieces(trace, only));
+    lane_ids.push_back(static_cast<LaneId>(lane));
+  }
+  std::vector<std::size_t> lane_first(lane_ids.size());
+  const std::vector<Busy> pieces = busy_pieces(trace, inference);
+
+  IdleReport report;
+  std::size_t first = 0;
+  for (const StepMark& mark : trace.steps) {
+    StepBuilder builder(mark);
+    Nanos cursor = mark.begin;
+    while (first < pieces.size() && pieces[first].end <= mark.begin) ++first;
+    for (std::size_t i = first; i < pieces.size() && pieces[i].begin < mark.end; ++i) {
+      const std::uint32_t layer = record_at(trace, pieces[i].record).layer;
+      if (pieces[i].begin > cursor) {
+        builder.idle(layer, attribute(trace, cursor, pieces[i].begin, pieces[i].record, true));
+        cursor = pieces[i].begin;
+      }
+      const Nanos end = std::min(pieces[i].end, mark.end);
+      builder.busy(layer, end - cursor);
+      cursor = end;
+    }
+    if (cursor < mark.end) {
+      const std::uint32_t layer = mark.closed_by < 0 ? Op::kNoLayer : record_at(trace, mark.closed_by).layer;
+      builder.idle(layer, attribute(trace, cursor, mark.end, mark.closed_by, false));
+    }
+    for (std::size_t i = 0; i < lane_ids.size(); ++i) {
+      builder.step().lanes.push_back({lane_ids[i], measure(lane_pieces[i], lane_first[i], mark.begin, mark.end)});
+    }
+    report.steps.push_back(builder.finish());
+  }
+
+  for (const TraceRecord& record : trace.records) {
+    report.total.add(record.cost);
+    const auto after = std::upper_bound(report.steps.begin(), report.steps.end(), record.start,
+                                        [](Nanos start, const StepIdle& step) { return start < step.end; });
+    const bool found = after != report.steps.end() && record.start >= after->begin;
+    (found ? after->cost : report.outside).add(record.cost);
+  }
+
+  std::map<std::uint32_t, LayerIdle> layers;
+  CostTotals sum = report.outside;
+  for (const StepIdle& step : report.steps) {
+    check_step(step);
+    sum.add(step.cost);
+    if (step.step != Device::kSetupStep) add_to_sum(report.decode, layers, step);
+  }
+  for (const auto& [layer, entry] : layers) report.decode.layers.push_back(entry);
+  check_step(report.decode);
+  TANDEM_CHECK(sum == report.total, "the costs of the windows do not sum to the costs of the records");
+  return report;
+}
+
+}  // namespace tandem

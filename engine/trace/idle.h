@@ -1,0 +1,62 @@
+// Where the device's time went: busy, and idle with a cause, per step window and layer. All in integer nanoseconds; the
+// sums are checked on every run.
+//
+// Busy is the measure of the union of compute intervals on inference lanes, clipped to the window; copies by device
+// kernels and waits are never busy. What is left are gaps. The operation that ends a gap was held up by whatever
+// arrived last before it, that by what arrived last before itself, and so on: this critical path is walked backwards to
+// the beginning of the gap, and every piece of the gap goes to the cause of the record that covers it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "engine/trace/trace.h"
+
+namespace tandem {
+
+using CauseTimes = std::array<Nanos, kCauseCount>;  // indexed by Cause
+
+/// Sums of Cost over operations. 64 bits hold 1.8e19 bytes or FLOPs.
+struct CostTotals {
+  std::uint64_t hbm = 0, dram = 0, h2d = 0, d2h = 0, flops = 0;
+  void add(const Cost& cost);
+  void add(const CostTotals& other);
+  bool operator==(const CostTotals&) const = default;
+};
+
+struct LayerIdle {
+  std::uint32_t layer = Op::kNoLayer;  // busy: the operation's; idle: of the operation that ends the gap
+  Nanos busy = 0, idle = 0;
+  CauseTimes by_cause{};
+};
+
+struct LaneBusy {
+  LaneId lane = 0;
+  Nanos busy = 0;
+};
+
+struct StepIdle {
+  std::uint32_t step = 0;
+  Nanos begin = 0, end = 0;
+  Nanos window = 0, busy = 0, idle = 0;  // busy + idle == window
+  CauseTimes by_cause{};                 // sums to idle
+  std::vector<LayerIdle> layers;         // ascending, kNoLayer last; sums to busy, idle and by_cause
+  std::vector<LaneBusy> lanes;           // each inference lane alone; with two of them the sum may exceed busy
+  CostTotals cost;                       // of the records that start in [begin, end)
+};
+
+struct IdleReport {
+  std::vector<StepIdle> steps;
+  StepIdle decode;     // sum of the windows of real steps (not Device::kSetupStep); begin, end and lanes are left empty
+  CostTotals outside;  // of records that start in no window
+  CostTotals total;    // of all records: the windows' costs and `outside`
+};
+
+/// LogicError when an invariant does not hold: windows that do not tile, a record out of range, a sum that is off.
+/// Causes: the record's; Cause::none becomes transfer for copies, scheduler for control work and waits,
+/// host_attention for host workers, and stays none for compute on a device lane that is not an inference lane.
+/// Between two records of the path: handoff. Before its first record: scheduler.
+IdleReport account_idle(const Trace& trace);
+
+}  // namespace tandem

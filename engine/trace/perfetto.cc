@@ -1,0 +1,104 @@
+#include "engine/trace/perfetto.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/common/error.h"
+#include "engine/device/device.h"
+
+namespace tandem {
+namespace {
+
+// Quotes a text as JSON; bytes that are not UTF-8 are replaced rather than refused.
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string micros(Nanos ns) {
+  const bool negative = ns < 0;
+  const auto magnitude = negative ? -static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(ns);
+  return fmt::format("{}{}.{:03}", negative ? "-" : "", magnitude / 1000, magnitude % 1000);
+}
+
+class Writer {
+ public:
+  explicit Writer(const std::filesystem::path& path) : path_(path), file_(path, std::ios::binary) { check(); }
+
+  template <class... Args>
+  void event(fmt::format_string<Args...> format, Args&&... args) {
+    file_ << (first_ ? "\n" : ",\n") << fmt::format(format, std::forward<Args>(args)...);
+    first_ = false;
+  }
+  void raw(const char* text) { file_ << text; }
+  void close() {
+    file_.flush();
+    check();
+  }
+
+ private:
+  void check() const {
+    if (!file_) {
+      throw_run_error("The trace {} cannot be written: {}. Check that the folder exists and has room.", path_.string(),
+                      errno != 0 ? std::strerror(errno) : "unknown error");
+    }
+  }
+  std::filesystem::path path_;
+  std::ofstream file_;
+  bool first_ = true;
+};
+
+constexpr const char* kPid = "1";
+
+void write_record(Writer& out, const Trace& trace, const TraceRecord& r) {
+  std::string args = fmt::format("\"kind\":\"{}\",\"cause\":\"{}\"", to_string(r.kind), to_string(r.cause));
+  if (r.layer != Op::kNoLayer) args += fmt::format(",\"layer\":{}", r.layer);
+  const auto amount = [&](const char* name, std::uint64_t value) {
+    if (value != 0) args += fmt::format(",\"{}\":{}", name, value);
+  };
+  amount("hbm_bytes", r.cost.hbm);
+  amount("dram_bytes", r.cost.dram);
+  amount("h2d_bytes", r.cost.h2d);
+  amount("d2h_bytes", r.cost.d2h);
+  amount("flops", r.cost.flops);
+  out.event(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"name":{},"cat":"{}","args":{{{}}}}})", kPid, r.lane + 1,
+            micros(r.start), micros(r.end - r.start), quoted(r.name), to_string(r.cause), args);
+  if (r.critical < 0) return;
+  const TraceRecord& from = trace.records[static_cast<std::size_t>(r.critical)];
+  if (from.lane == r.lane) return;
+  // An arrow binds to the slice that is open at its time stamp: one nanosecond before the end of the slice it leaves.
+  const std::ptrdiff_t id = &r - trace.records.data();
+  out.event(R"({{"ph":"s","pid":{},"tid":{},"ts":{},"id":{},"name":"critical","cat":"critical"}})", kPid, from.lane + 1,
+            micros(std::max(from.start, from.end - 1)), id);
+  out.event(R"({{"ph":"f","bp":"e","pid":{},"tid":{},"ts":{},"id":{},"name":"critical","cat":"critical"}})", kPid,
+            r.lane + 1, micros(r.start), id);
+}
+
+}  // namespace
+
+void write_perfetto(const Trace& trace, const std::filesystem::path& path) {
+  errno = 0;
+  Writer out(path);
+  out.raw(R"({"displayTimeUnit":"ns","traceEvents":[)");
+  out.event(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", kPid, quoted(trace.clock));
+  out.event(R"({{"ph":"M","pid":{},"tid":0,"name":"thread_name","args":{{"name":"steps"}}}})", kPid);
+  for (const LaneInfo& lane : trace.lanes) {
+    out.event(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", kPid, lane.id + 1,
+              quoted(lane.name));
+    out.event(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})", kPid,
+              lane.id + 1, lane.id + 1);
+  }
+  for (const StepMark& mark : trace.steps) {
+    const std::string name = mark.step == Device::kSetupStep ? std::string("setup") : fmt::format("step {}", mark.step);
+    out.event(R"({{"ph":"X","pid":{},"tid":0,"ts":{},"dur":{},"name":"{}","cat":"step"}})", kPid, micros(mark.begin),
+              micros(mark.end - mark.begin), name);
+  }
+  for (const TraceRecord& record : trace.records) write_record(out, trace, record);
+  out.raw("\n]}\n");
+  out.close();
+}
+
+}  // namespace tandem

@@ -1,0 +1,15 @@
+// Traces for ui.perfetto.dev and chrome://tracing.
+#pragma once
+
+#include <filesystem>
+
+#include "engine/trace/trace.h"
+
+namespace tandem {
+
+/// Writes the trace as Chrome trace JSON: one track per lane and one for step windows, arrows along critical edges that
+/// cross lanes, arguments layer, cause, bytes and FLOPs. Times are microseconds with three decimals, so no nanosecond
+/// is lost. Written as a stream. RunError when the file cannot be written.
+void write_perfetto(const Trace& trace, const std::filesystem::path& path);
+
+}  // namespace tandem
