@@ -1,0 +1,199 @@
+#include "eval/compare/compare.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "engine/common/error.h"
+#include "eval/ruler/ruler.h"
+#include "eval/scoring/string_match.h"
+#include "methods/registry.h"
+
+namespace tandem::eval {
+namespace {
+
+struct Prepared {
+  RulerSample sample;
+  std::vector<std::int32_t> prompt;
+  std::unique_ptr<Prefix> prefix;
+};
+
+TokenCounter token_counter(const Model& model) {
+  return [&model](std::string_view text) {
+    return static_cast<std::uint32_t>(model.tokenizer->encode(text, /*add_bos=*/true).size());
+  };
+}
+
+SampleKey key_of(const RulerSample& sample, const std::string& method) {
+  return {"ruler", sample.task, sample.length, sample.index, method};
+}
+
+SampleResult result_of(const Prepared& prepared, const std::string& method, const DecodedSequence& decoded,
+                       const Model& model) {
+  SampleResult r;
+  r.benchmark = "ruler";
+  r.task = prepared.sample.task;
+  r.length = prepared.sample.length;
+  r.index = prepared.sample.index;
+  r.method = method;
+  r.prompt_tokens = static_cast<std::uint32_t>(prepared.prompt.size());
+  r.tokens = decoded.tokens;
+  r.prediction = postprocess_prediction(model.tokenizer->decode(decoded.tokens));
+  r.answers = prepared.sample.answers;
+  r.score = string_match_all(r.prediction, r.answers);
+  for (const NearTie& tie : decoded.near_ties) r.near_ties.push_back({tie.step, double(tie.margin)});
+  r.depth = prepared.sample.depth;
+  return r;
+}
+
+/// Shares of a batch's steps: windows, busy and idle are the batch's, bytes and FLOPs are divided by the sequences that
+/// took part in the step (the remainder goes to the earlier ones, so that the sum is exact).
+SampleTiming timing_of(const Prepared& prepared, const std::string& method, const DecodeResult& result, std::size_t row,
+                       const std::string& clock) {
+  const DecodedSequence& decoded = result.sequences[row];
+  SampleTiming t;
+  t.benchmark = "ruler";
+  t.task = prepared.sample.task;
+  t.length = prepared.sample.length;
+  t.index = prepared.sample.index;
+  t.method = method;
+  t.clock = clock;
+  t.prefill_ns = prepared.prefix->prefill_ns;
+  CauseTimes causes{};
+  for (const StepIdle& step : result.idle.steps) {
+    if (step.step == Device::kSetupStep) {
+      t.setup_ns = step.window;
+      continue;
+    }
+    const auto took_part = [&](const DecodedSequence& s) { return std::binary_search(s.steps.begin(), s.steps.end(), step.step); };
+    if (!took_part(decoded)) continue;
+    const auto& all = result.sequences;
+    const auto sharers = static_cast<std::uint64_t>(std::count_if(all.begin(), all.end(), took_part));
+    const auto before = static_cast<std::uint64_t>(
+        std::count_if(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(row), took_part));
+    const auto share = [&](std::uint64_t n) { return n / sharers + (before < n % sharers ? 1 : 0); };
+    if (t.steps == 0) {
+      t.first_step_ns = step.window;
+    } else {
+      t.step_ns.push_back(step.window);
+    }
+    ++t.steps;
+    t.window_ns += step.window;
+    t.busy_ns += step.busy;
+    t.idle_ns += step.idle;
+    for (std::size_t c = 0; c < causes.size(); ++c) causes[c] += step.by_cause[c];
+    t.bytes.hbm += share(step.cost.hbm);
+    t.bytes.dram += share(step.cost.dram);
+    t.bytes.h2d += share(step.cost.h2d);
+    t.bytes.d2h += share(step.cost.d2h);
+    t.flops += share(step.cost.flops);
+  }
+  for (std::size_t c = 0; c < causes.size(); ++c) {
+    if (causes[c] != 0) t.idle_by_cause.emplace_back(to_string(static_cast<Cause>(c)), causes[c]);
+  }
+  t.device_kv_bytes = decoded.peak_kv_bytes[static_cast<int>(Tier::device)];
+  t.host_kv_bytes = decoded.peak_kv_bytes[static_cast<int>(Tier::host)];
+  t.tokens_attended_device = decoded.attended[static_cast<int>(Side::device)];
+  t.tokens_attended_host = decoded.attended[static_cast<int>(Side::host)];
+  return t;
+}
+
+std::set<SampleKey> finished(const RunFolder& folder) {
+  std::set<SampleKey> keys;
+  for (const SampleResult& sample : folder.samples()) keys.insert(sample.key());
+  return keys;
+}
+
+}  // namespace
+
+void fill_manifest(const CompareOptions& options, const Model& model, const Device& device, Manifest& manifest) {
+  manifest.methods.clear();
+  for (const std::string& text : options.methods) {
+    MethodEntry entry;
+    entry.label = text;
+    const MethodSpec spelled = parse_method_spec(make_method(text)->spelled_out());
+    entry.name = spelled.name;
+    entry.options = spelled.options;
+    for (const MethodEntry& other : manifest.methods) {
+      if (other.label == entry.label) throw_input_error("Method '{}' is listed twice.", text);
+    }
+    manifest.methods.push_back(std::move(entry));
+  }
+  manifest.model = model.name;
+  manifest.weights_hash = model.weights_hash;
+  manifest.tokenizer_hash = model.tokenizer->hash();
+  manifest.benchmark = "ruler";
+  manifest.tasks = options.tasks;
+  manifest.lengths = options.lengths;
+  manifest.samples = options.samples;
+  manifest.seed = options.seed;
+  RulerProtocol protocol;
+  protocol.tokenizer_hash = manifest.tokenizer_hash;
+  manifest.protocol_id = ruler_protocol_id(protocol);
+  manifest.clock = device.clock_name();
+}
+
+void run_compare(const CompareOptions& options, const Model& model, Device& device, ThreadPool& pool, RunFolder& folder,
+                 const std::function<void(const std::string& method, const Trace&)>& trace_of_first) {
+  EngineOptions engine_options = options.engine;
+  engine_options.max_batch = options.batch;
+  Engine engine(model, device, pool, engine_options);
+  std::vector<std::unique_ptr<Method>> methods;
+  for (const std::string& text : options.methods) methods.push_back(make_method(text));
+  const std::set<SampleKey> done_before = finished(folder);
+  std::vector<bool> traced(methods.size());
+  const TokenCounter counter = token_counter(model);
+
+  const std::uint64_t total =
+      std::uint64_t{options.tasks.size()} * options.lengths.size() * options.samples * options.methods.size();
+  std::uint64_t done = 0;
+  const auto tick = [&](std::uint64_t samples) {
+    done += samples;
+    if (options.progress) options.progress(done, total);
+  };
+  for (const std::uint32_t length : options.lengths) {
+    if (length > model.config.max_positions) {
+      throw_input_error("Length {} is more than the {} positions of model '{}' (max_position_embeddings): ask for less.", length,
+                        model.config.max_positions, model.name);
+    }
+    for (const std::string& task : options.tasks) {
+      for (std::uint32_t first = 0; first < options.samples; first += options.batch) {
+        if (engine_options.interrupted && engine_options.interrupted()) throw Interrupted();
+        const std::uint32_t count = std::min(options.batch, options.samples - first);
+        // A batch is redone whole if any of it is missing: its timings belong together.
+        std::uint32_t missing = 0;
+        for (std::uint32_t i = 0; i < count; ++i) {
+          for (const std::string& method : options.methods) {
+            missing += done_before.count({"ruler", task, length, first + i, method}) == 0 ? 1 : 0;
+          }
+        }
+        if (missing == 0) {
+          tick(std::uint64_t{count} * methods.size());
+          continue;
+        }
+        std::vector<Prepared> batch(count);
+        for (std::uint32_t i = 0; i < count; ++i) {
+          batch[i].sample = make_ruler_sample(task, length, first + i, options.seed, counter);
+          batch[i].prompt = model.tokenizer->encode(batch[i].sample.prompt, /*add_bos=*/true);
+          batch[i].prefix = engine.prefill(batch[i].prompt);
+        }
+        for (std::size_t m = 0; m < methods.size(); ++m) {
+          std::vector<DecodeRequest> requests;
+          for (const Prepared& p : batch) requests.push_back({p.prefix.get(), p.sample.max_new_tokens});
+          const DecodeResult result = engine.decode(*methods[m], requests);
+          if (trace_of_first && !traced[m]) trace_of_first(options.methods[m], result.trace);
+          traced[m] = true;
+          for (std::uint32_t i = 0; i < count; ++i) {
+            if (done_before.count(key_of(batch[i].sample, options.methods[m])) != 0) continue;
+            folder.append(result_of(batch[i], options.methods[m], result.sequences[i], model));
+            folder.append(timing_of(batch[i], options.methods[m], result, i, device.clock_name()));
+          }
+          tick(count);
+        }
+        for (const Prepared& p : batch) engine.release(*p.prefix);
+      }
+    }
+  }
+}
+
+}  // namespace tandem::eval

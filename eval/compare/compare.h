@@ -1,0 +1,37 @@
+// Compares methods on RULER: each prompt is prefilled once and decoded with every method; accuracy, latency, idle time and
+// bytes come from the same run. Writes samples and timings to a run folder as they are finished.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/model/model.h"
+#include "engine/runtime/engine.h"
+#include "eval/report/schema.h"
+
+namespace tandem::eval {
+
+struct CompareOptions {
+  std::vector<std::string> methods;     // specs; the first is the baseline
+  std::vector<std::string> tasks;       // RULER task names
+  std::vector<std::uint32_t> lengths;
+  std::uint32_t samples = 0;            // per task and length
+  std::uint64_t seed = 0;
+  std::uint32_t batch = 1;              // sequences decoded together
+  EngineOptions engine;
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in decoded samples, all methods
+};
+
+/// The manifest's entries that follow from the options alone (methods spelled out, tasks, lengths, protocol).
+void fill_manifest(const CompareOptions& options, const Model& model, const Device& device, Manifest& manifest);
+
+/// Runs what the folder does not hold yet. Throws Interrupted between batches when options.engine.interrupted says so;
+/// finished samples are in the folder then.
+/// `trace_of_first`: called once per method with the trace of its first decode.
+void run_compare(const CompareOptions& options, const Model& model, Device& device, ThreadPool& pool, RunFolder& folder,
+                 const std::function<void(const std::string& method, const Trace&)>& trace_of_first = {});
+
+}  // namespace tandem::eval

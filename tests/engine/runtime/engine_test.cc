@@ -1,0 +1,155 @@
+#include "engine/runtime/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/common/error.h"
+#include "methods/registry.h"
+#include "tests/engine/runtime/slow_model.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::testing {
+namespace {
+
+double max_difference(std::span<const float> a, std::span<const double> b) {
+  double worst = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) worst = std::max(worst, std::abs(double(a[i]) - b[i]));
+  return worst;
+}
+
+class Architectures : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Engine, Architectures, ::testing::Values(true, false),
+                         [](const auto& param) { return param.param ? "qwen3" : "llama"; });
+
+TEST_P(Architectures, PrefillAndDecodeGiveTheSlowModelsLogits) {
+  Bench bench(tiny_model(GetParam()));
+  const std::vector<std::int32_t> prompt = random_prompt(75, 3);
+  SlowModel slow(bench.model);
+  std::vector<std::vector<double>> expected;
+  for (const std::int32_t token : prompt) expected.push_back(slow.step(token));
+
+  const std::vector<float> logits = bench.engine.prefill_logits(prompt);
+  for (std::size_t t = 0; t < prompt.size(); ++t) {
+    EXPECT_LT(max_difference(std::span(logits).subspan(t * 96, 96), expected[t]), 2e-4) << "position " << t;
+  }
+
+  std::vector<std::vector<float>> steps;
+  const auto full = make_method("full");
+  const DecodeResult result = bench.decode(*full, {prompt}, 6, {.keep_logits = true, .logits = &steps});
+  std::vector<double> next = expected.back();
+  for (std::size_t n = 0; n < steps.size(); ++n) {
+    EXPECT_LT(max_difference(steps[n], next), 2e-4) << "step " << n;
+    if (n + 1 < steps.size()) next = slow.step(result.sequences[0].tokens[n]);
+  }
+}
+
+TEST(Engine, AnyPrefillChunkGivesTheSameLogits) {
+  const std::vector<std::int32_t> prompt = random_prompt(130, 5);
+  std::vector<float> reference;
+  for (const std::uint32_t chunk : {512u, 1u, 7u, 16u, 64u, 129u}) {
+    EngineOptions options;
+    options.prefill_chunk = chunk;
+    Bench bench(tiny_model(), sim(), options);
+    const std::vector<float> logits = bench.engine.prefill_logits(prompt);
+    if (reference.empty()) reference = logits;
+    double worst = 0;
+    for (std::size_t i = 0; i < logits.size(); ++i) worst = std::max(worst, std::abs(double(logits[i]) - double(reference[i])));
+    EXPECT_LT(worst, 1e-4) << "chunk " << chunk;
+  }
+}
+
+TEST(Engine, OnePrefixServesManyDecodesAndGivesItsPagesBack) {
+  Bench bench(tiny_model());
+  const auto prefix = bench.engine.prefill(random_prompt(500, 8));
+  const std::size_t held = bench.engine.kv().bytes_in_use(Tier::device);
+  const DecodeRequest request{prefix.get(), 12};
+  std::vector<std::vector<std::int32_t>> first;
+  for (int round = 0; round < 2; ++round) {
+    std::size_t i = 0;
+    for (const char* spec : {"full", "streaming", "hybrid-fixed:budget=0.5"}) {
+      const auto method = make_method(spec);
+      const DecodeResult result = bench.engine.decode(*method, {&request, 1});
+      if (round == 0) {
+        first.push_back(result.sequences[0].tokens);
+      } else {
+        EXPECT_EQ(result.sequences[0].tokens, first[i]) << spec;
+      }
+      ++i;
+      EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), held) << spec;
+      EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::host), 0u) << spec;
+    }
+  }
+  bench.engine.release(*prefix);
+  EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
+}
+
+TEST(Engine, AStopTokenEndsASequenceAndTheOthersGoOn) {
+  Bench free_run(tiny_model());
+  const auto method = make_method("full");
+  const std::vector<std::vector<std::int32_t>> prompts = {random_prompt(40, 1), random_prompt(90, 2), random_prompt(33, 4)};
+  const DecodeResult all = free_run.decode(*method, prompts, 10);
+  Model model = tiny_model();
+  model.config.stop_tokens = {all.sequences[1].tokens[3]};
+  Bench bench(std::move(model));
+  const DecodeResult result = bench.decode(*method, prompts, 10);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const auto& free_tokens = all.sequences[i].tokens;
+    const auto stop = std::find(free_tokens.begin(), free_tokens.end(), all.sequences[1].tokens[3]);
+    EXPECT_EQ(result.sequences[i].tokens, std::vector<std::int32_t>(free_tokens.begin(), stop)) << i;
+    EXPECT_EQ(result.sequences[i].stopped, stop != free_tokens.end()) << i;
+  }
+  EXPECT_TRUE(result.sequences[1].stopped);
+}
+
+TEST(Engine, BadRequestsAreSentences) {
+  Bench bench(tiny_model());
+  const auto message = [&](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message([&] { bench.engine.prefill({}); }), ::testing::HasSubstr("prompt is empty"));
+  EXPECT_THAT(message([&] { bench.engine.prefill(std::vector<std::int32_t>{1, 96}); }),
+              ::testing::HasSubstr("Token 1 of the prompt is 96"));
+  EXPECT_THAT(message([&] { bench.engine.prefill(std::vector<std::int32_t>(4097, 1)); }), ::testing::HasSubstr("4096 positions"));
+  const auto method = make_method("full");
+  EXPECT_THAT(message([&] { bench.decode(*method, {random_prompt(4090, 1)}, 10); }), ::testing::HasSubstr("do not fit"));
+  EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device) % bench.engine.kv().shape().slot_bytes(), 0u);
+}
+
+TEST(Engine, AFullKvStoreIsASentenceAndLeavesNothingBehind) {
+  Model model = tiny_model();
+  const auto device = sim();
+  ThreadPool pool(1);
+  EngineOptions options;
+  options.kv.device_bytes = 40 * 2 * 2 * 16 * 16 * 2 * sizeof(float);  // 40 blocks of both layers
+  Engine engine(model, *device, pool, options);
+  EXPECT_THROW(engine.prefill(random_prompt(700, 1)), InputError);
+  EXPECT_EQ(engine.kv().bytes_in_use(Tier::device), 0u);
+  EXPECT_NE(engine.prefill(random_prompt(300, 1)), nullptr);
+}
+
+TEST(Engine, AnInterruptEndsTheCallAndTheEngineStaysUsable) {
+  bool stop = false;
+  EngineOptions options;
+  options.interrupted = [&stop] { return stop; };
+  Bench bench(tiny_model(), sim(), options);
+  const auto prefix = bench.engine.prefill(random_prompt(60, 1));
+  const DecodeRequest request{prefix.get(), 20};
+  const auto method = make_method("hybrid-fixed:sinks=0,window=16");
+  DecodeOptions at_third;
+  int tokens = 0;
+  at_third.on_token = [&](std::size_t, std::int32_t) { stop = ++tokens == 3; };
+  EXPECT_THROW(bench.engine.decode(*method, {&request, 1}, at_third), Interrupted);
+  stop = false;
+  EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::host), 0u);
+  EXPECT_EQ(bench.engine.decode(*method, {&request, 1}).sequences[0].tokens.size(), 20u);
+}
+
+}  // namespace
+}  // namespace tandem::testing

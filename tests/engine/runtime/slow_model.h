@@ -1,0 +1,133 @@
+// An independent oracle for the engine: the whole model in double precision, one token at a time, no pages, no kernels, no
+// partial results. Which tokens a query head attends in a decode step is a callback, so that methods can be modelled too.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "engine/model/model.h"
+
+namespace tandem::testing {
+
+inline double stored_value(const MatrixView& m, std::size_t i) {
+  if (m.type == DType::f32) {
+    float f;
+    std::memcpy(&f, static_cast<const char*>(m.data) + i * 4, 4);
+    return f;
+  }
+  std::uint16_t h;
+  std::memcpy(&h, static_cast<const char*>(m.data) + i * 2, 2);
+  const std::uint32_t bits = std::uint32_t{h} << 16;  // bf16; the tests use no f16
+  float f;
+  std::memcpy(&f, &bits, 4);
+  return f;
+}
+
+class SlowModel {
+ public:
+  using Vector = std::vector<double>;
+  /// Keys of the KV head so far, roped, own token included -> for each, whether this query head attends it.
+  using Visible = std::function<std::vector<bool>(std::uint32_t layer, std::uint32_t q_head, const Vector& q,
+                                                  const std::vector<Vector>& keys)>;
+
+  explicit SlowModel(const Model& model) : model_(model), keys_(cache()), values_(cache()) {}
+
+  /// Logits after this token. No `visible`: all tokens.
+  Vector step(std::int32_t token, const Visible& visible = {}) {
+    const ModelConfig& c = model_.config;
+    const ModelWeights& w = model_.weights;
+    Vector x(c.hidden);
+    for (std::uint32_t i = 0; i < c.hidden; ++i) x[i] = stored_value(w.embedding, std::size_t(token) * c.hidden + i);
+    for (std::uint32_t layer = 0; layer < c.layers; ++layer) {
+      const LayerWeights& l = w.layers[layer];
+      const Vector normed = norm(x, 0, c.hidden, l.input_norm);
+      Vector q = times(l.q, normed), k = times(l.k, normed);
+      const Vector v = times(l.v, normed);
+      prepare(q, c.q_heads, l.q_norm);
+      prepare(k, c.kv_heads, l.k_norm);
+      Vector attended(std::size_t{c.q_heads} * c.head_dim);
+      for (std::uint32_t g = 0; g < c.kv_heads; ++g) {
+        keys_[layer][g].emplace_back(k.begin() + g * c.head_dim, k.begin() + (g + 1) * c.head_dim);
+        values_[layer][g].emplace_back(v.begin() + g * c.head_dim, v.begin() + (g + 1) * c.head_dim);
+      }
+      for (std::uint32_t h = 0; h < c.q_heads; ++h) attend(layer, h, q, visible, attended);
+      add(x, times(l.o, attended));
+      const Vector second = norm(x, 0, c.hidden, l.post_norm);
+      Vector gate = times(l.gate, second);
+      const Vector up = times(l.up, second);
+      for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+      add(x, times(l.down, gate));
+    }
+    ++position_;
+    return times(w.lm_head, norm(x, 0, c.hidden, w.final_norm));
+  }
+
+ private:
+  std::vector<std::vector<std::vector<Vector>>> cache() const {
+    return std::vector<std::vector<std::vector<Vector>>>(model_.config.layers,
+                                                         std::vector<std::vector<Vector>>(model_.config.kv_heads));
+  }
+  static void add(Vector& x, const Vector& y) {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  }
+  static Vector times(const MatrixView& m, const Vector& x) {
+    Vector y(m.rows);
+    for (std::uint32_t r = 0; r < m.rows; ++r) {
+      for (std::uint32_t i = 0; i < m.cols; ++i) y[r] += stored_value(m, std::size_t{r} * m.cols + i) * x[i];
+    }
+    return y;
+  }
+  Vector norm(const Vector& x, std::size_t begin, std::size_t n, const MatrixView& weight) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < n; ++i) sum += x[begin + i] * x[begin + i];
+    const double scale = 1 / std::sqrt(sum / double(n) + double(model_.config.rms_eps));
+    Vector y(n);
+    for (std::size_t i = 0; i < n; ++i) y[i] = x[begin + i] * scale * stored_value(weight, i);
+    return y;
+  }
+  void prepare(Vector& heads, std::uint32_t count, const MatrixView& weight) const {
+    const std::uint32_t d = model_.config.head_dim;
+    for (std::uint32_t h = 0; h < count; ++h) {
+      if (model_.config.qk_norm) {
+        const Vector n = norm(heads, h * d, d, weight);
+        std::copy(n.begin(), n.end(), heads.begin() + h * d);
+      }
+      for (std::uint32_t i = 0; i < d / 2; ++i) {
+        const double angle = position_ * std::pow(model_.config.rope_theta, -2.0 * i / d);
+        const double a = heads[h * d + i], b = heads[h * d + d / 2 + i];
+        heads[h * d + i] = a * std::cos(angle) - b * std::sin(angle);
+        heads[h * d + d / 2 + i] = b * std::cos(angle) + a * std::sin(angle);
+      }
+    }
+  }
+  void attend(std::uint32_t layer, std::uint32_t h, const Vector& q, const Visible& visible, Vector& out) const {
+    const ModelConfig& c = model_.config;
+    const std::uint32_t g = h / (c.q_heads / c.kv_heads);
+    const std::vector<Vector>& keys = keys_[layer][g];
+    const Vector own(q.begin() + h * c.head_dim, q.begin() + (h + 1) * c.head_dim);
+    const std::vector<bool> seen = visible ? visible(layer, h, own, keys) : std::vector<bool>(keys.size(), true);
+    Vector score(keys.size(), -INFINITY);
+    double top = -INFINITY, sum = 0;
+    for (std::size_t t = 0; t < keys.size(); ++t) {
+      if (!seen[t]) continue;
+      score[t] = 0;
+      for (std::uint32_t i = 0; i < c.head_dim; ++i) score[t] += own[i] * keys[t][i];
+      score[t] /= std::sqrt(double(c.head_dim));
+      top = std::max(top, score[t]);
+    }
+    for (double& s : score) sum += s = std::exp(s - top);
+    for (std::size_t t = 0; t < keys.size(); ++t) {
+      for (std::uint32_t i = 0; i < c.head_dim; ++i) out[h * c.head_dim + i] += score[t] / sum * values_[layer][g][t][i];
+    }
+  }
+
+  const Model& model_;
+  double position_ = 0;
+  std::vector<std::vector<std::vector<Vector>>> keys_, values_;  // [layer][kv head][token]
+};
+
+}  // namespace tandem::testing

@@ -1,0 +1,132 @@
+// The baselines against an independent model of their rules in double precision.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "methods/registry.h"
+#include "tests/engine/runtime/slow_model.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::testing {
+namespace {
+
+using Vector = SlowModel::Vector;
+
+/// Decodes `steps` tokens with the engine, feeds the same tokens to the slow model under `visible` (used for decode steps
+/// only; the prefill is dense), and compares the logits.
+void expect_same(const std::string& spec, const SlowModel::Visible& visible, std::uint32_t prompt_tokens, std::uint32_t steps) {
+  Bench bench(tiny_model());
+  const auto method = make_method(spec);
+  const std::vector<std::int32_t> prompt = random_prompt(prompt_tokens, 21);
+  std::vector<std::vector<float>> logits;
+  const DecodeResult result = bench.decode(*method, {prompt}, steps, {.keep_logits = true, .logits = &logits});
+  SlowModel slow(bench.model);
+  for (std::size_t t = 0; t + 1 < prompt.size(); ++t) slow.step(prompt[t]);
+  for (std::size_t n = 0; n < logits.size(); ++n) {
+    const Vector expected = slow.step(n == 0 ? prompt.back() : result.sequences[0].tokens[n - 1], visible);
+    double worst = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) worst = std::max(worst, std::abs(expected[i] - double(logits[n][i])));
+    EXPECT_LT(worst, 3e-4) << spec << " step " << n;
+  }
+}
+
+TEST(Streaming, AttendsSinksAndTheNewestTokens) {
+  expect_same("streaming:sinks=10,window=50",
+              [](std::uint32_t, std::uint32_t, const Vector&, const std::vector<Vector>& keys) {
+                std::vector<bool> seen(keys.size());
+                for (std::size_t t = 0; t < keys.size(); ++t) seen[t] = t < 10 || t + 50 >= keys.size();
+                return seen;
+              },
+              200, 40);
+}
+
+struct Rule {
+  double budget;
+  std::uint32_t block, sinks, window;
+  bool union_attended;
+};
+
+class HybridFixed : public ::testing::TestWithParam<Rule> {};
+INSTANTIATE_TEST_SUITE_P(Rules, HybridFixed,
+                         ::testing::Values(Rule{0.1, 16, 64, 256, false}, Rule{0.25, 32, 16, 40, false}, Rule{0.02, 16, 0, 1, false},
+                                           Rule{0.4, 64, 32, 17, false}, Rule{0.15, 128, 16, 100, false}));
+
+TEST_P(HybridFixed, EachHeadAttendsItsBestBlocks) {
+  const Rule rule = GetParam();
+  const std::uint32_t prompt = 501;  // 500 prefilled; not a multiple of a page
+  const std::uint32_t begin = (rule.sinks + 15) / 16 * 16, end = (500 - rule.window) / 16 * 16;
+  const std::uint32_t keep = std::uint32_t(std::ceil(rule.budget * (end - begin) / rule.block - 1e-9));
+  expect_same(
+      "hybrid-fixed:budget=" + std::to_string(rule.budget) + ",block=" + std::to_string(rule.block) +
+          ",sinks=" + std::to_string(rule.sinks) + ",window=" + std::to_string(rule.window),
+      [&](std::uint32_t, std::uint32_t, const Vector& q, const std::vector<Vector>& keys) {
+        struct Block {
+          double bound;
+          std::uint32_t first, last;
+        };
+        std::vector<Block> blocks;
+        for (std::uint32_t at = begin; at < end; at += rule.block) {
+          const std::uint32_t last = std::min(at + rule.block, end);
+          double bound = 0;
+          for (std::size_t d = 0; d < q.size(); ++d) {
+            double best = -INFINITY;
+            for (std::uint32_t t = at; t < last; ++t) best = std::max(best, q[d] * keys[t][d]);
+            bound += best;
+          }
+          blocks.push_back({bound, at, last});
+        }
+        std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) { return a.bound > b.bound; });
+        std::vector<bool> seen(keys.size());
+        for (std::size_t t = 0; t < keys.size(); ++t) seen[t] = t < begin || t >= end;
+        for (std::uint32_t i = 0; i < std::min<std::size_t>(keep, blocks.size()); ++i) {
+          for (std::uint32_t t = blocks[i].first; t < blocks[i].last; ++t) seen[t] = true;
+        }
+        return seen;
+      },
+      prompt, 12);
+}
+
+TEST(HybridFixed, CountsWhatItMovesAndAttends) {
+  Bench bench(tiny_model());
+  const auto method = make_method("hybrid-fixed:budget=0.1,block=16,sinks=64,window=256");
+  const DecodeResult result = bench.decode(*method, {random_prompt(1025, 4)}, 4);  // 1,024 prefilled
+  const KvShape& shape = bench.engine.kv().shape();
+  const std::uint64_t host_tokens = 1024 - 256 - 64;  // 704 = 44 blocks, 5 per head
+  const DecodedSequence& sequence = result.sequences[0];
+  std::uint64_t offloaded = 0, queries = 0, partials = 0;
+  for (const TraceRecord& r : result.trace.records) {
+    const std::string name = r.name;
+    if (name == "offload kv") offloaded += r.cost.d2h;
+    if (name == "query to host") queries += r.cost.d2h;
+    if (name == "host partials to device") partials += r.cost.h2d;
+  }
+  EXPECT_EQ(offloaded, host_tokens * shape.token_bytes());
+  EXPECT_EQ(queries, 4u * 2 * 4 * 16 * 4);         // steps x layers x heads x D x f32
+  EXPECT_EQ(partials, 4u * 2 * (4 * 16 + 4) * 4);  // the same and one lse per head
+  // The device sees sinks, window and the tokens decoded so far; a KV head's group sees 5 to 10 blocks on the host.
+  EXPECT_EQ(sequence.attended[0], 4u * 320 + 1 + 2 + 3 + 4);
+  EXPECT_GE(sequence.attended[1], 4u * 5 * 16);
+  EXPECT_LE(sequence.attended[1], 4u * 10 * 16);
+  EXPECT_EQ(sequence.peak_kv_bytes[0], (320 + 16) * shape.token_bytes());
+  const std::uint64_t digests = 2 * 2 * 2 * 44 * 16 * 4, selection = 4 * 45 * 4;  // layers, heads, min and max
+  EXPECT_EQ(sequence.peak_kv_bytes[1], host_tokens * shape.token_bytes() + digests + selection);
+}
+
+TEST(Full, ReadsEveryTokenOfEveryLayerOnce) {
+  Bench bench(tiny_model());
+  const auto method = make_method("full");
+  const DecodeResult result = bench.decode(*method, {random_prompt(101, 4)}, 3);
+  std::uint64_t read = 0;
+  for (const TraceRecord& r : result.trace.records) {
+    if (std::string(r.name) == "device attention") read += r.cost.hbm;
+  }
+  const std::uint64_t q_and_o = 2 * 4 * 16 * 4;
+  EXPECT_EQ(read, (101u + 102 + 103) * bench.engine.kv().shape().token_bytes() + 3 * 2 * q_and_o);
+  EXPECT_EQ(result.sequences[0].attended[0], 101u + 102 + 103);
+  EXPECT_EQ(result.sequences[0].attended[1], 0u);
+}
+
+}  // namespace
+}  // namespace tandem::testing

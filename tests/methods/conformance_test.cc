@@ -1,0 +1,147 @@
+// What every registered method answers for (docs/add_a_method.md): the invariants, the removal of every schedule edge,
+// the same result on every device, exact repeats.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/common/error.h"
+#include "methods/registry.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::testing {
+namespace {
+
+std::vector<std::string> all_methods() {
+  std::vector<std::string> names;
+  for (const MethodInfo& info : method_registry()) names.push_back(info.name);
+  names.emplace_back("hybrid-fixed:budget=0.3,block=32,sinks=16,window=32,union=attended");
+  names.emplace_back("streaming:sinks=5,window=19");
+  return names;
+}
+
+class Conformance : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Methods, Conformance, ::testing::ValuesIn(all_methods()), [](const auto& param) {
+  std::string name = param.param;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+});
+
+const std::vector<std::vector<std::int32_t>> kRagged = {random_prompt(401, 1), random_prompt(30, 2), random_prompt(720, 3),
+                                                        random_prompt(48, 4), random_prompt(65, 5)};
+
+struct Out {
+  std::vector<std::vector<std::int32_t>> tokens;
+  std::vector<std::vector<float>> logits;  // [step][rows * vocab]
+  Nanos end = 0;
+};
+
+Out run(const std::string& spec, const std::vector<std::vector<std::int32_t>>& prompts, std::unique_ptr<Device> device,
+        unsigned threads) {
+  Bench bench(tiny_model(), std::move(device), {}, threads);
+  const auto method = make_method(spec);
+  Out out;
+  const DecodeResult result = bench.decode(*method, prompts, 9, {.keep_logits = true, .logits = &out.logits});
+  for (const DecodedSequence& s : result.sequences) out.tokens.push_back(s.tokens);
+  out.end = result.trace.steps.back().end - result.trace.steps.front().begin;
+  return out;
+}
+
+TEST_P(Conformance, ASequenceDoesNotDependOnItsBatchNorOnThreads) {  // invariant B, bit for bit on the simulated device
+  const Out together = run(GetParam(), kRagged, sim(), 2);
+  for (std::size_t i = 0; i < kRagged.size(); ++i) {
+    const Out alone = run(GetParam(), {kRagged[i]}, sim(), i % 2 == 0 ? 1 : 3);
+    EXPECT_EQ(alone.tokens[0], together.tokens[i]);
+    for (std::size_t step = 0; step < alone.logits.size(); ++step) {
+      const std::vector<float>& all = together.logits[step];
+      EXPECT_EQ(alone.logits[step], std::vector<float>(all.begin() + i * 96, all.begin() + (i + 1) * 96)) << "step " << step;
+    }
+  }
+}
+
+TEST_P(Conformance, ARepeatGivesTheSameTokensAndTheSameVirtualNanoseconds) {
+  const Out first = run(GetParam(), kRagged, sim(), 2), second = run(GetParam(), kRagged, sim(), 2);
+  EXPECT_EQ(first.tokens, second.tokens);
+  EXPECT_EQ(first.logits, second.logits);
+  EXPECT_EQ(first.end, second.end);
+}
+
+TEST_P(Conformance, RealThreadsGiveTheSimulatedDevicesTokens) {
+  const Out virtual_time = run(GetParam(), kRagged, sim(), 2);
+  const Out real_time = run(GetParam(), kRagged, make_emu_device({}), 2);
+  EXPECT_EQ(virtual_time.tokens, real_time.tokens);
+}
+
+TEST_P(Conformance, TheCountersAreTheSumsOfWhatTheOperationsDeclared) {  // invariant C
+  Bench bench(tiny_model());
+  const auto method = make_method(GetParam());
+  const DecodeResult result = bench.decode(*method, kRagged, 5);
+  Cost sum, steps;
+  for (const TraceRecord& record : result.trace.records) {
+    sum.hbm += record.cost.hbm;
+    sum.dram += record.cost.dram;
+    sum.h2d += record.cost.h2d;
+    sum.d2h += record.cost.d2h;
+    EXPECT_FALSE(record.cost.upper_bound) << record.name << " never settled its cost";
+  }
+  for (const StepIdle& step : result.idle.steps) {
+    steps.hbm += step.cost.hbm;
+    steps.dram += step.cost.dram;
+    steps.h2d += step.cost.h2d;
+    steps.d2h += step.cost.d2h;
+  }
+  EXPECT_EQ(sum.hbm, steps.hbm);
+  EXPECT_EQ(sum.dram, steps.dram);
+  EXPECT_EQ(sum.h2d, steps.h2d);
+  EXPECT_EQ(sum.d2h, steps.d2h);
+  EXPECT_GT(sum.hbm, 0u);
+}
+
+/// A host wait that directly follows "context ready".
+bool waits_for_context_ready(const std::vector<ScheduleOp>& schedule, std::size_t op) {
+  return schedule[op].form == ScheduleOp::Form::host_wait && op > 0 && std::string(schedule[op - 1].name) == "context ready";
+}
+
+TEST_P(Conformance, EveryScheduleEdgeIsNeededOrProvenImplied) {
+  Bench bench(tiny_model(true, 2), sim(/*record=*/true));
+  const auto method = make_method(GetParam());
+  bench.decode(*method, {random_prompt(401, 1), random_prompt(133, 2)}, 3);
+  const std::vector<ScheduleOp>& schedule = recorded_schedule(*bench.device);
+  std::size_t caught = 0, implied = 0;
+  for (const EdgeReport& edge : judge_all_edges(schedule, &schedule_names(*bench.device))) {
+    const ScheduleOp& op = schedule[edge.op_index];
+    // "context ready" and the wait that closes its window are a measuring point: they order nothing that data needs.
+    const bool measures = std::string(op.name) == "context ready" || waits_for_context_ready(schedule, edge.op_index);
+    if (edge.verdict == EdgeVerdict::caught) ++caught;
+    if (edge.verdict == EdgeVerdict::implied) ++implied;
+    if (edge.verdict == EdgeVerdict::missed && !measures) {
+      ADD_FAILURE() << "removing edge " << edge.edge_index << " of '" << op.name << "' (layer " << op.layer
+                    << ") goes unnoticed: it is not needed, or an access is not declared";
+    }
+  }
+  EXPECT_GT(caught, 10u);
+  std::printf("%s: %zu edges caught, %zu implied\n", GetParam().c_str(), caught, implied);
+}
+
+TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
+  Bench bench(tiny_model());
+  for (const std::string spec :
+       {"hybrid-fixed:budget=1", "hybrid-fixed:budget=1,block=128", "hybrid-fixed:budget=1,block=32,sinks=0,window=1",
+        "hybrid-fixed:window=4K", "streaming:window=4K", "streaming:sinks=300,window=430"}) {
+    const auto full = make_method("full"), method = make_method(spec);
+    std::vector<std::vector<float>> expected, actual;
+    const DecodeResult a = bench.decode(*full, kRagged, 9, {.keep_logits = true, .logits = &expected});
+    const DecodeResult b = bench.decode(*method, kRagged, 9, {.keep_logits = true, .logits = &actual});
+    for (std::size_t i = 0; i < kRagged.size(); ++i) EXPECT_EQ(a.sequences[i].tokens, b.sequences[i].tokens) << spec;
+    ASSERT_EQ(expected.size(), actual.size());
+    for (std::size_t step = 0; step < expected.size(); ++step) {
+      double worst = 0, scale = 0;
+      for (std::size_t i = 0; i < expected[step].size(); ++i) {
+        worst = std::max(worst, std::abs(double(expected[step][i]) - double(actual[step][i])));
+        scale = std::max(scale, std::abs(double(expected[step][i])));
+      }
+      EXPECT_LE(worst, 1e-4 * scale) << spec << " step " << step;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,54 @@
+#include "methods/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/common/error.h"
+#include "methods/registry.h"
+
+namespace tandem {
+namespace {
+
+std::string error_of(const std::string& spec) {
+  try {
+    make_method(spec);
+  } catch (const InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(MethodSpec, AListSplitsAtTheRightCommas) {
+  EXPECT_EQ(split_method_list("full,hybrid-fixed:budget=0.05,block=32,streaming:window=64,full"),
+            (std::vector<std::string>{"full", "hybrid-fixed:budget=0.05,block=32", "streaming:window=64", "full"}));
+}
+
+TEST(MethodSpec, TheSpelledOutNameMakesTheSameMethod) {
+  for (const MethodInfo& info : method_registry()) {
+    const std::string spelled = make_method(info.name)->spelled_out();
+    EXPECT_EQ(make_method(spelled)->spelled_out(), spelled);
+    for (const OptionInfo& option : info.options) {
+      EXPECT_THAT(spelled, ::testing::HasSubstr(option.name + "=" + option.default_value));
+      EXPECT_FALSE(option.help.empty());
+    }
+  }
+  EXPECT_EQ(make_method("hybrid-fixed:block=64,budget=0.25")->spelled_out(),
+            "hybrid-fixed:budget=0.25,block=64,sinks=64,window=256,union=masked");
+}
+
+TEST(MethodSpec, MistakesAreSentences) {
+  EXPECT_THAT(error_of("hybrid-fxed"), ::testing::HasSubstr("Did you mean 'hybrid-fixed'?"));
+  EXPECT_THAT(error_of("hybrid-fixed:bugdet=0.1"), ::testing::HasSubstr("Did you mean 'budget'?"));
+  EXPECT_THAT(error_of("full:budget=0.1"), ::testing::HasSubstr("has no option 'budget'"));
+  for (const char* budget : {"0", "-0.1", "1.01", "nan", "inf", "x", "0.1x", "5%"}) {
+    EXPECT_THAT(error_of(std::string("hybrid-fixed:budget=") + budget), ::testing::HasSubstr("above 0, at most 1")) << budget;
+  }
+  EXPECT_THAT(error_of("hybrid-fixed:block=24"), ::testing::HasSubstr("16|32|64|128"));
+  EXPECT_THAT(error_of("hybrid-fixed:block=16,block=32"), ::testing::HasSubstr("given twice"));
+  EXPECT_THAT(error_of("hybrid-fixed:block"), ::testing::HasSubstr("is not option=value"));
+  EXPECT_THAT(error_of("streaming:window=99999999999999999999"), ::testing::HasSubstr("not allowed"));
+  EXPECT_THAT(error_of(""), ::testing::HasSubstr("name is missing"));
+}
+
+}  // namespace
+}  // namespace tandem
