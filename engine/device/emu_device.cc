@@ -1,0 +1,333 @@
+#include "engine/device/emu_device.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "engine/device/memory.h"
+
+namespace tandem {
+namespace {
+
+class EmuDevice final : public Device {
+ public:
+  explicit EmuDevice(EmuOptions options)
+      : lanes_(make_lanes(options.host_worker_threads, options.extra_lanes)),
+        clock_name_(fmt::format("measured on {}, {} threads", cpu_model_name(), options.host_worker_threads)),
+        pool_(options.device_memory_bytes, "the emulated device"),
+        epoch_(std::chrono::steady_clock::now()),
+        state_(lanes_.size()) {
+    control_ = lane(LaneKind::control);
+    for (const LaneInfo& info : lanes_) {
+      if (info.id != control_) threads_.emplace_back([this, id = info.id] { run_lane(id); });
+    }
+  }
+
+  ~EmuDevice() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  std::string clock_name() const override { return clock_name_; }
+  bool simulated() const override { return false; }
+  const std::vector<LaneInfo>& lanes() const override { return lanes_; }
+
+  Nanos now() const override {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - epoch_).count();
+  }
+
+  Event submit(LaneId lane_id, Op op) override {
+    const Nanos entered = now();
+    TANDEM_CHECK(lane_id < lanes_.size(), "'{}' is submitted to lane {}, which does not exist", op.name, lane_id);
+    Event event;
+    {
+      std::unique_lock lock(mutex_);
+      for (const Event& dependency : op.after) check_event(dependency, op.name);
+      LaneState& state = state_[lane_id];
+      event = {lane_id, ++state.submitted};
+      Task task;
+      task.previous = lane_id == control_ ? last_control_ : state.last_record;
+      if (lane_id == control_) {
+        task.record = append_record(op, lane_id);
+        state.last_record = task.record;
+        task.op = std::move(op);
+        execute(lock, lane_id, std::move(task));
+        return event;
+      }
+      task.launch = append_launch(op, lane_id, entered);
+      task.record = append_record(op, lane_id);
+      task.op = std::move(op);
+      state.last_record = task.record;
+      state.records.push_back(task.record);
+      state.queue.push_back(std::move(task));
+    }
+    changed_.notify_all();
+    return event;
+  }
+
+  void begin_segment(const char* name) override {
+    TANDEM_CHECK(segment_ == nullptr, "segment '{}' begins inside segment '{}'", name, segment_);
+    segment_ = name;
+  }
+  void end_segment() override {
+    TANDEM_CHECK(segment_ != nullptr, "a segment ends that never began");
+    segment_ = nullptr;
+  }
+
+  void host_wait(Event event) override {
+    if (!event.valid()) return;
+    const Nanos entered = now();
+    std::unique_lock lock(mutex_);
+    check_event(event, "host wait");
+    changed_.wait(lock, [&] { return state_[event.lane].completed >= event.value; });
+    append_wait(event, entered);
+    if (const std::exception_ptr error = error_of(event)) {
+      if (error == unreported_) unreported_ = nullptr;
+      lock.unlock();
+      std::rethrow_exception(error);
+    }
+  }
+
+  void end_step(std::uint32_t step, Event token) override {
+    host_wait(token);
+    const std::lock_guard lock(mutex_);
+    // The wait's own stamp closes the window, so that nothing lies between the record and the border.
+    const Nanos end = token.valid() ? records_[static_cast<std::size_t>(last_control_)].end : now();
+    steps_.push_back({step, window_begin_, end, last_control_});
+    window_begin_ = end;
+  }
+
+  Trace drain() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] {
+      return std::all_of(state_.begin(), state_.end(), [](const LaneState& s) { return s.completed == s.submitted; });
+    });
+    Trace trace;
+    trace.clock = clock_name_;
+    trace.lanes = lanes_;
+    trace.records.assign(records_.begin(), records_.end());
+    records_.clear();
+    trace.steps = std::exchange(steps_, {});
+    for (LaneState& state : state_) {
+      state.drained = state.submitted;
+      state.records.clear();
+      state.last_record = -1;
+      state.error = nullptr;
+    }
+    last_control_ = -1;
+    window_begin_ = now();
+    if (const std::exception_ptr error = std::exchange(unreported_, nullptr)) {
+      lock.unlock();
+      std::rethrow_exception(error);
+    }
+    return trace;
+  }
+
+ protected:
+  void host_access(const Access&) override {}
+  std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name) override {
+    return pool_.allocate(memory, bytes, std::move(name));
+  }
+
+ private:
+  struct Task {
+    Op op;
+    std::int64_t record = -1, launch = -1, previous = -1;
+  };
+  struct LaneState {
+    std::deque<Task> queue;
+    std::uint64_t submitted = 0, completed = 0, drained = 0;  // event values
+    std::vector<std::int64_t> records;                        // of the operations since the last drain
+    std::int64_t last_record = -1;
+    std::exception_ptr error;
+    std::uint64_t failed_at = 0;
+  };
+
+  // All below: mutex_ is held.
+
+  void check_event(Event event, const char* name) const {
+    TANDEM_CHECK(!event.valid() || (event.lane < lanes_.size() && event.value <= state_[event.lane].submitted),
+                 "'{}' waits for operation {} of lane {}, which was never submitted", name, event.value, event.lane);
+  }
+
+  std::exception_ptr error_of(Event event) const {
+    if (!event.valid()) return nullptr;
+    const LaneState& state = state_[event.lane];
+    return state.error && event.value >= state.failed_at ? state.error : nullptr;
+  }
+
+  std::int64_t record_of(Event event) const {
+    if (!event.valid()) return -1;
+    const LaneState& state = state_[event.lane];
+    return event.value <= state.drained ? -1 : state.records[event.value - state.drained - 1];
+  }
+
+  std::int64_t append_record(const Op& op, LaneId lane_id) {
+    TraceRecord record;
+    record.name = op.name;
+    record.kind = op.kind;
+    record.cause = op.cause;
+    record.lane = lane_id;
+    record.layer = op.layer;
+    record.cost = op.cost;
+    records_.push_back(record);
+    const auto index = static_cast<std::int64_t>(records_.size()) - 1;
+    if (lane_id == control_) {
+      state_[control_].records.push_back(index);
+      last_control_ = index;
+    }
+    return index;
+  }
+
+  std::int64_t append_control(const char* name, Kind kind, Cause cause, std::uint32_t layer, Nanos start, Nanos end,
+                              std::int64_t critical) {
+    TraceRecord record;
+    record.name = name;
+    record.kind = kind;
+    record.cause = cause;
+    record.lane = control_;
+    record.layer = layer;
+    record.start = start;
+    record.end = end;
+    record.critical = critical;
+    records_.push_back(record);
+    return last_control_ = static_cast<std::int64_t>(records_.size()) - 1;
+  }
+
+  std::int64_t append_launch(const Op& op, LaneId lane_id, Nanos entered) {
+    const bool host = lanes_[lane_id].kind == LaneKind::host_workers;
+    return append_control(host ? "submit" : "launch", Kind::control, Cause::launch, op.layer, entered, now(),
+                          last_control_);
+  }
+
+  void append_wait(Event event, Nanos entered) {
+    const std::int64_t awaited = record_of(event);
+    const bool waited = awaited >= 0 && records_[static_cast<std::size_t>(awaited)].end > entered;
+    const Nanos seen = now();
+    append_control("host wait", Kind::wait, Cause::none, Op::kNoLayer, seen, seen, waited ? awaited : last_control_);
+  }
+
+  // Of equals the lane's predecessor comes first, then the edges, then the launch, as on `sim`.
+  std::int64_t latest(const Task& task) const {
+    std::int64_t best = -1;
+    const auto consider = [&](std::int64_t index) {
+      if (index < 0) return;
+      const Nanos end = records_[static_cast<std::size_t>(index)].end;
+      if (best < 0 || end > records_[static_cast<std::size_t>(best)].end) best = index;
+    };
+    consider(task.previous);
+    for (const Event& event : task.op.after) consider(record_of(event));
+    consider(task.launch);
+    return best;
+  }
+
+  bool ready(const Op& op) const {
+    return std::all_of(op.after.begin(), op.after.end(), [&](const Event& event) {
+      return !event.valid() || state_[event.lane].completed >= event.value;
+    });
+  }
+
+  // Waits for the task's events, runs its body unlocked, publishes the result.
+  void execute(std::unique_lock<std::mutex>& lock, LaneId lane_id, Task task) {
+    LaneState& state = state_[lane_id];
+    changed_.wait(lock, [&] { return ready(task.op) || stopping_; });
+    std::exception_ptr error = state.error;
+    for (const Event& event : task.op.after) {
+      if (!error) error = error_of(event);
+    }
+    const std::int64_t critical = latest(task);
+    const bool run = task.op.body && !error && !stopping_;
+    lock.unlock();
+
+    bool failed = false;
+    BodyContext context(task.op);
+    const Nanos start = now();
+    if (run) {
+      try {
+        task.op.body(context);
+      } catch (...) {
+        error = std::current_exception();
+        failed = true;
+      }
+    }
+    const Nanos end = now();
+    task.op.body = nullptr;  // what it captured is released before anybody learns that it is done
+
+    lock.lock();
+    TraceRecord& record = records_[static_cast<std::size_t>(task.record)];
+    record.start = start;
+    record.end = end;
+    record.critical = critical;
+    if (context.settled_cost()) record.cost = context.cost();
+    ++state.completed;
+    if (error && !state.error) {
+      state.error = error;
+      state.failed_at = state.completed;
+    }
+    if (failed && !unreported_) unreported_ = error;
+    changed_.notify_all();
+  }
+
+  void run_lane(LaneId lane_id) {
+    std::unique_lock lock(mutex_);
+    LaneState& state = state_[lane_id];
+    while (true) {
+      changed_.wait(lock, [&] { return stopping_ || !state.queue.empty(); });
+      if (stopping_) return;
+      Task task = std::move(state.queue.front());
+      state.queue.pop_front();
+      execute(lock, lane_id, std::move(task));
+    }
+  }
+
+  std::vector<LaneInfo> lanes_;
+  std::string clock_name_;
+  MemoryPool pool_;
+  std::chrono::steady_clock::time_point epoch_;
+  LaneId control_ = 0;
+  const char* segment_ = nullptr;
+
+  // One lock and one condition for all lanes: an operation holds them for well under a microsecond, bodies run outside.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::vector<LaneState> state_;
+  std::deque<TraceRecord> records_;
+  std::vector<StepMark> steps_;
+  Nanos window_begin_ = 0;
+  std::int64_t last_control_ = -1;
+  std::exception_ptr unreported_;
+
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::string cpu_model_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (line.starts_with("model name") && colon != std::string::npos && colon + 2 < line.size()) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "unknown CPU";
+}
+
+std::unique_ptr<Device> make_emu_device(EmuOptions options) {
+  if (options.host_worker_threads == 0) throw_input_error("The emulated device needs at least one host worker thread.");
+  return std::make_unique<EmuDevice>(std::move(options));
+}
+
+}  // namespace tandem

@@ -1,0 +1,35 @@
+// `emu`: one thread per lane, real time. For thread sanitizers, and for wall-clock runs on CPUs alone. Buffers of both
+// kinds are host memory; copies really copy. There is no hazard checker: what `sim` finds on the graph, a thread
+// sanitizer finds here in the bodies.
+//
+// A lane runs its operations in order; an operation waits for its events before its body runs. Operations of the
+// control lane run inside submit(). Trace records have the shape of `sim`: a record "launch" or "submit" per submission
+// (with the time that submit() took), zero-length host waits. Segments have no effect but their nesting is checked.
+//
+// Errors: the exception of a body is rethrown by host_wait for its event or a later one of the lane. Operations that
+// depend on a failed one complete without running their bodies, so nothing hangs. drain() waits for all lanes, clears
+// the errors, and throws one that no wait has reported. The destructor abandons what has not started.
+// submit, waits and drain belong to one thread, the control thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/device/device.h"
+
+namespace tandem {
+
+struct EmuOptions {
+  std::uint32_t host_worker_threads = 1;  // threads that kernels of the first host lane may use; at least 1
+  std::vector<LaneInfo> extra_lanes;      // behind the five standard ones
+  std::uint64_t device_memory_bytes = 0;  // 0: no limit
+};
+
+/// InputError for zero threads.
+std::unique_ptr<Device> make_emu_device(EmuOptions options = {});
+
+/// "AMD EPYC 7V13 64-Core Processor", or "unknown CPU".
+std::string cpu_model_name();
+
+}  // namespace tandem
