@@ -1,0 +1,285 @@
+#include "eval/report/schema.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "engine/common/error.h"
+#include "eval/report/json_reader.h"
+
+namespace tandem::eval {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string dump(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+template <class Item>
+void write_key(Json& json, const Item& item) {
+  json["benchmark"] = item.benchmark;
+  json["task"] = item.task;
+  json["length"] = item.length;
+  json["index"] = item.index;
+  json["method"] = item.method;
+}
+
+template <class Item>
+void read_key(ObjectReader& in, Item& item) {
+  item.benchmark = in.text("benchmark", false);
+  item.task = in.text("task", false);
+  item.length = in.integer<std::uint32_t>("length");
+  item.index = in.integer<std::uint32_t>("index");
+  item.method = in.text("method", false);
+}
+
+void read_clock(ObjectReader& in, std::string& clock, bool may_be_empty) {
+  clock = in.text("clock", may_be_empty);
+  if (!clock.empty() && !is_clock(clock)) in.fail("clock", "\"simulated for <profile>\" or \"measured on <machine>\"");
+}
+
+/// Empty when the sums of idle accounting hold, else what is wrong.
+std::string broken_sum(const SampleTiming& timing) {
+  std::int64_t causes = 0;
+  for (const auto& [cause, ns] : timing.idle_by_cause) causes += ns;
+  if (timing.busy_ns + timing.idle_ns != timing.window_ns)
+    return fmt::format("busy_ns {} + idle_ns {} must be window_ns {}", timing.busy_ns, timing.idle_ns,
+                       timing.window_ns);
+  if (causes != timing.idle_ns)
+    return fmt::format("the times of idle_by_cause sum to {}, but idle_ns is {}", causes, timing.idle_ns);
+  if (timing.steps != (timing.steps == 0 ? 0 : 1) + timing.step_ns.size())
+    return fmt::format("step_ns lists {} steps after the first, but steps is {}", timing.step_ns.size(), timing.steps);
+  return "";
+}
+
+constexpr const char* kBytes[] = {"hbm", "dram", "h2d", "d2h"};
+
+}  // namespace
+
+Json parse_object(std::string_view text, const std::string& where) {
+  std::vector<std::set<std::string>> keys;
+  std::string repeated;
+  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
+      repeated = parsed.get<std::string>();
+    return true;
+  };
+  Json result;
+  try {
+    result = Json::parse(text, watch);
+  } catch (const Json::exception& error) {
+    throw_input_error("{}: not valid JSON ({}).", where, error.what());
+  }
+  if (!repeated.empty()) throw_input_error("{}: the field '{}' occurs twice.", where, repeated);
+  if (!result.is_object()) throw_input_error("{}: an object was expected.", where);
+  return result;
+}
+
+bool is_simulated(std::string_view clock) {
+  return clock.starts_with("simulated for ") && clock.size() > 14;
+}
+
+bool is_clock(std::string_view clock) {
+  return is_simulated(clock) || (clock.starts_with("measured on ") && clock.size() > 12);
+}
+
+std::string to_line(const SampleResult& sample) {
+  TANDEM_CHECK(sample.score >= 0 && sample.score <= 1, "score {}", sample.score);
+  TANDEM_CHECK(sample.depth >= 0 && sample.depth <= 1, "depth {}", sample.depth);
+  Json json;
+  write_key(json, sample);
+  json["prompt_tokens"] = sample.prompt_tokens;
+  json["tokens"] = sample.tokens;
+  json["prediction"] = sample.prediction;
+  json["answers"] = sample.answers;
+  json["score"] = sample.score;
+  json["near_ties"] = Json::array();
+  for (const NearTieMark& tie : sample.near_ties) {
+    TANDEM_CHECK(tie.margin >= 0 && tie.margin <= 1e30, "margin {}", tie.margin);
+    json["near_ties"].push_back({{"step", tie.step}, {"margin", tie.margin}});
+  }
+  json["depth"] = sample.depth;
+  return dump(json);
+}
+
+std::string to_line(const SampleTiming& timing) {
+  TANDEM_CHECK(is_clock(timing.clock), "clock '{}'", timing.clock);
+  TANDEM_CHECK(broken_sum(timing).empty(), "{}", broken_sum(timing));
+  Json json;
+  write_key(json, timing);
+  json["clock"] = timing.clock;
+  json["prefill_ns"] = timing.prefill_ns;
+  json["setup_ns"] = timing.setup_ns;
+  json["first_step_ns"] = timing.first_step_ns;
+  json["step_ns"] = timing.step_ns;
+  json["window_ns"] = timing.window_ns;
+  json["busy_ns"] = timing.busy_ns;
+  json["idle_ns"] = timing.idle_ns;
+  json["idle_by_cause"] = Json::object();
+  for (const auto& [cause, ns] : timing.idle_by_cause) {
+    TANDEM_CHECK(!json["idle_by_cause"].contains(cause), "idle cause '{}' is listed twice", cause);
+    json["idle_by_cause"][cause] = ns;
+  }
+  json["bytes"] = {
+      {"hbm", timing.bytes.hbm}, {"dram", timing.bytes.dram}, {"h2d", timing.bytes.h2d}, {"d2h", timing.bytes.d2h}};
+  json["flops"] = timing.flops;
+  json["steps"] = timing.steps;
+  json["device_kv_bytes"] = timing.device_kv_bytes;
+  json["host_kv_bytes"] = timing.host_kv_bytes;
+  json["tokens_attended_device"] = timing.tokens_attended_device;
+  json["tokens_attended_host"] = timing.tokens_attended_host;
+  return dump(json);
+}
+
+std::string to_json_text(const Manifest& manifest) {
+  Json json;
+  json["schema_version"] = manifest.schema_version;
+  json["command"] = manifest.command;
+  json["tandem_version"] = manifest.tandem_version;
+  json["git_commit"] = manifest.git_commit;
+  json["model"] = manifest.model;
+  json["weights_hash"] = manifest.weights_hash;
+  json["tokenizer_hash"] = manifest.tokenizer_hash;
+  json["methods"] = Json::array();
+  for (const MethodEntry& method : manifest.methods) {
+    Json options = Json::object();
+    for (const auto& [name, value] : method.options) options[name] = value;
+    json["methods"].push_back({{"label", method.label}, {"name", method.name}, {"options", options}});
+  }
+  json["benchmark"] = manifest.benchmark;
+  json["tasks"] = manifest.tasks;
+  json["lengths"] = manifest.lengths;
+  json["samples"] = manifest.samples;
+  json["seed"] = manifest.seed;
+  json["protocol_id"] = manifest.protocol_id;
+  json["hardware_profile"] = manifest.hardware_profile;
+  json["clock"] = manifest.clock;
+  json["machine"] = {{"cpu_model", manifest.machine.cpu_model},
+                     {"device", manifest.machine.device},
+                     {"cores", manifest.machine.cores},
+                     {"memory_bytes", manifest.machine.memory_bytes}};
+  json["threads"] = manifest.threads;
+  json["started_utc"] = manifest.started_utc;
+  json["finished_utc"] = manifest.finished_utc;
+  return dump(json, 1) + "\n";
+}
+
+SampleResult parse_sample(std::string_view line, const std::string& where) {
+  const Json json = parse_object(line, where);
+  ObjectReader in(json, where);
+  SampleResult sample;
+  read_key(in, sample);
+  sample.prompt_tokens = in.integer<std::uint32_t>("prompt_tokens");
+  for (const Json& token : in.array("tokens")) sample.tokens.push_back(in.as_integer<std::int32_t>(token, "tokens"));
+  sample.prediction = in.text("prediction");
+  sample.answers = in.texts("answers");
+  sample.score = in.number("score", 0, 1);
+  for (const Json& item : in.array("near_ties")) {
+    ObjectReader tie(item, where + ", near_ties");
+    NearTieMark mark;
+    mark.step = tie.integer<std::uint32_t>("step");
+    mark.margin = tie.number("margin", 0, 1e30);
+    tie.finish();
+    sample.near_ties.push_back(mark);
+  }
+  sample.depth = in.number("depth", 0, 1);
+  in.finish();
+  return sample;
+}
+
+SampleTiming parse_timing(std::string_view line, const std::string& where) {
+  const Json json = parse_object(line, where);
+  ObjectReader in(json, where);
+  SampleTiming timing;
+  read_key(in, timing);
+  read_clock(in, timing.clock, false);
+  // Sums of a line's times must stay inside 64 bits, so single times end at 2^53 ns, which is 104 days.
+  constexpr std::int64_t kLongest = std::int64_t{1} << 53;
+  const auto time = [&](std::int64_t ns, const char* name) {
+    if (ns < 0 || ns > kLongest) in.fail(name, fmt::format("nanoseconds from 0 to {}", kLongest));
+    return ns;
+  };
+  timing.prefill_ns = time(in.duration("prefill_ns"), "prefill_ns");
+  timing.setup_ns = time(in.duration("setup_ns"), "setup_ns");
+  timing.first_step_ns = time(in.duration("first_step_ns"), "first_step_ns");
+  for (const Json& ns : in.array("step_ns"))
+    timing.step_ns.push_back(time(in.as_integer<std::int64_t>(ns, "step_ns"), "step_ns"));
+  timing.window_ns = time(in.duration("window_ns"), "window_ns");
+  timing.busy_ns = time(in.duration("busy_ns"), "busy_ns");
+  timing.idle_ns = time(in.duration("idle_ns"), "idle_ns");
+  const Json& causes = in.object("idle_by_cause");
+  if (causes.size() > 100) in.fail("idle_by_cause", "an object of at most 100 causes");
+  for (const auto& item : causes.items())
+    timing.idle_by_cause.emplace_back(
+        item.key(), time(in.as_integer<std::int64_t>(item.value(), "idle_by_cause"), "idle_by_cause"));
+  ObjectReader bytes(in.object("bytes"), where + ", bytes");
+  std::uint64_t* const counts[] = {&timing.bytes.hbm, &timing.bytes.dram, &timing.bytes.h2d, &timing.bytes.d2h};
+  for (int i = 0; i < 4; ++i) *counts[i] = bytes.integer<std::uint64_t>(kBytes[i]);
+  bytes.finish();
+  timing.flops = in.integer<std::uint64_t>("flops");
+  timing.steps = in.integer<std::uint32_t>("steps");
+  timing.device_kv_bytes = in.integer<std::uint64_t>("device_kv_bytes");
+  timing.host_kv_bytes = in.integer<std::uint64_t>("host_kv_bytes");
+  timing.tokens_attended_device = in.integer<std::uint64_t>("tokens_attended_device");
+  timing.tokens_attended_host = in.integer<std::uint64_t>("tokens_attended_host");
+  in.finish();
+  if (const std::string wrong = broken_sum(timing); !wrong.empty()) throw_input_error("{}: {}.", where, wrong);
+  return timing;
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& where) {
+  const Json json = parse_object(text, where);
+  ObjectReader in(json, where);
+  Manifest manifest;
+  manifest.schema_version = in.integer<int>("schema_version");
+  if (manifest.schema_version != kSchemaVersion)
+    throw_input_error(
+        "{}: the schema version is {}, but this program reads version {}. Use the program that made the run.", where,
+        manifest.schema_version, kSchemaVersion);
+  manifest.command = in.text("command");
+  manifest.tandem_version = in.text("tandem_version");
+  manifest.git_commit = in.text("git_commit");
+  manifest.model = in.text("model");
+  manifest.weights_hash = in.text("weights_hash");
+  manifest.tokenizer_hash = in.text("tokenizer_hash");
+  std::set<std::string> labels;
+  for (const Json& item : in.array("methods")) {
+    ObjectReader method(item, where + ", methods");
+    MethodEntry entry{method.text("label", false), method.text("name", false), {}};
+    for (const auto& option : method.object("options").items()) {
+      if (!option.value().is_string()) method.fail("options", "an object of strings");
+      entry.options.emplace_back(option.key(), option.value().get<std::string>());
+    }
+    method.finish();
+    if (!labels.insert(entry.label).second)
+      throw_input_error("{}: two methods have the label '{}'.", where, entry.label);
+    manifest.methods.push_back(std::move(entry));
+  }
+  if (manifest.methods.empty()) in.fail("methods", "a list of one or more methods");
+  manifest.benchmark = in.text("benchmark");
+  manifest.tasks = in.texts("tasks");
+  for (const Json& length : in.array("lengths"))
+    manifest.lengths.push_back(in.as_integer<std::uint32_t>(length, "lengths"));
+  manifest.samples = in.integer<std::uint32_t>("samples");
+  manifest.seed = in.integer<std::uint64_t>("seed");
+  manifest.protocol_id = in.text("protocol_id");
+  manifest.hardware_profile = in.text("hardware_profile");
+  read_clock(in, manifest.clock, true);
+  ObjectReader machine(in.object("machine"), where + ", machine");
+  manifest.machine.cpu_model = machine.text("cpu_model");
+  manifest.machine.device = machine.text("device");
+  manifest.machine.cores = machine.integer<std::uint32_t>("cores");
+  manifest.machine.memory_bytes = machine.integer<std::uint64_t>("memory_bytes");
+  machine.finish();
+  manifest.threads = in.integer<std::uint32_t>("threads");
+  manifest.started_utc = in.text("started_utc");
+  manifest.finished_utc = in.text("finished_utc");
+  in.finish();
+  return manifest;
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,172 @@
+// The run folder: what a run writes, and reading it back strictly.
+//   manifest.json   what was run, where, with which options       (one object)
+//   samples.jsonl   predictions and scores, one line per sample   (deterministic bytes: same run, same file)
+//   timings.jsonl   times and bytes, one line per sample          (deterministic on a simulated clock)
+// A line's keys have a fixed order; floating-point numbers are written in a form that reads back to the same double.
+// Times are nanoseconds, sizes bytes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tandem::eval {
+
+inline constexpr int kSchemaVersion = 1;
+
+struct NearTieMark {
+  std::uint32_t step = 0;  // decode step whose two best logits are close
+  double margin = 0;       // their difference
+  bool operator==(const NearTieMark&) const = default;
+};
+
+/// What identifies a sample under a method; samples with equal first four fields are paired between methods.
+struct SampleKey {
+  std::string benchmark, task;
+  std::uint32_t length = 0, index = 0;
+  std::string method;
+  auto operator<=>(const SampleKey&) const = default;
+};
+
+struct SampleResult {
+  std::string benchmark;  // "ruler"
+  std::string task;
+  std::uint32_t length = 0;  // asked for, tokens
+  std::uint32_t index = 0;
+  std::string method;  // label of a Manifest::methods entry
+  std::uint32_t prompt_tokens = 0;
+  std::vector<std::int32_t> tokens;  // generated
+  std::string prediction;            // bytes that are no UTF-8 are written as U+FFFD; `tokens` keeps the truth
+  std::vector<std::string> answers;
+  double score = 0;  // in [0, 1]
+  std::vector<NearTieMark> near_ties;
+  double depth = 0;  // of the asked needle, in [0, 1]
+  SampleKey key() const { return {benchmark, task, length, index, method}; }
+  bool operator==(const SampleResult&) const = default;
+};
+
+struct ByteCounts {
+  std::uint64_t hbm = 0, dram = 0, h2d = 0, d2h = 0;
+  bool operator==(const ByteCounts&) const = default;
+};
+
+/// Times of one sample. "Decode steps" are all that produce a token, the first included; prefill and setup are outside.
+/// Where samples were decoded in one batch, a step's window is the batch's and bytes and FLOPs are the sample's share.
+struct SampleTiming {
+  std::string benchmark;
+  std::string task;
+  std::uint32_t length = 0, index = 0;
+  std::string method;
+  std::string clock;                  // "simulated for <profile>" or "measured on <machine>"
+  std::int64_t prefill_ns = 0;        // shared by all methods
+  std::int64_t setup_ns = 0;          // the method's own work between prefill and the first step
+  std::int64_t first_step_ns = 0;     // TTFT = prefill + setup + first step
+  std::vector<std::int64_t> step_ns;  // windows of decode steps 2, 3, ...: their mean is TPOT
+  std::int64_t window_ns = 0;         // all decode steps; busy + idle = window
+  std::int64_t busy_ns = 0, idle_ns = 0;
+  std::vector<std::pair<std::string, std::int64_t>> idle_by_cause;  // sums to idle_ns; names as to_string(Cause)
+  ByteCounts bytes;                                                 // over all decode steps
+  std::uint64_t flops = 0;
+  std::uint32_t steps = 0;                                             // decode steps, the first included
+  std::uint64_t device_kv_bytes = 0, host_kv_bytes = 0;                // peaks
+  std::uint64_t tokens_attended_device = 0, tokens_attended_host = 0;  // per KV head and layer, summed over steps
+  SampleKey key() const { return {benchmark, task, length, index, method}; }
+  bool operator==(const SampleTiming&) const = default;
+};
+
+struct MethodEntry {
+  std::string label;                                         // unique in the run, as typed: "hgca:beta=0.5"
+  std::string name;                                          // registry name
+  std::vector<std::pair<std::string, std::string>> options;  // all, defaults included
+  bool operator==(const MethodEntry&) const = default;
+};
+
+struct Machine {
+  std::string cpu_model, device;  // device: name of the GPU, empty for none
+  std::uint32_t cores = 0;
+  std::uint64_t memory_bytes = 0;
+  bool operator==(const Machine&) const = default;
+};
+
+struct Manifest {
+  int schema_version = kSchemaVersion;
+  std::string command;
+  std::string tandem_version, git_commit;  // commit: known at configuration time of the build, else "unknown"
+  std::string model, weights_hash, tokenizer_hash;
+  std::vector<MethodEntry> methods;  // the first is the baseline that others are compared with
+  std::string benchmark;
+  std::vector<std::string> tasks;
+  std::vector<std::uint32_t> lengths;
+  std::uint32_t samples = 0;  // per task and length
+  std::uint64_t seed = 0;
+  std::string protocol_id;
+  std::string hardware_profile;  // empty for a measured run
+  std::string clock;             // as SampleTiming::clock; empty when no timings are taken
+  Machine machine;
+  std::uint32_t threads = 0;
+  std::string started_utc, finished_utc;  // "2026-01-31T12:00:00Z"; finished is empty while the run is going on
+  bool operator==(const Manifest&) const = default;
+};
+
+Machine this_machine();
+std::string utc_now();
+std::string build_version();  // "0.1.0"
+std::string build_commit();
+
+/// A clock says where its numbers come from: "simulated for X" or "measured on X" with a non-empty X.
+bool is_clock(std::string_view clock);
+bool is_simulated(std::string_view clock);
+
+std::string to_line(const SampleResult& sample);  // no newline at the end
+std::string to_line(const SampleTiming& timing);
+std::string to_json_text(const Manifest& manifest);
+
+/// Parse one line or document; `where` ("samples.jsonl:12") begins every error. Unknown, missing, repeated and mistyped
+/// fields, values outside their range and broken sums are InputErrors.
+SampleResult parse_sample(std::string_view line, const std::string& where);
+SampleTiming parse_timing(std::string_view line, const std::string& where);
+Manifest parse_manifest(std::string_view text, const std::string& where);
+
+/// A run's folder. Lines are appended whole and flushed one by one, so that an interrupted run loses at most the sample
+/// it was working on.
+class RunFolder {
+ public:
+  /// A new run. The folder may exist if it is empty. `force` replaces an earlier run in it: its files are removed,
+  /// files of other names stay; a non-empty folder without manifest.json is refused even then.
+  static RunFolder create(const std::filesystem::path& path, const Manifest& manifest, bool force = false);
+  /// An existing run, to read.
+  static RunFolder open(const std::filesystem::path& path);
+  /// An existing run, to continue. Cuts off a line that was not finished, and samples without a timing (or the reverse)
+  /// at the end. The caller checks that the manifest's command matches its own, and skips the keys that are there.
+  static RunFolder resume(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  const Manifest& manifest() const { return manifest_; }
+  void write_manifest(const Manifest& manifest);  // replaces the file in one step
+
+  /// Throw RunError when the disk is full. Only after create() or resume().
+  void append(const SampleResult& sample);
+  void append(const SampleTiming& timing);
+
+  /// All lines. Throw InputError with file and line for a malformed or repeated one.
+  std::vector<SampleResult> samples() const;
+  std::vector<SampleTiming> timings() const;
+
+ private:
+  RunFolder(std::filesystem::path path, Manifest manifest, bool writable);
+  void append_line(const char* file, std::ofstream& out, const std::string& line);
+
+  std::filesystem::path path_;
+  Manifest manifest_;
+  bool writable_ = false;
+  std::ofstream samples_, timings_;
+};
+
+/// Writes `text` to `file` through a temporary file beside it. Throws RunError when that fails.
+void write_file(const std::filesystem::path& file, std::string_view text);
+
+}  // namespace tandem::eval

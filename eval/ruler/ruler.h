@@ -1,0 +1,88 @@
+// RULER's needle tasks (Hsieh et al. 2024, arXiv 2404.06654) from the embedded source: our own wording and words, no
+// download. Task parameters (haystack, kind of key and value, number of keys, depths, generated tokens, scoring) are
+// those of NVIDIA/RULER's scripts/synthetic.yaml; the texts are not, so scores compare methods with each other, not
+// with published RULER tables. Upstream's essays are replaced by invented prose; the protocol id says so.
+//
+// Prompt: intro, newline, haystack sentences joined by spaces with the needles among them, newline, question. The model
+// continues with a space, the answer and its end-of-sequence token. A begin-of-sequence token is not part of the text.
+//
+// A sample depends on (seed, task, length, index) alone, so any subset of a run gives the same samples. The tokenizer
+// decides only how many haystack sentences fit.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem::eval {
+
+/// Tokens that the model sees for this prompt: the count includes the begin-of-sequence token and, where a chat
+/// template is used, the template.
+using TokenCounter = std::function<std::uint32_t(std::string_view prompt)>;
+
+struct RulerTask {
+  enum class Haystack { noise, prose, needles };
+  enum class Kind { words, numbers, uuids };
+  std::string name;
+  std::string summary;  // one line for help texts
+  Haystack haystack = Haystack::noise;
+  Kind key = Kind::words;
+  Kind value = Kind::numbers;
+  std::uint32_t keys = 1;  // needles that are not part of the haystack; one of them is asked for
+};
+
+/// The tasks of the embedded source, in upstream's order.
+const std::vector<RulerTask>& ruler_tasks();
+
+/// Throws InputError with the nearest name.
+const RulerTask& find_ruler_task(std::string_view name);
+
+/// Task names from a comma-separated list of tasks and groups ("niah", "single", "multikey", "all"), in the order
+/// given, each once. Throws InputError for an unknown or empty name.
+std::vector<std::string> expand_ruler_tasks(std::string_view list);
+
+/// Upstream reserves and generates 128 tokens for the needle tasks. That is kept from a length of 1024 on; below, where
+/// it would be most of the window, 48: the longest answer, a UUID of one token per character, needs 38 with its leading
+/// space and end token. Generation stops at the end token anyway.
+std::uint32_t ruler_max_new_tokens(std::uint32_t length);
+
+inline constexpr std::uint32_t kMaxRulerLength = 4u << 20;  // tokens; larger is a typing error rather than a wish
+
+struct RulerSample {
+  std::string task;
+  std::uint32_t length = 0;  // asked for: prompt_tokens + max_new_tokens <= length
+  std::uint32_t index = 0;   // in [0, count)
+  std::string prompt;        // no begin-of-sequence token
+  std::vector<std::string> answers;
+  std::uint32_t prompt_tokens = 0;  // as the counter counts
+  std::uint32_t max_new_tokens = 0;
+  double depth = 0;                  // where the asked needle starts, in characters: 0 first, 1 last in the haystack
+  std::uint32_t haystack_units = 0;  // sentences around the needles (distractor needles in a needle haystack)
+};
+
+/// One sample. Throws InputError for an unknown task and for a length in which not even the needles and the question
+/// fit; the sentence names a length that is enough.
+RulerSample make_ruler_sample(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
+                              const TokenCounter& count_tokens);
+
+/// Samples 0 .. count - 1.
+std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count,
+                                            std::uint64_t seed, const TokenCounter& count_tokens);
+
+/// Sample with exactly `units` haystack sentences, whatever its length in tokens (tests; the fit is built on it).
+RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
+                                   const TokenCounter& count_tokens, std::uint32_t units);
+
+struct RulerProtocol {
+  std::string tokenizer_hash;  // of the tokenizer's files
+  std::string chat_template = "none";
+  bool query_aware = true;  // the question is part of the context that methods select or compress by
+};
+
+/// Names everything two runs must share for their scores to be comparable.
+std::string ruler_protocol_id(const RulerProtocol& protocol);
+
+}  // namespace tandem::eval

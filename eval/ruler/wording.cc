@@ -1,0 +1,139 @@
+#include "eval/ruler/wording.h"
+
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+#include "engine/common/paths.h"
+
+namespace tandem::eval {
+namespace {
+
+using nlohmann::json;
+
+std::string read_bytes(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw_input_error("The file '{}' cannot be read. Restore it from the distribution.", file);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+json parse(const std::string& file, const std::string& bytes) {
+  json document = json::parse(bytes, nullptr, false);
+  if (!document.is_object()) throw_input_error("The file '{}' is not a JSON object.", file);
+  return document;
+}
+
+const json& member(const json& object, const std::string& file, const char* name) {
+  if (!object.is_object() || !object.contains(name)) throw_input_error("The file '{}' has no field '{}'.", file, name);
+  return object.at(name);
+}
+
+/// A sentence that must contain each of `places`, because without them no question could be answered.
+std::string sentence(const json& object, const std::string& file, const char* name,
+                     std::initializer_list<std::string_view> places) {
+  const json& value = member(object, file, name);
+  if (!value.is_string()) throw_input_error("The field '{}' of '{}' must be a string.", name, file);
+  std::string text = value.get<std::string>();
+  for (const std::string_view place : places)
+    if (text.find(place) == std::string::npos)
+      throw_input_error("The field '{}' of '{}' must contain {}, but is \"{}\".", name, file, place, text);
+  return text;
+}
+
+std::vector<std::string> list(const json& object, const std::string& file, const char* name) {
+  const json& value = member(object, file, name);
+  std::vector<std::string> result;
+  if (value.is_array())
+    for (const json& item : value)
+      if (item.is_string() && !item.get_ref<const std::string&>().empty()) result.push_back(item.get<std::string>());
+  if (!value.is_array() || result.empty() || result.size() != value.size())
+    throw_input_error("The field '{}' of '{}' must be a list of one or more strings.", name, file);
+  return result;
+}
+
+}  // namespace
+
+RulerWording load_ruler_wording(const std::string& wording_file, const std::string& words_file) {
+  const std::string wording_bytes = read_bytes(wording_file), words_bytes = read_bytes(words_file);
+  const json document = parse(wording_file, wording_bytes), words = parse(words_file, words_bytes);
+  RulerWording result;
+  const json& niah = member(document, wording_file, "niah");
+  result.intro = sentence(niah, wording_file, "intro", {"{type}"});
+  result.needle = sentence(niah, wording_file, "needle", {"{type}", "{key}", "{value}"});
+  result.question_one = sentence(niah, wording_file, "question_one", {"{type}", "{key}"});
+  const json& types = member(niah, wording_file, "types");
+  for (const char* name : {"numbers", "words", "uuids"})
+    result.types.emplace_back(name, sentence(types, wording_file, name, {}));
+  result.noise = list(document, wording_file, "noise");
+  result.prose = list(document, wording_file, "prose");
+  result.nouns = list(words, words_file, "noun");
+  result.adjectives = list(words, words_file, "adj");
+  result.verbs = list(words, words_file, "verb");
+  if (result.nouns.size() * result.adjectives.size() < 1000)
+    throw_input_error("The file '{}' gives only {} keys (adjectives times nouns); 1000 or more are needed.", words_file,
+                      result.nouns.size() * result.adjectives.size());
+  result.wording_hash = fmt::format("{:016x}", fnv1a64(wording_bytes));
+  result.words_hash = fmt::format("{:016x}", fnv1a64(words_bytes));
+  return result;
+}
+
+const RulerWording& ruler_wording() {
+  static const RulerWording wording =
+      load_ruler_wording(data_path("eval/ruler/wording.json").string(), data_path("eval/ruler/words.json").string());
+  return wording;
+}
+
+std::string fill(std::string_view text, const std::vector<std::pair<std::string_view, std::string_view>>& values) {
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    bool replaced = false;
+    for (const auto& [name, value] : values) {
+      if (text[at] != '{' || text.substr(at + 1, name.size()) != name || text.substr(at + 1 + name.size(), 1) != "}")
+        continue;
+      result += value;
+      at += name.size() + 2;
+      replaced = true;
+      break;
+    }
+    if (!replaced) result += text[at++];
+  }
+  return result;
+}
+
+std::string random_key(const RulerWording& wording, Random& random) {
+  std::string key = wording.adjectives[random.below(wording.adjectives.size())];
+  return key + "-" + wording.nouns[random.below(wording.nouns.size())];
+}
+
+std::string random_number(Random& random) {
+  return std::to_string(1000000 + random.below(9000000));
+}
+
+std::string random_uuid(Random& random) {
+  const std::uint64_t high = (random.next() & ~0xf000ull) | 0x4000ull;                        // version 4
+  const std::uint64_t low = (random.next() & 0x3fffffffffffffffull) | 0x8000000000000000ull;  // variant 10
+  return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32, (high >> 16) & 0xffff, high & 0xffff, low >> 48,
+                     low & 0xffffffffffffull);
+}
+
+std::string random_prose(const RulerWording& wording, Random& random) {
+  const std::string& text = wording.prose[random.below(wording.prose.size())];
+  const std::pair<std::string_view, const std::vector<std::string>*> kinds[] = {
+      {"{noun}", &wording.nouns}, {"{adj}", &wording.adjectives}, {"{verb}", &wording.verbs}};
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t before = at;
+    for (const auto& [place, words] : kinds) {
+      if (text.compare(at, place.size(), place) != 0) continue;
+      result += (*words)[random.below(words->size())];
+      at += place.size();
+      break;
+    }
+    if (at == before) result += text[at++];
+  }
+  return result;
+}
+
+}  // namespace tandem::eval

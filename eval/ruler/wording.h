@@ -1,0 +1,43 @@
+// The embedded wording of the RULER tasks and the words it is filled with. One source, shared with the recipe that
+// trains the embedded model: eval/ruler/wording.json and eval/ruler/words.json, found through data_path().
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "eval/ruler/random.h"
+
+namespace tandem::eval {
+
+struct RulerWording {
+  std::string intro;                                       // {type}
+  std::string needle;                                      // {type}, {key}, {value}
+  std::string question_one;                                // {type}, {key}
+  std::vector<std::pair<std::string, std::string>> types;  // "numbers" -> "number"
+  std::vector<std::string> noise;                          // sentences, repeated in this order
+  std::vector<std::string> prose;                          // sentences with {noun}, {adj}, {verb}
+  std::vector<std::string> nouns, adjectives, verbs;
+  std::string wording_hash, words_hash;  // 16 hexadecimal digits over the files' bytes
+};
+
+/// Reads and checks both files. Throws InputError naming the file and the field.
+RulerWording load_ruler_wording(const std::string& wording_file, const std::string& words_file);
+
+/// The shipped wording, read once. Thread-safe.
+const RulerWording& ruler_wording();
+
+/// `text` with every {name} of `values` replaced once per place; a value is never searched again.
+std::string fill(std::string_view text, const std::vector<std::pair<std::string_view, std::string_view>>& values);
+
+/// "able-acid": an adjective and a noun.
+std::string random_key(const RulerWording& wording, Random& random);
+/// 1000000 .. 9999999, as upstream.
+std::string random_number(Random& random);
+/// RFC 4122 version 4, lower case.
+std::string random_uuid(Random& random);
+/// One sentence of invented prose.
+std::string random_prose(const RulerWording& wording, Random& random);
+
+}  // namespace tandem::eval
