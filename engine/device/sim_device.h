@@ -34,7 +34,7 @@ struct SimOptions {
   /// Threads of the first host worker lane; 0: all of the profile that extra lanes leave over.
   std::uint32_t host_threads = 0;
   /// Further lanes behind the five standard ones (control, device, h2d, d2h, host); their ids follow in order.
-  std::vector<LaneInfo> extra_lanes;
+  std::vector<LaneInfo> extra_lanes = {};
   /// Keep the schedule since construction for recorded_schedule().
   bool record_schedule = false;
 };

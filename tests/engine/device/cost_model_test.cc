@@ -1,0 +1,89 @@
+#include "engine/device/cost_model.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "tests/engine/device/test_profile.h"
+
+namespace tandem {
+namespace {
+
+const LaneInfo kDevice{1, LaneKind::device_compute, "device", 1, true};
+const LaneInfo kH2d{2, LaneKind::h2d, "h2d", 1, false};
+LaneInfo host(std::uint32_t threads) {
+  return {4, LaneKind::host_workers, "host", threads, false};
+}
+std::uint32_t share(const Phases& phases, Resource resource) {
+  return phases.share[static_cast<std::size_t>(resource)];
+}
+
+TEST(CostModel, Log2AgreesWithTheMathLibrary) {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    const std::uint64_t value = std::max<std::uint64_t>(random() >> (random() % 64), 1);
+    EXPECT_NEAR(static_cast<double>(fixed_log2(value)) / kUnit, std::log2(static_cast<double>(value)), 2e-6) << value;
+  }
+  EXPECT_EQ(fixed_log2(1), 0u);
+  EXPECT_EQ(fixed_log2(1ULL << 63), 63 * kUnit);
+  EXPECT_EQ(fixed_log2(4096), 12 * kUnit);
+}
+
+TEST(CostModel, RatesByWork) {
+  const CostModel model(round_profile());
+  EXPECT_EQ(model.phases({.work = Work::stream, .hbm = 1'000'000}, kDevice).flow, 1000);
+  EXPECT_EQ(model.phases({.work = Work::attention, .hbm = 1'000'000}, kDevice).flow, 2000);
+  EXPECT_EQ(model.phases({.work = Work::select, .hbm = 1'000'000}, kDevice).flow, 4000);
+  EXPECT_EQ(model.phases({.work = Work::gemm, .hbm = 1'000'000, .flops = 5'000'000}, kDevice).flow, 5000);
+  EXPECT_EQ(model.phases({.work = Work::fixed, .hbm = 1'000'000, .fixed_ns = 7}, kDevice).flow, 0);
+  EXPECT_EQ(model.phases({.work = Work::fixed, .fixed_ns = 7}, kDevice).fixed, 7);
+  EXPECT_EQ(model.phases({.work = Work::stream, .hbm = 1, .fixed_ns = 3}, kDevice).flow, 1);  // rounded up
+}
+
+TEST(CostModel, HostThreadsUntilDramIsFull) {
+  const CostModel model(round_profile());
+  EXPECT_EQ(model.phases({.work = Work::attention, .dram = 1000}, host(1)).flow, 50);   // 20 B/ns
+  EXPECT_EQ(model.phases({.work = Work::attention, .dram = 1000}, host(10)).flow, 20);  // half of 100 B/ns
+  EXPECT_EQ(model.phases({.work = Work::select, .dram = 1000}, host(10)).flow, 20);     // 10 * 5 B/ns
+  EXPECT_EQ(model.phases({.work = Work::stream, .dram = 1000}, host(10)).flow, 10);
+  EXPECT_EQ(model.phases({.work = Work::stream, .dram = 1, .flops = 1000}, host(2)).flow, 50);
+  const Phases half = model.phases({.work = Work::attention, .dram = 1000}, host(10));
+  EXPECT_EQ(share(half, Resource::dram), kUnit / 2);
+}
+
+TEST(CostModel, LinkBytesOccupyHostMemoryToo) {
+  const CostModel model(round_profile());
+  const Phases copy = model.phases({.hbm = 1000, .h2d = 1000}, kH2d);
+  EXPECT_EQ(copy.flow, 100);
+  EXPECT_EQ(share(copy, Resource::h2d), kUnit);
+  EXPECT_EQ(share(copy, Resource::dram), kUnit / 10);
+  EXPECT_EQ(share(copy, Resource::hbm), kUnit / 100);
+  EXPECT_EQ(share(copy, Resource::d2h), 0u);
+}
+
+TEST(CostModel, LinkCurveIsLinearInTheLogarithmOfThePiece) {
+  HardwareProfile profile = round_profile();
+  profile.link.h2d_curve = {{4096, 0.8}, {131072, 15}};
+  profile.link.piece_ns = 3;
+  const CostModel model(profile);
+  EXPECT_EQ(model.link_rate(true, 4096), 800'000'000u);
+  EXPECT_EQ(model.link_rate(true, 1), 800'000'000u);
+  EXPECT_EQ(model.link_rate(true, 131072), 15'000'000'000u);
+  EXPECT_EQ(model.link_rate(true, 1 << 30), 15'000'000'000u);
+  for (const std::uint64_t piece : {5000u, 8192u, 32768u, 100000u}) {
+    const double x = (std::log2(static_cast<double>(piece)) - 12) / 5;
+    EXPECT_NEAR(static_cast<double>(model.link_rate(true, piece)), (0.8 + x * 14.2) * 1e9, 1e5) << piece;
+  }
+  const Phases pieces = model.phases({.h2d = 8192, .pieces = 2}, kH2d);
+  EXPECT_EQ(pieces.flow, 10240);  // 8192 B at 0.8 B/ns
+  EXPECT_EQ(pieces.fixed, 6);
+}
+
+TEST(CostModel, HugeCostsDoNotOverflow) {
+  const CostModel model(round_profile());
+  EXPECT_EQ(model.phases({.hbm = 1'000'000'000'000'000ULL}, kDevice).flow, 1'000'000'000'000);
+  EXPECT_THROW(model.phases({.hbm = ~std::uint64_t{0}, .d2h = ~std::uint64_t{0} >> 8}, kDevice), std::logic_error);
+}
+
+}  // namespace
+}  // namespace tandem

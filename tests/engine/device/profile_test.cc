@@ -1,0 +1,127 @@
+#include "engine/device/profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <class Function>
+std::string input_error(Function function) {
+  try {
+    function();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no InputError";
+}
+
+nlohmann::json good() {
+  return nlohmann::json::parse(profile_to_json(load_profile("fluxion-a100")));
+}
+
+std::string error_of(const nlohmann::json& json) {
+  return input_error([&] { parse_profile(json.dump(), "x", "x.json"); });
+}
+
+TEST(Profile, EveryShippedProfileLoadsAndSurvivesARoundTrip) {
+  const std::vector<std::string> names = profile_names();
+  for (const char* name :
+       {"asyncspade-a100", "asyncspade-h100", "fluxion-a100", "h200", "hgca-a6000", "scoutattention-a100"}) {
+    EXPECT_THAT(names, ::testing::Contains(name));
+  }
+  for (const std::string& name : names) {
+    const HardwareProfile profile = load_profile(name);
+    EXPECT_EQ(profile.name, name);
+    const std::string text = profile_to_json(profile);
+    EXPECT_EQ(profile_to_json(parse_profile(text, name, "round trip")), text);
+  }
+}
+
+TEST(Profile, PublishedNumbersOfTheTestbeds) {
+  const HardwareProfile scout = load_profile("scoutattention-a100");
+  EXPECT_EQ(scout.device.hbm_gbps, 1900);
+  EXPECT_EQ(scout.host.threads, 36u);
+  EXPECT_DOUBLE_EQ(scout.host.dram_gbps * scout.host.attention_efficiency, 100);
+  EXPECT_EQ(scout.link.h2d_curve[0].piece_bytes, 4096u);
+  EXPECT_EQ(scout.link.h2d_curve[0].gbps, 0.8);
+  EXPECT_EQ(scout.link.h2d_curve[1].piece_bytes, 131072u);
+  EXPECT_EQ(scout.link.h2d_curve[1].gbps, 15);
+  const HardwareProfile fluxion = load_profile("fluxion-a100");
+  EXPECT_EQ(fluxion.host.dram_gbps, 57);
+  EXPECT_EQ(fluxion.host.threads, 20u);
+  EXPECT_EQ(load_profile("hgca-a6000").device.memory_gb, 48);
+}
+
+TEST(Profile, UnknownNameSuggestsTheNearest) {
+  const std::string error = input_error([] { load_profile("fluxion-a10"); });
+  EXPECT_THAT(error, HasSubstr("fluxion-a10"));
+  EXPECT_THAT(error, HasSubstr("Did you mean 'fluxion-a100'?"));
+  EXPECT_THAT(input_error([] { load_profile("no/such/file.json"); }), HasSubstr("no/such/file.json"));
+  EXPECT_THAT(input_error([] { load_profile("/"); }), HasSubstr("cannot be read"));
+}
+
+TEST(Profile, BadContentNamesFileFieldAndValue) {
+  EXPECT_THAT(input_error([] { parse_profile("{", "x", "x.json"); }), HasSubstr("x.json"));
+  EXPECT_THAT(input_error([] { parse_profile("[1]", "x", "x.json"); }), HasSubstr("array"));
+
+  nlohmann::json json = good();
+  json["device"].erase("hbm_gbps");
+  EXPECT_THAT(error_of(json), AllOf(HasSubstr("x.json"), HasSubstr("device.hbm_gbps"), HasSubstr("missing")));
+
+  json = good();
+  json["device"]["hbm_gbps"] = -3;
+  EXPECT_THAT(error_of(json), AllOf(HasSubstr("device.hbm_gbps"), HasSubstr("-3")));
+  json["device"]["hbm_gbps"] = 0;
+  EXPECT_THAT(error_of(json), HasSubstr("greater than 0"));
+  json["device"]["hbm_gbps"] = "fast";
+  EXPECT_THAT(error_of(json), HasSubstr("\"fast\""));
+
+  json = good();
+  json["host"]["attention_efficiency"] = 1.5;
+  EXPECT_THAT(error_of(json), AllOf(HasSubstr("host.attention_efficiency"), HasSubstr("1.5")));
+  json = good();
+  json["host"]["threads"] = 0;
+  EXPECT_THAT(error_of(json), HasSubstr("host.threads"));
+  json = good();
+  json["device"]["launch_ns"] = 2.5;
+  EXPECT_THAT(error_of(json), AllOf(HasSubstr("device.launch_ns"), HasSubstr("2.5")));
+  json = good();
+  json["control"]["submit_ns"] = -1;
+  EXPECT_THAT(error_of(json), HasSubstr("control.submit_ns"));
+  json = good();
+  json["device"] = 7;
+  EXPECT_THAT(error_of(json), HasSubstr("must be an object"));
+}
+
+TEST(Profile, LinkCurvesAreCheckedPointByPoint) {
+  nlohmann::json json = good();
+  json["link"]["h2d_curve"] = nlohmann::json::parse("[[4096, 2], [1024, 3]]");
+  EXPECT_THAT(error_of(json), AllOf(HasSubstr("link.h2d_curve"), HasSubstr("not sorted")));
+  json["link"]["h2d_curve"] = nlohmann::json::parse("[]");
+  EXPECT_THAT(error_of(json), HasSubstr("link.h2d_curve"));
+  json["link"]["h2d_curve"] = nlohmann::json::parse("[[4096]]");
+  EXPECT_THAT(error_of(json), HasSubstr("[4096]"));
+  json["link"]["h2d_curve"] = nlohmann::json::parse("[[0, 1]]");
+  EXPECT_THAT(error_of(json), HasSubstr("0 bytes"));
+}
+
+TEST(Profile, UnknownFieldsAndMissingSourcesAreRefused) {
+  nlohmann::json json = good();
+  json["device"]["hbm_gpbs"] = 1;
+  EXPECT_THAT(error_of(json), AllOf(HasSubstr("device.hbm_gpbs"), HasSubstr("Did you mean 'hbm_gbps'?")));
+  json = good();
+  json["sources"].erase("host.dram_gbps");
+  EXPECT_THAT(error_of(json), HasSubstr("sources.host.dram_gbps"));
+  json = good();
+  json["sources"]["host.dram_gbps"] = "";
+  EXPECT_THAT(error_of(json), HasSubstr("sources.host.dram_gbps"));
+}
+
+}  // namespace
+}  // namespace tandem

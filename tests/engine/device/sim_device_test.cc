@@ -1,0 +1,382 @@
+// Virtual times computed by hand, errors, memory limits. See test_profile.h: launch 100, segment 500, floor 20, submit
+// 10, device to host 30, host to device 40 ns.
+#include "engine/device/sim_device.h"
+
+#include <chrono>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <random>
+
+#include "tests/engine/device/test_profile.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+
+Op fixed(const char* name, Nanos ns, std::vector<Event> after = {}) {
+  Op op;
+  op.name = name;
+  op.cost.work = Work::fixed;
+  op.cost.fixed_ns = ns;
+  op.after = std::move(after);
+  return op;
+}
+
+const TraceRecord& find(const Trace& trace, const std::string& name) {
+  for (const TraceRecord& record : trace.records) {
+    if (name == record.name) return record;
+  }
+  throw std::runtime_error("no record " + name);
+}
+
+struct Lanes {
+  explicit Lanes(const Device& d)
+      : device(d.lane(LaneKind::device_compute)),
+        h2d(d.lane(LaneKind::h2d)),
+        d2h(d.lane(LaneKind::d2h)),
+        host(d.lane(LaneKind::host_workers)),
+        control(d.lane(LaneKind::control)) {}
+  LaneId device, h2d, d2h, host, control;
+};
+
+TEST(SimDevice, LaunchesRunAheadOfTheDevice) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  Event last;
+  for (int i = 0; i < 3; ++i) last = sim->submit(lanes.device, fixed("kernel", 1000));
+  EXPECT_EQ(sim->now(), 300);  // three launches, nothing waited for
+  sim->host_wait(last);
+  EXPECT_EQ(sim->now(), 100 + 3 * 1000 + 30);
+  const Trace trace = sim->drain();
+  ASSERT_EQ(trace.records.size(), 7u);  // launch, kernel, ..., wait
+  EXPECT_EQ(trace.records[0].cause, Cause::launch);
+  EXPECT_EQ(trace.records[0].kind, Kind::control);
+  EXPECT_EQ(trace.records[1].start, 100);
+  EXPECT_EQ(trace.records[1].critical, 0);
+  EXPECT_EQ(trace.records[3].start, 1100);
+  EXPECT_EQ(trace.records[3].critical, 1);
+  EXPECT_EQ(trace.records[6].kind, Kind::wait);
+  EXPECT_EQ(trace.records[6].start, 3130);
+  EXPECT_EQ(trace.records[6].end, 3130);
+  EXPECT_EQ(trace.records[6].critical, 5);
+}
+
+TEST(SimDevice, ShortKernelsAreBoundByTheirLaunches) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  Event last;
+  for (int i = 0; i < 4; ++i) last = sim->submit(lanes.device, fixed("kernel", 10));
+  sim->host_wait(last);
+  EXPECT_EQ(sim->now(), 400 + 10 + 30);
+  EXPECT_EQ(sim->drain().records[7].critical, 6);  // its launch
+}
+
+TEST(SimDevice, ASegmentPaysOneLaunchAndHasAFloor) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  Event last;
+  {
+    const Segment segment(*sim, "layer graph");
+    sim->submit(lanes.device, fixed("a", 5));
+    sim->submit(lanes.device, fixed("b", 70));
+    last = sim->submit(lanes.device, fixed("c", 5));
+  }
+  EXPECT_EQ(sim->now(), 500);
+  sim->host_wait(last);
+  EXPECT_EQ(sim->now(), 500 + 20 + 70 + 20 + 30);
+  const Trace trace = sim->drain();
+  EXPECT_STREQ(trace.records[0].name, "layer graph");
+  EXPECT_EQ(trace.records.size(), 5u);
+}
+
+TEST(SimDevice, AHostWaitSplitsASegment) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  sim->begin_segment("graph");
+  EXPECT_THROW(sim->begin_segment("inner"), LogicError);
+  sim->host_wait(sim->submit(lanes.device, fixed("a", 20)));
+  EXPECT_EQ(sim->now(), 550);
+  sim->submit(lanes.device, fixed("b", 20));
+  EXPECT_EQ(sim->now(), 1050);
+  sim->end_segment();
+  EXPECT_THROW(sim->end_segment(), LogicError);
+}
+
+TEST(SimDevice, HandOffsAcrossTheHostBorder) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  const Event query = sim->submit(lanes.device, fixed("query", 50));             // 100 .. 150
+  const Event copy = sim->submit(lanes.d2h, fixed("copy", 20, {query}));         // launch until 200; 200 .. 220
+  const Event partial = sim->submit(lanes.host, fixed("partial", 300, {copy}));  // 220 + 30: 250 .. 550
+  const Event merge = sim->submit(lanes.device, fixed("merge", 5, {partial}));   // 550 + 40: 590 .. 595
+  sim->host_wait(merge);
+  EXPECT_EQ(sim->now(), 625);
+  const Trace trace = sim->drain();
+  EXPECT_EQ(find(trace, "copy").start, 200);
+  EXPECT_EQ(find(trace, "partial").start, 250);
+  EXPECT_EQ(find(trace, "merge").start, 590);
+  EXPECT_STREQ(trace.records[static_cast<std::size_t>(find(trace, "merge").critical)].name, "partial");
+  EXPECT_STREQ(find(trace, "submit").name, "submit");
+}
+
+TEST(SimDevice, AHostWaitForHostWorkersHasNoHandOff) {
+  auto sim = make_sim_device(round_profile());
+  sim->host_wait(sim->submit(Lanes(*sim).host, fixed("work", 100)));
+  EXPECT_EQ(sim->now(), 110);
+}
+
+TEST(SimDevice, ControlWorkTakesControlTimeAndDelaysLaunches) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  const Event policy = sim->submit(lanes.control, fixed("policy", 7));
+  EXPECT_EQ(sim->now(), 7);
+  const Event kernel = sim->submit(lanes.device, fixed("kernel", 10, {policy}));  // launched by 107
+  sim->submit(lanes.control, fixed("after", 3, {kernel}));                        // 117 + 30
+  EXPECT_EQ(sim->now(), 150);
+  const Trace trace = sim->drain();
+  EXPECT_EQ(find(trace, "kernel").start, 107);
+  EXPECT_EQ(find(trace, "after").start, 147);
+}
+
+TEST(SimDevice, CopiesAndHostAttentionShareDram) {
+  HardwareProfile profile = round_profile();
+  profile.link.h2d_curve = {{1, 100}};  // as fast as all of DRAM
+  profile.host.attention_efficiency = 1;
+  profile.host.attention_gbps_per_thread = 10;
+  auto sim = make_sim_device(profile);
+  const Lanes lanes(*sim);
+  Op copy;
+  copy.name = "copy";
+  copy.cost.h2d = 100'000;  // 1000 ns alone
+  Op attention;
+  attention.name = "attention";
+  attention.cost = {.work = Work::attention, .dram = 100'000};  // 1000 ns alone
+  sim->submit(lanes.h2d, copy);                                 // starts at 100
+  sim->submit(lanes.host, attention);                           // starts at 110
+  const Trace trace = sim->drain();
+  // The copy does 10 ns alone, both run at half rate until the copy's 990 are done at 110 + 1980, then 10 ns alone.
+  EXPECT_EQ(find(trace, "copy").end, 2090);
+  EXPECT_EQ(find(trace, "attention").end, 2100);
+}
+
+TEST(SimDevice, WindowsTileAndNameWhatClosedThem) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  sim->end_step(Device::kSetupStep, sim->submit(lanes.device, fixed("prefill", 500)));
+  sim->end_step(0, sim->submit(lanes.device, fixed("token", 100)));
+  sim->end_step(1, sim->submit(lanes.device, fixed("token", 100)));
+  const Trace trace = sim->drain();
+  ASSERT_EQ(trace.steps.size(), 3u);
+  EXPECT_EQ(trace.steps[0].begin, 0);
+  EXPECT_EQ(trace.steps[0].end, 630);
+  EXPECT_EQ(trace.steps[1].begin, 630);
+  EXPECT_EQ(trace.steps[1].end, 860);
+  EXPECT_EQ(trace.steps[2].end, 1090);
+  EXPECT_EQ(trace.steps[0].step, Device::kSetupStep);
+  const TraceRecord& closed = trace.records[static_cast<std::size_t>(trace.steps[2].closed_by)];
+  EXPECT_EQ(closed.kind, Kind::wait);
+  EXPECT_EQ(closed.end, 1090);
+  EXPECT_EQ(trace.clock, "simulated for round numbers");
+}
+
+TEST(SimDevice, TheNextTraceStartsAtTheDrainAndOldEventsAreDone) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  const Event old = sim->submit(lanes.device, fixed("old", 50));
+  sim->drain();
+  EXPECT_EQ(sim->now(), 180);
+  const Event next = sim->submit(lanes.host, fixed("next", 5, {old}));
+  sim->host_wait(old);
+  sim->end_step(0, next);
+  const Trace trace = sim->drain();
+  EXPECT_EQ(trace.steps.at(0).begin, 180);
+  EXPECT_EQ(find(trace, "next").start, 190);
+  for (const TraceRecord& record : trace.records) EXPECT_LT(record.critical, 4);
+}
+
+TEST(SimDevice, BodiesComputeAndSettle) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  const HostBuffer in = sim->allocate_host(400, "in");
+  const DeviceBuffer on_device = sim->allocate_device(400, "on device");
+  const auto numbers = sim->host_write<int>(in);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  Op copy;
+  copy.name = "copy";
+  copy.kind = Kind::copy;
+  copy.cost.h2d = 1'000'000;
+  copy.cost.upper_bound = true;
+  copy.access = {in.reads(), on_device.writes()};
+  copy.body = [=](BodyContext& context) {
+    std::copy_n(context.read<int>(in), 100, context.write<int>(on_device));
+    context.settle(Cost{.h2d = 400});
+  };
+  const Event copied = sim->submit(lanes.h2d, copy);
+  const HostBuffer out = sim->allocate_host(4, "out");
+  Op sum;
+  sum.name = "sum";
+  sum.access = {on_device.reads(), out.writes()};
+  sum.after = {copied};
+  sum.body = [=](BodyContext& context) {
+    const int* data = context.read<int>(on_device);
+    *context.write<int>(out) = std::accumulate(data, data + 100, 0);
+  };
+  sim->host_wait(sim->submit(lanes.device, sum));
+  EXPECT_EQ(sim->host_read<int>(out)[0], 4950);
+  const Trace trace = sim->drain();
+  EXPECT_EQ(find(trace, "copy").cost.h2d, 400u);
+  EXPECT_EQ(find(trace, "copy").end - find(trace, "copy").start, 40);
+  EXPECT_FALSE(find(trace, "copy").cost.upper_bound);
+}
+
+TEST(SimDevice, UndeclaredAccessIsOurMistake) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  const HostBuffer buffer = sim->allocate_host(64, "ledger");
+  Op op;
+  op.name = "sneaky";
+  op.access = {buffer.reads()};
+  op.body = [=](BodyContext& context) { context.write<int>(buffer)[0] = 1; };
+  const Event event = sim->submit(lanes.host, op);
+  try {
+    sim->host_wait(event);
+    FAIL();
+  } catch (const LogicError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("sneaky"), HasSubstr("ledger"), HasSubstr("writes")));
+  }
+}
+
+TEST(SimDevice, SettlingOutsideTheDeclarationIsOurMistake) {
+  auto sim = make_sim_device(round_profile());
+  const HostBuffer buffer = sim->allocate_host(64, "ledger");
+  Op op;
+  op.name = "wanderer";
+  op.access = {buffer.reads(2, 5), buffer.writes(8, 9)};
+  for (const auto& [access, fine] : std::vector<std::pair<Access, bool>>{{buffer.reads(3, 5), true},
+                                                                         {buffer.writes(8, 9), true},
+                                                                         {buffer.reads(8, 9), true},
+                                                                         {buffer.reads(4, 6), false},
+                                                                         {buffer.writes(2, 3), false}}) {
+    op.body = [access = access](BodyContext& context) { context.settle(Cost{}, {access}); };
+    if (fine) {
+      EXPECT_NO_THROW(sim->submit(Lanes(*sim).host, op));
+    } else {
+      EXPECT_THROW(sim->submit(Lanes(*sim).host, op), LogicError);
+    }
+  }
+}
+
+TEST(SimDevice, ErrorsTravelToTheWaitAndPoisonWhatFollows) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  int ran = 0;
+  const Event before = sim->submit(lanes.host, fixed("before", 10));
+  Op failing = fixed("failing", 10);
+  failing.body = [](BodyContext&) { throw RunError("disk full"); };
+  const Event failed = sim->submit(lanes.host, failing);
+  Op dependent = fixed("dependent", 10, {failed});
+  dependent.body = [&](BodyContext&) { ++ran; };
+  const Event poisoned = sim->submit(lanes.device, dependent);
+  EXPECT_NO_THROW(sim->host_wait(before));
+  EXPECT_THROW(sim->host_wait(poisoned), RunError);
+  EXPECT_THROW(sim->host_wait(failed), RunError);
+  EXPECT_EQ(ran, 0);
+  EXPECT_NO_THROW(sim->drain());  // it was reported
+  dependent.after.clear();
+  EXPECT_NO_THROW(sim->host_wait(sim->submit(lanes.device, dependent)));
+  EXPECT_EQ(ran, 1);
+
+  sim->submit(lanes.host, failing);
+  EXPECT_THROW(sim->drain(), RunError);  // nobody waited for it
+  EXPECT_NO_THROW(sim->drain());
+}
+
+TEST(SimDevice, EventsFromTheFutureAndLanesThatDoNotExist) {
+  auto sim = make_sim_device(round_profile());
+  EXPECT_THROW(sim->host_wait({1, 1}), LogicError);
+  EXPECT_THROW(sim->host_wait({77, 1}), LogicError);
+  EXPECT_THROW(sim->submit(99, fixed("x", 1)), LogicError);
+  EXPECT_THROW(sim->submit(1, fixed("x", 1, {{1, 1}})), LogicError);
+  EXPECT_NO_THROW(sim->host_wait({}));
+}
+
+TEST(SimDevice, DeviceMemoryIsLimitedHostMemoryIsNot) {
+  auto sim = make_sim_device(round_profile());  // 1 GB
+  DeviceBuffer most = sim->allocate_device(900'000'000, "weights");
+  try {
+    sim->allocate_device(200'000'000, "kv");
+    FAIL();
+  } catch (const RunError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("kv"), HasSubstr("200000000"), HasSubstr("'round'")));
+  }
+  EXPECT_NO_THROW(sim->allocate_host(2'000'000'000, "host kv"));
+  most = {};
+  const DeviceBuffer again = sim->allocate_device(200'000'000, "kv");
+  sim.reset();
+  EXPECT_EQ(again.bytes(), 200'000'000u);  // outlives its device
+}
+
+TEST(SimDevice, HostLanesShareTheProfilesThreads) {
+  SimOptions options;
+  options.extra_lanes = {{0, LaneKind::host_workers, "selector", 4, false}};
+  auto sim = make_sim_device(round_profile(), options);
+  EXPECT_EQ(sim->lanes().at(sim->lane(LaneKind::host_workers)).threads, 6u);
+  EXPECT_EQ(sim->lanes().at(5).name, "selector");
+  EXPECT_EQ(sim->lanes().at(5).id, 5u);
+  options.host_threads = 7;
+  EXPECT_THROW(make_sim_device(round_profile(), options), InputError);
+}
+
+// A step of many lanes with random work, as a method would make it; everything ordered.
+std::vector<Nanos> random_run(std::uint32_t seed, int count, bool waits) {
+  std::mt19937 random(seed);
+  SimOptions options;
+  options.extra_lanes = {{0, LaneKind::host_workers, "second", 2, false}};
+  auto sim = make_sim_device(load_profile("scoutattention-a100"), options);
+  std::vector<Event> events;
+  for (int i = 0; i < count; ++i) {
+    Op op;
+    op.name = "op";
+    op.cost.hbm = random() % 1'000'000;
+    op.cost.dram = random() % 100'000;
+    op.cost.h2d = random() % 3 == 0 ? random() % 100'000 : 0;
+    op.cost.d2h = random() % 3 == 0 ? random() % 100'000 : 0;
+    op.cost.pieces = 1 + static_cast<std::uint32_t>(random() % 20);
+    op.cost.work = random() % 2 == 0 ? Work::stream : Work::attention;
+    const std::size_t near = std::min<std::size_t>(events.size(), 20);
+    for (std::size_t e = near == 0 ? 0 : random() % 3; e > 0; --e)
+      op.after.push_back(events[events.size() - 1 - random() % near]);
+    events.push_back(sim->submit(1 + static_cast<LaneId>(random() % 5), op));
+    if (waits && random() % 50 == 0) sim->end_step(static_cast<std::uint32_t>(i), events[events.size() - near / 2 - 1]);
+  }
+  const Trace trace = sim->drain();
+  std::vector<Nanos> times;
+  for (const TraceRecord& record : trace.records) {
+    times.push_back(record.start);
+    times.push_back(record.end);
+    EXPECT_GE(record.end, record.start);
+    if (record.critical >= 0) {
+      EXPECT_LE(trace.records[static_cast<std::size_t>(record.critical)].end, record.start);
+    }
+  }
+  return times;
+}
+
+TEST(SimDevice, RunsRepeatToTheNanosecond) {
+  for (std::uint32_t seed = 0; seed < 5; ++seed) {
+    for (const bool waits : {false, true}) EXPECT_EQ(random_run(seed, 1000, waits), random_run(seed, 1000, waits));
+  }
+}
+
+TEST(SimDevice, AHundredThousandOperationsTakeLittleTime) {
+  const auto begin = std::chrono::steady_clock::now();
+  random_run(1, 100'000, true);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  RecordProperty("seconds", std::to_string(seconds));
+  EXPECT_LT(seconds, 30) << "far more than the fraction of a second of a release build";
+}
+
+}  // namespace
+}  // namespace tandem
