@@ -269,8 +269,11 @@ class SimDevice final : public Device {
       const Nanos alone = scheduled.phases.fixed + scheduled.phases.flow;
       scheduled.phases.fixed += std::max<Nanos>(0, profile_.device.op_floor_ns - alone);
     }
-    scheduled.earliest = records_[static_cast<std::size_t>(launch)].end;
-    scheduled.earliest_record = launch;
+    // Inside a segment the launch may lie behind control work of the segment. An operation still starts no earlier than
+    // its submission: the checker lets it see whatever the control thread has done by then.
+    const bool behind = records_[static_cast<std::size_t>(launch)].end < clock_;
+    scheduled.earliest = clock_;
+    scheduled.earliest_record = behind ? last_control_ : launch;
     for (const Event& event : entry.after) {
       const std::int64_t dependency = record_of(event);
       // The control thread's own operations come before the launch. Done and seen before this trace: nothing to wait

@@ -10,7 +10,9 @@
 //   the first one of a segment              segment_launch_ns, a record named like the segment; the others nothing
 //   an operation of host workers            submit_ns, a record "submit"
 //   an operation of the control lane        its own duration (fixed_ns and its cost with one thread, not shared)
-// A host wait inside a segment splits it: the next device operation pays for another launch, as a graph would.
+// No operation starts before it is submitted, inside a segment either: control work between two of its operations
+// delays the second one. A host wait inside a segment splits it: the next device operation pays for another launch, as
+// a graph would.
 //
 // Hand-off latency is added where an edge crosses from a device lane (compute or copy) to host workers or the control
 // thread (device_to_host_ns), and from host workers to a device lane (host_to_device_ns). A host wait for host workers

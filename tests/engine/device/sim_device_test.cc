@@ -91,6 +91,19 @@ TEST(SimDevice, ASegmentPaysOneLaunchAndHasAFloor) {
   EXPECT_EQ(trace.records.size(), 5u);
 }
 
+TEST(SimDevice, ControlWorkInsideASegmentDelaysWhatIsSubmittedAfterIt) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  const Segment segment(*sim, "graph");
+  sim->submit(lanes.device, fixed("a", 20));  // 500 .. 520
+  sim->submit(lanes.control, fixed("policy", 50));
+  sim->submit(lanes.device, fixed("b", 20));  // not before 550
+  const Trace trace = sim->drain();
+  EXPECT_EQ(find(trace, "a").start, 500);
+  EXPECT_EQ(find(trace, "b").start, 550);
+  EXPECT_STREQ(trace.records[static_cast<std::size_t>(find(trace, "b").critical)].name, "policy");
+}
+
 TEST(SimDevice, AHostWaitSplitsASegment) {
   auto sim = make_sim_device(round_profile());
   const Lanes lanes(*sim);

@@ -1,11 +1,14 @@
 #include "engine/trace/idle.h"
 
 #include <algorithm>
+#include <chrono>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "engine/common/error.h"
+#include "engine/device/emu_device.h"
 #include "engine/device/sim_device.h"
 #include "tests/engine/device/test_profile.h"
 
@@ -256,6 +259,27 @@ TEST(Idle, RandomSimulatedTracesNanosecondByNanosecond) {
     for (const TraceRecord& record : trace.records) sum.add(record.cost);
     EXPECT_EQ(report.total, sum);
   }
+}
+
+TEST(Idle, TracesOfRealThreadsAddUp) {
+  auto emu = make_emu_device();
+  const auto op = [](const char* name, Cause cause, std::vector<Event> after) {
+    Op result;
+    result.name = name;
+    result.cause = cause;
+    result.after = std::move(after);
+    result.body = [](BodyContext&) { std::this_thread::sleep_for(std::chrono::microseconds(200)); };
+    return result;
+  };
+  for (std::uint32_t step = 0; step < 5; ++step) {
+    const Event query = emu->submit(kDevice, op("query", Cause::none, {}));
+    const Event partial = emu->submit(kHost, op("partial", Cause::host_attention, {query}));
+    emu->end_step(step, emu->submit(kDevice, op("merge", Cause::none, {partial})));
+  }
+  const IdleReport report = account_idle(emu->drain());
+  EXPECT_EQ(report.decode.busy + report.decode.idle, report.decode.window);
+  EXPECT_GE(report.decode.busy, 10 * 200'000);
+  EXPECT_GE(of(report.decode, Cause::host_attention), 5 * 200'000);
 }
 
 // What the overlap of a layer-ahead method must look like in virtual time: host attention that fits under the layer is
