@@ -1,0 +1,218 @@
+#include "hardware/probe/machine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <dirent.h>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <sched.h>
+#include <set>
+#include <sstream>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "hardware/probe/cpu_kernels.h"
+
+namespace tandem::probe {
+namespace {
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string trim(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+/// Names in `directory` of the form prefix + digits.
+std::vector<int> numbered(const std::string& directory, const std::string& prefix) {
+  std::vector<int> numbers;
+  if (DIR* handle = opendir(directory.c_str())) {
+    while (const dirent* entry = readdir(handle)) {
+      const std::string name = entry->d_name;
+      if (!name.starts_with(prefix) || name.size() == prefix.size() || name.size() > prefix.size() + 6) continue;
+      if (name.find_first_not_of("0123456789", prefix.size()) != std::string::npos) continue;
+      numbers.push_back(std::stoi(name.substr(prefix.size())));
+    }
+    closedir(handle);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+/// "32768K", "2M" as sysfs writes them.
+std::size_t sysfs_bytes(const std::string& text) {
+  char* end = nullptr;
+  const unsigned long long number = std::strtoull(text.c_str(), &end, 10);
+  const std::size_t unit = *end == 'K' ? 1024 : *end == 'M' ? std::size_t{1} << 20 : 1;
+  return static_cast<std::size_t>(number) * unit;
+}
+
+std::size_t meminfo(const std::string& key) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(key + ":")) return std::strtoull(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
+  }
+  return 0;
+}
+
+/// Smallest number among the limits of this process's control groups, versions 2 and 1; 0 where none is set.
+std::size_t cgroup_memory_limit() {
+  std::size_t limit = std::numeric_limits<std::size_t>::max();
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    const std::string line = first_line(path);
+    if (line.empty() || line == "max") continue;
+    const std::size_t bytes = std::strtoull(line.c_str(), nullptr, 10);
+    // Version 1 writes a huge number for "no limit".
+    if (bytes > 0 && bytes < (std::size_t{1} << 60)) limit = std::min(limit, bytes);
+  }
+  return limit == std::numeric_limits<std::size_t>::max() ? 0 : limit;
+}
+
+struct CpuInfo {
+  std::map<std::string, std::string> first;  // keys of the first processor
+  int processors = 0;
+  std::set<std::pair<std::string, std::string>> cores;
+  std::set<std::string> sockets;
+};
+
+CpuInfo read_cpuinfo() {
+  CpuInfo info;
+  std::ifstream file("/proc/cpuinfo");
+  std::string physical, core;
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const std::string key = trim(line.substr(0, colon)), value = trim(line.substr(colon + 1));
+    if (key == "processor") ++info.processors;
+    if (info.processors <= 1) info.first.emplace(key, value);
+    if (key == "physical id") info.sockets.insert(physical = value);
+    if (key == "core id") info.cores.emplace(physical, value);
+  }
+  return info;
+}
+
+}  // namespace
+
+std::vector<int> allowed_cpus() {
+  std::vector<int> cpus;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+    }
+  }
+  if (cpus.empty()) {  // more CPUs than a cpu_set_t holds
+    const long online = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
+    for (int cpu = 0; cpu < online; ++cpu) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+double cgroup_cpu_quota() {
+  std::istringstream v2(first_line("/sys/fs/cgroup/cpu.max"));
+  std::string quota;
+  double period = 0;
+  if (v2 >> quota >> period && quota != "max" && period > 0) return std::strtod(quota.c_str(), nullptr) / period;
+  const double v1_quota = std::strtod(first_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").c_str(), nullptr);
+  const double v1_period = std::strtod(first_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us").c_str(), nullptr);
+  return v1_quota > 0 && v1_period > 0 ? v1_quota / v1_period : 0;
+}
+
+int usable_threads() {
+  const int allowed = static_cast<int>(allowed_cpus().size());
+  const double quota = cgroup_cpu_quota();
+  return quota > 0 ? std::clamp(static_cast<int>(std::ceil(quota)), 1, allowed) : allowed;
+}
+
+std::size_t available_memory() {
+  std::size_t bytes = meminfo("MemAvailable");
+  if (bytes == 0) bytes = meminfo("MemTotal") / 2;
+  if (bytes == 0) bytes = std::size_t{1} << 30;
+  if (const std::size_t limit = cgroup_memory_limit()) {
+    std::size_t used = std::strtoull(first_line("/sys/fs/cgroup/memory.current").c_str(), nullptr, 10);
+    if (used == 0) {
+      used = std::strtoull(first_line("/sys/fs/cgroup/memory/memory.usage_in_bytes").c_str(), nullptr, 10);
+    }
+    bytes = std::min(bytes, limit > used ? limit - used : 0);
+  }
+  return bytes;
+}
+
+std::size_t last_level_cache() {
+  // One entry per group of CPUs that share a cache; the group's first CPU names it.
+  std::map<std::string, std::size_t> groups;
+  int level = 0;
+  for (int cpu : numbered("/sys/devices/system/cpu", "cpu")) {
+    const std::string base = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache";
+    for (int index : numbered(base, "index")) {
+      const std::string path = base + "/index" + std::to_string(index);
+      const int here = std::atoi(first_line(path + "/level").c_str());
+      if (here < 2 || here < level || first_line(path + "/type") == "Instruction") continue;
+      if (here > level) groups.clear();
+      level = here;
+      groups[first_line(path + "/shared_cpu_list")] = sysfs_bytes(first_line(path + "/size"));
+    }
+  }
+  std::size_t bytes = 0;
+  for (const auto& [cpus, size] : groups) bytes += size;
+  if (bytes > 0) return bytes;
+  const long fallback = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return fallback > 0 ? static_cast<std::size_t>(fallback) : 0;
+}
+
+std::string load_average() {
+  std::istringstream text(first_line("/proc/loadavg"));
+  std::string one, five, fifteen;
+  if (!(text >> one >> five >> fifteen)) return "";
+  return one + " " + five + " " + fifteen;
+}
+
+void read_machine(Report& report) {
+  CpuInfo info = read_cpuinfo();
+  const auto known = [&](const char* key) { return info.first.count(key) ? info.first[key] : std::string(); };
+  const std::string model = known("model name").empty() ? "unknown CPU" : known("model name");
+  report.machine = {{"name", report.options.label.empty() ? model : report.options.label},
+                    {"load_average_start", load_average()}};
+  utsname names{};
+  if (uname(&names) == 0) {
+    report.machine.emplace_back("kernel", std::string(names.sysname) + " " + names.release);
+    report.machine.emplace_back("architecture", std::string(names.machine));
+  }
+
+  Fields& cpu = report.cpu;
+  cpu = {{"model", model}};
+  for (const auto& [key, name] : {std::pair{"vendor_id", "vendor"},
+                                  {"cpu family", "family"},
+                                  {"model", "model_number"},
+                                  {"stepping", "stepping"}}) {
+    if (!known(key).empty()) cpu.emplace_back(name, known(key));
+  }
+  cpu.emplace_back("logical_cpus", info.processors);
+  cpu.emplace_back("allowed_cpus", allowed_cpus().size());
+  if (!info.cores.empty()) cpu.emplace_back("cores", info.cores.size());
+  if (!info.sockets.empty()) cpu.emplace_back("sockets", info.sockets.size());
+  if (const double quota = cgroup_cpu_quota(); quota > 0) cpu.emplace_back("cgroup_cpu_quota", quota);
+  cpu.emplace_back("threads_used", usable_threads());
+  cpu.emplace_back("last_level_cache_bytes", last_level_cache());
+  cpu.emplace_back("isa", to_string(best_isa()));
+  cpu.emplace_back("virtual_machine", known("flags").find("hypervisor") != std::string::npos);
+
+  Fields& memory = report.memory;
+  memory = {{"total_bytes", meminfo("MemTotal")}, {"available_bytes", available_memory()}};
+  if (const std::size_t limit = cgroup_memory_limit()) memory.emplace_back("cgroup_limit_bytes", limit);
+  const std::size_t nodes = numbered("/sys/devices/system/node", "node").size();
+  memory.emplace_back("numa_nodes", std::max<std::size_t>(1, nodes));
+  if (const std::string pages = first_line("/sys/kernel/mm/transparent_hugepage/enabled"); !pages.empty()) {
+    memory.emplace_back("transparent_huge_pages", pages);
+  }
+}
+
+}  // namespace tandem::probe

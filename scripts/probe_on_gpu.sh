@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds tandem-probe with nvcc and g++ alone (no CMake, no libraries) and runs it on this machine's GPU.
+#
+#   scripts/probe_on_gpu.sh [options of tandem-probe]
+#
+# The JSON goes to $OUT/probe.json; OUT defaults to results/ in the repository. NVCC, CXX and BUILD (a folder for object
+# files) can be set too. The exit code is tandem-probe's: 0 done, 2 bad usage, 3 a section failed.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+out=${OUT:-$root/results}
+build=${BUILD:-$(mktemp -d)}
+cxx=${CXX:-g++}
+nvcc=${NVCC:-$(command -v nvcc || true)}
+if [ -z "$nvcc" ] && [ -x /usr/local/cuda/bin/nvcc ]; then nvcc=/usr/local/cuda/bin/nvcc; fi
+if [ -z "$nvcc" ]; then
+  echo "probe_on_gpu.sh: nvcc is neither on PATH nor in /usr/local/cuda/bin; set NVCC to where it is." >&2
+  exit 2
+fi
+mkdir -p "$out" "$build"
+
+architectures=(-gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]')
+jobs=()
+for source in "$root"/hardware/probe/*.cc; do
+  name=$(basename "$source" .cc)
+  [ "$name" = no_cuda ] && continue
+  "$cxx" -std=c++20 -O3 -Wall -Wextra -I"$root" -c "$source" -o "$build/$name.o" &
+  jobs+=($!)
+done
+for source in "$root"/hardware/probe/*.cu; do
+  name=$(basename "$source" .cu)
+  "$nvcc" -std=c++20 -O3 -ccbin "$cxx" "${architectures[@]}" -I"$root" -c "$source" -o "$build/$name.cu.o" &
+  jobs+=($!)
+done
+for job in "${jobs[@]}"; do wait "$job"; done
+"$nvcc" -ccbin "$cxx" -o "$build/tandem-probe" "$build"/*.o -ldl -lpthread
+
+exec "$build/tandem-probe" --out "$out/probe.json" "$@"

@@ -1,0 +1,103 @@
+// The program as users run it: exit codes, the JSON of its CPU sections, and what it says where there is no GPU.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "hardware/probe/probe.h"
+
+namespace tandem::probe {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class ProbeProgram : public ::testing::Test {
+ protected:
+  ProbeProgram() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tandem-probe-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~ProbeProgram() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string text(const std::string& name) const {
+    std::ifstream file(folder_ / name);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  /// Exit code; standard output and error go to "out" and "err". CUDA_VISIBLE_DEVICES hides a GPU where there is one.
+  int run(const std::string& arguments) const {
+    const std::string command = std::string("CUDA_VISIBLE_DEVICES= '") + TANDEM_PROBE_PROGRAM + "' " + arguments +
+                                " > '" + path("out") + "' 2> '" + path("err") + "'";
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  std::filesystem::path folder_;
+};
+
+TEST_F(ProbeProgram, QuickCpuSectionsGiveFigures) {
+  ASSERT_EQ(run("--quick --sections dram,cpu_attention --memory 16M --seconds 2 --label 'test machine' --out " +
+                path("p.json")),
+            0)
+      << text("err");
+  EXPECT_TRUE(text("out").empty());
+  const json report = json::parse(text("p.json"));
+  EXPECT_EQ(report["schema_version"], 1);
+  EXPECT_EQ(report["machine"]["name"], "test machine");
+  EXPECT_GE(report["machine"]["cpu"]["threads_used"].get<int>(), 1);
+  ASSERT_EQ(report["sections"].size(), 2u);
+  for (const auto& [name, section] : report["sections"].items()) {
+    // A loaded or instrumented machine may run out of time, which is said and is no failure.
+    EXPECT_TRUE(section["status"] == "ok" || section["status"] == "partial") << name << section;
+    EXPECT_FALSE(section["checks"].empty()) << name;
+    EXPECT_FALSE(section["figures"].empty() && section["skipped"].empty()) << name;
+    for (const json& figure : section["figures"]) {
+      EXPECT_GE(figure["repeats"].get<int>(), kMinRepeats);
+      EXPECT_GT(figure["value"].get<double>(), 0);
+      EXPECT_LE(figure["p10"].get<double>(), figure["value"].get<double>());
+      EXPECT_LE(figure["value"].get<double>(), figure["p90"].get<double>());
+      EXPECT_EQ(figure["unit"], "GB/s");
+      EXPECT_GE(figure["conditions"]["threads"].get<int>(), 1);
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("p.json.partial")));
+}
+
+TEST_F(ProbeProgram, GpuSectionsWithoutAGpuAreAbsentWithAReason) {
+  ASSERT_EQ(run("--sections bandwidth,gemm,launch,link,handoff"), 0) << text("err");
+  const json report = json::parse(text("out"));
+  EXPECT_TRUE(report["machine"]["gpu"].is_null());
+  EXPECT_FALSE(report["machine"]["gpu_absent_because"].get<std::string>().empty());
+  ASSERT_EQ(report["sections"].size(), 5u);
+  for (const auto& [name, section] : report["sections"].items()) {
+    EXPECT_EQ(section["status"], "absent") << name;
+    EXPECT_EQ(section["error"], report["machine"]["gpu_absent_because"]) << name;
+  }
+}
+
+TEST_F(ProbeProgram, BadUsageExitsWithTwoAndASentence) {
+  for (const char* arguments : {"--sections nothing", "--seconds x", "--memory 1", "--fast", "--out"}) {
+    EXPECT_EQ(run(arguments), 2) << arguments;
+    EXPECT_TRUE(text("out").empty()) << arguments;
+    EXPECT_THAT(text("err"), ::testing::MatchesRegex("tandem-probe: .*\\.\n")) << arguments;
+  }
+}
+
+TEST_F(ProbeProgram, UnwritableOutputExitsWithThree) {
+  EXPECT_EQ(run("--sections gemm --out " + path("no/such/folder.json")), 3);
+  EXPECT_THAT(text("err"), HasSubstr("could not be written"));
+}
+
+TEST_F(ProbeProgram, HelpGoesToStandardOutput) {
+  EXPECT_EQ(run("--help"), 0);
+  EXPECT_THAT(text("out"), HasSubstr("--quick"));
+  EXPECT_TRUE(text("err").empty());
+}
+
+}  // namespace
+}  // namespace tandem::probe
