@@ -284,8 +284,8 @@ class LinkBench {
 }  // namespace
 
 void run_link(Recorder& recorder) {
-  if (pinned_room(recorder) < (std::size_t{16} << 20) || device_room(recorder) < (std::size_t{64} << 20)) {
-    throw ProbeError("The link needs 16M of pinned and 64M of device memory; --memory or the machine allows less.");
+  if (pinned_room(recorder) < (std::size_t{32} << 20) || device_room(recorder) < (std::size_t{64} << 20)) {
+    throw ProbeError("The link needs 32M of pinned and 64M of device memory; --memory or the machine allows less.");
   }
   LinkBench bench(recorder);
   const std::vector<std::size_t> sizes =
