@@ -8,12 +8,17 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${OUT:-$root/results}
-build=${BUILD:-$(mktemp -d)}
+if [ -n "${BUILD:-}" ]; then
+  build=$BUILD
+else
+  build=$(mktemp -d)
+  trap 'rm -rf "$build"' EXIT
+fi
 cxx=${CXX:-g++}
 nvcc=${NVCC:-$(command -v nvcc || true)}
 if [ -z "$nvcc" ] && [ -x /usr/local/cuda/bin/nvcc ]; then nvcc=/usr/local/cuda/bin/nvcc; fi
-if [ -z "$nvcc" ]; then
-  echo "probe_on_gpu.sh: nvcc is neither on PATH nor in /usr/local/cuda/bin; set NVCC to where it is." >&2
+if ! command -v "${nvcc:-nvcc}" >/dev/null; then
+  echo "probe_on_gpu.sh: no nvcc at '${nvcc:-PATH or /usr/local/cuda/bin}'; set NVCC to where it is." >&2
   exit 2
 fi
 mkdir -p "$out" "$build"
@@ -34,4 +39,4 @@ done
 for job in "${jobs[@]}"; do wait "$job"; done
 "$nvcc" -ccbin "$cxx" -o "$build/tandem-probe" "$build"/*.o -ldl -lpthread
 
-exec "$build/tandem-probe" --out "$out/probe.json" "$@"
+"$build/tandem-probe" --out "$out/probe.json" "$@"
