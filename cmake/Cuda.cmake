@@ -21,6 +21,9 @@ target_compile_options(tandem_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow>
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${TANDEM_WERROR}>>:-Werror=all-warnings;-Xcompiler=-Werror>)
 
+# fmt 9 turns constexpr off under nvcc and then calls such functions from consteval ones; nvcc 13 can do both.
+target_compile_definitions(tandem_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
+
 # tandem_cuda_headers(): one translation unit with every header of the engine and the methods, compiled by nvcc. It makes
 # nothing; it is there so that a header that only g++ takes is found when it is written.
 function(tandem_cuda_headers)

@@ -5,7 +5,9 @@
 namespace tandem {
 
 // The TANDEM_BUILD_ definitions are set for this file alone, in cmake/Version.cmake.
-std::string_view version() { return TANDEM_BUILD_VERSION; }
+std::string_view version() {
+  return TANDEM_BUILD_VERSION;
+}
 
 std::string build_description() {
   constexpr std::string_view sanitizers = TANDEM_BUILD_SANITIZERS;
@@ -13,6 +15,8 @@ std::string build_description() {
                      sanitizers.empty() ? "" : ", sanitizers ", sanitizers);
 }
 
-bool built_with_cuda() { return TANDEM_BUILD_CUDA != 0; }
+bool built_with_cuda() {
+  return TANDEM_BUILD_CUDA != 0;
+}
 
 }  // namespace tandem

@@ -1,0 +1,21 @@
+// The program's subcommands. A new one is a file cli/<name>.cc with `void add_<name>(CLI::App&)`, declared here, called
+// in cli/main.cc and listed in cli/CMakeLists.txt; cli/info.cc is the example to follow.
+//
+// add_<name> declares the options and sets the subcommand's callback, which does the work and returns when all went
+// well. Anything else is an exception, and main.cc turns it into a sentence on stderr and the exit code.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "cli/exit_code.h"
+
+namespace tandem::cli {
+
+void add_compare(CLI::App& app);
+void add_generate(CLI::App& app);
+void add_info(CLI::App& app);
+void add_methods(CLI::App& app);
+
+}  // namespace tandem::cli

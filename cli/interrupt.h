@@ -1,0 +1,13 @@
+// ^C and SIGTERM as a flag: the work in progress looks at it between samples and stops in good order (Interrupted). A
+// second signal ends the program at once.
+#pragma once
+
+namespace tandem::cli {
+
+/// From here on SIGINT and SIGTERM set the flag. Signals the parent told us to ignore (nohup) stay ignored.
+void handle_interrupts();
+
+/// Whether one has arrived. Cheap; any thread may ask.
+bool interrupted();
+
+}  // namespace tandem::cli

@@ -1,0 +1,126 @@
+// The `tandem` program: the list of subcommands, and what becomes of errors.
+#include <algorithm>
+#include <fmt/format.h>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "engine/common/error.h"
+#include "engine/common/version.h"
+
+namespace tandem::cli {
+namespace {
+
+void add_subcommands(CLI::App& app) {
+  add_methods(app);
+  add_info(app);
+}
+
+constexpr const char* kFooter = R"(
+Examples:
+  tandem compare                                    all methods on the embedded model, a few minutes
+  tandem compare --methods full,hybrid-fixed:budget=0.05 --lengths 4K --hw fluxion-a100
+  tandem methods hybrid-fixed                       what a method does, and its options
+
+Numbers come from one of two clocks, named in the head of every column: "measured on ..." is this machine's, "simulated
+for ..." is virtual time computed from a hardware profile, the same on every machine and in every run.
+
+Exit codes: 0 done, 1 a gate failed, 2 bad usage or input, 3 a run failed.
+`tandem <subcommand> --help` explains each subcommand with an example.)";
+
+int say(ExitCode code, const std::string& sentence) {
+  fmt::print(stderr, "tandem: {}\n", sentence);
+  return code;
+}
+
+std::vector<std::string> subcommand_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+/// The subcommand on the command line, or the program itself.
+const CLI::App& chosen(const CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  return commands.empty() ? app : *commands.front();
+}
+
+/// What CLI11 found wrong, with a suggestion where a name is near.
+int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
+  const CLI::App& command = chosen(app);
+  const bool at_top = &command == &app;
+  if (at_top && !words.empty() && !words[0].starts_with('-')) {
+    const auto names = subcommand_names(app);
+    return say(kBadInput, fmt::format("There is no subcommand '{}'.{} There are {}.", words[0],
+                                      did_you_mean(words[0], names), join_names(names)));
+  }
+  const std::string help = at_top ? "tandem --help" : "tandem " + command.get_name() + " --help";
+  for (const std::string& word : app.remaining(true)) {
+    if (!word.starts_with('-')) {
+      return say(kBadInput, fmt::format("'{}' is one word too many; see {}.", word, help));
+    }
+    const std::string name = word.substr(0, word.find('='));
+    std::vector<std::string> options;
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& long_name : option->get_lnames()) options.push_back("--" + long_name);
+      for (const std::string& short_name : option->get_snames()) options.push_back("-" + short_name);
+    }
+    return say(kBadInput,
+               fmt::format("There is no option '{}'{}.{} See {}.", name,
+                           at_top ? "" : " of tandem " + command.get_name(), did_you_mean(name, options), help));
+  }
+  return say(kBadInput, fmt::format("{}; see {}.", error.what(), help));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{
+      "Tandem: accuracy and latency of methods that decode long contexts with most of the KV cache in CPU memory",
+      "tandem"};
+  app.footer(kFooter);
+  app.set_version_flag("--version", fmt::format("tandem {} ({})", version(), git_commit()));
+  app.require_subcommand(0, 1);
+  app.get_formatter()->column_width(28);
+  add_subcommands(app);
+
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty()) {
+    fmt::print(stderr, "{}", app.help());
+    return kBadInput;
+  }
+  handle_interrupts();
+  try {
+    app.parse(argc, argv);
+    if (app.get_subcommands().empty()) {
+      return say(kBadInput, fmt::format("A subcommand is missing: one of {}.", join_names(subcommand_names(app))));
+    }
+    return kDone;
+  } catch (const CLI::Success& asked_for_help) {
+    return app.exit(asked_for_help);
+  } catch (const CLI::ParseError& error) {
+    return explain_usage(app, error, words);
+  } catch (const GateFailed& error) {
+    return say(kGateFailed, error.what());
+  } catch (const InputError& error) {
+    return say(kBadInput, error.what());
+  } catch (const RunError& error) {
+    return say(kRunFailed, error.what());
+  } catch (const std::bad_alloc&) {
+    return say(kRunFailed,
+               "There is not enough memory for this. Shorter contexts, fewer samples or a smaller batch need less.");
+  } catch (const std::exception& error) {
+    return say(kRunFailed,
+               fmt::format("{}. This is a mistake of the program, not yours: please report it with the command "
+                           "and the output of `tandem info`.",
+                           error.what()));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::cli
+
+int main(int argc, char** argv) {
+  return tandem::cli::run(argc, argv);
+}

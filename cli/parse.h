@@ -1,0 +1,24 @@
+// Values of options as people type them. Every function takes the option's name for its sentences and throws
+// InputError.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace tandem::cli {
+
+/// Context lengths in tokens: "4K,32768" -> {4096, 32768}. K is 1024, M is 1024 K. Each between 1 and 16M, none twice.
+std::vector<std::uint32_t> parse_lengths(std::string_view text, std::string_view option);
+
+/// A whole number in [low, high], digits only.
+std::uint64_t parse_count(std::string_view text, std::string_view option, std::uint64_t low, std::uint64_t high);
+
+/// Bytes: "2G", "1.5GiB", "512M", "4096". K, M, G, T (and KiB, ...) are powers of 1024, KB, MB, ... powers of 1000. At
+/// least one byte; a fraction of a byte is cut.
+std::uint64_t parse_size(std::string_view text, std::string_view option);
+
+/// A share in [0, 1]: "0.25" or "25%".
+double parse_share(std::string_view text, std::string_view option);
+
+}  // namespace tandem::cli

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# clang-format and clang-tidy over the repository's C++ and CUDA files. Exit code 1 where they have something to say.
+#
+#   scripts/lint.sh [--fix] [--jobs N]      --fix: let clang-format rewrite the files first
+#
+# clang-tidy works on the .cc files (headers through them) that changed since they were last found clean: what a file and
+# all that it includes look like after preprocessing is remembered in .cache/lint.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+cd "$root"
+
+fix=0 jobs=$(nproc)
+while [ $# -gt 0 ]; do
+  case $1 in
+    --fix) fix=1; shift ;;
+    --jobs) jobs=${2:?--jobs needs a number}; shift 2 ;;
+    *) echo "lint.sh: unknown option '$1'; there are --fix and --jobs." >&2; exit 2 ;;
+  esac
+done
+"$root/scripts/install_packages.sh" --lint
+
+# Where git is absent or this is no checkout, what lies in the source folders.
+if command -v git >/dev/null && git rev-parse --git-dir >/dev/null 2>&1; then
+  mapfile -t files < <(git ls-files -co --exclude-standard -- '*.h' '*.cc' '*.cu' '*.cuh')
+else
+  mapfile -t files < <(find engine methods eval hardware cli bench tests -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
+fi
+status=0
+if [ "$fix" = 1 ]; then clang-format -i "${files[@]}"; fi
+if clang-format --dry-run --Werror "${files[@]}"; then
+  echo "clang-format: ${#files[@]} files are in order."
+else
+  echo "clang-format: scripts/lint.sh --fix puts the files above in order."
+  status=1
+fi
+
+configure release >/dev/null
+cmake build/release >/dev/null  # the compile database of the tree as it is now
+if ! python3 scripts/tidy.py --jobs "$jobs"; then status=1; fi
+exit $status
