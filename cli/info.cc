@@ -1,0 +1,114 @@
+// tandem info: this build, this machine, the hardware profiles that can be simulated, and a model's shape. Also the
+// example of a subcommand: options with defaults, a footer with an example and what the output means, a callback that
+// throws.
+#include <fmt/format.h>
+#include <string>
+
+#include "cli/commands.h"
+#include "engine/common/error.h"
+#include "engine/common/version.h"
+#include "engine/device/profile.h"
+#include "engine/kernels/isa.h"
+#include "engine/kv/kv_store.h"
+#include "engine/model/model.h"
+#include "eval/report/schema.h"
+#include "hardware/probe/machine.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  tandem info                      this build, this machine, all profiles, the embedded model
+  tandem info --hw fluxion-a100    every number of one profile, and where it comes from
+  tandem info --model ~/llama      the shape of a model in a Hugging Face folder
+
+"KV per token" is what one token of context adds to the cache over all layers, as this engine stores it; times the
+length it is what a method must keep somewhere.)";
+
+struct InfoOptions {
+  std::string model;
+  std::string hardware;
+};
+
+std::string bytes_text(double bytes) {
+  const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
+  return unit == 0 ? fmt::format("{:.0f} {}", bytes, units[unit]) : fmt::format("{:.4g} {}", bytes, units[unit]);
+}
+
+void row(const std::string& name, const std::string& value) {
+  fmt::print("  {:<14} {}\n", name, value);
+}
+
+void print_build() {
+  fmt::print("tandem {} ({})\n", version(), git_commit());
+  row("build", build_description());
+  row("CUDA parts", built_with_cuda() ? "yes" : "no (the cuda preset compiles them)");
+  row("CPU kernels", std::string(isa_name(best_isa())));
+}
+
+void print_machine() {
+  const eval::Machine machine = eval::this_machine();
+  const double quota = probe::cgroup_cpu_quota();
+  fmt::print("\nmachine\n");
+  row("CPU", machine.cpu_model);
+  row("cores", fmt::format("{}, {} usable here; CPU quota: {}", machine.cores, probe::usable_threads(),
+                           quota > 0 ? fmt::format("{:g}", quota) : "none"));
+  row("memory", fmt::format("{}, {} available", bytes_text(static_cast<double>(machine.memory_bytes)),
+                            bytes_text(static_cast<double>(probe::available_memory()))));
+}
+
+void print_profiles() {
+  fmt::print("\nhardware profiles (--hw; `tandem info --hw <name>` shows one)\n");
+  for (const std::string& name : profile_names()) fmt::print("  {:<20} {}\n", name, load_profile(name).title);
+}
+
+void print_profile(const std::string& name) {
+  const HardwareProfile profile = load_profile(name);
+  fmt::print("{}: {}\n\n{}\n", profile.name, profile.title, profile_to_json(profile));
+}
+
+void print_model(const Model& model) {
+  const ModelConfig& config = model.config;
+  const double per_token =
+      2.0 * sizeof(float) * config.layers * config.kv_heads * config.head_dim;  // K and V; the KV store holds f32
+  fmt::print("\nmodel {}\n", model.name);
+  row("architecture", config.architecture);
+  row("shape",
+      fmt::format("{} layers, hidden {}, MLP {}, {} query heads over {} KV heads of {}, vocabulary {}", config.layers,
+                  config.hidden, config.intermediate, config.q_heads, config.kv_heads, config.head_dim, config.vocab));
+  row("positions", fmt::format("{}", config.max_positions));
+  row("KV per token", fmt::format("{} (f32); {} for 4K tokens, {} for 128K", bytes_text(per_token),
+                                  bytes_text(per_token * 4096), bytes_text(per_token * 131072)));
+  row("weights", model.weights_hash);
+}
+
+void print_info(const InfoOptions& options) {
+  if (!options.hardware.empty()) {
+    print_profile(options.hardware);
+    if (options.model.empty()) return;
+  }
+  if (!options.model.empty()) {
+    print_model(load_model(options.model));
+    return;
+  }
+  print_build();
+  print_machine();
+  print_profiles();
+  print_model(load_model("embedded"));
+}
+
+}  // namespace
+
+void add_info(CLI::App& app) {
+  auto* command = app.add_subcommand("info", "This build, this machine, hardware profiles and a model's shape");
+  auto options = std::make_shared<InfoOptions>();
+  command->add_option("--model", options->model, "Only this model: 'embedded' or a Hugging Face folder");
+  command->add_option("--hw", options->hardware, "Only this hardware profile: a name or a JSON file");
+  command->footer(kFooter);
+  command->callback([options] { print_info(*options); });
+}
+
+}  // namespace tandem::cli
