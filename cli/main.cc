@@ -66,11 +66,10 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::
     std::vector<std::string> options;
     for (const CLI::Option* option : command.get_options()) {
       for (const std::string& long_name : option->get_lnames()) options.push_back("--" + long_name);
-      for (const std::string& short_name : option->get_snames()) options.push_back("-" + short_name);
     }
-    return say(kBadInput,
-               fmt::format("There is no option '{}'{}.{} See {}.", name,
-                           at_top ? "" : " of tandem " + command.get_name(), did_you_mean(name, options), help));
+    const std::string suggestion = name.starts_with("--") ? did_you_mean(name, options) : "";
+    return say(kBadInput, fmt::format("There is no option '{}'{}.{} See {}.", name,
+                                      at_top ? "" : " of tandem " + command.get_name(), suggestion, help));
   }
   return say(kBadInput, fmt::format("{}; see {}.", error.what(), help));
 }
