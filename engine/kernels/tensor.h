@@ -7,12 +7,15 @@
 namespace tandem {
 
 enum class DType : std::uint8_t { f32, f16, bf16 };
-constexpr std::size_t size_of(DType type) { return type == DType::f32 ? 4 : 2; }
+constexpr std::size_t size_of(DType type) {
+  return type == DType::f32 ? 4 : 2;
+}
 constexpr const char* to_string(DType type) {
   return type == DType::f32 ? "f32" : type == DType::f16 ? "f16" : "bf16";
 }
 
-/// A dense row-major matrix [rows][cols] of a stored type; a vector has rows == 1. May be unaligned beyond the element size.
+/// A dense row-major matrix [rows][cols] of a stored type; a vector has rows == 1. May be unaligned beyond the element
+/// size.
 struct MatrixView {
   const void* data = nullptr;
   DType type = DType::f32;

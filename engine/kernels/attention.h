@@ -1,0 +1,53 @@
+// Attention over KV in float32: partial attention of one token over chosen spans, and causal prefill attention.
+// Grouped queries: the `group` query heads that share one KV head are computed together, so that K and V are read once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/kernels/thread_pool.h"
+
+namespace tandem {
+
+/// A run of tokens of one KV head.
+struct KvSpan {
+  const float* k = nullptr;     // [tokens][D]
+  const float* v = nullptr;     // [tokens][D]
+  std::uint32_t tokens = 0;     // may be 0
+  std::uint32_t head_mask = 0;  // bit g: query head g of the group attends this span; a span with mask 0 is not read
+};
+
+/// Softmax attention over the tokens of all spans, scale 1 / sqrt(D): o = sum p_t v_t with p = softmax(q.k / sqrt(D)),
+/// lse = ln sum exp(q.k / sqrt(D)). A head that attends no token gets o = 0 and lse = -infinity; never NaN for finite
+/// input. Online softmax in one pass (Milakov and Gimelshein 2018; Dao et al. 2022).
+/// Canonical order: a head's bits depend only on q and on the sequence of tokens that it attends, not on how they
+/// are cut into spans, where they lie in memory, or what other heads do.
+/// group is 1..32. Dimensions that are a multiple of 8 are fast, others are computed by partial_attention_reference.
+void partial_attention(const float* q /*[group][D]*/, std::span<const KvSpan> spans, std::uint32_t group,
+                       std::uint32_t dim, float* o /*[group][D]*/, float* lse /*[group]*/);
+
+/// The oracle: two passes in float64.
+void partial_attention_reference(const float* q /*[group][D]*/, std::span<const KvSpan> spans, std::uint32_t group,
+                                 std::uint32_t dim, float* o /*[group][D]*/, float* lse /*[group]*/);
+
+inline constexpr std::uint32_t kPrefillPageTokens = 16;
+
+/// The KV of one KV head, in pages. Both lists have at least ceil((first_position + n) / 16) entries.
+struct PrefillKv {
+  std::span<const float* const> k_pages;  // each [16][D]
+  std::span<const float* const> v_pages;  // each [16][D]
+};
+
+/// Causal attention of n new tokens: query i attends tokens 0 .. first_position + i, whose K and V are in the pages
+/// already. Query head h uses KV head h / (q_heads / kv_heads). Parallel over KV heads and tiles of queries; bits do
+/// not depend on the number of threads. A query's result differs by rounding only (1e-5) when the prompt is cut into
+/// other chunks. Token slots beyond first_position + n - 1 are not read.
+void prefill_attention(ThreadPool& pool, const float* q /*[n][Hq][D]*/, std::span<const PrefillKv> kv /*[Hkv]*/,
+                       std::uint32_t first_position, std::uint32_t n, std::uint32_t q_heads, std::uint32_t kv_heads,
+                       std::uint32_t dim, float* out /*[n][Hq][D]*/);
+
+void prefill_attention_reference(const float* q /*[n][Hq][D]*/, std::span<const PrefillKv> kv /*[Hkv]*/,
+                                 std::uint32_t first_position, std::uint32_t n, std::uint32_t q_heads,
+                                 std::uint32_t kv_heads, std::uint32_t dim, float* out /*[n][Hq][D]*/);
+
+}  // namespace tandem

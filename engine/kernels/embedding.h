@@ -1,0 +1,14 @@
+// Rows of the embedding table.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/kernels/tensor.h"
+
+namespace tandem {
+
+/// out[i] = table[tokens[i]]. Every token lies in [0, table.rows).
+void embed(const MatrixView& table /*[vocab][hidden]*/, const std::int32_t* tokens /*[n]*/, float* out /*[n][hidden]*/,
+           std::uint32_t n);
+
+}  // namespace tandem

@@ -1,0 +1,16 @@
+// Joins partial attention results over disjoint sets of tokens (Dao et al. 2023, Flash-Decoding; Ye et al. 2025,
+// FlashInfer §2.2).
+#pragma once
+
+#include <cstdint>
+
+namespace tandem {
+
+/// out = sum_i exp(lse_i - lse) o_i with lse = ln sum_i exp(lse_i), row by row, parts in the order given. A part with
+/// lse = -infinity is ignored whatever its o; where all are, out = 0 and out_lse = -infinity. out may be one of the
+/// inputs' o, and out_lse one of the inputs' lse.
+void merge_partials(const float* const* o /*[parts] -> [rows][D]*/, const float* const* lse /*[parts] -> [rows]*/,
+                    std::uint32_t parts, std::uint32_t rows, std::uint32_t dim, float* out /*[rows][D]*/,
+                    float* out_lse /*[rows] or nullptr*/);
+
+}  // namespace tandem

@@ -1,0 +1,23 @@
+// Root-mean-square normalisation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/kernels/tensor.h"
+
+namespace tandem {
+
+/// y = x / sqrt(mean(x^2) + eps) * weight, for each row. y may be x. QK-norm is the same call with n * heads rows of
+/// head_dim.
+void rms_norm(const float* x /*[n][d]*/, const MatrixView& weight /*[1][d]*/, float eps, float* y /*[n][d]*/,
+              std::uint32_t n, std::uint32_t d);
+
+/// The same for rows that lie `x_stride` and `y_stride` floats apart, for example the heads of q inside fused q, k, v.
+void rms_norm_strided(const float* x, std::size_t x_stride, const MatrixView& weight /*[1][d]*/, float eps, float* y,
+                      std::size_t y_stride, std::uint32_t n, std::uint32_t d);
+
+void rms_norm_reference(const float* x /*[n][d]*/, const MatrixView& weight /*[1][d]*/, float eps, float* y /*[n][d]*/,
+                        std::uint32_t n, std::uint32_t d);
+
+}  // namespace tandem

@@ -1,0 +1,38 @@
+// A fixed set of threads for data-parallel loops inside one kernel call.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace tandem {
+
+/// CPUs this process may use: those of its affinity mask, or fewer where a cgroup cpu quota allows fewer. At least 1.
+unsigned usable_threads();
+
+/// Runs loops on `threads` threads, the caller among them. Indices are handed out dynamically, so results must not
+/// depend on which thread runs an index. Threads spin for some microseconds after a loop, then sleep.
+class ThreadPool {
+ public:
+  /// `threads` counts the caller; 0 means usable_threads().
+  explicit ThreadPool(unsigned threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  unsigned size() const;
+
+  /// Calls task(0) .. task(n - 1), each exactly once, and returns when all have returned. If tasks throw, indices not
+  /// yet begun are dropped and the first exception is rethrown here. Called from inside a task, or while another
+  /// thread's loop is running, the loop runs on the calling thread alone, so nesting never deadlocks.
+  void parallel_for(std::size_t n, const std::function<void(std::size_t)>& task);
+
+  /// The pool of the process, created at first use with usable_threads() threads.
+  static ThreadPool& shared();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tandem
