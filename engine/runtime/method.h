@@ -55,7 +55,7 @@ struct PageSet {
 /// One piece of attention: the query heads of KV heads [kv_heads) of a row over a set of tokens, on one side.
 struct AttendItem {
   std::uint32_t row = 0;
-  Range kv_heads;                 // default: all
+  Range kv_heads{};               // default: all
   PageSet pages;
   Side side = Side::device;
   bool own_blocks_only = true;    // of a selection: each query head attends its own blocks; false: the group's union
