@@ -37,7 +37,7 @@ echo "Building (build/$preset) ..."
 configure "$preset" >/dev/null
 "${fixed_addresses[@]}" cmake --build --preset "$preset" "${targets[@]}"
 status=0
-"${fixed_addresses[@]}" ctest --test-dir "build/$preset" --parallel "$(nproc)" --output-on-failure --no-tests=error \
+"${fixed_addresses[@]}" ctest --test-dir "build/$preset" --parallel "$(nproc)" --output-on-failure --no-tests=error --no-label-summary \
   --output-junit "$root/$results" "${labels[@]}" </dev/null | awk '!/^ *Start +[0-9]+:/ && !/ Passed +[0-9.]+ sec$/' || status=$?
 counts=$(count_results "$results")
 if [ -z "$counts" ]; then
