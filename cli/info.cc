@@ -46,7 +46,7 @@ void print_build() {
   fmt::print("tandem {} ({})\n", version(), git_commit());
   row("build", build_description());
   row("CUDA parts", built_with_cuda() ? "yes" : "no (the cuda preset compiles them)");
-  row("CPU kernels", std::string(isa_name(best_isa())));
+  row("CPU kernels", fmt::format("{} (TANDEM_ISA chooses another)", to_string(active_isa())));
 }
 
 void print_machine() {
