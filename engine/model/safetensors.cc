@@ -1,0 +1,202 @@
+#include "engine/model/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+constexpr std::uint64_t kMaxHeader = 100u << 20;  // the format's own limit
+
+std::uint64_t element_bytes(const std::string& dtype) {
+  static const std::map<std::string, std::uint64_t> sizes = {{"F64", 8}, {"F32", 4},  {"F16", 2}, {"BF16", 2}, {"I64", 8},
+                                                             {"I32", 4}, {"I16", 2},  {"I8", 1},  {"U8", 1},   {"BOOL", 1},
+                                                             {"U16", 2}, {"U32", 4},  {"U64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+  const auto found = sizes.find(dtype);
+  return found == sizes.end() ? 0 : found->second;
+}
+
+struct Mapping {
+  void* data = MAP_FAILED;
+  std::size_t bytes = 0;
+  ~Mapping() {
+    if (data != MAP_FAILED) munmap(data, bytes);
+  }
+};
+
+std::shared_ptr<Mapping> map_file(const std::filesystem::path& file) {
+  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw_input_error("{} cannot be opened: {}.", file.string(), std::strerror(errno));
+  struct stat status {};
+  const bool regular = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  auto mapping = std::make_shared<Mapping>();
+  if (regular && status.st_size > 0) {
+    mapping->bytes = static_cast<std::size_t>(status.st_size);
+    mapping->data = mmap(nullptr, mapping->bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  }
+  close(descriptor);
+  if (!regular) throw_input_error("{} is not a regular file.", file.string());
+  if (status.st_size < 8) throw_input_error("{} has {} bytes; a safetensors file has at least 8.", file.string(), status.st_size);
+  if (mapping->data == MAP_FAILED) throw_input_error("{} cannot be mapped: {}.", file.string(), std::strerror(errno));
+  return mapping;
+}
+
+/// Parses with a bound on nesting, and refuses repeated names (which the plain parser would silently merge).
+Json parse_header(std::string_view text, const std::string& file) {
+  std::vector<std::set<std::string>> names;
+  std::string problem;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > 8) {
+      problem = "is nested too deeply";
+      return false;
+    }
+    if (event == Json::parse_event_t::object_start) names.emplace_back();
+    if (event == Json::parse_event_t::key && !names.back().insert(parsed.get<std::string>()).second) {
+      problem = fmt::format("names '{}' twice", parsed.get<std::string>());
+    }
+    if (event == Json::parse_event_t::object_end) names.pop_back();
+    return true;
+  };
+  // Nesting is counted before parsing: the parser itself recurses.
+  int depth = 0, deepest = 0;
+  bool in_text = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (in_text) {
+      if (text[i] == '\\') {
+        ++i;
+      } else if (text[i] == '"') {
+        in_text = false;
+      }
+    } else if (text[i] == '"') {
+      in_text = true;
+    } else if (text[i] == '{' || text[i] == '[') {
+      deepest = std::max(deepest, ++depth);
+    } else if (text[i] == '}' || text[i] == ']') {
+      --depth;
+    }
+  }
+  if (deepest > 8) throw_input_error("{}: the header is nested too deeply.", file);
+  Json header = Json::parse(text, watch, /*allow_exceptions=*/false);
+  if (!problem.empty()) throw_input_error("{}: the header {}.", file, problem);
+  if (!header.is_object()) throw_input_error("{}: the header is not a JSON object.", file);
+  return header;
+}
+
+bool read_sizes(const Json& value, std::vector<std::uint64_t>& out) {
+  if (!value.is_array() || value.size() > 8) return false;
+  for (const Json& v : value) {
+    if (!v.is_number_unsigned()) return false;
+    out.push_back(v.get<std::uint64_t>());
+  }
+  return true;
+}
+
+}  // namespace
+
+std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed) {
+  std::uint64_t hash = seed ^ bytes.size();
+  std::size_t at = 0;
+  for (; at + 8 <= bytes.size(); at += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, bytes.data() + at, 8);
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
+    hash ^= hash >> 29;
+  }
+  for (; at < bytes.size(); ++at) hash = (hash ^ std::to_integer<std::uint64_t>(bytes[at])) * 0x100000001B3ull;
+  return hash ^ (hash >> 32);
+}
+
+void TensorFiles::add(const std::filesystem::path& path) {
+  const std::string file = path.string();
+  const std::shared_ptr<Mapping> mapping = map_file(path);
+  const std::span<const std::byte> all(static_cast<const std::byte*>(mapping->data), mapping->bytes);
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, all.data(), 8);
+  if (header_bytes > kMaxHeader || header_bytes > all.size() - 8) {
+    throw_input_error("{}: the header claims {} bytes, the file has {}.", file, header_bytes, all.size());
+  }
+  const Json header = parse_header({reinterpret_cast<const char*>(all.data()) + 8, header_bytes}, file);
+  const std::span<const std::byte> body = all.subspan(8 + header_bytes);
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> used;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets") ||
+        !entry["dtype"].is_string()) {
+      throw_input_error("{}: tensor '{}' lacks dtype, shape or data_offsets.", file, name);
+    }
+    TensorInfo info;
+    info.file = file;
+    info.dtype = entry["dtype"].get<std::string>();
+    const std::uint64_t element = element_bytes(info.dtype);
+    if (element == 0) throw_input_error("{}: tensor '{}' has the unknown dtype '{}'.", file, name, info.dtype.substr(0, 20));
+    std::vector<std::uint64_t> offsets;
+    if (!read_sizes(entry["shape"], info.shape) || !read_sizes(entry["data_offsets"], offsets) || offsets.size() != 2) {
+      throw_input_error("{}: tensor '{}' has a shape or data_offsets that are not lists of whole numbers.", file, name);
+    }
+    std::uint64_t bytes = element;
+    for (const std::uint64_t n : info.shape) {
+      if (__builtin_mul_overflow(bytes, n, &bytes)) throw_input_error("{}: the shape of tensor '{}' overflows.", file, name);
+    }
+    if (offsets[0] > offsets[1] || offsets[1] > body.size()) {
+      throw_input_error("{}: tensor '{}' claims bytes [{}, {}) of {}: the file is cut off or damaged.", file, name, offsets[0],
+                        offsets[1], body.size());
+    }
+    if (offsets[1] - offsets[0] != bytes) {
+      throw_input_error("{}: tensor '{}' has {} bytes where its shape and dtype need {}.", file, name, offsets[1] - offsets[0],
+                        bytes);
+    }
+    info.bytes = body.subspan(offsets[0], bytes);
+    if (bytes > 0) used.emplace_back(offsets[0], offsets[1]);
+    if (!tensors_.emplace(name, std::move(info)).second) throw_input_error("{}: tensor '{}' is in two files.", file, name);
+  }
+  std::sort(used.begin(), used.end());
+  for (std::size_t i = 1; i < used.size(); ++i) {
+    if (used[i].first < used[i - 1].second) throw_input_error("{}: two tensors overlap at byte {}.", file, used[i].first);
+  }
+  hash_ = content_hash(all, hash_);
+  mapping_->push_back(mapping);
+}
+
+TensorFiles TensorFiles::open_file(const std::filesystem::path& file) {
+  TensorFiles files;
+  files.add(file);
+  return files;
+}
+
+TensorFiles TensorFiles::open_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
+  if (std::filesystem::exists(single)) return open_file(single);
+  if (!std::filesystem::exists(index)) {
+    throw_input_error("{} has neither model.safetensors nor model.safetensors.index.json.", folder.string());
+  }
+  std::ifstream in(index);
+  const Json json = Json::parse(in, nullptr, false);
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+    throw_input_error("{}: field 'weight_map' is missing or not an object.", index.string());
+  }
+  std::set<std::string> shards;
+  for (const auto& [name, shard] : json["weight_map"].items()) {
+    if (!shard.is_string()) throw_input_error("{}: the file of tensor '{}' is not a text.", index.string(), name);
+    const std::string text = shard.get<std::string>();
+    if (text.empty() || std::filesystem::path(text).filename() != text || text == "..") {
+      throw_input_error("{}: the file of tensor '{}' is '{}', which is not a plain file name.", index.string(), name, text);
+    }
+    shards.insert(text);
+  }
+  TensorFiles files;
+  for (const std::string& shard : shards) files.add(folder / shard);
+  return files;
+}
+
+}  // namespace tandem

@@ -1,0 +1,44 @@
+// Safetensors files, memory-mapped. Format: u64 length of a JSON header, the header {name: {dtype, shape, data_offsets}},
+// the tensors' bytes. Nothing in a file is trusted: every length, shape and offset is checked before use.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+struct TensorInfo {
+  std::string dtype;                 // as stored: "F32", "BF16", ...
+  std::vector<std::uint64_t> shape;
+  std::span<const std::byte> bytes;  // into the mapping
+  std::string file;
+};
+
+/// All tensors of model.safetensors, or of the shards that model.safetensors.index.json names.
+class TensorFiles {
+ public:
+  /// InputError naming file, tensor and what is wrong.
+  static TensorFiles open_folder(const std::filesystem::path& folder);
+  static TensorFiles open_file(const std::filesystem::path& file);
+
+  const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
+  std::uint64_t hash() const { return hash_; }  // over the files' bytes
+  /// Keeps the mappings alive.
+  std::shared_ptr<const void> mapping() const { return mapping_; }
+
+ private:
+  void add(const std::filesystem::path& file);
+  std::map<std::string, TensorInfo> tensors_;
+  std::shared_ptr<std::vector<std::shared_ptr<const void>>> mapping_ = std::make_shared<std::vector<std::shared_ptr<const void>>>();
+  std::uint64_t hash_ = 0xcbf29ce484222325ull;
+};
+
+/// 64-bit hash of bytes, eight at a time; for telling files apart, not against an adversary.
+std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed = 0xcbf29ce484222325ull);
+
+}  // namespace tandem

@@ -1,0 +1,42 @@
+// A model's weights as views into mapped files (or into owned memory for random weights).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/kernels/tensor.h"
+#include "engine/model/config.h"
+
+namespace tandem {
+
+struct LayerWeights {
+  MatrixView input_norm;      // [1][hidden]
+  MatrixView q, k, v;         // [heads * D][hidden]
+  MatrixView o;               // [hidden][Hq * D]
+  MatrixView q_norm, k_norm;  // [1][D]; empty without QK-norm
+  MatrixView post_norm;       // [1][hidden]
+  MatrixView gate, up;        // [intermediate][hidden]
+  MatrixView down;            // [hidden][intermediate]
+};
+
+struct ModelWeights {
+  MatrixView embedding;   // [vocab][hidden]
+  MatrixView final_norm;  // [1][hidden]
+  MatrixView lm_head;     // [vocab][hidden]; the embedding when tied
+  std::vector<LayerWeights> layers;
+  std::shared_ptr<const void> storage;
+  std::uint64_t hash = 0;
+  std::size_t bytes() const;
+};
+
+/// InputError naming file, tensor, shape or dtype for anything that does not fit the configuration. Tensors that the
+/// architecture does not use are ignored.
+ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig& config);
+
+/// Deterministic random weights of a usable scale, for tests and speed runs.
+ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t seed);
+
+}  // namespace tandem
