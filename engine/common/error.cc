@@ -41,8 +41,8 @@ std::string did_you_mean(std::string_view name, std::span<const std::string> can
 std::string join_names(std::span<const std::string> names) {
   std::string out;
   for (size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) out += i + 1 == names.size() ? " and " : ", ";
-    out += names[i];
+    if (i > 0) out.append(i + 1 == names.size() ? " and " : ", ");
+    out.append(names[i]);
   }
   return out;
 }

@@ -141,14 +141,14 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
                                     const DeviceBuffer& out, const DeviceBuffer& lse) {
   const ModelShape& shape = context.shape;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
-  std::vector<Work> work;  // every (row, KV head), so that rows without device items give the empty partial
+  std::vector<HeadWork> work;  // every (row, KV head), so that rows without device items give the empty partial
   for (std::uint32_t row = 0; row < rows; ++row) {
     for (std::uint32_t head = 0; head < shape.kv_heads; ++head) work.push_back({row, head, {}});
   }
   Op op;
   op.name = "device attention";
   op.layer = context.layer;
-  op.cost.work = tandem::Work::attention;
+  op.cost.work = Work::attention;
   op.access = {forward_.q().reads(0, rows), out.writes(0, rows)};
   if (lse) op.access.push_back(lse.writes(0, rows));
   for (const AttendItem* item : items) {
@@ -200,13 +200,13 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t ro
     Range heads;
     bool own_blocks_only;
   };
-  std::vector<Work> fixed(shape.kv_heads);  // static tokens on the host, per KV head
+  std::vector<HeadWork> fixed(shape.kv_heads);  // static tokens on the host, per KV head
   std::vector<Chosen> chosen;
   Op op;
   op.name = "host attention";
   op.cause = Cause::host_attention;
   op.layer = layer;
-  op.cost.work = tandem::Work::attention;
+  op.cost.work = Work::attention;
   op.cost.upper_bound = true;
   op.cost.pieces = 0;
   op.access = {host_query_.reads(row, row + 1), host_part_.writes(row, row + 1), host_lse_.writes(row, row + 1),
@@ -251,7 +251,7 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t ro
   op.body = [this, shape, row, layer, own, small, per_token, fixed = std::move(fixed),
              chosen = std::move(chosen)](BodyContext& ctx) mutable {
     const float* pages = ctx.read<float>(kv_.host_buffer());
-    std::vector<Work> work = fixed;
+    std::vector<HeadWork> work = fixed;
     std::vector<Access> access = own;
     std::uint64_t attended = 0;
     std::uint32_t pieces = 0;
@@ -311,7 +311,7 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t ro
     });
     ctx.write<std::uint64_t>(host_attended_)[row] += attended;
     Cost cost;
-    cost.work = tandem::Work::attention;
+    cost.work = Work::attention;
     cost.dram = attended * per_token + small;
     cost.flops = attended * 4 * shape.group() * shape.head_dim;
     cost.pieces = std::max<std::uint32_t>(pieces, 1);

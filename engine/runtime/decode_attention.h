@@ -42,7 +42,7 @@ class DecodeAttention {
     std::uint32_t first = 0, tokens = 0;
     std::uint32_t head_mask = 0;
   };
-  struct Work {  // one row and KV head
+  struct HeadWork {  // one row and KV head
     std::uint32_t row = 0, kv_head = 0;
     std::vector<PageRun> runs;
   };

@@ -152,7 +152,7 @@ void DecodeRun::collect(std::uint32_t step) {
   const auto top = device_.host_read<TopTwo>(forward_.host_top(), {0, rows});
   const std::vector<DecodeAttention::Attended> attended = attention_.take_attended(rows);
   const ModelConfig& c = model_.config;
-  if (options_.keep_logits) {
+  if (options_.logits != nullptr) {
     std::vector<float> logits(std::size_t{rows} * c.vocab);
     Op op;
     op.name = "keep logits";

@@ -50,6 +50,7 @@ void Engine::check_prompt(std::span<const std::int32_t> prompt) const {
 void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens,
                             const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done) {
   const auto total = static_cast<std::uint32_t>(tokens.size());
+  Event last;
   for (std::uint32_t first = 0; first < total; first += options_.prefill_chunk) {
     if (options_.interrupted && options_.interrupted()) throw Interrupted();
     const std::uint32_t rows = std::min(options_.prefill_chunk, total - first);
@@ -60,8 +61,8 @@ void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> t
       positions[row] = first + row;
       source[row] = row;
     }
+    if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
     const Event uploaded = forward_->upload_tokens(tokens.subspan(first, rows));
-    Event last;
     {
       const Segment segment(device_, "prefill chunk");
       forward_->embed(std::move(source), {uploaded});
@@ -76,7 +77,6 @@ void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> t
         last = forward_->finish_layer(Forward::Phase::prefill, layer, rows, {});
       }
     }
-    device_.host_wait(last);  // the next chunk's tokens go through the same host buffer
     if (chunk_done) chunk_done(first, rows);
   }
 }
@@ -96,8 +96,8 @@ std::unique_ptr<Prefix> Engine::prefill(std::span<const std::int32_t> prompt) {
     kv_->destroy(prefix->sequence);
     throw;
   }
-  prefix->prefill_ns = device_.now() - begin;
   prefix->trace = device_.drain();
+  prefix->prefill_ns = device_.now() - begin;
   kv_->all_done();
   return prefix;
 }

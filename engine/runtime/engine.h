@@ -61,10 +61,10 @@ struct DecodeResult {
 };
 
 struct DecodeOptions {
-  std::function<void(std::size_t request, std::int32_t token)> on_token;
-  bool keep_logits = false;                // tests: logits of every step in `logits`
-  std::vector<std::vector<float>>* logits = nullptr;  // [step][rows * vocab]
-  std::span<const std::vector<std::int32_t>> forced;  // tests, perplexity: per request, tokens fed instead of the arg max
+  std::function<void(std::size_t request, std::int32_t token)> on_token = {};
+  std::vector<std::vector<float>>* logits = nullptr;  // tests: receives [step][rows * vocab]
+  // Teacher forcing: per request, the tokens fed instead of the arg max; nothing stops early then.
+  std::span<const std::vector<std::int32_t>> forced = {};
 };
 
 class Engine {

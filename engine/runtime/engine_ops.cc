@@ -1,6 +1,7 @@
 #include "engine/runtime/engine_ops.h"
 
 #include <cstring>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/kernels/digest.h"
@@ -68,20 +69,20 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, Range tokens, std::u
       const KvShape& s = kv_.shape();
       const float* pages = ctx.read<float>(kv_.host_buffer());
       float* values = ctx.write<float>(index.values);
-      std::vector<float> page_min(s.head_dim), page_max(s.head_dim);
+      const std::uint32_t pages_per_block = index.block / kPageTokens;
+      std::vector<float> low(std::size_t{pages_per_block} * s.head_dim), high(low.size());  // [page][D]
       for (std::uint32_t head = 0; head < s.kv_heads; ++head) {
         for (std::uint32_t b = 0; b < index.blocks; ++b) {
           const Range range = index.block_tokens(b);
-          float* low = values + index.min_offset(layer, head) + std::size_t{b} * s.head_dim;
-          float* high = values + index.max_offset(layer, head) + std::size_t{b} * s.head_dim;
-          for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens) {
+          std::uint32_t count = 0;
+          for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens, ++count) {
             const std::uint32_t slot = slots[(token - index.tokens.begin) / kPageTokens];
-            const std::uint32_t count = std::min(kPageTokens, range.end - token);
-            const bool first = token == range.begin;
-            build_digest(pages + kv_.k_offset(slot, head), count, s.head_dim, first ? low : page_min.data(),
-                         first ? high : page_max.data());
-            if (!first) merge_digest(page_min.data(), page_max.data(), s.head_dim, low, high);
+            build_digest(pages + kv_.k_offset(slot, head), std::min(kPageTokens, range.end - token), s.head_dim,
+                         low.data() + std::size_t{count} * s.head_dim, high.data() + std::size_t{count} * s.head_dim);
           }
+          const std::size_t at = std::size_t{b} * s.head_dim;
+          merge_digest(low.data(), high.data(), count, s.head_dim, values + index.min_offset(layer, head) + at,
+                       values + index.max_offset(layer, head) + at);
         }
       }
     };

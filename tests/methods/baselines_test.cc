@@ -21,7 +21,7 @@ void expect_same(const std::string& spec, const SlowModel::Visible& visible, std
   const auto method = make_method(spec);
   const std::vector<std::int32_t> prompt = random_prompt(prompt_tokens, 21);
   std::vector<std::vector<float>> logits;
-  const DecodeResult result = bench.decode(*method, {prompt}, steps, {.keep_logits = true, .logits = &logits});
+  const DecodeResult result = bench.decode(*method, {prompt}, steps, {.logits = &logits});
   SlowModel slow(bench.model);
   for (std::size_t t = 0; t + 1 < prompt.size(); ++t) slow.step(prompt[t]);
   for (std::size_t n = 0; n < logits.size(); ++n) {

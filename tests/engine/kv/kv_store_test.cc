@@ -103,7 +103,7 @@ TEST(KvStore, RandomHistoriesKeepTheBooks) {
           case 2:
             if (pick != 0) {
               s.kv.privatise_tail(pick, s.after);
-              s.kv.grow(pick, 1 + random() % 40, s.after);
+              s.kv.grow(pick, static_cast<std::uint32_t>(1 + random() % 40), s.after);
             }
             break;
           case 3:

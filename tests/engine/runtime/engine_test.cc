@@ -37,7 +37,7 @@ TEST_P(Architectures, PrefillAndDecodeGiveTheSlowModelsLogits) {
 
   std::vector<std::vector<float>> steps;
   const auto full = make_method("full");
-  const DecodeResult result = bench.decode(*full, {prompt}, 6, {.keep_logits = true, .logits = &steps});
+  const DecodeResult result = bench.decode(*full, {prompt}, 6, {.logits = &steps});
   std::vector<double> next = expected.back();
   for (std::size_t n = 0; n < steps.size(); ++n) {
     EXPECT_LT(max_difference(steps[n], next), 2e-4) << "step " << n;

@@ -34,7 +34,7 @@ TEST_P(Goldens, LogitsAgreeThroughPrefillAndDecode) {
   const std::vector<std::vector<std::int32_t>> forced = {{golden.tokens.begin() + first + 1, golden.tokens.end()}};
   if (forced[0].empty()) return;
   std::vector<std::vector<float>> steps;
-  DecodeOptions options{.keep_logits = true, .logits = &steps, .forced = forced};
+  DecodeOptions options{.logits = &steps, .forced = forced};
   const auto full = make_method("full");
   bench.decode(*full, {prompt}, static_cast<std::uint32_t>(forced[0].size()), options);
   for (std::size_t i = 0; i < golden.positions.size(); ++i) {
