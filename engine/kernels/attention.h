@@ -5,17 +5,10 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/kernels/attention_span.h"  // KvSpan
 #include "engine/kernels/thread_pool.h"
 
 namespace tandem {
-
-/// A run of tokens of one KV head.
-struct KvSpan {
-  const float* k = nullptr;     // [tokens][D]
-  const float* v = nullptr;     // [tokens][D]
-  std::uint32_t tokens = 0;     // may be 0
-  std::uint32_t head_mask = 0;  // bit g: query head g of the group attends this span; a span with mask 0 is not read
-};
 
 /// Softmax attention over the tokens of all spans, scale 1 / sqrt(D): o = sum p_t v_t with p = softmax(q.k / sqrt(D)),
 /// lse = ln sum exp(q.k / sqrt(D)). A head that attends no token gets o = 0 and lse = -infinity; never NaN for finite

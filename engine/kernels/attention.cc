@@ -1,0 +1,61 @@
+#include "engine/kernels/attention.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/common/error.h"
+#include "engine/kernels/kernel_table.h"
+
+namespace tandem {
+namespace {
+
+float* scratch_of(std::size_t floats) {
+  static thread_local std::vector<float> scratch;
+  if (scratch.size() < floats) scratch.resize(floats);
+  return scratch.data();
+}
+
+}  // namespace
+
+void partial_attention(const float* q, std::span<const KvSpan> spans, std::uint32_t group, std::uint32_t dim, float* o,
+                       float* lse) {
+  TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
+  if (dim % 8 != 0) return partial_attention_reference(q, spans, group, dim, o, lse);
+  kernels().partial_attention(q, spans.data(), spans.size(), group, dim, o, lse,
+                              scratch_of(2 * group * padded_dim(dim)));
+}
+
+void prefill_attention(ThreadPool& pool, const float* q, std::span<const PrefillKv> kv, std::uint32_t first_position,
+                       std::uint32_t n, std::uint32_t q_heads, std::uint32_t kv_heads, std::uint32_t dim, float* out) {
+  TANDEM_CHECK(kv_heads > 0 && q_heads > 0 && q_heads % kv_heads == 0 && kv.size() == kv_heads,
+               "{} query heads over {} KV heads, with KV of {}.", q_heads, kv_heads, kv.size());
+  const std::size_t pages = (std::size_t{first_position} + n + kPrefillPageTokens - 1) / kPrefillPageTokens;
+  for (const PrefillKv& head : kv)
+    TANDEM_CHECK(head.k_pages.size() >= pages && head.v_pages.size() >= pages,
+                 "{} K and {} V pages where {} are needed.", head.k_pages.size(), head.v_pages.size(), pages);
+  constexpr std::uint32_t kTileRows = 96;  // 16 blocks of 6 rows
+  const std::uint32_t group = q_heads / kv_heads;
+  const std::uint32_t tile_queries = std::max(1u, kTileRows / group);
+  const std::uint32_t tiles = (n + tile_queries - 1) / tile_queries;
+  const KernelTable& table = kernels();
+  pool.parallel_for(std::size_t{tiles} * kv_heads, [&](std::size_t task) {
+    const std::uint32_t head = static_cast<std::uint32_t>(task % kv_heads);
+    const std::uint32_t tile = tiles - 1 - static_cast<std::uint32_t>(task / kv_heads);  // the longest first
+    const std::uint32_t query = tile * tile_queries;
+    const std::uint32_t queries = std::min(tile_queries, n - query);
+    const std::size_t stride = std::size_t{q_heads} * dim;
+    const std::size_t offset = stride * query + std::size_t{head} * group * dim;
+    table.prefill_tile({.q = q + offset,
+                        .query_stride = stride,
+                        .k_pages = kv[head].k_pages.data(),
+                        .v_pages = kv[head].v_pages.data(),
+                        .first_position = first_position + query,
+                        .queries = queries,
+                        .group = group,
+                        .dim = dim,
+                        .out = out + offset,
+                        .scratch = scratch_of(prefill_scratch_floats(queries * group, dim))});
+  });
+}
+
+}  // namespace tandem

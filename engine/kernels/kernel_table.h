@@ -1,0 +1,68 @@
+// The hot loops that exist once per instruction set. Internal to engine/kernels: callers use the headers of the
+// operations. Arguments were checked by the caller; scratch memory is the caller's.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/kernels/tensor.h"
+
+namespace tandem {
+
+struct KvSpan;
+
+/// One tile of prefill attention: `queries` queries times the `group` heads of one KV head.
+struct PrefillTile {
+  const float* q;                // first query, first head of the group
+  size_t query_stride;           // floats between one query and the next, for q and out
+  const float* const* k_pages;   // from token 0
+  const float* const* v_pages;   //
+  uint32_t first_position;       // of the first query of the tile
+  uint32_t queries, group, dim;  //
+  float* out;                    //
+  float* scratch;                // prefill_scratch_floats(queries * group, dim)
+};
+constexpr uint32_t kPrefillTileTokens = 64;
+constexpr uint32_t kMaxWidth = 16;
+constexpr size_t padded_dim(uint32_t dim) {
+  return (size_t{dim} + kMaxWidth - 1) / kMaxWidth * kMaxWidth;
+}
+constexpr size_t prefill_scratch_floats(uint32_t rows, uint32_t dim) {
+  return 2 * padded_dim(dim) * (rows + kPrefillTileTokens) + size_t{rows} * (kPrefillTileTokens + 2);
+}
+
+struct KernelTable {
+  // Rows [first, last) of w for all n rows of x.
+  void (*linear_rows)(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,
+                      uint32_t last, const float* bias, float* y, uint32_t n);
+  void (*widen)(const void* data, DType type, size_t first, size_t n, float* out);
+  void (*rms_norm_row)(const float* x, const void* weight, DType type, float eps, float* y, uint32_t d);
+  void (*rope_angles)(const double* inverse_frequency, uint32_t pairs, double position, float* cosines, float* sines);
+  void (*rotate)(float* x, uint32_t pairs, const float* cosines, const float* sines);
+  void (*swiglu)(const float* gate, const float* up, float* out, size_t n);
+  void (*add)(float* x, const float* y, size_t n);
+  float (*largest)(const float* x, uint32_t n);  // -infinity where all are NaN or n is 0
+  // scratch: 2 * group * padded_dim(dim) floats. dim is a multiple of 8.
+  void (*partial_attention)(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim,
+                            float* o, float* lse, float* scratch);
+  void (*prefill_tile)(const PrefillTile& tile);
+  void (*min_max)(const float* low, const float* high, uint32_t rows, uint32_t dim, float* min_out, float* max_out);
+  // scratch: 2 * group * dim floats.
+  void (*score_blocks)(const float* q, const float* digest_min, const float* digest_max, uint32_t blocks,
+                       uint32_t group, uint32_t dim, float* scores, float* scratch);
+};
+
+/// The table of active_isa(), or of the living ScopedIsa.
+const KernelTable& kernels();
+
+namespace isa_baseline {
+extern const KernelTable table;
+}
+namespace isa_avx2 {
+extern const KernelTable table;
+}
+namespace isa_avx512 {
+extern const KernelTable table;
+}
+
+}  // namespace tandem

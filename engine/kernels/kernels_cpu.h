@@ -1,0 +1,24 @@
+// Declarations of the functions of KernelTable inside the namespace of the instruction set being compiled.
+#pragma once
+
+#include "engine/kernels/kernel_table.h"
+
+namespace tandem::TANDEM_ISA_NAMESPACE {
+
+void linear_rows(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first, uint32_t last,
+                 const float* bias, float* y, uint32_t n);
+void widen(const void* data, DType type, size_t first, size_t n, float* out);
+void rms_norm_row(const float* x, const void* weight, DType type, float eps, float* y, uint32_t d);
+void rope_angles(const double* inverse_frequency, uint32_t pairs, double position, float* cosines, float* sines);
+void rotate(float* x, uint32_t pairs, const float* cosines, const float* sines);
+void swiglu(const float* gate, const float* up, float* out, size_t n);
+void add(float* x, const float* y, size_t n);
+float largest(const float* x, uint32_t n);
+void partial_attention(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim, float* o,
+                       float* lse, float* scratch);
+void prefill_tile(const PrefillTile& tile);
+void min_max(const float* low, const float* high, uint32_t rows, uint32_t dim, float* min_out, float* max_out);
+void score_blocks(const float* q, const float* digest_min, const float* digest_max, uint32_t blocks, uint32_t group,
+                  uint32_t dim, float* scores, float* scratch);
+
+}  // namespace tandem::TANDEM_ISA_NAMESPACE

@@ -1,0 +1,104 @@
+// Dot products of a few rows with every weight row, and conversion of stored weights.
+#include "engine/kernels/kernels_cpu.h"
+#include "engine/kernels/vec.h"
+
+namespace tandem::TANDEM_ISA_NAMESPACE {
+namespace {
+
+// Rows x outs dot products. Each has one accumulator and runs over `in` from left to right, so its bits are the same
+// in every block shape.
+template <class Type, int kRows, int kOuts>
+void dot_block(const float* x, const char* w, uint32_t in, uint32_t out, const float* bias, float* y) {
+  const size_t row_bytes = size_t{in} * Type::kBytes;
+  vf total[kRows][kOuts] = {};
+  const auto step = [&](const vf(&weights)[kOuts], const vf(&values)[kRows]) __attribute__((always_inline)) {
+    for (int r = 0; r < kRows; ++r)
+      for (int o = 0; o < kOuts; ++o) total[r][o] = fma(values[r], weights[o], total[r][o]);
+  };
+  vf weights[kOuts], values[kRows];
+  uint32_t i = 0;
+  for (; i + kWidth <= in; i += kWidth) {
+    for (int o = 0; o < kOuts; ++o) weights[o] = Type::load(w + o * row_bytes + i * Type::kBytes);
+    for (int r = 0; r < kRows; ++r) values[r] = load(x + size_t{in} * r + i);
+    step(weights, values);
+  }
+  if (const int rest = static_cast<int>(in - i); rest > 0) {
+    for (int o = 0; o < kOuts; ++o) weights[o] = load_first_weights<Type>(w + o * row_bytes + i * Type::kBytes, rest);
+    for (int r = 0; r < kRows; ++r) values[r] = load_first(x + size_t{in} * r + i, rest);
+    step(weights, values);
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int o = 0; o < kOuts; ++o) y[size_t{out} * r + o] = sum(total[r][o]) + (bias ? bias[o] : 0.0f);
+}
+
+template <class Type, int kOuts>
+void all_rows(const float* x, const char* w, uint32_t in, uint32_t out, const float* bias, float* y, uint32_t n) {
+  constexpr int kMost = kRegisters == 32 ? 8 : 4;
+  for (uint32_t r = 0; r < n;) {
+    const float* from = x + size_t{in} * r;
+    float* to = y + size_t{out} * r;
+    if (kMost == 8 && n - r >= 8) {
+      for (int o = 0; o<kOuts; o += kOuts> 1 ? 2 : 1)  // 16 accumulators; the weights come from the first-level cache
+        dot_block<Type, 8, kOuts != 1 ? 2 : 1>(from, w + o * size_t{in} * Type::kBytes, in, out, bias ? bias + o : bias,
+                                               to + o);
+      r += 8;
+    } else if (n - r >= 4) {
+      for (int o = 0; o<kOuts; o += kOuts> 1 ? 2 : 1)
+        dot_block<Type, 4, kOuts != 1 ? 2 : 1>(from, w + o * size_t{in} * Type::kBytes, in, out, bias ? bias + o : bias,
+                                               to + o);
+      r += 4;
+    } else if (n - r >= 2) {
+      dot_block<Type, 2, kOuts>(from, w, in, out, bias, to);
+      r += 2;
+    } else {
+      dot_block<Type, 1, kOuts>(from, w, in, out, bias, to);
+      r += 1;
+    }
+  }
+}
+
+template <class Type>
+void rows_of(const float* x, const char* w, uint32_t in, uint32_t out, uint32_t first, uint32_t last, const float* bias,
+             float* y, uint32_t n) {
+  uint32_t o = first;
+  const auto at = [&] { return w + size_t{o} * in * Type::kBytes; };
+  for (; o + 4 <= last; o += 4) all_rows<Type, 4>(x, at(), in, out, bias ? bias + o : bias, y + o, n);
+  for (; o < last; ++o) all_rows<Type, 1>(x, at(), in, out, bias ? bias + o : bias, y + o, n);
+}
+
+template <class Type>
+void widen_all(const char* data, size_t n, float* out) {
+  size_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) store(out + i, Type::load(data + i * Type::kBytes));
+  if (const int rest = static_cast<int>(n - i); rest > 0)
+    store_first(out + i, load_first_weights<Type>(data + i * Type::kBytes, rest), rest);
+}
+
+}  // namespace
+
+void linear_rows(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first, uint32_t last,
+                 const float* bias, float* y, uint32_t n) {
+  const char* bytes = static_cast<const char*>(w);
+  switch (type) {
+    case DType::f32:
+      return rows_of<F32>(x, bytes, in, out, first, last, bias, y, n);
+    case DType::f16:
+      return rows_of<F16>(x, bytes, in, out, first, last, bias, y, n);
+    case DType::bf16:
+      return rows_of<BF16>(x, bytes, in, out, first, last, bias, y, n);
+  }
+}
+
+void widen(const void* data, DType type, size_t first, size_t n, float* out) {
+  const char* bytes = static_cast<const char*>(data) + first * (type == DType::f32 ? 4 : 2);
+  switch (type) {
+    case DType::f32:
+      return widen_all<F32>(bytes, n, out);
+    case DType::f16:
+      return widen_all<F16>(bytes, n, out);
+    case DType::bf16:
+      return widen_all<BF16>(bytes, n, out);
+  }
+}
+
+}  // namespace tandem::TANDEM_ISA_NAMESPACE

@@ -1,0 +1,127 @@
+// Causal attention of a tile of queries: a row per (query, head of the group), token tiles of 64, online softmax (Dao
+// et al. 2022). K is packed transposed and V as it is, so that both products are the same small matrix kernel.
+#include "engine/kernels/kernels_cpu.h"
+#include "engine/kernels/vec.h"
+
+namespace tandem::TANDEM_ISA_NAMESPACE {
+namespace {
+
+constexpr uint32_t kTokens = kPrefillTileTokens;
+constexpr uint32_t kPage = 16;
+constexpr int kRows = 6;                            // kRows x kVectors accumulators
+constexpr int kVectors = kRegisters == 32 ? 4 : 2;  //
+
+// c[kR][kV vectors] = (or += where add) a[kR][depth] b[depth][kV vectors]
+template <int kR, int kV>
+TANDEM_INLINE void block(const float* a, size_t a_stride, const float* b, size_t b_stride, float* c, size_t c_stride,
+                         uint32_t depth, bool add) {
+  vf total[kR][kV] = {};
+  if (add)
+    for (int r = 0; r < kR; ++r)
+      for (int i = 0; i < kV; ++i) total[r][i] = load(c + r * c_stride + i * kWidth);
+  for (uint32_t k = 0; k < depth; ++k) {
+    vf column[kV];
+    for (int i = 0; i < kV; ++i) column[i] = load(b + k * b_stride + i * kWidth);
+    for (int r = 0; r < kR; ++r) {
+      const vf value = splat(a[r * a_stride + k]);
+      for (int i = 0; i < kV; ++i) total[r][i] = fma(value, column[i], total[r][i]);
+    }
+  }
+  for (int r = 0; r < kR; ++r)
+    for (int i = 0; i < kV; ++i) store(c + r * c_stride + i * kWidth, total[r][i]);
+}
+
+template <int kV>
+void column_panel(const float* a, size_t a_stride, const float* b, size_t b_stride, float* c, size_t c_stride,
+                  uint32_t rows, uint32_t depth, bool add) {
+  uint32_t r = 0;
+  for (; r + kRows <= rows; r += kRows)
+    block<kRows, kV>(a + r * a_stride, a_stride, b, b_stride, c + r * c_stride, c_stride, depth, add);
+  for (; r + 2 <= rows; r += 2)
+    block<2, kV>(a + r * a_stride, a_stride, b, b_stride, c + r * c_stride, c_stride, depth, add);
+  for (; r < rows; ++r) block<1, kV>(a + r * a_stride, a_stride, b, b_stride, c + r * c_stride, c_stride, depth, add);
+}
+
+// c[rows][columns] (+)= a[rows][depth] b[depth][columns]; columns is a multiple of kWidth.
+void multiply(const float* a, size_t a_stride, const float* b, size_t b_stride, float* c, size_t c_stride,
+              uint32_t rows, uint32_t columns, uint32_t depth, bool add) {
+  uint32_t j = 0;
+  for (; j + kVectors * kWidth <= columns; j += kVectors * kWidth)
+    column_panel<kVectors>(a, a_stride, b + j, b_stride, c + j, c_stride, rows, depth, add);
+  for (; j < columns; j += kWidth) column_panel<1>(a, a_stride, b + j, b_stride, c + j, c_stride, rows, depth, add);
+}
+
+}  // namespace
+
+void prefill_tile(const PrefillTile& tile) {
+  const uint32_t dim = tile.dim, group = tile.group, rows = tile.queries * group;
+  const size_t padded = padded_dim(dim);
+  float* queries = tile.scratch;                        // [rows][padded], scaled
+  float* sums = queries + rows * padded;                // [rows][padded]
+  float* keys = sums + rows * padded;                   // [dim][kTokens]
+  float* values = keys + padded * kTokens;              // [kTokens][padded]
+  float* weights = values + padded * kTokens;           // [rows][kTokens]: scores, then exp(score - m)
+  float* reference = weights + size_t{rows} * kTokens;  // [rows]: m, the largest score so far
+  float* totals = reference + rows;                     // [rows]
+
+  const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
+  for (uint32_t r = 0; r < rows; ++r) {
+    const float* q = tile.q + tile.query_stride * (r / group) + size_t{dim} * (r % group);
+    for (uint32_t d = 0; d < padded; ++d) {
+      queries[r * padded + d] = d < dim ? q[d] * scale : 0.0f;
+      sums[r * padded + d] = 0.0f;
+    }
+    reference[r] = -kInfinity;
+    totals[r] = 0.0f;
+  }
+
+  const uint32_t tokens = tile.first_position + tile.queries;  // seen by the last query
+  for (uint32_t from = 0; from < tokens; from += kTokens) {
+    const uint32_t count = tokens - from < kTokens ? tokens - from : kTokens;
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      const bool seen = t < count;  // slots beyond are not read
+      const float* k = seen ? tile.k_pages[(from + t) / kPage] + size_t{dim} * ((from + t) % kPage) : nullptr;
+      const float* v = seen ? tile.v_pages[(from + t) / kPage] + size_t{dim} * ((from + t) % kPage) : nullptr;
+      for (uint32_t d = 0; d < dim; ++d) keys[size_t{kTokens} * d + t] = seen ? k[d] : 0.0f;
+      for (uint32_t d = 0; d < padded; ++d) values[padded * t + d] = seen && d < dim ? v[d] : 0.0f;
+    }
+    multiply(queries, padded, keys, kTokens, weights, kTokens, rows, kTokens, dim, false);
+
+    for (uint32_t r = 0; r < rows; ++r) {
+      float* p = weights + size_t{kTokens} * r;
+      const uint32_t limit = tile.first_position + r / group + 1;  // tokens that this row attends
+      const uint32_t visible = limit <= from ? 0 : limit - from < kTokens ? limit - from : kTokens;
+      for (uint32_t t = visible; t < kTokens; ++t) p[t] = -kInfinity;
+      vf most = splat(reference[r]);
+      for (uint32_t t = 0; t < kTokens; t += kWidth) {
+        const vf score = minimum(load(p + t), splat(3.402823466e+38f));  // an overflowed score stays comparable
+        store(p + t, score);
+        most = maximum(score, most);
+      }
+      const float largest = maximum_of(most);
+      if (largest > reference[r]) {
+        const float factor = exp(splat(reference[r] - largest))[0];
+        for (uint32_t d = 0; d < padded; ++d) sums[r * padded + d] *= factor;
+        totals[r] *= factor;
+        reference[r] = largest;
+      }
+      const vf offset = splat(largest == -kInfinity ? 0.0f : largest);
+      vf total = {};
+      for (uint32_t t = 0; t < kTokens; t += kWidth) {
+        const vf weight = exp(load(p + t) - offset);
+        store(p + t, weight);
+        total += weight;
+      }
+      totals[r] += sum(total);
+    }
+    multiply(weights, kTokens, values, padded, sums, padded, rows, static_cast<uint32_t>(padded), kTokens, true);
+  }
+
+  for (uint32_t r = 0; r < rows; ++r) {
+    const float inverse = totals[r] == 0.0f ? 0.0f : 1.0f / totals[r];
+    float* out = tile.out + tile.query_stride * (r / group) + size_t{dim} * (r % group);
+    for (uint32_t d = 0; d < dim; ++d) out[d] = sums[r * padded + d] * inverse;
+  }
+}
+
+}  // namespace tandem::TANDEM_ISA_NAMESPACE

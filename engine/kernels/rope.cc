@@ -1,0 +1,43 @@
+#include "engine/kernels/rope.h"
+
+#include <cmath>
+
+#include "engine/common/error.h"
+#include "engine/kernels/kernel_table.h"
+
+namespace tandem {
+
+RopeTable::RopeTable(std::uint32_t dim, double theta) : head_dim(dim), inverse_frequency(dim / 2) {
+  TANDEM_CHECK(dim > 0 && dim % 2 == 0, "Rotary embedding needs an even head dimension, not {}.", dim);
+  for (std::uint32_t i = 0; i < dim / 2; ++i) inverse_frequency[i] = std::pow(theta, -2.0 * i / dim);
+}
+
+void rope(float* x, const std::uint32_t* positions, const RopeTable& frequencies, std::uint32_t n,
+          std::uint32_t heads) {
+  const KernelTable& table = kernels();
+  const std::uint32_t dim = frequencies.head_dim, pairs = dim / 2;
+  std::vector<float> cosines(pairs), sines(pairs);
+  for (std::size_t i = 0; i < n; ++i) {
+    table.rope_angles(frequencies.inverse_frequency.data(), pairs, positions[i], cosines.data(), sines.data());
+    for (std::size_t h = 0; h < heads; ++h)
+      table.rotate(x + (i * heads + h) * dim, pairs, cosines.data(), sines.data());
+  }
+}
+
+void rope_reference(float* x, const std::uint32_t* positions, const RopeTable& frequencies, std::uint32_t n,
+                    std::uint32_t heads) {
+  const std::size_t dim = frequencies.head_dim, pairs = dim / 2;
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      float* head = x + (i * heads + h) * dim;
+      for (std::size_t j = 0; j < pairs; ++j) {
+        const double angle = frequencies.inverse_frequency[j] * positions[i];
+        const double a = head[j], b = head[j + pairs];
+        head[j] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
+        head[j + pairs] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
+      }
+    }
+  }
+}
+
+}  // namespace tandem

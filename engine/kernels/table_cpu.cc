@@ -1,0 +1,20 @@
+#include "engine/kernels/kernels_cpu.h"
+
+namespace tandem::TANDEM_ISA_NAMESPACE {
+
+const KernelTable table = {
+    .linear_rows = linear_rows,
+    .widen = widen,
+    .rms_norm_row = rms_norm_row,
+    .rope_angles = rope_angles,
+    .rotate = rotate,
+    .swiglu = swiglu,
+    .add = add,
+    .largest = largest,
+    .partial_attention = partial_attention,
+    .prefill_tile = prefill_tile,
+    .min_max = min_max,
+    .score_blocks = score_blocks,
+};
+
+}  // namespace tandem::TANDEM_ISA_NAMESPACE

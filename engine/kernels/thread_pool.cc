@@ -1,0 +1,180 @@
+#include "engine/kernels/thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <sched.h>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+// Polls of an atomic before sleeping, some 20 us: waking a sleeping thread costs about 40 us.
+constexpr int kSpins = 2000;
+
+thread_local bool inside_task = false;
+
+void pause() {
+  __builtin_ia32_pause();
+}
+
+// CPUs that a quota of the cgroup at `folder` or of its parents amounts to; infinity where there is none.
+double quota_of(std::string folder, const std::string& root) {
+  double cpus = INFINITY;
+  while (folder.size() >= root.size()) {
+    std::string quota;
+    double period = 0;
+    if (std::ifstream file(folder + "/cpu.max");
+        file >> quota >> period) {  // cgroup v2: "max 100000" or "150000 100000"
+      if (quota != "max" && period > 0) cpus = std::min(cpus, std::strtod(quota.c_str(), nullptr) / period);
+    } else {
+      double microseconds = -1;
+      std::ifstream(folder + "/cpu.cfs_quota_us") >> microseconds;
+      std::ifstream(folder + "/cpu.cfs_period_us") >> period;
+      if (microseconds > 0 && period > 0) cpus = std::min(cpus, microseconds / period);
+    }
+    const std::size_t slash = folder.rfind('/');
+    if (slash == std::string::npos || slash == 0) break;
+    folder.resize(slash);
+  }
+  return cpus;
+}
+
+double cgroup_cpus() {
+  const std::string root = "/sys/fs/cgroup";
+  double cpus = quota_of(root, root);
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {  // "0::/path" or "4:cpu,cpuacct:/path"
+    std::istringstream fields(line);
+    std::string id, controllers, path;
+    if (!std::getline(fields, id, ':') || !std::getline(fields, controllers, ':') || !std::getline(fields, path))
+      continue;
+    if (controllers.empty())
+      cpus = std::min(cpus, quota_of(root + path, root));
+    else if (("," + controllers + ",").find(",cpu,") != std::string::npos)
+      cpus = std::min(cpus, quota_of(root + "/cpu" + path, root));
+  }
+  return cpus;
+}
+
+struct Loop {
+  const std::function<void(std::size_t)>* task;
+  std::size_t n;
+  std::atomic<std::size_t> next{0};
+  std::mutex error_mutex;
+  std::exception_ptr error;
+
+  void work() {
+    inside_task = true;
+    try {
+      for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) (*task)(i);
+    } catch (...) {
+      next.store(n, std::memory_order_relaxed);
+      const std::lock_guard lock(error_mutex);
+      if (!error) error = std::current_exception();
+    }
+    inside_task = false;
+  }
+};
+
+}  // namespace
+
+unsigned usable_threads() {
+  unsigned count = std::max(1u, std::thread::hardware_concurrency());
+  cpu_set_t set;  // machines with more than 1024 CPUs answer EINVAL and keep the count above
+  if (sched_getaffinity(0, sizeof set, &set) == 0) count = std::max(1u, static_cast<unsigned>(CPU_COUNT(&set)));
+  const double quota = cgroup_cpus();
+  if (quota < count) count = std::max(1u, static_cast<unsigned>(std::ceil(quota)));
+  return count;
+}
+
+struct ThreadPool::State {
+  std::mutex busy;  // held by the thread whose loop is running
+  std::mutex mutex;
+  std::condition_variable wake;      // a loop began, or the end
+  std::condition_variable finished;  // the last helper left the loop
+  std::atomic<std::uint64_t> generation{0};
+  std::atomic<unsigned> helpers{0};  // inside the current loop; changes under `mutex`
+  Loop* loop = nullptr;              // under `mutex`
+  bool stop = false;                 // under `mutex`
+  std::vector<std::thread> threads;
+
+  void run_helper() {
+    std::uint64_t seen = 0;
+    for (;;) {
+      for (int i = 0; i < kSpins && generation.load(std::memory_order_acquire) == seen; ++i) pause();
+      std::unique_lock lock(mutex);
+      wake.wait(lock, [&] { return stop || generation.load(std::memory_order_relaxed) != seen; });
+      if (stop) return;
+      seen = generation.load(std::memory_order_relaxed);
+      Loop* current = loop;
+      if (!current) continue;  // it is over already
+      helpers.fetch_add(1, std::memory_order_relaxed);
+      lock.unlock();
+      current->work();
+      lock.lock();
+      if (helpers.fetch_sub(1, std::memory_order_release) == 1) finished.notify_one();
+    }
+  }
+};
+
+ThreadPool::ThreadPool(unsigned threads) : state_(std::make_unique<State>()) {
+  if (threads == 0) threads = usable_threads();
+  for (unsigned i = 1; i < threads; ++i) state_->threads.emplace_back([state = state_.get()] { state->run_helper(); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+    state_->generation.fetch_add(1, std::memory_order_release);
+  }
+  state_->wake.notify_all();
+  for (std::thread& thread : state_->threads) thread.join();
+}
+
+unsigned ThreadPool::size() const {
+  return static_cast<unsigned>(state_->threads.size()) + 1;
+}
+
+void ThreadPool::parallel_for(std::size_t n, const std::function<void(std::size_t)>& task) {
+  State& state = *state_;
+  std::unique_lock busy(state.busy, std::defer_lock);
+  if (n <= 1 || state.threads.empty() || inside_task || !busy.try_lock()) {
+    for (std::size_t i = 0; i < n; ++i) task(i);
+    return;
+  }
+  Loop loop{.task = &task, .n = n, .next = {}, .error_mutex = {}, .error = nullptr};
+  {
+    const std::lock_guard lock(state.mutex);
+    state.loop = &loop;
+    state.generation.fetch_add(1, std::memory_order_release);
+  }
+  state.wake.notify_all();
+  loop.work();
+  {
+    const std::lock_guard lock(state.mutex);
+    state.loop = nullptr;  // nobody joins from here on
+  }
+  for (int i = 0; i < kSpins && state.helpers.load(std::memory_order_acquire) != 0; ++i) pause();
+  {
+    std::unique_lock lock(state.mutex);
+    state.finished.wait(lock, [&] { return state.helpers.load(std::memory_order_relaxed) == 0; });
+  }
+  if (loop.error) std::rethrow_exception(loop.error);
+}
+
+ThreadPool& ThreadPool::shared() {
+  static ThreadPool pool;
+  return pool;
+}
+
+}  // namespace tandem
