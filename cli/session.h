@@ -1,0 +1,37 @@
+// What compare and generate share: the options that choose a model, a device and its memory, and making them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "engine/device/device.h"
+#include "engine/kernels/thread_pool.h"
+#include "engine/model/model.h"
+#include "engine/runtime/engine.h"
+
+namespace tandem::cli {
+
+struct SessionOptions {
+  std::string model = "embedded";
+  std::string device = "sim";
+  std::string hardware = "fluxion-a100";
+  std::string device_kv = "4G", host_kv = "8G";
+  unsigned threads = 0;
+  std::uint32_t prefill_chunk = 512;
+};
+
+void add_session_options(CLI::App& command, SessionOptions& options);
+
+/// In order of construction; the pool and the device outlive engines made from them.
+struct Session {
+  Model model;
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<Device> device;
+  EngineOptions engine;
+};
+
+/// InputError for unknown names and impossible sizes.
+Session open_session(const SessionOptions& options);
+
+}  // namespace tandem::cli

@@ -1,0 +1,41 @@
+// Golden files made by scripts/make_goldens.py: logits and greedy continuations by Hugging Face transformers in f32.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace tandem::testing {
+
+struct Golden {
+  std::string model;                    // "embedded" or a folder
+  std::uint32_t vocab = 0;
+  std::vector<std::int32_t> tokens;
+  std::vector<std::uint32_t> positions;
+  std::vector<float> logits;            // [positions][vocab]
+  std::vector<std::int32_t> greedy;
+};
+
+inline std::filesystem::path golden_folder() { return std::filesystem::path(TANDEM_SOURCE_DIR) / "tests" / "golden"; }
+
+inline Golden load_golden(const std::string& name) {
+  std::ifstream text(golden_folder() / (name + ".json"));
+  const nlohmann::json json = nlohmann::json::parse(text);
+  Golden golden;
+  golden.model = json.at("model").get<std::string>();
+  if (golden.model != "embedded") golden.model = (std::filesystem::path(TANDEM_SOURCE_DIR) / golden.model).string();
+  golden.vocab = json.at("vocab").get<std::uint32_t>();
+  golden.tokens = json.at("tokens").get<std::vector<std::int32_t>>();
+  golden.positions = json.at("positions").get<std::vector<std::uint32_t>>();
+  golden.greedy = json.at("greedy").get<std::vector<std::int32_t>>();
+  golden.logits.resize(golden.positions.size() * golden.vocab);
+  std::ifstream numbers(golden_folder() / (name + ".f32"), std::ios::binary);
+  numbers.exceptions(std::ios::failbit | std::ios::badbit);
+  numbers.read(reinterpret_cast<char*>(golden.logits.data()), static_cast<std::streamsize>(golden.logits.size() * sizeof(float)));
+  return golden;
+}
+
+}  // namespace tandem::testing
