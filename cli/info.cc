@@ -80,9 +80,9 @@ void print_model(const Model& model) {
       fmt::format("{} layers, hidden {}, MLP {}, {} query heads over {} KV heads of {}, vocabulary {}", config.layers,
                   config.hidden, config.intermediate, config.q_heads, config.kv_heads, config.head_dim, config.vocab));
   row("positions", fmt::format("{}", config.max_positions));
-  row("KV per token", fmt::format("{} (f32); {} for 4K tokens, {} for 128K", bytes_text(per_token),
-                                  bytes_text(per_token * 4096), bytes_text(per_token * 131072)));
-  row("weights", model.weights_hash);
+  row("KV per token", fmt::format("{} (f32); {} for 4K tokens, {} for all positions", bytes_text(per_token),
+                                  bytes_text(per_token * 4096), bytes_text(per_token * config.max_positions)));
+  row("weights hash", model.weights_hash);
 }
 
 void print_info(const InfoOptions& options) {
