@@ -13,6 +13,8 @@ namespace tandem::cli {
 namespace {
 
 void add_subcommands(CLI::App& app) {
+  add_compare(app);
+  add_generate(app);
   add_methods(app);
   add_info(app);
 }

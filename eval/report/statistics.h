@@ -1,0 +1,70 @@
+// Intervals and tests for scores and times. All deterministic; the bootstrap has a fixed seed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace tandem::eval {
+
+struct Interval {
+  double low = 0, high = 0;
+  bool operator==(const Interval&) const = default;
+};
+
+inline constexpr double kNormal95 = 1.959963984540054;  // standard normal quantile at 0.975
+
+/// 95 % score interval of a proportion (Wilson 1927). It stays inside [0, 1] and has a width at 0 and n successes, where
+/// the bootstrap and the normal interval have none. Needs n > 0 and successes <= n.
+Interval wilson_interval(std::uint64_t successes, std::uint64_t n);
+
+/// 95 % exact interval (Clopper, Pearson 1934): covers at least 95 % whatever the proportion, and is wider for that.
+Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n);
+
+/// 95 % percentile bootstrap interval of the mean (Efron 1979), `resamples` resamples. Needs a value.
+Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t resamples = 2000);
+
+/// The same samples under two methods: how often both, only the first, only the second, none was right.
+struct PairedCounts {
+  std::uint64_t both = 0, first_only = 0, second_only = 0, neither = 0;
+  std::uint64_t total() const { return both + first_only + second_only + neither; }
+};
+
+/// 95 % interval of P(first right) - P(second right) from paired samples: Newcombe 1998 (Statistics in Medicine 17:2635),
+/// method 10, which joins the two Wilson intervals with the correlation of the pairs. Chosen over the paired bootstrap
+/// because that has width zero where the methods agree on every sample, which says that no difference is possible; here
+/// no disagreement in n samples still leaves an interval.
+Interval newcombe_paired_interval(const PairedCounts& counts);
+
+/// Two-sided exact McNemar test that the methods differ; 1 when they never disagree.
+double mcnemar_exact_p(const PairedCounts& counts);
+
+/// p in [0, 1]; linear between order statistics (type 7 of Hyndman and Fan 1996, NumPy's default). Needs a value.
+double percentile(std::span<const double> values, double p);
+
+double mean(std::span<const double> values);
+
+enum class IntervalKind : std::uint8_t { wilson, bootstrap, newcombe, paired_bootstrap };
+const char* to_string(IntervalKind kind);  // "Wilson score", ...
+
+struct Estimate {
+  std::uint64_t n = 0;
+  double value = 0;
+  Interval interval;
+  IntervalKind kind = IntervalKind::wilson;
+};
+
+/// Mean of scores in [0, 1] with its 95 % interval: Wilson where all are 0 or 1, else bootstrap. Needs a value.
+Estimate estimate_mean(std::span<const double> scores);
+
+struct PairedEstimate {
+  Estimate difference;     // mean(second) - mean(first): negative when the second is worse
+  double p = 1;            // exact McNemar; only where `has_p`
+  bool has_p = false;      // all scores are 0 or 1
+  PairedCounts counts;     // only where `has_p`
+};
+
+/// Same samples in the same order. Newcombe and McNemar where all scores are 0 or 1, else a paired bootstrap.
+PairedEstimate compare_paired(std::span<const double> first, std::span<const double> second);
+
+}  // namespace tandem::eval

@@ -1,0 +1,164 @@
+#include "eval/report/summary.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "engine/common/error.h"
+
+namespace tandem::eval {
+namespace {
+
+using Place = std::tuple<std::string, std::uint32_t, std::uint32_t>;  // task, length, index
+using Scores = std::map<Place, double>;
+
+AccuracyCell cell_of(const Scores& own, const Scores& baseline, bool is_baseline, const std::string& task, std::uint32_t length) {
+  AccuracyCell cell;
+  cell.task = task;
+  cell.length = length;
+  std::vector<double> all, first, second;
+  for (const auto& [place, score] : own) {
+    if (!task.empty() && std::get<0>(place) != task) continue;
+    if (length != 0 && std::get<1>(place) != length) continue;
+    all.push_back(score);
+    if (const auto other = baseline.find(place); other != baseline.end()) {
+      first.push_back(other->second);
+      second.push_back(score);
+    }
+  }
+  if (all.empty()) return cell;
+  cell.accuracy = estimate_mean(all);
+  if (!is_baseline && !first.empty()) {
+    cell.difference = compare_paired(first, second);
+    cell.has_difference = true;
+  }
+  return cell;
+}
+
+LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::string& label) {
+  LatencySummary out;
+  std::vector<double> later;
+  const auto ms = [](std::int64_t ns) { return double(ns) * 1e-6; };
+  for (const SampleTiming& t : timings) {
+    if (t.method != label) continue;
+    ++out.samples;
+    out.steps += t.steps;
+    out.prefill_ms += ms(t.prefill_ns);
+    out.setup_ms += ms(t.setup_ns);
+    out.first_step_ms += ms(t.first_step_ns);
+    for (const std::int64_t ns : t.step_ns) later.push_back(ms(ns));
+    out.step_ms += ms(t.window_ns);
+    out.busy_ms += ms(t.busy_ns);
+    out.idle_ms += ms(t.idle_ns);
+    for (const auto& [cause, ns] : t.idle_by_cause) out.idle_ms_by_cause[cause] += ms(ns);
+    out.hbm += double(t.bytes.hbm);
+    out.dram += double(t.bytes.dram);
+    out.h2d += double(t.bytes.h2d);
+    out.d2h += double(t.bytes.d2h);
+    out.attended_device += double(t.tokens_attended_device);
+    out.attended_host += double(t.tokens_attended_host);
+    out.peak_device_kv = std::max(out.peak_device_kv, t.device_kv_bytes);
+    out.peak_host_kv = std::max(out.peak_host_kv, t.host_kv_bytes);
+  }
+  if (out.samples == 0 || out.steps == 0) return out;
+  for (double* per_sample : {&out.prefill_ms, &out.setup_ms, &out.first_step_ms}) *per_sample /= double(out.samples);
+  out.ttft_ms = out.prefill_ms + out.setup_ms + out.first_step_ms;
+  for (double* per_step : {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.hbm, &out.dram, &out.h2d, &out.d2h, &out.attended_device,
+                           &out.attended_host}) {
+    *per_step /= double(out.steps);
+  }
+  for (auto& [cause, value] : out.idle_ms_by_cause) value /= double(out.steps);
+  if (!later.empty()) {
+    out.tpot_ms = mean(later);
+    out.tpot_p50_ms = percentile(later, 0.5);
+    out.tpot_p99_ms = percentile(later, 0.99);
+  }
+  return out;
+}
+
+nlohmann::ordered_json json_of(const AccuracyCell& cell) {
+  nlohmann::ordered_json json;
+  if (!cell.task.empty()) json["task"] = cell.task;
+  if (cell.length != 0) json["length"] = cell.length;
+  json["n"] = cell.accuracy.n;
+  json["accuracy"] = cell.accuracy.value;
+  json["interval"] = {cell.accuracy.interval.low, cell.accuracy.interval.high};
+  json["interval_kind"] = to_string(cell.accuracy.kind);
+  if (cell.has_difference) {
+    const Estimate& d = cell.difference.difference;
+    json["difference"] = {{"n", d.n}, {"value", d.value}, {"interval", {d.interval.low, d.interval.high}}, {"interval_kind", to_string(d.kind)}};
+    if (cell.difference.has_p) json["difference"]["mcnemar_p"] = cell.difference.p;
+  }
+  return json;
+}
+
+}  // namespace
+
+Summary summarise(const RunFolder& folder) {
+  Summary summary;
+  summary.manifest = folder.manifest();
+  const std::vector<SampleResult> samples = folder.samples();
+  const std::vector<SampleTiming> timings = folder.timings();
+  if (samples.empty()) throw_input_error("{} holds no finished sample.", (folder.path() / "samples.jsonl").string());
+  std::map<std::string, Scores> scores;
+  for (const SampleResult& s : samples) scores[s.method][{s.task, s.length, s.index}] = s.score;
+  const Manifest& m = summary.manifest;
+  const Scores& baseline = scores[m.methods.front().label];
+  const std::size_t wanted = m.tasks.size() * m.lengths.size() * m.samples;
+  summary.complete = true;
+  for (const MethodEntry& entry : m.methods) {
+    const Scores& own = scores[entry.label];
+    summary.complete = summary.complete && own.size() == wanted;
+    if (own.empty()) continue;
+    const bool is_baseline = entry.label == m.methods.front().label;
+    MethodSummary method;
+    method.label = entry.label;
+    method.overall = cell_of(own, baseline, is_baseline, "", 0);
+    for (const std::string& task : m.tasks) {
+      for (const std::uint32_t length : m.lengths) {
+        AccuracyCell cell = cell_of(own, baseline, is_baseline, task, length);
+        if (cell.accuracy.n > 0) method.cells.push_back(std::move(cell));
+      }
+    }
+    method.latency = latency_of(timings, entry.label);
+    for (const SampleResult& s : samples) {
+      if (s.method != entry.label) continue;
+      method.near_ties += s.near_ties.size();
+      method.near_tie_samples += s.near_ties.empty() ? 0 : 1;
+    }
+    summary.methods.push_back(std::move(method));
+  }
+  return summary;
+}
+
+std::string to_json_text(const Summary& summary) {
+  nlohmann::ordered_json json;
+  json["schema_version"] = kSchemaVersion;
+  json["benchmark"] = summary.manifest.benchmark;
+  json["protocol_id"] = summary.manifest.protocol_id;
+  json["model"] = summary.manifest.model;
+  json["clock"] = summary.manifest.clock;
+  json["complete"] = summary.complete;
+  json["methods"] = nlohmann::ordered_json::array();
+  for (const MethodSummary& method : summary.methods) {
+    nlohmann::ordered_json out;
+    out["method"] = method.label;
+    out["overall"] = json_of(method.overall);
+    out["cells"] = nlohmann::ordered_json::array();
+    for (const AccuracyCell& cell : method.cells) out["cells"].push_back(json_of(cell));
+    const LatencySummary& l = method.latency;
+    out["latency"] = {{"samples", l.samples}, {"steps", l.steps}, {"ttft_ms", l.ttft_ms}, {"prefill_ms", l.prefill_ms},
+                      {"setup_ms", l.setup_ms}, {"first_step_ms", l.first_step_ms}, {"tpot_ms", l.tpot_ms},
+                      {"tpot_p50_ms", l.tpot_p50_ms}, {"tpot_p99_ms", l.tpot_p99_ms}, {"step_ms", l.step_ms},
+                      {"busy_ms", l.busy_ms}, {"idle_ms", l.idle_ms}, {"idle_ms_by_cause", l.idle_ms_by_cause},
+                      {"bytes_per_step", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
+                      {"attended_per_step", {{"device", l.attended_device}, {"host", l.attended_host}}},
+                      {"peak_kv_bytes", {{"device", l.peak_device_kv}, {"host", l.peak_host_kv}}}};
+    out["near_ties"] = method.near_ties;
+    out["near_tie_samples"] = method.near_tie_samples;
+    json["methods"].push_back(std::move(out));
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace tandem::eval

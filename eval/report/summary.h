@@ -1,0 +1,53 @@
+// A run in figures: accuracy with intervals, differences to the first method on the same samples, latency, idle time by
+// cause, bytes. Everything that tables and plots show is in here.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "eval/report/schema.h"
+#include "eval/report/statistics.h"
+
+namespace tandem::eval {
+
+struct AccuracyCell {
+  std::string task;           // empty: all tasks
+  std::uint32_t length = 0;   // 0: all lengths
+  Estimate accuracy;
+  bool has_difference = false;  // false for the baseline and where no sample is shared with it
+  PairedEstimate difference;    // this method minus the baseline
+};
+
+struct LatencySummary {
+  std::uint64_t samples = 0, steps = 0;
+  double ttft_ms = 0, prefill_ms = 0, setup_ms = 0, first_step_ms = 0;   // means over samples
+  double tpot_ms = 0, tpot_p50_ms = 0, tpot_p99_ms = 0;                  // over steps after the first
+  double step_ms = 0, busy_ms = 0, idle_ms = 0;                          // means per decode step; busy + idle = step
+  std::map<std::string, double> idle_ms_by_cause;                        // sums to idle_ms
+  double hbm = 0, dram = 0, h2d = 0, d2h = 0;                            // bytes per decode step
+  double attended_device = 0, attended_host = 0;                         // tokens per KV head, layer and step
+  std::uint64_t peak_device_kv = 0, peak_host_kv = 0;                    // bytes, largest sample
+};
+
+struct MethodSummary {
+  std::string label;
+  AccuracyCell overall;
+  std::vector<AccuracyCell> cells;  // by task and length, in the manifest's order; missing ones left out
+  LatencySummary latency;
+  std::uint64_t near_ties = 0, near_tie_samples = 0;
+};
+
+struct Summary {
+  Manifest manifest;
+  std::vector<MethodSummary> methods;  // in the manifest's order, the baseline first
+  bool complete = false;               // every sample of every method is there
+};
+
+/// InputError for a run without samples or a damaged file.
+Summary summarise(const RunFolder& folder);
+
+std::string to_json_text(const Summary& summary);
+
+}  // namespace tandem::eval
