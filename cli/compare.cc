@@ -1,7 +1,9 @@
 // tandem compare: methods side by side on RULER, accuracy and latency from the same run.
-#include <fmt/format.h>
+#include "eval/compare/compare.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <fmt/format.h>
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -11,7 +13,6 @@
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/trace/perfetto.h"
-#include "eval/compare/compare.h"
 #include "eval/report/summary.h"
 #include "eval/report/table.h"
 #include "eval/ruler/ruler.h"
@@ -62,8 +63,8 @@ eval::RunFolder open_folder(const CompareCommand& command, const std::string& pa
   eval::RunFolder folder = eval::RunFolder::resume(path);
   if (folder.manifest().command != manifest.command || folder.manifest().weights_hash != manifest.weights_hash ||
       folder.manifest().protocol_id != manifest.protocol_id) {
-    throw_input_error("{} was made by another command or model, so it cannot be resumed:\n  there: {}\n  here:  {}", path,
-                      folder.manifest().command, manifest.command);
+    throw_input_error("{} was made by another command or model, so it cannot be resumed:\n  there: {}\n  here:  {}",
+                      path, folder.manifest().command, manifest.command);
   }
   return folder;
 }
@@ -84,10 +85,13 @@ void compare(const CompareCommand& command) {
   options.samples = command.samples;
   options.seed = command.seed;
   options.batch = command.batch;
-  if (options.samples < 1 || options.samples > 100000) throw_input_error("--samples is {}: give 1 to 100000.", options.samples);
+  if (options.samples < 1 || options.samples > 100000)
+    throw_input_error("--samples is {}: give 1 to 100000.", options.samples);
   if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
-  if (command.force && command.resume) throw_input_error("--force replaces a run and --resume continues it: give one of them.");
-  if (command.resume && command.out.empty()) throw_input_error("--resume needs --out, the folder of the run to continue.");
+  if (command.force && command.resume)
+    throw_input_error("--force replaces a run and --resume continues it: give one of them.");
+  if (command.resume && command.out.empty())
+    throw_input_error("--resume needs --out, the folder of the run to continue.");
 
   Session session = open_session(command.session);
   options.engine = session.engine;
@@ -112,7 +116,8 @@ void compare(const CompareCommand& command) {
                       });
   } catch (const Interrupted&) {
     progress.finish();
-    throw RunError(fmt::format("Interrupted; finished samples are kept. Go on with the same options and --resume --out {}", path));
+    throw RunError(
+        fmt::format("Interrupted; finished samples are kept. Go on with the same options and --resume --out {}", path));
   }
   progress.finish();
   manifest = folder.manifest();
@@ -123,6 +128,7 @@ void compare(const CompareCommand& command) {
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true));
   fmt::print("{}", eval::report_text(summary, /*markdown=*/false));
+  std::fflush(stdout);
   const std::string no_plot = command.no_plot ? "" : eval::make_plot(folder.path());
   if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
   fmt::print("\n{}: report.md{}, summary.json, samples.jsonl, timings.jsonl\n", path,
@@ -132,10 +138,13 @@ void compare(const CompareCommand& command) {
 }  // namespace
 
 void add_compare(CLI::App& app) {
-  auto* command = app.add_subcommand("compare", "Compare methods: accuracy, latency, idle time and bytes of the same run");
+  auto* command =
+      app.add_subcommand("compare", "Compare methods: accuracy, latency, idle time and bytes of the same run");
   auto options = std::make_shared<CompareCommand>();
-  command->add_option("--methods", options->methods, "Methods with their options; the first is the baseline")->capture_default_str();
-  command->add_option("--tasks", options->tasks, "RULER tasks or groups: niah, single, multikey, all")->capture_default_str();
+  command->add_option("--methods", options->methods, "Methods with their options; the first is the baseline")
+      ->capture_default_str();
+  command->add_option("--tasks", options->tasks, "RULER tasks or groups: niah, single, multikey, all")
+      ->capture_default_str();
   command->add_option("--lengths", options->lengths, "Context lengths in tokens: 4K,32768")->capture_default_str();
   command->add_option("--samples", options->samples, "Samples per task and length")->capture_default_str();
   command->add_option("--seed", options->seed, "Seed of the samples")->capture_default_str();

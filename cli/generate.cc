@@ -1,7 +1,6 @@
 // tandem generate: one prompt through one method, streamed, with the step times behind it.
-#include <fmt/format.h>
-
 #include <cstdio>
+#include <fmt/format.h>
 #include <fstream>
 #include <iterator>
 
@@ -52,7 +51,8 @@ void print_figures(const Session& session, const Prefix& prefix, const DecodeRes
   const auto ms = [](Nanos ns) { return double(ns) * 1e-6; };
   fmt::print(stderr, "{}\n", session.device->clock_name());
   fmt::print(stderr, "TTFT {:.3f} ms = prefill of {} tokens {:.3f} + method's preparation {:.3f} + first step {:.3f}\n",
-             ms(prefix.prefill_ns + setup + first), prefix.prompt.size() - 1, ms(prefix.prefill_ns), ms(setup), ms(first));
+             ms(prefix.prefill_ns + setup + first), prefix.prompt.size() - 1, ms(prefix.prefill_ns), ms(setup),
+             ms(first));
   if (steps > 0) fmt::print(stderr, "TPOT {:.3f} ms over {} steps\n", ms(later) / double(steps), steps);
   const StepIdle& all = result.idle.decode;
   if (all.window == 0) return;

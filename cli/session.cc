@@ -15,8 +15,10 @@ void add_session_options(CLI::App& command, SessionOptions& options) {
       .add_option("--device", options.device,
                   "sim: virtual time from a hardware profile; emu: one thread per lane, real time on this CPU")
       ->capture_default_str();
-  command.add_option("--hw", options.hardware, "Hardware profile of --device sim (`tandem info` lists them)")->capture_default_str();
-  command.add_option("--threads", options.threads, "CPU threads for kernels; 0: all that this process may use")->capture_default_str();
+  command.add_option("--hw", options.hardware, "Hardware profile of --device sim (`tandem info` lists them)")
+      ->capture_default_str();
+  command.add_option("--threads", options.threads, "CPU threads for kernels; 0: all that this process may use")
+      ->capture_default_str();
   command.add_option("--device-kv", options.device_kv, "Budget of the KV store on the device")->capture_default_str();
   command.add_option("--host-kv", options.host_kv, "Budget of the KV store in host memory")->capture_default_str();
   command.add_option("--prefill-chunk", options.prefill_chunk, "Tokens per prefill chunk")->capture_default_str();
@@ -32,19 +34,21 @@ Session open_session(const SessionOptions& options) {
   }
   session.engine.interrupted = [] { return interrupted(); };
   if (options.threads > usable_threads()) {
-    throw_input_error("--threads is {}, but this process may use {} CPUs: more threads than CPUs only get in each other's way.",
-                      options.threads, usable_threads());
+    throw_input_error(
+        "--threads is {}, but this process may use {} CPUs: more threads than CPUs only get in each other's way.",
+        options.threads, usable_threads());
   }
   if (options.device == "sim") {
     HardwareProfile profile = load_profile(options.hardware);
     session.engine.policy_ns = profile.control.policy_ns;
     session.device = make_sim_device(std::move(profile));
   } else if (options.device == "emu") {
-    session.device = make_emu_device({.host_worker_threads = options.threads == 0 ? usable_threads() : options.threads});
+    session.device =
+        make_emu_device({.host_worker_threads = options.threads == 0 ? usable_threads() : options.threads});
   } else {
     const std::vector<std::string> known = {"sim", "emu"};
-    throw_input_error("There is no device '{}'.{} This build has {}.", options.device, did_you_mean(options.device, known),
-                      join_names(known));
+    throw_input_error("There is no device '{}'.{} This build has {}.", options.device,
+                      did_you_mean(options.device, known), join_names(known));
   }
   session.pool = std::make_unique<ThreadPool>(options.threads);
   session.model = load_model(options.model);

@@ -1,11 +1,10 @@
 #include "methods/options.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <fmt/format.h>
 
 #include "engine/common/error.h"
 
@@ -78,12 +77,15 @@ void OptionSet::add(OptionInfo info, std::function<bool(const std::string&)> set
 }
 
 void OptionSet::tokens(std::string name, std::uint32_t& value, std::string help) {
-  add({std::move(name), "tokens", "", std::move(help)},
-      [&value](const std::string& text) { return parse_tokens(text, value); }, [&value] { return fmt::format("{}", value); });
+  add(
+      {std::move(name), "tokens", "", std::move(help)},
+      [&value](const std::string& text) { return parse_tokens(text, value); },
+      [&value] { return fmt::format("{}", value); });
 }
 
 void OptionSet::ratio(std::string name, double& value, double above, double most, std::string help) {
-  add({std::move(name), fmt::format("above {}, at most {}", above, most), "", std::move(help)},
+  add(
+      {std::move(name), fmt::format("above {}, at most {}", above, most), "", std::move(help)},
       [&value, above, most](const std::string& text) {
         return parse_double(text, value) && value > above && value <= most;
       },
@@ -92,7 +94,8 @@ void OptionSet::ratio(std::string name, double& value, double above, double most
 
 void OptionSet::choice(std::string name, std::string& value, std::vector<std::string> choices, std::string help) {
   std::string type = fmt::format("{}", fmt::join(choices, "|"));
-  add({std::move(name), std::move(type), "", std::move(help)},
+  add(
+      {std::move(name), std::move(type), "", std::move(help)},
       [&value, choices = std::move(choices)](const std::string& text) {
         if (std::find(choices.begin(), choices.end(), text) == choices.end()) return false;
         value = text;
@@ -101,12 +104,15 @@ void OptionSet::choice(std::string name, std::string& value, std::vector<std::st
       [&value] { return value; });
 }
 
-void OptionSet::number_of(std::string name, std::uint32_t& value, std::vector<std::uint32_t> choices, std::string help) {
+void OptionSet::number_of(std::string name, std::uint32_t& value, std::vector<std::uint32_t> choices,
+                          std::string help) {
   std::string type = fmt::format("{}", fmt::join(choices, "|"));
-  add({std::move(name), std::move(type), "", std::move(help)},
+  add(
+      {std::move(name), std::move(type), "", std::move(help)},
       [&value, choices = std::move(choices)](const std::string& text) {
         std::uint32_t parsed = 0;
-        if (!parse_tokens(text, parsed) || std::find(choices.begin(), choices.end(), parsed) == choices.end()) return false;
+        if (!parse_tokens(text, parsed) || std::find(choices.begin(), choices.end(), parsed) == choices.end())
+          return false;
         value = parsed;
         return true;
       },
@@ -116,7 +122,8 @@ void OptionSet::number_of(std::string name, std::uint32_t& value, std::vector<st
 void OptionSet::parse(const MethodSpec& spec) {
   std::vector<std::string> seen;
   for (const auto& [name, value] : spec.options) {
-    const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.info.name == name; });
+    const auto entry =
+        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.info.name == name; });
     if (entry == entries_.end()) {
       std::vector<std::string> names;
       for (const Entry& e : entries_) names.push_back(e.info.name);
@@ -128,8 +135,8 @@ void OptionSet::parse(const MethodSpec& spec) {
     }
     seen.push_back(name);
     if (!entry->set(value)) {
-      throw_input_error("Option '{}' of method '{}' is '{}', which is not allowed: it takes {} ({}).", name, method_, value,
-                        entry->info.type, entry->info.help);
+      throw_input_error("Option '{}' of method '{}' is '{}', which is not allowed: it takes {} ({}).", name, method_,
+                        value, entry->info.type, entry->info.help);
     }
   }
 }

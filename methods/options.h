@@ -12,7 +12,7 @@ namespace tandem {
 
 struct OptionInfo {
   std::string name;
-  std::string type;           // "tokens", "ratio", "16|32|64|128"
+  std::string type;  // "tokens", "ratio", "16|32|64|128"
   std::string default_value;
   std::string help;
 };
@@ -24,15 +24,15 @@ struct MethodSpec {
 };
 MethodSpec parse_method_spec(std::string_view text);
 
-/// Splits "full,hybrid-fixed:budget=0.05,block=32,streaming" into specs: a comma belongs to the options of the spec before
-/// it when what follows is key=value.
+/// Splits "full,hybrid-fixed:budget=0.05,block=32,streaming" into specs: a comma belongs to the options of the spec
+/// before it when what follows is key=value.
 std::vector<std::string> split_method_list(std::string_view text);
 
 /// Binds option names to variables; parse() fills them and reports unknown names and bad values as sentences.
 class OptionSet {
  public:
   explicit OptionSet(std::string method) : method_(std::move(method)) {}
-  void tokens(std::string name, std::uint32_t& value, std::string help);           // whole number, 4K allowed
+  void tokens(std::string name, std::uint32_t& value, std::string help);                     // whole number, 4K allowed
   void ratio(std::string name, double& value, double above, double most, std::string help);  // above < value <= most
   void choice(std::string name, std::string& value, std::vector<std::string> choices, std::string help);
   void number_of(std::string name, std::uint32_t& value, std::vector<std::uint32_t> choices, std::string help);

@@ -16,7 +16,8 @@ const MethodInfo& find_method(std::string_view name) {
     if (info.name == name) return info;
     names.push_back(info.name);
   }
-  throw_input_error("There is no method '{}'.{} Known methods: {}.", name, did_you_mean(name, names), join_names(names));
+  throw_input_error("There is no method '{}'.{} Known methods: {}.", name, did_you_mean(name, names),
+                    join_names(names));
 }
 
 std::unique_ptr<Method> make_method(std::string_view text) {

@@ -13,9 +13,9 @@ namespace tandem {
 
 struct MethodInfo {
   std::string name;
-  std::string summary;          // one line
-  std::string description;      // what is kept where, new tokens, what the budget counts
-  std::string source;           // paper or origin
+  std::string summary;      // one line
+  std::string description;  // what is kept where, new tokens, what the budget counts
+  std::string source;       // paper or origin
   std::vector<OptionInfo> options;
   std::unique_ptr<Method> (*make)(const MethodSpec&) = nullptr;
 };

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <fmt/format.h>
-
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -52,5 +51,6 @@ std::string join_names(std::span<const std::string> names);
 
 }  // namespace tandem
 
-#define TANDEM_CHECK(condition, ...) \
-  (static_cast<bool>(condition) ? void(0) : ::tandem::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)))
+#define TANDEM_CHECK(condition, ...)      \
+  (static_cast<bool>(condition) ? void(0) \
+                                : ::tandem::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)))

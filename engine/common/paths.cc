@@ -22,8 +22,8 @@ std::filesystem::path data_path(std::string_view relative) {
     if (fs::exists(candidate, ignored)) return candidate;
     tried.push_back(candidate.string());
   }
-  throw_input_error("The shipped file '{}' was not found: tried {}. Set TANDEM_HOME to the folder that holds it.", relative,
-                    join_names(tried));
+  throw_input_error("The shipped file '{}' was not found: tried {}. Set TANDEM_HOME to the folder that holds it.",
+                    relative, join_names(tried));
 }
 
 }  // namespace tandem

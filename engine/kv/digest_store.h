@@ -1,5 +1,5 @@
-// Digests of host-resident blocks and the room for selections made from them. One index covers a fixed token range of one
-// sequence at one block size; a method that needs several granularities builds several indexes.
+// Digests of host-resident blocks and the room for selections made from them. One index covers a fixed token range of
+// one sequence at one block size; a method that needs several granularities builds several indexes.
 //   values:    [layer][kv_head][min, max][block][D] f32
 //   selection: [query head][1 + blocks] u32: a count, then block numbers in ascending order; rewritten by every layer
 #pragma once
@@ -16,8 +16,8 @@ namespace tandem {
 
 struct DigestIndex {
   SequenceId sequence = 0;
-  Range tokens;                  // block 0 starts at tokens.begin
-  std::uint32_t block = 0;       // tokens per block
+  Range tokens;             // block 0 starts at tokens.begin
+  std::uint32_t block = 0;  // tokens per block
   std::uint32_t blocks = 0;
   KvShape shape;
   HostBuffer values, selection;
@@ -40,8 +40,8 @@ class DigestStore {
  public:
   std::uint32_t create(Device& device, SequenceId sequence, Range tokens, std::uint32_t block, const KvShape& shape,
                        std::uint32_t q_heads) {
-    TANDEM_CHECK(tokens.begin < tokens.end && block % kPageTokens == 0, "digests over [{}, {}) by {}", tokens.begin, tokens.end,
-                 block);
+    TANDEM_CHECK(tokens.begin < tokens.end && block % kPageTokens == 0, "digests over [{}, {}) by {}", tokens.begin,
+                 tokens.end, block);
     DigestIndex index;
     index.sequence = sequence;
     index.tokens = tokens;
@@ -49,7 +49,8 @@ class DigestStore {
     index.blocks = (tokens.end - tokens.begin + block - 1) / block;
     index.shape = shape;
     index.values = device.allocate_host(index.layer_bytes() * shape.layers, "digests");
-    index.selection = device.allocate_host(std::size_t{q_heads} * (1 + index.blocks) * sizeof(std::uint32_t), "selection");
+    index.selection =
+        device.allocate_host(std::size_t{q_heads} * (1 + index.blocks) * sizeof(std::uint32_t), "selection");
     const std::uint32_t id = next_id_++;
     indexes_.emplace(id, std::move(index));
     return id;

@@ -15,8 +15,8 @@ KvStore::KvStore(Device& device, const KvShape& shape, const KvBudget& budget) :
     p.budget_bytes = bytes[tier];
     p.capacity = static_cast<std::uint32_t>(std::min<std::size_t>(bytes[tier] / shape_.slot_bytes(), kNoSlot - 1));
     if (p.capacity < shape_.layers) {
-      throw_input_error("{} is {} bytes, less than one block of {} tokens in every layer ({} bytes): give it more.", p.option,
-                        bytes[tier], kPageTokens, shape_.slot_bytes() * shape_.layers);
+      throw_input_error("{} is {} bytes, less than one block of {} tokens in every layer ({} bytes): give it more.",
+                        p.option, bytes[tier], kPageTokens, shape_.slot_bytes() * shape_.layers);
     }
   }
   device_buffer_ = device.allocate_device(pools_[0].capacity * shape_.slot_bytes(), "device kv");
@@ -29,7 +29,9 @@ KvStore::Sequence& KvStore::sequence(SequenceId id) {
   return found->second;
 }
 
-const KvStore::Sequence& KvStore::sequence(SequenceId id) const { return const_cast<KvStore*>(this)->sequence(id); }
+const KvStore::Sequence& KvStore::sequence(SequenceId id) const {
+  return const_cast<KvStore*>(this)->sequence(id);
+}
 
 SequenceId KvStore::create() {
   const SequenceId id = next_id_++;
@@ -65,7 +67,9 @@ void KvStore::destroy(SequenceId id) {
   sequences_.erase(id);
 }
 
-std::uint32_t KvStore::tokens(SequenceId id) const { return sequence(id).tokens; }
+std::uint32_t KvStore::tokens(SequenceId id) const {
+  return sequence(id).tokens;
+}
 
 std::uint32_t KvStore::take(Tier tier, std::vector<Event>& after) {
   Pool& p = pool(tier);
@@ -77,7 +81,8 @@ std::uint32_t KvStore::take(Tier tier, std::vector<Event>& after) {
   } else {
     if (p.high_water == p.capacity) {
       throw_input_error(
-          "The {} KV store is full: {} of {} bytes are in use. Raise {}, or lower --batch, the context length or the method's "
+          "The {} KV store is full: {} of {} bytes are in use. Raise {}, or lower --batch, the context length or the "
+          "method's "
           "budget.",
           tier == Tier::device ? "device" : "host", p.used * shape_.slot_bytes(), p.budget_bytes, p.option);
     }
@@ -107,8 +112,8 @@ void KvStore::grow(SequenceId id, std::uint32_t count, std::vector<Event>& after
   const std::uint32_t have = blocks_for(s.tokens), want = blocks_for(s.tokens + count);
   if (s.tokens % kPageTokens != 0) {
     const std::uint32_t tail = s.layers[0].slots[tier][have - 1];
-    TANDEM_CHECK(tail != kNoSlot && pool(Tier::device).references[tail] == 1, "the last page of sequence {} is shared or absent",
-                 id);
+    TANDEM_CHECK(tail != kNoSlot && pool(Tier::device).references[tail] == 1,
+                 "the last page of sequence {} is shared or absent", id);
   }
   for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
     std::vector<std::uint32_t>& slots = s.layers[layer].slots[tier];
@@ -136,12 +141,14 @@ std::vector<SlotCopy> KvStore::privatise_tail(SequenceId id, std::vector<Event>&
   return copies;
 }
 
-std::vector<SlotCopy> KvStore::add_host_blocks(SequenceId id, std::uint32_t layer, Range blocks, std::vector<Event>& after) {
+std::vector<SlotCopy> KvStore::add_host_blocks(SequenceId id, std::uint32_t layer, Range blocks,
+                                               std::vector<Event>& after) {
   Sequence& s = sequence(id);
   Table& table = s.layers[layer];
   std::vector<std::uint32_t>& host = table.slots[static_cast<int>(Tier::host)];
   const std::vector<std::uint32_t>& device = table.slots[static_cast<int>(Tier::device)];
-  TANDEM_CHECK(blocks.end <= device.size(), "blocks [{}, {}) of a sequence of {}", blocks.begin, blocks.end, device.size());
+  TANDEM_CHECK(blocks.end <= device.size(), "blocks [{}, {}) of a sequence of {}", blocks.begin, blocks.end,
+               device.size());
   if (host.size() < blocks.end) host.resize(blocks.end, kNoSlot);
   std::vector<SlotCopy> copies;
   for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
@@ -160,11 +167,13 @@ void KvStore::set_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier 
   }
 }
 
-void KvStore::append_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, std::vector<Event>& after) const {
+void KvStore::append_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier tier,
+                            std::vector<Event>& after) const {
   for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
     const std::uint32_t s = slot(id, layer, block, tier);
     if (s == kNoSlot || !pool(tier).filled[s].valid()) continue;
-    if (std::find(after.begin(), after.end(), pool(tier).filled[s]) == after.end()) after.push_back(pool(tier).filled[s]);
+    if (std::find(after.begin(), after.end(), pool(tier).filled[s]) == after.end())
+      after.push_back(pool(tier).filled[s]);
   }
 }
 
@@ -214,7 +223,9 @@ std::size_t KvStore::bytes(SequenceId id, Tier tier) const {
   return sequence(id).held[static_cast<int>(tier)] * shape_.slot_bytes();
 }
 
-std::size_t KvStore::bytes_in_use(Tier tier) const { return pool(tier).used * shape_.slot_bytes(); }
+std::size_t KvStore::bytes_in_use(Tier tier) const {
+  return pool(tier).used * shape_.slot_bytes();
+}
 
 void KvStore::all_done() {
   for (Pool& p : pools_) {

@@ -1,12 +1,13 @@
 // The KV store: pages of 16 tokens in two tiers, shared between sequences by reference count.
 //
-// A *slot* holds one block of one layer, all KV heads: [kv_head]{K [16][D], V [16][D]} in f32; one (slot, head) is a page.
-// Slots of a tier live in one buffer that is reserved whole and touched lazily. A sequence has a page table per layer and
-// tier. Forking a sequence shares its slots; a shared slot is never written (copy on write of the last, partly filled one).
+// A *slot* holds one block of one layer, all KV heads: [kv_head]{K [16][D], V [16][D]} in f32; one (slot, head) is a
+// page. Slots of a tier live in one buffer that is reserved whole and touched lazily. A sequence has a page table per
+// layer and tier. Forking a sequence shares its slots; a shared slot is never written (copy on write of the last,
+// partly filled one).
 //
-// Slot life: absent -> filling(event) -> ready -> draining(event) -> absent. The store keeps the events; whoever reads a
-// slot waits for append_filled()'s events, whoever gets a recycled slot waits for the events that allocation hands out. Only the store
-// frees. Not thread safe: the control thread owns it.
+// Slot life: absent -> filling(event) -> ready -> draining(event) -> absent. The store keeps the events; whoever reads
+// a slot waits for append_filled()'s events, whoever gets a recycled slot waits for the events that allocation hands
+// out. Only the store frees. Not thread safe: the control thread owns it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,9 @@ using SequenceId = std::uint32_t;
 enum class Tier : std::uint8_t { device, host };
 
 inline constexpr std::uint32_t kPageTokens = 16;
-constexpr std::uint32_t blocks_for(std::uint32_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
+constexpr std::uint32_t blocks_for(std::uint32_t tokens) {
+  return (tokens + kPageTokens - 1) / kPageTokens;
+}
 
 struct KvShape {
   std::uint32_t layers = 0, kv_heads = 0, head_dim = 0;
@@ -67,11 +70,13 @@ class KvStore {
   std::vector<SlotCopy> privatise_tail(SequenceId sequence, std::vector<Event>& after);
 
   /// Host slots for `blocks` of one layer, and the device -> host copies that fill them.
-  std::vector<SlotCopy> add_host_blocks(SequenceId sequence, std::uint32_t layer, Range blocks, std::vector<Event>& after);
+  std::vector<SlotCopy> add_host_blocks(SequenceId sequence, std::uint32_t layer, Range blocks,
+                                        std::vector<Event>& after);
   /// Names the event that fills these host slots.
   void set_filled(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Event event);
   /// Appends the events (each once) that a reader of these blocks must wait for.
-  void append_filled(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, std::vector<Event>& after) const;
+  void append_filled(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier,
+                     std::vector<Event>& after) const;
   /// Drops the sequence's references in one tier; slots nobody else holds are recycled once `after` is done.
   void drop(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Event after);
 
@@ -99,9 +104,9 @@ class KvStore {
  private:
   struct Pool {
     std::uint32_t capacity = 0, used = 0, high_water = 0;
-    std::set<std::uint32_t> free;              // recycled slots, lowest first, so that runs stay adjacent
-    std::vector<std::uint32_t> references;     // per slot
-    std::vector<Event> filled, drained;        // per slot
+    std::set<std::uint32_t> free;           // recycled slots, lowest first, so that runs stay adjacent
+    std::vector<std::uint32_t> references;  // per slot
+    std::vector<Event> filled, drained;     // per slot
     std::size_t budget_bytes = 0;
     const char* option = "";
   };

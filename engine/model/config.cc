@@ -105,18 +105,20 @@ ModelConfig load_config(const std::filesystem::path& folder) {
   c.vocab = fields.size("vocab_size", 1u << 21);
   c.max_positions = fields.size("max_position_embeddings", 1u << 24);
   if (c.q_heads % c.kv_heads != 0 || c.q_heads / c.kv_heads > 32) {
-    throw_input_error("{}: field 'num_key_value_heads' is {}, which does not divide the {} query heads into groups of 1 to 32.",
-                      file.string(), c.kv_heads, c.q_heads);
+    throw_input_error(
+        "{}: field 'num_key_value_heads' is {}, which does not divide the {} query heads into groups of 1 to 32.",
+        file.string(), c.kv_heads, c.q_heads);
   }
   if (fields.has("head_dim")) {
     c.head_dim = fields.size("head_dim", 1024);
   } else if (c.hidden % c.q_heads != 0) {
-    throw_input_error("{}: field 'hidden_size' is {}, which {} heads do not divide, and 'head_dim' is missing.", file.string(),
-                      c.hidden, c.q_heads);
+    throw_input_error("{}: field 'hidden_size' is {}, which {} heads do not divide, and 'head_dim' is missing.",
+                      file.string(), c.hidden, c.q_heads);
   } else {
     c.head_dim = c.hidden / c.q_heads;
   }
-  if (c.head_dim % 2 != 0) throw_input_error("{}: the head dimension is {}; RoPE needs an even one.", file.string(), c.head_dim);
+  if (c.head_dim % 2 != 0)
+    throw_input_error("{}: the head dimension is {}; RoPE needs an even one.", file.string(), c.head_dim);
   c.rms_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1));
   // Newer writers put the base into rope_parameters.
   if (!fields.has("rope_theta") && fields.has("rope_parameters") && json["rope_parameters"].is_object()) {
@@ -128,11 +130,13 @@ ModelConfig load_config(const std::filesystem::path& folder) {
   } else {
     c.rope_theta = fields.has("rope_theta") ? fields.number("rope_theta", 1, 1e12) : 10000.0;
   }
-  if (fields.has("rope_scaling")) fields.bad("rope_scaling", json["rope_scaling"], "null (scaled RoPE is not supported yet)");
+  if (fields.has("rope_scaling"))
+    fields.bad("rope_scaling", json["rope_scaling"], "null (scaled RoPE is not supported yet)");
   for (const char* name : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
     if (fields.flag(name, false)) fields.bad(name, json[name], "false (not supported yet)");
   }
-  if (fields.has("hidden_act") && fields.text("hidden_act") != "silu") fields.bad("hidden_act", json["hidden_act"], "\"silu\"");
+  if (fields.has("hidden_act") && fields.text("hidden_act") != "silu")
+    fields.bad("hidden_act", json["hidden_act"], "\"silu\"");
   c.tied_embeddings = fields.flag("tie_word_embeddings", false);
   const std::vector<std::int32_t> bos = fields.tokens("bos_token_id", c.vocab);
   if (!bos.empty()) c.bos = bos.front();
@@ -142,7 +146,8 @@ ModelConfig load_config(const std::filesystem::path& folder) {
     const Json other = read_json(generation);
     const Fields more(other, generation.string());
     for (const std::int32_t token : more.tokens("eos_token_id", c.vocab)) {
-      if (std::find(c.stop_tokens.begin(), c.stop_tokens.end(), token) == c.stop_tokens.end()) c.stop_tokens.push_back(token);
+      if (std::find(c.stop_tokens.begin(), c.stop_tokens.end(), token) == c.stop_tokens.end())
+        c.stop_tokens.push_back(token);
     }
   }
   return c;

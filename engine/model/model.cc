@@ -22,8 +22,8 @@ std::filesystem::path find_folder(const std::string& name) {
   for (const std::string& k : known) {
     if (k == name) return shipped / name;
   }
-  throw_input_error("There is no model '{}': give the folder of a Hugging Face model, or one of {}.{}", name, join_names(known),
-                    did_you_mean(name, known));
+  throw_input_error("There is no model '{}': give the folder of a Hugging Face model, or one of {}.{}", name,
+                    join_names(known), did_you_mean(name, known));
 }
 
 }  // namespace

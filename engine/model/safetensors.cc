@@ -1,15 +1,14 @@
 #include "engine/model/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
+#include <fcntl.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/common/error.h"
 
@@ -20,9 +19,9 @@ using Json = nlohmann::json;
 constexpr std::uint64_t kMaxHeader = 100u << 20;  // the format's own limit
 
 std::uint64_t element_bytes(const std::string& dtype) {
-  static const std::map<std::string, std::uint64_t> sizes = {{"F64", 8}, {"F32", 4},  {"F16", 2}, {"BF16", 2}, {"I64", 8},
-                                                             {"I32", 4}, {"I16", 2},  {"I8", 1},  {"U8", 1},   {"BOOL", 1},
-                                                             {"U16", 2}, {"U32", 4},  {"U64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+  static const std::map<std::string, std::uint64_t> sizes = {
+      {"F64", 8}, {"F32", 4},  {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"I32", 4},     {"I16", 2},    {"I8", 1},
+      {"U8", 1},  {"BOOL", 1}, {"U16", 2}, {"U32", 4},  {"U64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
   const auto found = sizes.find(dtype);
   return found == sizes.end() ? 0 : found->second;
 }
@@ -47,7 +46,8 @@ std::shared_ptr<Mapping> map_file(const std::filesystem::path& file) {
   }
   close(descriptor);
   if (!regular) throw_input_error("{} is not a regular file.", file.string());
-  if (status.st_size < 8) throw_input_error("{} has {} bytes; a safetensors file has at least 8.", file.string(), status.st_size);
+  if (status.st_size < 8)
+    throw_input_error("{} has {} bytes; a safetensors file has at least 8.", file.string(), status.st_size);
   if (mapping->data == MAP_FAILED) throw_input_error("{} cannot be mapped: {}.", file.string(), std::strerror(errno));
   return mapping;
 }
@@ -139,30 +139,34 @@ void TensorFiles::add(const std::filesystem::path& path) {
     info.file = file;
     info.dtype = entry["dtype"].get<std::string>();
     const std::uint64_t element = element_bytes(info.dtype);
-    if (element == 0) throw_input_error("{}: tensor '{}' has the unknown dtype '{}'.", file, name, info.dtype.substr(0, 20));
+    if (element == 0)
+      throw_input_error("{}: tensor '{}' has the unknown dtype '{}'.", file, name, info.dtype.substr(0, 20));
     std::vector<std::uint64_t> offsets;
     if (!read_sizes(entry["shape"], info.shape) || !read_sizes(entry["data_offsets"], offsets) || offsets.size() != 2) {
       throw_input_error("{}: tensor '{}' has a shape or data_offsets that are not lists of whole numbers.", file, name);
     }
     std::uint64_t bytes = element;
     for (const std::uint64_t n : info.shape) {
-      if (__builtin_mul_overflow(bytes, n, &bytes)) throw_input_error("{}: the shape of tensor '{}' overflows.", file, name);
+      if (__builtin_mul_overflow(bytes, n, &bytes))
+        throw_input_error("{}: the shape of tensor '{}' overflows.", file, name);
     }
     if (offsets[0] > offsets[1] || offsets[1] > body.size()) {
-      throw_input_error("{}: tensor '{}' claims bytes [{}, {}) of {}: the file is cut off or damaged.", file, name, offsets[0],
-                        offsets[1], body.size());
+      throw_input_error("{}: tensor '{}' claims bytes [{}, {}) of {}: the file is cut off or damaged.", file, name,
+                        offsets[0], offsets[1], body.size());
     }
     if (offsets[1] - offsets[0] != bytes) {
-      throw_input_error("{}: tensor '{}' has {} bytes where its shape and dtype need {}.", file, name, offsets[1] - offsets[0],
-                        bytes);
+      throw_input_error("{}: tensor '{}' has {} bytes where its shape and dtype need {}.", file, name,
+                        offsets[1] - offsets[0], bytes);
     }
     info.bytes = body.subspan(offsets[0], bytes);
     if (bytes > 0) used.emplace_back(offsets[0], offsets[1]);
-    if (!tensors_.emplace(name, std::move(info)).second) throw_input_error("{}: tensor '{}' is in two files.", file, name);
+    if (!tensors_.emplace(name, std::move(info)).second)
+      throw_input_error("{}: tensor '{}' is in two files.", file, name);
   }
   std::sort(used.begin(), used.end());
   for (std::size_t i = 1; i < used.size(); ++i) {
-    if (used[i].first < used[i - 1].second) throw_input_error("{}: two tensors overlap at byte {}.", file, used[i].first);
+    if (used[i].first < used[i - 1].second)
+      throw_input_error("{}: two tensors overlap at byte {}.", file, used[i].first);
   }
   hash_ = content_hash(all, hash_);
   mapping_->push_back(mapping);
@@ -190,7 +194,8 @@ TensorFiles TensorFiles::open_folder(const std::filesystem::path& folder) {
     if (!shard.is_string()) throw_input_error("{}: the file of tensor '{}' is not a text.", index.string(), name);
     const std::string text = shard.get<std::string>();
     if (text.empty() || std::filesystem::path(text).filename() != text || text == "..") {
-      throw_input_error("{}: the file of tensor '{}' is '{}', which is not a plain file name.", index.string(), name, text);
+      throw_input_error("{}: the file of tensor '{}' is '{}', which is not a plain file name.", index.string(), name,
+                        text);
     }
     shards.insert(text);
   }

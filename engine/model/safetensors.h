@@ -1,5 +1,6 @@
-// Safetensors files, memory-mapped. Format: u64 length of a JSON header, the header {name: {dtype, shape, data_offsets}},
-// the tensors' bytes. Nothing in a file is trusted: every length, shape and offset is checked before use.
+// Safetensors files, memory-mapped. Format: u64 length of a JSON header, the header {name: {dtype, shape,
+// data_offsets}}, the tensors' bytes. Nothing in a file is trusted: every length, shape and offset is checked before
+// use.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 namespace tandem {
 
 struct TensorInfo {
-  std::string dtype;                 // as stored: "F32", "BF16", ...
+  std::string dtype;  // as stored: "F32", "BF16", ...
   std::vector<std::uint64_t> shape;
   std::span<const std::byte> bytes;  // into the mapping
   std::string file;
@@ -34,7 +35,8 @@ class TensorFiles {
  private:
   void add(const std::filesystem::path& file);
   std::map<std::string, TensorInfo> tensors_;
-  std::shared_ptr<std::vector<std::shared_ptr<const void>>> mapping_ = std::make_shared<std::vector<std::shared_ptr<const void>>>();
+  std::shared_ptr<std::vector<std::shared_ptr<const void>>> mapping_ =
+      std::make_shared<std::vector<std::shared_ptr<const void>>>();
   std::uint64_t hash_ = 0xcbf29ce484222325ull;
 };
 

@@ -1,10 +1,9 @@
 #include "engine/model/tokenizer.h"
 
-#include <sentencepiece_processor.h>
-
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <sentencepiece_processor.h>
 
 #include "engine/common/error.h"
 #include "engine/model/safetensors.h"
@@ -39,7 +38,8 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string decode(std::span<const std::int32_t> tokens) const override {
     std::vector<int> ids;
     for (const std::int32_t t : tokens) {
-      TANDEM_CHECK(t >= 0 && static_cast<std::uint32_t>(t) < vocab_size(), "token {} of a vocabulary of {}", t, vocab_size());
+      TANDEM_CHECK(t >= 0 && static_cast<std::uint32_t>(t) < vocab_size(), "token {} of a vocabulary of {}", t,
+                   vocab_size());
       if (!processor_.IsControl(t)) ids.push_back(t);
     }
     std::string text;
@@ -62,8 +62,9 @@ class SentencePieceTokenizer : public Tokenizer {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "tokenizer.model";
   if (std::filesystem::exists(file)) return std::make_unique<SentencePieceTokenizer>(file);
-  throw_input_error("{} has no tokenizer.model; SentencePiece is the one kind of tokenizer this version reads{}.", folder.string(),
-                    std::filesystem::exists(folder / "tokenizer.json") ? " (tokenizer.json is there, but not supported yet)" : "");
+  throw_input_error(
+      "{} has no tokenizer.model; SentencePiece is the one kind of tokenizer this version reads{}.", folder.string(),
+      std::filesystem::exists(folder / "tokenizer.json") ? " (tokenizer.json is there, but not supported yet)" : "");
 }
 
 }  // namespace tandem

@@ -55,7 +55,8 @@ MatrixView view_of(const TensorInfo& info, const Slot& slot) {
   } else if (info.dtype == "BF16") {
     view.type = DType::bf16;
   } else {
-    throw_input_error("{}: tensor '{}' has dtype {}; weights must be F32, F16 or BF16.", info.file, slot.name, info.dtype);
+    throw_input_error("{}: tensor '{}' has dtype {}; weights must be F32, F16 or BF16.", info.file, slot.name,
+                      info.dtype);
   }
   const std::vector<std::uint64_t> wanted =
       slot.rows == 0 ? std::vector<std::uint64_t>{slot.cols} : std::vector<std::uint64_t>{slot.rows, slot.cols};
@@ -74,7 +75,8 @@ MatrixView view_of(const TensorInfo& info, const Slot& slot) {
 std::size_t ModelWeights::bytes() const {
   std::size_t sum = embedding.bytes() + final_norm.bytes() + (lm_head.data == embedding.data ? 0 : lm_head.bytes());
   for (const LayerWeights& l : layers) {
-    for (const MatrixView& m : {l.input_norm, l.q, l.k, l.v, l.o, l.q_norm, l.k_norm, l.post_norm, l.gate, l.up, l.down}) {
+    for (const MatrixView& m :
+         {l.input_norm, l.q, l.k, l.v, l.o, l.q_norm, l.k_norm, l.post_norm, l.gate, l.up, l.down}) {
       sum += m.bytes();
     }
   }

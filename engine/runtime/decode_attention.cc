@@ -106,7 +106,8 @@ SelectionRef DecodeAttention::score_topk(const LayerContext& context, const Scor
 void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& plan) const {
   std::vector<bool> covered(context.batch.size());
   for (const AttendItem& item : plan.items) {
-    TANDEM_CHECK(item.row < context.batch.size(), "a plan names row {} of a batch of {}", item.row, context.batch.size());
+    TANDEM_CHECK(item.row < context.batch.size(), "a plan names row {} of a batch of {}", item.row,
+                 context.batch.size());
     covered[item.row] = true;
     if (const auto* fixed = std::get_if<StaticTokens>(&item.pages.source)) {
       std::uint32_t at = 0;
@@ -120,7 +121,8 @@ void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& 
       TANDEM_CHECK(item.side == Side::host, "a selection made on the host is attended there");
     }
   }
-  TANDEM_CHECK(std::all_of(covered.begin(), covered.end(), [](bool c) { return c; }), "a plan leaves a row without attention");
+  TANDEM_CHECK(std::all_of(covered.begin(), covered.end(), [](bool c) { return c; }),
+               "a plan leaves a row without attention");
 }
 
 void DecodeAttention::append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens,
@@ -130,7 +132,8 @@ void DecodeAttention::append_static_runs(const SequenceState& sequence, std::uin
       const std::uint32_t block = token / kPageTokens, first = token % kPageTokens;
       const std::uint32_t count = std::min(kPageTokens - first, range.end - token);
       const std::uint32_t slot = kv_.slot(sequence.id, layer, block, tier);
-      TANDEM_CHECK(slot != KvStore::kNoSlot, "a plan attends block {} of layer {}, which is not on that side", block, layer);
+      TANDEM_CHECK(slot != KvStore::kNoSlot, "a plan attends block {} of layer {}, which is not on that side", block,
+                   layer);
       runs.push_back({slot, first, count, 0xFFFFFFFFu});
       token += count;
     }
@@ -156,8 +159,8 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
     const auto& tokens = std::get<StaticTokens>(item->pages.source);
     const Range heads{item->kv_heads.begin, std::min(item->kv_heads.end, shape.kv_heads)};
     for (const Range& r : tokens.ranges) {
-      kv_.append_access(sequence.id, context.layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::device, heads, false,
-                        op.access);
+      kv_.append_access(sequence.id, context.layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::device, heads,
+                        false, op.access);
     }
     const std::uint64_t count = std::uint64_t{tokens.count()} * (heads.end - heads.begin);
     attended_[item->row].tokens[static_cast<int>(Side::device)] += count;
@@ -179,8 +182,8 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
       spans.reserve(work[i].runs.size());
       for (const PageRun& run : work[i].runs) {
         const std::size_t at = std::size_t{run.first} * shape.head_dim;
-        spans.push_back({pages + kv_.k_offset(run.slot, work[i].kv_head) + at, pages + kv_.v_offset(run.slot, work[i].kv_head) + at,
-                         run.tokens, run.head_mask});
+        spans.push_back({pages + kv_.k_offset(run.slot, work[i].kv_head) + at,
+                         pages + kv_.v_offset(run.slot, work[i].kv_head) + at, run.tokens, run.head_mask});
       }
       const std::size_t head = std::size_t{work[i].row} * shape.q_heads + work[i].kv_head * shape.group();
       partial_attention(query + head * shape.head_dim, spans, shape.group(), shape.head_dim, o + head * shape.head_dim,
@@ -190,7 +193,8 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   device_.submit(compute_, std::move(op));
 }
 
-Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items) {
+Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t row,
+                                   std::span<const AttendItem* const> items) {
   const ModelShape& shape = context.shape;
   const SequenceState& sequence = *context.batch[row];
   const std::uint32_t layer = context.layer;
@@ -221,7 +225,8 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t ro
         append_static_runs(sequence, layer, *tokens, Tier::host, fixed[head].runs);
       }
       for (const Range& r : tokens->ranges) {
-        kv_.append_access(sequence.id, layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::host, heads, false, op.access);
+        kv_.append_access(sequence.id, layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::host, heads, false,
+                          op.access);
         kv_.append_filled(sequence.id, layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::host, op.after);
       }
       most += std::uint64_t{count} * tokens->count();
@@ -262,7 +267,8 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t ro
       for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
         std::fill(mask.begin(), mask.end(), 0u);
         for (std::uint32_t h = 0; h < shape.group(); ++h) {
-          const std::uint32_t* list = selection + (std::size_t{g} * shape.group() + h) * (1 + std::size_t{c.index->blocks});
+          const std::uint32_t* list =
+              selection + (std::size_t{g} * shape.group() + h) * (1 + std::size_t{c.index->blocks});
           for (std::uint32_t i = 1; i <= list[0]; ++i) mask[list[i]] |= 1u << h;
         }
         bool adjacent = false;
@@ -276,7 +282,8 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t ro
           const Range tokens = c.index->block_tokens(b);
           for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens) {
             const std::uint32_t slot = c.slots[(token - c.index->tokens.begin) / kPageTokens];
-            work[g].runs.push_back({slot, 0, std::min(kPageTokens, tokens.end - token), c.own_blocks_only ? mask[b] : 0xFFFFFFFFu});
+            work[g].runs.push_back(
+                {slot, 0, std::min(kPageTokens, tokens.end - token), c.own_blocks_only ? mask[b] : 0xFFFFFFFFu});
           }
         }
       }
@@ -302,12 +309,12 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t ro
       for (const PageRun& run : work[g].runs) {
         const std::size_t first = std::size_t{run.first} * shape.head_dim;
         const auto head = static_cast<std::uint32_t>(g);
-        spans.push_back({pages + kv_.k_offset(run.slot, head) + first, pages + kv_.v_offset(run.slot, head) + first, run.tokens,
-                         run.head_mask});
+        spans.push_back({pages + kv_.k_offset(run.slot, head) + first, pages + kv_.v_offset(run.slot, head) + first,
+                         run.tokens, run.head_mask});
       }
       const std::size_t first_head = g * shape.group();
-      partial_attention(query + first_head * shape.head_dim, spans, shape.group(), shape.head_dim, o + first_head * shape.head_dim,
-                        lse + first_head);
+      partial_attention(query + first_head * shape.head_dim, spans, shape.group(), shape.head_dim,
+                        o + first_head * shape.head_dim, lse + first_head);
     });
     ctx.write<std::uint64_t>(host_attended_)[row] += attended;
     Cost cost;
@@ -333,15 +340,16 @@ void DecodeAttention::submit_merge(const LayerContext& context, std::span<const 
   copy.cost.h2d = host_rows.size() * (width + shape.q_heads) * sizeof(float);
   copy.cost.pieces = static_cast<std::uint32_t>(2 * host_rows.size());
   for (const std::uint32_t row : host_rows) {
-    for (const Access& a : {host_part_.reads(row, row + 1), host_lse_.reads(row, row + 1), landed_part_.writes(row, row + 1),
-                            landed_lse_.writes(row, row + 1)}) {
+    for (const Access& a : {host_part_.reads(row, row + 1), host_lse_.reads(row, row + 1),
+                            landed_part_.writes(row, row + 1), landed_lse_.writes(row, row + 1)}) {
       copy.access.push_back(a);
     }
   }
   copy.after = std::move(host_done);
   std::vector<bool> on_host(rows);
   for (const std::uint32_t row : host_rows) on_host[row] = true;
-  copy.body = [this, shape, width, list = std::vector<std::uint32_t>(host_rows.begin(), host_rows.end())](BodyContext& ctx) {
+  copy.body = [this, shape, width,
+               list = std::vector<std::uint32_t>(host_rows.begin(), host_rows.end())](BodyContext& ctx) {
     for (const std::uint32_t row : list) {
       std::copy_n(ctx.read<float>(host_part_) + row * width, width, ctx.write<float>(landed_part_) + row * width);
       std::copy_n(ctx.read<float>(host_lse_) + std::size_t{row} * shape.q_heads, shape.q_heads,
@@ -363,7 +371,8 @@ void DecodeAttention::submit_merge(const LayerContext& context, std::span<const 
   merge.after = {landed};
   merge.body = [this, shape, rows, width, on_host](BodyContext& ctx) {
     for (std::uint32_t row = 0; row < rows; ++row) {
-      const float* parts[2] = {ctx.read<float>(device_part_) + row * width, ctx.read<float>(landed_part_) + row * width};
+      const float* parts[2] = {ctx.read<float>(device_part_) + row * width,
+                               ctx.read<float>(landed_part_) + row * width};
       const float* sums[2] = {ctx.read<float>(device_lse_) + std::size_t{row} * shape.q_heads,
                               ctx.read<float>(landed_lse_) + std::size_t{row} * shape.q_heads};
       merge_partials(parts, sums, on_host[row] ? 2 : 1, shape.q_heads, shape.head_dim,

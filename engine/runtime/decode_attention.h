@@ -1,5 +1,5 @@
-// Executes a method's AttendPlan for one layer of a decode step: device items in one operation on the compute lane, host
-// items in one operation per sequence on the host workers, partial results over the link, one merge on the device.
+// Executes a method's AttendPlan for one layer of a decode step: device items in one operation on the compute lane,
+// host items in one operation per sequence on the host workers, partial results over the link, one merge on the device.
 // Also what host-side work needs beforehand: the query on the host, and block selection there.
 #pragma once
 
@@ -26,8 +26,8 @@ class DecodeAttention {
   Event query_on_host(const LayerContext& context);
   std::uint32_t q_heads() const { return forward_.shape().q_heads; }
   SelectionRef score_topk(const LayerContext& context, const ScoreRequest& request);
-  /// Submits the plan; afterwards the forward pass's attention buffer holds all rows. Splits the open launch segment where
-  /// the device waits for the host. Adds the tokens attended per KV head to attended[row][side].
+  /// Submits the plan; afterwards the forward pass's attention buffer holds all rows. Splits the open launch segment
+  /// where the device waits for the host. Adds the tokens attended per KV head to attended[row][side].
   void run(const LayerContext& context, const AttendPlan& plan);
 
   struct Attended {
@@ -53,7 +53,8 @@ class DecodeAttention {
   void submit_device(const LayerContext& context, std::span<const AttendItem* const> items, const DeviceBuffer& out,
                      const DeviceBuffer& lse);
   Event submit_host(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items);
-  void submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows, std::vector<Event> host_done);
+  void submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows,
+                    std::vector<Event> host_done);
 
   Forward& forward_;
   Device& device_;

@@ -7,7 +7,8 @@
 namespace tandem {
 
 DecodeRun::DecodeRun(const Model& model, Device& device, ThreadPool& pool, const EngineOptions& engine, KvStore& kv,
-                     Forward& forward, Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options)
+                     Forward& forward, Method& method, std::span<const DecodeRequest> requests,
+                     const DecodeOptions& options)
     : model_(model),
       device_(device),
       engine_(engine),
@@ -117,8 +118,8 @@ Event DecodeRun::attend_layers(std::uint32_t step) {
       const std::uint32_t position = positions[row];
       targets.push_back({kv_.slot(rows[row]->id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
     }
-    const Event query =
-        forward_.qkv(Forward::Phase::decode, layer, positions, std::move(targets), layer == 0 ? recycled : std::vector<Event>{});
+    const Event query = forward_.qkv(Forward::Phase::decode, layer, positions, std::move(targets),
+                                     layer == 0 ? recycled : std::vector<Event>{});
     for (std::uint32_t row = 0; row < count; ++row) {
       const std::uint32_t block = positions[row] / kPageTokens;
       kv_.set_filled(rows[row]->id, layer, {block, block + 1}, Tier::device, query);
@@ -174,11 +175,13 @@ void DecodeRun::collect(std::uint32_t step) {
       const std::size_t index = tier == Tier::host ? digests_.bytes_of(a->state.id) : 0;
       peak = std::max(peak, kv_.bytes(a->state.id, tier) + index);
     }
-    for (int side = 0; side < 2; ++side) out.attended[side] += attended[row].tokens[side] / (std::uint64_t{c.layers} * c.kv_heads);
+    for (int side = 0; side < 2; ++side)
+      out.attended[side] += attended[row].tokens[side] / (std::uint64_t{c.layers} * c.kv_heads);
     const float margin = top[row].best_logit - top[row].second_logit;
     if (margin < engine_.near_tie) out.near_ties.push_back({static_cast<std::uint32_t>(out.tokens.size()), margin});
     const std::int32_t token = options_.forced.empty() ? top[row].best : options_.forced[a->request][step];
-    const bool stop = options_.forced.empty() && std::find(c.stop_tokens.begin(), c.stop_tokens.end(), token) != c.stop_tokens.end();
+    const bool stop =
+        options_.forced.empty() && std::find(c.stop_tokens.begin(), c.stop_tokens.end(), token) != c.stop_tokens.end();
     if (stop) {
       out.stopped = true;
     } else {

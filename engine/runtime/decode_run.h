@@ -15,8 +15,8 @@ namespace tandem {
 
 class DecodeRun {
  public:
-  DecodeRun(const Model& model, Device& device, ThreadPool& pool, const EngineOptions& engine, KvStore& kv, Forward& forward,
-            Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options);
+  DecodeRun(const Model& model, Device& device, ThreadPool& pool, const EngineOptions& engine, KvStore& kv,
+            Forward& forward, Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options);
   ~DecodeRun();
   DecodeRun(const DecodeRun&) = delete;
   DecodeRun& operator=(const DecodeRun&) = delete;

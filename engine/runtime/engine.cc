@@ -9,7 +9,9 @@
 namespace tandem {
 namespace {
 
-KvShape kv_shape(const ModelConfig& c) { return {c.layers, c.kv_heads, c.head_dim}; }
+KvShape kv_shape(const ModelConfig& c) {
+  return {c.layers, c.kv_heads, c.head_dim};
+}
 
 }  // namespace
 
@@ -30,9 +32,15 @@ Engine::~Engine() {
   }
 }
 
-ModelShape Engine::shape() const { return forward_->shape(); }
-KvStore& Engine::kv() { return *kv_; }
-Device& Engine::device() { return device_; }
+ModelShape Engine::shape() const {
+  return forward_->shape();
+}
+KvStore& Engine::kv() {
+  return *kv_;
+}
+Device& Engine::device() {
+  return device_;
+}
 
 void Engine::check_prompt(std::span<const std::int32_t> prompt) const {
   if (prompt.empty()) throw_input_error("The prompt is empty: give it at least one token.");
@@ -42,7 +50,8 @@ void Engine::check_prompt(std::span<const std::int32_t> prompt) const {
   }
   for (std::size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i] < 0 || static_cast<std::uint32_t>(prompt[i]) >= model_.config.vocab) {
-      throw_input_error("Token {} of the prompt is {}, outside the vocabulary of {}.", i, prompt[i], model_.config.vocab);
+      throw_input_error("Token {} of the prompt is {}, outside the vocabulary of {}.", i, prompt[i],
+                        model_.config.vocab);
     }
   }
 }
@@ -72,7 +81,8 @@ void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> t
           const std::uint32_t position = first + row;
           targets[row] = {kv_->slot(sequence, layer, position / kPageTokens, Tier::device), position % kPageTokens};
         }
-        forward_->qkv(Forward::Phase::prefill, layer, positions, std::move(targets), layer == 0 ? after : std::vector<Event>{});
+        forward_->qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
+                      layer == 0 ? after : std::vector<Event>{});
         forward_->prefill_attention(sequence, layer, first, rows);
         last = forward_->finish_layer(Forward::Phase::prefill, layer, rows, {});
       }
@@ -102,7 +112,9 @@ std::unique_ptr<Prefix> Engine::prefill(std::span<const std::int32_t> prompt) {
   return prefix;
 }
 
-void Engine::release(const Prefix& prefix) { kv_->destroy(prefix.sequence); }
+void Engine::release(const Prefix& prefix) {
+  kv_->destroy(prefix.sequence);
+}
 
 std::vector<float> Engine::prefill_logits(std::span<const std::int32_t> prompt) {
   check_prompt(prompt);
@@ -119,7 +131,8 @@ std::vector<float> Engine::prefill_logits(std::span<const std::int32_t> prompt) 
 
 DecodeResult Engine::decode(Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options) {
   if (requests.empty() || requests.size() > options_.max_batch) {
-    throw_input_error("A batch of {} sequences was asked for; this engine takes 1 to {}.", requests.size(), options_.max_batch);
+    throw_input_error("A batch of {} sequences was asked for; this engine takes 1 to {}.", requests.size(),
+                      options_.max_batch);
   }
   const Needs needs = method.needs(shape());
   if (needs.last_queries > 0 || needs.column_sums) {
@@ -130,7 +143,8 @@ DecodeResult Engine::decode(Method& method, std::span<const DecodeRequest> reque
     const std::size_t last = request.prefix->prompt.size() + request.max_new_tokens;
     if (last > model_.config.max_positions + 1) {
       throw_input_error("A prompt of {} tokens and {} new ones do not fit the {} positions of model '{}'.",
-                        request.prefix->prompt.size(), request.max_new_tokens, model_.config.max_positions, model_.name);
+                        request.prefix->prompt.size(), request.max_new_tokens, model_.config.max_positions,
+                        model_.name);
     }
   }
   DecodeRun run(model_, device_, pool_, options_, *kv_, *forward_, method, requests, options);

@@ -20,18 +20,18 @@ class Forward;
 struct EngineOptions {
   KvBudget kv;
   std::uint32_t max_batch = 8;
-  std::uint32_t prefill_chunk = 512;   // tokens; any value gives the same logits within 1e-4
-  Nanos policy_ns = 0;                 // declared control time of one method hook (from the hardware profile)
-  float near_tie = 1e-3f;              // steps whose two best logits differ by less are reported
-  std::function<bool()> interrupted;   // polled between steps and chunks; true ends the call with Interrupted
+  std::uint32_t prefill_chunk = 512;  // tokens; any value gives the same logits within 1e-4
+  Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
+  float near_tie = 1e-3f;             // steps whose two best logits differ by less are reported
+  std::function<bool()> interrupted;  // polled between steps and chunks; true ends the call with Interrupted
 };
 
 /// The prefilled part of a prompt: all but its last token, which is the first decode step's input, so that already the
 /// first generated token goes through the method. Immutable; decode forks it.
 struct Prefix {
   SequenceId sequence = 0;
-  std::vector<std::int32_t> prompt;    // whole prompt, BOS included
-  Nanos prefill_ns = 0;                // on the device's clock
+  std::vector<std::int32_t> prompt;  // whole prompt, BOS included
+  Nanos prefill_ns = 0;              // on the device's clock
   Trace trace;
 };
 
@@ -46,18 +46,18 @@ struct DecodeRequest {
 };
 
 struct DecodedSequence {
-  std::vector<std::int32_t> tokens;    // generated; a stop token ends it and is not included
+  std::vector<std::int32_t> tokens;  // generated; a stop token ends it and is not included
   std::vector<NearTie> near_ties;
-  std::vector<std::uint32_t> steps;    // indices into DecodeResult::idle.steps that produced a token of this sequence
-  bool stopped = false;                // by a stop token, not by max_new_tokens
-  std::size_t peak_kv_bytes[2] = {0, 0};   // by Tier
-  std::uint64_t attended[2] = {0, 0};      // tokens attended per KV head and layer, summed over steps, by Side
+  std::vector<std::uint32_t> steps;  // indices into DecodeResult::idle.steps that produced a token of this sequence
+  bool stopped = false;              // by a stop token, not by max_new_tokens
+  std::size_t peak_kv_bytes[2] = {0, 0};  // by Tier
+  std::uint64_t attended[2] = {0, 0};     // tokens attended per KV head and layer, summed over steps, by Side
 };
 
 struct DecodeResult {
   std::vector<DecodedSequence> sequences;  // in request order
   Trace trace;
-  IdleReport idle;                         // of `trace`, invariants checked
+  IdleReport idle;  // of `trace`, invariants checked
 };
 
 struct DecodeOptions {

@@ -56,7 +56,8 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, Range tokens, std::u
     op.name = "build digests";
     op.cause = Cause::selection;
     op.layer = layer;
-    op.cost.dram = std::uint64_t{tokens.end - tokens.begin} * shape.kv_heads * shape.head_dim * sizeof(float) + index.layer_bytes();
+    op.cost.dram = std::uint64_t{tokens.end - tokens.begin} * shape.kv_heads * shape.head_dim * sizeof(float) +
+                   index.layer_bytes();
     kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
     kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
     op.access.push_back(index.values.writes(layer, layer + 1));
@@ -104,6 +105,8 @@ SelectionRef EngineOps::score_topk(const LayerContext& context, const ScoreReque
   return attention_.score_topk(context, request);
 }
 
-std::vector<Event> EngineOps::take_pending() { return std::exchange(pending_, {}); }
+std::vector<Event> EngineOps::take_pending() {
+  return std::exchange(pending_, {});
+}
 
 }  // namespace tandem

@@ -13,9 +13,12 @@
 namespace tandem {
 namespace {
 
-ModelShape shape_of(const ModelConfig& c) { return {c.layers, c.hidden, c.q_heads, c.kv_heads, c.head_dim}; }
+ModelShape shape_of(const ModelConfig& c) {
+  return {c.layers, c.hidden, c.q_heads, c.kv_heads, c.head_dim};
+}
 
-void project(Forward::Phase phase, ThreadPool& pool, const float* x, const MatrixView& w, float* y, std::uint32_t rows) {
+void project(Forward::Phase phase, ThreadPool& pool, const float* x, const MatrixView& w, float* y,
+             std::uint32_t rows) {
   if (phase == Forward::Phase::prefill) {
     linear_prefill(pool, x, w, nullptr, y, rows);
   } else {
@@ -41,8 +44,9 @@ Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& 
   const std::size_t rows = max_rows;
   const std::size_t q_width = std::size_t{shape_.q_heads} * shape_.head_dim;
   const std::size_t kv_width = std::size_t{shape_.kv_heads} * shape_.head_dim;
-  const std::size_t scratch = rows * std::max<std::size_t>(shape_.hidden + 2 * kv_width,
-                                                           2 * std::size_t{shape_.hidden} + 2 * std::size_t{model.config.intermediate});
+  const std::size_t scratch =
+      rows * std::max<std::size_t>(shape_.hidden + 2 * kv_width,
+                                   2 * std::size_t{shape_.hidden} + 2 * std::size_t{model.config.intermediate});
   tokens_ = device.allocate_device(rows * sizeof(std::int32_t), "tokens");
   x_ = device.allocate_device(rows * shape_.hidden * sizeof(float), "x");
   q_ = device.allocate_device(rows * q_width * sizeof(float), "q");
@@ -96,8 +100,8 @@ Event Forward::embed(std::vector<std::uint32_t> source, std::vector<Event> after
   return device_.submit(compute_, std::move(op));
 }
 
-Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> positions, std::vector<KvTarget> targets,
-                   std::vector<Event> after) {
+Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> positions,
+                   std::vector<KvTarget> targets, std::vector<Event> after) {
   const auto rows = static_cast<std::uint32_t>(positions.size());
   const LayerWeights& w = model_.weights.layers[layer];
   Op op;
@@ -111,11 +115,12 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
     op.access.push_back(kv_.slot_access(Tier::device, first, last - first + 1, Range{0, shape_.kv_heads}, true));
   }
   op.after = std::move(after);
-  op.body = [this, phase, layer, rows, positions = std::move(positions), targets = std::move(targets)](BodyContext& ctx) {
+  op.body = [this, phase, layer, rows, positions = std::move(positions),
+             targets = std::move(targets)](BodyContext& ctx) {
     const LayerWeights& weights = model_.weights.layers[layer];
     const ModelConfig& c = model_.config;
     const std::size_t kv_width = std::size_t{c.kv_heads} * c.head_dim;
-    float* normed = ctx.write<float>(scratch_);  // [rows][hidden]
+    float* normed = ctx.write<float>(scratch_);        // [rows][hidden]
     float* k = normed + std::size_t{rows} * c.hidden;  // [rows][Hkv][D]
     float* v = k + rows * kv_width;                    // [rows][Hkv][D]
     float* q = ctx.write<float>(q_);
@@ -167,8 +172,8 @@ Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::
       }
       kv[head] = {k[head], v[head]};
     }
-    tandem::prefill_attention(pool_, ctx.read<float>(q_), kv, first, rows, shape_.q_heads, shape_.kv_heads, shape_.head_dim,
-                              ctx.write<float>(attention_));
+    tandem::prefill_attention(pool_, ctx.read<float>(q_), kv, first, rows, shape_.q_heads, shape_.kv_heads,
+                              shape_.head_dim, ctx.write<float>(attention_));
   };
   return device_.submit(compute_, std::move(op));
 }

@@ -1,6 +1,6 @@
 // The model's forward pass as operations on the device's compute lane: embedding, QKV with the KV write, attention,
-// the rest of the layer, logits. Decode and prefill submit the same operations; only the matrix kernels and the attention
-// differ. Host-side parts of a method's attention are in decode_attention.h.
+// the rest of the layer, logits. Decode and prefill submit the same operations; only the matrix kernels and the
+// attention differ. Host-side parts of a method's attention are in decode_attention.h.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ class Forward {
  public:
   enum class Phase : std::uint8_t { prefill, decode };
 
-  Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& kv, std::uint32_t max_rows, std::uint32_t max_batch);
+  Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& kv, std::uint32_t max_rows,
+          std::uint32_t max_batch);
 
   const ModelShape& shape() const { return shape_; }
   std::uint32_t vocab() const { return model_.config.vocab; }
@@ -51,9 +52,9 @@ class Forward {
   void all_logits(std::uint32_t rows, float* out);
 
   const DeviceBuffer& x() const { return x_; }
-  const DeviceBuffer& q() const { return q_; }            // [row][Hq][D]
+  const DeviceBuffer& q() const { return q_; }                  // [row][Hq][D]
   const DeviceBuffer& attention() const { return attention_; }  // [row][Hq][D]
-  const DeviceBuffer& logits() const { return logits_; }  // [row][vocab]
+  const DeviceBuffer& logits() const { return logits_; }        // [row][vocab]
   const HostBuffer& host_top() const { return host_top_; }
   std::uint32_t max_batch() const { return max_batch_; }
 

@@ -55,10 +55,10 @@ struct PageSet {
 /// One piece of attention: the query heads of KV heads [kv_heads) of a row over a set of tokens, on one side.
 struct AttendItem {
   std::uint32_t row = 0;
-  Range kv_heads{};               // default: all
+  Range kv_heads{};  // default: all
   PageSet pages;
   Side side = Side::device;
-  bool own_blocks_only = true;    // of a selection: each query head attends its own blocks; false: the group's union
+  bool own_blocks_only = true;  // of a selection: each query head attends its own blocks; false: the group's union
 };
 
 struct AttendPlan {
@@ -90,13 +90,13 @@ class Ops {
   /// Copies whole blocks of all layers to host memory and drops the device's copy once that is done.
   /// `tokens` must be block aligned and in the past.
   virtual void move_to_host(SequenceState& sequence, Range tokens) = 0;
-  /// Digests (per channel min and max of the keys) of every layer over host-resident `tokens`, `block` tokens each, counted
-  /// from tokens.begin; a short last block is digested over what it has.
+  /// Digests (per channel min and max of the keys) of every layer over host-resident `tokens`, `block` tokens each,
+  /// counted from tokens.begin; a short last block is digested over what it has.
   virtual DigestRef build_digests(SequenceState& sequence, Range tokens, std::uint32_t block) = 0;
   /// Gives up device pages that lie wholly inside `tokens`, for good.
   virtual void drop(SequenceState& sequence, Range tokens) = 0;
-  /// Scores all blocks against this layer's true query (Quest's upper bound) and takes the best per query head; ties go to
-  /// the lower index. Runs where the digests are.
+  /// Scores all blocks against this layer's true query (Quest's upper bound) and takes the best per query head; ties go
+  /// to the lower index. Runs where the digests are.
   virtual SelectionRef score_topk(const LayerContext& context, const ScoreRequest& request) = 0;
 };
 
@@ -113,8 +113,8 @@ class Method {
   /// Registry name with all options, as `tandem compare --methods` takes it: "hybrid-fixed:block=16,budget=0.05".
   virtual std::string spelled_out() const = 0;
   virtual Needs needs(const ModelShape&) const = 0;
-  virtual void context_ready(SequenceState&, Ops&) {}       // after prefill
-  virtual void before_layer(const LayerContext&, Ops&) {}   // the layer's input exists
+  virtual void context_ready(SequenceState&, Ops&) {}             // after prefill
+  virtual void before_layer(const LayerContext&, Ops&) {}         // the layer's input exists
   virtual AttendPlan plan_attend(const LayerContext&, Ops&) = 0;  // the true query exists
   virtual void after_layer(const LayerContext&, Ops&) {}
   virtual void after_step(const StepContext&, Ops&) {}

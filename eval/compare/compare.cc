@@ -65,7 +65,9 @@ SampleTiming timing_of(const Prepared& prepared, const std::string& method, cons
       t.setup_ns = step.window;
       continue;
     }
-    const auto took_part = [&](const DecodedSequence& s) { return std::binary_search(s.steps.begin(), s.steps.end(), step.step); };
+    const auto took_part = [&](const DecodedSequence& s) {
+      return std::binary_search(s.steps.begin(), s.steps.end(), step.step);
+    };
     if (!took_part(decoded)) continue;
     const auto& all = result.sequences;
     const auto sharers = static_cast<std::uint64_t>(std::count_if(all.begin(), all.end(), took_part));
@@ -153,8 +155,9 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
   };
   for (const std::uint32_t length : options.lengths) {
     if (length > model.config.max_positions) {
-      throw_input_error("Length {} is more than the {} positions of model '{}' (max_position_embeddings): ask for less.", length,
-                        model.config.max_positions, model.name);
+      throw_input_error(
+          "Length {} is more than the {} positions of model '{}' (max_position_embeddings): ask for less.", length,
+          model.config.max_positions, model.name);
     }
     for (const std::string& task : options.tasks) {
       for (std::uint32_t first = 0; first < options.samples; first += options.batch) {

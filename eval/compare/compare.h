@@ -1,5 +1,5 @@
-// Compares methods on RULER: each prompt is prefilled once and decoded with every method; accuracy, latency, idle time and
-// bytes come from the same run. Writes samples and timings to a run folder as they are finished.
+// Compares methods on RULER: each prompt is prefilled once and decoded with every method; accuracy, latency, idle time
+// and bytes come from the same run. Writes samples and timings to a run folder as they are finished.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 namespace tandem::eval {
 
 struct CompareOptions {
-  std::vector<std::string> methods;     // specs; the first is the baseline
-  std::vector<std::string> tasks;       // RULER task names
+  std::vector<std::string> methods;  // specs; the first is the baseline
+  std::vector<std::string> tasks;    // RULER task names
   std::vector<std::uint32_t> lengths;
-  std::uint32_t samples = 0;            // per task and length
+  std::uint32_t samples = 0;  // per task and length
   std::uint64_t seed = 0;
-  std::uint32_t batch = 1;              // sequences decoded together
+  std::uint32_t batch = 1;  // sequences decoded together
   EngineOptions engine;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in decoded samples, all methods
 };

@@ -11,7 +11,9 @@ namespace tandem::eval {
 namespace {
 
 /// log of the number of ways to choose k of n.
-double log_choose(double n, double k) { return std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1); }
+double log_choose(double n, double k) {
+  return std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1);
+}
 
 /// P(X >= k) for X binomial(n, p), 0 < p < 1.
 double upper_tail(std::uint64_t k, std::uint64_t n, double p) {
@@ -116,10 +118,14 @@ double mean(std::span<const double> values) {
 
 const char* to_string(IntervalKind kind) {
   switch (kind) {
-    case IntervalKind::wilson: return "Wilson score";
-    case IntervalKind::bootstrap: return "bootstrap";
-    case IntervalKind::newcombe: return "Newcombe paired score";
-    case IntervalKind::paired_bootstrap: return "paired bootstrap";
+    case IntervalKind::wilson:
+      return "Wilson score";
+    case IntervalKind::bootstrap:
+      return "bootstrap";
+    case IntervalKind::newcombe:
+      return "Newcombe paired score";
+    case IntervalKind::paired_bootstrap:
+      return "paired bootstrap";
   }
   return "unknown";
 }

@@ -14,8 +14,8 @@ struct Interval {
 
 inline constexpr double kNormal95 = 1.959963984540054;  // standard normal quantile at 0.975
 
-/// 95 % score interval of a proportion (Wilson 1927). It stays inside [0, 1] and has a width at 0 and n successes, where
-/// the bootstrap and the normal interval have none. Needs n > 0 and successes <= n.
+/// 95 % score interval of a proportion (Wilson 1927). It stays inside [0, 1] and has a width at 0 and n successes,
+/// where the bootstrap and the normal interval have none. Needs n > 0 and successes <= n.
 Interval wilson_interval(std::uint64_t successes, std::uint64_t n);
 
 /// 95 % exact interval (Clopper, Pearson 1934): covers at least 95 % whatever the proportion, and is wider for that.
@@ -30,10 +30,10 @@ struct PairedCounts {
   std::uint64_t total() const { return both + first_only + second_only + neither; }
 };
 
-/// 95 % interval of P(first right) - P(second right) from paired samples: Newcombe 1998 (Statistics in Medicine 17:2635),
-/// method 10, which joins the two Wilson intervals with the correlation of the pairs. Chosen over the paired bootstrap
-/// because that has width zero where the methods agree on every sample, which says that no difference is possible; here
-/// no disagreement in n samples still leaves an interval.
+/// 95 % interval of P(first right) - P(second right) from paired samples: Newcombe 1998 (Statistics in Medicine
+/// 17:2635), method 10, which joins the two Wilson intervals with the correlation of the pairs. Chosen over the paired
+/// bootstrap because that has width zero where the methods agree on every sample, which says that no difference is
+/// possible; here no disagreement in n samples still leaves an interval.
 Interval newcombe_paired_interval(const PairedCounts& counts);
 
 /// Two-sided exact McNemar test that the methods differ; 1 when they never disagree.
@@ -58,10 +58,10 @@ struct Estimate {
 Estimate estimate_mean(std::span<const double> scores);
 
 struct PairedEstimate {
-  Estimate difference;     // mean(second) - mean(first): negative when the second is worse
-  double p = 1;            // exact McNemar; only where `has_p`
-  bool has_p = false;      // all scores are 0 or 1
-  PairedCounts counts;     // only where `has_p`
+  Estimate difference;  // mean(second) - mean(first): negative when the second is worse
+  double p = 1;         // exact McNemar; only where `has_p`
+  bool has_p = false;   // all scores are 0 or 1
+  PairedCounts counts;  // only where `has_p`
 };
 
 /// Same samples in the same order. Newcombe and McNemar where all scores are 0 or 1, else a paired bootstrap.

@@ -12,7 +12,8 @@ namespace {
 using Place = std::tuple<std::string, std::uint32_t, std::uint32_t>;  // task, length, index
 using Scores = std::map<Place, double>;
 
-AccuracyCell cell_of(const Scores& own, const Scores& baseline, bool is_baseline, const std::string& task, std::uint32_t length) {
+AccuracyCell cell_of(const Scores& own, const Scores& baseline, bool is_baseline, const std::string& task,
+                     std::uint32_t length) {
   AccuracyCell cell;
   cell.task = task;
   cell.length = length;
@@ -63,8 +64,8 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
   if (out.samples == 0 || out.steps == 0) return out;
   for (double* per_sample : {&out.prefill_ms, &out.setup_ms, &out.first_step_ms}) *per_sample /= double(out.samples);
   out.ttft_ms = out.prefill_ms + out.setup_ms + out.first_step_ms;
-  for (double* per_step : {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.hbm, &out.dram, &out.h2d, &out.d2h, &out.attended_device,
-                           &out.attended_host}) {
+  for (double* per_step : {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.hbm, &out.dram, &out.h2d, &out.d2h,
+                           &out.attended_device, &out.attended_host}) {
     *per_step /= double(out.steps);
   }
   for (auto& [cause, value] : out.idle_ms_by_cause) value /= double(out.steps);
@@ -86,7 +87,10 @@ nlohmann::ordered_json json_of(const AccuracyCell& cell) {
   json["interval_kind"] = to_string(cell.accuracy.kind);
   if (cell.has_difference) {
     const Estimate& d = cell.difference.difference;
-    json["difference"] = {{"n", d.n}, {"value", d.value}, {"interval", {d.interval.low, d.interval.high}}, {"interval_kind", to_string(d.kind)}};
+    json["difference"] = {{"n", d.n},
+                          {"value", d.value},
+                          {"interval", {d.interval.low, d.interval.high}},
+                          {"interval_kind", to_string(d.kind)}};
     if (cell.difference.has_p) json["difference"]["mcnemar_p"] = cell.difference.p;
   }
   return json;
@@ -147,10 +151,19 @@ std::string to_json_text(const Summary& summary) {
     out["cells"] = nlohmann::ordered_json::array();
     for (const AccuracyCell& cell : method.cells) out["cells"].push_back(json_of(cell));
     const LatencySummary& l = method.latency;
-    out["latency"] = {{"samples", l.samples}, {"steps", l.steps}, {"ttft_ms", l.ttft_ms}, {"prefill_ms", l.prefill_ms},
-                      {"setup_ms", l.setup_ms}, {"first_step_ms", l.first_step_ms}, {"tpot_ms", l.tpot_ms},
-                      {"tpot_p50_ms", l.tpot_p50_ms}, {"tpot_p99_ms", l.tpot_p99_ms}, {"step_ms", l.step_ms},
-                      {"busy_ms", l.busy_ms}, {"idle_ms", l.idle_ms}, {"idle_ms_by_cause", l.idle_ms_by_cause},
+    out["latency"] = {{"samples", l.samples},
+                      {"steps", l.steps},
+                      {"ttft_ms", l.ttft_ms},
+                      {"prefill_ms", l.prefill_ms},
+                      {"setup_ms", l.setup_ms},
+                      {"first_step_ms", l.first_step_ms},
+                      {"tpot_ms", l.tpot_ms},
+                      {"tpot_p50_ms", l.tpot_p50_ms},
+                      {"tpot_p99_ms", l.tpot_p99_ms},
+                      {"step_ms", l.step_ms},
+                      {"busy_ms", l.busy_ms},
+                      {"idle_ms", l.idle_ms},
+                      {"idle_ms_by_cause", l.idle_ms_by_cause},
                       {"bytes_per_step", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
                       {"attended_per_step", {{"device", l.attended_device}, {"host", l.attended_host}}},
                       {"peak_kv_bytes", {{"device", l.peak_device_kv}, {"host", l.peak_host_kv}}}};

@@ -1,11 +1,10 @@
 #include "eval/report/table.h"
 
+#include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cmath>
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
@@ -17,7 +16,9 @@ std::size_t columns_of(const std::string& text) {  // code points; the tables us
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-std::string percent(double share) { return fmt::format("{:.1f}", 100 * share); }
+std::string percent(double share) {
+  return fmt::format("{:.1f}", 100 * share);
+}
 
 std::string with_interval(const Estimate& e) {
   return fmt::format("{} [{}, {}]", percent(e.value), percent(e.interval.low), percent(e.interval.high));
@@ -40,16 +41,24 @@ std::string bytes_text(double bytes) {
     bytes /= 1000;
     ++unit;
   }
-  return bytes == 0 ? "0" : fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : bytes >= 10 ? 1 : 2, units[unit]);
+  return bytes == 0 ? "0"
+                    : fmt::format("{:.{}f} {}", bytes,
+                                  unit == 0 || bytes >= 100 ? 0
+                                  : bytes >= 10             ? 1
+                                                            : 2,
+                                  units[unit]);
 }
 
-std::string ms_text(double ms) { return ms == 0 ? "0" : fmt::format("{:.{}f}", ms, ms >= 100 ? 1 : ms >= 1 ? 2 : 4); }
+std::string ms_text(double ms) {
+  return ms == 0 ? "0" : fmt::format("{:.{}f}", ms, ms >= 100 ? 1 : ms >= 1 ? 2 : 4);
+}
 
 Table accuracy_table(const Summary& s) {
   Table t;
   t.head = {"method", "n", "accuracy % [95 %]", "difference to " + s.methods.front().label + ", points [95 %]"};
   for (const MethodSummary& m : s.methods) {
-    t.rows.push_back({m.label, std::to_string(m.overall.accuracy.n), with_interval(m.overall.accuracy), points(m.overall)});
+    t.rows.push_back(
+        {m.label, std::to_string(m.overall.accuracy.n), with_interval(m.overall.accuracy), points(m.overall)});
   }
   return t;
 }
@@ -82,7 +91,8 @@ std::vector<Table> task_tables(const Summary& s) {
 
 Table latency_table(const Summary& s) {
   Table t;
-  t.head = {"method", "TTFT ms", "= prefill", "+ setup", "+ 1st step", "TPOT ms", "p50", "p99", "idle ms/step", "idle %"};
+  t.head = {"method",  "TTFT ms", "= prefill", "+ setup",      "+ 1st step",
+            "TPOT ms", "p50",     "p99",       "idle ms/step", "idle %"};
   for (const MethodSummary& m : s.methods) {
     const LatencySummary& l = m.latency;
     t.rows.push_back({m.label, ms_text(l.ttft_ms), ms_text(l.prefill_ms), ms_text(l.setup_ms), ms_text(l.first_step_ms),
@@ -176,7 +186,9 @@ std::string Table::markdown() const {
 std::string report_text(const Summary& s, bool markdown) {
   const Manifest& m = s.manifest;
   std::string out;
-  const auto section = [&](const std::string& title) { out += markdown ? "\n## " + title + "\n\n" : "\n" + title + "\n"; };
+  const auto section = [&](const std::string& title) {
+    out += markdown ? "\n## " + title + "\n\n" : "\n" + title + "\n";
+  };
   const auto table = [&](const Table& t) { out += markdown ? t.markdown() : t.text(); };
   const auto note = [&](const std::string& text) { out += markdown ? "\n" + text + "\n" : text + "\n"; };
   if (markdown) out += fmt::format("# {} on {}\n\n", m.benchmark == "ruler" ? "RULER" : m.benchmark, m.model);
@@ -186,27 +198,31 @@ std::string report_text(const Summary& s, bool markdown) {
   table(accuracy_table(s));
   std::uint64_t ties = 0;
   for (const MethodSummary& method : s.methods) ties += method.near_ties;
-  note(fmt::format("Intervals: {}; differences on the same samples. Near ties (two best logits within 1e-3): {}, listed in "
-                   "samples.jsonl.",
-                   to_string(s.methods.front().overall.accuracy.kind), ties));
+  note(fmt::format(
+      "Intervals: {}; differences on the same samples. Near ties (two best logits within 1e-3): {}, listed in "
+      "samples.jsonl.",
+      to_string(s.methods.front().overall.accuracy.kind), ties));
   for (const Table& t : task_tables(s)) {
     out += "\n";
     table(t);
   }
   section("Latency, " + m.clock);
   table(latency_table(s));
-  note("TPOT is the mean time of a decode step after the first. A model this small is mostly launch cost: its latency ranks"
-       "\nnothing but overheads.");
+  note(
+      "TPOT is the mean time of a decode step after the first. A model this small is mostly launch cost: its latency "
+      "ranks"
+      "\nnothing but overheads.");
   section("Where the device waits, " + m.clock);
   table(idle_table(s));
   section("Bytes per decode step, and largest KV of a sample");
   table(bytes_table(s));
   note("Tokens: attended per KV head and layer in a step. Bytes are those the operations declared.");
   if (markdown) {
-    out += fmt::format("\n## How it was made\n\n- command: `{}`\n- tandem {} ({}), weights {}, tokenizer {}\n- protocol: `{}`\n"
-                       "- machine: {}, {} cores, {} threads\n- {} to {}\n\n![Accuracy and where a step's time goes](plot.png)\n",
-                       m.command, m.tandem_version, m.git_commit, m.weights_hash, m.tokenizer_hash, m.protocol_id,
-                       m.machine.cpu_model, m.machine.cores, m.threads, m.started_utc, m.finished_utc);
+    out += fmt::format(
+        "\n## How it was made\n\n- command: `{}`\n- tandem {} ({}), weights {}, tokenizer {}\n- protocol: `{}`\n"
+        "- machine: {}, {} cores, {} threads\n- {} to {}\n\n![Accuracy and where a step's time goes](plot.png)\n",
+        m.command, m.tandem_version, m.git_commit, m.weights_hash, m.tokenizer_hash, m.protocol_id, m.machine.cpu_model,
+        m.machine.cores, m.threads, m.started_utc, m.finished_utc);
   }
   return out;
 }
@@ -216,6 +232,8 @@ std::string make_plot(const std::filesystem::path& folder) {
   const pid_t child = fork();
   if (child < 0) return "The plot was not drawn: no new process could be started.";
   if (child == 0) {
+    // The system's Python first: it is the one that Debian's matplotlib belongs to.
+    execl("/usr/bin/python3", "python3", script.c_str(), target.c_str(), static_cast<char*>(nullptr));
     execlp("python3", "python3", script.c_str(), target.c_str(), static_cast<char*>(nullptr));
     _exit(127);
   }

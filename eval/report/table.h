@@ -11,7 +11,7 @@ namespace tandem::eval {
 struct Table {
   std::vector<std::string> head;
   std::vector<std::vector<std::string>> rows;
-  std::string text() const;      // aligned; first column left, the others right
+  std::string text() const;  // aligned; first column left, the others right
   std::string markdown() const;
 };
 

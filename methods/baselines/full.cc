@@ -24,7 +24,8 @@ MethodInfo full_info() {
   info.name = "full";
   info.summary = "all KV on the device, dense attention";
   info.description =
-      "Every token's KV stays in device memory and every step attends to all of it. The reference for accuracy; its device "
+      "Every token's KV stays in device memory and every step attends to all of it. The reference for accuracy; its "
+      "device "
       "memory grows with the context. New tokens: appended on the device.";
   info.source = "-";
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

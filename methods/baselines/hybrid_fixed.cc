@@ -44,13 +44,15 @@ class HybridFixed : public Method {
   void context_ready(SequenceState& sequence, Ops& ops) override {
     HostRegion region;
     const std::uint32_t begin = blocks_for(options_.sinks) * kPageTokens;
-    const std::uint32_t end = sequence.tokens > options_.window ? (sequence.tokens - options_.window) / kPageTokens * kPageTokens : 0;
+    const std::uint32_t end =
+        sequence.tokens > options_.window ? (sequence.tokens - options_.window) / kPageTokens * kPageTokens : 0;
     if (begin < end) {
       region.tokens = {begin, end};
       ops.move_to_host(sequence, region.tokens);
       region.digests = ops.build_digests(sequence, region.tokens, options_.block);
       const double blocks = options_.budget * (end - begin) / options_.block;
-      region.blocks_per_head = static_cast<std::uint32_t>(std::ceil(blocks - 1e-9));  // 0.05 * 320 / 16 is 1 block, not 2
+      region.blocks_per_head =
+          static_cast<std::uint32_t>(std::ceil(blocks - 1e-9));  // 0.05 * 320 / 16 is 1 block, not 2
     } else {
       region.tokens = {0, 0};
     }
@@ -89,10 +91,13 @@ MethodInfo hybrid_fixed_info() {
   info.name = "hybrid-fixed";
   info.summary = "sinks and window on the device, a fixed share of the rest attended on the CPU";
   info.description =
-      "After the prefill, everything between the sinks and the window moves to host memory with Quest digests (per channel "
+      "After the prefill, everything between the sinks and the window moves to host memory with Quest digests (per "
+      "channel "
       "min and max of a block's keys). Each step the CPU scores all blocks with the true query, takes the best "
-      "ceil(budget x host tokens / block) per query head, attends to them and returns partial results that the device merges "
-      "with its own. Budget: share of the host-resident tokens; sinks, window and new tokens are on top. New tokens: stay on "
+      "ceil(budget x host tokens / block) per query head, attends to them and returns partial results that the device "
+      "merges "
+      "with its own. Budget: share of the host-resident tokens; sinks, window and new tokens are on top. New tokens: "
+      "stay on "
       "the device.";
   info.source = "Fluxion's baseline 'w/o Fluxion' (papers: Fluxion, section 5.1); digests: Quest (arXiv 2406.10774)";
   HybridFixedOptions defaults;

@@ -50,7 +50,9 @@ class Streaming : public Method {
   }
 
  private:
-  std::uint32_t window_begin(std::uint32_t tokens) const { return tokens > options_.window ? tokens - options_.window : 0; }
+  std::uint32_t window_begin(std::uint32_t tokens) const {
+    return tokens > options_.window ? tokens - options_.window : 0;
+  }
 
   void drop_left_behind(SequenceState& sequence, Ops& ops) const {
     // The next step adds a token, so that its window begins one later.
@@ -69,7 +71,8 @@ MethodInfo streaming_info() {
   info.summary = "attention sinks and a sliding window only";
   info.description =
       "Keeps the first `sinks` tokens and the `window` most recent ones on the device, and gives up the rest for good. "
-      "Budget: sinks + window tokens, whatever the context. New tokens: appended on the device; a page that the window has "
+      "Budget: sinks + window tokens, whatever the context. New tokens: appended on the device; a page that the window "
+      "has "
       "left is freed. Keys keep their original positions.";
   info.source = "Xiao et al. 2024, StreamingLLM (arXiv 2309.17453)";
   StreamingOptions defaults;

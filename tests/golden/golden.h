@@ -11,15 +11,17 @@
 namespace tandem::testing {
 
 struct Golden {
-  std::string model;                    // "embedded" or a folder
+  std::string model;  // "embedded" or a folder
   std::uint32_t vocab = 0;
   std::vector<std::int32_t> tokens;
   std::vector<std::uint32_t> positions;
-  std::vector<float> logits;            // [positions][vocab]
+  std::vector<float> logits;  // [positions][vocab]
   std::vector<std::int32_t> greedy;
 };
 
-inline std::filesystem::path golden_folder() { return std::filesystem::path(TANDEM_SOURCE_DIR) / "tests" / "golden"; }
+inline std::filesystem::path golden_folder() {
+  return std::filesystem::path(TANDEM_SOURCE_DIR) / "tests" / "golden";
+}
 
 inline Golden load_golden(const std::string& name) {
   std::ifstream text(golden_folder() / (name + ".json"));
@@ -34,7 +36,8 @@ inline Golden load_golden(const std::string& name) {
   golden.logits.resize(golden.positions.size() * golden.vocab);
   std::ifstream numbers(golden_folder() / (name + ".f32"), std::ios::binary);
   numbers.exceptions(std::ios::failbit | std::ios::badbit);
-  numbers.read(reinterpret_cast<char*>(golden.logits.data()), static_cast<std::streamsize>(golden.logits.size() * sizeof(float)));
+  numbers.read(reinterpret_cast<char*>(golden.logits.data()),
+               static_cast<std::streamsize>(golden.logits.size() * sizeof(float)));
   return golden;
 }
 

@@ -1,8 +1,7 @@
 // The baselines against an independent model of their rules in double precision.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
+#include <gtest/gtest.h>
 #include <numeric>
 
 #include "methods/registry.h"
@@ -14,9 +13,10 @@ namespace {
 
 using Vector = SlowModel::Vector;
 
-/// Decodes `steps` tokens with the engine, feeds the same tokens to the slow model under `visible` (used for decode steps
-/// only; the prefill is dense), and compares the logits.
-void expect_same(const std::string& spec, const SlowModel::Visible& visible, std::uint32_t prompt_tokens, std::uint32_t steps) {
+/// Decodes `steps` tokens with the engine, feeds the same tokens to the slow model under `visible` (used for decode
+/// steps only; the prefill is dense), and compares the logits.
+void expect_same(const std::string& spec, const SlowModel::Visible& visible, std::uint32_t prompt_tokens,
+                 std::uint32_t steps) {
   Bench bench(tiny_model());
   const auto method = make_method(spec);
   const std::vector<std::int32_t> prompt = random_prompt(prompt_tokens, 21);
@@ -27,19 +27,21 @@ void expect_same(const std::string& spec, const SlowModel::Visible& visible, std
   for (std::size_t n = 0; n < logits.size(); ++n) {
     const Vector expected = slow.step(n == 0 ? prompt.back() : result.sequences[0].tokens[n - 1], visible);
     double worst = 0;
-    for (std::size_t i = 0; i < expected.size(); ++i) worst = std::max(worst, std::abs(expected[i] - double(logits[n][i])));
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      worst = std::max(worst, std::abs(expected[i] - double(logits[n][i])));
     EXPECT_LT(worst, 3e-4) << spec << " step " << n;
   }
 }
 
 TEST(Streaming, AttendsSinksAndTheNewestTokens) {
-  expect_same("streaming:sinks=10,window=50",
-              [](std::uint32_t, std::uint32_t, const Vector&, const std::vector<Vector>& keys) {
-                std::vector<bool> seen(keys.size());
-                for (std::size_t t = 0; t < keys.size(); ++t) seen[t] = t < 10 || t + 50 >= keys.size();
-                return seen;
-              },
-              200, 40);
+  expect_same(
+      "streaming:sinks=10,window=50",
+      [](std::uint32_t, std::uint32_t, const Vector&, const std::vector<Vector>& keys) {
+        std::vector<bool> seen(keys.size());
+        for (std::size_t t = 0; t < keys.size(); ++t) seen[t] = t < 10 || t + 50 >= keys.size();
+        return seen;
+      },
+      200, 40);
 }
 
 struct Rule {
@@ -50,8 +52,9 @@ struct Rule {
 
 class HybridFixed : public ::testing::TestWithParam<Rule> {};
 INSTANTIATE_TEST_SUITE_P(Rules, HybridFixed,
-                         ::testing::Values(Rule{0.1, 16, 64, 256, false}, Rule{0.25, 32, 16, 40, false}, Rule{0.02, 16, 0, 1, false},
-                                           Rule{0.4, 64, 32, 17, false}, Rule{0.15, 128, 16, 100, false}));
+                         ::testing::Values(Rule{0.1, 16, 64, 256, false}, Rule{0.25, 32, 16, 40, false},
+                                           Rule{0.02, 16, 0, 1, false}, Rule{0.4, 64, 32, 17, false},
+                                           Rule{0.15, 128, 16, 100, false}));
 
 TEST_P(HybridFixed, EachHeadAttendsItsBestBlocks) {
   const Rule rule = GetParam();
@@ -77,7 +80,8 @@ TEST_P(HybridFixed, EachHeadAttendsItsBestBlocks) {
           }
           blocks.push_back({bound, at, last});
         }
-        std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) { return a.bound > b.bound; });
+        std::stable_sort(blocks.begin(), blocks.end(),
+                         [](const Block& a, const Block& b) { return a.bound > b.bound; });
         std::vector<bool> seen(keys.size());
         for (std::size_t t = 0; t < keys.size(); ++t) seen[t] = t < begin || t >= end;
         for (std::uint32_t i = 0; i < std::min<std::size_t>(keep, blocks.size()); ++i) {

@@ -25,8 +25,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, Conformance, ::testing::ValuesIn(all_methods()
   return name;
 });
 
-const std::vector<std::vector<std::int32_t>> kRagged = {random_prompt(401, 1), random_prompt(30, 2), random_prompt(720, 3),
-                                                        random_prompt(48, 4), random_prompt(65, 5)};
+const std::vector<std::vector<std::int32_t>> kRagged = {
+    random_prompt(401, 1), random_prompt(30, 2), random_prompt(720, 3), random_prompt(48, 4), random_prompt(65, 5)};
 
 struct Out {
   std::vector<std::vector<std::int32_t>> tokens;
@@ -52,7 +52,8 @@ TEST_P(Conformance, ASequenceDoesNotDependOnItsBatchNorOnThreads) {  // invarian
     EXPECT_EQ(alone.tokens[0], together.tokens[i]);
     for (std::size_t step = 0; step < alone.logits.size(); ++step) {
       const std::vector<float>& all = together.logits[step];
-      EXPECT_EQ(alone.logits[step], std::vector<float>(all.begin() + i * 96, all.begin() + (i + 1) * 96)) << "step " << step;
+      EXPECT_EQ(alone.logits[step], std::vector<float>(all.begin() + i * 96, all.begin() + (i + 1) * 96))
+          << "step " << step;
     }
   }
 }
@@ -97,7 +98,8 @@ TEST_P(Conformance, TheCountersAreTheSumsOfWhatTheOperationsDeclared) {  // inva
 
 /// A host wait that directly follows "context ready".
 bool waits_for_context_ready(const std::vector<ScheduleOp>& schedule, std::size_t op) {
-  return schedule[op].form == ScheduleOp::Form::host_wait && op > 0 && std::string(schedule[op - 1].name) == "context ready";
+  return schedule[op].form == ScheduleOp::Form::host_wait && op > 0 &&
+         std::string(schedule[op - 1].name) == "context ready";
 }
 
 TEST_P(Conformance, EveryScheduleEdgeIsNeededOrProvenImplied) {

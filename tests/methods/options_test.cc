@@ -41,7 +41,8 @@ TEST(MethodSpec, MistakesAreSentences) {
   EXPECT_THAT(error_of("hybrid-fixed:bugdet=0.1"), ::testing::HasSubstr("Did you mean 'budget'?"));
   EXPECT_THAT(error_of("full:budget=0.1"), ::testing::HasSubstr("has no option 'budget'"));
   for (const char* budget : {"0", "-0.1", "1.01", "nan", "inf", "x", "0.1x", "5%"}) {
-    EXPECT_THAT(error_of(std::string("hybrid-fixed:budget=") + budget), ::testing::HasSubstr("above 0, at most 1")) << budget;
+    EXPECT_THAT(error_of(std::string("hybrid-fixed:budget=") + budget), ::testing::HasSubstr("above 0, at most 1"))
+        << budget;
   }
   EXPECT_THAT(error_of("hybrid-fixed:block=24"), ::testing::HasSubstr("16|32|64|128"));
   EXPECT_THAT(error_of("hybrid-fixed:block=16,block=32"), ::testing::HasSubstr("given twice"));

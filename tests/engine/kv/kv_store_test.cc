@@ -1,7 +1,6 @@
 #include "engine/kv/kv_store.h"
 
 #include <gtest/gtest.h>
-
 #include <map>
 #include <random>
 #include <set>
@@ -96,7 +95,9 @@ TEST(KvStore, RandomHistoriesKeepTheBooks) {
       const auto pick = live.empty() ? 0 : live[random() % live.size()];
       try {
         switch (random() % 6) {
-          case 0: live.push_back(s.kv.create()); break;
+          case 0:
+            live.push_back(s.kv.create());
+            break;
           case 1:
             if (pick != 0) live.push_back(s.kv.fork(pick));
             break;
@@ -122,7 +123,8 @@ TEST(KvStore, RandomHistoriesKeepTheBooks) {
               s.kv.destroy(pick);
             }
             break;
-          default: s.kv.all_done();
+          default:
+            s.kv.all_done();
         }
       } catch (const InputError&) {  // full
         std::erase(live, pick);

@@ -1,11 +1,10 @@
 #include "engine/model/model.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -26,7 +25,9 @@ std::string read(const fs::path& file) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-void write(const fs::path& file, const std::string& bytes) { std::ofstream(file, std::ios::binary) << bytes; }
+void write(const fs::path& file, const std::string& bytes) {
+  std::ofstream(file, std::ios::binary) << bytes;
+}
 
 /// A copy of the tiny Qwen3 golden model that tests may damage.
 class DamagedModel : public ::testing::Test {
@@ -36,7 +37,8 @@ class DamagedModel : public ::testing::Test {
     std::string name = folder_.string();
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
     folder_ = name;
-    for (const char* file : {"config.json", "model.safetensors"}) fs::copy_file(golden_folder() / "tiny_qwen3" / file, folder_ / file);
+    for (const char* file : {"config.json", "model.safetensors"})
+      fs::copy_file(golden_folder() / "tiny_qwen3" / file, folder_ / file);
   }
   ~DamagedModel() override { fs::remove_all(folder_); }
 
@@ -69,18 +71,32 @@ class DamagedModel : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(DamagedModel, TheUntouchedCopyLoads) { EXPECT_EQ(error(), ""); }
+TEST_F(DamagedModel, TheUntouchedCopyLoads) {
+  EXPECT_EQ(error(), "");
+}
 
 TEST_F(DamagedModel, EveryBadConfigFieldIsNamed) {
   const struct {
     const char* field;
     Json value;
-  } cases[] = {{"num_hidden_layers", 0},      {"num_hidden_layers", -3},   {"num_hidden_layers", 1e30},
-               {"num_hidden_layers", "two"},  {"hidden_size", nullptr},    {"hidden_size", 1u << 30},
-               {"vocab_size", 2.5},           {"num_key_value_heads", 4},  {"head_dim", 15},
-               {"rms_norm_eps", -1},          {"model_type", "mamba"},     {"model_type", 7},
-               {"max_position_embeddings", 0}, {"rope_scaling", {{"type", "yarn"}}}, {"attention_bias", true},
-               {"hidden_act", "gelu"},        {"eos_token_id", 128},       {"eos_token_id", "x"},
+  } cases[] = {{"num_hidden_layers", 0},
+               {"num_hidden_layers", -3},
+               {"num_hidden_layers", 1e30},
+               {"num_hidden_layers", "two"},
+               {"hidden_size", nullptr},
+               {"hidden_size", 1u << 30},
+               {"vocab_size", 2.5},
+               {"num_key_value_heads", 4},
+               {"head_dim", 15},
+               {"rms_norm_eps", -1},
+               {"model_type", "mamba"},
+               {"model_type", 7},
+               {"max_position_embeddings", 0},
+               {"rope_scaling", {{"type", "yarn"}}},
+               {"attention_bias", true},
+               {"hidden_act", "gelu"},
+               {"eos_token_id", 128},
+               {"eos_token_id", "x"},
                {"tie_word_embeddings", "yes"}};
   for (const auto& c : cases) {
     edit_config([&](Json& json) { json[c.field] = c.value; });
@@ -107,7 +123,8 @@ TEST_F(DamagedModel, WrongTensorsAreNamed) {
   edit_header([&](Json& h) { h.erase(q); });
   EXPECT_THAT(error(), ::testing::AllOf(::testing::HasSubstr(q), ::testing::HasSubstr("missing")));
   edit_header([&](Json& h) { h[q]["shape"] = {48, 96}; });
-  EXPECT_THAT(error(), ::testing::AllOf(::testing::HasSubstr(q), ::testing::HasSubstr("[48, 96]"), ::testing::HasSubstr("[96, 48]")));
+  EXPECT_THAT(error(), ::testing::AllOf(::testing::HasSubstr(q), ::testing::HasSubstr("[48, 96]"),
+                                        ::testing::HasSubstr("[96, 48]")));
   edit_header([&](Json& h) { h[q]["dtype"] = "I32"; });
   EXPECT_THAT(error(), ::testing::AllOf(::testing::HasSubstr(q), ::testing::HasSubstr("I32")));
   edit_header([&](Json& h) { h[q]["dtype"] = "Q4"; });
@@ -123,26 +140,32 @@ TEST_F(DamagedModel, HostileHeadersAreSentences) {
     edit_header([&](Json& h) { h[q]["data_offsets"] = o; });
     EXPECT_NE(error(), "") << o;
   }
-  const std::vector<Json> shapes = {{1ull << 40, 1ull << 40}, {-96, -48}, "x", {96}, {96, 48, 1}, {96.5, 48}, {1, 1, 1, 1, 1, 1, 1, 1, 1}};
+  const std::vector<Json> shapes = {{1ull << 40, 1ull << 40},   {-96, -48}, "x", {96}, {96, 48, 1}, {96.5, 48},
+                                    {1, 1, 1, 1, 1, 1, 1, 1, 1}};
   for (const Json& s : shapes) {
     edit_header([&](Json& h) { h[q]["shape"] = s; });
     EXPECT_NE(error(), "") << s;
   }
   edit_header([&](Json& h) { h["overlap"] = h[q]; });
   EXPECT_THAT(error(), ::testing::HasSubstr("overlap"));
-  for (const std::string& header : {std::string("[]"), std::string("{"), std::string("{}x"), std::string(R"({"a":1})"), std::string(R"({"a":{}})"),
-                                   std::string(1000000, '['), R"({"a":)" + std::string(100000, '[') + "}",
-                                   std::string(R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})")}) {
+  for (
+      const std::string& header :
+      {std::string("[]"), std::string("{"), std::string("{}x"), std::string(R"({"a":1})"), std::string(R"({"a":{}})"),
+       std::string(1000000, '['), R"({"a":)" + std::string(100000, '[') + "}",
+       std::string(
+           R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})")}) {
     write_header(header, "");
     EXPECT_NE(error(), "") << header.substr(0, 60);
   }
-  for (const std::string& bytes : {std::string(), std::string("1234567"), std::string(8, '\xff'), std::string("\x10\0\0\0\0\0\0\0{}", 10)}) {
+  for (const std::string& bytes :
+       {std::string(), std::string("1234567"), std::string(8, '\xff'), std::string("\x10\0\0\0\0\0\0\0{}", 10)}) {
     write(folder_ / "model.safetensors", bytes);
     EXPECT_THAT(error(), ::testing::HasSubstr("model.safetensors"));
   }
   fs::remove(folder_ / "model.safetensors");
   EXPECT_THAT(error(), ::testing::HasSubstr("model.safetensors.index.json"));
-  for (const char* index : {"{}", R"({"weight_map": 3})", R"({"weight_map": {"a": "../x"}})", R"({"weight_map": {"a": "gone.safetensors"}})"}) {
+  for (const char* index : {"{}", R"({"weight_map": 3})", R"({"weight_map": {"a": "../x"}})",
+                            R"({"weight_map": {"a": "gone.safetensors"}})"}) {
     write(folder_ / "model.safetensors.index.json", index);
     EXPECT_NE(error(), "") << index;
   }
@@ -171,7 +194,8 @@ TEST(Shards, AnIndexJoinsFiles) {
   const Model single = load_model((golden_folder() / "tiny_qwen3").string(), false);
   const fs::path folder = fs::temp_directory_path() / "tandem-shards-test";
   fs::create_directories(folder);
-  fs::copy_file(golden_folder() / "tiny_qwen3" / "config.json", folder / "config.json", fs::copy_options::overwrite_existing);
+  fs::copy_file(golden_folder() / "tiny_qwen3" / "config.json", folder / "config.json",
+                fs::copy_options::overwrite_existing);
   const TensorFiles files = TensorFiles::open_folder(golden_folder() / "tiny_qwen3");
   Json index, headers[2];
   std::string bodies[2];
@@ -229,7 +253,8 @@ TEST(Tokenizer, ADamagedFileIsASentence) {
   const fs::path folder = fs::temp_directory_path() / "tandem-tokenizer-test";
   fs::create_directories(folder);
   const std::string good = read(data_path("models/seed") / "tokenizer.model");
-  for (const std::string& bytes : {std::string(), std::string("not a model"), good.substr(0, 1000), good.substr(0, 7)}) {
+  for (const std::string& bytes :
+       {std::string(), std::string("not a model"), good.substr(0, 1000), good.substr(0, 7)}) {
     write(folder / "tokenizer.model", bytes);
     EXPECT_THROW(load_tokenizer(folder), InputError) << bytes.size();
   }

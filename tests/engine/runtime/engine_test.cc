@@ -1,9 +1,8 @@
 #include "engine/runtime/engine.h"
 
+#include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 #include "engine/common/error.h"
 #include "methods/registry.h"
@@ -55,7 +54,8 @@ TEST(Engine, AnyPrefillChunkGivesTheSameLogits) {
     const std::vector<float> logits = bench.engine.prefill_logits(prompt);
     if (reference.empty()) reference = logits;
     double worst = 0;
-    for (std::size_t i = 0; i < logits.size(); ++i) worst = std::max(worst, std::abs(double(logits[i]) - double(reference[i])));
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      worst = std::max(worst, std::abs(double(logits[i]) - double(reference[i])));
     EXPECT_LT(worst, 1e-4) << "chunk " << chunk;
   }
 }
@@ -88,7 +88,8 @@ TEST(Engine, OnePrefixServesManyDecodesAndGivesItsPagesBack) {
 TEST(Engine, AStopTokenEndsASequenceAndTheOthersGoOn) {
   Bench free_run(tiny_model());
   const auto method = make_method("full");
-  const std::vector<std::vector<std::int32_t>> prompts = {random_prompt(40, 1), random_prompt(90, 2), random_prompt(33, 4)};
+  const std::vector<std::vector<std::int32_t>> prompts = {random_prompt(40, 1), random_prompt(90, 2),
+                                                          random_prompt(33, 4)};
   const DecodeResult all = free_run.decode(*method, prompts, 10);
   Model model = tiny_model();
   model.config.stop_tokens = {all.sequences[1].tokens[3]};
@@ -114,11 +115,15 @@ TEST(Engine, BadRequestsAreSentences) {
     return "";
   };
   EXPECT_THAT(message([&] { bench.engine.prefill({}); }), ::testing::HasSubstr("prompt is empty"));
-  EXPECT_THAT(message([&] { bench.engine.prefill(std::vector<std::int32_t>{1, 96}); }),
+  EXPECT_THAT(message([&] {
+                bench.engine.prefill(std::vector<std::int32_t>{1, 96});
+              }),
               ::testing::HasSubstr("Token 1 of the prompt is 96"));
-  EXPECT_THAT(message([&] { bench.engine.prefill(std::vector<std::int32_t>(4097, 1)); }), ::testing::HasSubstr("4096 positions"));
+  EXPECT_THAT(message([&] { bench.engine.prefill(std::vector<std::int32_t>(4097, 1)); }),
+              ::testing::HasSubstr("4096 positions"));
   const auto method = make_method("full");
-  EXPECT_THAT(message([&] { bench.decode(*method, {random_prompt(4090, 1)}, 10); }), ::testing::HasSubstr("do not fit"));
+  EXPECT_THAT(message([&] { bench.decode(*method, {random_prompt(4090, 1)}, 10); }),
+              ::testing::HasSubstr("do not fit"));
   EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device) % bench.engine.kv().shape().slot_bytes(), 0u);
 }
 

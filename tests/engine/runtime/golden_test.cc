@@ -1,11 +1,11 @@
 // Logits equal Hugging Face transformers (goldens made by scripts/make_goldens.py).
-#include <gtest/gtest.h>
+#include "tests/golden/golden.h"
 
 #include <cmath>
+#include <gtest/gtest.h>
 
 #include "methods/registry.h"
 #include "tests/engine/runtime/tiny.h"
-#include "tests/golden/golden.h"
 
 namespace tandem::testing {
 namespace {
@@ -14,7 +14,9 @@ class Goldens : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Transformers, Goldens, ::testing::Values("embedded", "tiny_llama", "tiny_qwen3"),
                          [](const auto& param) { return std::string(param.param); });
 
-Model model_of(const Golden& golden) { return load_model(golden.model, golden.model == "embedded"); }
+Model model_of(const Golden& golden) {
+  return load_model(golden.model, golden.model == "embedded");
+}
 
 double worst_difference(const float* logits, const Golden& golden, std::size_t i) {
   double worst = 0;
@@ -31,7 +33,8 @@ TEST_P(Goldens, PrefillLogitsAgree) {
   const std::vector<float> logits = bench.engine.prefill_logits(golden.tokens);
   double worst = 0;
   for (std::size_t i = 0; i < golden.positions.size(); ++i) {
-    const double difference = worst_difference(logits.data() + golden.positions[i] * std::size_t{golden.vocab}, golden, i);
+    const double difference =
+        worst_difference(logits.data() + golden.positions[i] * std::size_t{golden.vocab}, golden, i);
     EXPECT_LT(difference, 1e-3) << "position " << golden.positions[i];
     worst = std::max(worst, difference);
   }
@@ -44,7 +47,8 @@ TEST_P(Goldens, DecodeLogitsAgree) {  // every token but the first through the d
   const std::vector<std::vector<std::int32_t>> forced = {{golden.tokens.begin() + 1, golden.tokens.end()}};
   std::vector<std::vector<float>> steps;
   const auto full = make_method("full");
-  bench.decode(*full, {{golden.tokens.front()}}, static_cast<std::uint32_t>(forced[0].size()), {.logits = &steps, .forced = forced});
+  bench.decode(*full, {{golden.tokens.front()}}, static_cast<std::uint32_t>(forced[0].size()),
+               {.logits = &steps, .forced = forced});
   double worst = 0;
   std::size_t compared = 0;
   for (std::size_t i = 0; i < golden.positions.size(); ++i) {

@@ -1,5 +1,6 @@
-// An independent oracle for the engine: the whole model in double precision, one token at a time, no pages, no kernels, no
-// partial results. Which tokens a query head attends in a decode step is a callback, so that methods can be modelled too.
+// An independent oracle for the engine: the whole model in double precision, one token at a time, no pages, no kernels,
+// no partial results. Which tokens a query head attends in a decode step is a callback, so that methods can be modelled
+// too.
 #pragma once
 
 #include <algorithm>
@@ -121,7 +122,8 @@ class SlowModel {
     }
     for (double& s : score) sum += s = std::exp(s - top);
     for (std::size_t t = 0; t < keys.size(); ++t) {
-      for (std::uint32_t i = 0; i < c.head_dim; ++i) out[h * c.head_dim + i] += score[t] / sum * values_[layer][g][t][i];
+      for (std::uint32_t i = 0; i < c.head_dim; ++i)
+        out[h * c.head_dim + i] += score[t] / sum * values_[layer][g][t][i];
     }
   }
 
