@@ -31,10 +31,20 @@ constexpr size_t prefill_scratch_floats(uint32_t rows, uint32_t dim) {
   return 2 * padded_dim(dim) * (rows + kPrefillTileTokens) + size_t{rows} * (kPrefillTileTokens + 2);
 }
 
+constexpr uint32_t kPrefillColumns = 64;
+constexpr uint32_t kPrefillDepth = 128;
+constexpr size_t linear_prefill_scratch_floats(uint32_t n) {
+  return size_t{kPrefillDepth} * (kPrefillColumns + 1) + size_t{n} * kPrefillColumns;
+}
+
 struct KernelTable {
   // Rows [first, last) of w for all n rows of x.
   void (*linear_rows)(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,
                       uint32_t last, const float* bias, float* y, uint32_t n);
+  // Rows [first, first + columns) of w for all n rows of x; columns <= kPrefillColumns.
+  // scratch: linear_prefill_scratch_floats(n).
+  void (*linear_prefill_block)(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,
+                               uint32_t columns, const float* bias, float* y, uint32_t n, float* scratch);
   void (*widen)(const void* data, DType type, size_t first, size_t n, float* out);
   void (*rms_norm_row)(const float* x, const void* weight, DType type, float eps, float* y, uint32_t d);
   void (*rope_angles)(const double* inverse_frequency, uint32_t pairs, double position, float* cosines, float* sines);

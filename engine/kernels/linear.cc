@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cblas.h>
-#include <mutex>
 #include <vector>
 
-#include "engine/common/error.h"
 #include "engine/kernels/convert.h"
 #include "engine/kernels/kernel_table.h"
 
@@ -16,15 +14,7 @@ constexpr std::uint32_t kRowsPerTask = 32;  // weight rows
 constexpr std::size_t kAlone = std::size_t{1}
                                << 16;  // multiply-adds below which waking threads costs more than it gains
 
-// Threads are ours alone, whichever OpenBLAS is loaded and whatever OPENBLAS_NUM_THREADS says.
-void one_blas_thread() {
-  static std::once_flag once;
-  std::call_once(once, [] { openblas_set_num_threads(1); });
-}
-
-bool aligned(const MatrixView& w) {
-  return reinterpret_cast<std::uintptr_t>(w.data) % alignof(float) == 0;
-}
+constexpr std::uint32_t kPrefillRows = 504;  // 84 blocks of 6; 252 KiB of a slice of x
 
 }  // namespace
 
@@ -42,30 +32,20 @@ void linear(ThreadPool& pool, const float* x, const MatrixView& w, const float* 
 
 void linear_prefill(ThreadPool& pool, const float* x, const MatrixView& w, const float* bias, float* y,
                     std::uint32_t n) {
-  if (n == 0 || w.rows == 0) return;
-  one_blas_thread();
+  if (n == 0) return;
+  const KernelTable& table = kernels();
   const std::uint32_t in = w.cols, out = w.rows;
-  const std::uint32_t block = out >= 2048 ? 256 : 64;  // fixed by the shape, so that threads do not change results
-  pool.parallel_for((out + block - 1) / block, [&](std::size_t task) {
-    const std::uint32_t first = static_cast<std::uint32_t>(task) * block;
-    const std::uint32_t columns = std::min(block, out - first);
-    const float* weights;
+  const std::size_t column_blocks = (out + kPrefillColumns - 1) / kPrefillColumns;
+  const std::size_t row_blocks = (n + kPrefillRows - 1) / kPrefillRows;
+  pool.parallel_for(column_blocks * row_blocks, [&](std::size_t task) {
+    const std::uint32_t column = static_cast<std::uint32_t>(task % column_blocks) * kPrefillColumns;
+    const std::uint32_t row = static_cast<std::uint32_t>(task / column_blocks) * kPrefillRows;
+    const std::uint32_t rows = std::min(kPrefillRows, n - row);
     static thread_local std::vector<float> scratch;
-    if (w.type == DType::f32 && aligned(w)) {
-      weights = static_cast<const float*>(w.data) + std::size_t{first} * in;
-    } else {
-      scratch.resize(std::size_t{columns} * in);
-      to_f32(w.data, w.type, std::size_t{first} * in, scratch.size(), scratch.data());
-      weights = scratch.data();
-    }
-    // BLAS wants leading dimensions of at least 1.
-    const auto size = [](std::uint32_t value) { return static_cast<blasint>(value); };
-    const blasint lead = std::max<blasint>(1, size(in));
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, size(n), size(columns), size(in), 1.0f, x, lead, weights, lead,
-                0.0f, y + first, size(out));
-    if (!bias) return;
-    for (std::uint32_t i = 0; i < n; ++i)
-      for (std::uint32_t j = 0; j < columns; ++j) y[std::size_t{out} * i + first + j] += bias[first + j];
+    scratch.resize(linear_prefill_scratch_floats(kPrefillRows));
+    table.linear_prefill_block(x + std::size_t{in} * row, w.data, w.type, in, out, column,
+                               std::min(kPrefillColumns, out - column), bias, y + std::size_t{out} * row, rows,
+                               scratch.data());
   });
 }
 

@@ -14,8 +14,10 @@ namespace tandem {
 void linear(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixView& w /*[out][in]*/,
             const float* bias /*[out] or nullptr*/, float* y /*[n][out]*/, std::uint32_t n);
 
-/// Prefill: many rows, bound by arithmetic; OpenBLAS over fixed blocks of output columns. Results do not depend on the
-/// number of threads, but the bits of a row may depend on n.
+/// Prefill: many rows, bound by arithmetic. The bits of a row depend on that row of x alone, as above, but may differ
+/// from those of linear(). Not OpenBLAS: Debian's serial build (0.3.21) hands the same buffer to two threads that call
+/// it at once and returns wrong products (1 to 4 % of 16 x 64 x 64 products with four callers), and on Zen 5 it uses
+/// kernels without AVX-512.
 void linear_prefill(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixView& w /*[out][in]*/,
                     const float* bias /*[out] or nullptr*/, float* y /*[n][out]*/, std::uint32_t n);
 

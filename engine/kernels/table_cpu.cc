@@ -4,6 +4,7 @@ namespace tandem::TANDEM_ISA_NAMESPACE {
 
 const KernelTable table = {
     .linear_rows = linear_rows,
+    .linear_prefill_block = linear_prefill_block,
     .widen = widen,
     .rms_norm_row = rms_norm_row,
     .rope_angles = rope_angles,

@@ -1,0 +1,122 @@
+#include "engine/kernels/merge.h"
+
+#include <limits>
+
+#include "engine/kernels/attention.h"
+#include "tests/engine/kernels/kernel_test.h"
+
+namespace tandem {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Part {
+  std::vector<float> o, lse;
+};
+constexpr std::uint32_t kDim = 72;
+
+Part merge(const std::vector<Part>& parts) {
+  std::vector<const float*> o, lse;
+  for (const Part& part : parts) {
+    o.push_back(part.o.data());
+    lse.push_back(part.lse.data());
+  }
+  const std::size_t rows = parts[0].lse.size();
+  Part out{std::vector<float>(rows * kDim, 99), std::vector<float>(rows, 99)};
+  merge_partials(o.data(), lse.data(), static_cast<std::uint32_t>(parts.size()), static_cast<std::uint32_t>(rows), kDim,
+                 out.o.data(), out.lse.data());
+  return out;
+}
+
+Part random_part(Random& random, std::size_t rows) {
+  Part part{random.normals(rows * kDim), random.normals(rows, 5)};
+  for (std::size_t r = 0; r < rows; ++r) {
+    if (random.below(4) != 0) continue;
+    part.lse[r] = -kInfinity;
+    std::fill_n(part.o.begin() + std::ptrdiff_t(r * kDim), kDim, 0.0f);
+  }
+  return part;
+}
+Part empty_part(std::size_t rows) {
+  return {std::vector<float>(rows * kDim, 0.0f), std::vector<float>(rows, -kInfinity)};
+}
+
+void expect_same(const Part& a, const Part& b, double tolerance) {
+  expect_near(a.o, b.o, tolerance);
+  for (std::size_t r = 0; r < a.lse.size(); ++r) {
+    if (b.lse[r] == -kInfinity)
+      EXPECT_EQ(a.lse[r], -kInfinity);
+    else
+      EXPECT_NEAR(a.lse[r], b.lse[r], tolerance * std::max(1.0f, std::fabs(b.lse[r])));
+  }
+}
+
+TEST(Merge, IsCommutativeAndAssociative) {
+  Random random(1);
+  for (int round = 0; round < 20; ++round) {
+    const Part a = random_part(random, 9), b = random_part(random, 9), c = random_part(random, 9);
+    expect_same(merge({a, b}), merge({b, a}), 2e-6);
+    expect_same(merge({merge({a, b}), c}), merge({a, merge({b, c})}), 4e-6);
+    expect_same(merge({a, b, c}), merge({merge({a, b}), c}), 4e-6);
+  }
+}
+
+TEST(Merge, EmptyIsTheIdentity) {
+  Random random(2);
+  const Part a = random_part(random, 9), empty = empty_part(9);
+  expect_same(merge({a, empty}), a, 0);
+  expect_same(merge({empty, a}), a, 0);
+  expect_same(merge({a}), a, 0);
+  expect_same(merge({empty, empty}), empty, 0);
+  Part garbage = empty;
+  std::fill(garbage.o.begin(), garbage.o.end(), std::numeric_limits<float>::quiet_NaN());
+  expect_same(merge({garbage, a, garbage}), a, 0);
+  expect_same(merge({garbage}), empty, 0);
+}
+
+TEST(Merge, NoPartsGiveZeroAndMinusInfinity) {
+  std::vector<float> out(kDim, 5), lse(1, 5);
+  merge_partials(nullptr, nullptr, 0, 1, kDim, out.data(), lse.data());
+  EXPECT_EQ(out, std::vector<float>(kDim, 0.0f));
+  EXPECT_EQ(lse[0], -kInfinity);
+}
+
+TEST(Merge, PartsFarApart) {
+  Part small{std::vector<float>(kDim, 1), {-1e30f}}, large{std::vector<float>(kDim, 2), {1e30f}};
+  expect_same(merge({small, large}), large, 0);
+  Part equal{std::vector<float>(kDim, 4), {1e30f}};
+  expect_near(merge({large, equal}).o, std::vector<float>(kDim, 3.0f), 1e-6);
+}
+
+TEST(Merge, TheOutputMayBeAPart) {
+  Random random(3);
+  Part a = random_part(random, 5);
+  const Part b = random_part(random, 5), expected = merge({a, b});
+  const float* o[] = {a.o.data(), b.o.data()};
+  const float* lse[] = {a.lse.data(), b.lse.data()};
+  merge_partials(o, lse, 2, 5, kDim, a.o.data(), a.lse.data());
+  EXPECT_TRUE(same_bits(a.o, expected.o));
+  EXPECT_TRUE(same_bits(a.lse, expected.lse));
+}
+
+TEST(Merge, PartialResultsJoinToTheWhole) {
+  Random random(4);
+  const std::uint32_t tokens = 200, group = 4;
+  const auto k = random.normals(tokens * kDim, 3), v = random.normals(tokens * kDim), q = random.normals(group * kDim);
+  const auto attend = [&](std::uint32_t from, std::uint32_t to) {
+    Part part = empty_part(group);
+    const KvSpan span{k.data() + from * kDim, v.data() + from * kDim, to - from, 0xf};
+    partial_attention_reference(q.data(), {&span, 1}, group, kDim, part.o.data(), part.lse.data());
+    return part;
+  };
+  expect_same(merge({attend(0, 31), attend(31, 31), attend(31, 190), attend(190, 200)}), attend(0, 200), 2e-6);
+  Part out = empty_part(group);
+  const Part whole = attend(0, 200);
+  const float* o[] = {whole.o.data()};
+  const float* lse[] = {whole.lse.data()};
+  merge_partials(o, lse, 1, group, kDim, out.o.data(), nullptr);
+  EXPECT_EQ(out.o, whole.o);
+}
+
+}  // namespace
+}  // namespace tandem

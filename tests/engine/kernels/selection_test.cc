@@ -1,0 +1,120 @@
+// Digests, block scores and top-k.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "engine/common/error.h"
+#include "engine/kernels/digest.h"
+#include "engine/kernels/topk.h"
+#include "tests/engine/kernels/kernel_test.h"
+
+namespace tandem {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+class SelectionTest : public IsaTest {};
+TANDEM_EACH_ISA(SelectionTest);
+
+TEST_P(SelectionTest, DigestIsTheElementwiseMinimumAndMaximum) {
+  Random random(1);
+  for (const std::uint32_t dim : {1u, 8u, 64u, 80u, 96u, 128u, 131u}) {
+    const std::uint32_t tokens = 1 + random.below(40);
+    const auto k = random.normals(std::size_t{tokens} * dim);
+    std::vector<float> low(dim), high(dim);
+    build_digest(k.data(), tokens, dim, low.data(), high.data());
+    for (std::uint32_t d = 0; d < dim; ++d) {
+      std::vector<float> column;
+      for (std::uint32_t t = 0; t < tokens; ++t) column.push_back(k[t * dim + d]);
+      EXPECT_EQ(low[d], *std::min_element(column.begin(), column.end()));
+      EXPECT_EQ(high[d], *std::max_element(column.begin(), column.end()));
+    }
+  }
+  float low, high;
+  EXPECT_THROW(build_digest(&low, 0, 1, &low, &high), LogicError);
+}
+
+TEST_P(SelectionTest, ThePyramidIsTheDigestOfTheUnion) {
+  Random random(2);
+  const std::uint32_t dim = 80;
+  const auto k = random.normals(128 * dim);
+  std::vector<float> low(8 * dim), high(8 * dim);
+  for (std::uint32_t b = 0; b < 8; ++b) build_digest(k.data() + b * 16 * dim, 16, dim, &low[b * dim], &high[b * dim]);
+  for (std::uint32_t blocks = 8; blocks > 1; blocks /= 2)
+    for (std::uint32_t b = 0; b < blocks / 2;
+         ++b)  // over the children: block b is written after 2b and 2b + 1 were read
+      merge_digest(&low[2 * b * dim], &high[2 * b * dim], 2, dim, &low[b * dim], &high[b * dim]);
+  std::vector<float> all_low(dim), all_high(dim);
+  build_digest(k.data(), 128, dim, all_low.data(), all_high.data());
+  EXPECT_TRUE(std::equal(all_low.begin(), all_low.end(), low.begin()));
+  EXPECT_TRUE(std::equal(all_high.begin(), all_high.end(), high.begin()));
+}
+
+TEST_P(SelectionTest, ScoresAgreeWithFloat64AndBoundEveryKey) {
+  Random random(3);
+  for (const std::uint32_t dim : {5u, 64u, 80u, 96u, 128u}) {
+    for (std::uint32_t group = 1; group <= 9; ++group) {
+      const std::uint32_t blocks = 1 + random.below(20);
+      const auto k = random.normals(std::size_t{blocks} * 16 * dim), q = random.normals(std::size_t{group} * dim);
+      std::vector<float> low(blocks * dim), high(blocks * dim), scores(group * blocks), expected(scores.size());
+      for (std::uint32_t b = 0; b < blocks; ++b) build_digest(&k[b * 16 * dim], 16, dim, &low[b * dim], &high[b * dim]);
+      score_blocks(q.data(), low.data(), high.data(), blocks, group, dim, scores.data());
+      score_blocks_reference(q.data(), low.data(), high.data(), blocks, group, dim, expected.data());
+      expect_near(scores, expected, 1e-5);
+      for (std::uint32_t h = 0; h < group; ++h)
+        for (std::uint32_t t = 0; t < blocks * 16; ++t) {
+          const double dot = std::inner_product(&q[h * dim], &q[h * dim] + dim, &k[t * dim], 0.0);
+          ASSERT_LE(dot, scores[h * blocks + t / 16] + 1e-3);
+        }
+    }
+  }
+}
+
+TEST_P(SelectionTest, AScoreDependsOnItsQueryAndBlockAlone) {
+  Random random(4);
+  const std::uint32_t dim = 72, group = 6, blocks = 10;
+  const auto low = random.normals(blocks * dim), high = random.normals(blocks * dim), q = random.normals(group * dim);
+  std::vector<float> scores(group * blocks);
+  score_blocks(q.data(), low.data(), high.data(), blocks, group, dim, scores.data());
+  for (std::uint32_t h = 0; h < group; ++h)
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+      float one;
+      score_blocks(&q[h * dim], &low[b * dim], &high[b * dim], 1, 1, dim, &one);
+      EXPECT_EQ(one, scores[h * blocks + b]);
+    }
+}
+
+TEST(TopK, AgreesWithAStableSort) {
+  Random random(5);
+  for (int round = 0; round < 300; ++round) {
+    const std::uint32_t n = 1 + random.below(round < 100 ? 8 : 500), k = random.below(n + 3);
+    auto scores = random.normals(n);
+    if (round % 2)
+      for (float& score : scores) score = std::round(score);  // many ties
+    if (round % 5 == 0) scores[random.below(n)] = kInfinity;
+    if (round % 7 == 0)
+      for (std::uint32_t i = 0; i < n / 2; ++i) scores[random.below(n)] = -kInfinity;
+    std::vector<std::uint32_t> order(n);
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return scores[a] > scores[b]; });
+    order.resize(std::min(n, k));
+    std::sort(order.begin(), order.end());
+    std::vector<std::uint32_t> chosen(order.size());
+    top_k(scores.data(), n, k, chosen.data());
+    EXPECT_EQ(chosen, order);
+  }
+}
+
+TEST(TopK, TiesGoToTheLowerIndex) {
+  const std::vector<float> scores = {1, 3, 2, 3, 2, 2, 0};
+  std::vector<std::uint32_t> chosen(3);
+  top_k(scores.data(), 7, 3, chosen.data());
+  EXPECT_EQ(chosen, (std::vector<std::uint32_t>{1, 2, 3}));
+  top_k(nullptr, 0, 5, nullptr);
+  const std::vector<float> zeros = {-0.0f, 0.0f};
+  top_k(zeros.data(), 2, 1, chosen.data());
+  EXPECT_EQ(chosen[0], 0u);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,129 @@
+#include "engine/kernels/thread_pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+TEST(ThreadPool, CallsEachIndexOnce) {
+  for (const unsigned threads : {1u, 2u, 3u, 7u}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.size(), threads);
+    for (const std::size_t n : {0u, 1u, 2u, 5u, 100u, 1000u}) {
+      std::vector<int> calls(n, 0);
+      pool.parallel_for(n, [&](std::size_t i) { ++calls[i]; });
+      EXPECT_EQ(calls, std::vector<int>(n, 1));
+    }
+  }
+}
+
+TEST(ThreadPool, WorksAgainAfterItsThreadsWentToSleep) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<int> count{0};
+    pool.parallel_for(50, [&](std::size_t) { ++count; });
+    EXPECT_EQ(count, 50);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+TEST(ThreadPool, UsesSeveralThreads) {
+  ThreadPool pool(2);
+  std::atomic<int> inside{0};
+  // Neither index can finish before both have begun, which takes two threads.
+  pool.parallel_for(2, [&](std::size_t) {
+    ++inside;
+    while (inside < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(inside, 2);
+}
+
+TEST(ThreadPool, WritesOfTasksAreSeenAfterTheLoop) {
+  ThreadPool pool(3);
+  std::vector<std::uint64_t> values(64);
+  for (std::uint64_t round = 1; round <= 500; ++round) {
+    pool.parallel_for(values.size(), [&](std::size_t i) { values[i] += i + round; });
+    ASSERT_EQ(values[63], 63 * round + round * (round + 1) / 2);
+  }
+}
+
+TEST(ThreadPool, AnExceptionReachesTheCaller) {
+  for (const unsigned threads : {1u, 3u}) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 20; ++round) {
+      try {
+        pool.parallel_for(100, [](std::size_t i) {
+          if (i == 17) throw std::runtime_error("seventeen");
+        });
+        FAIL() << "nothing was thrown";
+      } catch (const std::runtime_error& error) {
+        EXPECT_STREQ(error.what(), "seventeen");
+      }
+    }
+    std::atomic<int> count{0};
+    pool.parallel_for(10, [&](std::size_t) { ++count; });
+    EXPECT_EQ(count, 10);
+  }
+}
+
+TEST(ThreadPool, ANestedLoopRunsOnItsOwnThread) {
+  ThreadPool pool(3);
+  std::atomic<int> count{0};
+  std::atomic<bool> same_thread{true};
+  pool.parallel_for(8, [&](std::size_t) {
+    const std::thread::id outer = std::this_thread::get_id();
+    pool.parallel_for(8, [&](std::size_t) {
+      if (std::this_thread::get_id() != outer) same_thread = false;
+      ++count;
+    });
+  });
+  EXPECT_EQ(count, 64);
+  EXPECT_TRUE(same_thread);
+}
+
+TEST(ThreadPool, ServesSeveralCallersAtOnce) {
+  ThreadPool pool(2);
+  std::atomic<std::size_t> count{0};
+  {
+    std::vector<std::jthread> callers;
+    for (int c = 0; c < 4; ++c)
+      callers.emplace_back([&] {
+        for (int round = 0; round < 50; ++round) pool.parallel_for(20, [&](std::size_t) { ++count; });
+      });
+  }
+  EXPECT_EQ(count, 4u * 50u * 20u);
+}
+
+TEST(ThreadPool, UsableThreadsFollowTheAffinityMask) {
+  EXPECT_GE(usable_threads(), 1u);
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  EXPECT_LE(usable_threads(), static_cast<unsigned>(CPU_COUNT(&before)));
+  std::jthread([&] {  // the mask of a thread of its own
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &before)) {
+        CPU_SET(cpu, &one);
+        break;
+      }
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_EQ(usable_threads(), 1u);
+  })
+      .join();
+}
+
+TEST(ThreadPool, TheSharedPoolIsOne) {
+  EXPECT_EQ(&ThreadPool::shared(), &ThreadPool::shared());
+  EXPECT_EQ(ThreadPool::shared().size(), usable_threads());
+}
+
+}  // namespace
+}  // namespace tandem
