@@ -18,7 +18,12 @@ void dot_block(const float* x, const char* w, uint32_t in, uint32_t out, const f
   vf weights[kOuts], values[kRows];
   uint32_t i = 0;
   for (; i + kWidth <= in; i += kWidth) {
-    for (int o = 0; o < kOuts; ++o) weights[o] = Type::load(w + o * row_bytes + i * Type::kBytes);
+    for (int o = 0; o < kOuts; ++o) {
+      const char* at = w + o * row_bytes + i * Type::kBytes;
+      weights[o] = Type::load(at);
+      __builtin_prefetch(at +
+                         kOuts * row_bytes);  // the rows that come next; rows are too short for the hardware's streams
+    }
     for (int r = 0; r < kRows; ++r) values[r] = load(x + size_t{in} * r + i);
     step(weights, values);
   }
@@ -31,30 +36,18 @@ void dot_block(const float* x, const char* w, uint32_t in, uint32_t out, const f
     for (int o = 0; o < kOuts; ++o) y[size_t{out} * r + o] = sum(total[r][o]) + (bias ? bias[o] : 0.0f);
 }
 
+// 16 accumulators at most with 32 registers, 8 with 16. Eight rows at once do not pay: x then comes from the
+// second-level cache.
 template <class Type, int kOuts>
 void all_rows(const float* x, const char* w, uint32_t in, uint32_t out, const float* bias, float* y, uint32_t n) {
-  constexpr int kMost = kRegisters == 32 ? 8 : 4;
-  for (uint32_t r = 0; r < n;) {
-    const float* from = x + size_t{in} * r;
-    float* to = y + size_t{out} * r;
-    if (kMost == 8 && n - r >= 8) {
-      for (int o = 0; o<kOuts; o += kOuts> 1 ? 2 : 1)  // 16 accumulators; the weights come from the first-level cache
-        dot_block<Type, 8, kOuts != 1 ? 2 : 1>(from, w + o * size_t{in} * Type::kBytes, in, out, bias ? bias + o : bias,
-                                               to + o);
-      r += 8;
-    } else if (n - r >= 4) {
-      for (int o = 0; o<kOuts; o += kOuts> 1 ? 2 : 1)
-        dot_block<Type, 4, kOuts != 1 ? 2 : 1>(from, w + o * size_t{in} * Type::kBytes, in, out, bias ? bias + o : bias,
-                                               to + o);
-      r += 4;
-    } else if (n - r >= 2) {
-      dot_block<Type, 2, kOuts>(from, w, in, out, bias, to);
-      r += 2;
-    } else {
-      dot_block<Type, 1, kOuts>(from, w, in, out, bias, to);
-      r += 1;
-    }
-  }
+  constexpr int kTogether = kRegisters == 32 || kOuts == 1 ? kOuts : 2;
+  uint32_t r = 0;
+  for (; r + 4 <= n; r += 4)
+    for (int o = 0; o < kOuts; o += kTogether)
+      dot_block<Type, 4, kTogether>(x + size_t{in} * r, w + o * size_t{in} * Type::kBytes, in, out,
+                                    bias ? bias + o : bias, y + size_t{out} * r + o);
+  for (; r + 2 <= n; r += 2) dot_block<Type, 2, kOuts>(x + size_t{in} * r, w, in, out, bias, y + size_t{out} * r);
+  for (; r < n; ++r) dot_block<Type, 1, kOuts>(x + size_t{in} * r, w, in, out, bias, y + size_t{out} * r);
 }
 
 template <class Type>

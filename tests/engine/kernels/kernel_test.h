@@ -66,7 +66,7 @@ struct Stored {
 };
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 inline void expect_near(const std::vector<float>& actual, const std::vector<float>& expected, double tolerance) {
