@@ -185,11 +185,15 @@ RulerSample fit(const RulerTask& task, std::uint32_t length, std::uint32_t index
   if (std::uint64_t{base} + reserved > length) too_short(task, length, last, seed, count_tokens);
   const std::uint32_t budget = length - reserved;
   // Invariant: `low` sentences fit, `high` do not, so the result is a boundary even where tokens do not grow with every
-  // sentence. A probe tokenizes the whole prompt: an estimate from the first 16 sentences saves most of them.
+  // sentence. A probe tokenizes the whole prompt: three guesses from the mean tokens per sentence, then doubling steps,
+  // take 6 to 12 probes at 128K, where bisection alone takes 18.
   std::uint32_t low = 0, high = budget + 1, low_tokens = base;
-  const auto probe = [&](std::uint32_t units) {
+  std::uint64_t guess = 16;
+  const auto probe = [&](std::uint64_t wanted) {
+    const std::uint32_t units = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wanted, low + 1, high - 1));
     const std::uint32_t tokens = count_prompt(draft, units, count_tokens);
     TANDEM_CHECK(tokens > budget || units < budget, "the token counter counts less than one token per sentence");
+    guess = std::uint64_t{budget - base} * units / std::max<std::uint64_t>(1, tokens > base ? tokens - base : 0);
     if (tokens > budget) {
       high = units;
       return false;
@@ -198,13 +202,10 @@ RulerSample fit(const RulerTask& task, std::uint32_t length, std::uint32_t index
     low_tokens = tokens;
     return true;
   };
-  bool fits = high > 1 && probe(std::min(16u, high - 1));
-  if (fits && low + 1 < high) {
-    const std::uint64_t more = std::uint64_t{budget - low_tokens} * low / std::max(1u, low_tokens - base);
-    fits = probe(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(low + more, low + 1, high - 1)));
-  }
-  for (std::uint32_t step = std::max(1u, low / 128); low + 1 < high; step *= 2) {  // to the boundary's other side
-    const std::uint32_t next = fits ? std::min(high - 1, low + step) : std::max(low + 1, high - std::min(high, step));
+  bool fits = true;
+  for (int i = 0; i < 3 && low + 1 < high; ++i) fits = probe(guess);
+  for (std::uint32_t step = 1; low + 1 < high; step *= 2) {  // to the boundary's other side
+    const std::uint64_t next = fits ? std::uint64_t{low} + step : high - std::min(high, step);
     if (probe(next) != fits) break;
   }
   while (low + 1 < high) probe(low + (high - low) / 2);

@@ -1,0 +1,110 @@
+// A small invented run, for the tests of eval/report.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <unistd.h>
+
+#include "eval/report/schema.h"
+
+namespace tandem::eval {
+
+inline SampleResult example_sample(std::uint32_t index = 0, const std::string& method = "full") {
+  SampleResult sample;
+  sample.benchmark = "ruler";
+  sample.task = "niah_single_1";
+  sample.length = 1024;
+  sample.index = index;
+  sample.method = method;
+  sample.prompt_tokens = 890;
+  sample.tokens = {17, -1, 2047};
+  sample.prediction = "1234567\n\"quoted\" \xc3\xa9";
+  sample.answers = {"1234567", "b"};
+  sample.score = 1.0 / 3;
+  sample.near_ties = {{2, 0.000123}, {7, 0}};
+  sample.depth = 0.1;
+  return sample;
+}
+
+inline SampleTiming example_timing(std::uint32_t index = 0, const std::string& method = "full") {
+  SampleTiming timing;
+  timing.benchmark = "ruler";
+  timing.task = "niah_single_1";
+  timing.length = 1024;
+  timing.index = index;
+  timing.method = method;
+  timing.clock = "simulated for h200";
+  timing.prefill_ns = 4000000;
+  timing.setup_ns = 500000;
+  timing.first_step_ns = 1500000;
+  timing.step_ns = {1000000, 3000000};
+  timing.window_ns = 5500000;
+  timing.busy_ns = 3300000;
+  timing.idle_ns = 2200000;
+  timing.idle_by_cause = {{"host attention", 1200000}, {"launch", 1000000}};
+  timing.bytes = {3000000, 600000, 30000, 3000};
+  timing.flops = 1u << 20;
+  timing.steps = 3;
+  timing.device_kv_bytes = 1000000;
+  timing.host_kv_bytes = 2000000;
+  timing.tokens_attended_device = 300;
+  timing.tokens_attended_host = 2370;
+  return timing;
+}
+
+inline Manifest example_manifest() {
+  Manifest manifest;
+  manifest.command = "tandem compare --samples 4";
+  manifest.tandem_version = "0.1.0";
+  manifest.git_commit = "abc";
+  manifest.model = "tiny";
+  manifest.weights_hash = "w1";
+  manifest.tokenizer_hash = "t1";
+  manifest.methods = {{"full", "full", {}}, {"hybrid:budget=0.2", "hybrid", {{"budget", "0.2"}}}};
+  manifest.benchmark = "ruler";
+  manifest.tasks = {"niah_single_1"};
+  manifest.lengths = {1024};
+  manifest.samples = 4;
+  manifest.seed = 42;
+  manifest.protocol_id = "ruler/embedded-v1";
+  manifest.hardware_profile = "h200";
+  manifest.clock = "simulated for h200";
+  manifest.machine = {"A CPU", "", 2, 1ull << 33};
+  manifest.threads = 2;
+  manifest.started_utc = "2026-01-31T12:00:00Z";
+  return manifest;
+}
+
+/// A folder that is gone after the test.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    static int count = 0;
+    path_ = std::filesystem::temp_directory_path() /
+            ("tandem_report_" + std::to_string(getpid()) + "_" + std::to_string(count++));
+    std::filesystem::create_directories(path_);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::filesystem::path operator/(const char* name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string read_all(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+inline void write_all(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream(file, std::ios::binary) << text;
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,188 @@
+#include <csignal>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "engine/common/error.h"
+#include "eval/report/schema.h"
+#include "tests/eval/report/fixtures.h"
+
+namespace tandem::eval {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+/// Two samples with timings under one method.
+fs::path finished_run(const TemporaryFolder& root) {
+  const fs::path path = root / "run";
+  RunFolder folder = RunFolder::create(path, example_manifest());
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    folder.append(example_sample(i));
+    folder.append(example_timing(i));
+  }
+  return path;
+}
+
+TEST(RunFolder, KeepsWhatWasAppendedLineByLine) {
+  TemporaryFolder root;
+  RunFolder folder = RunFolder::create(root / "a", example_manifest());
+  folder.append(example_sample(0));
+  folder.append(example_timing(0));
+  // Readable at once: an interrupted run loses nothing that was appended.
+  const RunFolder reader = RunFolder::open(root / "a");
+  EXPECT_EQ(reader.manifest(), example_manifest());
+  EXPECT_EQ(reader.samples(), std::vector<SampleResult>{example_sample(0)});
+  EXPECT_EQ(reader.timings(), std::vector<SampleTiming>{example_timing(0)});
+  EXPECT_EQ(read_all(root / "a" / "samples.jsonl"), to_line(example_sample(0)) + "\n");
+}
+
+TEST(RunFolder, ReadersDoNotWrite) {
+  TemporaryFolder root;
+  RunFolder folder = RunFolder::open(finished_run(root));
+  EXPECT_THROW(folder.append(example_sample(9)), LogicError);
+}
+
+TEST(RunFolder, ManifestIsReplacedInOneStep) {
+  TemporaryFolder root;
+  RunFolder folder = RunFolder::create(root / "a", example_manifest());
+  Manifest manifest = folder.manifest();
+  manifest.finished_utc = "2026-01-31T13:00:00Z";
+  folder.write_manifest(manifest);
+  EXPECT_EQ(RunFolder::open(root / "a").manifest(), manifest);
+  EXPECT_FALSE(fs::exists(root / "a" / "manifest.json.new"));
+}
+
+TEST(RunFolder, AnEarlierRunIsReplacedOnlyOnRequest) {
+  TemporaryFolder root;
+  const fs::path path = finished_run(root);
+  EXPECT_THAT([&] { RunFolder::create(path, example_manifest()); },
+              ThrowsMessage<InputError>(AllOf(HasSubstr("--resume"), HasSubstr("--force"))));
+  EXPECT_EQ(RunFolder::open(path).samples().size(), 2u);
+  write_all(path / "notes.txt", "mine");
+  RunFolder::create(path, example_manifest(), true);
+  EXPECT_TRUE(RunFolder::open(path).samples().empty());
+  EXPECT_EQ(read_all(path / "notes.txt"), "mine");
+}
+
+TEST(RunFolder, ForeignFoldersAreNeverTouched) {
+  TemporaryFolder root;
+  fs::create_directories(root / "photos");
+  write_all(root / "photos" / "samples.jsonl", "precious");
+  for (const bool force : {false, true})
+    EXPECT_THAT([&] { RunFolder::create(root / "photos", example_manifest(), force); },
+                ThrowsMessage<InputError>(HasSubstr("holds no run")));
+  EXPECT_EQ(read_all(root / "photos" / "samples.jsonl"), "precious");
+  EXPECT_THROW(RunFolder::create(root / "photos" / "samples.jsonl", example_manifest(), true), InputError);
+  EXPECT_THROW(RunFolder::create(root / "photos" / "samples.jsonl" / "x", example_manifest()), InputError);
+}
+
+TEST(RunFolder, UnwritableFolderIsASentence) {
+  EXPECT_THAT([] { RunFolder::create("/proc/tandem-run", example_manifest()); },
+              ThrowsMessage<InputError>(HasSubstr("/proc/tandem-run")));
+  EXPECT_THAT([] { RunFolder::create("/sys", example_manifest(), true); },
+              ThrowsMessage<InputError>(HasSubstr("/sys")));
+}
+
+TEST(RunFolder, AFullDiskIsASentence) {
+  TemporaryFolder root;
+  RunFolder folder = RunFolder::create(root / "a", example_manifest());
+  folder.append(example_sample(0));
+  // A limit on the file size stands for a disk without room: write() fails in the same way.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{100, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string error, manifest_error;
+  try {
+    folder.append(example_sample(1));
+  } catch (const RunError& caught) {
+    error = caught.what();
+  }
+  try {
+    folder.write_manifest(example_manifest());
+  } catch (const RunError& caught) {
+    manifest_error = caught.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(error, AllOf(HasSubstr("samples.jsonl"), HasSubstr("--resume")));
+  EXPECT_THAT(manifest_error, HasSubstr("manifest.json"));
+  EXPECT_EQ(RunFolder::open(root / "a").manifest(), example_manifest());  // the old one is still whole
+  EXPECT_EQ(RunFolder::resume(root / "a").samples().size(), 0u);  // no timing was appended for the finished sample
+}
+
+TEST(RunFolder, MissingRunIsASentence) {
+  TemporaryFolder root;
+  EXPECT_THAT([&] { RunFolder::open(root / "nothing"); },
+              ThrowsMessage<InputError>(HasSubstr("no file manifest.json")));
+  EXPECT_THROW(RunFolder::resume(root / "nothing"), InputError);
+}
+
+TEST(RunFolder, BrokenLinesAreNamedByFileAndLine) {
+  TemporaryFolder root;
+  const fs::path path = finished_run(root);
+  const std::string good = read_all(path / "samples.jsonl");
+  const auto expect = [&](const std::string& text, const char* line, const char* message) {
+    write_all(path / "samples.jsonl", text);
+    EXPECT_THAT([&] { RunFolder::open(path).samples(); },
+                ThrowsMessage<InputError>(AllOf(HasSubstr(line), HasSubstr(message))));
+  };
+  expect(good + "nonsense\n", "samples.jsonl:3", "not valid JSON");
+  expect(good + "\n", "samples.jsonl:3", "not valid JSON");
+  expect(good + to_line(example_sample(1)) + "\n", "samples.jsonl:3", "already on line 2");
+  expect(good + "{\"benchmark\"", "samples.jsonl:3", "not finished");
+  expect(std::string("\0\n", 2), "samples.jsonl:1", "not valid JSON");
+  fs::remove(path / "samples.jsonl");
+  EXPECT_TRUE(RunFolder::open(path).samples().empty());
+}
+
+TEST(RunFolder, ResumedRunEqualsAnUninterruptedOne) {
+  TemporaryFolder root;
+  const fs::path path = finished_run(root);
+  const std::string samples = read_all(path / "samples.jsonl"), timings = read_all(path / "timings.jsonl");
+  const std::string third = to_line(example_sample(2)), third_timing = to_line(example_timing(2));
+  // Cut at every byte of the third sample's two lines, in the order in which they are written.
+  for (std::size_t cut = 0; cut <= third.size() + third_timing.size() + 1; cut += 7) {
+    const std::size_t in_sample = std::min(cut, third.size() + 1), in_timing = cut - in_sample;
+    write_all(path / "samples.jsonl", samples + (third + "\n").substr(0, in_sample));
+    write_all(path / "timings.jsonl", timings + third_timing.substr(0, in_timing));
+    RunFolder folder = RunFolder::resume(path);
+    ASSERT_EQ(folder.samples().size(), 2u) << cut;
+    folder.append(example_sample(2));
+    folder.append(example_timing(2));
+    EXPECT_EQ(read_all(path / "samples.jsonl"), samples + third + "\n");
+    EXPECT_EQ(read_all(path / "timings.jsonl"), timings + third_timing + "\n");
+  }
+}
+
+TEST(RunFolder, ResumeOfARunWithoutTimingsKeepsItsSamples) {
+  TemporaryFolder root;
+  Manifest manifest = example_manifest();
+  manifest.clock.clear();
+  { RunFolder::create(root / "a", manifest).append(example_sample(0)); }
+  EXPECT_EQ(RunFolder::resume(root / "a").samples().size(), 1u);
+}
+
+TEST(RunFolder, ResumeRefusesDamageInTheMiddle) {
+  TemporaryFolder root;
+  const fs::path path = finished_run(root);
+  const std::string good = read_all(path / "samples.jsonl");
+  write_all(path / "samples.jsonl", "broken\n" + good);
+  EXPECT_THROW(RunFolder::resume(path), InputError);
+  EXPECT_EQ(read_all(path / "samples.jsonl"), "broken\n" + good);
+}
+
+TEST(Machine, IsDescribed) {
+  const Machine machine = this_machine();
+  EXPECT_FALSE(machine.cpu_model.empty());
+  EXPECT_GT(machine.cores, 0u);
+  EXPECT_GT(machine.memory_bytes, 1u << 20);
+  EXPECT_THAT(utc_now(), testing::MatchesRegex("20[0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]Z"));
+}
+
+}  // namespace
+}  // namespace tandem::eval

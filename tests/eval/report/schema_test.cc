@@ -1,0 +1,192 @@
+#include "eval/report/schema.h"
+
+#include <cmath>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "engine/common/error.h"
+#include "tests/eval/report/fixtures.h"
+
+namespace tandem::eval {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using ::testing::ThrowsMessage;
+
+/// `text` with the first `from` replaced by `to`.
+std::string change(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from << " in " << text;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+TEST(Schema, SampleLineIsThisText) {
+  // Golden bytes: other programs read this file.
+  EXPECT_EQ(
+      to_line(example_sample()),
+      R"({"benchmark":"ruler","task":"niah_single_1","length":1024,"index":0,"method":"full","prompt_tokens":890,)"
+      R"("tokens":[17,-1,2047],"prediction":"1234567\n\"quoted\" é","answers":["1234567","b"],)"
+      R"("score":0.3333333333333333,"near_ties":[{"step":2,"margin":0.000123},{"step":7,"margin":0.0}],"depth":0.1})");
+}
+
+TEST(Schema, TimingLineIsThisText) {
+  EXPECT_EQ(to_line(example_timing()),
+            R"({"benchmark":"ruler","task":"niah_single_1","length":1024,"index":0,"method":"full",)"
+            R"("clock":"simulated for h200","prefill_ns":4000000,"setup_ns":500000,"first_step_ns":1500000,)"
+            R"("step_ns":[1000000,3000000],"window_ns":5500000,"busy_ns":3300000,"idle_ns":2200000,)"
+            R"("idle_by_cause":{"host attention":1200000,"launch":1000000},)"
+            R"("bytes":{"hbm":3000000,"dram":600000,"h2d":30000,"d2h":3000},"flops":1048576,"steps":3,)"
+            R"("device_kv_bytes":1000000,"host_kv_bytes":2000000,"tokens_attended_device":300,)"
+            R"("tokens_attended_host":2370})");
+}
+
+TEST(Schema, WhatIsWrittenIsReadBack) {
+  EXPECT_EQ(parse_sample(to_line(example_sample()), "x"), example_sample());
+  EXPECT_EQ(parse_timing(to_line(example_timing()), "x"), example_timing());
+  EXPECT_EQ(parse_manifest(to_json_text(example_manifest()), "x"), example_manifest());
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 200; ++i) {
+    SampleResult sample = example_sample();
+    sample.score = std::ldexp(static_cast<double>(random() >> 11), -53);
+    sample.depth = std::ldexp(static_cast<double>(random() >> 11), -53);
+    sample.near_ties = {{static_cast<std::uint32_t>(random()), std::ldexp(1.0 + sample.score, -int(random() % 300))}};
+    sample.prediction.clear();
+    for (int c = 0; c < 20; ++c) sample.prediction += static_cast<char>(random() % 128);
+    SampleTiming timing = example_timing();
+    timing.bytes = {random(), random(), random(), random()};
+    timing.flops = random();
+    const std::string line = to_line(sample);
+    EXPECT_EQ(line.find('\n'), std::string::npos);
+    EXPECT_EQ(parse_sample(line, "x"), sample);
+    EXPECT_EQ(parse_timing(to_line(timing), "x"), timing);
+  }
+}
+
+TEST(Schema, BytesThatAreNoUtf8BecomeReplacementCharacters) {
+  SampleResult sample = example_sample();
+  sample.prediction =
+      "a\xff"
+      "b";
+  EXPECT_EQ(parse_sample(to_line(sample), "x").prediction,
+            "a\xef\xbf\xbd"
+            "b");
+}
+
+TEST(Schema, OurOwnMistakesAreNotWritten) {
+  SampleResult sample = example_sample();
+  sample.score = std::nan("");
+  EXPECT_THROW(to_line(sample), LogicError);
+  SampleTiming timing = example_timing();
+  timing.clock = "h200";
+  EXPECT_THROW(to_line(timing), LogicError);
+  timing = example_timing();
+  ++timing.idle_by_cause[0].second;
+  EXPECT_THROW(to_line(timing), LogicError);
+  timing = example_timing();
+  ++timing.busy_ns;
+  EXPECT_THROW(to_line(timing), LogicError);
+  timing = example_timing();
+  ++timing.steps;
+  EXPECT_THROW(to_line(timing), LogicError);
+}
+
+TEST(Schema, BrokenSampleLinesAreSentences) {
+  const std::string good = to_line(example_sample());
+  const auto expect = [](const std::string& line, const char* message) {
+    EXPECT_THAT([&] { parse_sample(line, "samples.jsonl:12"); },
+                ThrowsMessage<InputError>(AllOf(StartsWith("samples.jsonl:12"), HasSubstr(message))))
+        << line;
+  };
+  expect("", "not valid JSON");
+  expect("{", "not valid JSON");
+  expect(good + "}", "not valid JSON");
+  expect(good.substr(0, good.size() / 2), "not valid JSON");
+  expect(std::string(100000, '['), "not valid JSON");
+  expect("[]", "object was expected");
+  expect("{}", "'benchmark' is missing");
+  expect(change(good, "\"index\":0", "\"index\":0,\"index\":1"), "'index' occurs twice");
+  expect(change(good, "\"index\":0", "\"index\":0,\"extra\":1"), "'extra' is unknown");
+  expect(change(good, "\"index\":0", "\"index\":-1"), "'index'");
+  expect(change(good, "\"index\":0", "\"index\":0.5"), "'index'");
+  expect(change(good, "\"index\":0", "\"index\":4294967296"), "'index'");
+  expect(change(good, "\"index\":0", "\"index\":\"0\""), "'index'");
+  expect(change(good, "\"index\":0", "\"index\":null"), "'index'");
+  expect(change(good, "\"ruler\"", "\"\""), "'benchmark'");
+  expect(change(good, "[17,-1,2047]", "[17,2147483648]"), "'tokens'");
+  expect(change(good, "[17,-1,2047]", "17"), "'tokens'");
+  expect(change(good, "[\"1234567\",\"b\"]", "[1]"), "'answers'");
+  expect(change(good, "\"depth\":0.1", "\"depth\":1.1"), "'depth'");
+  expect(change(good, "\"score\":0.3333333333333333", "\"score\":1e999"), "not valid JSON");
+  expect(change(good, "\"score\":0.3333333333333333", "\"score\":true"), "'score'");
+  expect(change(good, "\"step\":2,", ""), "'step' is missing");
+  expect(change(good, "\"step\":2,", "\"step\":2,\"a\":1,"), "'a' is unknown");
+}
+
+TEST(Schema, BrokenTimingLinesAreSentences) {
+  const std::string good = to_line(example_timing());
+  const auto expect = [](const std::string& line, const char* message) {
+    EXPECT_THAT([&] { parse_timing(line, "t:1"); }, ThrowsMessage<InputError>(HasSubstr(message))) << line;
+  };
+  expect(change(good, "simulated for h200", "h200"), "'clock'");
+  expect(change(good, "simulated for h200", "simulated for "), "'clock'");
+  expect(change(good, "simulated for h200", ""), "'clock'");
+  expect(change(good, "\"busy_ns\":3300000", "\"busy_ns\":3300001"), "must be window_ns");
+  expect(change(good, "\"launch\":1000000", "\"launch\":999999"), "idle_by_cause sum to");
+  expect(change(good, "\"launch\":1000000", "\"launch\":-1"), "'idle_by_cause'");
+  expect(change(good, "\"steps\":3", "\"steps\":4"), "steps is 4");
+  expect(change(good, "\"h2d\":30000,", ""), "'h2d' is missing");
+  expect(change(good, "\"prefill_ns\":4000000", "\"prefill_ns\":-1"), "'prefill_ns'");
+  expect(change(good, "\"prefill_ns\":4000000", "\"prefill_ns\":9223372036854775807"), "'prefill_ns'");
+  expect(change(good, "[1000000,3000000]", "[1000000,9223372036854775807]"), "'step_ns'");
+}
+
+TEST(Schema, EveryFieldOfEveryFileIsNeeded) {
+  for (const std::string& text :
+       {to_line(example_sample()), to_line(example_timing()), to_json_text(example_manifest())}) {
+    const auto json = nlohmann::ordered_json::parse(text);
+    for (const auto& item : json.items()) {
+      auto without = json;
+      without.erase(item.key());
+      const std::string line = without.dump();
+      const auto parse = [&] {
+        if (json.contains("score"))
+          parse_sample(line, "x");
+        else if (json.contains("steps"))
+          parse_timing(line, "x");
+        else
+          parse_manifest(line, "x");
+      };
+      EXPECT_THAT(parse, ThrowsMessage<InputError>(HasSubstr("'" + item.key() + "' is missing")));
+    }
+  }
+}
+
+TEST(Schema, BrokenManifests) {
+  const std::string good = to_json_text(example_manifest());
+  const auto expect = [](const std::string& text, const char* message) {
+    EXPECT_THAT([&] { parse_manifest(text, "m"); }, ThrowsMessage<InputError>(HasSubstr(message))) << text;
+  };
+  expect(change(good, "\"schema_version\": 1", "\"schema_version\": 2"), "schema version is 2");
+  expect(change(good, "\"label\": \"hybrid:budget=0.2\"", "\"label\": \"full\""), "two methods have the label 'full'");
+  expect(change(good, "\"0.2\"", "0.2"), "'options'");
+  expect(change(good, "simulated for h200", "guessed"), "'clock'");
+  Manifest none = example_manifest();
+  none.methods.clear();
+  expect(to_json_text(none), "one or more methods");
+}
+
+TEST(Schema, ClocksSayWhereTheyComeFrom) {
+  EXPECT_TRUE(is_clock("simulated for h200"));
+  EXPECT_TRUE(is_simulated("simulated for h200"));
+  EXPECT_TRUE(is_clock("measured on this"));
+  EXPECT_FALSE(is_simulated("measured on this"));
+  for (const char* bad : {"", "simulated for ", "simulated", "measured on ", "measured"})
+    EXPECT_FALSE(is_clock(bad)) << bad;
+}
+
+}  // namespace
+}  // namespace tandem::eval

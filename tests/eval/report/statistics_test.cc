@@ -1,0 +1,205 @@
+#include "eval/report/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <gtest/gtest.h>
+#include <random>
+#include <vector>
+
+namespace tandem::eval {
+namespace {
+
+double binomial(std::uint64_t n, std::uint64_t k, double p) {  // product form, no logarithms of factorials
+  double value = 1;
+  for (std::uint64_t i = 1; i <= k; ++i) value *= static_cast<double>(n - k + i) / static_cast<double>(i);
+  return value * std::pow(p, static_cast<double>(k)) * std::pow(1 - p, static_cast<double>(n - k));
+}
+
+TEST(Statistics, ProportionsAgainstScipyAndNewcombe) {
+  // scipy 1.17.1, binomtest(k, n).proportion_ci("wilson" and "exact"). The first four are also the examples of Newcombe
+  // 1998 (Statistics in Medicine 17:857), table I: 0.2553-0.3662, 0.0624-0.1605, 0-0.1611, 0.0061-0.1718.
+  struct Case {
+    std::uint64_t k, n;
+    double wilson_low, wilson_high, exact_low, exact_high;
+  };
+  for (const Case& c :
+       {Case{81, 263, 0.2552885198782742, 0.36620957698280004, 0.25273674558504267, 0.36762192260134746},
+        Case{15, 148, 0.06238639953073629, 0.16048724172330803, 0.05784401008344801, 0.16165049034947895},
+        Case{0, 20, 0.0, 0.16112515805281935, 0.0, 0.16843347098308548},
+        Case{1, 29, 0.006113214292762667, 0.17175521879320282, 0.0008726468835971072, 0.17764429548841465},
+        Case{29, 29, 0.8830302015002592, 1.0, 0.8805551309302788, 1.0},
+        Case{7, 10, 0.39677814746114526, 0.892208732593699, 0.3475471499399921, 0.9332604888222655}}) {
+    EXPECT_NEAR(wilson_interval(c.k, c.n).low, c.wilson_low, 1e-13);
+    EXPECT_NEAR(wilson_interval(c.k, c.n).high, c.wilson_high, 1e-13);
+    EXPECT_NEAR(clopper_pearson_interval(c.k, c.n).low, c.exact_low, 1e-11);
+    EXPECT_NEAR(clopper_pearson_interval(c.k, c.n).high, c.exact_high, 1e-11);
+  }
+}
+
+TEST(Statistics, WilsonSolvesItsDefinition) {
+  // The limits are the p at which the observed share is z standard errors away.
+  for (std::uint64_t n : {1u, 5u, 50u, 1000u}) {
+    for (std::uint64_t k = 0; k <= n; k += std::max<std::uint64_t>(1, n / 7)) {
+      const Interval interval = wilson_interval(k, n);
+      const double share = static_cast<double>(k) / static_cast<double>(n);
+      ASSERT_LE(interval.low, share);
+      ASSERT_GE(interval.high, share);
+      for (const double p : {interval.low, interval.high}) {
+        if (p <= 1e-12 || p >= 1 - 1e-12) continue;
+        EXPECT_NEAR(std::abs(share - p) / std::sqrt(p * (1 - p) / static_cast<double>(n)), kNormal95, 1e-7);
+      }
+    }
+  }
+}
+
+TEST(Statistics, ExactIntervalCoversAtLeastAndWilsonAbout95Percent) {
+  const std::uint64_t n = 40;
+  double wilson_sum = 0;
+  int steps = 0;
+  for (double p = 0.025; p < 1; p += 0.025, ++steps) {
+    double exact = 0, wilson = 0;
+    for (std::uint64_t k = 0; k <= n; ++k) {
+      const Interval e = clopper_pearson_interval(k, n), w = wilson_interval(k, n);
+      if (e.low <= p && p <= e.high) exact += binomial(n, k, p);
+      if (w.low <= p && p <= w.high) wilson += binomial(n, k, p);
+    }
+    EXPECT_GE(exact, 0.95) << p;
+    EXPECT_GE(wilson, 0.90) << p;
+    wilson_sum += wilson;
+  }
+  EXPECT_NEAR(wilson_sum / steps, 0.95, 0.01);
+}
+
+TEST(Statistics, NewcombePairedAgainstAnotherProgram) {
+  // A Python program written from the paper's formulas with SciPy's normal quantile (scipy 1.17.1).
+  struct Case {
+    PairedCounts counts;
+    double low, high;
+  };
+  for (const Case& c : {Case{{20, 12, 2, 16}, 0.05615642484174832, 0.3292069954001405},
+                        Case{{36, 12, 2, 0}, 0.05692958400323875, 0.3404276029749408},
+                        Case{{1, 1, 7, 12}, -0.506920226686141, -0.025559124164859837},
+                        Case{{50, 0, 0, 0}, -0.07134759913335875, 0.07134759913335875},
+                        Case{{53, 0, 1, 0}, -0.09771437488781931, 0.049621661889404076},
+                        Case{{0, 29, 1, 0}, 0.6665921801718167, 0.9881828192367751}}) {
+    EXPECT_NEAR(newcombe_paired_interval(c.counts).low, c.low, 1e-12);
+    EXPECT_NEAR(newcombe_paired_interval(c.counts).high, c.high, 1e-12);
+  }
+}
+
+TEST(Statistics, NewcombePairedCoversAbout95Percent) {
+  // Exact coverage: all tables of 20 pairs with their multinomial probabilities.
+  struct Cell {
+    double both, first, second, neither;
+  };
+  for (const Cell& truth : {Cell{0.9, 0.05, 0.02, 0.03}, Cell{0.5, 0.3, 0.1, 0.1}, Cell{0.25, 0.25, 0.25, 0.25}}) {
+    const int n = 20;
+    double covered = 0, total = 0;
+    for (int a = 0; a <= n; ++a) {
+      for (int b = 0; a + b <= n; ++b) {
+        for (int c = 0; a + b + c <= n; ++c) {
+          const int d = n - a - b - c;
+          const double probability = std::exp(std::lgamma(n + 1.0) - std::lgamma(a + 1.0) - std::lgamma(b + 1.0) -
+                                              std::lgamma(c + 1.0) - std::lgamma(d + 1.0)) *
+                                     std::pow(truth.both, a) * std::pow(truth.first, b) * std::pow(truth.second, c) *
+                                     std::pow(truth.neither, d);
+          const Interval interval =
+              newcombe_paired_interval({static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b),
+                                        static_cast<std::uint64_t>(c), static_cast<std::uint64_t>(d)});
+          total += probability;
+          if (interval.low <= truth.first - truth.second && truth.first - truth.second <= interval.high)
+            covered += probability;
+        }
+      }
+    }
+    EXPECT_NEAR(total, 1, 1e-9);
+    EXPECT_GT(covered, 0.93) << truth.both;
+    // Where methods hardly disagree no interval for 20 pairs can be short; elsewhere it must not be wider than needed.
+    if (truth.both < 0.9) {
+      EXPECT_LT(covered, 0.975) << truth.both;
+    }
+  }
+}
+
+TEST(Statistics, McnemarAgainstScipy) {
+  // scipy 1.17.1, binomtest(min(b, c), b + c, 0.5).pvalue.
+  EXPECT_NEAR(mcnemar_exact_p({9, 12, 2, 4}), 0.012939453125, 1e-13);
+  EXPECT_NEAR(mcnemar_exact_p({0, 5, 5, 0}), 1, 1e-13);
+  EXPECT_NEAR(mcnemar_exact_p({3, 0, 7, 3}), 0.015625, 1e-14);
+  EXPECT_NEAR(mcnemar_exact_p({0, 1, 0, 0}), 1, 1e-14);
+  EXPECT_NEAR(mcnemar_exact_p({5, 30, 14, 5}), 0.022628841205914796, 1e-13);
+  EXPECT_EQ(mcnemar_exact_p({5, 0, 0, 5}), 1);
+}
+
+TEST(Statistics, PercentilesAgainstNumpy) {
+  const std::vector<double> x = {3.5, 1.25, 9, 4, 4, -2, 7.75};  // numpy.percentile(x, 100 p), default method
+  const double p[] = {0, 0.01, 0.25, 0.5, 0.9, 0.99, 1}, expected[] = {-2, -1.805, 2.375, 4, 8.25, 8.925, 9};
+  for (int i = 0; i < 7; ++i) EXPECT_NEAR(percentile(x, p[i]), expected[i], 1e-12);
+  EXPECT_EQ(percentile(std::vector<double>{5}, 0.99), 5);
+}
+
+TEST(Statistics, BootstrapFindsTheNormalInterval) {
+  std::mt19937_64 random(5);
+  std::normal_distribution<double> normal(3, 2);
+  std::vector<double> x(400);
+  for (double& value : x) value = normal(random);
+  double sum = 0, squares = 0;
+  for (const double value : x) sum += value;
+  const double centre = sum / 400;
+  for (const double value : x) squares += (value - centre) * (value - centre);
+  const double half = kNormal95 * std::sqrt(squares / 400 / 400);
+  const Interval interval = bootstrap_mean_interval(x);
+  EXPECT_NEAR(interval.low, centre - half, 0.1 * half);
+  EXPECT_NEAR(interval.high, centre + half, 0.1 * half);
+  EXPECT_EQ(bootstrap_mean_interval(x), interval);
+}
+
+TEST(Statistics, BootstrapOfThreeValuesIsTheExactDistribution) {
+  // 27 equally likely resamples of {0, 0.5, 1}; their means are k/6 with 1, 3, 6, 7, 6, 3, 1 of 27. The 2.5 % quantile
+  // lies in the first (3.7 %) and the 97.5 % quantile in the last.
+  const Interval interval = bootstrap_mean_interval(std::vector<double>{0, 0.5, 1}, 20000);
+  EXPECT_NEAR(interval.low, 0, 1e-12);
+  EXPECT_NEAR(interval.high, 1, 1e-12);
+}
+
+TEST(Statistics, EstimateChoosesItsInterval) {
+  EXPECT_EQ(estimate_mean(std::vector<double>{1, 0, 1}).kind, IntervalKind::wilson);
+  EXPECT_EQ(estimate_mean(std::vector<double>{1, 0.5, 1}).kind, IntervalKind::bootstrap);
+  const Estimate perfect = estimate_mean(std::vector<double>(20, 1.0));
+  EXPECT_EQ(perfect.value, 1);
+  EXPECT_LT(perfect.interval.low, 0.9);  // 20 of 20 does not prove 100 %
+}
+
+TEST(Statistics, PairedComparisonIsSecondMinusFirst) {
+  std::vector<double> first, second;
+  const auto add = [&](int n, double a, double b) {
+    for (int i = 0; i < n; ++i) {
+      first.push_back(a);
+      second.push_back(b);
+    }
+  };
+  add(20, 1, 1);
+  add(12, 1, 0);
+  add(2, 0, 1);
+  add(16, 0, 0);
+  const PairedEstimate worse = compare_paired(first, second);
+  EXPECT_NEAR(worse.difference.value, -0.2, 1e-12);
+  EXPECT_NEAR(worse.difference.interval.low, -0.3292069954001405, 1e-12);
+  EXPECT_NEAR(worse.difference.interval.high, -0.05615642484174832, 1e-12);
+  EXPECT_TRUE(worse.has_p);
+  EXPECT_NEAR(worse.p, 0.012939453125, 1e-12);
+  EXPECT_EQ(worse.counts.first_only, 12u);
+  EXPECT_EQ(worse.difference.n, 50u);
+  const PairedEstimate same = compare_paired(first, first);
+  EXPECT_EQ(same.difference.value, 0);
+  EXPECT_LT(same.difference.interval.low, 0);  // agreement on 50 samples leaves room
+  EXPECT_GT(same.difference.interval.high, 0);
+  first[0] = 0.5;
+  const PairedEstimate shares = compare_paired(first, second);
+  EXPECT_FALSE(shares.has_p);
+  EXPECT_EQ(shares.difference.kind, IntervalKind::paired_bootstrap);
+  EXPECT_LT(shares.difference.interval.low, shares.difference.value);
+}
+
+}  // namespace
+}  // namespace tandem::eval
