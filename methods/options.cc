@@ -121,7 +121,8 @@ void OptionSet::number_of(std::string name, std::uint32_t& value, std::vector<st
 
 void OptionSet::parse(const MethodSpec& spec) {
   std::vector<std::string> seen;
-  for (const auto& [name, value] : spec.options) {
+  for (const auto& option : spec.options) {
+    const std::string &name = option.first, &value = option.second;
     const auto entry =
         std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.info.name == name; });
     if (entry == entries_.end()) {

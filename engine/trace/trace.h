@@ -16,20 +16,20 @@ struct TraceRecord {
   LaneId lane = 0;
   std::uint32_t layer = Op::kNoLayer;
   Nanos start = 0, end = 0;
-  // Index of the record that arrived last among: explicit edges, the lane's previous operation, the launch. -1 for none.
-  // Time between that record's end and `start` is hand-off latency.
+  // Index of the record that arrived last among: explicit edges, the lane's previous operation, the launch. -1 for
+  // none. Time between that record's end and `start` is hand-off latency.
   std::int64_t critical = -1;
   Cost cost;  // settled
 };
 
 struct StepMark {
-  std::uint32_t step = 0;         // Device::kSetupStep for the window before the first step
+  std::uint32_t step = 0;  // Device::kSetupStep for the window before the first step
   Nanos begin = 0, end = 0;
-  std::int64_t closed_by = -1;    // record whose end (plus hand-off) closed the window
+  std::int64_t closed_by = -1;  // record whose end (plus hand-off) closed the window
 };
 
 struct Trace {
-  std::string clock;              // "simulated for ..." or "measured on ..."
+  std::string clock;  // "simulated for ..." or "measured on ..."
   std::vector<LaneInfo> lanes;
   std::vector<TraceRecord> records;  // in submission order
   std::vector<StepMark> steps;       // tile [begin of the first, end of the last]

@@ -182,6 +182,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
         }
         for (std::size_t m = 0; m < methods.size(); ++m) {
           std::vector<DecodeRequest> requests;
+          requests.reserve(batch.size());
           for (const Prepared& p : batch) requests.push_back({p.prefix.get(), p.sample.max_new_tokens});
           const DecodeResult result = engine.decode(*methods[m], requests);
           if (trace_of_first && !traced[m]) trace_of_first(options.methods[m], result.trace);
