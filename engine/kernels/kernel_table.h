@@ -11,6 +11,8 @@ namespace tandem {
 
 struct KvSpan;
 
+// Functions here are static, so that no build of a hot file leaves one for the others (vec.h).
+
 /// One tile of prefill attention: `queries` queries times the `group` heads of one KV head.
 struct PrefillTile {
   const float* q;                // first query, first head of the group
@@ -24,16 +26,16 @@ struct PrefillTile {
 };
 constexpr uint32_t kPrefillTileTokens = 64;
 constexpr uint32_t kMaxWidth = 16;
-constexpr size_t padded_dim(uint32_t dim) {
+static constexpr size_t padded_dim(uint32_t dim) {
   return (size_t{dim} + kMaxWidth - 1) / kMaxWidth * kMaxWidth;
 }
-constexpr size_t prefill_scratch_floats(uint32_t rows, uint32_t dim) {
+static constexpr size_t prefill_scratch_floats(uint32_t rows, uint32_t dim) {
   return 2 * padded_dim(dim) * (rows + kPrefillTileTokens) + size_t{rows} * (kPrefillTileTokens + 2);
 }
 
 constexpr uint32_t kPrefillColumns = 64;
 constexpr uint32_t kPrefillDepth = 128;
-constexpr size_t linear_prefill_scratch_floats(uint32_t n) {
+static constexpr size_t linear_prefill_scratch_floats(uint32_t n) {
   return size_t{kPrefillDepth} * (kPrefillColumns + 1) + size_t{n} * kPrefillColumns;
 }
 
