@@ -17,7 +17,7 @@ void linear(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixView& w /*
 /// Prefill: many rows, bound by arithmetic. The bits of a row depend on that row of x alone, as above, but may differ
 /// from those of linear(). y must not overlap x.
 /// Not OpenBLAS: Debian's serial build (0.3.21) hands one buffer to two threads that call it at once and returns wrong
-/// products (2 to 4 % of 16 x 64 x 64 products with four callers). Speed on one Zen 5 core, 512 x 2048 x 4096 in f32:
+/// products (up to 4 % of 16 x 64 x 64 products with four callers). Speed on one Zen 5 core, 512 x 2048 x 4096 in f32:
 /// 170 GFLOP/s here; OpenBLAS 134 with the Haswell kernels that it chooses there, 237 with its SkylakeX kernels.
 void linear_prefill(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixView& w /*[out][in]*/,
                     const float* bias /*[out] or nullptr*/, float* y /*[n][out]*/, std::uint32_t n);
