@@ -215,11 +215,4 @@ std::string utc_now() {
   return text;
 }
 
-std::string build_version() {
-  return TANDEM_VERSION;
-}
-std::string build_commit() {
-  return TANDEM_GIT_COMMIT;
-}
-
 }  // namespace tandem::eval

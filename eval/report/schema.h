@@ -114,8 +114,6 @@ struct Manifest {
 
 Machine this_machine();
 std::string utc_now();
-std::string build_version();  // "0.1.0"
-std::string build_commit();
 
 /// A clock says where its numbers come from: "simulated for X" or "measured on X" with a non-empty X.
 bool is_clock(std::string_view clock);

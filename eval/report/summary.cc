@@ -36,12 +36,13 @@ AccuracyCell cell_of(const Scores& own, const Scores& baseline, bool is_baseline
   return cell;
 }
 
-LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::string& label) {
+/// `length` 0: all lengths.
+LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::string& label, std::uint32_t length) {
   LatencySummary out;
   std::vector<double> later;
   const auto ms = [](std::int64_t ns) { return double(ns) * 1e-6; };
   for (const SampleTiming& t : timings) {
-    if (t.method != label) continue;
+    if (t.method != label || (length != 0 && t.length != length)) continue;
     ++out.samples;
     out.steps += t.steps;
     out.prefill_ms += ms(t.prefill_ns);
@@ -61,9 +62,10 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
     out.peak_device_kv = std::max(out.peak_device_kv, t.device_kv_bytes);
     out.peak_host_kv = std::max(out.peak_host_kv, t.host_kv_bytes);
   }
-  if (out.samples == 0 || out.steps == 0) return out;
+  if (out.samples == 0) return out;
   for (double* per_sample : {&out.prefill_ms, &out.setup_ms, &out.first_step_ms}) *per_sample /= double(out.samples);
   out.ttft_ms = out.prefill_ms + out.setup_ms + out.first_step_ms;
+  if (out.steps == 0) return out;
   for (double* per_step : {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.hbm, &out.dram, &out.h2d, &out.d2h,
                            &out.attended_device, &out.attended_host}) {
     *per_step /= double(out.steps);
@@ -75,6 +77,47 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
     out.tpot_p99_ms = percentile(later, 0.99);
   }
   return out;
+}
+
+/// A line that is not of this run would silently change a mean, or be left out of it.
+template <class Item>
+void check_belongs(const Manifest& manifest, const std::vector<Item>& items, const std::filesystem::path& file) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const Item& item = items[i];
+    const auto fail = [&](const char* field, const std::string& value) {
+      throw_input_error("{}:{}: the {} '{}' is not in the run's manifest.json.", file.string(), i + 1, field, value);
+    };
+    const bool known = std::any_of(manifest.methods.begin(), manifest.methods.end(),
+                                   [&](const MethodEntry& entry) { return entry.label == item.method; });
+    if (!known) fail("method", item.method);
+    if (item.benchmark != manifest.benchmark) fail("benchmark", item.benchmark);
+    if (std::find(manifest.tasks.begin(), manifest.tasks.end(), item.task) == manifest.tasks.end())
+      fail("task", item.task);
+    if (std::find(manifest.lengths.begin(), manifest.lengths.end(), item.length) == manifest.lengths.end())
+      fail("length", std::to_string(item.length));
+    if constexpr (requires { item.clock; }) {
+      if (item.clock != manifest.clock) fail("clock", item.clock);
+    }
+  }
+}
+
+nlohmann::ordered_json json_of(const LatencySummary& l) {
+  return {{"samples", l.samples},
+          {"steps", l.steps},
+          {"ttft_ms", l.ttft_ms},
+          {"prefill_ms", l.prefill_ms},
+          {"setup_ms", l.setup_ms},
+          {"first_step_ms", l.first_step_ms},
+          {"tpot_ms", l.tpot_ms},
+          {"tpot_p50_ms", l.tpot_p50_ms},
+          {"tpot_p99_ms", l.tpot_p99_ms},
+          {"step_ms", l.step_ms},
+          {"busy_ms", l.busy_ms},
+          {"idle_ms", l.idle_ms},
+          {"idle_ms_by_cause", l.idle_ms_by_cause},
+          {"bytes_per_step", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
+          {"attended_per_step", {{"device", l.attended_device}, {"host", l.attended_host}}},
+          {"peak_kv_bytes", {{"device", l.peak_device_kv}, {"host", l.peak_host_kv}}}};
 }
 
 nlohmann::ordered_json json_of(const AccuracyCell& cell) {
@@ -104,6 +147,8 @@ Summary summarise(const RunFolder& folder) {
   const std::vector<SampleResult> samples = folder.samples();
   const std::vector<SampleTiming> timings = folder.timings();
   if (samples.empty()) throw_input_error("{} holds no finished sample.", (folder.path() / "samples.jsonl").string());
+  check_belongs(summary.manifest, samples, folder.path() / "samples.jsonl");
+  check_belongs(summary.manifest, timings, folder.path() / "timings.jsonl");
   std::map<std::string, Scores> scores;
   for (const SampleResult& s : samples) scores[s.method][{s.task, s.length, s.index}] = s.score;
   const Manifest& m = summary.manifest;
@@ -124,7 +169,11 @@ Summary summarise(const RunFolder& folder) {
         if (cell.accuracy.n > 0) method.cells.push_back(std::move(cell));
       }
     }
-    method.latency = latency_of(timings, entry.label);
+    method.latency = latency_of(timings, entry.label, 0);
+    for (const std::uint32_t length : m.lengths) {
+      LatencySummary latency = latency_of(timings, entry.label, length);
+      if (latency.samples > 0) method.by_length.push_back({length, std::move(latency)});
+    }
     for (const SampleResult& s : samples) {
       if (s.method != entry.label) continue;
       method.near_ties += s.near_ties.size();
@@ -150,23 +199,13 @@ std::string to_json_text(const Summary& summary) {
     out["overall"] = json_of(method.overall);
     out["cells"] = nlohmann::ordered_json::array();
     for (const AccuracyCell& cell : method.cells) out["cells"].push_back(json_of(cell));
-    const LatencySummary& l = method.latency;
-    out["latency"] = {{"samples", l.samples},
-                      {"steps", l.steps},
-                      {"ttft_ms", l.ttft_ms},
-                      {"prefill_ms", l.prefill_ms},
-                      {"setup_ms", l.setup_ms},
-                      {"first_step_ms", l.first_step_ms},
-                      {"tpot_ms", l.tpot_ms},
-                      {"tpot_p50_ms", l.tpot_p50_ms},
-                      {"tpot_p99_ms", l.tpot_p99_ms},
-                      {"step_ms", l.step_ms},
-                      {"busy_ms", l.busy_ms},
-                      {"idle_ms", l.idle_ms},
-                      {"idle_ms_by_cause", l.idle_ms_by_cause},
-                      {"bytes_per_step", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
-                      {"attended_per_step", {{"device", l.attended_device}, {"host", l.attended_host}}},
-                      {"peak_kv_bytes", {{"device", l.peak_device_kv}, {"host", l.peak_host_kv}}}};
+    out["latency"] = json_of(method.latency);
+    out["latency_by_length"] = nlohmann::ordered_json::array();
+    for (const LengthLatency& at : method.by_length) {
+      nlohmann::ordered_json entry = {{"length", at.length}};
+      entry.update(json_of(at.latency));
+      out["latency_by_length"].push_back(std::move(entry));
+    }
     out["near_ties"] = method.near_ties;
     out["near_tie_samples"] = method.near_tie_samples;
     json["methods"].push_back(std::move(out));

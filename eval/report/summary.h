@@ -31,11 +31,17 @@ struct LatencySummary {
   std::uint64_t peak_device_kv = 0, peak_host_kv = 0;                   // bytes, largest sample
 };
 
+struct LengthLatency {
+  std::uint32_t length = 0;
+  LatencySummary latency;
+};
+
 struct MethodSummary {
   std::string label;
   AccuracyCell overall;
-  std::vector<AccuracyCell> cells;  // by task and length, in the manifest's order; missing ones left out
-  LatencySummary latency;
+  std::vector<AccuracyCell> cells;       // by task and length, in the manifest's order; missing ones left out
+  LatencySummary latency;                // all lengths together
+  std::vector<LengthLatency> by_length;  // in the manifest's order; lengths without a timing left out
   std::uint64_t near_ties = 0, near_tie_samples = 0;
 };
 
@@ -45,7 +51,8 @@ struct Summary {
   bool complete = false;               // every sample of every method is there
 };
 
-/// InputError for a run without samples or a damaged file.
+/// InputError for a run without samples, a damaged file, and lines that do not belong to the manifest: another clock, a
+/// method, task or length that it does not list.
 Summary summarise(const RunFolder& folder);
 
 std::string to_json_text(const Summary& summary);

@@ -1,6 +1,7 @@
-// Tables for people: one renderer for the terminal (at most 100 columns) and for Markdown.
+// Tables for people: one content, rendered for the terminal (never wider than asked for) and for Markdown.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -8,14 +9,28 @@
 
 namespace tandem::eval {
 
+inline constexpr std::size_t kTerminalWidth = 100;
+
 struct Table {
-  std::vector<std::string> head;
-  std::vector<std::vector<std::string>> rows;
-  std::string text() const;  // aligned; first column left, the others right
+  std::vector<std::string> head;               // broken at spaces where a column is narrower than its head
+  std::vector<std::vector<std::string>> rows;  // as many cells as `head`
+  std::size_t leading = 1;  // columns that name a row: left aligned, repeated when a wide table is cut into several
+  std::string clock;  // where the columns after the leading ones come from: printed above them, and in Markdown in
+                      // each head, so that no time stands without its clock. Empty for counts.
+
+  /// Aligned text. Columns that do not fit into `width` follow in a further table with the same rows; a cell that is
+  /// too wide even alone ends in "…".
+  std::string text(std::size_t width = kTerminalWidth) const;
   std::string markdown() const;
 };
 
-/// Sections with tables and how to read them; `markdown` false: for a terminal.
+/// Terminal columns that UTF-8 `text` takes: code points, since no wide or combining ones are used here.
+std::size_t text_columns(std::string_view text);
+
+/// `text` broken at spaces into lines of at most `width` columns where words allow; existing line ends are kept.
+std::string wrap(std::string_view text, std::size_t width);
+
+/// Sections with tables and how to read them; `markdown` false: for a terminal of kTerminalWidth columns.
 std::string report_text(const Summary& summary, bool markdown);
 
 /// Runs plot.py on a run folder's summary.json; empty when it worked, else a sentence that says why not.
