@@ -31,9 +31,9 @@ if [ -z "$mirror" ]; then
 fi
 
 if [ -z "$target" ]; then target=$(mktemp -d "${TMPDIR:-/tmp}/tandem-fresh.XXXXXX"); fi
-mounted=0
+mounted=()
 cleanup() {
-  if [ "$mounted" = 1 ]; then umount "$target/proc" || true; fi
+  for folder in "${mounted[@]}"; do umount "$folder" || true; done
   # Never across a mount that could not be undone.
   if [ "$keep" = 0 ]; then rm -rf --one-file-system "$target"; fi
 }
@@ -49,8 +49,11 @@ if [ ! -x "$target/usr/bin/apt-get" ]; then
   rm -f "$target.log"
 fi
 echo "Base system after $(duration $((SECONDS - start)))."
+# What every running system has.
 mount -t proc proc "$target/proc"
-mounted=1
+mounted+=("$target/proc")
+mount -t sysfs -o ro sysfs "$target/sys"
+mounted+=("$target/sys")
 
 rm -rf "$target/root/tandem"
 mkdir -p "$target/root/tandem"
