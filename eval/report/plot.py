@@ -1,10 +1,13 @@
 """Draws plot.png and plot.svg of a run folder from its summary.json: accuracy, and where a decode step's time goes.
 
   python3 eval/report/plot.py RUN_FOLDER
+
+One row per method and length, shared by both panels, so that what a method loses and what it gains stand side by side.
 """
 import json
 import os
 import sys
+import textwrap
 
 try:
     import matplotlib
@@ -13,55 +16,93 @@ try:
 except ImportError:
     sys.exit(4)
 
-# Okabe and Ito's palette: told apart with any kind of colour vision.
-METHODS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+# Okabe and Ito's palette, told apart with any kind of colour vision; neighbours in a bar differ in lightness too.
 BUSY = "#4D4D4D"
-CAUSES = {"host attention": "#D55E00", "selection": "#E69F00", "recall": "#CC79A7", "offload": "#F0E442", "transfer": "#56B4E9",
-          "handoff": "#0072B2", "launch": "#BBBBBB", "sampling": "#009E73", "scheduler": "#8A6FB5"}
+CAUSES = {"host attention": "#D55E00", "selection": "#F0E442", "recall": "#CC79A7", "offload": "#56B4E9", "transfer": "#0072B2",
+          "handoff": "#E69F00", "launch": "#C8C8C8", "sampling": "#009E73", "scheduler": "#000000"}
+OTHER = "#8A6FB5"  # a cause that this program does not know
+
+
+def length_name(length):
+    return f"{length // 1024}K" if length % 1024 == 0 else str(length)
+
+
+def method_name(label):
+    """Options on lines of their own, so that long ones do not squeeze the panels."""
+    return "\n".join(textwrap.wrap(label.replace(":", ": ", 1).replace(",", ", "), 26))
+
+
+def rows_of(run):
+    """(y, method's index, length, accuracy cell, latency or None); methods are set apart by a gap."""
+    rows, y = [], 0.0
+    for i, method in enumerate(run["methods"]):
+        latency = {entry["length"]: entry for entry in method["latency_by_length"]}
+        for cell in method["lengths"]:
+            rows.append((y, i, cell["length"], cell, latency.get(cell["length"])))
+            y += 1
+        y += 0.6
+    return rows
+
+
+def draw_accuracy(axes, run, rows):
+    for y, _, _, cell, _ in rows:
+        x, (low, high) = 100 * cell["accuracy"], [100 * end for end in cell["interval"]]
+        axes.plot([low, high], [y, y], color="black", linewidth=1.2, solid_capstyle="butt")
+        axes.plot(x, y, "o", color="black", markersize=5, clip_on=False)
+        axes.text(103, y, f"{x:.1f}", va="center", fontsize=8)
+    axes.set_xlim(0, 100)
+    axes.grid(axis="x", color="#E5E5E5")
+    axes.set_axisbelow(True)
+    counts = sorted({row[3]["n"] for row in rows})
+    count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    axes.set_xlabel(f"accuracy, %, with 95 % interval (n = {count})")
+    lengths = sorted({row[2] for row in rows})
+    axes.set_yticks([row[0] for row in rows], [length_name(row[2]) if len(lengths) > 1 else "" for row in rows])
+    axes.tick_params(axis="y", length=0)
+    for i, method in enumerate(run["methods"]):
+        ys = [row[0] for row in rows if row[1] == i]
+        if ys:
+            axes.text(-0.09 if len(lengths) > 1 else -0.02, sum(ys) / len(ys), method_name(method["method"]), ha="right",
+                      va="center", transform=axes.get_yaxis_transform())
+
+
+def draw_steps(axes, run, rows):
+    timed = [row for row in rows if row[4] and row[4]["steps"] > 0]
+    found = {cause for row in timed for cause, ms in row[4]["idle_ms_by_cause"].items() if ms > 0}
+    order = [cause for cause in CAUSES if cause in found] + sorted(found - set(CAUSES))
+    longest = max(row[4]["step_ms"] for row in timed)
+    unit, scale = ("us", 1000) if longest < 1 else ("ms", 1)
+    for y, _, _, _, latency in timed:
+        at = 0.0
+        parts = [(latency["busy_ms"], BUSY)] + [(latency["idle_ms_by_cause"].get(c, 0), CAUSES.get(c, OTHER)) for c in order]
+        for ms, colour in parts:
+            axes.barh(y, scale * ms, left=at, height=0.72, color=colour, edgecolor="white", linewidth=0.4)
+            at += scale * ms
+        axes.text(at + 0.015 * scale * longest, y, f"{at:.3g}", va="center", fontsize=8)
+    axes.set_xlim(0, 1.12 * scale * longest)
+    axes.set_xlabel(f"{unit} per decode step, " + "\n".join(textwrap.wrap(run["clock"], 60)))
+    axes.tick_params(axis="y", length=0, labelleft=False)
+    swatches = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in [BUSY] + [CAUSES.get(c, OTHER) for c in order]]
+    axes.legend(swatches, ["device busy"] + ["waits: " + cause for cause in order], frameon=False, loc="lower left",
+                bbox_to_anchor=(-0.02, 1.0), ncol=4, fontsize=8, handlelength=1.2, columnspacing=1.2)
 
 
 def main(folder):
-    run = json.load(open(os.path.join(folder, "summary.json")))
-    methods = run["methods"]
+    with open(os.path.join(folder, "summary.json"), encoding="utf-8") as file:
+        run = json.load(file)
+    rows = rows_of(run)
     plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "axes.spines.top": False, "axes.spines.right": False})
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 0.9 + 0.42 * max(6, len(methods[0]["cells"]))), width_ratios=[3, 2])
-
-    labels = [f"{c['task'].replace('niah_', '')}  {c['length'] // 1024}K" if c["length"] % 1024 == 0 else f"{c['task']}  {c['length']}"
-              for c in methods[0]["cells"]]
-    step = 0.7 / max(1, len(methods))
-    for i, method in enumerate(methods):
-        cells = method["cells"]
-        y = [row + (i - (len(methods) - 1) / 2) * step for row in range(len(cells))]
-        x = [100 * c["accuracy"] for c in cells]
-        low = [100 * (c["accuracy"] - c["interval"][0]) for c in cells]
-        high = [100 * (c["interval"][1] - c["accuracy"]) for c in cells]
-        left.errorbar(x, y, xerr=[low, high], fmt="o", markersize=4, linewidth=1, color=METHODS[i % len(METHODS)], label=method["method"])
-    left.set_yticks(range(len(labels)), labels)
-    left.invert_yaxis()
-    left.set_xlim(-3, 103)
-    left.set_xlabel("accuracy, % (95 % interval)")
-    left.grid(axis="x", color="#E5E5E5")
-    left.set_axisbelow(True)
-    left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.12), ncol=3)
-
-    shown = set()
-    for row, method in enumerate(methods):
-        latency, at = method["latency"], 0
-        parts = [("busy", 1000 * latency["busy_ms"], BUSY)]
-        parts += [(c, 1000 * v, CAUSES.get(c, "#999999")) for c, v in latency["idle_ms_by_cause"].items() if v > 0]
-        for name, value, colour in parts:
-            label = None if name in shown else ("device busy" if name == "busy" else "idle: " + name)
-            shown.add(name)
-            right.barh(row, value, left=at, height=0.55, color=colour, label=label)
-            at += value
-        right.text(at, row, f"  {at:.0f} us", va="center")
-    right.set_yticks(range(len(methods)), [m["method"].replace(":", ":\n") for m in methods])
-    right.invert_yaxis()
-    right.set_xlabel("time of a decode step, us")
-    right.margins(x=0.15)
-    right.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=3, fontsize=8)
-    right.set_title(run["clock"], fontsize=9)
-    figure.tight_layout()
+    timed = any(row[4] and row[4]["steps"] > 0 for row in rows)
+    height = 1.7 + 0.3 * (rows[-1][0] + 1)
+    figure, panels = plt.subplots(1, 2 if timed else 1, figsize=(11 if timed else 6.5, height), sharey=True, squeeze=False,
+                                  constrained_layout=True)
+    left = panels[0][0]
+    draw_accuracy(left, run, rows)
+    left.set_ylim(rows[-1][0] + 0.7, -0.7)
+    tasks = len({cell["task"] for method in run["methods"] for cell in method["cells"]})
+    left.set_title(f"{run['benchmark'].upper()}, {tasks} task{'s' if tasks > 1 else ''}, {run['model']}", fontsize=9, loc="left")
+    if timed:
+        draw_steps(panels[0][1], run, rows)
     figure.savefig(os.path.join(folder, "plot.png"), dpi=150, metadata={"Software": None})
     figure.savefig(os.path.join(folder, "plot.svg"), metadata={"Date": None})
 
@@ -69,4 +110,7 @@ def main(folder):
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    main(sys.argv[1])
+    try:
+        main(sys.argv[1])
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"eval/report/plot.py: {type(error).__name__}: {error}")

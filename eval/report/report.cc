@@ -51,7 +51,7 @@ std::string ms_text(double ms) {
 
 /// Labels as they are, or "name#3" where an option list is too long for a column of a terminal.
 Labels labels_of(const Summary& s, bool markdown) {
-  constexpr std::size_t kLongest = 28;
+  constexpr std::size_t kLongest = 24;
   Labels labels;
   for (const MethodSummary& m : s.methods) {
     labels.push_back(m.label);
@@ -71,8 +71,8 @@ const std::string& baseline_label(const Summary& s, const Labels& labels) {
 
 Table accuracy_table(const Summary& s, const Labels& labels) {
   Table t;
-  t.head = {"method", "n", "accuracy, % [95 %]", "difference to " + baseline_label(s, labels) + ", points [95 %]",
-            "McNemar p"};
+  t.head = {"method", "n", "accuracy, % [95\u00a0%]",
+            "difference to " + baseline_label(s, labels) + ", points [95\u00a0%]", "McNemar\u00a0p"};
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const AccuracyCell& all = s.methods[i].overall;
     t.rows.push_back(
@@ -122,9 +122,7 @@ Table by_length(const Summary& s, const Labels& labels, std::vector<std::string>
 
 Table latency_table(const Summary& s, const Labels& labels) {
   Table t = by_length(
-      s, labels,
-      {"TTFT ms", "= prefill", "+ setup", "+ first step", "TPOT ms", "p50", "p99", "idle ms per step",
-       "idle, % of step"},
+      s, labels, {"TTFT ms", "= prefill", "+ setup", "+ first step", "TPOT ms", "p50", "p99", "idle ms", "idle %"},
       [](const LatencySummary& l) -> std::vector<std::string> {
         return {ms_text(l.ttft_ms),       ms_text(l.prefill_ms), ms_text(l.setup_ms),
                 ms_text(l.first_step_ms), ms_text(l.tpot_ms),    ms_text(l.tpot_p50_ms),
@@ -204,7 +202,8 @@ std::string accuracy_note(const Summary& s) {
 std::string latency_note(const Summary& s) {
   std::string text =
       "TTFT = prefill, which all methods share, + the method's setup + first step. TPOT is the time of a "
-      "step after the first: mean, median, 99th percentile.";
+      "step after the first: mean, median, 99th percentile. Idle "
+      "is per step.";
   const LatencySummary& l = s.methods.front().latency;
   const auto launch = l.idle_ms_by_cause.find("launch");
   const double share = launch == l.idle_ms_by_cause.end() || l.step_ms <= 0 ? 0 : launch->second / l.step_ms;

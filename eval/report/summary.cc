@@ -169,6 +169,10 @@ Summary summarise(const RunFolder& folder) {
         if (cell.accuracy.n > 0) method.cells.push_back(std::move(cell));
       }
     }
+    for (const std::uint32_t length : m.lengths) {
+      AccuracyCell cell = cell_of(own, baseline, is_baseline, "", length);
+      if (cell.accuracy.n > 0) method.lengths.push_back(std::move(cell));
+    }
     method.latency = latency_of(timings, entry.label, 0);
     for (const std::uint32_t length : m.lengths) {
       LatencySummary latency = latency_of(timings, entry.label, length);
@@ -197,6 +201,8 @@ std::string to_json_text(const Summary& summary) {
     nlohmann::ordered_json out;
     out["method"] = method.label;
     out["overall"] = json_of(method.overall);
+    out["lengths"] = nlohmann::ordered_json::array();
+    for (const AccuracyCell& cell : method.lengths) out["lengths"].push_back(json_of(cell));
     out["cells"] = nlohmann::ordered_json::array();
     for (const AccuracyCell& cell : method.cells) out["cells"].push_back(json_of(cell));
     out["latency"] = json_of(method.latency);

@@ -40,6 +40,7 @@ struct MethodSummary {
   std::string label;
   AccuracyCell overall;
   std::vector<AccuracyCell> cells;       // by task and length, in the manifest's order; missing ones left out
+  std::vector<AccuracyCell> lengths;     // by length, all tasks together
   LatencySummary latency;                // all lengths together
   std::vector<LengthLatency> by_length;  // in the manifest's order; lengths without a timing left out
   std::uint64_t near_ties = 0, near_tie_samples = 0;

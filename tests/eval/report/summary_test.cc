@@ -1,11 +1,290 @@
 #include "eval/report/summary.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+#include "eval/report/table.h"
+#include "tests/eval/report/fixtures.h"
 
 namespace tandem::eval {
 namespace {
-TEST(Summary, Placeholder) {
-  EXPECT_EQ(kSchemaVersion, 1);
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
+
+/// Two tasks, two lengths, four samples each; the second method is wrong on every fourth sample and twice as slow at
+/// 2048.
+fs::path write_run(const TemporaryFolder& root, bool all = true) {
+  Manifest manifest = example_manifest();
+  manifest.tasks = {"niah_single_1", "niah_single_2"};
+  manifest.lengths = {1024, 2048};
+  RunFolder folder = RunFolder::create(root / "run", manifest);
+  for (const std::uint32_t length : manifest.lengths) {
+    for (const std::string& task : manifest.tasks) {
+      for (std::uint32_t index = 0; index < manifest.samples; ++index) {
+        for (const MethodEntry& method : manifest.methods) {
+          SampleResult sample = example_sample(index, method.label);
+          SampleTiming timing = example_timing(index, method.label);
+          sample.task = timing.task = task;
+          sample.length = timing.length = length;
+          sample.score = method.name == "hybrid" && index == 3 ? 0 : 1;
+          if (method.name == "hybrid" && length == 2048) {
+            for (std::int64_t& ns : timing.step_ns) ns *= 2;
+            timing.window_ns += 4000000;
+            timing.idle_ns += 4000000;
+            timing.idle_by_cause.emplace_back("recall", 4000000);
+          }
+          if (!all && method.name == "hybrid" && length == 2048) continue;
+          folder.append(sample);
+          folder.append(timing);
+        }
+      }
+    }
+  }
+  return root / "run";
 }
+
+TEST(Summary, AccuracyAndPairedDifference) {
+  TemporaryFolder root;
+  const Summary s = summarise(RunFolder::open(write_run(root)));
+  EXPECT_TRUE(s.complete);
+  ASSERT_EQ(s.methods.size(), 2u);
+  EXPECT_EQ(s.methods[0].overall.accuracy.value, 1.0);
+  EXPECT_EQ(s.methods[0].overall.accuracy.n, 16u);
+  EXPECT_FALSE(s.methods[0].overall.has_difference);
+  const AccuracyCell& hybrid = s.methods[1].overall;
+  EXPECT_EQ(hybrid.accuracy.value, 0.75);
+  EXPECT_EQ(hybrid.accuracy.interval, wilson_interval(12, 16));
+  ASSERT_TRUE(hybrid.has_difference);
+  EXPECT_EQ(hybrid.difference.difference.value, -0.25);
+  EXPECT_EQ(hybrid.difference.counts.first_only, 4u);
+  EXPECT_NEAR(hybrid.difference.p, 0.125, 1e-12);  // 2 / 2^4
+  ASSERT_EQ(s.methods[1].cells.size(), 4u);
+  EXPECT_EQ(s.methods[1].cells[2].task, "niah_single_2");
+  EXPECT_EQ(s.methods[1].cells[2].length, 1024u);
+  EXPECT_EQ(s.methods[1].cells[2].accuracy.n, 4u);
+}
+
+TEST(Summary, LatencyByLength) {
+  TemporaryFolder root;
+  const Summary s = summarise(RunFolder::open(write_run(root)));
+  ASSERT_EQ(s.methods[1].by_length.size(), 2u);
+  const LatencySummary& l = s.methods[1].by_length[1].latency;
+  EXPECT_EQ(s.methods[1].by_length[1].length, 2048u);
+  EXPECT_EQ(l.samples, 8u);
+  EXPECT_EQ(l.steps, 24u);
+  EXPECT_NEAR(l.ttft_ms, 6.0, 1e-12);      // 4 + 0.5 + 1.5
+  EXPECT_NEAR(l.tpot_ms, 4.0, 1e-12);      // steps of 2 and 6 ms
+  EXPECT_NEAR(l.tpot_p50_ms, 4.0, 1e-12);  // half of the steps each
+  EXPECT_NEAR(l.tpot_p99_ms, 6.0, 1e-12);
+  EXPECT_NEAR(l.step_ms, 9.5 / 3, 1e-12);
+  EXPECT_NEAR(l.busy_ms + l.idle_ms, l.step_ms, 1e-12);
+  EXPECT_NEAR(l.idle_ms_by_cause.at("recall"), 4.0 / 3, 1e-12);
+  EXPECT_NEAR(l.hbm, 1e6, 1e-6);
+  EXPECT_NEAR(l.attended_host, 790, 1e-9);
+  EXPECT_EQ(l.peak_host_kv, 2000000u);
+  EXPECT_NEAR(s.methods[1].by_length[0].latency.tpot_ms, 2.0, 1e-12);
+  EXPECT_NEAR(s.methods[1].latency.tpot_ms, 3.0, 1e-12);
+}
+
+TEST(Summary, UnfinishedRunsSaySo) {
+  TemporaryFolder root;
+  const Summary s = summarise(RunFolder::open(write_run(root, false)));
+  EXPECT_FALSE(s.complete);
+  EXPECT_EQ(s.methods[1].overall.difference.difference.n, 8u);  // pairs, not all samples of the baseline
+  EXPECT_THAT(report_text(s, false), HasSubstr("NOT COMPLETE"));
+}
+
+TEST(Summary, ARunWithoutTheBaselineHasNoDifferences) {
+  TemporaryFolder root;
+  RunFolder folder = RunFolder::create(root / "a", example_manifest());
+  folder.append(example_sample(0, "hybrid:budget=0.2"));
+  const Summary s = summarise(folder);
+  ASSERT_EQ(s.methods.size(), 1u);
+  EXPECT_FALSE(s.methods[0].overall.has_difference);
+  const std::string text = report_text(s, false);
+  EXPECT_THAT(text, HasSubstr("difference"));
+  EXPECT_THAT(text, Not(HasSubstr("TPOT")));  // no timings, no latency
+}
+
+TEST(Summary, LinesThatAreNotOfTheRunAreRefused) {
+  const auto expect = [](auto&& change, const char* message) {
+    TemporaryFolder root;
+    RunFolder folder = RunFolder::create(root / "a", example_manifest());
+    SampleResult sample = example_sample(1);
+    SampleTiming timing = example_timing(1);
+    change(sample, timing);
+    folder.append(example_sample(0));
+    folder.append(sample);
+    folder.append(example_timing(0));
+    folder.append(timing);
+    EXPECT_THAT([&] { summarise(folder); }, ThrowsMessage<InputError>(HasSubstr(message)));
+  };
+  expect([](auto& s, auto&) { s.method = "other"; }, "samples.jsonl:2: the method 'other'");
+  expect([](auto& s, auto&) { s.task = "vt"; }, "samples.jsonl:2: the task 'vt'");
+  expect([](auto& s, auto&) { s.length = 77; }, "samples.jsonl:2: the length '77'");
+  expect([](auto&, auto& t) { t.clock = "simulated for a100"; }, "timings.jsonl:2: the clock 'simulated for a100'");
+  TemporaryFolder root;
+  RunFolder::create(root / "empty", example_manifest());
+  EXPECT_THAT([&] { summarise(RunFolder::open(root / "empty")); },
+              ThrowsMessage<InputError>(HasSubstr("holds no finished sample")));
+}
+
+TEST(Summary, JsonHoldsWhatThePlotReads) {
+  TemporaryFolder root;
+  const auto json = nlohmann::json::parse(to_json_text(summarise(RunFolder::open(write_run(root)))));
+  EXPECT_EQ(json["clock"], "simulated for h200");
+  const auto& hybrid = json["methods"][1];
+  EXPECT_EQ(hybrid["method"], "hybrid:budget=0.2");
+  EXPECT_EQ(hybrid["cells"].size(), 4u);
+  EXPECT_EQ(hybrid["cells"][0]["accuracy"], 0.75);
+  ASSERT_EQ(hybrid["lengths"].size(), 2u);
+  EXPECT_EQ(hybrid["lengths"][1]["length"], 2048);
+  EXPECT_EQ(hybrid["lengths"][1]["n"], 8);
+  EXPECT_EQ(hybrid["lengths"][1]["difference"]["value"], -0.25);
+  EXPECT_EQ(hybrid["overall"]["difference"]["value"], -0.25);
+  EXPECT_EQ(hybrid["latency_by_length"][1]["length"], 2048);
+  EXPECT_NEAR(hybrid["latency_by_length"][1]["idle_ms_by_cause"]["recall"].get<double>(), 4.0 / 3, 1e-12);
+}
+
+/// Whether some Python that make_plot() tries has matplotlib.
+bool has_matplotlib() {
+  return std::system(
+             "/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || "
+             "{ ! test -x /usr/bin/python3 && python3 -c 'import matplotlib' 2>/dev/null; }") == 0;
+}
+
+TEST(Plot, IsDrawnOrSaysWhyNot) {
+  TemporaryFolder root;
+  const fs::path path = write_run(root);
+  write_file(path / "summary.json", to_json_text(summarise(RunFolder::open(path))));
+  const std::string why_not = make_plot(path);
+  if (!has_matplotlib()) {
+    EXPECT_THAT(why_not, HasSubstr("The plot was not drawn"));
+    return;
+  }
+  EXPECT_EQ(why_not, "");
+  EXPECT_EQ(read_all(path / "plot.png").substr(1, 3), "PNG");
+  EXPECT_THAT(read_all(path / "plot.svg"), HasSubstr("<svg"));
+  fs::remove(path / "summary.json");
+  EXPECT_THAT(make_plot(path), HasSubstr("plot.py failed"));
+}
+
+std::size_t widest(const std::string& text) {
+  std::size_t width = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    width = std::max(width, text_columns(std::string_view(text).substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return width;
+}
+
+TEST(Table, TextIsThis) {
+  Table t;
+  t.head = {"method", "accuracy, % [95 %]", "n"};
+  t.rows = {{"full", "100.0 [83.9, 100.0]", "20"}, {"é", "5.0", "1000"}};
+  t.clock = "simulated for h200";
+  EXPECT_EQ(t.text(),
+            "        ── simulated for h200 ───\n"
+            "method   accuracy, % [95 %]     n\n"
+            "──────  ───────────────────  ────\n"
+            "full    100.0 [83.9, 100.0]    20\n"
+            "é                       5.0  1000\n");
+  EXPECT_EQ(t.markdown(),
+            "| method | accuracy, % [95 %]<br>simulated for h200 | n<br>simulated for h200 |\n"
+            "|---|---:|---:|\n"
+            "| full | 100.0 [83.9, 100.0] | 20 |\n"
+            "| é | 5.0 | 1000 |\n");
+}
+
+TEST(Table, NarrowerThanItsClockStillNamesIt) {
+  Table t;
+  t.head = {"m", "TPOT"};
+  t.rows = {{"a", "1"}};
+  t.clock = "simulated for a machine with a very long name";
+  EXPECT_THAT(t.text(), HasSubstr(t.clock));
+  t.clock = "measured on " + std::string(30, 'x') + " " + std::string(30, 'y') + " " + std::string(30, 'z');
+  EXPECT_LE(widest(t.text()), 100u);
+  for (const char c : {'x', 'y', 'z'}) EXPECT_THAT(t.text(), HasSubstr(std::string(30, c)));
+}
+
+TEST(Table, AnythingFitsTheWidthAndLosesNoColumn) {
+  for (const std::size_t width : {40u, 60u, 80u, 100u}) {
+    for (const std::size_t columns : {2u, 5u, 30u}) {
+      for (const std::size_t size : {1u, 9u, 45u, 300u}) {
+        for (const std::size_t leading : {1u, 2u}) {
+          if (leading >= columns) continue;
+          Table t;
+          t.leading = leading;
+          t.clock = "simulated for h200";
+          std::vector<std::string> row;
+          for (std::size_t c = 0; c < columns; ++c) {
+            t.head.push_back("h" + std::to_string(c) + " long head of a column");
+            row.push_back("<" + std::to_string(c) + ">" + std::string(size, 'x'));
+          }
+          t.rows = {row, row};
+          const std::string text = t.text(width);
+          EXPECT_LE(widest(text), width) << text;
+          for (std::size_t c = 0; c < columns; ++c) EXPECT_THAT(text, HasSubstr("<" + std::to_string(c) + ">"));
+        }
+      }
+    }
+  }
+}
+
+TEST(Table, MarkdownIsSafeFromItsCells) {
+  Table t;
+  t.head = {"a|b", "c"};
+  t.rows = {{"x\ny", "|"}};
+  EXPECT_EQ(t.markdown(), "| a\\|b | c |\n|---|---:|\n| x y | \\| |\n");
+}
+
+TEST(Table, WrapKeepsWordsAndLines) {
+  EXPECT_EQ(wrap("one two three", 7), "one two\nthree");
+  EXPECT_EQ(wrap("ééé éé", 6), "ééé éé");
+  EXPECT_EQ(wrap("longerthanthat a", 4), "longerthanthat\na");
+  EXPECT_EQ(wrap("a\nb  c", 10), "a\nb c");
+  EXPECT_EQ(wrap("", 5), "");
+}
+
+TEST(Report, TerminalFitsAndTimesCarryTheirClock) {
+  TemporaryFolder root;
+  Summary s = summarise(RunFolder::open(write_run(root)));
+  for (int extra = 0; extra < 9; ++extra) {  // many methods with long options
+    s.manifest.methods.push_back(
+        {"hybrid:budget=0." + std::to_string(extra) + ",sink=4,recent=64,recall=8", "hybrid", {}});
+    s.methods.push_back(s.methods[1]);
+    s.methods.back().label = s.manifest.methods.back().label;
+  }
+  const std::string text = report_text(s, false);
+  EXPECT_LE(widest(text), kTerminalWidth) << text;
+  for (const char* part : {"Accuracy", "Latency", "Where the device waits", "Bytes per decoded token", "TPOT",
+                           "Wilson score", "Newcombe paired", "near ties", "hybrid#11 = hybrid:budget=0.8",
+                           "simulated for h200", "host attention", "McNemar"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const std::string markdown = report_text(s, true);
+  for (const MethodEntry& method : s.manifest.methods) EXPECT_THAT(markdown, HasSubstr("| " + method.label + " |"));
+  EXPECT_THAT(markdown, HasSubstr("TPOT ms<br>simulated for h200"));
+  // Every Markdown table line has as many cells as its head.
+  std::size_t bars = 0;
+  for (std::size_t begin = 0; begin < markdown.size();) {
+    const std::size_t end = std::min(markdown.find('\n', begin), markdown.size());
+    const std::string line = markdown.substr(begin, end - begin);
+    const auto here = static_cast<std::size_t>(std::count(line.begin(), line.end(), '|'));
+    if (here > 0 && bars > 0) {
+      EXPECT_EQ(here, bars) << line;
+    }
+    bars = here;
+    begin = end + 1;
+  }
+}
+
 }  // namespace
 }  // namespace tandem::eval
