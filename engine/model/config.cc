@@ -1,24 +1,15 @@
 #include "engine/model/config.h"
 
 #include <algorithm>
-#include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/model/json_file.h"
 
 namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
-
-Json read_json(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  if (!in) throw_input_error("{} cannot be read: is this a Hugging Face model folder?", file.string());
-  Json json = Json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw_input_error("{} is not a JSON object.", file.string());
-  return json;
-}
 
 class Fields {
  public:
@@ -84,11 +75,36 @@ class Fields {
   std::string file_;
 };
 
+/// Older writers have rope_theta and rope_scaling, newer ones both inside rope_parameters. Only plain RoPE passes: a
+/// scaled one read as plain gives a model that runs and answers nonsense.
+double rope_base(const Fields& fields, const Json& json, const std::string& file) {
+  double base = fields.has("rope_theta") ? fields.number("rope_theta", 1, 1e12) : 10000.0;
+  for (const char* group : {"rope_scaling", "rope_parameters"}) {
+    if (!fields.has(group)) continue;
+    if (!json[group].is_object()) fields.bad(group, json[group], "an object or null");
+    const Fields rope(json[group], fmt::format("{}, {}", file, group));
+    for (const char* name : {"rope_type", "type"}) {
+      if (rope.has(name) && json[group][name] != "default") {
+        rope.bad(name, json[group][name], "\"default\" (scaled RoPE is not supported yet)");
+      }
+    }
+    if (rope.has("factor")) rope.bad("factor", json[group]["factor"], "null (scaled RoPE is not supported yet)");
+    if (rope.has("partial_rotary_factor") && rope.number("partial_rotary_factor", 0, 1) != 1) {
+      rope.bad("partial_rotary_factor", json[group]["partial_rotary_factor"], "1");
+    }
+    if (rope.has("rope_theta")) base = rope.number("rope_theta", 1, 1e12);
+  }
+  if (fields.has("partial_rotary_factor") && fields.number("partial_rotary_factor", 0, 1) != 1) {
+    fields.bad("partial_rotary_factor", json["partial_rotary_factor"], "1");
+  }
+  return base;
+}
+
 }  // namespace
 
 ModelConfig load_config(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
-  const Json json = read_json(file);
+  const Json json = read_json_object(file);
   const Fields fields(json, file.string());
   ModelConfig c;
   c.architecture = fields.text("model_type");
@@ -120,20 +136,17 @@ ModelConfig load_config(const std::filesystem::path& folder) {
   if (c.head_dim % 2 != 0)
     throw_input_error("{}: the head dimension is {}; RoPE needs an even one.", file.string(), c.head_dim);
   c.rms_eps = static_cast<float>(fields.number("rms_norm_eps", 0, 1));
-  // Newer writers put the base into rope_parameters.
-  if (!fields.has("rope_theta") && fields.has("rope_parameters") && json["rope_parameters"].is_object()) {
-    const Fields rope(json["rope_parameters"], file.string() + ", rope_parameters");
-    if (rope.has("rope_type") && rope.text("rope_type") != "default") {
-      rope.bad("rope_type", json["rope_parameters"]["rope_type"], "\"default\" (scaled RoPE is not supported yet)");
-    }
-    c.rope_theta = rope.number("rope_theta", 1, 1e12);
-  } else {
-    c.rope_theta = fields.has("rope_theta") ? fields.number("rope_theta", 1, 1e12) : 10000.0;
-  }
-  if (fields.has("rope_scaling"))
-    fields.bad("rope_scaling", json["rope_scaling"], "null (scaled RoPE is not supported yet)");
+  c.rope_theta = rope_base(fields, json, file.string());
   for (const char* name : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
     if (fields.flag(name, false)) fields.bad(name, json[name], "false (not supported yet)");
+  }
+  if (fields.has("quantization_config")) {
+    fields.bad("quantization_config", json["quantization_config"], "null (quantised weights are not supported)");
+  }
+  if (fields.has("layer_types")) {
+    for (const Json& type : json["layer_types"]) {
+      if (type != "full_attention") fields.bad("layer_types", type, "\"full_attention\" in every layer");
+    }
   }
   if (fields.has("hidden_act") && fields.text("hidden_act") != "silu")
     fields.bad("hidden_act", json["hidden_act"], "\"silu\"");
@@ -142,8 +155,8 @@ ModelConfig load_config(const std::filesystem::path& folder) {
   if (!bos.empty()) c.bos = bos.front();
   c.stop_tokens = fields.tokens("eos_token_id", c.vocab);
   const std::filesystem::path generation = folder / "generation_config.json";
-  if (std::filesystem::exists(generation)) {
-    const Json other = read_json(generation);
+  if (path_exists(generation)) {
+    const Json other = read_json_object(generation);
     const Fields more(other, generation.string());
     for (const std::int32_t token : more.tokens("eos_token_id", c.vocab)) {
       if (std::find(c.stop_tokens.begin(), c.stop_tokens.end(), token) == c.stop_tokens.end())

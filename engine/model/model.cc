@@ -1,5 +1,6 @@
 #include "engine/model/model.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "engine/common/error.h"
@@ -12,18 +13,21 @@ constexpr const char* kEmbedded = "seed";  // folder of models/
 
 std::filesystem::path find_folder(const std::string& name) {
   namespace fs = std::filesystem;
-  if (name == "embedded") return data_path(std::string("models/") + kEmbedded);
-  if (fs::is_directory(name)) return name;
   const fs::path shipped = data_path("models");
+  if (name == "embedded") return shipped / kEmbedded;
   std::vector<std::string> known = {"embedded"};
+  std::error_code refused;
   for (const auto& entry : fs::directory_iterator(shipped)) {
-    if (entry.is_directory()) known.push_back(entry.path().filename().string());
+    if (entry.is_directory(refused)) known.push_back(entry.path().filename().string());
   }
-  for (const std::string& k : known) {
-    if (k == name) return shipped / name;
-  }
-  throw_input_error("There is no model '{}': give the folder of a Hugging Face model, or one of {}.{}", name,
-                    join_names(known), did_you_mean(name, known));
+  std::sort(known.begin() + 1, known.end());
+  // A bare name is a shipped model wherever the program is started; "./seed" is a folder.
+  if (std::find(known.begin(), known.end(), name) != known.end()) return shipped / name;
+  if (fs::is_directory(name, refused)) return name;
+  if (fs::exists(name, refused)) throw_input_error("'{}' is a file; give the folder of a Hugging Face model.", name);
+  const std::string shown = name.size() > 200 ? name.substr(0, 200) + "..." : name;
+  throw_input_error("There is no model '{}': give the folder of a Hugging Face model, or one of {}.{}", shown,
+                    join_names(known), did_you_mean(shown, known));
 }
 
 }  // namespace
@@ -31,8 +35,9 @@ std::filesystem::path find_folder(const std::string& name) {
 Model load_model(const std::string& name_or_folder, bool with_tokenizer) {
   Model model;
   model.folder = find_folder(name_or_folder);
-  model.name = name_or_folder == "embedded" ? "embedded" : model.folder.filename().string();
-  if (model.name.empty()) model.name = model.folder.parent_path().filename().string();
+  std::error_code refused;
+  const std::filesystem::path full = std::filesystem::canonical(model.folder, refused);  // "." has a name too
+  model.name = name_or_folder == "embedded" ? "embedded" : (refused ? model.folder : full).filename().string();
   model.config = load_config(model.folder);
   model.weights = load_weights(model.folder, model.config);
   model.weights_hash = fmt::format("{:016x}", model.weights.hash);

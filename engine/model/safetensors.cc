@@ -1,9 +1,9 @@
 #include "engine/model/safetensors.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sys/mman.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "engine/common/error.h"
+#include "engine/model/json_file.h"
 
 namespace tandem {
 namespace {
@@ -35,7 +36,8 @@ struct Mapping {
 };
 
 std::shared_ptr<Mapping> map_file(const std::filesystem::path& file) {
-  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: opening a pipe would otherwise wait for a writer.
+  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) throw_input_error("{} cannot be opened: {}.", file.string(), std::strerror(errno));
   struct stat status {};
   const bool regular = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
@@ -56,11 +58,7 @@ std::shared_ptr<Mapping> map_file(const std::filesystem::path& file) {
 Json parse_header(std::string_view text, const std::string& file) {
   std::vector<std::set<std::string>> names;
   std::string problem;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > 8) {
-      problem = "is nested too deeply";
-      return false;
-    }
+  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start) names.emplace_back();
     if (event == Json::parse_event_t::key && !names.back().insert(parsed.get<std::string>()).second) {
       problem = fmt::format("names '{}' twice", parsed.get<std::string>());
@@ -68,25 +66,7 @@ Json parse_header(std::string_view text, const std::string& file) {
     if (event == Json::parse_event_t::object_end) names.pop_back();
     return true;
   };
-  // Nesting is counted before parsing: the parser itself recurses.
-  int depth = 0, deepest = 0;
-  bool in_text = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (in_text) {
-      if (text[i] == '\\') {
-        ++i;
-      } else if (text[i] == '"') {
-        in_text = false;
-      }
-    } else if (text[i] == '"') {
-      in_text = true;
-    } else if (text[i] == '{' || text[i] == '[') {
-      deepest = std::max(deepest, ++depth);
-    } else if (text[i] == '}' || text[i] == ']') {
-      --depth;
-    }
-  }
-  if (deepest > 8) throw_input_error("{}: the header is nested too deeply.", file);
+  if (nests_deeper(text, 8)) throw_input_error("{}: the header is nested too deeply.", file);
   Json header = Json::parse(text, watch, /*allow_exceptions=*/false);
   if (!problem.empty()) throw_input_error("{}: the header {}.", file, problem);
   if (!header.is_object()) throw_input_error("{}: the header is not a JSON object.", file);
@@ -164,10 +144,14 @@ void TensorFiles::add(const std::filesystem::path& path) {
       throw_input_error("{}: tensor '{}' is in two files.", file, name);
   }
   std::sort(used.begin(), used.end());
-  for (std::size_t i = 1; i < used.size(); ++i) {
-    if (used[i].first < used[i - 1].second)
-      throw_input_error("{}: two tensors overlap at byte {}.", file, used[i].first);
+  // The format asks for tensors that cover the bytes without a gap: what is left over is damage, or hidden data.
+  std::uint64_t covered = 0;
+  for (const auto& [begin, end] : used) {
+    if (begin < covered) throw_input_error("{}: two tensors overlap at byte {}.", file, begin);
+    if (begin > covered) throw_input_error("{}: bytes [{}, {}) belong to no tensor.", file, covered, begin);
+    covered = end;
   }
+  if (covered != body.size()) throw_input_error("{}: bytes [{}, {}) belong to no tensor.", file, covered, body.size());
   hash_ = content_hash(all, hash_);
   mapping_->push_back(mapping);
 }
@@ -175,18 +159,18 @@ void TensorFiles::add(const std::filesystem::path& path) {
 TensorFiles TensorFiles::open_file(const std::filesystem::path& file) {
   TensorFiles files;
   files.add(file);
+  files.source_ = file.string();
   return files;
 }
 
 TensorFiles TensorFiles::open_folder(const std::filesystem::path& folder) {
   const std::filesystem::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
-  if (std::filesystem::exists(single)) return open_file(single);
-  if (!std::filesystem::exists(index)) {
+  if (path_exists(single)) return open_file(single);
+  if (!path_exists(index)) {
     throw_input_error("{} has neither model.safetensors nor model.safetensors.index.json.", folder.string());
   }
-  std::ifstream in(index);
-  const Json json = Json::parse(in, nullptr, false);
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+  const Json json = read_json_object(index);
+  if (!json.contains("weight_map") || !json["weight_map"].is_object()) {
     throw_input_error("{}: field 'weight_map' is missing or not an object.", index.string());
   }
   std::set<std::string> shards;
@@ -201,6 +185,7 @@ TensorFiles TensorFiles::open_folder(const std::filesystem::path& folder) {
   }
   TensorFiles files;
   for (const std::string& shard : shards) files.add(folder / shard);
+  files.source_ = index.string();
   return files;
 }
 

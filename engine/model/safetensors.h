@@ -1,6 +1,6 @@
 // Safetensors files, memory-mapped. Format: u64 length of a JSON header, the header {name: {dtype, shape,
-// data_offsets}}, the tensors' bytes. Nothing in a file is trusted: every length, shape and offset is checked before
-// use.
+// data_offsets}}, the tensors' bytes without gaps. Nothing in a file is trusted: every length, shape and offset is
+// checked before use.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ class TensorFiles {
   static TensorFiles open_file(const std::filesystem::path& file);
 
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
-  std::uint64_t hash() const { return hash_; }  // over the files' bytes
+  std::uint64_t hash() const { return hash_; }           // over the files' bytes
+  const std::string& source() const { return source_; }  // the file, or the index of the shards; for messages
   /// Keeps the mappings alive.
   std::shared_ptr<const void> mapping() const { return mapping_; }
 
@@ -37,6 +38,7 @@ class TensorFiles {
   std::map<std::string, TensorInfo> tensors_;
   std::shared_ptr<std::vector<std::shared_ptr<const void>>> mapping_ =
       std::make_shared<std::vector<std::shared_ptr<const void>>>();
+  std::string source_;
   std::uint64_t hash_ = 0xcbf29ce484222325ull;
 };
 

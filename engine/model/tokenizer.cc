@@ -1,27 +1,53 @@
 #include "engine/model/tokenizer.h"
 
-#include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <optional>
 #include <sentencepiece_processor.h>
 
 #include "engine/common/error.h"
+#include "engine/model/character_map.h"
+#include "engine/model/json_file.h"
 #include "engine/model/safetensors.h"
 
 namespace tandem {
 namespace {
 
+/// What tokenizer_config.json may change about tokenizer.model.
+struct Settings {
+  bool add_bos = true;
+  std::optional<bool> add_prefix_space;  // unset: as the model says
+};
+
+Settings read_settings(const std::filesystem::path& folder) {
+  Settings settings;
+  const std::filesystem::path file = folder / "tokenizer_config.json";
+  if (!path_exists(file)) return settings;
+  const nlohmann::json json = read_json_object(file);
+  const auto flag = [&](const char* name) -> std::optional<bool> {
+    if (!json.contains(name) || json[name].is_null()) return std::nullopt;
+    if (!json[name].is_boolean()) throw_input_error("{}: field '{}' must be true, false or null.", file.string(), name);
+    return json[name].get<bool>();
+  };
+  settings.add_bos = flag("add_bos_token").value_or(true);
+  settings.add_prefix_space = flag("add_prefix_space");
+  return settings;
+}
+
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  explicit SentencePieceTokenizer(const std::filesystem::path& file) {
-    std::ifstream in(file, std::ios::binary);
-    const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    if (!in && bytes.empty()) throw_input_error("{} cannot be read.", file.string());
-    const auto status = processor_.LoadFromSerializedProto(bytes);
-    if (!status.ok() || processor_.GetPieceSize() <= 0) {
-      throw_input_error("{} is not a SentencePiece model, or it is damaged.", file.string());
+  SentencePieceTokenizer(const std::filesystem::path& file, const Settings& settings) : add_bos_(settings.add_bos) {
+    std::string bytes = read_small_file(file, std::size_t{64} << 20);
+    if (bytes.empty()) throw_input_error("{} is empty.", file.string());
+    if (settings.add_prefix_space.has_value()) {
+      // Serialized messages merge when they are joined: this is normalizer_spec (field 3) {add_dummy_prefix (field 3)}.
+      bytes.append({0x1A, 0x02, 0x18, *settings.add_prefix_space ? char{1} : char{0}});
     }
-    hash_ = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes))));
+    if (!character_maps_are_sound(bytes) || !processor_.LoadFromSerializedProto(bytes).ok() ||
+        processor_.GetPieceSize() <= 0) {
+      throw_input_error("{} is not a SentencePiece model (other kinds are not supported yet), or it is damaged.",
+                        file.string());
+    }
+    const std::byte bos_rule{add_bos_};
+    hash_ = fmt::format("{:016x}", content_hash({&bos_rule, 1}, content_hash(std::as_bytes(std::span(bytes)))));
   }
 
   std::vector<std::int32_t> encode(std::string_view text, bool add_bos) const override {
@@ -30,7 +56,7 @@ class SentencePieceTokenizer : public Tokenizer {
     if (!status.ok()) throw_input_error("The text cannot be tokenized: {}.", status.ToString());
     std::vector<std::int32_t> out;
     out.reserve(ids.size() + 1);
-    if (add_bos && bos() >= 0) out.push_back(bos());
+    if (add_bos && add_bos_ && bos() >= 0) out.push_back(bos());
     out.insert(out.end(), ids.begin(), ids.end());
     return out;
   }
@@ -54,6 +80,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
  private:
   sentencepiece::SentencePieceProcessor processor_;
+  bool add_bos_;
   std::string hash_;
 };
 
@@ -61,10 +88,10 @@ class SentencePieceTokenizer : public Tokenizer {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "tokenizer.model";
-  if (std::filesystem::exists(file)) return std::make_unique<SentencePieceTokenizer>(file);
-  throw_input_error(
-      "{} has no tokenizer.model; SentencePiece is the one kind of tokenizer this version reads{}.", folder.string(),
-      std::filesystem::exists(folder / "tokenizer.json") ? " (tokenizer.json is there, but not supported yet)" : "");
+  if (path_exists(file)) return std::make_unique<SentencePieceTokenizer>(file, read_settings(folder));
+  throw_input_error("{} has no tokenizer.model; SentencePiece is the one kind of tokenizer this version reads{}.",
+                    folder.string(),
+                    path_exists(folder / "tokenizer.json") ? " (tokenizer.json is there, but not supported yet)" : "");
 }
 
 }  // namespace tandem

@@ -1,8 +1,8 @@
 #include "engine/model/weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <random>
 
 #include "engine/common/error.h"
@@ -70,6 +70,19 @@ MatrixView view_of(const TensorInfo& info, const Slot& slot) {
   return view;
 }
 
+struct LoadedStorage {
+  std::shared_ptr<const void> mapping;
+  std::vector<std::vector<std::byte>> copies;
+};
+
+/// Nothing in the format keeps tensors at multiples of their element size (a header of odd length moves them all), but
+/// kernels read whole elements: a tensor that is off is copied, every other stays in the mapping.
+void align(MatrixView& view, LoadedStorage& storage) {
+  if (reinterpret_cast<std::uintptr_t>(view.data) % size_of(view.type) == 0) return;
+  const auto* bytes = static_cast<const std::byte*>(view.data);
+  view.data = storage.copies.emplace_back(bytes, bytes + view.bytes()).data();
+}
+
 }  // namespace
 
 std::size_t ModelWeights::bytes() const {
@@ -85,24 +98,26 @@ std::size_t ModelWeights::bytes() const {
 
 ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig& config) {
   const TensorFiles files = TensorFiles::open_folder(folder);
+  auto storage = std::make_shared<LoadedStorage>();
+  storage->mapping = files.mapping();
   ModelWeights w;
   w.layers.resize(config.layers);
   for (const Slot& slot : slots_of(config, w)) {
     const auto found = files.tensors().find(slot.name);
     if (found == files.tensors().end()) {
-      throw_input_error("{}: tensor '{}' is missing; config.json ({} layers) asks for it.", folder.string(), slot.name,
+      throw_input_error("{}: tensor '{}' is missing; config.json ({} layers) asks for it.", files.source(), slot.name,
                         config.layers);
     }
     *slot.view = view_of(found->second, slot);
+    align(*slot.view, *storage);
   }
   if (config.tied_embeddings) w.lm_head = w.embedding;
-  w.storage = files.mapping();
+  w.storage = storage;
   w.hash = files.hash();
   return w;
 }
 
 ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t seed) {
-  TANDEM_CHECK(type != DType::f16, "random weights are f32 or bf16");
   ModelWeights w;
   w.layers.resize(config.layers);
   const std::vector<Slot> slots = slots_of(config, w);
@@ -122,7 +137,7 @@ ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t
       if (type == DType::f32) {
         std::memcpy(storage->data() + at + i * 4, &value, 4);
       } else {
-        const std::uint16_t half = float_to_bf16(value);
+        const std::uint16_t half = type == DType::bf16 ? float_to_bf16(value) : float_to_f16(value);
         std::memcpy(storage->data() + at + i * 2, &half, 2);
       }
     }

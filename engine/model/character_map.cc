@@ -1,0 +1,96 @@
+#include "engine/model/character_map.h"
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+namespace tandem {
+namespace {
+
+/// Fields of a serialized message, one after the other.
+class Message {
+ public:
+  explicit Message(std::string_view bytes) : bytes_(bytes) {}
+  struct Field {
+    std::uint64_t number = 0;
+    std::optional<std::string_view> bytes;  // of length-delimited fields
+  };
+  bool at_end() const { return bytes_.empty(); }
+
+  /// Nothing for a malformed message. Groups, which the format never used, count as malformed.
+  std::optional<Field> next() {
+    const auto tag = varint();
+    if (!tag) return std::nullopt;
+    Field field;
+    field.number = *tag >> 3;
+    const auto wire = *tag & 7;
+    std::optional<std::uint64_t> length;
+    if (wire == 0) return varint() ? std::optional(field) : std::nullopt;
+    if (wire == 1) length = 8;
+    if (wire == 2) length = varint();
+    if (wire == 5) length = 4;
+    if (!length || *length > bytes_.size()) return std::nullopt;
+    if (wire == 2) field.bytes = bytes_.substr(0, *length);
+    bytes_.remove_prefix(*length);
+    return field;
+  }
+
+ private:
+  std::optional<std::uint64_t> varint() {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < 70 && !bytes_.empty(); shift += 7) {
+      const auto byte = static_cast<std::uint8_t>(bytes_.front());
+      bytes_.remove_prefix(1);
+      if (shift < 64) value |= std::uint64_t{byte & 0x7Fu} << shift;
+      if (byte < 0x80) return value;
+    }
+    return std::nullopt;
+  }
+  std::string_view bytes_;
+};
+
+/// u32 length of the trie, the trie's 32-bit units, strings that each end with a zero byte. A unit holds in bit 31
+/// "this is a value", in bits 0-7 the label, in bit 8 "a value follows", in bits 10-30 the offset, shifted by 8 more
+/// where bit 9 is set. A lookup goes from unit i to unit (i xor offset) xor next byte.
+bool is_sound(std::string_view map) {
+  if (map.empty()) return true;
+  std::uint32_t trie_bytes = 0;
+  if (map.size() <= sizeof trie_bytes) return false;
+  std::memcpy(&trie_bytes, map.data(), sizeof trie_bytes);
+  map.remove_prefix(sizeof trie_bytes);
+  if (trie_bytes >= map.size() || trie_bytes % 4 != 0 || trie_bytes == 0) return false;
+  const std::string_view trie = map.substr(0, trie_bytes), strings = map.substr(trie_bytes);
+  if (strings.back() != '\0') return false;
+  const std::size_t units = trie.size() / 4;
+  const auto unit = [&](std::size_t i) {
+    std::uint32_t u;
+    std::memcpy(&u, trie.data() + i * 4, 4);
+    return u;
+  };
+  for (std::size_t i = 0; i < units; ++i) {
+    const std::uint32_t u = unit(i);
+    if (i > 0 && (u >> 31) != 0) continue;  // a value: no label matches it, so no lookup goes on from here
+    const std::size_t next = i ^ (std::size_t{u >> 10} << ((u & (1u << 9)) >> 6));
+    if ((next | 0xFF) >= units) return false;  // every next byte stays inside
+    if ((u >> 8 & 1) != 0 && (unit(next) & 0x7FFFFFFF) >= strings.size()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool character_maps_are_sound(std::string_view model) {
+  constexpr std::uint64_t kNormalizer = 3, kDenormalizer = 5, kMap = 2;
+  for (Message message(model); !message.at_end();) {
+    const auto field = message.next();
+    if (!field) return false;
+    if (!field->bytes || (field->number != kNormalizer && field->number != kDenormalizer)) continue;
+    for (Message spec(*field->bytes); !spec.at_end();) {
+      const auto inner = spec.next();
+      if (!inner || (inner->number == kMap && inner->bytes && !is_sound(*inner->bytes))) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace tandem
