@@ -29,7 +29,7 @@ def length_name(length):
 
 def method_name(label):
     """Options on lines of their own, so that long ones do not squeeze the panels."""
-    return "\n".join(textwrap.wrap(label.replace(":", ": ", 1).replace(",", ", "), 26))
+    return "\n".join(textwrap.wrap(label.replace(":", ": ", 1).replace(",", ", "), 30))
 
 
 def rows_of(run):
@@ -40,7 +40,8 @@ def rows_of(run):
         for cell in method["lengths"]:
             rows.append((y, i, cell["length"], cell, latency.get(cell["length"])))
             y += 1
-        y += 0.6
+        lines = method_name(method["method"]).count("\n") + 1
+        y += max(0.6, 0.5 * lines + 0.3 - len(method["lengths"]))  # a line of text is half a row high
     return rows
 
 
@@ -55,7 +56,7 @@ def draw_accuracy(axes, run, rows):
     axes.set_axisbelow(True)
     counts = sorted({row[3]["n"] for row in rows})
     count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    axes.set_xlabel(f"accuracy, %, with 95 % interval (n = {count})")
+    axes.set_xlabel(f"accuracy, %, with 95 % interval (n = {count})", loc="left")
     lengths = sorted({row[2] for row in rows})
     axes.set_yticks([row[0] for row in rows], [length_name(row[2]) if len(lengths) > 1 else "" for row in rows])
     axes.tick_params(axis="y", length=0)
@@ -80,7 +81,7 @@ def draw_steps(axes, run, rows):
             at += scale * ms
         axes.text(at + 0.015 * scale * longest, y, f"{at:.3g}", va="center", fontsize=8)
     axes.set_xlim(0, 1.12 * scale * longest)
-    axes.set_xlabel(f"{unit} per decode step, " + "\n".join(textwrap.wrap(run["clock"], 60)))
+    axes.set_xlabel("\n".join(textwrap.wrap(f"{unit} per decode step, {run['clock']}", 58)), loc="left")
     axes.tick_params(axis="y", length=0, labelleft=False)
     swatches = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in [BUSY] + [CAUSES.get(c, OTHER) for c in order]]
     axes.legend(swatches, ["device busy"] + ["waits: " + cause for cause in order], frameon=False, loc="lower left",

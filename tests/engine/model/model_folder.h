@@ -1,0 +1,80 @@
+// A copy of a golden model in a temporary folder that a test may damage, and a safetensors writer of its own.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "tests/golden/golden.h"
+
+namespace tandem::testing {
+
+using Json = nlohmann::json;
+
+inline std::string read_bytes(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw std::runtime_error("test cannot read " + file.string());
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+inline void write_bytes(const std::filesystem::path& file, const std::string& bytes) {
+  std::ofstream out(file, std::ios::binary);
+  out << bytes;
+  if (!out.flush()) throw std::runtime_error("test cannot write " + file.string());
+}
+
+/// Header and body as a safetensors file; the header may be anything.
+inline std::string safetensors_bytes(const std::string& header, const std::string& body) {
+  const std::uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char*>(&length), 8) + header + body;
+}
+
+/// Header (as JSON) and body of a safetensors file.
+inline std::pair<Json, std::string> split_safetensors(const std::string& bytes) {
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  return {Json::parse(bytes.substr(8, length)), bytes.substr(8 + length)};
+}
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "tandem-test-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    path_ = name;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// The sentence of the InputError that `action` throws; "" where it succeeds. Anything else fails the test.
+template <class Action>
+std::string sentence_of(Action action) {
+  try {
+    action();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), ::testing::AnyOf(::testing::EndsWith("."), ::testing::EndsWith("?")));
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace tandem::testing
