@@ -95,6 +95,7 @@ void compare(const CompareCommand& command) {
 
   Session session = open_session(command.session);
   options.engine = session.engine;
+  eval::check_compare(options, session.model);
   eval::Manifest manifest;
   manifest.command = command_of(command, options.tasks);
   manifest.tandem_version = std::string(version());
@@ -118,6 +119,10 @@ void compare(const CompareCommand& command) {
     progress.finish();
     throw RunError(
         fmt::format("Interrupted; finished samples are kept. Go on with the same options and --resume --out {}", path));
+  } catch (const InputError&) {
+    progress.finish();
+    if (!command.resume) folder.discard_if_empty();
+    throw;
   }
   progress.finish();
   manifest = folder.manifest();

@@ -1,5 +1,6 @@
 // tandem generate: one prompt through one method, streamed, with the step times behind it.
 #include <cstdio>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
@@ -32,8 +33,12 @@ std::string read_prompt(const GenerateOptions& options) {
   }
   if (!options.prompt.empty()) return options.prompt;
   std::ifstream in(options.prompt_file, std::ios::binary);
-  if (!in) throw_input_error("The prompt file '{}' cannot be read.", options.prompt_file);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::error_code refused;
+  if (!in || std::filesystem::is_directory(options.prompt_file, refused))
+    throw_input_error("The prompt file '{}' cannot be read.", options.prompt_file);
+  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (text.empty()) throw_input_error("The prompt file '{}' is empty.", options.prompt_file);
+  return text;
 }
 
 void print_figures(const Session& session, const Prefix& prefix, const DecodeResult& result) {

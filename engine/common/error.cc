@@ -10,24 +10,26 @@ void check_failed(const char* file, int line, const char* condition, const std::
   throw LogicError(fmt::format("internal error at {}:{}: {} ({})", file, line, message, condition));
 }
 
+// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours count one each.
 static size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
+  std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
+    next[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+      next[j] = std::min({row[j] + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        next[j] = std::min(next[j], before[j - 2] + 1);
     }
+    std::swap(before, row);
+    std::swap(row, next);
   }
   return row[b.size()];
 }
 
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
   const std::string* best = nullptr;
-  size_t best_distance = std::max<size_t>(2, name.size() / 2);
+  size_t best_distance = std::max<size_t>(1, name.size() / 3);
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(name, candidate);
     if (distance <= best_distance && (best == nullptr || distance < best_distance)) {

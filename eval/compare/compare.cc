@@ -135,6 +135,27 @@ void fill_manifest(const CompareOptions& options, const Model& model, const Devi
   manifest.clock = device.clock_name();
 }
 
+void check_compare(const CompareOptions& options, const Model& model) {
+  const ModelConfig& c = model.config;
+  const KvShape kv{c.layers, c.kv_heads, c.head_dim};
+  for (const std::uint32_t length : options.lengths) {
+    if (length > c.max_positions) {
+      throw_input_error("--lengths: {} is more than the {} positions of model '{}' (max_position_embeddings).", length,
+                        c.max_positions, model.name);
+    }
+    for (const std::string& task : options.tasks) {
+      const RulerSample sample = make_ruler_sample(task, length, 0, options.seed, token_counter(model));
+      const std::size_t blocks = blocks_for(length - sample.max_new_tokens) * std::size_t{c.layers} * options.batch;
+      if (blocks * kv.slot_bytes() > options.engine.kv.device_bytes) {
+        throw_input_error(
+            "--device-kv is {} bytes, but the prompts of {} sequences of {} tokens need {}: raise it, or lower --batch "
+            "or --lengths.",
+            options.engine.kv.device_bytes, options.batch, length, blocks * kv.slot_bytes());
+      }
+    }
+  }
+}
+
 void run_compare(const CompareOptions& options, const Model& model, Device& device, ThreadPool& pool, RunFolder& folder,
                  const std::function<void(const std::string& method, const Trace&)>& trace_of_first) {
   EngineOptions engine_options = options.engine;
@@ -154,11 +175,6 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
     if (options.progress) options.progress(done, total);
   };
   for (const std::uint32_t length : options.lengths) {
-    if (length > model.config.max_positions) {
-      throw_input_error(
-          "Length {} is more than the {} positions of model '{}' (max_position_embeddings): ask for less.", length,
-          model.config.max_positions, model.name);
-    }
     for (const std::string& task : options.tasks) {
       for (std::uint32_t first = 0; first < options.samples; first += options.batch) {
         if (engine_options.interrupted && engine_options.interrupted()) throw Interrupted();

@@ -185,6 +185,17 @@ void RunFolder::append(const SampleTiming& timing) {
   append_line(kTimings, timings_, to_line(timing));
 }
 
+void RunFolder::discard_if_empty() {
+  TANDEM_CHECK(writable_, "{} was opened to read", path_.string());
+  std::error_code ignored;
+  if (fs::file_size(path_ / kSamples, ignored) != 0) return;
+  writable_ = false;
+  samples_.close();
+  timings_.close();
+  for (const char* name : kOwnFiles) fs::remove(path_ / name, ignored);
+  fs::remove(path_, ignored);  // refuses a folder that holds something else
+}
+
 std::vector<SampleResult> RunFolder::samples() const {
   return read_lines<SampleResult>(path_ / kSamples, parse_sample);
 }

@@ -150,6 +150,9 @@ class RunFolder {
   void append(const SampleResult& sample);
   void append(const SampleTiming& timing);
 
+  /// Removes a run that holds no sample, and the folder if nothing else is in it. Only after create().
+  void discard_if_empty();
+
   /// All lines. Throw InputError with file and line for a malformed or repeated one.
   std::vector<SampleResult> samples() const;
   std::vector<SampleTiming> timings() const;

@@ -1,10 +1,8 @@
 // The program as a user meets it: run as a child process, judged by exit code and output.
-#include <array>
-#include <cstdio>
+#include "tests/cli/program.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <string>
-#include <sys/wait.h>
 
 namespace tandem::cli {
 namespace {
@@ -14,27 +12,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-struct Outcome {
-  int code = -1;
-  std::string text;
-};
-
-/// `tandem <arguments>` through the shell; `keep`: which of the two outputs is read.
-Outcome run(const std::string& arguments, const char* keep = "2>&1") {
-  FILE* pipe = popen(("'" TANDEM_PROGRAM "' " + arguments + " " + keep + " </dev/null").c_str(), "r");
-  if (pipe == nullptr) return {};
-  Outcome outcome;
-  std::array<char, 4096> buffer{};
-  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe))
-    outcome.text.append(buffer.data(), got);
-  const int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return outcome;
-}
-
-constexpr const char* kOnlyErrors = "2>&1 >/dev/null";
-constexpr const char* kOnlyOutput = "2>/dev/null";
 
 TEST(Program, HelpTeachesAndEndsWithZero) {
   const Outcome top = run("--help", kOnlyOutput);
@@ -64,6 +41,9 @@ struct BadUsage {
   const char* arguments;
   const char* says;
 };
+void PrintTo(const BadUsage& usage, std::ostream* out) {
+  *out << usage.arguments;
+}
 
 class ProgramBadUsage : public ::testing::TestWithParam<BadUsage> {};
 

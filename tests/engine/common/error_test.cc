@@ -23,6 +23,7 @@ TEST(DidYouMean, IsSilentWhereNothingIsNear) {
   EXPECT_EQ(did_you_mean("zzzzzzzz", names), "");
   EXPECT_EQ(did_you_mean("quest", Names{}), "");
   EXPECT_EQ(did_you_mean("", Names{"abc"}), "");
+  EXPECT_EQ(did_you_mean("abc", Names{""}), "");
 }
 
 TEST(DidYouMean, TheFirstOfEquallyNearNamesWins) {
@@ -30,13 +31,16 @@ TEST(DidYouMean, TheFirstOfEquallyNearNamesWins) {
   EXPECT_EQ(did_you_mean("cat", Names{"cart", "cat", "car"}), " Did you mean 'cat'?");
 }
 
-TEST(DidYouMean, CountsInsertionsDeletionsAndSubstitutions) {
-  // Names of four letters pass up to two edits and not three.
-  EXPECT_NE(did_you_mean("abcd", Names{"abxy"}), "");
-  EXPECT_NE(did_you_mean("abcd", Names{"ab"}), "");
-  EXPECT_NE(did_you_mean("abcd", Names{"xabcdx"}), "");
-  EXPECT_EQ(did_you_mean("abcd", Names{"axyz"}), "");
-  EXPECT_EQ(did_you_mean("abcd", Names{"abcdxyz"}), "");
+TEST(DidYouMean, CountsInsertionsDeletionsSubstitutionsAndSwaps) {
+  // One edit for every three letters, one at least.
+  EXPECT_NE(did_you_mean("abcdef", Names{"abcdxy"}), "");
+  EXPECT_NE(did_you_mean("abcdef", Names{"abcd"}), "");
+  EXPECT_NE(did_you_mean("abcdef", Names{"xabcdefx"}), "");
+  EXPECT_NE(did_you_mean("abcdef", Names{"badcef"}), "");
+  EXPECT_NE(did_you_mean("abcd", Names{"abdc"}), "");
+  EXPECT_EQ(did_you_mean("abcdef", Names{"abcxyz"}), "");
+  EXPECT_EQ(did_you_mean("a100", Names{"h200"}), "");
+  EXPECT_EQ(did_you_mean("abcdef", Names{"badcfe"}), "");
 }
 
 TEST(JoinNames, ReadsLikeASentence) {

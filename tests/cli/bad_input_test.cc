@@ -1,0 +1,176 @@
+// Bad input of every kind through the program: exit code 2, one sentence on stderr that names file, field and value,
+// nothing on stdout, and no run folder left behind.
+#include <filesystem>
+#include <functional>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/common/paths.h"
+#include "tests/cli/program.h"
+#include "tests/engine/model/model_folder.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+void expect_sentence(const std::string& arguments, const std::vector<std::string>& says) {
+  const cli::Outcome outcome = cli::run(arguments, cli::kOnlyErrors);
+  EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.text;
+  EXPECT_THAT(outcome.text, ::testing::StartsWith("tandem: "));
+  EXPECT_EQ(outcome.text.find('\n'), outcome.text.size() - 1) << arguments << "\n" << outcome.text;
+  for (const std::string& part : says) EXPECT_THAT(outcome.text, HasSubstr(part)) << arguments;
+  EXPECT_EQ(cli::run(arguments, cli::kOnlyOutput).text, "") << arguments;
+}
+
+class DamagedModel : public ::testing::Test {
+ protected:
+  DamagedModel() {
+    for (const auto& entry : fs::directory_iterator(data_path("models/seed"))) {
+      fs::copy_file(entry.path(), folder_.path() / entry.path().filename());
+    }
+  }
+
+  void expect_refused(const std::vector<std::string>& says) {
+    const std::string run = (folder_.path() / "run").string(), model = folder_.path().string();
+    for (const std::string& command : {"info --model " + model, "generate --prompt hello --model " + model,
+                                       "compare --quiet --model " + model + " --out " + run}) {
+      expect_sentence(command, says);
+    }
+    EXPECT_FALSE(fs::exists(run));
+  }
+
+  void edit_json(const char* file, const std::function<void(Json&)>& edit) {
+    Json json = Json::parse(read_bytes(folder_.path() / file));
+    edit(json);
+    write_bytes(folder_.path() / file, json.dump());
+  }
+
+  void edit_weights(const std::function<void(Json& header)>& edit) {
+    const fs::path file = folder_.path() / "model.safetensors";
+    auto [header, body] = split_safetensors(read_bytes(file));
+    edit(header);
+    write_bytes(file, safetensors_bytes(header.dump(), body));
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(DamagedModel, TruncatedWeights) {
+  fs::resize_file(folder_.path() / "model.safetensors", 100000);
+  expect_refused({"model.safetensors", "model.embed_tokens.weight", "cut off or damaged"});
+}
+
+TEST_F(DamagedModel, HostileHeaderLength) {
+  const fs::path file = folder_.path() / "model.safetensors";
+  write_bytes(file, std::string(7, '\xff') + "\x7f" + read_bytes(file).substr(8));
+  expect_refused({"model.safetensors", "header claims 9223372036854775807 bytes"});
+}
+
+TEST_F(DamagedModel, HostileOffsets) {
+  edit_weights([](Json& header) { header["model.norm.weight"]["data_offsets"] = {512, 0}; });
+  expect_refused({"model.safetensors", "model.norm.weight", "512"});
+}
+
+TEST_F(DamagedModel, WrongShape) {
+  edit_weights([](Json& header) { header["model.layers.0.mlp.up_proj.weight"]["shape"] = {256, 640}; });
+  expect_refused({"model.safetensors", "model.layers.0.mlp.up_proj.weight", "[256, 640]", "[640, 256]"});
+}
+
+TEST_F(DamagedModel, WrongDtype) {
+  edit_weights([](Json& header) { header["model.layers.1.mlp.up_proj.weight"]["dtype"] = "I16"; });
+  expect_refused({"model.safetensors", "model.layers.1.mlp.up_proj.weight", "I16", "BF16"});
+}
+
+TEST_F(DamagedModel, MissingTensor) {
+  edit_weights([](Json& header) {
+    header["model.renamed"] = header["model.norm.weight"];
+    header.erase("model.norm.weight");
+  });
+  expect_refused({"model.safetensors", "'model.norm.weight' is missing"});
+}
+
+TEST_F(DamagedModel, BrokenConfig) {
+  edit_json("config.json", [](Json& json) { json["hidden_size"] = -3; });
+  expect_refused({"config.json", "'hidden_size'", "-3"});
+  write_bytes(folder_.path() / "config.json", "{");
+  expect_refused({"config.json", "not a JSON object"});
+  fs::remove(folder_.path() / "config.json");
+  expect_refused({"config.json"});
+}
+
+TEST_F(DamagedModel, BrokenTokenizer) {
+  write_bytes(folder_.path() / "tokenizer.model", "broken");
+  expect_refused({"tokenizer.model", "not a SentencePiece model"});
+  fs::remove(folder_.path() / "tokenizer.model");
+  expect_refused({"tokenizer.model"});
+}
+
+TEST(BadInput, Prompts) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "prompt.txt").string();
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += "several words ";
+  write_bytes(file, text);
+  expect_sentence("generate --prompt-file " + file, {"16384 positions", "max_position_embeddings"});
+  write_bytes(file, "");
+  expect_sentence("generate --prompt-file " + file, {file, "is empty"});
+  expect_sentence("generate --prompt-file " + folder.path().string(), {folder.path().string(), "cannot be read"});
+  expect_sentence("generate --prompt-file /no/such/file", {"/no/such/file", "cannot be read"});
+  expect_sentence("generate --prompt a --prompt-file b", {"either --prompt or --prompt-file"});
+  expect_sentence("generate --prompt hello --max-new 0", {"--max-new is 0"});
+  expect_sentence("generate --prompt hello --max-new 20000", {"20000", "16384 positions"});
+}
+
+TEST(BadInput, CompareLeavesNoFolderBehind) {
+  struct Case {
+    std::string arguments;
+    std::vector<std::string> says;
+  };
+  const Case cases[] = {
+      {"--methods full,hybrid-fixd", {"'hybrid-fixd'", "Did you mean 'hybrid-fixed'?"}},
+      {"--methods full,hybrid-fixed:bugdet=0.1", {"'bugdet'", "Did you mean 'budget'?"}},
+      {"--methods hybrid-fixed:budget=1.5", {"'budget'", "'1.5'", "at most 1"}},
+      {"--methods hybrid-fixed:budget=0", {"'budget'", "'0'", "above 0"}},
+      {"--methods hybrid-fixed:budget=abc", {"'budget'", "'abc'"}},
+      {"--methods streaming:window=-1", {"'window'", "'-1'"}},
+      {"--methods full,full", {"'full' is listed twice"}},
+      {"--tasks singel", {"'singel'", "Did you mean 'single'?"}},
+      {"--lengths 4X", {"--lengths", "'4X'"}},
+      {"--lengths 1K,64K", {"--lengths", "65536", "16384 positions"}},
+      {"--lengths 20", {"20 is too short", "smallest possible length"}},
+      {"--samples 0", {"--samples is 0"}},
+      {"--samples 3.5", {"--samples", "3.5"}},
+      {"--batch 1000", {"--batch is 1000"}},
+      {"--hw h20", {"'h20'", "Did you mean 'h200'?"}},
+      {"--device simm", {"'simm'", "Did you mean 'sim'?"}},
+      {"--threads 100000", {"--threads is 100000"}},
+      {"--prefill-chunk 0", {"--prefill-chunk is 0"}},
+      {"--device-kv 1M", {"--device-kv is 1048576 bytes", "lower --batch or --lengths"}},
+      {"--device-kv lots", {"--device-kv", "'lots'"}},
+      {"--methods hybrid-fixed --host-kv 64K --samples 1", {"host KV store is full", "65536", "--host-kv"}},
+      {"--resume", {"no run", "manifest.json"}},
+      {"--resume --force", {"--force", "--resume"}},
+  };
+  const TemporaryFolder folder;
+  const std::string run = (folder.path() / "run").string();
+  for (const Case& c : cases) {
+    expect_sentence("compare --quiet --out " + run + " " + c.arguments, c.says);
+    EXPECT_FALSE(fs::exists(run)) << c.arguments;
+  }
+}
+
+TEST(BadInput, FoldersThatCannotBeWritten) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "file").string();
+  write_bytes(file, "x");
+  expect_sentence("compare --quiet --out " + file, {"'" + file + "' is a file"});
+  expect_sentence("compare --quiet --out " + file + "/run", {file + "/run", "cannot be made"});
+  expect_sentence("compare --quiet --out /proc/run", {"/proc/run", "cannot be made"});
+  expect_sentence("compare --quiet --force --out " + folder.path().string(), {"holds no run"});
+  EXPECT_EQ(read_bytes(file), "x");
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,91 @@
+// `tandem compare` as a whole: the same bytes in every run, resumed runs, ^C, and real time on this CPU.
+#include <csignal>
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "tests/cli/program.h"
+#include "tests/engine/model/model_folder.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr const char* kSmall =
+    "compare --no-plot --quiet --tasks niah_single_1,niah_multikey_1 --lengths 256,512 --samples 2 ";
+
+class CompareProgram : public ::testing::Test {
+ protected:
+  std::string folder(const char* name) const { return (root_.path() / name).string(); }
+  std::string bytes(const char* run, const char* file) const { return read_bytes(root_.path() / run / file); }
+  static std::size_t lines(const std::string& text) {
+    return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  }
+
+  TemporaryFolder root_;
+};
+
+TEST_F(CompareProgram, ARerunGivesTheSameBytes) {
+  const cli::Outcome first = cli::run(std::string(kSmall) + "--out " + folder("a"));
+  ASSERT_EQ(first.code, 0) << first.text;
+  EXPECT_THAT(first.text, AllOf(HasSubstr("hybrid-fixed"), HasSubstr("simulated for"), HasSubstr("TPOT")));
+  ASSERT_EQ(cli::run(std::string(kSmall) + "--threads 1 --out " + folder("b")).code, 0);
+  EXPECT_EQ(lines(bytes("a", "samples.jsonl")), 24u);  // 2 tasks, 2 lengths, 2 samples, 3 methods
+  EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("b", "samples.jsonl"));
+  EXPECT_EQ(bytes("a", "timings.jsonl"), bytes("b", "timings.jsonl"));
+  EXPECT_TRUE(fs::exists(folder("a") + "/report.md"));
+}
+
+TEST_F(CompareProgram, AResumedRunEndsWithTheSameBytes) {
+  ASSERT_EQ(cli::run(std::string(kSmall) + "--out " + folder("a")).code, 0);
+  const std::string samples = bytes("a", "samples.jsonl"), timings = bytes("a", "timings.jsonl");
+  // As a kill leaves it: one file further than the other, a line cut off in the middle.
+  fs::resize_file(folder("a") + "/samples.jsonl", samples.size() / 2);
+  fs::resize_file(folder("a") + "/timings.jsonl", timings.size() / 3);
+  const cli::Outcome other = cli::run(std::string(kSmall) + "--seed 7 --resume --out " + folder("a"));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.text, HasSubstr("was made by another command"));
+  const cli::Outcome resumed = cli::run(std::string(kSmall) + "--resume --out " + folder("a"));
+  ASSERT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_EQ(bytes("a", "samples.jsonl"), samples);
+  EXPECT_EQ(bytes("a", "timings.jsonl"), timings);
+}
+
+TEST_F(CompareProgram, AnInterruptKeepsFinishedSamples) {
+  const std::string arguments = "compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 500 --out ";
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", ("exec '" TANDEM_PROGRAM "' " + arguments + folder("a") + " >/dev/null 2>&1").c_str(),
+          nullptr);
+    _exit(127);
+  }
+  const auto finished = [&] {
+    const fs::path file = fs::path(folder("a")) / "samples.jsonl";
+    return fs::exists(file) ? lines(read_bytes(file)) : 0;
+  };
+  for (int i = 0; i < 6000 && finished() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  kill(child, SIGINT);
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+  EXPECT_GE(finished(), 3u);
+  EXPECT_LT(finished(), 1500u);
+  EXPECT_EQ(lines(bytes("a", "timings.jsonl")), finished());
+}
+
+TEST_F(CompareProgram, RealTimeOnThisCpuGivesTheSameTokens) {
+  ASSERT_EQ(cli::run(std::string(kSmall) + "--out " + folder("a")).code, 0);
+  const cli::Outcome emu = cli::run(std::string(kSmall) + "--device emu --out " + folder("b"));
+  ASSERT_EQ(emu.code, 0) << emu.text;
+  EXPECT_THAT(emu.text, AllOf(HasSubstr("measured on"), ::testing::Not(HasSubstr("simulated for"))));
+  EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("b", "samples.jsonl"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
