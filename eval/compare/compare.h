@@ -29,8 +29,8 @@ struct CompareOptions {
 void fill_manifest(const CompareOptions& options, const Model& model, const Device& device, Manifest& manifest);
 
 /// Throws InputError for lengths that the model has no positions for, that a task does not fit into, or whose prefilled
-/// batch is more than the device's KV budget. To be called before the run folder is made, so that a typo neither replaces
-/// an earlier run nor is found in the middle of a long one.
+/// batch is more than the device's KV budget. To be called before the run folder is made, so that a typo neither
+/// replaces an earlier run nor is found in the middle of a long one.
 void check_compare(const CompareOptions& options, const Model& model);
 
 /// Runs what the folder does not hold yet. Throws Interrupted between batches when options.engine.interrupted says so;

@@ -115,7 +115,8 @@ TEST_P(LinearTest, ARowDependsOnItselfAlone) {
         }
         linear(pool, batch.data(), w.view, bias.data(), y.data(), n);
         for (std::uint32_t i = 0; i < n; ++i)
-          ASSERT_EQ(std::memcmp(y.data() + std::size_t{i} * out, alone[rows[i]].data(), out * sizeof(float)), 0);
+          ASSERT_TRUE(same_bits({y.begin() + std::ptrdiff_t{i} * out, y.begin() + std::ptrdiff_t{i + 1} * out},
+                                alone[rows[i]]));
       }
     }
   }
