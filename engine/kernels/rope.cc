@@ -19,6 +19,12 @@ void rope(float* x, const std::uint32_t* positions, const RopeTable& frequencies
   std::vector<float> cosines(pairs), sines(pairs);
   for (std::size_t i = 0; i < n; ++i) {
     table.rope_angles(frequencies.inverse_frequency.data(), pairs, positions[i], cosines.data(), sines.data());
+    if (frequencies.scale != 1) {
+      for (std::size_t j = 0; j < pairs; ++j) {
+        cosines[j] = static_cast<float>(cosines[j] * frequencies.scale);
+        sines[j] = static_cast<float>(sines[j] * frequencies.scale);
+      }
+    }
     for (std::size_t h = 0; h < heads; ++h)
       table.rotate(x + (i * heads + h) * dim, pairs, cosines.data(), sines.data());
   }
@@ -33,8 +39,8 @@ void rope_reference(float* x, const std::uint32_t* positions, const RopeTable& f
       for (std::size_t j = 0; j < pairs; ++j) {
         const double angle = frequencies.inverse_frequency[j] * positions[i];
         const double a = head[j], b = head[j + pairs];
-        head[j] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
-        head[j + pairs] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
+        head[j] = static_cast<float>(frequencies.scale * (a * std::cos(angle) - b * std::sin(angle)));
+        head[j + pairs] = static_cast<float>(frequencies.scale * (b * std::cos(angle) + a * std::sin(angle)));
       }
     }
   }

@@ -11,6 +11,7 @@ struct RopeTable {
   RopeTable(std::uint32_t head_dim, double theta);
   std::uint32_t head_dim;
   std::vector<double> inverse_frequency;  // [head_dim / 2]
+  double scale = 1;                       // of the rotated vector (YaRN)
 };
 
 /// Rotates each head of each row in place by the angles position * inverse_frequency. The angle is computed in float64

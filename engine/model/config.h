@@ -6,15 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/rope_scaling.h"
+
 namespace tandem {
 
 struct ModelConfig {
-  std::string architecture;  // "llama" or "qwen3"
+  std::string architecture;  // "llama", "qwen2" or "qwen3"
   std::uint32_t layers = 0, hidden = 0, intermediate = 0, q_heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
-  std::uint32_t max_positions = 0;
+  std::uint32_t max_positions = 0;  // stretched ones included
   float rms_eps = 0;
-  double rope_theta = 0;
-  bool qk_norm = false;  // RMSNorm of each head of Q and K before RoPE (Qwen3)
+  RopeConfig rope;
+  bool qk_norm = false;   // RMSNorm of each head of Q and K before RoPE (Qwen3)
+  bool qkv_bias = false;  // of the Q, K and V projections (Qwen2)
   bool tied_embeddings = false;
   std::vector<std::int32_t> stop_tokens;
   std::int32_t bos = -1;  // -1: none

@@ -1,52 +1,17 @@
 #include "engine/model/weights.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <random>
 
 #include "engine/common/error.h"
 #include "engine/kernels/convert.h"
 #include "engine/model/safetensors.h"
+#include "engine/model/weight_slots.h"
 
 namespace tandem {
 namespace {
 
-struct Slot {
-  std::string name;  // of the tensor in the file
-  MatrixView* view;
-  std::uint32_t rows, cols;  // rows == 0: a vector of cols
-};
-
-/// Tensor names of Llama and Qwen3 (the latter adds q_norm and k_norm), and the shapes they must have.
-std::vector<Slot> slots_of(const ModelConfig& c, ModelWeights& w) {
-  const std::uint32_t q = c.q_heads * c.head_dim, kv = c.kv_heads * c.head_dim;
-  std::vector<Slot> slots = {{"model.embed_tokens.weight", &w.embedding, c.vocab, c.hidden},
-                             {"model.norm.weight", &w.final_norm, 0, c.hidden}};
-  if (!c.tied_embeddings) slots.push_back({"lm_head.weight", &w.lm_head, c.vocab, c.hidden});
-  for (std::uint32_t i = 0; i < c.layers; ++i) {
-    const std::string p = fmt::format("model.layers.{}.", i);
-    LayerWeights& l = w.layers[i];
-    for (const Slot& s : std::vector<Slot>{{"input_layernorm", &l.input_norm, 0, c.hidden},
-                                           {"self_attn.q_proj", &l.q, q, c.hidden},
-                                           {"self_attn.k_proj", &l.k, kv, c.hidden},
-                                           {"self_attn.v_proj", &l.v, kv, c.hidden},
-                                           {"self_attn.o_proj", &l.o, c.hidden, q},
-                                           {"post_attention_layernorm", &l.post_norm, 0, c.hidden},
-                                           {"mlp.gate_proj", &l.gate, c.intermediate, c.hidden},
-                                           {"mlp.up_proj", &l.up, c.intermediate, c.hidden},
-                                           {"mlp.down_proj", &l.down, c.hidden, c.intermediate}}) {
-      slots.push_back({p + s.name + ".weight", s.view, s.rows, s.cols});
-    }
-    if (c.qk_norm) {
-      slots.push_back({p + "self_attn.q_norm.weight", &l.q_norm, 0, c.head_dim});
-      slots.push_back({p + "self_attn.k_norm.weight", &l.k_norm, 0, c.head_dim});
-    }
-  }
-  return slots;
-}
-
-MatrixView view_of(const TensorInfo& info, const Slot& slot) {
+MatrixView view_of(const TensorInfo& info, const WeightSlot& slot) {
   MatrixView view;
   if (info.dtype == "F32") {
     view.type = DType::f32;
@@ -83,13 +48,22 @@ void align(MatrixView& view, LoadedStorage& storage) {
   view.data = storage.copies.emplace_back(bytes, bytes + view.bytes()).data();
 }
 
+/// Products read biases as f32; files have them in the weights' type.
+void widen(MatrixView& view, LoadedStorage& storage) {
+  if (view.type == DType::f32) return;
+  std::vector<std::byte>& copy = storage.copies.emplace_back(std::size_t{view.cols} * sizeof(float));
+  to_f32(view.data, view.type, 0, view.cols, reinterpret_cast<float*>(copy.data()));
+  view.data = copy.data();
+  view.type = DType::f32;
+}
+
 }  // namespace
 
 std::size_t ModelWeights::bytes() const {
   std::size_t sum = embedding.bytes() + final_norm.bytes() + (lm_head.data == embedding.data ? 0 : lm_head.bytes());
   for (const LayerWeights& l : layers) {
-    for (const MatrixView& m :
-         {l.input_norm, l.q, l.k, l.v, l.o, l.q_norm, l.k_norm, l.post_norm, l.gate, l.up, l.down}) {
+    for (const MatrixView& m : {l.input_norm, l.q, l.k, l.v, l.q_bias, l.k_bias, l.v_bias, l.o, l.q_norm, l.k_norm,
+                                l.post_norm, l.gate, l.up, l.down}) {
       sum += m.bytes();
     }
   }
@@ -102,7 +76,7 @@ ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig
   storage->mapping = files.mapping();
   ModelWeights w;
   w.layers.resize(config.layers);
-  for (const Slot& slot : slots_of(config, w)) {
+  for (const WeightSlot& slot : weight_slots(config, w)) {
     const auto found = files.tensors().find(slot.name);
     if (found == files.tensors().end()) {
       throw_input_error("{}: tensor '{}' is missing; config.json ({} layers) asks for it.", files.source(), slot.name,
@@ -110,42 +84,11 @@ ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig
     }
     *slot.view = view_of(found->second, slot);
     align(*slot.view, *storage);
+    if (slot.is_bias) widen(*slot.view, *storage);
   }
   if (config.tied_embeddings) w.lm_head = w.embedding;
   w.storage = storage;
   w.hash = files.hash();
-  return w;
-}
-
-ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t seed) {
-  ModelWeights w;
-  w.layers.resize(config.layers);
-  const std::vector<Slot> slots = slots_of(config, w);
-  std::size_t bytes = 0;
-  for (const Slot& s : slots) bytes += std::size_t{std::max(s.rows, 1u)} * s.cols * size_of(type);
-  auto storage = std::make_shared<std::vector<std::byte>>(bytes);
-  std::mt19937_64 random(seed);
-  std::size_t at = 0;
-  for (const Slot& s : slots) {
-    const std::size_t n = std::size_t{std::max(s.rows, 1u)} * s.cols;
-    *s.view = {storage->data() + at, type, std::max(s.rows, 1u), s.cols};
-    // Matrices keep the scale of their input; norms are near 1.
-    const double scale = s.rows == 0 ? 0.2 : 1.7 / std::sqrt(double(s.cols));
-    for (std::size_t i = 0; i < n; ++i) {
-      const double uniform = double(random() >> 11) * 0x1p-53 * 2 - 1;
-      const auto value = static_cast<float>((s.rows == 0 ? 1.0 : 0.0) + scale * uniform);
-      if (type == DType::f32) {
-        std::memcpy(storage->data() + at + i * 4, &value, 4);
-      } else {
-        const std::uint16_t half = type == DType::bf16 ? float_to_bf16(value) : float_to_f16(value);
-        std::memcpy(storage->data() + at + i * 2, &half, 2);
-      }
-    }
-    at += n * size_of(type);
-  }
-  if (config.tied_embeddings) w.lm_head = w.embedding;
-  w.hash = content_hash(*storage);
-  w.storage = storage;
   return w;
 }
 

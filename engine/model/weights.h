@@ -13,13 +13,14 @@
 namespace tandem {
 
 struct LayerWeights {
-  MatrixView input_norm;      // [1][hidden]
-  MatrixView q, k, v;         // [heads * D][hidden]
-  MatrixView o;               // [hidden][Hq * D]
-  MatrixView q_norm, k_norm;  // [1][D]; empty without QK-norm
-  MatrixView post_norm;       // [1][hidden]
-  MatrixView gate, up;        // [intermediate][hidden]
-  MatrixView down;            // [hidden][intermediate]
+  MatrixView input_norm;              // [1][hidden]
+  MatrixView q, k, v;                 // [heads * D][hidden]
+  MatrixView q_bias, k_bias, v_bias;  // [1][heads * D], always f32; empty without QKV bias
+  MatrixView o;                       // [hidden][Hq * D]
+  MatrixView q_norm, k_norm;          // [1][D]; empty without QK-norm
+  MatrixView post_norm;               // [1][hidden]
+  MatrixView gate, up;                // [intermediate][hidden]
+  MatrixView down;                    // [hidden][intermediate]
 };
 
 struct ModelWeights {
@@ -36,7 +37,8 @@ struct ModelWeights {
 /// architecture does not use are ignored.
 ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig& config);
 
-/// Deterministic random weights of a usable scale, for tests and speed runs.
+/// Deterministic random weights of a usable scale, for tests and speed runs; InputError where they exceed this
+/// machine's memory.
 ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t seed);
 
 }  // namespace tandem

@@ -17,12 +17,14 @@ ModelShape shape_of(const ModelConfig& c) {
   return {c.layers, c.hidden, c.q_heads, c.kv_heads, c.head_dim};
 }
 
-void project(Forward::Phase phase, ThreadPool& pool, const float* x, const MatrixView& w, float* y,
-             std::uint32_t rows) {
+/// `bias`: a vector in f32, or an empty view.
+void project(Forward::Phase phase, ThreadPool& pool, const float* x, const MatrixView& w, const MatrixView& bias,
+             float* y, std::uint32_t rows) {
+  const auto* b = static_cast<const float*>(bias.data);
   if (phase == Forward::Phase::prefill) {
-    linear_prefill(pool, x, w, nullptr, y, rows);
+    linear_prefill(pool, x, w, b, y, rows);
   } else {
-    linear(pool, x, w, nullptr, y, rows);
+    linear(pool, x, w, b, y, rows);
   }
 }
 
@@ -35,7 +37,7 @@ Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& 
       pool_(pool),
       kv_(kv),
       shape_(shape_of(model.config)),
-      rope_(model.config.head_dim, model.config.rope_theta),
+      rope_(make_rope_table(model.config.head_dim, model.config.rope)),
       max_rows_(max_rows),
       max_batch_(max_batch),
       compute_(device.lane(LaneKind::device_compute)),
@@ -108,6 +110,7 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
   op.name = "qkv";
   op.layer = layer;
   op.cost = weights_cost(phase, {w.q, w.k, w.v}, rows);
+  op.cost.hbm += w.q_bias.bytes() + w.k_bias.bytes() + w.v_bias.bytes();
   op.access = {x_.reads(0, rows), q_.writes(0, rows), scratch_.writes()};
   for (std::uint32_t row = 0; row < rows;) {  // rows of one prefill chunk share and continue slots
     std::uint32_t first = targets[row].slot, last = first;
@@ -125,9 +128,9 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
     float* v = k + rows * kv_width;                    // [rows][Hkv][D]
     float* q = ctx.write<float>(q_);
     rms_norm(ctx.read<float>(x_), weights.input_norm, c.rms_eps, normed, rows, c.hidden);
-    project(phase, pool_, normed, weights.q, q, rows);
-    project(phase, pool_, normed, weights.k, k, rows);
-    project(phase, pool_, normed, weights.v, v, rows);
+    project(phase, pool_, normed, weights.q, weights.q_bias, q, rows);
+    project(phase, pool_, normed, weights.k, weights.k_bias, k, rows);
+    project(phase, pool_, normed, weights.v, weights.v_bias, v, rows);
     if (c.qk_norm) {
       rms_norm(q, weights.q_norm, c.rms_eps, q, rows * c.q_heads, c.head_dim);
       rms_norm(k, weights.k_norm, c.rms_eps, k, rows * c.kv_heads, c.head_dim);
@@ -195,13 +198,13 @@ Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows
     float* out = normed + narrow;                // [rows][hidden]
     float* gate = out + narrow;                  // [rows][intermediate]
     float* up = gate + wide;                     // [rows][intermediate]
-    project(phase, pool_, ctx.read<float>(attention_), weights.o, out, rows);
+    project(phase, pool_, ctx.read<float>(attention_), weights.o, {}, out, rows);
     add(x, out, narrow);
     rms_norm(x, weights.post_norm, c.rms_eps, normed, rows, c.hidden);
-    project(phase, pool_, normed, weights.gate, gate, rows);
-    project(phase, pool_, normed, weights.up, up, rows);
+    project(phase, pool_, normed, weights.gate, {}, gate, rows);
+    project(phase, pool_, normed, weights.up, {}, up, rows);
     swiglu(gate, up, gate, wide);
-    project(phase, pool_, gate, weights.down, out, rows);
+    project(phase, pool_, gate, weights.down, {}, out, rows);
     add(x, out, narrow);
   };
   return device_.submit(compute_, std::move(op));

@@ -17,6 +17,8 @@ struct Golden {
   std::vector<std::uint32_t> positions;
   std::vector<float> logits;  // [positions][vocab]
   std::vector<std::int32_t> greedy;
+  std::vector<double> inverse_frequency;  // [D / 2] of RoPE, after scaling
+  double rotation_scale = 1;
 };
 
 inline std::filesystem::path golden_folder() {
@@ -33,6 +35,8 @@ inline Golden load_golden(const std::string& name) {
   golden.tokens = json.at("tokens").get<std::vector<std::int32_t>>();
   golden.positions = json.at("positions").get<std::vector<std::uint32_t>>();
   golden.greedy = json.at("greedy").get<std::vector<std::int32_t>>();
+  golden.inverse_frequency = json.at("inverse_frequency").get<std::vector<double>>();
+  golden.rotation_scale = json.at("rotation_scale").get<double>();
   golden.logits.resize(golden.positions.size() * golden.vocab);
   std::ifstream numbers(golden_folder() / (name + ".f32"), std::ios::binary);
   numbers.exceptions(std::ios::failbit | std::ios::badbit);

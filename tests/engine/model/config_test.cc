@@ -40,11 +40,18 @@ TEST_F(Config, ReadsTheEmbeddedModelsShape) {
                 {c.layers, c.hidden, c.intermediate, c.q_heads, c.kv_heads, c.head_dim, c.vocab, c.max_positions}),
             std::vector<std::uint32_t>({4, 256, 640, 8, 2, 64, 2048, 16384}));
   EXPECT_FLOAT_EQ(c.rms_eps, 1e-6f);
-  EXPECT_EQ(c.rope_theta, 500000.0);
+  EXPECT_EQ(c.rope.theta, 500000.0);
   EXPECT_TRUE(c.qk_norm);
   EXPECT_TRUE(c.tied_embeddings);
   EXPECT_EQ(c.bos, 1);
   EXPECT_EQ(c.stop_tokens, std::vector<std::int32_t>{2});
+}
+
+TEST_F(Config, Qwen2HasBiases) {
+  const ModelConfig c = load_config(golden_folder() / "tiny_qwen2");
+  EXPECT_EQ(c.architecture, "qwen2");
+  EXPECT_TRUE(c.qkv_bias);
+  EXPECT_FALSE(c.qk_norm);
 }
 
 TEST_F(Config, LlamaHasNoQkNormAndItsOwnDefaults) {
@@ -59,7 +66,7 @@ TEST_F(Config, LlamaHasNoQkNormAndItsOwnDefaults) {
   EXPECT_FALSE(c.tied_embeddings);
   EXPECT_EQ(c.head_dim, c.hidden / c.q_heads);
   EXPECT_EQ(c.kv_heads, c.q_heads);
-  EXPECT_EQ(c.rope_theta, 10000.0);
+  EXPECT_EQ(c.rope.theta, 10000.0);
   EXPECT_EQ(c.bos, -1);
 }
 
@@ -128,25 +135,6 @@ TEST_F(Config, AMissingFieldIsNamed) {
     json.erase(name);
     EXPECT_THAT(sentence(json), AllOf(HasSubstr(std::string("'") + name + "'"), HasSubstr("missing")));
   }
-}
-
-TEST_F(Config, ScaledRopeIsRefusedWhereverItIsWritten) {
-  for (const char* group : {"rope_scaling", "rope_parameters"}) {
-    for (const Json& scaling : {Json{{"rope_type", "llama3"}, {"factor", 8.0}}, Json{{"type", "yarn"}, {"factor", 4.0}},
-                                Json{{"rope_type", "default"}, {"factor", 4.0}}, Json{{"rope_type", 3}},
-                                Json{{"rope_type", "default"}, {"partial_rotary_factor", 0.25}}}) {
-      for (const bool with_theta : {false, true}) {  // a base beside the group must not hide it
-        Json json = sound_config();
-        json[group] = scaling;
-        if (with_theta) json["rope_theta"] = 10000.0;
-        EXPECT_THAT(sentence(json), HasSubstr(group)) << scaling << with_theta;
-      }
-    }
-  }
-  Json json = sound_config();
-  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 77.0}};
-  json["rope_scaling"] = nullptr;
-  EXPECT_EQ(load(json).rope_theta, 77.0);
 }
 
 TEST_F(Config, StopTokensComeFromBothFiles) {

@@ -20,12 +20,18 @@ constexpr const char* kQ = "model.layers.1.self_attn.q_proj.weight";
 std::vector<MatrixView> views_of(const ModelWeights& w) {
   std::vector<MatrixView> views = {w.embedding, w.final_norm, w.lm_head};
   for (const LayerWeights& l : w.layers) {
-    for (const MatrixView& m :
-         {l.input_norm, l.q, l.k, l.v, l.o, l.q_norm, l.k_norm, l.post_norm, l.gate, l.up, l.down}) {
+    for (const MatrixView& m : {l.input_norm, l.q, l.k, l.v, l.q_bias, l.k_bias, l.v_bias, l.o, l.q_norm, l.k_norm,
+                                l.post_norm, l.gate, l.up, l.down}) {
       views.push_back(m);
     }
   }
   return views;
+}
+
+bool is_bias(const ModelWeights& w, const MatrixView& view) {
+  return std::any_of(w.layers.begin(), w.layers.end(), [&](const LayerWeights& l) {
+    return view.data == l.q_bias.data || view.data == l.k_bias.data || view.data == l.v_bias.data;
+  });
 }
 
 void expect_equal(const ModelWeights& a, const ModelWeights& b) {
@@ -61,7 +67,7 @@ class Weights : public ::testing::TestWithParam<const char*> {
   std::string body_;
   ModelConfig config_;
 };
-INSTANTIATE_TEST_SUITE_P(Architectures, Weights, ::testing::Values("tiny_llama", "tiny_qwen3"),
+INSTANTIATE_TEST_SUITE_P(Architectures, Weights, ::testing::Values("tiny_llama", "tiny_qwen2", "tiny_qwen3"),
                          [](const auto& param) { return std::string(param.param); });
 
 TEST_P(Weights, EveryTensorLandsInItsSlot) {
@@ -70,12 +76,20 @@ TEST_P(Weights, EveryTensorLandsInItsSlot) {
   const auto bytes_at = [&](const std::string& name) {
     return body_.data() + header_.at(name).at("data_offsets").at(0).get<std::size_t>();
   };
-  std::size_t named = 0, bytes = 0;
+  std::size_t named = 0, bytes = 0, widened = 0;
   const auto expect = [&](const std::string& name, const MatrixView& view, std::uint32_t rows, std::uint32_t cols) {
     ASSERT_TRUE(header_.contains(name)) << name;
     EXPECT_EQ(view.rows, rows) << name;
     EXPECT_EQ(view.cols, cols) << name;
-    EXPECT_EQ(0, std::memcmp(view.data, bytes_at(name), view.bytes())) << name;
+    if (name.ends_with(".bias")) {  // stored as bf16, kept as f32
+      EXPECT_EQ(view.type, DType::f32);
+      for (std::uint32_t i = 0; i < cols; ++i)
+        EXPECT_EQ(load_element(view.data, DType::f32, i), load_element(bytes_at(name), DType::bf16, i)) << name;
+      bytes -= view.bytes() / 2;
+      widened += view.bytes() / 2;
+    } else {
+      EXPECT_EQ(0, std::memcmp(view.data, bytes_at(name), view.bytes())) << name;
+    }
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.data) % size_of(view.type), 0u) << name;
     ++named;
     bytes += view.bytes();
@@ -99,6 +113,12 @@ TEST_P(Weights, EveryTensorLandsInItsSlot) {
     expect(p + "mlp.gate_proj.weight", l.gate, 96, 48);
     expect(p + "mlp.up_proj.weight", l.up, 96, 48);
     expect(p + "mlp.down_proj.weight", l.down, 48, 96);
+    EXPECT_EQ(bool(l.q_bias), config_.qkv_bias);
+    if (config_.qkv_bias) {
+      expect(p + "self_attn.q_proj.bias", l.q_bias, 1, 96);
+      expect(p + "self_attn.k_proj.bias", l.k_bias, 1, 48);
+      expect(p + "self_attn.v_proj.bias", l.v_bias, 1, 48);
+    }
     if (config_.qk_norm) {
       expect(p + "self_attn.q_norm.weight", l.q_norm, 1, 16);
       expect(p + "self_attn.k_norm.weight", l.k_norm, 1, 16);
@@ -108,8 +128,8 @@ TEST_P(Weights, EveryTensorLandsInItsSlot) {
     }
   }
   EXPECT_EQ(named + (header_.contains("__metadata__") ? 1 : 0), header_.size());  // the file holds nothing else
-  EXPECT_EQ(w.bytes(), bytes);
-  EXPECT_EQ(w.bytes(), body_.size());
+  EXPECT_EQ(w.bytes(), bytes + widened);
+  EXPECT_EQ(bytes, body_.size());
 }
 
 TEST_P(Weights, EveryMissingTensorIsNamedWithTheFile) {
@@ -140,9 +160,10 @@ TEST_P(Weights, WrongShapesAndDtypesAreNamed) {
   header_[kQ]["shape"] = {96, 48, 1};
   EXPECT_THAT(sentence(), HasSubstr(kQ));
   header_[kQ]["shape"] = {96, 48};
-  header_[kQ]["dtype"] = "I32";
-  EXPECT_THAT(sentence(), AllOf(HasSubstr(kQ), HasSubstr("I32"), HasSubstr("F32, F16 or BF16")));
-  header_[kQ]["dtype"] = "F32";
+  const std::string sound = header_[kQ]["dtype"], integer = sound == "F32" ? "I32" : "I16";
+  header_[kQ]["dtype"] = integer;
+  EXPECT_THAT(sentence(), AllOf(HasSubstr(kQ), HasSubstr(integer), HasSubstr("F32, F16 or BF16")));
+  header_[kQ]["dtype"] = sound;
   EXPECT_EQ(sentence(), "");
   config_.layers = 3;
   EXPECT_THAT(sentence(), AllOf(HasSubstr("model.layers.2."), HasSubstr("3 layers")));
@@ -215,17 +236,18 @@ TEST_P(Weights, RandomWeightsAreDeterministicFiniteAndOfTheRightShape) {
       EXPECT_EQ(views[i].rows, shapes[i].rows);
       EXPECT_EQ(views[i].cols, shapes[i].cols);
       if (!shapes[i]) continue;
-      EXPECT_EQ(views[i].type, type);
+      const bool bias = is_bias(a, views[i]);
+      EXPECT_EQ(views[i].type, bias ? DType::f32 : type);
       double squares = 0;
       const std::size_t n = std::size_t{views[i].rows} * views[i].cols;
       for (std::size_t k = 0; k < n; ++k) {
-        const float value = load_element(views[i].data, type, k);
+        const float value = load_element(views[i].data, views[i].type, k);
         ASSERT_TRUE(std::isfinite(value));
         squares += double(value) * value;
       }
       // Norms near 1, rows of matrices near unit length (uniform of +-1.7 / sqrt(cols): variance 0.96 / cols).
       const double size = views[i].rows == 1 ? squares / double(n) : squares / views[i].rows;
-      EXPECT_NEAR(size, 1.0, 0.25) << i;
+      EXPECT_NEAR(size, bias ? 0.0033 : 1.0, bias ? 0.001 : 0.25) << i;
     }
   }
 }

@@ -11,7 +11,9 @@ namespace tandem::testing {
 namespace {
 
 class Goldens : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Transformers, Goldens, ::testing::Values("embedded", "tiny_llama", "tiny_qwen3"),
+INSTANTIATE_TEST_SUITE_P(Transformers, Goldens,
+                         ::testing::Values("embedded", "tiny_llama", "tiny_llama2", "tiny_llama31", "tiny_qwen2",
+                                           "tiny_qwen25", "tiny_qwen3"),
                          [](const auto& param) { return std::string(param.param); });
 
 Model model_of(const Golden& golden) {

@@ -46,8 +46,12 @@ class SlowModel {
     for (std::uint32_t layer = 0; layer < c.layers; ++layer) {
       const LayerWeights& l = w.layers[layer];
       const Vector normed = norm(x, 0, c.hidden, l.input_norm);
-      Vector q = times(l.q, normed), k = times(l.k, normed);
-      const Vector v = times(l.v, normed);
+      Vector q = times(l.q, normed), k = times(l.k, normed), v = times(l.v, normed);
+      if (c.qkv_bias) {
+        for (std::size_t i = 0; i < q.size(); ++i) q[i] += stored_value(l.q_bias, i);
+        for (std::size_t i = 0; i < k.size(); ++i) k[i] += stored_value(l.k_bias, i);
+        for (std::size_t i = 0; i < v.size(); ++i) v[i] += stored_value(l.v_bias, i);
+      }
       prepare(q, c.q_heads, l.q_norm);
       prepare(k, c.kv_heads, l.k_norm);
       Vector attended(std::size_t{c.q_heads} * c.head_dim);
@@ -98,7 +102,7 @@ class SlowModel {
         std::copy(n.begin(), n.end(), heads.begin() + h * d);
       }
       for (std::uint32_t i = 0; i < d / 2; ++i) {
-        const double angle = position_ * std::pow(model_.config.rope_theta, -2.0 * i / d);
+        const double angle = position_ * std::pow(model_.config.rope.theta, -2.0 * i / d);
         const double a = heads[h * d + i], b = heads[h * d + d / 2 + i];
         heads[h * d + i] = a * std::cos(angle) - b * std::sin(angle);
         heads[h * d + d / 2 + i] = b * std::cos(angle) + a * std::sin(angle);

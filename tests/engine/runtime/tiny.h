@@ -25,7 +25,7 @@ inline Model tiny_model(bool qk_norm = true, std::uint32_t layers = 2) {
   c.vocab = 96;
   c.max_positions = 4096;
   c.rms_eps = 1e-6f;
-  c.rope_theta = 10000;
+  c.rope.theta = 10000;
   c.qk_norm = qk_norm;
   c.tied_embeddings = true;
   model.weights = random_weights(c, DType::f32, 11);

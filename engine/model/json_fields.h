@@ -1,0 +1,81 @@
+// Typed, checked access to a JSON object's fields: every error is a sentence that names the file, the field and the
+// value.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+
+class JsonFields {
+ public:
+  using Json = nlohmann::json;
+
+  JsonFields(const Json& json, std::string file) : json_(json), file_(std::move(file)) {}
+
+  bool has(const char* name) const { return json_.contains(name) && !json_[name].is_null(); }
+
+  std::uint32_t size(const char* name, std::uint32_t most) const {
+    const Json& value = get(name);
+    if (!value.is_number_integer() || value.get<std::int64_t>() < 1 || value.get<std::int64_t>() > most) {
+      bad(name, value, fmt::format("a whole number from 1 to {}", most));
+    }
+    return value.get<std::uint32_t>();
+  }
+
+  double number(const char* name, double above, double most) const {
+    const Json& value = get(name);
+    if (!value.is_number() || !(value.get<double>() > above) || !(value.get<double>() <= most)) {
+      bad(name, value, fmt::format("a number above {} and at most {}", above, most));
+    }
+    return value.get<double>();
+  }
+
+  std::string text(const char* name) const {
+    const Json& value = get(name);
+    if (!value.is_string()) bad(name, value, "a text");
+    return value.get<std::string>();
+  }
+
+  bool flag(const char* name, bool otherwise) const {
+    if (!has(name)) return otherwise;
+    if (!json_[name].is_boolean()) bad(name, json_[name], "true or false");
+    return json_[name].get<bool>();
+  }
+
+  /// A token id or a list of them.
+  std::vector<std::int32_t> tokens(const char* name, std::uint32_t vocab) const {
+    std::vector<std::int32_t> out;
+    if (!has(name)) return out;
+    const Json list = json_[name].is_array() ? json_[name] : Json::array({json_[name]});
+    for (const Json& value : list) {
+      if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() >= vocab) {
+        bad(name, value, fmt::format("token numbers below the vocabulary's {}", vocab));
+      }
+      out.push_back(value.get<std::int32_t>());
+    }
+    return out;
+  }
+
+  [[noreturn]] void bad(const char* name, const Json& value, const std::string& wanted) const {
+    std::string shown = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (shown.size() > 60) shown = shown.substr(0, 60) + "...";
+    throw_input_error("{}: field '{}' is {}, but {} is needed.", file_, name, shown, wanted);
+  }
+
+ private:
+  const Json& get(const char* name) const {
+    if (!has(name)) throw_input_error("{}: field '{}' is missing.", file_, name);
+    return json_[name];
+  }
+
+  const Json& json_;
+  std::string file_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
+
+#include "engine/common/error.h"
+#include "engine/kernels/convert.h"
+#include "engine/model/weight_slots.h"
+#include "engine/model/weights.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kChunk = 1 << 20;  // elements drawn from one seed, so that threads share the work in any way
+
+/// Anonymous memory: untouched pages cost nothing, and the threads that fill it fault it in.
+std::shared_ptr<std::byte> map_memory(std::size_t bytes) {
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
+  const auto memory = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
+  if (bytes > memory) {
+    throw_input_error("The model's random weights take {:.1f} GB, this machine has {:.1f} GB of memory.",
+                      double(bytes) * 1e-9, double(memory) * 1e-9);
+  }
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    throw_run_error("{:.1f} GB of memory for the model's random weights cannot be had ({}).", double(bytes) * 1e-9,
+                    std::strerror(errno));
+  }
+  madvise(data, bytes, MADV_HUGEPAGE);
+  return {static_cast<std::byte*>(data), [bytes](std::byte* p) { munmap(p, bytes); }};
+}
+
+std::uint64_t mixed(std::uint64_t x) {  // splitmix64's finaliser
+  x ^= x >> 30;
+  x *= 0xbf58476d1ce4e5b9u;
+  x ^= x >> 27;
+  x *= 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+/// Values are drawn from 4096 levels: a table look-up where a conversion per element took five times as long.
+using Levels = std::array<float, 4096>;
+
+Levels levels_of(const WeightSlot& slot) {
+  // Matrices keep the scale of their input; norms are near 1, biases near 0.
+  const double scale = slot.is_bias ? 0.1 : slot.rows == 0 ? 0.2 : 1.7 / std::sqrt(double(slot.cols));
+  const double centre = slot.rows == 0 && !slot.is_bias ? 1 : 0;
+  Levels levels{};
+  for (std::size_t i = 0; i < levels.size(); ++i)
+    levels[i] = static_cast<float>(centre + scale * ((double(i) + 0.5) / 2048 - 1));
+  return levels;
+}
+
+template <class Element>
+void fill(Element* out, std::size_t n, std::uint64_t seed, const std::array<Element, 4096>& table) {
+  std::uint64_t counter = mixed(seed);
+  for (std::size_t i = 0; i < n;) {
+    std::uint64_t bits = mixed(counter += 0x9e3779b97f4a7c15u);
+    for (int used = 0; used < 5 && i < n; ++used, bits >>= 12) out[i++] = table[bits & 4095];
+  }
+}
+
+struct Chunk {
+  const WeightSlot* slot;
+  std::size_t first, count;  // elements
+  std::uint64_t seed;
+};
+
+void fill_chunk(const Chunk& chunk) {
+  const MatrixView& view = *chunk.slot->view;
+  auto* data = static_cast<std::byte*>(const_cast<void*>(view.data)) + chunk.first * size_of(view.type);
+  const Levels levels = levels_of(*chunk.slot);
+  if (view.type == DType::f32) {
+    fill(reinterpret_cast<float*>(data), chunk.count, chunk.seed, levels);
+    return;
+  }
+  std::array<std::uint16_t, 4096> stored{};
+  for (std::size_t i = 0; i < levels.size(); ++i)
+    stored[i] = view.type == DType::bf16 ? float_to_bf16(levels[i]) : float_to_f16(levels[i]);
+  fill(reinterpret_cast<std::uint16_t*>(data), chunk.count, chunk.seed, stored);
+}
+
+}  // namespace
+
+ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t seed) {
+  ModelWeights w;
+  w.layers.resize(config.layers);
+  const std::vector<WeightSlot> slots = weight_slots(config, w);
+  std::vector<std::size_t> offsets;
+  std::size_t bytes = 0;
+  for (const WeightSlot& s : slots) {
+    *s.view = {nullptr, s.is_bias ? DType::f32 : type, std::max(s.rows, 1u), s.cols};
+    offsets.push_back(bytes);
+    bytes += (s.view->bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  const std::shared_ptr<std::byte> storage = map_memory(bytes);
+  std::vector<Chunk> chunks;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    MatrixView& view = *slots[i].view;
+    view.data = storage.get() + offsets[i];
+    const std::size_t elements = std::size_t{view.rows} * view.cols;
+    for (std::size_t first = 0; first < elements; first += kChunk)
+      chunks.push_back({&slots[i], first, std::min(kChunk, elements - first), mixed(seed + chunks.size()) ^ seed});
+  }
+  const std::size_t workers = std::clamp<std::size_t>(chunks.size() / 8, 1, std::thread::hardware_concurrency());
+  std::vector<std::thread> threads;
+  for (std::size_t worker = 0; worker < workers; ++worker) {
+    threads.emplace_back([&chunks, worker, workers] {
+      for (std::size_t i = worker; i < chunks.size(); i += workers) fill_chunk(chunks[i]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (config.tied_embeddings) w.lm_head = w.embedding;
+  // What the values follow from, not the values: hashing 16 GB would take longer than making them.
+  w.hash = mixed(seed ^ mixed(static_cast<std::uint64_t>(type)));
+  for (const WeightSlot& s : slots) w.hash = mixed(w.hash ^ (std::uint64_t{s.rows} << 32 | s.cols));
+  w.storage = storage;
+  return w;
+}
+
+}  // namespace tandem

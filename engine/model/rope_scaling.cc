@@ -1,0 +1,133 @@
+#include "engine/model/rope_scaling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "engine/model/json_fields.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double kMostFactor = 4096;
+
+double optional_number(const JsonFields& fields, const char* name, double otherwise, double most) {
+  return fields.has(name) ? fields.number(name, 0, most) : otherwise;
+}
+
+RopeScaling::Type read_type(const JsonFields& fields, const Json& group) {
+  RopeScaling::Type type = RopeScaling::Type::none;
+  for (const char* name : {"type", "rope_type"}) {  // the newer name has the last word, as in transformers
+    if (!fields.has(name)) continue;
+    if (group[name] == "default") {
+      type = RopeScaling::Type::none;
+    } else if (group[name] == "llama3") {
+      type = RopeScaling::Type::llama3;
+    } else if (group[name] == "yarn") {
+      type = RopeScaling::Type::yarn;
+    } else {
+      fields.bad(name, group[name], "\"default\", \"llama3\" or \"yarn\"");
+    }
+  }
+  return type;
+}
+
+/// Yarn's growth of attention with the stretch: 0.1 m ln(factor) + 1.
+double yarn_magnitude(double factor, double m) {
+  return factor <= 1 ? 1 : 0.1 * m * std::log(factor) + 1;
+}
+
+RopeScaling read_scaling(const JsonFields& fields, const Json& group, std::uint32_t max_positions) {
+  RopeScaling s;
+  s.type = read_type(fields, group);
+  if (s.type == RopeScaling::Type::none) {
+    if (fields.has("factor")) fields.bad("factor", group["factor"], "no factor where the type is \"default\"");
+    return s;
+  }
+  s.factor = fields.number("factor", 0, kMostFactor);
+  if (s.factor < 1) fields.bad("factor", group["factor"], "a number from 1 to 4096");
+  s.original_positions = fields.has("original_max_position_embeddings")
+                             ? fields.size("original_max_position_embeddings", 1u << 24)
+                             : max_positions;
+  if (s.type == RopeScaling::Type::llama3) {
+    s.low_freq_factor = fields.number("low_freq_factor", 0, 1e6);
+    s.high_freq_factor = fields.number("high_freq_factor", 0, 1e6);
+    if (s.high_freq_factor <= s.low_freq_factor)
+      fields.bad("high_freq_factor", group["high_freq_factor"], "a number above low_freq_factor");
+    return s;
+  }
+  s.beta_fast = optional_number(fields, "beta_fast", 32, 1e6);
+  s.beta_slow = optional_number(fields, "beta_slow", 1, 1e6);
+  s.truncate = fields.flag("truncate", true);
+  if (fields.has("attention_factor")) {
+    s.attention_factor = fields.number("attention_factor", 0, 1e3);
+  } else if (fields.has("mscale") && fields.has("mscale_all_dim")) {
+    s.attention_factor = yarn_magnitude(s.factor, fields.number("mscale", 0, 1e3)) /
+                         yarn_magnitude(s.factor, fields.number("mscale_all_dim", 0, 1e3));
+  } else {
+    s.attention_factor = yarn_magnitude(s.factor, 1);
+  }
+  return s;
+}
+
+/// 0 keeps a dimension's frequency, 1 divides it by the factor.
+double llama3_share(double frequency, const RopeScaling& s) {
+  const double turns = s.original_positions * frequency / (2 * std::numbers::pi);  // within the original context
+  return 1 - std::clamp((turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor), 0.0, 1.0);
+}
+
+/// The dimension that makes `turns` turns within the original context.
+double yarn_dimension(double turns, std::uint32_t head_dim, double theta, const RopeScaling& s) {
+  return head_dim * std::log(s.original_positions / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta));
+}
+
+}  // namespace
+
+RopeConfig read_rope(const Json& config, const std::string& file, std::uint32_t max_positions) {
+  const JsonFields fields(config, file);
+  RopeConfig rope;
+  if (fields.has("rope_theta")) rope.theta = fields.number("rope_theta", 1, 1e12);
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    if (!fields.has(name)) continue;
+    const Json& group = config[name];
+    if (!group.is_object()) fields.bad(name, group, "an object or null");
+    const JsonFields inner(group, fmt::format("{}, {}", file, name));
+    if (inner.has("partial_rotary_factor") && inner.number("partial_rotary_factor", 0, 1) != 1)
+      inner.bad("partial_rotary_factor", group["partial_rotary_factor"], "1");
+    if (inner.has("rope_theta")) rope.theta = inner.number("rope_theta", 1, 1e12);
+    rope.scaling = read_scaling(inner, group, max_positions);
+  }
+  if (fields.has("partial_rotary_factor") && fields.number("partial_rotary_factor", 0, 1) != 1)
+    fields.bad("partial_rotary_factor", config["partial_rotary_factor"], "1");
+  return rope;
+}
+
+RopeTable make_rope_table(std::uint32_t head_dim, const RopeConfig& rope) {
+  RopeTable table(head_dim, rope.theta);
+  const RopeScaling& s = rope.scaling;
+  double low = 0, high = 0;
+  if (s.type == RopeScaling::Type::yarn) {
+    low = yarn_dimension(s.beta_fast, head_dim, rope.theta, s);
+    high = yarn_dimension(s.beta_slow, head_dim, rope.theta, s);
+    if (s.truncate) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = std::max(low, 0.0);
+    high = std::min(high, head_dim - 1.0);
+    if (low == high) high += 0.001;
+    table.scale = s.attention_factor;
+  }
+  for (std::size_t i = 0; i < table.inverse_frequency.size(); ++i) {
+    double& frequency = table.inverse_frequency[i];
+    double share = 0;
+    if (s.type == RopeScaling::Type::llama3) share = llama3_share(frequency, s);
+    if (s.type == RopeScaling::Type::yarn) share = std::clamp((double(i) - low) / (high - low), 0.0, 1.0);
+    frequency *= (1 - share) + share / s.factor;
+  }
+  return table;
+}
+
+}  // namespace tandem

@@ -1,0 +1,40 @@
+// Rotary frequencies of a model: plain RoPE and the two ways in which Llama and Qwen models stretch it beyond the
+// context they were trained on.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/kernels/rope.h"
+
+namespace tandem {
+
+struct RopeScaling {
+  enum class Type {
+    none,
+    llama3,  // Llama 3.1, 3.2: long wavelengths divided by `factor`, short ones kept, a linear blend between
+    yarn,    // Qwen2.5 (Peng et al. 2023): the same by dimension, and every rotation scaled by `attention_factor`
+  };
+  Type type = Type::none;
+  double factor = 1;                                 // by how much the context is stretched
+  std::uint32_t original_positions = 0;              // context before stretching
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3: wavelengths original / these bound the blend
+  double beta_fast = 32, beta_slow = 1;              // yarn: turns within the original context that bound the blend
+  double attention_factor = 1;                       // yarn: multiplies cosine and sine
+  bool truncate = true;                              // yarn: the bounds are whole dimensions
+};
+
+struct RopeConfig {
+  double theta = 10000;
+  RopeScaling scaling;
+};
+
+/// From config.json: older writers have rope_theta and rope_scaling, newer ones both inside rope_parameters. InputError
+/// for any other kind of scaling: a model whose positions are read wrongly runs and answers nonsense. Where no original
+/// context is given, it is `max_positions`.
+RopeConfig read_rope(const nlohmann::json& config, const std::string& file, std::uint32_t max_positions);
+
+RopeTable make_rope_table(std::uint32_t head_dim, const RopeConfig& rope);
+
+}  // namespace tandem
