@@ -11,6 +11,7 @@
 #include "engine/kernels/isa.h"
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
+#include "engine/model/presets.h"
 #include "eval/report/schema.h"
 #include "hardware/probe/machine.h"
 
@@ -70,18 +71,28 @@ void print_profile(const std::string& name) {
   fmt::print("{}: {}\n\n{}\n", profile.name, profile.title, profile_to_json(profile));
 }
 
-void print_model(const Model& model) {
-  const ModelConfig& config = model.config;
+void print_shape(const std::string& name, const ModelConfig& config) {
   const double per_token =
       2.0 * sizeof(float) * config.layers * config.kv_heads * config.head_dim;  // K and V; the KV store holds f32
-  fmt::print("\nmodel {}\n", model.name);
+  fmt::print("\nmodel {}\n", name);
   row("architecture", config.architecture);
+  row("parameters", fmt::format("{:.4g} million", static_cast<double>(parameter_count(config)) * 1e-6));
   row("shape",
       fmt::format("{} layers, hidden {}, MLP {}, {} query heads over {} KV heads of {}, vocabulary {}", config.layers,
                   config.hidden, config.intermediate, config.q_heads, config.kv_heads, config.head_dim, config.vocab));
   row("positions", fmt::format("{}", config.max_positions));
   row("KV per token", fmt::format("{} (f32); {} for 4K tokens, {} for all positions", bytes_text(per_token),
                                   bytes_text(per_token * 4096), bytes_text(per_token * config.max_positions)));
+}
+
+void print_model(const std::string& name) {
+  if (name.starts_with(kSyntheticPrefix)) {  // the shape is all there is to say, without making gigabytes of weights
+    print_shape(name, preset_config(name.substr(kSyntheticPrefix.size())));
+    row("weights", "random, bf16");
+    return;
+  }
+  const Model model = load_model(name);
+  print_shape(model.name, model.config);
   row("weights hash", model.weights_hash);
 }
 
@@ -91,13 +102,13 @@ void print_info(const InfoOptions& options) {
     if (options.model.empty()) return;
   }
   if (!options.model.empty()) {
-    print_model(load_model(options.model));
+    print_model(options.model);
     return;
   }
   print_build();
   print_machine();
   print_profiles();
-  print_model(load_model("embedded"));
+  print_model("embedded");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
+#include "engine/model/presets.h"
 
 namespace tandem {
 namespace {
@@ -26,13 +27,29 @@ std::filesystem::path find_folder(const std::string& name) {
   if (fs::is_directory(name, refused)) return name;
   if (fs::exists(name, refused)) throw_input_error("'{}' is a file; give the folder of a Hugging Face model.", name);
   const std::string shown = name.size() > 200 ? name.substr(0, 200) + "..." : name;
-  throw_input_error("There is no model '{}': give the folder of a Hugging Face model, or one of {}.{}", shown,
-                    join_names(known), did_you_mean(shown, known));
+  throw_input_error(
+      "There is no model '{}': give the folder of a Hugging Face model, {} or "
+      "synthetic:<preset>.{}",
+      shown, fmt::join(known, ", "), did_you_mean(shown, known));
+}
+
+/// Random bf16 weights at a published shape. Prompts are encoded with the embedded model's tokenizer, whose ids every
+/// published vocabulary holds; what the model answers means nothing and has no text.
+Model synthetic_model(const std::string& name, bool with_tokenizer) {
+  Model model;
+  model.name = name;
+  model.synthetic = true;
+  model.config = preset_config(name.substr(kSyntheticPrefix.size()));
+  model.weights = random_weights(model.config, DType::bf16, /*seed=*/1);
+  model.weights_hash = fmt::format("{:016x}", model.weights.hash);
+  if (with_tokenizer) model.tokenizer = load_tokenizer(data_path("models") / kEmbedded);
+  return model;
 }
 
 }  // namespace
 
 Model load_model(const std::string& name_or_folder, bool with_tokenizer) {
+  if (name_or_folder.starts_with(kSyntheticPrefix)) return synthetic_model(name_or_folder, with_tokenizer);
   Model model;
   model.folder = find_folder(name_or_folder);
   std::error_code refused;

@@ -17,13 +17,13 @@ struct Model {
   std::unique_ptr<Tokenizer> tokenizer;  // nullptr only for models made in memory
   std::filesystem::path folder;
   std::string name;
+  bool synthetic = false;    // random weights: for speed only
   std::string weights_hash;  // 16 hexadecimal digits, over the bytes of the weight files
 };
 
 /// "embedded", the name of a folder in the shipped models/, or the path of a Hugging Face folder; a bare name that is
-/// both is the shipped one. InputError otherwise, with the nearest name. The weights are mapped, but read once for
-/// their hash.
-/// `with_tokenizer = false`: for folders that have none.
+/// both is the shipped one; "synthetic:<preset>" has random weights (presets.h). InputError otherwise, with the nearest
+/// name. The weights are mapped, but read once for their hash. `with_tokenizer = false`: for folders that have none.
 Model load_model(const std::string& name_or_folder, bool with_tokenizer = true);
 
 }  // namespace tandem
