@@ -59,6 +59,7 @@ void Engine::check_prompt(std::span<const std::int32_t> prompt) const {
 void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens,
                             const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done) {
   const auto total = static_cast<std::uint32_t>(tokens.size());
+  const std::uint32_t before = kv_->tokens(sequence);
   Event last;
   for (std::uint32_t first = 0; first < total; first += options_.prefill_chunk) {
     if (options_.interrupted && options_.interrupted()) throw Interrupted();
@@ -67,7 +68,7 @@ void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> t
     kv_->grow(sequence, rows, after);
     std::vector<std::uint32_t> positions(rows), source(rows);
     for (std::uint32_t row = 0; row < rows; ++row) {
-      positions[row] = first + row;
+      positions[row] = before + first + row;
       source[row] = row;
     }
     if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
@@ -78,12 +79,12 @@ void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> t
       for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
         std::vector<KvTarget> targets(rows);
         for (std::uint32_t row = 0; row < rows; ++row) {
-          const std::uint32_t position = first + row;
+          const std::uint32_t position = positions[row];
           targets[row] = {kv_->slot(sequence, layer, position / kPageTokens, Tier::device), position % kPageTokens};
         }
         forward_->qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
                       layer == 0 ? after : std::vector<Event>{});
-        forward_->prefill_attention(sequence, layer, first, rows);
+        forward_->prefill_attention(sequence, layer, before + first, rows);
         last = forward_->finish_layer(Forward::Phase::prefill, layer, rows, {});
       }
     }
@@ -92,24 +93,37 @@ void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> t
 }
 
 std::unique_ptr<Prefix> Engine::prefill(std::span<const std::int32_t> prompt) {
+  auto prefix = std::make_unique<Prefix>();
+  prefix->sequence = kv_->create();
+  try {
+    append(*prefix, prompt);
+  } catch (...) {
+    release(*prefix);
+    throw;
+  }
+  return prefix;
+}
+
+void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
+  std::vector<std::int32_t> prompt = prefix.prompt;
+  prompt.insert(prompt.end(), more.begin(), more.end());
   check_prompt(prompt);
   device_.drain();
   kv_->all_done();
-  auto prefix = std::make_unique<Prefix>();
-  prefix->prompt.assign(prompt.begin(), prompt.end());
-  prefix->sequence = kv_->create();
   const Nanos begin = device_.now();
+  const std::span<const std::int32_t> rest =
+      std::span<const std::int32_t>(prompt).subspan(kv_->tokens(prefix.sequence));
   try {
-    prefill_chunks(prefix->sequence, prompt.first(prompt.size() - 1), {});
+    prefill_chunks(prefix.sequence, rest.first(rest.size() - 1), {});
   } catch (...) {
     device_.drain();
-    kv_->destroy(prefix->sequence);
+    kv_->all_done();
     throw;
   }
-  prefix->trace = device_.drain();
-  prefix->prefill_ns = device_.now() - begin;
+  prefix.prompt = std::move(prompt);
+  prefix.trace = device_.drain();
+  prefix.prefill_ns = device_.now() - begin;
   kv_->all_done();
-  return prefix;
 }
 
 void Engine::release(const Prefix& prefix) {

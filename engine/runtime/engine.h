@@ -27,11 +27,11 @@ struct EngineOptions {
 };
 
 /// The prefilled part of a prompt: all but its last token, which is the first decode step's input, so that already the
-/// first generated token goes through the method. Immutable; decode forks it.
+/// first generated token goes through the method. Decode forks it and changes nothing; append makes it longer.
 struct Prefix {
   SequenceId sequence = 0;
   std::vector<std::int32_t> prompt;  // whole prompt, BOS included
-  Nanos prefill_ns = 0;              // on the device's clock
+  Nanos prefill_ns = 0;              // of the last prefill or append, on the device's clock
   Trace trace;
 };
 
@@ -78,6 +78,11 @@ class Engine {
 
   /// Throws InputError for an empty prompt, a token outside the vocabulary or more tokens than the model's positions.
   std::unique_ptr<Prefix> prefill(std::span<const std::int32_t> prompt);
+  /// Makes the prompt longer and prefills only what the prefix does not hold yet: the next turn of
+  /// a conversation, after what was generated. Generated tokens' keys and values are computed anew, by full attention, so
+  /// that every method continues from the same context. Errors as in prefill; after one thrown by the device or an
+  /// interruption the prefix can only be released.
+  void append(Prefix& prefix, std::span<const std::int32_t> more);
   void release(const Prefix& prefix);
 
   /// Decodes a ragged batch greedily. At most max_batch requests.

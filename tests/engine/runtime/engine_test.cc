@@ -85,6 +85,27 @@ TEST(Engine, OnePrefixServesManyDecodesAndGivesItsPagesBack) {
   EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
 }
 
+TEST(Engine, AppendingIsPrefillingTheWhole) {
+  const std::vector<std::int32_t> prompt = random_prompt(150, 9);
+  const auto full = make_method("full"), hybrid = make_method("hybrid-fixed:budget=0.3,window=32");
+  const auto tokens_of = [](const DecodeResult& result) { return result.sequences[0].tokens; };
+  for (const std::uint32_t cut : {1u, 2u, 16u, 17u, 75u, 149u}) {
+    Bench bench(tiny_model());
+    const auto prefix = bench.engine.prefill(std::span(prompt).first(cut));
+    const DecodeRequest request{prefix.get(), 5};
+    bench.engine.decode(*hybrid, {&request, 1});  // a turn that is forked off and thrown away
+    bench.engine.append(*prefix, std::span(prompt).subspan(cut, (150 - cut) / 2));
+    bench.engine.append(*prefix, std::span(prompt).subspan(cut + (150 - cut) / 2));
+    EXPECT_EQ(prefix->prompt, prompt);
+    for (Method* method : {full.get(), hybrid.get()}) {
+      const auto appended = tokens_of(bench.engine.decode(*method, {&request, 1}));
+      EXPECT_EQ(appended, tokens_of(bench.decode(*method, {prompt}, 5))) << cut;
+    }
+    bench.engine.release(*prefix);
+    EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
+  }
+}
+
 TEST(Engine, AStopTokenEndsASequenceAndTheOthersGoOn) {
   Bench free_run(tiny_model());
   const auto method = make_method("full");
