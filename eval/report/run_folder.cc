@@ -111,6 +111,8 @@ RunFolder::RunFolder(fs::path path, Manifest manifest, bool writable)
 
 RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool force) {
   std::error_code error;
+  // All that a run leaves which was killed before it had its manifest.
+  if (!fs::exists(path / kManifest, error)) fs::remove(path / (std::string(kManifest) + ".new"), error);
   if (fs::exists(path, error) && !fs::is_directory(path, error))
     throw_input_error("'{}' is a file, but the run needs a folder there. Choose another name.", path.string());
   if (fs::is_directory(path, error) && !fs::is_empty(path, error)) {
@@ -135,9 +137,8 @@ RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool
   if (access(path.c_str(), W_OK) != 0)
     throw_input_error("The folder '{}' cannot be written to ({}). Choose another one.", path.string(),
                       std::strerror(errno));
-  RunFolder folder(path, manifest, true);
-  folder.write_manifest(manifest);
-  return folder;
+  write_file(path / kManifest, to_json_text(manifest));  // first: without it the folder is no run and cannot be resumed
+  return RunFolder(path, manifest, true);
 }
 
 RunFolder RunFolder::open(const fs::path& path) {

@@ -1,8 +1,11 @@
 // `tandem compare` as a whole: the same bytes in every run, resumed runs, ^C, and real time on this CPU.
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <random>
 #include <thread>
 
 #include "tests/cli/program.h"
@@ -55,28 +58,69 @@ TEST_F(CompareProgram, AResumedRunEndsWithTheSameBytes) {
   EXPECT_EQ(bytes("a", "timings.jsonl"), timings);
 }
 
-TEST_F(CompareProgram, AnInterruptKeepsFinishedSamples) {
-  const std::string arguments = "compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 500 --out ";
+/// The program in the background, with its output thrown away.
+pid_t start(const std::string& arguments) {
   const pid_t child = fork();
-  ASSERT_GE(child, 0);
   if (child == 0) {
-    execl("/bin/sh", "sh", "-c", ("exec '" TANDEM_PROGRAM "' " + arguments + folder("a") + " >/dev/null 2>&1").c_str(),
-          nullptr);
+    execl("/bin/sh", "sh", "-c", ("exec '" TANDEM_PROGRAM "' " + arguments + " >/dev/null 2>&1").c_str(), nullptr);
     _exit(127);
   }
+  return child;
+}
+
+int exit_code_of(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+TEST_F(CompareProgram, AnInterruptKeepsFinishedSamples) {
+  const pid_t child =
+      start("compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 500 --out " + folder("a"));
+  ASSERT_GT(child, 0);
   const auto finished = [&] {
     const fs::path file = fs::path(folder("a")) / "samples.jsonl";
     return fs::exists(file) ? lines(read_bytes(file)) : 0;
   };
   for (int i = 0; i < 6000 && finished() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   kill(child, SIGINT);
-  int status = 0;
-  waitpid(child, &status, 0);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 3);
+  EXPECT_EQ(exit_code_of(child), 3);
   EXPECT_GE(finished(), 3u);
   EXPECT_LT(finished(), 1500u);
   EXPECT_EQ(lines(bytes("a", "timings.jsonl")), finished());
+}
+
+// TANDEM_KILLS=200 makes it the long check.
+TEST_F(CompareProgram, KilledRunsAreResumedToTheSameBytes) {
+  const char* asked = std::getenv("TANDEM_KILLS");
+  const int kills = asked == nullptr ? 8 : std::atoi(asked);
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_EQ(cli::run(std::string(kSmall) + "--out " + folder("whole")).code, 0);
+  const auto whole = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
+  std::mt19937 random(7);
+  std::uniform_int_distribution<std::int64_t> moment(0, whole.count());
+  int killed = 0, completed = 0;
+  while (killed < kills || completed == 0) {
+    ASSERT_LT(completed, 50 * kills) << "no kill ever met a run";
+    const bool resume = fs::exists(folder("a") + "/manifest.json");
+    const pid_t child = start(std::string(kSmall) + (resume ? "--resume --out " : "--out ") + folder("a"));
+    ASSERT_GT(child, 0);
+    if (killed < kills) {
+      std::this_thread::sleep_for(std::chrono::microseconds(moment(random)));
+      kill(child, SIGKILL);
+    }
+    const int code = exit_code_of(child);
+    if (code == 128 + SIGKILL) {
+      ++killed;
+      continue;
+    }
+    ASSERT_EQ(code, 0) << "after " << killed << " kills";
+    ASSERT_EQ(bytes("a", "samples.jsonl"), bytes("whole", "samples.jsonl")) << "after " << killed << " kills";
+    ASSERT_EQ(bytes("a", "timings.jsonl"), bytes("whole", "timings.jsonl")) << "after " << killed << " kills";
+    ++completed;
+    fs::remove_all(folder("a"));
+  }
+  std::printf("%d kills, %d runs resumed to their end\n", killed, completed);
 }
 
 TEST_F(CompareProgram, RealTimeOnThisCpuGivesTheSameTokens) {
