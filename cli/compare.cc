@@ -35,7 +35,7 @@ timings.jsonl, summary.json, report.md and plot.png.)";
 struct CompareCommand {
   SessionOptions session;
   std::string methods = "full,streaming,hybrid-fixed";
-  std::string tasks = "niah", lengths = "1K,2K";
+  std::string tasks = "single,multikey", lengths = "1K,2K";
   std::uint32_t samples = 20, batch = 1;
   std::uint64_t seed = 42;
   std::string out;
@@ -148,7 +148,7 @@ void add_compare(CLI::App& app) {
   auto options = std::make_shared<CompareCommand>();
   command->add_option("--methods", options->methods, "Methods with their options; the first is the baseline")
       ->capture_default_str();
-  command->add_option("--tasks", options->tasks, "RULER tasks or groups: niah, single, multikey, all")
+  command->add_option("--tasks", options->tasks, "RULER tasks or groups: single, multikey, niah, qa, all")
       ->capture_default_str();
   command->add_option("--lengths", options->lengths, "Context lengths in tokens: 4K,32768")->capture_default_str();
   command->add_option("--samples", options->samples, "Samples per task and length")->capture_default_str();

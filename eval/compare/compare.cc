@@ -40,7 +40,7 @@ SampleResult result_of(const Prepared& prepared, const std::string& method, cons
   r.tokens = decoded.tokens;
   r.prediction = postprocess_prediction(model.tokenizer->decode(decoded.tokens));
   r.answers = prepared.sample.answers;
-  r.score = string_match_all(r.prediction, r.answers);
+  r.score = ruler_score(find_ruler_task(r.task), r.prediction, r.answers);
   for (const NearTie& tie : decoded.near_ties) r.near_ties.push_back({tie.step, double(tie.margin)});
   r.depth = prepared.sample.depth;
   return r;

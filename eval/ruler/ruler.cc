@@ -1,138 +1,36 @@
 #include "eval/ruler/ruler.h"
 
 #include <algorithm>
-#include <array>
-#include <unordered_set>
 
 #include "engine/common/error.h"
-#include "eval/ruler/wording.h"
+#include "eval/ruler/draft.h"
+#include "eval/scoring/string_match.h"
 
 namespace tandem::eval {
 namespace {
 
+using Family = RulerTask::Family;
 using Haystack = RulerTask::Haystack;
 using Kind = RulerTask::Kind;
 
-// round(linspace(0, 100, 40)) with ties to even, as upstream's NumPy computes it: per cent of the haystack.
-constexpr std::array<std::uint32_t, 40> kDepths = {0,  3,  5,  8,  10, 13, 15, 18, 21, 23, 26, 28, 31, 33,
-                                                   36, 38, 41, 44, 46, 49, 51, 54, 56, 59, 62, 64, 67, 69,
-                                                   72, 74, 77, 79, 82, 85, 87, 90, 92, 95, 97, 100};
-
-const std::string& type_word(const RulerWording& wording, Kind kind) {
-  return wording.types[kind == Kind::numbers ? 0 : kind == Kind::words ? 1 : 2].second;
+std::unique_ptr<Draft> make_draft(const DraftSeed& seed) {
+  switch (seed.task->family) {
+    case Family::needles:
+      return draft_needles(seed);
+    case Family::chains:
+      return draft_chains(seed);
+    case Family::common_words:
+      return draft_common(seed);
+    case Family::frequent_words:
+      return draft_frequent(seed);
+    case Family::facts:
+      return draft_facts(seed);
+  }
+  return nullptr;
 }
-
-std::string random_text(const RulerWording& wording, Kind kind, Random& random) {
-  if (kind == Kind::numbers) return random_number(random);
-  return kind == Kind::uuids ? random_uuid(random) : random_key(wording, random);
-}
-
-/// Everything of one sample but the number of haystack sentences. Sentences are drawn from their own stream, so that
-/// the haystack of n sentences is the beginning of the haystack of n + 1: the fit searches over one fixed text.
-class Draft {
- public:
-  Draft(const RulerTask& task, std::uint32_t length, std::uint32_t index, std::uint64_t seed)
-      : task_(task), wording_(ruler_wording()), hay_(stream(task, length, index, seed, 1)) {
-    Random random(stream(task, length, index, seed, 0));
-    std::unordered_set<std::string> values;
-    while (needles_.size() < task.keys) {
-      std::string key = random_text(wording_, task.key, random), value = random_text(wording_, task.value, random);
-      // Upstream lets keys and values repeat; then a question has two answers, or a wrong one is counted as right.
-      if (keys_.contains(key) || values.contains(value)) continue;
-      keys_.insert(key);
-      values.insert(value);
-      needles_.push_back({line(key, value), key, value});
-    }
-    asked_ = random.below(task.keys);
-    forbidden_value_ = needles_[asked_].value;
-    std::array<std::uint32_t, kDepths.size()> depths = kDepths;
-    for (std::size_t i = 0; i < needles_.size(); ++i) {
-      std::swap(depths[i], depths[i + random.below(depths.size() - i)]);
-      needles_[i].percent = depths[i];
-      needles_[i].position = random.next();
-    }
-    order_.resize(needles_.size());
-    for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = i;
-    std::sort(order_.begin(), order_.end(),
-              [&](std::size_t a, std::size_t b) { return needles_[a].percent < needles_[b].percent; });
-  }
-
-  /// Prompt with `n` haystack sentences; `depth` as RulerSample::depth.
-  std::string prompt(std::uint32_t n, double* depth = nullptr) {
-    while (units_.size() < n) units_.push_back(next_unit());
-    const std::string_view type = type_word(wording_, task_.value);
-    std::string text = fill(wording_.intro, {{"type", type}});
-    text += '\n';
-    const std::size_t begin = text.size();
-    std::size_t asked_at = begin, next = 0;
-    for (std::uint32_t i = 0; i <= n; ++i) {
-      for (; next < order_.size() && place(needles_[order_[next]], n) <= i; ++next) {
-        if (text.size() > begin) text += ' ';
-        if (order_[next] == asked_) asked_at = text.size();
-        text += needles_[order_[next]].line;
-      }
-      if (i == n) break;
-      if (text.size() > begin) text += ' ';
-      text += units_[i];
-    }
-    const std::size_t room = text.size() - begin - needles_[asked_].line.size();
-    if (depth != nullptr) *depth = room == 0 ? 0.0 : static_cast<double>(asked_at - begin) / static_cast<double>(room);
-    text += '\n';
-    return text + fill(wording_.question_one, {{"type", type}, {"key", needles_[asked_].key}});
-  }
-
-  const std::string& answer() const { return needles_[asked_].value; }
-
- private:
-  struct Needle {
-    std::string line, key, value;
-    std::uint32_t percent = 0;   // prose: one of the 40 depths
-    std::uint64_t position = 0;  // noise, needles: uniform
-  };
-
-  static std::uint64_t stream(const RulerTask& task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                              std::uint64_t which) {
-    std::uint64_t state = mix64(seed ^ fnv1a64(task.name));
-    state = mix64(state ^ (std::uint64_t{length} << 32 | index));
-    return mix64(state + which);
-  }
-
-  std::string line(std::string_view key, std::string_view value) const {
-    return fill(wording_.needle, {{"type", type_word(wording_, task_.value)}, {"key", key}, {"value", value}});
-  }
-
-  /// Haystack sentences before the needle: upstream takes int(n * depth / 100) for essays and a random line otherwise.
-  std::uint32_t place(const Needle& needle, std::uint32_t n) const {
-    if (task_.haystack == Haystack::prose) return static_cast<std::uint32_t>(std::uint64_t{n} * needle.percent / 100);
-    return static_cast<std::uint32_t>(((needle.position >> 32) * (std::uint64_t{n} + 1)) >> 32);
-  }
-
-  std::string next_unit() {
-    if (task_.haystack == Haystack::noise) return wording_.noise[units_.size() % wording_.noise.size()];
-    if (task_.haystack == Haystack::prose) return random_prose(wording_, hay_);
-    // Distractor keys are distinct while the words last; from half of all pairs on only the asked key is avoided.
-    const std::size_t enough = wording_.nouns.size() * wording_.adjectives.size() / 2;
-    for (;;) {
-      std::string key = random_text(wording_, task_.key, hay_), value = random_text(wording_, task_.value, hay_);
-      if (value == forbidden_value_ || key == needles_[asked_].key) continue;
-      if (keys_.size() < enough && !keys_.insert(key).second) continue;
-      return line(key, value);
-    }
-  }
-
-  const RulerTask& task_;
-  const RulerWording& wording_;
-  Random hay_;
-  std::vector<Needle> needles_;
-  std::vector<std::size_t> order_;  // needles by depth
-  std::size_t asked_ = 0;
-  std::string forbidden_value_;
-  std::unordered_set<std::string> keys_;
-  std::vector<std::string> units_;
-};
 
 std::uint32_t count_prompt(Draft& draft, std::uint32_t units, const TokenCounter& count_tokens) {
-  return count_tokens(draft.prompt(units));
+  return count_tokens(draft.prompt(units, nullptr));
 }
 
 RulerSample finish(const RulerTask& task, std::uint32_t length, std::uint32_t index, Draft& draft, std::uint32_t units,
@@ -142,9 +40,9 @@ RulerSample finish(const RulerTask& task, std::uint32_t length, std::uint32_t in
   sample.length = length;
   sample.index = index;
   sample.prompt = draft.prompt(units, &sample.depth);
-  sample.answers = {draft.answer()};
+  sample.answers = draft.answers();
   sample.prompt_tokens = tokens;
-  sample.max_new_tokens = ruler_max_new_tokens(length);
+  sample.max_new_tokens = ruler_max_new_tokens(task, length);
   sample.haystack_units = units;
   return sample;
 }
@@ -152,8 +50,8 @@ RulerSample finish(const RulerTask& task, std::uint32_t length, std::uint32_t in
 /// Tokens that sample `index` needs at `length` without any haystack.
 std::uint64_t least(const RulerTask& task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
                     const TokenCounter& count_tokens) {
-  Draft draft(task, length, index, seed);
-  return std::uint64_t{count_prompt(draft, 0, count_tokens)} + ruler_max_new_tokens(length);
+  const auto draft = make_draft({&task, length, index, seed});
+  return std::uint64_t{count_prompt(*draft, 0, count_tokens)} + ruler_max_new_tokens(task, length);
 }
 
 /// A length at which samples 0 .. last fit. Keys differ from length to length, so the length is raised until it is
@@ -169,9 +67,9 @@ std::uint64_t least(const RulerTask& task, std::uint32_t length, std::uint32_t i
     enough = needed;
   }
   throw_input_error(
-      "The length {} is too short for {}: its needles, its question and {} generated tokens do not fit. The smallest "
-      "possible length is {} tokens with this tokenizer.",
-      length, task.name, ruler_max_new_tokens(length), enough);
+      "The length {} is too short for {}: what is asked for, the question and {} generated tokens do not fit. The "
+      "smallest possible length is {} tokens with this tokenizer.",
+      length, task.name, ruler_max_new_tokens(task, length), enough);
 }
 
 RulerSample fit(const RulerTask& task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
@@ -179,8 +77,9 @@ RulerSample fit(const RulerTask& task, std::uint32_t length, std::uint32_t index
   if (length > kMaxRulerLength)
     throw_input_error("The length {} is larger than {} tokens, the largest that RULER tasks are made for.", length,
                       kMaxRulerLength);
-  const std::uint32_t reserved = ruler_max_new_tokens(length);
-  Draft draft(task, length, index, seed);
+  const std::uint32_t reserved = ruler_max_new_tokens(task, length);
+  const auto made = make_draft({&task, length, index, seed});
+  Draft& draft = *made;
   const std::uint32_t base = count_prompt(draft, 0, count_tokens);
   if (std::uint64_t{base} + reserved > length) too_short(task, length, last, seed, count_tokens);
   const std::uint32_t budget = length - reserved;
@@ -214,14 +113,65 @@ RulerSample fit(const RulerTask& task, std::uint32_t length, std::uint32_t index
 
 }  // namespace
 
+Random DraftSeed::stream(std::uint64_t which) const {
+  std::uint64_t state = mix64(seed ^ fnv1a64(task->name));
+  state = mix64(state ^ (std::uint64_t{length} << 32 | index));
+  return Random(mix64(state + which));
+}
+
+std::string scatter(const std::vector<std::string>& sentences, std::size_t count, const std::vector<std::string>& lines,
+                    const std::vector<std::uint32_t>& places, std::vector<std::size_t>* starts) {
+  std::string text;
+  const auto append = [&text](const std::string& part) {
+    if (!text.empty()) text += ' ';
+    text += part;
+    return text.size() - part.size();
+  };
+  std::size_t next = 0;
+  for (std::size_t i = 0; i <= count; ++i) {
+    for (; next < lines.size() && places[next] <= i; ++next) {
+      const std::size_t start = append(lines[next]);
+      if (starts != nullptr) starts->push_back(start);
+    }
+    if (i < count) append(sentences[i]);
+  }
+  TANDEM_CHECK(next == lines.size(), "{} of {} lines placed", next, lines.size());
+  return text;
+}
+
 const std::vector<RulerTask>& ruler_tasks() {
+  const auto needle = [](const char* name, const char* summary, Haystack haystack, Kind key, Kind value,
+                         std::uint32_t keys, std::uint32_t values = 1, std::uint32_t queries = 1) {
+    RulerTask task{name, summary};
+    task.haystack = haystack;
+    task.key = key;
+    task.value = value;
+    task.keys = keys;
+    task.values = values;
+    task.queries = queries;
+    return task;
+  };
+  const auto other = [](const char* name, const char* summary, Family family, std::uint32_t hops = 1) {
+    RulerTask task{name, summary, family};
+    task.hops = hops;
+    return task;
+  };
   static const std::vector<RulerTask> tasks = {
-      {"niah_single_1", "one number in repeated noise", Haystack::noise, Kind::words, Kind::numbers, 1},
-      {"niah_single_2", "one number in prose", Haystack::prose, Kind::words, Kind::numbers, 1},
-      {"niah_single_3", "one UUID in prose", Haystack::prose, Kind::words, Kind::uuids, 1},
-      {"niah_multikey_1", "one of four numbers in prose", Haystack::prose, Kind::words, Kind::numbers, 4},
-      {"niah_multikey_2", "one number among needles only", Haystack::needles, Kind::words, Kind::numbers, 1},
-      {"niah_multikey_3", "one UUID among needles with UUID keys", Haystack::needles, Kind::uuids, Kind::uuids, 1},
+      needle("niah_single_1", "one number in repeated noise", Haystack::noise, Kind::words, Kind::numbers, 1),
+      needle("niah_single_2", "one number in prose", Haystack::prose, Kind::words, Kind::numbers, 1),
+      needle("niah_single_3", "one UUID in prose", Haystack::prose, Kind::words, Kind::uuids, 1),
+      needle("niah_multikey_1", "one of four numbers in prose", Haystack::prose, Kind::words, Kind::numbers, 4),
+      needle("niah_multikey_2", "one number among needles only", Haystack::needles, Kind::words, Kind::numbers, 1),
+      needle("niah_multikey_3", "one UUID among needles with UUID keys", Haystack::needles, Kind::uuids, Kind::uuids,
+             1),
+      needle("niah_multivalue", "four numbers of one key in prose", Haystack::prose, Kind::words, Kind::numbers, 1, 4),
+      needle("niah_multiquery", "four numbers of four keys in prose", Haystack::prose, Kind::words, Kind::numbers, 4, 1,
+             4),
+      other("vt", "five variables that were set from one another, in noise", Family::chains),
+      other("cwe", "the ten words that a list repeats most", Family::common_words),
+      other("fwe", "the three most frequent made-up words", Family::frequent_words),
+      other("qa_1", "one made-up fact in documents of prose", Family::facts),
+      other("qa_2", "what follows from two made-up facts in two documents", Family::facts, 2),
   };
   return tasks;
 }
@@ -232,7 +182,7 @@ const RulerTask& find_ruler_task(std::string_view name) {
     if (task.name == name) return task;
     names.push_back(task.name);
   }
-  names.insert(names.end(), {"niah", "single", "multikey", "all"});
+  names.insert(names.end(), {"niah", "single", "multikey", "qa", "all"});
   throw_input_error("There is no RULER task '{}' in the embedded source.{} Known tasks and groups are {}.", name,
                     did_you_mean(name, names), join_names(names));
 }
@@ -245,7 +195,7 @@ std::vector<std::string> expand_ruler_tasks(std::string_view list) {
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
     const std::string_view item = list.substr(begin, end - begin);
-    if (item == "all" || item == "niah" || item == "single" || item == "multikey") {
+    if (item == "all" || item == "niah" || item == "single" || item == "multikey" || item == "qa") {
       for (const RulerTask& task : ruler_tasks())
         if (item == "all" || task.name.find(item) != std::string::npos) add(task.name);
     } else {
@@ -256,8 +206,24 @@ std::vector<std::string> expand_ruler_tasks(std::string_view list) {
   return result;
 }
 
-std::uint32_t ruler_max_new_tokens(std::uint32_t length) {
-  return length < 1024 ? 48 : 128;
+std::uint32_t ruler_max_new_tokens(const RulerTask& task, std::uint32_t length) {
+  switch (task.family) {
+    case Family::needles:
+      return length < 1024 ? 48 : 128;
+    case Family::chains:
+      return 30;
+    case Family::common_words:
+      return 120;
+    case Family::frequent_words:
+      return 50;
+    case Family::facts:
+      return 32;
+  }
+  return 0;
+}
+
+double ruler_score(const RulerTask& task, std::string_view prediction, std::span<const std::string> answers) {
+  return task.family == Family::facts ? string_match_part(prediction, answers) : string_match_all(prediction, answers);
 }
 
 RulerSample make_ruler_sample(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
@@ -277,16 +243,16 @@ std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t
 RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
                                    const TokenCounter& count_tokens, std::uint32_t units) {
   const RulerTask& found = find_ruler_task(task);
-  Draft draft(found, length, index, seed);
-  const std::uint32_t tokens = count_prompt(draft, units, count_tokens);
-  return finish(found, length, index, draft, units, tokens);
+  const auto draft = make_draft({&found, length, index, seed});
+  const std::uint32_t tokens = count_prompt(*draft, units, count_tokens);
+  return finish(found, length, index, *draft, units, tokens);
 }
 
 std::string ruler_protocol_id(const RulerProtocol& protocol) {
   const RulerWording& wording = ruler_wording();
   return fmt::format(
-      "ruler/embedded-v1+essay:prose+wording:{}+words:{}+tok:{}+template:{}+fit:bos+prompt+gen128(48<1024)"
-      "+score:string-match-all+{}",
+      "ruler/embedded-v2+essay:prose+qa:made-up+wording:{}+words:{}+tok:{}+template:{}+fit:bos+prompt+gen"
+      "+score:upstream+{}",
       wording.wording_hash, wording.words_hash, protocol.tokenizer_hash.empty() ? "unknown" : protocol.tokenizer_hash,
       protocol.chat_template, protocol.query_aware ? "query-aware" : "context-only");
 }

@@ -1,10 +1,11 @@
-// RULER's needle tasks (Hsieh et al. 2024, arXiv 2404.06654) from the embedded source: our own wording and words, no
+// RULER's 13 tasks (Hsieh et al. 2024, arXiv 2404.06654) from the embedded source: our own wording and words, no
 // download. Task parameters (haystack, kind of key and value, number of keys, depths, generated tokens, scoring) are
 // those of NVIDIA/RULER's scripts/synthetic.yaml; the texts are not, so scores compare methods with each other, not
-// with published RULER tables. Upstream's essays are replaced by invented prose; the protocol id says so.
+// with published RULER tables. Upstream's essays are replaced by invented prose, its SQuAD and HotpotQA questions by
+// questions on made-up facts, and vt and cwe have no worked example before the question; the protocol id says so.
 //
-// Prompt: intro, newline, haystack sentences joined by spaces with the needles among them, newline, question. The model
-// continues with a space, the answer and its end-of-sequence token. A begin-of-sequence token is not part of the text.
+// Prompt: intro, newline, context, newline, question. The model continues with a space, the answer and its
+// end-of-sequence token. A begin-of-sequence token is not part of the text.
 //
 // A sample depends on (seed, task, length, index) alone, so any subset of a run gives the same samples. The tokenizer
 // decides only how many haystack sentences fit.
@@ -24,14 +25,21 @@ namespace tandem::eval {
 using TokenCounter = std::function<std::uint32_t(std::string_view prompt)>;
 
 struct RulerTask {
+  enum class Family { needles, chains, common_words, frequent_words, facts };
   enum class Haystack { noise, prose, needles };
   enum class Kind { words, numbers, uuids };
   std::string name;
   std::string summary;  // one line for help texts
+  Family family = Family::needles;
+  // needles
   Haystack haystack = Haystack::noise;
   Kind key = Kind::words;
   Kind value = Kind::numbers;
-  std::uint32_t keys = 1;  // needles that are not part of the haystack; one of them is asked for
+  std::uint32_t keys = 1;     // that are not part of the haystack
+  std::uint32_t values = 1;   // of each key: a needle each
+  std::uint32_t queries = 1;  // keys that are asked for
+  // facts
+  std::uint32_t hops = 1;  // facts that the answer follows from
 };
 
 /// The tasks of the embedded source, in upstream's order.
@@ -40,14 +48,17 @@ const std::vector<RulerTask>& ruler_tasks();
 /// Throws InputError with the nearest name.
 const RulerTask& find_ruler_task(std::string_view name);
 
-/// Task names from a comma-separated list of tasks and groups ("niah", "single", "multikey", "all"), in the order
+/// Task names from a comma-separated list of tasks and groups ("niah", "single", "multikey", "qa", "all"), in the order
 /// given, each once. Throws InputError for an unknown or empty name.
 std::vector<std::string> expand_ruler_tasks(std::string_view list);
 
-/// Upstream reserves and generates 128 tokens for the needle tasks. That is kept from a length of 1024 on; below, where
-/// it would be most of the window, 48: the longest answer, a UUID of one token per character, needs 38 with its leading
-/// space and end token. Generation stops at the end token anyway.
-std::uint32_t ruler_max_new_tokens(std::uint32_t length);
+/// Tokens reserved for the answer and generated at most, as upstream. Needle tasks have 128 from a length of 1024 on;
+/// below, where that would be most of the window, 48: the longest answer, a UUID of one token per character, needs 38
+/// with its leading space and end token. Generation stops at the end token anyway.
+std::uint32_t ruler_max_new_tokens(const RulerTask& task, std::uint32_t length);
+
+/// In [0, 1], as upstream: the share of the answers that the prediction contains; for qa whether it contains any.
+double ruler_score(const RulerTask& task, std::string_view prediction, std::span<const std::string> answers);
 
 inline constexpr std::uint32_t kMaxRulerLength = 4u << 20;  // tokens; larger is a typing error rather than a wish
 
@@ -59,8 +70,9 @@ struct RulerSample {
   std::vector<std::string> answers;
   std::uint32_t prompt_tokens = 0;  // as the counter counts
   std::uint32_t max_new_tokens = 0;
-  double depth = 0;                  // where the asked needle starts, in characters: 0 first, 1 last in the haystack
-  std::uint32_t haystack_units = 0;  // sentences around the needles (distractor needles in a needle haystack)
+  // Where the (first) asked needle, variable or document starts, in characters: 0 first, 1 last; 0 for cwe and fwe.
+  double depth = 0;
+  std::uint32_t haystack_units = 0;  // sentences, distractor needles, rare words, 16 words or documents around it
 };
 
 /// One sample. Throws InputError for an unknown task and for a length in which not even the needles and the question
@@ -72,7 +84,7 @@ RulerSample make_ruler_sample(std::string_view task, std::uint32_t length, std::
 std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count,
                                             std::uint64_t seed, const TokenCounter& count_tokens);
 
-/// Sample with exactly `units` haystack sentences, whatever its length in tokens (tests; the fit is built on it).
+/// Sample with exactly `units` units of haystack, whatever its length in tokens (tests; the fit is built on it).
 RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
                                    const TokenCounter& count_tokens, std::uint32_t units);
 

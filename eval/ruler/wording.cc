@@ -53,19 +53,72 @@ std::vector<std::string> list(const json& object, const std::string& file, const
   return result;
 }
 
+/// The objects of a list, each with sentences of these names.
+const json& objects(const json& object, const std::string& file, const char* name) {
+  const json& value = member(object, file, name);
+  if (!value.is_array() || value.empty())
+    throw_input_error("The field '{}' of '{}' must be a list of one or more objects.", name, file);
+  return value;
+}
+
+NeedleWording needle_wording(const json& niah, const std::string& file) {
+  NeedleWording w;
+  w.intro = sentence(niah, file, "intro", {"{type}"});
+  w.needle = sentence(niah, file, "needle", {"{type}", "{key}", "{value}"});
+  w.question_one = sentence(niah, file, "question_one", {"{type}", "{key}"});
+  w.question_values = sentence(niah, file, "question_values", {"{type}", "{key}"});
+  w.question_keys = sentence(niah, file, "question_keys", {"{type}", "{keys}"});
+  w.keys_join = sentence(niah, file, "keys_join", {});
+  const json& types = member(niah, file, "types");
+  for (const char* name : {"numbers", "words", "uuids"}) w.types.emplace_back(name, sentence(types, file, name, {}));
+  return w;
+}
+
+ChainWording chain_wording(const json& vt, const std::string& file) {
+  ChainWording w;
+  w.intro = sentence(vt, file, "intro", {});
+  w.first = sentence(vt, file, "first", {"{name}", "{value}"});
+  w.next = sentence(vt, file, "next", {"{name}", "{previous}"});
+  w.question = sentence(vt, file, "question", {"{value}"});
+  return w;
+}
+
+WordCountWording count_wording(const json& document, const std::string& file) {
+  const json& cwe = member(document, file, "cwe");
+  const json& fwe = member(document, file, "fwe");
+  WordCountWording w;
+  w.common_intro = sentence(cwe, file, "intro", {});
+  w.common_join = sentence(cwe, file, "item_join", {});
+  w.common_question = sentence(cwe, file, "question", {"{k}"});
+  w.frequent_intro = sentence(fwe, file, "intro", {});
+  w.frequent_question = sentence(fwe, file, "question", {});
+  return w;
+}
+
+FactWording fact_wording(const json& qa, const std::string& file) {
+  FactWording w;
+  w.intro = sentence(qa, file, "intro", {});
+  w.document = sentence(qa, file, "document", {"{i}", "{text}"});
+  w.question = sentence(qa, file, "question", {"{question}"});
+  for (const json& r : objects(qa, file, "relations"))
+    w.relations.push_back({sentence(r, file, "fact", {"{a}", "{b}"}), sentence(r, file, "question", {"{a}"})});
+  for (const json& r : objects(qa, file, "two_hops")) {
+    w.two_hops.push_back({sentence(r, file, "first", {"{a}", "{b}"}), sentence(r, file, "second", {"{b}", "{c}"}),
+                          sentence(r, file, "question", {"{a}"})});
+  }
+  return w;
+}
+
 }  // namespace
 
 RulerWording load_ruler_wording(const std::string& wording_file, const std::string& words_file) {
   const std::string wording_bytes = read_bytes(wording_file), words_bytes = read_bytes(words_file);
   const json document = parse(wording_file, wording_bytes), words = parse(words_file, words_bytes);
   RulerWording result;
-  const json& niah = member(document, wording_file, "niah");
-  result.intro = sentence(niah, wording_file, "intro", {"{type}"});
-  result.needle = sentence(niah, wording_file, "needle", {"{type}", "{key}", "{value}"});
-  result.question_one = sentence(niah, wording_file, "question_one", {"{type}", "{key}"});
-  const json& types = member(niah, wording_file, "types");
-  for (const char* name : {"numbers", "words", "uuids"})
-    result.types.emplace_back(name, sentence(types, wording_file, name, {}));
+  result.needles = needle_wording(member(document, wording_file, "niah"), wording_file);
+  result.chains = chain_wording(member(document, wording_file, "vt"), wording_file);
+  result.counts = count_wording(document, wording_file);
+  result.facts = fact_wording(member(document, wording_file, "qa"), wording_file);
   result.noise = list(document, wording_file, "noise");
   result.prose = list(document, wording_file, "prose");
   result.nouns = list(words, words_file, "noun");

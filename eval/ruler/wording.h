@@ -11,13 +11,53 @@
 
 namespace tandem::eval {
 
-struct RulerWording {
-  std::string intro;                                       // {type}
-  std::string needle;                                      // {type}, {key}, {value}
-  std::string question_one;                                // {type}, {key}
+struct NeedleWording {
+  std::string intro;            // {type}
+  std::string needle;           // {type}, {key}, {value}
+  std::string question_one;     // {type}, {key}: one value
+  std::string question_values;  // {type}, {key}: all values of a key
+  std::string question_keys;    // {type}, {keys}
+  std::string keys_join;
   std::vector<std::pair<std::string, std::string>> types;  // "numbers" -> "number"
-  std::vector<std::string> noise;                          // sentences, repeated in this order
-  std::vector<std::string> prose;                          // sentences with {noun}, {adj}, {verb}
+};
+
+struct ChainWording {
+  std::string intro;
+  std::string first;     // {name}, {value}
+  std::string next;      // {name}, {previous}
+  std::string question;  // {value}
+};
+
+struct WordCountWording {
+  std::string common_intro, common_join;
+  std::string common_question;  // {k}
+  std::string frequent_intro, frequent_question;
+};
+
+struct FactWording {
+  struct Relation {
+    std::string fact;      // {a}, {b}
+    std::string question;  // {a}; the answer is {b}
+  };
+  struct TwoHops {
+    std::string first;     // {a}, {b}
+    std::string second;    // {b}, {c}
+    std::string question;  // {a}; the answer is {c}
+  };
+  std::string intro;
+  std::string document;  // {i}, {text}
+  std::string question;  // {question}
+  std::vector<Relation> relations;
+  std::vector<TwoHops> two_hops;
+};
+
+struct RulerWording {
+  NeedleWording needles;
+  ChainWording chains;
+  WordCountWording counts;
+  FactWording facts;
+  std::vector<std::string> noise;  // sentences, repeated in this order
+  std::vector<std::string> prose;  // sentences with {noun}, {adj}, {verb}
   std::vector<std::string> nouns, adjectives, verbs;
   std::string wording_hash, words_hash;  // 16 hexadecimal digits over the files' bytes
 };

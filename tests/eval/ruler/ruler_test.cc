@@ -1,13 +1,11 @@
 #include "eval/ruler/ruler.h"
 
-#include <algorithm>
-#include <cctype>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <map>
 #include <set>
 
 #include "engine/common/error.h"
+#include "tests/eval/ruler/prompts.h"
 
 namespace tandem::eval {
 namespace {
@@ -16,102 +14,25 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// Counters stand in for a tokenizer: words, single characters, and pieces of three characters (whose count does not
-// grow with every added sentence by the same amount). One token each for the begin of the sequence.
-std::uint32_t count_words(std::string_view text) {
-  std::uint32_t words = 1;
-  bool inside = false;
-  for (const char c : text) {
-    const bool space = std::isspace(static_cast<unsigned char>(c)) != 0;
-    if (!space && !inside) ++words;
-    inside = !space;
-  }
-  return words;
-}
-std::uint32_t count_characters(std::string_view text) {
-  return static_cast<std::uint32_t>(text.size()) + 1;
-}
-std::uint32_t count_thirds(std::string_view text) {
-  return static_cast<std::uint32_t>(text.size() / 3) + 1;
-}
-
-const std::map<std::string, TokenCounter>& counters() {
-  static const std::map<std::string, TokenCounter> all = {
-      {"words", count_words}, {"characters", count_characters}, {"thirds", count_thirds}};
-  return all;
-}
-
-std::size_t occurrences(std::string_view text, std::string_view part) {
-  std::size_t n = 0;
-  for (std::size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + 1)) ++n;
-  return n;
-}
-
-struct Found {
-  std::string key, value;
-};
-
-/// Text between `before` and `after` from `at` on; moves `at` behind it, to npos where there is none. By hand, because
-// std::regex sets off GCC 12's false "maybe uninitialized" under the sanitizers.
-std::string between(const std::string& text, const std::string& before, const std::string& after, std::size_t& at) {
-  at = text.find(before, at);
-  if (at == std::string::npos) return "";
-  const std::size_t begin = at + before.size(), end = text.find(after, begin);
-  at = end == std::string::npos ? end : end + after.size();
-  return text.substr(begin, end - begin);
-}
-
-std::vector<Found> needles_in(const std::string& prompt) {
-  std::vector<Found> found;
-  const std::size_t end = prompt.rfind('\n');
-  for (std::size_t at = 0; (at = prompt.find("The secret ", at)) < end;) {
-    Found needle;
-    needle.key = between(prompt, " for ", " is ", at);
-    at -= 4;
-    needle.value = between(prompt, " is ", ".", at);
-    found.push_back(needle);
-  }
-  return found;
-}
-
-std::string asked_key(const std::string& prompt) {
-  std::size_t at = prompt.rfind('\n');
-  EXPECT_TRUE(prompt.substr(at + 1).starts_with("Question: What is the secret ")) << prompt;
-  const std::string first = between(prompt, " for ", "? Answer: The secret ", at);
-  const std::string second = between(prompt, " for ", " is", at);
-  EXPECT_EQ(first, second);
-  EXPECT_EQ(at, prompt.size());
-  return first;
-}
-
-bool is_number(std::string_view text) {
-  return text.size() == 7 && text[0] != '0' &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-/// RFC 4122, version 4, lower case.
-bool is_uuid(std::string_view text) {
-  if (text.size() != 36 || text[14] != '4' || std::string_view("89ab").find(text[19]) == std::string_view::npos)
-    return false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
-    if (dash ? text[i] != '-' : std::string_view("0123456789abcdef").find(text[i]) == std::string_view::npos)
-      return false;
-  }
-  return true;
-}
-
 class EveryTask : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Ruler, EveryTask,
+std::vector<std::string> all_names() {
+  std::vector<std::string> names;
+  for (const RulerTask& task : ruler_tasks()) names.push_back(task.name);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Ruler, EveryTask, testing::ValuesIn(all_names()), [](const auto& name) { return name.param; });
+
+class OneNeedle : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Ruler, OneNeedle,
                          testing::Values("niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1",
                                          "niah_multikey_2", "niah_multikey_3"),
                          [](const auto& name) { return name.param; });
 
 TEST_P(EveryTask, NeverExceedsAndOneMoreSentenceWould) {
   for (const auto& [name, count] : counters()) {
-    for (const std::uint32_t length : {400u, 1023u, 1024u, 1500u, 4096u}) {
+    for (const std::uint32_t length : {450u, 1023u, 1024u, 1500u, 4095u, 8192u}) {
       for (std::uint32_t index = 0; index < 4; ++index) {
-        if (name == "characters" && length == 400) continue;  // checked by TooShort
+        if (name == "characters" && length < 4095) continue;  // checked by TooShort
         const RulerSample sample = make_ruler_sample(GetParam(), length, index, 7, count);
         EXPECT_EQ(sample.prompt_tokens, count(sample.prompt));
         EXPECT_LE(sample.prompt_tokens + sample.max_new_tokens, length) << name;
@@ -139,7 +60,7 @@ TEST_P(EveryTask, SampleDependsOnNothingButItsName) {
   EXPECT_NE(make_ruler_sample(GetParam(), 1501, 0, 42, count_words).answers, all[0].answers);
 }
 
-TEST_P(EveryTask, AnswerStandsOnceInTheNeedleThatIsAskedFor) {
+TEST_P(OneNeedle, AnswerStandsOnceInTheNeedleThatIsAskedFor) {
   const RulerTask& task = find_ruler_task(GetParam());
   for (std::uint32_t index = 0; index < 20; ++index) {
     const RulerSample sample = make_ruler_sample(GetParam(), 2048, index, 1, count_thirds);
@@ -162,11 +83,15 @@ TEST_P(EveryTask, AnswerStandsOnceInTheNeedleThatIsAskedFor) {
 
 TEST_P(EveryTask, PromptIsContextNewlineQuestion) {
   const RulerSample sample = make_ruler_sample(GetParam(), 1024, 0, 5, count_words);
-  EXPECT_EQ(occurrences(sample.prompt, "\n"), 2u);
+  const bool documents = find_ruler_task(GetParam()).family == RulerTask::Family::facts;
+  if (!documents) {
+    EXPECT_EQ(occurrences(sample.prompt, "\n"), 2u);
+  }
   EXPECT_EQ(occurrences(sample.prompt, "  "), 0u);
   EXPECT_EQ(occurrences(sample.prompt, "{"), 0u);
   EXPECT_EQ(occurrences(sample.prompt, " \n") + occurrences(sample.prompt, "\n "), 0u);
-  EXPECT_TRUE(sample.prompt.ends_with(" is"));
+  EXPECT_TRUE(sample.prompt.ends_with(" is") || sample.prompt.ends_with(" are") || documents);
+  EXPECT_FALSE(sample.prompt.ends_with(" "));
 }
 
 TEST_P(EveryTask, TooShortNamesALengthThatWorks) {
@@ -191,15 +116,22 @@ TEST_P(EveryTask, TooShortNamesALengthThatWorks) {
 TEST_P(EveryTask, EveryLengthEndsWithASampleOrASentence) {
   for (std::uint32_t length = 0; length < 700; ++length) {
     try {
-      const RulerSample sample = make_ruler_sample(GetParam(), length, length, 3, count_words);
+      const RulerSample sample = make_ruler_sample(GetParam(), length, length % 8, 3, count_words);
       EXPECT_LE(sample.prompt_tokens + sample.max_new_tokens, length);
     } catch (const InputError&) {
-      EXPECT_LT(length, 200u);
+      EXPECT_LT(length, 270u);
     }
   }
 }
 
-TEST_P(EveryTask, DepthsReachBothEnds) {
+class PlacedTask : public testing::TestWithParam<std::string> {};  // word counts are everywhere in the text
+INSTANTIATE_TEST_SUITE_P(Ruler, PlacedTask,
+                         testing::Values("niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1",
+                                         "niah_multikey_2", "niah_multikey_3", "niah_multivalue", "niah_multiquery",
+                                         "qa_1", "qa_2"),
+                         [](const auto& name) { return name.param; });
+
+TEST_P(PlacedTask, DepthsReachBothEnds) {
   std::vector<double> depths;
   for (std::uint32_t i = 0; i < 300; ++i)
     depths.push_back(make_ruler_sample_with(GetParam(), 4096, i, 9, count_words, 400).depth);
@@ -282,8 +214,9 @@ TEST(Ruler, HostileLengthsAndCounters) {
 }
 
 TEST(Ruler, NamesAndGroups) {
-  EXPECT_EQ(expand_ruler_tasks("all").size(), 6u);
-  EXPECT_EQ(expand_ruler_tasks("niah"), expand_ruler_tasks("all"));
+  EXPECT_EQ(expand_ruler_tasks("all").size(), 13u);
+  EXPECT_EQ(expand_ruler_tasks("niah").size(), 8u);
+  EXPECT_THAT(expand_ruler_tasks("qa,vt"), testing::ElementsAre("qa_1", "qa_2", "vt"));
   EXPECT_THAT(expand_ruler_tasks("single"), testing::ElementsAre("niah_single_1", "niah_single_2", "niah_single_3"));
   EXPECT_THAT(expand_ruler_tasks("niah_multikey_2,multikey"),
               testing::ElementsAre("niah_multikey_2", "niah_multikey_1", "niah_multikey_3"));
@@ -294,7 +227,7 @@ TEST(Ruler, NamesAndGroups) {
 
 TEST(Ruler, ProtocolNamesWhatMustAgree) {
   const std::string id = ruler_protocol_id({"abc123", "none", true});
-  for (const char* part : {"ruler/embedded-v1", "essay:prose", "wording:", "words:", "tok:abc123", "query-aware"})
+  for (const char* part : {"ruler/embedded-v2", "essay:prose", "wording:", "words:", "tok:abc123", "query-aware"})
     EXPECT_THAT(id, HasSubstr(part));
   EXPECT_NE(id, ruler_protocol_id({"abc124", "none", true}));
   EXPECT_NE(id, ruler_protocol_id({"abc123", "llama3", true}));

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "engine/common/error.h"
@@ -11,6 +12,8 @@
 
 namespace tandem::eval {
 namespace {
+
+using Json = nlohmann::json;
 
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -74,6 +77,13 @@ TEST_F(WordingFiles, BrokenFilesAreNamed) {
   expect(put("c.json", "{}"), words, "no field 'niah'");
   expect(put("d.json", R"({"niah": 3})"), words, "no field 'intro'");
   expect(put("e.json", R"({"niah": {"intro": "no place"}})"), words, "must contain {type}");
+  Json relations = Json::parse(std::ifstream(good));
+  relations["qa"]["relations"][1].erase("question");
+  expect(put("i.json", relations.dump()), words, "no field 'question'");
+  relations["qa"]["relations"] = Json::array();
+  expect(put("j.json", relations.dump()), words, "'relations'");
+  relations["vt"]["next"] = "VAR {name}.";
+  expect(put("k.json", relations.dump()), words, "must contain {previous}");
   expect(good, put("f.json", R"({"noun": "x", "adj": ["y"], "verb": ["z"]})"), "'noun'");
   expect(good, put("g.json", R"({"noun": ["x", 1], "adj": ["y"], "verb": ["z"]})"), "'noun'");
   expect(good, put("h.json", R"({"noun": ["x"], "adj": ["y"], "verb": ["z"]})"), "1000 or more");

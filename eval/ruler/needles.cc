@@ -1,0 +1,161 @@
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <unordered_set>
+
+#include "eval/ruler/draft.h"
+
+namespace tandem::eval {
+namespace {
+
+using Haystack = RulerTask::Haystack;
+using Kind = RulerTask::Kind;
+
+// round(linspace(0, 100, 40)) with ties to even, as upstream's NumPy computes it: per cent of the haystack.
+constexpr std::array<std::uint32_t, 40> kDepths = {0,  3,  5,  8,  10, 13, 15, 18, 21, 23, 26, 28, 31, 33,
+                                                   36, 38, 41, 44, 46, 49, 51, 54, 56, 59, 62, 64, 67, 69,
+                                                   72, 74, 77, 79, 82, 85, 87, 90, 92, 95, 97, 100};
+
+const std::string& type_word(const RulerWording& wording, Kind kind) {
+  return wording.needles.types[kind == Kind::numbers ? 0 : kind == Kind::words ? 1 : 2].second;
+}
+
+std::string random_text(const RulerWording& wording, Kind kind, Random& random) {
+  if (kind == Kind::numbers) return random_number(random);
+  return kind == Kind::uuids ? random_uuid(random) : random_key(wording, random);
+}
+
+/// Sentences are drawn from their own stream, so that the haystack of n sentences is the beginning of the haystack of
+/// n + 1: the fit searches over one fixed text.
+class NeedleDraft : public Draft {
+ public:
+  explicit NeedleDraft(const DraftSeed& seed) : task_(*seed.task), wording_(ruler_wording()), hay_(seed.stream(1)) {
+    Random random = seed.stream(0);
+    std::unordered_set<std::string> values;
+    while (needles_.size() < std::size_t{task_.keys} * task_.values) {
+      std::string key = random_text(wording_, task_.key, random);
+      // Upstream lets keys and values repeat; then a question has two answers, or a wrong one is counted as right.
+      if (keys_.contains(key)) continue;
+      keys_.insert(key);
+      for (std::uint32_t v = 0; v < task_.values;) {
+        std::string value = random_text(wording_, task_.value, random);
+        if (!values.insert(value).second) continue;
+        needles_.push_back({line(key, value), key, value});
+        ++v;
+      }
+    }
+    choose_asked(random);
+    std::array<std::uint32_t, kDepths.size()> depths = kDepths;
+    for (std::size_t i = 0; i < needles_.size(); ++i) {
+      std::swap(depths[i], depths[i + random.below(depths.size() - i)]);
+      needles_[i].percent = depths[i];
+      needles_[i].position = random.next();
+    }
+    order_.resize(needles_.size());
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    std::sort(order_.begin(), order_.end(),
+              [&](std::size_t a, std::size_t b) { return needles_[a].percent < needles_[b].percent; });
+  }
+
+  std::string prompt(std::uint32_t n, double* depth) override {
+    while (units_.size() < n) units_.push_back(next_unit());
+    const std::string_view type = type_word(wording_, task_.value);
+    std::string text = fill(wording_.needles.intro, {{"type", type}}) + '\n';
+    std::vector<std::string> lines;
+    std::vector<std::uint32_t> places;
+    for (const std::size_t i : order_) {
+      lines.push_back(needles_[i].line);
+      places.push_back(place(needles_[i], n));
+    }
+    // Ascending: only prose, whose places follow the depths, has several needles.
+    std::vector<std::size_t> starts;
+    const std::string hay = scatter(units_, n, lines, places, &starts);
+    const auto at = static_cast<std::size_t>(std::find(order_.begin(), order_.end(), asked_.front()) - order_.begin());
+    const std::size_t room = hay.size() - lines[at].size();
+    if (depth != nullptr) *depth = room == 0 ? 0.0 : static_cast<double>(starts[at]) / static_cast<double>(room);
+    return text + hay + '\n' + question(type);
+  }
+
+  std::vector<std::string> answers() const override {
+    std::vector<std::string> out;
+    for (const std::size_t i : asked_) out.push_back(needles_[i].value);
+    return out;
+  }
+
+ private:
+  struct Needle {
+    std::string line, key, value;
+    std::uint32_t percent = 0;   // prose: one of the 40 depths
+    std::uint64_t position = 0;  // noise, needles: uniform
+  };
+
+  void choose_asked(Random& random) {
+    if (task_.queries > 1) {  // keys in a random order
+      std::vector<std::size_t> all(needles_.size());
+      std::iota(all.begin(), all.end(), std::size_t{0});
+      for (std::size_t i = 0; i < task_.queries; ++i) {
+        std::swap(all[i], all[i + random.below(all.size() - i)]);
+        asked_.push_back(all[i]);
+      }
+    } else {
+      const std::size_t first = random.below(task_.keys) * task_.values;
+      for (std::uint32_t v = 0; v < task_.values; ++v) asked_.push_back(first + v);
+    }
+    for (const std::size_t i : asked_) {
+      forbidden_values_.insert(needles_[i].value);
+      forbidden_keys_.insert(needles_[i].key);
+    }
+  }
+
+  std::string question(std::string_view type) const {
+    const std::string& key = needles_[asked_.front()].key;
+    if (task_.queries > 1) {
+      std::string keys;
+      for (const std::size_t i : asked_) keys += (keys.empty() ? "" : wording_.needles.keys_join) + needles_[i].key;
+      return fill(wording_.needles.question_keys, {{"type", type}, {"keys", keys}});
+    }
+    return fill(task_.values > 1 ? wording_.needles.question_values : wording_.needles.question_one,
+                {{"type", type}, {"key", key}});
+  }
+
+  std::string line(std::string_view key, std::string_view value) const {
+    return fill(wording_.needles.needle, {{"type", type_word(wording_, task_.value)}, {"key", key}, {"value", value}});
+  }
+
+  /// Haystack sentences before the needle: upstream takes int(n * depth / 100) for essays and a random line otherwise.
+  std::uint32_t place(const Needle& needle, std::uint32_t n) const {
+    if (task_.haystack == Haystack::prose) return static_cast<std::uint32_t>(std::uint64_t{n} * needle.percent / 100);
+    return scaled_place(needle.position, n);
+  }
+
+  std::string next_unit() {
+    if (task_.haystack == Haystack::noise) return wording_.noise[units_.size() % wording_.noise.size()];
+    if (task_.haystack == Haystack::prose) return random_prose(wording_, hay_);
+    // Distractor keys are distinct while the words last; from half of all pairs on only the asked keys are avoided.
+    const std::size_t enough = wording_.nouns.size() * wording_.adjectives.size() / 2;
+    for (;;) {
+      std::string key = random_text(wording_, task_.key, hay_), value = random_text(wording_, task_.value, hay_);
+      if (forbidden_values_.contains(value) || forbidden_keys_.contains(key)) continue;
+      if (keys_.size() < enough && !keys_.insert(key).second) continue;
+      return line(key, value);
+    }
+  }
+
+  const RulerTask& task_;
+  const RulerWording& wording_;
+  Random hay_;
+  std::vector<Needle> needles_;
+  std::vector<std::size_t> order_;  // needles by depth
+  std::vector<std::size_t> asked_;  // in the order of the answer
+  std::unordered_set<std::string> forbidden_values_, forbidden_keys_;
+  std::unordered_set<std::string> keys_;
+  std::vector<std::string> units_;
+};
+
+}  // namespace
+
+std::unique_ptr<Draft> draft_needles(const DraftSeed& seed) {
+  return std::make_unique<NeedleDraft>(seed);
+}
+
+}  // namespace tandem::eval

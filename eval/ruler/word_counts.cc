@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+#include "engine/common/error.h"
+#include "eval/ruler/draft.h"
+
+namespace tandem::eval {
+namespace {
+
+template <class Item>
+void shuffle(std::vector<Item>& items, Random random) {
+  for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random.below(i)]);
+}
+
+/// Common words: ten words that occur often in a list of words that do not. The unit is a rare word.
+class CommonDraft : public Draft {
+ public:
+  explicit CommonDraft(const DraftSeed& seed)
+      : wording_(ruler_wording()),
+        shuffling_(seed.stream(2)),
+        often_(seed.length < kShort ? 10 : 30),
+        seldom_(seed.length < kShort ? 1 : 3) {
+    std::unordered_set<std::string> seen;
+    for (const auto* words : {&wording_.nouns, &wording_.verbs}) {
+      for (const std::string& word : *words) {
+        if (seen.insert(word).second) pool_.push_back(word);
+      }
+    }
+    shuffle(pool_, seed.stream(0));
+    TANDEM_CHECK(pool_.size() > kCommon, "{} words", pool_.size());
+  }
+
+  std::string prompt(std::uint32_t n, double* depth) override {
+    std::vector<std::size_t> list;  // indices into pool_; more rare words than there are start over
+    for (std::size_t i = 0; i < kCommon; ++i) list.insert(list.end(), often_, i);
+    for (std::size_t i = 0; i < n; ++i) list.insert(list.end(), seldom_, kCommon + i % (pool_.size() - kCommon));
+    shuffle(list, shuffling_);
+    std::string text = wording_.counts.common_intro + '\n';
+    for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : wording_.counts.common_join) + pool_[list[i]];
+    if (depth != nullptr) *depth = 0;
+    return text + '\n' + fill(wording_.counts.common_question, {{"k", std::to_string(kCommon)}});
+  }
+
+  std::vector<std::string> answers() const override { return {pool_.begin(), pool_.begin() + kCommon}; }
+
+ private:
+  static constexpr std::size_t kCommon = 10;
+  static constexpr std::uint32_t kShort = 4096;  // below, upstream's 10 * 30 common words would leave no room
+
+  const RulerWording& wording_;
+  Random shuffling_;
+  std::size_t often_, seldom_;
+  std::vector<std::string> pool_;
+};
+
+/// Frequent words: made-up words with frequencies of Zipf's law (alpha 2); asked for are ranks 2 to 4, rank 1 being
+/// dots. The unit is 16 words of text.
+class FrequentDraft : public Draft {
+ public:
+  explicit FrequentDraft(const DraftSeed& seed) : wording_(ruler_wording()), shuffling_(seed.stream(2)) {
+    Random random = seed.stream(0);
+    std::unordered_set<std::string> seen;
+    words_.push_back("...");
+    while (words_.size() < kVocabulary) {
+      std::string word;
+      for (int i = 0; i < 6; ++i) word += static_cast<char>('a' + random.below(26));
+      if (seen.insert(word).second) words_.push_back(word);
+    }
+  }
+
+  std::string prompt(std::uint32_t n, double* depth) override {
+    const double total = 16.0 * (n + kLeast);
+    std::vector<std::size_t> list;
+    for (std::size_t rank = 1; rank <= words_.size(); ++rank) {
+      const double share = 1 / (static_cast<double>(rank) * static_cast<double>(rank) * kZeta2);
+      list.insert(list.end(), static_cast<std::size_t>(total * share), rank - 1);
+    }
+    shuffle(list, shuffling_);
+    std::string text = wording_.counts.frequent_intro + '\n';
+    for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : " ") + words_[list[i]];
+    if (depth != nullptr) *depth = 0;
+    return text + '\n' + wording_.counts.frequent_question;
+  }
+
+  std::vector<std::string> answers() const override { return {words_.begin() + 1, words_.begin() + 4}; }
+
+ private:
+  static constexpr std::size_t kVocabulary = 2000;  // as upstream
+  static constexpr double kZeta2 = 1.6449340668482264;
+  static constexpr std::uint32_t kLeast = 8;  // 128 words: ranks 4 and 5 occur 4 and 3 times
+
+  const RulerWording& wording_;
+  Random shuffling_;
+  std::vector<std::string> words_;  // by rank
+};
+
+}  // namespace
+
+std::unique_ptr<Draft> draft_common(const DraftSeed& seed) {
+  return std::make_unique<CommonDraft>(seed);
+}
+
+std::unique_ptr<Draft> draft_frequent(const DraftSeed& seed) {
+  return std::make_unique<FrequentDraft>(seed);
+}
+
+}  // namespace tandem::eval
