@@ -135,9 +135,10 @@ void compare(const CompareCommand& command) {
   fmt::print("{}", eval::report_text(summary, /*markdown=*/false));
   std::fflush(stdout);
   const std::string no_plot = command.no_plot ? "" : eval::make_plot(folder.path());
+  const bool plotted = !command.no_plot && no_plot.empty();
+  if (plotted) eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted));
   if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
-  fmt::print("\n{}: report.md{}, summary.json, samples.jsonl, timings.jsonl\n", path,
-             command.no_plot || !no_plot.empty() ? "" : ", plot.png");
+  fmt::print("\n{}: report.md{}, summary.json, samples.jsonl, timings.jsonl\n", path, plotted ? ", plot.png" : "");
 }
 
 }  // namespace

@@ -217,7 +217,7 @@ std::string latency_note(const Summary& s) {
 
 }  // namespace
 
-std::string report_text(const Summary& s, bool markdown) {
+std::string report_text(const Summary& s, bool markdown, bool with_plot) {
   const Manifest& m = s.manifest;
   const Labels labels = labels_of(s, markdown);
   std::string out;
@@ -271,10 +271,10 @@ std::string report_text(const Summary& s, bool markdown) {
   if (markdown) {
     out += fmt::format(
         "\n## How it was made\n\n- command: `{}`\n- tandem {} ({}), weights {}, tokenizer {}\n- protocol: `{}`\n"
-        "- clock: {}\n- machine: {}, {} cores, {} threads\n- {} to {}\n\n![Accuracy and where a step's time "
-        "goes](plot.png)\n",
+        "- clock: {}\n- machine: {}, {} cores, {} threads\n- {} to {}\n",
         m.command, m.tandem_version, m.git_commit, m.weights_hash, m.tokenizer_hash, m.protocol_id, m.clock,
         m.machine.cpu_model, m.machine.cores, m.threads, m.started_utc, m.finished_utc);
+    if (with_plot) out += "\n![Accuracy and where a step's time goes](plot.png)\n";
   }
   return out;
 }

@@ -31,7 +31,7 @@ std::size_t text_columns(std::string_view text);
 std::string wrap(std::string_view text, std::size_t width);
 
 /// Sections with tables and how to read them; `markdown` false: for a terminal of kTerminalWidth columns.
-std::string report_text(const Summary& summary, bool markdown);
+std::string report_text(const Summary& summary, bool markdown, bool with_plot = false);
 
 /// Runs plot.py on a run folder's summary.json; empty when it worked, else a sentence that says why not.
 std::string make_plot(const std::filesystem::path& folder);
