@@ -11,23 +11,50 @@
 
 namespace tandem {
 
+/// What text that looks like a special token ("<|im_end|>", "</s>") becomes: ordinary tokens (of a prompt, which must
+/// not be able to end itself) or the special token (of a chat template's output).
+enum class Specials { as_text, parsed };
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// `add_bos`: the text begins a sequence, so bos() comes first, unless the folder's tokenizer_config.json says
-  /// add_bos_token false. Text is text: "<s>" inside it is not the control token. Invalid UTF-8 becomes U+FFFD.
-  virtual std::vector<std::int32_t> encode(std::string_view text, bool add_bos) const = 0;
-  /// Control tokens give nothing. Ids must be below vocab_size().
+  /// `add_bos`: the text begins a sequence, so bos() comes first where the model's files say so. Invalid UTF-8 becomes
+  /// U+FFFD.
+  virtual std::vector<std::int32_t> encode(std::string_view text, bool add_bos,
+                                           Specials specials = Specials::as_text) const = 0;
+  /// Special tokens give nothing; bytes that are no UTF-8 give U+FFFD. Ids must be below vocab_size().
   virtual std::string decode(std::span<const std::int32_t> tokens) const = 0;
+  /// The bytes that a token adds to a text: possibly a part of a character, nothing for special tokens. `first`:
+  /// nothing comes before it.
+  virtual std::string bytes_of(std::int32_t token, bool first) const = 0;
   virtual std::uint32_t vocab_size() const = 0;
   virtual std::int32_t bos() const = 0;  // -1: none
-  /// Stable name of everything that decides the ids: the file's bytes and the settings beside it.
+  /// The id of a special or added token by its text; -1 where there is none.
+  virtual std::int32_t special(std::string_view text) const = 0;
+  /// Stable name of everything that decides the ids: the files' bytes and the settings beside them.
   virtual std::string hash() const = 0;
 };
 
-/// Reads tokenizer.model, and from tokenizer_config.json, where there is one, add_bos_token and add_prefix_space (which
-/// overrides the model's own rule). add_eos_token is not read: a prompt is to be continued.
-/// InputError for a folder without a supported tokenizer (tokenizer.model of SentencePiece) or with a damaged one.
+/// What `folder` holds, in this order: tokenizer.model (SentencePiece, or a tiktoken file as Meta publishes for Llama
+/// 3), tokenizer.json (byte-level BPE), vocab.json with merges.txt and tokenizer_config.json (Qwen2, GPT-2). BOS comes
+/// from tokenizer_config.json's add_bos_token (tokenizer.model, vocab.json) or tokenizer.json's post_processor.
+/// add_eos_token is not read: a prompt is to be continued. InputError, naming file and field, for a folder without a
+/// tokenizer, a damaged one, and for whatever would change ids and is not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
+
+/// Tokens one at a time into text, each character as soon as it is complete.
+class StreamingDecoder {
+ public:
+  explicit StreamingDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  /// The characters that `token` completes.
+  std::string push(std::int32_t token);
+  /// What is left: U+FFFD for a character that was never finished.
+  std::string finish();
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::string pending_;
+  bool first_ = true;
+};
 
 }  // namespace tandem

@@ -75,7 +75,7 @@ TEST(LoadModel, ATokenizerMustFitTheModel) {
   }
   const std::string name = folder.path().string();
   EXPECT_EQ(load_model(name, false).tokenizer, nullptr);
-  EXPECT_THAT(sentence_of([&] { load_model(name); }), HasSubstr("has no tokenizer.model"));
+  EXPECT_THAT(sentence_of([&] { load_model(name); }), HasSubstr("has no tokenizer: neither tokenizer.model"));
   fs::copy_file(data_path("models/seed") / "tokenizer.model", folder.path() / "tokenizer.model");
   EXPECT_THAT(sentence_of([&] { load_model(name); }), AllOf(HasSubstr("2048 pieces"), HasSubstr("128")));
 }

@@ -108,9 +108,9 @@ TEST_F(SentencePiece, DamagedFilesAreSentences) {
   }
   EXPECT_THAT(sentence(""), HasSubstr("is empty"));
   std::filesystem::remove(file_);
-  EXPECT_THAT(sentence_of([&] { load(); }), HasSubstr("has no tokenizer.model"));
+  EXPECT_THAT(sentence_of([&] { load(); }), HasSubstr("has no tokenizer: neither tokenizer.model"));
   write_bytes(folder_.path() / "tokenizer.json", "{}");
-  EXPECT_THAT(sentence_of([&] { load(); }), HasSubstr("tokenizer.json is there, but not supported yet"));
+  EXPECT_THAT(sentence_of([&] { load(); }), HasSubstr("tokenizer.json: field 'model'"));
   std::filesystem::create_directory(file_);
   EXPECT_THAT(sentence_of([&] { load(); }), HasSubstr("not a regular file"));
 }

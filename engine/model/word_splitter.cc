@@ -1,0 +1,123 @@
+#include "engine/model/word_splitter.h"
+
+#include <cstdint>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+
+const char* const kGpt2Words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+const char* const kLlama3Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const char* const kQwen2Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+namespace {
+
+/// \s and \S written out; inside a class, \S cannot be, and no published expression has it there.
+std::string with_unicode_spaces(const std::string& expression, const std::string& file) {
+  static constexpr const char* kSpaces = R"(\t-\r \x{85}\p{Z})";
+  std::string out;
+  int depth = 0;
+  for (std::size_t i = 0; i < expression.size(); ++i) {
+    const char c = expression[i];
+    if (c != '\\' || i + 1 == expression.size()) {
+      if (c == '[') ++depth;
+      if (c == ']' && depth > 0) --depth;
+      out += c;
+      continue;
+    }
+    const char escaped = expression[++i];
+    if (escaped == 's') {
+      out += depth > 0 ? kSpaces : fmt::format("[{}]", kSpaces);
+    } else if (escaped == 'S') {
+      if (depth > 0)
+        throw_input_error("{}: the expression '{}' has \\S in a class, which is not supported.", file, expression);
+      out += fmt::format("[^{}]", kSpaces);
+    } else {
+      out += c;
+      out += escaped;
+    }
+  }
+  return out;
+}
+
+struct FreeMatch {
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+};
+
+}  // namespace
+
+struct WordSplitter::Expression {
+  pcre2_code* code = nullptr;
+  pcre2_match_context* context = nullptr;
+  Expression() = default;
+  Expression(const Expression&) = delete;
+  Expression& operator=(const Expression&) = delete;
+  ~Expression() {
+    pcre2_code_free(code);
+    pcre2_match_context_free(context);
+  }
+};
+
+WordSplitter::WordSplitter(std::vector<std::string> expressions, const std::string& file) : file_(file) {
+  for (const std::string& text : expressions) {
+    const std::string pattern = with_unicode_spaces(text, file);
+    int error = 0;
+    PCRE2_SIZE where = 0;
+    auto expression = std::make_unique<Expression>();
+    expression->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &where, nullptr);
+    if (expression->code == nullptr) {
+      PCRE2_UCHAR message[256] = {};
+      pcre2_get_error_message(error, message, sizeof message);
+      throw_input_error("{}: the expression '{}' cannot be compiled ({}).", file, text,
+                        reinterpret_cast<const char*>(message));
+    }
+    pcre2_jit_compile(expression->code, PCRE2_JIT_COMPLETE);  // without it matching is slower, not different
+    expression->context = pcre2_match_context_create(nullptr);
+    pcre2_set_match_limit(expression->context, 50'000'000);  // against expressions that try everything
+    expressions_.push_back(std::move(expression));
+  }
+}
+
+WordSplitter::~WordSplitter() = default;
+
+void WordSplitter::split(std::string_view text, const std::function<void(std::string_view)>& word) const {
+  split(text, 0, word);
+}
+
+void WordSplitter::split(std::string_view text, std::size_t at,
+                         const std::function<void(std::string_view)>& word) const {
+  if (text.empty()) return;
+  if (at == expressions_.size()) {
+    word(text);
+    return;
+  }
+  const Expression& expression = *expressions_[at];
+  const std::unique_ptr<pcre2_match_data, FreeMatch> match(
+      pcre2_match_data_create_from_pattern(expression.code, nullptr));
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const auto run = [&](std::uint32_t more) {
+      return pcre2_match(expression.code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), done,
+                         PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | more, match.get(), expression.context);
+    };
+    int found = run(0);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = run(PCRE2_NO_JIT);  // compiled code has 32 KB of stack
+    if (found == PCRE2_ERROR_NOMATCH) break;
+    if (found < 0) {
+      throw_input_error("{}: its expression for words cannot be matched against the text (PCRE2 error {}).", file_,
+                        found);
+    }
+    const PCRE2_SIZE* span = pcre2_get_ovector_pointer(match.get());
+    if (span[0] > done) split(text.substr(done, span[0] - done), at + 1, word);
+    split(text.substr(span[0], span[1] - span[0]), at + 1, word);
+    done = span[1];
+  }
+  if (done < text.size()) split(text.substr(done), at + 1, word);
+}
+
+}  // namespace tandem

@@ -1,0 +1,37 @@
+// Cuts text into the words that byte pair encoding works on, by the regular expressions of published tokenizers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem {
+
+/// The published expressions.
+extern const char* const kGpt2Words;
+extern const char* const kLlama3Words;
+extern const char* const kQwen2Words;
+
+class WordSplitter {
+ public:
+  /// One expression after the other cuts what the one before left. White space (\s, \S) means Unicode's White_Space
+  /// property, as in the references, also where PCRE2 has its own idea (U+180E). InputError naming `file` for an
+  /// expression that does not compile.
+  WordSplitter(std::vector<std::string> expressions, const std::string& file);
+  ~WordSplitter();
+
+  /// Matches and what lies between them, in order; together they are the text. `text` is valid UTF-8.
+  /// InputError where an expression needs more steps than any real text makes it.
+  void split(std::string_view text, const std::function<void(std::string_view word)>& word) const;
+
+ private:
+  struct Expression;
+  void split(std::string_view text, std::size_t expression, const std::function<void(std::string_view)>& word) const;
+
+  std::vector<std::unique_ptr<Expression>> expressions_;
+  std::string file_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,130 @@
+// Ids equal the reference implementations' on varied texts (goldens made by scripts/make_tokenizer_goldens.py). The
+// small tokenizers are part of the project; the published ones are tested where they are found.
+#include <cstring>
+#include <vector>
+
+#include "engine/model/tokenizer.h"
+#include "engine/model/utf8.h"
+#include "tests/engine/model/model_folder.h"
+#include "tests/test_data.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string digest(const std::vector<std::int32_t>& ids) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::int32_t id : ids) {
+    unsigned char bytes[4];
+    std::memcpy(bytes, &id, 4);
+    for (const unsigned char byte : bytes) hash = (hash ^ byte) * 0x100000001b3u;
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+const std::vector<std::string>& texts() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> out;
+    for (const Json& text : Json::parse(read_bytes(golden_folder() / "tokenizers" / "texts.json"))) {
+      if (text.is_string()) {
+        out.push_back(text.get<std::string>());
+        continue;
+      }
+      const std::string hex = text.at("hex").get<std::string>();
+      std::string bytes;
+      for (std::size_t i = 0; i < hex.size(); i += 2)
+        bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+      out.push_back(bytes);
+    }
+    return out;
+  }();
+  return all;
+}
+
+struct Family {
+  const char* golden;
+  const char* folder;  // in tests/golden/tokenizers, or in the test data
+  bool published;
+  enum class Decodes { exactly, composed, no } decodes;
+};
+void PrintTo(const Family& family, std::ostream* out) {
+  *out << family.folder;
+}
+
+class TokenizerGoldens : public ::testing::TestWithParam<Family> {};
+INSTANTIATE_TEST_SUITE_P(References, TokenizerGoldens,
+                         ::testing::Values(Family{"small_llama3", "small_llama3", false, Family::Decodes::exactly},
+                                           Family{"small_qwen2", "small_qwen2", false, Family::Decodes::composed},
+                                           Family{"small_qwen2", "small_qwen2_files", false, Family::Decodes::composed},
+                                           Family{"small_tiktoken", "small_tiktoken", false, Family::Decodes::exactly},
+                                           Family{"llama-2", "tokenizers/llama-2", true, Family::Decodes::no},
+                                           Family{"llama-3", "tokenizers/llama-3", true, Family::Decodes::exactly},
+                                           Family{"qwen2", "tokenizers/qwen2", true, Family::Decodes::composed}),
+                         [](const auto& param) {
+                           std::string name = param.param.folder;
+                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+                           return name;
+                         });
+
+TEST_P(TokenizerGoldens, IdsAreTheReferencesAndDecodeBack) {
+  const Family family = GetParam();
+  const fs::path folder = family.published ? test_data(family.folder) : golden_folder() / "tokenizers" / family.folder;
+  if (folder.empty()) GTEST_SKIP() << missing_test_data(family.folder);
+  const auto tokenizer = load_tokenizer(folder);
+  const Json golden = Json::parse(read_bytes(golden_folder() / "tokenizers" / (std::string(family.golden) + ".json")));
+  ASSERT_GE(texts().size(), 2000u);
+  ASSERT_EQ(golden.at("digests").size(), texts().size());
+  std::size_t wrong = 0, parsed_differently = 0;
+  for (std::size_t i = 0; i < texts().size(); ++i) {
+    const std::string& text = texts()[i];
+    const Json& row = golden.at("digests")[i];
+    const bool both = row.is_array();
+    const std::vector<std::int32_t> ids = tokenizer->encode(text, false);
+    const std::string wanted = both ? row[0] : row;
+    if (digest(ids) != wanted && ++wrong <= 10) ADD_FAILURE() << "text " << i << ": " << Json(repair_utf8(text)).dump();
+    if (const std::string key = std::to_string(i); golden.at("ids").contains(key)) {
+      EXPECT_EQ(ids, golden.at("ids").at(key).get<std::vector<std::int32_t>>()) << text;
+    }
+    if (both) {
+      EXPECT_EQ(digest(tokenizer->encode(text, false, Specials::parsed)), row[1]) << text;
+      ++parsed_differently;
+    }
+    const std::string sound = repair_utf8(text);
+    if (family.decodes != Family::Decodes::no) {
+      EXPECT_EQ(tokenizer->decode(ids), family.decodes == Family::Decodes::composed ? compose_utf8(sound) : sound);
+    }
+    StreamingDecoder stream(*tokenizer);
+    std::string streamed;
+    for (const std::int32_t id : ids) {
+      streamed += stream.push(id);
+      EXPECT_EQ(repair_utf8(streamed), streamed);
+    }
+    EXPECT_EQ(streamed + stream.finish(), tokenizer->decode(ids)) << text;
+  }
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_TRUE(parsed_differently > 20 || std::string(family.golden) == "llama-2") << parsed_differently;
+}
+
+TEST(TokenizerGoldens, BosFollowsTheFiles) {
+  const fs::path root = golden_folder() / "tokenizers";
+  const auto llama = load_tokenizer(root / "small_llama3"), qwen = load_tokenizer(root / "small_qwen2"),
+             files = load_tokenizer(root / "small_qwen2_files"), tiktoken = load_tokenizer(root / "small_tiktoken");
+  for (const auto* with : {llama.get(), tiktoken.get()}) {
+    ASSERT_GE(with->bos(), 0);
+    EXPECT_EQ(with->bos(), with->special("<|begin_of_text|>"));
+    EXPECT_EQ(with->encode("", true), std::vector<std::int32_t>{with->bos()});
+    EXPECT_EQ(with->decode(with->encode("x", true)), "x");
+  }
+  for (const auto* without : {qwen.get(), files.get()}) {
+    EXPECT_EQ(without->bos(), -1);
+    EXPECT_EQ(without->encode("x", true), without->encode("x", false));
+    EXPECT_GE(without->special("<|im_end|>"), 0);
+    EXPECT_EQ(without->special("<|im_en|>"), -1);
+  }
+  EXPECT_NE(llama->hash(), qwen->hash());
+  EXPECT_EQ(llama->hash(), load_tokenizer(root / "small_llama3")->hash());
+}
+
+}  // namespace
+}  // namespace tandem::testing
