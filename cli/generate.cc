@@ -83,21 +83,15 @@ void generate(const GenerateOptions& options) {
   const std::vector<std::int32_t> prompt = session.model.tokenizer->encode(text, /*add_bos=*/true);
   const auto prefix = engine.prefill(prompt);
   const DecodeRequest request{prefix.get(), options.max_new};
-  std::vector<std::int32_t> tokens;
-  std::string shown;
+  StreamingDecoder text_of(*session.model.tokenizer);
   DecodeOptions stream;
   stream.on_token = [&](std::size_t, std::int32_t token) {
-    tokens.push_back(token);
-    const std::string now = session.model.tokenizer->decode(tokens);
-    if (now.ends_with("\xEF\xBF\xBD") || !now.starts_with(shown)) return;  // a character that is not complete yet
-    fmt::print("{}", now.substr(shown.size()));
+    // A synthetic model's ids have no text: its tokenizer is another model's.
+    fmt::print("{}", session.model.synthetic ? fmt::format(" {}", token) : text_of.push(token));
     std::fflush(stdout);
-    shown = now;
   };
   const DecodeResult result = engine.decode(*method, {&request, 1}, stream);
-  const std::string all = session.model.tokenizer->decode(tokens);
-  if (all.starts_with(shown)) fmt::print("{}", all.substr(shown.size()));
-  fmt::print("\n");
+  fmt::print("{}\n", text_of.finish());
   std::fflush(stdout);
   print_figures(session, *prefix, result);
 }

@@ -1,0 +1,201 @@
+#include "engine/model/chat.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+#include "engine/model/json_file.h"
+
+namespace tandem {
+namespace {
+
+using Messages = std::span<const ChatMessage>;
+
+struct Name {
+  const char* name;
+  ChatFormat format;
+};
+constexpr Name kNames[] = {{"llama-2", ChatFormat::llama2},    {"llama-3", ChatFormat::llama3},
+                           {"llama-3.1", ChatFormat::llama31}, {"llama-3.2", ChatFormat::llama31},
+                           {"llama-3.3", ChatFormat::llama31}, {"qwen2", ChatFormat::qwen2},
+                           {"qwen2.5", ChatFormat::qwen25},    {"qwen3", ChatFormat::qwen3}};
+
+/// White space as Python's str.strip() and Jinja's trim have it, as far as one byte goes.
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\n\v\f\r\x1c\x1d\x1e\x1f";
+  const std::size_t first = text.find_first_not_of(kSpaces);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
+}
+
+std::string_view without_newlines(std::string_view text, bool left, bool right) {
+  while (left && text.starts_with('\n')) text.remove_prefix(1);
+  while (right && text.ends_with('\n')) text.remove_suffix(1);
+  return text;
+}
+
+void check_roles(Messages messages, bool alternating) {
+  if (messages.empty()) throw_input_error("The conversation is empty: it needs at least one message.");
+  std::size_t turn = 0;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const std::string& role = messages[i].role;
+    if (role != "system" && role != "user" && role != "assistant") {
+      throw_input_error("Message {} has the role '{}': there are system, user and assistant.", i, role);
+    }
+    if (role == "system") {
+      if (i != 0) throw_input_error("Message {} is the system's, which may only be the first.", i);
+      continue;
+    }
+    if (alternating && (role == "user") != (turn % 2 == 0)) {
+      throw_input_error("Message {} is the {}'s, but in this format user and assistant take turns.", i, role);
+    }
+    ++turn;
+  }
+}
+
+std::string llama2(Messages messages) {
+  std::string out, system;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const ChatMessage& m = messages[i];
+    if (m.role == "system") {
+      system = "<<SYS>>\n" + m.content + "\n<</SYS>>\n\n";
+    } else if (m.role == "user") {
+      out += fmt::format("<s>[INST] {} [/INST]", trimmed(system + m.content));
+      system.clear();
+    } else {
+      out += fmt::format(" {} </s>", trimmed(m.content));
+    }
+  }
+  return out;
+}
+
+std::string llama3(Messages messages, const ChatOptions& options, bool with_date) {
+  std::string out = "<|begin_of_text|>";
+  const auto add = [&out](std::string_view role, std::string_view content) {
+    out += fmt::format("<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>", role, content);
+  };
+  if (with_date) {
+    const bool given = messages[0].role == "system";
+    add("system", fmt::format("Cutting Knowledge Date: December 2023\nToday Date: {}\n\n{}", options.date,
+                              given ? trimmed(messages[0].content) : std::string_view()));
+    if (given) messages = messages.subspan(1);
+  }
+  for (const ChatMessage& m : messages) add(m.role, trimmed(m.content));
+  if (options.generate) out += "<|start_header_id|>assistant<|end_header_id|>\n\n";
+  return out;
+}
+
+std::string chatml(std::string_view role, std::string_view content) {
+  return fmt::format("<|im_start|>{}\n{}<|im_end|>\n", role, content);
+}
+
+std::string qwen2(Messages messages, const ChatOptions& options, std::string_view default_system) {
+  std::string out;
+  if (messages[0].role != "system") out += chatml("system", default_system);
+  for (const ChatMessage& m : messages) out += chatml(m.role, m.content);
+  if (options.generate) out += "<|im_start|>assistant\n";
+  return out;
+}
+
+/// An answer's reasoning, "<think>...</think>", is kept only behind the last question.
+std::string qwen3_answer(const ChatMessage& m, bool behind_last_question, bool last) {
+  std::string_view content = m.content, reasoning;
+  constexpr std::string_view kOpen = "<think>", kClose = "</think>";
+  if (const std::size_t first = content.find(kClose); first != std::string_view::npos) {
+    reasoning = without_newlines(content.substr(0, first), false, true);
+    if (const std::size_t open = reasoning.rfind(kOpen); open != std::string_view::npos)
+      reasoning.remove_prefix(open + kOpen.size());
+    reasoning = without_newlines(reasoning, true, false);
+    content = without_newlines(content.substr(content.rfind(kClose) + kClose.size()), true, false);
+  }
+  if (!behind_last_question || (!last && trimmed(reasoning).empty())) return chatml("assistant", content);
+  return chatml("assistant", fmt::format("<think>\n{}\n</think>\n\n{}", without_newlines(reasoning, true, true),
+                                         without_newlines(content, true, false)));
+}
+
+std::string qwen3(Messages messages, const ChatOptions& options) {
+  std::size_t last_question = messages.size() - 1;
+  for (std::size_t i = messages.size(); i-- > 0;) {
+    const std::string& text = messages[i].content;
+    const bool tool = text.starts_with("<tool_response>") && text.ends_with("</tool_response>");
+    if (messages[i].role == "user" && !tool) {
+      last_question = i;
+      break;
+    }
+  }
+  std::string out;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const ChatMessage& m = messages[i];
+    out += m.role == "assistant" ? qwen3_answer(m, i > last_question, i + 1 == messages.size())
+                                 : chatml(m.role, m.content);
+  }
+  if (options.generate)
+    out += options.thinking ? "<|im_start|>assistant\n" : "<|im_start|>assistant\n<think>\n\n</think>\n\n";
+  return out;
+}
+
+std::string template_of(const std::filesystem::path& folder) {
+  if (path_exists(folder / "chat_template.jinja")) return read_small_file(folder / "chat_template.jinja", 1 << 22);
+  if (!path_exists(folder / "tokenizer_config.json")) return {};
+  const nlohmann::json json = read_json_object(folder / "tokenizer_config.json");
+  return json.contains("chat_template") && json["chat_template"].is_string() ? json["chat_template"].get<std::string>()
+                                                                             : std::string();
+}
+
+}  // namespace
+
+std::vector<std::string> chat_format_names() {
+  std::vector<std::string> names;
+  for (const Name& n : kNames) names.emplace_back(n.name);
+  return names;
+}
+
+ChatFormat chat_format_by_name(std::string_view name) {
+  for (const Name& n : kNames) {
+    if (n.name == name) return n.format;
+  }
+  const std::vector<std::string> names = chat_format_names();
+  throw_input_error("There is no chat format '{}'.{} There are {}.", name, did_you_mean(name, names),
+                    join_names(names));
+}
+
+ChatFormat detect_chat_format(const std::filesystem::path& folder, const ModelConfig& config) {
+  const std::string text = template_of(folder);
+  const auto has = [&text](std::string_view mark) { return text.find(mark) != std::string::npos; };
+  if (has("<|start_header_id|>")) return has("Cutting Knowledge Date") ? ChatFormat::llama31 : ChatFormat::llama3;
+  if (has("[INST]") && has("<<SYS>>")) return ChatFormat::llama2;
+  if (has("<|im_start|>")) {
+    if (has("enable_thinking")) return ChatFormat::qwen3;
+    if (has("You are Qwen, created by Alibaba Cloud")) return ChatFormat::qwen25;
+    if (has("You are a helpful assistant.")) return ChatFormat::qwen2;
+  }
+  const std::vector<std::string> names = chat_format_names();
+  if (!text.empty()) {
+    throw_input_error("{}: its chat template is none of the known ones; choose the nearest with --chat-format: {}.",
+                      folder.string(), join_names(names));
+  }
+  if (config.architecture == "qwen3") return ChatFormat::qwen3;
+  throw_input_error("{} has no chat template, so it may not be an instruct model; choose one with --chat-format: {}.",
+                    folder.string(), join_names(names));
+}
+
+std::string render_chat(ChatFormat format, Messages messages, const ChatOptions& options) {
+  check_roles(messages, format == ChatFormat::llama2);
+  switch (format) {
+    case ChatFormat::llama2:
+      return llama2(messages);
+    case ChatFormat::llama3:
+      return llama3(messages, options, false);
+    case ChatFormat::llama31:
+      return llama3(messages, options, true);
+    case ChatFormat::qwen2:
+      return qwen2(messages, options, "You are a helpful assistant.");
+    case ChatFormat::qwen25:
+      return qwen2(messages, options, "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
+    case ChatFormat::qwen3:
+      return qwen3(messages, options);
+  }
+  return {};
+}
+
+}  // namespace tandem
