@@ -115,7 +115,7 @@ void profile_heads(const ProfileOptions& options) {
   for (const eval::HeadPrompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
   const KvShape kv{c.layers, c.kv_heads, c.head_dim};
   session.engine.kv.device_bytes = (blocks_for(static_cast<std::uint32_t>(longest)) + 1) * c.layers * kv.slot_bytes();
-  session.engine.kv.host_bytes = 0;
+  session.engine.kv.host_bytes = c.layers * kv.slot_bytes();  // the least a store takes
   session.engine.max_batch = 1;
   Engine engine(model, *session.device, *session.pool, session.engine);
   Progress progress("profiling heads", Progress::standard(options.quiet));

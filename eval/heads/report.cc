@@ -26,8 +26,8 @@ std::vector<std::string> cells(std::vector<std::string> names, const HeadStats& 
 }
 
 std::vector<std::string> heads_of(std::vector<std::string> names) {
-  for (const char* head : {"sinks %", "window %", "stream- ing %", "95 % token", "95 % b16", "95 % b32", "95 % b64",
-                           "90 % token", "same tokens %", "same blocks %", "layer- ahead cos"}) {
+  for (const char* head :
+       {"sinks", "window", "stream", "95% t", "95% 16", "95% 32", "95% 64", "90% t", "same t", "same b", "ahead"}) {
     names.emplace_back(head);
   }
   return names;
@@ -35,15 +35,17 @@ std::vector<std::string> heads_of(std::vector<std::string> names) {
 
 std::string legend(const HeadOptions& o) {
   return fmt::format(
+      "All shares in %; ahead is a cosine.\n"
       "sinks, window: attention mass on the first {} and on the last {} tokens.\n"
-      "streaming: share of queries at which sinks ({}) and window ({}) alone give the head's output within {:g} of the "
-      "layer's largest head output (Fluxion §3.2, Eq. 2).\n"
-      "95 % token, b16, b32, b64: share of the context in the fewest tokens, or blocks of 16, 32, 64 tokens, that "
-      "carry 95 % of the mass (90 % token: 90 %).\n"
-      "same tokens, same blocks: how much of the top 1/{} of the tokens by score (AsyncSpade §3.1, Fig. 4), and of the "
-      "blocks of {} by Quest's bound, the next decode query chooses again.\n"
-      "layer-ahead cos: cosine of the query and its prediction from the previous layer's input (ScoutAttention §3.3, "
-      "Table 1).",
+      "stream: queries at which sinks ({}) and window ({}) alone give the head's output within {:g} of the layer's "
+      "largest head output: a streaming head by Fluxion §3.2, Eq. 2.\n"
+      "95% t, 16, 32, 64: share of the context in the fewest tokens, or blocks of 16, 32, 64 tokens, that carry 95 % "
+      "of "
+      "the mass; 90% t: tokens for 90 %.\n"
+      "same t, b: how much of the top 1/{} of the tokens by score (AsyncSpade §3.1, Fig. 4), and of the blocks of {} "
+      "by "
+      "Quest's bound, the next decode query chooses again.\n"
+      "ahead: cosine of the query and its prediction from the previous layer's input (ScoutAttention §3.3, Table 1).",
       o.sinks, o.window, o.streaming_sinks, o.window, o.tolerance, kOverlapShare, kOverlapBlock);
 }
 
@@ -104,9 +106,7 @@ std::string head_report_text(const HeadProfile& profile, const HeadSource& sourc
     }
     out += heads.text() + "\n";
     Table groups;
-    groups.leading = 1;
-    groups.head = {"KV head",  "sinks %",  "window %", "all streaming %", "95 % token",
-                   "95 % b16", "95 % b32", "95 % b64", "90 % token"};
+    groups.head = {"KV head", "sinks", "window", "stream", "95% t", "95% 16", "95% 32", "95% 64", "90% t"};
     for (std::size_t l = 0; l < profile.layers.size(); ++l) {
       for (std::size_t g = 0; g < profile.layers[l].kv_heads.size(); ++g) {
         const KvHeadStats& s = profile.layers[l].kv_heads[g];
@@ -117,7 +117,7 @@ std::string head_report_text(const HeadProfile& profile, const HeadSource& sourc
         groups.rows.push_back(std::move(row));
       }
     }
-    out += groups.text() + "A KV head's budget is that of the union of what its query heads choose.\n\n";
+    out += groups.text() + "A KV head streams when all its query heads do; its budget is that of all they choose.\n\n";
   }
   return out + wrap(legend(profile.options), kTerminalWidth) + "\n";
 }
