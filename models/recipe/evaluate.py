@@ -10,6 +10,7 @@ These are PyTorch's answers to samples of this file's generator (ruler_tasks.py)
 samples, is `tandem compare --model DIR --methods full`.
 """
 import argparse
+import hashlib
 import json
 import math
 import multiprocessing
@@ -67,6 +68,10 @@ def answer(model: Model, prompt: list[int], reference: list[int], most: int, dev
             hidden = model(torch.tensor([[out[-1]]], device=device), torch.tensor([[position]], device=device), past)
             out.append(int(model.logits(hidden[0, -1]).argmax()))
     return out
+
+
+def hash_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 def wilson(good: int, n: int) -> list[float]:
@@ -127,19 +132,14 @@ def main() -> None:
                 if str(length) in cells:
                     continue
                 if options.minutes and time.monotonic() - began > 60 * options.minutes:
-                    raise SystemExit(f"evaluate.py: {options.minutes:g} minutes are over; {file} has what is finished, and "
-                                     "the same command goes on.")
+                    print(f"{options.minutes:g} minutes are over; {file} has what is finished, the same command goes on")
+                    return
                 jobs = [(task, length, i, options.seed) for i in range(options.samples)]
                 cells[str(length)] = cell(model, encoder, task, pool.imap(_prepare, jobs), device)
                 write_json(file, table)
                 c = cells[str(length)]
                 print(f"{length:6}  {task:16} score {100 * c['score']:5.1f} %  word for word {100 * c['exact']:5.1f} %  "
                       f"n {c['n']}", flush=True)
-
-
-def hash_of(file: Path) -> str:
-    import hashlib
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ measures how many tokens per second one process makes for each stage: times the 
 import argparse
 import json
 import multiprocessing
+import os
 import queue
 import random
 import signal
@@ -83,9 +84,10 @@ class Packer:
             questions = r.randrange(4, 12) if dense else r.choice((1, 1, 2, 4))
             share = r.uniform(0.4, 0.85) if dense else r.uniform(0.75, 0.97)
             for _ in range(8):
-                sample = self.tasks.make(family, r, max(120, int(room * share * self.density[family])), questions)
+                sample = self.tasks.make(family, r, max(60, int(room * share * self.density[family])), questions)
                 head = [BOS] + self.encoder.encode(sample.context + "\n")
-                if len(head) + 64 < room:
+                asked = [(self.encoder.encode(q), self.encoder.encode(" " + a) + [EOS]) for q, a in sample.questions]
+                if len(head) + len(asked[0][0]) + len(asked[0][1]) <= room:
                     break
                 share *= 0.8
             else:
@@ -93,15 +95,13 @@ class Packer:
             ids += head
             kinds += [SKIP] + [CONTEXT] * (len(head) - 1)
             answers += [0] * len(head)
-            for question, answer in sample.questions:
-                asked = self.encoder.encode(question)
-                said = self.encoder.encode(" " + answer) + [EOS]
-                if len(ids) + len(asked) + len(said) > size:
+            for question, said in asked:
+                if len(ids) + len(question) + len(said) > size:
                     break
                 number += 1
-                ids += asked + said
-                kinds += [CONTEXT] * len(asked) + [ANSWER] * len(said)
-                answers += [0] * len(asked) + [number * 8 + FAMILIES.index(family) + 1] * len(said)
+                ids += question + said
+                kinds += [CONTEXT] * len(question) + [ANSWER] * len(said)
+                answers += [0] * len(question) + [number * 8 + FAMILIES.index(family) + 1] * len(said)
         rest = size - len(ids)
         return ids + [EOS] * rest, kinds + [SKIP] * rest, answers + [0] * rest
 
@@ -119,7 +119,8 @@ def positions(r: random.Random, rows: int, T: int, most: int) -> np.ndarray:
 
 
 def _work(orders, out, tokenizer: Path, sentences: list[str], worker: int, workers: int) -> None:
-    """Makes every `workers`-th batch of the stage ordered last, until the pipe closes."""
+    """Makes every `workers`-th batch of the stage ordered last, until the parent is gone."""
+    parent = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     encoder = Encoder(tokenizer)
@@ -136,7 +137,8 @@ def _work(orders, out, tokenizer: Path, sentences: list[str], worker: int, worke
                         number += workers
                         break
                     except queue.Full:
-                        pass
+                        if os.getppid() != parent:
+                            return
             order = orders.recv()
     except EOFError:
         pass

@@ -1,8 +1,9 @@
 """The tokenizer: SentencePiece BPE with digits split and byte fallback, trained on task samples and natural text; and an
 encoder that gives the same ids faster, by remembering words."""
+import io
 import random
-import tempfile
 from pathlib import Path
+from typing import Iterator
 
 import sentencepiece
 
@@ -12,22 +13,25 @@ BOS, EOS = 1, 2
 FIRST_PLAIN = 260  # pieces 3..258 are bytes, 259 is the line end
 
 
-def train_tokenizer(out: Path, tasks: Tasks, text: list[str], vocabulary: int) -> None:
-    """Writes `out` (a .model file) and its .vocab. The same inputs give the same tokenizer."""
+def _corpus(tasks: Tasks, text: list[str]) -> Iterator[str]:
     r = random.Random(5)
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder) / "corpus.txt"
-        with corpus.open("w", encoding="utf-8") as lines:
-            for _ in range(3000):
-                sample = tasks.make(r.choices(FAMILIES, (10, 3, 2, 2, 3))[0], r, 1500, 6)
-                lines.write(sample.context + "\n" + "".join(f"{q} {a}\n" for q, a in sample.questions))
-            for sentence in r.sample(text, min(len(text), 60000)):
-                lines.write(sentence + "\n")
-        sentencepiece.SentencePieceTrainer.train(
-            input=str(corpus), model_prefix=str(out.with_suffix("")), vocab_size=vocabulary, model_type="bpe",
-            split_digits=True, byte_fallback=True, character_coverage=1.0, normalization_rule_name="identity",
-            remove_extra_whitespaces=False, add_dummy_prefix=False, user_defined_symbols=["\n"], unk_id=0, bos_id=BOS,
-            eos_id=EOS, pad_id=-1, max_sentence_length=200000, minloglevel=2, num_threads=1)
+    for _ in range(3000):
+        sample = tasks.make(r.choices(FAMILIES, (10, 3, 2, 2, 3))[0], r, 1500, 6)
+        yield from sample.context.split("\n")
+        for question, answer in sample.questions:
+            yield f"{question} {answer}"
+    yield from r.sample(text, min(len(text), 60000))
+
+
+def train_tokenizer(out: Path, tasks: Tasks, text: list[str], vocabulary: int) -> None:
+    """Writes `out`. The same inputs give the same file: nothing of the machine, no path, gets into it."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=_corpus(tasks, text), model_writer=written, vocab_size=vocabulary, model_type="bpe",
+        split_digits=True, byte_fallback=True, character_coverage=1.0, normalization_rule_name="identity",
+        remove_extra_whitespaces=False, add_dummy_prefix=False, user_defined_symbols=["\n"], unk_id=0, bos_id=BOS,
+        eos_id=EOS, pad_id=-1, max_sentence_length=200000, minloglevel=2, num_threads=1)
+    out.write_bytes(written.getvalue())
 
 
 class Encoder:

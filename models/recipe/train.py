@@ -66,6 +66,14 @@ def read_config(options: argparse.Namespace) -> dict:
     return config
 
 
+_signals: list[int] = []
+
+
+def stopping() -> bool:
+    """Whether SIGTERM or ^C has come. A step is never cut: the checkpoint is of whole ones."""
+    return bool(_signals)
+
+
 class Plan:
     """Where training stands, and how fast it learns there. A stage lasts `steps` where it has them, else `minutes`."""
 
@@ -140,7 +148,6 @@ class Trainer:
                                             {"params": vectors, "weight_decay": 0.0}], lr=config["lr"],
                                            betas=(0.9, 0.98), fused=self.device == "cuda")
         self.new_steps = 0  # of this optimizer
-        self.stopping = False
         self.restore()
         self.run = torch.compile(self.model) if options.compile else self.model
         self.weights = torch.tensor(WEIGHTS, device=self.device)
@@ -237,17 +244,12 @@ class Trainer:
               f"{100 * line['data_wait']:.0f} % of the time)  answer loss {line['answer_loss']}  right: {right}", flush=True)
 
     def train(self) -> None:
-        def stop(*_):
-            self.stopping = True
-
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
         count = sum(p.numel() for p in self.model.parameters())
         print(f"{count / 1e6:.2f} M parameters, vocabulary {self.model.shape.vocabulary}, {len(self.sentences)} sentences, "
               f"{self.device}, {self.options.workers} data processes, grouped queries {'without' if GROUPS else 'with'} "
               "copies", flush=True)
         saved = time.monotonic()
-        while not self.plan.done() and not self.stopping:
+        while not self.plan.done() and not stopping():
             self.train_stage(saved)
             if self.plan.stage_done():
                 self.plan.next_stage()
@@ -261,7 +263,7 @@ class Trainer:
         stage = self.plan.stages[number]
         self.batches.start(stage, f"train-{self.config['seed']}-{number}", s["batch"])
         mark, waited, tokens = time.monotonic(), self.batches.waited, s["tokens"]
-        while not self.plan.stage_done() and not self.stopping:
+        while not self.plan.stage_done() and not stopping():
             began = time.monotonic()
             figures = (s["step"] + 1) % self.config["log_every"] == 0
             line = self.step(self.batches.get(), figures)  # with figures it waits for the device
@@ -279,6 +281,8 @@ class Trainer:
 
 def main() -> None:
     options = parse()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda got, _: _signals.append(got))
     config = read_config(options)
     if not torch.cuda.is_available() and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(len(os.sched_getaffinity(0)))
