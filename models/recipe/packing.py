@@ -138,7 +138,7 @@ def _work(orders, out, tokenizer: Path, sentences: list[str], worker: int, worke
                         break
                     except queue.Full:
                         if os.getppid() != parent:
-                            return
+                            os._exit(1)  # a plain return would wait for the queue to be read
             order = orders.recv()
     except EOFError:
         pass

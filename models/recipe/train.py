@@ -106,14 +106,14 @@ class Plan:
               "seconds": s["seconds"] + seconds, "stage_seconds": s["stage_seconds"] + seconds}
 
 
-def answer_figures(logits: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor, rows: torch.Tensor,
-                   answers: torch.Tensor) -> dict:
+def answer_figures(logits: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor, rows: np.ndarray,
+                   answers: np.ndarray) -> dict:
     """Loss and share of wholly right answers by family, on a batch that the model has not seen before."""
     at = answers > 0
-    right = (logits[at].argmax(-1) == targets[at]).cpu().numpy()
-    each = losses[at].detach().float().cpu().numpy()
-    number = answers[at].cpu().numpy().astype(np.int64)
-    key = rows[at].cpu().numpy().astype(np.int64) << 32 | number
+    right = (logits.argmax(-1) == targets).cpu().numpy()[at]
+    each = losses.detach().float().cpu().numpy()[at]
+    number = answers[at].astype(np.int64)
+    key = rows[at].astype(np.int64) << 32 | number
     out = {}
     for f, family in enumerate(FAMILIES):
         mine = number % 8 == f + 1
@@ -212,12 +212,13 @@ class Trainer:
             tensor = torch.from_numpy(array.astype(kind))
             return (tensor.pin_memory() if self.device == "cuda" else tensor).to(self.device, non_blocking=True)
 
-        ids, kinds = to_device(batch.ids, np.int64), to_device(batch.kinds[:, 1:], np.int64)
-        positions = to_device(batch.positions, np.int64)
-        counts = kinds > 0
+        # What counts is found on the CPU: asking the device would make it wait for every step.
+        counts = np.flatnonzero(batch.kinds[:, 1:])
+        ids, positions = to_device(batch.ids, np.int64), to_device(batch.positions, np.int64)
+        index, kinds = to_device(counts, np.int64), to_device(batch.kinds[:, 1:].ravel()[counts], np.int64)
         with self.amp():
-            logits = self.model.logits(self.hidden(ids[:, :-1], positions)[counts])
-        targets, weight = ids[:, 1:][counts], self.weights[kinds[counts]]
+            logits = self.model.logits(self.hidden(ids[:, :-1], positions).flatten(0, 1)[index])
+        targets, weight = ids[:, 1:].reshape(-1)[index], self.weights[kinds]
         losses = F.cross_entropy(logits.float(), targets, reduction="none")
         loss = (losses * weight).sum() / weight.sum().clamp(min=1e-9)
         self.optimizer.zero_grad(set_to_none=True)
@@ -229,11 +230,11 @@ class Trainer:
         self.new_steps += 1
         if not figures:
             return {}
-        rows = torch.arange(ids.shape[0], device=self.device)[:, None].expand_as(kinds)[counts]
-        answers = to_device(batch.answers[:, 1:], np.int64)[counts]
-        spoken = losses[kinds[counts] == ANSWER]
+        spoken = losses[kinds == ANSWER]
+        families = answer_figures(logits, losses, targets, counts // batch.positions.shape[1],
+                                  batch.answers[:, 1:].ravel()[counts])
         return {"loss": round(loss.item(), 4), "answer_loss": round(spoken.mean().item(), 4) if spoken.numel() else None,
-                "families": answer_figures(logits, losses, targets, rows, answers)}
+                "families": families}
 
     def log(self, line: dict) -> None:
         with (self.out / "log.jsonl").open("a", encoding="utf-8") as file:
