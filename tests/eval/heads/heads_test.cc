@@ -175,6 +175,7 @@ TEST_P(HeadProfiles, AgreeWithAnIndependentModelInDoublePrecision) {
 
   const SlowProfile slow(bench.model, options);
   std::vector<std::vector<std::vector<Seen>>> seen;  // [prompt][query][layer]
+  seen.reserve(prompts.size());
   for (const HeadPrompt& prompt : prompts) seen.push_back(look_at(bench.model, prompt));
   const double queries = 11, pairs = 9;
   double streaming_total = 0;
