@@ -9,9 +9,7 @@
 #include <numeric>
 #include <set>
 
-#include "engine/runtime/observer.h"
 #include "eval/heads/prompts.h"
-#include "methods/registry.h"
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"
 #include "tests/golden/golden.h"
@@ -284,24 +282,6 @@ TEST(HeadProfile, DoesNotDependOnThreadsOrDevice) {
       }
     }
   }
-}
-
-TEST(HeadProfile, ObservingChangesNothingAndEnds) {
-  const std::vector<std::int32_t> prompt = random_prompt(120, 3);
-  Bench bench(tiny_model());
-  const auto method = make_method("full");
-  const std::vector<std::int32_t> before = bench.decode(*method, {prompt}, 12).sequences[0].tokens;
-  struct Count : ForwardObserver {
-    void qkv_done(const QkvRows& rows) override { seen += rows.positions.size(); }
-    std::size_t seen = 0;
-  } count;
-  bench.engine.observe(&count);
-  EXPECT_EQ(bench.decode(*method, {prompt}, 12).sequences[0].tokens, before);
-  EXPECT_EQ(count.seen, bench.model.config.layers * (prompt.size() - 1 + before.size()));
-  bench.engine.observe(nullptr);
-  const std::size_t seen = count.seen;
-  bench.decode(*method, {prompt}, 2);
-  EXPECT_EQ(count.seen, seen);
 }
 
 TEST(HeadPrompts, QueriesProduceTheAnswer) {
