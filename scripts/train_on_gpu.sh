@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains the embedded model on a machine with a GPU, in calls of at most ten minutes each: training runs on between calls.
 #
-#   scripts/train_on_gpu.sh start [minutes]   starts training in the background (or goes on from its last checkpoint), then waits
+#   scripts/train_on_gpu.sh start [minutes]   trains in the background, from the last checkpoint on if there is one; waits
 #   scripts/train_on_gpu.sh wait [minutes]    waits on; starts it again should it have died
 #   scripts/train_on_gpu.sh test [minutes]    tests the export by task and length; the same call adds what is missing
 #   scripts/train_on_gpu.sh stop              ends training cleanly: checkpoint and export first

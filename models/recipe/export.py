@@ -79,7 +79,8 @@ def write_export(model: Model, tokenizer: Path, out: Path, training: dict, shard
         name = f"model-{i:05}-of-{len(shards):05}.safetensors" if len(shards) > 1 else "model.safetensors"
         _shard(new / name, shard)
         if (new / name).stat().st_size > shard_mb * 1e6:
-            raise SystemExit(f"{name} is larger than {shard_mb} MB, because one tensor is: raise shard_mb in the configuration.")
+            raise SystemExit(f"{name} is larger than {shard_mb} MB, because one tensor is: raise shard_mb of the "
+                             "configuration.")
         index["weight_map"] |= {tensor: name for tensor in shard}
     if len(shards) > 1:
         write_json(new / "model.safetensors.index.json", index)

@@ -20,7 +20,6 @@ sys.path.insert(0, str(ROOT / "models/recipe"))
 import ruler_tasks  # noqa: E402
 import text  # noqa: E402
 from tasks import FAMILIES, Tasks  # noqa: E402
-from wording import WORDING  # noqa: E402
 
 MISSING = [m for m in ("torch", "sentencepiece", "numpy") if importlib.util.find_spec(m) is None]
 needs_torch = unittest.skipIf(MISSING, f"not installed: {', '.join(MISSING)}")
