@@ -17,5 +17,6 @@ void add_compare(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_info(CLI::App& app);
 void add_methods(CLI::App& app);
+void add_profile(CLI::App& app);
 
 }  // namespace tandem::cli

@@ -16,6 +16,7 @@ void add_subcommands(CLI::App& app) {
   add_compare(app);
   add_generate(app);
   add_methods(app);
+  add_profile(app);
   add_info(app);
 }
 
@@ -24,6 +25,7 @@ Examples:
   tandem compare                                    all methods on the embedded model, a few minutes
   tandem compare --methods full,hybrid-fixed:budget=0.05 --lengths 4K --hw fluxion-a100
   tandem methods hybrid-fixed                       what a method does, and its options
+  tandem profile heads                              where the attention of a model's heads goes
 
 Numbers come from one of two clocks, named in the head of every column: "measured on ..." is this machine's, "simulated
 for ..." is virtual time computed from a hardware profile, the same on every machine and in every run.
@@ -44,10 +46,15 @@ std::vector<std::string> subcommand_names(const CLI::App& app) {
   return names;
 }
 
-/// The subcommand on the command line, or the program itself.
+/// The innermost subcommand on the command line, or the program itself.
 const CLI::App& chosen(const CLI::App& app) {
   const auto commands = app.get_subcommands();
-  return commands.empty() ? app : *commands.front();
+  return commands.empty() ? app : chosen(*commands.front());
+}
+
+/// "tandem profile heads".
+std::string full_name(const CLI::App& command) {
+  return (command.get_parent() == nullptr ? "" : full_name(*command.get_parent()) + " ") + command.get_name();
 }
 
 /// What CLI11 found wrong, with a suggestion where a name is near.
@@ -59,8 +66,13 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::
     return say(kBadInput, fmt::format("There is no subcommand '{}'.{} There are {}.", words[0],
                                       did_you_mean(words[0], names), join_names(names)));
   }
-  const std::string help = at_top ? "tandem --help" : "tandem " + command.get_name() + " --help";
+  const std::string help = full_name(command) + " --help";
+  const auto inner = subcommand_names(command);
   for (const std::string& word : app.remaining(true)) {
+    if (!word.starts_with('-') && !at_top && !inner.empty()) {
+      return say(kBadInput, fmt::format("{} has no '{}'.{} There is {}.", full_name(command), word,
+                                        did_you_mean(word, inner), join_names(inner)));
+    }
     if (!word.starts_with('-')) {
       return say(kBadInput, fmt::format("'{}' is one word too many; see {}.", word, help));
     }
@@ -71,7 +83,7 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::
     }
     const std::string suggestion = name.starts_with("--") ? did_you_mean(name, options) : "";
     return say(kBadInput, fmt::format("There is no option '{}'{}.{} See {}.", name,
-                                      at_top ? "" : " of tandem " + command.get_name(), suggestion, help));
+                                      at_top ? "" : " of " + full_name(command), suggestion, help));
   }
   return say(kBadInput, fmt::format("{}; see {}.", error.what(), help));
 }

@@ -42,6 +42,11 @@ Device& Engine::device() {
   return device_;
 }
 
+void Engine::observe(ForwardObserver* observer) {
+  device_.drain();
+  forward_->observe(observer);
+}
+
 void Engine::check_prompt(std::span<const std::int32_t> prompt) const {
   if (prompt.empty()) throw_input_error("The prompt is empty: give it at least one token.");
   if (prompt.size() > model_.config.max_positions) {

@@ -16,6 +16,7 @@
 namespace tandem {
 
 class Forward;
+class ForwardObserver;
 
 struct EngineOptions {
   KvBudget kv;
@@ -75,6 +76,10 @@ class Engine {
   ModelShape shape() const;
   KvStore& kv();
   Device& device();
+
+  /// Shows queries, keys and values of everything that is computed from here on to `observer`; nullptr ends it. Results
+  /// do not change. The observer must outlive its use.
+  void observe(ForwardObserver* observer);
 
   /// Throws InputError for an empty prompt, a token outside the vocabulary or more tokens than the model's positions.
   std::unique_ptr<Prefix> prefill(std::span<const std::int32_t> prompt);

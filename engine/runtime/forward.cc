@@ -30,6 +30,16 @@ void project(Forward::Phase phase, ThreadPool& pool, const float* x, const Matri
 
 }  // namespace
 
+void make_query(Forward::Phase phase, const Model& model, const RopeTable& table, ThreadPool& pool, std::uint32_t layer,
+                const float* normed, std::span<const std::uint32_t> positions, float* q) {
+  const LayerWeights& weights = model.weights.layers[layer];
+  const ModelConfig& c = model.config;
+  const auto rows = static_cast<std::uint32_t>(positions.size());
+  project(phase, pool, normed, weights.q, weights.q_bias, q, rows);
+  if (c.qk_norm) rms_norm(q, weights.q_norm, c.rms_eps, q, rows * c.q_heads, c.head_dim);
+  rope(q, positions.data(), table, rows, c.q_heads);
+}
+
 Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& kv, std::uint32_t max_rows,
                  std::uint32_t max_batch)
     : model_(model),
@@ -128,15 +138,12 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
     float* v = k + rows * kv_width;                    // [rows][Hkv][D]
     float* q = ctx.write<float>(q_);
     rms_norm(ctx.read<float>(x_), weights.input_norm, c.rms_eps, normed, rows, c.hidden);
-    project(phase, pool_, normed, weights.q, weights.q_bias, q, rows);
+    make_query(phase, model_, rope_, pool_, layer, normed, positions, q);
     project(phase, pool_, normed, weights.k, weights.k_bias, k, rows);
     project(phase, pool_, normed, weights.v, weights.v_bias, v, rows);
-    if (c.qk_norm) {
-      rms_norm(q, weights.q_norm, c.rms_eps, q, rows * c.q_heads, c.head_dim);
-      rms_norm(k, weights.k_norm, c.rms_eps, k, rows * c.kv_heads, c.head_dim);
-    }
-    rope(q, positions.data(), rope_, rows, c.q_heads);
+    if (c.qk_norm) rms_norm(k, weights.k_norm, c.rms_eps, k, rows * c.kv_heads, c.head_dim);
     rope(k, positions.data(), rope_, rows, c.kv_heads);
+    if (observer_ != nullptr) observer_->qkv_done({layer, positions, ctx.read<float>(x_), q, k, v});
     float* pages = ctx.write<float>(kv_.device_buffer());
     for (std::uint32_t row = 0; row < rows; ++row) {
       for (std::uint32_t head = 0; head < c.kv_heads; ++head) {

@@ -14,6 +14,7 @@
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
 #include "engine/runtime/method.h"
+#include "engine/runtime/observer.h"
 
 namespace tandem {
 
@@ -31,6 +32,8 @@ class Forward {
           std::uint32_t max_batch);
 
   const ModelShape& shape() const { return shape_; }
+  /// nullptr: none. The device must be idle.
+  void observe(ForwardObserver* observer) { observer_ = observer; }
   std::uint32_t vocab() const { return model_.config.vocab; }
 
   /// Copies tokens of the control thread to the device: tokens()[row] = ids[row].
@@ -67,6 +70,7 @@ class Forward {
   KvStore& kv_;
   ModelShape shape_;
   RopeTable rope_;
+  ForwardObserver* observer_ = nullptr;
   std::uint32_t max_rows_, max_batch_;
   LaneId compute_, h2d_, d2h_;
   DeviceBuffer tokens_;     // [row] i32
@@ -79,5 +83,10 @@ class Forward {
   HostBuffer host_tokens_;  // [row] i32
   HostBuffer host_top_;     // [batch] TopTwo
 };
+
+/// q [rows][Hq][D] of a layer from its normed input: W_Q, QK-norm where the model has it, RoPE. The one definition,
+/// also for queries that are predicted from another layer's input.
+void make_query(Forward::Phase phase, const Model& model, const RopeTable& table, ThreadPool& pool, std::uint32_t layer,
+                const float* normed /*[rows][hidden]*/, std::span<const std::uint32_t> positions, float* q);
 
 }  // namespace tandem

@@ -35,10 +35,15 @@ class SlowModel {
   using Visible = std::function<std::vector<bool>(std::uint32_t layer, std::uint32_t q_head, const Vector& q,
                                                   const std::vector<Vector>& keys)>;
 
+  /// What a layer computed for this token: its input, its roped query [Hq * D], and keys and values so far by KV head.
+  using Look =
+      std::function<void(std::uint32_t layer, const Vector& x, const Vector& q,
+                         const std::vector<std::vector<Vector>>& keys, const std::vector<std::vector<Vector>>& values)>;
+
   explicit SlowModel(const Model& model) : model_(model), keys_(cache()), values_(cache()) {}
 
   /// Logits after this token. No `visible`: all tokens.
-  Vector step(std::int32_t token, const Visible& visible = {}) {
+  Vector step(std::int32_t token, const Visible& visible = {}, const Look& look = {}) {
     const ModelConfig& c = model_.config;
     const ModelWeights& w = model_.weights;
     Vector x(c.hidden);
@@ -46,19 +51,19 @@ class SlowModel {
     for (std::uint32_t layer = 0; layer < c.layers; ++layer) {
       const LayerWeights& l = w.layers[layer];
       const Vector normed = norm(x, 0, c.hidden, l.input_norm);
-      Vector q = times(l.q, normed), k = times(l.k, normed), v = times(l.v, normed);
+      const Vector q = query(layer, x, l.input_norm);
+      Vector k = times(l.k, normed), v = times(l.v, normed);
       if (c.qkv_bias) {
-        for (std::size_t i = 0; i < q.size(); ++i) q[i] += stored_value(l.q_bias, i);
         for (std::size_t i = 0; i < k.size(); ++i) k[i] += stored_value(l.k_bias, i);
         for (std::size_t i = 0; i < v.size(); ++i) v[i] += stored_value(l.v_bias, i);
       }
-      prepare(q, c.q_heads, l.q_norm);
       prepare(k, c.kv_heads, l.k_norm);
       Vector attended(std::size_t{c.q_heads} * c.head_dim);
       for (std::uint32_t g = 0; g < c.kv_heads; ++g) {
         keys_[layer][g].emplace_back(k.begin() + g * c.head_dim, k.begin() + (g + 1) * c.head_dim);
         values_[layer][g].emplace_back(v.begin() + g * c.head_dim, v.begin() + (g + 1) * c.head_dim);
       }
+      if (look) look(layer, x, q, keys_[layer], values_[layer]);
       for (std::uint32_t h = 0; h < c.q_heads; ++h) attend(layer, h, q, visible, attended);
       add(x, times(l.o, attended));
       const Vector second = norm(x, 0, c.hidden, l.post_norm);
@@ -69,6 +74,17 @@ class SlowModel {
     }
     ++position_;
     return times(w.lm_head, norm(x, 0, c.hidden, w.final_norm));
+  }
+
+  /// The roped query of a layer for the input `x` under a norm, at the current token's position.
+  Vector query(std::uint32_t layer, const Vector& x, const MatrixView& input_norm) const {
+    const LayerWeights& l = model_.weights.layers[layer];
+    Vector q = times(l.q, norm(x, 0, model_.config.hidden, input_norm));
+    if (model_.config.qkv_bias) {
+      for (std::size_t i = 0; i < q.size(); ++i) q[i] += stored_value(l.q_bias, i);
+    }
+    prepare(q, model_.config.q_heads, l.q_norm);
+    return q;
   }
 
  private:

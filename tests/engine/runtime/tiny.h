@@ -49,7 +49,10 @@ inline std::unique_ptr<Device> sim(bool record = false) {
 /// Everything a test needs, in order of construction.
 struct Bench {
   explicit Bench(Model m, std::unique_ptr<Device> d = sim(), EngineOptions options = {}, unsigned threads = 2)
-      : model(std::move(m)), device(std::move(d)), pool(threads), engine(model, *device, pool, small(options)) {}
+      : model(std::move(m)),
+        device(std::move(d)),
+        pool(threads),
+        engine(model, *device, pool, small(std::move(options))) {}
   static EngineOptions small(EngineOptions options) {
     options.kv.device_bytes = options.kv.host_bytes = std::size_t{64} << 20;
     return options;

@@ -1,0 +1,69 @@
+// Statistics of a model's attention heads at decode queries: what the methods' assumptions (sinks, streaming heads, few
+// important tokens, similar neighbours, predictable queries) are worth on this model. Float32 states of the engine's
+// own forward pass, full attention, answers given (teacher forcing), so that a wrong answer changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "engine/runtime/engine.h"
+#include "eval/heads/head_stats.h"
+
+namespace tandem::eval {
+
+struct HeadOptions {
+  std::uint32_t sinks = 4;             // first tokens, for the sinks' mass
+  std::uint32_t window = 256;          // most recent tokens, the query's own included, without the sinks
+  std::uint32_t streaming_sinks = 64;  // what a streaming head keeps: Fluxion §3.2
+  double tolerance = 0.10;             // tau of Fluxion's Eq. 2
+};
+
+/// A prompt and what follows it. The queries are those that produce the tokens from `first_query + 1` on: the last
+/// prompt token's and the answer's, but not the last one's.
+struct HeadPrompt {
+  std::string name;
+  std::vector<std::int32_t> tokens;
+  std::uint32_t first_query = 0;
+};
+
+/// Means over all queries of all prompts. NaN where there is nothing to take a mean of.
+struct HeadStats {
+  double sink_mass = 0, window_mass = 0;
+  double streaming = 0;                         // share of queries at which the head is a streaming one
+  Budgets budget{};                             // share of tokens in the fewest blocks that reach the mass
+  double token_overlap = 0, block_overlap = 0;  // with the query before
+  // Query predicted from the previous layer's input, under this layer's norm and under the previous layer's; layer 0
+  // has none.
+  double cosine_next = 0, cosine_own = 0;
+};
+
+/// A group of query heads that share a KV head. Masses are means over the group.
+struct KvHeadStats {
+  double sink_mass = 0, window_mass = 0;
+  double streaming = 0;  // all heads of the group at once: only then no key on the host is needed
+  Budgets budget{};      // of the union of the group's choices
+};
+
+struct LayerHeads {
+  std::vector<HeadStats> q_heads;
+  std::vector<KvHeadStats> kv_heads;
+  HeadStats mean() const;  // over q_heads
+};
+
+struct HeadProfile {
+  HeadOptions options;
+  std::uint64_t prompts = 0, queries = 0, tokens = 0;  // tokens: sum of contexts over the prompts
+  std::vector<LayerHeads> layers;
+  HeadStats mean() const;  // over all layers and heads; the cosines over layers 1 and up
+};
+
+/// Runs the prompts one by one. `engine` has a device KV budget for the longest; `progress` is called after each
+/// prompt.
+HeadProfile profile_heads(const Model& model, Engine& engine, ThreadPool& pool, const std::vector<HeadPrompt>& prompts,
+                          const HeadOptions& options,
+                          const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {});
+
+}  // namespace tandem::eval

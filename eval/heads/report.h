@@ -1,0 +1,23 @@
+// A head profile for people and for programs.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "eval/heads/heads.h"
+
+namespace tandem::eval {
+
+/// Where a profile comes from; all of it goes into the JSON file.
+struct HeadSource {
+  std::string command, tandem_version, git_commit, model, weights_hash, tokenizer_hash, prompts;
+};
+
+/// Tables no wider than the terminal and what their columns mean. `each_head`: one row per query head besides the
+/// layers.
+std::string head_report_text(const HeadProfile& profile, const HeadSource& source, bool each_head);
+
+/// All numbers, rounded to six digits after the point; null where there is none (a layer-ahead query in layer 0).
+nlohmann::ordered_json head_profile_json(const HeadProfile& profile, const HeadSource& source);
+
+}  // namespace tandem::eval

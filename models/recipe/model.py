@@ -1,0 +1,115 @@
+"""The model: Qwen3 as Hugging Face transformers defines it (RMSNorm, QK-norm, grouped queries, SwiGLU, tied embeddings)."""
+import math
+from dataclasses import asdict, dataclass
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+@dataclass
+class Shape:
+    hidden: int
+    layers: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocabulary: int
+    rope_theta: float
+    max_positions: int
+    rms_eps: float = 1e-6
+
+    def to_dict(self) -> dict:
+        return asdict(self)
+
+
+def _takes_groups() -> bool:
+    """Whether this torch computes grouped queries without copies of K and V."""
+    q, kv = torch.zeros(1, 2, 1, 8), torch.zeros(1, 1, 1, 8)
+    try:
+        F.scaled_dot_product_attention(q, kv, kv, enable_gqa=True)
+        return True
+    except TypeError:
+        return False
+
+
+GROUPS = _takes_groups()
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+    """[B][H][T][D]; torch chooses the kernel: flash attention for bf16 on a GPU."""
+    if GROUPS:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+    group = q.shape[1] // k.shape[1]
+    return F.scaled_dot_product_attention(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), is_causal=causal)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * weight.to(x.dtype)
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    a, b = x.float().chunk(2, -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
+
+
+class Block(nn.Module):
+    def __init__(self, s: Shape):
+        super().__init__()
+        self.shape = s
+
+        def linear(inputs: int, outputs: int) -> nn.Linear:
+            return nn.Linear(inputs, outputs, bias=False)
+
+        self.q_proj, self.o_proj = linear(s.hidden, s.q_heads * s.head_dim), linear(s.q_heads * s.head_dim, s.hidden)
+        self.k_proj, self.v_proj = linear(s.hidden, s.kv_heads * s.head_dim), linear(s.hidden, s.kv_heads * s.head_dim)
+        self.gate_proj, self.up_proj = linear(s.hidden, s.intermediate), linear(s.hidden, s.intermediate)
+        self.down_proj = linear(s.intermediate, s.hidden)
+        self.input_norm, self.post_norm = nn.Parameter(torch.ones(s.hidden)), nn.Parameter(torch.ones(s.hidden))
+        self.q_norm, self.k_norm = nn.Parameter(torch.ones(s.head_dim)), nn.Parameter(torch.ones(s.head_dim))
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, past: list | None = None) -> torch.Tensor:
+        s, (B, T, _) = self.shape, x.shape
+        y = rms_norm(x, self.input_norm, s.rms_eps)
+        q = rms_norm(self.q_proj(y).view(B, T, s.q_heads, s.head_dim), self.q_norm, s.rms_eps).transpose(1, 2)
+        k = rms_norm(self.k_proj(y).view(B, T, s.kv_heads, s.head_dim), self.k_norm, s.rms_eps).transpose(1, 2)
+        v = self.v_proj(y).view(B, T, s.kv_heads, s.head_dim).transpose(1, 2)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        causal = T > 1
+        if past is not None:  # evaluation: a whole prompt first, then one token at a time
+            if past:
+                assert T == 1
+                k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
+            past[:] = [k, v]
+        o = attend(q, k, v, causal)
+        x = x + self.o_proj(o.transpose(1, 2).reshape(B, T, s.q_heads * s.head_dim))
+        y = rms_norm(x, self.post_norm, s.rms_eps)
+        return x + self.down_proj(F.silu(self.gate_proj(y)) * self.up_proj(y))
+
+
+class Model(nn.Module):
+    def __init__(self, s: Shape):
+        super().__init__()
+        self.shape = s
+        self.embed = nn.Embedding(s.vocabulary, s.hidden)
+        self.layers = nn.ModuleList(Block(s) for _ in range(s.layers))
+        self.norm = nn.Parameter(torch.ones(s.hidden))
+        for name, p in self.named_parameters():
+            if p.dim() == 2:  # what is added to the residual stream starts smaller
+                added = "o_proj" in name or "down_proj" in name
+                nn.init.normal_(p, std=0.02 / (math.sqrt(2 * s.layers) if added else 1))
+
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, past: list[list] | None = None) -> torch.Tensor:
+        """Final hidden states [B][T][hidden]. `past`: one list per layer, filled with keys and values."""
+        s = self.shape
+        inverse = s.rope_theta ** (-torch.arange(0, s.head_dim, 2, device=ids.device).float() / s.head_dim)
+        angle = positions.float()[:, None, :, None] * inverse
+        cos, sin, x = angle.cos(), angle.sin(), self.embed(ids)
+        for i, block in enumerate(self.layers):
+            x = block(x, cos, sin, None if past is None else past[i])
+        return rms_norm(x, self.norm, s.rms_eps)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return F.linear(hidden, self.embed.weight.to(hidden.dtype))

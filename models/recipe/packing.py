@@ -1,0 +1,213 @@
+"""Training rows and the processes that make them.
+
+A batch is a function of (seed, stage, number) alone, so that a resumed run goes on with the very batch it stopped before,
+on any number of processes, and no sample is seen twice.
+
+  python3 models/recipe/packing.py --config models/recipe/gpu.json --tokenizer runs/train/tokenizer.model
+
+measures how many tokens per second one process makes for each stage: times the cores, that is what training can take in.
+"""
+import argparse
+import json
+import multiprocessing
+import os
+import queue
+import random
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import text
+from tasks import FAMILIES, Tasks
+from tokenizer import BOS, EOS, FIRST_PLAIN, Encoder
+
+SKIP, CONTEXT, TEXT, ANSWER = range(4)  # what a token is as a target
+WEIGHTS = (0.0, 0.02, 0.3, 1.0)         # its weight in the loss
+
+
+@dataclass
+class Batch:
+    ids: np.ndarray        # [rows][T + 1] uint16
+    kinds: np.ndarray      # [rows][T + 1] uint8: SKIP ... ANSWER
+    answers: np.ndarray    # [rows][T + 1] uint16: 0, or number of the answer in its row * 8 + family + 1
+    positions: np.ndarray  # [rows][T] int32
+
+
+class Packer:
+    """Rows of exactly T + 1 tokens: repeated random tokens (they teach copying), natural text, or tasks."""
+
+    def __init__(self, encoder: Encoder, sentences: list[str], stage: dict):
+        self.encoder, self.sentences, self.stage = encoder, sentences, stage
+        self.tasks = Tasks(sentences, stage["hard"])
+        self.density = self._characters_per_token()
+
+    def _characters_per_token(self) -> dict[str, float]:
+        r, density = random.Random(7), {}
+        for family in FAMILIES:
+            contexts = [self.tasks.make(family, r, 2000, 1).context for _ in range(10)]
+            density[family] = sum(map(len, contexts)) / sum(len(self.encoder.encode(c)) for c in contexts)
+        return density
+
+    def batch(self, r: random.Random) -> Batch:
+        T, rows = self.stage["T"], self.stage["B"]
+        made = [self.row(r) for _ in range(rows)]
+        return Batch(np.array([m[0] for m in made], np.uint16), np.array([m[1] for m in made], np.uint8),
+                     np.array([m[2] for m in made], np.uint16), positions(r, rows, T, self.stage["pmax"]))
+
+    def row(self, r: random.Random) -> tuple[list[int], list[int], list[int]]:
+        size, kind = self.stage["T"] + 1, r.random()
+        if kind < self.stage["rep"]:
+            period = r.randrange(8, max(9, self.stage["T"] // 2))
+            once = [r.randrange(FIRST_PLAIN, self.encoder.vocabulary) for _ in range(period)]
+            ids = ([BOS] + once * (size // period + 1))[:size]
+            return ids, ([SKIP] * (period + 1) + [TEXT] * size)[:size], [0] * size
+        if kind < self.stage["rep"] + self.stage["lm"] and self.sentences:
+            ids, at = [BOS], r.randrange(len(self.sentences))
+            while len(ids) < size:
+                ids += self.encoder.encode(self.sentences[at % len(self.sentences)] + " ")
+                at += 1
+            return ids[:size], [SKIP] + [TEXT] * (size - 1), [0] * size
+        return self._task_row(r, size)
+
+    def _task_row(self, r: random.Random, size: int) -> tuple[list[int], list[int], list[int]]:
+        ids: list[int] = []
+        kinds: list[int] = []
+        answers: list[int] = []
+        dense = r.random() < self.stage["dense"]  # many questions on less context
+        number = 0
+        while size - len(ids) >= 96:
+            room = size - len(ids)
+            family = r.choices(FAMILIES, self.stage["families"])[0]
+            questions = r.randrange(4, 12) if dense else r.choice((1, 1, 2, 4))
+            share = r.uniform(0.4, 0.85) if dense else r.uniform(0.75, 0.97)
+            for _ in range(8):
+                sample = self.tasks.make(family, r, max(60, int(room * share * self.density[family])), questions)
+                head = [BOS] + self.encoder.encode(sample.context + "\n")
+                asked = [(self.encoder.encode(q), self.encoder.encode(" " + a) + [EOS]) for q, a in sample.questions]
+                if len(head) + len(asked[0][0]) + len(asked[0][1]) <= room:
+                    break
+                share *= 0.8
+            else:
+                break
+            ids += head
+            kinds += [SKIP] + [CONTEXT] * (len(head) - 1)
+            answers += [0] * len(head)
+            for question, said in asked:
+                if len(ids) + len(question) + len(said) > size:
+                    break
+                number += 1
+                ids += question + said
+                kinds += [CONTEXT] * len(question) + [ANSWER] * len(said)
+                answers += [0] * len(question) + [number * 8 + FAMILIES.index(family) + 1] * len(said)
+        rest = size - len(ids)
+        return ids + [EOS] * rest, kinds + [SKIP] * rest, answers + [0] * rest
+
+
+def positions(r: random.Random, rows: int, T: int, most: int) -> np.ndarray:
+    """Growing positions [rows][T]. Three rows of five skip ahead at a few places, so that short rows teach distances up to
+    `most`."""
+    out = np.tile(np.arange(T, dtype=np.int32), (rows, 1))
+    for row in out:
+        if most > T and r.random() < 0.6:
+            jumps = r.randrange(1, 5)
+            for _ in range(jumps):
+                row[r.randrange(1, T):] += r.randrange(max(1, (most - T) // jumps))
+    return out
+
+
+def _work(orders, out, tokenizer: Path, sentences: list[str], worker: int, workers: int) -> None:
+    """Makes every `workers`-th batch of the stage ordered last, until the parent is gone."""
+    parent = os.getppid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    encoder = Encoder(tokenizer)
+    try:
+        order = orders.recv()
+        while True:
+            stage, seed, first = order
+            packer, number = Packer(encoder, sentences, stage), first + worker
+            while not orders.poll():
+                batch = packer.batch(random.Random(f"{seed}-{number}"))
+                while not orders.poll():
+                    try:
+                        out.put((seed, number, batch), timeout=0.2)
+                        number += workers
+                        break
+                    except queue.Full:
+                        if os.getppid() != parent:
+                            os._exit(1)  # a plain return would wait for the queue to be read
+            order = orders.recv()
+    except EOFError:
+        pass
+
+
+class Batches:
+    """Batches of a stage in order, made ahead of time by `workers` processes. Make it before anything touches the GPU: the
+    processes are forked, so that they share the text. `waited` adds up the seconds that the reader stood still: the share
+    of time in which data, not the device, set the pace."""
+
+    def __init__(self, tokenizer: Path, sentences: list[str], workers: int):
+        context = multiprocessing.get_context("fork")
+        self.waited, self.next, self.first, self.seed = 0.0, 0, 0, ""
+        self.queues, self.orders, self.processes = [], [], []
+        for worker in range(workers):
+            theirs, ours = context.Pipe(duplex=False)
+            out = context.Queue(maxsize=8)
+            process = context.Process(target=_work, daemon=True, args=(theirs, out, tokenizer, sentences, worker, workers))
+            process.start()
+            self.queues.append(out)
+            self.orders.append(ours)
+            self.processes.append(process)
+
+    def start(self, stage: dict, seed: str, first: int) -> None:
+        """From here on get() gives batches `first`, first + 1, ... of this stage."""
+        self.seed, self.first, self.next = seed, first, first
+        for orders in self.orders:
+            orders.send((stage, seed, first))
+
+    def get(self) -> Batch:
+        worker = (self.next - self.first) % len(self.queues)
+        began = time.monotonic()
+        while True:
+            try:
+                seed, number, batch = self.queues[worker].get(timeout=5)
+                if (seed, number) == (self.seed, self.next):
+                    break  # others are left over from the stage before
+            except queue.Empty:
+                if not self.processes[worker].is_alive():
+                    code = self.processes[worker].exitcode
+                    raise SystemExit(f"Data process {worker} ended with code {code}: see the lines above.") from None
+        self.waited += time.monotonic() - began
+        self.next += 1
+        return batch
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.join(timeout=5)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--text", help="sentences made by text.py")
+    parser.add_argument("--seconds", type=float, default=3, help="per stage (default 3)")
+    options = parser.parse_args()
+    encoder, sentences = Encoder(options.tokenizer), text.load(options.text)
+    for stage in json.loads(Path(options.config).read_text(encoding="utf-8"))["stages"]:
+        packer, r = Packer(encoder, sentences, stage), random.Random(1)
+        packer.row(r)
+        began, tokens = time.monotonic(), 0
+        while time.monotonic() - began < options.seconds:
+            packer.row(r)
+            tokens += stage["T"]
+        print(f"T {stage['T']:6}: {tokens / (time.monotonic() - began) / 1e3:6.0f} K tokens/s in one process")
+
+
+if __name__ == "__main__":
+    main()

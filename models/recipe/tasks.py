@@ -1,0 +1,155 @@
+"""The task families the model is trained on, in the embedded wording: niah, vt, cwe, fwe, qa.
+
+A sample is a context and one or more questions with their answers. Questions about the same context share it, so that a
+training row of 16K tokens teaches more than one answer. What RULER asks at test time is in ruler_tasks.py; the families
+here are wider (more kinds of keys, more needles, more lengths of lists).
+"""
+import random
+import string
+from dataclasses import dataclass
+
+import wording
+from wording import WORDING, WORDS
+
+FAMILIES = ("niah", "vt", "cwe", "fwe", "qa")
+
+
+@dataclass
+class Sample:
+    context: str
+    questions: list[tuple[str, str]]  # (question, answer); the model continues with a space and the answer
+
+
+class Tasks:
+    """Makes samples of about a number of characters. `text`: natural sentences for haystacks. `hard` in [0, 1] is the share
+    of the full frequency of what must be learned late: UUIDs, word values, several values per key, several keys."""
+
+    def __init__(self, text: list[str] | None = None, hard: float = 1.0):
+        self.text = text or []
+        self.hard = hard
+
+    def make(self, family: str, r: random.Random, characters: int, questions: int) -> Sample:
+        return getattr(self, family)(r, characters, questions)
+
+    def hay(self, r: random.Random, characters: int) -> list[str]:
+        kind = r.choices(("noise", "prose", "text"), (3, 3, 4))[0]
+        return wording.haystack(r, characters, kind, self.text)
+
+    def niah(self, r: random.Random, characters: int, questions: int) -> Sample:
+        w = WORDING["niah"]
+        key_kind = "uuids" if r.random() < 0.12 * self.hard else "words"
+        value_kind = r.choices(("numbers", "words", "uuids"), (6, self.hard, 2 * self.hard))[0]
+        word = w["types"][value_kind]
+        per_needle = len(w["needle"]) + (36 if key_kind == "uuids" else 14) + (36 if value_kind == "uuids" else 12)
+        style = r.random()  # a quarter of the contexts is needles only, some have one or four
+        share = r.uniform(0.7, 0.95) if style < 0.25 else r.uniform(0.02, 0.5)
+        needles = max(1, int(characters * share / per_needle))
+        if style > 0.85:
+            needles = min(needles, r.choice((1, 4)))
+        values: dict[str, list[str]] = {}
+        for _ in range(needles):
+            name = wording.value(r, key_kind)
+            several = r.random() < 0.2 * self.hard
+            values[name] = [wording.value(r, value_kind) for _ in range(r.randrange(2, 5) if several else 1)]
+        pairs = [(name, v) for name, many in values.items() for v in many]
+        r.shuffle(pairs)
+        lines = [w["needle"].format(type=word, key=name, value=v) for name, v in pairs]
+        body = wording.scatter(r, self.hay(r, characters - sum(map(len, lines))), lines)
+        answers: dict[str, list[str]] = {}  # values in the order of the text
+        for name, v in pairs:
+            answers.setdefault(name, []).append(v)
+        return Sample(w["intro"].format(type=word) + "\n" + body, self._ask(r, word, answers, questions))
+
+    def _ask(self, r: random.Random, word: str, answers: dict[str, list[str]], questions: int) -> list[tuple[str, str]]:
+        w = WORDING["niah"]
+        names = list(answers)
+        r.shuffle(names)
+        asked = []
+        while names and len(asked) < questions:
+            if len(names) >= 2 and r.random() < 0.25 * self.hard:
+                group = [names.pop() for _ in range(min(len(names), r.randrange(2, 5)))]
+                question = w["question_keys"].format(type=word, keys=w["keys_join"].join(group))
+                asked.append((question, w["answer_join"].join(v for name in group for v in answers[name])))
+            else:
+                name = names.pop()
+                which = "question_one" if len(answers[name]) == 1 else "question_values"
+                asked.append((w[which].format(type=word, key=name), w["answer_join"].join(answers[name])))
+        return asked
+
+    def vt(self, r: random.Random, characters: int, questions: int, chains: int = 0, hops: int = 0) -> Sample:
+        """Chains of assignments; the answer is the chain's variables in order. `chains`, `hops` 0: random."""
+        w = WORDING["vt"]
+        placed, asked = [], []
+        for _ in range(chains or r.choice((1, 1, 2, 3))):
+            start = str(r.randrange(10000, 99999))
+            names = ["".join(r.choices(string.ascii_uppercase, k=5)) for _ in range((hops or r.randrange(1, 5)) + 1)]
+            lines = [w["first"].format(name=names[0], value=start)]
+            lines += [w["next"].format(name=new, previous=old) for old, new in zip(names, names[1:])]
+            placed.append(lines)
+            asked.append((w["question"].format(value=start), w["answer_join"].join(names)))
+        length = sum(len(line) + 1 for lines in placed for line in lines)
+        hay = wording.haystack(r, characters - length, r.choice(("noise", "prose")), self.text)
+        at = [(place, line) for lines in placed
+              for place, line in zip(sorted(r.randrange(len(hay) + 1) for _ in lines), lines)]
+        at.sort(key=lambda item: item[0])
+        out, following = [], 0
+        for i in range(len(hay) + 1):
+            while following < len(at) and at[following][0] == i:
+                out.append(at[following][1])
+                following += 1
+            if i < len(hay):
+                out.append(hay[i])
+        r.shuffle(asked)
+        return Sample(w["intro"] + "\n" + " ".join(out), asked[:max(1, questions)])
+
+    def cwe(self, r: random.Random, characters: int, questions: int, common: int = 0, often: int = 0,
+            rarely: int = 0) -> Sample:
+        """A list in which `common` words occur `often` times and all others `rarely`. Answered in the order of first
+        occurrence, which can be learned; scored as a set."""
+        w = WORDING["cwe"]
+        pool = WORDS["noun"] + WORDS["verb"]
+        common = common or r.choice((3, 5, 10))
+        often, rarely = often or r.choice((10, 20, 30)), rarely or r.choice((1, 2, 3))
+        total = max(3 * common, characters // 8)
+        while common * often > 0.8 * total and often > 3 * rarely:
+            often -= 1
+        answer = r.sample(pool, common)
+        words = answer * often
+        for word in r.sample(pool, len(pool)):
+            if len(words) >= total:
+                break
+            if word not in answer:
+                words += [word] * rarely
+        r.shuffle(words)
+        answer.sort(key=words.index)
+        question = w["question"].format(k=common)
+        return Sample(w["intro"] + "\n" + w["item_join"].join(words), [(question, w["answer_join"].join(answer))])
+
+    def fwe(self, r: random.Random, characters: int, questions: int) -> Sample:
+        """Made-up words, the k-th as often as k to the -2 (RULER's alpha 2); the first is noise, "..."."""
+        w = WORDING["fwe"]
+        total = max(60, characters // 8)
+        names = ["..."] + ["".join(r.choices(string.ascii_lowercase, k=6)) for _ in range(max(7, total // 16))]
+        scale = total / sum(k**-2.0 for k in range(1, len(names) + 1))
+        words = [name for k, name in enumerate(names, 1) for _ in range(max(1, int(scale * k**-2.0)))]
+        r.shuffle(words)
+        return Sample(w["intro"] + "\n" + " ".join(words), [(w["question"], w["answer_join"].join(names[1:4]))])
+
+    RELATIONS = (("lives in", "Where does {a} live?"), ("works with", "Who does {a} work with?"),
+                 ("was built by", "Who built {a}?"), ("is kept in", "Where is {a} kept?"),
+                 ("was found near", "Near what was {a} found?"))
+
+    def qa(self, r: random.Random, characters: int, questions: int) -> Sample:
+        """Documents of invented prose, each with one fact that can be asked for."""
+        w = WORDING["qa"]
+        documents, facts, used = [], [], 0
+        while used < characters:
+            subject = f"the {r.choice(WORDS['adj'])} {r.choice(WORDS['noun'])}"
+            thing = f"the {r.choice(WORDS['adj'])} {r.choice(WORDS['noun'])}"
+            verb, question = r.choice(self.RELATIONS)
+            sentences = wording.haystack(r, r.randrange(60, 240), "prose", self.text)
+            sentences.insert(r.randrange(len(sentences) + 1), f"{subject.capitalize()} {verb} {thing}.")
+            documents.append(w["document"].format(i=len(documents) + 1, text=" ".join(sentences)))
+            used += len(documents[-1]) + 1
+            facts.append((w["question"].format(question=question.format(a=subject)), thing))
+        return Sample(w["intro"] + "\n" + "\n".join(documents), r.sample(facts, min(len(facts), questions)))

@@ -1,0 +1,295 @@
+"""Trains a small retrieval model (Qwen3 architecture) for Tandem and exports it as a Hugging Face folder.
+
+  python3 models/recipe/train.py --tiny --out runs/tiny                        a model of at most 2 MB, some minutes on a CPU
+  python3 models/recipe/train.py --config models/recipe/cpu.json --out runs/cpu --text sentences.txt
+  python3 models/recipe/train.py --config models/recipe/gpu.json --out runs/gpu --text sentences.txt
+
+Needs torch, sentencepiece and numpy; nothing else in Tandem does. sentences.txt comes from models/recipe/text.py; without it
+natural text is left out. On a GPU machine use scripts/train_on_gpu.sh.
+
+Every few minutes, at the end of each stage and on SIGTERM or ^C, OUT/last.pt (weights, optimizer, place in the plan and in
+the data) and OUT/export (the model so far) are replaced. The same command goes on from there, in the middle of a stage too.
+OUT/log.jsonl has one line per log_every steps; plot_training.py draws it, evaluate.py tests OUT/export.
+
+A stage of the configuration: minutes (or steps), T tokens per row, B rows per batch, pmax largest position, and shares: rep
+rows of repeated random tokens, lm rows of natural text, dense rows with many questions, hard tasks; families: weights of
+niah, vt, cwe, fwe, qa.
+"""
+import argparse
+import contextlib
+import json
+import math
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import text
+from export import read_export, write_export
+from model import GROUPS, Model, Shape
+from packing import ANSWER, WEIGHTS, Batch, Batches
+from tasks import FAMILIES, Tasks
+from tokenizer import Encoder, train_tokenizer
+
+HERE = Path(__file__).resolve().parent
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", default=str(HERE / "cpu.json"), help="cpu.json, gpu.json or another (default cpu.json)")
+    parser.add_argument("--tiny", action="store_true", help="the same as --config tiny.json")
+    parser.add_argument("--out", required=True, help="folder of the checkpoint, the log and the export")
+    parser.add_argument("--text", help="sentences of natural text, made by text.py")
+    parser.add_argument("--minutes", type=float, help="scale the plan to this many minutes")
+    parser.add_argument("--init", help="an export to start from where OUT has no checkpoint; it begins at the stage the "
+                        "export had reached, with a new optimizer")
+    parser.add_argument("--workers", type=int, default=max(1, len(os.sched_getaffinity(0)) - 1),
+                        help="processes that make data (default: one per core but one)")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the model; without it where that fails")
+    return parser.parse_args()
+
+
+def read_config(options: argparse.Namespace) -> dict:
+    file = HERE / "tiny.json" if options.tiny else Path(options.config)
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"train.py: the configuration {file} cannot be read: {error}.") from None
+    if options.minutes:
+        scale = options.minutes / sum(stage.get("minutes", 0) for stage in config["stages"])
+        for stage in config["stages"]:
+            stage["minutes"] *= scale
+    return config
+
+
+_signals: list[int] = []
+
+
+def stopping() -> bool:
+    """Whether SIGTERM or ^C has come. A step is never cut: the checkpoint is of whole ones."""
+    return bool(_signals)
+
+
+class Plan:
+    """Where training stands, and how fast it learns there. A stage lasts `steps` where it has them, else `minutes`."""
+
+    def __init__(self, config: dict):
+        self.stages, self.lr = config["stages"], config["lr"]
+        self.by_steps = all("steps" in stage for stage in self.stages)
+        self.state = {"stage": 0, "batch": 0, "stage_seconds": 0.0, "step": 0, "tokens": 0, "seconds": 0.0}
+
+    def stage_done(self) -> bool:
+        stage, s = self.stages[self.state["stage"]], self.state
+        return s["batch"] >= stage["steps"] if "steps" in stage else s["stage_seconds"] >= 60 * stage["minutes"]
+
+    def done(self) -> bool:
+        return self.state["stage"] >= len(self.stages)
+
+    def next_stage(self) -> None:
+        self.state |= {"stage": self.state["stage"] + 1, "batch": 0, "stage_seconds": 0.0}
+
+    def learning_rate(self, warm_steps: int) -> float:
+        """Warm-up over 200 steps (also after a start with a new optimizer), then a cosine down to 3 %."""
+        if self.by_steps:
+            share = self.state["step"] / sum(stage["steps"] for stage in self.stages)
+        else:
+            share = self.state["seconds"] / (60 * sum(stage.get("minutes", 0) for stage in self.stages))
+        return self.lr * min(1, (warm_steps + 1) / 200) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * min(1, share))))
+
+    def advance(self, seconds: float, tokens: int) -> None:
+        s = self.state
+        s |= {"batch": s["batch"] + 1, "step": s["step"] + 1, "tokens": s["tokens"] + tokens,
+              "seconds": s["seconds"] + seconds, "stage_seconds": s["stage_seconds"] + seconds}
+
+
+def answer_figures(logits: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor, rows: np.ndarray,
+                   answers: np.ndarray) -> dict:
+    """Loss and share of wholly right answers by family, on a batch that the model has not seen before."""
+    at = answers > 0
+    right = (logits.argmax(-1) == targets).cpu().numpy()[at]
+    each = losses.detach().float().cpu().numpy()[at]
+    number = answers[at].astype(np.int64)
+    key = rows[at].astype(np.int64) << 32 | number
+    out = {}
+    for f, family in enumerate(FAMILIES):
+        mine = number % 8 == f + 1
+        if mine.any():
+            wrong = np.unique(key[mine & ~right]).size
+            all_answers = np.unique(key[mine]).size
+            out[family] = {"loss": round(float(each[mine].mean()), 4), "right": round(1 - wrong / all_answers, 4),
+                           "answers": all_answers}
+    return out
+
+
+class Trainer:
+    def __init__(self, options: argparse.Namespace, config: dict):
+        self.options, self.config, self.out = options, config, Path(options.out)
+        self.plan = Plan(config)
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.sentences = text.load(options.text)
+        self.tokenizer = self.out / "tokenizer.model"
+        if not self.tokenizer.exists():
+            if options.init:
+                self.tokenizer.write_bytes((Path(options.init) / "tokenizer.model").read_bytes())
+            else:
+                train_tokenizer(self.tokenizer, Tasks(self.sentences), self.sentences, config["vocabulary"])
+        self.batches = Batches(self.tokenizer, self.sentences, options.workers)  # before CUDA: it forks
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        torch.manual_seed(config["seed"])
+        torch.set_float32_matmul_precision("high")
+        self.model = Model(Shape(**config["model"], vocabulary=Encoder(self.tokenizer).vocabulary)).to(self.device)
+        matrices = [p for p in self.model.parameters() if p.dim() == 2]
+        vectors = [p for p in self.model.parameters() if p.dim() < 2]
+        self.optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05},
+                                            {"params": vectors, "weight_decay": 0.0}], lr=config["lr"],
+                                           betas=(0.9, 0.98), fused=self.device == "cuda")
+        self.new_steps = 0  # of this optimizer
+        self.restore()
+        self.run = torch.compile(self.model) if options.compile else self.model
+        self.weights = torch.tensor(WEIGHTS, device=self.device)
+
+    # ---- checkpoint ----------------------------------------------------------------------------------------------
+    def restore(self) -> None:
+        for file in (self.out / "last.pt", self.out / "last.pt.old"):
+            if not file.exists():
+                continue
+            try:
+                saved = torch.load(file, map_location=self.device, weights_only=True)
+            except Exception as error:  # torn by a power cut: the one before is whole
+                print(f"{file} cannot be read ({error}), trying the one before", flush=True)
+                continue
+            if saved["model_config"] != self.config["model"]:
+                raise SystemExit(f"train.py: {file} is of another model than the configuration: choose another --out.")
+            self.model.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            self.plan.state, self.new_steps = saved["plan"], saved["new_steps"]
+            print(f"goes on from {file}: {self.plan.state}", flush=True)
+            return
+        if self.options.init:
+            self.model.load_state_dict(read_export(Path(self.options.init)).state_dict())
+            self.plan.state = json.loads((Path(self.options.init) / "training.json").read_text(encoding="utf-8"))["plan"]
+            print(f"starts from {self.options.init}: {self.plan.state}", flush=True)
+
+    def save(self) -> None:
+        file, new = self.out / "last.pt", self.out / "last.pt.new"
+        with new.open("wb") as handle:
+            torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "plan": self.plan.state,
+                        "new_steps": self.new_steps, "model_config": self.config["model"]}, handle)
+            handle.flush()
+            os.fsync(handle.fileno())
+        if file.exists():
+            os.replace(file, self.out / "last.pt.old")
+        os.replace(new, file)
+        training = {"plan": self.plan.state, "parameters": sum(p.numel() for p in self.model.parameters()),
+                    "device": torch.cuda.get_device_name() if self.device == "cuda" else "CPU",
+                    "torch": torch.__version__, "config": self.config, "text_sentences": len(self.sentences)}
+        sources = Path(str(self.options.text) + ".sources.json")
+        if self.options.text and sources.exists():
+            training["text_sources"] = json.loads(sources.read_text(encoding="utf-8"))
+        write_export(self.model, self.tokenizer, self.out / "export", training, self.config["shard_mb"],
+                     self.config["most_mb"])
+
+    # ---- steps ---------------------------------------------------------------------------------------------------
+    def amp(self):
+        return torch.autocast(self.device, dtype=torch.bfloat16)
+
+    def hidden(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        try:
+            return self.run(ids, positions)
+        except Exception as error:
+            if self.run is self.model:
+                raise
+            print(f"torch.compile failed ({type(error).__name__}), goes on without it", flush=True)
+            self.run = self.model
+            return self.model(ids, positions)
+
+    def step(self, batch: Batch, figures: bool) -> dict:
+        def to_device(array: np.ndarray, kind) -> torch.Tensor:
+            tensor = torch.from_numpy(array.astype(kind))
+            return (tensor.pin_memory() if self.device == "cuda" else tensor).to(self.device, non_blocking=True)
+
+        # What counts is found on the CPU: asking the device would make it wait for every step.
+        counts = np.flatnonzero(batch.kinds[:, 1:])
+        ids, positions = to_device(batch.ids, np.int64), to_device(batch.positions, np.int64)
+        index, kinds = to_device(counts, np.int64), to_device(batch.kinds[:, 1:].ravel()[counts], np.int64)
+        with self.amp():
+            logits = self.model.logits(self.hidden(ids[:, :-1], positions).flatten(0, 1)[index])
+        targets, weight = ids[:, 1:].reshape(-1)[index], self.weights[kinds]
+        losses = F.cross_entropy(logits.float(), targets, reduction="none")
+        loss = (losses * weight).sum() / weight.sum().clamp(min=1e-9)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.plan.learning_rate(self.new_steps)
+        self.optimizer.step()
+        self.new_steps += 1
+        if not figures:
+            return {}
+        spoken = losses[kinds == ANSWER]
+        families = answer_figures(logits, losses, targets, counts // batch.positions.shape[1],
+                                  batch.answers[:, 1:].ravel()[counts])
+        return {"loss": round(loss.item(), 4), "answer_loss": round(spoken.mean().item(), 4) if spoken.numel() else None,
+                "families": families}
+
+    def log(self, line: dict) -> None:
+        with (self.out / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        right = " ".join(f"{family} {figures['right']:.2f}" for family, figures in line["families"].items())
+        print(f"{line['seconds']:7.0f} s  stage {line['stage']} T {line['T']}  step {line['step']}  "
+              f"{line['tokens'] / 1e6:.1f} M tokens ({line['tokens_per_second'] / 1e3:.0f} K/s, data waited for "
+              f"{100 * line['data_wait']:.0f} % of the time)  answer loss {line['answer_loss']}  right: {right}", flush=True)
+
+    def train(self) -> None:
+        count = sum(p.numel() for p in self.model.parameters())
+        print(f"{count / 1e6:.2f} M parameters, vocabulary {self.model.shape.vocabulary}, {len(self.sentences)} sentences, "
+              f"{self.device}, {self.options.workers} data processes, grouped queries {'without' if GROUPS else 'with'} "
+              "copies", flush=True)
+        saved = time.monotonic()
+        while not self.plan.done() and not stopping():
+            self.train_stage(saved)
+            if self.plan.stage_done():
+                self.plan.next_stage()
+            self.save()
+            saved = time.monotonic()
+        self.batches.close()
+        print("finished" if self.plan.done() else "stopped; the same command goes on", flush=True)
+
+    def train_stage(self, saved: float) -> None:
+        s, number = self.plan.state, self.plan.state["stage"]
+        stage = self.plan.stages[number]
+        self.batches.start(stage, f"train-{self.config['seed']}-{number}", s["batch"])
+        mark, waited, tokens = time.monotonic(), self.batches.waited, s["tokens"]
+        while not self.plan.stage_done() and not stopping():
+            began = time.monotonic()
+            figures = (s["step"] + 1) % self.config["log_every"] == 0
+            line = self.step(self.batches.get(), figures)  # with figures it waits for the device
+            self.plan.advance(time.monotonic() - began, stage["T"] * stage["B"])
+            if figures:
+                now = time.monotonic()
+                self.log({**s, **line, "T": stage["T"], "lr": self.optimizer.param_groups[0]["lr"],
+                          "tokens_per_second": round((s["tokens"] - tokens) / (now - mark)),
+                          "data_wait": round((self.batches.waited - waited) / (now - mark), 4)})
+                mark, waited, tokens = now, self.batches.waited, s["tokens"]
+            if time.monotonic() - saved > 60 * self.config["save_minutes"]:
+                self.save()
+                saved = time.monotonic()
+
+
+def main() -> None:
+    options = parse()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda got, _: _signals.append(got))
+    config = read_config(options)
+    if not torch.cuda.is_available() and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+    with contextlib.suppress(BrokenPipeError):
+        Trainer(options, config).train()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The wording and the words of the embedded tasks: eval/ruler/wording.json and eval/ruler/words.json, the same files that
+the program reads, so that a model is trained on the distribution it will be tested on (with other seeds)."""
+import json
+import random
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDING: dict = json.loads((ROOT / "eval/ruler/wording.json").read_text(encoding="utf-8"))
+WORDS: dict = json.loads((ROOT / "eval/ruler/words.json").read_text(encoding="utf-8"))
+
+
+def key(r: random.Random) -> str:
+    """A key of two words: "able-acid"."""
+    return r.choice(WORDS["adj"]) + "-" + r.choice(WORDS["noun"])
+
+
+def number(r: random.Random) -> str:
+    return str(r.randrange(10**6, 10**7))
+
+
+def uuid4(r: random.Random) -> str:
+    digits = f"{r.getrandbits(128):032x}"
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{r.choice('89ab')}{digits[17:20]}-{digits[20:]}"
+
+
+def value(r: random.Random, kind: str) -> str:
+    """A value of RULER's kinds: numbers, words or uuids."""
+    return {"numbers": number, "words": key, "uuids": uuid4}[kind](r)
+
+
+def prose_sentence(r: random.Random) -> str:
+    """One invented sentence: a template with its {adj}, {noun} and {verb} filled."""
+    sentence = r.choice(WORDING["prose"])
+    parts = sentence.split("{")
+    out = [parts[0]]
+    for part in parts[1:]:
+        kind, rest = part.split("}", 1)
+        out.append(r.choice(WORDS[kind]) + rest)
+    return "".join(out)
+
+
+def haystack(r: random.Random, characters: int, kind: str, text: list[str]) -> list[str]:
+    """Sentences of about `characters` characters: "noise" (repeated in order), "prose" (invented) or "text" (natural, from
+    a random place on; invented where there is none)."""
+    if kind == "text" and not text:
+        kind = "prose"
+    at = r.randrange(len(text)) if kind == "text" else 0
+    out, used = [], 0
+    while used < characters:
+        if kind == "noise":
+            sentence = WORDING["noise"][len(out) % len(WORDING["noise"])]
+        elif kind == "prose":
+            sentence = prose_sentence(r)
+        else:
+            sentence = text[(at + len(out)) % len(text)]
+        out.append(sentence)
+        used += len(sentence) + 1
+    return out
+
+
+def scatter(r: random.Random, hay: list[str], lines: list[str]) -> str:
+    """The lines in their order at random places between the sentences."""
+    places = sorted(r.randrange(len(hay) + 1) for _ in lines)
+    out, next_line = [], 0
+    for i in range(len(hay) + 1):
+        while next_line < len(lines) and places[next_line] == i:
+            out.append(lines[next_line])
+            next_line += 1
+        if i < len(hay):
+            out.append(hay[i])
+    return " ".join(out)

@@ -1,0 +1,124 @@
+// tandem profile heads as a user meets it: the table, the file, and what bad options say.
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sstream>
+
+#include "tests/cli/program.h"
+#include "tests/engine/model/model_folder.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::size_t columns(const std::string& line) {
+  std::size_t count = 0;
+  for (const char c : line) count += (c & 0xC0) != 0x80;
+  return count;
+}
+
+TEST(ProfileHeads, WritesTheSameTableAndFileEachTime) {
+  const TemporaryFolder folder;
+  const std::string options = "profile heads --quiet --length 512 --samples 1 --tasks single --each-head --out ";
+  const cli::Outcome first = cli::run(options + (folder.path() / "a.json").string());
+  const cli::Outcome second = cli::run(options + (folder.path() / "b.json").string() + " --threads 1");
+  ASSERT_EQ(first.code, 0) << first.text;
+  ASSERT_EQ(second.code, 0) << second.text;
+  EXPECT_EQ(read_bytes(folder.path() / "a.json"), read_bytes(folder.path() / "b.json"));
+  std::istringstream lines(first.text);
+  std::size_t heads = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(".json") == std::string::npos) {
+      EXPECT_LE(columns(line), 100u) << line;
+    }
+    heads += line.size() > 3 && line[1] == '.' && std::isdigit(line[0]) != 0;
+  }
+  EXPECT_EQ(heads, 4u * 8 + 4u * 2);  // query heads and KV heads
+  EXPECT_THAT(first.text, ::testing::AllOf(HasSubstr("Fluxion"), HasSubstr("AsyncSpade"), HasSubstr("ScoutAttention")));
+}
+
+TEST(ProfileHeads, FileHoldsEveryHead) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "heads.json").string();
+  ASSERT_EQ(cli::run("profile heads --quiet --length 512 --samples 1 --tasks niah_single_1 --out " + file).code, 0);
+  const Json json = Json::parse(read_bytes(file));
+  EXPECT_EQ(json.at("schema"), "tandem-heads-1");
+  EXPECT_EQ(json.at("prompts"), 1);
+  ASSERT_EQ(json.at("layers").size(), 4u);
+  for (const Json& layer : json.at("layers")) {
+    ASSERT_EQ(layer.at("q_heads").size(), 8u);
+    ASSERT_EQ(layer.at("kv_heads").size(), 2u);
+    for (const Json& head : layer.at("q_heads")) {
+      const double sinks = head.at("sink_mass"), window = head.at("window_mass");
+      EXPECT_TRUE(sinks >= 0 && window > 0 && sinks + window <= 1.0000005) << head;
+      EXPECT_LE(head.at("budget").at("0.90").at("1"), head.at("budget").at("0.95").at("1"));
+      EXPECT_LE(head.at("budget").at("0.95").at("1"), head.at("budget").at("0.95").at("64"));
+      EXPECT_EQ(head.at("layer_ahead_cosine").at("next").is_null(), layer.at("layer") == 0);
+    }
+  }
+}
+
+TEST(ProfileHeads, TakesAText) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "Sentence " + std::to_string(i) + " of a plain text. ";
+  write_bytes(folder.path() / "text.txt", text);
+  const std::string file = (folder.path() / "heads.json").string();
+  const cli::Outcome outcome = cli::run("profile heads --quiet --length 512 --samples 2 --text-file " +
+                                        (folder.path() / "text.txt").string() + " --out " + file);
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("text.txt"));
+  const Json json = Json::parse(read_bytes(file));
+  EXPECT_EQ(json.at("prompts"), 2);
+  EXPECT_EQ(json.at("queries"), 2 * 32);
+  EXPECT_EQ(json.at("mean_tokens"), 512);
+}
+
+struct Bad {
+  const char* arguments;
+  const char* says;
+};
+void PrintTo(const Bad& bad, std::ostream* out) {
+  *out << bad.arguments;
+}
+class BadProfile : public ::testing::TestWithParam<Bad> {};
+INSTANTIATE_TEST_SUITE_P(
+    Sentences, BadProfile,
+    ::testing::Values(Bad{"profile", "see tandem profile --help."},
+                      Bad{"profile hedas", "tandem profile has no 'hedas'. Did you mean 'heads'?"},
+                      Bad{"profile heads --modle x", "of tandem profile heads. Did you mean '--model'?"},
+                      Bad{"profile heads x", "'x' is one word too many; see tandem profile heads --help."},
+                      Bad{"profile heads --length 300", "every head would be a streaming one"},
+                      Bad{"profile heads --length 1K,2K", "give one length"},
+                      Bad{"profile heads --length 1M", "positions of model 'embedded'"},
+                      Bad{"profile heads --samples 0", "--samples is 0"},
+                      Bad{"profile heads --window 0", "--window is 0"},
+                      Bad{"profile heads --tasks niah_singel_1", "Did you mean 'niah_single_1'?"},
+                      Bad{"profile heads --text-file /no/such/text", "--text-file '/no/such/text' cannot be read."},
+                      Bad{"profile heads --text-file /dev/null", "has 0 tokens"},
+                      Bad{"profile heads --out /no/such/folder/x.json", "'/no/such/folder' does not exist"},
+                      Bad{"profile heads --out /tmp", "is a folder"},
+                      Bad{"profile heads --model /no/such/model", "/no/such/model"}));
+
+TEST_P(BadProfile, EndsWithTwoAndOneSentence) {
+  const cli::Outcome outcome = cli::run(GetParam().arguments, cli::kOnlyErrors);
+  EXPECT_EQ(outcome.code, 2) << outcome.text;
+  EXPECT_THAT(outcome.text, ::testing::AllOf(::testing::StartsWith("tandem: "), HasSubstr(GetParam().says)));
+  EXPECT_EQ(outcome.text.find('\n'), outcome.text.size() - 1) << outcome.text;
+  EXPECT_EQ(cli::run(GetParam().arguments, cli::kOnlyOutput).text, "");
+}
+
+TEST(ProfileHeads, ReplacesAFileOnlyWhenTold) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "heads.json").string();
+  write_bytes(file, "precious");
+  const std::string command = "profile heads --quiet --length 512 --samples 1 --tasks niah_single_1 --out " + file;
+  EXPECT_EQ(cli::run(command).code, 2);
+  EXPECT_EQ(read_bytes(file), "precious");
+  EXPECT_EQ(cli::run(command + " --force").code, 0);
+  EXPECT_NE(read_bytes(file), "precious");
+}
+
+}  // namespace
+}  // namespace tandem::testing

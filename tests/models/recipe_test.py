@@ -1,0 +1,221 @@
+"""Tests of models/recipe. What needs torch or sentencepiece says so and is skipped without them; the rest needs Python alone.
+
+  python3 tests/models/recipe_test.py
+"""
+import collections
+import importlib.util
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "models/recipe"))
+
+import ruler_tasks  # noqa: E402
+import text  # noqa: E402
+from tasks import FAMILIES, Tasks  # noqa: E402
+
+MISSING = [m for m in ("torch", "sentencepiece", "numpy") if importlib.util.find_spec(m) is None]
+needs_torch = unittest.skipIf(MISSING, f"not installed: {', '.join(MISSING)}")
+
+TINY = {"model": {"hidden": 32, "layers": 2, "q_heads": 4, "kv_heads": 1, "head_dim": 16, "intermediate": 48,
+                  "rope_theta": 10000.0, "max_positions": 512},
+        "vocabulary": 400, "lr": 0.003, "seed": 3, "save_minutes": 9, "log_every": 2, "shard_mb": 0.1, "most_mb": 1,
+        "stages": [{"steps": 6, "T": 128, "B": 2, "pmax": 256, "rep": 0.5, "lm": 0, "dense": 1, "hard": 0,
+                    "families": [1, 0, 0, 0, 0]},
+                   {"steps": 6, "T": 256, "B": 2, "pmax": 512, "rep": 0, "lm": 0.1, "dense": 1, "hard": 1,
+                    "families": [5, 2, 1, 1, 2]}]}
+
+
+class TaskTest(unittest.TestCase):
+    """Every answer follows from its context."""
+
+    def samples(self, family, characters=3000, questions=4):
+        tasks, r = Tasks(), random.Random(family)
+        return [tasks.make(family, r, characters, questions) for _ in range(30)]
+
+    def test_contexts_have_about_the_length_asked_for(self):
+        for family in FAMILIES:
+            for sample in self.samples(family, 8000):
+                self.assertGreater(len(sample.context), 5000, family)
+                self.assertLess(len(sample.context), 12000, family)
+
+    def test_niah_values_stand_behind_their_keys_in_order(self):
+        needle = re.compile(r"The secret (\w+) for (\S+) is (\S+)\.")
+        asked = collections.Counter()
+        for sample in self.samples("niah"):
+            values = collections.defaultdict(list)
+            for _, key, value in needle.findall(sample.context):
+                values[key].append(value)
+            for question, answer in sample.questions:
+                keys = re.search(r"for (.*)\? Answer:", question).group(1).split(", ")
+                self.assertEqual(", ".join(v for key in keys for v in values[key]), answer)
+                asked["several keys" if len(keys) > 1 else "one key"] += 1
+        self.assertTrue(asked["several keys"] > 5 and asked["one key"] > 5, asked)
+
+    def test_easy_niah_has_numbers_behind_word_keys_only(self):
+        r, tasks = random.Random(1), Tasks(hard=0)
+        for _ in range(50):
+            for question, answer in tasks.niah(r, 600, 4).questions:
+                self.assertRegex(answer, r"^\d{7}$")
+                self.assertIn("What is the secret number for", question)
+
+    def test_vt_chains_lead_to_the_value(self):
+        for sample in self.samples("vt"):
+            assigned = dict(re.findall(r"VAR (\w+) = (?:VAR )?(\w+)\.", sample.context))
+            for question, answer in sample.questions:
+                value = re.search(r"hold the value (\d+)\?", question).group(1)
+
+                def resolve(name):
+                    while name in assigned:
+                        name = assigned[name]
+                    return name
+                self.assertEqual({name for name in assigned if resolve(name) == value}, set(answer.split()))
+
+    def test_cwe_and_fwe_answers_are_the_most_frequent(self):
+        for sample in self.samples("cwe", 6000):
+            counts = collections.Counter(sample.context.split("\n")[1].split(", "))
+            answer = sample.questions[0][1].split()
+            self.assertEqual({word for word, _ in counts.most_common(len(answer))}, set(answer))
+        for sample in self.samples("fwe", 6000):
+            counts = collections.Counter(sample.context.split("\n")[1].split())
+            del counts["..."]
+            self.assertEqual({word for word, _ in counts.most_common(3)}, set(sample.questions[0][1].split()))
+
+    def test_qa_facts_are_in_a_document(self):
+        for sample in self.samples("qa"):
+            for question, answer in sample.questions:
+                subject = re.search(r"(the \w+ \w+)", question).group(1)
+                body = re.sub(r"Document \d+: ", "", sample.context.replace("\n", " "))
+                lines = [s for s in re.split(r"(?<=\.) ", body)
+                         if s.lower().startswith(subject) and s.endswith(answer + ".")]
+                self.assertTrue(lines, (subject, answer))
+
+
+class RulerTest(unittest.TestCase):
+    def test_samples_fit_hold_their_answers_and_come_back(self):
+        def count(s):
+            return len(s) // 3
+
+        answers = {"niah_multivalue": 4, "niah_multiquery": 4, "vt": 5, "cwe": 10, "fwe": 3}
+        for task in ruler_tasks.TASKS:
+            test = ruler_tasks.make_test(task, 2048, 3, 7, count, 64)
+            self.assertLessEqual(count(test.prompt), 2048 - 64, task)
+            self.assertGreater(count(test.prompt), 1500, task)
+            self.assertEqual(len(test.answers), answers.get(task, 1), task)
+            for answer in test.answers:
+                self.assertIn(answer, test.prompt, task)
+                self.assertIn(answer, test.reference, task)
+            self.assertEqual(test, ruler_tasks.make_test(task, 2048, 3, 7, count, 64))
+            self.assertNotEqual(test, ruler_tasks.make_test(task, 2048, 4, 7, count, 64))
+
+    def test_scores(self):
+        self.assertEqual(ruler_tasks.score("vt", " ABCDE XYZ", ["ABCDE", "FGHIJ"]), 0.5)
+        self.assertEqual(ruler_tasks.score("qa", "The Old Barn.", ["the old barn", "nowhere"]), 1.0)
+        self.assertEqual(ruler_tasks.score("niah_single_1", "1234568", ["1234567"]), 0.0)
+
+    def test_a_length_that_is_too_short_is_refused(self):
+        with self.assertRaisesRegex(SystemExit, "does not fit into 64 tokens"):
+            ruler_tasks.make_test("cwe", 64, 0, 0, len, 48)
+
+
+class TextTest(unittest.TestCase):
+    def test_sentences_from_all_kinds_of_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "in"
+            source.mkdir()
+            (source / "a.txt").write_text("It cost 1 @,@ 000 coins in all. Short. It cost 1 @,@ 000 coins in all.\n")
+            (source / "b.json").write_text(json.dumps({"text": "An essay sentence of some length. \u4f60\u597d"}))
+            (source / "c.jsonl").write_text(json.dumps({"meeting": [{"content": "Somebody says this at a meeting."}]}) + "\n")
+            out = Path(folder) / "s.txt"
+            subprocess.run([sys.executable, ROOT / "models/recipe/text.py", "--from", source, "--out", out], check=True,
+                           stdout=subprocess.DEVNULL)
+            self.assertEqual(text.load(str(out)), ["It cost 1,000 coins in all.", "An essay sentence of some length.",
+                                                   "Somebody says this at a meeting."])
+            self.assertEqual(json.loads(Path(f"{out}.sources.json").read_text()), {"a.txt": 1, "b.json": 1, "c.jsonl": 1})
+
+
+@needs_torch
+class TrainingTest(unittest.TestCase):
+    def train(self, folder, stop_at=None):
+        """Trains in `folder`; SIGTERM when the log has reached step `stop_at`."""
+        config = Path(folder).parent / "config.json"
+        config.write_text(json.dumps(TINY))
+        command = [sys.executable, ROOT / "models/recipe/train.py", "--config", config, "--out", folder, "--workers", "2"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}) as process:
+            for line in process.stdout:
+                step = re.search(r" step (\d+) ", line)
+                if stop_at is not None and step and int(step.group(1)) >= stop_at:
+                    process.terminate()
+                    stop_at = None
+                last = line
+        self.assertEqual(process.returncode, 0)
+        return last.strip()
+
+    def test_stopped_twice_it_makes_the_same_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            whole, parts = Path(folder) / "whole", Path(folder) / "parts"
+            self.assertEqual(self.train(whole), "finished")
+            self.assertIn("stopped", self.train(parts, 2))
+            self.assertIn("stopped", self.train(parts, 8))
+            self.assertEqual(self.train(parts), "finished")
+            files = sorted(f.name for f in (whole / "export").iterdir())
+            self.assertGreater(sum(f.endswith(".safetensors") for f in files), 1)
+            for name in files:
+                if name != "training.json":  # it holds seconds
+                    self.assertEqual((whole / "export" / name).read_bytes(), (parts / "export" / name).read_bytes(), name)
+                self.assertLess((whole / "export" / name).stat().st_size, 1e5)
+
+            from evaluate import answer
+            from export import read_export
+            from packing import Packer
+            from tokenizer import BOS, Encoder
+            model, encoder = read_export(whole / "export"), Encoder(whole / "export/tokenizer.model")
+            self.check_words(encoder)
+            self.check_rows(Packer(encoder, [], TINY["stages"][1]))
+            self.check_answer(model, answer, [BOS] + encoder.encode("Some secret numbers are written."))
+
+    def check_words(self, encoder):
+        r = random.Random(2)
+        for family in FAMILIES:
+            sample = Tasks().make(family, r, 800, 3)
+            for part in (sample.context + "\n", "two  spaces ", *(q for q, _ in sample.questions)):
+                self.assertEqual(encoder.encode(part), encoder.processor.encode(part))
+
+    def check_rows(self, packer):
+        from packing import ANSWER
+        r, spoken = random.Random(4), 0
+        for _ in range(40):
+            ids, kinds, answers = packer.row(r)
+            self.assertEqual((len(ids), len(kinds), len(answers)), (257, 257, 257))
+            self.assertEqual([k == ANSWER for k in kinds], [a > 0 for a in answers])
+            spoken += any(answers)
+        self.assertGreater(spoken, 20)
+        one, again = (packer.batch(random.Random("s-1")) for _ in range(2))
+        self.assertTrue((one.ids == again.ids).all() and (one.positions == again.positions).all())
+
+    def check_answer(self, model, answer, prompt):
+        """Decoding behind a reference that is right, partly right or wrong gives the plain greedy tokens."""
+        import torch
+        from tokenizer import EOS
+        greedy, ids = [], list(prompt)
+        with torch.no_grad():
+            for _ in range(10):
+                x = torch.tensor([ids])
+                greedy.append(int(model.logits(model(x, torch.arange(len(ids))[None])[0, -1]).argmax()))
+                ids.append(greedy[-1])
+        self.assertNotIn(EOS, greedy)
+        other = (greedy[4] + 1) % 400
+        for reference in (greedy, greedy[:4] + [other] + greedy[5:], [(greedy[0] + 1) % 400, EOS]):
+            self.assertEqual(answer(model, prompt, reference, 10, "cpu"), greedy)
+
+
+if __name__ == "__main__":
+    unittest.main()
