@@ -135,21 +135,32 @@ class Tasks:
         r.shuffle(words)
         return Sample(w["intro"] + "\n" + " ".join(words), [(w["question"], w["answer_join"].join(names[1:4]))])
 
-    RELATIONS = (("lives in", "Where does {a} live?"), ("works with", "Who does {a} work with?"),
-                 ("was built by", "Who built {a}?"), ("is kept in", "Where is {a} kept?"),
-                 ("was found near", "Near what was {a} found?"))
-
     def qa(self, r: random.Random, characters: int, questions: int) -> Sample:
-        """Documents of invented prose, each with one fact that can be asked for."""
+        """Documents of invented prose with one fact each; a question is on one fact, or follows from two (a fifth)."""
         w = WORDING["qa"]
-        documents, facts, used = [], [], 0
-        while used < characters:
-            subject = f"the {r.choice(WORDS['adj'])} {r.choice(WORDS['noun'])}"
-            thing = f"the {r.choice(WORDS['adj'])} {r.choice(WORDS['noun'])}"
-            verb, question = r.choice(self.RELATIONS)
+        texts, facts, used = [], [], 0
+
+        def name() -> str:
+            return f"the {r.choice(WORDS['adj'])} {r.choice(WORDS['noun'])}"
+
+        def document(fact: str) -> None:
+            nonlocal used
             sentences = wording.haystack(r, r.randrange(60, 240), "prose", self.text)
-            sentences.insert(r.randrange(len(sentences) + 1), f"{subject.capitalize()} {verb} {thing}.")
-            documents.append(w["document"].format(i=len(documents) + 1, text=" ".join(sentences)))
-            used += len(documents[-1]) + 1
-            facts.append((w["question"].format(question=question.format(a=subject)), thing))
+            sentences.insert(r.randrange(len(sentences) + 1), fact[0].upper() + fact[1:])
+            texts.append(" ".join(sentences))
+            used += len(texts[-1]) + len(w["document"])
+
+        while used < characters:
+            a, b, c = name(), name(), name()
+            if r.random() < 0.2:
+                hops = r.choice(w["two_hops"])
+                document(hops["first"].format(a=a, b=b))
+                document(hops["second"].format(b=b, c=c))
+                facts.append((w["question"].format(question=hops["question"].format(a=a)), c))
+            else:
+                relation = r.choice(w["relations"])
+                document(relation["fact"].format(a=a, b=b))
+                facts.append((w["question"].format(question=relation["question"].format(a=a)), b))
+        r.shuffle(texts)
+        documents = [w["document"].format(i=i, text=text) for i, text in enumerate(texts, 1)]
         return Sample(w["intro"] + "\n" + "\n".join(documents), r.sample(facts, min(len(facts), questions)))

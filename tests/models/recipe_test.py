@@ -88,14 +88,20 @@ class TaskTest(unittest.TestCase):
             del counts["..."]
             self.assertEqual({word for word, _ in counts.most_common(3)}, set(sample.questions[0][1].split()))
 
-    def test_qa_facts_are_in_a_document(self):
+    def test_qa_answers_follow_from_one_or_two_facts(self):
+        hops_seen = set()
         for sample in self.samples("qa"):
+            body = re.sub(r"Document \d+: ", "", sample.context.replace("\n", " "))
+            facts = {}  # what a sentence "The A ... the B." says of the A
+            for sentence in re.split(r"(?<=\.) ", body):
+                if found := re.fullmatch(r"(the \w+ \w+) .*?(the \w+ \w+)\.", sentence[0].lower() + sentence[1:]):
+                    facts.setdefault(found[1], []).append(found[2])
             for question, answer in sample.questions:
-                subject = re.search(r"(the \w+ \w+)", question).group(1)
-                body = re.sub(r"Document \d+: ", "", sample.context.replace("\n", " "))
-                lines = [s for s in re.split(r"(?<=\.) ", body)
-                         if s.lower().startswith(subject) and s.endswith(answer + ".")]
-                self.assertTrue(lines, (subject, answer))
+                ends = [x for start in re.findall(r"(?=(the \w+ \w+))", question) for x in facts.get(start, [])]
+                further = [x for end in ends for x in facts.get(end, [])]
+                self.assertIn(answer, ends + further, question)
+                hops_seen.add(1 if answer in ends else 2)
+        self.assertEqual(hops_seen, {1, 2})
 
 
 class RulerTest(unittest.TestCase):
