@@ -1,0 +1,36 @@
+// A small fuzzer of our own, since g++ has no libFuzzer: valid seeds are damaged at random (bytes, splices, cuts,
+// tokens of JSON), and the target must either accept the result or throw InputError. Everything else ends the process:
+// another exception, a crash, a sanitizer's report. Deterministic: the seed and the run's number give the input.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tandem::fuzz {
+
+struct Target {
+  std::vector<std::string> seeds;                         // valid inputs
+  std::function<void(const std::string& input)> consume;  // may throw InputError
+};
+
+/// main() of a fuzz program: --runs N (default 2000), or --seconds S; --seed N; --input FILE consumes that one file.
+int run(int argc, char** argv, const Target& target);
+
+/// A file in memory by name, for readers that take a path: the same name is overwritten each time.
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::string& path() const { return path_; }
+  void write(const std::string& name, const std::string& bytes) const;
+
+ private:
+  std::string path_;
+};
+
+std::string read_seed(const std::string& file);
+
+}  // namespace tandem::fuzz
