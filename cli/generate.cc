@@ -1,13 +1,17 @@
-// tandem generate: one prompt through one method, streamed, with the step times behind it.
+// tandem generate: one prompt, or a conversation, through one method, streamed, with the step times behind it.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <iostream>
 #include <iterator>
+#include <unistd.h>
 
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
+#include "engine/model/chat.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
@@ -17,14 +21,19 @@ constexpr const char* kFooter = R"(
 Examples:
   tandem generate --prompt "Some secret numbers are written in the text below. ..."
   tandem generate --prompt-file prompt.txt --method hybrid-fixed:budget=0.1 --max-new 64
+  tandem generate --chat --model ~/models/Qwen3-0.6B --system "Be brief."
+  printf 'Hello\nAnd now?\n' | tandem generate --chat --model ~/models/Qwen3-0.6B --no-thinking
 
-The text streams to stdout; the figures follow on stderr. Decoding is greedy. TTFT is prefill + the method's own
+With --chat each line of the input is a turn of the user's (an empty one or the end of the input ends the session); the
+conversation so far stays in the KV store, and only what is new is prefilled. --prompt is then the first turn. The text streams to stdout; the figures follow on stderr. Decoding is greedy. TTFT is prefill + the method's own
 preparation + the first step; TPOT is the mean of the steps after it.)";
 
 struct GenerateOptions {
   SessionOptions session;
   std::string prompt, prompt_file, method = "full";
   std::uint32_t max_new = 64;
+  bool chat = false, no_thinking = false;
+  std::string system, chat_format;
 };
 
 std::string read_prompt(const GenerateOptions& options) {
@@ -41,7 +50,8 @@ std::string read_prompt(const GenerateOptions& options) {
   return text;
 }
 
-void print_figures(const Session& session, const Prefix& prefix, const DecodeResult& result) {
+/// `prefilled`: tokens that this prefill or append computed.
+void print_figures(const Session& session, const Prefix& prefix, std::size_t prefilled, const DecodeResult& result) {
   Nanos setup = 0, first = 0, later = 0, steps = 0;
   for (const StepIdle& step : result.idle.steps) {
     if (step.step == Device::kSetupStep) {
@@ -56,8 +66,7 @@ void print_figures(const Session& session, const Prefix& prefix, const DecodeRes
   const auto ms = [](Nanos ns) { return double(ns) * 1e-6; };
   fmt::print(stderr, "{}\n", session.device->clock_name());
   fmt::print(stderr, "TTFT {:.3f} ms = prefill of {} tokens {:.3f} + method's preparation {:.3f} + first step {:.3f}\n",
-             ms(prefix.prefill_ns + setup + first), prefix.prompt.size() - 1, ms(prefix.prefill_ns), ms(setup),
-             ms(first));
+             ms(prefix.prefill_ns + setup + first), prefilled, ms(prefix.prefill_ns), ms(setup), ms(first));
   if (steps > 0) fmt::print(stderr, "TPOT {:.3f} ms over {} steps\n", ms(later) / double(steps), steps);
   const StepIdle& all = result.idle.decode;
   if (all.window == 0) return;
@@ -73,38 +82,114 @@ void print_figures(const Session& session, const Prefix& prefix, const DecodeRes
   fmt::print(stderr, "\n");
 }
 
-void generate(const GenerateOptions& options) {
-  if (options.max_new == 0) throw_input_error("--max-new is 0: ask for at least one token.");
-  const std::string text = read_prompt(options);
-  const auto method = make_method(options.method);
-  Session session = open_session(options.session);
-  session.engine.max_batch = 1;
-  Engine engine(session.model, *session.device, *session.pool, session.engine);
-  const std::vector<std::int32_t> prompt = session.model.tokenizer->encode(text, /*add_bos=*/true);
-  const auto prefix = engine.prefill(prompt);
-  const DecodeRequest request{prefix.get(), options.max_new};
-  StreamingDecoder text_of(*session.model.tokenizer);
+/// Decodes behind the prefix and prints the text as it comes. Returns what was printed.
+std::string answer(const Session& session, Engine& engine, Method& method, const Prefix& prefix, std::size_t prefilled,
+                   std::uint32_t max_new) {
+  std::string text;
+  StreamingDecoder decoder(*session.model.tokenizer);
+  const auto show = [&text](const std::string& part) {
+    text += part;
+    fmt::print("{}", part);
+    std::fflush(stdout);
+  };
   DecodeOptions stream;
   stream.on_token = [&](std::size_t, std::int32_t token) {
     // A synthetic model's ids have no text: its tokenizer is another model's.
-    fmt::print("{}", session.model.synthetic ? fmt::format(" {}", token) : text_of.push(token));
-    std::fflush(stdout);
+    show(session.model.synthetic ? fmt::format(" {}", token) : decoder.push(token));
   };
-  const DecodeResult result = engine.decode(*method, {&request, 1}, stream);
-  fmt::print("{}\n", text_of.finish());
+  const DecodeRequest request{&prefix, max_new};
+  const DecodeResult result = engine.decode(method, {&request, 1}, stream);
+  show(decoder.finish());
+  fmt::print("\n");
   std::fflush(stdout);
-  print_figures(session, *prefix, result);
+  print_figures(session, prefix, prefilled, result);
+  return text;
+}
+
+void generate_once(const GenerateOptions& options, const Session& session, Engine& engine, Method& method) {
+  const std::vector<std::int32_t> prompt = session.model.tokenizer->encode(read_prompt(options), /*add_bos=*/true);
+  const auto prefix = engine.prefill(prompt);
+  answer(session, engine, method, *prefix, prompt.size() - 1, options.max_new);
+}
+
+/// The prefix for this conversation: longer where it goes on as it was, made anew where the format rewrites what was
+/// said (Qwen3 drops the reasoning of earlier answers). Returns the number of tokens that were prefilled.
+std::size_t continue_prefix(Engine& engine, std::unique_ptr<Prefix>& prefix, const std::vector<std::int32_t>& tokens) {
+  if (prefix != nullptr) {
+    const std::vector<std::int32_t>& before = prefix->prompt;
+    if (tokens.size() > before.size() && std::equal(before.begin(), before.end(), tokens.begin())) {
+      const std::size_t added = tokens.size() - before.size();
+      engine.append(*prefix, std::span(tokens).subspan(before.size()));
+      return added;
+    }
+    engine.release(*prefix);
+  }
+  prefix = engine.prefill(tokens);
+  return tokens.size() - 1;
+}
+
+void chat(const GenerateOptions& options, const Session& session, Engine& engine, Method& method, ChatFormat format) {
+  std::vector<ChatMessage> messages;
+  if (!options.system.empty()) messages.push_back({"system", options.system});
+  ChatOptions chat_options;
+  chat_options.thinking = !options.no_thinking;
+  const bool asks = isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0;
+  std::unique_ptr<Prefix> prefix;
+  std::string line = options.prompt;
+  const auto next_line = [&] {
+    if (asks) fmt::print(stderr, "> ");
+    return static_cast<bool>(std::getline(std::cin, line)) && !line.empty();
+  };
+  for (bool more = !line.empty() || next_line(); more; more = next_line()) {
+    messages.push_back({"user", line});
+    const std::string text = render_chat(format, messages, chat_options);
+    const std::vector<std::int32_t> tokens = session.model.tokenizer->encode(text, false, Specials::parsed);
+    const std::size_t prefilled = continue_prefix(engine, prefix, tokens);
+    messages.push_back({"assistant", answer(session, engine, method, *prefix, prefilled, options.max_new)});
+  }
+}
+
+void generate(const GenerateOptions& options) {
+  if (options.max_new == 0) throw_input_error("--max-new is 0: ask for at least one token.");
+  if (!options.chat && (options.no_thinking || !options.system.empty() || !options.chat_format.empty()))
+    throw_input_error("--system, --chat-format and --no-thinking belong to a conversation: add --chat.");
+  if (options.chat && !options.prompt_file.empty())
+    throw_input_error("--chat reads its turns from the input: give it there, not with --prompt-file.");
+  if (!options.chat) read_prompt(options);  // a missing file is found before the model is loaded
+  const auto method = make_method(options.method);
+  Session session = open_session(options.session);
+  session.engine.max_batch = 1;
+  ChatFormat format = ChatFormat::llama2;
+  if (options.chat) {
+    format = options.chat_format.empty() ? detect_chat_format(session.model.folder, session.model.config)
+                                         : chat_format_by_name(options.chat_format);
+    const std::int32_t end = session.model.tokenizer->special(end_of_answer(format));
+    if (end >= 0) session.model.config.stop_tokens.push_back(end);
+  }
+  Engine engine(session.model, *session.device, *session.pool, session.engine);
+  if (options.chat) {
+    chat(options, session, engine, *method, format);
+  } else {
+    generate_once(options, session, engine, *method);
+  }
 }
 
 }  // namespace
 
 void add_generate(CLI::App& app) {
-  auto* command = app.add_subcommand("generate", "Continue one prompt with one method");
+  auto* command = app.add_subcommand("generate", "Continue a prompt or a conversation with one method");
   auto options = std::make_shared<GenerateOptions>();
   command->add_option("--prompt", options->prompt, "The prompt");
   command->add_option("--prompt-file", options->prompt_file, "A file with the prompt");
   command->add_option("--method", options->method, "Method with its options (`tandem methods`)")->capture_default_str();
-  command->add_option("--max-new", options->max_new, "Tokens to generate at most")->capture_default_str();
+  command->add_flag("--chat", options->chat, "A conversation: each line of the input is a turn");
+  command->add_option("--system", options->system, "With --chat: the system's message");
+  command->add_option("--chat-format", options->chat_format,
+                      "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
+                          " (default: as the model's chat template)");
+  command->add_flag("--no-thinking", options->no_thinking, "With --chat and qwen3: answer without reasoning first");
+  command->add_option("--max-new", options->max_new, "Tokens to generate at most (with --chat: per answer)")
+      ->capture_default_str();
   add_session_options(*command, options->session);
   command->footer(kFooter);
   command->callback([options] { generate(*options); });

@@ -159,6 +159,21 @@ ChatFormat chat_format_by_name(std::string_view name) {
                     join_names(names));
 }
 
+std::string_view end_of_answer(ChatFormat format) {
+  switch (format) {
+    case ChatFormat::llama2:
+      return "</s>";
+    case ChatFormat::llama3:
+    case ChatFormat::llama31:
+      return "<|eot_id|>";
+    case ChatFormat::qwen2:
+    case ChatFormat::qwen25:
+    case ChatFormat::qwen3:
+      return "<|im_end|>";
+  }
+  return {};
+}
+
 ChatFormat detect_chat_format(const std::filesystem::path& folder, const ModelConfig& config) {
   const std::string text = template_of(folder);
   const auto has = [&text](std::string_view mark) { return text.find(mark) != std::string::npos; };

@@ -30,6 +30,9 @@ struct ChatOptions {
 ChatFormat chat_format_by_name(std::string_view name);
 std::vector<std::string> chat_format_names();
 
+/// The special token with which an answer ends.
+std::string_view end_of_answer(ChatFormat format);
+
 /// What the folder's files say: the marks of the template in tokenizer_config.json or chat_template.jinja; where there
 /// is none, the model type and the tokenizer's special tokens. InputError for a folder whose template is not known: a
 /// wrong format gives worse answers, not an error.

@@ -138,6 +138,9 @@ void fill_manifest(const CompareOptions& options, const Model& model, const Devi
 void check_compare(const CompareOptions& options, const Model& model) {
   const ModelConfig& c = model.config;
   const KvShape kv{c.layers, c.kv_heads, c.head_dim};
+  if (model.synthetic)
+    throw_input_error("Model '{}' has random weights, so its answers cannot be scored: compare needs a trained model.",
+                      model.name);
   for (const std::uint32_t length : options.lengths) {
     if (length > c.max_positions) {
       throw_input_error("--lengths: {} is more than the {} positions of model '{}' (max_position_embeddings).", length,

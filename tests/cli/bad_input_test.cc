@@ -119,6 +119,10 @@ TEST(BadInput, Prompts) {
   expect_sentence("generate --prompt-file " + folder.path().string(), {folder.path().string(), "cannot be read"});
   expect_sentence("generate --prompt-file /no/such/file", {"/no/such/file", "cannot be read"});
   expect_sentence("generate --prompt a --prompt-file b", {"either --prompt or --prompt-file"});
+  expect_sentence("generate --chat --prompt hello", {"no chat template", "--chat-format", "llama-3.1"});
+  expect_sentence("generate --chat --chat-format lama-2 --prompt hello", {"'lama-2'", "Did you mean 'llama-2'?"});
+  expect_sentence("generate --prompt hello --system x", {"add --chat"});
+  expect_sentence("generate --chat --prompt-file " + file, {"--prompt-file"});
   expect_sentence("generate --prompt hello --max-new 0", {"--max-new is 0"});
   expect_sentence("generate --prompt hello --max-new 20000", {"20000", "16384 positions"});
 }
@@ -150,6 +154,7 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
       {"--device-kv 1M", {"--device-kv is 1048576 bytes", "lower --batch or --lengths"}},
       {"--device-kv lots", {"--device-kv", "'lots'"}},
       {"--methods hybrid-fixed --host-kv 64K --samples 1", {"host KV store is full", "65536", "--host-kv"}},
+      {"--model synthetic:qwen3-9b", {"'qwen3-9b'", "There are llama-2-7b"}},
       {"--resume", {"no run", "manifest.json"}},
       {"--resume --force", {"--force", "--resume"}},
   };

@@ -1,0 +1,53 @@
+// `tandem generate`: a prompt and a conversation as a user sees them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+#include "tests/engine/model/model_folder.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(GenerateProgram, EveryMethodStreamsAndTellsItsTimes) {
+  const std::string prompt = "generate --max-new 4 --prompt 'The secret number for a-b is 1234567.' --method ";
+  for (const char* method : {"full", "streaming", "hybrid-fixed:budget=0.5"}) {
+    const cli::Outcome text = cli::run(prompt + method, cli::kOnlyOutput);
+    EXPECT_EQ(text.code, 0);
+    EXPECT_TRUE(text.text.ends_with("\n") && text.text.size() > 1) << text.text;
+    EXPECT_THAT(cli::run(prompt + method, cli::kOnlyErrors).text,
+                ::testing::AllOf(HasSubstr("simulated for"), HasSubstr("TTFT"), HasSubstr("TPOT"), HasSubstr("idle")));
+  }
+}
+
+TEST(GenerateProgram, AConversationPrefillsOnlyWhatIsNew) {
+  // The embedded model is no chat model: what it says does not matter here, how the turns are prefilled does.
+  const std::string command = "generate --chat --chat-format qwen2 --max-new 3 --prompt 'First words' < ";
+  const TemporaryFolder folder;
+  const std::string turns = (folder.path() / "turns").string();
+  write_bytes(turns, "Second\n\nnever read\n");
+  const cli::Outcome figures = cli::run(command + turns + " 2>&1 >/dev/null #", "");
+  EXPECT_EQ(figures.code, 0) << figures.text;
+  std::vector<int> prefilled;
+  for (std::size_t at = 0; (at = figures.text.find("prefill of ", at)) != std::string::npos; ++at)
+    prefilled.push_back(std::atoi(figures.text.c_str() + at + 11));
+  ASSERT_EQ(prefilled.size(), 2u) << figures.text;
+  EXPECT_GT(prefilled[0], 40);  // the default system message in a small vocabulary
+  EXPECT_LT(prefilled[1], prefilled[0]);
+  const cli::Outcome text = cli::run(command + turns + " 2>/dev/null #", "");
+  EXPECT_EQ(std::count(text.text.begin(), text.text.end(), '\n') >= 2, true) << text.text;
+}
+
+TEST(GenerateProgram, SyntheticModelsSayIdsAndAreNotScored) {
+  const cli::Outcome text =
+      cli::run("generate --model synthetic:qwen3-0.6b --prompt hello --max-new 3", cli::kOnlyOutput);
+  EXPECT_EQ(text.code, 0);
+  EXPECT_THAT(text.text, ::testing::MatchesRegex("( [0-9]+)+\n"));
+  const cli::Outcome refused = cli::run("compare --model synthetic:qwen3-0.6b --out /tmp/never", cli::kOnlyErrors);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.text, HasSubstr("random weights"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
