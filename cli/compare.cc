@@ -7,11 +7,13 @@
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
+#include "engine/kernels/isa.h"
 #include "engine/trace/perfetto.h"
 #include "eval/report/summary.h"
 #include "eval/report/table.h"
@@ -29,7 +31,8 @@ Examples:
   tandem compare --resume --out runs/h200              goes on where ^C stopped it, with the same options
 
 The first method is the baseline that the others are compared with, on the same samples. Each prompt is prefilled once
-and decoded with every method. The run folder gets manifest.json, samples.jsonl (the same bytes in every run),
+and decoded with every method. The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same
+instruction set),
 timings.jsonl, summary.json, report.md and plot.png.)";
 
 struct CompareCommand {
@@ -62,9 +65,12 @@ eval::RunFolder open_folder(const CompareCommand& command, const std::string& pa
   if (!command.resume) return eval::RunFolder::create(path, manifest, command.force);
   eval::RunFolder folder = eval::RunFolder::resume(path);
   if (folder.manifest().command != manifest.command || folder.manifest().weights_hash != manifest.weights_hash ||
-      folder.manifest().protocol_id != manifest.protocol_id) {
-    throw_input_error("{} was made by another command or model, so it cannot be resumed:\n  there: {}\n  here:  {}",
-                      path, folder.manifest().command, manifest.command);
+      folder.manifest().protocol_id != manifest.protocol_id || folder.manifest().isa != manifest.isa) {
+    throw_input_error(
+        "{} was made by another command, model or instruction set, so it cannot be resumed:\n  there: {} ({})\n  here: "
+        " {} "
+        "({})",
+        path, folder.manifest().command, folder.manifest().isa, manifest.command, manifest.isa);
   }
   return folder;
 }
@@ -103,6 +109,7 @@ void compare(const CompareCommand& command) {
   eval::fill_manifest(options, session.model, *session.device, manifest);
   if (command.session.device == "sim") manifest.hardware_profile = command.session.hardware;
   manifest.machine = eval::this_machine();
+  manifest.isa = to_string(active_isa());
   manifest.threads = session.pool->size();
   manifest.started_utc = eval::utc_now();
   const std::string path = command.out.empty() ? default_folder() : command.out;
@@ -117,14 +124,16 @@ void compare(const CompareCommand& command) {
                       });
   } catch (const Interrupted&) {
     progress.finish();
+    folder.keep();
     throw RunError(
         fmt::format("Interrupted; finished samples are kept. Go on with the same options and --resume --out {}", path));
-  } catch (const InputError&) {
+  } catch (...) {
     progress.finish();
-    if (!command.resume) folder.discard_if_empty();
+    if (!command.resume) folder.discard();
     throw;
   }
   progress.finish();
+  folder.keep();
   manifest = folder.manifest();
   manifest.finished_utc = eval::utc_now();
   folder.write_manifest(manifest);
@@ -133,12 +142,13 @@ void compare(const CompareCommand& command) {
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true));
   fmt::print("{}", eval::report_text(summary, /*markdown=*/false));
-  std::fflush(stdout);
+  check_stdout();
   const std::string no_plot = command.no_plot ? "" : eval::make_plot(folder.path());
   const bool plotted = !command.no_plot && no_plot.empty();
   if (plotted) eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted));
   if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
   fmt::print("\n{}: report.md{}, summary.json, samples.jsonl, timings.jsonl\n", path, plotted ? ", plot.png" : "");
+  check_stdout();
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "engine/model/chat.h"
@@ -90,7 +91,7 @@ std::string answer(const Session& session, Engine& engine, Method& method, const
   const auto show = [&text](const std::string& part) {
     text += part;
     fmt::print("{}", part);
-    std::fflush(stdout);
+    check_stdout();
   };
   DecodeOptions stream;
   stream.on_token = [&](std::size_t, std::int32_t token) {
@@ -101,7 +102,7 @@ std::string answer(const Session& session, Engine& engine, Method& method, const
   const DecodeResult result = engine.decode(method, {&request, 1}, stream);
   show(decoder.finish());
   fmt::print("\n");
-  std::fflush(stdout);
+  check_stdout();
   print_figures(session, prefix, prefilled, result);
   return text;
 }
@@ -164,6 +165,13 @@ void generate(const GenerateOptions& options) {
     format = options.chat_format.empty() ? detect_chat_format(session.model.folder, session.model.config)
                                          : chat_format_by_name(options.chat_format);
     const std::int32_t end = session.model.tokenizer->special(end_of_answer(format));
+    if (end < 0 && options.chat_format.empty()) {
+      throw_input_error(
+          "Model '{}' has no chat template, and its tokenizer has no '{}': it may not be an instruct model. Choose a "
+          "format "
+          "with --chat-format: {}.",
+          session.model.name, end_of_answer(format), fmt::join(chat_format_names(), ", "));
+    }
     if (end >= 0) session.model.config.stop_tokens.push_back(end);
   }
   Engine engine(session.model, *session.device, *session.pool, session.engine);

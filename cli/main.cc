@@ -1,7 +1,9 @@
 // The `tandem` program: the list of subcommands, and what becomes of errors.
 #include <algorithm>
+#include <cstdio>
 #include <fmt/format.h>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/commands.h"
@@ -34,7 +36,7 @@ Exit codes: 0 done, 1 a gate failed, 2 bad usage or input, 3 a run failed.
 `tandem <subcommand> --help` explains each subcommand with an example.)";
 
 int say(ExitCode code, const std::string& sentence) {
-  fmt::print(stderr, "tandem: {}\n", sentence);
+  std::fputs(("tandem: " + sentence + "\n").c_str(), stderr);  // fmt would throw where stderr is closed or full
   return code;
 }
 
@@ -120,6 +122,8 @@ int run(int argc, char** argv) {
     return say(kBadInput, error.what());
   } catch (const RunError& error) {
     return say(kRunFailed, error.what());
+  } catch (const std::system_error& error) {  // fmt's, where the output cannot be written
+    return say(kRunFailed, fmt::format("The system refuses: {}.", error.what()));
   } catch (const std::bad_alloc&) {
     return say(kRunFailed,
                "There is not enough memory for this. Shorter contexts, fewer samples or a smaller batch need less.");

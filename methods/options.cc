@@ -17,6 +17,7 @@ bool parse_tokens(const std::string& text, std::uint32_t& out) {
   if (error != std::errc{} || end == text.data()) return false;
   const std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
   if (rest == "K" || rest == "k") {
+    if (value > 0xFFFFFFFFull / 1024) return false;
     value *= 1024;
   } else if (!rest.empty()) {
     return false;

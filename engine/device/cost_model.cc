@@ -101,9 +101,10 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
     const std::uint64_t per_thread = cost.work == Work::attention ? attention_thread_
                                      : cost.work == Work::select  ? select_thread_
                                                                   : stream_thread_;
-    host_limit = std::min(cost.work == Work::attention ? attention_dram_ : dram_, per_thread * lane.threads);
+    const std::uint32_t threads = cost.tasks == 0 ? lane.threads : std::min(lane.threads, cost.tasks);
+    host_limit = std::min(cost.work == Work::attention ? attention_dram_ : dram_, per_thread * threads);
     alone = part(cost.dram, host_limit);
-    const Part flops = part(cost.flops, flops_thread_ * lane.threads);
+    const Part flops = part(cost.flops, flops_thread_ * threads);
     alone.scaled_ns = std::max(alone.scaled_ns, flops.scaled_ns);
   } else {
     const std::uint64_t flops_rate = cost.work == Work::attention ? attention_flops_

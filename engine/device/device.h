@@ -74,6 +74,7 @@ class Device {
   /// Segments do not nest. Host work may be submitted in between.
   virtual void begin_segment(const char* name) = 0;
   virtual void end_segment() = 0;
+  virtual bool in_segment() const = 0;  // between the two
 
   /// Blocks the control thread until the event is done. Errors thrown by bodies are rethrown here. An interrupted or
   /// failed device stays usable for drain().

@@ -85,6 +85,8 @@ class EmuDevice final : public Device {
     segment_ = nullptr;
   }
 
+  bool in_segment() const override { return segment_ != nullptr; }
+
   void host_wait(Event event) override {
     if (!event.valid()) return;
     const Nanos entered = now();

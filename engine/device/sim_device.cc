@@ -125,6 +125,8 @@ class SimDevice final : public Device {
     segment_launch_ = -1;
   }
 
+  bool in_segment() const override { return segment_ != nullptr; }
+
   void host_wait(Event event) override {
     if (!event.valid()) return;
     wait_for(event);
@@ -267,7 +269,8 @@ class SimDevice final : public Device {
       if (segment_launch_ < 0) segment_launch_ = append_launch(segment_, op.layer, profile_.device.segment_launch_ns);
       launch = segment_launch_;
       const Nanos alone = scheduled.phases.fixed + scheduled.phases.flow;
-      scheduled.phases.fixed += std::max<Nanos>(0, profile_.device.op_floor_ns - alone);
+      const Nanos floor = profile_.device.op_floor_ns * std::max(cost.kernels, 1u);
+      scheduled.phases.fixed += std::max<Nanos>(0, floor - alone);
     }
     // Inside a segment the launch may lie behind control work of the segment. An operation still starts no earlier than
     // its submission: the checker lets it see whatever the control thread has done by then.

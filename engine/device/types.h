@@ -94,9 +94,11 @@ struct Cost {
   std::uint64_t h2d = 0;   // bytes over the link, host -> device
   std::uint64_t d2h = 0;   // bytes over the link, device -> host
   std::uint64_t flops = 0;
-  std::uint32_t pieces = 1;  // separate runs of memory that h2d/d2h/dram bytes are spread over
-  Nanos fixed_ns = 0;        // added to the duration whatever the rates say
-  bool upper_bound = false;  // the body settles the exact figures when it runs
+  std::uint32_t pieces = 1;   // separate runs of memory that h2d/d2h/dram bytes are spread over
+  std::uint32_t kernels = 1;  // of a device operation: launches that it stands for, each with the device's floor
+  std::uint32_t tasks = 0;    // of a host operation: parts that threads can share it by; 0: any number
+  Nanos fixed_ns = 0;         // added to the duration whatever the rates say
+  bool upper_bound = false;   // the body settles the exact figures when it runs
   bool operator==(const Cost&) const = default;
 };
 

@@ -71,6 +71,17 @@ std::uint32_t KvStore::tokens(SequenceId id) const {
   return sequence(id).tokens;
 }
 
+void KvStore::require(Tier tier, std::size_t slots) const {
+  const Pool& p = pool(tier);
+  if (slots <= p.free.size() + (p.capacity - p.high_water)) return;
+  throw_input_error(
+      "The {} KV store is full: {} of {} bytes are in use and {} more are needed. Raise {}, or lower --batch, the "
+      "context "
+      "length or the method's budget.",
+      tier == Tier::device ? "device" : "host", p.used * shape_.slot_bytes(), p.budget_bytes,
+      slots * shape_.slot_bytes(), p.option);
+}
+
 std::uint32_t KvStore::take(Tier tier, std::vector<Event>& after) {
   Pool& p = pool(tier);
   std::uint32_t slot = 0;
@@ -79,13 +90,7 @@ std::uint32_t KvStore::take(Tier tier, std::vector<Event>& after) {
     p.free.erase(p.free.begin());
     if (p.drained[slot].valid()) after.push_back(p.drained[slot]);
   } else {
-    if (p.high_water == p.capacity) {
-      throw_input_error(
-          "The {} KV store is full: {} of {} bytes are in use. Raise {}, or lower --batch, the context length or the "
-          "method's "
-          "budget.",
-          tier == Tier::device ? "device" : "host", p.used * shape_.slot_bytes(), p.budget_bytes, p.option);
-    }
+    TANDEM_CHECK(p.high_water < p.capacity, "a slot was taken without room for it");
     slot = p.high_water++;
     p.references.push_back(0);
     p.filled.emplace_back();
@@ -115,6 +120,7 @@ void KvStore::grow(SequenceId id, std::uint32_t count, std::vector<Event>& after
     TANDEM_CHECK(tail != kNoSlot && pool(Tier::device).references[tail] == 1,
                  "the last page of sequence {} is shared or absent", id);
   }
+  require(Tier::device, std::size_t{shape_.layers} * (want - have));
   for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
     std::vector<std::uint32_t>& slots = s.layers[layer].slots[tier];
     slots.resize(want, kNoSlot);
@@ -126,10 +132,29 @@ void KvStore::grow(SequenceId id, std::uint32_t count, std::vector<Event>& after
   s.tokens += count;
 }
 
+void KvStore::truncate(SequenceId id, std::uint32_t tokens) {
+  Sequence& s = sequence(id);
+  TANDEM_CHECK(tokens <= s.tokens, "{} tokens of {}", tokens, s.tokens);
+  constexpr int tier = static_cast<int>(Tier::device);
+  for (Table& table : s.layers) {
+    for (std::size_t block = blocks_for(tokens); block < table.slots[tier].size(); ++block) {
+      if (table.slots[tier][block] == kNoSlot) continue;
+      give_back(Tier::device, table.slots[tier][block], Event{});
+      --s.held[tier];
+    }
+    table.slots[tier].resize(std::min<std::size_t>(table.slots[tier].size(), blocks_for(tokens)));
+  }
+  s.tokens = tokens;
+}
+
 std::vector<SlotCopy> KvStore::privatise_tail(SequenceId id, std::vector<Event>& after) {
   Sequence& s = sequence(id);
   std::vector<SlotCopy> copies;
   if (s.tokens % kPageTokens == 0) return copies;
+  const auto shared = [&](const Table& table) {
+    return pool(Tier::device).references[table.slots[static_cast<int>(Tier::device)].back()] != 1;
+  };
+  require(Tier::device, static_cast<std::size_t>(std::count_if(s.layers.begin(), s.layers.end(), shared)));
   for (Table& table : s.layers) {
     std::uint32_t& tail = table.slots[static_cast<int>(Tier::device)].back();
     if (pool(Tier::device).references[tail] == 1) continue;
@@ -150,6 +175,8 @@ std::vector<SlotCopy> KvStore::add_host_blocks(SequenceId id, std::uint32_t laye
   TANDEM_CHECK(blocks.end <= device.size(), "blocks [{}, {}) of a sequence of {}", blocks.begin, blocks.end,
                device.size());
   if (host.size() < blocks.end) host.resize(blocks.end, kNoSlot);
+  require(Tier::host,
+          static_cast<std::size_t>(std::count(host.begin() + blocks.begin, host.begin() + blocks.end, kNoSlot)));
   std::vector<SlotCopy> copies;
   for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
     if (host[block] != kNoSlot) continue;

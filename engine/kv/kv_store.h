@@ -25,7 +25,7 @@ enum class Tier : std::uint8_t { device, host };
 
 inline constexpr std::uint32_t kPageTokens = 16;
 constexpr std::uint32_t blocks_for(std::uint32_t tokens) {
-  return (tokens + kPageTokens - 1) / kPageTokens;
+  return tokens / kPageTokens + (tokens % kPageTokens != 0 ? 1 : 0);
 }
 
 struct KvShape {
@@ -65,6 +65,8 @@ class KvStore {
   /// Makes room for `count` more tokens on the device in every layer and counts them as present; the caller submits the
   /// writes. Appends to `after` what recycled slots must wait for. The last page must be private (see privatise_tail).
   void grow(SequenceId sequence, std::uint32_t count, std::vector<Event>& after);
+  /// Forgets what was grown beyond `tokens`. Every operation on it must be done.
+  void truncate(SequenceId sequence, std::uint32_t tokens);
   /// If the last, partly filled block is shared: gives the sequence slots of its own, one per layer, and returns the
   /// device-to-device copies the caller must submit before the next append.
   std::vector<SlotCopy> privatise_tail(SequenceId sequence, std::vector<Event>& after);
@@ -123,6 +125,8 @@ class KvStore {
   const Pool& pool(Tier tier) const { return pools_[static_cast<int>(tier)]; }
   Sequence& sequence(SequenceId id);
   const Sequence& sequence(SequenceId id) const;
+  /// InputError where the tier has no room for this many more slots: checked before anything is changed.
+  void require(Tier tier, std::size_t slots) const;
   std::uint32_t take(Tier tier, std::vector<Event>& after);
   void give_back(Tier tier, std::uint32_t slot, Event after);
 

@@ -35,6 +35,31 @@ MatrixView view_of(const TensorInfo& info, const WeightSlot& slot) {
   return view;
 }
 
+/// A NaN would not stop anything: attention ignores it, and the answers are nonsense with sound latencies. The file is
+/// read once for its hash anyway.
+void check_finite(const MatrixView& view, const TensorInfo& info, const std::string& name) {
+  const std::size_t count = std::size_t{view.rows} * view.cols;
+  std::size_t bad = 0;
+  if (view.type == DType::f32) {
+    for (std::size_t i = 0; i < count; ++i) {
+      std::uint32_t bits;
+      std::memcpy(&bits, static_cast<const std::byte*>(view.data) + 4 * i, 4);
+      bad += (bits & 0x7F800000u) == 0x7F800000u ? 1 : 0;
+    }
+  } else {
+    const std::uint16_t exponent = view.type == DType::bf16 ? 0x7F80 : 0x7C00;
+    for (std::size_t i = 0; i < count; ++i) {
+      std::uint16_t bits;
+      std::memcpy(&bits, static_cast<const std::byte*>(view.data) + 2 * i, 2);
+      bad += (bits & exponent) == exponent ? 1 : 0;
+    }
+  }
+  if (bad > 0) {
+    throw_input_error("{}: tensor '{}' has {} elements that are NaN or infinity: the file is damaged.", info.file, name,
+                      bad);
+  }
+}
+
 struct LoadedStorage {
   std::shared_ptr<const void> mapping;
   std::vector<std::vector<std::byte>> copies;
@@ -83,6 +108,7 @@ ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig
                         config.layers);
     }
     *slot.view = view_of(found->second, slot);
+    check_finite(*slot.view, found->second, slot.name);
     align(*slot.view, *storage);
     if (slot.is_bias) widen(*slot.view, *storage);
   }

@@ -11,6 +11,17 @@
 #include "engine/kernels/topk.h"
 
 namespace tandem {
+namespace {
+
+// Work of one thread at a time. Fixed sizes and a fixed order of merging: results do not depend on the threads.
+constexpr std::uint32_t kPartTokens = 512;
+constexpr std::uint32_t kSelectionBlocks = 256;
+
+std::uint32_t selection_parts(std::uint32_t blocks) {
+  return (blocks + kSelectionBlocks - 1) / kSelectionBlocks;
+}
+
+}  // namespace
 
 std::uint32_t StaticTokens::count() const {
   return std::accumulate(ranges.begin(), ranges.end(), 0u,
@@ -76,6 +87,7 @@ SelectionRef DecodeAttention::score_topk(const LayerContext& context, const Scor
   op.layer = layer;
   op.cost.work = Work::select;
   op.cost.dram = index.layer_bytes();
+  op.cost.tasks = shape.kv_heads * selection_parts(index.blocks);
   op.cost.flops = std::uint64_t{4} * shape.q_heads * index.blocks * shape.head_dim;
   op.access = {host_query_.reads(row, row + 1), index.values.reads(layer, layer + 1), index.selection.writes()};
   op.after = {query_on_host(context)};
@@ -83,17 +95,26 @@ SelectionRef DecodeAttention::score_topk(const LayerContext& context, const Scor
     const float* query = ctx.read<float>(host_query_) + std::size_t{row} * shape.q_heads * shape.head_dim;
     const float* values = ctx.read<float>(index.values);
     auto* selection = ctx.write<std::uint32_t>(index.selection);
-    pool_.parallel_for(shape.kv_heads, [&](std::size_t g) {
-      const auto kv_head = static_cast<std::uint32_t>(g);
-      const std::uint32_t group = shape.group();
-      std::vector<float> scores(std::size_t{group} * index.blocks);
-      score_blocks(query + g * group * shape.head_dim, values + index.min_offset(layer, kv_head),
-                   values + index.max_offset(layer, kv_head), index.blocks, group, shape.head_dim, scores.data());
+    const std::uint32_t group = shape.group(), parts = selection_parts(index.blocks);
+    std::vector<float> scores(std::size_t{shape.q_heads} * index.blocks);  // [Hq][blocks]
+    pool_.parallel_for(std::size_t{shape.kv_heads} * parts, [&](std::size_t task) {
+      const auto kv_head = static_cast<std::uint32_t>(task / parts);
+      const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * kSelectionBlocks;
+      const std::uint32_t count = std::min(kSelectionBlocks, index.blocks - first);
+      const std::size_t at = std::size_t{first} * shape.head_dim;
+      std::vector<float> part(std::size_t{group} * count);
+      score_blocks(query + std::size_t{kv_head} * group * shape.head_dim,
+                   values + index.min_offset(layer, kv_head) + at, values + index.max_offset(layer, kv_head) + at,
+                   count, group, shape.head_dim, part.data());
       for (std::uint32_t h = 0; h < group; ++h) {
-        std::uint32_t* chosen = selection + (g * group + h) * (1 + std::size_t{index.blocks});
-        chosen[0] = keep;
-        top_k(scores.data() + std::size_t{h} * index.blocks, index.blocks, keep, chosen + 1);
+        std::copy_n(part.data() + std::size_t{h} * count, count,
+                    scores.data() + (std::size_t{kv_head} * group + h) * index.blocks + first);
       }
+    });
+    pool_.parallel_for(shape.q_heads, [&](std::size_t h) {
+      std::uint32_t* chosen = selection + h * (1 + std::size_t{index.blocks});
+      chosen[0] = keep;
+      top_k(scores.data() + h * index.blocks, index.blocks, keep, chosen + 1);
     });
   };
   SelectionRef selection;
@@ -252,6 +273,7 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t ro
   op.cost.dram = most * per_token + small;
   op.cost.flops = most * 4 * shape.group() * shape.head_dim;
   op.cost.pieces = std::max<std::uint32_t>(op.cost.pieces, 1);
+  op.cost.tasks = shape.kv_heads + static_cast<std::uint32_t>(most / kPartTokens);
   const std::vector<Access> own(op.access.begin(), op.access.begin() + 4);
   op.body = [this, shape, row, layer, own, small, per_token, fixed = std::move(fixed),
              chosen = std::move(chosen)](BodyContext& ctx) mutable {
@@ -303,28 +325,67 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t ro
     const float* query = ctx.read<float>(host_query_) + at * shape.head_dim;
     float* o = ctx.write<float>(host_part_) + at * shape.head_dim;
     float* lse = ctx.write<float>(host_lse_) + at;
-    pool_.parallel_for(shape.kv_heads, [&](std::size_t g) {
-      std::vector<KvSpan> spans;
-      spans.reserve(work[g].runs.size());
-      for (const PageRun& run : work[g].runs) {
-        const std::size_t first = std::size_t{run.first} * shape.head_dim;
-        const auto head = static_cast<std::uint32_t>(g);
-        spans.push_back({pages + kv_.k_offset(run.slot, head) + first, pages + kv_.v_offset(run.slot, head) + first,
-                         run.tokens, run.head_mask});
-      }
-      const std::size_t first_head = g * shape.group();
-      partial_attention(query + first_head * shape.head_dim, spans, shape.group(), shape.head_dim,
-                        o + first_head * shape.head_dim, lse + first_head);
-    });
+    const auto tasks = attend_in_parts(shape, work, pages, query, o, lse);
     ctx.write<std::uint64_t>(host_attended_)[row] += attended;
     Cost cost;
     cost.work = Work::attention;
     cost.dram = attended * per_token + small;
     cost.flops = attended * 4 * shape.group() * shape.head_dim;
     cost.pieces = std::max<std::uint32_t>(pieces, 1);
+    cost.tasks = tasks;
     ctx.settle(cost, std::move(access));
   };
   return device_.submit(workers_, std::move(op));
+}
+
+std::uint32_t DecodeAttention::attend_in_parts(const ModelShape& shape, const std::vector<HeadWork>& work,
+                                               const float* pages, const float* query, float* o, float* lse) {
+  struct Part {
+    std::uint32_t kv_head;
+    std::size_t first, last;  // runs
+  };
+  std::vector<Part> parts;
+  std::vector<std::size_t> first_part(shape.kv_heads + 1);
+  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+    first_part[head] = parts.size();
+    std::uint32_t tokens = kPartTokens;  // so that the first run opens a part
+    for (std::size_t run = 0; run < work[head].runs.size(); ++run) {
+      if (tokens >= kPartTokens) {
+        parts.push_back({head, run, run});
+        tokens = 0;
+      }
+      tokens += work[head].runs[run].tokens;
+      parts.back().last = run + 1;
+    }
+    if (parts.size() == first_part[head]) parts.push_back({head, 0, 0});  // nothing attended: the empty partial
+  }
+  first_part[shape.kv_heads] = parts.size();
+  const std::uint32_t group = shape.group();
+  const std::size_t width = std::size_t{group} * shape.head_dim;
+  std::vector<float> part_o(parts.size() * width), part_lse(parts.size() * group);
+  pool_.parallel_for(parts.size(), [&](std::size_t i) {
+    const Part& part = parts[i];
+    std::vector<KvSpan> spans;
+    spans.reserve(part.last - part.first);
+    for (std::size_t r = part.first; r < part.last; ++r) {
+      const PageRun& run = work[part.kv_head].runs[r];
+      const std::size_t at = std::size_t{run.first} * shape.head_dim;
+      spans.push_back({pages + kv_.k_offset(run.slot, part.kv_head) + at,
+                       pages + kv_.v_offset(run.slot, part.kv_head) + at, run.tokens, run.head_mask});
+    }
+    partial_attention(query + part.kv_head * width, spans, group, shape.head_dim, part_o.data() + i * width,
+                      part_lse.data() + i * group);
+  });
+  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+    std::vector<const float*> os, lses;
+    for (std::size_t i = first_part[head]; i < first_part[head + 1]; ++i) {
+      os.push_back(part_o.data() + i * width);
+      lses.push_back(part_lse.data() + i * group);
+    }
+    merge_partials(os.data(), lses.data(), static_cast<std::uint32_t>(os.size()), group, shape.head_dim,
+                   o + head * width, lse + std::size_t{head} * group);
+  }
+  return static_cast<std::uint32_t>(parts.size());
 }
 
 void DecodeAttention::submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows,

@@ -53,6 +53,10 @@ class DecodeAttention {
   void submit_device(const LayerContext& context, std::span<const AttendItem* const> items, const DeviceBuffer& out,
                      const DeviceBuffer& lse);
   Event submit_host(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items);
+  /// Partial attention of all KV heads of a row over host pages, `kPartTokens` tokens a task. Returns the number of
+  /// tasks.
+  std::uint32_t attend_in_parts(const ModelShape& shape, const std::vector<HeadWork>& work, const float* pages,
+                                const float* query, float* o, float* lse);
   void submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows,
                     std::vector<Event> host_done);
 

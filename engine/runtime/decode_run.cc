@@ -1,6 +1,8 @@
 #include "engine/runtime/decode_run.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "engine/common/error.h"
 
@@ -29,7 +31,9 @@ DecodeRun::~DecodeRun() {
     // Already thrown at the wait that needed it.
   }
   kv_.all_done();
-  for (const auto& a : active_) kv_.destroy(a->state.id);
+  for (const auto& a : active_) {
+    if (a != nullptr) kv_.destroy(a->state.id);
+  }
 }
 
 std::vector<SequenceState*> DecodeRun::batch() {
@@ -140,12 +144,17 @@ void DecodeRun::step(std::uint32_t step) {
   if (!options_.forced.empty()) {
     for (const auto& a : active_) forced.push_back(options_.forced[a->request].at(step));
   }
-  device_.begin_segment("decode step");
-  attend_layers(step);
-  const Event sampled = forward_.sample(rows, std::move(forced));
-  const Event on_host = forward_.download_top(rows, sampled);
-  device_.end_segment();
-  device_.end_step(step, on_host);
+  try {
+    device_.begin_segment("decode step");
+    attend_layers(step);  // ends this segment and begins others where the device waits for the host
+    const Event sampled = forward_.sample(rows, std::move(forced));
+    const Event on_host = forward_.download_top(rows, sampled);
+    device_.end_segment();
+    device_.end_step(step, on_host);
+  } catch (...) {
+    if (device_.in_segment()) device_.end_segment();  // so that the device stays usable
+    throw;
+  }
 }
 
 void DecodeRun::collect(std::uint32_t step) {
@@ -165,6 +174,14 @@ void DecodeRun::collect(std::uint32_t step) {
     device_.host_wait(device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
     options_.logits->push_back(std::move(logits));
   }
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    if (std::isfinite(top[row].best_logit)) continue;
+    throw_run_error(
+        "The logits of step {} are not finite: the weights of model '{}' hold NaN or infinity, or a product "
+        "overflowed.",
+        step, model_.name);
+  }
+  std::vector<std::pair<std::size_t, std::int32_t>> said;  // told once the bookkeeping is done: the callback may throw
   std::vector<std::unique_ptr<Active>> still;
   for (std::uint32_t row = 0; row < rows; ++row) {
     std::unique_ptr<Active>& a = active_[row];
@@ -186,7 +203,7 @@ void DecodeRun::collect(std::uint32_t step) {
       out.stopped = true;
     } else {
       out.tokens.push_back(token);
-      if (options_.on_token) options_.on_token(a->request, token);
+      said.emplace_back(a->request, token);
     }
     if (stop || out.tokens.size() >= requests_[a->request].max_new_tokens) continue;
     a->last_row = row;
@@ -200,6 +217,8 @@ void DecodeRun::collect(std::uint32_t step) {
     kv_.destroy(a->state.id);
   }
   active_ = std::move(still);
+  if (!options_.on_token) return;
+  for (const auto& [request, token] : said) options_.on_token(request, token);
 }
 
 DecodeResult DecodeRun::execute() {

@@ -19,6 +19,9 @@ Engine::Engine(const Model& model, Device& device, ThreadPool& pool, EngineOptio
     : model_(model), device_(device), pool_(pool), options_(std::move(options)) {
   if (options_.max_batch == 0) throw_input_error("The batch size is 0: give at least 1.");
   if (options_.prefill_chunk == 0) throw_input_error("The prefill chunk is 0 tokens: give at least 1.");
+  // On a GPU the weights lie in its memory beside the KV store. Here bodies read the model's own copy, so that this is
+  // address space which nobody touches; it makes a model that does not fit an error, as on the GPU.
+  weights_ = device.allocate_device(model.weights.bytes(), "weights");
   kv_ = std::make_unique<KvStore>(device, kv_shape(model.config), options_.kv);
   forward_ = std::make_unique<Forward>(model, device, pool, *kv_, std::max(options_.prefill_chunk, options_.max_batch),
                                        options_.max_batch);
@@ -116,13 +119,14 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
   device_.drain();
   kv_->all_done();
   const Nanos begin = device_.now();
-  const std::span<const std::int32_t> rest =
-      std::span<const std::int32_t>(prompt).subspan(kv_->tokens(prefix.sequence));
+  const std::uint32_t held = kv_->tokens(prefix.sequence);
+  const std::span<const std::int32_t> rest = std::span<const std::int32_t>(prompt).subspan(held);
   try {
     prefill_chunks(prefix.sequence, rest.first(rest.size() - 1), {});
   } catch (...) {
     device_.drain();
     kv_->all_done();
+    kv_->truncate(prefix.sequence, held);
     throw;
   }
   prefix.prompt = std::move(prompt);
@@ -138,13 +142,21 @@ void Engine::release(const Prefix& prefix) {
 std::vector<float> Engine::prefill_logits(std::span<const std::int32_t> prompt) {
   check_prompt(prompt);
   const SequenceId sequence = kv_->create();
+  const auto give_back = [&] {
+    device_.drain();
+    kv_->all_done();
+    kv_->destroy(sequence);
+  };
   std::vector<float> logits(prompt.size() * model_.config.vocab);
-  prefill_chunks(sequence, prompt, [&](std::uint32_t first, std::uint32_t rows) {
-    forward_->all_logits(rows, logits.data() + std::size_t{first} * model_.config.vocab);
-  });
-  device_.drain();
-  kv_->all_done();
-  kv_->destroy(sequence);
+  try {
+    prefill_chunks(sequence, prompt, [&](std::uint32_t first, std::uint32_t rows) {
+      forward_->all_logits(rows, logits.data() + std::size_t{first} * model_.config.vocab);
+    });
+  } catch (...) {
+    give_back();
+    throw;
+  }
+  give_back();
   return logits;
 }
 

@@ -49,7 +49,7 @@ struct DecodeRequest {
 struct DecodedSequence {
   std::vector<std::int32_t> tokens;  // generated; a stop token ends it and is not included
   std::vector<NearTie> near_ties;
-  std::vector<std::uint32_t> steps;  // indices into DecodeResult::idle.steps that produced a token of this sequence
+  std::vector<std::uint32_t> steps;  // numbers (StepIdle::step) of the steps that produced a token of this sequence
   bool stopped = false;              // by a stop token, not by max_new_tokens
   std::size_t peak_kv_bytes[2] = {0, 0};  // by Tier
   std::uint64_t attended[2] = {0, 0};     // tokens attended per KV head and layer, summed over steps, by Side
@@ -84,9 +84,8 @@ class Engine {
   /// Throws InputError for an empty prompt, a token outside the vocabulary or more tokens than the model's positions.
   std::unique_ptr<Prefix> prefill(std::span<const std::int32_t> prompt);
   /// Makes the prompt longer and prefills only what the prefix does not hold yet: the next turn of
-  /// a conversation, after what was generated. Generated tokens' keys and values are computed anew, by full attention, so
-  /// that every method continues from the same context. Errors as in prefill; after one thrown by the device or an
-  /// interruption the prefix can only be released.
+  /// a conversation, after what was generated. Generated tokens' keys and values are computed anew, by full attention,
+  /// so that every method continues from the same context. Errors as in prefill; the prefix is then what it was before.
   void append(Prefix& prefix, std::span<const std::int32_t> more);
   void release(const Prefix& prefix);
 
@@ -105,6 +104,7 @@ class Engine {
   Device& device_;
   ThreadPool& pool_;
   EngineOptions options_;
+  DeviceBuffer weights_;
   std::unique_ptr<KvStore> kv_;
   std::unique_ptr<Forward> forward_;
 };

@@ -1,5 +1,6 @@
 #include "engine/runtime/engine_ops.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -7,6 +8,15 @@
 #include "engine/kernels/digest.h"
 
 namespace tandem {
+namespace {
+
+constexpr std::uint32_t kDigestBlocks = 64;  // of one thread at a time
+
+std::uint32_t digest_parts(std::uint32_t blocks) {
+  return (blocks + kDigestBlocks - 1) / kDigestBlocks;
+}
+
+}  // namespace
 
 void EngineOps::move_to_host(SequenceState& sequence, Range tokens) {
   TANDEM_CHECK(tokens.begin % kPageTokens == 0 && tokens.end % kPageTokens == 0 && tokens.begin < tokens.end &&
@@ -58,6 +68,7 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, Range tokens, std::u
     op.layer = layer;
     op.cost.dram = std::uint64_t{tokens.end - tokens.begin} * shape.kv_heads * shape.head_dim * sizeof(float) +
                    index.layer_bytes();
+    op.cost.tasks = shape.kv_heads * digest_parts(index.blocks);
     kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
     kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
     op.access.push_back(index.values.writes(layer, layer + 1));
@@ -71,9 +82,12 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, Range tokens, std::u
       const float* pages = ctx.read<float>(kv_.host_buffer());
       float* values = ctx.write<float>(index.values);
       const std::uint32_t pages_per_block = index.block / kPageTokens;
-      std::vector<float> low(std::size_t{pages_per_block} * s.head_dim), high(low.size());  // [page][D]
-      for (std::uint32_t head = 0; head < s.kv_heads; ++head) {
-        for (std::uint32_t b = 0; b < index.blocks; ++b) {
+      const std::uint32_t parts = digest_parts(index.blocks);
+      pool_.parallel_for(std::size_t{s.kv_heads} * parts, [&](std::size_t task) {
+        const auto head = static_cast<std::uint32_t>(task / parts);
+        const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * kDigestBlocks;
+        std::vector<float> low(std::size_t{pages_per_block} * s.head_dim), high(low.size());  // [page][D]
+        for (std::uint32_t b = first; b < std::min(first + kDigestBlocks, index.blocks); ++b) {
           const Range range = index.block_tokens(b);
           std::uint32_t count = 0;
           for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens, ++count) {
@@ -85,7 +99,7 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, Range tokens, std::u
           merge_digest(low.data(), high.data(), count, s.head_dim, values + index.min_offset(layer, head) + at,
                        values + index.max_offset(layer, head) + at);
         }
-      }
+      });
     };
     const Event done = device_.submit(device_.lane(LaneKind::host_workers), std::move(op));
     if (layer + 1 == shape.layers) pending_.push_back(done);

@@ -120,6 +120,7 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
   op.name = "qkv";
   op.layer = layer;
   op.cost = weights_cost(phase, {w.q, w.k, w.v}, rows);
+  op.cost.kernels = 3;  // norm; one product for Q, K and V; QK-norm, RoPE and the pages
   op.cost.hbm += w.q_bias.bytes() + w.k_bias.bytes() + w.v_bias.bytes();
   op.access = {x_.reads(0, rows), q_.writes(0, rows), scratch_.writes()};
   for (std::uint32_t row = 0; row < rows;) {  // rows of one prefill chunk share and continue slots
@@ -194,6 +195,7 @@ Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows
   op.name = "output and mlp";
   op.layer = layer;
   op.cost = weights_cost(phase, {w.o, w.gate, w.up, w.down}, rows);
+  op.cost.kernels = 5;  // output product; residual and norm; gate and up in one; SwiGLU; down product and residual
   op.access = {attention_.reads(0, rows), x_.writes(0, rows), scratch_.writes()};
   op.after = std::move(after);
   op.body = [this, phase, layer, rows](BodyContext& ctx) {
@@ -222,6 +224,7 @@ Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced) {
   op.name = "logits and arg max";
   op.cause = Cause::sampling;
   op.cost = weights_cost(Phase::decode, {model_.weights.lm_head}, rows);
+  op.cost.kernels = 3;  // norm, product, arg max
   op.access = {x_.reads(0, rows), scratch_.writes(), logits_.writes(0, rows), top_.writes(0, rows), tokens_.writes()};
   op.body = [this, rows, forced = std::move(forced)](BodyContext& ctx) {
     const ModelConfig& c = model_.config;

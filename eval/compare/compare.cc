@@ -48,8 +48,9 @@ SampleResult result_of(const Prepared& prepared, const std::string& method, cons
 
 /// Shares of a batch's steps: windows, busy and idle are the batch's, bytes and FLOPs are divided by the sequences that
 /// took part in the step (the remainder goes to the earlier ones, so that the sum is exact).
-SampleTiming timing_of(const Prepared& prepared, const std::string& method, const DecodeResult& result, std::size_t row,
-                       const std::string& clock) {
+SampleTiming timing_of(const std::vector<Prepared>& batch, const std::string& method, const DecodeResult& result,
+                       std::size_t row, const std::string& clock) {
+  const Prepared& prepared = batch[row];
   const DecodedSequence& decoded = result.sequences[row];
   SampleTiming t;
   t.benchmark = "ruler";
@@ -58,7 +59,8 @@ SampleTiming timing_of(const Prepared& prepared, const std::string& method, cons
   t.index = prepared.sample.index;
   t.method = method;
   t.clock = clock;
-  t.prefill_ns = prepared.prefix->prefill_ns;
+  // The prompts are prefilled one after another, and the first step waits for all of them, as for the setup of all.
+  for (const Prepared& p : batch) t.prefill_ns += p.prefix->prefill_ns;
   CauseTimes causes{};
   for (const StepIdle& step : result.idle.steps) {
     if (step.step == Device::kSetupStep) {
@@ -209,7 +211,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
           for (std::uint32_t i = 0; i < count; ++i) {
             if (done_before.count(key_of(batch[i].sample, options.methods[m])) != 0) continue;
             folder.append(result_of(batch[i], options.methods[m], result.sequences[i], model));
-            folder.append(timing_of(batch[i], options.methods[m], result, i, device.clock_name()));
+            folder.append(timing_of(batch, options.methods[m], result, i, device.clock_name()));
           }
           tick(count);
         }

@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSamples = "samples.jsonl";
 constexpr const char* kTimings = "timings.jsonl";
 constexpr const char* kManifest = "manifest.json";
+constexpr const char* kAside = ".replaced";  // folder of the earlier run while --force is not done yet
 // What a run and its report leave in the folder; nothing else is ever removed.
 constexpr const char* kOwnFiles[] = {kManifest,  kSamples,   kTimings,     "summary.json",     "report.md",
                                      "plot.png", "plot.svg", "trace.json", "manifest.json.new"};
@@ -86,6 +87,26 @@ std::ofstream open_for_append(const fs::path& file) {
   return out;
 }
 
+/// The earlier run's files go into a folder of their own until the new run is kept.
+void set_aside(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path / kAside, error);
+  fs::create_directory(path / kAside, error);
+  for (const char* name : kOwnFiles) {
+    if (error || !fs::exists(path / name, error)) continue;
+    fs::rename(path / name, path / kAside / name, error);
+  }
+  if (error) throw_input_error("The run in '{}' cannot be put aside ({}).", path.string(), error.message());
+}
+
+void bring_back(const fs::path& path) {
+  std::error_code ignored;
+  for (const char* name : kOwnFiles) {
+    if (fs::exists(path / kAside / name, ignored)) fs::rename(path / kAside / name, path / name, ignored);
+  }
+  fs::remove_all(path / kAside, ignored);
+}
+
 }  // namespace
 
 void write_file(const fs::path& file, std::string_view text) {
@@ -126,10 +147,7 @@ RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool
           "The folder '{}' already holds a run. Continue it with --resume, replace it with --force or choose "
           "another folder.",
           path.string());
-    for (const char* name : kOwnFiles) {
-      fs::remove(path / name, error);
-      if (error) throw_input_error("The file '{}' cannot be removed ({}).", (path / name).string(), error.message());
-    }
+    set_aside(path);
   }
   fs::create_directories(path, error);
   if (error)
@@ -186,15 +204,25 @@ void RunFolder::append(const SampleTiming& timing) {
   append_line(kTimings, timings_, to_line(timing));
 }
 
-void RunFolder::discard_if_empty() {
+void RunFolder::keep() {
+  std::error_code ignored;
+  fs::remove_all(path_ / kAside, ignored);
+}
+
+void RunFolder::discard() {
   TANDEM_CHECK(writable_, "{} was opened to read", path_.string());
   std::error_code ignored;
-  if (fs::file_size(path_ / kSamples, ignored) != 0) return;
+  const bool replaced = fs::exists(path_ / kAside, ignored);
+  if (!replaced && fs::file_size(path_ / kSamples, ignored) != 0) return;
   writable_ = false;
   samples_.close();
   timings_.close();
   for (const char* name : kOwnFiles) fs::remove(path_ / name, ignored);
-  fs::remove(path_, ignored);  // refuses a folder that holds something else
+  if (replaced) {
+    bring_back(path_);
+  } else {
+    fs::remove(path_, ignored);  // refuses a folder that holds something else
+  }
 }
 
 std::vector<SampleResult> RunFolder::samples() const {

@@ -162,6 +162,7 @@ std::string to_json_text(const Manifest& manifest) {
                      {"device", manifest.machine.device},
                      {"cores", manifest.machine.cores},
                      {"memory_bytes", manifest.machine.memory_bytes}};
+  if (manifest.schema_version >= 2) json["isa"] = manifest.isa;
   json["threads"] = manifest.threads;
   json["started_utc"] = manifest.started_utc;
   json["finished_utc"] = manifest.finished_utc;
@@ -236,10 +237,10 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   ObjectReader in(json, where);
   Manifest manifest;
   manifest.schema_version = in.integer<int>("schema_version");
-  if (manifest.schema_version != kSchemaVersion)
+  if (manifest.schema_version < 1 || manifest.schema_version > kSchemaVersion)
     throw_input_error(
-        "{}: the schema version is {}, but this program reads version {}. Use the program that made the run.", where,
-        manifest.schema_version, kSchemaVersion);
+        "{}: the schema version is {}, but this program reads versions 1 to {}. Use the program that made the run.",
+        where, manifest.schema_version, kSchemaVersion);
   manifest.command = in.text("command");
   manifest.tandem_version = in.text("tandem_version");
   manifest.git_commit = in.text("git_commit");
@@ -275,6 +276,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   manifest.machine.cores = machine.integer<std::uint32_t>("cores");
   manifest.machine.memory_bytes = machine.integer<std::uint64_t>("memory_bytes");
   machine.finish();
+  if (manifest.schema_version >= 2) manifest.isa = in.text("isa");
   manifest.threads = in.integer<std::uint32_t>("threads");
   manifest.started_utc = in.text("started_utc");
   manifest.finished_utc = in.text("finished_utc");

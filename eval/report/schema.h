@@ -16,7 +16,7 @@
 
 namespace tandem::eval {
 
-inline constexpr int kSchemaVersion = 1;
+inline constexpr int kSchemaVersion = 2;  // 2: isa in the manifest; version 1 is read too
 
 struct NearTieMark {
   std::uint32_t step = 0;  // decode step whose two best logits are close
@@ -107,6 +107,7 @@ struct Manifest {
   std::string hardware_profile;  // empty for a measured run
   std::string clock;             // as SampleTiming::clock; empty when no timings are taken
   Machine machine;
+  std::string isa;  // of the CPU kernels: another one rounds differently; empty in runs of schema version 1
   std::uint32_t threads = 0;
   std::string started_utc, finished_utc;  // "2026-01-31T12:00:00Z"; finished is empty while the run is going on
   bool operator==(const Manifest&) const = default;
@@ -133,8 +134,8 @@ Manifest parse_manifest(std::string_view text, const std::string& where);
 /// it was working on.
 class RunFolder {
  public:
-  /// A new run. The folder may exist if it is empty. `force` replaces an earlier run in it: its files are removed,
-  /// files of other names stay; a non-empty folder without manifest.json is refused even then.
+  /// A new run. The folder may exist if it is empty. `force` replaces an earlier run in it: its files are put
+  /// aside until keep(), files of other names stay; a non-empty folder without manifest.json is refused even then.
   static RunFolder create(const std::filesystem::path& path, const Manifest& manifest, bool force = false);
   /// An existing run, to read.
   static RunFolder open(const std::filesystem::path& path);
@@ -150,8 +151,11 @@ class RunFolder {
   void append(const SampleResult& sample);
   void append(const SampleTiming& timing);
 
-  /// Removes a run that holds no sample, and the folder if nothing else is in it. Only after create().
-  void discard_if_empty();
+  /// After create(), exactly one of these ends the run's beginning. keep: what it has is worth keeping, an earlier run
+  /// that `force` replaced is gone for good. discard: the earlier run comes back; without one, a run that holds no
+  /// sample is removed, and the folder if nothing else is in it.
+  void keep();
+  void discard();
 
   /// All lines. Throw InputError with file and line for a malformed or repeated one.
   std::vector<SampleResult> samples() const;

@@ -43,7 +43,7 @@ class HybridFixed : public Method {
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
     HostRegion region;
-    const std::uint32_t begin = blocks_for(options_.sinks) * kPageTokens;
+    const std::uint32_t begin = blocks_for(std::min(options_.sinks, sequence.tokens)) * kPageTokens;
     const std::uint32_t end =
         sequence.tokens > options_.window ? (sequence.tokens - options_.window) / kPageTokens * kPageTokens : 0;
     if (begin < end) {

@@ -166,6 +166,43 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
   }
 }
 
+TEST(BadInput, AFailedReplacementLeavesTheEarlierRun) {
+  const TemporaryFolder folder;
+  const std::string run = (folder.path() / "run").string();
+  const std::string command = "compare --quiet --no-plot --tasks niah_single_1 --lengths 512 --samples 1 --out " + run;
+  ASSERT_EQ(cli::run(command).code, 0);
+  const std::string before = read_bytes(run + "/samples.jsonl");
+  EXPECT_EQ(cli::run(command + " --force --host-kv 64K").code, 2);  // found by the third method
+  EXPECT_EQ(read_bytes(run + "/samples.jsonl"), before);
+  EXPECT_EQ(cli::run(command + " --force --device-kv 200G").code, 3);  // more than the simulated device has
+  EXPECT_EQ(read_bytes(run + "/samples.jsonl"), before);
+  EXPECT_EQ(cli::run(command + " --force --seed 7").code, 0);
+  EXPECT_NE(read_bytes(run + "/samples.jsonl"), before);
+}
+
+TEST_F(DamagedModel, NotANumberInTheWeightsEndsTheRun) {
+  const fs::path file = folder_.path() / "model.safetensors";
+  auto [header, body] = split_safetensors(read_bytes(file));
+  const auto offsets = header["model.layers.0.self_attn.k_proj.weight"]["data_offsets"];
+  for (std::size_t at = offsets[0]; at < offsets[1]; at += 2) body.replace(at, 2, "\xc0\x7f");  // bf16 NaN
+  write_bytes(file, safetensors_bytes(header.dump(), body));
+  for (const char* method : {"full", "hybrid-fixed:sinks=16,window=32"}) {
+    const cli::Outcome outcome = cli::run("generate --model " + folder_.path().string() + " --method " + method +
+                                              " --prompt '" + std::string(800, 'x') + "'",
+                                          cli::kOnlyErrors);
+    EXPECT_EQ(outcome.code, 2) << outcome.text;
+    EXPECT_THAT(outcome.text, ::testing::AllOf(HasSubstr("model.safetensors"), HasSubstr("layers.0.self_attn.k_proj"),
+                                               HasSubstr("NaN or infinity")));
+  }
+}
+
+TEST(BadInput, OutputThatCannotBeWritten) {
+  const cli::Outcome outcome = cli::run("generate --prompt hi --max-new 2", "2>&1 >/dev/full");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.text, HasSubstr("No space left on device"));
+  EXPECT_EQ(cli::run("generate --prompt hi --max-new 2", ">/dev/full 2>&1").code, 3);
+}
+
 TEST(BadInput, FoldersThatCannotBeWritten) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "file").string();

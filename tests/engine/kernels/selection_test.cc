@@ -1,5 +1,6 @@
 // Digests, block scores and top-k.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -114,6 +115,20 @@ TEST(TopK, TiesGoToTheLowerIndex) {
   const std::vector<float> zeros = {-0.0f, 0.0f};
   top_k(zeros.data(), 2, 1, chosen.data());
   EXPECT_EQ(chosen[0], 0u);
+}
+
+TEST(TopK, NotANumberIsTheWorstScore) {
+  const float nan = std::nanf("");
+  for (const std::uint32_t k : {1u, 2u, 3u, 4u}) {
+    std::vector<std::uint32_t> out(k, 99);
+    const float some[] = {nan, 1, nan, 2, -1};
+    top_k(some, 5, k, out.data());
+    for (const std::uint32_t i : out) EXPECT_LT(i, 5u);
+    EXPECT_TRUE(k != 3 || out == (std::vector<std::uint32_t>{1, 3, 4}));
+    const float none[] = {nan, nan, nan, nan, nan};
+    top_k(none, 5, k, out.data());
+    for (std::uint32_t i = 0; i < k; ++i) EXPECT_EQ(out[i], i);
+  }
 }
 
 }  // namespace

@@ -106,6 +106,59 @@ TEST(Engine, AppendingIsPrefillingTheWhole) {
   }
 }
 
+TEST(Engine, AFailedAppendLeavesThePrefixAsItWas) {
+  EngineOptions options;
+  options.prefill_chunk = 16;
+  Model model = tiny_model();
+  const auto device = sim();
+  ThreadPool pool(2);
+  options.kv.host_bytes = std::size_t{64} << 20;
+  options.kv.device_bytes = KvShape{2, 2, 16}.slot_bytes() * 2 * 20;  // 20 blocks in both layers
+  Engine engine(model, *device, pool, options);
+  const std::vector<std::int32_t> prompt = random_prompt(100, 3), more = random_prompt(400, 4);
+  const auto prefix = engine.prefill(prompt);
+  const auto full = make_method("full");
+  const DecodeRequest request{prefix.get(), 3};
+  const auto before = engine.decode(*full, {&request, 1}).sequences[0].tokens;
+  const std::size_t bytes = engine.kv().bytes_in_use(Tier::device);
+  EXPECT_THROW(engine.append(*prefix, more), InputError);
+  EXPECT_EQ(prefix->prompt, prompt);
+  EXPECT_EQ(engine.kv().bytes_in_use(Tier::device), bytes);
+  EXPECT_EQ(engine.decode(*full, {&request, 1}).sequences[0].tokens, before);
+  // A step that fails in the middle leaves an engine that works.
+  const DecodeRequest long_request{prefix.get(), 1000};
+  EXPECT_THROW(engine.decode(*full, {&long_request, 1}), InputError);
+  EXPECT_EQ(engine.decode(*full, {&request, 1}).sequences[0].tokens, before);
+}
+
+TEST(Engine, ACallbackMayThrow) {
+  Bench bench(tiny_model());
+  const auto full = make_method("full");
+  DecodeOptions options;
+  options.on_token = [](std::size_t request, std::int32_t) {
+    if (request == 1) throw std::runtime_error("stop");
+  };
+  std::vector<std::unique_ptr<Prefix>> prefixes;
+  std::vector<DecodeRequest> requests;
+  for (const std::uint32_t seed : {1u, 2u}) {
+    prefixes.push_back(bench.engine.prefill(random_prompt(40, seed)));
+    requests.push_back({prefixes.back().get(), 4});
+  }
+  EXPECT_THROW(bench.engine.decode(*full, requests, options), std::runtime_error);
+  EXPECT_EQ(bench.engine.decode(*full, requests).sequences[1].tokens.size(), 4u);
+  for (const auto& prefix : prefixes) bench.engine.release(*prefix);
+  EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
+}
+
+TEST(Engine, AModelThatDoesNotFitTheDeviceIsRefused) {
+  const Model model = tiny_model();
+  const auto device = sim();
+  EngineOptions options;
+  options.kv.device_bytes = 80'000'000'000 - model.weights.bytes() / 2;
+  ThreadPool pool(1);
+  EXPECT_THROW(Engine(model, *device, pool, options), RunError);
+}
+
 TEST(Engine, AStopTokenEndsASequenceAndTheOthersGoOn) {
   Bench free_run(tiny_model());
   const auto method = make_method("full");

@@ -72,6 +72,7 @@ inline Manifest example_manifest() {
   manifest.hardware_profile = "h200";
   manifest.clock = "simulated for h200";
   manifest.machine = {"A CPU", "", 2, 1ull << 33};
+  manifest.isa = "avx2";
   manifest.threads = 2;
   manifest.started_utc = "2026-01-31T12:00:00Z";
   return manifest;

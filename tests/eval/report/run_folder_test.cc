@@ -67,6 +67,31 @@ TEST(RunFolder, AnEarlierRunIsReplacedOnlyOnRequest) {
   EXPECT_EQ(read_all(path / "notes.txt"), "mine");
 }
 
+TEST(RunFolder, AReplacedRunComesBackUnlessTheNewOneIsKept) {
+  TemporaryFolder root;
+  const fs::path path = finished_run(root);
+  const std::string before = read_all(path / "samples.jsonl");
+  {
+    RunFolder again = RunFolder::create(path, example_manifest(), true);
+    again.append(example_sample(7));
+    again.append(example_timing(7));
+    again.discard();  // a failure after the first sample
+  }
+  EXPECT_EQ(read_all(path / "samples.jsonl"), before);
+  EXPECT_EQ(RunFolder::open(path).samples().size(), 2u);
+  {
+    RunFolder again = RunFolder::create(path, example_manifest(), true);
+    again.append(example_sample(7));
+    again.append(example_timing(7));
+    again.keep();
+  }
+  EXPECT_EQ(RunFolder::open(path).samples().size(), 1u);
+  RunFolder fresh = RunFolder::create(root / "b", example_manifest());
+  fresh.discard();
+  EXPECT_FALSE(fs::exists(root / "b"));
+  for (const auto& entry : fs::directory_iterator(path)) EXPECT_NE(entry.path().filename(), ".replaced");
+}
+
 TEST(RunFolder, ForeignFoldersAreNeverTouched) {
   TemporaryFolder root;
   fs::create_directories(root / "photos");
