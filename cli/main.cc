@@ -30,7 +30,7 @@ Examples:
   tandem profile heads                              where the attention of a model's heads goes
 
 Numbers come from one of two clocks, named in the head of every column: "measured on ..." is this machine's, "simulated
-for ..." is virtual time computed from a hardware profile, the same on every machine and in every run.
+for ..." is virtual time computed from a hardware profile, the same in every run (with the same CPU instruction set).
 
 Exit codes: 0 done, 1 a gate failed, 2 bad usage or input, 3 a run failed.
 `tandem <subcommand> --help` explains each subcommand with an example.)";

@@ -3,7 +3,8 @@
 //
 // Bodies run inside submit(), in submission order, which is a valid order because events name earlier submissions only.
 // That settles costs and accesses before time is computed. Time passes only in host_wait, end_step, drain and in
-// control-lane operations that wait for events. Results are equal to the nanosecond on every machine.
+// control-lane operations that wait for events. The same costs and order give the
+// same nanoseconds on every machine.
 //
 // What costs control time (a lane like the others, so that launching runs ahead of the device until a host wait):
 //   an operation of a device lane           launch_ns, a record "launch"
