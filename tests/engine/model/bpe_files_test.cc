@@ -1,0 +1,134 @@
+// Files of byte-level tokenizers that are damaged, or that hold what is not supported: a sentence with file and field.
+#include <functional>
+
+#include "engine/model/tokenizer.h"
+#include "engine/model/utf8.h"
+#include "tests/engine/model/model_folder.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class BpeFiles : public ::testing::Test {
+ protected:
+  /// What loading says when one of the files of a golden tokenizer is changed.
+  std::string said(const char* tokenizer, const char* file, const std::function<void(std::string&)>& change) {
+    const TemporaryFolder folder;
+    for (const auto& entry : fs::directory_iterator(golden_folder() / "tokenizers" / tokenizer))
+      fs::copy_file(entry.path(), folder.path() / entry.path().filename());
+    std::string bytes = read_bytes(folder.path() / file);
+    change(bytes);
+    write_bytes(folder.path() / file, bytes);
+    return sentence_of([&] { load_tokenizer(folder.path()); });
+  }
+  std::string said_of_json(const char* tokenizer, const char* file, const std::function<void(Json&)>& change) {
+    return said(tokenizer, file, [&](std::string& bytes) {
+      Json json = Json::parse(bytes);
+      change(json);
+      bytes = json.dump();
+    });
+  }
+};
+
+TEST_F(BpeFiles, TokenizerJsonNamesTheField) {
+  struct Case {
+    std::function<void(Json&)> change;
+    const char* says;
+  };
+  const Case cases[] = {
+      {[](Json& j) { j.erase("model"); }, "'model'"},
+      {[](Json& j) { j["model"]["type"] = "Unigram"; }, "'model.type' is \"Unigram\""},
+      {[](Json& j) { j["model"]["byte_fallback"] = true; }, "'model.byte_fallback'"},
+      {[](Json& j) { j["model"]["dropout"] = 0.1; }, "'model.dropout'"},
+      {[](Json& j) { j["model"]["vocab"] = Json::array(); }, "'model.vocab'"},
+      {[](Json& j) { j["model"]["vocab"]["a"] = -1; }, "'model.vocab.a' is -1"},
+      {[](Json& j) { j["model"]["vocab"]["a"] = j["model"]["vocab"]["b"]; }, "two tokens"},
+      {[](Json& j) { j["model"]["vocab"].erase("a"); }, "'"},
+      {[](Json& j) { j["model"]["merges"][0] = "nospace"; }, "'model.merges'"},
+      {[](Json& j) {
+         j["model"]["merges"][0] = {"zzzz", "q"};
+       },
+       "the merge 'zzzz q'"},
+      {[](Json& j) { j["added_tokens"][0]["lstrip"] = true; }, "lstrip"},
+      {[](Json& j) { j["added_tokens"][0].erase("id"); }, "'added_tokens'"},
+      {[](Json& j) { j["added_tokens"][1]["content"] = ""; }, "has no text"},
+      {[](Json& j) {
+         j["normalizer"] = {{"type", "Lowercase"}};
+       },
+       "'normalizer'"},
+      {[](Json& j) { j["pre_tokenizer"] = nullptr; }, "'pre_tokenizer'"},
+      {[](Json& j) {
+         j["pre_tokenizer"] = {{"type", "Metaspace"}};
+       },
+       "'pre_tokenizer'"},
+      {[](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed"; }, "'pre_tokenizer.behavior'"},
+      {[](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(["; }, "cannot be compiled"},
+      {[](Json& j) { j["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = true; }, "add_prefix_space"},
+      {[](Json& j) {
+         j["post_processor"] = {{"type", "BertProcessing"}};
+       },
+       "'post_processor'"},
+      {[](Json& j) { j["post_processor"]["single"][0]["SpecialToken"]["id"] = "<none>"; }, "one of added_tokens"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_THAT(said_of_json("small_llama3", "tokenizer.json", c.change),
+                AllOf(HasSubstr("tokenizer.json"), HasSubstr(c.says)));
+  }
+  EXPECT_THAT(said("small_llama3", "tokenizer.json", [](std::string& b) { b.resize(b.size() / 2); }),
+              HasSubstr("not a JSON object"));
+  EXPECT_THAT(said("small_llama3", "tokenizer.json", [](std::string& b) { b = std::string(100000, '['); }),
+              HasSubstr("nested"));
+  EXPECT_EQ(said_of_json("small_llama3", "tokenizer.json", [](Json&) {}), "");
+}
+
+TEST_F(BpeFiles, VocabAndMergesNameTheLine) {
+  EXPECT_THAT(said("small_qwen2_files", "merges.txt", [](std::string& b) { b += "oneword\n"; }),
+              AllOf(HasSubstr("merges.txt:"), HasSubstr("two tokens with a space")));
+  EXPECT_THAT(said("small_qwen2_files", "merges.txt", [](std::string& b) { b += "zz yyyy\n"; }),
+              HasSubstr("the merge 'zz yyyy'"));
+  EXPECT_THAT(said("small_qwen2_files", "vocab.json", [](std::string& b) { b = "[]"; }),
+              AllOf(HasSubstr("vocab.json"), HasSubstr("not a JSON object")));
+  EXPECT_THAT(said_of_json("small_qwen2_files", "vocab.json", [](Json& j) { j.erase("!"); }), HasSubstr("'"));
+  EXPECT_THAT(said_of_json("small_qwen2_files", "tokenizer_config.json",
+                           [](Json& j) { j["tokenizer_class"] = "BertTokenizer"; }),
+              AllOf(HasSubstr("tokenizer_config.json"), HasSubstr("\"BertTokenizer\"")));
+  EXPECT_THAT(said_of_json("small_qwen2_files", "tokenizer_config.json",
+                           [](Json& j) { j["added_tokens_decoder"]["99999999999"] = Json::object(); }),
+              HasSubstr("'99999999999'"));
+}
+
+TEST_F(BpeFiles, TiktokenFilesNameTheLine) {
+  const auto line = [&](const std::string& text) {
+    return said("small_tiktoken", "tokenizer.model", [&](std::string& b) { b += text + "\n"; });
+  };
+  for (const char* bad : {"IQ== x", "IQ=", "IQ== 12345678", "I=== 7", "!!!! 7", "IQ==  7", "IQ=="})
+    EXPECT_THAT(line(bad), AllOf(HasSubstr("tokenizer.model:"), HasSubstr("base64"))) << bad;
+  EXPECT_THAT(line("IQ== 5"), HasSubstr("the rank 5 is given to two tokens"));
+  EXPECT_THAT(said("small_tiktoken", "tokenizer.model", [](std::string& b) { b.erase(0, b.find('\n') + 1); }),
+              HasSubstr("no token for the byte"));
+}
+
+TEST(Utf8, RepairsByMaximalParts) {
+  EXPECT_EQ(repair_utf8("a\xff"
+                        "b"),
+            "a\xEF\xBF\xBD"
+            "b");
+  EXPECT_EQ(repair_utf8("\xF0\x9F\x98"), "\xEF\xBF\xBD");                          // one beginning, one mark
+  EXPECT_EQ(repair_utf8("\xE0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD");                  // an overlong form: byte by byte
+  EXPECT_EQ(repair_utf8("\xED\xA0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");  // a surrogate
+  EXPECT_EQ(repair_utf8("\xF4\x90\x80\x80").size(), 12u);                          // beyond U+10FFFF
+  EXPECT_EQ(unfinished_utf8("a\xF0\x9F\x98"), 3u);
+  EXPECT_EQ(unfinished_utf8("a\xF0\x9F\x98\x80"), 0u);
+  EXPECT_EQ(unfinished_utf8("\xC3"), 1u);
+  EXPECT_EQ(unfinished_utf8("\xFF"), 0u);
+  EXPECT_EQ(unfinished_utf8("\xE0\x80"), 0u);  // can never be finished
+  EXPECT_EQ(unfinished_utf8("\x80\x80\x80\x80"), 0u);
+  EXPECT_EQ(compose_utf8("e\xCC\x81"), "\xC3\xA9");
+  EXPECT_EQ(compose_utf8("\xC3\xA9"), "\xC3\xA9");
+}
+
+}  // namespace
+}  // namespace tandem::testing
