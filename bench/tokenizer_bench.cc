@@ -41,7 +41,7 @@ void encode(benchmark::State& state, const std::filesystem::path& folder) {
       static_cast<double>(text().size()) * static_cast<double>(state.iterations()) / static_cast<double>(tokens);
 }
 
-const int registered = [] {
+const int kRegistered = [] {
   const auto add = [](const std::string& name, const std::filesystem::path& folder) {
     if (!std::filesystem::exists(folder)) return;
     benchmark::RegisterBenchmark(("encode/" + name).c_str(), [folder](benchmark::State& s) {

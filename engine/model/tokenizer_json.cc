@@ -72,7 +72,7 @@ class TokenizerJson {
              "false (a SentencePiece model in this form is read from its tokenizer.model)");
     }
     for (const char* name : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
-      if (!absent(model, name) && model[name] != "" && model[name] != 0)
+      if (!absent(model, name) && model[name] != Json("") && model[name] != Json(0))
         refuse(std::string("model.") + name, model[name], "null");
     }
     spec_.whole_words = flag_of(model, "ignore_merges", "model.ignore_merges", false);

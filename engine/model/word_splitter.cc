@@ -62,7 +62,7 @@ struct WordSplitter::Expression {
   }
 };
 
-WordSplitter::WordSplitter(std::vector<std::string> expressions, const std::string& file) : file_(file) {
+WordSplitter::WordSplitter(const std::vector<std::string>& expressions, const std::string& file) : file_(file) {
   for (const std::string& text : expressions) {
     const std::string pattern = with_unicode_spaces(text, file);
     int error = 0;

@@ -19,7 +19,7 @@ class WordSplitter {
   /// One expression after the other cuts what the one before left. White space (\s, \S) means Unicode's White_Space
   /// property, as in the references, also where PCRE2 has its own idea (U+180E). InputError naming `file` for an
   /// expression that does not compile.
-  WordSplitter(std::vector<std::string> expressions, const std::string& file);
+  WordSplitter(const std::vector<std::string>& expressions, const std::string& file);
   ~WordSplitter();
 
   /// Matches and what lies between them, in order; together they are the text. `text` is valid UTF-8.

@@ -61,7 +61,7 @@ class FrequentDraft : public Draft {
   explicit FrequentDraft(const DraftSeed& seed) : wording_(ruler_wording()), shuffling_(seed.stream(2)) {
     Random random = seed.stream(0);
     std::unordered_set<std::string> seen;
-    words_.push_back("...");
+    words_.emplace_back("...");
     while (words_.size() < kVocabulary) {
       std::string word;
       for (int i = 0; i < 6; ++i) word += static_cast<char>('a' + random.below(26));
