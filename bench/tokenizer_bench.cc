@@ -49,7 +49,7 @@ const int kRegistered = [] {
     })->Unit(benchmark::kMillisecond);
   };
   add("embedded", data_path("models/seed"));
-  add("small_qwen2", std::filesystem::path(TANDEM_SOURCE_DIR) / "tests/golden/tokenizers/small_qwen2");
+  add("small_qwen2", source_folder() / "tests/golden/tokenizers/small_qwen2");
   if (const char* data = std::getenv("TANDEM_TEST_DATA")) {
     for (const char* name : {"llama-2", "llama-3", "qwen2"})
       add(name, std::filesystem::path(data) / "tokenizers" / name);

@@ -18,7 +18,6 @@ find_package(nlohmann_json REQUIRED)
 # -Wno-restrict: GCC 12 finds an overlap in every string that is assigned a literal (GCC bug 105651).
 add_library(tandem_flags INTERFACE)
 target_include_directories(tandem_flags INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_definitions(tandem_flags INTERFACE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 target_compile_options(tandem_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
     -Wno-restrict>

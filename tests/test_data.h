@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "engine/common/paths.h"
+
 namespace tandem::testing {
 
 /// `name` inside the folder that the environment variable TANDEM_TEST_DATA names (default: ../shared/data beside the
@@ -13,9 +15,8 @@ namespace tandem::testing {
 ///   if (file.empty()) GTEST_SKIP() << missing_test_data("ruler/official.jsonl");
 inline std::filesystem::path test_data(const std::string& name) {
   const char* folder = std::getenv("TANDEM_TEST_DATA");
-  const std::filesystem::path root = folder != nullptr
-                                         ? std::filesystem::path(folder)
-                                         : std::filesystem::path(TANDEM_SOURCE_DIR).parent_path() / "shared" / "data";
+  const std::filesystem::path root =
+      folder != nullptr ? std::filesystem::path(folder) : source_folder().parent_path() / "shared" / "data";
   std::error_code refused;
   return std::filesystem::exists(root / name, refused) ? root / name : std::filesystem::path();
 }

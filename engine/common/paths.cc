@@ -8,6 +8,10 @@
 
 namespace tandem {
 
+std::filesystem::path source_folder() {
+  return TANDEM_SOURCE_DIR;
+}
+
 std::filesystem::path data_path(std::string_view relative) {
   namespace fs = std::filesystem;
   std::vector<fs::path> roots;
@@ -15,7 +19,7 @@ std::filesystem::path data_path(std::string_view relative) {
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
   if (!program.empty()) roots.push_back(program.parent_path() / ".." / "share" / "tandem");
-  roots.emplace_back(TANDEM_SOURCE_DIR);
+  roots.push_back(source_folder());
   std::vector<std::string> tried;
   for (const fs::path& root : roots) {
     const fs::path candidate = (root / relative).lexically_normal();

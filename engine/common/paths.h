@@ -10,4 +10,7 @@ namespace tandem {
 /// program (../share/tandem, for a relocated copy), then in the source tree. Throws InputError naming all three.
 std::filesystem::path data_path(std::string_view relative);
 
+/// Where the program was built from; it may be gone.
+std::filesystem::path source_folder();
+
 }  // namespace tandem

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/common/paths.h"
+
 namespace tandem::testing {
 
 struct Golden {
@@ -22,7 +24,7 @@ struct Golden {
 };
 
 inline std::filesystem::path golden_folder() {
-  return std::filesystem::path(TANDEM_SOURCE_DIR) / "tests" / "golden";
+  return source_folder() / "tests" / "golden";
 }
 
 inline Golden load_golden(const std::string& name) {
@@ -30,7 +32,7 @@ inline Golden load_golden(const std::string& name) {
   const nlohmann::json json = nlohmann::json::parse(text);
   Golden golden;
   golden.model = json.at("model").get<std::string>();
-  if (golden.model != "embedded") golden.model = (std::filesystem::path(TANDEM_SOURCE_DIR) / golden.model).string();
+  if (golden.model != "embedded") golden.model = (source_folder() / golden.model).string();
   golden.vocab = json.at("vocab").get<std::uint32_t>();
   golden.tokens = json.at("tokens").get<std::vector<std::int32_t>>();
   golden.positions = json.at("positions").get<std::vector<std::uint32_t>>();

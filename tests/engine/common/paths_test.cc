@@ -33,7 +33,7 @@ class DataPath : public ::testing::Test {
 
 TEST_F(DataPath, FindsTheSourceTree) {
   const fs::path found = data_path("engine/common/paths.h");
-  EXPECT_TRUE(fs::equivalent(found, fs::path(TANDEM_SOURCE_DIR) / "engine/common/paths.h"));
+  EXPECT_TRUE(fs::equivalent(found, source_folder() / "engine/common/paths.h"));
   EXPECT_EQ(found, found.lexically_normal());
 }
 
@@ -42,8 +42,7 @@ TEST_F(DataPath, TheEnvironmentComesFirstAndFallsBackFileByFile) {
   fs::create_directories(home_ / "engine/common");
   std::ofstream(home_ / "engine/common/paths.h") << "own";
   EXPECT_EQ(data_path("engine/common/paths.h"), home_ / "engine/common/paths.h");
-  EXPECT_TRUE(
-      fs::equivalent(data_path("engine/common/error.h"), fs::path(TANDEM_SOURCE_DIR) / "engine/common/error.h"));
+  EXPECT_TRUE(fs::equivalent(data_path("engine/common/error.h"), source_folder() / "engine/common/error.h"));
   setenv("TANDEM_HOME", "", 1);  // empty is as good as unset
   EXPECT_NE(data_path("engine/common/paths.h"), home_ / "engine/common/paths.h");
 }
@@ -55,11 +54,10 @@ TEST_F(DataPath, AMissingFileNamesEveryPlaceAndTheWayOut) {
     FAIL() << "found a file that is not there";
   } catch (const InputError& error) {
     using ::testing::HasSubstr;
-    EXPECT_THAT(
-        error.what(),
-        ::testing::AllOf(HasSubstr("'no/such/file.json'"), HasSubstr((home_ / "no/such/file.json").string()),
-                         HasSubstr("share/tandem/no/such/file.json"),
-                         HasSubstr(std::string(TANDEM_SOURCE_DIR) + "/no/such/file.json"), HasSubstr("TANDEM_HOME")));
+    EXPECT_THAT(error.what(),
+                ::testing::AllOf(HasSubstr("'no/such/file.json'"), HasSubstr((home_ / "no/such/file.json").string()),
+                                 HasSubstr("share/tandem/no/such/file.json"),
+                                 HasSubstr(source_folder().string() + "/no/such/file.json"), HasSubstr("TANDEM_HOME")));
   }
 }
 

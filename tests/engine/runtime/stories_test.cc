@@ -2,6 +2,7 @@
 // llama2.c (commit 350e04f) prints for: run stories260K.bin -t 0 -n 256 -i "Once upon a time"
 #include <gtest/gtest.h>
 
+#include "engine/common/paths.h"
 #include "methods/registry.h"
 #include "tests/engine/model/model_folder.h"
 #include "tests/engine/runtime/tiny.h"
@@ -14,7 +15,7 @@ TEST(Stories260K, ContinuesAsLlama2cDoes) {
   const std::filesystem::path data = test_data("models/stories260K");
   if (data.empty()) GTEST_SKIP() << missing_test_data("models/stories260K");
   const TemporaryFolder folder;
-  const std::string script = (std::filesystem::path(TANDEM_SOURCE_DIR) / "scripts" / "convert_llama2c.py").string();
+  const std::string script = (source_folder() / "scripts" / "convert_llama2c.py").string();
   const std::string command = "python3 '" + script + "' '" + (data / "stories260K.bin").string() + "' '" +
                               (data / "tok512.model").string() + "' '" + folder.path().string() + "'";
   ASSERT_EQ(std::system(command.c_str()), 0) << command;
