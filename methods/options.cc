@@ -72,6 +72,10 @@ std::vector<std::string> split_method_list(std::string_view text) {
   }
 }
 
+std::uint32_t TokenShare::of(std::uint32_t total) const {
+  return tokens > 0 ? tokens : static_cast<std::uint32_t>(std::ceil(ratio * total - 1e-9));
+}
+
 void OptionSet::add(OptionInfo info, std::function<bool(const std::string&)> set, std::function<std::string()> get) {
   info.default_value = get();
   entries_.push_back({std::move(info), std::move(set), std::move(get)});
@@ -91,6 +95,30 @@ void OptionSet::ratio(std::string name, double& value, double above, double most
         return parse_double(text, value) && value > above && value <= most;
       },
       [&value] { return fmt::format("{}", value); });
+}
+
+void OptionSet::number(std::string name, double& value, double least, double most, std::string help) {
+  add(
+      {std::move(name), fmt::format("{} to {}", least, most), "", std::move(help)},
+      [&value, least, most](const std::string& text) {
+        return parse_double(text, value) && value >= least && value <= most;
+      },
+      [&value] { return fmt::format("{}", value); });
+}
+
+void OptionSet::share(std::string name, TokenShare& value, std::string help) {
+  add(
+      {std::move(name), "ratio up to 1, or tokens", "", std::move(help)},
+      [&value](const std::string& text) {
+        double ratio = 0;
+        if (parse_double(text, ratio) && ratio <= 1) {
+          value = {ratio, 0};
+          return ratio > 0;
+        }
+        value.ratio = 0;
+        return parse_tokens(text, value.tokens) && value.tokens > 0;
+      },
+      [&value] { return value.tokens > 0 ? fmt::format("{}", value.tokens) : fmt::format("{}", value.ratio); });
 }
 
 void OptionSet::choice(std::string name, std::string& value, std::vector<std::string> choices, std::string help) {

@@ -2,6 +2,7 @@
 // table per method serves the command line, `tandem methods <name>` and the spelled-out name in every result.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -28,12 +29,22 @@ MethodSpec parse_method_spec(std::string_view text);
 /// before it when what follows is key=value.
 std::vector<std::string> split_method_list(std::string_view text);
 
+/// A number of tokens, or a share of some whole.
+struct TokenShare {
+  double ratio = 0;          // used where tokens is 0
+  std::uint32_t tokens = 0;  //
+  /// Of a whole of `total` tokens, rounded up.
+  std::uint32_t of(std::uint32_t total) const;
+};
+
 /// Binds option names to variables; parse() fills them and reports unknown names and bad values as sentences.
 class OptionSet {
  public:
   explicit OptionSet(std::string method) : method_(std::move(method)) {}
   void tokens(std::string name, std::uint32_t& value, std::string help);                     // whole number, 4K allowed
   void ratio(std::string name, double& value, double above, double most, std::string help);  // above < value <= most
+  void number(std::string name, double& value, double least, double most, std::string help);  // least <= value <= most
+  void share(std::string name, TokenShare& value, std::string help);  // up to 1 a ratio, above 1 tokens
   void choice(std::string name, std::string& value, std::vector<std::string> choices, std::string help);
   void number_of(std::string name, std::uint32_t& value, std::vector<std::uint32_t> choices, std::string help);
 

@@ -2,11 +2,12 @@
 
 #include "engine/common/error.h"
 #include "methods/baselines/baselines.h"
+#include "methods/hgca/hgca.h"
 
 namespace tandem {
 
 const std::vector<MethodInfo>& method_registry() {
-  static const std::vector<MethodInfo> registry = {full_info(), streaming_info(), hybrid_fixed_info()};
+  static const std::vector<MethodInfo> registry = {full_info(), streaming_info(), hybrid_fixed_info(), hgca_info()};
   return registry;
 }
 

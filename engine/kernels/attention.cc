@@ -1,6 +1,7 @@
 #include "engine/kernels/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "engine/common/error.h"
@@ -15,14 +16,53 @@ float* scratch_of(std::size_t floats) {
   return scratch.data();
 }
 
+std::size_t token_count(std::span<const KvSpan> spans) {
+  std::size_t tokens = 0;
+  for (const KvSpan& span : spans) tokens += span.tokens;
+  return tokens;
+}
+
 }  // namespace
 
 void partial_attention(const float* q, std::span<const KvSpan> spans, std::uint32_t group, std::uint32_t dim, float* o,
                        float* lse) {
   TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
   if (dim % 8 != 0) return partial_attention_reference(q, spans, group, dim, o, lse);
-  kernels().partial_attention(q, spans.data(), spans.size(), group, dim, o, lse,
+  kernels().partial_attention(q, spans.data(), spans.size(), group, dim, o, lse, nullptr, 0,
                               scratch_of(2 * group * padded_dim(dim)));
+}
+
+void partial_attention_with_scores(const float* q, std::span<const KvSpan> spans, std::uint32_t group,
+                                   std::uint32_t dim, float* o, float* lse, float* scores) {
+  TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
+  const std::uint32_t all = group == 32 ? ~0u : (1u << group) - 1;
+  for (const KvSpan& span : spans)
+    TANDEM_CHECK((span.head_mask & all) == all, "Scores of a span that only heads {:#x} attend.", span.head_mask);
+  if (dim % 8 != 0) {
+    token_scores(q, spans, group, dim, scores);
+    return partial_attention_reference(q, spans, group, dim, o, lse);
+  }
+  kernels().partial_attention(q, spans.data(), spans.size(), group, dim, o, lse, scores, token_count(spans),
+                              scratch_of(2 * group * padded_dim(dim)));
+}
+
+void token_scores(const float* q, std::span<const KvSpan> spans, std::uint32_t group, std::uint32_t dim,
+                  float* scores) {
+  const std::size_t tokens = token_count(spans);
+  if (dim % 8 == 0) {
+    return kernels().token_scores(q, spans.data(), spans.size(), group, dim, scores, tokens,
+                                  scratch_of(group * padded_dim(dim)));
+  }
+  for (std::uint32_t h = 0; h < group; ++h) {
+    float* out = scores + h * tokens;
+    for (const KvSpan& span : spans) {
+      for (std::size_t t = 0; t < span.tokens; ++t) {
+        double dot = 0;
+        for (std::uint32_t d = 0; d < dim; ++d) dot += double{q[h * dim + d]} * double{span.k[t * dim + d]};
+        *out++ = static_cast<float>(dot / std::sqrt(double{1} * dim));
+      }
+    }
+  }
 }
 
 void prefill_attention(ThreadPool& pool, const float* q, std::span<const PrefillKv> kv, std::uint32_t first_position,

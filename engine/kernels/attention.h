@@ -19,6 +19,15 @@ namespace tandem {
 void partial_attention(const float* q /*[group][D]*/, std::span<const KvSpan> spans, std::uint32_t group,
                        std::uint32_t dim, float* o /*[group][D]*/, float* lse /*[group]*/);
 
+/// The same, and the scores q.k / sqrt(D) of all tokens in span order. Every span is attended by every head.
+void partial_attention_with_scores(const float* q /*[group][D]*/, std::span<const KvSpan> spans, std::uint32_t group,
+                                   std::uint32_t dim, float* o /*[group][D]*/, float* lse /*[group]*/,
+                                   float* scores /*[group][tokens]*/);
+
+/// The scores alone, bit for bit those of partial_attention_with_scores; head masks are not looked at. Reads no V.
+void token_scores(const float* q /*[group][D]*/, std::span<const KvSpan> spans, std::uint32_t group, std::uint32_t dim,
+                  float* scores /*[group][tokens]*/);
+
 /// The oracle: two passes in float64.
 void partial_attention_reference(const float* q /*[group][D]*/, std::span<const KvSpan> spans, std::uint32_t group,
                                  std::uint32_t dim, float* o /*[group][D]*/, float* lse /*[group]*/);

@@ -53,10 +53,17 @@ struct KernelTable {
   void (*rotate)(float* x, uint32_t pairs, const float* cosines, const float* sines);
   void (*swiglu)(const float* gate, const float* up, float* out, size_t n);
   void (*add)(float* x, const float* y, size_t n);
-  float (*largest)(const float* x, uint32_t n);  // -infinity where all are NaN or n is 0
-  // scratch: 2 * group * padded_dim(dim) floats. dim is a multiple of 8.
+  float (*largest)(const float* x, uint32_t n);                 // -infinity where all are NaN or n is 0
+  float (*exp_sum)(const float* x, float reference, size_t n);  // sum of exp(x - reference)
+  // average = keep * average + share * exp(scores - lse)
+  void (*blend_weights)(const float* scores, float lse, size_t n, float keep, float share, float* average);
+  // scratch: 2 * group * padded_dim(dim) floats. dim is a multiple of 8. scores: [group][score_stride] or nullptr; with
+  // scores, all heads attend all spans.
   void (*partial_attention)(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim,
-                            float* o, float* lse, float* scratch);
+                            float* o, float* lse, float* scores, size_t score_stride, float* scratch);
+  // scratch: group * padded_dim(dim) floats. dim is a multiple of 8; head masks are not looked at.
+  void (*token_scores)(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim,
+                       float* scores, size_t score_stride, float* scratch);
   void (*prefill_tile)(const PrefillTile& tile);
   void (*min_max)(const float* low, const float* high, uint32_t rows, uint32_t dim, float* min_out, float* max_out);
   // scratch: 2 * group * dim floats.

@@ -16,8 +16,12 @@ void rotate(float* x, uint32_t pairs, const float* cosines, const float* sines);
 void swiglu(const float* gate, const float* up, float* out, size_t n);
 void add(float* x, const float* y, size_t n);
 float largest(const float* x, uint32_t n);
+float exp_sum(const float* x, float reference, size_t n);
+void blend_weights(const float* scores, float lse, size_t n, float keep, float share, float* average);
 void partial_attention(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim, float* o,
-                       float* lse, float* scratch);
+                       float* lse, float* scores, size_t score_stride, float* scratch);
+void token_scores(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim, float* scores,
+                  size_t score_stride, float* scratch);
 void prefill_tile(const PrefillTile& tile);
 void min_max(const float* low, const float* high, uint32_t rows, uint32_t dim, float* min_out, float* max_out);
 void score_blocks(const float* q, const float* digest_min, const float* digest_max, uint32_t blocks, uint32_t group,

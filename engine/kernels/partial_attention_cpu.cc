@@ -81,6 +81,13 @@ TANDEM_INLINE vf scores_of(const float* q, const float* const* k, uint32_t dim, 
   return sum_each(total);
 }
 
+void scale_queries(const float* q, uint32_t group, uint32_t dim, float* queries) {
+  const size_t padded = padded_dim(dim);
+  const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
+  for (uint32_t h = 0; h < group; ++h)
+    for (uint32_t d = 0; d < padded; ++d) queries[h * padded + d] = d < dim ? q[size_t{dim} * h + d] * scale : 0.0f;
+}
+
 // o += sum over tokens [begin, end) of p_t v_t for kHeads heads and kVectors vectors from dimension d on.
 template <int kHeads, int kVectors, bool kHalf>
 TANDEM_INLINE void accumulate_block(const float* const* v, uint32_t begin, uint32_t end, const float* const* p,
@@ -164,14 +171,13 @@ void moving_tile(Head& head, const Tile& tile, uint32_t dim) {
 }  // namespace
 
 void partial_attention(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim, float* o,
-                       float* lse, float* scratch) {
+                       float* lse, float* scores, size_t score_stride, float* scratch) {
   const size_t padded = padded_dim(dim);
   float* queries = scratch;                // [group][padded], scaled
   float* sums = scratch + group * padded;  // [group][padded]
-  const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
+  scale_queries(q, group, dim, queries);
   Head heads[kMaxGroup];
   for (uint32_t h = 0; h < group; ++h) {
-    for (uint32_t d = 0; d < padded; ++d) queries[h * padded + d] = d < dim ? q[size_t{dim} * h + d] * scale : 0.0f;
     for (uint32_t d = 0; d < padded; ++d) sums[h * padded + d] = 0.0f;
     heads[h].reference = -kInfinity;
     heads[h].total = 0.0f;
@@ -181,7 +187,8 @@ void partial_attention(const float* q, const KvSpan* spans, size_t span_count, u
   Cursor cursor{spans, spans + span_count, 0, group == 32 ? ~0u : (1u << group) - 1};
   Tile tiles[2];
   next_tile(cursor, dim, tiles[0]);
-  for (int now = 0; tiles[now].count > 0; now ^= 1) {
+  size_t first = 0;  // token of the tile
+  for (int now = 0; tiles[now].count > 0; first += tiles[now].count, now ^= 1) {
     const Tile& tile = tiles[now];
     Tile& following = tiles[now ^ 1];
     next_tile(cursor, dim, following);
@@ -200,6 +207,8 @@ void partial_attention(const float* q, const KvSpan* spans, size_t span_count, u
         store(head.p + t, finite);
         most = maximum(finite, most);  // slots beyond count repeat a token of the tile
       }
+      if (scores != nullptr)
+        for (uint32_t t = 0; t < tile.count; ++t) scores[h * score_stride + first + t] = head.p[t];
       if (maximum_of(most) > head.reference + kSlack)
         moving_tile(head, tile, dim);
       else
@@ -230,6 +239,29 @@ void partial_attention(const float* q, const KvSpan* spans, size_t span_count, u
     const float inverse = empty ? 0.0f : 1.0f / head.total;
     for (uint32_t d = 0; d < dim; ++d) o[size_t{dim} * h + d] = head.o[d] * inverse;
     lse[h] = empty ? -kInfinity : head.reference + __builtin_logf(head.total);
+  }
+}
+
+void token_scores(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim, float* scores,
+                  size_t score_stride, float* scratch) {
+  const size_t padded = padded_dim(dim);
+  scale_queries(q, group, dim, scratch);
+  size_t first = 0;  // token of the span
+  for (size_t s = 0; s < span_count; ++s) {
+    for (uint32_t at = 0; at < spans[s].tokens; at += kWidth) {
+      const uint32_t left = spans[s].tokens - at, count = left < kWidth ? left : kWidth;
+      const float* k[kWidth];
+      for (uint32_t t = 0; t < kWidth; ++t) k[t] = spans[s].k + size_t{dim} * (at + (t < count ? t : count - 1));
+      for (uint32_t h = 0; h < group; ++h) {
+        const vf score = minimum(scores_of(scratch + h * padded, k, dim, nullptr, 0, 1), splat(kLargest));
+        float* out = scores + h * score_stride + first + at;
+        if (count == kWidth)
+          store(out, score);
+        else
+          for (uint32_t t = 0; t < count; ++t) out[t] = score[t];
+      }
+    }
+    first += spans[s].tokens;
   }
 }
 

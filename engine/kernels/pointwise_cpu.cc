@@ -114,4 +114,25 @@ float largest(const float* x, uint32_t n) {
   return result;
 }
 
+float exp_sum(const float* x, float reference, size_t n) {
+  vf total = {};
+  size_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) total = total + exp(load(x + i) - splat(reference));
+  if (i < n) {
+    vf rest = splat(-kInfinity);
+    for (size_t t = i; t < n; ++t) rest[t - i] = x[t] - reference;
+    total = total + exp(rest);
+  }
+  return sum(total);
+}
+
+void blend_weights(const float* scores, float lse, size_t n, float keep, float share, float* average) {
+  const auto blended = [&](vf score, vf old) { return fma(splat(share), exp(score - splat(lse)), splat(keep) * old); };
+  size_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) store(average + i, blended(load(scores + i), load(average + i)));
+  if (i == n) return;
+  const int count = static_cast<int>(n - i);
+  store_first(average + i, blended(load_first(scores + i, count), load_first(average + i, count)), count);
+}
+
 }  // namespace tandem::TANDEM_ISA_NAMESPACE

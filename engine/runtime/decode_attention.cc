@@ -3,23 +3,30 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/kernels/attention.h"
+#include "engine/kernels/attention_weights.h"
 #include "engine/kernels/merge.h"
 
 namespace tandem {
+namespace {
+constexpr std::size_t kNoScores = ~std::size_t{0};
+}
+
 std::uint32_t StaticTokens::count() const {
   return std::accumulate(ranges.begin(), ranges.end(), 0u,
                          [](std::uint32_t sum, const Range& r) { return sum + (r.end - r.begin); });
 }
 
-DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, DigestStore& digests)
+DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv,
+                                 SequenceStores& stores)
     : forward_(forward),
       device_(device),
       pool_(pool),
       kv_(kv),
-      digests_(digests),
+      stores_(stores),
       compute_(device.lane(LaneKind::device_compute)),
       h2d_(device.lane(LaneKind::h2d)),
       d2h_(device.lane(LaneKind::d2h)),
@@ -34,7 +41,7 @@ DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& p
   host_query_ = device.allocate_host(values, "query on the host");
   host_part_ = device.allocate_host(values, "host partial");
   host_lse_ = device.allocate_host(sums, "host lse");
-  host_attended_ = device.allocate_host(forward.max_batch() * sizeof(std::uint64_t), "host attended");
+  host_attended_ = device.allocate_host(forward.max_batch() * 2 * sizeof(std::uint64_t), "host attended");
   attended_.resize(forward.max_batch());
 }
 
@@ -78,6 +85,7 @@ void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& 
       }
     } else {
       TANDEM_CHECK(item.side == Side::host, "a selection made on the host is attended there");
+      TANDEM_CHECK(!item.average, "only attention on the device goes into an average");
     }
   }
   TANDEM_CHECK(std::all_of(covered.begin(), covered.end(), [](bool c) { return c; }),
@@ -99,8 +107,31 @@ void DecodeAttention::append_static_runs(const SequenceState& sequence, std::uin
   }
 }
 
+std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const LayerContext& context,
+                                                                     std::span<const AttendItem* const> items) {
+  std::vector<Emitted> emitted;
+  std::size_t floats = 0;
+  for (const AttendItem* item : items) {
+    if (!item->average) continue;
+    const std::vector<Range>& ranges = std::get<StaticTokens>(item->pages.source).ranges;
+    const auto of_row = [item](const AttendItem* other) { return other->row == item->row; };
+    TANDEM_CHECK(ranges.size() == 1 && ranges[0].end == context.batch[item->row]->tokens && item->kv_heads.begin == 0 &&
+                     item->kv_heads.end >= context.shape.kv_heads &&
+                     std::count_if(items.begin(), items.end(), of_row) == 1,
+                 "weights are averaged over the one device item of a row, all heads, up to the newest token");
+    AttentionAverage& average = stores_.averages.get(item->average->id);
+    TANDEM_CHECK(ranges[0].end - ranges[0].begin <= average.ring, "a window of {} tokens in a ring of {}",
+                 ranges[0].end - ranges[0].begin, average.ring);
+    emitted.push_back({item->row, &average, ranges[0], floats});
+    floats += std::size_t{context.shape.q_heads} * average.ring;
+  }
+  if (floats * sizeof(float) > scores_.bytes()) scores_ = device_.allocate_device(floats * sizeof(float), "scores");
+  return emitted;
+}
+
 void DecodeAttention::submit_device(const LayerContext& context, std::span<const AttendItem* const> items,
-                                    const DeviceBuffer& out, const DeviceBuffer& lse) {
+                                    const std::vector<Emitted>& emitted, const DeviceBuffer& out,
+                                    const DeviceBuffer& lse) {
   const ModelShape& shape = context.shape;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
   std::vector<HeadWork> work;  // every (row, KV head), so that rows without device items give the empty partial
@@ -130,7 +161,14 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
     }
   }
   op.cost.hbm += std::uint64_t{2} * rows * shape.q_heads * shape.head_dim * sizeof(float);
-  op.body = [this, shape, work = std::move(work), out, lse](BodyContext& ctx) {
+  std::vector<std::size_t> score_offset(rows, kNoScores);
+  for (const Emitted& e : emitted) {
+    score_offset[e.row] = e.offset;
+    op.cost.hbm += std::uint64_t{shape.q_heads} * (e.tokens.end - e.tokens.begin) * sizeof(float);
+  }
+  if (!emitted.empty()) op.access.push_back(scores_.writes());
+  op.body = [this, shape, work = std::move(work), score_offset = std::move(score_offset), scores = scores_, out,
+             lse](BodyContext& ctx) {
     const float* pages = ctx.read<float>(kv_.device_buffer());
     const float* query = ctx.read<float>(forward_.q());
     float* o = ctx.write<float>(out);
@@ -145,15 +183,60 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
                          pages + kv_.v_offset(run.slot, work[i].kv_head) + at, run.tokens, run.head_mask});
       }
       const std::size_t head = std::size_t{work[i].row} * shape.q_heads + work[i].kv_head * shape.group();
-      partial_attention(query + head * shape.head_dim, spans, shape.group(), shape.head_dim, o + head * shape.head_dim,
-                        sums + head);
+      const float* q = query + head * shape.head_dim;
+      if (score_offset[work[i].row] == kNoScores) {
+        partial_attention(q, spans, shape.group(), shape.head_dim, o + head * shape.head_dim, sums + head);
+        return;
+      }
+      std::size_t tokens = 0;
+      for (const KvSpan& span : spans) tokens += span.tokens;
+      partial_attention_with_scores(
+          q, spans, shape.group(), shape.head_dim, o + head * shape.head_dim, sums + head,
+          ctx.write<float>(scores) + score_offset[work[i].row] + work[i].kv_head * shape.group() * tokens);
     });
   };
   device_.submit(compute_, std::move(op));
 }
 
+void DecodeAttention::submit_averages(const LayerContext& context, std::vector<Emitted> emitted) {
+  const ModelShape& shape = context.shape;
+  const std::uint32_t layer = context.layer;
+  Op op;
+  op.name = "update averages";
+  op.layer = layer;
+  op.access = {scores_.reads()};
+  for (const Emitted& e : emitted) {
+    AttentionAverage& average = *e.average;
+    const std::uint64_t values = std::uint64_t{shape.q_heads} * (e.tokens.end - e.tokens.begin);
+    op.cost.hbm += 3 * values * sizeof(float);
+    op.cost.flops += 10 * values;
+    op.access.push_back(device_lse_.reads(e.row, e.row + 1));
+    average.append_window_access(layer, e.tokens, true, op.access);
+    if ((e.tokens.end - 1) % kPageTokens == 0) {  // a page of the ring is used again
+      if (const Event copied = average.copied_page(layer, e.tokens.end - 1); copied.valid()) op.after.push_back(copied);
+    }
+  }
+  op.body = [this, shape, layer, emitted, scores = scores_](BodyContext& ctx) {
+    const float* from = ctx.read<float>(scores);
+    pool_.parallel_for(emitted.size() * shape.q_heads, [&](std::size_t i) {
+      const Emitted& e = emitted[i / shape.q_heads];
+      const auto head = static_cast<std::uint32_t>(i % shape.q_heads);
+      const std::uint32_t tokens = e.tokens.end - e.tokens.begin;
+      const float* row = from + e.offset + std::size_t{head} * tokens;
+      const float lse = ctx.read<float>(device_lse_)[std::size_t{e.row} * shape.q_heads + head];
+      float* window = ctx.write<float>(e.average->window) + e.average->window_offset(layer, head);
+      window[(e.tokens.end - 1) % e.average->ring] = 0;  // the step's own token is new
+      e.average->for_each_run(e.tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+        blend_weights(row + (token - e.tokens.begin), lse, count, 1 - e.average->share, e.average->share, window + at);
+      });
+    });
+  };
+  const Event done = device_.submit(compute_, std::move(op));
+  for (const Emitted& e : emitted) e.average->updated[layer] = done;
+}
+
 void DecodeAttention::submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows,
-                                   std::vector<Event> host_done) {
+                                   Event host_done) {
   const ModelShape& shape = context.shape;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
   const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
@@ -170,7 +253,7 @@ void DecodeAttention::submit_merge(const LayerContext& context, std::span<const 
       copy.access.push_back(a);
     }
   }
-  copy.after = std::move(host_done);
+  copy.after = {host_done};
   std::vector<bool> on_host(rows);
   for (const std::uint32_t row : host_rows) on_host[row] = true;
   copy.body = [this, shape, width,
@@ -219,28 +302,29 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
     }
   }
   std::vector<std::uint32_t> host_rows;
-  std::vector<Event> host_done;
   for (std::uint32_t row = 0; row < on_host.size(); ++row) {
-    if (on_host[row].empty()) continue;
-    host_rows.push_back(row);
-    host_done.push_back(submit_host(context, row, on_host[row]));
+    if (!on_host[row].empty()) host_rows.push_back(row);
   }
+  const std::vector<Emitted> emitted = plan_emission(context, on_device);
   if (host_rows.empty()) {  // the common case of methods without a host part: straight into the layer's attention
-    submit_device(context, on_device, forward_.attention(), DeviceBuffer{});
+    submit_device(context, on_device, emitted, forward_.attention(), emitted.empty() ? DeviceBuffer{} : device_lse_);
+    if (!emitted.empty()) submit_averages(context, emitted);
     return;
   }
-  submit_device(context, on_device, device_part_, device_lse_);
-  device_.end_segment();  // a captured segment must not contain a wait for the host
+  const Event host_done = submit_host(context, on_host);
+  submit_device(context, on_device, emitted, device_part_, device_lse_);
+  if (!emitted.empty()) submit_averages(context, emitted);  // while the host is at work
+  device_.end_segment();                                    // a captured segment must not contain a wait for the host
   device_.begin_segment("after host partials");
-  submit_merge(context, host_rows, std::move(host_done));
+  submit_merge(context, host_rows, host_done);
 }
 
 std::vector<DecodeAttention::Attended> DecodeAttention::take_attended(std::uint32_t rows) {
   std::vector<Attended> out(attended_.begin(), attended_.begin() + rows);
   const auto host = device_.host_write<std::uint64_t>(host_attended_, {0, rows});
   for (std::uint32_t row = 0; row < rows; ++row) {
-    out[row].tokens[static_cast<int>(Side::host)] = host[row];
-    host[row] = 0;
+    out[row].tokens[static_cast<int>(Side::host)] = std::exchange(host[2 * row], 0);
+    out[row].packed_bytes = std::exchange(host[2 * row + 1], 0);
     attended_[row] = {};
   }
   return out;

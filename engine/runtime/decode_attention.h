@@ -1,6 +1,7 @@
 // Executes a method's AttendPlan for one layer of a decode step: device items in one operation on the compute lane,
-// host items in one operation per sequence on the host workers, partial results over the link, one merge on the device.
-// Also what host-side work needs beforehand: the query on the host, and block selection there.
+// host items in one operation on the host workers, whose parts all threads share whatever sequence and head they belong
+// to, partial results over the link, one merge on the device. Also what host-side work needs beforehand: the query on
+// the host, and block selection there.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +9,10 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/kernels/attention_span.h"
 #include "engine/kernels/thread_pool.h"
-#include "engine/kv/digest_store.h"
 #include "engine/kv/kv_store.h"
+#include "engine/kv/sequence_stores.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/method.h"
 
@@ -18,7 +20,7 @@ namespace tandem {
 
 class DecodeAttention {
  public:
-  DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, DigestStore& digests);
+  DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores);
 
   /// Starts a layer: `query_ready` is the operation that wrote q of all rows.
   void begin_layer(Event query_ready);
@@ -27,11 +29,12 @@ class DecodeAttention {
   std::uint32_t q_heads() const { return forward_.shape().q_heads; }
   SelectionRef score_topk(const LayerContext& context, const ScoreRequest& request);
   /// Submits the plan; afterwards the forward pass's attention buffer holds all rows. Splits the open launch segment
-  /// where the device waits for the host. Adds the tokens attended per KV head to attended[row][side].
+  /// where the device waits for the host.
   void run(const LayerContext& context, const AttendPlan& plan);
 
   struct Attended {
-    std::uint64_t tokens[2] = {0, 0};  // by Side, summed over KV heads
+    std::uint64_t tokens[2] = {0, 0};  // by Side, summed over layers and KV heads
+    std::uint64_t packed_bytes = 0;    // of the token sets that were attended, all layers
   };
   /// Tokens attended since the last call, by row. Call when the step is done.
   std::vector<Attended> take_attended(std::uint32_t rows);
@@ -46,33 +49,51 @@ class DecodeAttention {
     std::uint32_t row = 0, kv_head = 0;
     std::vector<PageRun> runs;
   };
+  struct Emitted {  // scores of one row's device item, on their way into an average
+    std::uint32_t row = 0;
+    AttentionAverage* average = nullptr;
+    Range tokens;
+    std::size_t offset = 0;  // into scores_: [Hq][tokens]
+  };
+  struct HostRow;     // what one row attends on the host
+  struct HeadSpans {  // one row and KV head, resolved to memory
+    std::uint32_t row = 0, kv_head = 0;
+    std::vector<KvSpan> spans;
+  };
 
   void check_plan(const LayerContext& context, const AttendPlan& plan) const;
   void append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens, Tier tier,
                           std::vector<PageRun>& runs) const;
-  void submit_device(const LayerContext& context, std::span<const AttendItem* const> items, const DeviceBuffer& out,
-                     const DeviceBuffer& lse);
-  Event submit_host(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items);
-  /// Partial attention of all KV heads of a row over host pages, `kPartTokens` tokens a task. Returns the number of
-  /// tasks.
-  std::uint32_t attend_in_parts(const ModelShape& shape, const std::vector<HeadWork>& work, const float* pages,
-                                const float* query, float* o, float* lse);
-  void submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows,
-                    std::vector<Event> host_done);
+  std::vector<Emitted> plan_emission(const LayerContext& context, std::span<const AttendItem* const> items);
+  void submit_device(const LayerContext& context, std::span<const AttendItem* const> items,
+                     const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
+  void submit_averages(const LayerContext& context, std::vector<Emitted> emitted);
+  HostRow gather_host_row(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items,
+                          Op& op) const;
+  Event submit_host(const LayerContext& context, std::span<const std::vector<const AttendItem*>> items);
+  /// What the rows attend, now that selections and token sets are known; the accesses that this comes to.
+  std::vector<HeadSpans> resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                                 const std::vector<HostRow>& rows, std::vector<Access>& access, Cost& cost) const;
+  /// Partial attention of every entry, `kPartTokens` tokens a task, into the rows of `o` and `lse`. Returns the number
+  /// of tasks.
+  std::uint32_t attend_in_parts(const ModelShape& shape, const std::vector<HeadSpans>& work, const float* query,
+                                float* o, float* lse);
+  void submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows, Event host_done);
 
   Forward& forward_;
   Device& device_;
   ThreadPool& pool_;
   KvStore& kv_;
-  DigestStore& digests_;
+  SequenceStores& stores_;
   LaneId compute_, h2d_, d2h_, workers_;
   Event query_ready_, query_on_host_;
   DeviceBuffer device_part_, device_lse_;  // [row][Hq][D], [row][Hq]
   DeviceBuffer landed_part_, landed_lse_;  // the host's partials on the device
   HostBuffer host_query_;                  // [row][Hq][D]
   HostBuffer host_part_, host_lse_;        // [row][Hq][D], [row][Hq]
+  DeviceBuffer scores_;                    // of the layer's items whose weights are averaged
   std::vector<Attended> attended_;         // device side; the host side is settled in the bodies
-  HostBuffer host_attended_;               // [row] u64, written by the host bodies
+  HostBuffer host_attended_;               // [row][tokens, packed bytes] u64, written by the host bodies
 };
 
 }  // namespace tandem

@@ -19,8 +19,8 @@ DecodeRun::DecodeRun(const Model& model, Device& device, ThreadPool& pool, const
       method_(method),
       requests_(requests),
       options_(options),
-      attention_(forward, device, pool, kv, digests_),
-      ops_(device, pool, kv, digests_, attention_) {
+      attention_(forward, device, pool, kv, stores_),
+      ops_(device, pool, kv, stores_, attention_) {
   result_.sequences.resize(requests.size());
 }
 
@@ -63,6 +63,8 @@ void DecodeRun::prepare() {
     a->state.id = kv_.fork(requests_[i].prefix->sequence);
     a->state.row = static_cast<std::uint32_t>(i);
     a->state.tokens = a->state.prefix_tokens = kv_.tokens(a->state.id);
+    a->state.max_tokens = a->state.tokens + requests_[i].max_new_tokens;
+    ops_.set_prompt_queries(a->state.id, requests_[i].prefix->queries);
     first_tokens.push_back(requests_[i].prefix->prompt.back());
     active_.push_back(std::move(a));
   }
@@ -91,7 +93,7 @@ void DecodeRun::prepare() {
   }
   uploaded_ = forward_.upload_tokens(first_tokens);
   ready.push_back(uploaded_);
-  for (const Event& e : ops_.take_pending()) ready.push_back(e);
+  for (const Event& e : ops_.last_asked()) ready.push_back(e);
   // A measuring point, not an ordering that data needs: every reader below waits for its own inputs.
   Op done;
   done.name = "context ready";
@@ -189,8 +191,8 @@ void DecodeRun::collect(std::uint32_t step) {
     out.steps.push_back(step);
     for (const Tier tier : {Tier::device, Tier::host}) {
       std::size_t& peak = out.peak_kv_bytes[static_cast<int>(tier)];
-      const std::size_t index = tier == Tier::host ? digests_.bytes_of(a->state.id) : 0;
-      peak = std::max(peak, kv_.bytes(a->state.id, tier) + index);
+      const std::size_t packed = tier == Tier::host ? attended[row].packed_bytes : 0;
+      peak = std::max(peak, kv_.bytes(a->state.id, tier) + stores_.bytes_of(a->state.id, tier) + packed);
     }
     for (int side = 0; side < 2; ++side)
       out.attended[side] += attended[row].tokens[side] / (std::uint64_t{c.layers} * c.kv_heads);
@@ -210,10 +212,15 @@ void DecodeRun::collect(std::uint32_t step) {
     a->state.row = static_cast<std::uint32_t>(still.size());
     still.push_back(std::move(a));
   }
-  // Sequences that are done give their pages back now: no operation in flight uses them, the step has ended.
+  // Sequences that are done give their pages back now. The step has ended, but what the method asked for on the side,
+  // a move to the host for example, may still use them.
+  const auto done = [](const std::unique_ptr<Active>& a) { return a != nullptr; };
+  if (std::any_of(active_.begin(), active_.end(), done)) {
+    for (const Event& e : ops_.last_asked()) device_.host_wait(e);
+  }
   for (const std::unique_ptr<Active>& a : active_) {
     if (a == nullptr) continue;
-    digests_.destroy_of(a->state.id);
+    stores_.destroy_of(a->state.id);
     kv_.destroy(a->state.id);
   }
   active_ = std::move(still);

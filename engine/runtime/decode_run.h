@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/kv/digest_store.h"
+#include "engine/kv/sequence_stores.h"
 #include "engine/runtime/decode_attention.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/engine_ops.h"
@@ -45,7 +45,7 @@ class DecodeRun {
   Method& method_;
   std::span<const DecodeRequest> requests_;
   const DecodeOptions& options_;
-  DigestStore digests_;
+  SequenceStores stores_;
   DecodeAttention attention_;
   EngineOps ops_;
   std::vector<std::unique_ptr<Active>> active_;

@@ -64,7 +64,34 @@ void Engine::check_prompt(std::span<const std::int32_t> prompt) const {
   }
 }
 
-void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens,
+/// For a prompt that grows from `held` to `total` prefilled tokens; what it keeps of `before` is copied.
+PromptQueries Engine::room_for_queries(const PromptQueries& before, std::uint32_t held, std::uint32_t total) {
+  const ModelShape s = shape();
+  const std::size_t width = std::size_t{s.q_heads} * s.head_dim;
+  PromptQueries room;
+  room.kept = options_.keep_queries;
+  if (room.kept == 0) return room;
+  room.values = device_.allocate_device(s.layers * room.kept * width * sizeof(float), "prompt queries");
+  const std::uint32_t first = std::max(total, room.kept) - room.kept;
+  if (first >= held) return room;
+  Op op;
+  op.name = "keep queries";
+  op.kind = Kind::copy;
+  op.cost.hbm = std::uint64_t{2} * s.layers * (held - first) * width * sizeof(float);
+  op.access = {before.values.reads(), room.values.writes()};
+  op.body = [s, width, before, room, first, held](BodyContext& ctx) {
+    for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
+      for (std::uint32_t t = first; t < held; ++t) {
+        const std::size_t at = (std::size_t{layer} * room.kept + t % room.kept) * width;
+        std::copy_n(ctx.read<float>(before.values) + at, width, ctx.write<float>(room.values) + at);
+      }
+    }
+  };
+  device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
+  return room;
+}
+
+void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens, const PromptQueries& queries,
                             const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done) {
   const auto total = static_cast<std::uint32_t>(tokens.size());
   const std::uint32_t before = kv_->tokens(sequence);
@@ -92,6 +119,7 @@ void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> t
         }
         forward_->qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
                       layer == 0 ? after : std::vector<Event>{});
+        if (queries.values) forward_->keep_queries(layer, positions, before + total, queries);
         forward_->prefill_attention(sequence, layer, before + first, rows);
         last = forward_->finish_layer(Forward::Phase::prefill, layer, rows, {});
       }
@@ -121,8 +149,10 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
   const Nanos begin = device_.now();
   const std::uint32_t held = kv_->tokens(prefix.sequence);
   const std::span<const std::int32_t> rest = std::span<const std::int32_t>(prompt).subspan(held);
+  PromptQueries queries;
   try {
-    prefill_chunks(prefix.sequence, rest.first(rest.size() - 1), {});
+    queries = room_for_queries(prefix.queries, held, static_cast<std::uint32_t>(prompt.size() - 1));
+    prefill_chunks(prefix.sequence, rest.first(rest.size() - 1), queries, {});
   } catch (...) {
     device_.drain();
     kv_->all_done();
@@ -130,6 +160,7 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
     throw;
   }
   prefix.prompt = std::move(prompt);
+  prefix.queries = std::move(queries);
   prefix.trace = device_.drain();
   prefix.prefill_ns = device_.now() - begin;
   kv_->all_done();
@@ -149,7 +180,7 @@ std::vector<float> Engine::prefill_logits(std::span<const std::int32_t> prompt) 
   };
   std::vector<float> logits(prompt.size() * model_.config.vocab);
   try {
-    prefill_chunks(sequence, prompt, [&](std::uint32_t first, std::uint32_t rows) {
+    prefill_chunks(sequence, prompt, {}, [&](std::uint32_t first, std::uint32_t rows) {
       forward_->all_logits(rows, logits.data() + std::size_t{first} * model_.config.vocab);
     });
   } catch (...) {
@@ -166,9 +197,13 @@ DecodeResult Engine::decode(Method& method, std::span<const DecodeRequest> reque
                       options_.max_batch);
   }
   const Needs needs = method.needs(shape());
-  if (needs.last_queries > 0 || needs.column_sums) {
-    throw_input_error("Method '{}' needs {} from the prefill, which snapshots do not keep yet.", method.spelled_out(),
-                      needs.column_sums ? "attention column sums" : "the last queries");
+  if (needs.last_queries > options_.keep_queries) {
+    throw_input_error("Method '{}' needs the prompt's last {} queries and this engine keeps {}.", method.spelled_out(),
+                      needs.last_queries, options_.keep_queries);
+  }
+  if (needs.column_sums) {
+    throw_input_error("Method '{}' needs attention column sums from the prefill, which snapshots do not keep yet.",
+                      method.spelled_out());
   }
   for (const DecodeRequest& request : requests) {
     const std::size_t last = request.prefix->prompt.size() + request.max_new_tokens;

@@ -10,18 +10,19 @@
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
+#include "engine/runtime/forward.h"
 #include "engine/runtime/method.h"
 #include "engine/trace/idle.h"
 
 namespace tandem {
 
-class Forward;
 class ForwardObserver;
 
 struct EngineOptions {
   KvBudget kv;
   std::uint32_t max_batch = 8;
   std::uint32_t prefill_chunk = 512;  // tokens; any value gives the same logits within 1e-4
+  std::uint32_t keep_queries = 64;    // of a prompt's last tokens, for methods that learn from them (Needs)
   Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
   float near_tie = 1e-3f;             // steps whose two best logits differ by less are reported
   std::function<bool()> interrupted;  // polled between steps and chunks; true ends the call with Interrupted
@@ -32,6 +33,7 @@ struct EngineOptions {
 struct Prefix {
   SequenceId sequence = 0;
   std::vector<std::int32_t> prompt;  // whole prompt, BOS included
+  PromptQueries queries;             // of the tokens that are prefilled
   Nanos prefill_ns = 0;              // of the last prefill or append, on the device's clock
   Trace trace;
 };
@@ -97,7 +99,9 @@ class Engine {
 
  private:
   void check_prompt(std::span<const std::int32_t> prompt) const;
-  void prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens,
+  PromptQueries room_for_queries(const PromptQueries& before, std::uint32_t held, std::uint32_t total);
+  /// `queries`: where the last ones go; without room, nowhere.
+  void prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens, const PromptQueries& queries,
                       const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done);
 
   const Model& model_;

@@ -18,48 +18,85 @@ std::uint32_t digest_parts(std::uint32_t blocks) {
 
 }  // namespace
 
-void EngineOps::move_to_host(SequenceState& sequence, Range tokens) {
+Event EngineOps::ask(LaneKind kind, Op op) {
+  const Event event = device_.submit(device_.lane(kind), std::move(op));
+  const auto same = [event](const Event& e) { return e.lane == event.lane; };
+  const auto found = std::find_if(last_asked_.begin(), last_asked_.end(), same);
+  if (found == last_asked_.end()) {
+    last_asked_.push_back(event);
+  } else {
+    *found = event;
+  }
+  return event;
+}
+
+Event EngineOps::offload(const SequenceState& sequence, Range tokens, std::uint32_t layer, AttentionAverage* average) {
   TANDEM_CHECK(tokens.begin % kPageTokens == 0 && tokens.end % kPageTokens == 0 && tokens.begin < tokens.end &&
                    tokens.end <= sequence.tokens,
                "move_to_host of tokens [{}, {}) of {}", tokens.begin, tokens.end, sequence.tokens);
   const Range blocks{tokens.begin / kPageTokens, tokens.end / kPageTokens};
   const KvShape& shape = kv_.shape();
-  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-    Op op;
-    op.name = "offload kv";
-    op.kind = Kind::copy;
-    op.cause = Cause::offload;
-    op.layer = layer;
-    const std::vector<SlotCopy> copies = kv_.add_host_blocks(sequence.id, layer, blocks, op.after);
-    kv_.append_filled(sequence.id, layer, blocks, Tier::device, op.after);
-    op.cost.d2h = copies.size() * shape.slot_bytes();
-    kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
-    kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, true, op.access);
-    std::uint32_t pieces = 0;  // runs that are adjacent on both sides
-    for (std::size_t i = 0; i < copies.size(); ++i) {
-      if (i == 0 || copies[i].from != copies[i - 1].from + 1 || copies[i].to != copies[i - 1].to + 1) ++pieces;
-    }
-    op.cost.pieces = pieces;
-    op.body = [this, copies](BodyContext& ctx) {
-      const std::size_t bytes = kv_.shape().slot_bytes();
-      const auto* from = ctx.read<std::byte>(kv_.device_buffer());
-      auto* to = ctx.write<std::byte>(kv_.host_buffer());
-      for (const SlotCopy& copy : copies) std::memcpy(to + copy.to * bytes, from + copy.from * bytes, bytes);
-    };
-    const Event done = device_.submit(device_.lane(LaneKind::d2h), std::move(op));
-    kv_.set_filled(sequence.id, layer, blocks, Tier::host, done);
-    kv_.drop(sequence.id, layer, blocks, Tier::device, done);
-    if (layer + 1 == shape.layers) pending_.push_back(done);
+  Op op;
+  op.name = "offload kv";
+  op.kind = Kind::copy;
+  op.cause = Cause::offload;
+  op.layer = layer;
+  const std::vector<SlotCopy> copies = kv_.add_host_blocks(sequence.id, layer, blocks, op.after);
+  kv_.append_filled(sequence.id, layer, blocks, Tier::device, op.after);
+  op.cost.d2h = copies.size() * shape.slot_bytes();
+  kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
+  kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, true, op.access);
+  std::uint32_t pieces = 0;  // runs that are adjacent on both sides
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (i == 0 || copies[i].from != copies[i - 1].from + 1 || copies[i].to != copies[i - 1].to + 1) ++pieces;
   }
+  op.cost.pieces = pieces;
+  if (average != nullptr) {
+    op.cost.d2h += std::uint64_t{average->q_heads} * (tokens.end - tokens.begin) * sizeof(float);
+    op.cost.pieces += average->q_heads;
+    average->append_window_access(layer, tokens, false, op.access);
+    op.access.push_back(average->left_access(layer, tokens, true));
+    if (average->updated[layer].valid()) op.after.push_back(average->updated[layer]);
+  }
+  op.body = [this, copies, tokens, layer, average](BodyContext& ctx) {
+    const std::size_t bytes = kv_.shape().slot_bytes();
+    const auto* from = ctx.read<std::byte>(kv_.device_buffer());
+    auto* to = ctx.write<std::byte>(kv_.host_buffer());
+    for (const SlotCopy& copy : copies) std::memcpy(to + copy.to * bytes, from + copy.from * bytes, bytes);
+    if (average == nullptr) return;
+    for (std::uint32_t head = 0; head < average->q_heads; ++head) {
+      const float* window = ctx.read<float>(average->window) + average->window_offset(layer, head);
+      float* left = ctx.write<float>(average->left) + average->left_offset(layer, head);
+      average->for_each_run(tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+        std::copy_n(window + at, count, left + token);
+      });
+    }
+  };
+  const Event done = ask(LaneKind::d2h, std::move(op));
+  kv_.set_filled(sequence.id, layer, blocks, Tier::host, done);
+  kv_.drop(sequence.id, layer, blocks, Tier::device, done);
+  if (average != nullptr) {
+    for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens)
+      average->copied_page(layer, token) = done;
+  }
+  return done;
+}
+
+void EngineOps::move_to_host(SequenceState& sequence, Range tokens) {
+  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) offload(sequence, tokens, layer, nullptr);
+}
+
+void EngineOps::move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, AverageRef average) {
+  offload(sequence, tokens, layer, &stores_.averages.get(average.id));
 }
 
 DigestRef EngineOps::build_digests(SequenceState& sequence, Range tokens, std::uint32_t block) {
   const KvShape& shape = kv_.shape();
   const std::uint32_t q_heads = attention_.q_heads();
   DigestRef ref;
-  ref.id = digests_.create(device_, sequence.id, tokens, block, shape, q_heads);
+  ref.id = stores_.digests.add(make_digest_index(device_, sequence.id, tokens, block, shape, q_heads));
   ref.side = Side::host;
-  const DigestIndex& index = digests_.get(ref.id);
+  const DigestIndex& index = stores_.digests.get(ref.id);
   const Range blocks{tokens.begin / kPageTokens, blocks_for(tokens.end)};
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
     Op op;
@@ -101,8 +138,7 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, Range tokens, std::u
         }
       });
     };
-    const Event done = device_.submit(device_.lane(LaneKind::host_workers), std::move(op));
-    if (layer + 1 == shape.layers) pending_.push_back(done);
+    ask(LaneKind::host_workers, std::move(op));
   }
   return ref;
 }
@@ -117,10 +153,6 @@ void EngineOps::drop(SequenceState& sequence, Range tokens) {
 
 SelectionRef EngineOps::score_topk(const LayerContext& context, const ScoreRequest& request) {
   return attention_.score_topk(context, request);
-}
-
-std::vector<Event> EngineOps::take_pending() {
-  return std::exchange(pending_, {});
 }
 
 }  // namespace tandem

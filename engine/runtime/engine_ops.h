@@ -1,39 +1,57 @@
 // What methods can ask for (Ops), carried out on the device's lanes.
 #pragma once
 
+#include <unordered_map>
 #include <vector>
 
 #include "engine/device/device.h"
 #include "engine/kernels/thread_pool.h"
-#include "engine/kv/digest_store.h"
 #include "engine/kv/kv_store.h"
+#include "engine/kv/sequence_stores.h"
 #include "engine/runtime/decode_attention.h"
+#include "engine/runtime/forward.h"
 #include "engine/runtime/method.h"
 
 namespace tandem {
 
 class EngineOps : public Ops {
  public:
-  EngineOps(Device& device, ThreadPool& pool, KvStore& kv, DigestStore& digests, DecodeAttention& attention)
-      : device_(device), pool_(pool), kv_(kv), digests_(digests), attention_(attention) {}
+  EngineOps(Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores, DecodeAttention& attention)
+      : device_(device), pool_(pool), kv_(kv), stores_(stores), attention_(attention) {}
+
+  /// The kept queries of the prompt that a sequence starts with.
+  void set_prompt_queries(SequenceId sequence, const PromptQueries& queries) { queries_[sequence] = queries; }
 
   void move_to_host(SequenceState& sequence, Range tokens) override;
+  void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, AverageRef average) override;
+  AverageRef average_weights(SequenceState& sequence, const AverageRequest& request) override;
+  TokenSetRef make_token_set(SequenceState& sequence) override;
+  void keep_salient(SequenceState& sequence, TokenSetRef set, AverageRef average, Range tokens,
+                    float threshold) override;
+  void keep_salient(SequenceState& sequence, std::uint32_t layer, TokenSetRef set, AverageRef average, Range tokens,
+                    float threshold) override;
   DigestRef build_digests(SequenceState& sequence, Range tokens, std::uint32_t block) override;
   void drop(SequenceState& sequence, Range tokens) override;
   SelectionRef score_topk(const LayerContext& context, const ScoreRequest& request) override;
 
-  /// The last operation of each kind submitted outside of layers since the last call; "context ready" waits for them.
-  std::vector<Event> take_pending();
+  /// The last operation that methods asked for on each lane: when these are done, all of them are.
+  const std::vector<Event>& last_asked() const { return last_asked_; }
   /// Names the event after which no operation reads dropped pages.
   void set_last_reader(Event event) { last_reader_ = event; }
 
  private:
+  Event ask(LaneKind lane, Op op);
+  Event offload(const SequenceState& sequence, Range tokens, std::uint32_t layer, AttentionAverage* average);
+  Event observe_prompt(const SequenceState& sequence, const AttentionAverage& average, Range window,
+                       std::uint32_t observed, std::uint32_t layer, const DeviceBuffer& before, Event before_free);
+
   Device& device_;
   ThreadPool& pool_;
   KvStore& kv_;
-  DigestStore& digests_;
+  SequenceStores& stores_;
   DecodeAttention& attention_;
-  std::vector<Event> pending_;
+  std::unordered_map<SequenceId, PromptQueries> queries_;
+  std::vector<Event> last_asked_;
   Event last_reader_;
 };
 

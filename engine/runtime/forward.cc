@@ -158,6 +158,29 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
   return device_.submit(compute_, std::move(op));
 }
 
+void Forward::keep_queries(std::uint32_t layer, std::span<const std::uint32_t> positions, std::uint32_t total,
+                           const PromptQueries& to) {
+  const auto rows = static_cast<std::uint32_t>(positions.size());
+  const auto late = [&](std::uint32_t position) { return position + to.kept >= total; };
+  const auto first =
+      static_cast<std::uint32_t>(std::find_if(positions.begin(), positions.end(), late) - positions.begin());
+  if (first == rows) return;
+  const std::size_t width = std::size_t{shape_.q_heads} * shape_.head_dim;
+  Op op;
+  op.name = "keep queries";
+  op.layer = layer;
+  op.cost.hbm = 2 * (rows - first) * width * sizeof(float);
+  op.access = {q_.reads(first, rows), to.values.writes(layer, layer + 1)};
+  op.body = [this, layer, first, width, to,
+             kept = std::vector<std::uint32_t>(positions.begin() + first, positions.end())](BodyContext& ctx) {
+    const float* q = ctx.read<float>(q_) + first * width;
+    float* out = ctx.write<float>(to.values) + std::size_t{layer} * to.kept * width;
+    for (std::size_t row = 0; row < kept.size(); ++row)
+      std::copy_n(q + row * width, width, out + std::size_t{kept[row] % to.kept} * width);
+  };
+  device_.submit(compute_, std::move(op));
+}
+
 Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows) {
   const std::uint32_t blocks = blocks_for(first + rows);
   Op op;

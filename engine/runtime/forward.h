@@ -18,6 +18,12 @@
 
 namespace tandem {
 
+/// Queries of a prompt's last tokens, for what methods learn from them.
+struct PromptQueries {
+  DeviceBuffer values;     // [layer][kept][Hq][D] f32: the query of token t at t % kept
+  std::uint32_t kept = 0;  // tokens
+};
+
 /// Where one row's K and V of a layer go.
 struct KvTarget {
   std::uint32_t slot = 0;
@@ -43,6 +49,9 @@ class Forward {
   /// norm, QKV, QK-norm, RoPE; q stays in q(), K and V go to their pages.
   Event qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> positions, std::vector<KvTarget> targets,
             std::vector<Event> after);
+  /// Copies those of q's rows, whose positions these are, that belong to the last `to.kept` of `total` tokens.
+  void keep_queries(std::uint32_t layer, std::span<const std::uint32_t> positions, std::uint32_t total,
+                    const PromptQueries& to);
   /// Causal attention of a prefill chunk over the sequence's device pages, own chunk included.
   Event prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows);
   /// Output projection, residual, norm, MLP, residual.

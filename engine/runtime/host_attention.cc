@@ -1,5 +1,5 @@
-// The host's part of DecodeAttention: choosing blocks by their digests, and partial attention over pages in host
-// memory.
+// The host's part of DecodeAttention: choosing blocks by their digests, and partial attention over pages and packed
+// tokens in host memory.
 #include <algorithm>
 
 #include "engine/common/error.h"
@@ -23,7 +23,7 @@ std::uint32_t selection_parts(std::uint32_t blocks) {
 }  // namespace
 
 SelectionRef DecodeAttention::score_topk(const LayerContext& context, const ScoreRequest& request) {
-  const DigestIndex& index = digests_.get(request.digests.id);
+  const DigestIndex& index = stores_.digests.get(request.digests.id);
   const ModelShape& shape = context.shape;
   const std::uint32_t row = request.sequence->row, layer = context.layer;
   const std::uint32_t keep = std::min(request.blocks_per_head, index.blocks);
@@ -70,36 +70,40 @@ SelectionRef DecodeAttention::score_topk(const LayerContext& context, const Scor
   return selection;
 }
 
-Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t row,
-                                   std::span<const AttendItem* const> items) {
-  const ModelShape& shape = context.shape;
-  const SequenceState& sequence = *context.batch[row];
-  const std::uint32_t layer = context.layer;
+/// What one row attends on the host: tokens known now, and what operations before this one choose.
+struct DecodeAttention::HostRow {
   struct Chosen {
     const DigestIndex* index;
     std::vector<std::uint32_t> slots;  // of the index's pages, from its first token
     Range heads;
-    bool own_blocks_only;
+    bool own_only;
   };
-  std::vector<HeadWork> fixed(shape.kv_heads);  // static tokens on the host, per KV head
+  struct Packed {
+    const TokenSet* set;
+    Range heads;
+    bool own_only;
+  };
+  std::uint32_t row = 0;
+  std::vector<HeadWork> fixed;  // [KV head]
   std::vector<Chosen> chosen;
-  Op op;
-  op.name = "host attention";
-  op.cause = Cause::host_attention;
-  op.layer = layer;
-  op.cost.work = Work::attention;
-  op.cost.upper_bound = true;
-  op.cost.pieces = 0;
-  op.access = {host_query_.reads(row, row + 1), host_part_.writes(row, row + 1), host_lse_.writes(row, row + 1),
-               host_attended_.writes(row, row + 1)};
-  op.after = {query_on_host(context)};
+  std::vector<Packed> packed;
+};
+
+DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& context, std::uint32_t row,
+                                                          std::span<const AttendItem* const> items, Op& op) const {
+  const ModelShape& shape = context.shape;
+  const SequenceState& sequence = *context.batch[row];
+  const std::uint32_t layer = context.layer;
+  HostRow out;
+  out.row = row;
+  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) out.fixed.push_back({row, head, {}});
   std::uint64_t most = 0;  // tokens, summed over KV heads
   for (const AttendItem* item : items) {
     const Range heads{item->kv_heads.begin, std::min(item->kv_heads.end, shape.kv_heads)};
     const std::uint32_t count = heads.end - heads.begin;
     if (const auto* tokens = std::get_if<StaticTokens>(&item->pages.source)) {
       for (std::uint32_t head = heads.begin; head < heads.end; ++head) {
-        append_static_runs(sequence, layer, *tokens, Tier::host, fixed[head].runs);
+        append_static_runs(sequence, layer, *tokens, Tier::host, out.fixed[head].runs);
       }
       for (const Range& r : tokens->ranges) {
         kv_.append_access(sequence.id, layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::host, heads, false,
@@ -107,139 +111,200 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::uint32_t ro
         kv_.append_filled(sequence.id, layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::host, op.after);
       }
       most += std::uint64_t{count} * tokens->count();
-      continue;
+    } else if (const auto* chosen = std::get_if<SelectionRef>(&item->pages.source)) {
+      const DigestIndex& index = stores_.digests.get(chosen->digests.id);
+      HostRow::Chosen c{&index, {}, heads, item->own_only};
+      const Range blocks{index.tokens.begin / kPageTokens, blocks_for(index.tokens.end)};
+      for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
+        c.slots.push_back(kv_.slot(sequence.id, layer, block, Tier::host));
+        TANDEM_CHECK(c.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the host", block, layer);
+      }
+      kv_.append_access(sequence.id, layer, blocks, Tier::host, heads, false, op.access);
+      op.access.push_back(index.selection.reads());
+      op.after.push_back(chosen->ready);
+      const std::uint32_t pieces = count * std::min(index.blocks, shape.group() * chosen->blocks_per_head);
+      most += std::uint64_t{pieces} * index.block;
+      op.cost.pieces += pieces;
+      out.chosen.push_back(std::move(c));
+    } else {
+      const TokenSet& set = stores_.sets.get(std::get<TokenSetRef>(item->pages.source).id);
+      set.append_access(layer, false, op.access);
+      if (set.packed[layer].valid()) op.after.push_back(set.packed[layer]);
+      most += std::uint64_t{count} * set.offered[layer];
+      op.cost.pieces += 2 * count;  // K and V of a KV head lie in one run each
+      out.packed.push_back({&set, heads, item->own_only});
     }
-    const auto& selection = std::get<SelectionRef>(item->pages.source);
-    const DigestIndex& index = digests_.get(selection.digests.id);
-    Chosen c{&index, {}, heads, item->own_blocks_only};
-    const Range blocks{index.tokens.begin / kPageTokens, blocks_for(index.tokens.end)};
-    for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
-      c.slots.push_back(kv_.slot(sequence.id, layer, block, Tier::host));
-      TANDEM_CHECK(c.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the host", block, layer);
-    }
-    kv_.append_access(sequence.id, layer, blocks, Tier::host, heads, false, op.access);
-    op.access.push_back(index.selection.reads());
-    op.after.push_back(selection.ready);
-    most += std::uint64_t{count} * std::min(index.blocks, shape.group() * selection.blocks_per_head) * index.block;
-    op.cost.pieces += count * std::min(index.blocks, shape.group() * selection.blocks_per_head);
-    chosen.push_back(std::move(c));
   }
-  const std::uint64_t small = std::uint64_t{2} * shape.q_heads * shape.head_dim * sizeof(float);  // q in, o out
-  const std::uint64_t per_token = std::uint64_t{2} * shape.head_dim * sizeof(float);
-  op.cost.dram = most * per_token + small;
-  op.cost.flops = most * 4 * shape.group() * shape.head_dim;
+  op.cost.dram += most * 2 * shape.head_dim * sizeof(float);
+  op.cost.flops += most * 4 * shape.group() * shape.head_dim;
+  op.cost.tasks += shape.kv_heads + static_cast<std::uint32_t>(most / kPartTokens);
+  return out;
+}
+
+Event DecodeAttention::submit_host(const LayerContext& context, std::span<const std::vector<const AttendItem*>> items) {
+  const ModelShape& shape = context.shape;
+  const std::uint32_t layer = context.layer;
+  Op op;
+  op.name = "host attention";
+  op.cause = Cause::host_attention;
+  op.layer = layer;
+  op.cost.work = Work::attention;
+  op.cost.upper_bound = true;
+  op.cost.pieces = 0;
+  op.after = {query_on_host(context)};
+  std::vector<Access> own;
+  std::uint64_t small = 0;  // bytes of q in and o out
+  for (std::uint32_t row = 0; row < items.size(); ++row) {
+    if (items[row].empty()) continue;
+    own.insert(own.end(), {host_query_.reads(row, row + 1), host_part_.writes(row, row + 1),
+                           host_lse_.writes(row, row + 1), host_attended_.writes(row, row + 1)});
+    small += std::uint64_t{2} * shape.q_heads * shape.head_dim * sizeof(float);
+  }
+  op.access = own;
+  op.cost.dram = small;
+  std::vector<HostRow> rows;
+  for (std::uint32_t row = 0; row < items.size(); ++row) {
+    if (!items[row].empty()) rows.push_back(gather_host_row(context, row, items[row], op));
+  }
   op.cost.pieces = std::max<std::uint32_t>(op.cost.pieces, 1);
-  op.cost.tasks = shape.kv_heads + static_cast<std::uint32_t>(most / kPartTokens);
-  const std::vector<Access> own(op.access.begin(), op.access.begin() + 4);
-  op.body = [this, shape, row, layer, own, small, per_token, fixed = std::move(fixed),
-             chosen = std::move(chosen)](BodyContext& ctx) mutable {
-    const float* pages = ctx.read<float>(kv_.host_buffer());
-    std::vector<HeadWork> work = fixed;
+  op.body = [this, shape, layer, own = std::move(own), small, rows = std::move(rows)](BodyContext& ctx) {
     std::vector<Access> access = own;
-    std::uint64_t attended = 0;
-    std::uint32_t pieces = 0;
-    for (const Chosen& c : chosen) {
-      const auto* selection = ctx.read<std::uint32_t>(c.index->selection);
-      access.push_back(c.index->selection.reads());
-      std::vector<std::uint32_t> mask(c.index->blocks);  // per block: which heads of the group chose it
-      for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
-        std::fill(mask.begin(), mask.end(), 0u);
-        for (std::uint32_t h = 0; h < shape.group(); ++h) {
-          const std::uint32_t* list =
-              selection + (std::size_t{g} * shape.group() + h) * (1 + std::size_t{c.index->blocks});
-          for (std::uint32_t i = 1; i <= list[0]; ++i) mask[list[i]] |= 1u << h;
-        }
-        bool adjacent = false;
-        for (std::uint32_t b = 0; b < c.index->blocks; ++b) {
-          if (mask[b] == 0) {
-            adjacent = false;
-            continue;
-          }
-          if (!adjacent) ++pieces;
-          adjacent = true;
-          const Range tokens = c.index->block_tokens(b);
-          for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens) {
-            const std::uint32_t slot = c.slots[(token - c.index->tokens.begin) / kPageTokens];
-            work[g].runs.push_back(
-                {slot, 0, std::min(kPageTokens, tokens.end - token), c.own_blocks_only ? mask[b] : 0xFFFFFFFFu});
-          }
-        }
-      }
-    }
-    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-      for (std::size_t i = 0; i < work[g].runs.size();) {  // adjacent slots as one extent
-        const std::uint32_t first = work[g].runs[i].slot;
-        std::uint32_t last = first;
-        for (; i < work[g].runs.size() && (work[g].runs[i].slot == last || work[g].runs[i].slot == last + 1); ++i) {
-          last = work[g].runs[i].slot;
-          attended += work[g].runs[i].tokens;
-        }
-        access.push_back(kv_.slot_access(Tier::host, first, last - first + 1, Range{g, g + 1}, false));
-      }
-    }
-    const std::size_t at = std::size_t{row} * shape.q_heads;
-    const float* query = ctx.read<float>(host_query_) + at * shape.head_dim;
-    float* o = ctx.write<float>(host_part_) + at * shape.head_dim;
-    float* lse = ctx.write<float>(host_lse_) + at;
-    const auto tasks = attend_in_parts(shape, work, pages, query, o, lse);
-    ctx.write<std::uint64_t>(host_attended_)[row] += attended;
     Cost cost;
     cost.work = Work::attention;
-    cost.dram = attended * per_token + small;
-    cost.flops = attended * 4 * shape.group() * shape.head_dim;
-    cost.pieces = std::max<std::uint32_t>(pieces, 1);
-    cost.tasks = tasks;
+    cost.dram = small;
+    cost.pieces = 0;
+    const std::vector<HeadSpans> work = resolve(ctx, shape, layer, rows, access, cost);
+    cost.tasks = attend_in_parts(shape, work, ctx.read<float>(host_query_), ctx.write<float>(host_part_),
+                                 ctx.write<float>(host_lse_));
+    cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost, std::move(access));
   };
   return device_.submit(workers_, std::move(op));
 }
 
-std::uint32_t DecodeAttention::attend_in_parts(const ModelShape& shape, const std::vector<HeadWork>& work,
-                                               const float* pages, const float* query, float* o, float* lse) {
+std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape,
+                                                                 std::uint32_t layer, const std::vector<HostRow>& rows,
+                                                                 std::vector<Access>& access, Cost& cost) const {
+  auto* counters = ctx.write<std::uint64_t>(host_attended_);
+  const std::uint64_t per_token = std::uint64_t{2} * shape.head_dim * sizeof(float);
+  std::vector<HeadSpans> out;
+  std::vector<std::uint32_t> mask;  // per block: which heads of the group chose it
+  for (const HostRow& row : rows) {
+    std::vector<HeadWork> work = row.fixed;
+    for (const HostRow::Chosen& c : row.chosen) {
+      const auto* selection = ctx.read<std::uint32_t>(c.index->selection);
+      access.push_back(c.index->selection.reads());
+      for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
+        mask.assign(c.index->blocks, 0u);
+        for (std::uint32_t h = 0; h < shape.group(); ++h) {
+          const std::uint32_t* list =
+              selection + (std::size_t{g} * shape.group() + h) * (1 + std::size_t{c.index->blocks});
+          for (std::uint32_t i = 1; i <= list[0]; ++i) mask[list[i]] |= 1u << h;
+        }
+        for (std::uint32_t b = 0; b < c.index->blocks; ++b) {
+          if (mask[b] == 0) continue;
+          if (b == 0 || mask[b - 1] == 0) ++cost.pieces;
+          const Range tokens = c.index->block_tokens(b);
+          for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens) {
+            const std::uint32_t slot = c.slots[(token - c.index->tokens.begin) / kPageTokens];
+            work[g].runs.push_back(
+                {slot, 0, std::min(kPageTokens, tokens.end - token), c.own_only ? mask[b] : 0xFFFFFFFFu});
+          }
+        }
+      }
+    }
+    std::uint64_t attended = 0;
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const std::vector<PageRun>& runs = work[g].runs;
+      const float* pages = runs.empty() ? nullptr : ctx.read<float>(kv_.host_buffer());
+      HeadSpans spans{row.row, g, {}};
+      for (std::size_t i = 0; i < runs.size();) {  // adjacent slots as one extent
+        const std::uint32_t first = runs[i].slot;
+        std::uint32_t last = first;
+        for (; i < runs.size() && (runs[i].slot == last || runs[i].slot == last + 1); ++i) {
+          last = runs[i].slot;
+          const std::size_t at = std::size_t{runs[i].first} * shape.head_dim;
+          spans.spans.push_back({pages + kv_.k_offset(last, g) + at, pages + kv_.v_offset(last, g) + at, runs[i].tokens,
+                                 runs[i].head_mask});
+          attended += runs[i].tokens;
+        }
+        access.push_back(kv_.slot_access(Tier::host, first, last - first + 1, Range{g, g + 1}, false));
+      }
+      out.push_back(std::move(spans));
+    }
+    for (const HostRow::Packed& p : row.packed) {
+      p.set->append_access(layer, false, access);
+      for (std::uint32_t g = p.heads.begin; g < p.heads.end; ++g) {
+        const std::size_t list = p.set->index(layer, g), at = list * p.set->capacity;
+        const std::uint32_t count = ctx.read<std::uint32_t>(p.set->counts)[list];
+        const std::uint32_t* masks = ctx.read<std::uint32_t>(p.set->masks) + at;
+        const float* keys = ctx.read<float>(p.set->keys) + at * shape.head_dim;
+        const float* values = ctx.read<float>(p.set->values) + at * shape.head_dim;
+        std::vector<KvSpan>& spans = out[out.size() - shape.kv_heads + g].spans;
+        for (std::uint32_t t = 0; t < count;) {  // tokens that the same heads chose as one span
+          std::uint32_t end = t + 1;
+          while (end < count && (!p.own_only || masks[end] == masks[t])) ++end;
+          spans.push_back({keys + std::size_t{t} * shape.head_dim, values + std::size_t{t} * shape.head_dim, end - t,
+                           p.own_only ? masks[t] : 0xFFFFFFFFu});
+          t = end;
+        }
+        attended += count;
+        cost.pieces += count > 0 ? 2 : 0;
+        cost.dram += count * sizeof(std::uint32_t);
+        counters[2 * row.row + 1] += count * p.set->token_bytes();
+      }
+    }
+    counters[2 * row.row] += attended;
+    cost.dram += attended * per_token;
+    cost.flops += attended * 4 * shape.group() * shape.head_dim;
+  }
+  return out;
+}
+
+std::uint32_t DecodeAttention::attend_in_parts(const ModelShape& shape, const std::vector<HeadSpans>& work,
+                                               const float* query, float* o, float* lse) {
   struct Part {
-    std::uint32_t kv_head;
-    std::size_t first, last;  // runs
+    std::size_t entry;
+    std::vector<KvSpan> spans;
   };
   std::vector<Part> parts;
-  std::vector<std::size_t> first_part(shape.kv_heads + 1);
-  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-    first_part[head] = parts.size();
-    std::uint32_t tokens = kPartTokens;  // so that the first run opens a part
-    for (std::size_t run = 0; run < work[head].runs.size(); ++run) {
-      if (tokens >= kPartTokens) {
-        parts.push_back({head, run, run});
-        tokens = 0;
+  std::vector<std::size_t> first_part;
+  for (std::size_t entry = 0; entry < work.size(); ++entry) {
+    first_part.push_back(parts.size());
+    parts.push_back({entry, {}});  // the empty partial where nothing is attended
+    std::uint32_t room = kPartTokens;
+    for (const KvSpan& span : work[entry].spans) {
+      for (std::uint32_t at = 0; at < span.tokens;) {
+        if (room == 0) {
+          parts.push_back({entry, {}});
+          room = kPartTokens;
+        }
+        const std::uint32_t take = std::min(room, span.tokens - at);
+        const std::size_t skip = std::size_t{at} * shape.head_dim;
+        parts.back().spans.push_back({span.k + skip, span.v + skip, take, span.head_mask});
+        at += take;
+        room -= take;
       }
-      tokens += work[head].runs[run].tokens;
-      parts.back().last = run + 1;
     }
-    if (parts.size() == first_part[head]) parts.push_back({head, 0, 0});  // nothing attended: the empty partial
   }
-  first_part[shape.kv_heads] = parts.size();
+  first_part.push_back(parts.size());
   const std::uint32_t group = shape.group();
   const std::size_t width = std::size_t{group} * shape.head_dim;
   std::vector<float> part_o(parts.size() * width), part_lse(parts.size() * group);
+  const auto first_head = [&](const HeadSpans& of) { return std::size_t{of.row} * shape.q_heads + of.kv_head * group; };
   pool_.parallel_for(parts.size(), [&](std::size_t i) {
-    const Part& part = parts[i];
-    std::vector<KvSpan> spans;
-    spans.reserve(part.last - part.first);
-    for (std::size_t r = part.first; r < part.last; ++r) {
-      const PageRun& run = work[part.kv_head].runs[r];
-      const std::size_t at = std::size_t{run.first} * shape.head_dim;
-      spans.push_back({pages + kv_.k_offset(run.slot, part.kv_head) + at,
-                       pages + kv_.v_offset(run.slot, part.kv_head) + at, run.tokens, run.head_mask});
-    }
-    partial_attention(query + part.kv_head * width, spans, group, shape.head_dim, part_o.data() + i * width,
-                      part_lse.data() + i * group);
+    partial_attention(query + first_head(work[parts[i].entry]) * shape.head_dim, parts[i].spans, group, shape.head_dim,
+                      part_o.data() + i * width, part_lse.data() + i * group);
   });
-  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+  for (std::size_t entry = 0; entry < work.size(); ++entry) {
     std::vector<const float*> os, lses;
-    for (std::size_t i = first_part[head]; i < first_part[head + 1]; ++i) {
+    for (std::size_t i = first_part[entry]; i < first_part[entry + 1]; ++i) {
       os.push_back(part_o.data() + i * width);
       lses.push_back(part_lse.data() + i * group);
     }
+    const std::size_t at = first_head(work[entry]);
     merge_partials(os.data(), lses.data(), static_cast<std::uint32_t>(os.size()), group, shape.head_dim,
-                   o + head * width, lse + std::size_t{head} * group);
+                   o + at * shape.head_dim, lse + at);
   }
   return static_cast<std::uint32_t>(parts.size());
 }

@@ -5,6 +5,7 @@
 
 #include <any>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -26,6 +27,7 @@ struct SequenceState {
   std::uint32_t row = 0;            // row of this step's batch
   std::uint32_t prefix_tokens = 0;  // prefilled before the first step
   std::uint32_t tokens = 0;         // in the KV store; inside a step this includes the step's own token
+  std::uint32_t max_tokens = 0;     // that it can have in the KV store when its decode ends
   std::any method;                  // the method's own state of this sequence
 };
 
@@ -48,8 +50,15 @@ struct SelectionRef {  // blocks chosen per query head, made by Ops::score_topk
   Event ready;
 };
 
+struct TokenSetRef {  // tokens packed on the host per KV head, filled by Ops::keep_salient
+  std::uint32_t id = 0;
+};
+struct AverageRef {  // averages of attention weights, made by Ops::average_weights
+  std::uint32_t id = 0;
+};
+
 struct PageSet {
-  std::variant<StaticTokens, SelectionRef> source;
+  std::variant<StaticTokens, SelectionRef, TokenSetRef> source;
 };
 
 /// One piece of attention: the query heads of KV heads [kv_heads) of a row over a set of tokens, on one side.
@@ -58,7 +67,11 @@ struct AttendItem {
   Range kv_heads{};  // default: all
   PageSet pages;
   Side side = Side::device;
-  bool own_blocks_only = true;  // of a selection: each query head attends its own blocks; false: the group's union
+  bool own_only =
+      true;  // of a selection or a token set: each query head attends what it chose; false: the group's union
+  // Of the row's only device item, for all KV heads and adjacent tokens that reach to the row's end: its weights go
+  // into this average. A token that is new starts at 0.
+  std::optional<AverageRef> average = {};
 };
 
 struct AttendPlan {
@@ -77,6 +90,13 @@ struct StepContext {
   ModelShape shape;
 };
 
+struct AverageRequest {
+  Range window;                 // tokens that stay on the device: the sequence's last ones, from a page's start
+  std::uint32_t window_tokens;  // most tokens that the window will ever have
+  std::uint32_t observed;       // last queries of the prompt that the averages start from
+  float share = 0.1f;           // of a step's weight in the average: average = (1 - share) average + share weight
+};
+
 struct ScoreRequest {
   const SequenceState* sequence = nullptr;
   DigestRef digests;
@@ -90,6 +110,21 @@ class Ops {
   /// Copies whole blocks of all layers to host memory and drops the device's copy once that is done.
   /// `tokens` must be block aligned and in the past.
   virtual void move_to_host(SequenceState& sequence, Range tokens) = 0;
+  /// The same for one layer, together with the averages of the tokens, whose window then begins at tokens.end.
+  virtual void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, AverageRef average) = 0;
+  /// Averages for all layers and query heads. They start as the mean weight that a token had in the softmax of the
+  /// prompt's last `observed` queries (at most Needs::last_queries), each over its own past: tokens before the window
+  /// in the softmax over everything, which is on the host at once; tokens of the window in the softmax over the window,
+  /// the set that later steps' weights come from.
+  virtual AverageRef average_weights(SequenceState& sequence, const AverageRequest& request) = 0;
+  /// An empty set with room for the sequence's max_tokens.
+  virtual TokenSetRef make_token_set(SequenceState& sequence) = 0;
+  /// Adds those of `tokens`, which are on the host with their averages, whose average exceeds `threshold` for a query
+  /// head of the group. Runs on the host's threads. Without a layer: in all of them.
+  virtual void keep_salient(SequenceState& sequence, std::uint32_t layer, TokenSetRef set, AverageRef average,
+                            Range tokens, float threshold) = 0;
+  virtual void keep_salient(SequenceState& sequence, TokenSetRef set, AverageRef average, Range tokens,
+                            float threshold) = 0;
   /// Digests (per channel min and max of the keys) of every layer over host-resident `tokens`, `block` tokens each,
   /// counted from tokens.begin; a short last block is digested over what it has.
   virtual DigestRef build_digests(SequenceState& sequence, Range tokens, std::uint32_t block) = 0;

@@ -75,7 +75,7 @@ class HybridFixed : public Method {
       plan.items.push_back({.row = sequence->row,
                             .pages = {selection},
                             .side = Side::host,
-                            .own_blocks_only = options_.union_mode == "masked"});
+                            .own_only = options_.union_mode == "masked"});
     }
     return plan;
   }

@@ -15,6 +15,8 @@ std::vector<std::string> all_methods() {
   for (const MethodInfo& info : method_registry()) names.push_back(info.name);
   names.emplace_back("hybrid-fixed:budget=0.3,block=32,sinks=16,window=32,union=attended");
   names.emplace_back("streaming:sinks=5,window=19");
+  names.emplace_back("hgca:device_kv=64,block=16,beta=0.7");
+  names.emplace_back("hgca:device_kv=128,block=64,pad=attended,obs=8");
   return names;
 }
 
@@ -105,7 +107,7 @@ bool waits_for_context_ready(const std::vector<ScheduleOp>& schedule, std::size_
 TEST_P(Conformance, EveryScheduleEdgeIsNeededOrProvenImplied) {
   Bench bench(tiny_model(true, 2), sim(/*record=*/true));
   const auto method = make_method(GetParam());
-  bench.decode(*method, {random_prompt(401, 1), random_prompt(133, 2)}, 3);
+  bench.decode(*method, {random_prompt(401, 1), random_prompt(133, 2)}, 40);  // windows slide and rooms are used again
   const std::vector<ScheduleOp>& schedule = recorded_schedule(*bench.device);
   std::size_t caught = 0, implied = 0;
   for (const EdgeReport& edge : judge_all_edges(schedule, &schedule_names(*bench.device))) {
@@ -127,7 +129,8 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
   Bench bench(tiny_model());
   for (const std::string spec :
        {"hybrid-fixed:budget=1", "hybrid-fixed:budget=1,block=128", "hybrid-fixed:budget=1,block=32,sinks=0,window=1",
-        "hybrid-fixed:window=4K", "streaming:window=4K", "streaming:sinks=300,window=430"}) {
+        "hybrid-fixed:window=4K", "streaming:window=4K", "streaming:sinks=300,window=430", "hgca:beta=0",
+        "hgca:beta=0,device_kv=64,block=16,pad=attended", "hgca:device_kv=1"}) {
     const auto full = make_method("full"), method = make_method(spec);
     std::vector<std::vector<float>> expected, actual;
     const DecodeResult a = bench.decode(*full, kRagged, 9, {.logits = &expected});

@@ -1,0 +1,64 @@
+// Averages of the attention weights of a sequence's tokens, per layer and query head (HGCA section 3.2.1). On the
+// device they live in a ring beside the window they belong to; those of tokens that leave it go along to the host.
+//   window: [layer][query head][ring] f32, token t at t % ring
+//   left:   [layer][query head][capacity] f32, token t at t; written once, when the token leaves the device
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/kv/kv_store.h"
+
+namespace tandem {
+
+struct AttentionAverage {
+  static constexpr const char* kName = "average";
+  SequenceId sequence = 0;
+  std::uint32_t layers = 0, q_heads = 0;
+  std::uint32_t ring = 0;      // tokens, whole pages
+  std::uint32_t capacity = 0;  // tokens
+  float share = 0;             // of a step's weight in the average (alpha)
+  DeviceBuffer window;
+  HostBuffer left;
+  std::vector<Event> copied;   // [layer][ring / 16]: the copy that last read this page of the ring
+  std::vector<Event> updated;  // [layer]: the operation that last changed the window
+  std::vector<Event> moved;    // [layer]: the copy that brought the averages from before the first window
+
+  std::size_t window_offset(std::uint32_t layer, std::uint32_t head) const {  // in floats
+    return (std::size_t{layer} * q_heads + head) * ring;
+  }
+  std::size_t left_offset(std::uint32_t layer, std::uint32_t head) const {
+    return (std::size_t{layer} * q_heads + head) * capacity;
+  }
+  std::size_t bytes(Tier tier) const { return tier == Tier::device ? window.bytes() : left.bytes(); }
+
+  /// Runs of tokens that are adjacent in the ring: at most two.
+  template <class Call>
+  void for_each_run(Range tokens, const Call& call) const {
+    while (tokens.begin < tokens.end) {
+      const std::uint32_t at = tokens.begin % ring;
+      const std::uint32_t count = tokens.end - tokens.begin < ring - at ? tokens.end - tokens.begin : ring - at;
+      call(tokens.begin, at, count);
+      tokens.begin += count;
+    }
+  }
+  void append_window_access(std::uint32_t layer, Range tokens, bool write, std::vector<Access>& out) const {
+    for_each_run(tokens, [&](std::uint32_t, std::uint32_t at, std::uint32_t count) {
+      Access access = write ? window.writes(at / kPageTokens, blocks_for(at + count))
+                            : window.reads(at / kPageTokens, blocks_for(at + count));
+      access.extent.layer = layer;
+      out.push_back(access);
+    });
+  }
+  Access left_access(std::uint32_t layer, Range tokens, bool write) const {
+    Access access = write ? left.writes(tokens.begin, tokens.end) : left.reads(tokens.begin, tokens.end);
+    access.extent.layer = layer;
+    return access;
+  }
+  Event& copied_page(std::uint32_t layer, std::uint32_t token) {
+    return copied[std::size_t{layer} * (ring / kPageTokens) + token % ring / kPageTokens];
+  }
+};
+
+}  // namespace tandem

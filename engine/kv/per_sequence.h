@@ -1,0 +1,41 @@
+// Objects that belong to one sequence each (digests, averages, token sets), by id. References stay valid until the
+// object is destroyed. Not thread safe: the control thread owns it.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "engine/kv/kv_store.h"
+
+namespace tandem {
+
+/// T has `sequence`, a static `kName`, and bytes(Tier).
+template <class T>
+class PerSequence {
+ public:
+  std::uint32_t add(T object) {
+    objects_.emplace(next_id_, std::move(object));
+    return next_id_++;
+  }
+  T& get(std::uint32_t id) {
+    const auto found = objects_.find(id);
+    TANDEM_CHECK(found != objects_.end(), "{} {} does not exist", T::kName, id);
+    return found->second;
+  }
+  void destroy_of(SequenceId sequence) {
+    std::erase_if(objects_, [sequence](const auto& entry) { return entry.second.sequence == sequence; });
+  }
+  std::size_t bytes_of(SequenceId sequence, Tier tier) const {
+    std::size_t bytes = 0;
+    for (const auto& [id, object] : objects_) bytes += object.sequence == sequence ? object.bytes(tier) : 0;
+    return bytes;
+  }
+
+ private:
+  std::unordered_map<std::uint32_t, T> objects_;
+  std::uint32_t next_id_ = 1;
+};
+
+}  // namespace tandem

@@ -1,0 +1,55 @@
+// Chosen tokens of a sequence in host memory, packed per layer and KV head so that attention over them reads contiguous
+// memory: the union of what the query heads of the group chose, with a mask of who chose each.
+//   counts: [layer][kv_head] u32
+//   masks:  [layer][kv_head][capacity] u32
+//   keys, values: [layer][kv_head][capacity][D] f32
+// Which tokens are in a set is known to operation bodies only; `offered` bounds it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/kv/kv_store.h"
+
+namespace tandem {
+
+struct TokenSet {
+  static constexpr const char* kName = "token set";
+  SequenceId sequence = 0;
+  KvShape shape;
+  std::uint32_t capacity = 0;          // tokens per layer and KV head
+  std::vector<std::uint32_t> offered;  // [layer] tokens that could have been chosen so far
+  std::vector<Event> packed;           // [layer] the operation that last changed it
+  HostBuffer counts, masks, keys, values;
+
+  std::size_t index(std::uint32_t layer, std::uint32_t kv_head) const {
+    return std::size_t{layer} * shape.kv_heads + kv_head;
+  }
+  /// Bytes per token that is in the set, of one layer and KV head.
+  std::size_t token_bytes() const { return 2 * shape.head_dim * sizeof(float) + sizeof(std::uint32_t); }
+  /// All of a layer.
+  void append_access(std::uint32_t layer, bool write, std::vector<Access>& out) const {
+    for (const HostBuffer* buffer : {&counts, &masks, &keys, &values})
+      out.push_back(write ? buffer->writes(layer, layer + 1) : buffer->reads(layer, layer + 1));
+  }
+  /// The room, which is not touched before it is used, is not counted; the engine counts the tokens.
+  std::size_t bytes(Tier tier) const { return tier == Tier::host ? counts.bytes() : 0; }
+};
+
+inline TokenSet make_token_set(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t capacity) {
+  TokenSet set;
+  set.sequence = sequence;
+  set.shape = shape;
+  set.capacity = capacity;
+  set.offered.resize(shape.layers);
+  set.packed.resize(shape.layers);
+  const std::size_t lists = std::size_t{shape.layers} * shape.kv_heads, tokens = lists * capacity;
+  set.counts = device.allocate_host(lists * sizeof(std::uint32_t), "token set counts");
+  set.masks = device.allocate_host(tokens * sizeof(std::uint32_t), "token set masks");
+  set.keys = device.allocate_host(tokens * shape.head_dim * sizeof(float), "token set keys");
+  set.values = device.allocate_host(tokens * shape.head_dim * sizeof(float), "token set values");
+  return set;
+}
+
+}  // namespace tandem

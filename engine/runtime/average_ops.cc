@@ -1,0 +1,218 @@
+// The parts of Ops that follow attention weights: averages from the prompt's last queries, and the tokens that they
+// make worth keeping at hand.
+#include <algorithm>
+#include <numeric>
+
+#include "engine/common/error.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/attention_weights.h"
+#include "engine/runtime/engine_ops.h"
+
+namespace tandem {
+
+AverageRef EngineOps::average_weights(SequenceState& sequence, const AverageRequest& request) {
+  const std::uint32_t tokens = sequence.tokens;
+  const Range window = request.window;
+  TANDEM_CHECK(tokens == sequence.prefix_tokens, "averages start at the prompt's last queries");
+  TANDEM_CHECK(window.begin % kPageTokens == 0 && window.begin <= tokens && window.end == tokens,
+               "a window of tokens [{}, {}) of {}", window.begin, window.end, tokens);
+  TANDEM_CHECK(tokens - window.begin <= request.window_tokens, "a window of {} tokens in room for {}",
+               tokens - window.begin, request.window_tokens);
+  const KvShape& shape = kv_.shape();
+  AttentionAverage made;
+  made.sequence = sequence.id;
+  made.layers = shape.layers;
+  made.q_heads = attention_.q_heads();
+  made.ring = (blocks_for(request.window_tokens) + 1) * kPageTokens;  // the first page need not be a full one
+  made.capacity = sequence.max_tokens;
+  made.share = request.share;
+  const std::size_t lists = std::size_t{made.layers} * made.q_heads;
+  made.window = device_.allocate_device(lists * made.ring * sizeof(float), "averages");
+  made.left = device_.allocate_host(lists * made.capacity * sizeof(float), "averages of moved tokens");
+  made.copied.resize(std::size_t{made.layers} * made.ring / kPageTokens);
+  made.updated.resize(made.layers);
+  made.moved.resize(made.layers);
+  const AverageRef ref{stores_.averages.add(std::move(made))};
+  AttentionAverage& average = stores_.averages.get(ref.id);
+  if (tokens == 0) return ref;
+  // Weights of the tokens before the window, one layer at a time, on their way to the host.
+  DeviceBuffer before;
+  if (window.begin > 0)
+    before = device_.allocate_device(std::size_t{average.q_heads} * window.begin * sizeof(float), "prompt weights");
+  Event copied;
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    const Event observed = observe_prompt(sequence, average, window, request.observed, layer, before, copied);
+    average.updated[layer] = observed;
+    if (window.begin == 0) continue;
+    Op op;
+    op.name = "offload averages";
+    op.kind = Kind::copy;
+    op.cause = Cause::offload;
+    op.layer = layer;
+    op.cost.d2h = std::uint64_t{average.q_heads} * window.begin * sizeof(float);
+    op.cost.pieces = average.q_heads;
+    op.access = {before.reads(), average.left_access(layer, {0, window.begin}, true)};
+    op.after = {observed};
+    op.body = [&average, before, layer, count = window.begin](BodyContext& ctx) {
+      const float* from = ctx.read<float>(before);
+      for (std::uint32_t head = 0; head < average.q_heads; ++head) {
+        std::copy_n(from + std::size_t{head} * count, count,
+                    ctx.write<float>(average.left) + average.left_offset(layer, head));
+      }
+    };
+    copied = ask(LaneKind::d2h, std::move(op));
+    average.moved[layer] = copied;
+  }
+  return ref;
+}
+
+Event EngineOps::observe_prompt(const SequenceState& sequence, const AttentionAverage& average, Range window,
+                                std::uint32_t most_observed, std::uint32_t layer, const DeviceBuffer& before,
+                                Event before_free) {
+  const auto found = queries_.find(sequence.id);
+  TANDEM_CHECK(found != queries_.end(), "sequence {} has no prompt queries", sequence.id);
+  const PromptQueries& queries = found->second;
+  const KvShape& shape = kv_.shape();
+  const std::uint32_t tokens = window.end, observed = std::min({most_observed, queries.kept, tokens}),
+                      blocks = blocks_for(tokens);
+  Op op;
+  op.name = "observe prompt";
+  op.cause = Cause::selection;
+  op.layer = layer;
+  op.cost.work = Work::gemm;
+  op.cost.hbm = std::uint64_t{tokens} * shape.kv_heads * shape.head_dim * sizeof(float) +
+                std::uint64_t{average.q_heads} * (observed * shape.head_dim + tokens) * sizeof(float);
+  op.cost.flops = std::uint64_t{2} * observed * tokens * average.q_heads * shape.head_dim;
+  op.access = {queries.values.reads(layer, layer + 1)};
+  kv_.append_access(sequence.id, layer, {0, blocks}, Tier::device, Range{0, shape.kv_heads}, false, op.access);
+  average.append_window_access(layer, window, true, op.access);
+  if (window.begin > 0) op.access.push_back(before.writes());
+  if (before_free.valid() && window.begin > 0) op.after = {before_free};
+  std::vector<std::uint32_t> slots;
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    slots.push_back(kv_.slot(sequence.id, layer, block, Tier::device));
+    TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "block {} of the prompt is not on the device", block);
+  }
+  op.body = [this, &average, queries, window, layer, before, observed, slots](BodyContext& ctx) {
+    const KvShape& s = kv_.shape();
+    const std::uint32_t group = average.q_heads / s.kv_heads, last = window.end;
+    const float* pages = ctx.read<float>(kv_.device_buffer());
+    const float* kept =
+        ctx.read<float>(queries.values) + std::size_t{layer} * queries.kept * average.q_heads * s.head_dim;
+    float* ring = ctx.write<float>(average.window);
+    float* outside = window.begin > 0 ? ctx.write<float>(before) : nullptr;
+    const float in_all = 1.0f / static_cast<float>(observed);
+    const float in_window = 1.0f / static_cast<float>(std::min(observed, last - window.begin));
+    pool_.parallel_for(s.kv_heads, [&](std::size_t kv_head) {
+      std::vector<float> scores(std::size_t{group} * last), sums(std::size_t{group} * last);
+      std::vector<KvSpan> spans;
+      for (std::uint32_t position = last - observed; position < last; ++position) {
+        const std::uint32_t seen = position + 1;
+        spans.clear();
+        for (std::uint32_t at = 0; at < seen; at += kPageTokens) {
+          spans.push_back({pages + kv_.k_offset(slots[at / kPageTokens], static_cast<std::uint32_t>(kv_head)), nullptr,
+                           std::min(kPageTokens, seen - at), ~0u});
+        }
+        const std::size_t query = std::size_t{position % queries.kept} * average.q_heads + kv_head * group;
+        token_scores(kept + query * s.head_dim, spans, group, s.head_dim, scores.data());
+        for (std::uint32_t g = 0; g < group; ++g) {
+          const float* row = scores.data() + std::size_t{g} * seen;
+          float* sum = sums.data() + std::size_t{g} * last;
+          const std::uint32_t begin = std::min(window.begin, seen);
+          if (begin > 0) blend_weights(row, log_sum_exp(row, seen), begin, 1, in_all, sum);
+          if (seen > begin)
+            blend_weights(row + begin, log_sum_exp(row + begin, seen - begin), seen - begin, 1, in_window, sum + begin);
+        }
+      }
+      for (std::uint32_t g = 0; g < group; ++g) {
+        const auto head = static_cast<std::uint32_t>(kv_head * group + g);
+        const float* sum = sums.data() + std::size_t{g} * last;
+        if (outside != nullptr) std::copy_n(sum, window.begin, outside + std::size_t{head} * window.begin);
+        float* own = ring + average.window_offset(layer, head);
+        average.for_each_run(window, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+          std::copy_n(sum + token, count, own + at);
+        });
+      }
+    });
+  };
+  return ask(LaneKind::device_compute, std::move(op));
+}
+
+TokenSetRef EngineOps::make_token_set(SequenceState& sequence) {
+  return {stores_.sets.add(tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens))};
+}
+
+void EngineOps::keep_salient(SequenceState& sequence, TokenSetRef set, AverageRef average, Range tokens,
+                             float threshold) {
+  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer)
+    keep_salient(sequence, layer, set, average, tokens, threshold);
+}
+
+void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, TokenSetRef set_ref, AverageRef average_ref,
+                             Range tokens, float threshold) {
+  TokenSet& set = stores_.sets.get(set_ref.id);
+  const AttentionAverage& average = stores_.averages.get(average_ref.id);
+  const KvShape& shape = kv_.shape();
+  const std::uint32_t group = average.q_heads / shape.kv_heads;
+  const Range blocks{tokens.begin / kPageTokens, blocks_for(tokens.end)};
+  const std::uint64_t count = tokens.end - tokens.begin, per_token = set.token_bytes();
+  Op op;
+  op.name = "keep salient tokens";
+  op.cause = Cause::selection;
+  op.layer = layer;
+  op.cost.work = Work::select;
+  const std::uint64_t looked_at = count * average.q_heads * sizeof(float);
+  op.cost.dram = looked_at + 2 * count * shape.kv_heads * per_token;  // read from its page, written to the set
+  op.cost.tasks = shape.kv_heads;
+  op.cost.upper_bound = true;
+  op.access = {average.left_access(layer, tokens, false)};
+  kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
+  set.append_access(layer, true, op.access);
+  kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
+  if (average.moved[layer].valid()) op.after.push_back(average.moved[layer]);
+  std::vector<std::uint32_t> slots;
+  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
+    slots.push_back(kv_.slot(sequence.id, layer, block, Tier::host));
+    TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the host", block, layer);
+  }
+  op.body = [this, &set, &average, layer, tokens, threshold, group, slots, looked_at, per_token](BodyContext& ctx) {
+    const KvShape& s = kv_.shape();
+    const float* pages = ctx.read<float>(kv_.host_buffer());
+    const float* left = ctx.read<float>(average.left);
+    auto* counts = ctx.write<std::uint32_t>(set.counts);
+    auto* masks = ctx.write<std::uint32_t>(set.masks);
+    float* keys = ctx.write<float>(set.keys);
+    float* values = ctx.write<float>(set.values);
+    std::vector<std::uint64_t> kept(s.kv_heads);
+    pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
+      const auto kv_head = static_cast<std::uint32_t>(head);
+      const std::uint32_t n = tokens.end - tokens.begin;
+      std::vector<std::uint32_t> mask(n), order(n);
+      kept[head] = salient_masks(left + average.left_offset(layer, kv_head * group) + tokens.begin, average.capacity, n,
+                                 group, threshold, mask.data());
+      // By mask: attention goes fastest over runs of tokens that the same heads chose.
+      std::iota(order.begin(), order.end(), 0u);
+      std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return mask[a] < mask[b]; });
+      const std::size_t list = set.index(layer, kv_head);
+      std::size_t at = list * set.capacity + counts[list];
+      for (std::size_t i = n - kept[head]; i < n; ++i, ++at) {
+        const std::uint32_t t = order[i] + tokens.begin % kPageTokens, slot = slots[t / kPageTokens];
+        const std::size_t offset = std::size_t{t % kPageTokens} * s.head_dim;
+        std::copy_n(pages + kv_.k_offset(slot, kv_head) + offset, s.head_dim, keys + at * s.head_dim);
+        std::copy_n(pages + kv_.v_offset(slot, kv_head) + offset, s.head_dim, values + at * s.head_dim);
+        masks[at] = mask[order[i]];
+      }
+      counts[list] += static_cast<std::uint32_t>(kept[head]);
+    });
+    Cost cost;
+    cost.work = Work::select;
+    cost.tasks = s.kv_heads;
+    cost.dram = looked_at + 2 * per_token * std::accumulate(kept.begin(), kept.end(), std::uint64_t{0});
+    ctx.settle(cost);
+  };
+  const Event done = ask(LaneKind::host_workers, std::move(op));
+  set.offered[layer] += static_cast<std::uint32_t>(count);
+  set.packed[layer] = done;
+}
+
+}  // namespace tandem

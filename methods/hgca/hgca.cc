@@ -1,0 +1,135 @@
+#include "methods/hgca/hgca.h"
+
+#include <algorithm>
+
+namespace tandem {
+namespace {
+
+struct HgcaOptions {
+  TokenShare device_kv{0.25, 0};
+  std::uint32_t block = 32, obs = 64;
+  double alpha = 0.1, beta = 1;
+  std::string pad = "masked";
+  OptionSet bind() {
+    OptionSet set("hgca");
+    set.share("device_kv", device_kv, "room for KV on the device: tokens, or a share of prompt + new tokens");
+    set.number_of("block", block, {16, 32, 64, 128}, "tokens that leave the device together");
+    set.number("alpha", alpha, 0, 1, "share of a step's attention weight in a token's moving average");
+    set.number("beta", beta, 0, 1e6, "a token is salient above beta times the mean weight; 0: all are");
+    set.number_of("obs", obs, {1, 2, 4, 8, 16, 32, 64}, "last prompt queries that the first averages come from");
+    set.choice("pad", pad, {"masked", "attended"},
+               "whether a head attends only the tokens it found salient, or all of its group's");
+    return set;
+  }
+};
+
+struct HgcaState {
+  std::uint32_t begin = 0;     // of the window: everything before it is on the host
+  std::uint32_t capacity = 0;  // of the window, in tokens
+  bool moves = false;          // something is on the host or will be before the decode ends
+  AverageRef average;
+  TokenSetRef salient;
+};
+
+/// HGCA: dense attention over a window on the device, in parallel with attention over the salient ones of the tokens
+/// that left it on the CPU (papers: HGCA, algorithms 1 and 2).
+class Hgca : public Method {
+ public:
+  explicit Hgca(HgcaOptions options) : options_(std::move(options)) {}
+
+  std::string spelled_out() const override {
+    HgcaOptions copy = options_;
+    return copy.bind().spelled_out();
+  }
+  Needs needs(const ModelShape&) const override {
+    return {.lossless = options_.beta == 0, .host_tier = true, .last_queries = options_.obs};
+  }
+
+  void context_ready(SequenceState& sequence, Ops& ops) override {
+    HgcaState state;
+    const std::uint32_t tokens = sequence.tokens, whole = sequence.max_tokens + 1;
+    const std::uint32_t blocks = (options_.device_kv.of(whole) + options_.block - 1) / options_.block;
+    state.capacity = std::max(blocks, 2u) * options_.block;
+    state.moves = sequence.max_tokens >= state.capacity;
+    if (state.moves) {
+      const std::uint32_t leave = leaving(tokens, state.capacity);
+      state.average = ops.average_weights(
+          sequence, {{leave, tokens}, state.capacity, options_.obs, static_cast<float>(options_.alpha)});
+      state.salient = ops.make_token_set(sequence);
+      if (leave > 0) {
+        ops.move_to_host(sequence, {0, leave});
+        ops.keep_salient(sequence, state.salient, state.average, {0, leave}, threshold(tokens));
+      }
+      state.begin = leave;
+    }
+    sequence.method = state;
+  }
+
+  AttendPlan plan_attend(const LayerContext& context, Ops&) override {
+    AttendPlan plan;
+    for (const SequenceState* sequence : context.batch) {
+      const auto& state = std::any_cast<const HgcaState&>(sequence->method);
+      AttendItem window{.row = sequence->row, .pages = {StaticTokens{{{state.begin, sequence->tokens}}}}};
+      if (state.moves) window.average = state.average;
+      plan.items.push_back(std::move(window));
+      if (state.begin == 0) continue;
+      plan.items.push_back(
+          {.row = sequence->row, .pages = {state.salient}, .side = Side::host, .own_only = options_.pad == "masked"});
+    }
+    return plan;
+  }
+
+  void after_layer(const LayerContext& context, Ops& ops) override {
+    for (SequenceState* sequence : context.batch) {
+      auto& state = std::any_cast<HgcaState&>(sequence->method);
+      const std::uint32_t window = sequence->tokens - state.begin;
+      const std::uint32_t leave = state.moves ? leaving(window, state.capacity) : 0;
+      if (leave == 0) continue;
+      const Range tokens{state.begin, state.begin + leave};
+      ops.move_to_host(*sequence, tokens, context.layer, state.average);
+      ops.keep_salient(*sequence, context.layer, state.salient, state.average, tokens, threshold(window));
+      if (context.layer + 1 == context.shape.layers) state.begin = tokens.end;
+    }
+  }
+
+ private:
+  /// Algorithm 1, line 11, with its sign mended: whole blocks until the window is below its capacity.
+  std::uint32_t leaving(std::uint32_t window, std::uint32_t capacity) const {
+    if (window < capacity) return 0;
+    return (window - capacity + options_.block) / options_.block * options_.block;
+  }
+  /// `tokens`: over which the softmax of the averaged weights ran.
+  float threshold(std::uint32_t tokens) const {
+    return options_.beta == 0 ? -1.0f : static_cast<float>(options_.beta / tokens);
+  }
+
+  HgcaOptions options_;
+};
+
+}  // namespace
+
+MethodInfo hgca_info() {
+  MethodInfo info;
+  info.name = "hgca";
+  info.summary = "a window on the device, the salient ones of older tokens attended on the CPU, chosen once per token";
+  info.description =
+      "The newest tokens stay on the device with dense attention; each has a moving average of its attention weight "
+      "per "
+      "query head. When the window is full, its oldest blocks move to host memory, and the tokens whose average "
+      "exceeds "
+      "beta / (tokens of the softmax) for a head are packed for the CPU, which attends to them from then on; what was "
+      "not salient stays in host memory, unattended. After the prefill the averages are the mean weights under the "
+      "prompt's last obs queries. Budget: device_kv counts the window; the salient tokens are on top, as many as beta "
+      "lets through. New tokens: appended on the device. No sinks.";
+  info.source = "Deng et al., HGCA (papers: HGCA, sections 3.2 and 3.3, algorithms 1 and 2)";
+  HgcaOptions defaults;
+  info.options = defaults.bind().describe();
+  info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {
+    HgcaOptions options;
+    options.bind().parse(spec);
+    return std::make_unique<Hgca>(options);
+  };
+  return info;
+}
+
+}  // namespace tandem
