@@ -61,4 +61,22 @@ struct AttentionAverage {
   }
 };
 
+/// Without any averages yet. `window_tokens`: most tokens of a window.
+inline AttentionAverage make_average(Device& device, SequenceId sequence, std::uint32_t layers, std::uint32_t q_heads,
+                                     std::uint32_t window_tokens, std::uint32_t capacity) {
+  AttentionAverage average;
+  average.sequence = sequence;
+  average.layers = layers;
+  average.q_heads = q_heads;
+  average.ring = (blocks_for(window_tokens) + 1) * kPageTokens;  // a window may begin inside a page
+  average.capacity = capacity;
+  const std::size_t lists = std::size_t{layers} * q_heads;
+  average.window = device.allocate_device(lists * average.ring * sizeof(float), "averages");
+  average.left = device.allocate_host(lists * capacity * sizeof(float), "averages of moved tokens");
+  average.copied.resize(std::size_t{layers} * average.ring / kPageTokens);
+  average.updated.resize(layers);
+  average.moved.resize(layers);
+  return average;
+}
+
 }  // namespace tandem

@@ -19,19 +19,9 @@ AverageRef EngineOps::average_weights(SequenceState& sequence, const AverageRequ
   TANDEM_CHECK(tokens - window.begin <= request.window_tokens, "a window of {} tokens in room for {}",
                tokens - window.begin, request.window_tokens);
   const KvShape& shape = kv_.shape();
-  AttentionAverage made;
-  made.sequence = sequence.id;
-  made.layers = shape.layers;
-  made.q_heads = attention_.q_heads();
-  made.ring = (blocks_for(request.window_tokens) + 1) * kPageTokens;  // the first page need not be a full one
-  made.capacity = sequence.max_tokens;
+  AttentionAverage made = make_average(device_, sequence.id, shape.layers, attention_.q_heads(), request.window_tokens,
+                                       sequence.max_tokens);
   made.share = request.share;
-  const std::size_t lists = std::size_t{made.layers} * made.q_heads;
-  made.window = device_.allocate_device(lists * made.ring * sizeof(float), "averages");
-  made.left = device_.allocate_host(lists * made.capacity * sizeof(float), "averages of moved tokens");
-  made.copied.resize(std::size_t{made.layers} * made.ring / kPageTokens);
-  made.updated.resize(made.layers);
-  made.moved.resize(made.layers);
   const AverageRef ref{stores_.averages.add(std::move(made))};
   AttentionAverage& average = stores_.averages.get(ref.id);
   if (tokens == 0) return ref;
@@ -140,6 +130,35 @@ Event EngineOps::observe_prompt(const SequenceState& sequence, const AttentionAv
 
 TokenSetRef EngineOps::make_token_set(SequenceState& sequence) {
   return {stores_.sets.add(tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens))};
+}
+
+void EngineOps::renew_token_set(SequenceState& sequence, TokenSetRef set) {
+  stores_.sets.get(set.id) = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
+}
+
+void EngineOps::extend_average(SequenceState& sequence, AverageRef ref, std::uint32_t window_tokens) {
+  AttentionAverage& average = stores_.averages.get(ref.id);
+  const AttentionAverage old = average;
+  average = make_average(device_, old.sequence, old.layers, old.q_heads, std::max(window_tokens, old.ring),
+                         sequence.max_tokens);
+  average.share = old.share;
+  // Tokens that left the window long ago are copied too: theirs are the values nobody reads.
+  const Range kept{sequence.tokens - std::min(sequence.tokens, old.ring), sequence.tokens};
+  Op op;
+  op.name = "extend averages";
+  op.kind = Kind::copy;
+  op.cost.hbm = std::uint64_t{2} * old.layers * old.q_heads * (kept.end - kept.begin) * sizeof(float);
+  op.access = {old.window.reads(), average.window.writes()};
+  op.body = [from = old, to = average, kept](BodyContext& ctx) {
+    for (std::uint32_t layer = 0; layer < from.layers; ++layer) {
+      for (std::uint32_t head = 0; head < from.q_heads; ++head) {
+        const float* values = ctx.read<float>(from.window) + from.window_offset(layer, head);
+        float* out = ctx.write<float>(to.window) + to.window_offset(layer, head);
+        for (std::uint32_t t = kept.begin; t < kept.end; ++t) out[t % to.ring] = values[t % from.ring];
+      }
+    }
+  };
+  ask(LaneKind::device_compute, std::move(op));
 }
 
 void EngineOps::keep_salient(SequenceState& sequence, TokenSetRef set, AverageRef average, Range tokens,

@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
-#include "engine/runtime/decode_run.h"
+#include "engine/runtime/decode_session.h"
 #include "engine/runtime/forward.h"
+#include "engine/runtime/limits.h"
 
 namespace tandem {
 namespace {
@@ -56,12 +57,7 @@ void Engine::check_prompt(std::span<const std::int32_t> prompt) const {
     throw_input_error("The prompt has {} tokens and model '{}' has {} positions (max_position_embeddings): shorten it.",
                       prompt.size(), model_.name, model_.config.max_positions);
   }
-  for (std::size_t i = 0; i < prompt.size(); ++i) {
-    if (prompt[i] < 0 || static_cast<std::uint32_t>(prompt[i]) >= model_.config.vocab) {
-      throw_input_error("Token {} of the prompt is {}, outside the vocabulary of {}.", i, prompt[i],
-                        model_.config.vocab);
-    }
-  }
+  check_tokens(model_, prompt);
 }
 
 /// For a prompt that grows from `held` to `total` prefilled tokens; what it keeps of `before` is copied.
@@ -191,7 +187,7 @@ std::vector<float> Engine::prefill_logits(std::span<const std::int32_t> prompt) 
   return logits;
 }
 
-DecodeResult Engine::decode(Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options) {
+void Engine::check_requests(Method& method, std::span<const DecodeRequest> requests) const {
   if (requests.empty() || requests.size() > options_.max_batch) {
     throw_input_error("A batch of {} sequences was asked for; this engine takes 1 to {}.", requests.size(),
                       options_.max_batch);
@@ -205,16 +201,21 @@ DecodeResult Engine::decode(Method& method, std::span<const DecodeRequest> reque
     throw_input_error("Method '{}' needs attention column sums from the prefill, which snapshots do not keep yet.",
                       method.spelled_out());
   }
-  for (const DecodeRequest& request : requests) {
-    const std::size_t last = request.prefix->prompt.size() + request.max_new_tokens;
-    if (last > model_.config.max_positions + 1) {
-      throw_input_error("A prompt of {} tokens and {} new ones do not fit the {} positions of model '{}'.",
-                        request.prefix->prompt.size(), request.max_new_tokens, model_.config.max_positions,
-                        model_.name);
-    }
-  }
-  DecodeRun run(model_, device_, pool_, options_, *kv_, *forward_, method, requests, options);
-  return run.execute();
+  for (const DecodeRequest& request : requests)
+    check_positions(model_, request.prefix->prompt.size(), request.max_new_tokens);
+}
+
+DecodeResult Engine::decode(Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options) {
+  check_requests(method, requests);
+  DecodeSession session(model_, device_, pool_, options_, *kv_, *forward_, method, requests,
+                        DecodeSession::Finished::release);
+  return session.decode(options);
+}
+
+std::unique_ptr<DecodeSession> Engine::open_session(Method& method, std::span<const DecodeRequest> requests) {
+  check_requests(method, requests);
+  return std::make_unique<DecodeSession>(model_, device_, pool_, options_, *kv_, *forward_, method, requests,
+                                         DecodeSession::Finished::keep);
 }
 
 }  // namespace tandem

@@ -16,6 +16,7 @@
 
 namespace tandem {
 
+class DecodeSession;
 class ForwardObserver;
 
 struct EngineOptions {
@@ -94,11 +95,16 @@ class Engine {
   /// Decodes a ragged batch greedily. At most max_batch requests.
   DecodeResult decode(Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options = {});
 
+  /// The same, for sequences that go on after a decode: decode_session.h. The prefixes may be released at once; the
+  /// method must outlive the session. One session, decode or prefill at a time uses the engine.
+  std::unique_ptr<DecodeSession> open_session(Method& method, std::span<const DecodeRequest> requests);
+
   /// Logits of every prompt position [n][vocab] through the prefill path (tests, perplexity of full attention).
   std::vector<float> prefill_logits(std::span<const std::int32_t> prompt);
 
  private:
   void check_prompt(std::span<const std::int32_t> prompt) const;
+  void check_requests(Method& method, std::span<const DecodeRequest> requests) const;
   PromptQueries room_for_queries(const PromptQueries& before, std::uint32_t held, std::uint32_t total);
   /// `queries`: where the last ones go; without room, nowhere.
   void prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens, const PromptQueries& queries,

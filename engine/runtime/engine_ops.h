@@ -22,10 +22,13 @@ class EngineOps : public Ops {
   /// The kept queries of the prompt that a sequence starts with.
   void set_prompt_queries(SequenceId sequence, const PromptQueries& queries) { queries_[sequence] = queries; }
 
+  std::uint32_t layers() const override { return kv_.shape().layers; }
   void move_to_host(SequenceState& sequence, Range tokens) override;
   void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, AverageRef average) override;
   AverageRef average_weights(SequenceState& sequence, const AverageRequest& request) override;
   TokenSetRef make_token_set(SequenceState& sequence) override;
+  void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) override;
+  void renew_token_set(SequenceState& sequence, TokenSetRef set) override;
   void keep_salient(SequenceState& sequence, TokenSetRef set, AverageRef average, Range tokens,
                     float threshold) override;
   void keep_salient(SequenceState& sequence, std::uint32_t layer, TokenSetRef set, AverageRef average, Range tokens,

@@ -107,6 +107,7 @@ struct ScoreRequest {
 class Ops {
  public:
   virtual ~Ops() = default;
+  virtual std::uint32_t layers() const = 0;
   /// Copies whole blocks of all layers to host memory and drops the device's copy once that is done.
   /// `tokens` must be block aligned and in the past.
   virtual void move_to_host(SequenceState& sequence, Range tokens) = 0;
@@ -119,6 +120,11 @@ class Ops {
   virtual AverageRef average_weights(SequenceState& sequence, const AverageRequest& request) = 0;
   /// An empty set with room for the sequence's max_tokens.
   virtual TokenSetRef make_token_set(SequenceState& sequence) = 0;
+  /// Before a new prompt in a running session: room for averages of a window of `window_tokens` and of max_tokens on
+  /// the host. What is known of the window stays.
+  virtual void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) = 0;
+  /// Empties the set and gives it room for max_tokens. Nothing may be using it: between decodes only.
+  virtual void renew_token_set(SequenceState& sequence, TokenSetRef set) = 0;
   /// Adds those of `tokens`, which are on the host with their averages, whose average exceeds `threshold` for a query
   /// head of the group. Runs on the host's threads. Without a layer: in all of them.
   virtual void keep_salient(SequenceState& sequence, std::uint32_t layer, TokenSetRef set, AverageRef average,
@@ -133,6 +139,14 @@ class Ops {
   /// Scores all blocks against this layer's true query (Quest's upper bound) and takes the best per query head; ties go
   /// to the lower index. Runs where the digests are.
   virtual SelectionRef score_topk(const LayerContext& context, const ScoreRequest& request) = 0;
+};
+
+/// What a method wants from the attention of a new prompt, which is exact over all KV that the sequence still has.
+struct AppendRequest {
+  /// Gets the mean weights of the new prompt's queries: tokens of the window, which are all that the device has, in a
+  /// softmax over these, as one step of the moving average; tokens on the host in a softmax over these, instead of what
+  /// Ops::keep_salient would have looked at.
+  std::optional<AverageRef> average;
 };
 
 struct Needs {
@@ -153,6 +167,10 @@ class Method {
   virtual AttendPlan plan_attend(const LayerContext&, Ops&) = 0;  // the true query exists
   virtual void after_layer(const LayerContext&, Ops&) {}
   virtual void after_step(const StepContext&, Ops&) {}
+  // A new prompt in a running session: before and after its `tokens` are computed. state.tokens counts them from then
+  // on.
+  virtual AppendRequest before_append(SequenceState&, Range, Ops&) { return {}; }
+  virtual void appended(SequenceState&, Range, Ops&) {}
 };
 
 }  // namespace tandem

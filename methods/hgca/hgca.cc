@@ -26,7 +26,6 @@ struct HgcaOptions {
 struct HgcaState {
   std::uint32_t begin = 0;     // of the window: everything before it is on the host
   std::uint32_t capacity = 0;  // of the window, in tokens
-  bool moves = false;          // something is on the host or will be before the decode ends
   AverageRef average;
   TokenSetRef salient;
 };
@@ -50,18 +49,15 @@ class Hgca : public Method {
     const std::uint32_t tokens = sequence.tokens, whole = sequence.max_tokens + 1;
     const std::uint32_t blocks = (options_.device_kv.of(whole) + options_.block - 1) / options_.block;
     state.capacity = std::max(blocks, 2u) * options_.block;
-    state.moves = sequence.max_tokens >= state.capacity;
-    if (state.moves) {
-      const std::uint32_t leave = leaving(tokens, state.capacity);
-      state.average = ops.average_weights(
-          sequence, {{leave, tokens}, state.capacity, options_.obs, static_cast<float>(options_.alpha)});
-      state.salient = ops.make_token_set(sequence);
-      if (leave > 0) {
-        ops.move_to_host(sequence, {0, leave});
-        ops.keep_salient(sequence, state.salient, state.average, {0, leave}, threshold(tokens));
-      }
-      state.begin = leave;
+    const std::uint32_t leave = leaving(tokens, state.capacity);
+    state.average = ops.average_weights(
+        sequence, {{leave, tokens}, state.capacity, options_.obs, static_cast<float>(options_.alpha)});
+    state.salient = ops.make_token_set(sequence);
+    if (leave > 0) {
+      ops.move_to_host(sequence, {0, leave});
+      ops.keep_salient(sequence, state.salient, state.average, {0, leave}, threshold(tokens));
     }
+    state.begin = leave;
     sequence.method = state;
   }
 
@@ -69,9 +65,8 @@ class Hgca : public Method {
     AttendPlan plan;
     for (const SequenceState* sequence : context.batch) {
       const auto& state = std::any_cast<const HgcaState&>(sequence->method);
-      AttendItem window{.row = sequence->row, .pages = {StaticTokens{{{state.begin, sequence->tokens}}}}};
-      if (state.moves) window.average = state.average;
-      plan.items.push_back(std::move(window));
+      plan.items.push_back(
+          {.row = sequence->row, .pages = {StaticTokens{{{state.begin, sequence->tokens}}}}, .average = state.average});
       if (state.begin == 0) continue;
       plan.items.push_back(
           {.row = sequence->row, .pages = {state.salient}, .side = Side::host, .own_only = options_.pad == "masked"});
@@ -81,15 +76,26 @@ class Hgca : public Method {
 
   void after_layer(const LayerContext& context, Ops& ops) override {
     for (SequenceState* sequence : context.batch) {
+      move_oldest(*sequence, context.layer, ops);
       auto& state = std::any_cast<HgcaState&>(sequence->method);
-      const std::uint32_t window = sequence->tokens - state.begin;
-      const std::uint32_t leave = state.moves ? leaving(window, state.capacity) : 0;
-      if (leave == 0) continue;
-      const Range tokens{state.begin, state.begin + leave};
-      ops.move_to_host(*sequence, tokens, context.layer, state.average);
-      ops.keep_salient(*sequence, context.layer, state.salient, state.average, tokens, threshold(window));
-      if (context.layer + 1 == context.shape.layers) state.begin = tokens.end;
+      if (context.layer + 1 == context.shape.layers)
+        state.begin += leaving(sequence->tokens - state.begin, state.capacity);
     }
+  }
+
+  AppendRequest before_append(SequenceState& sequence, Range tokens, Ops& ops) override {
+    auto& state = std::any_cast<HgcaState&>(sequence.method);
+    ops.extend_average(sequence, state.average, tokens.end - state.begin);
+    return {.average = state.average};
+  }
+
+  void appended(SequenceState& sequence, Range, Ops& ops) override {
+    auto& state = std::any_cast<HgcaState&>(sequence.method);
+    ops.renew_token_set(sequence, state.salient);
+    if (state.begin > 0)
+      ops.keep_salient(sequence, state.salient, state.average, {0, state.begin}, threshold(state.begin));
+    for (std::uint32_t layer = 0; layer < ops.layers(); ++layer) move_oldest(sequence, layer, ops);
+    state.begin += leaving(sequence.tokens - state.begin, state.capacity);
   }
 
  private:
@@ -97,6 +103,15 @@ class Hgca : public Method {
   std::uint32_t leaving(std::uint32_t window, std::uint32_t capacity) const {
     if (window < capacity) return 0;
     return (window - capacity + options_.block) / options_.block * options_.block;
+  }
+  /// One layer of what leaves the window, with the choice of what the CPU attends to.
+  void move_oldest(SequenceState& sequence, std::uint32_t layer, Ops& ops) const {
+    const auto& state = std::any_cast<const HgcaState&>(sequence.method);
+    const std::uint32_t window = sequence.tokens - state.begin, leave = leaving(window, state.capacity);
+    if (leave == 0) return;
+    const Range tokens{state.begin, state.begin + leave};
+    ops.move_to_host(sequence, tokens, layer, state.average);
+    ops.keep_salient(sequence, layer, state.salient, state.average, tokens, threshold(window));
   }
   /// `tokens`: over which the softmax of the averaged weights ran.
   float threshold(std::uint32_t tokens) const {

@@ -1,0 +1,267 @@
+#include "engine/runtime/append_attention.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/common/error.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/attention_weights.h"
+#include "engine/kernels/merge.h"
+
+namespace tandem {
+namespace {
+
+std::uint32_t token_count(const auto& pieces) {
+  std::uint32_t tokens = 0;
+  for (const auto& piece : pieces) tokens += piece.tokens;
+  return tokens;
+}
+
+}  // namespace
+
+AppendAttention::AppendAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceId sequence,
+                                 Range tokens, std::uint32_t chunk, AttentionAverage* average)
+    : forward_(forward),
+      device_(device),
+      pool_(pool),
+      kv_(kv),
+      sequence_(sequence),
+      tokens_(tokens),
+      average_(average) {
+  const ModelShape& s = forward.shape();
+  const std::size_t heads = std::size_t{std::min(chunk, tokens.end - tokens.begin)} * s.q_heads;
+  const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);
+  device_part_ = device.allocate_device(values, "append: device partial");
+  device_lse_ = device.allocate_device(sums, "append: device lse");
+  landed_part_ = device.allocate_device(values, "append: host partial on the device");
+  landed_lse_ = device.allocate_device(sums, "append: host lse on the device");
+  host_query_ = device.allocate_host(values, "append: query on the host");
+  host_part_ = device.allocate_host(values, "append: host partial");
+  host_lse_ = device.allocate_host(sums, "append: host lse");
+}
+
+std::vector<AppendAttention::Piece> AppendAttention::pieces_of(std::uint32_t layer, Tier tier,
+                                                               std::uint32_t end) const {
+  std::vector<Piece> pieces;
+  for (std::uint32_t block = 0; block < blocks_for(end); ++block) {
+    const std::uint32_t slot = kv_.slot(sequence_, layer, block, tier);
+    if (slot == KvStore::kNoSlot) continue;
+    if (tier == Tier::host && kv_.slot(sequence_, layer, block, Tier::device) != KvStore::kNoSlot) continue;
+    const std::uint32_t begin = block * kPageTokens;
+    pieces.push_back({slot, begin, std::min(kPageTokens, end - begin)});
+  }
+  return pieces;
+}
+
+void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
+                                    const std::vector<Piece>& pieces, bool merges) {
+  const ModelShape& shape = forward_.shape();
+  const DeviceBuffer& out = merges ? device_part_ : forward_.attention();
+  const std::uint64_t width = std::uint64_t{shape.q_heads} * shape.head_dim, tokens = token_count(pieces);
+  const Range window{pieces.front().begin, first + rows};
+  Op op;
+  op.name = "append attention";
+  op.layer = layer;
+  op.cost.work = Work::gemm;
+  op.cost.flops = 4 * rows * tokens * width;
+  op.cost.hbm = tokens * shape.kv_heads * 2 * shape.head_dim * sizeof(float) + 2 * rows * width * sizeof(float);
+  op.access = {forward_.q().reads(0, rows), out.writes(0, rows), device_lse_.writes(0, rows)};
+  kv_.append_access(sequence_, layer, {0, blocks_for(first + rows)}, Tier::device, Range{0, shape.kv_heads}, false,
+                    op.access);
+  if (average_ != nullptr) {
+    TANDEM_CHECK(window.end - window.begin == tokens && tokens <= average_->ring,
+                 "averages of {} device tokens in a window [{}, {}) with room for {}", tokens, window.begin, window.end,
+                 average_->ring);
+    op.cost.hbm += 3 * tokens * shape.q_heads * sizeof(float);
+    average_->append_window_access(layer, window, true, op.access);
+  }
+  op.body = [this, shape, layer, first, rows, pieces, window, out](BodyContext& ctx) {
+    const float* pages = ctx.read<float>(kv_.device_buffer());
+    const float* query = ctx.read<float>(forward_.q());
+    float* o = ctx.write<float>(out);
+    float* lse = ctx.write<float>(device_lse_);
+    const std::uint32_t group = shape.group(), dim = shape.head_dim;
+    const auto spans_of = [&](std::uint32_t kv_head, std::uint32_t position) {
+      std::vector<KvSpan> spans;
+      for (const Piece& piece : pieces) {
+        if (piece.begin > position) break;
+        spans.push_back({pages + kv_.k_offset(piece.slot, kv_head), pages + kv_.v_offset(piece.slot, kv_head),
+                         std::min(piece.tokens, position + 1 - piece.begin), ~0u});
+      }
+      return spans;
+    };
+    if (average_ == nullptr) {
+      pool_.parallel_for(std::size_t{rows} * shape.kv_heads, [&](std::size_t task) {
+        const auto row = static_cast<std::uint32_t>(task / shape.kv_heads);
+        const auto kv_head = static_cast<std::uint32_t>(task % shape.kv_heads);
+        const std::size_t at = std::size_t{row} * shape.q_heads + kv_head * group;
+        partial_attention(query + at * dim, spans_of(kv_head, first + row), group, dim, o + at * dim, lse + at);
+      });
+      return;
+    }
+    float* ring = ctx.write<float>(average_->window);
+    const float share = average_->share / static_cast<float>(tokens_.end - tokens_.begin);
+    pool_.parallel_for(shape.kv_heads, [&](std::size_t task) {
+      const auto kv_head = static_cast<std::uint32_t>(task);
+      std::vector<float> scores(std::size_t{group} * (window.end - window.begin));
+      for (std::uint32_t g = 0; g < group; ++g) {  // older tokens decay once, new ones start at 0
+        float* own = ring + average_->window_offset(layer, kv_head * group + g);
+        for (std::uint32_t t = window.begin; t < window.end; ++t) {
+          float& value = own[t % average_->ring];
+          if (t >= first) {
+            value = 0;
+          } else if (first == tokens_.begin) {
+            value *= 1 - average_->share;
+          }
+        }
+      }
+      for (std::uint32_t row = 0; row < rows; ++row) {
+        const std::size_t at = std::size_t{row} * shape.q_heads + kv_head * group;
+        partial_attention_with_scores(query + at * dim, spans_of(kv_head, first + row), group, dim, o + at * dim,
+                                      lse + at, scores.data());
+        const std::uint32_t seen = first + row + 1 - window.begin;
+        for (std::uint32_t g = 0; g < group; ++g) {
+          float* own = ring + average_->window_offset(layer, kv_head * group + g);
+          average_->for_each_run({window.begin, window.begin + seen},
+                                 [&](std::uint32_t token, std::uint32_t place, std::uint32_t count) {
+                                   blend_weights(scores.data() + std::size_t{g} * seen + (token - window.begin),
+                                                 lse[at + g], count, 1, share, own + place);
+                                 });
+        }
+      }
+    });
+  };
+  const Event done = device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
+  if (average_ != nullptr) average_->updated[layer] = done;
+}
+
+/// `done`: rows of the new prompt in the chunks before this one.
+Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std::uint32_t rows,
+                                   std::vector<Piece> pieces, Event query_ready) {
+  const ModelShape& shape = forward_.shape();
+  const std::uint64_t width = std::uint64_t{shape.q_heads} * shape.head_dim, tokens = token_count(pieces);
+  Op copy;
+  copy.name = "query to host";
+  copy.kind = Kind::copy;
+  copy.cause = Cause::transfer;
+  copy.layer = layer;
+  copy.cost.d2h = rows * width * sizeof(float);
+  copy.access = {forward_.q().reads(0, rows), host_query_.writes(0, rows)};
+  copy.after = {query_ready};
+  copy.body = [this, bytes = copy.cost.d2h](BodyContext& ctx) {
+    std::memcpy(ctx.write<float>(host_query_), ctx.read<float>(forward_.q()), bytes);
+  };
+  const Event queries = device_.submit(device_.lane(LaneKind::d2h), std::move(copy));
+
+  Op op;
+  op.name = "host append attention";
+  op.cause = Cause::host_attention;
+  op.layer = layer;
+  op.cost.work = Work::attention;
+  op.cost.dram = tokens * shape.kv_heads * 2 * shape.head_dim * sizeof(float) + 2 * rows * width * sizeof(float);
+  op.cost.flops = 4 * rows * tokens * width;
+  op.cost.tasks = average_ != nullptr ? shape.kv_heads : shape.kv_heads * rows;
+  op.access = {host_query_.reads(0, rows), host_part_.writes(0, rows), host_lse_.writes(0, rows)};
+  const Range blocks{0, blocks_for(tokens_.begin)};
+  kv_.append_access(sequence_, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
+  if (average_ != nullptr) {
+    op.cost.dram += 2 * tokens * shape.q_heads * sizeof(float);
+    op.access.push_back(average_->left_access(layer, {0, tokens_.begin}, true));
+  }
+  op.after = {queries};
+  op.body = [this, shape, layer, rows, pieces = std::move(pieces), done](BodyContext& ctx) {
+    const float* pages = ctx.read<float>(kv_.host_buffer());
+    const float* query = ctx.read<float>(host_query_);
+    float* o = ctx.write<float>(host_part_);
+    float* lse = ctx.write<float>(host_lse_);
+    const std::uint32_t group = shape.group(), dim = shape.head_dim, seen = token_count(pieces);
+    const auto spans_of = [&](std::uint32_t kv_head) {
+      std::vector<KvSpan> spans;
+      for (const Piece& piece : pieces)
+        spans.push_back(
+            {pages + kv_.k_offset(piece.slot, kv_head), pages + kv_.v_offset(piece.slot, kv_head), piece.tokens, ~0u});
+      return spans;
+    };
+    if (average_ == nullptr) {
+      pool_.parallel_for(std::size_t{rows} * shape.kv_heads, [&](std::size_t task) {
+        const auto kv_head = static_cast<std::uint32_t>(task % shape.kv_heads);
+        const std::size_t at = task / shape.kv_heads * shape.q_heads + kv_head * group;
+        partial_attention(query + at * dim, spans_of(kv_head), group, dim, o + at * dim, lse + at);
+      });
+      return;
+    }
+    float* left = ctx.write<float>(average_->left);
+    const float share = 1.0f / static_cast<float>(tokens_.end - tokens_.begin);
+    pool_.parallel_for(shape.kv_heads, [&](std::size_t task) {
+      const auto kv_head = static_cast<std::uint32_t>(task);
+      const std::vector<KvSpan> spans = spans_of(kv_head);
+      std::vector<float> scores(std::size_t{group} * seen);
+      for (std::uint32_t row = 0; row < rows; ++row) {
+        const std::size_t at = std::size_t{row} * shape.q_heads + kv_head * group;
+        partial_attention_with_scores(query + at * dim, spans, group, dim, o + at * dim, lse + at, scores.data());
+        for (std::uint32_t g = 0; g < group; ++g) {
+          const float* from = scores.data() + std::size_t{g} * seen;
+          float* own = left + average_->left_offset(layer, kv_head * group + g);
+          for (const Piece& piece : pieces) {
+            if (done + row == 0) std::fill_n(own + piece.begin, piece.tokens, 0.0f);
+            blend_weights(from, lse[at + g], piece.tokens, 1, share, own + piece.begin);
+            from += piece.tokens;
+          }
+        }
+      }
+    });
+  };
+  return device_.submit(device_.lane(LaneKind::host_workers), std::move(op));
+}
+
+void AppendAttention::submit_merge(std::uint32_t layer, std::uint32_t rows, Event host_done) {
+  const ModelShape& shape = forward_.shape();
+  const std::size_t heads = std::size_t{rows} * shape.q_heads, values = heads * shape.head_dim;
+  Op copy;
+  copy.name = "host partials to device";
+  copy.kind = Kind::copy;
+  copy.cause = Cause::transfer;
+  copy.layer = layer;
+  copy.cost.h2d = (values + heads) * sizeof(float);
+  copy.cost.pieces = 2;
+  copy.access = {host_part_.reads(0, rows), host_lse_.reads(0, rows), landed_part_.writes(0, rows),
+                 landed_lse_.writes(0, rows)};
+  copy.after = {host_done};
+  copy.body = [this, heads, values](BodyContext& ctx) {
+    std::copy_n(ctx.read<float>(host_part_), values, ctx.write<float>(landed_part_));
+    std::copy_n(ctx.read<float>(host_lse_), heads, ctx.write<float>(landed_lse_));
+  };
+  const Event landed = device_.submit(device_.lane(LaneKind::h2d), std::move(copy));
+
+  Op merge;
+  merge.name = "merge";
+  merge.layer = layer;
+  merge.cost.hbm = 3 * values * sizeof(float);
+  merge.cost.flops = 3 * values;
+  merge.access = {device_part_.reads(0, rows), device_lse_.reads(0, rows), landed_part_.reads(0, rows),
+                  landed_lse_.reads(0, rows), forward_.attention().writes(0, rows)};
+  merge.after = {landed};
+  merge.body = [this, heads, dim = shape.head_dim](BodyContext& ctx) {
+    const float* parts[2] = {ctx.read<float>(device_part_), ctx.read<float>(landed_part_)};
+    const float* sums[2] = {ctx.read<float>(device_lse_), ctx.read<float>(landed_lse_)};
+    merge_partials(parts, sums, 2, static_cast<std::uint32_t>(heads), dim, ctx.write<float>(forward_.attention()),
+                   nullptr);
+  };
+  device_.submit(device_.lane(LaneKind::device_compute), std::move(merge));
+}
+
+void AppendAttention::run(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, Event query_ready) {
+  const std::vector<Piece> device = pieces_of(layer, Tier::device, first + rows);
+  std::vector<Piece> host = pieces_of(layer, Tier::host, tokens_.begin);
+  if (host.empty()) {
+    submit_device(layer, first, rows, device, false);
+    return;
+  }
+  const Event host_done = submit_host(layer, first - tokens_.begin, rows, std::move(host), query_ready);
+  submit_device(layer, first, rows, device, true);
+  device_.end_segment();  // a captured segment must not contain a wait for the host
+  device_.begin_segment("after host partials");
+  submit_merge(layer, rows, host_done);
+}
+
+}  // namespace tandem

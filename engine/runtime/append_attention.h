@@ -1,0 +1,52 @@
+// Attention of a new prompt's tokens in a running session: exact, over all KV that the sequence still has, wherever a
+// method has put it. The device attends to its pages causally, the host's threads to theirs, which are all older; both
+// partial results are merged on the device, as in a decode step.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/kernels/thread_pool.h"
+#include "engine/kv/attention_average.h"
+#include "engine/kv/kv_store.h"
+#include "engine/runtime/forward.h"
+#include "engine/runtime/method.h"
+
+namespace tandem {
+
+class AppendAttention {
+ public:
+  /// `tokens`: of the new prompt, in chunks of at most `chunk`. `average` may be nullptr; else the mean weights of the
+  /// new prompt's queries go into it: those of the window, in a softmax over the device's tokens, as one step of the
+  /// moving average; those of the host's tokens, in a softmax over these, in place of what AttentionAverage::left held.
+  AppendAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceId sequence, Range tokens,
+                  std::uint32_t chunk, AttentionAverage* average);
+
+  /// Submits one layer of rows first .. first + rows - 1, whose q and KV `query_ready` writes. Afterwards the forward
+  /// pass's attention buffer holds them. Splits the open launch segment where the device waits for the host.
+  void run(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, Event query_ready);
+
+ private:
+  struct Piece {  // adjacent tokens of one page
+    std::uint32_t slot = 0, begin = 0, tokens = 0;
+  };
+  std::vector<Piece> pieces_of(std::uint32_t layer, Tier tier, std::uint32_t end) const;
+  void submit_device(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, const std::vector<Piece>& pieces,
+                     bool merges);
+  Event submit_host(std::uint32_t layer, std::uint32_t done, std::uint32_t rows, std::vector<Piece> pieces,
+                    Event query_ready);
+  void submit_merge(std::uint32_t layer, std::uint32_t rows, Event host_done);
+
+  Forward& forward_;
+  Device& device_;
+  ThreadPool& pool_;
+  KvStore& kv_;
+  SequenceId sequence_;
+  Range tokens_;
+  AttentionAverage* average_;
+  DeviceBuffer device_part_, device_lse_, landed_part_, landed_lse_;  // [row][Hq][D], [row][Hq]
+  HostBuffer host_query_, host_part_, host_lse_;
+};
+
+}  // namespace tandem

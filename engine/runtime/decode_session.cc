@@ -1,0 +1,333 @@
+#include "engine/runtime/decode_session.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "engine/runtime/append_attention.h"
+#include "engine/runtime/limits.h"
+
+namespace tandem {
+
+DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& pool, const EngineOptions& engine,
+                             KvStore& kv, Forward& forward, Method& method, std::span<const DecodeRequest> requests,
+                             Finished finished)
+    : model_(model),
+      device_(device),
+      pool_(pool),
+      engine_(engine),
+      kv_(kv),
+      forward_(forward),
+      method_(method),
+      finished_(finished),
+      attention_(forward, device, pool, kv, stores_),
+      ops_(device, pool, kv, stores_, attention_) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Prefix& prefix = *requests[i].prefix;
+    auto a = std::make_unique<Active>();
+    a->request = i;
+    a->state.id = kv_.fork(prefix.sequence);
+    a->state.tokens = a->state.prefix_tokens = kv_.tokens(a->state.id);
+    a->state.max_tokens = a->state.tokens + requests[i].max_new_tokens;
+    a->next = prefix.prompt.back();
+    a->max_new = requests[i].max_new_tokens;
+    ops_.set_prompt_queries(a->state.id, prefix.queries);
+    waiting_.push_back(std::move(a));
+  }
+}
+
+DecodeSession::~DecodeSession() {
+  try {
+    device_.drain();  // after an error, bodies in flight still refer to this session
+  } catch (const std::exception&) {
+    // Already thrown at the wait that needed it.
+  }
+  kv_.all_done();
+  for (const auto* list : {&active_, &waiting_}) {
+    for (const auto& a : *list) {
+      if (a != nullptr) kv_.destroy(a->state.id);
+    }
+  }
+}
+
+std::vector<SequenceState*> DecodeSession::batch() {
+  std::vector<SequenceState*> rows;
+  for (const auto& a : active_) rows.push_back(&a->state);
+  return rows;
+}
+
+void DecodeSession::policy_time(const char* name, std::uint32_t layer) {
+  if (engine_.policy_ns == 0) return;
+  Op op;
+  op.name = name;
+  op.kind = Kind::control;
+  op.cause = Cause::scheduler;
+  op.layer = layer;
+  op.cost.work = Work::fixed;
+  op.cost.fixed_ns = engine_.policy_ns;
+  device_.submit(device_.lane(LaneKind::control), std::move(op));
+}
+
+/// What the method does before a sequence's first step. Returns what that comes to on the compute lane.
+std::vector<Event> DecodeSession::prepare() {
+  std::vector<Event> ready;
+  for (const auto& a : active_) {
+    method_.context_ready(a->state, ops_);
+    Op op;
+    op.name = "copy shared tail";
+    op.kind = Kind::copy;
+    op.cause = Cause::transfer;
+    const std::vector<SlotCopy> copies = kv_.privatise_tail(a->state.id, op.after);
+    if (copies.empty()) continue;
+    op.cost.hbm = 2 * copies.size() * kv_.shape().slot_bytes();
+    op.cost.pieces = static_cast<std::uint32_t>(copies.size());
+    for (const SlotCopy& copy : copies) {
+      op.access.push_back(kv_.slot_access(Tier::device, copy.from, 1, Range{0, kv_.shape().kv_heads}, false));
+      op.access.push_back(kv_.slot_access(Tier::device, copy.to, 1, Range{0, kv_.shape().kv_heads}, true));
+    }
+    op.body = [this, copies](BodyContext& ctx) {
+      const std::size_t floats = kv_.shape().slot_bytes() / sizeof(float);
+      float* pages = ctx.write<float>(kv_.device_buffer());
+      for (const SlotCopy& copy : copies) std::copy_n(pages + copy.from * floats, floats, pages + copy.to * floats);
+    };
+    ready.push_back(device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
+  }
+  return ready;
+}
+
+/// Everything before the first step: all waiting sequences become the batch, with the tokens they go on from.
+void DecodeSession::begin() {
+  result_ = {};
+  result_.sequences.resize(waiting_.size());
+  std::vector<std::int32_t> tokens;
+  for (std::unique_ptr<Active>& a : waiting_) {
+    TANDEM_CHECK(a != nullptr, "a released sequence cannot go on");
+    a->state.row = a->last_row = static_cast<std::uint32_t>(active_.size());
+    tokens.push_back(a->next);
+    active_.push_back(std::move(a));
+  }
+  std::vector<Event> ready;
+  if (!prepared_) ready = prepare();
+  prepared_ = true;
+  uploaded_ = forward_.upload_tokens(tokens);
+  ready.push_back(uploaded_);
+  ready.insert(ready.end(), ops_.last_asked().begin(), ops_.last_asked().end());
+  // A measuring point, not an ordering that data needs: every reader below waits for its own inputs.
+  Op done;
+  done.name = "context ready";
+  done.kind = Kind::wait;
+  done.cause = Cause::scheduler;
+  done.cost.work = Work::fixed;
+  done.after = std::move(ready);
+  device_.end_step(Device::kSetupStep, device_.submit(device_.lane(LaneKind::control), std::move(done)));
+}
+
+Event DecodeSession::attend_layers(std::uint32_t step) {
+  const std::vector<SequenceState*> rows = batch();
+  const auto count = static_cast<std::uint32_t>(rows.size());
+  std::vector<Event> recycled;
+  std::vector<std::uint32_t> source, positions;
+  for (const auto& a : active_) {
+    positions.push_back(a->state.tokens);
+    source.push_back(a->last_row);
+    kv_.grow(a->state.id, 1, recycled);
+    ++a->state.tokens;
+  }
+  Event last = forward_.embed(std::move(source), step == 0 ? std::vector<Event>{uploaded_} : std::vector<Event>{});
+  for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
+    const LayerContext context{step, layer, rows, forward_.shape()};
+    method_.before_layer(context, ops_);
+    std::vector<KvTarget> targets;
+    for (std::uint32_t row = 0; row < count; ++row) {
+      const std::uint32_t position = positions[row];
+      targets.push_back({kv_.slot(rows[row]->id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
+    }
+    const Event query = forward_.qkv(Forward::Phase::decode, layer, positions, std::move(targets),
+                                     layer == 0 ? recycled : std::vector<Event>{});
+    for (std::uint32_t row = 0; row < count; ++row) {
+      const std::uint32_t block = positions[row] / kPageTokens;
+      kv_.set_filled(rows[row]->id, layer, {block, block + 1}, Tier::device, query);
+    }
+    attention_.begin_layer(query);
+    policy_time("plan attention", layer);
+    attention_.run(context, method_.plan_attend(context, ops_));
+    last = forward_.finish_layer(Forward::Phase::decode, layer, count, {});
+    ops_.set_last_reader(last);
+    method_.after_layer(context, ops_);
+  }
+  return last;
+}
+
+void DecodeSession::step(std::uint32_t step) {
+  const auto rows = static_cast<std::uint32_t>(active_.size());
+  std::vector<std::int32_t> forced;
+  if (!options_->forced.empty()) {
+    for (const auto& a : active_) forced.push_back(options_->forced[a->request].at(step));
+  }
+  try {
+    device_.begin_segment("decode step");
+    attend_layers(step);  // ends this segment and begins others where the device waits for the host
+    const Event sampled = forward_.sample(rows, std::move(forced));
+    const Event on_host = forward_.download_top(rows, sampled);
+    device_.end_segment();
+    device_.end_step(step, on_host);
+  } catch (...) {
+    if (device_.in_segment()) device_.end_segment();  // so that the device stays usable
+    throw;
+  }
+}
+
+void DecodeSession::collect(std::uint32_t step) {
+  const auto rows = static_cast<std::uint32_t>(active_.size());
+  const auto top = device_.host_read<TopTwo>(forward_.host_top(), {0, rows});
+  const std::vector<DecodeAttention::Attended> attended = attention_.take_attended(rows);
+  const ModelConfig& c = model_.config;
+  if (options_->logits != nullptr) {
+    std::vector<float> logits(std::size_t{rows} * c.vocab);
+    Op op;
+    op.name = "keep logits";
+    op.kind = Kind::copy;
+    op.access = {forward_.logits().reads(0, rows)};
+    op.body = [this, &logits](BodyContext& ctx) {
+      std::copy_n(ctx.read<float>(forward_.logits()), logits.size(), logits.begin());
+    };
+    device_.host_wait(device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
+    options_->logits->push_back(std::move(logits));
+  }
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    if (std::isfinite(top[row].best_logit)) continue;
+    throw_run_error(
+        "The logits of step {} are not finite: the weights of model '{}' hold NaN or infinity, or a product "
+        "overflowed.",
+        step, model_.name);
+  }
+  std::vector<std::pair<std::size_t, std::int32_t>> said;  // told once the bookkeeping is done: the callback may throw
+  std::vector<std::unique_ptr<Active>> still;
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    std::unique_ptr<Active>& a = active_[row];
+    DecodedSequence& out = result_.sequences[a->request];
+    out.steps.push_back(step);
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      std::size_t& peak = out.peak_kv_bytes[static_cast<int>(tier)];
+      const std::size_t packed = tier == Tier::host ? attended[row].packed_bytes : 0;
+      peak = std::max(peak, kv_.bytes(a->state.id, tier) + stores_.bytes_of(a->state.id, tier) + packed);
+    }
+    for (int side = 0; side < 2; ++side)
+      out.attended[side] += attended[row].tokens[side] / (std::uint64_t{c.layers} * c.kv_heads);
+    const float margin = top[row].best_logit - top[row].second_logit;
+    if (margin < engine_.near_tie) out.near_ties.push_back({static_cast<std::uint32_t>(out.tokens.size()), margin});
+    const std::int32_t token = options_->forced.empty() ? top[row].best : options_->forced[a->request][step];
+    const bool stop =
+        options_->forced.empty() && std::find(c.stop_tokens.begin(), c.stop_tokens.end(), token) != c.stop_tokens.end();
+    if (stop) {
+      out.stopped = true;
+    } else {
+      out.tokens.push_back(token);
+      said.emplace_back(a->request, token);
+    }
+    a->next = token;
+    if (stop || out.tokens.size() >= a->max_new) continue;
+    a->last_row = row;
+    a->state.row = static_cast<std::uint32_t>(still.size());
+    still.push_back(std::move(a));
+  }
+  // Sequences that are done give their pages back now. The step has ended, but what the method asked for on the side,
+  // a move to the host for example, may still use them.
+  const auto done = [](const std::unique_ptr<Active>& a) { return a != nullptr; };
+  if (std::any_of(active_.begin(), active_.end(), done)) {
+    for (const Event& e : ops_.last_asked()) device_.host_wait(e);
+  }
+  for (std::unique_ptr<Active>& a : active_) {
+    if (a == nullptr) continue;
+    if (finished_ == Finished::keep) {
+      waiting_[a->request] = std::move(a);
+      continue;
+    }
+    stores_.destroy_of(a->state.id);
+    kv_.destroy(a->state.id);
+  }
+  active_ = std::move(still);
+  if (!options_->on_token) return;
+  for (const auto& [request, token] : said) options_->on_token(request, token);
+}
+
+DecodeResult DecodeSession::decode(const DecodeOptions& options) {
+  options_ = &options;
+  device_.drain();
+  kv_.all_done();
+  begin();
+  for (std::uint32_t n = 0; !active_.empty(); ++n) {
+    if (engine_.interrupted && engine_.interrupted()) throw Interrupted();
+    step(n);
+    collect(n);
+    const std::vector<SequenceState*> rows = batch();
+    method_.after_step({n, rows, forward_.shape()}, ops_);
+  }
+  options_ = nullptr;
+  result_.trace = device_.drain();
+  kv_.all_done();
+  result_.idle = account_idle(result_.trace);
+  return std::move(result_);
+}
+
+void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> tokens, AttentionAverage* average) {
+  const std::uint32_t before = a.state.tokens, total = static_cast<std::uint32_t>(tokens.size());
+  AppendAttention attention(forward_, device_, pool_, kv_, a.state.id, {before, before + total}, engine_.prefill_chunk,
+                            average);
+  Event last;
+  for (std::uint32_t done = 0; done < total; done += engine_.prefill_chunk) {
+    if (engine_.interrupted && engine_.interrupted()) throw Interrupted();
+    const std::uint32_t rows = std::min(engine_.prefill_chunk, total - done), first = before + done;
+    std::vector<Event> recycled;
+    kv_.grow(a.state.id, rows, recycled);
+    std::vector<std::uint32_t> positions(rows), source(rows);
+    std::iota(positions.begin(), positions.end(), first);
+    std::iota(source.begin(), source.end(), 0u);
+    if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
+    const Event uploaded = forward_.upload_tokens(tokens.subspan(done, rows));
+    const Segment segment(device_, "append chunk");
+    forward_.embed(std::move(source), {uploaded});
+    for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
+      std::vector<KvTarget> targets;
+      for (const std::uint32_t position : positions) {
+        targets.push_back({kv_.slot(a.state.id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
+      }
+      const Event query = forward_.qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
+                                       layer == 0 ? recycled : std::vector<Event>{});
+      attention.run(layer, first, rows, query);
+      last = forward_.finish_layer(Forward::Phase::prefill, layer, rows, {});
+    }
+    ops_.set_last_reader(last);
+  }
+  device_.drain();  // `attention` and its buffers are in use until here
+}
+
+Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens) {
+  TANDEM_CHECK(finished_ == Finished::keep && prepared_ && request < waiting_.size() && waiting_[request] != nullptr,
+               "request {} is not a kept sequence between two decodes", request);
+  Active& a = *waiting_[request];
+  std::vector<std::int32_t> tokens = {a.next};
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  check_tokens(model_, more);
+  check_positions(model_, a.state.tokens + tokens.size(), max_new_tokens);
+  device_.drain();
+  kv_.all_done();
+  const Nanos began = device_.now();
+  const auto added = static_cast<std::uint32_t>(tokens.size() - 1);
+  const Range range{a.state.tokens, a.state.tokens + added};
+  a.state.max_tokens = range.end + max_new_tokens;
+  const AppendRequest wanted = method_.before_append(a.state, range, ops_);
+  append_chunks(a, std::span<const std::int32_t>(tokens).first(added),
+                wanted.average ? &stores_.averages.get(wanted.average->id) : nullptr);
+  a.state.tokens = range.end;
+  method_.appended(a.state, range, ops_);
+  a.next = tokens.back();
+  a.max_new = max_new_tokens;
+  device_.drain();
+  kv_.all_done();
+  return device_.now() - began;
+}
+
+}  // namespace tandem

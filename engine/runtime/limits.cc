@@ -1,0 +1,20 @@
+#include "engine/runtime/limits.h"
+
+#include "engine/common/error.h"
+
+namespace tandem {
+
+void check_tokens(const Model& model, std::span<const std::int32_t> prompt) {
+  for (std::size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] >= 0 && static_cast<std::uint32_t>(prompt[i]) < model.config.vocab) continue;
+    throw_input_error("Token {} of the prompt is {}, outside the vocabulary of {}.", i, prompt[i], model.config.vocab);
+  }
+}
+
+void check_positions(const Model& model, std::size_t prompt_tokens, std::uint32_t new_tokens) {
+  if (prompt_tokens + new_tokens <= std::size_t{model.config.max_positions} + 1) return;
+  throw_input_error("A prompt of {} tokens and {} new ones do not fit the {} positions of model '{}'.", prompt_tokens,
+                    new_tokens, model.config.max_positions, model.name);
+}
+
+}  // namespace tandem

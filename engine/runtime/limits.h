@@ -1,0 +1,18 @@
+// What a model can take in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "engine/model/model.h"
+
+namespace tandem {
+
+/// InputError for a token outside the vocabulary.
+void check_tokens(const Model& model, std::span<const std::int32_t> prompt);
+/// InputError where a prompt of this many tokens and what is generated behind it need more positions than there are.
+/// The last token that is generated needs none.
+void check_positions(const Model& model, std::size_t prompt_tokens, std::uint32_t new_tokens);
+
+}  // namespace tandem

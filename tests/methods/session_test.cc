@@ -1,0 +1,118 @@
+// Sessions: a decode in two halves is the same decode, and a new prompt is attended exactly, wherever KV lies.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/common/error.h"
+#include "engine/runtime/decode_session.h"
+#include "methods/registry.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::testing {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+class Sessions : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Methods, Sessions,
+                         ::testing::Values("full", "streaming", "streaming:sinks=5,window=19", "hybrid-fixed",
+                                           "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32", "hgca",
+                                           "hgca:device_kv=64,block=16,beta=0.7"));
+
+std::unique_ptr<DecodeSession> open(Bench& bench, Method& method, const std::vector<Tokens>& prompts,
+                                    std::uint32_t new_tokens) {
+  std::vector<std::unique_ptr<Prefix>> prefixes;
+  std::vector<DecodeRequest> requests;
+  for (const Tokens& prompt : prompts) {
+    prefixes.push_back(bench.engine.prefill(prompt));
+    requests.push_back({prefixes.back().get(), new_tokens});
+  }
+  auto session = bench.engine.open_session(method, requests);
+  for (const auto& prefix : prefixes) bench.engine.release(*prefix);
+  return session;
+}
+
+TEST_P(Sessions, TwoHalvesAreTheWhole) {
+  const std::vector<Tokens> prompts = {random_prompt(230, 1), random_prompt(77, 2)};
+  Bench bench(tiny_model());
+  const auto method = make_method(GetParam());
+  // The same announced length, since budgets may count it.
+  const auto whole = open(bench, *method, prompts, 24)->decode({});
+  auto session = open(bench, *method, prompts, 24);
+  const DecodeResult again = session->decode({});
+  for (std::size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(again.sequences[i].tokens, whole.sequences[i].tokens);
+  const DecodeResult more = session->decode({});
+  const auto longer = open(bench, *make_method("full"), prompts, 48)->decode({});
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(more.sequences[i].tokens.size(), 24u);
+    if (std::string(GetParam()) != "full") continue;
+    Tokens both = again.sequences[i].tokens;
+    both.insert(both.end(), more.sequences[i].tokens.begin(), more.sequences[i].tokens.end());
+    EXPECT_EQ(both, longer.sequences[i].tokens);
+  }
+}
+
+TEST_P(Sessions, AnAppendGivesTheSameInAnyChunksBatchesAndOnRealThreads) {
+  const std::vector<Tokens> prompts = {random_prompt(230, 1), random_prompt(77, 2)};
+  const Tokens turn = random_prompt(45, 3);
+  const auto run = [&](std::unique_ptr<Device> device, std::uint32_t chunk, bool together) {
+    EngineOptions options;
+    options.prefill_chunk = chunk;
+    std::vector<Tokens> out;
+    Bench bench(tiny_model(), std::move(device), options);
+    for (std::size_t first = 0; first < prompts.size(); first += together ? prompts.size() : 1) {
+      const auto method = make_method(GetParam());
+      const std::vector<Tokens> batch(prompts.begin() + first, together ? prompts.end() : prompts.begin() + first + 1);
+      auto session = open(bench, *method, batch, 20);
+      session->decode({});
+      for (std::size_t i = 0; i < batch.size(); ++i) EXPECT_GT(session->append(i, turn, 20), 0);
+      for (const DecodedSequence& s : session->decode({}).sequences) out.push_back(s.tokens);
+    }
+    return out;
+  };
+  const std::vector<Tokens> expected = run(sim(), 512, true);
+  EXPECT_EQ(run(sim(), 512, false), expected);
+  EXPECT_EQ(run(sim(), 16, true), expected);
+  EXPECT_EQ(run(make_emu_device({}), 512, true), expected);
+}
+
+TEST(Session, AnAppendToLosslessMethodsEqualsOnePrompt) {
+  Bench bench(tiny_model());
+  const Tokens prompt = random_prompt(300, 5), turn = random_prompt(60, 6);
+  for (const char* spec :
+       {"full", "hybrid-fixed:budget=1", "hgca:beta=0,device_kv=64,block=16", "streaming:window=4K"}) {
+    const auto method = make_method(spec);
+    auto session = open(bench, *method, {prompt}, 10);
+    const DecodeResult first = session->decode({});
+    session->append(0, turn, 12);
+    std::vector<std::vector<float>> actual, expected;
+    const DecodeResult second = session->decode({.logits = &actual});
+    Tokens all = prompt;
+    all.insert(all.end(), first.sequences[0].tokens.begin(), first.sequences[0].tokens.end());
+    all.insert(all.end(), turn.begin(), turn.end());
+    const DecodeResult whole = bench.decode(*make_method("full"), {all}, 12, {.logits = &expected});
+    EXPECT_EQ(second.sequences[0].tokens, whole.sequences[0].tokens) << spec;
+    for (std::size_t step = 0; step < expected.size(); ++step) {
+      for (std::size_t i = 0; i < expected[step].size(); ++i)
+        ASSERT_NEAR(actual[step][i], expected[step][i], 2e-4) << spec << " step " << step;
+    }
+  }
+}
+
+TEST(Session, MistakesAreSentencesAndChangeNothing) {
+  Bench bench(tiny_model());
+  const auto method = make_method("full");
+  auto session = open(bench, *method, {random_prompt(50, 5)}, 4);
+  session->decode({});
+  const Tokens unknown = {5, 96}, far(4096, 1);
+  EXPECT_THROW(session->append(0, unknown, 4), InputError);
+  EXPECT_THROW(session->append(0, far, 4), InputError);
+  const Tokens turn = random_prompt(5, 1);
+  session->append(0, turn, 4);
+  EXPECT_EQ(session->decode({}).sequences[0].tokens.size(), 4u);
+  session.reset();
+  EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
+  EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::host), 0u);
+}
+
+}  // namespace
+}  // namespace tandem::testing
