@@ -37,7 +37,7 @@ timings.jsonl, summary.json, report.md and plot.png.)";
 
 struct CompareCommand {
   SessionOptions session;
-  std::string methods = "full,streaming,hybrid-fixed";
+  std::string methods = "full,streaming,hybrid-fixed,hgca";
   std::string tasks = "single,multikey", lengths = "1K,2K";
   std::uint32_t samples = 20, batch = 1;
   std::uint64_t seed = 42;

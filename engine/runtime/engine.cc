@@ -104,6 +104,7 @@ void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> t
     }
     if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
     const Event uploaded = forward_->upload_tokens(tokens.subspan(first, rows));
+    const KeepQueries keep{queries, total - std::min(total, first + queries.kept)};
     {
       const Segment segment(device_, "prefill chunk");
       forward_->embed(std::move(source), {uploaded});
@@ -114,8 +115,7 @@ void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> t
           targets[row] = {kv_->slot(sequence, layer, position / kPageTokens, Tier::device), position % kPageTokens};
         }
         forward_->qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
-                      layer == 0 ? after : std::vector<Event>{});
-        if (queries.values) forward_->keep_queries(layer, positions, before + total, queries);
+                      layer == 0 ? after : std::vector<Event>{}, keep);
         forward_->prefill_attention(sequence, layer, before + first, rows);
         last = forward_->finish_layer(Forward::Phase::prefill, layer, rows, {});
       }

@@ -113,8 +113,9 @@ Event Forward::embed(std::vector<std::uint32_t> source, std::vector<Event> after
 }
 
 Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> positions,
-                   std::vector<KvTarget> targets, std::vector<Event> after) {
+                   std::vector<KvTarget> targets, std::vector<Event> after, const KeepQueries& keep) {
   const auto rows = static_cast<std::uint32_t>(positions.size());
+  const std::uint32_t kept = keep.to.values ? rows - std::min(rows, keep.first_row) : 0;
   const LayerWeights& w = model_.weights.layers[layer];
   Op op;
   op.name = "qkv";
@@ -128,9 +129,13 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
     while (row < rows && (targets[row].slot == last || targets[row].slot == last + 1)) last = targets[row++].slot;
     op.access.push_back(kv_.slot_access(Tier::device, first, last - first + 1, Range{0, shape_.kv_heads}, true));
   }
+  if (kept > 0) {
+    op.cost.hbm += std::uint64_t{kept} * shape_.q_heads * shape_.head_dim * sizeof(float);
+    op.access.push_back(keep.to.values.writes(layer, layer + 1));
+  }
   op.after = std::move(after);
-  op.body = [this, phase, layer, rows, positions = std::move(positions),
-             targets = std::move(targets)](BodyContext& ctx) {
+  op.body = [this, phase, layer, rows, positions = std::move(positions), targets = std::move(targets), kept,
+             to = keep.to](BodyContext& ctx) {
     const LayerWeights& weights = model_.weights.layers[layer];
     const ModelConfig& c = model_.config;
     const std::size_t kv_width = std::size_t{c.kv_heads} * c.head_dim;
@@ -154,31 +159,13 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
         std::copy_n(v + from, c.head_dim, pages + kv_.v_offset(targets[row].slot, head) + at);
       }
     }
+    const std::size_t width = std::size_t{c.q_heads} * c.head_dim;
+    for (std::uint32_t row = rows - kept; row < rows; ++row) {
+      const std::size_t at = std::size_t{layer} * to.kept + positions[row] % to.kept;
+      std::copy_n(q + row * width, width, ctx.write<float>(to.values) + at * width);
+    }
   };
   return device_.submit(compute_, std::move(op));
-}
-
-void Forward::keep_queries(std::uint32_t layer, std::span<const std::uint32_t> positions, std::uint32_t total,
-                           const PromptQueries& to) {
-  const auto rows = static_cast<std::uint32_t>(positions.size());
-  const auto late = [&](std::uint32_t position) { return position + to.kept >= total; };
-  const auto first =
-      static_cast<std::uint32_t>(std::find_if(positions.begin(), positions.end(), late) - positions.begin());
-  if (first == rows) return;
-  const std::size_t width = std::size_t{shape_.q_heads} * shape_.head_dim;
-  Op op;
-  op.name = "keep queries";
-  op.layer = layer;
-  op.cost.hbm = 2 * (rows - first) * width * sizeof(float);
-  op.access = {q_.reads(first, rows), to.values.writes(layer, layer + 1)};
-  op.body = [this, layer, first, width, to,
-             kept = std::vector<std::uint32_t>(positions.begin() + first, positions.end())](BodyContext& ctx) {
-    const float* q = ctx.read<float>(q_) + first * width;
-    float* out = ctx.write<float>(to.values) + std::size_t{layer} * to.kept * width;
-    for (std::size_t row = 0; row < kept.size(); ++row)
-      std::copy_n(q + row * width, width, out + std::size_t{kept[row] % to.kept} * width);
-  };
-  device_.submit(compute_, std::move(op));
 }
 
 Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows) {

@@ -24,6 +24,12 @@ struct PromptQueries {
   std::uint32_t kept = 0;  // tokens
 };
 
+/// Rows of a chunk whose queries are kept: from `first_row` on; none without room.
+struct KeepQueries {
+  PromptQueries to;
+  std::uint32_t first_row = 0;
+};
+
 /// Where one row's K and V of a layer go.
 struct KvTarget {
   std::uint32_t slot = 0;
@@ -46,12 +52,10 @@ class Forward {
   Event upload_tokens(std::span<const std::int32_t> ids);
   /// x[row] = embedding[tokens()[source[row]]].
   Event embed(std::vector<std::uint32_t> source, std::vector<Event> after);
-  /// norm, QKV, QK-norm, RoPE; q stays in q(), K and V go to their pages.
+  /// norm, QKV, QK-norm, RoPE; q stays in q(), K and V go to their pages, kept queries to
+  /// their room.
   Event qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> positions, std::vector<KvTarget> targets,
-            std::vector<Event> after);
-  /// Copies those of q's rows, whose positions these are, that belong to the last `to.kept` of `total` tokens.
-  void keep_queries(std::uint32_t layer, std::span<const std::uint32_t> positions, std::uint32_t total,
-                    const PromptQueries& to);
+            std::vector<Event> after, const KeepQueries& keep = {});
   /// Causal attention of a prefill chunk over the sequence's device pages, own chunk included.
   Event prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows);
   /// Output projection, residual, norm, MLP, residual.
