@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/compare_target.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/parse.h"
@@ -28,6 +29,7 @@ Examples:
   tandem compare                                       all methods, all tasks, embedded model
   tandem compare --methods full,hybrid-fixed:budget=0.05,hybrid-fixed:budget=0.2 --tasks single --lengths 1K,4K
   tandem compare --hw h200 --batch 4 --trace --out runs/h200
+  tandem compare --as llama-3.1-8b --batch 8 --context 32K --hw fluxion-a100    adds a prediction at that shape
   tandem compare --resume --out runs/h200              goes on where ^C stopped it, with the same options
 
 The first method is the baseline that the others are compared with, on the same samples. Each prompt is prefilled once
@@ -42,17 +44,21 @@ struct CompareCommand {
   std::uint32_t samples = 20, batch = 1;
   std::uint64_t seed = 42;
   std::string out;
+  TargetArguments target;
   bool force = false, resume = false, quiet = false, trace = false, no_plot = false;
 };
 
 /// The command as it can be typed again, without where the results go.
 std::string command_of(const CompareCommand& c, const std::vector<std::string>& tasks) {
+  const std::string target = c.target.as.empty() ? ""
+                                                 : fmt::format(" --as {} --context {} --workload {}", c.target.as,
+                                                               c.target.context, c.target.workload);
   return fmt::format(
       "tandem compare --model {} --methods {} --tasks {} --lengths {} --samples {} --seed {} --batch {} --device {}{} "
-      "--device-kv {} --host-kv {} --prefill-chunk {}",
+      "--device-kv {} --host-kv {} --prefill-chunk {}{}",
       c.session.model, c.methods, fmt::join(tasks, ","), c.lengths, c.samples, c.seed, c.batch, c.session.device,
       c.session.device == "sim" ? " --hw " + c.session.hardware : "", c.session.device_kv, c.session.host_kv,
-      c.session.prefill_chunk);
+      c.session.prefill_chunk, target);
 }
 
 std::string default_folder() {
@@ -99,6 +105,7 @@ void compare(const CompareCommand& command) {
   if (command.resume && command.out.empty())
     throw_input_error("--resume needs --out, the folder of the run to continue.");
 
+  const std::optional<TargetPlan> target = plan_target(command.target, command.session, options);
   Session session = open_session(command.session);
   options.engine = session.engine;
   eval::check_compare(options, session.model);
@@ -140,12 +147,21 @@ void compare(const CompareCommand& command) {
 
   const eval::Summary summary = eval::summarise(folder);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
+  std::string at_target;
   eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true));
   fmt::print("{}", eval::report_text(summary, /*markdown=*/false));
+  if (target) {
+    const eval::Target predicted = run_target(*target, options, session, command.quiet);
+    eval::write_file(folder.path() / "target.json", eval::target_json(predicted));
+    at_target = "\n" + eval::target_text(predicted, /*markdown=*/true);
+    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + at_target);
+    fmt::print("{}", eval::target_text(predicted, /*markdown=*/false));
+  }
   check_stdout();
   const std::string no_plot = command.no_plot ? "" : eval::make_plot(folder.path());
   const bool plotted = !command.no_plot && no_plot.empty();
-  if (plotted) eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted));
+  if (plotted)
+    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + at_target);
   if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
   fmt::print("\n{}: report.md{}, summary.json, samples.jsonl, timings.jsonl\n", path, plotted ? ", plot.png" : "");
   check_stdout();
@@ -165,6 +181,15 @@ void add_compare(CLI::App& app) {
   command->add_option("--samples", options->samples, "Samples per task and length")->capture_default_str();
   command->add_option("--seed", options->seed, "Seed of the samples")->capture_default_str();
   command->add_option("--batch", options->batch, "Sequences decoded together")->capture_default_str();
+  command->add_option(
+      "--as", options->target.as,
+      "Also predict latency at this shape (a preset of `tandem info`, or a model folder), with --batch");
+  command->add_option("--context", options->target.context, "With --as: prompt tokens of each sequence")
+      ->capture_default_str();
+  command
+      ->add_option("--workload", options->target.workload,
+                   "With --as: what heads choose, as recorded in this run, as published, or from a file")
+      ->capture_default_str();
   command->add_option("--out", options->out, "Run folder (default: runs/compare-<time>)");
   command->add_flag("--force", options->force, "Replace an earlier run in that folder");
   command->add_flag("--resume", options->resume, "Continue an interrupted run in that folder");

@@ -59,6 +59,8 @@ class Device {
   /// "measured on <machine>" or "simulated for <profile>": the column head of every number from this device.
   virtual std::string clock_name() const = 0;
   virtual bool simulated() const = 0;
+  /// Bodies do not run, their stand-ins do: memory holds nothing.
+  virtual bool shapes_only() const { return false; }
 
   virtual const std::vector<LaneInfo>& lanes() const = 0;
   /// The first lane of a kind; every device has one of each kind.

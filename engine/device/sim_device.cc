@@ -58,6 +58,7 @@ class SimDevice final : public Device {
 
   std::string clock_name() const override { return clock_name_; }
   bool simulated() const override { return true; }
+  bool shapes_only() const override { return options_.shapes_only; }
   const std::vector<LaneInfo>& lanes() const override { return lanes_; }
   Nanos now() const override { return clock_; }
 
@@ -78,9 +79,10 @@ class SimDevice final : public Device {
     }
 
     BodyContext context(op);
-    if (op.body && !error) {
+    const Body& body = options_.shapes_only ? op.stand_in : op.body;
+    if (body && !error) {
       try {
-        op.body(context);
+        body(context);
       } catch (...) {
         error = std::current_exception();
         unreported_ = unreported_ ? unreported_ : error;

@@ -38,6 +38,8 @@ struct SimOptions {
   std::uint32_t host_threads = 0;
   /// Further lanes behind the five standard ones (control, device, h2d, d2h, host); their ids follow in order.
   std::vector<LaneInfo> extra_lanes = {};
+  /// Run stand-ins instead of bodies: times and bytes of shapes whose tensors nobody could compute here.
+  bool shapes_only = false;
   /// Keep the schedule since construction for recorded_schedule().
   bool record_schedule = false;
 };

@@ -122,6 +122,9 @@ struct Op {
   std::vector<Access> access;
   std::vector<Event> after;  // explicit edges; the lane's own order is implied
   Body body;                 // may be empty
+  /// What is left of the body where no tensor is computed (SimOptions::shapes_only): drawing what a choice would be and
+  /// settling its cost. Empty where the cost does not depend on data.
+  Body stand_in;
 
   static constexpr std::uint32_t kNoLayer = std::numeric_limits<std::uint32_t>::max();
 };

@@ -30,8 +30,10 @@ constexpr std::uint32_t blocks_for(std::uint32_t tokens) {
 
 struct KvShape {
   std::uint32_t layers = 0, kv_heads = 0, head_dim = 0;
+  /// Bytes of one value. Other than 4 where only shapes are simulated: no body then touches KV.
+  std::uint32_t element_bytes = sizeof(float);
   std::size_t page_floats() const { return std::size_t{2} * kPageTokens * head_dim; }  // K and V of one head
-  std::size_t page_bytes() const { return page_floats() * sizeof(float); }
+  std::size_t page_bytes() const { return page_floats() * element_bytes; }
   std::size_t slot_bytes() const { return page_bytes() * kv_heads; }
   std::size_t token_bytes() const { return slot_bytes() / kPageTokens * layers; }  // all layers, K and V
 };

@@ -68,4 +68,21 @@ Model load_model(const std::string& name_or_folder, bool with_tokenizer) {
   return model;
 }
 
+Model load_shape(const std::string& preset_or_folder) {
+  Model model;
+  model.synthetic = true;
+  std::error_code refused;
+  if (std::filesystem::is_directory(preset_or_folder, refused)) {
+    model.folder = preset_or_folder;
+    const std::filesystem::path full = std::filesystem::canonical(model.folder, refused);
+    model.name = (refused ? model.folder : full).filename().string();
+    model.config = load_config(model.folder);
+  } else {
+    model.name = preset_or_folder;
+    model.config = preset_config(preset_or_folder);
+  }
+  model.weights = shape_weights(model.config, DType::bf16);
+  return model;
+}
+
 }  // namespace tandem

@@ -26,4 +26,8 @@ struct Model {
 /// name. The weights are mapped, but read once for their hash. `with_tokenizer = false`: for folders that have none.
 Model load_model(const std::string& name_or_folder, bool with_tokenizer = true);
 
+/// A published shape without tensors, for simulating it: a preset's name, or the folder of a Hugging Face model, of
+/// which only config.json is read. Weights count as bf16; there is no tokenizer. InputError with the nearest name.
+Model load_shape(const std::string& preset_or_folder);
+
 }  // namespace tandem

@@ -86,17 +86,46 @@ void fill_chunk(const Chunk& chunk) {
 
 }  // namespace
 
-ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t seed) {
-  ModelWeights w;
-  w.layers.resize(config.layers);
-  const std::vector<WeightSlot> slots = weight_slots(config, w);
+namespace {
+
+/// Views of the right shapes and types, their offsets into one allocation, and its size.
+struct Layout {
+  std::vector<WeightSlot> slots;
   std::vector<std::size_t> offsets;
   std::size_t bytes = 0;
-  for (const WeightSlot& s : slots) {
+};
+
+Layout lay_out(const ModelConfig& config, DType type, ModelWeights& w) {
+  Layout layout;
+  w.layers.resize(config.layers);
+  layout.slots = weight_slots(config, w);
+  for (const WeightSlot& s : layout.slots) {
     *s.view = {nullptr, s.is_bias ? DType::f32 : type, std::max(s.rows, 1u), s.cols};
-    offsets.push_back(bytes);
-    bytes += (s.view->bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    layout.offsets.push_back(layout.bytes);
+    layout.bytes += (s.view->bytes() + kAlignment - 1) / kAlignment * kAlignment;
   }
+  return layout;
+}
+
+}  // namespace
+
+ModelWeights shape_weights(const ModelConfig& config, DType type) {
+  ModelWeights w;
+  const Layout layout = lay_out(config, type, w);
+  void* data = mmap(nullptr, layout.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED)
+    throw_run_error("{:.1f} GB of address space cannot be had ({}).", double(layout.bytes) * 1e-9,
+                    std::strerror(errno));
+  w.storage = {data, [bytes = layout.bytes](void* p) { munmap(p, bytes); }};
+  for (std::size_t i = 0; i < layout.slots.size(); ++i)
+    layout.slots[i].view->data = static_cast<const std::byte*>(data) + layout.offsets[i];
+  if (config.tied_embeddings) w.lm_head = w.embedding;
+  return w;
+}
+
+ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t seed) {
+  ModelWeights w;
+  const auto [slots, offsets, bytes] = lay_out(config, type, w);
   const std::shared_ptr<std::byte> storage = map_memory(bytes);
   std::vector<Chunk> chunks;
   for (std::size_t i = 0; i < slots.size(); ++i) {

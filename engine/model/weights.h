@@ -41,4 +41,7 @@ ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig
 /// machine's memory.
 ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t seed);
 
+/// Views of the right sizes into address space that cannot be read: for simulating shapes.
+ModelWeights shape_weights(const ModelConfig& config, DType type);
+
 }  // namespace tandem

@@ -64,7 +64,7 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
   op.layer = layer;
   op.cost.work = Work::gemm;
   op.cost.flops = 4 * rows * tokens * width;
-  op.cost.hbm = tokens * shape.kv_heads * 2 * shape.head_dim * sizeof(float) + 2 * rows * width * sizeof(float);
+  op.cost.hbm = tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
   op.access = {forward_.q().reads(0, rows), out.writes(0, rows), device_lse_.writes(0, rows)};
   kv_.append_access(sequence_, layer, {0, blocks_for(first + rows)}, Tier::device, Range{0, shape.kv_heads}, false,
                     op.access);
@@ -158,7 +158,7 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
   op.cause = Cause::host_attention;
   op.layer = layer;
   op.cost.work = Work::attention;
-  op.cost.dram = tokens * shape.kv_heads * 2 * shape.head_dim * sizeof(float) + 2 * rows * width * sizeof(float);
+  op.cost.dram = tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
   op.cost.flops = 4 * rows * tokens * width;
   op.cost.tasks = average_ != nullptr ? shape.kv_heads : shape.kv_heads * rows;
   op.access = {host_query_.reads(0, rows), host_part_.writes(0, rows), host_lse_.writes(0, rows)};

@@ -70,7 +70,7 @@ Event EngineOps::observe_prompt(const SequenceState& sequence, const AttentionAv
   op.cause = Cause::selection;
   op.layer = layer;
   op.cost.work = Work::gemm;
-  op.cost.hbm = std::uint64_t{tokens} * shape.kv_heads * shape.head_dim * sizeof(float) +
+  op.cost.hbm = std::uint64_t{tokens} * shape.kv_heads * shape.head_dim * shape.element_bytes +
                 std::uint64_t{average.q_heads} * (observed * shape.head_dim + tokens) * sizeof(float);
   op.cost.flops = std::uint64_t{2} * observed * tokens * average.q_heads * shape.head_dim;
   op.access = {queries.values.reads(layer, layer + 1)};
@@ -161,16 +161,14 @@ void EngineOps::extend_average(SequenceState& sequence, AverageRef ref, std::uin
   ask(LaneKind::device_compute, std::move(op));
 }
 
-void EngineOps::keep_salient(SequenceState& sequence, TokenSetRef set, AverageRef average, Range tokens,
-                             float threshold) {
-  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer)
-    keep_salient(sequence, layer, set, average, tokens, threshold);
+void EngineOps::keep_salient(SequenceState& sequence, const SalientRequest& request) {
+  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) keep_salient(sequence, layer, request);
 }
 
-void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, TokenSetRef set_ref, AverageRef average_ref,
-                             Range tokens, float threshold) {
-  TokenSet& set = stores_.sets.get(set_ref.id);
-  const AttentionAverage& average = stores_.averages.get(average_ref.id);
+void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) {
+  TokenSet& set = stores_.sets.get(request.set.id);
+  const AttentionAverage& average = stores_.averages.get(request.average.id);
+  const Range tokens = request.tokens;
   const KvShape& shape = kv_.shape();
   const std::uint32_t group = average.q_heads / shape.kv_heads;
   const Range blocks{tokens.begin / kPageTokens, blocks_for(tokens.end)};
@@ -194,7 +192,15 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, Token
     slots.push_back(kv_.slot(sequence.id, layer, block, Tier::host));
     TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the host", block, layer);
   }
-  op.body = [this, &set, &average, layer, tokens, threshold, group, slots, looked_at, per_token](BodyContext& ctx) {
+  const auto settle = [looked_at, per_token](BodyContext& ctx, const std::vector<std::uint64_t>& kept) {
+    Cost cost;
+    cost.work = Work::select;
+    cost.tasks = static_cast<std::uint32_t>(kept.size());
+    cost.dram = looked_at + 2 * per_token * std::accumulate(kept.begin(), kept.end(), std::uint64_t{0});
+    ctx.settle(cost);
+  };
+  const float threshold = request.times == 0 ? -1.0f : static_cast<float>(request.times / request.softmax_tokens);
+  op.body = [this, &set, &average, layer, tokens, threshold, group, slots, settle](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
     const float* pages = ctx.read<float>(kv_.host_buffer());
     const float* left = ctx.read<float>(average.left);
@@ -223,11 +229,25 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, Token
       }
       counts[list] += static_cast<std::uint32_t>(kept[head]);
     });
-    Cost cost;
-    cost.work = Work::select;
-    cost.tasks = s.kv_heads;
-    cost.dram = looked_at + 2 * per_token * std::accumulate(kept.begin(), kept.end(), std::uint64_t{0});
-    ctx.settle(cost);
+    settle(ctx, kept);
+  };
+  op.stand_in = [this, &set, layer, tokens, times = request.times, index = sequence.request, settle](BodyContext& ctx) {
+    const std::uint32_t heads = kv_.shape().kv_heads, n = tokens.end - tokens.begin;
+    auto* counts = ctx.write<std::uint32_t>(set.counts);
+    auto* masks = ctx.write<std::uint32_t>(set.masks);
+    std::vector<std::uint64_t> kept(heads);
+    pool_.parallel_for(heads, [&](std::size_t head) {
+      const auto kv_head = static_cast<std::uint32_t>(head);
+      std::vector<std::uint32_t> mask(n);
+      kept[head] = process_->salient_masks({index, layer, kv_head, 0}, tokens.begin, n, times, mask.data());
+      const std::size_t list = set.index(layer, kv_head);
+      std::size_t at = list * set.capacity + counts[list];
+      for (const std::uint32_t m : mask) {
+        if (m != 0) masks[at++] = m;
+      }
+      counts[list] += static_cast<std::uint32_t>(kept[head]);
+    });
+    settle(ctx, kept);
   };
   const Event done = ask(LaneKind::host_workers, std::move(op));
   set.offered[layer] += static_cast<std::uint32_t>(count);

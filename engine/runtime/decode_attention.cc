@@ -21,12 +21,13 @@ std::uint32_t StaticTokens::count() const {
 }
 
 DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv,
-                                 SequenceStores& stores)
+                                 SequenceStores& stores, const ScoreProcess* process)
     : forward_(forward),
       device_(device),
       pool_(pool),
       kv_(kv),
       stores_(stores),
+      process_(process),
       compute_(device.lane(LaneKind::device_compute)),
       h2d_(device.lane(LaneKind::h2d)),
       d2h_(device.lane(LaneKind::d2h)),
@@ -154,7 +155,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
     }
     const std::uint64_t count = std::uint64_t{tokens.count()} * (heads.end - heads.begin);
     attended_[item->row].tokens[static_cast<int>(Side::device)] += count;
-    op.cost.hbm += count * 2 * shape.head_dim * sizeof(float);
+    op.cost.hbm += count * 2 * shape.head_dim * kv_.shape().element_bytes;
     op.cost.flops += count * 4 * shape.group() * shape.head_dim;
     for (std::uint32_t head = heads.begin; head < heads.end; ++head) {
       append_static_runs(sequence, context.layer, tokens, Tier::device, work[item->row * shape.kv_heads + head].runs);

@@ -15,12 +15,14 @@
 #include "engine/kv/sequence_stores.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/method.h"
+#include "engine/runtime/workload.h"
 
 namespace tandem {
 
 class DecodeAttention {
  public:
-  DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores);
+  DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores,
+                  const ScoreProcess* process);
 
   /// Starts a layer: `query_ready` is the operation that wrote q of all rows.
   void begin_layer(Event query_ready);
@@ -60,6 +62,10 @@ class DecodeAttention {
     std::uint32_t row = 0, kv_head = 0;
     std::vector<KvSpan> spans;
   };
+  struct HeadPart {  // of a HeadSpans, for one thread
+    std::size_t entry = 0;
+    std::vector<KvSpan> spans;
+  };
 
   void check_plan(const LayerContext& context, const AttendPlan& plan) const;
   void append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens, Tier tier,
@@ -74,10 +80,10 @@ class DecodeAttention {
   /// What the rows attend, now that selections and token sets are known; the accesses that this comes to.
   std::vector<HeadSpans> resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer,
                                  const std::vector<HostRow>& rows, std::vector<Access>& access, Cost& cost) const;
-  /// Partial attention of every entry, `kPartTokens` tokens a task, into the rows of `o` and `lse`. Returns the number
-  /// of tasks.
-  std::uint32_t attend_in_parts(const ModelShape& shape, const std::vector<HeadSpans>& work, const float* query,
-                                float* o, float* lse);
+  static std::vector<HeadPart> cut(const std::vector<HeadSpans>& work, std::uint32_t head_dim);
+  /// Partial attention of every entry, one part a task, into the rows of `o` and `lse`.
+  void attend_in_parts(const ModelShape& shape, const std::vector<HeadSpans>& work, const std::vector<HeadPart>& parts,
+                       const float* query, float* o, float* lse);
   void submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows, Event host_done);
 
   Forward& forward_;
@@ -85,6 +91,7 @@ class DecodeAttention {
   ThreadPool& pool_;
   KvStore& kv_;
   SequenceStores& stores_;
+  const ScoreProcess* process_;  // where only shapes are simulated
   LaneId compute_, h2d_, d2h_, workers_;
   Event query_ready_, query_on_host_;
   DeviceBuffer device_part_, device_lse_;  // [row][Hq][D], [row][Hq]

@@ -22,13 +22,15 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
       forward_(forward),
       method_(method),
       finished_(finished),
-      attention_(forward, device, pool, kv, stores_),
-      ops_(device, pool, kv, stores_, attention_) {
+      process_(engine.workload ? std::make_unique<ScoreProcess>(*engine.workload, forward.shape()) : nullptr),
+      attention_(forward, device, pool, kv, stores_, process_.get()),
+      ops_(device, pool, kv, stores_, attention_, process_.get()) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Prefix& prefix = *requests[i].prefix;
     auto a = std::make_unique<Active>();
     a->request = i;
     a->state.id = kv_.fork(prefix.sequence);
+    a->state.request = static_cast<std::uint32_t>(i);
     a->state.tokens = a->state.prefix_tokens = kv_.tokens(a->state.id);
     a->state.max_tokens = a->state.tokens + requests[i].max_new_tokens;
     a->next = prefix.prompt.back();
@@ -291,6 +293,7 @@ void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> token
     forward_.embed(std::move(source), {uploaded});
     for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
       std::vector<KvTarget> targets;
+      targets.reserve(rows);
       for (const std::uint32_t position : positions) {
         targets.push_back({kv_.slot(a.state.id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
       }

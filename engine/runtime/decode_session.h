@@ -62,6 +62,7 @@ class DecodeSession {
   Finished finished_;
   const DecodeOptions* options_ = nullptr;  // of the decode that is running
   SequenceStores stores_;
+  std::unique_ptr<const ScoreProcess> process_;  // where only shapes are simulated
   DecodeAttention attention_;
   EngineOps ops_;
   std::vector<std::unique_ptr<Active>> active_;   // by row

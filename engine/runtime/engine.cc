@@ -10,20 +10,23 @@
 namespace tandem {
 namespace {
 
-KvShape kv_shape(const ModelConfig& c) {
-  return {c.layers, c.kv_heads, c.head_dim};
+KvShape kv_shape(const ModelConfig& c, const EngineOptions& options) {
+  KvShape shape{c.layers, c.kv_heads, c.head_dim};
+  if (options.workload != nullptr) shape.element_bytes = options.shape_kv_bytes;
+  return shape;
 }
 
 }  // namespace
 
 Engine::Engine(const Model& model, Device& device, ThreadPool& pool, EngineOptions options)
     : model_(model), device_(device), pool_(pool), options_(std::move(options)) {
+  TANDEM_CHECK(device.shapes_only() == (options_.workload != nullptr), "shapes alone are simulated under a workload");
   if (options_.max_batch == 0) throw_input_error("The batch size is 0: give at least 1.");
   if (options_.prefill_chunk == 0) throw_input_error("The prefill chunk is 0 tokens: give at least 1.");
   // On a GPU the weights lie in its memory beside the KV store. Here bodies read the model's own copy, so that this is
   // address space which nobody touches; it makes a model that does not fit an error, as on the GPU.
   weights_ = device.allocate_device(model.weights.bytes(), "weights");
-  kv_ = std::make_unique<KvStore>(device, kv_shape(model.config), options_.kv);
+  kv_ = std::make_unique<KvStore>(device, kv_shape(model.config, options_), options_.kv);
   forward_ = std::make_unique<Forward>(model, device, pool, *kv_, std::max(options_.prefill_chunk, options_.max_batch),
                                        options_.max_batch);
 }

@@ -103,7 +103,7 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, Range tokens, std::u
     op.name = "build digests";
     op.cause = Cause::selection;
     op.layer = layer;
-    op.cost.dram = std::uint64_t{tokens.end - tokens.begin} * shape.kv_heads * shape.head_dim * sizeof(float) +
+    op.cost.dram = std::uint64_t{tokens.end - tokens.begin} * shape.kv_heads * shape.head_dim * shape.element_bytes +
                    index.layer_bytes();
     op.cost.tasks = shape.kv_heads * digest_parts(index.blocks);
     kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);

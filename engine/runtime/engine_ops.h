@@ -16,8 +16,9 @@ namespace tandem {
 
 class EngineOps : public Ops {
  public:
-  EngineOps(Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores, DecodeAttention& attention)
-      : device_(device), pool_(pool), kv_(kv), stores_(stores), attention_(attention) {}
+  EngineOps(Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores, DecodeAttention& attention,
+            const ScoreProcess* process)
+      : device_(device), pool_(pool), kv_(kv), stores_(stores), attention_(attention), process_(process) {}
 
   /// The kept queries of the prompt that a sequence starts with.
   void set_prompt_queries(SequenceId sequence, const PromptQueries& queries) { queries_[sequence] = queries; }
@@ -29,10 +30,8 @@ class EngineOps : public Ops {
   TokenSetRef make_token_set(SequenceState& sequence) override;
   void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) override;
   void renew_token_set(SequenceState& sequence, TokenSetRef set) override;
-  void keep_salient(SequenceState& sequence, TokenSetRef set, AverageRef average, Range tokens,
-                    float threshold) override;
-  void keep_salient(SequenceState& sequence, std::uint32_t layer, TokenSetRef set, AverageRef average, Range tokens,
-                    float threshold) override;
+  void keep_salient(SequenceState& sequence, const SalientRequest& request) override;
+  void keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) override;
   DigestRef build_digests(SequenceState& sequence, Range tokens, std::uint32_t block) override;
   void drop(SequenceState& sequence, Range tokens) override;
   SelectionRef score_topk(const LayerContext& context, const ScoreRequest& request) override;
@@ -53,6 +52,7 @@ class EngineOps : public Ops {
   KvStore& kv_;
   SequenceStores& stores_;
   DecodeAttention& attention_;
+  const ScoreProcess* process_;  // where only shapes are simulated
   std::unordered_map<SequenceId, PromptQueries> queries_;
   std::vector<Event> last_asked_;
   Event last_reader_;

@@ -63,6 +63,21 @@ SelectionRef DecodeAttention::score_topk(const LayerContext& context, const Scor
       top_k(scores.data() + h * index.blocks, index.blocks, keep, chosen + 1);
     });
   };
+  const ScorePlace place{request.sequence->request, layer, 0, context.step};
+  op.stand_in = [this, &index, shape, place, keep](BodyContext& ctx) {
+    auto* selection = ctx.write<std::uint32_t>(index.selection);
+    pool_.parallel_for(shape.kv_heads, [&](std::size_t kv_head) {
+      ScorePlace at = place;
+      at.kv_head = static_cast<std::uint32_t>(kv_head);
+      std::vector<float> scores(std::size_t{shape.group()} * index.blocks);
+      process_->block_scores(at, index.blocks, scores.data());
+      for (std::uint32_t h = 0; h < shape.group(); ++h) {
+        std::uint32_t* chosen = selection + (kv_head * shape.group() + h) * (1 + std::size_t{index.blocks});
+        chosen[0] = keep;
+        top_k(scores.data() + std::size_t{h} * index.blocks, index.blocks, keep, chosen + 1);
+      }
+    });
+  };
   SelectionRef selection;
   selection.digests = request.digests;
   selection.blocks_per_head = keep;
@@ -135,7 +150,7 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
       out.packed.push_back({&set, heads, item->own_only});
     }
   }
-  op.cost.dram += most * 2 * shape.head_dim * sizeof(float);
+  op.cost.dram += most * 2 * shape.head_dim * kv_.shape().element_bytes;
   op.cost.flops += most * 4 * shape.group() * shape.head_dim;
   op.cost.tasks += shape.kv_heads + static_cast<std::uint32_t>(most / kPartTokens);
   return out;
@@ -167,18 +182,24 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
     if (!items[row].empty()) rows.push_back(gather_host_row(context, row, items[row], op));
   }
   op.cost.pieces = std::max<std::uint32_t>(op.cost.pieces, 1);
-  op.body = [this, shape, layer, own = std::move(own), small, rows = std::move(rows)](BodyContext& ctx) {
+  const auto run = [this, shape, layer, own = std::move(own), small, rows = std::move(rows)](BodyContext& ctx,
+                                                                                             bool attend) {
     std::vector<Access> access = own;
     Cost cost;
     cost.work = Work::attention;
     cost.dram = small;
     cost.pieces = 0;
     const std::vector<HeadSpans> work = resolve(ctx, shape, layer, rows, access, cost);
-    cost.tasks = attend_in_parts(shape, work, ctx.read<float>(host_query_), ctx.write<float>(host_part_),
-                                 ctx.write<float>(host_lse_));
+    const std::vector<HeadPart> parts = cut(work, shape.head_dim);
+    if (attend)
+      attend_in_parts(shape, work, parts, ctx.read<float>(host_query_), ctx.write<float>(host_part_),
+                      ctx.write<float>(host_lse_));
+    cost.tasks = static_cast<std::uint32_t>(parts.size());
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost, std::move(access));
   };
+  op.body = [run](BodyContext& ctx) { run(ctx, true); };
+  op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
   return device_.submit(workers_, std::move(op));
 }
 
@@ -186,7 +207,7 @@ std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve(BodyContext& ct
                                                                  std::uint32_t layer, const std::vector<HostRow>& rows,
                                                                  std::vector<Access>& access, Cost& cost) const {
   auto* counters = ctx.write<std::uint64_t>(host_attended_);
-  const std::uint64_t per_token = std::uint64_t{2} * shape.head_dim * sizeof(float);
+  const std::uint64_t per_token = std::uint64_t{2} * shape.head_dim * kv_.shape().element_bytes;
   std::vector<HeadSpans> out;
   std::vector<std::uint32_t> mask;  // per block: which heads of the group chose it
   for (const HostRow& row : rows) {
@@ -261,17 +282,12 @@ std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve(BodyContext& ct
   return out;
 }
 
-std::uint32_t DecodeAttention::attend_in_parts(const ModelShape& shape, const std::vector<HeadSpans>& work,
-                                               const float* query, float* o, float* lse) {
-  struct Part {
-    std::size_t entry;
-    std::vector<KvSpan> spans;
-  };
-  std::vector<Part> parts;
-  std::vector<std::size_t> first_part;
+/// Parts of kPartTokens tokens, of one entry each, in order. An entry without tokens is one part.
+std::vector<DecodeAttention::HeadPart> DecodeAttention::cut(const std::vector<HeadSpans>& work,
+                                                            std::uint32_t head_dim) {
+  std::vector<HeadPart> parts;
   for (std::size_t entry = 0; entry < work.size(); ++entry) {
-    first_part.push_back(parts.size());
-    parts.push_back({entry, {}});  // the empty partial where nothing is attended
+    parts.push_back({entry, {}});
     std::uint32_t room = kPartTokens;
     for (const KvSpan& span : work[entry].spans) {
       for (std::uint32_t at = 0; at < span.tokens;) {
@@ -280,14 +296,18 @@ std::uint32_t DecodeAttention::attend_in_parts(const ModelShape& shape, const st
           room = kPartTokens;
         }
         const std::uint32_t take = std::min(room, span.tokens - at);
-        const std::size_t skip = std::size_t{at} * shape.head_dim;
+        const std::size_t skip = std::size_t{at} * head_dim;
         parts.back().spans.push_back({span.k + skip, span.v + skip, take, span.head_mask});
         at += take;
         room -= take;
       }
     }
   }
-  first_part.push_back(parts.size());
+  return parts;
+}
+
+void DecodeAttention::attend_in_parts(const ModelShape& shape, const std::vector<HeadSpans>& work,
+                                      const std::vector<HeadPart>& parts, const float* query, float* o, float* lse) {
   const std::uint32_t group = shape.group();
   const std::size_t width = std::size_t{group} * shape.head_dim;
   std::vector<float> part_o(parts.size() * width), part_lse(parts.size() * group);
@@ -296,17 +316,16 @@ std::uint32_t DecodeAttention::attend_in_parts(const ModelShape& shape, const st
     partial_attention(query + first_head(work[parts[i].entry]) * shape.head_dim, parts[i].spans, group, shape.head_dim,
                       part_o.data() + i * width, part_lse.data() + i * group);
   });
-  for (std::size_t entry = 0; entry < work.size(); ++entry) {
+  for (std::size_t first = 0, last = 0; first < parts.size(); first = last) {
     std::vector<const float*> os, lses;
-    for (std::size_t i = first_part[entry]; i < first_part[entry + 1]; ++i) {
-      os.push_back(part_o.data() + i * width);
-      lses.push_back(part_lse.data() + i * group);
+    for (; last < parts.size() && parts[last].entry == parts[first].entry; ++last) {
+      os.push_back(part_o.data() + last * width);
+      lses.push_back(part_lse.data() + last * group);
     }
-    const std::size_t at = first_head(work[entry]);
+    const std::size_t at = first_head(work[parts[first].entry]);
     merge_partials(os.data(), lses.data(), static_cast<std::uint32_t>(os.size()), group, shape.head_dim,
                    o + at * shape.head_dim, lse + at);
   }
-  return static_cast<std::uint32_t>(parts.size());
 }
 
 }  // namespace tandem

@@ -24,6 +24,7 @@ struct ModelShape {
 /// One sequence of the running batch, as a method sees it.
 struct SequenceState {
   SequenceId id = 0;                // in the KV store
+  std::uint32_t request = 0;        // number in the batch that was asked for; a row may change, this does not
   std::uint32_t row = 0;            // row of this step's batch
   std::uint32_t prefix_tokens = 0;  // prefilled before the first step
   std::uint32_t tokens = 0;         // in the KV store; inside a step this includes the step's own token
@@ -97,6 +98,14 @@ struct AverageRequest {
   float share = 0.1f;           // of a step's weight in the average: average = (1 - share) average + share weight
 };
 
+struct SalientRequest {
+  TokenSetRef set;
+  AverageRef average;
+  Range tokens;
+  double times = 1;                  // salient: an average above `times` the mean weight; 0: all are
+  std::uint32_t softmax_tokens = 1;  // that the averaged softmax ran over: its mean weight is 1 / softmax_tokens
+};
+
 struct ScoreRequest {
   const SequenceState* sequence = nullptr;
   DigestRef digests;
@@ -125,12 +134,10 @@ class Ops {
   virtual void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) = 0;
   /// Empties the set and gives it room for max_tokens. Nothing may be using it: between decodes only.
   virtual void renew_token_set(SequenceState& sequence, TokenSetRef set) = 0;
-  /// Adds those of `tokens`, which are on the host with their averages, whose average exceeds `threshold` for a query
-  /// head of the group. Runs on the host's threads. Without a layer: in all of them.
-  virtual void keep_salient(SequenceState& sequence, std::uint32_t layer, TokenSetRef set, AverageRef average,
-                            Range tokens, float threshold) = 0;
-  virtual void keep_salient(SequenceState& sequence, TokenSetRef set, AverageRef average, Range tokens,
-                            float threshold) = 0;
+  /// Adds those of request.tokens, which are on the host with their averages, that are salient for a query head of the
+  /// group. Runs on the host's threads. Without a layer: in all of them.
+  virtual void keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) = 0;
+  virtual void keep_salient(SequenceState& sequence, const SalientRequest& request) = 0;
   /// Digests (per channel min and max of the keys) of every layer over host-resident `tokens`, `block` tokens each,
   /// counted from tokens.begin; a short last block is digested over what it has.
   virtual DigestRef build_digests(SequenceState& sequence, Range tokens, std::uint32_t block) = 0;

@@ -55,7 +55,7 @@ class Hgca : public Method {
     state.salient = ops.make_token_set(sequence);
     if (leave > 0) {
       ops.move_to_host(sequence, {0, leave});
-      ops.keep_salient(sequence, state.salient, state.average, {0, leave}, threshold(tokens));
+      ops.keep_salient(sequence, salient(state, {0, leave}, tokens));
     }
     state.begin = leave;
     sequence.method = state;
@@ -92,8 +92,7 @@ class Hgca : public Method {
   void appended(SequenceState& sequence, Range, Ops& ops) override {
     auto& state = std::any_cast<HgcaState&>(sequence.method);
     ops.renew_token_set(sequence, state.salient);
-    if (state.begin > 0)
-      ops.keep_salient(sequence, state.salient, state.average, {0, state.begin}, threshold(state.begin));
+    if (state.begin > 0) ops.keep_salient(sequence, salient(state, {0, state.begin}, state.begin));
     for (std::uint32_t layer = 0; layer < ops.layers(); ++layer) move_oldest(sequence, layer, ops);
     state.begin += leaving(sequence.tokens - state.begin, state.capacity);
   }
@@ -111,11 +110,10 @@ class Hgca : public Method {
     if (leave == 0) return;
     const Range tokens{state.begin, state.begin + leave};
     ops.move_to_host(sequence, tokens, layer, state.average);
-    ops.keep_salient(sequence, layer, state.salient, state.average, tokens, threshold(window));
+    ops.keep_salient(sequence, layer, salient(state, tokens, window));
   }
-  /// `tokens`: over which the softmax of the averaged weights ran.
-  float threshold(std::uint32_t tokens) const {
-    return options_.beta == 0 ? -1.0f : static_cast<float>(options_.beta / tokens);
+  SalientRequest salient(const HgcaState& state, Range tokens, std::uint32_t softmax_tokens) const {
+    return {state.salient, state.average, tokens, options_.beta, softmax_tokens};
   }
 
   HgcaOptions options_;

@@ -37,7 +37,7 @@ TEST_F(CompareProgram, ARerunGivesTheSameBytes) {
   ASSERT_EQ(first.code, 0) << first.text;
   EXPECT_THAT(first.text, AllOf(HasSubstr("hybrid-fixed"), HasSubstr("simulated for"), HasSubstr("TPOT")));
   ASSERT_EQ(cli::run(std::string(kSmall) + "--threads 1 --out " + folder("b")).code, 0);
-  EXPECT_EQ(lines(bytes("a", "samples.jsonl")), 24u);  // 2 tasks, 2 lengths, 2 samples, 3 methods
+  EXPECT_EQ(lines(bytes("a", "samples.jsonl")), 32u);  // 2 tasks, 2 lengths, 2 samples, 4 methods
   EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("b", "samples.jsonl"));
   EXPECT_EQ(bytes("a", "timings.jsonl"), bytes("b", "timings.jsonl"));
   EXPECT_TRUE(fs::exists(folder("a") + "/report.md"));
@@ -129,6 +129,23 @@ TEST_F(CompareProgram, RealTimeOnThisCpuGivesTheSameTokens) {
   ASSERT_EQ(emu.code, 0) << emu.text;
   EXPECT_THAT(emu.text, AllOf(HasSubstr("measured on"), ::testing::Not(HasSubstr("simulated for"))));
   EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("b", "samples.jsonl"));
+}
+
+TEST_F(CompareProgram, PredictsAtAnotherShape) {
+  const std::string target =
+      "compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 2 --batch 2 --as llama-3.2-1b "
+      "--context 1K --out ";
+  const cli::Outcome first = cli::run(target + folder("a"));
+  ASSERT_EQ(first.code, 0) << first.text;
+  EXPECT_THAT(first.text, AllOf(HasSubstr("At a target shape"), HasSubstr("simulated: llama-3.2-1b, batch 2 x 1K"),
+                                HasSubstr("recorded on embedded")));
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("## At a target shape"));
+  EXPECT_THAT(bytes("a", "manifest.json"), HasSubstr("--as llama-3.2-1b --context 1K --workload recorded"));
+  ASSERT_EQ(cli::run(target + folder("b") + " --threads 1").code, 0);
+  EXPECT_EQ(bytes("a", "target.json"), bytes("b", "target.json"));
+  const cli::Outcome published = cli::run(target + folder("c") + " --workload published");
+  ASSERT_EQ(published.code, 0) << published.text;
+  EXPECT_NE(bytes("a", "target.json"), bytes("c", "target.json"));
 }
 
 }  // namespace

@@ -1,0 +1,79 @@
+#include "cli/compare_target.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "cli/interrupt.h"
+#include "cli/parse.h"
+#include "cli/progress.h"
+#include "engine/common/error.h"
+#include "engine/common/paths.h"
+#include "eval/heads/prompts.h"
+#include "eval/target/record.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr std::uint32_t kSteps = 64;  // windows slide and blocks fill up meanwhile
+
+}  // namespace
+
+std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const SessionOptions& session,
+                                      const eval::CompareOptions& options) {
+  if (arguments.as.empty()) {
+    if (arguments.context != TargetArguments().context || arguments.workload != TargetArguments().workload)
+      throw_input_error("--context and --workload belong to --as, the shape that is predicted: give it too.");
+    return std::nullopt;
+  }
+  if (session.device != "sim")
+    throw_input_error("--as predicts with a hardware profile: it needs --device sim, not {}.", session.device);
+  const auto contexts = parse_lengths(arguments.context, "--context");
+  if (contexts.size() != 1) throw_input_error("--context is '{}': give one length.", arguments.context);
+  TargetPlan plan{load_shape(arguments.as), load_profile(session.hardware), std::nullopt, {}};
+  plan.options.methods = options.methods;
+  plan.options.batch = options.batch;
+  plan.options.context = contexts.front();
+  plan.options.steps = kSteps;
+  plan.options.threads = session.threads;
+  plan.options.interrupted = [] { return interrupted(); };
+  eval::check_target(plan.shape, plan.hardware, plan.options);
+  if (arguments.workload == "recorded") return plan;
+  const std::filesystem::path file = arguments.workload == "published" ? data_path("hardware/workloads/published.json")
+                                                                       : std::filesystem::path(arguments.workload);
+  std::ifstream in(file, std::ios::binary);
+  std::error_code refused;
+  if (!in || std::filesystem::is_directory(file, refused))
+    throw_input_error("--workload: '{}' cannot be read; give recorded, published or a file.", file.string());
+  plan.workload = parse_workload({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}, file.string());
+  return plan;
+}
+
+eval::Target run_target(const TargetPlan& plan, const eval::CompareOptions& options, const Session& session,
+                        bool quiet) {
+  Workload workload;
+  if (plan.workload) {
+    workload = *plan.workload;
+  } else {
+    const std::uint32_t length = *std::max_element(options.lengths.begin(), options.lengths.end());
+    const auto prompts = eval::ruler_head_prompts(session.model, options.tasks, length, 1, options.seed);
+    EngineOptions one = session.engine;
+    one.max_batch = 1;
+    Engine engine(session.model, *session.device, *session.pool, one);
+    workload = eval::record_workload(session.model, engine, *session.pool, prompts);
+  }
+  Progress progress("predicting", Progress::standard(quiet));
+  eval::TargetOptions target = plan.options;
+  target.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  try {
+    eval::Target result = eval::simulate_target(plan.shape, plan.hardware, workload, target);
+    progress.finish();
+    return result;
+  } catch (...) {
+    progress.finish();
+    throw;
+  }
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,33 @@
+// The part of `tandem compare` that predicts at another shape: --as, --context, --workload.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/session.h"
+#include "engine/device/profile.h"
+#include "engine/model/model.h"
+#include "eval/compare/compare.h"
+#include "eval/target/target.h"
+
+namespace tandem::cli {
+
+struct TargetArguments {
+  std::string as, context = "32K", workload = "recorded";  // nothing is predicted without `as`
+};
+
+struct TargetPlan {
+  Model shape;
+  HardwareProfile hardware;
+  std::optional<Workload> workload;  // none: recorded in this run
+  eval::TargetOptions options;
+};
+
+/// Reads and checks everything that can be known before the run, so that a typo costs nothing.
+std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const SessionOptions& session,
+                                      const eval::CompareOptions& options);
+
+eval::Target run_target(const TargetPlan& plan, const eval::CompareOptions& options, const Session& session,
+                        bool quiet);
+
+}  // namespace tandem::cli

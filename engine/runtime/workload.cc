@@ -1,0 +1,186 @@
+#include "engine/runtime/workload.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::size_t kLevels = 4096;
+
+double normal_below(double x) {
+  return 0.5 * std::erfc(-x / std::sqrt(2.0));
+}
+
+double bisect(double low, double high, const auto& rising, double target) {
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (rising(middle) < target ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+double normal_quantile(double p) {
+  return bisect(-12, 12, normal_below, p);
+}
+
+/// Equally likely values of the standard normal distribution: a table look-up instead of logarithms per item.
+const std::array<float, kLevels>& levels() {
+  static const std::array<float, kLevels> table = [] {
+    std::array<float, kLevels> t{};
+    for (std::size_t i = 0; i < kLevels; ++i) t[i] = static_cast<float>(normal_quantile((double(i) + 0.5) / kLevels));
+    return t;
+  }();
+  return table;
+}
+
+std::uint64_t mixed(std::uint64_t x) {  // splitmix64's finaliser
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+/// out[i] += weight * normal(key, first + i), the same for the same arguments. Five values per hash.
+void add_normals(std::uint64_t key, std::uint32_t first, std::uint32_t n, double weight, float* out) {
+  constexpr std::uint32_t kPerHash = 5, kBits = 12;
+  const std::array<float, kLevels>& table = levels();
+  const auto scale = static_cast<float>(weight);
+  if (scale == 0) return;
+  std::uint64_t bits = 0;
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const std::uint32_t item = first + i, place = item % kPerHash;
+    if (i == 0 || place == 0) bits = mixed(key ^ mixed(item / kPerHash));
+    out[i] += scale * table[bits >> (place * kBits) & (kLevels - 1)];
+  }
+}
+
+std::uint64_t key_of(const ScorePlace& place, std::uint32_t head, std::uint64_t part) {
+  return mixed(mixed(mixed(std::uint64_t{place.sequence} << 32 | place.layer) ^ place.kv_head) ^
+               (std::uint64_t{head} << 40 | part));
+}
+
+constexpr std::uint64_t kShared = 1, kLasting = 2;  // parts of a score; fresh ones are numbered by step
+
+}  // namespace
+
+const HeadWorkload& Workload::at(const ModelShape& shape, std::uint32_t layer, std::uint32_t q_head) const {
+  const std::vector<HeadWorkload>& heads = layers[std::size_t{layer} * layers.size() / shape.layers];
+  return heads[std::size_t{q_head} * heads.size() / shape.q_heads];
+}
+
+double share_above_mean(double concentration) {
+  return normal_below(-concentration / 2);
+}
+
+double concentration_of(double share) {
+  return share >= 0.5 ? 0 : -2 * normal_quantile(std::max(share, 1e-9));
+}
+
+double overlap_of(double correlation, double fraction) {
+  const double edge = normal_quantile(1 - fraction), rest = std::sqrt(std::max(1 - correlation * correlation, 1e-12));
+  constexpr int kSteps = 4000;
+  const double width = (8 - edge) / kSteps;
+  double sum = 0;
+  for (int i = 0; i < kSteps; ++i) {  // over one head's score, above the edge
+    const double x = edge + (i + 0.5) * width;
+    sum += std::exp(-x * x / 2) * normal_below((correlation * x - edge) / rest);
+  }
+  return sum * width / std::sqrt(2 * M_PI) / fraction;
+}
+
+double correlation_of(double overlap, double fraction) {
+  if (overlap <= overlap_of(0, fraction)) return 0;
+  return std::min(bisect(
+                      0, 1, [&](double c) { return overlap_of(c, fraction); }, overlap),
+                  1.0);
+}
+
+ScoreProcess::ScoreProcess(const Workload& workload, const ModelShape& shape) : workload_(workload), shape_(shape) {
+  TANDEM_CHECK(!workload.layers.empty() && !workload.layers.front().empty(), "a workload without heads");
+}
+
+void ScoreProcess::block_scores(const ScorePlace& place, std::uint32_t n, float* scores) const {
+  const std::uint32_t group = shape_.group();
+  for (std::uint32_t g = 0; g < group; ++g) {
+    const HeadWorkload& head = workload_.at(shape_, place.layer, place.kv_head * group + g);
+    float* out = scores + std::size_t{g} * n;
+    std::fill_n(out, n, 0.0f);
+    // Lasting and fresh parts, each shared in the same degree.
+    const std::uint64_t fresh = 16 + std::uint64_t{place.step} * 4;
+    add_normals(key_of(place, 0, kLasting | kShared), 0, n, std::sqrt(head.step * head.group), out);
+    add_normals(key_of(place, 1 + g, kLasting), 0, n, std::sqrt(head.step * (1 - head.group)), out);
+    add_normals(key_of(place, 0, fresh | kShared), 0, n, std::sqrt((1 - head.step) * head.group), out);
+    add_normals(key_of(place, 1 + g, fresh), 0, n, std::sqrt((1 - head.step) * (1 - head.group)), out);
+  }
+}
+
+std::uint32_t ScoreProcess::salient_masks(const ScorePlace& place, std::uint32_t first, std::uint32_t n, double times,
+                                          std::uint32_t* masks) const {
+  const std::uint32_t group = shape_.group();
+  std::fill_n(masks, n, 0u);
+  std::vector<float> score(n);
+  for (std::uint32_t g = 0; g < group; ++g) {
+    const HeadWorkload& head = workload_.at(shape_, place.layer, place.kv_head * group + g);
+    std::fill(score.begin(), score.end(), 0.0f);
+    add_normals(key_of(place, 0, kLasting | kShared), first, n, std::sqrt(head.group), score.data());
+    add_normals(key_of(place, 1 + g, kLasting), first, n, std::sqrt(1 - head.group), score.data());
+    const double s = head.concentration;
+    for (std::uint32_t t = 0; t < n; ++t)
+      masks[t] |= static_cast<std::uint32_t>(std::exp(s * double{score[t]} - s * s / 2) > times) << g;
+  }
+  return static_cast<std::uint32_t>(n - std::count(masks, masks + n, 0u));
+}
+
+Workload parse_workload(const std::string& text, const std::string& file) {
+  Workload workload;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    workload.name = json.at("name").get<std::string>();
+    workload.source = json.at("source").get<std::string>();
+    for (const nlohmann::json& layer : json.at("layers")) {
+      std::vector<HeadWorkload> heads;
+      for (const nlohmann::json& h : layer)
+        heads.push_back({h.at("concentration").get<double>(), h.at("group").get<double>(), h.at("step").get<double>()});
+      workload.layers.push_back(std::move(heads));
+    }
+  } catch (const nlohmann::json::exception& e) {
+    throw_input_error("{} is not a workload profile: {}.", file, e.what());
+  }
+  if (workload.layers.empty()) throw_input_error("{}: 'layers' is empty: a workload has at least one.", file);
+  for (std::size_t l = 0; l < workload.layers.size(); ++l) {
+    if (workload.layers[l].empty()) throw_input_error("{}: layers[{}] has no heads.", file, l);
+    for (std::size_t h = 0; h < workload.layers[l].size(); ++h) {
+      const HeadWorkload& head = workload.layers[l][h];
+      const auto check = [&](const char* field, double value, double most) {
+        if (!(value >= 0 && value <= most))
+          throw_input_error("{}: layers[{}][{}].{} is {}; it must lie between 0 and {}.", file, l, h, field, value,
+                            most);
+      };
+      check("concentration", head.concentration, 100);
+      check("group", head.group, 1);
+      check("step", head.step, 1);
+    }
+  }
+  return workload;
+}
+
+std::string workload_to_json(const Workload& workload) {
+  nlohmann::ordered_json json;
+  json["name"] = workload.name;
+  json["source"] = workload.source;
+  json["layers"] = nlohmann::ordered_json::array();
+  for (const std::vector<HeadWorkload>& layer : workload.layers) {
+    nlohmann::ordered_json heads = nlohmann::ordered_json::array();
+    for (const HeadWorkload& h : layer)
+      heads.push_back({{"concentration", h.concentration}, {"group", h.group}, {"step", h.step}});
+    json["layers"].push_back(std::move(heads));
+  }
+  return json.dump(1) + "\n";
+}
+
+}  // namespace tandem

@@ -1,0 +1,66 @@
+// A workload profile and the synthetic score process that follows from it: which blocks and tokens heads would choose
+// where no tensor is computed (SimOptions::shapes_only). Top-k, thresholds and everything behind them run as always.
+//
+// A head's score of an item is normal, in part shared with the other heads of its group and in part with its own score
+// one step earlier. A token's mean attention weight is log-normal with mean 1 / n: exp(s z - s^2 / 2) / n, where z is
+// the part of its score that stays and s the head's concentration. So the share of tokens above the mean weight is
+// Phi(-s / 2). What it leaves out: sinks, and that neighbours in the text tend to be chosen together.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/runtime/method.h"
+
+namespace tandem {
+
+struct HeadWorkload {
+  double concentration = 0;  // s, of mean attention weights; 0: all tokens alike
+  double group = 0;          // correlation of the scores of two heads of a group, in [0, 1]
+  double step = 0;           // correlation of a head's scores at two steps, in [0, 1]
+};
+
+struct Workload {
+  std::string name;                               // for tables: "recorded on embedded", "published"
+  std::string source;                             // where the figures come from
+  std::vector<std::vector<HeadWorkload>> layers;  // [layer][query head] of the model it is from
+
+  /// For a head of another shape: the layer at the same relative depth, the head at the same relative place.
+  const HeadWorkload& at(const ModelShape& shape, std::uint32_t layer, std::uint32_t q_head) const;
+};
+
+/// InputError naming file, field and value for text that is no workload.
+Workload parse_workload(const std::string& text, const std::string& file);
+std::string workload_to_json(const Workload& workload);
+
+/// Concentration at which this share of tokens lies above the mean weight, and back. Shares above one half give 0.
+double concentration_of(double share_above_mean);
+double share_above_mean(double concentration);
+/// Share of one head's best `fraction` of items that another one's best hold too, for scores of this correlation, and
+/// back.
+double overlap_of(double correlation, double fraction);
+double correlation_of(double overlap, double fraction);
+
+/// Which items of a sequence the query heads of one KV head choose.
+struct ScorePlace {
+  SequenceId sequence = 0;
+  std::uint32_t layer = 0, kv_head = 0, step = 0;
+};
+
+class ScoreProcess {
+ public:
+  ScoreProcess(const Workload& workload, const ModelShape& shape);
+  /// scores [group][n] of blocks 0 .. n - 1 at a step.
+  void block_scores(const ScorePlace& place, std::uint32_t n, float* scores) const;
+  /// Bit g of masks[t]: the mean weight of token first + t exceeds `times` the mean for query head g. Returns the
+  /// tokens with a bit set. The step does not matter.
+  std::uint32_t salient_masks(const ScorePlace& place, std::uint32_t first, std::uint32_t n, double times,
+                              std::uint32_t* masks) const;
+
+ private:
+  const Workload& workload_;
+  ModelShape shape_;
+};
+
+}  // namespace tandem

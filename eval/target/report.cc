@@ -1,0 +1,113 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "eval/report/table.h"
+#include "eval/target/target.h"
+
+namespace tandem::eval {
+namespace {
+
+std::string tokens_text(std::uint32_t tokens) {
+  return tokens % 1024 == 0 ? fmt::format("{}K", tokens / 1024) : std::to_string(tokens);
+}
+
+/// The cause that most idle time goes to, with its share of the idle time.
+std::string largest_cause(const TargetRow& row) {
+  const auto largest = std::max_element(row.idle_by_cause.begin(), row.idle_by_cause.end());
+  Nanos all = 0;
+  for (const Nanos ns : row.idle_by_cause) all += ns;
+  if (all == 0) return "-";
+  const auto cause = static_cast<Cause>(largest - row.idle_by_cause.begin());
+  return fmt::format("{} {:.0f}\u00a0%", to_string(cause), 100.0 * double(*largest) / double(all));
+}
+
+std::string gigabytes(std::size_t bytes) {
+  return bytes == 0 ? "0" : fmt::format("{:.2f}", double(bytes) * 1e-9);
+}
+
+}  // namespace
+
+std::string target_text(const Target& t, bool markdown) {
+  Table table;
+  table.clock =
+      fmt::format("simulated: {}, batch {} x {}, {}", t.model, t.batch, tokens_text(t.context), t.hardware_title);
+  table.head = {"method",
+                "TTFT s",
+                "step ms",
+                "step\u00a0/ batch ms",
+                "tokens/s",
+                "idle\u00a0ms / layer",
+                "idle %",
+                "waits mostly for",
+                "attended on device",
+                "attended on host",
+                "KV GB, device",
+                "KV GB, host"};
+  std::string refusals;
+  for (const TargetRow& r : t.rows) {
+    if (!r.refused.empty()) {
+      table.rows.push_back({r.method, "-", "does not fit", "-", "-", "-", "-", "-", "-", "-", "-", "-"});
+      refusals += fmt::format("{}: {}\n", r.method, r.refused);
+      continue;
+    }
+    table.rows.push_back({r.method, fmt::format("{:.2f}", (r.prefill_ms + r.setup_ms + r.first_step_ms) * 1e-3),
+                          fmt::format("{:.2f}", r.step_ms), fmt::format("{:.3f}", r.step_ms / t.batch),
+                          fmt::format("{:.0f}", 1e3 * t.batch / r.step_ms), fmt::format("{:.3f}", r.idle_ms / t.layers),
+                          fmt::format("{:.1f}", 100 * r.idle_ms / r.step_ms), largest_cause(r),
+                          fmt::format("{:.0f}", r.attended_device), fmt::format("{:.0f}", r.attended_host),
+                          gigabytes(r.device_kv_bytes), gigabytes(r.host_kv_bytes)});
+  }
+  const std::string notes = fmt::format(
+      "The schedule of each method with the costs of this shape, weights and KV in bf16, {} decode steps after a "
+      "prompt of "
+      "{} tokens; no tensor is computed. Which blocks and tokens heads choose is drawn from the workload {} ({}). "
+      "Step: "
+      "mean window of the steps after the first; step / batch is what papers that divide by the batch call TPOT. A "
+      "small "
+      "model's own latency is mostly launches and kernel floors and says nothing about this table, nor this table "
+      "about "
+      "its accuracy.\n",
+      t.steps, tokens_text(t.context), t.workload.name, t.workload.source);
+  if (markdown)
+    return "## At a target shape\n\n" + table.markdown() + "\n" + notes + (refusals.empty() ? "" : "\n") + refusals;
+  return "\nAt a target shape\n" + table.text() + wrap(notes + refusals, kTerminalWidth);
+}
+
+std::string target_json(const Target& t) {
+  nlohmann::ordered_json json;
+  json["clock"] = "simulated for " + t.hardware_title;
+  json["model"] = t.model;
+  json["hardware_profile"] = t.hardware;
+  json["batch"] = t.batch;
+  json["context"] = t.context;
+  json["steps"] = t.steps;
+  json["methods"] = nlohmann::ordered_json::array();
+  for (const TargetRow& r : t.rows) {
+    nlohmann::ordered_json row;
+    row["method"] = r.method;
+    if (!r.refused.empty()) {
+      row["refused"] = r.refused;
+      json["methods"].push_back(std::move(row));
+      continue;
+    }
+    row["prefill_ms"] = r.prefill_ms;
+    row["setup_ms"] = r.setup_ms;
+    row["first_step_ms"] = r.first_step_ms;
+    row["step_ms"] = r.step_ms;
+    row["busy_ms"] = r.busy_ms;
+    row["idle_ms"] = r.idle_ms;
+    for (std::size_t c = 0; c < r.idle_by_cause.size(); ++c) {
+      if (r.idle_by_cause[c] != 0) row["idle_ns_by_cause"][to_string(static_cast<Cause>(c))] = r.idle_by_cause[c];
+    }
+    row["attended_device"] = r.attended_device;
+    row["attended_host"] = r.attended_host;
+    row["device_kv_bytes"] = r.device_kv_bytes;
+    row["host_kv_bytes"] = r.host_kv_bytes;
+    json["methods"].push_back(std::move(row));
+  }
+  json["workload"] = nlohmann::ordered_json::parse(workload_to_json(t.workload));
+  return json.dump(1) + "\n";
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,131 @@
+#include "eval/target/target.h"
+
+#include <algorithm>
+
+#include "engine/common/error.h"
+#include "engine/device/sim_device.h"
+#include "engine/runtime/engine.h"
+#include "methods/registry.h"
+
+namespace tandem::eval {
+namespace {
+
+// Device memory that is left for what is no weight and no KV: activations, scores, averages.
+constexpr double kReserved = 0.05;
+constexpr std::size_t kHostKv = std::size_t{1} << 40;  // address space; the profile names no size of host memory
+
+void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
+  constexpr double kMs = 1e-6;
+  row.prefill_ms = double(prefill) * kMs;
+  std::uint64_t later = 0;
+  Nanos step = 0, busy = 0, idle = 0;
+  for (const StepIdle& s : result.idle.steps) {
+    if (s.step == Device::kSetupStep) {
+      row.setup_ms = double(s.window) * kMs;
+    } else if (s.step == 0) {
+      row.first_step_ms = double(s.window) * kMs;
+    } else {
+      ++later;
+      step += s.window;
+      busy += s.busy;
+      idle += s.idle;
+      for (std::size_t c = 0; c < s.by_cause.size(); ++c) row.idle_by_cause[c] += s.by_cause[c];
+    }
+  }
+  row.step_ms = double(step) * kMs / double(later);
+  row.busy_ms = double(busy) * kMs / double(later);
+  row.idle_ms = double(idle) * kMs / double(later);
+  for (const DecodedSequence& s : result.sequences) {
+    const double steps = double(s.steps.size()) * double(result.sequences.size());
+    row.attended_device += double(s.attended[static_cast<int>(Side::device)]) / steps;
+    row.attended_host += double(s.attended[static_cast<int>(Side::host)]) / steps;
+    row.device_kv_bytes += s.peak_kv_bytes[static_cast<int>(Tier::device)];
+    row.host_kv_bytes += s.peak_kv_bytes[static_cast<int>(Tier::host)];
+  }
+}
+
+double kv_room(const Model& shape, const HardwareProfile& hardware) {
+  return hardware.device.memory_gb * 1e9 * (1 - kReserved) - double(shape.weights.bytes());
+}
+
+EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
+                             const TargetOptions& options) {
+  EngineOptions engine;
+  engine.kv.device_bytes = static_cast<std::size_t>(kv_room(shape, hardware));
+  engine.kv.host_bytes = kHostKv;
+  engine.max_batch = options.batch;
+  engine.prefill_chunk = options.prefill_chunk;
+  engine.policy_ns = hardware.control.policy_ns;
+  engine.near_tie = -1;  // no logits, no ties
+  engine.workload = std::make_shared<const Workload>(workload);
+  engine.interrupted = options.interrupted;
+  return engine;
+}
+
+}  // namespace
+
+void check_target(const Model& shape, const HardwareProfile& hardware, const TargetOptions& options) {
+  if (kv_room(shape, hardware) <= 0) {
+    throw_input_error("--as {}: the weights take {:.1f} GB, and '{}' has {:.0f} GB of device memory.", shape.name,
+                      double(shape.weights.bytes()) * 1e-9, hardware.name, hardware.device.memory_gb);
+  }
+  if (options.context < 2) throw_input_error("--context is {}: give at least 2 tokens.", options.context);
+  if (std::size_t{options.context} + options.steps > shape.config.max_positions) {
+    throw_input_error("--context {} and {} decode steps exceed the {} positions of {} (max_position_embeddings).",
+                      options.context, options.steps, shape.config.max_positions, shape.name);
+  }
+}
+
+Target simulate_target(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
+                       const TargetOptions& options) {
+  check_target(shape, hardware, options);
+  Target target{shape.name,          hardware.name, hardware.title,
+                shape.config.layers, options.batch, options.context,
+                options.steps,       workload,      {}};
+  ThreadPool pool(options.threads);
+  const auto device = make_sim_device(hardware, {.shapes_only = true});
+  std::unique_ptr<Engine> engine;
+  const std::vector<std::int32_t> prompt(options.context, 0);
+  std::vector<std::unique_ptr<Prefix>> prefixes;
+  Nanos prefill = 0;
+  std::string refused;
+  try {
+    engine = std::make_unique<Engine>(shape, *device, pool, engine_options(shape, hardware, workload, options));
+    for (std::uint32_t i = 0; i < options.batch; ++i) {
+      prefixes.push_back(engine->prefill(prompt));
+      prefill += prefixes.back()->prefill_ns;
+    }
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const InputError& e) {  // KV of the whole batch is on the device once, whatever the method
+    refused = e.what();
+  } catch (const RunError& e) {  // nor do the activations
+    refused = e.what();
+  }
+  std::vector<DecodeRequest> requests;
+  for (const auto& prefix : prefixes) requests.push_back({prefix.get(), options.steps});
+  const std::vector<std::vector<std::int32_t>> forced(options.batch, std::vector<std::int32_t>(options.steps, 0));
+  for (std::size_t m = 0; m < options.methods.size(); ++m) {
+    TargetRow row;
+    row.method = options.methods[m];
+    row.refused = refused;
+    if (refused.empty()) {
+      try {
+        const auto method = make_method(row.method);
+        fill_row(engine->decode(*method, requests, {.forced = forced}), prefill, row);
+      } catch (const Interrupted&) {
+        throw;
+      } catch (const InputError& e) {
+        row.refused = e.what();
+      } catch (const RunError& e) {
+        row.refused = e.what();
+      }
+    }
+    target.rows.push_back(std::move(row));
+    if (options.progress) options.progress(m + 1, options.methods.size());
+  }
+  for (const auto& prefix : prefixes) engine->release(*prefix);
+  return target;
+}
+
+}  // namespace tandem::eval

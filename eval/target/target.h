@@ -1,0 +1,56 @@
+// Predicts methods' decode latency at the shape of another model, batch and context: the engine's own schedule with the
+// costs of that shape on a simulated device, choices drawn from a workload profile. No tensor is computed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/device/profile.h"
+#include "engine/model/model.h"
+#include "engine/runtime/workload.h"
+#include "engine/trace/idle.h"
+
+namespace tandem::eval {
+
+struct TargetOptions {
+  std::vector<std::string> methods;  // specs
+  std::uint32_t batch = 1;
+  std::uint32_t context = 32768;  // prompt tokens of each sequence
+  std::uint32_t steps = 64;       // decode steps; windows slide meanwhile
+  std::uint32_t prefill_chunk = 2048;
+  unsigned threads = 0;  // of this machine, for drawing choices
+  std::function<bool()> interrupted;
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in methods
+};
+
+struct TargetRow {
+  std::string method;
+  std::string refused;                                     // why it cannot run at this shape; the figures are then 0
+  double prefill_ms = 0, setup_ms = 0, first_step_ms = 0;  // TTFT of the whole batch is their sum
+  double step_ms = 0, busy_ms = 0, idle_ms = 0;            // means over the steps after the first; busy + idle = step
+  CauseTimes idle_by_cause{};                              // ns, sums over these steps
+  double attended_device = 0, attended_host = 0;           // tokens per sequence, KV head, layer and step
+  std::size_t device_kv_bytes = 0, host_kv_bytes = 0;      // of the batch, peaks
+};
+
+struct Target {
+  std::string model, hardware, hardware_title;
+  std::uint32_t layers = 0, batch = 0, context = 0, steps = 0;
+  Workload workload;
+  std::vector<TargetRow> rows;
+};
+
+/// InputError where not even the weights fit, or the context exceeds the model's positions.
+void check_target(const Model& shape, const HardwareProfile& hardware, const TargetOptions& options);
+
+/// check_target's errors; a method that does not fit is a row that says so.
+Target simulate_target(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
+                       const TargetOptions& options);
+
+std::string target_text(const Target& target, bool markdown);
+std::string target_json(const Target& target);
+
+}  // namespace tandem::eval

@@ -1,0 +1,129 @@
+#include "engine/runtime/workload.h"
+
+#include <algorithm>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <numeric>
+
+#include "engine/common/error.h"
+#include "engine/common/paths.h"
+#include "engine/kernels/topk.h"
+
+namespace tandem {
+namespace {
+
+const ModelShape kShape{.layers = 8, .hidden = 64, .q_heads = 8, .kv_heads = 2, .head_dim = 16};
+
+Workload one(HeadWorkload head) {
+  return {"test", "made up", {{head}}};
+}
+
+TEST(WorkloadFigures, InverseFunctionsAreInverse) {
+  EXPECT_DOUBLE_EQ(share_above_mean(0), 0.5);
+  for (const double share : {0.4, 0.1, 0.01, 0.001})
+    EXPECT_NEAR(share_above_mean(concentration_of(share)), share, 1e-9);
+  EXPECT_EQ(concentration_of(0.7), 0);
+  for (const double fraction : {0.02, 0.125, 0.5}) {
+    EXPECT_NEAR(overlap_of(0, fraction), fraction, 1e-5) << "independent choices meet by chance";
+    EXPECT_NEAR(overlap_of(1, fraction), 1, 2e-3);
+    for (const double correlation : {0.2, 0.6, 0.95})
+      EXPECT_NEAR(correlation_of(overlap_of(correlation, fraction), fraction), correlation, 1e-6);
+    EXPECT_EQ(correlation_of(0, fraction), 0);
+  }
+}
+
+TEST(ScoreProcess, ChoicesOverlapAsTheWorkloadSays) {
+  constexpr std::uint32_t kBlocks = 4000, kKeep = 400, kPlaces = 12;
+  for (const double group : {0.0, 0.5, 0.9}) {
+    for (const double step : {0.0, 0.8}) {
+      const Workload workload = one({1, group, step});
+      const ScoreProcess process(workload, kShape);
+      const auto chosen = [&](const ScorePlace& place) {
+        std::vector<float> scores(std::size_t{kShape.group()} * kBlocks);
+        process.block_scores(place, kBlocks, scores.data());
+        std::vector<std::vector<std::uint32_t>> sets(kShape.group(), std::vector<std::uint32_t>(kKeep));
+        for (std::uint32_t g = 0; g < kShape.group(); ++g)
+          top_k(scores.data() + std::size_t{g} * kBlocks, kBlocks, kKeep, sets[g].data());
+        return sets;
+      };
+      const auto shared = [](const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b) {
+        std::vector<std::uint32_t> both;
+        std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+        return double(both.size()) / kKeep;
+      };
+      double heads = 0, steps = 0;
+      for (std::uint32_t sequence = 0; sequence < kPlaces; ++sequence) {
+        const auto now = chosen({sequence, 3, 1, 7}), next = chosen({sequence, 3, 1, 8});
+        EXPECT_EQ(now, chosen({sequence, 3, 1, 7}));
+        heads += (shared(now[0], now[1]) + shared(now[2], now[3])) / 2 / kPlaces;
+        steps += (shared(now[0], next[0]) + shared(now[3], next[3])) / 2 / kPlaces;
+      }
+      EXPECT_NEAR(heads, overlap_of(group, 0.1), 0.02) << group << " " << step;
+      EXPECT_NEAR(steps, overlap_of(step, 0.1), 0.02) << group << " " << step;
+    }
+  }
+}
+
+TEST(ScoreProcess, SalientSharesFollowFromTheConcentration) {
+  constexpr std::uint32_t kTokens = 20000;
+  for (const double share : {0.3, 0.05, 0.01}) {
+    const Workload workload = one({concentration_of(share), 0.4, 1});
+    const ScoreProcess process(workload, kShape);
+    std::vector<std::uint32_t> masks(kTokens), part(kTokens);
+    const std::uint32_t kept = process.salient_masks({1, 2, 0, 0}, 0, kTokens, 1, masks.data());
+    EXPECT_EQ(kept, kTokens - std::count(masks.begin(), masks.end(), 0u));
+    for (std::uint32_t g = 0; g < kShape.group(); ++g) {
+      const auto above = std::count_if(masks.begin(), masks.end(), [g](std::uint32_t m) { return m >> g & 1; });
+      EXPECT_NEAR(double(above) / kTokens, share, 0.15 * share);
+    }
+    // A token's mask does not depend on the range that is asked for.
+    process.salient_masks({1, 2, 0, 5}, 777, 100, 1, part.data());
+    EXPECT_TRUE(std::equal(part.begin(), part.begin() + 100, masks.begin() + 777));
+    EXPECT_EQ(process.salient_masks({1, 2, 0, 0}, 0, kTokens, 0, masks.data()), kTokens) << "times 0: all";
+    EXPECT_LT(process.salient_masks({1, 2, 0, 0}, 0, kTokens, 3, masks.data()), kept);
+  }
+}
+
+TEST(Workload, HeadsMapByRelativePlace) {
+  Workload workload{"test", "made up", {}};
+  for (int layer = 0; layer < 4; ++layer) {
+    workload.layers.push_back({});
+    for (int head = 0; head < 2; ++head) workload.layers.back().push_back({layer + head / 10.0, 0, 0});
+  }
+  EXPECT_EQ(workload.at(kShape, 0, 0).concentration, 0);
+  EXPECT_EQ(workload.at(kShape, 7, 7).concentration, 3.1);
+  EXPECT_EQ(workload.at(kShape, 4, 3).concentration, 2);
+}
+
+TEST(Workload, ReadsBackWhatItWrites) {
+  const Workload workload{"test", "made up", {{{1.25, 0.5, 0.1}, {0, 0, 1}}, {{3, 0.25, 0.75}}}};
+  const Workload back = parse_workload(workload_to_json(workload), "w.json");
+  EXPECT_EQ(workload_to_json(back), workload_to_json(workload));
+  EXPECT_EQ(back.layers[1][0].group, 0.25);
+  std::ifstream shipped(data_path("hardware/workloads/published.json"));
+  const std::string text{std::istreambuf_iterator<char>(shipped), std::istreambuf_iterator<char>()};
+  EXPECT_EQ(parse_workload(text, "published.json").name, "published");
+}
+
+TEST(Workload, MistakesAreSentences) {
+  const auto error = [](const std::string& text) {
+    try {
+      parse_workload(text, "w.json");
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(error("{"), HasSubstr("w.json is not a workload profile"));
+  EXPECT_THAT(error(R"({"name":"a","source":"b"})"), HasSubstr("layers"));
+  EXPECT_THAT(error(R"({"name":"a","source":"b","layers":[]})"), HasSubstr("'layers' is empty"));
+  EXPECT_THAT(error(R"({"name":"a","source":"b","layers":[[]]})"), HasSubstr("layers[0] has no heads"));
+  EXPECT_THAT(error(R"({"name":"a","source":"b","layers":[[{"concentration":1,"group":1.5,"step":0}]]})"),
+              HasSubstr("layers[0][0].group is 1.5"));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,130 @@
+// Predictions at a shape: where costs do not depend on data, simulating shapes gives the real run's nanoseconds.
+#include "eval/target/target.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/common/error.h"
+#include "eval/target/record.h"
+#include "methods/registry.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::eval {
+namespace {
+
+using tandem::testing::Bench;
+using tandem::testing::random_prompt;
+using tandem::testing::tiny_model;
+
+Workload some_workload() {
+  return {"test", "made up", {{{2, 0.5, 0.9}}}};
+}
+
+Model tiny_shape() {
+  Model model = tiny_model();
+  model.weights = shape_weights(model.config, DType::f32);
+  return model;
+}
+
+TEST(Shapes, TakeTheRealRunsTimeWhereDataDoesNotMatter) {
+  const std::vector<std::vector<std::int32_t>> prompts = {random_prompt(401, 1), random_prompt(133, 2)};
+  for (const char* spec : {"full", "streaming:sinks=16,window=64", "hybrid-fixed:budget=1,window=32,sinks=16",
+                           "hgca:beta=0,device_kv=64,block=16"}) {
+    Bench real(tiny_model());
+    const auto method = make_method(spec);
+    const DecodeResult expected = real.decode(*method, prompts, 40);
+    EngineOptions options;
+    options.workload = std::make_shared<const Workload>(some_workload());
+    options.shape_kv_bytes = 4;
+    options.near_tie = -1;
+    Bench shapes(tiny_shape(), make_sim_device(load_profile("fluxion-a100"), {.shapes_only = true}), options);
+    std::vector<std::vector<std::int32_t>> forced;
+    for (const DecodedSequence& s : expected.sequences) forced.push_back(s.tokens);
+    const DecodeResult actual = shapes.decode(*method, prompts, 40, {.forced = forced});
+    ASSERT_EQ(actual.idle.steps.size(), expected.idle.steps.size());
+    for (std::size_t i = 0; i < expected.idle.steps.size(); ++i) {
+      const StepIdle &a = actual.idle.steps[i], &b = expected.idle.steps[i];
+      EXPECT_EQ(a.window, b.window) << spec << " step " << i;
+      EXPECT_EQ(a.by_cause, b.by_cause) << spec;
+      EXPECT_EQ(a.cost, b.cost) << spec;
+    }
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      EXPECT_EQ(actual.sequences[i].attended[1], expected.sequences[i].attended[1]);
+      EXPECT_EQ(actual.sequences[i].peak_kv_bytes[1], expected.sequences[i].peak_kv_bytes[1]);
+    }
+  }
+}
+
+TargetOptions small_options(std::vector<std::string> methods) {
+  TargetOptions options;
+  options.methods = std::move(methods);
+  options.batch = 2;
+  options.context = 2048;
+  options.steps = 40;
+  return options;
+}
+
+TEST(Target, APublishedShapeInSeconds) {
+  const Model shape = load_shape("llama-3.2-1b");
+  const HardwareProfile hardware = load_profile("fluxion-a100");
+  const TargetOptions options = small_options({"full", "hybrid-fixed:window=64,sinks=16", "hgca"});
+  const Target target = simulate_target(shape, hardware, some_workload(), options);
+  ASSERT_EQ(target.rows.size(), 3u);
+  for (const TargetRow& row : target.rows) {
+    EXPECT_EQ(row.refused, "");
+    EXPECT_NEAR(row.busy_ms + row.idle_ms, row.step_ms, 1e-9);
+  }
+  // A roofline: weights and KV of two sequences read once per step.
+  const double bytes = double(shape.weights.bytes()) + 2 * 2068.0 * 2 * 8 * 64 * 16 * 2;
+  EXPECT_GT(target.rows[0].step_ms, 1e3 * bytes / 1.935e12);
+  EXPECT_LT(target.rows[0].step_ms, 2e3 * bytes / 1.935e12);
+  EXPECT_GT(target.rows[1].idle_ms, target.rows[0].idle_ms);
+  EXPECT_EQ(target.rows[0].attended_host, 0);
+  EXPECT_NEAR(target.rows[2].attended_device, 0.25 * 2088, 32);
+  EXPECT_EQ(target_json(target), target_json(simulate_target(shape, hardware, some_workload(), options)));
+  const std::string text = target_text(target, true);
+  EXPECT_THAT(text, ::testing::HasSubstr("simulated: llama-3.2-1b, batch 2 x 2K, A100-80G PCIe 4"));
+  EXPECT_THAT(text, ::testing::HasSubstr("workload test (made up)"));
+}
+
+TEST(Target, WhatDoesNotFitSaysSo) {
+  HardwareProfile hardware = load_profile("fluxion-a100");
+  const Model shape = load_shape("llama-3.2-1b");
+  TargetOptions options = small_options({"full", "hgca"});
+  options.batch = 8;
+  options.context = 100000;
+  options.prefill_chunk = 1024;
+  hardware.device.memory_gb = 8;
+  const Target target = simulate_target(shape, hardware, some_workload(), options);
+  EXPECT_THAT(target.rows[0].refused, ::testing::HasSubstr("The device KV store is full"));
+  EXPECT_THAT(target_text(target, false), ::testing::HasSubstr("does not fit"));
+  options.prefill_chunk = 16384;
+  EXPECT_THAT(simulate_target(shape, hardware, some_workload(), options).rows[1].refused,
+              ::testing::HasSubstr("The device memory"));
+  hardware.device.memory_gb = 2;
+  EXPECT_THROW(simulate_target(shape, hardware, some_workload(), options), InputError);
+  hardware.device.memory_gb = 80;
+  options.context = 131072;
+  EXPECT_THROW(simulate_target(shape, hardware, some_workload(), options), InputError);
+  EXPECT_THROW(load_shape("llama-3.2-2b"), InputError);
+}
+
+TEST(Record, GivesFiguresInRangeThatDoNotDependOnThreads) {
+  std::vector<HeadPrompt> prompts(2);
+  prompts[0].tokens = random_prompt(400, 3);
+  prompts[1].tokens = random_prompt(300, 4);
+  std::string first;
+  for (const unsigned threads : {1u, 3u}) {
+    Bench bench(tiny_model(), tandem::testing::sim(), {}, threads);
+    const Workload workload = record_workload(bench.model, bench.engine, bench.pool, prompts);
+    ASSERT_EQ(workload.layers.size(), 2u);
+    ASSERT_EQ(workload.layers[0].size(), 4u);
+    const std::string json = workload_to_json(workload);
+    EXPECT_EQ(workload_to_json(parse_workload(json, "w")), json) << "in range";
+    if (first.empty()) first = json;
+    EXPECT_EQ(json, first);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::eval
