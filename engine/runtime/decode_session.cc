@@ -172,7 +172,7 @@ void DecodeSession::step(std::uint32_t step) {
     device_.begin_segment("decode step");
     attend_layers(step);  // ends this segment and begins others where the device waits for the host
     const Event sampled = forward_.sample(rows, std::move(forced));
-    const Event on_host = forward_.download_top(rows, sampled);
+    const Event on_host = forward_.download_top(rows, !options_->forced.empty(), sampled);
     device_.end_segment();
     device_.end_step(step, on_host);
   } catch (...) {
@@ -218,6 +218,9 @@ void DecodeSession::collect(std::uint32_t step) {
     }
     for (int side = 0; side < 2; ++side)
       out.attended[side] += attended[row].tokens[side] / (std::uint64_t{c.layers} * c.kv_heads);
+    if (!options_->forced.empty()) {
+      out.log_probabilities.push_back(device_.host_read<float>(forward_.host_log_probability(), {row, row + 1})[row]);
+    }
     const float margin = top[row].best_logit - top[row].second_logit;
     if (margin < engine_.near_tie) out.near_ties.push_back({static_cast<std::uint32_t>(out.tokens.size()), margin});
     const std::int32_t token = options_->forced.empty() ? top[row].best : options_->forced[a->request][step];

@@ -59,6 +59,7 @@ struct DecodedSequence {
   std::vector<std::uint32_t> steps;  // numbers (StepIdle::step) of the steps that produced a token of this sequence
   bool stopped = false;              // by a stop token, not by max_new_tokens
   std::size_t peak_kv_bytes[2] = {0, 0};  // by Tier
+  std::vector<float> log_probabilities;   // of forced tokens, natural logarithm
   std::uint64_t attended[2] = {0, 0};     // tokens attended per KV head and layer, summed over steps, by Side
 };
 
@@ -71,7 +72,8 @@ struct DecodeResult {
 struct DecodeOptions {
   std::function<void(std::size_t request, std::int32_t token)> on_token = {};
   std::vector<std::vector<float>>* logits = nullptr;  // tests: receives [step][rows * vocab]
-  // Teacher forcing: per request, the tokens fed instead of the arg max; nothing stops early then.
+  // Teacher forcing: per request, the tokens fed instead of the arg max; nothing stops early then, and
+  // DecodedSequence::log_probabilities says how likely each was.
   std::span<const std::vector<std::int32_t>> forced = {};
 };
 

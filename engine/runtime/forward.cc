@@ -6,6 +6,7 @@
 #include "engine/common/error.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/attention.h"
+#include "engine/kernels/attention_weights.h"
 #include "engine/kernels/embedding.h"
 #include "engine/kernels/linear.h"
 #include "engine/kernels/norm.h"
@@ -66,8 +67,10 @@ Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& 
   scratch_ = device.allocate_device(scratch * sizeof(float), "scratch");
   logits_ = device.allocate_device(std::size_t{max_batch} * model.config.vocab * sizeof(float), "logits");
   top_ = device.allocate_device(max_batch * sizeof(TopTwo), "top");
+  log_probability_ = device.allocate_device(max_batch * sizeof(float), "log probability");
   host_tokens_ = device.allocate_host(rows * sizeof(std::int32_t), "host tokens");
   host_top_ = device.allocate_host(max_batch * sizeof(TopTwo), "host top");
+  host_log_probability_ = device.allocate_host(max_batch * sizeof(float), "host log probability");
 }
 
 Cost Forward::weights_cost(Phase phase, std::initializer_list<MatrixView> weights, std::uint32_t rows) const {
@@ -236,6 +239,7 @@ Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced) {
   op.cost = weights_cost(Phase::decode, {model_.weights.lm_head}, rows);
   op.cost.kernels = 3;  // norm, product, arg max
   op.access = {x_.reads(0, rows), scratch_.writes(), logits_.writes(0, rows), top_.writes(0, rows), tokens_.writes()};
+  if (!forced.empty()) op.access.push_back(log_probability_.writes(0, rows));
   op.body = [this, rows, forced = std::move(forced)](BodyContext& ctx) {
     const ModelConfig& c = model_.config;
     float* normed = ctx.write<float>(scratch_);
@@ -246,21 +250,31 @@ Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced) {
     std::int32_t* tokens = ctx.write<std::int32_t>(tokens_);
     for (std::uint32_t row = 0; row < rows; ++row) {
       top[row] = top_two(logits + std::size_t{row} * c.vocab, c.vocab);
-      tokens[row] = forced.empty() ? top[row].best : forced[row];
+      tokens[row] = top[row].best;
+      if (forced.empty()) continue;
+      tokens[row] = forced[row];
+      const float* row_logits = logits + std::size_t{row} * c.vocab;
+      ctx.write<float>(log_probability_)[row] = row_logits[forced[row]] - log_sum_exp(row_logits, c.vocab);
     }
   };
   return device_.submit(compute_, std::move(op));
 }
 
-Event Forward::download_top(std::uint32_t rows, Event sampled) {
+Event Forward::download_top(std::uint32_t rows, bool forced, Event sampled) {
   Op op;
   op.name = "download tokens";
   op.kind = Kind::copy;
   op.cause = Cause::sampling;
   op.cost.d2h = rows * sizeof(TopTwo);
   op.access = {top_.reads(0, rows), host_top_.writes(0, rows)};
+  if (forced) {
+    op.cost.d2h += rows * sizeof(float);
+    op.access.push_back(log_probability_.reads(0, rows));
+    op.access.push_back(host_log_probability_.writes(0, rows));
+  }
   op.after = {sampled};
-  op.body = [this, rows](BodyContext& ctx) {
+  op.body = [this, rows, forced](BodyContext& ctx) {
+    if (forced) std::copy_n(ctx.read<float>(log_probability_), rows, ctx.write<float>(host_log_probability_));
     std::memcpy(static_cast<void*>(ctx.write<TopTwo>(host_top_)), ctx.read<TopTwo>(top_), rows * sizeof(TopTwo));
   };
   return device_.submit(d2h_, std::move(op));

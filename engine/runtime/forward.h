@@ -60,10 +60,12 @@ class Forward {
   Event prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows);
   /// Output projection, residual, norm, MLP, residual.
   Event finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows, std::vector<Event> after);
-  /// Final norm, logits, the two best tokens; tokens()[row] = best. `forced` overrides tokens (teacher forcing).
+  /// Final norm, logits, the two best tokens; tokens()[row] = best. `forced` overrides tokens (teacher forcing), and
+  /// their log probabilities are kept.
   Event sample(std::uint32_t rows, std::vector<std::int32_t> forced);
-  /// top() of the rows to the host. `wait` it before reading host_top().
-  Event download_top(std::uint32_t rows, Event sampled);
+  /// What sample() found, to the host. `wait` it before reading host_top() and, where tokens were forced,
+  /// host_log_probability().
+  Event download_top(std::uint32_t rows, bool forced, Event sampled);
   /// Prefill path's logits of all rows, for tests and perplexity: normed x times the head, into `out` [rows][vocab].
   void all_logits(std::uint32_t rows, float* out);
 
@@ -72,6 +74,7 @@ class Forward {
   const DeviceBuffer& attention() const { return attention_; }  // [row][Hq][D]
   const DeviceBuffer& logits() const { return logits_; }        // [row][vocab]
   const HostBuffer& host_top() const { return host_top_; }
+  const HostBuffer& host_log_probability() const { return host_log_probability_; }
   std::uint32_t max_batch() const { return max_batch_; }
 
  private:
@@ -86,15 +89,17 @@ class Forward {
   ForwardObserver* observer_ = nullptr;
   std::uint32_t max_rows_, max_batch_;
   LaneId compute_, h2d_, d2h_;
-  DeviceBuffer tokens_;     // [row] i32
-  DeviceBuffer x_;          // [row][hidden]
-  DeviceBuffer q_;          // [row][Hq][D]
-  DeviceBuffer attention_;  // [row][Hq][D]
-  DeviceBuffer scratch_;    // inside one operation only
-  DeviceBuffer logits_;     // [batch][vocab]
-  DeviceBuffer top_;        // [batch] TopTwo
-  HostBuffer host_tokens_;  // [row] i32
-  HostBuffer host_top_;     // [batch] TopTwo
+  DeviceBuffer tokens_;              // [row] i32
+  DeviceBuffer x_;                   // [row][hidden]
+  DeviceBuffer q_;                   // [row][Hq][D]
+  DeviceBuffer attention_;           // [row][Hq][D]
+  DeviceBuffer scratch_;             // inside one operation only
+  DeviceBuffer logits_;              // [batch][vocab]
+  DeviceBuffer top_;                 // [batch] TopTwo
+  DeviceBuffer log_probability_;     // [batch] f32, natural logarithm, of forced tokens
+  HostBuffer host_tokens_;           // [row] i32
+  HostBuffer host_top_;              // [batch] TopTwo
+  HostBuffer host_log_probability_;  // [batch] f32
 };
 
 /// q [rows][Hq][D] of a layer from its normed input: W_Q, QK-norm where the model has it, RoPE. The one definition,

@@ -230,5 +230,23 @@ TEST(Engine, AnInterruptEndsTheCallAndTheEngineStaysUsable) {
   EXPECT_EQ(bench.engine.decode(*method, {&request, 1}).sequences[0].tokens.size(), 20u);
 }
 
+TEST(TeacherForcing, GivesTheLogProbabilitiesOfItsTokens) {
+  Bench bench(tiny_model());
+  const auto method = make_method("full");
+  const std::vector<std::vector<std::int32_t>> prompts = {random_prompt(50, 1), random_prompt(9, 2)};
+  const std::vector<std::vector<std::int32_t>> forced = {random_prompt(7, 3), random_prompt(7, 4)};
+  std::vector<std::vector<float>> logits;
+  const DecodeResult result = bench.decode(*method, prompts, 7, {.logits = &logits, .forced = forced});
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    ASSERT_EQ(result.sequences[i].log_probabilities.size(), 7u);
+    for (std::size_t step = 0; step < 7; ++step) {
+      double sum = 0;
+      for (std::size_t t = 0; t < 96; ++t) sum += std::exp(double{logits[step][i * 96 + t]});
+      const double expected = double{logits[step][i * 96 + std::size_t(forced[i][step])]} - std::log(sum);
+      EXPECT_NEAR(result.sequences[i].log_probabilities[step], expected, 1e-5);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::testing

@@ -32,14 +32,14 @@ TEST(Shapes, TakeTheRealRunsTimeWhereDataDoesNotMatter) {
                            "hgca:beta=0,device_kv=64,block=16"}) {
     Bench real(tiny_model());
     const auto method = make_method(spec);
-    const DecodeResult expected = real.decode(*method, prompts, 40);
+    std::vector<std::vector<std::int32_t>> forced;
+    for (const DecodedSequence& s : real.decode(*method, prompts, 40).sequences) forced.push_back(s.tokens);
+    const DecodeResult expected = real.decode(*method, prompts, 40, {.forced = forced});
     EngineOptions options;
     options.workload = std::make_shared<const Workload>(some_workload());
     options.shape_kv_bytes = 4;
     options.near_tie = -1;
     Bench shapes(tiny_shape(), make_sim_device(load_profile("fluxion-a100"), {.shapes_only = true}), options);
-    std::vector<std::vector<std::int32_t>> forced;
-    for (const DecodedSequence& s : expected.sequences) forced.push_back(s.tokens);
     const DecodeResult actual = shapes.decode(*method, prompts, 40, {.forced = forced});
     ASSERT_EQ(actual.idle.steps.size(), expected.idle.steps.size());
     for (std::size_t i = 0; i < expected.idle.steps.size(); ++i) {
