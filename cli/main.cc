@@ -16,6 +16,7 @@ namespace {
 
 void add_subcommands(CLI::App& app) {
   add_compare(app);
+  add_eval(app);
   add_generate(app);
   add_methods(app);
   add_profile(app);

@@ -27,7 +27,9 @@ struct DigestIndex {
   std::size_t max_offset(std::uint32_t layer, std::uint32_t kv_head) const {
     return min_offset(layer, kv_head) + std::size_t{blocks} * shape.head_dim;
   }
-  std::size_t layer_bytes() const { return std::size_t{shape.kv_heads} * 2 * blocks * shape.head_dim * shape.element_bytes; }
+  std::size_t layer_bytes() const {
+    return std::size_t{shape.kv_heads} * 2 * blocks * shape.head_dim * shape.element_bytes;
+  }
   /// Tokens of block b, as positions in the sequence.
   Range block_tokens(std::uint32_t b) const {
     const std::uint32_t begin = tokens.begin + b * block;
