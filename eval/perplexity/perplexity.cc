@@ -83,7 +83,7 @@ Perplexity decode_perplexity(const PerplexityOptions& options, const Model& mode
   std::vector<std::unique_ptr<Method>> methods;
   for (const std::string& spec : options.methods) {
     methods.push_back(make_method(spec));
-    result.methods.push_back({methods.back()->spelled_out(), {}, {}, 0});
+    result.methods.push_back({spec, methods.back()->spelled_out(), {}, {}, 0});
   }
   EngineOptions engine_options = options.engine;
   engine_options.max_batch = options.batch;

@@ -27,6 +27,7 @@ struct PerplexityOptions {
 };
 
 struct MethodLoss {
+  std::string label;        // as typed
   std::string method;       // spelled out
   std::vector<double> nll;  // [window] mean negative log likelihood of the scored tokens, in nats
   double attended[2] = {};  // tokens per KV head, layer and step, by Side

@@ -30,9 +30,9 @@ std::string perplexity_text(const Perplexity& result) {
     const Interval nll = bootstrap_mean_interval(m.nll);
     const std::vector<double> more = differences(m, result.methods.front());
     losses.rows.push_back(
-        {m.method, with_interval(std::exp(mean(m.nll)), {std::exp(nll.low), std::exp(nll.high)}, "{:.4f}"),
+        {m.label, with_interval(std::exp(mean(m.nll)), {std::exp(nll.low), std::exp(nll.high)}, "{:.4f}"),
          &m == &result.methods.front() ? "-" : with_interval(mean(more), bootstrap_mean_interval(more), "{:+.4f}")});
-    costs.rows.push_back({m.method, fmt::format("{:.0f}", m.attended[0]), fmt::format("{:.0f}", m.attended[1]),
+    costs.rows.push_back({m.label, fmt::format("{:.0f}", m.attended[0]), fmt::format("{:.0f}", m.attended[1]),
                           fmt::format("{:.4f}", m.step_ms)});
   }
   const std::string notes = fmt::format(
@@ -58,6 +58,7 @@ std::string perplexity_json(const Perplexity& r) {
   json["methods"] = nlohmann::ordered_json::array();
   for (const MethodLoss& m : r.methods) {
     nlohmann::ordered_json method;
+    method["label"] = m.label;
     method["method"] = m.method;
     method["perplexity"] = std::exp(mean(m.nll));
     method["nll"] = mean(m.nll);

@@ -21,8 +21,8 @@ constexpr const char* kTimings = "timings.jsonl";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kAside = ".replaced";  // folder of the earlier run while --force is not done yet
 // What a run and its report leave in the folder; nothing else is ever removed.
-constexpr const char* kOwnFiles[] = {kManifest,  kSamples,   kTimings,     "summary.json",     "report.md",
-                                     "plot.png", "plot.svg", "trace.json", "target.json", "manifest.json.new"};
+constexpr const char* kOwnFiles[] = {kManifest,  kSamples,   kTimings,     "summary.json", "report.md",
+                                     "plot.png", "plot.svg", "trace.json", "target.json",  "manifest.json.new"};
 
 std::string read_file(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);

@@ -89,6 +89,7 @@ Workload record_workload(const Model& model, Engine& engine, ThreadPool& pool, c
   const double n = double(prompts.size()), fraction = 1.0 / kOverlapShare;
   for (const std::vector<Sums>& layer : sums) {
     std::vector<HeadWorkload> heads;
+    heads.reserve(layer.size());
     for (const Sums& sum : layer) {
       heads.push_back({concentration_of(sum.above / n), shape.group() > 1 ? correlation_of(sum.group / n, fraction) : 0,
                        correlation_of(sum.step / n, fraction)});

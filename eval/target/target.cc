@@ -103,6 +103,7 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
     refused = e.what();
   }
   std::vector<DecodeRequest> requests;
+  requests.reserve(prefixes.size());
   for (const auto& prefix : prefixes) requests.push_back({prefix.get(), options.steps});
   const std::vector<std::vector<std::int32_t>> forced(options.batch, std::vector<std::int32_t>(options.steps, 0));
   for (std::size_t m = 0; m < options.methods.size(); ++m) {

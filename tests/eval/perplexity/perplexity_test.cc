@@ -13,11 +13,6 @@ namespace {
 
 class DecodePerplexity : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { model_ = new Model(load_model("embedded")); }
-  static void TearDownTestSuite() {
-    delete model_;
-    model_ = nullptr;
-  }
   Perplexity run(std::vector<std::string> methods, std::uint32_t batch, unsigned threads = 2) const {
     const auto device = tandem::testing::sim();
     ThreadPool pool(threads);
@@ -27,19 +22,18 @@ class DecodePerplexity : public ::testing::Test {
     options.scored = 24;
     options.windows = 3;
     options.batch = batch;
-    return decode_perplexity(options, *model_, *device, pool, invented_prose(7, 6000), "prose");
+    return decode_perplexity(options, model_, *device, pool, invented_prose(7, 6000), "prose");
   }
-  static Model* model_;
+  Model model_ = load_model("embedded");
 };
-Model* DecodePerplexity::model_ = nullptr;
 
 TEST_F(DecodePerplexity, FullAttentionAgreesWithThePrefillPath) {
   const Perplexity result = run({"full"}, 2);
   const std::string text = invented_prose(7, 6000);
   const auto device = tandem::testing::sim();
   ThreadPool pool(2);
-  Engine engine(*model_, *device, pool, {});
-  const auto bos = model_->tokenizer->encode("", true), all = model_->tokenizer->encode(text, false);
+  Engine engine(model_, *device, pool, {});
+  const auto bos = model_.tokenizer->encode("", true), all = model_.tokenizer->encode(text, false);
   for (std::size_t w = 0; w < 3; ++w) {
     auto tokens = bos;
     const std::size_t length = 184 - bos.size();
@@ -48,9 +42,9 @@ TEST_F(DecodePerplexity, FullAttentionAgreesWithThePrefillPath) {
     const std::vector<float> logits = engine.prefill_logits(tokens);
     double nll = 0;
     for (std::size_t t = 160; t < 184; ++t) {
-      const float* row = logits.data() + (t - 1) * model_->config.vocab;
+      const float* row = logits.data() + (t - 1) * model_.config.vocab;
       double sum = 0;
-      for (std::uint32_t v = 0; v < model_->config.vocab; ++v) sum += std::exp(double{row[v]});
+      for (std::uint32_t v = 0; v < model_.config.vocab; ++v) sum += std::exp(double{row[v]});
       nll -= double{row[tokens[t]]} - std::log(sum);
     }
     EXPECT_NEAR(result.methods[0].nll[w], nll / 24, 1e-4);
@@ -90,7 +84,7 @@ TEST_F(DecodePerplexity, MistakesAreSentences) {
   options.methods = {"full"};
   const auto error = [&] {
     try {
-      decode_perplexity(options, *model_, *device, pool, "short", "short.txt");
+      decode_perplexity(options, model_, *device, pool, "short", "short.txt");
     } catch (const InputError& e) {
       return std::string(e.what());
     }
