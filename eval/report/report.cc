@@ -180,7 +180,7 @@ Table bytes_table(const Summary& s, const Labels& labels) {
                    });
 }
 
-std::string accuracy_note(const Summary& s) {
+std::string accuracy_note(const Summary& s, const Labels& labels) {
   std::set<std::string> kinds, paired;
   std::uint64_t ties = 0;
   for (const MethodSummary& m : s.methods) {
@@ -193,6 +193,18 @@ std::string accuracy_note(const Summary& s) {
     text +=
         fmt::format(" Differences are taken on the same samples ({}); an interval that holds 0 shows no difference.",
                     fmt::join(paired, ", "));
+  std::vector<std::string> detectable;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const AccuracyCell& all = s.methods[i].overall;
+    if (all.has_difference && all.difference.has_p)
+      detectable.push_back(fmt::format("{:.1f} for {}", 100 * all.difference.detectable, labels[i]));
+  }
+  if (!detectable.empty()) {
+    text += fmt::format(
+        " p: McNemar's test, mid-p. Of runs this large, four in five would find a true difference of so many points: "
+        "{}.",
+        fmt::join(detectable, ", "));
+  }
   return text + fmt::format(
                     " {} decode steps were near ties of the two best logits, where rounding may choose the token; "
                     "samples.jsonl names them.",
@@ -235,7 +247,7 @@ std::string report_text(const Summary& s, bool markdown, bool with_plot) {
     if (labels[i] != s.methods[i].label) note(labels[i] + " = " + s.methods[i].label);
   section("Accuracy");
   table(accuracy_table(s, labels));
-  note(accuracy_note(s));
+  note(accuracy_note(s, labels));
   if (m.tasks.size() * m.lengths.size() > 1) {
     out += "\n";
     table(task_table(s, labels));

@@ -93,10 +93,30 @@ Interval newcombe_paired_interval(const PairedCounts& counts) {
   return {p1 - p2 - reach(p1 - first.low, second.high - p2), p1 - p2 + reach(first.high - p1, p2 - second.low)};
 }
 
-double mcnemar_exact_p(const PairedCounts& counts) {
+double mcnemar_mid_p(const PairedCounts& counts) {
   const std::uint64_t n = counts.first_only + counts.second_only;
   if (n == 0) return 1;
-  return std::min(1.0, 2 * upper_tail(std::max(counts.first_only, counts.second_only), n, 0.5));
+  const std::uint64_t more = std::max(counts.first_only, counts.second_only);
+  return std::min(1.0, upper_tail(more, n, 0.5) + upper_tail(more + 1, n, 0.5));
+}
+
+double detectable_difference(std::uint64_t n, double discordant) {
+  TANDEM_CHECK(n > 0 && discordant >= 0 && discordant <= 1, "{} pairs, {} discordant", n, discordant);
+  constexpr double kNormal80 = 0.8416212335729143;  // standard normal quantile at 0.8
+  const double pairs = static_cast<double>(n);
+  // Where all that disagree favour one method, the difference is `differing`; below that, what the test needs.
+  const auto needed = [&](double difference, double differing) {
+    const double z =
+        kNormal95 * std::sqrt(differing) + kNormal80 * std::sqrt(std::max(differing - difference * difference, 0.0));
+    return z / std::sqrt(pairs);
+  };
+  const double differing = std::max(discordant, 1 / pairs);
+  double low = 0, high = 1;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (middle < needed(middle, std::max(differing, middle)) ? low : high) = middle;
+  }
+  return (low + high) / 2;
 }
 
 double percentile(std::span<const double> values, double p) {
@@ -162,7 +182,10 @@ PairedEstimate compare_paired(std::span<const double> first, std::span<const dou
   result.difference.kind = IntervalKind::newcombe;
   const Interval flipped = newcombe_paired_interval(result.counts);  // of first - second
   result.difference.interval = {-flipped.high, -flipped.low};
-  result.p = mcnemar_exact_p(result.counts);
+  result.p = mcnemar_mid_p(result.counts);
+  const std::uint64_t disagree = result.counts.first_only + result.counts.second_only;
+  result.detectable =
+      detectable_difference(first.size(), static_cast<double>(disagree) / static_cast<double>(first.size()));
   return result;
 }
 

@@ -36,8 +36,18 @@ struct PairedCounts {
 /// possible; here no disagreement in n samples still leaves an interval.
 Interval newcombe_paired_interval(const PairedCounts& counts);
 
-/// Two-sided exact McNemar test that the methods differ; 1 when they never disagree.
-double mcnemar_exact_p(const PairedCounts& counts);
+/// Two-sided McNemar test that the methods differ, mid-p: the binomial's tail with half of the observed outcome's
+/// probability (Fagerland, Lydersen, Laake 2013, BMC Medical Research Methodology 13:91). At 100 pairs of which 10 %
+/// disagree it raises 4.1 % false alarms at the level of 5 %, where the exact test raises 2.2 %. 1 when the methods
+/// never disagree.
+double mcnemar_mid_p(const PairedCounts& counts);
+
+/// The smallest true difference of two methods' shares, in [0, 1], that a McNemar test at 5 % finds in four of five
+/// runs with this many pairs, where `discordant` is the share of pairs on which the methods disagree: the normal
+/// approximation n d^2 = (z_0.975 sqrt(discordant) + z_0.8 sqrt(discordant - d^2))^2. A difference above `discordant`
+/// takes a larger share that disagrees: then as large a one as it needs. Needs n > 0; no disagreement counts as one
+/// pair.
+double detectable_difference(std::uint64_t n, double discordant);
 
 /// p in [0, 1]; linear between order statistics (type 7 of Hyndman and Fan 1996, NumPy's default). Needs a value.
 double percentile(std::span<const double> values, double p);
@@ -58,10 +68,11 @@ struct Estimate {
 Estimate estimate_mean(std::span<const double> scores);
 
 struct PairedEstimate {
-  Estimate difference;  // mean(second) - mean(first): negative when the second is worse
-  double p = 1;         // exact McNemar; only where `has_p`
-  bool has_p = false;   // all scores are 0 or 1
-  PairedCounts counts;  // only where `has_p`
+  Estimate difference;    // mean(second) - mean(first): negative when the second is worse
+  double p = 1;           // McNemar, mid-p; only where `has_p`
+  double detectable = 0;  // detectable_difference() for as many pairs that disagree as often; only where `has_p`
+  bool has_p = false;     // all scores are 0 or 1
+  PairedCounts counts;    // only where `has_p`
 };
 
 /// Same samples in the same order. Newcombe and McNemar where all scores are 0 or 1, else a paired bootstrap.

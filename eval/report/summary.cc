@@ -134,7 +134,10 @@ nlohmann::ordered_json json_of(const AccuracyCell& cell) {
                           {"value", d.value},
                           {"interval", {d.interval.low, d.interval.high}},
                           {"interval_kind", to_string(d.kind)}};
-    if (cell.difference.has_p) json["difference"]["mcnemar_p"] = cell.difference.p;
+    if (cell.difference.has_p) {
+      json["difference"]["mcnemar_mid_p"] = cell.difference.p;
+      json["difference"]["detectable"] = cell.difference.detectable;
+    }
   }
   return json;
 }

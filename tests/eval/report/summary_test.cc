@@ -64,7 +64,7 @@ TEST(Summary, AccuracyAndPairedDifference) {
   ASSERT_TRUE(hybrid.has_difference);
   EXPECT_EQ(hybrid.difference.difference.value, -0.25);
   EXPECT_EQ(hybrid.difference.counts.first_only, 4u);
-  EXPECT_NEAR(hybrid.difference.p, 0.125, 1e-12);  // 2 / 2^4
+  EXPECT_NEAR(hybrid.difference.p, 0.0625, 1e-12);  // half of 2 / 2^4
   ASSERT_EQ(s.methods[1].cells.size(), 4u);
   EXPECT_EQ(s.methods[1].cells[2].task, "niah_single_2");
   EXPECT_EQ(s.methods[1].cells[2].length, 1024u);

@@ -1,0 +1,153 @@
+// How often the 95 % intervals hold the truth and the paired test raises a false alarm, on a grid of truths and sample
+// sizes. Where the outcomes can be counted, the figures are exact; the others are simulated with fixed seeds.
+#include <cmath>
+#include <gtest/gtest.h>
+#include <random>
+#include <vector>
+
+#include "eval/report/statistics.h"
+
+namespace tandem::eval {
+namespace {
+
+double binomial(std::uint64_t n, std::uint64_t k, double p) {
+  const double m = static_cast<double>(n), x = static_cast<double>(k);
+  return std::exp(std::lgamma(m + 1) - std::lgamma(x + 1) - std::lgamma(m - x + 1) + x * std::log(p) +
+                  (m - x) * std::log1p(-p));
+}
+
+double wilson_coverage(std::uint64_t n, double p) {
+  double covered = 0;
+  for (std::uint64_t k = 0; k <= n; ++k) {
+    const Interval i = wilson_interval(k, n);
+    if (i.low <= p && p <= i.high) covered += binomial(n, k, p);
+  }
+  return covered;
+}
+
+TEST(Coverage, WilsonOnTheGrid) {
+  // p from 0.1 to 0.9 by 0.1 for n = 100, 200, 500; from 0.2 to 0.8 for n = 50. A binomial jumps: nearer to 0 and 1,
+  // and for smaller n, single cells leave the band (p = 0.1, n = 50: 97.03 %) while the mean over p stays near 95 %.
+  for (const std::uint64_t n : {50u, 100u, 200u, 500u}) {
+    double sum = 0;
+    const int least = n < 100 ? 2 : 1;
+    for (int tenth = least; tenth <= 10 - least; ++tenth) {
+      const double covered = wilson_coverage(n, tenth / 10.0);
+      EXPECT_GE(covered, 0.93) << "p = " << tenth / 10.0 << ", n = " << n;
+      EXPECT_LE(covered, 0.97) << "p = " << tenth / 10.0 << ", n = " << n;
+      sum += covered;
+    }
+    EXPECT_NEAR(sum / (11 - 2 * least), 0.95, 0.01) << "n = " << n;
+  }
+  for (const std::uint64_t n : {20u, 50u}) {
+    double sum = 0;
+    for (int i = 1; i < 40; ++i) sum += wilson_coverage(n, i / 40.0);
+    EXPECT_NEAR(sum / 39, 0.95, 0.01) << "n = " << n;
+  }
+}
+
+/// Mean weights of a grid of tables: success rates of the two methods and how often they disagree beyond that.
+struct Truth {
+  double both, first, second, neither;
+};
+
+TEST(Coverage, NewcombePairedOnTheGrid) {
+  // All tables of n pairs with their probabilities. Success rates from 0.3 to 0.9, differences of 0 to 0.3, samples
+  // that agree more than chance makes them.
+  const Truth truths[] = {{0.5, 0.1, 0.1, 0.3},   {0.5, 0.2, 0.1, 0.2},    {0.3, 0.3, 0.1, 0.3},
+                          {0.6, 0.3, 0.05, 0.05}, {0.2, 0.2, 0.2, 0.4},    {0.7, 0.15, 0.1, 0.05},
+                          {0.4, 0.25, 0.15, 0.2}, {0.25, 0.35, 0.05, 0.35}};
+  double sum = 0;
+  int cells = 0;
+  for (const int n : {30, 60}) {
+    std::vector<double> log_factorial(static_cast<std::size_t>(n) + 1);
+    for (int i = 2; i <= n; ++i) log_factorial[std::size_t(i)] = log_factorial[std::size_t(i) - 1] + std::log(i);
+    for (const Truth& truth : truths) {
+      double covered = 0;
+      for (int a = 0; a <= n; ++a) {
+        for (int b = 0; a + b <= n; ++b) {
+          for (int c = 0; a + b + c <= n; ++c) {
+            const int d = n - a - b - c;
+            const double log_p = log_factorial[std::size_t(n)] - log_factorial[std::size_t(a)] -
+                                 log_factorial[std::size_t(b)] - log_factorial[std::size_t(c)] -
+                                 log_factorial[std::size_t(d)] + a * std::log(truth.both) + b * std::log(truth.first) +
+                                 c * std::log(truth.second) + d * std::log(truth.neither);
+            if (log_p < -30) continue;
+            const Interval i =
+                newcombe_paired_interval({std::uint64_t(a), std::uint64_t(b), std::uint64_t(c), std::uint64_t(d)});
+            const double difference = truth.first - truth.second;
+            if (i.low <= difference && difference <= i.high) covered += std::exp(log_p);
+          }
+        }
+      }
+      EXPECT_GE(covered, 0.93) << "n = " << n << ", " << truth.both << " " << truth.first << " " << truth.second;
+      EXPECT_LE(covered, 0.975) << "n = " << n << ", " << truth.both << " " << truth.first << " " << truth.second;
+      sum += covered;
+      ++cells;
+    }
+  }
+  EXPECT_NEAR(sum / cells, 0.95, 0.015);
+}
+
+TEST(Coverage, BootstrapOfSharesOnTheGrid) {
+  // Scores as tasks with four answers have them: shares of four, each right with probability p.
+  for (const int n : {40, 80}) {
+    for (const double p : {0.3, 0.5, 0.8}) {
+      constexpr int kRuns = 1000;
+      int covered = 0;
+      std::mt19937_64 random(static_cast<std::uint64_t>(n * 1000 + int(100 * p)));
+      std::binomial_distribution<int> right(4, p);
+      std::vector<double> scores(static_cast<std::size_t>(n));
+      for (int run = 0; run < kRuns; ++run) {
+        for (double& s : scores) s = right(random) / 4.0;
+        const Interval i = bootstrap_mean_interval(scores, 400);
+        covered += i.low <= p && p <= i.high ? 1 : 0;
+      }
+      EXPECT_GE(double(covered) / kRuns, 0.93) << "n = " << n << ", p = " << p;
+      EXPECT_LE(double(covered) / kRuns, 0.97) << "n = " << n << ", p = " << p;
+    }
+  }
+}
+
+/// Share of runs in which the paired test says "differ" at 5 %.
+double rejections(std::uint64_t n, double first_only, double second_only) {
+  double rejected = 0;
+  const double discordant = first_only + second_only, share = first_only / discordant;
+  for (std::uint64_t d = 0; d <= n; ++d) {
+    double of_d = 0;
+    for (std::uint64_t b = 0; b <= d; ++b) {
+      if (mcnemar_mid_p({0, b, d - b, n - d}) <= 0.05) of_d += binomial(d, b, share);
+    }
+    rejected += of_d * binomial(n, d, discordant);
+  }
+  return rejected;
+}
+
+TEST(Coverage, FalseAlarmsAreNominal) {
+  for (const std::uint64_t n : {50u, 100u, 200u}) {
+    for (const double discordant : {0.05, 0.1, 0.2, 0.4}) {
+      const double alarms = rejections(n, discordant / 2, discordant / 2);
+      EXPECT_LE(alarms, 0.0525) << "n = " << n << ", discordant " << discordant;
+      // Fewer pairs than about ten that disagree cannot reach 5 % often enough.
+      if (double(n) * discordant >= 10) {
+        EXPECT_GE(alarms, 0.04) << "n = " << n << ", discordant " << discordant;
+      }
+    }
+  }
+}
+
+TEST(Coverage, TheDetectableDifferenceIsFoundInFourOfFiveRuns) {
+  for (const std::uint64_t n : {60u, 120u, 240u}) {
+    for (const double discordant : {0.2, 0.35, 0.5}) {
+      const double difference = detectable_difference(n, discordant);
+      const double differing = std::max(discordant, difference);
+      const double found = rejections(n, (differing + difference) / 2, std::max((differing - difference) / 2, 1e-12));
+      EXPECT_NEAR(found, 0.8, 0.06) << "n = " << n << ", discordant " << discordant << ", " << difference;
+    }
+  }
+  EXPECT_GT(detectable_difference(20, 0), detectable_difference(2000, 0));
+  EXPECT_LT(detectable_difference(20, 0), 1);
+}
+
+}  // namespace
+}  // namespace tandem::eval
