@@ -24,11 +24,15 @@
 namespace tandem::cli {
 namespace {
 
+constexpr const char* kTasks = "single,multikey";
+constexpr const char* kLengths = "1K,2K";
+
 constexpr const char* kFooter = R"(
 Examples:
   tandem compare                                       all methods, all tasks, embedded model
   tandem compare --methods full,hybrid-fixed:budget=0.05,hybrid-fixed:budget=0.2 --tasks single --lengths 1K,4K
   tandem compare --hw h200 --batch 4 --trace --out runs/h200
+  tandem compare --ruler-data RULER/data --lengths 4K  samples as NVIDIA/RULER made them
   tandem compare --as llama-3.1-8b --batch 8 --context 32K --hw fluxion-a100    adds a prediction at that shape
   tandem compare --resume --out runs/h200              goes on where ^C stopped it, with the same options
 
@@ -40,7 +44,8 @@ timings.jsonl, summary.json, report.md and plot.png.)";
 struct CompareCommand {
   SessionOptions session;
   std::string methods = "full,streaming,hybrid-fixed,hgca";
-  std::string tasks = "single,multikey", lengths = "1K,2K";
+  std::string ruler_data;      // official files; empty: the embedded source
+  std::string tasks, lengths;  // empty: kTasks and kLengths, or all that the files hold
   std::uint32_t samples = 20, batch = 1;
   std::uint64_t seed = 42;
   std::string out;
@@ -49,16 +54,21 @@ struct CompareCommand {
 };
 
 /// The command as it can be typed again, without where the results go.
-std::string command_of(const CompareCommand& c, const std::vector<std::string>& tasks) {
+std::string command_of(const CompareCommand& c, const eval::CompareOptions& options) {
   const std::string target = c.target.as.empty() ? ""
                                                  : fmt::format(" --as {} --context {} --workload {}", c.target.as,
                                                                c.target.context, c.target.workload);
+  const std::string data = c.ruler_data.empty() ? "" : " --ruler-data " + c.ruler_data;
+  const std::string lengths = !c.lengths.empty()     ? c.lengths
+                              : c.ruler_data.empty() ? kLengths
+                                                     : fmt::format("{}", fmt::join(options.lengths, ","));
   return fmt::format(
-      "tandem compare --model {} --methods {} --tasks {} --lengths {} --samples {} --seed {} --batch {} --device {}{} "
+      "tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {} --seed {} --batch {} --device "
+      "{}{} "
       "--device-kv {} --host-kv {} --prefill-chunk {}{}",
-      c.session.model, c.methods, fmt::join(tasks, ","), c.lengths, c.samples, c.seed, c.batch, c.session.device,
-      c.session.device == "sim" ? " --hw " + c.session.hardware : "", c.session.device_kv, c.session.host_kv,
-      c.session.prefill_chunk, target);
+      c.session.model, c.methods, data, fmt::join(options.tasks, ","), lengths, options.samples, c.seed, c.batch,
+      c.session.device, c.session.device == "sim" ? " --hw " + c.session.hardware : "", c.session.device_kv,
+      c.session.host_kv, c.session.prefill_chunk, target);
 }
 
 std::string default_folder() {
@@ -92,14 +102,21 @@ void write_traces(const std::string& path, const std::string& method, const Trac
 void compare(const CompareCommand& command) {
   eval::CompareOptions options;
   options.methods = split_method_list(command.methods);
-  options.tasks = eval::expand_ruler_tasks(command.tasks);
-  options.lengths = parse_lengths(command.lengths, "--lengths");
+  const bool embedded = command.ruler_data.empty();
+  if (!command.tasks.empty() || embedded)
+    options.tasks = eval::expand_ruler_tasks(command.tasks.empty() ? kTasks : command.tasks);
+  if (!command.lengths.empty() || embedded)
+    options.lengths = parse_lengths(command.lengths.empty() ? kLengths : command.lengths, "--lengths");
   options.samples = command.samples;
   options.seed = command.seed;
   options.batch = command.batch;
   if (options.samples < 1 || options.samples > 100000)
     throw_input_error("--samples is {}: give 1 to 100000.", options.samples);
   if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
+  if (!embedded) {
+    options.official = std::make_shared<const eval::OfficialRuler>(command.ruler_data);
+    options = eval::from_official(std::move(options));
+  }
   if (command.force && command.resume)
     throw_input_error("--force replaces a run and --resume continues it: give one of them.");
   if (command.resume && command.out.empty())
@@ -110,7 +127,7 @@ void compare(const CompareCommand& command) {
   options.engine = session.engine;
   eval::check_compare(options, session.model);
   eval::Manifest manifest;
-  manifest.command = command_of(command, options.tasks);
+  manifest.command = command_of(command, options);
   manifest.tandem_version = std::string(version());
   manifest.git_commit = std::string(git_commit());
   eval::fill_manifest(options, session.model, *session.device, manifest);
@@ -175,9 +192,15 @@ void add_compare(CLI::App& app) {
   auto options = std::make_shared<CompareCommand>();
   command->add_option("--methods", options->methods, "Methods with their options; the first is the baseline")
       ->capture_default_str();
-  command->add_option("--tasks", options->tasks, "RULER tasks or groups: single, multikey, niah, qa, all")
-      ->capture_default_str();
-  command->add_option("--lengths", options->lengths, "Context lengths in tokens: 4K,32768")->capture_default_str();
+  command->add_option(
+      "--ruler-data", options->ruler_data,
+      "Samples that NVIDIA/RULER made: a folder of <length>/<task>.jsonl, or one such file (default: the "
+      "embedded source)");
+  command->add_option(
+      "--tasks", options->tasks,
+      fmt::format("RULER tasks or groups: single, multikey, niah, qa, all [{}; of files: all]", kTasks));
+  command->add_option("--lengths", options->lengths,
+                      fmt::format("Context lengths in tokens: 4K,32768 [{}; of files: all]", kLengths));
   command->add_option("--samples", options->samples, "Samples per task and length")->capture_default_str();
   command->add_option("--seed", options->seed, "Seed of the samples")->capture_default_str();
   command->add_option("--batch", options->batch, "Sequences decoded together")->capture_default_str();

@@ -24,6 +24,42 @@ TokenCounter token_counter(const Model& model) {
   };
 }
 
+RulerSample sample_of(const CompareOptions& options, const std::string& task, std::uint32_t length, std::uint32_t index,
+                      const TokenCounter& counter) {
+  if (options.official) return options.official->sample(task, length, index, counter);
+  return make_ruler_sample(task, length, index, options.seed, counter);
+}
+
+void check_room(const CompareOptions& options, const Model& model, std::uint32_t prompt_tokens, std::uint32_t length) {
+  const ModelConfig& c = model.config;
+  const KvShape kv{c.layers, c.kv_heads, c.head_dim};
+  const std::size_t blocks = blocks_for(prompt_tokens) * std::size_t{c.layers} * options.batch;
+  if (blocks * kv.slot_bytes() <= options.engine.kv.device_bytes) return;
+  throw_input_error(
+      "--device-kv is {} bytes, but the prompts of {} sequences of {} tokens need {}: raise it, or lower --batch or "
+      "--lengths.",
+      options.engine.kv.device_bytes, options.batch, length, blocks * kv.slot_bytes());
+}
+
+void check_official(const CompareOptions& options, const Model& model) {
+  const TokenCounter counter = token_counter(model);
+  for (const std::uint32_t length : options.lengths) {
+    for (const std::string& task : options.tasks) {
+      for (std::uint32_t i = 0; i < options.samples; ++i) {
+        const RulerSample sample = options.official->sample(task, length, i, counter);
+        if (sample.prompt_tokens + sample.max_new_tokens > model.config.max_positions + 1) {
+          throw_input_error(
+              "Sample {} of {} at length {} has {} tokens and {} are generated, more than the {} positions of model "
+              "'{}' "
+              "(max_position_embeddings): choose shorter files with --lengths.",
+              i, task, length, sample.prompt_tokens, sample.max_new_tokens, model.config.max_positions, model.name);
+        }
+        check_room(options, model, sample.prompt_tokens, sample.prompt_tokens);
+      }
+    }
+  }
+}
+
 SampleKey key_of(const RulerSample& sample, const std::string& method) {
   return {"ruler", sample.task, sample.length, sample.index, method};
 }
@@ -133,16 +169,33 @@ void fill_manifest(const CompareOptions& options, const Model& model, const Devi
   manifest.seed = options.seed;
   RulerProtocol protocol;
   protocol.tokenizer_hash = manifest.tokenizer_hash;
+  if (options.official) protocol.data_hash = options.official->hash();
   manifest.protocol_id = ruler_protocol_id(protocol);
   manifest.clock = device.clock_name();
 }
 
+CompareOptions from_official(CompareOptions options) {
+  const OfficialRuler& files = *options.official;
+  const auto keep = [](auto& asked, const auto& there, const char* option) {
+    if (asked.empty()) asked = there;
+    for (const auto& one : asked) {
+      if (std::find(there.begin(), there.end(), one) == there.end())
+        throw_input_error("{}: {} is not among the official files, which hold {}.", option, one,
+                          fmt::join(there, ", "));
+    }
+  };
+  keep(options.tasks, files.tasks(), "--tasks");
+  keep(options.lengths, files.lengths(), "--lengths");
+  options.samples = std::min(options.samples, files.samples());
+  return options;
+}
+
 void check_compare(const CompareOptions& options, const Model& model) {
   const ModelConfig& c = model.config;
-  const KvShape kv{c.layers, c.kv_heads, c.head_dim};
   if (model.synthetic)
     throw_input_error("Model '{}' has random weights, so its answers cannot be scored: compare needs a trained model.",
                       model.name);
+  if (options.official) return check_official(options, model);
   for (const std::uint32_t length : options.lengths) {
     if (length > c.max_positions) {
       throw_input_error("--lengths: {} is more than the {} positions of model '{}' (max_position_embeddings).", length,
@@ -150,13 +203,7 @@ void check_compare(const CompareOptions& options, const Model& model) {
     }
     for (const std::string& task : options.tasks) {
       const RulerSample sample = make_ruler_sample(task, length, 0, options.seed, token_counter(model));
-      const std::size_t blocks = blocks_for(length - sample.max_new_tokens) * std::size_t{c.layers} * options.batch;
-      if (blocks * kv.slot_bytes() > options.engine.kv.device_bytes) {
-        throw_input_error(
-            "--device-kv is {} bytes, but the prompts of {} sequences of {} tokens need {}: raise it, or lower --batch "
-            "or --lengths.",
-            options.engine.kv.device_bytes, options.batch, length, blocks * kv.slot_bytes());
-      }
+      check_room(options, model, length - sample.max_new_tokens, length);
     }
   }
 }
@@ -197,7 +244,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
         }
         std::vector<Prepared> batch(count);
         for (std::uint32_t i = 0; i < count; ++i) {
-          batch[i].sample = make_ruler_sample(task, length, first + i, options.seed, counter);
+          batch[i].sample = sample_of(options, task, length, first + i, counter);
           batch[i].prompt = model.tokenizer->encode(batch[i].sample.prompt, /*add_bos=*/true);
           batch[i].prefix = engine.prefill(batch[i].prompt);
         }

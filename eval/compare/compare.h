@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,12 +12,14 @@
 #include "engine/model/model.h"
 #include "engine/runtime/engine.h"
 #include "eval/report/schema.h"
+#include "eval/ruler/official.h"
 
 namespace tandem::eval {
 
 struct CompareOptions {
-  std::vector<std::string> methods;  // specs; the first is the baseline
-  std::vector<std::string> tasks;    // RULER task names
+  std::vector<std::string> methods;               // specs; the first is the baseline
+  std::shared_ptr<const OfficialRuler> official;  // samples from files; else from the embedded source
+  std::vector<std::string> tasks;                 // RULER task names
   std::vector<std::uint32_t> lengths;
   std::uint32_t samples = 0;  // per task and length
   std::uint64_t seed = 0;
@@ -27,6 +30,10 @@ struct CompareOptions {
 
 /// The manifest's entries that follow from the options alone (methods spelled out, tasks, lengths, protocol).
 void fill_manifest(const CompareOptions& options, const Model& model, const Device& device, Manifest& manifest);
+
+/// A copy of the options that names what official files hold: tasks and lengths among those asked for (none named:
+/// all), and no more samples than every file has. InputError where something asked for is not there.
+CompareOptions from_official(CompareOptions options);
 
 /// Throws InputError for lengths that the model has no positions for, that a task does not fit into, or whose prefilled
 /// batch is more than the device's KV budget. To be called before the run folder is made, so that a typo neither

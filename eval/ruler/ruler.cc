@@ -207,9 +207,13 @@ std::vector<std::string> expand_ruler_tasks(std::string_view list) {
 }
 
 std::uint32_t ruler_max_new_tokens(const RulerTask& task, std::uint32_t length) {
+  return task.family == Family::needles && length < 1024 ? 48 : upstream_max_new_tokens(task);
+}
+
+std::uint32_t upstream_max_new_tokens(const RulerTask& task) {
   switch (task.family) {
     case Family::needles:
-      return length < 1024 ? 48 : 128;
+      return 128;
     case Family::chains:
       return 30;
     case Family::common_words:
@@ -249,12 +253,17 @@ RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, 
 }
 
 std::string ruler_protocol_id(const RulerProtocol& protocol) {
+  const std::string tokenizer = protocol.tokenizer_hash.empty() ? "unknown" : protocol.tokenizer_hash;
+  const char* aware = protocol.query_aware ? "query-aware" : "context-only";
+  if (!protocol.data_hash.empty()) {
+    return fmt::format("ruler/official+data:{}+tok:{}+template:{}+score:upstream+{}", protocol.data_hash, tokenizer,
+                       protocol.chat_template, aware);
+  }
   const RulerWording& wording = ruler_wording();
   return fmt::format(
       "ruler/embedded-v2+essay:prose+qa:made-up+wording:{}+words:{}+tok:{}+template:{}+fit:bos+prompt+gen"
       "+score:upstream+{}",
-      wording.wording_hash, wording.words_hash, protocol.tokenizer_hash.empty() ? "unknown" : protocol.tokenizer_hash,
-      protocol.chat_template, protocol.query_aware ? "query-aware" : "context-only");
+      wording.wording_hash, wording.words_hash, tokenizer, protocol.chat_template, aware);
 }
 
 }  // namespace tandem::eval

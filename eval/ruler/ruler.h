@@ -57,6 +57,9 @@ std::vector<std::string> expand_ruler_tasks(std::string_view list);
 /// with its leading space and end token. Generation stops at the end token anyway.
 std::uint32_t ruler_max_new_tokens(const RulerTask& task, std::uint32_t length);
 
+/// Tokens to generate in upstream's own files.
+std::uint32_t upstream_max_new_tokens(const RulerTask& task);
+
 /// In [0, 1], as upstream: the share of the answers that the prediction contains; for qa whether it contains any.
 double ruler_score(const RulerTask& task, std::string_view prediction, std::span<const std::string> answers);
 
@@ -91,7 +94,8 @@ RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, 
 struct RulerProtocol {
   std::string tokenizer_hash;  // of the tokenizer's files
   std::string chat_template = "none";
-  bool query_aware = true;  // the question is part of the context that methods select or compress by
+  bool query_aware = true;     // the question is part of the context that methods select or compress by
+  std::string data_hash = {};  // of official files; empty for the embedded source
 };
 
 /// Names everything two runs must share for their scores to be comparable.

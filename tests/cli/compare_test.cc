@@ -148,5 +148,29 @@ TEST_F(CompareProgram, PredictsAtAnotherShape) {
   EXPECT_NE(bytes("a", "target.json"), bytes("c", "target.json"));
 }
 
+TEST_F(CompareProgram, ReadsOfficialFiles) {
+  fs::create_directories(folder("data") + "/512");
+  const auto line = [](int index, const char* more) {
+    return "{\"index\": " + std::to_string(index) +
+           ", \"input\": \"One of the special magic numbers is: 1234567. What is it? " + more +
+           "\", \"outputs\": [\"1234567\"]}\n";
+  };
+  write_bytes(folder("data") + "/512/niah_single_1.jsonl", line(0, "It is") + line(5, "The number is"));
+  const std::string command = "compare --no-plot --quiet --methods full,streaming --ruler-data " + folder("data");
+  const cli::Outcome done = cli::run(command + " --out " + folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_EQ(lines(bytes("a", "samples.jsonl")), 4u);  // 2 samples, 2 methods
+  EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("ruler/official+data:"), HasSubstr("--samples 2")));
+  write_bytes(folder("data") + "/512/niah_single_1.jsonl", line(0, "It is") + "{\"index\": 1");
+  const cli::Outcome damaged = cli::run(command + " --out " + folder("b"));
+  EXPECT_EQ(damaged.code, 2);
+  EXPECT_THAT(damaged.text, HasSubstr("niah_single_1.jsonl, line 2"));
+  EXPECT_FALSE(fs::exists(folder("b")));
+  write_bytes(folder("data") + "/512/niah_single_1.jsonl", line(0, "It was") + line(1, "It is"));
+  const cli::Outcome other = cli::run(command + " --resume --out " + folder("a"));
+  EXPECT_EQ(other.code, 2) << "other data";
+  EXPECT_EQ(cli::run(command + " --tasks vt --out " + folder("c")).code, 2);
+}
+
 }  // namespace
 }  // namespace tandem::testing

@@ -232,6 +232,8 @@ TEST(Ruler, ProtocolNamesWhatMustAgree) {
   EXPECT_NE(id, ruler_protocol_id({"abc124", "none", true}));
   EXPECT_NE(id, ruler_protocol_id({"abc123", "llama3", true}));
   EXPECT_NE(id, ruler_protocol_id({"abc123", "none", false}));
+  EXPECT_EQ(ruler_protocol_id({"abc123", "none", true, "def"}),
+            "ruler/official+data:def+tok:abc123+template:none+score:upstream+query-aware");
 }
 
 }  // namespace
