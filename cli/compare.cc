@@ -151,6 +151,14 @@ void compare(const CompareCommand& command) {
     folder.keep();
     throw RunError(
         fmt::format("Interrupted; finished samples are kept. Go on with the same options and --resume --out {}", path));
+  } catch (const RunError&) {  // a full disk, for example: what is finished is worth more than the run it replaces
+    progress.finish();
+    if (command.resume || !folder.samples().empty()) {
+      folder.keep();
+    } else {
+      folder.discard();
+    }
+    throw;
   } catch (...) {
     progress.finish();
     if (!command.resume) folder.discard();

@@ -190,11 +190,20 @@ void RunFolder::write_manifest(const Manifest& manifest) {
 
 void RunFolder::append_line(const char* file, std::ofstream& out, const std::string& line) {
   TANDEM_CHECK(writable_, "{} was opened to read", path_.string());
+  std::error_code ignored;
+  const std::uintmax_t before = fs::file_size(path_ / file, ignored);
   out << line << '\n';
   out.flush();
-  if (!out)
-    throw_run_error("The file '{}' cannot be written ({}). What was finished is kept; continue with --resume.",
-                    (path_ / file).string(), std::strerror(errno));
+  if (out) return;
+  const int why = errno;
+  // The stream still holds what it could not write, and would write all of it behind the part that it could as soon as
+  // there is room. It is closed while there is none, and the part is cut off.
+  writable_ = false;
+  samples_.close();
+  timings_.close();
+  if (!ignored) fs::resize_file(path_ / file, before, ignored);
+  throw_run_error("The file '{}' cannot be written ({}). What was finished is kept; continue with --resume.",
+                  (path_ / file).string(), std::strerror(why));
 }
 
 void RunFolder::append(const SampleResult& sample) {
@@ -210,7 +219,6 @@ void RunFolder::keep() {
 }
 
 void RunFolder::discard() {
-  TANDEM_CHECK(writable_, "{} was opened to read", path_.string());
   std::error_code ignored;
   const bool replaced = fs::exists(path_ / kAside, ignored);
   if (!replaced && fs::file_size(path_ / kSamples, ignored) != 0) return;

@@ -35,10 +35,6 @@ OfficialSample parse_line(std::string_view text, const std::string& file, std::s
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) refuse(file, line, "not a JSON object");
   OfficialSample sample;
-  const Json& index = field(json, "index", file, line);
-  if (!index.is_number_unsigned() || index.get<std::uint64_t>() > 0xFFFFFFFFu)
-    refuse(file, line, "'index' must be a whole number from 0 to 4294967295");
-  sample.index = index.get<std::uint32_t>();
   sample.prompt = text_of(field(json, "input", file, line), "input", file, line);
   if (const auto prefix = json.find("answer_prefix"); prefix != json.end())
     sample.prompt += text_of(*prefix, "answer_prefix", file, line);
@@ -98,7 +94,6 @@ std::vector<fs::path> jsonl_files(const fs::path& path) {
 
 std::vector<OfficialSample> parse_official(std::string_view text, const std::string& file) {
   std::vector<OfficialSample> samples;
-  std::set<std::uint32_t> seen;
   for (std::size_t line = 1; !text.empty(); ++line) {
     const std::size_t end = text.find('\n');
     std::string_view one = text.substr(0, end);
@@ -106,8 +101,6 @@ std::vector<OfficialSample> parse_official(std::string_view text, const std::str
     if (one.ends_with('\r')) one.remove_suffix(1);
     if (one.empty()) continue;
     samples.push_back(parse_line(one, file, line));
-    if (!seen.insert(samples.back().index).second)
-      refuse(file, line, fmt::format("'index' {} is there twice", samples.back().index));
   }
   if (samples.empty()) throw_input_error("{} holds no sample.", file);
   return samples;

@@ -1,8 +1,9 @@
 // RULER samples that NVIDIA/RULER has made, read as they are: one JSONL file per task and length,
 //   <folder>/<length>/<task>.jsonl or <folder>/<length>/<task>/validation.jsonl, or one such file alone.
-// A line has "index", "input" and "outputs", and may have "answer_prefix", which upstream puts behind the input; other
-// fields are not looked at. Nothing is added to a prompt but the tokenizer's begin-of-sequence token. Tokens to
-// generate, scoring and post-processing follow from the task's name, as upstream.
+// A line has "input" and "outputs", and may have "answer_prefix", which upstream puts behind the input; other fields
+// are not looked at, "index" neither: upstream's needle tasks write the answer's place there, which repeats and may be
+// -1. Nothing is added to a prompt but the tokenizer's begin-of-sequence token. Tokens to generate, scoring and
+// post-processing follow from the task's name, as upstream.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,6 @@
 namespace tandem::eval {
 
 struct OfficialSample {
-  std::uint32_t index = 0;
   std::string prompt;
   std::vector<std::string> answers;
 };
