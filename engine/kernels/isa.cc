@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-constexpr Isa kAll[] = {Isa::avx512, Isa::avx2, Isa::baseline};  // best first
+constexpr Isa kAll[] = {Isa::avx512_bf16, Isa::avx512, Isa::avx2, Isa::baseline};  // best first
 
 Isa choose() {
   if (const char* name = std::getenv("TANDEM_ISA"); name && *name) {
@@ -23,7 +23,7 @@ Isa choose() {
             "The environment variable TANDEM_ISA asks for '{}', which this CPU does not support; unset it.", name);
       return isa;
     }
-    const std::vector<std::string> known = {"baseline", "avx2", "avx512"};
+    const std::vector<std::string> known = {"baseline", "avx2", "avx512", "avx512_bf16"};
     throw_input_error("The environment variable TANDEM_ISA is '{}'; it can be {}.{}", name, join_names(known),
                       did_you_mean(name, known));
   }
@@ -44,6 +44,8 @@ const char* to_string(Isa isa) {
       return "avx2";
     case Isa::avx512:
       return "avx512";
+    case Isa::avx512_bf16:
+      return "avx512_bf16";
   }
   return "?";
 }
@@ -63,6 +65,8 @@ bool isa_supported(Isa isa) {
     case Isa::avx512:
       return isa_supported(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    case Isa::avx512_bf16:
+      return isa_supported(Isa::avx512) && __builtin_cpu_supports("avx512bf16");
   }
   return false;
 }
@@ -83,6 +87,8 @@ ScopedIsa::~ScopedIsa() {
 
 const KernelTable& kernels() {
   switch (active_isa()) {
+    case Isa::avx512_bf16:
+      return isa_avx512_bf16::table;
     case Isa::avx512:
       return isa_avx512::table;
     case Isa::avx2:

@@ -83,5 +83,8 @@ extern const KernelTable table;
 namespace isa_avx512 {
 extern const KernelTable table;
 }
+namespace isa_avx512_bf16 {
+extern const KernelTable table;
+}
 
 }  // namespace tandem

@@ -29,8 +29,9 @@ class IsaTest : public ::testing::TestWithParam<Isa> {
 inline std::string isa_name(const ::testing::TestParamInfo<Isa>& info) {
   return to_string(info.param);
 }
-#define TANDEM_EACH_ISA(suite) \
-  INSTANTIATE_TEST_SUITE_P(Isa, suite, ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512), isa_name)
+#define TANDEM_EACH_ISA(suite)                                                                                     \
+  INSTANTIATE_TEST_SUITE_P(Isa, suite, ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16), \
+                           isa_name)
 
 class Random {
  public:
