@@ -5,9 +5,8 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <vector>
 
-#include "engine/kernels/thread_pool.h"
+#include "bench/private_memory.h"
 
 namespace tandem {
 namespace {
@@ -34,20 +33,22 @@ __attribute__((noinline)) std::uint64_t read_all(const std::uint64_t* from, std:
 
 }  // namespace
 
+double read_bandwidth_now(ThreadPool& pool) {
+  static const PrivateMemory memory(kBytes);
+  const auto begin = std::chrono::steady_clock::now();
+  pool.parallel_for(kBytes / kPart, [&](std::size_t part) {
+    benchmark::DoNotOptimize(read_all(reinterpret_cast<const std::uint64_t*>(memory.data() + part * kPart), kPart));
+  });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  return static_cast<double>(kBytes) / seconds.count();
+}
+
 double read_bandwidth(unsigned threads) {
   static std::map<unsigned, double> known;
   if (const auto found = known.find(threads); found != known.end()) return found->second;
-  static const std::vector<std::uint64_t> memory(kBytes / 8, 1);
   ThreadPool pool(threads);
   double best = 0;
-  for (int round = 0; round < 16; ++round) {
-    const auto begin = std::chrono::steady_clock::now();
-    pool.parallel_for(kBytes / kPart, [&](std::size_t part) {
-      benchmark::DoNotOptimize(read_all(memory.data() + part * kPart / 8, kPart));
-    });
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    best = std::max(best, static_cast<double>(kBytes) / seconds.count());
-  }
+  for (int round = 0; round < 16; ++round) best = std::max(best, read_bandwidth_now(pool));
   return known[threads] = best;
 }
 

@@ -2,16 +2,12 @@
 // the attainable read bandwidth. The argument of each bench is the number of threads. TANDEM_ISA chooses the build.
 #include <algorithm>
 #include <benchmark/benchmark.h>
-#include <numeric>
 #include <random>
 #include <vector>
 
 #include "bench/bandwidth.h"
-#include "engine/kernels/attention.h"
 #include "engine/kernels/convert.h"
-#include "engine/kernels/digest.h"
 #include "engine/kernels/linear.h"
-#include "engine/kernels/topk.h"
 
 namespace tandem {
 namespace {
@@ -84,79 +80,6 @@ void linear_many_rows(benchmark::State& state, DType type, std::uint32_t n) {
 BENCHMARK_CAPTURE(linear_many_rows, f32_n512, DType::f32, 512)->Apply(each_thread_count);
 BENCHMARK_CAPTURE(linear_many_rows, f32_n64, DType::f32, 64)->Apply(each_thread_count);
 BENCHMARK_CAPTURE(linear_many_rows, f16_n512, DType::f16, 512)->Apply(each_thread_count);
-
-/// 64 MiB of K and as much of V per task, heads of 128; each thread attends its own part of the spans.
-void partial(benchmark::State& state, std::uint32_t group, std::uint32_t span_tokens, bool shuffled) {
-  constexpr std::uint32_t kDim = 128, kTokens = 1 << 17;
-  ThreadPool pool(threads_of(state));
-  const auto k = normals(std::size_t{kTokens} * kDim), v = normals(k.size()), q = normals(std::size_t{group} * kDim);
-  std::vector<KvSpan> spans;
-  for (std::uint32_t t = 0; t < kTokens; t += span_tokens)
-    spans.push_back({k.data() + std::size_t{t} * kDim, v.data() + std::size_t{t} * kDim, span_tokens, ~0u});
-  if (shuffled) std::shuffle(spans.begin(), spans.end(), std::mt19937(2));
-  constexpr std::size_t kParts = 16;
-  std::vector<float> o(kParts * group * kDim), lse(kParts * group);
-  for (auto _ : state)
-    pool.parallel_for(kParts, [&](std::size_t part) {
-      const std::size_t begin = spans.size() * part / kParts, end = spans.size() * (part + 1) / kParts;
-      partial_attention(q.data(), std::span(spans).subspan(begin, end - begin), group, kDim, &o[part * group * kDim],
-                        &lse[part * group]);
-    });
-  report_bytes(state, 2.0 * kTokens * kDim * sizeof(float), pool.size());
-  report_flops(state, 4.0 * kTokens * kDim * group);
-}
-BENCHMARK_CAPTURE(partial, contiguous_group1, 1, 1 << 13, false)->Apply(each_thread_count);
-BENCHMARK_CAPTURE(partial, contiguous_group4, 4, 1 << 13, false)->Apply(each_thread_count);
-BENCHMARK_CAPTURE(partial, contiguous_group8, 8, 1 << 13, false)->Apply(each_thread_count);
-BENCHMARK_CAPTURE(partial, random32_group1, 1, 32, true)->Apply(each_thread_count);
-BENCHMARK_CAPTURE(partial, random32_group4, 4, 32, true)->Apply(each_thread_count);
-BENCHMARK_CAPTURE(partial, random32_group8, 8, 32, true)->Apply(each_thread_count);
-
-void prefill(benchmark::State& state, std::uint32_t group) {
-  constexpr std::uint32_t kDim = 128, kTokens = 2048, kKvHeads = 2;
-  ThreadPool pool(threads_of(state));
-  const std::uint32_t heads = kKvHeads * group;
-  const std::size_t page = std::size_t{kPrefillPageTokens} * kDim;
-  const auto k = normals(std::size_t{kKvHeads} * kTokens * kDim), v = normals(k.size());
-  const auto q = normals(std::size_t{kTokens} * heads * kDim);
-  std::vector<float> out(q.size());
-  std::vector<const float*> k_pages, v_pages;
-  for (std::size_t p = 0; p < k.size() / page; ++p) {
-    k_pages.push_back(k.data() + p * page);
-    v_pages.push_back(v.data() + p * page);
-  }
-  const std::size_t per_head = k_pages.size() / kKvHeads;
-  std::vector<PrefillKv> kv;
-  for (std::size_t h = 0; h < kKvHeads; ++h)
-    kv.push_back(
-        {std::span(k_pages).subspan(h * per_head, per_head), std::span(v_pages).subspan(h * per_head, per_head)});
-  for (auto _ : state) prefill_attention(pool, q.data(), kv, 0, kTokens, heads, kKvHeads, kDim, out.data());
-  report_flops(state, 4.0 * heads * kDim * (0.5 * kTokens * (kTokens + 1)));  // the causal half alone
-}
-BENCHMARK_CAPTURE(prefill, group1, 1)->Apply(each_thread_count);
-BENCHMARK_CAPTURE(prefill, group4, 4)->Apply(each_thread_count);
-
-void score(benchmark::State& state, std::uint32_t group) {
-  constexpr std::uint32_t kDim = 128, kBlocks = 1 << 16;
-  const auto low = normals(std::size_t{kBlocks} * kDim), high = normals(low.size()),
-             q = normals(std::size_t{group} * kDim);
-  std::vector<float> scores(std::size_t{group} * kBlocks);
-  for (auto _ : state) score_blocks(q.data(), low.data(), high.data(), kBlocks, group, kDim, scores.data());
-  report_bytes(state, 2.0 * kBlocks * kDim * sizeof(float), 1);
-}
-BENCHMARK_CAPTURE(score, group1, 1)->UseRealTime();
-BENCHMARK_CAPTURE(score, group4, 4)->UseRealTime();
-
-void choose(benchmark::State& state) {
-  const auto scores = normals(8192);
-  std::vector<std::uint32_t> out(128);
-  for (auto _ : state) {
-    top_k(scores.data(), 8192, 128, out.data());
-    benchmark::DoNotOptimize(out.data());
-  }
-  state.SetItemsProcessed(state.iterations() * 8192);
-}
-BENCHMARK(choose);
 
 void empty_loop(benchmark::State& state) {
   ThreadPool pool(threads_of(state));

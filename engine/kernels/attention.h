@@ -1,4 +1,4 @@
-// Attention over KV in float32: partial attention of one token over chosen spans, and causal prefill attention.
+// Attention over KV as it is stored: partial attention of one token over chosen spans, and causal prefill attention.
 // Grouped queries: the `group` query heads that share one KV head are computed together, so that K and V are read once.
 #pragma once
 
@@ -15,29 +15,33 @@ namespace tandem {
 /// input. Online softmax in one pass (Milakov and Gimelshein 2018; Dao et al. 2022).
 /// Canonical order: a head's bits depend only on q and on the sequence of tokens that it attends, not on how they
 /// are cut into spans, where they lie in memory, or what other heads do.
-/// group is 1..32. Dimensions that are a multiple of 8 are fast, others are computed by partial_attention_reference.
-void partial_attention(const float* q /*[group][D]*/, std::span<const KvSpan> spans, std::uint32_t group,
-                       std::uint32_t dim, float* o /*[group][D]*/, float* lse /*[group]*/);
+/// Everything is computed in f32; with bf16 KV the query is rounded to bf16 first, and products of bf16 are exact.
+/// Dimensions that are a multiple of 8 are fast, others are computed by partial_attention_reference.
+void partial_attention(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
+                       float* o /*[group][D]*/, float* lse /*[group]*/);
 
 /// The same, and the scores q.k / sqrt(D) of all tokens in span order. Every span is attended by every head.
-void partial_attention_with_scores(const float* q /*[group][D]*/, std::span<const KvSpan> spans, std::uint32_t group,
-                                   std::uint32_t dim, float* o /*[group][D]*/, float* lse /*[group]*/,
-                                   float* scores /*[group][tokens]*/);
+void partial_attention_with_scores(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
+                                   float* o /*[group][D]*/, float* lse /*[group]*/, float* scores /*[group][tokens]*/);
 
 /// The scores alone, bit for bit those of partial_attention_with_scores; head masks are not looked at. Reads no V.
-void token_scores(const float* q /*[group][D]*/, std::span<const KvSpan> spans, std::uint32_t group, std::uint32_t dim,
+void token_scores(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
                   float* scores /*[group][tokens]*/);
 
-/// The oracle: two passes in float64.
-void partial_attention_reference(const float* q /*[group][D]*/, std::span<const KvSpan> spans, std::uint32_t group,
-                                 std::uint32_t dim, float* o /*[group][D]*/, float* lse /*[group]*/);
+/// The oracles, in float64.
+void partial_attention_reference(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
+                                 float* o /*[group][D]*/, float* lse /*[group]*/);
+
+void token_scores_reference(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
+                            float* scores /*[group][tokens]*/);
 
 inline constexpr std::uint32_t kPrefillPageTokens = 16;
 
 /// The KV of one KV head, in pages. Both lists have at least ceil((first_position + n) / 16) entries.
 struct PrefillKv {
-  std::span<const float* const> k_pages;  // each [16][D]
-  std::span<const float* const> v_pages;  // each [16][D]
+  std::span<const void* const> k_pages;  // each [16][D] of `type`
+  std::span<const void* const> v_pages;  // each [16][D] of `type`
+  DType type = DType::f32;
 };
 
 /// Causal attention of n new tokens: query i attends tokens 0 .. first_position + i, whose K and V are in the pages

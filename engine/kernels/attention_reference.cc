@@ -1,10 +1,12 @@
 // The oracles: plain loops in float64.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "engine/common/error.h"
 #include "engine/kernels/attention.h"
+#include "engine/kernels/convert.h"
 
 namespace tandem {
 namespace {
@@ -12,17 +14,32 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Token {
-  const float* k;
-  const float* v;
+  const void* k;
+  const void* v;
+  std::size_t index;  // in both
 };
 
-double attend(const float* q, const std::vector<Token>& tokens, std::size_t dim, float* o) {
+// What the kernels take a query for: rounded where keys are bf16.
+std::vector<double> query_of(const float* q, std::size_t dim, DType kv) {
+  std::vector<double> query(dim);
+  for (std::size_t d = 0; d < dim; ++d)
+    query[d] = double{kv == DType::bf16 ? bf16_to_float(float_to_bf16(q[d])) : q[d]};
+  return query;
+}
+
+double score(const std::vector<double>& q, const Token& token, DType kv) {
+  const std::size_t dim = q.size();
+  double dot = 0;
+  for (std::size_t d = 0; d < dim; ++d) dot += q[d] * double{load_element(token.k, kv, token.index * dim + d)};
+  return dot / std::sqrt(static_cast<double>(dim));
+}
+
+double attend(const float* q, const std::vector<Token>& tokens, std::size_t dim, DType kv, float* o) {
+  const std::vector<double> query = query_of(q, dim, kv);
   std::vector<double> scores(tokens.size()), sum(dim, 0.0);
   double most = -kInfinity, total = 0;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
-    double dot = 0;
-    for (std::size_t d = 0; d < dim; ++d) dot += double{q[d]} * double{tokens[t].k[d]};
-    scores[t] = dot / std::sqrt(static_cast<double>(dim));
+    scores[t] = score(query, tokens[t], kv);
     most = std::max(most, scores[t]);
   }
   if (most == -kInfinity) {
@@ -32,7 +49,8 @@ double attend(const float* q, const std::vector<Token>& tokens, std::size_t dim,
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     const double weight = std::exp(scores[t] - most);
     total += weight;
-    for (std::size_t d = 0; d < dim; ++d) sum[d] += weight * double{tokens[t].v[d]};
+    for (std::size_t d = 0; d < dim; ++d)
+      sum[d] += weight * double{load_element(tokens[t].v, kv, tokens[t].index * dim + d)};
   }
   for (std::size_t d = 0; d < dim; ++d) o[d] = static_cast<float>(sum[d] / total);
   return most + std::log(total);
@@ -40,15 +58,25 @@ double attend(const float* q, const std::vector<Token>& tokens, std::size_t dim,
 
 }  // namespace
 
-void partial_attention_reference(const float* q, std::span<const KvSpan> spans, std::uint32_t group, std::uint32_t dim,
-                                 float* o, float* lse) {
-  for (std::uint32_t h = 0; h < group; ++h) {
+void partial_attention_reference(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* o,
+                                 float* lse) {
+  const std::size_t dim = shape.dim;
+  for (std::size_t h = 0; h < shape.group; ++h) {
     std::vector<Token> tokens;
     for (const KvSpan& span : spans) {
       if ((span.head_mask >> h & 1u) == 0) continue;
-      for (std::size_t t = 0; t < span.tokens; ++t) tokens.push_back({span.k + t * dim, span.v + t * dim});
+      for (std::size_t t = 0; t < span.tokens; ++t) tokens.push_back({span.k, span.v, t});
     }
-    lse[h] = static_cast<float>(attend(q + std::size_t{h} * dim, tokens, dim, o + std::size_t{h} * dim));
+    lse[h] = static_cast<float>(attend(q + h * dim, tokens, dim, shape.kv, o + h * dim));
+  }
+}
+
+void token_scores_reference(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* scores) {
+  for (std::size_t h = 0; h < shape.group; ++h) {
+    const std::vector<double> query = query_of(q + h * shape.dim, shape.dim, shape.kv);
+    for (const KvSpan& span : spans)
+      for (std::size_t t = 0; t < span.tokens; ++t)
+        *scores++ = static_cast<float>(score(query, {span.k, span.v, t}, shape.kv));
   }
 }
 
@@ -62,9 +90,9 @@ void prefill_attention_reference(const float* q, std::span<const PrefillKv> kv, 
     for (std::size_t i = 0; i < n; ++i) {
       while (tokens.size() < std::size_t{first_position} + i + 1) {
         const std::size_t page = tokens.size() / kPrefillPageTokens, slot = tokens.size() % kPrefillPageTokens;
-        tokens.push_back({pages.k_pages[page] + slot * dim, pages.v_pages[page] + slot * dim});
+        tokens.push_back({pages.k_pages[page], pages.v_pages[page], slot});
       }
-      attend(q + (i * q_heads + h) * dim, tokens, dim, out + (i * q_heads + h) * dim);
+      attend(q + (i * q_heads + h) * dim, tokens, dim, pages.type, out + (i * q_heads + h) * dim);
     }
   }
 }

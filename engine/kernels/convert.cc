@@ -54,4 +54,8 @@ void to_f32(const void* data, DType type, std::size_t first, std::size_t n, floa
   kernels().widen(data, type, first, n, out);
 }
 
+void from_f32(const float* x, DType type, std::size_t n, void* out) {
+  kernels().narrow(x, type, n, out);
+}
+
 }  // namespace tandem

@@ -19,4 +19,7 @@ float load_element(const void* data, DType type, std::size_t i);
 /// out[0..n) = elements first .. first + n - 1 of an array of `type`, exactly.
 void to_f32(const void* data, DType type, std::size_t first, std::size_t n, float* out);
 
+/// n elements of an array of `type`, rounded as above. `out` may be unaligned.
+void from_f32(const float* x, DType type, std::size_t n, void* out);
+
 }  // namespace tandem

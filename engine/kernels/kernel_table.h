@@ -5,11 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/kernels/attention_span.h"
 #include "engine/kernels/tensor.h"
 
 namespace tandem {
-
-struct KvSpan;
 
 // Functions here are static, so that no build of a hot file leaves one for the others (vec.h).
 
@@ -17,8 +16,9 @@ struct KvSpan;
 struct PrefillTile {
   const float* q;                // first query, first head of the group
   size_t query_stride;           // floats between one query and the next, for q and out
-  const float* const* k_pages;   // from token 0
-  const float* const* v_pages;   //
+  const void* const* k_pages;    // from token 0
+  const void* const* v_pages;    //
+  DType kv;                      // of the pages
   uint32_t first_position;       // of the first query of the tile
   uint32_t queries, group, dim;  //
   float* out;                    //
@@ -27,10 +27,10 @@ struct PrefillTile {
 constexpr uint32_t kPrefillTileTokens = 64;
 constexpr uint32_t kMaxWidth = 16;
 static constexpr size_t padded_dim(uint32_t dim) {
-  return (size_t{dim} + kMaxWidth - 1) / kMaxWidth * kMaxWidth;
+  return (size_t{dim} + 2 * kMaxWidth - 1) / (2 * kMaxWidth) * (2 * kMaxWidth);  // whole pairs of vectors
 }
 static constexpr size_t prefill_scratch_floats(uint32_t rows, uint32_t dim) {
-  return 2 * padded_dim(dim) * (rows + kPrefillTileTokens) + size_t{rows} * (kPrefillTileTokens + 2);
+  return padded_dim(dim) * (2 * (rows + kPrefillTileTokens) + 1) + size_t{rows} * (kPrefillTileTokens + 2);
 }
 
 constexpr uint32_t kPrefillColumns = 64;
@@ -48,6 +48,7 @@ struct KernelTable {
   void (*linear_prefill_block)(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,
                                uint32_t columns, const float* bias, float* y, uint32_t n, float* scratch);
   void (*widen)(const void* data, DType type, size_t first, size_t n, float* out);
+  void (*narrow)(const float* x, DType type, size_t n, void* out);
   void (*rms_norm_row)(const float* x, const void* weight, DType type, float eps, float* y, uint32_t d);
   void (*rope_angles)(const double* inverse_frequency, uint32_t pairs, double position, float* cosines, float* sines);
   void (*rotate)(float* x, uint32_t pairs, const float* cosines, const float* sines);
@@ -59,16 +60,17 @@ struct KernelTable {
   void (*blend_weights)(const float* scores, float lse, size_t n, float keep, float share, float* average);
   // scratch: 2 * group * padded_dim(dim) floats. dim is a multiple of 8. scores: [group][score_stride] or nullptr; with
   // scores, all heads attend all spans.
-  void (*partial_attention)(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim,
-                            float* o, float* lse, float* scores, size_t score_stride, float* scratch);
+  void (*partial_attention)(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o,
+                            float* lse, float* scores, size_t score_stride, float* scratch);
   // scratch: group * padded_dim(dim) floats. dim is a multiple of 8; head masks are not looked at.
-  void (*token_scores)(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim,
-                       float* scores, size_t score_stride, float* scratch);
+  void (*token_scores)(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* scores,
+                       size_t score_stride, float* scratch);
   void (*prefill_tile)(const PrefillTile& tile);
-  void (*min_max)(const float* low, const float* high, uint32_t rows, uint32_t dim, float* min_out, float* max_out);
+  void (*min_max)(const void* low, const void* high, DType type, uint32_t rows, uint32_t dim, void* min_out,
+                  void* max_out);
   // scratch: 2 * group * dim floats.
-  void (*score_blocks)(const float* q, const float* digest_min, const float* digest_max, uint32_t blocks,
-                       uint32_t group, uint32_t dim, float* scores, float* scratch);
+  void (*score_blocks)(const float* q, const void* digest_min, const void* digest_max, uint32_t blocks,
+                       AttentionShape shape, float* scores, float* scratch);
 };
 
 /// The table of active_isa(), or of the living ScopedIsa.

@@ -10,6 +10,7 @@ void linear_rows(const float* x, const void* w, DType type, uint32_t in, uint32_
 void linear_prefill_block(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,
                           uint32_t columns, const float* bias, float* y, uint32_t n, float* scratch);
 void widen(const void* data, DType type, size_t first, size_t n, float* out);
+void narrow(const float* x, DType type, size_t n, void* out);
 void rms_norm_row(const float* x, const void* weight, DType type, float eps, float* y, uint32_t d);
 void rope_angles(const double* inverse_frequency, uint32_t pairs, double position, float* cosines, float* sines);
 void rotate(float* x, uint32_t pairs, const float* cosines, const float* sines);
@@ -18,13 +19,13 @@ void add(float* x, const float* y, size_t n);
 float largest(const float* x, uint32_t n);
 float exp_sum(const float* x, float reference, size_t n);
 void blend_weights(const float* scores, float lse, size_t n, float keep, float share, float* average);
-void partial_attention(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim, float* o,
+void partial_attention(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o,
                        float* lse, float* scores, size_t score_stride, float* scratch);
-void token_scores(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim, float* scores,
+void token_scores(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* scores,
                   size_t score_stride, float* scratch);
 void prefill_tile(const PrefillTile& tile);
-void min_max(const float* low, const float* high, uint32_t rows, uint32_t dim, float* min_out, float* max_out);
-void score_blocks(const float* q, const float* digest_min, const float* digest_max, uint32_t blocks, uint32_t group,
-                  uint32_t dim, float* scores, float* scratch);
+void min_max(const void* low, const void* high, DType type, uint32_t rows, uint32_t dim, void* min_out, void* max_out);
+void score_blocks(const float* q, const void* digest_min, const void* digest_max, uint32_t blocks, AttentionShape shape,
+                  float* scores, float* scratch);
 
 }  // namespace tandem::TANDEM_ISA_NAMESPACE

@@ -1,4 +1,4 @@
-// Dot products of a few rows with every weight row, and conversion of stored weights.
+// Dot products of a few rows with every weight row.
 #include "engine/kernels/kernels_cpu.h"
 #include "engine/kernels/vec.h"
 
@@ -59,14 +59,6 @@ void rows_of(const float* x, const char* w, uint32_t in, uint32_t out, uint32_t 
   for (; o < last; ++o) all_rows<Type, 1>(x, at(), in, out, bias ? bias + o : bias, y + o, n);
 }
 
-template <class Type>
-void widen_all(const char* data, size_t n, float* out) {
-  size_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) store(out + i, Type::load(data + i * Type::kBytes));
-  if (const int rest = static_cast<int>(n - i); rest > 0)
-    store_first(out + i, load_first_weights<Type>(data + i * Type::kBytes, rest), rest);
-}
-
 }  // namespace
 
 void linear_rows(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first, uint32_t last,
@@ -79,18 +71,6 @@ void linear_rows(const float* x, const void* w, DType type, uint32_t in, uint32_
       return rows_of<F16>(x, bytes, in, out, first, last, bias, y, n);
     case DType::bf16:
       return rows_of<BF16>(x, bytes, in, out, first, last, bias, y, n);
-  }
-}
-
-void widen(const void* data, DType type, size_t first, size_t n, float* out) {
-  const char* bytes = static_cast<const char*>(data) + first * (type == DType::f32 ? 4 : 2);
-  switch (type) {
-    case DType::f32:
-      return widen_all<F32>(bytes, n, out);
-    case DType::f16:
-      return widen_all<F16>(bytes, n, out);
-    case DType::bf16:
-      return widen_all<BF16>(bytes, n, out);
   }
 }
 

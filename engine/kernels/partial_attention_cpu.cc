@@ -1,28 +1,32 @@
-// Partial attention of one token: online softmax over tiles of 16 tokens, all heads of the group per tile.
+// Partial attention of one token: online softmax over tiles of up to 32 tokens, all heads of the group per tile.
 //
 // A head's result is canonical because every step is defined token by token, in order: a score is a dot product that
 // does not depend on where the token lies in a tile; the reference score `m` moves only when a score exceeds it by more
 // than kSlack, which the token sequence alone decides; and sums over tokens run in sequence. So tiles may be cut
 // anywhere.
 #include "engine/kernels/attention_span.h"
+#include "engine/kernels/dot_cpu.h"
 #include "engine/kernels/kernels_cpu.h"
 #include "engine/kernels/vec.h"
 
 namespace tandem::TANDEM_ISA_NAMESPACE {
 namespace {
 
-constexpr uint32_t kTile = 16;
+constexpr uint32_t kTile = 32;
+// Tokens of a tile are 16 where 32 of them and the 32 that are being fetched would not stay in the first-level cache.
+constexpr size_t kTileBytes = 16 << 10;
+constexpr uint32_t kSlots = kMaxWidth;
 constexpr uint32_t kMaxGroup = 32;
-constexpr float kLargest = 3.402823466e+38f;
 // Weights are exp(score - m) with m up to this much below the largest score so far. Moving m for each new maximum would
 // cost a pass over o each time and its rounding; exp(8) = 2981 keeps far from overflow.
 constexpr float kSlack = 8.0f;
 
-// Up to 16 tokens in a row that are attended by the same heads. Slots beyond count repeat the last token.
+// Tokens in a row that are attended by the same heads. Pointers beyond count, up to the cursor's tile_tokens, are
+// those of the last token; scores are computed for `slots`, count rounded up.
 struct Tile {
-  const float* k[kTile];
-  const float* v[kTile];
-  uint32_t count;
+  const char* k[kTile];
+  const char* v[kTile];
+  uint32_t count, slots;
   uint32_t mask;
 };
 
@@ -31,12 +35,14 @@ struct Cursor {
   const KvSpan* end;
   uint32_t token;
   uint32_t valid_heads;
+  size_t token_bytes;
+  uint32_t tile_tokens;
 };
 
-void next_tile(Cursor& at, uint32_t dim, Tile& tile) {
+void next_tile(Cursor& at, Tile& tile) {
   tile.count = 0;
   tile.mask = 0;
-  while (at.span != at.end && tile.count < kTile) {
+  while (at.span != at.end && tile.count < at.tile_tokens) {
     const uint32_t mask = at.span->head_mask & at.valid_heads;
     if (mask == 0 || at.token == at.span->tokens) {
       ++at.span;
@@ -45,100 +51,186 @@ void next_tile(Cursor& at, uint32_t dim, Tile& tile) {
     }
     if (tile.count == 0) tile.mask = mask;
     if (tile.mask != mask) break;
-    const uint32_t left = at.span->tokens - at.token, room = kTile - tile.count;
+    const uint32_t left = at.span->tokens - at.token, room = at.tile_tokens - tile.count;
     const uint32_t take = left < room ? left : room;
+    const char* k = static_cast<const char*>(at.span->k) + at.token_bytes * at.token;
+    const char* v = static_cast<const char*>(at.span->v) + at.token_bytes * at.token;
     for (uint32_t t = 0; t < take; ++t) {
-      tile.k[tile.count + t] = at.span->k + size_t{dim} * (at.token + t);
-      tile.v[tile.count + t] = at.span->v + size_t{dim} * (at.token + t);
+      tile.k[tile.count + t] = k + at.token_bytes * t;
+      tile.v[tile.count + t] = v + at.token_bytes * t;
     }
     tile.count += take;
     at.token += take;
   }
   if (tile.count == 0) return;
-  for (uint32_t t = tile.count; t < kTile; ++t) {
+  tile.slots = (tile.count + kSlots - 1) / kSlots * kSlots;
+  for (uint32_t t = tile.count; t < at.tile_tokens; ++t) {
     tile.k[t] = tile.k[tile.count - 1];
     tile.v[t] = tile.v[tile.count - 1];
   }
 }
 
-// Dot products of q with kWidth tokens. While it computes on lines d of this tile it fetches those lines of the next
-// one for which `turn` is this head's, so that the heads of the group share the fetching evenly.
-TANDEM_INLINE vf scores_of(const float* q, const float* const* k, uint32_t dim, const float* const* next, uint32_t turn,
-                           uint32_t turns) {
-  constexpr uint32_t kLine = 16;
-  vf total[kWidth] = {};
-  uint32_t d = 0;
-  for (; d + kWidth <= dim; d += kWidth) {
-    const vf query = load(q + d);
-    for (int t = 0; t < kWidth; ++t) total[t] = fma(load(k[t] + d), query, total[t]);
-    if (next && d % kLine == 0 && d / kLine % turns == turn)
-      for (int t = 0; t < kWidth; ++t) __builtin_prefetch(next[t] + d);
-  }
-  if (d < dim) {  // half a vector
-    const vf query = load(q + d);
-    for (int t = 0; t < kWidth; ++t) total[t] = fma(load_first(k[t] + d, kWidth / 2), query, total[t]);
-  }
-  return sum_each(total);
-}
-
-void scale_queries(const float* q, uint32_t group, uint32_t dim, float* queries) {
-  const size_t padded = padded_dim(dim);
-  const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
-  for (uint32_t h = 0; h < group; ++h)
-    for (uint32_t d = 0; d < padded; ++d) queries[h * padded + d] = d < dim ? q[size_t{dim} * h + d] * scale : 0.0f;
-}
-
-// o += sum over tokens [begin, end) of p_t v_t for kHeads heads and kVectors vectors from dimension d on.
-template <int kHeads, int kVectors, bool kHalf>
-TANDEM_INLINE void accumulate_block(const float* const* v, uint32_t begin, uint32_t end, const float* const* p,
-                                    float* const* o, uint32_t d, const float* const* next) {
-  vf total[kHeads][kVectors];
-  for (int h = 0; h < kHeads; ++h)
-    for (int i = 0; i < kVectors; ++i) total[h][i] = load(o[h] + d + i * kWidth);
-  for (uint32_t t = begin; t < end; ++t) {
-    vf value[kVectors];
-    for (int i = 0; i < kVectors; ++i)
-      value[i] = kHalf ? load_first(v[t] + d + i * kWidth, kWidth / 2) : load(v[t] + d + i * kWidth);
-    for (int h = 0; h < kHeads; ++h) {
-      const vf weight = splat(p[h][t]);
-      for (int i = 0; i < kVectors; ++i) total[h][i] = fma(weight, value[i], total[h][i]);
-    }
-    if (next)
-      for (int i = 0; i < kVectors; ++i) __builtin_prefetch(next[t] + d + i * kWidth);
-  }
-  for (int h = 0; h < kHeads; ++h)
-    for (int i = 0; i < kVectors; ++i) store(o[h] + d + i * kWidth, total[h][i]);
-}
-
-template <int kHeads>
-void accumulate(const float* const* v, uint32_t begin, uint32_t end, const float* const* p, float* const* o,
-                uint32_t dim, const float* const* next) {
-  constexpr int kVectors = kHeads == 1 ? 8 : 4;
-  uint32_t d = 0;
-  for (; d + kVectors * kWidth <= dim; d += kVectors * kWidth)
-    accumulate_block<kHeads, kVectors, false>(v, begin, end, p, o, d, next);
-  for (; d + kWidth <= dim; d += kWidth) accumulate_block<kHeads, 1, false>(v, begin, end, p, o, d, next);
-  if (d < dim) accumulate_block<kHeads, 1, true>(v, begin, end, p, o, d, nullptr);
-}
-
-constexpr uint32_t kHeadsAtOnce = kRegisters == 32 ? 4 : 2;
-
 struct Head {
-  float reference;  // m
-  float total;      // sum of exp(score - m)
-  float* o;         // sum of exp(score - m) v
-  float p[kTile];   // scores, then weights, of the current tile
+  float reference;    // m
+  float total;        // sum of exp(score - m)
+  float* o;           // sum of exp(score - m) v, where pair_place puts it
+  const char* query;  //
 };
 
-void weights(Head& head, uint32_t begin, uint32_t end) {
-  const float reference = head.reference == -kInfinity ? 0.0f : head.reference;
-  float padded[kTile + kMaxWidth];
-  for (uint32_t t = 0; t < kTile; ++t) padded[t] = head.p[t];
-  for (uint32_t t = 0; t < kTile; t += kWidth) store(padded + t, exp(load(padded + t) - splat(reference)));
-  for (uint32_t t = begin; t < end; ++t) {
-    head.p[t] = padded[t];
-    head.total += padded[t];
+// The heads that attend a tile, in order, and their scores, then weights.
+struct Attending {
+  Head* heads[kMaxGroup];
+  float p[kMaxGroup][kTile];
+  uint32_t count;
+};
+
+// ---- scores ---------------------------------------------------------------------------------------------------------
+
+// What of the next tile is fetched while computing on this one.
+struct Fetch {
+  const char* const* rows;  // [tile_tokens], or nullptr: nothing
+  size_t bytes;             // of a row
+};
+constexpr Fetch kNothing{nullptr, 0};
+TANDEM_INLINE void fetch_rows(const Fetch& fetch, uint32_t begin, uint32_t end) {
+  if (!fetch.rows) return;
+  for (uint32_t t = begin; t < end; ++t)
+    for (size_t line = 0; line < fetch.bytes; line += 64) __builtin_prefetch(fetch.rows[t] + line);
+}
+
+// Scores of heads [first, first + kHeads) for the whole tile. Of every `turns` runs of tokens, those with number `turn`
+// fetch their successors in the next tile.
+template <class Dot, int kHeads>
+void score_heads(Attending& at, uint32_t first, const Tile& tile, uint32_t dim, float scale, const Fetch& fetch,
+                 uint32_t turn, uint32_t turns) {
+  constexpr uint32_t kTokens = kWidth / kHeads;
+  constexpr int kDone = kTokens == 1 ? 0 : kTokens == 2 ? 1 : kTokens == 4 ? 2 : kTokens == 8 ? 3 : 4;  // levels
+  const char* q[kHeads];
+  for (int h = 0; h < kHeads; ++h) q[h] = at.heads[first + h]->query;
+  for (uint32_t from = 0; from < tile.slots; from += kWidth) {
+    vf parts[kHeads][kHeads];  // [run of tokens][head]
+    for (uint32_t run = 0; run < kHeads; ++run) {
+      const uint32_t t = from + run * kTokens;
+      if (t / kTokens % turns == turn) fetch_rows(fetch, t, t + kTokens);
+      dot_heads<Dot, kHeads>(q, tile.k + t, dim, parts[run]);
+    }
+    for (uint32_t h = 0; h < kHeads; ++h) {
+      vf runs[kHeads];
+      for (uint32_t run = 0; run < kHeads; ++run) runs[run] = parts[run][h];
+      const vf scores = fold_all<kHeads, kDone>(runs) * splat(scale);
+      store(at.p[first + h] + from, minimum(scores, splat(kLargest)));  // an overflowed score stays comparable
+    }
   }
+}
+
+template <class Dot>
+void score_tile(Attending& at, const Tile& tile, uint32_t dim, float scale, const Fetch& next) {
+  const uint32_t fours = at.count / 4;
+  uint32_t i = 0;
+  for (; i + 4 <= at.count; i += 4) score_heads<Dot, 4>(at, i, tile, dim, scale, next, i / 4, fours);
+  if (i + 2 <= at.count) {
+    score_heads<Dot, 2>(at, i, tile, dim, scale, i == 0 ? next : kNothing, 0, 1);
+    i += 2;
+  }
+  if (i < at.count) score_heads<Dot, 1>(at, i, tile, dim, scale, i == 0 ? next : kNothing, 0, 1);
+}
+
+// ---- values ---------------------------------------------------------------------------------------------------------
+
+// o += sum over tokens [begin, end) of p_t v_t for kHeads heads, and kPairs pairs of vectors from dimension d on.
+// kTotals: the heads' totals too, token after token; as vector additions beside the products they cost nothing, where a
+// chain of scalar additions per head took a sixth of the time.
+template <class Type, int kHeads, int kPairs, bool kTotals>
+TANDEM_INLINE void accumulate_pairs(Attending& at, uint32_t first, const char* const* v, uint32_t begin, uint32_t end,
+                                    uint32_t d, const Fetch& next) {
+  constexpr int kVectors = 2 * kPairs;
+  vf total[kHeads][kVectors];
+  for (int h = 0; h < kHeads; ++h)
+    for (int i = 0; i < kVectors; ++i) total[h][i] = load(at.heads[first + h]->o + d + i * kWidth);
+  vf weights[kHeads] = {};
+  if (kTotals)
+    for (int h = 0; h < kHeads; ++h) weights[h] = splat(at.heads[first + h]->total);
+  const float* p = at.p[first] + begin;
+  const size_t offset = d * Type::kBytes;
+  for (uint32_t t = begin; t < end; ++t, ++p) {
+    asm("" : "+r"(p));  // one pointer: GCC makes one for each head, and keeps those that are too many in vectors
+    vf value[kVectors];
+    for (int i = 0; i < kVectors; i += 2)
+      Type::load_pair(v[t] + offset + i * kWidth * Type::kBytes, value[i], value[i + 1]);
+    for (int h = 0; h < kHeads; ++h) {
+      const vf weight = splat(p[h * kTile]);
+      if (kTotals) weights[h] = weights[h] + weight;
+      for (int i = 0; i < kVectors; ++i) total[h][i] = fma(weight, value[i], total[h][i]);
+    }
+    if (next.rows)
+      for (size_t line = 0; line < kVectors * kWidth * Type::kBytes; line += 64)
+        __builtin_prefetch(next.rows[t] + offset + line);
+  }
+  for (int h = 0; h < kHeads; ++h)
+    for (int i = 0; i < kVectors; ++i) store(at.heads[first + h]->o + d + i * kWidth, total[h][i]);
+  if (kTotals)
+    for (int h = 0; h < kHeads; ++h) at.heads[first + h]->total = weights[h][0];
+}
+
+// The dimensions beyond the last pair, fewer than 2 kWidth, from d on.
+template <class Type>
+void accumulate_rest(float* o, const float* p, const char* const* v, uint32_t begin, uint32_t end, uint32_t d,
+                     uint32_t dim) {
+  for (; d < dim; d += kWidth) {
+    const int count = dim - d < static_cast<uint32_t>(kWidth) ? static_cast<int>(dim - d) : kWidth;
+    vf total = load(o + d);
+    for (uint32_t t = begin; t < end; ++t) {
+      const char* from = v[t] + d * Type::kBytes;
+      total = fma(splat(p[t]), count == kWidth ? Type::load(from) : load_first_weights<Type>(from, count), total);
+    }
+    store(o + d, total);
+  }
+}
+
+template <class Type, int kHeads>
+void accumulate(Attending& at, uint32_t first, const Tile& tile, uint32_t begin, uint32_t end, uint32_t dim,
+                const Fetch& next) {
+  constexpr int kAccumulators = kRegisters == 32 ? 16 : 8;
+  constexpr int kPairs = kAccumulators / kHeads < 8 ? kAccumulators / kHeads / 2 : 4;
+  constexpr uint32_t kPair = 2 * kWidth;
+  uint32_t d = 0;
+  if (kPairs * kPair <= dim) {
+    accumulate_pairs<Type, kHeads, kPairs, true>(at, first, tile.v, begin, end, 0, next);
+    for (d = kPairs * kPair; d + kPairs * kPair <= dim; d += kPairs * kPair)
+      accumulate_pairs<Type, kHeads, kPairs, false>(at, first, tile.v, begin, end, d, next);
+  } else {
+    for (uint32_t h = first; h < first + kHeads; ++h)
+      for (uint32_t t = begin; t < end; ++t) at.heads[h]->total += at.p[h][t];
+  }
+  for (; d + kPair <= dim; d += kPair) accumulate_pairs<Type, kHeads, 1, false>(at, first, tile.v, begin, end, d, next);
+  if (d < dim)
+    for (uint32_t h = first; h < first + kHeads; ++h)
+      accumulate_rest<Type>(at.heads[h]->o, at.p[h], tile.v, begin, end, d, dim);
+}
+
+// Four heads and four vectors at once, not eight heads and two (which halves the conversions): 24 GB/s instead of 22.5
+// for groups of 8 in one core's caches.
+template <class Type>
+void accumulate_tile(Attending& at, const Tile& tile, uint32_t dim, const Fetch& next) {
+  uint32_t i = 0;
+  const auto fetch = [&] { return i == 0 ? next : kNothing; };
+  for (; i + 4 <= at.count; i += 4) accumulate<Type, 4>(at, i, tile, 0, tile.count, dim, fetch());
+  for (; i + 2 <= at.count; i += 2) accumulate<Type, 2>(at, i, tile, 0, tile.count, dim, fetch());
+  if (i < at.count) accumulate<Type, 1>(at, i, tile, 0, tile.count, dim, fetch());
+}
+
+// ---- softmax --------------------------------------------------------------------------------------------------------
+
+// Scores to weights for the tokens [begin, end).
+TANDEM_INLINE void weigh(const Head& head, float* p, uint32_t begin, uint32_t end) {
+  const vf reference = splat(head.reference == -kInfinity ? 0.0f : head.reference);
+  if (begin == 0 && end % kWidth == 0) {
+    for (uint32_t t = 0; t < end; t += kWidth) store(p + t, exp(load(p + t) - reference));
+    return;
+  }
+  float all[kTile];
+  for (uint32_t t = 0; t < end; t += kWidth) store(all + t, exp(load(p + t) - reference));
+  for (uint32_t t = begin; t < end; ++t) p[t] = all[t];
 }
 
 void move_reference(Head& head, float reference, uint32_t dim) {
@@ -148,18 +240,18 @@ void move_reference(Head& head, float reference, uint32_t dim) {
   for (uint32_t d = 0; d < dim; ++d) head.o[d] *= factor;
 }
 
-// The rare tile in which the reference moves: one head, runs of tokens between the moves.
-void moving_tile(Head& head, const Tile& tile, uint32_t dim) {
+// The rare tile in which the reference moves: head i alone, runs of tokens between the moves.
+template <class Type>
+void moving_tile(Attending& at, uint32_t i, const Tile& tile, uint32_t dim) {
   uint32_t begin = 0;
+  Head& head = *at.heads[i];
   const auto finish = [&](uint32_t end) {
-    weights(head, begin, end);
-    const float* p[] = {head.p};
-    float* o[] = {head.o};
-    accumulate<1>(tile.v, begin, end, p, o, dim, nullptr);
+    weigh(head, at.p[i], begin, end);
+    accumulate<Type, 1>(at, i, tile, begin, end, dim, kNothing);
     begin = end;
   };
   for (uint32_t t = 0; t < tile.count; ++t) {
-    const float score = head.p[t];
+    const float score = at.p[i][t];
     if (score > head.reference + kSlack) {
       if (begin < t) finish(t);
       move_reference(head, score, dim);
@@ -168,92 +260,99 @@ void moving_tile(Head& head, const Tile& tile, uint32_t dim) {
   finish(tile.count);
 }
 
-}  // namespace
-
-void partial_attention(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim, float* o,
-                       float* lse, float* scores, size_t score_stride, float* scratch) {
+template <class Dot>
+void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o, float* lse,
+            float* scores, size_t score_stride, float* scratch) {
+  typedef typename Dot::Type Type;
+  const uint32_t group = shape.group, dim = shape.dim;
   const size_t padded = padded_dim(dim);
-  float* queries = scratch;                // [group][padded], scaled
+  float* queries = scratch;                // [group][padded]
   float* sums = scratch + group * padded;  // [group][padded]
-  scale_queries(q, group, dim, queries);
+  prepare_queries<Dot>(q, group, dim, queries);
+  const float scale = score_scale<Dot>(dim);
   Head heads[kMaxGroup];
   for (uint32_t h = 0; h < group; ++h) {
     for (uint32_t d = 0; d < padded; ++d) sums[h * padded + d] = 0.0f;
     heads[h].reference = -kInfinity;
     heads[h].total = 0.0f;
     heads[h].o = sums + h * padded;
+    heads[h].query = reinterpret_cast<const char*>(queries + h * padded);
   }
 
-  Cursor cursor{spans, spans + span_count, 0, group == 32 ? ~0u : (1u << group) - 1};
+  Cursor cursor{spans,
+                spans + span_count,
+                0,
+                group == 32 ? ~0u : (1u << group) - 1,
+                dim * Type::kBytes,
+                kTile * 2 * dim * Type::kBytes <= kTileBytes ? kTile : kSlots};
+  Attending at;
   Tile tiles[2];
-  next_tile(cursor, dim, tiles[0]);
+  next_tile(cursor, tiles[0]);
   size_t first = 0;  // token of the tile
   for (int now = 0; tiles[now].count > 0; first += tiles[now].count, now ^= 1) {
     const Tile& tile = tiles[now];
     Tile& following = tiles[now ^ 1];
-    next_tile(cursor, dim, following);
+    next_tile(cursor, following);
     const bool more = following.count > 0;
 
-    const uint32_t turns = static_cast<uint32_t>(__builtin_popcount(tile.mask));
-    uint32_t turn = 0, steady_count = 0, steady[kMaxGroup];
-    for (uint32_t left = tile.mask; left != 0; left &= left - 1, ++turn) {
-      const uint32_t h = static_cast<uint32_t>(__builtin_ctz(left));
-      Head& head = heads[h];
-      vf most = splat(-kInfinity);
-      for (uint32_t t = 0; t < kTile; t += kWidth) {
-        const vf score =
-            scores_of(queries + h * padded, tile.k + t, dim, more ? following.k + t : nullptr, turn, turns);
-        const vf finite = minimum(score, splat(kLargest));  // an overflowed score stays comparable
-        store(head.p + t, finite);
-        most = maximum(finite, most);  // slots beyond count repeat a token of the tile
-      }
-      if (scores != nullptr)
-        for (uint32_t t = 0; t < tile.count; ++t) scores[h * score_stride + first + t] = head.p[t];
-      if (maximum_of(most) > head.reference + kSlack)
-        moving_tile(head, tile, dim);
-      else
-        steady[steady_count++] = h;
-    }
+    at.count = 0;
+    for (uint32_t left = tile.mask; left != 0; left &= left - 1) at.heads[at.count++] = heads + __builtin_ctz(left);
+    score_tile<Dot>(at, tile, dim, scale, {more ? following.k : nullptr, dim * Type::kBytes});
+    if (scores != nullptr)  // every head attends
+      for (uint32_t h = 0; h < group; ++h)
+        __builtin_memcpy(scores + h * score_stride + first, at.p[h], tile.count * sizeof(float));
 
-    for (uint32_t i = 0; i < steady_count; ++i) weights(heads[steady[i]], 0, tile.count);
-    for (uint32_t i = 0; i < steady_count;) {
-      const float* const* next = i == 0 && more ? following.v : nullptr;
-      const uint32_t together = steady_count - i >= kHeadsAtOnce ? kHeadsAtOnce : 1;
-      const float* p[kHeadsAtOnce];
-      float* to[kHeadsAtOnce];
-      for (uint32_t j = 0; j < together; ++j) {
-        p[j] = heads[steady[i + j]].p;
-        to[j] = heads[steady[i + j]].o;
+    uint32_t steady = 0;  // heads whose reference stays
+    for (uint32_t i = 0; i < at.count; ++i) {
+      vf most = load(at.p[i]);  // slots beyond count repeat a token of the tile
+      for (uint32_t t = kWidth; t < tile.slots; t += kWidth) most = maximum(load(at.p[i] + t), most);
+      if (maximum_of(most) > at.heads[i]->reference + kSlack) {
+        moving_tile<Type>(at, i, tile, dim);
+        continue;
       }
-      if (together == kHeadsAtOnce)
-        accumulate<kHeadsAtOnce>(tile.v, 0, tile.count, p, to, dim, next);
-      else
-        accumulate<1>(tile.v, 0, tile.count, p, to, dim, next);
-      i += together;
+      if (steady < i) {
+        at.heads[steady] = at.heads[i];
+        for (uint32_t t = 0; t < tile.slots; t += kWidth) store(at.p[steady] + t, load(at.p[i] + t));
+      }
+      ++steady;
     }
+    at.count = steady;
+    for (uint32_t i = 0; i < at.count; ++i) weigh(*at.heads[i], at.p[i], 0, tile.count);
+    accumulate_tile<Type>(at, tile, dim, {more ? following.v : nullptr, dim * Type::kBytes});
   }
 
   for (uint32_t h = 0; h < group; ++h) {
     const Head& head = heads[h];
     const bool empty = head.total == 0.0f;
     const float inverse = empty ? 0.0f : 1.0f / head.total;
-    for (uint32_t d = 0; d < dim; ++d) o[size_t{dim} * h + d] = head.o[d] * inverse;
+    for (uint32_t d = 0; d < dim; ++d) {
+      const uint32_t pair = d / (2 * kWidth) * (2 * kWidth);
+      const uint32_t place = pair + 2 * kWidth <= dim ? pair + Type::pair_place(d - pair) : d;
+      o[size_t{dim} * h + d] = head.o[place] * inverse;
+    }
     lse[h] = empty ? -kInfinity : head.reference + __builtin_logf(head.total);
   }
 }
 
-void token_scores(const float* q, const KvSpan* spans, size_t span_count, uint32_t group, uint32_t dim, float* scores,
+template <class Dot>
+void scores_alone(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* scores,
                   size_t score_stride, float* scratch) {
-  const size_t padded = padded_dim(dim);
-  scale_queries(q, group, dim, scratch);
+  const uint32_t dim = shape.dim;
+  const size_t padded = padded_dim(dim), token_bytes = dim * Dot::Type::kBytes;
+  prepare_queries<Dot>(q, shape.group, dim, scratch);
+  const vf scale = splat(score_scale<Dot>(dim));
   size_t first = 0;  // token of the span
   for (size_t s = 0; s < span_count; ++s) {
+    const char* keys = static_cast<const char*>(spans[s].k);
     for (uint32_t at = 0; at < spans[s].tokens; at += kWidth) {
       const uint32_t left = spans[s].tokens - at, count = left < kWidth ? left : kWidth;
-      const float* k[kWidth];
-      for (uint32_t t = 0; t < kWidth; ++t) k[t] = spans[s].k + size_t{dim} * (at + (t < count ? t : count - 1));
-      for (uint32_t h = 0; h < group; ++h) {
-        const vf score = minimum(scores_of(scratch + h * padded, k, dim, nullptr, 0, 1), splat(kLargest));
+      const char* k[kWidth];
+      for (uint32_t t = 0; t < kWidth; ++t) k[t] = keys + token_bytes * (at + (t < count ? t : count - 1));
+      for (uint32_t h = 0; h < shape.group; ++h) {
+        const char* query = reinterpret_cast<const char*>(scratch + h * padded);
+        vf dot;
+        dot_heads<Dot, 1>(&query, k, dim, &dot);
+        const vf score = minimum(dot * scale, splat(kLargest));
         float* out = scores + h * score_stride + first + at;
         if (count == kWidth)
           store(out, score);
@@ -262,6 +361,32 @@ void token_scores(const float* q, const KvSpan* spans, size_t span_count, uint32
       }
     }
     first += spans[s].tokens;
+  }
+}
+
+}  // namespace
+
+void partial_attention(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o,
+                       float* lse, float* scores, size_t score_stride, float* scratch) {
+  switch (shape.kv) {
+    case DType::f32:
+      return attend<DotF32>(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
+    case DType::f16:
+      return attend<DotF16>(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
+    case DType::bf16:
+      return attend<DotBF16>(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
+  }
+}
+
+void token_scores(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* scores,
+                  size_t score_stride, float* scratch) {
+  switch (shape.kv) {
+    case DType::f32:
+      return scores_alone<DotF32>(q, spans, span_count, shape, scores, score_stride, scratch);
+    case DType::f16:
+      return scores_alone<DotF16>(q, spans, span_count, shape, scores, score_stride, scratch);
+    case DType::bf16:
+      return scores_alone<DotBF16>(q, spans, span_count, shape, scores, score_stride, scratch);
   }
 }
 

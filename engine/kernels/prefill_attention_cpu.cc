@@ -22,14 +22,18 @@ void prefill_tile(const PrefillTile& tile) {
   float* weights = values + padded * kTokens;           // [rows][kTokens]: scores, then exp(score - m)
   float* reference = weights + size_t{rows} * kTokens;  // [rows]: m, the largest score so far
   float* totals = reference + rows;                     // [rows]
+  float* key = totals + rows;                           // [padded]
 
   const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
   for (uint32_t r = 0; r < rows; ++r) {
     const float* q = tile.q + tile.query_stride * (r / group) + size_t{dim} * (r % group);
-    for (uint32_t d = 0; d < padded; ++d) {
-      queries[r * padded + d] = d < dim ? q[d] * scale : 0.0f;
-      sums[r * padded + d] = 0.0f;
-    }
+    float* query = queries + r * padded;
+    for (uint32_t d = 0; d < padded; ++d) query[d] = sums[r * padded + d] = 0.0f;
+    if (tile.kv == DType::bf16)
+      round_to_bf16(q, dim, query);
+    else
+      __builtin_memcpy(query, q, dim * sizeof(float));
+    for (uint32_t d = 0; d < dim; ++d) query[d] *= scale;
     reference[r] = -kInfinity;
     totals[r] = 0.0f;
   }
@@ -38,11 +42,14 @@ void prefill_tile(const PrefillTile& tile) {
   for (uint32_t from = 0; from < tokens; from += kTokens) {
     const uint32_t count = tokens - from < kTokens ? tokens - from : kTokens;
     for (uint32_t t = 0; t < kTokens; ++t) {
-      const bool seen = t < count;  // slots beyond are not read
-      const float* k = seen ? tile.k_pages[(from + t) / kPage] + size_t{dim} * ((from + t) % kPage) : nullptr;
-      const float* v = seen ? tile.v_pages[(from + t) / kPage] + size_t{dim} * ((from + t) % kPage) : nullptr;
-      for (uint32_t d = 0; d < dim; ++d) keys[size_t{kTokens} * d + t] = seen ? k[d] : 0.0f;
-      for (uint32_t d = 0; d < padded; ++d) values[padded * t + d] = seen && d < dim ? v[d] : 0.0f;
+      float* value = values + padded * t;
+      for (uint32_t d = 0; d < padded; ++d) key[d] = value[d] = 0.0f;
+      if (t < count) {  // slots beyond are not read
+        const size_t at = size_t{dim} * ((from + t) % kPage);
+        widen(tile.k_pages[(from + t) / kPage], tile.kv, at, dim, key);
+        widen(tile.v_pages[(from + t) / kPage], tile.kv, at, dim, value);
+      }
+      for (uint32_t d = 0; d < dim; ++d) keys[size_t{kTokens} * d + t] = key[d];
     }
     multiply(queries, padded, keys, kTokens, weights, kTokens, rows, kTokens, dim, false);
 

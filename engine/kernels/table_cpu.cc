@@ -6,6 +6,7 @@ const KernelTable table = {
     .linear_rows = linear_rows,
     .linear_prefill_block = linear_prefill_block,
     .widen = widen,
+    .narrow = narrow,
     .rms_norm_row = rms_norm_row,
     .rope_angles = rope_angles,
     .rotate = rotate,

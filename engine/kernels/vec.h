@@ -27,11 +27,13 @@ constexpr int kWidth = 4;
 constexpr int kRegisters = 16;
 #endif
 
+constexpr float kLargest = 3.402823466e+38f;
 constexpr float kInfinity = __builtin_inff();
 
 typedef float vf __attribute__((vector_size(4 * kWidth)));
 typedef int32_t vi __attribute__((vector_size(4 * kWidth)));
 typedef vf vf_unaligned __attribute__((aligned(1), may_alias));
+typedef vi vi_unaligned __attribute__((aligned(1), may_alias));
 
 TANDEM_INLINE vf load(const float* p) {
   return *reinterpret_cast<const vf_unaligned*>(p);
@@ -98,33 +100,44 @@ TANDEM_INLINE float sum(vf v) {  // a fixed tree
 }
 
 TANDEM_INLINE float maximum_of(vf v) {
-  float best = v[0];
-  for (int i = 1; i < kWidth; ++i) best = v[i] > best ? v[i] : best;
-  return best;
+#if defined(__AVX512F__)
+  const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+#elif defined(__AVX2__)
+  const __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+#else
+  const __m128 quarter = v;
+#endif
+  const __m128 pair = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
 }
 
-// Lane i of the result is the sum of v[i], by a tree that is the same for every i.
-TANDEM_INLINE vf sum_each(vf* v) {
+// Sums of whole vectors, several at a time: level by level, fold<L>(a, b) halves what is left of a and of b and puts
+// them into one vector. Lane i of what log2(kWidth) levels make of v[0..kWidth) is the sum of v[i], by a tree that is
+// the same for every i.
+template <int kLevel>
+TANDEM_INLINE vf fold(vf a, vf b) {
 #if defined(__AVX512F__)
-#define TANDEM_FOLD(shuffle, a, b, low, high) _mm512_add_ps(shuffle(a, b, low), shuffle(a, b, high))
-#define TANDEM_SHUFFLE _mm512_shuffle_ps
+  if constexpr (kLevel == 0) return _mm512_shuffle_ps(a, b, 0x44) + _mm512_shuffle_ps(a, b, 0xee);
+  if constexpr (kLevel == 1) return _mm512_shuffle_ps(a, b, 0x88) + _mm512_shuffle_ps(a, b, 0xdd);
+  if constexpr (kLevel == 2) return _mm512_shuffle_f32x4(a, b, 0x44) + _mm512_shuffle_f32x4(a, b, 0xee);
+  if constexpr (kLevel == 3) return _mm512_shuffle_f32x4(a, b, 0x88) + _mm512_shuffle_f32x4(a, b, 0xdd);
 #elif defined(__AVX2__)
-#define TANDEM_FOLD(shuffle, a, b, low, high) _mm256_add_ps(shuffle(a, b, low), shuffle(a, b, high))
-#define TANDEM_SHUFFLE _mm256_shuffle_ps
+  if constexpr (kLevel == 0) return _mm256_shuffle_ps(a, b, 0x44) + _mm256_shuffle_ps(a, b, 0xee);
+  if constexpr (kLevel == 1) return _mm256_shuffle_ps(a, b, 0x88) + _mm256_shuffle_ps(a, b, 0xdd);
+  if constexpr (kLevel == 2) return _mm256_permute2f128_ps(a, b, 0x20) + _mm256_permute2f128_ps(a, b, 0x31);
 #else
-#define TANDEM_FOLD(shuffle, a, b, low, high) _mm_add_ps(shuffle(a, b, low), shuffle(a, b, high))
-#define TANDEM_SHUFFLE _mm_shuffle_ps
+  if constexpr (kLevel == 0) return _mm_shuffle_ps(a, b, 0x44) + _mm_shuffle_ps(a, b, 0xee);
+  if constexpr (kLevel == 1) return _mm_shuffle_ps(a, b, 0x88) + _mm_shuffle_ps(a, b, 0xdd);
 #endif
-  for (int i = 0; i < kWidth / 2; ++i) v[i] = TANDEM_FOLD(TANDEM_SHUFFLE, v[2 * i], v[2 * i + 1], 0x44, 0xee);
-  for (int i = 0; i < kWidth / 4; ++i) v[i] = TANDEM_FOLD(TANDEM_SHUFFLE, v[2 * i], v[2 * i + 1], 0x88, 0xdd);
-#if defined(__AVX512F__)
-  for (int i = 0; i < 2; ++i) v[i] = TANDEM_FOLD(_mm512_shuffle_f32x4, v[2 * i], v[2 * i + 1], 0x44, 0xee);
-  v[0] = TANDEM_FOLD(_mm512_shuffle_f32x4, v[0], v[1], 0x88, 0xdd);
-#elif defined(__AVX2__)
-  v[0] = TANDEM_FOLD(_mm256_permute2f128_ps, v[0], v[1], 0x20, 0x31);
-#endif
-#undef TANDEM_FOLD
-#undef TANDEM_SHUFFLE
+}
+// Folds kCount vectors that have kLevel levels behind them into one.
+template <int kCount, int kLevel = 0>
+TANDEM_INLINE vf fold_all(vf* v) {
+  if constexpr (kCount > 1) {
+    for (int i = 0; i < kCount / 2; ++i) v[i] = fold<kLevel>(v[2 * i], v[2 * i + 1]);
+    return fold_all<kCount / 2, kLevel + 1>(v);
+  }
   return v[0];
 }
 
@@ -149,12 +162,20 @@ TANDEM_INLINE vf exp(vf x) {
   return x < splat(-87.0f) ? vf{} : result;
 }
 
-// Loads of stored weights, converted exactly.
+// Stored types: loads convert exactly, stores round to nearest even.
+//
+// load_pair loads 2 kWidth numbers into two vectors, in an order of which pair_place tells where number i went.
 struct F32 {
   static constexpr size_t kBytes = 4;
+  __attribute__((always_inline)) static inline void load_pair(const char* p, vf& a, vf& b) {
+    a = load(p);
+    b = load(p + kWidth * kBytes);
+  }
+  static constexpr uint32_t pair_place(uint32_t i) { return i; }
   __attribute__((always_inline)) static inline vf load(const char* p) {
     return *reinterpret_cast<const vf_unaligned*>(p);
   }
+  __attribute__((always_inline)) static inline void store(char* p, vf v) { *reinterpret_cast<vf_unaligned*>(p) = v; }
 };
 #if defined(__AVX512F__)
 typedef __m256i v16bits;
@@ -174,15 +195,45 @@ TANDEM_INLINE vi widen(v16bits bits) {
   return reinterpret_cast<vi>(_mm_cvtepu16_epi32(_mm_cvtsi64_si128(bits)));
 #endif
 }
+// The low halves of the lanes, which are below 2^16.
+TANDEM_INLINE v16bits narrow(vi lanes) {
+#if defined(__AVX512F__)
+  return _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(lanes));
+#elif defined(__AVX2__)
+  const __m256i packed = _mm256_packus_epi32(reinterpret_cast<__m256i>(lanes), reinterpret_cast<__m256i>(lanes));
+  return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
+#else
+  const __m128i packed = _mm_packus_epi32(reinterpret_cast<__m128i>(lanes), reinterpret_cast<__m128i>(lanes));
+  return _mm_cvtsi128_si64(packed);
+#endif
+}
 
 struct BF16 {
   static constexpr size_t kBytes = 2;
+  // Even and odd numbers apart, which takes two instructions where natural order takes four.
+  __attribute__((always_inline)) static inline void load_pair(const char* p, vf& a, vf& b) {
+    const vi bits = *reinterpret_cast<const vi_unaligned*>(p);
+    a = reinterpret_cast<vf>(bits << 16);
+    b = reinterpret_cast<vf>(bits & static_cast<int32_t>(0xffff0000));
+  }
+  static constexpr uint32_t pair_place(uint32_t i) { return i / 2 + i % 2 * kWidth; }
   __attribute__((always_inline)) static inline vf load(const char* p) {
     return reinterpret_cast<vf>(widen(*reinterpret_cast<const v16bits_unaligned*>(p)) << 16);
+  }
+  __attribute__((always_inline)) static inline void store(char* p, vf v) {
+    const vi bits = reinterpret_cast<vi>(v);
+    const vi top = (bits >> 16) & 0xffff;
+    const vi rounded = ((bits + 0x7fff + (top & 1)) >> 16) & 0xffff;
+    *reinterpret_cast<v16bits_unaligned*>(p) = narrow(v != v ? top | 0x40 : rounded);  // NaN stays NaN
   }
 };
 struct F16 {
   static constexpr size_t kBytes = 2;
+  __attribute__((always_inline)) static inline void load_pair(const char* p, vf& a, vf& b) {
+    a = load(p);
+    b = load(p + kWidth * kBytes);
+  }
+  static constexpr uint32_t pair_place(uint32_t i) { return i; }
   __attribute__((always_inline)) static inline vf load(const char* p) {
     const v16bits bits = *reinterpret_cast<const v16bits_unaligned*>(p);
 #if defined(__AVX512F__)
@@ -199,6 +250,22 @@ struct F16 {
     return reinterpret_cast<vf>(value | ((wide & 0x8000) << 16));
 #endif
   }
+  __attribute__((always_inline)) static inline void store(char* p, vf v) {
+#if defined(__AVX512F__)
+    *reinterpret_cast<v16bits_unaligned*>(p) = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__AVX2__)
+    *reinterpret_cast<v16bits_unaligned*>(p) = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+#else
+    // As float_to_f16 in convert.cc, which says why.
+    const vi bits = reinterpret_cast<vi>(v), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
+    const vi small = reinterpret_cast<vi>(reinterpret_cast<vf>(magnitude) + splat(0.5f)) - 0x3f000000;
+    const vi normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    vi rest = magnitude < 0x38800000 ? small : normal;
+    rest = magnitude >= 0x477ff000 ? vi{} + 0x7c00 : rest;
+    rest = magnitude > 0x7f800000 ? vi{} + 0x7e00 : rest;
+    *reinterpret_cast<v16bits_unaligned*>(p) = narrow(sign | rest);
+#endif
+  }
 };
 
 // The first `count` < kWidth weights, the rest 0.
@@ -207,6 +274,26 @@ TANDEM_INLINE vf load_first_weights(const char* p, int count) {
   char padded[4 * kWidth] = {};
   __builtin_memcpy(padded, p, static_cast<size_t>(count) * Type::kBytes);
   return Type::load(padded);
+}
+template <class Type>
+TANDEM_INLINE void store_first_weights(char* p, vf v, int count) {
+  char padded[4 * kWidth];
+  Type::store(padded, v);
+  __builtin_memcpy(p, padded, static_cast<size_t>(count) * Type::kBytes);
+}
+
+TANDEM_INLINE void round_to_bf16(const float* x, uint32_t n, float* out) {
+  char bits[2 * kWidth];
+  for (uint32_t i = 0; i < n; i += kWidth) {
+    const uint32_t left = n - i;
+    if (left >= kWidth) {
+      BF16::store(bits, load(x + i));
+      store(out + i, BF16::load(bits));
+    } else {
+      BF16::store(bits, load_first(x + i, static_cast<int>(left)));
+      store_first(out + i, BF16::load(bits), static_cast<int>(left));
+    }
+  }
 }
 
 }  // namespace tandem::TANDEM_ISA_NAMESPACE

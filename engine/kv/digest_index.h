@@ -1,6 +1,6 @@
 // Digests of host-resident blocks and the room for selections made from them. One index covers a fixed token range of
 // one sequence at one block size; a method that needs several granularities builds several indexes.
-//   values:    [layer][kv_head][min, max][block][D] f32
+//   values:    [layer][kv_head][min, max][block][D] of KvShape::type
 //   selection: [query head][1 + blocks] u32: a count, then block numbers in ascending order; rewritten by every layer
 #pragma once
 
@@ -21,15 +21,13 @@ struct DigestIndex {
   KvShape shape;
   HostBuffer values, selection;
 
-  std::size_t min_offset(std::uint32_t layer, std::uint32_t kv_head) const {  // in floats; max follows min
-    return (std::size_t{layer} * shape.kv_heads + kv_head) * 2 * blocks * shape.head_dim;
+  std::size_t min_offset(std::uint32_t layer, std::uint32_t kv_head) const {  // in bytes; max follows min
+    return (std::size_t{layer} * shape.kv_heads + kv_head) * 2 * blocks * shape.vector_bytes();
   }
   std::size_t max_offset(std::uint32_t layer, std::uint32_t kv_head) const {
-    return min_offset(layer, kv_head) + std::size_t{blocks} * shape.head_dim;
+    return min_offset(layer, kv_head) + blocks * shape.vector_bytes();
   }
-  std::size_t layer_bytes() const {
-    return std::size_t{shape.kv_heads} * 2 * blocks * shape.head_dim * shape.element_bytes;
-  }
+  std::size_t layer_bytes() const { return std::size_t{shape.kv_heads} * 2 * blocks * shape.vector_bytes(); }
   /// Tokens of block b, as positions in the sequence.
   Range block_tokens(std::uint32_t b) const {
     const std::uint32_t begin = tokens.begin + b * block;

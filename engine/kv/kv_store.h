@@ -1,9 +1,9 @@
 // The KV store: pages of 16 tokens in two tiers, shared between sequences by reference count.
 //
-// A *slot* holds one block of one layer, all KV heads: [kv_head]{K [16][D], V [16][D]} in f32; one (slot, head) is a
-// page. Slots of a tier live in one buffer that is reserved whole and touched lazily. A sequence has a page table per
-// layer and tier. Forking a sequence shares its slots; a shared slot is never written (copy on write of the last,
-// partly filled one).
+// A *slot* holds one block of one layer, all KV heads: [kv_head]{K [16][D], V [16][D]} of KvShape::type; one (slot,
+// head) is a page. Slots of a tier live in one buffer that is reserved whole and touched lazily. A sequence has a page
+// table per layer and tier. Forking a sequence shares its slots; a shared slot is never written (copy on write of the
+// last, partly filled one).
 //
 // Slot life: absent -> filling(event) -> ready -> draining(event) -> absent. The store keeps the events; whoever reads
 // a slot waits for append_filled()'s events, whoever gets a recycled slot waits for the events that allocation hands
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/kernels/tensor.h"
 
 namespace tandem {
 
@@ -30,10 +31,9 @@ constexpr std::uint32_t blocks_for(std::uint32_t tokens) {
 
 struct KvShape {
   std::uint32_t layers = 0, kv_heads = 0, head_dim = 0;
-  /// Bytes of one value. Other than 4 where only shapes are simulated: no body then touches KV.
-  std::uint32_t element_bytes = sizeof(float);
-  std::size_t page_floats() const { return std::size_t{2} * kPageTokens * head_dim; }  // K and V of one head
-  std::size_t page_bytes() const { return page_floats() * element_bytes; }
+  DType type = DType::f32;
+  std::size_t vector_bytes() const { return head_dim * size_of(type); }        // K or V of one token and head
+  std::size_t page_bytes() const { return 2 * kPageTokens * vector_bytes(); }  // K and V of one head
   std::size_t slot_bytes() const { return page_bytes() * kv_heads; }
   std::size_t token_bytes() const { return slot_bytes() / kPageTokens * layers; }  // all layers, K and V
 };
@@ -86,11 +86,11 @@ class KvStore {
 
   /// kNoSlot where the block is not in that tier.
   std::uint32_t slot(SequenceId sequence, std::uint32_t layer, std::uint32_t block, Tier tier) const;
-  std::size_t k_offset(std::uint32_t slot, std::uint32_t kv_head) const {  // in floats from the tier's buffer
-    return (std::size_t{slot} * shape_.kv_heads + kv_head) * shape_.page_floats();
+  std::size_t k_offset(std::uint32_t slot, std::uint32_t kv_head) const {  // in bytes from the tier's buffer
+    return (std::size_t{slot} * shape_.kv_heads + kv_head) * shape_.page_bytes();
   }
   std::size_t v_offset(std::uint32_t slot, std::uint32_t kv_head) const {
-    return k_offset(slot, kv_head) + std::size_t{kPageTokens} * shape_.head_dim;
+    return k_offset(slot, kv_head) + kPageTokens * shape_.vector_bytes();
   }
 
   /// Appends the accesses of blocks [begin, end) that are present in the tier, adjacent slots as one extent.

@@ -2,7 +2,7 @@
 // memory: the union of what the query heads of the group chose, with a mask of who chose each.
 //   counts: [layer][kv_head] u32
 //   masks:  [layer][kv_head][capacity] u32
-//   keys, values: [layer][kv_head][capacity][D] f32
+//   keys, values: [layer][kv_head][capacity][D] of KvShape::type
 // Which tokens are in a set is known to operation bodies only; `offered` bounds it.
 #pragma once
 
@@ -27,7 +27,7 @@ struct TokenSet {
     return std::size_t{layer} * shape.kv_heads + kv_head;
   }
   /// Bytes per token that is in the set, of one layer and KV head.
-  std::size_t token_bytes() const { return 2 * shape.head_dim * shape.element_bytes + sizeof(std::uint32_t); }
+  std::size_t token_bytes() const { return 2 * shape.vector_bytes() + sizeof(std::uint32_t); }
   /// All of a layer.
   void append_access(std::uint32_t layer, bool write, std::vector<Access>& out) const {
     for (const HostBuffer* buffer : {&counts, &masks, &keys, &values})
@@ -47,8 +47,8 @@ inline TokenSet make_token_set(Device& device, SequenceId sequence, const KvShap
   const std::size_t lists = std::size_t{shape.layers} * shape.kv_heads, tokens = lists * capacity;
   set.counts = device.allocate_host(lists * sizeof(std::uint32_t), "token set counts");
   set.masks = device.allocate_host(tokens * sizeof(std::uint32_t), "token set masks");
-  set.keys = device.allocate_host(tokens * shape.head_dim * shape.element_bytes, "token set keys");
-  set.values = device.allocate_host(tokens * shape.head_dim * shape.element_bytes, "token set values");
+  set.keys = device.allocate_host(tokens * shape.vector_bytes(), "token set keys");
+  set.values = device.allocate_host(tokens * shape.vector_bytes(), "token set values");
   return set;
 }
 

@@ -76,11 +76,12 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
     average_->append_window_access(layer, window, true, op.access);
   }
   op.body = [this, shape, layer, first, rows, pieces, window, out](BodyContext& ctx) {
-    const float* pages = ctx.read<float>(kv_.device_buffer());
+    const char* pages = ctx.read<char>(kv_.device_buffer());
     const float* query = ctx.read<float>(forward_.q());
     float* o = ctx.write<float>(out);
     float* lse = ctx.write<float>(device_lse_);
     const std::uint32_t group = shape.group(), dim = shape.head_dim;
+    const AttentionShape attention{group, dim, kv_.shape().type};
     const auto spans_of = [&](std::uint32_t kv_head, std::uint32_t position) {
       std::vector<KvSpan> spans;
       for (const Piece& piece : pieces) {
@@ -95,7 +96,7 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
         const auto row = static_cast<std::uint32_t>(task / shape.kv_heads);
         const auto kv_head = static_cast<std::uint32_t>(task % shape.kv_heads);
         const std::size_t at = std::size_t{row} * shape.q_heads + kv_head * group;
-        partial_attention(query + at * dim, spans_of(kv_head, first + row), group, dim, o + at * dim, lse + at);
+        partial_attention(query + at * dim, spans_of(kv_head, first + row), attention, o + at * dim, lse + at);
       });
       return;
     }
@@ -117,7 +118,7 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
       }
       for (std::uint32_t row = 0; row < rows; ++row) {
         const std::size_t at = std::size_t{row} * shape.q_heads + kv_head * group;
-        partial_attention_with_scores(query + at * dim, spans_of(kv_head, first + row), group, dim, o + at * dim,
+        partial_attention_with_scores(query + at * dim, spans_of(kv_head, first + row), attention, o + at * dim,
                                       lse + at, scores.data());
         const std::uint32_t seen = first + row + 1 - window.begin;
         for (std::uint32_t g = 0; g < group; ++g) {
@@ -170,11 +171,12 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
   }
   op.after = {queries};
   op.body = [this, shape, layer, rows, pieces = std::move(pieces), done](BodyContext& ctx) {
-    const float* pages = ctx.read<float>(kv_.host_buffer());
+    const char* pages = ctx.read<char>(kv_.host_buffer());
     const float* query = ctx.read<float>(host_query_);
     float* o = ctx.write<float>(host_part_);
     float* lse = ctx.write<float>(host_lse_);
     const std::uint32_t group = shape.group(), dim = shape.head_dim, seen = token_count(pieces);
+    const AttentionShape attention{group, dim, kv_.shape().type};
     const auto spans_of = [&](std::uint32_t kv_head) {
       std::vector<KvSpan> spans;
       for (const Piece& piece : pieces)
@@ -186,7 +188,7 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
       pool_.parallel_for(std::size_t{rows} * shape.kv_heads, [&](std::size_t task) {
         const auto kv_head = static_cast<std::uint32_t>(task % shape.kv_heads);
         const std::size_t at = task / shape.kv_heads * shape.q_heads + kv_head * group;
-        partial_attention(query + at * dim, spans_of(kv_head), group, dim, o + at * dim, lse + at);
+        partial_attention(query + at * dim, spans_of(kv_head), attention, o + at * dim, lse + at);
       });
       return;
     }
@@ -198,7 +200,7 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
       std::vector<float> scores(std::size_t{group} * seen);
       for (std::uint32_t row = 0; row < rows; ++row) {
         const std::size_t at = std::size_t{row} * shape.q_heads + kv_head * group;
-        partial_attention_with_scores(query + at * dim, spans, group, dim, o + at * dim, lse + at, scores.data());
+        partial_attention_with_scores(query + at * dim, spans, attention, o + at * dim, lse + at, scores.data());
         for (std::uint32_t g = 0; g < group; ++g) {
           const float* from = scores.data() + std::size_t{g} * seen;
           float* own = left + average_->left_offset(layer, kv_head * group + g);

@@ -70,7 +70,7 @@ Event EngineOps::observe_prompt(const SequenceState& sequence, const AttentionAv
   op.cause = Cause::selection;
   op.layer = layer;
   op.cost.work = Work::gemm;
-  op.cost.hbm = std::uint64_t{tokens} * shape.kv_heads * shape.head_dim * shape.element_bytes +
+  op.cost.hbm = std::uint64_t{tokens} * shape.kv_heads * shape.vector_bytes() +
                 std::uint64_t{average.q_heads} * (observed * shape.head_dim + tokens) * sizeof(float);
   op.cost.flops = std::uint64_t{2} * observed * tokens * average.q_heads * shape.head_dim;
   op.access = {queries.values.reads(layer, layer + 1)};
@@ -86,7 +86,7 @@ Event EngineOps::observe_prompt(const SequenceState& sequence, const AttentionAv
   op.body = [this, &average, queries, window, layer, before, observed, slots](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
     const std::uint32_t group = average.q_heads / s.kv_heads, last = window.end;
-    const float* pages = ctx.read<float>(kv_.device_buffer());
+    const char* pages = ctx.read<char>(kv_.device_buffer());
     const float* kept =
         ctx.read<float>(queries.values) + std::size_t{layer} * queries.kept * average.q_heads * s.head_dim;
     float* ring = ctx.write<float>(average.window);
@@ -104,7 +104,7 @@ Event EngineOps::observe_prompt(const SequenceState& sequence, const AttentionAv
                            std::min(kPageTokens, seen - at), ~0u});
         }
         const std::size_t query = std::size_t{position % queries.kept} * average.q_heads + kv_head * group;
-        token_scores(kept + query * s.head_dim, spans, group, s.head_dim, scores.data());
+        token_scores(kept + query * s.head_dim, spans, {group, s.head_dim, s.type}, scores.data());
         for (std::uint32_t g = 0; g < group; ++g) {
           const float* row = scores.data() + std::size_t{g} * seen;
           float* sum = sums.data() + std::size_t{g} * last;
@@ -202,12 +202,12 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const
   const float threshold = request.times == 0 ? -1.0f : static_cast<float>(request.times / request.softmax_tokens);
   op.body = [this, &set, &average, layer, tokens, threshold, group, slots, settle](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
-    const float* pages = ctx.read<float>(kv_.host_buffer());
+    const char* pages = ctx.read<char>(kv_.host_buffer());
     const float* left = ctx.read<float>(average.left);
     auto* counts = ctx.write<std::uint32_t>(set.counts);
     auto* masks = ctx.write<std::uint32_t>(set.masks);
-    float* keys = ctx.write<float>(set.keys);
-    float* values = ctx.write<float>(set.values);
+    char* keys = ctx.write<char>(set.keys);
+    char* values = ctx.write<char>(set.values);
     std::vector<std::uint64_t> kept(s.kv_heads);
     pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
       const auto kv_head = static_cast<std::uint32_t>(head);
@@ -222,9 +222,9 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const
       std::size_t at = list * set.capacity + counts[list];
       for (std::size_t i = n - kept[head]; i < n; ++i, ++at) {
         const std::uint32_t t = order[i] + tokens.begin % kPageTokens, slot = slots[t / kPageTokens];
-        const std::size_t offset = std::size_t{t % kPageTokens} * s.head_dim;
-        std::copy_n(pages + kv_.k_offset(slot, kv_head) + offset, s.head_dim, keys + at * s.head_dim);
-        std::copy_n(pages + kv_.v_offset(slot, kv_head) + offset, s.head_dim, values + at * s.head_dim);
+        const std::size_t bytes = s.vector_bytes(), offset = t % kPageTokens * bytes;
+        std::copy_n(pages + kv_.k_offset(slot, kv_head) + offset, bytes, keys + at * bytes);
+        std::copy_n(pages + kv_.v_offset(slot, kv_head) + offset, bytes, values + at * bytes);
         masks[at] = mask[order[i]];
       }
       counts[list] += static_cast<std::uint32_t>(kept[head]);

@@ -155,7 +155,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
     }
     const std::uint64_t count = std::uint64_t{tokens.count()} * (heads.end - heads.begin);
     attended_[item->row].tokens[static_cast<int>(Side::device)] += count;
-    op.cost.hbm += count * 2 * shape.head_dim * kv_.shape().element_bytes;
+    op.cost.hbm += count * 2 * kv_.shape().vector_bytes();
     op.cost.flops += count * 4 * shape.group() * shape.head_dim;
     for (std::uint32_t head = heads.begin; head < heads.end; ++head) {
       append_static_runs(sequence, context.layer, tokens, Tier::device, work[item->row * shape.kv_heads + head].runs);
@@ -170,7 +170,8 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   if (!emitted.empty()) op.access.push_back(scores_.writes());
   op.body = [this, shape, work = std::move(work), score_offset = std::move(score_offset), scores = scores_, out,
              lse](BodyContext& ctx) {
-    const float* pages = ctx.read<float>(kv_.device_buffer());
+    const char* pages = ctx.read<char>(kv_.device_buffer());
+    const AttentionShape group{shape.group(), shape.head_dim, kv_.shape().type};
     const float* query = ctx.read<float>(forward_.q());
     float* o = ctx.write<float>(out);
     std::vector<float> discarded(lse ? 0 : work.size() * shape.group());
@@ -179,20 +180,20 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
       std::vector<KvSpan> spans;
       spans.reserve(work[i].runs.size());
       for (const PageRun& run : work[i].runs) {
-        const std::size_t at = std::size_t{run.first} * shape.head_dim;
+        const std::size_t at = run.first * kv_.shape().vector_bytes();
         spans.push_back({pages + kv_.k_offset(run.slot, work[i].kv_head) + at,
                          pages + kv_.v_offset(run.slot, work[i].kv_head) + at, run.tokens, run.head_mask});
       }
       const std::size_t head = std::size_t{work[i].row} * shape.q_heads + work[i].kv_head * shape.group();
       const float* q = query + head * shape.head_dim;
       if (score_offset[work[i].row] == kNoScores) {
-        partial_attention(q, spans, shape.group(), shape.head_dim, o + head * shape.head_dim, sums + head);
+        partial_attention(q, spans, group, o + head * shape.head_dim, sums + head);
         return;
       }
       std::size_t tokens = 0;
       for (const KvSpan& span : spans) tokens += span.tokens;
       partial_attention_with_scores(
-          q, spans, shape.group(), shape.head_dim, o + head * shape.head_dim, sums + head,
+          q, spans, group, o + head * shape.head_dim, sums + head,
           ctx.write<float>(scores) + score_offset[work[i].row] + work[i].kv_head * shape.group() * tokens);
     });
   };

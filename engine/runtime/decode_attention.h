@@ -80,7 +80,7 @@ class DecodeAttention {
   /// What the rows attend, now that selections and token sets are known; the accesses that this comes to.
   std::vector<HeadSpans> resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer,
                                  const std::vector<HostRow>& rows, std::vector<Access>& access, Cost& cost) const;
-  static std::vector<HeadPart> cut(const std::vector<HeadSpans>& work, std::uint32_t head_dim);
+  static std::vector<HeadPart> cut(const std::vector<HeadSpans>& work, std::size_t vector_bytes);
   /// Partial attention of every entry, one part a task, into the rows of `o` and `lse`.
   void attend_in_parts(const ModelShape& shape, const std::vector<HeadSpans>& work, const std::vector<HeadPart>& parts,
                        const float* query, float* o, float* lse);

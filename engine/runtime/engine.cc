@@ -12,7 +12,7 @@ namespace {
 
 KvShape kv_shape(const ModelConfig& c, const EngineOptions& options) {
   KvShape shape{c.layers, c.kv_heads, c.head_dim};
-  if (options.workload != nullptr) shape.element_bytes = options.shape_kv_bytes;
+  shape.type = options.kv_type;
   return shape;
 }
 

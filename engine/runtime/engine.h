@@ -27,9 +27,9 @@ struct EngineOptions {
   std::uint32_t keep_queries = 64;    // of a prompt's last tokens, for methods that learn from them (Needs)
   Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
   float near_tie = 1e-3f;             // steps whose two best logits differ by less are reported
-  // For devices that simulate shapes only, and only there: what heads would choose, and bytes of a KV value.
+  DType kv_type = DType::f32;         // how K and V are stored
+  // For devices that simulate shapes only, and only there: what heads would choose.
   std::shared_ptr<const Workload> workload = nullptr;
-  std::uint32_t shape_kv_bytes = 2;
   std::function<bool()> interrupted;  // polled between steps and chunks; true ends the call with Interrupted
 };
 

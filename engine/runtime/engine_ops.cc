@@ -103,8 +103,8 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, Range tokens, std::u
     op.name = "build digests";
     op.cause = Cause::selection;
     op.layer = layer;
-    op.cost.dram = std::uint64_t{tokens.end - tokens.begin} * shape.kv_heads * shape.head_dim * shape.element_bytes +
-                   index.layer_bytes();
+    op.cost.dram =
+        std::uint64_t{tokens.end - tokens.begin} * shape.kv_heads * shape.vector_bytes() + index.layer_bytes();
     op.cost.tasks = shape.kv_heads * digest_parts(index.blocks);
     kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
     kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
@@ -116,24 +116,24 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, Range tokens, std::u
     }
     op.body = [this, &index, layer, slots](BodyContext& ctx) {
       const KvShape& s = kv_.shape();
-      const float* pages = ctx.read<float>(kv_.host_buffer());
-      float* values = ctx.write<float>(index.values);
+      const char* pages = ctx.read<char>(kv_.host_buffer());
+      char* values = ctx.write<char>(index.values);
       const std::uint32_t pages_per_block = index.block / kPageTokens;
       const std::uint32_t parts = digest_parts(index.blocks);
       pool_.parallel_for(std::size_t{s.kv_heads} * parts, [&](std::size_t task) {
         const auto head = static_cast<std::uint32_t>(task / parts);
         const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * kDigestBlocks;
-        std::vector<float> low(std::size_t{pages_per_block} * s.head_dim), high(low.size());  // [page][D]
+        std::vector<char> low(pages_per_block * s.vector_bytes()), high(low.size());  // [page][D]
         for (std::uint32_t b = first; b < std::min(first + kDigestBlocks, index.blocks); ++b) {
           const Range range = index.block_tokens(b);
           std::uint32_t count = 0;
           for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens, ++count) {
             const std::uint32_t slot = slots[(token - index.tokens.begin) / kPageTokens];
-            build_digest(pages + kv_.k_offset(slot, head), std::min(kPageTokens, range.end - token), s.head_dim,
-                         low.data() + std::size_t{count} * s.head_dim, high.data() + std::size_t{count} * s.head_dim);
+            build_digest(pages + kv_.k_offset(slot, head), s.type, std::min(kPageTokens, range.end - token), s.head_dim,
+                         low.data() + count * s.vector_bytes(), high.data() + count * s.vector_bytes());
           }
-          const std::size_t at = std::size_t{b} * s.head_dim;
-          merge_digest(low.data(), high.data(), count, s.head_dim, values + index.min_offset(layer, head) + at,
+          const std::size_t at = b * s.vector_bytes();
+          merge_digest(low.data(), high.data(), s.type, count, s.head_dim, values + index.min_offset(layer, head) + at,
                        values + index.max_offset(layer, head) + at);
         }
       });

@@ -7,6 +7,7 @@
 #include "engine/kernels/activation.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
+#include "engine/kernels/convert.h"
 #include "engine/kernels/embedding.h"
 #include "engine/kernels/linear.h"
 #include "engine/kernels/norm.h"
@@ -153,13 +154,14 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
     if (c.qk_norm) rms_norm(k, weights.k_norm, c.rms_eps, k, rows * c.kv_heads, c.head_dim);
     rope(k, positions.data(), rope_, rows, c.kv_heads);
     if (observer_ != nullptr) observer_->qkv_done({layer, positions, ctx.read<float>(x_), q, k, v});
-    float* pages = ctx.write<float>(kv_.device_buffer());
+    char* pages = ctx.write<char>(kv_.device_buffer());
+    const DType type = kv_.shape().type;
     for (std::uint32_t row = 0; row < rows; ++row) {
       for (std::uint32_t head = 0; head < c.kv_heads; ++head) {
-        const std::size_t at = std::size_t{targets[row].offset} * c.head_dim;
+        const std::size_t at = targets[row].offset * kv_.shape().vector_bytes();
         const std::size_t from = row * kv_width + std::size_t{head} * c.head_dim;
-        std::copy_n(k + from, c.head_dim, pages + kv_.k_offset(targets[row].slot, head) + at);
-        std::copy_n(v + from, c.head_dim, pages + kv_.v_offset(targets[row].slot, head) + at);
+        from_f32(k + from, type, c.head_dim, pages + kv_.k_offset(targets[row].slot, head) + at);
+        from_f32(v + from, type, c.head_dim, pages + kv_.v_offset(targets[row].slot, head) + at);
       }
     }
     const std::size_t width = std::size_t{c.q_heads} * c.head_dim;
@@ -186,15 +188,15 @@ Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::
   std::vector<std::uint32_t> slots(blocks);
   for (std::uint32_t block = 0; block < blocks; ++block) slots[block] = kv_.slot(sequence, layer, block, Tier::device);
   op.body = [this, first, rows, slots = std::move(slots)](BodyContext& ctx) {
-    const float* pages = ctx.read<float>(kv_.device_buffer());
-    std::vector<std::vector<const float*>> k(shape_.kv_heads), v(shape_.kv_heads);
+    const char* pages = ctx.read<char>(kv_.device_buffer());
+    std::vector<std::vector<const void*>> k(shape_.kv_heads), v(shape_.kv_heads);
     std::vector<PrefillKv> kv(shape_.kv_heads);
     for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
       for (const std::uint32_t slot : slots) {
         k[head].push_back(pages + kv_.k_offset(slot, head));
         v[head].push_back(pages + kv_.v_offset(slot, head));
       }
-      kv[head] = {k[head], v[head]};
+      kv[head] = {k[head], v[head], kv_.shape().type};
     }
     tandem::prefill_attention(pool_, ctx.read<float>(q_), kv, first, rows, shape_.q_heads, shape_.kv_heads,
                               shape_.head_dim, ctx.write<float>(attention_));

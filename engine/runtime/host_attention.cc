@@ -39,7 +39,7 @@ SelectionRef DecodeAttention::score_topk(const LayerContext& context, const Scor
   op.after = {query_on_host(context)};
   op.body = [this, &index, shape, row, layer, keep](BodyContext& ctx) {
     const float* query = ctx.read<float>(host_query_) + std::size_t{row} * shape.q_heads * shape.head_dim;
-    const float* values = ctx.read<float>(index.values);
+    const char* values = ctx.read<char>(index.values);
     auto* selection = ctx.write<std::uint32_t>(index.selection);
     const std::uint32_t group = shape.group(), parts = selection_parts(index.blocks);
     std::vector<float> scores(std::size_t{shape.q_heads} * index.blocks);  // [Hq][blocks]
@@ -47,11 +47,11 @@ SelectionRef DecodeAttention::score_topk(const LayerContext& context, const Scor
       const auto kv_head = static_cast<std::uint32_t>(task / parts);
       const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * kSelectionBlocks;
       const std::uint32_t count = std::min(kSelectionBlocks, index.blocks - first);
-      const std::size_t at = std::size_t{first} * shape.head_dim;
+      const std::size_t at = first * index.shape.vector_bytes();
       std::vector<float> part(std::size_t{group} * count);
       score_blocks(query + std::size_t{kv_head} * group * shape.head_dim,
                    values + index.min_offset(layer, kv_head) + at, values + index.max_offset(layer, kv_head) + at,
-                   count, group, shape.head_dim, part.data());
+                   count, {group, shape.head_dim, index.shape.type}, part.data());
       for (std::uint32_t h = 0; h < group; ++h) {
         std::copy_n(part.data() + std::size_t{h} * count, count,
                     scores.data() + (std::size_t{kv_head} * group + h) * index.blocks + first);
@@ -150,7 +150,7 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
       out.packed.push_back({&set, heads, item->own_only});
     }
   }
-  op.cost.dram += most * 2 * shape.head_dim * kv_.shape().element_bytes;
+  op.cost.dram += most * 2 * kv_.shape().vector_bytes();
   op.cost.flops += most * 4 * shape.group() * shape.head_dim;
   op.cost.tasks += shape.kv_heads + static_cast<std::uint32_t>(most / kPartTokens);
   return out;
@@ -190,7 +190,7 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
     cost.dram = small;
     cost.pieces = 0;
     const std::vector<HeadSpans> work = resolve(ctx, shape, layer, rows, access, cost);
-    const std::vector<HeadPart> parts = cut(work, shape.head_dim);
+    const std::vector<HeadPart> parts = cut(work, kv_.shape().vector_bytes());
     if (attend)
       attend_in_parts(shape, work, parts, ctx.read<float>(host_query_), ctx.write<float>(host_part_),
                       ctx.write<float>(host_lse_));
@@ -207,7 +207,8 @@ std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve(BodyContext& ct
                                                                  std::uint32_t layer, const std::vector<HostRow>& rows,
                                                                  std::vector<Access>& access, Cost& cost) const {
   auto* counters = ctx.write<std::uint64_t>(host_attended_);
-  const std::uint64_t per_token = std::uint64_t{2} * shape.head_dim * kv_.shape().element_bytes;
+  const std::size_t vector_bytes = kv_.shape().vector_bytes();
+  const std::uint64_t per_token = 2 * vector_bytes;
   std::vector<HeadSpans> out;
   std::vector<std::uint32_t> mask;  // per block: which heads of the group chose it
   for (const HostRow& row : rows) {
@@ -237,14 +238,14 @@ std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve(BodyContext& ct
     std::uint64_t attended = 0;
     for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
       const std::vector<PageRun>& runs = work[g].runs;
-      const float* pages = runs.empty() ? nullptr : ctx.read<float>(kv_.host_buffer());
+      const char* pages = runs.empty() ? nullptr : ctx.read<char>(kv_.host_buffer());
       HeadSpans spans{row.row, g, {}};
       for (std::size_t i = 0; i < runs.size();) {  // adjacent slots as one extent
         const std::uint32_t first = runs[i].slot;
         std::uint32_t last = first;
         for (; i < runs.size() && (runs[i].slot == last || runs[i].slot == last + 1); ++i) {
           last = runs[i].slot;
-          const std::size_t at = std::size_t{runs[i].first} * shape.head_dim;
+          const std::size_t at = runs[i].first * vector_bytes;
           spans.spans.push_back({pages + kv_.k_offset(last, g) + at, pages + kv_.v_offset(last, g) + at, runs[i].tokens,
                                  runs[i].head_mask});
           attended += runs[i].tokens;
@@ -259,14 +260,14 @@ std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve(BodyContext& ct
         const std::size_t list = p.set->index(layer, g), at = list * p.set->capacity;
         const std::uint32_t count = ctx.read<std::uint32_t>(p.set->counts)[list];
         const std::uint32_t* masks = ctx.read<std::uint32_t>(p.set->masks) + at;
-        const float* keys = ctx.read<float>(p.set->keys) + at * shape.head_dim;
-        const float* values = ctx.read<float>(p.set->values) + at * shape.head_dim;
+        const char* keys = ctx.read<char>(p.set->keys) + at * vector_bytes;
+        const char* values = ctx.read<char>(p.set->values) + at * vector_bytes;
         std::vector<KvSpan>& spans = out[out.size() - shape.kv_heads + g].spans;
         for (std::uint32_t t = 0; t < count;) {  // tokens that the same heads chose as one span
           std::uint32_t end = t + 1;
           while (end < count && (!p.own_only || masks[end] == masks[t])) ++end;
-          spans.push_back({keys + std::size_t{t} * shape.head_dim, values + std::size_t{t} * shape.head_dim, end - t,
-                           p.own_only ? masks[t] : 0xFFFFFFFFu});
+          spans.push_back(
+              {keys + t * vector_bytes, values + t * vector_bytes, end - t, p.own_only ? masks[t] : 0xFFFFFFFFu});
           t = end;
         }
         attended += count;
@@ -284,7 +285,7 @@ std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve(BodyContext& ct
 
 /// Parts of kPartTokens tokens, of one entry each, in order. An entry without tokens is one part.
 std::vector<DecodeAttention::HeadPart> DecodeAttention::cut(const std::vector<HeadSpans>& work,
-                                                            std::uint32_t head_dim) {
+                                                            std::size_t vector_bytes) {
   std::vector<HeadPart> parts;
   for (std::size_t entry = 0; entry < work.size(); ++entry) {
     parts.push_back({entry, {}});
@@ -296,8 +297,9 @@ std::vector<DecodeAttention::HeadPart> DecodeAttention::cut(const std::vector<He
           room = kPartTokens;
         }
         const std::uint32_t take = std::min(room, span.tokens - at);
-        const std::size_t skip = std::size_t{at} * head_dim;
-        parts.back().spans.push_back({span.k + skip, span.v + skip, take, span.head_mask});
+        const std::size_t skip = at * vector_bytes;
+        parts.back().spans.push_back(
+            {static_cast<const char*>(span.k) + skip, static_cast<const char*>(span.v) + skip, take, span.head_mask});
         at += take;
         room -= take;
       }
@@ -313,8 +315,9 @@ void DecodeAttention::attend_in_parts(const ModelShape& shape, const std::vector
   std::vector<float> part_o(parts.size() * width), part_lse(parts.size() * group);
   const auto first_head = [&](const HeadSpans& of) { return std::size_t{of.row} * shape.q_heads + of.kv_head * group; };
   pool_.parallel_for(parts.size(), [&](std::size_t i) {
-    partial_attention(query + first_head(work[parts[i].entry]) * shape.head_dim, parts[i].spans, group, shape.head_dim,
-                      part_o.data() + i * width, part_lse.data() + i * group);
+    partial_attention(query + first_head(work[parts[i].entry]) * shape.head_dim, parts[i].spans,
+                      {group, shape.head_dim, kv_.shape().type}, part_o.data() + i * width,
+                      part_lse.data() + i * group);
   });
   for (std::size_t first = 0, last = 0; first < parts.size(); first = last) {
     std::vector<const float*> os, lses;

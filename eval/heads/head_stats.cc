@@ -90,9 +90,9 @@ std::vector<float> block_bounds(const float* q, const float* k, std::uint32_t to
   std::vector<float> low(std::size_t{blocks} * dim), high(low.size()), bounds(blocks);
   for (std::uint32_t b = 0; b < blocks; ++b) {
     const std::size_t at = std::size_t{b} * dim;
-    build_digest(k + at * kOverlapBlock, kOverlapBlock, dim, low.data() + at, high.data() + at);
+    build_digest(k + at * kOverlapBlock, DType::f32, kOverlapBlock, dim, low.data() + at, high.data() + at);
   }
-  if (blocks > 0) score_blocks(q, low.data(), high.data(), blocks, 1, dim, bounds.data());
+  if (blocks > 0) score_blocks(q, low.data(), high.data(), blocks, {1, dim}, bounds.data());
   return bounds;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "engine/kernels/convert.h"
@@ -32,6 +33,29 @@ inline std::string isa_name(const ::testing::TestParamInfo<Isa>& info) {
 #define TANDEM_EACH_ISA(suite)                                                                                     \
   INSTANTIATE_TEST_SUITE_P(Isa, suite, ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16), \
                            isa_name)
+
+/// Runs each case once per instruction set that this CPU supports and stored type.
+class IsaAndTypeTest : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
+ protected:
+  void SetUp() override {
+    const Isa isa = std::get<0>(GetParam());
+    if (!isa_supported(isa)) GTEST_SKIP() << "this CPU lacks " << to_string(isa);
+    scope_ = std::make_unique<ScopedIsa>(isa);
+  }
+  static DType type() { return std::get<1>(GetParam()); }
+
+ private:
+  std::unique_ptr<ScopedIsa> scope_;
+};
+inline std::string isa_and_type_name(const ::testing::TestParamInfo<std::tuple<Isa, DType>>& info) {
+  return std::string(to_string(std::get<0>(info.param))) + "_" + to_string(std::get<1>(info.param));
+}
+#define TANDEM_EACH_ISA_AND_TYPE(suite)                                                              \
+  INSTANTIATE_TEST_SUITE_P(                                                                          \
+      Isa, suite,                                                                                    \
+      ::testing::Combine(::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16), \
+                         ::testing::Values(DType::f32, DType::f16, DType::bf16)),                    \
+      isa_and_type_name)
 
 class Random {
  public:
@@ -64,6 +88,28 @@ struct Stored {
   }
   std::vector<char> bytes;
   MatrixView view;
+};
+
+/// An array of a stored type, and its values as f32, which `set` keeps in step (writing to data() does not).
+class StoredArray {
+ public:
+  StoredArray(const std::vector<float>& values, DType type)
+      : type_(type), bytes_(values.size() * size_of(type)), values_(values.size()) {
+    from_f32(values.data(), type, values.size(), bytes_.data());
+    to_f32(bytes_.data(), type, 0, values.size(), values_.data());
+  }
+  const std::vector<float>& values() const { return values_; }
+  const void* at(std::size_t i) const { return bytes_.data() + i * size_of(type_); }
+  void* data(std::size_t i = 0) { return bytes_.data() + i * size_of(type_); }
+  void set(std::size_t i, float value) {
+    from_f32(&value, type_, 1, bytes_.data() + i * size_of(type_));
+    values_[i] = load_element(bytes_.data(), type_, i);
+  }
+
+ private:
+  DType type_;
+  std::vector<char> bytes_;
+  std::vector<float> values_;
 };
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

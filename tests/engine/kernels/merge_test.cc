@@ -106,7 +106,7 @@ TEST(Merge, PartialResultsJoinToTheWhole) {
   const auto attend = [&](std::uint32_t from, std::uint32_t to) {
     Part part = empty_part(group);
     const KvSpan span{k.data() + from * kDim, v.data() + from * kDim, to - from, 0xf};
-    partial_attention_reference(q.data(), {&span, 1}, group, kDim, part.o.data(), part.lse.data());
+    partial_attention_reference(q.data(), {&span, 1}, {group, kDim}, part.o.data(), part.lse.data());
     return part;
   };
   expect_same(merge({attend(0, 31), attend(31, 31), attend(31, 190), attend(190, 200)}), attend(0, 200), 2e-6);

@@ -15,16 +15,6 @@ struct Result {
   bool operator==(const Result& other) const { return same_bits(o, other.o) && same_bits(lse, other.lse); }
 };
 
-template <class Kernel>
-Result run(Kernel kernel, const std::vector<float>& q, const std::vector<KvSpan>& spans, std::uint32_t group,
-           std::uint32_t dim) {
-  Result result{std::vector<float>(std::size_t{group} * dim, 99), std::vector<float>(group, 99)};
-  kernel(q.data(), spans, group, dim, result.o.data(), result.lse.data());
-  return result;
-}
-Result fast(const std::vector<float>& q, const std::vector<KvSpan>& spans, std::uint32_t group, std::uint32_t dim) {
-  return run(partial_attention, q, spans, group, dim);
-}
 void expect_agrees(const Result& result, const Result& expected, double tolerance) {
   expect_near(result.o, expected.o, tolerance);
   ASSERT_EQ(result.lse.size(), expected.lse.size());
@@ -37,12 +27,14 @@ void expect_agrees(const Result& result, const Result& expected, double toleranc
 }
 
 struct Kv {
-  Kv(Random& random, std::uint32_t tokens, std::uint32_t dim, float scale = 1)
-      : k(random.normals(std::size_t{tokens} * dim, scale)), v(random.normals(std::size_t{tokens} * dim)), dim_(dim) {}
+  Kv(Random& random, DType type, std::uint32_t tokens, std::uint32_t dim, float scale = 1)
+      : k(random.normals(std::size_t{tokens} * dim, scale), type),
+        v(random.normals(std::size_t{tokens} * dim), type),
+        dim_(dim) {}
   KvSpan span(std::uint32_t first, std::uint32_t tokens, std::uint32_t mask = kAllHeads) const {
-    return {k.data() + std::size_t{first} * dim_, v.data() + std::size_t{first} * dim_, tokens, mask};
+    return {k.at(std::size_t{first} * dim_), v.at(std::size_t{first} * dim_), tokens, mask};
   }
-  std::vector<float> k, v;
+  StoredArray k, v;
   std::uint32_t dim_;
 };
 
@@ -57,20 +49,38 @@ std::vector<KvSpan> cut(Random& random, const Kv& kv, std::uint32_t tokens, std:
   return spans;
 }
 
-class PartialAttentionTest : public IsaTest {};
-TANDEM_EACH_ISA(PartialAttentionTest);
+class PartialAttentionTest : public IsaAndTypeTest {
+ protected:
+  using Spans = std::vector<KvSpan>;
+  static Result fast(const std::vector<float>& q, const Spans& spans, std::uint32_t group, std::uint32_t dim) {
+    return run(partial_attention, q, spans, group, dim);
+  }
+  static Result exact(const std::vector<float>& q, const Spans& spans, std::uint32_t group, std::uint32_t dim) {
+    return run(partial_attention_reference, q, spans, group, dim);
+  }
+
+ private:
+  template <class Kernel>
+  static Result run(Kernel kernel, const std::vector<float>& q, const Spans& spans, std::uint32_t group,
+                    std::uint32_t dim) {
+    Result result{std::vector<float>(std::size_t{group} * dim, 99), std::vector<float>(group, 99)};
+    kernel(q.data(), spans, {group, dim, type()}, result.o.data(), result.lse.data());
+    return result;
+  }
+};
+TANDEM_EACH_ISA_AND_TYPE(PartialAttentionTest);
 
 TEST_P(PartialAttentionTest, AgreesWithFloat64) {
   Random random(1);
   for (const std::uint32_t dim : {8u, 24u, 64u, 80u, 96u, 128u, 256u, 12u}) {
     for (std::uint32_t group = 1; group <= 8; ++group) {
       const std::uint32_t tokens = 1 + random.below(150);
-      const Kv kv(random, tokens, dim, 1 + static_cast<float>(random.below(6)));
+      const Kv kv(random, type(), tokens, dim, 1 + static_cast<float>(random.below(6)));
       const auto q = random.normals(std::size_t{group} * dim);
       std::vector<KvSpan> spans = cut(random, kv, tokens, 40);
       for (KvSpan& span : spans)
         if (random.below(2)) span.head_mask = random.below(1u << group);
-      expect_agrees(fast(q, spans, group, dim), run(partial_attention_reference, q, spans, group, dim), 1e-5);
+      expect_agrees(fast(q, spans, group, dim), exact(q, spans, group, dim), 1e-5);
     }
   }
 }
@@ -78,30 +88,33 @@ TEST_P(PartialAttentionTest, AgreesWithFloat64) {
 TEST_P(PartialAttentionTest, GroupsOfUpTo32Heads) {
   Random random(2);
   for (const std::uint32_t group : {12u, 16u, 31u, 32u}) {
-    const Kv kv(random, 70, 64);
+    const Kv kv(random, type(), 70, 64);
     const auto q = random.normals(std::size_t{group} * 64);
     const std::vector<KvSpan> spans = {kv.span(0, 33, 0xaaaaaaaau), kv.span(33, 37)};
-    expect_agrees(fast(q, spans, group, 64), run(partial_attention_reference, q, spans, group, 64), 1e-5);
+    expect_agrees(fast(q, spans, group, 64), exact(q, spans, group, 64), 1e-5);
   }
   std::vector<float> q(64), o(64), lse(1);
-  EXPECT_THROW(partial_attention(q.data(), {}, 0, 64, o.data(), lse.data()), LogicError);
-  EXPECT_THROW(partial_attention(q.data(), {}, 33, 64, o.data(), lse.data()), LogicError);
+  EXPECT_THROW(partial_attention(q.data(), {}, {0, 64, type()}, o.data(), lse.data()), LogicError);
+  EXPECT_THROW(partial_attention(q.data(), {}, {33, 64, type()}, o.data(), lse.data()), LogicError);
 }
 
 TEST_P(PartialAttentionTest, OneTokenIsItsValue) {
   Random random(3);
-  const Kv kv(random, 1, 64);
+  const Kv kv(random, type(), 1, 64);
   const auto q = random.normals(64);
   const Result result = fast(q, {kv.span(0, 1)}, 1, 64);
-  EXPECT_EQ(result.o, kv.v);
+  EXPECT_EQ(result.o, kv.v.values());
   double dot = 0;
-  for (std::size_t d = 0; d < 64; ++d) dot += double{q[d]} * double{kv.k[d]};
+  for (std::size_t d = 0; d < 64; ++d) {
+    const float query = type() == DType::bf16 ? bf16_to_float(float_to_bf16(q[d])) : q[d];
+    dot += double{query} * double{kv.k.values()[d]};
+  }
   EXPECT_NEAR(result.lse[0], dot / 8, 1e-5);
 }
 
 TEST_P(PartialAttentionTest, NoTokensGiveZeroAndMinusInfinity) {
   Random random(4);
-  const Kv kv(random, 40, 80);
+  const Kv kv(random, type(), 40, 80);
   const auto q = random.normals(3 * 80);
   const Result nothing{std::vector<float>(3 * 80, 0.0f), std::vector<float>(3, -kInfinity)};
   EXPECT_TRUE(fast(q, {}, 3, 80) == nothing);
@@ -120,7 +133,7 @@ TEST_P(PartialAttentionTest, BitsDoNotDependOnHowTokensAreCut) {
   for (const std::uint32_t dim : {64u, 72u, 128u}) {
     for (const float scale : {1.0f, 20.0f}) {  // 20: the largest score moves often
       const std::uint32_t tokens = 333, group = 7;
-      const Kv kv(random, tokens, dim, scale);
+      const Kv kv(random, type(), tokens, dim, scale);
       const auto q = random.normals(std::size_t{group} * dim);
       const Result whole = fast(q, {kv.span(0, tokens)}, group, dim);
       for (const std::uint32_t longest : {1u, 3u, 16u, 17u, 100u})
@@ -132,7 +145,7 @@ TEST_P(PartialAttentionTest, BitsDoNotDependOnHowTokensAreCut) {
 TEST_P(PartialAttentionTest, BitsOfAHeadDoNotDependOnTheOthers) {
   Random random(6);
   const std::uint32_t dim = 64, group = 6, tokens = 200;
-  const Kv kv(random, tokens, dim, 8);
+  const Kv kv(random, type(), tokens, dim, 8);
   const auto q = random.normals(std::size_t{group} * dim);
   for (int round = 0; round < 10; ++round) {
     std::vector<KvSpan> spans = cut(random, kv, tokens, 30);
@@ -153,28 +166,34 @@ TEST_P(PartialAttentionTest, BitsOfAHeadDoNotDependOnTheOthers) {
 TEST_P(PartialAttentionTest, RisingAndFallingScores) {
   Random random(7);
   const std::uint32_t dim = 64, tokens = 400;
-  Kv kv(random, tokens, dim);
+  Kv kv(random, type(), tokens, dim);
   std::vector<float> q(dim, 1.0f);
   for (const double step : {1e-3, 0.5, 3.0, -0.5, 40.0}) {
     for (std::uint32_t t = 0; t < tokens; ++t)
-      for (std::uint32_t d = 0; d < dim; ++d) kv.k[t * dim + d] = static_cast<float>(step * t / 8);  // score = step * t
+      for (std::uint32_t d = 0; d < dim; ++d)
+        kv.k.set(t * dim + d, static_cast<float>(step * t / 8));  // score = step * t
     const std::vector<KvSpan> spans = {kv.span(0, tokens)};
-    expect_agrees(fast(q, spans, 1, dim), run(partial_attention_reference, q, spans, 1, dim), 3e-5);
+    expect_agrees(fast(q, spans, 1, dim), exact(q, spans, 1, dim), 3e-5);
   }
 }
 
 TEST_P(PartialAttentionTest, LargeAndInfiniteScoresNeverGiveNan) {
   Random random(8);
   const std::uint32_t dim = 64;
-  Kv kv(random, 20, dim);
+  Kv kv(random, type(), 20, dim);
   const std::vector<float> q(dim, 1.0f);
-  const auto fill = [&](std::uint32_t token, float value) { std::fill_n(kv.k.begin() + token * dim, dim, value); };
-  for (const float big : {1e4f, 1e20f, 1e38f, 3e38f}) {  // the last two overflow float when summed
+  const auto fill = [&](std::uint32_t token, float value) {
+    for (std::uint32_t d = 0; d < dim; ++d) kv.k.set(token * dim + d, value);
+  };
+  // The last two of f32 and bf16 overflow when summed.
+  const std::vector<float> large =
+      type() == DType::f16 ? std::vector{1e4f, 6e4f} : std::vector{1e4f, 1e20f, 1e38f, 3e38f};
+  for (const float big : large) {
     fill(4, big);
     fill(9, -big);
     const Result result = fast(q, {kv.span(0, 20)}, 1, dim);
-    for (std::size_t d = 0; d < dim; ++d) ASSERT_NEAR(result.o[d], kv.v[4 * dim + d], 1e-6);
-    EXPECT_GE(result.lse[0], big * 7.9f / 8 > 1e38f ? 3e38f : big);
+    for (std::size_t d = 0; d < dim; ++d) ASSERT_NEAR(result.o[d], kv.v.values()[4 * dim + d], 1e-6);
+    EXPECT_GE(result.lse[0], big * 7.9f / 8 > 1e38f ? 2.9e38f : big);
   }
   fill(4, -kInfinity);
   fill(9, 0);

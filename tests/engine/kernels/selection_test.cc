@@ -14,41 +14,46 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-class SelectionTest : public IsaTest {};
-TANDEM_EACH_ISA(SelectionTest);
+class SelectionTest : public IsaAndTypeTest {
+ protected:
+  static StoredArray stored(const std::vector<float>& values) { return {values, type()}; }
+  static StoredArray room(std::size_t n) { return {std::vector<float>(n), type()}; }
+};
+TANDEM_EACH_ISA_AND_TYPE(SelectionTest);
 
 TEST_P(SelectionTest, DigestIsTheElementwiseMinimumAndMaximum) {
   Random random(1);
   for (const std::uint32_t dim : {1u, 8u, 64u, 80u, 96u, 128u, 131u}) {
     const std::uint32_t tokens = 1 + random.below(40);
-    const auto k = random.normals(std::size_t{tokens} * dim);
-    std::vector<float> low(dim), high(dim);
-    build_digest(k.data(), tokens, dim, low.data(), high.data());
+    const StoredArray k = stored(random.normals(std::size_t{tokens} * dim));
+    StoredArray low = room(dim), high = room(dim);
+    build_digest(k.at(0), type(), tokens, dim, low.data(), high.data());
     for (std::uint32_t d = 0; d < dim; ++d) {
       std::vector<float> column;
-      for (std::uint32_t t = 0; t < tokens; ++t) column.push_back(k[t * dim + d]);
-      EXPECT_EQ(low[d], *std::min_element(column.begin(), column.end()));
-      EXPECT_EQ(high[d], *std::max_element(column.begin(), column.end()));
+      for (std::uint32_t t = 0; t < tokens; ++t) column.push_back(k.values()[t * dim + d]);
+      EXPECT_EQ(load_element(low.at(0), type(), d), *std::min_element(column.begin(), column.end()));
+      EXPECT_EQ(load_element(high.at(0), type(), d), *std::max_element(column.begin(), column.end()));
     }
   }
   float low, high;
-  EXPECT_THROW(build_digest(&low, 0, 1, &low, &high), LogicError);
+  EXPECT_THROW(build_digest(&low, DType::f32, 0, 1, &low, &high), LogicError);
 }
 
 TEST_P(SelectionTest, ThePyramidIsTheDigestOfTheUnion) {
   Random random(2);
   const std::uint32_t dim = 80;
-  const auto k = random.normals(128 * dim);
-  std::vector<float> low(8 * dim), high(8 * dim);
-  for (std::uint32_t b = 0; b < 8; ++b) build_digest(k.data() + b * 16 * dim, 16, dim, &low[b * dim], &high[b * dim]);
+  const StoredArray k = stored(random.normals(128 * dim));
+  StoredArray low = room(8 * dim), high = room(8 * dim);
+  for (std::uint32_t b = 0; b < 8; ++b)
+    build_digest(k.at(b * 16 * dim), type(), 16, dim, low.data(b * dim), high.data(b * dim));
   for (std::uint32_t blocks = 8; blocks > 1; blocks /= 2)
     for (std::uint32_t b = 0; b < blocks / 2;
          ++b)  // over the children: block b is written after 2b and 2b + 1 were read
-      merge_digest(&low[2 * b * dim], &high[2 * b * dim], 2, dim, &low[b * dim], &high[b * dim]);
-  std::vector<float> all_low(dim), all_high(dim);
-  build_digest(k.data(), 128, dim, all_low.data(), all_high.data());
-  EXPECT_TRUE(std::equal(all_low.begin(), all_low.end(), low.begin()));
-  EXPECT_TRUE(std::equal(all_high.begin(), all_high.end(), high.begin()));
+      merge_digest(low.at(2 * b * dim), high.at(2 * b * dim), type(), 2, dim, low.data(b * dim), high.data(b * dim));
+  StoredArray all_low = room(dim), all_high = room(dim);
+  build_digest(k.at(0), type(), 128, dim, all_low.data(), all_high.data());
+  EXPECT_EQ(std::memcmp(all_low.at(0), low.at(0), dim * size_of(type())), 0);
+  EXPECT_EQ(std::memcmp(all_high.at(0), high.at(0), dim * size_of(type())), 0);
 }
 
 TEST_P(SelectionTest, ScoresAgreeWithFloat64AndBoundEveryKey) {
@@ -56,15 +61,18 @@ TEST_P(SelectionTest, ScoresAgreeWithFloat64AndBoundEveryKey) {
   for (const std::uint32_t dim : {5u, 64u, 80u, 96u, 128u}) {
     for (std::uint32_t group = 1; group <= 9; ++group) {
       const std::uint32_t blocks = 1 + random.below(20);
-      const auto k = random.normals(std::size_t{blocks} * 16 * dim), q = random.normals(std::size_t{group} * dim);
-      std::vector<float> low(blocks * dim), high(blocks * dim), scores(group * blocks), expected(scores.size());
-      for (std::uint32_t b = 0; b < blocks; ++b) build_digest(&k[b * 16 * dim], 16, dim, &low[b * dim], &high[b * dim]);
-      score_blocks(q.data(), low.data(), high.data(), blocks, group, dim, scores.data());
-      score_blocks_reference(q.data(), low.data(), high.data(), blocks, group, dim, expected.data());
+      const StoredArray k = stored(random.normals(std::size_t{blocks} * 16 * dim));
+      const auto q = random.normals(std::size_t{group} * dim);
+      StoredArray low = room(blocks * dim), high = room(blocks * dim);
+      std::vector<float> scores(group * blocks), expected(scores.size());
+      for (std::uint32_t b = 0; b < blocks; ++b)
+        build_digest(k.at(b * 16 * dim), type(), 16, dim, low.data(b * dim), high.data(b * dim));
+      score_blocks(q.data(), low.at(0), high.at(0), blocks, {group, dim, type()}, scores.data());
+      score_blocks_reference(q.data(), low.at(0), high.at(0), blocks, {group, dim, type()}, expected.data());
       expect_near(scores, expected, 1e-5);
       for (std::uint32_t h = 0; h < group; ++h)
         for (std::uint32_t t = 0; t < blocks * 16; ++t) {
-          const double dot = std::inner_product(&q[h * dim], &q[h * dim] + dim, &k[t * dim], 0.0);
+          const double dot = std::inner_product(&q[h * dim], &q[h * dim] + dim, &k.values()[t * dim], 0.0);
           ASSERT_LE(dot, scores[h * blocks + t / 16] + 1e-3);
         }
     }
@@ -74,13 +82,14 @@ TEST_P(SelectionTest, ScoresAgreeWithFloat64AndBoundEveryKey) {
 TEST_P(SelectionTest, AScoreDependsOnItsQueryAndBlockAlone) {
   Random random(4);
   const std::uint32_t dim = 72, group = 6, blocks = 10;
-  const auto low = random.normals(blocks * dim), high = random.normals(blocks * dim), q = random.normals(group * dim);
+  const StoredArray low = stored(random.normals(blocks * dim)), high = stored(random.normals(blocks * dim));
+  const auto q = random.normals(group * dim);
   std::vector<float> scores(group * blocks);
-  score_blocks(q.data(), low.data(), high.data(), blocks, group, dim, scores.data());
+  score_blocks(q.data(), low.at(0), high.at(0), blocks, {group, dim, type()}, scores.data());
   for (std::uint32_t h = 0; h < group; ++h)
     for (std::uint32_t b = 0; b < blocks; ++b) {
       float one;
-      score_blocks(&q[h * dim], &low[b * dim], &high[b * dim], 1, 1, dim, &one);
+      score_blocks(&q[h * dim], low.at(b * dim), high.at(b * dim), 1, {1, dim, type()}, &one);
       EXPECT_EQ(one, scores[h * blocks + b]);
     }
 }

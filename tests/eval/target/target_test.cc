@@ -37,7 +37,6 @@ TEST(Shapes, TakeTheRealRunsTimeWhereDataDoesNotMatter) {
     const DecodeResult expected = real.decode(*method, prompts, 40, {.forced = forced});
     EngineOptions options;
     options.workload = std::make_shared<const Workload>(some_workload());
-    options.shape_kv_bytes = 4;
     options.near_tie = -1;
     Bench shapes(tiny_shape(), make_sim_device(load_profile("fluxion-a100"), {.shapes_only = true}), options);
     const DecodeResult actual = shapes.decode(*method, prompts, 40, {.forced = forced});

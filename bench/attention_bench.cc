@@ -1,0 +1,171 @@
+// Attention kernels against the machine: GB/s of the K and V that must be read, GFLOP/s, and `share`, the median over
+// the rounds of a kernel's rate through that of a pure read just before and just after it. The argument of each bench
+// is the number of threads. TANDEM_ISA chooses the build.
+#include <algorithm>
+#include <benchmark/benchmark.h>
+#include <chrono>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "bench/bandwidth.h"
+#include "bench/private_memory.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/convert.h"
+#include "engine/kernels/digest.h"
+#include "engine/kernels/topk.h"
+
+namespace tandem {
+namespace {
+
+std::vector<float> normals(std::size_t n) {
+  std::mt19937 engine(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> block(1 << 16), values(n);  // one block repeated: drawing gigabytes of them takes minutes
+  for (float& value : block) value = normal(engine);
+  for (std::size_t i = 0; i < n; ++i) values[i] = block[i % block.size()];
+  return values;
+}
+
+unsigned threads_of(const benchmark::State& state) {
+  return static_cast<unsigned>(state.range(0));
+}
+void each_thread_count(benchmark::internal::Benchmark* bench) {
+  bench->ArgName("threads")->Arg(1);
+  if (usable_threads() > 1) bench->Arg(usable_threads());
+}
+
+void report_flops(benchmark::State& state, double flops) {
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(flops * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
+}
+
+/// Rounds of read, kernel, read, ...: each kernel run is compared with the reads beside it.
+template <class Kernel>
+void beside_reads(benchmark::State& state, ThreadPool& pool, double bytes, const Kernel& kernel) {
+  std::vector<double> shares;
+  double before = read_bandwidth_now(pool);
+  for (auto _ : state) {
+    const auto begin = std::chrono::steady_clock::now();
+    kernel();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    state.SetIterationTime(seconds.count());
+    const double after = read_bandwidth_now(pool);
+    shares.push_back(bytes / seconds.count() / (0.5 * (before + after)));
+    before = after;
+  }
+  std::sort(shares.begin(), shares.end());
+  state.counters["share"] = shares[shares.size() / 2];
+  state.counters["GB/s"] =
+      benchmark::Counter(bytes * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
+}
+
+enum class Order { contiguous, shuffled };
+
+/// 256 MiB in pages of the KV store, {K [16][D], V [16][D]} of one KV head one after the other. Each thread attends its
+/// own part of the blocks.
+void partial(benchmark::State& state, DType type, std::uint32_t group, std::uint32_t dim, std::uint32_t block,
+             Order order) {
+  constexpr std::size_t kBytes = std::size_t{256} << 20;
+  constexpr std::uint32_t kPage = 16;
+  ThreadPool pool(threads_of(state));
+  const std::size_t half = kPage * dim * size_of(type), pages = kBytes / (2 * half);
+  static PrivateMemory memory(kBytes);
+  const std::vector<float> some = normals(1 << 16);
+  for (std::size_t at = 0; at < kBytes; at += some.size() * size_of(type))
+    from_f32(some.data(), type, some.size(), memory.data() + at);
+  std::vector<std::size_t> blocks(pages * kPage / block);
+  std::iota(blocks.begin(), blocks.end(), std::size_t{0});
+  if (order == Order::shuffled) std::shuffle(blocks.begin(), blocks.end(), std::mt19937(2));
+  std::vector<KvSpan> spans;
+  for (const std::size_t b : blocks)
+    for (std::size_t page = b * block / kPage; page < (b + 1) * block / kPage; ++page) {
+      const char* at = memory.data() + page * 2 * half;
+      spans.push_back({at, at + half, kPage, ~0u});
+    }
+  const auto q = normals(std::size_t{group} * dim);
+  constexpr std::size_t kParts = 64;
+  std::vector<float> o(kParts * group * dim), lse(kParts * group);
+  beside_reads(state, pool, static_cast<double>(kBytes), [&] {
+    pool.parallel_for(kParts, [&](std::size_t part) {
+      const std::size_t begin = spans.size() * part / kParts, end = spans.size() * (part + 1) / kParts;
+      partial_attention(q.data(), std::span(spans).subspan(begin, end - begin), {group, dim, type},
+                        &o[part * group * dim], &lse[part * group]);
+    });
+  });
+  report_flops(state, 4.0 * group * static_cast<double>(kBytes) / static_cast<double>(2 * size_of(type)));
+}
+
+void register_partial() {
+  for (const DType type : {DType::bf16, DType::f16, DType::f32})
+    for (const std::uint32_t group : {1u, 4u, 7u, 8u})
+      for (const std::uint32_t dim : {128u, 64u, 96u, 256u}) {
+        if ((type != DType::bf16 && group != 4) || (dim != 128 && group != 4) || (type != DType::bf16 && dim != 128))
+          continue;
+        const std::string name =
+            std::string("partial/") + to_string(type) + "/group" + std::to_string(group) + "/dim" + std::to_string(dim);
+        const auto add = [&](const char* order, std::uint32_t block, Order how) {
+          each_thread_count(benchmark::RegisterBenchmark((name + "/" + order).c_str(), [=](benchmark::State& state) {
+                              partial(state, type, group, dim, block, how);
+                            })->UseManualTime());
+        };
+        add("contiguous", 16, Order::contiguous);
+        add("random32", 32, Order::shuffled);
+        add("random16", 16, Order::shuffled);
+      }
+}
+const bool kRegistered = (register_partial(), true);
+
+void prefill(benchmark::State& state, std::uint32_t group) {
+  constexpr std::uint32_t kDim = 128, kTokens = 2048, kKvHeads = 2;
+  ThreadPool pool(threads_of(state));
+  const std::uint32_t heads = kKvHeads * group;
+  const std::size_t page = std::size_t{kPrefillPageTokens} * kDim;
+  const auto k = normals(std::size_t{kKvHeads} * kTokens * kDim), v = normals(k.size());
+  const auto q = normals(std::size_t{kTokens} * heads * kDim);
+  std::vector<float> out(q.size());
+  std::vector<const void*> k_pages, v_pages;
+  for (std::size_t p = 0; p < k.size() / page; ++p) {
+    k_pages.push_back(k.data() + p * page);
+    v_pages.push_back(v.data() + p * page);
+  }
+  const std::size_t per_head = k_pages.size() / kKvHeads;
+  std::vector<PrefillKv> kv;
+  for (std::size_t h = 0; h < kKvHeads; ++h)
+    kv.push_back(
+        {std::span(k_pages).subspan(h * per_head, per_head), std::span(v_pages).subspan(h * per_head, per_head)});
+  for (auto _ : state) prefill_attention(pool, q.data(), kv, 0, kTokens, heads, kKvHeads, kDim, out.data());
+  report_flops(state, 4.0 * heads * kDim * (0.5 * kTokens * (kTokens + 1)));  // the causal half alone
+}
+BENCHMARK_CAPTURE(prefill, group1, 1)->Apply(each_thread_count)->UseRealTime();
+BENCHMARK_CAPTURE(prefill, group4, 4)->Apply(each_thread_count)->UseRealTime();
+
+/// 256 MiB of bf16 digests of heads of 128, one thread.
+void score(benchmark::State& state, std::uint32_t group) {
+  constexpr std::uint32_t kDim = 128, kBlocks = 1 << 19;
+  ThreadPool pool(1);
+  PrivateMemory memory(std::size_t{2} * kBlocks * kDim * size_of(DType::bf16));
+  const auto q = normals(std::size_t{group} * kDim);
+  std::vector<float> scores(std::size_t{group} * kBlocks);
+  beside_reads(state, pool, static_cast<double>(memory.bytes()), [&] {
+    score_blocks(q.data(), memory.data(), memory.data() + memory.bytes() / 2, kBlocks, {group, kDim, DType::bf16},
+                 scores.data());
+  });
+}
+BENCHMARK_CAPTURE(score, group1, 1)->UseManualTime();
+BENCHMARK_CAPTURE(score, group4, 4)->UseManualTime();
+BENCHMARK_CAPTURE(score, group8, 8)->UseManualTime();
+
+void choose(benchmark::State& state) {
+  const auto scores = normals(8192);
+  std::vector<std::uint32_t> out(128);
+  for (auto _ : state) {
+    top_k(scores.data(), 8192, 128, out.data());
+    benchmark::DoNotOptimize(out.data());
+  }
+  state.SetItemsProcessed(state.iterations() * 8192);
+}
+BENCHMARK(choose);
+
+}  // namespace
+}  // namespace tandem
