@@ -12,7 +12,7 @@ namespace {
 
 KvShape kv_shape(const ModelConfig& c, const EngineOptions& options) {
   KvShape shape{c.layers, c.kv_heads, c.head_dim};
-  shape.type = options.kv_type;
+  shape.type = options.precision;
   return shape;
 }
 

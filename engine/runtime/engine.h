@@ -27,7 +27,9 @@ struct EngineOptions {
   std::uint32_t keep_queries = 64;    // of a prompt's last tokens, for methods that learn from them (Needs)
   Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
   float near_tie = 1e-3f;             // steps whose two best logits differ by less are reported
-  DType kv_type = DType::f32;         // how K and V are stored
+  // How K and V are stored. With bf16, prefill also rounds what it multiplies with weights to bf16, as the reference
+  // implementations of such models do; a decode step multiplies f32 with the weights as they are.
+  DType precision = DType::f32;
   // For devices that simulate shapes only, and only there: what heads would choose.
   std::shared_ptr<const Workload> workload = nullptr;
   std::function<bool()> interrupted;  // polled between steps and chunks; true ends the call with Interrupted

@@ -56,7 +56,7 @@ EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware
   engine.max_batch = options.batch;
   engine.prefill_chunk = options.prefill_chunk;
   engine.policy_ns = hardware.control.policy_ns;
-  engine.kv_type = DType::bf16;
+  engine.precision = DType::bf16;
   engine.near_tie = -1;  // no logits, no ties
   engine.workload = std::make_shared<const Workload>(workload);
   engine.interrupted = options.interrupted;
