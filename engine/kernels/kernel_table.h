@@ -33,6 +33,24 @@ static constexpr size_t prefill_scratch_floats(uint32_t rows, uint32_t dim) {
   return 2 * padded_dim(dim) * (rows + kPrefillTileTokens) + size_t{rows} * (kPrefillTileTokens + 2);
 }
 
+/// Rows [first, last) of w times all n rows of x.
+struct LinearRows {
+  const float* packed_x;  // by linear_pack
+  const void* w;
+  DType type;
+  uint32_t in, out, first, last;
+  const float* bias;  // [out] or nullptr
+  float* y;           // [n][out]
+  uint32_t n;
+  float* scratch;  // linear_scratch_floats(last - first), aligned to 64 bytes
+};
+static constexpr size_t linear_padded(uint32_t in) {
+  return (size_t{in} + 2 * kMaxWidth - 1) / (2 * kMaxWidth) * (2 * kMaxWidth);
+}
+static constexpr size_t linear_scratch_floats(uint32_t rows) {
+  return size_t{rows} * 8 * 2 * kMaxWidth;
+}
+
 constexpr uint32_t kPrefillColumns = 64;
 constexpr uint32_t kPrefillDepth = 128;
 static constexpr size_t linear_prefill_scratch_floats(uint32_t n) {
@@ -40,9 +58,9 @@ static constexpr size_t linear_prefill_scratch_floats(uint32_t n) {
 }
 
 struct KernelTable {
-  // Rows [first, last) of w for all n rows of x.
-  void (*linear_rows)(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,
-                      uint32_t last, const float* bias, float* y, uint32_t n);
+  // packed: n * linear_padded(in) floats, aligned to 64 bytes, for linear_rows of the same build.
+  void (*linear_pack)(const float* x, uint32_t in, uint32_t n, float* packed);
+  void (*linear_rows)(const LinearRows& rows);
   // Rows [first, first + columns) of w for all n rows of x; columns <= kPrefillColumns.
   // scratch: linear_prefill_scratch_floats(n).
   void (*linear_prefill_block)(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,

@@ -5,8 +5,8 @@
 
 namespace tandem::TANDEM_ISA_NAMESPACE {
 
-void linear_rows(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first, uint32_t last,
-                 const float* bias, float* y, uint32_t n);
+void linear_pack(const float* x, uint32_t in, uint32_t n, float* packed);
+void linear_rows(const LinearRows& rows);
 void linear_prefill_block(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,
                           uint32_t columns, const float* bias, float* y, uint32_t n, float* scratch);
 void widen(const void* data, DType type, size_t first, size_t n, float* out);

@@ -3,6 +3,7 @@
 namespace tandem::TANDEM_ISA_NAMESPACE {
 
 const KernelTable table = {
+    .linear_pack = linear_pack,
     .linear_rows = linear_rows,
     .linear_prefill_block = linear_prefill_block,
     .widen = widen,
