@@ -42,13 +42,9 @@ struct LinearRows {
   const float* bias;  // [out] or nullptr
   float* y;           // [n][out]
   uint32_t n;
-  float* scratch;  // linear_scratch_floats(last - first), aligned to 64 bytes
 };
 static constexpr size_t linear_padded(uint32_t in) {
-  return (size_t{in} + 2 * kMaxWidth - 1) / (2 * kMaxWidth) * (2 * kMaxWidth);
-}
-static constexpr size_t linear_scratch_floats(uint32_t rows) {
-  return size_t{rows} * 8 * 2 * kMaxWidth;
+  return (size_t{in} + kMaxWidth - 1) / kMaxWidth * kMaxWidth;
 }
 
 constexpr uint32_t kPrefillColumns = 64;

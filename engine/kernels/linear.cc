@@ -1,7 +1,7 @@
 #include "engine/kernels/linear.h"
 
 #include <algorithm>
-#include <cblas.h>
+#include <memory>
 #include <vector>
 
 #include "engine/kernels/convert.h"
@@ -10,26 +10,24 @@
 namespace tandem {
 namespace {
 
-constexpr std::size_t kTaskBytes = std::size_t{1}
-                                   << 20;  // of weights: long enough a stream, and it stays in L2 for n > 8
+constexpr std::size_t kTaskBytes = std::size_t{1} << 20;  // of weights: four long streams, which stay in L2 for n > 8
 constexpr std::size_t kAlone = std::size_t{1}
                                << 16;  // multiply-adds below which waking threads costs more than it gains
 
-// Weight rows per task: as many as kTaskBytes holds, and several tasks for each thread.
-std::uint32_t rows_per_task(const MatrixView& w, std::uint32_t n, unsigned threads) {
-  const std::uint32_t most = n == 1 ? 256 : 64;  // the sums of a task stay in L2
-  const auto fitting = static_cast<std::uint32_t>(std::min<std::size_t>(most, kTaskBytes / (w.bytes() / w.rows + 1)));
-  const std::uint32_t balanced = w.rows / (4 * threads);
-  return std::max(8u, std::min(fitting, balanced) / 8 * 8);
+// Weight rows per task: as many as kTaskBytes holds, yet several tasks for each thread.
+std::uint32_t rows_per_task(const MatrixView& w, unsigned threads) {
+  const std::size_t fitting = kTaskBytes / std::max<std::size_t>(1, w.bytes() / w.rows);
+  const std::size_t balanced = w.rows / (4 * threads);
+  return static_cast<std::uint32_t>(std::max<std::size_t>(8, std::min(fitting, balanced)));
 }
 
-// `floats` floats at a 64-byte boundary, kept by the thread until it asks again for the same use.
-template <int kUse>
-float* thread_scratch(std::size_t floats) {
+// `floats` floats at a 64-byte boundary, the thread's own until it asks again.
+float* aligned_scratch(std::size_t floats) {
   static thread_local std::vector<float> memory;
   if (memory.size() < floats + 16) memory.resize(floats + 16);
-  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-  return memory.data() + (64 - address % 64) % 64 / sizeof(float);
+  void* start = memory.data();
+  std::size_t space = memory.size() * sizeof(float);
+  return static_cast<float*>(std::align(64, floats * sizeof(float), start, space));
 }
 
 constexpr std::uint32_t kPrefillRows = 504;  // 84 blocks of 6; 252 KiB of a slice of x
@@ -39,19 +37,17 @@ constexpr std::uint32_t kPrefillRows = 504;  // 84 blocks of 6; 252 KiB of a sli
 void linear(ThreadPool& pool, const float* x, const MatrixView& w, const float* bias, float* y, std::uint32_t n) {
   if (n == 0 || w.rows == 0) return;
   const KernelTable& table = kernels();
-  float* packed = thread_scratch<0>(linear_padded(w.cols) * n);
+  float* packed = aligned_scratch(linear_padded(w.cols) * n);
   table.linear_pack(x, w.cols, n, packed);
-  const std::uint32_t step = rows_per_task(w, n, pool.size());
-  const auto rows = [&](std::size_t task) {
-    const std::uint32_t first = static_cast<std::uint32_t>(task) * step, last = std::min(first + step, w.rows);
-    table.linear_rows({packed, w.data, w.type, w.cols, w.rows, first, last, bias, y, n,
-                       thread_scratch<1>(linear_scratch_floats(step))});
+  const auto rows = [&](std::uint32_t first, std::uint32_t last) {
+    table.linear_rows({packed, w.data, w.type, w.cols, w.rows, first, last, bias, y, n});
   };
-  const std::size_t tasks = (w.rows + step - 1) / step;
-  if (std::size_t{w.rows} * w.cols * n < kAlone)
-    for (std::size_t task = 0; task < tasks; ++task) rows(task);
-  else
-    pool.parallel_for(tasks, rows);
+  if (std::size_t{w.rows} * w.cols * n < kAlone) return rows(0, w.rows);
+  const std::uint32_t step = rows_per_task(w, pool.size());
+  pool.parallel_for((w.rows + step - 1) / step, [&](std::size_t task) {
+    const std::uint32_t first = static_cast<std::uint32_t>(task) * step;
+    rows(first, std::min(first + step, w.rows));
+  });
 }
 
 void linear_prefill(ThreadPool& pool, const float* x, const MatrixView& w, const float* bias, float* y,

@@ -1,27 +1,22 @@
 // Dot products of a few rows with every weight row, bound by reading the weights; and conversion of stored weights.
 //
-// Each weight row is read as one sequential stream. Each dot product is two chains of vectors (the even and the odd
-// ones of the row), added up from left to right and reduced by one tree, so its bits are the same in every block shape.
+// One stream of memory alone does not reach the machine's bandwidth, and rows beside each other are streams too short
+// for the hardware's prefetchers. So a task's weight rows are cut into four parts, and each part is one long stream.
 #include "engine/kernels/kernels_cpu.h"
 #include "engine/kernels/vec.h"
 
 namespace tandem::TANDEM_ISA_NAMESPACE {
 namespace {
 
-constexpr uint32_t kStep = 2 * kWidth;                    // elements that the two chains take together
 constexpr uint32_t kTogether = kRegisters == 32 ? 8 : 4;  // rows of x in one pass over the weights
-constexpr uint32_t kSliceFloats = 4096;                   // of x: 16 KiB that stay in the first-level cache
-constexpr size_t kAhead = 8192;  // bytes of weights between use and prefetch: a tenth of them is in flight
+constexpr size_t kAhead = 2048;                           // bytes of each stream between prefetch and use
 constexpr size_t kLine = 64;
 
-// Weight rows whose first-level prefetch, use and accumulators belong together: 1 where the chains of the rows of x
-// hide the latency of a multiply-add (with 32 registers: two chains of 16 lanes do already).
+// Streams beside kRows rows of x: accumulators, weights and one vector of x fit the registers.
 template <int kRows>
-constexpr int kOutsOf = kRows == 1 && kRegisters == 32 ? 1 : 2;
-
-TANDEM_INLINE uint32_t least(uint32_t a, uint32_t b) {
-  return a < b ? a : b;
-}
+constexpr int kStreamsBeside = (kRows + 1) * 4 + 1 <= kRegisters   ? 4
+                               : (kRows + 1) * 3 + 1 <= kRegisters ? 3
+                                                                   : 2;
 
 // GCC would otherwise load x anew for each weight row, and loads are the limit.
 TANDEM_INLINE void keep_in_register(vf& v) {
@@ -32,153 +27,106 @@ TANDEM_INLINE void keep_in_register(vf& v) {
 #endif
 }
 
-// One slice of the weight rows `w` (outs of them) times one slice of kRows rows of x.
-struct Slice {
-  const float* x;     // [steps][2][rows of x][kWidth]
-  const char* w;      //
-  size_t row_bytes;   //
-  uint32_t elements;  // of each row
-  const char* ahead;  // what to prefetch meanwhile: as many rows
-  float* sums;        // [outs][rows of x][2][kWidth]
-  bool begin;         // the sums start here
+struct Product {
+  const float* x;     // [steps][rows of x][kWidth], zero beyond `in`
+  const char* w;      // the first weight row
+  const float* bias;  // its bias, or nullptr
+  float* y;           // its output for the first row of x
+  uint32_t in;        //
+  size_t stride;      // floats between the rows of y
 };
 
-template <class Type, int kRows, int kOuts, int kChains>
-TANDEM_INLINE void chains(const Slice& s, int first_chain) {
-  vf total[kOuts][kRows][kChains] = {};
-  const auto sum_at = [&](int o, int r, int c) __attribute__((always_inline)) {
-    return s.sums + ((o * kRows + r) * 2 + first_chain + c) * kWidth;
-  };
-  if (!s.begin)
-    for (int o = 0; o < kOuts; ++o)
-      for (int r = 0; r < kRows; ++r)
-        for (int c = 0; c < kChains; ++c) total[o][r][c] = load(sum_at(o, r, c));
-  const auto add = [&](int c, const float* x, vf(&weights)[kOuts]) __attribute__((always_inline)) {
-    for (int r = 0; r < kRows; ++r) {
-      vf value = load(x + r * kWidth);
-      if (kOuts > 1) keep_in_register(value);
-      for (int o = 0; o < kOuts; ++o) total[o][r][c] = fma(value, weights[o], total[o][r][c]);
+// The rows `distance` apart, kStreams of them, times kRows rows of x. Each product has one accumulator and runs over
+// `in` from left to right, so its bits are the same in every block shape.
+template <class Type, int kRows, int kStreams>
+TANDEM_INLINE void dot_block(const Product& p, uint32_t distance) {
+  const size_t row_bytes = size_t{p.in} * Type::kBytes, far = row_bytes * distance;
+  vf total[kRows][kStreams] = {};
+  const float* x = p.x;
+  const auto step = [&](const vf(&weights)[kStreams]) __attribute__((always_inline)) {
+    for (int r = 0; r < kRows; ++r, x += kWidth) {
+      vf value = load(x);
+      keep_in_register(value);
+      for (int s = 0; s < kStreams; ++s) total[r][s] = fma(value, weights[s], total[r][s]);
     }
   };
-  uint32_t i = 0;
-  for (; i + kStep <= s.elements; i += kStep) {
-    if (first_chain == 0)
-      for (int o = 0; o < kOuts; ++o)
-        for (size_t b = 0; b < kStep * Type::kBytes; b += kLine)
-          __builtin_prefetch(s.ahead + o * s.row_bytes + i * Type::kBytes + b);
-    for (int c = 0; c < kChains; ++c) {
-      const uint32_t at = i + (first_chain + c) * kWidth;
-      vf weights[kOuts];
-      for (int o = 0; o < kOuts; ++o) weights[o] = Type::load(s.w + o * s.row_bytes + at * Type::kBytes);
-      add(c, s.x + size_t{at} * kRows, weights);
+  const auto steps = [&](const char* at, int count) __attribute__((always_inline)) {
+    for (int i = 0; i < count; ++i, at += kWidth * Type::kBytes) {
+      vf weights[kStreams];
+      for (int s = 0; s < kStreams; ++s) weights[s] = Type::load(at + s * far);
+      step(weights);
     }
+  };
+  constexpr size_t kStepBytes = kWidth * Type::kBytes;
+  constexpr int kSteps = kLine / kStepBytes;  // vectors per cache line
+  size_t at = 0;
+  for (; at + kLine <= row_bytes; at += kLine) {
+    for (int s = 0; s < kStreams; ++s) __builtin_prefetch(p.w + s * far + at + kAhead);
+    steps(p.w + at, kSteps);
   }
-  for (int c = 0; c < kChains; ++c) {
-    const uint32_t at = i + (first_chain + c) * kWidth;
-    if (at >= s.elements) break;
-    const int count = static_cast<int>(least(s.elements - at, kWidth));
-    vf weights[kOuts];
-    for (int o = 0; o < kOuts; ++o)
-      weights[o] = count == kWidth ? Type::load(s.w + o * s.row_bytes + at * Type::kBytes)
-                                   : load_first_weights<Type>(s.w + o * s.row_bytes + at * Type::kBytes, count);
-    add(c, s.x + size_t{at} * kRows, weights);
+  for (; at + kStepBytes <= row_bytes; at += kStepBytes) steps(p.w + at, 1);
+  if (at < row_bytes) {
+    const int rest = static_cast<int>((row_bytes - at) / Type::kBytes);
+    vf weights[kStreams];
+    for (int s = 0; s < kStreams; ++s) weights[s] = load_first_weights<Type>(p.w + s * far + at, rest);
+    step(weights);
   }
-  for (int o = 0; o < kOuts; ++o)
-    for (int r = 0; r < kRows; ++r)
-      for (int c = 0; c < kChains; ++c) store(sum_at(o, r, c), total[o][r][c]);
+  for (int r = 0; r < kRows; ++r)
+    for (int s = 0; s < kStreams; ++s)
+      p.y[p.stride * r + s * distance] = sum(total[r][s]) + (p.bias ? p.bias[s * distance] : 0.0f);
 }
 
-// Both chains at once where their accumulators leave registers for the operands, else one after the other: the slice
-// is in the first-level cache by then.
-template <class Type, int kRows, int kOuts>
-TANDEM_INLINE void slice(const Slice& s) {
-  if constexpr (2 * kOuts * kRows <= kRegisters / 2) {
-    chains<Type, kRows, kOuts, 2>(s, 0);
-  } else {
-    chains<Type, kRows, kOuts, 1>(s, 0);
-    chains<Type, kRows, kOuts, 1>(s, 1);
-  }
-}
-
-// y[r][o] = sum of the chains of sums[o][r] + bias, for kRows rows of y that begin at y, `stride` apart.
-template <int kRows>
-void finish(const float* sums, uint32_t outs, const float* bias, float* y, size_t stride) {
-  for (uint32_t o = 0; o < outs; o += kWidth) {
-    const int count = static_cast<int>(least(outs - o, kWidth));
-    const vf add = bias ? (count == kWidth ? load(bias + o) : load_first(bias + o, count)) : vf{};
-    for (int r = 0; r < kRows; ++r) {
-      vf each[kWidth] = {};
-      for (int i = 0; i < count; ++i) {
-        const float* both = sums + ((size_t{o} + i) * kRows + r) * kStep;
-        each[i] = load(both) + load(both + kWidth);
-      }
-      const vf result = sum_each(each) + add;
-      if (count == kWidth)
-        store(y + r * stride + o, result);
-      else
-        store_first(y + r * stride + o, result, count);
-    }
-  }
-}
-
-// Weight rows [0, outs) times kRows rows of x. The next rows are prefetched kAhead bytes before their use, the first
-// ones of the next slice during the last ones of this.
 template <class Type, int kRows>
-void few_rows(const float* x, const char* w, uint32_t in, uint32_t outs, const float* bias, float* y, size_t stride,
-              float* sums) {
-  constexpr uint32_t kBlock = kOutsOf<kRows>;
-  constexpr uint32_t kElements = kSliceFloats / kRows / kStep * kStep;
-  const size_t row_bytes = size_t{in} * Type::kBytes;
-  uint32_t from = 0;
-  do {
-    const uint32_t elements = least(in - from, kElements);
-    const bool last = in - from == elements;
-    const uint32_t rows_ahead = elements == 0 ? 1 : static_cast<uint32_t>(kAhead / (elements * Type::kBytes));
-    const uint32_t ahead = rows_ahead < kBlock ? kBlock : rows_ahead / kBlock * kBlock;
-    for (uint32_t o = 0; o < outs;) {
-      const char* at = w + o * row_bytes + from * Type::kBytes;
-      const char* next = at + ahead * row_bytes;
-      if (o + ahead >= outs && !last) next += elements * Type::kBytes - outs * row_bytes;
-      const Slice s = {x + size_t{from} * kRows,         at,       row_bytes, elements, next,
-                       sums + size_t{o} * kRows * kStep, from == 0};
-      if (o + kBlock <= outs) {
-        slice<Type, kRows, kBlock>(s);
-        o += kBlock;
-      } else {
-        slice<Type, kRows, 1>(s);
-        ++o;
-      }
-    }
-    from += elements;
-  } while (from < in);
-  finish<kRows>(sums, outs, bias, y, stride);
+void few_rows(Product p, uint32_t outs) {
+  constexpr int kStreams = kStreamsBeside<kRows>;
+  const auto next = [&](uint32_t rows) __attribute__((always_inline)) {
+    p.w += size_t{p.in} * Type::kBytes * rows;
+    p.y += rows;
+    if (p.bias) p.bias += rows;
+  };
+  const uint32_t part = outs / kStreams;
+  for (uint32_t o = 0; o < part; ++o, next(1)) dot_block<Type, kRows, kStreams>(p, part);
+  next(part * (kStreams - 1));
+  for (uint32_t o = part * kStreams; o < outs; ++o, next(1)) dot_block<Type, kRows, 1>(p, 0);
 }
 
 template <class Type>
 void rows_of(const LinearRows& a) {
-  const char* w = static_cast<const char*>(a.w) + size_t{a.first} * a.in * Type::kBytes;
-  const float* bias = a.bias ? a.bias + a.first : nullptr;
   const uint32_t outs = a.last - a.first;
   for (uint32_t r = 0; r < a.n; r += kTogether) {
-    const float* x = a.packed_x + linear_padded(a.in) * r;
-    float* y = a.y + size_t{a.out} * r + a.first;
-#define TANDEM_ROWS(rows)                                              \
-  case rows:                                                           \
-    few_rows<Type, rows>(x, w, a.in, outs, bias, y, a.out, a.scratch); \
-    break;
-    switch (least(a.n - r, kTogether)) {
-      TANDEM_ROWS(1)
-      TANDEM_ROWS(2)
-      TANDEM_ROWS(3)
-      TANDEM_ROWS(4)
+    const Product p = {.x = a.packed_x + linear_padded(a.in) * r,
+                       .w = static_cast<const char*>(a.w) + size_t{a.first} * a.in * Type::kBytes,
+                       .bias = a.bias ? a.bias + a.first : nullptr,
+                       .y = a.y + size_t{a.out} * r + a.first,
+                       .in = a.in,
+                       .stride = a.out};
+    switch (a.n - r) {
+      case 1:
+        few_rows<Type, 1>(p, outs);
+        break;
+      case 2:
+        few_rows<Type, 2>(p, outs);
+        break;
+      case 3:
+        few_rows<Type, 3>(p, outs);
+        break;
 #if defined(__AVX512F__)
-      TANDEM_ROWS(5)
-      TANDEM_ROWS(6)
-      TANDEM_ROWS(7)
-      TANDEM_ROWS(8)
+      case 4:
+        few_rows<Type, 4>(p, outs);
+        break;
+      case 5:
+        few_rows<Type, 5>(p, outs);
+        break;
+      case 6:
+        few_rows<Type, 6>(p, outs);
+        break;
+      case 7:
+        few_rows<Type, 7>(p, outs);
+        break;
 #endif
+      default:
+        few_rows<Type, kTogether>(p, outs);
     }
-#undef TANDEM_ROWS
   }
 }
 
@@ -194,7 +142,7 @@ void widen_all(const char* data, size_t n, float* out) {
 
 void linear_pack(const float* x, uint32_t in, uint32_t n, float* packed) {
   for (uint32_t r = 0; r < n; r += kTogether) {
-    const uint32_t rows = least(n - r, kTogether);
+    const uint32_t rows = n - r < kTogether ? n - r : kTogether;
     float* to = packed + linear_padded(in) * r;
     for (uint32_t i = 0; i < linear_padded(in); i += kWidth)
       for (uint32_t j = 0; j < rows; ++j, to += kWidth) {
