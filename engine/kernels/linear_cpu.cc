@@ -12,6 +12,12 @@ constexpr uint32_t kTogether = kRegisters == 32 ? 8 : 4;  // rows of x in one pa
 constexpr size_t kAhead = 2048;                           // bytes of each stream between prefetch and use
 constexpr size_t kLine = 64;
 
+// Few rows of x come from the second-level cache without loss. Of many, one slice after the other stays in the
+// first-level cache, and the sums of some weight rows wait in memory.
+template <class Type>
+constexpr int kRowsUnsliced = Type::kBytes == 4 ? 6 : 4;
+constexpr uint32_t kSlice = 1024, kSlicedRows = 128;
+
 // Streams beside kRows rows of x: accumulators, weights and one vector of x fit the registers.
 template <int kRows>
 constexpr int kStreamsBeside = (kRows + 1) * 4 + 1 <= kRegisters   ? 4
@@ -36,13 +42,22 @@ struct Product {
   size_t stride;      // floats between the rows of y
 };
 
+// Elements [from, to) of the rows; 0 .. in where x stays in the caches anyway.
+struct Slice {
+  uint32_t from, to;
+  size_t ahead;  // bytes between prefetch and use
+  float* sums;   // what the slices so far amount to, [streams][rows of x][kWidth]
+};
+
 // The rows `distance` apart, kStreams of them, times kRows rows of x. Each product has one accumulator and runs over
 // `in` from left to right, so its bits are the same in every block shape.
 template <class Type, int kRows, int kStreams>
-TANDEM_INLINE void dot_block(const Product& p, uint32_t distance) {
-  const size_t row_bytes = size_t{p.in} * Type::kBytes, far = row_bytes * distance;
+TANDEM_INLINE void dot_block(const Product& p, const Slice& slice, uint32_t distance) {
+  constexpr size_t kStepBytes = kWidth * Type::kBytes;
+  constexpr int kSteps = kLine / kStepBytes;  // vectors per cache line
+  const size_t far = size_t{p.in} * Type::kBytes * distance;
   vf total[kRows][kStreams] = {};
-  const float* x = p.x;
+  const float* x = p.x + size_t{slice.from} * kRows;
   const auto step = [&](const vf(&weights)[kStreams]) __attribute__((always_inline)) {
     for (int r = 0; r < kRows; ++r, x += kWidth) {
       vf value = load(x);
@@ -51,43 +66,77 @@ TANDEM_INLINE void dot_block(const Product& p, uint32_t distance) {
     }
   };
   const auto steps = [&](const char* at, int count) __attribute__((always_inline)) {
-    for (int i = 0; i < count; ++i, at += kWidth * Type::kBytes) {
+    for (int i = 0; i < count; ++i, at += kStepBytes) {
       vf weights[kStreams];
       for (int s = 0; s < kStreams; ++s) weights[s] = Type::load(at + s * far);
       step(weights);
     }
   };
-  constexpr size_t kStepBytes = kWidth * Type::kBytes;
-  constexpr int kSteps = kLine / kStepBytes;  // vectors per cache line
-  size_t at = 0;
-  for (; at + kLine <= row_bytes; at += kLine) {
-    for (int s = 0; s < kStreams; ++s) __builtin_prefetch(p.w + s * far + at + kAhead);
-    steps(p.w + at, kSteps);
+  if (slice.from > 0)
+    for (int r = 0; r < kRows; ++r)
+      for (int s = 0; s < kStreams; ++s) total[r][s] = load(slice.sums + (s * kRows + r) * kWidth);
+  const char* at = p.w + slice.from * Type::kBytes;
+  const char* const end = p.w + slice.to * Type::kBytes;
+  for (; at + kLine <= end; at += kLine) {
+    for (int s = 0; s < kStreams; ++s) __builtin_prefetch(at + s * far + slice.ahead);
+    steps(at, kSteps);
   }
-  for (; at + kStepBytes <= row_bytes; at += kStepBytes) steps(p.w + at, 1);
-  if (at < row_bytes) {
-    const int rest = static_cast<int>((row_bytes - at) / Type::kBytes);
+  for (; at + kStepBytes <= end; at += kStepBytes) steps(at, 1);
+  if (at < end) {
     vf weights[kStreams];
-    for (int s = 0; s < kStreams; ++s) weights[s] = load_first_weights<Type>(p.w + s * far + at, rest);
+    for (int s = 0; s < kStreams; ++s)
+      weights[s] =
+          load_first_weights<Type>(at + s * far, static_cast<int>(static_cast<size_t>(end - at) / Type::kBytes));
     step(weights);
+  }
+  if (slice.to < p.in) {
+    for (int r = 0; r < kRows; ++r)
+      for (int s = 0; s < kStreams; ++s) store(slice.sums + (s * kRows + r) * kWidth, total[r][s]);
+    return;
   }
   for (int r = 0; r < kRows; ++r)
     for (int s = 0; s < kStreams; ++s)
       p.y[p.stride * r + s * distance] = sum(total[r][s]) + (p.bias ? p.bias[s * distance] : 0.0f);
 }
 
+template <class Type>
+TANDEM_INLINE void advance(Product& p, uint32_t rows) {
+  p.w += size_t{p.in} * Type::kBytes * rows;
+  p.y += rows;
+  if (p.bias) p.bias += rows;
+}
+
+// All of kStreams * part weight rows, a slice after the other.
+template <class Type, int kRows, int kStreams>
+void streams(const Product& first, uint32_t part) {
+  if constexpr (kRows <= kRowsUnsliced<Type>) {
+    Product p = first;
+    const Slice whole = {.from = 0, .to = p.in, .ahead = kAhead, .sums = nullptr};
+    for (uint32_t o = 0; o < part; ++o, advance<Type>(p, 1)) dot_block<Type, kRows, kStreams>(p, whole, part);
+  } else {
+    alignas(64) float sums[kSlicedRows * kRows * kWidth];
+    const uint32_t in = first.in;
+    for (uint32_t from = 0; from == 0 || from < in; from += kSlice) {
+      Product p = first;
+      Slice slice = {from, in - from < kSlice ? in : from + kSlice, size_t{in} * Type::kBytes, sums};
+      for (uint32_t o = 0; o < part; ++o, advance<Type>(p, 1), slice.sums += kStreams * kRows * kWidth)
+        dot_block<Type, kRows, kStreams>(p, slice, part);
+    }
+  }
+}
+
 template <class Type, int kRows>
 void few_rows(Product p, uint32_t outs) {
-  constexpr int kStreams = kStreamsBeside<kRows>;
-  const auto next = [&](uint32_t rows) __attribute__((always_inline)) {
-    p.w += size_t{p.in} * Type::kBytes * rows;
-    p.y += rows;
-    if (p.bias) p.bias += rows;
-  };
-  const uint32_t part = outs / kStreams;
-  for (uint32_t o = 0; o < part; ++o, next(1)) dot_block<Type, kRows, kStreams>(p, part);
-  next(part * (kStreams - 1));
-  for (uint32_t o = part * kStreams; o < outs; ++o, next(1)) dot_block<Type, kRows, 1>(p, 0);
+  constexpr uint32_t kStreams = kStreamsBeside<kRows>;
+  while (outs > 0) {
+    const uint32_t now = kRows <= kRowsUnsliced<Type> || outs < kSlicedRows ? outs : kSlicedRows;
+    const uint32_t part = now / kStreams, rest = now - part * kStreams;
+    streams<Type, kRows, kStreams>(p, part);
+    advance<Type>(p, part * kStreams);
+    streams<Type, kRows, 1>(p, rest);
+    advance<Type>(p, rest);
+    outs -= now;
+  }
 }
 
 template <class Type>
