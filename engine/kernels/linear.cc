@@ -21,7 +21,10 @@ std::uint32_t rows_per_task(const MatrixView& w, unsigned threads) {
   return static_cast<std::uint32_t>(std::max<std::size_t>(8, std::min(fitting, balanced)));
 }
 
-// `floats` floats at a 64-byte boundary, the thread's own until it asks again.
+enum class Scratch { rows, panel };  // one of the calling thread's own for x, one for what a task needs
+
+// `floats` floats at a 64-byte boundary, the thread's until it asks for the same scratch again.
+template <Scratch>
 float* aligned_scratch(std::size_t floats) {
   static thread_local std::vector<float> memory;
   if (memory.size() < floats + 16) memory.resize(floats + 16);
@@ -32,12 +35,48 @@ float* aligned_scratch(std::size_t floats) {
 
 constexpr std::uint32_t kPrefillRows = 504;  // 84 blocks of 6; 252 KiB of a slice of x
 
+constexpr std::uint32_t kRoundedRows = 1008;  // of x at a time: 28 MiB of scratch for rows of 14336
+constexpr std::uint32_t kMostPanels = 4;      // of kPrefillColumns weight rows that share the slices of x in a task
+
+// y of at most kRoundedRows rows.
+void prefill_rounded(ThreadPool& pool, const float* x, const MatrixView& w, const float* bias, float* y,
+                     std::uint32_t n) {
+  const KernelTable& table = kernels();
+  auto* rounded =
+      reinterpret_cast<std::uint16_t*>(aligned_scratch<Scratch::rows>((linear_bf16_padded(w.cols) * n + 1) / 2));
+  constexpr std::uint32_t kRowsPerTask = 64;
+  pool.parallel_for((n + kRowsPerTask - 1) / kRowsPerTask, [&](std::size_t task) {
+    const auto first = static_cast<std::uint32_t>(task) * kRowsPerTask;
+    table.linear_bf16_round(x, w.cols, first, std::min(first + kRowsPerTask, n), n, rounded);
+  });
+  const std::uint32_t row_blocks = (n + kPrefillRows - 1) / kPrefillRows;
+  const std::uint32_t panels = (w.rows + kPrefillColumns - 1) / kPrefillColumns;
+  const std::uint32_t columns = std::clamp(panels * row_blocks / (4 * pool.size()), 1u, kMostPanels) * kPrefillColumns;
+  const std::uint32_t column_blocks = (w.rows + columns - 1) / columns;
+  pool.parallel_for(std::size_t{column_blocks} * row_blocks, [&](std::size_t task) {
+    const std::uint32_t column = static_cast<std::uint32_t>(task % column_blocks) * columns;
+    const std::uint32_t row = static_cast<std::uint32_t>(task / column_blocks) * kPrefillRows;
+    table.linear_bf16_block({.x = rounded,
+                             .all_rows = n,
+                             .row = row,
+                             .rows = std::min(kPrefillRows, n - row),
+                             .w = w.data,
+                             .in = w.cols,
+                             .out = w.rows,
+                             .column = column,
+                             .columns = std::min(columns, w.rows - column),
+                             .bias = bias,
+                             .y = y,
+                             .scratch = aligned_scratch<Scratch::panel>(linear_bf16_scratch_floats(kPrefillRows))});
+  });
+}
+
 }  // namespace
 
 void linear(ThreadPool& pool, const float* x, const MatrixView& w, const float* bias, float* y, std::uint32_t n) {
   if (n == 0 || w.rows == 0) return;
   const KernelTable& table = kernels();
-  float* packed = aligned_scratch(linear_padded(w.cols) * n);
+  float* packed = aligned_scratch<Scratch::rows>(linear_padded(w.cols) * n);
   table.linear_pack(x, w.cols, n, packed);
   const auto rows = [&](std::uint32_t first, std::uint32_t last) {
     table.linear_rows({packed, w.data, w.type, w.cols, w.rows, first, last, bias, y, n});
@@ -61,12 +100,30 @@ void linear_prefill(ThreadPool& pool, const float* x, const MatrixView& w, const
     const std::uint32_t column = static_cast<std::uint32_t>(task % column_blocks) * kPrefillColumns;
     const std::uint32_t row = static_cast<std::uint32_t>(task / column_blocks) * kPrefillRows;
     const std::uint32_t rows = std::min(kPrefillRows, n - row);
-    static thread_local std::vector<float> scratch;
-    scratch.resize(linear_prefill_scratch_floats(kPrefillRows));
+    float* scratch = aligned_scratch<Scratch::panel>(linear_prefill_scratch_floats(kPrefillRows));
     table.linear_prefill_block(x + std::size_t{in} * row, w.data, w.type, in, out, column,
                                std::min(kPrefillColumns, out - column), bias, y + std::size_t{out} * row, rows,
-                               scratch.data());
+                               scratch);
   });
+}
+
+void linear_prefill_bf16(ThreadPool& pool, const float* x, const MatrixView& w, const float* bias, float* y,
+                         std::uint32_t n) {
+  const KernelTable& table = kernels();
+  const bool pairs = w.type == DType::bf16 && table.linear_bf16_block;
+  for (std::uint32_t row = 0; row < n; row += kRoundedRows) {
+    const std::uint32_t rows = std::min(kRoundedRows, n - row);
+    const float* from = x + std::size_t{w.cols} * row;
+    float* to = y + std::size_t{w.rows} * row;
+    if (pairs) {
+      prefill_rounded(pool, from, w, bias, to, rows);
+    } else {
+      const std::size_t count = std::size_t{w.cols} * rows;
+      float* rounded = aligned_scratch<Scratch::rows>(count);
+      table.round_to_bf16(from, count, rounded);
+      linear_prefill(pool, rounded, w, bias, to, rows);
+    }
+  }
 }
 
 void linear_reference(const float* x, const MatrixView& w, const float* bias, float* y, std::uint32_t n) {

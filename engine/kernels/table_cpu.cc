@@ -6,6 +6,14 @@ const KernelTable table = {
     .linear_pack = linear_pack,
     .linear_rows = linear_rows,
     .linear_prefill_block = linear_prefill_block,
+    .round_to_bf16 = round_to_bf16,
+#if defined(__AVX512BF16__)
+    .linear_bf16_round = linear_bf16_round,
+    .linear_bf16_block = linear_bf16_block,
+#else
+    .linear_bf16_round = nullptr,
+    .linear_bf16_block = nullptr,
+#endif
     .widen = widen,
     .rms_norm_row = rms_norm_row,
     .rope_angles = rope_angles,
