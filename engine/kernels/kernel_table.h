@@ -53,7 +53,7 @@ static constexpr size_t linear_prefill_scratch_floats(uint32_t n) {
   return size_t{kPrefillDepth} * (kPrefillColumns + 1) + size_t{n} * kPrefillColumns;
 }
 
-/// Rows [row, row + rows) of x, rounded, times weight rows [column, column + columns).
+/// Rows [row, row + rows) of x, rounded, times weight rows [column, column + columns), columns <= kPrefillColumns.
 struct Bf16Block {
   const uint16_t* x;  // by linear_bf16_round, all_rows rows
   uint32_t all_rows, row, rows;
@@ -63,7 +63,7 @@ struct Bf16Block {
   float* y;           // [all_rows][out]
   float* scratch;     // linear_bf16_scratch_floats(rows), aligned to 64 bytes
 };
-constexpr uint32_t kBf16Depth = 256;  // elements of in: 64 weight rows of them are 32 KiB
+constexpr uint32_t kBf16Depth = 1024;  // elements of in: 64 weight rows of them are 128 KiB
 static constexpr size_t linear_bf16_padded(uint32_t in) {
   return (size_t{in} + 31) / 32 * 32;
 }

@@ -33,10 +33,18 @@ float* aligned_scratch(std::size_t floats) {
   return static_cast<float*>(std::align(64, floats * sizeof(float), start, space));
 }
 
-constexpr std::uint32_t kPrefillRows = 504;  // 84 blocks of 6; 252 KiB of a slice of x
+// Rows of x per prefill task, a multiple of the kernels' 6. The weights are packed again for each part of the rows, so
+// the parts are as large as the second-level cache allows, of even size, and smaller only where threads would have no
+// task.
+std::uint32_t prefill_rows(std::uint32_t n, std::uint32_t most, std::size_t column_blocks, unsigned threads) {
+  constexpr std::uint32_t kLeast = 126;
+  const std::size_t parts = std::max<std::size_t>((n + most - 1) / most, 4 * threads / column_blocks);
+  const auto even = static_cast<std::uint32_t>((n + parts - 1) / parts);
+  return (std::max(even, std::min(n, kLeast)) + 5) / 6 * 6;
+}
 
-constexpr std::uint32_t kRoundedRows = 1008;  // of x at a time: 28 MiB of scratch for rows of 14336
-constexpr std::uint32_t kMostPanels = 4;      // of kPrefillColumns weight rows that share the slices of x in a task
+constexpr std::uint32_t kPrefillRows = 516;   // 258 KiB of a slice of x; 512 are one part
+constexpr std::uint32_t kRoundedRows = 1032;  // of x at a time: 28 MiB of scratch for rows of 14336
 
 // y of at most kRoundedRows rows.
 void prefill_rounded(ThreadPool& pool, const float* x, const MatrixView& w, const float* bias, float* y,
@@ -49,25 +57,24 @@ void prefill_rounded(ThreadPool& pool, const float* x, const MatrixView& w, cons
     const auto first = static_cast<std::uint32_t>(task) * kRowsPerTask;
     table.linear_bf16_round(x, w.cols, first, std::min(first + kRowsPerTask, n), n, rounded);
   });
-  const std::uint32_t row_blocks = (n + kPrefillRows - 1) / kPrefillRows;
-  const std::uint32_t panels = (w.rows + kPrefillColumns - 1) / kPrefillColumns;
-  const std::uint32_t columns = std::clamp(panels * row_blocks / (4 * pool.size()), 1u, kMostPanels) * kPrefillColumns;
-  const std::uint32_t column_blocks = (w.rows + columns - 1) / columns;
-  pool.parallel_for(std::size_t{column_blocks} * row_blocks, [&](std::size_t task) {
-    const std::uint32_t column = static_cast<std::uint32_t>(task % column_blocks) * columns;
-    const std::uint32_t row = static_cast<std::uint32_t>(task / column_blocks) * kPrefillRows;
+  const std::size_t column_blocks = (w.rows + kPrefillColumns - 1) / kPrefillColumns;
+  const std::uint32_t row_step = prefill_rows(n, kRoundedRows, column_blocks, pool.size());
+  const std::uint32_t row_blocks = (n + row_step - 1) / row_step;
+  pool.parallel_for(column_blocks * row_blocks, [&](std::size_t task) {
+    const std::uint32_t column = static_cast<std::uint32_t>(task % column_blocks) * kPrefillColumns;
+    const std::uint32_t row = static_cast<std::uint32_t>(task / column_blocks) * row_step;
     table.linear_bf16_block({.x = rounded,
                              .all_rows = n,
                              .row = row,
-                             .rows = std::min(kPrefillRows, n - row),
+                             .rows = std::min(row_step, n - row),
                              .w = w.data,
                              .in = w.cols,
                              .out = w.rows,
                              .column = column,
-                             .columns = std::min(columns, w.rows - column),
+                             .columns = std::min(kPrefillColumns, w.rows - column),
                              .bias = bias,
                              .y = y,
-                             .scratch = aligned_scratch<Scratch::panel>(linear_bf16_scratch_floats(kPrefillRows))});
+                             .scratch = aligned_scratch<Scratch::panel>(linear_bf16_scratch_floats(row_step))});
   });
 }
 
@@ -91,16 +98,17 @@ void linear(ThreadPool& pool, const float* x, const MatrixView& w, const float* 
 
 void linear_prefill(ThreadPool& pool, const float* x, const MatrixView& w, const float* bias, float* y,
                     std::uint32_t n) {
-  if (n == 0) return;
+  if (n == 0 || w.rows == 0) return;
   const KernelTable& table = kernels();
   const std::uint32_t in = w.cols, out = w.rows;
   const std::size_t column_blocks = (out + kPrefillColumns - 1) / kPrefillColumns;
-  const std::size_t row_blocks = (n + kPrefillRows - 1) / kPrefillRows;
+  const std::uint32_t row_step = prefill_rows(n, kPrefillRows, column_blocks, pool.size());
+  const std::uint32_t row_blocks = (n + row_step - 1) / row_step;
   pool.parallel_for(column_blocks * row_blocks, [&](std::size_t task) {
     const std::uint32_t column = static_cast<std::uint32_t>(task % column_blocks) * kPrefillColumns;
-    const std::uint32_t row = static_cast<std::uint32_t>(task / column_blocks) * kPrefillRows;
-    const std::uint32_t rows = std::min(kPrefillRows, n - row);
-    float* scratch = aligned_scratch<Scratch::panel>(linear_prefill_scratch_floats(kPrefillRows));
+    const std::uint32_t row = static_cast<std::uint32_t>(task / column_blocks) * row_step;
+    const std::uint32_t rows = std::min(row_step, n - row);
+    float* scratch = aligned_scratch<Scratch::panel>(linear_prefill_scratch_floats(row_step));
     table.linear_prefill_block(x + std::size_t{in} * row, w.data, w.type, in, out, column,
                                std::min(kPrefillColumns, out - column), bias, y + std::size_t{out} * row, rows,
                                scratch);
@@ -110,6 +118,7 @@ void linear_prefill(ThreadPool& pool, const float* x, const MatrixView& w, const
 void linear_prefill_bf16(ThreadPool& pool, const float* x, const MatrixView& w, const float* bias, float* y,
                          std::uint32_t n) {
   const KernelTable& table = kernels();
+  if (w.rows == 0) return;
   const bool pairs = w.type == DType::bf16 && table.linear_bf16_block;
   for (std::uint32_t row = 0; row < n; row += kRoundedRows) {
     const std::uint32_t rows = std::min(kRoundedRows, n - row);

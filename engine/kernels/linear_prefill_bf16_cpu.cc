@@ -1,5 +1,6 @@
-// Matrix product of many rows with bf16 weights on CPUs that multiply pairs of bf16. Compiled to something in the build
-// with BF16 alone; the table of the others has no such entry.
+// Matrix product of many rows with 64 bf16 weight rows on CPUs that multiply pairs of bf16: a slice of the weights is
+// packed transposed and stays in the second-level cache while all rows pass. Compiled to something in the build with
+// BF16 alone; the tables of the others have no such entry.
 #include "engine/kernels/kernels_cpu.h"
 #include "engine/kernels/vec.h"
 
@@ -12,6 +13,7 @@ constexpr uint32_t kPairs = 16;     // 32-bit pairs of bf16 per vector
 constexpr uint32_t kElements = 32;  // of a row that are packed together
 constexpr int kPanelVectors = 4;    // of 16 columns: with kRows rows 24 accumulators
 constexpr int kRows = 6;
+constexpr uint32_t kLine = 64;
 static_assert(kPrefillColumns == kPanelVectors * kPairs);
 
 TANDEM_INLINE __m512bh as_pairs(__m512i v) {
@@ -68,17 +70,43 @@ TANDEM_INLINE void block(const int32_t* a, size_t a_stride, const __m512i* b, ui
   if (add)
     for (int r = 0; r < kR; ++r)
       for (int i = 0; i < kPanelVectors; ++i) total[r][i] = load(c + r * c_stride + i * kWidth);
-  for (uint32_t k = 0; k < pairs; ++k) {
-    __m512bh weights[kPanelVectors];
-    for (int i = 0; i < kPanelVectors; ++i) weights[i] = as_pairs(b[k * kPanelVectors + i]);
-    for (int r = 0; r < kR; ++r) {
-      const __m512bh value = as_pairs(_mm512_set1_epi32(a[r * a_stride + k]));
-      for (int i = 0; i < kPanelVectors; ++i) total[r][i] = _mm512_dpbf16_ps(total[r][i], value, weights[i]);
+  for (uint32_t line = 0; line < pairs; line += kPairs) {
+    for (int r = 0; r < kR; ++r) __builtin_prefetch(a + (kR + r) * a_stride + line, 0, 3);  // of the next rows
+    for (uint32_t k = line; k < line + kPairs; ++k) {
+      __m512bh weights[kPanelVectors];
+      for (int i = 0; i < kPanelVectors; ++i) weights[i] = as_pairs(b[k * kPanelVectors + i]);
+      for (int r = 0; r < kR; ++r) {
+        const __m512bh value = as_pairs(_mm512_set1_epi32(a[r * a_stride + k]));
+        for (int i = 0; i < kPanelVectors; ++i) total[r][i] = _mm512_dpbf16_ps(total[r][i], value, weights[i]);
+      }
     }
   }
   for (int r = 0; r < kR; ++r)
     for (int i = 0; i < kPanelVectors; ++i) store(c + r * c_stride + i * kWidth, total[r][i]);
 }
+
+// Fetches the weights that are packed next into the second-level cache, a few lines at a time: their rows are too far
+// apart for the hardware to foresee the next one.
+class Ahead {
+ public:
+  Ahead(const char* first_row, size_t row_bytes, uint32_t rows, uint32_t bytes)
+      : row_(first_row), row_bytes_(row_bytes), rows_left_(bytes == 0 ? 0 : rows), bytes_(bytes) {}
+  void prefetch(uint32_t lines) {
+    for (; lines > 0 && rows_left_ > 0; --lines) {
+      __builtin_prefetch(row_ + at_, 0, 2);
+      at_ += kLine;
+      if (at_ < bytes_) continue;
+      at_ = 0;
+      row_ += row_bytes_;
+      --rows_left_;
+    }
+  }
+
+ private:
+  const char* row_;
+  size_t row_bytes_;
+  uint32_t rows_left_, at_ = 0, bytes_;
+};
 
 }  // namespace
 
@@ -103,32 +131,37 @@ void linear_bf16_round(const float* x, uint32_t in, uint32_t first, uint32_t las
 
 // Each output is summed over `in` from left to right, so its bits do not depend on n.
 void linear_bf16_block(const Bf16Block& t) {
-  auto* packed = reinterpret_cast<__m512i*>(t.scratch);                 // [kBf16Depth / 2][kPrefillColumns] pairs
-  float* aside = t.scratch + size_t{kBf16Depth} / 2 * kPrefillColumns;  // [rows][kPrefillColumns]
+  auto* packed = reinterpret_cast<__m512i*>(t.scratch);  // [kBf16Depth / 2][kPrefillColumns] pairs
+  const bool whole = t.columns == kPrefillColumns;
+  float* sums = whole ? t.y + size_t{t.out} * t.row + t.column  // y has no room for columns that are none
+                      : t.scratch + size_t{kBf16Depth} / 2 * kPrefillColumns;
+  const size_t stride = whole ? t.out : kPrefillColumns, row_bytes = size_t{t.in} * 2;
+  const char* w = static_cast<const char*>(t.w) + row_bytes * t.column;
   for (uint32_t from = 0; from == 0 || from < t.in; from += kBf16Depth) {
-    const uint32_t depth = t.in == 0 ? 0 : bf16_depth(t.in, from), there = t.in - from < depth ? t.in - from : depth;
+    const uint32_t left = t.in - from, depth = bf16_depth(t.in, from), there = left < depth ? left : depth;
+    pack_weights(w + size_t{from} * 2, t.in, t.columns, there, packed);
     const auto* x = reinterpret_cast<const int32_t*>(t.x + size_t{t.all_rows} * from + size_t{depth} * t.row);
-    for (uint32_t column = 0; column < t.columns; column += kPrefillColumns) {
-      const uint32_t columns = t.columns - column < kPrefillColumns ? t.columns - column : kPrefillColumns;
-      const uint32_t o = t.column + column;
-      pack_weights(static_cast<const char*>(t.w) + (size_t{t.in} * o + from) * 2, t.in, columns, there, packed);
-      // Columns that fill no whole panel are summed aside: y has no room for them.
-      const bool whole = columns == kPrefillColumns;
-      float* sums = whole ? t.y + size_t{t.out} * t.row + o : aside;
-      const size_t stride = whole ? t.out : kPrefillColumns, a_stride = depth / 2;
-      uint32_t r = 0;
-      for (; r + kRows <= t.rows; r += kRows)
-        block<kRows>(x + r * a_stride, a_stride, packed, depth / 2, sums + r * stride, stride, from > 0);
-      for (; r + 2 <= t.rows; r += 2)
-        block<2>(x + r * a_stride, a_stride, packed, depth / 2, sums + r * stride, stride, from > 0);
-      for (; r < t.rows; ++r)
-        block<1>(x + r * a_stride, a_stride, packed, depth / 2, sums + r * stride, stride, from > 0);
-      if (from + depth < t.in || (whole && !t.bias)) continue;
-      for (r = 0; r < t.rows; ++r)
-        for (uint32_t c = 0; c < columns; ++c)
-          t.y[size_t{t.out} * (t.row + r) + o + c] = sums[stride * r + c] + (t.bias ? t.bias[o + c] : 0.0f);
+    const size_t a_stride = depth / 2;
+    // The next slice, and after the last one the first of the columns that follow, which are likely the next task's.
+    const bool last = left <= kBf16Depth;
+    const uint32_t after = t.out - t.column - t.columns, next = last ? t.in : left - kBf16Depth;
+    Ahead ahead(last ? w + row_bytes * t.columns : w + (size_t{from} + kBf16Depth) * 2, row_bytes,
+                last && after < kPrefillColumns ? after : t.columns, 2 * (next < kBf16Depth ? next : kBf16Depth));
+    const uint32_t lines = kPrefillColumns * kBf16Depth * 2 / kLine * kRows / t.rows + 1;
+    uint32_t r = 0;
+    for (; r + kRows <= t.rows; r += kRows) {
+      ahead.prefetch(lines);
+      block<kRows>(x + r * a_stride, a_stride, packed, depth / 2, sums + r * stride, stride, from > 0);
     }
+    for (; r + 2 <= t.rows; r += 2)
+      block<2>(x + r * a_stride, a_stride, packed, depth / 2, sums + r * stride, stride, from > 0);
+    for (; r < t.rows; ++r)
+      block<1>(x + r * a_stride, a_stride, packed, depth / 2, sums + r * stride, stride, from > 0);
   }
+  if (whole && !t.bias) return;
+  for (uint32_t r = 0; r < t.rows; ++r)
+    for (uint32_t c = 0; c < t.columns; ++c)
+      t.y[size_t{t.out} * (t.row + r) + t.column + c] = sums[stride * r + c] + (t.bias ? t.bias[t.column + c] : 0.0f);
 }
 
 }  // namespace tandem::TANDEM_ISA_NAMESPACE
