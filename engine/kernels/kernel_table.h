@@ -33,20 +33,61 @@ static constexpr size_t prefill_scratch_floats(uint32_t rows, uint32_t dim) {
   return padded_dim(dim) * (2 * (rows + kPrefillTileTokens) + 1) + size_t{rows} * (kPrefillTileTokens + 2);
 }
 
+/// Rows [first, last) of w times all n rows of x.
+struct LinearRows {
+  const float* packed_x;  // by linear_pack
+  const void* w;
+  DType type;
+  uint32_t in, out, first, last;
+  const float* bias;  // [out] or nullptr
+  float* y;           // [n][out]
+  uint32_t n;
+};
+static constexpr size_t linear_padded(uint32_t in) {
+  return (size_t{in} + kMaxWidth - 1) / kMaxWidth * kMaxWidth;
+}
+
 constexpr uint32_t kPrefillColumns = 64;
 constexpr uint32_t kPrefillDepth = 128;
 static constexpr size_t linear_prefill_scratch_floats(uint32_t n) {
   return size_t{kPrefillDepth} * (kPrefillColumns + 1) + size_t{n} * kPrefillColumns;
 }
 
+/// Rows [row, row + rows) of x, rounded, times weight rows [column, column + columns), columns <= kPrefillColumns.
+struct Bf16Block {
+  const uint16_t* x;  // by linear_bf16_round, all_rows rows
+  uint32_t all_rows, row, rows;
+  const void* w;  // bf16
+  uint32_t in, out, column, columns;
+  const float* bias;  // [out] or nullptr
+  float* y;           // [all_rows][out]
+  float* scratch;     // linear_bf16_scratch_floats(rows), aligned to 64 bytes
+};
+constexpr uint32_t kBf16Depth = 1024;  // elements of in: 64 weight rows of them are 128 KiB
+static constexpr size_t linear_bf16_padded(uint32_t in) {
+  return (size_t{in} + 31) / 32 * 32;
+}
+// Elements per row from `from` on that lie together in the rounded rows, which are [in / kBf16Depth][rows][depth].
+static constexpr uint32_t bf16_depth(uint32_t in, uint32_t from) {
+  return in - from < kBf16Depth ? (in - from + 31) / 32 * 32 : kBf16Depth;
+}
+static constexpr size_t linear_bf16_scratch_floats(uint32_t rows) {
+  return size_t{kPrefillColumns} * (kBf16Depth / 2 + rows);
+}
+
 struct KernelTable {
-  // Rows [first, last) of w for all n rows of x.
-  void (*linear_rows)(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,
-                      uint32_t last, const float* bias, float* y, uint32_t n);
+  // packed: n * linear_padded(in) floats, aligned to 64 bytes, for linear_rows of the same build.
+  void (*linear_pack)(const float* x, uint32_t in, uint32_t n, float* packed);
+  void (*linear_rows)(const LinearRows& rows);
   // Rows [first, first + columns) of w for all n rows of x; columns <= kPrefillColumns.
   // scratch: linear_prefill_scratch_floats(n).
   void (*linear_prefill_block)(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,
                                uint32_t columns, const float* bias, float* y, uint32_t n, float* scratch);
+  void (*round_to_bf16)(const float* x, size_t n, float* out);  // nearest, ties to even
+  // The two of builds with BF16; nullptr in the others. Subnormal numbers may count as 0.
+  void (*linear_bf16_round)(const float* x, uint32_t in, uint32_t first, uint32_t last, uint32_t all_rows,
+                            uint16_t* rounded);
+  void (*linear_bf16_block)(const Bf16Block& block);
   void (*widen)(const void* data, DType type, size_t first, size_t n, float* out);
   void (*narrow)(const float* x, DType type, size_t n, void* out);
   void (*rms_norm_row)(const float* x, const void* weight, DType type, float eps, float* y, uint32_t d);

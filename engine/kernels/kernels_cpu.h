@@ -5,10 +5,14 @@
 
 namespace tandem::TANDEM_ISA_NAMESPACE {
 
-void linear_rows(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first, uint32_t last,
-                 const float* bias, float* y, uint32_t n);
+void linear_pack(const float* x, uint32_t in, uint32_t n, float* packed);
+void linear_rows(const LinearRows& rows);
 void linear_prefill_block(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,
                           uint32_t columns, const float* bias, float* y, uint32_t n, float* scratch);
+void round_to_bf16(const float* x, size_t n, float* out);
+void linear_bf16_round(const float* x, uint32_t in, uint32_t first, uint32_t last, uint32_t all_rows,
+                       uint16_t* rounded);
+void linear_bf16_block(const Bf16Block& block);
 void widen(const void* data, DType type, size_t first, size_t n, float* out);
 void narrow(const float* x, DType type, size_t n, void* out);
 void rms_norm_row(const float* x, const void* weight, DType type, float eps, float* y, uint32_t d);

@@ -22,6 +22,14 @@ void linear(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixView& w /*
 void linear_prefill(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixView& w /*[out][in]*/,
                     const float* bias /*[out] or nullptr*/, float* y /*[n][out]*/, std::uint32_t n);
 
+/// Prefill with x rounded to bf16 (nearest, ties to even) and products accumulated in f32: for models stored in bf16,
+/// whose reference implementations round so too. Relative to linear_prefill() each element of x is off by up to 2^-9 of
+/// itself. The bits of a row depend on that row of x alone; between instruction sets the results differ by the rounding
+/// of the sums, and numbers below 2^-126 may count as 0. w of any type; only bf16 on a CPU with AVX512_BF16 is faster
+/// than linear_prefill(). y must not overlap x.
+void linear_prefill_bf16(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixView& w /*[out][in]*/,
+                         const float* bias /*[out] or nullptr*/, float* y /*[n][out]*/, std::uint32_t n);
+
 /// The oracle: float64 accumulation in index order.
 void linear_reference(const float* x /*[n][in]*/, const MatrixView& w /*[out][in]*/,
                       const float* bias /*[out] or nullptr*/, float* y /*[n][out]*/, std::uint32_t n);

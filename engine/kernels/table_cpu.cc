@@ -3,8 +3,17 @@
 namespace tandem::TANDEM_ISA_NAMESPACE {
 
 const KernelTable table = {
+    .linear_pack = linear_pack,
     .linear_rows = linear_rows,
     .linear_prefill_block = linear_prefill_block,
+    .round_to_bf16 = round_to_bf16,
+#if defined(__AVX512BF16__)
+    .linear_bf16_round = linear_bf16_round,
+    .linear_bf16_block = linear_bf16_block,
+#else
+    .linear_bf16_round = nullptr,
+    .linear_bf16_block = nullptr,
+#endif
     .widen = widen,
     .narrow = narrow,
     .rms_norm_row = rms_norm_row,

@@ -282,18 +282,4 @@ TANDEM_INLINE void store_first_weights(char* p, vf v, int count) {
   __builtin_memcpy(p, padded, static_cast<size_t>(count) * Type::kBytes);
 }
 
-TANDEM_INLINE void round_to_bf16(const float* x, uint32_t n, float* out) {
-  char bits[2 * kWidth];
-  for (uint32_t i = 0; i < n; i += kWidth) {
-    const uint32_t left = n - i;
-    if (left >= kWidth) {
-      BF16::store(bits, load(x + i));
-      store(out + i, BF16::load(bits));
-    } else {
-      BF16::store(bits, load_first(x + i, static_cast<int>(left)));
-      store_first(out + i, BF16::load(bits), static_cast<int>(left));
-    }
-  }
-}
-
 }  // namespace tandem::TANDEM_ISA_NAMESPACE
