@@ -29,12 +29,11 @@ std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const Se
   }
   if (session.device != "sim")
     throw_input_error("--as predicts with a hardware profile: it needs --device sim, not {}.", session.device);
-  const auto contexts = parse_lengths(arguments.context, "--context");
-  if (contexts.size() != 1) throw_input_error("--context is '{}': give one length.", arguments.context);
+  const std::uint32_t context = parse_one_length(arguments.context, "--context");
   TargetPlan plan{load_shape(arguments.as), load_profile(session.hardware), std::nullopt, {}};
   plan.options.methods = options.methods;
   plan.options.batch = options.batch;
-  plan.options.context = contexts.front();
+  plan.options.context = context;
   plan.options.steps = kSteps;
   plan.options.threads = session.threads;
   plan.options.interrupted = [] { return interrupted(); };

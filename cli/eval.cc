@@ -35,12 +35,6 @@ struct PerplexityArguments {
   bool force = false, quiet = false;
 };
 
-std::uint32_t one_length(const std::string& text, const char* option) {
-  const auto lengths = parse_lengths(text, option);
-  if (lengths.size() != 1) throw_input_error("{} is '{}': give one number of tokens.", option, text);
-  return lengths.front();
-}
-
 std::string read_text(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   std::error_code refused;
@@ -48,27 +42,17 @@ std::string read_text(const std::string& file) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-void check_out(const PerplexityArguments& arguments) {
-  if (arguments.out.empty()) return;
-  const std::filesystem::path out(arguments.out), folder = out.parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    throw_input_error("--out: the folder '{}' does not exist.", folder.string());
-  if (std::filesystem::is_directory(out)) throw_input_error("--out: '{}' is a folder: name a file.", arguments.out);
-  if (std::filesystem::exists(out) && !arguments.force)
-    throw_input_error("--out: '{}' exists already; --force replaces it.", arguments.out);
-}
-
 void perplexity(const PerplexityArguments& arguments) {
   eval::PerplexityOptions options;
   options.methods = split_method_list(arguments.methods);
-  options.context = one_length(arguments.context, "--context");
-  options.scored = one_length(arguments.scored, "--new");
+  options.context = parse_one_length(arguments.context, "--context");
+  options.scored = parse_one_length(arguments.scored, "--new");
   options.windows = arguments.windows;
   options.batch = arguments.batch;
   if (options.windows < 1 || options.windows > 100000)
     throw_input_error("--windows is {}: give 1 to 100000.", options.windows);
   if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
-  check_out(arguments);
+  check_new_file(arguments.out, arguments.force);
   std::string text = arguments.text.empty() ? "" : read_text(arguments.text), name = arguments.text;
   Session session = open_session(arguments.session);
   if (session.model.synthetic)

@@ -18,6 +18,7 @@ void add_subcommands(CLI::App& app) {
   add_compare(app);
   add_eval(app);
   add_generate(app);
+  add_bench(app);
   add_methods(app);
   add_profile(app);
   add_info(app);
@@ -29,6 +30,8 @@ Examples:
   tandem compare --methods full,hybrid-fixed:budget=0.05 --lengths 4K --hw fluxion-a100
   tandem methods hybrid-fixed                       what a method does, and its options
   tandem profile heads                              where the attention of a model's heads goes
+  tandem bench decode --context 8K                  real time of a decode step on this machine, by operation
+  tandem bench prefill --tokens 4K                  and of a prefill
 
 Numbers come from one of two clocks, named in the head of every column: "measured on ..." is this machine's, "simulated
 for ..." is virtual time computed from a hardware profile, the same in every run (with the same CPU instruction set).

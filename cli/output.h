@@ -1,9 +1,12 @@
-// What is printed must arrive: a full disk behind a pipe is an error, not silence.
+// What is printed must arrive: a full disk behind a pipe is an error, not silence. And what is to be written must have
+// a place.
 #pragma once
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <string>
 
 #include "engine/common/error.h"
 
@@ -13,6 +16,17 @@ namespace tandem::cli {
 inline void check_stdout() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw_run_error("The output cannot be written ({}).", std::strerror(errno));
+}
+
+/// Whether --out can become a file, before hours are spent on what it will hold; empty: none is asked for. InputError.
+inline void check_new_file(const std::string& file, bool force) {
+  if (file.empty()) return;
+  const std::filesystem::path out(file), folder = out.parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw_input_error("--out: the folder '{}' does not exist.", folder.string());
+  if (std::filesystem::is_directory(out)) throw_input_error("--out: '{}' is a folder: name a file.", file);
+  if (std::filesystem::exists(out) && !force)
+    throw_input_error("--out: '{}' exists already; --force replaces it.", file);
 }
 
 }  // namespace tandem::cli

@@ -71,6 +71,12 @@ std::vector<std::uint32_t> parse_lengths(std::string_view text, std::string_view
   return lengths;
 }
 
+std::uint32_t parse_one_length(std::string_view text, std::string_view option) {
+  const std::vector<std::uint32_t> lengths = parse_lengths(text, option);
+  if (lengths.size() != 1) throw_input_error("{} is '{}': give one length.", option, text);
+  return lengths.front();
+}
+
 std::uint64_t parse_count(std::string_view text, std::string_view option, std::uint64_t low, std::uint64_t high) {
   const std::string_view item = trimmed(text);
   const auto number = leading_number<std::uint64_t>(item);

@@ -11,6 +11,9 @@ namespace tandem::cli {
 /// Context lengths in tokens: "4K,32768" -> {4096, 32768}. K is 1024, M is 1024 K. Each between 1 and 16M, none twice.
 std::vector<std::uint32_t> parse_lengths(std::string_view text, std::string_view option);
 
+/// The same where one length is asked for, not a list.
+std::uint32_t parse_one_length(std::string_view text, std::string_view option);
+
 /// A whole number in [low, high], digits only.
 std::uint64_t parse_count(std::string_view text, std::string_view option, std::uint64_t low, std::uint64_t high);
 

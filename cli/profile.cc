@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/session.h"
@@ -56,25 +57,18 @@ std::string read_text(const std::string& file) {
 
 /// What can be known before the model is loaded, so that a typo costs nothing.
 std::uint32_t check(const ProfileOptions& options, const eval::HeadOptions& heads) {
-  const auto lengths = parse_lengths(options.length, "--length");
-  if (lengths.size() != 1) throw_input_error("--length is '{}': give one length.", options.length);
+  const std::uint32_t length = parse_one_length(options.length, "--length");
   if (options.samples < 1 || options.samples > 10000)
     throw_input_error("--samples is {}: give 1 to 10000.", options.samples);
   if (options.window < 1) throw_input_error("--window is 0: give at least the query's own token.");
-  if (lengths[0] <= heads.streaming_sinks + options.window) {
+  if (length <= heads.streaming_sinks + options.window) {
     throw_input_error(
         "--length is {}, but sinks ({}) and --window ({}) cover that already, so every head would be a streaming one: "
         "give more than {} tokens or a smaller --window.",
-        lengths[0], heads.streaming_sinks, options.window, heads.streaming_sinks + options.window);
+        length, heads.streaming_sinks, options.window, heads.streaming_sinks + options.window);
   }
-  if (options.out.empty()) return lengths[0];
-  const std::filesystem::path out(options.out), folder = out.parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    throw_input_error("--out: the folder '{}' does not exist.", folder.string());
-  if (std::filesystem::is_directory(out)) throw_input_error("--out: '{}' is a folder: name a file.", options.out);
-  if (std::filesystem::exists(out) && !options.force)
-    throw_input_error("--out: '{}' exists already; --force replaces it.", options.out);
-  return lengths[0];
+  check_new_file(options.out, options.force);
+  return length;
 }
 
 void profile_heads(const ProfileOptions& options) {

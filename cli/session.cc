@@ -10,12 +10,17 @@
 namespace tandem::cli {
 
 void add_session_options(CLI::App& command, SessionOptions& options) {
-  command.add_option("--model", options.model, "'embedded' or a Hugging Face folder")->capture_default_str();
+  add_model_options(command, options);
   command
       .add_option("--device", options.device,
                   "sim: virtual time from a hardware profile; emu: one thread per lane, real time on this CPU")
       ->capture_default_str();
   command.add_option("--hw", options.hardware, "Hardware profile of --device sim (`tandem info` lists them)")
+      ->capture_default_str();
+}
+
+void add_model_options(CLI::App& command, SessionOptions& options) {
+  command.add_option("--model", options.model, "'embedded', a Hugging Face folder or synthetic:<preset>")
       ->capture_default_str();
   command.add_option("--threads", options.threads, "CPU threads for kernels; 0: all that this process may use")
       ->capture_default_str();
@@ -24,7 +29,7 @@ void add_session_options(CLI::App& command, SessionOptions& options) {
   command.add_option("--prefill-chunk", options.prefill_chunk, "Tokens per prefill chunk")->capture_default_str();
 }
 
-Session open_session(const SessionOptions& options) {
+Session open_session(const SessionOptions& options, bool with_tokenizer) {
   Session session;
   session.engine.kv.device_bytes = parse_size(options.device_kv, "--device-kv");
   session.engine.kv.host_bytes = parse_size(options.host_kv, "--host-kv");
@@ -51,7 +56,7 @@ Session open_session(const SessionOptions& options) {
                       did_you_mean(options.device, known), join_names(known));
   }
   session.pool = std::make_unique<ThreadPool>(options.threads);
-  session.model = load_model(options.model);
+  session.model = load_model(options.model, with_tokenizer);
   return session;
 }
 

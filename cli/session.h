@@ -1,4 +1,5 @@
-// What compare and generate share: the options that choose a model, a device and its memory, and making them.
+// What bench, compare, eval and generate share: the options that choose a model, a device and its memory, and making
+// them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,6 +22,9 @@ struct SessionOptions {
   std::uint32_t prefill_chunk = 512;
 };
 
+/// --model, --threads, --device-kv, --host-kv, --prefill-chunk.
+void add_model_options(CLI::App& command, SessionOptions& options);
+/// These, and which device and hardware.
 void add_session_options(CLI::App& command, SessionOptions& options);
 
 /// In order of construction; the pool and the device outlive engines made from them.
@@ -31,7 +35,7 @@ struct Session {
   EngineOptions engine;
 };
 
-/// InputError for unknown names and impossible sizes.
-Session open_session(const SessionOptions& options);
+/// InputError for unknown names and impossible sizes. `with_tokenizer = false`: for work on token ids alone.
+Session open_session(const SessionOptions& options, bool with_tokenizer = true);
 
 }  // namespace tandem::cli

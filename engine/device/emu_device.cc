@@ -34,8 +34,9 @@ class EmuDevice final : public Device {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
+      for (Waiter* waiter : waiting_) waiter->wake.notify_one();
+      for (LaneState& state : state_) state.filled.notify_one();
     }
-    changed_.notify_all();
     for (std::thread& thread : threads_) thread.join();
   }
 
@@ -71,8 +72,8 @@ class EmuDevice final : public Device {
       state.last_record = task.record;
       state.records.push_back(task.record);
       state.queue.push_back(std::move(task));
+      state.filled.notify_one();  // costs nothing where the lane is at work
     }
-    changed_.notify_all();
     return event;
   }
 
@@ -92,7 +93,7 @@ class EmuDevice final : public Device {
     const Nanos entered = now();
     std::unique_lock lock(mutex_);
     check_event(event, "host wait");
-    changed_.wait(lock, [&] { return state_[event.lane].completed >= event.value; });
+    wait_for(lock, event);
     append_wait(event, entered);
     if (const std::exception_ptr error = error_of(event)) {
       if (error == unreported_) unreported_ = nullptr;
@@ -112,9 +113,7 @@ class EmuDevice final : public Device {
 
   Trace drain() override {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] {
-      return std::all_of(state_.begin(), state_.end(), [](const LaneState& s) { return s.completed == s.submitted; });
-    });
+    for (const LaneInfo& info : lanes_) wait_for(lock, {info.id, state_[info.id].submitted});
     Trace trace;
     trace.clock = clock_name_;
     trace.lanes = lanes_;
@@ -154,6 +153,12 @@ class EmuDevice final : public Device {
     std::int64_t last_record = -1;
     std::exception_ptr error;
     std::uint64_t failed_at = 0;
+    std::condition_variable filled;  // the lane's thread sleeps here while the queue is empty
+  };
+  /// A thread that sleeps until an event is done.
+  struct Waiter {
+    Event event;
+    std::condition_variable wake;
   };
 
   // All below: mutex_ is held.
@@ -234,16 +239,21 @@ class EmuDevice final : public Device {
     return best;
   }
 
-  bool ready(const Op& op) const {
-    return std::all_of(op.after.begin(), op.after.end(), [&](const Event& event) {
-      return !event.valid() || state_[event.lane].completed >= event.value;
-    });
+  bool done(Event event) const { return !event.valid() || state_[event.lane].completed >= event.value; }
+
+  /// Returns early where the device is about to end.
+  void wait_for(std::unique_lock<std::mutex>& lock, Event event) {
+    if (done(event) || stopping_) return;
+    Waiter waiter{event, {}};
+    waiting_.push_back(&waiter);
+    waiter.wake.wait(lock, [&] { return done(event) || stopping_; });
+    std::erase(waiting_, &waiter);
   }
 
   // Waits for the task's events, runs its body unlocked, publishes the result.
   void execute(std::unique_lock<std::mutex>& lock, LaneId lane_id, Task task) {
     LaneState& state = state_[lane_id];
-    changed_.wait(lock, [&] { return ready(task.op) || stopping_; });
+    for (const Event& event : task.op.after) wait_for(lock, event);
     std::exception_ptr error = state.error;
     for (const Event& event : task.op.after) {
       if (!error) error = error_of(event);
@@ -278,14 +288,16 @@ class EmuDevice final : public Device {
       state.failed_at = state.completed;
     }
     if (failed && !unreported_) unreported_ = error;
-    changed_.notify_all();
+    for (Waiter* waiter : waiting_) {
+      if (waiter->event.lane == lane_id && done(waiter->event)) waiter->wake.notify_one();
+    }
   }
 
   void run_lane(LaneId lane_id) {
     std::unique_lock lock(mutex_);
     LaneState& state = state_[lane_id];
     while (true) {
-      changed_.wait(lock, [&] { return stopping_ || !state.queue.empty(); });
+      state.filled.wait(lock, [&] { return stopping_ || !state.queue.empty(); });
       if (stopping_) return;
       Task task = std::move(state.queue.front());
       state.queue.pop_front();
@@ -300,9 +312,11 @@ class EmuDevice final : public Device {
   LaneId control_ = 0;
   const char* segment_ = nullptr;
 
-  // One lock and one condition for all lanes: an operation holds them for well under a microsecond, bodies run outside.
+  // One lock for all lanes: an operation holds it for well under a microsecond, bodies run outside. A condition for
+  // each thread that sleeps: waking them all at every operation cost a decode step of a small model more than its
+  // kernels.
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::vector<Waiter*> waiting_;
   bool stopping_ = false;
   std::vector<LaneState> state_;
   std::deque<TraceRecord> records_;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <numeric>
 #include <random>
+#include <sys/resource.h>
 #include <thread>
 
 #include "engine/common/error.h"
@@ -151,6 +152,29 @@ TEST(EmuDevice, AbandonsQueuedWorkAtTheEnd) {
       emu->submit(emu->lane(LaneKind::d2h), with_body("never", [&](BodyContext&) { ++ran; }, {failed}));
   }
   EXPECT_EQ(ran, 0);
+}
+
+TEST(EmuDevice, WhoHasNothingToDoSleepsWhileALaneWorks) {
+  // On few cores every thread that is woken for nothing takes time from the kernels.
+  auto emu = make_emu_device();
+  constexpr int kOperations = 500;
+  std::atomic<bool> go = false;
+  const auto work = [](BodyContext&) {  // long enough for whoever is woken to run
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  };
+  const LaneId compute = emu->lane(LaneKind::device_compute);
+  Event last = emu->submit(compute, with_body("gate", [&](BodyContext&) { go.wait(false); }));
+  for (int i = 0; i < kOperations; ++i) last = emu->submit(compute, with_body("work", work));
+  const Event copied = emu->submit(emu->lane(LaneKind::d2h), with_body("copy", [](BodyContext&) {}, {last}));
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  go = true;
+  go.notify_all();
+  emu->host_wait(copied);
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_nvcsw - before.ru_nvcsw, kOperations / 10);  // of their own accord: they went to sleep again
 }
 
 TEST(EmuDevice, WrongEventsAreOurMistake) {

@@ -1,0 +1,120 @@
+// tandem bench: how fast a model runs on this machine, to compare engines and to see where the time goes.
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+#include "engine/common/error.h"
+#include "eval/latency/latency.h"
+#include "eval/report/schema.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  tandem bench decode --model ~/models/Qwen2.5-0.5B --context 8K
+  tandem bench prefill --model synthetic:llama-3.2-1b --tokens 4K
+
+Real time on this machine, with random tokens. For times predicted for other hardware see `tandem compare --help`.)";
+
+constexpr const char* kDecodeFooter = R"(
+Examples:
+  tandem bench decode                                          the embedded model
+  tandem bench decode --model ~/models/Qwen2.5-0.5B --context 8K --steps 32 --threads 2
+  tandem bench decode --model synthetic:qwen2.5-0.5b --method hybrid-fixed:budget=0.1 --out decode.json
+
+Prefills --context random tokens once, then decodes behind them: per round one step that is not counted, then --steps
+that are. A round's figure is its mean step (TPOT); the table has the median round, the least and the most, and where
+the time of all rounds went, by operation, with the bytes and FLOPs that the operations declare. The first round warms
+up and is not counted. Trust a figure when least and most lie close together: other work on the machine shows there.)";
+
+constexpr const char* kPrefillFooter = R"(
+Examples:
+  tandem bench prefill                                         the embedded model
+  tandem bench prefill --model ~/models/Qwen2.5-0.5B --tokens 4K --threads 2 --out prefill.json
+
+Prefills --tokens random tokens into an empty sequence, once per round; the first round warms up and is not counted. No
+logits are computed: they belong to the first decode step.)";
+
+struct BenchArguments {
+  SessionOptions session;
+  std::string context, out, method = "full";
+  std::uint32_t steps = 32, rounds = 5;
+  bool force = false, quiet = false;
+};
+
+using Measure = eval::Latency (*)(const eval::LatencyOptions&, const Model&, Device&, ThreadPool&);
+
+void bench(const BenchArguments& arguments, const char* length_option, Measure measure) {
+  eval::LatencyOptions options;
+  options.context = parse_one_length(arguments.context, length_option);
+  options.method = arguments.method;
+  options.steps = arguments.steps;
+  options.rounds = arguments.rounds;
+  if (options.steps < 1 || options.steps > 100000) throw_input_error("--steps is {}: give 1 to 100000.", options.steps);
+  if (options.rounds < 1 || options.rounds > 1000) throw_input_error("--rounds is {}: give 1 to 1000.", options.rounds);
+  check_new_file(arguments.out, arguments.force);
+  Session session = open_session(arguments.session, /*with_tokenizer=*/false);
+  options.engine = session.engine;
+  Progress progress("measuring", Progress::standard(arguments.quiet));
+  options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  eval::Latency result;
+  try {
+    result = measure(options, session.model, *session.device, *session.pool);
+  } catch (const Interrupted&) {
+    progress.finish();
+    throw RunError("Interrupted; nothing was written.");
+  } catch (...) {
+    progress.finish();
+    throw;
+  }
+  progress.finish();
+  fmt::print("{}", eval::latency_text(result));
+  if (!arguments.out.empty()) {
+    eval::write_file(arguments.out, eval::latency_json(result));
+    fmt::print("\n{}: every round, as JSON\n", arguments.out);
+  }
+  check_stdout();
+}
+
+/// What both have.
+void add_common(CLI::App& command, BenchArguments& arguments) {
+  command.add_option("--rounds", arguments.rounds, "Measured rounds; one more warms up")->capture_default_str();
+  command.add_option("--out", arguments.out, "A JSON file for every round");
+  command.add_flag("--force", arguments.force, "Replace that file");
+  command.add_flag("--quiet", arguments.quiet, "No progress line");
+  arguments.session.device = "emu";
+  add_model_options(command, arguments.session);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto* command = app.add_subcommand("bench", "Real time of a model on this machine: decode, prefill");
+  command->require_subcommand(1);
+  command->footer(kFooter);
+
+  auto* decode = command->add_subcommand("decode", "Time of a decode step behind a long context");
+  auto decoding = std::make_shared<BenchArguments>();
+  decoding->context = "8K";
+  decode->add_option("--context", decoding->context, "Tokens before the first step: 8K, 32768")->capture_default_str();
+  decode->add_option("--steps", decoding->steps, "Measured steps of a round")->capture_default_str();
+  decode->add_option("--method", decoding->method, "Method with its options (`tandem methods`)")->capture_default_str();
+  add_common(*decode, *decoding);
+  decode->footer(kDecodeFooter);
+  decode->callback([decoding] { bench(*decoding, "--context", eval::measure_decode); });
+
+  auto* prefill = command->add_subcommand("prefill", "Tokens per second of a prefill");
+  auto prefilling = std::make_shared<BenchArguments>();
+  prefilling->context = "4K";
+  prefill->add_option("--tokens", prefilling->context, "Tokens to prefill: 4K, 8192")->capture_default_str();
+  add_common(*prefill, *prefilling);
+  prefill->footer(kPrefillFooter);
+  prefill->callback([prefilling] { bench(*prefilling, "--tokens", eval::measure_prefill); });
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,56 @@
+// How fast a model runs on the device's clock, in the two numbers that engines are compared by: the time of a decode
+// step behind a long context, and the tokens per second of a prefill. No text is involved: prompts are random tokens.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/model/model.h"
+#include "engine/runtime/engine.h"
+
+namespace tandem::eval {
+
+struct LatencyOptions {
+  std::string method = "full";   // spec; decode only
+  std::uint32_t context = 8192;  // tokens in the KV store before the first step; of a prefill: its tokens
+  std::uint32_t steps = 32;      // measured decode steps of a round, each makes one token
+  std::uint32_t rounds = 5;      // measured; one more runs before them and is not counted
+  EngineOptions engine;
+  std::function<void(std::uint64_t done, std::uint64_t total)>
+      progress;  // in rounds, the first one and prefill included
+};
+
+/// What the operations of one name took, of everything measured.
+struct OperationTime {
+  std::string name;      // Op::name
+  double ms = 0;         // per decode step, or per prefill
+  double gigabytes = 0;  // read and written, as the operations declare it; per step or prefill
+  double gigaflops = 0;  // computed; per step or prefill
+};
+
+struct Latency {
+  std::string model, weights_hash, method, clock;  // method: spelled out, empty for a prefill
+  std::string isa;                                 // of the CPU kernels
+  std::uint32_t threads = 0, context = 0, steps = 0, prefill_chunk = 0;
+  std::vector<double> round_ms;  // [round] a decode step's mean, or the prefill
+  double median_ms = 0, min_ms = 0, max_ms = 0;
+  double tokens_per_second = 0;           // of the median
+  std::vector<OperationTime> operations;  // of the device's compute lane and the host's workers, largest first
+  double between_ms = 0;                  // per step or prefill: the device's compute lanes run nothing
+};
+
+/// Prefills `context` random tokens once, then decodes behind them, a round of 1 + steps tokens at a time, each from
+/// its own fork; the first step of a round, and the method's preparation before it, are not counted. The steps are fed
+/// random tokens too. InputError for what the model or the KV store has no room for.
+Latency measure_decode(const LatencyOptions& options, const Model& model, Device& device, ThreadPool& pool);
+
+/// Prefills `context` random tokens, each round into an empty sequence. Computes no logits.
+Latency measure_prefill(const LatencyOptions& options, const Model& model, Device& device, ThreadPool& pool);
+
+std::string latency_text(const Latency& result);
+std::string latency_json(const Latency& result);
+
+}  // namespace tandem::eval

@@ -1,0 +1,78 @@
+// tandem bench as a user meets it: tables, the file, and what bad options say.
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+#include "tests/engine/model/model_folder.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(BenchProgram, DecodeTellsRealTimeByOperation) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "decode.json").string();
+  const cli::Outcome outcome =
+      cli::run("bench decode --quiet --context 64 --steps 2 --rounds 3 --threads 1 --method streaming --out " + file,
+               cli::kOnlyOutput);
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("measured on"), HasSubstr("streaming"), HasSubstr("tokens/s"),
+                                  HasSubstr("output and mlp"), HasSubstr("logits and arg max")));
+  const Json json = Json::parse(read_bytes(file));
+  EXPECT_EQ(json.at("round_ms").size(), 3u);
+  EXPECT_EQ(json.at("threads"), 1);
+  double sum = json.at("between_ms");
+  for (const Json& o : json.at("operations")) sum += o.at("ms").get<double>();
+  double mean = 0;
+  for (const double ms : json.at("round_ms")) mean += ms / 3;
+  EXPECT_GT(sum, 0.99 * mean);
+}
+
+TEST(BenchProgram, PrefillNeedsNoTokenizer) {
+  const TemporaryFolder folder;
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    std::filesystem::copy_file(golden_folder() / "tiny_qwen2" / file, folder.path() / file);
+  }
+  const cli::Outcome outcome = cli::run(
+      "bench prefill --quiet --tokens 48 --rounds 1 --threads 1 --model " + folder.path().string(), cli::kOnlyOutput);
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("48 tokens"), HasSubstr("prefill attention")));
+}
+
+struct Bad {
+  const char* arguments;
+  const char* says;
+};
+void PrintTo(const Bad& bad, std::ostream* out) {
+  *out << bad.arguments;
+}
+class BadBench : public ::testing::TestWithParam<Bad> {};
+INSTANTIATE_TEST_SUITE_P(
+    Sentences, BadBench,
+    ::testing::Values(Bad{"bench", "see tandem bench --help."},
+                      Bad{"bench decoed", "tandem bench has no 'decoed'. Did you mean 'decode'?"},
+                      Bad{"bench decode --tokens 4K", "There is no option '--tokens' of tandem bench decode."},
+                      Bad{"bench decode --context 1K,2K", "--context is '1K,2K': give one length."},
+                      Bad{"bench prefill --tokens 0", "--tokens: the length '0' is outside"},
+                      Bad{"bench decode --context 1M", "positions of model 'embedded'"},
+                      Bad{"bench prefill --tokens 1M", "positions"}, Bad{"bench decode --steps 0", "--steps is 0"},
+                      Bad{"bench prefill --rounds 0", "--rounds is 0"},
+                      Bad{"bench decode --method ful", "Did you mean 'full'?"},
+                      Bad{"bench decode --threads 4000", "--threads is 4000"},
+                      Bad{"bench prefill --out /no/such/folder/x.json", "'/no/such/folder' does not exist"},
+                      Bad{"bench prefill --model /no/such/model", "/no/such/model"}));
+
+TEST_P(BadBench, EndsWithTwoAndOneSentence) {
+  const std::string arguments = GetParam().arguments;
+  const cli::Outcome outcome = cli::run(arguments, cli::kOnlyErrors);
+  EXPECT_EQ(outcome.code, 2) << outcome.text;
+  EXPECT_THAT(outcome.text, AllOf(::testing::StartsWith("tandem: "), HasSubstr(GetParam().says)));
+  EXPECT_EQ(outcome.text.find('\n'), outcome.text.size() - 1) << outcome.text;
+  EXPECT_EQ(cli::run(arguments, cli::kOnlyOutput).text, "");
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,136 @@
+// The measurement on the simulated device, where every time is exact: rounds repeat to the nanosecond, and the parts
+// sum to the whole.
+#include "eval/latency/latency.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "engine/common/error.h"
+#include "methods/registry.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::eval {
+namespace {
+
+using tandem::testing::random_prompt;
+using tandem::testing::tiny_model;
+
+constexpr std::uint32_t kContext = 100;
+
+LatencyOptions small_options() {
+  LatencyOptions options;
+  options.context = kContext;
+  options.steps = 3;
+  options.rounds = 2;
+  options.engine.kv.device_bytes = options.engine.kv.host_bytes = std::size_t{16} << 20;
+  options.engine.prefill_chunk = 64;
+  return options;
+}
+
+double sum_of_operations(const Latency& result) {
+  return std::accumulate(result.operations.begin(), result.operations.end(), 0.0,
+                         [](double sum, const OperationTime& o) { return sum + o.ms; });
+}
+
+const OperationTime& operation(const Latency& result, const std::string& name) {
+  for (const OperationTime& o : result.operations)
+    if (o.name == name) return o;
+  throw std::runtime_error("no operation " + name);
+}
+
+TEST(Latency, DecodeIsTheMeanStepBehindTheContext) {
+  const Model model = tiny_model();
+  const auto device = tandem::testing::sim();
+  ThreadPool pool(1);
+  const Latency result = measure_decode(small_options(), model, *device, pool);
+  ASSERT_EQ(result.round_ms.size(), 2u);
+  EXPECT_NEAR(result.round_ms[0], result.round_ms[1], 1e-9);
+
+  // The same steps from the engine itself: steps 1 to 3 behind the same number of tokens.
+  tandem::testing::Bench bench(tiny_model());
+  const auto method = make_method("full");
+  const DecodeResult decoded = bench.decode(*method, {random_prompt(kContext + 1, 1)}, 4);
+  double expected = 0;
+  for (const StepIdle& step : decoded.idle.steps)
+    if (step.step != Device::kSetupStep && step.step > 0) expected += double(step.window) * 1e-6 / 3;
+  // Teacher forcing alone differs: it brings a log probability to the host with the token.
+  EXPECT_NEAR(result.median_ms, expected, expected * 0.01);
+  EXPECT_DOUBLE_EQ(result.tokens_per_second, 1e3 / result.median_ms);
+  EXPECT_LE(result.min_ms, result.median_ms);
+  EXPECT_LE(result.median_ms, result.max_ms);
+}
+
+TEST(Latency, OperationsAndWhatLiesBetweenThemFillTheStep) {
+  const Model model = tiny_model();
+  const auto device = tandem::testing::sim();
+  ThreadPool pool(1);
+  const Latency result = measure_decode(small_options(), model, *device, pool);
+  const double copies = operation(result, "download tokens").ms;  // on a lane of its own
+  EXPECT_NEAR(sum_of_operations(result) - copies + result.between_ms, result.median_ms, 1e-6);
+  EXPECT_GT(result.between_ms, 0);
+  EXPECT_TRUE(std::is_sorted(result.operations.begin(), result.operations.end(),
+                             [](const OperationTime& a, const OperationTime& b) { return a.ms > b.ms; }));
+  // Attention behind 101 to 103 tokens plus its own: K and V of two layers and two heads of 16 floats.
+  const double kv = 2 * 2 * 2 * 16 * 4 * 103, queries = 2 * 2 * 4 * 16 * 4;
+  EXPECT_NEAR(operation(result, "device attention").gigabytes * 1e9, kv + queries, 1);
+}
+
+TEST(Latency, HostWorkIsNamedToo) {
+  const Model model = tiny_model();
+  const auto device = tandem::testing::sim();
+  ThreadPool pool(1);
+  LatencyOptions options = small_options();
+  options.method = "hybrid-fixed:budget=0.5,window=16,sinks=16";
+  const Latency result = measure_decode(options, model, *device, pool);
+  EXPECT_GT(operation(result, "host attention").ms, 0);
+  EXPECT_THAT(result.method, ::testing::HasSubstr("budget=0.5"));
+}
+
+TEST(Latency, PrefillCountsItsTokens) {
+  const Model model = tiny_model();
+  const auto device = tandem::testing::sim();
+  ThreadPool pool(1);
+  const Latency result = measure_prefill(small_options(), model, *device, pool);
+  tandem::testing::Bench bench(tiny_model(), tandem::testing::sim(), small_options().engine);
+  const auto prefix = bench.engine.prefill(random_prompt(kContext + 1, 1));
+  EXPECT_DOUBLE_EQ(result.median_ms, double(prefix->prefill_ns) * 1e-6);
+  EXPECT_DOUBLE_EQ(result.tokens_per_second, 1e3 * kContext / result.median_ms);
+  // Two chunks and two layers: the products' FLOPs are those of 100 tokens.
+  const double mlp = 2.0 * kContext * 2 * (48 * 64 + 3 * 48 * 80);
+  EXPECT_NEAR(operation(result, "output and mlp").gigaflops * 1e9, mlp, 1);
+}
+
+TEST(Latency, JsonHoldsEveryRound) {
+  const Model model = tiny_model();
+  const auto device = tandem::testing::sim();
+  ThreadPool pool(1);
+  const Latency result = measure_decode(small_options(), model, *device, pool);
+  const auto json = nlohmann::json::parse(latency_json(result));
+  EXPECT_EQ(json.at("what"), "decode");
+  EXPECT_EQ(json.at("context"), kContext);
+  EXPECT_EQ(json.at("steps"), 3);
+  EXPECT_EQ(json.at("round_ms").get<std::vector<double>>(), result.round_ms);
+  EXPECT_EQ(json.at("operations").size(), result.operations.size());
+  EXPECT_THAT(json.at("clock").get<std::string>(), ::testing::HasSubstr("simulated for"));
+  EXPECT_THAT(latency_text(result), ::testing::HasSubstr("between operations"));
+}
+
+TEST(Latency, WhatDoesNotFitIsASentence) {
+  const Model model = tiny_model();  // of 4096 positions
+  const auto device = tandem::testing::sim();
+  ThreadPool pool(1);
+  LatencyOptions options = small_options();
+  options.context = 4094;
+  EXPECT_THROW(measure_decode(options, model, *device, pool), InputError);
+  options = small_options();
+  options.engine.kv.device_bytes = 4096;
+  EXPECT_THROW(measure_prefill(options, model, *device, pool), InputError);
+  options = small_options();
+  options.rounds = 0;
+  EXPECT_THROW(measure_prefill(options, model, *device, pool), InputError);
+}
+
+}  // namespace
+}  // namespace tandem::eval
