@@ -111,6 +111,7 @@ void profile_heads(const ProfileOptions& options) {
   session.engine.kv.device_bytes = (blocks_for(static_cast<std::uint32_t>(longest)) + 1) * c.layers * kv.slot_bytes();
   session.engine.kv.host_bytes = c.layers * kv.slot_bytes();  // the least a store takes
   session.engine.max_batch = 1;
+  session.engine.precision = DType::f32;  // statistics of the model, not of a way to store its KV
   Engine engine(model, *session.device, *session.pool, session.engine);
   Progress progress("profiling heads", Progress::standard(options.quiet));
   eval::HeadProfile profile;

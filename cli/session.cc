@@ -8,6 +8,17 @@
 #include "engine/device/sim_device.h"
 
 namespace tandem::cli {
+namespace {
+
+DType parse_precision(const std::string& name, const Model& model) {
+  if (name == "auto") return model.weights.layers.at(0).q.type;
+  for (const DType type : {DType::f32, DType::f16, DType::bf16})
+    if (name == to_string(type)) return type;
+  const std::vector<std::string> known = {"auto", "bf16", "f16", "f32"};
+  throw_input_error("--precision is '{}'; it can be {}.{}", name, join_names(known), did_you_mean(name, known));
+}
+
+}  // namespace
 
 void add_session_options(CLI::App& command, SessionOptions& options) {
   add_model_options(command, options);
@@ -27,6 +38,12 @@ void add_model_options(CLI::App& command, SessionOptions& options) {
   command.add_option("--device-kv", options.device_kv, "Budget of the KV store on the device")->capture_default_str();
   command.add_option("--host-kv", options.host_kv, "Budget of the KV store in host memory")->capture_default_str();
   command.add_option("--prefill-chunk", options.prefill_chunk, "Tokens per prefill chunk")->capture_default_str();
+  command
+      .add_option(
+          "--precision", options.precision,
+          "f32; f16: K and V in f16; bf16: K and V in bf16, and prefill rounds activations to bf16; auto: as the "
+          "weights are stored")
+      ->capture_default_str();
 }
 
 Session open_session(const SessionOptions& options, bool with_tokenizer) {
@@ -57,6 +74,7 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
   }
   session.pool = std::make_unique<ThreadPool>(options.threads);
   session.model = load_model(options.model, with_tokenizer);
+  session.engine.precision = parse_precision(options.precision, session.model);
   return session;
 }
 

@@ -20,6 +20,7 @@ struct SessionOptions {
   std::string device_kv = "4G", host_kv = "8G";
   unsigned threads = 0;
   std::uint32_t prefill_chunk = 512;
+  std::string precision = "auto";
 };
 
 /// --model, --threads, --device-kv, --host-kv, --prefill-chunk.

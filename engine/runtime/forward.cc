@@ -20,11 +20,11 @@ ModelShape shape_of(const ModelConfig& c) {
 }
 
 /// `bias`: a vector in f32, or an empty view.
-void project(Forward::Phase phase, ThreadPool& pool, const float* x, const MatrixView& w, const MatrixView& bias,
-             float* y, std::uint32_t rows) {
+void project(Forward::Phase phase, DType precision, ThreadPool& pool, const float* x, const MatrixView& w,
+             const MatrixView& bias, float* y, std::uint32_t rows) {
   const auto* b = static_cast<const float*>(bias.data);
   if (phase == Forward::Phase::prefill) {
-    linear_prefill(pool, x, w, b, y, rows);
+    (precision == DType::bf16 ? linear_prefill_bf16 : linear_prefill)(pool, x, w, b, y, rows);
   } else {
     linear(pool, x, w, b, y, rows);
   }
@@ -32,12 +32,12 @@ void project(Forward::Phase phase, ThreadPool& pool, const float* x, const Matri
 
 }  // namespace
 
-void make_query(Forward::Phase phase, const Model& model, const RopeTable& table, ThreadPool& pool, std::uint32_t layer,
-                const float* normed, std::span<const std::uint32_t> positions, float* q) {
+void make_query(Forward::Phase phase, DType precision, const Model& model, const RopeTable& table, ThreadPool& pool,
+                std::uint32_t layer, const float* normed, std::span<const std::uint32_t> positions, float* q) {
   const LayerWeights& weights = model.weights.layers[layer];
   const ModelConfig& c = model.config;
   const auto rows = static_cast<std::uint32_t>(positions.size());
-  project(phase, pool, normed, weights.q, weights.q_bias, q, rows);
+  project(phase, precision, pool, normed, weights.q, weights.q_bias, q, rows);
   if (c.qk_norm) rms_norm(q, weights.q_norm, c.rms_eps, q, rows * c.q_heads, c.head_dim);
   rope(q, positions.data(), table, rows, c.q_heads);
 }
@@ -148,9 +148,9 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
     float* v = k + rows * kv_width;                    // [rows][Hkv][D]
     float* q = ctx.write<float>(q_);
     rms_norm(ctx.read<float>(x_), weights.input_norm, c.rms_eps, normed, rows, c.hidden);
-    make_query(phase, model_, rope_, pool_, layer, normed, positions, q);
-    project(phase, pool_, normed, weights.k, weights.k_bias, k, rows);
-    project(phase, pool_, normed, weights.v, weights.v_bias, v, rows);
+    make_query(phase, precision(), model_, rope_, pool_, layer, normed, positions, q);
+    project(phase, precision(), pool_, normed, weights.k, weights.k_bias, k, rows);
+    project(phase, precision(), pool_, normed, weights.v, weights.v_bias, v, rows);
     if (c.qk_norm) rms_norm(k, weights.k_norm, c.rms_eps, k, rows * c.kv_heads, c.head_dim);
     rope(k, positions.data(), rope_, rows, c.kv_heads);
     if (observer_ != nullptr) observer_->qkv_done({layer, positions, ctx.read<float>(x_), q, k, v});
@@ -222,13 +222,13 @@ Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows
     float* out = normed + narrow;                // [rows][hidden]
     float* gate = out + narrow;                  // [rows][intermediate]
     float* up = gate + wide;                     // [rows][intermediate]
-    project(phase, pool_, ctx.read<float>(attention_), weights.o, {}, out, rows);
+    project(phase, precision(), pool_, ctx.read<float>(attention_), weights.o, {}, out, rows);
     add(x, out, narrow);
     rms_norm(x, weights.post_norm, c.rms_eps, normed, rows, c.hidden);
-    project(phase, pool_, normed, weights.gate, {}, gate, rows);
-    project(phase, pool_, normed, weights.up, {}, up, rows);
+    project(phase, precision(), pool_, normed, weights.gate, {}, gate, rows);
+    project(phase, precision(), pool_, normed, weights.up, {}, up, rows);
     swiglu(gate, up, gate, wide);
-    project(phase, pool_, gate, weights.down, {}, out, rows);
+    project(phase, precision(), pool_, gate, weights.down, {}, out, rows);
     add(x, out, narrow);
   };
   return device_.submit(compute_, std::move(op));
@@ -290,7 +290,7 @@ void Forward::all_logits(std::uint32_t rows, float* out) {
   op.body = [this, rows, out](BodyContext& ctx) {
     float* normed = ctx.write<float>(scratch_);
     rms_norm(ctx.read<float>(x_), model_.weights.final_norm, model_.config.rms_eps, normed, rows, model_.config.hidden);
-    linear_prefill(pool_, normed, model_.weights.lm_head, nullptr, out, rows);
+    project(Phase::prefill, precision(), pool_, normed, model_.weights.lm_head, {}, out, rows);
   };
   device_.host_wait(device_.submit(compute_, std::move(op)));
 }

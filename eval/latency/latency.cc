@@ -67,6 +67,7 @@ Latency described(const LatencyOptions& options, const Model& model, const Devic
   result.weights_hash = model.weights_hash;
   result.clock = device.clock_name();
   result.isa = to_string(active_isa());
+  result.precision = to_string(options.engine.precision);
   result.threads = pool.size();
   result.context = options.context;
   result.prefill_chunk = options.engine.prefill_chunk;

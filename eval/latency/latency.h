@@ -33,7 +33,7 @@ struct OperationTime {
 
 struct Latency {
   std::string model, weights_hash, method, clock;  // method: spelled out, empty for a prefill
-  std::string isa;                                 // of the CPU kernels
+  std::string isa, precision;                      // of the CPU kernels; EngineOptions::precision
   std::uint32_t threads = 0, context = 0, steps = 0, prefill_chunk = 0;
   std::vector<double> round_ms;  // [round] a decode step's mean, or the prefill
   double median_ms = 0, min_ms = 0, max_ms = 0;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <vector>
 
+#include "engine/kernels/convert.h"
 #include "engine/model/model.h"
 
 namespace tandem::testing {
@@ -42,6 +43,11 @@ class SlowModel {
 
   explicit SlowModel(const Model& model) : model_(model), keys_(cache()), values_(cache()) {}
 
+  /// What an engine of this precision rounds: K and V, and with bf16 the query.
+  DType precision = DType::f32;
+  /// And what prefill with bf16 rounds: the inputs of products with weights.
+  bool rounds_inputs = false;
+
   /// Logits after this token. No `visible`: all tokens.
   Vector step(std::int32_t token, const Visible& visible = {}, const Look& look = {}) {
     const ModelConfig& c = model_.config;
@@ -58,6 +64,8 @@ class SlowModel {
         for (std::size_t i = 0; i < v.size(); ++i) v[i] += stored_value(l.v_bias, i);
       }
       prepare(k, c.kv_heads, l.k_norm);
+      round(k, precision);
+      round(v, precision);
       Vector attended(std::size_t{c.q_heads} * c.head_dim);
       for (std::uint32_t g = 0; g < c.kv_heads; ++g) {
         keys_[layer][g].emplace_back(k.begin() + g * c.head_dim, k.begin() + (g + 1) * c.head_dim);
@@ -84,6 +92,7 @@ class SlowModel {
       for (std::size_t i = 0; i < q.size(); ++i) q[i] += stored_value(l.q_bias, i);
     }
     prepare(q, model_.config.q_heads, l.q_norm);
+    if (precision == DType::bf16) round(q, precision);
     return q;
   }
 
@@ -95,7 +104,16 @@ class SlowModel {
   static void add(Vector& x, const Vector& y) {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
   }
-  static Vector times(const MatrixView& m, const Vector& x) {
+  static void round(Vector& x, DType type) {
+    for (double& value : x) {
+      float stored = static_cast<float>(value);
+      if (type == DType::f16) stored = f16_to_float(float_to_f16(stored));
+      if (type == DType::bf16) stored = bf16_to_float(float_to_bf16(stored));
+      if (type != DType::f32) value = stored;
+    }
+  }
+  Vector times(const MatrixView& m, Vector x) const {
+    if (rounds_inputs) round(x, DType::bf16);
     Vector y(m.rows);
     for (std::uint32_t r = 0; r < m.rows; ++r) {
       for (std::uint32_t i = 0; i < m.cols; ++i) y[r] += stored_value(m, std::size_t{r} * m.cols + i) * x[i];
