@@ -116,29 +116,30 @@ void register_partial() {
 }
 const bool kRegistered = (register_partial(), true);
 
-void prefill(benchmark::State& state, std::uint32_t group) {
-  constexpr std::uint32_t kDim = 128, kTokens = 2048, kKvHeads = 2;
+void prefill(benchmark::State& state, DType type, std::uint32_t group, std::uint32_t dim) {
+  constexpr std::uint32_t kTokens = 2048, kKvHeads = 2;
   ThreadPool pool(threads_of(state));
   const std::uint32_t heads = kKvHeads * group;
-  const std::size_t page = std::size_t{kPrefillPageTokens} * kDim;
-  const auto k = normals(std::size_t{kKvHeads} * kTokens * kDim), v = normals(k.size());
-  const auto q = normals(std::size_t{kTokens} * heads * kDim);
+  const std::size_t page = std::size_t{kPrefillPageTokens} * dim * size_of(type);
+  const auto values = normals(std::size_t{kKvHeads} * kTokens * dim), q = normals(std::size_t{kTokens} * heads * dim);
+  std::vector<char> kv(values.size() * size_of(type));
+  from_f32(values.data(), type, values.size(), kv.data());
   std::vector<float> out(q.size());
-  std::vector<const void*> k_pages, v_pages;
-  for (std::size_t p = 0; p < k.size() / page; ++p) {
-    k_pages.push_back(k.data() + p * page);
-    v_pages.push_back(v.data() + p * page);
+  std::vector<const void*> pages;
+  for (std::size_t at = 0; at < kv.size(); at += page) pages.push_back(kv.data() + at);
+  const std::size_t per_head = pages.size() / kKvHeads;
+  std::vector<PrefillKv> of_heads;
+  for (std::size_t h = 0; h < kKvHeads; ++h) {
+    const auto own = std::span(pages).subspan(h * per_head, per_head);
+    of_heads.push_back({own, own, type});
   }
-  const std::size_t per_head = k_pages.size() / kKvHeads;
-  std::vector<PrefillKv> kv;
-  for (std::size_t h = 0; h < kKvHeads; ++h)
-    kv.push_back(
-        {std::span(k_pages).subspan(h * per_head, per_head), std::span(v_pages).subspan(h * per_head, per_head)});
-  for (auto _ : state) prefill_attention(pool, q.data(), kv, 0, kTokens, heads, kKvHeads, kDim, out.data());
-  report_flops(state, 4.0 * heads * kDim * (0.5 * kTokens * (kTokens + 1)));  // the causal half alone
+  for (auto _ : state) prefill_attention(pool, q.data(), of_heads, 0, kTokens, heads, kKvHeads, dim, out.data());
+  report_flops(state, 4.0 * heads * dim * (0.5 * kTokens * (kTokens + 1)));  // the causal half alone
 }
-BENCHMARK_CAPTURE(prefill, group1, 1)->Apply(each_thread_count)->UseRealTime();
-BENCHMARK_CAPTURE(prefill, group4, 4)->Apply(each_thread_count)->UseRealTime();
+BENCHMARK_CAPTURE(prefill, f32_group4_dim128, DType::f32, 4, 128)->Apply(each_thread_count)->UseRealTime();
+BENCHMARK_CAPTURE(prefill, bf16_group1_dim128, DType::bf16, 1, 128)->Apply(each_thread_count)->UseRealTime();
+BENCHMARK_CAPTURE(prefill, bf16_group4_dim128, DType::bf16, 4, 128)->Apply(each_thread_count)->UseRealTime();
+BENCHMARK_CAPTURE(prefill, bf16_group7_dim64, DType::bf16, 7, 64)->Apply(each_thread_count)->UseRealTime();
 
 /// 256 MiB of bf16 digests of heads of 128, one thread.
 void score(benchmark::State& state, std::uint32_t group) {

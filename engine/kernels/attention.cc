@@ -1,6 +1,7 @@
 #include "engine/kernels/attention.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "engine/common/error.h"
@@ -9,10 +10,13 @@
 namespace tandem {
 namespace {
 
+// Begins on a line of the caches, which whole vectors are read from.
 float* scratch_of(std::size_t floats) {
   static thread_local std::vector<float> scratch;
-  if (scratch.size() < floats) scratch.resize(floats);
-  return scratch.data();
+  constexpr std::size_t kLine = 64;
+  if (scratch.size() < floats + kLine / sizeof(float)) scratch.resize(floats + kLine / sizeof(float));
+  const auto at = reinterpret_cast<std::uintptr_t>(scratch.data());
+  return scratch.data() + (kLine - at % kLine) % kLine / sizeof(float);
 }
 
 std::size_t token_count(std::span<const KvSpan> spans) {

@@ -1,7 +1,10 @@
 // Causal attention of a tile of queries: a row per (query, head of the group), token tiles of 64, online softmax (Dao
-// et al. 2022). K is packed transposed and V as it is, so that both products are the same small matrix kernel.
+// et al. 2022). K is packed transposed and V as it is, so that both products are the same small matrix kernel; where K
+// is bf16 and the CPU multiplies pairs of bf16, the scores are products of pairs. Weights stay f32: rounded to bf16
+// they would lose what the decode kernels keep.
 #include "engine/kernels/kernels_cpu.h"
 #include "engine/kernels/matrix_cpu.h"
+#include "engine/kernels/pairs_cpu.h"
 #include "engine/kernels/vec.h"
 
 namespace tandem::TANDEM_ISA_NAMESPACE {
@@ -10,30 +13,92 @@ namespace {
 constexpr uint32_t kTokens = kPrefillTileTokens;
 constexpr uint32_t kPage = 16;
 
-}  // namespace
+const char* token_of(const void* const* pages, uint32_t token, size_t token_bytes) {
+  return static_cast<const char*>(pages[token / kPage]) + token % kPage * token_bytes;
+}
 
-void prefill_tile(const PrefillTile& tile) {
+// Scores of all rows with the tokens [from, from + count), 64 at most, in two ways. Slots beyond count are not read and
+// give any finite number.
+struct WidenedScores {
+  static void prepare(const float* q, const PrefillTile& tile, float scale, float* query) {
+    if (tile.kv == DType::bf16)
+      round_to_bf16(q, tile.dim, query);
+    else
+      __builtin_memcpy(query, q, tile.dim * sizeof(float));
+    for (uint32_t d = 0; d < tile.dim; ++d) query[d] *= scale;
+  }
+  static void scores(const PrefillTile& tile, const float* queries, uint32_t from, uint32_t count, float /*scale*/,
+                     float* keys, float* out) {
+    const uint32_t dim = tile.dim, rows = tile.queries * tile.group;
+    const size_t padded = padded_dim(dim), token_bytes = dim * (tile.kv == DType::f32 ? size_t{4} : size_t{2});
+    float* key = keys + padded * kTokens;
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      if (t < count)
+        widen(token_of(tile.k_pages, from + t, token_bytes), tile.kv, 0, dim, key);
+      else
+        for (uint32_t d = 0; d < dim; ++d) key[d] = 0.0f;
+      for (uint32_t d = 0; d < dim; ++d) keys[size_t{kTokens} * d + t] = key[d];  // [dim][kTokens]
+    }
+    multiply(queries, padded, keys, kTokens, out, kTokens, rows, kTokens, dim, false);
+  }
+};
+
+#if defined(__AVX512BF16__)
+struct PairedScores {
+  static void prepare(const float* q, const PrefillTile& tile, float, float* query) {
+    narrow(q, DType::bf16, tile.dim, query);
+  }
+  static void scores(const PrefillTile& tile, const float* queries, uint32_t from, uint32_t count, float scale,
+                     float* keys, float* out) {
+    const uint32_t dim = tile.dim, rows = tile.queries * tile.group;
+    const size_t padded = padded_dim(dim);
+    auto* packed = reinterpret_cast<__m512i*>(keys);  // [padded / 2][kPanelVectors]
+    for (uint32_t d = 0; d < dim; d += 2 * kPairs) {
+      const uint32_t left = dim - d;
+      const __mmask32 mask = left >= 2 * kPairs ? ~0u : (1u << left) - 1;
+      for (uint32_t run = 0; run < kPanelVectors; ++run) {
+        __m512i tokens[kPairs];
+        for (uint32_t i = 0; i < kPairs; ++i) {
+          const uint32_t t = run * kPairs + i;
+          tokens[i] = t < count ? _mm512_maskz_loadu_epi16(
+                                      mask, token_of(tile.k_pages, from + t, dim * size_t{2}) + d * size_t{2})
+                                : __m512i{};
+        }
+        transpose(tokens);
+        for (uint32_t i = 0; i < kPairs; ++i) packed[(d / 2 + i) * kPanelVectors + run] = tokens[i];
+      }
+    }
+    const auto* pairs = reinterpret_cast<const int32_t*>(queries);
+    const uint32_t depth = static_cast<uint32_t>(padded) / 2;
+    uint32_t r = 0;
+    for (; r + kPanelRows <= rows; r += kPanelRows)
+      pairs_block<kPanelRows>(pairs + r * padded, padded, packed, depth, out + size_t{kTokens} * r, kTokens, false);
+    for (; r < rows; ++r)
+      pairs_block<1>(pairs + r * padded, padded, packed, depth, out + size_t{kTokens} * r, kTokens, false);
+    for (size_t i = 0; i < size_t{rows} * kTokens; i += kWidth) store(out + i, load(out + i) * splat(scale));
+  }
+};
+#endif
+
+template <class Scores>
+void attend_tile(const PrefillTile& tile) {
   const uint32_t dim = tile.dim, group = tile.group, rows = tile.queries * group;
   const size_t padded = padded_dim(dim);
-  float* queries = tile.scratch;                        // [rows][padded], scaled
+  float* queries = tile.scratch;                        // [rows][padded], as Scores prepares them
   float* sums = queries + rows * padded;                // [rows][padded]
-  float* keys = sums + rows * padded;                   // [dim][kTokens]
-  float* values = keys + padded * kTokens;              // [kTokens][padded]
+  float* keys = sums + rows * padded;                   // padded * (kTokens + 1), for Scores
+  float* values = keys + padded * (kTokens + 1);        // [kTokens][padded]
   float* weights = values + padded * kTokens;           // [rows][kTokens]: scores, then exp(score - m)
   float* reference = weights + size_t{rows} * kTokens;  // [rows]: m, the largest score so far
   float* totals = reference + rows;                     // [rows]
-  float* key = totals + rows;                           // [padded]
 
+  const size_t token_bytes = dim * (tile.kv == DType::f32 ? size_t{4} : size_t{2});
   const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
   for (uint32_t r = 0; r < rows; ++r) {
     const float* q = tile.q + tile.query_stride * (r / group) + size_t{dim} * (r % group);
     float* query = queries + r * padded;
     for (uint32_t d = 0; d < padded; ++d) query[d] = sums[r * padded + d] = 0.0f;
-    if (tile.kv == DType::bf16)
-      round_to_bf16(q, dim, query);
-    else
-      __builtin_memcpy(query, q, dim * sizeof(float));
-    for (uint32_t d = 0; d < dim; ++d) query[d] *= scale;
+    Scores::prepare(q, tile, scale, query);
     reference[r] = -kInfinity;
     totals[r] = 0.0f;
   }
@@ -43,15 +108,13 @@ void prefill_tile(const PrefillTile& tile) {
     const uint32_t count = tokens - from < kTokens ? tokens - from : kTokens;
     for (uint32_t t = 0; t < kTokens; ++t) {
       float* value = values + padded * t;
-      for (uint32_t d = 0; d < padded; ++d) key[d] = value[d] = 0.0f;
-      if (t < count) {  // slots beyond are not read
-        const size_t at = size_t{dim} * ((from + t) % kPage);
-        widen(tile.k_pages[(from + t) / kPage], tile.kv, at, dim, key);
-        widen(tile.v_pages[(from + t) / kPage], tile.kv, at, dim, value);
-      }
-      for (uint32_t d = 0; d < dim; ++d) keys[size_t{kTokens} * d + t] = key[d];
+      for (size_t d = dim; d < padded; ++d) value[d] = 0.0f;
+      if (t < count)
+        widen(token_of(tile.v_pages, from + t, token_bytes), tile.kv, 0, dim, value);
+      else
+        for (uint32_t d = 0; d < dim; ++d) value[d] = 0.0f;
     }
-    multiply(queries, padded, keys, kTokens, weights, kTokens, rows, kTokens, dim, false);
+    Scores::scores(tile, queries, from, count, scale, keys, weights);
 
     for (uint32_t r = 0; r < rows; ++r) {
       float* p = weights + size_t{kTokens} * r;
@@ -60,7 +123,7 @@ void prefill_tile(const PrefillTile& tile) {
       for (uint32_t t = visible; t < kTokens; ++t) p[t] = -kInfinity;
       vf most = splat(reference[r]);
       for (uint32_t t = 0; t < kTokens; t += kWidth) {
-        const vf score = minimum(load(p + t), splat(3.402823466e+38f));  // an overflowed score stays comparable
+        const vf score = minimum(load(p + t), splat(kLargest));  // an overflowed score stays comparable
         store(p + t, score);
         most = maximum(score, most);
       }
@@ -88,6 +151,15 @@ void prefill_tile(const PrefillTile& tile) {
     float* out = tile.out + tile.query_stride * (r / group) + size_t{dim} * (r % group);
     for (uint32_t d = 0; d < dim; ++d) out[d] = sums[r * padded + d] * inverse;
   }
+}
+
+}  // namespace
+
+void prefill_tile(const PrefillTile& tile) {
+#if defined(__AVX512BF16__)
+  if (tile.kv == DType::bf16) return attend_tile<PairedScores>(tile);
+#endif
+  attend_tile<WidenedScores>(tile);
 }
 
 }  // namespace tandem::TANDEM_ISA_NAMESPACE
