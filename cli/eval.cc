@@ -12,7 +12,7 @@
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "eval/perplexity/perplexity.h"
-#include "eval/report/schema.h"
+#include "eval/report/line_file.h"
 #include "methods/options.h"
 
 namespace tandem::cli {

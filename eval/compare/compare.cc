@@ -138,15 +138,9 @@ SampleTiming timing_of(const std::vector<Prepared>& batch, const std::string& me
   return t;
 }
 
-std::set<SampleKey> finished(const RunFolder& folder) {
-  std::set<SampleKey> keys;
-  for (const SampleResult& sample : folder.samples()) keys.insert(sample.key());
-  return keys;
-}
-
 }  // namespace
 
-void fill_manifest(const CompareOptions& options, const Model& model, const Device& device, Manifest& manifest) {
+void fill_manifest(const CompareOptions& options, Manifest& manifest) {
   manifest.methods.clear();
   for (const std::string& text : options.methods) {
     MethodEntry entry;
@@ -159,9 +153,6 @@ void fill_manifest(const CompareOptions& options, const Model& model, const Devi
     }
     manifest.methods.push_back(std::move(entry));
   }
-  manifest.model = model.name;
-  manifest.weights_hash = model.weights_hash;
-  manifest.tokenizer_hash = model.tokenizer->hash();
   manifest.benchmark = "ruler";
   manifest.tasks = options.tasks;
   manifest.lengths = options.lengths;
@@ -171,7 +162,6 @@ void fill_manifest(const CompareOptions& options, const Model& model, const Devi
   protocol.tokenizer_hash = manifest.tokenizer_hash;
   if (options.official) protocol.data_hash = options.official->hash();
   manifest.protocol_id = ruler_protocol_id(protocol);
-  manifest.clock = device.clock_name();
 }
 
 CompareOptions from_official(CompareOptions options) {
@@ -215,7 +205,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
   Engine engine(model, device, pool, engine_options);
   std::vector<std::unique_ptr<Method>> methods;
   for (const std::string& text : options.methods) methods.push_back(make_method(text));
-  const std::set<SampleKey> done_before = finished(folder);
+  const std::set<SampleKey> done_before = folder.finished();
   std::vector<bool> traced(methods.size());
   const TokenCounter counter = token_counter(model);
 
@@ -266,6 +256,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
       }
     }
   }
+  folder.arrange(keys_in_order(folder.manifest(), options.batch));
 }
 
 }  // namespace tandem::eval

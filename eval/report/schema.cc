@@ -71,8 +71,10 @@ Json parse_object(std::string_view text, const std::string& where) {
   Json result;
   try {
     result = Json::parse(text, watch);
-  } catch (const Json::exception& error) {
-    throw_input_error("{}: not valid JSON ({}).", where, error.what());
+  } catch (const Json::parse_error& error) {
+    throw_input_error("{}: not valid JSON from byte {} of {} on.", where, error.byte, text.size());
+  } catch (const Json::exception&) {
+    throw_input_error("{}: not valid JSON: a number is too large.", where);
   }
   if (!repeated.empty()) throw_input_error("{}: the field '{}' occurs twice.", where, repeated);
   if (!result.is_object()) throw_input_error("{}: an object was expected.", where);
@@ -238,9 +240,9 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   Manifest manifest;
   manifest.schema_version = in.integer<int>("schema_version");
   if (manifest.schema_version < 1 || manifest.schema_version > kSchemaVersion)
-    throw_input_error(
+    throw UnknownSchema(fmt::format(
         "{}: the schema version is {}, but this program reads versions 1 to {}. Use the program that made the run.",
-        where, manifest.schema_version, kSchemaVersion);
+        where, manifest.schema_version, kSchemaVersion));
   manifest.command = in.text("command");
   manifest.tandem_version = in.text("tandem_version");
   manifest.git_commit = in.text("git_commit");

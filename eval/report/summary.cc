@@ -79,28 +79,6 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
   return out;
 }
 
-/// A line that is not of this run would silently change a mean, or be left out of it.
-template <class Item>
-void check_belongs(const Manifest& manifest, const std::vector<Item>& items, const std::filesystem::path& file) {
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const Item& item = items[i];
-    const auto fail = [&](const char* field, const std::string& value) {
-      throw_input_error("{}:{}: the {} '{}' is not in the run's manifest.json.", file.string(), i + 1, field, value);
-    };
-    const bool known = std::any_of(manifest.methods.begin(), manifest.methods.end(),
-                                   [&](const MethodEntry& entry) { return entry.label == item.method; });
-    if (!known) fail("method", item.method);
-    if (item.benchmark != manifest.benchmark) fail("benchmark", item.benchmark);
-    if (std::find(manifest.tasks.begin(), manifest.tasks.end(), item.task) == manifest.tasks.end())
-      fail("task", item.task);
-    if (std::find(manifest.lengths.begin(), manifest.lengths.end(), item.length) == manifest.lengths.end())
-      fail("length", std::to_string(item.length));
-    if constexpr (requires { item.clock; }) {
-      if (item.clock != manifest.clock) fail("clock", item.clock);
-    }
-  }
-}
-
 nlohmann::ordered_json json_of(const LatencySummary& l) {
   return {{"samples", l.samples},
           {"steps", l.steps},
@@ -150,8 +128,6 @@ Summary summarise(const RunFolder& folder) {
   const std::vector<SampleResult> samples = folder.samples();
   const std::vector<SampleTiming> timings = folder.timings();
   if (samples.empty()) throw_input_error("{} holds no finished sample.", (folder.path() / "samples.jsonl").string());
-  check_belongs(summary.manifest, samples, folder.path() / "samples.jsonl");
-  check_belongs(summary.manifest, timings, folder.path() / "timings.jsonl");
   std::map<std::string, Scores> scores;
   for (const SampleResult& s : samples) scores[s.method][{s.task, s.length, s.index}] = s.score;
   const Manifest& m = summary.manifest;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "eval/report/schema.h"
+#include "eval/report/run_folder.h"
 #include "eval/report/statistics.h"
 
 namespace tandem::eval {
@@ -52,8 +52,7 @@ struct Summary {
   bool complete = false;               // every sample of every method is there
 };
 
-/// InputError for a run without samples, a damaged file, and lines that do not belong to the manifest: another clock, a
-/// method, task or length that it does not list.
+/// InputError for a run without samples and what RunFolder::samples() and timings() refuse.
 Summary summarise(const RunFolder& folder);
 
 std::string to_json_text(const Summary& summary);

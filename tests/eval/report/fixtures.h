@@ -1,13 +1,14 @@
 // A small invented run, for the tests of eval/report.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <unistd.h>
 
-#include "eval/report/schema.h"
+#include "eval/report/run_folder.h"
 
 namespace tandem::eval {
 
