@@ -122,11 +122,14 @@ Table by_length(const Summary& s, const Labels& labels, std::vector<std::string>
 
 Table latency_table(const Summary& s, const Labels& labels) {
   Table t = by_length(
-      s, labels, {"TTFT ms", "= prefill", "+ setup", "+ first step", "TPOT ms", "p50", "p99", "idle ms", "idle %"},
+      s, labels,
+      {"TTFT ms", "= prefill", "+ setup", "+ first step", "TPOT ms", "p50", "p90", "p99", "idle ms", "idle %"},
       [](const LatencySummary& l) -> std::vector<std::string> {
-        return {ms_text(l.ttft_ms),       ms_text(l.prefill_ms), ms_text(l.setup_ms),
-                ms_text(l.first_step_ms), ms_text(l.tpot_ms),    ms_text(l.tpot_p50_ms),
-                ms_text(l.tpot_p99_ms),   ms_text(l.idle_ms),    l.step_ms > 0 ? percent(l.idle_ms / l.step_ms) : "-"};
+        return {ms_text(l.ttft_ms),     ms_text(l.prefill_ms),
+                ms_text(l.setup_ms),    ms_text(l.first_step_ms),
+                ms_text(l.tpot_ms),     ms_text(l.tpot_p50_ms),
+                ms_text(l.tpot_p90_ms), ms_text(l.tpot_p99_ms),
+                ms_text(l.idle_ms),     l.step_ms > 0 ? percent(l.idle_ms / l.step_ms) : "-"};
       });
   t.clock = s.manifest.clock;
   return t;
@@ -214,8 +217,7 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
 std::string latency_note(const Summary& s) {
   std::string text =
       "TTFT = prefill, which all methods share, + the method's setup + first step. TPOT is the time of a "
-      "step after the first: mean, median, 99th percentile. Idle "
-      "is per step.";
+      "step after the first: mean, median, 90th and 99th percentile. Idle is per step.";
   const LatencySummary& l = s.methods.front().latency;
   const auto launch = l.idle_ms_by_cause.find("launch");
   const double share = launch == l.idle_ms_by_cause.end() || l.step_ms <= 0 ? 0 : launch->second / l.step_ms;

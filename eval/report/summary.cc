@@ -74,6 +74,7 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
   if (!later.empty()) {
     out.tpot_ms = mean(later);
     out.tpot_p50_ms = percentile(later, 0.5);
+    out.tpot_p90_ms = percentile(later, 0.9);
     out.tpot_p99_ms = percentile(later, 0.99);
   }
   return out;
@@ -88,6 +89,7 @@ nlohmann::ordered_json json_of(const LatencySummary& l) {
           {"first_step_ms", l.first_step_ms},
           {"tpot_ms", l.tpot_ms},
           {"tpot_p50_ms", l.tpot_p50_ms},
+          {"tpot_p90_ms", l.tpot_p90_ms},
           {"tpot_p99_ms", l.tpot_p99_ms},
           {"step_ms", l.step_ms},
           {"busy_ms", l.busy_ms},

@@ -22,13 +22,13 @@ struct AccuracyCell {
 
 struct LatencySummary {
   std::uint64_t samples = 0, steps = 0;
-  double ttft_ms = 0, prefill_ms = 0, setup_ms = 0, first_step_ms = 0;  // means over samples
-  double tpot_ms = 0, tpot_p50_ms = 0, tpot_p99_ms = 0;                 // over steps after the first
-  double step_ms = 0, busy_ms = 0, idle_ms = 0;                         // means per decode step; busy + idle = step
-  std::map<std::string, double> idle_ms_by_cause;                       // sums to idle_ms
-  double hbm = 0, dram = 0, h2d = 0, d2h = 0;                           // bytes per decode step
-  double attended_device = 0, attended_host = 0;                        // tokens per KV head, layer and step
-  std::uint64_t peak_device_kv = 0, peak_host_kv = 0;                   // bytes, largest sample
+  double ttft_ms = 0, prefill_ms = 0, setup_ms = 0, first_step_ms = 0;    // means over samples
+  double tpot_ms = 0, tpot_p50_ms = 0, tpot_p90_ms = 0, tpot_p99_ms = 0;  // over steps after the first
+  double step_ms = 0, busy_ms = 0, idle_ms = 0;                           // means per decode step; busy + idle = step
+  std::map<std::string, double> idle_ms_by_cause;                         // sums to idle_ms
+  double hbm = 0, dram = 0, h2d = 0, d2h = 0;                             // bytes per decode step
+  double attended_device = 0, attended_host = 0;                          // tokens per KV head, layer and step
+  std::uint64_t peak_device_kv = 0, peak_host_kv = 0;                     // bytes, largest sample
 };
 
 struct LengthLatency {
