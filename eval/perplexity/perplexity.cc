@@ -46,7 +46,7 @@ std::vector<Tokens> cut_windows(const PerplexityOptions& options, const Model& m
 void add(const DecodeResult& result, MethodLoss& loss, double& steps) {
   for (const DecodedSequence& s : result.sequences) {
     double sum = 0;
-    for (const float p : s.log_probabilities) sum -= double{p};
+    for (const double p : s.log_probabilities) sum -= p;
     loss.nll.push_back(sum / double(s.log_probabilities.size()));
     for (int side = 0; side < 2; ++side) loss.attended[side] += double(s.attended[side]) / double(s.steps.size());
   }
