@@ -60,12 +60,9 @@ std::string command_of(const CompareCommand& c, const eval::CompareOptions& opti
                               : c.ruler_data.empty() ? kLengths
                                                      : fmt::format("{}", fmt::join(options.lengths, ","));
   return fmt::format(
-      "tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {} --seed {} --batch {} --device "
-      "{}{} "
-      "--device-kv {} --host-kv {} --prefill-chunk {}{}",
+      "tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {} --seed {} --batch {}{}{}",
       c.session.model, c.methods, data, fmt::join(options.tasks, ","), lengths, options.samples, c.seed, c.batch,
-      c.session.device, c.session.device == "sim" ? " --hw " + c.session.hardware : "", c.session.device_kv,
-      c.session.host_kv, c.session.prefill_chunk, target);
+      session_arguments(c.session), target);
 }
 
 void write_traces(const std::string& path, const std::string& method, const Trace& trace) {

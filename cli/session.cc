@@ -1,5 +1,7 @@
 #include "cli/session.h"
 
+#include <fmt/format.h>
+
 #include "cli/interrupt.h"
 #include "cli/parse.h"
 #include "engine/common/error.h"
@@ -27,6 +29,11 @@ void add_model_options(CLI::App& command, SessionOptions& options) {
   command.add_option("--device-kv", options.device_kv, "Budget of the KV store on the device")->capture_default_str();
   command.add_option("--host-kv", options.host_kv, "Budget of the KV store in host memory")->capture_default_str();
   command.add_option("--prefill-chunk", options.prefill_chunk, "Tokens per prefill chunk")->capture_default_str();
+}
+
+std::string session_arguments(const SessionOptions& o) {
+  return fmt::format(" --device {}{} --device-kv {} --host-kv {} --prefill-chunk {}", o.device,
+                     o.device == "sim" ? " --hw " + o.hardware : "", o.device_kv, o.host_kv, o.prefill_chunk);
 }
 
 Session open_session(const SessionOptions& options, bool with_tokenizer) {

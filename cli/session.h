@@ -27,6 +27,9 @@ void add_model_options(CLI::App& command, SessionOptions& options);
 /// These, and which device and hardware.
 void add_session_options(CLI::App& command, SessionOptions& options);
 
+/// The options that results depend on, model aside, as they can be typed again: " --device sim --hw ...".
+std::string session_arguments(const SessionOptions& options);
+
 /// In order of construction; the pool and the device outlive engines made from them.
 struct Session {
   Model model;

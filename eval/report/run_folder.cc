@@ -14,19 +14,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSamples = "samples.jsonl";
 constexpr const char* kTimings = "timings.jsonl";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kAside = ".replaced";  // folder of the earlier run while --force is not done yet
 constexpr const char* kDamaged = ".damaged";
 // What a run and its report leave in the folder; nothing else is ever removed. The manifest is the first to go and the
 // last to come back, so that a run is never seen without its samples.
-constexpr const char* kOwnFiles[] = {kManifest,
-                                     kSamples,
-                                     kTimings,
+constexpr const char* kOwnFiles[] = {"manifest.json",
+                                     "samples.jsonl",
+                                     "windows.jsonl",
+                                     "timings.jsonl",
                                      "samples.jsonl.damaged",
-                                     "summary.json",
+                                     "windows.jsonl.damaged",
                                      "timings.jsonl.damaged",
+                                     "summary.json",
                                      "report.md",
                                      "plot.png",
                                      "plot.svg",
@@ -34,10 +35,14 @@ constexpr const char* kOwnFiles[] = {kManifest,
                                      "target.json",
                                      "manifest.json.new",
                                      "samples.jsonl.new",
+                                     "windows.jsonl.new",
                                      "timings.jsonl.new"};
 
 SampleResult parse(std::string_view line, const std::string& where, const SampleResult*) {
   return parse_sample(line, where);
+}
+WindowLoss parse(std::string_view line, const std::string& where, const WindowLoss*) {
+  return parse_window(line, where);
 }
 SampleTiming parse(std::string_view line, const std::string& where, const SampleTiming*) {
   return parse_timing(line, where);
@@ -76,6 +81,14 @@ LineParser parser_of(const Manifest& manifest) {
     const Item item = parse_own<Item>(manifest, line, where);
     return Line{item.key(), to_line(item)};
   };
+}
+
+const char* results_file(const Manifest& manifest) {
+  return manifest.benchmark == kPerplexity ? "windows.jsonl" : "samples.jsonl";
+}
+
+LineParser results_parser(const Manifest& manifest) {
+  return manifest.benchmark == kPerplexity ? parser_of<WindowLoss>(manifest) : parser_of<SampleResult>(manifest);
 }
 
 template <class Item>
@@ -150,7 +163,7 @@ std::set<SampleKey> keys_of(const std::vector<Line>& lines) {
 RunFolder::RunFolder(fs::path path, Manifest manifest, Use use)
     : path_(std::move(path)), manifest_(std::move(manifest)), use_(use), writable_(use != Use::read) {
   if (!writable_) return;
-  samples_ = LineAppender(path_ / kSamples);
+  results_ = LineAppender(path_ / results_file(manifest_));
   timings_ = LineAppender(path_ / kTimings);
 }
 
@@ -220,14 +233,15 @@ RunFolder RunFolder::resume(const fs::path& path, const Manifest& mine) {
         path.string(), there.command, there.isa, mine.command, mine.isa);
   }
   std::vector<std::string> repairs;
-  std::vector<Line> samples = sound_lines(path / kSamples, parser_of<SampleResult>(there), repairs);
+  const fs::path results_path = path / results_file(there);
+  std::vector<Line> results = sound_lines(results_path, results_parser(there), repairs);
   std::vector<Line> timings = sound_lines(path / kTimings, parser_of<SampleTiming>(there), repairs);
   if (!there.clock.empty()) {
-    const std::set<SampleKey> tried = keys_of(samples), timed = keys_of(timings);
-    std::erase_if(samples, [&](const Line& line) { return !timed.contains(line.key); });
+    const std::set<SampleKey> tried = keys_of(results), timed = keys_of(timings);
+    std::erase_if(results, [&](const Line& line) { return !timed.contains(line.key); });
     std::erase_if(timings, [&](const Line& line) { return !tried.contains(line.key); });
   }
-  rewrite_lines(path / kSamples, samples);
+  rewrite_lines(results_path, results);
   rewrite_lines(path / kTimings, timings);
   RunFolder folder(path, there, Use::kept);
   folder.repairs_ = std::move(repairs);
@@ -241,7 +255,7 @@ void RunFolder::write_manifest(const Manifest& manifest) {
 
 void RunFolder::stop_appending() {
   writable_ = false;
-  samples_.close();
+  results_.close();
   timings_.close();
 }
 
@@ -256,14 +270,19 @@ void RunFolder::append_line(LineAppender& out, const std::string& line) {
 }
 
 void RunFolder::append(const SampleResult& sample) {
-  append_line(samples_, to_line(sample));
+  TANDEM_CHECK(manifest_.benchmark != kPerplexity, "{} holds windows", path_.string());
+  append_line(results_, to_line(sample));
+}
+void RunFolder::append(const WindowLoss& window) {
+  TANDEM_CHECK(manifest_.benchmark == kPerplexity, "{} holds samples", path_.string());
+  append_line(results_, to_line(window));
 }
 void RunFolder::append(const SampleTiming& timing) {
   append_line(timings_, to_line(timing));
 }
 
 std::set<SampleKey> RunFolder::finished() const {
-  std::set<SampleKey> keys = keys_of(scan_lines(path_ / kSamples, parser_of<SampleResult>(manifest_)).sound);
+  std::set<SampleKey> keys = keys_of(scan_lines(path_ / results_file(manifest_), results_parser(manifest_)).sound);
   if (manifest_.clock.empty()) return keys;
   const std::set<SampleKey> timed = keys_of(scan_lines(path_ / kTimings, parser_of<SampleTiming>(manifest_)).sound);
   std::erase_if(keys, [&](const SampleKey& key) { return !timed.contains(key); });
@@ -281,7 +300,7 @@ void RunFolder::arrange(const std::vector<SampleKey>& order) {
                      [&](const Line& a, const Line& b) { return rank.at(a.key) < rank.at(b.key); });
     rewrite_lines(file, lines);
   };
-  arranged(path_ / kSamples, parser_of<SampleResult>(manifest_));
+  arranged(path_ / results_file(manifest_), results_parser(manifest_));
   arranged(path_ / kTimings, parser_of<SampleTiming>(manifest_));
 }
 
@@ -308,7 +327,10 @@ void RunFolder::discard() {
 }
 
 std::vector<SampleResult> RunFolder::samples() const {
-  return items_of<SampleResult>(path_ / kSamples, manifest_);
+  return items_of<SampleResult>(path_ / "samples.jsonl", manifest_);
+}
+std::vector<WindowLoss> RunFolder::windows() const {
+  return items_of<WindowLoss>(path_ / "windows.jsonl", manifest_);
 }
 std::vector<SampleTiming> RunFolder::timings() const {
   return items_of<SampleTiming>(path_ / kTimings, manifest_);

@@ -1,5 +1,6 @@
-// A run's folder. Lines are appended whole and flushed one by one, so that an interrupted run loses at most the sample
-// it was working on; a damaged line costs its sample, which is run again, and nothing else.
+// A run's folder: results (samples.jsonl, or windows.jsonl of a perplexity) and timings. Lines are appended whole and
+// flushed one by one, so that an interrupted run loses at most the sample it was working on; a damaged line costs its
+// sample, which is run again, and nothing else.
 #pragma once
 
 #include <filesystem>
@@ -35,6 +36,7 @@ class RunFolder {
 
   /// Throw RunError when the disk is full. Only after create() or resume().
   void append(const SampleResult& sample);
+  void append(const WindowLoss& window);
   void append(const SampleTiming& timing);
 
   /// Samples that have all their lines: a timing too, where the run takes timings.
@@ -53,6 +55,7 @@ class RunFolder {
   /// All lines. Throw InputError with file and line for one that is malformed, repeated, or not of this run: another
   /// clock, a method, task, length or index that its manifest does not have.
   std::vector<SampleResult> samples() const;
+  std::vector<WindowLoss> windows() const;
   std::vector<SampleTiming> timings() const;
 
  private:
@@ -65,7 +68,7 @@ class RunFolder {
   Manifest manifest_;
   Use use_;
   bool writable_;
-  LineAppender samples_, timings_;
+  LineAppender results_, timings_;
   std::vector<std::string> repairs_;
 };
 

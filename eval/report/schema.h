@@ -1,6 +1,7 @@
 // What a run writes into its folder (run_folder.h), and reading it back strictly.
 //   manifest.json   what was run, where, with which options       (one object)
 //   samples.jsonl   predictions and scores, one line per sample   (deterministic bytes: same run, same file)
+//   windows.jsonl   losses, one line per window of a text         (perplexity; instead of samples.jsonl)
 //   timings.jsonl   times and bytes, one line per sample          (deterministic on a simulated clock)
 //   *.damaged       lines that were no longer sound when the run was resumed, as they were found
 // A line's keys have a fixed order; floating-point numbers are written in a form that reads back to the same double.
@@ -18,6 +19,8 @@
 namespace tandem::eval {
 
 inline constexpr int kSchemaVersion = 2;  // 2: isa in the manifest; version 1 is read too
+
+inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 
 struct NearTieMark {
   std::uint32_t step = 0;  // decode step whose two best logits are close
@@ -48,6 +51,21 @@ struct SampleResult {
   double depth = 0;  // of the asked needle, in [0, 1]
   SampleKey key() const { return {benchmark, task, length, index, method}; }
   bool operator==(const SampleResult&) const = default;
+};
+
+/// How well one window of a text was predicted under one method, every token through the method.
+struct WindowLoss {
+  std::string benchmark;     // kPerplexity
+  std::string task;          // which text
+  std::uint32_t length = 0;  // tokens of context before the scored ones
+  std::uint32_t index = 0;   // of the window
+  std::string method;
+  std::uint64_t first_token = 0;        // of the text's tokens: where the window begins
+  std::uint32_t scored = 0;             // tokens
+  double nll = 0;                       // mean negative log likelihood of the scored tokens, nats
+  std::vector<double> nll_by_position;  // the same over equal stretches of them: stretch b of B from b * scored / B on
+  SampleKey key() const { return {benchmark, task, length, index, method}; }
+  bool operator==(const WindowLoss&) const = default;
 };
 
 struct ByteCounts {
@@ -122,12 +140,14 @@ bool is_clock(std::string_view clock);
 bool is_simulated(std::string_view clock);
 
 std::string to_line(const SampleResult& sample);  // no newline at the end
+std::string to_line(const WindowLoss& window);
 std::string to_line(const SampleTiming& timing);
 std::string to_json_text(const Manifest& manifest);
 
 /// Parse one line or document; `where` ("samples.jsonl:12") begins every error. Unknown, missing, repeated and mistyped
 /// fields, values outside their range and broken sums are InputErrors.
 SampleResult parse_sample(std::string_view line, const std::string& where);
+WindowLoss parse_window(std::string_view line, const std::string& where);
 SampleTiming parse_timing(std::string_view line, const std::string& where);
 Manifest parse_manifest(std::string_view text, const std::string& where);
 

@@ -104,16 +104,10 @@ nlohmann::ordered_json json_of(const AccuracyCell& cell) {
   nlohmann::ordered_json json;
   if (!cell.task.empty()) json["task"] = cell.task;
   if (cell.length != 0) json["length"] = cell.length;
-  json["n"] = cell.accuracy.n;
-  json["accuracy"] = cell.accuracy.value;
-  json["interval"] = {cell.accuracy.interval.low, cell.accuracy.interval.high};
-  json["interval_kind"] = to_string(cell.accuracy.kind);
+  json.update(estimate_json(cell.accuracy, "accuracy"));
   if (cell.has_difference) {
     const Estimate& d = cell.difference.difference;
-    json["difference"] = {{"n", d.n},
-                          {"value", d.value},
-                          {"interval", {d.interval.low, d.interval.high}},
-                          {"interval_kind", to_string(d.kind)}};
+    json["difference"] = estimate_json(d, "value");
     if (cell.difference.has_p) {
       json["difference"]["mcnemar_mid_p"] = cell.difference.p;
       json["difference"]["detectable"] = cell.difference.detectable;
@@ -123,6 +117,21 @@ nlohmann::ordered_json json_of(const AccuracyCell& cell) {
 }
 
 }  // namespace
+
+nlohmann::ordered_json estimate_json(const Estimate& estimate, const char* name) {
+  return {{"n", estimate.n},
+          {name, estimate.value},
+          {"interval", {estimate.interval.low, estimate.interval.high}},
+          {"interval_kind", to_string(estimate.kind)}};
+}
+
+void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method) {
+  method.latency = latency_of(timings, method.label, 0);
+  for (const std::uint32_t length : manifest.lengths) {
+    LatencySummary latency = latency_of(timings, method.label, length);
+    if (latency.samples > 0) method.by_length.push_back({length, std::move(latency)});
+  }
+}
 
 Summary summarise(const RunFolder& folder) {
   Summary summary;
@@ -154,11 +163,7 @@ Summary summarise(const RunFolder& folder) {
       AccuracyCell cell = cell_of(own, baseline, is_baseline, "", length);
       if (cell.accuracy.n > 0) method.lengths.push_back(std::move(cell));
     }
-    method.latency = latency_of(timings, entry.label, 0);
-    for (const std::uint32_t length : m.lengths) {
-      LatencySummary latency = latency_of(timings, entry.label, length);
-      if (latency.samples > 0) method.by_length.push_back({length, std::move(latency)});
-    }
+    add_latency(m, timings, method);
     for (const SampleResult& s : samples) {
       if (s.method != entry.label) continue;
       method.near_ties += s.near_ties.size();
@@ -167,6 +172,16 @@ Summary summarise(const RunFolder& folder) {
     summary.methods.push_back(std::move(method));
   }
   return summary;
+}
+
+void write_latency(nlohmann::ordered_json& json, const MethodSummary& method) {
+  json["latency"] = json_of(method.latency);
+  json["latency_by_length"] = nlohmann::ordered_json::array();
+  for (const LengthLatency& at : method.by_length) {
+    nlohmann::ordered_json entry = {{"length", at.length}};
+    entry.update(json_of(at.latency));
+    json["latency_by_length"].push_back(std::move(entry));
+  }
 }
 
 std::string to_json_text(const Summary& summary) {
@@ -186,13 +201,7 @@ std::string to_json_text(const Summary& summary) {
     for (const AccuracyCell& cell : method.lengths) out["lengths"].push_back(json_of(cell));
     out["cells"] = nlohmann::ordered_json::array();
     for (const AccuracyCell& cell : method.cells) out["cells"].push_back(json_of(cell));
-    out["latency"] = json_of(method.latency);
-    out["latency_by_length"] = nlohmann::ordered_json::array();
-    for (const LengthLatency& at : method.by_length) {
-      nlohmann::ordered_json entry = {{"length", at.length}};
-      entry.update(json_of(at.latency));
-      out["latency_by_length"].push_back(std::move(entry));
-    }
+    write_latency(out, method);
     out["near_ties"] = method.near_ties;
     out["near_tie_samples"] = method.near_tie_samples;
     json["methods"].push_back(std::move(out));

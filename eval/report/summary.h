@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -52,9 +53,18 @@ struct Summary {
   bool complete = false;               // every sample of every method is there
 };
 
+/// Fills in `latency` and `by_length` from the timings of the method that `method.label` names.
+void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method);
+
 /// InputError for a run without samples and what RunFolder::samples() and timings() refuse.
 Summary summarise(const RunFolder& folder);
 
 std::string to_json_text(const Summary& summary);
+
+/// The fields "latency" and "latency_by_length" of a method in summary.json.
+void write_latency(nlohmann::ordered_json& json, const MethodSummary& method);
+
+/// The fields of an estimate: "n", `name` for its value, "interval", "interval_kind".
+nlohmann::ordered_json estimate_json(const Estimate& estimate, const char* name);
 
 }  // namespace tandem::eval
