@@ -118,6 +118,7 @@ void compare(const CompareCommand& command) {
     options = eval::from_official(std::move(options));
   }
   check_run_options(command.run);
+  check_trained(command.session);
 
   const std::optional<TargetPlan> target = plan_target(command.target, command.session, options);
   Session session = open_session(command.session);

@@ -74,6 +74,7 @@ void perplexity(const PerplexityArguments& arguments) {
     throw_input_error("--windows is {}: give 1 to 100000.", options.windows);
   if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
   check_run_options(arguments.run);
+  check_trained(arguments.session);
   if (arguments.text.empty()) {
     options.seed = kProseSeed;
     options.text_name = "invented-prose";

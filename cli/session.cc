@@ -8,6 +8,7 @@
 #include "engine/device/emu_device.h"
 #include "engine/device/profile.h"
 #include "engine/device/sim_device.h"
+#include "engine/model/presets.h"
 
 namespace tandem::cli {
 
@@ -34,6 +35,13 @@ void add_model_options(CLI::App& command, SessionOptions& options) {
 std::string session_arguments(const SessionOptions& o) {
   return fmt::format(" --device {}{} --device-kv {} --host-kv {} --prefill-chunk {}", o.device,
                      o.device == "sim" ? " --hw " + o.hardware : "", o.device_kv, o.host_kv, o.prefill_chunk);
+}
+
+void check_trained(const SessionOptions& options) {
+  if (!options.model.starts_with(kSyntheticPrefix)) return;
+  preset_config(options.model.substr(kSyntheticPrefix.size()));  // a name that is mistyped is the first mistake
+  throw_input_error("Model '{}' has random weights, so nothing can be scored with it: give a trained model.",
+                    options.model);
 }
 
 Session open_session(const SessionOptions& options, bool with_tokenizer) {

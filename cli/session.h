@@ -38,6 +38,9 @@ struct Session {
   EngineOptions engine;
 };
 
+/// InputError for `synthetic:` models, whose random weights nothing can be scored with; they are not made for that.
+void check_trained(const SessionOptions& options);
+
 /// InputError for unknown names and impossible sizes. `with_tokenizer = false`: for work on token ids alone.
 Session open_session(const SessionOptions& options, bool with_tokenizer = true);
 

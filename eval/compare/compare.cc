@@ -105,9 +105,6 @@ CompareOptions from_official(CompareOptions options) {
 
 void check_compare(const CompareOptions& options, const Model& model) {
   const ModelConfig& c = model.config;
-  if (model.synthetic)
-    throw_input_error("Model '{}' has random weights, so its answers cannot be scored: compare needs a trained model.",
-                      model.name);
   if (options.official) return check_official(options, model);
   for (const std::uint32_t length : options.lengths) {
     if (length > c.max_positions) {

@@ -75,7 +75,6 @@ std::string invented_prose(std::uint64_t seed, std::size_t bytes) {
 }
 
 void check_perplexity(const PerplexityOptions& options, const Model& model) {
-  if (model.synthetic) throw_input_error("Model '{}' has random weights: its perplexity says nothing.", model.name);
   if (options.windows < 1 || options.scored < 1)
     throw_input_error("There is nothing to score: give at least one window and one token.");
   if (options.context < 2) throw_input_error("--context is {}: give at least 2 tokens.", options.context);

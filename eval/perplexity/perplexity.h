@@ -35,9 +35,9 @@ struct PerplexityOptions {
 /// Prose of made-up sentences, as RULER's embedded source has it: what is scored where no text is given.
 std::string invented_prose(std::uint64_t seed, std::size_t bytes);
 
-/// Throws InputError for a text that is no UTF-8 or too short for the windows, a model without real weights, windows
-/// that it has no positions for, and contexts that are more than the device's KV budget. To be called before the run
-/// folder is made.
+/// Throws InputError for a text that is no UTF-8 or too short for the windows, windows
+/// that the model has no positions for, and contexts that are more than the device's KV budget. To be called before the
+/// run folder is made.
 void check_perplexity(const PerplexityOptions& options, const Model& model);
 
 /// The manifest's entries that follow from the options (methods spelled out, text, protocol); its tokenizer is set

@@ -41,8 +41,8 @@ Table position_table(const PerplexitySummary& s, const std::vector<std::string>&
   const std::vector<double>& baseline = s.methods.front().nll_by_position;
   const std::size_t stretches = baseline.size();
   for (std::size_t b = 0; b < stretches; ++b) {
-    std::vector<std::string> row = {
-        fmt::format("{} to {}", b * s.scored / stretches + 1, (b + 1) * s.scored / stretches)};
+    const std::size_t first = b * s.scored / stretches + 1, last = (b + 1) * s.scored / stretches;
+    std::vector<std::string> row = {first == last ? std::to_string(first) : fmt::format("{} to {}", first, last)};
     for (std::size_t i = 0; i < labels.size(); ++i) {
       const double nats = s.methods[i].nll_by_position[b];
       row.push_back(i == 0 ? fmt::format("{:.4f}", nats) : fmt::format("{:+.4f}", nats - baseline[b]));
@@ -62,7 +62,7 @@ std::string loss_note(const PerplexitySummary& s) {
     text +=
         " [-]: one window says nothing about how windows differ, so there is no interval; give --windows 2 or more.";
   } else if (n < kFewWindows) {
-    text += fmt::format(" With {} windows they are too narrow: {} or more give intervals that hold.", n, kFewWindows);
+    text += fmt::format(" With {} windows they are too narrow: take {} or more.", n, kFewWindows);
   }
   return text;
 }
@@ -73,13 +73,12 @@ std::string perplexity_report(const PerplexitySummary& s, bool markdown) {
   const Manifest& m = s.run.manifest;
   const std::vector<std::string> labels = labels_of(s.run, markdown);
   std::string out;
-  if (markdown) out += fmt::format("# Perplexity of {}\n\n", m.model);
-  out += fmt::format(
-      "{}: {} windows, each {} tokens of context prefilled with full attention, then {} tokens fed and scored one by "
-      "one through the method; {}\n",
-      m.tasks.front(), m.samples, m.lengths.front(), s.scored,
-      s.run.complete ? "complete" : "NOT COMPLETE: some windows are missing");
-  if (!markdown) out = wrap(out, kTerminalWidth);
+  if (markdown) out += fmt::format("# Perplexity of {}\n", m.model);
+  out += note(fmt::format("{}: {} {}, each {} tokens of context prefilled with full attention, then {} tokens fed and "
+                          "scored one by one through the method; {}",
+                          m.tasks.front(), m.samples, m.samples == 1 ? "window" : "windows", m.lengths.front(),
+                          s.scored, s.run.complete ? "complete" : "NOT COMPLETE: some windows are missing"),
+              markdown);
   out += labels_note(s.run, markdown);
   out += section("Loss", markdown) + text_of(loss_table(s, labels), markdown) + note(loss_note(s), markdown);
   out += section("Loss by position", markdown) + text_of(position_table(s, labels), markdown);

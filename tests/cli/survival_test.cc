@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 
+#include "tests/cli/background.h"
 #include "tests/cli/program.h"
 #include "tests/engine/model/model_folder.h"
 
@@ -20,30 +20,16 @@ namespace fs = std::filesystem;
 constexpr const char* kRun = "compare --no-plot --quiet --tasks niah_single_1 --lengths 256 --methods full,hgca ";
 constexpr const char* kEarlier = "--samples 2 --seed 7 ";  // than the run of kRun: other samples
 
-/// The program in a process whose files end at `bytes`.
-cli::Outcome run_limited(const std::string& arguments, rlim_t bytes) {
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit small{bytes, before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);  // the child inherits it; this process writes no file meanwhile
-  cli::Outcome outcome = cli::run(arguments, cli::kOnlyErrors);
-  setrlimit(RLIMIT_FSIZE, &before);
-  return outcome;
-}
-
 class SurvivalProgram : public ::testing::Test {
  protected:
   std::string folder(const char* name) const { return (root_.path() / name).string(); }
   std::string bytes(const std::string& run, const char* file) const { return read_bytes(fs::path(run) / file); }
-  static std::size_t lines(const std::string& text) {
-    return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
-  }
 
   /// A run of `samples` samples that nothing happens to, for comparison.
   void make_whole(int samples) {
     command_ = kRun + fmt::format("--samples {} ", samples);
     ASSERT_EQ(cli::run(command_ + "--out " + folder("whole")).code, 0);
-    const std::size_t all = lines(bytes(folder("whole"), "samples.jsonl"));
+    const std::size_t all = cli::lines(bytes(folder("whole"), "samples.jsonl"));
     ASSERT_EQ(all, static_cast<std::size_t>(2 * samples));
   }
 
@@ -52,7 +38,7 @@ class SurvivalProgram : public ::testing::Test {
     EXPECT_EQ(outcome.code, 3) << outcome.text;
     EXPECT_THAT(outcome.text,
                 AllOf(HasSubstr("cannot be written"), HasSubstr(why), HasSubstr("--resume --out " + run)));
-    EXPECT_EQ(lines(outcome.text), 1u) << outcome.text;
+    EXPECT_EQ(cli::lines(outcome.text), 1u) << outcome.text;
     for (const char* file : {"samples.jsonl", "timings.jsonl"}) {
       const std::string text = bytes(run, file);
       EXPECT_TRUE(text.empty() || text.back() == '\n') << file;
@@ -74,12 +60,13 @@ class SurvivalProgram : public ::testing::Test {
 TEST_F(SurvivalProgram, NoRoomForMoreSamples) {
   make_whole(8);
   const std::string run = folder("a");
-  expect_stopped(run_limited(command_ + "--out " + run, 4096), run, "File too large");
-  const std::size_t kept = lines(bytes(run, "samples.jsonl"));
+  expect_stopped(cli::run_limited(command_ + "--out " + run, 4096), run, "File too large");
+  const std::size_t kept = cli::lines(bytes(run, "samples.jsonl"));
   EXPECT_GE(kept, 2u);
   EXPECT_LT(kept, 16u);
-  expect_stopped(run_limited(command_ + "--resume --out " + run, 4096), run, "File too large");
-  EXPECT_EQ(lines(bytes(run, "timings.jsonl")), lines(bytes(run, "samples.jsonl")) - 1);  // nothing is lost or doubled
+  expect_stopped(cli::run_limited(command_ + "--resume --out " + run, 4096), run, "File too large");
+  EXPECT_EQ(cli::lines(bytes(run, "timings.jsonl")),
+            cli::lines(bytes(run, "samples.jsonl")) - 1);  // nothing is lost or doubled
   expect_resumed_whole(run);
 }
 
@@ -87,8 +74,8 @@ TEST_F(SurvivalProgram, NoRoomForMoreSamplesUnderForce) {
   make_whole(8);
   const std::string run = folder("a");
   ASSERT_EQ(cli::run(kRun + std::string(kEarlier) + "--out " + run).code, 0);
-  expect_stopped(run_limited(command_ + "--force --out " + run, 4096), run, "File too large");
-  EXPECT_GE(lines(bytes(run, "samples.jsonl")), 2u);
+  expect_stopped(cli::run_limited(command_ + "--force --out " + run, 4096), run, "File too large");
+  EXPECT_GE(cli::lines(bytes(run, "samples.jsonl")), 2u);
   expect_resumed_whole(run);
 }
 
@@ -98,12 +85,12 @@ TEST_F(SurvivalProgram, NoRoomForTheFirstSample) {
   ASSERT_EQ(cli::run(kRun + std::string(kEarlier) + "--out " + run).code, 0);
   const std::string before = bytes(run, "samples.jsonl");
   for (const rlim_t limit : {rlim_t{100}, rlim_t{fs::file_size(folder("whole") + "/manifest.json") / 2}}) {
-    const cli::Outcome fresh = run_limited(command_ + "--out " + folder("b"), limit);
+    const cli::Outcome fresh = cli::run_limited(command_ + "--out " + folder("b"), limit);
     EXPECT_EQ(fresh.code, 3);
     EXPECT_THAT(fresh.text,
                 AllOf(HasSubstr("cannot be written (File too large)"), ::testing::Not(HasSubstr("--resume"))));
     EXPECT_FALSE(fs::exists(folder("b")));
-    const cli::Outcome forced = run_limited(command_ + "--force --out " + run, limit);
+    const cli::Outcome forced = cli::run_limited(command_ + "--force --out " + run, limit);
     EXPECT_EQ(forced.code, 3);
     EXPECT_EQ(bytes(run, "samples.jsonl"), before);
     EXPECT_THAT(bytes(run, "manifest.json"), HasSubstr("--seed 7"));
@@ -117,7 +104,7 @@ TEST_F(SurvivalProgram, NoRoomForTheReport) {
   const auto size = [&](const char* file) { return fs::file_size(folder("whole") + "/" + file); };
   const rlim_t largest = std::max(size("timings.jsonl"), size("manifest.json"));
   ASSERT_LT(largest, size("summary.json"));
-  const cli::Outcome outcome = run_limited(command_ + "--out " + run, largest);
+  const cli::Outcome outcome = cli::run_limited(command_ + "--out " + run, largest);
   expect_stopped(outcome, run, "File too large");
   EXPECT_THAT(outcome.text, HasSubstr("All samples are finished and kept"));
   EXPECT_FALSE(fs::exists(run + "/summary.json"));
@@ -156,11 +143,11 @@ TEST_F(SurvivalProgram, AFullDisk) {
     }
     expect_stopped(cli::run(command_ + (force ? "--force --out " : "--out ") + run, cli::kOnlyErrors), run,
                    "No space left on device");
-    const std::size_t kept = lines(bytes(run, "timings.jsonl"));
+    const std::size_t kept = cli::lines(bytes(run, "timings.jsonl"));
     EXPECT_GE(kept, 2u);
     EXPECT_LT(kept, 80u);
     expect_stopped(cli::run(command_ + "--resume --out " + run, cli::kOnlyErrors), run, "No space left on device");
-    EXPECT_GE(lines(bytes(run, "timings.jsonl")), kept);
+    EXPECT_GE(cli::lines(bytes(run, "timings.jsonl")), kept);
     ASSERT_TRUE(disk.grow());
     expect_resumed_whole(run);
   }
@@ -176,7 +163,7 @@ TEST_F(SurvivalProgram, DamagedLinesAreRunAgain) {
   write_bytes(run + "/samples.jsonl", text.replace(begin, end - begin, damaged));
   const cli::Outcome said = cli::run(command_ + "--resume --out " + run, cli::kOnlyErrors);
   EXPECT_EQ(said.code, 0);
-  EXPECT_EQ(lines(said.text), 1u) << said.text;
+  EXPECT_EQ(cli::lines(said.text), 1u) << said.text;
   EXPECT_THAT(said.text, AllOf(HasSubstr(run + "/samples.jsonl:2: not valid JSON from byte 51"), HasSubstr("run again"),
                                HasSubstr(run + "/samples.jsonl.damaged")));
   EXPECT_EQ(bytes(run, "samples.jsonl.damaged"), damaged + "\n");
@@ -196,7 +183,7 @@ TEST_F(SurvivalProgram, DamagedManifestAndSummary) {
   write_bytes(run + "/manifest.json", manifest.substr(0, 300));
   const cli::Outcome refused = cli::run(command_ + "--resume --out " + run, cli::kOnlyErrors);
   EXPECT_EQ(refused.code, 2);
-  EXPECT_EQ(lines(refused.text), 1u) << refused.text;
+  EXPECT_EQ(cli::lines(refused.text), 1u) << refused.text;
   EXPECT_THAT(refused.text, AllOf(HasSubstr(run + "/manifest.json: not valid JSON from byte 301"),
                                   HasSubstr("put a copy of the file back")));
   write_bytes(run + "/manifest.json", manifest);

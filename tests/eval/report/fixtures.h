@@ -29,6 +29,10 @@ inline SampleResult example_sample(std::uint32_t index = 0, const std::string& m
   return sample;
 }
 
+inline WindowLoss example_window(std::uint32_t index = 0, const std::string& method = "full") {
+  return {kPerplexity, "book.txt", 1024, index, method, 1279ull * index, 256, 2.0 / 3, {0.5, 1.0 / 3, 1.25}};
+}
+
 inline SampleTiming example_timing(std::uint32_t index = 0, const std::string& method = "full") {
   SampleTiming timing;
   timing.benchmark = "ruler";
