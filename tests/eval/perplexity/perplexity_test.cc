@@ -105,8 +105,10 @@ TEST_F(DecodePerplexity, StretchesCoverUnevenAndFewTokens) {
     const std::size_t stretches = std::min(scored, kPositionStretches);
     ASSERT_EQ(window.nll_by_position.size(), stretches);
     double sum = 0;
-    for (std::size_t b = 0; b < stretches; ++b)
-      sum += window.nll_by_position[b] * double((b + 1) * scored / stretches - b * scored / stretches);
+    for (std::size_t b = 0; b < stretches; ++b) {
+      const std::size_t tokens = (b + 1) * scored / stretches - b * scored / stretches;
+      sum += window.nll_by_position[b] * double(tokens);
+    }
     EXPECT_NEAR(sum / scored, window.nll, 1e-12);
   }
 }
