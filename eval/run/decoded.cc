@@ -23,7 +23,7 @@ std::vector<MethodEntry> method_entries(const std::vector<std::string>& specs) {
 void check_device_room(const EngineOptions& engine, const Model& model, std::uint32_t batch, std::uint32_t tokens,
                        const char* lengths) {
   const ModelConfig& c = model.config;
-  const KvShape kv{c.layers, c.kv_heads, c.head_dim};
+  const KvShape kv{c.layers, c.kv_heads, c.head_dim, engine.precision};
   const std::size_t needed = blocks_for(tokens) * std::size_t{c.layers} * batch * kv.slot_bytes();
   if (needed <= engine.kv.device_bytes) return;
   throw_input_error(
