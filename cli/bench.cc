@@ -9,7 +9,7 @@
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "eval/latency/latency.h"
-#include "eval/report/schema.h"
+#include "eval/report/line_file.h"
 
 namespace tandem::cli {
 namespace {

@@ -1,20 +1,17 @@
 // tandem compare: methods side by side on RULER, accuracy and latency from the same run.
 #include "eval/compare/compare.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
 
 #include "cli/commands.h"
 #include "cli/compare_target.h"
-#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
+#include "cli/run.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
-#include "engine/common/version.h"
-#include "engine/kernels/isa.h"
 #include "engine/trace/perfetto.h"
 #include "eval/report/summary.h"
 #include "eval/report/table.h"
@@ -48,9 +45,9 @@ struct CompareCommand {
   std::string tasks, lengths;  // empty: kTasks and kLengths, or all that the files hold
   std::uint32_t samples = 20, batch = 1;
   std::uint64_t seed = 42;
-  std::string out;
+  RunOptions run;
   TargetArguments target;
-  bool force = false, resume = false, quiet = false, trace = false, no_plot = false;
+  bool trace = false, no_plot = false;
 };
 
 /// The command as it can be typed again, without where the results go.
@@ -63,32 +60,9 @@ std::string command_of(const CompareCommand& c, const eval::CompareOptions& opti
                               : c.ruler_data.empty() ? kLengths
                                                      : fmt::format("{}", fmt::join(options.lengths, ","));
   return fmt::format(
-      "tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {} --seed {} --batch {} --device "
-      "{}{} "
-      "--device-kv {} --host-kv {} --prefill-chunk {}{}",
+      "tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {} --seed {} --batch {}{}{}",
       c.session.model, c.methods, data, fmt::join(options.tasks, ","), lengths, options.samples, c.seed, c.batch,
-      c.session.device, c.session.device == "sim" ? " --hw " + c.session.hardware : "", c.session.device_kv,
-      c.session.host_kv, c.session.prefill_chunk, target);
-}
-
-std::string default_folder() {
-  std::string name = "runs/compare-" + eval::utc_now();
-  std::replace(name.begin(), name.end(), ':', '-');
-  return name;
-}
-
-eval::RunFolder open_folder(const CompareCommand& command, const std::string& path, const eval::Manifest& manifest) {
-  if (!command.resume) return eval::RunFolder::create(path, manifest, command.force);
-  eval::RunFolder folder = eval::RunFolder::resume(path);
-  if (folder.manifest().command != manifest.command || folder.manifest().weights_hash != manifest.weights_hash ||
-      folder.manifest().protocol_id != manifest.protocol_id || folder.manifest().isa != manifest.isa) {
-    throw_input_error(
-        "{} was made by another command, model or instruction set, so it cannot be resumed:\n  there: {} ({})\n  here: "
-        " {} "
-        "({})",
-        path, folder.manifest().command, folder.manifest().isa, manifest.command, manifest.isa);
-  }
-  return folder;
+      session_arguments(c.session), target);
 }
 
 void write_traces(const std::string& path, const std::string& method, const Trace& trace) {
@@ -97,6 +71,32 @@ void write_traces(const std::string& path, const std::string& method, const Trac
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.') c = '_';
   }
   write_perfetto(trace, std::filesystem::path(path) / ("trace-" + name + ".json"));
+}
+
+/// Everything that follows from the samples: files, and text on stdout.
+void report_on(const CompareCommand& command, const eval::CompareOptions& options, const Session& session,
+               const std::optional<TargetPlan>& target, const eval::RunFolder& folder) {
+  const eval::Summary summary = eval::summarise(folder);
+  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
+  std::string at_target;
+  eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true));
+  fmt::print("{}", eval::report_text(summary, /*markdown=*/false));
+  if (target) {
+    const eval::Target predicted = run_target(*target, options, session, command.run.quiet);
+    eval::write_file(folder.path() / "target.json", eval::target_json(predicted));
+    at_target = "\n" + eval::target_text(predicted, /*markdown=*/true);
+    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + at_target);
+    fmt::print("{}", eval::target_text(predicted, /*markdown=*/false));
+  }
+  check_stdout();
+  const std::string no_plot = command.no_plot ? "" : eval::make_plot(folder.path());
+  const bool plotted = !command.no_plot && no_plot.empty();
+  if (plotted)
+    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + at_target);
+  if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
+  fmt::print("\n{}: report.md{}, summary.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
+             plotted ? ", plot.png" : "");
+  check_stdout();
 }
 
 void compare(const CompareCommand& command) {
@@ -117,10 +117,8 @@ void compare(const CompareCommand& command) {
     options.official = std::make_shared<const eval::OfficialRuler>(command.ruler_data);
     options = eval::from_official(std::move(options));
   }
-  if (command.force && command.resume)
-    throw_input_error("--force replaces a run and --resume continues it: give one of them.");
-  if (command.resume && command.out.empty())
-    throw_input_error("--resume needs --out, the folder of the run to continue.");
+  check_run_options(command.run);
+  check_trained(command.session);
 
   const std::optional<TargetPlan> target = plan_target(command.target, command.session, options);
   Session session = open_session(command.session);
@@ -128,68 +126,22 @@ void compare(const CompareCommand& command) {
   eval::check_compare(options, session.model);
   eval::Manifest manifest;
   manifest.command = command_of(command, options);
-  manifest.tandem_version = std::string(version());
-  manifest.git_commit = std::string(git_commit());
-  eval::fill_manifest(options, session.model, *session.device, manifest);
-  if (command.session.device == "sim") manifest.hardware_profile = command.session.hardware;
-  manifest.machine = eval::this_machine();
-  manifest.isa = to_string(active_isa());
-  manifest.threads = session.pool->size();
-  manifest.started_utc = eval::utc_now();
-  const std::string path = command.out.empty() ? default_folder() : command.out;
-  eval::RunFolder folder = open_folder(command, path, manifest);
+  describe_session(command.session, session, manifest);
+  eval::fill_manifest(options, manifest);
+  eval::RunFolder folder = open_run(command.run, "compare", manifest);
+  const std::string path = folder.path().string();
 
-  Progress progress("comparing", Progress::standard(command.quiet));
+  Progress progress("comparing", Progress::standard(command.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-  try {
-    eval::run_compare(options, session.model, *session.device, *session.pool, folder,
-                      [&](const std::string& method, const Trace& trace) {
-                        if (command.trace) write_traces(path, method, trace);
-                      });
-  } catch (const Interrupted&) {
-    progress.finish();
-    folder.keep();
-    throw RunError(
-        fmt::format("Interrupted; finished samples are kept. Go on with the same options and --resume --out {}", path));
-  } catch (const RunError&) {  // a full disk, for example: what is finished is worth more than the run it replaces
-    progress.finish();
-    if (command.resume || !folder.samples().empty()) {
-      folder.keep();
-    } else {
-      folder.discard();
-    }
-    throw;
-  } catch (...) {
-    progress.finish();
-    if (!command.resume) folder.discard();
-    throw;
-  }
-  progress.finish();
-  folder.keep();
-  manifest = folder.manifest();
-  manifest.finished_utc = eval::utc_now();
-  folder.write_manifest(manifest);
-
-  const eval::Summary summary = eval::summarise(folder);
-  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
-  std::string at_target;
-  eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true));
-  fmt::print("{}", eval::report_text(summary, /*markdown=*/false));
-  if (target) {
-    const eval::Target predicted = run_target(*target, options, session, command.quiet);
-    eval::write_file(folder.path() / "target.json", eval::target_json(predicted));
-    at_target = "\n" + eval::target_text(predicted, /*markdown=*/true);
-    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + at_target);
-    fmt::print("{}", eval::target_text(predicted, /*markdown=*/false));
-  }
-  check_stdout();
-  const std::string no_plot = command.no_plot ? "" : eval::make_plot(folder.path());
-  const bool plotted = !command.no_plot && no_plot.empty();
-  if (plotted)
-    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + at_target);
-  if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
-  fmt::print("\n{}: report.md{}, summary.json, samples.jsonl, timings.jsonl\n", path, plotted ? ", plot.png" : "");
-  check_stdout();
+  fill_run(
+      command.run, folder, progress,
+      [&] {
+        eval::run_compare(options, session.model, *session.device, *session.pool, folder,
+                          [&](const std::string& method, const Trace& trace) {
+                            if (command.trace) write_traces(path, method, trace);
+                          });
+      },
+      [&] { report_on(command, options, session, target, folder); });
 }
 
 }  // namespace
@@ -221,12 +173,9 @@ void add_compare(CLI::App& app) {
       ->add_option("--workload", options->target.workload,
                    "With --as: what heads choose, as recorded in this run, as published, or from a file")
       ->capture_default_str();
-  command->add_option("--out", options->out, "Run folder (default: runs/compare-<time>)");
-  command->add_flag("--force", options->force, "Replace an earlier run in that folder");
-  command->add_flag("--resume", options->resume, "Continue an interrupted run in that folder");
+  add_run_options(*command, options->run, "compare");
   command->add_flag("--trace", options->trace, "Write each method's first decode for Perfetto (trace-<method>.json)");
   command->add_flag("--no-plot", options->no_plot, "Draw no plot");
-  command->add_flag("--quiet", options->quiet, "No progress line");
   add_session_options(*command, options->session);
   command->footer(kFooter);
   command->callback([options] { compare(*options); });

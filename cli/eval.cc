@@ -5,14 +5,15 @@
 #include <iterator>
 
 #include "cli/commands.h"
-#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
+#include "cli/run.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
+#include "engine/model/utf8.h"
 #include "eval/perplexity/perplexity.h"
-#include "eval/report/schema.h"
+#include "eval/perplexity/summary.h"
 #include "methods/options.h"
 
 namespace tandem::cli {
@@ -22,17 +23,21 @@ constexpr const char* kFooter = R"(
 Examples:
   tandem eval perplexity --methods full,streaming,hgca:beta=0.5
   tandem eval perplexity --text book.txt --context 4K --new 1K --windows 8 --methods full,hybrid-fixed:budget=0.05
+  tandem eval perplexity --text book.txt --out runs/book            a folder of your own
+  tandem eval perplexity --text book.txt --out runs/book --resume   goes on where ^C stopped it, with the same options
 
 A window's context is prefilled with full attention; each further token is fed and scored through the method. The first
-method is the baseline. Without --text: invented prose, as in RULER's embedded tasks.)";
+method is the baseline. Without --text: invented prose, as in RULER's embedded tasks. The run folder gets manifest.json,
+windows.jsonl (each window's loss, also by position; the same bytes in every run on the same instruction set),
+timings.jsonl, summary.json and report.md.)";
 
 constexpr std::uint64_t kProseSeed = 20260101;
 
 struct PerplexityArguments {
   SessionOptions session;
-  std::string methods = "full,streaming,hybrid-fixed,hgca", text, out, context = "1K", scored = "256";
+  RunOptions run;
+  std::string methods = "full,streaming,hybrid-fixed,hgca", text, context = "1K", scored = "256";
   std::uint32_t windows = 32, batch = 4;
-  bool force = false, quiet = false;
 };
 
 std::string read_text(const std::string& file) {
@@ -40,6 +45,22 @@ std::string read_text(const std::string& file) {
   std::error_code refused;
   if (!in || std::filesystem::is_directory(file, refused)) throw_input_error("--text '{}' cannot be read.", file);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+/// The command as it can be typed again, without where the results go.
+std::string command_of(const PerplexityArguments& a) {
+  return fmt::format("tandem eval perplexity --model {} --methods {}{} --context {} --new {} --windows {} --batch {}{}",
+                     a.session.model, a.methods, a.text.empty() ? "" : " --text " + a.text, a.context, a.scored,
+                     a.windows, a.batch, session_arguments(a.session));
+}
+
+void report_on(const eval::RunFolder& folder) {
+  const eval::PerplexitySummary summary = eval::summarise_perplexity(folder);
+  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
+  eval::write_file(folder.path() / "report.md", eval::perplexity_report(summary, /*markdown=*/true));
+  fmt::print("{}\n{}: report.md, summary.json, windows.jsonl, timings.jsonl\n",
+             eval::perplexity_report(summary, /*markdown=*/false), folder.path().string());
+  check_stdout();
 }
 
 void perplexity(const PerplexityArguments& arguments) {
@@ -52,34 +73,33 @@ void perplexity(const PerplexityArguments& arguments) {
   if (options.windows < 1 || options.windows > 100000)
     throw_input_error("--windows is {}: give 1 to 100000.", options.windows);
   if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
-  check_new_file(arguments.out, arguments.force);
-  std::string text = arguments.text.empty() ? "" : read_text(arguments.text), name = arguments.text;
-  Session session = open_session(arguments.session);
-  if (session.model.synthetic)
-    throw_input_error("Model '{}' has random weights: its perplexity says nothing.", session.model.name);
+  check_run_options(arguments.run);
+  check_trained(arguments.session);
   if (arguments.text.empty()) {
-    name = fmt::format("invented prose (seed {})", kProseSeed);
-    text = eval::invented_prose(kProseSeed, std::size_t{8} * options.windows * (options.context + options.scored));
+    options.seed = kProseSeed;
+    options.text_name = "invented-prose";
+    options.text_source = "The invented prose";
+    options.text =
+        eval::invented_prose(kProseSeed, std::size_t{8} * options.windows * (options.context + options.scored));
+  } else {
+    options.text_name = repair_utf8(std::filesystem::path(arguments.text).filename().string());
+    options.text_source = fmt::format("--text '{}'", arguments.text);
+    options.text = read_text(arguments.text);
   }
+  Session session = open_session(arguments.session);
   options.engine = session.engine;
-  Progress progress("scoring", Progress::standard(arguments.quiet));
+  eval::check_perplexity(options, session.model);
+  eval::Manifest manifest;
+  manifest.command = command_of(arguments);
+  describe_session(arguments.session, session, manifest);
+  eval::fill_manifest(options, manifest);
+  eval::RunFolder folder = open_run(arguments.run, "perplexity", manifest);
+  Progress progress("scoring", Progress::standard(arguments.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-  eval::Perplexity result;
-  try {
-    result = eval::decode_perplexity(options, session.model, *session.device, *session.pool, text, name);
-  } catch (const Interrupted&) {
-    progress.finish();
-    throw RunError("Interrupted; nothing was written.");
-  } catch (...) {
-    progress.finish();
-    throw;
-  }
-  progress.finish();
-  fmt::print("{}", eval::perplexity_text(result));
-  check_stdout();
-  if (arguments.out.empty()) return;
-  eval::write_file(arguments.out, eval::perplexity_json(result));
-  fmt::print("\n{}: every window, as JSON\n", arguments.out);
+  fill_run(
+      arguments.run, folder, progress,
+      [&] { eval::run_perplexity(options, session.model, *session.device, *session.pool, folder); },
+      [&] { report_on(folder); });
 }
 
 }  // namespace
@@ -97,9 +117,7 @@ void add_eval(CLI::App& app) {
   inner->add_option("--new", arguments->scored, "Tokens of a window that are scored")->capture_default_str();
   inner->add_option("--windows", arguments->windows, "Windows of the text")->capture_default_str();
   inner->add_option("--batch", arguments->batch, "Windows decoded together")->capture_default_str();
-  inner->add_option("--out", arguments->out, "A JSON file for every window's loss");
-  inner->add_flag("--force", arguments->force, "Replace that file");
-  inner->add_flag("--quiet", arguments->quiet, "No progress line");
+  add_run_options(*inner, arguments->run, "perplexity");
   add_session_options(*inner, arguments->session);
   inner->footer(kFooter);
   inner->callback([arguments] { perplexity(*arguments); });

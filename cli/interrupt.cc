@@ -30,6 +30,8 @@ void handle_interrupts() {
     sigemptyset(&action.sa_mask);
     sigaction(signal, &action, nullptr);
   }
+  // Past a limit on the size of files, a write is to fail like any other and become a sentence.
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 bool interrupted() {

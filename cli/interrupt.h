@@ -4,7 +4,8 @@
 
 namespace tandem::cli {
 
-/// From here on SIGINT and SIGTERM set the flag. Signals the parent told us to ignore (nohup) stay ignored.
+/// From here on SIGINT and SIGTERM set the flag. Signals the parent told us to ignore (nohup) stay ignored. SIGXFSZ is
+/// ignored, so that a limit on the size of files is an error like a full disk.
 void handle_interrupts();
 
 /// Whether one has arrived. Cheap; any thread may ask.

@@ -28,6 +28,7 @@ constexpr const char* kFooter = R"(
 Examples:
   tandem compare                                    all methods on the embedded model, a few minutes
   tandem compare --methods full,hybrid-fixed:budget=0.05 --lengths 4K --hw fluxion-a100
+  tandem eval perplexity --text book.txt            how much a method loses when every token goes through it
   tandem methods hybrid-fixed                       what a method does, and its options
   tandem profile heads                              where the attention of a model's heads goes
   tandem bench decode --context 8K                  real time of a decode step on this machine, by operation

@@ -14,7 +14,7 @@
 #include "engine/common/version.h"
 #include "eval/heads/prompts.h"
 #include "eval/heads/report.h"
-#include "eval/report/schema.h"
+#include "eval/report/line_file.h"
 #include "eval/ruler/ruler.h"
 
 namespace tandem::cli {

@@ -1,11 +1,14 @@
 #include "cli/session.h"
 
+#include <fmt/format.h>
+
 #include "cli/interrupt.h"
 #include "cli/parse.h"
 #include "engine/common/error.h"
 #include "engine/device/emu_device.h"
 #include "engine/device/profile.h"
 #include "engine/device/sim_device.h"
+#include "engine/model/presets.h"
 
 namespace tandem::cli {
 namespace {
@@ -44,6 +47,18 @@ void add_model_options(CLI::App& command, SessionOptions& options) {
           "f32; f16: K and V in f16; bf16: K and V in bf16, and prefill rounds activations to bf16; auto: as the "
           "weights are stored")
       ->capture_default_str();
+}
+
+std::string session_arguments(const SessionOptions& o) {
+  return fmt::format(" --device {}{} --device-kv {} --host-kv {} --prefill-chunk {}", o.device,
+                     o.device == "sim" ? " --hw " + o.hardware : "", o.device_kv, o.host_kv, o.prefill_chunk);
+}
+
+void check_trained(const SessionOptions& options) {
+  if (!options.model.starts_with(kSyntheticPrefix)) return;
+  preset_config(options.model.substr(kSyntheticPrefix.size()));  // a name that is mistyped is the first mistake
+  throw_input_error("Model '{}' has random weights, so nothing can be scored with it: give a trained model.",
+                    options.model);
 }
 
 Session open_session(const SessionOptions& options, bool with_tokenizer) {

@@ -28,6 +28,9 @@ void add_model_options(CLI::App& command, SessionOptions& options);
 /// These, and which device and hardware.
 void add_session_options(CLI::App& command, SessionOptions& options);
 
+/// The options that results depend on, model aside, as they can be typed again: " --device sim --hw ...".
+std::string session_arguments(const SessionOptions& options);
+
 /// In order of construction; the pool and the device outlive engines made from them.
 struct Session {
   Model model;
@@ -35,6 +38,9 @@ struct Session {
   std::unique_ptr<Device> device;
   EngineOptions engine;
 };
+
+/// InputError for `synthetic:` models, whose random weights nothing can be scored with; they are not made for that.
+void check_trained(const SessionOptions& options);
 
 /// InputError for unknown names and impossible sizes. `with_tokenizer = false`: for work on token ids alone.
 Session open_session(const SessionOptions& options, bool with_tokenizer = true);

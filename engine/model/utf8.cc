@@ -54,6 +54,16 @@ std::string repair_utf8(std::string_view text) {
   return out;
 }
 
+std::size_t valid_utf8_bytes(std::string_view text) {
+  std::size_t at = 0, part = 0;
+  while (at < text.size()) {
+    const std::size_t length = character_at(text, at, part);
+    if (length == 0) break;
+    at += length;
+  }
+  return at;
+}
+
 std::size_t unfinished_utf8(std::string_view text) {
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
     const auto first = static_cast<unsigned char>(text[text.size() - back]);

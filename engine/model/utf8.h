@@ -10,6 +10,9 @@ namespace tandem {
 /// from_utf8_lossy.
 std::string repair_utf8(std::string_view text);
 
+/// Bytes before the first that is no valid UTF-8: all of them where it is valid.
+std::size_t valid_utf8_bytes(std::string_view text);
+
 /// Bytes at the end of `text` that begin a character which more bytes could complete: 0 to 3.
 std::size_t unfinished_utf8(std::string_view text);
 

@@ -219,7 +219,7 @@ void DecodeSession::collect(std::uint32_t step) {
     for (int side = 0; side < 2; ++side)
       out.attended[side] += attended[row].tokens[side] / (std::uint64_t{c.layers} * c.kv_heads);
     if (!options_->forced.empty()) {
-      out.log_probabilities.push_back(device_.host_read<float>(forward_.host_log_probability(), {row, row + 1})[row]);
+      out.log_probabilities.push_back(device_.host_read<double>(forward_.host_log_probability(), {row, row + 1})[row]);
     }
     const float margin = top[row].best_logit - top[row].second_logit;
     if (margin < engine_.near_tie) out.near_ties.push_back({static_cast<std::uint32_t>(out.tokens.size()), margin});

@@ -6,10 +6,10 @@
 #include "engine/common/error.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/attention.h"
-#include "engine/kernels/attention_weights.h"
 #include "engine/kernels/convert.h"
 #include "engine/kernels/embedding.h"
 #include "engine/kernels/linear.h"
+#include "engine/kernels/log_probability.h"
 #include "engine/kernels/norm.h"
 
 namespace tandem {
@@ -68,10 +68,10 @@ Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& 
   scratch_ = device.allocate_device(scratch * sizeof(float), "scratch");
   logits_ = device.allocate_device(std::size_t{max_batch} * model.config.vocab * sizeof(float), "logits");
   top_ = device.allocate_device(max_batch * sizeof(TopTwo), "top");
-  log_probability_ = device.allocate_device(max_batch * sizeof(float), "log probability");
+  log_probability_ = device.allocate_device(max_batch * sizeof(double), "log probability");
   host_tokens_ = device.allocate_host(rows * sizeof(std::int32_t), "host tokens");
   host_top_ = device.allocate_host(max_batch * sizeof(TopTwo), "host top");
-  host_log_probability_ = device.allocate_host(max_batch * sizeof(float), "host log probability");
+  host_log_probability_ = device.allocate_host(max_batch * sizeof(double), "host log probability");
 }
 
 Cost Forward::weights_cost(Phase phase, std::initializer_list<MatrixView> weights, std::uint32_t rows) const {
@@ -255,8 +255,8 @@ Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced) {
       tokens[row] = top[row].best;
       if (forced.empty()) continue;
       tokens[row] = forced[row];
-      const float* row_logits = logits + std::size_t{row} * c.vocab;
-      ctx.write<float>(log_probability_)[row] = row_logits[forced[row]] - log_sum_exp(row_logits, c.vocab);
+      ctx.write<double>(log_probability_)[row] =
+          log_probability(logits + std::size_t{row} * c.vocab, c.vocab, static_cast<std::uint32_t>(forced[row]));
     }
   };
   return device_.submit(compute_, std::move(op));
@@ -270,13 +270,13 @@ Event Forward::download_top(std::uint32_t rows, bool forced, Event sampled) {
   op.cost.d2h = rows * sizeof(TopTwo);
   op.access = {top_.reads(0, rows), host_top_.writes(0, rows)};
   if (forced) {
-    op.cost.d2h += rows * sizeof(float);
+    op.cost.d2h += rows * sizeof(double);
     op.access.push_back(log_probability_.reads(0, rows));
     op.access.push_back(host_log_probability_.writes(0, rows));
   }
   op.after = {sampled};
   op.body = [this, rows, forced](BodyContext& ctx) {
-    if (forced) std::copy_n(ctx.read<float>(log_probability_), rows, ctx.write<float>(host_log_probability_));
+    if (forced) std::copy_n(ctx.read<double>(log_probability_), rows, ctx.write<double>(host_log_probability_));
     std::memcpy(static_cast<void*>(ctx.write<TopTwo>(host_top_)), ctx.read<TopTwo>(top_), rows * sizeof(TopTwo));
   };
   return device_.submit(d2h_, std::move(op));

@@ -98,10 +98,10 @@ class Forward {
   DeviceBuffer scratch_;             // inside one operation only
   DeviceBuffer logits_;              // [batch][vocab]
   DeviceBuffer top_;                 // [batch] TopTwo
-  DeviceBuffer log_probability_;     // [batch] f32, natural logarithm, of forced tokens
+  DeviceBuffer log_probability_;     // [batch] f64, natural logarithm, of forced tokens
   HostBuffer host_tokens_;           // [row] i32
   HostBuffer host_top_;              // [batch] TopTwo
-  HostBuffer host_log_probability_;  // [batch] f32
+  HostBuffer host_log_probability_;  // [batch] f64
 };
 
 /// q [rows][Hq][D] of a layer from its normed input: W_Q, QK-norm where the model has it, RoPE. The one definition,

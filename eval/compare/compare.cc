@@ -6,6 +6,7 @@
 
 #include "engine/common/error.h"
 #include "eval/ruler/ruler.h"
+#include "eval/run/decoded.h"
 #include "eval/scoring/string_match.h"
 #include "methods/registry.h"
 
@@ -30,17 +31,6 @@ RulerSample sample_of(const CompareOptions& options, const std::string& task, st
   return make_ruler_sample(task, length, index, options.seed, counter);
 }
 
-void check_room(const CompareOptions& options, const Model& model, std::uint32_t prompt_tokens, std::uint32_t length) {
-  const ModelConfig& c = model.config;
-  const KvShape kv{c.layers, c.kv_heads, c.head_dim};
-  const std::size_t blocks = blocks_for(prompt_tokens) * std::size_t{c.layers} * options.batch;
-  if (blocks * kv.slot_bytes() <= options.engine.kv.device_bytes) return;
-  throw_input_error(
-      "--device-kv is {} bytes, but the prompts of {} sequences of {} tokens need {}: raise it, or lower --batch or "
-      "--lengths.",
-      options.engine.kv.device_bytes, options.batch, length, blocks * kv.slot_bytes());
-}
-
 void check_official(const CompareOptions& options, const Model& model) {
   const TokenCounter counter = token_counter(model);
   for (const std::uint32_t length : options.lengths) {
@@ -54,7 +44,7 @@ void check_official(const CompareOptions& options, const Model& model) {
               "(max_position_embeddings): choose shorter files with --lengths.",
               i, task, length, sample.prompt_tokens, sample.max_new_tokens, model.config.max_positions, model.name);
         }
-        check_room(options, model, sample.prompt_tokens, sample.prompt_tokens);
+        check_device_room(options.engine, model, options.batch, sample.prompt_tokens, "--lengths");
       }
     }
   }
@@ -82,86 +72,10 @@ SampleResult result_of(const Prepared& prepared, const std::string& method, cons
   return r;
 }
 
-/// Shares of a batch's steps: windows, busy and idle are the batch's, bytes and FLOPs are divided by the sequences that
-/// took part in the step (the remainder goes to the earlier ones, so that the sum is exact).
-SampleTiming timing_of(const std::vector<Prepared>& batch, const std::string& method, const DecodeResult& result,
-                       std::size_t row, const std::string& clock) {
-  const Prepared& prepared = batch[row];
-  const DecodedSequence& decoded = result.sequences[row];
-  SampleTiming t;
-  t.benchmark = "ruler";
-  t.task = prepared.sample.task;
-  t.length = prepared.sample.length;
-  t.index = prepared.sample.index;
-  t.method = method;
-  t.clock = clock;
-  // The prompts are prefilled one after another, and the first step waits for all of them, as for the setup of all.
-  for (const Prepared& p : batch) t.prefill_ns += p.prefix->prefill_ns;
-  CauseTimes causes{};
-  for (const StepIdle& step : result.idle.steps) {
-    if (step.step == Device::kSetupStep) {
-      t.setup_ns = step.window;
-      continue;
-    }
-    const auto took_part = [&](const DecodedSequence& s) {
-      return std::binary_search(s.steps.begin(), s.steps.end(), step.step);
-    };
-    if (!took_part(decoded)) continue;
-    const auto& all = result.sequences;
-    const auto sharers = static_cast<std::uint64_t>(std::count_if(all.begin(), all.end(), took_part));
-    const auto before = static_cast<std::uint64_t>(
-        std::count_if(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(row), took_part));
-    const auto share = [&](std::uint64_t n) { return n / sharers + (before < n % sharers ? 1 : 0); };
-    if (t.steps == 0) {
-      t.first_step_ns = step.window;
-    } else {
-      t.step_ns.push_back(step.window);
-    }
-    ++t.steps;
-    t.window_ns += step.window;
-    t.busy_ns += step.busy;
-    t.idle_ns += step.idle;
-    for (std::size_t c = 0; c < causes.size(); ++c) causes[c] += step.by_cause[c];
-    t.bytes.hbm += share(step.cost.hbm);
-    t.bytes.dram += share(step.cost.dram);
-    t.bytes.h2d += share(step.cost.h2d);
-    t.bytes.d2h += share(step.cost.d2h);
-    t.flops += share(step.cost.flops);
-  }
-  for (std::size_t c = 0; c < causes.size(); ++c) {
-    if (causes[c] != 0) t.idle_by_cause.emplace_back(to_string(static_cast<Cause>(c)), causes[c]);
-  }
-  t.device_kv_bytes = decoded.peak_kv_bytes[static_cast<int>(Tier::device)];
-  t.host_kv_bytes = decoded.peak_kv_bytes[static_cast<int>(Tier::host)];
-  t.tokens_attended_device = decoded.attended[static_cast<int>(Side::device)];
-  t.tokens_attended_host = decoded.attended[static_cast<int>(Side::host)];
-  return t;
-}
-
-std::set<SampleKey> finished(const RunFolder& folder) {
-  std::set<SampleKey> keys;
-  for (const SampleResult& sample : folder.samples()) keys.insert(sample.key());
-  return keys;
-}
-
 }  // namespace
 
-void fill_manifest(const CompareOptions& options, const Model& model, const Device& device, Manifest& manifest) {
-  manifest.methods.clear();
-  for (const std::string& text : options.methods) {
-    MethodEntry entry;
-    entry.label = text;
-    const MethodSpec spelled = parse_method_spec(make_method(text)->spelled_out());
-    entry.name = spelled.name;
-    entry.options = spelled.options;
-    for (const MethodEntry& other : manifest.methods) {
-      if (other.label == entry.label) throw_input_error("Method '{}' is listed twice.", text);
-    }
-    manifest.methods.push_back(std::move(entry));
-  }
-  manifest.model = model.name;
-  manifest.weights_hash = model.weights_hash;
-  manifest.tokenizer_hash = model.tokenizer->hash();
+void fill_manifest(const CompareOptions& options, Manifest& manifest) {
+  manifest.methods = method_entries(options.methods);
   manifest.benchmark = "ruler";
   manifest.tasks = options.tasks;
   manifest.lengths = options.lengths;
@@ -171,7 +85,6 @@ void fill_manifest(const CompareOptions& options, const Model& model, const Devi
   protocol.tokenizer_hash = manifest.tokenizer_hash;
   if (options.official) protocol.data_hash = options.official->hash();
   manifest.protocol_id = ruler_protocol_id(protocol);
-  manifest.clock = device.clock_name();
 }
 
 CompareOptions from_official(CompareOptions options) {
@@ -192,9 +105,6 @@ CompareOptions from_official(CompareOptions options) {
 
 void check_compare(const CompareOptions& options, const Model& model) {
   const ModelConfig& c = model.config;
-  if (model.synthetic)
-    throw_input_error("Model '{}' has random weights, so its answers cannot be scored: compare needs a trained model.",
-                      model.name);
   if (options.official) return check_official(options, model);
   for (const std::uint32_t length : options.lengths) {
     if (length > c.max_positions) {
@@ -203,7 +113,7 @@ void check_compare(const CompareOptions& options, const Model& model) {
     }
     for (const std::string& task : options.tasks) {
       const RulerSample sample = make_ruler_sample(task, length, 0, options.seed, token_counter(model));
-      check_room(options, model, length - sample.max_new_tokens, length);
+      check_device_room(options.engine, model, options.batch, length - sample.max_new_tokens, "--lengths");
     }
   }
 }
@@ -215,7 +125,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
   Engine engine(model, device, pool, engine_options);
   std::vector<std::unique_ptr<Method>> methods;
   for (const std::string& text : options.methods) methods.push_back(make_method(text));
-  const std::set<SampleKey> done_before = finished(folder);
+  const std::set<SampleKey> done_before = folder.finished();
   std::vector<bool> traced(methods.size());
   const TokenCounter counter = token_counter(model);
 
@@ -243,10 +153,12 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
           continue;
         }
         std::vector<Prepared> batch(count);
+        std::int64_t prefill_ns = 0;  // the prompts are prefilled one after another
         for (std::uint32_t i = 0; i < count; ++i) {
           batch[i].sample = sample_of(options, task, length, first + i, counter);
           batch[i].prompt = model.tokenizer->encode(batch[i].sample.prompt, /*add_bos=*/true);
           batch[i].prefix = engine.prefill(batch[i].prompt);
+          prefill_ns += batch[i].prefix->prefill_ns;
         }
         for (std::size_t m = 0; m < methods.size(); ++m) {
           std::vector<DecodeRequest> requests;
@@ -258,7 +170,8 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
           for (std::uint32_t i = 0; i < count; ++i) {
             if (done_before.count(key_of(batch[i].sample, options.methods[m])) != 0) continue;
             folder.append(result_of(batch[i], options.methods[m], result.sequences[i], model));
-            folder.append(timing_of(batch, options.methods[m], result, i, device.clock_name()));
+            folder.append(
+                timing_of(key_of(batch[i].sample, options.methods[m]), result, i, prefill_ns, device.clock_name()));
           }
           tick(count);
         }
@@ -266,6 +179,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
       }
     }
   }
+  folder.arrange(keys_in_order(folder.manifest(), options.batch));
 }
 
 }  // namespace tandem::eval

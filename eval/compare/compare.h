@@ -11,7 +11,7 @@
 #include "engine/device/device.h"
 #include "engine/model/model.h"
 #include "engine/runtime/engine.h"
-#include "eval/report/schema.h"
+#include "eval/report/run_folder.h"
 #include "eval/ruler/official.h"
 
 namespace tandem::eval {
@@ -28,8 +28,9 @@ struct CompareOptions {
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in decoded samples, all methods
 };
 
-/// The manifest's entries that follow from the options alone (methods spelled out, tasks, lengths, protocol).
-void fill_manifest(const CompareOptions& options, const Model& model, const Device& device, Manifest& manifest);
+/// The manifest's entries that follow from the options (methods spelled out, tasks, lengths, protocol); its tokenizer
+/// is set already.
+void fill_manifest(const CompareOptions& options, Manifest& manifest);
 
 /// A copy of the options that names what official files hold: tasks and lengths among those asked for (none named:
 /// all), and no more samples than every file has. InputError where something asked for is not there.
@@ -40,9 +41,9 @@ CompareOptions from_official(CompareOptions options);
 /// replaces an earlier run nor is found in the middle of a long one.
 void check_compare(const CompareOptions& options, const Model& model);
 
-/// Runs what the folder does not hold yet. Throws Interrupted between batches when options.engine.interrupted says so;
-/// finished samples are in the folder then.
-/// `trace_of_first`: called once per method with the trace of its first decode.
+/// Runs what the folder does not hold yet, and puts its lines in order. Throws Interrupted between batches when
+/// options.engine.interrupted says so; finished samples are in the folder then. `trace_of_first`: called once per
+/// method with the trace of its first decode.
 void run_compare(const CompareOptions& options, const Model& model, Device& device, ThreadPool& pool, RunFolder& folder,
                  const std::function<void(const std::string& method, const Trace&)>& trace_of_first = {});
 

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <numeric>
+#include <set>
 
 #include "engine/common/error.h"
+#include "engine/model/utf8.h"
 #include "eval/ruler/random.h"
 #include "eval/ruler/wording.h"
+#include "eval/run/decoded.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
@@ -13,48 +17,52 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-void check(const PerplexityOptions& options, const Model& model) {
-  if (options.windows < 1 || options.scored < 1)
-    throw_input_error("There is nothing to score: give at least one token.");
-  if (options.context < 2) throw_input_error("--context is {}: give at least 2 tokens.", options.context);
-  if (std::size_t{options.context} + options.scored > model.config.max_positions) {
-    throw_input_error("--context {} and --new {} exceed the {} positions of model '{}' (max_position_embeddings).",
-                      options.context, options.scored, model.config.max_positions, model.name);
+/// Windows of a text, cut when they are asked for.
+class Windows {
+ public:
+  Windows(const PerplexityOptions& options, const Model& model)
+      : bos_(model.tokenizer->encode("", /*add_bos=*/true)),
+        all_(model.tokenizer->encode(options.text, /*add_bos=*/false)),
+        length_(options.context + options.scored - bos_.size()) {
+    if (all_.size() < length_ * options.windows) {
+      throw_input_error("{} has {} tokens; {} windows of {} need {}: give a longer text or fewer windows.",
+                        options.text_source, all_.size(), options.windows, length_, length_ * options.windows);
+    }
   }
-}
 
-std::vector<Tokens> cut_windows(const PerplexityOptions& options, const Model& model, std::string_view text,
-                                const std::string& name) {
-  const Tokens bos = model.tokenizer->encode("", /*add_bos=*/true);
-  const Tokens all = model.tokenizer->encode(text, /*add_bos=*/false);
-  const std::size_t length = options.context + options.scored - bos.size();
-  if (all.size() < length * options.windows) {
-    throw_input_error("{} has {} tokens; {} windows of {} need {}: give a longer text or fewer windows.", name,
-                      all.size(), options.windows, length, length * options.windows);
+  std::uint64_t first_token(std::uint32_t index) const { return std::uint64_t{index} * length_; }
+  Tokens tokens(std::uint32_t index) const {
+    Tokens window = bos_;
+    const auto first = all_.begin() + static_cast<std::ptrdiff_t>(first_token(index));
+    window.insert(window.end(), first, first + static_cast<std::ptrdiff_t>(length_));
+    return window;
   }
-  std::vector<Tokens> windows;
-  for (std::size_t i = 0; i < options.windows; ++i) {
-    Tokens window = bos;
-    const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * length);
-    window.insert(window.end(), first, first + static_cast<std::ptrdiff_t>(length));
-    windows.push_back(std::move(window));
-  }
-  return windows;
-}
 
-/// Sums over windows; divided once all are there.
-void add(const DecodeResult& result, MethodLoss& loss, double& steps) {
-  for (const DecodedSequence& s : result.sequences) {
+ private:
+  Tokens bos_, all_;
+  std::size_t length_;  // without BOS
+};
+
+WindowLoss loss_of(const SampleKey& key, std::uint64_t first_token, const std::vector<double>& log_probabilities) {
+  WindowLoss loss;
+  loss.benchmark = key.benchmark;
+  loss.task = key.task;
+  loss.length = key.length;
+  loss.index = key.index;
+  loss.method = key.method;
+  loss.first_token = first_token;
+  loss.scored = static_cast<std::uint32_t>(log_probabilities.size());
+  const auto mean = [&](std::size_t begin, std::size_t end) {
     double sum = 0;
-    for (const float p : s.log_probabilities) sum -= double{p};
-    loss.nll.push_back(sum / double(s.log_probabilities.size()));
-    for (int side = 0; side < 2; ++side) loss.attended[side] += double(s.attended[side]) / double(s.steps.size());
-  }
-  for (const StepIdle& step : result.idle.steps) {
-    if (step.step == Device::kSetupStep || step.step == 0) continue;
-    loss.step_ms += double(step.window) * 1e-6;
-    ++steps;
-  }
+    for (std::size_t i = begin; i < end; ++i) sum -= log_probabilities[i];
+    return sum / static_cast<double>(end - begin);
+  };
+  const std::size_t n = log_probabilities.size(), stretches = std::min<std::size_t>(kPositionStretches, n);
+  loss.nll = mean(0, n);
+  loss.nll_by_position.reserve(stretches);
+  for (std::size_t b = 0; b < stretches; ++b)
+    loss.nll_by_position.push_back(mean(b * n / stretches, (b + 1) * n / stretches));
+  return loss;
 }
 
 }  // namespace
@@ -66,53 +74,86 @@ std::string invented_prose(std::uint64_t seed, std::size_t bytes) {
   return text;
 }
 
-Perplexity decode_perplexity(const PerplexityOptions& options, const Model& model, Device& device, ThreadPool& pool,
-                             std::string_view text, const std::string& name) {
-  check(options, model);
-  const std::vector<Tokens> windows = cut_windows(options, model, text, name);
-  Perplexity result;
-  result.model = model.name;
-  result.weights_hash = model.weights_hash;
-  result.tokenizer_hash = model.tokenizer->hash();
-  result.text = name;
-  result.text_hash = fmt::format("{:016x}", fnv1a64(text));
-  result.clock = device.clock_name();
-  result.context = options.context;
-  result.scored = options.scored;
-  result.batch = options.batch;
-  std::vector<std::unique_ptr<Method>> methods;
-  for (const std::string& spec : options.methods) {
-    methods.push_back(make_method(spec));
-    result.methods.push_back({spec, methods.back()->spelled_out(), {}, {}, 0});
+void check_perplexity(const PerplexityOptions& options, const Model& model) {
+  if (options.windows < 1 || options.scored < 1)
+    throw_input_error("There is nothing to score: give at least one window and one token.");
+  if (options.context < 2) throw_input_error("--context is {}: give at least 2 tokens.", options.context);
+  if (std::size_t{options.context} + options.scored > model.config.max_positions) {
+    throw_input_error("--context {} and --new {} exceed the {} positions of model '{}' (max_position_embeddings).",
+                      options.context, options.scored, model.config.max_positions, model.name);
   }
+  if (const std::size_t valid = valid_utf8_bytes(options.text); valid < options.text.size()) {
+    throw_input_error("{}: byte {} (0x{:02x}) is no UTF-8. Perplexity depends on every byte: convert the file first.",
+                      options.text_source, valid, static_cast<unsigned char>(options.text[valid]));
+  }
+  check_device_room(options.engine, model, options.batch, options.context, "--context");
+  static_cast<void>(Windows(options, model));
+}
+
+void fill_manifest(const PerplexityOptions& options, Manifest& manifest) {
+  manifest.methods = method_entries(options.methods);
+  manifest.benchmark = kPerplexity;
+  manifest.tasks = {options.text_name};
+  manifest.lengths = {options.context};
+  manifest.samples = options.windows;
+  manifest.seed = options.seed;
+  manifest.protocol_id = fmt::format("perplexity/decode+text:{:016x}+tok:{}+context:{}+new:{}+windows:adjacent",
+                                     fnv1a64(options.text), manifest.tokenizer_hash, options.context, options.scored);
+}
+
+void run_perplexity(const PerplexityOptions& options, const Model& model, Device& device, ThreadPool& pool,
+                    RunFolder& folder) {
+  const Windows windows(options, model);
   EngineOptions engine_options = options.engine;
   engine_options.max_batch = options.batch;
   Engine engine(model, device, pool, engine_options);
-  std::vector<double> steps(methods.size());
+  std::vector<std::unique_ptr<Method>> methods;
+  for (const std::string& spec : options.methods) methods.push_back(make_method(spec));
+  const std::set<SampleKey> done_before = folder.finished();
+  const auto key_of = [&](std::uint32_t window, std::size_t method) {
+    return SampleKey{kPerplexity, options.text_name, options.context, window, options.methods[method]};
+  };
+  const std::uint64_t total = std::uint64_t{options.windows} * methods.size();
   std::uint64_t done = 0;
-  for (std::size_t first = 0; first < windows.size(); first += options.batch) {
-    const std::size_t last = std::min<std::size_t>(first + options.batch, windows.size());
+  const auto tick = [&](std::uint64_t count) {
+    done += count;
+    if (options.progress) options.progress(done, total);
+  };
+  for (std::uint32_t first = 0; first < options.windows; first += std::min(options.batch, options.windows - first)) {
+    const std::uint32_t count = std::min(options.batch, options.windows - first);
+    // A batch is redone whole if any of it is missing: its timings belong together.
+    std::size_t missing = 0;
+    for (std::uint32_t i = 0; i < count; ++i)
+      for (std::size_t m = 0; m < methods.size(); ++m) missing += done_before.contains(key_of(first + i, m)) ? 0 : 1;
+    if (missing == 0) {
+      tick(std::uint64_t{count} * methods.size());
+      continue;
+    }
     std::vector<std::unique_ptr<Prefix>> prefixes;
     std::vector<DecodeRequest> requests;
     std::vector<Tokens> forced;
-    for (std::size_t i = first; i < last; ++i) {
-      const auto split = windows[i].begin() + options.context;
-      prefixes.push_back(engine.prefill(Tokens(windows[i].begin(), split)));
+    std::int64_t prefill_ns = 0;  // the contexts are prefilled one after another
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const Tokens window = windows.tokens(first + i);
+      const auto split = window.begin() + options.context;
+      prefixes.push_back(engine.prefill(Tokens(window.begin(), split)));
+      prefill_ns += prefixes.back()->prefill_ns;
       requests.push_back({prefixes.back().get(), options.scored});
-      forced.emplace_back(split, windows[i].end());
+      forced.emplace_back(split, window.end());
     }
     for (std::size_t m = 0; m < methods.size(); ++m) {
-      add(engine.decode(*methods[m], requests, {.forced = forced}), result.methods[m], steps[m]);
-      done += last - first;
-      if (options.progress) options.progress(done, std::uint64_t{options.windows} * methods.size());
+      const DecodeResult result = engine.decode(*methods[m], requests, {.forced = forced});
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const SampleKey key = key_of(first + i, m);
+        if (done_before.contains(key)) continue;
+        folder.append(loss_of(key, windows.first_token(first + i), result.sequences[i].log_probabilities));
+        folder.append(timing_of(key, result, i, prefill_ns, device.clock_name()));
+      }
+      tick(count);
     }
     for (const auto& prefix : prefixes) engine.release(*prefix);
   }
-  for (std::size_t m = 0; m < methods.size(); ++m) {
-    if (steps[m] > 0) result.methods[m].step_ms /= steps[m];
-    for (double& tokens : result.methods[m].attended) tokens /= options.windows;
-  }
-  return result;
+  folder.arrange(keys_in_order(folder.manifest(), options.batch));
 }
 
 }  // namespace tandem::eval

@@ -1,6 +1,6 @@
 // Perplexity in decode mode: a window's context is prefilled with full attention, then every further token of the text
 // is fed and goes through the method, so that its losses add up as in a generation. Methods are compared on the same
-// tokens.
+// tokens. Writes windows and timings to a run folder as they are finished.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,18 @@
 #include "engine/device/device.h"
 #include "engine/model/model.h"
 #include "engine/runtime/engine.h"
-#include "eval/report/statistics.h"
+#include "eval/report/run_folder.h"
 
 namespace tandem::eval {
 
+inline constexpr std::uint32_t kPositionStretches = 8;  // of the scored tokens; fewer where fewer are scored
+
 struct PerplexityOptions {
   std::vector<std::string> methods;  // specs; the first is the baseline
+  std::string text;                  // UTF-8
+  std::string text_name;             // stands for it in results: UTF-8, never empty
+  std::string text_source;           // stands for it in sentences: the file as it was named
+  std::uint64_t seed = 0;            // of invented prose
   std::uint32_t context = 1024;      // tokens of a window before the scored ones, BOS included
   std::uint32_t scored = 256;        // tokens of a window that are scored
   std::uint32_t windows = 32;
@@ -26,28 +32,21 @@ struct PerplexityOptions {
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in windows times methods
 };
 
-struct MethodLoss {
-  std::string label;        // as typed
-  std::string method;       // spelled out
-  std::vector<double> nll;  // [window] mean negative log likelihood of the scored tokens, in nats
-  double attended[2] = {};  // tokens per KV head, layer and step, by Side
-  double step_ms = 0;       // mean window of the steps after the first
-};
-
-struct Perplexity {
-  std::string model, weights_hash, tokenizer_hash, text, text_hash, clock;
-  std::uint32_t context = 0, scored = 0, batch = 0;
-  std::vector<MethodLoss> methods;
-};
-
 /// Prose of made-up sentences, as RULER's embedded source has it: what is scored where no text is given.
 std::string invented_prose(std::uint64_t seed, std::size_t bytes);
 
-/// Non-overlapping windows from the start of `text`. InputError where it is too short for them; `name` stands for it.
-Perplexity decode_perplexity(const PerplexityOptions& options, const Model& model, Device& device, ThreadPool& pool,
-                             std::string_view text, const std::string& name);
+/// Throws InputError for a text that is no UTF-8 or too short for the windows, windows
+/// that the model has no positions for, and contexts that are more than the device's KV budget. To be called before the
+/// run folder is made.
+void check_perplexity(const PerplexityOptions& options, const Model& model);
 
-std::string perplexity_text(const Perplexity& result);
-std::string perplexity_json(const Perplexity& result);
+/// The manifest's entries that follow from the options (methods spelled out, text, protocol); its tokenizer is set
+/// already.
+void fill_manifest(const PerplexityOptions& options, Manifest& manifest);
+
+/// Scores what the folder does not hold yet, and puts its lines in order. Windows do not overlap; the first begins with
+/// the text. Throws Interrupted when options.engine.interrupted says so; finished windows are in the folder then.
+void run_perplexity(const PerplexityOptions& options, const Model& model, Device& device, ThreadPool& pool,
+                    RunFolder& folder);
 
 }  // namespace tandem::eval

@@ -1,78 +1,91 @@
+// The report of a perplexity run: losses, where in the window they arise, and what every run reports.
 #include <cmath>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "eval/perplexity/perplexity.h"
+#include "eval/perplexity/summary.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
 namespace {
 
-std::string with_interval(double value, const Interval& interval, const char* format) {
-  return fmt::format("{} [{}, {}]", fmt::format(fmt::runtime(format), value),
-                     fmt::format(fmt::runtime(format), interval.low), fmt::format(fmt::runtime(format), interval.high));
+constexpr std::uint64_t kFewWindows = 10;
+
+std::string perplexity_cell(const Estimate& loss) {
+  if (loss.n < 2) return fmt::format("{:.4f} [-]", std::exp(loss.value));
+  return fmt::format("{:.4f} [{:.4f}, {:.4f}]", std::exp(loss.value), std::exp(loss.interval.low),
+                     std::exp(loss.interval.high));
 }
 
-std::vector<double> differences(const MethodLoss& method, const MethodLoss& baseline) {
-  std::vector<double> out;
-  for (std::size_t i = 0; i < method.nll.size(); ++i) out.push_back(method.nll[i] - baseline.nll[i]);
-  return out;
+std::string difference_cell(const Estimate& more) {
+  if (more.n == 0) return "-";
+  if (more.n < 2) return fmt::format("{:+.4f} [-]", more.value);
+  return fmt::format("{:+.4f} [{:+.4f}, {:+.4f}]", more.value, more.interval.low, more.interval.high);
+}
+
+Table loss_table(const PerplexitySummary& s, const std::vector<std::string>& labels) {
+  Table t;
+  t.head = {"method", "windows", "perplexity [95\u00a0%]", "nats per token more than the first [95\u00a0%]"};
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const MethodLoss& m = s.methods[i];
+    t.rows.push_back({labels[i], std::to_string(m.loss.n), perplexity_cell(m.loss), difference_cell(m.difference)});
+  }
+  return t;
+}
+
+/// The first method's losses, and what the others have more.
+Table position_table(const PerplexitySummary& s, const std::vector<std::string>& labels) {
+  Table t;
+  t.head = {"scored tokens"};
+  t.head.insert(t.head.end(), labels.begin(), labels.end());
+  const std::vector<double>& baseline = s.methods.front().nll_by_position;
+  const std::size_t stretches = baseline.size();
+  for (std::size_t b = 0; b < stretches; ++b) {
+    const std::size_t first = b * s.scored / stretches + 1, last = (b + 1) * s.scored / stretches;
+    std::vector<std::string> row = {first == last ? std::to_string(first) : fmt::format("{} to {}", first, last)};
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      const double nats = s.methods[i].nll_by_position[b];
+      row.push_back(i == 0 ? fmt::format("{:.4f}", nats) : fmt::format("{:+.4f}", nats - baseline[b]));
+    }
+    t.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+std::string loss_note(const PerplexitySummary& s) {
+  std::string text =
+      "Perplexity is the exponential of the mean negative log likelihood of a token. Intervals: bootstrap over "
+      "windows; "
+      "differences are taken window by window, and an interval that holds 0 shows no difference.";
+  const std::uint64_t n = s.methods.front().loss.n;
+  if (n < 2) {
+    text +=
+        " [-]: one window says nothing about how windows differ, so there is no interval; give --windows 2 or more.";
+  } else if (n < kFewWindows) {
+    text += fmt::format(" With {} windows they are too narrow: take {} or more.", n, kFewWindows);
+  }
+  return text;
 }
 
 }  // namespace
 
-std::string perplexity_text(const Perplexity& result) {
-  Table losses, costs;
-  losses.head = {"method", "perplexity [95\u00a0%]", "nats more than the first [95\u00a0%]"};
-  costs.head = {"method", "attended on device", "attended on host", "ms per step"};
-  costs.clock = result.clock;
-  for (const MethodLoss& m : result.methods) {
-    const Interval nll = bootstrap_mean_interval(m.nll);
-    const std::vector<double> more = differences(m, result.methods.front());
-    losses.rows.push_back(
-        {m.label, with_interval(std::exp(mean(m.nll)), {std::exp(nll.low), std::exp(nll.high)}, "{:.4f}"),
-         &m == &result.methods.front() ? "-" : with_interval(mean(more), bootstrap_mean_interval(more), "{:+.4f}")});
-    costs.rows.push_back({m.label, fmt::format("{:.0f}", m.attended[0]), fmt::format("{:.0f}", m.attended[1]),
-                          fmt::format("{:.4f}", m.step_ms)});
-  }
-  const std::string notes = fmt::format(
-      "Decode perplexity of {} on {}: {} windows, {} tokens of context prefilled with full attention, then {} tokens "
-      "fed and scored one by one through the method. Intervals: bootstrap over windows; differences are taken window "
-      "by "
-      "window. Attended: tokens per KV head, layer and step.\n",
-      result.model, result.text, result.methods.front().nll.size(), result.context, result.scored);
-  return losses.text() + "\n" + costs.text() + wrap(notes, kTerminalWidth);
-}
-
-std::string perplexity_json(const Perplexity& r) {
-  nlohmann::ordered_json json;
-  json["model"] = r.model;
-  json["weights_hash"] = r.weights_hash;
-  json["tokenizer_hash"] = r.tokenizer_hash;
-  json["text"] = r.text;
-  json["text_hash"] = r.text_hash;
-  json["clock"] = r.clock;
-  json["context"] = r.context;
-  json["scored"] = r.scored;
-  json["batch"] = r.batch;
-  json["methods"] = nlohmann::ordered_json::array();
-  for (const MethodLoss& m : r.methods) {
-    nlohmann::ordered_json method;
-    method["label"] = m.label;
-    method["method"] = m.method;
-    method["perplexity"] = std::exp(mean(m.nll));
-    method["nll"] = mean(m.nll);
-    const std::vector<double> more = differences(m, r.methods.front());
-    const Interval interval = bootstrap_mean_interval(more);
-    method["nll_difference"] = mean(more);
-    method["nll_difference_95"] = {interval.low, interval.high};
-    method["attended_device"] = m.attended[0];
-    method["attended_host"] = m.attended[1];
-    method["step_ms"] = m.step_ms;
-    method["window_nll"] = m.nll;
-    json["methods"].push_back(std::move(method));
-  }
-  return json.dump(1) + "\n";
+std::string perplexity_report(const PerplexitySummary& s, bool markdown) {
+  const Manifest& m = s.run.manifest;
+  const std::vector<std::string> labels = labels_of(s.run, markdown);
+  std::string out;
+  if (markdown) out += fmt::format("# Perplexity of {}\n", m.model);
+  out += note(fmt::format("{}: {} {}, each {} tokens of context prefilled with full attention, then {} tokens fed and "
+                          "scored one by one through the method; {}",
+                          m.tasks.front(), m.samples, m.samples == 1 ? "window" : "windows", m.lengths.front(),
+                          s.scored, s.run.complete ? "complete" : "NOT COMPLETE: some windows are missing"),
+              markdown);
+  out += labels_note(s.run, markdown);
+  out += section("Loss", markdown) + text_of(loss_table(s, labels), markdown) + note(loss_note(s), markdown);
+  out += section("Loss by position", markdown) + text_of(position_table(s, labels), markdown);
+  out += note(fmt::format("Mean nats of a token of {}; of the others, how much more.", labels.front()), markdown);
+  out += latency_report(s.run, markdown);
+  if (markdown) out += provenance(m);
+  return out;
 }
 
 }  // namespace tandem::eval

@@ -1,90 +1,120 @@
+#include "eval/report/run_folder.h"
+
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <ctime>
 #include <iterator>
 #include <map>
-#include <thread>
 #include <unistd.h>
 
 #include "engine/common/error.h"
-#include "eval/report/schema.h"
 
 namespace tandem::eval {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSamples = "samples.jsonl";
 constexpr const char* kTimings = "timings.jsonl";
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kAside = ".replaced";  // folder of the earlier run while --force is not done yet
-// What a run and its report leave in the folder; nothing else is ever removed.
-constexpr const char* kOwnFiles[] = {kManifest,  kSamples,   kTimings,     "summary.json", "report.md",
-                                     "plot.png", "plot.svg", "trace.json", "target.json",  "manifest.json.new"};
+constexpr const char* kDamaged = ".damaged";
+// What a run and its report leave in the folder; nothing else is ever removed. The manifest is the first to go and the
+// last to come back, so that a run is never seen without its samples.
+constexpr const char* kOwnFiles[] = {"manifest.json",
+                                     "samples.jsonl",
+                                     "windows.jsonl",
+                                     "timings.jsonl",
+                                     "samples.jsonl.damaged",
+                                     "windows.jsonl.damaged",
+                                     "timings.jsonl.damaged",
+                                     "summary.json",
+                                     "report.md",
+                                     "plot.png",
+                                     "plot.svg",
+                                     "trace.json",
+                                     "target.json",
+                                     "manifest.json.new",
+                                     "samples.jsonl.new",
+                                     "windows.jsonl.new",
+                                     "timings.jsonl.new"};
 
-std::string read_file(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw_input_error("The file '{}' cannot be read ({}).", file.string(), std::strerror(errno));
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+SampleResult parse(std::string_view line, const std::string& where, const SampleResult*) {
+  return parse_sample(line, where);
+}
+WindowLoss parse(std::string_view line, const std::string& where, const WindowLoss*) {
+  return parse_window(line, where);
+}
+SampleTiming parse(std::string_view line, const std::string& where, const SampleTiming*) {
+  return parse_timing(line, where);
 }
 
-/// Lines with their numbers' order; the last one must be ended by a newline too.
-std::vector<std::string_view> split_lines(std::string_view text, const std::string& file) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    if (end == std::string_view::npos)
-      throw_input_error("{}:{}: the last line is not finished: the run was interrupted. Continue it with --resume.",
-                        file, lines.size() + 1);
-    lines.push_back(text.substr(0, end));
-    text.remove_prefix(end + 1);
+/// A line that is not of this run would silently change a mean, or be left out of it.
+template <class Item>
+void check_belongs(const Manifest& manifest, const Item& item, const std::string& where) {
+  const auto fail = [&](const char* field, const std::string& value) {
+    throw_input_error("{}: the {} '{}' is not in the run's manifest.json.", where, field, value);
+  };
+  const bool known = std::any_of(manifest.methods.begin(), manifest.methods.end(),
+                                 [&](const MethodEntry& entry) { return entry.label == item.method; });
+  if (!known) fail("method", item.method);
+  if (item.benchmark != manifest.benchmark) fail("benchmark", item.benchmark);
+  if (std::find(manifest.tasks.begin(), manifest.tasks.end(), item.task) == manifest.tasks.end())
+    fail("task", item.task);
+  if (std::find(manifest.lengths.begin(), manifest.lengths.end(), item.length) == manifest.lengths.end())
+    fail("length", std::to_string(item.length));
+  if (item.index >= manifest.samples) fail("index", std::to_string(item.index));
+  if constexpr (requires { item.clock; }) {
+    if (item.clock != manifest.clock) fail("clock", item.clock);
   }
-  return lines;
 }
 
-template <class Item, class Parse>
-std::vector<Item> read_lines(const fs::path& file, Parse parse) {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) return {};
-  const std::string text = read_file(file);
+template <class Item>
+Item parse_own(const Manifest& manifest, std::string_view line, const std::string& where) {
+  Item item = parse(line, where, static_cast<const Item*>(nullptr));
+  check_belongs(manifest, item, where);
+  return item;
+}
+
+template <class Item>
+LineParser parser_of(const Manifest& manifest) {
+  return [&manifest](std::string_view line, const std::string& where) {
+    const Item item = parse_own<Item>(manifest, line, where);
+    return Line{item.key(), to_line(item)};
+  };
+}
+
+const char* results_file(const Manifest& manifest) {
+  return manifest.benchmark == kPerplexity ? "windows.jsonl" : "samples.jsonl";
+}
+
+LineParser results_parser(const Manifest& manifest) {
+  return manifest.benchmark == kPerplexity ? parser_of<WindowLoss>(manifest) : parser_of<SampleResult>(manifest);
+}
+
+template <class Item>
+std::vector<Item> items_of(const fs::path& file, const Manifest& manifest) {
   std::vector<Item> items;
-  std::map<SampleKey, std::size_t> seen;
-  for (const std::string_view line : split_lines(text, file.string())) {
-    const std::string where = fmt::format("{}:{}", file.string(), items.size() + 1);
-    items.push_back(parse(line, where));
-    const auto [at, inserted] = seen.emplace(items.back().key(), items.size());
-    if (!inserted) throw_input_error("{}: the same sample is already on line {}.", where, at->second);
-  }
+  read_lines(file, [&](std::string_view line, const std::string& where) {
+    items.push_back(parse_own<Item>(manifest, line, where));
+    return Line{items.back().key(), ""};
+  });
   return items;
 }
 
-/// Shortens `file` to its first `lines` lines.
-void keep_lines(const fs::path& file, std::size_t lines) {
-  const std::string text = read_file(file);
-  std::size_t size = 0;
-  for (std::size_t i = 0; i < lines; ++i) size = text.find('\n', size) + 1;
-  if (size == text.size()) return;
-  std::error_code error;
-  fs::resize_file(file, size, error);
-  if (error)
-    throw_input_error("The file '{}' cannot be shortened to continue the run ({}).", file.string(), error.message());
+std::string read_manifest(const fs::path& path) {
+  std::ifstream in(path / kManifest, std::ios::binary);
+  if (!in) throw_input_error("The file '{}' cannot be read ({}).", (path / kManifest).string(), std::strerror(errno));
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-void drop_unfinished_line(const fs::path& file) {
+void bring_back(const fs::path& path) {
   std::error_code ignored;
-  if (!fs::exists(file, ignored)) return;
-  const std::string text = read_file(file);
-  keep_lines(file, static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')));
-}
-
-std::ofstream open_for_append(const fs::path& file) {
-  std::ofstream out(file, std::ios::binary | std::ios::app);
-  if (!out)
-    throw_input_error("The file '{}' cannot be written ({}). Choose another folder.", file.string(),
-                      std::strerror(errno));
-  return out;
+  for (const char* name : kOwnFiles) {
+    if (name != kManifest && fs::exists(path / kAside / name, ignored))
+      fs::rename(path / kAside / name, path / name, ignored);
+  }
+  fs::rename(path / kAside / kManifest, path / kManifest, ignored);
+  fs::remove_all(path / kAside, ignored);
 }
 
 /// The earlier run's files go into a folder of their own until the new run is kept.
@@ -96,47 +126,55 @@ void set_aside(const fs::path& path) {
     if (error || !fs::exists(path / name, error)) continue;
     fs::rename(path / name, path / kAside / name, error);
   }
-  if (error) throw_input_error("The run in '{}' cannot be put aside ({}).", path.string(), error.message());
+  if (!error) return;
+  bring_back(path);
+  throw_input_error("The run in '{}' cannot be put aside ({}).", path.string(), error.message());
 }
 
-void bring_back(const fs::path& path) {
+/// What was killed before it had a manifest left nothing of its own, and a run that it had put aside comes back.
+void undo_a_killed_beginning(const fs::path& path) {
   std::error_code ignored;
-  for (const char* name : kOwnFiles) {
-    if (fs::exists(path / kAside / name, ignored)) fs::rename(path / kAside / name, path / name, ignored);
-  }
-  fs::remove_all(path / kAside, ignored);
+  if (fs::exists(path / kManifest, ignored)) return;
+  fs::remove(path / "manifest.json.new", ignored);
+  if (fs::exists(path / kAside / kManifest, ignored)) bring_back(path);
+}
+
+/// Takes damaged lines out of a file's, and says so.
+std::vector<Line> sound_lines(const fs::path& file, const LineParser& parse, std::vector<std::string>& repairs) {
+  ScannedLines scanned = scan_lines(file, parse);
+  fs::path aside = file;
+  aside += kDamaged;
+  save_damaged(aside, scanned.damaged);
+  for (const DamagedLine& line : scanned.damaged)
+    repairs.push_back(fmt::format("{} {} taken out and kept in '{}'{}.", line.what,
+                                  line.copy ? "The copy is" : "The line is", aside.string(),
+                                  line.copy ? "" : "; its sample is run again"));
+  return std::move(scanned.sound);
+}
+
+std::set<SampleKey> keys_of(const std::vector<Line>& lines) {
+  std::set<SampleKey> keys;
+  for (const Line& line : lines) keys.insert(line.key);
+  return keys;
 }
 
 }  // namespace
 
-void write_file(const fs::path& file, std::string_view text) {
-  fs::path part = file;
-  part += ".new";
-  std::error_code error;
-  {
-    std::ofstream out(part, std::ios::binary | std::ios::trunc);
-    out.write(text.data(), static_cast<std::streamsize>(text.size()));
-    out.close();
-    if (!out) throw_run_error("The file '{}' cannot be written ({}).", part.string(), std::strerror(errno));
-  }
-  fs::rename(part, file, error);
-  if (error) throw_run_error("The file '{}' cannot be replaced ({}).", file.string(), error.message());
-}
-
-RunFolder::RunFolder(fs::path path, Manifest manifest, bool writable)
-    : path_(std::move(path)), manifest_(std::move(manifest)), writable_(writable) {
-  if (!writable) return;
-  samples_ = open_for_append(path_ / kSamples);
-  timings_ = open_for_append(path_ / kTimings);
+RunFolder::RunFolder(fs::path path, Manifest manifest, Use use)
+    : path_(std::move(path)), manifest_(std::move(manifest)), use_(use), writable_(use != Use::read) {
+  if (!writable_) return;
+  results_ = LineAppender(path_ / results_file(manifest_));
+  timings_ = LineAppender(path_ / kTimings);
 }
 
 RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool force) {
   std::error_code error;
-  // All that a run leaves which was killed before it had its manifest.
-  if (!fs::exists(path / kManifest, error)) fs::remove(path / (std::string(kManifest) + ".new"), error);
+  undo_a_killed_beginning(path);
   if (fs::exists(path, error) && !fs::is_directory(path, error))
     throw_input_error("'{}' is a file, but the run needs a folder there. Choose another name.", path.string());
-  if (fs::is_directory(path, error) && !fs::is_empty(path, error)) {
+  const bool existed = fs::is_directory(path, error);
+  const bool replaces = existed && !fs::is_empty(path, error);
+  if (replaces) {
     if (error) throw_input_error("The folder '{}' cannot be read ({}).", path.string(), error.message());
     if (!fs::exists(path / kManifest, error))
       throw_input_error(
@@ -155,8 +193,16 @@ RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool
   if (access(path.c_str(), W_OK) != 0)
     throw_input_error("The folder '{}' cannot be written to ({}). Choose another one.", path.string(),
                       std::strerror(errno));
-  write_file(path / kManifest, to_json_text(manifest));  // first: without it the folder is no run and cannot be resumed
-  return RunFolder(path, manifest, true);
+  try {
+    // First: without it the folder is no run and cannot be resumed.
+    write_file(path / kManifest, to_json_text(manifest));
+    return RunFolder(path, manifest, Use::begun);
+  } catch (...) {
+    for (const char* name : kOwnFiles) fs::remove(path / name, error);
+    if (replaces) bring_back(path);
+    if (!existed) fs::remove(path, error);
+    throw;
+  }
 }
 
 RunFolder RunFolder::open(const fs::path& path) {
@@ -164,23 +210,42 @@ RunFolder RunFolder::open(const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(file, ignored))
     throw_input_error("The folder '{}' holds no run: there is no file manifest.json in it.", path.string());
-  return RunFolder(path, parse_manifest(read_file(file), file.string()), false);
+  try {
+    return RunFolder(path, parse_manifest(read_manifest(path), file.string()), Use::read);
+  } catch (const UnknownSchema&) {
+    throw;
+  } catch (const InputError& error) {
+    throw_input_error(
+        "{} Without its manifest nobody knows what the samples in '{}' are: put a copy of the file back, or run the "
+        "command again into another folder.",
+        error.what(), path.string());
+  }
 }
 
-RunFolder RunFolder::resume(const fs::path& path) {
-  const RunFolder old = open(path);
-  drop_unfinished_line(path / kSamples);
-  drop_unfinished_line(path / kTimings);
-  if (!old.manifest().clock.empty()) {
-    const std::vector<SampleResult> samples = old.samples();
-    const std::vector<SampleTiming> timings = old.timings();
-    std::size_t both = 0;
-    while (both < std::min(samples.size(), timings.size()) && samples[both].key() == timings[both].key()) ++both;
-    std::error_code ignored;
-    if (fs::exists(path / kSamples, ignored)) keep_lines(path / kSamples, both);
-    if (fs::exists(path / kTimings, ignored)) keep_lines(path / kTimings, both);
+RunFolder RunFolder::resume(const fs::path& path, const Manifest& mine) {
+  undo_a_killed_beginning(path);
+  const Manifest there = open(path).manifest();
+  if (there.command != mine.command || there.weights_hash != mine.weights_hash ||
+      there.protocol_id != mine.protocol_id || there.isa != mine.isa) {
+    throw_input_error(
+        "{} was made by another command, model or instruction set, so it cannot be resumed:\n  there: {} ({})\n  "
+        "here:  {} ({})",
+        path.string(), there.command, there.isa, mine.command, mine.isa);
   }
-  return RunFolder(path, old.manifest(), true);
+  std::vector<std::string> repairs;
+  const fs::path results_path = path / results_file(there);
+  std::vector<Line> results = sound_lines(results_path, results_parser(there), repairs);
+  std::vector<Line> timings = sound_lines(path / kTimings, parser_of<SampleTiming>(there), repairs);
+  if (!there.clock.empty()) {
+    const std::set<SampleKey> tried = keys_of(results), timed = keys_of(timings);
+    std::erase_if(results, [&](const Line& line) { return !timed.contains(line.key); });
+    std::erase_if(timings, [&](const Line& line) { return !tried.contains(line.key); });
+  }
+  rewrite_lines(results_path, results);
+  rewrite_lines(path / kTimings, timings);
+  RunFolder folder(path, there, Use::kept);
+  folder.repairs_ = std::move(repairs);
+  return folder;
 }
 
 void RunFolder::write_manifest(const Manifest& manifest) {
@@ -188,43 +253,71 @@ void RunFolder::write_manifest(const Manifest& manifest) {
   write_file(path_ / kManifest, to_json_text(manifest));
 }
 
-void RunFolder::append_line(const char* file, std::ofstream& out, const std::string& line) {
-  TANDEM_CHECK(writable_, "{} was opened to read", path_.string());
-  std::error_code ignored;
-  const std::uintmax_t before = fs::file_size(path_ / file, ignored);
-  out << line << '\n';
-  out.flush();
-  if (out) return;
-  const int why = errno;
-  // The stream still holds what it could not write, and would write all of it behind the part that it could as soon as
-  // there is room. It is closed while there is none, and the part is cut off.
+void RunFolder::stop_appending() {
   writable_ = false;
-  samples_.close();
+  results_.close();
   timings_.close();
-  if (!ignored) fs::resize_file(path_ / file, before, ignored);
-  throw_run_error("The file '{}' cannot be written ({}). What was finished is kept; continue with --resume.",
-                  (path_ / file).string(), std::strerror(why));
+}
+
+void RunFolder::append_line(LineAppender& out, const std::string& line) {
+  TANDEM_CHECK(writable_, "{} is not open to append", path_.string());
+  try {
+    out.append(line);
+  } catch (...) {
+    stop_appending();
+    throw;
+  }
 }
 
 void RunFolder::append(const SampleResult& sample) {
-  append_line(kSamples, samples_, to_line(sample));
+  TANDEM_CHECK(manifest_.benchmark != kPerplexity, "{} holds windows", path_.string());
+  append_line(results_, to_line(sample));
+}
+void RunFolder::append(const WindowLoss& window) {
+  TANDEM_CHECK(manifest_.benchmark == kPerplexity, "{} holds samples", path_.string());
+  append_line(results_, to_line(window));
 }
 void RunFolder::append(const SampleTiming& timing) {
-  append_line(kTimings, timings_, to_line(timing));
+  append_line(timings_, to_line(timing));
+}
+
+std::set<SampleKey> RunFolder::finished() const {
+  std::set<SampleKey> keys = keys_of(scan_lines(path_ / results_file(manifest_), results_parser(manifest_)).sound);
+  if (manifest_.clock.empty()) return keys;
+  const std::set<SampleKey> timed = keys_of(scan_lines(path_ / kTimings, parser_of<SampleTiming>(manifest_)).sound);
+  std::erase_if(keys, [&](const SampleKey& key) { return !timed.contains(key); });
+  return keys;
+}
+
+void RunFolder::arrange(const std::vector<SampleKey>& order) {
+  TANDEM_CHECK(writable_, "{} is not open to append", path_.string());
+  stop_appending();
+  std::map<SampleKey, std::size_t> rank;
+  for (const SampleKey& key : order) rank.emplace(key, rank.size());
+  const auto arranged = [&](const fs::path& file, const LineParser& parse) {
+    std::vector<Line> lines = read_lines(file, parse);
+    std::stable_sort(lines.begin(), lines.end(),
+                     [&](const Line& a, const Line& b) { return rank.at(a.key) < rank.at(b.key); });
+    rewrite_lines(file, lines);
+  };
+  arranged(path_ / results_file(manifest_), results_parser(manifest_));
+  arranged(path_ / kTimings, parser_of<SampleTiming>(manifest_));
 }
 
 void RunFolder::keep() {
+  TANDEM_CHECK(use_ != Use::read, "{} was opened to read", path_.string());
+  use_ = Use::kept;
   std::error_code ignored;
   fs::remove_all(path_ / kAside, ignored);
 }
 
 void RunFolder::discard() {
+  TANDEM_CHECK(use_ == Use::begun, "{} holds samples that are not this run's to remove", path_.string());
   std::error_code ignored;
-  const bool replaced = fs::exists(path_ / kAside, ignored);
-  if (!replaced && fs::file_size(path_ / kSamples, ignored) != 0) return;
-  writable_ = false;
-  samples_.close();
-  timings_.close();
+  const bool replaced = fs::exists(path_ / kAside / kManifest, ignored);
+  stop_appending();
+  use_ = Use::read;
+  if (!replaced && !finished().empty()) return;
   for (const char* name : kOwnFiles) fs::remove(path_ / name, ignored);
   if (replaced) {
     bring_back(path_);
@@ -234,33 +327,31 @@ void RunFolder::discard() {
 }
 
 std::vector<SampleResult> RunFolder::samples() const {
-  return read_lines<SampleResult>(path_ / kSamples, parse_sample);
+  return items_of<SampleResult>(path_ / "samples.jsonl", manifest_);
+}
+std::vector<WindowLoss> RunFolder::windows() const {
+  return items_of<WindowLoss>(path_ / "windows.jsonl", manifest_);
 }
 std::vector<SampleTiming> RunFolder::timings() const {
-  return read_lines<SampleTiming>(path_ / kTimings, parse_timing);
+  return items_of<SampleTiming>(path_ / kTimings, manifest_);
 }
 
-Machine this_machine() {
-  Machine machine;
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; machine.cpu_model.empty() && std::getline(in, line);)
-    if (const std::size_t colon = line.find(": "); line.starts_with("model name") && colon != std::string::npos)
-      machine.cpu_model = line.substr(colon + 2);
-  if (machine.cpu_model.empty()) machine.cpu_model = "unknown";
-  machine.cores = std::max(1u, std::thread::hardware_concurrency());
-  const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
-  if (pages > 0 && size > 0)
-    machine.memory_bytes = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(size);
-  return machine;
-}
-
-std::string utc_now() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
+std::vector<SampleKey> keys_in_order(const Manifest& manifest, std::uint32_t batch) {
+  TANDEM_CHECK(batch > 0, "batches of no samples");
+  std::vector<SampleKey> keys;
+  keys.reserve(std::size_t{manifest.samples} * manifest.lengths.size() * manifest.tasks.size() *
+               manifest.methods.size());
+  for (const std::uint32_t length : manifest.lengths) {
+    for (const std::string& task : manifest.tasks) {
+      for (std::uint32_t first = 0; first < manifest.samples; first += std::min(batch, manifest.samples - first)) {
+        for (const MethodEntry& method : manifest.methods) {
+          for (std::uint32_t i = first; i < first + std::min(batch, manifest.samples - first); ++i)
+            keys.push_back({manifest.benchmark, task, length, i, method.label});
+        }
+      }
+    }
+  }
+  return keys;
 }
 
 }  // namespace tandem::eval

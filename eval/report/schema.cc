@@ -54,6 +54,8 @@ std::string broken_sum(const SampleTiming& timing) {
   return "";
 }
 
+constexpr double kMostNats = 1e30;  // no sum of these overflows
+
 constexpr const char* kBytes[] = {"hbm", "dram", "h2d", "d2h"};
 
 }  // namespace
@@ -71,8 +73,10 @@ Json parse_object(std::string_view text, const std::string& where) {
   Json result;
   try {
     result = Json::parse(text, watch);
-  } catch (const Json::exception& error) {
-    throw_input_error("{}: not valid JSON ({}).", where, error.what());
+  } catch (const Json::parse_error& error) {
+    throw_input_error("{}: not valid JSON from byte {} of {} on.", where, error.byte, text.size());
+  } catch (const Json::exception&) {
+    throw_input_error("{}: not valid JSON: a number is too large.", where);
   }
   if (!repeated.empty()) throw_input_error("{}: the field '{}' occurs twice.", where, repeated);
   if (!result.is_object()) throw_input_error("{}: an object was expected.", where);
@@ -103,6 +107,17 @@ std::string to_line(const SampleResult& sample) {
     json["near_ties"].push_back({{"step", tie.step}, {"margin", tie.margin}});
   }
   json["depth"] = sample.depth;
+  return dump(json);
+}
+
+std::string to_line(const WindowLoss& window) {
+  TANDEM_CHECK(window.nll >= 0 && window.nll <= kMostNats, "loss {}", window.nll);
+  Json json;
+  write_key(json, window);
+  json["first_token"] = window.first_token;
+  json["scored"] = window.scored;
+  json["nll"] = window.nll;
+  json["nll_by_position"] = window.nll_by_position;
   return dump(json);
 }
 
@@ -192,6 +207,26 @@ SampleResult parse_sample(std::string_view line, const std::string& where) {
   return sample;
 }
 
+WindowLoss parse_window(std::string_view line, const std::string& where) {
+  const Json json = parse_object(line, where);
+  ObjectReader in(json, where);
+  WindowLoss window;
+  read_key(in, window);
+  window.first_token = in.integer<std::uint64_t>("first_token");
+  window.scored = in.integer<std::uint32_t>("scored");
+  window.nll = in.number("nll", 0, kMostNats);
+  for (const Json& item : in.array("nll_by_position")) {
+    const double nats = item.is_number() ? item.get<double>() : -1;
+    if (!(nats >= 0 && nats <= kMostNats)) in.fail("nll_by_position", "a list of numbers, 0 or more");
+    window.nll_by_position.push_back(nats);
+  }
+  const std::size_t stretches = window.nll_by_position.size();
+  if (stretches < 1 || stretches > window.scored)
+    in.fail("nll_by_position", "a list of one number or more, and no more than tokens are scored");
+  in.finish();
+  return window;
+}
+
 SampleTiming parse_timing(std::string_view line, const std::string& where) {
   const Json json = parse_object(line, where);
   ObjectReader in(json, where);
@@ -238,9 +273,9 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   Manifest manifest;
   manifest.schema_version = in.integer<int>("schema_version");
   if (manifest.schema_version < 1 || manifest.schema_version > kSchemaVersion)
-    throw_input_error(
+    throw UnknownSchema(fmt::format(
         "{}: the schema version is {}, but this program reads versions 1 to {}. Use the program that made the run.",
-        where, manifest.schema_version, kSchemaVersion);
+        where, manifest.schema_version, kSchemaVersion));
   manifest.command = in.text("command");
   manifest.tandem_version = in.text("tandem_version");
   manifest.git_commit = in.text("git_commit");

@@ -1,22 +1,26 @@
-// The run folder: what a run writes, and reading it back strictly.
+// What a run writes into its folder (run_folder.h), and reading it back strictly.
 //   manifest.json   what was run, where, with which options       (one object)
 //   samples.jsonl   predictions and scores, one line per sample   (deterministic bytes: same run, same file)
+//   windows.jsonl   losses, one line per window of a text         (perplexity; instead of samples.jsonl)
 //   timings.jsonl   times and bytes, one line per sample          (deterministic on a simulated clock)
+//   *.damaged       lines that were no longer sound when the run was resumed, as they were found
 // A line's keys have a fixed order; floating-point numbers are written in a form that reads back to the same double.
 // Times are nanoseconds, sizes bytes.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "engine/common/error.h"
+
 namespace tandem::eval {
 
 inline constexpr int kSchemaVersion = 2;  // 2: isa in the manifest; version 1 is read too
+
+inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 
 struct NearTieMark {
   std::uint32_t step = 0;  // decode step whose two best logits are close
@@ -47,6 +51,21 @@ struct SampleResult {
   double depth = 0;  // of the asked needle, in [0, 1]
   SampleKey key() const { return {benchmark, task, length, index, method}; }
   bool operator==(const SampleResult&) const = default;
+};
+
+/// How well one window of a text was predicted under one method, every token through the method.
+struct WindowLoss {
+  std::string benchmark;     // kPerplexity
+  std::string task;          // which text
+  std::uint32_t length = 0;  // tokens of context before the scored ones
+  std::uint32_t index = 0;   // of the window
+  std::string method;
+  std::uint64_t first_token = 0;        // of the text's tokens: where the window begins
+  std::uint32_t scored = 0;             // tokens
+  double nll = 0;                       // mean negative log likelihood of the scored tokens, nats
+  std::vector<double> nll_by_position;  // the same over equal stretches of them: stretch b of B from b * scored / B on
+  SampleKey key() const { return {benchmark, task, length, index, method}; }
+  bool operator==(const WindowLoss&) const = default;
 };
 
 struct ByteCounts {
@@ -121,57 +140,21 @@ bool is_clock(std::string_view clock);
 bool is_simulated(std::string_view clock);
 
 std::string to_line(const SampleResult& sample);  // no newline at the end
+std::string to_line(const WindowLoss& window);
 std::string to_line(const SampleTiming& timing);
 std::string to_json_text(const Manifest& manifest);
 
 /// Parse one line or document; `where` ("samples.jsonl:12") begins every error. Unknown, missing, repeated and mistyped
 /// fields, values outside their range and broken sums are InputErrors.
 SampleResult parse_sample(std::string_view line, const std::string& where);
+WindowLoss parse_window(std::string_view line, const std::string& where);
 SampleTiming parse_timing(std::string_view line, const std::string& where);
 Manifest parse_manifest(std::string_view text, const std::string& where);
 
-/// A run's folder. Lines are appended whole and flushed one by one, so that an interrupted run loses at most the sample
-/// it was working on.
-class RunFolder {
+/// A manifest of a schema version that this program does not know: not damaged, but another program's.
+class UnknownSchema : public InputError {
  public:
-  /// A new run. The folder may exist if it is empty. `force` replaces an earlier run in it: its files are put
-  /// aside until keep(), files of other names stay; a non-empty folder without manifest.json is refused even then.
-  static RunFolder create(const std::filesystem::path& path, const Manifest& manifest, bool force = false);
-  /// An existing run, to read.
-  static RunFolder open(const std::filesystem::path& path);
-  /// An existing run, to continue. Cuts off a line that was not finished, and samples without a timing (or the reverse)
-  /// at the end. The caller checks that the manifest's command matches its own, and skips the keys that are there.
-  static RunFolder resume(const std::filesystem::path& path);
-
-  const std::filesystem::path& path() const { return path_; }
-  const Manifest& manifest() const { return manifest_; }
-  void write_manifest(const Manifest& manifest);  // replaces the file in one step
-
-  /// Throw RunError when the disk is full. Only after create() or resume().
-  void append(const SampleResult& sample);
-  void append(const SampleTiming& timing);
-
-  /// After create(), exactly one of these ends the run's beginning. keep: what it has is worth keeping, an earlier run
-  /// that `force` replaced is gone for good. discard: the earlier run comes back; without one, a run that holds no
-  /// sample is removed, and the folder if nothing else is in it.
-  void keep();
-  void discard();
-
-  /// All lines. Throw InputError with file and line for a malformed or repeated one.
-  std::vector<SampleResult> samples() const;
-  std::vector<SampleTiming> timings() const;
-
- private:
-  RunFolder(std::filesystem::path path, Manifest manifest, bool writable);
-  void append_line(const char* file, std::ofstream& out, const std::string& line);
-
-  std::filesystem::path path_;
-  Manifest manifest_;
-  bool writable_ = false;
-  std::ofstream samples_, timings_;
+  using InputError::InputError;
 };
-
-/// Writes `text` to `file` through a temporary file beside it. Throws RunError when that fails.
-void write_file(const std::filesystem::path& file, std::string_view text);
 
 }  // namespace tandem::eval

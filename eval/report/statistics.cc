@@ -67,9 +67,11 @@ Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t r
   TANDEM_CHECK(!values.empty() && resamples > 0, "{} values, {} resamples", values.size(), resamples);
   Random random(20240404);
   std::vector<double> means(resamples);
+  std::vector<std::uint32_t> drawn(values.size());
   for (double& m : means) {
+    random.fill_below(values.size(), drawn);
     double sum = 0;
-    for (std::size_t i = 0; i < values.size(); ++i) sum += values[random.below(values.size())];
+    for (const std::uint32_t i : drawn) sum += values[i];
     m = sum / static_cast<double>(values.size());
   }
   return {percentile(means, 0.025), percentile(means, 0.975)};
@@ -121,12 +123,12 @@ double detectable_difference(std::uint64_t n, double discordant) {
 
 double percentile(std::span<const double> values, double p) {
   TANDEM_CHECK(!values.empty() && p >= 0 && p <= 1, "{} values, p = {}", values.size(), p);
-  std::vector<double> sorted(values.begin(), values.end());
-  std::sort(sorted.begin(), sorted.end());
-  const double rank = p * static_cast<double>(sorted.size() - 1);
-  const std::size_t below = static_cast<std::size_t>(rank);
-  if (below + 1 >= sorted.size()) return sorted.back();
-  return sorted[below] + (rank - static_cast<double>(below)) * (sorted[below + 1] - sorted[below]);
+  std::vector<double> parted(values.begin(), values.end());
+  const double rank = p * static_cast<double>(parted.size() - 1);
+  const auto low = parted.begin() + static_cast<std::ptrdiff_t>(rank);
+  std::nth_element(parted.begin(), low, parted.end());
+  if (low + 1 == parted.end()) return *low;
+  return *low + (rank - std::floor(rank)) * (*std::min_element(low + 1, parted.end()) - *low);
 }
 
 double mean(std::span<const double> values) {

@@ -74,31 +74,10 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
   if (!later.empty()) {
     out.tpot_ms = mean(later);
     out.tpot_p50_ms = percentile(later, 0.5);
+    out.tpot_p90_ms = percentile(later, 0.9);
     out.tpot_p99_ms = percentile(later, 0.99);
   }
   return out;
-}
-
-/// A line that is not of this run would silently change a mean, or be left out of it.
-template <class Item>
-void check_belongs(const Manifest& manifest, const std::vector<Item>& items, const std::filesystem::path& file) {
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const Item& item = items[i];
-    const auto fail = [&](const char* field, const std::string& value) {
-      throw_input_error("{}:{}: the {} '{}' is not in the run's manifest.json.", file.string(), i + 1, field, value);
-    };
-    const bool known = std::any_of(manifest.methods.begin(), manifest.methods.end(),
-                                   [&](const MethodEntry& entry) { return entry.label == item.method; });
-    if (!known) fail("method", item.method);
-    if (item.benchmark != manifest.benchmark) fail("benchmark", item.benchmark);
-    if (std::find(manifest.tasks.begin(), manifest.tasks.end(), item.task) == manifest.tasks.end())
-      fail("task", item.task);
-    if (std::find(manifest.lengths.begin(), manifest.lengths.end(), item.length) == manifest.lengths.end())
-      fail("length", std::to_string(item.length));
-    if constexpr (requires { item.clock; }) {
-      if (item.clock != manifest.clock) fail("clock", item.clock);
-    }
-  }
 }
 
 nlohmann::ordered_json json_of(const LatencySummary& l) {
@@ -110,6 +89,7 @@ nlohmann::ordered_json json_of(const LatencySummary& l) {
           {"first_step_ms", l.first_step_ms},
           {"tpot_ms", l.tpot_ms},
           {"tpot_p50_ms", l.tpot_p50_ms},
+          {"tpot_p90_ms", l.tpot_p90_ms},
           {"tpot_p99_ms", l.tpot_p99_ms},
           {"step_ms", l.step_ms},
           {"busy_ms", l.busy_ms},
@@ -124,16 +104,10 @@ nlohmann::ordered_json json_of(const AccuracyCell& cell) {
   nlohmann::ordered_json json;
   if (!cell.task.empty()) json["task"] = cell.task;
   if (cell.length != 0) json["length"] = cell.length;
-  json["n"] = cell.accuracy.n;
-  json["accuracy"] = cell.accuracy.value;
-  json["interval"] = {cell.accuracy.interval.low, cell.accuracy.interval.high};
-  json["interval_kind"] = to_string(cell.accuracy.kind);
+  json.update(estimate_json(cell.accuracy, "accuracy"));
   if (cell.has_difference) {
     const Estimate& d = cell.difference.difference;
-    json["difference"] = {{"n", d.n},
-                          {"value", d.value},
-                          {"interval", {d.interval.low, d.interval.high}},
-                          {"interval_kind", to_string(d.kind)}};
+    json["difference"] = estimate_json(d, "value");
     if (cell.difference.has_p) {
       json["difference"]["mcnemar_mid_p"] = cell.difference.p;
       json["difference"]["detectable"] = cell.difference.detectable;
@@ -144,14 +118,27 @@ nlohmann::ordered_json json_of(const AccuracyCell& cell) {
 
 }  // namespace
 
+nlohmann::ordered_json estimate_json(const Estimate& estimate, const char* name) {
+  return {{"n", estimate.n},
+          {name, estimate.value},
+          {"interval", {estimate.interval.low, estimate.interval.high}},
+          {"interval_kind", to_string(estimate.kind)}};
+}
+
+void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method) {
+  method.latency = latency_of(timings, method.label, 0);
+  for (const std::uint32_t length : manifest.lengths) {
+    LatencySummary latency = latency_of(timings, method.label, length);
+    if (latency.samples > 0) method.by_length.push_back({length, std::move(latency)});
+  }
+}
+
 Summary summarise(const RunFolder& folder) {
   Summary summary;
   summary.manifest = folder.manifest();
   const std::vector<SampleResult> samples = folder.samples();
   const std::vector<SampleTiming> timings = folder.timings();
   if (samples.empty()) throw_input_error("{} holds no finished sample.", (folder.path() / "samples.jsonl").string());
-  check_belongs(summary.manifest, samples, folder.path() / "samples.jsonl");
-  check_belongs(summary.manifest, timings, folder.path() / "timings.jsonl");
   std::map<std::string, Scores> scores;
   for (const SampleResult& s : samples) scores[s.method][{s.task, s.length, s.index}] = s.score;
   const Manifest& m = summary.manifest;
@@ -176,11 +163,7 @@ Summary summarise(const RunFolder& folder) {
       AccuracyCell cell = cell_of(own, baseline, is_baseline, "", length);
       if (cell.accuracy.n > 0) method.lengths.push_back(std::move(cell));
     }
-    method.latency = latency_of(timings, entry.label, 0);
-    for (const std::uint32_t length : m.lengths) {
-      LatencySummary latency = latency_of(timings, entry.label, length);
-      if (latency.samples > 0) method.by_length.push_back({length, std::move(latency)});
-    }
+    add_latency(m, timings, method);
     for (const SampleResult& s : samples) {
       if (s.method != entry.label) continue;
       method.near_ties += s.near_ties.size();
@@ -189,6 +172,16 @@ Summary summarise(const RunFolder& folder) {
     summary.methods.push_back(std::move(method));
   }
   return summary;
+}
+
+void write_latency(nlohmann::ordered_json& json, const MethodSummary& method) {
+  json["latency"] = json_of(method.latency);
+  json["latency_by_length"] = nlohmann::ordered_json::array();
+  for (const LengthLatency& at : method.by_length) {
+    nlohmann::ordered_json entry = {{"length", at.length}};
+    entry.update(json_of(at.latency));
+    json["latency_by_length"].push_back(std::move(entry));
+  }
 }
 
 std::string to_json_text(const Summary& summary) {
@@ -208,13 +201,7 @@ std::string to_json_text(const Summary& summary) {
     for (const AccuracyCell& cell : method.lengths) out["lengths"].push_back(json_of(cell));
     out["cells"] = nlohmann::ordered_json::array();
     for (const AccuracyCell& cell : method.cells) out["cells"].push_back(json_of(cell));
-    out["latency"] = json_of(method.latency);
-    out["latency_by_length"] = nlohmann::ordered_json::array();
-    for (const LengthLatency& at : method.by_length) {
-      nlohmann::ordered_json entry = {{"length", at.length}};
-      entry.update(json_of(at.latency));
-      out["latency_by_length"].push_back(std::move(entry));
-    }
+    write_latency(out, method);
     out["near_ties"] = method.near_ties;
     out["near_tie_samples"] = method.near_tie_samples;
     json["methods"].push_back(std::move(out));

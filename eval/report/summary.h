@@ -4,10 +4,11 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "eval/report/schema.h"
+#include "eval/report/run_folder.h"
 #include "eval/report/statistics.h"
 
 namespace tandem::eval {
@@ -22,13 +23,13 @@ struct AccuracyCell {
 
 struct LatencySummary {
   std::uint64_t samples = 0, steps = 0;
-  double ttft_ms = 0, prefill_ms = 0, setup_ms = 0, first_step_ms = 0;  // means over samples
-  double tpot_ms = 0, tpot_p50_ms = 0, tpot_p99_ms = 0;                 // over steps after the first
-  double step_ms = 0, busy_ms = 0, idle_ms = 0;                         // means per decode step; busy + idle = step
-  std::map<std::string, double> idle_ms_by_cause;                       // sums to idle_ms
-  double hbm = 0, dram = 0, h2d = 0, d2h = 0;                           // bytes per decode step
-  double attended_device = 0, attended_host = 0;                        // tokens per KV head, layer and step
-  std::uint64_t peak_device_kv = 0, peak_host_kv = 0;                   // bytes, largest sample
+  double ttft_ms = 0, prefill_ms = 0, setup_ms = 0, first_step_ms = 0;    // means over samples
+  double tpot_ms = 0, tpot_p50_ms = 0, tpot_p90_ms = 0, tpot_p99_ms = 0;  // over steps after the first
+  double step_ms = 0, busy_ms = 0, idle_ms = 0;                           // means per decode step; busy + idle = step
+  std::map<std::string, double> idle_ms_by_cause;                         // sums to idle_ms
+  double hbm = 0, dram = 0, h2d = 0, d2h = 0;                             // bytes per decode step
+  double attended_device = 0, attended_host = 0;                          // tokens per KV head, layer and step
+  std::uint64_t peak_device_kv = 0, peak_host_kv = 0;                     // bytes, largest sample
 };
 
 struct LengthLatency {
@@ -52,10 +53,18 @@ struct Summary {
   bool complete = false;               // every sample of every method is there
 };
 
-/// InputError for a run without samples, a damaged file, and lines that do not belong to the manifest: another clock, a
-/// method, task or length that it does not list.
+/// Fills in `latency` and `by_length` from the timings of the method that `method.label` names.
+void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method);
+
+/// InputError for a run without samples and what RunFolder::samples() and timings() refuse.
 Summary summarise(const RunFolder& folder);
 
 std::string to_json_text(const Summary& summary);
+
+/// The fields "latency" and "latency_by_length" of a method in summary.json.
+void write_latency(nlohmann::ordered_json& json, const MethodSummary& method);
+
+/// The fields of an estimate: "n", `name` for its value, "interval", "interval_kind".
+nlohmann::ordered_json estimate_json(const Estimate& estimate, const char* name);
 
 }  // namespace tandem::eval

@@ -30,6 +30,26 @@ std::size_t text_columns(std::string_view text);
 /// `text` broken at spaces into lines of at most `width` columns where words allow; existing line ends are kept.
 std::string wrap(std::string_view text, std::size_t width);
 
+/// Labels of the methods as they are, or "name#3" where an option list is too long for a column of a terminal.
+std::vector<std::string> labels_of(const Summary& summary, bool markdown);
+
+/// A paragraph, a section's title: Markdown, or for a terminal of kTerminalWidth columns.
+std::string note(const std::string& text, bool markdown);
+std::string section(const std::string& title, bool markdown);
+std::string text_of(const Table& table, bool markdown);
+
+/// "4K", "1000".
+std::string length_text(std::uint32_t length);
+
+/// The sections on latency, idle time and bytes; empty where no sample has a timing.
+std::string latency_report(const Summary& summary, bool markdown);
+
+/// What "name#3" stands for; empty where no label is too long.
+std::string labels_note(const Summary& summary, bool markdown);
+
+/// Markdown: how the run was made.
+std::string provenance(const Manifest& manifest);
+
 /// Sections with tables and how to read them; `markdown` false: for a terminal of kTerminalWidth columns.
 std::string report_text(const Summary& summary, bool markdown, bool with_plot = false);
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace tandem::eval {
@@ -52,6 +54,17 @@ class Random {
     for (;;) {
       const std::uint64_t x = next() >> shift;
       if (x < n) return x;
+    }
+  }
+
+  /// What below(n) gives, out.size() times; 0 < n < 2^32. Nothing branches on a number that is rejected, which nobody
+  /// can predict: several times as fast.
+  constexpr void fill_below(std::uint64_t n, std::span<std::uint32_t> out) {
+    const int shift = n > 1 ? std::countl_zero(n - 1) : 63;
+    for (std::size_t have = 0; have < out.size();) {
+      const std::uint64_t x = n > 1 ? next() >> shift : 0;
+      out[have] = static_cast<std::uint32_t>(x);
+      have += x < n ? 1 : 0;
     }
   }
 

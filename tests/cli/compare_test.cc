@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/cli/background.h"
 #include "tests/cli/program.h"
 #include "tests/engine/model/model_folder.h"
 
@@ -25,9 +26,6 @@ class CompareProgram : public ::testing::Test {
  protected:
   std::string folder(const char* name) const { return (root_.path() / name).string(); }
   std::string bytes(const char* run, const char* file) const { return read_bytes(root_.path() / run / file); }
-  static std::size_t lines(const std::string& text) {
-    return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
-  }
 
   TemporaryFolder root_;
 };
@@ -37,7 +35,7 @@ TEST_F(CompareProgram, ARerunGivesTheSameBytes) {
   ASSERT_EQ(first.code, 0) << first.text;
   EXPECT_THAT(first.text, AllOf(HasSubstr("hybrid-fixed"), HasSubstr("simulated for"), HasSubstr("TPOT")));
   ASSERT_EQ(cli::run(std::string(kSmall) + "--threads 1 --out " + folder("b")).code, 0);
-  EXPECT_EQ(lines(bytes("a", "samples.jsonl")), 32u);  // 2 tasks, 2 lengths, 2 samples, 4 methods
+  EXPECT_EQ(cli::lines(bytes("a", "samples.jsonl")), 32u);  // 2 tasks, 2 lengths, 2 samples, 4 methods
   EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("b", "samples.jsonl"));
   EXPECT_EQ(bytes("a", "timings.jsonl"), bytes("b", "timings.jsonl"));
   EXPECT_TRUE(fs::exists(folder("a") + "/report.md"));
@@ -58,36 +56,20 @@ TEST_F(CompareProgram, AResumedRunEndsWithTheSameBytes) {
   EXPECT_EQ(bytes("a", "timings.jsonl"), timings);
 }
 
-/// The program in the background, with its output thrown away.
-pid_t start(const std::string& arguments) {
-  const pid_t child = fork();
-  if (child == 0) {
-    execl("/bin/sh", "sh", "-c", ("exec '" TANDEM_PROGRAM "' " + arguments + " >/dev/null 2>&1").c_str(), nullptr);
-    _exit(127);
-  }
-  return child;
-}
-
-int exit_code_of(pid_t child) {
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 TEST_F(CompareProgram, AnInterruptKeepsFinishedSamples) {
   const pid_t child =
-      start("compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 500 --out " + folder("a"));
+      cli::start("compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 500 --out " + folder("a"));
   ASSERT_GT(child, 0);
   const auto finished = [&] {
     const fs::path file = fs::path(folder("a")) / "samples.jsonl";
-    return fs::exists(file) ? lines(read_bytes(file)) : 0;
+    return fs::exists(file) ? cli::lines(read_bytes(file)) : 0;
   };
   for (int i = 0; i < 6000 && finished() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   kill(child, SIGINT);
-  EXPECT_EQ(exit_code_of(child), 3);
+  EXPECT_EQ(cli::exit_code_of(child), 3);
   EXPECT_GE(finished(), 3u);
   EXPECT_LT(finished(), 1500u);
-  EXPECT_EQ(lines(bytes("a", "timings.jsonl")), finished());
+  EXPECT_EQ(cli::lines(bytes("a", "timings.jsonl")), finished());
 }
 
 // TANDEM_KILLS=200 makes it the long check.
@@ -103,13 +85,13 @@ TEST_F(CompareProgram, KilledRunsAreResumedToTheSameBytes) {
   while (killed < kills || completed == 0) {
     ASSERT_LT(completed, 50 * kills) << "no kill ever met a run";
     const bool resume = fs::exists(folder("a") + "/manifest.json");
-    const pid_t child = start(std::string(kSmall) + (resume ? "--resume --out " : "--out ") + folder("a"));
+    const pid_t child = cli::start(std::string(kSmall) + (resume ? "--resume --out " : "--out ") + folder("a"));
     ASSERT_GT(child, 0);
     if (killed < kills) {
       std::this_thread::sleep_for(std::chrono::microseconds(moment(random)));
       kill(child, SIGKILL);
     }
-    const int code = exit_code_of(child);
+    const int code = cli::exit_code_of(child);
     if (code == 128 + SIGKILL) {
       ++killed;
       continue;
@@ -159,7 +141,7 @@ TEST_F(CompareProgram, ReadsOfficialFiles) {
   const std::string command = "compare --no-plot --quiet --methods full,streaming --ruler-data " + folder("data");
   const cli::Outcome done = cli::run(command + " --out " + folder("a"));
   ASSERT_EQ(done.code, 0) << done.text;
-  EXPECT_EQ(lines(bytes("a", "samples.jsonl")), 4u);  // 2 samples, 2 methods
+  EXPECT_EQ(cli::lines(bytes("a", "samples.jsonl")), 4u);  // 2 samples, 2 methods
   EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("ruler/official+data:"), HasSubstr("--samples 2")));
   write_bytes(folder("data") + "/512/niah_single_1.jsonl", line(0, "It is") + "{\"index\": 1");
   const cli::Outcome damaged = cli::run(command + " --out " + folder("b"));

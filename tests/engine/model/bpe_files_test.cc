@@ -111,6 +111,13 @@ TEST_F(BpeFiles, TiktokenFilesNameTheLine) {
               HasSubstr("no token for the byte"));
 }
 
+TEST(Utf8, FindsTheFirstByteThatIsNone) {
+  EXPECT_EQ(valid_utf8_bytes("caf\xC3\xA9"), 5u);
+  EXPECT_EQ(valid_utf8_bytes("caf\xE9 au lait"), 3u);
+  EXPECT_EQ(valid_utf8_bytes("ab\xE2\x82"), 2u);  // cut off: where the character begins
+  EXPECT_EQ(valid_utf8_bytes(""), 0u);
+}
+
 TEST(Utf8, RepairsByMaximalParts) {
   EXPECT_EQ(repair_utf8("a\xff"
                         "b"),

@@ -243,7 +243,7 @@ TEST(TeacherForcing, GivesTheLogProbabilitiesOfItsTokens) {
       double sum = 0;
       for (std::size_t t = 0; t < 96; ++t) sum += std::exp(double{logits[step][i * 96 + t]});
       const double expected = double{logits[step][i * 96 + std::size_t(forced[i][step])]} - std::log(sum);
-      EXPECT_NEAR(result.sequences[i].log_probabilities[step], expected, 1e-5);
+      EXPECT_NEAR(result.sequences[i].log_probabilities[step], expected, 1e-12);
     }
   }
 }

@@ -3,96 +3,222 @@
 #include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
 #include "engine/model/model.h"
+#include "eval/perplexity/summary.h"
 #include "tests/engine/runtime/tiny.h"
+#include "tests/eval/report/fixtures.h"
 
 namespace tandem::eval {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
+
+constexpr std::uint32_t kContext = 160, kScored = 24, kWindows = 3;
+
 class DecodePerplexity : public ::testing::Test {
  protected:
-  Perplexity run(std::vector<std::string> methods, std::uint32_t batch, unsigned threads = 2) const {
+  static PerplexityOptions options(std::vector<std::string> methods, std::uint32_t batch = 2) {
+    PerplexityOptions o;
+    o.methods = std::move(methods);
+    o.text = invented_prose(7, 6000);
+    o.text_name = o.text_source = "prose";
+    o.context = kContext;
+    o.scored = kScored;
+    o.windows = kWindows;
+    o.batch = batch;
+    return o;
+  }
+  Manifest manifest(const PerplexityOptions& o) const {
+    Manifest m = example_manifest();
+    m.tokenizer_hash = model_.tokenizer->hash();
+    m.clock = tandem::testing::sim()->clock_name();
+    fill_manifest(o, m);
+    return m;
+  }
+  void fill(const PerplexityOptions& o, RunFolder& folder, unsigned threads = 2) const {
     const auto device = tandem::testing::sim();
     ThreadPool pool(threads);
-    PerplexityOptions options;
-    options.methods = std::move(methods);
-    options.context = 160;
-    options.scored = 24;
-    options.windows = 3;
-    options.batch = batch;
-    return decode_perplexity(options, model_, *device, pool, invented_prose(7, 6000), "prose");
+    run_perplexity(o, model_, *device, pool, folder);
   }
+  /// A whole run in the folder `name`.
+  PerplexitySummary run(const char* name, const PerplexityOptions& o, unsigned threads = 2) {
+    RunFolder folder = RunFolder::create(root_ / name, manifest(o));
+    fill(o, folder, threads);
+    folder.keep();
+    return summarise_perplexity(folder);
+  }
+  std::string bytes(const char* name, const char* file) const { return read_all((root_ / name) / file); }
+
+  TemporaryFolder root_;
   Model model_ = load_model("embedded");
 };
 
 TEST_F(DecodePerplexity, FullAttentionAgreesWithThePrefillPath) {
-  const Perplexity result = run({"full"}, 2);
-  const std::string text = invented_prose(7, 6000);
+  const PerplexitySummary result = run("a", options({"full"}));
+  const std::vector<WindowLoss> windows = RunFolder::open(root_ / "a").windows();
+  ASSERT_EQ(windows.size(), kWindows);
   const auto device = tandem::testing::sim();
   ThreadPool pool(2);
   Engine engine(model_, *device, pool, {});
-  const auto bos = model_.tokenizer->encode("", true), all = model_.tokenizer->encode(text, false);
-  for (std::size_t w = 0; w < 3; ++w) {
+  const auto bos = model_.tokenizer->encode("", true), all = model_.tokenizer->encode(invented_prose(7, 6000), false);
+  for (std::size_t w = 0; w < kWindows; ++w) {
     auto tokens = bos;
-    const std::size_t length = 184 - bos.size();
+    const std::size_t length = kContext + kScored - bos.size();
+    EXPECT_EQ(windows[w].first_token, w * length);
     tokens.insert(tokens.end(), all.begin() + std::ptrdiff_t(w * length),
                   all.begin() + std::ptrdiff_t((w + 1) * length));
     const std::vector<float> logits = engine.prefill_logits(tokens);
-    double nll = 0;
-    for (std::size_t t = 160; t < 184; ++t) {
+    std::vector<double> by_position(kPositionStretches);
+    for (std::size_t t = kContext; t < kContext + kScored; ++t) {
       const float* row = logits.data() + (t - 1) * model_.config.vocab;
       double sum = 0;
       for (std::uint32_t v = 0; v < model_.config.vocab; ++v) sum += std::exp(double{row[v]});
-      nll -= double{row[tokens[t]]} - std::log(sum);
+      by_position[(t - kContext) / 3] += (std::log(sum) - double{row[tokens[t]]}) / 3;
     }
-    EXPECT_NEAR(result.methods[0].nll[w], nll / 24, 1e-4);
+    EXPECT_NEAR(result.methods[0].nll[w], mean(by_position), 1e-5);
+    EXPECT_EQ(windows[w].scored, kScored);
+    ASSERT_EQ(windows[w].nll_by_position.size(), kPositionStretches);
+    for (std::size_t b = 0; b < kPositionStretches; ++b)
+      EXPECT_NEAR(windows[w].nll_by_position[b], by_position[b], 1e-5) << b;
+  }
+  for (std::size_t b = 0; b < kPositionStretches; ++b) {
+    const double all_windows =
+        (windows[0].nll_by_position[b] + windows[1].nll_by_position[b] + windows[2].nll_by_position[b]) / 3;
+    EXPECT_NEAR(result.methods[0].nll_by_position[b], all_windows, 1e-12);
+  }
+}
+
+TEST_F(DecodePerplexity, StretchesCoverUnevenAndFewTokens) {
+  for (const std::uint32_t scored : {1u, 5u, 11u}) {
+    PerplexityOptions o = options({"full"}, 1);
+    o.scored = scored;
+    o.windows = 1;
+    const std::string name = "s" + std::to_string(scored);
+    run(name.c_str(), o);
+    const WindowLoss window = RunFolder::open(root_ / name.c_str()).windows().front();
+    const std::size_t stretches = std::min(scored, kPositionStretches);
+    ASSERT_EQ(window.nll_by_position.size(), stretches);
+    double sum = 0;
+    for (std::size_t b = 0; b < stretches; ++b) {
+      const std::size_t tokens = (b + 1) * scored / stretches - b * scored / stretches;
+      sum += window.nll_by_position[b] * double(tokens);
+    }
+    EXPECT_NEAR(sum / scored, window.nll, 1e-12);
   }
 }
 
 TEST_F(DecodePerplexity, LosslessSettingsEqualFullAndStarvedOnesDoNot) {
-  const Perplexity result = run(
-      {"full", "hybrid-fixed:budget=1,window=32,sinks=16", "hgca:beta=0,device_kv=64", "streaming:sinks=1,window=4"},
-      3);
-  for (std::size_t w = 0; w < 3; ++w) {
+  const PerplexitySummary result = run("a", options({"full", "hybrid-fixed:budget=1,window=32,sinks=16",
+                                                     "hgca:beta=0,device_kv=64", "streaming:sinks=1,window=4"},
+                                                    3));
+  ASSERT_EQ(result.methods.size(), 4u);
+  EXPECT_TRUE(result.run.complete);
+  for (std::size_t w = 0; w < kWindows; ++w) {
     EXPECT_NEAR(result.methods[1].nll[w], result.methods[0].nll[w], 1e-4);
     EXPECT_NEAR(result.methods[2].nll[w], result.methods[0].nll[w], 1e-4);
     EXPECT_GT(std::abs(result.methods[3].nll[w] - result.methods[0].nll[w]), 1e-2);
   }
-  EXPECT_NEAR(result.methods[0].attended[0], 160 + 11.5, 1e-9);
-  EXPECT_EQ(result.methods[3].attended[0], 5);
-  EXPECT_GT(result.methods[2].attended[1], 0);
+  EXPECT_EQ(result.methods[0].difference.n, 0u);
+  EXPECT_EQ(result.methods[3].difference.n, kWindows);
+  EXPECT_NEAR(result.methods[3].difference.value, mean(result.methods[3].nll) - mean(result.methods[0].nll), 1e-12);
+  EXPECT_NEAR(result.run.methods[0].latency.attended_device, kContext + (kScored - 1) / 2.0, 1e-9);
+  EXPECT_EQ(result.run.methods[3].latency.attended_device, 5);
+  EXPECT_GT(result.run.methods[2].latency.attended_host, 0);
 }
 
 TEST_F(DecodePerplexity, RepeatsByteByByteWhateverTheBatchAndTheThreads) {
-  const auto losses = [](const Perplexity& p) {
-    std::vector<std::vector<double>> out;
-    for (const MethodLoss& m : p.methods) out.push_back(m.nll);
-    return out;
+  run("a", options({"full", "hgca:device_kv=64"}, 2), 1);
+  run("b", options({"full", "hgca:device_kv=64"}, 2), 3);
+  for (const char* file : {"windows.jsonl", "timings.jsonl"}) EXPECT_EQ(bytes("a", file), bytes("b", file));
+  run("c", options({"full", "hgca:device_kv=64"}, 1));
+  const auto sorted = [&](const char* name) {
+    auto windows = RunFolder::open(root_ / name).windows();
+    std::sort(windows.begin(), windows.end(),
+              [](const WindowLoss& a, const WindowLoss& b) { return a.key() < b.key(); });
+    return windows;
   };
-  const Perplexity first = run({"full", "hgca:device_kv=64"}, 2, 1);
-  EXPECT_EQ(perplexity_json(first), perplexity_json(run({"full", "hgca:device_kv=64"}, 2, 3)));
-  EXPECT_EQ(losses(first), losses(run({"full", "hgca:device_kv=64"}, 1)));
-  EXPECT_THAT(perplexity_text(first), ::testing::HasSubstr("simulated for"));
+  EXPECT_EQ(sorted("a"), sorted("c"));
+}
+
+TEST_F(DecodePerplexity, AStoppedOrDamagedRunIsResumedToTheSameBytes) {
+  PerplexityOptions o = options({"full", "streaming:sinks=1,window=4"}, 2);
+  run("whole", o);
+  int polls = 0;
+  o.engine.interrupted = [&] { return ++polls > 40; };  // in the second batch
+  RunFolder folder = RunFolder::create(root_ / "a", manifest(o));
+  EXPECT_THROW(fill(o, folder), Interrupted);
+  const std::size_t done = folder.finished().size();
+  EXPECT_GT(done, 0u);
+  EXPECT_LT(done, 6u);
+  o.engine.interrupted = {};
+  std::string text = bytes("a", "windows.jsonl");
+  write_all((root_ / "a") / "windows.jsonl", text.replace(0, 20, std::string(20, '\0')) + "{\"benchm");
+  RunFolder resumed = RunFolder::resume(root_ / "a", manifest(o));
+  EXPECT_EQ(resumed.finished().size(), done - 1);
+  ASSERT_EQ(resumed.repairs().size(), 1u);
+  EXPECT_THAT(resumed.repairs()[0], AllOf(HasSubstr("windows.jsonl:1"), HasSubstr("windows.jsonl.damaged")));
+  fill(o, resumed);
+  for (const char* file : {"windows.jsonl", "timings.jsonl"}) EXPECT_EQ(bytes("a", file), bytes("whole", file));
+}
+
+TEST_F(DecodePerplexity, ReportsSayWhatTheyShow) {
+  const PerplexitySummary three = run("three", options({"full", "streaming:sinks=1,window=4"}));
+  const std::string text = perplexity_report(three, /*markdown=*/false);
+  EXPECT_THAT(text, AllOf(HasSubstr("3 windows"), HasSubstr("complete\n"), HasSubstr("simulated for"),
+                          HasSubstr("22 to 24"), HasSubstr("too narrow: take 10 or more"), HasSubstr("TPOT")));
+  EXPECT_THAT(perplexity_report(three, /*markdown=*/true),
+              AllOf(HasSubstr("# Perplexity of tiny"), HasSubstr("## Loss by position"), HasSubstr("- command: `")));
+  auto json = nlohmann::json::parse(to_json_text(three));
+  EXPECT_EQ(json["methods"][1]["nll_difference"]["n"], 3);
+  EXPECT_EQ(json["methods"][1]["nll"]["interval"].size(), 2u);
+  EXPECT_NEAR(json["methods"][0]["perplexity"], std::exp(mean(three.methods[0].nll)), 1e-9);
+  EXPECT_GT(json["methods"][0]["latency"]["tpot_p90_ms"], 0);
+
+  PerplexityOptions one = options({"full", "streaming"});
+  one.windows = 1;
+  const PerplexitySummary single = run("one", one);
+  EXPECT_THAT(perplexity_report(single, false),
+              AllOf(HasSubstr("[-]"), HasSubstr("so there is no interval"), Not(HasSubstr("1 windows"))));
+  json = nlohmann::json::parse(to_json_text(single));
+  EXPECT_TRUE(json["methods"][0]["nll"]["interval"].is_null());
+  EXPECT_TRUE(json["methods"][1]["nll_difference"]["interval"].is_null());
 }
 
 TEST_F(DecodePerplexity, MistakesAreSentences) {
-  const auto device = tandem::testing::sim();
-  ThreadPool pool(1);
-  PerplexityOptions options;
-  options.methods = {"full"};
-  const auto error = [&] {
-    try {
-      decode_perplexity(options, model_, *device, pool, "short", "short.txt");
-    } catch (const InputError& e) {
-      return std::string(e.what());
-    }
-    return std::string();
+  const auto expect = [&](const std::function<void(PerplexityOptions&)>& edit, const auto& says) {
+    PerplexityOptions o = options({"full"});
+    edit(o);
+    EXPECT_THAT([&] { check_perplexity(o, model_); }, ThrowsMessage<InputError>(says));
   };
-  EXPECT_THAT(error(), ::testing::AllOf(::testing::HasSubstr("short.txt has"), ::testing::HasSubstr("need")));
-  options.context = 1u << 20;
-  EXPECT_THAT(error(), ::testing::HasSubstr("max_position_embeddings"));
+  expect([](auto& o) { o.text = "short"; }, AllOf(HasSubstr("prose has"), HasSubstr("need")));
+  expect([](auto& o) { o.context = 1u << 20; }, HasSubstr("max_position_embeddings"));
+  expect([](auto& o) { o.windows = 0; }, HasSubstr("nothing to score"));
+  expect([](auto& o) { o.context = 1; }, HasSubstr("--context is 1"));
+  expect([](auto& o) { o.text[1000] = '\xff'; }, HasSubstr("prose: byte 1000 (0xff) is no UTF-8"));
+  expect([](auto& o) { o.text += "\xe2\x82"; }, HasSubstr("(0xe2) is no UTF-8"));
+  expect([](auto& o) { o.engine.kv.device_bytes = 100000; },
+         AllOf(HasSubstr("--device-kv is 100000 bytes"), HasSubstr("lower --batch or --context")));
+  PerplexityOptions twice = options({"full", "hgca", "full"});
+  EXPECT_THAT([&] { manifest(twice); }, ThrowsMessage<InputError>(HasSubstr("'full' is listed twice")));
+}
+
+TEST_F(DecodePerplexity, WindowsOfAnotherShapeAreRefused) {
+  const PerplexityOptions o = options({"full"});
+  RunFolder folder = RunFolder::create(root_ / "a", manifest(o));
+  EXPECT_THAT([&] { summarise_perplexity(folder); }, ThrowsMessage<InputError>(HasSubstr("no finished window")));
+  EXPECT_THROW(folder.append(example_sample()), LogicError);
+  for (const std::uint32_t index : {0u, 1u}) {
+    WindowLoss window{kPerplexity, "prose", kContext, index, "full", 0, kScored + index, 1.5, {1, 2}};
+    folder.append(window);
+  }
+  EXPECT_THAT([&] { summarise_perplexity(folder); },
+              ThrowsMessage<InputError>(HasSubstr("windows.jsonl:2: the window scores 25 tokens")));
 }
 
 }  // namespace

@@ -53,7 +53,8 @@ struct Truth {
 
 TEST(Coverage, NewcombePairedOnTheGrid) {
   // All tables of n pairs with their probabilities. Success rates from 0.3 to 0.9, differences of 0 to 0.3, samples
-  // that agree more than chance makes them.
+  // that agree more than chance makes them. Cells lie from 94.7 % to 96.3 %, but for one: 96.86 % where 30 pairs
+  // disagree six times on average, too few for the correlation of the pairs to be known; at 60 pairs it is 95.7 %.
   const Truth truths[] = {{0.5, 0.1, 0.1, 0.3},   {0.5, 0.2, 0.1, 0.2},    {0.3, 0.3, 0.1, 0.3},
                           {0.6, 0.3, 0.05, 0.05}, {0.2, 0.2, 0.2, 0.4},    {0.7, 0.15, 0.1, 0.05},
                           {0.4, 0.25, 0.15, 0.2}, {0.25, 0.35, 0.05, 0.35}};
@@ -81,16 +82,17 @@ TEST(Coverage, NewcombePairedOnTheGrid) {
         }
       }
       EXPECT_GE(covered, 0.93) << "n = " << n << ", " << truth.both << " " << truth.first << " " << truth.second;
-      EXPECT_LE(covered, 0.975) << "n = " << n << ", " << truth.both << " " << truth.first << " " << truth.second;
+      EXPECT_LE(covered, 0.97) << "n = " << n << ", " << truth.both << " " << truth.first << " " << truth.second;
       sum += covered;
       ++cells;
     }
   }
-  EXPECT_NEAR(sum / cells, 0.95, 0.015);
+  EXPECT_NEAR(sum / cells, 0.95, 0.01);
 }
 
 TEST(Coverage, BootstrapOfSharesOnTheGrid) {
-  // Scores as tasks with four answers have them: shares of four, each right with probability p.
+  // Scores as tasks with four answers have them: shares of four, each right with probability p. As many resamples as in
+  // reports. A thousand runs know a coverage of 95 % to 0.7 points (one standard deviation).
   for (const int n : {40, 80}) {
     for (const double p : {0.3, 0.5, 0.8}) {
       constexpr int kRuns = 1000;
@@ -100,7 +102,7 @@ TEST(Coverage, BootstrapOfSharesOnTheGrid) {
       std::vector<double> scores(static_cast<std::size_t>(n));
       for (int run = 0; run < kRuns; ++run) {
         for (double& s : scores) s = right(random) / 4.0;
-        const Interval i = bootstrap_mean_interval(scores, 400);
+        const Interval i = bootstrap_mean_interval(scores);
         covered += i.low <= p && p <= i.high ? 1 : 0;
       }
       EXPECT_GE(double(covered) / kRuns, 0.93) << "n = " << n << ", p = " << p;

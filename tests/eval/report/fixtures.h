@@ -1,13 +1,14 @@
 // A small invented run, for the tests of eval/report.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <unistd.h>
 
-#include "eval/report/schema.h"
+#include "eval/report/run_folder.h"
 
 namespace tandem::eval {
 
@@ -26,6 +27,10 @@ inline SampleResult example_sample(std::uint32_t index = 0, const std::string& m
   sample.near_ties = {{2, 0.000123}, {7, 0}};
   sample.depth = 0.1;
   return sample;
+}
+
+inline WindowLoss example_window(std::uint32_t index = 0, const std::string& method = "full") {
+  return {kPerplexity, "book.txt", 1024, index, method, 1279ull * index, 256, 2.0 / 3, {0.5, 1.0 / 3, 1.25}};
 }
 
 inline SampleTiming example_timing(std::uint32_t index = 0, const std::string& method = "full") {

@@ -33,6 +33,13 @@ TEST(Schema, SampleLineIsThisText) {
       R"("score":0.3333333333333333,"near_ties":[{"step":2,"margin":0.000123},{"step":7,"margin":0.0}],"depth":0.1})");
 }
 
+TEST(Schema, WindowLineIsThisText) {
+  EXPECT_EQ(
+      to_line(example_window(2)),
+      R"({"benchmark":"perplexity","task":"book.txt","length":1024,"index":2,"method":"full",)"
+      R"("first_token":2558,"scored":256,"nll":0.6666666666666666,"nll_by_position":[0.5,0.3333333333333333,1.25]})");
+}
+
 TEST(Schema, TimingLineIsThisText) {
   EXPECT_EQ(to_line(example_timing()),
             R"({"benchmark":"ruler","task":"niah_single_1","length":1024,"index":0,"method":"full",)"
@@ -46,6 +53,7 @@ TEST(Schema, TimingLineIsThisText) {
 
 TEST(Schema, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(parse_sample(to_line(example_sample()), "x"), example_sample());
+  EXPECT_EQ(parse_window(to_line(example_window()), "x"), example_window());
   EXPECT_EQ(parse_timing(to_line(example_timing()), "x"), example_timing());
   EXPECT_EQ(parse_manifest(to_json_text(example_manifest()), "x"), example_manifest());
   std::mt19937_64 random(3);
@@ -126,6 +134,20 @@ TEST(Schema, BrokenSampleLinesAreSentences) {
   expect(change(good, "\"step\":2,", "\"step\":2,\"a\":1,"), "'a' is unknown");
 }
 
+TEST(Schema, BrokenWindowLinesAreSentences) {
+  const std::string good = to_line(example_window());
+  const auto expect = [](const std::string& line, const char* message) {
+    EXPECT_THAT([&] { parse_window(line, "w:1"); }, ThrowsMessage<InputError>(HasSubstr(message))) << line;
+  };
+  expect(change(good, "\"nll\":0.6", "\"nll\":-0.6"), "'nll'");
+  expect(change(good, "\"nll\":0.6", "\"nll\":\"0.6\",\"x\":0.6"), "'nll'");
+  expect(change(good, "[0.5,", "[-0.5,"), "'nll_by_position'");
+  expect(change(good, "[0.5,", "[true,"), "'nll_by_position'");
+  expect(change(good, "[0.5,0.3333333333333333,1.25]", "[]"), "'nll_by_position'");
+  expect(change(good, "\"scored\":256", "\"scored\":2"), "'nll_by_position'");
+  expect(change(good, "\"first_token\":0", "\"first_token\":-1"), "'first_token'");
+}
+
 TEST(Schema, BrokenTimingLinesAreSentences) {
   const std::string good = to_line(example_timing());
   const auto expect = [](const std::string& line, const char* message) {
@@ -145,8 +167,8 @@ TEST(Schema, BrokenTimingLinesAreSentences) {
 }
 
 TEST(Schema, EveryFieldOfEveryFileIsNeeded) {
-  for (const std::string& text :
-       {to_line(example_sample()), to_line(example_timing()), to_json_text(example_manifest())}) {
+  for (const std::string& text : {to_line(example_sample()), to_line(example_window()), to_line(example_timing()),
+                                  to_json_text(example_manifest())}) {
     const auto json = nlohmann::ordered_json::parse(text);
     for (const auto& item : json.items()) {
       auto without = json;
@@ -155,6 +177,8 @@ TEST(Schema, EveryFieldOfEveryFileIsNeeded) {
       const auto parse = [&] {
         if (json.contains("score"))
           parse_sample(line, "x");
+        else if (json.contains("scored"))
+          parse_window(line, "x");
         else if (json.contains("steps"))
           parse_timing(line, "x");
         else

@@ -82,6 +82,7 @@ TEST(Summary, LatencyByLength) {
   EXPECT_NEAR(l.ttft_ms, 6.0, 1e-12);      // 4 + 0.5 + 1.5
   EXPECT_NEAR(l.tpot_ms, 4.0, 1e-12);      // steps of 2 and 6 ms
   EXPECT_NEAR(l.tpot_p50_ms, 4.0, 1e-12);  // half of the steps each
+  EXPECT_NEAR(l.tpot_p90_ms, 6.0, 1e-12);
   EXPECT_NEAR(l.tpot_p99_ms, 6.0, 1e-12);
   EXPECT_NEAR(l.step_ms, 9.5 / 3, 1e-12);
   EXPECT_NEAR(l.busy_ms + l.idle_ms, l.step_ms, 1e-12);
@@ -150,6 +151,7 @@ TEST(Summary, JsonHoldsWhatThePlotReads) {
   EXPECT_EQ(hybrid["lengths"][1]["difference"]["value"], -0.25);
   EXPECT_EQ(hybrid["overall"]["difference"]["value"], -0.25);
   EXPECT_EQ(hybrid["latency_by_length"][1]["length"], 2048);
+  EXPECT_EQ(hybrid["latency_by_length"][1]["tpot_p90_ms"], 6.0);
   EXPECT_NEAR(hybrid["latency_by_length"][1]["idle_ms_by_cause"]["recall"].get<double>(), 4.0 / 3, 1e-12);
 }
 

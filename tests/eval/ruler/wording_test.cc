@@ -33,6 +33,13 @@ TEST(Random, BelowIsUniformAndInside) {
   for (int i = 0; i < 70000; ++i) ++counts[random.below(7)];
   for (const int n : counts) EXPECT_NEAR(n, 10000, 400);  // four standard deviations
   for (int i = 0; i < 1000; ++i) EXPECT_LT(random.below((1ull << 63) + 1), (1ull << 63) + 1);
+  for (const std::uint32_t n : {1u, 2u, 7u, 64u, 65u}) {
+    Random one(5), many(5);
+    std::vector<std::uint32_t> drawn(500);
+    many.fill_below(n, drawn);
+    for (const std::uint32_t x : drawn) ASSERT_EQ(x, one.below(n)) << n;
+    EXPECT_EQ(one.next(), many.next()) << n;  // neither drew more than it needed
+  }
 }
 
 TEST(Wording, FillReplacesOnceAndNeverInsideValues) {

@@ -1,0 +1,101 @@
+#include "cli/run.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fmt/format.h>
+
+#include "engine/common/error.h"
+#include "engine/common/version.h"
+#include "engine/kernels/isa.h"
+
+namespace tandem::cli {
+namespace {
+
+std::string default_folder(const std::string& what) {
+  std::string name = fmt::format("runs/{}-{}", what, eval::utc_now());
+  std::replace(name.begin(), name.end(), ':', '-');
+  return name;
+}
+
+void say_repairs(const std::vector<std::string>& repairs) {
+  constexpr std::size_t kSaid = 10;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(repairs.size(), kSaid); ++i) text += repairs[i] + "\n";
+  if (repairs.size() > kSaid) text += fmt::format("{} more damaged lines are treated alike.\n", repairs.size() - kSaid);
+  std::fputs(text.c_str(), stderr);
+}
+
+}  // namespace
+
+void add_run_options(CLI::App& command, RunOptions& options, const std::string& what) {
+  command.add_option("--out", options.out, fmt::format("Run folder (default: runs/{}-<time>)", what));
+  command.add_flag("--force", options.force, "Replace an earlier run in that folder");
+  command.add_flag("--resume", options.resume,
+                   "Continue an interrupted run in that folder; damaged lines of it are run again");
+  command.add_flag("--quiet", options.quiet, "No progress line");
+}
+
+void check_run_options(const RunOptions& options) {
+  if (options.force && options.resume)
+    throw_input_error("--force replaces a run and --resume continues it: give one of them.");
+  if (options.resume && options.out.empty())
+    throw_input_error("--resume needs --out, the folder of the run to continue.");
+}
+
+void describe_session(const SessionOptions& options, const Session& session, eval::Manifest& manifest) {
+  manifest.tandem_version = std::string(version());
+  manifest.git_commit = std::string(git_commit());
+  manifest.model = session.model.name;
+  manifest.weights_hash = session.model.weights_hash;
+  manifest.tokenizer_hash = session.model.tokenizer->hash();
+  if (options.device == "sim") manifest.hardware_profile = options.hardware;
+  manifest.clock = session.device->clock_name();
+  manifest.machine = eval::this_machine();
+  manifest.isa = to_string(active_isa());
+  manifest.threads = session.pool->size();
+  manifest.started_utc = eval::utc_now();
+}
+
+eval::RunFolder open_run(const RunOptions& options, const std::string& what, const eval::Manifest& manifest) {
+  const std::string path = options.out.empty() ? default_folder(what) : options.out;
+  if (!options.resume) return eval::RunFolder::create(path, manifest, options.force);
+  eval::RunFolder folder = eval::RunFolder::resume(path, manifest);
+  say_repairs(folder.repairs());
+  return folder;
+}
+
+void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& progress, const std::function<void()>& work,
+              const std::function<void()>& report) {
+  const std::string go_on = fmt::format("go on with the same options and --resume --out {}", folder.path().string());
+  try {
+    work();
+  } catch (const Interrupted&) {
+    progress.finish();
+    folder.keep();
+    throw RunError("Interrupted; finished samples are kept. To continue, " + go_on + ".");
+  } catch (const RunError& error) {  // a full disk, for example: what is finished is worth more than what it replaces
+    progress.finish();
+    if (!options.resume && folder.finished().empty()) {
+      folder.discard();
+      throw;
+    }
+    folder.keep();
+    throw RunError(fmt::format("{} Finished samples are kept. To continue, {}.", error.what(), go_on));
+  } catch (...) {
+    progress.finish();
+    if (!options.resume) folder.discard();
+    throw;
+  }
+  progress.finish();
+  folder.keep();
+  try {
+    eval::Manifest manifest = folder.manifest();
+    manifest.finished_utc = eval::utc_now();
+    folder.write_manifest(manifest);
+    report();
+  } catch (const RunError& error) {
+    throw RunError(fmt::format("{} All samples are finished and kept. For the report, {}.", error.what(), go_on));
+  }
+}
+
+}  // namespace tandem::cli

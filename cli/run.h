@@ -1,0 +1,38 @@
+// Runs with a folder (run_folder.h), as compare and eval make them: their options, what a manifest says about the
+// session, and what becomes of the folder when a run ends early.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "cli/progress.h"
+#include "cli/session.h"
+#include "eval/report/run_folder.h"
+
+namespace tandem::cli {
+
+struct RunOptions {
+  std::string out;  // empty: runs/<what>-<time>
+  bool force = false, resume = false, quiet = false;
+};
+
+/// `what`: "compare".
+void add_run_options(CLI::App& command, RunOptions& options, const std::string& what);
+
+/// InputError for options that exclude each other. To be called before anything slow.
+void check_run_options(const RunOptions& options);
+
+/// The entries of a manifest that follow from the program, the machine and the session.
+void describe_session(const SessionOptions& options, const Session& session, eval::Manifest& manifest);
+
+/// Makes the folder, or opens the one to continue; says on stderr what had to be repaired in it.
+eval::RunFolder open_run(const RunOptions& options, const std::string& what, const eval::Manifest& manifest);
+
+/// Does the work that fills the folder, marks the run finished, and reports on it. Where the work throws, finished
+/// samples are kept and the error says how to go on; where there are none, an earlier run is as it was, and a new
+/// folder is gone.
+void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& progress, const std::function<void()>& work,
+              const std::function<void()>& report);
+
+}  // namespace tandem::cli

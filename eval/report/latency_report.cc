@@ -1,0 +1,204 @@
+// The parts that the reports of all runs have: latency, where the device waits, bytes, how the run was made.
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "eval/report/table.h"
+
+namespace tandem::eval {
+namespace {
+
+using Labels = std::vector<std::string>;  // by index into Summary::methods
+
+std::string share_text(double share) {
+  return fmt::format("{:.1f}", 100 * share);
+}
+
+std::string bytes_text(double bytes) {
+  const char* units[] = {"B", "KB", "MB", "GB", "TB"};
+  int unit = 0;
+  while (bytes >= 999.5 && unit < 4) {
+    bytes /= 1000;
+    ++unit;
+  }
+  if (bytes == 0) return "0";
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2, units[unit]);
+}
+
+std::string ms_text(double ms) {
+  return ms == 0 ? "0" : fmt::format("{:.{}f}", ms, ms >= 100 ? 1 : ms >= 1 ? 2 : 4);
+}
+
+/// One row per length and method; `cells` turns a LatencySummary into the row's cells.
+template <class Cells>
+Table by_length(const Summary& s, const Labels& labels, std::vector<std::string> head, Cells cells) {
+  Table t;
+  t.leading = 2;
+  t.head = {"length", "method"};
+  t.head.insert(t.head.end(), head.begin(), head.end());
+  for (const std::uint32_t length : s.manifest.lengths) {
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      for (const LengthLatency& at : s.methods[i].by_length) {
+        if (at.length != length) continue;
+        std::vector<std::string> row = {length_text(length), labels[i]};
+        for (std::string& cell : cells(at.latency)) row.push_back(std::move(cell));
+        t.rows.push_back(std::move(row));
+      }
+    }
+  }
+  return t;
+}
+
+Table latency_table(const Summary& s, const Labels& labels) {
+  Table t = by_length(
+      s, labels,
+      {"TTFT ms", "= prefill", "+ setup", "+ first step", "TPOT ms", "p50", "p90", "p99", "idle ms", "idle %"},
+      [](const LatencySummary& l) -> std::vector<std::string> {
+        return {ms_text(l.ttft_ms),     ms_text(l.prefill_ms),
+                ms_text(l.setup_ms),    ms_text(l.first_step_ms),
+                ms_text(l.tpot_ms),     ms_text(l.tpot_p50_ms),
+                ms_text(l.tpot_p90_ms), ms_text(l.tpot_p99_ms),
+                ms_text(l.idle_ms),     l.step_ms > 0 ? share_text(l.idle_ms / l.step_ms) : "-"};
+      });
+  t.clock = s.manifest.clock;
+  return t;
+}
+
+Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
+  Table t;
+  t.clock = s.manifest.clock;
+  t.head = {"us per decode step"};
+  std::vector<const LatencySummary*> columns;
+  std::vector<std::string> causes;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    for (const LengthLatency& at : s.methods[i].by_length) {
+      if (at.length != length) continue;
+      t.head.push_back(labels[i]);
+      columns.push_back(&at.latency);
+      for (const auto& [cause, ms] : at.latency.idle_ms_by_cause)
+        if (ms > 0 && std::find(causes.begin(), causes.end(), cause) == causes.end()) causes.push_back(cause);
+    }
+  }
+  const auto row = [&](const std::string& name, auto&& value) {
+    std::vector<std::string> cells = {name};
+    for (const LatencySummary* l : columns) cells.push_back(fmt::format("{:.1f}", 1000 * value(*l)));
+    t.rows.push_back(std::move(cells));
+  };
+  row("step", [](const LatencySummary& l) { return l.step_ms; });
+  row("= busy", [](const LatencySummary& l) { return l.busy_ms; });
+  row("+ idle", [](const LatencySummary& l) { return l.idle_ms; });
+  for (const std::string& cause : causes) {
+    row("· " + cause, [&](const LatencySummary& l) {
+      const auto found = l.idle_ms_by_cause.find(cause);
+      return found == l.idle_ms_by_cause.end() ? 0.0 : found->second;
+    });
+  }
+  return t;
+}
+
+Table bytes_table(const Summary& s, const Labels& labels) {
+  return by_length(s, labels,
+                   {"HBM", "DRAM", "link to device", "link to host", "attended on device", "attended on host",
+                    "peak KV device", "peak KV host"},
+                   [](const LatencySummary& l) -> std::vector<std::string> {
+                     return {bytes_text(l.hbm),
+                             bytes_text(l.dram),
+                             bytes_text(l.h2d),
+                             bytes_text(l.d2h),
+                             fmt::format("{:.0f}", l.attended_device),
+                             fmt::format("{:.0f}", l.attended_host),
+                             bytes_text(double(l.peak_device_kv)),
+                             bytes_text(double(l.peak_host_kv))};
+                   });
+}
+
+std::string latency_note(const Summary& s) {
+  std::string text =
+      "TTFT = prefill, which all methods share, + the method's setup + first step. TPOT is the time of a "
+      "step after the first: mean, median, 90th and 99th percentile. Idle is per step.";
+  const LatencySummary& l = s.methods.front().latency;
+  const auto launch = l.idle_ms_by_cause.find("launch");
+  const double share = launch == l.idle_ms_by_cause.end() || l.step_ms <= 0 ? 0 : launch->second / l.step_ms;
+  if (share > 0.3)
+    text += fmt::format(
+        " {:.0f} % of a step of {} is waiting for launches: for a model this small, latency compares "
+        "overheads rather than attention.",
+        100 * share, s.methods.front().label);
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> labels_of(const Summary& s, bool markdown) {
+  constexpr std::size_t kLongest = 24;
+  Labels labels;
+  for (const MethodSummary& m : s.methods) {
+    labels.push_back(m.label);
+    if (markdown || text_columns(m.label) <= kLongest) continue;
+    for (std::size_t i = 0; i < s.manifest.methods.size(); ++i)
+      if (s.manifest.methods[i].label == m.label)
+        labels.back() = fmt::format("{}#{}", s.manifest.methods[i].name, i + 1);
+  }
+  return labels;
+}
+
+std::string labels_note(const Summary& s, bool markdown) {
+  const Labels labels = labels_of(s, markdown);
+  std::string out;
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    if (labels[i] != s.methods[i].label) out += note(labels[i] + " = " + s.methods[i].label, markdown);
+  return out;
+}
+
+std::string note(const std::string& text, bool markdown) {
+  return markdown ? "\n" + text + "\n" : wrap(text, kTerminalWidth) + "\n";
+}
+
+std::string section(const std::string& title, bool markdown) {
+  return markdown ? "\n## " + title + "\n\n" : "\n" + title + "\n";
+}
+
+std::string text_of(const Table& table, bool markdown) {
+  return markdown ? table.markdown() : table.text();
+}
+
+std::string length_text(std::uint32_t length) {
+  return length > 0 && length % 1024 == 0 ? fmt::format("{}K", length / 1024) : fmt::format("{}", length);
+}
+
+std::string latency_report(const Summary& s, bool markdown) {
+  const bool timed =
+      std::any_of(s.methods.begin(), s.methods.end(), [](const MethodSummary& x) { return !x.by_length.empty(); });
+  if (!timed) return "";
+  const Labels labels = labels_of(s, markdown);
+  std::string out = section("Latency", markdown) + text_of(latency_table(s, labels), markdown);
+  out += note(latency_note(s), markdown) + section("Where the device waits", markdown);
+  bool first = true;
+  for (const std::uint32_t length : s.manifest.lengths) {
+    const Table t = idle_table(s, labels, length);
+    if (t.head.size() < 2) continue;
+    if (s.manifest.lengths.size() > 1)
+      out += fmt::format("{}{} {}{}\n{}", first ? "" : "\n", "length", length_text(length), markdown ? ":" : "",
+                         markdown ? "\n" : "");
+    out += text_of(t, markdown);
+    first = false;
+  }
+  out += note(
+      "A step is the time from its first operation being ready to its token being on the host: busy + idle. Idle time "
+      "is named after what the device waits for.",
+      markdown);
+  out += section("Bytes per decoded token", markdown) + text_of(bytes_table(s, labels), markdown);
+  return out + note(
+                   "Bytes are those that the operations declared. Attended: tokens per KV head and layer in a step. "
+                   "Peak KV: of the largest sample.",
+                   markdown);
+}
+
+std::string provenance(const Manifest& m) {
+  return fmt::format(
+      "\n## How it was made\n\n- command: `{}`\n- tandem {} ({}), weights {}, tokenizer {}\n- protocol: `{}`\n"
+      "- clock: {}\n- machine: {}, {} cores, {} threads\n- {} to {}\n",
+      m.command, m.tandem_version, m.git_commit, m.weights_hash, m.tokenizer_hash, m.protocol_id, m.clock,
+      m.machine.cpu_model, m.machine.cores, m.threads, m.started_utc, m.finished_utc);
+}
+
+}  // namespace tandem::eval

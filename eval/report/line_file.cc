@@ -1,0 +1,149 @@
+#include "eval/report/line_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <iterator>
+#include <map>
+#include <unistd.h>
+
+#include "engine/common/error.h"
+
+namespace tandem::eval {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_if_there(const fs::path& file) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return {};
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw_input_error("The file '{}' cannot be read ({}).", file.string(), std::strerror(errno));
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+std::string where(const fs::path& file, std::size_t number) {
+  return fmt::format("{}:{}", file.string(), number);
+}
+
+ScannedLines scan_text(std::string_view text, const fs::path& file, const LineParser& parse) {
+  struct Found {
+    std::string_view bytes;
+    Line line;
+    std::string wrong;  // empty for a sound line
+    bool copy = false;
+  };
+  std::vector<Found> all;
+  std::map<SampleKey, std::size_t> first;
+  for (std::size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
+    Found found{text.substr(0, end), {}, {}, false};
+    const std::string here = where(file, all.size() + 1);
+    try {
+      found.line = parse(found.bytes, here);
+      const auto [at, inserted] = first.emplace(found.line.key, all.size());
+      if (!inserted) {
+        Found& earlier = all[at->second];
+        const bool same = earlier.line.text == found.line.text;
+        found.copy = same && earlier.wrong.empty();
+        found.wrong = fmt::format("{}: the same sample is already on line {}{}.", here, at->second + 1,
+                                  same ? "" : ", where something else is said about it");
+        if (!same && earlier.wrong.empty())
+          earlier.wrong = fmt::format("{}: line {} says something else about the same sample.",
+                                      where(file, at->second + 1), all.size() + 1);
+      }
+    } catch (const InputError& error) {
+      found.wrong = error.what();
+    }
+    all.push_back(std::move(found));
+  }
+  ScannedLines result;
+  for (Found& found : all) {
+    if (found.wrong.empty()) {
+      result.sound.push_back(std::move(found.line));
+    } else {
+      result.damaged.push_back({std::string(found.bytes), std::move(found.wrong), found.copy});
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+ScannedLines scan_lines(const fs::path& file, const LineParser& parse) {
+  return scan_text(read_if_there(file), file, parse);
+}
+
+std::vector<Line> read_lines(const fs::path& file, const LineParser& parse) {
+  const std::string text = read_if_there(file);
+  ScannedLines scanned = scan_text(text, file, parse);
+  if (!scanned.damaged.empty()) throw InputError(scanned.damaged.front().what);
+  if (!text.empty() && text.back() != '\n')
+    throw_input_error("{}: the last line is not finished: the run was interrupted. Continue it with --resume.",
+                      where(file, scanned.sound.size() + 1));
+  return std::move(scanned.sound);
+}
+
+void rewrite_lines(const fs::path& file, const std::vector<Line>& lines) {
+  const std::string before = read_if_there(file);
+  std::string text;
+  for (const Line& line : lines) text += line.text + "\n";
+  if (text == before) return;
+  if (!before.starts_with(text)) return write_file(file, text);
+  std::error_code error;
+  fs::resize_file(file, text.size(), error);
+  if (error)
+    throw_run_error("The file '{}' cannot be shortened to continue the run ({}).", file.string(), error.message());
+}
+
+void save_damaged(const fs::path& file, const std::vector<DamagedLine>& lines) {
+  if (lines.empty()) return;
+  LineAppender out(file);
+  for (const DamagedLine& line : lines) out.append(line.bytes);
+}
+
+void write_file(const fs::path& file, std::string_view text) {
+  fs::path part = file;
+  part += ".new";
+  std::error_code error;
+  const auto fail = [&](const fs::path& name, const std::string& why) {
+    fs::remove(part, error);
+    throw_run_error("The file '{}' cannot be written ({}).", name.string(), why);
+  };
+  {
+    std::ofstream out(part, std::ios::binary | std::ios::trunc);
+    out.write(text.data(), static_cast<std::streamsize>(text.size()));
+    out.close();
+    if (!out) fail(part, std::strerror(errno));
+  }
+  // Without this, a machine that loses power may keep the new name and not what it names.
+  const int descriptor = ::open(part.c_str(), O_WRONLY | O_CLOEXEC);
+  const bool kept = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP);
+  const int why = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (!kept) fail(part, std::strerror(why));
+  fs::rename(part, file, error);
+  if (error) fail(file, error.message());
+}
+
+LineAppender::LineAppender(fs::path file) : file_(std::move(file)), out_(file_, std::ios::binary | std::ios::app) {
+  if (!out_)
+    throw_input_error("The file '{}' cannot be written ({}). Choose another folder.", file_.string(),
+                      std::strerror(errno));
+}
+
+void LineAppender::append(const std::string& line) {
+  std::error_code unknown, ignored;
+  const std::uintmax_t before = fs::file_size(file_, unknown);
+  out_ << line << '\n';
+  out_.flush();
+  if (out_) return;
+  const int why = errno;
+  // The stream still holds what it could not write, and would write all of it behind the part that it could as soon as
+  // there is room. It is closed while there is none, and the part is cut off.
+  out_.close();
+  if (!unknown) fs::resize_file(file_, before, ignored);
+  throw_run_error("The file '{}' cannot be written ({}).", file_.string(), std::strerror(why));
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,69 @@
+// Files of one line per finished sample: appending so that no half line stays, and telling sound lines from damaged
+// ones.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "eval/report/schema.h"
+
+namespace tandem::eval {
+
+struct Line {
+  SampleKey key;
+  std::string text;  // as this program writes it, without the newline
+};
+
+/// Throws an InputError that begins with `where` ("samples.jsonl:12") for a line that is not sound.
+using LineParser = std::function<Line(std::string_view bytes, const std::string& where)>;
+
+struct DamagedLine {
+  std::string bytes;  // as they were found, without the newline
+  std::string what;   // a sentence: file, line, what is wrong
+  bool copy = false;  // it only says again what a sound line says
+};
+
+struct ScannedLines {
+  std::vector<Line> sound;  // in the file's order, one per key
+  std::vector<DamagedLine> damaged;
+};
+
+/// All lines that end with a newline: what follows the last one was being written when the run ended, and is left out.
+/// A line that says the same as an earlier one is damaged; where two say different things about one sample, nobody
+/// knows which is right, and both are. No file: no lines.
+ScannedLines scan_lines(const std::filesystem::path& file, const LineParser& parse);
+
+/// The same, where anything but sound lines is an InputError.
+std::vector<Line> read_lines(const std::filesystem::path& file, const LineParser& parse);
+
+/// Makes the file hold these lines and nothing else, in one step: left alone where it does, shortened in place where it
+/// begins with them (on a full disk too), else replaced. Throws RunError where that fails; the file is as it was then.
+void rewrite_lines(const std::filesystem::path& file, const std::vector<Line>& lines);
+
+/// Adds damaged lines to the end of a file, each with a newline. Throws RunError where that fails.
+void save_damaged(const std::filesystem::path& file, const std::vector<DamagedLine>& lines);
+
+/// Writes `text` to `file` through a temporary file beside it, which reaches the disk before it takes the name. Throws
+/// RunError when that fails; an earlier file is as it was then.
+void write_file(const std::filesystem::path& file, std::string_view text);
+
+/// Appends lines, each flushed. A line that cannot be written whole is cut off again, and ends the appending.
+class LineAppender {
+ public:
+  LineAppender() = default;
+  /// Throws InputError where the file cannot be written.
+  explicit LineAppender(std::filesystem::path file);
+  /// Throws RunError when the disk is full.
+  void append(const std::string& line);
+  void close() { out_.close(); }
+
+ private:
+  std::filesystem::path file_;
+  std::ofstream out_;
+};
+
+}  // namespace tandem::eval

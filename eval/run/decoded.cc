@@ -1,0 +1,87 @@
+#include "eval/run/decoded.h"
+
+#include <algorithm>
+
+#include "engine/common/error.h"
+#include "methods/registry.h"
+
+namespace tandem::eval {
+
+std::vector<MethodEntry> method_entries(const std::vector<std::string>& specs) {
+  std::vector<MethodEntry> entries;
+  entries.reserve(specs.size());
+  for (const std::string& text : specs) {
+    const MethodSpec spelled = parse_method_spec(make_method(text)->spelled_out());
+    for (const MethodEntry& other : entries) {
+      if (other.label == text) throw_input_error("Method '{}' is listed twice.", text);
+    }
+    entries.push_back({text, spelled.name, spelled.options});
+  }
+  return entries;
+}
+
+void check_device_room(const EngineOptions& engine, const Model& model, std::uint32_t batch, std::uint32_t tokens,
+                       const char* lengths) {
+  const ModelConfig& c = model.config;
+  const KvShape kv{c.layers, c.kv_heads, c.head_dim, engine.precision};
+  const std::size_t needed = blocks_for(tokens) * std::size_t{c.layers} * batch * kv.slot_bytes();
+  if (needed <= engine.kv.device_bytes) return;
+  throw_input_error(
+      "--device-kv is {} bytes, but the prompts of {} sequences of {} tokens need {}: raise it, or lower --batch or "
+      "{}.",
+      engine.kv.device_bytes, batch, tokens, needed, lengths);
+}
+
+SampleTiming timing_of(const SampleKey& key, const DecodeResult& result, std::size_t row, std::int64_t prefill_ns,
+                       const std::string& clock) {
+  const DecodedSequence& decoded = result.sequences[row];
+  SampleTiming t;
+  t.benchmark = key.benchmark;
+  t.task = key.task;
+  t.length = key.length;
+  t.index = key.index;
+  t.method = key.method;
+  t.clock = clock;
+  t.prefill_ns = prefill_ns;
+  CauseTimes causes{};
+  for (const StepIdle& step : result.idle.steps) {
+    if (step.step == Device::kSetupStep) {
+      t.setup_ns = step.window;
+      continue;
+    }
+    const auto took_part = [&](const DecodedSequence& s) {
+      return std::binary_search(s.steps.begin(), s.steps.end(), step.step);
+    };
+    if (!took_part(decoded)) continue;
+    const auto& all = result.sequences;
+    const auto sharers = static_cast<std::uint64_t>(std::count_if(all.begin(), all.end(), took_part));
+    const auto before = static_cast<std::uint64_t>(
+        std::count_if(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(row), took_part));
+    const auto share = [&](std::uint64_t n) { return n / sharers + (before < n % sharers ? 1 : 0); };
+    if (t.steps == 0) {
+      t.first_step_ns = step.window;
+    } else {
+      t.step_ns.push_back(step.window);
+    }
+    ++t.steps;
+    t.window_ns += step.window;
+    t.busy_ns += step.busy;
+    t.idle_ns += step.idle;
+    for (std::size_t c = 0; c < causes.size(); ++c) causes[c] += step.by_cause[c];
+    t.bytes.hbm += share(step.cost.hbm);
+    t.bytes.dram += share(step.cost.dram);
+    t.bytes.h2d += share(step.cost.h2d);
+    t.bytes.d2h += share(step.cost.d2h);
+    t.flops += share(step.cost.flops);
+  }
+  for (std::size_t c = 0; c < causes.size(); ++c) {
+    if (causes[c] != 0) t.idle_by_cause.emplace_back(to_string(static_cast<Cause>(c)), causes[c]);
+  }
+  t.device_kv_bytes = decoded.peak_kv_bytes[static_cast<int>(Tier::device)];
+  t.host_kv_bytes = decoded.peak_kv_bytes[static_cast<int>(Tier::host)];
+  t.tokens_attended_device = decoded.attended[static_cast<int>(Side::device)];
+  t.tokens_attended_host = decoded.attended[static_cast<int>(Side::host)];
+  return t;
+}
+
+}  // namespace tandem::eval

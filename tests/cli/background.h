@@ -1,0 +1,45 @@
+// The program in the background, and with little room for its files.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/cli/program.h"
+
+namespace tandem::cli {
+
+/// The program in the background, with its output thrown away.
+inline pid_t start(const std::string& arguments) {
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", ("exec '" TANDEM_PROGRAM "' " + arguments + " >/dev/null 2>&1").c_str(), nullptr);
+    _exit(127);
+  }
+  return child;
+}
+
+inline int exit_code_of(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/// The program in a process whose files end at `bytes`; what it says on stderr.
+inline Outcome run_limited(const std::string& arguments, rlim_t bytes) {
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{bytes, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);  // the child inherits it; this process writes no file meanwhile
+  Outcome outcome = run(arguments, kOnlyErrors);
+  setrlimit(RLIMIT_FSIZE, &before);
+  return outcome;
+}
+
+inline std::size_t lines(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,194 @@
+// Runs on a disk that gets full, and runs whose files are damaged: what was finished stays, and a resumed run ends with
+// the bytes of one that nothing happened to.
+#include <algorithm>
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include "tests/cli/background.h"
+#include "tests/cli/program.h"
+#include "tests/engine/model/model_folder.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr const char* kRun = "compare --no-plot --quiet --tasks niah_single_1 --lengths 256 --methods full,hgca ";
+constexpr const char* kEarlier = "--samples 2 --seed 7 ";  // than the run of kRun: other samples
+
+class SurvivalProgram : public ::testing::Test {
+ protected:
+  std::string folder(const char* name) const { return (root_.path() / name).string(); }
+  std::string bytes(const std::string& run, const char* file) const { return read_bytes(fs::path(run) / file); }
+
+  /// A run of `samples` samples that nothing happens to, for comparison.
+  void make_whole(int samples) {
+    command_ = kRun + fmt::format("--samples {} ", samples);
+    ASSERT_EQ(cli::run(command_ + "--out " + folder("whole")).code, 0);
+    const std::size_t all = cli::lines(bytes(folder("whole"), "samples.jsonl"));
+    ASSERT_EQ(all, static_cast<std::size_t>(2 * samples));
+  }
+
+  /// A run that ended for want of room: one sentence, whole lines, a run that can be resumed.
+  void expect_stopped(const cli::Outcome& outcome, const std::string& run, const char* why) {
+    EXPECT_EQ(outcome.code, 3) << outcome.text;
+    EXPECT_THAT(outcome.text,
+                AllOf(HasSubstr("cannot be written"), HasSubstr(why), HasSubstr("--resume --out " + run)));
+    EXPECT_EQ(cli::lines(outcome.text), 1u) << outcome.text;
+    for (const char* file : {"samples.jsonl", "timings.jsonl"}) {
+      const std::string text = bytes(run, file);
+      EXPECT_TRUE(text.empty() || text.back() == '\n') << file;
+    }
+  }
+
+  void expect_resumed_whole(const std::string& run) {
+    const cli::Outcome resumed = cli::run(command_ + "--resume --out " + run);
+    ASSERT_EQ(resumed.code, 0) << resumed.text;
+    for (const char* file : {"samples.jsonl", "timings.jsonl", "summary.json"})
+      EXPECT_EQ(bytes(run, file), bytes(folder("whole"), file)) << file;
+    EXPECT_FALSE(fs::exists(run + "/.replaced"));
+  }
+
+  TemporaryFolder root_;
+  std::string command_;
+};
+
+TEST_F(SurvivalProgram, NoRoomForMoreSamples) {
+  make_whole(8);
+  const std::string run = folder("a");
+  expect_stopped(cli::run_limited(command_ + "--out " + run, 4096), run, "File too large");
+  const std::size_t kept = cli::lines(bytes(run, "samples.jsonl"));
+  EXPECT_GE(kept, 2u);
+  EXPECT_LT(kept, 16u);
+  expect_stopped(cli::run_limited(command_ + "--resume --out " + run, 4096), run, "File too large");
+  EXPECT_EQ(cli::lines(bytes(run, "timings.jsonl")),
+            cli::lines(bytes(run, "samples.jsonl")) - 1);  // nothing is lost or doubled
+  expect_resumed_whole(run);
+}
+
+TEST_F(SurvivalProgram, NoRoomForMoreSamplesUnderForce) {
+  make_whole(8);
+  const std::string run = folder("a");
+  ASSERT_EQ(cli::run(kRun + std::string(kEarlier) + "--out " + run).code, 0);
+  expect_stopped(cli::run_limited(command_ + "--force --out " + run, 4096), run, "File too large");
+  EXPECT_GE(cli::lines(bytes(run, "samples.jsonl")), 2u);
+  expect_resumed_whole(run);
+}
+
+TEST_F(SurvivalProgram, NoRoomForTheFirstSample) {
+  make_whole(2);
+  const std::string run = folder("a");
+  ASSERT_EQ(cli::run(kRun + std::string(kEarlier) + "--out " + run).code, 0);
+  const std::string before = bytes(run, "samples.jsonl");
+  for (const rlim_t limit : {rlim_t{100}, rlim_t{fs::file_size(folder("whole") + "/manifest.json") / 2}}) {
+    const cli::Outcome fresh = cli::run_limited(command_ + "--out " + folder("b"), limit);
+    EXPECT_EQ(fresh.code, 3);
+    EXPECT_THAT(fresh.text,
+                AllOf(HasSubstr("cannot be written (File too large)"), ::testing::Not(HasSubstr("--resume"))));
+    EXPECT_FALSE(fs::exists(folder("b")));
+    const cli::Outcome forced = cli::run_limited(command_ + "--force --out " + run, limit);
+    EXPECT_EQ(forced.code, 3);
+    EXPECT_EQ(bytes(run, "samples.jsonl"), before);
+    EXPECT_THAT(bytes(run, "manifest.json"), HasSubstr("--seed 7"));
+    EXPECT_FALSE(fs::exists(run + "/.replaced"));
+  }
+}
+
+TEST_F(SurvivalProgram, NoRoomForTheReport) {
+  make_whole(2);
+  const std::string run = folder("a");
+  const auto size = [&](const char* file) { return fs::file_size(folder("whole") + "/" + file); };
+  const rlim_t largest = std::max(size("timings.jsonl"), size("manifest.json"));
+  ASSERT_LT(largest, size("summary.json"));
+  const cli::Outcome outcome = cli::run_limited(command_ + "--out " + run, largest);
+  expect_stopped(outcome, run, "File too large");
+  EXPECT_THAT(outcome.text, HasSubstr("All samples are finished and kept"));
+  EXPECT_FALSE(fs::exists(run + "/summary.json"));
+  EXPECT_FALSE(fs::exists(run + "/summary.json.new"));
+  expect_resumed_whole(run);
+}
+
+/// A disk of 48 KB; `mounted` false where this process may not mount one.
+class SmallDisk {
+ public:
+  explicit SmallDisk(fs::path at) : at_(std::move(at)) {
+    fs::create_directories(at_);
+    mounted = mount("tandem-test", at_.c_str(), "tmpfs", 0, "size=48k") == 0;
+  }
+  ~SmallDisk() {
+    if (mounted) umount2(at_.c_str(), MNT_DETACH);
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+  bool grow() { return mount("tandem-test", at_.c_str(), "tmpfs", MS_REMOUNT, "size=4m") == 0; }
+  bool mounted = false;
+
+ private:
+  fs::path at_;
+};
+
+TEST_F(SurvivalProgram, AFullDisk) {
+  make_whole(40);
+  for (const bool force : {false, true}) {
+    SmallDisk disk(root_.path() / "disk");
+    if (!disk.mounted)
+      GTEST_SKIP() << "this process may not mount a small disk; limits on the size of files are tested";
+    const std::string run = folder("disk/run");
+    if (force) {
+      ASSERT_EQ(cli::run(kRun + std::string(kEarlier) + "--out " + run).code, 0);
+    }
+    expect_stopped(cli::run(command_ + (force ? "--force --out " : "--out ") + run, cli::kOnlyErrors), run,
+                   "No space left on device");
+    const std::size_t kept = cli::lines(bytes(run, "timings.jsonl"));
+    EXPECT_GE(kept, 2u);
+    EXPECT_LT(kept, 80u);
+    expect_stopped(cli::run(command_ + "--resume --out " + run, cli::kOnlyErrors), run, "No space left on device");
+    EXPECT_GE(cli::lines(bytes(run, "timings.jsonl")), kept);
+    ASSERT_TRUE(disk.grow());
+    expect_resumed_whole(run);
+  }
+}
+
+TEST_F(SurvivalProgram, DamagedLinesAreRunAgain) {
+  make_whole(4);
+  const std::string run = folder("a");
+  fs::copy(folder("whole"), run);
+  std::string text = bytes(run, "samples.jsonl");
+  const std::size_t begin = text.find('\n') + 1, end = text.find('\n', begin);
+  const std::string damaged = text.substr(begin, 50) + std::string(9, '\0');
+  write_bytes(run + "/samples.jsonl", text.replace(begin, end - begin, damaged));
+  const cli::Outcome said = cli::run(command_ + "--resume --out " + run, cli::kOnlyErrors);
+  EXPECT_EQ(said.code, 0);
+  EXPECT_EQ(cli::lines(said.text), 1u) << said.text;
+  EXPECT_THAT(said.text, AllOf(HasSubstr(run + "/samples.jsonl:2: not valid JSON from byte 51"), HasSubstr("run again"),
+                               HasSubstr(run + "/samples.jsonl.damaged")));
+  EXPECT_EQ(bytes(run, "samples.jsonl.damaged"), damaged + "\n");
+  for (const char* file : {"samples.jsonl", "timings.jsonl", "summary.json"})
+    EXPECT_EQ(bytes(run, file), bytes(folder("whole"), file)) << file;
+  const cli::Outcome again = cli::run(command_ + "--resume --out " + run, cli::kOnlyErrors);
+  EXPECT_EQ(again.text, "");  // said once
+}
+
+TEST_F(SurvivalProgram, DamagedManifestAndSummary) {
+  make_whole(2);
+  const std::string run = folder("a");
+  fs::copy(folder("whole"), run);
+  write_bytes(run + "/summary.json", "{\"damaged");
+  expect_resumed_whole(run);  // the summary follows from the samples
+  const std::string manifest = bytes(run, "manifest.json");
+  write_bytes(run + "/manifest.json", manifest.substr(0, 300));
+  const cli::Outcome refused = cli::run(command_ + "--resume --out " + run, cli::kOnlyErrors);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_EQ(cli::lines(refused.text), 1u) << refused.text;
+  EXPECT_THAT(refused.text, AllOf(HasSubstr(run + "/manifest.json: not valid JSON from byte 301"),
+                                  HasSubstr("put a copy of the file back")));
+  write_bytes(run + "/manifest.json", manifest);
+  EXPECT_EQ(cli::run(command_ + "--resume --out " + run).code, 0);
+}
+
+}  // namespace
+}  // namespace tandem::testing
