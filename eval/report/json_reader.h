@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -34,6 +35,12 @@ class ObjectReader {
     const double result = value.get<double>();
     if (!(result >= low && result <= high)) fail(name, fmt::format("between {} and {}", low, high));
     return result;
+  }
+
+  /// Nothing for null.
+  std::optional<double> number_or_null(const char* name, double low, double high) {
+    if (get(name).is_null()) return std::nullopt;
+    return number(name, low, high);
   }
 
   template <class Integer>

@@ -93,7 +93,7 @@ bool is_clock(std::string_view clock) {
 
 std::string to_line(const SampleResult& sample) {
   TANDEM_CHECK(sample.score >= 0 && sample.score <= 1, "score {}", sample.score);
-  TANDEM_CHECK(sample.depth >= 0 && sample.depth <= 1, "depth {}", sample.depth);
+  TANDEM_CHECK(!sample.depth || (*sample.depth >= 0 && *sample.depth <= 1), "depth {}", sample.depth.value_or(0));
   Json json;
   write_key(json, sample);
   json["prompt_tokens"] = sample.prompt_tokens;
@@ -106,7 +106,7 @@ std::string to_line(const SampleResult& sample) {
     TANDEM_CHECK(tie.margin >= 0 && tie.margin <= 1e30, "margin {}", tie.margin);
     json["near_ties"].push_back({{"step", tie.step}, {"margin", tie.margin}});
   }
-  json["depth"] = sample.depth;
+  json["depth"] = sample.depth ? Json(*sample.depth) : Json();
   return dump(json);
 }
 
@@ -202,7 +202,7 @@ SampleResult parse_sample(std::string_view line, const std::string& where) {
     tie.finish();
     sample.near_ties.push_back(mark);
   }
-  sample.depth = in.number("depth", 0, 1);
+  sample.depth = in.number_or_null("depth", 0, 1);
   in.finish();
   return sample;
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,7 +19,7 @@
 
 namespace tandem::eval {
 
-inline constexpr int kSchemaVersion = 2;  // 2: isa in the manifest; version 1 is read too
+inline constexpr int kSchemaVersion = 3;  // 2: isa in the manifest; 3: a depth may be null; all are read
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 
@@ -48,7 +49,7 @@ struct SampleResult {
   std::vector<std::string> answers;
   double score = 0;  // in [0, 1]
   std::vector<NearTieMark> near_ties;
-  double depth = 0;  // of the asked needle, in [0, 1]
+  std::optional<double> depth;  // of the asked needle, in [0, 1]; null where it is not known
   SampleKey key() const { return {benchmark, task, length, index, method}; }
   bool operator==(const SampleResult&) const = default;
 };

@@ -26,7 +26,7 @@ class ChainDraft : public Draft {
     std::sort(positions_.begin(), positions_.end());
   }
 
-  std::string prompt(std::uint32_t n, double* depth) override {
+  std::string prompt(std::uint32_t n, std::optional<double>* depth) override {
     while (noise_.size() < n) noise_.push_back(wording_.noise[noise_.size() % wording_.noise.size()]);
     std::vector<std::uint32_t> places;
     for (const std::uint64_t position : positions_) places.push_back(scaled_place(position, n));

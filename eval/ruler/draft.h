@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ class Draft {
  public:
   virtual ~Draft() = default;
   /// The prompt with `n` units of haystack (sentences, words or documents). `depth` as RulerSample::depth.
-  virtual std::string prompt(std::uint32_t n, double* depth) = 0;
+  virtual std::string prompt(std::uint32_t n, std::optional<double>* depth) = 0;
   /// What the answer must contain, in the order of the text or the question.
   virtual std::vector<std::string> answers() const = 0;
 };

@@ -33,7 +33,7 @@ class FactDraft : public Draft {
     for (std::size_t i = 0; i < asked_.size(); ++i) positions_.push_back(random.next());
   }
 
-  std::string prompt(std::uint32_t n, double* depth) override {
+  std::string prompt(std::uint32_t n, std::optional<double>* depth) override {
     while (units_.size() < n) {
       const auto& relation = wording_.facts.relations[hay_.below(wording_.facts.relations.size())];
       const std::string a = name(hay_), b = name(hay_);

@@ -57,7 +57,7 @@ class NeedleDraft : public Draft {
               [&](std::size_t a, std::size_t b) { return needles_[a].percent < needles_[b].percent; });
   }
 
-  std::string prompt(std::uint32_t n, double* depth) override {
+  std::string prompt(std::uint32_t n, std::optional<double>* depth) override {
     while (units_.size() < n) units_.push_back(next_unit());
     const std::string_view type = type_word(wording_, task_.value);
     std::string text = fill(wording_.needles.intro, {{"type", type}}) + '\n';

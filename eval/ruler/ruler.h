@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -73,8 +74,9 @@ struct RulerSample {
   std::vector<std::string> answers;
   std::uint32_t prompt_tokens = 0;  // as the counter counts
   std::uint32_t max_new_tokens = 0;
-  // Where the (first) asked needle, variable or document starts, in characters: 0 first, 1 last; 0 for cwe and fwe.
-  double depth = 0;
+  // Where the (first) asked needle, variable or document starts, in characters: 0 first, 1 last. Nothing where that is
+  // not known (files) or the answer is spread over the text (cwe, fwe).
+  std::optional<double> depth = {};
   std::uint32_t haystack_units = 0;  // sentences, distractor needles, rare words, 16 words or documents around it
 };
 

@@ -31,14 +31,14 @@ class CommonDraft : public Draft {
     TANDEM_CHECK(pool_.size() > kCommon, "{} words", pool_.size());
   }
 
-  std::string prompt(std::uint32_t n, double* depth) override {
+  std::string prompt(std::uint32_t n, std::optional<double>* depth) override {
     std::vector<std::size_t> list;  // indices into pool_; more rare words than there are start over
     for (std::size_t i = 0; i < kCommon; ++i) list.insert(list.end(), often_, i);
     for (std::size_t i = 0; i < n; ++i) list.insert(list.end(), seldom_, kCommon + i % (pool_.size() - kCommon));
     shuffle(list, shuffling_);
     std::string text = wording_.counts.common_intro + '\n';
     for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : wording_.counts.common_join) + pool_[list[i]];
-    if (depth != nullptr) *depth = 0;
+    if (depth != nullptr) depth->reset();
     return text + '\n' + fill(wording_.counts.common_question, {{"k", std::to_string(kCommon)}});
   }
 
@@ -69,7 +69,7 @@ class FrequentDraft : public Draft {
     }
   }
 
-  std::string prompt(std::uint32_t n, double* depth) override {
+  std::string prompt(std::uint32_t n, std::optional<double>* depth) override {
     const double total = 16.0 * (n + kLeast);
     std::vector<std::size_t> list;
     for (std::size_t rank = 1; rank <= words_.size(); ++rank) {
@@ -79,7 +79,7 @@ class FrequentDraft : public Draft {
     shuffle(list, shuffling_);
     std::string text = wording_.counts.frequent_intro + '\n';
     for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : " ") + words_[list[i]];
-    if (depth != nullptr) *depth = 0;
+    if (depth != nullptr) depth->reset();
     return text + '\n' + wording_.counts.frequent_question;
   }
 

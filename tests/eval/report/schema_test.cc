@@ -74,6 +74,13 @@ TEST(Schema, WhatIsWrittenIsReadBack) {
   }
 }
 
+TEST(Schema, AnUnknownDepthIsNull) {
+  SampleResult sample = example_sample();
+  sample.depth.reset();
+  EXPECT_THAT(to_line(sample), HasSubstr("\"depth\":null"));
+  EXPECT_EQ(parse_sample(to_line(sample), "x"), sample);
+}
+
 TEST(Schema, BytesThatAreNoUtf8BecomeReplacementCharacters) {
   SampleResult sample = example_sample();
   sample.prediction =
@@ -128,6 +135,7 @@ TEST(Schema, BrokenSampleLinesAreSentences) {
   expect(change(good, "[17,-1,2047]", "17"), "'tokens'");
   expect(change(good, "[\"1234567\",\"b\"]", "[1]"), "'answers'");
   expect(change(good, "\"depth\":0.1", "\"depth\":1.1"), "'depth'");
+  expect(change(good, "\"depth\":0.1", "\"depth\":\"\""), "'depth'");
   expect(change(good, "\"score\":0.3333333333333333", "\"score\":1e999"), "not valid JSON");
   expect(change(good, "\"score\":0.3333333333333333", "\"score\":true"), "'score'");
   expect(change(good, "\"step\":2,", ""), "'step' is missing");
@@ -194,7 +202,7 @@ TEST(Schema, BrokenManifests) {
   const auto expect = [](const std::string& text, const char* message) {
     EXPECT_THAT([&] { parse_manifest(text, "m"); }, ThrowsMessage<InputError>(HasSubstr(message))) << text;
   };
-  expect(change(good, "\"schema_version\": 2", "\"schema_version\": 3"), "schema version is 3");
+  expect(change(good, "\"schema_version\": 3", "\"schema_version\": 4"), "schema version is 4");
   expect(change(good, "\"label\": \"hybrid:budget=0.2\"", "\"label\": \"full\""), "two methods have the label 'full'");
   expect(change(good, "\"0.2\"", "0.2"), "'options'");
   expect(change(good, "simulated for h200", "guessed"), "'clock'");

@@ -61,6 +61,7 @@ TEST_F(OfficialFiles, FoldersAreReadAsUpstreamLaysThemOut) {
   EXPECT_THAT(sample.answers, ElementsAre("y", "z"));
   EXPECT_EQ(sample.prompt_tokens, 15u);
   EXPECT_EQ(sample.max_new_tokens, 128u);
+  EXPECT_FALSE(sample.depth) << "nothing says where the needle is";
   EXPECT_EQ(files.sample("qa_1", 8192, 0, bytes).max_new_tokens, 32u);
   const std::string hash = files.hash();
   EXPECT_EQ(OfficialRuler(root_).hash(), hash);

@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Ruler, PlacedTask,
 TEST_P(PlacedTask, DepthsReachBothEnds) {
   std::vector<double> depths;
   for (std::uint32_t i = 0; i < 300; ++i)
-    depths.push_back(make_ruler_sample_with(GetParam(), 4096, i, 9, count_words, 400).depth);
+    depths.push_back(make_ruler_sample_with(GetParam(), 4096, i, 9, count_words, 400).depth.value());
   std::vector<int> tenths(10);
   for (const double depth : depths) {
     ASSERT_GE(depth, 0.0);
@@ -142,6 +142,10 @@ TEST_P(PlacedTask, DepthsReachBothEnds) {
     ++tenths[std::min<std::size_t>(9, static_cast<std::size_t>(depth * 10))];
   }
   for (const int n : tenths) EXPECT_GE(n, 10);  // 30 expected; 10 is four standard deviations below
+}
+
+TEST(Ruler, WordCountsHaveNoDepth) {
+  for (const char* task : {"cwe", "fwe"}) EXPECT_FALSE(make_ruler_sample(task, 1024, 0, 1, count_words).depth) << task;
 }
 
 TEST(Ruler, EssayDepthsAreUpstreamsForty) {
