@@ -16,6 +16,7 @@
 #include "eval/report/summary.h"
 #include "eval/report/table.h"
 #include "eval/ruler/ruler.h"
+#include "eval/ruler/texts.h"
 #include "methods/options.h"
 
 namespace tandem::cli {
@@ -30,6 +31,7 @@ Examples:
   tandem compare --methods full,hybrid-fixed:budget=0.05,hybrid-fixed:budget=0.2 --tasks single --lengths 1K,4K
   tandem compare --hw h200 --batch 4 --trace --out runs/h200
   tandem compare --ruler-data RULER/data --lengths 4K  samples as NVIDIA/RULER made them
+  tandem compare --tasks niah,qa --ruler-essays PaulGrahamEssays.json --ruler-qa squad.json    natural texts
   tandem compare --as llama-3.1-8b --batch 8 --context 32K --hw fluxion-a100    adds a prediction at that shape
   tandem compare --resume --out runs/h200              goes on where ^C stopped it, with the same options
 
@@ -42,6 +44,7 @@ struct CompareCommand {
   SessionOptions session;
   std::string methods = "full,streaming,hybrid-fixed,hgca";
   std::string ruler_data;      // official files; empty: the embedded source
+  eval::RulerFiles texts;      // in place of embedded texts
   std::string tasks, lengths;  // empty: kTasks and kLengths, or all that the files hold
   std::uint32_t samples = 20, batch = 1;
   std::uint64_t seed = 42;
@@ -55,7 +58,9 @@ std::string command_of(const CompareCommand& c, const eval::CompareOptions& opti
   const std::string target = c.target.as.empty() ? ""
                                                  : fmt::format(" --as {} --context {} --workload {}", c.target.as,
                                                                c.target.context, c.target.workload);
-  const std::string data = c.ruler_data.empty() ? "" : " --ruler-data " + c.ruler_data;
+  std::string data = c.ruler_data.empty() ? "" : " --ruler-data " + c.ruler_data;
+  if (!c.texts.essays.empty()) data += " --ruler-essays " + c.texts.essays;
+  for (const std::string& file : c.texts.questions) data += " --ruler-qa " + file;
   const std::string lengths = !c.lengths.empty()     ? c.lengths
                               : c.ruler_data.empty() ? kLengths
                                                      : fmt::format("{}", fmt::join(options.lengths, ","));
@@ -113,6 +118,11 @@ void compare(const CompareCommand& command) {
   if (options.samples < 1 || options.samples > 100000)
     throw_input_error("--samples is {}: give 1 to 100000.", options.samples);
   if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
+  if (!embedded && !command.texts.empty())
+    throw_input_error(
+        "--ruler-data has whole prompts, so that --ruler-essays and --ruler-qa have no place in it: give one or the "
+        "other.");
+  options.texts = eval::read_ruler_texts(command.texts, options.tasks);
   if (!embedded) {
     options.official = std::make_shared<const eval::OfficialRuler>(command.ruler_data);
     options = eval::from_official(std::move(options));
@@ -156,6 +166,16 @@ void add_compare(CLI::App& app) {
       "--ruler-data", options->ruler_data,
       "Samples that NVIDIA/RULER made: a folder of <length>/<task>.jsonl, or one such file (default: the "
       "embedded source)");
+  command->add_option(
+      "--ruler-essays", options->texts.essays,
+      "Text around the needles of the tasks that upstream hides in essays: {\"text\": ...} in a .json, or "
+      "plain text (default: invented prose)");
+  command
+      ->add_option(
+          "--ruler-qa", options->texts.questions,
+          "Questions and documents: a SQuAD file for qa_1, a HotpotQA file for qa_2, or both, each with its own "
+          "--ruler-qa (default: questions on made-up facts)")
+      ->allow_extra_args(false);
   command->add_option(
       "--tasks", options->tasks,
       fmt::format("RULER tasks or groups: single, multikey, niah, qa, all [{}; of files: all]", kTasks));

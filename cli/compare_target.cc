@@ -56,7 +56,7 @@ eval::Target run_target(const TargetPlan& plan, const eval::CompareOptions& opti
     workload = *plan.workload;
   } else {
     const std::uint32_t length = *std::max_element(options.lengths.begin(), options.lengths.end());
-    const auto prompts = eval::ruler_head_prompts(session.model, options.tasks, length, 1, options.seed);
+    const auto prompts = eval::ruler_head_prompts(session.model, options.tasks, length, 1, options.seed, options.texts);
     EngineOptions one = session.engine;
     one.max_batch = 1;
     Engine engine(session.model, *session.device, *session.pool, one);

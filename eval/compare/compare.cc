@@ -28,7 +28,7 @@ TokenCounter token_counter(const Model& model) {
 RulerSample sample_of(const CompareOptions& options, const std::string& task, std::uint32_t length, std::uint32_t index,
                       const TokenCounter& counter) {
   if (options.official) return options.official->sample(task, length, index, counter);
-  return make_ruler_sample(task, length, index, options.seed, counter);
+  return make_ruler_sample(task, length, index, options.seed, counter, options.texts);
 }
 
 void check_official(const CompareOptions& options, const Model& model) {
@@ -112,8 +112,9 @@ void check_compare(const CompareOptions& options, const Model& model) {
                         c.max_positions, model.name);
     }
     for (const std::string& task : options.tasks) {
-      const RulerSample sample = make_ruler_sample(task, length, 0, options.seed, token_counter(model));
-      check_device_room(options.engine, model, options.batch, length - sample.max_new_tokens, "--lengths");
+      check_ruler_samples(task, length, options.samples, options.seed, token_counter(model), options.texts);
+      check_device_room(options.engine, model, options.batch,
+                        length - ruler_max_new_tokens(find_ruler_task(task), length), "--lengths");
     }
   }
 }

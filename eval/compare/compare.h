@@ -19,6 +19,7 @@ namespace tandem::eval {
 struct CompareOptions {
   std::vector<std::string> methods;               // specs; the first is the baseline
   std::shared_ptr<const OfficialRuler> official;  // samples from files; else from the embedded source
+  RulerTexts texts;                               // of the embedded source, where they are from files
   std::vector<std::string> tasks;                 // RULER task names
   std::vector<std::uint32_t> lengths;
   std::uint32_t samples = 0;  // per task and length

@@ -41,10 +41,9 @@ class FactDraft : public Draft {
     }
     std::vector<const std::string*> documents;
     for (std::uint32_t i = 0; i < n; ++i) documents.push_back(&units_[i]);
-    for (std::size_t i = 0; i < asked_.size(); ++i) {
-      const auto at = scaled_place(positions_[i], static_cast<std::uint32_t>(documents.size()));
-      documents.insert(documents.begin() + at, &asked_[i]);
-    }
+    std::vector<const std::string*> asked;
+    for (const std::string& one : asked_) asked.push_back(&one);
+    put_among(documents, asked, positions_);
     std::string text = wording_.facts.intro + '\n';
     std::size_t begin = text.size(), asked_at = begin;
     for (std::size_t i = 0; i < documents.size(); ++i) {

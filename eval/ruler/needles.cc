@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "eval/ruler/draft.h"
+#include "eval/ruler/essays.h"
 
 namespace tandem::eval {
 namespace {
@@ -29,7 +30,11 @@ std::string random_text(const RulerWording& wording, Kind kind, Random& random) 
 /// n + 1: the fit searches over one fixed text.
 class NeedleDraft : public Draft {
  public:
-  explicit NeedleDraft(const DraftSeed& seed) : task_(*seed.task), wording_(ruler_wording()), hay_(seed.stream(1)) {
+  explicit NeedleDraft(const DraftSeed& seed)
+      : task_(*seed.task),
+        wording_(ruler_wording()),
+        essays_(seed.task->haystack == Haystack::prose ? seed.texts->essays.get() : nullptr),
+        hay_(seed.stream(1)) {
     Random random = seed.stream(0);
     std::unordered_set<std::string> values;
     while (needles_.size() < std::size_t{task_.keys} * task_.values) {
@@ -122,13 +127,19 @@ class NeedleDraft : public Draft {
     return fill(wording_.needles.needle, {{"type", type_word(wording_, task_.value)}, {"key", key}, {"value", value}});
   }
 
-  /// Haystack sentences before the needle: upstream takes int(n * depth / 100) for essays and a random line otherwise.
+  /// Units before the needle: upstream takes int(sentences * depth / 100) sentences for essays and a random line
+  /// otherwise. Of essays a unit is a word, so that the last sentence may be cut, as upstream's.
   std::uint32_t place(const Needle& needle, std::uint32_t n) const {
+    if (essays_ != nullptr) {
+      const std::uint64_t sentences = essays_->sentences_before(n), before = sentences * needle.percent / 100;
+      return before == sentences ? n : static_cast<std::uint32_t>(essays_->first_word(before));
+    }
     if (task_.haystack == Haystack::prose) return static_cast<std::uint32_t>(std::uint64_t{n} * needle.percent / 100);
     return scaled_place(needle.position, n);
   }
 
   std::string next_unit() {
+    if (essays_ != nullptr) return essays_->word(units_.size());
     if (task_.haystack == Haystack::noise) return wording_.noise[units_.size() % wording_.noise.size()];
     if (task_.haystack == Haystack::prose) return random_prose(wording_, hay_);
     // Distractor keys are distinct while the words last; from half of all pairs on only the asked keys are avoided.
@@ -143,6 +154,7 @@ class NeedleDraft : public Draft {
 
   const RulerTask& task_;
   const RulerWording& wording_;
+  const Essays* essays_;  // null: invented prose
   Random hay_;
   std::vector<Needle> needles_;
   std::vector<std::size_t> order_;  // needles by depth

@@ -23,8 +23,10 @@ std::unique_ptr<Draft> make_draft(const DraftSeed& seed) {
       return draft_common(seed);
     case Family::frequent_words:
       return draft_frequent(seed);
-    case Family::facts:
-      return draft_facts(seed);
+    case Family::facts: {
+      const QuestionSet* set = (seed.task->hops == 1 ? seed.texts->squad : seed.texts->hotpot).get();
+      return set == nullptr ? draft_facts(seed) : draft_documents(seed, *set);
+    }
   }
   return nullptr;
 }
@@ -49,20 +51,20 @@ RulerSample finish(const RulerTask& task, std::uint32_t length, std::uint32_t in
 
 /// Tokens that sample `index` needs at `length` without any haystack.
 std::uint64_t least(const RulerTask& task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                    const TokenCounter& count_tokens) {
-  const auto draft = make_draft({&task, length, index, seed});
+                    const TokenCounter& count_tokens, const RulerTexts& texts) {
+  const auto draft = make_draft({&task, length, index, seed, &texts});
   return std::uint64_t{count_prompt(*draft, 0, count_tokens)} + ruler_max_new_tokens(task, length);
 }
 
 /// A length at which samples 0 .. last fit. Keys differ from length to length, so the length is raised until it is
 /// enough.
 [[noreturn]] void too_short(const RulerTask& task, std::uint32_t length, std::uint32_t last, std::uint64_t seed,
-                            const TokenCounter& count_tokens) {
+                            const TokenCounter& count_tokens, const RulerTexts& texts) {
   std::uint64_t enough = length;
   for (int round = 0; round < 100; ++round) {
     std::uint64_t needed = 0;
     for (std::uint32_t i = 0; i <= last; ++i)
-      needed = std::max(needed, least(task, static_cast<std::uint32_t>(enough), i, seed, count_tokens));
+      needed = std::max(needed, least(task, static_cast<std::uint32_t>(enough), i, seed, count_tokens, texts));
     if (needed <= enough || needed > kMaxRulerLength) break;
     enough = needed;
   }
@@ -72,16 +74,20 @@ std::uint64_t least(const RulerTask& task, std::uint32_t length, std::uint32_t i
       length, task.name, ruler_max_new_tokens(task, length), enough);
 }
 
-RulerSample fit(const RulerTask& task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                const TokenCounter& count_tokens, std::uint32_t last) {
+void check_length(std::uint32_t length) {
   if (length > kMaxRulerLength)
     throw_input_error("The length {} is larger than {} tokens, the largest that RULER tasks are made for.", length,
                       kMaxRulerLength);
+}
+
+RulerSample fit(const RulerTask& task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
+                const TokenCounter& count_tokens, const RulerTexts& texts, std::uint32_t last) {
+  check_length(length);
   const std::uint32_t reserved = ruler_max_new_tokens(task, length);
-  const auto made = make_draft({&task, length, index, seed});
+  const auto made = make_draft({&task, length, index, seed, &texts});
   Draft& draft = *made;
   const std::uint32_t base = count_prompt(draft, 0, count_tokens);
-  if (std::uint64_t{base} + reserved > length) too_short(task, length, last, seed, count_tokens);
+  if (std::uint64_t{base} + reserved > length) too_short(task, length, last, seed, count_tokens, texts);
   const std::uint32_t budget = length - reserved;
   // Invariant: `low` sentences fit, `high` do not, so the result is a boundary even where tokens do not grow with every
   // sentence. A probe tokenizes the whole prompt: three guesses from the mean tokens per sentence, then doubling steps,
@@ -91,6 +97,11 @@ RulerSample fit(const RulerTask& task, std::uint32_t length, std::uint32_t index
   const auto probe = [&](std::uint64_t wanted) {
     const std::uint32_t units = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wanted, low + 1, high - 1));
     const std::uint32_t tokens = count_prompt(draft, units, count_tokens);
+    if (tokens <= budget && units >= budget && texts.essays != nullptr && task.haystack == Haystack::prose) {
+      throw_input_error(
+          "The words of the essays have less than one token each with this tokenizer, so they fill no length: give "
+          "natural text.");
+    }
     TANDEM_CHECK(tokens > budget || units < budget, "the token counter counts less than one token per sentence");
     guess = std::uint64_t{budget - base} * units / std::max<std::uint64_t>(1, tokens > base ? tokens - base : 0);
     if (tokens > budget) {
@@ -117,6 +128,14 @@ Random DraftSeed::stream(std::uint64_t which) const {
   std::uint64_t state = mix64(seed ^ fnv1a64(task->name));
   state = mix64(state ^ (std::uint64_t{length} << 32 | index));
   return Random(mix64(state + which));
+}
+
+void put_among(std::vector<const std::string*>& documents, const std::vector<const std::string*>& asked,
+               const std::vector<std::uint64_t>& positions) {
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const auto at = scaled_place(positions[i], static_cast<std::uint32_t>(documents.size()));
+    documents.insert(documents.begin() + at, asked[i]);
+  }
 }
 
 std::string scatter(const std::vector<std::string>& sentences, std::size_t count, const std::vector<std::string>& lines,
@@ -231,23 +250,38 @@ double ruler_score(const RulerTask& task, std::string_view prediction, std::span
 }
 
 RulerSample make_ruler_sample(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                              const TokenCounter& count_tokens) {
-  return fit(find_ruler_task(task), length, index, seed, count_tokens, index);
+                              const TokenCounter& count_tokens, const RulerTexts& texts) {
+  return fit(find_ruler_task(task), length, index, seed, count_tokens, texts, index);
 }
 
 std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count,
-                                            std::uint64_t seed, const TokenCounter& count_tokens) {
+                                            std::uint64_t seed, const TokenCounter& count_tokens,
+                                            const RulerTexts& texts) {
   const RulerTask& found = find_ruler_task(task);
   if (count == 0) throw_input_error("The number of samples of {} must be 1 or more, but is 0.", found.name);
   std::vector<RulerSample> samples;
-  for (std::uint32_t i = 0; i < count; ++i) samples.push_back(fit(found, length, i, seed, count_tokens, count - 1));
+  samples.reserve(count);
+  for (std::uint32_t i = 0; i < count; ++i)
+    samples.push_back(fit(found, length, i, seed, count_tokens, texts, count - 1));
   return samples;
 }
 
-RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                                   const TokenCounter& count_tokens, std::uint32_t units) {
+void check_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count, std::uint64_t seed,
+                         const TokenCounter& count_tokens, const RulerTexts& texts) {
   const RulerTask& found = find_ruler_task(task);
-  const auto draft = make_draft({&found, length, index, seed});
+  check_length(length);
+  if (count == 0) return;
+  make_draft({&found, length, count - 1, seed, &texts});  // there are so many questions
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (least(found, length, i, seed, count_tokens, texts) > length)
+      too_short(found, length, count - 1, seed, count_tokens, texts);
+  }
+}
+
+RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
+                                   const TokenCounter& count_tokens, std::uint32_t units, const RulerTexts& texts) {
+  const RulerTask& found = find_ruler_task(task);
+  const auto draft = make_draft({&found, length, index, seed, &texts});
   const std::uint32_t tokens = count_prompt(*draft, units, count_tokens);
   return finish(found, length, index, *draft, units, tokens);
 }

@@ -1,18 +1,21 @@
 // RULER's 13 tasks (Hsieh et al. 2024, arXiv 2404.06654) from the embedded source: our own wording and words, no
 // download. Task parameters (haystack, kind of key and value, number of keys, depths, generated tokens, scoring) are
 // those of NVIDIA/RULER's scripts/synthetic.yaml; the texts are not, so scores compare methods with each other, not
-// with published RULER tables. Upstream's essays are replaced by invented prose, its SQuAD and HotpotQA questions by
-// questions on made-up facts, and vt and cwe have no worked example before the question; the protocol id says so.
+// with published RULER tables. Upstream's essays are replaced by invented prose and its SQuAD and HotpotQA questions by
+// questions on made-up facts, unless files are given (RulerTexts); vt and cwe have no worked example before the
+// question; the protocol id says so.
 //
-// Prompt: intro, newline, context, newline, question. The model continues with a space, the answer and its
-// end-of-sequence token. A begin-of-sequence token is not part of the text.
+// Prompt: intro, newline, context, newline, question; with questions of files blank lines between, and the intro again
+// before the question, as upstream. The model continues with a space, the answer and its end-of-sequence token. A
+// begin-of-sequence token is not part of the text.
 //
-// A sample depends on (seed, task, length, index) alone, so any subset of a run gives the same samples. The tokenizer
-// decides only how many haystack sentences fit.
+// A sample depends on (seed, task, length, index) and the texts alone, so any subset of a run gives the same samples.
+// The tokenizer decides only how many units of haystack fit.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +23,16 @@
 #include <vector>
 
 namespace tandem::eval {
+
+struct Essays;       // essays.h
+struct QuestionSet;  // questions.h
+
+/// Texts from files in place of embedded ones; null: embedded.
+struct RulerTexts {
+  std::shared_ptr<const Essays> essays;       // around the needles of tasks with prose
+  std::shared_ptr<const QuestionSet> squad;   // qa_1
+  std::shared_ptr<const QuestionSet> hotpot;  // qa_2
+};
 
 /// Tokens that the model sees for this prompt: the count includes the begin-of-sequence token and, where a chat
 /// template is used, the template.
@@ -77,21 +90,26 @@ struct RulerSample {
   // Where the (first) asked needle, variable or document starts, in characters: 0 first, 1 last. Nothing where that is
   // not known (files) or the answer is spread over the text (cwe, fwe).
   std::optional<double> depth = {};
-  std::uint32_t haystack_units = 0;  // sentences, distractor needles, rare words, 16 words or documents around it
+  std::uint32_t haystack_units = 0;  // sentences, words of essays, needles, rare words, 16 words or documents around it
 };
 
-/// One sample. Throws InputError for an unknown task and for a length in which not even the needles and the question
-/// fit; the sentence names a length that is enough.
+/// One sample. Throws InputError for an unknown task, for a length in which not even the needles and the question fit
+/// (the sentence names a length that is enough), and for more samples than a file has questions.
 RulerSample make_ruler_sample(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                              const TokenCounter& count_tokens);
+                              const TokenCounter& count_tokens, const RulerTexts& texts = {});
 
 /// Samples 0 .. count - 1.
 std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count,
-                                            std::uint64_t seed, const TokenCounter& count_tokens);
+                                            std::uint64_t seed, const TokenCounter& count_tokens,
+                                            const RulerTexts& texts = {});
+
+/// Throws what making samples 0 .. count - 1 would throw, in much less time: no haystack is made.
+void check_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count, std::uint64_t seed,
+                         const TokenCounter& count_tokens, const RulerTexts& texts = {});
 
 /// Sample with exactly `units` units of haystack, whatever its length in tokens (tests; the fit is built on it).
 RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                                   const TokenCounter& count_tokens, std::uint32_t units);
+                                   const TokenCounter& count_tokens, std::uint32_t units, const RulerTexts& texts = {});
 
 struct RulerProtocol {
   std::string tokenizer_hash;  // of the tokenizer's files

@@ -1,40 +1,13 @@
 #include "eval/scoring/string_match.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 #include <fmt/format.h>
 
+#include "eval/scoring/white_space.h"
+
 namespace tandem::eval {
 namespace {
-
-/// Bytes of the white space at the beginning of `text`, 0 if there is none: the characters of Python's str.isspace().
-std::size_t leading_space(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const unsigned a = byte(0), b = byte(1), c = byte(2);
-  if (text.empty()) return 0;
-  if ((a >= 0x09 && a <= 0x0d) || (a >= 0x1c && a <= 0x20)) return 1;
-  if (a == 0xc2 && (b == 0x85 || b == 0xa0)) return 2;
-  if (a == 0xe1 && b == 0x9a && c == 0x80) return 3;  // U+1680
-  if (a == 0xe2 && b == 0x80 && ((c >= 0x80 && c <= 0x8a) || c == 0xa8 || c == 0xa9 || c == 0xaf)) return 3;
-  if (a == 0xe2 && b == 0x81 && c == 0x9f) return 3;  // U+205F
-  if (a == 0xe3 && b == 0x80 && c == 0x80) return 3;  // U+3000
-  return 0;
-}
-
-std::string_view strip(std::string_view text) {
-  while (const std::size_t n = leading_space(text)) text.remove_prefix(n);
-  for (bool again = true; again;) {
-    again = false;
-    for (std::size_t n = 1; n <= 3 && n <= text.size(); ++n) {
-      if (leading_space(text.substr(text.size() - n)) != n) continue;
-      text.remove_suffix(n);
-      again = true;
-      break;
-    }
-  }
-  return text;
-}
 
 std::string lower(std::string_view text) {
   std::string result(text);

@@ -130,6 +130,27 @@ TEST_F(CompareProgram, PredictsAtAnotherShape) {
   EXPECT_NE(bytes("a", "target.json"), bytes("c", "target.json"));
 }
 
+TEST_F(CompareProgram, EssaysAndQuestionsFromFiles) {
+  write_bytes(folder("essays.txt"), "It was late. We went home. Nobody asked why!");
+  write_bytes(folder("squad.json"),
+              R"({"data": [{"paragraphs": [
+                {"context": "Oak is hard.", "qas": [{"question": "What is oak?", "answers": [{"text": "hard"}]}]},
+                {"context": "Tin is soft.", "qas": [{"question": "What is tin?", "answers": [{"text": "soft"}]}]}]}]})");
+  const std::string command = "compare --no-plot --quiet --methods full --lengths 512 --ruler-essays " +
+                              folder("essays.txt") + " --ruler-qa " + folder("squad.json");
+  const cli::Outcome done = cli::run(command + " --tasks niah_single_2,qa --samples 2 --out " + folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_EQ(lines(bytes("a", "samples.jsonl")), 6u);  // 3 tasks, 2 samples
+  EXPECT_THAT(bytes("a", "samples.jsonl"),
+              AllOf(HasSubstr(R"("answers":["hard"])"), HasSubstr(R"("answers":["soft"])")));
+  EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("--ruler-essays"), HasSubstr("--ruler-qa")));
+  const cli::Outcome few = cli::run(command + " --tasks niah_single_2,qa --samples 3 --out " + folder("b"));
+  EXPECT_EQ(few.code, 2);
+  EXPECT_THAT(few.text, HasSubstr("Lower --samples"));
+  EXPECT_FALSE(fs::exists(folder("b"))) << "found before the run begins";
+  EXPECT_EQ(cli::run(command + " --ruler-data " + folder("data")).code, 2) << "whole prompts have no place for texts";
+}
+
 TEST_F(CompareProgram, ReadsOfficialFiles) {
   fs::create_directories(folder("data") + "/512");
   const auto line = [](int index, const char* more) {
