@@ -16,6 +16,8 @@ struct MethodInfo {
   std::string summary;      // one line
   std::string description;  // what is kept where, new tokens, what the budget counts
   std::string source;       // paper or origin
+  // What the budget counts or is a share of, as a word for protocol ids (small letters, digits, '-'); empty: none.
+  std::string budget;
   std::vector<OptionInfo> options;
   std::unique_ptr<Method> (*make)(const MethodSpec&) = nullptr;
 };

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "engine/common/error.h"
-#include "eval/ruler/ruler.h"
+#include "eval/ruler/protocol.h"
 #include "eval/run/decoded.h"
 #include "eval/scoring/string_match.h"
 #include "methods/registry.h"
@@ -83,7 +83,9 @@ void fill_manifest(const CompareOptions& options, Manifest& manifest) {
   manifest.seed = options.seed;
   RulerProtocol protocol;
   protocol.tokenizer_hash = manifest.tokenizer_hash;
+  protocol.texts = options.texts;
   if (options.official) protocol.data_hash = options.official->hash();
+  for (const MethodEntry& entry : manifest.methods) protocol.budgets[entry.name] = find_method(entry.name).budget;
   manifest.protocol_id = ruler_protocol_id(protocol);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "eval/report/table.h"
+#include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
 namespace {
@@ -194,11 +195,13 @@ std::string latency_report(const Summary& s, bool markdown) {
 }
 
 std::string provenance(const Manifest& m) {
+  const std::string data = ruler_data_text(m.protocol_id, m.tasks);
   return fmt::format(
-      "\n## How it was made\n\n- command: `{}`\n- tandem {} ({}), weights {}, tokenizer {}\n- protocol: `{}`\n"
+      "\n## How it was made\n\n- command: `{}`\n- tandem {} ({}), weights {}, tokenizer {}\n{}- protocol: `{}`\n"
       "- clock: {}\n- machine: {}, {} cores, {} threads\n- {} to {}\n",
-      m.command, m.tandem_version, m.git_commit, m.weights_hash, m.tokenizer_hash, m.protocol_id, m.clock,
-      m.machine.cpu_model, m.machine.cores, m.threads, m.started_utc, m.finished_utc);
+      m.command, m.tandem_version, m.git_commit, m.weights_hash, m.tokenizer_hash,
+      data.empty() ? "" : "- prompts: " + data + "\n", m.protocol_id, m.clock, m.machine.cpu_model, m.machine.cores,
+      m.threads, m.started_utc, m.finished_utc);
 }
 
 }  // namespace tandem::eval

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/common/error.h"
+#include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
 namespace {
@@ -225,6 +226,12 @@ RunFolder RunFolder::open(const fs::path& path) {
 RunFolder RunFolder::resume(const fs::path& path, const Manifest& mine) {
   undo_a_killed_beginning(path);
   const Manifest there = open(path).manifest();
+  if (there.tasks == mine.tasks && there.lengths == mine.lengths) {  // of which the data are
+    const std::string difference = ruler_data_difference(there.protocol_id, mine.protocol_id);
+    if (!difference.empty())
+      throw_input_error("{} was begun with other data, so it cannot be resumed with these ({}).", path.string(),
+                        difference);
+  }
   if (there.command != mine.command || there.weights_hash != mine.weights_hash ||
       there.protocol_id != mine.protocol_id || there.isa != mine.isa) {
     throw_input_error(

@@ -286,18 +286,4 @@ RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, 
   return finish(found, length, index, *draft, units, tokens);
 }
 
-std::string ruler_protocol_id(const RulerProtocol& protocol) {
-  const std::string tokenizer = protocol.tokenizer_hash.empty() ? "unknown" : protocol.tokenizer_hash;
-  const char* aware = protocol.query_aware ? "query-aware" : "context-only";
-  if (!protocol.data_hash.empty()) {
-    return fmt::format("ruler/official+data:{}+tok:{}+template:{}+score:upstream+{}", protocol.data_hash, tokenizer,
-                       protocol.chat_template, aware);
-  }
-  const RulerWording& wording = ruler_wording();
-  return fmt::format(
-      "ruler/embedded-v2+essay:prose+qa:made-up+wording:{}+words:{}+tok:{}+template:{}+fit:bos+prompt+gen"
-      "+score:upstream+{}",
-      wording.wording_hash, wording.words_hash, tokenizer, protocol.chat_template, aware);
-}
-
 }  // namespace tandem::eval

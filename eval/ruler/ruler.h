@@ -111,14 +111,4 @@ void check_ruler_samples(std::string_view task, std::uint32_t length, std::uint3
 RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
                                    const TokenCounter& count_tokens, std::uint32_t units, const RulerTexts& texts = {});
 
-struct RulerProtocol {
-  std::string tokenizer_hash;  // of the tokenizer's files
-  std::string chat_template = "none";
-  bool query_aware = true;     // the question is part of the context that methods select or compress by
-  std::string data_hash = {};  // of official files; empty for the embedded source
-};
-
-/// Names everything two runs must share for their scores to be comparable.
-std::string ruler_protocol_id(const RulerProtocol& protocol);
-
 }  // namespace tandem::eval

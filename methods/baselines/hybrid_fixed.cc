@@ -100,6 +100,7 @@ MethodInfo hybrid_fixed_info() {
       "stay on "
       "the device.";
   info.source = "Fluxion's baseline 'w/o Fluxion' (papers: Fluxion, section 5.1); digests: Quest (arXiv 2406.10774)";
+  info.budget = "share-of-host-tokens";
   HybridFixedOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

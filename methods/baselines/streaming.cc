@@ -75,6 +75,7 @@ MethodInfo streaming_info() {
       "has "
       "left is freed. Keys keep their original positions.";
   info.source = "Xiao et al. 2024, StreamingLLM (arXiv 2309.17453)";
+  info.budget = "sinks-and-window";
   StreamingOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

@@ -135,6 +135,7 @@ MethodInfo hgca_info() {
       "prompt's last obs queries. Budget: device_kv counts the window; the salient tokens are on top, as many as beta "
       "lets through. New tokens: appended on the device. No sinks.";
   info.source = "Deng et al., HGCA (papers: HGCA, sections 3.2 and 3.3, algorithms 1 and 2)";
+  info.budget = "device-window-of-all-tokens";
   HgcaOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

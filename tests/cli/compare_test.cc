@@ -143,7 +143,10 @@ TEST_F(CompareProgram, EssaysAndQuestionsFromFiles) {
   EXPECT_EQ(lines(bytes("a", "samples.jsonl")), 6u);  // 3 tasks, 2 samples
   EXPECT_THAT(bytes("a", "samples.jsonl"),
               AllOf(HasSubstr(R"("answers":["hard"])"), HasSubstr(R"("answers":["soft"])")));
-  EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("--ruler-essays"), HasSubstr("--ruler-qa")));
+  EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("--ruler-essays"), HasSubstr("--ruler-qa"),
+                                                 HasSubstr("+qa_1:squad-"), HasSubstr("+qa_2:made-up+")));
+  EXPECT_THAT(bytes("a", "report.md"),
+              AllOf(HasSubstr("qa_1 with the questions of a file (squad-"), HasSubstr("qa_2 on made-up facts")));
   const cli::Outcome few = cli::run(command + " --tasks niah_single_2,qa --samples 3 --out " + folder("b"));
   EXPECT_EQ(few.code, 2);
   EXPECT_THAT(few.text, HasSubstr("Lower --samples"));
@@ -163,7 +166,7 @@ TEST_F(CompareProgram, ReadsOfficialFiles) {
   const cli::Outcome done = cli::run(command + " --out " + folder("a"));
   ASSERT_EQ(done.code, 0) << done.text;
   EXPECT_EQ(cli::lines(bytes("a", "samples.jsonl")), 4u);  // 2 samples, 2 methods
-  EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("ruler/official+data:"), HasSubstr("--samples 2")));
+  EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("ruler/official-v2+data:"), HasSubstr("--samples 2")));
   write_bytes(folder("data") + "/512/niah_single_1.jsonl", line(0, "It is") + "{\"index\": 1");
   const cli::Outcome damaged = cli::run(command + " --out " + folder("b"));
   EXPECT_EQ(damaged.code, 2);
@@ -171,7 +174,8 @@ TEST_F(CompareProgram, ReadsOfficialFiles) {
   EXPECT_FALSE(fs::exists(folder("b")));
   write_bytes(folder("data") + "/512/niah_single_1.jsonl", line(0, "It was") + line(1, "It is"));
   const cli::Outcome other = cli::run(command + " --resume --out " + folder("a"));
-  EXPECT_EQ(other.code, 2) << "other data";
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.text, AllOf(HasSubstr("was begun with other data"), HasSubstr(" there, "), HasSubstr(" here")));
   EXPECT_EQ(cli::run(command + " --tasks vt --out " + folder("c")).code, 2);
 }
 

@@ -36,6 +36,13 @@ TEST(MethodSpec, TheSpelledOutNameMakesTheSameMethod) {
             "hybrid-fixed:budget=0.25,block=64,sinks=64,window=256,union=masked");
 }
 
+TEST(MethodSpec, EveryMethodButFullSaysInAWordWhatItsBudgetCounts) {
+  for (const MethodInfo& info : method_registry()) {
+    EXPECT_EQ(info.budget.empty(), info.name == "full") << info.name;
+    EXPECT_EQ(info.budget.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-"), std::string::npos) << info.budget;
+  }
+}
+
 TEST(MethodSpec, MistakesAreSentences) {
   EXPECT_THAT(error_of("hybrid-fxed"), ::testing::HasSubstr("Did you mean 'hybrid-fixed'?"));
   EXPECT_THAT(error_of("hybrid-fixed:bugdet=0.1"), ::testing::HasSubstr("Did you mean 'budget'?"));

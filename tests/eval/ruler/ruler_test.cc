@@ -229,16 +229,5 @@ TEST(Ruler, NamesAndGroups) {
   for (const char* bad : {"", ",", "niah,", " niah", "NIAH"}) EXPECT_THROW(expand_ruler_tasks(bad), InputError) << bad;
 }
 
-TEST(Ruler, ProtocolNamesWhatMustAgree) {
-  const std::string id = ruler_protocol_id({"abc123", "none", true});
-  for (const char* part : {"ruler/embedded-v2", "essay:prose", "wording:", "words:", "tok:abc123", "query-aware"})
-    EXPECT_THAT(id, HasSubstr(part));
-  EXPECT_NE(id, ruler_protocol_id({"abc124", "none", true}));
-  EXPECT_NE(id, ruler_protocol_id({"abc123", "llama3", true}));
-  EXPECT_NE(id, ruler_protocol_id({"abc123", "none", false}));
-  EXPECT_EQ(ruler_protocol_id({"abc123", "none", true, "def"}),
-            "ruler/official+data:def+tok:abc123+template:none+score:upstream+query-aware");
-}
-
 }  // namespace
 }  // namespace tandem::eval
