@@ -124,7 +124,7 @@ void compare(const CompareCommand& command) {
         "other.");
   options.texts = eval::read_ruler_texts(command.texts, options.tasks);
   if (!embedded) {
-    options.official = std::make_shared<const eval::OfficialRuler>(command.ruler_data);
+    options.official = std::make_shared<const eval::OfficialRuler>(command.ruler_data, options.tasks, options.lengths);
     options = eval::from_official(std::move(options));
   }
   check_run_options(command.run);
@@ -134,6 +134,10 @@ void compare(const CompareCommand& command) {
   Session session = open_session(command.session);
   options.engine = session.engine;
   eval::check_compare(options, session.model);
+  if (options.official) {
+    for (const std::string& note : eval::official_notes(*options.official, command.samples, *session.model.tokenizer))
+      fmt::print(stderr, "{}\n", note);
+  }
   eval::Manifest manifest;
   manifest.command = command_of(command, options);
   describe_session(command.session, session, manifest);
@@ -164,8 +168,8 @@ void add_compare(CLI::App& app) {
       ->capture_default_str();
   command->add_option(
       "--ruler-data", options->ruler_data,
-      "Samples that NVIDIA/RULER made: a folder of <length>/<task>.jsonl, or one such file (default: the "
-      "embedded source)");
+      "Samples that NVIDIA/RULER made: a folder of <length>/<task>.jsonl, or one such file (default: the embedded "
+      "source). No chat template is added; one that the files have is kept, its special tokens being read as such");
   command->add_option(
       "--ruler-essays", options->texts.essays,
       "Text around the needles of the tasks that upstream hides in essays: {\"text\": ...} in a .json, or "

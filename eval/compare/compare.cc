@@ -19,10 +19,14 @@ struct Prepared {
   std::unique_ptr<Prefix> prefix;
 };
 
-TokenCounter token_counter(const Model& model) {
-  return [&model](std::string_view text) {
-    return static_cast<std::uint32_t>(model.tokenizer->encode(text, /*add_bos=*/true).size());
-  };
+std::vector<std::int32_t> encode_prompt(const CompareOptions& options, const Model& model, std::string_view prompt) {
+  if (options.official) return encode_official(*model.tokenizer, prompt);
+  return model.tokenizer->encode(prompt, /*add_bos=*/true);
+}
+
+TokenCounter token_counter(const CompareOptions& options, const Model& model) {
+  return
+      [&](std::string_view prompt) { return static_cast<std::uint32_t>(encode_prompt(options, model, prompt).size()); };
 }
 
 RulerSample sample_of(const CompareOptions& options, const std::string& task, std::uint32_t length, std::uint32_t index,
@@ -32,7 +36,7 @@ RulerSample sample_of(const CompareOptions& options, const std::string& task, st
 }
 
 void check_official(const CompareOptions& options, const Model& model) {
-  const TokenCounter counter = token_counter(model);
+  const TokenCounter counter = token_counter(options, model);
   for (const std::uint32_t length : options.lengths) {
     for (const std::string& task : options.tasks) {
       for (std::uint32_t i = 0; i < options.samples; ++i) {
@@ -84,25 +88,36 @@ void fill_manifest(const CompareOptions& options, Manifest& manifest) {
   RulerProtocol protocol;
   protocol.tokenizer_hash = manifest.tokenizer_hash;
   protocol.texts = options.texts;
-  if (options.official) protocol.data_hash = options.official->hash();
+  if (options.official) {
+    protocol.data_hash = options.official->hash();
+    if (!options.official->template_mark().empty()) protocol.chat_template = "in-files";
+  }
   for (const MethodEntry& entry : manifest.methods) protocol.budgets[entry.name] = find_method(entry.name).budget;
   manifest.protocol_id = ruler_protocol_id(protocol);
 }
 
 CompareOptions from_official(CompareOptions options) {
-  const OfficialRuler& files = *options.official;
-  const auto keep = [](auto& asked, const auto& there, const char* option) {
-    if (asked.empty()) asked = there;
-    for (const auto& one : asked) {
-      if (std::find(there.begin(), there.end(), one) == there.end())
-        throw_input_error("{}: {} is not among the official files, which hold {}.", option, one,
-                          fmt::join(there, ", "));
-    }
-  };
-  keep(options.tasks, files.tasks(), "--tasks");
-  keep(options.lengths, files.lengths(), "--lengths");
-  options.samples = std::min(options.samples, files.samples());
+  options.tasks = options.official->tasks();
+  options.lengths = options.official->lengths();
+  options.samples = std::min(options.samples, options.official->samples());
   return options;
+}
+
+std::vector<std::string> official_notes(const OfficialRuler& files, std::uint32_t samples, const Tokenizer& tokenizer) {
+  std::vector<std::string> notes;
+  if (files.samples() < samples) {
+    notes.push_back(fmt::format("--samples is {}, but {} has only {}: {} samples of every task and length are used.",
+                                samples, files.fewest(), files.samples(), files.samples()));
+  }
+  const std::string mark = files.template_mark();
+  if (mark.empty()) return notes;
+  notes.push_back(
+      fmt::format("The official files have a chat template (\"{}\") around their prompts: it is used as it is.", mark));
+  if (mark.starts_with('<') && tokenizer.special(mark) < 0) {
+    notes.push_back(fmt::format(
+        "\"{}\" is no special token of this model's tokenizer: the files were made for another model.", mark));
+  }
+  return notes;
 }
 
 void check_compare(const CompareOptions& options, const Model& model) {
@@ -114,7 +129,7 @@ void check_compare(const CompareOptions& options, const Model& model) {
                         c.max_positions, model.name);
     }
     for (const std::string& task : options.tasks) {
-      check_ruler_samples(task, length, options.samples, options.seed, token_counter(model), options.texts);
+      check_ruler_samples(task, length, options.samples, options.seed, token_counter(options, model), options.texts);
       check_device_room(options.engine, model, options.batch,
                         length - ruler_max_new_tokens(find_ruler_task(task), length), "--lengths");
     }
@@ -130,7 +145,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
   for (const std::string& text : options.methods) methods.push_back(make_method(text));
   const std::set<SampleKey> done_before = folder.finished();
   std::vector<bool> traced(methods.size());
-  const TokenCounter counter = token_counter(model);
+  const TokenCounter counter = token_counter(options, model);
 
   const std::uint64_t total =
       std::uint64_t{options.tasks.size()} * options.lengths.size() * options.samples * options.methods.size();
@@ -159,7 +174,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
         std::int64_t prefill_ns = 0;  // the prompts are prefilled one after another
         for (std::uint32_t i = 0; i < count; ++i) {
           batch[i].sample = sample_of(options, task, length, first + i, counter);
-          batch[i].prompt = model.tokenizer->encode(batch[i].sample.prompt, /*add_bos=*/true);
+          batch[i].prompt = encode_prompt(options, model, batch[i].sample.prompt);
           batch[i].prefix = engine.prefill(batch[i].prompt);
           prefill_ns += batch[i].prefix->prefill_ns;
         }

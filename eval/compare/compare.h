@@ -33,9 +33,13 @@ struct CompareOptions {
 /// is set already.
 void fill_manifest(const CompareOptions& options, Manifest& manifest);
 
-/// A copy of the options that names what official files hold: tasks and lengths among those asked for (none named:
-/// all), and no more samples than every file has. InputError where something asked for is not there.
+/// A copy of the options with the tasks and lengths that options.official has read, and no more samples than every
+/// file has.
 CompareOptions from_official(CompareOptions options);
+
+/// Sentences for the user of official files: fewer samples than the `samples` asked for, a chat template around the
+/// prompts, a template that is not this tokenizer's.
+std::vector<std::string> official_notes(const OfficialRuler& files, std::uint32_t samples, const Tokenizer& tokenizer);
 
 /// Throws InputError for lengths that the model has no positions for, that a task does not fit into, or whose prefilled
 /// batch is more than the device's KV budget. To be called before the run folder is made, so that a typo neither

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/common/error.h"
+#include "engine/model/json_file.h"
 #include "eval/ruler/random.h"
+#include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {
@@ -45,49 +46,122 @@ OfficialSample parse_line(std::string_view text, const std::string& file, std::s
   return sample;
 }
 
-std::string read_file(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw_input_error("The RULER file '{}' cannot be read.", file.string());
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 bool is_task(const std::string& name) {
   const std::vector<RulerTask>& all = ruler_tasks();
   return std::any_of(all.begin(), all.end(), [&](const RulerTask& task) { return task.name == name; });
 }
 
-/// Upstream names the file after the task, or after the split inside a folder of the task.
-std::string task_of(const fs::path& file) {
-  const std::string stem = file.stem().string(), folder = file.parent_path().filename().string();
-  if (is_task(stem)) return stem;
-  if (is_task(folder)) return folder;
-  throw_input_error("'{}' is no RULER task: neither the file nor its folder is named after one of {}.", file.string(),
-                    join_names(expand_ruler_tasks("all")));
+/// The number that a folder's name is; 0 where it is none, or no length.
+std::uint32_t length_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  std::uint32_t length = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), length);
+  const bool whole = error == std::errc() && end == name.data() + name.size();
+  return whole && length <= kMaxRulerLength ? length : 0;
 }
 
-/// The nearest folder above that is a number; 0 without one.
-std::uint32_t length_of(const fs::path& file) {
-  for (fs::path folder = fs::absolute(file).parent_path(); folder.has_filename(); folder = folder.parent_path()) {
-    const std::string name = folder.filename().string();
-    std::uint32_t length = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), length);
-    if (error == std::errc() && end == name.data() + name.size() && length > 0) return length;
+/// What a file holds by its place; the task is empty, or the length 0, where that does not say it.
+struct Place {
+  std::string task;
+  std::uint32_t length = 0;
+  bool known() const { return !task.empty() && length > 0; }
+};
+
+Place place_of(const fs::path& file) {
+  const fs::path whole = fs::absolute(file).lexically_normal(), folder = whole.parent_path();
+  const std::string stem = whole.stem().string(), name = folder.filename().string();
+  if (is_task(stem)) return {stem, length_of(folder)};
+  if (stem != "validation" || !is_task(name)) return {};
+  const fs::path above = folder.parent_path();
+  return {name, length_of(above.filename() == "data" ? above.parent_path() : above)};
+}
+
+[[noreturn]] void refuse_place(const fs::path& file, const Place& place) {
+  if (place.task.empty()) {
+    throw_input_error(
+        "--ruler-data: '{}' is no RULER task: neither the file nor, for a validation.jsonl, its folder is named after "
+        "one of {}.",
+        file.string(), join_names(expand_ruler_tasks("all")));
   }
-  return 0;
+  throw_input_error(
+      "--ruler-data: the length of '{}' is not known: put it into a folder named after its length, as in "
+      "4096/{}.jsonl.",
+      file.string(), place.task);
 }
 
-std::vector<fs::path> jsonl_files(const fs::path& path) {
-  std::error_code refused;
-  if (fs::is_regular_file(path, refused)) return {path};
-  if (!fs::is_directory(path, refused))
-    throw_input_error("--ruler-data: there is no file or folder '{}'.", path.string());
+/// All .jsonl files inside a folder, sorted; what may not be read is left out.
+std::vector<fs::path> jsonl_files(const fs::path& folder) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied)) {
-    if (entry.is_regular_file(refused) && entry.path().extension() == ".jsonl") files.push_back(entry.path());
+  std::error_code refused;
+  fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, refused);
+  while (!refused && at != fs::recursive_directory_iterator()) {
+    std::error_code unknown;
+    if (at->path().extension() == ".jsonl" && at->is_regular_file(unknown)) files.push_back(at->path());
+    at.increment(refused);
   }
   std::sort(files.begin(), files.end());
-  if (files.empty()) throw_input_error("--ruler-data: '{}' holds no .jsonl file.", path.string());
+  if (files.empty()) throw_input_error("--ruler-data: '{}' holds no .jsonl file.", folder.string());
   return files;
+}
+
+using Listing = std::map<std::pair<std::string, std::uint32_t>, std::vector<fs::path>>;
+
+/// Files by task and length, from their names alone.
+Listing list_files(const fs::path& path) {
+  std::error_code refused;
+  if (fs::is_regular_file(path, refused)) {
+    const Place place = place_of(path);
+    if (!place.known()) refuse_place(path, place);
+    return {{{place.task, place.length}, {path}}};
+  }
+  if (!fs::is_directory(path, refused))
+    throw_input_error("--ruler-data: there is no file or folder '{}'.", path.string());
+  Listing listing;
+  const std::vector<fs::path> files = jsonl_files(path);
+  for (const fs::path& file : files) {
+    const Place place = place_of(file);
+    if (place.known()) listing[{place.task, place.length}].push_back(file);
+  }
+  if (listing.empty()) refuse_place(files.front(), place_of(files.front()));
+  return listing;
+}
+
+/// Tasks and lengths of the files, as far as they meet `tasks` and `lengths` (empty: any).
+std::set<std::string> tasks_in(const Listing& listing, const std::vector<std::uint32_t>& lengths) {
+  std::set<std::string> found;
+  for (const auto& [key, files] : listing) {
+    if (lengths.empty() || std::find(lengths.begin(), lengths.end(), key.second) != lengths.end())
+      found.insert(key.first);
+  }
+  return found;
+}
+
+std::set<std::uint32_t> lengths_in(const Listing& listing, const std::vector<std::string>& tasks) {
+  std::set<std::uint32_t> found;
+  for (const auto& [key, files] : listing) {
+    if (tasks.empty() || std::find(tasks.begin(), tasks.end(), key.first) != tasks.end()) found.insert(key.second);
+  }
+  return found;
+}
+
+/// InputError for a task or length that no file has.
+void check_asked(const Listing& listing, const std::vector<std::string>& tasks,
+                 const std::vector<std::uint32_t>& lengths) {
+  const auto check = [](const auto& asked, const auto& there, const char* option) {
+    for (const auto& one : asked) {
+      if (there.count(one) == 0)
+        throw_input_error("{}: {} is not among the official files, which hold {}.", option, one,
+                          fmt::join(there, ", "));
+    }
+  };
+  check(tasks, tasks_in(listing, {}), "--tasks");
+  check(lengths, lengths_in(listing, {}), "--lengths");
+}
+
+[[noreturn]] void refuse_gap(const Listing& listing, const std::string& task, std::uint32_t length) {
+  throw_input_error(
+      "--ruler-data: there is no file of {} at length {}, only at {}: give it, or choose other --tasks or --lengths.",
+      task, length, fmt::join(lengths_in(listing, {task}), ", "));
 }
 
 }  // namespace
@@ -106,41 +180,75 @@ std::vector<OfficialSample> parse_official(std::string_view text, const std::str
   return samples;
 }
 
-OfficialRuler::OfficialRuler(const fs::path& path) {
-  std::set<std::string> tasks;
-  std::set<std::uint32_t> lengths;
-  for (const fs::path& file : jsonl_files(path)) {
-    const std::string task = task_of(file), text = read_file(file);
-    const std::uint32_t length = length_of(file);
-    if (length == 0) {
-      throw_input_error("The length of '{}' is not known: put it into a folder named after its length, as in 4096/{}.",
-                        file.string(), file.filename().string());
+std::string_view chat_template_mark(std::string_view prompt) {
+  prompt = strip(prompt);
+  for (const std::string_view begin : {"<s>", "<bos>", "<|begin_of_text|>"}) {
+    if (prompt.starts_with(begin)) prompt = strip(prompt.substr(begin.size()));
+  }
+  for (const std::string_view mark :
+       {"<|im_start|>", "<|start_header_id|>", "[INST]", "<start_of_turn>", "<|system|>", "<|user|>", "<|start|>"}) {
+    if (prompt.starts_with(mark)) return mark;
+  }
+  return "";
+}
+
+std::vector<std::int32_t> encode_official(const Tokenizer& tokenizer, std::string_view prompt) {
+  if (chat_template_mark(prompt).empty()) return tokenizer.encode(prompt, /*add_bos=*/true);
+  auto tokens = tokenizer.encode(prompt, /*add_bos=*/true, Specials::parsed);
+  if (tokens.size() > 1 && tokens[0] == tokenizer.bos() && tokens[1] == tokens[0]) tokens.erase(tokens.begin());
+  return tokens;
+}
+
+OfficialRuler::OfficialRuler(const fs::path& path, std::vector<std::string> tasks, std::vector<std::uint32_t> lengths)
+    : tasks_(std::move(tasks)), lengths_(std::move(lengths)) {
+  const Listing listing = list_files(path);
+  check_asked(listing, tasks_, lengths_);
+  if (tasks_.empty()) {
+    const std::set<std::string> there = tasks_in(listing, lengths_);
+    for (const RulerTask& task : ruler_tasks()) {
+      if (there.count(task.name) != 0) tasks_.push_back(task.name);
     }
-    File parsed{parse_official(text, file.string()), fnv1a64(text)};
-    if (!files_.emplace(std::pair(task, length), std::move(parsed)).second)
-      throw_input_error("--ruler-data: there are two files of {} at length {}; '{}' is one.", task, length,
-                        file.string());
-    tasks.insert(task);
-    lengths.insert(length);
   }
-  for (const std::string& task : tasks) {
-    for (const std::uint32_t length : lengths) {
-      if (files_.count({task, length}) == 0) {
-        throw_input_error("--ruler-data: {} is there at another length, but not at {}: give files of the same lengths.",
-                          task, length);
-      }
+  if (lengths_.empty()) {
+    const std::set<std::uint32_t> there = lengths_in(listing, tasks_);
+    lengths_.assign(there.begin(), there.end());
+  }
+  for (const std::string& task : tasks_) {
+    for (const std::uint32_t length : lengths_) {
+      const auto found = listing.find({task, length});
+      if (found == listing.end()) refuse_gap(listing, task, length);
+      const std::vector<fs::path>& files = found->second;
+      if (files.size() > 1)
+        throw_input_error("--ruler-data: there are two files of {} at length {}: '{}' and '{}'.", task, length,
+                          files[0].string(), files[1].string());
+      const std::string text = read_small_file(files[0], std::size_t{4} << 30);
+      files_[{task, length}] = {parse_official(text, files[0].string()), fnv1a64(text)};
     }
   }
-  for (const RulerTask& task : ruler_tasks()) {
-    if (tasks.count(task.name) != 0) tasks_.push_back(task.name);
-  }
-  lengths_.assign(lengths.begin(), lengths.end());
+}
+
+const std::pair<const OfficialRuler::Key, OfficialRuler::File>& OfficialRuler::shortest() const {
+  return *std::min_element(files_.begin(), files_.end(), [](const auto& a, const auto& b) {
+    return a.second.samples.size() < b.second.samples.size();
+  });
 }
 
 std::uint32_t OfficialRuler::samples() const {
-  std::size_t least = files_.begin()->second.samples.size();
-  for (const auto& [key, file] : files_) least = std::min(least, file.samples.size());
-  return static_cast<std::uint32_t>(least);
+  return static_cast<std::uint32_t>(shortest().second.samples.size());
+}
+
+std::string OfficialRuler::fewest() const {
+  const auto& [task, length] = shortest().first;
+  return fmt::format("{} at length {}", task, length);
+}
+
+std::string OfficialRuler::template_mark() const {
+  for (const auto& [key, file] : files_) {
+    for (const OfficialSample& sample : file.samples) {
+      if (const std::string_view mark = chat_template_mark(sample.prompt); !mark.empty()) return std::string(mark);
+    }
+  }
+  return "";
 }
 
 RulerSample OfficialRuler::sample(std::string_view task, std::uint32_t length, std::uint32_t n,

@@ -1,5 +1,8 @@
-// RULER samples that NVIDIA/RULER has made, read as they are: one JSONL file per task and length,
-//   <folder>/<length>/<task>.jsonl or <folder>/<length>/<task>/validation.jsonl, or one such file alone.
+// RULER samples that NVIDIA/RULER has made, read as they are: one JSONL file per task and length, as
+//   <length>/<task>.jsonl
+//   <length>/<task>/validation.jsonl
+//   <length>/data/<task>/validation.jsonl      as upstream's run.sh leaves them
+// anywhere inside a folder, or one such file alone. Other files are not looked at.
 // A line has "input" and "outputs", and may have "answer_prefix", which upstream puts behind the input; other fields
 // are not looked at, "index" neither: upstream's needle tasks write the answer's place there, which repeats and may be
 // -1. Nothing is added to a prompt but the tokenizer's begin-of-sequence token. Tokens to generate, scoring and
@@ -14,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/tokenizer.h"
 #include "eval/ruler/ruler.h"
 
 namespace tandem::eval {
@@ -26,28 +30,46 @@ struct OfficialSample {
 /// The lines of one file; `file` is for error sentences, which name the line and the field. Empty lines are skipped.
 std::vector<OfficialSample> parse_official(std::string_view text, const std::string& file);
 
+/// The mark of a chat template that the prompt begins with, "<|im_start|>" or "[INST]"; empty for a plain prompt.
+/// Upstream writes the template of the model that its samples are made for into the samples.
+std::string_view chat_template_mark(std::string_view prompt);
+
+/// Token ids of a prompt, beginning with the tokenizer's begin token if it has one. Of a plain prompt all text is text;
+/// of one with a chat template special tokens are read as such, and a begin token that it writes out is not doubled.
+std::vector<std::int32_t> encode_official(const Tokenizer& tokenizer, std::string_view prompt);
+
 class OfficialRuler {
  public:
-  /// InputError for a path without such files, a file of no RULER task, a malformed line, and a task that is not there
-  /// at every length.
-  explicit OfficialRuler(const std::filesystem::path& path);
+  /// Reads the files of these tasks and lengths, and opens no other. No tasks: those that are there at one of the
+  /// lengths; no lengths: those at which one of the tasks is there. InputError for a path without such files, a
+  /// malformed line, two files of a task and length, and a task that is not there at one of the lengths.
+  explicit OfficialRuler(const std::filesystem::path& path, std::vector<std::string> tasks = {},
+                         std::vector<std::uint32_t> lengths = {});
 
-  const std::vector<std::string>& tasks() const { return tasks_; }  // in upstream's order
-  const std::vector<std::uint32_t>& lengths() const { return lengths_; }
+  const std::vector<std::string>& tasks() const { return tasks_; }        // as asked for; else in upstream's order
+  const std::vector<std::uint32_t>& lengths() const { return lengths_; }  // as asked for; else ascending
   /// Samples that every file has.
   std::uint32_t samples() const;
-  /// The `n`-th sample of a file, n < samples(). `length` names the file; prompts are as long as they are.
+  /// A file that has no more than these: "qa_1 at length 4096".
+  std::string fewest() const;
+  /// The `n`-th sample of a file, n < samples(). `length` names the file; prompts are as long as they are, and where
+  /// the needle is is not known.
   RulerSample sample(std::string_view task, std::uint32_t length, std::uint32_t n,
                      const TokenCounter& count_tokens) const;
-  /// Of the files' content: 16 hexadecimal digits.
+  /// Of the content of the files that were read: 16 hexadecimal digits.
   std::string hash() const;
+  /// The mark of the first prompt that begins with a chat template; empty where none does.
+  std::string template_mark() const;
 
  private:
   struct File {
     std::vector<OfficialSample> samples;
     std::uint64_t hash = 0;
   };
-  std::map<std::pair<std::string, std::uint32_t>, File> files_;  // by task and length
+  using Key = std::pair<std::string, std::uint32_t>;  // task and length
+  const std::pair<const Key, File>& shortest() const;
+
+  std::map<Key, File> files_;
   std::vector<std::string> tasks_;
   std::vector<std::uint32_t> lengths_;
 };

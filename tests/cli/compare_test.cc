@@ -167,6 +167,7 @@ TEST_F(CompareProgram, ReadsOfficialFiles) {
   ASSERT_EQ(done.code, 0) << done.text;
   EXPECT_EQ(cli::lines(bytes("a", "samples.jsonl")), 4u);  // 2 samples, 2 methods
   EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("ruler/official-v2+data:"), HasSubstr("--samples 2")));
+  EXPECT_THAT(done.text, HasSubstr("--samples is 20, but niah_single_1 at length 512 has only 2"));
   write_bytes(folder("data") + "/512/niah_single_1.jsonl", line(0, "It is") + "{\"index\": 1");
   const cli::Outcome damaged = cli::run(command + " --out " + folder("b"));
   EXPECT_EQ(damaged.code, 2);
@@ -177,6 +178,14 @@ TEST_F(CompareProgram, ReadsOfficialFiles) {
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.text, AllOf(HasSubstr("was begun with other data"), HasSubstr(" there, "), HasSubstr(" here")));
   EXPECT_EQ(cli::run(command + " --tasks vt --out " + folder("c")).code, 2);
+  write_bytes(folder("data") + "/512/niah_single_1.jsonl",
+              R"({"input": "<|im_start|>user\nSay 7.<|im_end|>\n", "outputs": ["7"]})");
+  const cli::Outcome chat = cli::run(command + " --samples 1 --out " + folder("d"));
+  ASSERT_EQ(chat.code, 0) << chat.text;
+  EXPECT_THAT(chat.text, AllOf(HasSubstr("have a chat template (\"<|im_start|>\")"),
+                               HasSubstr("no special token of this model's tokenizer"),
+                               ::testing::Not(HasSubstr("--samples is"))));
+  EXPECT_THAT(bytes("d", "manifest.json"), HasSubstr("+template:in-files+"));
 }
 
 }  // namespace

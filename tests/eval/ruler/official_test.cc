@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "tests/golden/golden.h"
 #include "tests/test_data.h"
 
 namespace tandem::eval {
@@ -84,6 +85,86 @@ TEST_F(OfficialFiles, MalformedLinesNameFileAndLine) {
   EXPECT_THAT(error([] { parse_official("\n\n", "f.jsonl"); }), HasSubstr("holds no sample"));
 }
 
+TEST_F(OfficialFiles, OnlyWhatIsChosenIsOpened) {
+  write("4096/niah_single_1.jsonl", kTwo);
+  write("8192/niah_single_1.jsonl", kTwo);
+  write("4096/vt.jsonl", kTwo);
+  const std::string before = OfficialRuler(root_, {"niah_single_1"}, {4096}).hash();
+  write("8192/niah_single_1.jsonl", "damaged");
+  write("4096/vt.jsonl", "damaged");
+  write("4096/needles.jsonl", "of no task");
+  const OfficialRuler files(root_, {"niah_single_1"}, {4096});
+  EXPECT_EQ(files.samples(), 2u);
+  EXPECT_EQ(files.hash(), before) << "of what was chosen alone";
+  EXPECT_THROW(OfficialRuler(root_, {"vt"}), InputError);
+  EXPECT_THROW(OfficialRuler(root_, {}, {8192}), InputError);
+}
+
+TEST_F(OfficialFiles, WhatIsNotChosenFollowsFromWhatIs) {
+  write("4096/vt.jsonl", kTwo);
+  write("4096/cwe.jsonl", kTwo);
+  write("8192/cwe.jsonl", kTwo);
+  write("8192/qa_1.jsonl", kTwo);
+  EXPECT_THAT(OfficialRuler(root_, {"cwe"}).lengths(), ElementsAre(4096u, 8192u));
+  EXPECT_THAT(OfficialRuler(root_, {"vt"}).lengths(), ElementsAre(4096u));
+  EXPECT_THAT(OfficialRuler(root_, {}, {8192}).tasks(), ElementsAre("cwe", "qa_1"));
+  EXPECT_THAT(OfficialRuler(root_, {"vt", "cwe"}, {4096}).tasks(), ElementsAre("vt", "cwe")) << "as asked for";
+  EXPECT_THAT(error([&] {
+                OfficialRuler(root_, {"cwe", "vt"}, {8192, 4096});
+              }),
+              HasSubstr("no file of vt at length 8192, only at 4096"));
+  EXPECT_THAT(error([&] { OfficialRuler(root_, {"fwe"}); }), HasSubstr("--tasks: fwe is not among"));
+  EXPECT_THAT(error([&] { OfficialRuler(root_, {}, {16384}); }), HasSubstr("--lengths: 16384 is not among"));
+  EXPECT_THAT(error([&] { OfficialRuler{root_}; }), HasSubstr("no file of vt at length 8192"));
+}
+
+TEST_F(OfficialFiles, TheLengthIsTheFolderOfTheLayoutAndNoOther) {
+  write("2048/4096/data/vt/validation.jsonl", kTwo);  // as run.sh leaves them
+  write("2048/4096/pred/vt.jsonl", "predictions");
+  write("2048/notes/cwe.jsonl", kTwo);
+  write("2048/4096/extra/fwe/validation.jsonl", kTwo);
+  write("99999999/qa_1.jsonl", kTwo);
+  const OfficialRuler files(root_);
+  EXPECT_THAT(files.tasks(), ElementsAre("vt"));
+  EXPECT_THAT(files.lengths(), ElementsAre(4096u));
+  EXPECT_THAT(error([&] { OfficialRuler{root_ / "2048/notes"}; }), HasSubstr("length of"));
+  EXPECT_THAT(error([&] { OfficialRuler{root_ / "2048/notes/cwe.jsonl"}; }), HasSubstr("as in 4096/cwe.jsonl"));
+  EXPECT_EQ(OfficialRuler(root_ / "2048/4096/data/../data/vt/.").lengths().front(), 4096u) << "a folder inside";
+}
+
+TEST_F(OfficialFiles, TheShortestFileDecidesHowManySamplesThereAre) {
+  write("4096/vt.jsonl", kTwo);
+  write("4096/cwe.jsonl", "{\"input\": \"a\", \"outputs\": [\"x\"]}");
+  const OfficialRuler files(root_);
+  EXPECT_EQ(files.samples(), 1u);
+  EXPECT_EQ(files.fewest(), "cwe at length 4096");
+}
+
+TEST_F(OfficialFiles, ChatTemplatesAreSeenAndTheirSpecialTokensRead) {
+  const std::string qwen = "<|im_start|>user\nHi<|im_end|>\n", llama = "<|begin_of_text|><|start_header_id|>user";
+  EXPECT_EQ(chat_template_mark(qwen), "<|im_start|>");
+  EXPECT_EQ(chat_template_mark(llama), "<|start_header_id|>");
+  EXPECT_EQ(chat_template_mark("<s>[INST] Hi [/INST]"), "[INST]");
+  for (const char* plain : {"", "Read <|im_start|> and [INST].", "<s> Hi", "[INSTR]"})
+    EXPECT_EQ(chat_template_mark(plain), "") << plain;
+  write("4096/vt.jsonl", kTwo);
+  EXPECT_EQ(OfficialRuler(root_).template_mark(), "");
+  write("4096/vt.jsonl", std::string(kTwo) + "{\"input\": \"[INST] a\", \"outputs\": [\"x\"]}");
+  EXPECT_EQ(OfficialRuler(root_).template_mark(), "[INST]");
+
+  const auto folder = tandem::testing::golden_folder() / "tokenizers";
+  const auto tokens = load_tokenizer(folder / "small_qwen2");
+  const auto ids = encode_official(*tokens, qwen);
+  EXPECT_EQ(ids[0], tokens->special("<|im_start|>"));
+  EXPECT_THAT(encode_official(*tokens, "Say " + qwen), ::testing::Not(::testing::Contains(ids[0])))
+      << "in a plain prompt it is text";
+  const auto with_bos = load_tokenizer(folder / "small_llama3");
+  const auto one = encode_official(*with_bos, llama), without = encode_official(*with_bos, llama.substr(17));
+  EXPECT_EQ(one, without) << "one begin token, written out or not";
+  EXPECT_EQ(one[0], with_bos->bos());
+  EXPECT_EQ(one[1], with_bos->special("<|start_header_id|>"));
+}
+
 TEST_F(OfficialFiles, WrongPathsAreSentences) {
   EXPECT_THAT(error([&] { OfficialRuler{root_}; }), HasSubstr("there is no file or folder"));
   fs::create_directories(root_);
@@ -96,7 +177,7 @@ TEST_F(OfficialFiles, WrongPathsAreSentences) {
   fs::remove(root_ / "vt.jsonl");
   write("4096/vt.jsonl", kTwo);
   write("8192/cwe.jsonl", kTwo);
-  EXPECT_THAT(error([&] { OfficialRuler{root_}; }), HasSubstr("give files of the same lengths"));
+  EXPECT_THAT(error([&] { OfficialRuler{root_}; }), HasSubstr("no file of vt at length 8192, only at 4096"));
   fs::remove_all(root_ / "8192");
   write("4096/vt/validation.jsonl", kTwo);
   EXPECT_THAT(error([&] { OfficialRuler{root_}; }), HasSubstr("two files of vt at length 4096"));
