@@ -14,6 +14,8 @@
 namespace tandem::eval {
 namespace {
 
+constexpr std::size_t kLongestWord = 10000;  // bytes; longer ones are no words
+
 /// Quotes and brackets that close after a sentence's last mark, or open before its first letter.
 std::size_t bracket_at_end(std::string_view word) {
   for (const std::string_view mark : {"\"", "'", ")", "]", "*", "_", "\xe2\x80\x9d", "\xe2\x80\x99"}) {
@@ -82,6 +84,12 @@ Essays parse_essays(std::string_view bytes, const std::string& file) {
   if (words.empty()) throw_input_error("The essays '{}' hold no word.", file);
   if (words.size() > std::numeric_limits<std::uint32_t>::max())
     throw_input_error("The essays '{}' have {} words, more than 4294967295.", file, words.size());
+  for (const std::string_view word : words) {
+    if (word.size() > kLongestWord)
+      throw_input_error(
+          "The essays '{}' have a word of {} bytes, \"{}...\": text without spaces cannot be cut to a length.", file,
+          word.size(), repair_utf8(word.substr(0, 20)));
+  }
   Essays essays;
   essays.words.assign(words.begin(), words.end());
   essays.sentences.push_back(0);

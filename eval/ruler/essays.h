@@ -25,7 +25,7 @@ struct Essays {
 };
 
 /// JSON ({"text": "..."}, as upstream's download script writes it) where `file` ends in .json, else plain UTF-8 text.
-/// InputError, naming `file`, for anything else and for a text without words.
+/// InputError, naming `file`, for anything else, for a text without words and for one without spaces.
 Essays parse_essays(std::string_view bytes, const std::string& file);
 Essays read_essays(const std::filesystem::path& file);
 

@@ -62,6 +62,7 @@ TEST(EssaysFile, WrongFilesAreSentences) {
   expect("{\"text\": 3}", "e.json", "'text' of the essays 'e.json' must be a string");
   expect("{\"text\": \" \\n\"}", "e.json", "'e.json' hold no word");
   expect(" \n", "e.txt", "'e.txt' hold no word");
+  expect(std::string(10001, 'x').c_str(), "e.txt", "'e.txt' have a word of 10001 bytes, \"xxxx");
   expect("caf\xe9", "e.txt", "'e.txt' are not UTF-8 text");
   EXPECT_THROW(read_essays("/nowhere/e.txt"), InputError);
   EXPECT_THROW(read_essays("/dev/null"), InputError);

@@ -1,0 +1,78 @@
+// The files that RULER runs read: upstream's samples, essays, questions of SQuAD's and HotpotQA's format. What is
+// accepted must give samples.
+#include <filesystem>
+
+#include "engine/model/tokenizer.h"
+#include "eval/ruler/essays.h"
+#include "eval/ruler/official.h"
+#include "eval/ruler/questions.h"
+#include "tests/eval/ruler/question_files.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/golden/golden.h"
+
+namespace {
+
+using namespace tandem;
+using namespace tandem::eval;
+
+constexpr const char* kLines =
+    "{\"index\": 0, \"input\": \"One number is: 1234567. What is it?\", \"outputs\": [\"1234567\"], \"length\": 90}\n"
+    "{\"index\": -1, \"input\": \"<|im_start|>user\\nb \\u00e9<|im_end|>\", \"outputs\": [\"y\", \"z\"],"
+    " \"answer_prefix\": \" It is\"}\r\n\n"
+    "{\"index\": 7, \"input\": \"<s>[INST] c [/INST]\", \"outputs\": [\"w\"]}";
+
+std::uint32_t count(std::string_view text) {
+  return static_cast<std::uint32_t>(text.size() / 3 + 1);
+}
+
+void use_samples(const Tokenizer& tokenizer, const fuzz::ScratchFolder& folder, const std::string& bytes) {
+  folder.write("4096/vt.jsonl", bytes);
+  const OfficialRuler files(folder.path());
+  files.hash();
+  files.template_mark();
+  for (std::uint32_t i = 0; i < files.samples(); ++i)
+    encode_official(tokenizer, files.sample("vt", 4096, i, count).prompt);
+}
+
+void use_essays(const std::string& bytes, const char* name) {
+  RulerTexts texts;
+  texts.essays = std::make_shared<const Essays>(parse_essays(bytes, name));
+  make_ruler_sample("niah_multiquery", 2048, 1, 1, count, texts);
+}
+
+void use_questions(const std::string& bytes) {
+  RulerTexts texts;
+  const auto set = std::make_shared<const QuestionSet>(parse_questions(bytes, "q.json"));
+  const bool squad = set->format == QuestionSet::Format::squad;
+  (squad ? texts.squad : texts.hotpot) = set;
+  make_ruler_sample(squad ? "qa_1" : "qa_2", 2048, 0, 1, count, texts);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // The first byte of an input says which file it is.
+  fuzz::Target target;
+  target.seeds = {std::string("a") + kLines, "b{\"text\": \"He met Mr. Fox.  \\\"Why?\\\" It\\u00a0was late.\"}",
+                  "cOne two. Three \xe2\x80\x9c"
+                  "four!\xe2\x80\x9d Five\nsix.",
+                  std::string("d") + kSquad, std::string("e") + kHotpot};
+  const auto tokenizer = load_tokenizer(testing::golden_folder() / "tokenizers" / "small_qwen2");
+  const fuzz::ScratchFolder folder;
+  std::filesystem::create_directory(folder.path() + "/4096");
+  target.consume = [&](const std::string& input) {
+    if (input.empty()) return;
+    const std::string bytes = input.substr(1);
+    switch (static_cast<unsigned char>(input[0]) % 5) {
+      case 'a' % 5:
+        return use_samples(*tokenizer, folder, bytes);
+      case 'b' % 5:
+        return use_essays(bytes, "e.json");
+      case 'c' % 5:
+        return use_essays(bytes, "e.txt");
+      default:
+        return use_questions(bytes);
+    }
+  };
+  return fuzz::run(argc, argv, target);
+}
