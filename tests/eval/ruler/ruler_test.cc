@@ -113,6 +113,22 @@ TEST_P(EveryTask, TooShortNamesALengthThatWorks) {
   }
 }
 
+TEST_P(EveryTask, TheCheckRefusesWhatMakingRefuses) {
+  for (std::uint32_t length = 40; length < 700; length += 3) {
+    const auto refused = [](const auto& call) {
+      try {
+        call();
+      } catch (const InputError& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    };
+    EXPECT_EQ(refused([&] { check_ruler_samples(GetParam(), length, 6, 3, count_words); }),
+              refused([&] { make_ruler_samples(GetParam(), length, 6, 3, count_words); }))
+        << length;
+  }
+}
+
 TEST_P(EveryTask, EveryLengthEndsWithASampleOrASentence) {
   for (std::uint32_t length = 0; length < 700; ++length) {
     try {
