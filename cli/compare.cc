@@ -27,7 +27,7 @@ constexpr const char* kLengths = "1K,2K";
 
 constexpr const char* kFooter = R"(
 Examples:
-  tandem compare                                       all methods, all tasks, embedded model
+  tandem compare                                       all methods, single and multikey tasks, embedded model
   tandem compare --methods full,hybrid-fixed:budget=0.05,hybrid-fixed:budget=0.2 --tasks single --lengths 1K,4K
   tandem compare --hw h200 --batch 4 --trace --out runs/h200
   tandem compare --ruler-data RULER/data --lengths 4K  samples as NVIDIA/RULER made them
@@ -185,7 +185,10 @@ void add_compare(CLI::App& app) {
       fmt::format("RULER tasks or groups: single, multikey, niah, qa, all [{}; of files: all]", kTasks));
   command->add_option("--lengths", options->lengths,
                       fmt::format("Context lengths in tokens: 4K,32768 [{}; of files: all]", kLengths));
-  command->add_option("--samples", options->samples, "Samples per task and length")->capture_default_str();
+  command
+      ->add_option("--samples", options->samples,
+                   "Samples per task and length; of files, at most what the shortest holds")
+      ->capture_default_str();
   command->add_option("--seed", options->seed, "Seed of the samples")->capture_default_str();
   command->add_option("--batch", options->batch, "Sequences decoded together")->capture_default_str();
   command->add_option(
