@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
   // The first byte of an input says which file it is.
   fuzz::Target target;
   target.seeds = {std::string("a") + kLines, "b{\"text\": \"He met Mr. Fox.  \\\"Why?\\\" It\\u00a0was late.\"}",
-                  "cOne two. Three (four!) Five\xc2\xa0six.\nSeven", std::string("d") + kSquad,
+                  "cOne two. Three \u201cfour!\u201d Five\nsix.", std::string("d") + kSquad,
                   std::string("e") + kHotpot};
   const auto tokenizer = load_tokenizer(testing::golden_folder() / "tokenizers" / "small_qwen2");
   const fuzz::ScratchFolder folder;
