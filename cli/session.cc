@@ -50,8 +50,9 @@ void add_model_options(CLI::App& command, SessionOptions& options) {
 }
 
 std::string session_arguments(const SessionOptions& o) {
-  return fmt::format(" --device {}{} --device-kv {} --host-kv {} --prefill-chunk {}", o.device,
-                     o.device == "sim" ? " --hw " + o.hardware : "", o.device_kv, o.host_kv, o.prefill_chunk);
+  return fmt::format(" --device {}{} --device-kv {} --host-kv {} --prefill-chunk {} --precision {}", o.device,
+                     o.device == "sim" ? " --hw " + o.hardware : "", o.device_kv, o.host_kv, o.prefill_chunk,
+                     o.precision);
 }
 
 void check_trained(const SessionOptions& options) {

@@ -56,9 +56,11 @@ TEST_F(EvalProgram, ForceReplacesAndResumeContinues) {
   const cli::Outcome there = cli::run(run, cli::kOnlyErrors);
   EXPECT_EQ(there.code, 2);
   EXPECT_THAT(there.text, AllOf(HasSubstr("--resume"), HasSubstr("--force")));
-  const cli::Outcome other = cli::run(run + " --resume", cli::kOnlyErrors);
-  EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.text, HasSubstr("made by another command"));
+  for (const char* options : {" --resume", " --resume --prefill-chunk 64 --precision f16"}) {
+    const cli::Outcome other = cli::run(run + options, cli::kOnlyErrors);
+    EXPECT_EQ(other.code, 2) << options;
+    EXPECT_THAT(other.text, HasSubstr("made by another command")) << options;
+  }
   ASSERT_EQ(cli::run(run + " --force").code, 0);
   expect_same("a", "whole");
   // As a kill and a bad disk leave it.
