@@ -1,12 +1,21 @@
-// Kernels against the machine: GB/s of what must be read, GFLOP/s of what must be computed, and `share`, the part of
-// the attainable read bandwidth. The argument of each bench is the number of threads. TANDEM_ISA chooses the build.
+// Matrix kernels against the machine: GB/s of what must be read, GFLOP/s of what must be computed, and `share`, the
+// part of what the machine attains: of pure reading, or of multiply-adds in registers. A share is left out, and a
+// warning says why, where another process keeps the machine busy. The argument of each bench is the number of threads.
+// TANDEM_ISA chooses the build.
 #include <algorithm>
+#include <array>
 #include <benchmark/benchmark.h>
+#include <chrono>
+#include <fmt/format.h>
 #include <random>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "bench/bandwidth.h"
-#include "engine/kernels/convert.h"
+#include "bench/peak.h"
+#include "bench/private_memory.h"
+#include "engine/kernels/kernel_table.h"
 #include "engine/kernels/linear.h"
 
 namespace tandem {
@@ -21,11 +30,38 @@ std::vector<float> normals(std::size_t n) {
   return values;
 }
 
-void report_bytes(benchmark::State& state, double bytes, unsigned threads) {
-  const double total = bytes * static_cast<double>(state.iterations());
-  state.counters["GB/s"] = benchmark::Counter(total / 1e9, benchmark::Counter::kIsRate);
-  state.counters["share"] = benchmark::Counter(total / read_bandwidth(threads), benchmark::Counter::kIsRate);
+// Whether shares mean something; says once per thread count why not.
+bool machine_is_quiet(ThreadPool& pool) {
+  static std::set<unsigned> said;
+  const std::string& busy = busy_machine(pool);
+  if (!busy.empty() && said.insert(pool.size()).second)
+    fmt::print(stderr, "bench_kernels: no shares with {} threads: {}. Run it again on a quiet machine.\n", pool.size(),
+               busy);
+  return busy.empty();
 }
+
+// Counter `share`: the median of seven ratios of the kernel's rate to that of the machine, measured in turn, because
+// what a machine attains changes within a run.
+template <class Limit, class Kernel>
+void report_share(benchmark::State& state, double amount, ThreadPool& pool, const Limit& limit, const Kernel& kernel) {
+  if (!machine_is_quiet(pool)) return;
+  std::array<double, 7> ratios{};
+  for (double& ratio : ratios) {
+    const double attainable = limit();
+    int runs = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    std::chrono::duration<double> seconds{};
+    do {
+      kernel();
+      ++runs;
+      seconds = std::chrono::steady_clock::now() - begin;
+    } while (seconds.count() < 0.02);
+    ratio = amount * runs / seconds.count() / attainable;
+  }
+  std::nth_element(ratios.begin(), ratios.begin() + 3, ratios.end());
+  state.counters["share"] = ratios[3];
+}
+
 void report_flops(benchmark::State& state, double flops) {
   state.counters["GFLOP/s"] =
       benchmark::Counter(flops * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
@@ -45,41 +81,79 @@ void pure_read(benchmark::State& state) {
 }
 BENCHMARK(pure_read)->ArgName("threads")->Arg(1)->Arg(usable_threads())->UseManualTime()->Iterations(1);
 
-void linear_decode(benchmark::State& state, DType type, std::uint32_t n) {
-  constexpr std::uint32_t kIn = 4096, kOut = 14336;  // the MLP of an 8B Llama
-  ThreadPool pool(threads_of(state));
-  std::vector<float> weights = normals(std::size_t{kIn} * kOut);
-  if (type == DType::bf16) {
-    auto* half = reinterpret_cast<char*>(weights.data());
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      const std::uint16_t bits = float_to_bf16(weights[i]);
-      std::copy_n(reinterpret_cast<const char*>(&bits), 2, half + 2 * i);
-    }
+// Normal numbers of a stored type, in huge pages where the system has them, as what they are compared with.
+class Weights {
+ public:
+  Weights(DType type, std::uint32_t rows, std::uint32_t cols)
+      : memory_(std::size_t{rows} * cols * size_of(type)), view_{memory_.data(), type, rows, cols} {
+    const auto values = normals(std::size_t{1} << 16);
+    std::vector<char> block(values.size() * size_of(type));
+    kernels().narrow(values.data(), type, values.size(), block.data());
+    for (std::size_t at = 0; at < memory_.bytes(); at += block.size())
+      std::copy_n(block.data(), std::min(block.size(), memory_.bytes() - at), memory_.data() + at);
   }
-  const MatrixView w{weights.data(), type, kOut, kIn};
-  const auto x = normals(std::size_t{n} * kIn);
-  std::vector<float> y(std::size_t{n} * kOut);
-  for (auto _ : state) linear(pool, x.data(), w, nullptr, y.data(), n);
-  report_bytes(state, static_cast<double>(w.bytes()), pool.size());
-  report_flops(state, 2.0 * n * kIn * kOut);
-}
-BENCHMARK_CAPTURE(linear_decode, f32_n1, DType::f32, 1)->Apply(each_thread_count);
-BENCHMARK_CAPTURE(linear_decode, bf16_n1, DType::bf16, 1)->Apply(each_thread_count);
-BENCHMARK_CAPTURE(linear_decode, bf16_n8, DType::bf16, 8)->Apply(each_thread_count);
+  const MatrixView& view() const { return view_; }
 
-void linear_many_rows(benchmark::State& state, DType type, std::uint32_t n) {
-  constexpr std::uint32_t kIn = 2048, kOut = 4096;
+ private:
+  PrivateMemory memory_;
+  MatrixView view_;
+};
+
+// Weights that no cache holds; n rows of x.
+void linear_decode(benchmark::State& state, DType type, std::uint32_t n, std::uint32_t in, std::uint32_t out) {
   ThreadPool pool(threads_of(state));
-  const auto weights = normals(std::size_t{kIn} * kOut);  // bf16 reads the first half, as any bits
-  const MatrixView w{weights.data(), type, kOut, kIn};
-  const auto x = normals(std::size_t{n} * kIn);
-  std::vector<float> y(std::size_t{n} * kOut);
-  for (auto _ : state) linear_prefill(pool, x.data(), w, nullptr, y.data(), n);
-  report_flops(state, 2.0 * n * kIn * kOut);
+  const Weights w(type, out, in);
+  const auto x = normals(std::size_t{n} * in);
+  std::vector<float> y(std::size_t{n} * out);
+  const auto kernel = [&] { linear(pool, x.data(), w.view(), nullptr, y.data(), n); };
+  for (auto _ : state) kernel();
+  const auto bytes = static_cast<double>(w.view().bytes());
+  state.counters["GB/s"] =
+      benchmark::Counter(bytes * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
+  report_share(
+      state, bytes, pool, [&] { return read_bandwidth_now(pool); }, kernel);
+  report_flops(state, 2.0 * n * in * out);
 }
-BENCHMARK_CAPTURE(linear_many_rows, f32_n512, DType::f32, 512)->Apply(each_thread_count);
-BENCHMARK_CAPTURE(linear_many_rows, f32_n64, DType::f32, 64)->Apply(each_thread_count);
-BENCHMARK_CAPTURE(linear_many_rows, f16_n512, DType::f16, 512)->Apply(each_thread_count);
+constexpr std::uint32_t kHidden = 4096, kMlp = 14336;  // an 8B Llama
+BENCHMARK_CAPTURE(linear_decode, f32_n1, DType::f32, 1, kHidden, kMlp)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_decode, f16_n1, DType::f16, 1, kHidden, kMlp)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_decode, bf16_n1, DType::bf16, 1, kHidden, kMlp)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_decode, bf16_n1_down, DType::bf16, 1, kMlp, kHidden)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_decode, bf16_n1_narrow, DType::bf16, 1, 896, 65536)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_decode, bf16_n2, DType::bf16, 2, kHidden, kMlp)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_decode, bf16_n4, DType::bf16, 4, kHidden, kMlp)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_decode, bf16_n8, DType::bf16, 8, kHidden, kMlp)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_decode, bf16_n16, DType::bf16, 16, kHidden, kMlp)->Apply(each_thread_count);
+
+using Prefill = void (*)(ThreadPool&, const float*, const MatrixView&, const float*, float*, std::uint32_t);
+
+void linear_many_rows(benchmark::State& state, Prefill prefill, DType type, std::uint32_t n, std::uint32_t in,
+                      std::uint32_t out) {
+  ThreadPool pool(threads_of(state));
+  const Weights w(type, out, in);
+  const auto x = normals(std::size_t{n} * in);
+  std::vector<float> y(std::size_t{n} * out);
+  const auto kernel = [&] { prefill(pool, x.data(), w.view(), nullptr, y.data(), n); };
+  for (auto _ : state) kernel();
+  const Arithmetic arithmetic =
+      prefill == linear_prefill_bf16 && type == DType::bf16 ? Arithmetic::bf16_pairs : Arithmetic::f32;
+  report_share(
+      state, 2.0 * n * in * out, pool, [&] { return arithmetic_rate(arithmetic, pool); }, kernel);
+  report_flops(state, 2.0 * n * in * out);
+}
+BENCHMARK_CAPTURE(linear_many_rows, f32_n512, linear_prefill, DType::f32, 512, 2048, 4096)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_many_rows, f32_n64, linear_prefill, DType::f32, 64, 2048, 4096)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_many_rows, f16_n512, linear_prefill, DType::f16, 512, 2048, 4096)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_many_rows, rounded_n512_up, linear_prefill_bf16, DType::bf16, 512, 896, 4864)
+    ->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_many_rows, rounded_n512_down, linear_prefill_bf16, DType::bf16, 512, 4864, 896)
+    ->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_many_rows, rounded_n512_out, linear_prefill_bf16, DType::bf16, 512, 896, 896)
+    ->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_many_rows, rounded_n4096_up, linear_prefill_bf16, DType::bf16, 4096, 896, 4864)
+    ->Apply(each_thread_count);
+BENCHMARK_CAPTURE(linear_many_rows, rounded_n512_8b, linear_prefill_bf16, DType::bf16, 512, kHidden, kMlp)
+    ->Apply(each_thread_count);
 
 void empty_loop(benchmark::State& state) {
   ThreadPool pool(threads_of(state));
