@@ -5,6 +5,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <mutex>
@@ -14,13 +15,36 @@
 #include <thread>
 #include <vector>
 
+#include "engine/common/error.h"
+
 namespace tandem {
 namespace {
 
-// Polls of an atomic before sleeping, some 20 us: waking a sleeping thread costs about 40 us.
+// Polls of an atomic before a pinned thread sleeps, some 20 us: waking a sleeping thread costs about 40 us.
 constexpr int kSpins = 2000;
 
 thread_local bool inside_task = false;
+thread_local int unpinned_cpus = 0;  // CPUs of the mask that a pinned thread had before
+
+// CPUs of the calling thread's mask in ascending order; empty on machines with more than 1024, which answer EINVAL.
+std::vector<int> allowed_cpus() {
+  std::vector<int> cpus;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+  cpus.reserve(static_cast<std::size_t>(CPU_COUNT(&set)));
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  return cpus;
+}
+
+bool pinning_wanted() {
+  const char* value = std::getenv("TANDEM_PIN");
+  const std::string text = value ? value : "";
+  if (text != "" && text != "0" && text != "1")
+    throw_input_error("The environment variable TANDEM_PIN is '{}'; it can be 1 (threads stay on one CPU each) or 0.",
+                      text);
+  return text != "0";
+}
 
 void pause() {
   __builtin_ia32_pause();
@@ -89,8 +113,10 @@ struct Loop {
 
 unsigned usable_threads() {
   unsigned count = std::max(1u, std::thread::hardware_concurrency());
-  cpu_set_t set;  // machines with more than 1024 CPUs answer EINVAL and keep the count above
-  if (sched_getaffinity(0, sizeof set, &set) == 0) count = std::max(1u, static_cast<unsigned>(CPU_COUNT(&set)));
+  if (unpinned_cpus > 0)
+    count = static_cast<unsigned>(unpinned_cpus);
+  else if (const std::size_t allowed = allowed_cpus().size(); allowed > 0)
+    count = static_cast<unsigned>(allowed);
   const double quota = cgroup_cpus();
   if (quota < count) count = std::max(1u, static_cast<unsigned>(std::ceil(quota)));
   return count;
@@ -106,11 +132,22 @@ struct ThreadPool::State {
   Loop* loop = nullptr;              // under `mutex`
   bool stop = false;                 // under `mutex`
   std::vector<std::thread> threads;
+  bool pinned = false;
+  int spins = 0;
+
+  void run_pinned_helper(int cpu, std::size_t cpus) {
+    unpinned_cpus = static_cast<int>(cpus);
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    sched_setaffinity(0, sizeof set, &set);  // where a container forbids it the thread stays unpinned and works
+    run_helper();
+  }
 
   void run_helper() {
     std::uint64_t seen = 0;
     for (;;) {
-      for (int i = 0; i < kSpins && generation.load(std::memory_order_acquire) == seen; ++i) pause();
+      for (int i = 0; i < spins && generation.load(std::memory_order_acquire) == seen; ++i) pause();
       std::unique_lock lock(mutex);
       wake.wait(lock, [&] { return stop || generation.load(std::memory_order_relaxed) != seen; });
       if (stop) return;
@@ -128,7 +165,17 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(unsigned threads) : state_(std::make_unique<State>()) {
   if (threads == 0) threads = usable_threads();
-  for (unsigned i = 1; i < threads; ++i) state_->threads.emplace_back([state = state_.get()] { state->run_helper(); });
+  const std::vector<int> cpus = allowed_cpus();
+  state_->pinned = pinning_wanted() && threads > 1 && threads == cpus.size() && threads == usable_threads();
+  state_->spins = state_->pinned ? kSpins : 0;
+  State* state = state_.get();
+  state->threads.reserve(threads - 1);
+  for (unsigned i = 1; i < threads; ++i) {
+    if (state->pinned)
+      state->threads.emplace_back([state, cpu = cpus[i], all = cpus.size()] { state->run_pinned_helper(cpu, all); });
+    else
+      state->threads.emplace_back([state] { state->run_helper(); });
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -143,6 +190,10 @@ ThreadPool::~ThreadPool() {
 
 unsigned ThreadPool::size() const {
   return static_cast<unsigned>(state_->threads.size()) + 1;
+}
+
+bool ThreadPool::pinned() const {
+  return state_->pinned;
 }
 
 void ThreadPool::parallel_for(std::size_t n, const std::function<void(std::size_t)>& task) {
@@ -164,7 +215,7 @@ void ThreadPool::parallel_for(std::size_t n, const std::function<void(std::size_
     const std::lock_guard lock(state.mutex);
     state.loop = nullptr;  // nobody joins from here on
   }
-  for (int i = 0; i < kSpins && state.helpers.load(std::memory_order_acquire) != 0; ++i) pause();
+  for (int i = 0; i < state.spins && state.helpers.load(std::memory_order_acquire) != 0; ++i) pause();
   {
     std::unique_lock lock(state.mutex);
     state.finished.wait(lock, [&] { return state.helpers.load(std::memory_order_relaxed) == 0; });

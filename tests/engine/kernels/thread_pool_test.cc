@@ -2,12 +2,16 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "engine/common/error.h"
 
 namespace tandem {
 namespace {
@@ -118,6 +122,81 @@ TEST(ThreadPool, UsableThreadsFollowTheAffinityMask) {
     EXPECT_EQ(usable_threads(), 1u);
   })
       .join();
+}
+
+// TANDEM_PIN while it lives.
+class Pinning {
+ public:
+  explicit Pinning(const char* value) : before_(std::getenv("TANDEM_PIN") ? std::getenv("TANDEM_PIN") : "") {
+    setenv("TANDEM_PIN", value, 1);
+  }
+  ~Pinning() { setenv("TANDEM_PIN", before_.c_str(), 1); }
+  Pinning(const Pinning&) = delete;
+  Pinning& operator=(const Pinning&) = delete;
+
+ private:
+  std::string before_;
+};
+
+cpu_set_t mask_here() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  EXPECT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+  return set;
+}
+
+// The masks of all threads of the pool, the caller's first.
+std::vector<cpu_set_t> masks_of(ThreadPool& pool) {
+  std::vector<cpu_set_t> masks(pool.size());
+  std::atomic<unsigned> inside{0}, others{0};
+  const std::thread::id caller = std::this_thread::get_id();
+  pool.parallel_for(pool.size(), [&](std::size_t) {
+    masks[std::this_thread::get_id() == caller ? 0 : 1 + others++] = mask_here();
+    ++inside;
+    while (inside < pool.size()) std::this_thread::yield();  // so that each thread takes one index
+  });
+  return masks;
+}
+
+TEST(ThreadPool, PinsOneThreadPerCpuWhereItUsesThemAll) {
+  const Pinning on("1");
+  const cpu_set_t before = mask_here();
+  const auto cpus = static_cast<unsigned>(CPU_COUNT(&before));
+  if (cpus < 2 || usable_threads() != cpus) GTEST_SKIP() << "needs two CPUs without a quota";
+  ThreadPool pool(cpus);
+  EXPECT_TRUE(pool.pinned());
+  const std::vector<cpu_set_t> masks = masks_of(pool);
+  EXPECT_TRUE(CPU_EQUAL(&masks[0], &before)) << "the caller's mask changed";
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (unsigned i = 1; i < cpus; ++i) {
+    EXPECT_EQ(CPU_COUNT(&masks[i]), 1);
+    CPU_OR(&all, &all, &masks[i]);
+  }
+  EXPECT_EQ(CPU_COUNT(&all), static_cast<int>(cpus) - 1) << "two threads share a CPU";
+  pool.parallel_for(100, [&](std::size_t) { EXPECT_EQ(usable_threads(), cpus) << "seen from a pinned thread"; });
+}
+
+TEST(ThreadPool, PinsNothingWithMoreThreadsThanCpusOrWhenToldNotTo) {
+  const cpu_set_t before = mask_here();
+  const auto cpus = static_cast<unsigned>(CPU_COUNT(&before));
+  for (const char* wanted : {"1", "0"}) {
+    const Pinning pinning(wanted);
+    ThreadPool pool(*wanted == '1' ? cpus + 1 : cpus);
+    EXPECT_FALSE(pool.pinned());
+    for (const cpu_set_t& mask : masks_of(pool)) EXPECT_TRUE(CPU_EQUAL(&mask, &before));
+  }
+}
+
+TEST(ThreadPool, RefusesAnUnknownPinning) {
+  const Pinning typo("yes");
+  try {
+    ThreadPool pool(2);
+    FAIL() << "nothing was thrown";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "The environment variable TANDEM_PIN is 'yes'; it can be 1 (threads stay on one CPU each) or 0.");
+  }
 }
 
 TEST(ThreadPool, TheSharedPoolIsOne) {
