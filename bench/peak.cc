@@ -23,16 +23,16 @@ constexpr std::uint64_t kRounds = 20000;
 #define TANDEM_PEAK(name, isa, vector, zero, operation, flops) \
   __attribute__((target(isa), noinline)) double name() {       \
     vector chain[kChains];                                     \
-    for (vector & v : chain) v = zero();                       \
+    for (auto& v : chain) v = zero();                          \
     vector a = zero(), b = zero();                             \
     for (std::uint64_t i = 0; i < kRounds; ++i) {              \
       asm volatile("" : "+v"(a), "+v"(b));                     \
-      for (vector & v : chain) {                               \
+      for (auto& v : chain) {                                  \
         v = operation;                                         \
         asm volatile("" : "+v"(v));                            \
       }                                                        \
     }                                                          \
-    for (vector & v : chain) benchmark::DoNotOptimize(v);      \
+    for (auto& v : chain) benchmark::DoNotOptimize(v);         \
     return static_cast<double>(kRounds) * kChains * (flops);   \
   }
 TANDEM_PEAK(avx512_rounds, "avx512f", __m512, _mm512_setzero_ps, _mm512_fmadd_ps(a, b, v), 32)

@@ -146,7 +146,9 @@ void add_profile(CLI::App& app) {
   heads->add_option("--out", options->out, "Write all numbers to this JSON file");
   heads->add_flag("--force", options->force, "Replace the file");
   heads->add_flag("--each-head", options->each_head, "A row per head, not only per layer");
-  heads->add_option("--threads", options->session.threads, "CPU threads for kernels; 0: all that this process may use")
+  heads
+      ->add_option("--threads", options->session.threads,
+                   "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
       ->capture_default_str();
   heads->add_flag("--quiet", options->quiet, "No progress line");
   heads->footer(kHeadsFooter);

@@ -36,7 +36,9 @@ void add_session_options(CLI::App& command, SessionOptions& options) {
 void add_model_options(CLI::App& command, SessionOptions& options) {
   command.add_option("--model", options.model, "'embedded', a Hugging Face folder or synthetic:<preset>")
       ->capture_default_str();
-  command.add_option("--threads", options.threads, "CPU threads for kernels; 0: all that this process may use")
+  command
+      .add_option("--threads", options.threads,
+                  "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
       ->capture_default_str();
   command.add_option("--device-kv", options.device_kv, "Budget of the KV store on the device")->capture_default_str();
   command.add_option("--host-kv", options.host_kv, "Budget of the KV store in host memory")->capture_default_str();

@@ -40,7 +40,7 @@ std::vector<int> allowed_cpus() {
 bool pinning_wanted() {
   const char* value = std::getenv("TANDEM_PIN");
   const std::string text = value ? value : "";
-  if (text != "" && text != "0" && text != "1")
+  if (!text.empty() && text != "0" && text != "1")
     throw_input_error("The environment variable TANDEM_PIN is '{}'; it can be 1 (threads stay on one CPU each) or 0.",
                       text);
   return text != "0";

@@ -208,6 +208,11 @@ TANDEM_INLINE v16bits narrow(vi lanes) {
 #endif
 }
 
+// Of the bits of floats: which are NaN, as a mask.
+TANDEM_INLINE vi is_nan(vi bits) {
+  return (bits & 0x7fffffff) > 0x7f800000;
+}
+
 struct BF16 {
   static constexpr size_t kBytes = 2;
   // Even and odd numbers apart, which takes two instructions where natural order takes four.
@@ -224,7 +229,7 @@ struct BF16 {
     const vi bits = reinterpret_cast<vi>(v);
     const vi top = (bits >> 16) & 0xffff;
     const vi rounded = ((bits + 0x7fff + (top & 1)) >> 16) & 0xffff;
-    *reinterpret_cast<v16bits_unaligned*>(p) = narrow(v != v ? top | 0x40 : rounded);  // NaN stays NaN
+    *reinterpret_cast<v16bits_unaligned*>(p) = narrow(is_nan(bits) ? top | 0x40 : rounded);
   }
 };
 struct F16 {
