@@ -161,10 +161,6 @@ void EngineOps::extend_average(SequenceState& sequence, AverageRef ref, std::uin
   ask(LaneKind::device_compute, std::move(op));
 }
 
-void EngineOps::keep_salient(SequenceState& sequence, const SalientRequest& request) {
-  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) keep_salient(sequence, layer, request);
-}
-
 void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) {
   TokenSet& set = stores_.sets.get(request.set.id);
   const AttentionAverage& average = stores_.averages.get(request.average.id);

@@ -30,7 +30,6 @@ class EngineOps : public Ops {
   TokenSetRef make_token_set(SequenceState& sequence) override;
   void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) override;
   void renew_token_set(SequenceState& sequence, TokenSetRef set) override;
-  void keep_salient(SequenceState& sequence, const SalientRequest& request) override;
   void keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) override;
   DigestRef build_digests(SequenceState& sequence, Range tokens, std::uint32_t block) override;
   void drop(SequenceState& sequence, Range tokens) override;

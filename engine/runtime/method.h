@@ -135,9 +135,8 @@ class Ops {
   /// Empties the set and gives it room for max_tokens. Nothing may be using it: between decodes only.
   virtual void renew_token_set(SequenceState& sequence, TokenSetRef set) = 0;
   /// Adds those of request.tokens, which are on the host with their averages, that are salient for a query head of the
-  /// group. Runs on the host's threads. Without a layer: in all of them.
+  /// group. Runs on the host's threads.
   virtual void keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) = 0;
-  virtual void keep_salient(SequenceState& sequence, const SalientRequest& request) = 0;
   /// Digests (per channel min and max of the keys) of every layer over host-resident `tokens`, `block` tokens each,
   /// counted from tokens.begin; a short last block is digested over what it has.
   virtual DigestRef build_digests(SequenceState& sequence, Range tokens, std::uint32_t block) = 0;

@@ -7,7 +7,7 @@ namespace {
 
 struct HgcaOptions {
   TokenShare device_kv{0.25, 0};
-  std::uint32_t block = 32, obs = 64;
+  std::uint32_t block = 32, obs = 64, dense_layers = 0;
   double alpha = 0.1, beta = 1;
   std::string pad = "masked";
   OptionSet bind() {
@@ -17,6 +17,8 @@ struct HgcaOptions {
     set.number("alpha", alpha, 0, 1, "share of a step's attention weight in a token's moving average");
     set.number("beta", beta, 0, 1e6, "a token is salient above beta times the mean weight; 0: all are");
     set.number_of("obs", obs, {1, 2, 4, 8, 16, 32, 64}, "last prompt queries that the first averages come from");
+    set.tokens("dense_layers", dense_layers,
+               "first layers in which the CPU attends to all tokens that left the device, whatever beta says");
     set.choice("pad", pad, {"masked", "attended"},
                "whether a head attends only the tokens it found salient, or all of its group's");
     return set;
@@ -40,8 +42,9 @@ class Hgca : public Method {
     HgcaOptions copy = options_;
     return copy.bind().spelled_out();
   }
-  Needs needs(const ModelShape&) const override {
-    return {.lossless = options_.beta == 0, .host_tier = true, .last_queries = options_.obs};
+  Needs needs(const ModelShape& shape) const override {
+    const bool lossless = options_.beta == 0 || options_.dense_layers >= shape.layers;
+    return {.lossless = lossless, .host_tier = true, .last_queries = options_.obs};
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
@@ -55,7 +58,7 @@ class Hgca : public Method {
     state.salient = ops.make_token_set(sequence);
     if (leave > 0) {
       ops.move_to_host(sequence, {0, leave});
-      ops.keep_salient(sequence, salient(state, {0, leave}, tokens));
+      keep(sequence, state, {0, leave}, tokens, ops);
     }
     state.begin = leave;
     sequence.method = state;
@@ -92,7 +95,7 @@ class Hgca : public Method {
   void appended(SequenceState& sequence, Range, Ops& ops) override {
     auto& state = std::any_cast<HgcaState&>(sequence.method);
     ops.renew_token_set(sequence, state.salient);
-    if (state.begin > 0) ops.keep_salient(sequence, salient(state, {0, state.begin}, state.begin));
+    if (state.begin > 0) keep(sequence, state, {0, state.begin}, state.begin, ops);
     for (std::uint32_t layer = 0; layer < ops.layers(); ++layer) move_oldest(sequence, layer, ops);
     state.begin += leaving(sequence.tokens - state.begin, state.capacity);
   }
@@ -110,10 +113,18 @@ class Hgca : public Method {
     if (leave == 0) return;
     const Range tokens{state.begin, state.begin + leave};
     ops.move_to_host(sequence, tokens, layer, state.average);
-    ops.keep_salient(sequence, layer, salient(state, tokens, window));
+    keep(sequence, layer, state, tokens, window, ops);
   }
-  SalientRequest salient(const HgcaState& state, Range tokens, std::uint32_t softmax_tokens) const {
-    return {state.salient, state.average, tokens, options_.beta, softmax_tokens};
+  void keep(SequenceState& sequence, std::uint32_t layer, const HgcaState& state, Range tokens,
+            std::uint32_t softmax_tokens, Ops& ops) const {
+    const double beta = layer < options_.dense_layers ? 0 : options_.beta;
+    ops.keep_salient(sequence, layer, {state.salient, state.average, tokens, beta, softmax_tokens});
+  }
+  void keep(SequenceState& sequence, const HgcaState& state, Range tokens, std::uint32_t softmax_tokens,
+            Ops& ops) const {
+    for (std::uint32_t layer = 0; layer < ops.layers(); ++layer) {
+      keep(sequence, layer, state, tokens, softmax_tokens, ops);
+    }
   }
 
   HgcaOptions options_;

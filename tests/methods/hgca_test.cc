@@ -21,11 +21,12 @@ struct Rule {
   std::uint32_t block, obs;
   double alpha, beta;
   bool attended = false;
+  std::uint32_t dense_layers = 0;
 
   std::string spec() const {
     return "hgca:device_kv=" + std::to_string(capacity) + ",block=" + std::to_string(block) +
            ",obs=" + std::to_string(obs) + ",alpha=" + std::to_string(alpha) + ",beta=" + std::to_string(beta) +
-           ",pad=" + (attended ? "attended" : "masked");
+           ",pad=" + (attended ? "attended" : "masked") + ",dense_layers=" + std::to_string(dense_layers);
   }
 };
 
@@ -53,7 +54,7 @@ class SlowHgca {
     for (std::uint32_t t = 0; t < seen; ++t) {
       head.average[t] += t < begin_ ? all[t] / observed : window[t] / std::min(observed, prefilled - begin_);
     }
-    if (seen == prefilled) decide(head, 0, begin_, rule_.beta / prefilled);
+    if (seen == prefilled) decide(head, 0, begin_, beta(layer), prefilled);
   }
 
   /// A decode step: what the head attends; afterwards its averages, and what is salient from the next step on.
@@ -76,7 +77,7 @@ class SlowHgca {
     for (std::uint32_t t = begin_; t < seen; ++t)
       head.average[t] = (1 - rule_.alpha) * head.average[t] + rule_.alpha * weights[t];
     const std::uint32_t window = seen - begin_;
-    if (window >= rule_.capacity) decide(head, begin_, begin_ + leaving(window), rule_.beta / window);
+    if (window >= rule_.capacity) decide(head, begin_, begin_ + leaving(window), beta(layer), window);
     return visible;
   }
 
@@ -103,11 +104,11 @@ class SlowHgca {
   }
   void append_done(std::uint32_t tokens) {
     const std::uint32_t window = tokens - begin_;
-    for (auto& layer : heads_) {
-      for (Head& head : layer) {
+    for (std::uint32_t layer = 0; layer < heads_.size(); ++layer) {
+      for (Head& head : heads_[layer]) {
         std::copy(head.from_append.begin(), head.from_append.end(), head.average.begin());
-        if (begin_ > 0) decide(head, 0, begin_, rule_.beta / begin_);
-        if (window >= rule_.capacity) decide(head, begin_, begin_ + leaving(window), rule_.beta / window);
+        if (begin_ > 0) decide(head, 0, begin_, beta(layer), begin_);
+        if (window >= rule_.capacity) decide(head, begin_, begin_ + leaving(window), beta(layer), window);
       }
     }
     step_done(tokens);
@@ -126,11 +127,14 @@ class SlowHgca {
   std::uint32_t leaving(std::uint32_t window) const {
     return std::uint32_t(std::ceil((window - rule_.capacity + 1) / double(rule_.block))) * rule_.block;
   }
-  void decide(Head& head, std::uint32_t first, std::uint32_t last, double threshold) {
+  double beta(std::uint32_t layer) const { return layer < rule_.dense_layers ? 0 : rule_.beta; }
+  /// `tokens`: that the averaged softmax ran over.
+  void decide(Head& head, std::uint32_t first, std::uint32_t last, double beta, std::uint32_t tokens) {
+    const double threshold = beta / tokens;
     head.salient.resize(last);
     for (std::uint32_t t = first; t < last; ++t) {
-      head.salient[t] = rule_.beta == 0 || head.average[t] > threshold;
-      if (rule_.beta > 0) closest = std::min(closest, std::abs(head.average[t] / threshold - 1));
+      head.salient[t] = beta == 0 || head.average[t] > threshold;
+      if (beta > 0) closest = std::min(closest, std::abs(head.average[t] / threshold - 1));
     }
   }
   static Vector softmax(const Vector& q, const std::vector<Vector>& keys, std::uint32_t first, std::uint32_t last) {
@@ -156,7 +160,8 @@ INSTANTIATE_TEST_SUITE_P(Traces, HgcaRules,
                          ::testing::Values(Rule{401, 70, 64, 16, 64, 0.1, 1}, Rule{501, 40, 128, 32, 64, 0.1, 0.5},
                                            Rule{300, 60, 96, 16, 8, 0.5, 1.5, true}, Rule{40, 90, 64, 32, 64, 0.2, 1},
                                            Rule{129, 50, 32, 16, 64, 0.05, 2}, Rule{257, 34, 256, 64, 1, 0.1, 1},
-                                           Rule{200, 40, 64, 16, 16, 0.3, 0}));
+                                           Rule{200, 40, 64, 16, 16, 0.3, 0},
+                                           Rule{230, 50, 64, 16, 32, 0.1, 1, false, 1}));
 
 /// The engine's decodes beside the rules, token by token.
 class Trial {
