@@ -38,9 +38,9 @@ void explain_method(const std::string& name) {
     fmt::print("  options: none\n");
     return;
   }
-  fmt::print("\n  {:<10} {:<20} {:<8}\n", "option", "takes", "default");
+  fmt::print("\n  {:<12} {:<20} {:<8}\n", "option", "takes", "default");
   for (const OptionInfo& option : info.options) {
-    fmt::print("  {:<10} {:<20} {:<8} {}\n", option.name, option.type, option.default_value, option.help);
+    fmt::print("  {:<12} {:<20} {:<8} {}\n", option.name, option.type, option.default_value, option.help);
   }
   std::string example = info.name + ":";
   example += info.options[0].name + "=" + info.options[0].default_value;

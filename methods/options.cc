@@ -82,8 +82,12 @@ void OptionSet::add(OptionInfo info, std::function<bool(const std::string&)> set
 }
 
 void OptionSet::tokens(std::string name, std::uint32_t& value, std::string help) {
+  count(std::move(name), value, "tokens", std::move(help));
+}
+
+void OptionSet::count(std::string name, std::uint32_t& value, std::string what, std::string help) {
   add(
-      {std::move(name), "tokens", "", std::move(help)},
+      {std::move(name), std::move(what), "", std::move(help)},
       [&value](const std::string& text) { return parse_tokens(text, value); },
       [&value] { return fmt::format("{}", value); });
 }

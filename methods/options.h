@@ -42,6 +42,7 @@ class OptionSet {
  public:
   explicit OptionSet(std::string method) : method_(std::move(method)) {}
   void tokens(std::string name, std::uint32_t& value, std::string help);                     // whole number, 4K allowed
+  void count(std::string name, std::uint32_t& value, std::string what, std::string help);    // whole number of `what`
   void ratio(std::string name, double& value, double above, double most, std::string help);  // above < value <= most
   void number(std::string name, double& value, double least, double most, std::string help);  // least <= value <= most
   void share(std::string name, TokenShare& value, std::string help);  // up to 1 a ratio, above 1 tokens

@@ -17,8 +17,8 @@ struct HgcaOptions {
     set.number("alpha", alpha, 0, 1, "share of a step's attention weight in a token's moving average");
     set.number("beta", beta, 0, 1e6, "a token is salient above beta times the mean weight; 0: all are");
     set.number_of("obs", obs, {1, 2, 4, 8, 16, 32, 64}, "last prompt queries that the first averages come from");
-    set.tokens("dense_layers", dense_layers,
-               "first layers in which the CPU attends to all tokens that left the device, whatever beta says");
+    set.count("dense_layers", dense_layers, "layers",
+              "first layers in which the CPU attends to all tokens that left the device, whatever beta says");
     set.choice("pad", pad, {"masked", "attended"},
                "whether a head attends only the tokens it found salient, or all of its group's");
     return set;
@@ -144,7 +144,7 @@ MethodInfo hgca_info() {
       "beta / (tokens of the softmax) for a head are packed for the CPU, which attends to them from then on; what was "
       "not salient stays in host memory, unattended. After the prefill the averages are the mean weights under the "
       "prompt's last obs queries. Budget: device_kv counts the window; the salient tokens are on top, as many as beta "
-      "lets through. New tokens: appended on the device. No sinks.";
+      "lets through, and all of the first dense_layers layers. New tokens: appended on the device. No sinks.";
   info.source = "Deng et al., HGCA (papers: HGCA, sections 3.2 and 3.3, algorithms 1 and 2)";
   info.budget = "device-window-of-all-tokens";
   HgcaOptions defaults;

@@ -55,6 +55,9 @@ TEST(MethodSpec, MistakesAreSentences) {
   EXPECT_THAT(error_of("hybrid-fixed:block=16,block=32"), ::testing::HasSubstr("given twice"));
   EXPECT_THAT(error_of("hybrid-fixed:block"), ::testing::HasSubstr("is not option=value"));
   EXPECT_THAT(error_of("streaming:window=99999999999999999999"), ::testing::HasSubstr("not allowed"));
+  for (const char* layers : {"-1", "1.5", "x"})
+    EXPECT_THAT(error_of(std::string("hgca:dense_layers=") + layers), ::testing::HasSubstr("it takes layers"))
+        << layers;
   EXPECT_THAT(error_of(""), ::testing::HasSubstr("name is missing"));
 }
 
