@@ -13,6 +13,7 @@
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "engine/model/chat.h"
+#include "engine/runtime/conversation.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
@@ -25,9 +26,11 @@ Examples:
   tandem generate --chat --model ~/models/Qwen3-0.6B --system "Be brief."
   printf 'Hello\nAnd now?\n' | tandem generate --chat --model ~/models/Qwen3-0.6B --no-thinking
 
-With --chat each line of the input is a turn of the user's (an empty one or the end of the input ends the session); the
-conversation so far stays in the KV store, and only what is new is prefilled. --prompt is then the first turn. The text streams to stdout; the figures follow on stderr. Decoding is greedy. TTFT is prefill + the method's own
-preparation + the first step; TPOT is the mean of the steps after it.)";
+With --chat each line of the input is a turn of the user's (an empty one or the end of the input ends the session);
+--prompt is then the first one. The method keeps its session: a turn computes only what is new, exactly over the KV that
+the method still has. Where the chat format rewrites what was said, as Qwen3's does with reasoning, the conversation is
+prefilled anew. The text streams to stdout; the figures follow on stderr. Decoding is greedy. TTFT is prefill + the
+method's own preparation + the first step; TPOT is the mean of the steps after it.)";
 
 struct GenerateOptions {
   SessionOptions session;
@@ -51,8 +54,8 @@ std::string read_prompt(const GenerateOptions& options) {
   return text;
 }
 
-/// `prefilled`: tokens that this prefill or append computed.
-void print_figures(const Session& session, const Prefix& prefix, std::size_t prefilled, const DecodeResult& result) {
+void print_figures(const Session& session, const Conversation::Reply& reply) {
+  const DecodeResult& result = reply.result;
   Nanos setup = 0, first = 0, later = 0, steps = 0;
   for (const StepIdle& step : result.idle.steps) {
     if (step.step == Device::kSetupStep) {
@@ -67,7 +70,7 @@ void print_figures(const Session& session, const Prefix& prefix, std::size_t pre
   const auto ms = [](Nanos ns) { return double(ns) * 1e-6; };
   fmt::print(stderr, "{}\n", session.device->clock_name());
   fmt::print(stderr, "TTFT {:.3f} ms = prefill of {} tokens {:.3f} + method's preparation {:.3f} + first step {:.3f}\n",
-             ms(prefix.prefill_ns + setup + first), prefilled, ms(prefix.prefill_ns), ms(setup), ms(first));
+             ms(reply.prefill_ns + setup + first), reply.prefilled, ms(reply.prefill_ns), ms(setup), ms(first));
   if (steps > 0) fmt::print(stderr, "TPOT {:.3f} ms over {} steps\n", ms(later) / double(steps), steps);
   const StepIdle& all = result.idle.decode;
   if (all.window == 0) return;
@@ -83,8 +86,8 @@ void print_figures(const Session& session, const Prefix& prefix, std::size_t pre
   fmt::print(stderr, "\n");
 }
 
-/// Decodes behind the prefix and prints the text as it comes. Returns what was printed.
-std::string answer(const Session& session, Engine& engine, Method& method, const Prefix& prefix, std::size_t prefilled,
+/// Decodes behind `tokens` and prints the text as it comes. Returns what was printed.
+std::string answer(const Session& session, Conversation& conversation, const std::vector<std::int32_t>& tokens,
                    std::uint32_t max_new) {
   std::string text;
   StreamingDecoder decoder(*session.model.tokenizer);
@@ -98,44 +101,20 @@ std::string answer(const Session& session, Engine& engine, Method& method, const
     // A synthetic model's ids have no text: its tokenizer is another model's.
     show(session.model.synthetic ? fmt::format(" {}", token) : decoder.push(token));
   };
-  const DecodeRequest request{&prefix, max_new};
-  const DecodeResult result = engine.decode(method, {&request, 1}, stream);
+  const Conversation::Reply reply = conversation.reply(tokens, max_new, stream);
   show(decoder.finish());
   fmt::print("\n");
   check_stdout();
-  print_figures(session, prefix, prefilled, result);
+  print_figures(session, reply);
   return text;
 }
 
-void generate_once(const GenerateOptions& options, const Session& session, Engine& engine, Method& method) {
-  const std::vector<std::int32_t> prompt = session.model.tokenizer->encode(read_prompt(options), /*add_bos=*/true);
-  const auto prefix = engine.prefill(prompt);
-  answer(session, engine, method, *prefix, prompt.size() - 1, options.max_new);
-}
-
-/// The prefix for this conversation: longer where it goes on as it was, made anew where the format rewrites what was
-/// said (Qwen3 drops the reasoning of earlier answers). Returns the number of tokens that were prefilled.
-std::size_t continue_prefix(Engine& engine, std::unique_ptr<Prefix>& prefix, const std::vector<std::int32_t>& tokens) {
-  if (prefix != nullptr) {
-    const std::vector<std::int32_t>& before = prefix->prompt;
-    if (tokens.size() > before.size() && std::equal(before.begin(), before.end(), tokens.begin())) {
-      const std::size_t added = tokens.size() - before.size();
-      engine.append(*prefix, std::span(tokens).subspan(before.size()));
-      return added;
-    }
-    engine.release(*prefix);
-  }
-  prefix = engine.prefill(tokens);
-  return tokens.size() - 1;
-}
-
-void chat(const GenerateOptions& options, const Session& session, Engine& engine, Method& method, ChatFormat format) {
+void chat(const GenerateOptions& options, const Session& session, Conversation& conversation, ChatFormat format) {
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system});
   ChatOptions chat_options;
   chat_options.thinking = !options.no_thinking;
   const bool asks = isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0;
-  std::unique_ptr<Prefix> prefix;
   std::string line = options.prompt;
   const auto next_line = [&] {
     if (asks) fmt::print(stderr, "> ");
@@ -145,8 +124,7 @@ void chat(const GenerateOptions& options, const Session& session, Engine& engine
     messages.push_back({"user", line});
     const std::string text = render_chat(format, messages, chat_options);
     const std::vector<std::int32_t> tokens = session.model.tokenizer->encode(text, false, Specials::parsed);
-    const std::size_t prefilled = continue_prefix(engine, prefix, tokens);
-    messages.push_back({"assistant", answer(session, engine, method, *prefix, prefilled, options.max_new)});
+    messages.push_back({"assistant", answer(session, conversation, tokens, options.max_new)});
   }
 }
 
@@ -175,10 +153,12 @@ void generate(const GenerateOptions& options) {
     if (end >= 0) session.model.config.stop_tokens.push_back(end);
   }
   Engine engine(session.model, *session.device, *session.pool, session.engine);
+  Conversation conversation(engine, *method);
   if (options.chat) {
-    chat(options, session, engine, *method, format);
+    chat(options, session, conversation, format);
   } else {
-    generate_once(options, session, engine, *method);
+    answer(session, conversation, session.model.tokenizer->encode(read_prompt(options), /*add_bos=*/true),
+           options.max_new);
   }
 }
 

@@ -228,6 +228,7 @@ void DecodeSession::collect(std::uint32_t step) {
         options_->forced.empty() && std::find(c.stop_tokens.begin(), c.stop_tokens.end(), token) != c.stop_tokens.end();
     if (stop) {
       out.stopped = true;
+      out.stop_token = token;
     } else {
       out.tokens.push_back(token);
       said.emplace_back(a->request, token);

@@ -60,6 +60,7 @@ struct DecodedSequence {
   std::vector<NearTie> near_ties;
   std::vector<std::uint32_t> steps;  // numbers (StepIdle::step) of the steps that produced a token of this sequence
   bool stopped = false;              // by a stop token, not by max_new_tokens
+  std::int32_t stop_token = -1;      // the one that stopped it
   std::size_t peak_kv_bytes[2] = {0, 0};  // by Tier
   std::vector<double> log_probabilities;  // of forced tokens, natural logarithm
   std::uint64_t attended[2] = {0, 0};     // tokens attended per KV head and layer, summed over steps, by Side

@@ -1,0 +1,41 @@
+// A conversation of one sequence: turn by turn, each behind what was said, in one decode session.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/runtime/decode_session.h"
+#include "engine/runtime/engine.h"
+
+namespace tandem {
+
+class Conversation {
+ public:
+  struct Reply {
+    DecodeResult result;        // one sequence
+    std::size_t prefilled = 0;  // tokens whose KV this turn computed before its first step
+    Nanos prefill_ns = 0;       // virtual or real time of that
+  };
+
+  /// Both must outlive the conversation, which has the engine to itself.
+  Conversation(Engine& engine, Method& method) : engine_(engine), method_(method) {}
+
+  /// Decodes behind `tokens`, the conversation from its beginning. Where they begin with all that was said so far, the
+  /// session goes on: only what is new is computed, with attention that is exact over the KV the method still has, and
+  /// the replies' KV stays as the method made it. Where they do not (a chat format may rewrite earlier turns, a
+  /// tokenizer may cut a reply's text differently than the model did), the conversation is prefilled anew.
+  /// InputError as in Engine::prefill; after any error the next reply prefills anew.
+  Reply reply(std::span<const std::int32_t> tokens, std::uint32_t max_new_tokens, const DecodeOptions& options = {});
+
+ private:
+  void prefill(std::span<const std::int32_t> tokens, std::uint32_t max_new_tokens, Reply& reply);
+
+  Engine& engine_;
+  Method& method_;
+  std::unique_ptr<DecodeSession> session_;
+  std::vector<std::int32_t> said_;  // by both sides, in the session; the last token has no KV yet
+};
+
+}  // namespace tandem
