@@ -140,7 +140,7 @@ TEST_F(CompareProgram, EssaysAndQuestionsFromFiles) {
                               folder("essays.txt") + " --ruler-qa " + folder("squad.json");
   const cli::Outcome done = cli::run(command + " --tasks niah_single_2,qa --samples 2 --out " + folder("a"));
   ASSERT_EQ(done.code, 0) << done.text;
-  EXPECT_EQ(lines(bytes("a", "samples.jsonl")), 6u);  // 3 tasks, 2 samples
+  EXPECT_EQ(cli::lines(bytes("a", "samples.jsonl")), 6u);  // 3 tasks, 2 samples
   EXPECT_THAT(bytes("a", "samples.jsonl"),
               AllOf(HasSubstr(R"("answers":["hard"])"), HasSubstr(R"("answers":["soft"])")));
   EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("--ruler-essays"), HasSubstr("--ruler-qa"),

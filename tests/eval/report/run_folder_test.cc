@@ -355,7 +355,8 @@ TEST_F(DamagedRun, AManifestIsASentence) {
                                                   Not(HasSubstr("json.exception")))));
     }
   }
-  write_all(path_ / "manifest.json", std::string(good).replace(good.find("version\": 2"), 11, "version\": 9"));
+  const std::string version = "version\": " + std::to_string(kSchemaVersion);
+  write_all(path_ / "manifest.json", std::string(good).replace(good.find(version), version.size(), "version\": 9"));
   EXPECT_THAT([&] { RunFolder::open(path_); },
               ThrowsMessage<InputError>(AllOf(HasSubstr("Use the program that made"), Not(HasSubstr("copy")))));
   EXPECT_EQ(read_all(path_ / "samples.jsonl"), samples_);
