@@ -107,6 +107,7 @@ class Forward {
 /// q [rows][Hq][D] of a layer from its normed input: W_Q, QK-norm where the model has it, RoPE. The one definition,
 /// also for queries that are predicted from another layer's input.
 void make_query(Forward::Phase phase, DType precision, const Model& model, const RopeTable& table, ThreadPool& pool,
-                std::uint32_t layer, const float* normed /*[rows][hidden]*/, std::span<const std::uint32_t> positions, float* q);
+                std::uint32_t layer, const float* normed /*[rows][hidden]*/, std::span<const std::uint32_t> positions,
+                float* q);
 
 }  // namespace tandem

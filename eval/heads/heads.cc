@@ -163,7 +163,8 @@ class PromptProfiler {
     for (const bool next : {true, false}) {
       const MatrixView& norm = model_.weights.layers[next ? layer : layer - 1].input_norm;
       rms_norm(capture_.inputs(layer - 1), norm, c.rms_eps, normed.data(), rows, c.hidden);
-      make_query(Forward::Phase::prefill, DType::f32, model_, rope_, pool_, layer, normed.data(), positions, predicted.data());
+      make_query(Forward::Phase::prefill, DType::f32, model_, rope_, pool_, layer, normed.data(), positions,
+                 predicted.data());
       for (std::uint32_t n = 0; n < rows; ++n) {
         for (std::uint32_t h = 0; h < c.q_heads; ++h) {
           const std::size_t at = (std::size_t{n} * c.q_heads + h) * c.head_dim;

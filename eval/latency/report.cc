@@ -35,8 +35,8 @@ std::string latency_text(const Latency& r) {
                              fmt::format("{:.1f}", 100 * r.between_ms / mean_ms), "-", "-"});
   const std::string what = decode ? fmt::format("{} steps per round after one that is not counted", r.steps)
                                   : fmt::format("chunks of {} tokens, no logits", r.prefill_chunk);
-  return fmt::format("{}, {}, {} threads, {} kernels; {}; one round before these warms up.\n\n{}\n{}", r.model, r.precision, r.threads,
-                     r.isa, what, figures.text(), operations.text());
+  return fmt::format("{}, {}, {} threads, {} kernels; {}; one round before these warms up.\n\n{}\n{}", r.model,
+                     r.precision, r.threads, r.isa, what, figures.text(), operations.text());
 }
 
 std::string latency_json(const Latency& r) {
