@@ -1,14 +1,12 @@
-// Attention kernels against the machine: GB/s of the K and V that must be read, GFLOP/s, and `share`, the median over
-// the rounds of a kernel's rate through that of a pure read just before and just after it. The argument of each bench
-// is the number of threads. TANDEM_ISA chooses the build.
+// Attention kernels against the machine: GB/s of the K and V that must be read, GFLOP/s, and `share` of a pure read
+// (measure.h). TANDEM_ISA chooses the build.
 #include <algorithm>
 #include <benchmark/benchmark.h>
-#include <chrono>
 #include <numeric>
 #include <random>
 #include <vector>
 
-#include "bench/bandwidth.h"
+#include "bench/measure.h"
 #include "bench/private_memory.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/convert.h"
@@ -17,48 +15,6 @@
 
 namespace tandem {
 namespace {
-
-std::vector<float> normals(std::size_t n) {
-  std::mt19937 engine(1);
-  std::normal_distribution<float> normal;
-  std::vector<float> block(1 << 16), values(n);  // one block repeated: drawing gigabytes of them takes minutes
-  for (float& value : block) value = normal(engine);
-  for (std::size_t i = 0; i < n; ++i) values[i] = block[i % block.size()];
-  return values;
-}
-
-unsigned threads_of(const benchmark::State& state) {
-  return static_cast<unsigned>(state.range(0));
-}
-void each_thread_count(benchmark::internal::Benchmark* bench) {
-  bench->ArgName("threads")->Arg(1);
-  if (usable_threads() > 1) bench->Arg(usable_threads());
-}
-
-void report_flops(benchmark::State& state, double flops) {
-  state.counters["GFLOP/s"] =
-      benchmark::Counter(flops * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
-}
-
-/// Rounds of read, kernel, read, ...: each kernel run is compared with the reads beside it.
-template <class Kernel>
-void beside_reads(benchmark::State& state, ThreadPool& pool, double bytes, const Kernel& kernel) {
-  std::vector<double> shares;
-  double before = read_bandwidth_now(pool);
-  for (auto _ : state) {
-    const auto begin = std::chrono::steady_clock::now();
-    kernel();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    state.SetIterationTime(seconds.count());
-    const double after = read_bandwidth_now(pool);
-    shares.push_back(bytes / seconds.count() / (0.5 * (before + after)));
-    before = after;
-  }
-  std::sort(shares.begin(), shares.end());
-  state.counters["share"] = shares[shares.size() / 2];
-  state.counters["GB/s"] =
-      benchmark::Counter(bytes * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
-}
 
 enum class Order { contiguous, shuffled };
 
@@ -86,13 +42,15 @@ void partial(benchmark::State& state, DType type, std::uint32_t group, std::uint
   const auto q = normals(std::size_t{group} * dim);
   constexpr std::size_t kParts = 64;
   std::vector<float> o(kParts * group * dim), lse(kParts * group);
-  beside_reads(state, pool, static_cast<double>(kBytes), [&] {
+  const auto kernel = [&] {
     pool.parallel_for(kParts, [&](std::size_t part) {
       const std::size_t begin = spans.size() * part / kParts, end = spans.size() * (part + 1) / kParts;
       partial_attention(q.data(), std::span(spans).subspan(begin, end - begin), {group, dim, type},
                         &o[part * group * dim], &lse[part * group]);
     });
-  });
+  };
+  for (auto _ : state) kernel();
+  report_read(state, static_cast<double>(kBytes), pool, kernel);
   report_flops(state, 4.0 * group * static_cast<double>(kBytes) / static_cast<double>(2 * size_of(type)));
 }
 
@@ -106,8 +64,8 @@ void register_partial() {
             std::string("partial/") + to_string(type) + "/group" + std::to_string(group) + "/dim" + std::to_string(dim);
         const auto add = [&](const char* order, std::uint32_t block, Order how) {
           each_thread_count(benchmark::RegisterBenchmark((name + "/" + order).c_str(), [=](benchmark::State& state) {
-                              partial(state, type, group, dim, block, how);
-                            })->UseManualTime());
+            partial(state, type, group, dim, block, how);
+          }));
         };
         add("contiguous", 16, Order::contiguous);
         add("random32", 32, Order::shuffled);
@@ -136,10 +94,10 @@ void prefill(benchmark::State& state, DType type, std::uint32_t group, std::uint
   for (auto _ : state) prefill_attention(pool, q.data(), of_heads, 0, kTokens, heads, kKvHeads, dim, out.data());
   report_flops(state, 4.0 * heads * dim * (0.5 * kTokens * (kTokens + 1)));  // the causal half alone
 }
-BENCHMARK_CAPTURE(prefill, f32_group4_dim128, DType::f32, 4, 128)->Apply(each_thread_count)->UseRealTime();
-BENCHMARK_CAPTURE(prefill, bf16_group1_dim128, DType::bf16, 1, 128)->Apply(each_thread_count)->UseRealTime();
-BENCHMARK_CAPTURE(prefill, bf16_group4_dim128, DType::bf16, 4, 128)->Apply(each_thread_count)->UseRealTime();
-BENCHMARK_CAPTURE(prefill, bf16_group7_dim64, DType::bf16, 7, 64)->Apply(each_thread_count)->UseRealTime();
+BENCHMARK_CAPTURE(prefill, f32_group4_dim128, DType::f32, 4, 128)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(prefill, bf16_group1_dim128, DType::bf16, 1, 128)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(prefill, bf16_group4_dim128, DType::bf16, 4, 128)->Apply(each_thread_count);
+BENCHMARK_CAPTURE(prefill, bf16_group7_dim64, DType::bf16, 7, 64)->Apply(each_thread_count);
 
 /// 256 MiB of bf16 digests of heads of 128, one thread.
 void score(benchmark::State& state, std::uint32_t group) {
@@ -148,14 +106,16 @@ void score(benchmark::State& state, std::uint32_t group) {
   PrivateMemory memory(std::size_t{2} * kBlocks * kDim * size_of(DType::bf16));
   const auto q = normals(std::size_t{group} * kDim);
   std::vector<float> scores(std::size_t{group} * kBlocks);
-  beside_reads(state, pool, static_cast<double>(memory.bytes()), [&] {
+  const auto kernel = [&] {
     score_blocks(q.data(), memory.data(), memory.data() + memory.bytes() / 2, kBlocks, {group, kDim, DType::bf16},
                  scores.data());
-  });
+  };
+  for (auto _ : state) kernel();
+  report_read(state, static_cast<double>(memory.bytes()), pool, kernel);
 }
-BENCHMARK_CAPTURE(score, group1, 1)->UseManualTime();
-BENCHMARK_CAPTURE(score, group4, 4)->UseManualTime();
-BENCHMARK_CAPTURE(score, group8, 8)->UseManualTime();
+BENCHMARK_CAPTURE(score, group1, 1)->UseRealTime();
+BENCHMARK_CAPTURE(score, group4, 4)->UseRealTime();
+BENCHMARK_CAPTURE(score, group8, 8)->UseRealTime();
 
 void choose(benchmark::State& state) {
   const auto scores = normals(8192);

@@ -3,76 +3,16 @@
 // warning says why, where another process keeps the machine busy. The argument of each bench is the number of threads.
 // TANDEM_ISA chooses the build.
 #include <algorithm>
-#include <array>
 #include <benchmark/benchmark.h>
-#include <chrono>
-#include <fmt/format.h>
-#include <random>
-#include <set>
-#include <string>
 #include <vector>
 
-#include "bench/bandwidth.h"
-#include "bench/peak.h"
+#include "bench/measure.h"
 #include "bench/private_memory.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/linear.h"
 
 namespace tandem {
 namespace {
-
-std::vector<float> normals(std::size_t n) {
-  std::mt19937 engine(1);
-  std::normal_distribution<float> normal;
-  std::vector<float> block(1 << 16), values(n);  // one block repeated: drawing gigabytes of them takes minutes
-  for (float& value : block) value = normal(engine);
-  for (std::size_t i = 0; i < n; ++i) values[i] = block[i % block.size()];
-  return values;
-}
-
-// Whether shares mean something; says once per thread count why not.
-bool machine_is_quiet(ThreadPool& pool) {
-  static std::set<unsigned> said;
-  const std::string& busy = busy_machine(pool);
-  if (!busy.empty() && said.insert(pool.size()).second)
-    fmt::print(stderr, "bench_kernels: no shares with {} threads: {}. Run it again on a quiet machine.\n", pool.size(),
-               busy);
-  return busy.empty();
-}
-
-// Counter `share`: the median of seven ratios of the kernel's rate to that of the machine, measured in turn, because
-// what a machine attains changes within a run.
-template <class Limit, class Kernel>
-void report_share(benchmark::State& state, double amount, ThreadPool& pool, const Limit& limit, const Kernel& kernel) {
-  if (!machine_is_quiet(pool)) return;
-  std::array<double, 7> ratios{};
-  for (double& ratio : ratios) {
-    const double attainable = limit();
-    int runs = 0;
-    const auto begin = std::chrono::steady_clock::now();
-    std::chrono::duration<double> seconds{};
-    do {
-      kernel();
-      ++runs;
-      seconds = std::chrono::steady_clock::now() - begin;
-    } while (seconds.count() < 0.02);
-    ratio = amount * runs / seconds.count() / attainable;
-  }
-  std::nth_element(ratios.begin(), ratios.begin() + 3, ratios.end());
-  state.counters["share"] = ratios[3];
-}
-
-void report_flops(benchmark::State& state, double flops) {
-  state.counters["GFLOP/s"] =
-      benchmark::Counter(flops * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
-}
-unsigned threads_of(const benchmark::State& state) {
-  return static_cast<unsigned>(state.range(0));
-}
-void each_thread_count(benchmark::internal::Benchmark* bench) {
-  bench->UseRealTime()->ArgName("threads")->Arg(1);
-  if (usable_threads() > 1) bench->Arg(usable_threads());
-}
 
 void pure_read(benchmark::State& state) {
   const double rate = read_bandwidth(threads_of(state));
@@ -107,11 +47,7 @@ void linear_decode(benchmark::State& state, DType type, std::uint32_t n, std::ui
   std::vector<float> y(std::size_t{n} * out);
   const auto kernel = [&] { linear(pool, x.data(), w.view(), nullptr, y.data(), n); };
   for (auto _ : state) kernel();
-  const auto bytes = static_cast<double>(w.view().bytes());
-  state.counters["GB/s"] =
-      benchmark::Counter(bytes * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
-  report_share(
-      state, bytes, pool, [&] { return read_bandwidth_now(pool); }, kernel);
+  report_read(state, static_cast<double>(w.view().bytes()), pool, kernel);
   report_flops(state, 2.0 * n * in * out);
 }
 constexpr std::uint32_t kHidden = 4096, kMlp = 14336;  // an 8B Llama

@@ -1,23 +1,15 @@
 #include "engine/kernels/attention.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <vector>
 
 #include "engine/common/error.h"
 #include "engine/kernels/kernel_table.h"
+#include "engine/kernels/scratch.h"
 
 namespace tandem {
 namespace {
 
-// Begins on a line of the caches, which whole vectors are read from.
-float* scratch_of(std::size_t floats) {
-  static thread_local std::vector<float> scratch;
-  constexpr std::size_t kLine = 64;
-  if (scratch.size() < floats + kLine / sizeof(float)) scratch.resize(floats + kLine / sizeof(float));
-  const auto at = reinterpret_cast<std::uintptr_t>(scratch.data());
-  return scratch.data() + (kLine - at % kLine) % kLine / sizeof(float);
-}
+struct AttentionScratch;
 
 std::size_t token_count(std::span<const KvSpan> spans) {
   std::size_t tokens = 0;
@@ -35,7 +27,7 @@ void partial_attention(const float* q, std::span<const KvSpan> spans, AttentionS
   check(shape);
   if (shape.dim % 8 != 0) return partial_attention_reference(q, spans, shape, o, lse);
   kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, nullptr, 0,
-                              scratch_of(2 * shape.group * padded_dim(shape.dim)));
+                              aligned_scratch<AttentionScratch>(2 * shape.group * padded_dim(shape.dim)));
 }
 
 void partial_attention_with_scores(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* o,
@@ -49,14 +41,14 @@ void partial_attention_with_scores(const float* q, std::span<const KvSpan> spans
     return partial_attention_reference(q, spans, shape, o, lse);
   }
   kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, scores, token_count(spans),
-                              scratch_of(2 * shape.group * padded_dim(shape.dim)));
+                              aligned_scratch<AttentionScratch>(2 * shape.group * padded_dim(shape.dim)));
 }
 
 void token_scores(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* scores) {
   const std::size_t tokens = token_count(spans);
   if (shape.dim % 8 != 0) return token_scores_reference(q, spans, shape, scores);
   kernels().token_scores(q, spans.data(), spans.size(), shape, scores, tokens,
-                         scratch_of(shape.group * padded_dim(shape.dim)));
+                         aligned_scratch<AttentionScratch>(shape.group * padded_dim(shape.dim)));
 }
 
 void prefill_attention(ThreadPool& pool, const float* q, std::span<const PrefillKv> kv, std::uint32_t first_position,
@@ -90,7 +82,7 @@ void prefill_attention(ThreadPool& pool, const float* q, std::span<const Prefill
                         .group = group,
                         .dim = dim,
                         .out = out + offset,
-                        .scratch = scratch_of(prefill_scratch_floats(queries * group, dim))});
+                        .scratch = aligned_scratch<AttentionScratch>(prefill_scratch_floats(queries * group, dim))});
   });
 }
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <vector>
 
 #include "engine/common/error.h"
 #include "engine/kernels/convert.h"
 #include "engine/kernels/kernel_table.h"
+#include "engine/kernels/scratch.h"
 
 namespace tandem {
 
@@ -22,9 +22,9 @@ void merge_digest(const void* child_min, const void* child_max, DType type, std:
 
 void score_blocks(const float* q, const void* digest_min, const void* digest_max, std::uint32_t blocks,
                   AttentionShape shape, float* scores) {
-  static thread_local std::vector<float> scratch;
-  scratch.resize(std::max(scratch.size(), std::size_t{2} * shape.group * shape.dim));
-  kernels().score_blocks(q, digest_min, digest_max, blocks, shape, scores, scratch.data());
+  struct DigestScratch;
+  kernels().score_blocks(q, digest_min, digest_max, blocks, shape, scores,
+                         aligned_scratch<DigestScratch>(std::size_t{2} * shape.group * shape.dim));
 }
 
 void score_blocks_reference(const float* q, const void* digest_min, const void* digest_max, std::uint32_t blocks,

@@ -105,8 +105,7 @@ void prepare_queries(const float* q, uint32_t group, uint32_t dim, float* out) {
 }
 
 // Dot products of kHeads heads with kTokens tokens, kHeads * kTokens = kWidth, folded as far as kTokens vectors go:
-// out[h] still wants log2(kHeads) levels, with the vectors of the tokens beside these. Fetches the same lines of
-// `fetch` as it reads of `k`, unless that is nullptr.
+// out[h] still wants log2(kHeads) levels, with the vectors of the tokens beside these.
 template <class Dot, int kHeads>
 TANDEM_INLINE void dot_heads(const char* const* q, const char* const* k, uint32_t dim, vf* out) {
   constexpr int kTokens = kWidth / kHeads;

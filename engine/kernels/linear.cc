@@ -1,11 +1,10 @@
 #include "engine/kernels/linear.h"
 
 #include <algorithm>
-#include <memory>
-#include <vector>
 
 #include "engine/kernels/convert.h"
 #include "engine/kernels/kernel_table.h"
+#include "engine/kernels/scratch.h"
 
 namespace tandem {
 namespace {
@@ -21,17 +20,9 @@ std::uint32_t rows_per_task(const MatrixView& w, unsigned threads) {
   return static_cast<std::uint32_t>(std::max<std::size_t>(8, std::min(fitting, balanced)));
 }
 
-enum class Scratch { rows, panel };  // one of the calling thread's own for x, one for what a task needs
-
-// `floats` floats at a 64-byte boundary, the thread's until it asks for the same scratch again.
-template <Scratch>
-float* aligned_scratch(std::size_t floats) {
-  static thread_local std::vector<float> memory;
-  if (memory.size() < floats + 16) memory.resize(floats + 16);
-  void* start = memory.data();
-  std::size_t space = memory.size() * sizeof(float);
-  return static_cast<float*>(std::align(64, floats * sizeof(float), start, space));
-}
+// Scratch of the calling thread: for x, and for what a task needs.
+struct Rows;
+struct Panel;
 
 // Rows of x per prefill task, a multiple of the kernels' 6. The weights are packed again for each part of the rows, so
 // the parts are as large as the second-level cache allows, of even size, and smaller only where threads would have no
@@ -50,8 +41,7 @@ constexpr std::uint32_t kRoundedRows = 1032;  // of x at a time: 28 MiB of scrat
 void prefill_rounded(ThreadPool& pool, const float* x, const MatrixView& w, const float* bias, float* y,
                      std::uint32_t n) {
   const KernelTable& table = kernels();
-  auto* rounded =
-      reinterpret_cast<std::uint16_t*>(aligned_scratch<Scratch::rows>((linear_bf16_padded(w.cols) * n + 1) / 2));
+  auto* rounded = reinterpret_cast<std::uint16_t*>(aligned_scratch<Rows>((linear_bf16_padded(w.cols) * n + 1) / 2));
   constexpr std::uint32_t kRowsPerTask = 64;
   pool.parallel_for((n + kRowsPerTask - 1) / kRowsPerTask, [&](std::size_t task) {
     const auto first = static_cast<std::uint32_t>(task) * kRowsPerTask;
@@ -74,7 +64,7 @@ void prefill_rounded(ThreadPool& pool, const float* x, const MatrixView& w, cons
                              .columns = std::min(kPrefillColumns, w.rows - column),
                              .bias = bias,
                              .y = y,
-                             .scratch = aligned_scratch<Scratch::panel>(linear_bf16_scratch_floats(row_step))});
+                             .scratch = aligned_scratch<Panel>(linear_bf16_scratch_floats(row_step))});
   });
 }
 
@@ -83,7 +73,7 @@ void prefill_rounded(ThreadPool& pool, const float* x, const MatrixView& w, cons
 void linear(ThreadPool& pool, const float* x, const MatrixView& w, const float* bias, float* y, std::uint32_t n) {
   if (n == 0 || w.rows == 0) return;
   const KernelTable& table = kernels();
-  float* packed = aligned_scratch<Scratch::rows>(linear_padded(w.cols) * n);
+  float* packed = aligned_scratch<Rows>(linear_padded(w.cols) * n);
   table.linear_pack(x, w.cols, n, packed);
   const auto rows = [&](std::uint32_t first, std::uint32_t last) {
     table.linear_rows({packed, w.data, w.type, w.cols, w.rows, first, last, bias, y, n});
@@ -108,7 +98,7 @@ void linear_prefill(ThreadPool& pool, const float* x, const MatrixView& w, const
     const std::uint32_t column = static_cast<std::uint32_t>(task % column_blocks) * kPrefillColumns;
     const std::uint32_t row = static_cast<std::uint32_t>(task / column_blocks) * row_step;
     const std::uint32_t rows = std::min(row_step, n - row);
-    float* scratch = aligned_scratch<Scratch::panel>(linear_prefill_scratch_floats(row_step));
+    float* scratch = aligned_scratch<Panel>(linear_prefill_scratch_floats(row_step));
     table.linear_prefill_block(x + std::size_t{in} * row, w.data, w.type, in, out, column,
                                std::min(kPrefillColumns, out - column), bias, y + std::size_t{out} * row, rows,
                                scratch);
@@ -128,7 +118,7 @@ void linear_prefill_bf16(ThreadPool& pool, const float* x, const MatrixView& w, 
       prefill_rounded(pool, from, w, bias, to, rows);
     } else {
       const std::size_t count = std::size_t{w.cols} * rows;
-      float* rounded = aligned_scratch<Scratch::rows>(count);
+      float* rounded = aligned_scratch<Rows>(count);
       table.round_to_bf16(from, count, rounded);
       linear_prefill(pool, rounded, w, bias, to, rows);
     }

@@ -44,12 +44,7 @@ class Windows {
 };
 
 WindowLoss loss_of(const SampleKey& key, std::uint64_t first_token, const std::vector<double>& log_probabilities) {
-  WindowLoss loss;
-  loss.benchmark = key.benchmark;
-  loss.task = key.task;
-  loss.length = key.length;
-  loss.index = key.index;
-  loss.method = key.method;
+  WindowLoss loss{key};
   loss.first_token = first_token;
   loss.scored = static_cast<std::uint32_t>(log_probabilities.size());
   const auto mean = [&](std::size_t begin, std::size_t end) {

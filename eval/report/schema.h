@@ -31,18 +31,14 @@ struct NearTieMark {
 
 /// What identifies a sample under a method; samples with equal first four fields are paired between methods.
 struct SampleKey {
-  std::string benchmark, task;
-  std::uint32_t length = 0, index = 0;
-  std::string method;
+  std::string benchmark, task;  // "ruler", "niah_single_1"
+  std::uint32_t length = 0;     // asked for, tokens
+  std::uint32_t index = 0;      // of the sample in its task and length
+  std::string method;           // label of a Manifest::methods entry
   auto operator<=>(const SampleKey&) const = default;
 };
 
-struct SampleResult {
-  std::string benchmark;  // "ruler"
-  std::string task;
-  std::uint32_t length = 0;  // asked for, tokens
-  std::uint32_t index = 0;
-  std::string method;  // label of a Manifest::methods entry
+struct SampleResult : SampleKey {
   std::uint32_t prompt_tokens = 0;
   std::vector<std::int32_t> tokens;  // generated
   std::string prediction;            // bytes that are no UTF-8 are written as U+FFFD; `tokens` keeps the truth
@@ -50,22 +46,18 @@ struct SampleResult {
   double score = 0;  // in [0, 1]
   std::vector<NearTieMark> near_ties;
   std::optional<double> depth;  // of the asked needle, in [0, 1]; null where it is not known
-  SampleKey key() const { return {benchmark, task, length, index, method}; }
+  const SampleKey& key() const { return *this; }
   bool operator==(const SampleResult&) const = default;
 };
 
 /// How well one window of a text was predicted under one method, every token through the method.
-struct WindowLoss {
-  std::string benchmark;     // kPerplexity
-  std::string task;          // which text
-  std::uint32_t length = 0;  // tokens of context before the scored ones
-  std::uint32_t index = 0;   // of the window
-  std::string method;
-  std::uint64_t first_token = 0;        // of the text's tokens: where the window begins
-  std::uint32_t scored = 0;             // tokens
-  double nll = 0;                       // mean negative log likelihood of the scored tokens, nats
-  std::vector<double> nll_by_position;  // the same over equal stretches of them: stretch b of B from b * scored / B on
-  SampleKey key() const { return {benchmark, task, length, index, method}; }
+/// Its key: kPerplexity, which text, the tokens of context before the scored ones, the window's number.
+struct WindowLoss : SampleKey {
+  std::uint64_t first_token = 0;             // of the text's tokens: where the window begins
+  std::uint32_t scored = 0;                  // tokens
+  double nll = 0;                            // mean negative log likelihood of the scored tokens, nats
+  std::vector<double> nll_by_position = {};  // over equal stretches: stretch b of B from b * scored / B on
+  const SampleKey& key() const { return *this; }
   bool operator==(const WindowLoss&) const = default;
 };
 
@@ -76,25 +68,21 @@ struct ByteCounts {
 
 /// Times of one sample. "Decode steps" are all that produce a token, the first included; prefill and setup are outside.
 /// Where samples were decoded in one batch, a step's window is the batch's and bytes and FLOPs are the sample's share.
-struct SampleTiming {
-  std::string benchmark;
-  std::string task;
-  std::uint32_t length = 0, index = 0;
-  std::string method;
-  std::string clock;                  // "simulated for <profile>" or "measured on <machine>"
-  std::int64_t prefill_ns = 0;        // shared by all methods
-  std::int64_t setup_ns = 0;          // the method's own work between prefill and the first step
-  std::int64_t first_step_ns = 0;     // TTFT = prefill + setup + first step
-  std::vector<std::int64_t> step_ns;  // windows of decode steps 2, 3, ...: their mean is TPOT
-  std::int64_t window_ns = 0;         // all decode steps; busy + idle = window
+struct SampleTiming : SampleKey {
+  std::string clock = {};                  // "simulated for <profile>" or "measured on <machine>"
+  std::int64_t prefill_ns = 0;             // shared by all methods
+  std::int64_t setup_ns = 0;               // the method's own work between prefill and the first step
+  std::int64_t first_step_ns = 0;          // TTFT = prefill + setup + first step
+  std::vector<std::int64_t> step_ns = {};  // windows of decode steps 2, 3, ...: their mean is TPOT
+  std::int64_t window_ns = 0;              // all decode steps; busy + idle = window
   std::int64_t busy_ns = 0, idle_ns = 0;
-  std::vector<std::pair<std::string, std::int64_t>> idle_by_cause;  // sums to idle_ns; names as to_string(Cause)
-  ByteCounts bytes;                                                 // over all decode steps
+  std::vector<std::pair<std::string, std::int64_t>> idle_by_cause = {};  // sums to idle_ns; names as to_string(Cause)
+  ByteCounts bytes = {};                                                 // over all decode steps
   std::uint64_t flops = 0;
   std::uint32_t steps = 0;                                             // decode steps, the first included
   std::uint64_t device_kv_bytes = 0, host_kv_bytes = 0;                // peaks
   std::uint64_t tokens_attended_device = 0, tokens_attended_host = 0;  // per KV head and layer, summed over steps
-  SampleKey key() const { return {benchmark, task, length, index, method}; }
+  const SampleKey& key() const { return *this; }
   bool operator==(const SampleTiming&) const = default;
 };
 

@@ -35,12 +35,7 @@ void check_device_room(const EngineOptions& engine, const Model& model, std::uin
 SampleTiming timing_of(const SampleKey& key, const DecodeResult& result, std::size_t row, std::int64_t prefill_ns,
                        const std::string& clock) {
   const DecodedSequence& decoded = result.sequences[row];
-  SampleTiming t;
-  t.benchmark = key.benchmark;
-  t.task = key.task;
-  t.length = key.length;
-  t.index = key.index;
-  t.method = key.method;
+  SampleTiming t{key};
   t.clock = clock;
   t.prefill_ns = prefill_ns;
   CauseTimes causes{};
