@@ -48,6 +48,8 @@ const char* to_string(LaneKind kind) {
       return "device compute";
     case LaneKind::h2d:
       return "h2d";
+    case LaneKind::recall:
+      return "recall";
     case LaneKind::d2h:
       return "d2h";
     case LaneKind::host_workers:

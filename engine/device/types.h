@@ -17,7 +17,8 @@ using BufferId = std::uint32_t;
 
 enum class LaneKind : std::uint8_t {
   device_compute,  // a compute stream of the device
-  h2d,             // copies host -> device
+  h2d,             // copies host -> device that the step waits for soon
+  recall,          // copies host -> device beside those: what later steps and layers will read
   d2h,             // copies device -> host
   host_workers,    // a group of CPU threads that computes (attention, selection)
   control,         // the thread that submits; exactly one, created by the device, used by launches and host waits

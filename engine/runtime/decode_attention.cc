@@ -25,7 +25,8 @@ DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& p
       compute_(device.lane(LaneKind::device_compute)),
       h2d_(device.lane(LaneKind::h2d)),
       d2h_(device.lane(LaneKind::d2h)),
-      workers_(device.lane(LaneKind::host_workers)) {
+      workers_(device.lane(LaneKind::host_workers)),
+      ahead_(forward, device, pool, kv, stores, counters_) {
   const ModelShape& s = forward.shape();
   const std::size_t heads = std::size_t{forward.max_batch()} * s.q_heads;
   const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);
@@ -36,7 +37,9 @@ DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& p
   host_query_ = device.allocate_host(values, "query on the host");
   host_part_ = device.allocate_host(values, "host partial");
   host_lse_ = device.allocate_host(sums, "host lse");
-  host_attended_ = device.allocate_host(forward.max_batch() * 2 * sizeof(std::uint64_t), "host attended");
+  counters_.layers = s.layers;
+  counters_.values =
+      device.allocate_host(std::size_t{forward.max_batch()} * s.layers * sizeof(HostAttended), "host attended");
   device_attended_ = device.allocate_host(forward.max_batch() * sizeof(std::uint64_t), "device attended");
   attended_.resize(forward.max_batch());
 }
@@ -79,6 +82,16 @@ void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& 
                      context.batch[item.row]->tokens);
         at = r.end;
       }
+    } else if (const auto* residents = std::get_if<ResidentBlocks>(&item.pages.source)) {
+      TANDEM_CHECK(item.side == Side::device && item.kv_heads.begin == 0 && !item.average,
+                   "residents are attended on the device, by all heads");
+      const auto in_partial = [&] {
+        return plan.ready &&
+               std::find(plan.ready->rows.begin(), plan.ready->rows.end(), item.row) != plan.ready->rows.end();
+      };
+      TANDEM_CHECK(
+          !residents->chosen_only || !stores_.residents.get(residents->set.id).open(context.layer) || in_partial(),
+          "chosen residents are attended where the host attends to the rest of the choice");
     } else {
       const auto* selection = std::get_if<SelectionRef>(&item.pages.source);
       const Side side = std::holds_alternative<FetchedRef>(item.pages.source) ? Side::device
@@ -91,6 +104,8 @@ void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& 
   }
   TANDEM_CHECK(std::all_of(covered.begin(), covered.end(), [](bool c) { return c; }),
                "a plan leaves a row without attention");
+  TANDEM_CHECK(!plan.ready || plan.ready->layer == context.layer, "a partial of layer {} in layer {}",
+               plan.ready->layer, context.layer);
 }
 
 void DecodeAttention::append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens,
@@ -108,8 +123,7 @@ void DecodeAttention::append_static_runs(const SequenceState& sequence, std::uin
   }
 }
 
-void DecodeAttention::submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows,
-                                   Event host_done) {
+void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& host) {
   const ModelShape& shape = context.shape;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
   const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
@@ -118,23 +132,22 @@ void DecodeAttention::submit_merge(const LayerContext& context, std::span<const 
   copy.kind = Kind::copy;
   copy.cause = Cause::transfer;
   copy.layer = context.layer;
-  copy.cost.h2d = host_rows.size() * (width + shape.q_heads) * sizeof(float);
-  copy.cost.pieces = static_cast<std::uint32_t>(2 * host_rows.size());
-  for (const std::uint32_t row : host_rows) {
-    for (const Access& a : {host_part_.reads(row, row + 1), host_lse_.reads(row, row + 1),
-                            landed_part_.writes(row, row + 1), landed_lse_.writes(row, row + 1)}) {
+  copy.cost.h2d = host.rows.size() * (width + shape.q_heads) * sizeof(float);
+  copy.cost.pieces = static_cast<std::uint32_t>(2 * host.rows.size());
+  for (const std::uint32_t row : host.rows) {
+    for (const Access& a : {host.part.reads(row, row + 1), host.lse.reads(row, row + 1),
+                            host.landed_part.writes(row, row + 1), host.landed_lse.writes(row, row + 1)}) {
       copy.access.push_back(a);
     }
   }
-  copy.after = {host_done};
+  copy.after = {host.done};
   std::vector<bool> on_host(rows);
-  for (const std::uint32_t row : host_rows) on_host[row] = true;
-  copy.body = [this, shape, width,
-               list = std::vector<std::uint32_t>(host_rows.begin(), host_rows.end())](BodyContext& ctx) {
-    for (const std::uint32_t row : list) {
-      std::copy_n(ctx.read<float>(host_part_) + row * width, width, ctx.write<float>(landed_part_) + row * width);
-      std::copy_n(ctx.read<float>(host_lse_) + std::size_t{row} * shape.q_heads, shape.q_heads,
-                  ctx.write<float>(landed_lse_) + std::size_t{row} * shape.q_heads);
+  for (const std::uint32_t row : host.rows) on_host[row] = true;
+  copy.body = [shape, width, host](BodyContext& ctx) {
+    for (const std::uint32_t row : host.rows) {
+      std::copy_n(ctx.read<float>(host.part) + row * width, width, ctx.write<float>(host.landed_part) + row * width);
+      std::copy_n(ctx.read<float>(host.lse) + std::size_t{row} * shape.q_heads, shape.q_heads,
+                  ctx.write<float>(host.landed_lse) + std::size_t{row} * shape.q_heads);
     }
   };
   const Event landed = device_.submit(h2d_, std::move(copy));
@@ -145,17 +158,17 @@ void DecodeAttention::submit_merge(const LayerContext& context, std::span<const 
   merge.cost.hbm = std::uint64_t{3} * rows * width * sizeof(float);
   merge.cost.flops = std::uint64_t{3} * rows * width;
   merge.access = {device_part_.reads(0, rows), device_lse_.reads(0, rows), forward_.attention().writes(0, rows)};
-  for (const std::uint32_t row : host_rows) {
-    merge.access.push_back(landed_part_.reads(row, row + 1));
-    merge.access.push_back(landed_lse_.reads(row, row + 1));
+  for (const std::uint32_t row : host.rows) {
+    merge.access.push_back(host.landed_part.reads(row, row + 1));
+    merge.access.push_back(host.landed_lse.reads(row, row + 1));
   }
   merge.after = {landed};
-  merge.body = [this, shape, rows, width, on_host](BodyContext& ctx) {
+  merge.body = [this, shape, rows, width, on_host, host](BodyContext& ctx) {
     for (std::uint32_t row = 0; row < rows; ++row) {
       const float* parts[2] = {ctx.read<float>(device_part_) + row * width,
-                               ctx.read<float>(landed_part_) + row * width};
+                               ctx.read<float>(host.landed_part) + row * width};
       const float* sums[2] = {ctx.read<float>(device_lse_) + std::size_t{row} * shape.q_heads,
-                              ctx.read<float>(landed_lse_) + std::size_t{row} * shape.q_heads};
+                              ctx.read<float>(host.landed_lse) + std::size_t{row} * shape.q_heads};
       merge_partials(parts, sums, on_host[row] ? 2 : 1, shape.q_heads, shape.head_dim,
                      ctx.write<float>(forward_.attention()) + row * width, nullptr);
     }
@@ -174,32 +187,47 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
       on_host[item.row].push_back(&item);
     }
   }
-  std::vector<std::uint32_t> host_rows;
+  HostPart host;
   for (std::uint32_t row = 0; row < on_host.size(); ++row) {
-    if (!on_host[row].empty()) host_rows.push_back(row);
+    if (!on_host[row].empty()) host.rows.push_back(row);
   }
+  TANDEM_CHECK(!plan.ready || host.rows.empty(), "a plan has items on the host beside a partial that is under way");
   const std::vector<Emitted> emitted = plan_emission(context, on_device);
-  if (host_rows.empty()) {  // the common case of methods without a host part: straight into the layer's attention
+  if (host.rows.empty() &&
+      !plan.ready) {  // the common case of methods without a host part: straight into the layer's attention
     submit_device(context, on_device, emitted, forward_.attention(), emitted.empty() ? DeviceBuffer{} : device_lse_);
     if (!emitted.empty()) submit_averages(context, emitted);
     return;
   }
-  const Event host_done = submit_host(context, on_host);
+  if (plan.ready) {
+    const LayerAhead::Half& half = ahead_.half(context.layer);
+    host = {plan.ready->rows, half.host_part, half.host_lse, half.landed_part, half.landed_lse, plan.ready->done};
+  } else {
+    host.part = host_part_;
+    host.lse = host_lse_;
+    host.landed_part = landed_part_;
+    host.landed_lse = landed_lse_;
+    host.done = submit_host(context, on_host);
+  }
   submit_device(context, on_device, emitted, device_part_, device_lse_);
   if (!emitted.empty()) submit_averages(context, emitted);  // while the host is at work
   device_.end_segment();                                    // a captured segment must not contain a wait for the host
   device_.begin_segment("after host partials");
-  submit_merge(context, host_rows, host_done);
+  submit_merge(context, host);
 }
 
 std::vector<DecodeAttention::Attended> DecodeAttention::take_attended(std::uint32_t rows) {
   std::vector<Attended> out(attended_.begin(), attended_.begin() + rows);
-  const auto host = device_.host_write<std::uint64_t>(host_attended_, {0, rows});
+  const auto host = device_.host_write<HostAttended>(counters_.values, {0, rows * counters_.layers});
   const auto chosen = device_.host_write<std::uint64_t>(device_attended_, {0, rows});
   for (std::uint32_t row = 0; row < rows; ++row) {
     out[row].tokens[static_cast<int>(Side::device)] += std::exchange(chosen[row], 0);
-    out[row].tokens[static_cast<int>(Side::host)] = std::exchange(host[2 * row], 0);
-    out[row].packed_bytes = std::exchange(host[2 * row + 1], 0);
+    for (std::uint32_t layer = 0; layer < counters_.layers; ++layer) {
+      const HostAttended counted = std::exchange(host[counters_.at(row, layer)], HostAttended{});
+      out[row].tokens[static_cast<int>(Side::host)] += counted.tokens;
+      out[row].packed_bytes += counted.packed_bytes;
+      out[row].host_tokens.push_back(counted.tokens);
+    }
     attended_[row] = {};
   }
   return out;

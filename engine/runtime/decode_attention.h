@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "engine/device/device.h"
-#include "engine/kernels/attention_span.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/kv/sequence_stores.h"
 #include "engine/runtime/forward.h"
+#include "engine/runtime/host_parts.h"
+#include "engine/runtime/layer_ahead.h"
 #include "engine/runtime/method.h"
 #include "engine/runtime/workload.h"
 
@@ -29,6 +30,9 @@ class DecodeAttention {
   /// The query in host memory; the copy is submitted at the first call of a layer.
   Event query_on_host(const LayerContext& context);
   const ModelShape& shape() const { return forward_.shape(); }
+  LayerAhead& ahead() { return ahead_; }
+  /// The true queries of the layer, for layer_ahead.h.
+  QueryRef layer_query(const LayerContext& context) const { return {context.layer, false, query_ready_}; }
   std::uint32_t q_heads() const { return forward_.shape().q_heads; }
   std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests);
   /// On the device, by other queries [row][Hq][D] than the layer's own, for the digests of context.layer.
@@ -39,8 +43,9 @@ class DecodeAttention {
   void run(const LayerContext& context, const AttendPlan& plan);
 
   struct Attended {
-    std::uint64_t tokens[2] = {0, 0};  // by Side, summed over layers and KV heads
-    std::uint64_t packed_bytes = 0;    // of the token sets that were attended, all layers
+    std::uint64_t tokens[2] = {0, 0};        // by Side, summed over layers and KV heads
+    std::uint64_t packed_bytes = 0;          // of the token sets that were attended, all layers
+    std::vector<std::uint64_t> host_tokens;  // by layer, summed over KV heads
   };
   /// Tokens attended since the last call, by row. Call when the step is done.
   std::vector<Attended> take_attended(std::uint32_t rows);
@@ -61,19 +66,12 @@ class DecodeAttention {
     Range tokens;
     std::size_t offset = 0;  // into scores_: [Hq][tokens]
   };
-  struct HostRow;        // what one row attends on the host
-  struct DeviceWork;     // what all rows attend on the device
-  struct DeviceChosen;   // of it: blocks of a selection
-  struct DeviceFetched;  // of it: whole blocks that were fetched
-  struct Selecting;      // a selection to be made
-  struct HeadSpans {     // one row and KV head, resolved to memory
-    std::uint32_t row = 0, kv_head = 0;
-    std::vector<KvSpan> spans;
-  };
-  struct HeadPart {  // of a HeadSpans, for one thread
-    std::size_t entry = 0;
-    std::vector<KvSpan> spans;
-  };
+  struct HostRow;         // what one row attends on the host
+  struct DeviceWork;      // what all rows attend on the device
+  struct DeviceChosen;    // of it: blocks of a selection
+  struct DeviceFetched;   // of it: whole blocks that were fetched
+  struct DeviceResident;  // of it: resident blocks
+  struct Selecting;       // a selection to be made
 
   void check_plan(const LayerContext& context, const AttendPlan& plan) const;
   void append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens, Tier tier,
@@ -88,6 +86,7 @@ class DecodeAttention {
   void submit_device(const LayerContext& context, std::span<const AttendItem* const> items,
                      const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
   void gather_device(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
+  void gather_residents(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
   void gather_chosen(const LayerContext& context, const AttendItem& item, const SelectionRef& selection,
                      const FetchedRef* fetched, Op& op, DeviceWork& work) const;
   std::vector<HeadSpans> resolve_device(BodyContext& ctx, const ModelShape& shape, const DeviceWork& work);
@@ -102,11 +101,14 @@ class DecodeAttention {
   /// What the rows attend, now that selections and token sets are known; the accesses that this comes to.
   std::vector<HeadSpans> resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer,
                                  const std::vector<HostRow>& rows, std::vector<Access>& access, Cost& cost) const;
-  static std::vector<HeadPart> cut(const std::vector<HeadSpans>& work, std::size_t vector_bytes);
-  /// Partial attention of every entry, one part a task, into the rows of `o` and `lse`.
-  void attend_in_parts(const ModelShape& shape, const std::vector<HeadSpans>& work, const std::vector<HeadPart>& parts,
-                       const float* query, float* o, float* lse);
-  void submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows, Event host_done);
+  /// Host partials of some rows, on their way into the merge.
+  struct HostPart {
+    std::vector<std::uint32_t> rows;
+    HostBuffer part, lse;
+    DeviceBuffer landed_part, landed_lse;
+    Event done;
+  };
+  void submit_merge(const LayerContext& context, const HostPart& host);
 
   Forward& forward_;
   Device& device_;
@@ -123,7 +125,8 @@ class DecodeAttention {
   DeviceBuffer scores_;                    // of the layer's items whose weights are averaged
   std::vector<Attended> attended_;         // device side, what is known when plans are made
   HostBuffer device_attended_;             // [row] tokens u64: what was chosen; device bodies write it over the link
-  HostBuffer host_attended_;               // [row][tokens, packed bytes] u64, written by the host bodies
+  HostCounters counters_;                  // of the host bodies
+  LayerAhead ahead_;
 };
 
 }  // namespace tandem

@@ -282,6 +282,13 @@ void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> token
   const std::uint32_t before = a.state.tokens, total = static_cast<std::uint32_t>(tokens.size());
   AppendAttention attention(forward_, device_, pool_, kv_, a.state.id, {before, before + total}, engine_.prefill_chunk,
                             average);
+  PromptQueries queries;  // of the new prompt; a prefix keeps its own
+  queries.kept = engine_.keep_queries;
+  const ModelShape shape = forward_.shape();
+  if (queries.kept > 0) {
+    queries.values = device_.allocate_device(
+        std::size_t{shape.layers} * queries.kept * shape.q_heads * shape.head_dim * sizeof(float), "prompt queries");
+  }
   Event last;
   for (std::uint32_t done = 0; done < total; done += engine_.prefill_chunk) {
     if (engine_.interrupted && engine_.interrupted()) throw Interrupted();
@@ -293,6 +300,7 @@ void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> token
     std::iota(source.begin(), source.end(), 0u);
     if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
     const Event uploaded = forward_.upload_tokens(tokens.subspan(done, rows));
+    const KeepQueries keep{queries, total - std::min(total, done + queries.kept)};
     const Segment segment(device_, "append chunk");
     forward_.embed(std::move(source), {uploaded});
     for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
@@ -302,13 +310,14 @@ void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> token
         targets.push_back({kv_.slot(a.state.id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
       }
       const Event query = forward_.qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
-                                       layer == 0 ? recycled : std::vector<Event>{});
+                                       layer == 0 ? recycled : std::vector<Event>{}, keep);
       attention.run(layer, first, rows, query);
       last = forward_.finish_layer(Forward::Phase::prefill, layer, rows, {});
     }
     ops_.set_last_reader(last);
   }
   device_.drain();  // `attention` and its buffers are in use until here
+  ops_.set_prompt_queries(a.state.id, queries);
 }
 
 Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens) {

@@ -57,12 +57,21 @@ struct DecodeAttention::DeviceFetched {
   Range heads;
 };
 
+/// Blocks that are resident: all of them, or those of the latest choice, which only bodies know.
+struct DecodeAttention::DeviceResident {
+  std::uint32_t row = 0, layer = 0;
+  ResidentSet set;  // as it is when submitted
+  bool chosen_only = false;
+};
+
 struct DecodeAttention::DeviceWork {
   std::vector<HeadWork> fixed;  // [row][KV head]: rows without device items give the empty partial
   std::vector<DeviceFetched> fetched;
   std::vector<DeviceChosen> chosen;
+  std::vector<DeviceResident> residents;
   std::vector<Access> own;  // what is touched whatever was chosen
   Cost cost;                // of that
+  bool settles = false;     // what is attended is known to the body only
 };
 
 std::uint64_t DecodeAttention::attention_cost(std::uint64_t tokens, Cost& cost) const {
@@ -102,8 +111,28 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
   const std::uint32_t lists = selection.scope == Scope::query_head ? shape.group() : 1;
   const std::uint32_t most = std::min(c.blocks, lists * selection.blocks);
   attention_cost(std::uint64_t{most} * c.index->block * (c.heads.end - c.heads.begin), op.cost);
-  op.cost.upper_bound = true;
+  op.cost.upper_bound = work.settles = true;
   work.chosen.push_back(std::move(c));
+}
+
+void DecodeAttention::gather_residents(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work) {
+  const auto& blocks = std::get<ResidentBlocks>(item.pages.source);
+  const std::uint32_t layer = context.layer;
+  const ResidentSet& set = stores_.residents.get(blocks.set.id);
+  if (set.residents(layer) == 0) return;
+  DeviceResident r{item.row, layer, set, blocks.chosen_only && set.open(layer)};
+  std::vector<Access> access = {set.pages.reads(layer, layer + 1)};
+  const std::uint64_t tokens = std::uint64_t{set.residents(layer)} * set.block * context.shape.kv_heads;
+  if (r.chosen_only) {
+    access.insert(access.end(), {set.table.reads(layer, layer + 1), set.chosen.reads(layer, layer + 1)});
+    attention_cost(tokens, op.cost);
+    op.cost.upper_bound = work.settles = true;
+  } else {
+    attended_[item.row].tokens[static_cast<int>(Side::device)] += attention_cost(tokens, work.cost);
+  }
+  op.access.insert(op.access.end(), access.begin(), access.end());
+  work.own.insert(work.own.end(), access.begin(), access.end());
+  work.residents.push_back(std::move(r));
 }
 
 void DecodeAttention::gather_device(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work) {
@@ -124,6 +153,9 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
     tokens = fixed->count();
   } else if (const auto* selection = std::get_if<SelectionRef>(&item.pages.source)) {
     gather_chosen(context, item, *selection, nullptr, op, work);
+    return;
+  } else if (std::holds_alternative<ResidentBlocks>(item.pages.source)) {
+    gather_residents(context, item, op, work);
     return;
   } else {
     const auto& fetched = std::get<FetchedRef>(item.pages.source);
@@ -177,9 +209,9 @@ void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& sh
   ctx.write<std::uint64_t>(device_attended_)[c.row] += attention_cost(attended, cost);
 }
 
-/// Spans of every row and KV head: pages known before, then fetched ones, then what was chosen.
-std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const ModelShape& shape,
-                                                                        const DeviceWork& work) {
+/// Spans of every row and KV head: pages known before, then fetched and resident ones, then what was chosen.
+std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const ModelShape& shape,
+                                                       const DeviceWork& work) {
   std::vector<HeadSpans> spans(work.fixed.size());
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
   const char* pages = ctx.read<char>(kv_.device_buffer());
@@ -203,9 +235,16 @@ std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve_device(BodyCont
       }
     }
   }
-  if (work.chosen.empty()) return spans;
-  std::vector<Access> access = work.own;
   Cost cost = work.cost;
+  for (const DeviceResident& r : work.residents) {
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const std::uint64_t tokens = LayerAhead::append_resident_spans(ctx, r.set, r.layer, g, r.chosen_only,
+                                                                     spans[r.row * shape.kv_heads + g].spans);
+      if (r.chosen_only) ctx.write<std::uint64_t>(device_attended_)[r.row] += attention_cost(tokens, cost);
+    }
+  }
+  if (!work.settles) return spans;
+  std::vector<Access> access = work.own;
   for (const DeviceChosen& c : work.chosen) append_chosen_spans(ctx, shape, c, spans, access, cost);
   ctx.settle(cost, std::move(access));
   return spans;
@@ -236,7 +275,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   if (!emitted.empty()) op.access.push_back(scores_.writes());
   work.own = op.access;
   for (const AttendItem* item : items) gather_device(context, *item, op, work);
-  if (!work.chosen.empty()) {
+  if (work.settles) {
     work.own.push_back(device_attended_.writes());
     op.access.push_back(work.own.back());
   }
@@ -246,7 +285,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   op.cost.hbm += chosen.hbm;
   op.cost.flops += chosen.flops;
   op.cost.upper_bound = chosen.upper_bound;
-  if (!work.chosen.empty()) {
+  if (work.settles) {
     op.stand_in = [this, shape, work](BodyContext& ctx) { resolve_device(ctx, shape, work); };
   }
   op.body = [this, shape, work = std::move(work), score_offset = std::move(score_offset), scores = scores_, out,
@@ -276,6 +315,8 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   for (const AttendItem* item : items) {
     const auto* fetched = std::get_if<FetchedRef>(&item->pages.source);
     if (fetched != nullptr) stores_.stagings.get(fetched->staging.id).read[fetched->part] = done;
+    const auto* residents = std::get_if<ResidentBlocks>(&item->pages.source);
+    if (residents != nullptr) stores_.residents.get(residents->set.id).read[context.layer] = done;
   }
 }
 

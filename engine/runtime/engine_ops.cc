@@ -8,7 +8,10 @@
 
 namespace tandem {
 Event EngineOps::ask(LaneKind kind, Op op) {
-  const Event event = device_.submit(device_.lane(kind), std::move(op));
+  return asked(device_.submit(device_.lane(kind), std::move(op)));
+}
+
+Event EngineOps::asked(Event event) {
   const auto same = [event](const Event& e) { return e.lane == event.lane; };
   const auto found = std::find_if(last_asked_.begin(), last_asked_.end(), same);
   if (found == last_asked_.end()) {

@@ -40,6 +40,15 @@ class EngineOps : public Ops {
   StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) override;
   void renew_staging(SequenceState& sequence, StagingRef staging, std::uint32_t tokens) override;
   std::vector<FetchedRef> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) override;
+  QueryRef predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) override;
+  QueryRef layer_query(const LayerContext& context) override;
+  ResidentRef keep_resident(SequenceState& sequence, const ResidentRequest& request) override;
+  void renew_residents(SequenceState& sequence, ResidentRef set) override;
+  void block_filled(SequenceState& sequence, ResidentRef set, std::uint32_t layer) override;
+  SplitRef split_by_residency(const LayerContext& context, const QueryRef& query,
+                              std::span<const ResidentRef> sets) override;
+  std::optional<PartialRef> host_partial(const LayerContext& context, const SplitRef& split) override;
+  void recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) override;
 
   /// The last operation that methods asked for on each lane: when these are done, all of them are.
   const std::vector<Event>& last_asked() const { return last_asked_; }
@@ -51,6 +60,10 @@ class EngineOps : public Ops {
   struct FetchWork;   // what one request of a fetch brings to the device
 
   Event ask(LaneKind lane, Op op);
+  Event asked(Event event);
+  void take_in(SequenceState& sequence, ResidentRef ref);
+  void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);
+  void keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, std::uint32_t begin);
   Event offload(const SequenceState& sequence, Range tokens, std::uint32_t layer, AttentionAverage* average);
   DigestWork digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer, Range blocks, Op& op);
   void submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op);

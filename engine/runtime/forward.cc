@@ -173,6 +173,27 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
   return device_.submit(compute_, std::move(op));
 }
 
+Event Forward::predict_query(std::uint32_t layer, std::uint32_t norm_of, std::vector<std::uint32_t> positions,
+                             const DeviceBuffer& out) {
+  const auto rows = static_cast<std::uint32_t>(positions.size());
+  const LayerWeights& w = model_.weights.layers[layer];
+  Op op;
+  op.name = "predict query";
+  op.layer = layer;
+  op.cost = weights_cost(Phase::decode, {w.q}, rows);
+  op.cost.kernels = 3;  // norm, product, QK-norm and RoPE
+  op.cost.hbm += w.q_bias.bytes();
+  op.access = {x_.reads(0, rows), out.writes(0, rows), scratch_.writes()};
+  op.body = [this, layer, norm_of, rows, positions = std::move(positions), out](BodyContext& ctx) {
+    const ModelConfig& c = model_.config;
+    float* normed = ctx.write<float>(scratch_);
+    rms_norm(ctx.read<float>(x_), model_.weights.layers[norm_of].input_norm, c.rms_eps, normed, rows, c.hidden);
+    make_query(Phase::decode, precision(), model_, rope_, pool_, layer, normed, positions, ctx.write<float>(out));
+    if (observer_ != nullptr) observer_->query_predicted({layer, positions, ctx.read<float>(out)});
+  };
+  return device_.submit(compute_, std::move(op));
+}
+
 Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows) {
   const std::uint32_t blocks = blocks_for(first + rows);
   Op op;

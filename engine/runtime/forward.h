@@ -56,6 +56,10 @@ class Forward {
   /// their room.
   Event qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> positions, std::vector<KvTarget> targets,
             std::vector<Event> after, const KeepQueries& keep = {});
+  /// The query of `layer` from what x() holds, under the input norm of layer `norm_of`: W_Q is read once more than the
+  /// layer itself does. Into rows of `out` [row][Hq][D]; decode only.
+  Event predict_query(std::uint32_t layer, std::uint32_t norm_of, std::vector<std::uint32_t> positions,
+                      const DeviceBuffer& out);
   /// Causal attention of a prefill chunk over the sequence's device pages, own chunk included.
   Event prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows);
   /// Output projection, residual, norm, MLP, residual.

@@ -2,17 +2,10 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
-#include "engine/kernels/attention.h"
-#include "engine/kernels/merge.h"
 #include "engine/runtime/decode_attention.h"
 #include "engine/runtime/selection.h"
 
 namespace tandem {
-namespace {
-
-// Work of one thread at a time. A fixed size and a fixed order of merging: results do not depend on the threads.
-constexpr std::uint32_t kPartTokens = 512;
-}  // namespace
 
 /// What one row attends on the host: tokens known now, and what operations before this one choose.
 struct DecodeAttention::HostRow {
@@ -104,7 +97,7 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
   for (std::uint32_t row = 0; row < items.size(); ++row) {
     if (items[row].empty()) continue;
     own.insert(own.end(), {host_query_.reads(row, row + 1), host_part_.writes(row, row + 1),
-                           host_lse_.writes(row, row + 1), host_attended_.writes(row, row + 1)});
+                           host_lse_.writes(row, row + 1), counters_.writes(row, layer)});
     small += std::uint64_t{2} * shape.q_heads * shape.head_dim * sizeof(float);
   }
   op.access = own;
@@ -122,10 +115,10 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
     cost.dram = small;
     cost.pieces = 0;
     const std::vector<HeadSpans> work = resolve(ctx, shape, layer, rows, access, cost);
-    const std::vector<HeadPart> parts = cut(work, kv_.shape().vector_bytes());
+    const std::vector<HeadPart> parts = cut_parts(work, kv_.shape().vector_bytes());
     if (attend)
-      attend_in_parts(shape, work, parts, ctx.read<float>(host_query_), ctx.write<float>(host_part_),
-                      ctx.write<float>(host_lse_));
+      attend_in_parts(pool_, shape, kv_.shape().type, work, parts, ctx.read<float>(host_query_),
+                      ctx.write<float>(host_part_), ctx.write<float>(host_lse_));
     cost.tasks = static_cast<std::uint32_t>(parts.size());
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost, std::move(access));
@@ -135,15 +128,16 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
   return device_.submit(workers_, std::move(op));
 }
 
-std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape,
-                                                                 std::uint32_t layer, const std::vector<HostRow>& rows,
-                                                                 std::vector<Access>& access, Cost& cost) const {
-  auto* counters = ctx.write<std::uint64_t>(host_attended_);
+std::vector<HeadSpans> DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                                                const std::vector<HostRow>& rows, std::vector<Access>& access,
+                                                Cost& cost) const {
+  auto* counters = ctx.write<HostAttended>(counters_.values);
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
   const std::uint64_t per_token = 2 * vector_bytes;
   std::vector<HeadSpans> out;
   std::vector<std::uint32_t> mask;  // per block: which heads of the group chose it
   for (const HostRow& row : rows) {
+    HostAttended& counted = counters[counters_.at(row.row, layer)];
     std::vector<HeadWork> work = row.fixed;
     for (const HostRow::Chosen& c : row.chosen) {
       const std::uint32_t* lists = c.index->selection.read<std::uint32_t>(ctx) + c.index->set_offset(layer);
@@ -201,62 +195,14 @@ std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve(BodyContext& ct
         attended += count;
         cost.pieces += count > 0 ? 2 : 0;
         cost.dram += count * sizeof(std::uint32_t);
-        counters[2 * row.row + 1] += count * p.set->token_bytes();
+        counted.packed_bytes += count * p.set->token_bytes();
       }
     }
-    counters[2 * row.row] += attended;
+    counted.tokens += attended;
     cost.dram += attended * per_token;
     cost.flops += attended * 4 * shape.group() * shape.head_dim;
   }
   return out;
-}
-
-/// Parts of kPartTokens tokens, of one entry each, in order. An entry without tokens is one part.
-std::vector<DecodeAttention::HeadPart> DecodeAttention::cut(const std::vector<HeadSpans>& work,
-                                                            std::size_t vector_bytes) {
-  std::vector<HeadPart> parts;
-  for (std::size_t entry = 0; entry < work.size(); ++entry) {
-    parts.push_back({entry, {}});
-    std::uint32_t room = kPartTokens;
-    for (const KvSpan& span : work[entry].spans) {
-      for (std::uint32_t at = 0; at < span.tokens;) {
-        if (room == 0) {
-          parts.push_back({entry, {}});
-          room = kPartTokens;
-        }
-        const std::uint32_t take = std::min(room, span.tokens - at);
-        const std::size_t skip = at * vector_bytes;
-        parts.back().spans.push_back(
-            {static_cast<const char*>(span.k) + skip, static_cast<const char*>(span.v) + skip, take, span.head_mask});
-        at += take;
-        room -= take;
-      }
-    }
-  }
-  return parts;
-}
-
-void DecodeAttention::attend_in_parts(const ModelShape& shape, const std::vector<HeadSpans>& work,
-                                      const std::vector<HeadPart>& parts, const float* query, float* o, float* lse) {
-  const std::uint32_t group = shape.group();
-  const std::size_t width = std::size_t{group} * shape.head_dim;
-  std::vector<float> part_o(parts.size() * width), part_lse(parts.size() * group);
-  const auto first_head = [&](const HeadSpans& of) { return std::size_t{of.row} * shape.q_heads + of.kv_head * group; };
-  pool_.parallel_for(parts.size(), [&](std::size_t i) {
-    partial_attention(query + first_head(work[parts[i].entry]) * shape.head_dim, parts[i].spans,
-                      {group, shape.head_dim, kv_.shape().type}, part_o.data() + i * width,
-                      part_lse.data() + i * group);
-  });
-  for (std::size_t first = 0, last = 0; first < parts.size(); first = last) {
-    std::vector<const float*> os, lses;
-    for (; last < parts.size() && parts[last].entry == parts[first].entry; ++last) {
-      os.push_back(part_o.data() + last * width);
-      lses.push_back(part_lse.data() + last * group);
-    }
-    const std::size_t at = first_head(work[parts[first].entry]);
-    merge_partials(os.data(), lses.data(), static_cast<std::uint32_t>(os.size()), group, shape.head_dim,
-                   o + at * shape.head_dim, lse + at);
-  }
 }
 
 }  // namespace tandem

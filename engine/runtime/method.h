@@ -77,8 +77,33 @@ struct AverageRef {  // averages of attention weights, made by Ops::average_weig
   std::uint32_t id = 0;
 };
 
+struct QueryRef {  // queries of all rows on the device: a layer's own, or made ahead by Ops::predict_query
+  std::uint32_t layer = 0;
+  bool predicted = false;
+  Event ready;
+};
+struct ResidentRef {  // blocks of a sequence that are on the device, per layer; made by Ops::keep_resident
+  std::uint32_t id = 0;
+};
+/// The residents of the plan's layer; `chosen_only`: those of them that the latest choice names.
+struct ResidentBlocks {
+  ResidentRef set;
+  bool chosen_only = false;
+};
+struct SplitRef {  // a layer's chosen blocks, with those that are not resident apart; made by Ops::split_by_residency
+  QueryRef query;
+  std::vector<std::uint32_t> rows;  // that may miss blocks; the others have all of theirs on the device
+  std::vector<ResidentRef> sets;    // by entry of `rows`
+  Event ready;
+};
+struct PartialRef {  // attention on the host that is under way; made by Ops::host_partial
+  std::uint32_t layer = 0;
+  std::vector<std::uint32_t> rows;
+  Event done;
+};
+
 struct PageSet {
-  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef> source;
+  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, ResidentBlocks> source;
 };
 
 /// One piece of attention: the query heads of KV heads [kv_heads) of a row over a set of tokens, on one side.
@@ -95,7 +120,8 @@ struct AttendItem {
 };
 
 struct AttendPlan {
-  std::vector<AttendItem> items;  // every row at least once; no token twice for a head
+  std::vector<AttendItem> items;         // every row at least once; no token twice for a head
+  std::optional<PartialRef> ready = {};  // of this layer, begun earlier; then no item is on the host
 };
 
 struct LayerContext {
@@ -159,6 +185,13 @@ struct FetchRequest {
   std::variant<StaticTokens, SelectionRef> tokens;
 };
 
+struct ResidentRequest {
+  std::uint32_t sinks = 0;   // first tokens that never leave the device, whole blocks
+  std::uint32_t block = 32;  // tokens
+  std::uint32_t slots = 1;   // blocks that are resident at a time, besides the sinks and the newest block
+  bool per_kv_head = false;  // each KV head chooses by its best query head; else one choice by the sum of all heads
+};
+
 /// What a method can ask of the engine. Everything returns at once; the work runs on the device's lanes.
 class Ops {
  public:
@@ -207,6 +240,32 @@ class Ops {
   /// until the part's last reader is done. Whole pages are copied; chosen blocks are read by the device itself, one
   /// piece for K and one for V per block and KV head.
   virtual std::vector<FetchedRef> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) = 0;
+
+  /// Queries of `layer` for all rows from the input of the layer that runs, under the input norm of layer `norm_of`, at
+  /// the step's position (ScoutAttention, algorithm 1, line 2). In before_layer and plan_attend.
+  virtual QueryRef predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) = 0;
+  /// The true queries of the layer that runs; from plan_attend on.
+  virtual QueryRef layer_query(const LayerContext& context) = 0;
+  /// Of a prefilled sequence: moves all filled blocks behind the sinks to host memory, with digests on the device, and
+  /// keeps those resident that the prompt's last query scores best (Needs::last_queries). The sinks and the newest
+  /// block stay in the KV store's device tier.
+  virtual ResidentRef keep_resident(SequenceState& sequence, const ResidentRequest& request) = 0;
+  /// The same after a new prompt, by its last query, for the blocks that it filled and all before.
+  virtual void renew_residents(SequenceState& sequence, ResidentRef set) = 0;
+  /// The layer's newest block has filled up: it gets a digest and a copy in host memory, and is resident where a slot
+  /// is free. From the next step on it can be chosen.
+  virtual void block_filled(SequenceState& sequence, ResidentRef set, std::uint32_t layer) = 0;
+  /// Chooses each row's best blocks of the query's layer by their digests, as many as are resident at a time, and says
+  /// which are not resident. `sets` by row. Waits for that layer's recalls; from here to the end of the layer's
+  /// attention the residents stay as they are.
+  virtual SplitRef split_by_residency(const LayerContext& context, const QueryRef& query,
+                                      std::span<const ResidentRef> sets) = 0;
+  /// Starts attention of the split's query over its missing blocks on the host; goes into the plan of the query's
+  /// layer. Nothing where no row can miss a block.
+  virtual std::optional<PartialRef> host_partial(const LayerContext& context, const SplitRef& split) = 0;
+  /// After a layer's attention: brings what its choice missed to the device, in place of residents that it did not
+  /// name, while the step goes on. `rows`: that are due.
+  virtual void recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) = 0;
 };
 
 /// What a method wants from the attention of a new prompt, which is exact over all KV that the sequence still has.

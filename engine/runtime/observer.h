@@ -17,11 +17,19 @@ struct QkvRows {
   const float* v = nullptr;                  // [rows][Hkv][D]
 };
 
+/// Queries of a layer that were predicted from an earlier layer's input.
+struct PredictedRows {
+  std::uint32_t layer = 0;
+  std::span<const std::uint32_t> positions;  // [rows]
+  const float* q = nullptr;                  // [rows][Hq][D]
+};
+
 class ForwardObserver {
  public:
   virtual ~ForwardObserver() = default;
   /// Called in the order of the compute lane: chunk by chunk, layer by layer. May run on the lane's own thread.
   virtual void qkv_done(const QkvRows& rows) = 0;
+  virtual void query_predicted(const PredictedRows&) {}
 };
 
 }  // namespace tandem

@@ -31,6 +31,35 @@ void reduce_group(const float* scores, std::uint32_t group, std::uint32_t blocks
 
 }  // namespace
 
+void score_index(ThreadPool& pool, const ModelShape& shape, const BodyContext& ctx, const DigestIndex& index,
+                 std::uint32_t layer, std::uint32_t blocks, const float* query, float* scores) {
+  const std::uint32_t group = shape.group(), parts = selection_parts(blocks);
+  const char* values = index.values.read<char>(ctx);
+  pool.parallel_for(std::size_t{shape.kv_heads} * parts, [&](std::size_t task) {
+    const auto kv_head = static_cast<std::uint32_t>(task / parts);
+    const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * kSelectionBlocks;
+    const std::uint32_t count = std::min(kSelectionBlocks, blocks - first);
+    const std::size_t at = first * index.shape.vector_bytes();
+    std::vector<float> part(std::size_t{group} * count);
+    score_blocks(query + std::size_t{kv_head} * group * shape.head_dim, values + index.min_offset(layer, kv_head) + at,
+                 values + index.max_offset(layer, kv_head) + at, count, {group, shape.head_dim, index.shape.type},
+                 part.data());
+    for (std::uint32_t h = 0; h < group; ++h) {
+      std::copy_n(part.data() + std::size_t{h} * count, count,
+                  scores + (std::size_t{kv_head} * group + h) * blocks + first);
+    }
+  });
+}
+
+void draw_scores(ThreadPool& pool, const ModelShape& shape, const ScoreProcess& process, const ScorePlace& place,
+                 std::uint32_t blocks, float* scores) {
+  pool.parallel_for(shape.kv_heads, [&](std::size_t kv_head) {
+    ScorePlace at = place;
+    at.kv_head = static_cast<std::uint32_t>(kv_head);
+    process.block_scores(at, blocks, scores + kv_head * shape.group() * blocks);
+  });
+}
+
 void choose_blocks(ThreadPool& pool, const ModelShape& shape, const Choice& choice, const float* scores,
                    std::uint32_t* lists, std::uint32_t room) {
   const std::uint32_t blocks = choice.blocks, first = choice.always_first;
@@ -92,38 +121,17 @@ DecodeAttention::Selecting DecodeAttention::selecting(const LayerContext& contex
 void DecodeAttention::score_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& s,
                                        const float* query) {
   const DigestIndex& index = *s.index;
-  const std::uint32_t group = shape.group(), blocks = s.choice.blocks, parts = selection_parts(blocks);
-  const std::uint32_t layer = s.place.layer;
-  const char* values = index.values.read<char>(ctx);
-  query += std::size_t{s.row} * shape.q_heads * shape.head_dim;
-  std::vector<float> scores(std::size_t{shape.q_heads} * blocks);  // [Hq][blocks]
-  pool_.parallel_for(std::size_t{shape.kv_heads} * parts, [&](std::size_t task) {
-    const auto kv_head = static_cast<std::uint32_t>(task / parts);
-    const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * kSelectionBlocks;
-    const std::uint32_t count = std::min(kSelectionBlocks, blocks - first);
-    const std::size_t at = first * index.shape.vector_bytes();
-    std::vector<float> part(std::size_t{group} * count);
-    score_blocks(query + std::size_t{kv_head} * group * shape.head_dim, values + index.min_offset(layer, kv_head) + at,
-                 values + index.max_offset(layer, kv_head) + at, count, {group, shape.head_dim, index.shape.type},
-                 part.data());
-    for (std::uint32_t h = 0; h < group; ++h) {
-      std::copy_n(part.data() + std::size_t{h} * count, count,
-                  scores.data() + (std::size_t{kv_head} * group + h) * blocks + first);
-    }
-  });
+  std::vector<float> scores(std::size_t{shape.q_heads} * s.choice.blocks);
+  score_index(pool_, shape, ctx, index, s.place.layer, s.choice.blocks,
+              query + std::size_t{s.row} * shape.q_heads * shape.head_dim, scores.data());
   choose_blocks(pool_, shape, s.choice, scores.data(),
-                index.selection.write<std::uint32_t>(ctx) + index.set_offset(layer), index.room);
+                index.selection.write<std::uint32_t>(ctx) + index.set_offset(s.place.layer), index.room);
 }
 
 void DecodeAttention::draw_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& s) {
   const DigestIndex& index = *s.index;
-  const std::uint32_t blocks = s.choice.blocks;
-  std::vector<float> scores(std::size_t{shape.q_heads} * blocks);
-  pool_.parallel_for(shape.kv_heads, [&](std::size_t kv_head) {
-    ScorePlace at = s.place;
-    at.kv_head = static_cast<std::uint32_t>(kv_head);
-    process_->block_scores(at, blocks, scores.data() + kv_head * shape.group() * blocks);
-  });
+  std::vector<float> scores(std::size_t{shape.q_heads} * s.choice.blocks);
+  draw_scores(pool_, shape, *process_, s.place, s.choice.blocks, scores.data());
   choose_blocks(pool_, shape, s.choice, scores.data(),
                 index.selection.write<std::uint32_t>(ctx) + index.set_offset(s.place.layer), index.room);
 }

@@ -8,6 +8,7 @@
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/digest_index.h"
 #include "engine/runtime/method.h"
+#include "engine/runtime/workload.h"
 
 namespace tandem {
 
@@ -22,6 +23,14 @@ struct Choice {
     return scope == Scope::query_head ? shape.q_heads : scope == Scope::kv_head ? shape.kv_heads : 1;
   }
 };
+
+/// scores [Hq][blocks] of the first blocks of an index by Quest's bound. Inside a body that declared the index's
+/// values.
+void score_index(ThreadPool& pool, const ModelShape& shape, const BodyContext& ctx, const DigestIndex& index,
+                 std::uint32_t layer, std::uint32_t blocks, const float* query /*[Hq][D]*/, float* scores);
+/// Its stand-in: scores from a workload's process, of the KV heads from `place` on.
+void draw_scores(ThreadPool& pool, const ModelShape& shape, const ScoreProcess& process, const ScorePlace& place,
+                 std::uint32_t blocks, float* scores /*[Hq][blocks]*/);
 
 /// Fills the lists of one layer and row from the scores of all query heads.
 void choose_blocks(ThreadPool& pool, const ModelShape& shape, const Choice& choice,

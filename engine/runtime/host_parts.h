@@ -1,0 +1,52 @@
+// Partial attention on the host's threads, cut into equal parts that all threads share, whatever row and head they
+// belong to. Fixed sizes and a fixed order of merging: results do not depend on the threads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/kernels/attention_span.h"
+#include "engine/kernels/thread_pool.h"
+#include "engine/runtime/method.h"
+
+namespace tandem {
+
+inline constexpr std::uint32_t kPartTokens = 512;  // work of one thread at a time
+
+struct HeadSpans {  // what the query heads of one row and KV head attend
+  std::uint32_t row = 0, kv_head = 0;
+  std::vector<KvSpan> spans;
+};
+
+struct HeadPart {  // of a HeadSpans, for one thread
+  std::size_t entry = 0;
+  std::vector<KvSpan> spans;
+};
+
+/// What the host attended of one row and layer; summed over KV heads.
+struct HostAttended {
+  std::uint64_t tokens = 0;
+  std::uint64_t packed_bytes = 0;  // of token sets
+};
+
+/// Counters of a step: written by the host's operations, read and cleared by the control thread when the step is done.
+struct HostCounters {
+  HostBuffer values;  // [row][layer] HostAttended
+  std::uint32_t layers = 0;
+  std::uint32_t at(std::uint32_t row, std::uint32_t layer) const { return row * layers + layer; }
+  Access writes(std::uint32_t row, std::uint32_t layer) const {
+    return values.writes(at(row, layer), at(row, layer) + 1);
+  }
+};
+
+/// Parts of kPartTokens tokens, of one entry each, in order. An entry without tokens is one part. `vector_bytes`: of K
+/// or V of a token and head.
+std::vector<HeadPart> cut_parts(const std::vector<HeadSpans>& work, std::size_t vector_bytes);
+
+/// Partial attention of every entry, one part a task, into the rows of `o` and `lse`.
+void attend_in_parts(ThreadPool& pool, const ModelShape& shape, DType kv, const std::vector<HeadSpans>& work,
+                     const std::vector<HeadPart>& parts, const float* query /*[row][Hq][D]*/, float* o /*[row][Hq][D]*/,
+                     float* lse /*[row][Hq]*/);
+
+}  // namespace tandem

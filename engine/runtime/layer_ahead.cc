@@ -1,0 +1,327 @@
+#include "engine/runtime/layer_ahead.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+namespace {
+
+/// Whether `candidate` is in a list: a count, then ascending numbers.
+bool contains(const std::uint32_t* list, std::uint32_t candidate) {
+  return std::binary_search(list + 1, list + 1 + list[0], candidate);
+}
+
+}  // namespace
+
+LayerAhead::LayerAhead(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores,
+                       const HostCounters& counters)
+    : forward_(forward), device_(device), pool_(pool), kv_(kv), stores_(stores), counters_(counters) {}
+
+void LayerAhead::make_room() {
+  if (halves_[0].query) return;
+  const ModelShape& s = forward_.shape();
+  const std::size_t heads = std::size_t{forward_.max_batch()} * s.q_heads;
+  const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);
+  for (Half& half : halves_) {
+    half.query = device_.allocate_device(values, "predicted query");
+    half.host_query = device_.allocate_host(values, "ahead: query on the host");
+    half.host_part = device_.allocate_host(values, "ahead: host partial");
+    half.host_lse = device_.allocate_host(sums, "ahead: host lse");
+    half.landed_part = device_.allocate_device(values, "ahead: host partial on the device");
+    half.landed_lse = device_.allocate_device(sums, "ahead: host lse on the device");
+  }
+}
+
+QueryRef LayerAhead::predict(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) {
+  make_room();
+  std::vector<std::uint32_t> positions;
+  positions.reserve(context.batch.size());
+  for (const SequenceState* sequence : context.batch) positions.push_back(sequence->tokens - 1);
+  return {layer, true, forward_.predict_query(layer, norm_of, std::move(positions), half(layer).query)};
+}
+
+const DeviceBuffer& LayerAhead::values(const QueryRef& query) const {
+  return query.predicted ? half(query.layer).query : forward_.q();
+}
+
+Event LayerAhead::split(const SplitRef& split, std::span<const SelectionRef> selections) {
+  const std::uint32_t layer = split.query.layer;
+  struct Row {
+    ResidentSet set;  // as it is now
+    DigestIndex index;
+  };
+  std::vector<Row> rows;
+  rows.reserve(split.rows.size());
+  Op op;
+  op.name = "split by residency";
+  op.cause = Cause::selection;
+  op.layer = layer;
+  for (std::size_t i = 0; i < split.rows.size(); ++i) {
+    const ResidentSet& set = stores_.residents.get(split.sets[i].id);
+    const DigestIndex& index = stores_.digests.get(selections[i].digests.id);
+    op.cost.hbm += 4 * set.choice_bytes();  // choice and table in, choice and what is missing out
+    op.access.insert(op.access.end(), {index.selection_access(layer, false), set.table.reads(layer, layer + 1),
+                                       set.chosen.writes(layer, layer + 1), set.missing.writes(layer, layer + 1)});
+    if (set.changed[layer].valid()) op.after.push_back(set.changed[layer]);
+    rows.push_back({set, index});
+  }
+  // Recalls of several rows are one operation.
+  std::sort(op.after.begin(), op.after.end(), [](const Event& a, const Event& b) { return a.value < b.value; });
+  op.after.erase(std::unique(op.after.begin(), op.after.end()), op.after.end());
+  op.body = [layer, rows = std::move(rows)](BodyContext& ctx) {
+    for (const Row& row : rows) {
+      const ResidentSet& set = row.set;
+      const std::uint32_t* lists = row.index.selection.read<std::uint32_t>(ctx) + row.index.set_offset(layer);
+      for (std::uint32_t list = 0; list < set.lists; ++list) {
+        const std::uint32_t* from = lists + list * (1 + std::size_t{row.index.room});
+        std::uint32_t* chosen = ctx.write<std::uint32_t>(set.chosen) + set.choice_offset(layer, list);
+        std::uint32_t* missing = ctx.write<std::uint32_t>(set.missing) + set.choice_offset(layer, list);
+        const std::uint32_t* table = ctx.read<std::uint32_t>(set.table) + set.table_offset(layer, list);
+        std::vector<std::uint32_t> resident(table, table + set.residents(layer));
+        std::sort(resident.begin(), resident.end());
+        std::copy_n(from, 1 + from[0], chosen);
+        missing[0] = 0;
+        for (std::uint32_t i = 1; i <= chosen[0]; ++i) {
+          if (!std::binary_search(resident.begin(), resident.end(), chosen[i])) missing[++missing[0]] = chosen[i];
+        }
+      }
+    }
+  };
+  op.stand_in = op.body;
+  return device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
+}
+
+Event LayerAhead::prediction_to_host(const LayerContext& context, const SplitRef& split) {
+  const std::uint32_t layer = split.query.layer, part = layer % 2;
+  const ModelShape& shape = context.shape;
+  const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
+  const DeviceBuffer& query = values(split.query);
+  Op op;
+  op.name = "prediction to host";
+  op.kind = Kind::copy;
+  op.cause = Cause::transfer;
+  op.layer = layer;
+  op.cost.pieces = 0;
+  std::vector<ResidentSet> sets;
+  sets.reserve(split.rows.size());
+  for (std::size_t i = 0; i < split.rows.size(); ++i) {
+    const std::uint32_t row = split.rows[i];
+    const ResidentSet& set = stores_.residents.get(split.sets[i].id);
+    op.cost.d2h += width * sizeof(float) + set.choice_bytes();  // the whole list: its length is on the device
+    op.cost.pieces += 2;
+    op.access.insert(op.access.end(),
+                     {query.reads(row, row + 1), half(layer).host_query.writes(row, row + 1),
+                      set.missing.reads(layer, layer + 1), set.missing_on_host.writes(part, part + 1)});
+    sets.push_back(set);
+  }
+  op.after = {split.ready};
+  op.body = [layer, part, width, query, rows = split.rows, sets, to = half(layer).host_query](BodyContext& ctx) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      std::copy_n(ctx.read<float>(query) + rows[i] * width, width, ctx.write<float>(to) + rows[i] * width);
+      std::copy_n(ctx.read<std::uint32_t>(sets[i].missing) + sets[i].choice_offset(layer, 0),
+                  sets[i].choice_bytes() / sizeof(std::uint32_t),
+                  ctx.write<std::uint32_t>(sets[i].missing_on_host) + sets[i].choice_offset(part, 0));
+    }
+  };
+  op.stand_in = [layer, part, sets](BodyContext& ctx) {
+    for (const ResidentSet& set : sets) {
+      std::copy_n(ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, 0),
+                  set.choice_bytes() / sizeof(std::uint32_t),
+                  ctx.write<std::uint32_t>(set.missing_on_host) + set.choice_offset(part, 0));
+    }
+  };
+  return device_.submit(device_.lane(LaneKind::d2h), std::move(op));
+}
+
+struct LayerAhead::Missing {
+  std::uint32_t row = 0;
+  ResidentSet set;                   // as it is now
+  std::vector<std::uint32_t> pages;  // host slots of the candidates' pages
+};
+
+std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context, const SplitRef& split) {
+  if (split.rows.empty()) return std::nullopt;
+  make_room();
+  const ModelShape& shape = context.shape;
+  const std::uint32_t layer = split.query.layer, part = layer % 2;
+  const Half& own = half(layer);
+  const std::size_t vector_bytes = kv_.shape().vector_bytes();
+  Op op;
+  op.name = "host attention";
+  op.cause = Cause::host_attention;
+  op.layer = layer;
+  op.cost.work = Work::attention;
+  op.cost.upper_bound = true;
+  std::vector<Missing> work;
+  work.reserve(split.rows.size());
+  std::uint64_t small = 0, most = 0;  // bytes of q in and o out; tokens, summed over KV heads
+  for (std::size_t i = 0; i < split.rows.size(); ++i) {
+    const std::uint32_t row = split.rows[i];
+    const SequenceState& sequence = *context.batch[row];
+    Missing missing{row, stores_.residents.get(split.sets[i].id), {}};
+    const Range pages = missing.set.page_range(layer);
+    missing.pages.reserve(pages.end - pages.begin);
+    for (std::uint32_t page = pages.begin; page < pages.end; ++page) {
+      missing.pages.push_back(kv_.slot(sequence.id, layer, page, Tier::host));
+      TANDEM_CHECK(missing.pages.back() != KvStore::kNoSlot, "page {} of layer {} is not on the host", page, layer);
+    }
+    kv_.append_access(sequence.id, layer, pages, Tier::host, Range{0, shape.kv_heads}, false, op.access);
+    op.access.insert(op.access.end(), {own.host_query.reads(row, row + 1), own.host_part.writes(row, row + 1),
+                                       own.host_lse.writes(row, row + 1), counters_.writes(row, layer),
+                                       missing.set.missing_on_host.reads(part, part + 1)});
+    small += std::uint64_t{2} * shape.q_heads * shape.head_dim * sizeof(float);
+    most += std::uint64_t{shape.kv_heads} * missing.set.slots * missing.set.block;
+    work.push_back(std::move(missing));
+  }
+  op.cost.dram = small + most * 2 * vector_bytes;
+  op.cost.flops = most * 4 * shape.group() * shape.head_dim;
+  op.cost.tasks =
+      shape.kv_heads * static_cast<std::uint32_t>(work.size()) + static_cast<std::uint32_t>(most / kPartTokens);
+  op.after = {prediction_to_host(context, split)};
+  const auto run = [this, shape, layer, part, own, small, vector_bytes, work](BodyContext& ctx, bool attend) {
+    auto* counters = ctx.write<HostAttended>(counters_.values);
+    const char* pages = ctx.read<char>(kv_.host_buffer());
+    std::vector<HeadSpans> heads;
+    heads.reserve(work.size() * shape.kv_heads);
+    Cost cost;
+    cost.work = Work::attention;
+    cost.dram = small;
+    cost.pieces = 0;
+    std::uint64_t attended = 0;
+    for (const Missing& m : work) {
+      const ResidentSet& set = m.set;
+      HostAttended& counted = counters[counters_.at(m.row, layer)];
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+        HeadSpans spans{m.row, head, {}};
+        const std::uint32_t* list =
+            ctx.read<std::uint32_t>(set.missing_on_host) + set.choice_offset(part, set.list_of(head));
+        for (std::uint32_t i = 1; i <= list[0]; ++i) {
+          if (i == 1 || list[i] != list[i - 1] + 1) ++cost.pieces;
+          for (std::uint32_t page = 0; page < set.pages_per_block(); ++page) {
+            const std::uint32_t slot = m.pages[list[i] * set.pages_per_block() + page];
+            spans.spans.push_back(
+                {pages + kv_.k_offset(slot, head), pages + kv_.v_offset(slot, head), kPageTokens, ~0u});
+          }
+        }
+        counted.tokens += std::uint64_t{list[0]} * set.block;
+        attended += std::uint64_t{list[0]} * set.block;
+        heads.push_back(std::move(spans));
+      }
+    }
+    const std::vector<HeadPart> parts = cut_parts(heads, vector_bytes);
+    if (attend)
+      attend_in_parts(pool_, shape, kv_.shape().type, heads, parts, ctx.read<float>(own.host_query),
+                      ctx.write<float>(own.host_part), ctx.write<float>(own.host_lse));
+    cost.dram += attended * 2 * vector_bytes;
+    cost.flops = attended * 4 * shape.group() * shape.head_dim;
+    cost.tasks = static_cast<std::uint32_t>(parts.size());
+    cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
+    ctx.settle(cost);  // which pages it reads is known earlier than what they are: all candidates stay declared
+  };
+  op.body = [run](BodyContext& ctx) { run(ctx, true); };
+  op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
+  const Event done = device_.submit(device_.lane(LaneKind::host_workers), std::move(op));
+  return PartialRef{layer, split.rows, done};
+}
+
+Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) {
+  const std::uint32_t layer = split.query.layer;
+  Op op;
+  op.name = "recall blocks";
+  op.kind = Kind::copy;
+  op.cause = Cause::recall;
+  op.layer = layer;
+  op.cost.upper_bound = true;
+  op.cost.pieces = 0;
+  std::vector<Missing> work;
+  for (std::size_t i = 0; i < split.rows.size(); ++i) {
+    const std::uint32_t row = split.rows[i];
+    if (std::find(rows.begin(), rows.end(), row) == rows.end()) continue;
+    const SequenceState& sequence = *context.batch[row];
+    Missing missing{row, stores_.residents.get(split.sets[i].id), {}};
+    const ResidentSet& set = missing.set;
+    const Range pages = set.page_range(layer);
+    for (std::uint32_t page = pages.begin; page < pages.end; ++page)
+      missing.pages.push_back(kv_.slot(sequence.id, layer, page, Tier::host));
+    kv_.append_access(sequence.id, layer, pages, Tier::host, Range{0, set.shape.kv_heads}, false, op.access);
+    op.access.insert(op.access.end(), {set.chosen.reads(layer, layer + 1), set.missing.reads(layer, layer + 1),
+                                       set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1)});
+    op.cost.h2d += set.slots * set.block_bytes();
+    op.cost.pieces += set.slots * set.lists * set.pages_per_block();
+    if (std::find(op.after.begin(), op.after.end(), set.read[layer]) == op.after.end())
+      op.after.push_back(set.read[layer]);
+    work.push_back(std::move(missing));
+  }
+  if (work.empty()) return {};
+  std::vector<ResidentRef> recalled;
+  for (std::size_t i = 0; i < split.rows.size(); ++i) {
+    if (std::find(rows.begin(), rows.end(), split.rows[i]) != rows.end()) recalled.push_back(split.sets[i]);
+  }
+  const auto run = [this, layer, work = std::move(work)](BodyContext& ctx, bool move) {
+    Cost cost;
+    cost.pieces = 0;
+    for (const Missing& m : work) {
+      const ResidentSet& set = m.set;
+      const KvShape& shape = set.shape;
+      const std::uint32_t heads = set.per_head ? 1 : shape.kv_heads, pages = set.pages_per_block();
+      for (std::uint32_t list = 0; list < set.lists; ++list) {
+        const std::uint32_t* chosen = ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(layer, list);
+        const std::uint32_t* missing = ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, list);
+        std::uint32_t* table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list);
+        // As many residents are not chosen as chosen blocks are missing, and each of the first has a lower score than
+        // each of the second.
+        std::uint32_t next = 1;
+        for (std::uint32_t slot = 0; slot < set.slots && next <= missing[0]; ++slot) {
+          if (contains(chosen, table[slot])) continue;
+          table[slot] = missing[next++];
+          cost.h2d += pages * heads * shape.page_bytes();
+          const std::uint32_t* from_slots = m.pages.data() + std::size_t{table[slot]} * pages;
+          for (std::uint32_t page = 0; page < pages; ++page) {  // runs that are adjacent on the host
+            if (set.per_head || page == 0 || from_slots[page] != from_slots[page - 1] + 1) ++cost.pieces;
+          }
+          if (!move) continue;
+          const char* from = ctx.read<char>(kv_.host_buffer());
+          char* to = ctx.write<char>(set.pages);
+          for (std::uint32_t page = 0; page < pages; ++page) {
+            std::memcpy(to + set.page_offset(layer, slot, page, list), from + kv_.k_offset(from_slots[page], list),
+                        heads * shape.page_bytes());
+          }
+        }
+      }
+    }
+    cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
+    ctx.settle(cost);
+  };
+  op.body = [run](BodyContext& ctx) { run(ctx, true); };
+  op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
+  const Event done = device_.submit(device_.lane(LaneKind::recall), std::move(op));
+  for (const ResidentRef& set : recalled) stores_.residents.get(set.id).changed[layer] = done;
+  return done;
+}
+
+std::uint64_t LayerAhead::append_resident_spans(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer,
+                                                std::uint32_t kv_head, bool chosen_only, std::vector<KvSpan>& spans) {
+  const char* pages = ctx.read<char>(set.pages);
+  const std::size_t keys = kPageTokens * set.shape.vector_bytes();
+  std::uint64_t tokens = 0;
+  const auto append = [&](std::uint32_t slot) {
+    tokens += set.block;
+    for (std::uint32_t page = 0; page < set.pages_per_block(); ++page) {
+      const char* at = pages + set.page_offset(layer, slot, page, kv_head);
+      spans.push_back({at, at + keys, kPageTokens, ~0u});
+    }
+  };
+  const std::uint32_t list = set.list_of(kv_head);
+  for (std::uint32_t slot = 0; slot < set.residents(layer); ++slot) {
+    if (chosen_only && !contains(ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
+                                 ctx.read<std::uint32_t>(set.table)[set.table_offset(layer, list) + slot]))
+      continue;
+    append(slot);
+  }
+  return tokens;
+}
+
+}  // namespace tandem

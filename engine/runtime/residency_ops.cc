@@ -1,0 +1,236 @@
+// The parts of Ops that keep blocks resident: which ones a context begins with, and what becomes of a block that fills
+// up. What happens inside a step is in layer_ahead.cc.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "engine/common/error.h"
+#include "engine/runtime/engine_ops.h"
+#include "engine/runtime/selection.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::uint32_t kBeforeTheFirstStep = 0xFFFFFFFFu;  // of the synthetic score process
+
+}  // namespace
+
+ResidentRef EngineOps::keep_resident(SequenceState& sequence, const ResidentRequest& request) {
+  TANDEM_CHECK(request.block > 0 && request.sinks % request.block == 0, "{} sinks, blocks of {}", request.sinks,
+               request.block);
+  const std::uint32_t filled = sequence.tokens / request.block * request.block;
+  const DigestRef digests = build_digests(sequence, {.tokens = {request.sinks, std::max(filled, request.sinks)},
+                                                     .block = request.block,
+                                                     .side = Side::device,
+                                                     .grows = true});
+  const ResidentRef ref{
+      stores_.residents.add(make_resident_set(device_, sequence.id, kv_.shape(), digests.id, request.sinks,
+                                              request.block, request.slots, request.per_kv_head))};
+  take_in(sequence, ref);
+  return ref;
+}
+
+void EngineOps::renew_residents(SequenceState& sequence, ResidentRef ref) {
+  const ResidentSet& set = stores_.residents.get(ref.id);
+  const std::uint32_t filled = sequence.tokens / set.block * set.block;
+  const DigestExtension extension{&sequence, {set.digests, Side::device}, filled};
+  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) extend_digests(layer, {&extension, 1});
+  take_in(sequence, ref);
+}
+
+/// Chooses the residents anew by the prompt's last query; blocks that are not on the host yet go there.
+void EngineOps::take_in(SequenceState& sequence, ResidentRef ref) {
+  ResidentSet& set = stores_.residents.get(ref.id);
+  const std::uint32_t filled = std::max(sequence.tokens / set.block * set.block, set.begin);
+  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) {
+    const Range added{set.begin + set.candidates[layer] * set.block, filled};
+    set.candidates[layer] = (filled - set.begin) / set.block;
+    set.changed[layer] = set.read[layer] = Event{};
+    if (set.candidates[layer] == 0) continue;
+    place_residents(sequence, set, layer);
+    if (added.begin < added.end) offload(sequence, added, layer, nullptr);
+  }
+}
+
+void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer) {
+  const KvShape& shape = kv_.shape();
+  const ModelShape model = attention_.shape();
+  const std::uint32_t q_heads = model.q_heads;
+  const auto found = queries_.find(sequence.id);
+  TANDEM_CHECK(found != queries_.end() && found->second.kept > 0, "sequence {} has no prompt queries", sequence.id);
+  const PromptQueries& queries = found->second;
+  const DigestIndex& index = stores_.digests.get(set.digests);
+  Op op;
+  op.name = "place residents";
+  op.cause = Cause::recall;
+  op.layer = layer;
+  op.cost.kernels = 3;  // scores, top-k, gather
+  struct Page {
+    std::uint32_t slot = 0;
+    Tier tier = Tier::device;
+  };
+  std::vector<Page> pages;
+  bool from[2] = {false, false};  // by tier
+  const Range range = set.page_range(layer);
+  for (std::uint32_t page = range.begin; page < range.end; ++page) {
+    Tier tier = Tier::device;
+    std::uint32_t slot = kv_.slot(sequence.id, layer, page, tier);
+    if (slot == KvStore::kNoSlot) {
+      tier = Tier::host;
+      slot = kv_.slot(sequence.id, layer, page, tier);
+    }
+    TANDEM_CHECK(slot != KvStore::kNoSlot, "page {} of layer {} is nowhere", page, layer);
+    pages.push_back({slot, tier});
+    from[static_cast<int>(tier)] = true;
+    kv_.append_access(sequence.id, layer, {page, page + 1}, tier, Range{0, shape.kv_heads}, false, op.access);
+  }
+  Choice choice;
+  choice.blocks = set.candidates[layer];
+  choice.keep = set.residents(layer);
+  choice.scope = set.per_head ? Scope::kv_head : Scope::layer;
+  choice.reduce = set.per_head ? Reduce::max : Reduce::mean;
+  op.access.insert(op.access.end(), {set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1),
+                                     queries.values.reads(layer, layer + 1), index.values.reads(layer, layer + 1)});
+  op.cost.hbm = index.digest_bytes(choice.blocks) + std::uint64_t{q_heads} * shape.head_dim * sizeof(float) +
+                2 * choice.keep * set.block_bytes();
+  op.cost.h2d = from[static_cast<int>(Tier::host)] ? choice.keep * set.block_bytes() : 0;
+  op.cost.pieces = choice.keep * set.pages_per_block() * set.lists;
+  op.cost.flops = std::uint64_t{4} * q_heads * choice.blocks * shape.head_dim;
+  op.cost.upper_bound = from[static_cast<int>(Tier::host)];
+  const bool mixed = op.cost.upper_bound;
+  const auto run = [this, set, layer, pages = std::move(pages), mixed, choice, cost = op.cost](
+                       BodyContext& ctx, const std::vector<float>& scores, const ModelShape& m, bool move) {
+    std::vector<std::uint32_t> lists(set.lists * (1 + std::size_t{choice.blocks}));
+    choose_blocks(pool_, m, choice, scores.data(), lists.data(), choice.blocks);
+    Cost exact = cost;
+    exact.h2d = 0;
+    exact.pieces = 0;
+    const std::uint32_t heads = set.per_head ? 1 : set.shape.kv_heads, per_block = set.pages_per_block();
+    const std::size_t bytes = heads * set.shape.page_bytes();
+    for (std::uint32_t list = 0; list < set.lists; ++list) {
+      const std::uint32_t* chosen = lists.data() + list * (1 + std::size_t{choice.blocks}) + 1;
+      std::uint32_t* table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list);
+      for (std::uint32_t slot = 0; slot < choice.keep; ++slot) {
+        table[slot] = chosen[slot];
+        for (std::uint32_t page = 0; page < per_block; ++page) {
+          const Page& source = pages[std::size_t{chosen[slot]} * per_block + page];
+          if (source.tier == Tier::host) {
+            exact.hbm -= bytes;  // read over the link, not from the device
+            exact.h2d += bytes;
+            ++exact.pieces;
+          }
+          if (!move) continue;
+          const char* memory =
+              source.tier == Tier::host ? ctx.read<char>(kv_.host_buffer()) : ctx.read<char>(kv_.device_buffer());
+          std::memcpy(ctx.write<char>(set.pages) + set.page_offset(layer, slot, page, list),
+                      memory + kv_.k_offset(source.slot, list), bytes);
+        }
+      }
+    }
+    exact.pieces = std::max<std::uint32_t>(exact.pieces, 1);
+    if (mixed) ctx.settle(exact);
+  };
+  op.cost.pieces = mixed ? op.cost.pieces : 1;
+  op.body = [this, run, model, layer, index, choice, queries, token = sequence.tokens - 1](BodyContext& ctx) {
+    const std::size_t at = std::size_t{layer} * queries.kept + token % queries.kept;
+    const float* query = ctx.read<float>(queries.values) + at * model.q_heads * model.head_dim;
+    std::vector<float> scores(std::size_t{model.q_heads} * choice.blocks);
+    score_index(pool_, model, ctx, index, layer, choice.blocks, query, scores.data());
+    run(ctx, scores, model, true);
+  };
+  const ScorePlace place{sequence.request, layer, 0, kBeforeTheFirstStep};
+  op.stand_in = [this, run, model, choice, place](BodyContext& ctx) {
+    std::vector<float> scores(std::size_t{model.q_heads} * choice.blocks);
+    draw_scores(pool_, model, *process_, place, choice.blocks, scores.data());
+    run(ctx, scores, model, false);
+  };
+  ask(LaneKind::device_compute, std::move(op));
+}
+
+void EngineOps::block_filled(SequenceState& sequence, ResidentRef ref, std::uint32_t layer) {
+  ResidentSet& set = stores_.residents.get(ref.id);
+  const std::uint32_t begin = set.begin + set.candidates[layer] * set.block, end = begin + set.block;
+  TANDEM_CHECK(end <= sequence.tokens, "the block of tokens [{}, {}) is not filled", begin, end);
+  const DigestExtension extension{&sequence, {set.digests, Side::device}, end};
+  extend_digests(layer, {&extension, 1});
+  if (set.candidates[layer] < set.slots) keep_filled(sequence, set, layer, begin);
+  ++set.candidates[layer];
+  offload(sequence, {begin, end}, layer, nullptr);
+}
+
+/// While slots are free every block is resident, and its candidate number is its slot.
+void EngineOps::keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer,
+                            std::uint32_t begin) {
+  Op op;
+  op.name = "keep filled block";
+  op.kind = Kind::copy;
+  op.cause = Cause::recall;
+  op.layer = layer;
+  op.cost.hbm = 2 * set.block_bytes();
+  op.cost.pieces = set.pages_per_block();
+  const Range pages{begin / kPageTokens, (begin + set.block) / kPageTokens};
+  kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, set.shape.kv_heads}, false, op.access);
+  op.access.insert(op.access.end(), {set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1)});
+  std::vector<std::uint32_t> slots;
+  for (std::uint32_t page = pages.begin; page < pages.end; ++page)
+    slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
+  op.body = [this, set, layer, slots = std::move(slots)](BodyContext& ctx) {
+    const std::uint32_t slot = set.candidates[layer];
+    for (std::uint32_t list = 0; list < set.lists; ++list)
+      ctx.write<std::uint32_t>(set.table)[set.table_offset(layer, list) + slot] = slot;
+    const char* from = ctx.read<char>(kv_.device_buffer());
+    for (std::uint32_t page = 0; page < slots.size(); ++page) {
+      std::memcpy(ctx.write<char>(set.pages) + set.page_offset(layer, slot, page, 0),
+                  from + kv_.k_offset(slots[page], 0), set.shape.slot_bytes());
+    }
+  };
+  op.stand_in = [set, layer](BodyContext& ctx) {
+    const std::uint32_t slot = set.candidates[layer];
+    for (std::uint32_t list = 0; list < set.lists; ++list)
+      ctx.write<std::uint32_t>(set.table)[set.table_offset(layer, list) + slot] = slot;
+  };
+  ask(LaneKind::device_compute, std::move(op));
+}
+
+QueryRef EngineOps::predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) {
+  return attention_.ahead().predict(context, layer, norm_of);
+}
+
+QueryRef EngineOps::layer_query(const LayerContext& context) {
+  return attention_.layer_query(context);
+}
+
+SplitRef EngineOps::split_by_residency(const LayerContext& context, const QueryRef& query,
+                                       std::span<const ResidentRef> sets) {
+  SplitRef split;
+  split.query = query;
+  std::vector<ScoreRequest> requests;
+  for (std::uint32_t row = 0; row < context.batch.size(); ++row) {
+    const ResidentSet& set = stores_.residents.get(sets[row].id);
+    if (!set.open(query.layer)) continue;
+    split.rows.push_back(row);
+    split.sets.push_back(sets[row]);
+    requests.push_back({.sequence = context.batch[row],
+                        .digests = {set.digests, Side::device},
+                        .blocks = set.slots,
+                        .scope = set.per_head ? Scope::kv_head : Scope::layer,
+                        .reduce = set.per_head ? Reduce::max : Reduce::mean});
+  }
+  if (split.rows.empty()) return split;
+  LayerContext ahead = context;
+  ahead.layer = query.layer;
+  const std::vector<SelectionRef> selections =
+      attention_.select_on_device(ahead, requests, attention_.ahead().values(query), query.ready);
+  split.ready = attention_.ahead().split(split, selections);
+  return split;
+}
+
+std::optional<PartialRef> EngineOps::host_partial(const LayerContext& context, const SplitRef& split) {
+  return attention_.ahead().start_partial(context, split);
+}
+
+void EngineOps::recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) {
+  if (const Event done = attention_.ahead().recall(context, split, rows); done.valid()) asked(done);
+}
+
+}  // namespace tandem
