@@ -152,6 +152,11 @@ void OptionSet::number_of(std::string name, std::uint32_t& value, std::vector<st
       [&value] { return fmt::format("{}", value); });
 }
 
+void OptionSet::value(std::string name, std::string type, std::string help, std::function<bool(const std::string&)> set,
+                      std::function<std::string()> get) {
+  add({std::move(name), std::move(type), "", std::move(help)}, std::move(set), std::move(get));
+}
+
 void OptionSet::parse(const MethodSpec& spec) {
   std::vector<std::string> seen;
   for (const auto& option : spec.options) {

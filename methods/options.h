@@ -49,6 +49,10 @@ class OptionSet {
   void choice(std::string name, std::string& value, std::vector<std::string> choices, std::string help);
   void number_of(std::string name, std::uint32_t& value, std::vector<std::uint32_t> choices, std::string help);
 
+  /// A value with a form of its own. `set` returns false for text that is not of `type`, or throws a sentence.
+  void value(std::string name, std::string type, std::string help, std::function<bool(const std::string&)> set,
+             std::function<std::string()> get);
+
   void parse(const MethodSpec& spec);
   std::vector<OptionInfo> describe() const;
   /// "name:key=value,..." with every option, in order of declaration.

@@ -3,11 +3,13 @@
 #include "engine/common/error.h"
 #include "methods/baselines/baselines.h"
 #include "methods/hgca/hgca.h"
+#include "methods/scoutattention/scoutattention.h"
 
 namespace tandem {
 
 const std::vector<MethodInfo>& method_registry() {
-  static const std::vector<MethodInfo> registry = {full_info(), streaming_info(), hybrid_fixed_info(), hgca_info()};
+  static const std::vector<MethodInfo> registry = {full_info(), streaming_info(), hybrid_fixed_info(), hgca_info(),
+                                                   scoutattention_info()};
   return registry;
 }
 

@@ -1,0 +1,72 @@
+#include "methods/scoutattention/recall_intervals.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/ranges.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::uint32_t kMostSteps = 1'000'000;
+
+RecallIntervals read_intervals(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::error_code refused;
+  if (!in || std::filesystem::is_directory(file, refused)) {
+    throw_input_error(
+        "Option 'recall' of method 'scoutattention' is '{}', which is neither a number of steps, nor numbers with '-' "
+        "between them, nor a file that can be read. `tandem profile scout-recall --out FILE` writes such a file.",
+        file);
+  }
+  RecallIntervals intervals;
+  intervals.steps.clear();
+  try {
+    const nlohmann::json json = nlohmann::json::parse(in);
+    for (const nlohmann::json& value : json.at("intervals")) {
+      const auto steps = value.get<std::int64_t>();
+      if (!value.is_number_integer() || steps < 0 || steps > kMostSteps) {
+        throw_input_error("{}: intervals[{}] is {}; it must be a whole number of steps from 0 (never) to {}.", file,
+                          intervals.steps.size(), value.dump(), kMostSteps);
+      }
+      intervals.steps.push_back(static_cast<std::uint32_t>(steps));
+    }
+  } catch (const nlohmann::json::exception& e) {
+    throw_input_error("{} does not hold recall intervals: {}. `tandem profile scout-recall --out FILE` writes them.",
+                      file, e.what());
+  }
+  if (intervals.steps.empty()) throw_input_error("{}: 'intervals' is empty; it has a number for each layer.", file);
+  return intervals;
+}
+
+}  // namespace
+
+std::string RecallIntervals::text() const {
+  return fmt::format("{}", fmt::join(steps, "-"));
+}
+
+RecallIntervals parse_recall_intervals(const std::string& text) {
+  const auto is_plain = [](char c) { return (c >= '0' && c <= '9') || c == '-'; };
+  if (text.empty() || !std::all_of(text.begin(), text.end(), is_plain)) return read_intervals(text);
+  RecallIntervals intervals;
+  intervals.steps.clear();
+  std::size_t at = 0;
+  while (at <= text.size()) {
+    const std::size_t end = std::min(text.find('-', at), text.size());
+    const std::string number = text.substr(at, end - at);
+    if (number.empty() || number.size() > 7 || std::stoul(number) > kMostSteps) {
+      throw_input_error(
+          "Option 'recall' of method 'scoutattention' is '{}': give a number of steps from 0 (never) to {}, or one for "
+          "each layer with '-' between them.",
+          text, kMostSteps);
+    }
+    intervals.steps.push_back(static_cast<std::uint32_t>(std::stoul(number)));
+    at = end + 1;
+  }
+  return intervals;
+}
+
+}  // namespace tandem
