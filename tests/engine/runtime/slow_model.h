@@ -41,6 +41,12 @@ class SlowModel {
       std::function<void(std::uint32_t layer, const Vector& x, const Vector& q,
                          const std::vector<std::vector<Vector>>& keys, const std::vector<std::vector<Vector>>& values)>;
 
+  /// What a layer's attention gives [Hq * D], where no set of visible tokens says it.
+  using Attention = std::function<Vector(std::uint32_t layer, const Vector& x, const Vector& q,
+                                         const std::vector<std::vector<Vector>>& keys,
+                                         const std::vector<std::vector<Vector>>& values)>;
+  Attention attention;
+
   explicit SlowModel(const Model& model) : model_(model), keys_(cache()), values_(cache()) {}
 
   /// What an engine of this precision rounds: K and V, and with bf16 the query.
@@ -72,7 +78,11 @@ class SlowModel {
         values_[layer][g].emplace_back(v.begin() + g * c.head_dim, v.begin() + (g + 1) * c.head_dim);
       }
       if (look) look(layer, x, q, keys_[layer], values_[layer]);
-      for (std::uint32_t h = 0; h < c.q_heads; ++h) attend(layer, h, q, visible, attended);
+      if (attention) {
+        attended = attention(layer, x, q, keys_[layer], values_[layer]);
+      } else {
+        for (std::uint32_t h = 0; h < c.q_heads; ++h) attend(layer, h, q, visible, attended);
+      }
       add(x, times(l.o, attended));
       const Vector second = norm(x, 0, c.hidden, l.post_norm);
       Vector gate = times(l.gate, second);
