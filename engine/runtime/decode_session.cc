@@ -199,6 +199,11 @@ void DecodeSession::collect(std::uint32_t step) {
     device_.host_wait(device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
     options_->logits->push_back(std::move(logits));
   }
+  if (options_->host_tokens != nullptr) {
+    std::vector<std::uint64_t>& tokens = options_->host_tokens->emplace_back();
+    for (const DecodeAttention::Attended& row : attended)
+      tokens.insert(tokens.end(), row.host_tokens.begin(), row.host_tokens.end());
+  }
   for (std::uint32_t row = 0; row < rows; ++row) {
     if (std::isfinite(top[row].best_logit)) continue;
     throw_run_error(

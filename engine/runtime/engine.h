@@ -75,6 +75,8 @@ struct DecodeResult {
 struct DecodeOptions {
   std::function<void(std::size_t request, std::int32_t token)> on_token = {};
   std::vector<std::vector<float>>* logits = nullptr;  // tests: receives [step][rows * vocab]
+  // Receives tokens attended on the host, summed over KV heads: [step][rows * layers].
+  std::vector<std::vector<std::uint64_t>>* host_tokens = nullptr;
   // Teacher forcing: per request, the tokens fed instead of the arg max; nothing stops early then, and
   // DecodedSequence::log_probabilities says how likely each was.
   std::span<const std::vector<std::int32_t>> forced = {};

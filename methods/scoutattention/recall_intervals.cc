@@ -27,12 +27,11 @@ RecallIntervals read_intervals(const std::string& file) {
   try {
     const nlohmann::json json = nlohmann::json::parse(in);
     for (const nlohmann::json& value : json.at("intervals")) {
-      const auto steps = value.get<std::int64_t>();
-      if (!value.is_number_integer() || steps < 0 || steps > kMostSteps) {
+      if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMostSteps) {
         throw_input_error("{}: intervals[{}] is {}; it must be a whole number of steps from 0 (never) to {}.", file,
                           intervals.steps.size(), value.dump(), kMostSteps);
       }
-      intervals.steps.push_back(static_cast<std::uint32_t>(steps));
+      intervals.steps.push_back(value.get<std::uint32_t>());
     }
   } catch (const nlohmann::json::exception& e) {
     throw_input_error("{} does not hold recall intervals: {}. `tandem profile scout-recall --out FILE` writes them.",

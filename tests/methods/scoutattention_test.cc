@@ -271,5 +271,91 @@ TEST_P(ScoutRules, EqualTheSlowModel) {
   ASSERT_GT(slow.closest, 1e-6) << "float and double may choose differently here: take another prompt";
 }
 
+TEST(Scout, SequencesEndAtDifferentStepsWhileRecallsAreUnderWay) {
+  Bench bench(tiny_model());
+  const auto method = make_method("scoutattention:budget=96,block=16,sinks=16,recall=1");
+  const std::vector<std::int32_t> prompts[2] = {random_prompt(301, 1), random_prompt(333, 2)};
+  std::vector<std::unique_ptr<Prefix>> prefixes;
+  std::vector<DecodeRequest> requests;
+  for (const auto& prompt : prompts) {
+    prefixes.push_back(bench.engine.prefill(prompt));
+    requests.push_back({prefixes.back().get(), prefixes.size() == 1 ? 7u : 40u});
+  }
+  const DecodeResult together = bench.engine.decode(*method, requests);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const DecodeResult alone = bench.engine.decode(*method, {&requests[i], 1});
+    EXPECT_EQ(alone.sequences[0].tokens, together.sequences[i].tokens);
+    EXPECT_EQ(alone.sequences[0].attended[1], together.sequences[i].attended[1]);
+  }
+  for (const auto& prefix : prefixes) bench.engine.release(*prefix);
+  EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
+  EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::host), 0u);
+}
+
+TEST(Scout, CountsWhatItRecallsAndAttends) {
+  Bench bench(tiny_model());
+  const auto method = make_method("scoutattention:budget=128,block=32,sinks=32,recall=2");
+  std::vector<std::vector<std::uint64_t>> on_host;
+  const DecodeResult result = bench.decode(*method, {random_prompt(513, 4)}, 6, {.host_tokens = &on_host});
+  const KvShape& shape = bench.engine.kv().shape();
+  std::uint64_t recalled = 0, missed_when_due = 0, all = 0;
+  for (const TraceRecord& r : result.trace.records) {
+    if (std::string(r.name) == "recall blocks") recalled += r.cost.h2d;
+  }
+  ASSERT_EQ(on_host.size(), 6u);
+  for (std::size_t step = 0; step < 6; ++step) {
+    ASSERT_EQ(on_host[step].size(), 2u);  // layers; summed over KV heads
+    for (const std::uint64_t tokens : on_host[step]) {
+      EXPECT_EQ(tokens % 64, 0u);
+      EXPECT_LE(tokens, 2u * 2 * 32);
+      all += tokens;
+      if (step % 2 == 1) missed_when_due += tokens;
+    }
+  }
+  EXPECT_EQ(result.sequences[0].attended[0], 6u * (32 + 2 * 32) + 1 + 2 + 3 + 4 + 5 + 6);  // sinks, residents, newest
+  EXPECT_EQ(result.sequences[0].attended[1], all / 4);
+  EXPECT_GT(recalled, 0u);
+  EXPECT_EQ(recalled, missed_when_due * 2 * shape.vector_bytes());
+  // Sinks and newest block; residents; table, choice, missing; digests of 15 blocks and the selection among them.
+  const std::size_t lists = 2 * 2 * 4 + 2 * 2 * 3 * 4, digests = 2 * 2 * 2 * 15 * 16 * 4 + 4 * 16 * 4;
+  EXPECT_EQ(result.sequences[0].peak_kv_bytes[0],
+            (32 + 16) * shape.token_bytes() + 64 * shape.token_bytes() + lists + digests);
+  EXPECT_EQ(result.sequences[0].peak_kv_bytes[1], 480 * shape.token_bytes() + 2 * 3 * 4);
+}
+
+std::string error_of(const std::string& spec) {
+  try {
+    make_method(spec)->needs({2, 48, 4, 2, 16});
+  } catch (const InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Scout, RecallIntervalsAreANumberOnePerLayerOrAFile) {
+  using ::testing::HasSubstr;
+  EXPECT_EQ(error_of("scoutattention:recall=0"), "");
+  EXPECT_EQ(error_of("scoutattention:recall=8-12"), "");
+  EXPECT_EQ(parse_recall_intervals("8-12").of(1), 12u);
+  EXPECT_THAT(error_of("scoutattention:recall=8-12-3"), HasSubstr("intervals for 3 layers and the model has 2"));
+  EXPECT_THAT(error_of("scoutattention:recall=8--3"), HasSubstr("'8--3': give a number of steps from 0"));
+  EXPECT_THAT(error_of("scoutattention:recall=99999999"), HasSubstr("from 0 (never) to 1000000"));
+  EXPECT_THAT(error_of("scoutattention:recall=nowhere.json"), HasSubstr("nor a file that can be read"));
+  EXPECT_THAT(error_of("scoutattention:budget=127"), HasSubstr("need 128"));
+  EXPECT_THAT(error_of("scoutattention:block=128,sinks=1,budget=300"), HasSubstr("the sinks (128)"));
+  const std::string file = ::testing::TempDir() + "/intervals.json";
+  const auto with = [&](const std::string& text) {
+    std::ofstream(file) << text;
+    return error_of("scoutattention:recall=" + file);
+  };
+  EXPECT_EQ(with(R"({"intervals": [4, 0]})"), "");
+  EXPECT_THAT(make_method("scoutattention:recall=" + file)->spelled_out(), HasSubstr("recall=4-0,"));
+  EXPECT_THAT(with(R"({"intervals": [4, -1]})"), HasSubstr("intervals[1] is -1"));
+  EXPECT_THAT(with(R"({"intervals": [4, 2.5]})"), HasSubstr("intervals[1] is 2.5"));
+  EXPECT_THAT(with(R"({"intervals": []})"), HasSubstr("'intervals' is empty"));
+  EXPECT_THAT(with(R"({"interval": [4]})"), HasSubstr("does not hold recall intervals"));
+  EXPECT_THAT(with("no"), HasSubstr("does not hold recall intervals"));
+}
+
 }  // namespace
 }  // namespace tandem::testing

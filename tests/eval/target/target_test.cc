@@ -28,8 +28,9 @@ Model tiny_shape() {
 
 TEST(Shapes, TakeTheRealRunsTimeWhereDataDoesNotMatter) {
   const std::vector<std::vector<std::int32_t>> prompts = {random_prompt(401, 1), random_prompt(133, 2)};
-  for (const char* spec : {"full", "streaming:sinks=16,window=64", "quest:budget=64",
-                           "hybrid-fixed:budget=1,window=32,sinks=16", "hgca:beta=0,device_kv=64,block=16"}) {
+  for (const char* spec :
+       {"full", "streaming:sinks=16,window=64", "quest:budget=64", "hybrid-fixed:budget=1,window=32,sinks=16",
+        "hgca:beta=0,device_kv=64,block=16", "scoutattention"}) {
     Bench real(tiny_model());
     const auto method = make_method(spec);
     std::vector<std::vector<std::int32_t>> forced;
@@ -68,9 +69,10 @@ TargetOptions small_options(std::vector<std::string> methods) {
 TEST(Target, APublishedShapeInSeconds) {
   const Model shape = load_shape("llama-3.2-1b");
   const HardwareProfile hardware = load_profile("fluxion-a100");
-  const TargetOptions options = small_options({"full", "hybrid-fixed:window=64,sinks=16", "hgca"});
+  const TargetOptions options =
+      small_options({"full", "hybrid-fixed:window=64,sinks=16", "hgca", "scoutattention:budget=512,recall=4"});
   const Target target = simulate_target(shape, hardware, some_workload(), options);
-  ASSERT_EQ(target.rows.size(), 3u);
+  ASSERT_EQ(target.rows.size(), 4u);
   for (const TargetRow& row : target.rows) {
     EXPECT_EQ(row.refused, "");
     EXPECT_NEAR(row.busy_ms + row.idle_ms, row.step_ms, 1e-9);
@@ -82,6 +84,9 @@ TEST(Target, APublishedShapeInSeconds) {
   EXPECT_GT(target.rows[1].idle_ms, target.rows[0].idle_ms);
   EXPECT_EQ(target.rows[0].attended_host, 0);
   EXPECT_NEAR(target.rows[2].attended_device, 0.25 * 2088, 32);
+  EXPECT_NEAR(target.rows[3].attended_device, 512, 32);
+  EXPECT_GT(target.rows[3].attended_host, 16);
+  EXPECT_LT(target.rows[3].attended_host, 256);
   EXPECT_EQ(target_json(target), target_json(simulate_target(shape, hardware, some_workload(), options)));
   const std::string text = target_text(target, true);
   EXPECT_THAT(text, ::testing::HasSubstr("simulated: llama-3.2-1b, batch 2 x 2K, A100-80G PCIe 4"));
