@@ -1,7 +1,6 @@
 #include "engine/device/hazard.h"
 
 #include <algorithm>
-#include <tuple>
 
 namespace tandem {
 namespace {
@@ -26,10 +25,6 @@ std::string show(const Range& range) {
 
 std::string show_layer(std::uint32_t layer) {
   return layer == Op::kNoLayer ? std::string("no layer") : fmt::format("layer {}", layer);
-}
-
-auto order_of(const Access& access) {
-  return std::tuple(access.extent.buffer, access.extent.sequence, access.extent.layer);
 }
 
 }  // namespace
@@ -66,31 +61,15 @@ void HazardChecker::add(const ScheduleOp& op) {
                VectorClock::kMaxLanes);
   VectorClock clock = clock_before(op);
 
-  if (op.access.size() == 1) {
-    same_key_.assign(1, &op.access.front());
-    check_key(op, clock, same_key_);
-  } else if (!op.access.empty()) {
-    sorted_.clear();
-    for (const Access& access : op.access) sorted_.push_back(&access);
-    std::sort(sorted_.begin(), sorted_.end(),
-              [](const Access* a, const Access* b) { return order_of(*a) < order_of(*b); });
-    for (std::size_t i = 0; i < sorted_.size();) {
-      same_key_.clear();
-      const auto order = order_of(*sorted_[i]);
-      for (; i < sorted_.size() && order_of(*sorted_[i]) == order; ++i) same_key_.push_back(sorted_[i]);
-      check_key(op, clock, same_key_);
-    }
-  }
+  for (const Access& access : op.access) check(op, clock, access);
 
   if (op.form == ScheduleOp::Form::op) {
+    const VectorClock before = clock;
     const std::uint64_t value = ++count_[op.lane];
     clock[op.lane] = value;
     last_[op.lane] = clock;
     history_[op.lane].clocks.push_back(clock);
-    for (const Access& access : op.access) {
-      entries_[key_of(access)].push_back(
-          {value, op.lane, op.layer, op.name, access.extent.heads, access.extent.pages, access.write});
-    }
+    for (const Access& access : op.access) keep(op, before, value, access);
   } else {
     // Accesses of the control thread need no entry: everything submitted later comes after them.
     if (op.form == ScheduleOp::Form::control_op) clock[op.lane] = ++count_[op.lane];
@@ -107,34 +86,69 @@ void HazardChecker::add(const ScheduleOp& op) {
   if (++since_sweep_ >= kSweepEvery) forget();
 }
 
-void HazardChecker::check_key(const ScheduleOp& op, const VectorClock& clock,
-                              const std::vector<const Access*>& access) {
-  const auto found = entries_.find(key_of(*access.front()));
+void HazardChecker::check(const ScheduleOp& op, const VectorClock& clock, const Access& access) const {
+  const auto found = entries_.find(key_of(access));
   if (found == entries_.end()) return;
-  std::vector<Entry>& entries = found->second;
+  const Range& pages = access.extent.pages;
+  auto at = found->second.upper_bound(pages.begin);
+  if (at != found->second.begin() && std::prev(at)->second.end > pages.begin) --at;
+  for (; at != found->second.end() && at->first < pages.end; ++at)
+    for (const Entry& entry : at->second.entries)
+      if ((access.write || entry.write) && clock[entry.lane] < entry.value && overlap(access.extent.heads, entry.heads))
+        report(op, access, access.extent, entry);
+}
 
-  for (const Entry& entry : entries) {
-    if (clock[entry.lane] >= entry.value) continue;
-    for (const Access* mine : access) {
-      if ((mine->write || entry.write) && overlap(mine->extent.pages, entry.pages) &&
-          overlap(mine->extent.heads, entry.heads)) {
-        report(op, *mine, mine->extent, entry);
-      }
+void HazardChecker::cut(Stretches& stretches, std::uint32_t at) {
+  auto after = stretches.upper_bound(at);
+  if (after == stretches.begin()) return;
+  const auto across = std::prev(after);
+  if (across->first == at || across->second.end <= at) return;
+  stretches.emplace_hint(after, at, across->second);
+  across->second.end = at;
+}
+
+// Makes one of neighbours with the same entries, in and beside `pages`.
+void HazardChecker::join(Stretches& stretches, const Range& pages) {
+  auto at = stretches.lower_bound(pages.begin);
+  if (at != stretches.begin()) --at;
+  while (at != stretches.end() && at->first < pages.end) {
+    const auto next = std::next(at);
+    if (next == stretches.end()) return;
+    if (at->second.end == next->first && at->second.entries == next->second.entries) {
+      at->second.end = next->second.end;
+      stretches.erase(next);
+    } else {
+      at = next;
     }
   }
+}
 
-  // An entry that is ordered before this operation and inside one of its extents is represented by it from now on:
-  // whoever conflicts with the entry later conflicts with this operation too. (Not so for a read over a write: a later
-  // read conflicts with the write alone.) Control entries are not kept, so only what they waited for may go.
-  const bool kept = op.form == ScheduleOp::Form::op;
-  std::erase_if(entries, [&](const Entry& entry) {
+void HazardChecker::keep(const ScheduleOp& op, const VectorClock& before, std::uint64_t value, const Access& access) {
+  const Range& pages = access.extent.pages;
+  if (pages.begin >= pages.end) return;
+  Stretches& stretches = entries_[key_of(access)];
+  cut(stretches, pages.begin);
+  cut(stretches, pages.end);
+  const Entry mine{value, op.lane, op.layer, op.name, access.extent.heads, pages, access.write};
+  // An entry that is ordered before this operation and inside its extent is represented by it from now on: whoever
+  // conflicts with the entry later conflicts with this operation too. (Not so for a read over a write: a later read
+  // conflicts with the write alone.)
+  const auto superfluous = [&](const Entry& entry) {
     if (control_[entry.lane] >= entry.value) return true;
-    if (!kept || access.size() > 4 || clock[entry.lane] < entry.value) return false;
-    return std::any_of(access.begin(), access.end(), [&](const Access* mine) {
-      return (mine->write || !entry.write) && inside(entry.pages, mine->extent.pages) &&
-             inside(entry.heads, mine->extent.heads);
-    });
-  });
+    return before[entry.lane] >= entry.value && (mine.write || !entry.write) && inside(entry.heads, mine.heads);
+  };
+  std::uint32_t covered = pages.begin;
+  for (auto at = stretches.lower_bound(pages.begin); covered < pages.end;) {
+    if (at == stretches.end() || at->first > covered) {
+      const std::uint32_t end = at == stretches.end() ? pages.end : std::min(at->first, pages.end);
+      at = stretches.emplace_hint(at, covered, Stretch{end, {}});
+    }
+    std::erase_if(at->second.entries, superfluous);
+    at->second.entries.push_back(mine);
+    covered = at->second.end;
+    ++at;
+  }
+  join(stretches, pages);
 }
 
 void HazardChecker::report(const ScheduleOp& op, const Access& access, const Extent& extent, const Entry& entry) const {
@@ -152,14 +166,19 @@ void HazardChecker::report(const ScheduleOp& op, const Access& access, const Ext
 void HazardChecker::forget() {
   since_sweep_ = 0;
   for (auto item = entries_.begin(); item != entries_.end();) {
-    std::erase_if(item->second, [&](const Entry& entry) { return control_[entry.lane] >= entry.value; });
+    Stretches& stretches = item->second;
+    for (auto at = stretches.begin(); at != stretches.end();) {
+      std::erase_if(at->second.entries, [&](const Entry& entry) { return control_[entry.lane] >= entry.value; });
+      at = at->second.entries.empty() ? stretches.erase(at) : std::next(at);
+    }
     item = item->second.empty() ? entries_.erase(item) : std::next(item);
   }
 }
 
 std::size_t HazardChecker::kept() const {
   std::size_t sum = 0;
-  for (const auto& [key, entries] : entries_) sum += entries.size();
+  for (const auto& [key, stretches] : entries_)
+    for (const auto& [begin, stretch] : stretches) sum += stretch.entries.size();
   return sum;
 }
 

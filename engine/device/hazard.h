@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -96,16 +97,28 @@ class HazardChecker {
     LaneId lane;
     std::uint32_t layer;
     const char* name;
-    Range heads, pages;
+    Range heads, pages;  // of the whole access
     bool write;
+    bool operator==(const Entry&) const = default;
   };
+  // What was accessed in one stretch of pages, its end; the beginning is the key in Stretches. Stretches of a buffer do
+  // not overlap: an access cuts them at its ends. So an entry that an access makes superfluous is superfluous in whole
+  // stretches, and a store in which thousands of operations touch a few pages each is searched, not walked through.
+  struct Stretch {
+    std::uint32_t end;
+    std::vector<Entry> entries;
+  };
+  typedef std::map<std::uint32_t, Stretch> Stretches;
   struct History {  // clocks of the operations (first, first + size] of one lane
     std::uint64_t first = 0;
     std::deque<VectorClock> clocks;
   };
 
   static Key key_of(const Access& access);
-  void check_key(const ScheduleOp& op, const VectorClock& clock, const std::vector<const Access*>& access);
+  void check(const ScheduleOp& op, const VectorClock& clock, const Access& access) const;
+  void keep(const ScheduleOp& op, const VectorClock& before, std::uint64_t value, const Access& access);
+  static void cut(Stretches& stretches, std::uint32_t at);
+  static void join(Stretches& stretches, const Range& pages);
   [[noreturn]] void report(const ScheduleOp& op, const Access& access, const Extent& extent, const Entry& entry) const;
   void forget();
   std::string lane_name(LaneId lane) const;
@@ -116,9 +129,7 @@ class HazardChecker {
   std::array<std::uint64_t, VectorClock::kMaxLanes> count_{};
   std::array<History, VectorClock::kMaxLanes> history_;
   std::array<VectorClock, VectorClock::kMaxLanes> last_{};
-  std::unordered_map<Key, std::vector<Entry>, KeyHash> entries_;
-  std::vector<const Access*> sorted_;  // scratch of add()
-  std::vector<const Access*> same_key_;
+  std::unordered_map<Key, Stretches, KeyHash> entries_;
   std::uint64_t since_sweep_ = 0;
 };
 

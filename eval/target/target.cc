@@ -12,7 +12,7 @@ namespace {
 
 // Device memory that is left for what is no weight and no KV: activations, scores, averages.
 constexpr double kReserved = 0.05;
-constexpr std::size_t kHostKv = std::size_t{1} << 40;  // address space; the profile names no size of host memory
+constexpr std::size_t kAddresses = std::size_t{1} << 40;  // address space of each tier; what fits is checked here
 
 void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
   constexpr double kMs = 1e-6;
@@ -44,15 +44,21 @@ void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
   }
 }
 
+TargetRow refused_row(std::string method, std::string why) {
+  TargetRow row;
+  row.method = std::move(method);
+  row.refused = std::move(why);
+  return row;
+}
+
 double kv_room(const Model& shape, const HardwareProfile& hardware) {
   return hardware.device.memory_gb * 1e9 * (1 - kReserved) - double(shape.weights.bytes());
 }
 
-EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
-                             const TargetOptions& options) {
+EngineOptions engine_options(const HardwareProfile& hardware, const Workload& workload, const TargetOptions& options) {
   EngineOptions engine;
-  engine.kv.device_bytes = static_cast<std::size_t>(kv_room(shape, hardware));
-  engine.kv.host_bytes = kHostKv;
+  engine.kv.device_bytes = kAddresses;
+  engine.kv.host_bytes = kAddresses;
   engine.max_batch = options.batch;
   engine.prefill_chunk = options.prefill_chunk;
   engine.policy_ns = hardware.control.policy_ns;
@@ -84,14 +90,18 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
                 shape.config.layers, options.batch, options.context,
                 options.steps,       workload,      {}};
   ThreadPool pool(options.threads);
-  const auto device = make_sim_device(hardware, {.shapes_only = true});
+  // The batch is prefilled one sequence after the other, and what a method keeps elsewhere has left by then: only what
+  // it keeps on the device has to fit, which fill_row's peaks tell.
+  HardwareProfile roomy = hardware;
+  roomy.device.memory_gb = 4e-9 * double(kAddresses);
+  const auto device = make_sim_device(roomy, {.shapes_only = true});
   std::unique_ptr<Engine> engine;
   const std::vector<std::int32_t> prompt(options.context, 0);
   std::vector<std::unique_ptr<Prefix>> prefixes;
   Nanos prefill = 0;
   std::string refused;
   try {
-    engine = std::make_unique<Engine>(shape, *device, pool, engine_options(shape, hardware, workload, options));
+    engine = std::make_unique<Engine>(shape, *device, pool, engine_options(hardware, workload, options));
     for (std::uint32_t i = 0; i < options.batch; ++i) {
       prefixes.push_back(engine->prefill(prompt));
       prefill += prefixes.back()->prefill_ns;
@@ -115,12 +125,16 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
       try {
         const auto method = make_method(row.method);
         fill_row(engine->decode(*method, requests, {.forced = forced}), prefill, row);
+        if (double(row.device_kv_bytes) > kv_room(shape, hardware)) {
+          throw_run_error("its KV takes {:.1f} GB of device memory, and beside the weights '{}' has {:.1f} GB",
+                          double(row.device_kv_bytes) * 1e-9, hardware.name, kv_room(shape, hardware) * 1e-9);
+        }
       } catch (const Interrupted&) {
         throw;
       } catch (const InputError& e) {
-        row.refused = e.what();
+        row = refused_row(row.method, e.what());
       } catch (const RunError& e) {
-        row.refused = e.what();
+        row = refused_row(row.method, e.what());
       }
     }
     target.rows.push_back(std::move(row));
