@@ -108,7 +108,8 @@ class DecodeAttention {
     DeviceBuffer landed_part, landed_lse;
     Event done;
   };
-  void submit_merge(const LayerContext& context, const HostPart& host);
+  /// Into the layer's attention; without the device's partials where it attended to nothing.
+  void submit_merge(const LayerContext& context, const HostPart& host, bool device_too);
 
   Forward& forward_;
   Device& device_;
