@@ -94,9 +94,9 @@ void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& 
           "chosen residents are attended where the host attends to the rest of the choice");
     } else {
       const auto* selection = std::get_if<SelectionRef>(&item.pages.source);
-      const Side side = std::holds_alternative<FetchedRef>(item.pages.source) ? Side::device
-                        : selection != nullptr                                ? selection->digests.side
-                                                                              : Side::host;
+      const bool fetched = std::holds_alternative<FetchedRef>(item.pages.source) ||
+                           std::holds_alternative<Speculated>(item.pages.source);
+      const Side side = fetched ? Side::device : selection != nullptr ? selection->digests.side : Side::host;
       TANDEM_CHECK(item.side == side,
                    "a selection is attended on the side where it was made, fetched KV on the device");
       TANDEM_CHECK(!item.average, "only attention on the device goes into an average");

@@ -66,12 +66,13 @@ class DecodeAttention {
     Range tokens;
     std::size_t offset = 0;  // into scores_: [Hq][tokens]
   };
-  struct HostRow;         // what one row attends on the host
-  struct DeviceWork;      // what all rows attend on the device
-  struct DeviceChosen;    // of it: blocks of a selection
-  struct DeviceFetched;   // of it: whole blocks that were fetched
-  struct DeviceResident;  // of it: resident blocks
-  struct Selecting;       // a selection to be made
+  struct HostRow;           // what one row attends on the host
+  struct DeviceWork;        // what all rows attend on the device
+  struct DeviceChosen;      // of it: blocks of a selection
+  struct DeviceFetched;     // of it: whole blocks that were fetched
+  struct DeviceResident;    // of it: resident blocks
+  struct DeviceSpeculated;  // of it: tokens that were fetched ahead
+  struct Selecting;         // a selection to be made
 
   void check_plan(const LayerContext& context, const AttendPlan& plan) const;
   void append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens, Tier tier,
@@ -86,6 +87,7 @@ class DecodeAttention {
   void submit_device(const LayerContext& context, std::span<const AttendItem* const> items,
                      const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
   void gather_device(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
+  void gather_speculated(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
   void gather_residents(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
   void gather_chosen(const LayerContext& context, const AttendItem& item, const SelectionRef& selection,
                      const FetchedRef* fetched, Op& op, DeviceWork& work) const;

@@ -65,11 +65,18 @@ struct DecodeAttention::DeviceResident {
   bool chosen_only = false;
 };
 
+/// Tokens that were fetched ahead; how many, only bodies know.
+struct DecodeAttention::DeviceSpeculated {
+  std::uint32_t row = 0, layer = 0;
+  SkewedIndex index;  // as it is when submitted
+};
+
 struct DecodeAttention::DeviceWork {
   std::vector<HeadWork> fixed;  // [row][KV head]: rows without device items give the empty partial
   std::vector<DeviceFetched> fetched;
   std::vector<DeviceChosen> chosen;
   std::vector<DeviceResident> residents;
+  std::vector<DeviceSpeculated> speculated;
   std::vector<Access> own;  // what is touched whatever was chosen
   Cost cost;                // of that
   bool settles = false;     // what is attended is known to the body only
@@ -116,6 +123,20 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
   work.chosen.push_back(std::move(c));
 }
 
+void DecodeAttention::gather_speculated(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work) {
+  const auto& speculated = std::get<Speculated>(item.pages.source);
+  const SkewedIndex& index = stores_.skewed.get(speculated.index.id);
+  const std::uint32_t half = context.layer % 2;
+  const Access access[2] = {index.chosen.reads(half, half + 1), index.staged.reads(half, half + 1)};
+  op.access.insert(op.access.end(), access, access + 2);
+  work.own.insert(work.own.end(), access, access + 2);
+  if (std::find(op.after.begin(), op.after.end(), speculated.ready) == op.after.end())
+    op.after.push_back(speculated.ready);
+  attention_cost(std::uint64_t{index.most} * index.unit * context.shape.kv_heads, op.cost);
+  op.cost.upper_bound = work.settles = true;
+  work.speculated.push_back({item.row, context.layer, index});
+}
+
 void DecodeAttention::gather_residents(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work) {
   const auto& blocks = std::get<ResidentBlocks>(item.pages.source);
   const std::uint32_t layer = context.layer;
@@ -154,6 +175,9 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
     tokens = fixed->count();
   } else if (const auto* selection = std::get_if<SelectionRef>(&item.pages.source)) {
     gather_chosen(context, item, *selection, nullptr, op, work);
+    return;
+  } else if (std::holds_alternative<Speculated>(item.pages.source)) {
+    gather_speculated(context, item, op, work);
     return;
   } else if (std::holds_alternative<ResidentBlocks>(item.pages.source)) {
     gather_residents(context, item, op, work);
@@ -245,6 +269,16 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
       if (r.chosen_only) ctx.write<std::uint64_t>(device_attended_)[r.row] += attention_cost(tokens, cost);
     }
   }
+  for (const DeviceSpeculated& s : work.speculated) {
+    const auto* chosen = ctx.read<std::uint32_t>(s.index.chosen);
+    const char* staged = ctx.read<char>(s.index.staged);
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const std::uint32_t tokens = chosen[s.index.chosen_offset(s.layer, g)] * s.index.unit;
+      const char* k = staged + s.index.staged_offset(s.layer, g);
+      spans[s.row * shape.kv_heads + g].spans.push_back({k, k + s.index.half_bytes() / 2, tokens, ~0u});
+      ctx.write<std::uint64_t>(device_attended_)[s.row] += attention_cost(tokens, cost);
+    }
+  }
   if (!work.settles) return spans;
   std::vector<Access> access = work.own;
   for (const DeviceChosen& c : work.chosen) append_chosen_spans(ctx, shape, c, spans, access, cost);
@@ -317,6 +351,8 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   for (const AttendItem* item : items) {
     const auto* fetched = std::get_if<FetchedRef>(&item->pages.source);
     if (fetched != nullptr) stores_.stagings.get(fetched->staging.id).read[fetched->part] = done;
+    const auto* speculated = std::get_if<Speculated>(&item->pages.source);
+    if (speculated != nullptr) stores_.skewed.get(speculated->index.id).read[context.layer % 2] = done;
     const auto* residents = std::get_if<ResidentBlocks>(&item->pages.source);
     if (residents != nullptr) stores_.residents.get(residents->set.id).read[context.layer] = done;
   }

@@ -49,6 +49,11 @@ class EngineOps : public Ops {
                               std::span<const ResidentRef> sets) override;
   std::optional<PartialRef> host_partial(const LayerContext& context, const SplitRef& split) override;
   void recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) override;
+  SkewedRef index_keys(SequenceState& sequence, const SkewRequest& request) override;
+  void renew_index(SequenceState& sequence, SkewedRef index, std::uint32_t most) override;
+  void index_filled(SequenceState& sequence, SkewedRef index, std::uint32_t layer) override;
+  SpeculatedRef fetch_speculated(const LayerContext& context, const QueryRef& query,
+                                 std::span<const SpeculateRequest> requests) override;
 
   /// The last operation that methods asked for on each lane: when these are done, all of them are.
   const std::vector<Event>& last_asked() const { return last_asked_; }
@@ -61,6 +66,10 @@ class EngineOps : public Ops {
 
   Event ask(LaneKind lane, Op op);
   Event asked(Event event);
+  void skew_layer(const SequenceState& sequence, const SkewedIndex& index, std::uint32_t layer);
+  void index_more(SequenceState& sequence, SkewedRef ref, std::uint32_t layer, std::uint32_t end);
+  void grow_index(SkewedIndex& index, std::uint32_t tokens);
+  Event speculate(const LayerContext& context, const QueryRef& query, std::span<const SpeculateRequest> requests);
   void take_in(SequenceState& sequence, ResidentRef ref);
   void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);
   void keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, std::uint32_t begin);

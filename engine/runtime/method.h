@@ -102,8 +102,21 @@ struct PartialRef {  // attention on the host that is under way; made by Ops::ho
   Event done;
 };
 
+struct SkewedRef {  // a partial index of a sequence's keys on the device; made by Ops::index_keys
+  std::uint32_t id = 0;
+};
+struct SpeculatedRef {  // tokens of a layer that are on their way to the device; made by Ops::fetch_speculated
+  std::uint32_t layer = 0;
+  std::vector<std::uint32_t> rows;
+  Event ready;
+};
+struct Speculated {  // what was fetched of a sequence for the plan's layer
+  SkewedRef index;
+  Event ready;
+};
+
 struct PageSet {
-  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, ResidentBlocks> source;
+  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, ResidentBlocks, Speculated> source;
 };
 
 /// One piece of attention: the query heads of KV heads [kv_heads) of a row over a set of tokens, on one side.
@@ -197,6 +210,19 @@ struct ResidentRequest {
   bool per_kv_head = false;  // each KV head chooses by its best query head; else one choice by the sum of all heads
 };
 
+struct SkewRequest {
+  std::uint32_t columns = 1;  // of the skewed keys that the index keeps
+  std::uint32_t unit = 1;     // tokens that are fetched together: 1, or whole pages
+  std::uint32_t most = 1;     // units of a KV head in one fetch
+};
+
+struct SpeculateRequest {
+  const SequenceState* sequence = nullptr;
+  SkewedRef index;
+  std::uint32_t most = 1;  // units of a KV head
+  double alpha = 0;        // tokens wanted: the mean over query heads of those that score at least the best - alpha
+};
+
 /// What a method can ask of the engine. Everything returns at once; the work runs on the device's lanes.
 class Ops {
  public:
@@ -271,6 +297,18 @@ class Ops {
   /// After a layer's attention: brings what its choice missed to the device, in place of residents that it did not
   /// name, while the step goes on. `rows`: that are due.
   virtual void recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) = 0;
+
+  /// Of a prefilled sequence: a skewing per KV head from the prompt's keys and its kept queries (Needs::last_queries),
+  /// an index of the first columns of every skewed key on the device; all whole blocks of 32 tokens go to host memory.
+  virtual SkewedRef index_keys(SequenceState& sequence, const SkewRequest& request) = 0;
+  /// The same for what a new prompt added; the skewing stays.
+  virtual void renew_index(SequenceState& sequence, SkewedRef index, std::uint32_t most) = 0;
+  /// After a layer: where the newest block of 32 tokens is full, it is indexed and goes to host memory.
+  virtual void index_filled(SequenceState& sequence, SkewedRef index, std::uint32_t layer) = 0;
+  /// Scores the indexed tokens of the query's layer and brings those that are wanted to the device, while the step goes
+  /// on. Two layers' worth at a time. Every request has tokens in its index.
+  virtual SpeculatedRef fetch_speculated(const LayerContext& context, const QueryRef& query,
+                                         std::span<const SpeculateRequest> requests) = 0;
 };
 
 /// What a method wants from the attention of a new prompt, which is exact over all KV that the sequence still has.

@@ -24,6 +24,8 @@ std::vector<std::string> all_methods() {
   names.emplace_back("streaming:sinks=5,window=19");
   names.emplace_back("hgca:device_kv=64,block=16,beta=0.7");
   names.emplace_back("hgca:device_kv=128,block=64,pad=attended,obs=8");
+  names.emplace_back("infinigen:budget=64,fetch=token,alpha=1");
+  names.emplace_back("infinigen:budget=0.5,partial=0.5");
   names.emplace_back("scoutattention:budget=128,block=16,sinks=16,recall=3");
   names.emplace_back("scoutattention:budget=128,block=32,sinks=0,recall=1,scope=kv_head,device_scope=selected");
   names.emplace_back("scoutattention:budget=160,sinks=32,recall=2,layer0=resident,pred_norm=own");
@@ -162,6 +164,8 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
                                  "quest:dense_layers=2,budget=16",
                                  "hgca:beta=0,device_kv=64,block=16,pad=attended",
                                  "hgca:device_kv=1",
+                                 "infinigen:budget=1,alpha=1e9",
+                                 "infinigen:budget=1,alpha=1e9,fetch=token,partial=0.1",
                                  "scoutattention",
                                  "scoutattention:budget=800,block=16,sinks=0,scope=kv_head,device_scope=selected"}) {
     const auto full = make_method("full"), method = make_method(spec);

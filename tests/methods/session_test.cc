@@ -18,7 +18,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, Sessions,
                                            "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32", "hgca",
                                            "hgca:device_kv=64,block=16,beta=0.7", "quest:budget=96",
                                            "gpu-fetch:budget=0.3,block=32,sinks=16,window=32", "full-offload",
-                                           "full-host", "scoutattention:budget=128,block=16,sinks=16,recall=2",
+                                           "full-host", "infinigen:budget=96,fetch=token",
+                                           "scoutattention:budget=128,block=16,sinks=16,recall=2",
                                            "scoutattention:budget=96,block=32,sinks=0,recall=1,scope=kv_head"));
 
 std::unique_ptr<DecodeSession> open(Bench& bench, Method& method, const std::vector<Tokens>& prompts,
