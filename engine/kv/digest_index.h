@@ -1,54 +1,81 @@
-// Digests of host-resident blocks and the room for selections made from them. One index covers a fixed token range of
-// one sequence at one block size; a method that needs several granularities builds several indexes.
-//   values:    [layer][kv_head][min, max][block][D] of KvShape::type
-//   selection: [query head][1 + blocks] u32: a count, then block numbers in ascending order; rewritten by every layer
+// Digests of a sequence's blocks and the room for selections made from them. They lie in device or in host memory,
+// wherever the KV that they stand for is. An index has one block size; a method that needs several granularities builds
+// several indexes.
+//   values:    [layer][kv_head][min, max][room][D] of KvShape::type
+//   selection: [layer % sets][list][1 + room] u32: a count, then block numbers in ascending order; a list per query
+//              head, per KV head or one for all, as the selection's scope says
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "engine/common/error.h"
 #include "engine/device/device.h"
 #include "engine/kv/kv_store.h"
+#include "engine/kv/tier_buffer.h"
 
 namespace tandem {
 
 struct DigestIndex {
   static constexpr const char* kName = "digest index";
   SequenceId sequence = 0;
-  Range tokens;             // block 0 starts at tokens.begin
-  std::uint32_t block = 0;  // tokens per block
-  std::uint32_t blocks = 0;
+  Range tokens;                        // block 0 starts at tokens.begin; a fixed index covers them all
+  std::uint32_t block = 0;             // tokens per block
+  std::uint32_t room = 0;              // blocks
+  std::vector<std::uint32_t> digests;  // [layer] blocks that have one, from block 0 on
+  std::uint32_t sets = 1;              // selections of so many layers are kept at a time
   KvShape shape;
-  HostBuffer values, selection;
+  std::uint32_t q_heads = 0;
+  TierBuffer values, selection;
 
+  Tier tier() const { return values.tier(); }
   std::size_t min_offset(std::uint32_t layer, std::uint32_t kv_head) const {  // in bytes; max follows min
-    return (std::size_t{layer} * shape.kv_heads + kv_head) * 2 * blocks * shape.vector_bytes();
+    return (std::size_t{layer} * shape.kv_heads + kv_head) * 2 * room * shape.vector_bytes();
   }
   std::size_t max_offset(std::uint32_t layer, std::uint32_t kv_head) const {
-    return min_offset(layer, kv_head) + blocks * shape.vector_bytes();
+    return min_offset(layer, kv_head) + room * shape.vector_bytes();
   }
-  std::size_t layer_bytes() const { return std::size_t{shape.kv_heads} * 2 * blocks * shape.vector_bytes(); }
+  /// Of so many blocks of one layer.
+  std::size_t digest_bytes(std::uint32_t blocks) const {
+    return std::size_t{shape.kv_heads} * 2 * blocks * shape.vector_bytes();
+  }
   /// Tokens of block b, as positions in the sequence.
   Range block_tokens(std::uint32_t b) const {
     const std::uint32_t begin = tokens.begin + b * block;
-    return {begin, begin + block < tokens.end ? begin + block : tokens.end};
+    return {begin, std::min(begin + block, tokens.end)};
   }
-  std::size_t bytes(Tier tier) const { return tier == Tier::host ? values.bytes() + selection.bytes() : 0; }
+  /// Tokens of the blocks that have a digest.
+  Range digested(std::uint32_t layer) const {
+    return {tokens.begin, digests[layer] == 0 ? tokens.begin : block_tokens(digests[layer] - 1).end};
+  }
+  std::size_t set_offset(std::uint32_t layer) const {  // in u32
+    return std::size_t{layer % sets} * q_heads * (1 + room);
+  }
+  Access selection_access(std::uint32_t layer, bool write) const {
+    const std::uint32_t set = layer % sets;
+    return write ? selection.writes(set, set + 1) : selection.reads(set, set + 1);
+  }
+  std::size_t bytes(Tier tier) const { return tier == this->tier() ? values.bytes() + selection.bytes() : 0; }
 };
 
-inline DigestIndex make_digest_index(Device& device, SequenceId sequence, Range tokens, std::uint32_t block,
-                                     const KvShape& shape, std::uint32_t q_heads) {
-  TANDEM_CHECK(tokens.begin < tokens.end && block % kPageTokens == 0, "digests over [{}, {}) by {}", tokens.begin,
-               tokens.end, block);
+/// Without any digests yet; room for those of `tokens`.
+inline DigestIndex make_digest_index(Device& device, Tier tier, SequenceId sequence, Range tokens, std::uint32_t block,
+                                     const KvShape& shape, std::uint32_t q_heads, std::uint32_t sets) {
+  TANDEM_CHECK(tokens.begin <= tokens.end && tokens.begin % kPageTokens == 0 && block > 0 && block % kPageTokens == 0,
+               "digests over [{}, {}) by {}", tokens.begin, tokens.end, block);
   DigestIndex index;
   index.sequence = sequence;
   index.tokens = tokens;
   index.block = block;
-  index.blocks = (tokens.end - tokens.begin + block - 1) / block;
+  index.room = (tokens.end - tokens.begin + block - 1) / block;
+  index.digests.resize(shape.layers);
+  index.sets = sets;
   index.shape = shape;
-  index.values = device.allocate_host(index.layer_bytes() * shape.layers, "digests");
+  index.q_heads = q_heads;
+  index.values = TierBuffer(device, tier, index.digest_bytes(index.room) * shape.layers, "digests");
   index.selection =
-      device.allocate_host(std::size_t{q_heads} * (1 + index.blocks) * sizeof(std::uint32_t), "selection");
+      TierBuffer(device, tier, std::size_t{sets} * q_heads * (1 + index.room) * sizeof(std::uint32_t), "selection");
   return index;
 }
 

@@ -4,6 +4,7 @@
 #include "engine/kv/attention_average.h"
 #include "engine/kv/digest_index.h"
 #include "engine/kv/per_sequence.h"
+#include "engine/kv/staging.h"
 #include "engine/kv/token_set.h"
 
 namespace tandem {
@@ -12,14 +13,17 @@ struct SequenceStores {
   PerSequence<DigestIndex> digests;
   PerSequence<AttentionAverage> averages;
   PerSequence<TokenSet> sets;
+  PerSequence<Staging> stagings;
 
   void destroy_of(SequenceId sequence) {
     digests.destroy_of(sequence);
     averages.destroy_of(sequence);
     sets.destroy_of(sequence);
+    stagings.destroy_of(sequence);
   }
   std::size_t bytes_of(SequenceId sequence, Tier tier) const {
-    return digests.bytes_of(sequence, tier) + averages.bytes_of(sequence, tier) + sets.bytes_of(sequence, tier);
+    return digests.bytes_of(sequence, tier) + averages.bytes_of(sequence, tier) + sets.bytes_of(sequence, tier) +
+           stagings.bytes_of(sequence, tier);
   }
 };
 

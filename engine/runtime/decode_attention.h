@@ -29,7 +29,10 @@ class DecodeAttention {
   /// The query in host memory; the copy is submitted at the first call of a layer.
   Event query_on_host(const LayerContext& context);
   std::uint32_t q_heads() const { return forward_.shape().q_heads; }
-  SelectionRef score_topk(const LayerContext& context, const ScoreRequest& request);
+  std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests);
+  /// On the device, by other queries [row][Hq][D] than the layer's own, for the digests of context.layer.
+  std::vector<SelectionRef> select_on_device(const LayerContext& context, std::span<const ScoreRequest> requests,
+                                             const DeviceBuffer& query, Event query_ready);
   /// Submits the plan; afterwards the forward pass's attention buffer holds all rows. Splits the open launch segment
   /// where the device waits for the host.
   void run(const LayerContext& context, const AttendPlan& plan);

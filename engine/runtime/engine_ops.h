@@ -25,15 +25,21 @@ class EngineOps : public Ops {
 
   std::uint32_t layers() const override { return kv_.shape().layers; }
   void move_to_host(SequenceState& sequence, Range tokens) override;
-  void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, AverageRef average) override;
+  void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer,
+                    std::optional<AverageRef> average) override;
+  void copy_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer) override;
   AverageRef average_weights(SequenceState& sequence, const AverageRequest& request) override;
   TokenSetRef make_token_set(SequenceState& sequence) override;
   void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) override;
   void renew_token_set(SequenceState& sequence, TokenSetRef set) override;
   void keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) override;
-  DigestRef build_digests(SequenceState& sequence, Range tokens, std::uint32_t block) override;
+  DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) override;
+  void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) override;
   void drop(SequenceState& sequence, Range tokens) override;
-  SelectionRef score_topk(const LayerContext& context, const ScoreRequest& request) override;
+  std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) override;
+  StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) override;
+  void renew_staging(SequenceState& sequence, StagingRef staging, std::uint32_t tokens) override;
+  std::vector<FetchedRef> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) override;
 
   /// The last operation that methods asked for on each lane: when these are done, all of them are.
   const std::vector<Event>& last_asked() const { return last_asked_; }
@@ -41,8 +47,15 @@ class EngineOps : public Ops {
   void set_last_reader(Event event) { last_reader_ = event; }
 
  private:
+  struct DigestWork;  // blocks of one sequence that get their digest
+  struct FetchWork;   // what one request of a fetch brings to the device
+
   Event ask(LaneKind lane, Op op);
   Event offload(const SequenceState& sequence, Range tokens, std::uint32_t layer, AttentionAverage* average);
+  DigestWork digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer, Range blocks, Op& op);
+  void submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op);
+  void grow_digests(DigestIndex& index, std::uint32_t tokens);
+  FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);
   Event observe_prompt(const SequenceState& sequence, const AttentionAverage& average, Range window,
                        std::uint32_t observed, std::uint32_t layer, const DeviceBuffer& before, Event before_free);
 

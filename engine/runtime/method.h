@@ -45,9 +45,28 @@ struct DigestRef {
   std::uint32_t id = 0;
   Side side = Side::host;
 };
-struct SelectionRef {  // blocks chosen per query head, made by Ops::score_topk
+
+/// Who chooses blocks together: each query head alone, the query heads of a KV head, or all heads of a layer.
+enum class Scope : std::uint8_t { query_head, kv_head, layer };
+/// A KV head's score of a block, from those of its query heads.
+enum class Reduce : std::uint8_t { max, mean };
+
+struct SelectionRef {  // blocks of a digest index, made by Ops::score_topk
   DigestRef digests;
-  std::uint32_t blocks_per_head = 0;
+  std::uint32_t layer = 0;
+  Scope scope = Scope::query_head;
+  std::uint32_t blocks = 0;  // that each list holds
+  Event ready;
+};
+
+/// KV of some tokens of a layer on the device, brought there by Ops::fetch for one attention.
+struct StagingRef {
+  std::uint32_t id = 0;
+};
+struct FetchedRef {
+  StagingRef staging;
+  std::uint32_t part = 0;
+  std::variant<StaticTokens, SelectionRef> tokens;
   Event ready;
 };
 
@@ -59,7 +78,7 @@ struct AverageRef {  // averages of attention weights, made by Ops::average_weig
 };
 
 struct PageSet {
-  std::variant<StaticTokens, SelectionRef, TokenSetRef> source;
+  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef> source;
 };
 
 /// One piece of attention: the query heads of KV heads [kv_heads) of a row over a set of tokens, on one side.
@@ -68,8 +87,8 @@ struct AttendItem {
   Range kv_heads{};  // default: all
   PageSet pages;
   Side side = Side::device;
-  bool own_only =
-      true;  // of a selection or a token set: each query head attends what it chose; false: the group's union
+  // Of a selection per query head or a token set: each query head attends what it chose; false: the group's union.
+  bool own_only = true;
   // Of the row's only device item, for all KV heads and adjacent tokens that reach to the row's end: its weights go
   // into this average. A token that is new starts at 0.
   std::optional<AverageRef> average = {};
@@ -106,10 +125,38 @@ struct SalientRequest {
   std::uint32_t softmax_tokens = 1;  // that the averaged softmax ran over: its mean weight is 1 / softmax_tokens
 };
 
+struct DigestRequest {
+  Range tokens;             // block 0 starts at tokens.begin, a page's first token
+  std::uint32_t block = 0;  // tokens
+  /// Where the digests lie and blocks are scored. On the host the tokens must be there; on the device they may be on
+  /// either side, and those in host memory are read over the link.
+  Side side = Side::host;
+  /// Takes more blocks later (extend_digests), up to the sequence's max_tokens: then only whole blocks have a digest.
+  /// Otherwise a short last block is digested over what it has.
+  bool grows = false;
+  std::uint32_t selections = 1;  // layers whose selections are kept at a time
+};
+
+struct DigestExtension {
+  const SequenceState* sequence = nullptr;
+  DigestRef digests;
+  std::uint32_t end = 0;  // all whole blocks before this token get their digest
+};
+
 struct ScoreRequest {
   const SequenceState* sequence = nullptr;
   DigestRef digests;
-  std::uint32_t blocks_per_head = 0;  // capped by the number of blocks
+  std::uint32_t blocks = 0;        // that a list gets, capped by the number of blocks
+  std::uint32_t always_first = 0;  // the first so many blocks are among them whatever their score
+  Scope scope = Scope::query_head;
+  Reduce reduce = Reduce::max;  // within a KV head; a layer's score is the sum over its KV heads
+};
+
+struct FetchRequest {
+  const SequenceState* sequence = nullptr;
+  StagingRef staging;
+  /// In host memory: whole pages, or the blocks of a selection that was made on the device.
+  std::variant<StaticTokens, SelectionRef> tokens;
 };
 
 /// What a method can ask of the engine. Everything returns at once; the work runs on the device's lanes.
@@ -120,8 +167,12 @@ class Ops {
   /// Copies whole blocks of all layers to host memory and drops the device's copy once that is done.
   /// `tokens` must be block aligned and in the past.
   virtual void move_to_host(SequenceState& sequence, Range tokens) = 0;
-  /// The same for one layer, together with the averages of the tokens, whose window then begins at tokens.end.
-  virtual void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, AverageRef average) = 0;
+  /// The same for one layer. With averages, those of the tokens go along, and the window that they follow then begins
+  /// at tokens.end.
+  virtual void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer,
+                            std::optional<AverageRef> average) = 0;
+  /// Copies one layer of any tokens to host memory; the device keeps its own until they are dropped.
+  virtual void copy_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer) = 0;
   /// Averages for all layers and query heads. They start as the mean weight that a token had in the softmax of the
   /// prompt's last `observed` queries (at most Needs::last_queries), each over its own past: tokens before the window
   /// in the softmax over everything, which is on the host at once; tokens of the window in the softmax over the window,
@@ -137,14 +188,25 @@ class Ops {
   /// Adds those of request.tokens, which are on the host with their averages, that are salient for a query head of the
   /// group. Runs on the host's threads.
   virtual void keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) = 0;
-  /// Digests (per channel min and max of the keys) of every layer over host-resident `tokens`, `block` tokens each,
-  /// counted from tokens.begin; a short last block is digested over what it has.
-  virtual DigestRef build_digests(SequenceState& sequence, Range tokens, std::uint32_t block) = 0;
+  /// Digests (per channel min and max of the keys) of every layer's blocks.
+  virtual DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) = 0;
+  /// Digests of blocks that have filled up since, of one layer and any number of sequences. Call it when nothing
+  /// later in the step scores the layer's blocks: the newest block, with the token that is being computed, is attended
+  /// by the plan itself.
+  virtual void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) = 0;
   /// Gives up device pages that lie wholly inside `tokens`, for good.
   virtual void drop(SequenceState& sequence, Range tokens) = 0;
-  /// Scores all blocks against this layer's true query (Quest's upper bound) and takes the best per query head; ties go
-  /// to the lower index. Runs where the digests are.
-  virtual SelectionRef score_topk(const LayerContext& context, const ScoreRequest& request) = 0;
+  /// Scores all blocks against this layer's true query (Quest's upper bound) and takes the best; ties go to the lower
+  /// index. Runs where the digests are: on the device for all requests at once, on the host one by one.
+  virtual std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) = 0;
+  /// Room on the device for the KV of `tokens` tokens per KV head, `parts` times. `renew_staging` changes the tokens;
+  /// nothing may be using it: between decodes only.
+  virtual StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) = 0;
+  virtual void renew_staging(SequenceState& sequence, StagingRef staging, std::uint32_t tokens) = 0;
+  /// Brings KV of one layer from host memory into the staging's next part, for one attention of the same step. It waits
+  /// until the part's last reader is done. Whole pages are copied; chosen blocks are read by the device itself, one
+  /// piece for K and one for V per block and KV head.
+  virtual std::vector<FetchedRef> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) = 0;
 };
 
 /// What a method wants from the attention of a new prompt, which is exact over all KV that the sequence still has.
