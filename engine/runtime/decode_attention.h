@@ -1,7 +1,7 @@
-// Executes a method's AttendPlan for one layer of a decode step: device items in one operation on the compute lane,
-// host items in one operation on the host workers, whose parts all threads share whatever sequence and head they belong
-// to, partial results over the link, one merge on the device. Also what host-side work needs beforehand: the query on
-// the host, and block selection there.
+// Executes a method's AttendPlan for one layer of a decode step: device items in one operation on the compute lane
+// (device_attention.cc), host items in one operation on the host workers, whose parts all threads share whatever
+// sequence and head they belong to (host_attention.cc), partial results over the link, one merge on the device. Also
+// what comes before: the query on the host, and block selection on either side (selection.cc).
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,7 @@ class DecodeAttention {
   void begin_layer(Event query_ready);
   /// The query in host memory; the copy is submitted at the first call of a layer.
   Event query_on_host(const LayerContext& context);
+  const ModelShape& shape() const { return forward_.shape(); }
   std::uint32_t q_heads() const { return forward_.shape().q_heads; }
   std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests);
   /// On the device, by other queries [row][Hq][D] than the layer's own, for the digests of context.layer.
@@ -60,8 +61,12 @@ class DecodeAttention {
     Range tokens;
     std::size_t offset = 0;  // into scores_: [Hq][tokens]
   };
-  struct HostRow;     // what one row attends on the host
-  struct HeadSpans {  // one row and KV head, resolved to memory
+  struct HostRow;        // what one row attends on the host
+  struct DeviceWork;     // what all rows attend on the device
+  struct DeviceChosen;   // of it: blocks of a selection
+  struct DeviceFetched;  // of it: whole blocks that were fetched
+  struct Selecting;      // a selection to be made
+  struct HeadSpans {     // one row and KV head, resolved to memory
     std::uint32_t row = 0, kv_head = 0;
     std::vector<KvSpan> spans;
   };
@@ -73,9 +78,23 @@ class DecodeAttention {
   void check_plan(const LayerContext& context, const AttendPlan& plan) const;
   void append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens, Tier tier,
                           std::vector<PageRun>& runs) const;
+  Selecting selecting(const LayerContext& context, const ScoreRequest& request) const;
+  SelectionRef select_on_host(const LayerContext& context, const ScoreRequest& request);
+  void score_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& selecting,
+                        const float* query /*[row][Hq][D]*/);
+  /// Its stand-in: scores from the workload's process.
+  void draw_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& selecting);
   std::vector<Emitted> plan_emission(const LayerContext& context, std::span<const AttendItem* const> items);
   void submit_device(const LayerContext& context, std::span<const AttendItem* const> items,
                      const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
+  void gather_device(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
+  void gather_chosen(const LayerContext& context, const AttendItem& item, const SelectionRef& selection,
+                     const FetchedRef* fetched, Op& op, DeviceWork& work) const;
+  std::vector<HeadSpans> resolve_device(BodyContext& ctx, const ModelShape& shape, const DeviceWork& work);
+  void append_chosen_spans(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& chosen,
+                           std::vector<HeadSpans>& spans, std::vector<Access>& access, Cost& cost) const;
+  /// Adds what attention over so many tokens of a KV head costs on the device; returns `tokens`.
+  std::uint64_t attention_cost(std::uint64_t tokens, Cost& cost) const;
   void submit_averages(const LayerContext& context, std::vector<Emitted> emitted);
   HostRow gather_host_row(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items,
                           Op& op) const;
@@ -102,7 +121,8 @@ class DecodeAttention {
   HostBuffer host_query_;                  // [row][Hq][D]
   HostBuffer host_part_, host_lse_;        // [row][Hq][D], [row][Hq]
   DeviceBuffer scores_;                    // of the layer's items whose weights are averaged
-  std::vector<Attended> attended_;         // device side; the host side is settled in the bodies
+  std::vector<Attended> attended_;         // device side, what is known when plans are made
+  HostBuffer device_attended_;             // [row] tokens u64: what was chosen; device bodies write it over the link
   HostBuffer host_attended_;               // [row][tokens, packed bytes] u64, written by the host bodies
 };
 

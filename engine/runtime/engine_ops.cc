@@ -5,19 +5,8 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/kernels/digest.h"
 
 namespace tandem {
-namespace {
-
-constexpr std::uint32_t kDigestBlocks = 64;  // of one thread at a time
-
-std::uint32_t digest_parts(std::uint32_t blocks) {
-  return (blocks + kDigestBlocks - 1) / kDigestBlocks;
-}
-
-}  // namespace
-
 Event EngineOps::ask(LaneKind kind, Op op) {
   const Event event = device_.submit(device_.lane(kind), std::move(op));
   const auto same = [event](const Event& e) { return e.lane == event.lane; };
@@ -86,61 +75,54 @@ void EngineOps::move_to_host(SequenceState& sequence, Range tokens) {
   for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) offload(sequence, tokens, layer, nullptr);
 }
 
-void EngineOps::move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, AverageRef average) {
-  offload(sequence, tokens, layer, &stores_.averages.get(average.id));
+void EngineOps::move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer,
+                             std::optional<AverageRef> average) {
+  offload(sequence, tokens, layer, average ? &stores_.averages.get(average->id) : nullptr);
 }
 
-DigestRef EngineOps::build_digests(SequenceState& sequence, Range tokens, std::uint32_t block) {
+void EngineOps::copy_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer) {
+  TANDEM_CHECK(tokens.begin < tokens.end && tokens.end <= sequence.tokens, "copy_to_host of tokens [{}, {}) of {}",
+               tokens.begin, tokens.end, sequence.tokens);
+  struct Part {
+    std::uint32_t from = 0, to = 0;  // slots
+    Range tokens;                    // inside the page
+  };
   const KvShape& shape = kv_.shape();
-  const std::uint32_t q_heads = attention_.q_heads();
-  DigestRef ref;
-  ref.id = stores_.digests.add(make_digest_index(device_, sequence.id, tokens, block, shape, q_heads));
-  ref.side = Side::host;
-  const DigestIndex& index = stores_.digests.get(ref.id);
-  const Range blocks{tokens.begin / kPageTokens, blocks_for(tokens.end)};
-  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-    Op op;
-    op.name = "build digests";
-    op.cause = Cause::selection;
-    op.layer = layer;
-    op.cost.dram =
-        std::uint64_t{tokens.end - tokens.begin} * shape.kv_heads * shape.vector_bytes() + index.layer_bytes();
-    op.cost.tasks = shape.kv_heads * digest_parts(index.blocks);
-    kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
-    kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
-    op.access.push_back(index.values.writes(layer, layer + 1));
-    std::vector<std::uint32_t> slots;
-    for (std::uint32_t b = blocks.begin; b < blocks.end; ++b) {
-      slots.push_back(kv_.slot(sequence.id, layer, b, Tier::host));
-      TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "digests over block {}, which is not on the host", b);
-    }
-    op.body = [this, &index, layer, slots](BodyContext& ctx) {
-      const KvShape& s = kv_.shape();
-      const char* pages = ctx.read<char>(kv_.host_buffer());
-      char* values = ctx.write<char>(index.values);
-      const std::uint32_t pages_per_block = index.block / kPageTokens;
-      const std::uint32_t parts = digest_parts(index.blocks);
-      pool_.parallel_for(std::size_t{s.kv_heads} * parts, [&](std::size_t task) {
-        const auto head = static_cast<std::uint32_t>(task / parts);
-        const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * kDigestBlocks;
-        std::vector<char> low(pages_per_block * s.vector_bytes()), high(low.size());  // [page][D]
-        for (std::uint32_t b = first; b < std::min(first + kDigestBlocks, index.blocks); ++b) {
-          const Range range = index.block_tokens(b);
-          std::uint32_t count = 0;
-          for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens, ++count) {
-            const std::uint32_t slot = slots[(token - index.tokens.begin) / kPageTokens];
-            build_digest(pages + kv_.k_offset(slot, head), s.type, std::min(kPageTokens, range.end - token), s.head_dim,
-                         low.data() + count * s.vector_bytes(), high.data() + count * s.vector_bytes());
-          }
-          const std::size_t at = b * s.vector_bytes();
-          merge_digest(low.data(), high.data(), s.type, count, s.head_dim, values + index.min_offset(layer, head) + at,
-                       values + index.max_offset(layer, head) + at);
-        }
-      });
-    };
-    ask(LaneKind::host_workers, std::move(op));
+  const Range blocks{tokens.begin / kPageTokens, blocks_for(tokens.end)}, heads{0, shape.kv_heads};
+  Op op;
+  op.name = "offload kv";
+  op.kind = Kind::copy;
+  op.cause = Cause::offload;
+  op.layer = layer;
+  op.cost.pieces = 0;
+  kv_.add_host_blocks(sequence.id, layer, blocks, op.after);
+  kv_.append_filled(sequence.id, layer, blocks, Tier::device, op.after);
+  kv_.append_access(sequence.id, layer, blocks, Tier::device, heads, false, op.access);
+  kv_.append_access(sequence.id, layer, blocks, Tier::host, heads, true, op.access);
+  op.cost.d2h = std::uint64_t{tokens.end - tokens.begin} * 2 * shape.kv_heads * shape.vector_bytes();
+  std::vector<Part> parts;
+  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
+    const std::uint32_t first = block * kPageTokens;
+    Part part{kv_.slot(sequence.id, layer, block, Tier::device),
+              kv_.slot(sequence.id, layer, block, Tier::host),
+              {std::max(tokens.begin, first) - first, std::min(tokens.end, first + kPageTokens) - first}};
+    TANDEM_CHECK(part.from != KvStore::kNoSlot, "block {} of layer {} is not on the device", block, layer);
+    op.cost.pieces += part.tokens.end - part.tokens.begin == kPageTokens ? 1 : 2 * shape.kv_heads;
+    parts.push_back(part);
   }
-  return ref;
+  op.body = [this, parts = std::move(parts)](BodyContext& ctx) {
+    const std::size_t bytes = kv_.shape().vector_bytes();
+    const char* from = ctx.read<char>(kv_.device_buffer());
+    char* to = ctx.write<char>(kv_.host_buffer());
+    for (const Part& part : parts) {
+      const std::size_t at = part.tokens.begin * bytes, count = (part.tokens.end - part.tokens.begin) * bytes;
+      for (std::uint32_t head = 0; head < kv_.shape().kv_heads; ++head) {
+        std::copy_n(from + kv_.k_offset(part.from, head) + at, count, to + kv_.k_offset(part.to, head) + at);
+        std::copy_n(from + kv_.v_offset(part.from, head) + at, count, to + kv_.v_offset(part.to, head) + at);
+      }
+    }
+  };
+  kv_.set_filled(sequence.id, layer, blocks, Tier::host, ask(LaneKind::d2h, std::move(op)));
 }
 
 void EngineOps::drop(SequenceState& sequence, Range tokens) {
@@ -151,8 +133,8 @@ void EngineOps::drop(SequenceState& sequence, Range tokens) {
   }
 }
 
-SelectionRef EngineOps::score_topk(const LayerContext& context, const ScoreRequest& request) {
-  return attention_.score_topk(context, request);
+std::vector<SelectionRef> EngineOps::score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) {
+  return attention_.score_topk(context, requests);
 }
 
 }  // namespace tandem

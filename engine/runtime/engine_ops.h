@@ -56,6 +56,9 @@ class EngineOps : public Ops {
   void submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op);
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
   FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);
+  void copy_blocks(BodyContext& ctx, const FetchWork& work) const;
+  void copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& work, bool copies,
+                   std::vector<Access>& access, Cost& cost) const;
   Event observe_prompt(const SequenceState& sequence, const AttentionAverage& average, Range window,
                        std::uint32_t observed, std::uint32_t layer, const DeviceBuffer& before, Event before_free);
 

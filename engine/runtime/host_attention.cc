@@ -1,95 +1,26 @@
-// The host's part of DecodeAttention: choosing blocks by their digests, and partial attention over pages and packed
-// tokens in host memory.
+// The host's part of DecodeAttention: partial attention over pages and packed tokens in host memory.
 #include <algorithm>
 
 #include "engine/common/error.h"
 #include "engine/kernels/attention.h"
-#include "engine/kernels/digest.h"
 #include "engine/kernels/merge.h"
-#include "engine/kernels/topk.h"
 #include "engine/runtime/decode_attention.h"
+#include "engine/runtime/selection.h"
 
 namespace tandem {
 namespace {
 
-// Work of one thread at a time. Fixed sizes and a fixed order of merging: results do not depend on the threads.
+// Work of one thread at a time. A fixed size and a fixed order of merging: results do not depend on the threads.
 constexpr std::uint32_t kPartTokens = 512;
-constexpr std::uint32_t kSelectionBlocks = 256;
-
-std::uint32_t selection_parts(std::uint32_t blocks) {
-  return (blocks + kSelectionBlocks - 1) / kSelectionBlocks;
-}
-
 }  // namespace
-
-SelectionRef DecodeAttention::score_topk(const LayerContext& context, const ScoreRequest& request) {
-  const DigestIndex& index = stores_.digests.get(request.digests.id);
-  const ModelShape& shape = context.shape;
-  const std::uint32_t row = request.sequence->row, layer = context.layer;
-  const std::uint32_t keep = std::min(request.blocks_per_head, index.blocks);
-  Op op;
-  op.name = "select blocks";
-  op.cause = Cause::selection;
-  op.layer = layer;
-  op.cost.work = Work::select;
-  op.cost.dram = index.layer_bytes();
-  op.cost.tasks = shape.kv_heads * selection_parts(index.blocks);
-  op.cost.flops = std::uint64_t{4} * shape.q_heads * index.blocks * shape.head_dim;
-  op.access = {host_query_.reads(row, row + 1), index.values.reads(layer, layer + 1), index.selection.writes()};
-  op.after = {query_on_host(context)};
-  op.body = [this, &index, shape, row, layer, keep](BodyContext& ctx) {
-    const float* query = ctx.read<float>(host_query_) + std::size_t{row} * shape.q_heads * shape.head_dim;
-    const char* values = ctx.read<char>(index.values);
-    auto* selection = ctx.write<std::uint32_t>(index.selection);
-    const std::uint32_t group = shape.group(), parts = selection_parts(index.blocks);
-    std::vector<float> scores(std::size_t{shape.q_heads} * index.blocks);  // [Hq][blocks]
-    pool_.parallel_for(std::size_t{shape.kv_heads} * parts, [&](std::size_t task) {
-      const auto kv_head = static_cast<std::uint32_t>(task / parts);
-      const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * kSelectionBlocks;
-      const std::uint32_t count = std::min(kSelectionBlocks, index.blocks - first);
-      const std::size_t at = first * index.shape.vector_bytes();
-      std::vector<float> part(std::size_t{group} * count);
-      score_blocks(query + std::size_t{kv_head} * group * shape.head_dim,
-                   values + index.min_offset(layer, kv_head) + at, values + index.max_offset(layer, kv_head) + at,
-                   count, {group, shape.head_dim, index.shape.type}, part.data());
-      for (std::uint32_t h = 0; h < group; ++h) {
-        std::copy_n(part.data() + std::size_t{h} * count, count,
-                    scores.data() + (std::size_t{kv_head} * group + h) * index.blocks + first);
-      }
-    });
-    pool_.parallel_for(shape.q_heads, [&](std::size_t h) {
-      std::uint32_t* chosen = selection + h * (1 + std::size_t{index.blocks});
-      chosen[0] = keep;
-      top_k(scores.data() + h * index.blocks, index.blocks, keep, chosen + 1);
-    });
-  };
-  const ScorePlace place{request.sequence->request, layer, 0, context.step};
-  op.stand_in = [this, &index, shape, place, keep](BodyContext& ctx) {
-    auto* selection = ctx.write<std::uint32_t>(index.selection);
-    pool_.parallel_for(shape.kv_heads, [&](std::size_t kv_head) {
-      ScorePlace at = place;
-      at.kv_head = static_cast<std::uint32_t>(kv_head);
-      std::vector<float> scores(std::size_t{shape.group()} * index.blocks);
-      process_->block_scores(at, index.blocks, scores.data());
-      for (std::uint32_t h = 0; h < shape.group(); ++h) {
-        std::uint32_t* chosen = selection + (kv_head * shape.group() + h) * (1 + std::size_t{index.blocks});
-        chosen[0] = keep;
-        top_k(scores.data() + std::size_t{h} * index.blocks, index.blocks, keep, chosen + 1);
-      }
-    });
-  };
-  SelectionRef selection;
-  selection.digests = request.digests;
-  selection.blocks_per_head = keep;
-  selection.ready = device_.submit(workers_, std::move(op));
-  return selection;
-}
 
 /// What one row attends on the host: tokens known now, and what operations before this one choose.
 struct DecodeAttention::HostRow {
   struct Chosen {
     const DigestIndex* index;
-    std::vector<std::uint32_t> slots;  // of the index's pages, from its first token
+    Scope scope;
+    std::uint32_t blocks;              // that have a digest
+    std::vector<std::uint32_t> slots;  // of their pages, from the index's first token
     Range heads;
     bool own_only;
   };
@@ -128,16 +59,17 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
       most += std::uint64_t{count} * tokens->count();
     } else if (const auto* chosen = std::get_if<SelectionRef>(&item->pages.source)) {
       const DigestIndex& index = stores_.digests.get(chosen->digests.id);
-      HostRow::Chosen c{&index, {}, heads, item->own_only};
-      const Range blocks{index.tokens.begin / kPageTokens, blocks_for(index.tokens.end)};
+      HostRow::Chosen c{&index, chosen->scope, index.digests[layer], {}, heads, item->own_only};
+      const Range blocks{index.tokens.begin / kPageTokens, blocks_for(index.digested(layer).end)};
       for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
         c.slots.push_back(kv_.slot(sequence.id, layer, block, Tier::host));
         TANDEM_CHECK(c.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the host", block, layer);
       }
       kv_.append_access(sequence.id, layer, blocks, Tier::host, heads, false, op.access);
-      op.access.push_back(index.selection.reads());
+      op.access.push_back(index.selection_access(layer, false));
       op.after.push_back(chosen->ready);
-      const std::uint32_t pieces = count * std::min(index.blocks, shape.group() * chosen->blocks_per_head);
+      const std::uint32_t lists = chosen->scope == Scope::query_head ? shape.group() : 1;
+      const std::uint32_t pieces = count * std::min(c.blocks, lists * chosen->blocks);
       most += std::uint64_t{pieces} * index.block;
       op.cost.pieces += pieces;
       out.chosen.push_back(std::move(c));
@@ -214,16 +146,12 @@ std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve(BodyContext& ct
   for (const HostRow& row : rows) {
     std::vector<HeadWork> work = row.fixed;
     for (const HostRow::Chosen& c : row.chosen) {
-      const auto* selection = ctx.read<std::uint32_t>(c.index->selection);
-      access.push_back(c.index->selection.reads());
+      const std::uint32_t* lists = c.index->selection.read<std::uint32_t>(ctx) + c.index->set_offset(layer);
+      access.push_back(c.index->selection_access(layer, false));
       for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
-        mask.assign(c.index->blocks, 0u);
-        for (std::uint32_t h = 0; h < shape.group(); ++h) {
-          const std::uint32_t* list =
-              selection + (std::size_t{g} * shape.group() + h) * (1 + std::size_t{c.index->blocks});
-          for (std::uint32_t i = 1; i <= list[0]; ++i) mask[list[i]] |= 1u << h;
-        }
-        for (std::uint32_t b = 0; b < c.index->blocks; ++b) {
+        mask.resize(c.blocks);
+        chosen_masks(shape, c.scope, g, lists, c.index->room, mask);
+        for (std::uint32_t b = 0; b < c.blocks; ++b) {
           if (mask[b] == 0) continue;
           if (b == 0 || mask[b - 1] == 0) ++cost.pieces;
           const Range tokens = c.index->block_tokens(b);

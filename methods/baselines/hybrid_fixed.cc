@@ -49,7 +49,7 @@ class HybridFixed : public Method {
     if (begin < end) {
       region.tokens = {begin, end};
       ops.move_to_host(sequence, region.tokens);
-      region.digests = ops.build_digests(sequence, region.tokens, options_.block);
+      region.digests = ops.build_digests(sequence, {.tokens = region.tokens, .block = options_.block});
       const double blocks = options_.budget * (end - begin) / options_.block;
       region.blocks_per_head =
           static_cast<std::uint32_t>(std::ceil(blocks - 1e-9));  // 0.05 * 320 / 16 is 1 block, not 2
@@ -61,6 +61,7 @@ class HybridFixed : public Method {
 
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
     AttendPlan plan;
+    std::vector<ScoreRequest> requests;
     for (const SequenceState* sequence : context.batch) {
       const auto& region = std::any_cast<const HostRegion&>(sequence->method);
       if (region.tokens.begin == region.tokens.end) {
@@ -71,9 +72,12 @@ class HybridFixed : public Method {
       if (region.tokens.begin > 0) near.ranges.push_back({0, region.tokens.begin});
       near.ranges.push_back({region.tokens.end, sequence->tokens});
       plan.items.push_back({.row = sequence->row, .pages = {std::move(near)}});
-      const SelectionRef selection = ops.score_topk(context, {sequence, region.digests, region.blocks_per_head});
-      plan.items.push_back({.row = sequence->row,
-                            .pages = {selection},
+      requests.push_back({.sequence = sequence, .digests = region.digests, .blocks = region.blocks_per_head});
+    }
+    const std::vector<SelectionRef> selections = ops.score_topk(context, requests);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      plan.items.push_back({.row = requests[i].sequence->row,
+                            .pages = {selections[i]},
                             .side = Side::host,
                             .own_only = options_.union_mode == "masked"});
     }

@@ -1,0 +1,319 @@
+// The device's part of DecodeAttention: attention over the store's pages, over blocks chosen on the device and over
+// KV that was fetched for it, and the averages that its weights go into.
+#include <algorithm>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/attention_weights.h"
+#include "engine/runtime/decode_attention.h"
+#include "engine/runtime/selection.h"
+
+namespace tandem {
+namespace {
+constexpr std::size_t kNoScores = ~std::size_t{0};
+}
+
+std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const LayerContext& context,
+                                                                     std::span<const AttendItem* const> items) {
+  std::vector<Emitted> emitted;
+  std::size_t floats = 0;
+  for (const AttendItem* item : items) {
+    if (!item->average) continue;
+    const std::vector<Range>& ranges = std::get<StaticTokens>(item->pages.source).ranges;
+    const auto of_row = [item](const AttendItem* other) { return other->row == item->row; };
+    TANDEM_CHECK(ranges.size() == 1 && ranges[0].end == context.batch[item->row]->tokens && item->kv_heads.begin == 0 &&
+                     item->kv_heads.end >= context.shape.kv_heads &&
+                     std::count_if(items.begin(), items.end(), of_row) == 1,
+                 "weights are averaged over the one device item of a row, all heads, up to the newest token");
+    AttentionAverage& average = stores_.averages.get(item->average->id);
+    TANDEM_CHECK(ranges[0].end - ranges[0].begin <= average.ring, "a window of {} tokens in a ring of {}",
+                 ranges[0].end - ranges[0].begin, average.ring);
+    emitted.push_back({item->row, &average, ranges[0], floats});
+    floats += std::size_t{context.shape.q_heads} * average.ring;
+  }
+  if (floats * sizeof(float) > scores_.bytes()) scores_ = device_.allocate_device(floats * sizeof(float), "scores");
+  return emitted;
+}
+
+/// Blocks that a row attends on the device and that only bodies know: a selection's, in the store or fetched.
+struct DecodeAttention::DeviceChosen {
+  std::uint32_t row = 0, layer = 0;
+  const DigestIndex* index = nullptr;
+  Scope scope = Scope::query_head;
+  std::uint32_t blocks = 0;          // that have a digest
+  std::vector<std::uint32_t> slots;  // of their pages in the store
+  const Staging* staging = nullptr;  // where they were fetched to instead
+  std::uint32_t part = 0;
+  Range heads;
+  bool own_only = true;
+};
+
+/// Whole blocks that were fetched.
+struct DecodeAttention::DeviceFetched {
+  std::uint32_t row = 0;
+  const Staging* staging = nullptr;
+  std::uint32_t part = 0, blocks = 0;
+  Range heads;
+};
+
+struct DecodeAttention::DeviceWork {
+  std::vector<HeadWork> fixed;  // [row][KV head]: rows without device items give the empty partial
+  std::vector<DeviceFetched> fetched;
+  std::vector<DeviceChosen> chosen;
+  std::vector<Access> own;  // what is touched whatever was chosen
+  Cost cost;                // of that
+};
+
+std::uint64_t DecodeAttention::attention_cost(std::uint64_t tokens, Cost& cost) const {
+  const ModelShape& shape = forward_.shape();
+  cost.hbm += tokens * 2 * kv_.shape().vector_bytes();
+  cost.flops += tokens * 4 * shape.group() * shape.head_dim;
+  return tokens;
+}
+
+void DecodeAttention::gather_chosen(const LayerContext& context, const AttendItem& item, const SelectionRef& selection,
+                                    const FetchedRef* fetched, Op& op, DeviceWork& work) const {
+  const ModelShape& shape = context.shape;
+  const SequenceState& sequence = *context.batch[item.row];
+  DeviceChosen c;
+  c.row = item.row;
+  c.layer = selection.layer;
+  c.index = &stores_.digests.get(selection.digests.id);
+  c.scope = selection.scope;
+  c.blocks = c.index->digests[context.layer];
+  c.heads = {item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
+  c.own_only = item.own_only;
+  work.own.push_back(c.index->selection_access(c.layer, false));
+  op.access.push_back(work.own.back());
+  if (selection.ready.lane != compute_) op.after.push_back(selection.ready);
+  if (fetched != nullptr) {
+    c.staging = &stores_.stagings.get(fetched->staging.id);
+    c.part = fetched->part;
+  } else {
+    const Range blocks{c.index->tokens.begin / kPageTokens, blocks_for(c.index->digested(context.layer).end)};
+    for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
+      c.slots.push_back(kv_.slot(sequence.id, context.layer, block, Tier::device));
+      TANDEM_CHECK(c.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the device", block,
+                   context.layer);
+    }
+    kv_.append_access(sequence.id, context.layer, blocks, Tier::device, c.heads, false, op.access);
+  }
+  const std::uint32_t lists = selection.scope == Scope::query_head ? shape.group() : 1;
+  const std::uint32_t most = std::min(c.blocks, lists * selection.blocks);
+  attention_cost(std::uint64_t{most} * c.index->block * (c.heads.end - c.heads.begin), op.cost);
+  op.cost.upper_bound = true;
+  work.chosen.push_back(std::move(c));
+}
+
+void DecodeAttention::gather_device(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work) {
+  const ModelShape& shape = context.shape;
+  const SequenceState& sequence = *context.batch[item.row];
+  const Range heads{item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
+  const std::size_t before = op.access.size();
+  std::uint64_t tokens = 0;
+  if (const auto* fixed = std::get_if<StaticTokens>(&item.pages.source)) {
+    for (const Range& r : fixed->ranges) {
+      kv_.append_access(sequence.id, context.layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::device, heads,
+                        false, op.access);
+    }
+    for (std::uint32_t head = heads.begin; head < heads.end; ++head) {
+      append_static_runs(sequence, context.layer, *fixed, Tier::device,
+                         work.fixed[item.row * shape.kv_heads + head].runs);
+    }
+    tokens = fixed->count();
+  } else if (const auto* selection = std::get_if<SelectionRef>(&item.pages.source)) {
+    gather_chosen(context, item, *selection, nullptr, op, work);
+    return;
+  } else {
+    const auto& fetched = std::get<FetchedRef>(item.pages.source);
+    const Staging& staging = stores_.stagings.get(fetched.staging.id);
+    op.after.push_back(fetched.ready);
+    op.access.push_back(staging.values.reads(fetched.part, fetched.part + 1));
+    if (const auto* chosen = std::get_if<SelectionRef>(&fetched.tokens)) {
+      work.own.push_back(op.access.back());
+      gather_chosen(context, item, *chosen, &fetched, op, work);
+      return;
+    }
+    tokens = std::get<StaticTokens>(fetched.tokens).count();
+    work.fetched.push_back({item.row, &staging, fetched.part, static_cast<std::uint32_t>(tokens / kPageTokens), heads});
+  }
+  work.own.insert(work.own.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
+  attended_[item.row].tokens[static_cast<int>(Side::device)] +=
+      attention_cost(tokens * (heads.end - heads.begin), work.cost);
+}
+
+/// Appends the chosen blocks to the spans of their heads and counts them.
+void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& c,
+                                          std::vector<HeadSpans>& spans, std::vector<Access>& access,
+                                          Cost& cost) const {
+  const DigestIndex& index = *c.index;
+  const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx) + index.set_offset(c.layer);
+  const std::size_t v_after_k = kPageTokens * kv_.shape().vector_bytes();
+  const char* from = c.staging != nullptr ? ctx.read<char>(c.staging->values) : ctx.read<char>(kv_.device_buffer());
+  std::vector<std::uint32_t> masks(c.blocks);
+  std::uint64_t attended = 0;
+  for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
+    chosen_masks(shape, c.scope, g, lists, index.room, masks);
+    std::uint32_t page = 0;  // fetched so far
+    for (std::uint32_t b = 0; b < c.blocks; ++b) {
+      if (masks[b] == 0) continue;
+      const Range tokens = index.block_tokens(b);
+      for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
+        const std::uint32_t count = std::min(kPageTokens, tokens.end - token);
+        const char* k = nullptr;
+        if (c.staging != nullptr) {
+          k = from + c.staging->chosen_offset(c.part, g, page);
+        } else {
+          const std::uint32_t slot = c.slots[(token - index.tokens.begin) / kPageTokens];
+          k = from + kv_.k_offset(slot, g);
+          access.push_back(kv_.slot_access(Tier::device, slot, 1, Range{g, g + 1}, false));
+        }
+        spans[c.row * shape.kv_heads + g].spans.push_back({k, k + v_after_k, count, c.own_only ? masks[b] : ~0u});
+        attended += count;
+      }
+    }
+  }
+  ctx.write<std::uint64_t>(device_attended_)[c.row] += attention_cost(attended, cost);
+}
+
+/// Spans of every row and KV head: pages known before, then fetched ones, then what was chosen.
+std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const ModelShape& shape,
+                                                                        const DeviceWork& work) {
+  std::vector<HeadSpans> spans(work.fixed.size());
+  const std::size_t vector_bytes = kv_.shape().vector_bytes();
+  const char* pages = ctx.read<char>(kv_.device_buffer());
+  pool_.parallel_for(work.fixed.size(), [&](std::size_t i) {
+    const HeadWork& head = work.fixed[i];
+    spans[i].row = head.row;
+    spans[i].kv_head = head.kv_head;
+    spans[i].spans.reserve(head.runs.size());
+    for (const PageRun& run : head.runs) {
+      const std::size_t at = run.first * vector_bytes;
+      spans[i].spans.push_back({pages + kv_.k_offset(run.slot, head.kv_head) + at,
+                                pages + kv_.v_offset(run.slot, head.kv_head) + at, run.tokens, run.head_mask});
+    }
+  });
+  for (const DeviceFetched& f : work.fetched) {
+    const char* from = ctx.read<char>(f.staging->values);
+    for (std::uint32_t g = f.heads.begin; g < f.heads.end; ++g) {
+      for (std::uint32_t block = 0; block < f.blocks; ++block) {
+        const char* k = from + f.staging->block_offset(f.part, block, g);
+        spans[f.row * shape.kv_heads + g].spans.push_back({k, k + kPageTokens * vector_bytes, kPageTokens, ~0u});
+      }
+    }
+  }
+  if (work.chosen.empty()) return spans;
+  std::vector<Access> access = work.own;
+  Cost cost = work.cost;
+  for (const DeviceChosen& c : work.chosen) append_chosen_spans(ctx, shape, c, spans, access, cost);
+  ctx.settle(cost, std::move(access));
+  return spans;
+}
+
+void DecodeAttention::submit_device(const LayerContext& context, std::span<const AttendItem* const> items,
+                                    const std::vector<Emitted>& emitted, const DeviceBuffer& out,
+                                    const DeviceBuffer& lse) {
+  const ModelShape& shape = context.shape;
+  const auto rows = static_cast<std::uint32_t>(context.batch.size());
+  DeviceWork work;
+  work.fixed.reserve(std::size_t{rows} * shape.kv_heads);
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) work.fixed.push_back({row, head, {}});
+  }
+  work.cost.work = Work::attention;
+  work.cost.hbm = std::uint64_t{2} * rows * shape.q_heads * shape.head_dim * sizeof(float);
+  Op op;
+  op.name = "device attention";
+  op.layer = context.layer;
+  op.access = {forward_.q().reads(0, rows), out.writes(0, rows)};
+  if (lse) op.access.push_back(lse.writes(0, rows));
+  std::vector<std::size_t> score_offset(rows, kNoScores);
+  for (const Emitted& e : emitted) {
+    score_offset[e.row] = e.offset;
+    work.cost.hbm += std::uint64_t{shape.q_heads} * (e.tokens.end - e.tokens.begin) * sizeof(float);
+  }
+  if (!emitted.empty()) op.access.push_back(scores_.writes());
+  work.own = op.access;
+  for (const AttendItem* item : items) gather_device(context, *item, op, work);
+  if (!work.chosen.empty()) {
+    work.own.push_back(device_attended_.writes());
+    op.access.push_back(work.own.back());
+  }
+  // What was chosen is in op.cost already, as an upper bound.
+  const Cost chosen = op.cost;
+  op.cost = work.cost;
+  op.cost.hbm += chosen.hbm;
+  op.cost.flops += chosen.flops;
+  op.cost.upper_bound = chosen.upper_bound;
+  if (!work.chosen.empty()) {
+    op.stand_in = [this, shape, work](BodyContext& ctx) { resolve_device(ctx, shape, work); };
+  }
+  op.body = [this, shape, work = std::move(work), score_offset = std::move(score_offset), scores = scores_, out,
+             lse](BodyContext& ctx) {
+    const std::vector<HeadSpans> spans = resolve_device(ctx, shape, work);
+    const AttentionShape group{shape.group(), shape.head_dim, kv_.shape().type};
+    const float* query = ctx.read<float>(forward_.q());
+    float* o = ctx.write<float>(out);
+    std::vector<float> discarded(lse ? 0 : spans.size() * shape.group());
+    float* sums = lse ? ctx.write<float>(lse) : discarded.data();
+    pool_.parallel_for(spans.size(), [&](std::size_t i) {
+      const HeadSpans& own = spans[i];
+      const std::size_t head = std::size_t{own.row} * shape.q_heads + own.kv_head * shape.group();
+      const float* q = query + head * shape.head_dim;
+      if (score_offset[own.row] == kNoScores) {
+        partial_attention(q, own.spans, group, o + head * shape.head_dim, sums + head);
+        return;
+      }
+      std::size_t tokens = 0;
+      for (const KvSpan& span : own.spans) tokens += span.tokens;
+      partial_attention_with_scores(
+          q, own.spans, group, o + head * shape.head_dim, sums + head,
+          ctx.write<float>(scores) + score_offset[own.row] + own.kv_head * shape.group() * tokens);
+    });
+  };
+  const Event done = device_.submit(compute_, std::move(op));
+  for (const AttendItem* item : items) {
+    const auto* fetched = std::get_if<FetchedRef>(&item->pages.source);
+    if (fetched != nullptr) stores_.stagings.get(fetched->staging.id).read[fetched->part] = done;
+  }
+}
+
+void DecodeAttention::submit_averages(const LayerContext& context, std::vector<Emitted> emitted) {
+  const ModelShape& shape = context.shape;
+  const std::uint32_t layer = context.layer;
+  Op op;
+  op.name = "update averages";
+  op.layer = layer;
+  op.access = {scores_.reads()};
+  for (const Emitted& e : emitted) {
+    AttentionAverage& average = *e.average;
+    const std::uint64_t values = std::uint64_t{shape.q_heads} * (e.tokens.end - e.tokens.begin);
+    op.cost.hbm += 3 * values * sizeof(float);
+    op.cost.flops += 10 * values;
+    op.access.push_back(device_lse_.reads(e.row, e.row + 1));
+    average.append_window_access(layer, e.tokens, true, op.access);
+    if ((e.tokens.end - 1) % kPageTokens == 0) {  // a page of the ring is used again
+      if (const Event copied = average.copied_page(layer, e.tokens.end - 1); copied.valid()) op.after.push_back(copied);
+    }
+  }
+  op.body = [this, shape, layer, emitted, scores = scores_](BodyContext& ctx) {
+    const float* from = ctx.read<float>(scores);
+    pool_.parallel_for(emitted.size() * shape.q_heads, [&](std::size_t i) {
+      const Emitted& e = emitted[i / shape.q_heads];
+      const auto head = static_cast<std::uint32_t>(i % shape.q_heads);
+      const std::uint32_t tokens = e.tokens.end - e.tokens.begin;
+      const float* row = from + e.offset + std::size_t{head} * tokens;
+      const float lse = ctx.read<float>(device_lse_)[std::size_t{e.row} * shape.q_heads + head];
+      float* window = ctx.write<float>(e.average->window) + e.average->window_offset(layer, head);
+      window[(e.tokens.end - 1) % e.average->ring] = 0;  // the step's own token is new
+      e.average->for_each_run(e.tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+        blend_weights(row + (token - e.tokens.begin), lse, count, 1 - e.average->share, e.average->share, window + at);
+      });
+    });
+  };
+  const Event done = device_.submit(compute_, std::move(op));
+  for (const Emitted& e : emitted) e.average->updated[layer] = done;
+}
+
+}  // namespace tandem

@@ -1,0 +1,178 @@
+// The parts of Ops that keep digests of blocks: those of a context, and of blocks that fill up later.
+#include <algorithm>
+
+#include "engine/common/error.h"
+#include "engine/kernels/digest.h"
+#include "engine/runtime/engine_ops.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::uint32_t kDigestBlocks = 64;  // of one thread at a time
+
+std::uint32_t digest_parts(std::uint32_t blocks) {
+  return (blocks + kDigestBlocks - 1) / kDigestBlocks;
+}
+
+}  // namespace
+
+struct EngineOps::DigestWork {
+  struct Page {
+    std::uint32_t slot = 0;
+    Tier tier = Tier::device;
+  };
+  const DigestIndex* index = nullptr;
+  Range blocks;
+  std::vector<Page> pages;  // of these blocks, in order
+  bool on_device = false, on_host = false;
+};
+
+EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer,
+                                             Range blocks, Op& op) {
+  const KvShape& shape = kv_.shape();
+  DigestWork work;
+  work.index = &stores_.digests.get(id);
+  work.blocks = blocks;
+  const DigestIndex& index = *work.index;
+  const bool device = index.tier() == Tier::device;
+  const Range tokens{index.block_tokens(blocks.begin).begin, index.block_tokens(blocks.end - 1).end};
+  const std::uint64_t key_bytes = std::uint64_t{shape.kv_heads} * shape.vector_bytes();
+  for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens) {
+    const std::uint32_t page = token / kPageTokens;
+    std::uint32_t slot = kv_.slot(sequence.id, layer, page, index.tier());
+    Tier tier = index.tier();
+    if (slot == KvStore::kNoSlot && device) {
+      tier = Tier::host;
+      slot = kv_.slot(sequence.id, layer, page, tier);
+    }
+    TANDEM_CHECK(slot != KvStore::kNoSlot, "digests over block {} of layer {}, which is not there", page, layer);
+    (tier == Tier::device ? work.on_device : work.on_host) = true;
+    work.pages.push_back({slot, tier});
+    const std::uint64_t bytes = std::min(kPageTokens, tokens.end - token) * key_bytes;
+    if (!device) {
+      op.cost.dram += bytes;
+    } else if (tier == Tier::device) {
+      op.cost.hbm += bytes;
+    } else {
+      op.cost.h2d += bytes;
+      op.cost.pieces += shape.kv_heads;
+    }
+    kv_.append_filled(sequence.id, layer, {page, page + 1}, tier, op.after);
+    kv_.append_access(sequence.id, layer, {page, page + 1}, tier, Range{0, shape.kv_heads}, false, op.access);
+  }
+  (device ? op.cost.hbm : op.cost.dram) += index.digest_bytes(blocks.end - blocks.begin);
+  op.access.push_back(index.values.writes(layer, layer + 1));
+  if (!device) op.cost.tasks += shape.kv_heads * digest_parts(blocks.end - blocks.begin);
+  return work;
+}
+
+void EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op) {
+  op.name = "build digests";
+  op.cause = Cause::selection;
+  op.layer = layer;
+  op.body = [this, layer, work = std::move(work)](BodyContext& ctx) {
+    const KvShape& s = kv_.shape();
+    for (const DigestWork& w : work) {
+      const DigestIndex& index = *w.index;
+      const char* pages[2] = {w.on_device ? ctx.read<char>(kv_.device_buffer()) : nullptr,
+                              w.on_host ? ctx.read<char>(kv_.host_buffer()) : nullptr};
+      char* values = index.values.write<char>(ctx);
+      const std::uint32_t pages_per_block = index.block / kPageTokens;
+      const std::uint32_t parts = digest_parts(w.blocks.end - w.blocks.begin);
+      pool_.parallel_for(std::size_t{s.kv_heads} * parts, [&](std::size_t task) {
+        const auto head = static_cast<std::uint32_t>(task / parts);
+        const std::uint32_t first = w.blocks.begin + static_cast<std::uint32_t>(task % parts) * kDigestBlocks;
+        std::vector<char> low(pages_per_block * s.vector_bytes()), high(low.size());  // [page][D]
+        for (std::uint32_t b = first; b < std::min(first + kDigestBlocks, w.blocks.end); ++b) {
+          const Range range = index.block_tokens(b);
+          std::uint32_t count = 0;
+          for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens, ++count) {
+            const DigestWork::Page& page = w.pages[(b - w.blocks.begin) * pages_per_block + count];
+            build_digest(pages[static_cast<int>(page.tier)] + kv_.k_offset(page.slot, head), s.type,
+                         std::min(kPageTokens, range.end - token), s.head_dim, low.data() + count * s.vector_bytes(),
+                         high.data() + count * s.vector_bytes());
+          }
+          const std::size_t at = b * s.vector_bytes();
+          merge_digest(low.data(), high.data(), s.type, count, s.head_dim, values + index.min_offset(layer, head) + at,
+                       values + index.max_offset(layer, head) + at);
+        }
+      });
+    }
+  };
+  ask(tier == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
+}
+
+DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest& request) {
+  const KvShape& shape = kv_.shape();
+  const Tier tier = request.side == Side::device ? Tier::device : Tier::host;
+  Range covered = request.tokens;
+  if (request.grows) {
+    const std::uint32_t most = std::max(sequence.max_tokens, covered.end) - covered.begin;
+    covered.end = covered.begin + most / request.block * request.block;
+  }
+  DigestRef ref;
+  ref.side = request.side;
+  ref.id = stores_.digests.add(make_digest_index(device_, tier, sequence.id, covered, request.block, shape,
+                                                 attention_.q_heads(), request.selections));
+  DigestIndex& index = stores_.digests.get(ref.id);
+  const std::uint32_t tokens = request.tokens.end - request.tokens.begin;
+  const std::uint32_t blocks = request.grows ? tokens / request.block : index.room;
+  if (blocks == 0) return ref;
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    Op op;
+    std::vector<DigestWork> work = {digest_work(sequence, ref.id, layer, {0, blocks}, op)};
+    submit_digests(tier, layer, std::move(work), std::move(op));
+    index.digests[layer] = blocks;
+  }
+  return ref;
+}
+
+void EngineOps::extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) {
+  Op ops[2];  // by tier
+  std::vector<DigestWork> work[2];
+  for (const DigestExtension& extension : extensions) {
+    DigestIndex& index = stores_.digests.get(extension.digests.id);
+    const std::uint32_t blocks = (std::max(extension.end, index.tokens.begin) - index.tokens.begin) / index.block;
+    if (blocks <= index.digests[layer]) continue;
+    if (blocks > index.room) grow_digests(index, extension.sequence->max_tokens);
+    const auto tier = static_cast<std::size_t>(index.tier());
+    work[tier].push_back(
+        digest_work(*extension.sequence, extension.digests.id, layer, {index.digests[layer], blocks}, ops[tier]));
+    index.digests[layer] = blocks;
+  }
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    const auto i = static_cast<std::size_t>(tier);
+    if (!work[i].empty()) submit_digests(tier, layer, std::move(work[i]), std::move(ops[i]));
+  }
+}
+
+/// A session goes on: room for the digests of `tokens`, those there are copied.
+void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
+  const DigestIndex old = index;
+  const std::uint32_t blocks = (tokens - old.tokens.begin) / old.block;
+  index =
+      make_digest_index(device_, old.tier(), old.sequence, {old.tokens.begin, old.tokens.begin + blocks * old.block},
+                        old.block, old.shape, old.q_heads, old.sets);
+  index.digests = old.digests;
+  Op op;
+  op.name = "extend digests";
+  op.kind = Kind::copy;
+  op.cause = Cause::selection;
+  for (const std::uint32_t have : old.digests) op.cost.hbm += 2 * old.digest_bytes(have);
+  if (old.tier() == Tier::host) std::swap(op.cost.hbm, op.cost.dram);
+  op.access = {old.values.reads(), index.values.writes()};
+  op.body = [from = old, to = index](BodyContext& ctx) {
+    for (std::uint32_t layer = 0; layer < from.shape.layers; ++layer) {
+      const std::size_t bytes = from.digests[layer] * from.shape.vector_bytes();
+      for (std::uint32_t head = 0; head < from.shape.kv_heads; ++head) {
+        const char* values = from.values.read<char>(ctx);
+        char* out = to.values.write<char>(ctx);
+        std::copy_n(values + from.min_offset(layer, head), bytes, out + to.min_offset(layer, head));
+        std::copy_n(values + from.max_offset(layer, head), bytes, out + to.max_offset(layer, head));
+      }
+    }
+  };
+  ask(old.tier() == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
+}
+
+}  // namespace tandem

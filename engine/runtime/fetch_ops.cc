@@ -1,0 +1,171 @@
+// The parts of Ops that bring KV from host memory to the device for one attention.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/common/error.h"
+#include "engine/runtime/engine_ops.h"
+#include "engine/runtime/selection.h"
+
+namespace tandem {
+
+StagingRef EngineOps::make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) {
+  return {stores_.stagings.add(tandem::make_staging(device_, sequence.id, kv_.shape(), tokens, parts))};
+}
+
+void EngineOps::renew_staging(SequenceState& sequence, StagingRef ref, std::uint32_t tokens) {
+  Staging& staging = stores_.stagings.get(ref.id);
+  staging = tandem::make_staging(device_, sequence.id, kv_.shape(), tokens, staging.parts());
+}
+
+struct EngineOps::FetchWork {
+  const Staging* staging = nullptr;
+  std::uint32_t part = 0;
+  std::vector<std::uint32_t> slots;    // whole blocks in order; of a selection, all pages of its index
+  const DigestIndex* index = nullptr;  // of a selection
+  std::uint32_t layer = 0, blocks = 0;
+  Scope scope = Scope::query_head;
+};
+
+EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op) {
+  const KvShape& shape = kv_.shape();
+  const SequenceState& sequence = *request.sequence;
+  Staging& staging = stores_.stagings.get(request.staging.id);
+  FetchWork work;
+  work.staging = &staging;
+  work.part = staging.next;
+  work.layer = layer;
+  staging.next = (staging.next + 1) % staging.parts();
+  op.access.push_back(staging.values.writes(work.part, work.part + 1));
+  if (const Event read = staging.read[work.part]; read.valid()) op.after.push_back(read);
+  const auto add_blocks = [&](Range blocks) {
+    for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
+      work.slots.push_back(kv_.slot(sequence.id, layer, block, Tier::host));
+      TANDEM_CHECK(work.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the host", block, layer);
+    }
+    kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
+    kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
+  };
+  if (const auto* fixed = std::get_if<StaticTokens>(&request.tokens)) {
+    for (const Range& r : fixed->ranges) {
+      TANDEM_CHECK(r.begin % kPageTokens == 0 && r.end % kPageTokens == 0, "tokens [{}, {}) are not whole pages",
+                   r.begin, r.end);
+      add_blocks({r.begin / kPageTokens, r.end / kPageTokens});
+    }
+    TANDEM_CHECK(work.slots.size() <= staging.pages_per_head, "{} blocks in room for {}", work.slots.size(),
+                 staging.pages_per_head);
+    for (std::size_t i = 0; i < work.slots.size(); ++i)  // runs that are adjacent in host memory
+      op.cost.pieces += i == 0 || work.slots[i] != work.slots[i - 1] + 1 ? 1 : 0;
+    op.cost.h2d += work.slots.size() * shape.slot_bytes();
+    return work;
+  }
+  const auto& selection = std::get<SelectionRef>(request.tokens);
+  TANDEM_CHECK(selection.digests.side == Side::device && selection.layer == layer,
+               "a fetch of layer {} by a selection for layer {} that is not on the device", layer, selection.layer);
+  work.index = &stores_.digests.get(selection.digests.id);
+  work.scope = selection.scope;
+  work.blocks = work.index->digests[layer];
+  const Range digested = work.index->digested(layer);
+  add_blocks({digested.begin / kPageTokens, blocks_for(digested.end)});
+  op.access.push_back(work.index->selection_access(layer, false));
+  op.after.push_back(selection.ready);
+  const std::uint32_t lists = selection.scope == Scope::query_head ? attention_.q_heads() / shape.kv_heads : 1;
+  const std::uint32_t most = std::min(work.blocks, lists * selection.blocks);
+  TANDEM_CHECK(most * work.index->block / kPageTokens <= staging.pages_per_head, "{} blocks of {} in room for {} pages",
+               most, work.index->block, staging.pages_per_head);
+  op.cost.h2d += std::uint64_t{most} * work.index->block * 2 * shape.vector_bytes() * shape.kv_heads;
+  op.cost.pieces += 2 * most * shape.kv_heads;
+  op.cost.upper_bound = true;
+  return work;
+}
+
+std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const FetchRequest> requests) {
+  Op op;
+  op.name = "fetch kv";
+  op.kind = Kind::copy;
+  op.cause = Cause::recall;
+  op.layer = layer;
+  op.cost.pieces = 0;
+  std::vector<FetchWork> work;
+  std::vector<FetchedRef> fetched;
+  std::vector<Access> fixed;  // what is touched whatever was chosen
+  Cost fixed_cost;
+  work.reserve(requests.size());
+  fetched.reserve(requests.size());
+  for (const FetchRequest& request : requests) {
+    const std::size_t before = op.access.size();
+    const Cost cost = op.cost;
+    work.push_back(fetch_work(request, layer, op));
+    fetched.push_back({request.staging, work.back().part, request.tokens, {}});
+    const FetchWork& w = work.back();
+    if (w.index == nullptr) {
+      fixed.insert(fixed.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
+      fixed_cost.h2d += op.cost.h2d - cost.h2d;
+      fixed_cost.pieces += op.cost.pieces - cost.pieces;
+    } else {
+      fixed.push_back(w.staging->values.writes(w.part, w.part + 1));
+      fixed.push_back(w.index->selection_access(layer, false));
+    }
+  }
+  const ModelShape shape = attention_.shape();
+  fixed_cost.pieces -= 1;  // a Cost starts with one
+  const auto run = [this, shape, work = std::move(work), fixed = std::move(fixed), fixed_cost](BodyContext& ctx,
+                                                                                               bool copies) {
+    std::vector<Access> access = fixed;
+    Cost cost = fixed_cost;
+    for (const FetchWork& w : work) {
+      if (w.index == nullptr) {
+        if (copies) copy_blocks(ctx, w);
+      } else {
+        copy_chosen(ctx, shape, w, copies, access, cost);
+      }
+    }
+    cost.pieces = std::max(cost.pieces, 1u);
+    ctx.settle(cost, std::move(access));
+  };
+  const bool settles = op.cost.upper_bound;
+  op.cost.pieces = std::max(op.cost.pieces, 1u);
+  op.body = [run](BodyContext& ctx) { run(ctx, true); };
+  if (settles) op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
+  const Event done = ask(LaneKind::h2d, std::move(op));
+  for (FetchedRef& f : fetched) f.ready = done;
+  return fetched;
+}
+
+void EngineOps::copy_blocks(BodyContext& ctx, const FetchWork& w) const {
+  const std::size_t bytes = kv_.shape().slot_bytes();
+  const char* from = ctx.read<char>(kv_.host_buffer());
+  char* to = ctx.write<char>(w.staging->values);
+  for (std::uint32_t i = 0; i < w.slots.size(); ++i)
+    std::memcpy(to + w.staging->block_offset(w.part, i, 0), from + w.slots[i] * bytes, bytes);
+}
+
+/// The chosen pages of each KV head, K and V; counts what it copies.
+void EngineOps::copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& w, bool copies,
+                            std::vector<Access>& access, Cost& cost) const {
+  const DigestIndex& index = *w.index;
+  const std::size_t vector_bytes = kv_.shape().vector_bytes();
+  const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx) + index.set_offset(w.layer);
+  std::vector<std::uint32_t> masks(w.blocks);
+  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+    chosen_masks(shape, w.scope, g, lists, index.room, masks);
+    std::uint32_t page = 0;
+    for (std::uint32_t b = 0; b < w.blocks; ++b) {
+      if (masks[b] == 0) continue;
+      cost.pieces += 2;
+      const Range tokens = index.block_tokens(b);
+      for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
+        const std::uint32_t slot = w.slots[(token - index.tokens.begin) / kPageTokens];
+        const std::size_t bytes = std::min(kPageTokens, tokens.end - token) * vector_bytes;
+        cost.h2d += 2 * bytes;
+        access.push_back(kv_.slot_access(Tier::host, slot, 1, Range{g, g + 1}, false));
+        if (!copies) continue;
+        const char* from = ctx.read<char>(kv_.host_buffer());
+        char* to = ctx.write<char>(w.staging->values) + w.staging->chosen_offset(w.part, g, page);
+        std::memcpy(to, from + kv_.k_offset(slot, g), bytes);
+        std::memcpy(to + kPageTokens * vector_bytes, from + kv_.v_offset(slot, g), bytes);
+      }
+    }
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,207 @@
+#include "engine/runtime/selection.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/common/error.h"
+#include "engine/kernels/digest.h"
+#include "engine/kernels/topk.h"
+#include "engine/runtime/decode_attention.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::uint32_t kSelectionBlocks = 256;  // of one thread at a time
+
+std::uint32_t selection_parts(std::uint32_t blocks) {
+  return (blocks + kSelectionBlocks - 1) / kSelectionBlocks;
+}
+
+/// scores [group][blocks] of a KV head's query heads, as one list.
+void reduce_group(const float* scores, std::uint32_t group, std::uint32_t blocks, Reduce reduce, float* out) {
+  std::copy_n(scores, blocks, out);
+  for (std::uint32_t g = 1; g < group; ++g) {
+    const float* own = scores + std::size_t{g} * blocks;
+    for (std::uint32_t b = 0; b < blocks; ++b)
+      out[b] = reduce == Reduce::max ? std::max(out[b], own[b]) : out[b] + own[b];
+  }
+  if (reduce == Reduce::max) return;
+  for (std::uint32_t b = 0; b < blocks; ++b) out[b] /= static_cast<float>(group);
+}
+
+}  // namespace
+
+void choose_blocks(ThreadPool& pool, const ModelShape& shape, const Choice& choice, const float* scores,
+                   std::uint32_t* lists, std::uint32_t room) {
+  const std::uint32_t blocks = choice.blocks, first = choice.always_first;
+  pool.parallel_for(choice.lists(shape), [&](std::size_t list) {
+    std::vector<float> reduced;
+    const float* own = scores + list * blocks;
+    if (choice.scope != Scope::query_head) {
+      reduced.resize(blocks);
+      std::vector<float> head(blocks);
+      const bool all = choice.scope == Scope::layer;
+      for (std::size_t g = all ? 0 : list; g < (all ? shape.kv_heads : list + 1); ++g) {
+        reduce_group(scores + g * shape.group() * blocks, shape.group(), blocks, choice.reduce, head.data());
+        for (std::uint32_t b = 0; b < blocks; ++b) reduced[b] += head[b];
+      }
+      own = reduced.data();
+    }
+    std::uint32_t* chosen = lists + list * (1 + std::size_t{room});
+    chosen[0] = choice.keep;
+    std::iota(chosen + 1, chosen + 1 + first, 0u);
+    top_k(own + first, blocks - first, choice.keep - first, chosen + 1 + first);
+    for (std::uint32_t i = first; i < choice.keep; ++i) chosen[1 + i] += first;
+  });
+}
+
+void chosen_masks(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,
+                  std::uint32_t room, std::vector<std::uint32_t>& masks) {
+  std::fill(masks.begin(), masks.end(), 0u);
+  const auto add = [&](std::size_t list, std::uint32_t bits) {
+    const std::uint32_t* chosen = lists + list * (1 + std::size_t{room});
+    for (std::uint32_t i = 1; i <= chosen[0]; ++i) masks[chosen[i]] |= bits;
+  };
+  if (scope == Scope::kv_head) add(kv_head, ~0u);
+  if (scope == Scope::layer) add(0, ~0u);
+  if (scope != Scope::query_head) return;
+  for (std::uint32_t h = 0; h < shape.group(); ++h) add(std::size_t{kv_head} * shape.group() + h, 1u << h);
+}
+
+/// A request with what it comes to for one layer.
+struct DecodeAttention::Selecting {
+  const DigestIndex* index = nullptr;
+  std::uint32_t row = 0;
+  ScorePlace place;  // of its first KV head
+  Choice choice;
+};
+
+DecodeAttention::Selecting DecodeAttention::selecting(const LayerContext& context, const ScoreRequest& request) const {
+  Selecting s;
+  s.index = &stores_.digests.get(request.digests.id);
+  s.row = request.sequence->row;
+  s.place = {request.sequence->request, context.layer, 0, context.step};
+  s.choice.blocks = s.index->digests[context.layer];
+  s.choice.keep = std::min(request.blocks, s.choice.blocks);
+  s.choice.always_first = std::min(request.always_first, s.choice.keep);
+  s.choice.scope = request.scope;
+  s.choice.reduce = request.reduce;
+  return s;
+}
+
+void DecodeAttention::score_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& s,
+                                       const float* query) {
+  const DigestIndex& index = *s.index;
+  const std::uint32_t group = shape.group(), blocks = s.choice.blocks, parts = selection_parts(blocks);
+  const std::uint32_t layer = s.place.layer;
+  const char* values = index.values.read<char>(ctx);
+  query += std::size_t{s.row} * shape.q_heads * shape.head_dim;
+  std::vector<float> scores(std::size_t{shape.q_heads} * blocks);  // [Hq][blocks]
+  pool_.parallel_for(std::size_t{shape.kv_heads} * parts, [&](std::size_t task) {
+    const auto kv_head = static_cast<std::uint32_t>(task / parts);
+    const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * kSelectionBlocks;
+    const std::uint32_t count = std::min(kSelectionBlocks, blocks - first);
+    const std::size_t at = first * index.shape.vector_bytes();
+    std::vector<float> part(std::size_t{group} * count);
+    score_blocks(query + std::size_t{kv_head} * group * shape.head_dim, values + index.min_offset(layer, kv_head) + at,
+                 values + index.max_offset(layer, kv_head) + at, count, {group, shape.head_dim, index.shape.type},
+                 part.data());
+    for (std::uint32_t h = 0; h < group; ++h) {
+      std::copy_n(part.data() + std::size_t{h} * count, count,
+                  scores.data() + (std::size_t{kv_head} * group + h) * blocks + first);
+    }
+  });
+  choose_blocks(pool_, shape, s.choice, scores.data(),
+                index.selection.write<std::uint32_t>(ctx) + index.set_offset(layer), index.room);
+}
+
+void DecodeAttention::draw_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& s) {
+  const DigestIndex& index = *s.index;
+  const std::uint32_t blocks = s.choice.blocks;
+  std::vector<float> scores(std::size_t{shape.q_heads} * blocks);
+  pool_.parallel_for(shape.kv_heads, [&](std::size_t kv_head) {
+    ScorePlace at = s.place;
+    at.kv_head = static_cast<std::uint32_t>(kv_head);
+    process_->block_scores(at, blocks, scores.data() + kv_head * shape.group() * blocks);
+  });
+  choose_blocks(pool_, shape, s.choice, scores.data(),
+                index.selection.write<std::uint32_t>(ctx) + index.set_offset(s.place.layer), index.room);
+}
+
+SelectionRef DecodeAttention::select_on_host(const LayerContext& context, const ScoreRequest& request) {
+  const Selecting s = selecting(context, request);
+  const ModelShape& shape = context.shape;
+  Op op;
+  op.name = "select blocks";
+  op.cause = Cause::selection;
+  op.layer = context.layer;
+  op.cost.work = Work::select;
+  op.cost.dram = s.index->digest_bytes(s.choice.blocks);
+  op.cost.tasks = shape.kv_heads * selection_parts(s.choice.blocks);
+  op.cost.flops = std::uint64_t{4} * shape.q_heads * s.choice.blocks * shape.head_dim;
+  op.access = {host_query_.reads(s.row, s.row + 1), s.index->values.reads(context.layer, context.layer + 1),
+               s.index->selection_access(context.layer, true)};
+  op.after = {query_on_host(context)};
+  op.body = [this, shape, s](BodyContext& ctx) { score_and_choose(ctx, shape, s, ctx.read<float>(host_query_)); };
+  op.stand_in = [this, shape, s](BodyContext& ctx) { draw_and_choose(ctx, shape, s); };
+  return {request.digests, context.layer, request.scope, s.choice.keep, device_.submit(workers_, std::move(op))};
+}
+
+std::vector<SelectionRef> DecodeAttention::select_on_device(const LayerContext& context,
+                                                            std::span<const ScoreRequest> requests,
+                                                            const DeviceBuffer& query, Event query_ready) {
+  const ModelShape& shape = context.shape;
+  std::vector<Selecting> work;
+  work.reserve(requests.size());
+  for (const ScoreRequest& request : requests) work.push_back(selecting(context, request));
+  Op op;
+  op.name = "select blocks";
+  op.cause = Cause::selection;
+  op.layer = context.layer;
+  op.cost.work = Work::select;
+  op.cost.kernels = 2;  // scores, top-k
+  op.after = {query_ready};
+  for (const Selecting& s : work) {
+    const std::uint64_t scores = std::uint64_t{shape.q_heads} * s.choice.blocks * sizeof(float);
+    const std::uint64_t lists = std::uint64_t{s.choice.lists(shape)} * (1 + s.choice.keep) * sizeof(std::uint32_t);
+    op.cost.hbm += s.index->digest_bytes(s.choice.blocks) + 2 * scores + lists +
+                   std::uint64_t{shape.q_heads} * shape.head_dim * sizeof(float);
+    op.cost.flops += std::uint64_t{4} * shape.q_heads * s.choice.blocks * shape.head_dim;
+    op.access.push_back(query.reads(s.row, s.row + 1));
+    op.access.push_back(s.index->values.reads(context.layer, context.layer + 1));
+    op.access.push_back(s.index->selection_access(context.layer, true));
+  }
+  op.body = [this, shape, work, query](BodyContext& ctx) {
+    for (const Selecting& s : work) score_and_choose(ctx, shape, s, ctx.read<float>(query));
+  };
+  op.stand_in = [this, shape, work](BodyContext& ctx) {
+    for (const Selecting& s : work) draw_and_choose(ctx, shape, s);
+  };
+  const Event done = device_.submit(compute_, std::move(op));
+  std::vector<SelectionRef> selections;
+  selections.reserve(work.size());
+  for (std::size_t i = 0; i < work.size(); ++i)
+    selections.push_back({requests[i].digests, context.layer, requests[i].scope, work[i].choice.keep, done});
+  return selections;
+}
+
+std::vector<SelectionRef> DecodeAttention::score_topk(const LayerContext& context,
+                                                      std::span<const ScoreRequest> requests) {
+  std::vector<SelectionRef> selections(requests.size());
+  std::vector<ScoreRequest> on_device;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].digests.side == Side::host) {
+      selections[i] = select_on_host(context, requests[i]);
+    } else {
+      on_device.push_back(requests[i]);
+      places.push_back(i);
+    }
+  }
+  if (on_device.empty()) return selections;
+  const std::vector<SelectionRef> made = select_on_device(context, on_device, forward_.q(), query_ready_);
+  for (std::size_t i = 0; i < made.size(); ++i) selections[places[i]] = made[i];
+  return selections;
+}
+
+}  // namespace tandem

@@ -1,0 +1,34 @@
+// Selections of blocks: from scores to the lists that a DigestIndex has room for, and from lists to what a KV head
+// reads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/kernels/thread_pool.h"
+#include "engine/kv/digest_index.h"
+#include "engine/runtime/method.h"
+
+namespace tandem {
+
+struct Choice {
+  std::uint32_t blocks = 0;        // scored
+  std::uint32_t keep = 0;          // in each list, at most `blocks`
+  std::uint32_t always_first = 0;  // of these, at most `keep`
+  Scope scope = Scope::query_head;
+  Reduce reduce = Reduce::max;
+
+  std::uint32_t lists(const ModelShape& shape) const {
+    return scope == Scope::query_head ? shape.q_heads : scope == Scope::kv_head ? shape.kv_heads : 1;
+  }
+};
+
+/// Fills the lists of one layer and row from the scores of all query heads.
+void choose_blocks(ThreadPool& pool, const ModelShape& shape, const Choice& choice,
+                   const float* scores /*[Hq][blocks]*/, std::uint32_t* lists /*[list][1 + room]*/, std::uint32_t room);
+
+/// masks[b]: which query heads of a KV head's group chose block b; all of them where they choose together.
+void chosen_masks(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,
+                  std::uint32_t room, std::vector<std::uint32_t>& masks /*[blocks]*/);
+
+}  // namespace tandem
