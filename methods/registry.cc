@@ -7,7 +7,8 @@
 namespace tandem {
 
 const std::vector<MethodInfo>& method_registry() {
-  static const std::vector<MethodInfo> registry = {full_info(), streaming_info(), hybrid_fixed_info(), hgca_info()};
+  static const std::vector<MethodInfo> registry = {full_info(), streaming_info(), quest_info(), hybrid_fixed_info(),
+                                                   hgca_info()};
   return registry;
 }
 

@@ -106,6 +106,7 @@ void DecodeSession::begin() {
   std::vector<std::int32_t> tokens;
   for (std::unique_ptr<Active>& a : waiting_) {
     TANDEM_CHECK(a != nullptr, "a released sequence cannot go on");
+    a->state.max_tokens = std::max(a->state.max_tokens, a->state.tokens + a->max_new);  // a kept one goes on
     a->state.row = a->last_row = static_cast<std::uint32_t>(active_.size());
     tokens.push_back(a->next);
     active_.push_back(std::move(a));

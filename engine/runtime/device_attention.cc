@@ -39,7 +39,7 @@ std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const Layer
 /// Blocks that a row attends on the device and that only bodies know: a selection's, in the store or fetched.
 struct DecodeAttention::DeviceChosen {
   std::uint32_t row = 0, layer = 0;
-  const DigestIndex* index = nullptr;
+  DigestIndex index;
   Scope scope = Scope::query_head;
   std::uint32_t blocks = 0;          // that have a digest
   std::vector<std::uint32_t> slots;  // of their pages in the store
@@ -79,19 +79,19 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
   DeviceChosen c;
   c.row = item.row;
   c.layer = selection.layer;
-  c.index = &stores_.digests.get(selection.digests.id);
+  c.index = stores_.digests.get(selection.digests.id);
   c.scope = selection.scope;
-  c.blocks = c.index->digests[context.layer];
+  c.blocks = c.index.digests[context.layer];
   c.heads = {item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
   c.own_only = item.own_only;
-  work.own.push_back(c.index->selection_access(c.layer, false));
+  work.own.push_back(c.index.selection_access(c.layer, false));
   op.access.push_back(work.own.back());
   if (selection.ready.lane != compute_) op.after.push_back(selection.ready);
   if (fetched != nullptr) {
     c.staging = &stores_.stagings.get(fetched->staging.id);
     c.part = fetched->part;
   } else {
-    const Range blocks{c.index->tokens.begin / kPageTokens, blocks_for(c.index->digested(context.layer).end)};
+    const Range blocks{c.index.tokens.begin / kPageTokens, blocks_for(c.index.digested(context.layer).end)};
     for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
       c.slots.push_back(kv_.slot(sequence.id, context.layer, block, Tier::device));
       TANDEM_CHECK(c.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the device", block,
@@ -101,7 +101,7 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
   }
   const std::uint32_t lists = selection.scope == Scope::query_head ? shape.group() : 1;
   const std::uint32_t most = std::min(c.blocks, lists * selection.blocks);
-  attention_cost(std::uint64_t{most} * c.index->block * (c.heads.end - c.heads.begin), op.cost);
+  attention_cost(std::uint64_t{most} * c.index.block * (c.heads.end - c.heads.begin), op.cost);
   op.cost.upper_bound = true;
   work.chosen.push_back(std::move(c));
 }
@@ -147,7 +147,7 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
 void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& c,
                                           std::vector<HeadSpans>& spans, std::vector<Access>& access,
                                           Cost& cost) const {
-  const DigestIndex& index = *c.index;
+  const DigestIndex& index = c.index;
   const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx) + index.set_offset(c.layer);
   const std::size_t v_after_k = kPageTokens * kv_.shape().vector_bytes();
   const char* from = c.staging != nullptr ? ctx.read<char>(c.staging->values) : ctx.read<char>(kv_.device_buffer());

@@ -21,7 +21,7 @@ struct EngineOps::DigestWork {
     std::uint32_t slot = 0;
     Tier tier = Tier::device;
   };
-  const DigestIndex* index = nullptr;
+  DigestIndex index;  // by value: one that grows gets other memory while this is still at work
   Range blocks;
   std::vector<Page> pages;  // of these blocks, in order
   bool on_device = false, on_host = false;
@@ -31,9 +31,9 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
                                              Range blocks, Op& op) {
   const KvShape& shape = kv_.shape();
   DigestWork work;
-  work.index = &stores_.digests.get(id);
+  work.index = stores_.digests.get(id);
   work.blocks = blocks;
-  const DigestIndex& index = *work.index;
+  const DigestIndex& index = work.index;
   const bool device = index.tier() == Tier::device;
   const Range tokens{index.block_tokens(blocks.begin).begin, index.block_tokens(blocks.end - 1).end};
   const std::uint64_t key_bytes = std::uint64_t{shape.kv_heads} * shape.vector_bytes();
@@ -73,7 +73,7 @@ void EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Diges
   op.body = [this, layer, work = std::move(work)](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
     for (const DigestWork& w : work) {
-      const DigestIndex& index = *w.index;
+      const DigestIndex& index = w.index;
       const char* pages[2] = {w.on_device ? ctx.read<char>(kv_.device_buffer()) : nullptr,
                               w.on_host ? ctx.read<char>(kv_.host_buffer()) : nullptr};
       char* values = index.values.write<char>(ctx);
@@ -134,7 +134,7 @@ void EngineOps::extend_digests(std::uint32_t layer, std::span<const DigestExtens
     DigestIndex& index = stores_.digests.get(extension.digests.id);
     const std::uint32_t blocks = (std::max(extension.end, index.tokens.begin) - index.tokens.begin) / index.block;
     if (blocks <= index.digests[layer]) continue;
-    if (blocks > index.room) grow_digests(index, extension.sequence->max_tokens);
+    if (blocks > index.room) grow_digests(index, std::max(extension.sequence->max_tokens, extension.end));
     const auto tier = static_cast<std::size_t>(index.tier());
     work[tier].push_back(
         digest_work(*extension.sequence, extension.digests.id, layer, {index.digests[layer], blocks}, ops[tier]));
@@ -146,7 +146,7 @@ void EngineOps::extend_digests(std::uint32_t layer, std::span<const DigestExtens
   }
 }
 
-/// A session goes on: room for the digests of `tokens`, those there are copied.
+/// A session goes on: room for the digests of `tokens`; those there are get copied.
 void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
   const DigestIndex old = index;
   const std::uint32_t blocks = (tokens - old.tokens.begin) / old.block;

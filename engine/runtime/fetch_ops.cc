@@ -20,8 +20,8 @@ void EngineOps::renew_staging(SequenceState& sequence, StagingRef ref, std::uint
 struct EngineOps::FetchWork {
   const Staging* staging = nullptr;
   std::uint32_t part = 0;
-  std::vector<std::uint32_t> slots;    // whole blocks in order; of a selection, all pages of its index
-  const DigestIndex* index = nullptr;  // of a selection
+  std::vector<std::uint32_t> slots;  // whole blocks in order; of a selection, all pages of its index
+  std::optional<DigestIndex> index;  // of a selection
   std::uint32_t layer = 0, blocks = 0;
   Scope scope = Scope::query_head;
 };
@@ -61,7 +61,7 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
   const auto& selection = std::get<SelectionRef>(request.tokens);
   TANDEM_CHECK(selection.digests.side == Side::device && selection.layer == layer,
                "a fetch of layer {} by a selection for layer {} that is not on the device", layer, selection.layer);
-  work.index = &stores_.digests.get(selection.digests.id);
+  work.index = stores_.digests.get(selection.digests.id);
   work.scope = selection.scope;
   work.blocks = work.index->digests[layer];
   const Range digested = work.index->digested(layer);
@@ -97,7 +97,7 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
     work.push_back(fetch_work(request, layer, op));
     fetched.push_back({request.staging, work.back().part, request.tokens, {}});
     const FetchWork& w = work.back();
-    if (w.index == nullptr) {
+    if (!w.index) {
       fixed.insert(fixed.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
       fixed_cost.h2d += op.cost.h2d - cost.h2d;
       fixed_cost.pieces += op.cost.pieces - cost.pieces;
@@ -113,7 +113,7 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
     std::vector<Access> access = fixed;
     Cost cost = fixed_cost;
     for (const FetchWork& w : work) {
-      if (w.index == nullptr) {
+      if (!w.index) {
         if (copies) copy_blocks(ctx, w);
       } else {
         copy_chosen(ctx, shape, w, copies, access, cost);

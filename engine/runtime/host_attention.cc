@@ -17,7 +17,7 @@ constexpr std::uint32_t kPartTokens = 512;
 /// What one row attends on the host: tokens known now, and what operations before this one choose.
 struct DecodeAttention::HostRow {
   struct Chosen {
-    const DigestIndex* index;
+    DigestIndex index;
     Scope scope;
     std::uint32_t blocks;              // that have a digest
     std::vector<std::uint32_t> slots;  // of their pages, from the index's first token
@@ -59,7 +59,7 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
       most += std::uint64_t{count} * tokens->count();
     } else if (const auto* chosen = std::get_if<SelectionRef>(&item->pages.source)) {
       const DigestIndex& index = stores_.digests.get(chosen->digests.id);
-      HostRow::Chosen c{&index, chosen->scope, index.digests[layer], {}, heads, item->own_only};
+      HostRow::Chosen c{index, chosen->scope, index.digests[layer], {}, heads, item->own_only};
       const Range blocks{index.tokens.begin / kPageTokens, blocks_for(index.digested(layer).end)};
       for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
         c.slots.push_back(kv_.slot(sequence.id, layer, block, Tier::host));
@@ -146,17 +146,17 @@ std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve(BodyContext& ct
   for (const HostRow& row : rows) {
     std::vector<HeadWork> work = row.fixed;
     for (const HostRow::Chosen& c : row.chosen) {
-      const std::uint32_t* lists = c.index->selection.read<std::uint32_t>(ctx) + c.index->set_offset(layer);
-      access.push_back(c.index->selection_access(layer, false));
+      const std::uint32_t* lists = c.index.selection.read<std::uint32_t>(ctx) + c.index.set_offset(layer);
+      access.push_back(c.index.selection_access(layer, false));
       for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
         mask.resize(c.blocks);
-        chosen_masks(shape, c.scope, g, lists, c.index->room, mask);
+        chosen_masks(shape, c.scope, g, lists, c.index.room, mask);
         for (std::uint32_t b = 0; b < c.blocks; ++b) {
           if (mask[b] == 0) continue;
           if (b == 0 || mask[b - 1] == 0) ++cost.pieces;
-          const Range tokens = c.index->block_tokens(b);
+          const Range tokens = c.index.block_tokens(b);
           for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens) {
-            const std::uint32_t slot = c.slots[(token - c.index->tokens.begin) / kPageTokens];
+            const std::uint32_t slot = c.slots[(token - c.index.tokens.begin) / kPageTokens];
             work[g].runs.push_back(
                 {slot, 0, std::min(kPageTokens, tokens.end - token), c.own_only ? mask[b] : 0xFFFFFFFFu});
           }

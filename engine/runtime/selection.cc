@@ -68,9 +68,10 @@ void chosen_masks(const ModelShape& shape, Scope scope, std::uint32_t kv_head, c
   for (std::uint32_t h = 0; h < shape.group(); ++h) add(std::size_t{kv_head} * shape.group() + h, 1u << h);
 }
 
-/// A request with what it comes to for one layer.
+/// A request with what it comes to for one layer. Indexes are kept by value: one that grows gets other memory while
+/// operations of before are still at work.
 struct DecodeAttention::Selecting {
-  const DigestIndex* index = nullptr;
+  DigestIndex index;
   std::uint32_t row = 0;
   ScorePlace place;  // of its first KV head
   Choice choice;
@@ -78,10 +79,10 @@ struct DecodeAttention::Selecting {
 
 DecodeAttention::Selecting DecodeAttention::selecting(const LayerContext& context, const ScoreRequest& request) const {
   Selecting s;
-  s.index = &stores_.digests.get(request.digests.id);
+  s.index = stores_.digests.get(request.digests.id);
   s.row = request.sequence->row;
   s.place = {request.sequence->request, context.layer, 0, context.step};
-  s.choice.blocks = s.index->digests[context.layer];
+  s.choice.blocks = s.index.digests[context.layer];
   s.choice.keep = std::min(request.blocks, s.choice.blocks);
   s.choice.always_first = std::min(request.always_first, s.choice.keep);
   s.choice.scope = request.scope;
@@ -91,7 +92,7 @@ DecodeAttention::Selecting DecodeAttention::selecting(const LayerContext& contex
 
 void DecodeAttention::score_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& s,
                                        const float* query) {
-  const DigestIndex& index = *s.index;
+  const DigestIndex& index = s.index;
   const std::uint32_t group = shape.group(), blocks = s.choice.blocks, parts = selection_parts(blocks);
   const std::uint32_t layer = s.place.layer;
   const char* values = index.values.read<char>(ctx);
@@ -116,7 +117,7 @@ void DecodeAttention::score_and_choose(BodyContext& ctx, const ModelShape& shape
 }
 
 void DecodeAttention::draw_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& s) {
-  const DigestIndex& index = *s.index;
+  const DigestIndex& index = s.index;
   const std::uint32_t blocks = s.choice.blocks;
   std::vector<float> scores(std::size_t{shape.q_heads} * blocks);
   pool_.parallel_for(shape.kv_heads, [&](std::size_t kv_head) {
@@ -136,11 +137,11 @@ SelectionRef DecodeAttention::select_on_host(const LayerContext& context, const 
   op.cause = Cause::selection;
   op.layer = context.layer;
   op.cost.work = Work::select;
-  op.cost.dram = s.index->digest_bytes(s.choice.blocks);
+  op.cost.dram = s.index.digest_bytes(s.choice.blocks);
   op.cost.tasks = shape.kv_heads * selection_parts(s.choice.blocks);
   op.cost.flops = std::uint64_t{4} * shape.q_heads * s.choice.blocks * shape.head_dim;
-  op.access = {host_query_.reads(s.row, s.row + 1), s.index->values.reads(context.layer, context.layer + 1),
-               s.index->selection_access(context.layer, true)};
+  op.access = {host_query_.reads(s.row, s.row + 1), s.index.values.reads(context.layer, context.layer + 1),
+               s.index.selection_access(context.layer, true)};
   op.after = {query_on_host(context)};
   op.body = [this, shape, s](BodyContext& ctx) { score_and_choose(ctx, shape, s, ctx.read<float>(host_query_)); };
   op.stand_in = [this, shape, s](BodyContext& ctx) { draw_and_choose(ctx, shape, s); };
@@ -164,12 +165,12 @@ std::vector<SelectionRef> DecodeAttention::select_on_device(const LayerContext& 
   for (const Selecting& s : work) {
     const std::uint64_t scores = std::uint64_t{shape.q_heads} * s.choice.blocks * sizeof(float);
     const std::uint64_t lists = std::uint64_t{s.choice.lists(shape)} * (1 + s.choice.keep) * sizeof(std::uint32_t);
-    op.cost.hbm += s.index->digest_bytes(s.choice.blocks) + 2 * scores + lists +
+    op.cost.hbm += s.index.digest_bytes(s.choice.blocks) + 2 * scores + lists +
                    std::uint64_t{shape.q_heads} * shape.head_dim * sizeof(float);
     op.cost.flops += std::uint64_t{4} * shape.q_heads * s.choice.blocks * shape.head_dim;
     op.access.push_back(query.reads(s.row, s.row + 1));
-    op.access.push_back(s.index->values.reads(context.layer, context.layer + 1));
-    op.access.push_back(s.index->selection_access(context.layer, true));
+    op.access.push_back(s.index.values.reads(context.layer, context.layer + 1));
+    op.access.push_back(s.index.selection_access(context.layer, true));
   }
   op.body = [this, shape, work, query](BodyContext& ctx) {
     for (const Selecting& s : work) score_and_choose(ctx, shape, s, ctx.read<float>(query));

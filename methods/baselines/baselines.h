@@ -8,5 +8,6 @@ namespace tandem {
 MethodInfo full_info();
 MethodInfo streaming_info();
 MethodInfo hybrid_fixed_info();
+MethodInfo quest_info();
 
 }  // namespace tandem

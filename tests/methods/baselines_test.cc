@@ -13,10 +13,24 @@ namespace {
 
 using Vector = SlowModel::Vector;
 
-/// Decodes `steps` tokens with the engine, feeds the same tokens to the slow model under `visible` (used for decode
-/// steps only; the prefill is dense), and compares the logits.
-void expect_same(const std::string& spec, const SlowModel::Visible& visible, std::uint32_t prompt_tokens,
-                 std::uint32_t steps) {
+/// The tokens that query head `head` of a group attends, by the queries of its whole group.
+using GroupRule = std::function<std::vector<bool>(std::uint32_t layer, std::uint32_t head,
+                                                  const std::vector<Vector>& group, const std::vector<Vector>& keys)>;
+
+double upper_bound(const Vector& q, const std::vector<Vector>& keys) {
+  double bound = 0;
+  for (std::size_t d = 0; d < q.size(); ++d) {
+    double best = -INFINITY;
+    for (const Vector& k : keys) best = std::max(best, q[d] * k[d]);
+    bound += best;
+  }
+  return bound;
+}
+
+/// Decodes `steps` tokens with the engine, feeds the same tokens to the slow model under a rule (used for decode steps
+/// only; the prefill is dense), and compares the logits.
+void expect_same_by_group(const std::string& spec, const GroupRule& rule, std::uint32_t prompt_tokens,
+                          std::uint32_t steps) {
   Bench bench(tiny_model());
   const auto method = make_method(spec);
   const std::vector<std::int32_t> prompt = random_prompt(prompt_tokens, 21);
@@ -24,13 +38,36 @@ void expect_same(const std::string& spec, const SlowModel::Visible& visible, std
   const DecodeResult result = bench.decode(*method, {prompt}, steps, {.logits = &logits});
   SlowModel slow(bench.model);
   for (std::size_t t = 0; t + 1 < prompt.size(); ++t) slow.step(prompt[t]);
+  const ModelConfig& c = bench.model.config;
+  const std::uint32_t size = c.q_heads / c.kv_heads;
+  std::vector<Vector> queries(c.q_heads);  // of the layer that is being computed
+  const SlowModel::Look look = [&](std::uint32_t, const Vector&, const Vector& q, const auto&, const auto&) {
+    for (std::uint32_t h = 0; h < c.q_heads; ++h)
+      queries[h].assign(q.begin() + h * c.head_dim, q.begin() + (h + 1) * c.head_dim);
+  };
+  const SlowModel::Visible visible = [&](std::uint32_t layer, std::uint32_t h, const Vector&,
+                                         const std::vector<Vector>& keys) {
+    const std::uint32_t first = h / size * size;
+    return rule(layer, h - first, {queries.begin() + first, queries.begin() + first + size}, keys);
+  };
   for (std::size_t n = 0; n < logits.size(); ++n) {
-    const Vector expected = slow.step(n == 0 ? prompt.back() : result.sequences[0].tokens[n - 1], visible);
+    const Vector expected = slow.step(n == 0 ? prompt.back() : result.sequences[0].tokens[n - 1], visible, look);
     double worst = 0;
     for (std::size_t i = 0; i < expected.size(); ++i)
       worst = std::max(worst, std::abs(expected[i] - double(logits[n][i])));
     EXPECT_LT(worst, 3e-4) << spec << " step " << n;
   }
+}
+
+/// The same for a rule that looks at one head's query alone.
+void expect_same(const std::string& spec, const SlowModel::Visible& visible, std::uint32_t prompt_tokens,
+                 std::uint32_t steps) {
+  expect_same_by_group(
+      spec,
+      [&](std::uint32_t layer, std::uint32_t head, const std::vector<Vector>& group, const std::vector<Vector>& keys) {
+        return visible(layer, head, group[head], keys);
+      },
+      prompt_tokens, steps);
 }
 
 TEST(Streaming, AttendsSinksAndTheNewestTokens) {
@@ -92,6 +129,56 @@ TEST_P(HybridFixed, EachHeadAttendsItsBestBlocks) {
       prompt, 12);
 }
 
+struct QuestRule {
+  std::string spec;
+  std::uint32_t budget, page, sinks, dense_layers;
+  std::string reduce;
+};
+
+class Quest : public ::testing::TestWithParam<QuestRule> {};
+INSTANTIATE_TEST_SUITE_P(Rules, Quest,
+                         ::testing::Values(QuestRule{"quest:budget=96", 96, 16, 0, 0, "max"},
+                                           QuestRule{"quest:budget=100,page=32,sinks=40,group_reduce=mean", 100, 32, 40,
+                                                     0, "mean"},
+                                           QuestRule{"quest:budget=64,group_reduce=per_head", 64, 16, 0, 0, "per_head"},
+                                           QuestRule{"quest:budget=16,dense_layers=1", 16, 16, 0, 1, "max"},
+                                           QuestRule{"quest:budget=3", 3, 16, 16, 0, "max"}));
+
+TEST_P(Quest, AttendsTheNewestPageAndTheBestOthers) {
+  const QuestRule rule = GetParam();
+  const std::uint32_t keep = (rule.budget + rule.page - 1) / rule.page - 1,
+                      first = (rule.sinks + rule.page - 1) / rule.page;
+  expect_same_by_group(
+      rule.spec,
+      [&](std::uint32_t layer, std::uint32_t head, const std::vector<Vector>& group, const std::vector<Vector>& keys) {
+        const std::size_t newest = (keys.size() - 1) / rule.page;  // page of the step's own token
+        std::vector<double> score(newest);
+        for (std::size_t page = 0; page < newest; ++page) {
+          const std::vector<Vector> own(keys.begin() + page * rule.page, keys.begin() + (page + 1) * rule.page);
+          score[page] = rule.reduce == "max" ? -INFINITY : 0;
+          for (const Vector& q : group) {
+            const double bound = upper_bound(q, own);
+            if (rule.reduce == "max") score[page] = std::max(score[page], bound);
+            if (rule.reduce == "mean") score[page] += bound / double(group.size());
+          }
+          if (rule.reduce == "per_head") score[page] = upper_bound(group[head], own);
+          if (page < first) score[page] = INFINITY;
+        }
+        std::vector<std::size_t> order(newest);
+        std::iota(order.begin(), order.end(), 0u);
+        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return score[a] > score[b]; });
+        std::vector<bool> seen(keys.size(), layer < rule.dense_layers);
+        const auto see = [&](std::size_t page) {
+          for (std::size_t t = page * rule.page; t < std::min<std::size_t>((page + 1) * rule.page, keys.size()); ++t)
+            seen[t] = true;
+        };
+        see(newest);
+        for (std::size_t i = 0; i < std::min<std::size_t>(keep, newest); ++i) see(order[i]);
+        return seen;
+      },
+      301, 40);
+}
+
 TEST(HybridFixed, CountsWhatItMovesAndAttends) {
   Bench bench(tiny_model());
   const auto method = make_method("hybrid-fixed:budget=0.1,block=16,sinks=64,window=256");
@@ -116,6 +203,37 @@ TEST(HybridFixed, CountsWhatItMovesAndAttends) {
   EXPECT_EQ(sequence.peak_kv_bytes[0], (320 + 16) * shape.token_bytes());
   const std::uint64_t digests = 2 * 2 * 2 * 44 * 16 * 4, selection = 4 * 45 * 4;  // layers, heads, min and max
   EXPECT_EQ(sequence.peak_kv_bytes[1], host_tokens * shape.token_bytes() + digests + selection);
+}
+
+TEST(Quest, CountsWhatItReads) {
+  Bench bench(tiny_model());
+  const auto method = make_method("quest:budget=64");
+  const DecodeResult result = bench.decode(*method, {random_prompt(101, 4)}, 16);  // 100 prefilled
+  const KvShape& shape = bench.engine.kv().shape();
+  std::uint64_t read = 0, chosen_by = 0, digested = 0, expected_read = 0, expected_choice = 0;
+  for (const TraceRecord& r : result.trace.records) {
+    const std::string name = r.name;
+    if (name == "device attention") read += r.cost.hbm;
+    if (name == "select blocks") chosen_by += r.cost.hbm;
+    if (name == "build digests") digested += r.cost.hbm;
+  }
+  std::uint64_t attended = 0;
+  for (std::uint32_t tokens = 101; tokens <= 116; ++tokens) {
+    const std::uint64_t newest = (tokens - 1) % 16 + 1, others = (tokens - 1) / 16;  // 6, then 7 pages with a digest
+    attended += newest + 3 * 16;
+    expected_read += (newest + 3 * 16) * shape.token_bytes() + 2 * 2 * 4 * 16 * 4;
+    // Two layers: min and max of 2 heads, scores of 4 heads written and read, 2 lists of 3, the query.
+    expected_choice += 2 * (2 * 2 * others * 64 + 2 * 4 * others * 4 + 2 * 4 * 4 + 4 * 16 * 4);
+  }
+  EXPECT_EQ(read, expected_read);
+  EXPECT_EQ(chosen_by, expected_choice);
+  // Keys of 7 pages in 2 layers and heads, and 2 vectors each.
+  EXPECT_EQ(digested, 7u * 2 * 2 * (16 + 2) * 64);
+  EXPECT_EQ(result.sequences[0].attended[0], attended);
+  EXPECT_EQ(result.sequences[0].attended[1], 0u);
+  // 8 pages; room for 116 / 16 digests; a list per query head.
+  EXPECT_EQ(result.sequences[0].peak_kv_bytes[0], 8 * 16 * shape.token_bytes() + 2 * 2 * 2 * 7 * 64 + 4 * 8 * 4);
+  EXPECT_EQ(result.sequences[0].peak_kv_bytes[1], 0u);
 }
 
 TEST(Full, ReadsEveryTokenOfEveryLayerOnce) {

@@ -14,6 +14,9 @@ std::vector<std::string> all_methods() {
   std::vector<std::string> names;
   for (const MethodInfo& info : method_registry()) names.push_back(info.name);
   names.emplace_back("hybrid-fixed:budget=0.3,block=32,sinks=16,window=32,union=attended");
+  names.emplace_back("quest:budget=96");
+  names.emplace_back("quest:budget=0.3,page=32,sinks=20,group_reduce=mean,dense_layers=1");
+  names.emplace_back("quest:budget=64,group_reduce=per_head");
   names.emplace_back("streaming:sinks=5,window=19");
   names.emplace_back("hgca:device_kv=64,block=16,beta=0.7");
   names.emplace_back("hgca:device_kv=128,block=64,pad=attended,obs=8");
@@ -130,6 +133,7 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
   for (const std::string spec :
        {"hybrid-fixed:budget=1", "hybrid-fixed:budget=1,block=128", "hybrid-fixed:budget=1,block=32,sinks=0,window=1",
         "hybrid-fixed:window=4K", "streaming:window=4K", "streaming:sinks=300,window=430", "hgca:beta=0",
+        "quest:budget=1", "quest:budget=4K,page=128", "quest:dense_layers=2,budget=16",
         "hgca:beta=0,device_kv=64,block=16,pad=attended", "hgca:device_kv=1"}) {
     const auto full = make_method("full"), method = make_method(spec);
     std::vector<std::vector<float>> expected, actual;

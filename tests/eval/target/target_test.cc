@@ -28,8 +28,8 @@ Model tiny_shape() {
 
 TEST(Shapes, TakeTheRealRunsTimeWhereDataDoesNotMatter) {
   const std::vector<std::vector<std::int32_t>> prompts = {random_prompt(401, 1), random_prompt(133, 2)};
-  for (const char* spec : {"full", "streaming:sinks=16,window=64", "hybrid-fixed:budget=1,window=32,sinks=16",
-                           "hgca:beta=0,device_kv=64,block=16"}) {
+  for (const char* spec : {"full", "streaming:sinks=16,window=64", "quest:budget=64",
+                           "hybrid-fixed:budget=1,window=32,sinks=16", "hgca:beta=0,device_kv=64,block=16"}) {
     Bench real(tiny_model());
     const auto method = make_method(spec);
     std::vector<std::vector<std::int32_t>> forced;
@@ -48,8 +48,10 @@ TEST(Shapes, TakeTheRealRunsTimeWhereDataDoesNotMatter) {
       EXPECT_EQ(a.cost, b.cost) << spec;
     }
     for (std::size_t i = 0; i < prompts.size(); ++i) {
-      EXPECT_EQ(actual.sequences[i].attended[1], expected.sequences[i].attended[1]);
-      EXPECT_EQ(actual.sequences[i].peak_kv_bytes[1], expected.sequences[i].peak_kv_bytes[1]);
+      for (int side = 0; side < 2; ++side) {
+        EXPECT_EQ(actual.sequences[i].attended[side], expected.sequences[i].attended[side]) << spec;
+        EXPECT_EQ(actual.sequences[i].peak_kv_bytes[side], expected.sequences[i].peak_kv_bytes[side]) << spec;
+      }
     }
   }
 }

@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <vector>
+
+#include "methods/baselines/baselines.h"
+
+namespace tandem {
+namespace {
+
+struct QuestOptions {
+  TokenShare budget{0, 2048};
+  std::uint32_t page = 16, dense_layers = 0, sinks = 0;
+  std::string group_reduce = "max";
+  OptionSet bind() {
+    OptionSet set("quest");
+    set.share("budget", budget, "tokens that a KV head attends, or a share of the context; whole pages, rounded up");
+    set.number_of("page", page, {16, 32, 64, 128}, "tokens of a page");
+    set.count("dense_layers", dense_layers, "layers", "first layers that attend to everything");
+    set.tokens("sinks", sinks, "first tokens that are always among those attended; rounded up to a page");
+    set.choice("group_reduce", group_reduce, {"max", "mean", "per_head"},
+               "a KV head's score of a page from its query heads'; per_head: each query head chooses its own");
+    return set;
+  }
+};
+
+/// Quest: all KV on the device, of which each step reads the pages whose digests promise the largest scores.
+class Quest : public Method {
+ public:
+  explicit Quest(QuestOptions options) : options_(std::move(options)) {}
+
+  std::string spelled_out() const override {
+    QuestOptions copy = options_;
+    return copy.bind().spelled_out();
+  }
+  Needs needs(const ModelShape& shape) const override {
+    return {.lossless = options_.dense_layers >= shape.layers || options_.budget.ratio >= 1};
+  }
+
+  void context_ready(SequenceState& sequence, Ops& ops) override {
+    sequence.method = ops.build_digests(
+        sequence, {.tokens = {0, sequence.tokens}, .block = options_.page, .side = Side::device, .grows = true});
+  }
+
+  AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
+    AttendPlan plan;
+    std::vector<ScoreRequest> requests;
+    for (const SequenceState* sequence : context.batch) {
+      // The newest page, which the step's own token is in, is attended always and scored never.
+      const std::uint32_t newest = (sequence->tokens - 1) / options_.page * options_.page;
+      const std::uint32_t others = newest / options_.page;
+      const std::uint32_t keep = std::max(pages(options_.budget.of(sequence->tokens)), 1u) - 1;
+      const bool everything = context.layer < options_.dense_layers || keep >= others;
+      plan.items.push_back(
+          {.row = sequence->row, .pages = {StaticTokens{{{everything ? 0 : newest, sequence->tokens}}}}});
+      if (everything || keep == 0) continue;
+      requests.push_back({.sequence = sequence,
+                          .digests = std::any_cast<DigestRef>(sequence->method),
+                          .blocks = keep,
+                          .always_first = pages(options_.sinks),
+                          .scope = options_.group_reduce == "per_head" ? Scope::query_head : Scope::kv_head,
+                          .reduce = options_.group_reduce == "mean" ? Reduce::mean : Reduce::max});
+    }
+    if (requests.empty()) return plan;
+    const std::vector<SelectionRef> selections = ops.score_topk(context, requests);
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      plan.items.push_back({.row = requests[i].sequence->row, .pages = {selections[i]}});
+    return plan;
+  }
+
+  void after_layer(const LayerContext& context, Ops& ops) override {
+    if (context.layer < options_.dense_layers) return;
+    std::vector<DigestExtension> extensions;
+    extensions.reserve(context.batch.size());
+    for (const SequenceState* sequence : context.batch) extensions.push_back(extension(*sequence));
+    ops.extend_digests(context.layer, extensions);
+  }
+
+  void appended(SequenceState& sequence, Range, Ops& ops) override {
+    const DigestExtension own = extension(sequence);
+    for (std::uint32_t layer = options_.dense_layers; layer < ops.layers(); ++layer)
+      ops.extend_digests(layer, {&own, 1});
+  }
+
+ private:
+  std::uint32_t pages(std::uint32_t tokens) const { return (tokens + options_.page - 1) / options_.page; }
+  static DigestExtension extension(const SequenceState& sequence) {
+    return {&sequence, std::any_cast<DigestRef>(sequence.method), sequence.tokens};
+  }
+
+  QuestOptions options_;
+};
+
+}  // namespace
+
+MethodInfo quest_info() {
+  MethodInfo info;
+  info.name = "quest";
+  info.summary = "all KV on the device; each step attends the pages whose digests promise most";
+  info.description =
+      "All KV stays on the device, with digests (per channel min and max of a page's keys). Each step scores all pages "
+      "with the true query and attends the best ones; choosing is on the critical path. Budget: tokens per KV head, "
+      "the newest page and the sinks included; a ratio is of the context, new tokens included. New tokens: appended on "
+      "the device; a page "
+      "gets its digest when it is full, until then it is attended anyway.";
+  info.source = "Tang et al. 2024, Quest (arXiv 2406.10774)";
+  info.budget = "tokens-attended";
+  QuestOptions defaults;
+  info.options = defaults.bind().describe();
+  info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {
+    QuestOptions options;
+    options.bind().parse(spec);
+    return std::make_unique<Quest>(options);
+  };
+  return info;
+}
+
+}  // namespace tandem
