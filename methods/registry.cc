@@ -7,8 +7,9 @@
 namespace tandem {
 
 const std::vector<MethodInfo>& method_registry() {
-  static const std::vector<MethodInfo> registry = {full_info(), streaming_info(), quest_info(), hybrid_fixed_info(),
-                                                   hgca_info()};
+  static const std::vector<MethodInfo> registry = {full_info(),      full_offload_info(), full_host_info(),
+                                                   streaming_info(), quest_info(),        hybrid_fixed_info(),
+                                                   gpu_fetch_info(), hgca_info()};
   return registry;
 }
 

@@ -109,7 +109,7 @@ void DecodeAttention::append_static_runs(const SequenceState& sequence, std::uin
 }
 
 void DecodeAttention::submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows,
-                                   Event host_done) {
+                                   Event host_done, bool device_too) {
   const ModelShape& shape = context.shape;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
   const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
@@ -142,21 +142,27 @@ void DecodeAttention::submit_merge(const LayerContext& context, std::span<const 
   Op merge;
   merge.name = "merge";
   merge.layer = context.layer;
-  merge.cost.hbm = std::uint64_t{3} * rows * width * sizeof(float);
-  merge.cost.flops = std::uint64_t{3} * rows * width;
-  merge.access = {device_part_.reads(0, rows), device_lse_.reads(0, rows), forward_.attention().writes(0, rows)};
+  const std::uint64_t vectors = device_too ? 3 : 2;  // parts in, output out
+  merge.cost.hbm = vectors * rows * width * sizeof(float);
+  merge.cost.flops = vectors * rows * width;
+  merge.access = {forward_.attention().writes(0, rows)};
+  if (device_too) merge.access.insert(merge.access.end(), {device_part_.reads(0, rows), device_lse_.reads(0, rows)});
   for (const std::uint32_t row : host_rows) {
     merge.access.push_back(landed_part_.reads(row, row + 1));
     merge.access.push_back(landed_lse_.reads(row, row + 1));
   }
   merge.after = {landed};
-  merge.body = [this, shape, rows, width, on_host](BodyContext& ctx) {
+  merge.body = [this, shape, rows, width, on_host, device_too](BodyContext& ctx) {
     for (std::uint32_t row = 0; row < rows; ++row) {
-      const float* parts[2] = {ctx.read<float>(device_part_) + row * width,
-                               ctx.read<float>(landed_part_) + row * width};
-      const float* sums[2] = {ctx.read<float>(device_lse_) + std::size_t{row} * shape.q_heads,
-                              ctx.read<float>(landed_lse_) + std::size_t{row} * shape.q_heads};
-      merge_partials(parts, sums, on_host[row] ? 2 : 1, shape.q_heads, shape.head_dim,
+      const float *parts[2], *sums[2];
+      std::uint32_t count = 0;
+      const auto add = [&](const DeviceBuffer& part, const DeviceBuffer& lse) {
+        parts[count] = ctx.read<float>(part) + row * width;
+        sums[count++] = ctx.read<float>(lse) + std::size_t{row} * shape.q_heads;
+      };
+      if (device_too) add(device_part_, device_lse_);
+      if (on_host[row]) add(landed_part_, landed_lse_);
+      merge_partials(parts, sums, count, shape.q_heads, shape.head_dim,
                      ctx.write<float>(forward_.attention()) + row * width, nullptr);
     }
   };
@@ -185,11 +191,11 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
     return;
   }
   const Event host_done = submit_host(context, on_host);
-  submit_device(context, on_device, emitted, device_part_, device_lse_);
+  if (!on_device.empty()) submit_device(context, on_device, emitted, device_part_, device_lse_);
   if (!emitted.empty()) submit_averages(context, emitted);  // while the host is at work
   device_.end_segment();                                    // a captured segment must not contain a wait for the host
   device_.begin_segment("after host partials");
-  submit_merge(context, host_rows, host_done);
+  submit_merge(context, host_rows, host_done, !on_device.empty());
 }
 
 std::vector<DecodeAttention::Attended> DecodeAttention::take_attended(std::uint32_t rows) {

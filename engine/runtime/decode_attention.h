@@ -106,7 +106,9 @@ class DecodeAttention {
   /// Partial attention of every entry, one part a task, into the rows of `o` and `lse`.
   void attend_in_parts(const ModelShape& shape, const std::vector<HeadSpans>& work, const std::vector<HeadPart>& parts,
                        const float* query, float* o, float* lse);
-  void submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows, Event host_done);
+  /// Into the layer's attention; without the device's partials where it attended to nothing.
+  void submit_merge(const LayerContext& context, std::span<const std::uint32_t> host_rows, Event host_done,
+                    bool device_too);
 
   Forward& forward_;
   Device& device_;

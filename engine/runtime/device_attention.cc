@@ -1,6 +1,7 @@
 // The device's part of DecodeAttention: attention over the store's pages, over blocks chosen on the device and over
 // KV that was fetched for it, and the averages that its weights go into.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -43,7 +44,7 @@ struct DecodeAttention::DeviceChosen {
   Scope scope = Scope::query_head;
   std::uint32_t blocks = 0;          // that have a digest
   std::vector<std::uint32_t> slots;  // of their pages in the store
-  const Staging* staging = nullptr;  // where they were fetched to instead
+  std::optional<Staging> staging;    // where they were fetched to instead
   std::uint32_t part = 0;
   Range heads;
   bool own_only = true;
@@ -52,7 +53,7 @@ struct DecodeAttention::DeviceChosen {
 /// Whole blocks that were fetched.
 struct DecodeAttention::DeviceFetched {
   std::uint32_t row = 0;
-  const Staging* staging = nullptr;
+  Staging staging;
   std::uint32_t part = 0, blocks = 0;
   Range heads;
 };
@@ -86,9 +87,9 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
   c.own_only = item.own_only;
   work.own.push_back(c.index.selection_access(c.layer, false));
   op.access.push_back(work.own.back());
-  if (selection.ready.lane != compute_) op.after.push_back(selection.ready);
+  if (selection.ready.lane != compute_) wait_for(op.after, selection.ready);
   if (fetched != nullptr) {
-    c.staging = &stores_.stagings.get(fetched->staging.id);
+    c.staging = stores_.stagings.get(fetched->staging.id);
     c.part = fetched->part;
   } else {
     const Range blocks{c.index.tokens.begin / kPageTokens, blocks_for(c.index.digested(context.layer).end)};
@@ -128,7 +129,7 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
   } else {
     const auto& fetched = std::get<FetchedRef>(item.pages.source);
     const Staging& staging = stores_.stagings.get(fetched.staging.id);
-    op.after.push_back(fetched.ready);
+    wait_for(op.after, fetched.ready);
     op.access.push_back(staging.values.reads(fetched.part, fetched.part + 1));
     if (const auto* chosen = std::get_if<SelectionRef>(&fetched.tokens)) {
       work.own.push_back(op.access.back());
@@ -136,7 +137,7 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
       return;
     }
     tokens = std::get<StaticTokens>(fetched.tokens).count();
-    work.fetched.push_back({item.row, &staging, fetched.part, static_cast<std::uint32_t>(tokens / kPageTokens), heads});
+    work.fetched.push_back({item.row, staging, fetched.part, static_cast<std::uint32_t>(tokens / kPageTokens), heads});
   }
   work.own.insert(work.own.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
   attended_[item.row].tokens[static_cast<int>(Side::device)] +=
@@ -150,7 +151,7 @@ void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& sh
   const DigestIndex& index = c.index;
   const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx) + index.set_offset(c.layer);
   const std::size_t v_after_k = kPageTokens * kv_.shape().vector_bytes();
-  const char* from = c.staging != nullptr ? ctx.read<char>(c.staging->values) : ctx.read<char>(kv_.device_buffer());
+  const char* from = c.staging ? ctx.read<char>(c.staging->values) : ctx.read<char>(kv_.device_buffer());
   std::vector<std::uint32_t> masks(c.blocks);
   std::uint64_t attended = 0;
   for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
@@ -162,7 +163,7 @@ void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& sh
       for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
         const std::uint32_t count = std::min(kPageTokens, tokens.end - token);
         const char* k = nullptr;
-        if (c.staging != nullptr) {
+        if (c.staging) {
           k = from + c.staging->chosen_offset(c.part, g, page);
         } else {
           const std::uint32_t slot = c.slots[(token - index.tokens.begin) / kPageTokens];
@@ -182,7 +183,8 @@ std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve_device(BodyCont
                                                                         const DeviceWork& work) {
   std::vector<HeadSpans> spans(work.fixed.size());
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
-  const char* pages = ctx.read<char>(kv_.device_buffer());
+  const bool any = std::any_of(work.fixed.begin(), work.fixed.end(), [](const HeadWork& w) { return !w.runs.empty(); });
+  const char* pages = any ? ctx.read<char>(kv_.device_buffer()) : nullptr;
   pool_.parallel_for(work.fixed.size(), [&](std::size_t i) {
     const HeadWork& head = work.fixed[i];
     spans[i].row = head.row;
@@ -195,10 +197,10 @@ std::vector<DecodeAttention::HeadSpans> DecodeAttention::resolve_device(BodyCont
     }
   });
   for (const DeviceFetched& f : work.fetched) {
-    const char* from = ctx.read<char>(f.staging->values);
+    const char* from = ctx.read<char>(f.staging.values);
     for (std::uint32_t g = f.heads.begin; g < f.heads.end; ++g) {
       for (std::uint32_t block = 0; block < f.blocks; ++block) {
-        const char* k = from + f.staging->block_offset(f.part, block, g);
+        const char* k = from + f.staging.block_offset(f.part, block, g);
         spans[f.row * shape.kv_heads + g].spans.push_back({k, k + kPageTokens * vector_bytes, kPageTokens, ~0u});
       }
     }

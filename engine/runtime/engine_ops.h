@@ -23,11 +23,11 @@ class EngineOps : public Ops {
   /// The kept queries of the prompt that a sequence starts with.
   void set_prompt_queries(SequenceId sequence, const PromptQueries& queries) { queries_[sequence] = queries; }
 
-  std::uint32_t layers() const override { return kv_.shape().layers; }
+  const ModelShape& shape() const override { return attention_.shape(); }
   void move_to_host(SequenceState& sequence, Range tokens) override;
   void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer,
                     std::optional<AverageRef> average) override;
-  void copy_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer) override;
+  void copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests) override;
   AverageRef average_weights(SequenceState& sequence, const AverageRequest& request) override;
   TokenSetRef make_token_set(SequenceState& sequence) override;
   void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) override;
@@ -38,7 +38,7 @@ class EngineOps : public Ops {
   void drop(SequenceState& sequence, Range tokens) override;
   std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) override;
   StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) override;
-  void renew_staging(SequenceState& sequence, StagingRef staging, std::uint32_t tokens) override;
+  void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens) override;
   std::vector<FetchedRef> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) override;
 
   /// The last operation that methods asked for on each lane: when these are done, all of them are.

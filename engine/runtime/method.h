@@ -125,6 +125,11 @@ struct SalientRequest {
   std::uint32_t softmax_tokens = 1;  // that the averaged softmax ran over: its mean weight is 1 / softmax_tokens
 };
 
+struct CopyRequest {
+  const SequenceState* sequence = nullptr;
+  Range tokens;
+};
+
 struct DigestRequest {
   Range tokens;             // block 0 starts at tokens.begin, a page's first token
   std::uint32_t block = 0;  // tokens
@@ -163,7 +168,7 @@ struct FetchRequest {
 class Ops {
  public:
   virtual ~Ops() = default;
-  virtual std::uint32_t layers() const = 0;
+  virtual const ModelShape& shape() const = 0;
   /// Copies whole blocks of all layers to host memory and drops the device's copy once that is done.
   /// `tokens` must be block aligned and in the past.
   virtual void move_to_host(SequenceState& sequence, Range tokens) = 0;
@@ -172,7 +177,7 @@ class Ops {
   virtual void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer,
                             std::optional<AverageRef> average) = 0;
   /// Copies one layer of any tokens to host memory; the device keeps its own until they are dropped.
-  virtual void copy_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer) = 0;
+  virtual void copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests) = 0;
   /// Averages for all layers and query heads. They start as the mean weight that a token had in the softmax of the
   /// prompt's last `observed` queries (at most Needs::last_queries), each over its own past: tokens before the window
   /// in the softmax over everything, which is on the host at once; tokens of the window in the softmax over the window,
@@ -199,10 +204,10 @@ class Ops {
   /// Scores all blocks against this layer's true query (Quest's upper bound) and takes the best; ties go to the lower
   /// index. Runs where the digests are: on the device for all requests at once, on the host one by one.
   virtual std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) = 0;
-  /// Room on the device for the KV of `tokens` tokens per KV head, `parts` times. `renew_staging` changes the tokens;
-  /// nothing may be using it: between decodes only.
+  /// Room on the device for the KV of `tokens` tokens per KV head, `parts` times. `renew_staging` changes the tokens
+  /// and forgets what was fetched: not between a fetch and its attention.
   virtual StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) = 0;
-  virtual void renew_staging(SequenceState& sequence, StagingRef staging, std::uint32_t tokens) = 0;
+  virtual void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens) = 0;
   /// Brings KV of one layer from host memory into the staging's next part, for one attention of the same step. It waits
   /// until the part's last reader is done. Whole pages are copied; chosen blocks are read by the device itself, one
   /// piece for K and one for V per block and KV head.

@@ -9,5 +9,8 @@ MethodInfo full_info();
 MethodInfo streaming_info();
 MethodInfo hybrid_fixed_info();
 MethodInfo quest_info();
+MethodInfo gpu_fetch_info();
+MethodInfo full_offload_info();
+MethodInfo full_host_info();
 
 }  // namespace tandem

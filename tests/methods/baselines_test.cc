@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
+#include <map>
 #include <numeric>
 
 #include "methods/registry.h"
@@ -87,46 +88,48 @@ struct Rule {
   bool union_attended;
 };
 
-class HybridFixed : public ::testing::TestWithParam<Rule> {};
-INSTANTIATE_TEST_SUITE_P(Rules, HybridFixed,
-                         ::testing::Values(Rule{0.1, 16, 64, 256, false}, Rule{0.25, 32, 16, 40, false},
-                                           Rule{0.02, 16, 0, 1, false}, Rule{0.4, 64, 32, 17, false},
-                                           Rule{0.15, 128, 16, 100, false}));
-
-TEST_P(HybridFixed, EachHeadAttendsItsBestBlocks) {
-  const Rule rule = GetParam();
+/// Sinks, window and new tokens, and of the region between them each head's best blocks.
+void expect_fixed_budget(const std::string& method, const Rule& rule) {
   const std::uint32_t prompt = 501;  // 500 prefilled; not a multiple of a page
   const std::uint32_t begin = (rule.sinks + 15) / 16 * 16, end = (500 - rule.window) / 16 * 16;
   const std::uint32_t keep = std::uint32_t(std::ceil(rule.budget * (end - begin) / rule.block - 1e-9));
-  expect_same(
-      "hybrid-fixed:budget=" + std::to_string(rule.budget) + ",block=" + std::to_string(rule.block) +
-          ",sinks=" + std::to_string(rule.sinks) + ",window=" + std::to_string(rule.window),
-      [&](std::uint32_t, std::uint32_t, const Vector& q, const std::vector<Vector>& keys) {
-        struct Block {
-          double bound;
-          std::uint32_t first, last;
-        };
-        std::vector<Block> blocks;
-        for (std::uint32_t at = begin; at < end; at += rule.block) {
-          const std::uint32_t last = std::min(at + rule.block, end);
-          double bound = 0;
-          for (std::size_t d = 0; d < q.size(); ++d) {
-            double best = -INFINITY;
-            for (std::uint32_t t = at; t < last; ++t) best = std::max(best, q[d] * keys[t][d]);
-            bound += best;
-          }
-          blocks.push_back({bound, at, last});
-        }
-        std::stable_sort(blocks.begin(), blocks.end(),
-                         [](const Block& a, const Block& b) { return a.bound > b.bound; });
+  expect_same_by_group(
+      method + ":budget=" + std::to_string(rule.budget) + ",block=" + std::to_string(rule.block) +
+          ",sinks=" + std::to_string(rule.sinks) + ",window=" + std::to_string(rule.window) +
+          (rule.union_attended ? ",union=attended" : ""),
+      [&](std::uint32_t, std::uint32_t head, const std::vector<Vector>& group, const std::vector<Vector>& keys) {
         std::vector<bool> seen(keys.size());
         for (std::size_t t = 0; t < keys.size(); ++t) seen[t] = t < begin || t >= end;
-        for (std::uint32_t i = 0; i < std::min<std::size_t>(keep, blocks.size()); ++i) {
-          for (std::uint32_t t = blocks[i].first; t < blocks[i].last; ++t) seen[t] = true;
+        for (std::uint32_t h = 0; h < group.size(); ++h) {
+          if (h != head && !rule.union_attended) continue;
+          std::vector<std::pair<double, std::uint32_t>> blocks;  // bound, first token
+          for (std::uint32_t at = begin; at < end; at += rule.block) {
+            blocks.emplace_back(
+                upper_bound(group[h], {keys.begin() + at, keys.begin() + std::min(at + rule.block, end)}), at);
+          }
+          std::stable_sort(blocks.begin(), blocks.end(),
+                           [](const auto& a, const auto& b) { return a.first > b.first; });
+          for (std::uint32_t i = 0; i < std::min<std::size_t>(keep, blocks.size()); ++i) {
+            for (std::uint32_t t = blocks[i].second; t < std::min(blocks[i].second + rule.block, end); ++t)
+              seen[t] = true;
+          }
         }
         return seen;
       },
       prompt, 12);
+}
+
+class FixedBudget : public ::testing::TestWithParam<Rule> {};
+INSTANTIATE_TEST_SUITE_P(Rules, FixedBudget,
+                         ::testing::Values(Rule{0.1, 16, 64, 256, false}, Rule{0.25, 32, 16, 40, false},
+                                           Rule{0.02, 16, 0, 1, false}, Rule{0.4, 64, 32, 17, false},
+                                           Rule{0.15, 128, 16, 100, false}, Rule{0.2, 32, 16, 100, true}));
+
+TEST_P(FixedBudget, EachHeadAttendsItsBestBlocksOnTheHost) {
+  expect_fixed_budget("hybrid-fixed", GetParam());
+}
+TEST_P(FixedBudget, EachHeadAttendsItsBestBlocksOnTheDevice) {
+  expect_fixed_budget("gpu-fetch", GetParam());
 }
 
 struct QuestRule {
@@ -234,6 +237,111 @@ TEST(Quest, CountsWhatItReads) {
   // 8 pages; room for 116 / 16 digests; a list per query head.
   EXPECT_EQ(result.sequences[0].peak_kv_bytes[0], 8 * 16 * shape.token_bytes() + 2 * 2 * 2 * 7 * 64 + 4 * 8 * 4);
   EXPECT_EQ(result.sequences[0].peak_kv_bytes[1], 0u);
+}
+
+TEST(GpuFetch, CountsWhatItFetches) {
+  Bench bench(tiny_model());
+  const auto method = make_method("gpu-fetch:budget=0.1,block=32,sinks=64,window=256");
+  const DecodeResult result = bench.decode(*method, {random_prompt(1025, 4)}, 4);  // 1,024 prefilled
+  const KvShape& shape = bench.engine.kv().shape();
+  const DecodedSequence& sequence = result.sequences[0];
+  std::uint64_t fetched = 0, pieces = 0, digested = 0, to_host = 0;
+  for (const TraceRecord& r : result.trace.records) {
+    const std::string name = r.name;
+    if (name == "fetch kv") {
+      fetched += r.cost.h2d;
+      pieces += r.cost.pieces;
+      EXPECT_EQ(r.cause, Cause::recall);
+    }
+    if (name == "build digests") digested += r.cost.hbm;
+    if (name == "offload kv") to_host += r.cost.d2h;
+    EXPECT_NE(std::string(r.name), "host attention");
+  }
+  const std::uint64_t region = 704, blocks = 22, near = 4 * 320 + 1 + 2 + 3 + 4;  // 3 blocks per query head
+  EXPECT_EQ(to_host, region * shape.token_bytes());
+  EXPECT_EQ(digested, (region + 2 * blocks) * 2 * 2 * 64);  // keys of 2 layers and heads, min and max
+  // The device attends to what is near and to what was fetched; K and V of a block are a piece each.
+  EXPECT_GT(fetched, 0u);
+  EXPECT_EQ(fetched / pieces, 32u * 64);
+  EXPECT_EQ(fetched % (32 * 2 * 64), 0u);
+  const std::uint64_t chosen = fetched / (2 * 64);  // tokens, summed over 2 layers, 2 KV heads and 4 steps
+  EXPECT_GE(chosen, 4u * 2 * 2 * 3 * 32);
+  EXPECT_LE(chosen, 4u * 2 * 2 * 6 * 32);
+  EXPECT_LE(sequence.attended[0], near + chosen / 4);  // each step's mean rounds down
+  EXPECT_GT(sequence.attended[0] + 4, near + chosen / 4);
+  EXPECT_EQ(sequence.attended[1], 0u);
+  // Near pages and the new one, digests, a list per query head, room for both heads of a group choosing others.
+  EXPECT_EQ(sequence.peak_kv_bytes[0],
+            (320 + 16) * shape.token_bytes() + 2 * 2 * 2 * blocks * 64 + 4 * 23 * 4 + 6 * 32 * shape.token_bytes() / 2);
+  EXPECT_EQ(sequence.peak_kv_bytes[1], region * shape.token_bytes());
+}
+
+TEST(FullOffload, StreamsAllWholePagesInEveryStep) {
+  Bench bench(tiny_model());
+  const auto method = make_method("full-offload");
+  const DecodeResult result = bench.decode(*method, {random_prompt(101, 4)}, 16);  // 100 prefilled
+  const KvShape& shape = bench.engine.kv().shape();
+  std::uint64_t fetched = 0, to_host = 0, read = 0, expected_fetched = 0, attended = 0;
+  for (const TraceRecord& r : result.trace.records) {
+    const std::string name = r.name;
+    if (name == "fetch kv") fetched += r.cost.h2d;
+    if (name == "offload kv") to_host += r.cost.d2h;
+    if (name == "device attention") read += r.cost.hbm;
+  }
+  for (std::uint32_t tokens = 101; tokens <= 116; ++tokens) {
+    expected_fetched += (tokens - 1) / 16 * 16 * shape.token_bytes();
+    attended += tokens;
+  }
+  EXPECT_EQ(fetched, expected_fetched);
+  EXPECT_EQ(to_host, 112 * shape.token_bytes());
+  EXPECT_EQ(read, attended * shape.token_bytes() + 16 * 2 * 2 * 4 * 16 * 4);
+  EXPECT_EQ(result.sequences[0].attended[0], attended);
+  // The page being filled, and one layer's whole pages twice.
+  EXPECT_EQ(result.sequences[0].peak_kv_bytes[0], 16 * shape.token_bytes() + 2 * 112 * shape.token_bytes() / 2);
+  EXPECT_EQ(result.sequences[0].peak_kv_bytes[1], 112 * shape.token_bytes());
+}
+
+TEST(FullOffload, LooksAheadOneLayer) {
+  // The copy of layer i + 1 runs while layer i computes: it starts before that attention and not before the last reader
+  // of its room, the attention of layer i - 1, is done.
+  Bench bench(tiny_model(true, 4));
+  const DecodeResult ahead = bench.decode(*make_method("full-offload"), {random_prompt(2401, 4)}, 2);
+  std::map<std::string, std::vector<const TraceRecord*>> by_name;
+  for (const TraceRecord& r : ahead.trace.records) by_name[r.name].push_back(&r);
+  const auto& fetch = by_name["fetch kv"];
+  const auto& attention = by_name["device attention"];
+  ASSERT_EQ(fetch.size(), 8u);
+  ASSERT_EQ(attention.size(), 8u);
+  for (std::size_t step = 0; step < 2; ++step) {
+    for (std::size_t layer = 1; layer < 4; ++layer) {
+      const std::size_t i = 4 * step + layer;
+      EXPECT_LE(fetch[i]->start, attention[i - 1]->start) << "while the layer before waits for its own or computes";
+      EXPECT_GE(attention[i]->start, fetch[i]->end);
+      if (layer >= 2) {
+        EXPECT_GE(fetch[i]->start, attention[i - 2]->end);
+      }
+    }
+  }
+  const DecodeResult without = bench.decode(*make_method("full-offload:look_ahead=0"), {random_prompt(2401, 4)}, 2);
+  EXPECT_EQ(without.sequences[0].tokens, ahead.sequences[0].tokens);
+  EXPECT_GT(without.idle.decode.window, ahead.idle.decode.window);
+}
+
+TEST(FullHost, AttendsToEverythingOnTheCpu) {
+  Bench bench(tiny_model());
+  const DecodeResult result = bench.decode(*make_method("full-host"), {random_prompt(101, 4)}, 16);  // 100 prefilled
+  const KvShape& shape = bench.engine.kv().shape();
+  std::uint64_t to_host = 0, attended = 0;
+  for (const TraceRecord& r : result.trace.records) {
+    if (std::string(r.name) == "offload kv") to_host += r.cost.d2h;
+    EXPECT_NE(std::string(r.name), "device attention");
+  }
+  for (std::uint32_t tokens = 101; tokens <= 116; ++tokens) attended += tokens;
+  EXPECT_EQ(to_host, 116 * shape.token_bytes());  // the prompt, then one token a step
+  EXPECT_EQ(result.sequences[0].attended[0], 0u);
+  EXPECT_EQ(result.sequences[0].attended[1], attended);
+  EXPECT_EQ(result.sequences[0].peak_kv_bytes[0], 16 * shape.token_bytes());
+  EXPECT_EQ(result.sequences[0].peak_kv_bytes[1], 8 * 16 * shape.token_bytes());
 }
 
 TEST(Full, ReadsEveryTokenOfEveryLayerOnce) {
