@@ -3,6 +3,7 @@
 
 #include "engine/kv/attention_average.h"
 #include "engine/kv/digest_index.h"
+#include "engine/kv/heavy_set.h"
 #include "engine/kv/per_sequence.h"
 #include "engine/kv/staging.h"
 #include "engine/kv/token_set.h"
@@ -14,16 +15,18 @@ struct SequenceStores {
   PerSequence<AttentionAverage> averages;
   PerSequence<TokenSet> sets;
   PerSequence<Staging> stagings;
+  PerSequence<HeavySet> heavy;
 
   void destroy_of(SequenceId sequence) {
     digests.destroy_of(sequence);
     averages.destroy_of(sequence);
     sets.destroy_of(sequence);
     stagings.destroy_of(sequence);
+    heavy.destroy_of(sequence);
   }
   std::size_t bytes_of(SequenceId sequence, Tier tier) const {
     return digests.bytes_of(sequence, tier) + averages.bytes_of(sequence, tier) + sets.bytes_of(sequence, tier) +
-           stagings.bytes_of(sequence, tier);
+           stagings.bytes_of(sequence, tier) + heavy.bytes_of(sequence, tier);
   }
 };
 

@@ -81,11 +81,11 @@ void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& 
       }
     } else {
       const auto* selection = std::get_if<SelectionRef>(&item.pages.source);
-      const Side side = std::holds_alternative<FetchedRef>(item.pages.source) ? Side::device
-                        : selection != nullptr                                ? selection->digests.side
-                                                                              : Side::host;
+      const bool device =
+          std::holds_alternative<FetchedRef>(item.pages.source) || std::holds_alternative<HeavyRef>(item.pages.source);
+      const Side side = device ? Side::device : selection != nullptr ? selection->digests.side : Side::host;
       TANDEM_CHECK(item.side == side,
-                   "a selection is attended on the side where it was made, fetched KV on the device");
+                   "a selection is attended on the side where it was made, fetched and surviving KV on the device");
       TANDEM_CHECK(!item.average, "only attention on the device goes into an average");
     }
   }
@@ -187,13 +187,13 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
   const std::vector<Emitted> emitted = plan_emission(context, on_device);
   if (host_rows.empty()) {  // the common case of methods without a host part: straight into the layer's attention
     submit_device(context, on_device, emitted, forward_.attention(), emitted.empty() ? DeviceBuffer{} : device_lse_);
-    if (!emitted.empty()) submit_averages(context, emitted);
+    submit_emitted(context, emitted);
     return;
   }
   const Event host_done = submit_host(context, on_host);
   if (!on_device.empty()) submit_device(context, on_device, emitted, device_part_, device_lse_);
-  if (!emitted.empty()) submit_averages(context, emitted);  // while the host is at work
-  device_.end_segment();                                    // a captured segment must not contain a wait for the host
+  submit_emitted(context, emitted);  // while the host is at work
+  device_.end_segment();             // a captured segment must not contain a wait for the host
   device_.begin_segment("after host partials");
   submit_merge(context, host_rows, host_done, !on_device.empty());
 }
