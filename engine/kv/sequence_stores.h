@@ -3,6 +3,7 @@
 
 #include "engine/kv/attention_average.h"
 #include "engine/kv/digest_index.h"
+#include "engine/kv/heavy_set.h"
 #include "engine/kv/per_sequence.h"
 #include "engine/kv/resident_set.h"
 #include "engine/kv/skewed_index.h"
@@ -18,6 +19,7 @@ struct SequenceStores {
   PerSequence<Staging> stagings;
   PerSequence<ResidentSet> residents;
   PerSequence<SkewedIndex> skewed;
+  PerSequence<HeavySet> heavy;
 
   void destroy_of(SequenceId sequence) {
     digests.destroy_of(sequence);
@@ -26,10 +28,12 @@ struct SequenceStores {
     stagings.destroy_of(sequence);
     residents.destroy_of(sequence);
     skewed.destroy_of(sequence);
+    heavy.destroy_of(sequence);
   }
   std::size_t bytes_of(SequenceId sequence, Tier tier) const {
     return digests.bytes_of(sequence, tier) + averages.bytes_of(sequence, tier) + sets.bytes_of(sequence, tier) +
-           stagings.bytes_of(sequence, tier) + residents.bytes_of(sequence, tier) + skewed.bytes_of(sequence, tier);
+           stagings.bytes_of(sequence, tier) + heavy.bytes_of(sequence, tier) + residents.bytes_of(sequence, tier) +
+           skewed.bytes_of(sequence, tier);
   }
 };
 

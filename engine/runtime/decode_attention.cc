@@ -95,10 +95,11 @@ void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& 
     } else {
       const auto* selection = std::get_if<SelectionRef>(&item.pages.source);
       const bool fetched = std::holds_alternative<FetchedRef>(item.pages.source) ||
-                           std::holds_alternative<Speculated>(item.pages.source);
+                           std::holds_alternative<Speculated>(item.pages.source) ||
+                           std::holds_alternative<HeavyRef>(item.pages.source);
       const Side side = fetched ? Side::device : selection != nullptr ? selection->digests.side : Side::host;
       TANDEM_CHECK(item.side == side,
-                   "a selection is attended on the side where it was made, fetched KV on the device");
+                   "a selection is attended on the side where it was made, fetched and surviving KV on the device");
       TANDEM_CHECK(!item.average, "only attention on the device goes into an average");
     }
   }
@@ -202,7 +203,7 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
   if (host.rows.empty() &&
       !plan.ready) {  // the common case of methods without a host part: straight into the layer's attention
     submit_device(context, on_device, emitted, forward_.attention(), emitted.empty() ? DeviceBuffer{} : device_lse_);
-    if (!emitted.empty()) submit_averages(context, emitted);
+    submit_emitted(context, emitted);
     return;
   }
   if (plan.ready) {
@@ -216,8 +217,8 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
     host.done = submit_host(context, on_host);
   }
   if (!on_device.empty()) submit_device(context, on_device, emitted, device_part_, device_lse_);
-  if (!emitted.empty()) submit_averages(context, emitted);  // while the host is at work
-  device_.end_segment();                                    // a captured segment must not contain a wait for the host
+  submit_emitted(context, emitted);  // while the host is at work
+  device_.end_segment();             // a captured segment must not contain a wait for the host
   device_.begin_segment("after host partials");
   submit_merge(context, host, !on_device.empty());
 }

@@ -60,9 +60,10 @@ class DecodeAttention {
     std::uint32_t row = 0, kv_head = 0;
     std::vector<PageRun> runs;
   };
-  struct Emitted {  // scores of one row's device item, on their way into an average
+  struct Emitted {  // scores of one row's device item, on their way into an average or a set's mass
     std::uint32_t row = 0;
-    AttentionAverage* average = nullptr;
+    AttentionAverage* average = nullptr;  // or
+    HeavySet* heavy = nullptr;
     Range tokens;
     std::size_t offset = 0;  // into scores_: [Hq][tokens]
   };
@@ -72,6 +73,7 @@ class DecodeAttention {
   struct DeviceFetched;     // of it: whole blocks that were fetched
   struct DeviceResident;    // of it: resident blocks
   struct DeviceSpeculated;  // of it: tokens that were fetched ahead
+  struct DeviceHeavy;       // of it: tokens that survived
   struct Selecting;         // a selection to be made
 
   void check_plan(const LayerContext& context, const AttendPlan& plan) const;
@@ -96,7 +98,9 @@ class DecodeAttention {
                            std::vector<HeadSpans>& spans, std::vector<Access>& access, Cost& cost) const;
   /// Adds what attention over so many tokens of a KV head costs on the device; returns `tokens`.
   std::uint64_t attention_cost(std::uint64_t tokens, Cost& cost) const;
+  void submit_emitted(const LayerContext& context, const std::vector<Emitted>& emitted);
   void submit_averages(const LayerContext& context, std::vector<Emitted> emitted);
+  void submit_heavy(const LayerContext& context, std::vector<Emitted> emitted);
   HostRow gather_host_row(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items,
                           Op& op) const;
   Event submit_host(const LayerContext& context, std::span<const std::vector<const AttendItem*>> items);

@@ -20,6 +20,12 @@ std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const Layer
   std::vector<Emitted> emitted;
   std::size_t floats = 0;
   for (const AttendItem* item : items) {
+    if (const auto* heavy = std::get_if<HeavyRef>(&item->pages.source)) {
+      HeavySet& set = stores_.heavy.get(heavy->id);
+      emitted.push_back({item->row, nullptr, &set, {0, set.held[context.layer] + 1}, floats});
+      floats += std::size_t{context.shape.q_heads} * (set.room + 1);
+      continue;
+    }
     if (!item->average) continue;
     const std::vector<Range>& ranges = std::get<StaticTokens>(item->pages.source).ranges;
     const auto of_row = [item](const AttendItem* other) { return other->row == item->row; };
@@ -30,7 +36,7 @@ std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const Layer
     AttentionAverage& average = stores_.averages.get(item->average->id);
     TANDEM_CHECK(ranges[0].end - ranges[0].begin <= average.ring, "a window of {} tokens in a ring of {}",
                  ranges[0].end - ranges[0].begin, average.ring);
-    emitted.push_back({item->row, &average, ranges[0], floats});
+    emitted.push_back({item->row, &average, nullptr, ranges[0], floats});
     floats += std::size_t{context.shape.q_heads} * average.ring;
   }
   if (floats * sizeof(float) > scores_.bytes()) scores_ = device_.allocate_device(floats * sizeof(float), "scores");
@@ -71,9 +77,16 @@ struct DecodeAttention::DeviceSpeculated {
   SkewedIndex index;  // as it is when submitted
 };
 
+/// Tokens that survived, per KV head.
+struct DecodeAttention::DeviceHeavy {
+  std::uint32_t row = 0, layer = 0, held = 0;
+  HeavySet set;
+};
+
 struct DecodeAttention::DeviceWork {
   std::vector<HeadWork> fixed;  // [row][KV head]: rows without device items give the empty partial
   std::vector<DeviceFetched> fetched;
+  std::vector<DeviceHeavy> heavy;
   std::vector<DeviceChosen> chosen;
   std::vector<DeviceResident> residents;
   std::vector<DeviceSpeculated> speculated;
@@ -173,6 +186,19 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
                          work.fixed[item.row * shape.kv_heads + head].runs);
     }
     tokens = fixed->count();
+  } else if (const auto* heavy = std::get_if<HeavyRef>(&item.pages.source)) {
+    const HeavySet& set = stores_.heavy.get(heavy->id);
+    const std::uint32_t own = sequence.tokens - 1, held = set.held[context.layer];
+    TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "surviving tokens are attended by all heads");
+    kv_.append_access(sequence.id, context.layer, {own / kPageTokens, blocks_for(own + 1)}, Tier::device, heads, false,
+                      op.access);
+    for (std::uint32_t head = heads.begin; head < heads.end; ++head) {
+      append_static_runs(sequence, context.layer, {{{own, own + 1}}}, Tier::device,
+                         work.fixed[item.row * shape.kv_heads + head].runs);
+    }
+    if (held > 0) set.append_access(context.layer, false, op.access);
+    work.heavy.push_back({item.row, context.layer, held, set});
+    tokens = held + 1;
   } else if (const auto* selection = std::get_if<SelectionRef>(&item.pages.source)) {
     gather_chosen(context, item, *selection, nullptr, op, work);
     return;
@@ -259,6 +285,14 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
         const char* k = from + f.staging.block_offset(f.part, block, g);
         spans[f.row * shape.kv_heads + g].spans.push_back({k, k + kPageTokens * vector_bytes, kPageTokens, ~0u});
       }
+    }
+  }
+  for (const DeviceHeavy& h : work.heavy) {
+    if (h.held == 0) continue;
+    const char *keys = ctx.read<char>(h.set.keys), *values = ctx.read<char>(h.set.values);
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const std::size_t at = h.set.list(h.layer, g) * vector_bytes;
+      spans[h.row * shape.kv_heads + g].spans.push_back({keys + at, values + at, h.held, ~0u});
     }
   }
   Cost cost = work.cost;
@@ -356,6 +390,13 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
     const auto* residents = std::get_if<ResidentBlocks>(&item->pages.source);
     if (residents != nullptr) stores_.residents.get(residents->set.id).read[context.layer] = done;
   }
+}
+
+void DecodeAttention::submit_emitted(const LayerContext& context, const std::vector<Emitted>& emitted) {
+  std::vector<Emitted> averages, heavy;
+  for (const Emitted& e : emitted) (e.heavy != nullptr ? heavy : averages).push_back(e);
+  if (!averages.empty()) submit_averages(context, std::move(averages));
+  if (!heavy.empty()) submit_heavy(context, std::move(heavy));
 }
 
 void DecodeAttention::submit_averages(const LayerContext& context, std::vector<Emitted> emitted) {

@@ -20,8 +20,11 @@ class EngineOps : public Ops {
             const ScoreProcess* process)
       : device_(device), pool_(pool), kv_(kv), stores_(stores), attention_(attention), process_(process) {}
 
-  /// The kept queries of the prompt that a sequence starts with.
-  void set_prompt_queries(SequenceId sequence, const PromptQueries& queries) { queries_[sequence] = queries; }
+  /// What is kept of the prompt that a sequence starts with.
+  void set_prompt(SequenceId sequence, const PromptQueries& queries, const PromptSums& sums) {
+    queries_[sequence] = queries;
+    sums_[sequence] = sums;
+  }
 
   const ModelShape& shape() const override { return attention_.shape(); }
   void move_to_host(SequenceState& sequence, Range tokens) override;
@@ -36,6 +39,7 @@ class EngineOps : public Ops {
   DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) override;
   void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) override;
   void drop(SequenceState& sequence, Range tokens) override;
+  HeavyRef keep_heavy(SequenceState& sequence, std::optional<HeavyRef> set, const HeavyRequest& request) override;
   std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) override;
   StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) override;
   void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens) override;
@@ -75,6 +79,7 @@ class EngineOps : public Ops {
   void keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, std::uint32_t begin);
   Event offload(const SequenceState& sequence, Range tokens, std::uint32_t layer, AttentionAverage* average);
   DigestWork digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer, Range blocks, Op& op);
+  std::uint32_t arriving_stride(const HeavySet& set) const;
   void submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op);
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
   FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);
@@ -91,6 +96,7 @@ class EngineOps : public Ops {
   DecodeAttention& attention_;
   const ScoreProcess* process_;  // where only shapes are simulated
   std::unordered_map<SequenceId, PromptQueries> queries_;
+  std::unordered_map<SequenceId, PromptSums> sums_;
   std::vector<Event> last_asked_;
   Event last_reader_;
 };

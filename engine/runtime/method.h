@@ -77,6 +77,12 @@ struct AverageRef {  // averages of attention weights, made by Ops::average_weig
   std::uint32_t id = 0;
 };
 
+/// Tokens that survive on the device per KV head, made by Ops::keep_heavy. A plan that names them attends to them and
+/// to the step's own token, whose weights go into the set's attention mass; the own token then takes a place in it.
+struct HeavyRef {
+  std::uint32_t id = 0;
+};
+
 struct QueryRef {  // queries of all rows on the device: a layer's own, or made ahead by Ops::predict_query
   std::uint32_t layer = 0;
   bool predicted = false;
@@ -116,7 +122,7 @@ struct Speculated {  // what was fetched of a sequence for the plan's layer
 };
 
 struct PageSet {
-  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, ResidentBlocks, Speculated> source;
+  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, HeavyRef, ResidentBlocks, Speculated> source;
 };
 
 /// One piece of attention: the query heads of KV heads [kv_heads) of a row over a set of tokens, on one side.
@@ -162,6 +168,11 @@ struct SalientRequest {
   Range tokens;
   double times = 1;                  // salient: an average above `times` the mean weight; 0: all are
   std::uint32_t softmax_tokens = 1;  // that the averaged softmax ran over: its mean weight is 1 / softmax_tokens
+};
+
+struct HeavyRequest {
+  std::uint32_t heavy = 0;   // tokens that stay for their mass
+  std::uint32_t window = 1;  // most recent tokens, which stay anyway
 };
 
 struct CopyRequest {
@@ -258,6 +269,9 @@ class Ops {
   /// later in the step scores the layer's blocks: the newest block, with the token that is being computed, is attended
   /// by the plan itself.
   virtual void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) = 0;
+  /// The heaviest tokens and the most recent ones, per layer and KV head, of the prompt (by its column sums, see Needs)
+  /// or, with a set, of that and of the prompt that was appended since. They are copies: the pages can be dropped.
+  virtual HeavyRef keep_heavy(SequenceState& sequence, std::optional<HeavyRef> set, const HeavyRequest& request) = 0;
   /// Gives up device pages that lie wholly inside `tokens`, for good.
   virtual void drop(SequenceState& sequence, Range tokens) = 0;
   /// Scores all blocks against this layer's true query (Quest's upper bound) and takes the best; ties go to the lower
@@ -316,14 +330,16 @@ struct AppendRequest {
   /// Gets the mean weights of the new prompt's queries: tokens of the window, which are all that the device has, in a
   /// softmax over these, as one step of the moving average; tokens on the host in a softmax over these, instead of what
   /// Ops::keep_salient would have looked at.
-  std::optional<AverageRef> average;
+  std::optional<AverageRef> average = {};
+  /// Attended instead of the tokens before the new prompt; gets the weights of its queries.
+  std::optional<HeavyRef> heavy = {};
 };
 
 struct Needs {
   bool lossless = false;           // with its options as given, the output equals full attention
   bool host_tier = false;          // keeps KV in host memory
   std::uint32_t last_queries = 0;  // queries of the prompt's end a snapshot must keep
-  bool column_sums = false;        // attention column sums of the prefill
+  bool column_sums = false;        // the prompt's attention mass by token and KV head
 };
 
 class Method {

@@ -8,6 +8,7 @@ namespace tandem {
 MethodInfo full_info();
 MethodInfo streaming_info();
 MethodInfo hybrid_fixed_info();
+MethodInfo h2o_info();
 MethodInfo quest_info();
 MethodInfo gpu_fetch_info();
 MethodInfo infinigen_info();

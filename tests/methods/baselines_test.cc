@@ -5,6 +5,8 @@
 #include <map>
 #include <numeric>
 
+#include "engine/common/error.h"
+#include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"
@@ -237,6 +239,134 @@ TEST(Quest, CountsWhatItReads) {
   // 8 pages; room for 116 / 16 digests; a list per query head.
   EXPECT_EQ(result.sequences[0].peak_kv_bytes[0], 8 * 16 * shape.token_bytes() + 2 * 2 * 2 * 7 * 64 + 4 * 8 * 4);
   EXPECT_EQ(result.sequences[0].peak_kv_bytes[1], 0u);
+}
+
+/// H2O's rule for one layer and KV head: which tokens are held, and the mass that each has gathered.
+struct HeavyHitters {
+  std::vector<std::size_t> held;  // positions, ascending
+  Vector mass;                    // of every token so far
+
+  /// The queries of one token over what is held.
+  void gather(const std::vector<Vector>& group, const std::vector<Vector>& keys) {
+    mass.resize(keys.size());
+    for (const Vector& q : group) {
+      Vector score;
+      double sum = 0;
+      for (const std::size_t t : held) {
+        double dot = 0;
+        for (std::size_t d = 0; d < q.size(); ++d) dot += q[d] * keys[t][d];
+        score.push_back(std::exp(dot / std::sqrt(double(q.size()))));
+        sum += score.back();
+      }
+      for (std::size_t i = 0; i < held.size(); ++i) mass[held[i]] += score[i] / sum;
+    }
+  }
+  /// Down to so many of `tokens`: those of the window stay, of the others the lightest goes first.
+  void evict(std::size_t tokens, std::size_t heavy, std::size_t window) {
+    while (held.size() > heavy + window) {
+      std::size_t worst = 0;
+      for (std::size_t i = 1; i < held.size() && held[i] + window < tokens; ++i) {
+        if (mass[held[i]] <= mass[held[worst]]) worst = i;
+      }
+      held.erase(held.begin() + std::ptrdiff_t(worst));
+    }
+  }
+};
+
+class H2o : public ::testing::TestWithParam<std::pair<std::uint32_t, std::uint32_t>> {};  // heavy, window
+INSTANTIATE_TEST_SUITE_P(Sizes, H2o,
+                         ::testing::Values(std::pair{32u, 32u}, std::pair{5u, 35u}, std::pair{39u, 1u},
+                                           std::pair{0u, 40u}, std::pair{150u, 150u}));
+
+TEST_P(H2o, KeepsTheHeavyHittersAndTheWindow) {
+  const std::uint32_t heavy = GetParam().first, window = GetParam().second;
+  const std::vector<std::int32_t> prompt = random_prompt(251, 21), turn = random_prompt(30, 22);
+  EngineOptions engine;
+  engine.prefill_chunk = 64;
+  Bench bench(tiny_model(), sim(), engine);
+  const auto method = make_method("h2o:budget=" + std::to_string(heavy + window) +
+                                  ",heavy=" + std::to_string(double(heavy) / (heavy + window)));
+  const auto prefix = bench.engine.prefill(prompt);
+  const DecodeRequest request{prefix.get(), 40};
+  const auto session = bench.engine.open_session(*method, {&request, 1});
+  std::vector<std::vector<float>> logits, more_logits;
+  const std::vector<std::int32_t> said = session->decode({.logits = &logits}).sequences[0].tokens;
+  session->append(0, turn, 20);  // attends to what is held; then the turn's tokens compete for the same places
+  const std::vector<std::int32_t> more = session->decode({.logits = &more_logits}).sequences[0].tokens;
+  logits.insert(logits.end(), more_logits.begin(), more_logits.end());
+
+  SlowModel slow(bench.model);
+  const ModelConfig& c = bench.model.config;
+  const std::uint32_t size = c.q_heads / c.kv_heads;
+  std::vector<HeavyHitters> heads(std::size_t{c.layers} * c.kv_heads);
+  std::vector<std::vector<bool>> visible(heads.size());
+  bool evicts = false;  // in decode steps, and after the last token of a prompt
+  const SlowModel::Look look = [&](std::uint32_t layer, const Vector&, const Vector& q, const auto& keys, const auto&) {
+    for (std::uint32_t g = 0; g < c.kv_heads; ++g) {
+      HeavyHitters& head = heads[std::size_t{layer} * c.kv_heads + g];
+      std::vector<Vector> group;
+      for (std::uint32_t h = g * size; h < (g + 1) * size; ++h)
+        group.emplace_back(q.begin() + h * c.head_dim, q.begin() + (h + 1) * c.head_dim);
+      const std::size_t tokens = keys[g].size();
+      head.held.push_back(tokens - 1);
+      head.gather(group, keys[g]);
+      std::vector<bool>& seen = visible[std::size_t{layer} * c.kv_heads + g];
+      seen.assign(tokens, false);
+      for (const std::size_t t : head.held) seen[t] = true;
+      if (evicts) head.evict(tokens, heavy, window);
+    }
+  };
+  const SlowModel::Visible rule = [&](std::uint32_t layer, std::uint32_t h, const Vector&, const std::vector<Vector>&) {
+    return visible[std::size_t{layer} * c.kv_heads + h / size];
+  };
+  std::vector<std::int32_t> fed = prompt;
+  for (const auto& part : {said, turn, more}) fed.insert(fed.end(), part.begin(), part.end());
+  const std::size_t first = prompt.size() - 1, second = prompt.size() + said.size() + turn.size() - 1;
+  std::size_t step = 0;
+  for (std::size_t t = 0; step < logits.size(); ++t) {
+    const bool decodes = (t >= first && t < first + 40) || t >= second;
+    evicts = decodes || t + 1 == first || t + 1 == second;
+    const Vector expected = slow.step(fed[t], rule, look);
+    if (!decodes) continue;
+    double worst = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      worst = std::max(worst, std::abs(expected[i] - double(logits[step][i])));
+    EXPECT_LT(worst, 3e-4) << "step " << step;
+    ++step;
+  }
+}
+
+TEST(H2oCounters, CountWhatItKeepsAndReads) {
+  Bench bench(tiny_model());
+  const DecodeResult result = bench.decode(*make_method("h2o:budget=40"), {random_prompt(101, 4)}, 16);
+  const KvShape& shape = bench.engine.kv().shape();
+  std::uint64_t read = 0, kept = 0, updated = 0;
+  for (const TraceRecord& r : result.trace.records) {
+    const std::string name = r.name;
+    if (name == "device attention") read += r.cost.hbm;
+    if (name == "keep heavy hitters") kept += r.cost.hbm;
+    if (name == "update heavy hitters") updated += r.cost.hbm;
+  }
+  const std::uint64_t token = 2 * 64 + 8;  // K, V, mass and position of a KV head
+  EXPECT_EQ(result.sequences[0].attended[0], 16u * 41);
+  EXPECT_EQ(read, 16 * (41 * shape.token_bytes() + 2 * (2 * 4 * 16 * 4 + 4 * 41 * 4)));
+  EXPECT_EQ(kept, 2u * 2 * (100 * 4 + 2 * 40 * token));
+  EXPECT_EQ(updated, 16u * 2 * (4 * 41 * 4 + 2 * (3 * 40 * 4 + 2 * token)));
+  EXPECT_EQ(result.sequences[0].peak_kv_bytes[0], 16 * shape.token_bytes() + 2 * 2 * 40 * token);
+  EXPECT_EQ(result.sequences[0].peak_kv_bytes[1], 0u);
+}
+
+TEST(H2oCounters, AnEngineThatKeepsNoColumnSumsSaysSo) {
+  const Model model = tiny_model();
+  const auto device = sim();
+  ThreadPool pool(1);
+  EngineOptions options;
+  options.kv.device_bytes = options.kv.host_bytes = std::size_t{1} << 20;
+  Engine engine(model, *device, pool, options);
+  const auto prefix = engine.prefill(random_prompt(20, 1));
+  const DecodeRequest request{prefix.get(), 2};
+  const auto method = make_method("h2o");
+  EXPECT_THROW(engine.decode(*method, {&request, 1}), InputError);
 }
 
 TEST(GpuFetch, CountsWhatItFetches) {

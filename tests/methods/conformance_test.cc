@@ -18,6 +18,8 @@ std::vector<std::string> all_methods() {
   names.emplace_back("gpu-fetch:budget=0.1,block=128,sinks=0,window=1");
   names.emplace_back("full-offload:look_ahead=0");
   names.emplace_back("full-offload:look_ahead=9");
+  names.emplace_back("h2o:budget=64");
+  names.emplace_back("h2o:budget=0.3,heavy=0.1");
   names.emplace_back("quest:budget=96");
   names.emplace_back("quest:budget=0.3,page=32,sinks=20,group_reduce=mean,dense_layers=1");
   names.emplace_back("quest:budget=64,group_reduce=per_head");
@@ -159,6 +161,8 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
                                  "streaming:window=4K",
                                  "streaming:sinks=300,window=430",
                                  "hgca:beta=0",
+                                 "h2o:budget=1",
+                                 "h2o:budget=4K,heavy=1",
                                  "quest:budget=1",
                                  "quest:budget=4K,page=128",
                                  "quest:dense_layers=2,budget=16",
