@@ -324,7 +324,7 @@ void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> token
     ops_.set_last_reader(last);
   }
   device_.drain();  // `attention` and its buffers are in use until here
-  ops_.set_prompt_queries(a.state.id, queries);
+  ops_.set_prompt(a.state.id, queries, {});
 }
 
 Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens) {
