@@ -152,6 +152,7 @@ void generate(const GenerateOptions& options) {
     }
     if (end >= 0) session.model.config.stop_tokens.push_back(end);
   }
+  keep_what_methods_need(session.engine, {&options.method, 1}, session.model);
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   Conversation conversation(engine, *method);
   if (options.chat) {

@@ -1,4 +1,5 @@
-// tandem profile: statistics of a model that methods build on. `heads`: where attention goes, per layer and head.
+// tandem profile: statistics of a model that methods build on. `heads`: where attention goes, per layer and head;
+// `layer-ahead`: how well the next layer's queries can be predicted; `scout-recall`: how often ScoutAttention recalls.
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -16,13 +17,18 @@
 #include "eval/heads/report.h"
 #include "eval/report/line_file.h"
 #include "eval/ruler/ruler.h"
+#include "eval/scout/recall_profile.h"
+#include "eval/scout/report.h"
+#include "methods/registry.h"
 
 namespace tandem::cli {
 namespace {
 
 constexpr const char* kFooter = R"(
 Examples:
-  tandem profile heads                                   which heads of the embedded model stream, which retrieve)";
+  tandem profile heads                                   which heads of the embedded model stream, which retrieve
+  tandem profile layer-ahead                             whether its queries can be predicted a layer ahead
+  tandem profile scout-recall --out recall.json          recall intervals for scoutattention:recall=recall.json)";
 
 constexpr const char* kHeadsFooter = R"(
 Examples:
@@ -39,12 +45,33 @@ The terminal shows means over the heads of a layer, --each-head every head; the 
 and per KV head, and the budgets for 90, 95 and 99 % of the mass. models/README.md sets the embedded model's figures beside
 those of the papers.)";
 
+constexpr const char* kAheadFooter = R"(
+Examples:
+  tandem profile layer-ahead                             the embedded model on RULER's needle tasks
+  tandem profile layer-ahead --model ~/llama --length 8K --samples 5
+
+ScoutAttention begins a layer's attention on the CPU with a query predicted from the layer before. This prints how close
+it is to the true one, under both readings of the paper, beside the paper's Table 1. --out writes the same file as
+`tandem profile heads`.)";
+
+constexpr const char* kRecallFooter = R"(
+Examples:
+  tandem profile scout-recall --out recall.json
+  tandem compare --methods full,scoutattention:budget=512,recall=recall.json
+
+Decodes with full attention, and the same tokens with ScoutAttention: without recalls, with one in every step, and with
+the intervals that it finds, the most steps per layer in which the CPU attends less than --threshold of the budget.)";
+
 constexpr std::uint64_t kSeed = 42;
 
 struct ProfileOptions {
   SessionOptions session;
   std::string tasks = "niah", length = "2K", text_file, out;
-  std::uint32_t samples = 2, window = 256;
+  std::uint32_t samples = 2, window = 256, steps = 32;
+  std::string budget = "512";
+  std::uint32_t block = 32;
+  double threshold = 0.12;
+  std::string scope = "layer", pred_norm = "next";
   bool each_head = false, force = false, quiet = false;
 };
 
@@ -71,88 +98,177 @@ std::uint32_t check(const ProfileOptions& options, const eval::HeadOptions& head
   return length;
 }
 
-void profile_heads(const ProfileOptions& options) {
-  eval::HeadOptions heads;
-  heads.window = options.window;
-  const std::uint32_t length = check(options, heads);
+/// The model with the prompts it is profiled on.
+struct Subject {
+  Session session;
+  std::vector<eval::HeadPrompt> prompts;
+  eval::HeadSource source;  // its command up to the profile's own options
+};
+
+Subject open_subject(const ProfileOptions& options, const char* what, std::uint32_t length) {
   const auto tasks = eval::expand_ruler_tasks(options.tasks);
   const std::string text = options.text_file.empty() ? "" : read_text(options.text_file);
-
-  Session session = open_session(options.session);
-  const Model& model = session.model;
-  const ModelConfig& c = model.config;
-  if (length > c.max_positions) {
+  Subject subject{open_session(options.session), {}, {}};
+  const Model& model = subject.session.model;
+  if (length > model.config.max_positions) {
     throw_input_error("--length: {} is more than the {} positions of model '{}' (max_position_embeddings).", length,
-                      c.max_positions, model.name);
+                      model.config.max_positions, model.name);
   }
-  eval::HeadSource source;
+  eval::HeadSource& source = subject.source;
   source.tandem_version = std::string(version());
   source.git_commit = std::string(git_commit());
   source.model = model.name;
   source.weights_hash = model.weights_hash;
   source.tokenizer_hash = model.tokenizer->hash();
-  source.command = fmt::format("tandem profile heads --model {} --length {} --samples {} --window {}", model.name,
-                               options.length, options.samples, options.window);
-  std::vector<eval::HeadPrompt> prompts;
+  source.command = fmt::format("tandem profile {} --model {} --length {} --samples {}", what, model.name,
+                               options.length, options.samples);
   if (options.text_file.empty()) {
-    prompts = eval::ruler_head_prompts(model, tasks, length, options.samples, kSeed);
+    subject.prompts = eval::ruler_head_prompts(model, tasks, length, options.samples, kSeed);
     source.command += " --tasks " + fmt::format("{}", fmt::join(tasks, ","));
     source.prompts = fmt::format("RULER, embedded: {}", fmt::join(tasks, ", "));
   } else {
-    prompts = eval::text_head_prompts(model, text, options.text_file, length, options.samples);
+    subject.prompts = eval::text_head_prompts(model, text, options.text_file, length, options.samples);
     source.command += " --text-file " + options.text_file;
     source.prompts = options.text_file;
   }
+  return subject;
+}
 
-  // Pages for one prompt with its answer; nothing is decoded.
-  std::size_t longest = 0;
-  for (const eval::HeadPrompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
-  const KvShape kv{c.layers, c.kv_heads, c.head_dim};
-  session.engine.kv.device_bytes = (blocks_for(static_cast<std::uint32_t>(longest)) + 1) * c.layers * kv.slot_bytes();
-  session.engine.kv.host_bytes = c.layers * kv.slot_bytes();  // the least a store takes
-  session.engine.max_batch = 1;
-  session.engine.precision = DType::f32;  // statistics of the model, not of a way to store its KV
-  Engine engine(model, *session.device, *session.pool, session.engine);
-  Progress progress("profiling heads", Progress::standard(options.quiet));
-  eval::HeadProfile profile;
+std::uint32_t longest(const std::vector<eval::HeadPrompt>& prompts) {
+  std::size_t most = 0;
+  for (const eval::HeadPrompt& prompt : prompts) most = std::max(most, prompt.tokens.size());
+  return static_cast<std::uint32_t>(most);
+}
+
+/// Calls `work` with a progress callback; a ^C ends it without a result.
+template <class Work>
+auto with_progress(const char* title, const ProfileOptions& options, const Work& work) {
+  Progress progress(title, Progress::standard(options.quiet));
   try {
-    profile = eval::profile_heads(model, engine, *session.pool, prompts, heads,
-                                  [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); });
+    auto result = work([&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); });
+    progress.finish();
+    return result;
   } catch (const Interrupted&) {
     progress.finish();
     throw RunError("Interrupted; nothing was written.");
   }
-  progress.finish();
-  fmt::print("{}", eval::head_report_text(profile, source, options.each_head));
+}
+
+void write_json(const ProfileOptions& options, const nlohmann::ordered_json& json, const char* what) {
   if (options.out.empty()) return;
-  eval::write_file(options.out, eval::head_profile_json(profile, source).dump(1) + "\n");
-  fmt::print("\n{}: all heads, as JSON\n", options.out);
+  eval::write_file(options.out, json.dump(1) + "\n");
+  fmt::print("\n{}: {}, as JSON\n", options.out, what);
+}
+
+/// `ahead`: the report is about predicted queries.
+void profile_heads(const ProfileOptions& options, bool ahead) {
+  eval::HeadOptions heads;
+  heads.window = options.window;
+  const std::uint32_t length = check(options, heads);
+  Subject subject = open_subject(options, ahead ? "layer-ahead" : "heads", length);
+  if (!ahead) subject.source.command += fmt::format(" --window {}", options.window);
+  Session& session = subject.session;
+  const ModelConfig& c = session.model.config;
+  // Pages for one prompt with its answer; nothing is decoded.
+  const KvShape kv{c.layers, c.kv_heads, c.head_dim};
+  session.engine.kv.device_bytes = (blocks_for(longest(subject.prompts)) + 1) * c.layers * kv.slot_bytes();
+  session.engine.kv.host_bytes = c.layers * kv.slot_bytes();  // the least a store takes
+  session.engine.max_batch = 1;
+  session.engine.precision = DType::f32;  // statistics of the model, not of a way to store its KV
+  Engine engine(session.model, *session.device, *session.pool, session.engine);
+  const eval::HeadProfile profile = with_progress("profiling heads", options, [&](const auto& progress) {
+    return eval::profile_heads(session.model, engine, *session.pool, subject.prompts, heads, progress);
+  });
+  fmt::print("{}", ahead ? eval::layer_ahead_text(profile, subject.source)
+                         : eval::head_report_text(profile, subject.source, options.each_head));
+  write_json(options, eval::head_profile_json(profile, subject.source), "all heads");
+}
+
+void profile_recall(const ProfileOptions& options) {
+  const std::uint32_t length = parse_one_length(options.length, "--length");
+  if (options.samples < 1 || options.samples > 10000)
+    throw_input_error("--samples is {}: give 1 to 10000.", options.samples);
+  if (options.steps < 2 || options.steps > 100000) throw_input_error("--steps is {}: give 2 to 100000.", options.steps);
+  if (!(options.threshold > 0 && options.threshold < 1))
+    throw_input_error("--threshold is {}: give a share of the budget between 0 and 1.", options.threshold);
+  check_new_file(options.out, options.force);
+  eval::RecallOptions recall;
+  recall.budget = parse_one_length(options.budget, "--budget");
+  recall.steps = options.steps;
+  recall.threshold = options.threshold;
+  recall.method = fmt::format("scoutattention:budget={},block={},pred_norm={},scope={}", recall.budget, options.block,
+                              options.pred_norm, options.scope);
+  make_method(recall.method);  // its errors, before the model is loaded
+  Subject subject = open_subject(options, "scout-recall", length);
+  subject.source.command +=
+      fmt::format(" --budget {} --block {} --pred-norm {} --scope {} --steps {} --threshold {}", options.budget,
+                  options.block, options.pred_norm, options.scope, options.steps, options.threshold);
+  Session& session = subject.session;
+  ModelConfig& c = session.model.config;
+  if (length + options.steps > c.max_positions) {
+    throw_input_error("--length {} and --steps {} are more than the {} positions of model '{}'.", length, options.steps,
+                      c.max_positions, session.model.name);
+  }
+  c.stop_tokens.clear();  // every prompt has all steps
+  session.engine.max_batch = 1;
+  Engine engine(session.model, *session.device, *session.pool, session.engine);
+  const eval::RecallProfile profile = with_progress("profiling recalls", options, [&](const auto& progress) {
+    return eval::profile_recall(engine, subject.prompts, recall, progress);
+  });
+  fmt::print("{}", eval::recall_text(profile, subject.source));
+  write_json(options, eval::recall_json(profile, subject.source), "intervals for scoutattention:recall=FILE");
+}
+
+void add_common(CLI::App& command, ProfileOptions& options) {
+  command.add_option("--model", options.session.model, "'embedded' or a Hugging Face folder")->capture_default_str();
+  command.add_option("--length", options.length, "Context length in tokens: 4K, 32768")->capture_default_str();
+  command.add_option("--samples", options.samples, "Samples per task, or windows of the text")->capture_default_str();
+  command.add_option("--tasks", options.tasks, "RULER tasks or groups: niah, single, multikey")->capture_default_str();
+  command.add_option("--text-file", options.text_file, "Profile on windows of this text instead of RULER tasks");
+  command.add_option("--out", options.out, "Write all numbers to this JSON file");
+  command.add_flag("--force", options.force, "Replace the file");
+  command
+      .add_option("--threads", options.session.threads,
+                  "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
+      ->capture_default_str();
+  command.add_flag("--quiet", options.quiet, "No progress line");
 }
 
 }  // namespace
 
 void add_profile(CLI::App& app) {
-  auto* command = app.add_subcommand("profile", "Statistics of a model that methods build on: heads");
+  auto* command =
+      app.add_subcommand("profile", "Statistics of a model that methods build on: heads, layer-ahead, recalls");
   command->require_subcommand(1);
   command->footer(kFooter);
   auto* heads = command->add_subcommand("heads", "Attention heads: sinks, window, streaming, budgets, predictability");
-  auto options = std::make_shared<ProfileOptions>();
-  heads->add_option("--model", options->session.model, "'embedded' or a Hugging Face folder")->capture_default_str();
-  heads->add_option("--length", options->length, "Context length in tokens: 4K, 32768")->capture_default_str();
-  heads->add_option("--samples", options->samples, "Samples per task, or windows of the text")->capture_default_str();
-  heads->add_option("--tasks", options->tasks, "RULER tasks or groups: niah, single, multikey")->capture_default_str();
-  heads->add_option("--text-file", options->text_file, "Profile on windows of this text instead of RULER tasks");
-  heads->add_option("--window", options->window, "Most recent tokens, the query's own included")->capture_default_str();
-  heads->add_option("--out", options->out, "Write all numbers to this JSON file");
-  heads->add_flag("--force", options->force, "Replace the file");
-  heads->add_flag("--each-head", options->each_head, "A row per head, not only per layer");
-  heads
-      ->add_option("--threads", options->session.threads,
-                   "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
+  auto of_heads = std::make_shared<ProfileOptions>();
+  add_common(*heads, *of_heads);
+  heads->add_option("--window", of_heads->window, "Most recent tokens, the query's own included")
       ->capture_default_str();
-  heads->add_flag("--quiet", options->quiet, "No progress line");
+  heads->add_flag("--each-head", of_heads->each_head, "A row per head, not only per layer");
   heads->footer(kHeadsFooter);
-  heads->callback([options] { profile_heads(*options); });
+  heads->callback([of_heads] { profile_heads(*of_heads, false); });
+
+  auto* ahead = command->add_subcommand("layer-ahead", "How well queries can be predicted one layer ahead");
+  auto of_ahead = std::make_shared<ProfileOptions>();
+  add_common(*ahead, *of_ahead);
+  ahead->footer(kAheadFooter);
+  ahead->callback([of_ahead] { profile_heads(*of_ahead, true); });
+
+  auto* recall = command->add_subcommand("scout-recall", "How often each layer needs a recall under scoutattention");
+  auto of_recall = std::make_shared<ProfileOptions>();
+  add_common(*recall, *of_recall);
+  recall->add_option("--budget", of_recall->budget, "The method's budget in tokens")->capture_default_str();
+  recall->add_option("--block", of_recall->block, "The method's block in tokens")->capture_default_str();
+  recall->add_option("--scope", of_recall->scope, "The method's scope: layer or kv_head")->capture_default_str();
+  recall->add_option("--pred-norm", of_recall->pred_norm, "The method's pred_norm: next or own")->capture_default_str();
+  recall->add_option("--steps", of_recall->steps, "Decode steps per prompt, and the longest interval")
+      ->capture_default_str();
+  recall->add_option("--threshold", of_recall->threshold, "Share of the budget that the CPU must stay below")
+      ->capture_default_str();
+  recall->footer(kRecallFooter);
+  recall->callback([of_recall] { profile_recall(*of_recall); });
 }
 
 }  // namespace tandem::cli

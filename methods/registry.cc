@@ -8,8 +8,9 @@
 namespace tandem {
 
 const std::vector<MethodInfo>& method_registry() {
-  static const std::vector<MethodInfo> registry = {full_info(), streaming_info(), quest_info(), hybrid_fixed_info(),
-                                                   hgca_info(), scoutattention_info()};
+  static const std::vector<MethodInfo> registry = {
+      full_info(),         full_offload_info(), full_host_info(), streaming_info(),      h2o_info(),      quest_info(),
+      hybrid_fixed_info(), gpu_fetch_info(),    hgca_info(),      scoutattention_info(), infinigen_info()};
   return registry;
 }
 
@@ -26,6 +27,11 @@ const MethodInfo& find_method(std::string_view name) {
 std::unique_ptr<Method> make_method(std::string_view text) {
   const MethodSpec spec = parse_method_spec(text);
   return find_method(spec.name).make(spec);
+}
+
+void keep_what_methods_need(EngineOptions& engine, std::span<const std::string> specs, const Model& model) {
+  for (const std::string& spec : specs)
+    engine.column_sums = engine.column_sums || make_method(spec)->needs(shape_of(model.config)).column_sums;
 }
 
 }  // namespace tandem

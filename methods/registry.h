@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/runtime/engine.h"
 #include "engine/runtime/method.h"
 #include "methods/options.h"
 
@@ -27,5 +29,8 @@ const std::vector<MethodInfo>& method_registry();
 const MethodInfo& find_method(std::string_view name);
 /// "hybrid-fixed:budget=0.05" -> a configured method; InputError for unknown names, options and impossible values.
 std::unique_ptr<Method> make_method(std::string_view spec);
+
+/// An engine whose prompts are to be decoded with these methods keeps what they need of them (Needs).
+void keep_what_methods_need(EngineOptions& engine, std::span<const std::string> specs, const Model& model);
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 // link, FLOPs) and which events it waits for. Submitting appends to a graph and never blocks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -110,6 +111,11 @@ struct Event {
   bool valid() const { return value != 0; }  // a default Event is "already done"
   bool operator==(const Event&) const = default;
 };
+
+/// Appends an event to wait for, once. Default events are done already.
+inline void wait_for(std::vector<Event>& after, Event event) {
+  if (event.valid() && std::find(after.begin(), after.end(), event) == after.end()) after.push_back(event);
+}
 
 class BodyContext;
 using Body = std::function<void(BodyContext&)>;

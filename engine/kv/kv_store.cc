@@ -198,9 +198,7 @@ void KvStore::append_filled(SequenceId id, std::uint32_t layer, Range blocks, Ti
                             std::vector<Event>& after) const {
   for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
     const std::uint32_t s = slot(id, layer, block, tier);
-    if (s == kNoSlot || !pool(tier).filled[s].valid()) continue;
-    if (std::find(after.begin(), after.end(), pool(tier).filled[s]) == after.end())
-      after.push_back(pool(tier).filled[s]);
+    if (s != kNoSlot) wait_for(after, pool(tier).filled[s]);
   }
 }
 

@@ -3,8 +3,10 @@
 
 #include "engine/kv/attention_average.h"
 #include "engine/kv/digest_index.h"
+#include "engine/kv/heavy_set.h"
 #include "engine/kv/per_sequence.h"
 #include "engine/kv/resident_set.h"
+#include "engine/kv/skewed_index.h"
 #include "engine/kv/staging.h"
 #include "engine/kv/token_set.h"
 
@@ -16,6 +18,8 @@ struct SequenceStores {
   PerSequence<TokenSet> sets;
   PerSequence<Staging> stagings;
   PerSequence<ResidentSet> residents;
+  PerSequence<SkewedIndex> skewed;
+  PerSequence<HeavySet> heavy;
 
   void destroy_of(SequenceId sequence) {
     digests.destroy_of(sequence);
@@ -23,10 +27,13 @@ struct SequenceStores {
     sets.destroy_of(sequence);
     stagings.destroy_of(sequence);
     residents.destroy_of(sequence);
+    skewed.destroy_of(sequence);
+    heavy.destroy_of(sequence);
   }
   std::size_t bytes_of(SequenceId sequence, Tier tier) const {
     return digests.bytes_of(sequence, tier) + averages.bytes_of(sequence, tier) + sets.bytes_of(sequence, tier) +
-           stagings.bytes_of(sequence, tier) + residents.bytes_of(sequence, tier);
+           stagings.bytes_of(sequence, tier) + heavy.bytes_of(sequence, tier) + residents.bytes_of(sequence, tier) +
+           skewed.bytes_of(sequence, tier);
   }
 };
 

@@ -20,19 +20,25 @@ std::uint32_t token_count(const auto& pieces) {
 }  // namespace
 
 AppendAttention::AppendAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceId sequence,
-                                 Range tokens, std::uint32_t chunk, AttentionAverage* average)
+                                 Range tokens, std::uint32_t chunk, AttentionAverage* average, HeavySet* heavy)
     : forward_(forward),
       device_(device),
       pool_(pool),
       kv_(kv),
       sequence_(sequence),
       tokens_(tokens),
-      average_(average) {
+      average_(average),
+      heavy_(heavy) {
   const ModelShape& s = forward.shape();
   const std::size_t heads = std::size_t{std::min(chunk, tokens.end - tokens.begin)} * s.q_heads;
   const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);
   device_part_ = device.allocate_device(values, "append: device partial");
   device_lse_ = device.allocate_device(sums, "append: device lse");
+  if (heavy_ != nullptr) {
+    heavy_->arriving_tokens = tokens;
+    heavy_->arriving = device.allocate_device(
+        std::size_t{s.layers} * s.kv_heads * (tokens.end - tokens.begin) * sizeof(float), "append: attention mass");
+  }
   landed_part_ = device.allocate_device(values, "append: host partial on the device");
   landed_lse_ = device.allocate_device(sums, "append: host lse on the device");
   host_query_ = device.allocate_host(values, "append: query on the host");
@@ -47,8 +53,9 @@ std::vector<AppendAttention::Piece> AppendAttention::pieces_of(std::uint32_t lay
     const std::uint32_t slot = kv_.slot(sequence_, layer, block, tier);
     if (slot == KvStore::kNoSlot) continue;
     if (tier == Tier::host && kv_.slot(sequence_, layer, block, Tier::device) != KvStore::kNoSlot) continue;
-    const std::uint32_t begin = block * kPageTokens;
-    pieces.push_back({slot, begin, std::min(kPageTokens, end - begin)});
+    const std::uint32_t oldest = heavy_ != nullptr ? tokens_.begin : 0;
+    const std::uint32_t begin = std::max(block * kPageTokens, oldest), page_end = (block + 1) * kPageTokens;
+    if (begin < page_end) pieces.push_back({slot, begin, std::min(page_end, end) - begin});
   }
   return pieces;
 }
@@ -75,7 +82,18 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
     op.cost.hbm += 3 * tokens * shape.q_heads * sizeof(float);
     average_->append_window_access(layer, window, true, op.access);
   }
+  if (heavy_ != nullptr) {
+    const std::uint64_t held = heavy_->held[layer];
+    op.cost.flops += 4 * rows * held * width;
+    op.cost.hbm += shape.kv_heads * (held * (heavy_->token_bytes() + sizeof(float)) + tokens * sizeof(float));
+    heavy_->append_access(layer, true, op.access);
+    op.access.push_back(heavy_->arriving.writes(layer, layer + 1));
+  }
   op.body = [this, shape, layer, first, rows, pieces, window, out](BodyContext& ctx) {
+    if (heavy_ != nullptr) {
+      attend_with_mass(ctx, layer, first, rows, pieces, out);
+      return;
+    }
     const char* pages = ctx.read<char>(kv_.device_buffer());
     const float* query = ctx.read<float>(forward_.q());
     float* o = ctx.write<float>(out);
@@ -134,6 +152,46 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
   };
   const Event done = device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
   if (average_ != nullptr) average_->updated[layer] = done;
+}
+
+void AppendAttention::attend_with_mass(BodyContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
+                                       const std::vector<Piece>& pieces, const DeviceBuffer& out) const {
+  const ModelShape& shape = forward_.shape();
+  const HeavySet& set = *heavy_;
+  const std::uint32_t group = shape.group(), dim = shape.head_dim, held = set.held[layer];
+  const std::uint32_t total = tokens_.end - tokens_.begin;
+  const std::size_t bytes = kv_.shape().vector_bytes();
+  const char* pages = ctx.read<char>(kv_.device_buffer());
+  const float* query = ctx.read<float>(forward_.q());
+  float* o = ctx.write<float>(out);
+  float* lse = ctx.write<float>(device_lse_);
+  pool_.parallel_for(shape.kv_heads, [&](std::size_t task) {
+    const auto g = static_cast<std::uint32_t>(task);
+    const std::size_t list = set.list(layer, g);
+    float* mass = ctx.write<float>(set.mass) + list;
+    float* arriving = ctx.write<float>(set.arriving) + (std::size_t{layer} * shape.kv_heads + g) * total;
+    std::fill_n(arriving + (first - tokens_.begin), rows, 0.0f);
+    std::vector<float> scores(std::size_t{group} * (held + total));
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      const std::uint32_t position = first + row, seen = held + position + 1 - tokens_.begin;
+      std::vector<KvSpan> spans = {
+          {ctx.read<char>(set.keys) + list * bytes, ctx.read<char>(set.values) + list * bytes, held, ~0u}};
+      for (const Piece& piece : pieces) {
+        if (piece.begin > position) break;
+        const std::size_t at = piece.begin % kPageTokens * bytes;
+        spans.push_back({pages + kv_.k_offset(piece.slot, g) + at, pages + kv_.v_offset(piece.slot, g) + at,
+                         std::min(piece.tokens, position + 1 - piece.begin), ~0u});
+      }
+      const std::size_t head = std::size_t{row} * shape.q_heads + g * group;
+      partial_attention_with_scores(query + head * dim, spans, {group, dim, kv_.shape().type}, o + head * dim,
+                                    lse + head, scores.data());
+      for (std::uint32_t h = 0; h < group; ++h) {
+        const float* own = scores.data() + std::size_t{h} * seen;
+        blend_weights(own, lse[head + h], held, 1, 1, mass);
+        blend_weights(own + held, lse[head + h], seen - held, 1, 1, arriving);
+      }
+    }
+  });
 }
 
 /// `done`: rows of the new prompt in the chunks before this one.

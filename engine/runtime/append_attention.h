@@ -9,6 +9,7 @@
 #include "engine/device/device.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/attention_average.h"
+#include "engine/kv/heavy_set.h"
 #include "engine/kv/kv_store.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/method.h"
@@ -20,8 +21,10 @@ class AppendAttention {
   /// `tokens`: of the new prompt, in chunks of at most `chunk`. `average` may be nullptr; else the mean weights of the
   /// new prompt's queries go into it: those of the window, in a softmax over the device's tokens, as one step of the
   /// moving average; those of the host's tokens, in a softmax over these, in place of what AttentionAverage::left held.
+  /// `heavy` may be nullptr; else it stands for all tokens before the new prompt, and takes in the weights of the new
+  /// prompt's queries: its own tokens in their mass, those of the new tokens in HeavySet::arriving.
   AppendAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceId sequence, Range tokens,
-                  std::uint32_t chunk, AttentionAverage* average);
+                  std::uint32_t chunk, AttentionAverage* average, HeavySet* heavy);
 
   /// Submits one layer of rows first .. first + rows - 1, whose q and KV `query_ready` writes. Afterwards the forward
   /// pass's attention buffer holds them. Splits the open launch segment where the device waits for the host.
@@ -32,6 +35,8 @@ class AppendAttention {
     std::uint32_t slot = 0, begin = 0, tokens = 0;
   };
   std::vector<Piece> pieces_of(std::uint32_t layer, Tier tier, std::uint32_t end) const;
+  void attend_with_mass(BodyContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
+                        const std::vector<Piece>& pieces, const DeviceBuffer& out) const;
   void submit_device(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, const std::vector<Piece>& pieces,
                      bool merges);
   Event submit_host(std::uint32_t layer, std::uint32_t done, std::uint32_t rows, std::vector<Piece> pieces,
@@ -45,6 +50,7 @@ class AppendAttention {
   SequenceId sequence_;
   Range tokens_;
   AttentionAverage* average_;
+  HeavySet* heavy_;
   DeviceBuffer device_part_, device_lse_, landed_part_, landed_lse_;  // [row][Hq][D], [row][Hq]
   HostBuffer host_query_, host_part_, host_lse_;
 };

@@ -94,11 +94,12 @@ void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& 
           "chosen residents are attended where the host attends to the rest of the choice");
     } else {
       const auto* selection = std::get_if<SelectionRef>(&item.pages.source);
-      const Side side = std::holds_alternative<FetchedRef>(item.pages.source) ? Side::device
-                        : selection != nullptr                                ? selection->digests.side
-                                                                              : Side::host;
+      const bool fetched = std::holds_alternative<FetchedRef>(item.pages.source) ||
+                           std::holds_alternative<Speculated>(item.pages.source) ||
+                           std::holds_alternative<HeavyRef>(item.pages.source);
+      const Side side = fetched ? Side::device : selection != nullptr ? selection->digests.side : Side::host;
       TANDEM_CHECK(item.side == side,
-                   "a selection is attended on the side where it was made, fetched KV on the device");
+                   "a selection is attended on the side where it was made, fetched and surviving KV on the device");
       TANDEM_CHECK(!item.average, "only attention on the device goes into an average");
     }
   }
@@ -123,7 +124,7 @@ void DecodeAttention::append_static_runs(const SequenceState& sequence, std::uin
   }
 }
 
-void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& host) {
+void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& host, bool device_too) {
   const ModelShape& shape = context.shape;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
   const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
@@ -155,21 +156,27 @@ void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& 
   Op merge;
   merge.name = "merge";
   merge.layer = context.layer;
-  merge.cost.hbm = std::uint64_t{3} * rows * width * sizeof(float);
-  merge.cost.flops = std::uint64_t{3} * rows * width;
-  merge.access = {device_part_.reads(0, rows), device_lse_.reads(0, rows), forward_.attention().writes(0, rows)};
+  const std::uint64_t vectors = device_too ? 3 : 2;  // parts in, output out
+  merge.cost.hbm = vectors * rows * width * sizeof(float);
+  merge.cost.flops = vectors * rows * width;
+  merge.access = {forward_.attention().writes(0, rows)};
+  if (device_too) merge.access.insert(merge.access.end(), {device_part_.reads(0, rows), device_lse_.reads(0, rows)});
   for (const std::uint32_t row : host.rows) {
     merge.access.push_back(host.landed_part.reads(row, row + 1));
     merge.access.push_back(host.landed_lse.reads(row, row + 1));
   }
   merge.after = {landed};
-  merge.body = [this, shape, rows, width, on_host, host](BodyContext& ctx) {
+  merge.body = [this, shape, rows, width, on_host, device_too, host](BodyContext& ctx) {
     for (std::uint32_t row = 0; row < rows; ++row) {
-      const float* parts[2] = {ctx.read<float>(device_part_) + row * width,
-                               ctx.read<float>(host.landed_part) + row * width};
-      const float* sums[2] = {ctx.read<float>(device_lse_) + std::size_t{row} * shape.q_heads,
-                              ctx.read<float>(host.landed_lse) + std::size_t{row} * shape.q_heads};
-      merge_partials(parts, sums, on_host[row] ? 2 : 1, shape.q_heads, shape.head_dim,
+      const float *parts[2], *sums[2];
+      std::uint32_t count = 0;
+      const auto add = [&](const DeviceBuffer& part, const DeviceBuffer& lse) {
+        parts[count] = ctx.read<float>(part) + row * width;
+        sums[count++] = ctx.read<float>(lse) + std::size_t{row} * shape.q_heads;
+      };
+      if (device_too) add(device_part_, device_lse_);
+      if (on_host[row]) add(host.landed_part, host.landed_lse);
+      merge_partials(parts, sums, count, shape.q_heads, shape.head_dim,
                      ctx.write<float>(forward_.attention()) + row * width, nullptr);
     }
   };
@@ -196,7 +203,7 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
   if (host.rows.empty() &&
       !plan.ready) {  // the common case of methods without a host part: straight into the layer's attention
     submit_device(context, on_device, emitted, forward_.attention(), emitted.empty() ? DeviceBuffer{} : device_lse_);
-    if (!emitted.empty()) submit_averages(context, emitted);
+    submit_emitted(context, emitted);
     return;
   }
   if (plan.ready) {
@@ -209,11 +216,11 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
     host.landed_lse = landed_lse_;
     host.done = submit_host(context, on_host);
   }
-  submit_device(context, on_device, emitted, device_part_, device_lse_);
-  if (!emitted.empty()) submit_averages(context, emitted);  // while the host is at work
-  device_.end_segment();                                    // a captured segment must not contain a wait for the host
+  if (!on_device.empty()) submit_device(context, on_device, emitted, device_part_, device_lse_);
+  submit_emitted(context, emitted);  // while the host is at work
+  device_.end_segment();             // a captured segment must not contain a wait for the host
   device_.begin_segment("after host partials");
-  submit_merge(context, host);
+  submit_merge(context, host, !on_device.empty());
 }
 
 std::vector<DecodeAttention::Attended> DecodeAttention::take_attended(std::uint32_t rows) {

@@ -60,18 +60,21 @@ class DecodeAttention {
     std::uint32_t row = 0, kv_head = 0;
     std::vector<PageRun> runs;
   };
-  struct Emitted {  // scores of one row's device item, on their way into an average
+  struct Emitted {  // scores of one row's device item, on their way into an average or a set's mass
     std::uint32_t row = 0;
-    AttentionAverage* average = nullptr;
+    AttentionAverage* average = nullptr;  // or
+    HeavySet* heavy = nullptr;
     Range tokens;
     std::size_t offset = 0;  // into scores_: [Hq][tokens]
   };
-  struct HostRow;         // what one row attends on the host
-  struct DeviceWork;      // what all rows attend on the device
-  struct DeviceChosen;    // of it: blocks of a selection
-  struct DeviceFetched;   // of it: whole blocks that were fetched
-  struct DeviceResident;  // of it: resident blocks
-  struct Selecting;       // a selection to be made
+  struct HostRow;           // what one row attends on the host
+  struct DeviceWork;        // what all rows attend on the device
+  struct DeviceChosen;      // of it: blocks of a selection
+  struct DeviceFetched;     // of it: whole blocks that were fetched
+  struct DeviceResident;    // of it: resident blocks
+  struct DeviceSpeculated;  // of it: tokens that were fetched ahead
+  struct DeviceHeavy;       // of it: tokens that survived
+  struct Selecting;         // a selection to be made
 
   void check_plan(const LayerContext& context, const AttendPlan& plan) const;
   void append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens, Tier tier,
@@ -86,6 +89,7 @@ class DecodeAttention {
   void submit_device(const LayerContext& context, std::span<const AttendItem* const> items,
                      const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
   void gather_device(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
+  void gather_speculated(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
   void gather_residents(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
   void gather_chosen(const LayerContext& context, const AttendItem& item, const SelectionRef& selection,
                      const FetchedRef* fetched, Op& op, DeviceWork& work) const;
@@ -94,7 +98,9 @@ class DecodeAttention {
                            std::vector<HeadSpans>& spans, std::vector<Access>& access, Cost& cost) const;
   /// Adds what attention over so many tokens of a KV head costs on the device; returns `tokens`.
   std::uint64_t attention_cost(std::uint64_t tokens, Cost& cost) const;
+  void submit_emitted(const LayerContext& context, const std::vector<Emitted>& emitted);
   void submit_averages(const LayerContext& context, std::vector<Emitted> emitted);
+  void submit_heavy(const LayerContext& context, std::vector<Emitted> emitted);
   HostRow gather_host_row(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items,
                           Op& op) const;
   Event submit_host(const LayerContext& context, std::span<const std::vector<const AttendItem*>> items);
@@ -108,7 +114,8 @@ class DecodeAttention {
     DeviceBuffer landed_part, landed_lse;
     Event done;
   };
-  void submit_merge(const LayerContext& context, const HostPart& host);
+  /// Into the layer's attention; without the device's partials where it attended to nothing.
+  void submit_merge(const LayerContext& context, const HostPart& host, bool device_too);
 
   Forward& forward_;
   Device& device_;

@@ -35,7 +35,7 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
     a->state.max_tokens = a->state.tokens + requests[i].max_new_tokens;
     a->next = prefix.prompt.back();
     a->max_new = requests[i].max_new_tokens;
-    ops_.set_prompt_queries(a->state.id, prefix.queries);
+    ops_.set_prompt(a->state.id, prefix.queries, prefix.sums);
     waiting_.push_back(std::move(a));
   }
 }
@@ -284,10 +284,11 @@ DecodeResult DecodeSession::decode(const DecodeOptions& options) {
   return std::move(result_);
 }
 
-void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> tokens, AttentionAverage* average) {
+void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> tokens, AttentionAverage* average,
+                                  HeavySet* heavy) {
   const std::uint32_t before = a.state.tokens, total = static_cast<std::uint32_t>(tokens.size());
   AppendAttention attention(forward_, device_, pool_, kv_, a.state.id, {before, before + total}, engine_.prefill_chunk,
-                            average);
+                            average, heavy);
   PromptQueries queries;  // of the new prompt; a prefix keeps its own
   queries.kept = engine_.keep_queries;
   const ModelShape shape = forward_.shape();
@@ -323,7 +324,7 @@ void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> token
     ops_.set_last_reader(last);
   }
   device_.drain();  // `attention` and its buffers are in use until here
-  ops_.set_prompt_queries(a.state.id, queries);
+  ops_.set_prompt(a.state.id, queries, {});
 }
 
 Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens) {
@@ -342,7 +343,8 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
   a.state.max_tokens = range.end + max_new_tokens;
   const AppendRequest wanted = method_.before_append(a.state, range, ops_);
   append_chunks(a, std::span<const std::int32_t>(tokens).first(added),
-                wanted.average ? &stores_.averages.get(wanted.average->id) : nullptr);
+                wanted.average ? &stores_.averages.get(wanted.average->id) : nullptr,
+                wanted.heavy ? &stores_.heavy.get(wanted.heavy->id) : nullptr);
   a.state.tokens = range.end;
   method_.appended(a.state, range, ops_);
   a.next = tokens.back();

@@ -47,7 +47,8 @@ class DecodeSession {
   void begin();
   void step(std::uint32_t step);
   Event attend_layers(std::uint32_t step);
-  void append_chunks(Active& sequence, std::span<const std::int32_t> tokens, AttentionAverage* average);
+  void append_chunks(Active& sequence, std::span<const std::int32_t> tokens, AttentionAverage* average,
+                     HeavySet* heavy);
   void policy_time(const char* name, std::uint32_t layer);
   void collect(std::uint32_t step);
   std::vector<SequenceState*> batch();

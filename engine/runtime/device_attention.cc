@@ -1,6 +1,7 @@
 // The device's part of DecodeAttention: attention over the store's pages, over blocks chosen on the device and over
 // KV that was fetched for it, and the averages that its weights go into.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -19,6 +20,12 @@ std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const Layer
   std::vector<Emitted> emitted;
   std::size_t floats = 0;
   for (const AttendItem* item : items) {
+    if (const auto* heavy = std::get_if<HeavyRef>(&item->pages.source)) {
+      HeavySet& set = stores_.heavy.get(heavy->id);
+      emitted.push_back({item->row, nullptr, &set, {0, set.held[context.layer] + 1}, floats});
+      floats += std::size_t{context.shape.q_heads} * (set.room + 1);
+      continue;
+    }
     if (!item->average) continue;
     const std::vector<Range>& ranges = std::get<StaticTokens>(item->pages.source).ranges;
     const auto of_row = [item](const AttendItem* other) { return other->row == item->row; };
@@ -29,7 +36,7 @@ std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const Layer
     AttentionAverage& average = stores_.averages.get(item->average->id);
     TANDEM_CHECK(ranges[0].end - ranges[0].begin <= average.ring, "a window of {} tokens in a ring of {}",
                  ranges[0].end - ranges[0].begin, average.ring);
-    emitted.push_back({item->row, &average, ranges[0], floats});
+    emitted.push_back({item->row, &average, nullptr, ranges[0], floats});
     floats += std::size_t{context.shape.q_heads} * average.ring;
   }
   if (floats * sizeof(float) > scores_.bytes()) scores_ = device_.allocate_device(floats * sizeof(float), "scores");
@@ -43,7 +50,7 @@ struct DecodeAttention::DeviceChosen {
   Scope scope = Scope::query_head;
   std::uint32_t blocks = 0;          // that have a digest
   std::vector<std::uint32_t> slots;  // of their pages in the store
-  const Staging* staging = nullptr;  // where they were fetched to instead
+  std::optional<Staging> staging;    // where they were fetched to instead
   std::uint32_t part = 0;
   Range heads;
   bool own_only = true;
@@ -52,7 +59,7 @@ struct DecodeAttention::DeviceChosen {
 /// Whole blocks that were fetched.
 struct DecodeAttention::DeviceFetched {
   std::uint32_t row = 0;
-  const Staging* staging = nullptr;
+  Staging staging;
   std::uint32_t part = 0, blocks = 0;
   Range heads;
 };
@@ -64,11 +71,25 @@ struct DecodeAttention::DeviceResident {
   bool chosen_only = false;
 };
 
+/// Tokens that were fetched ahead; how many, only bodies know.
+struct DecodeAttention::DeviceSpeculated {
+  std::uint32_t row = 0, layer = 0;
+  SkewedIndex index;  // as it is when submitted
+};
+
+/// Tokens that survived, per KV head.
+struct DecodeAttention::DeviceHeavy {
+  std::uint32_t row = 0, layer = 0, held = 0;
+  HeavySet set;
+};
+
 struct DecodeAttention::DeviceWork {
   std::vector<HeadWork> fixed;  // [row][KV head]: rows without device items give the empty partial
   std::vector<DeviceFetched> fetched;
+  std::vector<DeviceHeavy> heavy;
   std::vector<DeviceChosen> chosen;
   std::vector<DeviceResident> residents;
+  std::vector<DeviceSpeculated> speculated;
   std::vector<Access> own;  // what is touched whatever was chosen
   Cost cost;                // of that
   bool settles = false;     // what is attended is known to the body only
@@ -95,9 +116,9 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
   c.own_only = item.own_only;
   work.own.push_back(c.index.selection_access(c.layer, false));
   op.access.push_back(work.own.back());
-  if (selection.ready.lane != compute_) op.after.push_back(selection.ready);
+  if (selection.ready.lane != compute_) wait_for(op.after, selection.ready);
   if (fetched != nullptr) {
-    c.staging = &stores_.stagings.get(fetched->staging.id);
+    c.staging = stores_.stagings.get(fetched->staging.id);
     c.part = fetched->part;
   } else {
     const Range blocks{c.index.tokens.begin / kPageTokens, blocks_for(c.index.digested(context.layer).end)};
@@ -113,6 +134,20 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
   attention_cost(std::uint64_t{most} * c.index.block * (c.heads.end - c.heads.begin), op.cost);
   op.cost.upper_bound = work.settles = true;
   work.chosen.push_back(std::move(c));
+}
+
+void DecodeAttention::gather_speculated(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work) {
+  const auto& speculated = std::get<Speculated>(item.pages.source);
+  const SkewedIndex& index = stores_.skewed.get(speculated.index.id);
+  const std::uint32_t half = context.layer % 2;
+  const Access access[2] = {index.chosen.reads(half, half + 1), index.staged.reads(half, half + 1)};
+  op.access.insert(op.access.end(), access, access + 2);
+  work.own.insert(work.own.end(), access, access + 2);
+  if (std::find(op.after.begin(), op.after.end(), speculated.ready) == op.after.end())
+    op.after.push_back(speculated.ready);
+  attention_cost(std::uint64_t{index.most} * index.unit * context.shape.kv_heads, op.cost);
+  op.cost.upper_bound = work.settles = true;
+  work.speculated.push_back({item.row, context.layer, index});
 }
 
 void DecodeAttention::gather_residents(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work) {
@@ -151,8 +186,24 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
                          work.fixed[item.row * shape.kv_heads + head].runs);
     }
     tokens = fixed->count();
+  } else if (const auto* heavy = std::get_if<HeavyRef>(&item.pages.source)) {
+    const HeavySet& set = stores_.heavy.get(heavy->id);
+    const std::uint32_t own = sequence.tokens - 1, held = set.held[context.layer];
+    TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "surviving tokens are attended by all heads");
+    kv_.append_access(sequence.id, context.layer, {own / kPageTokens, blocks_for(own + 1)}, Tier::device, heads, false,
+                      op.access);
+    for (std::uint32_t head = heads.begin; head < heads.end; ++head) {
+      append_static_runs(sequence, context.layer, {{{own, own + 1}}}, Tier::device,
+                         work.fixed[item.row * shape.kv_heads + head].runs);
+    }
+    if (held > 0) set.append_access(context.layer, false, op.access);
+    work.heavy.push_back({item.row, context.layer, held, set});
+    tokens = held + 1;
   } else if (const auto* selection = std::get_if<SelectionRef>(&item.pages.source)) {
     gather_chosen(context, item, *selection, nullptr, op, work);
+    return;
+  } else if (std::holds_alternative<Speculated>(item.pages.source)) {
+    gather_speculated(context, item, op, work);
     return;
   } else if (std::holds_alternative<ResidentBlocks>(item.pages.source)) {
     gather_residents(context, item, op, work);
@@ -160,7 +211,7 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
   } else {
     const auto& fetched = std::get<FetchedRef>(item.pages.source);
     const Staging& staging = stores_.stagings.get(fetched.staging.id);
-    op.after.push_back(fetched.ready);
+    wait_for(op.after, fetched.ready);
     op.access.push_back(staging.values.reads(fetched.part, fetched.part + 1));
     if (const auto* chosen = std::get_if<SelectionRef>(&fetched.tokens)) {
       work.own.push_back(op.access.back());
@@ -168,7 +219,7 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
       return;
     }
     tokens = std::get<StaticTokens>(fetched.tokens).count();
-    work.fetched.push_back({item.row, &staging, fetched.part, static_cast<std::uint32_t>(tokens / kPageTokens), heads});
+    work.fetched.push_back({item.row, staging, fetched.part, static_cast<std::uint32_t>(tokens / kPageTokens), heads});
   }
   work.own.insert(work.own.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
   attended_[item.row].tokens[static_cast<int>(Side::device)] +=
@@ -182,7 +233,7 @@ void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& sh
   const DigestIndex& index = c.index;
   const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx) + index.set_offset(c.layer);
   const std::size_t v_after_k = kPageTokens * kv_.shape().vector_bytes();
-  const char* from = c.staging != nullptr ? ctx.read<char>(c.staging->values) : ctx.read<char>(kv_.device_buffer());
+  const char* from = c.staging ? ctx.read<char>(c.staging->values) : ctx.read<char>(kv_.device_buffer());
   std::vector<std::uint32_t> masks(c.blocks);
   std::uint64_t attended = 0;
   for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
@@ -194,7 +245,7 @@ void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& sh
       for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
         const std::uint32_t count = std::min(kPageTokens, tokens.end - token);
         const char* k = nullptr;
-        if (c.staging != nullptr) {
+        if (c.staging) {
           k = from + c.staging->chosen_offset(c.part, g, page);
         } else {
           const std::uint32_t slot = c.slots[(token - index.tokens.begin) / kPageTokens];
@@ -214,7 +265,8 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
                                                        const DeviceWork& work) {
   std::vector<HeadSpans> spans(work.fixed.size());
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
-  const char* pages = ctx.read<char>(kv_.device_buffer());
+  const bool any = std::any_of(work.fixed.begin(), work.fixed.end(), [](const HeadWork& w) { return !w.runs.empty(); });
+  const char* pages = any ? ctx.read<char>(kv_.device_buffer()) : nullptr;
   pool_.parallel_for(work.fixed.size(), [&](std::size_t i) {
     const HeadWork& head = work.fixed[i];
     spans[i].row = head.row;
@@ -227,12 +279,20 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
     }
   });
   for (const DeviceFetched& f : work.fetched) {
-    const char* from = ctx.read<char>(f.staging->values);
+    const char* from = ctx.read<char>(f.staging.values);
     for (std::uint32_t g = f.heads.begin; g < f.heads.end; ++g) {
       for (std::uint32_t block = 0; block < f.blocks; ++block) {
-        const char* k = from + f.staging->block_offset(f.part, block, g);
+        const char* k = from + f.staging.block_offset(f.part, block, g);
         spans[f.row * shape.kv_heads + g].spans.push_back({k, k + kPageTokens * vector_bytes, kPageTokens, ~0u});
       }
+    }
+  }
+  for (const DeviceHeavy& h : work.heavy) {
+    if (h.held == 0) continue;
+    const char *keys = ctx.read<char>(h.set.keys), *values = ctx.read<char>(h.set.values);
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const std::size_t at = h.set.list(h.layer, g) * vector_bytes;
+      spans[h.row * shape.kv_heads + g].spans.push_back({keys + at, values + at, h.held, ~0u});
     }
   }
   Cost cost = work.cost;
@@ -241,6 +301,16 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
       const std::uint64_t tokens = LayerAhead::append_resident_spans(ctx, r.set, r.layer, g, r.chosen_only,
                                                                      spans[r.row * shape.kv_heads + g].spans);
       if (r.chosen_only) ctx.write<std::uint64_t>(device_attended_)[r.row] += attention_cost(tokens, cost);
+    }
+  }
+  for (const DeviceSpeculated& s : work.speculated) {
+    const auto* chosen = ctx.read<std::uint32_t>(s.index.chosen);
+    const char* staged = ctx.read<char>(s.index.staged);
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const std::uint32_t tokens = chosen[s.index.chosen_offset(s.layer, g)] * s.index.unit;
+      const char* k = staged + s.index.staged_offset(s.layer, g);
+      spans[s.row * shape.kv_heads + g].spans.push_back({k, k + s.index.half_bytes() / 2, tokens, ~0u});
+      ctx.write<std::uint64_t>(device_attended_)[s.row] += attention_cost(tokens, cost);
     }
   }
   if (!work.settles) return spans;
@@ -315,9 +385,18 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   for (const AttendItem* item : items) {
     const auto* fetched = std::get_if<FetchedRef>(&item->pages.source);
     if (fetched != nullptr) stores_.stagings.get(fetched->staging.id).read[fetched->part] = done;
+    const auto* speculated = std::get_if<Speculated>(&item->pages.source);
+    if (speculated != nullptr) stores_.skewed.get(speculated->index.id).read[context.layer % 2] = done;
     const auto* residents = std::get_if<ResidentBlocks>(&item->pages.source);
     if (residents != nullptr) stores_.residents.get(residents->set.id).read[context.layer] = done;
   }
+}
+
+void DecodeAttention::submit_emitted(const LayerContext& context, const std::vector<Emitted>& emitted) {
+  std::vector<Emitted> averages, heavy;
+  for (const Emitted& e : emitted) (e.heavy != nullptr ? heavy : averages).push_back(e);
+  if (!averages.empty()) submit_averages(context, std::move(averages));
+  if (!heavy.empty()) submit_heavy(context, std::move(heavy));
 }
 
 void DecodeAttention::submit_averages(const LayerContext& context, std::vector<Emitted> emitted) {

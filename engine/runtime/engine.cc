@@ -90,7 +90,30 @@ PromptQueries Engine::room_for_queries(const PromptQueries& before, std::uint32_
   return room;
 }
 
+PromptSums Engine::room_for_sums(const PromptSums& before, std::uint32_t held, std::uint32_t total) {
+  const ModelShape s = shape();
+  PromptSums room;
+  room.room = options_.column_sums ? total : 0;
+  if (room.room == 0) return room;
+  const std::size_t lists = std::size_t{s.layers} * s.kv_heads;
+  room.values = device_.allocate_device(lists * room.room * sizeof(float), "column sums");
+  if (held == 0) return room;
+  Op op;
+  op.name = "keep column sums";
+  op.kind = Kind::copy;
+  op.cost.hbm = 2 * lists * held * sizeof(float);
+  op.access = {before.values.reads(), room.values.writes()};
+  op.body = [lists, before, room, held](BodyContext& ctx) {
+    for (std::size_t list = 0; list < lists; ++list)
+      std::copy_n(ctx.read<float>(before.values) + list * before.room, held,
+                  ctx.write<float>(room.values) + list * room.room);
+  };
+  device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
+  return room;
+}
+
 void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens, const PromptQueries& queries,
+                            const PromptSums& sums,
                             const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done) {
   const auto total = static_cast<std::uint32_t>(tokens.size());
   const std::uint32_t before = kv_->tokens(sequence);
@@ -120,6 +143,7 @@ void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> t
         forward_->qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
                       layer == 0 ? after : std::vector<Event>{}, keep);
         forward_->prefill_attention(sequence, layer, before + first, rows);
+        if (sums.room > 0) forward_->add_column_sums(sequence, layer, before + first, rows, sums);
         last = forward_->finish_layer(Forward::Phase::prefill, layer, rows, {});
       }
     }
@@ -149,9 +173,11 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
   const std::uint32_t held = kv_->tokens(prefix.sequence);
   const std::span<const std::int32_t> rest = std::span<const std::int32_t>(prompt).subspan(held);
   PromptQueries queries;
+  PromptSums sums;
   try {
+    sums = room_for_sums(prefix.sums, held, static_cast<std::uint32_t>(prompt.size() - 1));
     queries = room_for_queries(prefix.queries, held, static_cast<std::uint32_t>(prompt.size() - 1));
-    prefill_chunks(prefix.sequence, rest.first(rest.size() - 1), queries, {});
+    prefill_chunks(prefix.sequence, rest.first(rest.size() - 1), queries, sums, {});
   } catch (...) {
     device_.drain();
     kv_->all_done();
@@ -160,6 +186,7 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
   }
   prefix.prompt = std::move(prompt);
   prefix.queries = std::move(queries);
+  prefix.sums = std::move(sums);
   prefix.trace = device_.drain();
   prefix.prefill_ns = device_.now() - begin;
   kv_->all_done();
@@ -179,7 +206,7 @@ std::vector<float> Engine::prefill_logits(std::span<const std::int32_t> prompt) 
   };
   std::vector<float> logits(prompt.size() * model_.config.vocab);
   try {
-    prefill_chunks(sequence, prompt, {}, [&](std::uint32_t first, std::uint32_t rows) {
+    prefill_chunks(sequence, prompt, {}, {}, [&](std::uint32_t first, std::uint32_t rows) {
       forward_->all_logits(rows, logits.data() + std::size_t{first} * model_.config.vocab);
     });
   } catch (...) {
@@ -200,8 +227,8 @@ void Engine::check_requests(Method& method, std::span<const DecodeRequest> reque
     throw_input_error("Method '{}' needs the prompt's last {} queries and this engine keeps {}.", method.spelled_out(),
                       needs.last_queries, options_.keep_queries);
   }
-  if (needs.column_sums) {
-    throw_input_error("Method '{}' needs attention column sums from the prefill, which snapshots do not keep yet.",
+  if (needs.column_sums && !options_.column_sums) {
+    throw_input_error("Method '{}' needs the prompt's attention column sums, which this engine does not keep.",
                       method.spelled_out());
   }
   for (const DecodeRequest& request : requests)

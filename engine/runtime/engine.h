@@ -25,6 +25,7 @@ struct EngineOptions {
   std::uint32_t max_batch = 8;
   std::uint32_t prefill_chunk = 512;  // tokens; any value gives the same logits within 1e-4
   std::uint32_t keep_queries = 64;    // of a prompt's last tokens, for methods that learn from them (Needs)
+  bool column_sums = false;           // keep a prompt's attention mass by token, for methods that need it (Needs)
   Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
   float near_tie = 1e-3f;             // steps whose two best logits differ by less are reported
   // How K and V are stored. With bf16, prefill also rounds what it multiplies with weights to bf16, as the reference
@@ -41,6 +42,7 @@ struct Prefix {
   SequenceId sequence = 0;
   std::vector<std::int32_t> prompt;  // whole prompt, BOS included
   PromptQueries queries;             // of the tokens that are prefilled
+  PromptSums sums;                   // of these, where the engine keeps them
   Nanos prefill_ns = 0;              // of the last prefill or append, on the device's clock
   Trace trace;
 };
@@ -117,8 +119,10 @@ class Engine {
   void check_prompt(std::span<const std::int32_t> prompt) const;
   void check_requests(Method& method, std::span<const DecodeRequest> requests) const;
   PromptQueries room_for_queries(const PromptQueries& before, std::uint32_t held, std::uint32_t total);
-  /// `queries`: where the last ones go; without room, nowhere.
+  PromptSums room_for_sums(const PromptSums& before, std::uint32_t held, std::uint32_t total);
+  /// `queries` and `sums`: where they go; without room, nowhere.
   void prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens, const PromptQueries& queries,
+                      const PromptSums& sums,
                       const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done);
 
   const Model& model_;

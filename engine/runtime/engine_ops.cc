@@ -83,35 +83,40 @@ void EngineOps::move_to_host(SequenceState& sequence, Range tokens, std::uint32_
   offload(sequence, tokens, layer, average ? &stores_.averages.get(average->id) : nullptr);
 }
 
-void EngineOps::copy_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer) {
-  TANDEM_CHECK(tokens.begin < tokens.end && tokens.end <= sequence.tokens, "copy_to_host of tokens [{}, {}) of {}",
-               tokens.begin, tokens.end, sequence.tokens);
+void EngineOps::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests) {
   struct Part {
     std::uint32_t from = 0, to = 0;  // slots
     Range tokens;                    // inside the page
   };
   const KvShape& shape = kv_.shape();
-  const Range blocks{tokens.begin / kPageTokens, blocks_for(tokens.end)}, heads{0, shape.kv_heads};
+  const Range heads{0, shape.kv_heads};
   Op op;
   op.name = "offload kv";
   op.kind = Kind::copy;
   op.cause = Cause::offload;
   op.layer = layer;
   op.cost.pieces = 0;
-  kv_.add_host_blocks(sequence.id, layer, blocks, op.after);
-  kv_.append_filled(sequence.id, layer, blocks, Tier::device, op.after);
-  kv_.append_access(sequence.id, layer, blocks, Tier::device, heads, false, op.access);
-  kv_.append_access(sequence.id, layer, blocks, Tier::host, heads, true, op.access);
-  op.cost.d2h = std::uint64_t{tokens.end - tokens.begin} * 2 * shape.kv_heads * shape.vector_bytes();
   std::vector<Part> parts;
-  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
-    const std::uint32_t first = block * kPageTokens;
-    Part part{kv_.slot(sequence.id, layer, block, Tier::device),
-              kv_.slot(sequence.id, layer, block, Tier::host),
-              {std::max(tokens.begin, first) - first, std::min(tokens.end, first + kPageTokens) - first}};
-    TANDEM_CHECK(part.from != KvStore::kNoSlot, "block {} of layer {} is not on the device", block, layer);
-    op.cost.pieces += part.tokens.end - part.tokens.begin == kPageTokens ? 1 : 2 * shape.kv_heads;
-    parts.push_back(part);
+  for (const CopyRequest& request : requests) {
+    const SequenceId id = request.sequence->id;
+    const Range tokens = request.tokens;
+    TANDEM_CHECK(tokens.begin < tokens.end && tokens.end <= request.sequence->tokens,
+                 "copy_to_host of tokens [{}, {}) of {}", tokens.begin, tokens.end, request.sequence->tokens);
+    const Range blocks{tokens.begin / kPageTokens, blocks_for(tokens.end)};
+    kv_.add_host_blocks(id, layer, blocks, op.after);
+    kv_.append_filled(id, layer, blocks, Tier::device, op.after);
+    kv_.append_access(id, layer, blocks, Tier::device, heads, false, op.access);
+    kv_.append_access(id, layer, blocks, Tier::host, heads, true, op.access);
+    op.cost.d2h += std::uint64_t{tokens.end - tokens.begin} * 2 * shape.kv_heads * shape.vector_bytes();
+    for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
+      const std::uint32_t first = block * kPageTokens;
+      const Part part{kv_.slot(id, layer, block, Tier::device),
+                      kv_.slot(id, layer, block, Tier::host),
+                      {std::max(tokens.begin, first) - first, std::min(tokens.end, first + kPageTokens) - first}};
+      TANDEM_CHECK(part.from != KvStore::kNoSlot, "block {} of layer {} is not on the device", block, layer);
+      op.cost.pieces += part.tokens == Range{0, kPageTokens} ? 1 : 2 * shape.kv_heads;
+      parts.push_back(part);
+    }
   }
   op.body = [this, parts = std::move(parts)](BodyContext& ctx) {
     const std::size_t bytes = kv_.shape().vector_bytes();
@@ -125,7 +130,11 @@ void EngineOps::copy_to_host(SequenceState& sequence, Range tokens, std::uint32_
       }
     }
   };
-  kv_.set_filled(sequence.id, layer, blocks, Tier::host, ask(LaneKind::d2h, std::move(op)));
+  const Event done = ask(LaneKind::d2h, std::move(op));
+  for (const CopyRequest& request : requests) {
+    const Range blocks{request.tokens.begin / kPageTokens, blocks_for(request.tokens.end)};
+    kv_.set_filled(request.sequence->id, layer, blocks, Tier::host, done);
+  }
 }
 
 void EngineOps::drop(SequenceState& sequence, Range tokens) {

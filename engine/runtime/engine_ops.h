@@ -20,14 +20,17 @@ class EngineOps : public Ops {
             const ScoreProcess* process)
       : device_(device), pool_(pool), kv_(kv), stores_(stores), attention_(attention), process_(process) {}
 
-  /// The kept queries of the prompt that a sequence starts with.
-  void set_prompt_queries(SequenceId sequence, const PromptQueries& queries) { queries_[sequence] = queries; }
+  /// What is kept of the prompt that a sequence starts with.
+  void set_prompt(SequenceId sequence, const PromptQueries& queries, const PromptSums& sums) {
+    queries_[sequence] = queries;
+    sums_[sequence] = sums;
+  }
 
-  std::uint32_t layers() const override { return kv_.shape().layers; }
+  const ModelShape& shape() const override { return attention_.shape(); }
   void move_to_host(SequenceState& sequence, Range tokens) override;
   void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer,
                     std::optional<AverageRef> average) override;
-  void copy_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer) override;
+  void copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests) override;
   AverageRef average_weights(SequenceState& sequence, const AverageRequest& request) override;
   TokenSetRef make_token_set(SequenceState& sequence) override;
   void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) override;
@@ -36,9 +39,10 @@ class EngineOps : public Ops {
   DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) override;
   void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) override;
   void drop(SequenceState& sequence, Range tokens) override;
+  HeavyRef keep_heavy(SequenceState& sequence, std::optional<HeavyRef> set, const HeavyRequest& request) override;
   std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) override;
   StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) override;
-  void renew_staging(SequenceState& sequence, StagingRef staging, std::uint32_t tokens) override;
+  void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens) override;
   std::vector<FetchedRef> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) override;
   QueryRef predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) override;
   QueryRef layer_query(const LayerContext& context) override;
@@ -49,6 +53,11 @@ class EngineOps : public Ops {
                               std::span<const ResidentRef> sets) override;
   std::optional<PartialRef> host_partial(const LayerContext& context, const SplitRef& split) override;
   void recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) override;
+  SkewedRef index_keys(SequenceState& sequence, const SkewRequest& request) override;
+  void renew_index(SequenceState& sequence, SkewedRef index, std::uint32_t most) override;
+  void index_filled(SequenceState& sequence, SkewedRef index, std::uint32_t layer) override;
+  SpeculatedRef fetch_speculated(const LayerContext& context, const QueryRef& query,
+                                 std::span<const SpeculateRequest> requests) override;
 
   /// The last operation that methods asked for on each lane: when these are done, all of them are.
   const std::vector<Event>& last_asked() const { return last_asked_; }
@@ -61,11 +70,16 @@ class EngineOps : public Ops {
 
   Event ask(LaneKind lane, Op op);
   Event asked(Event event);
+  void skew_layer(const SequenceState& sequence, const SkewedIndex& index, std::uint32_t layer);
+  void index_more(SequenceState& sequence, SkewedRef ref, std::uint32_t layer, std::uint32_t end);
+  void grow_index(SkewedIndex& index, std::uint32_t tokens);
+  Event speculate(const LayerContext& context, const QueryRef& query, std::span<const SpeculateRequest> requests);
   void take_in(SequenceState& sequence, ResidentRef ref);
   void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);
   void keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, std::uint32_t begin);
   Event offload(const SequenceState& sequence, Range tokens, std::uint32_t layer, AttentionAverage* average);
   DigestWork digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer, Range blocks, Op& op);
+  std::uint32_t arriving_stride(const HeavySet& set) const;
   void submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op);
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
   FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);
@@ -82,6 +96,7 @@ class EngineOps : public Ops {
   DecodeAttention& attention_;
   const ScoreProcess* process_;  // where only shapes are simulated
   std::unordered_map<SequenceId, PromptQueries> queries_;
+  std::unordered_map<SequenceId, PromptSums> sums_;
   std::vector<Event> last_asked_;
   Event last_reader_;
 };

@@ -12,13 +12,13 @@ StagingRef EngineOps::make_staging(SequenceState& sequence, std::uint32_t tokens
   return {stores_.stagings.add(tandem::make_staging(device_, sequence.id, kv_.shape(), tokens, parts))};
 }
 
-void EngineOps::renew_staging(SequenceState& sequence, StagingRef ref, std::uint32_t tokens) {
+void EngineOps::renew_staging(const SequenceState& sequence, StagingRef ref, std::uint32_t tokens) {
   Staging& staging = stores_.stagings.get(ref.id);
   staging = tandem::make_staging(device_, sequence.id, kv_.shape(), tokens, staging.parts());
 }
 
 struct EngineOps::FetchWork {
-  const Staging* staging = nullptr;
+  Staging staging;  // by value: a renewed one gets other memory while this is still at work
   std::uint32_t part = 0;
   std::vector<std::uint32_t> slots;  // whole blocks in order; of a selection, all pages of its index
   std::optional<DigestIndex> index;  // of a selection
@@ -31,12 +31,12 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
   const SequenceState& sequence = *request.sequence;
   Staging& staging = stores_.stagings.get(request.staging.id);
   FetchWork work;
-  work.staging = &staging;
+  work.staging = staging;
   work.part = staging.next;
   work.layer = layer;
   staging.next = (staging.next + 1) % staging.parts();
   op.access.push_back(staging.values.writes(work.part, work.part + 1));
-  if (const Event read = staging.read[work.part]; read.valid()) op.after.push_back(read);
+  wait_for(op.after, staging.read[work.part]);
   const auto add_blocks = [&](Range blocks) {
     for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
       work.slots.push_back(kv_.slot(sequence.id, layer, block, Tier::host));
@@ -67,7 +67,7 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
   const Range digested = work.index->digested(layer);
   add_blocks({digested.begin / kPageTokens, blocks_for(digested.end)});
   op.access.push_back(work.index->selection_access(layer, false));
-  op.after.push_back(selection.ready);
+  wait_for(op.after, selection.ready);
   const std::uint32_t lists = selection.scope == Scope::query_head ? attention_.q_heads() / shape.kv_heads : 1;
   const std::uint32_t most = std::min(work.blocks, lists * selection.blocks);
   TANDEM_CHECK(most * work.index->block / kPageTokens <= staging.pages_per_head, "{} blocks of {} in room for {} pages",
@@ -102,7 +102,7 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
       fixed_cost.h2d += op.cost.h2d - cost.h2d;
       fixed_cost.pieces += op.cost.pieces - cost.pieces;
     } else {
-      fixed.push_back(w.staging->values.writes(w.part, w.part + 1));
+      fixed.push_back(w.staging.values.writes(w.part, w.part + 1));
       fixed.push_back(w.index->selection_access(layer, false));
     }
   }
@@ -134,9 +134,9 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
 void EngineOps::copy_blocks(BodyContext& ctx, const FetchWork& w) const {
   const std::size_t bytes = kv_.shape().slot_bytes();
   const char* from = ctx.read<char>(kv_.host_buffer());
-  char* to = ctx.write<char>(w.staging->values);
+  char* to = ctx.write<char>(w.staging.values);
   for (std::uint32_t i = 0; i < w.slots.size(); ++i)
-    std::memcpy(to + w.staging->block_offset(w.part, i, 0), from + w.slots[i] * bytes, bytes);
+    std::memcpy(to + w.staging.block_offset(w.part, i, 0), from + w.slots[i] * bytes, bytes);
 }
 
 /// The chosen pages of each KV head, K and V; counts what it copies.
@@ -160,7 +160,7 @@ void EngineOps::copy_chosen(BodyContext& ctx, const ModelShape& shape, const Fet
         access.push_back(kv_.slot_access(Tier::host, slot, 1, Range{g, g + 1}, false));
         if (!copies) continue;
         const char* from = ctx.read<char>(kv_.host_buffer());
-        char* to = ctx.write<char>(w.staging->values) + w.staging->chosen_offset(w.part, g, page);
+        char* to = ctx.write<char>(w.staging.values) + w.staging.chosen_offset(w.part, g, page);
         std::memcpy(to, from + kv_.k_offset(slot, g), bytes);
         std::memcpy(to + kPageTokens * vector_bytes, from + kv_.v_offset(slot, g), bytes);
       }

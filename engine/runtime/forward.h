@@ -18,10 +18,18 @@
 
 namespace tandem {
 
+ModelShape shape_of(const ModelConfig& config);
+
 /// Queries of a prompt's last tokens, for what methods learn from them.
 struct PromptQueries {
   DeviceBuffer values;     // [layer][kept][Hq][D] f32: the query of token t at t % kept
   std::uint32_t kept = 0;  // tokens
+};
+
+/// Attention mass that a prompt's tokens got from its queries, for methods that learn from it.
+struct PromptSums {
+  DeviceBuffer values;     // [layer][Hkv][room] f32, summed over the query heads of the group
+  std::uint32_t room = 0;  // tokens
 };
 
 /// Rows of a chunk whose queries are kept: from `first_row` on; none without room.
@@ -62,6 +70,10 @@ class Forward {
                       const DeviceBuffer& out);
   /// Causal attention of a prefill chunk over the sequence's device pages, own chunk included.
   Event prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows);
+  /// Adds the weights of a prefill chunk's queries to the mass of the tokens that they see. The same bits in any
+  /// chunks.
+  Event add_column_sums(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
+                        const PromptSums& sums);
   /// Output projection, residual, norm, MLP, residual.
   Event finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows, std::vector<Event> after);
   /// Final norm, logits, the two best tokens; tokens()[row] = best. `forced` overrides tokens (teacher forcing), and

@@ -60,7 +60,7 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
       }
       kv_.append_access(sequence.id, layer, blocks, Tier::host, heads, false, op.access);
       op.access.push_back(index.selection_access(layer, false));
-      op.after.push_back(chosen->ready);
+      wait_for(op.after, chosen->ready);
       const std::uint32_t lists = chosen->scope == Scope::query_head ? shape.group() : 1;
       const std::uint32_t pieces = count * std::min(c.blocks, lists * chosen->blocks);
       most += std::uint64_t{pieces} * index.block;
@@ -69,7 +69,7 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
     } else {
       const TokenSet& set = stores_.sets.get(std::get<TokenSetRef>(item->pages.source).id);
       set.append_access(layer, false, op.access);
-      if (set.packed[layer].valid()) op.after.push_back(set.packed[layer]);
+      wait_for(op.after, set.packed[layer]);
       most += std::uint64_t{count} * set.offered[layer];
       op.cost.pieces += 2 * count;  // K and V of a KV head lie in one run each
       out.packed.push_back({&set, heads, item->own_only});

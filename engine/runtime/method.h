@@ -77,6 +77,12 @@ struct AverageRef {  // averages of attention weights, made by Ops::average_weig
   std::uint32_t id = 0;
 };
 
+/// Tokens that survive on the device per KV head, made by Ops::keep_heavy. A plan that names them attends to them and
+/// to the step's own token, whose weights go into the set's attention mass; the own token then takes a place in it.
+struct HeavyRef {
+  std::uint32_t id = 0;
+};
+
 struct QueryRef {  // queries of all rows on the device: a layer's own, or made ahead by Ops::predict_query
   std::uint32_t layer = 0;
   bool predicted = false;
@@ -102,8 +108,21 @@ struct PartialRef {  // attention on the host that is under way; made by Ops::ho
   Event done;
 };
 
+struct SkewedRef {  // a partial index of a sequence's keys on the device; made by Ops::index_keys
+  std::uint32_t id = 0;
+};
+struct SpeculatedRef {  // tokens of a layer that are on their way to the device; made by Ops::fetch_speculated
+  std::uint32_t layer = 0;
+  std::vector<std::uint32_t> rows;
+  Event ready;
+};
+struct Speculated {  // what was fetched of a sequence for the plan's layer
+  SkewedRef index;
+  Event ready;
+};
+
 struct PageSet {
-  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, ResidentBlocks> source;
+  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, HeavyRef, ResidentBlocks, Speculated> source;
 };
 
 /// One piece of attention: the query heads of KV heads [kv_heads) of a row over a set of tokens, on one side.
@@ -151,6 +170,16 @@ struct SalientRequest {
   std::uint32_t softmax_tokens = 1;  // that the averaged softmax ran over: its mean weight is 1 / softmax_tokens
 };
 
+struct HeavyRequest {
+  std::uint32_t heavy = 0;   // tokens that stay for their mass
+  std::uint32_t window = 1;  // most recent tokens, which stay anyway
+};
+
+struct CopyRequest {
+  const SequenceState* sequence = nullptr;
+  Range tokens;
+};
+
 struct DigestRequest {
   Range tokens;             // block 0 starts at tokens.begin, a page's first token
   std::uint32_t block = 0;  // tokens
@@ -192,11 +221,24 @@ struct ResidentRequest {
   bool per_kv_head = false;  // each KV head chooses by its best query head; else one choice by the sum of all heads
 };
 
+struct SkewRequest {
+  std::uint32_t columns = 1;  // of the skewed keys that the index keeps
+  std::uint32_t unit = 1;     // tokens that are fetched together: 1, or whole pages
+  std::uint32_t most = 1;     // units of a KV head in one fetch
+};
+
+struct SpeculateRequest {
+  const SequenceState* sequence = nullptr;
+  SkewedRef index;
+  std::uint32_t most = 1;  // units of a KV head
+  double alpha = 0;        // tokens wanted: the mean over query heads of those that score at least the best - alpha
+};
+
 /// What a method can ask of the engine. Everything returns at once; the work runs on the device's lanes.
 class Ops {
  public:
   virtual ~Ops() = default;
-  virtual std::uint32_t layers() const = 0;
+  virtual const ModelShape& shape() const = 0;
   /// Copies whole blocks of all layers to host memory and drops the device's copy once that is done.
   /// `tokens` must be block aligned and in the past.
   virtual void move_to_host(SequenceState& sequence, Range tokens) = 0;
@@ -205,7 +247,7 @@ class Ops {
   virtual void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer,
                             std::optional<AverageRef> average) = 0;
   /// Copies one layer of any tokens to host memory; the device keeps its own until they are dropped.
-  virtual void copy_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer) = 0;
+  virtual void copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests) = 0;
   /// Averages for all layers and query heads. They start as the mean weight that a token had in the softmax of the
   /// prompt's last `observed` queries (at most Needs::last_queries), each over its own past: tokens before the window
   /// in the softmax over everything, which is on the host at once; tokens of the window in the softmax over the window,
@@ -227,15 +269,18 @@ class Ops {
   /// later in the step scores the layer's blocks: the newest block, with the token that is being computed, is attended
   /// by the plan itself.
   virtual void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) = 0;
+  /// The heaviest tokens and the most recent ones, per layer and KV head, of the prompt (by its column sums, see Needs)
+  /// or, with a set, of that and of the prompt that was appended since. They are copies: the pages can be dropped.
+  virtual HeavyRef keep_heavy(SequenceState& sequence, std::optional<HeavyRef> set, const HeavyRequest& request) = 0;
   /// Gives up device pages that lie wholly inside `tokens`, for good.
   virtual void drop(SequenceState& sequence, Range tokens) = 0;
   /// Scores all blocks against this layer's true query (Quest's upper bound) and takes the best; ties go to the lower
   /// index. Runs where the digests are: on the device for all requests at once, on the host one by one.
   virtual std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) = 0;
-  /// Room on the device for the KV of `tokens` tokens per KV head, `parts` times. `renew_staging` changes the tokens;
-  /// nothing may be using it: between decodes only.
+  /// Room on the device for the KV of `tokens` tokens per KV head, `parts` times. `renew_staging` changes the tokens
+  /// and forgets what was fetched: not between a fetch and its attention.
   virtual StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) = 0;
-  virtual void renew_staging(SequenceState& sequence, StagingRef staging, std::uint32_t tokens) = 0;
+  virtual void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens) = 0;
   /// Brings KV of one layer from host memory into the staging's next part, for one attention of the same step. It waits
   /// until the part's last reader is done. Whole pages are copied; chosen blocks are read by the device itself, one
   /// piece for K and one for V per block and KV head.
@@ -266,6 +311,18 @@ class Ops {
   /// After a layer's attention: brings what its choice missed to the device, in place of residents that it did not
   /// name, while the step goes on. `rows`: that are due.
   virtual void recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) = 0;
+
+  /// Of a prefilled sequence: a skewing per KV head from the prompt's keys and its kept queries (Needs::last_queries),
+  /// an index of the first columns of every skewed key on the device; all whole blocks of 32 tokens go to host memory.
+  virtual SkewedRef index_keys(SequenceState& sequence, const SkewRequest& request) = 0;
+  /// The same for what a new prompt added; the skewing stays.
+  virtual void renew_index(SequenceState& sequence, SkewedRef index, std::uint32_t most) = 0;
+  /// After a layer: where the newest block of 32 tokens is full, it is indexed and goes to host memory.
+  virtual void index_filled(SequenceState& sequence, SkewedRef index, std::uint32_t layer) = 0;
+  /// Scores the indexed tokens of the query's layer and brings those that are wanted to the device, while the step goes
+  /// on. Two layers' worth at a time. Every request has tokens in its index.
+  virtual SpeculatedRef fetch_speculated(const LayerContext& context, const QueryRef& query,
+                                         std::span<const SpeculateRequest> requests) = 0;
 };
 
 /// What a method wants from the attention of a new prompt, which is exact over all KV that the sequence still has.
@@ -273,14 +330,16 @@ struct AppendRequest {
   /// Gets the mean weights of the new prompt's queries: tokens of the window, which are all that the device has, in a
   /// softmax over these, as one step of the moving average; tokens on the host in a softmax over these, instead of what
   /// Ops::keep_salient would have looked at.
-  std::optional<AverageRef> average;
+  std::optional<AverageRef> average = {};
+  /// Attended instead of the tokens before the new prompt; gets the weights of its queries.
+  std::optional<HeavyRef> heavy = {};
 };
 
 struct Needs {
   bool lossless = false;           // with its options as given, the output equals full attention
   bool host_tier = false;          // keeps KV in host memory
   std::uint32_t last_queries = 0;  // queries of the prompt's end a snapshot must keep
-  bool column_sums = false;        // attention column sums of the prefill
+  bool column_sums = false;        // the prompt's attention mass by token and KV head
 };
 
 class Method {

@@ -51,6 +51,9 @@ struct ScorePlace {
 class ScoreProcess {
  public:
   ScoreProcess(const Workload& workload, const ModelShape& shape);
+  double concentration(std::uint32_t layer, std::uint32_t q_head) const {
+    return workload_.at(shape_, layer, q_head).concentration;
+  }
   /// scores [group][n] of blocks 0 .. n - 1 at a step.
   void block_scores(const ScorePlace& place, std::uint32_t n, float* scores) const;
   /// Bit g of masks[t]: the mean weight of token first + t exceeds `times` the mean for query head g. Returns the

@@ -140,6 +140,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
                  const std::function<void(const std::string& method, const Trace&)>& trace_of_first) {
   EngineOptions engine_options = options.engine;
   engine_options.max_batch = options.batch;
+  keep_what_methods_need(engine_options, options.methods, model);
   Engine engine(model, device, pool, engine_options);
   std::vector<std::unique_ptr<Method>> methods;
   for (const std::string& text : options.methods) methods.push_back(make_method(text));

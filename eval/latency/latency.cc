@@ -115,7 +115,9 @@ Latency measure_decode(const LatencyOptions& options, const Model& model, Device
   Latency result = described(options, model, device, pool);
   result.method = method->spelled_out();
   result.steps = options.steps;
-  Engine engine(model, device, pool, for_one_sequence(options));
+  EngineOptions engine_options = for_one_sequence(options);
+  keep_what_methods_need(engine_options, {&options.method, 1}, model);
+  Engine engine(model, device, pool, engine_options);
   const std::vector<std::int32_t> prompt = random_tokens(options.context + 1, model.config.vocab);
   check_positions(model, prompt.size(), options.steps + 1);
   tell(0);

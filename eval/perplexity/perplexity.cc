@@ -101,6 +101,7 @@ void run_perplexity(const PerplexityOptions& options, const Model& model, Device
   const Windows windows(options, model);
   EngineOptions engine_options = options.engine;
   engine_options.max_batch = options.batch;
+  keep_what_methods_need(engine_options, options.methods, model);
   Engine engine(model, device, pool, engine_options);
   std::vector<std::unique_ptr<Method>> methods;
   for (const std::string& spec : options.methods) methods.push_back(make_method(spec));

@@ -66,6 +66,7 @@ EngineOptions engine_options(const HardwareProfile& hardware, const Workload& wo
   engine.near_tie = -1;  // no logits, no ties
   engine.workload = std::make_shared<const Workload>(workload);
   engine.interrupted = options.interrupted;
+  keep_what_methods_need(engine, options.methods, shape);
   return engine;
 }
 

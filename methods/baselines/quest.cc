@@ -76,7 +76,7 @@ class Quest : public Method {
 
   void appended(SequenceState& sequence, Range, Ops& ops) override {
     const DigestExtension own = extension(sequence);
-    for (std::uint32_t layer = options_.dense_layers; layer < ops.layers(); ++layer)
+    for (std::uint32_t layer = options_.dense_layers; layer < ops.shape().layers; ++layer)
       ops.extend_digests(layer, {&own, 1});
   }
 

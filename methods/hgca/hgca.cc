@@ -96,7 +96,7 @@ class Hgca : public Method {
     auto& state = std::any_cast<HgcaState&>(sequence.method);
     ops.renew_token_set(sequence, state.salient);
     if (state.begin > 0) keep(sequence, state, {0, state.begin}, state.begin, ops);
-    for (std::uint32_t layer = 0; layer < ops.layers(); ++layer) move_oldest(sequence, layer, ops);
+    for (std::uint32_t layer = 0; layer < ops.shape().layers; ++layer) move_oldest(sequence, layer, ops);
     state.begin += leaving(sequence.tokens - state.begin, state.capacity);
   }
 
@@ -122,7 +122,7 @@ class Hgca : public Method {
   }
   void keep(SequenceState& sequence, const HgcaState& state, Range tokens, std::uint32_t softmax_tokens,
             Ops& ops) const {
-    for (std::uint32_t layer = 0; layer < ops.layers(); ++layer) {
+    for (std::uint32_t layer = 0; layer < ops.shape().layers; ++layer) {
       keep(sequence, layer, state, tokens, softmax_tokens, ops);
     }
   }

@@ -14,12 +14,20 @@ std::vector<std::string> all_methods() {
   std::vector<std::string> names;
   for (const MethodInfo& info : method_registry()) names.push_back(info.name);
   names.emplace_back("hybrid-fixed:budget=0.3,block=32,sinks=16,window=32,union=attended");
+  names.emplace_back("gpu-fetch:budget=0.3,block=32,sinks=16,window=32,union=attended");
+  names.emplace_back("gpu-fetch:budget=0.1,block=128,sinks=0,window=1");
+  names.emplace_back("full-offload:look_ahead=0");
+  names.emplace_back("full-offload:look_ahead=9");
+  names.emplace_back("h2o:budget=64");
+  names.emplace_back("h2o:budget=0.3,heavy=0.1");
   names.emplace_back("quest:budget=96");
   names.emplace_back("quest:budget=0.3,page=32,sinks=20,group_reduce=mean,dense_layers=1");
   names.emplace_back("quest:budget=64,group_reduce=per_head");
   names.emplace_back("streaming:sinks=5,window=19");
   names.emplace_back("hgca:device_kv=64,block=16,beta=0.7");
   names.emplace_back("hgca:device_kv=128,block=64,pad=attended,obs=8");
+  names.emplace_back("infinigen:budget=64,fetch=token,alpha=1");
+  names.emplace_back("infinigen:budget=0.5,partial=0.5");
   names.emplace_back("scoutattention:budget=128,block=16,sinks=16,recall=3");
   names.emplace_back("scoutattention:budget=128,block=32,sinks=0,recall=1,scope=kv_head,device_scope=selected");
   names.emplace_back("scoutattention:budget=160,sinks=32,recall=2,layer0=resident,pred_norm=own");
@@ -140,12 +148,30 @@ TEST_P(Conformance, EveryScheduleEdgeIsNeededOrProvenImplied) {
 
 TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
   Bench bench(tiny_model());
-  for (const std::string spec :
-       {"hybrid-fixed:budget=1", "hybrid-fixed:budget=1,block=128", "hybrid-fixed:budget=1,block=32,sinks=0,window=1",
-        "hybrid-fixed:window=4K", "streaming:window=4K", "streaming:sinks=300,window=430", "hgca:beta=0",
-        "quest:budget=1", "quest:budget=4K,page=128", "quest:dense_layers=2,budget=16",
-        "hgca:beta=0,device_kv=64,block=16,pad=attended", "hgca:device_kv=1", "scoutattention",
-        "scoutattention:budget=800,block=16,sinks=0,scope=kv_head,device_scope=selected"}) {
+  for (const std::string spec : {"hybrid-fixed:budget=1",
+                                 "hybrid-fixed:budget=1,block=128",
+                                 "hybrid-fixed:budget=1,block=32,sinks=0,window=1",
+                                 "hybrid-fixed:window=4K",
+                                 "gpu-fetch:budget=1",
+                                 "gpu-fetch:budget=1,block=128,sinks=0,window=1",
+                                 "gpu-fetch:window=4K",
+                                 "full-offload",
+                                 "full-offload:look_ahead=0",
+                                 "full-host",
+                                 "streaming:window=4K",
+                                 "streaming:sinks=300,window=430",
+                                 "hgca:beta=0",
+                                 "h2o:budget=1",
+                                 "h2o:budget=4K,heavy=1",
+                                 "quest:budget=1",
+                                 "quest:budget=4K,page=128",
+                                 "quest:dense_layers=2,budget=16",
+                                 "hgca:beta=0,device_kv=64,block=16,pad=attended",
+                                 "hgca:device_kv=1",
+                                 "infinigen:budget=1,alpha=1e9",
+                                 "infinigen:budget=1,alpha=1e9,fetch=token,partial=0.1",
+                                 "scoutattention",
+                                 "scoutattention:budget=800,block=16,sinks=0,scope=kv_head,device_scope=selected"}) {
     const auto full = make_method("full"), method = make_method(spec);
     std::vector<std::vector<float>> expected, actual;
     const DecodeResult a = bench.decode(*full, kRagged, 9, {.logits = &expected});

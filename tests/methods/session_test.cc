@@ -17,6 +17,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, Sessions,
                          ::testing::Values("full", "streaming", "streaming:sinks=5,window=19", "hybrid-fixed",
                                            "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32", "hgca",
                                            "hgca:device_kv=64,block=16,beta=0.7", "quest:budget=96",
+                                           "gpu-fetch:budget=0.3,block=32,sinks=16,window=32", "full-offload",
+                                           "full-host", "h2o:budget=96", "infinigen:budget=96,fetch=token",
                                            "scoutattention:budget=128,block=16,sinks=16,recall=2",
                                            "scoutattention:budget=96,block=32,sinks=0,recall=1,scope=kv_head"));
 
@@ -80,8 +82,9 @@ TEST_P(Sessions, AnAppendGivesTheSameInAnyChunksBatchesAndOnRealThreads) {
 TEST(Session, AnAppendToLosslessMethodsEqualsOnePrompt) {
   Bench bench(tiny_model());
   const Tokens prompt = random_prompt(300, 5), turn = random_prompt(60, 6);
-  for (const char* spec : {"full", "quest:budget=1", "hybrid-fixed:budget=1", "hgca:beta=0,device_kv=64,block=16",
-                           "streaming:window=4K", "scoutattention"}) {
+  for (const char* spec : {"full", "h2o:budget=1", "h2o:budget=1K,heavy=0.9", "quest:budget=1", "hybrid-fixed:budget=1",
+                           "gpu-fetch:budget=1,sinks=0,window=32", "full-offload", "full-host",
+                           "hgca:beta=0,device_kv=64,block=16", "streaming:window=4K", "scoutattention"}) {
     const auto method = make_method(spec);
     auto session = open(bench, *method, {prompt}, 10);
     const DecodeResult first = session->decode({});

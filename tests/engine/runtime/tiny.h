@@ -54,6 +54,7 @@ struct Bench {
         pool(threads),
         engine(model, *device, pool, small(std::move(options))) {}
   static EngineOptions small(EngineOptions options) {
+    options.column_sums = true;
     options.kv.device_bytes = options.kv.host_bytes = std::size_t{64} << 20;
     return options;
   }

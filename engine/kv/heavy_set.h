@@ -1,0 +1,61 @@
+// Tokens of a sequence that survived on the device, per layer and KV head, with the attention mass that each has
+// gathered (H2O, Zhang et al. 2023). Which tokens they are is known to operation bodies only; every KV head of a layer
+// holds the same number.
+//   keys, values: [layer][kv_head][room][D] of KvShape::type
+//   mass:         [layer][kv_head][room] f32, summed over the query heads of the group and all queries so far
+//   positions:    [layer][kv_head][room] u32
+//   arriving:     [layer][kv_head][tokens] f32, mass of a new prompt's tokens while it is being computed
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/kv/kv_store.h"
+
+namespace tandem {
+
+struct HeavySet {
+  static constexpr const char* kName = "heavy set";
+  SequenceId sequence = 0;
+  KvShape shape;
+  std::uint32_t room = 0;           // tokens
+  std::uint32_t window = 0;         // most recent tokens that nothing displaces
+  std::vector<std::uint32_t> held;  // [layer] tokens
+  DeviceBuffer keys, values, mass, positions;
+  Range arriving_tokens{0, 0};
+  DeviceBuffer arriving;
+
+  std::size_t list(std::uint32_t layer, std::uint32_t kv_head) const {  // in tokens
+    return (std::size_t{layer} * shape.kv_heads + kv_head) * room;
+  }
+  /// K, V, mass and position of a token of one KV head.
+  std::size_t token_bytes() const { return 2 * shape.vector_bytes() + sizeof(float) + sizeof(std::uint32_t); }
+  /// All of a layer.
+  void append_access(std::uint32_t layer, bool write, std::vector<Access>& out) const {
+    for (const DeviceBuffer* buffer : {&keys, &values, &mass, &positions})
+      out.push_back(write ? buffer->writes(layer, layer + 1) : buffer->reads(layer, layer + 1));
+  }
+  std::size_t bytes(Tier tier) const {
+    return tier == Tier::host ? 0 : keys.bytes() + values.bytes() + mass.bytes() + positions.bytes() + arriving.bytes();
+  }
+};
+
+/// Empty.
+inline HeavySet make_heavy_set(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t room,
+                               std::uint32_t window) {
+  HeavySet set;
+  set.sequence = sequence;
+  set.shape = shape;
+  set.room = room;
+  set.window = window;
+  set.held.resize(shape.layers);
+  const std::size_t tokens = std::size_t{shape.layers} * shape.kv_heads * room;
+  set.keys = device.allocate_device(tokens * shape.vector_bytes(), "heavy keys");
+  set.values = device.allocate_device(tokens * shape.vector_bytes(), "heavy values");
+  set.mass = device.allocate_device(tokens * sizeof(float), "attention mass");
+  set.positions = device.allocate_device(tokens * sizeof(std::uint32_t), "heavy positions");
+  return set;
+}
+
+}  // namespace tandem

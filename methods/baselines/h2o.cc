@@ -1,0 +1,95 @@
+#include <algorithm>
+#include <cmath>
+
+#include "methods/baselines/baselines.h"
+
+namespace tandem {
+namespace {
+
+struct H2oOptions {
+  TokenShare budget{0.2, 0};
+  double heavy = 0.5;
+  OptionSet bind() {
+    OptionSet set("h2o");
+    set.share("budget", budget, "tokens that each KV head keeps, or a share of prompt + new tokens");
+    set.number("heavy", heavy, 0, 1, "share of the budget that is kept for its attention mass; the rest is the window");
+    return set;
+  }
+};
+
+/// H2O: each KV head keeps its heavy hitters, the tokens that gathered most attention, and the most recent tokens;
+/// everything else is given up for good.
+class H2o : public Method {
+ public:
+  explicit H2o(const H2oOptions& options) : options_(options) {}
+
+  std::string spelled_out() const override {
+    H2oOptions copy = options_;
+    return copy.bind().spelled_out();
+  }
+  Needs needs(const ModelShape&) const override {
+    return {.lossless = options_.budget.ratio >= 1, .column_sums = true};
+  }
+
+  void context_ready(SequenceState& sequence, Ops& ops) override {
+    sequence.method = ops.keep_heavy(sequence, {}, sizes(sequence));
+    ops.drop(sequence, {0, sequence.tokens});
+  }
+
+  AttendPlan plan_attend(const LayerContext& context, Ops&) override {
+    AttendPlan plan;
+    for (const SequenceState* sequence : context.batch)
+      plan.items.push_back({.row = sequence->row, .pages = {std::any_cast<HeavyRef>(sequence->method)}});
+    return plan;
+  }
+
+  void after_step(const StepContext& context, Ops& ops) override {
+    for (SequenceState* sequence : context.batch) {  // the set has its tokens
+      if (sequence->tokens % kPageTokens == 0) ops.drop(*sequence, {sequence->tokens - kPageTokens, sequence->tokens});
+    }
+  }
+
+  AppendRequest before_append(SequenceState& sequence, Range, Ops&) override {
+    return {.heavy = std::any_cast<HeavyRef>(sequence.method)};
+  }
+
+  void appended(SequenceState& sequence, Range tokens, Ops& ops) override {
+    ops.keep_heavy(sequence, std::any_cast<HeavyRef>(sequence.method), sizes(sequence));
+    ops.drop(sequence, {tokens.begin / kPageTokens * kPageTokens, sequence.tokens});
+  }
+
+ private:
+  HeavyRequest sizes(const SequenceState& sequence) const {
+    const std::uint32_t all = std::max(options_.budget.of(sequence.max_tokens), 1u);
+    const auto heavy = std::min(static_cast<std::uint32_t>(std::lround(options_.heavy * all)), all - 1);
+    return {heavy, all - heavy};
+  }
+
+  H2oOptions options_;
+};
+
+}  // namespace
+
+MethodInfo h2o_info() {
+  MethodInfo info;
+  info.name = "h2o";
+  info.summary = "heavy hitters by attention mass and a window; everything else is given up";
+  info.description =
+      "Each KV head keeps, on the device, the tokens that gathered most attention mass (summed over its query heads "
+      "and "
+      "all queries, the prompt's included) and the most recent ones, in a set whose size does not change. Budget: "
+      "tokens in the set; the step's own token is on top until the step ends. New tokens: enter the window; the token "
+      "that leaves it competes with the heavy hitters, and the lightest of these is given up for good.";
+  info.source = "Zhang et al. 2023, H2O (arXiv 2306.14048)";
+  info.budget = "tokens-kept";
+  H2oOptions defaults;
+  info.options = defaults.bind().describe();
+  info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {
+    H2oOptions options;
+    options.bind().parse(spec);
+    return std::make_unique<H2o>(options);
+  };
+  return info;
+}
+
+}  // namespace tandem

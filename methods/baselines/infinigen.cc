@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "methods/baselines/baselines.h"
+
+namespace tandem {
+namespace {
+
+struct InfinigenOptions {
+  TokenShare budget{0.2, 0};
+  double partial = 0.3, alpha = 4;
+  std::string fetch = "page";
+  OptionSet bind() {
+    OptionSet set("infinigen");
+    set.share("budget", budget, "most tokens fetched per KV head and layer: tokens, or a share of the context");
+    set.ratio("partial", partial, 0, 1, "share of the head dimension that the index on the device keeps");
+    set.number("alpha", alpha, 0, 1e9, "a token is wanted where its speculated score is at most so far below the best");
+    set.choice("fetch", fetch, {"token", "page"}, "what is fetched together: a token, or 32 tokens");
+    return set;
+  }
+  std::uint32_t unit() const { return fetch == "token" ? 1 : 32; }
+  std::uint32_t units(std::uint32_t tokens) const { return std::max(1u, budget.of(tokens) / unit()); }
+};
+
+/// InfiniGen: KV in host memory; while a layer runs, the next one's query is speculated, scored against a partial index
+/// of skewed keys, and what it would look at is fetched ahead of use (arXiv 2406.19707).
+class Infinigen : public Method {
+ public:
+  explicit Infinigen(InfinigenOptions options) : options_(std::move(options)) {}
+
+  std::string spelled_out() const override {
+    InfinigenOptions copy = options_;
+    return copy.bind().spelled_out();
+  }
+  Needs needs(const ModelShape&) const override { return {.host_tier = true, .last_queries = 64}; }
+
+  void context_ready(SequenceState& sequence, Ops& ops) override {
+    const auto columns = static_cast<std::uint32_t>(std::ceil(options_.partial * ops.shape().head_dim - 1e-9));
+    sequence.method = ops.index_keys(sequence, {columns, options_.unit(), options_.units(sequence.max_tokens)});
+  }
+
+  void before_layer(const LayerContext& context, Ops& ops) override {
+    now_ = std::exchange(next_, std::nullopt);
+    if (context.layer > 0) look_ahead(context, ops);
+  }
+
+  AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
+    if (context.layer == 0) {  // no layer before it: fetched by its own query, and waited for
+      now_ = fetch(context, ops.layer_query(context), ops);
+      look_ahead(context, ops);
+    }
+    AttendPlan plan;
+    for (const SequenceState* sequence : context.batch)
+      plan.items.push_back(
+          {.row = sequence->row, .pages = {StaticTokens{{{newest_begin(*sequence), sequence->tokens}}}}});
+    if (!now_) return plan;
+    for (const std::uint32_t row : now_->rows)
+      plan.items.push_back({.row = row, .pages = {Speculated{index_of(*context.batch[row]), now_->ready}}});
+    return plan;
+  }
+
+  void after_layer(const LayerContext& context, Ops& ops) override {
+    for (SequenceState* sequence : context.batch) ops.index_filled(*sequence, index_of(*sequence), context.layer);
+  }
+
+  void appended(SequenceState& sequence, Range, Ops& ops) override {
+    ops.renew_index(sequence, index_of(sequence), options_.units(sequence.max_tokens));
+  }
+
+ private:
+  static SkewedRef index_of(const SequenceState& sequence) { return std::any_cast<SkewedRef>(sequence.method); }
+  /// First token that is on the device alone; the step's own is in it.
+  static std::uint32_t newest_begin(const SequenceState& sequence) { return (sequence.tokens - 1) / 32 * 32; }
+
+  std::optional<SpeculatedRef> fetch(const LayerContext& context, const QueryRef& query, Ops& ops) const {
+    std::vector<SpeculateRequest> requests;
+    for (const SequenceState* sequence : context.batch) {
+      if (newest_begin(*sequence) == 0) continue;
+      requests.push_back({sequence, index_of(*sequence), options_.units(sequence->tokens), options_.alpha});
+    }
+    if (requests.empty()) return std::nullopt;
+    return ops.fetch_speculated(context, query, requests);
+  }
+  void look_ahead(const LayerContext& context, Ops& ops) {
+    const std::uint32_t layer = context.layer + 1;
+    const auto is_short = [](const SequenceState* sequence) { return newest_begin(*sequence) == 0; };
+    if (layer == context.shape.layers || std::all_of(context.batch.begin(), context.batch.end(), is_short)) return;
+    next_ = fetch(context, ops.predict_query(context, layer, context.layer), ops);
+  }
+
+  InfinigenOptions options_;
+  std::optional<SpeculatedRef> now_, next_;  // inside a step
+};
+
+}  // namespace
+
+MethodInfo infinigen_info() {
+  MethodInfo info;
+  info.name = "infinigen";
+  info.summary = "KV in host memory; what the next layer's speculated query would look at is fetched ahead of use";
+  info.description =
+      "After the prefill all KV but the newest, partly filled block of 32 tokens is in host memory. Per KV head a "
+      "skewing, from the prompt's keys and its last 64 queries, gathers what matters for scores in the first columns; "
+      "the index on the device keeps partial x D columns of every skewed key. While layer i runs, layer i+1's query is "
+      "speculated from layer i's normed input and scored against the index; as many tokens of each KV head are fetched "
+      "as "
+      "score within alpha of the best, the mean over the heads, at most `budget`. Layer 0 fetches by its own query. "
+      "Budget: tokens fetched per KV head and layer; the newest block is on top. New tokens: on the device until their "
+      "block is full.";
+  info.source = "InfiniGen (Lee et al., arXiv 2406.19707), as ScoutAttention compares with it";
+  info.budget = "most-fetched-share-of-context";
+  InfinigenOptions defaults;
+  info.options = defaults.bind().describe();
+  info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {
+    InfinigenOptions options;
+    options.bind().parse(spec);
+    return std::make_unique<Infinigen>(options);
+  };
+  return info;
+}
+
+}  // namespace tandem
