@@ -100,7 +100,7 @@ class DecodeAttention {
   std::uint64_t attention_cost(std::uint64_t tokens, Cost& cost) const;
   void submit_emitted(const LayerContext& context, const std::vector<Emitted>& emitted);
   void submit_averages(const LayerContext& context, std::vector<Emitted> emitted);
-  void submit_heavy(const LayerContext& context, std::vector<Emitted> emitted);
+  void submit_heavy(const LayerContext& context, const std::vector<Emitted>& emitted);
   HostRow gather_host_row(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items,
                           Op& op) const;
   Event submit_host(const LayerContext& context, std::span<const std::vector<const AttendItem*>> items);

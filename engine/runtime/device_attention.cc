@@ -396,7 +396,7 @@ void DecodeAttention::submit_emitted(const LayerContext& context, const std::vec
   std::vector<Emitted> averages, heavy;
   for (const Emitted& e : emitted) (e.heavy != nullptr ? heavy : averages).push_back(e);
   if (!averages.empty()) submit_averages(context, std::move(averages));
-  if (!heavy.empty()) submit_heavy(context, std::move(heavy));
+  if (!heavy.empty()) submit_heavy(context, heavy);
 }
 
 void DecodeAttention::submit_averages(const LayerContext& context, std::vector<Emitted> emitted) {

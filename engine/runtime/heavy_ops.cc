@@ -124,7 +124,7 @@ std::uint32_t EngineOps::arriving_stride(const HeavySet& set) const {
   return static_cast<std::uint32_t>(set.arriving.bytes() / sizeof(float) / lists);
 }
 
-void DecodeAttention::submit_heavy(const LayerContext& context, std::vector<Emitted> emitted) {
+void DecodeAttention::submit_heavy(const LayerContext& context, const std::vector<Emitted>& emitted) {
   const ModelShape& shape = context.shape;
   const std::uint32_t layer = context.layer;
   struct Row {
