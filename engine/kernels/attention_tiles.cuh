@@ -1,5 +1,5 @@
-// What the tensor-core attention kernels share: fragments of queries, scores and weights of 16 rows and 16 tokens, and the
-// online softmax of a lane's two rows (Dao et al. 2022). Lane roles are those of cuda/mma.cuh: a lane holds rows
+// What the tensor-core attention kernels share: fragments of queries, scores and weights of 16 rows and 16 tokens, and
+// the online softmax of a lane's two rows (Dao et al. 2022). Lane roles are those of cuda/mma.cuh: a lane holds rows
 // lane / 4 and lane / 4 + 8, and of 8 columns the pair 2 * (lane % 4).
 #pragma once
 
@@ -42,12 +42,21 @@ __device__ __forceinline__ unsigned a_row(unsigned lane) {
 __device__ __forceinline__ unsigned a_column(unsigned lane) {
   return lane / 16 * 8;
 }
-/// The same where the result is two B fragments {0, 1}, {2, 3} of the tile's rows 0.. and 8.., the tile taken as [n][k].
+/// The same where the result is two B fragments {0, 1}, {2, 3} of the tile's rows 0.. and 8.., the tile taken as
+/// [n][k].
 __device__ __forceinline__ unsigned b_row(unsigned lane) {
   return lane / 16 * 8 + lane % 8;
 }
 __device__ __forceinline__ unsigned b_column(unsigned lane) {
   return lane / 8 % 2 * 8;
+}
+
+/// A score from the sums of the query's parts. What overflows stays comparable; -infinity stays. An infinite product
+/// times the rest of a query, which may be zero, is no number, so the rest then does not count.
+template <unsigned kParts>
+__device__ __forceinline__ float score_of(float sum, float rest, float scale) {
+  if constexpr (kParts == 2) sum = fabsf(sum) <= kLargestScore ? sum + rest : sum;
+  return fminf(sum * scale, kLargestScore);
 }
 
 /// Largest and sum over the four lanes that hold a row, the same bits on each.
@@ -60,8 +69,14 @@ __device__ __forceinline__ float row_sum(float value) {
   return value + __shfl_xor_sync(kWholeWarp, value, 2);
 }
 
+/// Which dimensions make a step of 16 in a dot product. Any order serves if both factors have it.
+enum class Order {
+  tile,  // as they lie: what load_matrices_4 gives
+  wide,  // such that a lane's words of two steps are 8 neighbours: one load of 16 bytes
+};
+
 /// Fragments of 16 query rows: [part][step of 16 dimensions][4 words].
-template <class Element, unsigned kDim>
+template <class Element, unsigned kDim, Order kOrder = Order::tile>
 struct QueryFragments {
   static constexpr unsigned kParts = TensorTraits<Element>::kQueryParts;
   std::uint32_t words[kParts][kDim / 16][4];
@@ -77,7 +92,9 @@ struct QueryFragments {
 #pragma unroll
         for (unsigned side = 0; side < 2; ++side) {
           float2 pair = make_float2(0.0f, 0.0f);
-          if (from != nullptr) pair = load_vector<float2>(from + step * 16 + side * 8 + lane % 4 * 2);
+          const unsigned d = kOrder == Order::tile ? step * 16 + side * 8 + lane % 4 * 2
+                                                   : step / 2 * 32 + lane % 4 * 8 + step % 2 * 4 + side * 2;
+          if (from != nullptr) pair = load_vector<float2>(from + d);
           std::uint32_t& word = words[0][step][side * 2 + half];
           if constexpr (kParts == 1)
             word = Element::narrow_pair(pair.x, pair.y);
@@ -155,7 +172,9 @@ struct SoftmaxRows {
     total[0] = row_sum(total[0]);
     total[1] = row_sum(total[1]);
   }
-  __device__ __forceinline__ float inverse(unsigned row) const { return total[row] == 0.0f ? 0.0f : 1.0f / total[row]; }
+  __device__ __forceinline__ float inverse(unsigned row) const {
+    return total[row] == 0.0f ? 0.0f : 1.0f / total[row];
+  }
   __device__ __forceinline__ float lse(unsigned row, float bits) const {
     return total[row] == 0.0f ? kEmptyScore : largest[row] + (logf(total[row]) - bits * kLn2);
   }

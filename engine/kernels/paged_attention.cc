@@ -18,8 +18,8 @@ std::uint32_t split_entries(std::uint32_t entries) {
 
 AttentionPlan plan_paged_attention(std::span<const std::uint32_t> entries, std::uint32_t rows, std::uint32_t kv_heads,
                                    bool per_kv_head) {
-  TANDEM_CHECK(entries.size() == std::size_t{rows} * (per_kv_head ? kv_heads : 1), "{} lists of {} rows and {} KV heads",
-               entries.size(), rows, kv_heads);
+  TANDEM_CHECK(entries.size() == std::size_t{rows} * (per_kv_head ? kv_heads : 1),
+               "{} lists of {} rows and {} KV heads", entries.size(), rows, kv_heads);
   AttentionPlan plan;
   std::vector<AttentionWork> by_length[kMaxSplitEntries + 1];
   for (std::uint32_t row = 0; row < rows; ++row) {

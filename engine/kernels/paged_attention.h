@@ -59,11 +59,10 @@ struct PagedAttention {
 };
 
 /// Like partial_attention for every row and KV head: o = softmax(q.k / sqrt(D)) v over the list's tokens and lse; (0,
-/// -infinity) where a head attends none. Deterministic. bf16 and f16 KV of D = 64, 96, 128 or 256 with groups of up to 16
-/// run on tensor cores with q rounded like the CPU twin rounds it (bf16) or split into two numbers (f16), and weights
-/// split into two: the result differs from the CPU's by rounding of f32. Everything else runs on a plain kernel, which
-/// needs an even D <= 256.
-/// Throws CudaError where the launch is refused, InputError for a shape that no kernel takes.
+/// -infinity) where a head attends none. Deterministic. bf16 and f16 KV of D = 64, 96, 128 or 256 with groups of up to
+/// 16 run on tensor cores with q rounded like the CPU twin rounds it (bf16) or split into two numbers (f16), and
+/// weights split into two: the result differs from the CPU's by rounding of f32. Everything else runs on a plain kernel
+/// of the same results, D up to 512. Throws CudaError where the launch is refused, InputError for a larger D.
 void paged_attention_cuda(const PagedAttention& attention, CudaStream stream);
 
 /// lists[kv head] (entries and counts of `kv_heads` lists, each with room for `capacity` entries) = the pages of the

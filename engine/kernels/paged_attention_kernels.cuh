@@ -1,16 +1,18 @@
 // Paged decode attention on tensor cores.
 //
-// A warp works alone: it streams the pages of its share of the work through a ring of stages in shared memory (cp.async)
-// without a break between one piece of work and the next, and keeps o, the largest scores and the totals in registers.
-// So no barrier ever stops the loads; only a page's 32 lanes meet.
+// A warp works alone: it streams the pages of its share of the work through a ring of stages in shared memory
+// (cp.async) without a break between one piece of work and the next, and keeps o, the largest scores and the totals in
+// registers. So no barrier ever stops the loads; only a page's 32 lanes meet.
 //
-// Why tensor cores for what memory bounds: at D 128, bf16, a token of one KV head is 512 bytes, so an H200 (4.8 TB/s, 132
-// SMs at 1.75 GHz) brings one every 14 ns per SM: its 4 schedulers have 98 warp instructions for it. With f32 FMAs it
-// takes 8 (widening), 8 G (products), reductions and the softmax: about 70 at G 4 and over 100 at G 8. On tensor cores a
-// page of 16 tokens takes 8 ldmatrix and 16 mma for the scores, 8 ldmatrix and 32 mma for o, 16 cp.async and about 70 for
-// the softmax: 10 per token for any G up to 16, and 115 TFLOP/s of mma at full bandwidth, an eighth of the peak.
+// Why tensor cores for what memory bounds: at D 128, bf16, a token of one KV head is 512 bytes, so an H200 (4.8 TB/s,
+// 132 SMs at 1.75 GHz) brings one every 14 ns per SM: its 4 schedulers have 98 warp instructions for it. With f32 FMAs
+// it takes 8 (widening), 8 G (products), reductions and the softmax: about 70 at G 4 and over 100 at G 8. On tensor
+// cores a page of 16 tokens takes 8 ldmatrix and 16 mma for the scores, 8 ldmatrix and 32 mma for o, 16 cp.async and
+// about 70 for the softmax: 10 per token for any G up to 16, and 115 TFLOP/s of mma at full bandwidth, an eighth of the
+// peak.
 //
-// Bytes in flight: 8 warps per SM, all stages but one of each: 128 KB at D 128, where 4.8 TB/s times 1 us are 36 per SM.
+// Bytes in flight: 8 warps per SM, all stages but one of each: 128 KB at D 128, where 4.8 TB/s times 1 us are 36 per
+// SM.
 //
 // Exactness: weights are split into a 16-bit number and the rest, so that o carries the rounding of f32 and not that of
 // bf16; queries of f16 KV too. Those are half of the mma above.
@@ -18,7 +20,7 @@
 
 #include "engine/kernels/attention_tiles.cuh"
 #include "engine/kernels/cuda/async_copy.cuh"
-#include "engine/kernels/paged_attention.h"
+#include "engine/kernels/page_list_device.cuh"
 
 namespace tandem::gpu {
 
@@ -81,24 +83,22 @@ class PageStream {
     static_assert(kMaxSplitEntries == kWarp);
     const AttentionWork& work = attention_.work[work_];
     const PageLists& lists = attention_.lists;
-    const std::size_t list =
-        lists.per_kv_head ? std::size_t{work.row} * attention_.kv.kv_heads + work.kv_head : work.row;
-    const std::uint32_t count = lists.counts[list];
-    entries_ = count <= work.first ? 0 : count - work.first < work.entries ? count - work.first : work.entries;
+    const std::size_t list = list_of(attention_.kv, lists, work.row, work.kv_head);
+    entries_ = entries_of(lists, list, work);
     kv_head_ = work.kv_head;
     slot_ = span_ = heads_ = 0;
     if (lane_ < entries_) {
       const PageEntry& entry = lists.entries[list * lists.capacity + work.first + lane_];
       slot_ = entry.slot;
       span_ = entry.first | std::uint32_t{entry.tokens} << 16;
-      heads_ = entry.head_mask & (attention_.group >= 32 ? 0xffffffffu : (1u << attention_.group) - 1u);
+      heads_ = entry.head_mask & all_heads(attention_.group);
     }
   }
 
   __device__ __forceinline__ void load(std::uint16_t* stage, PageStep& step) {
     const std::uint32_t slot = __shfl_sync(kWholeWarp, slot_, entry_), span = __shfl_sync(kWholeWarp, span_, entry_);
     step.heads = __shfl_sync(kWholeWarp, heads_, entry_);
-    if (step.heads != 0) step.tokens = ((1u << (span >> 16)) - 1u) << (span & 0xffffu);
+    if (step.heads != 0) step.tokens = token_bits(span);
     constexpr std::size_t kPageBytes = std::size_t{2} * kListPageTokens * kDim * 2;
     const auto* from = static_cast<const unsigned char*>(attention_.kv.pages) +
                        (std::size_t{slot} * attention_.kv.kv_heads + kv_head_) * kPageBytes;
@@ -120,7 +120,7 @@ class PageStream {
 /// The query rows of a piece of work as A fragments: in registers, or in shared memory where those are scarce.
 template <class Element, unsigned kDim, bool kInShared = PagedShape<Element, kDim>::kQueryInShared>
 struct PagedQuery {
-  static constexpr bool kFromShared = false;
+  static constexpr unsigned kSteps = kDim / 16;  // laid out side by side: registers have no index
   QueryFragments<Element, kDim> fragments;
 
   template <class Row>
@@ -135,7 +135,7 @@ struct PagedQuery {
 };
 template <class Element, unsigned kDim>
 struct PagedQuery<Element, kDim, true> {
-  static constexpr bool kFromShared = true;
+  static constexpr unsigned kSteps = 2;
   static constexpr unsigned kRow = PagedShape<Element, kDim>::kRow;
 
   template <class Row>
@@ -174,9 +174,7 @@ __device__ __forceinline__ void page_scores(const Query& query, const std::uint1
 #pragma unroll
     for (unsigned i = 0; i < 4; ++i) sums[part][0][i] = sums[part][1][i] = 0.0f;
   }
-  // Registers hold the fragments of the query where they fit, and only then must all steps be laid out.
-  constexpr unsigned kUnroll = Query::kFromShared ? 2 : kDim / 16;
-#pragma unroll kUnroll
+#pragma unroll Query::kSteps
   for (unsigned d = 0; d < kDim / 16; ++d) {
     std::uint32_t keys[4];
     load_matrices_4(keys, k + b_row(lane) * kRow + d * 16 + b_column(lane));
@@ -194,11 +192,8 @@ __device__ __forceinline__ void page_scores(const Query& query, const std::uint1
 #pragma unroll
     for (unsigned i = 0; i < 4; ++i) {
       const unsigned token = n * 8 + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
-      float sum = sums[0][n][i];
-      // An infinite product times the rest of a query, which may be zero, is no number.
-      if constexpr (kParts == 2) sum = fabsf(sum) <= kLargestScore ? sum + sums[1][n][i] : sum;
       const bool attends = (step.tokens >> token & 1u) != 0 && (step.heads >> row & 1u) != 0;
-      s[n][i] = attends ? fminf(sum * scale, kLargestScore) : kEmptyScore;
+      s[n][i] = attends ? score_of<kParts>(sums[0][n][i], sums[kParts - 1][n][i], scale) : kEmptyScore;
     }
   }
 }
@@ -226,24 +221,10 @@ __device__ __forceinline__ void add_page_values(const float (&weights)[2][4], co
   }
 }
 
-/// Where the result of a piece of work goes.
-struct PieceOutput {
-  float* o;    // [group][D]
-  float* lse;  // [group]
-};
-__device__ __forceinline__ PieceOutput output_of(const PagedAttention& a, const AttentionWork& work) {
-  const std::size_t dim = a.kv.dim;
-  if (work.part == AttentionWork::kWhole) {
-    const std::size_t head = (std::size_t{work.row} * a.kv.kv_heads + work.kv_head) * a.group;
-    return {a.o + head * dim, a.lse + head};
-  }
-  const std::size_t at = std::size_t{work.part} * a.group;
-  return {a.parts + at * dim, a.parts + std::size_t{a.part_count} * a.group * dim + at};
-}
-
 /// Grid: any number of blocks of kWarps warps. Dynamic shared memory: kBlockBytes.
 template <class Element, unsigned kDim>
-__global__ void __launch_bounds__(PagedShape<Element, kDim>::kWarps* kWarp, (PagedShape<Element, kDim>::kBlocksPerMultiprocessor))
+__global__ void __launch_bounds__(PagedShape<Element, kDim>::kWarps* kWarp,
+                                  (PagedShape<Element, kDim>::kBlocksPerMultiprocessor))
     paged_attention_kernel(const __grid_constant__ PagedAttention attention) {
   using Shape = PagedShape<Element, kDim>;
   TANDEM_DYNAMIC_SHARED(shared);
@@ -276,11 +257,10 @@ __global__ void __launch_bounds__(PagedShape<Element, kDim>::kWarps* kWarp, (Pag
     if (fresh) {
       fresh = false;
       const AttentionWork& work = attention.work[step.work];
-      const float* q = attention.q + (std::size_t{work.row} * attention.kv.kv_heads + work.kv_head) *
-                                         attention.group * kDim;
-      query.load(query_shared, lane, [q, &attention](unsigned row) {
-        return row < attention.group ? q + row * kDim : nullptr;
-      });
+      const float* q =
+          attention.q + (std::size_t{work.row} * attention.kv.kv_heads + work.kv_head) * attention.group * kDim;
+      query.load(query_shared, lane,
+                 [q, &attention](unsigned row) { return row < attention.group ? q + row * kDim : nullptr; });
       rows.clear();
     }
     float s[2][4];
