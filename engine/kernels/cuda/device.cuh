@@ -21,6 +21,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "engine/kernels/tensor.h"
+
 #ifdef __CUDACC__
 #define TANDEM_SHARED(Type, name, count) __shared__ Type name[count]
 #define TANDEM_DYNAMIC_SHARED(name)                                             \
@@ -137,6 +139,59 @@ __device__ __forceinline__ uint4 load_stream(const void* at) {
   std::memcpy(&value, at, sizeof value);
   return value;
 #endif
+}
+
+// ---- elements whose type is known at run time: for kernels that wait for memory anyway
+
+__device__ __forceinline__ float load_1(const void* data, DType type, std::size_t i) {
+  if (type == DType::f32) return static_cast<const float*>(data)[i];
+  const std::uint16_t bits = static_cast<const std::uint16_t*>(data)[i];
+  return type == DType::bf16 ? Bf16::widen(bits) : F16::widen(bits);
+}
+
+__device__ __forceinline__ void store_1(void* data, DType type, std::size_t i, float value) {
+  if (type == DType::f32)
+    static_cast<float*>(data)[i] = value;
+  else
+    static_cast<std::uint16_t*>(data)[i] = type == DType::bf16 ? Bf16::narrow(value) : F16::narrow(value);
+}
+
+/// Four neighbours; i is a multiple of 4 and `data` of four elements.
+__device__ __forceinline__ float4 load_4(const void* data, DType type, std::size_t i) {
+  if (type == DType::f32) return load_vector<float4>(static_cast<const float*>(data) + i);
+  const uint2 bits = load_vector<uint2>(static_cast<const std::uint16_t*>(data) + i);
+  const float2 low = type == DType::bf16 ? Bf16::widen_pair(bits.x) : F16::widen_pair(bits.x);
+  const float2 high = type == DType::bf16 ? Bf16::widen_pair(bits.y) : F16::widen_pair(bits.y);
+  return make_float4(low.x, low.y, high.x, high.y);
+}
+
+__device__ __forceinline__ void store_4(void* data, DType type, std::size_t i, float4 value) {
+  if (type == DType::f32) {
+    store_vector(static_cast<float*>(data) + i, value);
+    return;
+  }
+  const bool bf16 = type == DType::bf16;
+  store_vector(static_cast<std::uint16_t*>(data) + i,
+               make_uint2(bf16 ? Bf16::narrow_pair(value.x, value.y) : F16::narrow_pair(value.x, value.y),
+                          bf16 ? Bf16::narrow_pair(value.z, value.w) : F16::narrow_pair(value.z, value.w)));
+}
+
+constexpr std::uint32_t kMaxGridRows = 65535;  // of gridDim.y and gridDim.z
+
+/// Blocks of `per_block` elements each.
+inline unsigned blocks_for(std::size_t n, std::size_t per_block) {
+  return static_cast<unsigned>((n + per_block - 1) / per_block);
+}
+
+/// Threads of a block for `n` elements, some `per_thread` for each: a whole number of warps, at least one.
+inline unsigned threads_for(std::size_t n, std::size_t per_thread, unsigned most = 1024) {
+  const std::size_t threads = (n + per_thread * kWarp - 1) / (per_thread * kWarp) * kWarp;
+  return threads > most ? most : threads == 0 ? kWarp : static_cast<unsigned>(threads);
+}
+
+/// Whether rows of `cols` elements that begin at `data` can be read and written four at a time.
+inline bool in_fours(const void* data, DType type, std::size_t cols) {
+  return cols % 4 == 0 && reinterpret_cast<std::uintptr_t>(data) % (4 * size_of(type)) == 0;
 }
 
 // ---- arithmetic

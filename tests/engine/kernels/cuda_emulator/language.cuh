@@ -236,6 +236,10 @@ inline float __fadd_rn(float x, float y) {
 inline float __fmul_rn(float x, float y) {
   return x * y;
 }
+inline void sincospif(float x, float* sine, float* cosine) {
+  *sine = static_cast<float>(std::sin(double{x} * 3.14159265358979323846));
+  *cosine = static_cast<float>(std::cos(double{x} * 3.14159265358979323846));
+}
 template <class Value>
 constexpr Value min(Value a, Value b) {
   return std::min(a, b);

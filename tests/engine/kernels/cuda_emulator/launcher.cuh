@@ -4,16 +4,20 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/kernels/cuda/runtime.h"
 #include "tests/engine/kernels/cuda_emulator/language.cuh"
 
 namespace tandem::gpu {
 
 class Launcher {
  public:
-  /// `seed` decides the order of blocks and threads; the next launch takes the next one.
-  explicit Launcher(unsigned seed = 1, unsigned multiprocessors = 4) : seed_(seed), multiprocessors_(multiprocessors) {}
+  /// Every launch of the process takes the next seed for the order of its blocks and threads.
+  explicit Launcher(CudaStream) : seed_(shared_seed()) {}
+  explicit Launcher(unsigned seed = 1) : own_seed_(seed), seed_(own_seed_) {}
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
 
-  unsigned multiprocessors() const { return multiprocessors_; }
+  static unsigned multiprocessors() { return cuda_multiprocessors(); }
 
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamic_shared,
@@ -25,7 +29,12 @@ class Launcher {
   }
 
  private:
-  unsigned seed_, multiprocessors_;
+  static unsigned& shared_seed() {
+    static unsigned seed = 1;
+    return seed;
+  }
+  unsigned own_seed_ = 0;
+  unsigned& seed_;
 };
 
 }  // namespace tandem::gpu
