@@ -1,29 +1,13 @@
 // From chosen blocks to page lists.
 #pragma once
 
+#include "engine/kernels/block_scan.cuh"
 #include "engine/kernels/page_list_device.cuh"
 
 namespace tandem::gpu {
 
 constexpr unsigned kSelectionThreads = 256;
-constexpr unsigned kSelectionWarps = kSelectionThreads / kWarp;
 constexpr unsigned kSelectionBlocks = 4096;  // looked at together
-
-/// Number of true `chosen` at lower threads, and in `all` of the block. `counts`: kSelectionWarps shared words.
-__device__ __forceinline__ unsigned rank_in_block(bool chosen, std::uint32_t* counts, unsigned& all) {
-  const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const unsigned votes = __ballot_sync(kWholeWarp, chosen);
-  if (lane == 0) counts[warp] = static_cast<std::uint32_t>(__popc(votes));
-  __syncthreads();
-  unsigned before = 0;
-  all = 0;
-  for (unsigned w = 0; w < kSelectionWarps; ++w) {
-    if (w < warp) before += counts[w];
-    all += counts[w];
-  }
-  __syncthreads();
-  return before + static_cast<unsigned>(__popc(votes & ((1u << lane) - 1u)));
-}
 
 /// Position of the first chosen block that is not below `block`.
 __device__ __forceinline__ std::uint32_t first_from(const std::uint32_t* chosen, std::uint32_t count,
@@ -44,7 +28,7 @@ __global__ void __launch_bounds__(kSelectionThreads)
     pages_of_selection_kernel(const __grid_constant__ BlockSelection selection, std::uint32_t group, bool own_only,
                               std::uint32_t capacity, PageEntry* entries, std::uint32_t* counts) {
   TANDEM_SHARED(std::uint32_t, masks, kSelectionBlocks);
-  TANDEM_SHARED(std::uint32_t, ranks, kSelectionWarps);
+  TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const std::uint32_t kv_head = blockIdx.x, blocks = selection.blocks;
   PageEntry* const out = entries + std::size_t{kv_head} * capacity;
   std::uint32_t written = 0;
@@ -66,8 +50,8 @@ __global__ void __launch_bounds__(kSelectionThreads)
     for (unsigned first = 0; first < here; first += kSelectionThreads) {
       const unsigned b = first + threadIdx.x;
       const std::uint32_t mask = b < here ? masks[b] : 0;
-      unsigned all = 0;
-      const unsigned rank = rank_in_block(mask != 0, ranks, all);
+      std::uint32_t all = 0;
+      const std::uint32_t rank = sum_before(mask != 0 ? 1 : 0, sums, all);
       if (mask != 0) {
         std::uint32_t at = written + rank * selection.pages_per_block;
         for (std::uint32_t p = 0; p < selection.pages_per_block; ++p, ++at) {
