@@ -1,5 +1,6 @@
 // Which kernels a paged attention takes, and on what grids.
 #include "engine/common/error.h"
+#include "engine/kernels/attention_limits.h"
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/merge_kernels.cuh"
 #include "engine/kernels/paged_attention.h"
@@ -16,18 +17,8 @@ using gpu::F16;
 using gpu::F32;
 using gpu::Launcher;
 
-constexpr std::uint32_t kPlainDimensions = 512;
-
 constexpr bool takes_tensor_cores(DType type, std::uint32_t group, std::uint32_t dim) {
-  return type != DType::f32 && group <= 16 && (dim == 64 || dim == 96 || dim == 128 || dim == 256);
-}
-
-void check_shape(std::uint32_t group, std::uint32_t dim) {
-  TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
-  TANDEM_CHECK(dim >= 1, "Heads of no dimensions.");
-  if (dim > kPlainDimensions)
-    throw_input_error("Heads of {} dimensions are not supported on a GPU, where they may have {} at most; use the CPU.",
-                      dim, kPlainDimensions);
+  return gpu::has_tiles(type, dim) && group <= 16;
 }
 
 template <class Element, unsigned kDim>
@@ -84,7 +75,7 @@ void launch_token_scores(Launcher& launch, const gpu::TokenScores& request, dim3
 }  // namespace
 
 void paged_attention_cuda(const PagedAttention& a, CudaStream stream) {
-  check_shape(a.group, a.kv.dim);
+  gpu::check_attention_shape(a.group, a.kv.dim);
   Launcher launch(stream);
   switch (a.kv.type) {
     case DType::f32:
@@ -111,7 +102,7 @@ void pages_of_selection_cuda(const BlockSelection& selection, std::uint32_t kv_h
 
 void paged_token_scores_cuda(const float* q, std::uint32_t rows, std::uint32_t group, const KvPages& kv,
                              const PageLists& lists, float* scores, CudaStream stream) {
-  check_shape(group, kv.dim);
+  gpu::check_attention_shape(group, kv.dim);
   const gpu::TokenScores request{q, group, kv, lists, scores};
   const dim3 grid((lists.capacity + gpu::kTokenScoreEntries - 1) / gpu::kTokenScoreEntries, kv.kv_heads, rows);
   Launcher launch(stream);
