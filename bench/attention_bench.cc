@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/measure.h"
-#include "bench/private_memory.h"
+#include "eval/kernels/private_memory.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/convert.h"
 #include "engine/kernels/digest.h"
