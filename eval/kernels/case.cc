@@ -11,6 +11,10 @@
 
 namespace tandem::eval {
 
+namespace {
+constexpr std::size_t kNormals = 1 << 16;  // drawing gigabytes of them takes minutes
+}
+
 struct CaseMemory::Held {
   std::vector<std::unique_ptr<PrivateMemory>> host;
   std::vector<CudaMemory> device;
@@ -39,6 +43,17 @@ void* CaseMemory::stored(const std::vector<float>& values, DType type, std::size
   from_f32(values.data(), type, values.size(), narrow.data());
   char* const to = static_cast<char*>(bytes(narrow.size() + skip * size_of(type))) + skip * size_of(type);
   write(to, narrow.data(), narrow.size());
+  return to;
+}
+
+void* CaseMemory::stored_normals(std::size_t count, DType type, unsigned seed, float scale) {
+  const std::size_t piece = std::min<std::size_t>(count, kNormals * 16);
+  const std::vector<float> values = case_normals(piece, seed, scale);
+  std::vector<char> narrow(piece * size_of(type));
+  from_f32(values.data(), type, piece, narrow.data());
+  char* const to = static_cast<char*>(bytes(count * size_of(type)));
+  for (std::size_t at = 0; at < count; at += piece)
+    write(to + at * size_of(type), narrow.data(), std::min(piece, count - at) * size_of(type));
   return to;
 }
 
@@ -77,7 +92,9 @@ void CaseMemory::wait() {
 
 std::vector<KernelCase> kernel_cases(CaseSize size) {
   std::vector<KernelCase> cases;
+  append_attention_cases(size, cases);
   append_pointwise_cases(size, cases);
+  append_selection_cases(size, cases);
   return cases;
 }
 
@@ -100,7 +117,7 @@ std::string wrong_result(const KernelCase& one, std::span<const float> result, s
 std::vector<float> case_normals(std::size_t n, unsigned seed, float scale) {
   std::mt19937 engine(seed);
   std::normal_distribution<float> normal;
-  std::vector<float> block(std::min<std::size_t>(n, 1 << 16)), values(n);  // drawing gigabytes of them takes minutes
+  std::vector<float> block(std::min(n, kNormals)), values(n);
   for (float& value : block) value = scale * normal(engine);
   for (std::size_t i = 0; i < n; ++i) values[i] = block[i % block.size()];
   return values;

@@ -52,6 +52,8 @@ class CaseMemory {
   }
   /// `values` rounded to `type`; `skip` elements into an allocation, to try other alignments.
   void* stored(const std::vector<float>& values, DType type, std::size_t skip = 0);
+  /// case_normals(count, seed, scale) rounded to `type`, for more of them than a vector should hold.
+  void* stored_normals(std::size_t count, DType type, unsigned seed, float scale = 1);
   MatrixView matrix(const std::vector<float>& values, DType type, std::uint32_t rows, std::uint32_t cols);
 
   template <class T>
@@ -108,6 +110,8 @@ std::vector<float> case_normals(std::size_t n, unsigned seed, float scale = 1);
 std::vector<float> rounded(const std::vector<float>& values, DType type);
 
 // Each file of cases adds its own.
+void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_pointwise_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases);
 
 }  // namespace tandem::eval
