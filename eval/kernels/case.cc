@@ -78,6 +78,8 @@ void CaseMemory::wait() {
 std::vector<KernelCase> kernel_cases(CaseSize size) {
   std::vector<KernelCase> cases;
   append_pointwise_cases(size, cases);
+  append_linear_cases(size, cases);
+  append_gather_cases(size, cases);
   return cases;
 }
 

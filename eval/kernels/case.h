@@ -108,6 +108,8 @@ std::vector<float> case_normals(std::size_t n, unsigned seed, float scale = 1);
 std::vector<float> rounded(const std::vector<float>& values, DType type);
 
 // Each file of cases adds its own.
+void append_gather_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_linear_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_pointwise_cases(CaseSize size, std::vector<KernelCase>& cases);
 
 }  // namespace tandem::eval
