@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/kernels/convert.h"
 #include "engine/kernels/isa.h"
+#include "engine/kernels/linear_gpu.h"
 #include "eval/kernels/bandwidth.h"
 #include "eval/kernels/peak.h"
 #include "eval/report/schema.h"
@@ -56,7 +58,7 @@ class Limits {
     }
   }
   double of(const KernelCase& one) {
-    if (target_ == Target::cuda) return one.matrix ? 0 : copy_rate();
+    if (target_ == Target::cuda) return one.matrix ? product_rate() : copy_rate();
     ThreadPool& pool = one.threaded ? pool_ : alone_;
     return one.matrix ? arithmetic_rate(Arithmetic::bf16_pairs, pool) : read_bandwidth_now(pool);
   }
@@ -73,9 +75,28 @@ class Limits {
     const double seconds = cuda_seconds(*stream_, [&] { cuda_copy(at, at + kCopyBytes, kCopyBytes, *stream_); });
     return 2.0 * static_cast<double>(kCopyBytes) / seconds;
   }
+  /// The best that cuBLASLt reached on a large bf16 product so far.
+  double product_rate() {
+    constexpr std::uint32_t kSize = 8192;
+    char* const at = copy_.as<char>();
+    const std::size_t part = std::size_t{kSize} * kSize * 2;
+    if (!product_) {  // all zero would be too fast
+      product_ = std::make_unique<LinearCuda>();
+      const auto numbers = case_normals(std::size_t{1} << 16, 1);
+      std::vector<char> block(numbers.size() * 2);
+      from_f32(numbers.data(), DType::bf16, numbers.size(), block.data());
+      for (std::size_t i = 0; i < 2 * part; i += block.size()) cuda_copy(at + i, block.data(), block.size(), *stream_);
+    }
+    const MatrixView weights{at, DType::bf16, kSize, kSize};
+    const double seconds = cuda_seconds(
+        *stream_, [&] { (*product_)(at + part, weights, nullptr, at + 2 * part, DType::f32, kSize, *stream_); });
+    return best_product_ = std::max(best_product_, 2.0 * kSize * kSize * kSize / seconds);
+  }
   Target target_;
   ThreadPool& pool_;
   ThreadPool alone_;
+  std::unique_ptr<LinearCuda> product_;
+  double best_product_ = 0;
   CudaMemory copy_;
   std::unique_ptr<OwnedStream> stream_;
 };
@@ -159,8 +180,8 @@ std::string kernel_bench_text(const KernelBench& bench) {
       bench.target == Target::cpu
           ? "\nshare: of pure reads of memory by as many threads, in the same rounds; of multiply-adds in registers "
             "for\nmatrix kernels. What fits a cache can be above 1.\n"
-          : "\nshare: of a copy within device memory (bytes read and written), in the same rounds. What fits the "
-            "cache can\nbe above 1.\n";
+          : "\nshare: of a copy within device memory (bytes read and written), in the same rounds; of a bf16 product "
+            "of 8192 x 8192 x 8192\nfor matrix kernels. What fits the cache can be above 1.\n";
   if (!bench.no_share.empty()) text += fmt::format("No shares: {}. Run it again on a quiet machine.\n", bench.no_share);
   return text;
 }

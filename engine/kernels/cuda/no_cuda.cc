@@ -4,6 +4,8 @@
 #include "engine/kernels/convert.h"
 #include "engine/kernels/cuda/runtime.h"
 #include "engine/kernels/embedding.h"
+#include "engine/kernels/gather.h"
+#include "engine/kernels/linear_gpu.h"
 #include "engine/kernels/norm.h"
 #include "engine/kernels/qkv.h"
 
@@ -84,6 +86,27 @@ void prepare_qkv_cuda(const float*, const QkvShape&, const QkvWeights&, const st
   refuse();
 }
 std::size_t choose_scratch_bytes(std::uint32_t, std::uint32_t) {
+  refuse();
+}
+struct LinearCuda::State {};
+LinearCuda::LinearCuda() {
+  refuse();
+}
+LinearCuda::~LinearCuda() = default;
+void LinearCuda::operator()(const void*, const MatrixView&, const float*, void*, DType, std::uint32_t, CudaStream) {
+  refuse();
+}
+
+GatherCrossover measure_gather_crossover(std::size_t) {
+  refuse();
+}
+void gather_cuda(const Pieces&, GatherWay, CudaStream) {
+  refuse();
+}
+void gather_cuda(const Pieces&, const GatherCrossover&, CudaStream) {
+  refuse();
+}
+void move_kv_rows_cuda(const KvRows&, const KvRows&, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
 void choose_cuda(const float*, std::uint32_t, std::uint32_t, const std::int32_t*, TopTwo*, double*, void*, CudaStream) {
