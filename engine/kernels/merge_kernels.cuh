@@ -8,8 +8,9 @@ namespace tandem::gpu {
 
 constexpr unsigned kMergeThreads = 128;
 constexpr unsigned kMergeWarps = kMergeThreads / kWarp;
-constexpr unsigned kMergeKept = 512;   // lse that are read once: they may come over the link
-constexpr unsigned kMergeColumns = 8;  // per lane and pass
+constexpr unsigned kMergeKept = 512;    // lse that are read once: they may come over the link
+constexpr unsigned kMergeColumns = 8;   // per lane and pass
+constexpr unsigned kMergeTogether = 4;  // parts of a warp whose loads are under way at once
 constexpr unsigned kMergeWidth = kMergeColumns * kWarp;
 
 /// out = sum_i exp(lse_i - lse) o_i of `parts` parts; see merge_partials. parts.o(i) and parts.lse(i): part i's row and
@@ -48,15 +49,23 @@ __device__ __forceinline__ void merge_row(const Parts& parts, std::uint32_t coun
 
   for (std::uint32_t begin = 0; begin < dim; begin += kMergeWidth) {
     float sum[kMergeColumns] = {};
-#pragma unroll 4
-    for (std::uint32_t i = warp; i < count; i += kMergeWarps) {
-      const float share = weight(i) * inverse;
-      if (share == 0.0f) continue;  // whatever its o
-      const float* o = parts.o(i) + begin;
+    for (std::uint32_t first = warp; first < count; first += kMergeTogether * kMergeWarps) {
+      float share[kMergeTogether];
+      const float* o[kMergeTogether];
+#pragma unroll
+      for (unsigned i = 0; i < kMergeTogether; ++i) {
+        const std::uint32_t part = first + i * kMergeWarps;
+        share[i] = part < count ? weight(part) * inverse : 0.0f;
+        o[i] = share[i] == 0.0f ? nullptr : parts.o(part) + begin;  // what has no weight is not read
+      }
 #pragma unroll
       for (unsigned c = 0; c < kMergeColumns; ++c) {
         const unsigned d = c * kWarp + lane;
-        if (begin + d < dim) sum[c] += share * o[d];
+        float values[kMergeTogether];
+#pragma unroll
+        for (unsigned i = 0; i < kMergeTogether; ++i) values[i] = o[i] != nullptr && begin + d < dim ? o[i][d] : 0.0f;
+#pragma unroll
+        for (unsigned i = 0; i < kMergeTogether; ++i) sum[c] += share[i] * values[i];
       }
     }
 #pragma unroll

@@ -65,13 +65,14 @@ struct PagedAttention {
 /// of the same results, D up to 512. Throws CudaError where the launch is refused, InputError for a larger D.
 void paged_attention_cuda(const PagedAttention& attention, CudaStream stream);
 
-/// lists[kv head] (entries and counts of `kv_heads` lists, each with room for `capacity` entries) = the pages of the
-/// union of the blocks that the KV head's `group` query heads chose, in ascending order. own_only: a head attends what
-/// it chose; otherwise the group attends the union. Entries beyond `capacity` are dropped: capacity is at least
-/// min(blocks, sum of the heads' counts) * pages_per_block.
-void pages_of_selection_cuda(const BlockSelection& selection, std::uint32_t kv_heads, std::uint32_t group,
-                             bool own_only, std::uint32_t capacity, PageEntry* entries /*[kv_heads][capacity]*/,
-                             std::uint32_t* counts /*[kv_heads]*/, CudaStream stream);
+/// List row * kv_heads + kv_head of `entries` and `counts` = the pages of the union of the blocks that the KV head's
+/// `group` query heads chose in rows[row], in ascending order: lists with per_kv_head. own_only: a head attends what it
+/// chose; otherwise the group attends the union. Entries beyond `capacity` are dropped: it is at least min(blocks, sum
+/// of the heads' counts) * pages_per_block of every row.
+void pages_of_selection_cuda(const BlockSelection* rows /*[n]*/, std::uint32_t n, std::uint32_t kv_heads,
+                             std::uint32_t group, bool own_only, std::uint32_t capacity,
+                             PageEntry* entries /*[n][kv_heads][capacity]*/, std::uint32_t* counts /*[n][kv_heads]*/,
+                             CudaStream stream);
 
 /// scores[row][head][16 * e + s] = q.k / sqrt(D) of token slot s of the list's entry e; -infinity where the entry does
 /// not hold the slot, whatever the masks, and for entries from the count up to `capacity`. Reads no V. Rounding of q as

@@ -91,12 +91,12 @@ void paged_attention_cuda(const PagedAttention& a, CudaStream stream) {
   launch(gpu::merge_splits_kernel, dim3(a.merge_count, a.group), gpu::kMergeThreads, 0, a);
 }
 
-void pages_of_selection_cuda(const BlockSelection& selection, std::uint32_t kv_heads, std::uint32_t group,
+void pages_of_selection_cuda(const BlockSelection* rows, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t group,
                              bool own_only, std::uint32_t capacity, PageEntry* entries, std::uint32_t* counts,
                              CudaStream stream) {
   TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
   Launcher launch(stream);
-  launch(gpu::pages_of_selection_kernel, kv_heads, gpu::kSelectionThreads, 0, selection, group, own_only, capacity,
+  launch(gpu::pages_of_selection_kernel, dim3(kv_heads, n), gpu::kSelectionThreads, 0, rows, group, own_only, capacity,
          entries, counts);
 }
 

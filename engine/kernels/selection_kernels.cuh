@@ -23,14 +23,15 @@ __device__ __forceinline__ std::uint32_t first_from(const std::uint32_t* chosen,
   return low;
 }
 
-/// Grid: {kv_heads}.
+/// Grid: {kv_heads, rows}.
 __global__ void __launch_bounds__(kSelectionThreads)
-    pages_of_selection_kernel(const __grid_constant__ BlockSelection selection, std::uint32_t group, bool own_only,
-                              std::uint32_t capacity, PageEntry* entries, std::uint32_t* counts) {
+    pages_of_selection_kernel(const BlockSelection* rows, std::uint32_t group, bool own_only, std::uint32_t capacity,
+                              PageEntry* entries, std::uint32_t* counts) {
   TANDEM_SHARED(std::uint32_t, masks, kSelectionBlocks);
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
-  const std::uint32_t kv_head = blockIdx.x, blocks = selection.blocks;
-  PageEntry* const out = entries + std::size_t{kv_head} * capacity;
+  const BlockSelection& selection = rows[blockIdx.y];
+  const std::uint32_t kv_head = blockIdx.x, list_number = blockIdx.y * gridDim.x + kv_head, blocks = selection.blocks;
+  PageEntry* const out = entries + std::size_t{list_number} * capacity;
   std::uint32_t written = 0;
   for (std::uint32_t begin = 0; begin < blocks; begin += kSelectionBlocks) {
     const std::uint32_t here = blocks - begin < kSelectionBlocks ? blocks - begin : kSelectionBlocks;
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(kSelectionThreads)
     }
     __syncthreads();
   }
-  if (threadIdx.x == 0) counts[kv_head] = written < capacity ? written : capacity;
+  if (threadIdx.x == 0) counts[list_number] = written < capacity ? written : capacity;
 }
 
 }  // namespace tandem::gpu

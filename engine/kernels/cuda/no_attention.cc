@@ -19,8 +19,8 @@ namespace {
 void paged_attention_cuda(const PagedAttention&, CudaStream) {
   refuse();
 }
-void pages_of_selection_cuda(const BlockSelection&, std::uint32_t, std::uint32_t, bool, std::uint32_t, PageEntry*,
-                             std::uint32_t*, CudaStream) {
+void pages_of_selection_cuda(const BlockSelection*, std::uint32_t, std::uint32_t, std::uint32_t, bool, std::uint32_t,
+                             PageEntry*, std::uint32_t*, CudaStream) {
   refuse();
 }
 void paged_token_scores_cuda(const float*, std::uint32_t, std::uint32_t, const KvPages&, const PageLists&, float*,

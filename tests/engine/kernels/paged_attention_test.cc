@@ -7,7 +7,9 @@
 #include <numeric>
 
 #include "engine/kernels/attention.h"
+#include "engine/kernels/digest.h"
 #include "engine/kernels/merge.h"
+#include "engine/kernels/topk.h"
 #include "tests/engine/kernels/cuda_test.h"
 
 namespace tandem {
@@ -98,23 +100,17 @@ struct Result {
   std::vector<float> o, lse;
 };
 
-/// `extra`: how much larger than the lists' counts the plan takes them to be.
-Result attend(const Batch& batch, const std::vector<float>& q, std::uint32_t extra = 0) {
-  const DeviceBatch device(batch, extra);
-  const auto rows = static_cast<std::uint32_t>(batch.rows());
-  std::vector<std::uint32_t> most = device.counts;
-  for (std::uint32_t& count : most) count += extra;
-  const AttentionPlan plan = plan_paged_attention(most, rows, batch.heads, batch.per_kv_head);
-  const OnDevice<float> query(q);
+Result attend(const AttentionPlan& plan, std::uint32_t rows, std::uint32_t group, const OnDevice<float>& q,
+              const KvPages& kv, const PageLists& lists) {
   const OnDevice<AttentionWork> work(plan.work);
   const OnDevice<AttentionMerge> merges(plan.merges);
-  const std::size_t heads = std::size_t{rows} * batch.heads * batch.group;
-  const OnDevice<float> o(heads * batch.dim), lse(heads), parts(paged_attention_scratch(plan, batch.group, batch.dim));
+  const std::size_t heads = std::size_t{rows} * kv.kv_heads * group;
+  const OnDevice<float> o(heads * kv.dim), lse(heads), parts(paged_attention_scratch(plan, group, kv.dim));
   PagedAttention a;
-  a.q = query.data();
-  a.group = batch.group;
-  a.kv = device.kv;
-  a.lists = device.lists;
+  a.q = q.data();
+  a.group = group;
+  a.kv = kv;
+  a.lists = lists;
   a.work = work.data();
   a.merges = merges.data();
   a.work_count = static_cast<std::uint32_t>(plan.work.size());
@@ -125,6 +121,16 @@ Result attend(const Batch& batch, const std::vector<float>& q, std::uint32_t ext
   a.parts = parts.data();
   paged_attention_cuda(a, {});
   return {o.values(), lse.values()};
+}
+
+/// `extra`: how much larger than the lists' counts the plan takes them to be.
+Result attend(const Batch& batch, const std::vector<float>& q, std::uint32_t extra = 0) {
+  const DeviceBatch device(batch, extra);
+  const auto rows = static_cast<std::uint32_t>(batch.rows());
+  std::vector<std::uint32_t> most = device.counts;
+  for (std::uint32_t& count : most) count += extra;
+  return attend(plan_paged_attention(most, rows, batch.heads, batch.per_kv_head), rows, batch.group, OnDevice<float>(q),
+                device.kv, device.lists);
 }
 
 Result expected(Batch& batch, const std::vector<float>& q) {
@@ -347,44 +353,114 @@ class PageSelectionTest : public CudaTest {};
 
 TEST_F(PageSelectionTest, ListsTheUnionInOrder) {
   Random random(11);
-  for (const std::uint32_t blocks : {1u, 40u, 4096u, 5000u}) {
-    for (const bool own_only : {true, false}) {
-      const std::uint32_t heads = 2, group = 3, pages_per_block = 1 + random.below(3);
-      const std::uint32_t tokens = blocks * pages_per_block * 16 - random.below(pages_per_block * 16);
-      std::vector<std::uint32_t> slots(std::size_t{blocks} * pages_per_block), chosen(heads * group * (1 + blocks));
-      for (std::uint32_t& slot : slots) slot = random.below(1000);
-      slots.resize((tokens + 15) / 16);
-      std::vector<std::vector<std::uint32_t>> masks(heads, std::vector<std::uint32_t>(blocks));
+  const std::uint32_t heads = 2, group = 3;
+  for (const bool own_only : {true, false}) {
+    struct Row {
+      std::uint32_t blocks, pages_per_block, tokens;
+      std::vector<std::vector<std::uint32_t>> masks;  // [head][block]
+      OnDevice<std::uint32_t> chosen, slots;
+      std::vector<std::uint32_t> host_slots;
+    };
+    std::vector<Row> rows;
+    std::vector<BlockSelection> list;
+    std::uint32_t capacity = 0;
+    for (const std::uint32_t blocks : {1u, 40u, 4096u, 5000u}) {
+      const std::uint32_t pages_per_block = 1 + random.below(3);
+      Row row{blocks, pages_per_block, blocks * pages_per_block * 16 - random.below(pages_per_block * 16), {}, {}, {},
+              {}};
+      std::vector<std::uint32_t> chosen(heads * group * (1 + blocks));
+      for (std::uint32_t p = 0; p < (row.tokens + 15) / 16; ++p) row.host_slots.push_back(random.below(1000));
+      row.masks.assign(heads, std::vector<std::uint32_t>(blocks));
       for (std::uint32_t h = 0; h < heads * group; ++h) {
-        std::uint32_t* list = &chosen[std::size_t{h} * (1 + blocks)];
+        std::uint32_t* const head = &chosen[std::size_t{h} * (1 + blocks)];
         for (std::uint32_t b = 0; b < blocks; ++b) {
           if (b + 1 != blocks && random.below(h + 2) != 0) continue;
-          list[++list[0]] = b;
-          masks[h / group][b] |= 1u << h % group;
+          head[++head[0]] = b;
+          row.masks[h / group][b] |= 1u << h % group;
         }
       }
-      const OnDevice<std::uint32_t> device_chosen(chosen), device_slots(slots);
-      const std::uint32_t capacity = blocks * pages_per_block;
-      const OnDevice<PageEntry> entries(std::size_t{heads} * capacity);
-      const OnDevice<std::uint32_t> counts(heads);
-      pages_of_selection_cuda({device_chosen.data(), device_slots.data(), blocks, pages_per_block, tokens}, heads,
-                              group, own_only, capacity, entries.data(), counts.data(), {});
-      const auto list = entries.values();
+      row.chosen = OnDevice<std::uint32_t>(chosen);
+      row.slots = OnDevice<std::uint32_t>(row.host_slots);
+      list.push_back({row.chosen.data(), row.slots.data(), blocks, pages_per_block, row.tokens});
+      capacity = std::max(capacity, blocks * pages_per_block);
+      rows.push_back(std::move(row));
+    }
+    const OnDevice<BlockSelection> selection(list);
+    const OnDevice<PageEntry> entries(list.size() * heads * capacity);
+    const OnDevice<std::uint32_t> counts(list.size() * heads);
+    pages_of_selection_cuda(selection.data(), static_cast<std::uint32_t>(list.size()), heads, group, own_only, capacity,
+                            entries.data(), counts.data(), {});
+    const auto all = entries.values();
+    for (std::size_t r = 0; r < rows.size(); ++r) {
       for (std::uint32_t h = 0; h < heads; ++h) {
-        std::uint32_t at = h * capacity;
-        for (std::uint32_t b = 0; b < blocks; ++b) {
-          if (masks[h][b] == 0) continue;
-          for (std::uint32_t page = b * pages_per_block; page < (b + 1) * pages_per_block; ++page, ++at) {
-            const std::uint32_t left = tokens > page * 16 ? std::min(16u, tokens - page * 16) : 0;
-            ASSERT_EQ(list[at].tokens, left);
-            ASSERT_EQ(list[at].head_mask, left == 0 ? 0 : own_only ? masks[h][b] : ~0u);
-            ASSERT_EQ(list[at].slot, left > 0 ? slots[page] : 0);
+        const PageEntry* at = &all[(r * heads + h) * capacity];
+        const PageEntry* const first = at;
+        for (std::uint32_t b = 0; b < rows[r].blocks; ++b) {
+          const std::uint32_t mask = rows[r].masks[h][b];
+          for (std::uint32_t p = 0; mask != 0 && p < rows[r].pages_per_block; ++p, ++at) {
+            const std::uint32_t page = b * rows[r].pages_per_block + p;
+            const std::uint32_t left = rows[r].tokens > page * 16 ? std::min(16u, rows[r].tokens - page * 16) : 0;
+            ASSERT_EQ(at->tokens, left);
+            ASSERT_EQ(at->head_mask, left == 0 ? 0 : own_only ? mask : ~0u);
+            ASSERT_EQ(at->slot, left > 0 ? rows[r].host_slots[page] : 0);
           }
         }
-        EXPECT_EQ(counts.values()[h], at - h * capacity);
+        EXPECT_EQ(counts.values()[r * heads + h], at - first);
       }
     }
   }
+}
+
+TEST_P(PagedAttentionTest, WhatTheDeviceSelectedIsAttendedThere) {
+  Random random(13);
+  const std::uint32_t heads = 2, group = 4, dim = 64, tokens = 310, blocks = 20, keep = 5;
+  Batch batch(random, type(), heads, group, dim, blocks, 2);
+  batch.lists.push_back(batch.tokens(random, tokens));
+  const auto q = queries(random, batch);
+  std::vector<std::uint32_t> slots;
+  for (const PageEntry& entry : batch.lists[0]) slots.push_back(entry.slot);
+  const DeviceBatch device(batch);
+  const OnDevice<float> query(q), scores(std::size_t{heads} * group * blocks);
+  const OnDevice<std::uint32_t> device_slots(slots);
+  const OnDevice<char> digests(std::size_t{heads} * 2 * blocks * dim * size_of(type()));
+  build_digests_cuda(device.kv, device_slots.data(), tokens, 1, digests.data(), {});
+  const OnDevice<BlockScores> request({{query.data(), digests.data(), blocks, scores.data()}});
+  score_blocks_cuda(request.data(), 1, blocks, heads, {group, dim, type()}, {});
+  const OnDevice<std::uint32_t> chosen(std::size_t{heads} * group * (1 + blocks));
+  std::vector<TopKRow> best;
+  for (std::uint32_t h = 0; h < heads * group; ++h)
+    best.push_back({scores.data() + h * blocks, blocks, keep, chosen.data() + h * (1 + blocks)});
+  const OnDevice<TopKRow> best_rows(best);
+  top_k_cuda(best_rows.data(), heads * group, 1, {});
+  const OnDevice<BlockSelection> selection({{chosen.data(), device_slots.data(), blocks, 1, tokens}});
+  const std::uint32_t capacity = std::min(blocks, group * keep);
+  const OnDevice<PageEntry> entries(std::size_t{heads} * capacity);
+  const OnDevice<std::uint32_t> counts(heads);
+  pages_of_selection_cuda(selection.data(), 1, heads, group, true, capacity, entries.data(), counts.data(), {});
+
+  const AttentionPlan plan = plan_paged_attention(std::vector<std::uint32_t>(heads, capacity), 1, heads, true);
+  const Result result = attend(plan, 1, group, query, device.kv, {entries.data(), counts.data(), capacity, true});
+  // The oracle attends the blocks that are best by the CPU's scores.
+  Batch wanted = batch;
+  wanted.per_kv_head = true;
+  wanted.lists.assign(heads, batch.lists[0]);
+  for (std::uint32_t h = 0; h < heads; ++h) {
+    for (PageEntry& entry : wanted.lists[h]) entry.head_mask = 0;
+    for (std::uint32_t g = 0; g < group; ++g) {
+      std::vector<float> block_scores(blocks);
+      for (std::uint32_t b = 0; b < blocks; ++b) {
+        std::vector<char> low(dim * size_of(type())), high(low.size());
+        const PageEntry& entry = batch.lists[0][b];
+        build_digest(batch.vector(entry.slot, h, false, 0), type(), entry.tokens, dim, low.data(), high.data());
+        score_blocks(&q[(std::size_t{h} * group + g) * dim], low.data(), high.data(), 1, {1, dim, type()},
+                     &block_scores[b]);
+      }
+      std::uint32_t top[keep];
+      top_k(block_scores.data(), blocks, keep, top);
+      for (const std::uint32_t b : top) wanted.lists[h][b].head_mask |= 1u << g;
+    }
+  }
+  expect_agrees(result, expected(wanted, q), kTolerance);
 }
 
 class MergeCudaTest : public CudaTest {};
