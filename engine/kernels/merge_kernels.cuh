@@ -80,7 +80,7 @@ __device__ __forceinline__ void merge_row(const Parts& parts, std::uint32_t coun
 }
 
 /// Parts of a decode attention: grid {merges, group}.
-__global__ void __launch_bounds__(kMergeThreads) merge_splits_kernel(const __grid_constant__ PagedAttention a) {
+__global__ void __launch_bounds__(kMergeThreads, 8) merge_splits_kernel(const __grid_constant__ PagedAttention a) {
   struct Parts {
     const float *first_o, *first_lse;
     std::size_t o_stride, lse_stride;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_splits_kernel(const __gri
 }
 
 /// Any parts: grid {rows}. The pointers are to device memory or to pinned host memory as the device sees it.
-__global__ void __launch_bounds__(kMergeThreads)
+__global__ void __launch_bounds__(kMergeThreads, 8)
     merge_partials_kernel(const float* const* o, const float* const* lse, std::uint32_t parts, std::uint32_t dim,
                           float* out, float* out_lse) {
   struct Parts {

@@ -25,8 +25,8 @@ struct Heads {
 
 /// A ragged batch over KV pages in shuffled slots, all of it normal numbers of one seed.
 struct PagedBatch {
-  PagedBatch(Heads heads_, DType type_, std::vector<std::uint32_t> tokens_, float scale_)
-      : heads(heads_), type(type_), tokens(std::move(tokens_)), scale(scale_) {
+  PagedBatch(Heads of, DType kv_type, std::vector<std::uint32_t> counts, float key_scale)
+      : heads(of), type(kv_type), tokens(std::move(counts)), scale(key_scale) {
     for (const std::uint32_t count : tokens) pages.push_back((count + kPage - 1) / kPage);
     all_pages = std::accumulate(pages.begin(), pages.end(), std::uint32_t{0});
     slots.resize(all_pages);

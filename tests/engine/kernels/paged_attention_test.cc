@@ -19,9 +19,9 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// A batch over pages in random slots. What no list entry holds is NaN.
 struct Batch {
-  Batch(Random& random, DType kv_type, std::uint32_t kv_heads, std::uint32_t group_, std::uint32_t dim_,
-        std::uint32_t slots_, float scale_ = 1)
-      : type(kv_type), heads(kv_heads), group(group_), dim(dim_), slots(slots_), scale(scale_) {
+  Batch(Random& random, DType kv_type, std::uint32_t kv_heads, std::uint32_t heads_per_group, std::uint32_t d,
+        std::uint32_t room, float key_scale = 1)
+      : type(kv_type), heads(kv_heads), group(heads_per_group), dim(d), slots(room), scale(key_scale) {
     pages.assign(std::size_t{slots} * heads * 2 * 16 * dim * size_of(type), char(0xff));
     free.resize(slots);
     std::iota(free.begin(), free.end(), 0u);
@@ -480,7 +480,7 @@ TEST_F(MergeCudaTest, AgreesWithTheCpu) {
       for (std::uint32_t r = 0; r < c.rows; ++r) {
         if (r != 0 && random.below(4) != 0) continue;  // row 0 is empty in all
         host_lse.back()[r] = -kInfinity;
-        std::fill_n(host_o.back().begin() + std::ptrdiff_t(r * c.dim), c.dim, std::nanf(""));
+        std::fill_n(host_o.back().begin() + static_cast<std::ptrdiff_t>(std::size_t{r} * c.dim), c.dim, std::nanf(""));
       }
     }
     for (std::uint32_t p = 0; p < c.parts; ++p) {
