@@ -43,7 +43,7 @@ class CudaMemory {
  public:
   CudaMemory() = default;
   explicit CudaMemory(std::size_t bytes);
-  ~CudaMemory();
+  ~CudaMemory();  // NOLINT(performance-trivially-destructible): of builds without CUDA
   CudaMemory(CudaMemory&& other) noexcept;
   CudaMemory& operator=(CudaMemory&& other) noexcept;
   template <class T = void>
@@ -62,7 +62,7 @@ class PinnedMemory {
  public:
   PinnedMemory() = default;
   explicit PinnedMemory(std::size_t bytes);
-  ~PinnedMemory();
+  ~PinnedMemory();  // NOLINT(performance-trivially-destructible): of builds without CUDA
   PinnedMemory(PinnedMemory&& other) noexcept;
   PinnedMemory& operator=(PinnedMemory&& other) noexcept;
   template <class T = void>
@@ -80,7 +80,7 @@ class PinnedMemory {
 class OwnedStream {
  public:
   OwnedStream();
-  ~OwnedStream();
+  ~OwnedStream();  // NOLINT(performance-trivially-destructible): of builds without CUDA
   OwnedStream(const OwnedStream&) = delete;
   OwnedStream& operator=(const OwnedStream&) = delete;
   operator CudaStream() const { return stream_; }  // NOLINT(google-explicit-constructor)

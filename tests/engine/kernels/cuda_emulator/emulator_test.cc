@@ -137,7 +137,7 @@ TEST(CudaEmulator, WarpOperations) {
   gpu::Launcher launch;
   launch(shuffles_kernel, 1, 32, 0, out.data());
   for (int lane = 0; lane < 32; ++lane) {
-    const auto row = [&](int i) { return out[static_cast<std::size_t>(32 * i + lane)]; };
+    const auto row = [&](std::size_t i) { return out[32 * i + static_cast<std::size_t>(lane)]; };
     EXPECT_EQ(row(0), 5);
     EXPECT_EQ(row(1), lane ^ 3);
     EXPECT_EQ(row(2), lane == 31 ? 31 : lane + 1);
