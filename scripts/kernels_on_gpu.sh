@@ -5,18 +5,19 @@
 #   kernels_on_gpu.sh [step ...]      only these: info tests memcheck racecheck synccheck initcheck bench ncu
 #
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
-# $OUT, by default results/gpu here: a text file per step, tests.json, kernels.json, and summary.json with each step's
+# $OUT, by default results/gpu here: a text file per step, tests.json, properties.json, kernels.json, and summary.json with each step's
 # verdict (ok, failed, or why it did not run). LIMIT is the seconds a step may take (600). Exit code: 0 all that ran is
 # ok, 1 something failed, 2 bad usage or no program.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [ -x "$here/bin/tandem" ]; then
-  tandem=$here/bin/tandem tests=$here/bin/test_kernel_cases base=$here
+  tandem=$here/bin/tandem cases=$here/bin/test_kernel_cases properties=$here/bin/test_kernels_cuda base=$here
 else
   base=$(dirname "$here")
-  tandem=$base/build/cuda/bin/tandem tests=$base/build/cuda/tests/eval/test_kernel_cases
+  tandem=$base/build/cuda/bin/tandem cases=$base/build/cuda/tests/eval/test_kernel_cases
+  properties=$base/build/cuda/tests/engine/kernels/test_kernels_cuda
 fi
-for program in "$tandem" "$tests"; do
+for program in "$tandem" "$cases" "$properties"; do
   if [ ! -x "$program" ]; then
     echo "kernels_on_gpu.sh: there is no $program; build the cuda preset, or run the copy in a bundle." >&2
     exit 2
@@ -43,13 +44,17 @@ step_info() {
 }
 # A run in which the device's cases were skipped has checked nothing.
 step_tests() {
-  "$tests" --gtest_filter='*cuda*' --gtest_output="json:$out/tests.json"
-  if grep -q '"result": "SKIPPED"' "$out/tests.json"; then
+  "$cases" --gtest_filter='*cuda*' --gtest_output="json:$out/tests.json"
+  "$properties" --gtest_output="json:$out/properties.json"
+  if grep -q '"result": "SKIPPED"' "$out/tests.json" "$out/properties.json"; then
     echo "Cases were skipped: there is no GPU, or this build has no CUDA."
     return 1
   fi
 }
-sanitize() { compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" "$tests" --gtest_filter='*cuda*' --gtest_brief=1; }
+sanitize() {
+  compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" "$cases" --gtest_filter='*cuda*' --gtest_brief=1
+  compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" "$properties" --gtest_brief=1
+}
 step_memcheck() { sanitize memcheck --leak-check full; }
 step_racecheck() { sanitize racecheck; }
 step_synccheck() { sanitize synccheck; }
@@ -67,7 +72,7 @@ tool_of() {
   esac
 }
 export -f step_info step_tests sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_bench step_ncu
-export tandem tests out
+export tandem cases properties out
 
 failed=0 lines=()
 for step in "${steps[@]}"; do

@@ -1,6 +1,5 @@
-// What tests of CUDA kernels share. They are linked twice: with the emulation of tests/engine/kernels/cuda_emulator,
-// where every machine runs them, and in CUDA builds with the kernels as nvcc made them, where they say why they are
-// skipped.
+// What tests of CUDA kernels share. They are linked twice: with the emulation of tests/engine/kernels/cuda_emulator, which
+// runs them on every machine, and with the CUDA twins of the build, which say why they are skipped where there is no GPU.
 #pragma once
 
 #include <gtest/gtest.h>
