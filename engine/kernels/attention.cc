@@ -27,7 +27,7 @@ void partial_attention(const float* q, std::span<const KvSpan> spans, AttentionS
   check(shape);
   if (shape.dim % 8 != 0) return partial_attention_reference(q, spans, shape, o, lse);
   kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, nullptr, 0,
-                              aligned_scratch<AttentionScratch>(2 * shape.group * padded_dim(shape.dim)));
+                              aligned_scratch<AttentionScratch>((2 * shape.group + 1) * padded_dim(shape.dim)));
 }
 
 void partial_attention_with_scores(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* o,
@@ -41,7 +41,7 @@ void partial_attention_with_scores(const float* q, std::span<const KvSpan> spans
     return partial_attention_reference(q, spans, shape, o, lse);
   }
   kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, scores, token_count(spans),
-                              aligned_scratch<AttentionScratch>(2 * shape.group * padded_dim(shape.dim)));
+                              aligned_scratch<AttentionScratch>((2 * shape.group + 1) * padded_dim(shape.dim)));
 }
 
 void token_scores(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* scores) {

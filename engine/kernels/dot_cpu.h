@@ -105,9 +105,10 @@ void prepare_queries(const float* q, uint32_t group, uint32_t dim, float* out) {
 }
 
 // Dot products of kHeads heads with kTokens tokens, kHeads * kTokens = kWidth, folded as far as kTokens vectors go:
-// out[h] still wants log2(kHeads) levels, with the vectors of the tokens beside these.
-template <class Dot, int kHeads>
-TANDEM_INLINE void dot_heads(const char* const* q, const char* const* k, uint32_t dim, vf* out) {
+// out[h] still wants log2(kHeads) levels, with the vectors of the tokens beside these. `beside` is called once per step
+// of whole vectors.
+template <class Dot, int kHeads, class Beside>
+TANDEM_INLINE void dot_heads(const char* const* q, const char* const* k, uint32_t dim, vf* out, const Beside& beside) {
   constexpr int kTokens = kWidth / kHeads;
   constexpr size_t kBytes = Dot::Type::kBytes;
   vf total[kHeads][kTokens] = {};
@@ -121,6 +122,7 @@ TANDEM_INLINE void dot_heads(const char* const* q, const char* const* k, uint32_
   uint32_t d = 0;
   for (; d + Dot::kStep <= dim; d += Dot::kStep) {
     for (int t = 0; t < kTokens; ++t) keys[t] = Dot::key(k[t] + d * kBytes);
+    beside();
     step(keys, d);
   }
   if (d < dim) {

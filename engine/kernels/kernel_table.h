@@ -99,8 +99,8 @@ struct KernelTable {
   float (*exp_sum)(const float* x, float reference, size_t n);  // sum of exp(x - reference)
   // average = keep * average + share * exp(scores - lse)
   void (*blend_weights)(const float* scores, float lse, size_t n, float keep, float share, float* average);
-  // scratch: 2 * group * padded_dim(dim) floats. dim is a multiple of 8. scores: [group][score_stride] or nullptr; with
-  // scores, all heads attend all spans.
+  // scratch: (2 * group + 1) * padded_dim(dim) floats. dim is a multiple of 8. scores: [group][score_stride] or
+  // nullptr; with scores, all heads attend all spans.
   void (*partial_attention)(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o,
                             float* lse, float* scores, size_t score_stride, float* scratch);
   // scratch: group * padded_dim(dim) floats. dim is a multiple of 8; head masks are not looked at.
