@@ -48,8 +48,9 @@ inline __global__ void __launch_bounds__(kQkvWarps* kWarp)
     squares += low[step] * low[step] + high[step] * high[step];
   }
   const bool is_q = head < shape.q_heads, is_v = head >= rotated;
-  const MatrixView& norm = is_q ? weights.q_norm : weights.k_norm;
-  const bool normed = !is_v && norm.data != nullptr;
+  const void* const norm = is_q ? weights.q_norm.data : weights.k_norm.data;
+  const DType norm_type = is_q ? weights.q_norm.type : weights.k_norm.type;
+  const bool normed = !is_v && norm != nullptr;
   const float scale =
       normed ? 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(shape.head_dim) + weights.eps) : 1.0f;
 
@@ -66,8 +67,8 @@ inline __global__ void __launch_bounds__(kQkvWarps* kWarp)
     if (i >= pairs) continue;
     float a = low[step], b = high[step];
     if (normed) {
-      a *= scale * load_1(norm.data, norm.type, i);
-      b *= scale * load_1(norm.data, norm.type, i + pairs);
+      a *= scale * load_1(norm, norm_type, i);
+      b *= scale * load_1(norm, norm_type, i + pairs);
     }
     if (!is_v) {
       const float2 turn = rotations[i];

@@ -92,7 +92,7 @@ TEST(CudaEmulator, DivergenceIsAnErrorThatSaysWho) {
 
 __global__ void write_behind_kernel(unsigned at) {
   TANDEM_SHARED(float, row, 8);
-  row[at] = 1;
+  (&row[0])[at] = 1;
 }
 __global__ void dynamic_kernel(float* out, unsigned at) {
   TANDEM_DYNAMIC_SHARED(bytes);

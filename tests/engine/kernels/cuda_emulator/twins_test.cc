@@ -76,5 +76,14 @@ TEST(EmbedCuda, AnUnknownTokenMakesARowOfNaN) {
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(std::isnan(out.as<float>()[i]));
 }
 
+TEST(EmulatedMemoryDeathTest, AWriteOutsideEndsTheProgram) {
+  EXPECT_DEATH(
+      {
+        const CudaMemory memory(8);
+        memory.as<char>()[8] = 1;
+      },
+      "outside 8 bytes of emulated device memory");
+}
+
 }  // namespace
 }  // namespace tandem
