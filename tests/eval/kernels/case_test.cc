@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 #include <memory>
+#include <ostream>
 
 #include "engine/kernels/isa.h"
 
@@ -29,6 +30,11 @@ struct Check {
   std::size_t index;
   Target target;
 };
+
+void PrintTo(const Check& check, std::ostream* out) {
+  const KernelCase& one = cases()[check.index];
+  *out << to_string(check.target) << ' ' << one.kernel << ' ' << one.shape;
+}
 
 std::vector<Check> checks() {
   std::vector<Check> all;
@@ -56,7 +62,11 @@ void check(const KernelCase& one, Target target, unsigned threads) {
 }
 
 class KernelCaseTest : public ::testing::TestWithParam<Check> {};
+#ifdef TANDEM_ONLY_CUDA_CASES
+INSTANTIATE_TEST_SUITE_P(EmulatedKernels, KernelCaseTest, ::testing::ValuesIn(checks()), readable);
+#else
 INSTANTIATE_TEST_SUITE_P(Kernels, KernelCaseTest, ::testing::ValuesIn(checks()), readable);
+#endif
 
 TEST_P(KernelCaseTest, AgreesWithItsOracle) {
   const KernelCase& one = cases()[GetParam().index];
