@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "bench/measure.h"
-#include "bench/private_memory.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/convert.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/topk.h"
+#include "eval/kernels/private_memory.h"
 
 namespace tandem {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "bench/measure.h"
-#include "bench/private_memory.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/linear.h"
+#include "eval/kernels/private_memory.h"
 
 namespace tandem {
 namespace {

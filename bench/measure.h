@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/bandwidth.h"
-#include "bench/peak.h"
+#include "eval/kernels/bandwidth.h"
+#include "eval/kernels/peak.h"
 
 namespace tandem {
 

@@ -1,4 +1,6 @@
-// tandem bench: how fast a model runs on this machine, to compare engines and to see where the time goes.
+// tandem bench: how fast a model or its kernels run on this machine, to compare engines and to see where the time goes.
+#include "eval/kernels/bench.h"
+
 #include <fmt/format.h>
 
 #include "cli/commands.h"
@@ -18,6 +20,7 @@ constexpr const char* kFooter = R"(
 Examples:
   tandem bench decode --model ~/models/Qwen2.5-0.5B --context 8K
   tandem bench prefill --model synthetic:llama-3.2-1b --tokens 4K
+  tandem bench kernels --device cuda
 
 Real time on this machine, with random tokens. For times predicted for other hardware see `tandem compare --help`.)";
 
@@ -39,6 +42,16 @@ Examples:
 
 Prefills --tokens random tokens into an empty sequence, once per round; the first round warms up and is not counted. No
 logits are computed: they belong to the first decode step.)";
+
+constexpr const char* kKernelsFooter = R"(
+Examples:
+  tandem bench kernels                                         the CPU's kernels
+  tandem bench kernels --kernel swiglu --threads 1
+  tandem bench kernels --device cuda --out kernels.json        the GPU's
+
+Each kernel at the shapes of a model of 8B parameters, on inputs that the tests check too: the time of one call (median,
+least and most of --rounds rounds), the rates at which it moves what it must and computes, and its share of what the
+machine attains in the same rounds.)";
 
 struct BenchArguments {
   SessionOptions session;
@@ -81,7 +94,40 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
   check_stdout();
 }
 
-/// What both have.
+struct KernelArguments {
+  std::string device = "cpu", out;
+  eval::KernelBenchOptions options;
+  bool force = false, quiet = false;
+};
+
+void bench_kernels(KernelArguments& arguments) {
+  if (arguments.device != "cpu" && arguments.device != "cuda")
+    throw_input_error("--device is '{}': give cpu or cuda.", arguments.device);
+  arguments.options.target = arguments.device == "cpu" ? eval::Target::cpu : eval::Target::cuda;
+  if (arguments.options.rounds < 1 || arguments.options.rounds > 1000)
+    throw_input_error("--rounds is {}: give 1 to 1000.", arguments.options.rounds);
+  if (arguments.options.threads > usable_threads())
+    throw_input_error("--threads is {}: this process may use {}.", arguments.options.threads, usable_threads());
+  check_new_file(arguments.out, arguments.force);
+  Progress progress("measuring", Progress::standard(arguments.quiet));
+  arguments.options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  eval::KernelBench result;
+  try {
+    result = eval::measure_kernels(arguments.options);
+  } catch (...) {
+    progress.finish();
+    throw;
+  }
+  progress.finish();
+  fmt::print("{}", eval::kernel_bench_text(result));
+  if (!arguments.out.empty()) {
+    eval::write_file(arguments.out, eval::kernel_bench_json(result));
+    fmt::print("\n{}: the same as JSON\n", arguments.out);
+  }
+  check_stdout();
+}
+
+/// What decode and prefill have.
 void add_common(CLI::App& command, BenchArguments& arguments) {
   command.add_option("--rounds", arguments.rounds, "Measured rounds; one more warms up")->capture_default_str();
   command.add_option("--out", arguments.out, "A JSON file for every round");
@@ -94,7 +140,8 @@ void add_common(CLI::App& command, BenchArguments& arguments) {
 }  // namespace
 
 void add_bench(CLI::App& app) {
-  auto* command = app.add_subcommand("bench", "Real time of a model on this machine: decode, prefill");
+  auto* command =
+      app.add_subcommand("bench", "Real time of a model or of kernels on this machine: decode, prefill, kernels");
   command->require_subcommand(1);
   command->footer(kFooter);
 
@@ -115,6 +162,19 @@ void add_bench(CLI::App& app) {
   add_common(*prefill, *prefilling);
   prefill->footer(kPrefillFooter);
   prefill->callback([prefilling] { bench(*prefilling, "--tokens", eval::measure_prefill); });
+
+  auto* kernels = command->add_subcommand("kernels", "Every kernel beside what this machine attains");
+  auto measured = std::make_shared<KernelArguments>();
+  kernels->add_option("--device", measured->device, "cpu or cuda")->capture_default_str();
+  kernels->add_option("--kernel", measured->options.kernel, "Only this one, for example swiglu");
+  kernels->add_option("--threads", measured->options.threads, "Of the CPU's kernels that use several; 0: all usable")
+      ->capture_default_str();
+  kernels->add_option("--rounds", measured->options.rounds, "Measured rounds of each")->capture_default_str();
+  kernels->add_option("--out", measured->out, "A JSON file");
+  kernels->add_flag("--force", measured->force, "Replace that file");
+  kernels->add_flag("--quiet", measured->quiet, "No progress line");
+  kernels->footer(kKernelsFooter);
+  kernels->callback([measured] { bench_kernels(*measured); });
 }
 
 }  // namespace tandem::cli

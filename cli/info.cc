@@ -8,6 +8,7 @@
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/device/profile.h"
+#include "engine/kernels/cuda/runtime.h"
 #include "engine/kernels/isa.h"
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
@@ -59,6 +60,14 @@ void print_machine() {
                            quota > 0 ? fmt::format("{:g}", quota) : "none"));
   row("memory", fmt::format("{}, {} available", bytes_text(static_cast<double>(machine.memory_bytes)),
                             bytes_text(static_cast<double>(probe::available_memory()))));
+  if (!cuda_missing().empty()) {
+    row("GPU", cuda_missing());
+    return;
+  }
+  const CudaDevice& gpu = cuda_device();
+  row("GPU", fmt::format("{}, {}, compute capability {}.{}, {} multiprocessors, driver for CUDA {}.{}", gpu.name,
+                         bytes_text(static_cast<double>(gpu.memory_bytes)), gpu.major, gpu.minor, gpu.multiprocessors,
+                         gpu.driver / 1000, gpu.driver % 1000 / 10));
 }
 
 void print_profiles() {

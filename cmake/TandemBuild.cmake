@@ -5,6 +5,12 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
+# Programs look for libraries in ../lib first, and so do the libraries they load: a copied folder of bin/ and lib/ runs
+# anywhere (scripts/bundle.sh). Where there is no such folder the system's are found as always.
+set(CMAKE_BUILD_RPATH "\$ORIGIN/../lib")
+set(CMAKE_INSTALL_RPATH "\$ORIGIN/../lib")
+add_link_options(-Wl,--disable-new-dtags)
+
 find_program(TANDEM_CCACHE ccache)
 if(TANDEM_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${TANDEM_CCACHE})

@@ -1,7 +1,10 @@
 // Greedy choice of the next token, and how clear it was.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "engine/kernels/cuda/runtime.h"  // CudaStream
 
 namespace tandem {
 
@@ -16,5 +19,14 @@ struct TopTwo {
 
 /// vocab >= 1.
 TopTwo top_two(const float* logits /*[vocab]*/, std::uint32_t vocab);
+
+/// Bytes of device memory that choose_cuda() works in.
+std::size_t choose_scratch_bytes(std::uint32_t n, std::uint32_t vocab);
+
+/// On the GPU, for each row: top_two(), and log_probability() of tokens[i], of the best token where `tokens` is nullptr
+/// (exponentials in f32, their sum in f64: within 1e-6). What is nullptr is not written. Device memory; n <= 65535.
+void choose_cuda(const float* logits /*[n][vocab]*/, std::uint32_t n, std::uint32_t vocab,
+                 const std::int32_t* tokens /*[n] or nullptr*/, TopTwo* top /*[n] or nullptr*/,
+                 double* log_probabilities /*[n] or nullptr*/, void* scratch, CudaStream stream);
 
 }  // namespace tandem

@@ -6,6 +6,8 @@
 #include <span>
 
 #include "engine/kernels/attention_span.h"  // KvSpan
+#include "engine/kernels/cuda/runtime.h"    // CudaStream
+#include "engine/kernels/page_list.h"
 #include "engine/kernels/thread_pool.h"
 
 namespace tandem {
@@ -55,5 +57,20 @@ void prefill_attention(ThreadPool& pool, const float* q /*[n][Hq][D]*/, std::spa
 void prefill_attention_reference(const float* q /*[n][Hq][D]*/, std::span<const PrefillKv> kv /*[Hkv]*/,
                                  std::uint32_t first_position, std::uint32_t n, std::uint32_t q_heads,
                                  std::uint32_t kv_heads, std::uint32_t dim, float* out /*[n][Hq][D]*/);
+
+/// A chunk of a prompt on the GPU. Device memory.
+struct PrefillChunk {
+  const float* q = nullptr;              // [n][Hq][D]
+  KvPages kv;                            // K and V of tokens [0, first_position + n) are there already
+  const std::uint32_t* slots = nullptr;  // [ceil((first_position + n) / 16)]
+  std::uint32_t first_position = 0, n = 0, q_heads = 0;
+  float* out = nullptr;  // [n][Hq][D]
+};
+/// prefill_attention of the chunk. bf16 and f16 KV of D = 64, 96, 128 or 256 run on tensor cores, with queries and
+/// weights rounded to the type of the KV (FlashAttention-2, Dao 2023): a result differs from float64's by up to 2^-8
+/// (bf16) or 2^-10 (f16) of the largest value. Everything else runs on a plain kernel in f32, D up to 512. A query's
+/// bits do not depend on how the prompt is cut into chunks. Throws CudaError where the launch is refused, InputError
+/// for a larger D.
+void prefill_attention_cuda(const PrefillChunk& chunk, CudaStream stream);
 
 }  // namespace tandem

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/kernels/cuda/runtime.h"  // CudaStream
+
 namespace tandem {
 
 /// ln sum_t exp(scores[t]); -infinity for none.
@@ -18,5 +20,35 @@ void blend_weights(const float* scores /*[n]*/, float lse, std::size_t n, float 
 /// masks[t]: bit g is set where averages[g][t] > threshold. Returns the number of tokens with a bit set.
 std::uint32_t salient_masks(const float* averages /*[group][stride]*/, std::size_t stride, std::uint32_t n,
                             std::uint32_t group, float threshold, std::uint32_t* masks /*[n]*/);
+
+// On the GPU, for many heads at once. All pointers are device memory.
+
+/// Weights of `queries` queries that go into the averages of n tokens of one head. A ring that is entered in its middle
+/// is two of them.
+struct WeightBlend {
+  const float* scores = nullptr;  // [queries][stride]
+  const float* lse = nullptr;     // [queries]; a query of -infinity has no weights
+  float* average = nullptr;       // [n]
+  std::size_t stride = 0;
+  std::uint32_t n = 0, queries = 1;
+};
+/// For each query in order: average[t] = keep * average[t] + share * exp(scores[query][t] - lse[query]). A decode
+/// step's moving average has one query; with keep = 1 the queries' weights are summed (column sums). most: the largest
+/// n.
+void blend_weights_cuda(const WeightBlend* blends /*[count]*/, std::uint32_t count, std::uint32_t most, float keep,
+                        float share, CudaStream stream);
+
+/// lse = ln sum_t exp(scores[t]) of each row; -infinity for none.
+struct ScoreRow {
+  const float* scores = nullptr;  // [n]
+  std::uint32_t n = 0;
+  float* lse = nullptr;  // [1]
+};
+void log_sum_exp_cuda(const ScoreRow* rows /*[count]*/, std::uint32_t count, CudaStream stream);
+
+/// salient_masks of one KV head's averages; *chosen is the number of tokens with a bit set.
+void salient_masks_cuda(const float* averages /*[group][stride]*/, std::size_t stride, std::uint32_t n,
+                        std::uint32_t group, float threshold, std::uint32_t* masks /*[n]*/,
+                        std::uint32_t* chosen /*[1]*/, CudaStream stream);
 
 }  // namespace tandem

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/kernels/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/tensor.h"
 
 namespace tandem {
@@ -21,5 +22,8 @@ void to_f32(const void* data, DType type, std::size_t first, std::size_t n, floa
 
 /// n elements of an array of `type`, rounded as above. `out` may be unaligned.
 void from_f32(const float* x, DType type, std::size_t n, void* out);
+
+/// On the GPU, from any type to any, rounded as above. Device memory, aligned to its elements.
+void convert_cuda(const void* in, DType in_type, void* out, DType out_type, std::size_t n, CudaStream stream);
 
 }  // namespace tandem

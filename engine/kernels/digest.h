@@ -4,6 +4,8 @@
 #include <cstdint>
 
 #include "engine/kernels/attention_span.h"  // AttentionShape
+#include "engine/kernels/cuda/runtime.h"    // CudaStream
+#include "engine/kernels/page_list.h"
 
 namespace tandem {
 
@@ -27,5 +29,27 @@ void score_blocks(const float* q /*[group][D]*/, const void* digest_min /*[block
 void score_blocks_reference(const float* q /*[group][D]*/, const void* digest_min /*[blocks][D]*/,
                             const void* digest_max /*[blocks][D]*/, std::uint32_t blocks, AttentionShape shape,
                             float* scores /*[group][blocks]*/);
+
+// On the GPU: digests of all KV heads of a layer lie as [kv head][min, max][block][D]. All pointers are device memory,
+// digests aligned to 16 bytes.
+
+/// Digests of `tokens` tokens, in blocks of pages_per_block pages, all KV heads. slots: of the pages, from token 0.
+void build_digests_cuda(const KvPages& kv, const std::uint32_t* slots /*[ceil(tokens / 16)]*/, std::uint32_t tokens,
+                        std::uint32_t pages_per_block, void* digests, CudaStream stream);
+
+/// One step up the pyramid: block b is the union of blocks [children * b, children * (b + 1)) that exist.
+void merge_digests_cuda(const void* fine, std::uint32_t fine_blocks, std::uint32_t children, DType type,
+                        std::uint32_t kv_heads, std::uint32_t dim, void* coarse, CudaStream stream);
+
+/// One row of a batch.
+struct BlockScores {
+  const float* q = nullptr;  // [Hq][D]
+  const void* digests = nullptr;
+  std::uint32_t blocks = 0;
+  float* scores = nullptr;  // [Hq][blocks]
+};
+/// score_blocks for every row and KV head. most_blocks: the largest number of blocks of a row.
+void score_blocks_cuda(const BlockScores* rows /*[n]*/, std::uint32_t n, std::uint32_t most_blocks,
+                       std::uint32_t kv_heads, AttentionShape shape, CudaStream stream);
 
 }  // namespace tandem

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "engine/kernels/cuda/runtime.h"  // CudaStream
+
 namespace tandem {
 
 /// out = sum_i exp(lse_i - lse) o_i with lse = ln sum_i exp(lse_i), row by row, parts in the order given. A part with
@@ -12,5 +14,11 @@ namespace tandem {
 void merge_partials(const float* const* o /*[parts] -> [rows][D]*/, const float* const* lse /*[parts] -> [rows]*/,
                     std::uint32_t parts, std::uint32_t rows, std::uint32_t dim, float* out /*[rows][D]*/,
                     float* out_lse /*[rows] or nullptr*/);
+
+/// The same on the GPU. The lists of pointers are device memory or pinned; what they point to, too: a partial result
+/// that the CPU wrote is read over the link where it lies, each number once where there are up to 512 parts.
+void merge_partials_cuda(const float* const* o /*[parts] -> [rows][D]*/, const float* const* lse /*[parts] -> [rows]*/,
+                         std::uint32_t parts, std::uint32_t rows, std::uint32_t dim, float* out /*[rows][D]*/,
+                         float* out_lse /*[rows] or nullptr*/, CudaStream stream);
 
 }  // namespace tandem

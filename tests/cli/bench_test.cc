@@ -42,6 +42,19 @@ TEST(BenchProgram, PrefillNeedsNoTokenizer) {
   EXPECT_THAT(outcome.text, AllOf(HasSubstr("48 tokens"), HasSubstr("prefill attention")));
 }
 
+TEST(BenchProgram, KernelsBesideTheMachine) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "kernels.json").string();
+  const cli::Outcome outcome =
+      cli::run("bench kernels --quiet --kernel choose --rounds 1 --threads 1 --out " + file, cli::kOnlyOutput);
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("measured on"), HasSubstr("choose"), HasSubstr("vocabulary 151936")));
+  const Json json = Json::parse(read_bytes(file));
+  EXPECT_EQ(json.at("device"), "cpu");
+  ASSERT_EQ(json.at("kernels").size(), 2u);
+  EXPECT_GT(json.at("kernels")[0].at("us"), 0);
+}
+
 struct Bad {
   const char* arguments;
   const char* says;
@@ -54,6 +67,10 @@ INSTANTIATE_TEST_SUITE_P(
     Sentences, BadBench,
     ::testing::Values(Bad{"bench", "see tandem bench --help."},
                       Bad{"bench decoed", "tandem bench has no 'decoed'. Did you mean 'decode'?"},
+                      Bad{"bench kernels --kernel swigl", "there is no kernel 'swigl'. Did you mean 'swiglu'?"},
+                      Bad{"bench kernels --device gpu", "--device is 'gpu': give cpu or cuda."},
+                      Bad{"bench kernels --kernel gather", "'gather' does not run on cpu."},
+                      Bad{"bench kernels --rounds 0", "--rounds is 0: give 1 to 1000."},
                       Bad{"bench decode --tokens 4K", "There is no option '--tokens' of tandem bench decode."},
                       Bad{"bench decode --context 1K,2K", "--context is '1K,2K': give one length."},
                       Bad{"bench prefill --tokens 0", "--tokens: the length '0' is outside"},

@@ -1,12 +1,11 @@
-#include "bench/bandwidth.h"
+#include "eval/kernels/bandwidth.h"
 
 #include <algorithm>
-#include <benchmark/benchmark.h>
 #include <chrono>
 #include <cstdint>
 #include <map>
 
-#include "bench/private_memory.h"
+#include "eval/kernels/private_memory.h"
 
 namespace tandem {
 namespace {
@@ -37,7 +36,8 @@ double read_bandwidth_now(ThreadPool& pool) {
   static const PrivateMemory memory(kBytes);
   const auto begin = std::chrono::steady_clock::now();
   pool.parallel_for(kBytes / kPart, [&](std::size_t part) {
-    benchmark::DoNotOptimize(read_all(reinterpret_cast<const std::uint64_t*>(memory.data() + part * kPart), kPart));
+    std::uint64_t all = read_all(reinterpret_cast<const std::uint64_t*>(memory.data() + part * kPart), kPart);
+    asm volatile("" : "+r"(all));
   });
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   return static_cast<double>(kBytes) / seconds.count();

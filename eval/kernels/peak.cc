@@ -1,8 +1,7 @@
-#include "bench/peak.h"
+#include "eval/kernels/peak.h"
 
 #include <algorithm>
 #include <array>
-#include <benchmark/benchmark.h>
 #include <chrono>
 #include <cstdint>
 #include <fmt/format.h>
@@ -10,8 +9,8 @@
 #include <map>
 #include <vector>
 
-#include "bench/bandwidth.h"
 #include "engine/kernels/isa.h"
+#include "eval/kernels/bandwidth.h"
 
 namespace tandem {
 namespace {
@@ -32,7 +31,7 @@ constexpr std::uint64_t kRounds = 20000;
         asm volatile("" : "+v"(v));                            \
       }                                                        \
     }                                                          \
-    for (auto& v : chain) benchmark::DoNotOptimize(v);         \
+    for (auto& v : chain) asm volatile("" : "+v"(v));          \
     return static_cast<double>(kRounds) * kChains * (flops);   \
   }
 TANDEM_PEAK(avx512_rounds, "avx512f", __m512, _mm512_setzero_ps, _mm512_fmadd_ps(a, b, v), 32)

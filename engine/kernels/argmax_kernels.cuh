@@ -1,0 +1,138 @@
+// The two best logits of each row and the logarithm of the softmax, from parts of a row that several blocks read.
+#pragma once
+
+#include "engine/kernels/argmax.h"
+#include "engine/kernels/cuda/launch.cuh"
+
+namespace tandem::gpu {
+
+constexpr std::uint32_t kLogitsPart = 8192;  // per block: 19 blocks for 152K logits
+constexpr unsigned kLogitsThreads = 512;
+
+/// TopTwo without initial values, which shared memory cannot have.
+struct Top {
+  std::int32_t best;
+  float best_logit;
+  std::int32_t second;
+  float second_logit;
+};
+
+/// What one block found in its part of a row.
+struct LogitsPart {
+  Top top;
+  double sum;  // of exp(logit - top.best_logit)
+};
+
+__device__ __forceinline__ bool better(std::int32_t i, float logit, std::int32_t than, float than_logit) {
+  if (i < 0 || than < 0) return i >= 0;
+  return logit > than_logit || (logit == than_logit && i < than);
+}
+
+__device__ __forceinline__ void offer(Top& top, std::int32_t i, float logit) {
+  if (better(i, logit, top.best, top.best_logit)) {
+    top.second = top.best;
+    top.second_logit = top.best_logit;
+    top.best = i;
+    top.best_logit = logit;
+  } else if (better(i, logit, top.second, top.second_logit)) {
+    top.second = i;
+    top.second_logit = logit;
+  }
+}
+
+__device__ __forceinline__ void offer(Top& top, const Top& other) {
+  offer(top, other.best, other.best_logit);
+  offer(top, other.second, other.second_logit);
+}
+
+__device__ __forceinline__ Top no_top() {
+  const float nothing = __uint_as_float(0xff800000u);  // -infinity
+  return {-1, nothing, -1, nothing};
+}
+
+__device__ __forceinline__ Top warp_top(Top top) {
+#pragma unroll
+  for (unsigned step = kWarp / 2; step > 0; step /= 2) {
+    Top other;
+    other.best = __shfl_xor_sync(kWholeWarp, top.best, step);
+    other.best_logit = __shfl_xor_sync(kWholeWarp, top.best_logit, step);
+    other.second = __shfl_xor_sync(kWholeWarp, top.second, step);
+    other.second_logit = __shfl_xor_sync(kWholeWarp, top.second_logit, step);
+    offer(top, other);
+  }
+  return top;
+}
+
+__device__ __forceinline__ double warp_sum(double value) {
+#pragma unroll
+  for (unsigned step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kWholeWarp, value, step);
+  return value;
+}
+
+/// gridDim = (parts of a row, rows).
+inline __global__ void __launch_bounds__(kLogitsThreads)
+    logits_parts_kernel(const float* logits, std::uint32_t vocab, LogitsPart* parts) {
+  constexpr unsigned kWarps = kLogitsThreads / kWarp;
+  TANDEM_SHARED(Top, tops, kWarps);
+  TANDEM_SHARED(double, sums, kWarps);
+  const float* row = logits + std::size_t{blockIdx.y} * vocab;
+  const std::uint32_t begin = blockIdx.x * kLogitsPart;
+  const std::uint32_t end = vocab - begin < kLogitsPart ? vocab : begin + kLogitsPart;
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const float nothing = __uint_as_float(0xff800000u);
+
+  Top top = no_top();
+  for (std::uint32_t i = begin + threadIdx.x; i < end; i += kLogitsThreads) {
+    const float logit = row[i] >= nothing ? row[i] : nothing;  // NaN
+    offer(top, static_cast<std::int32_t>(i), logit);
+  }
+  top = warp_top(top);
+  if (lane == 0) tops[warp] = top;
+  __syncthreads();
+  top = warp_top(lane < kWarps ? tops[lane] : no_top());
+
+  double sum = 0;
+  if (top.best_logit > nothing) {
+    for (std::uint32_t i = begin + threadIdx.x; i < end; i += kLogitsThreads)
+      sum += static_cast<double>(expf(row[i] - top.best_logit));
+  }
+  sum = warp_sum(sum);
+  if (lane == 0) sums[warp] = sum;
+  __syncthreads();
+  sum = warp_sum(lane < kWarps ? sums[lane] : 0.0);
+  if (threadIdx.x != 0) return;
+  LogitsPart& part = parts[std::size_t{blockIdx.y} * gridDim.x + blockIdx.x];
+  part.top = top;
+  part.sum = sum;
+}
+
+/// A warp per row.
+inline __global__ void __launch_bounds__(kWarp)
+    choose_kernel(const float* logits, std::uint32_t vocab, const LogitsPart* parts, std::uint32_t parts_per_row,
+                  const std::int32_t* tokens, TopTwo* tops, double* log_probabilities) {
+  const LogitsPart* mine = parts + std::size_t{blockIdx.x} * parts_per_row;
+  const float nothing = __uint_as_float(0xff800000u);
+  Top top = no_top();
+  for (std::uint32_t i = threadIdx.x; i < parts_per_row; i += kWarp) offer(top, mine[i].top);
+  top = warp_top(top);
+  double sum = 0;
+  for (std::uint32_t i = threadIdx.x; i < parts_per_row; i += kWarp) {
+    if (mine[i].top.best_logit > nothing)
+      sum += mine[i].sum * exp(static_cast<double>(mine[i].top.best_logit) - static_cast<double>(top.best_logit));
+  }
+  sum = warp_sum(sum);
+  if (threadIdx.x != 0) return;
+  if (tops != nullptr) {
+    TopTwo& out = tops[blockIdx.x];
+    out.best = top.best;
+    out.best_logit = top.best_logit;
+    out.second = top.second;
+    out.second_logit = top.second_logit;
+  }
+  if (log_probabilities == nullptr) return;
+  const std::int32_t token = tokens == nullptr ? top.best : tokens[blockIdx.x];
+  const double logit = static_cast<double>(logits[std::size_t{blockIdx.x} * vocab + static_cast<std::size_t>(token)]);
+  log_probabilities[blockIdx.x] = logit - static_cast<double>(top.best_logit) - log(sum);
+}
+
+}  // namespace tandem::gpu

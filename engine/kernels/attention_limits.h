@@ -1,0 +1,26 @@
+// What the attention kernels of the GPU take.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/common/error.h"
+#include "engine/kernels/tensor.h"
+
+namespace tandem::gpu {
+
+inline constexpr std::uint32_t kMostDimensions = 512;  // of a head
+
+/// Whether there are tensor-core kernels for KV of this type and dimension.
+constexpr bool has_tiles(DType type, std::uint32_t dim) {
+  return type != DType::f32 && (dim == 64 || dim == 96 || dim == 128 || dim == 256);
+}
+
+inline void check_attention_shape(std::uint32_t group, std::uint32_t dim) {
+  TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
+  TANDEM_CHECK(dim >= 1, "Heads of no dimensions.");
+  if (dim > kMostDimensions)
+    throw_input_error("Heads of {} dimensions are not supported on a GPU, where they may have {} at most; use the CPU.",
+                      dim, kMostDimensions);
+}
+
+}  // namespace tandem::gpu

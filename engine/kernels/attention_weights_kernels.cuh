@@ -1,0 +1,64 @@
+// Averages of attention weights.
+#pragma once
+
+#include "engine/kernels/attention_weights.h"
+#include "engine/kernels/cuda/device.cuh"
+
+namespace tandem::gpu {
+
+constexpr unsigned kWeightThreads = 256;
+
+/// A token per thread. Grid: {ceil(most / kWeightThreads), blends}.
+__global__ void __launch_bounds__(kWeightThreads)
+    blend_weights_kernel(const WeightBlend* blends, std::uint32_t first, float keep, float share) {
+  const WeightBlend& blend = blends[first + blockIdx.y];
+  const std::uint32_t token = blockIdx.x * kWeightThreads + threadIdx.x;
+  if (token >= blend.n) return;
+  float average = blend.average[token];
+  for (std::uint32_t query = 0; query < blend.queries; ++query) {
+    const float score = blend.scores[query * blend.stride + token], lse = blend.lse[query];
+    const float weight = score == -__builtin_huge_valf() ? 0.0f : expf(score - lse);
+    average = fmaf(share, weight, keep * average);
+  }
+  blend.average[token] = average;
+}
+
+/// A block per row.
+__global__ void __launch_bounds__(kWeightThreads) log_sum_exp_kernel(const ScoreRow* rows) {
+  TANDEM_SHARED(float, scratch, kWarp);
+  const ScoreRow& row = rows[blockIdx.x];
+  const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  float most = -__builtin_huge_valf();
+  for (std::uint32_t i = threadIdx.x; i < row.n; i += kWeightThreads) most = fmaxf(most, row.scores[i]);
+  most = warp_max(most);
+  if (lane == 0) scratch[warp] = most;
+  __syncthreads();
+  most = warp_max(lane < kWeightThreads / kWarp ? scratch[lane] : -__builtin_huge_valf());
+  __syncthreads();
+  float sum = 0.0f;
+  if (most != -__builtin_huge_valf()) {
+    for (std::uint32_t i = threadIdx.x; i < row.n; i += kWeightThreads) sum += expf(row.scores[i] - most);
+  }
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x == 0) *row.lse = sum == 0.0f ? -__builtin_huge_valf() : most + logf(sum);
+}
+
+/// *chosen was set to 0 before.
+__global__ void __launch_bounds__(kWeightThreads)
+    salient_masks_kernel(const float* averages, std::size_t stride, std::uint32_t n, std::uint32_t group,
+                         float threshold, std::uint32_t* masks, std::uint32_t* chosen) {
+  const std::uint32_t token = blockIdx.x * kWeightThreads + threadIdx.x;
+  std::uint32_t mask = 0;
+  if (token < n) {
+    for (std::uint32_t g = 0; g < group; ++g) mask |= (averages[g * stride + token] > threshold ? 1u : 0u) << g;
+    masks[token] = mask;
+  }
+  const int here = __syncthreads_count(mask != 0);
+  if (threadIdx.x == 0 && here > 0) atomicAdd(chosen, static_cast<std::uint32_t>(here));
+}
+
+__global__ void clear_word_kernel(std::uint32_t* word) {
+  *word = 0;
+}
+
+}  // namespace tandem::gpu

@@ -1,0 +1,18 @@
+// Results of the CUDA runtime as exceptions. nvcc only.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include "engine/kernels/cuda/runtime.h"
+
+namespace tandem::gpu {
+
+/// CudaError unless the call succeeded. `doing`: "copying to the device".
+inline void check_cuda(cudaError_t result, const char* doing) {
+  if (result == cudaSuccess) return;
+  throw CudaError(
+      fmt::format("CUDA failed while {}: {} ({}).", doing, cudaGetErrorString(result), cudaGetErrorName(result)));
+}
+
+}  // namespace tandem::gpu

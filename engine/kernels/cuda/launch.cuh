@@ -1,0 +1,45 @@
+// How launch code starts a kernel, the same source under nvcc and emulated:
+//
+//   inline void launch_foo(gpu::Launcher& launch, ...) { launch(foo_kernel<Bf16>, grid, block, shared_bytes, ...); }
+//
+// The public twin foo_cuda(..., CudaStream) in foo_cuda.cu makes a Launcher of the stream; the tests make an emulated
+// one. So the choice of kernel and grid is tested too.
+#pragma once
+
+#include "engine/kernels/cuda/device.cuh"
+
+#ifdef __CUDACC__
+#include "engine/kernels/cuda/check.cuh"
+#include "engine/kernels/cuda/runtime.h"
+
+namespace tandem::gpu {
+
+class Launcher {
+ public:
+  explicit Launcher(CudaStream stream) : stream_(static_cast<cudaStream_t>(stream.handle)) {}
+
+  /// Streaming multiprocessors of the current device.
+  unsigned multiprocessors() const { return cuda_multiprocessors(); }
+
+  /// An empty grid launches nothing. Throws CudaError where the launch is refused.
+  template <class... Parameters, class... Arguments>
+  void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamic_shared,
+                  Arguments... arguments) {
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    if (dynamic_shared > 48 * 1024) {  // more must be asked for, once per kernel; asking again costs nothing
+      check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_shared)),
+                 "asking for shared memory");
+    }
+    kernel<<<grid, block, dynamic_shared, stream_>>>(static_cast<Parameters>(arguments)...);
+    check_cuda(cudaGetLastError(), "launching a kernel");
+  }
+
+ private:
+  cudaStream_t stream_;
+};
+
+}  // namespace tandem::gpu
+#else
+#include "tests/engine/kernels/cuda_emulator/launcher.cuh"
+#endif

@@ -1,0 +1,171 @@
+#include <array>
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <map>
+#include <tuple>
+
+#include "engine/kernels/cuda/check.cuh"
+#include "engine/kernels/linear_gpu.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::size_t kWorkspace = std::size_t{32} << 20;
+
+void check(cublasStatus_t status, const char* doing) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw CudaError(fmt::format("cuBLASLt failed while {}: status {}.", doing, static_cast<int>(status)));
+}
+
+/// The functions we call, by name.
+struct Library {
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+  decltype(&cublasLtMatmulDescCreate) operation_create = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) operation_destroy = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) operation_set = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) choose = nullptr;
+};
+
+template <class Function>
+void find(void* library, Function& function, const char* name) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (function == nullptr) throw InputError(fmt::format("libcublasLt has no function {}; CUDA 13's has it.", name));
+}
+
+const Library& library() {
+  static const Library loaded = [] {
+    void* at = nullptr;
+    for (const char* name : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"})
+      if (at == nullptr) at = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (at == nullptr)
+      throw InputError(
+          fmt::format("cuBLASLt of CUDA 13 could not be loaded ({}). Install it (Debian and Ubuntu: "
+                      "libcublas-13-0) or put its folder into LD_LIBRARY_PATH.",
+                      dlerror()));
+    Library it;
+    find(at, it.create, "cublasLtCreate");
+    find(at, it.destroy, "cublasLtDestroy");
+    find(at, it.matmul, "cublasLtMatmul");
+    find(at, it.operation_create, "cublasLtMatmulDescCreate");
+    find(at, it.operation_destroy, "cublasLtMatmulDescDestroy");
+    find(at, it.operation_set, "cublasLtMatmulDescSetAttribute");
+    find(at, it.layout_create, "cublasLtMatrixLayoutCreate");
+    find(at, it.layout_destroy, "cublasLtMatrixLayoutDestroy");
+    find(at, it.preference_create, "cublasLtMatmulPreferenceCreate");
+    find(at, it.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+    find(at, it.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+    find(at, it.choose, "cublasLtMatmulAlgoGetHeuristic");
+    return it;
+  }();
+  return loaded;
+}
+
+cudaDataType_t of(DType type) {
+  return type == DType::f32 ? CUDA_R_32F : type == DType::f16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+/// Largest power of two up to 256 that divides the address: what an algorithm may rely on.
+std::uint32_t alignment_of(const void* at) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at) | 256;
+  return static_cast<std::uint32_t>(address & (~address + 1));
+}
+
+/// One of cuBLASLt's descriptors.
+template <class Handle>
+class Descriptor {
+ public:
+  explicit Descriptor(cublasStatus_t (*destroy)(Handle)) : destroy_(destroy) {}
+  ~Descriptor() {
+    if (handle != nullptr) destroy_(handle);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  Handle handle = nullptr;
+
+ private:
+  cublasStatus_t (*destroy_)(Handle);
+};
+
+// Types, shape, whether there is a bias, and alignments of x, w, y.
+using Key = std::tuple<DType, DType, std::uint32_t, std::uint32_t, std::uint32_t, bool, std::uint32_t, std::uint32_t,
+                       std::uint32_t>;
+
+}  // namespace
+
+struct LinearCuda::State {
+  cublasLtHandle_t handle = nullptr;
+  CudaMemory workspace;
+  std::map<Key, cublasLtMatmulAlgo_t> chosen;
+};
+
+LinearCuda::LinearCuda() : state_(std::make_unique<State>()) {
+  check(library().create(&state_->handle), "making a handle");
+  state_->workspace = CudaMemory(kWorkspace);
+}
+
+LinearCuda::~LinearCuda() {
+  if (state_->handle != nullptr) library().destroy(state_->handle);
+}
+
+void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bias, void* y, DType y_type,
+                            std::uint32_t n, CudaStream stream) {
+  TANDEM_CHECK(y_type == DType::f32 || y_type == w.type, "A product of {} is not stored as {}.", to_string(w.type),
+               to_string(y_type));
+  // cuBLASLt adds a bias of the result's type, f32 for f32 alone.
+  TANDEM_CHECK(bias == nullptr || y_type == DType::f32, "A bias in f32 for a result in {}.", to_string(y_type));
+  if (n == 0 || w.rows == 0) return;
+  const Library& lt = library();
+  // Column-major, y^T [out x n] = W [out x in] x^T [in x n]: our rows are its columns, so only W is transposed.
+  Descriptor<cublasLtMatmulDesc_t> operation(lt.operation_destroy);
+  check(lt.operation_create(&operation.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    check(lt.operation_set(operation.handle, attribute, &value, sizeof value), "describing a product");
+  };
+  set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  if (bias != nullptr) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
+  Descriptor<cublasLtMatrixLayout_t> weights(lt.layout_destroy), rows(lt.layout_destroy), result(lt.layout_destroy);
+  check(lt.layout_create(&weights.handle, of(w.type), w.cols, w.rows, w.cols), "describing the weights");
+  check(lt.layout_create(&rows.handle, of(w.type), w.cols, n, w.cols), "describing the rows");
+  check(lt.layout_create(&result.handle, of(y_type), w.rows, n, w.rows), "describing the result");
+
+  const std::array<std::uint32_t, 3> aligned = {alignment_of(w.data), alignment_of(x), alignment_of(y)};
+  const Key key{w.type, y_type, n, w.rows, w.cols, bias != nullptr, aligned[0], aligned[1], aligned[2]};
+  auto found = state_->chosen.find(key);
+  if (found == state_->chosen.end()) {
+    Descriptor<cublasLtMatmulPreference_t> preference(lt.preference_destroy);
+    check(lt.preference_create(&preference.handle), "choosing an algorithm");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      check(lt.preference_set(preference.handle, attribute, &value, sizeof value), "choosing an algorithm");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned[0]);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[1]);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[2]);
+    cublasLtMatmulHeuristicResult_t best{};
+    int results = 0;
+    const cublasStatus_t status = lt.choose(state_->handle, operation.handle, weights.handle, rows.handle,
+                                            result.handle, result.handle, preference.handle, 1, &best, &results);
+    if (status != CUBLAS_STATUS_SUCCESS || results == 0)
+      throw InputError(fmt::format("cuBLASLt has no algorithm for {} rows times {} weights of {} x {}, result in {}.",
+                                   n, to_string(w.type), w.rows, w.cols, to_string(y_type)));
+    found = state_->chosen.emplace(key, best.algo).first;
+  }
+  const float one = 1, zero = 0;
+  check(lt.matmul(state_->handle, operation.handle, &one, w.data, weights.handle, x, rows.handle, &zero, y,
+                  result.handle, y, result.handle, &found->second, state_->workspace.as<>(), kWorkspace,
+                  static_cast<cudaStream_t>(stream.handle)),
+        "multiplying");
+}
+
+}  // namespace tandem

@@ -1,0 +1,61 @@
+// The attention kernels' twins in a build without CUDA: they say so.
+#include "engine/kernels/attention.h"
+#include "engine/kernels/attention_weights.h"
+#include "engine/kernels/cuda/runtime.h"
+#include "engine/kernels/digest.h"
+#include "engine/kernels/merge.h"
+#include "engine/kernels/paged_attention.h"
+#include "engine/kernels/topk.h"
+
+namespace tandem {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw InputError(cuda_missing());
+}
+
+}  // namespace
+
+void paged_attention_cuda(const PagedAttention&, CudaStream) {
+  refuse();
+}
+void pages_of_selection_cuda(const BlockSelection*, std::uint32_t, std::uint32_t, std::uint32_t, bool, std::uint32_t,
+                             PageEntry*, std::uint32_t*, CudaStream) {
+  refuse();
+}
+void paged_token_scores_cuda(const float*, std::uint32_t, std::uint32_t, const KvPages&, const PageLists&, float*,
+                             CudaStream) {
+  refuse();
+}
+void merge_partials_cuda(const float* const*, const float* const*, std::uint32_t, std::uint32_t, std::uint32_t, float*,
+                         float*, CudaStream) {
+  refuse();
+}
+void prefill_attention_cuda(const PrefillChunk&, CudaStream) {
+  refuse();
+}
+void build_digests_cuda(const KvPages&, const std::uint32_t*, std::uint32_t, std::uint32_t, void*, CudaStream) {
+  refuse();
+}
+void merge_digests_cuda(const void*, std::uint32_t, std::uint32_t, DType, std::uint32_t, std::uint32_t, void*,
+                        CudaStream) {
+  refuse();
+}
+void score_blocks_cuda(const BlockScores*, std::uint32_t, std::uint32_t, std::uint32_t, AttentionShape, CudaStream) {
+  refuse();
+}
+void top_k_cuda(const TopKRow*, std::uint32_t, std::uint32_t, CudaStream) {
+  refuse();
+}
+void blend_weights_cuda(const WeightBlend*, std::uint32_t, std::uint32_t, float, float, CudaStream) {
+  refuse();
+}
+void log_sum_exp_cuda(const ScoreRow*, std::uint32_t, CudaStream) {
+  refuse();
+}
+void salient_masks_cuda(const float*, std::size_t, std::uint32_t, std::uint32_t, float, std::uint32_t*, std::uint32_t*,
+                        CudaStream) {
+  refuse();
+}
+
+}  // namespace tandem

@@ -1,0 +1,116 @@
+// The GPU side of a build without CUDA: it says so.
+#include "engine/kernels/activation.h"
+#include "engine/kernels/argmax.h"
+#include "engine/kernels/convert.h"
+#include "engine/kernels/cuda/runtime.h"
+#include "engine/kernels/embedding.h"
+#include "engine/kernels/gather.h"
+#include "engine/kernels/linear_gpu.h"
+#include "engine/kernels/norm.h"
+#include "engine/kernels/qkv.h"
+
+namespace tandem {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw InputError(cuda_missing());
+}
+
+}  // namespace
+
+const std::string& cuda_missing() {
+  static const std::string reason =
+      "This program was built without CUDA; build it with `cmake --preset cuda`, which needs nvcc 13.";
+  return reason;
+}
+
+const CudaDevice& cuda_device() {
+  refuse();
+}
+unsigned cuda_multiprocessors() {
+  refuse();
+}
+
+CudaMemory::CudaMemory(std::size_t) {
+  refuse();
+}
+CudaMemory::~CudaMemory() = default;
+CudaMemory::CudaMemory(CudaMemory&&) noexcept = default;
+CudaMemory& CudaMemory::operator=(CudaMemory&&) noexcept = default;
+
+PinnedMemory::PinnedMemory(std::size_t) {
+  refuse();
+}
+PinnedMemory::~PinnedMemory() = default;
+PinnedMemory::PinnedMemory(PinnedMemory&&) noexcept = default;
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&&) noexcept = default;
+
+OwnedStream::OwnedStream() {
+  refuse();
+}
+OwnedStream::~OwnedStream() = default;
+
+void cuda_copy(void*, const void*, std::size_t, CudaStream) {
+  refuse();
+}
+void cuda_copy_pieces(std::span<void* const>, std::span<const void* const>, std::span<const std::size_t>, CudaStream) {
+  refuse();
+}
+void cuda_wait(CudaStream) {
+  refuse();
+}
+double cuda_seconds(CudaStream, const std::function<void()>&) {
+  refuse();
+}
+
+// ---- the twins
+
+void add_rms_norm_cuda(float*, const float*, const MatrixView&, float, void*, DType, std::uint32_t, std::uint32_t,
+                       CudaStream) {
+  refuse();
+}
+void swiglu_cuda(const float*, const float*, std::size_t, void*, DType, std::uint32_t, std::uint32_t, CudaStream) {
+  refuse();
+}
+void add_cuda(float*, const float*, std::size_t, CudaStream) {
+  refuse();
+}
+void convert_cuda(const void*, DType, void*, DType, std::size_t, CudaStream) {
+  refuse();
+}
+void embed_cuda(const MatrixView&, const std::int32_t*, float*, std::uint32_t, CudaStream) {
+  refuse();
+}
+void prepare_qkv_cuda(const float*, const QkvShape&, const QkvWeights&, const std::uint32_t*, float*, const KvRows&,
+                      std::uint32_t, CudaStream) {
+  refuse();
+}
+std::size_t choose_scratch_bytes(std::uint32_t, std::uint32_t) {
+  refuse();
+}
+struct LinearCuda::State {};
+LinearCuda::LinearCuda() {
+  refuse();
+}
+LinearCuda::~LinearCuda() = default;
+void LinearCuda::operator()(const void*, const MatrixView&, const float*, void*, DType, std::uint32_t, CudaStream) {
+  refuse();
+}
+
+GatherCrossover measure_gather_crossover(std::size_t) {
+  refuse();
+}
+void gather_cuda(const Pieces&, GatherWay, CudaStream) {
+  refuse();
+}
+void gather_cuda(const Pieces&, const GatherCrossover&, CudaStream) {
+  refuse();
+}
+void move_kv_rows_cuda(const KvRows&, const KvRows&, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
+  refuse();
+}
+void choose_cuda(const float*, std::uint32_t, std::uint32_t, const std::int32_t*, TopTwo*, double*, void*, CudaStream) {
+  refuse();
+}
+
+}  // namespace tandem

@@ -1,0 +1,155 @@
+#include <utility>
+
+#include "engine/kernels/cuda/check.cuh"
+#include "engine/kernels/cuda/runtime.h"
+
+static_assert(CUDART_VERSION >= 13000, "cudaMemcpyBatchAsync is used as CUDA 13 declares it");
+
+namespace tandem {
+namespace {
+
+using gpu::check_cuda;
+
+std::string why_missing() {
+  int driver = 0, devices = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+    return "No CUDA driver is installed, so there is no GPU that kernels could run on.";
+  if (driver < 13000)
+    return fmt::format(
+        "The CUDA driver is for CUDA {}.{}; this program needs a driver for CUDA 13 (release 580 or "
+        "later).",
+        driver / 1000, driver % 1000 / 10);
+  const cudaError_t counted = cudaGetDeviceCount(&devices);
+  if (counted != cudaSuccess || devices == 0)
+    return fmt::format("CUDA finds no GPU here ({}).",
+                       counted == cudaSuccess ? "it lists none" : cudaGetErrorString(counted));
+  int major = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess)
+    return "The GPU does not say what it is.";
+  if (major < 8) return fmt::format("The GPU has compute capability {}.x; the kernels need 8.0 or later.", major);
+  return {};
+}
+
+CudaDevice describe() {
+  if (!cuda_missing().empty()) throw InputError(cuda_missing());
+  cudaDeviceProp properties{};
+  CudaDevice device;
+  check_cuda(cudaGetDeviceProperties(&properties, 0), "asking for the device");
+  check_cuda(cudaDriverGetVersion(&device.driver), "asking for the driver");
+  check_cuda(cudaRuntimeGetVersion(&device.runtime), "asking for the runtime");
+  device.name = properties.name;
+  device.major = properties.major;
+  device.minor = properties.minor;
+  device.multiprocessors = static_cast<unsigned>(properties.multiProcessorCount);
+  device.memory_bytes = properties.totalGlobalMem;
+  return device;
+}
+
+cudaStream_t of(CudaStream stream) {
+  return static_cast<cudaStream_t>(stream.handle);
+}
+
+class Event {
+ public:
+  Event() { check_cuda(cudaEventCreate(&event_), "making an event"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  operator cudaEvent_t() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
+
+const std::string& cuda_missing() {
+  static const std::string reason = why_missing();
+  return reason;
+}
+
+const CudaDevice& cuda_device() {
+  static const CudaDevice device = describe();
+  return device;
+}
+
+unsigned cuda_multiprocessors() {
+  return cuda_device().multiprocessors;
+}
+
+CudaMemory::CudaMemory(std::size_t bytes) : bytes_(bytes) {
+  if (bytes > 0) check_cuda(cudaMalloc(&data_, bytes), fmt::format("allocating {} bytes on the device", bytes).c_str());
+}
+CudaMemory::~CudaMemory() {
+  cudaFree(data_);
+}
+CudaMemory::CudaMemory(CudaMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+CudaMemory& CudaMemory::operator=(CudaMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes) {
+  if (bytes > 0)
+    check_cuda(cudaHostAlloc(&data_, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+               fmt::format("allocating {} bytes of pinned memory", bytes).c_str());
+}
+PinnedMemory::~PinnedMemory() {
+  cudaFreeHost(data_);
+}
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+OwnedStream::OwnedStream() {
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+  stream_.handle = stream;
+}
+OwnedStream::~OwnedStream() {
+  cudaStreamDestroy(of(stream_));
+}
+
+void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream) {
+  if (bytes > 0) check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, of(stream)), "copying");
+}
+
+void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> from, std::span<const std::size_t> bytes,
+                      CudaStream stream) {
+  TANDEM_CHECK(to.size() == from.size() && to.size() == bytes.size(), "{}, {} and {} pieces.", to.size(), from.size(),
+               bytes.size());
+  if (to.empty()) return;
+  if (stream.handle == nullptr) {  // the batched call refuses the default stream
+    for (std::size_t i = 0; i < to.size(); ++i) cuda_copy(to[i], from[i], bytes[i], stream);
+    return;
+  }
+  cudaMemcpyAttributes attributes{};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  attributes.flags = cudaMemcpyFlagPreferOverlapWithCompute;
+  std::size_t first = 0;
+  check_cuda(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &attributes, &first, 1, of(stream)),
+             "copying pieces");
+}
+
+void cuda_wait(CudaStream stream) {
+  check_cuda(cudaStreamSynchronize(of(stream)), "running what was in a stream");
+}
+
+double cuda_seconds(CudaStream stream, const std::function<void()>& enqueue) {
+  const Event begin, end;
+  check_cuda(cudaEventRecord(begin, of(stream)), "recording an event");
+  enqueue();
+  check_cuda(cudaEventRecord(end, of(stream)), "recording an event");
+  check_cuda(cudaEventSynchronize(end), "running what is measured");
+  float milliseconds = 0;
+  check_cuda(cudaEventElapsedTime(&milliseconds, begin, end), "reading a time");
+  return double{milliseconds} * 1e-3;
+}
+
+}  // namespace tandem

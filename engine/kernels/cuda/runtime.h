@@ -1,0 +1,107 @@
+// What programs need of CUDA, without its types: whether there is a GPU, memory, streams, time. Defined by runtime.cu
+// in CUDA builds, by no_cuda.cc in others (every call but the questions throws InputError there), and by the tests'
+// emulator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+
+/// A call of CUDA failed: "CUDA failed while copying: out of memory (cudaErrorMemoryAllocation)."
+class CudaError : public RunError {
+ public:
+  using RunError::RunError;
+};
+
+/// A stream of the current device; the default one where `handle` is nullptr. A view: see OwnedStream.
+struct CudaStream {
+  void* handle = nullptr;
+};
+
+struct CudaDevice {
+  std::string name;  // "NVIDIA H200"
+  int major = 0, minor = 0;
+  unsigned multiprocessors = 0;
+  std::size_t memory_bytes = 0;
+  int driver = 0, runtime = 0;  // 13000: 13.0
+};
+
+/// A sentence why CUDA kernels cannot run here; empty where they can. Never throws.
+const std::string& cuda_missing();
+/// The device that kernels run on: the first that CUDA_VISIBLE_DEVICES leaves.
+const CudaDevice& cuda_device();
+unsigned cuda_multiprocessors();
+
+/// Bytes of device memory, aligned to 256. Movable, released with the object.
+class CudaMemory {
+ public:
+  CudaMemory() = default;
+  explicit CudaMemory(std::size_t bytes);
+  ~CudaMemory();  // NOLINT(performance-trivially-destructible): of builds without CUDA
+  CudaMemory(CudaMemory&& other) noexcept;
+  CudaMemory& operator=(CudaMemory&& other) noexcept;
+  template <class T = void>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Page-locked host memory, which kernels reach at the same address.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  explicit PinnedMemory(std::size_t bytes);
+  ~PinnedMemory();  // NOLINT(performance-trivially-destructible): of builds without CUDA
+  PinnedMemory(PinnedMemory&& other) noexcept;
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
+  template <class T = void>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// A stream that does not wait for the default one.
+class OwnedStream {
+ public:
+  OwnedStream();
+  ~OwnedStream();  // NOLINT(performance-trivially-destructible): of builds without CUDA
+  OwnedStream(const OwnedStream&) = delete;
+  OwnedStream& operator=(const OwnedStream&) = delete;
+  operator CudaStream() const { return stream_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  CudaStream stream_;
+};
+
+/// In the order of the stream, between host and device memory in any direction. Ordinary host memory is staged by the
+/// driver; the call may then return late, but never before the source was read.
+void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream);
+
+/// The same for many pieces in one call. to.size() == from.size() == bytes.size(). Host memory must be pinned. The
+/// copies start when what is before them in the stream is done and may run beside each other.
+void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> from, std::span<const std::size_t> bytes,
+                      CudaStream stream);
+
+/// Returns when everything in the stream is done; throws what went wrong in it.
+void cuda_wait(CudaStream stream);
+
+/// Seconds on the device between the ends of what `enqueue` puts into the stream. Waits for it.
+double cuda_seconds(CudaStream stream, const std::function<void()>& enqueue);
+
+}  // namespace tandem

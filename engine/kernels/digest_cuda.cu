@@ -1,0 +1,62 @@
+#include "engine/common/error.h"
+#include "engine/kernels/cuda/launch.cuh"
+#include "engine/kernels/digest.h"
+#include "engine/kernels/digest_kernels.cuh"
+
+namespace tandem {
+namespace {
+
+/// Calls `call` with the element type that `type` names.
+template <class Call>
+void with_element(DType type, const Call& call) {
+  switch (type) {
+    case DType::f32:
+      return call(gpu::F32{});
+    case DType::f16:
+      return call(gpu::F16{});
+    case DType::bf16:
+      return call(gpu::Bf16{});
+  }
+}
+
+}  // namespace
+
+void build_digests_cuda(const KvPages& kv, const std::uint32_t* slots, std::uint32_t tokens,
+                        std::uint32_t pages_per_block, void* digests, CudaStream stream) {
+  TANDEM_CHECK(pages_per_block >= 1, "An empty block has no digest.");
+  const std::uint32_t block = pages_per_block * kListPageTokens;
+  gpu::Launcher launch(stream);
+  with_element(kv.type, [&](auto element) {
+    using Element = decltype(element);
+    launch(gpu::build_digests_kernel<Element>, dim3((tokens + block - 1) / block, kv.kv_heads), gpu::kDigestThreads, 0,
+           kv, slots, tokens, block, static_cast<typename Element::Bits*>(digests));
+  });
+}
+
+void merge_digests_cuda(const void* fine, std::uint32_t fine_blocks, std::uint32_t children, DType type,
+                        std::uint32_t kv_heads, std::uint32_t dim, void* coarse, CudaStream stream) {
+  TANDEM_CHECK(children >= 1, "An empty block has no digest.");
+  gpu::Launcher launch(stream);
+  with_element(type, [&](auto element) {
+    using Bits = typename decltype(element)::Bits;
+    launch(gpu::merge_digests_kernel<decltype(element)>, dim3((fine_blocks + children - 1) / children, kv_heads),
+           gpu::kDigestThreads, 0, static_cast<const Bits*>(fine), fine_blocks, children, dim,
+           static_cast<Bits*>(coarse));
+  });
+}
+
+void score_blocks_cuda(const BlockScores* rows, std::uint32_t n, std::uint32_t most_blocks, std::uint32_t kv_heads,
+                       AttentionShape shape, CudaStream stream) {
+  TANDEM_CHECK(shape.group >= 1 && shape.group <= 32, "A group has 1 to 32 query heads, not {}.", shape.group);
+  const dim3 grid((most_blocks + gpu::kScoreBlocks - 1) / gpu::kScoreBlocks, kv_heads, n);
+  const std::size_t shared = std::size_t{2} * shape.group * shape.dim * sizeof(float);
+  const bool wide = shape.dim * size_of(shape.kv) % 16 == 0;
+  gpu::Launcher launch(stream);
+  with_element(shape.kv, [&](auto element) {
+    using Element = decltype(element);
+    launch(wide ? gpu::score_blocks_kernel<Element, true> : gpu::score_blocks_kernel<Element, false>, grid,
+           gpu::kScoreThreads, shared, rows, shape.group, shape.dim);
+  });
+}
+
+}  // namespace tandem

@@ -1,0 +1,160 @@
+// Digests of blocks and the scores that bound their keys.
+#pragma once
+
+#include "engine/kernels/cuda/device.cuh"
+#include "engine/kernels/digest.h"
+
+namespace tandem::gpu {
+
+constexpr unsigned kDigestThreads = 128;
+
+/// Minimum and maximum of the elements that low(i) and high(i) give for i < count, one dimension after the other of
+/// each thread. Exact: they are elements.
+template <class Element, class Low, class High>
+__device__ __forceinline__ void min_max_columns(const Low& low, const High& high, std::uint32_t count,
+                                                std::uint32_t dim, typename Element::Bits* min_out,
+                                                typename Element::Bits* max_out) {
+  for (std::uint32_t d = threadIdx.x; d < dim; d += blockDim.x) {
+    float least = Element::widen(low(0)[d]), most = Element::widen(high(0)[d]);
+#pragma unroll 8
+    for (std::uint32_t i = 1; i < count; ++i) {
+      least = fminf(least, Element::widen(low(i)[d]));
+      most = fmaxf(most, Element::widen(high(i)[d]));
+    }
+    min_out[d] = Element::narrow(least);
+    max_out[d] = Element::narrow(most);
+  }
+}
+
+/// Grid: {blocks, kv_heads}.
+template <class Element>
+__global__ void __launch_bounds__(kDigestThreads)
+    build_digests_kernel(const __grid_constant__ KvPages kv, const std::uint32_t* slots, std::uint32_t tokens,
+                         std::uint32_t block_tokens, typename Element::Bits* digests) {
+  const std::uint32_t first = blockIdx.x * block_tokens;
+  const std::uint32_t count = tokens - first < block_tokens ? tokens - first : block_tokens;
+  const auto key = [&](std::uint32_t i) {
+    const std::uint32_t token = first + i, slot = slots[token / kListPageTokens];
+    return static_cast<const typename Element::Bits*>(kv.pages) +
+           ((std::size_t{slot} * kv.kv_heads + blockIdx.y) * 2 * kListPageTokens + token % kListPageTokens) * kv.dim;
+  };
+  auto* const least = digests + (std::size_t{blockIdx.y} * 2 * gridDim.x + blockIdx.x) * kv.dim;
+  min_max_columns<Element>(key, key, count, kv.dim, least, least + std::size_t{gridDim.x} * kv.dim);
+}
+
+/// Grid: {blocks of the result, kv_heads}.
+template <class Element>
+__global__ void __launch_bounds__(kDigestThreads)
+    merge_digests_kernel(const typename Element::Bits* fine, std::uint32_t fine_blocks, std::uint32_t children,
+                         std::uint32_t dim, typename Element::Bits* coarse) {
+  const std::uint32_t first = blockIdx.x * children;
+  const std::uint32_t count = fine_blocks - first < children ? fine_blocks - first : children;
+  const auto* const least = fine + (std::size_t{blockIdx.y} * 2 * fine_blocks + first) * dim;
+  const auto* const most = least + std::size_t{fine_blocks} * dim;
+  auto* const out = coarse + (std::size_t{blockIdx.y} * 2 * gridDim.x + blockIdx.x) * dim;
+  min_max_columns<Element>([&](std::uint32_t i) { return least + std::size_t{i} * dim; },
+                           [&](std::uint32_t i) { return most + std::size_t{i} * dim; }, count, dim, out,
+                           out + std::size_t{gridDim.x} * dim);
+}
+
+constexpr unsigned kScoreThreads = 128;
+constexpr unsigned kScoreLanes = 8;    // that share a block of keys
+constexpr unsigned kScoreBlocks = 64;  // per block of threads
+constexpr unsigned kScoreHeads = 4;    // whose sums a lane keeps: a digest is read once per four heads
+
+/// 16 bytes of elements as numbers.
+template <class Element>
+struct Chunk {
+  static constexpr unsigned kCount = 16 / sizeof(typename Element::Bits);
+  float values[kCount];
+  __device__ __forceinline__ explicit Chunk(const typename Element::Bits* at) {
+    const uint4 bits = load_stream(at);
+    const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (unsigned w = 0; w < 4; ++w) {
+      if constexpr (kCount == 4) {
+        values[w] = __uint_as_float(words[w]);
+      } else {
+        const float2 pair = Element::widen_pair(words[w]);
+        values[2 * w] = pair.x;
+        values[2 * w + 1] = pair.y;
+      }
+    }
+  }
+};
+
+/// max(q min, q max) = max(q, 0) max + min(q, 0) min: two multiply-adds and no comparison. Eight lanes share a block of
+/// keys, so that a warp reads four digests in whole lines; the parts of q lie in shared memory as the lanes read them.
+/// Dynamic shared memory: 2 * group * dim floats. Grid: {ceil(most_blocks / kScoreBlocks), kv_heads, rows}. kWide: rows
+/// of digests are whole chunks of 16 bytes.
+template <class Element, bool kWide>
+__global__ void __launch_bounds__(kScoreThreads)
+    score_blocks_kernel(const BlockScores* rows, std::uint32_t group, std::uint32_t dim) {
+  constexpr unsigned kCount = kWide ? Chunk<Element>::kCount : 1;
+  TANDEM_DYNAMIC_SHARED(shared);
+  float* const positive = reinterpret_cast<float*>(shared);     // [group][part of a chunk][chunk][4 or 1]
+  float* const negative = positive + std::size_t{group} * dim;  // the same
+  const BlockScores& row = rows[blockIdx.z];
+  const std::uint32_t kv_head = blockIdx.y, blocks = row.blocks, chunks = dim / kCount;
+  const float* const q = row.q + std::size_t{kv_head} * group * dim;
+  for (std::uint32_t i = threadIdx.x; i < group * dim; i += kScoreThreads) {
+    const std::uint32_t d = i % dim, chunk = d / kCount, e = d % kCount;
+    const std::uint32_t at = i - d + (kCount < 4 ? d : e / 4 * (dim / kCount * 4) + chunk * 4 + e % 4);
+    positive[at] = fmaxf(q[i], 0.0f);
+    negative[at] = fminf(q[i], 0.0f);
+  }
+  __syncthreads();
+
+  const unsigned lane = threadIdx.x % kScoreLanes;
+  const auto* const least =
+      static_cast<const typename Element::Bits*>(row.digests) + std::size_t{kv_head} * 2 * blocks * dim;
+  const auto* const most = least + std::size_t{blocks} * dim;
+  for (std::uint32_t i = threadIdx.x / kScoreLanes; i < kScoreBlocks; i += kScoreThreads / kScoreLanes) {
+    // Lanes of a warp go through the loop together: beyond the end they take the last block once more.
+    const std::uint32_t wanted = blockIdx.x * kScoreBlocks + i;
+    if (blocks == 0) break;
+    const std::uint32_t b = wanted < blocks ? wanted : blocks - 1;
+    const std::size_t at = std::size_t{b} * dim;
+    for (std::uint32_t first = 0; first < group; first += kScoreHeads) {
+      float sums[kScoreHeads] = {};
+      for (std::uint32_t c = lane; c < chunks; c += kScoreLanes) {
+        if constexpr (kWide) {
+          const Chunk<Element> low(least + at + c * kCount), high(most + at + c * kCount);
+#pragma unroll
+          for (unsigned h = 0; h < kScoreHeads; ++h) {
+            if (first + h >= group) break;
+            const std::size_t from = std::size_t{first + h} * dim + c * 4;
+#pragma unroll
+            for (unsigned part = 0; part < kCount / 4; ++part) {
+              const float4 up = load_vector<float4>(positive + from + part * chunks * 4);
+              const float4 down = load_vector<float4>(negative + from + part * chunks * 4);
+              const float *l = low.values + part * 4, *m = high.values + part * 4;
+              sums[h] = fmaf(up.x, m[0], fmaf(down.x, l[0], sums[h]));
+              sums[h] = fmaf(up.y, m[1], fmaf(down.y, l[1], sums[h]));
+              sums[h] = fmaf(up.z, m[2], fmaf(down.z, l[2], sums[h]));
+              sums[h] = fmaf(up.w, m[3], fmaf(down.w, l[3], sums[h]));
+            }
+          }
+        } else {
+          const float low = Element::widen(least[at + c]), high = Element::widen(most[at + c]);
+#pragma unroll
+          for (unsigned h = 0; h < kScoreHeads; ++h) {
+            if (first + h >= group) break;
+            const std::size_t from = std::size_t{first + h} * dim + c;
+            sums[h] = fmaf(positive[from], high, fmaf(negative[from], low, sums[h]));
+          }
+        }
+      }
+#pragma unroll
+      for (unsigned h = 0; h < kScoreHeads; ++h) {
+#pragma unroll
+        for (unsigned step = kScoreLanes / 2; step > 0; step /= 2)
+          sums[h] += __shfl_xor_sync(kWholeWarp, sums[h], step);
+        if (lane == h && first + h < group && wanted < blocks)
+          row.scores[(std::size_t{kv_head} * group + first + h) * blocks + b] = sums[h];
+      }
+    }
+  }
+}
+
+}  // namespace tandem::gpu

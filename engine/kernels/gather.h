@@ -1,0 +1,73 @@
+// Moving KV between host and device: equal pieces at slots of two pools (pages, or tokens of a packed set), and rows of
+// keys and values from any layout to any other.
+//
+// Two ways over the link. DMA: one batched call that names every piece, best for large or few pieces. Zero copy: a
+// kernel that reads (or writes) pinned memory itself, best for many small ones, but it takes multiprocessors from what
+// computes beside it. Which is faster depends on both size and count and on the machine: GatherCrossover says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/kernels/cuda/runtime.h"
+#include "engine/kernels/qkv.h"  // KvRows
+
+namespace tandem {
+
+/// Piece i: `bytes` bytes from `from` + from_slots[i] * from_stride to `to` + to_slots[i] * to_stride. Pools, strides
+/// and bytes are multiples of 16. Host memory is pinned. Pieces written must not overlap.
+struct Pieces {
+  const void* from = nullptr;
+  std::size_t from_stride = 0;
+  void* to = nullptr;
+  std::size_t to_stride = 0;
+  std::size_t bytes = 0;
+  const std::uint32_t* from_slots = nullptr;  // [count]; nullptr: 0, 1, 2, ...
+  const std::uint32_t* to_slots = nullptr;    // [count]; nullptr: 0, 1, 2, ...
+  std::uint32_t count = 0;
+  /// True: the slots lie in pinned memory, where the host reads them for DMA at the call and the kernel when it runs.
+  /// False: in device memory, where a selection left them; then only zero copy is possible.
+  bool slots_on_host = true;
+  /// Device or pinned memory: how many pieces there are, at most `count`; nullptr: `count`. Zero copy only.
+  const std::uint32_t* device_count = nullptr;
+};
+
+enum class GatherWay : std::uint8_t { dma, zero_copy };
+
+/// Which way is faster, from times at some sizes and counts: the logarithm of their ratio is interpolated in the
+/// logarithms of both, and held beyond the ends.
+class GatherCrossover {
+ public:
+  struct Point {
+    std::size_t bytes = 0;    // of a piece
+    std::uint32_t count = 0;  // of pieces
+    double dma_seconds = 0, zero_copy_seconds = 0;
+  };
+  /// `points` are a full grid: every size with every count, each once, in any order. Throws InputError otherwise.
+  explicit GatherCrossover(std::vector<Point> points);
+  GatherWay choose(std::size_t bytes, std::uint32_t count) const;
+  const std::vector<Point>& points() const { return points_; }
+
+ private:
+  std::vector<Point> points_;           // by size, then count
+  std::vector<double> sizes_, counts_;  // logarithms, ascending
+};
+
+/// Measured on this machine from pinned memory to the device, sizes 1 KiB to 1 MiB and counts 1 to 512, in some 50 ms.
+/// Takes pool_bytes of either memory (at least 1 MiB); more pieces than the pool holds count as those it holds.
+GatherCrossover measure_gather_crossover(std::size_t pool_bytes = std::size_t{64} << 20);
+
+/// One way: InputError where it is DMA and the slots or their number are not on the host.
+void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream);
+
+/// The faster way, of those that are possible.
+void gather_cuda(const Pieces& pieces, const GatherCrossover& crossover, CudaStream stream);
+
+/// Keys and values of n tokens from one layout to another: from rows as a projection leaves them to pages, from pages
+/// to a packed set of chosen tokens, device to pinned host or back. The types are the same; 16 bytes divide a row
+/// (head_dim * size) and all offsets and strides. token_offsets lie in device or pinned memory.
+void move_kv_rows_cuda(const KvRows& from, const KvRows& to, std::uint32_t kv_heads, std::uint32_t head_dim,
+                       std::uint32_t n, CudaStream stream);
+
+}  // namespace tandem

@@ -1,0 +1,99 @@
+#include <algorithm>
+
+#include "engine/common/error.h"
+#include "engine/kernels/gather_kernels.cuh"
+
+namespace tandem {
+namespace {
+
+bool in_sixteens(std::size_t a, std::size_t b = 0, std::size_t c = 0, std::size_t d = 0) {
+  return (a | b | c | d) % 16 == 0;
+}
+std::size_t number_of(const void* at) {
+  return reinterpret_cast<std::uintptr_t>(at);
+}
+
+void gather_by_dma(const Pieces& pieces, CudaStream stream) {
+  if (!pieces.slots_on_host || pieces.device_count != nullptr)
+    throw InputError("DMA needs to know every piece on the host; these are known on the device only.");
+  std::vector<void*> to(pieces.count);
+  std::vector<const void*> from(pieces.count);
+  const std::vector<std::size_t> bytes(pieces.count, pieces.bytes);
+  for (std::uint32_t i = 0; i < pieces.count; ++i) {
+    const std::size_t source = pieces.from_slots == nullptr ? i : pieces.from_slots[i];
+    const std::size_t target = pieces.to_slots == nullptr ? i : pieces.to_slots[i];
+    from[i] = static_cast<const char*>(pieces.from) + source * pieces.from_stride;
+    to[i] = static_cast<char*>(pieces.to) + target * pieces.to_stride;
+  }
+  cuda_copy_pieces(to, from, bytes, stream);
+}
+
+}  // namespace
+
+void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream) {
+  TANDEM_CHECK(in_sixteens(pieces.bytes, pieces.from_stride, pieces.to_stride) &&
+                   in_sixteens(number_of(pieces.from), number_of(pieces.to)),
+               "Pieces of {} bytes at strides of {} and {} are not all multiples of 16.", pieces.bytes,
+               pieces.from_stride, pieces.to_stride);
+  if (way == GatherWay::dma) {
+    gather_by_dma(pieces, stream);
+    return;
+  }
+  const std::size_t units = pieces.bytes / 16 * pieces.count;
+  // The last step of the loop must not wrap around.
+  TANDEM_CHECK(units < std::size_t{1} << 31, "{} pieces of {} bytes in one gather.", pieces.count, pieces.bytes);
+  gpu::Launcher launch(stream);
+  launch(gpu::gather_kernel, std::min(gpu::kCopyBlocks, gpu::blocks_for(units, gpu::kCopyThreads)), gpu::kCopyThreads,
+         0, pieces);
+}
+
+void gather_cuda(const Pieces& pieces, const GatherCrossover& crossover, CudaStream stream) {
+  const bool either = pieces.slots_on_host && pieces.device_count == nullptr;
+  gather_cuda(pieces, either ? crossover.choose(pieces.bytes, pieces.count) : GatherWay::zero_copy, stream);
+}
+
+void move_kv_rows_cuda(const KvRows& from, const KvRows& to, std::uint32_t kv_heads, std::uint32_t head_dim,
+                       std::uint32_t n, CudaStream stream) {
+  const std::size_t row = head_dim * size_of(from.type);
+  TANDEM_CHECK(from.type == to.type, "Rows of {} cannot be moved to {}.", to_string(from.type), to_string(to.type));
+  TANDEM_CHECK(in_sixteens(row, from.head_stride, to.head_stride) && in_sixteens(from.token_stride, to.token_stride) &&
+                   in_sixteens(number_of(from.k), number_of(from.v), number_of(to.k), number_of(to.v)),
+               "Rows of {} bytes, or what they lie in, are no multiples of 16.", row);
+  const std::size_t units = row / 16 * kv_heads * n;
+  TANDEM_CHECK(units < std::size_t{1} << 31, "{} tokens of {} heads in one call.", n, kv_heads);
+  gpu::Launcher launch(stream);
+  launch(gpu::move_kv_rows_kernel, dim3(std::min(gpu::kCopyBlocks, gpu::blocks_for(units, gpu::kCopyThreads)), 2),
+         gpu::kCopyThreads, 0, from, to, kv_heads, static_cast<std::uint32_t>(row / 16), n);
+}
+
+GatherCrossover measure_gather_crossover(std::size_t pool_bytes) {
+  TANDEM_CHECK(pool_bytes >= std::size_t{1} << 20, "A pool of {} bytes.", pool_bytes);
+  const PinnedMemory host(pool_bytes);
+  const CudaMemory device(pool_bytes);
+  const OwnedStream stream;
+  const PinnedMemory slots(512 * sizeof(std::uint32_t));
+  std::vector<GatherCrossover::Point> points;
+  for (const std::size_t bytes :
+       {std::size_t{1} << 10, std::size_t{1} << 13, std::size_t{1} << 15, std::size_t{1} << 17, std::size_t{1} << 20}) {
+    for (const std::uint32_t count : {1u, 8u, 64u, 512u}) {
+      const auto distinct = static_cast<std::uint32_t>(pool_bytes / bytes);
+      for (std::uint32_t i = 0; i < count; ++i) slots.as<std::uint32_t>()[i] = (i * 2654435761u) % distinct;
+      Pieces pieces;
+      pieces.from = host.as<>();
+      pieces.to = device.as<>();
+      pieces.from_stride = pieces.to_stride = pieces.bytes = bytes;
+      pieces.from_slots = slots.as<std::uint32_t>();
+      pieces.count = std::min(count, distinct);
+      const auto least = [&](GatherWay way) {
+        double seconds = 1;
+        for (int round = 0; round < 4; ++round)  // the first one warms up
+          seconds = std::min(seconds, cuda_seconds(stream, [&] { gather_cuda(pieces, way, stream); }));
+        return seconds;
+      };
+      points.push_back({bytes, count, least(GatherWay::dma), least(GatherWay::zero_copy)});
+    }
+  }
+  return GatherCrossover(std::move(points));
+}
+
+}  // namespace tandem

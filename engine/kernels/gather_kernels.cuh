@@ -1,0 +1,69 @@
+// Copies that a kernel makes in units of 16 bytes, over the link too.
+#pragma once
+
+#include "engine/kernels/cuda/launch.cuh"
+#include "engine/kernels/gather.h"
+
+namespace tandem::gpu {
+
+constexpr unsigned kCopyThreads = 256;
+// A quarter of an A100's multiprocessors: with the loads below 512 KiB are under way, some ten times what a link of 64
+// GB/s needs for a round trip of 1 us, and the rest is left to what computes beside it.
+constexpr unsigned kCopyBlocks = 32;
+constexpr unsigned kCopyLoads = 4;  // per thread, before the first store
+
+/// Copies units 0 .. total - 1; locate(unit, from, to) says where one lies.
+template <class Locate>
+__device__ __forceinline__ void copy_units(std::uint32_t total, const Locate& locate) {
+  const std::uint32_t step = gridDim.x * blockDim.x;
+  for (std::uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < total; first += kCopyLoads * step) {
+    uint4 value[kCopyLoads];
+    char* to[kCopyLoads];
+#pragma unroll
+    for (unsigned i = 0; i < kCopyLoads; ++i) {
+      const std::uint32_t unit = first + i * step;
+      const char* from = nullptr;
+      if (unit < total) {
+        locate(unit, from, to[i]);
+        value[i] = load_stream(from);
+      }
+    }
+#pragma unroll
+    for (unsigned i = 0; i < kCopyLoads; ++i)
+      if (first + i * step < total) store_vector(to[i], value[i]);
+  }
+}
+
+inline __global__ void __launch_bounds__(kCopyThreads) gather_kernel(Pieces pieces) {
+  const auto units = static_cast<std::uint32_t>(pieces.bytes / 16);
+  std::uint32_t count = pieces.count;
+  if (pieces.device_count != nullptr && *pieces.device_count < count) count = *pieces.device_count;
+  copy_units(count * units, [&](std::uint32_t unit, const char*& from, char*& to) {
+    const std::uint32_t piece = unit / units;
+    const std::size_t within = 16 * std::size_t{unit % units};
+    const std::size_t source = pieces.from_slots == nullptr ? piece : pieces.from_slots[piece];
+    const std::size_t target = pieces.to_slots == nullptr ? piece : pieces.to_slots[piece];
+    from = static_cast<const char*>(pieces.from) + source * pieces.from_stride + within;
+    to = static_cast<char*>(pieces.to) + target * pieces.to_stride + within;
+  });
+}
+
+__device__ __forceinline__ std::uint64_t row_offset(const KvRows& rows, std::uint32_t token, std::uint32_t head) {
+  return (rows.token_offsets == nullptr ? token * rows.token_stride : rows.token_offsets[token]) +
+         head * rows.head_stride;
+}
+
+/// blockIdx.y: 0 keys, 1 values. row_units: 16-byte units of one row.
+inline __global__ void __launch_bounds__(kCopyThreads)
+    move_kv_rows_kernel(KvRows from, KvRows to, std::uint32_t kv_heads, std::uint32_t row_units, std::uint32_t n) {
+  const char* const source = static_cast<const char*>(blockIdx.y == 0 ? from.k : from.v);
+  char* const target = static_cast<char*>(blockIdx.y == 0 ? to.k : to.v);
+  copy_units(n * kv_heads * row_units, [&](std::uint32_t unit, const char*& at, char*& out) {
+    const std::uint32_t row = unit / row_units, token = row / kv_heads, head = row % kv_heads;
+    const std::size_t within = 16 * std::size_t{unit % row_units};
+    at = source + row_offset(from, token, head) + within;
+    out = target + row_offset(to, token, head) + within;
+  });
+}
+
+}  // namespace tandem::gpu

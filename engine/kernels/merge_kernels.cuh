@@ -1,0 +1,113 @@
+// Joins partial results, one block per row of the result.
+#pragma once
+
+#include "engine/kernels/attention_tiles.cuh"
+#include "engine/kernels/page_list_device.cuh"
+
+namespace tandem::gpu {
+
+constexpr unsigned kMergeThreads = 128;
+constexpr unsigned kMergeWarps = kMergeThreads / kWarp;
+constexpr unsigned kMergeKept = 512;    // lse that are read once: they may come over the link
+constexpr unsigned kMergeColumns = 8;   // per lane and pass
+constexpr unsigned kMergeTogether = 4;  // parts of a warp whose loads are under way at once
+constexpr unsigned kMergeWidth = kMergeColumns * kWarp;
+
+/// out = sum_i exp(lse_i - lse) o_i of `parts` parts; see merge_partials. parts.o(i) and parts.lse(i): part i's row and
+/// its lse. Warps take every fourth part and their sums are added in order, so the bits depend on the parts alone. out
+/// may be one of the parts' rows, and out_lse one of their lse: all is read before it is written.
+template <class Parts>
+__device__ __forceinline__ void merge_row(const Parts& parts, std::uint32_t count, std::uint32_t dim, float* out,
+                                          float* out_lse) {
+  TANDEM_SHARED(float, kept, kMergeKept);
+  TANDEM_SHARED(float, found, kMergeWarps);
+  TANDEM_SHARED(float, sums, kMergeWarps* kMergeWidth);
+  const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  float most = kEmptyScore;
+  for (std::uint32_t i = threadIdx.x; i < count; i += kMergeThreads) {
+    const float lse = parts.lse(i);
+    if (i < kMergeKept) kept[i] = lse;
+    most = fmaxf(most, lse);
+  }
+  most = warp_max(most);
+  if (lane == 0) found[warp] = most;
+  __syncthreads();
+  most = fmaxf(fmaxf(found[0], found[1]), fmaxf(found[2], found[3]));
+  static_assert(kMergeWarps == 4);
+  __syncthreads();
+  const auto weight = [&](std::uint32_t i) {
+    const float lse = i < kMergeKept ? kept[i] : parts.lse(i);
+    return lse == kEmptyScore ? 0.0f : expf(lse - most);
+  };
+  float total = 0.0f;
+  for (std::uint32_t i = threadIdx.x; i < count; i += kMergeThreads) total += weight(i);
+  total = warp_sum(total);
+  if (lane == 0) found[warp] = total;
+  __syncthreads();
+  total = (found[0] + found[1]) + (found[2] + found[3]);
+  const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
+
+  for (std::uint32_t begin = 0; begin < dim; begin += kMergeWidth) {
+    float sum[kMergeColumns] = {};
+    for (std::uint32_t first = warp; first < count; first += kMergeTogether * kMergeWarps) {
+      float share[kMergeTogether];
+      const float* o[kMergeTogether];
+#pragma unroll
+      for (unsigned i = 0; i < kMergeTogether; ++i) {
+        const std::uint32_t part = first + i * kMergeWarps;
+        share[i] = part < count ? weight(part) * inverse : 0.0f;
+        o[i] = share[i] == 0.0f ? nullptr : parts.o(part) + begin;  // what has no weight is not read
+      }
+#pragma unroll
+      for (unsigned c = 0; c < kMergeColumns; ++c) {
+        const unsigned d = c * kWarp + lane;
+        float values[kMergeTogether];
+#pragma unroll
+        for (unsigned i = 0; i < kMergeTogether; ++i) values[i] = o[i] != nullptr && begin + d < dim ? o[i][d] : 0.0f;
+#pragma unroll
+        for (unsigned i = 0; i < kMergeTogether; ++i) sum[c] += share[i] * values[i];
+      }
+    }
+#pragma unroll
+    for (unsigned c = 0; c < kMergeColumns; ++c) sums[warp * kMergeWidth + c * kWarp + lane] = sum[c];
+    __syncthreads();
+    for (unsigned d = threadIdx.x; d < kMergeWidth && begin + d < dim; d += kMergeThreads) {
+      out[begin + d] = ((sums[d] + sums[kMergeWidth + d]) + sums[2 * kMergeWidth + d]) + sums[3 * kMergeWidth + d];
+    }
+    __syncthreads();
+  }
+  if (out_lse != nullptr && threadIdx.x == 0) *out_lse = total == 0.0f ? kEmptyScore : most + logf(total);
+}
+
+/// Parts of a decode attention: grid {merges, group}.
+__global__ void __launch_bounds__(kMergeThreads, 8) merge_splits_kernel(const __grid_constant__ PagedAttention a) {
+  struct Parts {
+    const float *first_o, *first_lse;
+    std::size_t o_stride, lse_stride;
+    __device__ const float* o(std::uint32_t i) const { return first_o + i * o_stride; }
+    __device__ float lse(std::uint32_t i) const { return first_lse[i * lse_stride]; }
+  };
+  const AttentionMerge& merge = a.merges[blockIdx.x];
+  const std::size_t dim = a.kv.dim, g = blockIdx.y, first = std::size_t{merge.first_part} * a.group + g;
+  const std::size_t head = (std::size_t{merge.row} * a.kv.kv_heads + merge.kv_head) * a.group + g;
+  const float* const sums = a.parts + std::size_t{a.part_count} * a.group * dim;
+  merge_row(Parts{a.parts + first * dim, sums + first, a.group * dim, a.group}, merge.parts, a.kv.dim, a.o + head * dim,
+            a.lse + head);
+}
+
+/// Any parts: grid {rows}. The pointers are to device memory or to pinned host memory as the device sees it.
+__global__ void __launch_bounds__(kMergeThreads, 8)
+    merge_partials_kernel(const float* const* o, const float* const* lse, std::uint32_t parts, std::uint32_t dim,
+                          float* out, float* out_lse) {
+  struct Parts {
+    const float* const* all_o;
+    const float* const* all_lse;
+    std::size_t row, dim;
+    __device__ const float* o(std::uint32_t i) const { return all_o[i] + row * dim; }
+    __device__ float lse(std::uint32_t i) const { return all_lse[i][row]; }
+  };
+  const std::size_t row = blockIdx.x;
+  merge_row(Parts{o, lse, row, dim}, parts, dim, out + row * dim, out_lse == nullptr ? nullptr : out_lse + row);
+}
+
+}  // namespace tandem::gpu

@@ -1,0 +1,47 @@
+// KV on the device as its kernels are given it: pages in one allocation, and lists that say which pages a sequence, or
+// one of its KV heads, attends. Lists live in device memory, so that what a kernel chose is attended without the host
+// having seen it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/kernels/tensor.h"
+
+namespace tandem {
+
+/// Part of a page, in a list.
+struct PageEntry {
+  std::uint32_t slot = 0;       // of KvPages
+  std::uint16_t first = 0;      // token slots [first, first + tokens) of the page are attended, the others not read
+  std::uint16_t tokens = 0;     // first + tokens <= 16
+  std::uint32_t head_mask = 0;  // bit g: query head g of the group attends it; 0: not read
+};
+
+/// Pages as KvStore lays them out: [slot][kv head][K, V][16 tokens][D] of `type`. Device memory, not owned.
+struct KvPages {
+  const void* pages = nullptr;  // aligned to 16 bytes
+  DType type = DType::f32;
+  std::uint32_t kv_heads = 0, dim = 0;
+};
+
+inline constexpr std::uint32_t kListPageTokens = 16;
+
+/// One list per row of a batch, or one per row and KV head. Device memory, not owned.
+struct PageLists {
+  const PageEntry* entries = nullptr;     // [lists][capacity]
+  const std::uint32_t* counts = nullptr;  // [lists]
+  std::uint32_t capacity = 0;
+  bool per_kv_head = false;  // list row * kv_heads + kv_head; otherwise list `row` serves all KV heads
+};
+
+/// What the query heads of one row chose, on its way to page lists. Device memory, not owned.
+struct BlockSelection {
+  const std::uint32_t* chosen = nullptr;  // [Hq][1 + blocks]: a count, then block numbers in ascending order
+  const std::uint32_t* slots = nullptr;   // [pages] of the tokens that the blocks cover, from block 0
+  std::uint32_t blocks = 0;
+  std::uint32_t pages_per_block = 0;
+  std::uint32_t tokens = 0;  // covered by all blocks: the last page may be partly filled
+};
+
+}  // namespace tandem

@@ -1,0 +1,125 @@
+// Which kernels a paged attention takes, and on what grids.
+#include "engine/common/error.h"
+#include "engine/kernels/attention_limits.h"
+#include "engine/kernels/cuda/launch.cuh"
+#include "engine/kernels/merge_kernels.cuh"
+#include "engine/kernels/paged_attention.h"
+#include "engine/kernels/paged_attention_kernels.cuh"
+#include "engine/kernels/plain_attention_kernels.cuh"
+#include "engine/kernels/selection_kernels.cuh"
+#include "engine/kernels/token_score_kernels.cuh"
+
+namespace tandem {
+namespace {
+
+using gpu::Bf16;
+using gpu::F16;
+using gpu::F32;
+using gpu::Launcher;
+
+constexpr bool takes_tensor_cores(DType type, std::uint32_t group, std::uint32_t dim) {
+  return gpu::has_tiles(type, dim) && group <= 16;
+}
+
+template <class Element, unsigned kDim>
+void launch_tensor(Launcher& launch, const PagedAttention& a) {
+  using Shape = gpu::PagedShape<Element, kDim>;
+  const std::uint32_t blocks = (a.work_count + Shape::kWarps - 1) / Shape::kWarps;
+  const std::uint32_t most = launch.multiprocessors() * Shape::kBlocksPerMultiprocessor;
+  // With less work than warps every piece goes to a warp of its own, as spread as it can be.
+  launch(gpu::paged_attention_kernel<Element, kDim>, blocks < most ? (a.work_count < most ? a.work_count : most) : most,
+         Shape::kWarps * gpu::kWarp, Shape::kBlockBytes, a);
+}
+
+template <class Element>
+void launch_splits(Launcher& launch, const PagedAttention& a) {
+  if constexpr (sizeof(typename Element::Bits) == 2) {
+    if (takes_tensor_cores(a.kv.type, a.group, a.kv.dim)) {
+      switch (a.kv.dim) {
+        case 64:
+          return launch_tensor<Element, 64>(launch, a);
+        case 96:
+          return launch_tensor<Element, 96>(launch, a);
+        case 128:
+          return launch_tensor<Element, 128>(launch, a);
+        default:
+          return launch_tensor<Element, 256>(launch, a);
+      }
+    }
+  }
+  const std::uint32_t most = launch.multiprocessors() * 8;
+  launch(gpu::plain_attention_kernel<Element>, a.work_count < most ? a.work_count : most, gpu::kPlainThreads,
+         gpu::plain_attention_shared(a.group, a.kv.dim), a);
+}
+
+template <class Element>
+void launch_token_scores(Launcher& launch, const gpu::TokenScores& request, dim3 grid) {
+  if constexpr (sizeof(typename Element::Bits) == 2) {
+    if (takes_tensor_cores(request.kv.type, request.group, request.kv.dim)) {
+      switch (request.kv.dim) {
+        case 64:
+          return launch(gpu::token_scores_kernel<Element, 64>, grid, gpu::kTokenScoreThreads, 0, request);
+        case 96:
+          return launch(gpu::token_scores_kernel<Element, 96>, grid, gpu::kTokenScoreThreads, 0, request);
+        case 128:
+          return launch(gpu::token_scores_kernel<Element, 128>, grid, gpu::kTokenScoreThreads, 0, request);
+        default:
+          return launch(gpu::token_scores_kernel<Element, 256>, grid, gpu::kTokenScoreThreads, 0, request);
+      }
+    }
+  }
+  launch(gpu::plain_token_scores_kernel<Element>, grid, gpu::kTokenScoreThreads,
+         sizeof(float) * request.group * request.kv.dim, request);
+}
+
+}  // namespace
+
+void paged_attention_cuda(const PagedAttention& a, CudaStream stream) {
+  gpu::check_attention_shape(a.group, a.kv.dim);
+  Launcher launch(stream);
+  switch (a.kv.type) {
+    case DType::f32:
+      launch_splits<F32>(launch, a);
+      break;
+    case DType::f16:
+      launch_splits<F16>(launch, a);
+      break;
+    case DType::bf16:
+      launch_splits<Bf16>(launch, a);
+      break;
+  }
+  launch(gpu::merge_splits_kernel, dim3(a.merge_count, a.group), gpu::kMergeThreads, 0, a);
+}
+
+void pages_of_selection_cuda(const BlockSelection* rows, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t group,
+                             bool own_only, std::uint32_t capacity, PageEntry* entries, std::uint32_t* counts,
+                             CudaStream stream) {
+  TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
+  Launcher launch(stream);
+  launch(gpu::pages_of_selection_kernel, dim3(kv_heads, n), gpu::kSelectionThreads, 0, rows, group, own_only, capacity,
+         entries, counts);
+}
+
+void paged_token_scores_cuda(const float* q, std::uint32_t rows, std::uint32_t group, const KvPages& kv,
+                             const PageLists& lists, float* scores, CudaStream stream) {
+  gpu::check_attention_shape(group, kv.dim);
+  const gpu::TokenScores request{q, group, kv, lists, scores};
+  const dim3 grid((lists.capacity + gpu::kTokenScoreEntries - 1) / gpu::kTokenScoreEntries, kv.kv_heads, rows);
+  Launcher launch(stream);
+  switch (kv.type) {
+    case DType::f32:
+      return launch_token_scores<F32>(launch, request, grid);
+    case DType::f16:
+      return launch_token_scores<F16>(launch, request, grid);
+    case DType::bf16:
+      return launch_token_scores<Bf16>(launch, request, grid);
+  }
+}
+
+void merge_partials_cuda(const float* const* o, const float* const* lse, std::uint32_t parts, std::uint32_t rows,
+                         std::uint32_t dim, float* out, float* out_lse, CudaStream stream) {
+  Launcher launch(stream);
+  launch(gpu::merge_partials_kernel, rows, gpu::kMergeThreads, 0, o, lse, parts, dim, out, out_lse);
+}
+
+}  // namespace tandem

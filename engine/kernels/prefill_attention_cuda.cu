@@ -1,0 +1,60 @@
+#include "engine/common/error.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/attention_limits.h"
+#include "engine/kernels/cuda/launch.cuh"
+#include "engine/kernels/prefill_attention_kernels.cuh"
+
+namespace tandem {
+namespace {
+
+template <class Element, unsigned kDim>
+void launch_tiles(gpu::Launcher& launch, const PrefillChunk& chunk) {
+  using Shape = gpu::PrefillShape<kDim>;
+  const std::uint32_t rows = chunk.n * (chunk.q_heads / chunk.kv.kv_heads);
+  launch(gpu::prefill_attention_kernel<Element, kDim>, dim3(gpu::blocks_for(rows, Shape::kRows), chunk.kv.kv_heads),
+         Shape::kWarps * gpu::kWarp, Shape::kBlockBytes, chunk);
+}
+
+template <class Element>
+void launch_type(gpu::Launcher& launch, const PrefillChunk& chunk) {
+  if constexpr (sizeof(typename Element::Bits) == 2) {
+    switch (chunk.kv.dim) {
+      case 64:
+        return launch_tiles<Element, 64>(launch, chunk);
+      case 96:
+        return launch_tiles<Element, 96>(launch, chunk);
+      case 128:
+        return launch_tiles<Element, 128>(launch, chunk);
+      case 256:
+        return launch_tiles<Element, 256>(launch, chunk);
+      default:
+        break;
+    }
+  }
+  // Heads that go through the plain kernel together: all of a group where it has no more than 32.
+  const std::uint32_t all = chunk.q_heads / chunk.kv.kv_heads;
+  std::uint32_t group = all;
+  for (std::uint32_t parts = 2; group > 32; ++parts)
+    if (all % parts == 0) group = all / parts;
+  launch(gpu::plain_prefill_kernel<Element>, dim3(chunk.n, chunk.kv.kv_heads), gpu::kPlainThreads,
+         gpu::plain_attention_shared(group, chunk.kv.dim), chunk, group);
+}
+
+}  // namespace
+
+void prefill_attention_cuda(const PrefillChunk& chunk, CudaStream stream) {
+  TANDEM_CHECK(chunk.kv.kv_heads > 0 && chunk.q_heads > 0 && chunk.q_heads % chunk.kv.kv_heads == 0,
+               "{} query heads over {} KV heads.", chunk.q_heads, chunk.kv.kv_heads);
+  gpu::check_attention_shape(1, chunk.kv.dim);
+  gpu::Launcher launch(stream);
+  switch (chunk.kv.type) {
+    case DType::f32:
+      return launch_type<gpu::F32>(launch, chunk);
+    case DType::f16:
+      return launch_type<gpu::F16>(launch, chunk);
+    case DType::bf16:
+      return launch_type<gpu::Bf16>(launch, chunk);
+  }
+}
+
+}  // namespace tandem

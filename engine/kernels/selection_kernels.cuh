@@ -1,0 +1,77 @@
+// From chosen blocks to page lists.
+#pragma once
+
+#include "engine/kernels/block_scan.cuh"
+#include "engine/kernels/page_list_device.cuh"
+
+namespace tandem::gpu {
+
+constexpr unsigned kSelectionThreads = 256;
+constexpr unsigned kSelectionBlocks = 4096;  // looked at together
+
+/// Position of the first chosen block that is not below `block`.
+__device__ __forceinline__ std::uint32_t first_from(const std::uint32_t* chosen, std::uint32_t count,
+                                                    std::uint32_t block) {
+  std::uint32_t low = 0, high = count;
+  while (low < high) {
+    const std::uint32_t middle = (low + high) / 2;
+    if (chosen[middle] < block)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/// Grid: {kv_heads, rows}.
+__global__ void __launch_bounds__(kSelectionThreads)
+    pages_of_selection_kernel(const BlockSelection* rows, std::uint32_t group, bool own_only, std::uint32_t capacity,
+                              PageEntry* entries, std::uint32_t* counts) {
+  TANDEM_SHARED(std::uint32_t, masks, kSelectionBlocks);
+  TANDEM_SHARED(std::uint32_t, sums, kWarp);
+  const BlockSelection& selection = rows[blockIdx.y];
+  const std::uint32_t kv_head = blockIdx.x, list_number = blockIdx.y * gridDim.x + kv_head, blocks = selection.blocks;
+  PageEntry* const out = entries + std::size_t{list_number} * capacity;
+  std::uint32_t written = 0;
+  for (std::uint32_t begin = 0; begin < blocks; begin += kSelectionBlocks) {
+    const std::uint32_t here = blocks - begin < kSelectionBlocks ? blocks - begin : kSelectionBlocks;
+    for (unsigned b = threadIdx.x; b < here; b += kSelectionThreads) masks[b] = 0;
+    __syncthreads();
+    for (std::uint32_t g = 0; g < group; ++g) {
+      const std::uint32_t* const list =
+          selection.chosen + (std::size_t{kv_head} * group + g) * (1 + std::size_t{blocks});
+      const std::uint32_t count = list[0];
+      for (std::uint32_t i = first_from(list + 1, count, begin) + threadIdx.x; i < count; i += kSelectionThreads) {
+        const std::uint32_t block = list[1 + i];
+        if (block >= begin + here) break;
+        atomicOr(&masks[block - begin], 1u << g);
+      }
+    }
+    __syncthreads();
+    for (unsigned first = 0; first < here; first += kSelectionThreads) {
+      const unsigned b = first + threadIdx.x;
+      const std::uint32_t mask = b < here ? masks[b] : 0;
+      std::uint32_t all = 0;
+      const std::uint32_t rank = sum_before(mask != 0 ? 1 : 0, sums, all);
+      if (mask != 0) {
+        std::uint32_t at = written + rank * selection.pages_per_block;
+        for (std::uint32_t p = 0; p < selection.pages_per_block; ++p, ++at) {
+          // A page of the last block that no token has reached is an entry without tokens.
+          const std::uint32_t page = (begin + b) * selection.pages_per_block + p, token = page * kListPageTokens;
+          const std::uint32_t left = token < selection.tokens ? selection.tokens - token : 0;
+          if (at >= capacity) break;
+          PageEntry entry;
+          entry.slot = left > 0 ? selection.slots[page] : 0;
+          entry.tokens = static_cast<std::uint16_t>(left < kListPageTokens ? left : kListPageTokens);
+          entry.head_mask = left == 0 ? 0 : own_only ? mask : 0xffffffffu;
+          out[at] = entry;
+        }
+      }
+      written += all * selection.pages_per_block;
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) counts[list_number] = written < capacity ? written : capacity;
+}
+
+}  // namespace tandem::gpu

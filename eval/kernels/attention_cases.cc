@@ -1,0 +1,430 @@
+// Cases of decode attention, token scores, merges and prefill attention.
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "engine/kernels/attention.h"
+#include "engine/kernels/convert.h"
+#include "engine/kernels/merge.h"
+#include "engine/kernels/paged_attention.h"
+#include "eval/kernels/case.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr std::uint32_t kPage = kListPageTokens;
+constexpr std::uint32_t kPartTokens = 512;  // that a CPU thread attends at a time
+
+struct Heads {
+  std::uint32_t kv, group, dim;
+  std::uint32_t q() const { return kv * group; }
+};
+
+/// A ragged batch over KV pages in shuffled slots, all of it normal numbers of one seed.
+struct PagedBatch {
+  PagedBatch(Heads of, DType kv_type, std::vector<std::uint32_t> counts, float key_scale)
+      : heads(of), type(kv_type), tokens(std::move(counts)), scale(key_scale) {
+    for (const std::uint32_t count : tokens) pages.push_back((count + kPage - 1) / kPage);
+    all_pages = std::accumulate(pages.begin(), pages.end(), std::uint32_t{0});
+    slots.resize(all_pages);
+    std::iota(slots.begin(), slots.end(), 0u);
+    std::shuffle(slots.begin(), slots.end(), std::mt19937(7));
+  }
+  std::size_t elements() const { return std::size_t{all_pages} * heads.kv * 2 * kPage * heads.dim; }
+  std::size_t queries() const { return tokens.size() * heads.q() * heads.dim; }
+  double all_tokens() const { return std::accumulate(tokens.begin(), tokens.end(), 0.0); }
+  /// Bytes of K (or of V) of all tokens and heads.
+  double vector_bytes() const { return all_tokens() * heads.kv * heads.dim * static_cast<double>(size_of(type)); }
+  std::uint32_t tokens_of(std::size_t row, std::uint32_t page) const {
+    return std::min(kPage, tokens[row] - page * kPage);
+  }
+  /// Spans of pages [first, last) of a row.
+  std::vector<KvSpan> spans(const void* kv, std::size_t row, std::uint32_t kv_head, std::uint32_t first,
+                            std::uint32_t last) const {
+    const std::size_t half = std::size_t{kPage} * heads.dim * size_of(type);
+    const std::uint32_t* const slot =
+        slots.data() + std::accumulate(pages.begin(), pages.begin() + static_cast<std::ptrdiff_t>(row), 0u);
+    std::vector<KvSpan> out;
+    out.reserve(last - first);
+    for (std::uint32_t page = first; page < last; ++page) {
+      const char* const at = static_cast<const char*>(kv) + (std::size_t{slot[page]} * heads.kv + kv_head) * 2 * half;
+      out.push_back({at, at + half, tokens_of(row, page), ~0u});
+    }
+    return out;
+  }
+  std::string shape() const {
+    const std::uint32_t most = *std::max_element(tokens.begin(), tokens.end());
+    const std::uint32_t least = *std::min_element(tokens.begin(), tokens.end());
+    return fmt::format("batch {} x {}, {}/{} heads, D {}, {}", tokens.size(),
+                       least == most ? std::to_string(most) : fmt::format("{}-{}", least, most), heads.q(), heads.kv,
+                       heads.dim, to_string(type));
+  }
+
+  Heads heads;
+  DType type;
+  std::vector<std::uint32_t> tokens, pages, slots;
+  std::uint32_t all_pages = 0;
+  float scale;
+};
+
+/// The batch on a target.
+struct PlacedBatch {
+  PlacedBatch(const PagedBatch& batch, CaseMemory& memory)
+      : kv(memory.stored_normals(batch.elements(), batch.type, 1, batch.scale)),
+        query(case_normals(batch.queries(), 2)),
+        q(memory.input(query)) {
+    if (!memory.cuda()) return;
+    const std::uint32_t capacity = *std::max_element(batch.pages.begin(), batch.pages.end());
+    std::vector<PageEntry> entries(batch.tokens.size() * capacity);
+    std::size_t slot = 0;
+    for (std::size_t row = 0; row < batch.tokens.size(); ++row)
+      for (std::uint32_t page = 0; page < batch.pages[row]; ++page)
+        entries[row * capacity + page] = {batch.slots[slot++], 0,
+                                          static_cast<std::uint16_t>(batch.tokens_of(row, page)), ~0u};
+    pages = {kv, batch.type, batch.heads.kv, batch.heads.dim};
+    lists = {memory.input(entries), memory.input(batch.pages), capacity, false};
+  }
+  void* kv;
+  std::vector<float> query;
+  float* q;
+  KvPages pages;
+  PageLists lists;
+};
+
+/// The numbers of stored_normals in host memory, for the oracle.
+std::vector<char> stored_kv(const PagedBatch& batch) {
+  std::vector<char> kv(batch.elements() * size_of(batch.type));
+  from_f32(case_normals(batch.elements(), 1, batch.scale).data(), batch.type, batch.elements(), kv.data());
+  return kv;
+}
+
+std::vector<double> joined(const std::vector<float>& first, const std::vector<float>& second) {
+  std::vector<double> all(first.begin(), first.end());
+  all.insert(all.end(), second.begin(), second.end());
+  return all;
+}
+
+/// On the CPU as the engine attends: parts of 512 tokens on all threads, then their merge.
+void attend_on_cpu(const PagedBatch& batch, const PlacedBatch& placed, ThreadPool& pool, float* o, float* lse) {
+  struct Part {
+    std::size_t row;
+    std::uint32_t kv_head, first, last;
+  };
+  std::vector<Part> parts;
+  constexpr std::uint32_t kPages = kPartTokens / kPage;
+  for (std::size_t row = 0; row < batch.tokens.size(); ++row)
+    for (std::uint32_t head = 0; head < batch.heads.kv; ++head)
+      for (std::uint32_t first = 0; first < batch.pages[row]; first += kPages)
+        parts.push_back({row, head, first, std::min(first + kPages, batch.pages[row])});
+  const AttentionShape shape{batch.heads.group, batch.heads.dim, batch.type};
+  const std::size_t width = std::size_t{shape.group} * shape.dim;
+  std::vector<float> part_o(parts.size() * width), part_lse(parts.size() * shape.group);
+  const auto head_of = [&](const Part& part) { return part.row * batch.heads.q() + part.kv_head * shape.group; };
+  pool.parallel_for(parts.size(), [&](std::size_t i) {
+    const Part& part = parts[i];
+    partial_attention(placed.q + head_of(part) * shape.dim,
+                      batch.spans(placed.kv, part.row, part.kv_head, part.first, part.last), shape, &part_o[i * width],
+                      &part_lse[i * shape.group]);
+  });
+  for (std::size_t first = 0, last = 0; first < parts.size(); first = last) {
+    std::vector<const float*> os, sums;
+    for (; last < parts.size() && head_of(parts[last]) == head_of(parts[first]); ++last) {
+      os.push_back(&part_o[last * width]);
+      sums.push_back(&part_lse[last * shape.group]);
+    }
+    const std::size_t head = head_of(parts[first]);
+    merge_partials(os.data(), sums.data(), static_cast<std::uint32_t>(os.size()), shape.group, shape.dim,
+                   o + head * shape.dim, lse + head);
+  }
+}
+
+KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint32_t> tokens, float scale = 1) {
+  const PagedBatch batch(heads, type, std::move(tokens), scale);
+  KernelCase one;
+  one.kernel = "decode_attention";
+  one.shape = batch.shape();
+  one.bytes = 2 * batch.vector_bytes() + 8.0 * static_cast<double>(batch.queries());
+  one.flops = 4.0 * batch.all_tokens() * heads.q() * heads.dim;
+  one.threaded = true;
+  one.tolerance = 3e-5;
+  one.prepare = [batch](CaseMemory& memory) {
+    const PlacedBatch placed(batch, memory);
+    const Heads& h = batch.heads;
+    const std::size_t rows = batch.tokens.size(), all = rows * h.q();
+    float* const o = memory.output<float>(all * h.dim);
+    float* const lse = memory.output<float>(all);
+    PreparedCase prepared;
+    if (memory.cuda()) {
+      const AttentionPlan plan = plan_paged_attention(batch.pages, static_cast<std::uint32_t>(rows), h.kv, false);
+      PagedAttention a;
+      a.q = placed.q;
+      a.group = h.group;
+      a.kv = placed.pages;
+      a.lists = placed.lists;
+      a.work = memory.input(plan.work);
+      a.merges = memory.input(plan.merges);
+      a.work_count = static_cast<std::uint32_t>(plan.work.size());
+      a.merge_count = static_cast<std::uint32_t>(plan.merges.size());
+      a.part_count = plan.parts;
+      a.o = o;
+      a.lse = lse;
+      a.parts = memory.output<float>(paged_attention_scratch(plan, h.group, h.dim));
+      prepared.run = [a, &memory] { paged_attention_cuda(a, memory.stream()); };
+    } else {
+      prepared.run = [=, &memory] { attend_on_cpu(batch, placed, memory.pool(), o, lse); };
+    }
+    prepared.result = [=, &memory] {
+      auto result = memory.read(o, all * h.dim);
+      const auto sums = memory.read(lse, all);
+      result.insert(result.end(), sums.begin(), sums.end());
+      return result;
+    };
+    prepared.expected = [=] {
+      const auto kv = stored_kv(batch);
+      std::vector<float> out(all * h.dim), sums(all);
+      for (std::size_t row = 0; row < rows; ++row) {
+        for (std::uint32_t g = 0; g < h.kv; ++g) {
+          const std::size_t head = row * h.q() + g * h.group;
+          partial_attention_reference(&placed.query[head * h.dim], batch.spans(kv.data(), row, g, 0, batch.pages[row]),
+                                      {h.group, h.dim, batch.type}, &out[head * h.dim], &sums[head]);
+        }
+      }
+      return joined(out, sums);
+    };
+    return prepared;
+  };
+  return one;
+}
+
+// Whole pages, so that both targets give their scores in the same places.
+KernelCase token_scores_case(Heads heads, DType type, std::uint32_t rows, std::uint32_t pages) {
+  const PagedBatch batch(heads, type, std::vector<std::uint32_t>(rows, pages * kPage), 1);
+  KernelCase one;
+  one.kernel = "token_scores";
+  one.shape = batch.shape();
+  one.bytes = batch.vector_bytes() + 4.0 * batch.all_tokens() * heads.q();
+  one.flops = 2.0 * batch.all_tokens() * heads.q() * heads.dim;
+  one.threaded = true;
+  one.tolerance = 3e-5;
+  one.prepare = [batch, rows, pages](CaseMemory& memory) {
+    const PlacedBatch placed(batch, memory);
+    const Heads& h = batch.heads;
+    const std::size_t columns = std::size_t{pages} * kPage, count = rows * h.q() * columns;
+    float* const scores = memory.output<float>(count);
+    const auto on_cpu = [=](const void* kv, const float* q, std::size_t task, auto kernel, float* out) {
+      const std::size_t head = task * h.group;
+      kernel(q + head * h.dim, batch.spans(kv, task / h.kv, static_cast<std::uint32_t>(task % h.kv), 0, pages),
+             AttentionShape{h.group, h.dim, batch.type}, out + head * columns);
+    };
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        paged_token_scores_cuda(placed.q, rows, h.group, placed.pages, placed.lists, scores, memory.stream());
+        return;
+      }
+      memory.pool().parallel_for(std::size_t{rows} * h.kv,
+                                 [&](std::size_t task) { on_cpu(placed.kv, placed.q, task, token_scores, scores); });
+    };
+    prepared.result = [=, &memory] { return memory.read(scores, count); };
+    prepared.expected = [=] {
+      const auto kv = stored_kv(batch);
+      std::vector<float> out(count);
+      for (std::size_t task = 0; task < std::size_t{rows} * h.kv; ++task)
+        on_cpu(kv.data(), placed.query.data(), task, token_scores_reference, out.data());
+      return joined(out, {});
+    };
+    return prepared;
+  };
+  return one;
+}
+
+KernelCase merge_case(std::uint32_t parts, std::uint32_t rows, std::uint32_t dim, bool on_host) {
+  KernelCase one;
+  one.kernel = on_host ? "merge_from_host" : "merge";
+  one.shape = fmt::format("{} parts, {} rows, D {}", parts, rows, dim);
+  one.bytes = 4.0 * rows * (dim + 1.0) * (parts + 1.0);
+  one.tolerance = 1e-5;
+  one.prepare = [=](CaseMemory& memory) {
+    const std::size_t all = std::size_t{rows} * dim;
+    std::vector<std::vector<float>> o(parts), lse(parts);
+    std::vector<const float*> o_at, lse_at;
+    for (std::uint32_t p = 0; p < parts; ++p) {
+      o[p] = case_normals(all, 10 + p);
+      lse[p] = case_normals(rows, 100 + p, 3);
+      for (std::uint32_t r = 0; r < rows; r += 1 + p) {
+        if (r % 3 != 0) continue;  // rows 0, 3, ... of some parts have no tokens
+        lse[p][r] = -std::numeric_limits<float>::infinity();
+        std::fill_n(&o[p][std::size_t{r} * dim], dim, 0.0f);
+      }
+      const bool pinned = on_host && p % 2 == 1;
+      const auto place = [&](const std::vector<float>& values) {
+        if (!pinned) return memory.input(values);
+        float* const to = static_cast<float*>(memory.host_bytes(values.size() * sizeof(float)));
+        std::copy(values.begin(), values.end(), to);
+        return to;
+      };
+      o_at.push_back(place(o[p]));
+      lse_at.push_back(place(lse[p]));
+    }
+    const float* const* const o_list = memory.input(o_at);
+    const float* const* const lse_list = memory.input(lse_at);
+    float* const out = memory.output<float>(all);
+    float* const out_lse = memory.output<float>(rows);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda())
+        merge_partials_cuda(o_list, lse_list, parts, rows, dim, out, out_lse, memory.stream());
+      else
+        merge_partials(o_list, lse_list, parts, rows, dim, out, out_lse);
+    };
+    prepared.result = [=, &memory] {
+      auto result = memory.read(out, all);
+      const auto sums = memory.read(out_lse, rows);
+      result.insert(result.end(), sums.begin(), sums.end());
+      return result;
+    };
+    prepared.expected = [=] {
+      std::vector<double> expected(all + rows);
+      for (std::size_t r = 0; r < rows; ++r) {
+        double total = 0;
+        for (std::uint32_t p = 0; p < parts; ++p) total += std::exp(double{lse[p][r]});
+        for (std::uint32_t p = 0; p < parts && total > 0; ++p)
+          for (std::size_t d = 0; d < dim; ++d)
+            expected[r * dim + d] += std::exp(double{lse[p][r]}) / total * double{o[p][r * dim + d]};
+        expected[all + r] = std::log(total);
+      }
+      return expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+KernelCase prefill_attention_case(Heads heads, DType type, std::uint32_t first, std::uint32_t n, float scale = 1) {
+  const PagedBatch batch(heads, type, {first + n}, scale);
+  KernelCase one;
+  one.kernel = "prefill_attention";
+  one.shape =
+      fmt::format("n {} at {}, {}/{} heads, D {}, {}", n, first, heads.q(), heads.kv, heads.dim, to_string(type));
+  one.bytes = 2 * batch.vector_bytes() + 8.0 * n * heads.q() * heads.dim;
+  one.flops = 4.0 * heads.dim * heads.q() * (1.0 * n * first + 0.5 * n * (n + 1.0));
+  one.matrix = true;
+  one.threaded = true;
+  // Where tensor cores round queries and weights, to the type of the KV; prefill_attention_test holds the CPU to 1e-5.
+  const bool tiles = type != DType::f32 && (heads.dim == 64 || heads.dim % 32 == 0);
+  one.tolerance = !tiles ? 3e-5 * double{scale} : type == DType::bf16 ? 1.0 / 128 : double{scale} / 256;
+  one.prepare = [=](CaseMemory& memory) {
+    const Heads& h = batch.heads;
+    const std::size_t count = std::size_t{n} * h.q() * h.dim;
+    void* const kv = memory.stored_normals(batch.elements(), type, 1, scale);
+    const auto query = case_normals(count, 2);
+    float* const q = memory.input(query);
+    float* const out = memory.output<float>(count);
+    const auto attend = [=](const void* pages, auto call) {
+      std::vector<std::vector<const void*>> k(h.kv), v(h.kv);
+      std::vector<PrefillKv> lists;
+      lists.reserve(h.kv);
+      for (std::uint32_t g = 0; g < h.kv; ++g) {
+        for (const KvSpan& span : batch.spans(pages, 0, g, 0, batch.pages[0])) {
+          k[g].push_back(span.k);
+          v[g].push_back(span.v);
+        }
+        lists.push_back({k[g], v[g], type});
+      }
+      call(lists);
+    };
+    PreparedCase prepared;
+    if (memory.cuda()) {
+      const PrefillChunk chunk{q, {kv, type, h.kv, h.dim}, memory.input(batch.slots), first, n, h.q(), out};
+      prepared.run = [chunk, &memory] { prefill_attention_cuda(chunk, memory.stream()); };
+    } else {
+      prepared.run = [=, &memory] {
+        attend(kv, [&](const std::vector<PrefillKv>& lists) {
+          prefill_attention(memory.pool(), q, lists, first, n, h.q(), h.kv, h.dim, out);
+        });
+      };
+    }
+    prepared.result = [=, &memory] { return memory.read(out, count); };
+    prepared.expected = [=] {
+      const auto stored = stored_kv(batch);
+      std::vector<float> expected(count);
+      attend(stored.data(), [&](const std::vector<PrefillKv>& lists) {
+        prefill_attention_reference(query.data(), lists, first, n, h.q(), h.kv, h.dim, expected.data());
+      });
+      return joined(expected, {});
+    };
+    return prepared;
+  };
+  return one;
+}
+
+}  // namespace
+
+void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases) {
+  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+  constexpr DType kF32 = DType::f32, kF16 = DType::f16, kBf16 = DType::bf16;
+  constexpr std::uint32_t kK = 1024;
+  if (size == CaseSize::bench) {
+    const auto on_gpu = [&](KernelCase one) {  // more memory, or time, than a CPU should spend
+      one.targets = {Target::cuda};
+      take(std::move(one));
+    };
+    const Heads model{8, 4, 128};
+    take(decode_attention_case(model, kBf16, {32 * kK}));
+    take(decode_attention_case(model, kBf16, {4 * kK}));
+    on_gpu(decode_attention_case(model, kBf16, std::vector<std::uint32_t>(8, 32 * kK)));
+    on_gpu(decode_attention_case({8, 8, 128}, kBf16, std::vector<std::uint32_t>(8, 32 * kK)));
+    on_gpu(decode_attention_case({32, 1, 128}, kBf16, std::vector<std::uint32_t>(4, 16 * kK)));
+    on_gpu(decode_attention_case({8, 4, 64}, kF16, std::vector<std::uint32_t>(8, 32 * kK)));
+    std::vector<std::uint32_t> ragged;
+    for (std::uint32_t i = 0; i < 16; ++i) ragged.push_back(4 * kK * (i + 1));
+    on_gpu(decode_attention_case(model, kBf16, ragged));
+    take(token_scores_case(model, kBf16, 1, 2 * kK));
+    on_gpu(token_scores_case(model, kBf16, 8, 2 * kK));
+    take(merge_case(2, 8 * 32, 128, false));
+    on_gpu(merge_case(2, 8 * 32, 128, true));
+    take(prefill_attention_case(model, kBf16, 0, 2 * kK));
+    on_gpu(prefill_attention_case(model, kBf16, 0, 8 * kK));
+    on_gpu(prefill_attention_case(model, kBf16, 24 * kK, 8 * kK));
+    on_gpu(prefill_attention_case(model, kBf16, 0, 32 * kK));
+    return;
+  }
+  for (const DType type : {kF32, kF16, kBf16}) {
+    take(decode_attention_case({2, 1, 64}, type, {1, 40}));
+    take(decode_attention_case({1, 4, 128}, type, {150, 16, 7}));
+    take(decode_attention_case({1, 7, 96}, type, {33}, 3));
+    take(decode_attention_case({2, 8, 128}, type, {90}, 5));
+    take(decode_attention_case({1, 2, 256}, type, {70, 3}));
+    take(decode_attention_case({1, 16, 64}, type, {65}, 2));
+    take(decode_attention_case({1, 3, 80}, type, {50}));
+    take(decode_attention_case({1, 20, 128}, type, {20}));
+    take(decode_attention_case({2, 32, 24}, type, {17}));
+    take(decode_attention_case({1, 2, 64}, type, {1300, 5, 700, 64, 65}));
+    take(token_scores_case({2, 1, 64}, type, 2, 3));
+    take(token_scores_case({1, 9, 128}, type, 1, 35));
+    take(token_scores_case({1, 16, 256}, type, 1, 2));
+    take(token_scores_case({1, 17, 40}, type, 2, 1));
+    take(prefill_attention_case({2, 1, 64}, type, 0, 1));
+    take(prefill_attention_case({1, 4, 64}, type, 0, 50));
+    take(prefill_attention_case({1, 7, 96}, type, 40, 33));
+    take(prefill_attention_case({2, 2, 128}, type, 0, 40));
+    take(prefill_attention_case({1, 5, 128}, type, 63, 20, 4));
+    take(prefill_attention_case({1, 3, 256}, type, 5, 40));
+    take(prefill_attention_case({2, 3, 80}, type, 17, 20, 4));
+    take(prefill_attention_case({2, 2, 12}, type, 5, 30));
+    take(prefill_attention_case({1, 40, 64}, type, 3, 5));
+    take(prefill_attention_case({1, 66, 8}, type, 3, 2));
+  }
+  for (const bool on_host : {false, true}) {
+    take(merge_case(1, 3, 128, on_host));
+    take(merge_case(2, 4, 72, on_host));
+    take(merge_case(7, 3, 256, on_host));
+    take(merge_case(40, 5, 300, on_host));
+    take(merge_case(600, 1, 33, on_host));
+  }
+}
+
+}  // namespace tandem::eval

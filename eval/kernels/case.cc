@@ -1,0 +1,136 @@
+#include "eval/kernels/case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+#include <random>
+
+#include "engine/kernels/convert.h"
+#include "eval/kernels/private_memory.h"
+
+namespace tandem::eval {
+
+namespace {
+constexpr std::size_t kNormals = 1 << 16;  // drawing gigabytes of them takes minutes
+}
+
+struct CaseMemory::Held {
+  std::vector<std::unique_ptr<PrivateMemory>> host;
+  std::vector<CudaMemory> device;
+  std::vector<PinnedMemory> pinned;
+};
+
+CaseMemory::CaseMemory(Target target, ThreadPool& pool)
+    : target_(target), pool_(pool), held_(std::make_unique<Held>()) {
+  if (cuda()) stream_ = std::make_unique<OwnedStream>();
+}
+CaseMemory::~CaseMemory() = default;
+
+void* CaseMemory::bytes(std::size_t count) {
+  count = std::max<std::size_t>(count, 1);
+  if (cuda()) return held_->device.emplace_back(count).as<>();
+  held_->host.push_back(std::make_unique<PrivateMemory>(count));
+  return held_->host.back()->data();
+}
+
+void* CaseMemory::host_bytes(std::size_t count) {
+  return cuda() ? held_->pinned.emplace_back(std::max<std::size_t>(count, 1)).as<>() : bytes(count);
+}
+
+void* CaseMemory::stored(const std::vector<float>& values, DType type, std::size_t skip) {
+  std::vector<char> narrow(values.size() * size_of(type));
+  from_f32(values.data(), type, values.size(), narrow.data());
+  char* const to = static_cast<char*>(bytes(narrow.size() + skip * size_of(type))) + skip * size_of(type);
+  write(to, narrow.data(), narrow.size());
+  return to;
+}
+
+void* CaseMemory::stored_normals(std::size_t count, DType type, unsigned seed, float scale) {
+  const std::size_t piece = std::min<std::size_t>(count, kNormals * 16);
+  const std::vector<float> values = case_normals(piece, seed, scale);
+  std::vector<char> narrow(piece * size_of(type));
+  from_f32(values.data(), type, piece, narrow.data());
+  char* const to = static_cast<char*>(bytes(count * size_of(type)));
+  for (std::size_t at = 0; at < count; at += piece)
+    write(to + at * size_of(type), narrow.data(), std::min(piece, count - at) * size_of(type));
+  return to;
+}
+
+MatrixView CaseMemory::matrix(const std::vector<float>& values, DType type, std::uint32_t rows, std::uint32_t cols) {
+  return {stored(values, type), type, rows, cols};
+}
+
+std::vector<float> CaseMemory::read_stored(const void* from, DType type, std::size_t count) {
+  const auto bytes = read(static_cast<const char*>(from), count * size_of(type));
+  std::vector<float> values(count);
+  to_f32(bytes.data(), type, 0, count, values.data());
+  return values;
+}
+
+void CaseMemory::write(void* to, const void* from, std::size_t count) {
+  if (!cuda()) {
+    if (count > 0) std::memcpy(to, from, count);
+    return;
+  }
+  cuda_copy(to, from, count, stream());
+  wait();  // `from` may be a temporary
+}
+
+void CaseMemory::read(void* to, const void* from, std::size_t count) {
+  if (!cuda()) {
+    if (count > 0) std::memcpy(to, from, count);
+    return;
+  }
+  cuda_copy(to, from, count, stream());
+  wait();
+}
+
+void CaseMemory::wait() {
+  if (cuda()) cuda_wait(stream());
+}
+
+std::vector<KernelCase> kernel_cases(CaseSize size) {
+  std::vector<KernelCase> cases;
+  append_attention_cases(size, cases);
+  append_pointwise_cases(size, cases);
+  append_linear_cases(size, cases);
+  append_gather_cases(size, cases);
+  append_selection_cases(size, cases);
+  return cases;
+}
+
+std::string wrong_result(const KernelCase& one, std::span<const float> result, std::span<const double> expected) {
+  if (result.size() != expected.size())
+    return fmt::format("There are {} numbers instead of {}.", result.size(), expected.size());
+  std::size_t wrong = 0, first = 0;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const double is = double{result[i]}, should = expected[i];
+    const bool right = std::isnan(should) || std::isinf(should)
+                           ? (std::isnan(should) ? std::isnan(is) : is == should)
+                           : std::fabs(is - should) <= one.tolerance * std::max(1.0, std::fabs(should));
+    if (!right && wrong++ == 0) first = i;
+  }
+  if (wrong == 0) return {};
+  return fmt::format("{} of {} numbers are wrong, the first at {}: {} instead of {} (tolerance {}).", wrong,
+                     result.size(), first, result[first], expected[first], one.tolerance);
+}
+
+std::vector<float> case_normals(std::size_t n, unsigned seed, float scale) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> block(std::min(n, kNormals)), values(n);
+  for (float& value : block) value = scale * normal(engine);
+  for (std::size_t i = 0; i < n; ++i) values[i] = block[i % block.size()];
+  return values;
+}
+
+std::vector<float> rounded(const std::vector<float>& values, DType type) {
+  std::vector<char> narrow(values.size() * size_of(type));
+  std::vector<float> wide(values.size());
+  from_f32(values.data(), type, values.size(), narrow.data());
+  to_f32(narrow.data(), type, 0, values.size(), wide.data());
+  return wide;
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,119 @@
+// One case of a kernel: its shape and inputs, what it must move and compute, its oracle in float64, and how it is
+// called on a CPU and on a GPU. The tests check each case on each target, `tandem bench kernels` measures it: so what
+// is measured is what is checked. A kernel's cases come in two sizes: small ones that reach every path, and those of a
+// model of 8B parameters.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/kernels/cuda/runtime.h"
+#include "engine/kernels/tensor.h"
+#include "engine/kernels/thread_pool.h"
+
+namespace tandem::eval {
+
+enum class Target : std::uint8_t { cpu, cuda };
+constexpr const char* to_string(Target target) {
+  return target == Target::cpu ? "cpu" : "cuda";
+}
+
+/// The memory of one prepared case, on its target; lives as long as the case is run. Copies in and out; not
+/// thread-safe.
+class CaseMemory {
+ public:
+  CaseMemory(Target target, ThreadPool& pool);
+  ~CaseMemory();
+  CaseMemory(const CaseMemory&) = delete;
+  CaseMemory& operator=(const CaseMemory&) = delete;
+
+  bool cuda() const { return target_ == Target::cuda; }
+  ThreadPool& pool() const { return pool_; }
+  CudaStream stream() const { return stream_ ? static_cast<CudaStream>(*stream_) : CudaStream{}; }
+
+  /// Bytes on the target, unspecified (NaN where that is cheap); aligned to 64.
+  void* bytes(std::size_t count);
+  /// Bytes in host memory that the target reaches: pinned for CUDA.
+  void* host_bytes(std::size_t count);
+  template <class T>
+  T* output(std::size_t count) {
+    return static_cast<T*>(bytes(count * sizeof(T)));
+  }
+  template <class T>
+  T* input(const std::vector<T>& values) {
+    T* const to = output<T>(values.size());
+    write(to, values.data(), values.size() * sizeof(T));
+    return to;
+  }
+  /// `values` rounded to `type`; `skip` elements into an allocation, to try other alignments.
+  void* stored(const std::vector<float>& values, DType type, std::size_t skip = 0);
+  /// case_normals(count, seed, scale) rounded to `type`, for more of them than a vector should hold.
+  void* stored_normals(std::size_t count, DType type, unsigned seed, float scale = 1);
+  MatrixView matrix(const std::vector<float>& values, DType type, std::uint32_t rows, std::uint32_t cols);
+
+  template <class T>
+  std::vector<T> read(const T* from, std::size_t count) {
+    std::vector<T> values(count);
+    read(values.data(), from, count * sizeof(T));
+    return values;
+  }
+  std::vector<float> read_stored(const void* from, DType type, std::size_t count);
+  /// Returns when all that was started is done.
+  void wait();
+
+ private:
+  void write(void* to, const void* from, std::size_t count);
+  void read(void* to, const void* from, std::size_t count);
+  struct Held;
+  Target target_;
+  ThreadPool& pool_;
+  std::unique_ptr<OwnedStream> stream_;
+  std::unique_ptr<Held> held_;
+};
+
+/// A case whose inputs lie on a target. Uses the CaseMemory it was prepared with.
+struct PreparedCase {
+  std::function<void()> run;                      // starts it once; on CUDA it is done after CaseMemory::wait()
+  std::function<std::vector<float>()> result;     // what the first run wrote
+  std::function<std::vector<double>()> expected;  // the oracle
+};
+
+struct KernelCase {
+  std::string kernel;     // "rms_norm": what --kernel names
+  std::string shape;      // "n 4096, d 4096, bf16": unique within the kernel
+  double bytes = 0;       // that one run must read and write
+  double flops = 0;       // multiply-adds count two; 0 where bytes are all that matters
+  bool matrix = false;    // bound by arithmetic: its share is that of the multiply-add rate
+  bool threaded = false;  // the CPU twin uses the pool
+  double tolerance = 0;   // |result - expected| <= tolerance * max(1, |expected|), on every target
+  std::vector<Target> targets = {Target::cpu, Target::cuda};  // that have the kernel
+  std::function<PreparedCase(CaseMemory&)> prepare;
+};
+
+enum class CaseSize : std::uint8_t { test, bench };
+
+/// Every kernel's cases.
+std::vector<KernelCase> kernel_cases(CaseSize size);
+
+/// What is wrong with a result, as a sentence; empty where it is right. NaN is right where NaN is expected, an infinity
+/// where the same one is.
+std::string wrong_result(const KernelCase& one, std::span<const float> result, std::span<const double> expected);
+
+/// Standard normal numbers, the same in every run; beyond 65536 of them they repeat.
+std::vector<float> case_normals(std::size_t n, unsigned seed, float scale = 1);
+/// `values` as they are after rounding to `type`.
+std::vector<float> rounded(const std::vector<float>& values, DType type);
+
+// Each file of cases adds its own.
+void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_gather_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_linear_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_pointwise_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases);
+
+}  // namespace tandem::eval

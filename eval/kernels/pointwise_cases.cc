@@ -1,0 +1,452 @@
+// Cases of norms, rotary embedding, activations, embedding, conversions and the choice of a token.
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+
+#include "engine/kernels/activation.h"
+#include "engine/kernels/argmax.h"
+#include "engine/kernels/convert.h"
+#include "engine/kernels/embedding.h"
+#include "engine/kernels/log_probability.h"
+#include "engine/kernels/norm.h"
+#include "engine/kernels/qkv.h"
+#include "engine/kernels/rope.h"
+#include "eval/kernels/case.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr std::size_t kPageRows = 16;
+
+std::vector<double> wide(const std::vector<float>& values) {
+  return {values.begin(), values.end()};
+}
+
+// Results rounded to a type are right to half a unit of its last place.
+double tolerance_of(DType type) {
+  return type == DType::f32 ? 2e-6 : type == DType::f16 ? 0x1p-11 + 2e-6 : 0x1p-8 + 2e-6;
+}
+
+// x += add; y = norm(x) * weight. On the CPU two calls.
+KernelCase rms_norm_case(std::uint32_t n, std::uint32_t d, DType weight_type, DType y_type, bool with_add) {
+  KernelCase one;
+  one.kernel = with_add ? "add_rms_norm" : "rms_norm";
+  one.shape = fmt::format("n {}, d {}, weight {}, out {}", n, d, to_string(weight_type), to_string(y_type));
+  const std::size_t all = std::size_t{n} * d;
+  one.bytes = static_cast<double>(all) * (with_add ? 12.0 : 4.0) + static_cast<double>(all * size_of(y_type)) +
+              static_cast<double>(d * size_of(weight_type));
+  one.tolerance = tolerance_of(y_type);
+  one.prepare = [=](CaseMemory& memory) {
+    const auto x = case_normals(all, 1), add = case_normals(all, 2);
+    const auto weight = rounded(case_normals(d, 3), weight_type);
+    float* const at = memory.input(x);
+    const float* const more = with_add ? memory.input(add) : nullptr;
+    const MatrixView norm = memory.matrix(weight, weight_type, 1, d);
+    void* const y = memory.bytes(all * size_of(y_type));
+    float* const unrounded = memory.cuda() ? nullptr : memory.output<float>(all);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        add_rms_norm_cuda(at, more, norm, 1e-6f, y, y_type, n, d, memory.stream());
+        return;
+      }
+      if (with_add) tandem::add(at, more, all);
+      rms_norm(at, norm, 1e-6f, unrounded, n, d);
+      from_f32(unrounded, y_type, all, y);
+    };
+    prepared.result = [=, &memory] {
+      auto result = memory.read_stored(y, y_type, all);
+      const auto sum = memory.read(at, all);
+      result.insert(result.end(), sum.begin(), sum.end());
+      return result;
+    };
+    prepared.expected = [=] {
+      std::vector<double> sum = wide(x), y_expected(all);
+      for (std::size_t i = 0; with_add && i < all; ++i) sum[i] = double{x[i] + add[i]};
+      for (std::size_t row = 0; row < n; ++row) {
+        double squares = 0;
+        for (std::size_t i = row * d; i < (row + 1) * d; ++i) squares += sum[i] * sum[i];
+        const double scale = 1 / std::sqrt(squares / d + 1e-6);
+        for (std::size_t i = 0; i < d; ++i) y_expected[row * d + i] = sum[row * d + i] * scale * double{weight[i]};
+      }
+      y_expected.insert(y_expected.end(), sum.begin(), sum.end());
+      return y_expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+KernelCase swiglu_case(std::uint32_t n, std::uint32_t d, DType type) {
+  KernelCase one;
+  one.kernel = "swiglu";
+  one.shape = fmt::format("n {}, d {}, out {}", n, d, to_string(type));
+  const std::size_t all = std::size_t{n} * d;
+  one.bytes = static_cast<double>(all) * 8.0 + static_cast<double>(all * size_of(type));
+  one.tolerance = tolerance_of(type);
+  one.prepare = [=](CaseMemory& memory) {
+    auto both = case_normals(2 * all, 4, 3);  // rows [gate d | up d]
+    const float extremes[] = {-200, -88, -1e-30f, 0, 87.5f, 200};
+    for (std::size_t i = 0; i < d && i < std::size(extremes); ++i) both[i] = extremes[i];
+    const float* const at = memory.input(both);
+    void* const out = memory.bytes(all * size_of(type));
+    float* const unrounded = memory.cuda() ? nullptr : memory.output<float>(all);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        swiglu_cuda(at, at + d, std::size_t{2} * d, out, type, n, d, memory.stream());
+        return;
+      }
+      for (std::size_t row = 0; row < n; ++row)
+        swiglu(at + 2 * row * d, at + (2 * row + 1) * d, unrounded + row * d, d);
+      from_f32(unrounded, type, all, out);
+    };
+    prepared.result = [=, &memory] { return memory.read_stored(out, type, all); };
+    prepared.expected = [=] {
+      std::vector<double> expected(all);
+      for (std::size_t i = 0; i < all; ++i) {
+        const double gate = double{both[i / d * 2 * d + i % d]}, up = double{both[(i / d * 2 + 1) * d + i % d]};
+        expected[i] = gate / (1 + std::exp(-gate)) * up;
+      }
+      return expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+KernelCase add_case(std::size_t n) {
+  KernelCase one;
+  one.kernel = "add";
+  one.shape = fmt::format("n {}", n);
+  one.bytes = static_cast<double>(n) * 12;
+  one.prepare = [=](CaseMemory& memory) {
+    const auto x = case_normals(n, 5), y = case_normals(n, 6);
+    float* const at = memory.input(x);
+    const float* const more = memory.input(y);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda())
+        add_cuda(at, more, n, memory.stream());
+      else
+        tandem::add(at, more, n);
+    };
+    prepared.result = [=, &memory] { return memory.read(at, n); };
+    prepared.expected = [=] {
+      std::vector<double> sum(n);
+      for (std::size_t i = 0; i < n; ++i) sum[i] = double{x[i] + y[i]};
+      return sum;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+KernelCase convert_case(std::size_t n, DType from, DType to, std::size_t skip) {
+  KernelCase one;
+  one.kernel = "convert";
+  one.shape = fmt::format("n {}, {} to {}, {} beyond alignment", n, to_string(from), to_string(to), skip);
+  one.bytes = static_cast<double>(n * (size_of(from) + size_of(to)));
+  one.prepare = [=](CaseMemory& memory) {
+    auto values = case_normals(n, 7, 100);
+    if (n > 4) {
+      values[0] = 70000;  // infinity in f16
+      values[1] = -1e-7f;
+      values[2] = std::numeric_limits<float>::quiet_NaN();
+      values[3] = -std::numeric_limits<float>::infinity();
+    }
+    const void* const in = memory.stored(values, from, skip);
+    void* const out = memory.bytes(n * size_of(to));
+    float* const between = memory.cuda() ? nullptr : memory.output<float>(n);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        convert_cuda(in, from, out, to, n, memory.stream());
+        return;
+      }
+      to_f32(in, from, 0, n, between);
+      from_f32(between, to, n, out);
+    };
+    prepared.result = [=, &memory] { return memory.read_stored(out, to, n); };
+    prepared.expected = [=] { return wide(rounded(rounded(values, from), to)); };
+    return prepared;
+  };
+  return one;
+}
+
+KernelCase embed_case(std::uint32_t vocab, std::uint32_t hidden, std::uint32_t n, DType type) {
+  KernelCase one;
+  one.kernel = "embed";
+  one.shape = fmt::format("{} of {} rows of {}, {}", n, vocab, hidden, to_string(type));
+  const std::size_t all = std::size_t{n} * hidden;
+  one.bytes = static_cast<double>(all * (size_of(type) + sizeof(float)));
+  one.prepare = [=](CaseMemory& memory) {
+    const auto values = case_normals(std::size_t{vocab} * hidden, 8);
+    std::vector<std::int32_t> tokens(n);
+    for (std::uint32_t i = 0; i < n; ++i) tokens[i] = static_cast<std::int32_t>((i * 2654435761u) % vocab);
+    const MatrixView table = memory.matrix(values, type, vocab, hidden);
+    const std::int32_t* const ids = memory.input(tokens);
+    float* const out = memory.output<float>(all);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda())
+        embed_cuda(table, ids, out, n, memory.stream());
+      else
+        embed(table, ids, out, n);
+    };
+    prepared.result = [=, &memory] { return memory.read(out, all); };
+    prepared.expected = [=] {
+      const auto stored = rounded(values, type);
+      std::vector<double> expected(all);
+      for (std::size_t i = 0; i < all; ++i)
+        expected[i] = double{stored[static_cast<std::size_t>(tokens[i / hidden]) * hidden + i % hidden]};
+      return expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+// Bias, the norms of q and k, rotation, and K and V stored as a page lays them out: [kv head][K 16 x D | V 16 x D].
+KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias, bool with_norm, bool paged) {
+  KernelCase one;
+  one.kernel = "prepare_qkv";
+  one.shape =
+      fmt::format("n {}, heads {}/{} of {}, KV {}{}{}{}", n, shape.q_heads, shape.kv_heads, shape.head_dim,
+                  to_string(type), with_bias ? ", bias" : "", with_norm ? ", QK-norm" : "", paged ? ", in pages" : "");
+  const std::size_t dim = shape.head_dim, all = std::size_t{n} * shape.columns();
+  const std::size_t q_count = std::size_t{n} * shape.q_heads * dim,
+                    kv_count = 2 * std::size_t{n} * shape.kv_heads * dim;
+  one.bytes = static_cast<double>(4 * all + 4 * q_count + size_of(type) * kv_count);
+  one.tolerance = type == DType::f32 ? 4e-6 : tolerance_of(type) + 2e-6;
+  one.prepare = [=](CaseMemory& memory) {
+    const auto qkv = case_normals(all, 9), bias = case_normals(shape.columns(), 10);
+    const auto q_norm = rounded(case_normals(dim, 11), DType::bf16), k_norm = case_normals(dim, 12);
+    const RopeTable table(shape.head_dim, 1e6);
+    std::vector<std::uint32_t> positions(n);
+    for (std::uint32_t i = 0; i < n; ++i) positions[i] = i < 2 ? i * 1048575u : 100 + 37 * i;
+    const std::size_t page = 2 * kPageRows * dim * size_of(type) * shape.kv_heads, pages = n / kPageRows + 2;
+    // Tokens fill pages from the last page on, from row 3 on.
+    std::vector<std::uint64_t> offsets(n);
+    for (std::size_t i = 0; i < n; ++i)
+      offsets[i] = (pages - 1 - (i + 3) / kPageRows) * page + (i + 3) % kPageRows * dim * size_of(type);
+
+    const float* const in = memory.input(qkv);
+    QkvWeights weights;
+    weights.bias = with_bias ? memory.input(bias) : nullptr;
+    if (with_norm) {
+      weights.q_norm = memory.matrix(q_norm, DType::bf16, 1, shape.head_dim);
+      weights.k_norm = memory.matrix(k_norm, DType::f32, 1, shape.head_dim);
+    }
+    weights.eps = 1e-6f;
+    weights.inverse_frequency = memory.input(table.inverse_frequency);
+    const std::uint32_t* const at = memory.input(positions);
+    float* const q = memory.output<float>(q_count);
+    KvRows kv;
+    char* const pool = memory.output<char>(paged ? pages * page : kv_count * size_of(type));
+    kv.type = type;
+    kv.k = pool;
+    if (paged) {
+      kv.v = pool + kPageRows * dim * size_of(type);
+      kv.token_offsets = memory.input(offsets);
+      kv.head_stride = 2 * kPageRows * dim * size_of(type);
+    } else {
+      kv.v = pool + kv_count / 2 * size_of(type);
+      kv.token_stride = shape.kv_heads * dim * size_of(type);
+      kv.head_stride = dim * size_of(type);
+    }
+    float* const work = memory.cuda() ? nullptr : memory.output<float>(shape.columns());
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        prepare_qkv_cuda(in, shape, weights, at, q, kv, n, memory.stream());
+        return;
+      }
+      const std::size_t heads = shape.q_heads + shape.kv_heads;
+      for (std::size_t i = 0; i < n; ++i) {
+        for (std::size_t j = 0; j < shape.columns(); ++j)
+          work[j] = in[i * shape.columns() + j] + (with_bias ? bias[j] : 0.0f);
+        float* const keys = work + shape.q_heads * dim;
+        if (with_norm) {
+          rms_norm(work, weights.q_norm, weights.eps, work, shape.q_heads, shape.head_dim);
+          rms_norm(keys, weights.k_norm, weights.eps, keys, shape.kv_heads, shape.head_dim);
+        }
+        rope(work, at + i, table, 1, static_cast<std::uint32_t>(heads));
+        std::copy_n(work, shape.q_heads * dim, q + i * shape.q_heads * dim);
+        for (std::size_t h = 0; h < shape.kv_heads; ++h) {
+          const std::uint64_t offset = (paged ? offsets[i] : i * kv.token_stride) + h * kv.head_stride;
+          from_f32(keys + h * dim, type, dim, static_cast<char*>(kv.k) + offset);
+          from_f32(work + (heads + h) * dim, type, dim, static_cast<char*>(kv.v) + offset);
+        }
+      }
+    };
+    prepared.result = [=, &memory] {
+      auto result = memory.read(q, q_count);
+      const auto bytes = memory.read(pool, paged ? pages * page : kv_count * size_of(type));
+      for (const void* part : {kv.k, kv.v}) {
+        for (std::size_t i = 0; i < n; ++i) {
+          for (std::size_t h = 0; h < shape.kv_heads; ++h) {
+            const std::uint64_t offset = static_cast<std::uint64_t>(static_cast<const char*>(part) - pool) +
+                                         (paged ? offsets[i] : i * kv.token_stride) + h * kv.head_stride;
+            for (std::size_t j = 0; j < dim; ++j) result.push_back(load_element(bytes.data() + offset, type, j));
+          }
+        }
+      }
+      return result;
+    };
+    prepared.expected = [=] {
+      std::vector<double> q_expected, k_expected, v_expected;
+      for (std::size_t i = 0; i < n; ++i) {
+        for (std::size_t h = 0; h < shape.q_heads + 2 * shape.kv_heads; ++h) {
+          std::vector<double> head(dim);
+          double squares = 0;
+          for (std::size_t j = 0; j < dim; ++j) {
+            head[j] = double{qkv[i * shape.columns() + h * dim + j]} + (with_bias ? double{bias[h * dim + j]} : 0);
+            squares += head[j] * head[j];
+          }
+          const bool is_v = h >= shape.q_heads + shape.kv_heads, is_q = h < shape.q_heads;
+          const double scale = 1 / std::sqrt(squares / static_cast<double>(dim) + 1e-6);
+          for (std::size_t j = 0; !is_v && with_norm && j < dim; ++j)
+            head[j] *= scale * double{(is_q ? q_norm : k_norm)[j]};
+          for (std::size_t j = 0; !is_v && j < dim / 2; ++j) {
+            const double angle = table.inverse_frequency[j] * positions[i];
+            const double a = head[j], b = head[j + dim / 2];
+            head[j] = a * std::cos(angle) - b * std::sin(angle);
+            head[j + dim / 2] = b * std::cos(angle) + a * std::sin(angle);
+          }
+          auto& to = is_q ? q_expected : is_v ? v_expected : k_expected;
+          to.insert(to.end(), head.begin(), head.end());
+        }
+      }
+      q_expected.insert(q_expected.end(), k_expected.begin(), k_expected.end());
+      q_expected.insert(q_expected.end(), v_expected.begin(), v_expected.end());
+      return q_expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+// Results: best, its logit, second, its logit, the log probability of a given token, of each row.
+KernelCase choose_case(std::uint32_t n, std::uint32_t vocab, const char* kind) {
+  KernelCase one;
+  one.kernel = "choose";
+  one.shape = fmt::format("n {}, vocabulary {}, {}", n, vocab, kind);
+  one.bytes = static_cast<double>(n) * vocab * 4;
+  one.tolerance = 1e-6;
+  one.prepare = [=, what = std::string(kind)](CaseMemory& memory) {
+    auto logits = case_normals(std::size_t{n} * vocab, 13, 4);
+    std::vector<std::int32_t> tokens(n);
+    for (std::uint32_t i = 0; i < n; ++i) tokens[i] = static_cast<std::int32_t>(i * 7919u % vocab);
+    for (float& logit : logits) {
+      if (what == "ties") logit = std::round(logit);
+      if (what == "mostly -inf" && logit < 4) logit = -std::numeric_limits<float>::infinity();
+    }
+    if (what == "mostly -inf")
+      for (std::uint32_t i = 0; i < n; ++i) logits[std::size_t{i} * vocab + static_cast<std::size_t>(tokens[i])] = 1;
+    const float* const at = memory.input(logits);
+    const std::int32_t* const ids = memory.input(tokens);
+    TopTwo* const top = memory.output<TopTwo>(n);
+    double* const log_probabilities = memory.output<double>(n);
+    void* const scratch = memory.cuda() ? memory.bytes(choose_scratch_bytes(n, vocab)) : nullptr;
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        choose_cuda(at, n, vocab, ids, top, log_probabilities, scratch, memory.stream());
+        return;
+      }
+      for (std::size_t i = 0; i < n; ++i) {
+        top[i] = top_two(at + i * vocab, vocab);
+        log_probabilities[i] = log_probability(at + i * vocab, vocab, static_cast<std::uint32_t>(ids[i]));
+      }
+    };
+    prepared.result = [=, &memory] {
+      std::vector<float> result;
+      const auto tops = memory.read(top, n);
+      const auto logs = memory.read(log_probabilities, n);
+      for (std::size_t i = 0; i < n; ++i)
+        for (const float value :
+             {static_cast<float>(tops[i].best), tops[i].best_logit, static_cast<float>(tops[i].second),
+              tops[i].second_logit, static_cast<float>(logs[i])})
+          result.push_back(value);
+      return result;
+    };
+    prepared.expected = [=] {
+      std::vector<double> expected;
+      for (std::size_t row = 0; row < n; ++row) {
+        const float* const x = logits.data() + row * vocab;
+        std::size_t best = 0, second = vocab;
+        for (std::size_t i = 1; i < vocab; ++i)
+          if (x[i] > x[best]) best = i;
+        for (std::size_t i = 0; i < vocab; ++i)
+          if (i != best && (second == vocab || x[i] > x[second])) second = i;
+        double sum = 0;
+        for (std::size_t i = 0; i < vocab; ++i) sum += std::exp(double{x[i]} - double{x[best]});
+        const double infinity = std::numeric_limits<double>::infinity();
+        for (const double value :
+             {static_cast<double>(best), double{x[best]}, second == vocab ? -1.0 : static_cast<double>(second),
+              second == vocab ? -infinity : double{x[second]},
+              double{x[static_cast<std::size_t>(tokens[row])]} - double{x[best]} - std::log(sum)})
+          expected.push_back(value);
+      }
+      return expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+}  // namespace
+
+void append_pointwise_cases(CaseSize size, std::vector<KernelCase>& cases) {
+  constexpr DType kF32 = DType::f32, kF16 = DType::f16, kBf16 = DType::bf16;
+  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+  if (size == CaseSize::bench) {
+    for (const std::uint32_t n : {1u, 4096u}) {
+      take(rms_norm_case(n, 4096, kBf16, kBf16, false));
+      take(rms_norm_case(n, 4096, kBf16, kBf16, true));
+      take(swiglu_case(n, 14336, kBf16));
+      take(embed_case(128256, 4096, n, kBf16));
+      take(qkv_case(n, {32, 8, 128}, kBf16, false, false, true));
+      take(qkv_case(n, {32, 8, 128}, kBf16, true, true, true));
+    }
+    take(add_case(std::size_t{1} << 24));
+    take(convert_case(std::size_t{1} << 24, kF32, kBf16, 0));
+    take(convert_case(std::size_t{1} << 24, kBf16, kF32, 0));
+    for (const std::uint32_t n : {1u, 16u}) take(choose_case(n, 151936, "random"));
+    return;
+  }
+  for (const bool with_add : {false, true}) {
+    for (const DType type : {kF32, kF16, kBf16}) {
+      take(rms_norm_case(3, 64, type, kBf16, with_add));
+      take(rms_norm_case(2, 300, kBf16, type, with_add));
+      take(rms_norm_case(2, 37, type, kF32, with_add));
+    }
+    take(rms_norm_case(1, 1, kF32, kF32, with_add));
+    take(rms_norm_case(1, 8200, kBf16, kF16, with_add));
+  }
+  for (const DType type : {kF32, kF16, kBf16})
+    for (const std::uint32_t d : {1u, 33u, 1000u, 1028u}) take(swiglu_case(3, d, type));
+  for (const std::size_t n : {std::size_t{1}, std::size_t{33}, std::size_t{1000}}) {
+    take(add_case(n));
+    for (const DType type : {kF32, kF16, kBf16}) {
+      take(convert_case(n, kF32, type, 1));
+      take(convert_case(n, type, kF32, 0));
+      take(convert_case(n, type, type == kBf16 ? kF16 : kBf16, 2));
+    }
+  }
+  for (const DType type : {kF32, kF16, kBf16})
+    for (const std::uint32_t hidden : {1u, 37u, 512u}) take(embed_case(10, hidden, 6, type));
+  for (const DType type : {kF32, kF16, kBf16}) {
+    take(qkv_case(19, {4, 2, 64}, type, false, false, true));
+    take(qkv_case(3, {9, 3, 128}, type, true, false, false));
+    take(qkv_case(2, {2, 1, 256}, type, true, true, true));
+    take(qkv_case(2, {3, 3, 80}, type, false, true, false));
+    take(qkv_case(1, {1, 1, 2}, type, true, true, false));
+  }
+  for (const char* kind : {"random", "ties", "mostly -inf"})
+    for (const std::uint32_t vocab : {2u, 31u, 8192u, 20000u}) take(choose_case(3, vocab, kind));
+  take(choose_case(2, 1, "random"));
+}
+
+}  // namespace tandem::eval

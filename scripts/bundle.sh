@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Makes a folder that runs on a machine with a GPU and nothing but its driver, CUDA 13's libraries and glibc 2.36 or
+# later: the program, the probe, the kernels' tests and benches, their data, the few libraries they need, and
+# kernels_on_gpu.sh, which runs them all.
+#
+#   scripts/bundle.sh thin [FOLDER]     cuBLASLt is the target machine's; under 40 MB, no file above 16 MiB
+#   scripts/bundle.sh full [FOLDER]     brings cuBLASLt along, so that the driver is enough; some 600 MB
+#
+# FOLDER (default build/bundle-thin or build/bundle-full) is replaced where an earlier bundle lies. PRESET=release makes
+# a bundle without CUDA, to try it on a machine without nvcc. JOBS limits the build.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+cd "$root"
+
+kind=${1:-}
+if [ "$kind" != thin ] && [ "$kind" != full ] || [ $# -gt 2 ]; then
+  echo "bundle.sh: say 'thin' or 'full', and perhaps a folder." >&2
+  exit 2
+fi
+preset=${PRESET:-cuda}
+target=${2:-$root/build/bundle-$kind}
+marker=.tandem-bundle
+if [ -e "$target" ] && [ ! -e "$target/$marker" ] && [ -n "$(ls -A "$target")" ]; then
+  echo "bundle.sh: $target is no bundle and not empty; name another folder." >&2
+  exit 2
+fi
+
+tests=(test_kernel_cases test_kernels_cuda)
+benches=(bench_kernels bench_attention)
+configure "$preset" >/dev/null
+cmake --build --preset "$preset" ${JOBS:+-j "$JOBS"} --target tandem tandem_probe_program "${tests[@]}" "${benches[@]}"
+
+rm -rf "$target"
+mkdir -p "$target/bin" "$target/lib"
+touch "$target/$marker"
+cmake --install "build/$preset" --prefix "$target" >/dev/null
+cp "build/$preset/hardware/probe/tandem-probe" "$target/bin/"
+for name in "${tests[@]}"; do cp "$(find "build/$preset/tests" -name "$name" -type f -perm -u+x)" "$target/bin/"; done
+for name in "${benches[@]}"; do cp "build/$preset/bench/$name" "$target/bin/"; done
+cp scripts/kernels_on_gpu.sh "$target/"
+strip "$target"/bin/*
+
+# What the loader would take from this system, but for glibc, which belongs to the machine.
+glibc='^(linux-vdso|ld-linux|libc\.so|libm\.so|libdl\.so|libpthread\.so|librt\.so|libresolv\.so)'
+for program in "$target"/bin/*; do
+  ldd "$program" | awk '$2 == "=>" { print $1, $3 }' | while read -r name path; do
+    if [[ ! $name =~ $glibc ]] && [ ! -e "$target/lib/$name" ]; then cp -L "$path" "$target/lib/$name"; fi
+  done
+done
+if [ "$kind" = full ]; then
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  library=$(dirname "$(dirname "$nvcc")")/lib64/libcublasLt.so.13
+  if [ ! -e "$library" ]; then
+    echo "bundle.sh: $library is not there; 'full' needs CUDA 13's cuBLASLt." >&2
+    exit 3
+  fi
+  cp -L "$library" "$target/lib/"
+fi
+
+# Every library comes from the bundle or is glibc's, and the program starts without anything of this environment.
+for program in "$target"/bin/*; do
+  missing=$(env -i PATH=/usr/bin:/bin ldd "$program" |
+    awk -v lib="$target/" '$2 == "=>" && index($3, lib) != 1 { print $1 }' | grep -Ev "$glibc" || true)
+  if [ -n "$missing" ]; then
+    echo "bundle.sh: $(basename "$program") takes" $missing "from this system." >&2
+    exit 3
+  fi
+done
+(cd / && env -i PATH=/usr/bin:/bin "$target/bin/tandem" info >/dev/null)
+
+bytes=$(du -sb "$target" | cut -f1)
+largest=$(find "$target" -type f -printf '%s %P\n' | sort -n | tail -1)
+echo "$target: $((bytes / 1000000)) MB; the largest file is ${largest#* } with $((${largest%% *} / 1000000)) MB."
+if [ "$kind" = thin ] && { [ "$bytes" -ge 40000000 ] || [ "${largest%% *}" -gt 16777216 ]; }; then
+  echo "bundle.sh: that is more than a thin bundle may have (40 MB, 16 MiB per file)." >&2
+  exit 3
+fi

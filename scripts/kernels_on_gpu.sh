@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Everything that a GPU is needed for, on the machine that has one: the kernels' tests on the real device, the same under
+# compute-sanitizer, their speed, and what ncu says of the attention kernels.
+#
+#   kernels_on_gpu.sh [step ...]      only these: info tests memcheck racecheck synccheck initcheck bench ncu
+#
+# Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
+# $OUT, by default results/gpu here: a text file per step, tests.json, properties.json, kernels.json, and summary.json with each step's
+# verdict (ok, failed, or why it did not run). LIMIT is the seconds a step may take (600). Exit code: 0 all that ran is
+# ok, 1 something failed, 2 bad usage or no program.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+if [ -x "$here/bin/tandem" ]; then
+  tandem=$here/bin/tandem cases=$here/bin/test_kernel_cases properties=$here/bin/test_kernels_cuda base=$here
+else
+  base=$(dirname "$here")
+  tandem=$base/build/cuda/bin/tandem cases=$base/build/cuda/tests/eval/test_kernel_cases
+  properties=$base/build/cuda/tests/engine/kernels/test_kernels_cuda
+fi
+for program in "$tandem" "$cases" "$properties"; do
+  if [ ! -x "$program" ]; then
+    echo "kernels_on_gpu.sh: there is no $program; build the cuda preset, or run the copy in a bundle." >&2
+    exit 2
+  fi
+done
+out=${OUT:-$base/results/gpu}
+limit=${LIMIT:-600}
+mkdir -p "$out"
+export PATH="$PATH:/usr/local/cuda/bin"
+
+known=(info tests memcheck racecheck synccheck initcheck bench ncu)
+steps=("$@")
+if [ $# = 0 ]; then steps=("${known[@]}"); fi
+for step in "${steps[@]}"; do
+  if [[ ! " ${known[*]} " == *" $step "* ]]; then
+    echo "kernels_on_gpu.sh: there is no step '$step'; there are ${known[*]}." >&2
+    exit 2
+  fi
+done
+
+step_info() {
+  "$tandem" info
+  if command -v nvidia-smi >/dev/null; then nvidia-smi -q; fi
+}
+# A run in which the device's cases were skipped has checked nothing.
+step_tests() {
+  "$cases" --gtest_filter='*cuda*' --gtest_output="json:$out/tests.json"
+  "$properties" --gtest_output="json:$out/properties.json"
+  if grep -q '"result": "SKIPPED"' "$out/tests.json" "$out/properties.json"; then
+    echo "Cases were skipped: there is no GPU, or this build has no CUDA."
+    return 1
+  fi
+}
+sanitize() {
+  compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" "$cases" --gtest_filter='*cuda*' --gtest_brief=1
+  compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" "$properties" --gtest_brief=1
+}
+step_memcheck() { sanitize memcheck --leak-check full; }
+step_racecheck() { sanitize racecheck; }
+step_synccheck() { sanitize synccheck; }
+step_initcheck() { sanitize initcheck; }
+step_bench() { "$tandem" bench kernels --device cuda --quiet --force --out "$out/kernels.json"; }
+step_ncu() {
+  ncu --force-overwrite --export "$out/kernels" --kernel-name 'regex:attention|gather|rms_norm|prepare_qkv' \
+    --launch-skip 10 --launch-count 40 --set full "$tandem" bench kernels --device cuda --quiet --rounds 1
+}
+tool_of() {
+  case $1 in
+    memcheck | racecheck | synccheck | initcheck) echo compute-sanitizer ;;
+    ncu) echo ncu ;;
+    *) echo bash ;;
+  esac
+}
+export -f step_info step_tests sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_bench step_ncu
+export tandem cases properties out
+
+failed=0 lines=()
+for step in "${steps[@]}"; do
+  start=$SECONDS
+  if ! command -v "$(tool_of "$step")" >/dev/null; then
+    verdict="not run: there is no $(tool_of "$step") here"
+  elif timeout --kill-after=10 "$limit" bash -euo pipefail -c "step_$step" >"$out/$step.txt" 2>&1 </dev/null; then
+    verdict=ok
+  else
+    status=$?
+    verdict="failed: exit code $status"
+    if [ "$status" = 124 ] || [ "$status" = 137 ]; then verdict="failed: over its limit of $limit s"; fi
+    failed=1
+  fi
+  echo "$step: $verdict ($((SECONDS - start)) s)"
+  lines+=("  \"$step\": {\"verdict\": \"$verdict\", \"seconds\": $((SECONDS - start))}")
+done
+{
+  echo "{"
+  for i in "${!lines[@]}"; do echo "${lines[$i]}$([ "$i" = $((${#lines[@]} - 1)) ] || echo ,)"; done
+  echo "}"
+} >"$out/summary.json"
+exit "$failed"

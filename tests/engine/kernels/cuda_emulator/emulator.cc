@@ -1,0 +1,360 @@
+#include "tests/engine/kernels/cuda_emulator/emulator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <fmt/format.h>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "tests/engine/kernels/cuda_emulator/fibre.h"
+#include "tests/engine/kernels/cuda_emulator/language.cuh"
+
+namespace tandem::cuda_emulator {
+namespace {
+
+constexpr unsigned kWarpLanes = 32;
+constexpr std::size_t kGuardBytes = 256;
+constexpr unsigned char kPoison = 0xff;  // NaN in f64, f32, f16 and bf16
+
+struct Copy {
+  void* to;
+  const void* from;  // nullptr: zeros
+  std::size_t bytes;
+};
+
+struct Thread {
+  uint3 index{};
+  unsigned number = 0;  // within the block
+  std::unique_ptr<Fibre> fibre;
+  enum class State { ready, at_barrier, in_warp_operation, ended } state = State::ready;
+  int barrier_line = 0;
+  bool predicate = false;
+  int count = 0;               // what block_count gave
+  const char* operation = "";  // of the warp, that the thread waits in
+  std::uint32_t mask = 0;      // its mask
+  void* arguments = nullptr;   // its arguments
+  void (*apply)(WarpArguments, std::uint32_t) = nullptr;
+  std::vector<Copy> open;                 // not yet in a group
+  std::vector<std::vector<Copy>> groups;  // committed, oldest first
+};
+
+struct SharedArray {
+  const void* identity;
+  std::string name;
+  unsigned char* data;
+  std::size_t bytes;
+};
+
+class Block {
+ public:
+  Block(Size3 block, std::size_t dynamic_shared, const Stacks& stacks, std::mt19937& random,
+        const std::function<void()>& thread);
+  void run();
+
+  Thread& current() { return *current_; }
+  std::string who() const {
+    return fmt::format("block ({}, {}, {}), thread ({}, {}, {})", ::blockIdx.x, ::blockIdx.y, ::blockIdx.z,
+                       current_->index.x, current_->index.y, current_->index.z);
+  }
+  void wait() { current_->fibre->suspend(); }
+  unsigned char* array(const void* identity, const char* name, std::size_t bytes, std::size_t alignment);
+  unsigned char* dynamic() { return arrays_.front().data; }
+  void check(const void* at, std::size_t bytes, bool must_be_shared, const char* operation) const;
+  void warp_arrive();
+
+ private:
+  void release_barrier();
+  void check_guards() const;
+  [[noreturn]] void report_deadlock() const;
+
+  std::function<void()> body_;
+  std::vector<Thread> threads_;
+  Thread* current_ = nullptr;
+  std::exception_ptr error_;
+  std::mt19937& random_;
+  std::vector<unsigned char> memory_;
+  std::size_t used_ = 0;
+  std::vector<SharedArray> arrays_;
+};
+
+Block* running = nullptr;
+
+Block::Block(Size3 block, std::size_t dynamic_shared, const Stacks& stacks, std::mt19937& random,
+             const std::function<void()>& thread)
+    : threads_(std::size_t{block.x} * block.y * block.z),
+      random_(random),
+      memory_(kMaxShared + 64 * kGuardBytes, kPoison) {
+  body_ = [this, &thread] {
+    try {
+      thread();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  };
+  for (unsigned i = 0; i < threads_.size(); ++i) {
+    threads_[i].number = i;
+    threads_[i].index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
+    threads_[i].fibre = std::make_unique<Fibre>(stacks.low(i), body_);
+  }
+  array(nullptr, "dynamic shared memory", dynamic_shared, 128);
+}
+
+unsigned char* Block::array(const void* identity, const char* name, std::size_t bytes, std::size_t alignment) {
+  for (const SharedArray& known : arrays_)
+    if (known.identity == identity) return known.data;
+  const std::size_t wanted = std::max<std::size_t>(alignment, 16);
+  auto* const base =
+      reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(memory_.data()) + 127) / 128 * 128);
+  const std::size_t from = (used_ + kGuardBytes + wanted - 1) / wanted * wanted;
+  std::size_t total = bytes;
+  for (const SharedArray& known : arrays_) total += known.bytes;
+  if (total > kMaxShared || from + bytes + kGuardBytes + 128 > memory_.size())
+    throw Error(
+        fmt::format("The block wants {} bytes of shared memory with '{}'; an A100 has {}.", total, name, kMaxShared));
+  used_ = from + bytes;
+  arrays_.push_back({identity, name, base + from, bytes});
+  return base + from;
+}
+
+void Block::check(const void* at, std::size_t bytes, bool must_be_shared, const char* operation) const {
+  const auto* const byte = static_cast<const unsigned char*>(at);
+  if (byte < memory_.data() || byte >= memory_.data() + memory_.size()) {
+    if (must_be_shared)
+      throw Error(fmt::format("{}: {} at an address that is not in shared memory.", who(), operation));
+    return;
+  }
+  const bool inside = std::any_of(arrays_.begin(), arrays_.end(), [&](const SharedArray& array) {
+    return byte >= array.data && byte + bytes <= array.data + array.bytes;
+  });
+  if (!inside) throw Error(fmt::format("{}: {} of {} bytes outside every shared array.", who(), operation, bytes));
+}
+
+void Block::check_guards() const {
+  const unsigned char* from = memory_.data();
+  const SharedArray* before = nullptr;
+  const auto clean = [&](const unsigned char* to) {
+    return std::all_of(from, to, [](unsigned char byte) { return byte == kPoison; });
+  };
+  for (const SharedArray& array : arrays_) {
+    if (!clean(array.data))
+      throw Error(fmt::format("block ({}, {}, {}) wrote outside its shared arrays, {} '{}'.", ::blockIdx.x,
+                              ::blockIdx.y, ::blockIdx.z, before ? "between '" + before->name + "' and" : "before",
+                              array.name));
+    from = array.data + array.bytes;
+    before = &array;
+  }
+  if (!clean(memory_.data() + memory_.size()))
+    throw Error(fmt::format("block ({}, {}, {}) wrote outside its shared arrays, behind '{}'.", ::blockIdx.x,
+                            ::blockIdx.y, ::blockIdx.z, before->name));
+}
+
+void Block::run() {
+  std::vector<Thread*> order(threads_.size());
+  std::transform(threads_.begin(), threads_.end(), order.begin(), [](Thread& thread) { return &thread; });
+  std::size_t ended = 0;
+  while (ended < threads_.size()) {
+    std::shuffle(order.begin(), order.end(), random_);
+    bool progress = false;
+    for (Thread* const thread : order) {
+      if (thread->state != Thread::State::ready) continue;
+      progress = true;
+      current_ = thread;
+      ::threadIdx = thread->index;
+      thread->fibre->resume();
+      if (error_) std::rethrow_exception(error_);
+      if (thread->fibre->ended()) {
+        thread->state = Thread::State::ended;
+        ++ended;
+      }
+    }
+    if (progress || ended == threads_.size()) continue;
+    release_barrier();
+  }
+  check_guards();
+}
+
+// Nobody can run: either the whole block stands at one barrier, or it never will.
+void Block::release_barrier() {
+  int count = 0;
+  for (const Thread& thread : threads_) {
+    if (thread.state != Thread::State::at_barrier || thread.barrier_line != threads_.front().barrier_line)
+      report_deadlock();
+    count += thread.predicate;
+  }
+  for (Thread& thread : threads_) {
+    thread.state = Thread::State::ready;
+    thread.count = count;
+  }
+}
+
+void Block::report_deadlock() const {
+  std::string text = fmt::format("block ({}, {}, {}) does not go on:", ::blockIdx.x, ::blockIdx.y, ::blockIdx.z);
+  const auto state = [](const Thread& thread) -> std::string {
+    switch (thread.state) {
+      case Thread::State::at_barrier:
+        return fmt::format("at the block barrier of line {}", thread.barrier_line);
+      case Thread::State::in_warp_operation:
+        return fmt::format("in {} with mask {:#010x}", thread.operation, thread.mask);
+      case Thread::State::ended:
+        return "has ended";
+      case Thread::State::ready:
+        break;
+    }
+    return "ready";
+  };
+  for (std::size_t from = 0; from < threads_.size();) {
+    const std::string here = state(threads_[from]);
+    std::size_t to = from + 1;
+    while (to < threads_.size() && state(threads_[to]) == here) ++to;
+    text += to == from + 1 ? fmt::format(" thread {} {};", from, here)
+                           : fmt::format(" threads {} to {} {};", from, to - 1, here);
+    from = to;
+  }
+  text.back() = '.';
+  throw Error(text);
+}
+
+void Block::warp_arrive() {
+  Thread& self = *current_;
+  Thread* const warp = &threads_[self.number / kWarpLanes * kWarpLanes];
+  const std::size_t lanes =
+      std::min<std::size_t>(kWarpLanes, threads_.size() - (self.number / kWarpLanes * kWarpLanes));
+  void* arguments[kWarpLanes] = {};
+  for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
+    if (!(self.mask >> lane & 1)) continue;
+    if (lane >= lanes || warp[lane].state == Thread::State::ended)
+      throw Error(fmt::format("{}: {} names lane {}, which is not there.", who(), self.operation, lane));
+    if (warp[lane].state != Thread::State::in_warp_operation || warp[lane].mask != self.mask) return;
+    arguments[lane] = warp[lane].arguments;
+  }
+  for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
+    if (arguments[lane] == nullptr) continue;
+    if (warp[lane].apply != self.apply || std::strcmp(warp[lane].operation, self.operation) != 0)
+      throw Error(fmt::format("{}: {} meets {} of lane {}.", who(), self.operation, warp[lane].operation, lane));
+    warp[lane].state = Thread::State::ready;
+  }
+  self.apply(arguments, self.mask);
+}
+
+void check_aligned(const void* at, std::size_t alignment, const char* operation) {
+  if (reinterpret_cast<std::uintptr_t>(at) % alignment != 0)
+    fail(fmt::format("{} at an address that is no multiple of {}.", operation, alignment));
+}
+
+void complete(const std::vector<Copy>& group) {
+  for (const Copy& copy : group) {
+    if (copy.from != nullptr)
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    else
+      std::memset(copy.to, 0, copy.bytes);
+  }
+}
+
+}  // namespace
+
+void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, unsigned seed, const std::function<void()>& thread) {
+  const std::size_t threads = std::size_t{block.x} * block.y * block.z;
+  if (threads == 0 || threads > 1024 || block.z > 64)
+    throw Error(fmt::format("A block of {} x {} x {} threads cannot be launched.", block.x, block.y, block.z));
+  if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+    throw Error(fmt::format("A grid of {} x {} x {} blocks cannot be launched.", grid.x, grid.y, grid.z));
+  if (running != nullptr) throw Error("A kernel cannot be launched by a kernel.");
+  static std::optional<Stacks> stacks;
+  if (!stacks || stacks->count() < threads) stacks.emplace(threads);
+  std::mt19937 random(seed);
+  ::blockDim = {block.x, block.y, block.z};
+  ::gridDim = {grid.x, grid.y, grid.z};
+  std::vector<std::size_t> order(std::size_t{grid.x} * grid.y * grid.z);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::shuffle(order.begin(), order.end(), random);
+  struct Reset {
+    ~Reset() { running = nullptr; }
+  } reset;
+  for (const std::size_t i : order) {
+    ::blockIdx = {static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
+                  static_cast<unsigned>(i / grid.x / grid.y)};
+    Block one(block, dynamic_shared, *stacks, random, thread);
+    running = &one;
+    one.run();
+  }
+}
+
+void fail(const std::string& what) {
+  throw Error(running != nullptr ? running->who() + ": " + what : what);
+}
+
+unsigned char* dynamic_shared() {
+  return running->dynamic();
+}
+
+void* shared_bytes(const void* identity, const char* name, std::size_t bytes, std::size_t alignment) {
+  return running->array(identity, name, bytes, alignment);
+}
+
+void check_access(const void* at, std::size_t bytes, std::size_t alignment, const char* operation) {
+  check_aligned(at, alignment, operation);
+  running->check(at, bytes, false, operation);
+}
+
+void check_shared(const void* at, std::size_t bytes, std::size_t alignment, const char* operation) {
+  check_aligned(at, alignment, operation);
+  running->check(at, bytes, true, operation);
+}
+
+unsigned lane() {
+  return running->current().number % kWarpLanes;
+}
+
+int block_count(bool predicate, int line) {
+  Thread& self = running->current();
+  self.state = Thread::State::at_barrier;
+  self.barrier_line = line;
+  self.predicate = predicate;
+  running->wait();
+  return self.count;
+}
+
+void block_barrier(int line) {
+  block_count(false, line);
+}
+
+void warp_operation(std::uint32_t mask, const char* name, void* arguments,
+                    void (*apply)(WarpArguments, std::uint32_t)) {
+  Thread& self = running->current();
+  if (!(mask >> (self.number % kWarpLanes) & 1)) fail(fmt::format("{} with a mask without its own lane.", name));
+  self.state = Thread::State::in_warp_operation;
+  self.operation = name;
+  self.mask = mask;
+  self.arguments = arguments;
+  self.apply = apply;
+  running->warp_arrive();
+  // The last lane to arrive yields as well, so that no lane runs ahead of the others by habit.
+  running->wait();
+}
+
+void async_copy(void* to_shared, const void* from, std::size_t bytes, bool valid) {
+  check_shared(to_shared, bytes, bytes, "cp.async");
+  check_aligned(from, bytes, "cp.async reading");
+  std::memset(to_shared, kPoison, bytes);
+  running->current().open.push_back({to_shared, valid ? from : nullptr, bytes});
+}
+
+void async_commit() {
+  Thread& self = running->current();
+  self.groups.push_back(std::exchange(self.open, {}));
+}
+
+void async_wait(int pending) {
+  std::vector<std::vector<Copy>>& groups = running->current().groups;
+  while (groups.size() > static_cast<std::size_t>(pending)) {
+    complete(groups.front());
+    groups.erase(groups.begin());
+  }
+}
+
+}  // namespace tandem::cuda_emulator

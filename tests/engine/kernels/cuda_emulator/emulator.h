@@ -1,0 +1,78 @@
+// Runs CUDA device code on the CPU, one block after another, every thread of a block as a fibre on this OS thread. What
+// a GPU leaves to chance is arranged so that a mistake shows:
+//   * threads run until they wait, in an order that is shuffled anew after every barrier, so that a missing
+//     __syncthreads() or __syncwarp() reads what has not been written;
+//   * shared memory starts as NaN (all bits one) in every block and has guard zones that are checked when the block
+//   ends;
+//   * a copy by cp.async makes its destination NaN when it is issued and writes it when it is waited for;
+//   * a barrier that not every thread of the block reaches, a warp operation that a named lane does not take part in,
+//   and
+//     threads at different barriers are errors that say who waits where.
+// Not emulated: blocks side by side (a block that waits for another never ends), caches, and time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+namespace tandem::cuda_emulator {
+
+/// A mistake in device code or in its launch, as a sentence that names the block and the thread.
+class Error : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+struct Size3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+/// An A100's limit: what a kernel may take on every architecture we compile for.
+constexpr std::size_t kMaxShared = 163 * 1024;
+
+/// Runs `thread` once per thread of the grid. `seed` decides the order of blocks and threads. Throws Error, or what
+/// `thread` threw; the memory is then in an unspecified state.
+void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, unsigned seed, const std::function<void()>& thread);
+
+// ---- Called by the running thread, through language.cuh and the headers of engine/kernels/cuda.
+
+[[noreturn]] void fail(const std::string& what);
+
+unsigned char* dynamic_shared();
+/// The block's array of that identity; the first thread that asks makes it.
+void* shared_bytes(const void* identity, const char* name, std::size_t bytes, std::size_t alignment);
+template <class Type, std::size_t count>
+auto& shared_array(const void* identity, const char* name) {
+  return *static_cast<Type(*)[count]>(shared_bytes(identity, name, sizeof(Type) * count, alignof(Type)));
+}
+
+/// Error unless `at` is aligned and, where it lies in shared memory, all bytes belong to one array.
+void check_access(const void* at, std::size_t bytes, std::size_t alignment, const char* operation);
+/// The same for what must be shared memory.
+void check_shared(const void* at, std::size_t bytes, std::size_t alignment, const char* operation);
+/// Of the running thread within its warp.
+unsigned lane();
+
+/// Waits for the whole block at source line `line`.
+void block_barrier(int line);
+/// The same, and gives every thread the number of threads with a true `predicate`.
+int block_count(bool predicate, int line);
+
+/// One warp-wide operation: when every lane of `mask` has called with the same mask, kind and name, `apply` runs once
+/// with the lanes' arguments (nullptr for lanes outside the mask), which lie on the lanes' own stacks.
+using WarpArguments = void* const (&)[32];
+void warp_operation(std::uint32_t mask, const char* name, void* arguments,
+                    void (*apply)(WarpArguments lanes, std::uint32_t mask));
+
+void async_copy(void* to_shared, const void* from, std::size_t bytes, bool valid);
+void async_commit();
+void async_wait(int pending);
+
+/// mma.m16n8k16 and ldmatrix by their definition in the PTX manual.
+void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                      float (*widen)(std::uint16_t));
+void load_matrices(std::uint32_t* out, unsigned matrices, const void* row, bool transposed);
+
+}  // namespace tandem::cuda_emulator

@@ -1,0 +1,40 @@
+// The emulated twin of gpu::Launcher (engine/kernels/cuda/launch.cuh).
+#pragma once
+
+#include <tuple>
+#include <utility>
+
+#include "engine/kernels/cuda/runtime.h"
+#include "tests/engine/kernels/cuda_emulator/language.cuh"
+
+namespace tandem::gpu {
+
+class Launcher {
+ public:
+  /// Every launch of the process takes the next seed for the order of its blocks and threads.
+  explicit Launcher(CudaStream) : seed_(shared_seed()) {}
+  explicit Launcher(unsigned seed = 1) : own_seed_(seed), seed_(own_seed_) {}
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  static unsigned multiprocessors() { return cuda_multiprocessors(); }
+
+  template <class... Parameters, class... Arguments>
+  void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamic_shared,
+                  Arguments... arguments) {
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    const std::tuple<Parameters...> parameters(static_cast<Parameters>(arguments)...);
+    cuda_emulator::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, dynamic_shared, seed_++,
+                            [&] { std::apply(kernel, parameters); });
+  }
+
+ private:
+  static unsigned& shared_seed() {
+    static unsigned seed = 1;
+    return seed;
+  }
+  unsigned own_seed_ = 0;
+  unsigned& seed_;
+};
+
+}  // namespace tandem::gpu

@@ -1,0 +1,26 @@
+// The emulated LinearCuda: the product by its definition.
+#include "engine/kernels/convert.h"
+#include "engine/kernels/linear_gpu.h"
+
+namespace tandem {
+
+struct LinearCuda::State {};
+
+LinearCuda::LinearCuda() = default;
+LinearCuda::~LinearCuda() = default;
+
+void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bias, void* y, DType y_type,
+                            std::uint32_t n, CudaStream) {
+  for (std::size_t row = 0; row < n; ++row) {
+    for (std::size_t column = 0; column < w.rows; ++column) {
+      double sum = bias == nullptr ? 0 : double{bias[column]};
+      for (std::size_t i = 0; i < w.cols; ++i)
+        sum += double{load_element(x, w.type, row * w.cols + i)} *
+               double{load_element(w.data, w.type, column * w.cols + i)};
+      const auto value = static_cast<float>(sum);
+      from_f32(&value, y_type, 1, static_cast<char*>(y) + (row * w.rows + column) * size_of(y_type));
+    }
+  }
+}
+
+}  // namespace tandem

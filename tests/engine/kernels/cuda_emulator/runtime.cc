@@ -1,0 +1,103 @@
+// The emulated engine/kernels/cuda/runtime.h: device memory is host memory that starts as NaN and has guard zones, and
+// everything in a stream is done when the call returns.
+#include "engine/kernels/cuda/runtime.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "tests/engine/kernels/cuda_emulator/emulator.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::size_t kGuard = 256;
+constexpr unsigned char kPoison = 0xff;  // NaN in f64, f32, f16 and bf16
+
+void* allocate(std::size_t bytes) {
+  auto* const all = static_cast<unsigned char*>(::operator new(bytes + 2 * kGuard, std::align_val_t(kGuard)));
+  std::memset(all, kPoison, bytes + 2 * kGuard);
+  return all + kGuard;
+}
+
+// A write outside device memory has already spoiled the test: it ends here, where a destructor cannot throw.
+void release(void* data, std::size_t bytes) {
+  if (data == nullptr) return;
+  auto* const all = static_cast<unsigned char*>(data) - kGuard;
+  const auto clean = [](const unsigned char* from) {
+    return std::all_of(from, from + kGuard, [](unsigned char byte) { return byte == kPoison; });
+  };
+  if (!clean(all) || !clean(all + kGuard + bytes)) {
+    std::fprintf(stderr, "A kernel wrote outside %zu bytes of emulated device memory.\n", bytes);
+    std::abort();
+  }
+  ::operator delete(all, std::align_val_t(kGuard));
+}
+
+}  // namespace
+
+const std::string& cuda_missing() {
+  static const std::string nothing;
+  return nothing;
+}
+
+const CudaDevice& cuda_device() {
+  static const CudaDevice device{"emulated", 8, 0, 4, std::size_t{1} << 30, 13000, 13000};
+  return device;
+}
+
+unsigned cuda_multiprocessors() {
+  return cuda_device().multiprocessors;
+}
+
+CudaMemory::CudaMemory(std::size_t bytes) : data_(allocate(bytes)), bytes_(bytes) {}
+CudaMemory::~CudaMemory() {
+  release(data_, bytes_);
+}
+CudaMemory::CudaMemory(CudaMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+CudaMemory& CudaMemory::operator=(CudaMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+PinnedMemory::PinnedMemory(std::size_t bytes) : data_(allocate(bytes)), bytes_(bytes) {}
+PinnedMemory::~PinnedMemory() {
+  release(data_, bytes_);
+}
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+OwnedStream::OwnedStream() : stream_{this} {}
+OwnedStream::~OwnedStream() = default;
+
+void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> from, std::span<const std::size_t> bytes,
+                      CudaStream) {
+  TANDEM_CHECK(to.size() == from.size() && to.size() == bytes.size(), "{}, {} and {} pieces.", to.size(), from.size(),
+               bytes.size());
+  for (std::size_t i = to.size(); i-- > 0;) std::memcpy(to[i], from[i], bytes[i]);  // in no order to rely on
+}
+
+void cuda_wait(CudaStream) {}
+
+double cuda_seconds(CudaStream, const std::function<void()>& enqueue) {
+  const auto begin = std::chrono::steady_clock::now();
+  enqueue();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace tandem

@@ -1,0 +1,89 @@
+// What the CUDA twins refuse and decide on the host, with the emulated device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <numeric>
+
+#include "engine/kernels/embedding.h"
+#include "engine/kernels/gather.h"
+#include "engine/kernels/norm.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TEST(GatherCuda, TakesTheWayThatIsPossible) {
+  const PinnedMemory host(1024);
+  const CudaMemory device(1024), slots(4);
+  std::iota(host.as<std::uint8_t>(), host.as<std::uint8_t>() + 1024, std::uint8_t{0});
+  const std::uint32_t slot = 3;
+  cuda_copy(slots.as<>(), &slot, 4, {});
+  Pieces pieces;
+  pieces.from = host.as<>();
+  pieces.to = device.as<>();
+  pieces.from_stride = pieces.to_stride = pieces.bytes = 64;
+  pieces.from_slots = slots.as<std::uint32_t>();
+  pieces.count = 1;
+  pieces.slots_on_host = false;
+  const GatherCrossover always_dma({{1024, 1, 1, 2}});
+  gather_cuda(pieces, always_dma, {});
+  EXPECT_EQ(device.as<std::uint8_t>()[5], 3 * 64 + 5);
+  EXPECT_THAT([&] { gather_cuda(pieces, GatherWay::dma, {}); }, ThrowsMessage<InputError>(HasSubstr("on the device")));
+  pieces.bytes = 60;
+  EXPECT_THAT([&] { gather_cuda(pieces, GatherWay::zero_copy, {}); },
+              ThrowsMessage<LogicError>(HasSubstr("multiples of 16")));
+}
+
+TEST(GatherCuda, MeasuresACrossover) {
+  const GatherCrossover crossover = measure_gather_crossover(std::size_t{1} << 20);
+  EXPECT_EQ(crossover.points().size(), 20u);
+  EXPECT_EQ(crossover.points().front().bytes, 1024u);
+  EXPECT_EQ(crossover.points().back().count, 512u);
+}
+
+TEST(MoveKvRows, RefusesOtherTypesAndOddRows) {
+  const CudaMemory memory(4096);
+  KvRows from{memory.as<>(), memory.as<>(), DType::bf16, nullptr, 64, 64}, to = from;
+  to.type = DType::f16;
+  EXPECT_THAT([&] { move_kv_rows_cuda(from, to, 1, 32, 1, {}); },
+              ThrowsMessage<LogicError>(HasSubstr("Rows of bf16 cannot be moved to f16")));
+  to.type = DType::bf16;
+  EXPECT_THAT([&] { move_kv_rows_cuda(from, to, 1, 30, 1, {}); },
+              ThrowsMessage<LogicError>(HasSubstr("multiples of 16")));
+}
+
+TEST(AddRmsNormCuda, InPlaceAndRefusesAnotherShape) {
+  const CudaMemory x(16), weight(8);
+  const float row[] = {3, 4}, ones[] = {1, 2};
+  cuda_copy(x.as<>(), row, 8, {});
+  cuda_copy(weight.as<>(), ones, 8, {});
+  const MatrixView norm{weight.as<>(), DType::f32, 1, 2};
+  add_rms_norm_cuda(x.as<float>(), nullptr, norm, 0, x.as<>(), DType::f32, 1, 2, {});
+  EXPECT_NEAR(x.as<float>()[0], 3 / std::sqrt(12.5), 1e-6);
+  EXPECT_NEAR(x.as<float>()[1], 8 / std::sqrt(12.5), 1e-6);
+  EXPECT_THROW(add_rms_norm_cuda(x.as<float>(), nullptr, norm, 0, x.as<>(), DType::f32, 1, 4, {}), LogicError);
+}
+
+TEST(EmbedCuda, AnUnknownTokenMakesARowOfNaN) {
+  const CudaMemory table(16), tokens(8), out(16);
+  const float rows[] = {1, 2, 3, 4};
+  const std::int32_t ids[] = {2, -1};
+  cuda_copy(table.as<>(), rows, 16, {});
+  cuda_copy(tokens.as<>(), ids, 8, {});
+  std::fill_n(out.as<float>(), 4, 0.0f);
+  embed_cuda({table.as<>(), DType::f32, 2, 2}, tokens.as<std::int32_t>(), out.as<float>(), 2, {});
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(std::isnan(out.as<float>()[i]));
+}
+
+TEST(EmulatedMemoryDeathTest, AWriteOutsideEndsTheProgram) {
+  EXPECT_DEATH(
+      {
+        const CudaMemory memory(8);
+        memory.as<char>()[8] = 1;
+      },
+      "outside 8 bytes of emulated device memory");
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,161 @@
+// Digests, block scores and top-k on the GPU or its emulation, against the CPU twins.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "engine/common/error.h"
+#include "engine/kernels/digest.h"
+#include "engine/kernels/topk.h"
+#include "tests/engine/kernels/cuda_test.h"
+
+namespace tandem {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+class DigestCudaTest : public CudaTypeTest {};
+TANDEM_EACH_TYPE(DigestCudaTest);
+
+TEST_P(DigestCudaTest, EqualsTheCpuBitForBit) {
+  Random random(1);
+  const struct {
+    std::uint32_t dim, heads, tokens, pages_per_block;
+  } cases[] = {{64, 2, 160, 1}, {128, 1, 131, 2}, {80, 3, 1, 1}, {5, 1, 100, 4}, {256, 1, 33, 8}};
+  for (const auto& c : cases) {
+    const std::uint32_t pages = (c.tokens + 15) / 16, block = 16 * c.pages_per_block;
+    const std::uint32_t blocks = (c.tokens + block - 1) / block;
+    const std::size_t vector = c.dim * size_of(type());
+    std::vector<std::uint32_t> slots(pages);
+    for (std::uint32_t p = 0; p < pages; ++p) slots[p] = pages - p;  // slot 0 is not used
+    std::vector<char> storage((pages + 1) * c.heads * 32 * vector, char(0xff));
+    std::vector<char> expected(std::size_t{c.heads} * 2 * blocks * vector);
+    for (std::uint32_t h = 0; h < c.heads; ++h) {
+      std::vector<char> keys(c.tokens * vector);
+      from_f32(random.normals(std::size_t{c.tokens} * c.dim).data(), type(), std::size_t{c.tokens} * c.dim,
+               keys.data());
+      for (std::uint32_t t = 0; t < c.tokens; ++t)
+        std::memcpy(&storage[((std::size_t{slots[t / 16]} * c.heads + h) * 32 + t % 16) * vector], &keys[t * vector],
+                    vector);
+      for (std::uint32_t b = 0; b < blocks; ++b)
+        build_digest(&keys[b * block * vector], type(), std::min(block, c.tokens - b * block), c.dim,
+                     &expected[(h * 2 * blocks + b) * vector], &expected[((h * 2 + 1) * blocks + b) * vector]);
+    }
+    const OnDevice<char> device(storage), digests(expected.size());
+    const OnDevice<std::uint32_t> device_slots(slots);
+    const KvPages kv{device.data(), type(), c.heads, c.dim};
+    build_digests_cuda(kv, device_slots.data(), c.tokens, c.pages_per_block, digests.data(), {});
+    EXPECT_EQ(digests.values(), expected);
+
+    for (const std::uint32_t children : {2u, 3u}) {
+      const std::uint32_t coarse = (blocks + children - 1) / children;
+      std::vector<char> merged(std::size_t{c.heads} * 2 * coarse * vector);
+      for (std::uint32_t h = 0; h < c.heads; ++h)
+        for (std::uint32_t b = 0; b < coarse; ++b)
+          merge_digest(&expected[(h * 2 * blocks + b * children) * vector],
+                       &expected[((h * 2 + 1) * blocks + b * children) * vector], type(),
+                       std::min(children, blocks - b * children), c.dim, &merged[(h * 2 * coarse + b) * vector],
+                       &merged[((h * 2 + 1) * coarse + b) * vector]);
+      const OnDevice<char> device_merged(merged.size());
+      merge_digests_cuda(digests.data(), blocks, children, type(), c.heads, c.dim, device_merged.data(), {});
+      EXPECT_EQ(device_merged.values(), merged);
+    }
+  }
+  EXPECT_THROW(merge_digests_cuda(nullptr, 1, 0, type(), 1, 8, nullptr, {}), LogicError);
+}
+
+TEST_P(DigestCudaTest, ScoresAgreeWithFloat64) {
+  Random random(2);
+  const struct {
+    std::uint32_t dim, heads, group;
+    std::vector<std::uint32_t> blocks;
+  } cases[] = {{64, 2, 1, {70}}, {128, 2, 4, {5, 130, 0}}, {96, 1, 7, {64}},
+               {80, 1, 32, {3}}, {36, 1, 5, {20}},         {5, 2, 3, {9, 1}}};
+  for (const auto& c : cases) {
+    std::vector<OnDevice<float>> q, scores;
+    std::vector<OnDevice<char>> digests;
+    std::vector<BlockScores> rows;
+    std::vector<std::vector<float>> expected;
+    for (const std::uint32_t blocks : c.blocks) {
+      const std::size_t values = std::size_t{c.heads} * 2 * blocks * c.dim;
+      const std::vector<float> query = random.normals(std::size_t{c.heads} * c.group * c.dim);
+      std::vector<float> digest = random.normals(values);
+      const std::size_t half = std::size_t{blocks} * c.dim;
+      for (std::size_t i = 0; i < values; ++i)  // [head][min, max][half]: each minimum below its maximum
+        if (i / half % 2 == 0 && digest[i] > digest[i + half]) std::swap(digest[i], digest[i + half]);
+      std::vector<char> stored(values * size_of(type()));
+      from_f32(digest.data(), type(), values, stored.data());
+      expected.emplace_back(std::size_t{c.heads} * c.group * blocks);
+      for (std::uint32_t h = 0; h < c.heads && blocks > 0; ++h) {
+        const char* low = &stored[std::size_t{h} * 2 * blocks * c.dim * size_of(type())];
+        score_blocks_reference(&query[std::size_t{h} * c.group * c.dim], low,
+                               low + std::size_t{blocks} * c.dim * size_of(type()), blocks, {c.group, c.dim, type()},
+                               &expected.back()[std::size_t{h} * c.group * blocks]);
+      }
+      q.emplace_back(query);
+      digests.emplace_back(stored);
+      scores.emplace_back(expected.back().size());
+      rows.push_back({q.back().data(), digests.back().data(), blocks, scores.back().data()});
+    }
+    const OnDevice<BlockScores> device_rows(rows);
+    score_blocks_cuda(device_rows.data(), static_cast<std::uint32_t>(rows.size()),
+                      *std::max_element(c.blocks.begin(), c.blocks.end()), c.heads, {c.group, c.dim, type()}, {});
+    for (std::size_t r = 0; r < rows.size(); ++r) expect_near(scores[r].values(), expected[r], 1e-5);
+  }
+}
+
+class TopKCudaTest : public CudaTest {};
+
+TEST_F(TopKCudaTest, EqualsTheCpu) {
+  Random random(3);
+  std::vector<std::vector<float>> scores;
+  std::vector<std::uint32_t> sizes, keep;
+  for (int round = 0; round < 60; ++round) {
+    const std::uint32_t n = random.below(round < 20 ? 8 : 3000);
+    keep.push_back(round % 9 == 0 ? n : random.below(n + 3));
+    sizes.push_back(n);
+    scores.push_back(random.normals(n, round % 4 == 0 ? 1e-3f : 10));
+    if (n == 0) continue;
+    if (round % 2)
+      for (float& score : scores.back()) score = std::round(score);  // many ties, zeros of both signs
+    if (round % 5 == 0) scores.back()[random.below(n)] = kInfinity;
+    if (round % 7 == 0)
+      for (std::uint32_t i = 0; i < n / 2; ++i) scores.back()[random.below(n)] = -kInfinity;
+    if (round % 11 == 0)
+      for (std::uint32_t i = 0; i < n / 3 + 1; ++i) scores.back()[random.below(n)] = std::nanf("");
+  }
+  std::vector<OnDevice<float>> device_scores;
+  std::vector<OnDevice<std::uint32_t>> out;
+  std::vector<TopKRow> rows;
+  for (std::size_t r = 0; r < scores.size(); ++r) {
+    device_scores.emplace_back(scores[r]);
+    out.emplace_back(1 + std::min(keep[r], sizes[r]));
+    rows.push_back({device_scores[r].data(), sizes[r], keep[r], out[r].data()});
+  }
+  const OnDevice<TopKRow> device_rows(rows);
+  top_k_cuda(device_rows.data(), static_cast<std::uint32_t>(rows.size()), 1, {});
+  for (std::size_t r = 0; r < scores.size(); ++r) {
+    std::vector<std::uint32_t> expected(1 + std::min(keep[r], sizes[r]));
+    expected[0] = static_cast<std::uint32_t>(expected.size() - 1);
+    top_k(scores[r].data(), sizes[r], keep[r], expected.data() + 1);
+    EXPECT_EQ(out[r].values(), expected) << "row " << r;
+  }
+}
+
+TEST_F(TopKCudaTest, AGroupsScoreIsItsLargest) {
+  Random random(4);
+  const std::uint32_t n = 500, group = 5, k = 37;
+  const auto scores = random.normals(n * group);
+  std::vector<float> largest(scores.begin(), scores.begin() + n);
+  for (std::uint32_t i = 0; i < n * group; ++i) largest[i % n] = std::max(largest[i % n], scores[i]);
+  std::vector<std::uint32_t> expected(1 + k, k);
+  top_k(largest.data(), n, k, expected.data() + 1);
+  const OnDevice<float> device(scores);
+  const OnDevice<std::uint32_t> out(1 + k);
+  const OnDevice<TopKRow> row(std::vector<TopKRow>{{device.data(), n, k, out.data()}});
+  top_k_cuda(row.data(), 1, group, {});
+  EXPECT_EQ(out.values(), expected);
+  EXPECT_THROW(top_k_cuda(row.data(), 1, 0, {}), LogicError);
+}
+
+}  // namespace
+}  // namespace tandem

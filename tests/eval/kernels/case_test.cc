@@ -1,0 +1,121 @@
+// Every kernel's small cases against their float64 oracles: the CPU twins with each instruction set, and the CUDA
+// twins, which are real ones, absent ones or emulated ones by what this program is linked with.
+#include "eval/kernels/case.h"
+
+#include <algorithm>
+#include <cctype>
+#include <gtest/gtest.h>
+#include <limits>
+#include <memory>
+#include <ostream>
+
+#include "engine/kernels/isa.h"
+
+namespace tandem::eval {
+namespace {
+
+#ifdef TANDEM_ONLY_CUDA_CASES
+constexpr bool kWithCpu = false;
+#else
+constexpr bool kWithCpu = true;
+#endif
+
+const std::vector<KernelCase>& cases() {
+  static const std::vector<KernelCase> all = kernel_cases(CaseSize::test);
+  return all;
+}
+
+/// What this program checks: a case on a target that has the kernel.
+struct Check {
+  std::size_t index;
+  Target target;
+};
+
+void PrintTo(const Check& check, std::ostream* out) {
+  const KernelCase& one = cases()[check.index];
+  *out << to_string(check.target) << ' ' << one.kernel << ' ' << one.shape;
+}
+
+std::vector<Check> checks() {
+  std::vector<Check> all;
+  for (std::size_t i = 0; i < cases().size(); ++i)
+    for (const Target target : cases()[i].targets)
+      if (target == Target::cuda || kWithCpu) all.push_back({i, target});
+  return all;
+}
+
+std::string readable(const ::testing::TestParamInfo<Check>& info) {
+  const KernelCase& one = cases()[info.param.index];
+  std::string name;
+  for (const char c : to_string(info.param.target) + ("_" + one.kernel) + "_" + one.shape)
+    name += std::isalnum(static_cast<unsigned char>(c)) ? std::string(1, c) : name.back() == '_' ? "" : "_";
+  return name;
+}
+
+void check(const KernelCase& one, Target target, unsigned threads) {
+  ThreadPool pool(threads);
+  CaseMemory memory(target, pool);
+  const PreparedCase prepared = one.prepare(memory);
+  prepared.run();
+  memory.wait();
+  EXPECT_EQ(wrong_result(one, prepared.result(), prepared.expected()), "");
+}
+
+class KernelCaseTest : public ::testing::TestWithParam<Check> {};
+#ifdef TANDEM_ONLY_CUDA_CASES
+INSTANTIATE_TEST_SUITE_P(EmulatedKernels, KernelCaseTest, ::testing::ValuesIn(checks()), readable);
+#else
+INSTANTIATE_TEST_SUITE_P(Kernels, KernelCaseTest, ::testing::ValuesIn(checks()), readable);
+#endif
+
+TEST_P(KernelCaseTest, AgreesWithItsOracle) {
+  const KernelCase& one = cases()[GetParam().index];
+  if (GetParam().target == Target::cuda) {
+    if (!cuda_missing().empty()) GTEST_SKIP() << cuda_missing();
+    check(one, Target::cuda, 1);
+    return;
+  }
+  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+    if (!isa_supported(isa)) continue;
+    SCOPED_TRACE(to_string(isa));
+    const ScopedIsa scope(isa);
+    for (const unsigned threads : {1u, 3u})
+      if (threads == 1 || one.threaded) check(one, Target::cpu, threads);
+  }
+}
+
+TEST(KernelCases, NamesAreUnique) {
+  for (const CaseSize size : {CaseSize::test, CaseSize::bench}) {
+    std::vector<std::string> names;
+    for (const KernelCase& each : kernel_cases(size)) names.push_back(each.kernel + " " + each.shape);
+    std::sort(names.begin(), names.end());
+    const auto twice = std::adjacent_find(names.begin(), names.end());
+    EXPECT_EQ(twice, names.end()) << *twice;
+  }
+}
+
+TEST(KernelCases, EveryMeasuredKernelIsCheckedAndSaysWhatItMoves) {
+  for (const KernelCase& measured : kernel_cases(CaseSize::bench)) {
+    EXPECT_GT(measured.bytes, 0) << measured.kernel;
+    EXPECT_TRUE(std::any_of(cases().begin(), cases().end(), [&](const KernelCase& checked) {
+      return checked.kernel == measured.kernel;
+    })) << measured.kernel;
+  }
+}
+
+TEST(KernelCases, WrongResultsAreFound) {
+  KernelCase one;
+  one.tolerance = 1e-3;
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  const std::vector<double> expected = {1, 1000, double{nan}, -double{infinity}};
+  EXPECT_EQ(wrong_result(one, std::vector<float>{1.0005f, 1000.5f, nan, -infinity}, expected), "");
+  EXPECT_EQ(wrong_result(one, std::vector<float>{1}, expected), "There are 1 numbers instead of 4.");
+  for (const std::vector<float>& wrong :
+       {std::vector<float>{1.002f, 1000, nan, -infinity}, std::vector<float>{nan, 1000, nan, -infinity},
+        std::vector<float>{1, 1002, nan, -infinity}, std::vector<float>{1, 1000, 0, -infinity},
+        std::vector<float>{1, 1000, nan, infinity}})
+    EXPECT_NE(wrong_result(one, wrong, expected), "");
+}
+
+}  // namespace
+}  // namespace tandem::eval
