@@ -13,8 +13,7 @@ namespace tandem {
 namespace {
 
 bool is_device_side(LaneKind kind) {
-  return kind == LaneKind::device_compute || kind == LaneKind::h2d || kind == LaneKind::d2h ||
-         kind == LaneKind::recall;
+  return kind == LaneKind::device_compute || kind == LaneKind::h2d || kind == LaneKind::d2h || kind == LaneKind::recall;
 }
 
 // Latency of a signal from a lane of one kind to a lane of another.
