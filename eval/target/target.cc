@@ -55,7 +55,8 @@ double kv_room(const Model& shape, const HardwareProfile& hardware) {
   return hardware.device.memory_gb * 1e9 * (1 - kReserved) - double(shape.weights.bytes());
 }
 
-EngineOptions engine_options(const HardwareProfile& hardware, const Workload& workload, const TargetOptions& options) {
+EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
+                             const TargetOptions& options) {
   EngineOptions engine;
   engine.kv.device_bytes = kAddresses;
   engine.kv.host_bytes = kAddresses;
@@ -102,7 +103,7 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
   Nanos prefill = 0;
   std::string refused;
   try {
-    engine = std::make_unique<Engine>(shape, *device, pool, engine_options(hardware, workload, options));
+    engine = std::make_unique<Engine>(shape, *device, pool, engine_options(shape, hardware, workload, options));
     for (std::uint32_t i = 0; i < options.batch; ++i) {
       prefixes.push_back(engine->prefill(prompt));
       prefill += prefixes.back()->prefill_ns;

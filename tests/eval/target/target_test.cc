@@ -97,17 +97,15 @@ TEST(Target, APublishedShapeInSeconds) {
 TEST(Target, WhatDoesNotFitSaysSo) {
   HardwareProfile hardware = load_profile("fluxion-a100");
   const Model shape = load_shape("llama-3.2-1b");
-  TargetOptions options = small_options({"full", "hgca"});
+  TargetOptions options = small_options({"full", "hgca:device_kv=0.05"});
   options.batch = 8;
-  options.context = 100000;
-  options.prefill_chunk = 1024;
-  hardware.device.memory_gb = 8;
+  options.context = 8000;
+  hardware.device.memory_gb = 3.2;
   const Target target = simulate_target(shape, hardware, some_workload(), options);
-  EXPECT_THAT(target.rows[0].refused, ::testing::HasSubstr("The device KV store is full"));
+  EXPECT_THAT(target.rows[0].refused, ::testing::HasSubstr("GB of device memory"));
+  EXPECT_EQ(target.rows[0].step_ms, 0);
+  EXPECT_EQ(target.rows[1].refused, "");  // a batch that was never on the device at once
   EXPECT_THAT(target_text(target, false), ::testing::HasSubstr("does not fit"));
-  options.prefill_chunk = 16384;
-  EXPECT_THAT(simulate_target(shape, hardware, some_workload(), options).rows[1].refused,
-              ::testing::HasSubstr("The device memory"));
   hardware.device.memory_gb = 2;
   EXPECT_THROW(simulate_target(shape, hardware, some_workload(), options), InputError);
   hardware.device.memory_gb = 80;
