@@ -129,9 +129,10 @@ std::uint32_t ScoreProcess::salient_masks(const ScorePlace& place, std::uint32_t
     std::fill(score.begin(), score.end(), 0.0f);
     add_normals(key_of(place, 0, kLasting | kShared), first, n, std::sqrt(head.group), score.data());
     add_normals(key_of(place, 1 + g, kLasting), first, n, std::sqrt(1 - head.group), score.data());
-    const double s = head.concentration;
-    for (std::uint32_t t = 0; t < n; ++t)
-      masks[t] |= static_cast<std::uint32_t>(std::exp(s * double{score[t]} - s * s / 2) > times) << g;
+    // exp(s x - s^2 / 2) > times, solved for x: an exponential for each token took most of a prediction's time.
+    const double s = head.concentration, all = times < 1 ? -HUGE_VAL : HUGE_VAL;
+    const double least = times <= 0 ? -HUGE_VAL : s > 0 ? (std::log(times) + s * s / 2) / s : all;
+    for (std::uint32_t t = 0; t < n; ++t) masks[t] |= static_cast<std::uint32_t>(double{score[t]} > least) << g;
   }
   return static_cast<std::uint32_t>(n - std::count(masks, masks + n, 0u));
 }
