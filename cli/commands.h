@@ -20,5 +20,6 @@ void add_generate(CLI::App& app);
 void add_info(CLI::App& app);
 void add_methods(CLI::App& app);
 void add_profile(CLI::App& app);
+void add_reproduce(CLI::App& app);
 
 }  // namespace tandem::cli

@@ -21,6 +21,7 @@ void add_subcommands(CLI::App& app) {
   add_bench(app);
   add_methods(app);
   add_profile(app);
+  add_reproduce(app);
   add_info(app);
 }
 

@@ -51,10 +51,6 @@ TargetRow refused_row(std::string method, std::string why) {
   return row;
 }
 
-double kv_room(const Model& shape, const HardwareProfile& hardware) {
-  return hardware.device.memory_gb * 1e9 * (1 - kReserved) - double(shape.weights.bytes());
-}
-
 EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
                              const TargetOptions& options) {
   EngineOptions engine;
@@ -73,8 +69,12 @@ EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware
 
 }  // namespace
 
+double device_kv_room(const Model& shape, const HardwareProfile& hardware) {
+  return hardware.device.memory_gb * 1e9 * (1 - kReserved) - double(shape.weights.bytes());
+}
+
 void check_target(const Model& shape, const HardwareProfile& hardware, const TargetOptions& options) {
-  if (kv_room(shape, hardware) <= 0) {
+  if (device_kv_room(shape, hardware) <= 0) {
     throw_input_error("--as {}: the weights take {:.1f} GB, and '{}' has {:.0f} GB of device memory.", shape.name,
                       double(shape.weights.bytes()) * 1e-9, hardware.name, hardware.device.memory_gb);
   }
@@ -127,9 +127,9 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
       try {
         const auto method = make_method(row.method);
         fill_row(engine->decode(*method, requests, {.forced = forced}), prefill, row);
-        if (double(row.device_kv_bytes) > kv_room(shape, hardware)) {
+        if (double(row.device_kv_bytes) > device_kv_room(shape, hardware)) {
           throw_run_error("its KV takes {:.1f} GB of device memory, and beside the weights '{}' has {:.1f} GB",
-                          double(row.device_kv_bytes) * 1e-9, hardware.name, kv_room(shape, hardware) * 1e-9);
+                          double(row.device_kv_bytes) * 1e-9, hardware.name, device_kv_room(shape, hardware) * 1e-9);
         }
       } catch (const Interrupted&) {
         throw;

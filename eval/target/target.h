@@ -46,6 +46,9 @@ struct Target {
 /// InputError where not even the weights fit, or the context exceeds the model's positions.
 void check_target(const Model& shape, const HardwareProfile& hardware, const TargetOptions& options);
 
+/// Bytes of device memory beside the weights and a reserve of 5 % for what is no KV; may be below 0.
+double device_kv_room(const Model& shape, const HardwareProfile& hardware);
+
 /// check_target's errors; a method that does not fit is a row that says so.
 Target simulate_target(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
                        const TargetOptions& options);

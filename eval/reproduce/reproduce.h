@@ -1,0 +1,64 @@
+// Runs an experiment on the simulated device and holds its outcome against what is published.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "eval/reproduce/experiment.h"
+#include "eval/target/target.h"
+
+namespace tandem::eval {
+
+struct ReproduceOptions {
+  std::string figure;    // only its cells and orders, beside those that are fitted; empty: all
+  unsigned threads = 0;  // of this machine, for drawing choices
+  std::function<bool()> interrupted;
+  std::function<void(std::uint64_t done, std::uint64_t total, const std::string& what)> progress;  // runs, about
+};
+
+struct FittedValue {
+  std::string name;
+  double value = 0;
+  double reached = 0;  // the cell's value there
+};
+
+struct RunOutcome {
+  std::string name, method;
+  std::uint32_t batch = 0;
+  TargetRow row;  // refused: does not fit
+};
+
+struct CellOutcome {
+  Cell cell;
+  bool fitted = false, known = false;  // not known where a run does not fit
+  double ours = 0;
+  double error() const;  // of an idle ratio ours - published, of a speed-up ours / published - 1
+  bool within_aim() const;
+};
+
+struct OrderOutcome {
+  Order order;
+  std::vector<double> tokens_per_second;
+  bool holds = false;
+};
+
+struct Reproduction {
+  Experiment experiment;
+  std::string clock;
+  std::vector<FittedValue> fitted;
+  std::vector<RunOutcome> runs;
+  std::vector<CellOutcome> cells;
+  std::vector<OrderOutcome> orders;
+};
+
+/// InputError where the experiment names hardware, a model or methods that are not there, or where no value of a free
+/// parameter meets its cell; Interrupted.
+Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& options);
+
+std::string reproduction_text(const Reproduction& result, bool markdown);
+std::string reproduction_json(const Reproduction& result);
+
+}  // namespace tandem::eval
