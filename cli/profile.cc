@@ -83,12 +83,12 @@ std::string read_text(const std::string& file) {
 }
 
 /// What can be known before the model is loaded, so that a typo costs nothing.
-std::uint32_t check(const ProfileOptions& options, const eval::HeadOptions& heads) {
+std::uint32_t check(const ProfileOptions& options, const eval::HeadOptions& heads, bool windows) {
   const std::uint32_t length = parse_one_length(options.length, "--length");
   if (options.samples < 1 || options.samples > 10000)
     throw_input_error("--samples is {}: give 1 to 10000.", options.samples);
-  if (options.window < 1) throw_input_error("--window is 0: give at least the query's own token.");
-  if (length <= heads.streaming_sinks + options.window) {
+  if (windows && options.window < 1) throw_input_error("--window is 0: give at least the query's own token.");
+  if (windows && length <= heads.streaming_sinks + options.window) {
     throw_input_error(
         "--length is {}, but sinks ({}) and --window ({}) cover that already, so every head would be a streaming one: "
         "give more than {} tokens or a smaller --window.",
@@ -164,7 +164,7 @@ void write_json(const ProfileOptions& options, const nlohmann::ordered_json& jso
 void profile_heads(const ProfileOptions& options, bool ahead) {
   eval::HeadOptions heads;
   heads.window = options.window;
-  const std::uint32_t length = check(options, heads);
+  const std::uint32_t length = check(options, heads, !ahead);
   Subject subject = open_subject(options, ahead ? "layer-ahead" : "heads", length);
   if (!ahead) subject.source.command += fmt::format(" --window {}", options.window);
   Session& session = subject.session;
@@ -211,6 +211,11 @@ void profile_recall(const ProfileOptions& options) {
   }
   c.stop_tokens.clear();  // every prompt has all steps
   session.engine.max_batch = 1;
+  // One prompt, and what a method makes of it; one at a time.
+  const KvShape kv{c.layers, c.kv_heads, c.head_dim, session.engine.precision};
+  const std::size_t pages = blocks_for(static_cast<std::uint32_t>(longest(subject.prompts)) + options.steps) + 4;
+  session.engine.kv.device_bytes = 2 * pages * c.layers * kv.slot_bytes();
+  session.engine.kv.host_bytes = pages * c.layers * kv.slot_bytes();
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   const eval::RecallProfile profile = with_progress("profiling recalls", options, [&](const auto& progress) {
     return eval::profile_recall(engine, subject.prompts, recall, progress);

@@ -73,52 +73,53 @@ RecallProfile profile_recall(Engine& engine, const std::vector<HeadPrompt>& prom
   profile.options = options;
   Profiler profiler(engine, profile.options);
   const auto full = make_method("full");
-  std::vector<std::unique_ptr<Prefix>> prefixes;  // prefilled once for all decodes
   std::vector<std::vector<std::vector<std::int32_t>>> forced;
   const std::uint64_t total = 2 * prompts.size();
   std::uint64_t done = 0;
   Ratios changed;
-  const auto release = [&] {
-    for (const auto& prefix : prefixes) engine.release(*prefix);
+  // One prompt at a time is in the store: prefilling twice costs less than keeping all.
+  const auto with_prefix = [&](const HeadPrompt& prompt, const auto& work) {
+    const auto prefix = engine.prefill(std::span<const std::int32_t>(prompt.tokens).first(prompt.first_query + 1));
+    try {
+      work(*prefix);
+    } catch (...) {
+      engine.release(*prefix);
+      throw;
+    }
+    engine.release(*prefix);
+    if (progress) progress(++done, total);
   };
-  try {
-    for (const HeadPrompt& prompt : prompts) {
-      prefixes.push_back(engine.prefill(std::span<const std::int32_t>(prompt.tokens).first(prompt.first_query + 1)));
-      const DecodeRequest request{prefixes.back().get(), options.steps};
+  forced.reserve(prompts.size());
+  for (const HeadPrompt& prompt : prompts) {
+    with_prefix(prompt, [&](const Prefix& prefix) {
+      const DecodeRequest request{&prefix, options.steps};
       forced.push_back({engine.decode(*full, {&request, 1}).sequences[0].tokens});
       TANDEM_CHECK(forced.back()[0].size() == options.steps, "a prompt ended early");
-      profiler.add(*prefixes.back(), "0", forced.back(), profile.without);
-      profiler.add(*prefixes.back(), "1", forced.back(), changed);
-      profile.tokens += prefixes.back()->prompt.size();
-      if (progress) progress(++done, total);
-    }
-    profile.prompts = prompts.size();
-    divide(profile.without, double(prompts.size()));
-    divide(changed, double(prompts.size()));
-    if (mean(profile.without) == 0) {
-      throw_input_error(
-          "All blocks of every prompt are resident under a budget of {} tokens, so there is nothing to recall: give a "
-          "longer --length or a smaller --budget.",
-          options.budget);
-    }
-    // With a recall in every step the residents are what the step before chose. The first step's are the prompt's.
-    for (const std::vector<double>& layer : changed)
-      profile.changed.push_back(mean(std::vector<double>(layer.begin() + 1, layer.end())));
-    std::string recall;
-    for (const std::vector<double>& layer : profile.without) {
-      profile.intervals.push_back(longest_interval(layer, options.threshold));
-      recall += (recall.empty() ? "" : "-") + std::to_string(profile.intervals.back());
-    }
-    for (std::size_t i = 0; i < prompts.size(); ++i) {
-      profiler.add(*prefixes[i], recall, forced[i], profile.with);
-      if (progress) progress(++done, total);
-    }
-    divide(profile.with, double(prompts.size()));
-  } catch (...) {
-    release();
-    throw;
+      profiler.add(prefix, "0", forced.back(), profile.without);
+      profiler.add(prefix, "1", forced.back(), changed);
+      profile.tokens += prefix.prompt.size();
+    });
   }
-  release();
+  profile.prompts = prompts.size();
+  divide(profile.without, double(prompts.size()));
+  divide(changed, double(prompts.size()));
+  if (mean(profile.without) == 0) {
+    throw_input_error(
+        "All blocks of every prompt are resident under a budget of {} tokens, so there is nothing to recall: give a "
+        "longer --length or a smaller --budget.",
+        options.budget);
+  }
+  // With a recall in every step the residents are what the step before chose. The first step's are the prompt's.
+  for (const std::vector<double>& layer : changed)
+    profile.changed.push_back(mean(std::vector<double>(layer.begin() + 1, layer.end())));
+  std::string recall;
+  for (const std::vector<double>& layer : profile.without) {
+    profile.intervals.push_back(longest_interval(layer, options.threshold));
+    recall += (recall.empty() ? "" : "-") + std::to_string(profile.intervals.back());
+  }
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    with_prefix(prompts[i], [&](const Prefix& prefix) { profiler.add(prefix, recall, forced[i], profile.with); });
+  divide(profile.with, double(prompts.size()));
   return profile;
 }
 

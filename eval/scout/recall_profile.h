@@ -27,7 +27,7 @@ struct RecallProfile {
   std::uint64_t prompts = 0, tokens = 0;  // tokens: sum over the prompts
   std::vector<std::uint32_t> intervals;   // by layer
   Ratios without, with;                   // recalls: never, and at these intervals
-  std::vector<double> changed;            // by layer: share of the chosen blocks that the step before did not choose
+  std::vector<double> changed;            // by layer: tokens of chosen blocks that the step before did not choose, over the budget
   double mean_interval() const;
 };
 

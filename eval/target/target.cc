@@ -1,6 +1,7 @@
 #include "eval/target/target.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "engine/common/error.h"
 #include "engine/device/sim_device.h"
@@ -12,7 +13,7 @@ namespace {
 
 // Device memory that is left for what is no weight and no KV: activations, scores, averages.
 constexpr double kReserved = 0.05;
-constexpr std::size_t kAddresses = std::size_t{1} << 40;  // address space of each tier; what fits is checked here
+constexpr double kRoomyGb = 1e9;  // more than any batch takes
 
 void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
   constexpr double kMs = 1e-6;
@@ -54,8 +55,11 @@ TargetRow refused_row(std::string method, std::string why) {
 EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
                              const TargetOptions& options) {
   EngineOptions engine;
-  engine.kv.device_bytes = kAddresses;
-  engine.kv.host_bytes = kAddresses;
+  // Address space for the batch's prompts and, beside them, all that a method may add or keep; what fits is checked
+  // here.
+  const KvShape kv{shape.config.layers, shape.config.kv_heads, shape.config.head_dim, DType::bf16};
+  const std::size_t pages = std::size_t{options.batch} * (blocks_for(options.context + options.steps) + 4);
+  engine.kv.device_bytes = engine.kv.host_bytes = 2 * pages * kv.layers * kv.slot_bytes();
   engine.max_batch = options.batch;
   engine.prefill_chunk = options.prefill_chunk;
   engine.policy_ns = hardware.control.policy_ns;
@@ -75,8 +79,10 @@ double device_kv_room(const Model& shape, const HardwareProfile& hardware) {
 
 void check_target(const Model& shape, const HardwareProfile& hardware, const TargetOptions& options) {
   if (device_kv_room(shape, hardware) <= 0) {
-    throw_input_error("--as {}: the weights take {:.1f} GB, and '{}' has {:.0f} GB of device memory.", shape.name,
-                      double(shape.weights.bytes()) * 1e-9, hardware.name, hardware.device.memory_gb);
+    throw_input_error(
+        "--as {}: the weights take {:.1f} GB, and '{}' has {:.0f} GB of device memory, of which 5 % are kept for "
+        "activations.",
+        shape.name, double(shape.weights.bytes()) * 1e-9, hardware.name, hardware.device.memory_gb);
   }
   if (options.context < 2) throw_input_error("--context is {}: give at least 2 tokens.", options.context);
   if (std::size_t{options.context} + options.steps > shape.config.max_positions) {
@@ -95,25 +101,17 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
   // The batch is prefilled one sequence after the other, and what a method keeps elsewhere has left by then: only what
   // it keeps on the device has to fit, which fill_row's peaks tell.
   HardwareProfile roomy = hardware;
-  roomy.device.memory_gb = 4e-9 * double(kAddresses);
+  roomy.device.memory_gb = kRoomyGb;
   const auto device = make_sim_device(roomy, {.shapes_only = true});
-  std::unique_ptr<Engine> engine;
   const std::vector<std::int32_t> prompt(options.context, 0);
   std::vector<std::unique_ptr<Prefix>> prefixes;
   Nanos prefill = 0;
-  std::string refused;
-  try {
-    engine = std::make_unique<Engine>(shape, *device, pool, engine_options(shape, hardware, workload, options));
-    for (std::uint32_t i = 0; i < options.batch; ++i) {
-      prefixes.push_back(engine->prefill(prompt));
-      prefill += prefixes.back()->prefill_ns;
-    }
-  } catch (const Interrupted&) {
-    throw;
-  } catch (const InputError& e) {  // KV of the whole batch is on the device once, whatever the method
-    refused = e.what();
-  } catch (const RunError& e) {  // nor do the activations
-    refused = e.what();
+  const auto engine =
+      std::make_unique<Engine>(shape, *device, pool, engine_options(shape, hardware, workload, options));
+  prefixes.reserve(options.batch);
+  for (std::uint32_t i = 0; i < options.batch; ++i) {
+    prefixes.push_back(engine->prefill(prompt));
+    prefill += prefixes.back()->prefill_ns;
   }
   std::vector<DecodeRequest> requests;
   requests.reserve(prefixes.size());
@@ -122,22 +120,22 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
   for (std::size_t m = 0; m < options.methods.size(); ++m) {
     TargetRow row;
     row.method = options.methods[m];
-    row.refused = refused;
-    if (refused.empty()) {
-      try {
-        const auto method = make_method(row.method);
-        fill_row(engine->decode(*method, requests, {.forced = forced}), prefill, row);
-        if (double(row.device_kv_bytes) > device_kv_room(shape, hardware)) {
-          throw_run_error("its KV takes {:.1f} GB of device memory, and beside the weights '{}' has {:.1f} GB",
-                          double(row.device_kv_bytes) * 1e-9, hardware.name, device_kv_room(shape, hardware) * 1e-9);
-        }
-      } catch (const Interrupted&) {
-        throw;
-      } catch (const InputError& e) {
-        row = refused_row(row.method, e.what());
-      } catch (const RunError& e) {
-        row = refused_row(row.method, e.what());
+    try {
+      const auto method = make_method(row.method);
+      fill_row(engine->decode(*method, requests, {.forced = forced}), prefill, row);
+      if (double(row.device_kv_bytes) > device_kv_room(shape, hardware)) {
+        row =
+            refused_row(row.method, fmt::format("its KV takes {:.1f} GB of device memory, and beside the weights '{}' "
+                                                "has {:.1f} GB",
+                                                double(row.device_kv_bytes) * 1e-9, hardware.name,
+                                                device_kv_room(shape, hardware) * 1e-9));
       }
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const InputError& e) {
+      row = refused_row(row.method, e.what());
+    } catch (const RunError& e) {
+      row = refused_row(row.method, e.what());
     }
     target.rows.push_back(std::move(row));
     if (options.progress) options.progress(m + 1, options.methods.size());

@@ -30,7 +30,9 @@ class FullHost : public Method {
     return plan;
   }
 
-  void after_step(const StepContext& context, Ops& ops) override {
+  // Not after the step: a sequence that ends with it is not seen there.
+  void after_layer(const LayerContext& context, Ops& ops) override {
+    if (context.layer + 1 < context.shape.layers) return;
     for (SequenceState* sequence : context.batch) {
       if (sequence->tokens % kPageTokens == 0) ops.drop(*sequence, {sequence->tokens - kPageTokens, sequence->tokens});
     }

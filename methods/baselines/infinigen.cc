@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/common/error.h"
 #include "methods/baselines/baselines.h"
 
 namespace tandem {
@@ -42,6 +43,7 @@ class Infinigen : public Method {
   }
 
   void before_layer(const LayerContext& context, Ops& ops) override {
+    if (context.layer == 0) next_ = std::nullopt;  // a step that failed may have left its own
     now_ = std::exchange(next_, std::nullopt);
     if (context.layer > 0) look_ahead(context, ops);
   }
@@ -116,6 +118,11 @@ MethodInfo infinigen_info() {
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {
     InfinigenOptions options;
     options.bind().parse(spec);
+    if (options.budget.tokens > 0 && options.budget.tokens < options.unit()) {
+      throw_input_error(
+          "Option 'budget' of method 'infinigen' is {} tokens, less than the {} that fetch={} fetches together.",
+          options.budget.tokens, options.unit(), options.fetch);
+    }
     return std::make_unique<Infinigen>(options);
   };
   return info;

@@ -73,6 +73,7 @@ class Scout : public Method {
   }
 
   void before_layer(const LayerContext& context, Ops& ops) override {
+    if (context.layer == 0) next_ = {};  // a step that failed may have left its own
     now_ = std::exchange(next_, {});
     if (context.layer > 0 || options_.layer0 == "resident") look_ahead(context, ops);
   }
@@ -179,7 +180,8 @@ MethodInfo scoutattention_info() {
       "All blocks are in host memory; digests of all, and the `budget` tokens that the prompt's last query scores "
       "best, "
       "are on the device. While layer i runs, layer i+1's query is predicted from layer i's input and chooses "
-      "budget / block blocks of layer i+1; those that are not resident are attended on the CPU by the predicted query, "
+      "the best blocks of layer i+1, as many as the budget has room for beside sinks and newest block; those that are "
+      "not resident are attended on the CPU by the predicted query, "
       "the residents on the device by the true one. Every `recall` steps a layer's residents become what it chose. "
       "Budget: tokens per layer, the same for all heads under scope=layer; sinks and the newest, partly filled block "
       "count inside it. New tokens: on the device until their block is full; then it goes to host memory, gets a "

@@ -36,6 +36,14 @@ TEST(MethodSpec, TheSpelledOutNameMakesTheSameMethod) {
             "hybrid-fixed:budget=0.25,block=64,sinks=64,window=256,union=masked");
 }
 
+TEST(MethodSpec, ValuesThatNoContextReachesAreRefused) {
+  EXPECT_NE(error_of("quest:budget=4294967295"), "");
+  EXPECT_NE(error_of("scoutattention:sinks=2097152K"), "");
+  EXPECT_EQ(error_of("quest:budget=1048576K"), "");
+  EXPECT_THAT(error_of("infinigen:budget=16"), ::testing::HasSubstr("less than the 32"));
+  EXPECT_EQ(error_of("infinigen:budget=16,fetch=token"), "");
+}
+
 TEST(MethodSpec, EveryMethodWithABudgetSaysInAWordWhatItCounts) {
   for (const MethodInfo& info : method_registry()) {
     EXPECT_EQ(info.budget.empty(), info.name.starts_with("full")) << info.name;

@@ -1,0 +1,106 @@
+#include "eval/reproduce/reproduce.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/common/error.h"
+
+namespace tandem::eval {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+/// A small one: two methods of a 1B shape, one free parameter.
+std::string small(const std::string& published_idle = "0.5") {
+  return R"({
+ "name": "small", "title": "A small experiment", "source": "made up",
+ "hardware": "fluxion-a100", "model": "llama-3.2-1b", "workload": "published", "steps": 4, "notes": ["a note"],
+ "free": [{"name": "share", "meaning": "what the CPU attends", "low": 0.001, "high": 0.9, "kind": "real", "cell": "idle"}],
+ "runs": [
+  {"name": "hybrid", "method": "hybrid-fixed:budget={share},window=64,sinks=16", "context": 4096, "batch": 2, "rule": "exactly"},
+  {"name": "full", "method": "full", "context": 4096, "batch": 2, "rule": "exactly"},
+  {"name": "many", "method": "full", "context": 4096, "batch": 4, "rule": "as many as fit"}],
+ "cells": [
+  {"name": "idle", "figure": "1", "quantity": "idle_ratio", "run": "hybrid", "published": )" +
+         published_idle + R"(, "aim": 0.1},
+  {"name": "gain", "figure": "2", "quantity": "speed_up", "run": "full", "over": "hybrid", "published": 2, "aim": 0.25}],
+ "orders": [{"figure": "2", "says": "hybrid below full", "slowest_first": ["hybrid", "full"]},
+            {"figure": "3", "says": "full below hybrid", "slowest_first": ["full", "hybrid"]},
+            {"figure": "3", "says": "more is more", "slowest_first": ["full", "many"]}]
+})";
+}
+
+std::string changed(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(Experiment, SaysWhatIsWrong) {
+  const auto parse = [](const std::string& text) { return [text] { parse_experiment(text, "x.json"); }; };
+  EXPECT_NO_THROW(parse(small())());
+  EXPECT_THAT(parse(changed(small(), "\"run\": \"full\"", "\"run\": \"fool\"")),
+              ThrowsMessage<InputError>(HasSubstr("x.json: the cell 'gain' names the run 'fool'")));
+  EXPECT_THAT(parse(changed(small(), "{share}", "0.5")), ThrowsMessage<InputError>(HasSubstr("{share}")));
+  EXPECT_THAT(parse(changed(small(), "\"cell\": \"idle\"", "\"cell\": \"gain\"")),
+              ThrowsMessage<InputError>(HasSubstr("no cell of quantity idle_ratio")));
+  EXPECT_THAT(parse(changed(small(), "idle_ratio", "idle")), ThrowsMessage<InputError>(HasSubstr("cells 1")));
+  EXPECT_THAT(parse(changed(small(), "\"steps\": 4", "\"steps\": 1")), ThrowsMessage<InputError>(HasSubstr("steps")));
+  EXPECT_THAT(parse(changed(small(), "\"high\": 0.9", "\"high\": 0.0001")),
+              ThrowsMessage<InputError>(HasSubstr("high")));
+  EXPECT_THAT([] { load_experiment("scot"); }, ThrowsMessage<InputError>(HasSubstr("scout")));
+}
+
+TEST(Experiment, ShippedOnesAreRead) {
+  for (const std::string& name : experiment_names()) {
+    const Experiment experiment = load_experiment(name);
+    EXPECT_EQ(experiment.name, name);
+    EXPECT_LE(experiment.free.size(), 2u);
+    EXPECT_GT(experiment.cells.size(), experiment.free.size());
+  }
+}
+
+TEST(Reproduce, FitsOneCellAndPredictsTheOthers) {
+  const Reproduction result = reproduce(parse_experiment(small(), "small"), {});
+  ASSERT_EQ(result.fitted.size(), 1u);
+  EXPECT_NEAR(result.fitted[0].reached, 0.5, 0.01);
+  EXPECT_GT(result.fitted[0].value, 0.001);
+  ASSERT_EQ(result.cells.size(), 2u);
+  EXPECT_TRUE(result.cells[0].fitted);
+  EXPECT_DOUBLE_EQ(result.cells[0].ours, result.fitted[0].reached);
+  EXPECT_FALSE(result.cells[1].fitted);
+  const auto rate = [&](std::size_t run) { return 1e3 * result.runs[run].batch / result.runs[run].row.step_ms; };
+  EXPECT_DOUBLE_EQ(result.cells[1].ours, rate(1) / rate(0));
+  EXPECT_EQ(result.cells[1].within_aim(), std::abs(result.cells[1].ours / 2 - 1) <= 0.25);
+  EXPECT_EQ(result.runs[2].batch, 4u);  // of a room for many more
+  ASSERT_EQ(result.orders.size(), 3u);
+  EXPECT_TRUE(result.orders[0].holds);
+  EXPECT_FALSE(result.orders[1].holds);
+  EXPECT_TRUE(result.orders[2].holds);
+  for (const bool markdown : {false, true}) {
+    const std::string text = reproduction_text(result, markdown);
+    EXPECT_THAT(text, HasSubstr("fitted"));
+    EXPECT_THAT(text, HasSubstr("a note"));
+    EXPECT_THAT(text, HasSubstr("simulated"));
+  }
+  EXPECT_EQ(reproduction_json(result), reproduction_json(reproduce(parse_experiment(small(), "small"), {})));
+}
+
+TEST(Reproduce, AFigureAloneRunsWhatItNeeds) {
+  ReproduceOptions options;
+  options.figure = "2";
+  const Reproduction result = reproduce(parse_experiment(small(), "small"), options);
+  EXPECT_EQ(result.runs.size(), 2u);
+  EXPECT_EQ(result.orders.size(), 1u);
+  options.figure = "4";
+  EXPECT_THROW(reproduce(parse_experiment(small(), "small"), options), InputError);
+}
+
+TEST(Reproduce, ACellOutOfReachIsASentence) {
+  EXPECT_THAT([] { reproduce(parse_experiment(small("0.999"), "small"), {}); },
+              ThrowsMessage<InputError>(HasSubstr("'idle' is published as 0.999")));
+}
+
+}  // namespace
+}  // namespace tandem::eval
