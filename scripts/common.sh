@@ -1,5 +1,7 @@
 # Sourced by the other scripts: where things are, and what they share. Not a program.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Checkouts in other folders share the compiler cache: paths inside this one are looked up as relative ones.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 
 # Seconds as "1 min 05 s".
 duration() { if [ "$1" -lt 60 ]; then echo "$1 s"; else printf '%d min %02d s\n' $(($1 / 60)) $(($1 % 60)); fi; }
