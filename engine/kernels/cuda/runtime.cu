@@ -64,7 +64,11 @@ class Event {
 }  // namespace
 
 const std::string& cuda_missing() {
-  static const std::string reason = why_missing();
+  static const std::string reason = [] {
+    std::string why = why_missing();
+    if (!why.empty()) static_cast<void>(cudaGetLastError());  // not for a later call to report
+    return why;
+  }();
   return reason;
 }
 
