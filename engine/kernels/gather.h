@@ -58,7 +58,8 @@ class GatherCrossover {
 /// Takes pool_bytes of either memory (at least 1 MiB); more pieces than the pool holds count as those it holds.
 GatherCrossover measure_gather_crossover(std::size_t pool_bytes = std::size_t{64} << 20);
 
-/// One way: InputError where it is DMA and the slots or their number are not on the host.
+/// One way: InputError where it is DMA and the slots or their number are not on the host. No pieces, or pieces of 0
+/// bytes, are nothing to do, whatever the way.
 void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream);
 
 /// The faster way, of those that are possible.
@@ -66,7 +67,8 @@ void gather_cuda(const Pieces& pieces, const GatherCrossover& crossover, CudaStr
 
 /// Keys and values of n tokens from one layout to another: from rows as a projection leaves them to pages, from pages
 /// to a packed set of chosen tokens, device to pinned host or back. The types are the same; 16 bytes divide a row
-/// (head_dim * size) and all offsets and strides. token_offsets lie in device or pinned memory.
+/// (head_dim * size) and all offsets and strides. token_offsets lie in device or pinned memory. What is read and what is
+/// written must not overlap.
 void move_kv_rows_cuda(const KvRows& from, const KvRows& to, std::uint32_t kv_heads, std::uint32_t head_dim,
                        std::uint32_t n, CudaStream stream);
 

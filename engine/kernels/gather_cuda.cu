@@ -35,6 +35,7 @@ void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream) {
                    in_sixteens(number_of(pieces.from), number_of(pieces.to)),
                "Pieces of {} bytes at strides of {} and {} are not all multiples of 16.", pieces.bytes,
                pieces.from_stride, pieces.to_stride);
+  if (pieces.bytes == 0 || pieces.count == 0) return;
   if (way == GatherWay::dma) {
     gather_by_dma(pieces, stream);
     return;

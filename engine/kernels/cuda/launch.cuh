@@ -26,7 +26,7 @@ class Launcher {
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamic_shared,
                   Arguments... arguments) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-    if (dynamic_shared > 48 * 1024) {  // more must be asked for, once per kernel; asking again costs nothing
+    if (dynamic_shared > 48 * 1024) {  // more must be asked for
       check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_shared)),
                  "asking for shared memory");

@@ -30,6 +30,11 @@ TEST(GatherCuda, TakesTheWayThatIsPossible) {
   gather_cuda(pieces, always_dma, {});
   EXPECT_EQ(device.as<std::uint8_t>()[5], 3 * 64 + 5);
   EXPECT_THAT([&] { gather_cuda(pieces, GatherWay::dma, {}); }, ThrowsMessage<InputError>(HasSubstr("on the device")));
+  pieces.count = 0;
+  gather_cuda(pieces, GatherWay::dma, {});  // nothing to do
+  pieces.count = 1;
+  pieces.bytes = 0;
+  gather_cuda(pieces, GatherWay::dma, {});
   pieces.bytes = 60;
   EXPECT_THAT([&] { gather_cuda(pieces, GatherWay::zero_copy, {}); },
               ThrowsMessage<LogicError>(HasSubstr("multiples of 16")));
