@@ -386,7 +386,8 @@ TEST_F(PageSelectionTest, ListsTheUnionInOrder) {
       rows.push_back(std::move(row));
     }
     const OnDevice<BlockSelection> selection(list);
-    const OnDevice<PageEntry> entries(list.size() * heads * capacity);
+    // Initialised, since what lies beyond the counts is copied back too.
+    const OnDevice<PageEntry> entries(std::vector<PageEntry>(list.size() * heads * capacity));
     const OnDevice<std::uint32_t> counts(list.size() * heads);
     pages_of_selection_cuda(selection.data(), static_cast<std::uint32_t>(list.size()), heads, group, own_only, capacity,
                             entries.data(), counts.data(), {});
