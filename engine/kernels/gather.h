@@ -1,7 +1,8 @@
 // Moving KV between host and device: equal pieces at slots of two pools (pages, or tokens of a packed set), and rows of
 // keys and values from any layout to any other.
 //
-// Two ways over the link. DMA: one batched call that names every piece, best for large or few pieces. Zero copy: a
+// Two ways over the link. DMA: one batched call that names every piece, best for large or few pieces; captured into a
+// CUDA graph, or in the default stream, it is a copy per piece, since the batched call can be in neither. Zero copy: a
 // kernel that reads (or writes) pinned memory itself, best for many small ones, but it takes multiprocessors from what
 // computes beside it. Which is faster depends on both size and count and on the machine: GatherCrossover says.
 #pragma once

@@ -129,7 +129,11 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
   TANDEM_CHECK(to.size() == from.size() && to.size() == bytes.size(), "{}, {} and {} pieces.", to.size(), from.size(),
                bytes.size());
   if (to.empty()) return;
-  if (stream.handle == nullptr) {  // the batched call refuses the default stream
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (stream.handle != nullptr)
+    check_cuda(cudaStreamIsCapturing(of(stream), &capture), "asking whether a stream is being captured");
+  // The batched call refuses the default stream and cannot be part of a graph.
+  if (stream.handle == nullptr || capture != cudaStreamCaptureStatusNone) {
     for (std::size_t i = 0; i < to.size(); ++i) cuda_copy(to[i], from[i], bytes[i], stream);
     return;
   }

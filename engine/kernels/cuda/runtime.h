@@ -94,7 +94,8 @@ class OwnedStream {
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream);
 
 /// The same for many pieces in one call. to.size() == from.size() == bytes.size(). Host memory must be pinned. The
-/// copies start when what is before them in the stream is done and may run beside each other.
+/// copies start when what is before them in the stream is done and may run beside each other; in the default stream, and
+/// where the stream is being captured into a graph, they are single copies one after another.
 void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> from, std::span<const std::size_t> bytes,
                       CudaStream stream);
 
