@@ -96,9 +96,11 @@ class PageStream {
   }
 
   __device__ __forceinline__ void load(std::uint16_t* stage, PageStep& step) {
-    const std::uint32_t slot = __shfl_sync(kWholeWarp, slot_, entry_), span = __shfl_sync(kWholeWarp, span_, entry_);
+    std::uint32_t slot = __shfl_sync(kWholeWarp, slot_, entry_);
+    const std::uint32_t span = __shfl_sync(kWholeWarp, span_, entry_);
     step.heads = __shfl_sync(kWholeWarp, heads_, entry_);
     if (step.heads != 0) step.tokens = token_bits(span);
+    if (step.tokens == 0) slot = 0;  // nothing is read: the entry's own need not exist
     constexpr std::size_t kPageBytes = std::size_t{2} * kListPageTokens * kDim * 2;
     const auto* from = static_cast<const unsigned char*>(attention_.kv.pages) +
                        (std::size_t{slot} * attention_.kv.kv_heads + kv_head_) * kPageBytes;
