@@ -76,6 +76,12 @@ void launch_token_scores(Launcher& launch, const gpu::TokenScores& request, dim3
 
 void paged_attention_cuda(const PagedAttention& a, CudaStream stream) {
   gpu::check_attention_shape(a.group, a.kv.dim);
+  gpu::check_aligned(a.kv.pages, 16, "KvPages::pages");
+  if (takes_tensor_cores(a.kv.type, a.group, a.kv.dim)) {
+    gpu::check_aligned(a.q, 8, "PagedAttention::q");
+    gpu::check_aligned(a.o, 8, "PagedAttention::o");
+    gpu::check_aligned(a.parts, 8, "PagedAttention::parts");
+  }
   Launcher launch(stream);
   switch (a.kv.type) {
     case DType::f32:
@@ -103,6 +109,11 @@ void pages_of_selection_cuda(const BlockSelection* rows, std::uint32_t n, std::u
 void paged_token_scores_cuda(const float* q, std::uint32_t rows, std::uint32_t group, const KvPages& kv,
                              const PageLists& lists, float* scores, CudaStream stream) {
   gpu::check_attention_shape(group, kv.dim);
+  gpu::check_aligned(kv.pages, 16, "KvPages::pages");
+  if (takes_tensor_cores(kv.type, group, kv.dim)) {
+    gpu::check_aligned(q, 8, "The token scores' q");
+    gpu::check_aligned(scores, 8, "The token scores' result");
+  }
   const gpu::TokenScores request{q, group, kv, lists, scores};
   const dim3 grid((lists.capacity + gpu::kTokenScoreEntries - 1) / gpu::kTokenScoreEntries, kv.kv_heads, rows);
   Launcher launch(stream);

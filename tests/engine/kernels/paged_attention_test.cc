@@ -202,6 +202,26 @@ TEST_P(PagedAttentionTest, EmptyListsGiveZeroAndMinusInfinity) {
   }
 }
 
+TEST_P(PagedAttentionTest, TensorCoresRefuseOddAddresses) {
+  const OnDevice<char> memory(64);
+  const auto* const odd = reinterpret_cast<const float*>(memory.data() + 4);
+  auto* const even = reinterpret_cast<float*>(memory.data());
+  PagedAttention a;  // no work
+  a.kv = {memory.data(), type(), 1, 64};
+  a.q = odd;
+  if (type() == DType::f32) {
+    paged_attention_cuda(a, {});  // the plain kernel takes any float
+  } else {
+    EXPECT_THROW(paged_attention_cuda(a, {}), LogicError);
+    EXPECT_THROW(paged_token_scores_cuda(odd, 0, 1, a.kv, {}, even, {}), LogicError);
+  }
+  a.q = even;
+  paged_attention_cuda(a, {});
+  a.kv.pages = memory.data() + 8;
+  EXPECT_THROW(paged_attention_cuda(a, {}), LogicError);
+  EXPECT_THROW(paged_token_scores_cuda(even, 0, 1, a.kv, {}, even, {}), LogicError);
+}
+
 TEST_P(PagedAttentionTest, OneTokenIsItsValue) {
   Random random(5);
   Batch batch(random, type(), 1, 4, 128, 4);

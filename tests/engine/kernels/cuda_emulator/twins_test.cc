@@ -97,6 +97,8 @@ TEST(ChooseCuda, ATokenOutsideTheVocabularyHasNoProbability) {
   EXPECT_TRUE(std::isnan(log_probabilities.as<double>()[1]));
   EXPECT_NEAR(log_probabilities.as<double>()[2], -std::log(1 + std::exp(-1.0) + std::exp(-2.0)), 1e-6);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(chosen.as<TopTwo>()[i].best, 1);
+  EXPECT_THAT([&] { choose_cuda(device.as<float>(), 1, 3, nullptr, nullptr, nullptr, scratch.as<char>() + 4, {}); },
+              ThrowsMessage<LogicError>(HasSubstr("aligned to 8 bytes")));
 }
 
 TEST(EmulatedMemoryDeathTest, AWriteOutsideEndsTheProgram) {
