@@ -102,7 +102,8 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
 /// Returns when everything in the stream is done; throws what went wrong in it.
 void cuda_wait(CudaStream stream);
 
-/// Seconds on the device between the ends of what `enqueue` puts into the stream. Waits for it.
+/// Seconds on the device between the ends of what `enqueue` puts into the stream. Waits for it. Work of a few us is done
+/// before the host has submitted the next, so of little work this is the time of its submission: enqueue it many times.
 double cuda_seconds(CudaStream stream, const std::function<void()>& enqueue);
 
 }  // namespace tandem
