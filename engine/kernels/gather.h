@@ -68,8 +68,8 @@ void gather_cuda(const Pieces& pieces, const GatherCrossover& crossover, CudaStr
 
 /// Keys and values of n tokens from one layout to another: from rows as a projection leaves them to pages, from pages
 /// to a packed set of chosen tokens, device to pinned host or back. The types are the same; 16 bytes divide a row
-/// (head_dim * size) and all offsets and strides. token_offsets lie in device or pinned memory. What is read and what is
-/// written must not overlap.
+/// (head_dim * size) and all offsets and strides. token_offsets lie in device or pinned memory. What is read and what
+/// is written must not overlap.
 void move_kv_rows_cuda(const KvRows& from, const KvRows& to, std::uint32_t kv_heads, std::uint32_t head_dim,
                        std::uint32_t n, CudaStream stream);
 

@@ -24,11 +24,17 @@ constexpr bool takes_tensor_cores(DType type, std::uint32_t group, std::uint32_t
 template <class Element, unsigned kDim>
 void launch_tensor(Launcher& launch, const PagedAttention& a) {
   using Shape = gpu::PagedShape<Element, kDim>;
-  const std::uint32_t blocks = (a.work_count + Shape::kWarps - 1) / Shape::kWarps;
+  // Warps work alone, so a device whose blocks have less shared memory gets fewer of them.
+  const auto room = static_cast<unsigned>(launch.max_shared() / Shape::kWarpBytes);
+  const unsigned warps = room < Shape::kWarps ? room : Shape::kWarps;
+  if (warps == 0)
+    throw_input_error("Decode attention of {} dimensions takes {} bytes of shared memory; the GPU's blocks have {}.",
+                      kDim, Shape::kWarpBytes, launch.max_shared());
+  const std::uint32_t blocks = (a.work_count + warps - 1) / warps;
   const std::uint32_t most = launch.multiprocessors() * Shape::kBlocksPerMultiprocessor;
   // With less work than warps every piece goes to a warp of its own, as spread as it can be.
   launch(gpu::paged_attention_kernel<Element, kDim>, blocks < most ? (a.work_count < most ? a.work_count : most) : most,
-         Shape::kWarps * gpu::kWarp, Shape::kBlockBytes, a);
+         warps * gpu::kWarp, warps * Shape::kWarpBytes, a);
 }
 
 template <class Element>

@@ -30,14 +30,13 @@ struct PagedShape {
   static constexpr unsigned kRow = kDim + 8;  // elements
   static constexpr unsigned kStageElements = 2 * kListPageTokens * kRow;
   static constexpr unsigned kStages = kDim <= 64 ? 6 : kDim <= 96 ? 4 : kDim <= 128 ? 3 : 2;
-  static constexpr unsigned kWarps = kDim <= 128 ? 4 : 2;
+  static constexpr unsigned kWarps = kDim <= 128 ? 4 : 2;  // of a block at most
   // Query fragments of D 256 would not leave room for o in the registers.
   static constexpr bool kQueryInShared = kDim > 128;
   static constexpr unsigned kQueryElements =
       kQueryInShared ? TensorTraits<Element>::kQueryParts * kListPageTokens * kRow : 0;
   static constexpr unsigned kWarpBytes = (kStages * kStageElements + kQueryElements) * 2;
-  static constexpr unsigned kBlockBytes = kWarps * kWarpBytes;
-  static constexpr unsigned kBlocksPerMultiprocessor = 2;  // 227 KB of shared memory; an A100 holds one
+  static constexpr unsigned kBlocksPerMultiprocessor = 2;  // 227 KB of shared memory; others hold one
 };
 
 /// What a stage holds.
@@ -223,7 +222,7 @@ __device__ __forceinline__ void add_page_values(const float (&weights)[2][4], co
   }
 }
 
-/// Grid: any number of blocks of kWarps warps. Dynamic shared memory: kBlockBytes.
+/// Grid: any number of blocks of up to kWarps warps. Dynamic shared memory: kWarpBytes for each warp.
 template <class Element, unsigned kDim>
 __global__ void __launch_bounds__(PagedShape<Element, kDim>::kWarps* kWarp,
                                   (PagedShape<Element, kDim>::kBlocksPerMultiprocessor))
@@ -237,7 +236,7 @@ __global__ void __launch_bounds__(PagedShape<Element, kDim>::kWarps* kWarp,
   const float scale = 1.0f / sqrtf(static_cast<float>(kDim));
 
   // Neighbouring pieces go to different multiprocessors, so that few pieces load all of them.
-  PageStream<Element, kDim> stream(attention, lane, warp * gridDim.x + blockIdx.x, Shape::kWarps * gridDim.x);
+  PageStream<Element, kDim> stream(attention, lane, warp * gridDim.x + blockIdx.x, blockDim.x / kWarp * gridDim.x);
   PageStep steps[Shape::kStages];
 #pragma unroll
   for (unsigned i = 0; i + 1 < Shape::kStages; ++i) steps[i] = stream.start(ring + i * Shape::kStageElements);

@@ -20,6 +20,8 @@ class Launcher {
 
   /// Streaming multiprocessors of the current device.
   unsigned multiprocessors() const { return cuda_multiprocessors(); }
+  /// Bytes of shared memory that a block may have.
+  std::size_t max_shared() const { return cuda_device().shared_bytes; }
 
   /// An empty grid launches nothing. Throws CudaError where the launch is refused.
   template <class... Parameters, class... Arguments>

@@ -42,6 +42,9 @@ CudaDevice describe() {
   device.minor = properties.minor;
   device.multiprocessors = static_cast<unsigned>(properties.multiProcessorCount);
   device.memory_bytes = properties.totalGlobalMem;
+  int shared = 0;
+  check_cuda(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0), "asking for the device");
+  device.shared_bytes = static_cast<std::size_t>(shared);
   return device;
 }
 
