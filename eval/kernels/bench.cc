@@ -197,11 +197,9 @@ std::string kernel_bench_text(const KernelBench& bench) {
             "for\nmatrix kernels. What fits a cache can be above 1.\n"
           : "\nshare: of a copy within device memory (bytes read and written), in the same rounds; of a bf16 product "
             "of 8192 x 8192 x 8192\nfor matrix kernels; of a copy of 256 MiB between pinned and device memory, the "
-            "same "
-            "way, for what crosses the link\n(gather, scatter_to_host, offload_pages, offload_tokens, "
-            "merge_from_host), "
-            "with the bytes that cross it counted\nonce. What fits the cache can be above 1. A time of a few us is the "
-            "rate at which the host starts kernels.\n";
+            "same way, for what crosses the\nlink (gather, scatter_to_host, offload_pages, offload_tokens, "
+            "merge_from_host), the bytes that cross it counted once.\nWhat fits the cache can be above 1. A time of a "
+            "few us is the rate at which the host starts kernels.\n";
   if (!bench.no_share.empty()) text += fmt::format("No shares: {}. Run it again on a quiet machine.\n", bench.no_share);
   return text;
 }
