@@ -93,7 +93,9 @@ TEST_P(PrefillAttentionCudaTest, RefusesWhatIsNoShape) {
   prefill_attention_cuda(chunk, {});  // no queries: nothing to do
   const OnDevice<char> memory(16);
   chunk.out = reinterpret_cast<float*>(memory.data() + 4);
-  if (type() != DType::f32) EXPECT_THROW(prefill_attention_cuda(chunk, {}), LogicError);  // pairs of floats
+  if (type() != DType::f32) {
+    EXPECT_THROW(prefill_attention_cuda(chunk, {}), LogicError);  // floats in pairs
+  }
   chunk.out = nullptr;
   chunk.kv.pages = memory.data() + 8;
   EXPECT_THROW(prefill_attention_cuda(chunk, {}), LogicError);
