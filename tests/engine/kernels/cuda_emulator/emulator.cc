@@ -349,6 +349,8 @@ void warp_operation(std::uint32_t mask, const char* name, void* arguments,
 void async_copy(void* to_shared, const void* from, std::size_t bytes, bool valid) {
   check_shared(to_shared, bytes, bytes, "cp.async");
   check_aligned(from, bytes, "cp.async reading");
+  // An address must be readable though nothing is read from it: where it is not, the program ends here.
+  static_cast<void>(*static_cast<const volatile unsigned char*>(from));
   std::memset(to_shared, kPoison, bytes);
   running->current().open.push_back({to_shared, valid ? from : nullptr, bytes});
 }
