@@ -5,8 +5,9 @@
 #   kernels_on_gpu.sh [step ...]      only these: info tests memcheck racecheck synccheck initcheck bench ncu
 #
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
-# $OUT, by default results/gpu here: a text file per step, tests.json, properties.json, kernels.json, and summary.json with each step's
-# verdict (ok, failed, or why it did not run). LIMIT is the seconds a step may take (600). Exit code: 0 all that ran is
+# $OUT, by default results/gpu here: a text file per step, tests.json, properties.json, kernels.json, ncu's report of each
+# attention kernel, gather, rms_norm and prepare_qkv (NAME.ncu-rep), and summary.json with each step's verdict (ok, failed,
+# or why it did not run). LIMIT is the seconds a step may take (600). Exit code: 0 all that ran is
 # ok, 1 something failed, 2 bad usage or no program.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -61,8 +62,11 @@ step_synccheck() { sanitize synccheck; }
 step_initcheck() { sanitize initcheck; }
 step_bench() { "$tandem" bench kernels --device cuda --quiet --force --out "$out/kernels.json"; }
 step_ncu() {
-  ncu --force-overwrite --export "$out/kernels" --kernel-name 'regex:attention|gather|rms_norm|prepare_qkv' \
-    --launch-skip 10 --launch-count 40 --set full "$tandem" bench kernels --device cuda --quiet --rounds 1
+  for k in decode_attention prefill_attention token_scores gather rms_norm prepare_qkv; do
+    ncu --force-overwrite --export "$out/$k" --launch-skip 2 --launch-count 3 --set full \
+      --kernel-name 'regex:attention|token_scores|gather|rms_norm|prepare_qkv' \
+      "$tandem" bench kernels --device cuda --kernel "$k" --quiet --rounds 1
+  done
 }
 tool_of() {
   case $1 in

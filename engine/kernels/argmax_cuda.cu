@@ -11,6 +11,8 @@ void choose_cuda(const float* logits, std::uint32_t n, std::uint32_t vocab, cons
                  double* log_probabilities, void* scratch, CudaStream stream) {
   TANDEM_CHECK(vocab >= 1, "An empty vocabulary has no best token.");
   TANDEM_CHECK(n <= gpu::kMaxGridRows, "{} rows of logits.", n);
+  TANDEM_CHECK(reinterpret_cast<std::uintptr_t>(scratch) % alignof(gpu::LogitsPart) == 0,
+               "The scratch of choose_cuda is not aligned to {} bytes.", alignof(gpu::LogitsPart));
   auto* const parts = static_cast<gpu::LogitsPart*>(scratch);
   const unsigned parts_per_row = gpu::blocks_for(vocab, gpu::kLogitsPart);
   gpu::Launcher launch(stream);

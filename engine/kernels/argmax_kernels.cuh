@@ -131,6 +131,10 @@ inline __global__ void __launch_bounds__(kWarp)
   }
   if (log_probabilities == nullptr) return;
   const std::int32_t token = tokens == nullptr ? top.best : tokens[blockIdx.x];
+  if (token < 0 || static_cast<std::uint32_t>(token) >= vocab) {
+    log_probabilities[blockIdx.x] = static_cast<double>(__uint_as_float(0x7fc00000u));  // NaN
+    return;
+  }
   const double logit = static_cast<double>(logits[std::size_t{blockIdx.x} * vocab + static_cast<std::size_t>(token)]);
   log_probabilities[blockIdx.x] = logit - static_cast<double>(top.best_logit) - log(sum);
 }

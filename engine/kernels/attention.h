@@ -58,7 +58,7 @@ void prefill_attention_reference(const float* q /*[n][Hq][D]*/, std::span<const 
                                  std::uint32_t first_position, std::uint32_t n, std::uint32_t q_heads,
                                  std::uint32_t kv_heads, std::uint32_t dim, float* out /*[n][Hq][D]*/);
 
-/// A chunk of a prompt on the GPU. Device memory.
+/// A chunk of a prompt on the GPU. Device memory; q and out are aligned to 8 bytes where tensor cores run.
 struct PrefillChunk {
   const float* q = nullptr;              // [n][Hq][D]
   KvPages kv;                            // K and V of tokens [0, first_position + n) are there already

@@ -1,6 +1,7 @@
 // What the attention kernels of the GPU take.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "engine/common/error.h"
@@ -13,6 +14,10 @@ inline constexpr std::uint32_t kMostDimensions = 512;  // of a head
 /// Whether there are tensor-core kernels for KV of this type and dimension.
 constexpr bool has_tiles(DType type, std::uint32_t dim) {
   return type != DType::f32 && (dim == 64 || dim == 96 || dim == 128 || dim == 256);
+}
+
+inline void check_aligned(const void* at, std::size_t bytes, const char* what) {
+  TANDEM_CHECK(reinterpret_cast<std::uintptr_t>(at) % bytes == 0, "{} is not aligned to {} bytes.", what, bytes);
 }
 
 inline void check_attention_shape(std::uint32_t group, std::uint32_t dim) {

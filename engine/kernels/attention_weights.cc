@@ -17,6 +17,10 @@ float log_sum_exp(const float* scores, std::size_t n) {
 }
 
 void blend_weights(const float* scores, float lse, std::size_t n, float keep, float share, float* average) {
+  if (lse == -std::numeric_limits<float>::infinity()) {  // no weights, whatever the scores
+    for (std::size_t t = 0; t < n; ++t) average[t] *= keep;
+    return;
+  }
   kernels().blend_weights(scores, lse, n, keep, share, average);
 }
 

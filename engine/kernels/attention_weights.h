@@ -13,7 +13,8 @@ namespace tandem {
 float log_sum_exp(const float* scores /*[n]*/, std::size_t n);
 
 /// average[t] = keep * average[t] + share * exp(scores[t] - lse): a weight of a softmax with this `lse` goes into a
-/// moving average (keep = 1 - share) or into a mean (keep = 1). Bits of a token do not depend on its neighbours.
+/// moving average (keep = 1 - share) or into a mean (keep = 1). With an lse of -infinity all weights are 0, whatever
+/// the scores. Bits of a token do not depend on its neighbours.
 void blend_weights(const float* scores /*[n]*/, float lse, std::size_t n, float keep, float share,
                    float* average /*[n]*/);
 

@@ -17,7 +17,8 @@ __global__ void __launch_bounds__(kWeightThreads)
   float average = blend.average[token];
   for (std::uint32_t query = 0; query < blend.queries; ++query) {
     const float score = blend.scores[query * blend.stride + token], lse = blend.lse[query];
-    const float weight = score == -__builtin_huge_valf() ? 0.0f : expf(score - lse);
+    const float nothing = -__builtin_huge_valf();
+    const float weight = score == nothing || lse == nothing ? 0.0f : expf(score - lse);
     average = fmaf(share, weight, keep * average);
   }
   blend.average[token] = average;

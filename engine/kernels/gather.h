@@ -1,7 +1,8 @@
 // Moving KV between host and device: equal pieces at slots of two pools (pages, or tokens of a packed set), and rows of
 // keys and values from any layout to any other.
 //
-// Two ways over the link. DMA: one batched call that names every piece, best for large or few pieces. Zero copy: a
+// Two ways over the link. DMA: one batched call that names every piece, best for large or few pieces; captured into a
+// CUDA graph, or in the default stream, it is a copy per piece, since the batched call can be in neither. Zero copy: a
 // kernel that reads (or writes) pinned memory itself, best for many small ones, but it takes multiprocessors from what
 // computes beside it. Which is faster depends on both size and count and on the machine: GatherCrossover says.
 #pragma once
@@ -58,7 +59,8 @@ class GatherCrossover {
 /// Takes pool_bytes of either memory (at least 1 MiB); more pieces than the pool holds count as those it holds.
 GatherCrossover measure_gather_crossover(std::size_t pool_bytes = std::size_t{64} << 20);
 
-/// One way: InputError where it is DMA and the slots or their number are not on the host.
+/// One way: InputError where it is DMA and the slots or their number are not on the host. No pieces, or pieces of 0
+/// bytes, are nothing to do, whatever the way.
 void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream);
 
 /// The faster way, of those that are possible.
@@ -66,7 +68,8 @@ void gather_cuda(const Pieces& pieces, const GatherCrossover& crossover, CudaStr
 
 /// Keys and values of n tokens from one layout to another: from rows as a projection leaves them to pages, from pages
 /// to a packed set of chosen tokens, device to pinned host or back. The types are the same; 16 bytes divide a row
-/// (head_dim * size) and all offsets and strides. token_offsets lie in device or pinned memory.
+/// (head_dim * size) and all offsets and strides. token_offsets lie in device or pinned memory. What is read and what
+/// is written must not overlap.
 void move_kv_rows_cuda(const KvRows& from, const KvRows& to, std::uint32_t kv_heads, std::uint32_t head_dim,
                        std::uint32_t n, CudaStream stream);
 

@@ -35,6 +35,7 @@ void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream) {
                    in_sixteens(number_of(pieces.from), number_of(pieces.to)),
                "Pieces of {} bytes at strides of {} and {} are not all multiples of 16.", pieces.bytes,
                pieces.from_stride, pieces.to_stride);
+  if (pieces.bytes == 0 || pieces.count == 0) return;
   if (way == GatherWay::dma) {
     gather_by_dma(pieces, stream);
     return;
@@ -85,9 +86,18 @@ GatherCrossover measure_gather_crossover(std::size_t pool_bytes) {
       pieces.from_slots = slots.as<std::uint32_t>();
       pieces.count = std::min(count, distinct);
       const auto least = [&](GatherWay way) {
-        double seconds = 1;
-        for (int round = 0; round < 4; ++round)  // the first one warms up
-          seconds = std::min(seconds, cuda_seconds(stream, [&] { gather_cuda(pieces, way, stream); }));
+        const auto seconds_of = [&](int gathers) {
+          return cuda_seconds(stream,
+                              [&] {
+                                for (int i = 0; i < gathers; ++i) gather_cuda(pieces, way, stream);
+                              }) /
+                 gathers;
+        };
+        seconds_of(1);  // warms up
+        double seconds = seconds_of(1);
+        // Short ones go one after another, as many as 0.2 ms take: a single one is timed with its submission.
+        const int gathers = static_cast<int>(std::clamp(2e-4 / std::max(seconds, 1e-6), 1.0, 32.0));
+        for (int round = 0; round < 2; ++round) seconds = std::min(seconds, seconds_of(gathers));
         return seconds;
       };
       points.push_back({bytes, count, least(GatherWay::dma), least(GatherWay::zero_copy)});

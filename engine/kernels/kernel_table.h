@@ -98,6 +98,7 @@ struct KernelTable {
   float (*largest)(const float* x, uint32_t n);                 // -infinity where all are NaN or n is 0
   float (*exp_sum)(const float* x, float reference, size_t n);  // sum of exp(x - reference)
   // average = keep * average + share * exp(scores - lse)
+  // lse is above -infinity.
   void (*blend_weights)(const float* scores, float lse, size_t n, float keep, float share, float* average);
   // scratch: (2 * group + 1) * padded_dim(dim) floats. dim is a multiple of 8. scores: [group][score_stride] or
   // nullptr; with scores, all heads attend all spans.

@@ -12,7 +12,7 @@ namespace tandem {
 
 /// Part of a page, in a list.
 struct PageEntry {
-  std::uint32_t slot = 0;       // of KvPages
+  std::uint32_t slot = 0;       // of KvPages; exists where tokens > 0 (attention asks that only where a head attends)
   std::uint16_t first = 0;      // token slots [first, first + tokens) of the page are attended, the others not read
   std::uint16_t tokens = 0;     // first + tokens <= 16
   std::uint32_t head_mask = 0;  // bit g: query head g of the group attends it; 0: not read

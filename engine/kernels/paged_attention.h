@@ -44,7 +44,7 @@ constexpr std::size_t paged_attention_scratch(const AttentionPlan& plan, std::ui
   return std::size_t{plan.parts} * group * (dim + 1);
 }
 
-/// Arguments of a launch. All pointers are device memory.
+/// Arguments of a launch. All pointers are device memory; q, o and parts are aligned to 8 bytes where tensor cores run.
 struct PagedAttention {
   const float* q = nullptr;  // [rows][Hq][D]
   std::uint32_t group = 1;   // query heads per KV head, 1..32; Hq = group * kv.kv_heads
@@ -76,7 +76,8 @@ void pages_of_selection_cuda(const BlockSelection* rows /*[n]*/, std::uint32_t n
 
 /// scores[row][head][16 * e + s] = q.k / sqrt(D) of token slot s of the list's entry e; -infinity where the entry does
 /// not hold the slot, whatever the masks, and for entries from the count up to `capacity`. Reads no V. Rounding of q as
-/// in paged_attention_cuda. The twin of token_scores.
+/// in paged_attention_cuda, and there too q and scores are aligned to 8 bytes where tensor cores run. The twin of
+/// token_scores.
 void paged_token_scores_cuda(const float* q /*[rows][Hq][D]*/, std::uint32_t rows, std::uint32_t group,
                              const KvPages& kv, const PageLists& lists, float* scores /*[rows][Hq][16 * capacity]*/,
                              CudaStream stream);

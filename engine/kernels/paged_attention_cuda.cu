@@ -24,11 +24,17 @@ constexpr bool takes_tensor_cores(DType type, std::uint32_t group, std::uint32_t
 template <class Element, unsigned kDim>
 void launch_tensor(Launcher& launch, const PagedAttention& a) {
   using Shape = gpu::PagedShape<Element, kDim>;
-  const std::uint32_t blocks = (a.work_count + Shape::kWarps - 1) / Shape::kWarps;
+  // Warps work alone, so a device whose blocks have less shared memory gets fewer of them.
+  const auto room = static_cast<unsigned>(launch.max_shared() / Shape::kWarpBytes);
+  const unsigned warps = room < Shape::kWarps ? room : Shape::kWarps;
+  if (warps == 0)
+    throw_input_error("Decode attention of {} dimensions takes {} bytes of shared memory; the GPU's blocks have {}.",
+                      kDim, Shape::kWarpBytes, launch.max_shared());
+  const std::uint32_t blocks = (a.work_count + warps - 1) / warps;
   const std::uint32_t most = launch.multiprocessors() * Shape::kBlocksPerMultiprocessor;
   // With less work than warps every piece goes to a warp of its own, as spread as it can be.
   launch(gpu::paged_attention_kernel<Element, kDim>, blocks < most ? (a.work_count < most ? a.work_count : most) : most,
-         Shape::kWarps * gpu::kWarp, Shape::kBlockBytes, a);
+         warps * gpu::kWarp, warps * Shape::kWarpBytes, a);
 }
 
 template <class Element>
@@ -76,6 +82,12 @@ void launch_token_scores(Launcher& launch, const gpu::TokenScores& request, dim3
 
 void paged_attention_cuda(const PagedAttention& a, CudaStream stream) {
   gpu::check_attention_shape(a.group, a.kv.dim);
+  gpu::check_aligned(a.kv.pages, 16, "KvPages::pages");
+  if (takes_tensor_cores(a.kv.type, a.group, a.kv.dim)) {
+    gpu::check_aligned(a.q, 8, "PagedAttention::q");
+    gpu::check_aligned(a.o, 8, "PagedAttention::o");
+    gpu::check_aligned(a.parts, 8, "PagedAttention::parts");
+  }
   Launcher launch(stream);
   switch (a.kv.type) {
     case DType::f32:
@@ -103,6 +115,11 @@ void pages_of_selection_cuda(const BlockSelection* rows, std::uint32_t n, std::u
 void paged_token_scores_cuda(const float* q, std::uint32_t rows, std::uint32_t group, const KvPages& kv,
                              const PageLists& lists, float* scores, CudaStream stream) {
   gpu::check_attention_shape(group, kv.dim);
+  gpu::check_aligned(kv.pages, 16, "KvPages::pages");
+  if (takes_tensor_cores(kv.type, group, kv.dim)) {
+    gpu::check_aligned(q, 8, "The token scores' q");
+    gpu::check_aligned(scores, 8, "The token scores' result");
+  }
   const gpu::TokenScores request{q, group, kv, lists, scores};
   const dim3 grid((lists.capacity + gpu::kTokenScoreEntries - 1) / gpu::kTokenScoreEntries, kv.kv_heads, rows);
   Launcher launch(stream);

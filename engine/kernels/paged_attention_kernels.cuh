@@ -30,14 +30,13 @@ struct PagedShape {
   static constexpr unsigned kRow = kDim + 8;  // elements
   static constexpr unsigned kStageElements = 2 * kListPageTokens * kRow;
   static constexpr unsigned kStages = kDim <= 64 ? 6 : kDim <= 96 ? 4 : kDim <= 128 ? 3 : 2;
-  static constexpr unsigned kWarps = kDim <= 128 ? 4 : 2;
+  static constexpr unsigned kWarps = kDim <= 128 ? 4 : 2;  // of a block at most
   // Query fragments of D 256 would not leave room for o in the registers.
   static constexpr bool kQueryInShared = kDim > 128;
   static constexpr unsigned kQueryElements =
       kQueryInShared ? TensorTraits<Element>::kQueryParts * kListPageTokens * kRow : 0;
   static constexpr unsigned kWarpBytes = (kStages * kStageElements + kQueryElements) * 2;
-  static constexpr unsigned kBlockBytes = kWarps * kWarpBytes;
-  static constexpr unsigned kBlocksPerMultiprocessor = 2;  // 227 KB of shared memory; an A100 holds one
+  static constexpr unsigned kBlocksPerMultiprocessor = 2;  // 227 KB of shared memory; others hold one
 };
 
 /// What a stage holds.
@@ -96,9 +95,11 @@ class PageStream {
   }
 
   __device__ __forceinline__ void load(std::uint16_t* stage, PageStep& step) {
-    const std::uint32_t slot = __shfl_sync(kWholeWarp, slot_, entry_), span = __shfl_sync(kWholeWarp, span_, entry_);
+    std::uint32_t slot = __shfl_sync(kWholeWarp, slot_, entry_);
+    const std::uint32_t span = __shfl_sync(kWholeWarp, span_, entry_);
     step.heads = __shfl_sync(kWholeWarp, heads_, entry_);
     if (step.heads != 0) step.tokens = token_bits(span);
+    if (step.tokens == 0) slot = 0;  // nothing is read: the entry's own need not exist
     constexpr std::size_t kPageBytes = std::size_t{2} * kListPageTokens * kDim * 2;
     const auto* from = static_cast<const unsigned char*>(attention_.kv.pages) +
                        (std::size_t{slot} * attention_.kv.kv_heads + kv_head_) * kPageBytes;
@@ -221,7 +222,7 @@ __device__ __forceinline__ void add_page_values(const float (&weights)[2][4], co
   }
 }
 
-/// Grid: any number of blocks of kWarps warps. Dynamic shared memory: kBlockBytes.
+/// Grid: any number of blocks of up to kWarps warps. Dynamic shared memory: kWarpBytes for each warp.
 template <class Element, unsigned kDim>
 __global__ void __launch_bounds__(PagedShape<Element, kDim>::kWarps* kWarp,
                                   (PagedShape<Element, kDim>::kBlocksPerMultiprocessor))
@@ -235,7 +236,7 @@ __global__ void __launch_bounds__(PagedShape<Element, kDim>::kWarps* kWarp,
   const float scale = 1.0f / sqrtf(static_cast<float>(kDim));
 
   // Neighbouring pieces go to different multiprocessors, so that few pieces load all of them.
-  PageStream<Element, kDim> stream(attention, lane, warp * gridDim.x + blockIdx.x, Shape::kWarps * gridDim.x);
+  PageStream<Element, kDim> stream(attention, lane, warp * gridDim.x + blockIdx.x, blockDim.x / kWarp * gridDim.x);
   PageStep steps[Shape::kStages];
 #pragma unroll
   for (unsigned i = 0; i + 1 < Shape::kStages; ++i) steps[i] = stream.start(ring + i * Shape::kStageElements);

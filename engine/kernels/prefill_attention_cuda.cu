@@ -46,6 +46,11 @@ void prefill_attention_cuda(const PrefillChunk& chunk, CudaStream stream) {
   TANDEM_CHECK(chunk.kv.kv_heads > 0 && chunk.q_heads > 0 && chunk.q_heads % chunk.kv.kv_heads == 0,
                "{} query heads over {} KV heads.", chunk.q_heads, chunk.kv.kv_heads);
   gpu::check_attention_shape(1, chunk.kv.dim);
+  gpu::check_aligned(chunk.kv.pages, 16, "KvPages::pages");
+  if (gpu::has_tiles(chunk.kv.type, chunk.kv.dim)) {
+    gpu::check_aligned(chunk.q, 8, "PrefillChunk::q");
+    gpu::check_aligned(chunk.out, 8, "PrefillChunk::out");
+  }
   gpu::Launcher launch(stream);
   switch (chunk.kv.type) {
     case DType::f32:

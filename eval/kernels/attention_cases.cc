@@ -245,7 +245,9 @@ KernelCase merge_case(std::uint32_t parts, std::uint32_t rows, std::uint32_t dim
   KernelCase one;
   one.kernel = on_host ? "merge_from_host" : "merge";
   one.shape = fmt::format("{} parts, {} rows, D {}", parts, rows, dim);
-  one.bytes = 4.0 * rows * (dim + 1.0) * (parts + 1.0);
+  // Every second part is on the host.
+  one.bytes = 4.0 * rows * (dim + 1.0) * (on_host ? parts / 2 : parts + 1);
+  if (on_host) one.link = Link::to_device;
   one.tolerance = 1e-5;
   one.prepare = [=](CaseMemory& memory) {
     const std::size_t all = std::size_t{rows} * dim;

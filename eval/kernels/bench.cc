@@ -58,7 +58,8 @@ class Limits {
     }
   }
   double of(const KernelCase& one) {
-    if (target_ == Target::cuda) return one.matrix ? product_rate() : copy_rate();
+    if (target_ == Target::cuda)
+      return one.matrix ? product_rate() : one.link != Link::none ? link_rate(one.link) : copy_rate();
     ThreadPool& pool = one.threaded ? pool_ : alone_;
     return one.matrix ? arithmetic_rate(Arithmetic::bf16_pairs, pool) : read_bandwidth_now(pool);
   }
@@ -69,11 +70,24 @@ class Limits {
   }
 
  private:
-  static constexpr std::size_t kCopyBytes = std::size_t{1} << 29;
+  static constexpr std::size_t kCopyBytes = std::size_t{1} << 29, kLinkBytes = std::size_t{1} << 28;
   double copy_rate() {
     char* const at = copy_.as<char>();
     const double seconds = cuda_seconds(*stream_, [&] { cuda_copy(at, at + kCopyBytes, kCopyBytes, *stream_); });
     return 2.0 * static_cast<double>(kCopyBytes) / seconds;
+  }
+  /// Of one copy between pinned and device memory, in the direction of the case.
+  double link_rate(Link link) {
+    if (pinned_.bytes() == 0) {
+      pinned_ = PinnedMemory(kLinkBytes);
+      std::fill_n(pinned_.as<char>(), kLinkBytes, char{1});
+    }
+    void* const host = pinned_.as<>();
+    void* const device = copy_.as<char>() + kCopyBytes;  // beyond the product's factors
+    const bool up = link == Link::to_device;
+    const double seconds =
+        cuda_seconds(*stream_, [&] { cuda_copy(up ? device : host, up ? host : device, kLinkBytes, *stream_); });
+    return static_cast<double>(kLinkBytes) / seconds;
   }
   /// The best that cuBLASLt reached on a large bf16 product so far.
   double product_rate() {
@@ -98,6 +112,7 @@ class Limits {
   std::unique_ptr<LinearCuda> product_;
   double best_product_ = 0;
   CudaMemory copy_;
+  PinnedMemory pinned_;
   std::unique_ptr<OwnedStream> stream_;
 };
 
@@ -181,7 +196,10 @@ std::string kernel_bench_text(const KernelBench& bench) {
           ? "\nshare: of pure reads of memory by as many threads, in the same rounds; of multiply-adds in registers "
             "for\nmatrix kernels. What fits a cache can be above 1.\n"
           : "\nshare: of a copy within device memory (bytes read and written), in the same rounds; of a bf16 product "
-            "of 8192 x 8192 x 8192\nfor matrix kernels. What fits the cache can be above 1.\n";
+            "of 8192 x 8192 x 8192\nfor matrix kernels; of a copy of 256 MiB between pinned and device memory, the "
+            "same way, for what crosses the\nlink (gather, scatter_to_host, offload_pages, offload_tokens, "
+            "merge_from_host), the bytes that cross it counted once.\nWhat fits the cache can be above 1. A time of a "
+            "few us is the rate at which the host starts kernels.\n";
   if (!bench.no_share.empty()) text += fmt::format("No shares: {}. Run it again on a quiet machine.\n", bench.no_share);
   return text;
 }

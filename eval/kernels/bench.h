@@ -23,8 +23,8 @@ struct KernelTime {
   double median_us = 0, least_us = 0, most_us = 0;  // of one call
   double bytes = 0, flops = 0;                      // of one call
   bool matrix = false;
-  /// Of what the machine attains in the same rounds: pure reads (CPU), copies (GPU), or multiply-adds for a matrix
-  /// kernel. Below 0: not known.
+  /// Of what the machine attains in the same rounds: pure reads (CPU), copies (GPU; over the link for what crosses it),
+  /// or multiply-adds for a matrix kernel. Below 0: not known.
   double share = -1;
 };
 

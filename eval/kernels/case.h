@@ -76,6 +76,9 @@ class CaseMemory {
   std::unique_ptr<Held> held_;
 };
 
+/// Which way a GPU's case crosses the link between host and device.
+enum class Link : std::uint8_t { none, to_device, to_host };
+
 /// A case whose inputs lie on a target. Uses the CaseMemory it was prepared with.
 struct PreparedCase {
   std::function<void()> run;                      // starts it once; on CUDA it is done after CaseMemory::wait()
@@ -84,13 +87,14 @@ struct PreparedCase {
 };
 
 struct KernelCase {
-  std::string kernel;     // "rms_norm": what --kernel names
-  std::string shape;      // "n 4096, d 4096, bf16": unique within the kernel
-  double bytes = 0;       // that one run must read and write
-  double flops = 0;       // multiply-adds count two; 0 where bytes are all that matters
-  bool matrix = false;    // bound by arithmetic: its share is that of the multiply-add rate
-  bool threaded = false;  // the CPU twin uses the pool
-  double tolerance = 0;   // |result - expected| <= tolerance * max(1, |expected|), on every target
+  std::string kernel;      // "rms_norm": what --kernel names
+  std::string shape;       // "n 4096, d 4096, bf16": unique within the kernel
+  double bytes = 0;        // that one run must read and write; with a link: that cross it
+  double flops = 0;        // multiply-adds count two; 0 where bytes are all that matters
+  bool matrix = false;     // bound by arithmetic: its share is that of the multiply-add rate
+  Link link = Link::none;  // bound by the link: its share is that of a large copy over it
+  bool threaded = false;   // the CPU twin uses the pool
+  double tolerance = 0;    // |result - expected| <= tolerance * max(1, |expected|), on every target
   std::vector<Target> targets = {Target::cpu, Target::cuda};  // that have the kernel
   std::function<PreparedCase(CaseMemory&)> prepare;
 };

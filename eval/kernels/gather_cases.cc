@@ -45,6 +45,7 @@ KernelCase gather_case(std::size_t bytes, std::uint32_t count, By way, bool to_d
                           : where == Slots::on_device ? ", slots on the device"
                                                       : ", counted on the device");
   one.bytes = static_cast<double>(bytes) * count;
+  one.link = to_device ? Link::to_device : Link::to_host;
   one.targets = {Target::cuda};
   one.prepare = [=](CaseMemory& memory) {
     const std::size_t words = bytes / 4;
@@ -111,7 +112,8 @@ KernelCase move_case(Move move, std::uint32_t n, std::uint32_t kv_heads, std::ui
   one.kernel = move == Move::rows_to_pages ? "offload_pages" : "offload_tokens";
   one.shape = fmt::format("n {}, {} heads of {}, {}", n, kv_heads, dim, to_string(type));
   const std::size_t row = dim * size_of(type), rows = std::size_t{n} * kv_heads;
-  one.bytes = 2.0 * static_cast<double>(rows * row);
+  one.bytes = 2.0 * static_cast<double>(rows * row);  // K and V
+  one.link = Link::to_host;
   one.targets = {Target::cuda};
   one.prepare = [=](CaseMemory& memory) {
     const std::size_t page = 2 * kPageRows * row, slot = page * kv_heads;

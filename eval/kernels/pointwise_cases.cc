@@ -243,7 +243,9 @@ KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias,
     const std::uint32_t* const at = memory.input(positions);
     float* const q = memory.output<float>(q_count);
     KvRows kv;
-    char* const pool = memory.output<char>(paged ? pages * page : kv_count * size_of(type));
+    // Rows that nobody writes are read back with the others, so all begin as NaN.
+    char* const pool =
+        memory.input(std::vector<char>(paged ? pages * page : kv_count * size_of(type), static_cast<char>(0xff)));
     kv.type = type;
     kv.k = pool;
     if (paged) {

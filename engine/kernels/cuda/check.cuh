@@ -8,9 +8,11 @@
 
 namespace tandem::gpu {
 
-/// CudaError unless the call succeeded. `doing`: "copying to the device".
+/// CudaError unless the call succeeded. `doing`: "copying to the device". The failure is then no longer the thread's
+/// last error, which the next launch would report as its own.
 inline void check_cuda(cudaError_t result, const char* doing) {
   if (result == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
   throw CudaError(
       fmt::format("CUDA failed while {}: {} ({}).", doing, cudaGetErrorString(result), cudaGetErrorName(result)));
 }

@@ -20,13 +20,15 @@ class Launcher {
 
   /// Streaming multiprocessors of the current device.
   unsigned multiprocessors() const { return cuda_multiprocessors(); }
+  /// Bytes of shared memory that a block may have.
+  std::size_t max_shared() const { return cuda_device().shared_bytes; }
 
   /// An empty grid launches nothing. Throws CudaError where the launch is refused.
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamic_shared,
                   Arguments... arguments) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-    if (dynamic_shared > 48 * 1024) {  // more must be asked for, once per kernel; asking again costs nothing
+    if (dynamic_shared > 48 * 1024) {  // more must be asked for
       check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_shared)),
                  "asking for shared memory");

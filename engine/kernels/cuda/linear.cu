@@ -93,9 +93,9 @@ class Descriptor {
   cublasStatus_t (*destroy_)(Handle);
 };
 
-// Types, shape, whether there is a bias, and alignments of x, w, y.
-using Key = std::tuple<DType, DType, std::uint32_t, std::uint32_t, std::uint32_t, bool, std::uint32_t, std::uint32_t,
-                       std::uint32_t>;
+// Types, shape, and alignments of w, x, y and the bias (0 without one), all of which the choice depends on.
+using Key = std::tuple<DType, DType, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                       std::uint32_t, std::uint32_t>;
 
 }  // namespace
 
@@ -139,7 +139,8 @@ void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bia
   check(lt.layout_create(&result.handle, of(y_type), w.rows, n, w.rows), "describing the result");
 
   const std::array<std::uint32_t, 3> aligned = {alignment_of(w.data), alignment_of(x), alignment_of(y)};
-  const Key key{w.type, y_type, n, w.rows, w.cols, bias != nullptr, aligned[0], aligned[1], aligned[2]};
+  const std::uint32_t bias_aligned = bias == nullptr ? 0 : alignment_of(bias);
+  const Key key{w.type, y_type, n, w.rows, w.cols, aligned[0], aligned[1], aligned[2], bias_aligned};
   auto found = state_->chosen.find(key);
   if (found == state_->chosen.end()) {
     Descriptor<cublasLtMatmulPreference_t> preference(lt.preference_destroy);

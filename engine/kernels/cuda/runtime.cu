@@ -42,6 +42,9 @@ CudaDevice describe() {
   device.minor = properties.minor;
   device.multiprocessors = static_cast<unsigned>(properties.multiProcessorCount);
   device.memory_bytes = properties.totalGlobalMem;
+  int shared = 0;
+  check_cuda(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0), "asking for the device");
+  device.shared_bytes = static_cast<std::size_t>(shared);
   return device;
 }
 
@@ -64,7 +67,11 @@ class Event {
 }  // namespace
 
 const std::string& cuda_missing() {
-  static const std::string reason = why_missing();
+  static const std::string reason = [] {
+    std::string why = why_missing();
+    if (!why.empty()) static_cast<void>(cudaGetLastError());  // not for a later call to report
+    return why;
+  }();
   return reason;
 }
 
@@ -125,7 +132,11 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
   TANDEM_CHECK(to.size() == from.size() && to.size() == bytes.size(), "{}, {} and {} pieces.", to.size(), from.size(),
                bytes.size());
   if (to.empty()) return;
-  if (stream.handle == nullptr) {  // the batched call refuses the default stream
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (stream.handle != nullptr)
+    check_cuda(cudaStreamIsCapturing(of(stream), &capture), "asking whether a stream is being captured");
+  // The batched call refuses the default stream and cannot be part of a graph.
+  if (stream.handle == nullptr || capture != cudaStreamCaptureStatusNone) {
     for (std::size_t i = 0; i < to.size(); ++i) cuda_copy(to[i], from[i], bytes[i], stream);
     return;
   }

@@ -29,7 +29,8 @@ struct CudaDevice {
   int major = 0, minor = 0;
   unsigned multiprocessors = 0;
   std::size_t memory_bytes = 0;
-  int driver = 0, runtime = 0;  // 13000: 13.0
+  std::size_t shared_bytes = 0;  // of shared memory that a block may ask for
+  int driver = 0, runtime = 0;   // 13000: 13.0
 };
 
 /// A sentence why CUDA kernels cannot run here; empty where they can. Never throws.
@@ -94,14 +95,17 @@ class OwnedStream {
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream);
 
 /// The same for many pieces in one call. to.size() == from.size() == bytes.size(). Host memory must be pinned. The
-/// copies start when what is before them in the stream is done and may run beside each other.
+/// copies start when what is before them in the stream is done and may run beside each other; in the default stream,
+/// and where the stream is being captured into a graph, they are single copies one after another.
 void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> from, std::span<const std::size_t> bytes,
                       CudaStream stream);
 
 /// Returns when everything in the stream is done; throws what went wrong in it.
 void cuda_wait(CudaStream stream);
 
-/// Seconds on the device between the ends of what `enqueue` puts into the stream. Waits for it.
+/// Seconds on the device between the ends of what `enqueue` puts into the stream. Waits for it. Work of a few us is
+/// done before the host has submitted the next, so of little work this is the time of its submission: enqueue it many
+/// times.
 double cuda_seconds(CudaStream stream, const std::function<void()>& enqueue);
 
 }  // namespace tandem

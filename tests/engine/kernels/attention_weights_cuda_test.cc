@@ -45,6 +45,14 @@ TEST_F(AttentionWeightsCudaTest, BlendsLikeTheCpu) {
   }
 }
 
+TEST_F(AttentionWeightsCudaTest, AQueryOfMinusInfinityHasNoWeightsWhateverItsScores) {
+  const std::vector<float> old = {1, 2, 3}, faded = {0.75f, 1.5f, 2.25f};
+  const OnDevice<float> scores({0.5f, 90, -kInfinity}), lse(std::vector<float>{-kInfinity}), average(old);
+  const OnDevice<WeightBlend> blend({{scores.data(), lse.data(), average.data(), 3, 3, 1}});
+  blend_weights_cuda(blend.data(), 1, 3, 0.75f, 0.25f, {});
+  EXPECT_EQ(average.values(), faded);
+}
+
 TEST_F(AttentionWeightsCudaTest, LogSumExpAgreesWithFloat64) {
   Random random(2);
   const std::uint32_t sizes[] = {0, 1, 33, 1000, 5};

@@ -87,6 +87,16 @@ TEST_P(AttentionWeightsTest, BlendingIsAMovingAverageWhateverTheCut) {
   }
 }
 
+TEST_P(AttentionWeightsTest, AQueryOfMinusInfinityHasNoWeightsWhateverItsScores) {
+  for (const std::size_t n : {3u, 40u}) {  // less and more than a vector
+    std::vector<float> scores(n, 0.5f), average(n, 2.0f);
+    scores[1] = 90;
+    scores[2] = -kInfinity;
+    blend_weights(scores.data(), -kInfinity, n, 0.75f, 0.25f, average.data());
+    EXPECT_EQ(average, std::vector<float>(n, 1.5f));
+  }
+}
+
 TEST_P(AttentionWeightsTest, SalientMasksNameTheHeads) {
   const std::vector<float> averages = {0.1f, 0.3f, 0.2f,  9.0f,  // head 0, stride 4, the last is beyond n
                                        0.2f, 0.0f, 0.21f, 9.0f,  // head 1

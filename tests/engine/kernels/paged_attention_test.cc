@@ -192,7 +192,6 @@ TEST_P(PagedAttentionTest, EmptyListsGiveZeroAndMinusInfinity) {
     batch.lists.push_back({batch.page(random, 4, 0)});                                   // no token
     batch.lists.push_back({batch.page(random, 0, 16, 2)});                               // the middle head alone
     batch.lists.push_back({PageEntry{0xfffffffu, 0, 16, 0}});                            // a slot that is not there
-    if (dim == 128) batch.lists.pop_back();
     const auto q = queries(random, batch);
     for (const std::uint32_t extra : {0u, 5u, 70u}) {  // 70: several splits without a page
       const Result result = attend(batch, q, extra);
@@ -201,6 +200,26 @@ TEST_P(PagedAttentionTest, EmptyListsGiveZeroAndMinusInfinity) {
       EXPECT_EQ(result.lse[0], -kInfinity);
     }
   }
+}
+
+TEST_P(PagedAttentionTest, TensorCoresRefuseOddAddresses) {
+  const OnDevice<char> memory(64);
+  const auto* const odd = reinterpret_cast<const float*>(memory.data() + 4);
+  auto* const even = reinterpret_cast<float*>(memory.data());
+  PagedAttention a;  // no work
+  a.kv = {memory.data(), type(), 1, 64};
+  a.q = odd;
+  if (type() == DType::f32) {
+    paged_attention_cuda(a, {});  // the plain kernel takes any float
+  } else {
+    EXPECT_THROW(paged_attention_cuda(a, {}), LogicError);
+    EXPECT_THROW(paged_token_scores_cuda(odd, 0, 1, a.kv, {}, even, {}), LogicError);
+  }
+  a.q = even;
+  paged_attention_cuda(a, {});
+  a.kv.pages = memory.data() + 8;
+  EXPECT_THROW(paged_attention_cuda(a, {}), LogicError);
+  EXPECT_THROW(paged_token_scores_cuda(even, 0, 1, a.kv, {}, even, {}), LogicError);
 }
 
 TEST_P(PagedAttentionTest, OneTokenIsItsValue) {
@@ -386,7 +405,8 @@ TEST_F(PageSelectionTest, ListsTheUnionInOrder) {
       rows.push_back(std::move(row));
     }
     const OnDevice<BlockSelection> selection(list);
-    const OnDevice<PageEntry> entries(list.size() * heads * capacity);
+    // Initialised, since what lies beyond the counts is copied back too.
+    const OnDevice<PageEntry> entries(std::vector<PageEntry>(list.size() * heads * capacity));
     const OnDevice<std::uint32_t> counts(list.size() * heads);
     pages_of_selection_cuda(selection.data(), static_cast<std::uint32_t>(list.size()), heads, group, own_only, capacity,
                             entries.data(), counts.data(), {});

@@ -91,6 +91,14 @@ TEST_P(PrefillAttentionCudaTest, RefusesWhatIsNoShape) {
   EXPECT_THROW(prefill_attention_cuda(chunk, {}), LogicError);
   chunk.q_heads = 4;
   prefill_attention_cuda(chunk, {});  // no queries: nothing to do
+  const OnDevice<char> memory(16);
+  chunk.out = reinterpret_cast<float*>(memory.data() + 4);
+  if (type() != DType::f32) {
+    EXPECT_THROW(prefill_attention_cuda(chunk, {}), LogicError);  // floats in pairs
+  }
+  chunk.out = nullptr;
+  chunk.kv.pages = memory.data() + 8;
+  EXPECT_THROW(prefill_attention_cuda(chunk, {}), LogicError);
   chunk.kv.dim = 1024;
   EXPECT_THROW(prefill_attention_cuda(chunk, {}), InputError);
 }

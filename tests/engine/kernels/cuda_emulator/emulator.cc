@@ -83,6 +83,7 @@ class Block {
 };
 
 Block* running = nullptr;
+std::size_t shared_limit = kMaxShared;
 
 Block::Block(Size3 block, std::size_t dynamic_shared, const Stacks& stacks, std::mt19937& random,
              const std::function<void()>& thread)
@@ -113,9 +114,9 @@ unsigned char* Block::array(const void* identity, const char* name, std::size_t 
   const std::size_t from = (used_ + kGuardBytes + wanted - 1) / wanted * wanted;
   std::size_t total = bytes;
   for (const SharedArray& known : arrays_) total += known.bytes;
-  if (total > kMaxShared || from + bytes + kGuardBytes + 128 > memory_.size())
-    throw Error(
-        fmt::format("The block wants {} bytes of shared memory with '{}'; an A100 has {}.", total, name, kMaxShared));
+  if (total > max_shared() || from + bytes + kGuardBytes + 128 > memory_.size())
+    throw Error(fmt::format("The block wants {} bytes of shared memory with '{}'; the device has {}.", total, name,
+                            max_shared()));
   used_ = from + bytes;
   arrays_.push_back({identity, name, base + from, bytes});
   return base + from;
@@ -257,6 +258,14 @@ void complete(const std::vector<Copy>& group) {
 
 }  // namespace
 
+std::size_t max_shared() {
+  return shared_limit;
+}
+void set_max_shared(std::size_t bytes) {
+  if (bytes > kMaxShared) throw Error(fmt::format("No emulated block has {} bytes of shared memory.", bytes));
+  shared_limit = bytes;
+}
+
 void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, unsigned seed, const std::function<void()>& thread) {
   const std::size_t threads = std::size_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > 1024 || block.z > 64)
@@ -340,6 +349,8 @@ void warp_operation(std::uint32_t mask, const char* name, void* arguments,
 void async_copy(void* to_shared, const void* from, std::size_t bytes, bool valid) {
   check_shared(to_shared, bytes, bytes, "cp.async");
   check_aligned(from, bytes, "cp.async reading");
+  // An address must be readable though nothing is read from it: where it is not, the program ends here.
+  static_cast<void>(*static_cast<const volatile unsigned char*>(from));
   std::memset(to_shared, kPoison, bytes);
   running->current().open.push_back({to_shared, valid ? from : nullptr, bytes});
 }

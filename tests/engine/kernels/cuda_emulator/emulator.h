@@ -9,6 +9,10 @@
 //   and
 //     threads at different barriers are errors that say who waits where.
 // Not emulated: blocks side by side (a block that waits for another never ends), caches, and time.
+// So it cannot see: a read-modify-write that should have been atomic but has no point in it where a fibre waits; warp
+// operations that two sites of the source issue as one (.aligned instructions after a divergence); that tensor cores
+// cut sums off where f32 would round them; work that is in the wrong stream or not waited for; and launches that a
+// device refuses, but for more shared memory than max_shared().
 #pragma once
 
 #include <cstddef>
@@ -29,8 +33,12 @@ struct Size3 {
   unsigned x = 1, y = 1, z = 1;
 };
 
-/// An A100's limit: what a kernel may take on every architecture we compile for.
+/// An A100's limit. Not every architecture that we compile for has as much: sm_86, sm_89 and sm_120 have 99 KiB.
 constexpr std::size_t kMaxShared = 163 * 1024;
+
+/// Bytes of shared memory that a block of the emulated device may have: kMaxShared, or less where a test says so.
+std::size_t max_shared();
+void set_max_shared(std::size_t bytes);
 
 /// Runs `thread` once per thread of the grid. `seed` decides the order of blocks and threads. Throws Error, or what
 /// `thread` threw; the memory is then in an unspecified state.

@@ -18,6 +18,7 @@ class Launcher {
   Launcher& operator=(const Launcher&) = delete;
 
   static unsigned multiprocessors() { return cuda_multiprocessors(); }
+  static std::size_t max_shared() { return cuda_emulator::max_shared(); }
 
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamic_shared,

@@ -46,7 +46,7 @@ const std::string& cuda_missing() {
 }
 
 const CudaDevice& cuda_device() {
-  static const CudaDevice device{"emulated", 8, 0, 4, std::size_t{1} << 30, 13000, 13000};
+  static const CudaDevice device{"emulated", 8, 0, 4, std::size_t{1} << 30, cuda_emulator::kMaxShared, 13000, 13000};
   return device;
 }
 

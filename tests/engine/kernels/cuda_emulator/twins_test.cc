@@ -1,8 +1,10 @@
 // What the CUDA twins refuse and decide on the host, with the emulated device.
+#include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <numeric>
 
+#include "engine/kernels/argmax.h"
 #include "engine/kernels/embedding.h"
 #include "engine/kernels/gather.h"
 #include "engine/kernels/norm.h"
@@ -30,6 +32,11 @@ TEST(GatherCuda, TakesTheWayThatIsPossible) {
   gather_cuda(pieces, always_dma, {});
   EXPECT_EQ(device.as<std::uint8_t>()[5], 3 * 64 + 5);
   EXPECT_THAT([&] { gather_cuda(pieces, GatherWay::dma, {}); }, ThrowsMessage<InputError>(HasSubstr("on the device")));
+  pieces.count = 0;
+  gather_cuda(pieces, GatherWay::dma, {});  // nothing to do
+  pieces.count = 1;
+  pieces.bytes = 0;
+  gather_cuda(pieces, GatherWay::dma, {});
   pieces.bytes = 60;
   EXPECT_THAT([&] { gather_cuda(pieces, GatherWay::zero_copy, {}); },
               ThrowsMessage<LogicError>(HasSubstr("multiples of 16")));
@@ -74,6 +81,24 @@ TEST(EmbedCuda, AnUnknownTokenMakesARowOfNaN) {
   std::fill_n(out.as<float>(), 4, 0.0f);
   embed_cuda({table.as<>(), DType::f32, 2, 2}, tokens.as<std::int32_t>(), out.as<float>(), 2, {});
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(std::isnan(out.as<float>()[i]));
+}
+
+TEST(ChooseCuda, ATokenOutsideTheVocabularyHasNoProbability) {
+  const std::vector<float> logits = {1, 3, 2, 1, 3, 2, 1, 3, 2};
+  const std::vector<std::int32_t> ids = {-1, 3, 1};
+  const CudaMemory device(36), tokens(12), chosen(3 * sizeof(TopTwo)), log_probabilities(24);
+  const CudaMemory scratch(choose_scratch_bytes(3, 3));
+  cuda_copy(device.as<>(), logits.data(), 36, {});
+  cuda_copy(tokens.as<>(), ids.data(), 12, {});
+  std::fill_n(log_probabilities.as<double>(), 3, 0.0);
+  choose_cuda(device.as<float>(), 3, 3, tokens.as<std::int32_t>(), chosen.as<TopTwo>(), log_probabilities.as<double>(),
+              scratch.as<>(), {});
+  EXPECT_TRUE(std::isnan(log_probabilities.as<double>()[0]));
+  EXPECT_TRUE(std::isnan(log_probabilities.as<double>()[1]));
+  EXPECT_NEAR(log_probabilities.as<double>()[2], -std::log(1 + std::exp(-1.0) + std::exp(-2.0)), 1e-6);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(chosen.as<TopTwo>()[i].best, 1);
+  EXPECT_THAT([&] { choose_cuda(device.as<float>(), 1, 3, nullptr, nullptr, nullptr, scratch.as<char>() + 4, {}); },
+              ThrowsMessage<LogicError>(HasSubstr("aligned to 8 bytes")));
 }
 
 TEST(EmulatedMemoryDeathTest, AWriteOutsideEndsTheProgram) {
