@@ -27,7 +27,8 @@ struct RecallProfile {
   std::uint64_t prompts = 0, tokens = 0;  // tokens: sum over the prompts
   std::vector<std::uint32_t> intervals;   // by layer
   Ratios without, with;                   // recalls: never, and at these intervals
-  std::vector<double> changed;            // by layer: tokens of chosen blocks that the step before did not choose, over the budget
+  std::vector<double>
+      changed;  // by layer: tokens of chosen blocks that the step before did not choose, over the budget
   double mean_interval() const;
 };
 
