@@ -31,19 +31,10 @@ unsigned cuda_multiprocessors() {
   refuse();
 }
 
-CudaMemory::CudaMemory(std::size_t) {
+void* cuda_allocate(CudaPlace, std::size_t) {
   refuse();
 }
-CudaMemory::~CudaMemory() = default;
-CudaMemory::CudaMemory(CudaMemory&&) noexcept = default;
-CudaMemory& CudaMemory::operator=(CudaMemory&&) noexcept = default;
-
-PinnedMemory::PinnedMemory(std::size_t) {
-  refuse();
-}
-PinnedMemory::~PinnedMemory() = default;
-PinnedMemory::PinnedMemory(PinnedMemory&&) noexcept = default;
-PinnedMemory& PinnedMemory::operator=(PinnedMemory&&) noexcept = default;
+void cuda_release(CudaPlace, void*, std::size_t) noexcept {}
 
 OwnedStream::OwnedStream() {
   refuse();

@@ -84,34 +84,23 @@ unsigned cuda_multiprocessors() {
   return cuda_device().multiprocessors;
 }
 
-CudaMemory::CudaMemory(std::size_t bytes) : bytes_(bytes) {
-  if (bytes > 0) check_cuda(cudaMalloc(&data_, bytes), fmt::format("allocating {} bytes on the device", bytes).c_str());
-}
-CudaMemory::~CudaMemory() {
-  cudaFree(data_);
-}
-CudaMemory::CudaMemory(CudaMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-CudaMemory& CudaMemory::operator=(CudaMemory&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
+void* cuda_allocate(CudaPlace place, std::size_t bytes) {
+  void* data = nullptr;
+  if (place == CudaPlace::device) {
+    check_cuda(cudaMalloc(&data, bytes), fmt::format("allocating {} bytes on the device", bytes).c_str());
+  } else {
+    check_cuda(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+               fmt::format("allocating {} bytes of pinned memory", bytes).c_str());
+  }
+  return data;
 }
 
-PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes) {
-  if (bytes > 0)
-    check_cuda(cudaHostAlloc(&data_, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
-               fmt::format("allocating {} bytes of pinned memory", bytes).c_str());
-}
-PinnedMemory::~PinnedMemory() {
-  cudaFreeHost(data_);
-}
-PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
+void cuda_release(CudaPlace place, void* data, std::size_t) noexcept {
+  if (place == CudaPlace::device) {
+    cudaFree(data);
+  } else {
+    cudaFreeHost(data);
+  }
 }
 
 OwnedStream::OwnedStream() {

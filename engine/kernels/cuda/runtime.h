@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "engine/common/error.h"
 
@@ -39,14 +40,28 @@ const std::string& cuda_missing();
 const CudaDevice& cuda_device();
 unsigned cuda_multiprocessors();
 
-/// Bytes of device memory, aligned to 256. Movable, released with the object.
-class CudaMemory {
+/// Where memory that the GPU reaches lies. Pinned: page-locked host memory, which kernels reach at the same address.
+enum class CudaPlace { device, pinned };
+/// At least `bytes`, more than 0, aligned to 256; CudaError. What cuda_release takes back.
+void* cuda_allocate(CudaPlace place, std::size_t bytes);
+void cuda_release(CudaPlace place, void* data, std::size_t bytes) noexcept;
+
+/// Memory of one place. Movable, released with the object.
+template <CudaPlace kPlace>
+class CudaBuffer {
  public:
-  CudaMemory() = default;
-  explicit CudaMemory(std::size_t bytes);
-  ~CudaMemory();  // NOLINT(performance-trivially-destructible): of builds without CUDA
-  CudaMemory(CudaMemory&& other) noexcept;
-  CudaMemory& operator=(CudaMemory&& other) noexcept;
+  CudaBuffer() = default;
+  explicit CudaBuffer(std::size_t bytes) : data_(bytes > 0 ? cuda_allocate(kPlace, bytes) : nullptr), bytes_(bytes) {}
+  ~CudaBuffer() {
+    if (data_ != nullptr) cuda_release(kPlace, data_, bytes_);
+  }
+  CudaBuffer(CudaBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  CudaBuffer& operator=(CudaBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
   template <class T = void>
   T* as() const {
     return static_cast<T*>(data_);
@@ -57,25 +72,8 @@ class CudaMemory {
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
-
-/// Page-locked host memory, which kernels reach at the same address.
-class PinnedMemory {
- public:
-  PinnedMemory() = default;
-  explicit PinnedMemory(std::size_t bytes);
-  ~PinnedMemory();  // NOLINT(performance-trivially-destructible): of builds without CUDA
-  PinnedMemory(PinnedMemory&& other) noexcept;
-  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
-  template <class T = void>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
-};
+typedef CudaBuffer<CudaPlace::device> CudaMemory;
+typedef CudaBuffer<CudaPlace::pinned> PinnedMemory;
 
 /// A stream that does not wait for the default one.
 class OwnedStream {

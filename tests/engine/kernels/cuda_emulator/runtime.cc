@@ -54,28 +54,11 @@ unsigned cuda_multiprocessors() {
   return cuda_device().multiprocessors;
 }
 
-CudaMemory::CudaMemory(std::size_t bytes) : data_(allocate(bytes)), bytes_(bytes) {}
-CudaMemory::~CudaMemory() {
-  release(data_, bytes_);
+void* cuda_allocate(CudaPlace, std::size_t bytes) {
+  return allocate(bytes);
 }
-CudaMemory::CudaMemory(CudaMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-CudaMemory& CudaMemory::operator=(CudaMemory&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-PinnedMemory::PinnedMemory(std::size_t bytes) : data_(allocate(bytes)), bytes_(bytes) {}
-PinnedMemory::~PinnedMemory() {
-  release(data_, bytes_);
-}
-PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
+void cuda_release(CudaPlace, void* data, std::size_t bytes) noexcept {
+  release(data, bytes);
 }
 
 OwnedStream::OwnedStream() : stream_{this} {}
