@@ -4,7 +4,7 @@
 #   scripts/lint.sh [--fix] [--jobs N]      --fix: let clang-format rewrite the files first
 #
 # clang-tidy works on the .cc files (headers through them) that changed since they were last found clean: what a file and
-# all that it includes look like after preprocessing is remembered in .cache/lint.
+# all that it includes look like after preprocessing is remembered in ~/.cache/tandem/lint.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 cd "$root"

@@ -1,12 +1,14 @@
 """clang-tidy over build/release/compile_commands.json, skipping what was found clean before. Called by lint.sh.
 
 A file's key is the hash of .clang-tidy, the clang-tidy version and its preprocessed text, so that a changed header
-re-checks what includes it and nothing else. Only clean results are kept.
+re-checks what includes it and nothing else. Only clean results are kept, in ~/.cache/tandem/lint (XDG_CACHE_HOME), so
+that all checkouts of one machine share them; the checkout's own path does not count.
 """
 import argparse
 import concurrent.futures
 import hashlib
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -16,6 +18,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("engine", "methods", "eval", "hardware", "cli", "bench", "tests")
+FORGOTTEN_AFTER = 30 * 24 * 3600  # seconds since a result was last of use
 
 
 def commands(database):
@@ -46,7 +49,8 @@ def key(base, file, compiler, arguments, directory):
                           capture_output=True)
     if done.returncode != 0:
         return None
-    return hashlib.sha256(base + done.stdout + " ".join(arguments).encode()).hexdigest()
+    text = base + done.stdout + " ".join(arguments).encode()
+    return hashlib.sha256(text.replace(bytes(ROOT), b"")).hexdigest()
 
 
 def check(file, arguments, directory, checks):
@@ -63,17 +67,22 @@ def main():
     parser.add_argument("--only", help="regular expression on paths")
     options = parser.parse_args()
     started = time.monotonic()
-    cache = ROOT / ".cache" / "lint"
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tandem" / "lint"
     cache.mkdir(parents=True, exist_ok=True)
+    for entry in cache.iterdir():
+        if entry.stat().st_mtime < time.time() - FORGOTTEN_AFTER:
+            entry.unlink(missing_ok=True)
     version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
     base = (ROOT / ".clang-tidy").read_bytes() + re.sub(rb"Host CPU.*", b"", version)
     # Test code keeps the checks for mistakes; GoogleTest's macros are not ours to shape.
-    test_checks = ["--checks=-performance-*,-bugprone-unchecked-optional-access,-cppcoreguidelines-*,-modernize-*"]
+    test_checks = ["--checks=-performance-*,-bugprone-unchecked-optional-access,-bugprone-unused-return-value,"
+                   "-readability-container-size-empty,-cppcoreguidelines-*,-modernize-*"]
 
     def work(task):
         file, compiler, arguments, directory = task
         name = key(base, file, compiler, arguments, directory)
         if name is not None and (cache / name).exists():
+            (cache / name).touch()
             return file, True, "", True
         is_test = file.relative_to(ROOT).parts[0] == "tests"
         clean, text = check(file, arguments, directory, test_checks if is_test else [])
