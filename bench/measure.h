@@ -8,7 +8,7 @@
 #include <benchmark/benchmark.h>
 #include <chrono>
 #include <cstddef>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <random>
 #include <set>
 #include <string>

@@ -1,7 +1,7 @@
 // tandem bench: how fast a model or its kernels run on this machine, to compare engines and to see where the time goes.
 #include "eval/kernels/bench.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"

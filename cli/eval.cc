@@ -1,6 +1,6 @@
 // tandem eval: measures of models and methods beside RULER. So far: perplexity.
 #include <filesystem>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fstream>
 #include <iterator>
 

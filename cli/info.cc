@@ -1,7 +1,7 @@
 // tandem info: this build, this machine, the hardware profiles that can be simulated, and a model's shape. Also the
 // example of a subcommand: options with defaults, a footer with an example and what the output means, a callback that
 // throws.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <string>
 
 #include "cli/commands.h"

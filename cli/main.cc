@@ -1,7 +1,7 @@
 // The `tandem` program: the list of subcommands, and what becomes of errors.
 #include <algorithm>
 #include <cstdio>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <string>
 #include <system_error>
 #include <vector>

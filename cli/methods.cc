@@ -1,5 +1,5 @@
 // tandem methods: what can be compared, and every option with its default.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "cli/commands.h"
 #include "methods/registry.h"

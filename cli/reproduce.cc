@@ -2,7 +2,7 @@
 #include "eval/reproduce/reproduce.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"

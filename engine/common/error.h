@@ -2,7 +2,7 @@
 // through no fault of its input, for example a full disk (exit code 3). TANDEM_CHECK: our own mistakes, always on.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <span>
 #include <stdexcept>
 #include <string>

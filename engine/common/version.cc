@@ -1,6 +1,6 @@
 #include "engine/common/version.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace tandem {
 

@@ -1,6 +1,7 @@
 #include "engine/model/model.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <vector>
 
 #include "engine/common/error.h"

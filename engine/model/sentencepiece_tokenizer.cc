@@ -1,5 +1,6 @@
 #include "engine/model/sentencepiece_tokenizer.h"
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sentencepiece_processor.h>
 

@@ -1,6 +1,6 @@
 #include "engine/model/weight_slots.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace tandem {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fmt/format.h>
 
 #include "engine/common/error.h"
 #include "engine/kernels/convert.h"

@@ -1,7 +1,8 @@
 #include "eval/heads/report.h"
 
 #include <cmath>
-#include <fmt/format.h>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include "eval/report/table.h"
 

@@ -1,7 +1,7 @@
 // A head profile for people and for programs.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "eval/heads/heads.h"

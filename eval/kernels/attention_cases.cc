@@ -1,7 +1,7 @@
 // Cases of decode attention, token scores, merges and prefill attention.
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <limits>
 #include <numeric>
 #include <random>

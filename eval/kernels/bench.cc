@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 #include <set>
 

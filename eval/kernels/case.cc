@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <random>
 
 #include "engine/kernels/convert.h"

@@ -1,6 +1,6 @@
 // Cases of moving KV over the link. Their results are exact copies.
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <numeric>
 
 #include "engine/kernels/gather.h"

@@ -1,5 +1,5 @@
 // Cases of matrix products with stored weights.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "engine/kernels/convert.h"
 #include "engine/kernels/linear.h"

@@ -4,7 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <immintrin.h>
 #include <map>
 #include <vector>

@@ -1,6 +1,6 @@
 // Cases of norms, rotary embedding, activations, embedding, conversions and the choice of a token.
 #include <cmath>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <limits>
 
 #include "engine/kernels/activation.h"

@@ -1,7 +1,7 @@
 // Cases of what selects blocks and follows weights: digests, block scores, top-k, averages.
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <numeric>
 
 #include "engine/kernels/attention_weights.h"

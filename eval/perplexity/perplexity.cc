@@ -1,7 +1,7 @@
 #include "eval/perplexity/perplexity.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <numeric>
 #include <set>
 

@@ -1,6 +1,6 @@
 // The report of a perplexity run: losses, where in the window they arise, and what every run reports.
 #include <cmath>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "eval/perplexity/perplexity.h"
 #include "eval/perplexity/summary.h"

@@ -1,6 +1,6 @@
 // The parts that the reports of all runs have: latency, where the device waits, bytes, how the run was made.
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "eval/report/table.h"
 #include "eval/ruler/protocol.h"

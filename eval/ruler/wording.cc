@@ -1,6 +1,6 @@
 #include "eval/ruler/wording.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>

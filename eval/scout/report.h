@@ -1,7 +1,7 @@
 // Profiles of ScoutAttention's assumptions for people and for programs.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "eval/heads/report.h"

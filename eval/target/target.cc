@@ -1,7 +1,7 @@
 #include "eval/target/target.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "engine/common/error.h"
 #include "engine/device/sim_device.h"

@@ -1,6 +1,7 @@
 #include "engine/model/rope_scaling.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "engine/common/paths.h"
