@@ -24,13 +24,18 @@ Examples:
   tandem generate --prompt "Some secret numbers are written in the text below. ..."
   tandem generate --prompt-file prompt.txt --method hybrid-fixed:budget=0.1 --max-new 64
   tandem generate --chat --model ~/models/Qwen3-0.6B --system "Be brief."
+  tandem generate --prompt "Once upon a time" --temperature 0.8 --top-p 0.95 --seed 7
   printf 'Hello\nAnd now?\n' | tandem generate --chat --model ~/models/Qwen3-0.6B --no-thinking
 
 With --chat each line of the input is a turn of the user's (an empty one or the end of the input ends the session);
 --prompt is then the first one. The method keeps its session: a turn computes only what is new, exactly over the KV that
 the method still has. Where the chat format rewrites what was said, as Qwen3's does with reasoning, the conversation is
-prefilled anew. The text streams to stdout; the figures follow on stderr. Decoding is greedy. TTFT is prefill + the
-method's own preparation + the first step; TPOT is the mean of the steps after it.)";
+prefilled anew. The text streams to stdout; the figures follow on stderr. TTFT is prefill + the
+method's own preparation + the first step; TPOT is the mean of the steps after it.
+
+Decoding is greedy unless --temperature is above 0. Tokens are then drawn from the softmax of the logits divided by it,
+of what --top-k, then --top-p, then --min-p leave. The same seed gives the same text on the same logits: a draw depends
+on the seed and the token's position only.)";
 
 struct GenerateOptions {
   SessionOptions session;
@@ -38,6 +43,8 @@ struct GenerateOptions {
   std::uint32_t max_new = 64;
   bool chat = false, no_thinking = false;
   std::string system, chat_format;
+  Sampling sampling;
+  bool filtered = false;  // --top-k and the like were given
 };
 
 std::string read_prompt(const GenerateOptions& options) {
@@ -87,8 +94,8 @@ void print_figures(const Session& session, const Conversation::Reply& reply) {
 }
 
 /// Decodes behind `tokens` and prints the text as it comes. Returns what was printed.
-std::string answer(const Session& session, Conversation& conversation, const std::vector<std::int32_t>& tokens,
-                   std::uint32_t max_new) {
+std::string answer(const GenerateOptions& options, const Session& session, Conversation& conversation,
+                   const std::vector<std::int32_t>& tokens) {
   std::string text;
   StreamingDecoder decoder(*session.model.tokenizer);
   const auto show = [&text](const std::string& part) {
@@ -97,11 +104,12 @@ std::string answer(const Session& session, Conversation& conversation, const std
     check_stdout();
   };
   DecodeOptions stream;
+  if (options.sampling.temperature > 0) stream.sampling = {&options.sampling, 1};
   stream.on_token = [&](std::size_t, std::int32_t token) {
     // A synthetic model's ids have no text: its tokenizer is another model's.
     show(session.model.synthetic ? fmt::format(" {}", token) : decoder.push(token));
   };
-  const Conversation::Reply reply = conversation.reply(tokens, max_new, stream);
+  const Conversation::Reply reply = conversation.reply(tokens, options.max_new, stream);
   show(decoder.finish());
   fmt::print("\n");
   check_stdout();
@@ -124,7 +132,7 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
     messages.push_back({"user", line});
     const std::string text = render_chat(format, messages, chat_options);
     const std::vector<std::int32_t> tokens = session.model.tokenizer->encode(text, false, Specials::parsed);
-    messages.push_back({"assistant", answer(session, conversation, tokens, options.max_new)});
+    messages.push_back({"assistant", answer(options, session, conversation, tokens)});
   }
 }
 
@@ -132,6 +140,10 @@ void generate(const GenerateOptions& options) {
   if (options.max_new == 0) throw_input_error("--max-new is 0: ask for at least one token.");
   if (!options.chat && (options.no_thinking || !options.system.empty() || !options.chat_format.empty()))
     throw_input_error("--system, --chat-format and --no-thinking belong to a conversation: add --chat.");
+  check_sampling(options.sampling);
+  if (options.sampling.temperature == 0 && options.filtered)
+    throw_input_error(
+        "--top-k, --top-p, --min-p and --seed say how tokens are drawn: add --temperature above 0, 1 for example.");
   if (options.chat && !options.prompt_file.empty())
     throw_input_error("--chat reads its turns from the input: give it there, not with --prompt-file.");
   if (!options.chat) read_prompt(options);  // a missing file is found before the model is loaded
@@ -158,8 +170,7 @@ void generate(const GenerateOptions& options) {
   if (options.chat) {
     chat(options, session, conversation, format);
   } else {
-    answer(session, conversation, session.model.tokenizer->encode(read_prompt(options), /*add_bos=*/true),
-           options.max_new);
+    answer(options, session, conversation, session.model.tokenizer->encode(read_prompt(options), /*add_bos=*/true));
   }
 }
 
@@ -179,9 +190,28 @@ void add_generate(CLI::App& app) {
   command->add_flag("--no-thinking", options->no_thinking, "With --chat and qwen3: answer without reasoning first");
   command->add_option("--max-new", options->max_new, "Tokens to generate at most (with --chat: per answer)")
       ->capture_default_str();
+  command
+      ->add_option("--temperature", options->sampling.temperature,
+                   "0: the best token, always; above: draw tokens, 1 as the model says, less for likelier ones")
+      ->capture_default_str();
+  command->add_option("--top-k", options->sampling.top_k, "Draw from the k best tokens (0: all)")
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", options->sampling.top_p,
+                   "Draw from the best tokens that together have this probability (1: all)")
+      ->capture_default_str();
+  command
+      ->add_option("--min-p", options->sampling.min_p,
+                   "Draw from tokens at least this share as likely as the best one (0: all)")
+      ->capture_default_str();
+  command->add_option("--seed", options->sampling.seed, "Seed of the draws")->capture_default_str();
   add_session_options(*command, options->session);
   command->footer(kFooter);
-  command->callback([options] { generate(*options); });
+  command->callback([options, command] {
+    for (const char* name : {"--top-k", "--top-p", "--min-p", "--seed"})
+      options->filtered = options->filtered || command->count(name) > 0;
+    generate(*options);
+  });
 }
 
 }  // namespace tandem::cli

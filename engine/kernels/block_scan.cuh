@@ -5,19 +5,20 @@
 
 namespace tandem::gpu {
 
-/// Sum of `value` over the lower threads of the block; `all`: over all. blockDim.x is a multiple of 32. `scratch`: 32
-/// shared words that may be used again after the call.
-__device__ __forceinline__ std::uint32_t sum_before(std::uint32_t value, std::uint32_t* scratch, std::uint32_t& all) {
+/// Sum of `value`, a whole number, over the lower threads of the block; `all`: over all. blockDim.x is a multiple
+/// of 32. `scratch`: 32 shared numbers that may be used again after the call.
+template <class Value>
+__device__ __forceinline__ Value sum_before(Value value, Value* scratch, Value& all) {
   const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  std::uint32_t sum = value;
+  Value sum = value;
 #pragma unroll
   for (unsigned step = 1; step < kWarp; step *= 2) {
-    const std::uint32_t lower = __shfl_up_sync(kWholeWarp, sum, step);
+    const Value lower = __shfl_up_sync(kWholeWarp, sum, step);
     if (lane >= step) sum += lower;
   }
   if (lane == kWarp - 1) scratch[warp] = sum;
   __syncthreads();
-  std::uint32_t before = 0;
+  Value before = 0;
   all = 0;
   for (unsigned w = 0; w < blockDim.x / kWarp; ++w) {
     if (w < warp) before += scratch[w];

@@ -37,11 +37,12 @@ struct PageLists {
 
 /// What the query heads of one row chose, on its way to page lists. Device memory, not owned.
 struct BlockSelection {
-  const std::uint32_t* chosen = nullptr;  // [Hq][1 + blocks]: a count, then block numbers in ascending order
+  const std::uint32_t* chosen = nullptr;  // [lists][1 + room]: a count, then block numbers in ascending order
   const std::uint32_t* slots = nullptr;   // [pages] of the tokens that the blocks cover, from block 0
   std::uint32_t blocks = 0;
   std::uint32_t pages_per_block = 0;
   std::uint32_t tokens = 0;  // covered by all blocks: the last page may be partly filled
+  std::uint32_t room = 0;    // of a list, at least `blocks`
 };
 
 }  // namespace tandem

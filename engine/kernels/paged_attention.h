@@ -66,11 +66,12 @@ struct PagedAttention {
 void paged_attention_cuda(const PagedAttention& attention, CudaStream stream);
 
 /// List row * kv_heads + kv_head of `entries` and `counts` = the pages of the union of the blocks that the KV head's
-/// `group` query heads chose in rows[row], in ascending order: lists with per_kv_head. own_only: a head attends what it
-/// chose; otherwise the group attends the union. Entries beyond `capacity` are dropped: it is at least min(blocks, sum
-/// of the heads' counts) * pages_per_block of every row.
+/// `group` query heads chose in rows[row], in ascending order: lists with per_kv_head. `heads_per_list` query heads
+/// chose together: 1, the group, or all of a row. own_only: a head attends what it chose; otherwise, and where the
+/// group chose together, the group attends the union. Entries beyond `capacity` are dropped: it is at least min(blocks,
+/// sum of the heads' counts) * pages_per_block of every row.
 void pages_of_selection_cuda(const BlockSelection* rows /*[n]*/, std::uint32_t n, std::uint32_t kv_heads,
-                             std::uint32_t group, bool own_only, std::uint32_t capacity,
+                             std::uint32_t group, std::uint32_t heads_per_list, bool own_only, std::uint32_t capacity,
                              PageEntry* entries /*[n][kv_heads][capacity]*/, std::uint32_t* counts /*[n][kv_heads]*/,
                              CudaStream stream);
 

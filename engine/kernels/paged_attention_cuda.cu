@@ -104,12 +104,14 @@ void paged_attention_cuda(const PagedAttention& a, CudaStream stream) {
 }
 
 void pages_of_selection_cuda(const BlockSelection* rows, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t group,
-                             bool own_only, std::uint32_t capacity, PageEntry* entries, std::uint32_t* counts,
-                             CudaStream stream) {
+                             std::uint32_t heads_per_list, bool own_only, std::uint32_t capacity, PageEntry* entries,
+                             std::uint32_t* counts, CudaStream stream) {
   TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
+  TANDEM_CHECK(heads_per_list == 1 || heads_per_list == group || heads_per_list == kv_heads * group,
+               "{} query heads choose together, of {} groups of {}.", heads_per_list, kv_heads, group);
   Launcher launch(stream);
-  launch(gpu::pages_of_selection_kernel, dim3(kv_heads, n), gpu::kSelectionThreads, 0, rows, group, own_only, capacity,
-         entries, counts);
+  launch(gpu::pages_of_selection_kernel, dim3(kv_heads, n), gpu::kSelectionThreads, 0, rows, group, heads_per_list,
+         own_only, capacity, entries, counts);
 }
 
 void paged_token_scores_cuda(const float* q, std::uint32_t rows, std::uint32_t group, const KvPages& kv,

@@ -25,8 +25,8 @@ __device__ __forceinline__ std::uint32_t first_from(const std::uint32_t* chosen,
 
 /// Grid: {kv_heads, rows}.
 __global__ void __launch_bounds__(kSelectionThreads)
-    pages_of_selection_kernel(const BlockSelection* rows, std::uint32_t group, bool own_only, std::uint32_t capacity,
-                              PageEntry* entries, std::uint32_t* counts) {
+    pages_of_selection_kernel(const BlockSelection* rows, std::uint32_t group, std::uint32_t heads_per_list,
+                              bool own_only, std::uint32_t capacity, PageEntry* entries, std::uint32_t* counts) {
   TANDEM_SHARED(std::uint32_t, masks, kSelectionBlocks);
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const BlockSelection& selection = rows[blockIdx.y];
@@ -37,14 +37,15 @@ __global__ void __launch_bounds__(kSelectionThreads)
     const std::uint32_t here = blocks - begin < kSelectionBlocks ? blocks - begin : kSelectionBlocks;
     for (unsigned b = threadIdx.x; b < here; b += kSelectionThreads) masks[b] = 0;
     __syncthreads();
-    for (std::uint32_t g = 0; g < group; ++g) {
+    for (std::uint32_t g = 0; g < group; g += heads_per_list) {
       const std::uint32_t* const list =
-          selection.chosen + (std::size_t{kv_head} * group + g) * (1 + std::size_t{blocks});
+          selection.chosen + (kv_head * group + g) / heads_per_list * (1 + std::size_t{selection.room});
+      const std::uint32_t bits = heads_per_list == 1 ? 1u << g : 0xffffffffu;
       const std::uint32_t count = list[0];
       for (std::uint32_t i = first_from(list + 1, count, begin) + threadIdx.x; i < count; i += kSelectionThreads) {
         const std::uint32_t block = list[1 + i];
         if (block >= begin + here) break;
-        atomicOr(&masks[block - begin], 1u << g);
+        atomicOr(&masks[block - begin], bits);
       }
     }
     __syncthreads();
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kSelectionThreads)
       const unsigned b = first + threadIdx.x;
       const std::uint32_t mask = b < here ? masks[b] : 0;
       std::uint32_t all = 0;
-      const std::uint32_t rank = sum_before(mask != 0 ? 1 : 0, sums, all);
+      const std::uint32_t rank = sum_before(mask != 0 ? 1u : 0u, sums, all);
       if (mask != 0) {
         std::uint32_t at = written + rank * selection.pages_per_block;
         for (std::uint32_t p = 0; p < selection.pages_per_block; ++p, ++at) {

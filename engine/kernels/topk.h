@@ -7,19 +7,35 @@
 
 namespace tandem {
 
-/// Indices of the k largest scores in ascending index order; ties go to the lower index. k >= n selects all n. Linear
-/// time on average. Scores must not be NaN; infinities are fine.
-void top_k(const float* scores /*[n]*/, std::uint32_t n, std::uint32_t k, std::uint32_t* out /*[min(k, n)]*/);
+/// A KV head's score of a block, from those of its query heads.
+enum class Reduce : std::uint8_t { max, mean };
+
+/// Indices of the k largest scores in ascending index order; ties go to the lower index. k >= n selects all n. The
+/// indices below `first` (at most k) are among them whatever their score. Linear time on average. NaN is as -infinity;
+/// infinities are fine.
+void top_k(const float* scores /*[n]*/, std::uint32_t n, std::uint32_t k, std::uint32_t* out /*[min(k, n)]*/,
+           std::uint32_t first = 0);
+
+/// Scores of what `heads` KV heads choose together: out[i] = the sum over them of the largest, or of the mean, of their
+/// query heads' scores of i. In the order of the heads.
+void reduce_scores(const float* scores /*[heads][group][n]*/, std::uint32_t heads, std::uint32_t group, std::uint32_t n,
+                   Reduce reduce, float* out /*[n]*/);
 
 /// One selection of a batch on the GPU. Device memory.
 struct TopKRow {
   const float* scores = nullptr;  // [group][n]
   std::uint32_t n = 0, k = 0;
   std::uint32_t* out =
-      nullptr;  // [1 + min(k, n)]: the count, then indices in ascending order (a BlockSelection's list)
+      nullptr;              // [1 + min(k, n)]: the count, then indices in ascending order (a BlockSelection's list)
+  std::uint32_t first = 0;  // at most k
 };
 /// The same as top_k for every row, exactly. With group > 1 the score of an index is the largest of its `group` scores:
 /// what a KV head selects for its query heads.
 void top_k_cuda(const TopKRow* rows /*[count]*/, std::uint32_t count, std::uint32_t group, CudaStream stream);
+
+/// reduce_scores of `lists` lists, each of `heads` KV heads of its own. Device memory; lists <= 65535.
+void reduce_scores_cuda(const float* scores /*[lists][heads][group][n]*/, std::uint32_t lists, std::uint32_t heads,
+                        std::uint32_t group, std::uint32_t n, Reduce reduce, float* out /*[lists][n]*/,
+                        CudaStream stream);
 
 }  // namespace tandem

@@ -169,11 +169,16 @@ void DecodeSession::step(std::uint32_t step) {
   if (!options_->forced.empty()) {
     for (const auto& a : active_) forced.push_back(options_->forced[a->request].at(step));
   }
+  std::vector<Forward::Draw> draws;  // of the tokens behind those that this step takes in
+  if (!options_->sampling.empty()) {
+    for (const auto& a : active_) draws.push_back({options_->sampling[a->request], a->state.tokens + 1});
+  }
   try {
     device_.begin_segment("decode step");
     attend_layers(step);  // ends this segment and begins others where the device waits for the host
-    const Event sampled = forward_.sample(rows, std::move(forced));
-    const Event on_host = forward_.download_top(rows, !options_->forced.empty(), sampled);
+    const bool drawn = !draws.empty();
+    const Event sampled = forward_.sample(rows, std::move(forced), std::move(draws));
+    const Event on_host = forward_.download_top(rows, !options_->forced.empty(), drawn, sampled);
     device_.end_segment();
     device_.end_step(step, on_host);
   } catch (...) {
@@ -185,6 +190,8 @@ void DecodeSession::step(std::uint32_t step) {
 void DecodeSession::collect(std::uint32_t step) {
   const auto rows = static_cast<std::uint32_t>(active_.size());
   const auto top = device_.host_read<TopTwo>(forward_.host_top(), {0, rows});
+  std::span<const std::int32_t> drawn;
+  if (!options_->sampling.empty()) drawn = device_.host_read<std::int32_t>(forward_.host_drawn(), {0, rows});
   const std::vector<DecodeAttention::Attended> attended = attention_.take_attended(rows);
   const ModelConfig& c = model_.config;
   if (options_->logits != nullptr) {
@@ -228,8 +235,12 @@ void DecodeSession::collect(std::uint32_t step) {
       out.log_probabilities.push_back(device_.host_read<double>(forward_.host_log_probability(), {row, row + 1})[row]);
     }
     const float margin = top[row].best_logit - top[row].second_logit;
-    if (margin < engine_.near_tie) out.near_ties.push_back({static_cast<std::uint32_t>(out.tokens.size()), margin});
-    const std::int32_t token = options_->forced.empty() ? top[row].best : options_->forced[a->request][step];
+    const bool greedy = drawn.empty() || options_->sampling[a->request].temperature == 0;
+    if (greedy && margin < engine_.near_tie)
+      out.near_ties.push_back({static_cast<std::uint32_t>(out.tokens.size()), margin});
+    const std::int32_t token = !options_->forced.empty() ? options_->forced[a->request][step]
+                               : drawn.empty()           ? top[row].best
+                                                         : drawn[row];
     const bool stop =
         options_->forced.empty() && std::find(c.stop_tokens.begin(), c.stop_tokens.end(), token) != c.stop_tokens.end();
     if (stop) {
@@ -266,6 +277,9 @@ void DecodeSession::collect(std::uint32_t step) {
 }
 
 DecodeResult DecodeSession::decode(const DecodeOptions& options) {
+  TANDEM_CHECK(options.sampling.empty() || (options.sampling.size() == waiting_.size() && options.forced.empty()),
+               "{} ways of sampling for {} requests", options.sampling.size(), waiting_.size());
+  for (const Sampling& how : options.sampling) check_sampling(how);
   options_ = &options;
   device_.drain();
   kv_.all_done();

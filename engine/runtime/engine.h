@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/kernels/sampling.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
@@ -82,6 +83,9 @@ struct DecodeOptions {
   // Teacher forcing: per request, the tokens fed instead of the arg max; nothing stops early then, and
   // DecodedSequence::log_probabilities says how likely each was.
   std::span<const std::vector<std::int32_t>> forced = {};
+  /// Per request, how its tokens are chosen; empty: greedily. A sequence's tokens depend on its own entry only, not on
+  /// the batch, and go on from where it stands: a second decode of a session draws new numbers. Not with `forced`.
+  std::span<const Sampling> sampling = {};
 };
 
 class Engine {
@@ -105,7 +109,7 @@ class Engine {
   void append(Prefix& prefix, std::span<const std::int32_t> more);
   void release(const Prefix& prefix);
 
-  /// Decodes a ragged batch greedily. At most max_batch requests.
+  /// Decodes a ragged batch. At most max_batch requests. InputError for a sampling that check_sampling() refuses.
   DecodeResult decode(Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options = {});
 
   /// The same, for sequences that go on after a decode: decode_session.h. The prefixes may be released at once; the

@@ -74,6 +74,7 @@ Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& 
   host_tokens_ = device.allocate_host(rows * sizeof(std::int32_t), "host tokens");
   host_top_ = device.allocate_host(max_batch * sizeof(TopTwo), "host top");
   host_log_probability_ = device.allocate_host(max_batch * sizeof(double), "host log probability");
+  host_drawn_ = device.allocate_host(max_batch * sizeof(std::int32_t), "host drawn tokens");
 }
 
 Cost Forward::weights_cost(Phase phase, std::initializer_list<MatrixView> weights, std::uint32_t rows) const {
@@ -302,15 +303,16 @@ Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows
   return device_.submit(compute_, std::move(op));
 }
 
-Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced) {
+Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced, std::vector<Draw> draws) {
+  TANDEM_CHECK(draws.empty() || (draws.size() == rows && forced.empty()), "{} draws for {} rows", draws.size(), rows);
   Op op;
   op.name = "logits and arg max";
   op.cause = Cause::sampling;
   op.cost = weights_cost(Phase::decode, {model_.weights.lm_head}, rows);
-  op.cost.kernels = 3;  // norm, product, arg max
+  op.cost.kernels = draws.empty() ? 3 : 4;  // norm, product, arg max, draws
   op.access = {x_.reads(0, rows), scratch_.writes(), logits_.writes(0, rows), top_.writes(0, rows), tokens_.writes()};
   if (!forced.empty()) op.access.push_back(log_probability_.writes(0, rows));
-  op.body = [this, rows, forced = std::move(forced)](BodyContext& ctx) {
+  op.body = [this, rows, forced = std::move(forced), draws = std::move(draws)](BodyContext& ctx) {
     const ModelConfig& c = model_.config;
     float* normed = ctx.write<float>(scratch_);
     float* logits = ctx.write<float>(logits_);
@@ -321,6 +323,8 @@ Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced) {
     for (std::uint32_t row = 0; row < rows; ++row) {
       top[row] = top_two(logits + std::size_t{row} * c.vocab, c.vocab);
       tokens[row] = top[row].best;
+      if (!draws.empty())
+        tokens[row] = sample_token(logits + std::size_t{row} * c.vocab, c.vocab, draws[row].how, draws[row].position);
       if (forced.empty()) continue;
       tokens[row] = forced[row];
       ctx.write<double>(log_probability_)[row] =
@@ -330,7 +334,7 @@ Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced) {
   return device_.submit(compute_, std::move(op));
 }
 
-Event Forward::download_top(std::uint32_t rows, bool forced, Event sampled) {
+Event Forward::download_top(std::uint32_t rows, bool forced, bool drawn, Event sampled) {
   Op op;
   op.name = "download tokens";
   op.kind = Kind::copy;
@@ -342,8 +346,14 @@ Event Forward::download_top(std::uint32_t rows, bool forced, Event sampled) {
     op.access.push_back(log_probability_.reads(0, rows));
     op.access.push_back(host_log_probability_.writes(0, rows));
   }
+  if (drawn) {
+    op.cost.d2h += rows * sizeof(std::int32_t);
+    op.access.push_back(tokens_.reads());
+    op.access.push_back(host_drawn_.writes(0, rows));
+  }
   op.after = {sampled};
-  op.body = [this, rows, forced](BodyContext& ctx) {
+  op.body = [this, rows, forced, drawn](BodyContext& ctx) {
+    if (drawn) std::copy_n(ctx.read<std::int32_t>(tokens_), rows, ctx.write<std::int32_t>(host_drawn_));
     if (forced) std::copy_n(ctx.read<double>(log_probability_), rows, ctx.write<double>(host_log_probability_));
     std::memcpy(static_cast<void*>(ctx.write<TopTwo>(host_top_)), ctx.read<TopTwo>(top_), rows * sizeof(TopTwo));
   };

@@ -10,6 +10,7 @@
 #include "engine/device/device.h"
 #include "engine/kernels/argmax.h"
 #include "engine/kernels/rope.h"
+#include "engine/kernels/sampling.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
@@ -76,12 +77,17 @@ class Forward {
                         const PromptSums& sums);
   /// Output projection, residual, norm, MLP, residual.
   Event finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows, std::vector<Event> after);
-  /// Final norm, logits, the two best tokens; tokens()[row] = best. `forced` overrides tokens (teacher forcing), and
-  /// their log probabilities are kept.
-  Event sample(std::uint32_t rows, std::vector<std::int32_t> forced);
+  /// A row's draw of the token at `position`.
+  struct Draw {
+    Sampling how;
+    std::uint64_t position = 0;
+  };
+  /// Final norm, logits, the two best tokens; tokens()[row] = best, or what `draws` [rows] draws. `forced` overrides
+  /// tokens (teacher forcing), and their log probabilities are kept.
+  Event sample(std::uint32_t rows, std::vector<std::int32_t> forced, std::vector<Draw> draws = {});
   /// What sample() found, to the host. `wait` it before reading host_top() and, where tokens were forced,
-  /// host_log_probability().
-  Event download_top(std::uint32_t rows, bool forced, Event sampled);
+  /// host_log_probability(), where they were drawn, host_drawn().
+  Event download_top(std::uint32_t rows, bool forced, bool drawn, Event sampled);
   /// Prefill path's logits of all rows, for tests and perplexity: normed x times the head, into `out` [rows][vocab].
   void all_logits(std::uint32_t rows, float* out);
 
@@ -91,6 +97,7 @@ class Forward {
   const DeviceBuffer& logits() const { return logits_; }        // [row][vocab]
   const HostBuffer& host_top() const { return host_top_; }
   const HostBuffer& host_log_probability() const { return host_log_probability_; }
+  const HostBuffer& host_drawn() const { return host_drawn_; }  // [batch] i32
   std::uint32_t max_batch() const { return max_batch_; }
 
  private:
@@ -118,6 +125,7 @@ class Forward {
   HostBuffer host_tokens_;           // [row] i32
   HostBuffer host_top_;              // [batch] TopTwo
   HostBuffer host_log_probability_;  // [batch] f64
+  HostBuffer host_drawn_;            // [batch] i32
 };
 
 /// q [rows][Hq][D] of a layer from its normed input: W_Q, QK-norm where the model has it, RoPE. The one definition,

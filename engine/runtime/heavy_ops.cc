@@ -4,42 +4,11 @@
 #include <optional>
 
 #include "engine/common/error.h"
-#include "engine/kernels/attention_weights.h"
-#include "engine/kernels/topk.h"
+#include "engine/kernels/heavy.h"
 #include "engine/runtime/decode_attention.h"
 #include "engine/runtime/engine_ops.h"
 
 namespace tandem {
-namespace {
-
-/// Tokens of one KV head that compete for the places of a set.
-struct Candidates {
-  std::vector<std::uint32_t> positions;  // ascending
-  std::vector<float> mass;
-  std::vector<const char*> keys, values;
-
-  void add(std::uint32_t position, float m, const char* k, const char* v) {
-    positions.push_back(position);
-    mass.push_back(m);
-    keys.push_back(k);
-    values.push_back(v);
-  }
-};
-
-/// Those that stay, ascending: all from `window_begin` on, then the heaviest; ties go to the older token.
-std::vector<std::uint32_t> choose(const Candidates& all, std::uint32_t room, std::uint32_t window_begin) {
-  const auto count = static_cast<std::uint32_t>(all.positions.size());
-  const auto old = static_cast<std::uint32_t>(
-      std::lower_bound(all.positions.begin(), all.positions.end(), window_begin) - all.positions.begin());
-  const std::uint32_t recent = std::min(count - old, room), heavy = std::min(room - recent, old);
-  std::vector<std::uint32_t> kept(heavy);
-  top_k(all.mass.data(), old, heavy, kept.data());
-  for (std::uint32_t i = count - recent; i < count; ++i) kept.push_back(i);
-  return kept;
-}
-
-}  // namespace
-
 HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> ref, const HeavyRequest& request) {
   const KvShape& shape = kv_.shape();
   const std::uint32_t tokens = sequence.tokens, room = request.heavy + request.window;
@@ -79,38 +48,34 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
       slots.push_back(kv_.slot(sequence.id, layer, block, Tier::device));
       TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the device", block, layer);
     }
-    op.body = [this, old, to = set, layer, held, arriving, stride, window_begin, slots, blocks](BodyContext& ctx) {
+    op.body = [this, old, to = set, layer, held, arriving, stride, window_begin, slots](BodyContext& ctx) {
       const KvShape& s = kv_.shape();
       const std::size_t bytes = s.vector_bytes();
+      const bool any = arriving.begin < arriving.end;
+      const KvPages pages{any ? ctx.read<char>(kv_.device_buffer()) : nullptr, s.type, s.kv_heads, s.head_dim};
       pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
         const auto g = static_cast<std::uint32_t>(head);
-        Candidates all;
-        std::vector<std::uint32_t> order(held);  // of the old set's places, by position
-        for (std::uint32_t i = 0; i < held; ++i) order[i] = i;
-        const std::size_t from = old.list(layer, g);
+        const std::size_t from = old.list(layer, g), at = to.list(layer, g);
+        HeavyCompetition one;
         if (held > 0) {
-          const auto* positions = ctx.read<std::uint32_t>(old.positions) + from;
-          std::sort(order.begin(), order.end(),
-                    [&](std::uint32_t a, std::uint32_t b) { return positions[a] < positions[b]; });
-          for (const std::uint32_t i : order)
-            all.add(positions[i], ctx.read<float>(old.mass)[from + i], ctx.read<char>(old.keys) + (from + i) * bytes,
-                    ctx.read<char>(old.values) + (from + i) * bytes);
+          one.mass = ctx.read<float>(old.mass) + from;
+          one.positions = ctx.read<std::uint32_t>(old.positions) + from;
+          one.keys = ctx.read<char>(old.keys) + from * bytes;
+          one.values = ctx.read<char>(old.values) + from * bytes;
+          one.held = held;
         }
-        for (std::uint32_t t = arriving.begin; t < arriving.end; ++t) {
-          const char* pages = ctx.read<char>(kv_.device_buffer());
-          const std::uint32_t slot = slots[t / kPageTokens - blocks.begin];
-          const std::size_t at = t % kPageTokens * bytes;
-          const float mass =
-              ctx.read<float>(old.arriving)[(std::size_t{layer} * s.kv_heads + g) * stride + (t - arriving.begin)];
-          all.add(t, mass, pages + kv_.k_offset(slot, g) + at, pages + kv_.v_offset(slot, g) + at);
-        }
-        std::size_t place = to.list(layer, g);
-        for (const std::uint32_t i : choose(all, to.room, window_begin)) {
-          std::copy_n(all.keys[i], bytes, ctx.write<char>(to.keys) + place * bytes);
-          std::copy_n(all.values[i], bytes, ctx.write<char>(to.values) + place * bytes);
-          ctx.write<float>(to.mass)[place] = all.mass[i];
-          ctx.write<std::uint32_t>(to.positions)[place++] = all.positions[i];
-        }
+        if (any) one.arriving = ctx.read<float>(old.arriving) + (std::size_t{layer} * s.kv_heads + g) * stride;
+        one.arriving_begin = arriving.begin;
+        one.arriving_end = arriving.end;
+        one.slots = slots.data();
+        one.kv_head = g;
+        one.room = to.room;
+        one.window_begin = window_begin;
+        one.kept_mass = ctx.write<float>(to.mass) + at;
+        one.kept_positions = ctx.write<std::uint32_t>(to.positions) + at;
+        one.kept_keys = ctx.write<char>(to.keys) + at * bytes;
+        one.kept_values = ctx.write<char>(to.values) + at * bytes;
+        tandem::keep_heavy(one, pages);
       });
     };
     ask(LaneKind::device_compute, std::move(op));
@@ -157,37 +122,25 @@ void DecodeAttention::submit_heavy(const LayerContext& context, const std::vecto
   op.body = [this, shape, layer, rows = std::move(rows), scores = scores_](BodyContext& ctx) {
     const std::uint32_t group = shape.group();
     const std::size_t bytes = kv_.shape().vector_bytes();
+    const KvPages pages{ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
     pool_.parallel_for(rows.size() * shape.kv_heads, [&](std::size_t task) {
       const Row& row = rows[task / shape.kv_heads];
       const auto g = static_cast<std::uint32_t>(task % shape.kv_heads);
-      const std::uint32_t tokens = row.held + 1;  // the own one first
-      const float* own = ctx.read<float>(scores) + row.offset + std::size_t{g} * group * tokens;
-      const float* lse = ctx.read<float>(device_lse_) + std::size_t{row.row} * shape.q_heads + g * group;
       const std::size_t list = row.set.list(layer, g);
-      float* mass = ctx.write<float>(row.set.mass) + list;
-      auto* positions = ctx.write<std::uint32_t>(row.set.positions) + list;
-      float newest = 0;
-      for (std::uint32_t h = 0; h < group; ++h) {
-        blend_weights(own + std::size_t{h} * tokens, lse[h], 1, 1, 1, &newest);
-        blend_weights(own + std::size_t{h} * tokens + 1, lse[h], row.held, 1, 1, mass);
-      }
-      std::uint32_t place = row.held;
-      if (row.held == row.set.room) {  // the lightest token outside the window goes; of equals the newest
-        const std::uint32_t window_begin = row.position + 1 - std::min(row.set.window, row.position + 1);
-        for (std::uint32_t i = 0; i < row.held; ++i) {
-          if (positions[i] >= window_begin) continue;
-          if (place == row.held || mass[i] < mass[place] || (mass[i] == mass[place] && positions[i] > positions[place]))
-            place = i;
-        }
-      }
-      const char* pages = ctx.read<char>(kv_.device_buffer());
-      const std::size_t at = row.position % kPageTokens * bytes;
-      std::copy_n(pages + kv_.k_offset(row.slot, g) + at, bytes,
-                  ctx.write<char>(row.set.keys) + (list + place) * bytes);
-      std::copy_n(pages + kv_.v_offset(row.slot, g) + at, bytes,
-                  ctx.write<char>(row.set.values) + (list + place) * bytes);
-      mass[place] = newest;
-      positions[place] = row.position;
+      HeavyStep one;
+      one.scores = ctx.read<float>(scores) + row.offset + std::size_t{g} * group * (row.held + 1);
+      one.lse = ctx.read<float>(device_lse_) + std::size_t{row.row} * shape.q_heads + g * group;
+      one.mass = ctx.write<float>(row.set.mass) + list;
+      one.positions = ctx.write<std::uint32_t>(row.set.positions) + list;
+      one.keys = ctx.write<char>(row.set.keys) + list * bytes;
+      one.values = ctx.write<char>(row.set.values) + list * bytes;
+      one.held = row.held;
+      one.room = row.set.room;
+      one.window_begin = row.position + 1 - std::min(row.set.window, row.position + 1);
+      one.position = row.position;
+      one.slot = row.slot;
+      one.kv_head = g;
+      update_heavy(one, group, pages);
     });
   };
   device_.submit(compute_, std::move(op));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/kernels/residency.h"
 
 namespace tandem {
 namespace {
@@ -77,16 +78,11 @@ Event LayerAhead::split(const SplitRef& split, std::span<const SelectionRef> sel
       const std::uint32_t* lists = row.index.selection.read<std::uint32_t>(ctx) + row.index.set_offset(layer);
       for (std::uint32_t list = 0; list < set.lists; ++list) {
         const std::uint32_t* from = lists + list * (1 + std::size_t{row.index.room});
-        std::uint32_t* chosen = ctx.write<std::uint32_t>(set.chosen) + set.choice_offset(layer, list);
-        std::uint32_t* missing = ctx.write<std::uint32_t>(set.missing) + set.choice_offset(layer, list);
-        const std::uint32_t* table = ctx.read<std::uint32_t>(set.table) + set.table_offset(layer, list);
-        std::vector<std::uint32_t> resident(table, table + set.residents(layer));
-        std::sort(resident.begin(), resident.end());
-        std::copy_n(from, 1 + from[0], chosen);
-        missing[0] = 0;
-        for (std::uint32_t i = 1; i <= chosen[0]; ++i) {
-          if (!std::binary_search(resident.begin(), resident.end(), chosen[i])) missing[++missing[0]] = chosen[i];
-        }
+        split_residents({.selected = from,
+                         .table = ctx.read<std::uint32_t>(set.table) + set.table_offset(layer, list),
+                         .residents = set.residents(layer),
+                         .chosen = ctx.write<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
+                         .missing = ctx.write<std::uint32_t>(set.missing) + set.choice_offset(layer, list)});
       }
     }
   };
@@ -268,27 +264,25 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
       const KvShape& shape = set.shape;
       const std::uint32_t heads = set.per_head ? 1 : shape.kv_heads, pages = set.pages_per_block();
       for (std::uint32_t list = 0; list < set.lists; ++list) {
-        const std::uint32_t* chosen = ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(layer, list);
-        const std::uint32_t* missing = ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, list);
-        std::uint32_t* table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list);
         // As many residents are not chosen as chosen blocks are missing, and each of the first has a lower score than
         // each of the second.
-        std::uint32_t next = 1;
-        for (std::uint32_t slot = 0; slot < set.slots && next <= missing[0]; ++slot) {
-          if (contains(chosen, table[slot])) continue;
-          table[slot] = missing[next++];
-          cost.h2d += pages * heads * shape.page_bytes();
-          const std::uint32_t* from_slots = m.pages.data() + std::size_t{table[slot]} * pages;
-          for (std::uint32_t page = 0; page < pages; ++page) {  // runs that are adjacent on the host
-            if (set.per_head || page == 0 || from_slots[page] != from_slots[page - 1] + 1) ++cost.pieces;
-          }
+        std::uint32_t moves = 0;
+        std::vector<std::uint32_t> from(std::size_t{set.slots} * pages), to(from.size());
+        swap_residents({.chosen = ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
+                        .missing = ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, list),
+                        .table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list),
+                        .slots = set.slots,
+                        .pages = m.pages.data(),
+                        .pages_per_block = pages,
+                        .from = from.data(),
+                        .to = to.data(),
+                        .moves = &moves});
+        cost.h2d += moves * heads * shape.page_bytes();
+        for (std::uint32_t i = 0; i < moves; ++i) {  // runs that are adjacent on the host
+          if (set.per_head || i % pages == 0 || from[i] != from[i - 1] + 1) ++cost.pieces;
           if (!move) continue;
-          const char* from = ctx.read<char>(kv_.host_buffer());
-          char* to = ctx.write<char>(set.pages);
-          for (std::uint32_t page = 0; page < pages; ++page) {
-            std::memcpy(to + set.page_offset(layer, slot, page, list), from + kv_.k_offset(from_slots[page], list),
-                        heads * shape.page_bytes());
-          }
+          std::memcpy(ctx.write<char>(set.pages) + set.page_offset(layer, to[i] / pages, to[i] % pages, list),
+                      ctx.read<char>(kv_.host_buffer()) + kv_.k_offset(from[i], list), heads * shape.page_bytes());
         }
       }
     }

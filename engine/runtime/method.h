@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/device/types.h"
+#include "engine/kernels/topk.h"  // Reduce
 #include "engine/kv/kv_store.h"
 
 namespace tandem {
@@ -48,8 +49,6 @@ struct DigestRef {
 
 /// Who chooses blocks together: each query head alone, the query heads of a KV head, or all heads of a layer.
 enum class Scope : std::uint8_t { query_head, kv_head, layer };
-/// A KV head's score of a block, from those of its query heads.
-enum class Reduce : std::uint8_t { max, mean };
 
 struct SelectionRef {  // blocks of a digest index, made by Ops::score_topk
   DigestRef digests;

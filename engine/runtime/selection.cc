@@ -1,7 +1,6 @@
 #include "engine/runtime/selection.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "engine/common/error.h"
 #include "engine/kernels/digest.h"
@@ -15,18 +14,6 @@ constexpr std::uint32_t kSelectionBlocks = 256;  // of one thread at a time
 
 std::uint32_t selection_parts(std::uint32_t blocks) {
   return (blocks + kSelectionBlocks - 1) / kSelectionBlocks;
-}
-
-/// scores [group][blocks] of a KV head's query heads, as one list.
-void reduce_group(const float* scores, std::uint32_t group, std::uint32_t blocks, Reduce reduce, float* out) {
-  std::copy_n(scores, blocks, out);
-  for (std::uint32_t g = 1; g < group; ++g) {
-    const float* own = scores + std::size_t{g} * blocks;
-    for (std::uint32_t b = 0; b < blocks; ++b)
-      out[b] = reduce == Reduce::max ? std::max(out[b], own[b]) : out[b] + own[b];
-  }
-  if (reduce == Reduce::max) return;
-  for (std::uint32_t b = 0; b < blocks; ++b) out[b] /= static_cast<float>(group);
 }
 
 }  // namespace
@@ -62,25 +49,18 @@ void draw_scores(ThreadPool& pool, const ModelShape& shape, const ScoreProcess& 
 
 void choose_blocks(ThreadPool& pool, const ModelShape& shape, const Choice& choice, const float* scores,
                    std::uint32_t* lists, std::uint32_t room) {
-  const std::uint32_t blocks = choice.blocks, first = choice.always_first;
-  pool.parallel_for(choice.lists(shape), [&](std::size_t list) {
+  const std::uint32_t blocks = choice.blocks, count = choice.lists(shape);
+  pool.parallel_for(count, [&](std::size_t list) {
     std::vector<float> reduced;
-    const float* own = scores + list * blocks;
+    const float* own = scores + list * (shape.q_heads / count) * blocks;
     if (choice.scope != Scope::query_head) {
       reduced.resize(blocks);
-      std::vector<float> head(blocks);
-      const bool all = choice.scope == Scope::layer;
-      for (std::size_t g = all ? 0 : list; g < (all ? shape.kv_heads : list + 1); ++g) {
-        reduce_group(scores + g * shape.group() * blocks, shape.group(), blocks, choice.reduce, head.data());
-        for (std::uint32_t b = 0; b < blocks; ++b) reduced[b] += head[b];
-      }
+      reduce_scores(own, shape.kv_heads / count, shape.group(), blocks, choice.reduce, reduced.data());
       own = reduced.data();
     }
     std::uint32_t* chosen = lists + list * (1 + std::size_t{room});
     chosen[0] = choice.keep;
-    std::iota(chosen + 1, chosen + 1 + first, 0u);
-    top_k(own + first, blocks - first, choice.keep - first, chosen + 1 + first);
-    for (std::uint32_t i = first; i < choice.keep; ++i) chosen[1 + i] += first;
+    top_k(own, blocks, choice.keep, chosen + 1, choice.always_first);
   });
 }
 

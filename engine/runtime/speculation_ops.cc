@@ -1,13 +1,10 @@
 // The parts of Ops that fetch what a speculated query would look at (InfiniGen): the partial index, the choice from its
 // scores, and the fetch.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "engine/common/error.h"
-#include "engine/kernels/convert.h"
-#include "engine/kernels/eigen.h"
-#include "engine/kernels/topk.h"
+#include "engine/kernels/skewed.h"
 #include "engine/runtime/engine_ops.h"
 #include "engine/runtime/selection.h"
 
@@ -18,45 +15,13 @@ constexpr std::uint32_t kIndexBlock = 2 * kPageTokens;  // tokens that leave the
 constexpr std::uint64_t kJacobiSweeps = 8;              // for the declared cost
 constexpr std::uint32_t kDrawnTokens = 32;              // that the stand-in takes for alike
 
-void add_gram(const float* x, std::uint32_t dim, double* gram) {
-  for (std::uint32_t i = 0; i < dim; ++i) {
-    for (std::uint32_t j = 0; j < dim; ++j) gram[i * dim + j] += double{x[i]} * double{x[j]};
-  }
-}
-
-void normalise(std::vector<double>& gram, std::uint32_t dim) {
-  double trace = 0;
-  for (std::uint32_t i = 0; i < dim; ++i) trace += gram[i * dim + i];
-  if (trace <= 0) return;
-  for (double& value : gram) value /= trace;
-}
-
-/// Tokens to take of each KV head: the mean over query heads of those that score at least max - alpha.
-std::uint32_t tokens_near_the_best(const std::vector<float>& scores, std::uint32_t heads, std::uint32_t n,
-                                   double alpha) {
-  std::uint64_t near = 0;
-  for (std::uint32_t h = 0; h < heads; ++h) {
-    const float* own = scores.data() + std::size_t{h} * n;
-    const double least = double{*std::max_element(own, own + n)} - alpha;
-    near += static_cast<std::uint64_t>(std::count_if(own, own + n, [&](float s) { return s >= least; }));
-  }
-  return static_cast<std::uint32_t>((near + heads - 1) / heads);
-}
-
-/// The best units of each KV head, by the best of its query heads and of the unit's tokens.
+/// The best units of each KV head.
 void choose_units(ThreadPool& pool, BodyContext& ctx, const SkewedIndex& index, const ModelShape& shape,
                   std::uint32_t layer, const std::vector<float>& scores, std::uint32_t n, std::uint32_t keep) {
   auto* chosen = ctx.write<std::uint32_t>(index.chosen);
   pool.parallel_for(shape.kv_heads, [&](std::size_t head) {
-    const auto g = static_cast<std::uint32_t>(head);
-    std::vector<float> units(n / index.unit, -INFINITY);
-    for (std::uint32_t h = g * shape.group(); h < (g + 1) * shape.group(); ++h) {
-      for (std::uint32_t t = 0; t < n; ++t)
-        units[t / index.unit] = std::max(units[t / index.unit], scores[std::size_t{h} * n + t]);
-    }
-    std::uint32_t* list = chosen + index.chosen_offset(layer, g);
-    list[0] = std::min(keep, n / index.unit);
-    top_k(units.data(), n / index.unit, list[0], list + 1);
+    best_units(scores.data() + head * shape.group() * n, shape.group(), n, index.unit, keep,
+               chosen + index.chosen_offset(layer, static_cast<std::uint32_t>(head)));
   });
 }
 
@@ -112,30 +77,25 @@ void EngineOps::skew_layer(const SequenceState& sequence, const SkewedIndex& ind
     TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "page {} of the prompt is not on the device", page);
   }
   op.body = [this, index, model, layer, queries, tokens, observed, dim, slots = std::move(slots)](BodyContext& ctx) {
-    const char* pages = ctx.read<char>(kv_.device_buffer());
-    const float* kept = ctx.read<float>(queries.values);
+    const KvShape& kv_shape = kv_.shape();
+    const KvPages kv{ctx.read<char>(kv_.device_buffer()), kv_shape.type, model.kv_heads, dim};
+    const float* kept = ctx.read<float>(queries.values) + std::size_t{layer} * queries.kept * model.q_heads * dim;
     float* skew = ctx.write<float>(index.skew);
     pool_.parallel_for(model.kv_heads, [&](std::size_t head) {
       const auto g = static_cast<std::uint32_t>(head);
-      std::vector<double> of_keys(std::size_t{dim} * dim), of_queries(of_keys.size()), vectors(of_keys.size()),
-          values(dim);
-      std::vector<float> key(dim);
-      for (std::uint32_t t = 0; t < tokens; ++t) {
-        const char* at = pages + kv_.k_offset(slots[t / kPageTokens], g) + t % kPageTokens * kv_.shape().vector_bytes();
-        to_f32(at, kv_.shape().type, 0, dim, key.data());
-        add_gram(key.data(), dim, of_keys.data());
-      }
-      for (std::uint32_t t = tokens - observed; t < tokens; ++t) {
-        const float* row = kept + (std::size_t{layer} * queries.kept + t % queries.kept) * model.q_heads * dim;
-        for (std::uint32_t h = g * model.group(); h < (g + 1) * model.group(); ++h)
-          add_gram(row + std::size_t{h} * dim, dim, of_queries.data());
-      }
-      normalise(of_keys, dim);
-      normalise(of_queries, dim);
-      for (std::size_t i = 0; i < of_keys.size(); ++i) of_keys[i] += of_queries[i];
-      symmetric_eigen(of_keys.data(), dim, vectors.data(), values.data());
-      float* out = skew + index.skew_offset(layer, g);
-      for (std::size_t i = 0; i < std::size_t{index.columns} * dim; ++i) out[i] = static_cast<float>(vectors[i]);
+      std::vector<double> of_keys(std::size_t{dim} * dim), of_queries(of_keys.size());
+      SkewGrams grams;
+      grams.slots = slots.data();
+      grams.tokens = tokens;
+      grams.kv_head = g;
+      // Of a prompt that is shorter than what is kept, the first ones.
+      grams.queries = kept + std::size_t{g} * model.group() * dim;
+      grams.stride = std::size_t{model.q_heads} * dim;
+      grams.observed = observed;
+      grams.key_gram = of_keys.data();
+      grams.query_gram = of_queries.data();
+      skew_grams(grams, model.group(), kv);
+      skew_directions(of_keys.data(), of_queries.data(), dim, index.columns, skew + index.skew_offset(layer, g));
     });
   };
   ask(LaneKind::device_compute, std::move(op));
@@ -172,23 +132,16 @@ void EngineOps::index_more(SequenceState& sequence, SkewedRef ref, std::uint32_t
   }
   op.body = [this, index, layer, added, slots = std::move(slots)](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
-    const char* from = ctx.read<char>(kv_.device_buffer());
-    const float* skew = ctx.read<float>(index.skew);
-    char* keys = ctx.write<char>(index.keys);
+    const KvPages kv{ctx.read<char>(kv_.device_buffer()), s.type, s.kv_heads, s.head_dim};
     pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
       const auto g = static_cast<std::uint32_t>(head);
-      std::vector<float> key(s.head_dim), row(index.columns);
-      for (std::uint32_t t = added.begin; t < added.end; ++t) {
-        const char* at =
-            from + kv_.k_offset(slots[(t - added.begin) / kPageTokens], g) + t % kPageTokens * s.vector_bytes();
-        to_f32(at, s.type, 0, s.head_dim, key.data());
-        const float* direction = skew + index.skew_offset(layer, g);
-        for (std::uint32_t c = 0; c < index.columns; ++c, direction += s.head_dim) {
-          row[c] = 0;
-          for (std::uint32_t d = 0; d < s.head_dim; ++d) row[c] += direction[d] * key[d];
-        }
-        from_f32(row.data(), s.type, index.columns, keys + index.keys_offset(layer, g) + t * index.row_bytes());
-      }
+      SkewedKeys keys;
+      keys.skew = ctx.read<float>(index.skew) + index.skew_offset(layer, g);
+      keys.slots = slots.data();
+      keys.tokens = added.end - added.begin;
+      keys.kv_head = g;
+      keys.out = ctx.write<char>(index.keys) + index.keys_offset(layer, g) + added.begin * index.row_bytes();
+      skew_keys(keys, index.columns, kv);
     });
   };
   ask(LaneKind::device_compute, std::move(op));
@@ -269,21 +222,12 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
       std::vector<float> scores(std::size_t{shape.q_heads} * n);
       pool_.parallel_for(shape.q_heads, [&](std::size_t h) {
         const auto g = static_cast<std::uint32_t>(h / shape.group());
-        std::vector<float> skewed(index.columns), row(index.columns);
-        const float* direction = skew + index.skew_offset(layer, g);
-        for (std::uint32_t c = 0; c < index.columns; ++c, direction += dim) {
-          for (std::uint32_t d = 0; d < dim; ++d) skewed[c] += direction[d] * query_of_row[h * dim + d];
-        }
-        for (std::uint32_t t = 0; t < n; ++t) {
-          to_f32(keys + index.keys_offset(layer, g) + t * index.row_bytes(), index.shape.type, 0, index.columns,
-                 row.data());
-          float sum = 0;
-          for (std::uint32_t c = 0; c < index.columns; ++c) sum += skewed[c] * row[c];
-          scores[h * n + t] = sum / std::sqrt(static_cast<float>(dim));
-        }
+        skewed_scores({query_of_row + h * dim, skew + index.skew_offset(layer, g), keys + index.keys_offset(layer, g),
+                       n, scores.data() + h * n},
+                      {1, dim, index.columns, index.shape.type});
       });
       choose_units(pool_, ctx, index, shape, layer, scores, n,
-                   units(r, tokens_near_the_best(scores, shape.q_heads, n, r.alpha)));
+                   units(r, tokens_near_the_best(scores.data(), shape.q_heads, n, r.alpha)));
     }
   };
   op.stand_in = [this, shape, layer, rows, units](BodyContext& ctx) {
@@ -298,7 +242,7 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
           scores[std::size_t{h} * n + t] = s * drawn[std::size_t{h} * runs + t / kDrawnTokens];
       }
       choose_units(pool_, ctx, r.index, shape, layer, scores, n,
-                   units(r, tokens_near_the_best(scores, shape.q_heads, n, r.alpha)));
+                   units(r, tokens_near_the_best(scores.data(), shape.q_heads, n, r.alpha)));
     }
   };
   return device_.submit(device_.lane(LaneKind::device_compute), std::move(op));

@@ -97,6 +97,9 @@ std::vector<KernelCase> kernel_cases(CaseSize size) {
   append_linear_cases(size, cases);
   append_gather_cases(size, cases);
   append_selection_cases(size, cases);
+  append_choice_cases(size, cases);
+  append_heavy_cases(size, cases);
+  append_skewed_cases(size, cases);
   return cases;
 }
 

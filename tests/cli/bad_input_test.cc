@@ -124,6 +124,10 @@ TEST(BadInput, Prompts) {
   expect_sentence("generate --prompt hello --system x", {"add --chat"});
   expect_sentence("generate --chat --prompt-file " + file, {"--prompt-file"});
   expect_sentence("generate --prompt hello --max-new 0", {"--max-new is 0"});
+  expect_sentence("generate --prompt hello --temperature -1", {"--temperature is -1"});
+  expect_sentence("generate --prompt hello --temperature 1 --top-p 0", {"--top-p is 0"});
+  expect_sentence("generate --prompt hello --temperature 1 --min-p 2", {"--min-p is 2"});
+  expect_sentence("generate --prompt hello --top-k 5", {"add --temperature"});
   expect_sentence("generate --prompt hello --max-new 20000", {"20000", "16384 positions"});
 }
 

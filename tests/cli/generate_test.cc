@@ -39,6 +39,19 @@ TEST(GenerateProgram, AConversationPrefillsOnlyWhatIsNew) {
   EXPECT_EQ(std::count(text.text.begin(), text.text.end(), '\n') >= 2, true) << text.text;
 }
 
+TEST(GenerateProgram, ASeedIsATextAndTemperatureZeroIsGreedy) {
+  const auto say = [](const std::string& options) {
+    const cli::Outcome outcome = cli::run("generate --prompt 'Some words' --max-new 12 " + options, cli::kOnlyOutput);
+    EXPECT_EQ(outcome.code, 0);
+    return outcome.text;
+  };
+  const std::string drawn = say("--temperature 2 --seed 7 --top-p 0.99");
+  EXPECT_EQ(say("--temperature 2 --seed 7 --top-p 0.99 --threads 1"), drawn);
+  EXPECT_NE(say("--temperature 2 --seed 8 --top-p 0.99"), drawn);
+  EXPECT_EQ(say("--temperature 0"), say(""));
+  EXPECT_EQ(say("--temperature 2 --top-k 1"), say(""));
+}
+
 TEST(GenerateProgram, SyntheticModelsSayIdsAndAreNotScored) {
   const cli::Outcome text =
       cli::run("generate --model synthetic:qwen3-0.6b --prompt hello --max-new 3", cli::kOnlyOutput);

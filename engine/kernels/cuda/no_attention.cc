@@ -3,8 +3,11 @@
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/cuda/runtime.h"
 #include "engine/kernels/digest.h"
+#include "engine/kernels/heavy.h"
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
+#include "engine/kernels/residency.h"
+#include "engine/kernels/skewed.h"
 #include "engine/kernels/topk.h"
 
 namespace tandem {
@@ -19,8 +22,8 @@ namespace {
 void paged_attention_cuda(const PagedAttention&, CudaStream) {
   refuse();
 }
-void pages_of_selection_cuda(const BlockSelection*, std::uint32_t, std::uint32_t, std::uint32_t, bool, std::uint32_t,
-                             PageEntry*, std::uint32_t*, CudaStream) {
+void pages_of_selection_cuda(const BlockSelection*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, bool,
+                             std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
   refuse();
 }
 void paged_token_scores_cuda(const float*, std::uint32_t, std::uint32_t, const KvPages&, const PageLists&, float*,
@@ -45,6 +48,37 @@ void score_blocks_cuda(const BlockScores*, std::uint32_t, std::uint32_t, std::ui
   refuse();
 }
 void top_k_cuda(const TopKRow*, std::uint32_t, std::uint32_t, CudaStream) {
+  refuse();
+}
+void reduce_scores_cuda(const float*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, Reduce, float*,
+                        CudaStream) {
+  refuse();
+}
+void keep_heavy_cuda(const HeavyCompetition*, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
+  refuse();
+}
+void update_heavy_cuda(const HeavyStep*, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
+  refuse();
+}
+void skew_grams_cuda(const SkewGrams*, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
+  refuse();
+}
+void skew_directions_cuda(double*, double*, std::uint32_t, std::uint32_t, std::uint32_t, float*, CudaStream) {
+  refuse();
+}
+void skew_keys_cuda(const SkewedKeys*, std::uint32_t, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
+  refuse();
+}
+void skewed_scores_cuda(const SkewedScores*, std::uint32_t, std::uint32_t, const SkewedShape&, CudaStream) {
+  refuse();
+}
+void choose_skewed_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
+  refuse();
+}
+void split_residents_cuda(const ResidentSplit*, std::uint32_t, CudaStream) {
+  refuse();
+}
+void swap_residents_cuda(const ResidentSwap*, std::uint32_t, CudaStream) {
   refuse();
 }
 void blend_weights_cuda(const WeightBlend*, std::uint32_t, std::uint32_t, float, float, CudaStream) {

@@ -8,6 +8,7 @@
 #include "engine/kernels/linear_gpu.h"
 #include "engine/kernels/norm.h"
 #include "engine/kernels/qkv.h"
+#include "engine/kernels/sampling.h"
 
 namespace tandem {
 namespace {
@@ -77,6 +78,9 @@ void prepare_qkv_cuda(const float*, const QkvShape&, const QkvWeights&, const st
   refuse();
 }
 std::size_t choose_scratch_bytes(std::uint32_t, std::uint32_t) {
+  refuse();
+}
+void sample_tokens_cuda(const SampleRow*, std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
 struct LinearCuda::State {};

@@ -1,3 +1,5 @@
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "engine/kernels/cuda/check.cuh"
@@ -48,6 +50,12 @@ CudaDevice describe() {
   return device;
 }
 
+/// Tests ask for it: what is read before it was written then shows as NaN, as in the emulator.
+bool poisons() {
+  const char* const wish = std::getenv("TANDEM_POISON");
+  return wish != nullptr && std::strcmp(wish, "1") == 0;
+}
+
 cudaStream_t of(CudaStream stream) {
   return static_cast<cudaStream_t>(stream.handle);
 }
@@ -91,6 +99,10 @@ void* cuda_allocate(CudaPlace place, std::size_t bytes) {
   } else {
     check_cuda(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
                fmt::format("allocating {} bytes of pinned memory", bytes).c_str());
+  }
+  if (poisons()) {  // all bits one; done before a stream of any kind can use the memory
+    check_cuda(cudaMemset(data, 0xff, bytes), "poisoning memory");
+    check_cuda(cudaDeviceSynchronize(), "poisoning memory");
   }
   return data;
 }

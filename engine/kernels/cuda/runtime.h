@@ -42,7 +42,7 @@ unsigned cuda_multiprocessors();
 
 /// Where memory that the GPU reaches lies. Pinned: page-locked host memory, which kernels reach at the same address.
 enum class CudaPlace { device, pinned };
-/// At least `bytes`, more than 0, aligned to 256; CudaError. What cuda_release takes back.
+/// At least `bytes`, more than 0, aligned to 256; CudaError. What cuda_release takes back. With TANDEM_POISON=1: NaN.
 void* cuda_allocate(CudaPlace place, std::size_t bytes);
 void cuda_release(CudaPlace place, void* data, std::size_t bytes) noexcept;
 

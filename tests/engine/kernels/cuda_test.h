@@ -3,6 +3,7 @@
 // no GPU.
 #pragma once
 
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <string>
 #include <type_traits>
@@ -12,6 +13,10 @@
 #include "tests/engine/kernels/kernel_test.h"
 
 namespace tandem {
+
+/// Memory of a real GPU begins as NaN too, unless the environment says otherwise (compute-sanitizer's initcheck looks
+/// for reads of what was never written, and poison is a write).
+inline const int kPoisonedMemory = setenv("TANDEM_POISON", "1", 0);
 
 class CudaTest : public ::testing::Test {
  protected:

@@ -373,7 +373,15 @@ class PageSelectionTest : public CudaTest {};
 TEST_F(PageSelectionTest, ListsTheUnionInOrder) {
   Random random(11);
   const std::uint32_t heads = 2, group = 3;
-  for (const bool own_only : {true, false}) {
+  const struct {
+    std::uint32_t together;
+    bool own_only;
+    std::vector<std::uint32_t> blocks;
+  } cases[] = {{1, true, {1, 40, 4096, 5000}},
+               {1, false, {1, 40, 4096, 5000}},
+               {group, true, {1, 40, 4100}},
+               {heads * group, true, {40, 1}}};
+  for (const auto& [together, own_only, sizes] : cases) {
     struct Row {
       std::uint32_t blocks, pages_per_block, tokens;
       std::vector<std::vector<std::uint32_t>> masks;  // [head][block]
@@ -383,24 +391,26 @@ TEST_F(PageSelectionTest, ListsTheUnionInOrder) {
     std::vector<Row> rows;
     std::vector<BlockSelection> list;
     std::uint32_t capacity = 0;
-    for (const std::uint32_t blocks : {1u, 40u, 4096u, 5000u}) {
+    for (const std::uint32_t blocks : sizes) {
       const std::uint32_t pages_per_block = 1 + random.below(3);
       Row row{blocks, pages_per_block, blocks * pages_per_block * 16 - random.below(pages_per_block * 16), {}, {}, {},
               {}};
-      std::vector<std::uint32_t> chosen(heads * group * (1 + blocks));
+      const std::uint32_t room = blocks + 3;
+      std::vector<std::uint32_t> chosen(heads * group / together * (1 + room));
       for (std::uint32_t p = 0; p < (row.tokens + 15) / 16; ++p) row.host_slots.push_back(random.below(1000));
       row.masks.assign(heads, std::vector<std::uint32_t>(blocks));
-      for (std::uint32_t h = 0; h < heads * group; ++h) {
-        std::uint32_t* const head = &chosen[std::size_t{h} * (1 + blocks)];
+      for (std::uint32_t h = 0; h < heads * group; h += together) {
+        std::uint32_t* const head = &chosen[std::size_t{h / together} * (1 + room)];
         for (std::uint32_t b = 0; b < blocks; ++b) {
           if (b + 1 != blocks && random.below(h + 2) != 0) continue;
           head[++head[0]] = b;
-          row.masks[h / group][b] |= 1u << h % group;
+          for (std::uint32_t k = h / group; k <= (h + together - 1) / group; ++k)
+            row.masks[k][b] |= together == 1 ? 1u << h % group : ~0u;
         }
       }
       row.chosen = OnDevice<std::uint32_t>(chosen);
       row.slots = OnDevice<std::uint32_t>(row.host_slots);
-      list.push_back({row.chosen.data(), row.slots.data(), blocks, pages_per_block, row.tokens});
+      list.push_back({row.chosen.data(), row.slots.data(), blocks, pages_per_block, row.tokens, room});
       capacity = std::max(capacity, blocks * pages_per_block);
       rows.push_back(std::move(row));
     }
@@ -408,8 +418,8 @@ TEST_F(PageSelectionTest, ListsTheUnionInOrder) {
     // Initialised, since what lies beyond the counts is copied back too.
     const OnDevice<PageEntry> entries(std::vector<PageEntry>(list.size() * heads * capacity));
     const OnDevice<std::uint32_t> counts(list.size() * heads);
-    pages_of_selection_cuda(selection.data(), static_cast<std::uint32_t>(list.size()), heads, group, own_only, capacity,
-                            entries.data(), counts.data(), {});
+    pages_of_selection_cuda(selection.data(), static_cast<std::uint32_t>(list.size()), heads, group, together, own_only,
+                            capacity, entries.data(), counts.data(), {});
     const auto all = entries.values();
     for (std::size_t r = 0; r < rows.size(); ++r) {
       for (std::uint32_t h = 0; h < heads; ++h) {
@@ -452,11 +462,11 @@ TEST_P(PagedAttentionTest, WhatTheDeviceSelectedIsAttendedThere) {
     best.push_back({scores.data() + h * blocks, blocks, keep, chosen.data() + h * (1 + blocks)});
   const OnDevice<TopKRow> best_rows(best);
   top_k_cuda(best_rows.data(), heads * group, 1, {});
-  const OnDevice<BlockSelection> selection({{chosen.data(), device_slots.data(), blocks, 1, tokens}});
+  const OnDevice<BlockSelection> selection({{chosen.data(), device_slots.data(), blocks, 1, tokens, blocks}});
   const std::uint32_t capacity = std::min(blocks, group * keep);
   const OnDevice<PageEntry> entries(std::size_t{heads} * capacity);
   const OnDevice<std::uint32_t> counts(heads);
-  pages_of_selection_cuda(selection.data(), 1, heads, group, true, capacity, entries.data(), counts.data(), {});
+  pages_of_selection_cuda(selection.data(), 1, heads, group, 1, true, capacity, entries.data(), counts.data(), {});
 
   const AttentionPlan plan = plan_paged_attention(std::vector<std::uint32_t>(heads, capacity), 1, heads, true);
   const Result result = attend(plan, 1, group, query, device.kv, {entries.data(), counts.data(), capacity, true});

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <limits>
 #include <memory>
@@ -19,6 +21,8 @@ constexpr bool kWithCpu = false;
 #else
 constexpr bool kWithCpu = true;
 #endif
+
+const int kPoisonedMemory = setenv("TANDEM_POISON", "1", 0);  // cuda/runtime.h; the environment may say otherwise
 
 const std::vector<KernelCase>& cases() {
   static const std::vector<KernelCase> all = kernel_cases(CaseSize::test);
@@ -82,6 +86,14 @@ TEST_P(KernelCaseTest, AgreesWithItsOracle) {
     for (const unsigned threads : {1u, 3u})
       if (threads == 1 || one.threaded) check(one, Target::cpu, threads);
   }
+}
+
+TEST(KernelCases, MemoryOfTheDeviceBeginsAsNan) {
+  if (!cuda_missing().empty()) GTEST_SKIP() << cuda_missing();
+  if (std::string(std::getenv("TANDEM_POISON")) != "1") GTEST_SKIP() << "TANDEM_POISON is not 1.";
+  ThreadPool pool(1);
+  CaseMemory memory(Target::cuda, pool);
+  for (const float value : memory.read(memory.output<float>(1000), 1000)) ASSERT_TRUE(std::isnan(value));
 }
 
 TEST(KernelCases, NamesAreUnique) {

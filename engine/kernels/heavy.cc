@@ -1,0 +1,100 @@
+#include "engine/kernels/heavy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "engine/common/error.h"
+#include "engine/kernels/attention_weights.h"
+#include "engine/kernels/topk.h"
+
+namespace tandem {
+namespace {
+
+struct Row {
+  const char* k;
+  const char* v;
+};
+
+/// Of the token at `position`, which lies in the page at `slot`.
+Row row_of(const KvPages& kv, std::uint32_t slot, std::uint32_t kv_head, std::uint32_t position) {
+  const std::size_t bytes = kv.dim * size_of(kv.type), page = kListPageTokens * bytes;
+  const char* k = static_cast<const char*>(kv.pages) + (std::size_t{slot} * kv.kv_heads + kv_head) * 2 * page +
+                  position % kListPageTokens * bytes;
+  return {k, k + page};
+}
+
+void put(void* rows, std::uint32_t place, const char* row, std::size_t bytes) {
+  std::memcpy(static_cast<char*>(rows) + place * bytes, row, bytes);
+}
+
+}  // namespace
+
+void keep_heavy(const HeavyCompetition& set, const KvPages& kv) {
+  const std::size_t bytes = kv.dim * size_of(kv.type);
+  const std::uint32_t count = set.held + (set.arriving_end - set.arriving_begin);
+  std::vector<std::uint32_t> places(set.held);  // by position
+  std::iota(places.begin(), places.end(), 0u);
+  std::sort(places.begin(), places.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return set.positions[a] < set.positions[b]; });
+  std::vector<std::uint32_t> positions(count);
+  std::vector<float> mass(count);
+  for (std::uint32_t i = 0; i < set.held; ++i) {
+    positions[i] = set.positions[places[i]];
+    mass[i] = set.mass[places[i]];
+  }
+  std::iota(positions.begin() + set.held, positions.end(), set.arriving_begin);
+  std::copy_n(set.arriving, count - set.held, mass.begin() + set.held);
+
+  const auto old = static_cast<std::uint32_t>(std::lower_bound(positions.begin(), positions.end(), set.window_begin) -
+                                              positions.begin());
+  const std::uint32_t recent = std::min(count - old, set.room), heavy = std::min(set.room - recent, old);
+  std::vector<std::uint32_t> kept(heavy + recent);
+  top_k(mass.data(), old, heavy, kept.data());
+  std::iota(kept.begin() + heavy, kept.end(), count - recent);
+  for (std::uint32_t place = 0; place < kept.size(); ++place) {
+    const std::uint32_t i = kept[place], position = positions[i];
+    Row row{};
+    if (i < set.held) {
+      row = {static_cast<const char*>(set.keys) + places[i] * bytes,
+             static_cast<const char*>(set.values) + places[i] * bytes};
+    } else {
+      row = row_of(kv, set.slots[position / kListPageTokens - set.arriving_begin / kListPageTokens], set.kv_head,
+                   position);
+    }
+    put(set.kept_keys, place, row.k, bytes);
+    put(set.kept_values, place, row.v, bytes);
+    set.kept_mass[place] = mass[i];
+    set.kept_positions[place] = position;
+  }
+}
+
+void update_heavy(const HeavyStep& set, std::uint32_t group, const KvPages& kv) {
+  float newest = 0;
+  for (std::uint32_t h = 0; h < group; ++h) {
+    const float* own = set.scores + std::size_t{h} * (set.held + 1);
+    blend_weights(own, set.lse[h], 1, 1, 1, &newest);
+    blend_weights(own + 1, set.lse[h], set.held, 1, 1, set.mass);
+  }
+  std::uint32_t place = set.held;
+  if (set.held == set.room) {
+    const auto mass = [&](std::uint32_t i) { return std::isnan(set.mass[i]) ? INFINITY : set.mass[i]; };
+    for (std::uint32_t i = 0; i < set.held; ++i) {
+      if (set.positions[i] >= set.window_begin) continue;
+      if (place == set.held || mass(i) < mass(place) ||
+          (mass(i) == mass(place) && set.positions[i] > set.positions[place]))
+        place = i;
+    }
+    TANDEM_CHECK(place < set.held, "no token before {} in a full set", set.window_begin);
+  }
+  const std::size_t bytes = kv.dim * size_of(kv.type);
+  const Row row = row_of(kv, set.slot, set.kv_head, set.position);
+  put(set.keys, place, row.k, bytes);
+  put(set.values, place, row.v, bytes);
+  set.mass[place] = newest;
+  set.positions[place] = set.position;
+}
+
+}  // namespace tandem

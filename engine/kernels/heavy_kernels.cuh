@@ -1,0 +1,149 @@
+// Competitions for the places of a set, a block of threads per set.
+#pragma once
+
+#include "engine/kernels/heavy.h"
+#include "engine/kernels/radix_select.cuh"
+
+namespace tandem::gpu {
+
+constexpr std::uint32_t kNoPlace = 0xffffffffu;
+
+__device__ __forceinline__ std::uint32_t kept_of(const HeavyCompetition& set) {
+  const std::uint32_t all = set.held + (set.arriving_end - set.arriving_begin);
+  return all < set.room ? all : set.room;
+}
+/// Of K or V of a token.
+__device__ __forceinline__ std::size_t row_bytes_of(const KvPages& kv) {
+  return std::size_t{kv.dim} * (kv.type == DType::f32 ? 4 : 2);
+}
+
+/// Candidates are numbered: places of the old set, then the tokens that arrive.
+__device__ __forceinline__ float candidate_mass(const HeavyCompetition& set, std::uint32_t candidate) {
+  return candidate < set.held ? set.mass[candidate] : set.arriving[candidate - set.held];
+}
+
+/// Finds who stays: scratch [arriving_end] candidates by position, then [room] those that stay.
+inline __global__ void __launch_bounds__(kSelectThreads) choose_heavy_kernel(const HeavyCompetition* sets) {
+  TANDEM_SHARED(SelectScratch, all_scratch, 1);
+  SelectScratch& scratch = all_scratch[0];
+  const HeavyCompetition& set = sets[blockIdx.x];
+  const std::uint32_t end = set.arriving_end, kept = kept_of(set);
+  if (kept == 0) return;
+  std::uint32_t* const at = set.scratch;
+  for (std::uint32_t p = threadIdx.x; p < end; p += kSelectThreads)
+    at[p] = p < set.arriving_begin ? kNoPlace : set.held + (p - set.arriving_begin);
+  __syncthreads();
+  for (std::uint32_t i = threadIdx.x; i < set.held; i += kSelectThreads) at[set.positions[i]] = i;
+  __syncthreads();
+  std::uint32_t recent = 0, mine = 0;
+  for (std::uint32_t p = set.window_begin + threadIdx.x; p < end; p += kSelectThreads) mine += at[p] != kNoPlace;
+  sum_before(mine, scratch.sums, recent);
+  const auto key_of = [&](std::uint32_t p) -> std::uint32_t {
+    if (at[p] == kNoPlace) return 0;
+    if (recent >= kept) return p >= set.window_begin ? p + 1 : 0;  // the newest
+    return p >= set.window_begin ? 0xffffffffu : order_key(candidate_mass(set, at[p]));
+  };
+  walk_selection(key_of, end, end_of_selection(key_of, end, kept, scratch), scratch,
+                 [&](std::uint32_t rank, std::uint32_t p) {
+                   set.kept_mass[rank] = candidate_mass(set, at[p]);
+                   set.kept_positions[rank] = p;
+                   at[end + rank] = at[p];
+                 });
+}
+
+/// Copies a row by the warp, two bytes per lane: rows may be of any even length.
+__device__ __forceinline__ void copy_row(void* to, const void* from, std::size_t bytes, unsigned thread,
+                                         unsigned threads) {
+  for (std::size_t i = thread; i < bytes / 2; i += threads)
+    static_cast<std::uint16_t*>(to)[i] = static_cast<const std::uint16_t*>(from)[i];
+}
+
+struct KvRowAddress {
+  const char* k;
+  const char* v;
+};
+__device__ __forceinline__ KvRowAddress row_in_page(const KvPages& kv, std::uint32_t slot, std::uint32_t kv_head,
+                                                    std::uint32_t position) {
+  const std::size_t bytes = row_bytes_of(kv), page = kListPageTokens * bytes;
+  const char* k = static_cast<const char*>(kv.pages) + (std::size_t{slot} * kv.kv_heads + kv_head) * 2 * page +
+                  position % kListPageTokens * bytes;
+  return {k, k + page};
+}
+
+constexpr unsigned kMoveThreads = 128;
+
+/// A warp per token that stays. Grid: {kept / warps, sets}.
+inline __global__ void __launch_bounds__(kMoveThreads)
+    move_heavy_kernel(const HeavyCompetition* sets, std::uint32_t first, const __grid_constant__ KvPages kv) {
+  const HeavyCompetition& set = sets[first + blockIdx.y];
+  const std::uint32_t place = blockIdx.x * (kMoveThreads / kWarp) + threadIdx.x / kWarp;
+  if (place >= kept_of(set)) return;
+  const std::size_t bytes = row_bytes_of(kv);
+  const std::uint32_t candidate = set.scratch[set.arriving_end + place];
+  KvRowAddress row{};
+  if (candidate < set.held) {
+    row = {static_cast<const char*>(set.keys) + candidate * bytes,
+           static_cast<const char*>(set.values) + candidate * bytes};
+  } else {
+    const std::uint32_t position = set.kept_positions[place];
+    row = row_in_page(kv, set.slots[position / kListPageTokens - set.arriving_begin / kListPageTokens], set.kv_head,
+                      position);
+  }
+  copy_row(static_cast<char*>(set.kept_keys) + place * bytes, row.k, bytes, threadIdx.x % kWarp, kWarp);
+  copy_row(static_cast<char*>(set.kept_values) + place * bytes, row.v, bytes, threadIdx.x % kWarp, kWarp);
+}
+
+/// Who goes: the smaller mass, of equals the larger position. kNoPlace is nobody.
+struct Lightest {
+  float mass;
+  std::uint32_t position, place;
+};
+__device__ __forceinline__ bool lighter(const Lightest& a, const Lightest& b) {
+  if (a.place == kNoPlace || b.place == kNoPlace) return a.place != kNoPlace;
+  return a.mass < b.mass || (a.mass == b.mass && a.position > b.position);
+}
+
+inline __global__ void __launch_bounds__(kSelectThreads)
+    update_heavy_kernel(const HeavyStep* sets, std::uint32_t group, const __grid_constant__ KvPages kv) {
+  constexpr unsigned kWarps = kSelectThreads / kWarp;
+  TANDEM_SHARED(Lightest, of_warps, kWarps);
+  const HeavyStep& set = sets[blockIdx.x];
+  const float infinity = __builtin_huge_valf();
+  const auto weight = [&](std::uint32_t h, std::uint32_t token) {
+    const float score = set.scores[std::size_t{h} * (set.held + 1) + token], lse = set.lse[h];
+    return score == -infinity || lse == -infinity ? 0.0f : expf(score - lse);
+  };
+  Lightest lightest{infinity, 0, kNoPlace};
+  for (std::uint32_t i = threadIdx.x; i < set.held; i += kSelectThreads) {
+    float mass = set.mass[i];
+    for (std::uint32_t h = 0; h < group; ++h) mass += weight(h, 1 + i);
+    set.mass[i] = mass;
+    const std::uint32_t position = set.positions[i];
+    const Lightest own{mass == mass ? mass : infinity, position, position < set.window_begin ? i : kNoPlace};
+    if (lighter(own, lightest)) lightest = own;
+  }
+  for (unsigned step = kWarp / 2; step > 0; step /= 2) {
+    Lightest other;
+    other.mass = __shfl_xor_sync(kWholeWarp, lightest.mass, step);
+    other.position = __shfl_xor_sync(kWholeWarp, lightest.position, step);
+    other.place = __shfl_xor_sync(kWholeWarp, lightest.place, step);
+    if (lighter(other, lightest)) lightest = other;
+  }
+  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = lightest;
+  __syncthreads();
+  for (unsigned warp = 0; warp < kWarps; ++warp)
+    if (lighter(of_warps[warp], lightest)) lightest = of_warps[warp];
+  const std::uint32_t place = set.held < set.room ? set.held : lightest.place;
+  if (place == kNoPlace) return;  // against the contract
+  const std::size_t bytes = row_bytes_of(kv);
+  const KvRowAddress row = row_in_page(kv, set.slot, set.kv_head, set.position);
+  copy_row(static_cast<char*>(set.keys) + place * bytes, row.k, bytes, threadIdx.x, kSelectThreads);
+  copy_row(static_cast<char*>(set.values) + place * bytes, row.v, bytes, threadIdx.x, kSelectThreads);
+  if (threadIdx.x != 0) return;
+  float newest = 0.0f;
+  for (std::uint32_t h = 0; h < group; ++h) newest += weight(h, 0);
+  set.mass[place] = newest;
+  set.positions[place] = set.position;
+}
+
+}  // namespace tandem::gpu

@@ -1,0 +1,42 @@
+// Draws the next token from what the model says, the same one on every device.
+//
+// The random number of a token is a function of the seed and the token's position only (a counter-based generator,
+// Salmon et al. 2011, Philox4x32-10), and probabilities are whole numbers, weights in units of 2^-40 of the best
+// token's: sums do not depend on their order. So a draw does not depend on the batch, on threads or on the device,
+// given the same logits.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/kernels/cuda/runtime.h"  // CudaStream
+
+namespace tandem {
+
+/// How the next token is chosen. The filters apply in this order, each to what the one before left; ties go to the
+/// lower token.
+struct Sampling {
+  float temperature = 0;    // finite, at least 0; weights are exp(logit / temperature). 0: the best token (greedy)
+  std::uint32_t top_k = 0;  // only the k best tokens; 0: all
+  float top_p = 1;          // in (0, 1]: only the best tokens whose weights first reach this share of their sum
+  float min_p = 0;          // in [0, 1]: only tokens of at least this share of the best one's weight
+  std::uint64_t seed = 0;
+};
+
+/// InputError that says which value of the option is out of its range. `what`: "--temperature" is named "--" + field.
+void check_sampling(const Sampling& how);
+
+/// The token at `position` of its sequence. A NaN logit counts as -infinity; an infinite one is the only choice, the
+/// first of them. A token whose weight is below 2^-41 of the best one's is never drawn. vocab >= 1.
+std::int32_t sample_token(const float* logits /*[vocab]*/, std::uint32_t vocab, const Sampling& how,
+                          std::uint64_t position);
+
+/// The same on the GPU for every row, exactly. Device memory.
+struct SampleRow {
+  const float* logits = nullptr;  // [vocab]
+  Sampling how;
+  std::uint64_t position = 0;
+  std::int32_t* token = nullptr;  // [1]
+};
+void sample_tokens_cuda(const SampleRow* rows /*[count]*/, std::uint32_t count, std::uint32_t vocab, CudaStream stream);
+
+}  // namespace tandem

@@ -1,0 +1,113 @@
+#include "engine/kernels/skewed.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "engine/kernels/convert.h"
+#include "engine/kernels/eigen.h"
+#include "engine/kernels/topk.h"
+
+namespace tandem {
+namespace {
+
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+void divide_by_trace(double* gram, std::uint32_t dim) {
+  double trace = 0;
+  for (std::uint32_t i = 0; i < dim; ++i) trace += gram[i * dim + i];
+  if (trace <= 0) return;
+  for (std::uint32_t i = 0; i < dim * dim; ++i) gram[i] /= trace;
+}
+
+/// gram += x x^T
+void add_gram(const float* x, std::uint32_t dim, double* gram) {
+  for (std::uint32_t i = 0; i < dim; ++i) {
+    for (std::uint32_t j = 0; j < dim; ++j) gram[i * dim + j] += double{x[i]} * double{x[j]};
+  }
+}
+
+const char* key_row(const KvPages& kv, const std::uint32_t* slots, std::uint32_t kv_head, std::uint32_t token) {
+  const std::size_t page = std::size_t{slots[token / kListPageTokens]} * kv.kv_heads + kv_head;
+  const std::size_t row = page * 2 * kListPageTokens + token % kListPageTokens;
+  return static_cast<const char*>(kv.pages) + row * kv.dim * size_of(kv.type);
+}
+
+/// out[c] = skew[c] . x
+void turn(const float* skew, const float* x, std::uint32_t columns, std::uint32_t dim, float* out) {
+  for (std::uint32_t c = 0; c < columns; ++c, skew += dim) {
+    out[c] = 0;
+    for (std::uint32_t d = 0; d < dim; ++d) out[c] += skew[d] * x[d];
+  }
+}
+
+}  // namespace
+
+void skew_grams(const SkewGrams& grams, std::uint32_t group, const KvPages& kv) {
+  std::fill_n(grams.key_gram, std::size_t{kv.dim} * kv.dim, 0.0);
+  std::fill_n(grams.query_gram, std::size_t{kv.dim} * kv.dim, 0.0);
+  std::vector<float> key(kv.dim);
+  for (std::uint32_t t = 0; t < grams.tokens; ++t) {
+    to_f32(key_row(kv, grams.slots, grams.kv_head, t), kv.type, 0, kv.dim, key.data());
+    add_gram(key.data(), kv.dim, grams.key_gram);
+  }
+  for (std::uint32_t i = 0; i < grams.observed * group; ++i)
+    add_gram(grams.queries + i / group * grams.stride + std::size_t{i % group} * kv.dim, kv.dim, grams.query_gram);
+}
+
+void skew_directions(double* keys, double* queries, std::uint32_t dim, std::uint32_t columns, float* skew) {
+  divide_by_trace(keys, dim);
+  divide_by_trace(queries, dim);
+  for (std::uint32_t i = 0; i < dim * dim; ++i) keys[i] += queries[i];
+  std::vector<double> vectors(std::size_t{dim} * dim), values(dim);
+  symmetric_eigen(keys, dim, vectors.data(), values.data());
+  for (std::size_t i = 0; i < std::size_t{columns} * dim; ++i) skew[i] = static_cast<float>(vectors[i]);
+}
+
+void skew_keys(const SkewedKeys& keys, std::uint32_t columns, const KvPages& kv) {
+  std::vector<float> key(kv.dim), row(columns);
+  for (std::uint32_t t = 0; t < keys.tokens; ++t) {
+    to_f32(key_row(kv, keys.slots, keys.kv_head, t), kv.type, 0, kv.dim, key.data());
+    turn(keys.skew, key.data(), columns, kv.dim, row.data());
+    from_f32(row.data(), kv.type, columns, static_cast<char*>(keys.out) + t * columns * size_of(kv.type));
+  }
+}
+
+void skewed_scores(const SkewedScores& request, const SkewedShape& shape) {
+  const float root = std::sqrt(static_cast<float>(shape.dim));
+  std::vector<float> query(std::size_t{shape.group} * shape.columns), row(shape.columns);
+  for (std::uint32_t h = 0; h < shape.group; ++h)
+    turn(request.skew, request.q + std::size_t{h} * shape.dim, shape.columns, shape.dim, &query[h * shape.columns]);
+  for (std::uint32_t t = 0; t < request.n; ++t) {
+    to_f32(request.keys, shape.type, std::size_t{t} * shape.columns, shape.columns, row.data());
+    for (std::uint32_t h = 0; h < shape.group; ++h) {
+      float sum = 0;
+      for (std::uint32_t c = 0; c < shape.columns; ++c) sum += query[h * shape.columns + c] * row[c];
+      request.scores[std::size_t{h} * request.n + t] = sum / root;
+    }
+  }
+}
+
+std::uint32_t tokens_near_the_best(const float* scores, std::uint32_t heads, std::uint32_t n, double alpha) {
+  std::uint64_t near = 0;
+  for (std::uint32_t h = 0; h < heads; ++h, scores += n) {
+    float most = kNothing;
+    for (std::uint32_t t = 0; t < n; ++t) most = std::max(most, scores[t]);  // not NaN: the first where none is less
+    const double least = double{most} - alpha;
+    near += static_cast<std::uint64_t>(std::count_if(scores, scores + n, [least](float s) { return s >= least; }));
+  }
+  return static_cast<std::uint32_t>((near + heads - 1) / heads);
+}
+
+void best_units(const float* scores, std::uint32_t group, std::uint32_t n, std::uint32_t unit, std::uint32_t keep,
+                std::uint32_t* chosen) {
+  std::vector<float> units(n / unit, kNothing);
+  for (std::uint32_t h = 0; h < group; ++h, scores += n) {
+    for (std::uint32_t t = 0; t < n / unit * unit; ++t) units[t / unit] = std::max(units[t / unit], scores[t]);
+  }
+  chosen[0] = std::min(keep, n / unit);
+  top_k(units.data(), n / unit, chosen[0], chosen + 1);
+}
+
+}  // namespace tandem

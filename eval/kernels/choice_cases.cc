@@ -1,0 +1,249 @@
+// Cases of choices: what is resident of one, what heads choose together, and the next token.
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <numeric>
+#include <random>
+
+#include "engine/kernels/residency.h"
+#include "engine/kernels/sampling.h"
+#include "engine/kernels/topk.h"
+#include "eval/kernels/case.h"
+
+namespace tandem::eval {
+namespace {
+
+/// 0 .. n - 1 in an order of its own.
+std::vector<std::uint32_t> shuffled(std::uint32_t n, unsigned seed) {
+  std::vector<std::uint32_t> order(n);
+  std::iota(order.begin(), order.end(), 0u);
+  std::shuffle(order.begin(), order.end(), std::mt19937(seed));
+  return order;
+}
+
+// What of a choice is resident, and the swap that follows: tables, choices and moves, all as numbers.
+KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32_t slots, std::uint32_t pages,
+                          bool swap) {
+  KernelCase one;
+  one.kernel = swap ? "swap_residents" : "split_residents";
+  one.shape = fmt::format("{} lists, {} of {} blocks of {} pages", lists, slots, blocks, pages);
+  one.bytes = 4.0 * lists * slots * (swap ? 2.0 : 4.0);
+  one.threaded = true;
+  one.prepare = [=](CaseMemory& memory) {
+    // As in a choice of as many blocks as are resident.
+    std::vector<std::vector<std::uint32_t>> chosen(lists), table(lists), missing(lists);
+    for (std::uint32_t list = 0; list < lists; ++list) {
+      const auto some = shuffled(blocks, list), others = shuffled(blocks, 100 + list);
+      table[list].assign(some.begin(), some.begin() + slots);
+      chosen[list].assign(others.begin(), others.begin() + slots);
+      std::sort(chosen[list].begin(), chosen[list].end());
+      for (const std::uint32_t block : chosen[list])
+        if (std::find(table[list].begin(), table[list].end(), block) == table[list].end())
+          missing[list].push_back(block);
+      chosen[list].insert(chosen[list].begin(), slots);
+      missing[list].insert(missing[list].begin(), static_cast<std::uint32_t>(missing[list].size()));
+    }
+    const std::vector<std::uint32_t> host_pages = shuffled(blocks * pages, 9);
+    const std::uint32_t* const device_pages = memory.input(host_pages);
+    std::vector<ResidentSplit> splits(lists);
+    std::vector<ResidentSwap> swaps(lists);
+    for (std::uint32_t list = 0; list < lists; ++list) {
+      std::uint32_t* const at = memory.input(table[list]);
+      splits[list] = {memory.input(chosen[list]), at, slots, memory.output<std::uint32_t>(1 + slots),
+                      memory.output<std::uint32_t>(1 + slots)};
+      swaps[list] = {memory.input(chosen[list]),
+                     memory.input(missing[list]),
+                     at,
+                     slots,
+                     device_pages,
+                     pages,
+                     memory.output<std::uint32_t>(std::size_t{slots} * pages),
+                     memory.output<std::uint32_t>(std::size_t{slots} * pages),
+                     memory.output<std::uint32_t>(1)};
+    }
+    const ResidentSplit* const device_splits = memory.input(splits);
+    const ResidentSwap* const device_swaps = memory.input(swaps);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        if (swap) {
+          swap_residents_cuda(device_swaps, lists, memory.stream());
+        } else {
+          split_residents_cuda(device_splits, lists, memory.stream());
+        }
+      } else {
+        memory.pool().parallel_for(lists, [&](std::size_t list) {
+          if (swap) {
+            swap_residents(swaps[list]);
+          } else {
+            split_residents(splits[list]);
+          }
+        });
+      }
+    };
+    prepared.result = [=, &memory] {
+      std::vector<float> all;
+      const auto add = [&](const std::uint32_t* from, std::size_t n) {
+        const auto part = memory.read(from, n);
+        all.insert(all.end(), part.begin(), part.end());
+        return part;
+      };
+      for (std::uint32_t list = 0; list < lists; ++list) {
+        if (!swap) {
+          add(splits[list].chosen, 1 + slots);
+          add(splits[list].missing, 1 + std::size_t{memory.read(splits[list].missing, 1)[0]});
+          continue;
+        }
+        add(swaps[list].table, slots);
+        const std::size_t moves = add(swaps[list].moves, 1)[0];
+        add(swaps[list].from, moves);
+        add(swaps[list].to, moves);
+      }
+      return all;
+    };
+    prepared.expected = [=] {
+      std::vector<double> all;
+      for (std::uint32_t list = 0; list < lists; ++list) {
+        if (!swap) {
+          all.insert(all.end(), chosen[list].begin(), chosen[list].end());
+          all.insert(all.end(), missing[list].begin(), missing[list].end());
+          continue;
+        }
+        std::vector<double> from, to;
+        auto next = missing[list].begin() + 1;
+        for (std::uint32_t slot = 0; slot < slots; ++slot) {
+          std::uint32_t block = table[list][slot];
+          if (std::find(chosen[list].begin() + 1, chosen[list].end(), block) == chosen[list].end()) {
+            block = *next++;
+            for (std::uint32_t page = 0; page < pages; ++page) {
+              from.push_back(host_pages[block * pages + page]);
+              to.push_back(slot * pages + page);
+            }
+          }
+          all.push_back(block);
+        }
+        all.push_back(static_cast<double>(from.size()));
+        all.insert(all.end(), from.begin(), from.end());
+        all.insert(all.end(), to.begin(), to.end());
+      }
+      return all;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+// What KV heads choose together.
+KernelCase reduce_scores_case(std::uint32_t lists, std::uint32_t heads, std::uint32_t group, std::uint32_t n,
+                              Reduce reduce) {
+  KernelCase one;
+  one.kernel = "reduce_scores";
+  one.shape =
+      fmt::format("{} lists of {} heads of {}, {}, {}", lists, heads, group, n, reduce == Reduce::max ? "max" : "mean");
+  one.bytes = 4.0 * lists * n * (1.0 * heads * group + 1.0);
+  one.tolerance = 1e-5;
+  one.threaded = true;
+  one.prepare = [=](CaseMemory& memory) {
+    const std::size_t per_list = std::size_t{heads} * group * n;
+    const auto scores = case_normals(lists * per_list, 1, 3);
+    const float* const at = memory.input(scores);
+    float* const out = memory.output<float>(std::size_t{lists} * n);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        reduce_scores_cuda(at, lists, heads, group, n, reduce, out, memory.stream());
+      } else {
+        memory.pool().parallel_for(lists, [&](std::size_t list) {
+          reduce_scores(at + list * per_list, heads, group, n, reduce, out + list * n);
+        });
+      }
+    };
+    prepared.result = [=, &memory] { return memory.read(out, std::size_t{lists} * n); };
+    prepared.expected = [=] {
+      std::vector<double> expected(std::size_t{lists} * n);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        for (std::uint32_t head = 0; head < heads; ++head) {
+          double most = -INFINITY, sum = 0;
+          for (std::uint32_t g = 0; g < group; ++g) {
+            const double score = double{scores[i / n * per_list + (std::size_t{head} * group + g) * n + i % n]};
+            most = std::max(most, score);
+            sum += score;
+          }
+          expected[i] += reduce == Reduce::max ? most : sum / group;
+        }
+      }
+      return expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+// Draws. The oracle is the CPU's rule in float64 where no draw is near an edge: here the token that a draw must hit is
+// known, since it has nearly all of the weight, or all that is kept.
+KernelCase sample_case(std::uint32_t rows, std::uint32_t vocab, const Sampling& how, const char* name) {
+  KernelCase one;
+  one.kernel = "sample_tokens";
+  one.shape = fmt::format("{} rows, {} tokens, {}", rows, vocab, name);
+  one.bytes = 4.0 * rows * vocab;
+  one.threaded = true;
+  one.prepare = [=](CaseMemory& memory) {
+    auto logits = case_normals(std::size_t{rows} * vocab, 1);
+    std::vector<std::uint32_t> best(rows);
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      best[row] = row * 7919 % vocab;
+      logits[std::size_t{row} * vocab + best[row]] = how.temperature > 0 ? 60 * how.temperature : 60.0f;
+    }
+    const float* const at = memory.input(logits);
+    std::int32_t* const tokens = memory.output<std::int32_t>(rows);
+    std::vector<SampleRow> list(rows);
+    for (std::uint32_t row = 0; row < rows; ++row) list[row] = {at + std::size_t{row} * vocab, how, row, tokens + row};
+    const SampleRow* const device = memory.input(list);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        sample_tokens_cuda(device, rows, vocab, memory.stream());
+      } else {
+        memory.pool().parallel_for(rows, [&](std::size_t row) {
+          tokens[row] = sample_token(list[row].logits, vocab, how, list[row].position);
+        });
+      }
+    };
+    prepared.result = [=, &memory] {
+      const auto drawn = memory.read(tokens, rows);
+      return std::vector<float>(drawn.begin(), drawn.end());
+    };
+    prepared.expected = [=] { return std::vector<double>(best.begin(), best.end()); };
+    return prepared;
+  };
+  return one;
+}
+
+}  // namespace
+
+void append_choice_cases(CaseSize size, std::vector<KernelCase>& cases) {
+  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+  if (size == CaseSize::bench) {
+    take(residents_case(40, 1024, 64, 2, false));
+    take(residents_case(40, 1024, 64, 2, true));
+    take(reduce_scores_case(8, 8, 4, 1024, Reduce::mean));
+    take(sample_case(8, 131072, {0.8f, 0, 0.95f, 0, 1}, "top-p"));
+    take(sample_case(8, 131072, {0.8f, 40, 1, 0, 1}, "top-k"));
+    return;
+  }
+  for (const bool swap : {false, true}) {
+    take(residents_case(3, 40, 7, 2, swap));
+    take(residents_case(1, 5, 5, 1, swap));  // all are resident
+    take(residents_case(2, 900, 300, 1, swap));
+  }
+  for (const Reduce reduce : {Reduce::max, Reduce::mean}) {
+    take(reduce_scores_case(1, 2, 4, 70, reduce));
+    take(reduce_scores_case(3, 1, 1, 300, reduce));
+  }
+  take(sample_case(3, 1000, {}, "greedy"));
+  take(sample_case(3, 1000, {1, 0, 1, 0, 1}, "all"));
+  take(sample_case(2, 3000, {0.7f, 40, 0.9f, 0.1f, 2}, "filtered"));
+  take(sample_case(1, 1, {2, 5, 0.5f, 1, 3}, "one token"));
+}
+
+}  // namespace tandem::eval

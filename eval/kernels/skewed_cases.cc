@@ -1,0 +1,362 @@
+// Cases of the partial index of keys: what enters it, scores from it, and the choice of tokens.
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <numeric>
+
+#include "engine/kernels/skewed.h"
+#include "eval/kernels/case.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr std::uint32_t kPage = kListPageTokens;
+
+// Components of keys along directions, or scores of queries from them. Pages lie in reverse.
+KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, std::uint32_t dim, std::uint32_t columns,
+                       std::uint32_t tokens, DType type) {
+  KernelCase one;
+  one.kernel = scores ? "skewed_scores" : "skew_keys";
+  one.shape =
+      fmt::format("{} heads of {}, {} tokens, {} of D {}, {}", heads, group, tokens, columns, dim, to_string(type));
+  const double row = static_cast<double>(columns) * static_cast<double>(size_of(type));
+  const double directions = 4.0 * heads * columns * dim;
+  const double key = static_cast<double>(dim) * static_cast<double>(size_of(type));
+  one.bytes = directions + (scores ? 1.0 * heads * tokens * (row + 4.0 * group) + 4.0 * heads * group * dim
+                                   : 1.0 * heads * tokens * (row + key));
+  one.flops = 2.0 * heads * tokens * columns * (scores ? group : dim);
+  one.tolerance = type == DType::f32 || scores ? 2e-5 : type == DType::f16 ? 2e-3 : 1e-2;
+  one.threaded = true;
+  one.prepare = [=](CaseMemory& memory) {
+    const std::uint32_t pages = (tokens + kPage - 1) / kPage;
+    const std::size_t kv_values = std::size_t{pages} * heads * 32 * dim,
+                      index_values = std::size_t{heads} * tokens * columns;
+    const auto skew = case_normals(std::size_t{heads} * columns * dim, 1, 1 / std::sqrt(static_cast<float>(dim)));
+    const auto q = case_normals(std::size_t{heads} * group * dim, 2);
+    std::vector<std::uint32_t> slots(pages);
+    for (std::uint32_t p = 0; p < pages; ++p) slots[p] = pages - 1 - p;
+    const KvPages kv{memory.stored_normals(kv_values, type, 3), type, heads, dim};
+    void* const index =
+        scores ? memory.stored_normals(index_values, type, 4) : memory.bytes(index_values * size_of(type));
+    const float* const device_skew = memory.input(skew);
+    const float* const device_q = memory.input(q);
+    const std::uint32_t* const device_slots = memory.input(slots);
+    float* const out = memory.output<float>(std::size_t{heads} * group * tokens);
+    std::vector<SkewedKeys> keys;
+    std::vector<SkewedScores> requests;
+    keys.reserve(heads);
+    requests.reserve(heads);
+    for (std::uint32_t head = 0; head < heads; ++head) {
+      const float* const own = device_skew + std::size_t{head} * columns * dim;
+      char* const rows = static_cast<char*>(index) + std::size_t{head} * tokens * columns * size_of(type);
+      keys.push_back({own, device_slots, tokens, head, rows});
+      requests.push_back(
+          {device_q + std::size_t{head} * group * dim, own, rows, tokens, out + std::size_t{head} * group * tokens});
+    }
+    const SkewedKeys* const device_keys = memory.input(keys);
+    const SkewedScores* const device_requests = memory.input(requests);
+    const SkewedShape shape{group, dim, columns, type};
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (!memory.cuda()) {
+        memory.pool().parallel_for(heads, [&](std::size_t head) {
+          if (scores) {
+            skewed_scores(requests[head], shape);
+          } else {
+            skew_keys(keys[head], columns, kv);
+          }
+        });
+      } else if (scores) {
+        skewed_scores_cuda(device_requests, heads, tokens, shape, memory.stream());
+      } else {
+        skew_keys_cuda(device_keys, heads, tokens, columns, kv, memory.stream());
+      }
+    };
+    prepared.result = [=, &memory] {
+      return scores ? memory.read(out, std::size_t{heads} * group * tokens)
+                    : memory.read_stored(index, type, index_values);
+    };
+    prepared.expected = [=] {
+      const auto stored = rounded(scores ? case_normals(index_values, 4) : case_normals(kv_values, 3), type);
+      std::vector<double> expected;
+      const auto dot = [&](std::uint32_t head, std::uint32_t c, const float* x) {
+        double sum = 0;
+        for (std::uint32_t d = 0; d < dim; ++d)
+          sum += double{skew[(std::size_t{head} * columns + c) * dim + d]} * double{x[d]};
+        return sum;
+      };
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        for (std::uint32_t g = 0; g < (scores ? group : 1); ++g) {
+          std::vector<double> skewed;
+          for (std::uint32_t c = 0; scores && c < columns; ++c)
+            skewed.push_back(dot(head, c, &q[(std::size_t{head} * group + g) * dim]));
+          for (std::uint32_t t = 0; t < tokens; ++t) {
+            double sum = 0;
+            for (std::uint32_t c = 0; c < columns; ++c) {
+              if (scores) {
+                sum += skewed[c] * double{stored[(std::size_t{head} * tokens + t) * columns + c]};
+              } else {
+                const std::size_t page = std::size_t{slots[t / kPage]} * heads + head;
+                expected.push_back(dot(head, c, &stored[(page * 2 * kPage + t % kPage) * dim]));
+              }
+            }
+            if (scores) expected.push_back(sum / std::sqrt(static_cast<double>(dim)));
+          }
+        }
+      }
+      return expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+// Gram matrices of a layer's keys and queries.
+KernelCase skew_grams_case(std::uint32_t heads, std::uint32_t group, std::uint32_t dim, std::uint32_t tokens,
+                           std::uint32_t observed, DType type) {
+  KernelCase one;
+  one.kernel = "skew_grams";
+  one.shape = fmt::format("{} heads of {}, {} keys, {} queries, D {}, {}", heads, group, tokens, observed, dim,
+                          to_string(type));
+  const double elements = 1.0 * heads * dim;
+  one.bytes = elements * (tokens * static_cast<double>(size_of(type)) + 4.0 * observed * group + 16.0 * dim);
+  one.flops = 2.0 * elements * dim * (1.0 * tokens + 1.0 * observed * group);
+  one.tolerance = 1e-6;  // of the numbers as f32
+  one.threaded = true;
+  one.prepare = [=](CaseMemory& memory) {
+    const std::uint32_t pages = (tokens + kPage - 1) / kPage;
+    const std::size_t kv_values = std::size_t{pages} * heads * 32 * dim, matrix = std::size_t{dim} * dim;
+    const std::size_t stride = std::size_t{heads} * group * dim;
+    const auto queries = case_normals(observed * stride, 2);
+    std::vector<std::uint32_t> slots(pages);
+    for (std::uint32_t p = 0; p < pages; ++p) slots[p] = pages - 1 - p;
+    const KvPages kv{memory.stored_normals(kv_values, type, 3), type, heads, dim};
+    const float* const device_queries = memory.input(queries);
+    const std::uint32_t* const device_slots = memory.input(slots);
+    double* const out = memory.output<double>(2 * heads * matrix);
+    std::vector<SkewGrams> list;
+    list.reserve(heads);
+    for (std::uint32_t head = 0; head < heads; ++head) {
+      list.push_back({device_slots, tokens, head, device_queries + std::size_t{head} * group * dim, stride, observed,
+                      out + 2 * head * matrix, out + (2 * head + 1) * matrix});
+    }
+    const SkewGrams* const device = memory.input(list);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        skew_grams_cuda(device, heads, group, kv, memory.stream());
+      } else {
+        memory.pool().parallel_for(heads, [&](std::size_t head) { skew_grams(list[head], group, kv); });
+      }
+    };
+    prepared.result = [=, &memory] {
+      const auto grams = memory.read(out, 2 * heads * matrix);
+      std::vector<float> narrow(grams.size());
+      std::transform(grams.begin(), grams.end(), narrow.begin(), [](double x) { return static_cast<float>(x); });
+      return narrow;
+    };
+    prepared.expected = [=] {
+      const auto stored = rounded(case_normals(kv_values, 3), type);
+      std::vector<double> expected(2 * heads * matrix);
+      const auto add = [&](const float* x, double* to) {
+        for (std::size_t i = 0; i < matrix; ++i) to[i] += double{x[i / dim]} * double{x[i % dim]};
+      };
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        for (std::uint32_t t = 0; t < tokens; ++t) {
+          const std::size_t page = std::size_t{slots[t / kPage]} * heads + head;
+          add(&stored[(page * 2 * kPage + t % kPage) * dim], &expected[2 * head * matrix]);
+        }
+        for (std::uint32_t i = 0; i < observed * group; ++i)
+          add(&queries[i / group * stride + (std::size_t{head} * group + i % group) * dim],
+              &expected[(2 * head + 1) * matrix]);
+      }
+      return expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+// Directions of matrices whose eigenvectors are known, the cosines of a discrete transform: what comes out is projected
+// onto them. Heads take them in different orders.
+KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t columns) {
+  KernelCase one;
+  one.kernel = "skew_directions";
+  one.shape = fmt::format("{} heads, {} of D {}", heads, columns, dim);
+  one.bytes = 8.0 * heads * dim * (2.0 * dim + columns);
+  one.flops = 6.0 * 8 * heads * dim * dim * dim;  // eight sweeps
+  one.matrix = true;
+  one.tolerance = 1e-5;
+  one.threaded = true;
+  one.prepare = [=](CaseMemory& memory) {
+    const std::size_t matrix = std::size_t{dim} * dim;
+    std::vector<double> basis(matrix);  // [vector][D]
+    for (std::uint32_t k = 0; k < dim; ++k) {
+      for (std::uint32_t d = 0; d < dim; ++d) {
+        const double cosine = std::cos(std::acos(-1.0) * (d + 0.5) * k / dim);
+        basis[std::size_t{k} * dim + d] = cosine * std::sqrt((k == 0 ? 1.0 : 2.0) / dim);
+      }
+    }
+    const auto vector_of = [=](std::uint32_t head, std::uint32_t rank) { return (rank * 7 + head) % dim; };
+    std::vector<double> keys(heads * matrix), queries(heads * matrix);
+    for (std::uint32_t head = 0; head < heads; ++head) {
+      for (std::uint32_t rank = 0; rank < dim; ++rank) {
+        const double* x = &basis[std::size_t{vector_of(head, rank)} * dim];
+        const double weight = 3.0 * (dim - rank);
+        for (std::size_t i = 0; i < matrix; ++i) {
+          keys[head * matrix + i] += weight * x[i / dim] * x[i % dim];
+          queries[head * matrix + i] += weight * weight * x[i / dim] * x[i % dim];
+        }
+      }
+    }
+    double* const k = memory.input(keys);
+    double* const q = memory.input(queries);
+    double* const k_as_made = memory.input(keys);
+    double* const q_as_made = memory.input(queries);
+    float* const skew = memory.output<float>(std::size_t{heads} * columns * dim);
+    PreparedCase prepared;
+    if (memory.cuda()) {
+      prepared.run = [=, &memory] {
+        cuda_copy(k, k_as_made, heads * matrix * sizeof(double), memory.stream());
+        cuda_copy(q, q_as_made, heads * matrix * sizeof(double), memory.stream());
+        skew_directions_cuda(k, q, heads, dim, columns, skew, memory.stream());
+      };
+    } else {
+      prepared.run = [=, &memory] {
+        std::copy_n(k_as_made, heads * matrix, k);
+        std::copy_n(q_as_made, heads * matrix, q);
+        memory.pool().parallel_for(heads, [&](std::size_t head) {
+          skew_directions(k + head * matrix, q + head * matrix, dim, columns, skew + head * columns * dim);
+        });
+      };
+    }
+    prepared.result = [=, &memory] {
+      const auto found = memory.read(skew, std::size_t{heads} * columns * dim);
+      std::vector<float> cosines;
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        for (std::uint32_t rank = 0; rank < columns; ++rank) {
+          const double* x = &basis[std::size_t{vector_of(head, rank)} * dim];
+          double cosine = 0, length = 0;
+          for (std::uint32_t d = 0; d < dim; ++d) {
+            const double at = double{found[(std::size_t{head} * columns + rank) * dim + d]};
+            cosine += x[d] * at;
+            length += at * at;
+          }
+          cosines.push_back(static_cast<float>(std::fabs(cosine)));
+          cosines.push_back(static_cast<float>(length));
+        }
+      }
+      return cosines;
+    };
+    prepared.expected = [=] { return std::vector<double>(std::size_t{2} * heads * columns, 1.0); };
+    return prepared;
+  };
+  return one;
+}
+
+// How many tokens to take, and which.
+KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uint32_t n, std::uint32_t unit,
+                              std::uint32_t most, double alpha, bool ties) {
+  KernelCase one;
+  one.kernel = "choose_skewed";
+  one.shape = fmt::format("{} heads of {}, {} tokens by {}, most {}, alpha {}{}", heads, group, n, unit, most, alpha,
+                          ties ? ", ties" : "");
+  one.bytes = 4.0 * heads * group * n;
+  one.threaded = true;
+  one.prepare = [=](CaseMemory& memory) {
+    auto scores = case_normals(std::size_t{heads} * group * n, 1, 2);
+    if (ties)
+      for (float& score : scores) score = std::round(score);
+    const std::uint32_t room = most + 3;
+    SkewedChoice choice{memory.input(scores),
+                        n,
+                        unit,
+                        most,
+                        alpha,
+                        memory.output<std::uint32_t>(heads * (1 + std::size_t{room})),
+                        room,
+                        nullptr};
+    if (memory.cuda()) choice.near = memory.output<std::uint32_t>(std::size_t{heads} * group);
+    const SkewedChoice* const device = memory.input(std::vector<SkewedChoice>{choice});
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        choose_skewed_cuda(device, 1, heads, group, memory.stream());
+        return;
+      }
+      const std::uint32_t tokens = tokens_near_the_best(choice.scores, heads * group, n, alpha);
+      const std::uint32_t keep = std::min(most, (tokens + unit - 1) / unit);
+      memory.pool().parallel_for(heads, [&](std::size_t head) {
+        best_units(choice.scores + head * group * n, group, n, unit, keep,
+                   choice.chosen + head * (1 + std::size_t{room}));
+      });
+    };
+    prepared.result = [=, &memory] {
+      std::vector<float> all;
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        const std::uint32_t* const list = choice.chosen + head * (1 + std::size_t{room});
+        const auto chosen = memory.read(list, 1 + std::size_t{memory.read(list, 1)[0]});
+        all.insert(all.end(), chosen.begin(), chosen.end());
+      }
+      return all;
+    };
+    prepared.expected = [=] {
+      double near = 0;
+      for (std::size_t h = 0; h < std::size_t{heads} * group; ++h) {
+        const auto own = scores.begin() + static_cast<std::ptrdiff_t>(h * n);
+        const double best = n == 0 ? 0.0 : double{*std::max_element(own, own + n)};
+        near += static_cast<double>(std::count_if(own, own + n, [&](float s) { return double{s} >= best - alpha; }));
+      }
+      const auto tokens = static_cast<std::uint32_t>(std::ceil(near / (heads * group)));
+      const std::uint32_t units = n / unit, keep = std::min({most, (tokens + unit - 1) / unit, units});
+      std::vector<double> expected;
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        std::vector<float> best(units, -INFINITY);
+        for (std::uint32_t g = 0; g < group; ++g)
+          for (std::uint32_t t = 0; t < units * unit; ++t)
+            best[t / unit] = std::max(best[t / unit], scores[(std::size_t{head} * group + g) * n + t]);
+        std::vector<std::uint32_t> order(units);
+        std::iota(order.begin(), order.end(), 0u);
+        std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return best[a] > best[b]; });
+        std::sort(order.begin(), order.begin() + keep);
+        expected.push_back(keep);
+        expected.insert(expected.end(), order.begin(), order.begin() + keep);
+      }
+      return expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+}  // namespace
+
+void append_skewed_cases(CaseSize size, std::vector<KernelCase>& cases) {
+  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+  if (size == CaseSize::bench) {
+    take(skew_grams_case(8, 4, 128, 32768, 64, DType::bf16));
+    take(skew_directions_case(8, 128, 38));
+    take(skewed_case(false, 8, 4, 128, 38, 32768, DType::bf16));
+    take(skewed_case(true, 8, 4, 128, 38, 32768, DType::bf16));
+    take(choose_skewed_case(8, 4, 32768, 1, 6144, 4, false));
+    return;
+  }
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    take(skew_grams_case(2, 3, 20, 70, 5, type));
+    take(skewed_case(false, 2, 1, 64, 19, 75, type));
+    take(skewed_case(true, 2, 4, 64, 19, 75, type));
+  }
+  take(skew_grams_case(1, 1, 5, 0, 3, DType::f32));
+  take(skew_directions_case(2, 20, 6));
+  take(skew_directions_case(1, 1, 1));
+  take(skew_directions_case(1, 9, 9));
+  take(skewed_case(false, 1, 1, 5, 5, 1, DType::f32));
+  take(skewed_case(true, 1, 7, 128, 38, 1100, DType::bf16));
+  take(choose_skewed_case(2, 4, 300, 1, 50, 2, false));
+  take(choose_skewed_case(2, 4, 300, 1, 50, 2, true));
+  take(choose_skewed_case(1, 2, 320, 32, 100, 1, false));
+  take(choose_skewed_case(1, 1, 64, 32, 1, 1e9, true));
+  take(choose_skewed_case(3, 1, 70, 1, 70, 0, true));
+}
+
+}  // namespace tandem::eval
