@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "engine/common/error.h"
 #include "engine/kernels/convert.h"
@@ -16,7 +17,7 @@ namespace {
 
 constexpr std::uint32_t kIndexBlock = 2 * kPageTokens;  // tokens that leave the device together
 constexpr std::uint64_t kJacobiSweeps = 8;              // for the declared cost
-constexpr std::uint32_t kDrawnTokens = 32;              // that the stand-in takes for alike
+constexpr std::uint32_t kDrawnTokens = kIndexBlock;     // that the stand-in takes for alike
 
 void add_gram(const float* x, std::uint32_t dim, double* gram) {
   for (std::uint32_t i = 0; i < dim; ++i) {
@@ -31,33 +32,45 @@ void normalise(std::vector<double>& gram, std::uint32_t dim) {
   for (double& value : gram) value /= trace;
 }
 
-/// Tokens to take of each KV head: the mean over query heads of those that score at least max - alpha.
-std::uint32_t tokens_near_the_best(const std::vector<float>& scores, std::uint32_t heads, std::uint32_t n,
-                                   double alpha) {
+/// Tokens to take of each KV head: the mean over query heads of those that score at least max - alpha. `n` scores of
+/// each head, each of `alike` tokens.
+std::uint32_t tokens_near_the_best(const std::vector<float>& scores, std::uint32_t heads, std::uint32_t n, double alpha,
+                                   std::uint32_t alike = 1) {
   std::uint64_t near = 0;
   for (std::uint32_t h = 0; h < heads; ++h) {
     const float* own = scores.data() + std::size_t{h} * n;
     const double least = double{*std::max_element(own, own + n)} - alpha;
     near += static_cast<std::uint64_t>(std::count_if(own, own + n, [&](float s) { return s >= least; }));
   }
-  return static_cast<std::uint32_t>((near + heads - 1) / heads);
+  return static_cast<std::uint32_t>((near * alike + heads - 1) / heads);
 }
 
-/// The best units of each KV head, by the best of its query heads and of the unit's tokens.
+/// The best units, by the best of a KV head's query heads and of the unit's tokens: of each KV head, or by the sum of
+/// all of them.
 void choose_units(ThreadPool& pool, BodyContext& ctx, const SkewedIndex& index, const ModelShape& shape,
                   std::uint32_t layer, const std::vector<float>& scores, std::uint32_t n, std::uint32_t keep) {
   auto* chosen = ctx.write<std::uint32_t>(index.chosen);
+  const std::uint32_t of_head = n / index.unit;
+  std::vector<float> all(std::size_t{shape.kv_heads} * of_head, -INFINITY);
+  const auto take = [&](std::uint32_t g, const float* units) {
+    std::uint32_t* list = chosen + index.chosen_offset(layer, g);
+    list[0] = std::min(keep, of_head);
+    top_k(units, of_head, list[0], list + 1);
+  };
   pool.parallel_for(shape.kv_heads, [&](std::size_t head) {
     const auto g = static_cast<std::uint32_t>(head);
-    std::vector<float> units(n / index.unit, -INFINITY);
+    float* units = all.data() + head * of_head;
     for (std::uint32_t h = g * shape.group(); h < (g + 1) * shape.group(); ++h) {
       for (std::uint32_t t = 0; t < n; ++t)
         units[t / index.unit] = std::max(units[t / index.unit], scores[std::size_t{h} * n + t]);
     }
-    std::uint32_t* list = chosen + index.chosen_offset(layer, g);
-    list[0] = std::min(keep, n / index.unit);
-    top_k(units.data(), n / index.unit, list[0], list + 1);
+    if (index.per_head) take(g, units);
   });
+  if (index.per_head) return;
+  for (std::uint32_t g = 1; g < shape.kv_heads; ++g) {
+    for (std::uint32_t u = 0; u < of_head; ++u) all[u] += all[std::size_t{g} * of_head + u];
+  }
+  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) take(g, all.data());
 }
 
 }  // namespace
@@ -65,7 +78,7 @@ void choose_units(ThreadPool& pool, BodyContext& ctx, const SkewedIndex& index, 
 SkewedRef EngineOps::index_keys(SequenceState& sequence, const SkewRequest& request) {
   const KvShape& shape = kv_.shape();
   const SkewedRef ref{stores_.skewed.add(make_skewed_index(device_, sequence.id, shape, request.columns, request.unit,
-                                                           sequence.max_tokens, request.most))};
+                                                           sequence.max_tokens, request.most, request.per_kv_head))};
   const SkewedIndex& index = stores_.skewed.get(ref.id);
   const std::uint32_t filled = sequence.tokens / kIndexBlock * kIndexBlock;
   if (sequence.tokens > 0) {
@@ -287,18 +300,23 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
     }
   };
   op.stand_in = [this, shape, layer, rows, units](BodyContext& ctx) {
+    std::vector<float> scores;
     for (const Row& r : rows) {
       // Drawn for runs of tokens; a score is its normal part times the head's concentration.
       const std::uint32_t n = r.index.tokens[layer], runs = n / kDrawnTokens;
-      std::vector<float> drawn(std::size_t{shape.q_heads} * runs), scores(std::size_t{shape.q_heads} * n);
-      draw_scores(pool_, shape, *process_, r.place, runs, drawn.data());
+      scores.resize(std::size_t{shape.q_heads} * runs);
+      draw_scores(pool_, shape, *process_, r.place, runs, scores.data());
       for (std::uint32_t h = 0; h < shape.q_heads; ++h) {
         const auto s = static_cast<float>(process_->concentration(layer, h));
-        for (std::uint32_t t = 0; t < n; ++t)
-          scores[std::size_t{h} * n + t] = s * drawn[std::size_t{h} * runs + t / kDrawnTokens];
+        for (std::uint32_t run = 0; run < runs; ++run) scores[std::size_t{h} * runs + run] *= s;
       }
-      choose_units(pool_, ctx, r.index, shape, layer, scores, n,
-                   units(r, tokens_near_the_best(scores, shape.q_heads, n, r.alpha)));
+      const std::uint32_t keep = units(r, tokens_near_the_best(scores, shape.q_heads, runs, r.alpha, kDrawnTokens));
+      auto* chosen = ctx.write<std::uint32_t>(r.index.chosen);
+      for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+        std::uint32_t* list = chosen + r.index.chosen_offset(layer, g);
+        list[0] = std::min(keep, n / r.index.unit);
+        std::iota(list + 1, list + 1 + list[0], 0u);  // how many there are costs, not which they are
+      }
     }
   };
   return device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
@@ -349,8 +367,16 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
       for (std::uint32_t g = 0; g < s.kv_heads; ++g) {
         const std::uint32_t* list = ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, g);
         cost.h2d += std::uint64_t{list[0]} * index.unit * 2 * vector_bytes;
-        // K and V of a page lie in one run; of a token in two.
-        cost.pieces += list[0] * (index.unit == 1 ? 2 : index.unit / kPageTokens);
+        if (index.per_head || index.unit == 1) {  // K and V of a page and head lie in one run; of a token in two
+          cost.pieces += list[0] * (index.unit == 1 ? 2 : index.unit / kPageTokens);
+        } else if (g == 0) {  // a page has all heads; runs that are adjacent on the host
+          const std::uint32_t per_unit = index.unit / kPageTokens;
+          for (std::uint32_t i = 1; i <= list[0]; ++i) {
+            const std::uint32_t* pages = r.pages.data() + std::size_t{list[i]} * per_unit;
+            for (std::uint32_t page = 0; page < per_unit; ++page)
+              cost.pieces += page == 0 || pages[page] != pages[page - 1] + 1 ? 1 : 0;
+          }
+        }
         if (!move) continue;
         const char* from = ctx.read<char>(kv_.host_buffer());
         char* k = ctx.write<char>(index.staged) + index.staged_offset(layer, g);
