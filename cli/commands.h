@@ -22,4 +22,14 @@ void add_methods(CLI::App& app);
 void add_profile(CLI::App& app);
 void add_reproduce(CLI::App& app);
 
+/// What a paper publishes as statistics of models and not as times: ScoutAttention's "table1" and "fig6", by `tandem
+/// profile layer-ahead` and `scout-recall` on the embedded model. Prints, and writes `out` where it is not empty: the
+/// profile as JSON.
+struct ModelFigure {
+  std::string figure, out;
+  unsigned threads = 0;
+  bool force = false, quiet = false;
+};
+void profile_model_figure(const ModelFigure& wanted);
+
 }  // namespace tandem::cli

@@ -242,6 +242,20 @@ void add_common(CLI::App& command, ProfileOptions& options) {
 
 }  // namespace
 
+void profile_model_figure(const ModelFigure& wanted) {
+  ProfileOptions options;
+  options.out = wanted.out;
+  options.force = wanted.force;
+  options.quiet = wanted.quiet;
+  options.session.threads = wanted.threads;
+  fmt::print("The embedded model, which is none of the paper's: what is comparable is the method, not the figure.\n\n");
+  if (wanted.figure == "table1") {
+    profile_heads(options, true);
+  } else {
+    profile_recall(options);
+  }
+}
+
 void add_profile(CLI::App& app) {
   auto* command =
       app.add_subcommand("profile", "Statistics of a model that methods build on: heads, layer-ahead, recalls");

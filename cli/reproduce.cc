@@ -2,6 +2,7 @@
 #include "eval/reproduce/reproduce.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
@@ -19,10 +20,15 @@ constexpr const char* kFooter = R"(
 Examples:
   tandem reproduce                        what there is
   tandem reproduce scout-fig11            one figure
+  tandem reproduce scout-fig6             CPU compute ratio by step, of the embedded model; scout-table1: cosines
   tandem reproduce scout --out scout.md   all figures of a paper, as Markdown; a name in .json gives JSON
 
 An experiment's file (hardware/experiments) says before anything runs which published cells set a free parameter
-(fitted, at most two) and which are compared with the outcome (predicted). Simulated: no tensor is computed.)";
+(fitted, at most two) and which are compared with the outcome (predicted). Simulated: no tensor is computed.
+Table 1 and figure 6 of ScoutAttention are statistics of a model: profiled on the embedded one, published beside.)";
+
+/// Statistics of a model that the paper publishes, beside what an experiment's file simulates.
+constexpr std::array<const char*, 2> kModelFigures = {"scout-table1", "scout-fig6"};
 
 struct ReproduceArguments {
   std::string name, out;
@@ -35,6 +41,8 @@ void list() {
     const eval::Experiment experiment = eval::load_experiment(name);
     std::string figures;
     for (const std::string& figure : experiment.figures()) figures += fmt::format(" {}-fig{}", name, figure);
+    for (const std::string_view figure : kModelFigures)
+      if (figure.starts_with(name + "-")) figures += fmt::format(" {}", figure);
     fmt::print("{}: {}\n  one at a time:{}\n", name, experiment.title, figures);
   }
 }
@@ -47,6 +55,11 @@ std::pair<std::string, std::string> parts_of(const std::string& name) {
 }
 
 void run(const ReproduceArguments& arguments) {
+  if (std::find(kModelFigures.begin(), kModelFigures.end(), arguments.name) != kModelFigures.end()) {
+    const std::string figure = arguments.name.substr(arguments.name.rfind('-') + 1);
+    profile_model_figure({figure, arguments.out, arguments.threads, arguments.force, arguments.quiet});
+    return;
+  }
   const auto [name, figure] = parts_of(arguments.name);
   const eval::Experiment experiment = eval::load_experiment(name);
   check_new_file(arguments.out, arguments.force);
@@ -75,7 +88,9 @@ void add_reproduce(CLI::App& app) {
   command->add_option("name", arguments->name, "Experiment, or one figure of it; none: list them");
   command->add_option("--out", arguments->out, "Also write the result to this file, Markdown or (.json) JSON");
   command->add_flag("--force", arguments->force, "Replace that file");
-  command->add_option("--threads", arguments->threads, "CPU threads; 0: all that this process may use")
+  command
+      ->add_option("--threads", arguments->threads,
+                   "Runs at a time, one thread each; 0: as many as this process may use")
       ->capture_default_str();
   command->add_flag("--quiet", arguments->quiet, "No progress line");
   command->footer(kFooter);

@@ -42,6 +42,15 @@ void turn(const float* skew, const float* x, std::uint32_t columns, std::uint32_
   }
 }
 
+/// [n / unit]: the best of a unit's tokens under any head of the group.
+std::vector<float> unit_scores(const float* scores, std::uint32_t group, std::uint32_t n, std::uint32_t unit) {
+  std::vector<float> units(n / unit, kNothing);
+  for (std::uint32_t h = 0; h < group; ++h, scores += n) {
+    for (std::uint32_t t = 0; t < n / unit * unit; ++t) units[t / unit] = std::max(units[t / unit], scores[t]);
+  }
+  return units;
+}
+
 }  // namespace
 
 void skew_grams(const SkewGrams& grams, std::uint32_t group, const KvPages& kv) {
@@ -89,7 +98,8 @@ void skewed_scores(const SkewedScores& request, const SkewedShape& shape) {
   }
 }
 
-std::uint32_t tokens_near_the_best(const float* scores, std::uint32_t heads, std::uint32_t n, double alpha) {
+std::uint32_t tokens_near_the_best(const float* scores, std::uint32_t heads, std::uint32_t n, double alpha,
+                                   std::uint32_t alike) {
   std::uint64_t near = 0;
   for (std::uint32_t h = 0; h < heads; ++h, scores += n) {
     float most = kNothing;
@@ -97,17 +107,32 @@ std::uint32_t tokens_near_the_best(const float* scores, std::uint32_t heads, std
     const double least = double{most} - alpha;
     near += static_cast<std::uint64_t>(std::count_if(scores, scores + n, [least](float s) { return s >= least; }));
   }
-  return static_cast<std::uint32_t>((near + heads - 1) / heads);
+  return static_cast<std::uint32_t>((near * alike + heads - 1) / heads);
 }
 
 void best_units(const float* scores, std::uint32_t group, std::uint32_t n, std::uint32_t unit, std::uint32_t keep,
                 std::uint32_t* chosen) {
-  std::vector<float> units(n / unit, kNothing);
-  for (std::uint32_t h = 0; h < group; ++h, scores += n) {
-    for (std::uint32_t t = 0; t < n / unit * unit; ++t) units[t / unit] = std::max(units[t / unit], scores[t]);
-  }
+  const std::vector<float> units = unit_scores(scores, group, n, unit);
   chosen[0] = std::min(keep, n / unit);
   top_k(units.data(), n / unit, chosen[0], chosen + 1);
+}
+
+void best_units_of_all(const float* scores, std::uint32_t kv_heads, std::uint32_t group, std::uint32_t n,
+                       std::uint32_t unit, std::uint32_t keep, std::uint32_t* chosen, std::size_t stride) {
+  std::vector<float> sums(n / unit);
+  for (std::uint32_t g = 0; g < kv_heads; ++g) {
+    const std::vector<float> units = unit_scores(scores + std::size_t{g} * group * n, group, n, unit);
+    for (std::uint32_t u = 0; u < n / unit; ++u) sums[u] += units[u];
+  }
+  const std::uint32_t count = std::min(keep, n / unit);
+  for (std::uint32_t g = 0; g < kv_heads; ++g) {
+    std::uint32_t* list = chosen + g * stride;
+    list[0] = count;
+    if (g == 0)
+      top_k(sums.data(), n / unit, count, list + 1);
+    else
+      std::copy_n(chosen + 1, count, list + 1);
+  }
 }
 
 }  // namespace tandem

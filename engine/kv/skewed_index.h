@@ -23,6 +23,7 @@ struct SkewedIndex {
   std::uint32_t unit = 1;             // tokens that are fetched together
   std::uint32_t room = 0;             // tokens
   std::uint32_t most = 0;             // units per KV head of one fetch
+  bool per_head = true;               // KV heads choose apart; else all have the same units, which travel together
   std::vector<std::uint32_t> tokens;  // [layer] indexed, from the sequence's first token on, whole units
   DeviceBuffer skew, keys, chosen, staged;
   std::vector<Event> read;  // [2] the attention that last read what was fetched
@@ -61,9 +62,10 @@ inline void make_skewed_staging(Device& device, SkewedIndex& index, std::uint32_
 
 /// Nothing indexed yet.
 inline SkewedIndex make_skewed_index(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t columns,
-                                     std::uint32_t unit, std::uint32_t room, std::uint32_t most) {
+                                     std::uint32_t unit, std::uint32_t room, std::uint32_t most, bool per_head) {
   SkewedIndex index;
   index.sequence = sequence;
+  index.per_head = per_head;
   index.shape = shape;
   index.columns = columns;
   index.unit = unit;

@@ -229,19 +229,12 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const
   };
   op.stand_in = [this, &set, layer, tokens, times = request.times, index = sequence.request, settle](BodyContext& ctx) {
     const std::uint32_t heads = kv_.shape().kv_heads, n = tokens.end - tokens.begin;
-    auto* counts = ctx.write<std::uint32_t>(set.counts);
-    auto* masks = ctx.write<std::uint32_t>(set.masks);
+    auto* counts = ctx.write<std::uint32_t>(set.counts);  // all that other stand-ins read of a set
     std::vector<std::uint64_t> kept(heads);
     pool_.parallel_for(heads, [&](std::size_t head) {
       const auto kv_head = static_cast<std::uint32_t>(head);
-      std::vector<std::uint32_t> mask(n);
-      kept[head] = process_->salient_masks({index, layer, kv_head, 0}, tokens.begin, n, times, mask.data());
-      const std::size_t list = set.index(layer, kv_head);
-      std::size_t at = list * set.capacity + counts[list];
-      for (const std::uint32_t m : mask) {
-        if (m != 0) masks[at++] = m;
-      }
-      counts[list] += static_cast<std::uint32_t>(kept[head]);
+      kept[head] = process_->salient_tokens({index, layer, kv_head, 0}, tokens.begin, n, times);
+      counts[set.index(layer, kv_head)] += static_cast<std::uint32_t>(kept[head]);
     });
     settle(ctx, kept);
   };

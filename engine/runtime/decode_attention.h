@@ -104,9 +104,10 @@ class DecodeAttention {
   HostRow gather_host_row(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items,
                           Op& op) const;
   Event submit_host(const LayerContext& context, std::span<const std::vector<const AttendItem*>> items);
-  /// What the rows attend, now that selections and token sets are known; the accesses that this comes to.
-  std::vector<HeadSpans> resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer,
-                                 const std::vector<HostRow>& rows, std::vector<Access>& access, Cost& cost) const;
+  /// What the rows attend, now that selections and token sets are known: the accesses and the cost that this comes to,
+  /// and the spans where `out` asks for them (a prediction needs sizes only).
+  void resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer, const std::vector<HostRow>& rows,
+               std::vector<Access>& access, Cost& cost, std::vector<HeadSpans>* out) const;
   /// Host partials of some rows, on their way into the merge.
   struct HostPart {
     std::vector<std::uint32_t> rows;

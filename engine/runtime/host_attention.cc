@@ -114,12 +114,12 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
     cost.work = Work::attention;
     cost.dram = small;
     cost.pieces = 0;
-    const std::vector<HeadSpans> work = resolve(ctx, shape, layer, rows, access, cost);
-    const std::vector<HeadPart> parts = cut_parts(work, kv_.shape().vector_bytes());
+    cost.tasks = 0;
+    std::vector<HeadSpans> work;
+    resolve(ctx, shape, layer, rows, access, cost, attend ? &work : nullptr);
     if (attend)
-      attend_in_parts(pool_, shape, kv_.shape().type, work, parts, ctx.read<float>(host_query_),
-                      ctx.write<float>(host_part_), ctx.write<float>(host_lse_));
-    cost.tasks = static_cast<std::uint32_t>(parts.size());
+      attend_in_parts(pool_, shape, kv_.shape().type, work, cut_parts(work, kv_.shape().vector_bytes()),
+                      ctx.read<float>(host_query_), ctx.write<float>(host_part_), ctx.write<float>(host_lse_));
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost, std::move(access));
   };
@@ -128,17 +128,19 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
   return device_.submit(workers_, std::move(op));
 }
 
-std::vector<HeadSpans> DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer,
-                                                const std::vector<HostRow>& rows, std::vector<Access>& access,
-                                                Cost& cost) const {
+void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                              const std::vector<HostRow>& rows, std::vector<Access>& access, Cost& cost,
+                              std::vector<HeadSpans>* out) const {
   auto* counters = ctx.write<HostAttended>(counters_.values);
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
   const std::uint64_t per_token = 2 * vector_bytes;
-  std::vector<HeadSpans> out;
-  std::vector<std::uint32_t> mask;  // per block: which heads of the group chose it
+  std::vector<HeadWork> work;
+  std::vector<std::uint32_t> mask;                      // per block: which heads of the group chose it
+  std::vector<std::uint64_t> attended(shape.kv_heads);  // tokens
   for (const HostRow& row : rows) {
     HostAttended& counted = counters[counters_.at(row.row, layer)];
-    std::vector<HeadWork> work = row.fixed;
+    work = row.fixed;
+    const std::size_t first_entry = out != nullptr ? out->size() : 0;
     for (const HostRow::Chosen& c : row.chosen) {
       const std::uint32_t* lists = c.index.selection.read<std::uint32_t>(ctx) + c.index.set_offset(layer);
       access.push_back(c.index.selection_access(layer, false));
@@ -157,34 +159,39 @@ std::vector<HeadSpans> DecodeAttention::resolve(BodyContext& ctx, const ModelSha
         }
       }
     }
-    std::uint64_t attended = 0;
     for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
       const std::vector<PageRun>& runs = work[g].runs;
       const char* pages = runs.empty() ? nullptr : ctx.read<char>(kv_.host_buffer());
-      HeadSpans spans{row.row, g, {}};
+      if (out != nullptr) out->push_back({row.row, g, {}});
+      attended[g] = 0;
       for (std::size_t i = 0; i < runs.size();) {  // adjacent slots as one extent
         const std::uint32_t first = runs[i].slot;
         std::uint32_t last = first;
         for (; i < runs.size() && (runs[i].slot == last || runs[i].slot == last + 1); ++i) {
           last = runs[i].slot;
+          attended[g] += runs[i].tokens;
+          if (out == nullptr) continue;
           const std::size_t at = runs[i].first * vector_bytes;
-          spans.spans.push_back({pages + kv_.k_offset(last, g) + at, pages + kv_.v_offset(last, g) + at, runs[i].tokens,
-                                 runs[i].head_mask});
-          attended += runs[i].tokens;
+          out->back().spans.push_back({pages + kv_.k_offset(last, g) + at, pages + kv_.v_offset(last, g) + at,
+                                       runs[i].tokens, runs[i].head_mask});
         }
         access.push_back(kv_.slot_access(Tier::host, first, last - first + 1, Range{g, g + 1}, false));
       }
-      out.push_back(std::move(spans));
     }
     for (const HostRow::Packed& p : row.packed) {
       p.set->append_access(layer, false, access);
       for (std::uint32_t g = p.heads.begin; g < p.heads.end; ++g) {
         const std::size_t list = p.set->index(layer, g), at = list * p.set->capacity;
         const std::uint32_t count = ctx.read<std::uint32_t>(p.set->counts)[list];
+        attended[g] += count;
+        cost.pieces += count > 0 ? 2 : 0;
+        cost.dram += count * sizeof(std::uint32_t);
+        counted.packed_bytes += count * p.set->token_bytes();
+        if (out == nullptr) continue;
         const std::uint32_t* masks = ctx.read<std::uint32_t>(p.set->masks) + at;
         const char* keys = ctx.read<char>(p.set->keys) + at * vector_bytes;
         const char* values = ctx.read<char>(p.set->values) + at * vector_bytes;
-        std::vector<KvSpan>& spans = out[out.size() - shape.kv_heads + g].spans;
+        std::vector<KvSpan>& spans = (*out)[first_entry + g].spans;
         for (std::uint32_t t = 0; t < count;) {  // tokens that the same heads chose as one span
           std::uint32_t end = t + 1;
           while (end < count && (!p.own_only || masks[end] == masks[t])) ++end;
@@ -192,17 +199,15 @@ std::vector<HeadSpans> DecodeAttention::resolve(BodyContext& ctx, const ModelSha
               {keys + t * vector_bytes, values + t * vector_bytes, end - t, p.own_only ? masks[t] : 0xFFFFFFFFu});
           t = end;
         }
-        attended += count;
-        cost.pieces += count > 0 ? 2 : 0;
-        cost.dram += count * sizeof(std::uint32_t);
-        counted.packed_bytes += count * p.set->token_bytes();
       }
     }
-    counted.tokens += attended;
-    cost.dram += attended * per_token;
-    cost.flops += attended * 4 * shape.group() * shape.head_dim;
+    for (const std::uint64_t tokens : attended) {
+      counted.tokens += tokens;
+      cost.dram += tokens * per_token;
+      cost.flops += tokens * 4 * shape.group() * shape.head_dim;
+      cost.tasks += parts_of(tokens);
+    }
   }
-  return out;
 }
 
 }  // namespace tandem

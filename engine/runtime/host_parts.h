@@ -40,8 +40,12 @@ struct HostCounters {
   }
 };
 
-/// Parts of kPartTokens tokens, of one entry each, in order. An entry without tokens is one part. `vector_bytes`: of K
-/// or V of a token and head.
+/// Parts of an entry with so many tokens: at least one.
+constexpr std::uint32_t parts_of(std::uint64_t tokens) {
+  return tokens == 0 ? 1 : static_cast<std::uint32_t>((tokens + kPartTokens - 1) / kPartTokens);
+}
+/// Parts of kPartTokens tokens, of one entry each, in order; parts_of(tokens) of each entry. `vector_bytes`: of K or V
+/// of a token and head.
 std::vector<HeadPart> cut_parts(const std::vector<HeadSpans>& work, std::size_t vector_bytes);
 
 /// Partial attention of every entry, one part a task, into the rows of `o` and `lse`.

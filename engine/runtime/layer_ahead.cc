@@ -181,39 +181,38 @@ std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context,
     auto* counters = ctx.write<HostAttended>(counters_.values);
     const char* pages = ctx.read<char>(kv_.host_buffer());
     std::vector<HeadSpans> heads;
-    heads.reserve(work.size() * shape.kv_heads);
+    heads.reserve(attend ? work.size() * shape.kv_heads : 0);
     Cost cost;
     cost.work = Work::attention;
     cost.dram = small;
-    cost.pieces = 0;
+    cost.pieces = cost.tasks = 0;
     std::uint64_t attended = 0;
     for (const Missing& m : work) {
       const ResidentSet& set = m.set;
       HostAttended& counted = counters[counters_.at(m.row, layer)];
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-        HeadSpans spans{m.row, head, {}};
+        if (attend) heads.push_back({m.row, head, {}});
         const std::uint32_t* list =
             ctx.read<std::uint32_t>(set.missing_on_host) + set.choice_offset(part, set.list_of(head));
         for (std::uint32_t i = 1; i <= list[0]; ++i) {
           if (i == 1 || list[i] != list[i - 1] + 1) ++cost.pieces;
-          for (std::uint32_t page = 0; page < set.pages_per_block(); ++page) {
+          for (std::uint32_t page = 0; attend && page < set.pages_per_block(); ++page) {
             const std::uint32_t slot = m.pages[list[i] * set.pages_per_block() + page];
-            spans.spans.push_back(
+            heads.back().spans.push_back(
                 {pages + kv_.k_offset(slot, head), pages + kv_.v_offset(slot, head), kPageTokens, ~0u});
           }
         }
-        counted.tokens += std::uint64_t{list[0]} * set.block;
-        attended += std::uint64_t{list[0]} * set.block;
-        heads.push_back(std::move(spans));
+        const std::uint64_t tokens = std::uint64_t{list[0]} * set.block;
+        counted.tokens += tokens;
+        attended += tokens;
+        cost.tasks += parts_of(tokens);
       }
     }
-    const std::vector<HeadPart> parts = cut_parts(heads, vector_bytes);
     if (attend)
-      attend_in_parts(pool_, shape, kv_.shape().type, heads, parts, ctx.read<float>(own.host_query),
-                      ctx.write<float>(own.host_part), ctx.write<float>(own.host_lse));
+      attend_in_parts(pool_, shape, kv_.shape().type, heads, cut_parts(heads, vector_bytes),
+                      ctx.read<float>(own.host_query), ctx.write<float>(own.host_part), ctx.write<float>(own.host_lse));
     cost.dram += attended * 2 * vector_bytes;
     cost.flops = attended * 4 * shape.group() * shape.head_dim;
-    cost.tasks = static_cast<std::uint32_t>(parts.size());
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost);  // which pages it reads is known earlier than what they are: all candidates stay declared
   };

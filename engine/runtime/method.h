@@ -224,6 +224,7 @@ struct SkewRequest {
   std::uint32_t columns = 1;  // of the skewed keys that the index keeps
   std::uint32_t unit = 1;     // tokens that are fetched together: 1, or whole pages
   std::uint32_t most = 1;     // units of a KV head in one fetch
+  bool per_kv_head = true;    // each KV head chooses by its best query head; else one choice by the sum of these
 };
 
 struct SpeculateRequest {

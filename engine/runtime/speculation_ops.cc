@@ -2,6 +2,7 @@
 // scores, and the fetch.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "engine/common/error.h"
 #include "engine/kernels/skewed.h"
@@ -13,12 +14,18 @@ namespace {
 
 constexpr std::uint32_t kIndexBlock = 2 * kPageTokens;  // tokens that leave the device together
 constexpr std::uint64_t kJacobiSweeps = 8;              // for the declared cost
-constexpr std::uint32_t kDrawnTokens = 32;              // that the stand-in takes for alike
+constexpr std::uint32_t kDrawnTokens = kIndexBlock;     // that the stand-in takes for alike
 
-/// The best units of each KV head.
+/// The best units: of each KV head, or the same for all of them.
 void choose_units(ThreadPool& pool, BodyContext& ctx, const SkewedIndex& index, const ModelShape& shape,
                   std::uint32_t layer, const std::vector<float>& scores, std::uint32_t n, std::uint32_t keep) {
   auto* chosen = ctx.write<std::uint32_t>(index.chosen);
+  if (!index.per_head) {
+    best_units_of_all(scores.data(), shape.kv_heads, shape.group(), n, index.unit, keep,
+                      chosen + index.chosen_offset(layer, 0),
+                      index.chosen_offset(layer, 1) - index.chosen_offset(layer, 0));
+    return;
+  }
   pool.parallel_for(shape.kv_heads, [&](std::size_t head) {
     best_units(scores.data() + head * shape.group() * n, shape.group(), n, index.unit, keep,
                chosen + index.chosen_offset(layer, static_cast<std::uint32_t>(head)));
@@ -30,7 +37,7 @@ void choose_units(ThreadPool& pool, BodyContext& ctx, const SkewedIndex& index, 
 SkewedRef EngineOps::index_keys(SequenceState& sequence, const SkewRequest& request) {
   const KvShape& shape = kv_.shape();
   const SkewedRef ref{stores_.skewed.add(make_skewed_index(device_, sequence.id, shape, request.columns, request.unit,
-                                                           sequence.max_tokens, request.most))};
+                                                           sequence.max_tokens, request.most, request.per_kv_head))};
   const SkewedIndex& index = stores_.skewed.get(ref.id);
   const std::uint32_t filled = sequence.tokens / kIndexBlock * kIndexBlock;
   if (sequence.tokens > 0) {
@@ -231,18 +238,24 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
     }
   };
   op.stand_in = [this, shape, layer, rows, units](BodyContext& ctx) {
+    std::vector<float> scores;
     for (const Row& r : rows) {
       // Drawn for runs of tokens; a score is its normal part times the head's concentration.
       const std::uint32_t n = r.index.tokens[layer], runs = n / kDrawnTokens;
-      std::vector<float> drawn(std::size_t{shape.q_heads} * runs), scores(std::size_t{shape.q_heads} * n);
-      draw_scores(pool_, shape, *process_, r.place, runs, drawn.data());
+      scores.resize(std::size_t{shape.q_heads} * runs);
+      draw_scores(pool_, shape, *process_, r.place, runs, scores.data());
       for (std::uint32_t h = 0; h < shape.q_heads; ++h) {
         const auto s = static_cast<float>(process_->concentration(layer, h));
-        for (std::uint32_t t = 0; t < n; ++t)
-          scores[std::size_t{h} * n + t] = s * drawn[std::size_t{h} * runs + t / kDrawnTokens];
+        for (std::uint32_t run = 0; run < runs; ++run) scores[std::size_t{h} * runs + run] *= s;
       }
-      choose_units(pool_, ctx, r.index, shape, layer, scores, n,
-                   units(r, tokens_near_the_best(scores.data(), shape.q_heads, n, r.alpha)));
+      const std::uint32_t keep =
+          units(r, tokens_near_the_best(scores.data(), shape.q_heads, runs, r.alpha, kDrawnTokens));
+      auto* chosen = ctx.write<std::uint32_t>(r.index.chosen);
+      for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+        std::uint32_t* list = chosen + r.index.chosen_offset(layer, g);
+        list[0] = std::min(keep, n / r.index.unit);
+        std::iota(list + 1, list + 1 + list[0], 0u);  // how many there are costs, not which they are
+      }
     }
   };
   return device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
@@ -293,8 +306,16 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
       for (std::uint32_t g = 0; g < s.kv_heads; ++g) {
         const std::uint32_t* list = ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, g);
         cost.h2d += std::uint64_t{list[0]} * index.unit * 2 * vector_bytes;
-        // K and V of a page lie in one run; of a token in two.
-        cost.pieces += list[0] * (index.unit == 1 ? 2 : index.unit / kPageTokens);
+        if (index.per_head || index.unit == 1) {  // K and V of a page and head lie in one run; of a token in two
+          cost.pieces += list[0] * (index.unit == 1 ? 2 : index.unit / kPageTokens);
+        } else if (g == 0) {  // a page has all heads; runs that are adjacent on the host
+          const std::uint32_t per_unit = index.unit / kPageTokens;
+          for (std::uint32_t i = 1; i <= list[0]; ++i) {
+            const std::uint32_t* pages = r.pages.data() + std::size_t{list[i]} * per_unit;
+            for (std::uint32_t page = 0; page < per_unit; ++page)
+              cost.pieces += page == 0 || pages[page] != pages[page - 1] + 1 ? 1 : 0;
+          }
+        }
         if (!move) continue;
         const char* from = ctx.read<char>(kv_.host_buffer());
         char* k = ctx.write<char>(index.staged) + index.staged_offset(layer, g);

@@ -2,9 +2,10 @@
 // where no tensor is computed (SimOptions::shapes_only). Top-k, thresholds and everything behind them run as always.
 //
 // A head's score of an item is normal, in part shared with the other heads of its group and in part with its own score
-// one step earlier. A token's mean attention weight is log-normal with mean 1 / n: exp(s z - s^2 / 2) / n, where z is
-// the part of its score that stays and s the head's concentration. So the share of tokens above the mean weight is
-// Phi(-s / 2). What it leaves out: sinks, and that neighbours in the text tend to be chosen together.
+// one step earlier; the part that lasts turns into another one over `turnover` steps, evenly: so what a head chose is
+// worth less from step to step. A token's mean attention weight is log-normal with mean 1 / n: exp(s z - s^2 / 2) / n,
+// where z is the part of its score that stays and s the head's concentration. So the share of tokens above the mean
+// weight is Phi(-s / 2). What it leaves out: sinks, and that neighbours in the text tend to be chosen together.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ namespace tandem {
 struct HeadWorkload {
   double concentration = 0;  // s, of mean attention weights; 0: all tokens alike
   double group = 0;          // correlation of the scores of two heads of a group, in [0, 1]
-  double step = 0;           // correlation of a head's scores at two steps, in [0, 1]
+  double step = 0;           // correlation of a head's scores at two adjacent steps but for the turnover, in [0, 1]
+  double turnover = 0;       // steps after which nothing of the lasting part is left; 0: it lasts
 };
 
 struct Workload {
@@ -56,10 +58,9 @@ class ScoreProcess {
   }
   /// scores [group][n] of blocks 0 .. n - 1 at a step.
   void block_scores(const ScorePlace& place, std::uint32_t n, float* scores) const;
-  /// Bit g of masks[t]: the mean weight of token first + t exceeds `times` the mean for query head g. Returns the
-  /// tokens with a bit set. The step does not matter.
-  std::uint32_t salient_masks(const ScorePlace& place, std::uint32_t first, std::uint32_t n, double times,
-                              std::uint32_t* masks) const;
+  /// Of tokens first .. first + n - 1, how many have a mean weight that exceeds `times` the mean for some query head.
+  /// The step does not matter.
+  std::uint32_t salient_tokens(const ScorePlace& place, std::uint32_t first, std::uint32_t n, double times) const;
 
  private:
   const Workload& workload_;

@@ -87,6 +87,7 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
   row("step", [](const LatencySummary& l) { return l.step_ms; });
   row("= busy", [](const LatencySummary& l) { return l.busy_ms; });
   row("+ idle", [](const LatencySummary& l) { return l.idle_ms; });
+  row("(in layer 0)", [](const LatencySummary& l) { return l.layer0_idle_ms; });
   for (const std::string& cause : causes) {
     row("· " + cause, [&](const LatencySummary& l) {
       const auto found = l.idle_ms_by_cause.find(cause);

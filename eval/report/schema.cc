@@ -49,6 +49,8 @@ std::string broken_sum(const SampleTiming& timing) {
                        timing.window_ns);
   if (causes != timing.idle_ns)
     return fmt::format("the times of idle_by_cause sum to {}, but idle_ns is {}", causes, timing.idle_ns);
+  if (timing.layer0_idle_ns > timing.idle_ns)
+    return fmt::format("layer0_idle_ns {} is more than idle_ns {}", timing.layer0_idle_ns, timing.idle_ns);
   if (timing.steps != (timing.steps == 0 ? 0 : 1) + timing.step_ns.size())
     return fmt::format("step_ns lists {} steps after the first, but steps is {}", timing.step_ns.size(), timing.steps);
   return "";
@@ -139,6 +141,7 @@ std::string to_line(const SampleTiming& timing) {
     TANDEM_CHECK(!json["idle_by_cause"].contains(cause), "idle cause '{}' is listed twice", cause);
     json["idle_by_cause"][cause] = ns;
   }
+  json["layer0_idle_ns"] = timing.layer0_idle_ns;
   json["bytes"] = {
       {"hbm", timing.bytes.hbm}, {"dram", timing.bytes.dram}, {"h2d", timing.bytes.h2d}, {"d2h", timing.bytes.d2h}};
   json["flops"] = timing.flops;
@@ -252,6 +255,7 @@ SampleTiming parse_timing(std::string_view line, const std::string& where) {
   for (const auto& item : causes.items())
     timing.idle_by_cause.emplace_back(
         item.key(), time(in.as_integer<std::int64_t>(item.value(), "idle_by_cause"), "idle_by_cause"));
+  if (json.contains("layer0_idle_ns")) timing.layer0_idle_ns = time(in.duration("layer0_idle_ns"), "layer0_idle_ns");
   ObjectReader bytes(in.object("bytes"), where + ", bytes");
   std::uint64_t* const counts[] = {&timing.bytes.hbm, &timing.bytes.dram, &timing.bytes.h2d, &timing.bytes.d2h};
   for (int i = 0; i < 4; ++i) *counts[i] = bytes.integer<std::uint64_t>(kBytes[i]);

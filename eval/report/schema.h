@@ -19,7 +19,8 @@
 
 namespace tandem::eval {
 
-inline constexpr int kSchemaVersion = 3;  // 2: isa in the manifest; 3: a depth may be null; all are read
+inline constexpr int kSchemaVersion =
+    4;  // 2: isa in the manifest; 3: a depth may be null; 4: layer 0's idle; all are read
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 
@@ -77,7 +78,8 @@ struct SampleTiming : SampleKey {
   std::int64_t window_ns = 0;              // all decode steps; busy + idle = window
   std::int64_t busy_ns = 0, idle_ns = 0;
   std::vector<std::pair<std::string, std::int64_t>> idle_by_cause = {};  // sums to idle_ns; names as to_string(Cause)
-  ByteCounts bytes = {};                                                 // over all decode steps
+  std::int64_t layer0_idle_ns = 0;  // of idle_ns; a method that works a layer ahead has no layer before it there
+  ByteCounts bytes = {};            // over all decode steps
   std::uint64_t flops = 0;
   std::uint32_t steps = 0;                                             // decode steps, the first included
   std::uint64_t device_kv_bytes = 0, host_kv_bytes = 0;                // peaks

@@ -52,6 +52,7 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
     out.step_ms += ms(t.window_ns);
     out.busy_ms += ms(t.busy_ns);
     out.idle_ms += ms(t.idle_ns);
+    out.layer0_idle_ms += ms(t.layer0_idle_ns);
     for (const auto& [cause, ns] : t.idle_by_cause) out.idle_ms_by_cause[cause] += ms(ns);
     out.hbm += double(t.bytes.hbm);
     out.dram += double(t.bytes.dram);
@@ -66,8 +67,8 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
   for (double* per_sample : {&out.prefill_ms, &out.setup_ms, &out.first_step_ms}) *per_sample /= double(out.samples);
   out.ttft_ms = out.prefill_ms + out.setup_ms + out.first_step_ms;
   if (out.steps == 0) return out;
-  for (double* per_step : {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.hbm, &out.dram, &out.h2d, &out.d2h,
-                           &out.attended_device, &out.attended_host}) {
+  for (double* per_step : {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.layer0_idle_ms, &out.hbm, &out.dram, &out.h2d,
+                           &out.d2h, &out.attended_device, &out.attended_host}) {
     *per_step /= double(out.steps);
   }
   for (auto& [cause, value] : out.idle_ms_by_cause) value /= double(out.steps);
@@ -94,6 +95,7 @@ nlohmann::ordered_json json_of(const LatencySummary& l) {
           {"step_ms", l.step_ms},
           {"busy_ms", l.busy_ms},
           {"idle_ms", l.idle_ms},
+          {"layer0_idle_ms", l.layer0_idle_ms},
           {"idle_ms_by_cause", l.idle_ms_by_cause},
           {"bytes_per_step", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
           {"attended_per_step", {{"device", l.attended_device}, {"host", l.attended_host}}},

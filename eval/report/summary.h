@@ -26,6 +26,7 @@ struct LatencySummary {
   double ttft_ms = 0, prefill_ms = 0, setup_ms = 0, first_step_ms = 0;    // means over samples
   double tpot_ms = 0, tpot_p50_ms = 0, tpot_p90_ms = 0, tpot_p99_ms = 0;  // over steps after the first
   double step_ms = 0, busy_ms = 0, idle_ms = 0;                           // means per decode step; busy + idle = step
+  double layer0_idle_ms = 0;                                              // of idle_ms
   std::map<std::string, double> idle_ms_by_cause;                         // sums to idle_ms
   double hbm = 0, dram = 0, h2d = 0, d2h = 0;                             // bytes per decode step
   double attended_device = 0, attended_host = 0;                          // tokens per KV head, layer and step

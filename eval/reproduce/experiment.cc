@@ -1,6 +1,7 @@
 #include "eval/reproduce/experiment.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fmt/ranges.h>
 #include <fstream>
@@ -43,8 +44,10 @@ FreeParameter read_free(ObjectReader& reader) {
   p.high = reader.number("high", 1e-9, kHuge);
   if (p.high <= p.low) reader.fail("high", "above 'low'");
   const std::string kind = reader.text("kind");
-  if (kind != "whole" && kind != "real") reader.fail("kind", "'whole' or 'real'");
-  p.whole = kind == "whole";
+  constexpr std::array<const char*, 4> kKinds = {"real", "whole", "pages", "salient"};
+  const auto* const found = std::find(kKinds.begin(), kKinds.end(), kind);
+  if (found == kKinds.end()) reader.fail("kind", "'real', 'whole', 'pages' or 'salient'");
+  p.kind = static_cast<FreeKind>(found - kKinds.begin());
   p.cell = reader.text("cell", false);
   return p;
 }
@@ -104,6 +107,11 @@ void check(const Experiment& e, const std::string& file) {
     if (!cell || cell->quantity != Quantity::idle_ratio)
       throw_input_error("{}: the free parameter '{}' is fitted to '{}', which is no cell of quantity idle_ratio.", file,
                         p.name, p.cell);
+    for (const FreeParameter& other : e.free) {
+      if (other.name != p.name && e.run(cell->run).method.find('{' + other.name + '}') != std::string::npos)
+        throw_input_error("{}: the run '{}' fits {{{}}} and contains {{{}}} too: give each a run of its own.", file,
+                          cell->run, p.name, other.name);
+    }
     if (e.run(cell->run).method.find('{' + p.name + '}') == std::string::npos)
       throw_input_error("{}: the run '{}' does not contain {{{}}}, so its cell '{}' cannot fit it.", file, cell->run,
                         p.name, p.cell);

@@ -9,13 +9,20 @@
 
 namespace tandem::eval {
 
+enum class FreeKind : std::uint8_t {
+  real,
+  whole,
+  pages,    // whole pages of 32 tokens; a method gets tokens
+  salient,  // tokens; a method gets the beta at which the workload makes so many of the run's context salient
+};
+
 /// A number that no source gives. It stands in methods as {name} and takes the value at which one published cell is
 /// met.
 struct FreeParameter {
   std::string name, meaning;
   double low = 0, high = 0;  // both above 0; searched between them
-  bool whole = false;        // a whole number
-  std::string cell;          // by name; of quantity idle_ratio, rising or falling throughout
+  FreeKind kind = FreeKind::real;
+  std::string cell;  // by name; of quantity idle_ratio, rising or falling throughout
 };
 
 struct ExperimentRun {
@@ -50,7 +57,7 @@ struct Experiment {
   std::string hardware, model, workload;  // profile, shape preset, file of hardware/workloads without ending
   std::uint32_t steps = 0;                // decode steps
   std::vector<std::string> notes;         // what the source leaves open, and what was assumed
-  std::vector<FreeParameter> free;        // fitted in order, at most two
+  std::vector<FreeParameter> free;        // each to a cell of its own, at most two
   std::vector<ExperimentRun> runs;
   std::vector<Cell> cells;
   std::vector<Order> orders;

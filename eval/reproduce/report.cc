@@ -48,16 +48,18 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
     text += section("Order", markdown) + text_of(orders, markdown);
   }
   Table runs;
-  runs.head = {"run", "batch", "step ms", "tokens/s", "idle %", "KV GB, device", "attended on host"};
+  runs.head = {"run",     "batch",           "step ms",       "tokens/s",        "idle %",
+               "idle ms", "in layer\u00a00", "KV GB, device", "attended on host"};
   runs.clock = cells.clock;
   for (const RunOutcome& run : r.runs) {
     if (!run.row.refused.empty()) {
-      runs.rows.push_back({run.name, std::to_string(run.batch), "does not fit", "-", "-", "-", "-"});
+      runs.rows.push_back({run.name, std::to_string(run.batch), "does not fit", "-", "-", "-", "-", "-", "-"});
       continue;
     }
     runs.rows.push_back({run.name, std::to_string(run.batch), fmt::format("{:.2f}", run.row.step_ms),
                          fmt::format("{:.0f}", 1e3 * run.batch / run.row.step_ms),
                          fmt::format("{:.1f}", 100 * run.row.idle_ms / run.row.step_ms),
+                         fmt::format("{:.3f}", run.row.idle_ms), fmt::format("{:.3f}", run.row.layer0_idle_ms),
                          fmt::format("{:.2f}", double(run.row.device_kv_bytes) * 1e-9),
                          fmt::format("{:.0f}", run.row.attended_host)});
   }
@@ -96,6 +98,7 @@ std::string reproduction_json(const Reproduction& r) {
     if (run.row.refused.empty()) {
       item["step_ms"] = run.row.step_ms;
       item["idle_ms"] = run.row.idle_ms;
+      item["layer0_idle_ms"] = run.row.layer0_idle_ms;
       item["device_kv_bytes"] = run.row.device_kv_bytes;
       item["host_kv_bytes"] = run.row.host_kv_bytes;
       item["attended_host"] = run.row.attended_host;

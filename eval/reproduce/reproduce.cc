@@ -4,25 +4,19 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <set>
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
+#include "engine/kernels/thread_pool.h"
+#include "engine/runtime/forward.h"
 
 namespace tandem::eval {
 namespace {
 
-constexpr int kMostTrials = 12;          // per free parameter: a range of 1 : 4096 to one part in a thousand
+constexpr int kMostTrials = 12;          // per free parameter
 constexpr double kCloseEnough = 0.0025;  // to a published idle ratio, which has two digits
-
-std::string filled_in(std::string method, const std::map<std::string, double>& values) {
-  for (const auto& [name, value] : values) {
-    const std::string place = '{' + name + '}';
-    for (std::size_t at; (at = method.find(place)) != std::string::npos;)
-      method.replace(at, place.size(), fmt::format("{:.6g}", value));
-  }
-  return method;
-}
 
 Workload read_workload(const std::string& name) {
   const std::filesystem::path file = data_path("hardware/workloads") / (name + ".json");
@@ -35,7 +29,9 @@ double idle_ratio(const TargetRow& row) {
   return row.idle_ms / row.step_ms;
 }
 
-/// Simulates runs once each, at the values found so far.
+using Values = std::map<std::string, double>;  // of free parameters, by name
+
+/// Simulates runs, any number at a time, each on one thread.
 class Laboratory {
  public:
   Laboratory(const Experiment& experiment, const ReproduceOptions& options)
@@ -47,35 +43,75 @@ class Laboratory {
 
   std::string clock() const { return "simulated for " + hardware_.title; }
 
-  RunOutcome run(const ExperimentRun& run, const std::map<std::string, double>& values) {
-    RunOutcome outcome{run.name, filled_in(run.method, values), run.batch, {}};
+  RunOutcome run(const ExperimentRun& run, const Values& values) {
+    RunOutcome outcome{run.name, filled_in(run, values), run.batch, {}};
     if (run.as_many_as_fit) {
-      const TargetRow one = simulate(outcome.method, run.context, 1);
+      const TargetRow one = simulate(outcome.method, run.context, 1, kStepsOfOne);
       outcome.row = one;
       if (!one.refused.empty()) return outcome;
       const double fit = device_kv_room(shape_, hardware_) / double(one.device_kv_bytes);
       outcome.batch = std::min(run.batch, static_cast<std::uint32_t>(fit));
-      if (outcome.batch == 1) return outcome;
     }
-    outcome.row = simulate(outcome.method, run.context, outcome.batch);
+    outcome.row = simulate(outcome.method, run.context, outcome.batch, experiment_.steps);
+    const std::lock_guard lock(mutex_);
+    ++done_;
+    if (options_.progress) options_.progress(done_, std::max(total_, done_), run.name);
     return outcome;
   }
 
   void begin(std::uint64_t runs) { total_ = runs; }
 
  private:
-  TargetRow simulate(const std::string& method, std::uint32_t context, std::uint32_t batch) {
-    if (options_.progress) options_.progress(done_, std::max(total_, done_ + 1), method);
+  static constexpr double kPageOfTokens = 32;
+  static constexpr std::uint32_t kStepsOfOne = 2;  // its memory is all that is asked for
+
+  std::string filled_in(const ExperimentRun& run, const Values& values) {
+    std::string method = run.method;
+    for (const FreeParameter& p : experiment_.free) {
+      const std::string place = '{' + p.name + '}';
+      for (std::size_t at; (at = method.find(place)) != std::string::npos;) {
+        double value = values.at(p.name);
+        if (p.kind == FreeKind::salient) value = beta_for(value, run.context);
+        if (p.kind == FreeKind::pages) value *= kPageOfTokens;
+        method.replace(at, place.size(), fmt::format("{:.6g}", value));
+      }
+    }
+    return method;
+  }
+
+  /// How far above the mean a weight must be for `tokens` tokens of a context to be salient, mean over layers and
+  /// heads.
+  double beta_for(double tokens, std::uint32_t context) {
+    constexpr std::uint32_t kLayers = 8, kSequences = 2;
+    const ModelShape shape = shape_of(shape_.config);
+    const ScoreProcess process(workload_, shape);
+    const auto salient = [&](double beta) {
+      double sum = 0;
+      for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+        for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+          for (std::uint32_t sequence = 0; sequence < kSequences; ++sequence)
+            sum += process.salient_tokens({sequence, layer * shape.layers / kLayers, head, 0}, 0, context, beta);
+        }
+      }
+      return sum / kLayers / kSequences / shape.kv_heads;
+    };
+    double low = 1e-3, high = 1e6;
+    while (high / low > 1.001) {
+      const double middle = std::sqrt(low * high);
+      (salient(middle) > tokens ? low : high) = middle;
+    }
+    return std::sqrt(low * high);
+  }
+
+  TargetRow simulate(const std::string& method, std::uint32_t context, std::uint32_t batch, std::uint32_t steps) {
     TargetOptions target;
     target.methods = {method};
     target.batch = batch;
     target.context = context;
-    target.steps = experiment_.steps;
-    target.threads = options_.threads;
+    target.steps = steps;
+    target.threads = 1;
     target.interrupted = options_.interrupted;
-    TargetRow row = simulate_target(shape_, hardware_, workload_, target).rows.at(0);
-    ++done_;
-    return row;
+    return simulate_target(shape_, hardware_, workload_, target).rows.at(0);
   }
 
   const Experiment& experiment_;
@@ -83,43 +119,50 @@ class Laboratory {
   Model shape_;
   HardwareProfile hardware_;
   Workload workload_;
+  std::mutex mutex_;  // of the progress
   std::uint64_t done_ = 0, total_ = 0;
 };
 
-/// Bisection of the parameter's logarithm; which way the cell goes is seen at the ends.
-FittedValue fit(const Experiment& e, const FreeParameter& p, Laboratory& laboratory,
-                std::map<std::string, double>& values) {
+/// False position (Illinois) on the parameter's logarithm; which way the cell goes is seen at the ends.
+FittedValue fit(const Experiment& e, const FreeParameter& p, Laboratory& laboratory) {
   const Cell& cell = e.cell(p.cell);
   const ExperimentRun& run = e.run(cell.run);
-  const auto at = [&](double value) {
-    values[p.name] = value;
-    const RunOutcome outcome = laboratory.run(run, values);
+  const bool whole = p.kind == FreeKind::whole || p.kind == FreeKind::pages;
+  FittedValue best{p.name, 0, HUGE_VAL};
+  const auto at = [&](double value) {  // how far above what is published
+    const RunOutcome outcome = laboratory.run(run, {{p.name, value}});
     if (!outcome.row.refused.empty()) {
       throw_input_error("{}: at {} = {:.4g} the run '{}' is refused: {}.", e.name, p.name, value, run.name,
                         outcome.row.refused);
     }
-    return idle_ratio(outcome.row);
-  };
-  const auto rounded = [&](double value) { return p.whole ? std::round(value) : value; };
-  double low = p.low, high = p.high, below = at(low), above = at(high);
-  const bool rising = above > below;
-  FittedValue best{p.name, low, below};
-  const auto consider = [&](double value, double reached) {
+    const double reached = idle_ratio(outcome.row);
     if (std::abs(reached - cell.published) < std::abs(best.reached - cell.published)) best = {p.name, value, reached};
+    return reached - cell.published;
   };
-  consider(high, above);
-  if (cell.published < std::min(below, above) || cell.published > std::max(below, above)) {
+  double low = p.low, high = p.high, below = at(low), above = at(high);
+  if ((below < 0) == (above < 0)) {
     throw_input_error("{}: '{}' is published as {:.3g}, but goes from {:.3g} to {:.3g} for {} from {:.4g} to {:.4g}.",
-                      e.name, cell.name, cell.published, below, above, p.name, p.low, p.high);
+                      e.name, cell.name, cell.published, cell.published + below, cell.published + above, p.name, p.low,
+                      p.high);
   }
   for (int trial = 2; trial < kMostTrials && std::abs(best.reached - cell.published) > kCloseEnough; ++trial) {
-    const double middle = rounded(std::sqrt(low * high));
-    if (middle == low || middle == high) break;
+    double middle = std::exp((std::log(low) * above - std::log(high) * below) / (above - below));
+    if (whole) middle = std::round(middle);
+    if (middle == low || middle == high) {  // rounded back to an end, or nothing between two whole numbers
+      middle = whole ? std::round(std::sqrt(low * high)) : std::sqrt(low * high);
+      if (middle == low || middle == high) break;
+    }
     const double reached = at(middle);
-    consider(middle, reached);
-    ((reached < cell.published) == rising ? low : high) = middle;
+    if ((reached < 0) == (below < 0)) {
+      low = middle;
+      below = reached;
+      above /= 2;  // an end that stays counts less, or it would stay for good
+    } else {
+      high = middle;
+      above = reached;
+      below /= 2;
+    }
   }
-  values[p.name] = best.value;
   return best;
 }
 
@@ -148,24 +191,29 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
     if (wanted(order.figure)) needed.insert(order.runs.begin(), order.runs.end());
 
   Laboratory laboratory(experiment, options);
-  laboratory.begin(experiment.free.size() * kMostTrials / 2 + needed.size());
+  constexpr int kUsualTrials = 6;
+  laboratory.begin(experiment.free.size() * kUsualTrials + needed.size());
   Reproduction result;
   result.experiment = experiment;
   result.clock = laboratory.clock();
-  std::map<std::string, double> values;
-  for (const FreeParameter& p : experiment.free) values[p.name] = p.low;
-  for (const FreeParameter& p : experiment.free) result.fitted.push_back(fit(experiment, p, laboratory, values));
+  ThreadPool pool(options.threads);
+  result.fitted.resize(experiment.free.size());
+  pool.parallel_for(experiment.free.size(),
+                    [&](std::size_t i) { result.fitted[i] = fit(experiment, experiment.free[i], laboratory); });
+  Values values;
+  for (const FittedValue& fitted : result.fitted) values[fitted.name] = fitted.value;
 
+  std::vector<const ExperimentRun*> runs;
+  for (const ExperimentRun& run : experiment.runs)
+    if (needed.contains(run.name)) runs.push_back(&run);
+  result.runs.resize(runs.size());
+  pool.parallel_for(runs.size(), [&](std::size_t i) { result.runs[i] = laboratory.run(*runs[i], values); });
   std::map<std::string, const TargetRow*> rows;
   std::map<std::string, double> tokens_per_second;
-  result.runs.reserve(needed.size());
-  for (const ExperimentRun& run : experiment.runs) {
-    if (!needed.contains(run.name)) continue;
-    result.runs.push_back(laboratory.run(run, values));
-    const RunOutcome& outcome = result.runs.back();
+  for (const RunOutcome& outcome : result.runs) {
     if (!outcome.row.refused.empty()) continue;
-    rows[run.name] = &outcome.row;
-    tokens_per_second[run.name] = 1e3 * outcome.batch / outcome.row.step_ms;
+    rows[outcome.name] = &outcome.row;
+    tokens_per_second[outcome.name] = 1e3 * outcome.batch / outcome.row.step_ms;
   }
   for (const Cell& cell : experiment.cells) {
     if (!wanted(cell.figure) && !experiment.fitted(cell)) continue;

@@ -14,9 +14,10 @@ namespace tandem::eval {
 
 struct ReproduceOptions {
   std::string figure;    // only its cells and orders, beside those that are fitted; empty: all
-  unsigned threads = 0;  // of this machine, for drawing choices
+  unsigned threads = 0;  // runs at a time; 0: as many as this process may use
   std::function<bool()> interrupted;
-  std::function<void(std::uint64_t done, std::uint64_t total, const std::string& what)> progress;  // runs, about
+  /// Runs, about; never two calls at a time, from any thread.
+  std::function<void(std::uint64_t done, std::uint64_t total, const std::string& what)> progress;
 };
 
 struct FittedValue {

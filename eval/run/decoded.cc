@@ -63,6 +63,7 @@ SampleTiming timing_of(const SampleKey& key, const DecodeResult& result, std::si
     t.busy_ns += step.busy;
     t.idle_ns += step.idle;
     for (std::size_t c = 0; c < causes.size(); ++c) causes[c] += step.by_cause[c];
+    for (const LayerIdle& layer : step.layers) t.layer0_idle_ns += layer.layer == 0 ? layer.idle : 0;
     t.bytes.hbm += share(step.cost.hbm);
     t.bytes.dram += share(step.cost.dram);
     t.bytes.h2d += share(step.cost.h2d);

@@ -69,6 +69,7 @@ std::string layer_ahead_text(const HeadProfile& profile, const HeadSource& sourc
   Table published;
   published.head = {"published", "cosine"};
   for (const PublishedCosine& p : kTable1) published.rows.push_back({p.model, fmt::format("{:.2f}", p.cosine)});
+  published.rows.push_back({source.model + ", none of the paper's", number(all.cosine_next)});
   return out + published.text() + "\n" +
          wrap(
              "next: under the input norm of the layer that is predicted; own: of the layer whose input it is. Layer 0 "

@@ -32,31 +32,27 @@ std::string target_text(const Target& t, bool markdown) {
   Table table;
   table.clock =
       fmt::format("simulated: {}, batch {} x {}, {}", t.model, t.batch, tokens_text(t.context), t.hardware_title);
-  table.head = {"method",
-                "TTFT s",
-                "step ms",
-                "step\u00a0/ batch ms",
-                "tokens/s",
-                "idle\u00a0ms / layer",
-                "idle %",
-                "waits mostly for",
-                "attended on device",
-                "attended on host",
-                "KV GB, device",
+  table.head = {"method",           "TTFT s",
+                "step ms",          "step\u00a0/ batch ms",
+                "tokens/s",         "idle\u00a0ms / layer",
+                "idle %",           "of it in layer\u00a00, ms",
+                "waits mostly for", "attended on device",
+                "attended on host", "KV GB, device",
                 "KV GB, host"};
   std::string refusals;
   for (const TargetRow& r : t.rows) {
     if (!r.refused.empty()) {
-      table.rows.push_back({r.method, "-", "does not fit", "-", "-", "-", "-", "-", "-", "-", "-", "-"});
+      table.rows.push_back({r.method, "-", "does not fit", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"});
       refusals += fmt::format("{}: {}\n", r.method, r.refused);
       continue;
     }
     table.rows.push_back({r.method, fmt::format("{:.2f}", (r.prefill_ms + r.setup_ms + r.first_step_ms) * 1e-3),
                           fmt::format("{:.2f}", r.step_ms), fmt::format("{:.3f}", r.step_ms / t.batch),
                           fmt::format("{:.0f}", 1e3 * t.batch / r.step_ms), fmt::format("{:.3f}", r.idle_ms / t.layers),
-                          fmt::format("{:.1f}", 100 * r.idle_ms / r.step_ms), largest_cause(r),
-                          fmt::format("{:.0f}", r.attended_device), fmt::format("{:.0f}", r.attended_host),
-                          gigabytes(r.device_kv_bytes), gigabytes(r.host_kv_bytes)});
+                          fmt::format("{:.1f}", 100 * r.idle_ms / r.step_ms), fmt::format("{:.3f}", r.layer0_idle_ms),
+                          largest_cause(r), fmt::format("{:.0f}", r.attended_device),
+                          fmt::format("{:.0f}", r.attended_host), gigabytes(r.device_kv_bytes),
+                          gigabytes(r.host_kv_bytes)});
   }
   const std::string notes = fmt::format(
       "The schedule of each method with the costs of this shape, weights and KV in bf16, {} decode steps after a "
@@ -97,6 +93,7 @@ std::string target_json(const Target& t) {
     row["step_ms"] = r.step_ms;
     row["busy_ms"] = r.busy_ms;
     row["idle_ms"] = r.idle_ms;
+    row["layer0_idle_ms"] = r.layer0_idle_ms;
     for (std::size_t c = 0; c < r.idle_by_cause.size(); ++c) {
       if (r.idle_by_cause[c] != 0) row["idle_ns_by_cause"][to_string(static_cast<Cause>(c))] = r.idle_by_cause[c];
     }

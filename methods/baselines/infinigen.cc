@@ -12,13 +12,15 @@ namespace {
 struct InfinigenOptions {
   TokenShare budget{0.2, 0};
   double partial = 0.3, alpha = 4;
-  std::string fetch = "page";
+  std::string fetch = "page", scope = "kv_head";
   OptionSet bind() {
     OptionSet set("infinigen");
     set.share("budget", budget, "most tokens fetched per KV head and layer: tokens, or a share of the context");
     set.ratio("partial", partial, 0, 1, "share of the head dimension that the index on the device keeps");
     set.number("alpha", alpha, 0, 1e9, "a token is wanted where its speculated score is at most so far below the best");
     set.choice("fetch", fetch, {"token", "page"}, "what is fetched together: a token, or 32 tokens");
+    set.choice("scope", scope, {"kv_head", "layer"},
+               "who chooses together; a layer's pages of 32 tokens are one transfer");
     return set;
   }
   std::uint32_t unit() const { return fetch == "token" ? 1 : 32; }
@@ -39,7 +41,8 @@ class Infinigen : public Method {
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
     const auto columns = static_cast<std::uint32_t>(std::ceil(options_.partial * ops.shape().head_dim - 1e-9));
-    sequence.method = ops.index_keys(sequence, {columns, options_.unit(), options_.units(sequence.max_tokens)});
+    sequence.method = ops.index_keys(
+        sequence, {columns, options_.unit(), options_.units(sequence.max_tokens), options_.scope == "kv_head"});
   }
 
   void before_layer(const LayerContext& context, Ops& ops) override {
@@ -109,6 +112,7 @@ MethodInfo infinigen_info() {
       "speculated from layer i's normed input and scored against the index; as many tokens of each KV head are fetched "
       "as "
       "score within alpha of the best, the mean over the heads, at most `budget`. Layer 0 fetches by its own query. "
+      "Under scope=layer all KV heads fetch the same tokens. "
       "Budget: tokens fetched per KV head and layer; the newest block is on top. New tokens: on the device until their "
       "block is full.";
   info.source = "InfiniGen (Lee et al., arXiv 2406.19707), as ScoutAttention compares with it";

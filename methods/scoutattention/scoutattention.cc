@@ -12,7 +12,7 @@ namespace {
 struct ScoutOptions {
   std::uint32_t budget = 2048, block = 32, sinks = 64;
   RecallIntervals recall;
-  std::string pred_norm = "next", scope = "layer", device_scope = "resident", layer0 = "true_query";
+  std::string ahead = "next", pred_norm = "next", scope = "layer", device_scope = "resident", layer0 = "true_query";
   OptionSet bind() {
     OptionSet set("scoutattention");
     set.tokens("budget", budget, "tokens attended per layer: sinks, the newest block and the best others");
@@ -27,6 +27,10 @@ struct ScoutOptions {
           return true;
         },
         [this] { return recall.text(); });
+    set.choice(
+        "ahead", ahead, {"next", "none"},
+        "whose part the CPU begins while a layer runs: the next layer's, by a predicted query, or its own, by the "
+        "true one");
     set.choice("pred_norm", pred_norm, {"next", "own"},
                "input norm under which a layer's query is predicted: its own layer's, or that of the layer before");
     set.choice("scope", scope, {"layer", "kv_head"}, "who chooses blocks together");
@@ -75,16 +79,15 @@ class Scout : public Method {
   void before_layer(const LayerContext& context, Ops& ops) override {
     if (context.layer == 0) next_ = {};  // a step that failed may have left its own
     now_ = std::exchange(next_, {});
-    if (context.layer > 0 || options_.layer0 == "resident") look_ahead(context, ops);
+    if (options_.ahead == "next" && (context.layer > 0 || options_.layer0 == "resident")) look_ahead(context, ops);
   }
 
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
-    if (context.layer == 0 && any_open(context)) {
+    const bool next = options_.ahead == "next", true_query = context.layer > 0 || options_.layer0 == "true_query";
+    if ((context.layer == 0 || !next) && any_open(context)) {
       now_.split = ops.split_by_residency(context, ops.layer_query(context), residents(context));
-      if (options_.layer0 == "true_query") {
-        now_.partial = ops.host_partial(context, now_.split);
-        look_ahead(context, ops);  // behind layer 0's own part, which is needed first
-      }
+      if (true_query) now_.partial = ops.host_partial(context, now_.split);
+      if (true_query && next) look_ahead(context, ops);  // behind layer 0's own part, which is needed first
     }
     AttendPlan plan;
     plan.ready = now_.partial;
@@ -182,7 +185,8 @@ MethodInfo scoutattention_info() {
       "are on the device. While layer i runs, layer i+1's query is predicted from layer i's input and chooses "
       "the best blocks of layer i+1, as many as the budget has room for beside sinks and newest block; those that are "
       "not resident are attended on the CPU by the predicted query, "
-      "the residents on the device by the true one. Every `recall` steps a layer's residents become what it chose. "
+      "the residents on the device by the true one (ahead=none: all by the true one, while the device attends). Every "
+      "`recall` steps a layer's residents become what it chose. "
       "Budget: tokens per layer, the same for all heads under scope=layer; sinks and the newest, partly filled block "
       "count inside it. New tokens: on the device until their block is full; then it goes to host memory, gets a "
       "digest, "

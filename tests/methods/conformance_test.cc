@@ -31,6 +31,8 @@ std::vector<std::string> all_methods() {
   names.emplace_back("scoutattention:budget=128,block=16,sinks=16,recall=3");
   names.emplace_back("scoutattention:budget=128,block=32,sinks=0,recall=1,scope=kv_head,device_scope=selected");
   names.emplace_back("scoutattention:budget=160,sinks=32,recall=2,layer0=resident,pred_norm=own");
+  names.emplace_back("scoutattention:budget=128,block=16,sinks=16,recall=3,ahead=none");
+  names.emplace_back("infinigen:budget=64,scope=layer");
   return names;
 }
 

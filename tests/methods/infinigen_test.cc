@@ -19,10 +19,12 @@ struct Rule {
   std::uint32_t prompt, budget;
   double partial, alpha;
   std::uint32_t unit;
+  bool together = false;  // all KV heads fetch the same
 };
 
 void PrintTo(const Rule& rule, std::ostream* out) {
-  *out << rule.prompt << " tokens, budget " << rule.budget << ", partial " << rule.partial << ", unit " << rule.unit;
+  *out << rule.prompt << " tokens, budget " << rule.budget << ", partial " << rule.partial << ", unit " << rule.unit
+       << (rule.together ? ", together" : "");
 }
 
 class SlowInfinigen {
@@ -127,6 +129,9 @@ class SlowInfinigen {
             units[u].first = std::min(units[u].first, -scores[h][t]);
         }
       }
+      if (rule_.together) {
+        for (std::uint32_t u = 0; u < units.size(); ++u) units[u].first = -sum_over_heads(scores, u);
+      }
       std::sort(units.begin(), units.end());
       if (keep < units.size()) closest = std::min(closest, units[keep].first - units[keep - 1].first);
       std::vector<bool> seen(tokens_);
@@ -138,6 +143,18 @@ class SlowInfinigen {
       for (std::uint32_t h = g * group(); h < (g + 1) * group(); ++h) attend_head(h, q, keys[g], values[g], seen, out);
     }
     return out;
+  }
+  /// Of a unit: the sum over KV heads of the best of the head's queries and the unit's tokens.
+  double sum_over_heads(const std::vector<Vector>& scores, std::uint32_t unit) const {
+    double sum = 0;
+    for (std::uint32_t g = 0; g < c_.kv_heads; ++g) {
+      double best = -INFINITY;
+      for (std::uint32_t h = g * group(); h < (g + 1) * group(); ++h) {
+        for (std::uint32_t t = unit * rule_.unit; t < (unit + 1) * rule_.unit; ++t) best = std::max(best, scores[h][t]);
+      }
+      sum += best;
+    }
+    return sum;
   }
   void attend_head(std::uint32_t h, const Vector& q, const std::vector<Vector>& keys, const std::vector<Vector>& values,
                    const std::vector<bool>& seen, Vector& out) const {
@@ -167,7 +184,8 @@ class SlowInfinigen {
 class InfinigenRules : public ::testing::TestWithParam<Rule> {};
 INSTANTIATE_TEST_SUITE_P(Rules, InfinigenRules,
                          ::testing::Values(Rule{207, 96, 0.3, 4, 1}, Rule{230, 64, 0.5, 0.5, 1},
-                                           Rule{201, 96, 0.3, 4, 32}, Rule{150, 64, 0.3, 0.2, 32}));
+                                           Rule{201, 96, 0.3, 4, 32}, Rule{150, 64, 0.3, 0.2, 32},
+                                           Rule{201, 64, 0.3, 4, 32, true}, Rule{207, 96, 0.3, 0.5, 1, true}));
 
 TEST_P(InfinigenRules, EqualTheSlowModel) {
   const Rule rule = GetParam();
@@ -175,13 +193,14 @@ TEST_P(InfinigenRules, EqualTheSlowModel) {
   const std::vector<std::int32_t> prompt = random_prompt(rule.prompt, rule.prompt);
   const auto method =
       make_method("infinigen:budget=" + std::to_string(rule.budget) + ",partial=" + std::to_string(rule.partial) +
-                  ",alpha=" + std::to_string(rule.alpha) + ",fetch=" + (rule.unit == 1 ? "token" : "page"));
+                  ",alpha=" + std::to_string(rule.alpha) + ",fetch=" + (rule.unit == 1 ? "token" : "page") +
+                  ",scope=" + (rule.together ? "layer" : "kv_head"));
   std::vector<std::vector<float>> logits;
   const DecodeResult result = bench.decode(*method, {prompt}, 40, {.logits = &logits});
   SlowInfinigen slow(bench.model, rule);
   for (std::size_t t = 0; t + 1 < prompt.size(); ++t) slow.prefill(prompt[t]);
   slow.skew();
-  std::uint64_t fetched = 0, moved = 0;
+  std::uint64_t fetched = 0, moved = 0, pieces = 0;
   for (std::size_t n = 0; n < logits.size(); ++n) {
     const Vector expected = slow.step(n == 0 ? prompt.back() : result.sequences[0].tokens[n - 1]);
     fetched += slow.fetched;
@@ -191,9 +210,15 @@ TEST_P(InfinigenRules, EqualTheSlowModel) {
     ASSERT_LT(worst, 3e-4) << "step " << n;
   }
   for (const TraceRecord& r : result.trace.records) {
-    if (std::string(r.name) == "fetch speculated kv") moved += r.cost.h2d;
+    if (std::string(r.name) == "fetch speculated kv") {
+      moved += r.cost.h2d;
+      pieces += r.cost.pieces;
+    }
   }
   EXPECT_EQ(moved, fetched * 2 * bench.engine.kv().shape().vector_bytes());
+  // Tokens of a KV head come as K and as V; pages with both, of 16 tokens, or of 32 tokens and all heads.
+  const std::uint64_t heads = bench.model.config.kv_heads;
+  EXPECT_EQ(pieces, rule.unit == 1 ? 2 * fetched : rule.together ? fetched / heads / 32 : fetched / 16);
   ASSERT_GT(slow.closest, 1e-6) << "float and double may choose differently here: take another prompt";
 }
 

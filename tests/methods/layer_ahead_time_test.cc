@@ -96,6 +96,27 @@ TEST(LayerAheadTime, ScoutWaitsForWhatALayerAndItsAttentionDoNotHide) {
   }
 }
 
+TEST(LayerAheadTime, WithoutItScoutWaitsForWhatItsAttentionDoesNotHideInEveryLayer) {
+  for (const double host_gbps : {0.02, 50.0}) {
+    const DecodeResult result =
+        run("scoutattention:budget=160,block=16,sinks=16,recall=0,ahead=none", plain_profile(host_gbps));
+    const Timeline t(result.trace);
+    EXPECT_FALSE(t.has("predict query", 1));
+    std::size_t waits = 0;
+    for (std::size_t step = 0; step < kSteps; ++step) {
+      for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+        const Nanos host = t.time("prediction to host", layer, step) + t.time("host attention", layer, step) +
+                           t.time("host partials to device", layer, step) + kHandoffs;
+        const Nanos a = t.time("device attention", layer, step);
+        EXPECT_EQ(waited(t, layer, step, "device attention"), std::max<Nanos>(0, host - a))
+            << "layer " << layer << " of step " << step;
+        waits += host > a ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(waits > 0, host_gbps < 1);
+  }
+}
+
 TEST(LayerAheadTime, HgcaWaitsForWhatItsAttentionDoesNotHideInEveryLayer) {
   for (const double host_gbps : {0.02, 50.0}) {
     const DecodeResult result = run("hgca:device_kv=128,block=16,beta=0.5", plain_profile(host_gbps));

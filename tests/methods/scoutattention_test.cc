@@ -23,14 +23,14 @@ using Keys = std::vector<std::vector<Vector>>;  // [kv head][token]
 struct Rule {
   std::uint32_t prompt, steps;
   std::uint32_t budget, block, sinks, recall;
-  bool per_head = false, selected = false, own_norm = false, layer0_resident = false;
+  bool per_head = false, selected = false, own_norm = false, layer0_resident = false, not_ahead = false;
 
   std::string spec() const {
     const auto number = [](std::uint32_t n) { return std::to_string(n); };
     return "scoutattention:budget=" + number(budget) + ",block=" + number(block) + ",sinks=" + number(sinks) +
            ",recall=" + number(recall) + ",scope=" + (per_head ? "kv_head" : "layer") +
            ",device_scope=" + (selected ? "selected" : "resident") + ",pred_norm=" + (own_norm ? "own" : "next") +
-           ",layer0=" + (layer0_resident ? "resident" : "true_query");
+           ",layer0=" + (layer0_resident ? "resident" : "true_query") + ",ahead=" + (not_ahead ? "none" : "next");
   }
   std::uint32_t slots() const { return (budget - sinks) / block - 1; }
 };
@@ -81,7 +81,7 @@ class SlowScout {
       keys_[layer] = keys;
       values_[layer] = values;
       Vector predicted = q;
-      if (layer > 0) {
+      if (layer > 0 && !rule_.not_ahead) {
         const MatrixView& norm = model_.weights.layers[rule_.own_norm ? layer - 1 : layer].input_norm;
         predicted = slow_.query(layer, previous_x, norm);
       }
@@ -225,6 +225,8 @@ INSTANTIATE_TEST_SUITE_P(Rules, ScoutRules,
                                            Rule{260, 40, 160, 32, 32, 4, false, true},
                                            Rule{290, 36, 112, 16, 0, 2, true, true, true},
                                            Rule{301, 36, 128, 16, 16, 5, false, false, true, true},
+                                           Rule{301, 40, 128, 16, 16, 3, false, false, false, false, true},
+                                           Rule{280, 36, 112, 16, 0, 2, true, true, false, true, true},
                                            Rule{90, 60, 128, 16, 16, 2}, Rule{12, 60, 96, 16, 16, 1}));
 
 TEST_P(ScoutRules, EqualTheSlowModel) {

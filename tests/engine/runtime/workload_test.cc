@@ -66,23 +66,52 @@ TEST(ScoreProcess, ChoicesOverlapAsTheWorkloadSays) {
   }
 }
 
+/// The lasting part turns evenly: two steps of the same turn have the correlation of the angle between them.
+TEST(ScoreProcess, WhatLastsTurnsOver) {
+  constexpr std::uint32_t kItems = 20000;
+  const Workload workload = one({1, 0.5, 0.95, 40});
+  const ScoreProcess process(workload, kShape);
+  const auto scores = [&](std::uint32_t step) {
+    std::vector<float> values(std::size_t{kShape.group()} * kItems);
+    process.block_scores({3, 1, 0, step}, kItems, values.data());
+    return values;
+  };
+  const auto correlation = [](const std::vector<float>& a, const std::vector<float>& b) {
+    double ab = 0, aa = 0, bb = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      ab += double{a[i]} * double{b[i]};
+      aa += double{a[i]} * double{a[i]};
+      bb += double{b[i]} * double{b[i]};
+    }
+    EXPECT_NEAR(aa / double(a.size()), 1, 0.03);
+    return ab / std::sqrt(aa * bb);
+  };
+  const std::vector<float> prompt = scores(0xFFFFFFFFu);  // before the first step
+  for (const std::uint32_t age : {1u, 10u, 30u})
+    EXPECT_NEAR(correlation(prompt, scores(age - 1)), 0.95 * std::cos(age / 40.0 * M_PI / 2), 0.02) << age;
+  EXPECT_NEAR(correlation(prompt, scores(79)), 0, 0.02);
+  EXPECT_NEAR(correlation(scores(35), scores(43)), 0.95 * std::cos(4 / 40.0 * M_PI / 2) * std::cos(4 / 40.0 * M_PI / 2),
+              0.02)
+      << "from one turn into the next";
+}
+
 TEST(ScoreProcess, SalientSharesFollowFromTheConcentration) {
   constexpr std::uint32_t kTokens = 20000;
   for (const double share : {0.3, 0.05, 0.01}) {
-    const Workload workload = one({concentration_of(share), 0.4, 1});
-    const ScoreProcess process(workload, kShape);
-    std::vector<std::uint32_t> masks(kTokens), part(kTokens);
-    const std::uint32_t kept = process.salient_masks({1, 2, 0, 0}, 0, kTokens, 1, masks.data());
-    EXPECT_EQ(kept, kTokens - std::count(masks.begin(), masks.end(), 0u));
-    for (std::uint32_t g = 0; g < kShape.group(); ++g) {
-      const auto above = std::count_if(masks.begin(), masks.end(), [g](std::uint32_t m) { return m >> g & 1; });
-      EXPECT_NEAR(double(above) / kTokens, share, 0.15 * share);
+    for (const double group : {0.0, 1.0}) {  // heads of a group choose apart, or all the same
+      const Workload workload = one({concentration_of(share), group, 1});
+      const ScoreProcess process(workload, kShape);
+      const std::uint32_t kept = process.salient_tokens({1, 2, 0, 0}, 0, kTokens, 1);
+      const double expected = group == 1 ? share : 1 - std::pow(1 - share, kShape.group());
+      EXPECT_NEAR(double(kept) / kTokens, expected, 0.15 * expected);
+      // A token's fate depends neither on the range that is asked for nor on the step.
+      std::uint32_t in_parts = 0;
+      for (std::uint32_t first = 0; first < kTokens; first += 777)
+        in_parts += process.salient_tokens({1, 2, 0, 5}, first, std::min(777u, kTokens - first), 1);
+      EXPECT_EQ(in_parts, kept);
+      EXPECT_EQ(process.salient_tokens({1, 2, 0, 0}, 0, kTokens, 0), kTokens) << "times 0: all";
+      EXPECT_LT(process.salient_tokens({1, 2, 0, 0}, 0, kTokens, 3), kept);
     }
-    // A token's mask does not depend on the range that is asked for.
-    process.salient_masks({1, 2, 0, 5}, 777, 100, 1, part.data());
-    EXPECT_TRUE(std::equal(part.begin(), part.begin() + 100, masks.begin() + 777));
-    EXPECT_EQ(process.salient_masks({1, 2, 0, 0}, 0, kTokens, 0, masks.data()), kTokens) << "times 0: all";
-    EXPECT_LT(process.salient_masks({1, 2, 0, 0}, 0, kTokens, 3, masks.data()), kept);
   }
 }
 

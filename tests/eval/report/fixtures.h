@@ -49,6 +49,7 @@ inline SampleTiming example_timing(std::uint32_t index = 0, const std::string& m
   timing.busy_ns = 3300000;
   timing.idle_ns = 2200000;
   timing.idle_by_cause = {{"host attention", 1200000}, {"launch", 1000000}};
+  timing.layer0_idle_ns = 700000;
   timing.bytes = {3000000, 600000, 30000, 3000};
   timing.flops = 1u << 20;
   timing.steps = 3;

@@ -45,7 +45,7 @@ TEST(Schema, TimingLineIsThisText) {
             R"({"benchmark":"ruler","task":"niah_single_1","length":1024,"index":0,"method":"full",)"
             R"("clock":"simulated for h200","prefill_ns":4000000,"setup_ns":500000,"first_step_ns":1500000,)"
             R"("step_ns":[1000000,3000000],"window_ns":5500000,"busy_ns":3300000,"idle_ns":2200000,)"
-            R"("idle_by_cause":{"host attention":1200000,"launch":1000000},)"
+            R"("idle_by_cause":{"host attention":1200000,"launch":1000000},"layer0_idle_ns":700000,)"
             R"("bytes":{"hbm":3000000,"dram":600000,"h2d":30000,"d2h":3000},"flops":1048576,"steps":3,)"
             R"("device_kv_bytes":1000000,"host_kv_bytes":2000000,"tokens_attended_device":300,)"
             R"("tokens_attended_host":2370})");
@@ -107,6 +107,18 @@ TEST(Schema, OurOwnMistakesAreNotWritten) {
   timing = example_timing();
   ++timing.steps;
   EXPECT_THROW(to_line(timing), LogicError);
+  timing = example_timing();
+  timing.layer0_idle_ns = timing.idle_ns + 1;
+  EXPECT_THROW(to_line(timing), LogicError);
+}
+
+TEST(Schema, TimingsWithoutLayer0sIdleAreRead) {  // of version 3 and before
+  std::string line = to_line(example_timing());
+  const std::string field = R"("layer0_idle_ns":700000,)";
+  line.erase(line.find(field), field.size());
+  SampleTiming expected = example_timing();
+  expected.layer0_idle_ns = 0;
+  EXPECT_EQ(parse_timing(line, "x"), expected);
 }
 
 TEST(Schema, BrokenSampleLinesAreSentences) {
@@ -202,7 +214,7 @@ TEST(Schema, BrokenManifests) {
   const auto expect = [](const std::string& text, const char* message) {
     EXPECT_THAT([&] { parse_manifest(text, "m"); }, ThrowsMessage<InputError>(HasSubstr(message))) << text;
   };
-  expect(change(good, "\"schema_version\": 3", "\"schema_version\": 4"), "schema version is 4");
+  expect(change(good, "\"schema_version\": 4", "\"schema_version\": 5"), "schema version is 5");
   expect(change(good, "\"label\": \"hybrid:budget=0.2\"", "\"label\": \"full\""), "two methods have the label 'full'");
   expect(change(good, "\"0.2\"", "0.2"), "'options'");
   expect(change(good, "simulated for h200", "guessed"), "'clock'");

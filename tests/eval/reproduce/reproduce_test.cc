@@ -1,5 +1,6 @@
 #include "eval/reproduce/reproduce.h"
 
+#include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,6 +53,15 @@ TEST(Experiment, SaysWhatIsWrong) {
   EXPECT_THAT([] { load_experiment("scot"); }, ThrowsMessage<InputError>(HasSubstr("scout")));
 }
 
+TEST(Experiment, AFittedRunHasOneFreeParameter) {
+  std::string text = changed(
+      small(), "\"cell\": \"idle\"}]",
+      "\"cell\": \"idle\"},"
+      " {\"name\": \"sinks\", \"meaning\": \"m\", \"low\": 1, \"high\": 9, \"kind\": \"whole\", \"cell\": \"idle\"}]");
+  text = changed(text, "sinks=16", "sinks={sinks}");
+  EXPECT_THAT([&] { parse_experiment(text, "x.json"); }, ThrowsMessage<InputError>(HasSubstr("a run of its own")));
+}
+
 TEST(Experiment, ShippedOnesAreRead) {
   for (const std::string& name : experiment_names()) {
     const Experiment experiment = load_experiment(name);
@@ -85,6 +95,39 @@ TEST(Reproduce, FitsOneCellAndPredictsTheOthers) {
     EXPECT_THAT(text, HasSubstr("simulated"));
   }
   EXPECT_EQ(reproduction_json(result), reproduction_json(reproduce(parse_experiment(small(), "small"), {})));
+}
+
+/// HGCA's threshold is above the mean weight, so a number of tokens is another threshold at every context.
+TEST(Reproduce, SalientTokensAreAsManyAtEveryContext) {
+  std::string text = changed(small(), "\"kind\": \"real\"", "\"kind\": \"salient\"");
+  text = changed(text, "\"low\": 0.001, \"high\": 0.9", "\"low\": 50, \"high\": 2000");
+  text = changed(text, "hybrid-fixed:budget={share},window=64,sinks=16", "hgca:device_kv=64,beta={share}");
+  text = changed(text, "\"method\": \"full\", \"context\": 4096",
+                 "\"method\": \"hgca:device_kv=64,beta={share}\", \"context\": 2048");
+  const Reproduction result = reproduce(parse_experiment(text, "small"), {});
+  const double tokens = result.fitted[0].value;
+  EXPECT_GT(tokens, 50);
+  for (const std::size_t run : {0u, 1u}) EXPECT_NEAR(result.runs[run].row.attended_host, tokens, 0.1 * tokens) << run;
+  EXPECT_NE(result.runs[0].method, result.runs[1].method);
+}
+
+TEST(Reproduce, PagesAreGivenAsTokens) {
+  std::string text = changed(small(), "\"kind\": \"real\"", "\"kind\": \"pages\"");
+  text = changed(text, "\"low\": 0.001, \"high\": 0.9", "\"low\": 1, \"high\": 64");
+  text =
+      changed(text, "hybrid-fixed:budget={share},window=64,sinks=16", "infinigen:budget={share},alpha=1e9,scope=layer");
+  const Reproduction result = reproduce(parse_experiment(text, "small"), {});
+  EXPECT_EQ(result.fitted[0].value, std::round(result.fitted[0].value));
+  EXPECT_THAT(result.runs[0].method,
+              HasSubstr("budget=" + std::to_string(32 * std::lround(result.fitted[0].value)) + ","));
+}
+
+TEST(Reproduce, ThreadsChangeNothing) {
+  ReproduceOptions one, many;
+  one.threads = 1;
+  many.threads = 3;
+  const Experiment experiment = parse_experiment(small(), "small");
+  EXPECT_EQ(reproduction_json(reproduce(experiment, one)), reproduction_json(reproduce(experiment, many)));
 }
 
 TEST(Reproduce, AFigureAloneRunsWhatItNeeds) {
