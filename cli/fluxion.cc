@@ -30,7 +30,7 @@ Examples:
 
 constexpr const char* kCollectFooter = R"(
 Examples:
-  tandem fluxion collect --out data                      13 tasks at four lengths, a few minutes on two cores
+  tandem fluxion collect --out data                      13 tasks at three lengths, a few minutes on two cores
   tandem fluxion collect --out data --tasks niah --lengths 2K,8000 --samples 20
   tandem fluxion collect --out data --model ~/llama --text-file book.txt --lengths 32K --samples 8
   tandem fluxion collect --out data --resume             goes on after ^C, a kill or a full disk
@@ -50,7 +50,7 @@ whatever the threads and however often it was ended and continued.)";
 struct CollectArguments {
   SessionOptions session;
   eval::CollectOptions collect;
-  std::string tasks = "all", lengths = "512,1K,2K,4K", text_file, out;
+  std::string tasks = "all", lengths = "1K,2K,4K", text_file, out;
   std::uint32_t samples = 2;
   bool force = false, resume = false, quiet = false;
 };
@@ -111,10 +111,13 @@ eval::CollectSource source_of(const CollectArguments& a, const Model& model, con
     return source;
   }
   source.prompts = "RULER, embedded";
-  source.tokens = [&model, seed = a.collect.seed](const eval::CollectPrompt& prompt) {
-    const eval::TokenCounter counter = [&](std::string_view text) {
-      return static_cast<std::uint32_t>(model.tokenizer->encode(text, /*add_bos=*/true).size());
-    };
+  const eval::TokenCounter counter = [&](std::string_view text) {
+    return static_cast<std::uint32_t>(model.tokenizer->encode(text, /*add_bos=*/true).size());
+  };
+  for (const std::uint32_t length : lengths) {
+    for (const std::string& task : tasks) eval::check_ruler_samples(task, length, a.samples, a.collect.seed, counter);
+  }
+  source.tokens = [&model, counter, seed = a.collect.seed](const eval::CollectPrompt& prompt) {
     const auto sample = eval::make_ruler_sample(prompt.task, prompt.length, prompt.index, seed, counter);
     return model.tokenizer->encode(sample.prompt, /*add_bos=*/true);
   };
@@ -133,7 +136,14 @@ void collect(CollectArguments& a) {
   eval::check_collection(a.out, mode);
   Session session = open_session(a.session);
   ModelConfig& c = session.model.config;
-  const std::uint32_t longest = *std::max_element(lengths.begin(), lengths.end());
+  const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
+  const std::uint32_t longest = *most, shortest = *least;
+  if (shortest <= a.collect.sinks + a.collect.window + kPageTokens) {
+    throw_input_error(
+        "--lengths: of {} tokens, sinks ({}) and window ({}) leave nothing for the host, so there is nothing to choose "
+        "from: give longer ones.",
+        shortest, a.collect.sinks, a.collect.window);
+  }
   if (longest + a.collect.decode_steps > c.max_positions) {
     throw_input_error("--lengths: {} and --decode-steps {} are more than the {} positions of model '{}'.", longest,
                       a.collect.decode_steps, c.max_positions, session.model.name);
