@@ -124,8 +124,9 @@ struct Ledger {
 
 /// The first difference between two plans, as a sentence.
 void check_same_plan(const fs::path& folder, const Json& before, const Json& mine) {
-  for (const auto& [field, value] : mine.items()) {
-    if (before.contains(field) && before[field] == value) continue;
+  for (const auto& item : mine.items()) {
+    const std::string& field = item.key();
+    if (before.contains(field) && before[field] == item.value()) continue;
     const auto shown = [&](const Json& json) {
       if (!json.contains(field)) return std::string("nothing");
       return json[field].is_array() ? fmt::format("a list of {}", json[field].size()) : json[field].dump();

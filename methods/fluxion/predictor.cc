@@ -88,7 +88,7 @@ Predictor::Subject read_subject(Tensors& tensors) {
 template <BudgetPolicy policy>
 const Predictor& shipped() {
   static const Predictor predictor = Predictor::load(data_path(
-      fmt::format("models/seed/fluxion-{}.safetensors", kBudgetPolicyNames[static_cast<std::size_t>(policy)])));
+      fmt::format("models/seed/fluxion/{}.safetensors", kBudgetPolicyNames[static_cast<std::size_t>(policy)])));
   return predictor;
 }
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "engine/kernels/isa.h"
+#include "engine/common/paths.h"
 #include "methods/fluxion/features.h"
 #include "tests/engine/model/model_folder.h"
 
@@ -176,6 +176,32 @@ TEST_P(BadPredictor, IsNamed) {
     FAIL();
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), ::testing::AllOf(::testing::StartsWith(path.string()), HasSubstr(GetParam().says)));
+  }
+}
+
+// Rows of held-out prompts and what PyTorch says of them (train.py --vector).
+TEST(EmbeddedPredictor, SaysWhatPyTorchSays) {
+  const Json vector = Json::parse(read_bytes(source_folder() / "tests/methods/fluxion/predictor.json"));
+  const auto rows = vector.at("features").get<std::vector<std::vector<float>>>();
+  const auto expected = vector.at("outputs").get<std::vector<std::vector<double>>>();
+  ASSERT_GE(rows.size(), 10u);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    ASSERT_EQ(rows[r].size(), std::size_t{kFeatures});
+    HeadProperties out;
+    Predictor::embedded().predict(rows[r].data(), 1, &out);
+    EXPECT_NEAR(out.budget, expected[r][0], 1e-5) << r;
+    EXPECT_NEAR(out.slope, expected[r][1], 1e-5) << r;
+    EXPECT_GT(std::abs(expected[r][2]), 1e-3) << "too near to tell";
+    EXPECT_EQ(out.streaming, expected[r][2] > 0) << r;
+  }
+}
+
+TEST(EmbeddedPredictor, IsOfThePapersSizeUnderEveryPolicy) {
+  for (const BudgetPolicy policy : {BudgetPolicy::fluxion, BudgetPolicy::output, BudgetPolicy::score}) {
+    const Predictor& predictor = Predictor::embedded(policy);
+    EXPECT_EQ(predictor.parameters(), 111699u);  // 0.112 M
+    EXPECT_LT(predictor.bytes(), 500000u);
+    EXPECT_EQ(predictor.subject(), (Predictor::Subject{4, 8, 2, 64, 64, 256}));
   }
 }
 
