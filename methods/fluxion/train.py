@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Trains Fluxion's head-property predictor from the data that `tandem fluxion collect` wrote.
+
+    python3 methods/fluxion/train.py --data DIR --out fluxion.safetensors
+    python3 methods/fluxion/train.py --data DIR --policy score --out fluxion-score.safetensors --report score.json
+
+Needs PyTorch and numpy; neither building nor running Tandem does. The network is that of the paper (section 5.2): 41
+features, normalised by the training set's mean and standard deviation, a shared trunk of two ReLU layers, and three
+outputs: budget and slope by regression, streaming by logistic regression. The file is what methods/fluxion/predictor.h
+reads. Prompts are held out whole: rows of one prompt are nearly alike, so rows held out one by one would be known
+already. With the same data, options, machine and PyTorch the result is the same.
+
+How it is judged, on held-out prompts: accuracy and area under the ROC curve of streaming; R^2 and mean absolute error of
+budget and slope over retrieval heads (the streaming ones have 0 by definition, and nobody asks for theirs) and over all;
+and what the selector makes of it: the budget at each block size against the measured one, with the share of heads that
+would get too little.
+"""
+import argparse
+import hashlib
+import json
+import pathlib
+import struct
+import sys
+
+import numpy as np
+import torch
+
+BLOCKS = (1, 16, 32, 64, 128)
+ANCHOR_BUDGETS = slice(35, 39)
+CUT = 10.0
+DTYPES = {"F32": np.float32, "I32": np.int32, "U8": np.uint8}
+
+
+def fail(sentence):
+    sys.exit("train.py: " + sentence)
+
+
+def read_tensors(path):
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        tensors[name] = np.frombuffer(data[8 + length + begin:8 + length + end], DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    return tensors
+
+
+def write_tensors(path, tensors):
+    header, body = {}, b""
+    for name, values in tensors.items():
+        kind = {np.dtype(np.float32): "F32", np.dtype(np.int32): "I32"}[values.dtype]
+        header[name] = {"dtype": kind, "shape": list(values.shape), "data_offsets": [len(body), len(body) + values.nbytes]}
+        body += np.ascontiguousarray(values).tobytes()
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+class Data:
+    """All rows of a collection under one policy."""
+
+    def __init__(self, folder, policy):
+        manifest_file = folder / "manifest.json"
+        if not manifest_file.is_file():
+            fail(f"{manifest_file} is missing: --data names a folder that `tandem fluxion collect` wrote.")
+        manifest = json.loads(manifest_file.read_text())
+        if manifest.get("schema") != "tandem-fluxion-1":
+            fail(f"{manifest_file}: the schema is {manifest.get('schema')!r}; this script knows 'tandem-fluxion-1'.")
+        if not manifest["finished"]:
+            fail(f"{folder} is not finished: run the command that began it with --resume.")
+        self.plan = manifest["plan"]
+        if tuple(self.plan["blocks"]) != BLOCKS or self.plan["features"][ANCHOR_BUDGETS.start] != "anchor_budget_16":
+            fail(f"{manifest_file}: its columns are not those of this script.")
+        p = self.plan["policies"].index(policy)
+        columns = {name: [] for name in ("features", "budgets", "slope", "streaming", "prompt")}
+        self.prompts = [shard["file"].removesuffix(".safetensors") for shard in manifest["shards"]]
+        for i, shard in enumerate(manifest["shards"]):
+            tensors = read_tensors(folder / shard["file"])
+            features = tensors["features"].copy()
+            features[:, ANCHOR_BUDGETS] = tensors["anchor_budgets"][:, p]
+            columns["features"].append(features)
+            columns["budgets"].append(tensors["budgets"][:, p])
+            columns["slope"].append(tensors["slopes"][:, p])
+            columns["streaming"].append(tensors["streaming"][:, p].astype(bool))
+            columns["prompt"].append(np.full(len(features), i))
+        for name, parts in columns.items():
+            setattr(self, name, np.concatenate(parts))
+
+
+def held_out(prompts, share):
+    """Prompts by a hash of their name, the same whatever else is in the data."""
+    scores = [int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32 for name in prompts]
+    chosen = sorted(range(len(prompts)), key=lambda i: scores[i])[:max(1, round(share * len(prompts)))]
+    return set(chosen)
+
+
+def area_under_curve(score, truth):
+    """Probability that a positive has the larger score, ties counted half; None where there is one class only."""
+    positives, negatives = int(truth.sum()), int((~truth).sum())
+    if positives == 0 or negatives == 0:
+        return None
+    _, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return float((ranks[truth].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def regression(found, truth):
+    if len(truth) == 0:
+        return None
+    spread = ((truth - truth.mean()) ** 2).sum()
+    return {"r2": float(1 - ((found - truth) ** 2).sum() / spread) if spread > 0 else None,
+            "mae": float(np.abs(found - truth).mean()), "mean": float(truth.mean())}
+
+
+def judge(out, data, rows):
+    budgets, slope, streaming = data.budgets[rows], data.slope[rows], data.streaming[rows]
+    said = out[:, 2] > 0
+    retrieval = ~streaming
+    report = {
+        "rows": int(len(rows)), "prompts": int(len(set(data.prompt[rows]))),
+        "streaming": {"share": float(streaming.mean()), "accuracy": float((said == streaming).mean()),
+                      "auc": area_under_curve(out[:, 2], streaming),
+                      "called_streaming_but_is_not": float((said & retrieval).mean()),
+                      "called_retrieval_but_is_streaming": float((~said & streaming).mean())},
+        "retrieval_heads": {"budget": regression(out[retrieval, 0], budgets[retrieval, 0]),
+                            "slope": regression(out[retrieval, 1], slope[retrieval])},
+        "all_heads": {"budget": regression(out[:, 0], budgets[:, 0]), "slope": regression(out[:, 1], slope)},
+        "blocks": {},
+    }
+    for i, block in enumerate(BLOCKS):
+        found = np.clip(out[retrieval, 0] + out[retrieval, 1] * np.log2(block), 0, 1)
+        exact = np.clip(budgets[retrieval, 0] + slope[retrieval] * np.log2(block), 0, 1)  # what Eq. 1 can say at best
+        truth = budgets[retrieval, i]
+        if len(truth):
+            report["blocks"][str(block)] = {"predicted": regression(found, truth), "eq1_on_labels": regression(exact, truth),
+                                            "too_little": float((found < truth - 1e-6).mean()),
+                                            "mean_predicted": float(found.mean())}
+    return report
+
+
+def network(hidden):
+    torch_layers, width = [], 41
+    for size in hidden:
+        torch_layers += [torch.nn.Linear(width, size), torch.nn.ReLU()]
+        width = size
+    return torch.nn.Sequential(*torch_layers, torch.nn.Linear(width, 3))
+
+
+def train(x, y, streaming, options):
+    """y: budget and slope, standardised. Returns the network after the last epoch."""
+    torch.manual_seed(options.seed)
+    net = network(options.hidden)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=options.rate, weight_decay=options.weight_decay)
+    steps = options.epochs * max(1, -(-len(x) // options.batch))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.rate, total_steps=steps)
+    generator = torch.Generator().manual_seed(options.seed)
+    weight = 1 - options.streaming_weight
+    for epoch in range(options.epochs):
+        order = torch.randperm(len(x), generator=generator)
+        total = 0.0
+        for begin in range(0, len(x), options.batch):
+            rows = order[begin:begin + options.batch]
+            out = net(x[rows])
+            # A streaming head's budget is not asked for, but should stay small in case it is taken for a retrieval head.
+            importance = torch.where(streaming[rows] > 0, 1 - weight, 1.0)
+            off = torch.nn.functional.smooth_l1_loss(out[:, :2], y[rows], reduction="none").sum(1)
+            loss = (importance * off).mean() + torch.nn.functional.binary_cross_entropy_with_logits(out[:, 2], streaming[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            total += float(loss.detach()) * len(rows)
+        if (epoch + 1) % 10 == 0 or epoch + 1 == options.epochs:
+            print(f"epoch {epoch + 1} of {options.epochs}: training loss {total / len(x):.4f}", flush=True)
+    return net
+
+
+def export(net, mean, std, y_mean, y_std, plan):
+    """The network with the labels' standardisation folded into its last layer."""
+    tensors = {"feature.mean": mean, "feature.std": std}
+    linears = [layer for layer in net if isinstance(layer, torch.nn.Linear)]
+    for i, layer in enumerate(linears):
+        weight, bias = layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()
+        name = f"trunk.{i}"
+        if i + 1 == len(linears):
+            name = "heads"
+            weight[:2] *= y_std[:, None]
+            bias[:2] = bias[:2] * y_std + y_mean
+        tensors[name + ".weight"], tensors[name + ".bias"] = weight, bias
+    tensors["model"] = np.array([plan[k] for k in ("layers", "q_heads", "kv_heads", "head_dim", "sinks", "window")], np.int32)
+    return tensors
+
+
+def forward(tensors, features):
+    """What the file says of these rows: [rows][3]."""
+    x = torch.from_numpy((features - tensors["feature.mean"]) / tensors["feature.std"]).clamp(-CUT, CUT)
+    i = 0
+    while f"trunk.{i}.weight" in tensors:
+        x = torch.relu(torch.nn.functional.linear(x, torch.from_numpy(tensors[f"trunk.{i}.weight"]),
+                                                  torch.from_numpy(tensors[f"trunk.{i}.bias"])))
+        i += 1
+    return torch.nn.functional.linear(x, torch.from_numpy(tensors["heads.weight"]),
+                                      torch.from_numpy(tensors["heads.bias"])).numpy()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder of `tandem fluxion collect`")
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="the predictor, a safetensors file")
+    parser.add_argument("--report", type=pathlib.Path, help="JSON report (default: beside --out)")
+    parser.add_argument("--policy", default="fluxion", choices=("fluxion", "output", "score"), help="whose labels")
+    parser.add_argument("--hidden", type=int, nargs="+", default=[312, 312], help="widths of the trunk (0.112 M parameters)")
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--weight-decay", type=float, default=1e-2)
+    parser.add_argument("--streaming-weight", type=float, default=0.1, help="of a streaming head's budget in the loss")
+    parser.add_argument("--held-out", type=float, default=0.2, help="share of the prompts")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="results may depend on it")
+    parser.add_argument("--vector", type=pathlib.Path, help="also write some rows and what the file says of them, as JSON")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.use_deterministic_algorithms(True)
+
+    data = Data(options.data, options.policy)
+    test_prompts = held_out(data.prompts, options.held_out)
+    if len(test_prompts) >= len(data.prompts):
+        fail(f"{options.data} has {len(data.prompts)} prompts, too few to hold some out.")
+    is_test = np.isin(data.prompt, list(test_prompts))
+    rows, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
+
+    mean = data.features[rows].mean(0, dtype=np.float64).astype(np.float32)
+    std = data.features[rows].std(0, dtype=np.float64).astype(np.float32)
+    std[std < 1e-6 * np.maximum(np.abs(mean), 1)] = 1  # a column that never changes
+    x = torch.from_numpy((data.features[rows] - mean) / std).clamp(-CUT, CUT)
+    y = np.stack([data.budgets[rows, 0], data.slope[rows]], 1)
+    y_mean = y.mean(0, dtype=np.float64).astype(np.float32)
+    y_std = np.maximum(y.std(0, dtype=np.float64), 1e-6).astype(np.float32)
+    net = train(x, torch.from_numpy((y - y_mean) / y_std), torch.from_numpy(data.streaming[rows].astype(np.float32)), options)
+    tensors = export(net, mean, std, y_mean, y_std, data.plan)
+    write_tensors(options.out, tensors)
+
+    parameters = sum(p.numel() for p in net.parameters())
+    report = {"schema": "tandem-fluxion-report-1", "policy": options.policy, "parameters": parameters,
+              "bytes": options.out.stat().st_size, "model": data.plan["model"], "weights_hash": data.plan["weights_hash"],
+              "data": {k: data.plan[k] for k in ("prompts", "sinks", "window", "tau", "mass", "steps", "decode_steps", "seed", "isa")},
+              "options": {k: v for k, v in vars(options).items() if k not in ("data", "out", "report", "vector", "policy")},
+              "torch": torch.__version__,
+              "training": judge(forward(tensors, data.features[rows]), data, rows),
+              "held_out": judge(forward(tensors, data.features[test]), data, test), "held_out_by_length": {}}
+    lengths = np.array([int(name.rsplit("-", 2)[1]) for name in data.prompts])[data.prompt]
+    for length in sorted(set(lengths)):
+        chosen = test[lengths[test] == length]
+        if len(chosen):
+            report["held_out_by_length"][str(length)] = judge(forward(tensors, data.features[chosen]), data, chosen)
+    report_file = options.report or options.out.with_suffix(".json")
+    report_file.write_text(json.dumps(report, indent=1) + "\n")
+    if options.vector:
+        chosen = test[:: max(1, len(test) // 12)][:12]
+        options.vector.write_text(json.dumps({"features": data.features[chosen].astype(float).tolist(),
+                                              "outputs": forward(tensors, data.features[chosen]).astype(float).tolist()}) + "\n")
+    h = report["held_out"]
+    print(f"{parameters} parameters, {report['bytes']} bytes; held out: {h['prompts']} prompts, {h['rows']} rows")
+    auc = h["streaming"]["auc"]
+    print(f"streaming: accuracy {h['streaming']['accuracy']:.3f}, AUC {'-' if auc is None else format(auc, '.3f')}")
+    for name, of in h["retrieval_heads"].items():
+        if of:
+            print(f"{name} of retrieval heads: R2 {of['r2']:.3f}, mean absolute error {of['mae']:.4f} of mean {of['mean']:.4f}")
+
+
+if __name__ == "__main__":
+    main()
