@@ -1,0 +1,13 @@
+// What the predictor says of one query head (METHODS.md, Fluxion, "Head properties").
+#pragma once
+
+namespace tandem {
+
+struct HeadProperties {
+  float budget = 1.0F;     // bgt_{h,0}: the least fraction of L_cpu at block size 1 that meets Eq. 2
+  float slope = 0.0F;      // k_h: bgt_h(blk) = budget + slope * log2(blk)
+  bool streaming = false;  // s_h: sinks and window alone meet tau
+};
+inline constexpr int kFeatures = 41;
+
+}  // namespace tandem
