@@ -62,6 +62,7 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
   }
   (device ? op.cost.hbm : op.cost.dram) += index.digest_bytes(blocks.end - blocks.begin);
   op.access.push_back(index.values.writes(layer, layer + 1));
+  wait_for(op.after, index.read[layer]);
   if (!device) op.cost.tasks += shape.kv_heads * digest_parts(blocks.end - blocks.begin);
   return work;
 }

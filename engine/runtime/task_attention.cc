@@ -513,6 +513,9 @@ void TaskAttention::run(const LayerContext& context, const PulledTasks& tasks, c
     const LaneId pullers[] = {device_.lane(LaneKind::host_workers), device_.lane(LaneKind::device_compute)};
     const std::vector<Event> last = device_.submit_bag(pullers, bag);
     device_.begin_segment("after tasks");
+    for (const Pulled& w : work) {
+      if (w.task.device) stores_.digests.get(w.pages->id).read[context.layer] = last[1];
+    }
     if (last[0].valid()) landed = land(context, work, room, last[0]);
   } else {
     device_.begin_segment("after tasks");

@@ -32,8 +32,8 @@ std::vector<std::string> all_methods() {
   names.emplace_back("scoutattention:budget=128,block=32,sinks=0,recall=1,scope=kv_head,device_scope=selected");
   names.emplace_back("scoutattention:budget=160,sinks=32,recall=2,layer0=resident,pred_norm=own");
   names.emplace_back("fluxion:bgt=0.1,slope=0.02,sinks=16,window=32");
-  names.emplace_back("fluxion:bgt=0.2,sinks=32,window=40,spill=16,policy=uniform,cpu_share=0.5");
-  names.emplace_back("fluxion:bgt=0.05,slope=0,sinks=0,window=1,spill=1");
+  names.emplace_back("fluxion:bgt=0.2,sinks=0,window=40,policy=uniform,cpu_share=0.5");
+  names.emplace_back("fluxion:bgt=0.05,slope=0,sinks=16,window=1,spill=1");
   names.emplace_back("fluxion:bgt=0.3,stage=fixed32,sinks=16,window=32,policy=length");
   names.emplace_back("fluxion:bgt=0.3,stage=dynamic,streaming=all,sinks=16,window=32,policy=cpu-only");
   names.emplace_back("fluxion:streaming=all,sinks=16,window=32");
