@@ -2,15 +2,17 @@
 
 #include "engine/common/error.h"
 #include "methods/baselines/baselines.h"
+#include "methods/fluxion/fluxion.h"
 #include "methods/hgca/hgca.h"
 #include "methods/scoutattention/scoutattention.h"
 
 namespace tandem {
 
 const std::vector<MethodInfo>& method_registry() {
-  static const std::vector<MethodInfo> registry = {
-      full_info(),         full_offload_info(), full_host_info(), streaming_info(),      h2o_info(),      quest_info(),
-      hybrid_fixed_info(), gpu_fetch_info(),    hgca_info(),      scoutattention_info(), infinigen_info()};
+  static const std::vector<MethodInfo> registry = {full_info(),           full_offload_info(), full_host_info(),
+                                                   streaming_info(),      h2o_info(),          quest_info(),
+                                                   hybrid_fixed_info(),   gpu_fetch_info(),    hgca_info(),
+                                                   scoutattention_info(), fluxion_info(),      infinigen_info()};
   return registry;
 }
 

@@ -2,6 +2,8 @@
 // (one thread per lane, real time). A missing backend is one that is not linked.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -49,6 +51,15 @@ class BodyContext {
   std::vector<Access> access_;
 };
 
+/// Tasks that several lanes pull from one queue: each lane takes the first task left that it may take, and the next one
+/// when it is done with that. Whoever takes a task must come to the same values.
+struct TaskBag {
+  std::vector<std::uint8_t> allowed;  // by task, in the order in which they are taken; bit p: puller p may
+  /// What a task comes to on a puller's lane, in order. Called when it is taken, or ahead of that for every puller: it
+  /// reads nothing that changes.
+  std::function<std::vector<Op>(std::uint32_t task, std::uint32_t puller)> ops;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -71,6 +82,11 @@ class Device {
 
   /// Appends to the graph; never blocks. Events must come from this device.
   virtual Event submit(LaneId lane, Op op) = 0;
+
+  /// Has `pullers` empty a bag; returns by puller its last operation, a default event where it took nothing. The
+  /// control thread launches what device lanes take. Where lanes compete for tasks it does nothing else until all are
+  /// taken. On `sim` a lane is free when its virtual time says so; of equals the first puller takes first.
+  virtual std::vector<Event> submit_bag(std::span<const LaneId> pullers, const TaskBag& bag) = 0;
 
   /// Operations submitted to device lanes between begin and end share one launch (a CUDA graph of the segment).
   /// Segments do not nest. Host work may be submitted in between.

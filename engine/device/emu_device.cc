@@ -12,6 +12,7 @@
 
 #include "engine/common/error.h"
 #include "engine/device/memory.h"
+#include "engine/device/task_queue.h"
 
 namespace tandem {
 namespace {
@@ -75,6 +76,52 @@ class EmuDevice final : public Device {
       state.filled.notify_one();  // costs nothing where the lane is at work
     }
     return event;
+  }
+
+  /// One operation per lane, which takes tasks until none is left.
+  std::vector<Event> submit_bag(std::span<const LaneId> pullers, const TaskBag& bag) override {
+    const auto queue = std::make_shared<TaskQueue>(bag.allowed);
+    std::vector<Event> last(pullers.size());
+    for (std::uint32_t p = 0; p < pullers.size(); ++p) {
+      const auto tasks = std::make_shared<std::vector<std::vector<Op>>>(bag.allowed.size());
+      Op all;
+      bool any = false;
+      for (std::uint32_t task = 0; task < bag.allowed.size(); ++task) {
+        if ((bag.allowed[task] >> p & 1) == 0) continue;
+        any = true;
+        (*tasks)[task] = bag.ops(task, p);
+        for (const Op& op : (*tasks)[task]) {
+          all.name = op.name;
+          all.kind = op.kind;
+          all.cause = op.cause;
+          all.layer = op.layer;
+          for (const Event& event : op.after) tandem::wait_for(all.after, event);
+        }
+      }
+      if (!any) continue;
+      all.body = [queue, tasks, p](BodyContext& ctx) {
+        Cost sum;
+        sum.pieces = sum.kernels = 0;
+        while (const auto task = queue->pull(p)) {
+          for (const Op& op : (*tasks)[*task]) {
+            BodyContext own(op);
+            if (op.body) op.body(own);
+            const Cost& cost = own.settled_cost() ? own.cost() : op.cost;
+            sum.hbm += cost.hbm;
+            sum.dram += cost.dram;
+            sum.h2d += cost.h2d;
+            sum.d2h += cost.d2h;
+            sum.flops += cost.flops;
+            sum.pieces += cost.pieces;
+            sum.kernels += cost.kernels;
+            sum.tasks += cost.tasks;
+          }
+        }
+        ctx.settle(sum);
+      };
+      last[p] = submit(pullers[p], std::move(all));
+    }
+    return last;
   }
 
   void begin_segment(const char* name) override {

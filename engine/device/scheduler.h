@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <vector>
 
 #include "engine/device/cost_model.h"
@@ -44,6 +45,12 @@ class Scheduler {
 
   /// Simulates until `record` has ended and returns its times.
   const ScheduledTime& run_until(std::int64_t record);
+
+  /// Simulates until one of these has ended, or more of them at the same time.
+  void run_until_any(std::span<const std::int64_t> records);
+
+  bool ended(std::int64_t record) const { return time(record).end >= 0; }
+  Nanos now() const { return now_; }
 
   /// Simulates until every lane is empty; returns the time of the last end (the latest run_until where nothing ran).
   Nanos run_all();

@@ -8,6 +8,7 @@
 #include "engine/device/cost_model.h"
 #include "engine/device/memory.h"
 #include "engine/device/scheduler.h"
+#include "engine/device/task_queue.h"
 
 namespace tandem {
 namespace {
@@ -69,50 +70,38 @@ class SimDevice final : public Device {
     return schedule_;
   }
 
-  Event submit(LaneId lane_id, Op op) override {
-    TANDEM_CHECK(lane_id < lanes_.size(), "'{}' is submitted to lane {}, which does not exist", op.name, lane_id);
-    LaneState& state = state_[lane_id];
-    std::exception_ptr error = state.error;
-    for (const Event& event : op.after) {
-      check_event(event, op.name);
-      if (!error) error = error_of(event);
-    }
+  Event submit(LaneId lane_id, Op op) override { return submit_op(lane_id, std::move(op), -1); }
 
-    BodyContext context(op);
-    const Body& body = options_.shapes_only ? op.stand_in : op.body;
-    if (body && !error) {
-      try {
-        body(context);
-      } catch (...) {
-        error = std::current_exception();
-        unreported_ = unreported_ ? unreported_ : error;
+  std::vector<Event> submit_bag(std::span<const LaneId> pullers, const TaskBag& bag) override {
+    TANDEM_CHECK(segment_ == nullptr, "a bag is submitted inside segment '{}'", segment_);
+    TaskQueue queue(bag.allowed);
+    const bool compete =
+        std::any_of(bag.allowed.begin(), bag.allowed.end(), [](std::uint8_t bits) { return (bits & (bits - 1)) != 0; });
+    std::vector<Event> last(pullers.size());
+    std::vector<std::int64_t> woken(pullers.size(), -1);  // the record that woke the workers of a host lane
+    std::vector<bool> done(pullers.size());
+    std::size_t left = bag.allowed.size();
+    while (left > 0) {
+      std::vector<std::int64_t> running;
+      for (std::uint32_t p = 0; p < pullers.size(); ++p) {
+        const LaneState& state = state_[pullers[p]];
+        const auto free = [&] { return state.last_record < 0 || scheduler_.ended(state.last_record); };
+        while (left > 0 && !done[p] && (!compete || free())) {
+          if (compete && state.last_record >= 0) see(pullers[p], state.last_record);
+          const auto task = queue.pull(p);
+          done[p] = !task;
+          if (!task) break;
+          --left;
+          for (Op& op : bag.ops(*task, p)) {
+            last[p] = submit_op(pullers[p], std::move(op), woken[p]);
+            if (woken[p] < 0 && !is_device_side(lanes_[pullers[p]].kind)) woken[p] = last_control_;
+          }
+        }
+        if (!done[p]) running.push_back(state.last_record);
       }
+      if (left > 0) scheduler_.run_until_any(running);
     }
-    const Cost cost = context.settled_cost() ? context.cost() : op.cost;
-    if (context.settled_access()) check_settled_inside(op.name, op.access, context.access(), names_);
-
-    const bool on_control = lane_id == control_;
-    ScheduleOp entry;
-    entry.form = on_control ? ScheduleOp::Form::control_op : ScheduleOp::Form::op;
-    entry.name = op.name;
-    entry.lane = lane_id;
-    entry.layer = op.layer;
-    entry.after = std::move(op.after);
-    entry.access = context.settled_access() ? std::move(context.access()) : std::move(op.access);
-    checker_.add(entry);
-
-    const Event event{lane_id, ++state.submitted};
-    if (error && !state.error) {
-      state.error = error;
-      state.failed_at = event.value;
-    }
-    if (on_control) {
-      run_on_control(op, cost, entry);
-    } else {
-      enqueue(lanes_[lane_id], op, cost, entry);
-    }
-    if (options_.record_schedule) schedule_.push_back(std::move(entry));
-    return event;
+    return last;
   }
 
   void begin_segment(const char* name) override {
@@ -203,6 +192,53 @@ class SimDevice final : public Device {
     std::uint64_t failed_at = 0;
   };
 
+  // `woken`: a host lane's workers take the operation themselves, having been woken by that record; -1: they are woken.
+  Event submit_op(LaneId lane_id, Op op, std::int64_t woken) {
+    TANDEM_CHECK(lane_id < lanes_.size(), "'{}' is submitted to lane {}, which does not exist", op.name, lane_id);
+    LaneState& state = state_[lane_id];
+    std::exception_ptr error = state.error;
+    for (const Event& event : op.after) {
+      check_event(event, op.name);
+      if (!error) error = error_of(event);
+    }
+
+    BodyContext context(op);
+    const Body& body = options_.shapes_only ? op.stand_in : op.body;
+    if (body && !error) {
+      try {
+        body(context);
+      } catch (...) {
+        error = std::current_exception();
+        unreported_ = unreported_ ? unreported_ : error;
+      }
+    }
+    const Cost cost = context.settled_cost() ? context.cost() : op.cost;
+    if (context.settled_access()) check_settled_inside(op.name, op.access, context.access(), names_);
+
+    const bool on_control = lane_id == control_;
+    ScheduleOp entry;
+    entry.form = on_control ? ScheduleOp::Form::control_op : ScheduleOp::Form::op;
+    entry.name = op.name;
+    entry.lane = lane_id;
+    entry.layer = op.layer;
+    entry.after = std::move(op.after);
+    entry.access = context.settled_access() ? std::move(context.access()) : std::move(op.access);
+    checker_.add(entry);
+
+    const Event event{lane_id, ++state.submitted};
+    if (error && !state.error) {
+      state.error = error;
+      state.failed_at = event.value;
+    }
+    if (on_control) {
+      run_on_control(op, cost, entry);
+    } else {
+      enqueue(lanes_[lane_id], op, cost, entry, woken);
+    }
+    if (options_.record_schedule) schedule_.push_back(std::move(entry));
+    return event;
+  }
+
   void check_event(Event event, const char* name) const {
     TANDEM_CHECK(!event.valid() || (event.lane < lanes_.size() && event.value <= state_[event.lane].submitted),
                  "'{}' waits for operation {} of lane {}, which was never submitted", name, event.value, event.lane);
@@ -259,11 +295,13 @@ class SimDevice final : public Device {
     record.critical = time.critical;
   }
 
-  void enqueue(const LaneInfo& lane_info, const Op& op, const Cost& cost, const ScheduleOp& entry) {
+  void enqueue(const LaneInfo& lane_info, const Op& op, const Cost& cost, const ScheduleOp& entry, std::int64_t woken) {
     ScheduledOp scheduled;
     scheduled.phases = cost_model_.phases(cost, lane_info);
-    std::int64_t launch = -1;
-    if (!is_device_side(lane_info.kind)) {
+    std::int64_t launch = woken;
+    if (woken >= 0) {
+      // Taken, not submitted: the control thread has nothing to do with it.
+    } else if (!is_device_side(lane_info.kind)) {
       launch = append_launch("submit", op.layer, profile_.control.submit_ns);
     } else if (segment_ == nullptr) {
       launch = append_launch("launch", op.layer, profile_.device.launch_ns);
@@ -279,6 +317,10 @@ class SimDevice final : public Device {
     const bool behind = records_[static_cast<std::size_t>(launch)].end < clock_;
     scheduled.earliest = clock_;
     scheduled.earliest_record = behind ? last_control_ : launch;
+    if (woken >= 0) {
+      scheduled.earliest = std::max(records_[static_cast<std::size_t>(woken)].end, scheduler_.now());
+      scheduled.earliest_record = woken;
+    }
     for (const Event& event : entry.after) {
       const std::int64_t dependency = record_of(event);
       // The control thread's own operations come before the launch. Done and seen before this trace: nothing to wait
@@ -315,6 +357,13 @@ class SimDevice final : public Device {
       critical = record;
     }
     segment_launch_ = -1;
+  }
+
+  // The control thread notices that a lane is free, and launches its next task from then on.
+  void see(LaneId lane_id, std::int64_t record) {
+    const Nanos seen = scheduler_.time(record).end + handoff_latency(profile_, lanes_[lane_id].kind, LaneKind::control);
+    if (seen <= clock_) return;
+    append_control("pull task", Kind::wait, Cause::none, Op::kNoLayer, Cost{}, 0, seen, record);
   }
 
   void wait_for(Event event) {

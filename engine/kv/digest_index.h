@@ -24,6 +24,8 @@ struct DigestIndex {
   std::uint32_t block = 0;             // tokens per block
   std::uint32_t room = 0;              // blocks
   std::vector<std::uint32_t> digests;  // [layer] blocks that have one, from block 0 on
+  std::vector<Event> built;            // [layer] the operation that made the last of them
+  std::vector<Event> read;             // [layer] the last one on another side's lane that read them
   std::uint32_t sets = 1;              // selections of so many layers are kept at a time
   KvShape shape;
   std::uint32_t q_heads = 0;
@@ -70,6 +72,8 @@ inline DigestIndex make_digest_index(Device& device, Tier tier, SequenceId seque
   index.block = block;
   index.room = (tokens.end - tokens.begin + block - 1) / block;
   index.digests.resize(shape.layers);
+  index.built.resize(shape.layers);
+  index.read.resize(shape.layers);
   index.sets = sets;
   index.shape = shape;
   index.q_heads = q_heads;

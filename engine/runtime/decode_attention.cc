@@ -26,7 +26,8 @@ DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& p
       h2d_(device.lane(LaneKind::h2d)),
       d2h_(device.lane(LaneKind::d2h)),
       workers_(device.lane(LaneKind::host_workers)),
-      ahead_(forward, device, pool, kv, stores, counters_) {
+      ahead_(forward, device, pool, kv, stores, counters_),
+      tasks_(forward, device, pool, kv, stores, process) {
   const ModelShape& s = forward.shape();
   const std::size_t heads = std::size_t{forward.max_batch()} * s.q_heads;
   const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);
@@ -200,6 +201,12 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
   }
   TANDEM_CHECK(!plan.ready || host.rows.empty(), "a plan has items on the host beside a partial that is under way");
   const std::vector<Emitted> emitted = plan_emission(context, on_device);
+  if (plan.tasks) {
+    TANDEM_CHECK(!plan.ready && host.rows.empty() && emitted.empty(),
+                 "a plan with tasks has other host parts or averages weights");
+    run_tasks(context, *plan.tasks, on_device);
+    return;
+  }
   if (host.rows.empty() &&
       !plan.ready) {  // the common case of methods without a host part: straight into the layer's attention
     submit_device(context, on_device, emitted, forward_.attention(), emitted.empty() ? DeviceBuffer{} : device_lse_);
@@ -223,12 +230,32 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
   submit_merge(context, host, !on_device.empty());
 }
 
+void DecodeAttention::run_tasks(const LayerContext& context, const PulledTasks& tasks,
+                                std::span<const AttendItem* const> on_device) {
+  const Event query = query_on_host(context);  // beside the device's own attention
+  std::vector<const AttendItem*> first;
+  first.reserve(tasks.first.size());
+  for (const AttendItem& item : tasks.first) {
+    TANDEM_CHECK(item.side == Side::device, "what is attended apart for estimates lies on the device");
+    first.push_back(&item);
+  }
+  const DeviceBuffer part = tasks_.first_part();
+  submit_device(context, first, {}, part, tasks_.first_lse());
+  submit_device(context, on_device, {}, device_part_, device_lse_);
+  tasks_.run(context, tasks,
+             {device_part_, device_lse_, host_query_, host_part_, host_lse_, landed_part_, landed_lse_,
+              device_attended_, counters_},
+             query);
+}
+
 std::vector<DecodeAttention::Attended> DecodeAttention::take_attended(std::uint32_t rows) {
   std::vector<Attended> out(attended_.begin(), attended_.begin() + rows);
   const auto host = device_.host_write<HostAttended>(counters_.values, {0, rows * counters_.layers});
   const auto chosen = device_.host_write<std::uint64_t>(device_attended_, {0, rows});
+  const std::vector<TaskAttention::Taken> taken = tasks_.take_taken(rows);
   for (std::uint32_t row = 0; row < rows; ++row) {
     out[row].tokens[static_cast<int>(Side::device)] += std::exchange(chosen[row], 0);
+    std::copy_n(taken[row].by, 2, out[row].tasks);
     for (std::uint32_t layer = 0; layer < counters_.layers; ++layer) {
       const HostAttended counted = std::exchange(host[counters_.at(row, layer)], HostAttended{});
       out[row].tokens[static_cast<int>(Side::host)] += counted.tokens;

@@ -16,6 +16,7 @@
 #include "engine/runtime/host_parts.h"
 #include "engine/runtime/layer_ahead.h"
 #include "engine/runtime/method.h"
+#include "engine/runtime/task_attention.h"
 #include "engine/runtime/workload.h"
 
 namespace tandem {
@@ -46,6 +47,7 @@ class DecodeAttention {
     std::uint64_t tokens[2] = {0, 0};        // by Side, summed over layers and KV heads
     std::uint64_t packed_bytes = 0;          // of the token sets that were attended, all layers
     std::vector<std::uint64_t> host_tokens;  // by layer, summed over KV heads
+    std::uint64_t tasks[2] = {0, 0};         // pulled, by Side, all layers
   };
   /// Tokens attended since the last call, by row. Call when the step is done.
   std::vector<Attended> take_attended(std::uint32_t rows);
@@ -117,6 +119,7 @@ class DecodeAttention {
   };
   /// Into the layer's attention; without the device's partials where it attended to nothing.
   void submit_merge(const LayerContext& context, const HostPart& host, bool device_too);
+  void run_tasks(const LayerContext& context, const PulledTasks& tasks, std::span<const AttendItem* const> on_device);
 
   Forward& forward_;
   Device& device_;
@@ -135,6 +138,7 @@ class DecodeAttention {
   HostBuffer device_attended_;             // [row] tokens u64: what was chosen; device bodies write it over the link
   HostCounters counters_;                  // of the host bodies
   LayerAhead ahead_;
+  TaskAttention tasks_;
 };
 
 }  // namespace tandem

@@ -229,8 +229,10 @@ void DecodeSession::collect(std::uint32_t step) {
       const std::size_t packed = tier == Tier::host ? attended[row].packed_bytes : 0;
       peak = std::max(peak, kv_.bytes(a->state.id, tier) + stores_.bytes_of(a->state.id, tier) + packed);
     }
-    for (int side = 0; side < 2; ++side)
+    for (int side = 0; side < 2; ++side) {
+      out.tasks[side] += attended[row].tasks[side];
       out.attended[side] += attended[row].tokens[side] / (std::uint64_t{c.layers} * c.kv_heads);
+    }
     if (!options_->forced.empty()) {
       out.log_probabilities.push_back(device_.host_read<double>(forward_.host_log_probability(), {row, row + 1})[row]);
     }

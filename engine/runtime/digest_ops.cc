@@ -62,11 +62,12 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
   }
   (device ? op.cost.hbm : op.cost.dram) += index.digest_bytes(blocks.end - blocks.begin);
   op.access.push_back(index.values.writes(layer, layer + 1));
+  wait_for(op.after, index.read[layer]);
   if (!device) op.cost.tasks += shape.kv_heads * digest_parts(blocks.end - blocks.begin);
   return work;
 }
 
-void EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op) {
+Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op) {
   op.name = "build digests";
   op.cause = Cause::selection;
   op.layer = layer;
@@ -99,7 +100,7 @@ void EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Diges
       });
     }
   };
-  ask(tier == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
+  return ask(tier == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
 }
 
 DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest& request) {
@@ -121,7 +122,7 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest&
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
     Op op;
     std::vector<DigestWork> work = {digest_work(sequence, ref.id, layer, {0, blocks}, op)};
-    submit_digests(tier, layer, std::move(work), std::move(op));
+    index.built[layer] = submit_digests(tier, layer, std::move(work), std::move(op));
     index.digests[layer] = blocks;
   }
   return ref;
@@ -130,6 +131,7 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest&
 void EngineOps::extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) {
   Op ops[2];  // by tier
   std::vector<DigestWork> work[2];
+  std::vector<DigestIndex*> extended[2];
   for (const DigestExtension& extension : extensions) {
     DigestIndex& index = stores_.digests.get(extension.digests.id);
     const std::uint32_t blocks = (std::max(extension.end, index.tokens.begin) - index.tokens.begin) / index.block;
@@ -139,10 +141,13 @@ void EngineOps::extend_digests(std::uint32_t layer, std::span<const DigestExtens
     work[tier].push_back(
         digest_work(*extension.sequence, extension.digests.id, layer, {index.digests[layer], blocks}, ops[tier]));
     index.digests[layer] = blocks;
+    extended[tier].push_back(&index);
   }
   for (const Tier tier : {Tier::device, Tier::host}) {
     const auto i = static_cast<std::size_t>(tier);
-    if (!work[i].empty()) submit_digests(tier, layer, std::move(work[i]), std::move(ops[i]));
+    if (work[i].empty()) continue;
+    const Event built = submit_digests(tier, layer, std::move(work[i]), std::move(ops[i]));
+    for (DigestIndex* index : extended[i]) index->built[layer] = built;
   }
 }
 
@@ -172,7 +177,9 @@ void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
       }
     }
   };
-  ask(old.tier() == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
+  const Event copied =
+      ask(old.tier() == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
+  index.built.assign(old.shape.layers, copied);
 }
 
 }  // namespace tandem

@@ -67,6 +67,7 @@ struct DecodedSequence {
   std::size_t peak_kv_bytes[2] = {0, 0};  // by Tier
   std::vector<double> log_probabilities;  // of forced tokens, natural logarithm
   std::uint64_t attended[2] = {0, 0};     // tokens attended per KV head and layer, summed over steps, by Side
+  std::uint64_t tasks[2] = {0, 0};        // of a method whose host attention is pulled: taken over all steps, by Side
 };
 
 struct DecodeResult {

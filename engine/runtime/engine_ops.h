@@ -80,7 +80,7 @@ class EngineOps : public Ops {
   Event offload(const SequenceState& sequence, Range tokens, std::uint32_t layer, AttentionAverage* average);
   DigestWork digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer, Range blocks, Op& op);
   std::uint32_t arriving_stride(const HeavySet& set) const;
-  void submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op);
+  Event submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op);
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
   FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);
   void copy_blocks(BodyContext& ctx, const FetchWork& work) const;

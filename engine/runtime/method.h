@@ -5,6 +5,7 @@
 
 #include <any>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -137,9 +138,47 @@ struct AttendItem {
   std::optional<AverageRef> average = {};
 };
 
+/// A row of a layer as a HeadEstimate sees it: its queries, and attention over what lies on the device in two parts,
+/// PulledTasks::first and the plan's items. Where only shapes are simulated the pointers are null.
+struct HeadView {
+  SequenceId sequence = 0;
+  std::uint32_t row = 0, layer = 0;
+  std::uint32_t tokens = 0;                                // the step's own included
+  const float* query = nullptr;                            // [Hq][D]
+  const float *first_out = nullptr, *first_lse = nullptr;  // [Hq][D], [Hq]
+  const float *rest_out = nullptr, *rest_lse = nullptr;    //
+};
+
+/// What a method estimates of every query head on the device, once it has attended to what lies there.
+struct HeadEstimate {
+  std::uint32_t width = 1;  // values per head
+  Cost cost;                // of all rows of a layer
+  std::function<void(const HeadView&, float* out /*[Hq][width]*/)> estimate;
+};
+
+/// Attention of one KV head over blocks in host memory: they are scored by the layer's true query, and each query head
+/// attends to its own best ones.
+struct PullTask {
+  std::uint32_t row = 0, kv_head = 0;
+  DigestRef digests;                  // in host memory
+  std::vector<std::uint32_t> blocks;  // that each query head of the group attends; 0: none
+  bool host = true, device = true;    // who may take it
+};
+
+/// Tasks that the host's workers and the device pull from one queue once the device's own attention is done. The device
+/// reads digests and chosen blocks over the link. Results do not depend on who took a task.
+struct PulledTasks {
+  std::vector<AttendItem> first;  // on the device, attended apart from the plan's items, for `heads`
+  HeadEstimate heads;
+  /// Policy, on the control thread: from estimates [row][Hq][width] to tasks in the order in which they are taken.
+  std::function<std::vector<PullTask>(std::span<const float> estimates)> choose;
+  Nanos choose_ns = 0;  // declared control time of that
+};
+
 struct AttendPlan {
-  std::vector<AttendItem> items;         // every row at least once; no token twice for a head
-  std::optional<PartialRef> ready = {};  // of this layer, begun earlier; then no item is on the host
+  std::vector<AttendItem> items;          // every row at least once; no token twice for a head
+  std::optional<PartialRef> ready = {};   // of this layer, begun earlier; then no item is on the host
+  std::optional<PulledTasks> tasks = {};  // then no item is on the host and no weights are averaged
 };
 
 struct LayerContext {

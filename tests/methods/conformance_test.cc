@@ -33,6 +33,12 @@ std::vector<std::string> all_methods() {
   names.emplace_back("scoutattention:budget=160,sinks=32,recall=2,layer0=resident,pred_norm=own");
   names.emplace_back("scoutattention:budget=128,block=16,sinks=16,recall=3,ahead=none");
   names.emplace_back("infinigen:budget=64,scope=layer");
+  names.emplace_back("fluxion:bgt=0.1,slope=0.02,sinks=16,window=32");
+  names.emplace_back("fluxion:bgt=0.2,sinks=0,window=40,policy=uniform,cpu_share=0.5");
+  names.emplace_back("fluxion:bgt=0.05,slope=0,sinks=16,window=1,spill=1");
+  names.emplace_back("fluxion:bgt=0.3,stage=fixed32,sinks=16,window=32,policy=length");
+  names.emplace_back("fluxion:bgt=0.3,stage=dynamic,streaming=all,sinks=16,window=32,policy=cpu-only");
+  names.emplace_back("fluxion:streaming=all,sinks=16,window=32");
   return names;
 }
 
@@ -172,6 +178,10 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
                                  "hgca:device_kv=1",
                                  "infinigen:budget=1,alpha=1e9",
                                  "infinigen:budget=1,alpha=1e9,fetch=token,partial=0.1",
+                                 "fluxion:bgt=1,slope=0",
+                                 "fluxion:bgt=1,slope=0,sinks=0,window=1,policy=uniform,cpu_share=0.3",
+                                 "fluxion:bgt=1,slope=0,sinks=16,window=32,spill=1,policy=cpu-only",
+                                 "fluxion:bgt=1,stage=fixed16,sinks=16,window=32,policy=length",
                                  "scoutattention",
                                  "scoutattention:budget=800,block=16,sinks=0,scope=kv_head,device_scope=selected"}) {
     const auto full = make_method("full"), method = make_method(spec);

@@ -19,6 +19,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, Sessions,
                                            "hgca:device_kv=64,block=16,beta=0.7", "quest:budget=96",
                                            "gpu-fetch:budget=0.3,block=32,sinks=16,window=32", "full-offload",
                                            "full-host", "h2o:budget=96", "infinigen:budget=96,fetch=token",
+                                           "fluxion:bgt=0.2,sinks=16,window=32",
+                                           "fluxion:bgt=0.1,sinks=16,window=1,spill=1",
                                            "scoutattention:budget=128,block=16,sinks=16,recall=2",
                                            "scoutattention:budget=96,block=32,sinks=0,recall=1,scope=kv_head"));
 

@@ -189,5 +189,38 @@ TEST(EmuDevice, WrongEventsAreOurMistake) {
   EXPECT_NO_THROW(emu->host_wait({}));
 }
 
+TEST(EmuDevice, LanesEmptyABagTogether) {
+  auto emu = make_emu_device({});
+  const LaneId pullers[] = {emu->lane(LaneKind::host_workers), emu->lane(LaneKind::device_compute)};
+  constexpr std::uint32_t kTasks = 300;
+  const HostBuffer taken = emu->allocate_host(2 * kTasks, "taken by");  // [puller][task]
+  TaskBag bag;
+  for (std::uint32_t task = 0; task < kTasks; ++task)
+    bag.allowed.push_back(task % 10 == 0 ? 1 : task % 10 == 1 ? 2 : 3);
+  bag.ops = [&](std::uint32_t task, std::uint32_t puller) {
+    Op op;
+    op.name = "task";
+    op.cost.dram = 7;
+    op.access = {taken.writes(puller * kTasks + task, puller * kTasks + task + 1)};
+    op.body = [&taken, at = puller * kTasks + task](BodyContext& ctx) { ++ctx.write<std::uint8_t>(taken)[at]; };
+    return std::vector<Op>{op, op};
+  };
+  const std::vector<Event> last = emu->submit_bag(pullers, bag);
+  for (const Event& event : last) emu->host_wait(event);
+  const auto by = emu->host_read<std::uint8_t>(taken);
+  for (std::uint32_t task = 0; task < kTasks; ++task) {
+    EXPECT_EQ(by[task] + by[kTasks + task], 2) << task;  // both operations of one task, on one side
+    EXPECT_EQ(by[task] % 2, 0);
+    if (task % 10 < 2) {
+      EXPECT_EQ(by[task], task % 10 == 0 ? 2 : 0);
+    }
+  }
+  std::uint64_t bytes = 0;
+  for (const TraceRecord& record : emu->drain().records) bytes += record.cost.dram;
+  EXPECT_EQ(bytes, 2u * 7 * kTasks);
+  bag.allowed.assign(3, 1);
+  EXPECT_FALSE(emu->submit_bag(pullers, bag)[1].valid());
+}
+
 }  // namespace
 }  // namespace tandem

@@ -2,6 +2,8 @@
 // 10, device to host 30, host to device 40 ns.
 #include "engine/device/sim_device.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -389,6 +391,66 @@ TEST(SimDevice, AHundredThousandOperationsTakeLittleTime) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   RecordProperty("seconds", std::to_string(seconds));
   EXPECT_LT(seconds, 30) << "far more than the fraction of a second of a release build";
+}
+
+/// A bag of tasks of fixed durations, by task and puller.
+TaskBag timed_bag(std::vector<std::uint8_t> allowed, std::vector<std::array<Nanos, 2>> ns) {
+  static const char* const kNames[2][4] = {{"host 0", "host 1", "host 2", "host 3"},
+                                           {"device 0", "device 1", "device 2", "device 3"}};
+  TaskBag bag;
+  bag.allowed = std::move(allowed);
+  bag.ops = [ns = std::move(ns)](std::uint32_t task, std::uint32_t puller) {
+    return std::vector<Op>{fixed(kNames[puller][task], ns[task][puller])};
+  };
+  return bag;
+}
+
+TEST(SimDevice, TheLaneThatIsFreeFirstTakesTheNextTaskOfABag) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  const LaneId pullers[] = {lanes.host, lanes.device};
+  const std::vector<Event> last =
+      sim->submit_bag(pullers, timed_bag({3, 3, 3, 3}, {{{1000, 2000}}, {{500, 700}}, {{400, 300}}, {{100, 100}}}));
+  EXPECT_EQ(last[0], (Event{lanes.host, 2}));
+  EXPECT_EQ(last[1], (Event{lanes.device, 2}));
+  EXPECT_EQ(sim->now(), 1010);  // when the last task was taken
+  const Trace trace = sim->drain();
+  // The workers are woken once and then take by themselves; each of the device's tasks is seen to end and launched.
+  EXPECT_EQ(find(trace, "host 0").start, 10);
+  EXPECT_EQ(find(trace, "device 1").start, 110);
+  EXPECT_EQ(find(trace, "device 2").start, 110 + 700 + 30 + 100);
+  EXPECT_EQ(find(trace, "host 3").start, 1010);
+  EXPECT_EQ(find(trace, "host 3").end, 1110);
+  EXPECT_EQ(std::count_if(trace.records.begin(), trace.records.end(),
+                          [](const TraceRecord& r) { return std::string(r.name) == "submit"; }),
+            1);
+}
+
+TEST(SimDevice, ABagOfAssignedTasksKeepsNobodyWaiting) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  const LaneId pullers[] = {lanes.host, lanes.device};
+  const std::vector<Event> last =
+      sim->submit_bag(pullers, timed_bag({1, 2, 1, 2}, {{{1000, 0}}, {{0, 700}}, {{400, 0}}, {{0, 100}}}));
+  EXPECT_EQ(sim->now(), 10 + 2 * 100);
+  EXPECT_EQ(sim->submit_bag(pullers, timed_bag({1}, {{{5, 5}}}))[1], Event{});  // nothing for the device
+  const Trace trace = sim->drain();
+  EXPECT_EQ(find(trace, "host 2").start, 1010);
+  EXPECT_EQ(find(trace, "device 3").start, find(trace, "device 1").end);
+  EXPECT_TRUE(last[1].valid());
+  EXPECT_TRUE(sim->submit_bag(pullers, TaskBag{})[0] == Event{});
+}
+
+TEST(SimDevice, ALaneThatIsStillBusyTakesNothing) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  const LaneId pullers[] = {lanes.host, lanes.device};
+  sim->submit(lanes.host, fixed("earlier", 5000));
+  sim->submit_bag(pullers, timed_bag({3, 3, 1}, {{{10, 10}}, {{10, 10}}, {{10, 10}}}));
+  const Trace trace = sim->drain();
+  EXPECT_EQ(find(trace, "device 0").start, 110);
+  EXPECT_GT(find(trace, "device 1").start, 120);
+  EXPECT_EQ(find(trace, "host 2").start, 10 + 5000 + 10);  // seen to be free, woken
 }
 
 }  // namespace

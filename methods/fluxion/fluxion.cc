@@ -1,0 +1,257 @@
+#include "methods/fluxion/fluxion.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "methods/fluxion/schedule.h"
+#include "methods/fluxion/selector.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::uint32_t kWidth = 3;                      // floats of a head's properties
+constexpr std::uint32_t kSpill = kGranularities.back();  // tokens that leave the device together
+constexpr Nanos kChooseGroupNs = 100;                    // of the control thread: Eq. 3 for one KV group, assumed
+
+struct FluxionOptions {
+  std::uint32_t sinks = 64, window = 256, spill = 0;
+  double bgt = 0.02, slope = 0.01, cpu_share = 0.7;
+  std::string streaming = "none", stage = "skip", policy = "priority";
+  OptionSet bind() {
+    OptionSet set("fluxion");
+    set.number("bgt", bgt, 0, 1, "share of the host's tokens that a head needs when it chooses them one by one");
+    set.number("slope", slope, -1, 1, "what a head needs more with every doubling of the block");
+    set.choice("streaming", streaming, {"none", "all"}, "which heads do with sinks and window alone");
+    set.choice("stage", stage, {"fixed16", "fixed32", "dynamic", "skip"},
+               "block size: fixed, or the best per KV group; skip: and streaming heads stay on the device");
+    set.choice("policy", policy, {"cpu-only", "uniform", "length", "priority"},
+               "who attends to a KV group's part in host memory: the CPU; a fixed share of the groups, or of the "
+               "sequences' tokens; or whoever is free, the largest first");
+    set.ratio("cpu_share", cpu_share, 0, 1, "the CPU's share under uniform and length");
+    set.tokens("sinks", sinks, "first tokens, kept on the device; rounded up to a page");
+    set.tokens("window", window, "last prompt tokens, kept on the device; rounded up to a page");
+    set.tokens("spill", spill,
+               "new tokens that the device keeps beside the window before the oldest 128 go to host memory; 0: all");
+    return set;
+  }
+  SelectorStage selector_stage() const {
+    if (stage == "fixed16") return SelectorStage::fixed16;
+    if (stage == "fixed32") return SelectorStage::fixed32;
+    return stage == "dynamic" ? SelectorStage::dynamic : SelectorStage::skip;
+  }
+  SchedulePolicy schedule_policy() const {
+    if (policy == "cpu-only") return SchedulePolicy::cpu_only;
+    if (policy == "uniform") return SchedulePolicy::uniform;
+    return policy == "length" ? SchedulePolicy::length : SchedulePolicy::priority;
+  }
+};
+
+/// The same properties for every head.
+class FixedHeads : public HeadSource {
+ public:
+  FixedHeads(HeadProperties properties, bool lossless) : properties_(properties), lossless_(lossless) {}
+  Cost cost(const ModelShape&, std::uint32_t) const override { return {}; }
+  void properties(const ModelShape& shape, const HeadView&, HeadProperties* out) const override {
+    std::fill_n(out, shape.q_heads, properties_);
+  }
+  bool lossless() const override { return lossless_; }
+
+ private:
+  HeadProperties properties_;
+  bool lossless_;
+};
+
+/// Where the options say that head properties come from.
+std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
+  const HeadProperties all{static_cast<float>(options.bgt), static_cast<float>(options.slope),
+                           options.streaming == "all"};
+  const bool skips = all.streaming && options.selector_stage() == SelectorStage::skip;
+  return std::make_shared<FixedHeads>(all, options.bgt >= 1 && options.slope >= 0 && !skips);
+}
+
+struct FluxionState {
+  Range host;  // tokens in host memory; empty: all are on the device
+  std::array<DigestRef, kGranularities.size()> digests;
+
+  std::uint32_t host_tokens() const { return host.end - host.begin; }
+};
+
+/// Fluxion: head properties on the device, a block size per KV group by Eq. 3, and tasks that CPU and device pull from
+/// one queue.
+class Fluxion : public Method {
+ public:
+  Fluxion(FluxionOptions options, std::shared_ptr<const HeadSource> heads)
+      : options_(std::move(options)),
+        stage_(options_.selector_stage()),
+        policy_(options_.schedule_policy()),
+        heads_(std::move(heads)) {}
+
+  std::string spelled_out() const override {
+    FluxionOptions copy = options_;
+    return copy.bind().spelled_out();
+  }
+  Needs needs(const ModelShape&) const override { return {.lossless = heads_->lossless(), .host_tier = true}; }
+
+  void context_ready(SequenceState& sequence, Ops& ops) override {
+    FluxionState state;
+    const std::uint32_t begin = blocks_for(options_.sinks) * kPageTokens;
+    std::uint32_t end =
+        sequence.tokens > options_.window ? (sequence.tokens - options_.window) / kPageTokens * kPageTokens : 0;
+    if (spills() && end > begin) end -= (end - begin) % kSpill;  // whole blocks of every size
+    state.host = {begin, std::max(begin, end)};
+    if (state.host_tokens() > 0) ops.move_to_host(sequence, state.host);
+    for (std::size_t i = 0; i < kGranularities.size(); ++i) {
+      if (!has_digests(kGranularities[i]) || (state.host_tokens() == 0 && !spills())) continue;
+      state.digests[i] =
+          ops.build_digests(sequence, {.tokens = state.host, .block = kGranularities[i], .grows = spills()});
+    }
+    sequence.method = state;
+  }
+
+  AttendPlan plan_attend(const LayerContext& context, Ops&) override {
+    AttendPlan plan;
+    PulledTasks tasks;
+    struct Row {
+      std::uint32_t row = 0;
+      FluxionState state;
+    };
+    std::vector<Row> rows;
+    for (const SequenceState* sequence : context.batch) {
+      const auto& state = std::any_cast<const FluxionState&>(sequence->method);
+      if (state.host_tokens() == 0) {
+        plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{0, sequence->tokens}}}}});
+        continue;
+      }
+      if (state.host.begin > 0)
+        tasks.first.push_back({.row = sequence->row, .pages = {StaticTokens{{{0, state.host.begin}}}}});
+      plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{state.host.end, sequence->tokens}}}}});
+      rows.push_back({sequence->row, state});
+    }
+    if (rows.empty()) return plan;
+    const ModelShape shape = context.shape;
+    tasks.heads.width = kWidth;
+    tasks.heads.cost = heads_->cost(shape, static_cast<std::uint32_t>(context.batch.size()));
+    tasks.heads.estimate = [shape, heads = heads_](const HeadView& view, float* out) {
+      std::vector<HeadProperties> properties(shape.q_heads);
+      heads->properties(shape, view, properties.data());
+      for (const HeadProperties& head : properties) {
+        *out++ = head.budget;
+        *out++ = head.slope;
+        *out++ = head.streaming ? 1.0f : 0.0f;
+      }
+    };
+    tasks.choose_ns = static_cast<Nanos>(rows.size()) * shape.kv_heads * kChooseGroupNs;
+    tasks.choose = [this, shape, rows = std::move(rows)](std::span<const float> estimates) {
+      std::vector<PullTask> made;
+      std::vector<ScheduleTask> volumes;
+      std::vector<HeadProperties> group(shape.group());
+      for (const Row& row : rows) {
+        for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+          const float* from = estimates.data() + (std::size_t{row.row} * shape.q_heads + g * shape.group()) * kWidth;
+          for (std::size_t h = 0; h < group.size(); ++h, from += kWidth) group[h] = {from[0], from[1], from[2] != 0};
+          GroupChoice choice = choose_granularity(group, row.state.host_tokens(), stage_);
+          if (std::all_of(choice.keep.begin(), choice.keep.end(), [](std::uint32_t keep) { return keep == 0; }))
+            continue;
+          made.push_back({row.row, g, digests_of(row.state, choice.block), std::move(choice.keep), true, true});
+          volumes.push_back({choice.volume, row.state.host_tokens()});
+        }
+      }
+      std::vector<PullTask> ordered;
+      ordered.reserve(made.size());
+      for (const ScheduleEntry& entry : schedule(policy_, volumes, options_.cpu_share)) {
+        PullTask& task = ordered.emplace_back(std::move(made[entry.task]));
+        task.host = (entry.workers & kCpuBit) != 0;
+        task.device = (entry.workers & kDeviceBit) != 0;
+      }
+      return ordered;
+    };
+    plan.tasks = std::move(tasks);
+    return plan;
+  }
+
+  void after_layer(const LayerContext& context, Ops& ops) override {
+    if (!spills()) return;
+    for (SequenceState* sequence : context.batch) {
+      spill(*sequence, context.layer, ops);
+      if (context.layer + 1 == context.shape.layers) advance(*sequence);
+    }
+  }
+
+  void appended(SequenceState& sequence, Range, Ops& ops) override {
+    if (!spills()) return;
+    for (std::uint32_t layer = 0; layer < ops.shape().layers; ++layer) spill(sequence, layer, ops);
+    advance(sequence);
+  }
+
+ private:
+  bool spills() const { return options_.spill > 0; }
+  bool has_digests(std::uint32_t block) const {
+    if (stage_ == SelectorStage::fixed16) return block == 16;
+    if (stage_ == SelectorStage::fixed32) return block == 32;
+    return true;
+  }
+  static DigestRef digests_of(const FluxionState& state, std::uint32_t block) {
+    const auto* found = std::find(kGranularities.begin(), kGranularities.end(), block);
+    return state.digests[static_cast<std::size_t>(found - kGranularities.begin())];
+  }
+
+  /// Tokens that are due to leave the device, whole blocks of the largest size.
+  std::uint32_t due(const SequenceState& sequence) const {
+    const auto& state = std::any_cast<const FluxionState&>(sequence.method);
+    const std::uint32_t stay = state.host.end + blocks_for(options_.window) * kPageTokens + options_.spill;
+    return sequence.tokens > stay ? (sequence.tokens - stay) / kSpill * kSpill : 0;
+  }
+  void spill(SequenceState& sequence, std::uint32_t layer, Ops& ops) const {
+    const auto& state = std::any_cast<const FluxionState&>(sequence.method);
+    const std::uint32_t tokens = due(sequence);
+    if (tokens == 0) return;
+    ops.move_to_host(sequence, {state.host.end, state.host.end + tokens}, layer, {});
+    std::vector<DigestExtension> extensions;
+    for (std::size_t i = 0; i < kGranularities.size(); ++i) {
+      if (has_digests(kGranularities[i])) extensions.push_back({&sequence, state.digests[i], state.host.end + tokens});
+    }
+    ops.extend_digests(layer, extensions);
+  }
+  void advance(SequenceState& sequence) const {
+    const std::uint32_t tokens = due(sequence);
+    std::any_cast<FluxionState&>(sequence.method).host.end += tokens;
+  }
+
+  FluxionOptions options_;
+  SelectorStage stage_;
+  SchedulePolicy policy_;
+  std::shared_ptr<const HeadSource> heads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Method> make_fluxion(const MethodSpec& spec, std::shared_ptr<const HeadSource> source) {
+  FluxionOptions options;
+  options.bind().parse(spec);
+  if (source == nullptr) source = head_source(options);
+  return std::make_unique<Fluxion>(std::move(options), std::move(source));
+}
+
+MethodInfo fluxion_info() {
+  MethodInfo info;
+  info.name = "fluxion";
+  info.summary = "per KV head a block size and per query head a budget, attended by CPU or device, whichever is free";
+  info.description =
+      "After the prefill, everything between the sinks and the window moves to host memory, with Quest digests of 16, "
+      "32, 64 and 128 tokens. Each step the device attends to sinks, window and new tokens and says of every head "
+      "whether that is enough (streaming) or which share of the host's tokens it needs; the CPU then picks the block "
+      "size that reads least per KV head, and CPU and device pull the KV heads that need something, the largest first: "
+      "the CPU attends in host memory, the device reads digests and chosen blocks over the link. Budget: bgt + slope x "
+      "log2(block) of the host-resident tokens per query head; sinks, window and new tokens are on top. New tokens: "
+      "stay on the device, or with spill go to host memory in blocks of 128, the oldest behind the host's first.";
+  info.source = "Fluxion (papers: Fluxion, sections 5 and 6)";
+  info.budget = "share-of-host-tokens";
+  FluxionOptions defaults;
+  info.options = defaults.bind().describe();
+  info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> { return make_fluxion(spec, nullptr); };
+  return info;
+}
+
+}  // namespace tandem

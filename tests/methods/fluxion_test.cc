@@ -1,0 +1,310 @@
+// Fluxion against an independent model of its rule in double precision, and what it counts and how long it takes.
+#include "methods/fluxion/fluxion.h"
+
+#include <algorithm>
+#include <cmath>
+#include <gtest/gtest.h>
+#include <map>
+
+#include "methods/registry.h"
+#include "tests/engine/runtime/slow_model.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::testing {
+namespace {
+
+using Vector = SlowModel::Vector;
+using Logits = std::vector<std::vector<float>>;
+
+std::uint32_t mix(std::uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+/// Properties that change with layer, head and step; a third of the heads stream.
+HeadProperties random_properties(std::uint32_t layer, std::uint32_t head, std::uint32_t tokens) {
+  const std::uint32_t r = mix(mix(layer * 64 + head) + tokens);
+  return {static_cast<float>(r % 64) / 256, (static_cast<float>(r / 64 % 16) - 4) / 256, r / 4096 % 3 == 0};
+}
+
+class RandomHeads : public HeadSource {
+ public:
+  Cost cost(const ModelShape&, std::uint32_t) const override { return {}; }
+  void properties(const ModelShape& shape, const HeadView& view, HeadProperties* out) const override {
+    for (std::uint32_t h = 0; h < shape.q_heads; ++h) out[h] = random_properties(view.layer, h, view.tokens);
+  }
+};
+
+std::unique_ptr<Method> with_random_heads(const std::string& spec) {
+  return make_fluxion(parse_method_spec(spec), std::make_shared<RandomHeads>());
+}
+
+double upper_bound(const Vector& q, const std::vector<Vector>& keys, std::uint32_t begin, std::uint32_t end) {
+  double bound = 0;
+  for (std::size_t d = 0; d < q.size(); ++d) {
+    double best = -INFINITY;
+    for (std::uint32_t t = begin; t < end; ++t) best = std::max(best, q[d] * keys[t][d]);
+    bound += best;
+  }
+  return bound;
+}
+
+struct Rule {
+  std::string options;
+  std::uint32_t sinks, window, fixed_block;  // 0: Eq. 3 chooses
+  bool skip;
+  std::uint32_t spill;
+};
+
+/// What lies in host memory when a sequence that had `prompt` tokens has `tokens`.
+std::pair<std::uint32_t, std::uint32_t> host_region(const Rule& rule, std::uint32_t prompt, std::uint32_t tokens) {
+  const std::uint32_t begin = (rule.sinks + 15) / 16 * 16, pages = (rule.window + 15) / 16 * 16;
+  std::uint32_t end = std::max(begin, prompt > rule.window ? (prompt - rule.window) / 16 * 16 : 0);
+  if (rule.spill == 0) return {begin, end};
+  end -= (end - begin) % 128;
+  // After each step: as many blocks of 128 as lie beyond window and spill.
+  for (std::uint32_t t = prompt + 1; t < tokens; ++t) {
+    while (t >= end + pages + rule.spill + 128) end += 128;
+  }
+  return {begin, end};
+}
+
+class FluxionRule : public ::testing::TestWithParam<Rule> {};
+INSTANTIATE_TEST_SUITE_P(Rules, FluxionRule,
+                         ::testing::Values(Rule{"", 16, 40, 0, true, 0}, Rule{",stage=dynamic", 16, 40, 0, false, 0},
+                                           Rule{",stage=fixed16", 0, 100, 16, false, 0},
+                                           Rule{",stage=fixed32,policy=cpu-only", 30, 1, 32, false, 0},
+                                           Rule{",policy=uniform,cpu_share=0.4", 48, 17, 0, true, 0},
+                                           Rule{",policy=length,cpu_share=0.4", 48, 17, 0, true, 5},
+                                           Rule{"", 16, 30, 0, true, 20}));
+
+TEST_P(FluxionRule, EachHeadAttendsWhatItsPropertiesAskFor) {
+  const Rule rule = GetParam();
+  std::string spec = "fluxion:sinks=" + std::to_string(rule.sinks) + ",window=" + std::to_string(rule.window) +
+                     rule.options + ",spill=" + std::to_string(rule.spill);
+  Bench bench(tiny_model());
+  const std::vector<std::int32_t> prompt = random_prompt(503, 21);  // 502 prefilled: not a multiple of a page
+  const std::uint32_t steps = rule.spill == 0 ? 10 : 110;
+  Logits logits;
+  const DecodeResult result = bench.decode(*with_random_heads(spec), {prompt}, steps, {.logits = &logits});
+  SlowModel slow(bench.model);
+  for (std::size_t t = 0; t + 1 < prompt.size(); ++t) slow.step(prompt[t]);
+  const std::uint32_t group = bench.model.config.q_heads / bench.model.config.kv_heads;
+  std::uint32_t largest_end = 0;
+  std::map<std::uint32_t, int> blocks_seen;
+  const SlowModel::Visible visible = [&](std::uint32_t layer, std::uint32_t h, const Vector& q,
+                                         const std::vector<Vector>& keys) {
+    const auto tokens = static_cast<std::uint32_t>(keys.size());
+    const auto [begin, end] = host_region(rule, 502, tokens);
+    largest_end = std::max(largest_end, end);
+    std::vector<bool> seen(tokens);
+    for (std::uint32_t t = 0; t < tokens; ++t) seen[t] = t < begin || t >= end;
+    const auto budget = [&](std::uint32_t head, std::uint32_t block) {
+      const HeadProperties p = random_properties(layer, head, tokens);
+      if (rule.skip && p.streaming) return 0.0;
+      return std::clamp(p.budget + p.slope * std::log2(double(block)), 0.0, 1.0);
+    };
+    std::uint32_t block = rule.fixed_block;
+    double least = INFINITY;
+    for (const std::uint32_t candidate : {16u, 32u, 64u, 128u}) {
+      if (rule.fixed_block != 0) break;
+      double volume = 1.0 / candidate;
+      for (std::uint32_t g = 0; g < group; ++g) volume += budget(h / group * group + g, candidate);
+      if (volume < least) block = candidate;
+      least = std::min(least, volume);
+    }
+    ++blocks_seen[block];
+    const auto keep = static_cast<std::size_t>(std::ceil(budget(h, block) * (end - begin) / block - 1e-6));
+    std::vector<std::pair<double, std::uint32_t>> order;  // bound, first token
+    for (std::uint32_t at = begin; at < end; at += block)
+      order.emplace_back(upper_bound(q, keys, at, std::min(at + block, end)), at);
+    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    for (std::size_t i = 0; i < std::min(keep, order.size()); ++i) {
+      for (std::uint32_t t = order[i].second; t < std::min(order[i].second + block, end); ++t) seen[t] = true;
+    }
+    return seen;
+  };
+  for (std::size_t n = 0; n < logits.size(); ++n) {
+    const Vector expected = slow.step(n == 0 ? prompt.back() : result.sequences[0].tokens[n - 1], visible);
+    double worst = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      worst = std::max(worst, std::abs(expected[i] - double(logits[n][i])));
+    EXPECT_LT(worst, 3e-4) << spec << " step " << n;
+  }
+  EXPECT_GE(blocks_seen.size(), rule.fixed_block == 0 ? 3u : 1u);
+  EXPECT_GT(largest_end, rule.spill > 0 ? 502u - rule.window : 0u);
+}
+
+const std::vector<std::vector<std::int32_t>> kMixed = {random_prompt(1500, 1), random_prompt(400, 2),
+                                                       random_prompt(30, 3), random_prompt(900, 4)};
+
+TEST(Fluxion, ResultsDoNotDependOnWhoTookATask) {
+  Logits first;
+  std::vector<std::uint64_t> by_device;
+  for (const std::string policy : {"policy=priority", "policy=cpu-only", "policy=uniform,cpu_share=0.00001",
+                                   "policy=uniform,cpu_share=0.5", "policy=length,cpu_share=0.3"}) {
+    Bench bench(tiny_model());
+    Logits logits;
+    const DecodeResult result =
+        bench.decode(*with_random_heads("fluxion:sinks=16,window=32," + policy), kMixed, 6, {.logits = &logits});
+    if (first.empty()) first = logits;
+    EXPECT_EQ(first, logits) << policy;  // every bit
+    std::uint64_t tasks[2] = {0, 0};
+    for (const DecodedSequence& s : result.sequences) {
+      for (int side = 0; side < 2; ++side) tasks[side] += s.tasks[side];
+    }
+    by_device.push_back(tasks[static_cast<int>(Side::device)]);
+    if (policy == "policy=cpu-only") {
+      EXPECT_EQ(by_device.back(), 0u);
+    } else {
+      EXPECT_GT(by_device.back(), 0u) << policy;
+    }
+    EXPECT_EQ(tasks[static_cast<int>(Side::host)] == 0, policy == "policy=uniform,cpu_share=0.00001");
+  }
+}
+
+TEST(Fluxion, StreamingHeadsAloneAreStreamingWithTheSamePlacement) {
+  for (const std::uint32_t tokens : {300u, 705u, 1025u}) {  // the first step sees the prompt's last tokens and itself
+    Bench bench(tiny_model());
+    const std::uint32_t end = (tokens - 1 - 256) / 16 * 16;
+    Logits expected, actual;
+    bench.decode(*make_method("streaming:sinks=64,window=" + std::to_string(tokens - end)), {random_prompt(tokens, 8)},
+                 1, {.logits = &expected});
+    const DecodeResult result =
+        bench.decode(*make_method("fluxion:streaming=all"), {random_prompt(tokens, 8)}, 1, {.logits = &actual});
+    for (std::size_t i = 0; i < expected[0].size(); ++i) EXPECT_NEAR(expected[0][i], actual[0][i], 1e-4);
+    EXPECT_EQ(result.sequences[0].tasks[0] + result.sequences[0].tasks[1], 0u);
+    EXPECT_EQ(result.sequences[0].attended[1], 0u);
+  }
+}
+
+struct Sums {
+  std::map<std::string, std::uint64_t> count, dram, h2d, d2h, pieces;
+  explicit Sums(const Trace& trace) {
+    for (const TraceRecord& r : trace.records) {
+      ++count[r.name];
+      dram[r.name] += r.cost.dram;
+      h2d[r.name] += r.cost.h2d;
+      d2h[r.name] += r.cost.d2h;
+      pieces[r.name] += r.cost.pieces;
+    }
+  }
+};
+
+TEST(Fluxion, CountsTasksAndBytesByPath) {
+  // 1,024 prefilled: 704 tokens, 44 blocks of 16 in host memory, 5 for each query head. 2 layers, 2 groups, 4 steps.
+  const std::string spec = "fluxion:bgt=0.1,slope=0,stage=fixed16,policy=";
+  Bench bench(tiny_model());
+  const KvShape shape = bench.engine.kv().shape();
+  const auto prompt = random_prompt(1025, 4);
+  const DecodeResult on_cpu = bench.decode(*make_method(spec + "cpu-only"), {prompt}, 4);
+  const DecodeResult on_device = bench.decode(*make_method(spec + "uniform,cpu_share=0.00001"), {prompt}, 4);
+  Sums cpu(on_cpu.trace), device(on_device.trace);
+  EXPECT_EQ(on_cpu.sequences[0].tasks[static_cast<int>(Side::host)], 16u);
+  EXPECT_EQ(on_cpu.sequences[0].tasks[static_cast<int>(Side::device)], 0u);
+  EXPECT_EQ(on_device.sequences[0].tasks[static_cast<int>(Side::host)], 0u);
+  EXPECT_EQ(on_device.sequences[0].tasks[static_cast<int>(Side::device)], 16u);
+  EXPECT_EQ(cpu.count["host attention"], 16u);
+  EXPECT_EQ(device.count["attend over the link"], 16u);
+  const std::uint64_t digests = 16 * 44 * 2 * shape.vector_bytes(), per_token = 2 * shape.vector_bytes();
+  EXPECT_EQ(cpu.dram["select blocks"], digests);
+  const std::uint64_t tokens = (cpu.dram["host attention"] - 16 * 2 * 2 * 16 * 4) / per_token;
+  EXPECT_GE(tokens, 16u * 5 * 16);
+  EXPECT_LE(tokens, 16u * 2 * 5 * 16);
+  EXPECT_EQ(device.h2d["attend over the link"], digests + tokens * per_token);  // the same choice, over the link
+  EXPECT_EQ(device.pieces["attend over the link"], 16 * 2 + 2 * tokens / 16);
+  EXPECT_EQ(cpu.h2d["host partials to device"], 16u * 2 * (16 + 1) * 4);
+  EXPECT_EQ(device.count["host partials to device"], 0u);
+  EXPECT_EQ(cpu.d2h["head estimates to host"], 8u * 4 * 3 * 4);  // steps x layers, heads, values, f32
+  const std::uint64_t near = 4u * 320 + 1 + 2 + 3 + 4;
+  EXPECT_EQ(on_cpu.sequences[0].attended[0], near);
+  EXPECT_NEAR(double(on_cpu.sequences[0].attended[1]), double(tokens) / 4, 4);  // each step's mean rounds down
+  EXPECT_NEAR(double(on_device.sequences[0].attended[0]), double(near) + double(tokens) / 4, 4);
+  // One digest index where the stage fixes the block.
+  EXPECT_EQ(on_cpu.sequences[0].peak_kv_bytes[1], 704 * shape.token_bytes() + 2 * 2 * 2 * 44 * 64 + 4 * 45 * 4);
+}
+
+/// The host's memory and the link as slow as each other, everything else fast.
+HardwareProfile balanced_profile() {
+  HardwareProfile p = load_profile("fluxion-a100");
+  p.device.launch_ns = p.device.segment_launch_ns = p.device.op_floor_ns = 10;
+  p.control.submit_ns = 10;
+  p.handoff = {10, 10};
+  p.host.attention_gbps_per_thread = p.host.select_gbps_per_thread = 1;  // small tasks: one thread each
+  p.host.attention_efficiency = 1;
+  p.link.h2d_curve = {{1, 1.0}};
+  return p;
+}
+
+TEST(Fluxion, PullingByPriorityIsTheFastestPolicyOnMixedLengths) {
+  Bench bench(tiny_model(), make_sim_device(balanced_profile()));
+  std::vector<std::unique_ptr<Prefix>> prefixes;
+  std::vector<DecodeRequest> requests;
+  for (const auto& prompt : kMixed) {
+    prefixes.push_back(bench.engine.prefill(prompt));
+    requests.push_back({prefixes.back().get(), 4});
+  }
+  const auto time = [&](const std::string& policy) {
+    const auto method = with_random_heads("fluxion:sinks=16,window=32," + policy);
+    return bench.engine.decode(*method, requests).idle.decode.window;
+  };
+  const Nanos priority = time("policy=priority");
+  EXPECT_LT(priority, time("policy=cpu-only"));
+  for (const std::string share : {"0.35", "0.5", "0.65"}) {
+    EXPECT_LT(priority, time("policy=uniform,cpu_share=" + share)) << share;
+    EXPECT_LT(priority, time("policy=length,cpu_share=" + share)) << share;
+  }
+  EXPECT_EQ(priority, time("policy=priority"));  // to the nanosecond
+}
+
+TEST(Fluxion, TheDeviceTakesATaskWhenItIsFree) {
+  Bench bench(tiny_model(), make_sim_device(balanced_profile()));
+  const DecodeResult result = bench.decode(*with_random_heads("fluxion:sinks=16,window=32"), kMixed, 4);
+  std::map<std::uint32_t, Nanos> attended, estimated, device_end, host_end, merged;
+  std::size_t checked = 0;
+  for (const TraceRecord& r : result.trace.records) {
+    if (r.start < result.trace.steps.front().end) continue;
+    const std::string name = r.name;
+    if (name == "device attention") attended[r.layer] = r.end;
+    if (name == "estimate heads") {
+      EXPECT_GE(r.start, attended[r.layer]);
+      estimated[r.layer] = r.end;
+      device_end.erase(r.layer);
+      host_end.erase(r.layer);
+    }
+    if (name == "select blocks" || name == "attend over the link") {
+      ASSERT_TRUE(estimated.contains(r.layer));
+      EXPECT_GT(r.start, estimated[r.layer]);  // properties reach the CPU before anybody selects
+    }
+    if (name == "attend over the link") device_end[r.layer] = r.end;
+    if (name == "host attention") host_end[r.layer] = r.end;
+    if (name == "merge") {
+      EXPECT_GE(r.start, std::max(device_end[r.layer], host_end[r.layer]));
+      checked += device_end[r.layer] > 0 && host_end[r.layer] > 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GE(checked, 6u);  // of 4 steps and 2 layers
+  const CauseTimes& idle = result.idle.decode.by_cause;
+  EXPECT_GT(idle[static_cast<std::size_t>(Cause::host_attention)] + idle[static_cast<std::size_t>(Cause::selection)],
+            0);
+  EXPECT_GT(idle[static_cast<std::size_t>(Cause::recall)], 0);
+}
+
+TEST(Fluxion, RealThreadsPullTheSameResults) {
+  Logits expected, actual;
+  {
+    Bench bench(tiny_model());
+    bench.decode(*with_random_heads("fluxion:sinks=16,window=32"), kMixed, 6, {.logits = &expected});
+  }
+  for (int i = 0; i < 3; ++i) {
+    Bench bench(tiny_model(), make_emu_device({}));
+    actual.clear();
+    const DecodeResult result =
+        bench.decode(*with_random_heads("fluxion:sinks=16,window=32"), kMixed, 6, {.logits = &actual});
+    EXPECT_EQ(expected, actual);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing
