@@ -74,6 +74,7 @@ class DecodeAttention {
   struct DeviceResident;    // of it: resident blocks
   struct DeviceSpeculated;  // of it: tokens that were fetched ahead
   struct DeviceHeavy;       // of it: tokens that survived
+  struct DeviceTokens;      // of it: single tokens that were chosen
   struct Selecting;         // a selection to be made
 
   void check_plan(const LayerContext& context, const AttendPlan& plan) const;

@@ -41,6 +41,9 @@ class EngineOps : public Ops {
   void drop(SequenceState& sequence, Range tokens) override;
   HeavyRef keep_heavy(SequenceState& sequence, std::optional<HeavyRef> set, const HeavyRequest& request) override;
   std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) override;
+  TokenChoiceRef make_token_choice(SequenceState& sequence, std::uint32_t most) override;
+  std::vector<ChosenTokens> choose_tokens(const LayerContext& context,
+                                          std::span<const ChooseRequest> requests) override;
   StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) override;
   void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens) override;
   std::vector<FetchedRef> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) override;

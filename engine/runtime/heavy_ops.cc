@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "engine/common/error.h"
+#include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/topk.h"
 #include "engine/runtime/decode_attention.h"
@@ -38,6 +39,39 @@ std::vector<std::uint32_t> choose(const Candidates& all, std::uint32_t room, std
   return kept;
 }
 
+/// The weights of one query over the candidates, summed over all heads: every KV head gets the same mass.
+void weigh_by_latest(ThreadPool& pool, const float* query, const ModelShape& shape, DType kv,
+                     std::vector<Candidates>& heads) {
+  const std::size_t n = heads[0].positions.size();
+  pool.parallel_for(shape.kv_heads, [&](std::size_t g) {
+    Candidates& own = heads[g];
+    std::vector<KvSpan> spans;
+    spans.reserve(n);
+    for (const char* key : own.keys) spans.push_back({key, nullptr, 1, ~0u});
+    std::vector<float> scores(shape.group() * n);
+    token_scores(query + g * shape.group() * shape.head_dim, spans, {shape.group(), shape.head_dim, kv}, scores.data());
+    own.mass.assign(n, 0.0f);
+    for (std::size_t h = 0; h < shape.group(); ++h)
+      blend_weights(scores.data() + h * n, log_sum_exp(scores.data() + h * n, n), n, 1, 1, own.mass.data());
+  });
+  for (std::size_t g = 1; g < heads.size(); ++g) {
+    for (std::size_t i = 0; i < n; ++i) heads[0].mass[i] += heads[g].mass[i];
+  }
+  for (std::size_t g = 1; g < heads.size(); ++g) heads[g].mass = heads[0].mass;
+}
+
+/// The place that a new token takes from the lightest one outside the window; of equals from the newest.
+std::uint32_t lightest_place(const float* mass, const std::uint32_t* positions, std::uint32_t held,
+                             std::uint32_t window_begin) {
+  std::uint32_t place = held;
+  for (std::uint32_t i = 0; i < held; ++i) {
+    if (positions[i] >= window_begin) continue;
+    if (place == held || mass[i] < mass[place] || (mass[i] == mass[place] && positions[i] > positions[place]))
+      place = i;
+  }
+  return place;
+}
+
 }  // namespace
 
 HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> ref, const HeavyRequest& request) {
@@ -47,15 +81,18 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
   if (!ref) {
     ref = HeavyRef{stores_.heavy.add(tandem::make_heavy_set(device_, sequence.id, shape, 0, 0))};
     const auto found = sums_.find(sequence.id);
-    TANDEM_CHECK(tokens == 0 || (found != sums_.end() && found->second.room > 0), "sequence {} has no column sums",
-                 sequence.id);
+    TANDEM_CHECK(request.latest || tokens == 0 || (found != sums_.end() && found->second.room > 0),
+                 "sequence {} has no column sums", sequence.id);
     HeavySet& empty = stores_.heavy.get(ref->id);
     empty.arriving_tokens = {0, tokens};
-    if (tokens > 0) empty.arriving = found->second.values;
+    if (tokens > 0 && !request.latest) empty.arriving = found->second.values;
   }
   const HeavySet old = stores_.heavy.get(ref->id);
   HeavySet& set = stores_.heavy.get(ref->id);
   set = make_heavy_set(device_, sequence.id, shape, room, request.window);
+  set.latest = request.latest;
+  const PromptQueries queries = request.latest ? queries_.at(sequence.id) : PromptQueries{};
+  TANDEM_CHECK(!request.latest || tokens == 0 || queries.kept > 0, "sequence {} has no prompt queries", sequence.id);
   const Range arriving = old.arriving_tokens;
   const std::uint32_t stride = arriving_stride(old), added = arriving.end - arriving.begin;
   const std::uint32_t window_begin = tokens - std::min(request.window, tokens);
@@ -72,19 +109,26 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
     op.cost.kernels = 2;  // top-k, gather
     set.append_access(layer, true, op.access);
     if (held > 0) old.append_access(layer, false, op.access);
-    if (added > 0) op.access.push_back(old.arriving.reads(layer, layer + 1));
+    if (request.latest) {
+      op.access.push_back(queries.values.reads(layer, layer + 1));
+      op.cost.hbm += std::uint64_t{held + added} * shape.kv_heads * shape.vector_bytes();  // keys, for their scores
+    } else if (added > 0) {
+      op.access.push_back(old.arriving.reads(layer, layer + 1));
+    }
     kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
     std::vector<std::uint32_t> slots;
     for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
       slots.push_back(kv_.slot(sequence.id, layer, block, Tier::device));
       TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the device", block, layer);
     }
-    op.body = [this, old, to = set, layer, held, arriving, stride, window_begin, slots, blocks](BodyContext& ctx) {
+    op.body = [this, old, to = set, layer, held, arriving, stride, window_begin, slots, blocks, queries,
+               last = tokens - 1](BodyContext& ctx) {
       const KvShape& s = kv_.shape();
       const std::size_t bytes = s.vector_bytes();
+      std::vector<Candidates> heads(s.kv_heads);
       pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
         const auto g = static_cast<std::uint32_t>(head);
-        Candidates all;
+        Candidates& all = heads[g];
         std::vector<std::uint32_t> order(held);  // of the old set's places, by position
         for (std::uint32_t i = 0; i < held; ++i) order[i] = i;
         const std::size_t from = old.list(layer, g);
@@ -100,10 +144,20 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
           const char* pages = ctx.read<char>(kv_.device_buffer());
           const std::uint32_t slot = slots[t / kPageTokens - blocks.begin];
           const std::size_t at = t % kPageTokens * bytes;
-          const float mass =
-              ctx.read<float>(old.arriving)[(std::size_t{layer} * s.kv_heads + g) * stride + (t - arriving.begin)];
-          all.add(t, mass, pages + kv_.k_offset(slot, g) + at, pages + kv_.v_offset(slot, g) + at);
+          const std::size_t sum = (std::size_t{layer} * s.kv_heads + g) * stride + (t - arriving.begin);
+          all.add(t, to.latest ? 0 : ctx.read<float>(old.arriving)[sum], pages + kv_.k_offset(slot, g) + at,
+                  pages + kv_.v_offset(slot, g) + at);
         }
+      });
+      if (to.latest) {
+        const ModelShape& model = attention_.shape();
+        const std::size_t row = std::size_t{layer} * queries.kept + last % queries.kept;
+        weigh_by_latest(pool_, ctx.read<float>(queries.values) + row * model.q_heads * model.head_dim, model, s.type,
+                        heads);
+      }
+      pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
+        const auto g = static_cast<std::uint32_t>(head);
+        const Candidates& all = heads[g];
         std::size_t place = to.list(layer, g);
         for (const std::uint32_t i : choose(all, to.room, window_begin)) {
           std::copy_n(all.keys[i], bytes, ctx.write<char>(to.keys) + place * bytes);
@@ -157,37 +211,50 @@ void DecodeAttention::submit_heavy(const LayerContext& context, const std::vecto
   op.body = [this, shape, layer, rows = std::move(rows), scores = scores_](BodyContext& ctx) {
     const std::uint32_t group = shape.group();
     const std::size_t bytes = kv_.shape().vector_bytes();
-    pool_.parallel_for(rows.size() * shape.kv_heads, [&](std::size_t task) {
+    std::vector<float> newest(rows.size() * shape.kv_heads);
+    pool_.parallel_for(newest.size(), [&](std::size_t task) {
       const Row& row = rows[task / shape.kv_heads];
       const auto g = static_cast<std::uint32_t>(task % shape.kv_heads);
       const std::uint32_t tokens = row.held + 1;  // the own one first
       const float* own = ctx.read<float>(scores) + row.offset + std::size_t{g} * group * tokens;
       const float* lse = ctx.read<float>(device_lse_) + std::size_t{row.row} * shape.q_heads + g * group;
-      const std::size_t list = row.set.list(layer, g);
-      float* mass = ctx.write<float>(row.set.mass) + list;
-      auto* positions = ctx.write<std::uint32_t>(row.set.positions) + list;
-      float newest = 0;
+      float* mass = ctx.write<float>(row.set.mass) + row.set.list(layer, g);
+      if (row.set.latest) std::fill_n(mass, row.held, 0.0f);
       for (std::uint32_t h = 0; h < group; ++h) {
-        blend_weights(own + std::size_t{h} * tokens, lse[h], 1, 1, 1, &newest);
+        blend_weights(own + std::size_t{h} * tokens, lse[h], 1, 1, 1, &newest[task]);
         blend_weights(own + std::size_t{h} * tokens + 1, lse[h], row.held, 1, 1, mass);
       }
-      std::uint32_t place = row.held;
-      if (row.held == row.set.room) {  // the lightest token outside the window goes; of equals the newest
-        const std::uint32_t window_begin = row.position + 1 - std::min(row.set.window, row.position + 1);
-        for (std::uint32_t i = 0; i < row.held; ++i) {
-          if (positions[i] >= window_begin) continue;
-          if (place == row.held || mass[i] < mass[place] || (mass[i] == mass[place] && positions[i] > positions[place]))
-            place = i;
-        }
+    });
+    std::vector<std::uint32_t> places(newest.size());
+    pool_.parallel_for(rows.size(), [&](std::size_t r) {
+      const Row& row = rows[r];
+      const std::uint32_t window_begin = row.position + 1 - std::min(row.set.window, row.position + 1);
+      std::vector<float> sum(row.held);  // over the layer's heads
+      for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+        const float* mass = ctx.read<float>(row.set.mass) + row.set.list(layer, g);
+        for (std::uint32_t i = 0; i < row.held && row.set.latest; ++i) sum[i] += mass[i];
       }
+      for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+        const std::size_t list = row.set.list(layer, g);
+        const float* mass = row.set.latest ? sum.data() : ctx.read<float>(row.set.mass) + list;
+        places[r * shape.kv_heads + g] =
+            row.held < row.set.room
+                ? row.held
+                : lightest_place(mass, ctx.read<std::uint32_t>(row.set.positions) + list, row.held, window_begin);
+      }
+    });
+    pool_.parallel_for(newest.size(), [&](std::size_t task) {
+      const Row& row = rows[task / shape.kv_heads];
+      const auto g = static_cast<std::uint32_t>(task % shape.kv_heads);
+      const std::size_t list = row.set.list(layer, g), place = places[task];
       const char* pages = ctx.read<char>(kv_.device_buffer());
       const std::size_t at = row.position % kPageTokens * bytes;
       std::copy_n(pages + kv_.k_offset(row.slot, g) + at, bytes,
                   ctx.write<char>(row.set.keys) + (list + place) * bytes);
       std::copy_n(pages + kv_.v_offset(row.slot, g) + at, bytes,
                   ctx.write<char>(row.set.values) + (list + place) * bytes);
-      mass[place] = newest;
-      positions[place] = row.position;
+      ctx.write<float>(row.set.mass)[list + place] = newest[task];
+      ctx.write<std::uint32_t>(row.set.positions)[list + place] = row.position;
     });
   };
   device_.submit(compute_, std::move(op));

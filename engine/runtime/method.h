@@ -121,8 +121,15 @@ struct Speculated {  // what was fetched of a sequence for the plan's layer
   Event ready;
 };
 
+struct ChosenTokens {  // of the plan's layer, per KV head, on the device; made by Ops::choose_tokens
+  std::uint32_t choice = 0;
+  Range scored;              // candidates
+  std::uint32_t tokens = 0;  // per KV head
+};
+
 struct PageSet {
-  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, HeavyRef, ResidentBlocks, Speculated> source;
+  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, HeavyRef, ResidentBlocks, Speculated, ChosenTokens>
+      source;
 };
 
 /// One piece of attention: the query heads of KV heads [kv_heads) of a row over a set of tokens, on one side.
@@ -173,6 +180,20 @@ struct SalientRequest {
 struct HeavyRequest {
   std::uint32_t heavy = 0;   // tokens that stay for their mass
   std::uint32_t window = 1;  // most recent tokens, which stay anyway
+  /// By the latest query's weights alone, summed over all heads of the layer, which hold the same tokens (TOVA); the
+  /// prompt's are its last kept query's (Needs::last_queries). Otherwise by all queries' (H2O), per KV head.
+  bool latest = false;
+};
+
+/// Room for the choice of single tokens of one layer, made by Ops::make_token_choice.
+struct TokenChoiceRef {
+  std::uint32_t id = 0;
+};
+struct ChooseRequest {
+  const SequenceState* sequence = nullptr;
+  TokenChoiceRef choice;
+  std::uint32_t end = 0;     // tokens [0, end) are scored; all are on the device
+  std::uint32_t tokens = 0;  // that a KV head gets, at most `end`
 };
 
 struct CopyRequest {
@@ -277,6 +298,12 @@ class Ops {
   /// Scores all blocks against this layer's true query (Quest's upper bound) and takes the best; ties go to the lower
   /// index. Runs where the digests are: on the device for all requests at once, on the host one by one.
   virtual std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) = 0;
+  /// Room for a choice of at most `most` tokens per KV head.
+  virtual TokenChoiceRef make_token_choice(SequenceState& sequence, std::uint32_t most) = 0;
+  /// Scores single tokens against this layer's true query and takes each KV head's best, by the best of its query
+  /// heads; ties go to the older token. On the device. A choice holds until the sequence's next one.
+  virtual std::vector<ChosenTokens> choose_tokens(const LayerContext& context,
+                                                  std::span<const ChooseRequest> requests) = 0;
   /// Room on the device for the KV of `tokens` tokens per KV head, `parts` times. `renew_staging` changes the tokens
   /// and forgets what was fetched: not between a fetch and its attention.
   virtual StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) = 0;
