@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/kv/attention_average.h"
+#include "engine/kv/cache_rank.h"
 #include "engine/kv/digest_index.h"
 #include "engine/kv/heavy_set.h"
 #include "engine/kv/per_sequence.h"
@@ -22,6 +23,7 @@ struct SequenceStores {
   PerSequence<SkewedIndex> skewed;
   PerSequence<HeavySet> heavy;
   PerSequence<TokenChoice> choices;
+  PerSequence<CacheRank> ranks;
 
   void destroy_of(SequenceId sequence) {
     digests.destroy_of(sequence);
@@ -32,11 +34,12 @@ struct SequenceStores {
     skewed.destroy_of(sequence);
     heavy.destroy_of(sequence);
     choices.destroy_of(sequence);
+    ranks.destroy_of(sequence);
   }
   std::size_t bytes_of(SequenceId sequence, Tier tier) const {
     return digests.bytes_of(sequence, tier) + averages.bytes_of(sequence, tier) + sets.bytes_of(sequence, tier) +
            stagings.bytes_of(sequence, tier) + heavy.bytes_of(sequence, tier) + residents.bytes_of(sequence, tier) +
-           skewed.bytes_of(sequence, tier) + choices.bytes_of(sequence, tier);
+           skewed.bytes_of(sequence, tier) + choices.bytes_of(sequence, tier) + ranks.bytes_of(sequence, tier);
   }
 };
 

@@ -84,6 +84,12 @@ struct DecodeAttention::DeviceTokens {
   std::vector<std::uint32_t> slots;  // of the pages that the candidates are in
 };
 
+/// Single tokens that a cache rank chose and sent, packed.
+struct DecodeAttention::DeviceAhead {
+  std::uint32_t row = 0, layer = 0;
+  CacheRank rank;  // as it is when submitted
+};
+
 /// Tokens that survived, per KV head.
 struct DecodeAttention::DeviceHeavy {
   std::uint32_t row = 0, layer = 0, held = 0;
@@ -95,6 +101,7 @@ struct DecodeAttention::DeviceWork {
   std::vector<DeviceFetched> fetched;
   std::vector<DeviceHeavy> heavy;
   std::vector<DeviceTokens> tokens;
+  std::vector<DeviceAhead> ahead;
   std::vector<DeviceChosen> chosen;
   std::vector<DeviceResident> residents;
   std::vector<DeviceSpeculated> speculated;
@@ -207,6 +214,14 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
     if (held > 0) set.append_access(context.layer, false, op.access);
     work.heavy.push_back({item.row, context.layer, held, set});
     tokens = held + 1;
+  } else if (const auto* ahead = std::get_if<SelectedAhead>(&item.pages.source)) {
+    const CacheRank& rank = stores_.ranks.get(ahead->rank.id);
+    TANDEM_CHECK(heads == (Range{0, shape.kv_heads}) && rank.tokens[context.layer] > 0,
+                 "nothing was selected for layer {}", context.layer);
+    wait_for(op.after, rank.arrived[context.layer]);
+    op.access.push_back(rank.packed.reads(context.layer, context.layer + 1));
+    work.ahead.push_back({item.row, context.layer, rank});
+    tokens = rank.tokens[context.layer];
   } else if (const auto* single = std::get_if<ChosenTokens>(&item.pages.source)) {
     TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "chosen tokens are attended by all heads");
     DeviceTokens own{item.row, stores_.choices.get(single->choice), {}};
@@ -324,6 +339,12 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
         spans[t.row * shape.kv_heads + g].spans.push_back(
             {from + kv_.k_offset(slot, g) + at, from + kv_.v_offset(slot, g) + at, 1, ~0u});
       }
+    }
+  }
+  for (const DeviceAhead& a : work.ahead) {
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const char* k = ctx.read<char>(a.rank.packed) + a.rank.packed_offset(a.layer, g);
+      spans[a.row * shape.kv_heads + g].spans.push_back({k, k + a.rank.half_bytes(), a.rank.tokens[a.layer], ~0u});
     }
   }
   Cost cost = work.cost;
