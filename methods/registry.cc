@@ -1,6 +1,7 @@
 #include "methods/registry.h"
 
 #include "engine/common/error.h"
+#include "methods/asyncspade/asyncspade.h"
 #include "methods/baselines/baselines.h"
 #include "methods/fluxion/fluxion.h"
 #include "methods/hgca/hgca.h"
@@ -9,10 +10,10 @@
 namespace tandem {
 
 const std::vector<MethodInfo>& method_registry() {
-  static const std::vector<MethodInfo> registry = {full_info(),           full_offload_info(), full_host_info(),
-                                                   streaming_info(),      h2o_info(),          quest_info(),
-                                                   hybrid_fixed_info(),   gpu_fetch_info(),    hgca_info(),
-                                                   scoutattention_info(), fluxion_info(),      infinigen_info()};
+  static const std::vector<MethodInfo> registry = {
+      full_info(),           full_offload_info(), full_host_info(),    streaming_info(), h2o_info(),
+      quest_info(),          tova_info(),         hybrid_fixed_info(), gpu_fetch_info(), hgca_info(),
+      scoutattention_info(), fluxion_info(),      infinigen_info(),    asyncspade_info()};
   return registry;
 }
 

@@ -53,6 +53,8 @@ CostModel::CostModel(const HardwareProfile& p)
       gemm_flops_(per_second(p.device.gemm_tflops * 1e3)),
       attention_flops_(per_second(p.device.gemm_tflops * 1e3 * p.device.attention_efficiency)),
       select_flops_(per_second(p.device.gemm_tflops * 1e3 * p.device.select_efficiency)),
+      peer_link_(per_second(p.peer.gbps)),
+      peer_latency_(p.peer.latency_ns),
       dram_(per_second(p.host.dram_gbps)),
       attention_dram_(per_second(p.host.dram_gbps * p.host.attention_efficiency)),
       attention_thread_(per_second(p.host.attention_gbps_per_thread)),
@@ -94,7 +96,8 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
   const std::uint64_t hbm_rate = cost.work == Work::attention ? attention_hbm_
                                  : cost.work == Work::select  ? select_hbm_
                                                               : stream_hbm_;
-  at(Resource::hbm) = part(cost.hbm, hbm_rate);
+  const bool peer = lane.kind == LaneKind::peer_compute;
+  at(peer ? Resource::peer_hbm : Resource::hbm) = part(cost.hbm, hbm_rate);
 
   std::uint64_t host_limit = dram_;
   if (host) {
@@ -110,12 +113,17 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
     const std::uint64_t flops_rate = cost.work == Work::attention ? attention_flops_
                                      : cost.work == Work::select  ? select_flops_
                                                                   : gemm_flops_;
-    at(Resource::device_flops) = part(cost.flops, flops_rate);
+    at(peer ? Resource::peer_flops : Resource::device_flops) = part(cost.flops, flops_rate);
   }
   at(Resource::dram) = part(cost.dram + cost.h2d + cost.d2h, dram_);
   if (cost.h2d != 0) at(Resource::h2d) = part(cost.h2d, link_rate(true, cost.h2d / pieces));
   if (cost.d2h != 0) at(Resource::d2h) = part(cost.d2h, link_rate(false, cost.d2h / pieces));
   if (cost.h2d + cost.d2h != 0) phases.fixed += piece_ns_ * pieces;
+
+  if (cost.peer != 0) {
+    at(lane.kind == LaneKind::from_peer ? Resource::from_peer : Resource::to_peer) = part(cost.peer, peer_link_);
+    phases.fixed += peer_latency_;
+  }
 
   Wide longest = alone.scaled_ns;
   for (const Part& p : parts) longest = std::max(longest, p.scaled_ns);

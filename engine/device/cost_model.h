@@ -14,8 +14,8 @@
 
 namespace tandem {
 
-inline constexpr int kResourceCount = 5;
-enum class Resource : std::uint8_t { hbm, dram, h2d, d2h, device_flops };
+inline constexpr int kResourceCount = 9;
+enum class Resource : std::uint8_t { hbm, dram, h2d, d2h, device_flops, peer_hbm, peer_flops, to_peer, from_peer };
 
 inline constexpr std::uint64_t kUnit = std::uint64_t{1} << 20;  // 1.0 of a share
 
@@ -47,6 +47,8 @@ class CostModel {
   };
   std::vector<Point> h2d_, d2h_;
   std::uint64_t stream_hbm_, attention_hbm_, select_hbm_, gemm_flops_, attention_flops_, select_flops_;
+  std::uint64_t peer_link_;
+  Nanos peer_latency_;
   std::uint64_t dram_, attention_dram_, attention_thread_, select_thread_, stream_thread_, flops_thread_;
   Nanos piece_ns_;
 };

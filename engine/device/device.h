@@ -72,6 +72,8 @@ class Device {
   virtual bool simulated() const = 0;
   /// Bodies do not run, their stand-ins do: memory holds nothing.
   virtual bool shapes_only() const { return false; }
+  /// Whether there is another device to send work to. On `sim` the profile says so; elsewhere a rank is one.
+  virtual bool has_peer() const { return true; }
 
   virtual const std::vector<LaneInfo>& lanes() const = 0;
   /// The first lane of a kind; every device has one of each kind.

@@ -72,7 +72,11 @@ std::vector<LaneInfo> make_lanes(std::uint32_t host_threads, const std::vector<L
                                  {2, LaneKind::h2d, "h2d", 1, false},
                                  {3, LaneKind::d2h, "d2h", 1, false},
                                  {4, LaneKind::host_workers, "host", host_threads, false},
-                                 {5, LaneKind::recall, "recall", 1, false}};
+                                 {5, LaneKind::recall, "recall", 1, false},
+                                 {6, LaneKind::side_compute, "side stream", 1, false},
+                                 {7, LaneKind::peer_compute, "peer", 1, false},
+                                 {8, LaneKind::to_peer, "to peer", 1, false},
+                                 {9, LaneKind::from_peer, "from peer", 1, false}};
   for (LaneInfo lane : extra) {
     TANDEM_CHECK(lane.kind != LaneKind::control, "a device has exactly one control lane; '{}' would be a second one",
                  lane.name);

@@ -16,9 +16,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// One list of all fields serves reading, writing and the check that each has a source.
+// One list of all fields serves reading, writing and the check that each has a source. `peer`: there is another device.
 template <class Profile, class Visit>
-void visit_fields(Profile& p, Visit visit) {
+void visit_fields(Profile& p, bool peer, Visit visit) {
   visit("device", "memory_gb", p.device.memory_gb);
   visit("device", "hbm_gbps", p.device.hbm_gbps);
   visit("device", "stream_efficiency", p.device.stream_efficiency);
@@ -31,6 +31,10 @@ void visit_fields(Profile& p, Visit visit) {
   visit("link", "h2d_curve", p.link.h2d_curve);
   visit("link", "d2h_curve", p.link.d2h_curve);
   visit("link", "piece_ns", p.link.piece_ns);
+  if (peer) {
+    visit("peer", "gbps", p.peer.gbps);
+    visit("peer", "latency_ns", p.peer.latency_ns);
+  }
   visit("host", "threads", p.host.threads);
   visit("host", "dram_gbps", p.host.dram_gbps);
   visit("host", "attention_gbps_per_thread", p.host.attention_gbps_per_thread);
@@ -147,14 +151,14 @@ HardwareProfile parse_profile(std::string_view text, const std::string& name, co
   profile.name = name;
   profile.title = reader.text(reader.member(json, "title", "title"), "title");
   std::map<std::string, std::vector<std::string>> fields;
-  visit_fields(profile, [&](const std::string& group, const std::string& key, auto& value) {
+  visit_fields(profile, json.contains("peer"), [&](const std::string& group, const std::string& key, auto& value) {
     const Json& object = reader.member(json, group, group);
     if (!object.is_object()) reader.fail(group, "is {}; it must be an object.", object.dump());
     fields[group].push_back(key);
     const std::string path = group + "." + key;
     reader.read(reader.member(object, path, key), path, value);
   });
-  std::vector<std::string> groups = {"name", "title", "sources"}, paths;
+  std::vector<std::string> groups = {"name", "title", "peer", "sources"}, paths;
   for (const auto& [group, keys] : fields) {
     groups.push_back(group);
     refuse_unknown(reader, json[group], group + ".", keys);
@@ -178,11 +182,11 @@ std::string profile_to_json(const HardwareProfile& profile) {
   Json json;
   json["name"] = profile.name;
   json["title"] = profile.title;
-  visit_fields(profile, [&](const std::string& group, const std::string& key, const auto& value) {
-    json[group][key] = to_json(value);
-  });
+  visit_fields(
+      profile, profile.peer.gbps > 0,
+      [&](const std::string& group, const std::string& key, const auto& value) { json[group][key] = to_json(value); });
   json["sources"] = Json::object();
-  visit_fields(profile, [&](const std::string& group, const std::string& key, const auto&) {
+  visit_fields(profile, profile.peer.gbps > 0, [&](const std::string& group, const std::string& key, const auto&) {
     const auto found = profile.sources.find(group + "." + key);
     if (found != profile.sources.end()) json["sources"][found->first] = found->second;
   });

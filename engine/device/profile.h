@@ -39,6 +39,12 @@ struct HardwareProfile {
     Nanos piece_ns = 0;                           // added per piece, on top of the curve
   } link;
 
+  /// Another device like this one, for methods that use two. Optional: 0 GB/s is none.
+  struct PeerRates {
+    double gbps = 0;       // of the link between them, each way
+    Nanos latency_ns = 0;  // of a message
+  } peer;
+
   struct HostRates {
     std::uint32_t threads = 0;             // for host worker lanes, the control thread not counted
     double dram_gbps = 0;                  // all threads together, shared with copies over the link

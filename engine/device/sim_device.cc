@@ -14,7 +14,7 @@ namespace tandem {
 namespace {
 
 bool is_device_side(LaneKind kind) {
-  return kind == LaneKind::device_compute || kind == LaneKind::h2d || kind == LaneKind::d2h || kind == LaneKind::recall;
+  return kind != LaneKind::host_workers && kind != LaneKind::control;
 }
 
 // Latency of a signal from a lane of one kind to a lane of another.
@@ -60,6 +60,7 @@ class SimDevice final : public Device {
   std::string clock_name() const override { return clock_name_; }
   bool simulated() const override { return true; }
   bool shapes_only() const override { return options_.shapes_only; }
+  bool has_peer() const override { return profile_.peer.gbps > 0; }
   const std::vector<LaneInfo>& lanes() const override { return lanes_; }
   Nanos now() const override { return clock_; }
 

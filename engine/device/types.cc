@@ -52,6 +52,14 @@ const char* to_string(LaneKind kind) {
       return "recall";
     case LaneKind::d2h:
       return "d2h";
+    case LaneKind::side_compute:
+      return "side stream";
+    case LaneKind::peer_compute:
+      return "peer compute";
+    case LaneKind::to_peer:
+      return "to peer";
+    case LaneKind::from_peer:
+      return "from peer";
     case LaneKind::host_workers:
       return "host workers";
     case LaneKind::control:

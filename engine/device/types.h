@@ -21,6 +21,10 @@ enum class LaneKind : std::uint8_t {
   h2d,             // copies host -> device that the step waits for soon
   recall,          // copies host -> device beside those: what later steps and layers will read
   d2h,             // copies device -> host
+  side_compute,    // a stream of the same device beside the step
+  peer_compute,    // another device (Profile::peer), which shares nothing with the first but a link
+  to_peer,         // copies device -> peer device
+  from_peer,       // copies peer device -> device
   host_workers,    // a group of CPU threads that computes (attention, selection)
   control,         // the thread that submits; exactly one, created by the device, used by launches and host waits
 };
@@ -95,6 +99,7 @@ struct Cost {
   std::uint64_t dram = 0;  // bytes read and written in host memory by CPU threads
   std::uint64_t h2d = 0;   // bytes over the link, host -> device
   std::uint64_t d2h = 0;   // bytes over the link, device -> host
+  std::uint64_t peer = 0;  // bytes over the link between devices, in the direction of the lane
   std::uint64_t flops = 0;
   std::uint32_t pieces = 1;   // separate runs of memory that h2d/d2h/dram bytes are spread over
   std::uint32_t kernels = 1;  // of a device operation: launches that it stands for, each with the device's floor

@@ -30,6 +30,39 @@ void put(void* rows, std::uint32_t place, const char* row, std::size_t bytes) {
   std::memcpy(static_cast<char*>(rows) + place * bytes, row, bytes);
 }
 
+/// Adds the step's weights to the mass; returns that of the own token.
+float weigh(const HeavyStep& set, std::uint32_t group) {
+  float newest = 0;
+  for (std::uint32_t h = 0; h < group; ++h) {
+    const float* own = set.scores + std::size_t{h} * (set.held + 1);
+    blend_weights(own, set.lse[h], 1, 1, 1, &newest);
+    blend_weights(own + 1, set.lse[h], set.held, 1, 1, set.mass);
+  }
+  return newest;
+}
+
+/// The place of the lightest token before the window; of equals of the newest.
+std::uint32_t lightest(const HeavyStep& set, const float* mass) {
+  const auto of = [mass](std::uint32_t i) { return std::isnan(mass[i]) ? INFINITY : mass[i]; };
+  std::uint32_t place = set.held;
+  for (std::uint32_t i = 0; i < set.held; ++i) {
+    if (set.positions[i] >= set.window_begin) continue;
+    if (place == set.held || of(i) < of(place) || (of(i) == of(place) && set.positions[i] > set.positions[place]))
+      place = i;
+  }
+  TANDEM_CHECK(place < set.held, "no token before {} in a full set", set.window_begin);
+  return place;
+}
+
+void place_newest(const HeavyStep& set, float mass, std::uint32_t place, const KvPages& kv) {
+  const std::size_t bytes = kv.dim * size_of(kv.type);
+  const Row row = row_of(kv, set.slot, set.kv_head, set.position);
+  put(set.keys, place, row.k, bytes);
+  put(set.values, place, row.v, bytes);
+  set.mass[place] = mass;
+  set.positions[place] = set.position;
+}
+
 }  // namespace
 
 void keep_heavy(const HeavyCompetition& set, const KvPages& kv) {
@@ -72,29 +105,21 @@ void keep_heavy(const HeavyCompetition& set, const KvPages& kv) {
 }
 
 void update_heavy(const HeavyStep& set, std::uint32_t group, const KvPages& kv) {
-  float newest = 0;
-  for (std::uint32_t h = 0; h < group; ++h) {
-    const float* own = set.scores + std::size_t{h} * (set.held + 1);
-    blend_weights(own, set.lse[h], 1, 1, 1, &newest);
-    blend_weights(own + 1, set.lse[h], set.held, 1, 1, set.mass);
+  const float newest = weigh(set, group);
+  place_newest(set, newest, set.held < set.room ? set.held : lightest(set, set.mass), kv);
+}
+
+void update_heavy_alike(std::span<const HeavyStep> sets, std::uint32_t group, const KvPages& kv) {
+  const HeavyStep& first = sets.front();
+  std::vector<float> newest, sum(first.held);
+  newest.reserve(sets.size());
+  for (const HeavyStep& set : sets) {
+    std::fill_n(set.mass, set.held, 0.0f);
+    newest.push_back(weigh(set, group));
+    for (std::uint32_t i = 0; i < set.held; ++i) sum[i] += set.mass[i];
   }
-  std::uint32_t place = set.held;
-  if (set.held == set.room) {
-    const auto mass = [&](std::uint32_t i) { return std::isnan(set.mass[i]) ? INFINITY : set.mass[i]; };
-    for (std::uint32_t i = 0; i < set.held; ++i) {
-      if (set.positions[i] >= set.window_begin) continue;
-      if (place == set.held || mass(i) < mass(place) ||
-          (mass(i) == mass(place) && set.positions[i] > set.positions[place]))
-        place = i;
-    }
-    TANDEM_CHECK(place < set.held, "no token before {} in a full set", set.window_begin);
-  }
-  const std::size_t bytes = kv.dim * size_of(kv.type);
-  const Row row = row_of(kv, set.slot, set.kv_head, set.position);
-  put(set.keys, place, row.k, bytes);
-  put(set.values, place, row.v, bytes);
-  set.mass[place] = newest;
-  set.positions[place] = set.position;
+  const std::uint32_t place = first.held < first.room ? first.held : lightest(first, sum.data());
+  for (std::size_t g = 0; g < sets.size(); ++g) place_newest(sets[g], newest[g], place, kv);
 }
 
 }  // namespace tandem

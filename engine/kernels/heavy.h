@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "engine/kernels/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/page_list.h"
@@ -55,6 +56,11 @@ struct HeavyStep {
   std::uint32_t kv_head = 0;
 };
 void update_heavy(const HeavyStep& set, std::uint32_t group, const KvPages& kv);
+
+/// The same for the sets of all KV heads of a layer, which hold the same tokens in the same places: mass is this step's
+/// alone, and the lightest token is that of the least mass summed over the sets (TOVA, Oren et al. 2024). On the CPU
+/// alone so far.
+void update_heavy_alike(std::span<const HeavyStep> sets, std::uint32_t group, const KvPages& kv);
 
 /// The same on the GPU, for many sets at once. The lists and all that they name are device memory. `most`: the largest
 /// kept().

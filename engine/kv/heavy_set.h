@@ -21,6 +21,7 @@ struct HeavySet {
   KvShape shape;
   std::uint32_t room = 0;           // tokens
   std::uint32_t window = 0;         // most recent tokens that nothing displaces
+  bool latest = false;              // mass is the latest query's alone, and all KV heads hold the same tokens
   std::vector<std::uint32_t> held;  // [layer] tokens
   DeviceBuffer keys, values, mass, positions;
   Range arriving_tokens{0, 0};

@@ -97,7 +97,9 @@ void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& 
       const auto* selection = std::get_if<SelectionRef>(&item.pages.source);
       const bool fetched = std::holds_alternative<FetchedRef>(item.pages.source) ||
                            std::holds_alternative<Speculated>(item.pages.source) ||
-                           std::holds_alternative<HeavyRef>(item.pages.source);
+                           std::holds_alternative<HeavyRef>(item.pages.source) ||
+                           std::holds_alternative<ChosenTokens>(item.pages.source) ||
+                           std::holds_alternative<SelectedAhead>(item.pages.source);
       const Side side = fetched ? Side::device : selection != nullptr ? selection->digests.side : Side::host;
       TANDEM_CHECK(item.side == side,
                    "a selection is attended on the side where it was made, fetched and surviving KV on the device");

@@ -32,6 +32,7 @@ class DecodeAttention {
   Event query_on_host(const LayerContext& context);
   const ModelShape& shape() const { return forward_.shape(); }
   LayerAhead& ahead() { return ahead_; }
+  const RopeTable& rope_table() const { return forward_.rope_table(); }
   /// The true queries of the layer, for layer_ahead.h.
   QueryRef layer_query(const LayerContext& context) const { return {context.layer, false, query_ready_}; }
   std::uint32_t q_heads() const { return forward_.shape().q_heads; }
@@ -76,6 +77,8 @@ class DecodeAttention {
   struct DeviceResident;    // of it: resident blocks
   struct DeviceSpeculated;  // of it: tokens that were fetched ahead
   struct DeviceHeavy;       // of it: tokens that survived
+  struct DeviceTokens;      // of it: single tokens that were chosen
+  struct DeviceAhead;       // of it: single tokens that a cache rank chose and sent
   struct Selecting;         // a selection to be made
 
   void check_plan(const LayerContext& context, const AttendPlan& plan) const;

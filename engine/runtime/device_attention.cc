@@ -77,6 +77,19 @@ struct DecodeAttention::DeviceSpeculated {
   SkewedIndex index;  // as it is when submitted
 };
 
+/// Single tokens of the store's pages; which, only bodies know.
+struct DecodeAttention::DeviceTokens {
+  std::uint32_t row = 0;
+  TokenChoice choice;
+  std::vector<std::uint32_t> slots;  // of the pages that the candidates are in
+};
+
+/// Single tokens that a cache rank chose and sent, packed.
+struct DecodeAttention::DeviceAhead {
+  std::uint32_t row = 0, layer = 0;
+  CacheRank rank;  // as it is when submitted
+};
+
 /// Tokens that survived, per KV head.
 struct DecodeAttention::DeviceHeavy {
   std::uint32_t row = 0, layer = 0, held = 0;
@@ -87,6 +100,8 @@ struct DecodeAttention::DeviceWork {
   std::vector<HeadWork> fixed;  // [row][KV head]: rows without device items give the empty partial
   std::vector<DeviceFetched> fetched;
   std::vector<DeviceHeavy> heavy;
+  std::vector<DeviceTokens> tokens;
+  std::vector<DeviceAhead> ahead;
   std::vector<DeviceChosen> chosen;
   std::vector<DeviceResident> residents;
   std::vector<DeviceSpeculated> speculated;
@@ -199,6 +214,25 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
     if (held > 0) set.append_access(context.layer, false, op.access);
     work.heavy.push_back({item.row, context.layer, held, set});
     tokens = held + 1;
+  } else if (const auto* ahead = std::get_if<SelectedAhead>(&item.pages.source)) {
+    const CacheRank& rank = stores_.ranks.get(ahead->rank.id);
+    TANDEM_CHECK(heads == (Range{0, shape.kv_heads}) && rank.tokens[context.layer] > 0,
+                 "nothing was selected for layer {}", context.layer);
+    wait_for(op.after, rank.arrived[context.layer]);
+    op.access.push_back(rank.packed.reads(context.layer, context.layer + 1));
+    work.ahead.push_back({item.row, context.layer, rank});
+    tokens = rank.tokens[context.layer];
+  } else if (const auto* single = std::get_if<ChosenTokens>(&item.pages.source)) {
+    TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "chosen tokens are attended by all heads");
+    DeviceTokens own{item.row, stores_.choices.get(single->choice), {}};
+    const Range pages{0, blocks_for(single->scored.end)};
+    own.slots.reserve(pages.end);
+    for (std::uint32_t page = 0; page < pages.end; ++page)
+      own.slots.push_back(kv_.slot(sequence.id, context.layer, page, Tier::device));
+    kv_.append_access(sequence.id, context.layer, pages, Tier::device, heads, false, op.access);
+    op.access.push_back(own.choice.lists.reads());
+    work.tokens.push_back(std::move(own));
+    tokens = single->tokens;
   } else if (const auto* selection = std::get_if<SelectionRef>(&item.pages.source)) {
     gather_chosen(context, item, *selection, nullptr, op, work);
     return;
@@ -293,6 +327,24 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
     for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
       const std::size_t at = h.set.list(h.layer, g) * vector_bytes;
       spans[h.row * shape.kv_heads + g].spans.push_back({keys + at, values + at, h.held, ~0u});
+    }
+  }
+  for (const DeviceTokens& t : work.tokens) {
+    const char* from = ctx.read<char>(kv_.device_buffer());
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const std::uint32_t* list = ctx.read<std::uint32_t>(t.choice.lists) + t.choice.list(g);
+      for (std::uint32_t i = 1; i <= list[0]; ++i) {
+        const std::size_t at = list[i] % kPageTokens * vector_bytes;
+        const std::uint32_t slot = t.slots[list[i] / kPageTokens];
+        spans[t.row * shape.kv_heads + g].spans.push_back(
+            {from + kv_.k_offset(slot, g) + at, from + kv_.v_offset(slot, g) + at, 1, ~0u});
+      }
+    }
+  }
+  for (const DeviceAhead& a : work.ahead) {
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const char* k = ctx.read<char>(a.rank.packed) + a.rank.packed_offset(a.layer, g);
+      spans[a.row * shape.kv_heads + g].spans.push_back({k, k + a.rank.half_bytes(), a.rank.tokens[a.layer], ~0u});
     }
   }
   Cost cost = work.cost;

@@ -18,6 +18,7 @@
 
 namespace tandem {
 
+class Communicator;
 class DecodeSession;
 class ForwardObserver;
 
@@ -34,6 +35,8 @@ struct EngineOptions {
   DType precision = DType::f32;
   // For devices that simulate shapes only, and only there: what heads would choose.
   std::shared_ptr<const Workload> workload = nullptr;
+  // Who is asked to be a cache rank on a peer device (engine/distributed); nullptr: a thread of this process.
+  std::shared_ptr<Communicator> peer = nullptr;
   std::function<bool()> interrupted;  // polled between steps and chunks; true ends the call with Interrupted
 };
 

@@ -1,6 +1,7 @@
 // What methods can ask for (Ops), carried out on the device's lanes.
 #pragma once
 
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -14,11 +15,21 @@
 
 namespace tandem {
 
+class Communicator;
+class RankThread;
+class RemoteRank;
+
 class EngineOps : public Ops {
  public:
   EngineOps(Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores, DecodeAttention& attention,
-            const ScoreProcess* process)
-      : device_(device), pool_(pool), kv_(kv), stores_(stores), attention_(attention), process_(process) {}
+            const ScoreProcess* process, std::shared_ptr<Communicator> peer)
+      : device_(device),
+        pool_(pool),
+        kv_(kv),
+        stores_(stores),
+        attention_(attention),
+        process_(process),
+        peer_(std::move(peer)) {}
 
   /// What is kept of the prompt that a sequence starts with.
   void set_prompt(SequenceId sequence, const PromptQueries& queries, const PromptSums& sums) {
@@ -41,6 +52,13 @@ class EngineOps : public Ops {
   void drop(SequenceState& sequence, Range tokens) override;
   HeavyRef keep_heavy(SequenceState& sequence, std::optional<HeavyRef> set, const HeavyRequest& request) override;
   std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) override;
+  TokenChoiceRef make_token_choice(SequenceState& sequence, std::uint32_t most) override;
+  std::vector<ChosenTokens> choose_tokens(const LayerContext& context,
+                                          std::span<const ChooseRequest> requests) override;
+  RankRef open_cache_rank(SequenceState& sequence, const RankRequest& request) override;
+  void renew_cache_rank(SequenceState& sequence, RankRef rank, std::uint32_t most) override;
+  void keep_queries(const LayerContext& context, std::span<const RankRef> ranks) override;
+  void select_ahead(Range layers, std::span<const AheadRequest> requests, bool of_prompt) override;
   StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) override;
   void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens) override;
   std::vector<FetchedRef> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) override;
@@ -67,8 +85,18 @@ class EngineOps : public Ops {
  private:
   struct DigestWork;  // blocks of one sequence that get their digest
   struct FetchWork;   // what one request of a fetch brings to the device
+  struct RankWork;    // what one request of a selection ahead comes to
+  struct Sent {       // a message: the device's memory has been read; the answer is on the device
+    Event left, arrived;
+  };
 
   Event ask(LaneKind lane, Op op);
+  RankWork rank_work(Range layers, const AheadRequest& request, bool of_prompt);
+  Sent select_here(Range layers, const std::shared_ptr<std::vector<RankWork>>& work);
+  Sent select_on_host(Range layers, const std::shared_ptr<std::vector<RankWork>>& work);
+  Sent select_on_peer(Range layers, const std::shared_ptr<std::vector<RankWork>>& work);
+  void push_queries(BodyContext& ctx, Range layers, const std::vector<RankWork>& work, bool inbox) const;
+  void choose_ahead(BodyContext& ctx, Range layers, const std::vector<RankWork>& work) const;
   Event asked(Event event);
   void skew_layer(const SequenceState& sequence, const SkewedIndex& index, std::uint32_t layer);
   void index_more(SequenceState& sequence, SkewedRef ref, std::uint32_t layer, std::uint32_t end);
@@ -97,6 +125,9 @@ class EngineOps : public Ops {
   const ScoreProcess* process_;  // where only shapes are simulated
   std::unordered_map<SequenceId, PromptQueries> queries_;
   std::unordered_map<SequenceId, PromptSums> sums_;
+  std::shared_ptr<RankThread> rank_thread_;  // where no other peer was given, from the first cache rank on
+  std::shared_ptr<Communicator> peer_;
+  std::shared_ptr<RemoteRank> remote_;
   std::vector<Event> last_asked_;
   Event last_reader_;
 };

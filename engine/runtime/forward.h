@@ -53,6 +53,7 @@ class Forward {
           std::uint32_t max_batch);
 
   const ModelShape& shape() const { return shape_; }
+  const RopeTable& rope_table() const { return rope_; }
   /// nullptr: none. The device must be idle.
   void observe(ForwardObserver* observer) { observer_ = observer; }
   std::uint32_t vocab() const { return model_.config.vocab; }

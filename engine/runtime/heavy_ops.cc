@@ -4,11 +4,39 @@
 #include <optional>
 
 #include "engine/common/error.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/attention_weights.h"
 #include "engine/kernels/heavy.h"
 #include "engine/runtime/decode_attention.h"
 #include "engine/runtime/engine_ops.h"
 
 namespace tandem {
+namespace {
+
+/// [n]: the weights of one query over tokens that all KV heads hold alike, summed over all heads. `key_of`: a token's
+/// key in a KV head.
+template <class KeyOf>
+std::vector<float> weigh_by_latest(ThreadPool& pool, const float* query, const ModelShape& shape, DType kv,
+                                   std::size_t n, const KeyOf& key_of) {
+  std::vector<float> mass(std::size_t{shape.kv_heads} * n);
+  pool.parallel_for(shape.kv_heads, [&](std::size_t g) {
+    std::vector<KvSpan> spans;
+    spans.reserve(n);
+    for (std::size_t i = 0; i < n; ++i) spans.push_back({key_of(static_cast<std::uint32_t>(g), i), nullptr, 1, ~0u});
+    std::vector<float> scores(shape.group() * n);
+    token_scores(query + g * shape.group() * shape.head_dim, spans, {shape.group(), shape.head_dim, kv}, scores.data());
+    for (std::size_t h = 0; h < shape.group(); ++h)
+      blend_weights(scores.data() + h * n, log_sum_exp(scores.data() + h * n, n), n, 1, 1, mass.data() + g * n);
+  });
+  for (std::size_t g = 1; g < shape.kv_heads; ++g) {
+    for (std::size_t i = 0; i < n; ++i) mass[i] += mass[g * n + i];
+  }
+  mass.resize(n);
+  return mass;
+}
+
+}  // namespace
+
 HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> ref, const HeavyRequest& request) {
   const KvShape& shape = kv_.shape();
   const std::uint32_t tokens = sequence.tokens, room = request.heavy + request.window;
@@ -16,15 +44,18 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
   if (!ref) {
     ref = HeavyRef{stores_.heavy.add(tandem::make_heavy_set(device_, sequence.id, shape, 0, 0))};
     const auto found = sums_.find(sequence.id);
-    TANDEM_CHECK(tokens == 0 || (found != sums_.end() && found->second.room > 0), "sequence {} has no column sums",
-                 sequence.id);
+    TANDEM_CHECK(request.latest || tokens == 0 || (found != sums_.end() && found->second.room > 0),
+                 "sequence {} has no column sums", sequence.id);
     HeavySet& empty = stores_.heavy.get(ref->id);
     empty.arriving_tokens = {0, tokens};
-    if (tokens > 0) empty.arriving = found->second.values;
+    if (tokens > 0 && !request.latest) empty.arriving = found->second.values;
   }
   const HeavySet old = stores_.heavy.get(ref->id);
   HeavySet& set = stores_.heavy.get(ref->id);
   set = make_heavy_set(device_, sequence.id, shape, room, request.window);
+  set.latest = request.latest;
+  const PromptQueries queries = request.latest ? queries_.at(sequence.id) : PromptQueries{};
+  TANDEM_CHECK(!request.latest || tokens == 0 || queries.kept > 0, "sequence {} has no prompt queries", sequence.id);
   const Range arriving = old.arriving_tokens;
   const std::uint32_t stride = arriving_stride(old), added = arriving.end - arriving.begin;
   const std::uint32_t window_begin = tokens - std::min(request.window, tokens);
@@ -41,30 +72,51 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
     op.cost.kernels = 2;  // top-k, gather
     set.append_access(layer, true, op.access);
     if (held > 0) old.append_access(layer, false, op.access);
-    if (added > 0) op.access.push_back(old.arriving.reads(layer, layer + 1));
+    if (request.latest) {
+      op.access.push_back(queries.values.reads(layer, layer + 1));
+      op.cost.hbm += std::uint64_t{held + added} * shape.kv_heads * shape.vector_bytes();  // keys, for their scores
+    } else if (added > 0) {
+      op.access.push_back(old.arriving.reads(layer, layer + 1));
+    }
     kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
     std::vector<std::uint32_t> slots;
     for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
       slots.push_back(kv_.slot(sequence.id, layer, block, Tier::device));
       TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the device", block, layer);
     }
-    op.body = [this, old, to = set, layer, held, arriving, stride, window_begin, slots](BodyContext& ctx) {
+    op.body = [this, old, to = set, layer, held, arriving, stride, window_begin, slots, blocks, queries,
+               last = tokens - 1](BodyContext& ctx) {
       const KvShape& s = kv_.shape();
       const std::size_t bytes = s.vector_bytes();
       const bool any = arriving.begin < arriving.end;
       const KvPages pages{any ? ctx.read<char>(kv_.device_buffer()) : nullptr, s.type, s.kv_heads, s.head_dim};
+      std::vector<float> latest;  // [held + arriving]
+      if (to.latest) {
+        const ModelShape& model = attention_.shape();
+        const std::size_t row = std::size_t{layer} * queries.kept + last % queries.kept;
+        latest = weigh_by_latest(pool_, ctx.read<float>(queries.values) + row * model.q_heads * model.head_dim, model,
+                                 s.type, held + (arriving.end - arriving.begin), [&](std::uint32_t g, std::size_t i) {
+                                   if (i < held) return ctx.read<char>(old.keys) + (old.list(layer, g) + i) * bytes;
+                                   const auto t = arriving.begin + static_cast<std::uint32_t>(i - held);
+                                   return static_cast<const char*>(pages.pages) + t % kPageTokens * bytes +
+                                          kv_.k_offset(slots[t / kPageTokens - blocks.begin], g);
+                                 });
+      }
       pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
         const auto g = static_cast<std::uint32_t>(head);
         const std::size_t from = old.list(layer, g), at = to.list(layer, g);
         HeavyCompetition one;
         if (held > 0) {
-          one.mass = ctx.read<float>(old.mass) + from;
+          one.mass = to.latest ? latest.data() : ctx.read<float>(old.mass) + from;
           one.positions = ctx.read<std::uint32_t>(old.positions) + from;
           one.keys = ctx.read<char>(old.keys) + from * bytes;
           one.values = ctx.read<char>(old.values) + from * bytes;
           one.held = held;
         }
-        if (any) one.arriving = ctx.read<float>(old.arriving) + (std::size_t{layer} * s.kv_heads + g) * stride;
+        if (to.latest)
+          one.arriving = latest.data() + held;
+        else if (any)
+          one.arriving = ctx.read<float>(old.arriving) + (std::size_t{layer} * s.kv_heads + g) * stride;
         one.arriving_begin = arriving.begin;
         one.arriving_end = arriving.end;
         one.slots = slots.data();
@@ -123,9 +175,7 @@ void DecodeAttention::submit_heavy(const LayerContext& context, const std::vecto
     const std::uint32_t group = shape.group();
     const std::size_t bytes = kv_.shape().vector_bytes();
     const KvPages pages{ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
-    pool_.parallel_for(rows.size() * shape.kv_heads, [&](std::size_t task) {
-      const Row& row = rows[task / shape.kv_heads];
-      const auto g = static_cast<std::uint32_t>(task % shape.kv_heads);
+    const auto step = [&](const Row& row, std::uint32_t g) {
       const std::size_t list = row.set.list(layer, g);
       HeavyStep one;
       one.scores = ctx.read<float>(scores) + row.offset + std::size_t{g} * group * (row.held + 1);
@@ -140,8 +190,18 @@ void DecodeAttention::submit_heavy(const LayerContext& context, const std::vecto
       one.position = row.position;
       one.slot = row.slot;
       one.kv_head = g;
-      update_heavy(one, group, pages);
+      return one;
+    };
+    pool_.parallel_for(rows.size() * shape.kv_heads, [&](std::size_t task) {
+      const Row& row = rows[task / shape.kv_heads];
+      if (!row.set.latest) update_heavy(step(row, static_cast<std::uint32_t>(task % shape.kv_heads)), group, pages);
     });
+    std::vector<HeavyStep> sets(shape.kv_heads);
+    for (const Row& row : rows) {
+      if (!row.set.latest) continue;
+      for (std::uint32_t g = 0; g < shape.kv_heads; ++g) sets[g] = step(row, g);
+      update_heavy_alike(sets, group, pages);
+    }
   };
   device_.submit(compute_, std::move(op));
 }

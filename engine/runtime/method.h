@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "engine/device/types.h"
+#include "engine/kernels/query_prediction.h"
 #include "engine/kernels/topk.h"  // Reduce
+#include "engine/kv/cache_rank.h"
 #include "engine/kv/kv_store.h"
 
 namespace tandem {
@@ -121,8 +123,24 @@ struct Speculated {  // what was fetched of a sequence for the plan's layer
   Event ready;
 };
 
+struct ChosenTokens {  // of the plan's layer, per KV head, on the device; made by Ops::choose_tokens
+  std::uint32_t choice = 0;
+  Range scored;              // candidates
+  std::uint32_t tokens = 0;  // per KV head
+};
+
+struct RankRef {  // a sequence's cache rank, made by Ops::open_cache_rank
+  std::uint32_t id = 0;
+};
+/// What a cache rank chose for the plan's layer and sent: its latest selection.
+struct SelectedAhead {
+  RankRef rank;
+};
+
 struct PageSet {
-  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, HeavyRef, ResidentBlocks, Speculated> source;
+  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, HeavyRef, ResidentBlocks, Speculated, ChosenTokens,
+               SelectedAhead>
+      source;
 };
 
 /// One piece of attention: the query heads of KV heads [kv_heads) of a row over a set of tokens, on one side.
@@ -211,6 +229,20 @@ struct SalientRequest {
 struct HeavyRequest {
   std::uint32_t heavy = 0;   // tokens that stay for their mass
   std::uint32_t window = 1;  // most recent tokens, which stay anyway
+  /// By the latest query's weights alone, summed over all heads of the layer, which hold the same tokens (TOVA); the
+  /// prompt's are its last kept query's (Needs::last_queries). Otherwise by all queries' (H2O), per KV head.
+  bool latest = false;
+};
+
+/// Room for the choice of single tokens of one layer, made by Ops::make_token_choice.
+struct TokenChoiceRef {
+  std::uint32_t id = 0;
+};
+struct ChooseRequest {
+  const SequenceState* sequence = nullptr;
+  TokenChoiceRef choice;
+  std::uint32_t end = 0;     // tokens [0, end) are scored; all are on the device
+  std::uint32_t tokens = 0;  // that a KV head gets, at most `end`
 };
 
 struct CopyRequest {
@@ -273,6 +305,19 @@ struct SpeculateRequest {
   double alpha = 0;        // tokens wanted: the mean over query heads of those that score at least the best - alpha
 };
 
+struct RankRequest {
+  RankPlace place = RankPlace::stream;
+  PredictionRule rule;
+  std::uint32_t most = 1;  // tokens per KV head of a selection
+};
+
+struct AheadRequest {
+  const SequenceState* sequence = nullptr;
+  RankRef rank;
+  std::uint32_t end = 0;     // whole pages: tokens [0, end) are what the rank chooses from; they go to it
+  std::uint32_t tokens = 0;  // that a KV head gets, at most `end`; 0: the rank takes note of the query alone
+};
+
 /// What a method can ask of the engine. Everything returns at once; the work runs on the device's lanes.
 class Ops {
  public:
@@ -316,6 +361,25 @@ class Ops {
   /// Scores all blocks against this layer's true query (Quest's upper bound) and takes the best; ties go to the lower
   /// index. Runs where the digests are: on the device for all requests at once, on the host one by one.
   virtual std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) = 0;
+  /// Room for a choice of at most `most` tokens per KV head.
+  virtual TokenChoiceRef make_token_choice(SequenceState& sequence, std::uint32_t most) = 0;
+  /// Scores single tokens against this layer's true query and takes each KV head's best, by the best of its query
+  /// heads; ties go to the older token. On the device. A choice holds until the sequence's next one.
+  virtual std::vector<ChosenTokens> choose_tokens(const LayerContext& context,
+                                                  std::span<const ChooseRequest> requests) = 0;
+  /// A cache rank of a sequence (AsyncSpade section 4.1): a window of the latest queries per layer and head, the KV
+  /// that selections are made from, and room on the device for one selection per layer. InputError where the device has
+  /// no peer and the place is one.
+  virtual RankRef open_cache_rank(SequenceState& sequence, const RankRequest& request) = 0;
+  /// Room for larger selections, after a new prompt. What was selected is forgotten.
+  virtual void renew_cache_rank(SequenceState& sequence, RankRef rank, std::uint32_t most) = 0;
+  /// After a layer: its queries of this step are kept for the next message. `ranks` by row.
+  virtual void keep_queries(const LayerContext& context, std::span<const RankRef> ranks) = 0;
+  /// One message each way for some consecutive layers: the kept queries (`of_prompt`: the prompt's last ones, see
+  /// Needs::last_queries) and KV that the rank does not have yet go to it; it predicts the next token's queries,
+  /// chooses tokens by them and sends their KV, packed. While the step goes on; the attention of the next step waits
+  /// for it. Of rank places other than `stream` the device's pages of what was sent are dropped.
+  virtual void select_ahead(Range layers, std::span<const AheadRequest> requests, bool of_prompt) = 0;
   /// Room on the device for the KV of `tokens` tokens per KV head, `parts` times. `renew_staging` changes the tokens
   /// and forgets what was fetched: not between a fetch and its attention.
   virtual StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) = 0;

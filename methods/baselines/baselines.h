@@ -10,6 +10,7 @@ MethodInfo streaming_info();
 MethodInfo hybrid_fixed_info();
 MethodInfo h2o_info();
 MethodInfo quest_info();
+MethodInfo tova_info();
 MethodInfo gpu_fetch_info();
 MethodInfo infinigen_info();
 MethodInfo full_offload_info();

@@ -23,6 +23,11 @@ std::vector<std::string> all_methods() {
   names.emplace_back("quest:budget=96");
   names.emplace_back("quest:budget=0.3,page=32,sinks=20,group_reduce=mean,dense_layers=1");
   names.emplace_back("quest:budget=64,group_reduce=per_head");
+  names.emplace_back("tova:budget=50");
+  names.emplace_back("tova:budget=0.2,evict=yes");
+  names.emplace_back("asyncspade:budget=50,window=6,pack=1");
+  names.emplace_back("asyncspade:budget=0.3,window=4,pack=1,place=host,rope=pre");
+  names.emplace_back("asyncspade:budget=60,window=5,place=host,theta=5");
   names.emplace_back("streaming:sinks=5,window=19");
   names.emplace_back("hgca:device_kv=64,block=16,beta=0.7");
   names.emplace_back("hgca:device_kv=128,block=64,pad=attended,obs=8");
@@ -171,6 +176,12 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
                                  "hgca:beta=0",
                                  "h2o:budget=1",
                                  "h2o:budget=4K,heavy=1",
+                                 "tova:budget=1",
+                                 "tova:budget=4K",
+                                 "tova:budget=1,evict=yes",
+                                 "asyncspade",
+                                 "asyncspade:budget=1,place=host,pack=1",
+                                 "asyncspade:theta=4K,budget=16",
                                  "quest:budget=1",
                                  "quest:budget=4K,page=128",
                                  "quest:dense_layers=2,budget=16",

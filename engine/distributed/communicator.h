@@ -1,0 +1,37 @@
+// Messages between two ranks: threads of one process, or processes (mpi_communicator.h). Each message arrives whole and
+// in order. An end that is destroyed, or whose process is gone, or that stays silent, is an error at the other end.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tandem {
+
+using Message = std::vector<std::byte>;
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  /// Does not wait for the other end to take it. RunError where that is gone.
+  virtual void send(Message message) = 0;
+  /// RunError where the other end is gone, or sends nothing before the time is over.
+  virtual Message receive() = 0;
+};
+
+struct CommunicatorPair {
+  std::unique_ptr<Communicator> first, second;
+};
+
+/// Two ends in one process. `first` and `second` name who is at either end, for error sentences: "the cache rank". A
+/// time of 0 waits for ever.
+CommunicatorPair make_thread_pair(std::string first, std::string second, std::chrono::milliseconds first_waits,
+                                  std::chrono::milliseconds second_waits);
+
+}  // namespace tandem

@@ -1,0 +1,203 @@
+#include "engine/distributed/remote_rank.h"
+
+#include <exception>
+#include <unordered_map>
+
+#include "engine/common/error.h"
+#include "engine/distributed/message.h"
+#include "engine/kernels/ahead_selection.h"
+
+namespace tandem {
+namespace {
+
+enum class Says : std::uint8_t { hello, step, forget, goodbye, selection, failure };
+
+constexpr std::chrono::seconds kPatience{60};  // for an answer
+
+class Server {
+ public:
+  explicit Server(Communicator& link) : link_(link) {}
+
+  /// False: the near end said goodbye.
+  bool serve(Message message) {
+    MessageReader in(std::move(message));
+    switch (in.get<Says>()) {
+      case Says::hello:
+        greet(in);
+        return true;
+      case Says::step:
+        step(in);
+        return true;
+      case Says::forget:
+        sequences_.erase(in.get<std::uint32_t>());
+        return true;
+      case Says::goodbye:
+        return false;
+      case Says::selection:
+      case Says::failure:
+        break;
+    }
+    throw_run_error("The cache rank got a message that it cannot answer.");
+  }
+
+ private:
+  struct Layer {
+    std::vector<float> window;  // [Hq][room][D]
+    std::vector<std::byte> pages;
+  };
+
+  void greet(MessageReader& in) {
+    model_.layers = in.get<std::uint32_t>();
+    model_.q_heads = in.get<std::uint32_t>();
+    model_.kv_heads = in.get<std::uint32_t>();
+    model_.shape = in.get<AttentionShape>();
+    model_.page_tokens = in.get<std::uint32_t>();
+    model_.rope = RopeTable(model_.shape.dim, 1);
+    model_.rope.scale = in.get<double>();
+    for (double& frequency : model_.rope.inverse_frequency) frequency = in.get<double>();
+    sequences_.clear();
+  }
+
+  void take_in(MessageReader& in, const RemoteRow& row, Layer& layer) const {
+    const std::uint32_t dim = model_.shape.dim;
+    layer.window.resize(row.rule.room() * model_.width());
+    std::vector<float> query(model_.width());
+    for (std::uint32_t i = 0; i < row.queries; ++i) {
+      std::memcpy(query.data(), in.get_bytes(query.size() * sizeof(float)), query.size() * sizeof(float));
+      push_query(row.rule, model_.rope, query.data(), model_.q_heads, dim, row.first + i, layer.window.data());
+    }
+    const std::size_t at = row.first_page * model_.slot_bytes(), end = row.end_page * model_.slot_bytes();
+    layer.pages.resize(end);
+    if (end > at) std::memcpy(layer.pages.data() + at, in.get_bytes(end - at), end - at);
+  }
+
+  void choose(const RemoteRow& row, const Layer& layer, MessageWriter& out) const {
+    const std::size_t page_bytes = model_.slot_bytes() / model_.kv_heads, half = row.keep * model_.vector_bytes();
+    std::vector<std::byte> packed(2 * half);
+    for (std::uint32_t g = 0; g < model_.kv_heads; ++g) {
+      std::vector<KvSpan> spans;
+      spans.reserve(row.end_page);
+      for (std::uint32_t page = 0; page < row.end_page; ++page) {
+        const std::byte* k = layer.pages.data() + page * model_.slot_bytes() + g * page_bytes;
+        spans.push_back({k, k + page_bytes / 2, model_.page_tokens, ~0u});
+      }
+      const AheadWindow window{
+          layer.window.data() + std::size_t{g} * model_.shape.group * row.rule.room() * model_.shape.dim, row.known,
+          row.first + row.queries - 1};
+      select_ahead(row.rule, model_.rope, window, spans, model_.shape, row.keep, packed.data(), packed.data() + half);
+      out.put_bytes(packed.data(), packed.size());
+    }
+  }
+
+  void step(MessageReader& in) {
+    const auto begin = in.get<std::uint32_t>(), end = in.get<std::uint32_t>(), rows = in.get<std::uint32_t>();
+    MessageWriter out;
+    out.put(Says::selection);
+    bool answers = false;
+    for (std::uint32_t i = 0; i < rows; ++i) {
+      const auto row = in.get<RemoteRow>();
+      std::vector<Layer>& layers = sequences_[row.sequence];
+      layers.resize(model_.layers);
+      for (std::uint32_t layer = begin; layer < end; ++layer) {
+        take_in(in, row, layers[layer]);
+        if (row.keep > 0) choose(row, layers[layer], out);
+      }
+      answers = answers || row.keep > 0;
+    }
+    if (answers) link_.send(out.take());
+  }
+
+  Communicator& link_;
+  RankModel model_{0, 0, 0, {}, 0, RopeTable(2, 1)};
+  std::unordered_map<std::uint32_t, std::vector<Layer>> sequences_;
+};
+
+}  // namespace
+
+RemoteRank::RemoteRank(std::shared_ptr<Communicator> link, const RankModel& model) : link_(std::move(link)) {
+  MessageWriter out;
+  out.put(Says::hello);
+  out.put(model.layers);
+  out.put(model.q_heads);
+  out.put(model.kv_heads);
+  out.put(model.shape);
+  out.put(model.page_tokens);
+  out.put(model.rope.scale);
+  for (const double frequency : model.rope.inverse_frequency) out.put(frequency);
+  link_->send(out.take());
+}
+
+RemoteRank::~RemoteRank() = default;
+
+void RemoteRank::send(std::uint32_t layers_begin, std::uint32_t layers_end, const std::vector<RemoteRow>& rows,
+                      const std::vector<Message>& data) {
+  MessageWriter out;
+  out.put(Says::step);
+  out.put(layers_begin);
+  out.put(layers_end);
+  out.put(static_cast<std::uint32_t>(rows.size()));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    out.put(rows[i]);
+    out.put_bytes(data[i].data(), data[i].size());
+  }
+  link_->send(out.take());
+}
+
+Message RemoteRank::receive() {
+  Message answer = link_->receive();
+  MessageReader in(answer);
+  if (in.get<Says>() == Says::failure) throw_run_error("The cache rank failed: {}", in.rest());
+  answer.erase(answer.begin());
+  return answer;
+}
+
+void RemoteRank::forget(std::uint32_t sequence) {
+  MessageWriter out;
+  out.put(Says::forget);
+  out.put(sequence);
+  link_->send(out.take());
+}
+
+void serve_cache_rank(Communicator& link) {
+  Server server(link);
+  while (true) {
+    Message message;
+    try {
+      message = link.receive();
+    } catch (const RunError&) {
+      return;  // the near end is gone, and with it who could be told
+    }
+    try {
+      if (!server.serve(std::move(message))) return;
+    } catch (const std::exception& error) {
+      MessageWriter out;
+      out.put(Says::failure);
+      out.put_bytes(error.what(), std::string_view(error.what()).size());
+      try {
+        link.send(out.take());
+      } catch (const RunError&) {
+        return;
+      }
+    }
+  }
+}
+
+RankThread::RankThread() {
+  CommunicatorPair pair =
+      make_thread_pair("The inference rank", "The cache rank", kPatience, std::chrono::milliseconds(0));
+  near_ = std::move(pair.first);
+  thread_ = std::thread([far = std::shared_ptr<Communicator>(std::move(pair.second))] { serve_cache_rank(*far); });
+}
+
+RankThread::~RankThread() {
+  MessageWriter out;
+  out.put(Says::goodbye);
+  try {
+    near_->send(out.take());
+  } catch (const std::exception&) {
+    // It is gone already.
+  }
+  thread_.join();
+}
+
+}  // namespace tandem

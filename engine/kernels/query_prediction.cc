@@ -1,0 +1,267 @@
+#include "engine/kernels/query_prediction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+namespace {
+
+using Vector = std::vector<double>;
+
+/// Lower triangular factor of a symmetric positive definite matrix that grows row by row.
+class Cholesky {
+ public:
+  explicit Cholesky(std::size_t most) : most_(most), l_(most * most) {}
+  std::size_t size() const { return size_; }
+  /// row: the new row's entries up to the diagonal.
+  void grow(const double* row) {
+    double* l = l_.data() + size_ * most_;
+    for (std::size_t j = 0; j < size_; ++j) {
+      double sum = row[j];
+      for (std::size_t k = 0; k < j; ++k) sum -= l[k] * l_[j * most_ + k];
+      l[j] = sum / l_[j * most_ + j];
+    }
+    double rest = row[size_];
+    for (std::size_t k = 0; k < size_; ++k) rest -= l[k] * l[k];
+    // The ridge bounds it from below; rounding must not make it 0.
+    l[size_] = std::sqrt(std::max(rest, row[size_] * 1e-15 + 1e-300));
+    ++size_;
+  }
+  Vector solve(const double* b) const {
+    Vector x(b, b + size_);
+    for (std::size_t i = 0; i < size_; ++i) {
+      for (std::size_t k = 0; k < i; ++k) x[i] -= l_[i * most_ + k] * x[k];
+      x[i] /= l_[i * most_ + i];
+    }
+    for (std::size_t i = size_; i-- > 0;) {
+      for (std::size_t k = i + 1; k < size_; ++k) x[i] -= l_[k * most_ + i] * x[k];
+      x[i] /= l_[i * most_ + i];
+    }
+    return x;
+  }
+
+ private:
+  std::size_t most_, size_ = 0;
+  Vector l_;
+};
+
+Vector softmax(const Vector& x) {
+  const double most = *std::max_element(x.begin(), x.end());
+  Vector p(x.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) sum += p[i] = std::exp(x[i] - most);
+  for (double& value : p) value /= sum;
+  return p;
+}
+
+/// Inner products of Q_{t-1} .. Q_{t-n} with each other and with Q_t.
+struct Gram {
+  std::size_t n = 0;
+  Vector values;  // [n][n], newest first
+  Vector target;  // [n]
+  double ridge = 0;
+};
+
+Gram gram_of(const PredictionRule& rule, const float* queries, std::uint32_t count, std::uint32_t dim,
+             std::uint32_t n) {
+  Gram gram{n, Vector(std::size_t{n} * n), Vector(n), 0};
+  const auto lag = [&](std::size_t i) { return queries + (count - 1 - i) * dim; };
+  const auto dot = [dim](const float* a, const float* b) {
+    double sum = 0;
+    for (std::uint32_t d = 0; d < dim; ++d) sum += double{a[d]} * double{b[d]};
+    return sum;
+  };
+  double trace = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j <= i; ++j) {
+      gram.values[i * n + j] = gram.values[j * n + i] = dot(lag(i + 1), lag(j + 1));
+    }
+    gram.target[i] = dot(lag(i + 1), lag(0));
+    trace += gram.values[i * n + i];
+  }
+  gram.ridge = trace > 0 ? rule.epsilon * trace / n : 1;
+  return gram;
+}
+
+/// What equation 2 minimises, less a constant.
+double objective(const Gram& gram, const Vector& omega) {
+  const std::size_t n = omega.size();
+  const Vector p = softmax(omega);
+  double sum = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    double row = 0;
+    for (std::size_t j = 0; j < n; ++j) row += gram.values[i * gram.n + j] * p[j];
+    sum += p[i] * (row - 2 * gram.target[i]) + gram.ridge * omega[i] * omega[i];
+  }
+  return sum;
+}
+
+/// Equation 2 over the newest k queries: Gauss-Newton steps with Levenberg's damping, from equal weights.
+Vector solve_eq2(const Gram& gram, std::size_t k) {
+  constexpr int kSteps = 200;
+  Vector omega(k);
+  double value = objective(gram, omega), damping = 1e-3;
+  for (int step = 0; step < kSteps; ++step) {
+    const Vector p = softmax(omega);
+    // J = diag(p) - p p^T is the softmax's derivative; GJ = G J.
+    Vector gj(k * k), residual(k), gradient(k);
+    for (std::size_t i = 0; i < k; ++i) {
+      const double* row = gram.values.data() + i * gram.n;
+      const double mean = std::inner_product(p.begin(), p.end(), row, 0.0);
+      residual[i] = mean - gram.target[i];
+      for (std::size_t j = 0; j < k; ++j) gj[i * k + j] = p[j] * (row[j] - mean);
+    }
+    const double along = std::inner_product(p.begin(), p.end(), residual.begin(), 0.0);
+    double steepest = 0;
+    for (std::size_t i = 0; i < k; ++i) {
+      gradient[i] = p[i] * (residual[i] - along) + gram.ridge * omega[i];
+      steepest = std::max(steepest, std::abs(gradient[i]));
+    }
+    if (steepest <= 1e-13 * gram.ridge) break;
+    bool better = false;
+    for (int attempt = 0; attempt < 40 && !better; ++attempt, damping *= 4) {
+      Cholesky factor(k);
+      Vector column(k), row(k);
+      for (std::size_t i = 0; i < k; ++i) {
+        for (std::size_t j = 0; j <= i; ++j) {  // (J G J)_ij
+          double mean = 0;
+          for (std::size_t l = 0; l < k; ++l) mean += p[l] * gj[l * k + j];
+          row[j] = p[i] * (gj[i * k + j] - mean);
+        }
+        row[i] += gram.ridge * (1 + damping);
+        factor.grow(row.data());
+      }
+      const Vector move = factor.solve(gradient.data());
+      Vector next(k);
+      for (std::size_t i = 0; i < k; ++i) next[i] = omega[i] - move[i];
+      const double reached = objective(gram, next);
+      if (reached >= value) continue;
+      omega = next;
+      value = reached;
+      better = true;
+      damping /= 16;
+    }
+    if (!better) break;  // no step that rounding lets us see goes further down
+  }
+  return softmax(omega);
+}
+
+/// Appendix C: the solution for the longest window, its sign turned; each window takes as many of it as it has
+/// queries, beside zeros for the others, through a second softmax.
+Vector solve_alg1(const Gram& gram, std::size_t windows, bool all_windows) {
+  const std::size_t n = gram.n;
+  Cholesky factor(n);
+  Vector row(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    std::copy_n(gram.values.data() + i * n, i + 1, row.data());
+    row[i] += gram.ridge;
+    factor.grow(row.data());
+  }
+  Vector solution = factor.solve(gram.target.data());
+  std::reverse(solution.begin(), solution.end());  // the pseudo-code counts from the oldest query
+  for (double& value : solution) value = -value;
+  const Vector base = softmax(solution);
+  Vector lags(n);
+  for (std::size_t j = all_windows ? 1 : windows; j <= windows; ++j) {
+    const std::size_t taken = std::min(j, n);
+    Vector masked(n);
+    std::copy_n(base.begin(), taken, masked.begin());
+    const Vector weights = softmax(masked);
+    // Of window j's queries Q_{t-taken} .. Q_{t-1}, the k-th has lag taken - k.
+    for (std::size_t k = 0; k < taken; ++k) lags[taken - 1 - k] += weights[k];
+  }
+  const auto used = static_cast<double>(all_windows ? windows : 1);
+  for (double& lag : lags) lag /= used;
+  return lags;
+}
+
+}  // namespace
+
+std::vector<double> lag_weights(const PredictionRule& rule, const float* queries, std::uint32_t count,
+                                std::uint32_t dim) {
+  TANDEM_CHECK(count >= 1 && rule.window >= 1 && rule.window <= kMaxWindow, "a window of {} queries, {} of them there",
+               rule.window, count);
+  // The pseudo-code's window of W has Q_t in it, so that W - 1 are left to regress on.
+  const bool alg1 = rule.weights == LagWeights::alg1;
+  const std::uint32_t n = std::min(alg1 ? rule.window - 1 : rule.window, count - 1);
+  if (n == 0) return {};
+  const Gram gram = gram_of(rule, queries, count, dim, n);
+  if (alg1) return solve_alg1(gram, std::size_t{n} + 1, rule.all_windows);
+  Vector lags(n), row(n);
+  Cholesky factor(n);
+  for (std::size_t k = 1; k <= n; ++k) {
+    std::copy_n(gram.values.data() + (k - 1) * n, k, row.data());
+    row[k - 1] += gram.ridge;
+    if (rule.weights != LagWeights::eq2) factor.grow(row.data());
+    if (!rule.all_windows && k < n) continue;
+    Vector weights = rule.weights == LagWeights::eq2 ? solve_eq2(gram, k) : factor.solve(gram.target.data());
+    if (rule.weights == LagWeights::ridge_softmax) weights = softmax(weights);
+    for (std::size_t i = 0; i < k; ++i) lags[i] += weights[i];
+  }
+  if (rule.all_windows) {
+    for (double& lag : lags) lag /= n;
+  }
+  return lags;
+}
+
+void apply_lag_weights(const PredictionRule& rule, const std::vector<double>& weights, const float* queries,
+                       std::uint32_t count, std::uint32_t dim, bool shift, float* out) {
+  if (weights.empty()) {
+    std::copy_n(queries + std::size_t{count - 1} * dim, dim, out);
+    return;
+  }
+  const std::size_t first = shift && rule.weights != LagWeights::alg1 ? 0 : 1;
+  Vector sum(dim);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const float* query = queries + (count - 1 - first - i) * dim;
+    for (std::uint32_t d = 0; d < dim; ++d) sum[d] += weights[i] * double{query[d]};
+  }
+  for (std::uint32_t d = 0; d < dim; ++d) out[d] = static_cast<float>(sum[d]);
+}
+
+void push_query(const PredictionRule& rule, const RopeTable& rope, const float* q, std::uint32_t heads,
+                std::uint32_t dim, std::uint32_t position, float* window) {
+  const std::uint32_t room = rule.room(), pairs = dim / 2;
+  Vector cosines(pairs), sines(pairs);
+  for (std::uint32_t i = 0; i < pairs && rule.pre_rope; ++i) {
+    const double angle = rope.inverse_frequency[i] * position;
+    cosines[i] = std::cos(angle) / rope.scale;
+    sines[i] = std::sin(angle) / rope.scale;
+  }
+  for (std::uint32_t h = 0; h < heads; ++h) {
+    const float* from = q + std::size_t{h} * dim;
+    float* to = window + (std::size_t{h} * room + position % room) * dim;
+    if (!rule.pre_rope) {
+      std::copy_n(from, dim, to);
+      continue;
+    }
+    for (std::uint32_t i = 0; i < pairs; ++i) {
+      const double a = from[i], b = from[i + pairs];
+      to[i] = static_cast<float>(a * cosines[i] + b * sines[i]);
+      to[i + pairs] = static_cast<float>(b * cosines[i] - a * sines[i]);
+    }
+  }
+}
+
+void predict_next(const PredictionRule& rule, const RopeTable& rope, const float* window, std::uint32_t heads,
+                  std::uint32_t dim, std::uint32_t count, std::uint32_t position, float* out) {
+  const std::uint32_t room = rule.room();
+  TANDEM_CHECK(count >= 1 && count <= room && count <= position + 1, "{} queries in a window of {}", count, room);
+  std::vector<float> queries(std::size_t{count} * dim);
+  for (std::uint32_t h = 0; h < heads; ++h) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t at = (position + 1 - count + i) % room;
+      std::copy_n(window + (std::size_t{h} * room + at) * dim, dim, queries.data() + std::size_t{i} * dim);
+    }
+    const Vector weights = lag_weights(rule, queries.data(), count, dim);
+    apply_lag_weights(rule, weights, queries.data(), count, dim, true, out + std::size_t{h} * dim);
+  }
+  const std::uint32_t next = position + 1;
+  if (!rule.pre_rope) return;
+  for (std::uint32_t h = 0; h < heads; ++h) tandem::rope(out + std::size_t{h} * dim, &next, rope, 1, 1);
+}
+
+}  // namespace tandem

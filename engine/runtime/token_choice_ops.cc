@@ -1,0 +1,79 @@
+// The parts of Ops that choose single tokens by their exact scores (TOVA, AsyncSpade).
+#include <algorithm>
+
+#include "engine/common/error.h"
+#include "engine/kernels/token_choice.h"
+#include "engine/runtime/engine_ops.h"
+
+namespace tandem {
+
+TokenChoiceRef EngineOps::make_token_choice(SequenceState& sequence, std::uint32_t most) {
+  return {stores_.choices.add(tandem::make_token_choice(device_, sequence.id, kv_.shape().kv_heads, most))};
+}
+
+std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
+                                                   std::span<const ChooseRequest> requests) {
+  const ModelShape& shape = context.shape;
+  const std::uint32_t layer = context.layer;
+  struct Row {
+    std::uint32_t row = 0, end = 0, keep = 0;
+    TokenChoice choice;
+    std::vector<std::uint32_t> slots;
+  };
+  Op op;
+  op.name = "choose tokens";
+  op.cause = Cause::selection;
+  op.layer = layer;
+  op.cost.work = Work::select;
+  op.cost.kernels = 2;  // scores, top-k
+  const QueryRef query = attention_.layer_query(context);
+  op.after = {query.ready};
+  const DeviceBuffer values = attention_.ahead().values(query);
+  std::vector<Row> rows;
+  rows.reserve(requests.size());
+  std::vector<ChosenTokens> chosen;
+  chosen.reserve(requests.size());
+  for (const ChooseRequest& request : requests) {
+    const SequenceState& sequence = *request.sequence;
+    Row row{
+        sequence.row, request.end, std::min(request.tokens, request.end), stores_.choices.get(request.choice.id), {}};
+    TANDEM_CHECK(row.keep <= row.choice.most && row.end <= sequence.tokens, "a choice of {} of {} tokens, room for {}",
+                 row.keep, row.end, row.choice.most);
+    const Range pages{0, blocks_for(row.end)};
+    for (std::uint32_t page = pages.begin; page < pages.end; ++page) {
+      row.slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
+      TANDEM_CHECK(row.slots.back() != KvStore::kNoSlot, "page {} of layer {} is not on the device", page, layer);
+    }
+    kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, shape.kv_heads}, false, op.access);
+    op.access.insert(op.access.end(), {values.reads(row.row, row.row + 1), row.choice.lists.writes()});
+    const std::uint64_t scores = std::uint64_t{shape.q_heads} * row.end;
+    op.cost.hbm += std::uint64_t{row.end} * shape.kv_heads * kv_.shape().vector_bytes() + 2 * scores * sizeof(float) +
+                   std::uint64_t{shape.kv_heads} * (1 + row.keep) * sizeof(std::uint32_t) +
+                   std::uint64_t{shape.q_heads} * shape.head_dim * sizeof(float);
+    op.cost.flops += 2 * scores * shape.head_dim;
+    chosen.push_back({request.choice.id, {0, row.end}, row.keep});
+    rows.push_back(std::move(row));
+  }
+  op.body = [this, shape, values, rows = std::move(rows)](BodyContext& ctx) {
+    pool_.parallel_for(rows.size() * shape.kv_heads, [&](std::size_t task) {
+      const Row& row = rows[task / shape.kv_heads];
+      const auto g = static_cast<std::uint32_t>(task % shape.kv_heads);
+      const char* pages = ctx.read<char>(kv_.device_buffer());
+      std::vector<KvSpan> spans;
+      spans.reserve(row.slots.size());
+      for (std::uint32_t page = 0; page < row.slots.size(); ++page) {
+        spans.push_back({pages + kv_.k_offset(row.slots[page], g), nullptr,
+                         std::min(kPageTokens, row.end - page * kPageTokens), ~0u});
+      }
+      std::uint32_t* list = ctx.write<std::uint32_t>(row.choice.lists) + row.choice.list(g);
+      list[0] = row.keep;
+      const std::size_t head = std::size_t{row.row} * shape.q_heads + std::size_t{g} * shape.group();
+      tandem::choose_tokens(ctx.read<float>(values) + head * shape.head_dim, spans,
+                            {shape.group(), shape.head_dim, kv_.shape().type}, row.keep, list + 1);
+    });
+  };
+  ask(LaneKind::device_compute, std::move(op));
+  return chosen;
+}
+
+}  // namespace tandem

@@ -1,0 +1,123 @@
+#include <algorithm>
+#include <vector>
+
+#include "methods/baselines/baselines.h"
+
+namespace tandem {
+namespace {
+
+struct TovaOptions {
+  TokenShare budget{0, 2048};
+  std::string evict = "no";
+  OptionSet bind() {
+    OptionSet set("tova");
+    set.share("budget", budget, "tokens that a KV head attends, or a share of the context; the step's own is one");
+    set.choice("evict", evict, {"no", "yes"},
+               "yes: `budget` tokens are kept per layer, and the one with the smallest weight is given up for good");
+    return set;
+  }
+  bool evicts() const { return evict == "yes"; }
+};
+
+/// TOVA: the tokens with the largest scores for the current query, exactly: by scoring all of them, or with `evict` by
+/// giving up the lightest one after each step.
+class Tova : public Method {
+ public:
+  explicit Tova(TovaOptions options) : options_(std::move(options)) {}
+
+  std::string spelled_out() const override {
+    TovaOptions copy = options_;
+    return copy.bind().spelled_out();
+  }
+  Needs needs(const ModelShape&) const override {
+    return {.lossless = options_.budget.ratio >= 1, .last_queries = options_.evicts() ? 1u : 0u};
+  }
+
+  void context_ready(SequenceState& sequence, Ops& ops) override {
+    if (options_.evicts()) {
+      sequence.method = ops.keep_heavy(sequence, {}, sizes(sequence));
+      ops.drop(sequence, {0, sequence.tokens});
+    } else {
+      sequence.method = ops.make_token_choice(sequence, most(sequence));
+    }
+  }
+
+  AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
+    AttendPlan plan;
+    std::vector<ChooseRequest> requests;
+    for (const SequenceState* sequence : context.batch) {
+      if (options_.evicts()) {
+        plan.items.push_back({.row = sequence->row, .pages = {std::any_cast<HeavyRef>(sequence->method)}});
+        continue;
+      }
+      const std::uint32_t others = sequence->tokens - 1;
+      const std::uint32_t keep = std::max(options_.budget.of(sequence->tokens), 1u) - 1;
+      plan.items.push_back(
+          {.row = sequence->row, .pages = {StaticTokens{{{keep >= others ? 0 : others, sequence->tokens}}}}});
+      if (keep < others && keep > 0)
+        requests.push_back({sequence, std::any_cast<TokenChoiceRef>(sequence->method), others, keep});
+    }
+    if (requests.empty()) return plan;
+    const std::vector<ChosenTokens> chosen = ops.choose_tokens(context, requests);
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      plan.items.push_back({.row = requests[i].sequence->row, .pages = {chosen[i]}});
+    return plan;
+  }
+
+  // Not after the step: a sequence that ends with it is not seen there.
+  void after_layer(const LayerContext& context, Ops& ops) override {
+    if (!options_.evicts() || context.layer + 1 < context.shape.layers) return;
+    for (SequenceState* sequence : context.batch) {  // the set has its tokens
+      if (sequence->tokens % kPageTokens == 0) ops.drop(*sequence, {sequence->tokens - kPageTokens, sequence->tokens});
+    }
+  }
+
+  AppendRequest before_append(SequenceState& sequence, Range, Ops&) override {
+    if (!options_.evicts()) return {};
+    return {.heavy = std::any_cast<HeavyRef>(sequence.method)};
+  }
+
+  void appended(SequenceState& sequence, Range tokens, Ops& ops) override {
+    if (options_.evicts()) {
+      ops.keep_heavy(sequence, std::any_cast<HeavyRef>(sequence.method), sizes(sequence));
+      ops.drop(sequence, {tokens.begin / kPageTokens * kPageTokens, sequence.tokens});
+    } else {  // a longer context may choose more
+      sequence.method = ops.make_token_choice(sequence, most(sequence));
+    }
+  }
+
+ private:
+  std::uint32_t most(const SequenceState& sequence) const {
+    return std::max(options_.budget.of(sequence.max_tokens), 1u);
+  }
+  /// The step's own token is in the window, so that it is not the one that leaves.
+  HeavyRequest sizes(const SequenceState& sequence) const { return {most(sequence) - 1, 1, true}; }
+
+  TovaOptions options_;
+};
+
+}  // namespace
+
+MethodInfo tova_info() {
+  MethodInfo info;
+  info.name = "tova";
+  info.summary = "the tokens that the current query scores best, exactly";
+  info.description =
+      "All KV stays on the device. Each step reads every key, scores each token with the true query and attends the "
+      "best ones, per KV head by the best of its query heads; choosing is on the critical path. Budget: tokens per KV "
+      "head, the step's own included. New tokens: appended on the device. With evict=yes, as in the original, a layer "
+      "keeps `budget` tokens, the same for all its heads, chosen after the prompt by its last query; a step attends "
+      "them and its own, then gives up the token with the smallest weight, summed over all heads.";
+  info.source = "Oren et al. 2024, TOVA (arXiv 2401.06104), as AsyncSpade compares with it";
+  info.budget = "tokens-attended";
+  TovaOptions defaults;
+  info.options = defaults.bind().describe();
+  info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {
+    TovaOptions options;
+    options.bind().parse(spec);
+    return std::make_unique<Tova>(options);
+  };
+  return info;
+}
+
+}  // namespace tandem

@@ -1,0 +1,378 @@
+// AsyncSpade against an independent model of its rule in double precision; the same bits wherever the cache rank is;
+// who waits for whom in virtual nanoseconds; and what happens when the rank dies.
+#include <algorithm>
+#include <cmath>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+#include <numeric>
+
+#include "engine/common/error.h"
+#include "engine/distributed/remote_rank.h"
+#include "engine/runtime/decode_session.h"
+#include "methods/registry.h"
+#include "tests/engine/runtime/slow_model.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::testing {
+namespace {
+
+using Vector = SlowModel::Vector;
+using Keys = std::vector<std::vector<Vector>>;
+
+std::unique_ptr<Device> with_peer(bool record = false) {
+  SimOptions options;
+  options.record_schedule = record;
+  return make_sim_device(load_profile("asyncspade-a100"), options);
+}
+
+/// The rule in double precision, but for the regression's weights, which query_prediction_test.cc checks.
+class SlowSpade {
+ public:
+  SlowSpade(const Model& model, const PredictionRule& rule, std::uint32_t budget, std::uint32_t theta)
+      : c_(model.config),
+        rule_(rule),
+        budget_(budget),
+        theta_(theta),
+        slow_(model),
+        seen_(heads()),
+        next_(heads()),
+        queries_(std::size_t{c_.layers} * c_.q_heads) {}
+
+  Vector step(std::int32_t token, bool decodes) {
+    if (decodes) ++generated_;
+    ++tokens_;
+    const SlowModel::Look look = [&](std::uint32_t layer, const Vector&, const Vector& q, const Keys& keys,
+                                     const Keys&) { after_query(layer, q, keys); };
+    const SlowModel::Visible visible = [&](std::uint32_t layer, std::uint32_t h, const Vector&,
+                                           const std::vector<Vector>&) {
+      return seen_[layer * c_.kv_heads + h / size()];
+    };
+    return decodes ? slow_.step(token, visible, look) : slow_.step(token, {}, look);
+  }
+  double closest = INFINITY;  // of a chosen token's score to the best that was not chosen
+
+ private:
+  std::size_t heads() const { return std::size_t{c_.layers} * c_.kv_heads; }
+  std::uint32_t size() const { return c_.q_heads / c_.kv_heads; }
+
+  /// Of one head: the last queries, oldest first, unrotated where the rule says so.
+  std::vector<float> window(std::uint32_t layer, std::uint32_t h) const {
+    const std::vector<Vector>& all = queries_[layer * c_.q_heads + h];
+    const std::size_t count = std::min<std::size_t>(all.size(), rule_.room());
+    std::vector<float> out;
+    for (std::size_t i = all.size() - count; i < all.size(); ++i) {
+      const Vector q = rule_.pre_rope ? rotated(all[i], -double(i)) : all[i];
+      for (const double x : q) out.push_back(float(x));
+    }
+    return out;
+  }
+  Vector rotated(Vector q, double position) const {
+    const std::uint32_t half = c_.head_dim / 2;
+    for (std::uint32_t i = 0; i < half; ++i) {
+      const double angle = position * std::pow(c_.rope.theta, -2.0 * i / c_.head_dim);
+      const double a = q[i], b = q[half + i];
+      q[i] = a * std::cos(angle) - b * std::sin(angle);
+      q[half + i] = b * std::cos(angle) + a * std::sin(angle);
+    }
+    return q;
+  }
+  void after_query(std::uint32_t layer, const Vector& q, const Keys& keys) {
+    const std::size_t tokens = keys[0].size();
+    for (std::uint32_t g = 0; g < c_.kv_heads; ++g) {  // what the step before chose, and the newest page
+      std::vector<bool>& seen = seen_[layer * c_.kv_heads + g];
+      const bool dense = generated_ <= theta_;
+      seen.assign(tokens, dense);
+      for (std::size_t t = (tokens - 1) / 16 * 16; t < tokens; ++t) seen[t] = true;
+      for (const std::size_t t : next_[layer * c_.kv_heads + g]) seen[t] = true;
+    }
+    for (std::uint32_t h = 0; h < c_.q_heads; ++h)
+      queries_[layer * c_.q_heads + h].emplace_back(q.begin() + h * c_.head_dim, q.begin() + (h + 1) * c_.head_dim);
+    for (std::uint32_t g = 0; g < c_.kv_heads; ++g) choose(layer, g, keys[g], tokens);
+  }
+  /// For the step with one token more.
+  void choose(std::uint32_t layer, std::uint32_t g, const std::vector<Vector>& keys, std::size_t tokens) {
+    std::vector<std::size_t>& next = next_[layer * c_.kv_heads + g];
+    next.clear();
+    const std::size_t end = tokens / 16 * 16, newest = tokens + 1 - end;
+    const std::size_t keep = std::min(end, budget_ - std::min<std::size_t>(budget_, newest));
+    std::vector<double> score(end, -INFINITY);
+    for (std::uint32_t h = g * size(); h < (g + 1) * size(); ++h) {
+      const std::vector<float> past = window(layer, h);
+      const auto count = std::uint32_t(past.size() / c_.head_dim);
+      const Vector weights = lag_weights(rule_, past.data(), count, c_.head_dim);
+      Vector predicted(c_.head_dim);
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        for (std::uint32_t d = 0; d < c_.head_dim; ++d)
+          predicted[d] +=
+              weights[i] * double(past[(count - 1 - i - (rule_.weights == LagWeights::alg1)) * c_.head_dim + d]);
+      }
+      if (weights.empty()) predicted.assign(past.end() - c_.head_dim, past.end());
+      if (rule_.pre_rope) predicted = rotated(predicted, double(tokens));
+      for (std::size_t t = 0; t < end; ++t) {
+        double dot = 0;
+        for (std::uint32_t d = 0; d < c_.head_dim; ++d) dot += predicted[d] * keys[t][d];
+        score[t] = std::max(score[t], dot);
+      }
+    }
+    std::vector<std::size_t> order(end);
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return score[a] > score[b]; });
+    if (keep > 0 && keep < end && generated_ > 0)
+      closest = std::min(closest, score[order[keep - 1]] - score[order[keep]]);
+    next.assign(order.begin(), order.begin() + std::ptrdiff_t(keep));
+  }
+
+  const ModelConfig& c_;
+  PredictionRule rule_;
+  std::size_t budget_, theta_, tokens_ = 0, generated_ = 0;
+  SlowModel slow_;
+  std::vector<std::vector<bool>> seen_;         // [layer][kv head]
+  std::vector<std::vector<std::size_t>> next_;  // the same
+  std::vector<std::vector<Vector>> queries_;    // [layer][query head][token]
+};
+
+struct Case {
+  std::string options;
+  LagWeights weights;
+  bool all_windows, pre_rope;
+  std::uint32_t window, theta, prompt;
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.options;
+}
+
+class AsyncSpade : public ::testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(
+    Rules, AsyncSpade,
+    ::testing::Values(Case{"place=stream", LagWeights::ridge_softmax, true, false, 16, 0, 201},
+                      Case{"place=host,weights=raw,windows=W,rope=pre,window=4", LagWeights::raw, false, true, 4, 0,
+                           185},
+                      Case{"place=peer,weights=alg1,window=8,pack=1", LagWeights::alg1, true, false, 8, 0, 177},
+                      Case{"place=stream,theta=21,rope=pre,pack=1", LagWeights::ridge_softmax, true, true, 16, 21, 150},
+                      Case{"place=host,theta=9,window=1,pack=2", LagWeights::ridge_softmax, true, false, 1, 9, 161},
+                      Case{"place=stream,weights=eq2,window=3", LagWeights::eq2, true, false, 3, 0, 130},
+                      Case{"place=stream,window=5", LagWeights::ridge_softmax, true, false, 5, 0, 2}));
+
+TEST_P(AsyncSpade, EqualsTheSlowModel) {
+  const Case& rule = GetParam();
+  Bench bench(tiny_model(true, 3), with_peer());
+  const std::vector<std::int32_t> prompt = random_prompt(rule.prompt, rule.prompt);
+  std::vector<std::vector<float>> logits;
+  const auto method = make_method("asyncspade:budget=64," + rule.options);
+  const DecodeResult result = bench.decode(*method, {prompt}, 40, {.logits = &logits});
+  PredictionRule prediction;
+  prediction.weights = rule.weights;
+  prediction.all_windows = rule.all_windows;
+  prediction.window = rule.window;
+  prediction.pre_rope = rule.pre_rope;
+  SlowSpade slow(bench.model, prediction, 64, rule.theta);
+  for (std::size_t t = 0; t + 1 < prompt.size(); ++t) slow.step(prompt[t], false);
+  for (std::size_t n = 0; n < logits.size(); ++n) {
+    const Vector expected = slow.step(n == 0 ? prompt.back() : result.sequences[0].tokens[n - 1], true);
+    double worst = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      worst = std::max(worst, std::abs(expected[i] - double(logits[n][i])));
+    ASSERT_LT(worst, 3e-4) << "step " << n;
+  }
+  EXPECT_GT(slow.closest, 1e-7) << "float and double may choose differently here: take another prompt";
+}
+
+const std::vector<std::vector<std::int32_t>> kRagged = {random_prompt(301, 1), random_prompt(30, 2),
+                                                        random_prompt(170, 3), random_prompt(2, 4)};
+
+TEST(AsyncSpadePlaces, GiveTheSameBits) {
+  std::vector<std::vector<float>> expected;
+  for (const std::string place : {"stream", "host", "peer", "peer,pack=1", "host,pack=2"}) {
+    for (const bool threads : {false, true}) {
+      Bench bench(tiny_model(true, 3), threads ? make_emu_device({}) : with_peer());
+      std::vector<std::vector<float>> logits;
+      bench.decode(*make_method("asyncspade:budget=50,window=6,place=" + place), kRagged, 20, {.logits = &logits});
+      if (expected.empty()) expected = logits;
+      EXPECT_EQ(logits, expected) << place << (threads ? " with real threads" : "");
+    }
+  }
+}
+
+TEST(AsyncSpadePlaces, OnThePeerEveryScheduleEdgeIsNeeded) {
+  Bench bench(tiny_model(true, 3), with_peer(/*record=*/true));
+  bench.decode(*make_method("asyncspade:budget=50,window=6,pack=2,place=peer"), {kRagged[0], kRagged[2]}, 30);
+  std::size_t caught = 0;
+  const std::vector<ScheduleOp>& schedule = recorded_schedule(*bench.device);
+  for (const EdgeReport& edge : judge_all_edges(schedule, &schedule_names(*bench.device))) {
+    const ScheduleOp& op = schedule[edge.op_index];
+    if (edge.verdict == EdgeVerdict::caught) ++caught;
+    if (edge.verdict != EdgeVerdict::missed || op.lane == bench.device->lane(LaneKind::control)) continue;
+    ADD_FAILURE() << "removing edge " << edge.edge_index << " of '" << op.name << "' (layer " << op.layer
+                  << ") goes unnoticed";
+  }
+  EXPECT_GT(caught, 100u);
+}
+
+TEST(AsyncSpadePlaces, APlaceThatTheProfileDoesNotHaveIsASentence) {
+  Bench bench(tiny_model(), sim());
+  try {
+    bench.decode(*make_method("asyncspade:place=peer"), {kRagged[0]}, 2);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("'peer'"));
+  }
+}
+
+TEST(AsyncSpadeSessions, ANewPromptIsAttendedAndChosenFrom) {
+  std::vector<std::vector<float>> expected;
+  for (const std::string place : {"stream", "host"}) {
+    Bench bench(tiny_model());
+    const auto method = make_method("asyncspade:budget=4K,window=6,place=" + place), full = make_method("full");
+    std::vector<std::vector<float>> logits[2];
+    for (int which = 0; which < 2; ++which) {
+      const auto prefix = bench.engine.prefill(kRagged[0]);
+      const DecodeRequest request{prefix.get(), 20};
+      const auto session = bench.engine.open_session(which == 0 ? *method : *full, {&request, 1});
+      session->decode({});
+      session->append(0, random_prompt(33, 9), 30);
+      session->decode({.logits = &logits[which]});
+      bench.engine.release(*prefix);
+    }
+    ASSERT_EQ(logits[0].size(), logits[1].size());
+    for (std::size_t n = 0; n < logits[0].size(); ++n) {  // everything fits the budget: lossless
+      for (std::size_t i = 0; i < logits[0][n].size(); ++i) ASSERT_NEAR(logits[0][n][i], logits[1][n][i], 1e-4f);
+    }
+  }
+}
+
+/// Launching costs nothing; 1 byte of HBM per ns; the host's threads choose at `host_gbps` each.
+HardwareProfile plain_profile(double host_gbps) {
+  HardwareProfile p = load_profile("asyncspade-a100");
+  p.device.hbm_gbps = 1;
+  p.device.stream_efficiency = p.device.attention_efficiency = p.device.select_efficiency = 1;
+  p.device.gemm_tflops = 1e4;
+  p.device.launch_ns = p.device.segment_launch_ns = p.device.op_floor_ns = 0;
+  p.control.submit_ns = 0;
+  p.host.dram_gbps = 1e5;
+  p.host.select_gbps_per_thread = host_gbps;
+  p.host.gflops_per_thread = 1e5;
+  p.handoff = {30, 40};
+  return p;
+}
+
+struct Waits {
+  Nanos selection = 0, transfer = 0, gaps = 0;
+};
+
+/// What the device waited for between a layer's query and its attention, and what that was put down to.
+Waits waits_of(const DecodeResult& result) {
+  Waits waits;
+  waits.selection = result.idle.decode.by_cause[static_cast<std::size_t>(Cause::selection)];
+  waits.transfer = result.idle.decode.by_cause[static_cast<std::size_t>(Cause::transfer)];
+  std::map<std::uint32_t, Nanos> query_end;
+  for (const TraceRecord& r : result.trace.records) {
+    if (r.start < result.trace.steps.front().end) continue;  // setup
+    if (std::string(r.name) == "qkv") query_end[r.layer] = r.end;
+    if (std::string(r.name) == "device attention") waits.gaps += r.start - query_end[r.layer];
+  }
+  return waits;
+}
+
+DecodeResult timed(const std::string& options, const HardwareProfile& profile) {
+  Bench bench(tiny_model(true, 4), make_sim_device(profile));
+  return bench.decode(*make_method("asyncspade:budget=50,window=6," + options), {kRagged[0], kRagged[2]}, 12);
+}
+
+TEST(AsyncSpadeTime, TheDeviceNeverWaitsWhereTheRankKeepsUp) {
+  HardwareProfile fast = plain_profile(1e4);
+  fast.handoff = {0, 0};
+  for (LinkPoint& point : fast.link.h2d_curve) point.gbps = 1e4;
+  for (LinkPoint& point : fast.link.d2h_curve) point.gbps = 1e4;
+  const Waits host = waits_of(timed("pack=1,place=host", fast));
+  EXPECT_EQ(host.gaps, 0);
+  EXPECT_EQ(host.selection, 0);
+  // The peer is as fast as the device: what it does per pack is less than the device's step.
+  fast.peer = {1e4, 5};
+  const Waits peer = waits_of(timed("pack=1,place=peer", fast));
+  EXPECT_EQ(peer.gaps, 0);
+  EXPECT_EQ(peer.selection, 0);
+}
+
+TEST(AsyncSpadeTime, AWaitIsPutDownToWhoeverIsLate) {
+  const DecodeResult slow_choice = timed("pack=2,place=host", plain_profile(0.002));
+  const Waits selection = waits_of(slow_choice);
+  EXPECT_GT(selection.gaps, 0);
+  EXPECT_GT(selection.selection, selection.gaps / 2);
+  HardwareProfile slow_link = plain_profile(1e4);
+  slow_link.peer = {0.001, 5};
+  const Waits transfer = waits_of(timed("pack=2,place=peer", slow_link));
+  EXPECT_GT(transfer.gaps, 0);
+  EXPECT_GT(transfer.transfer, transfer.gaps / 2);
+  EXPECT_EQ(timed("pack=2,place=host", plain_profile(1e4)).sequences[0].tokens, slow_choice.sequences[0].tokens)
+      << "when a selection arrives changes nothing";
+}
+
+TEST(AsyncSpadeTime, AnAttentionBeginsWhenItsPacksSelectionIsThere) {
+  const DecodeResult result = timed("pack=2,place=host", plain_profile(0.002));
+  std::map<std::uint32_t, std::vector<TraceRecord>> arrived, attention;
+  for (const TraceRecord& r : result.trace.records) {
+    if (r.start < result.trace.steps.front().end) continue;
+    if (std::string(r.name) == "selection to device") arrived[r.layer].push_back(r);
+    if (std::string(r.name) == "device attention") attention[r.layer].push_back(r);
+  }
+  for (const std::uint32_t layer : {0u, 2u}) {
+    for (std::size_t step = 1; step < 12; ++step)  // staleness: exactly one step
+      EXPECT_EQ(attention[layer][step].start, arrived[layer][step - 1].end) << "layer " << layer << " step " << step;
+  }
+}
+
+/// A rank that takes `lives` messages and then leaves, or stays silent.
+class MortalRank {
+ public:
+  MortalRank(int lives, bool silent) {
+    CommunicatorPair pair = make_thread_pair("The inference rank", "The cache rank", std::chrono::milliseconds(200),
+                                             std::chrono::milliseconds(0));
+    near = std::move(pair.first);
+    thread_ = std::thread([far = std::shared_ptr<Communicator>(std::move(pair.second)), lives, silent]() mutable {
+      try {
+        for (int i = 0; i < lives; ++i) far->receive();
+        while (silent) far->receive();
+      } catch (const RunError&) {
+        // The near end is gone.
+      }
+      far.reset();
+    });
+  }
+  ~MortalRank() {
+    near.reset();
+    thread_.join();
+  }
+  std::shared_ptr<Communicator> near;
+
+ private:
+  std::thread thread_;
+};
+
+TEST(AsyncSpadePeer, ARankThatDiesOrIsSilentEndsTheDecodeWithASentence) {
+  for (const bool silent : {false, true}) {
+    MortalRank rank(2, silent);
+    {
+      EngineOptions options;
+      options.peer = rank.near;
+      Bench bench(tiny_model(), with_peer(), options);
+      options.peer = nullptr;
+      try {
+        bench.decode(*make_method("asyncspade:budget=50,place=peer"), {kRagged[0]}, 5);
+        FAIL();
+      } catch (const RunError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(silent ? "The cache rank has sent nothing for 0.2 seconds"
+                                                              : "The cache rank is gone"));
+      }
+    }
+  }
+}
+
+TEST(AsyncSpadeOptions, AWindowOutOfRangeIsASentence) {
+  EXPECT_THROW(make_method("asyncspade:window=33"), InputError);
+  EXPECT_THROW(make_method("asyncspade:window=0"), InputError);
+  EXPECT_THROW(make_method("asyncspade:pack=5"), InputError);
+}
+
+}  // namespace
+}  // namespace tandem::testing

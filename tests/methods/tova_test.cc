@@ -1,0 +1,168 @@
+// TOVA against an independent model of its rule in double precision, with and without eviction.
+#include <algorithm>
+#include <cmath>
+#include <gtest/gtest.h>
+#include <numeric>
+
+#include "engine/runtime/decode_session.h"
+#include "methods/registry.h"
+#include "tests/engine/runtime/slow_model.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::testing {
+namespace {
+
+using Vector = SlowModel::Vector;
+using Keys = std::vector<std::vector<Vector>>;
+
+double dot(const double* q, const Vector& k) {
+  double sum = 0;
+  for (std::size_t d = 0; d < k.size(); ++d) sum += q[d] * k[d];
+  return sum;
+}
+
+double worst_difference(const Vector& expected, const std::vector<float>& actual) {
+  double worst = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) worst = std::max(worst, std::abs(expected[i] - double(actual[i])));
+  return worst;
+}
+
+class TovaBudget : public ::testing::TestWithParam<std::uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Tokens, TovaBudget, ::testing::Values(2u, 40u, 230u, 260u));
+
+TEST_P(TovaBudget, AttendsItsOwnTokenAndTheBestOthersOfEachKvHead) {
+  const std::uint32_t budget = GetParam();
+  Bench bench(tiny_model());
+  const std::vector<std::int32_t> prompt = random_prompt(221, 21);
+  std::vector<std::vector<float>> logits;
+  const DecodeResult result =
+      bench.decode(*make_method("tova:budget=" + std::to_string(budget)), {prompt}, 40, {.logits = &logits});
+  SlowModel slow(bench.model);
+  for (std::size_t t = 0; t + 1 < prompt.size(); ++t) slow.step(prompt[t]);
+  const ModelConfig& c = bench.model.config;
+  const std::uint32_t size = c.q_heads / c.kv_heads;
+  std::vector<std::vector<bool>> seen(c.kv_heads);
+  double closest = INFINITY;  // of a chosen token's score to the best that was not chosen
+  const SlowModel::Look look = [&](std::uint32_t, const Vector&, const Vector& q, const Keys& keys, const Keys&) {
+    for (std::uint32_t g = 0; g < c.kv_heads; ++g) {
+      const std::size_t others = keys[g].size() - 1, keep = std::min<std::size_t>(budget - 1, others);
+      std::vector<double> score(others, -INFINITY);
+      for (std::size_t t = 0; t < others; ++t) {
+        for (std::uint32_t h = g * size; h < (g + 1) * size; ++h)
+          score[t] = std::max(score[t], dot(q.data() + h * c.head_dim, keys[g][t]));
+      }
+      std::vector<std::size_t> order(others);
+      std::iota(order.begin(), order.end(), 0u);
+      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return score[a] > score[b]; });
+      if (keep > 0 && keep < others) closest = std::min(closest, score[order[keep - 1]] - score[order[keep]]);
+      seen[g].assign(others + 1, false);
+      seen[g][others] = true;
+      for (std::size_t i = 0; i < keep; ++i) seen[g][order[i]] = true;
+    }
+  };
+  const SlowModel::Visible visible = [&](std::uint32_t, std::uint32_t h, const Vector&, const std::vector<Vector>&) {
+    return seen[h / size];
+  };
+  for (std::size_t n = 0; n < logits.size(); ++n) {
+    const Vector expected = slow.step(n == 0 ? prompt.back() : result.sequences[0].tokens[n - 1], visible, look);
+    EXPECT_LT(worst_difference(expected, logits[n]), 3e-4) << "step " << n;
+  }
+  EXPECT_GT(closest, 1e-6) << "float and double may choose differently here: take another prompt";
+}
+
+/// What a layer still holds.
+struct Held {
+  std::vector<std::size_t> tokens;
+  Vector mass;  // by place in `tokens`: of the latest query, summed over all heads
+
+  void weigh(const ModelConfig& c, const Vector& q, const Keys& keys) {
+    mass.assign(tokens.size(), 0);
+    for (std::uint32_t h = 0; h < c.q_heads; ++h) {
+      Vector weights;
+      double sum = 0;
+      for (const std::size_t t : tokens) {
+        weights.push_back(std::exp(dot(q.data() + h * c.head_dim, keys[h / (c.q_heads / c.kv_heads)][t]) /
+                                   std::sqrt(double(c.head_dim))));
+        sum += weights.back();
+      }
+      for (std::size_t i = 0; i < tokens.size(); ++i) mass[i] += weights[i] / sum;
+    }
+  }
+  /// Down to `budget`; the newest token stays.
+  void evict(std::size_t budget) {
+    while (tokens.size() > budget) {
+      std::size_t worst = 0;
+      for (std::size_t i = 1; i + 1 < tokens.size(); ++i) {
+        if (mass[i] <= mass[worst]) worst = i;
+      }
+      tokens.erase(tokens.begin() + std::ptrdiff_t(worst));
+      mass.erase(mass.begin() + std::ptrdiff_t(worst));
+    }
+  }
+};
+
+TEST(TovaEvicts, TheLightestTokenOfTheLatestQueryForGood) {
+  constexpr std::size_t kBudget = 40;
+  const std::vector<std::int32_t> prompt = random_prompt(181, 5), turn = random_prompt(30, 6);
+  EngineOptions engine;
+  engine.prefill_chunk = 64;
+  Bench bench(tiny_model(), sim(), engine);
+  const auto method = make_method("tova:evict=yes,budget=40");
+  const auto prefix = bench.engine.prefill(prompt);
+  const DecodeRequest request{prefix.get(), 30};
+  const auto session = bench.engine.open_session(*method, {&request, 1});
+  std::vector<std::vector<float>> logits, more_logits;
+  const std::vector<std::int32_t> said = session->decode({.logits = &logits}).sequences[0].tokens;
+  session->append(0, turn, 20);  // attends to what is held; then the turn's last query chooses
+  const std::vector<std::int32_t> more = session->decode({.logits = &more_logits}).sequences[0].tokens;
+  logits.insert(logits.end(), more_logits.begin(), more_logits.end());
+
+  SlowModel slow(bench.model);
+  const ModelConfig& c = bench.model.config;
+  std::vector<Held> layers(c.layers);
+  std::vector<std::vector<bool>> seen(c.layers);
+  bool evicts = false;  // in decode steps, and after the last token of a prompt
+  const SlowModel::Look look = [&](std::uint32_t layer, const Vector&, const Vector& q, const Keys& keys, const Keys&) {
+    Held& held = layers[layer];
+    held.tokens.push_back(keys[0].size() - 1);
+    seen[layer].assign(keys[0].size(), false);
+    for (const std::size_t t : held.tokens) seen[layer][t] = true;
+    if (!evicts) return;
+    held.weigh(c, q, keys);
+    held.evict(kBudget);
+  };
+  const SlowModel::Visible visible = [&](std::uint32_t layer, std::uint32_t, const Vector&,
+                                         const std::vector<Vector>&) { return seen[layer]; };
+  std::vector<std::int32_t> fed = prompt;
+  for (const auto& part : {said, turn, more}) fed.insert(fed.end(), part.begin(), part.end());
+  const std::size_t first = prompt.size() - 1, second = prompt.size() + said.size() + turn.size() - 1;
+  std::size_t step = 0;
+  for (std::size_t t = 0; step < logits.size(); ++t) {
+    const bool decodes = (t >= first && t < first + said.size()) || t >= second;
+    evicts = decodes || t + 1 == first || t + 1 == second;
+    const Vector expected = slow.step(fed[t], visible, look);
+    if (!decodes) continue;
+    EXPECT_LT(worst_difference(expected, logits[step]), 3e-4) << "step " << step;
+    ++step;
+  }
+}
+
+TEST(TovaCounters, CountWhatItReads) {
+  Bench bench(tiny_model());
+  const DecodeResult result = bench.decode(*make_method("tova:budget=40"), {random_prompt(101, 4)}, 16);
+  std::uint64_t chosen = 0, scores = 0;
+  for (const TraceRecord& r : result.trace.records) {
+    if (std::string(r.name) != "choose tokens") continue;
+    EXPECT_EQ(r.cause, Cause::selection);
+    chosen += r.cost.hbm;
+    scores += r.cost.flops;
+  }
+  // Steps score 100 .. 115 tokens: K of each, the scores out and in, two lists of 39, the query.
+  const std::uint64_t tokens = 16 * (100 + 115) / 2;
+  EXPECT_EQ(chosen, 2 * (tokens * (2 * 64 + 2 * 4 * 4) + 16 * (2 * 40 * 4 + 4 * 16 * 4)));
+  EXPECT_EQ(scores, 2 * tokens * 2 * 4 * 16);
+  EXPECT_EQ(result.sequences[0].attended[0], 16u * 40);
+}
+
+}  // namespace
+}  // namespace tandem::testing
