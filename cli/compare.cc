@@ -17,7 +17,7 @@
 #include "eval/report/table.h"
 #include "eval/ruler/ruler.h"
 #include "eval/ruler/texts.h"
-#include "methods/options.h"
+#include "methods/registry.h"
 
 namespace tandem::cli {
 namespace {
@@ -27,7 +27,7 @@ constexpr const char* kLengths = "1K,2K";
 
 constexpr const char* kFooter = R"(
 Examples:
-  tandem compare                                       four methods, single and multikey tasks, embedded model
+  tandem compare                                       all methods, single and multikey tasks, embedded model
   tandem compare --methods full,hybrid-fixed:budget=0.05,hybrid-fixed:budget=0.2 --tasks single --lengths 1K,4K
   tandem compare --hw h200 --batch 4 --trace --out runs/h200
   tandem compare --ruler-data RULER/data --lengths 4K  samples as NVIDIA/RULER made them
@@ -36,13 +36,15 @@ Examples:
   tandem compare --resume --out runs/h200              goes on where ^C stopped it, with the same options
 
 The first method is the baseline that the others are compared with, on the same samples. Each prompt is prefilled once
-and decoded with every method. The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same
+and decoded with every method, the lossless ones (full-offload, full-host) too: their accuracy must be full's, their
+times are not. Without --methods, methods whose published budget covers the embedded tasks' lengths get one of 512
+tokens; `tandem methods <name>` has the published defaults. The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same
 instruction set),
 timings.jsonl, summary.json, report.md and plot.png.)";
 
 struct CompareCommand {
   SessionOptions session;
-  std::string methods = "full,streaming,hybrid-fixed,hgca";
+  std::string methods;         // empty: default_comparison()
   std::string ruler_data;      // official files; empty: the embedded source
   eval::RulerFiles texts;      // in place of embedded texts
   std::string tasks, lengths;  // empty: kTasks and kLengths, or all that the files hold
@@ -66,8 +68,8 @@ std::string command_of(const CompareCommand& c, const eval::CompareOptions& opti
                                                      : fmt::format("{}", fmt::join(options.lengths, ","));
   return fmt::format(
       "tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {} --seed {} --batch {}{}{}",
-      c.session.model, c.methods, data, fmt::join(options.tasks, ","), lengths, options.samples, c.seed, c.batch,
-      session_arguments(c.session), target);
+      c.session.model, fmt::join(options.methods, ","), data, fmt::join(options.tasks, ","), lengths, options.samples,
+      c.seed, c.batch, session_arguments(c.session), target);
 }
 
 void write_traces(const std::string& path, const std::string& method, const Trace& trace) {
@@ -106,7 +108,7 @@ void report_on(const CompareCommand& command, const eval::CompareOptions& option
 
 void compare(const CompareCommand& command) {
   eval::CompareOptions options;
-  options.methods = split_method_list(command.methods);
+  options.methods = command.methods.empty() ? default_comparison() : split_method_list(command.methods);
   const bool embedded = command.ruler_data.empty();
   if (!command.tasks.empty() || embedded)
     options.tasks = eval::expand_ruler_tasks(command.tasks.empty() ? kTasks : command.tasks);
@@ -164,8 +166,9 @@ void add_compare(CLI::App& app) {
   auto* command =
       app.add_subcommand("compare", "Compare methods: accuracy, latency, idle time and bytes of the same run");
   auto options = std::make_shared<CompareCommand>();
-  command->add_option("--methods", options->methods, "Methods with their options; the first is the baseline")
-      ->capture_default_str();
+  command->add_option("--methods", options->methods,
+                      fmt::format("Methods with their options; the first is the baseline [all: {}]",
+                                  fmt::join(default_comparison(), ",")));
   command->add_option(
       "--ruler-data", options->ruler_data,
       "Samples that NVIDIA/RULER made: a folder of <length>/<task>.jsonl, or one such file (default: the embedded "

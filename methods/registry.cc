@@ -32,6 +32,14 @@ std::unique_ptr<Method> make_method(std::string_view text) {
   return find_method(spec.name).make(spec);
 }
 
+std::vector<std::string> default_comparison() {
+  std::vector<std::string> specs;
+  specs.reserve(method_registry().size());
+  for (const MethodInfo& info : method_registry())
+    specs.push_back(info.at_short_contexts.empty() ? info.name : info.name + ":" + info.at_short_contexts);
+  return specs;
+}
+
 void keep_what_methods_need(EngineOptions& engine, std::span<const std::string> specs, const Model& model) {
   for (const std::string& spec : specs)
     engine.column_sums = engine.column_sums || make_method(spec)->needs(shape_of(model.config)).column_sums;

@@ -20,15 +20,23 @@ struct MethodInfo {
   std::string source;       // paper or origin
   // What the budget counts or is a share of, as a word for protocol ids (small letters, digits, '-'); empty: none.
   std::string budget;
+  // "key=value,..." where the published defaults would leave nothing out at the embedded tasks' 1K and 2K tokens: what
+  // default_comparison() has instead. Empty: the defaults.
+  std::string at_short_contexts;
   std::vector<OptionInfo> options;
   std::unique_ptr<Method> (*make)(const MethodSpec&) = nullptr;
 };
 
+/// `full` is the first.
 const std::vector<MethodInfo>& method_registry();
 /// Unknown name: InputError with the nearest known one.
 const MethodInfo& find_method(std::string_view name);
 /// "hybrid-fixed:budget=0.05" -> a configured method; InputError for unknown names, options and impossible values.
 std::unique_ptr<Method> make_method(std::string_view spec);
+
+/// What `tandem compare` compares when nothing is asked for: every registered method, `full` first, since the others
+/// are compared with it.
+std::vector<std::string> default_comparison();
 
 /// An engine whose prompts are to be decoded with these methods keeps what they need of them (Needs).
 void keep_what_methods_need(EngineOptions& engine, std::span<const std::string> specs, const Model& model);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, compares four methods on the embedded model and writes the report.
+# Installs what is missing, builds, compares all methods on the embedded model and writes the report.
 #
 #   scripts/quickstart.sh [options of `tandem compare`]
 #

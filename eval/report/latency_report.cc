@@ -98,18 +98,19 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
 }
 
 Table bytes_table(const Summary& s, const Labels& labels) {
-  return by_length(s, labels,
-                   {"HBM", "DRAM", "link to device", "link to host", "attended on device", "attended on host",
-                    "peak KV device", "peak KV host"},
+  return by_length(s, labels, {"HBM", "DRAM", "link to device", "link to host"},
                    [](const LatencySummary& l) -> std::vector<std::string> {
-                     return {bytes_text(l.hbm),
-                             bytes_text(l.dram),
-                             bytes_text(l.h2d),
-                             bytes_text(l.d2h),
-                             fmt::format("{:.0f}", l.attended_device),
-                             fmt::format("{:.0f}", l.attended_host),
-                             bytes_text(double(l.peak_device_kv)),
-                             bytes_text(double(l.peak_host_kv))};
+                     return {bytes_text(l.hbm), bytes_text(l.dram), bytes_text(l.h2d), bytes_text(l.d2h)};
+                   });
+}
+
+Table attended_table(const Summary& s, const Labels& labels) {
+  return by_length(s, labels,
+                   {"attended on device", "attended on host", "CPU ratio %", "peak KV device", "peak KV host"},
+                   [](const LatencySummary& l) -> std::vector<std::string> {
+                     return {fmt::format("{:.0f}", l.attended_device), fmt::format("{:.0f}", l.attended_host),
+                             l.attended_host > 0 ? share_text(l.cpu_ratio()) : "-",
+                             bytes_text(double(l.peak_device_kv)), bytes_text(double(l.peak_host_kv))};
                    });
 }
 
@@ -189,9 +190,11 @@ std::string latency_report(const Summary& s, bool markdown) {
       "is named after what the device waits for.",
       markdown);
   out += section("Bytes per decoded token", markdown) + text_of(bytes_table(s, labels), markdown);
+  out += note("Bytes are those that the operations declared.", markdown);
+  out += section("Tokens attended, and peak KV", markdown) + text_of(attended_table(s, labels), markdown);
   return out + note(
-                   "Bytes are those that the operations declared. Attended: tokens per KV head and layer in a step. "
-                   "Peak KV: of the largest sample.",
+                   "Attended: tokens per KV head and layer in a step. CPU ratio: the host's share of all that is "
+                   "attended. Peak KV: of the largest sample, with all that a method keeps about it.",
                    markdown);
 }
 

@@ -82,24 +82,24 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
 }
 
 nlohmann::ordered_json json_of(const LatencySummary& l) {
-  return {{"samples", l.samples},
-          {"steps", l.steps},
-          {"ttft_ms", l.ttft_ms},
-          {"prefill_ms", l.prefill_ms},
-          {"setup_ms", l.setup_ms},
-          {"first_step_ms", l.first_step_ms},
-          {"tpot_ms", l.tpot_ms},
-          {"tpot_p50_ms", l.tpot_p50_ms},
-          {"tpot_p90_ms", l.tpot_p90_ms},
-          {"tpot_p99_ms", l.tpot_p99_ms},
-          {"step_ms", l.step_ms},
-          {"busy_ms", l.busy_ms},
-          {"idle_ms", l.idle_ms},
-          {"layer0_idle_ms", l.layer0_idle_ms},
-          {"idle_ms_by_cause", l.idle_ms_by_cause},
-          {"bytes_per_step", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
-          {"attended_per_step", {{"device", l.attended_device}, {"host", l.attended_host}}},
-          {"peak_kv_bytes", {{"device", l.peak_device_kv}, {"host", l.peak_host_kv}}}};
+  return {
+      {"samples", l.samples},
+      {"steps", l.steps},
+      {"ttft_ms", l.ttft_ms},
+      {"prefill_ms", l.prefill_ms},
+      {"setup_ms", l.setup_ms},
+      {"first_step_ms", l.first_step_ms},
+      {"tpot_ms", l.tpot_ms},
+      {"tpot_p50_ms", l.tpot_p50_ms},
+      {"tpot_p90_ms", l.tpot_p90_ms},
+      {"tpot_p99_ms", l.tpot_p99_ms},
+      {"step_ms", l.step_ms},
+      {"busy_ms", l.busy_ms},
+      {"idle_ms", l.idle_ms},
+      {"idle_ms_by_cause", l.idle_ms_by_cause},
+      {"bytes_per_step", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
+      {"attended_per_step", {{"device", l.attended_device}, {"host", l.attended_host}, {"cpu_ratio", l.cpu_ratio()}}},
+      {"peak_kv_bytes", {{"device", l.peak_device_kv}, {"host", l.peak_host_kv}}}};
 }
 
 nlohmann::ordered_json json_of(const AccuracyCell& cell) {

@@ -8,6 +8,8 @@
 #include <random>
 #include <thread>
 
+#include "eval/report/table.h"
+#include "methods/registry.h"
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
 #include "tests/engine/model/model_folder.h"
@@ -20,7 +22,8 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 constexpr const char* kSmall =
-    "compare --no-plot --quiet --tasks niah_single_1,niah_multikey_1 --lengths 256,512 --samples 2 ";
+    "compare --no-plot --quiet --methods full,streaming,hybrid-fixed,hgca --tasks niah_single_1,niah_multikey_1 "
+    "--lengths 256,512 --samples 2 ";
 
 class CompareProgram : public ::testing::Test {
  protected:
@@ -39,6 +42,21 @@ TEST_F(CompareProgram, ARerunGivesTheSameBytes) {
   EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("b", "samples.jsonl"));
   EXPECT_EQ(bytes("a", "timings.jsonl"), bytes("b", "timings.jsonl"));
   EXPECT_TRUE(fs::exists(folder("a") + "/report.md"));
+}
+
+TEST_F(CompareProgram, WithoutMethodsAllAreCompared) {
+  const cli::Outcome all =
+      cli::run("compare --no-plot --quiet --tasks niah_single_1 --lengths 256 --samples 1 --out " + folder("a"));
+  ASSERT_EQ(all.code, 0) << all.text;
+  EXPECT_EQ(cli::lines(bytes("a", "samples.jsonl")), default_comparison().size());
+  for (const std::string& spec : default_comparison())
+    EXPECT_THAT(bytes("a", "report.md"), HasSubstr("| " + spec + " |"));
+  for (std::size_t begin = 0; begin < all.text.size();) {
+    const std::size_t end = std::min(all.text.find('\n', begin), all.text.size());
+    EXPECT_LE(eval::text_columns(std::string_view(all.text).substr(begin, end - begin)), eval::kTerminalWidth);
+    begin = end + 1;
+  }
+  EXPECT_THAT(bytes("a", "manifest.json"), HasSubstr("--methods full,full-offload")) << "so that it can be typed again";
 }
 
 TEST_F(CompareProgram, AResumedRunEndsWithTheSameBytes) {
