@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"fluxion collect --out /proc/none --window 0", "a window of at least 1"},
         Bad{"fluxion collect --out /proc/none --lengths 320", "of 320 tokens, sinks (64) and window (256)"},
         Bad{"fluxion collect --out /proc/none --lengths 400", "400 is too short for cwe"},
-        Bad{"fluxion collect --out /proc/none --lengths 8K", "are more than the 8192 positions"},
+        Bad{"fluxion collect --out /proc/none --lengths 1M", "positions of model 'embedded'"},
         Bad{"fluxion collect --out /proc/none --tasks niah_singel_1", "Did you mean 'niah_single_1'?"},
         Bad{"fluxion collect --out /proc/none --text-file /no/such", "'/no/such' cannot be read"},
         Bad{"fluxion collect --out /proc/none --force --resume", "give one of them"},
