@@ -1,6 +1,7 @@
 #include "eval/fluxion/samples.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <numeric>
 #include <random>
 
