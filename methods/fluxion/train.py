@@ -263,11 +263,11 @@ def main():
                                               "outputs": forward(tensors, data.features[chosen]).astype(float).tolist()}) + "\n")
     h = report["held_out"]
     print(f"{parameters} parameters, {report['bytes']} bytes; held out: {h['prompts']} prompts, {h['rows']} rows")
-    auc = h["streaming"]["auc"]
-    print(f"streaming: accuracy {h['streaming']['accuracy']:.3f}, AUC {'-' if auc is None else format(auc, '.3f')}")
+    shown = lambda x: "not defined" if x is None else f"{x:.3f}"  # of one class, or of what never varies
+    print(f"streaming: accuracy {h['streaming']['accuracy']:.3f}, AUC {shown(h['streaming']['auc'])}")
     for name, of in h["retrieval_heads"].items():
         if of:
-            print(f"{name} of retrieval heads: R2 {of['r2']:.3f}, mean absolute error {of['mae']:.4f} of mean {of['mean']:.4f}")
+            print(f"{name} of retrieval heads: R2 {shown(of['r2'])}, mean absolute error {of['mae']:.4f} of mean {of['mean']:.4f}")
 
 
 if __name__ == "__main__":
