@@ -16,6 +16,7 @@ namespace tandem::cli {
 void add_bench(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_eval(CLI::App& app);
+void add_fluxion(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_info(CLI::App& app);
 void add_methods(CLI::App& app);

@@ -21,6 +21,7 @@ void add_subcommands(CLI::App& app) {
   add_bench(app);
   add_methods(app);
   add_profile(app);
+  add_fluxion(app);
   add_reproduce(app);
   add_info(app);
 }
@@ -32,6 +33,7 @@ Examples:
   tandem eval perplexity --text book.txt            how much a method loses when every token goes through it
   tandem methods hybrid-fixed                       what a method does, and its options
   tandem profile heads                              where the attention of a model's heads goes
+  tandem fluxion collect --out data                 training data for Fluxion's predictor
   tandem bench decode --context 8K                  real time of a decode step on this machine, by operation
   tandem bench prefill --tokens 4K                  and of a prefill
 

@@ -1,6 +1,7 @@
 #include "eval/heads/capture.h"
 
 #include <algorithm>
+#include <exception>
 
 namespace tandem::eval {
 
@@ -43,6 +44,18 @@ const float* HeadCapture::query(std::uint32_t layer, std::uint32_t query) const 
 }
 const float* HeadCapture::inputs(std::uint32_t layer) const {
   return layers_[layer].inputs.data();
+}
+
+Observation::Observation(Engine& engine, ForwardObserver& observer) : engine_(engine) {
+  engine_.observe(&observer);
+}
+
+Observation::~Observation() {
+  try {
+    engine_.observe(nullptr);
+  } catch (const std::exception&) {
+    // Thrown by the work that failed, which has been reported already.
+  }
 }
 
 }  // namespace tandem::eval

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/runtime/method.h"
+#include "engine/runtime/engine.h"
 #include "engine/runtime/observer.h"
 
 namespace tandem::eval {
@@ -31,6 +31,18 @@ class HeadCapture : public ForwardObserver {
   ModelShape shape_;
   std::uint32_t tokens_, first_query_;
   std::vector<Layer> layers_;
+};
+
+/// Shows an engine's forward passes to `observer` while it lives, also where a prompt fails meanwhile.
+class Observation {
+ public:
+  Observation(Engine& engine, ForwardObserver& observer);
+  ~Observation();
+  Observation(const Observation&) = delete;
+  Observation& operator=(const Observation&) = delete;
+
+ private:
+  Engine& engine_;
 };
 
 }  // namespace tandem::eval

@@ -182,24 +182,6 @@ class PromptProfiler {
   const RopeTable& rope_;
 };
 
-/// Ends the engine's observation even when a prompt fails.
-class Observation {
- public:
-  Observation(Engine& engine, ForwardObserver& observer) : engine_(engine) { engine_.observe(&observer); }
-  ~Observation() {
-    try {
-      engine_.observe(nullptr);
-    } catch (const std::exception&) {
-      // Thrown by the work that failed, which has been reported already.
-    }
-  }
-  Observation(const Observation&) = delete;
-  Observation& operator=(const Observation&) = delete;
-
- private:
-  Engine& engine_;
-};
-
 void divide(Sums& sums, std::uint64_t queries, std::uint64_t pairs, bool first_layer) {
   const double n = double(queries), p = pairs > 0 ? double(pairs) : kNone, predicted = first_layer ? kNone : n;
   for (HeadStats& head : sums.q_heads) {

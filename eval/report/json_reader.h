@@ -60,6 +60,12 @@ class ObjectReader {
     return value.get<Integer>();
   }
 
+  bool boolean(const char* name) {
+    const auto& value = get(name);
+    if (!value.is_boolean()) fail(name, "true or false");
+    return value.get<bool>();
+  }
+
   /// A time or another count that must not be negative.
   std::int64_t duration(const char* name) {
     const auto result = integer<std::int64_t>(name);

@@ -1,0 +1,210 @@
+// tandem fluxion: what Fluxion's predictor is trained on. `collect` writes the data set; methods/fluxion/train.py
+// trains.
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+#include "engine/common/error.h"
+#include "engine/common/version.h"
+#include "engine/kernels/isa.h"
+#include "eval/fluxion/collection.h"
+#include "eval/heads/prompts.h"
+#include "eval/ruler/ruler.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  tandem fluxion collect --out data                      the embedded model on all RULER tasks
+  python3 methods/fluxion/train.py --data data --out fluxion.safetensors
+                                                         trains a predictor from it (needs PyTorch))";
+
+constexpr const char* kCollectFooter = R"(
+Examples:
+  tandem fluxion collect --out data                      13 tasks at three lengths, a few minutes on two cores
+  tandem fluxion collect --out data --tasks niah --lengths 2K,8000 --samples 20
+  tandem fluxion collect --out data --model ~/llama --text-file book.txt --lengths 32K --samples 8
+  tandem fluxion collect --out data --resume             goes on after ^C, a kill or a full disk
+
+Fluxion decides in every step and for every query head how much of the KV in host memory it attends, and in blocks of
+which size. A small network predicts that from 41 numbers that a step has at hand. This makes its training data: full
+attention decodes each prompt; at --steps of its --decode-steps, drawn at random, each head of each layer gives a row of
+features and what would have been right: the least budget at blocks of 1, 16, 32, 64 and 128 tokens under which the
+head's output is off by at most --tau of the layer's largest output (Eq. 2 of the paper), how the budget grows with the
+block, and whether sinks and window alone suffice. Rows also have what two other rules would ask for: output, where tau
+is of the head's own output, and score, where --mass of the attention must be covered.
+
+Prompts must be longer than sinks and window together. The folder gets one safetensors file per prompt and a
+manifest.json that says what is in it (eval/fluxion/samples.h lists the tensors). The same command gives the same bytes,
+whatever the threads and however often it was ended and continued.)";
+
+struct CollectArguments {
+  SessionOptions session;
+  eval::CollectOptions collect;
+  std::string tasks = "all", lengths = "1K,2K,4K", text_file, out;
+  std::uint32_t samples = 2;
+  bool force = false, resume = false, quiet = false;
+};
+
+void check(const CollectArguments& a) {
+  const eval::CollectOptions& o = a.collect;
+  if (a.samples < 1 || a.samples > 10000) throw_input_error("--samples is {}: give 1 to 10000.", a.samples);
+  if (o.decode_steps < 1 || o.decode_steps > 100000)
+    throw_input_error("--decode-steps is {}: give 1 to 100000.", o.decode_steps);
+  if (o.steps < 1 || o.steps > o.decode_steps)
+    throw_input_error("--steps is {}: give 1 to --decode-steps ({}).", o.steps, o.decode_steps);
+  if (!(o.limits.tau > 0 && o.limits.tau < 1))
+    throw_input_error("--tau is {}: give a share of the largest output between 0 and 1.", o.limits.tau);
+  if (!(o.limits.mass > 0 && o.limits.mass < 1))
+    throw_input_error("--mass is {}: give a share of the attention between 0 and 1.", o.limits.mass);
+  if (o.sinks > 1u << 20 || o.window > 1u << 20 || o.window < 1) {
+    throw_input_error("--sinks is {} and --window is {}: give at most 1048576 tokens, and a window of at least 1.",
+                      o.sinks, o.window);
+  }
+  if (a.force && a.resume)
+    throw_input_error("--force replaces a collection and --resume continues it: give one of them.");
+}
+
+std::string read_text(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::error_code refused;
+  if (!in || std::filesystem::is_directory(file, refused)) throw_input_error("--text-file '{}' cannot be read.", file);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+std::vector<std::int32_t> up_to_first_query(const eval::HeadPrompt& prompt) {
+  return {prompt.tokens.begin(), prompt.tokens.begin() + prompt.first_query + 1};
+}
+
+eval::CollectSource source_of(const CollectArguments& a, const Model& model, const std::vector<std::uint32_t>& lengths,
+                              const std::vector<std::string>& tasks) {
+  eval::CollectSource source;
+  source.tandem_version = std::string(version());
+  source.git_commit = std::string(git_commit());
+  source.isa = to_string(active_isa());
+  source.model = model.name;
+  source.weights_hash = model.weights_hash;
+  source.tokenizer_hash = model.tokenizer->hash();
+  for (const std::uint32_t length : lengths) {
+    for (const std::string& task : tasks) {
+      for (std::uint32_t i = 0; i < a.samples; ++i) source.list.push_back({task, length, i});
+    }
+  }
+  if (!a.text_file.empty()) {
+    source.prompts = a.text_file;
+    std::map<std::uint32_t, std::vector<eval::HeadPrompt>> windows;
+    const std::string text = read_text(a.text_file);
+    for (const std::uint32_t length : lengths)
+      windows[length] = eval::text_head_prompts(model, text, a.text_file, length, a.samples);
+    source.tokens = [windows = std::move(windows)](const eval::CollectPrompt& prompt) {
+      return up_to_first_query(windows.at(prompt.length)[prompt.index]);
+    };
+    return source;
+  }
+  source.prompts = "RULER, embedded";
+  const eval::TokenCounter counter = [&](std::string_view text) {
+    return static_cast<std::uint32_t>(model.tokenizer->encode(text, /*add_bos=*/true).size());
+  };
+  for (const std::uint32_t length : lengths) {
+    for (const std::string& task : tasks) eval::check_ruler_samples(task, length, a.samples, a.collect.seed, counter);
+  }
+  source.tokens = [&model, counter, seed = a.collect.seed](const eval::CollectPrompt& prompt) {
+    const auto sample = eval::make_ruler_sample(prompt.task, prompt.length, prompt.index, seed, counter);
+    return model.tokenizer->encode(sample.prompt, /*add_bos=*/true);
+  };
+  return source;
+}
+
+void collect(CollectArguments& a) {
+  check(a);
+  if (a.out.empty()) throw_input_error("--out is missing: name the folder that the training data go to.");
+  const std::vector<std::uint32_t> lengths = parse_lengths(a.lengths, "--lengths");
+  std::vector<std::string> tasks = {"text"};
+  if (a.text_file.empty()) tasks = eval::expand_ruler_tasks(a.tasks);
+  const auto mode = a.resume  ? eval::CollectMode::resume
+                    : a.force ? eval::CollectMode::replace
+                              : eval::CollectMode::create;
+  eval::check_collection(a.out, mode);
+  Session session = open_session(a.session);
+  ModelConfig& c = session.model.config;
+  const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
+  const std::uint32_t longest = *most, shortest = *least;
+  if (shortest <= a.collect.sinks + a.collect.window + kPageTokens) {
+    throw_input_error(
+        "--lengths: of {} tokens, sinks ({}) and window ({}) leave nothing for the host, so there is nothing to choose "
+        "from: give longer ones.",
+        shortest, a.collect.sinks, a.collect.window);
+  }
+  if (longest + a.collect.decode_steps > c.max_positions) {
+    throw_input_error("--lengths: {} and --decode-steps {} are more than the {} positions of model '{}'.", longest,
+                      a.collect.decode_steps, c.max_positions, session.model.name);
+  }
+  c.stop_tokens.clear();  // every prompt has all steps
+  // Pages for one prompt and what it becomes; the context and its fork share the prompt's.
+  const KvShape kv{c.layers, c.kv_heads, c.head_dim};
+  session.engine.kv.device_bytes = (blocks_for(longest + a.collect.decode_steps) + 4) * c.layers * kv.slot_bytes();
+  session.engine.kv.host_bytes = c.layers * kv.slot_bytes();  // the least a store takes
+  session.engine.max_batch = 1;
+  session.engine.precision = DType::f32;  // what the model computes, not a way to store its KV
+  eval::CollectSource source = source_of(a, session.model, lengths, tasks);
+  Engine engine(session.model, *session.device, *session.pool, session.engine);
+  source.shape = engine.shape();
+  Progress progress("collecting, tokens of context", Progress::standard(a.quiet));
+  eval::CollectResult result;
+  try {
+    result = eval::collect_fluxion(a.out, mode, engine, *session.pool, source, a.collect,
+                                   [&](std::uint64_t done, std::uint64_t total, std::string_view prompt) {
+                                     progress.update(done, total, prompt);
+                                   });
+  } catch (const Interrupted&) {
+    progress.finish();
+    throw RunError(
+        fmt::format("Interrupted: finished prompts are kept in '{}'; the same command with --resume goes on.", a.out));
+  }
+  progress.finish();
+  for (const std::string& repair : result.repairs) fmt::print(stderr, "{}\n", repair);
+  fmt::print("{}: {} prompts, {} rows of {} features\n", a.out, result.shards, result.rows, kFeatures);
+}
+
+}  // namespace
+
+void add_fluxion(CLI::App& app) {
+  auto* command = app.add_subcommand("fluxion", "Training data for Fluxion's predictor");
+  command->require_subcommand(1);
+  command->footer(kFooter);
+  auto* sub = command->add_subcommand("collect", "Features and labels of every head at sampled decode steps");
+  auto a = std::make_shared<CollectArguments>();
+  sub->add_option("--out", a->out, "Folder for the data");
+  sub->add_option("--model", a->session.model, "'embedded' or a Hugging Face folder")->capture_default_str();
+  sub->add_option("--tasks", a->tasks, "RULER tasks or groups: all, niah, single, multikey, qa")->capture_default_str();
+  sub->add_option("--text-file", a->text_file, "Windows of this text instead of RULER tasks");
+  sub->add_option("--lengths", a->lengths, "Context lengths in tokens: 512,4K,32K")->capture_default_str();
+  sub->add_option("--samples", a->samples, "Prompts per task and length")->capture_default_str();
+  sub->add_option("--decode-steps", a->collect.decode_steps, "Tokens decoded per prompt")->capture_default_str();
+  sub->add_option("--steps", a->collect.steps, "Of these, how many are sampled")->capture_default_str();
+  sub->add_option("--sinks", a->collect.sinks, "First tokens, on the device")->capture_default_str();
+  sub->add_option("--window", a->collect.window, "Last prompt tokens, on the device")->capture_default_str();
+  sub->add_option("--tau", a->collect.limits.tau, "Error that is good enough, of the layer's largest output")
+      ->capture_default_str();
+  sub->add_option("--mass", a->collect.limits.mass, "Attention that the score rule must cover")->capture_default_str();
+  sub->add_option("--seed", a->collect.seed, "Of prompts and sampled steps")->capture_default_str();
+  sub->add_option("--threads", a->session.threads,
+                  "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
+      ->capture_default_str();
+  sub->add_flag("--force", a->force, "Replace a collection in that folder");
+  sub->add_flag("--resume", a->resume, "Continue a collection in that folder; damaged files of it are made again");
+  sub->add_flag("--quiet", a->quiet, "No progress line");
+  sub->footer(kCollectFooter);
+  sub->callback([a] { collect(*a); });
+}
+
+}  // namespace tandem::cli

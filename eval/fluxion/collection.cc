@@ -1,0 +1,229 @@
+#include "eval/fluxion/collection.h"
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "engine/common/error.h"
+#include "engine/model/json_file.h"
+#include "engine/model/safetensors.h"
+#include "eval/report/json_reader.h"
+#include "eval/report/line_file.h"
+#include "methods/fluxion/features.h"
+
+namespace tandem::eval {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSchema = "tandem-fluxion-1";
+constexpr const char* kManifest = "manifest.json";
+
+Json names(const auto& list) {
+  Json out = Json::array();
+  for (const std::string_view name : list) out.push_back(std::string(name));
+  return out;
+}
+
+/// What all rows have in common, and what a run that goes on must have in common with the one before.
+Json plan_of(const CollectSource& source, const CollectOptions& options) {
+  Json plan;
+  plan["model"] = source.model;
+  plan["weights_hash"] = source.weights_hash;
+  plan["tokenizer_hash"] = source.tokenizer_hash;
+  plan["layers"] = source.shape.layers;
+  plan["q_heads"] = source.shape.q_heads;
+  plan["kv_heads"] = source.shape.kv_heads;
+  plan["head_dim"] = source.shape.head_dim;
+  plan["prompts"] = source.prompts;
+  plan["files"] = Json::array();
+  for (const CollectPrompt& prompt : source.list) plan["files"].push_back(prompt.file());
+  plan["sinks"] = options.sinks;
+  plan["window"] = options.window;
+  plan["decode_steps"] = options.decode_steps;
+  plan["steps"] = options.steps;
+  plan["tau"] = options.limits.tau;
+  plan["mass"] = options.limits.mass;
+  plan["seed"] = options.seed;
+  plan["isa"] = source.isa;
+  plan["features"] = names(feature_names());
+  plan["policies"] = names(kBudgetPolicyNames);
+  plan["blocks"] = kLabelBlocks;
+  return plan;
+}
+
+struct Shard {
+  std::uint32_t tokens = 0, rows = 0;  // tokens: of the prompt
+  std::string hash;
+};
+
+std::string hash_of(std::string_view bytes) {
+  return fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes.data(), bytes.size()))));
+}
+
+std::optional<std::string> read_file(const fs::path& file) {
+  std::error_code refused;
+  if (!fs::is_regular_file(file, refused)) return std::nullopt;
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+struct Ledger {
+  std::string tandem_version, git_commit;  // of the program that began
+  Json plan;
+  std::map<std::string, Shard> shards;  // by file
+  bool finished = false;
+
+  void write(const fs::path& folder) const {
+    Json json;
+    json["schema"] = kSchema;
+    json["tandem_version"] = tandem_version;
+    json["git_commit"] = git_commit;
+    json["plan"] = plan;
+    json["shards"] = Json::array();
+    for (const auto& file : plan.at("files")) {
+      const auto found = shards.find(file.get<std::string>());
+      if (found == shards.end()) continue;
+      const Shard& shard = found->second;
+      json["shards"].push_back(
+          {{"file", found->first}, {"tokens", shard.tokens}, {"rows", shard.rows}, {"hash", shard.hash}});
+    }
+    json["finished"] = finished;
+    write_file(folder / kManifest, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  }
+
+  static Ledger read(const fs::path& folder) {
+    const fs::path file = folder / kManifest;
+    const std::string text = read_small_file(file, std::size_t{256} << 20);
+    if (nests_deeper(text, 8)) throw_input_error("{} is nested too deeply.", file.string());
+    const Json json = parse_object(text, file.string());
+    ObjectReader in(json, file.string());
+    if (const std::string schema = in.text("schema"); schema != kSchema)
+      throw_input_error("{}: the field 'schema' is '{}'; this program knows '{}'.", file.string(), schema, kSchema);
+    Ledger ledger;
+    ledger.tandem_version = in.text("tandem_version");
+    ledger.git_commit = in.text("git_commit");
+    ledger.plan = in.object("plan");
+    for (const Json& entry : in.array("shards")) {
+      ObjectReader one(entry, file.string() + ": shards");
+      const std::string name = one.text("file");
+      ledger.shards[name] = {one.integer<std::uint32_t>("tokens"), one.integer<std::uint32_t>("rows"),
+                             one.text("hash")};
+      one.finish();
+    }
+    ledger.finished = in.boolean("finished");
+    in.finish();
+    return ledger;
+  }
+};
+
+/// The first difference between two plans, as a sentence.
+void check_same_plan(const fs::path& folder, const Json& before, const Json& mine) {
+  for (const auto& [field, value] : mine.items()) {
+    if (before.contains(field) && before[field] == value) continue;
+    const auto shown = [&](const Json& json) {
+      if (!json.contains(field)) return std::string("nothing");
+      return json[field].is_array() ? fmt::format("a list of {}", json[field].size()) : json[field].dump();
+    };
+    throw_input_error(
+        "The collection in '{}' was begun with another plan: '{}' is {} there and {} here. Continue it with the "
+        "command "
+        "that began it, or give another --out.",
+        folder.string(), field, shown(before), shown(mine));
+  }
+}
+
+/// Deletes what an earlier collection wrote, and nothing else.
+void clear(const fs::path& folder) {
+  const Ledger ledger = Ledger::read(folder);
+  std::error_code refused;
+  for (const auto& [file, shard] : ledger.shards) {
+    if (fs::path(file).filename() == file && file.ends_with(".safetensors")) fs::remove(folder / file, refused);
+  }
+  fs::remove(folder / kManifest, refused);
+}
+
+}  // namespace
+
+std::string CollectPrompt::file() const {
+  return fmt::format("{}-{}-{:04}.safetensors", task, length, index);
+}
+
+void check_collection(const fs::path& folder, CollectMode mode) {
+  std::error_code refused;
+  const bool there = fs::exists(folder, refused), collection = fs::exists(folder / kManifest, refused);
+  if (there && !fs::is_directory(folder, refused)) throw_input_error("--out: '{}' is no folder.", folder.string());
+  if (mode == CollectMode::resume) {
+    if (!collection) throw_input_error("--resume: there is no collection in '{}' to continue.", folder.string());
+    Ledger::read(folder);
+    return;
+  }
+  if (!there || fs::is_empty(folder, refused)) return;
+  if (!collection) {
+    throw_input_error("--out: the folder '{}' has files in it and none of them is a collection's manifest.json.",
+                      folder.string());
+  }
+  if (mode == CollectMode::create) {
+    throw_input_error("--out: there is a collection in '{}' already; --resume continues it and --force replaces it.",
+                      folder.string());
+  }
+  Ledger::read(folder);  // it must be one of ours to be deleted
+}
+
+CollectResult collect_fluxion(
+    const fs::path& folder, CollectMode mode, Engine& engine, ThreadPool& pool, const CollectSource& source,
+    const CollectOptions& options,
+    const std::function<void(std::uint64_t done, std::uint64_t total, std::string_view prompt)>& progress) {
+  check_collection(folder, mode);
+  CollectResult result;
+  Ledger ledger{source.tandem_version, source.git_commit, plan_of(source, options), {}, false};
+  if (mode == CollectMode::resume) {
+    Ledger before = Ledger::read(folder);
+    check_same_plan(folder, before.plan, ledger.plan);
+    ledger = std::move(before);
+    ledger.finished = false;
+    std::set<std::string> wanted;
+    for (const CollectPrompt& prompt : source.list) wanted.insert(prompt.file());
+    std::erase_if(ledger.shards, [&](const auto& shard) { return !wanted.contains(shard.first); });
+  } else {
+    if (path_exists(folder / kManifest)) clear(folder);
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) throw_run_error("The folder '{}' cannot be made ({}).", folder.string(), error.message());
+    ledger.write(folder);
+  }
+  std::uint64_t total = 0, done = 0;
+  for (const CollectPrompt& prompt : source.list) total += prompt.length;
+  for (std::size_t i = 0; i < source.list.size(); ++i) {
+    const CollectPrompt& prompt = source.list[i];
+    const std::string file = prompt.file();
+    const auto known = ledger.shards.find(file);
+    if (progress) progress(done, total, file);
+    done += prompt.length;
+    if (known != ledger.shards.end()) {
+      const auto bytes = read_file(folder / file);
+      if (bytes && hash_of(*bytes) == known->second.hash) continue;
+      result.repairs.push_back(fmt::format("{} is {}; it is made again.", (folder / file).string(),
+                                           bytes ? "not what was written" : "missing"));
+    }
+    const std::vector<std::int32_t> tokens = source.tokens(prompt);
+    const FluxionSamples samples = collect_samples(engine, pool, file, tokens, i, options);
+    const std::string bytes = samples.bytes();
+    write_file(folder / file, bytes);
+    ledger.shards[file] = {static_cast<std::uint32_t>(tokens.size()), samples.rows, hash_of(bytes)};
+    ledger.write(folder);
+  }
+  if (progress) progress(done, total, "");
+  ledger.finished = true;
+  ledger.write(folder);
+  result.shards = ledger.shards.size();
+  for (const auto& [file, shard] : ledger.shards) result.rows += shard.rows;
+  return result;
+}
+
+}  // namespace tandem::eval

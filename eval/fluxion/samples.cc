@@ -1,0 +1,212 @@
+#include "eval/fluxion/samples.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "engine/common/error.h"
+#include "eval/heads/capture.h"
+#include "methods/fluxion/features.h"
+#include "methods/registry.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr std::size_t kAnchorBlocks = kLabelBlocks.size() - 1;
+
+std::vector<float> floats(const std::vector<HeadAttention>& heads, const AttentionPart HeadAttention::*part) {
+  std::vector<float> out;
+  for (const HeadAttention& head : heads) {
+    for (const double x : (head.*part).o) out.push_back(static_cast<float>(x));
+  }
+  return out;
+}
+
+std::vector<float> lses(const std::vector<HeadAttention>& heads, const AttentionPart HeadAttention::*part) {
+  std::vector<float> out;
+  out.reserve(heads.size());
+  for (const HeadAttention& head : heads) out.push_back(static_cast<float>((head.*part).lse));
+  return out;
+}
+
+/// Everything of one layer of one prompt that its steps need.
+struct LayerContext {
+  std::vector<const float*> keys, values;  // [Hkv] -> [tokens][D]
+  std::vector<HostDigests> digests;        // [Hkv]
+  PrefillStatistics prefill;
+};
+
+/// Rows of one prompt, filled layer by layer and step by step, each by one task.
+class Sampler {
+ public:
+  Sampler(const ModelShape& shape, const HeadCapture& capture, const Segments& prefill, const CollectOptions& options,
+          std::vector<std::uint32_t> steps)
+      : shape_(shape),
+        capture_(capture),
+        prefill_(prefill),
+        options_(options),
+        steps_(std::move(steps)),
+        layers_(shape.layers) {
+    out_.rows = static_cast<std::uint32_t>(steps_.size()) * shape.layers * shape.q_heads;
+    const std::size_t rows = out_.rows;
+    out_.steps.resize(rows);
+    out_.features.resize(rows * kFeatures);
+    out_.anchor_budgets.resize(rows * kBudgetPolicies * kAnchorBlocks);
+    out_.budgets.resize(rows * kBudgetPolicies * kLabelBlocks.size());
+    out_.slopes.resize(rows * kBudgetPolicies);
+    out_.streaming.resize(rows * kBudgetPolicies);
+  }
+
+  FluxionSamples run(ThreadPool& pool) {
+    pool.parallel_for(shape_.layers, [&](std::size_t layer) { prepare(static_cast<std::uint32_t>(layer)); });
+    pool.parallel_for(steps_.size() * shape_.layers,
+                      [&](std::size_t i) { sample(i / shape_.layers, static_cast<std::uint32_t>(i % shape_.layers)); });
+    return std::move(out_);
+  }
+
+ private:
+  /// The layer's query at `position`, the first captured one being the anchor's.
+  LayerQuery query(std::uint32_t layer, std::uint32_t position) const {
+    Segments at = prefill_;
+    at.tokens = position + 1;
+    return {shape_.q_heads,
+            shape_.kv_heads,
+            shape_.head_dim,
+            capture_.query(layer, position + 1 - prefill_.prefill),
+            layers_[layer].keys,
+            layers_[layer].values,
+            at};
+  }
+
+  void prepare(std::uint32_t layer) {
+    LayerContext& context = layers_[layer];
+    for (std::uint32_t g = 0; g < shape_.kv_heads; ++g) {
+      context.keys.push_back(capture_.keys(layer, g));
+      context.values.push_back(capture_.values(layer, g));
+      context.digests.emplace_back(context.keys[g] + std::size_t{prefill_.sinks} * shape_.head_dim, prefill_.host(),
+                                   shape_.head_dim);
+    }
+    context.prefill = prefill_statistics(layer, query(layer, prefill_.prefill - 1), context.digests, options_.limits);
+  }
+
+  void sample(std::size_t i, std::uint32_t layer) {
+    const LayerContext& context = layers_[layer];
+    const LayerQuery now = query(layer, prefill_.prefill + steps_[i]);
+    const std::vector<HeadAttention> heads = attend_heads(now);
+    const std::vector<PolicyLabels> labels = label_heads(now, heads, context.digests, options_.limits);
+    const auto sink_o = floats(heads, &HeadAttention::sinks), local_o = floats(heads, &HeadAttention::local),
+               device_o = floats(heads, &HeadAttention::device), sink_lse = lses(heads, &HeadAttention::sinks),
+               local_lse = lses(heads, &HeadAttention::local);
+    const std::size_t first = (i * shape_.layers + layer) * shape_.q_heads;
+    features(context.prefill,
+             {.host_tokens = now.segments.host(),
+              .device_tokens = now.segments.device(),
+              .q = now.q,
+              .sink_o = sink_o.data(),
+              .sink_lse = sink_lse.data(),
+              .local_o = local_o.data(),
+              .local_lse = local_lse.data(),
+              .device_o = device_o.data()},
+             out_.features.data() + first * kFeatures);
+    for (std::uint32_t h = 0; h < shape_.q_heads; ++h) {
+      out_.steps[first + h] = static_cast<std::int32_t>(steps_[i]);
+      for (std::size_t p = 0; p < kBudgetPolicies; ++p) {
+        const HeadLabels &own = labels[h][p], &anchor = context.prefill.labels[h][p];
+        const std::size_t at = (first + h) * kBudgetPolicies + p;
+        std::copy(own.budgets.begin(), own.budgets.end(), out_.budgets.data() + at * kLabelBlocks.size());
+        std::copy(anchor.budgets.begin() + 1, anchor.budgets.end(), out_.anchor_budgets.data() + at * kAnchorBlocks);
+        out_.slopes[at] = own.properties().slope;
+        out_.streaming[at] = own.streaming ? 1 : 0;
+      }
+    }
+  }
+
+  const ModelShape& shape_;
+  const HeadCapture& capture_;
+  Segments prefill_;
+  const CollectOptions& options_;
+  std::vector<std::uint32_t> steps_;
+  std::vector<LayerContext> layers_;
+  FluxionSamples out_;
+};
+
+/// Adds tensors to a safetensors file, in the order in which they come.
+class SafetensorsText {
+ public:
+  template <class T>
+  void add(const char* name, const char* dtype, const std::vector<std::size_t>& shape, const std::vector<T>& values) {
+    const std::size_t begin = body_.size();
+    body_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+    header_ += fmt::format("{}\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                           header_.empty() ? "" : ",", name, dtype, fmt::join(shape, ","), begin, body_.size());
+  }
+  std::string text() const {
+    std::string header = "{" + header_ + "}";
+    header.resize((header.size() + 7) / 8 * 8, ' ');  // so that the numbers behind it are aligned
+    std::string out;
+    for (std::size_t i = 0; i < 8; ++i) out.push_back(static_cast<char>(header.size() >> (8 * i) & 0xFF));
+    return out + header + body_;
+  }
+
+ private:
+  std::string header_, body_;
+};
+
+}  // namespace
+
+std::string FluxionSamples::bytes() const {
+  SafetensorsText file;
+  const std::size_t n = rows;
+  file.add("features", "F32", {n, kFeatures}, features);
+  file.add("anchor_budgets", "F32", {n, kBudgetPolicies, kAnchorBlocks}, anchor_budgets);
+  file.add("budgets", "F32", {n, kBudgetPolicies, kLabelBlocks.size()}, budgets);
+  file.add("slopes", "F32", {n, kBudgetPolicies}, slopes);
+  file.add("steps", "I32", {n}, steps);
+  file.add("streaming", "U8", {n, kBudgetPolicies}, streaming);
+  return file.text();
+}
+
+std::vector<std::uint32_t> sampled_steps(const CollectOptions& options, std::uint64_t prompt) {
+  std::vector<std::uint32_t> all(options.decode_steps);
+  std::iota(all.begin(), all.end(), 0u);
+  std::mt19937_64 random(options.seed * 0x9E3779B97F4A7C15ull + prompt);
+  for (std::uint32_t i = 0; i < options.steps; ++i) std::swap(all[i], all[i + random() % (all.size() - i)]);
+  all.resize(options.steps);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+FluxionSamples collect_samples(Engine& engine, ThreadPool& pool, const std::string& name,
+                               const std::vector<std::int32_t>& tokens, std::uint64_t prompt,
+                               const CollectOptions& options) {
+  // The engine leaves a prompt's last token to the first decode step.
+  const auto prefill = static_cast<std::uint32_t>(tokens.size() - 1);
+  const Segments segments = fluxion_segments(prefill, prefill, options.sinks, options.window);
+  if (segments.host() == 0) {
+    throw_input_error(
+        "Prompt '{}' has {} tokens, and sinks ({}) and window ({}) keep all of them on the device, so there is nothing "
+        "to choose from: give longer --lengths.",
+        name, tokens.size(), options.sinks, options.window);
+  }
+  std::vector<std::uint32_t> steps = sampled_steps(options, prompt);
+  const std::uint32_t decoded = steps.back() + 1;
+  HeadCapture capture(engine.shape(), prefill + decoded, prefill - 1);
+  {
+    const Observation observation(engine, capture);
+    const auto full = make_method("full");
+    const auto prefix = engine.prefill(tokens);
+    const DecodeRequest request{prefix.get(), decoded};
+    try {
+      const DecodeResult result = engine.decode(*full, {&request, 1});
+      TANDEM_CHECK(result.sequences[0].tokens.size() == decoded, "a prompt ended early");
+    } catch (...) {
+      engine.release(*prefix);
+      throw;
+    }
+    engine.release(*prefix);
+  }
+  const ModelShape shape = engine.shape();
+  return Sampler(shape, capture, segments, options, std::move(steps)).run(pool);
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,100 @@
+// The 41 numbers that Fluxion's predictor sees of a query head (Fluxion Table 1 and appendix A.1). All but eleven are
+// known when the prompt is; the others follow from the step's query and from attention over what the device holds, so
+// that no step reads host memory for them.
+//
+// "Anchor" is the query of the last prefill token, q' in the paper. Segments are those of labels.h. Means, variances
+// (of the population), skewness and kurtosis (m4 / m2^2, 3 for a normal distribution) run over the host's tokens; where
+// the variance is 0, the latter two are 0.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "methods/fluxion/labels.h"
+#include "methods/fluxion/properties.h"
+
+namespace tandem {
+
+/// Columns of a feature vector. k and v are the KV head's keys and values; |x| is the Euclidean norm; "mean, variance,
+/// ..." are four columns from the named one on.
+enum Feature : std::uint8_t {
+  // structure
+  kLayerIndex,
+  kHeadIndex,
+  kHostTokens,    // step
+  kDeviceTokens,  // step
+  // keys and values
+  kSinkKeyNorm,  // mean of |k| over the sinks
+  kSinkValueNorm,
+  kMeanKeyNorm,  // |mean of k| over the host
+  kMeanValueNorm,
+  kKeyNorms,                     // mean, variance, skewness, kurtosis of |k|
+  kValueNorms = kKeyNorms + 4,   // of |v|
+  kMeanScore = kValueNorms + 4,  // step: q.mean(k) / (|q| sqrt(D))
+  kScores,                       // mean, variance, skewness, kurtosis of z = q'.k / (|q'| sqrt(D))
+  // what the segments contribute
+  kSinkLse = kScores + 4,  // step
+  kHostLse,   // step: log L + |q| mu + |q|^2 sigma^2 / 2, mu this step's kMeanScore, sigma^2 the variance of z
+  kLocalLse,  // step
+  kAnchorSinkLse,
+  kAnchorHostLse,
+  kAnchorLocalLse,
+  kSinkOutput,   // step: |o| over the sinks alone
+  kLocalOutput,  // step
+  kAnchorSinkOutput,
+  kAnchorHostOutput,
+  kAnchorLocalOutput,
+  // queries
+  kQueryNorm,  // step
+  kAnchorNorm,
+  kCosine,  // step: of q and q'
+  // budgets under the anchor at 16, 32, 64, 128 tokens
+  kAnchorBudgets,
+  // over the layer's query heads: the largest |o| over the device's tokens
+  kLargestOutput = kAnchorBudgets + 4,  // step
+  kLargestAnchorOutput,
+};
+static_assert(kLargestAnchorOutput + 1 == kFeatures);
+
+/// Names of the columns, as data sets carry them.
+const std::array<std::string_view, kFeatures>& feature_names();
+
+/// An empty segment (no sinks) has this instead of -infinity.
+inline constexpr float kEmptyLse = -1e4f;
+
+/// What is computed once from a layer's prefill and kept for its steps.
+struct PrefillStatistics {
+  std::uint32_t q_heads = 0, kv_heads = 0, dim = 0;
+  std::vector<float> known;          // [Hq][kFeatures]; 0 in the columns marked `step`
+  std::vector<float> anchor;         // [Hq][D]
+  std::vector<float> mean_key;       // [Hkv][D], over the host's tokens
+  std::vector<PolicyLabels> labels;  // [Hq], under the anchor
+};
+
+/// `layer`: the anchor, with segments.tokens == segments.prefill, and a host segment that is not empty (a sequence
+/// without one has nothing to select and needs no predictor). `digests` by KV head. The budget columns are those of
+/// `policy`.
+PrefillStatistics prefill_statistics(std::uint32_t layer_index, const LayerQuery& layer,
+                                     std::span<const HostDigests> digests, const BudgetLimits& limits,
+                                     BudgetPolicy policy = BudgetPolicy::fluxion);
+
+/// One step of the same layer. The partial results are softmax-normalised, each over its own tokens; lse is the natural
+/// logarithm of the sum of e^(q.k / sqrt(D)).
+struct StepInputs {
+  std::uint32_t host_tokens = 0;     // now
+  std::uint32_t device_tokens = 0;   // sinks, local and new ones, the step's own included
+  const float* q = nullptr;          // [Hq][D], after RoPE
+  const float* sink_o = nullptr;     // [Hq][D]
+  const float* sink_lse = nullptr;   // [Hq]
+  const float* local_o = nullptr;    // [Hq][D], over the prompt's tokens alone
+  const float* local_lse = nullptr;  // [Hq]
+  const float* device_o = nullptr;   // [Hq][D], over everything that the device holds: sinks, local and new ones merged
+};
+
+/// All features are finite for finite input.
+void features(const PrefillStatistics& prefill, const StepInputs& step, float* out /*[Hq][kFeatures]*/);
+
+}  // namespace tandem

@@ -1,0 +1,176 @@
+#include "methods/fluxion/predictor.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "engine/common/error.h"
+#include "engine/common/paths.h"
+#include "engine/kernels/linear.h"
+#include "engine/model/safetensors.h"
+
+namespace tandem {
+namespace {
+
+constexpr float kCut = 10;  // standard deviations
+constexpr std::uint32_t kOutputs = 3;
+constexpr std::uint64_t kMaxWidth = 65536;
+
+/// The tensors of a file, each asked for once.
+class Tensors {
+ public:
+  explicit Tensors(const std::filesystem::path& file) : files_(TensorFiles::open_file(file)) {}
+
+  bool has(const std::string& name) const { return files_.tensors().contains(name); }
+
+  const TensorInfo& get(const std::string& name, const char* dtype) {
+    const auto found = files_.tensors().find(name);
+    if (found == files_.tensors().end())
+      throw_input_error("{}: a Fluxion predictor needs the tensor '{}', which is missing.", files_.source(), name);
+    if (found->second.dtype != dtype)
+      throw_input_error("{}: tensor '{}' is {} where {} is needed.", files_.source(), name, found->second.dtype, dtype);
+    seen_.insert(name);
+    return found->second;
+  }
+
+  /// `in` == 0: a vector of `out`; `out` == 0: as many as there are, at least 1.
+  std::vector<float> floats(const std::string& name, std::uint64_t out, std::uint64_t in) {
+    const TensorInfo& info = get(name, "F32");
+    const std::size_t dims = in == 0 ? 1 : 2;
+    const bool fits = info.shape.size() == dims && (in == 0 || info.shape[1] == in) &&
+                      (out == 0 ? info.shape[0] >= 1 && info.shape[0] <= kMaxWidth : info.shape[0] == out);
+    if (!fits) {
+      const std::string rows = out == 0 ? fmt::format("1 to {}", kMaxWidth) : std::to_string(out);
+      throw_input_error("{}: tensor '{}' has the shape [{}] where [{}{}] is needed.", files_.source(), name,
+                        fmt::join(info.shape, ", "), rows, in == 0 ? "" : fmt::format(", {}", in));
+    }
+    std::vector<float> values(info.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), info.bytes.data(), info.bytes.size());
+    for (const float x : values) {
+      if (!std::isfinite(x))
+        throw_input_error("{}: tensor '{}' has a value that is not a finite number.", files_.source(), name);
+    }
+    return values;
+  }
+
+  void finish() const {
+    for (const auto& [name, info] : files_.tensors()) {
+      if (!seen_.contains(name))
+        throw_input_error("{}: the tensor '{}' is no part of a Fluxion predictor.", files_.source(), name);
+    }
+  }
+  const std::string& source() const { return files_.source(); }
+
+ private:
+  TensorFiles files_;
+  std::set<std::string> seen_;
+};
+
+Predictor::Subject read_subject(Tensors& tensors) {
+  const TensorInfo& info = tensors.get("model", "I32");
+  std::array<std::int32_t, 6> n{};
+  if (info.bytes.size() != sizeof n)
+    throw_input_error("{}: tensor 'model' has {} numbers where 6 are needed.", tensors.source(), info.bytes.size() / 4);
+  std::memcpy(n.data(), info.bytes.data(), sizeof n);
+  if (std::any_of(n.begin(), n.begin() + 4, [](std::int32_t x) { return x < 1; }) || n[4] < 0 || n[5] < 0 ||
+      n[1] % n[2] != 0) {
+    throw_input_error(
+        "{}: tensor 'model' says {}, which is no model's layers, heads, KV heads, head dim, sinks, window.",
+        tensors.source(), fmt::join(n, ", "));
+  }
+  const auto u = [](std::int32_t x) { return static_cast<std::uint32_t>(x); };
+  return {u(n[0]), u(n[1]), u(n[2]), u(n[3]), u(n[4]), u(n[5])};
+}
+
+template <BudgetPolicy policy>
+const Predictor& shipped() {
+  static const Predictor predictor = Predictor::load(data_path(
+      fmt::format("models/seed/fluxion-{}.safetensors", kBudgetPolicyNames[static_cast<std::size_t>(policy)])));
+  return predictor;
+}
+
+}  // namespace
+
+Predictor Predictor::load(const std::filesystem::path& file) {
+  Tensors tensors(file);
+  Predictor p;
+  p.subject_ = read_subject(tensors);
+  p.mean_ = tensors.floats("feature.mean", kFeatures, 0);
+  p.scale_ = tensors.floats("feature.std", kFeatures, 0);
+  for (float& x : p.scale_) {
+    // Smaller ones have no finite inverse.
+    if (!(x >= 1e-30f))
+      throw_input_error("{}: tensor 'feature.std' has the value {} where a positive one is needed.", file.string(), x);
+    x = 1 / x;
+  }
+  std::uint32_t in = kFeatures;
+  const auto add = [&](const std::string& name, std::uint64_t out) {
+    Layer layer;
+    layer.in = in;
+    layer.weight = tensors.floats(name + ".weight", out, in);
+    layer.out = static_cast<std::uint32_t>(layer.weight.size() / in);
+    layer.bias = tensors.floats(name + ".bias", layer.out, 0);
+    in = layer.out;
+    p.layers_.push_back(std::move(layer));
+  };
+  for (std::size_t i = 0; tensors.has(fmt::format("trunk.{}.weight", i)); ++i) add(fmt::format("trunk.{}", i), 0);
+  add("heads", kOutputs);
+  tensors.finish();
+  return p;
+}
+
+const Predictor& Predictor::embedded(BudgetPolicy policy) {
+  switch (policy) {
+    case BudgetPolicy::fluxion:
+      return shipped<BudgetPolicy::fluxion>();
+    case BudgetPolicy::output:
+      return shipped<BudgetPolicy::output>();
+    case BudgetPolicy::score:
+      return shipped<BudgetPolicy::score>();
+  }
+  check_failed(__FILE__, __LINE__, "policy", "no such policy");
+}
+
+void Predictor::predict(const float* features, int n, HeadProperties* out) const {
+  static ThreadPool one(1);  // a few rows: handing them out would take longer than the work
+  const auto rows = static_cast<std::uint32_t>(n);
+  std::vector<float> x(std::size_t{rows} * kFeatures), y;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t f = i % kFeatures;
+    x[i] = std::clamp((features[i] - mean_[f]) * scale_[f], -kCut, kCut);
+  }
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    y.assign(std::size_t{rows} * layer.out, 0);
+    linear(one, x.data(), {layer.weight.data(), DType::f32, layer.out, layer.in}, layer.bias.data(), y.data(), rows);
+    if (i + 1 < layers_.size()) {
+      for (float& v : y) v = std::max(v, 0.0f);
+    }
+    std::swap(x, y);
+  }
+  for (std::uint32_t r = 0; r < rows; ++r) {
+    const float* said = x.data() + std::size_t{r} * kOutputs;
+    out[r] = {said[0], said[1], said[2] > 0};
+  }
+}
+
+std::uint64_t Predictor::parameters() const {
+  std::uint64_t count = 0;
+  for (const Layer& layer : layers_) count += layer.weight.size() + layer.bias.size();
+  return count;
+}
+
+std::uint64_t Predictor::flops(int n) const {
+  std::uint64_t count = 2 * kFeatures;
+  for (const Layer& layer : layers_) count += 2 * layer.weight.size();
+  return count * static_cast<std::uint64_t>(n);
+}
+
+std::uint64_t Predictor::bytes() const {
+  return (parameters() + 2 * kFeatures) * sizeof(float);
+}
+
+}  // namespace tandem

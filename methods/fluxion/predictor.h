@@ -1,0 +1,55 @@
+// Fluxion's head-property predictor (Fluxion section 5.2): a small network that says from the 41 features of a query
+// head how much of the host's KV it needs. 41 -> trunk of ReLU layers -> budget, slope and the logit of streaming.
+//
+// A predictor file is safetensors, F32 but for `model`, trained by methods/fluxion/train.py:
+//   feature.mean, feature.std [41]       normalisation: (x - mean) / std, cut at +-10 so that a context unlike any in
+//   the
+//                                        training set cannot lead anywhere
+//   trunk.<i>.weight [out, in], trunk.<i>.bias [out]   i = 0, 1, ...; the first `in` is 41; ReLU after each
+//   heads.weight [3, in], heads.bias [3]               rows: budget, slope, streaming
+//   model (I32) [6]                      layers, query heads, KV heads, head dim, sinks, window that it was trained for
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "methods/fluxion/labels.h"
+#include "methods/fluxion/properties.h"
+
+namespace tandem {
+
+class Predictor {
+ public:
+  /// What the training data came from. Layer and head numbers are features: a predictor serves one model.
+  struct Subject {
+    std::uint32_t layers = 0, q_heads = 0, kv_heads = 0, head_dim = 0;
+    std::uint32_t sinks = 0, window = 0;  // tokens on the device
+    bool operator==(const Subject&) const = default;
+  };
+
+  /// InputError naming file, tensor and what is wrong with it.
+  static Predictor load(const std::filesystem::path& file);
+  /// The embedded model's, one for each budget policy. Loaded at first use.
+  static const Predictor& embedded(BudgetPolicy policy = BudgetPolicy::fluxion);
+
+  /// Budget and slope are the network's and may leave [0, 1]; who turns them into a number of blocks clamps. The bits
+  /// of a row depend on its features alone. Any thread may call.
+  void predict(const float* features /*[n][kFeatures], as features() writes them*/, int n, HeadProperties* out) const;
+
+  const Subject& subject() const { return subject_; }
+  std::uint64_t parameters() const;  // of the network: weights and biases
+  std::uint64_t flops(int n) const;  // of a call
+  std::uint64_t bytes() const;       // of weights, biases and normalisation, as a device would read them
+
+ private:
+  struct Layer {
+    std::uint32_t in = 0, out = 0;
+    std::vector<float> weight, bias;  // [out][in], [out]
+  };
+  std::vector<float> mean_, scale_;  // [kFeatures]; scale: 1 / std
+  std::vector<Layer> layers_;        // the trunk, then the heads
+  Subject subject_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,237 @@
+// Training data of Fluxion's predictor: rows against an independent double-precision model, and folders that survive
+// being ended at any place.
+#include "eval/fluxion/collection.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+#include <set>
+
+#include "engine/common/error.h"
+#include "engine/model/safetensors.h"
+#include "methods/fluxion/features.h"
+#include "methods/registry.h"
+#include "tests/engine/model/model_folder.h"
+#include "tests/engine/runtime/slow_model.h"
+#include "tests/engine/runtime/tiny.h"
+#include "tests/methods/fluxion/naive.h"
+
+namespace tandem::testing {
+namespace {
+
+using namespace eval;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+CollectOptions small() {
+  CollectOptions options;
+  options.sinks = 16;
+  options.window = 20;
+  options.decode_steps = 5;
+  options.steps = 2;
+  options.limits = {0.02, 0.9};
+  return options;
+}
+
+/// Reads a tensor of a shard as floats, whatever it is stored as.
+template <class T>
+std::vector<T> tensor(const TensorFiles& file, const std::string& name) {
+  const TensorInfo& info = file.tensors().at(name);
+  std::vector<T> out(info.bytes.size() / sizeof(T));
+  std::memcpy(out.data(), info.bytes.data(), info.bytes.size());
+  return out;
+}
+
+// The tiny model token by token in double precision; labels and features by their definitions over its queries, keys
+// and values.
+TEST(FluxionSamples, EqualAnIndependentModelsRows) {
+  Bench bench(tiny_model());
+  const auto prompt = random_prompt(80, 5);
+  const CollectOptions options = small();
+  const FluxionSamples samples = collect_samples(bench.engine, bench.pool, "p", prompt, 0, options);
+  const ModelConfig& c = bench.model.config;
+  const auto steps = sampled_steps(options, 0);
+  ASSERT_EQ(samples.rows, 2 * c.layers * c.q_heads);
+
+  const auto method = make_method("full");
+  const DecodeResult decoded = bench.decode(*method, {prompt}, steps.back() + 1);
+  std::vector<std::int32_t> full = prompt;
+  full.insert(full.end(), decoded.sequences[0].tokens.begin(), decoded.sequences[0].tokens.end() - 1);
+  SlowModel slow(bench.model);
+  // [position][layer]: queries; keys and values as they are when the last sampled query runs.
+  std::vector<std::vector<SlowModel::Vector>> queries(full.size());
+  std::vector<std::vector<std::vector<SlowModel::Vector>>> keys(c.layers), values(c.layers);
+  for (std::size_t t = 0; t < full.size(); ++t) {
+    slow.step(full[t], {}, [&](std::uint32_t layer, const auto&, const auto& q, const auto& k, const auto& v) {
+      queries[t].push_back(q);
+      keys[layer] = k;
+      values[layer] = v;
+    });
+  }
+  const auto prefill = static_cast<std::uint32_t>(prompt.size() - 1);
+  std::size_t row = 0;
+  int partial = 0;
+  for (const std::uint32_t step : steps) {
+    for (std::uint32_t layer = 0; layer < c.layers; ++layer) {
+      const Segments at = fluxion_segments(prefill, prefill + step + 1, 16, 20);
+      RandomLayer now(1, c.kv_heads, c.q_heads / c.kv_heads, c.head_dim, at);
+      const auto put = [](const auto& from, std::vector<float>& to) {
+        to.clear();
+        for (const double x : from) to.push_back(static_cast<float>(x));
+      };
+      put(queries[prefill + step][layer], now.q);
+      for (std::uint32_t g = 0; g < c.kv_heads; ++g) {
+        SlowModel::Vector k, v;
+        for (std::uint32_t t = 0; t < at.tokens; ++t) {
+          k.insert(k.end(), keys[layer][g][t].begin(), keys[layer][g][t].end());
+          v.insert(v.end(), values[layer][g][t].begin(), values[layer][g][t].end());
+        }
+        put(k, now.keys[g]);
+        put(v, now.values[g]);
+      }
+      const NaiveLabels naive(now, at, options.limits);
+      for (std::uint32_t h = 0; h < c.q_heads; ++h, ++row) {
+        EXPECT_EQ(samples.steps[row], static_cast<std::int32_t>(step));
+        const float* f = samples.features.data() + row * kFeatures;
+        EXPECT_EQ(f[kLayerIndex], float(layer));
+        EXPECT_EQ(f[kHeadIndex], float(h));
+        EXPECT_EQ(f[kHostTokens], float(at.host()));
+        EXPECT_EQ(f[kDeviceTokens], float(at.device()));
+        EXPECT_NEAR(f[kQueryNorm], norm(now.query_of(h)), 1e-3);
+        EXPECT_NEAR(f[kSinkLse], now.attend(h, range(0, at.sinks)).second, 1e-3);
+        EXPECT_NEAR(f[kLocalOutput], norm(now.attend(h, range(at.window, at.prefill)).first), 1e-3);
+        for (std::size_t p = 0; p < kBudgetPolicies; ++p) {
+          const auto policy = static_cast<BudgetPolicy>(p);
+          EXPECT_EQ(samples.streaming[row * kBudgetPolicies + p] != 0, naive.good(h, policy, {}));
+          for (std::size_t b = 0; b < kLabelBlocks.size(); ++b) {
+            const float found = samples.budgets[(row * kBudgetPolicies + p) * kLabelBlocks.size() + b];
+            EXPECT_FLOAT_EQ(found, static_cast<float>(naive.budget(h, policy, kLabelBlocks[b])));
+            partial += found > 0 && found < 1 ? 1 : 0;
+          }
+        }
+        for (std::size_t b = 0; b < 4; ++b)
+          EXPECT_EQ(samples.anchor_budgets[row * kBudgetPolicies * 4 + b], f[kAnchorBudgets + b]);
+      }
+    }
+  }
+  EXPECT_GT(partial, 0);
+}
+
+TEST(FluxionSamples, StepsAreDrawnWithoutRepetition) {
+  CollectOptions options;
+  options.decode_steps = 10;
+  options.steps = 4;
+  std::set<std::vector<std::uint32_t>> seen;
+  for (std::uint64_t prompt = 0; prompt < 20; ++prompt) {
+    const auto steps = sampled_steps(options, prompt);
+    EXPECT_EQ(std::set<std::uint32_t>(steps.begin(), steps.end()).size(), 4u);
+    EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end()));
+    EXPECT_LT(steps.back(), 10u);
+    EXPECT_EQ(steps, sampled_steps(options, prompt));
+    seen.insert(steps);
+  }
+  EXPECT_GT(seen.size(), 15u);
+  options.steps = 10;
+  EXPECT_EQ(sampled_steps(options, 3), (std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+CollectSource source(const Engine& engine) {
+  CollectSource s;
+  s.model = "tiny";
+  s.prompts = "random";
+  s.shape = engine.shape();
+  for (const std::uint32_t length : {80u, 100u}) {
+    for (std::uint32_t i = 0; i < 2; ++i) s.list.push_back({"random", length, i});
+  }
+  s.tokens = [](const CollectPrompt& prompt) { return random_prompt(prompt.length, 7 + prompt.index); };
+  return s;
+}
+
+std::map<std::string, std::string> content(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder))
+    files[entry.path().filename().string()] = read_bytes(entry.path());
+  return files;
+}
+
+TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
+  const TemporaryFolder folder;
+  Bench bench(tiny_model());
+  const CollectSource from = source(bench.engine);
+  const auto run = [&](const char* name, CollectMode mode, unsigned threads, int prompts) {
+    ThreadPool pool(threads);
+    int begun = 0;
+    return collect_fluxion(folder.path() / name, mode, bench.engine, pool, from, small(),
+                           [&](std::uint64_t, std::uint64_t total, std::string_view prompt) {
+                             EXPECT_EQ(total, 360u);
+                             if (!prompt.empty() && begun++ == prompts) throw Interrupted();
+                           });
+  };
+  const CollectResult whole = run("whole", CollectMode::create, 1, 99);
+  EXPECT_EQ(whole.shards, 4u);
+  EXPECT_EQ(whole.rows, 4u * 2 * 2 * 4);
+  EXPECT_THROW(run("cut", CollectMode::create, 2, 1), Interrupted);
+  EXPECT_THROW(run("cut", CollectMode::resume, 2, 3), Interrupted);
+  EXPECT_EQ(content(folder.path() / "cut").size(), 4u);  // three shards and the manifest
+  // A kill may leave a half-written file beside, and damage is found.
+  const fs::path damaged = folder.path() / "cut" / from.list[1].file();
+  std::string bytes = read_bytes(damaged);
+  bytes[bytes.size() / 2] ^= 1;
+  write_bytes(damaged, bytes);
+  fs::remove(folder.path() / "cut" / from.list[0].file());
+  const CollectResult rest = run("cut", CollectMode::resume, 2, 99);
+  EXPECT_THAT(rest.repairs, ::testing::ElementsAre(HasSubstr("is missing; it is made again"),
+                                                   HasSubstr("is not what was written; it is made again")));
+  EXPECT_EQ(rest.rows, whole.rows);
+  EXPECT_EQ(content(folder.path() / "cut"), content(folder.path() / "whole"));
+  run("cut", CollectMode::replace, 1, 99);
+  EXPECT_EQ(content(folder.path() / "cut"), content(folder.path() / "whole"));
+  EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
+
+  const auto file = TensorFiles::open_file(folder.path() / "whole" / from.list[2].file());
+  EXPECT_EQ(tensor<float>(file, "features").size(), std::size_t{16} * kFeatures);
+  EXPECT_EQ(tensor<std::uint8_t>(file, "streaming").size(), 16 * kBudgetPolicies);
+}
+
+template <class Work>
+std::string refusal(const Work& work) {
+  try {
+    work();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(FluxionCollection, SaysWhatItCannotDo) {
+  const TemporaryFolder folder;
+  Bench bench(tiny_model());
+  const CollectSource from = source(bench.engine);
+  const fs::path out = folder.path() / "out", other = folder.path() / "other";
+  const auto run = [&](const fs::path& path, CollectMode mode, const CollectOptions& options) {
+    return refusal([&] { collect_fluxion(path, mode, bench.engine, bench.pool, from, options); });
+  };
+  EXPECT_THAT(run(out, CollectMode::resume, small()), HasSubstr("there is no collection in"));
+  collect_fluxion(out, CollectMode::create, bench.engine, bench.pool, from, small());
+  EXPECT_THAT(run(out, CollectMode::create, small()), HasSubstr("--resume continues it and --force replaces it"));
+  CollectOptions changed = small();
+  changed.seed = 43;
+  EXPECT_THAT(run(out, CollectMode::resume, changed), HasSubstr("'seed' is 42 there and 43 here"));
+  fs::create_directory(other);
+  write_bytes(other / "precious", "x");
+  for (const CollectMode mode : {CollectMode::create, CollectMode::replace})
+    EXPECT_THAT(run(other, mode, small()), HasSubstr("none of them is a collection's manifest.json"));
+  EXPECT_EQ(read_bytes(other / "precious"), "x");
+  write_bytes(out / "manifest.json", "{\"schema\": \"tandem-fluxion-9\"}");
+  for (const CollectMode mode : {CollectMode::resume, CollectMode::replace})
+    EXPECT_THAT(run(out, mode, small()), HasSubstr("this program knows 'tandem-fluxion-1'"));
+  write_bytes(out / "manifest.json", "[");
+  EXPECT_THAT(run(out, CollectMode::resume, small()), HasSubstr("manifest.json"));
+  CollectOptions wide = small();
+  wide.window = 90;
+  EXPECT_THAT(run(folder.path() / "wide", CollectMode::create, wide), HasSubstr("give longer --lengths"));
+  EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
+}
+
+}  // namespace
+}  // namespace tandem::testing
