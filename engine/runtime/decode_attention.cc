@@ -235,18 +235,26 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
 void DecodeAttention::run_tasks(const LayerContext& context, const PulledTasks& tasks,
                                 std::span<const AttendItem* const> on_device) {
   const Event query = query_on_host(context);  // beside the device's own attention
-  std::vector<const AttendItem*> first;
-  first.reserve(tasks.first.size());
-  for (const AttendItem& item : tasks.first) {
-    TANDEM_CHECK(item.side == Side::device, "what is attended apart for estimates lies on the device");
-    first.push_back(&item);
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    std::vector<const AttendItem*> apart;
+    apart.reserve(tasks.apart[i].size());
+    for (const AttendItem& item : tasks.apart[i]) {
+      TANDEM_CHECK(item.side == Side::device, "what is attended apart for estimates lies on the device");
+      apart.push_back(&item);
+    }
+    const TaskAttention::Partial to = tasks_.apart(i);
+    submit_device(context, apart, {}, to.out, to.lse);
   }
-  const DeviceBuffer part = tasks_.first_part();
-  submit_device(context, first, {}, part, tasks_.first_lse());
   submit_device(context, on_device, {}, device_part_, device_lse_);
   tasks_.run(context, tasks,
-             {device_part_, device_lse_, host_query_, host_part_, host_lse_, landed_part_, landed_lse_,
-              device_attended_, counters_},
+             {{device_part_, device_lse_},
+              host_query_,
+              host_part_,
+              host_lse_,
+              landed_part_,
+              landed_lse_,
+              device_attended_,
+              counters_},
              query);
 }
 

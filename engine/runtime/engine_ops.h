@@ -47,6 +47,7 @@ class EngineOps : public Ops {
   void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) override;
   void renew_token_set(SequenceState& sequence, TokenSetRef set) override;
   void keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) override;
+  void read_context(SequenceState& sequence, const ContextRequest& request) override;
   DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) override;
   void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) override;
   void drop(SequenceState& sequence, Range tokens) override;

@@ -156,15 +156,16 @@ struct AttendItem {
   std::optional<AverageRef> average = {};
 };
 
-/// A row of a layer as a HeadEstimate sees it: its queries, and attention over what lies on the device in two parts,
-/// PulledTasks::first and the plan's items. Where only shapes are simulated the pointers are null.
+/// A row of a layer as a HeadEstimate sees it: its queries, and attention over what lies on the device in three parts.
+/// Where only shapes are simulated the pointers are null.
 struct HeadView {
-  SequenceId sequence = 0;
+  struct Part {
+    const float *out = nullptr, *lse = nullptr;  // [Hq][D], [Hq]; of no tokens 0 and -infinity
+  };
   std::uint32_t row = 0, layer = 0;
-  std::uint32_t tokens = 0;                                // the step's own included
-  const float* query = nullptr;                            // [Hq][D]
-  const float *first_out = nullptr, *first_lse = nullptr;  // [Hq][D], [Hq]
-  const float *rest_out = nullptr, *rest_lse = nullptr;    //
+  std::uint32_t tokens = 0;       // the step's own included
+  const float* query = nullptr;   // [Hq][D]
+  Part apart[2] = {}, rest = {};  // PulledTasks::apart; the plan's items
 };
 
 /// What a method estimates of every query head on the device, once it has attended to what lies there.
@@ -186,7 +187,7 @@ struct PullTask {
 /// Tasks that the host's workers and the device pull from one queue once the device's own attention is done. The device
 /// reads digests and chosen blocks over the link. Results do not depend on who took a task.
 struct PulledTasks {
-  std::vector<AttendItem> first;  // on the device, attended apart from the plan's items, for `heads`
+  std::vector<AttendItem> apart[2];  // on the device, attended apart from the plan's items, for `heads`
   HeadEstimate heads;
   /// Policy, on the control thread: from estimates [row][Hq][width] to tasks in the order in which they are taken.
   std::function<std::vector<PullTask>(std::span<const float> estimates)> choose;
@@ -277,6 +278,19 @@ struct ScoreRequest {
   Reduce reduce = Reduce::max;  // within a KV head; a layer's score is the sum over its KV heads
 };
 
+/// One layer of a context in f32.
+struct ContextView {
+  std::uint32_t layer = 0, tokens = 0;
+  const float* query = nullptr;            // of its last token, [Hq][D], after RoPE
+  std::vector<const float*> keys, values;  // by KV head: [tokens][D]
+};
+
+struct ContextRequest {
+  Cost cost;  // of a layer, beside reading it
+  /// What it writes belongs to later HeadEstimates of the sequence. Not called where only shapes are simulated.
+  std::function<void(const ContextView&)> read;
+};
+
 struct FetchRequest {
   const SequenceState* sequence = nullptr;
   StagingRef staging;
@@ -347,6 +361,9 @@ class Ops {
   /// Adds those of request.tokens, which are on the host with their averages, that are salient for a query head of the
   /// group. Runs on the host's threads.
   virtual void keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) = 0;
+  /// Shows a prefilled sequence, all of it still on the device, to the method's own statistics, layer by layer on the
+  /// device (Needs::last_queries).
+  virtual void read_context(SequenceState& sequence, const ContextRequest& request) = 0;
   /// Digests (per channel min and max of the keys) of every layer's blocks.
   virtual DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) = 0;
   /// Digests of blocks that have filled up since, of one layer and any number of sequences. Call it when nothing

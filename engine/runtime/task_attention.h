@@ -3,6 +3,7 @@
 // merge.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,9 +22,12 @@ namespace tandem {
 
 class TaskAttention {
  public:
+  struct Partial {
+    DeviceBuffer out, lse;  // [row][Hq][D], [row][Hq]
+  };
   /// Room that DecodeAttention has anyway.
   struct Room {
-    DeviceBuffer rest_part, rest_lse;  // the plan's items: [row][Hq][D], [row][Hq]
+    Partial rest;  // of the plan's items
     HostBuffer query, host_part, host_lse;
     DeviceBuffer landed_part, landed_lse;  // results of the tasks
     HostBuffer device_attended;            // [row] u64
@@ -33,10 +37,9 @@ class TaskAttention {
   TaskAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores,
                 const ScoreProcess* process);
 
-  /// Where attention over PulledTasks::first goes: [row][Hq][D] and [row][Hq].
-  const DeviceBuffer& first_part();
-  const DeviceBuffer& first_lse() const { return first_lse_; }
-  /// After both parts of the device's own attention: estimates, tasks, merge into the layer's attention. Ends the open
+  /// Where attention over PulledTasks::apart goes.
+  const Partial& apart(std::uint32_t i);
+  /// After all parts of the device's own attention: estimates, tasks, merge into the layer's attention. Ends the open
   /// segment and begins another.
   void run(const LayerContext& context, const PulledTasks& tasks, const Room& room, Event query_on_host);
 
@@ -47,9 +50,33 @@ class TaskAttention {
   std::vector<Taken> take_taken(std::uint32_t rows);
 
  private:
-  struct Pulled;
-  struct RowPages;
+  /// Pages of a row's layer in host memory, shared by its tasks.
+  struct RowPages {
+    std::uint32_t id = 0;  // of the digest index that they belong to
+    std::uint32_t row = 0;
+    DigestIndex index;                 // by value: one that grows gets other memory
+    std::vector<std::uint32_t> slots;  // from the index's first token
+    std::vector<Access> access;        // reads, of all heads
+    std::vector<Event> filled;
+  };
+  /// A task with what it comes to.
+  struct Pulled {
+    PullTask task;
+    std::shared_ptr<const RowPages> pages;
+    ScorePlace place;
+    std::uint32_t layer = 0;
+    std::uint32_t blocks = 0;  // that have a digest
+    std::uint32_t most = 0;    // that are attended
+    std::uint64_t digest_bytes() const { return std::uint64_t{2} * blocks * pages->index.shape.vector_bytes(); }
+  };
 
+  /// An access to a buffer of rows, of one KV head.
+  static Access of_head(Access access, std::uint32_t kv_head) {
+    access.extent.heads = {kv_head, kv_head + 1};
+    return access;
+  }
+  /// What is attended on the device beside tasks, in the order in which it is merged.
+  std::array<const Partial*, 3> on_device(const Room& room) const { return {&apart_[0], &apart_[1], &room.rest}; }
   void make_room(std::uint32_t width);
   Event estimate(const LayerContext& context, const HeadEstimate& heads, const Room& room);
   std::vector<PullTask> choose(const LayerContext& context, const PulledTasks& tasks, Event on_host);
@@ -70,7 +97,7 @@ class TaskAttention {
   KvStore& kv_;
   SequenceStores& stores_;
   const ScoreProcess* process_;
-  DeviceBuffer first_part_, first_lse_;
+  Partial apart_[2];
   DeviceBuffer estimates_;     // [row][Hq][width]
   HostBuffer host_estimates_;  //
   HostBuffer by_host_;         // [row][KV head] u8: the host took the task

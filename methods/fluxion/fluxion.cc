@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "engine/common/error.h"
+#include "methods/fluxion/predicted_heads.h"
 #include "methods/fluxion/schedule.h"
 #include "methods/fluxion/selector.h"
 
@@ -17,13 +19,24 @@ constexpr Nanos kChooseGroupNs = 100;                    // of the control threa
 
 struct FluxionOptions {
   std::uint32_t sinks = 64, window = 256, spill = 0;
-  double bgt = 0.02, slope = 0.01, cpu_share = 0.7;
-  std::string streaming = "none", stage = "skip", policy = "priority";
+  double bgt = 0.02, slope = 0.01, streaming = 0, cpu_share = 0.7;
+  std::string heads = "fixed", budgets = "fluxion", stage = "skip", policy = "priority";
   OptionSet bind() {
     OptionSet set("fluxion");
-    set.number("bgt", bgt, 0, 1, "share of the host's tokens that a head needs when it chooses them one by one");
-    set.number("slope", slope, -1, 1, "what a head needs more with every doubling of the block");
-    set.choice("streaming", streaming, {"none", "all"}, "which heads do with sinks and window alone");
+    set.value(
+        "heads", "fixed, embedded or a file",
+        "what says how much each head needs: bgt, slope and streaming for all, the embedded model's predictor, or a "
+        "predictor file",
+        [this](const std::string& text) {
+          heads = text;
+          return !text.empty();
+        },
+        [this] { return heads; });
+    set.choice("budgets", budgets, {kBudgetPolicyNames.begin(), kBudgetPolicyNames.end()},
+               "what the embedded predictor was trained to call enough");
+    set.number("bgt", bgt, 0, 1, "fixed heads: share of the host's tokens that a head needs if it chooses single ones");
+    set.number("slope", slope, -1, 1, "fixed heads: what a head needs more with every doubling of the block");
+    set.number("streaming", streaming, 0, 1, "fixed heads: share of them that do with sinks and window alone");
     set.choice("stage", stage, {"fixed16", "fixed32", "dynamic", "skip"},
                "block size: fixed, or the best per KV group; skip: and streaming heads stay on the device");
     set.choice("policy", policy, {"cpu-only", "uniform", "length", "priority"},
@@ -48,32 +61,46 @@ struct FluxionOptions {
   }
 };
 
-/// The same properties for every head.
+/// Every head needs the same, but for a share of them that stream, whatever the sequence and the step.
 class FixedHeads : public HeadSource {
  public:
-  FixedHeads(HeadProperties properties, bool lossless) : properties_(properties), lossless_(lossless) {}
+  FixedHeads(HeadProperties retrieval, double streaming, bool lossless)
+      : retrieval_(retrieval), streaming_(streaming), lossless_(lossless) {}
   Cost cost(const ModelShape&, std::uint32_t) const override { return {}; }
-  void properties(const ModelShape& shape, const HeadView&, HeadProperties* out) const override {
-    std::fill_n(out, shape.q_heads, properties_);
+  void properties(const ModelShape& shape, const HeadInputs& inputs, HeadProperties* out) const override {
+    for (std::uint32_t h = 0; h < shape.q_heads; ++h) {
+      out[h] = retrieval_;
+      // Multiples of the golden ratio spread evenly over [0, 1).
+      const double at = (inputs.view.layer * shape.q_heads + h + 1) * 0.6180339887498949;
+      out[h].streaming = at - std::floor(at) < streaming_;
+    }
   }
   bool lossless() const override { return lossless_; }
 
  private:
-  HeadProperties properties_;
+  HeadProperties retrieval_;
+  double streaming_;
   bool lossless_;
 };
 
 /// Where the options say that head properties come from.
 std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
-  const HeadProperties all{static_cast<float>(options.bgt), static_cast<float>(options.slope),
-                           options.streaming == "all"};
-  const bool skips = all.streaming && options.selector_stage() == SelectorStage::skip;
-  return std::make_shared<FixedHeads>(all, options.bgt >= 1 && options.slope >= 0 && !skips);
+  const bool skips = options.streaming > 0 && options.selector_stage() == SelectorStage::skip;
+  auto fixed = std::make_shared<FixedHeads>(
+      HeadProperties{static_cast<float>(options.bgt), static_cast<float>(options.slope), false}, options.streaming,
+      options.bgt >= 1 && options.slope >= 0 && !skips);
+  if (options.heads == "fixed") return fixed;
+  const auto* name = std::find(kBudgetPolicyNames.begin(), kBudgetPolicyNames.end(), options.budgets);
+  const auto policy = static_cast<BudgetPolicy>(name - kBudgetPolicyNames.begin());
+  if (options.heads == "embedded") return predicted_heads(Predictor::embedded(policy), policy, std::move(fixed));
+  return predicted_heads(Predictor::load(options.heads), policy, std::move(fixed));
 }
 
 struct FluxionState {
-  Range host;  // tokens in host memory; empty: all are on the device
+  Range host;                // tokens in host memory; empty: all are on the device
+  std::uint32_t prompt = 0;  // tokens of the prefill
   std::array<DigestRef, kGranularities.size()> digests;
+  std::shared_ptr<void> memory;  // of the head source
 
   std::uint32_t host_tokens() const { return host.end - host.begin; }
 };
@@ -92,7 +119,10 @@ class Fluxion : public Method {
     FluxionOptions copy = options_;
     return copy.bind().spelled_out();
   }
-  Needs needs(const ModelShape&) const override { return {.lossless = heads_->lossless(), .host_tier = true}; }
+  Needs needs(const ModelShape& shape) const override {
+    heads_->check(shape, options_.sinks, options_.window);
+    return {.lossless = heads_->lossless(), .host_tier = true, .last_queries = heads_->last_queries()};
+  }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
     FluxionState state;
@@ -101,6 +131,8 @@ class Fluxion : public Method {
         sequence.tokens > options_.window ? (sequence.tokens - options_.window) / kPageTokens * kPageTokens : 0;
     if (spills() && end > begin) end -= (end - begin) % kSpill;  // whole blocks of every size
     state.host = {begin, std::max(begin, end)};
+    state.prompt = sequence.tokens;
+    state.memory = heads_->prepare(sequence, state.host, ops);
     if (state.host_tokens() > 0) ops.move_to_host(sequence, state.host);
     for (std::size_t i = 0; i < kGranularities.size(); ++i) {
       if (!has_digests(kGranularities[i]) || (state.host_tokens() == 0 && !spills())) continue;
@@ -124,18 +156,34 @@ class Fluxion : public Method {
         plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{0, sequence->tokens}}}}});
         continue;
       }
-      if (state.host.begin > 0)
-        tasks.first.push_back({.row = sequence->row, .pages = {StaticTokens{{{0, state.host.begin}}}}});
-      plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{state.host.end, sequence->tokens}}}}});
+      const auto attend = [&](std::vector<AttendItem>& to, Range tokens) {
+        if (tokens.begin < tokens.end) to.push_back({.row = sequence->row, .pages = {StaticTokens{{tokens}}}});
+      };
+      const std::uint32_t window_end = std::max(state.host.end, state.prompt);
+      attend(tasks.apart[0], {0, state.host.begin});
+      attend(tasks.apart[1], {state.host.end, window_end});
+      attend(plan.items, {window_end, sequence->tokens});
       rows.push_back({sequence->row, state});
     }
     if (rows.empty()) return plan;
     const ModelShape shape = context.shape;
     tasks.heads.width = kWidth;
     tasks.heads.cost = heads_->cost(shape, static_cast<std::uint32_t>(context.batch.size()));
-    tasks.heads.estimate = [shape, heads = heads_](const HeadView& view, float* out) {
+    std::vector<HeadInputs> inputs(context.batch.size(), HeadInputs{{}, {0, 0}, nullptr});
+    std::vector<std::shared_ptr<void>> memories;
+    memories.reserve(rows.size());
+    for (const Row& row : rows) {
+      inputs[row.row].host = row.state.host;
+      inputs[row.row].memory = row.state.memory.get();
+      memories.push_back(row.state.memory);
+    }
+    tasks.heads.estimate = [shape, heads = heads_, inputs = std::move(inputs), memories = std::move(memories)](
+                               const HeadView& view, float* out) {
+      HeadInputs own = inputs[view.row];
+      if (own.host.begin >= own.host.end) return;  // nothing is asked of this row
+      own.view = view;
       std::vector<HeadProperties> properties(shape.q_heads);
-      heads->properties(shape, view, properties.data());
+      heads->properties(shape, own, properties.data());
       for (const HeadProperties& head : properties) {
         *out++ = head.budget;
         *out++ = head.slope;

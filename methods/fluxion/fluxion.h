@@ -9,17 +9,31 @@
 
 namespace tandem {
 
-/// Says on the device, in every layer and step, what each query head needs of its KV in host memory. Stateless between
-/// layers: one object serves all sequences, and bodies call it from any thread.
+/// What a source sees of a row in a layer and step.
+struct HeadInputs {
+  HeadView view;                 // apart: sinks, the window's tokens; rest: new tokens
+  Range host;                    // tokens in host memory
+  const void* memory = nullptr;  // what HeadSource::prepare made of the sequence
+};
+
+/// Says on the device, in every layer and step, what each query head needs of its KV in host memory. One object serves
+/// all sequences, and operations call it from any thread.
 class HeadSource {
  public:
   virtual ~HeadSource() = default;
+  /// InputError where it cannot serve this model and placement.
+  virtual void check(const ModelShape&, std::uint32_t /*sinks*/, std::uint32_t /*window*/) const {}
+  /// With these properties everything is attended.
+  virtual bool lossless() const { return false; }
+  /// Needs::last_queries.
+  virtual std::uint32_t last_queries() const { return 0; }
+  /// Of a prefilled sequence, all of it on the device still, of which `host` is about to leave. What it returns lives
+  /// as long as the sequence and is written by operations on the device only.
+  virtual std::shared_ptr<void> prepare(SequenceState&, Range /*host*/, Ops&) const { return nullptr; }
   /// Of one layer, all rows: what it computes and reads on the device beside queries and partials.
   virtual Cost cost(const ModelShape& shape, std::uint32_t rows) const = 0;
   /// Properties [Hq] of a row. Where only shapes are simulated the view has no values.
-  virtual void properties(const ModelShape& shape, const HeadView& view, HeadProperties* out) const = 0;
-  /// With these properties everything is attended.
-  virtual bool lossless() const { return false; }
+  virtual void properties(const ModelShape& shape, const HeadInputs& inputs, HeadProperties* out) const = 0;
 };
 
 /// The method of a spec with another source than the spec names: tests, and recorded properties.

@@ -1,9 +1,9 @@
 // Fluxion's selector against exhaustive search, and its edges.
+#include "methods/fluxion/selector.h"
+
 #include <cmath>
 #include <gtest/gtest.h>
 #include <random>
-
-#include "methods/fluxion/selector.h"
 
 namespace tandem {
 namespace {

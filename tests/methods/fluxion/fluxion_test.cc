@@ -31,8 +31,8 @@ HeadProperties random_properties(std::uint32_t layer, std::uint32_t head, std::u
 class RandomHeads : public HeadSource {
  public:
   Cost cost(const ModelShape&, std::uint32_t) const override { return {}; }
-  void properties(const ModelShape& shape, const HeadView& view, HeadProperties* out) const override {
-    for (std::uint32_t h = 0; h < shape.q_heads; ++h) out[h] = random_properties(view.layer, h, view.tokens);
+  void properties(const ModelShape& shape, const HeadInputs& in, HeadProperties* out) const override {
+    for (std::uint32_t h = 0; h < shape.q_heads; ++h) out[h] = random_properties(in.view.layer, h, in.view.tokens);
   }
 };
 
@@ -172,7 +172,7 @@ TEST(Fluxion, StreamingHeadsAloneAreStreamingWithTheSamePlacement) {
     bench.decode(*make_method("streaming:sinks=64,window=" + std::to_string(tokens - end)), {random_prompt(tokens, 8)},
                  1, {.logits = &expected});
     const DecodeResult result =
-        bench.decode(*make_method("fluxion:streaming=all"), {random_prompt(tokens, 8)}, 1, {.logits = &actual});
+        bench.decode(*make_method("fluxion:streaming=1"), {random_prompt(tokens, 8)}, 1, {.logits = &actual});
     for (std::size_t i = 0; i < expected[0].size(); ++i) EXPECT_NEAR(expected[0][i], actual[0][i], 1e-4);
     EXPECT_EQ(result.sequences[0].tasks[0] + result.sequences[0].tasks[1], 0u);
     EXPECT_EQ(result.sequences[0].attended[1], 0u);

@@ -1,11 +1,12 @@
 // Fluxion's schedules in a pure model: two kinds of workers, bounds, and what priority is worth on mixed lengths.
+#include "methods/fluxion/schedule.h"
+
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <random>
 
-#include "methods/fluxion/schedule.h"
 #include "methods/fluxion/selector.h"
 
 namespace tandem {

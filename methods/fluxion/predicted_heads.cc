@@ -1,0 +1,124 @@
+#include "methods/fluxion/predicted_heads.h"
+
+#include <utility>
+#include <vector>
+
+#include "engine/common/error.h"
+#include "engine/kernels/merge.h"
+#include "methods/fluxion/features.h"
+
+namespace tandem {
+namespace {
+
+/// Of one sequence, by layer.
+struct Statistics {
+  std::vector<PrefillStatistics> layers;
+};
+
+class PredictedHeads : public HeadSource {
+ public:
+  PredictedHeads(std::shared_ptr<const Predictor> predictor, BudgetPolicy policy,
+                 std::shared_ptr<const HeadSource> otherwise)
+      : predictor_(std::move(predictor)), policy_(policy), otherwise_(std::move(otherwise)) {}
+
+  void check(const ModelShape& shape, std::uint32_t sinks, std::uint32_t window) const override {
+    const Predictor::Subject& s = predictor_->subject();
+    if (s == Predictor::Subject{shape.layers, shape.q_heads, shape.kv_heads, shape.head_dim, sinks, window}) return;
+    throw_input_error(
+        "Method fluxion, option 'heads': the predictor was trained for a model of {} layers, {} query heads, {} KV "
+        "heads "
+        "of {} values, with sinks={} and window={}, but this one has {}, {}, {} of {}, sinks={}, window={}. Train one "
+        "for it (tandem fluxion), or give heads=fixed with bgt and slope.",
+        s.layers, s.q_heads, s.kv_heads, s.head_dim, s.sinks, s.window, shape.layers, shape.q_heads, shape.kv_heads,
+        shape.head_dim, sinks, window);
+  }
+
+  std::uint32_t last_queries() const override { return 1; }
+
+  std::shared_ptr<void> prepare(SequenceState& sequence, Range host, Ops& ops) const override {
+    if (host.begin >= host.end) return nullptr;
+    const ModelShape shape = ops.shape();
+    auto statistics = std::make_shared<Statistics>();
+    statistics->layers.resize(shape.layers);
+    ContextRequest request;
+    // Attention of one query, and for each of the block sizes blocks in the order of their scores.
+    const std::uint64_t tokens = sequence.tokens, width = std::uint64_t{shape.q_heads} * shape.head_dim;
+    request.cost.flops = 4 * tokens * width * (1 + kLabelBlocks.size());
+    request.cost.kernels = 4;
+    request.read = [shape, host, statistics, policy = policy_](const ContextView& view) {
+      LayerQuery layer;
+      layer.q_heads = shape.q_heads;
+      layer.kv_heads = shape.kv_heads;
+      layer.dim = shape.head_dim;
+      layer.q = view.query;
+      layer.keys = view.keys;
+      layer.values = view.values;
+      layer.segments = {host.begin, host.end, view.tokens, view.tokens};
+      std::vector<HostDigests> digests;
+      digests.reserve(shape.kv_heads);
+      for (const float* keys : view.keys)
+        digests.emplace_back(keys + std::size_t{host.begin} * shape.head_dim, host.end - host.begin, shape.head_dim);
+      statistics->layers[view.layer] = prefill_statistics(view.layer, layer, digests, {}, policy);
+    };
+    ops.read_context(sequence, request);
+    return statistics;
+  }
+
+  Cost cost(const ModelShape& shape, std::uint32_t rows) const override {
+    const std::uint64_t heads = std::uint64_t{rows} * shape.q_heads;
+    Cost cost;
+    cost.flops = predictor_->flops(static_cast<int>(heads)) + 12 * heads * shape.head_dim;
+    // The network once; per head its known features, the anchor and what it makes of them; per KV head a mean key.
+    cost.hbm = predictor_->bytes() + heads * (3 * kFeatures + shape.head_dim) * sizeof(float) +
+               std::uint64_t{rows} * shape.kv_heads * shape.head_dim * sizeof(float);
+    cost.kernels = 4;  // features, two layers of the trunk, the heads
+    return cost;
+  }
+
+  void properties(const ModelShape& shape, const HeadInputs& inputs, HeadProperties* out) const override {
+    const HeadView& view = inputs.view;
+    if (view.query == nullptr || inputs.memory == nullptr) {
+      otherwise_->properties(shape, inputs, out);
+      return;
+    }
+    const auto& statistics = *static_cast<const Statistics*>(inputs.memory);
+    const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
+    std::vector<float> device(width), rows(std::size_t{shape.q_heads} * kFeatures);
+    const float* parts[] = {view.apart[0].out, view.apart[1].out, view.rest.out};
+    const float* sums[] = {view.apart[0].lse, view.apart[1].lse, view.rest.lse};
+    merge_partials(parts, sums, 3, shape.q_heads, shape.head_dim, device.data(), nullptr);
+    const std::uint32_t host = inputs.host.end - inputs.host.begin;
+    features(statistics.layers[view.layer],
+             {.host_tokens = host,
+              .device_tokens = view.tokens - host,
+              .q = view.query,
+              .sink_o = view.apart[0].out,
+              .sink_lse = view.apart[0].lse,
+              .local_o = view.apart[1].out,
+              .local_lse = view.apart[1].lse,
+              .device_o = device.data()},
+             rows.data());
+    predictor_->predict(rows.data(), static_cast<int>(shape.q_heads), out);
+  }
+
+ private:
+  std::shared_ptr<const Predictor> predictor_;
+  BudgetPolicy policy_;
+  std::shared_ptr<const HeadSource> otherwise_;
+};
+
+}  // namespace
+
+std::shared_ptr<const HeadSource> predicted_heads(const Predictor& predictor, BudgetPolicy policy,
+                                                  std::shared_ptr<const HeadSource> otherwise) {
+  const std::shared_ptr<const Predictor> borrowed(std::shared_ptr<void>{}, &predictor);
+  return std::make_shared<PredictedHeads>(borrowed, policy, std::move(otherwise));
+}
+
+std::shared_ptr<const HeadSource> predicted_heads(Predictor&& predictor, BudgetPolicy policy,
+                                                  std::shared_ptr<const HeadSource> otherwise) {
+  return std::make_shared<PredictedHeads>(std::make_shared<const Predictor>(std::move(predictor)), policy,
+                                          std::move(otherwise));
+}
+
+}  // namespace tandem

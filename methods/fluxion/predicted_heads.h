@@ -1,0 +1,19 @@
+// Head properties from the predictor: the 41 features, prefill's once and the step's each time, and the network.
+#pragma once
+
+#include <memory>
+
+#include "methods/fluxion/fluxion.h"
+#include "methods/fluxion/predictor.h"
+
+namespace tandem {
+
+/// `otherwise` speaks for a sequence that had nothing in host memory after its prefill, and where only shapes are
+/// simulated. `predictor` must outlive the source.
+std::shared_ptr<const HeadSource> predicted_heads(const Predictor& predictor, BudgetPolicy policy,
+                                                  std::shared_ptr<const HeadSource> otherwise);
+/// The same for a predictor of a file.
+std::shared_ptr<const HeadSource> predicted_heads(Predictor&& predictor, BudgetPolicy policy,
+                                                  std::shared_ptr<const HeadSource> otherwise);
+
+}  // namespace tandem
