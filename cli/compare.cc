@@ -13,6 +13,7 @@
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "engine/trace/perfetto.h"
+#include "eval/compare/published_flops.h"
 #include "eval/report/summary.h"
 #include "eval/report/table.h"
 #include "eval/ruler/ruler.h"
@@ -85,21 +86,23 @@ void report_on(const CompareCommand& command, const eval::CompareOptions& option
                const std::optional<TargetPlan>& target, const eval::RunFolder& folder) {
   const eval::Summary summary = eval::summarise(folder);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
-  std::string at_target;
-  eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true));
-  fmt::print("{}", eval::report_text(summary, /*markdown=*/false));
+  const ModelConfig& config = session.model.config;
+  std::string more = eval::published_flops_text(config, summary, /*markdown=*/true);
+  eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + more);
+  fmt::print("{}{}", eval::report_text(summary, /*markdown=*/false),
+             eval::published_flops_text(config, summary, /*markdown=*/false));
   if (target) {
     const eval::Target predicted = run_target(*target, options, session, command.run.quiet);
     eval::write_file(folder.path() / "target.json", eval::target_json(predicted));
-    at_target = "\n" + eval::target_text(predicted, /*markdown=*/true);
-    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + at_target);
+    more += "\n" + eval::target_text(predicted, /*markdown=*/true);
+    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + more);
     fmt::print("{}", eval::target_text(predicted, /*markdown=*/false));
   }
   check_stdout();
   const std::string no_plot = command.no_plot ? "" : eval::make_plot(folder.path());
   const bool plotted = !command.no_plot && no_plot.empty();
   if (plotted)
-    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + at_target);
+    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + more);
   if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
   fmt::print("\n{}: report.md{}, summary.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
              plotted ? ", plot.png" : "");

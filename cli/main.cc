@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/ranks.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 
@@ -147,5 +148,5 @@ int run(int argc, char** argv) {
 }  // namespace tandem::cli
 
 int main(int argc, char** argv) {
-  return tandem::cli::run(argc, argv);
+  return tandem::cli::run_as_rank([=] { return tandem::cli::run(argc, argv); });
 }

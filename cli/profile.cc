@@ -1,5 +1,6 @@
 // tandem profile: statistics of a model that methods build on. `heads`: where attention goes, per layer and head;
-// `layer-ahead`: how well the next layer's queries can be predicted; `scout-recall`: how often ScoutAttention recalls.
+// `layer-ahead`: how well the next layer's queries can be predicted; `scout-recall`: how often ScoutAttention recalls;
+// `query-shift`: how well the next token's choice is known before its query is.
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "eval/heads/prompts.h"
+#include "eval/heads/query_shift_report.h"
 #include "eval/heads/report.h"
 #include "eval/report/line_file.h"
 #include "eval/ruler/ruler.h"
@@ -29,7 +31,8 @@ constexpr const char* kFooter = R"(
 Examples:
   tandem profile heads                                   which heads of the embedded model stream, which retrieve
   tandem profile layer-ahead                             whether its queries can be predicted a layer ahead
-  tandem profile scout-recall --out recall.json          recall intervals for scoutattention:recall=recall.json)";
+  tandem profile scout-recall --out recall.json          recall intervals for scoutattention:recall=recall.json
+  tandem profile query-shift                             what asyncspade's predicted queries would choose)";
 
 constexpr const char* kHeadsFooter = R"(
 Examples:
@@ -63,6 +66,16 @@ Examples:
 Decodes with full attention, and the same tokens with ScoutAttention: without recalls, with one in every step, and with
 the intervals that it finds, the most steps per layer in which the CPU attends less than --threshold of the budget.)";
 
+constexpr const char* kShiftFooter = R"(
+Examples:
+  tandem profile query-shift                             the embedded model on RULER's needle tasks
+  tandem profile query-shift --model ~/qwen --text-file book.txt --length 8K --out shift.json
+
+AsyncSpade chooses the tokens of a step one step ahead, with a query predicted from the latest ones. This prints how many
+of the true query's best tokens earlier queries choose too, by their distance (figure 4), and queries predicted by each
+reading of the paper (figure 5). The default of asyncspade is the reading that holds best; methods/asyncspade/README.md has
+the table.)";
+
 constexpr std::uint64_t kSeed = 42;
 
 struct ProfileOptions {
@@ -73,6 +86,7 @@ struct ProfileOptions {
   std::uint32_t block = 32;
   double threshold = 0.12;
   std::string scope = "layer", pred_norm = "next";
+  eval::ShiftOptions shift;
   bool each_head = false, force = false, quiet = false;
 };
 
@@ -225,6 +239,38 @@ void profile_recall(const ProfileOptions& options) {
   write_json(options, eval::recall_json(profile, subject.source), "intervals for scoutattention:recall=FILE");
 }
 
+void profile_shift(const ProfileOptions& options) {
+  const eval::ShiftOptions& shift = options.shift;
+  if (shift.window < 1 || shift.window > kMaxWindow)
+    throw_input_error("--query-window is {}: give 1 to {} queries.", shift.window, kMaxWindow);
+  if (!(shift.share > 0 && shift.share < 1))
+    throw_input_error("--share is {}: give a share of the tokens between 0 and 1.", shift.share);
+  if (!(shift.epsilon > 0)) throw_input_error("--epsilon is {}: give a number above 0.", shift.epsilon);
+  const std::uint32_t length = check(options, {}, false);
+  Subject subject = open_subject(options, "query-shift", length);
+  subject.source.command +=
+      fmt::format(" --query-window {} --share {} --epsilon {}", shift.window, shift.share, shift.epsilon);
+  for (const eval::HeadPrompt& prompt : subject.prompts) {
+    if (prompt.first_query > shift.window) continue;
+    throw_input_error(
+        "--length {} is too short: a prompt has {} tokens before its answer, and --query-window {} needs {}.", length,
+        prompt.first_query, shift.window, shift.window + 1);
+  }
+  Session& session = subject.session;
+  const ModelConfig& c = session.model.config;
+  const KvShape kv{c.layers, c.kv_heads, c.head_dim};
+  session.engine.kv.device_bytes = (blocks_for(longest(subject.prompts)) + 1) * c.layers * kv.slot_bytes();
+  session.engine.kv.host_bytes = c.layers * kv.slot_bytes();  // the least a store takes
+  session.engine.max_batch = 1;
+  session.engine.precision = DType::f32;
+  Engine engine(session.model, *session.device, *session.pool, session.engine);
+  const eval::ShiftProfile profile = with_progress("profiling queries", options, [&](const auto& progress) {
+    return eval::profile_query_shift(session.model, engine, *session.pool, subject.prompts, shift, progress);
+  });
+  fmt::print("{}", eval::query_shift_text(profile, subject.source));
+  write_json(options, eval::query_shift_json(profile, subject.source), "all layers and readings");
+}
+
 void add_common(CLI::App& command, ProfileOptions& options) {
   command.add_option("--model", options.session.model, "'embedded' or a Hugging Face folder")->capture_default_str();
   command.add_option("--length", options.length, "Context length in tokens: 4K, 32768")->capture_default_str();
@@ -258,7 +304,7 @@ void profile_model_figure(const ModelFigure& wanted) {
 
 void add_profile(CLI::App& app) {
   auto* command =
-      app.add_subcommand("profile", "Statistics of a model that methods build on: heads, layer-ahead, recalls");
+      app.add_subcommand("profile", "Statistics of a model that methods build on: heads, layer-ahead, recalls, shift");
   command->require_subcommand(1);
   command->footer(kFooter);
   auto* heads = command->add_subcommand("heads", "Attention heads: sinks, window, streaming, budgets, predictability");
@@ -275,6 +321,17 @@ void add_profile(CLI::App& app) {
   add_common(*ahead, *of_ahead);
   ahead->footer(kAheadFooter);
   ahead->callback([of_ahead] { profile_heads(*of_ahead, true); });
+
+  auto* shift = command->add_subcommand("query-shift", "How well the next token's choice is known ahead of its query");
+  auto of_shift = std::make_shared<ProfileOptions>();
+  add_common(*shift, *of_shift);
+  shift->add_option("--query-window", of_shift->shift.window, "Queries that are regressed on, and the longest distance")
+      ->capture_default_str();
+  shift->add_option("--share", of_shift->shift.share, "Of the tokens before a query: how many it chooses")
+      ->capture_default_str();
+  shift->add_option("--epsilon", of_shift->shift.epsilon, "Of the ridge")->capture_default_str();
+  shift->footer(kShiftFooter);
+  shift->callback([of_shift] { profile_shift(*of_shift); });
 
   auto* recall = command->add_subcommand("scout-recall", "How often each layer needs a recall under scoutattention");
   auto of_recall = std::make_shared<ProfileOptions>();

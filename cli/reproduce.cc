@@ -12,6 +12,7 @@
 #include "cli/progress.h"
 #include "engine/common/error.h"
 #include "eval/report/line_file.h"
+#include "eval/reproduce/asyncspade.h"
 
 namespace tandem::cli {
 namespace {
@@ -21,6 +22,7 @@ Examples:
   tandem reproduce                        what there is
   tandem reproduce scout-fig11            one figure
   tandem reproduce scout-fig6             CPU compute ratio by step, of the embedded model; scout-table1: cosines
+  tandem reproduce asyncspade-table2      inference and cache management per pack of layers
   tandem reproduce scout --out scout.md   all figures of a paper, as Markdown; a name in .json gives JSON
 
 An experiment's file (hardware/experiments) says before anything runs which published cells set a free parameter
@@ -45,6 +47,8 @@ void list() {
       if (figure.starts_with(name + "-")) figures += fmt::format(" {}", figure);
     fmt::print("{}: {}\n  one at a time:{}\n", name, experiment.title, figures);
   }
+  fmt::print("{}: AsyncSpade's Table 2 and Figure 10, at the shapes of Qwen3-8B and 32B on two nodes\n",
+             fmt::join(eval::spade_names(), ", "));
 }
 
 /// "scout-fig11": figure 11 of the experiment scout.
@@ -54,6 +58,15 @@ std::pair<std::string, std::string> parts_of(const std::string& name) {
   return {name.substr(0, at), name.substr(at + 4)};
 }
 
+/// Writes what a reproduction came to, as text to the terminal and to a file where one is named.
+void show(const ReproduceArguments& arguments, const std::function<std::string(bool markdown)>& text,
+          const std::function<std::string()>& json) {
+  fmt::print("{}", text(false));
+  check_stdout();
+  if (arguments.out.empty()) return;
+  eval::write_file(arguments.out, arguments.out.ends_with(".json") ? json() : text(true));
+}
+
 void run(const ReproduceArguments& arguments) {
   if (std::find(kModelFigures.begin(), kModelFigures.end(), arguments.name) != kModelFigures.end()) {
     const std::string figure = arguments.name.substr(arguments.name.rfind('-') + 1);
@@ -61,7 +74,8 @@ void run(const ReproduceArguments& arguments) {
     return;
   }
   const auto [name, figure] = parts_of(arguments.name);
-  const eval::Experiment experiment = eval::load_experiment(name);
+  const bool table2 = arguments.name == "asyncspade-table2", fig10 = arguments.name == "asyncspade-fig10";
+  const eval::Experiment experiment = table2 || fig10 ? eval::Experiment{} : eval::load_experiment(name);
   check_new_file(arguments.out, arguments.force);
   Progress progress("reproducing", Progress::standard(arguments.quiet));
   eval::ReproduceOptions options;
@@ -71,13 +85,25 @@ void run(const ReproduceArguments& arguments) {
   options.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
     progress.update(done, total, what);
   };
+  if (table2) {
+    const auto rows = eval::reproduce_spade_table2(options);
+    progress.finish();
+    return show(
+        arguments, [&](bool markdown) { return eval::spade_table2_text(rows, markdown); },
+        [&] { return eval::spade_table2_json(rows); });
+  }
+  if (fig10) {
+    const auto bars = eval::reproduce_spade_fig10(options);
+    progress.finish();
+    return show(
+        arguments, [&](bool markdown) { return eval::spade_fig10_text(bars, markdown); },
+        [&] { return eval::spade_fig10_json(bars); });
+  }
   const eval::Reproduction result = eval::reproduce(experiment, options);
   progress.finish();
-  fmt::print("{}", eval::reproduction_text(result, /*markdown=*/false));
-  check_stdout();
-  if (arguments.out.empty()) return;
-  const bool json = arguments.out.ends_with(".json");
-  eval::write_file(arguments.out, json ? eval::reproduction_json(result) : eval::reproduction_text(result, true));
+  show(
+      arguments, [&](bool markdown) { return eval::reproduction_text(result, markdown); },
+      [&] { return eval::reproduction_json(result); });
 }
 
 }  // namespace

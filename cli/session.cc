@@ -4,6 +4,7 @@
 
 #include "cli/interrupt.h"
 #include "cli/parse.h"
+#include "cli/ranks.h"
 #include "engine/common/error.h"
 #include "engine/device/emu_device.h"
 #include "engine/device/profile.h"
@@ -73,6 +74,7 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
     throw_input_error("--prefill-chunk is {}: give 1 to 65536 tokens.", options.prefill_chunk);
   }
   session.engine.interrupted = [] { return interrupted(); };
+  session.engine.peer = other_rank();
   if (options.threads > usable_threads()) {
     throw_input_error(
         "--threads is {}, but this process may use {} CPUs: more threads than CPUs only get in each other's way.",

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Installs what Tandem needs from scripts/packages.txt. Needs no network and changes nothing when all of it is there.
 #
-#   scripts/install_packages.sh [--lint]      --lint: also what scripts/lint.sh needs
+#   scripts/install_packages.sh [--lint | --mpi]      --lint: also what scripts/lint.sh needs; --mpi: Open MPI, for mpirun -n 2
 #
 # TANDEM_NO_INSTALL=1 turns a missing package from something to install into an error.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
 lint=0
+mpi=0
 case "${1:-}" in
   '') ;;
   --lint) lint=1 ;;
-  *) echo "install_packages.sh: unknown option '$1'; the only one is --lint." >&2; exit 2 ;;
+  --mpi) mpi=1 ;;
+  *) echo "install_packages.sh: unknown option '$1'; there are --lint and --mpi." >&2; exit 2 ;;
 esac
 
 wanted=()
@@ -19,6 +21,7 @@ while read -r line; do
   case $line in
     '' | '#'*) ;;
     lint:*) if [ "$lint" = 1 ]; then wanted+=("${line#lint:}"); fi ;;
+    mpi:*) if [ "$mpi" = 1 ]; then wanted+=("${line#mpi:}"); fi ;;
     *) wanted+=("$line") ;;
   esac
 done <"$here/packages.txt"

@@ -182,6 +182,16 @@ void serve_cache_rank(Communicator& link) {
   }
 }
 
+void dismiss_cache_rank(Communicator& link) {
+  MessageWriter out;
+  out.put(Says::goodbye);
+  try {
+    link.send(out.take());
+  } catch (const RunError&) {
+    // It is gone already.
+  }
+}
+
 RankThread::RankThread() {
   CommunicatorPair pair =
       make_thread_pair("The inference rank", "The cache rank", kPatience, std::chrono::milliseconds(0));
@@ -190,13 +200,7 @@ RankThread::RankThread() {
 }
 
 RankThread::~RankThread() {
-  MessageWriter out;
-  out.put(Says::goodbye);
-  try {
-    near_->send(out.take());
-  } catch (const std::exception&) {
-    // It is gone already.
-  }
+  dismiss_cache_rank(*near_);
   thread_.join();
 }
 

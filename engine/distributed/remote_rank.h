@@ -59,6 +59,8 @@ class RemoteRank {
 
 /// The far end: serves until the near end says goodbye or is gone. What goes wrong here becomes an answer.
 void serve_cache_rank(Communicator& link);
+/// Says goodbye to it; nothing where it is gone already.
+void dismiss_cache_rank(Communicator& link);
 
 /// A far end in a thread of this process.
 class RankThread {

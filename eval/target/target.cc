@@ -124,7 +124,9 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
     row.method = options.methods[m];
     try {
       const auto method = make_method(row.method);
-      fill_row(engine->decode(*method, requests, {.forced = forced}), prefill, row);
+      const DecodeResult result = engine->decode(*method, requests, {.forced = forced});
+      fill_row(result, prefill, row);
+      if (options.look) options.look(result);
       if (double(row.device_kv_bytes) > device_kv_room(shape, hardware)) {
         row =
             refused_row(row.method, fmt::format("its KV takes {:.1f} GB of device memory, and beside the weights '{}' "

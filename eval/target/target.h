@@ -10,6 +10,7 @@
 
 #include "engine/device/profile.h"
 #include "engine/model/model.h"
+#include "engine/runtime/engine.h"
 #include "engine/runtime/workload.h"
 #include "engine/trace/idle.h"
 
@@ -24,6 +25,7 @@ struct TargetOptions {
   unsigned threads = 0;  // of this machine, for drawing choices
   std::function<bool()> interrupted;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in methods
+  std::function<void(const DecodeResult& result)> look;                   // shows each method's decode
 };
 
 struct TargetRow {

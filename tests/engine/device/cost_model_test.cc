@@ -79,6 +79,26 @@ TEST(CostModel, LinkCurveIsLinearInTheLogarithmOfThePiece) {
   EXPECT_EQ(pieces.fixed, 6);
 }
 
+TEST(CostModel, APeerHasItsOwnMemoryAndALinkEachWay) {
+  HardwareProfile profile = round_profile();
+  profile.peer = {.gbps = 50, .latency_ns = 9};
+  const CostModel model(profile);
+  const Phases choice =
+      model.phases({.work = Work::select, .hbm = 1'000'000}, {7, LaneKind::peer_compute, "", 1, false});
+  EXPECT_EQ(choice.flow, 4000);
+  EXPECT_EQ(share(choice, Resource::peer_hbm), kUnit);
+  EXPECT_EQ(share(choice, Resource::hbm), 0u);
+  const Phases there = model.phases({.hbm = 1000, .peer = 1000}, {8, LaneKind::to_peer, "", 1, false});
+  EXPECT_EQ(there.flow, 20);
+  EXPECT_EQ(there.fixed, 9);
+  EXPECT_EQ(share(there, Resource::to_peer), kUnit);
+  EXPECT_EQ(share(there, Resource::hbm), kUnit / 20);
+  EXPECT_EQ(share(there, Resource::dram), 0u);
+  const Phases back = model.phases({.peer = 1000}, {9, LaneKind::from_peer, "", 1, false});
+  EXPECT_EQ(share(back, Resource::from_peer), kUnit);
+  EXPECT_EQ(share(back, Resource::to_peer), 0u);
+}
+
 TEST(CostModel, HugeCostsDoNotOverflow) {
   const CostModel model(round_profile());
   EXPECT_EQ(model.phases({.hbm = 1'000'000'000'000'000ULL}, kDevice).flow, 1'000'000'000'000);

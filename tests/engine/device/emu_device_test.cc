@@ -180,7 +180,7 @@ TEST(EmuDevice, WhoHasNothingToDoSleepsWhileALaneWorks) {
 TEST(EmuDevice, WrongEventsAreOurMistake) {
   auto emu = make_emu_device();
   EXPECT_THROW(emu->host_wait({1, 1}), LogicError);
-  EXPECT_THROW(emu->submit(9, Op{}), LogicError);
+  EXPECT_THROW(emu->submit(99, Op{}), LogicError);
   EXPECT_THROW(emu->submit(1, with_body("x", {}, {{2, 5}})), LogicError);
   emu->begin_segment("a");
   EXPECT_THROW(emu->begin_segment("b"), LogicError);

@@ -43,6 +43,17 @@ TEST(Profile, EveryShippedProfileLoadsAndSurvivesARoundTrip) {
   }
 }
 
+TEST(Profile, APeerIsOptionalAndThenWhole) {
+  EXPECT_EQ(load_profile("fluxion-a100").peer.gbps, 0);
+  EXPECT_EQ(load_profile("asyncspade-a100").peer.gbps, 250);
+  EXPECT_EQ(load_profile("asyncspade-h100").peer.gbps, 350);
+  nlohmann::json json = good();
+  json["peer"] = {{"gbps", 100}};
+  EXPECT_THAT(error_of(json), HasSubstr("'peer.latency_ns' is missing"));
+  json["peer"] = {{"gbps", 100}, {"latency_ns", 5}};
+  EXPECT_THAT(error_of(json), HasSubstr("sources.peer.gbps"));
+}
+
 TEST(Profile, PublishedNumbersOfTheTestbeds) {
   const HardwareProfile scout = load_profile("scoutattention-a100");
   EXPECT_EQ(scout.device.hbm_gbps, 1900);

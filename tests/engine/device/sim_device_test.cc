@@ -338,7 +338,7 @@ TEST(SimDevice, HostLanesShareTheProfilesThreads) {
   options.extra_lanes = {{0, LaneKind::host_workers, "selector", 4, false}};
   auto sim = make_sim_device(round_profile(), options);
   EXPECT_EQ(sim->lanes().at(sim->lane(LaneKind::host_workers)).threads, 6u);
-  EXPECT_EQ(sim->lanes().at(6).name, "selector");
+  EXPECT_EQ(sim->lanes().back().name, "selector");
   EXPECT_EQ(sim->lanes().at(5).id, 5u);
   options.host_threads = 7;
   EXPECT_THROW(make_sim_device(round_profile(), options), InputError);

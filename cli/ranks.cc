@@ -1,0 +1,48 @@
+#include "cli/ranks.h"
+
+#include <fmt/format.h>
+
+#include "cli/exit_code.h"
+#include "engine/common/error.h"
+#include "engine/distributed/mpi_ranks.h"
+#include "engine/distributed/remote_rank.h"
+
+namespace tandem::cli {
+namespace {
+
+std::shared_ptr<Communicator>& other() {
+  static std::shared_ptr<Communicator> rank;
+  return rank;
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> other_rank() {
+  return other();
+}
+
+int run_as_rank(const std::function<int()>& program) {
+  if (launched_ranks() == 1) return program();
+  std::unique_ptr<MpiRank> own;
+  try {
+    own = join_ranks();
+  } catch (const InputError& error) {
+    fmt::print(stderr, "tandem: {}\n", error.what());
+    return kBadInput;
+  } catch (const RunError& error) {
+    fmt::print(stderr, "tandem: {}\n", error.what());
+    return kRunFailed;
+  }
+  const std::shared_ptr<Communicator> link = own->other();
+  if (own->number() == 1) {
+    serve_cache_rank(*link);
+    return kDone;
+  }
+  other() = link;
+  const int code = program();
+  other() = nullptr;
+  dismiss_cache_rank(*link);
+  return code;
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,115 @@
+#include "engine/distributed/mpi_ranks.h"
+
+#include <algorithm>
+#include <mpi.h>
+#include <thread>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kTag = 1;
+constexpr std::chrono::seconds kPatience{60};
+constexpr std::size_t kPiece = std::size_t{1} << 30;  // MPI counts in int
+
+void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw_run_error("MPI cannot {}: {}.", what, std::string_view(text, static_cast<std::size_t>(length)));
+}
+
+/// Sleeps longer and longer between looks, so that a rank that waits leaves its core to others; RunError when the time
+/// is over.
+class Patience {
+ public:
+  explicit Patience(bool forever) : forever_(forever), end_(std::chrono::steady_clock::now() + kPatience) {}
+  void wait() {
+    if (!forever_ && std::chrono::steady_clock::now() > end_) {
+      throw_run_error("The other rank has neither sent nor taken anything for {} seconds; it hangs, or is gone.",
+                      kPatience.count());
+    }
+    std::this_thread::sleep_for(pause_);
+    pause_ = std::min(2 * pause_, std::chrono::microseconds(500));
+  }
+
+ private:
+  bool forever_;
+  std::chrono::steady_clock::time_point end_;
+  std::chrono::microseconds pause_{5};
+};
+
+class MpiCommunicator final : public Communicator {
+ public:
+  explicit MpiCommunicator(int other) : other_(other) {}
+  void send(Message message) override {
+    const std::uint64_t bytes = message.size();
+    put(&bytes, sizeof(bytes));
+    for (std::size_t at = 0; at < message.size(); at += kPiece)
+      put(message.data() + at, std::min(kPiece, message.size() - at));
+  }
+  Message receive() override {
+    std::uint64_t bytes = 0;
+    get(&bytes, sizeof(bytes), /*forever=*/other_ == 0);  // the cache rank waits until it is sent away
+    Message message(bytes);
+    for (std::size_t at = 0; at < bytes; at += kPiece)
+      get(message.data() + at, std::min<std::size_t>(kPiece, bytes - at), false);
+    return message;
+  }
+
+ private:
+  void put(const void* data, std::size_t bytes) const {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, other_, kTag, MPI_COMM_WORLD, &request), "send");
+    finish(request, false);
+  }
+  void get(void* data, std::size_t bytes, bool forever) const {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, other_, kTag, MPI_COMM_WORLD, &request), "receive");
+    finish(request, forever);
+  }
+  static void finish(MPI_Request request, bool forever) {
+    Patience patience(forever);
+    for (int done = 0; done == 0;) {
+      check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "see a message through");
+      if (done == 0) patience.wait();
+    }
+  }
+  int other_;
+};
+
+class OpenMpiRank final : public MpiRank {
+ public:
+  OpenMpiRank() {
+    int granted = 0;
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted), "start");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    int ranks = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &number_);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (granted >= MPI_THREAD_MULTIPLE && ranks == 2) return;
+    MPI_Finalize();
+    if (ranks != 2)
+      throw_input_error("mpirun started {} processes; tandem runs as two, the second is the cache rank: mpirun -n 2.",
+                        ranks);
+    throw_input_error("This MPI does not let several threads send messages (MPI_THREAD_MULTIPLE).");
+  }
+  ~OpenMpiRank() override { MPI_Finalize(); }
+  OpenMpiRank(const OpenMpiRank&) = delete;
+  OpenMpiRank& operator=(const OpenMpiRank&) = delete;
+  int number() const override { return number_; }
+  std::shared_ptr<Communicator> other() override { return std::make_shared<MpiCommunicator>(1 - number_); }
+
+ private:
+  int number_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<MpiRank> join_ranks() {
+  return std::make_unique<OpenMpiRank>();
+}
+
+}  // namespace tandem

@@ -1,0 +1,26 @@
+// Two processes that mpirun started together: the first runs the program, the second is its cache rank.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "engine/distributed/communicator.h"
+
+namespace tandem {
+
+/// Processes that mpirun started together; 1 where it did not start this one. By its environment, so that a program
+/// that runs alone never touches MPI.
+int launched_ranks();
+
+/// One of the two processes. Joining and leaving are collective; at most one object in the life of a process.
+class MpiRank {
+ public:
+  virtual ~MpiRank() = default;
+  virtual int number() const = 0;  // 0 or 1
+  virtual std::shared_ptr<Communicator> other() = 0;
+};
+
+/// InputError where this build has no MPI, or mpirun started more than two.
+std::unique_ptr<MpiRank> join_ranks();
+
+}  // namespace tandem

@@ -1,0 +1,74 @@
+#include "eval/compare/published_flops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fmt/format.h>
+
+#include "engine/common/error.h"
+#include "eval/report/table.h"
+
+namespace tandem::eval {
+namespace {
+
+double option_of(const MethodEntry& method, std::string_view name) {
+  for (const auto& [key, value] : method.options) {
+    if (key == name) return std::strtod(value.c_str(), nullptr);
+  }
+  check_failed(__FILE__, __LINE__, "option", fmt::format("method '{}' has no option '{}'", method.name, name));
+}
+
+/// C of T: a share up to 1, tokens above.
+double chosen_tokens(const MethodEntry& method, double tokens) {
+  const double budget = option_of(method, "budget");
+  return std::min(tokens, budget <= 1 ? std::ceil(budget * tokens) : budget);
+}
+
+}  // namespace
+
+double parameter_flops(const ModelConfig& c) {
+  const double hidden = c.hidden, q = double(c.q_heads) * c.head_dim, kv = double(c.kv_heads) * c.head_dim;
+  return c.layers * (4 * hidden * q + 4 * kv * hidden + 6 * hidden * c.intermediate);
+}
+
+std::optional<double> attention_flops(const ModelConfig& c, const MethodEntry& method, std::uint32_t tokens) {
+  const double heads = double(c.layers) * c.q_heads * c.head_dim, t = tokens;
+  if (method.name == "full") return heads * 4 * t;
+  if (method.name == "tova") return heads * (4 * chosen_tokens(method, t) + 2 * t);
+  if (method.name == "quest") return heads * (4 * chosen_tokens(method, t) + 2 * t / option_of(method, "page"));
+  if (method.name == "asyncspade") return heads * 4 * chosen_tokens(method, t);
+  return std::nullopt;
+}
+
+std::string published_flops_text(const ModelConfig& config, const Summary& summary, bool markdown) {
+  const Manifest& m = summary.manifest;
+  const std::vector<std::string> labels = labels_of(summary, markdown);
+  Table table;
+  table.head = {"method"};
+  for (const std::uint32_t length : m.lengths) table.head.push_back(length_text(length) + ", all");
+  for (const std::uint32_t length : m.lengths) table.head.push_back(length_text(length) + ", attention");
+  bool any = false;
+  const double parameters = parameter_flops(config);
+  const auto mega = [](double flops) { return fmt::format("{:.2f}", flops * 1e-6); };
+  for (std::size_t i = 0; i < m.methods.size(); ++i) {
+    std::vector<std::string> row = {labels[i]}, attention;
+    for (const std::uint32_t length : m.lengths) {
+      const std::optional<double> flops = attention_flops(config, m.methods[i], length);
+      row.push_back(flops ? mega(parameters + *flops) : "-");
+      attention.push_back(flops ? mega(*flops) : "-");
+      any = any || (flops && m.methods[i].name != "full");
+    }
+    row.insert(row.end(), attention.begin(), attention.end());
+    table.rows.push_back(std::move(row));
+  }
+  if (!any) return "";
+  return section("FLOPs per token, published formulas", markdown) + text_of(table, markdown) +
+         note(
+             "MFLOP of one decoded token by AsyncSpade's appendix B: 4qh C for the C tokens attended, 2qh for each "
+             "token "
+             "or page that is scored on the step's way, l layers; projections and MLP besides. -: no formula was "
+             "published. What the operations of this run computed is in timings.jsonl.",
+             markdown);
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,53 @@
+// How well the next token's choice of tokens is known before its query is (AsyncSpade section 3, figures 4 and 5): what
+// earlier queries would choose, by their distance, and what queries predicted from them would.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/kernels/query_prediction.h"
+#include "engine/kernels/thread_pool.h"
+#include "engine/runtime/engine.h"
+#include "eval/heads/heads.h"
+
+namespace tandem::eval {
+
+struct ShiftOptions {
+  std::uint32_t window = 16;  // W, and the longest distance
+  double share = 0.125;       // of the tokens before the query that a head chooses: the paper's
+  double epsilon = 1e-3;
+};
+
+/// One reading of the prediction.
+struct ShiftVariant {
+  PredictionRule rule;
+  std::string name() const;  // as options of the method: "weights=raw,windows=W,rope=pre"
+};
+std::vector<ShiftVariant> shift_variants(const ShiftOptions& options);
+
+/// Overlap ratios: share of the tokens that a query head's true query scores best that another query chooses too. Means
+/// over prompts, queries and heads.
+struct ShiftProfile {
+  ShiftOptions options;
+  std::uint64_t prompts = 0, queries = 0, tokens = 0;  // tokens: sum over the prompts
+  std::vector<std::vector<double>> by_distance;        // [layer][distance - 1]: the query so many tokens before
+  struct Variant {
+    ShiftVariant variant;
+    std::vector<double> with_shift, without;  // by layer: weights found one token earlier, and for the query itself
+  };
+  std::vector<Variant> variants;
+
+  static double mean(const std::vector<double>& by_layer);
+  std::vector<double> mean_by_distance() const;
+  const Variant& best() const;  // with shift
+};
+
+/// Full attention over the prompts, answers given. A query needs W + 1 before it.
+ShiftProfile profile_query_shift(const Model& model, Engine& engine, ThreadPool& pool,
+                                 const std::vector<HeadPrompt>& prompts, const ShiftOptions& options,
+                                 const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {});
+
+}  // namespace tandem::eval

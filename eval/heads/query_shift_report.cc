@@ -1,0 +1,99 @@
+#include "eval/heads/query_shift_report.h"
+
+#include <cmath>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "eval/report/table.h"
+
+namespace tandem::eval {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kFigure4 = 0.4;  // AsyncSpade section 3.1: "above 40 %" over the 16 most recent queries
+constexpr std::size_t kBarColumns = 40;
+
+std::string percent(double share) {
+  return fmt::format("{:.1f}", 100 * share);
+}
+
+std::string bar(double share) {
+  std::string out;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(std::lround(share * kBarColumns)); ++i) out += "█";
+  return out;
+}
+
+Json rounded(const std::vector<double>& values) {
+  Json json = Json::array();
+  for (const double x : values) json.push_back(std::round(x * 1e6) / 1e6);
+  return json;
+}
+
+}  // namespace
+
+std::string query_shift_text(const ShiftProfile& profile, const HeadSource& source) {
+  const ShiftOptions& o = profile.options;
+  std::string out =
+      wrap(fmt::format("What earlier and predicted queries of {} choose, as a share of the true query's best {:g} % of "
+                       "the tokens: {} prompts ({}), {} tokens on average, {} decode queries, full attention.",
+                       source.model, 100 * o.share, profile.prompts, source.prompts, profile.tokens / profile.prompts,
+                       profile.queries),
+           kTerminalWidth) +
+      "\n\ndistance  same %\n";
+  const std::vector<double> distances = profile.mean_by_distance();
+  for (std::size_t i = 0; i < distances.size(); ++i)
+    out += fmt::format("{:>8}  {:>6}  {}\n", i + 1, percent(distances[i]), bar(distances[i]));
+  Table table;
+  table.head = {"weights", "windows", "rope", "with shift %", "without %"};
+  std::string plot = "\nwith shift, by reading\n";
+  for (const ShiftProfile::Variant& v : profile.variants) {
+    const std::string name = v.variant.name();
+    const auto part = [&name](const char* key) {
+      const std::size_t at = name.find(key) + std::string(key).size();
+      return name.substr(at, name.find(',', at) - at);
+    };
+    const double with = ShiftProfile::mean(v.with_shift);
+    table.rows.push_back(
+        {part("weights="), part("windows="), part("rope="), percent(with), percent(ShiftProfile::mean(v.without))});
+    plot += fmt::format("{:>6}  {:<40}  {}\n", percent(with), bar(with), name);
+  }
+  return out + "\n" + table.text() + plot + "\n" +
+         wrap(fmt::format("with shift: weights found for the newest query, applied one token later, as asyncspade "
+                          "predicts; without: found for the true query itself and applied to its predecessors. W = {}, "
+                          "epsilon = {:g}. Means over layers, query heads and queries. Best with shift: {}. published: "
+                          "figure 4 shows more than {:g} % over the 16 most recent queries, figure 5 as much or more "
+                          "with shift than without (Qwen3; read from plots).",
+                          o.window, o.epsilon, profile.best().variant.name(), 100 * kFigure4),
+              kTerminalWidth) +
+         "\n";
+}
+
+Json query_shift_json(const ShiftProfile& profile, const HeadSource& source) {
+  const ShiftOptions& o = profile.options;
+  Json json = {{"schema", "tandem-query-shift-1"},
+               {"command", source.command},
+               {"tandem_version", source.tandem_version},
+               {"git_commit", source.git_commit},
+               {"model", source.model},
+               {"weights_hash", source.weights_hash},
+               {"source", source.prompts},
+               {"prompts", profile.prompts},
+               {"queries", profile.queries},
+               {"mean_tokens", profile.tokens / profile.prompts},
+               {"window", o.window},
+               {"share", o.share},
+               {"epsilon", o.epsilon},
+               {"best", profile.best().variant.name()},
+               {"by_distance", rounded(profile.mean_by_distance())},
+               {"variants", Json::array()},
+               {"layers", Json::array()}};
+  for (const ShiftProfile::Variant& v : profile.variants) {
+    json["variants"].push_back(
+        {{"options", v.variant.name()}, {"with_shift", rounded(v.with_shift)}, {"without_shift", rounded(v.without)}});
+  }
+  for (const std::vector<double>& layer : profile.by_distance) json["layers"].push_back(rounded(layer));
+  return json;
+}
+
+}  // namespace tandem::eval
