@@ -114,7 +114,7 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
   c.blocks = c.index.digests[context.layer];
   c.heads = {item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
   c.own_only = item.own_only;
-  work.own.push_back(c.index.selection_access(c.layer, false));
+  work.own.push_back(c.index.selection.reads());
   op.access.push_back(work.own.back());
   if (selection.ready.lane != compute_) wait_for(op.after, selection.ready);
   if (fetched != nullptr) {
@@ -231,7 +231,7 @@ void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& sh
                                           std::vector<HeadSpans>& spans, std::vector<Access>& access,
                                           Cost& cost) const {
   const DigestIndex& index = c.index;
-  const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx) + index.set_offset(c.layer);
+  const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);
   const std::size_t v_after_k = kPageTokens * kv_.shape().vector_bytes();
   const char* from = c.staging ? ctx.read<char>(c.staging->values) : ctx.read<char>(kv_.device_buffer());
   std::vector<std::uint32_t> masks(c.blocks);
