@@ -1,9 +1,9 @@
 // Digests of a sequence's blocks and the room for selections made from them. They lie in device or in host memory,
 // wherever the KV that they stand for is. An index has one block size; a method that needs several granularities builds
 // several indexes.
-//   values:    [layer][kv_head][min, max][room][D] of KvShape::type
-//   selection: [layer % sets][list][1 + room] u32: a count, then block numbers in ascending order; a list per query
-//              head, per KV head or one for all, as the selection's scope says
+//   values:    [layer from first_layer on][kv_head][min, max][room][D] of KvShape::type
+//   selection: [list][1 + room] u32: a count, then block numbers in ascending order; a list per query head, per KV head
+//              or one for all, as the selection's scope says. One at a time: the next choice replaces it
 #pragma once
 
 #include <algorithm>
@@ -26,14 +26,14 @@ struct DigestIndex {
   std::vector<std::uint32_t> digests;  // [layer] blocks that have one, from block 0 on
   std::vector<Event> built;            // [layer] the operation that made the last of them
   std::vector<Event> read;             // [layer] the last one on another side's lane that read them
-  std::uint32_t sets = 1;              // selections of so many layers are kept at a time
+  std::uint32_t first_layer = 0;       // layers before it have no digests
   KvShape shape;
   std::uint32_t q_heads = 0;
   TierBuffer values, selection;
 
   Tier tier() const { return values.tier(); }
   std::size_t min_offset(std::uint32_t layer, std::uint32_t kv_head) const {  // in bytes; max follows min
-    return (std::size_t{layer} * shape.kv_heads + kv_head) * 2 * room * shape.vector_bytes();
+    return (std::size_t{layer - first_layer} * shape.kv_heads + kv_head) * 2 * room * shape.vector_bytes();
   }
   std::size_t max_offset(std::uint32_t layer, std::uint32_t kv_head) const {
     return min_offset(layer, kv_head) + room * shape.vector_bytes();
@@ -51,21 +51,15 @@ struct DigestIndex {
   Range digested(std::uint32_t layer) const {
     return {tokens.begin, digests[layer] == 0 ? tokens.begin : block_tokens(digests[layer] - 1).end};
   }
-  std::size_t set_offset(std::uint32_t layer) const {  // in u32
-    return std::size_t{layer % sets} * q_heads * (1 + room);
-  }
-  Access selection_access(std::uint32_t layer, bool write) const {
-    const std::uint32_t set = layer % sets;
-    return write ? selection.writes(set, set + 1) : selection.reads(set, set + 1);
-  }
   std::size_t bytes(Tier tier) const { return tier == this->tier() ? values.bytes() + selection.bytes() : 0; }
 };
 
 /// Without any digests yet; room for those of `tokens`.
 inline DigestIndex make_digest_index(Device& device, Tier tier, SequenceId sequence, Range tokens, std::uint32_t block,
-                                     const KvShape& shape, std::uint32_t q_heads, std::uint32_t sets) {
+                                     const KvShape& shape, std::uint32_t q_heads, std::uint32_t first_layer) {
   TANDEM_CHECK(tokens.begin <= tokens.end && tokens.begin % kPageTokens == 0 && block > 0 && block % kPageTokens == 0,
                "digests over [{}, {}) by {}", tokens.begin, tokens.end, block);
+  TANDEM_CHECK(first_layer <= shape.layers, "digests from layer {} of {} on", first_layer, shape.layers);
   DigestIndex index;
   index.sequence = sequence;
   index.tokens = tokens;
@@ -74,12 +68,12 @@ inline DigestIndex make_digest_index(Device& device, Tier tier, SequenceId seque
   index.digests.resize(shape.layers);
   index.built.resize(shape.layers);
   index.read.resize(shape.layers);
-  index.sets = sets;
+  index.first_layer = first_layer;
   index.shape = shape;
   index.q_heads = q_heads;
-  index.values = TierBuffer(device, tier, index.digest_bytes(index.room) * shape.layers, "digests");
+  index.values = TierBuffer(device, tier, index.digest_bytes(index.room) * (shape.layers - first_layer), "digests");
   index.selection =
-      TierBuffer(device, tier, std::size_t{sets} * q_heads * (1 + index.room) * sizeof(std::uint32_t), "selection");
+      TierBuffer(device, tier, std::size_t{q_heads} * (1 + index.room) * sizeof(std::uint32_t), "selection");
   return index;
 }
 

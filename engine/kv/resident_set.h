@@ -12,10 +12,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "engine/common/error.h"
 #include "engine/device/device.h"
+#include "engine/kv/host_pages.h"
 #include "engine/kv/kv_store.h"
 
 namespace tandem {
@@ -33,8 +35,9 @@ struct ResidentSet {
   std::vector<std::uint32_t> candidates;  // [layer]
   DeviceBuffer pages, table, chosen, missing;
   HostBuffer missing_on_host;
-  std::vector<Event> changed;  // [layer] the recall that last changed table and pages
-  std::vector<Event> read;     // [layer] the attention that last read them
+  std::shared_ptr<HostPages> host_pages;  // of the candidates
+  std::vector<Event> changed;             // [layer] the recall that last changed table and pages
+  std::vector<Event> read;                // [layer] the attention that last read them
 
   std::uint32_t list_of(std::uint32_t kv_head) const { return per_head ? kv_head : 0; }
   std::uint32_t pages_per_block() const { return block / kPageTokens; }
@@ -65,29 +68,36 @@ struct ResidentSet {
   }
 };
 
+/// Memory for so many residents, none of which is there yet; what ran before keeps its own.
+inline void make_resident_slots(Device& device, ResidentSet& set, std::uint32_t slots) {
+  TANDEM_CHECK(slots > 0, "no slots");
+  const std::uint32_t layers = set.shape.layers;
+  set.slots = slots;
+  set.pages = device.allocate_device(std::size_t{layers} * slots * set.block_bytes(), "resident blocks");
+  set.table = device.allocate_device(std::size_t{layers} * set.lists * slots * sizeof(std::uint32_t), "resident table");
+  set.chosen = device.allocate_device(layers * set.choice_bytes(), "chosen blocks");
+  set.missing = device.allocate_device(layers * set.choice_bytes(), "missing blocks");
+  set.missing_on_host = device.allocate_host(2 * set.choice_bytes(), "missing blocks on the host");
+}
+
 /// Without candidates yet.
 inline ResidentSet make_resident_set(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t digests,
                                      std::uint32_t begin, std::uint32_t block, std::uint32_t slots, bool per_head) {
-  TANDEM_CHECK(block % kPageTokens == 0 && block > 0 && begin % block == 0 && slots > 0,
-               "resident blocks of {} tokens from {} in {} slots", block, begin, slots);
+  TANDEM_CHECK(block % kPageTokens == 0 && block > 0 && begin % block == 0, "resident blocks of {} tokens from {}",
+               block, begin);
   ResidentSet set;
   set.sequence = sequence;
   set.shape = shape;
   set.digests = digests;
   set.block = block;
   set.begin = begin;
-  set.slots = slots;
   set.per_head = per_head;
   set.lists = per_head ? shape.kv_heads : 1;
   set.candidates.resize(shape.layers);
   set.changed.resize(shape.layers);
   set.read.resize(shape.layers);
-  set.pages = device.allocate_device(std::size_t{shape.layers} * slots * set.block_bytes(), "resident blocks");
-  set.table =
-      device.allocate_device(std::size_t{shape.layers} * set.lists * slots * sizeof(std::uint32_t), "resident table");
-  set.chosen = device.allocate_device(shape.layers * set.choice_bytes(), "chosen blocks");
-  set.missing = device.allocate_device(shape.layers * set.choice_bytes(), "missing blocks");
-  set.missing_on_host = device.allocate_host(2 * set.choice_bytes(), "missing blocks on the host");
+  set.host_pages = std::make_shared<HostPages>(shape.layers);
+  make_resident_slots(device, set, slots);
   return set;
 }
 

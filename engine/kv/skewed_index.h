@@ -8,9 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/kv/host_pages.h"
 #include "engine/kv/kv_store.h"
 
 namespace tandem {
@@ -26,7 +28,8 @@ struct SkewedIndex {
   bool per_head = true;               // KV heads choose apart; else all have the same units, which travel together
   std::vector<std::uint32_t> tokens;  // [layer] indexed, from the sequence's first token on, whole units
   DeviceBuffer skew, keys, chosen, staged;
-  std::vector<Event> read;  // [2] the attention that last read what was fetched
+  std::shared_ptr<HostPages> host_pages;  // of the indexed tokens
+  std::vector<Event> read;                // [2] the attention that last read what was fetched
 
   std::size_t skew_offset(std::uint32_t layer, std::uint32_t kv_head) const {  // in floats
     return (std::size_t{layer} * shape.kv_heads + kv_head) * columns * shape.head_dim;
@@ -71,6 +74,7 @@ inline SkewedIndex make_skewed_index(Device& device, SequenceId sequence, const 
   index.unit = unit;
   index.tokens.resize(shape.layers);
   index.read.resize(2);
+  index.host_pages = std::make_shared<HostPages>(shape.layers);
   index.skew = device.allocate_device(
       std::size_t{shape.layers} * shape.kv_heads * columns * shape.head_dim * sizeof(float), "skewing");
   make_skewed_keys(device, index, room);

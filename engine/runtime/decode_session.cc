@@ -72,11 +72,27 @@ void DecodeSession::policy_time(const char* name, std::uint32_t layer) {
   device_.submit(device_.lane(LaneKind::control), std::move(op));
 }
 
+/// The method has looked at what was kept of a prompt: nothing reads it any more.
+void DecodeSession::prompt_seen(Active& a) {
+  a.prompt_bytes = ops_.prompt_bytes(a.state.id, method_.needs(forward_.shape()));
+  ops_.forget_prompt(a.state.id);
+}
+
+/// Counts what a sequence holds now among its peaks; `more` is besides what the stores know.
+void DecodeSession::count_bytes(const Active& a, std::size_t device_more, std::size_t host_more) {
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    std::size_t& peak = result_.sequences[a.request].peak_kv_bytes[static_cast<int>(tier)];
+    const std::size_t more = tier == Tier::host ? host_more : device_more;
+    peak = std::max(peak, kv_.bytes(a.state.id, tier) + stores_.bytes_of(a.state.id, tier) + more);
+  }
+}
+
 /// What the method does before a sequence's first step. Returns what that comes to on the compute lane.
 std::vector<Event> DecodeSession::prepare() {
   std::vector<Event> ready;
   for (const auto& a : active_) {
     method_.context_ready(a->state, ops_);
+    prompt_seen(*a);
     Op op;
     op.name = "copy shared tail";
     op.kind = Kind::copy;
@@ -103,21 +119,27 @@ std::vector<Event> DecodeSession::prepare() {
 void DecodeSession::begin() {
   result_ = {};
   result_.sequences.resize(waiting_.size());
+  attended_.assign(waiting_.size(), {});
   std::vector<std::int32_t> tokens;
   for (std::unique_ptr<Active>& a : waiting_) {
     TANDEM_CHECK(a != nullptr, "a released sequence cannot go on");
-    a->state.max_tokens = std::max(a->state.max_tokens, a->state.tokens + a->max_new);  // a kept one goes on
+    const std::uint32_t announced = std::exchange(
+        a->state.max_tokens, std::max(a->state.max_tokens, a->state.tokens + a->max_new));  // a kept one goes on
     a->state.row = a->last_row = static_cast<std::uint32_t>(active_.size());
     tokens.push_back(a->next);
     active_.push_back(std::move(a));
+    SequenceState& state = active_.back()->state;
+    if (prepared_ && state.max_tokens > announced) method_.goes_on(state, ops_);
   }
   std::vector<Event> ready;
   if (!prepared_) ready = prepare();
   prepared_ = true;
+  for (const auto& a : active_) count_bytes(*a, std::exchange(a->prompt_bytes, 0), 0);
   uploaded_ = forward_.upload_tokens(tokens);
   ready.push_back(uploaded_);
   ready.insert(ready.end(), ops_.last_asked().begin(), ops_.last_asked().end());
-  // A measuring point, not an ordering that data needs: every reader below waits for its own inputs.
+  // When all that the methods asked for is done, the setup ends: a measuring point on the control lane that nothing
+  // waits for, since every reader below waits for its own inputs.
   Op done;
   done.name = "context ready";
   done.kind = Kind::wait;
@@ -224,15 +246,15 @@ void DecodeSession::collect(std::uint32_t step) {
     std::unique_ptr<Active>& a = active_[row];
     DecodedSequence& out = result_.sequences[a->request];
     out.steps.push_back(step);
-    for (const Tier tier : {Tier::device, Tier::host}) {
-      std::size_t& peak = out.peak_kv_bytes[static_cast<int>(tier)];
-      const std::size_t packed = tier == Tier::host ? attended[row].packed_bytes : 0;
-      peak = std::max(peak, kv_.bytes(a->state.id, tier) + stores_.bytes_of(a->state.id, tier) + packed);
+    count_bytes(*a, 0, attended[row].packed_bytes);
+    for (std::size_t side = 0; side < 2; ++side) {
+      // Rounded once, not in every step: heads may attend different numbers of tokens.
+      std::uint64_t& all = attended_[a->request][side];
+      const std::uint64_t lists = std::uint64_t{c.layers} * c.kv_heads;
+      all += attended[row].tokens[side];
+      out.attended[side] = (all + lists / 2) / lists;
     }
-    for (int side = 0; side < 2; ++side) {
-      out.tasks[side] += attended[row].tasks[side];
-      out.attended[side] += attended[row].tokens[side] / (std::uint64_t{c.layers} * c.kv_heads);
-    }
+    for (int side = 0; side < 2; ++side) out.tasks[side] += attended[row].tasks[side];
     if (!options_->forced.empty()) {
       out.log_probabilities.push_back(device_.host_read<double>(forward_.host_log_probability(), {row, row + 1})[row]);
     }
@@ -363,6 +385,7 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
                 wanted.heavy ? &stores_.heavy.get(wanted.heavy->id) : nullptr);
   a.state.tokens = range.end;
   method_.appended(a.state, range, ops_);
+  prompt_seen(a);
   a.next = tokens.back();
   a.max_new = max_new_tokens;
   device_.drain();

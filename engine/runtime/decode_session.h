@@ -2,6 +2,7 @@
 // sequence is done. A kept session can then take a new prompt per sequence and go on, with all that the method knows.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -38,9 +39,10 @@ class DecodeSession {
   struct Active {
     std::size_t request = 0;
     SequenceState state;
-    std::int32_t next = 0;       // token that the next step takes in
-    std::uint32_t max_new = 0;   // tokens of this decode
-    std::uint32_t last_row = 0;  // row that wrote this sequence's next token
+    std::int32_t next = 0;         // token that the next step takes in
+    std::uint32_t max_new = 0;     // tokens of this decode
+    std::uint32_t last_row = 0;    // row that wrote this sequence's next token
+    std::size_t prompt_bytes = 0;  // kept of the prompt on the device while the method prepared
   };
 
   std::vector<Event> prepare();
@@ -49,6 +51,8 @@ class DecodeSession {
   Event attend_layers(std::uint32_t step);
   void append_chunks(Active& sequence, std::span<const std::int32_t> tokens, AttentionAverage* average,
                      HeavySet* heavy);
+  void prompt_seen(Active& sequence);
+  void count_bytes(const Active& sequence, std::size_t device_more, std::size_t host_more);
   void policy_time(const char* name, std::uint32_t layer);
   void collect(std::uint32_t step);
   std::vector<SequenceState*> batch();
@@ -71,6 +75,8 @@ class DecodeSession {
   bool prepared_ = false;                         // the method has seen the contexts
   Event uploaded_;                                // tokens that the first step takes in
   DecodeResult result_;
+  std::vector<std::array<std::uint64_t, 2>>
+      attended_;  // [request][Side] tokens, summed over layers, KV heads and steps
 };
 
 }  // namespace tandem

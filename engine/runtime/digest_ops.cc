@@ -3,6 +3,7 @@
 
 #include "engine/common/error.h"
 #include "engine/kernels/digest.h"
+#include "engine/kv/link_pieces.h"
 #include "engine/runtime/engine_ops.h"
 
 namespace tandem {
@@ -25,6 +26,7 @@ struct EngineOps::DigestWork {
   Range blocks;
   std::vector<Page> pages;  // of these blocks, in order
   bool on_device = false, on_host = false;
+  LinkPieces pieces;  // of the keys that a device reads from host memory
 };
 
 EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer,
@@ -55,7 +57,8 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
       op.cost.hbm += bytes;
     } else {
       op.cost.h2d += bytes;
-      op.cost.pieces += shape.kv_heads;
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head)
+        work.pieces.add(kv_.k_offset(slot, head), bytes / shape.kv_heads);
     }
     kv_.append_filled(sequence.id, layer, {page, page + 1}, tier, op.after);
     kv_.append_access(sequence.id, layer, {page, page + 1}, tier, Range{0, shape.kv_heads}, false, op.access);
@@ -71,6 +74,9 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
   op.name = "build digests";
   op.cause = Cause::selection;
   op.layer = layer;
+  std::uint32_t pieces = 0;
+  for (const DigestWork& w : work) pieces += w.pieces.count();
+  op.cost.pieces = std::max(pieces, 1u);
   op.body = [this, layer, work = std::move(work)](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
     for (const DigestWork& w : work) {
@@ -114,12 +120,12 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest&
   DigestRef ref;
   ref.side = request.side;
   ref.id = stores_.digests.add(make_digest_index(device_, tier, sequence.id, covered, request.block, shape,
-                                                 attention_.q_heads(), request.selections));
+                                                 attention_.q_heads(), request.first_layer));
   DigestIndex& index = stores_.digests.get(ref.id);
   const std::uint32_t tokens = request.tokens.end - request.tokens.begin;
   const std::uint32_t blocks = request.grows ? tokens / request.block : index.room;
   if (blocks == 0) return ref;
-  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+  for (std::uint32_t layer = request.first_layer; layer < shape.layers; ++layer) {
     Op op;
     std::vector<DigestWork> work = {digest_work(sequence, ref.id, layer, {0, blocks}, op)};
     index.built[layer] = submit_digests(tier, layer, std::move(work), std::move(op));
@@ -134,6 +140,8 @@ void EngineOps::extend_digests(std::uint32_t layer, std::span<const DigestExtens
   std::vector<DigestIndex*> extended[2];
   for (const DigestExtension& extension : extensions) {
     DigestIndex& index = stores_.digests.get(extension.digests.id);
+    TANDEM_CHECK(layer >= index.first_layer, "digests of layer {}, which are kept from {} on", layer,
+                 index.first_layer);
     const std::uint32_t blocks = (std::max(extension.end, index.tokens.begin) - index.tokens.begin) / index.block;
     if (blocks <= index.digests[layer]) continue;
     if (blocks > index.room) grow_digests(index, std::max(extension.sequence->max_tokens, extension.end));
@@ -157,7 +165,7 @@ void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
   const std::uint32_t blocks = (tokens - old.tokens.begin) / old.block;
   index =
       make_digest_index(device_, old.tier(), old.sequence, {old.tokens.begin, old.tokens.begin + blocks * old.block},
-                        old.block, old.shape, old.q_heads, old.sets);
+                        old.block, old.shape, old.q_heads, old.first_layer);
   index.digests = old.digests;
   Op op;
   op.name = "extend digests";
@@ -167,7 +175,7 @@ void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
   if (old.tier() == Tier::host) std::swap(op.cost.hbm, op.cost.dram);
   op.access = {old.values.reads(), index.values.writes()};
   op.body = [from = old, to = index](BodyContext& ctx) {
-    for (std::uint32_t layer = 0; layer < from.shape.layers; ++layer) {
+    for (std::uint32_t layer = from.first_layer; layer < from.shape.layers; ++layer) {
       const std::size_t bytes = from.digests[layer] * from.shape.vector_bytes();
       for (std::uint32_t head = 0; head < from.shape.kv_heads; ++head) {
         const char* values = from.values.read<char>(ctx);

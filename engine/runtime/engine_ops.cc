@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/kv/link_pieces.h"
 
 namespace tandem {
 Event EngineOps::ask(LaneKind kind, Op op) {
@@ -20,6 +21,17 @@ Event EngineOps::asked(Event event) {
     *found = event;
   }
   return event;
+}
+
+std::size_t EngineOps::prompt_bytes(SequenceId sequence, const Needs& needs) const {
+  std::size_t bytes = 0;
+  if (const auto found = queries_.find(sequence); found != queries_.end() && found->second.kept > 0) {
+    const std::uint32_t kept = found->second.kept;
+    bytes += found->second.values.bytes() / kept * std::min(needs.last_queries, kept);
+  }
+  if (const auto found = sums_.find(sequence); found != sums_.end() && needs.column_sums)
+    bytes += found->second.values.bytes();
+  return bytes;
 }
 
 Event EngineOps::offload(const SequenceState& sequence, Range tokens, std::uint32_t layer, AttentionAverage* average) {
@@ -38,11 +50,9 @@ Event EngineOps::offload(const SequenceState& sequence, Range tokens, std::uint3
   op.cost.d2h = copies.size() * shape.slot_bytes();
   kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
   kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, true, op.access);
-  std::uint32_t pieces = 0;  // runs that are adjacent on both sides
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    if (i == 0 || copies[i].from != copies[i - 1].from + 1 || copies[i].to != copies[i - 1].to + 1) ++pieces;
-  }
-  op.cost.pieces = pieces;
+  LinkPieces pieces;
+  for (const SlotCopy& copy : copies) pieces.add(kv_.k_offset(copy.to, 0), shape.slot_bytes());
+  op.cost.pieces = pieces.count();
   if (average != nullptr) {
     op.cost.d2h += std::uint64_t{average->q_heads} * (tokens.end - tokens.begin) * sizeof(float);
     op.cost.pieces += average->q_heads;
@@ -97,6 +107,7 @@ void EngineOps::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> r
   op.layer = layer;
   op.cost.pieces = 0;
   std::vector<Part> parts;
+  LinkPieces pieces;
   for (const CopyRequest& request : requests) {
     const SequenceId id = request.sequence->id;
     const Range tokens = request.tokens;
@@ -114,10 +125,16 @@ void EngineOps::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> r
                       kv_.slot(id, layer, block, Tier::host),
                       {std::max(tokens.begin, first) - first, std::min(tokens.end, first + kPageTokens) - first}};
       TANDEM_CHECK(part.from != KvStore::kNoSlot, "block {} of layer {} is not on the device", block, layer);
-      op.cost.pieces += part.tokens == Range{0, kPageTokens} ? 1 : 2 * shape.kv_heads;
+      const std::size_t at = part.tokens.begin * shape.vector_bytes();
+      const std::size_t count = (part.tokens.end - part.tokens.begin) * shape.vector_bytes();
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+        pieces.add(kv_.k_offset(part.to, head) + at, count);
+        pieces.add(kv_.v_offset(part.to, head) + at, count);
+      }
       parts.push_back(part);
     }
   }
+  op.cost.pieces = pieces.count();
   op.body = [this, parts = std::move(parts)](BodyContext& ctx) {
     const std::size_t bytes = kv_.shape().vector_bytes();
     const char* from = ctx.read<char>(kv_.device_buffer());

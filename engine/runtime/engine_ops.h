@@ -36,6 +36,13 @@ class EngineOps : public Ops {
     queries_[sequence] = queries;
     sums_[sequence] = sums;
   }
+  /// Device memory of it that a method with these needs reads.
+  std::size_t prompt_bytes(SequenceId sequence, const Needs& needs) const;
+  /// The method has had its look: the memory goes back where no prefix holds it.
+  void forget_prompt(SequenceId sequence) {
+    queries_.erase(sequence);
+    sums_.erase(sequence);
+  }
 
   const ModelShape& shape() const override { return attention_.shape(); }
   void move_to_host(SequenceState& sequence, Range tokens) override;
@@ -66,7 +73,8 @@ class EngineOps : public Ops {
   QueryRef predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) override;
   QueryRef layer_query(const LayerContext& context) override;
   ResidentRef keep_resident(SequenceState& sequence, const ResidentRequest& request) override;
-  void renew_residents(SequenceState& sequence, ResidentRef set) override;
+  void renew_residents(SequenceState& sequence, ResidentRef set, std::uint32_t slots) override;
+  void extend_residents(SequenceState& sequence, ResidentRef set, std::uint32_t slots) override;
   void block_filled(SequenceState& sequence, ResidentRef set, std::uint32_t layer) override;
   SplitRef split_by_residency(const LayerContext& context, const QueryRef& query,
                               std::span<const ResidentRef> sets) override;

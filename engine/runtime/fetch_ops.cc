@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "engine/common/error.h"
+#include "engine/kv/link_pieces.h"
 #include "engine/runtime/engine_ops.h"
 #include "engine/runtime/selection.h"
 
@@ -53,8 +54,9 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
     }
     TANDEM_CHECK(work.slots.size() <= staging.pages_per_head, "{} blocks in room for {}", work.slots.size(),
                  staging.pages_per_head);
-    for (std::size_t i = 0; i < work.slots.size(); ++i)  // runs that are adjacent in host memory
-      op.cost.pieces += i == 0 || work.slots[i] != work.slots[i - 1] + 1 ? 1 : 0;
+    LinkPieces pieces;
+    for (const std::uint32_t slot : work.slots) pieces.add(kv_.k_offset(slot, 0), shape.slot_bytes());
+    op.cost.pieces += pieces.count();
     op.cost.h2d += work.slots.size() * shape.slot_bytes();
     return work;
   }
@@ -66,14 +68,15 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
   work.blocks = work.index->digests[layer];
   const Range digested = work.index->digested(layer);
   add_blocks({digested.begin / kPageTokens, blocks_for(digested.end)});
-  op.access.push_back(work.index->selection_access(layer, false));
+  op.access.push_back(work.index->selection.reads());
   wait_for(op.after, selection.ready);
   const std::uint32_t lists = selection.scope == Scope::query_head ? attention_.q_heads() / shape.kv_heads : 1;
   const std::uint32_t most = std::min(work.blocks, lists * selection.blocks);
   TANDEM_CHECK(most * work.index->block / kPageTokens <= staging.pages_per_head, "{} blocks of {} in room for {} pages",
                most, work.index->block, staging.pages_per_head);
   op.cost.h2d += std::uint64_t{most} * work.index->block * 2 * shape.vector_bytes() * shape.kv_heads;
-  op.cost.pieces += 2 * most * shape.kv_heads;
+  // Of a short page, the index's last tokens, K and V are apart.
+  op.cost.pieces += (most * work.index->block / kPageTokens + 1) * shape.kv_heads;
   op.cost.upper_bound = true;
   return work;
 }
@@ -103,7 +106,7 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
       fixed_cost.pieces += op.cost.pieces - cost.pieces;
     } else {
       fixed.push_back(w.staging.values.writes(w.part, w.part + 1));
-      fixed.push_back(w.index->selection_access(layer, false));
+      fixed.push_back(w.index->selection.reads());
     }
   }
   const ModelShape shape = attention_.shape();
@@ -144,19 +147,21 @@ void EngineOps::copy_chosen(BodyContext& ctx, const ModelShape& shape, const Fet
                             std::vector<Access>& access, Cost& cost) const {
   const DigestIndex& index = *w.index;
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
-  const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx) + index.set_offset(w.layer);
+  const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);
   std::vector<std::uint32_t> masks(w.blocks);
+  LinkPieces pieces;
   for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
     chosen_masks(shape, w.scope, g, lists, index.room, masks);
     std::uint32_t page = 0;
     for (std::uint32_t b = 0; b < w.blocks; ++b) {
       if (masks[b] == 0) continue;
-      cost.pieces += 2;
       const Range tokens = index.block_tokens(b);
       for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
         const std::uint32_t slot = w.slots[(token - index.tokens.begin) / kPageTokens];
         const std::size_t bytes = std::min(kPageTokens, tokens.end - token) * vector_bytes;
         cost.h2d += 2 * bytes;
+        pieces.add(kv_.k_offset(slot, g), bytes);
+        pieces.add(kv_.v_offset(slot, g), bytes);
         access.push_back(kv_.slot_access(Tier::host, slot, 1, Range{g, g + 1}, false));
         if (!copies) continue;
         const char* from = ctx.read<char>(kv_.host_buffer());
@@ -166,6 +171,7 @@ void EngineOps::copy_chosen(BodyContext& ctx, const ModelShape& shape, const Fet
       }
     }
   }
+  cost.pieces += pieces.count();
 }
 
 }  // namespace tandem

@@ -59,7 +59,7 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
         TANDEM_CHECK(c.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the host", block, layer);
       }
       kv_.append_access(sequence.id, layer, blocks, Tier::host, heads, false, op.access);
-      op.access.push_back(index.selection_access(layer, false));
+      op.access.push_back(index.selection.reads());
       wait_for(op.after, chosen->ready);
       const std::uint32_t lists = chosen->scope == Scope::query_head ? shape.group() : 1;
       const std::uint32_t pieces = count * std::min(c.blocks, lists * chosen->blocks);
@@ -142,8 +142,8 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
     work = row.fixed;
     const std::size_t first_entry = out != nullptr ? out->size() : 0;
     for (const HostRow::Chosen& c : row.chosen) {
-      const std::uint32_t* lists = c.index.selection.read<std::uint32_t>(ctx) + c.index.set_offset(layer);
-      access.push_back(c.index.selection_access(layer, false));
+      const std::uint32_t* lists = c.index.selection.read<std::uint32_t>(ctx);
+      access.push_back(c.index.selection.reads());
       for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
         mask.resize(c.blocks);
         chosen_masks(shape, c.scope, g, lists, c.index.room, mask);

@@ -6,6 +6,7 @@
 
 #include "engine/common/error.h"
 #include "engine/kernels/residency.h"
+#include "engine/kv/link_pieces.h"
 
 namespace tandem {
 namespace {
@@ -64,7 +65,7 @@ Event LayerAhead::split(const SplitRef& split, std::span<const SelectionRef> sel
     const ResidentSet& set = stores_.residents.get(split.sets[i].id);
     const DigestIndex& index = stores_.digests.get(selections[i].digests.id);
     op.cost.hbm += 4 * set.choice_bytes();  // choice and table in, choice and what is missing out
-    op.access.insert(op.access.end(), {index.selection_access(layer, false), set.table.reads(layer, layer + 1),
+    op.access.insert(op.access.end(), {index.selection.reads(), set.table.reads(layer, layer + 1),
                                        set.chosen.writes(layer, layer + 1), set.missing.writes(layer, layer + 1)});
     if (set.changed[layer].valid()) op.after.push_back(set.changed[layer]);
     rows.push_back({set, index});
@@ -75,7 +76,7 @@ Event LayerAhead::split(const SplitRef& split, std::span<const SelectionRef> sel
   op.body = [layer, rows = std::move(rows)](BodyContext& ctx) {
     for (const Row& row : rows) {
       const ResidentSet& set = row.set;
-      const std::uint32_t* lists = row.index.selection.read<std::uint32_t>(ctx) + row.index.set_offset(layer);
+      const std::uint32_t* lists = row.index.selection.read<std::uint32_t>(ctx);
       for (std::uint32_t list = 0; list < set.lists; ++list) {
         const std::uint32_t* from = lists + list * (1 + std::size_t{row.index.room});
         split_residents({.selected = from,
@@ -134,8 +135,8 @@ Event LayerAhead::prediction_to_host(const LayerContext& context, const SplitRef
 
 struct LayerAhead::Missing {
   std::uint32_t row = 0;
-  ResidentSet set;                   // as it is now
-  std::vector<std::uint32_t> pages;  // host slots of the candidates' pages
+  ResidentSet set;        // as it is now
+  HostPages::List pages;  // of the candidates
 };
 
 std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context, const SplitRef& split) {
@@ -159,11 +160,7 @@ std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context,
     const SequenceState& sequence = *context.batch[row];
     Missing missing{row, stores_.residents.get(split.sets[i].id), {}};
     const Range pages = missing.set.page_range(layer);
-    missing.pages.reserve(pages.end - pages.begin);
-    for (std::uint32_t page = pages.begin; page < pages.end; ++page) {
-      missing.pages.push_back(kv_.slot(sequence.id, layer, page, Tier::host));
-      TANDEM_CHECK(missing.pages.back() != KvStore::kNoSlot, "page {} of layer {} is not on the host", page, layer);
-    }
+    missing.pages = missing.set.host_pages->of(kv_, sequence.id, layer, pages);
     kv_.append_access(sequence.id, layer, pages, Tier::host, Range{0, shape.kv_heads}, false, op.access);
     op.access.insert(op.access.end(), {own.host_query.reads(row, row + 1), own.host_part.writes(row, row + 1),
                                        own.host_lse.writes(row, row + 1), counters_.writes(row, layer),
@@ -197,7 +194,7 @@ std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context,
         for (std::uint32_t i = 1; i <= list[0]; ++i) {
           if (i == 1 || list[i] != list[i - 1] + 1) ++cost.pieces;
           for (std::uint32_t page = 0; attend && page < set.pages_per_block(); ++page) {
-            const std::uint32_t slot = m.pages[list[i] * set.pages_per_block() + page];
+            const std::uint32_t slot = (*m.pages)[list[i] * set.pages_per_block() + page];
             heads.back().spans.push_back(
                 {pages + kv_.k_offset(slot, head), pages + kv_.v_offset(slot, head), kPageTokens, ~0u});
           }
@@ -239,8 +236,7 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
     Missing missing{row, stores_.residents.get(split.sets[i].id), {}};
     const ResidentSet& set = missing.set;
     const Range pages = set.page_range(layer);
-    for (std::uint32_t page = pages.begin; page < pages.end; ++page)
-      missing.pages.push_back(kv_.slot(sequence.id, layer, page, Tier::host));
+    missing.pages = set.host_pages->of(kv_, sequence.id, layer, pages);
     kv_.append_access(sequence.id, layer, pages, Tier::host, Range{0, set.shape.kv_heads}, false, op.access);
     op.access.insert(op.access.end(), {set.chosen.reads(layer, layer + 1), set.missing.reads(layer, layer + 1),
                                        set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1)});
@@ -257,7 +253,7 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
   }
   const auto run = [this, layer, work = std::move(work)](BodyContext& ctx, bool move) {
     Cost cost;
-    cost.pieces = 0;
+    LinkPieces crossing;
     for (const Missing& m : work) {
       const ResidentSet& set = m.set;
       const KvShape& shape = set.shape;
@@ -271,21 +267,21 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
                         .missing = ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, list),
                         .table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list),
                         .slots = set.slots,
-                        .pages = m.pages.data(),
+                        .pages = m.pages->data(),
                         .pages_per_block = pages,
                         .from = from.data(),
                         .to = to.data(),
                         .moves = &moves});
         cost.h2d += moves * heads * shape.page_bytes();
-        for (std::uint32_t i = 0; i < moves; ++i) {  // runs that are adjacent on the host
-          if (set.per_head || i % pages == 0 || from[i] != from[i - 1] + 1) ++cost.pieces;
+        for (std::uint32_t i = 0; i < moves; ++i) {
+          crossing.add(kv_.k_offset(from[i], list), heads * shape.page_bytes());
           if (!move) continue;
           std::memcpy(ctx.write<char>(set.pages) + set.page_offset(layer, to[i] / pages, to[i] % pages, list),
                       ctx.read<char>(kv_.host_buffer()) + kv_.k_offset(from[i], list), heads * shape.page_bytes());
         }
       }
     }
-    cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
+    cost.pieces = std::max(crossing.count(), 1u);
     ctx.settle(cost);
   };
   op.body = [run](BodyContext& ctx) { run(ctx, true); };

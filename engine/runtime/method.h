@@ -260,7 +260,7 @@ struct DigestRequest {
   /// Takes more blocks later (extend_digests), up to the sequence's max_tokens: then only whole blocks have a digest.
   /// Otherwise a short last block is digested over what it has.
   bool grows = false;
-  std::uint32_t selections = 1;  // layers whose selections are kept at a time
+  std::uint32_t first_layer = 0;  // layers before it get no digests
 };
 
 struct DigestExtension {
@@ -402,8 +402,8 @@ class Ops {
   virtual StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) = 0;
   virtual void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens) = 0;
   /// Brings KV of one layer from host memory into the staging's next part, for one attention of the same step. It waits
-  /// until the part's last reader is done. Whole pages are copied; chosen blocks are read by the device itself, one
-  /// piece for K and one for V per block and KV head.
+  /// until the part's last reader is done. Whole pages are copied; chosen blocks are read by the device itself. Pieces
+  /// are counted as engine/kv/link_pieces.h says.
   virtual std::vector<FetchedRef> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) = 0;
 
   /// Queries of `layer` for all rows from the input of the layer that runs, under the input norm of layer `norm_of`, at
@@ -415,8 +415,10 @@ class Ops {
   /// keeps those resident that the prompt's last query scores best (Needs::last_queries). The sinks and the newest
   /// block stay in the KV store's device tier.
   virtual ResidentRef keep_resident(SequenceState& sequence, const ResidentRequest& request) = 0;
-  /// The same after a new prompt, by its last query, for the blocks that it filled and all before.
-  virtual void renew_residents(SequenceState& sequence, ResidentRef set) = 0;
+  /// The same after a new prompt, by its last query, for the blocks that it filled and all before, in so many slots.
+  virtual void renew_residents(SequenceState& sequence, ResidentRef set, std::uint32_t slots) = 0;
+  /// Room for so many slots, where there are fewer; what is resident stays.
+  virtual void extend_residents(SequenceState& sequence, ResidentRef set, std::uint32_t slots) = 0;
   /// The layer's newest block has filled up: it gets a digest and a copy in host memory, and is resident where a slot
   /// is free. From the next step on it can be chosen.
   virtual void block_filled(SequenceState& sequence, ResidentRef set, std::uint32_t layer) = 0;
@@ -477,6 +479,9 @@ class Method {
   // on.
   virtual AppendRequest before_append(SequenceState&, Range, Ops&) { return {}; }
   virtual void appended(SequenceState&, Range, Ops&) {}
+  /// A kept sequence goes on without a new prompt, beyond the length announced before: max_tokens has grown. For
+  /// methods that hold no more room than a context can fill.
+  virtual void goes_on(SequenceState&, Ops&) {}
 };
 
 }  // namespace tandem

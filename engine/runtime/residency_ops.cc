@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "engine/common/error.h"
+#include "engine/kv/link_pieces.h"
 #include "engine/runtime/engine_ops.h"
 #include "engine/runtime/selection.h"
 
@@ -30,8 +31,9 @@ ResidentRef EngineOps::keep_resident(SequenceState& sequence, const ResidentRequ
   return ref;
 }
 
-void EngineOps::renew_residents(SequenceState& sequence, ResidentRef ref) {
-  const ResidentSet& set = stores_.residents.get(ref.id);
+void EngineOps::renew_residents(SequenceState& sequence, ResidentRef ref, std::uint32_t slots) {
+  ResidentSet& set = stores_.residents.get(ref.id);
+  if (slots != set.slots) make_resident_slots(device_, set, slots);
   const std::uint32_t filled = sequence.tokens / set.block * set.block;
   const DigestExtension extension{&sequence, {set.digests, Side::device}, filled};
   for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) extend_digests(layer, {&extension, 1});
@@ -104,7 +106,7 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
     choose_blocks(pool_, m, choice, scores.data(), lists.data(), choice.blocks);
     Cost exact = cost;
     exact.h2d = 0;
-    exact.pieces = 0;
+    LinkPieces crossing;
     const std::uint32_t heads = set.per_head ? 1 : set.shape.kv_heads, per_block = set.pages_per_block();
     const std::size_t bytes = heads * set.shape.page_bytes();
     for (std::uint32_t list = 0; list < set.lists; ++list) {
@@ -117,7 +119,7 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
           if (source.tier == Tier::host) {
             exact.hbm -= bytes;  // read over the link, not from the device
             exact.h2d += bytes;
-            ++exact.pieces;
+            crossing.add(kv_.k_offset(source.slot, list), bytes);
           }
           if (!move) continue;
           const char* memory =
@@ -127,7 +129,7 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
         }
       }
     }
-    exact.pieces = std::max<std::uint32_t>(exact.pieces, 1);
+    exact.pieces = std::max(crossing.count(), 1u);
     if (mixed) ctx.settle(exact);
   };
   op.cost.pieces = mixed ? op.cost.pieces : 1;
@@ -144,6 +146,33 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
     draw_scores(pool_, model, *process_, place, choice.blocks, scores.data());
     run(ctx, scores, model, false);
   };
+  ask(LaneKind::device_compute, std::move(op));
+}
+
+void EngineOps::extend_residents(SequenceState&, ResidentRef ref, std::uint32_t slots) {
+  ResidentSet& set = stores_.residents.get(ref.id);
+  if (slots <= set.slots) return;
+  const ResidentSet old = set;
+  make_resident_slots(device_, set, slots);
+  Op op;
+  op.name = "extend residents";
+  op.kind = Kind::copy;
+  op.cause = Cause::offload;
+  for (std::uint32_t layer = 0; layer < set.shape.layers; ++layer)
+    op.cost.hbm += 2 * old.residents(layer) * (set.block_bytes() + set.lists * sizeof(std::uint32_t));
+  op.access = {old.table.reads(), old.pages.reads(), set.table.writes(), set.pages.writes()};
+  const auto run = [old, to = set](BodyContext& ctx, bool move) {
+    for (std::uint32_t layer = 0; layer < old.shape.layers; ++layer) {
+      for (std::uint32_t list = 0; list < old.lists; ++list)
+        std::copy_n(ctx.read<std::uint32_t>(old.table) + old.table_offset(layer, list), old.residents(layer),
+                    ctx.write<std::uint32_t>(to.table) + to.table_offset(layer, list));
+      if (!move) continue;
+      std::copy_n(ctx.read<char>(old.pages) + old.page_offset(layer, 0, 0, 0), old.residents(layer) * old.block_bytes(),
+                  ctx.write<char>(to.pages) + to.page_offset(layer, 0, 0, 0));
+    }
+  };
+  op.body = [run](BodyContext& ctx) { run(ctx, true); };
+  op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
   ask(LaneKind::device_compute, std::move(op));
 }
 
@@ -164,7 +193,7 @@ void EngineOps::keep_filled(const SequenceState& sequence, const ResidentSet& se
   Op op;
   op.name = "keep filled block";
   op.kind = Kind::copy;
-  op.cause = Cause::recall;
+  op.cause = Cause::offload;  // the block leaves the KV store's device tier; nothing comes over the link
   op.layer = layer;
   op.cost.hbm = 2 * set.block_bytes();
   op.cost.pieces = set.pages_per_block();

@@ -105,16 +105,14 @@ void DecodeAttention::score_and_choose(BodyContext& ctx, const ModelShape& shape
   std::vector<float> scores(std::size_t{shape.q_heads} * s.choice.blocks);
   score_index(pool_, shape, ctx, index, s.place.layer, s.choice.blocks,
               query + std::size_t{s.row} * shape.q_heads * shape.head_dim, scores.data());
-  choose_blocks(pool_, shape, s.choice, scores.data(),
-                index.selection.write<std::uint32_t>(ctx) + index.set_offset(s.place.layer), index.room);
+  choose_blocks(pool_, shape, s.choice, scores.data(), index.selection.write<std::uint32_t>(ctx), index.room);
 }
 
 void DecodeAttention::draw_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& s) {
   const DigestIndex& index = s.index;
   std::vector<float> scores(std::size_t{shape.q_heads} * s.choice.blocks);
   draw_scores(pool_, shape, *process_, s.place, s.choice.blocks, scores.data());
-  choose_blocks(pool_, shape, s.choice, scores.data(),
-                index.selection.write<std::uint32_t>(ctx) + index.set_offset(s.place.layer), index.room);
+  choose_blocks(pool_, shape, s.choice, scores.data(), index.selection.write<std::uint32_t>(ctx), index.room);
 }
 
 SelectionRef DecodeAttention::select_on_host(const LayerContext& context, const ScoreRequest& request) {
@@ -129,7 +127,7 @@ SelectionRef DecodeAttention::select_on_host(const LayerContext& context, const 
   op.cost.tasks = shape.kv_heads * selection_parts(s.choice.blocks);
   op.cost.flops = std::uint64_t{4} * shape.q_heads * s.choice.blocks * shape.head_dim;
   op.access = {host_query_.reads(s.row, s.row + 1), s.index.values.reads(context.layer, context.layer + 1),
-               s.index.selection_access(context.layer, true)};
+               s.index.selection.writes()};
   op.after = {query_on_host(context)};
   op.body = [this, shape, s](BodyContext& ctx) { score_and_choose(ctx, shape, s, ctx.read<float>(host_query_)); };
   op.stand_in = [this, shape, s](BodyContext& ctx) { draw_and_choose(ctx, shape, s); };
@@ -158,7 +156,7 @@ std::vector<SelectionRef> DecodeAttention::select_on_device(const LayerContext& 
     op.cost.flops += std::uint64_t{4} * shape.q_heads * s.choice.blocks * shape.head_dim;
     op.access.push_back(query.reads(s.row, s.row + 1));
     op.access.push_back(s.index.values.reads(context.layer, context.layer + 1));
-    op.access.push_back(s.index.selection_access(context.layer, true));
+    op.access.push_back(s.index.selection.writes());
   }
   op.body = [this, shape, work, query](BodyContext& ctx) {
     for (const Selecting& s : work) score_and_choose(ctx, shape, s, ctx.read<float>(query));

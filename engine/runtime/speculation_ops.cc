@@ -205,7 +205,7 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
     const std::uint64_t n = index.tokens[layer];
     op.cost.hbm += n * shape.kv_heads * index.row_bytes() + 2 * n * shape.q_heads * sizeof(float) +
                    std::uint64_t{shape.kv_heads} * index.columns * shape.head_dim * sizeof(float);
-    op.cost.flops += 2 * n * shape.q_heads * index.columns;
+    op.cost.flops += std::uint64_t{2} * shape.q_heads * index.columns * (shape.head_dim + n);  // skewing, scores
     op.access.insert(op.access.end(),
                      {values.reads(row, row + 1), index.skew.reads(layer, layer + 1),
                       index.keys.reads(layer, layer + 1), index.chosen.writes(layer % 2, layer % 2 + 1)});
@@ -265,8 +265,8 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
                                           std::span<const SpeculateRequest> requests) {
   const std::uint32_t layer = query.layer;
   struct Row {
-    SkewedIndex index;                 // as it is now
-    std::vector<std::uint32_t> pages;  // host slots
+    SkewedIndex index;  // as it is now
+    HostPages::List pages;
   };
   SpeculatedRef speculated{layer, {}, {}};
   Op op;
@@ -284,10 +284,7 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
     const SkewedIndex& index = stores_.skewed.get(request.index.id);
     Row row{index, {}};
     const Range pages{0, index.tokens[layer] / kPageTokens};
-    for (std::uint32_t page = pages.begin; page < pages.end; ++page) {
-      row.pages.push_back(kv_.slot(request.sequence->id, layer, page, Tier::host));
-      TANDEM_CHECK(row.pages.back() != KvStore::kNoSlot, "page {} of layer {} is not on the host", page, layer);
-    }
+    row.pages = index.host_pages->of(kv_, request.sequence->id, layer, pages);
     kv_.append_access(request.sequence->id, layer, pages, Tier::host, Range{0, shape.kv_heads}, false, op.access);
     op.access.insert(op.access.end(),
                      {index.chosen.reads(layer % 2, layer % 2 + 1), index.staged.writes(layer % 2, layer % 2 + 1)});
@@ -323,7 +320,7 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
         for (std::uint32_t i = 1; i <= list[0]; ++i) {
           const std::uint32_t piece = std::min(index.unit, kPageTokens);  // tokens that are adjacent on the host
           for (std::uint32_t t = list[i] * index.unit; t < (list[i] + 1) * index.unit; t += piece) {
-            const std::uint32_t slot = r.pages[t / kPageTokens];
+            const std::uint32_t slot = (*r.pages)[t / kPageTokens];
             const std::size_t at = t % kPageTokens * vector_bytes;
             std::memcpy(k, from + kv_.k_offset(slot, g) + at, piece * vector_bytes);
             std::memcpy(v, from + kv_.v_offset(slot, g) + at, piece * vector_bytes);

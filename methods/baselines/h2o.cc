@@ -17,6 +17,11 @@ struct H2oOptions {
   }
 };
 
+struct H2oState {
+  HeavyRef set;
+  HeavyRequest sizes;  // that it was made for
+};
+
 /// H2O: each KV head keeps its heavy hitters, the tokens that gathered most attention, and the most recent tokens;
 /// everything else is given up for good.
 class H2o : public Method {
@@ -32,14 +37,15 @@ class H2o : public Method {
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
-    sequence.method = ops.keep_heavy(sequence, {}, sizes(sequence));
+    const HeavyRequest wanted = sizes(sequence);
+    sequence.method = H2oState{ops.keep_heavy(sequence, {}, wanted), wanted};
     ops.drop(sequence, {0, sequence.tokens});
   }
 
   AttendPlan plan_attend(const LayerContext& context, Ops&) override {
     AttendPlan plan;
     for (const SequenceState* sequence : context.batch)
-      plan.items.push_back({.row = sequence->row, .pages = {std::any_cast<HeavyRef>(sequence->method)}});
+      plan.items.push_back({.row = sequence->row, .pages = {std::any_cast<const H2oState&>(sequence->method).set}});
     return plan;
   }
 
@@ -52,17 +58,30 @@ class H2o : public Method {
   }
 
   AppendRequest before_append(SequenceState& sequence, Range, Ops&) override {
-    return {.heavy = std::any_cast<HeavyRef>(sequence.method)};
+    return {.heavy = std::any_cast<H2oState&>(sequence.method).set};
+  }
+
+  // A number of tokens that was cut down to the context grows with it; a share stays what it was.
+  void goes_on(SequenceState& sequence, Ops& ops) override {
+    const HeavyRequest before = std::any_cast<H2oState&>(sequence.method).sizes, wanted = sizes(sequence);
+    if (options_.budget.tokens > 0 && wanted.heavy + wanted.window > before.heavy + before.window)
+      keep(sequence, wanted, ops);
   }
 
   void appended(SequenceState& sequence, Range tokens, Ops& ops) override {
-    ops.keep_heavy(sequence, std::any_cast<HeavyRef>(sequence.method), sizes(sequence));
+    keep(sequence, sizes(sequence), ops);
     ops.drop(sequence, {tokens.begin / kPageTokens * kPageTokens, sequence.tokens});
   }
 
  private:
+  static void keep(SequenceState& sequence, const HeavyRequest& wanted, Ops& ops) {
+    auto& state = std::any_cast<H2oState&>(sequence.method);
+    ops.keep_heavy(sequence, state.set, wanted);
+    state.sizes = wanted;
+  }
   HeavyRequest sizes(const SequenceState& sequence) const {
-    const std::uint32_t all = std::max(options_.budget.of(sequence.max_tokens), 1u);
+    const std::uint32_t most = std::max(sequence.max_tokens, 1u);
+    const std::uint32_t all = std::clamp(options_.budget.of(most), 1u, most);
     const auto heavy = std::min(static_cast<std::uint32_t>(std::lround(options_.heavy * all)), all - 1);
     return {heavy, all - heavy};
   }

@@ -24,7 +24,7 @@ struct InfinigenOptions {
     return set;
   }
   std::uint32_t unit() const { return fetch == "token" ? 1 : 32; }
-  std::uint32_t units(std::uint32_t tokens) const { return std::max(1u, budget.of(tokens) / unit()); }
+  std::uint32_t units(std::uint32_t tokens) const { return std::max(1u, std::min(budget.of(tokens), tokens) / unit()); }
 };
 
 /// InfiniGen: KV in host memory; while a layer runs, the next one's query is speculated, scored against a partial index
@@ -68,6 +68,10 @@ class Infinigen : public Method {
 
   void after_layer(const LayerContext& context, Ops& ops) override {
     for (SequenceState* sequence : context.batch) ops.index_filled(*sequence, index_of(*sequence), context.layer);
+  }
+
+  void goes_on(SequenceState& sequence, Ops& ops) override {
+    ops.renew_index(sequence, index_of(sequence), options_.units(sequence.max_tokens));
   }
 
   void appended(SequenceState& sequence, Range, Ops& ops) override {

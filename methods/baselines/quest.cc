@@ -36,8 +36,11 @@ class Quest : public Method {
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
-    sequence.method = ops.build_digests(
-        sequence, {.tokens = {0, sequence.tokens}, .block = options_.page, .side = Side::device, .grows = true});
+    sequence.method = ops.build_digests(sequence, {.tokens = {0, sequence.tokens},
+                                                   .block = options_.page,
+                                                   .side = Side::device,
+                                                   .grows = true,
+                                                   .first_layer = std::min(options_.dense_layers, ops.shape().layers)});
   }
 
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {

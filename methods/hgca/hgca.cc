@@ -50,8 +50,7 @@ class Hgca : public Method {
   void context_ready(SequenceState& sequence, Ops& ops) override {
     HgcaState state;
     const std::uint32_t tokens = sequence.tokens, whole = sequence.max_tokens + 1;
-    const std::uint32_t blocks = (options_.device_kv.of(whole) + options_.block - 1) / options_.block;
-    state.capacity = std::max(blocks, 2u) * options_.block;
+    state.capacity = window_capacity(whole);
     const std::uint32_t leave = leaving(tokens, state.capacity);
     state.average = ops.average_weights(
         sequence, {{leave, tokens}, state.capacity, options_.obs, static_cast<float>(options_.alpha)});
@@ -88,8 +87,15 @@ class Hgca : public Method {
 
   AppendRequest before_append(SequenceState& sequence, Range tokens, Ops& ops) override {
     auto& state = std::any_cast<HgcaState&>(sequence.method);
-    ops.extend_average(sequence, state.average, tokens.end - state.begin);
+    grow(sequence, state);
+    ops.extend_average(sequence, state.average, std::max(tokens.end - state.begin, state.capacity));
     return {.average = state.average};
+  }
+
+  void goes_on(SequenceState& sequence, Ops& ops) override {
+    auto& state = std::any_cast<HgcaState&>(sequence.method);
+    grow(sequence, state);
+    ops.extend_average(sequence, state.average, state.capacity);
   }
 
   void appended(SequenceState& sequence, Range, Ops& ops) override {
@@ -101,6 +107,15 @@ class Hgca : public Method {
   }
 
  private:
+  /// Of the window in a context of `whole` tokens, whole blocks; a block more than all of them is never full.
+  std::uint32_t window_capacity(std::uint32_t whole) const {
+    const std::uint32_t tokens = std::min(options_.device_kv.of(whole), whole + options_.block);
+    return std::max((tokens + options_.block - 1) / options_.block, 2u) * options_.block;
+  }
+  /// A number of tokens that was cut down to the context grows with it; a share stays what it was.
+  void grow(const SequenceState& sequence, HgcaState& state) const {
+    if (options_.device_kv.tokens > 0) state.capacity = window_capacity(sequence.max_tokens + 1);
+  }
   /// Algorithm 1, line 11, with its sign mended: whole blocks until the window is below its capacity.
   std::uint32_t leaving(std::uint32_t window, std::uint32_t capacity) const {
     if (window < capacity) return 0;

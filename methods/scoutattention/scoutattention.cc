@@ -42,6 +42,10 @@ struct ScoutOptions {
   }
   std::uint32_t sink_tokens() const { return (sinks + block - 1) / block * block; }
   std::uint32_t slots() const { return (budget - sink_tokens()) / block - 1; }
+  /// No more than a context of `tokens` has blocks for.
+  std::uint32_t slots(std::uint32_t tokens) const {
+    return std::min(slots(), std::max(tokens - std::min(sink_tokens(), tokens), block) / block);
+  }
 };
 
 struct ScoutState {
@@ -72,7 +76,7 @@ class Scout : public Method {
   void context_ready(SequenceState& sequence, Ops& ops) override {
     sequence.method = ScoutState{ops.keep_resident(sequence, {.sinks = options_.sink_tokens(),
                                                               .block = options_.block,
-                                                              .slots = options_.slots(),
+                                                              .slots = options_.slots(sequence.max_tokens),
                                                               .per_kv_head = options_.scope == "kv_head"})};
   }
 
@@ -123,8 +127,12 @@ class Scout : public Method {
     }
   }
 
+  void goes_on(SequenceState& sequence, Ops& ops) override {
+    ops.extend_residents(sequence, state(sequence).residents, options_.slots(sequence.max_tokens));
+  }
+
   void appended(SequenceState& sequence, Range, Ops& ops) override {
-    ops.renew_residents(sequence, state(sequence).residents);
+    ops.renew_residents(sequence, state(sequence).residents, options_.slots(sequence.max_tokens));
   }
 
  private:

@@ -75,6 +75,49 @@ TEST(ProfileHeads, TakesAText) {
   EXPECT_EQ(json.at("mean_tokens"), 512);
 }
 
+TEST(ProfileLayerAhead, TableAndFileAgree) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "ahead.json").string();
+  const cli::Outcome outcome =
+      cli::run("profile layer-ahead --quiet --length 512 --samples 1 --tasks niah_single_1 --out " + file);
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, ::testing::AllOf(HasSubstr("predicted one layer ahead"), HasSubstr("Llama 3.1 8B")));
+  const Json layers = Json::parse(read_bytes(file)).at("layers");
+  ASSERT_EQ(layers.size(), 4u);
+  for (std::size_t layer = 1; layer < layers.size(); ++layer) {
+    double mean = 0;
+    for (const Json& head : layers[layer].at("q_heads")) mean += head.at("layer_ahead_cosine").at("next").get<double>();
+    char row[32];
+    std::snprintf(row, sizeof row, "%zu       %.3f", layer, mean / 8);
+    EXPECT_THAT(outcome.text, HasSubstr(row));
+  }
+}
+
+TEST(ProfileScoutRecall, ItsFileIsWhatTheMethodLoads) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "recall.json").string();
+  const cli::Outcome outcome = cli::run(
+      "profile scout-recall --quiet --length 1K --samples 1 --tasks niah_single_1 --budget 256 --steps 8 --out " +
+      file);
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  const Json intervals = Json::parse(read_bytes(file)).at("intervals");
+  ASSERT_EQ(intervals.size(), 4u);
+  std::string spelled;
+  for (const Json& steps : intervals) {
+    EXPECT_TRUE(steps >= 1 && steps <= 8) << steps;
+    spelled += (spelled.empty() ? "" : "-") + std::to_string(steps.get<int>());
+  }
+  const cli::Outcome run = cli::run(
+      "compare --quiet --no-plot --tasks niah_single_1 --lengths 1K --samples 1 --methods "
+      "scoutattention:budget=256,recall=" +
+      file + " --out " + (folder.path() / "run").string());
+  ASSERT_EQ(run.code, 0) << run.text;
+  EXPECT_THAT(read_bytes(folder.path() / "run" / "manifest.json"), HasSubstr("\"recall\": \"" + spelled + "\""));
+  const cli::Outcome all = cli::run("profile scout-recall --quiet --length 512 --samples 1 --tasks niah_single_1");
+  EXPECT_EQ(all.code, 2);
+  EXPECT_THAT(all.text, HasSubstr("there is nothing to recall"));
+}
+
 struct Bad {
   const char* arguments;
   const char* says;
@@ -99,6 +142,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Bad{"profile heads --text-file /dev/null", "has 0 tokens"},
                       Bad{"profile heads --out /no/such/folder/x.json", "'/no/such/folder' does not exist"},
                       Bad{"profile heads --out /tmp", "is a folder"},
+                      Bad{"profile scout-recall --steps 1", "--steps is 1: give 2 to 100000."},
+                      Bad{"profile scout-recall --threshold 1", "--threshold is 1"},
+                      Bad{"profile scout-recall --budget 64", "Option 'budget' of method 'scoutattention'"},
                       Bad{"profile heads --model /no/such/model", "/no/such/model"}));
 
 TEST_P(BadProfile, EndsWithTwoAndOneSentence) {

@@ -1,10 +1,12 @@
 // InfiniGen against an independent model of its rule in double precision: the skewing, the speculated query's scores on
-// the first columns, how many tokens are fetched and which.
+// the first columns, how many tokens are fetched and which; also after a new prompt, which is indexed by the old
+// skewing.
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 
 #include "engine/kernels/eigen.h"
+#include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"
@@ -81,6 +83,8 @@ class SlowInfinigen {
     slow_.attention = {};
     return logits;
   }
+
+  std::uint32_t indexed() const { return indexed_; }  // tokens, in the last step
 
   std::uint64_t fetched = 0;  // tokens in the last step, summed over layers and KV heads
   double closest = INFINITY;  // of a score to what it was compared with
@@ -195,30 +199,51 @@ TEST_P(InfinigenRules, EqualTheSlowModel) {
       make_method("infinigen:budget=" + std::to_string(rule.budget) + ",partial=" + std::to_string(rule.partial) +
                   ",alpha=" + std::to_string(rule.alpha) + ",fetch=" + (rule.unit == 1 ? "token" : "page") +
                   ",scope=" + (rule.together ? "layer" : "kv_head"));
-  std::vector<std::vector<float>> logits;
-  const DecodeResult result = bench.decode(*method, {prompt}, 40, {.logits = &logits});
+  const auto prefix = bench.engine.prefill(prompt);
+  const DecodeRequest request{prefix.get(), 40};
+  const auto session = bench.engine.open_session(*method, {&request, 1});
+  bench.engine.release(*prefix);
   SlowInfinigen slow(bench.model, rule);
   for (std::size_t t = 0; t + 1 < prompt.size(); ++t) slow.prefill(prompt[t]);
   slow.skew();
-  std::uint64_t fetched = 0, moved = 0, pieces = 0;
-  for (std::size_t n = 0; n < logits.size(); ++n) {
-    const Vector expected = slow.step(n == 0 ? prompt.back() : result.sequences[0].tokens[n - 1]);
-    fetched += slow.fetched;
-    double worst = 0;
-    for (std::size_t i = 0; i < expected.size(); ++i)
-      worst = std::max(worst, std::abs(expected[i] - double(logits[n][i])));
-    ASSERT_LT(worst, 3e-4) << "step " << n;
-  }
-  for (const TraceRecord& r : result.trace.records) {
-    if (std::string(r.name) == "fetch speculated kv") {
-      moved += r.cost.h2d;
-      pieces += r.cost.pieces;
+  std::int32_t next = prompt.back();
+  for (const std::uint32_t turn : {0u, 45u}) {
+    if (turn > 0) {
+      const std::vector<std::int32_t> more = random_prompt(turn, turn);
+      session->append(0, more, 20);
+      slow.prefill(next);
+      for (std::size_t t = 0; t + 1 < more.size(); ++t) slow.prefill(more[t]);
+      next = more.back();
     }
+    std::vector<std::vector<float>> logits;
+    const DecodeResult result = session->decode({.logits = &logits});
+    ASSERT_EQ(logits.size(), turn == 0 ? 40u : 20u);
+    std::uint64_t fetched = 0, moved = 0, pieces = 0, flops = 0, scored = 0;
+    for (std::size_t n = 0; n < logits.size(); ++n) {
+      const Vector expected = slow.step(next);
+      next = result.sequences[0].tokens[n];
+      fetched += slow.fetched;
+      scored += slow.indexed();
+      double worst = 0;
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        worst = std::max(worst, std::abs(expected[i] - double(logits[n][i])));
+      ASSERT_LT(worst, 3e-4) << "step " << n << " after a turn of " << turn;
+    }
+    for (const TraceRecord& r : result.trace.records) {
+      if (std::string(r.name) == "fetch speculated kv") {
+        moved += r.cost.h2d;
+        pieces += r.cost.pieces;
+      }
+      if (std::string(r.name) == "speculate tokens") flops += r.cost.flops;
+    }
+    EXPECT_EQ(moved, fetched * 2 * bench.engine.kv().shape().vector_bytes());
+    // Tokens of a KV head come as K and as V; pages with both, of 16 tokens, or of 32 tokens and all heads.
+    const std::uint64_t heads = bench.model.config.kv_heads;
+    EXPECT_EQ(pieces, rule.unit == 1 ? 2 * fetched : rule.together ? fetched / heads / 32 : fetched / 16);
+    // 3 layers, 4 query heads: the query is skewed, D to the columns, and meets the columns of every indexed token.
+    const auto columns = static_cast<std::uint64_t>(std::ceil(rule.partial * 16));
+    EXPECT_EQ(flops, 3 * 4 * 2 * columns * (16 * logits.size() + scored));
   }
-  EXPECT_EQ(moved, fetched * 2 * bench.engine.kv().shape().vector_bytes());
-  // Tokens of a KV head come as K and as V; pages with both, of 16 tokens, or of 32 tokens and all heads.
-  const std::uint64_t heads = bench.model.config.kv_heads;
-  EXPECT_EQ(pieces, rule.unit == 1 ? 2 * fetched : rule.together ? fetched / heads / 32 : fetched / 16);
   ASSERT_GT(slow.closest, 1e-6) << "float and double may choose differently here: take another prompt";
 }
 

@@ -18,9 +18,12 @@ INSTANTIATE_TEST_SUITE_P(Methods, Sessions,
                                            "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32", "hgca",
                                            "hgca:device_kv=64,block=16,beta=0.7", "quest:budget=96",
                                            "gpu-fetch:budget=0.3,block=32,sinks=16,window=32", "full-offload",
-                                           "full-host", "h2o:budget=96", "infinigen:budget=96,fetch=token",
+                                           "full-host", "h2o:budget=96", "h2o:budget=250,heavy=0.2",
+                                           "infinigen:budget=96,fetch=token", "infinigen:budget=250",
                                            "fluxion:bgt=0.2,sinks=16,window=32",
                                            "fluxion:bgt=0.1,sinks=16,window=1,spill=1",
+                                           "hgca:device_kv=250,block=16",
+                                           "scoutattention:budget=256,block=16,sinks=16,recall=3",
                                            "scoutattention:budget=128,block=16,sinks=16,recall=2",
                                            "scoutattention:budget=96,block=32,sinks=0,recall=1,scope=kv_head"));
 
@@ -39,21 +42,35 @@ std::unique_ptr<DecodeSession> open(Bench& bench, Method& method, const std::vec
 
 TEST_P(Sessions, TwoHalvesAreTheWhole) {
   const std::vector<Tokens> prompts = {random_prompt(230, 1), random_prompt(77, 2)};
+  const std::string spec = GetParam();
   Bench bench(tiny_model());
-  const auto method = make_method(GetParam());
-  // The same announced length, since budgets may count it.
-  const auto whole = open(bench, *method, prompts, 24)->decode({});
+  std::vector<std::vector<float>> expected, first, second;
+  const DecodeResult whole =
+      open(bench, *make_method(spec), prompts, spec == "hgca" ? 24 : 48)->decode({.logits = &expected});
+  const auto method = make_method(spec);
   auto session = open(bench, *method, prompts, 24);
-  const DecodeResult again = session->decode({});
-  for (std::size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(again.sequences[i].tokens, whole.sequences[i].tokens);
-  const DecodeResult more = session->decode({});
-  const auto longer = open(bench, *make_method("full"), prompts, 48)->decode({});
+  const DecodeResult begun = session->decode({.logits = &first}), ended = session->decode({.logits = &second});
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    EXPECT_EQ(more.sequences[i].tokens.size(), 24u);
-    if (std::string(GetParam()) != "full") continue;
-    Tokens both = again.sequences[i].tokens;
-    both.insert(both.end(), more.sequences[i].tokens.begin(), more.sequences[i].tokens.end());
-    EXPECT_EQ(both, longer.sequences[i].tokens);
+    EXPECT_EQ(begun.sequences[i].tokens.size(), 24u);
+    EXPECT_EQ(ended.sequences[i].tokens.size(), 24u);
+  }
+  first.insert(first.end(), second.begin(), second.end());
+  // hgca's default window is a share of the announced length, which is another one for the whole: its first half only.
+  if (spec == "hgca") {
+    ASSERT_EQ(expected.size(), 24u);
+    first.resize(24);
+  }
+  ASSERT_EQ(first.size(), expected.size());
+  for (std::size_t step = 0; step < first.size(); ++step)
+    ASSERT_TRUE(first[step] == expected[step]) << "other bits in step " << step;
+  for (std::size_t i = 0; i < prompts.size() && spec != "hgca"; ++i) {
+    Tokens both = begun.sequences[i].tokens;
+    both.insert(both.end(), ended.sequences[i].tokens.begin(), ended.sequences[i].tokens.end());
+    EXPECT_EQ(both, whole.sequences[i].tokens);
+    for (const int side : {0, 1}) {  // each half rounds its mean over layers and heads
+      const std::uint64_t halves = begun.sequences[i].attended[side] + ended.sequences[i].attended[side];
+      EXPECT_NEAR(double(halves), double(whole.sequences[i].attended[side]), 1);
+    }
   }
 }
 
@@ -101,6 +118,36 @@ TEST(Session, AnAppendToLosslessMethodsEqualsOnePrompt) {
     for (std::size_t step = 0; step < expected.size(); ++step) {
       for (std::size_t i = 0; i < expected[step].size(); ++i)
         ASSERT_NEAR(actual[step][i], expected[step][i], 2e-4) << spec << " step " << step;
+    }
+  }
+}
+
+// Also behind a new prompt, for which the caps of before are too low.
+TEST(Session, BudgetsFarAboveTheContextAreFullAndTakeNoMoreMemory) {
+  const Tokens prompt = random_prompt(300, 5), turn = random_prompt(200, 6);
+  for (const char* spec :
+       {"h2o:budget=1000000000", "quest:budget=1000000000", "infinigen:budget=1000000000,alpha=1000000000",
+        "infinigen:budget=1000000000,alpha=1000000000,fetch=token", "scoutattention:budget=1000000000",
+        "scoutattention:budget=1000000000,sinks=0,block=128", "hgca:device_kv=1000000000",
+        "streaming:window=1000000000", "hybrid-fixed:window=1000000000", "gpu-fetch:sinks=1000000000"}) {
+    Bench bench(tiny_model());
+    const auto method = make_method(spec), full = make_method("full");
+    auto session = open(bench, *method, {prompt}, 20), reference = open(bench, *full, {prompt}, 20);
+    for (const bool appended : {false, true}) {
+      if (appended) {
+        session->append(0, turn, 20);
+        reference->append(0, turn, 20);
+      }
+      std::vector<std::vector<float>> actual, expected;
+      const DecodeResult own = session->decode({.logits = &actual}), other = reference->decode({.logits = &expected});
+      EXPECT_EQ(own.sequences[0].tokens, other.sequences[0].tokens) << spec;
+      ASSERT_EQ(actual.size(), expected.size());
+      for (std::size_t step = 0; step < expected.size(); ++step) {
+        for (std::size_t i = 0; i < expected[step].size(); ++i)
+          ASSERT_NEAR(actual[step][i], expected[step][i], 2e-4) << spec << " step " << step;
+      }
+      // Two layers' worth of everything and the index, at most.
+      EXPECT_LT(own.sequences[0].peak_kv_bytes[0], 4 * other.sequences[0].peak_kv_bytes[0]) << spec;
     }
   }
 }

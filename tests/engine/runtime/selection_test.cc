@@ -113,11 +113,13 @@ TEST(DeviceDigests, AreTheSameFromEitherSide) {
     const DecodeResult b = bench.decode(after, {prompt}, 6, {.logits = &second});
     EXPECT_EQ(first, second);
     Cost built[2];
+    std::uint32_t pieces[2] = {0, 0};
     for (const DecodeResult* result : {&a, &b}) {
       for (const TraceRecord& r : result->trace.records) {
         if (std::string(r.name) != "build digests") continue;
         built[result == &b].hbm += r.cost.hbm;
         built[result == &b].h2d += r.cost.h2d;
+        pieces[result == &b] += r.cost.pieces;
       }
     }
     const std::uint64_t keys = 400u * 2 * 2 * 64, digests = 13u * 2 * 2 * 2 * 64;
@@ -125,6 +127,7 @@ TEST(DeviceDigests, AreTheSameFromEitherSide) {
     EXPECT_EQ(built[0].h2d, 0u);
     EXPECT_EQ(built[1].hbm, digests);
     EXPECT_EQ(built[1].h2d, keys);
+    EXPECT_EQ(pieces[1], 25u * 2 * 2) << "a page's keys, of two KV heads and layers";
     if (scope == Scope::query_head) continue;
     // 3 blocks, of which the last may be a single page; 6 steps, 2 layers, 2 heads.
     EXPECT_LE(a.sequences[0].attended[0], 6u * 96 + 10 + 11 + 12 + 13 + 14 + 15);
