@@ -59,6 +59,8 @@ ExperimentRun read_run(ObjectReader& reader) {
   run.context = reader.integer<std::uint32_t>("context");
   run.batch = reader.integer<std::uint32_t>("batch");
   if (run.batch < 1 || run.batch > 256) reader.fail("batch", "a whole number from 1 to 256");
+  run.steps = reader.integer<std::uint32_t>("steps");
+  if (run.steps < 2 || run.steps > 4096) reader.fail("steps", "a whole number from 2 to 4096");
   const std::string rule = reader.text("rule");
   if (rule != "exactly" && rule != "as many as fit") reader.fail("rule", "'exactly' or 'as many as fit'");
   run.as_many_as_fit = rule != "exactly";
@@ -156,8 +158,6 @@ Experiment parse_experiment(const std::string& text, const std::string& file) {
   e.hardware = reader.text("hardware", false);
   e.model = reader.text("model", false);
   e.workload = reader.text("workload", false);
-  e.steps = reader.integer<std::uint32_t>("steps");
-  if (e.steps < 2 || e.steps > 4096) reader.fail("steps", "a whole number from 2 to 4096");
   e.notes = reader.texts("notes");
   e.free = items_of<FreeParameter>(reader, "free", read_free);
   e.runs = items_of<ExperimentRun>(reader, "runs", read_run);

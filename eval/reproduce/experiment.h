@@ -30,6 +30,7 @@ struct ExperimentRun {
   std::string method;           // spec, with {parameter}s
   std::uint32_t context = 0;    // prompt tokens of each sequence
   std::uint32_t batch = 0;      // sequences
+  std::uint32_t steps = 0;      // decode steps; the first is not averaged
   bool as_many_as_fit = false;  // `batch` at most, fewer where device memory ends
 };
 
@@ -55,7 +56,6 @@ struct Order {
 struct Experiment {
   std::string name, title, source;
   std::string hardware, model, workload;  // profile, shape preset, file of hardware/workloads without ending
-  std::uint32_t steps = 0;                // decode steps
   std::vector<std::string> notes;         // what the source leaves open, and what was assumed
   std::vector<FreeParameter> free;        // each to a cell of its own, at most two
   std::vector<ExperimentRun> runs;

@@ -48,20 +48,21 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
     text += section("Order", markdown) + text_of(orders, markdown);
   }
   Table runs;
-  runs.head = {"run",     "batch",           "step ms",       "tokens/s",        "idle %",
-               "idle ms", "in layer\u00a00", "KV GB, device", "attended on host"};
+  runs.head = {"run",    "batch",   "steps",           "step ms",       "tokens/s",
+               "idle %", "idle ms", "in layer\u00a00", "KV GB, device", "attended on host"};
   runs.clock = cells.clock;
   for (const RunOutcome& run : r.runs) {
     if (!run.row.refused.empty()) {
-      runs.rows.push_back({run.name, std::to_string(run.batch), "does not fit", "-", "-", "-", "-", "-", "-"});
+      runs.rows.push_back({run.name, std::to_string(run.batch), std::to_string(e.run(run.name).steps), "does not fit",
+                           "-", "-", "-", "-", "-", "-"});
       continue;
     }
-    runs.rows.push_back({run.name, std::to_string(run.batch), fmt::format("{:.2f}", run.row.step_ms),
-                         fmt::format("{:.0f}", 1e3 * run.batch / run.row.step_ms),
-                         fmt::format("{:.1f}", 100 * run.row.idle_ms / run.row.step_ms),
-                         fmt::format("{:.3f}", run.row.idle_ms), fmt::format("{:.3f}", run.row.layer0_idle_ms),
-                         fmt::format("{:.2f}", double(run.row.device_kv_bytes) * 1e-9),
-                         fmt::format("{:.0f}", run.row.attended_host)});
+    runs.rows.push_back(
+        {run.name, std::to_string(run.batch), std::to_string(e.run(run.name).steps),
+         fmt::format("{:.2f}", run.row.step_ms), fmt::format("{:.0f}", 1e3 * run.batch / run.row.step_ms),
+         fmt::format("{:.1f}", 100 * run.row.idle_ms / run.row.step_ms), fmt::format("{:.3f}", run.row.idle_ms),
+         fmt::format("{:.3f}", run.row.layer0_idle_ms), fmt::format("{:.2f}", double(run.row.device_kv_bytes) * 1e-9),
+         fmt::format("{:.0f}", run.row.attended_host)});
   }
   text += section("Runs", markdown) + text_of(runs, markdown);
   std::string notes;
@@ -81,6 +82,7 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
 }
 
 std::string reproduction_json(const Reproduction& r) {
+  const Experiment& e = r.experiment;
   nlohmann::ordered_json json;
   json["experiment"] = r.experiment.name;
   json["title"] = r.experiment.title;
@@ -88,13 +90,13 @@ std::string reproduction_json(const Reproduction& r) {
   json["clock"] = r.clock;
   json["model"] = r.experiment.model;
   json["workload"] = r.experiment.workload;
-  json["steps"] = r.experiment.steps;
   json["fitted"] = nlohmann::ordered_json::array();
   for (const FittedValue& f : r.fitted)
     json["fitted"].push_back({{"name", f.name}, {"value", f.value}, {"reached", f.reached}});
   json["runs"] = nlohmann::ordered_json::array();
   for (const RunOutcome& run : r.runs) {
-    nlohmann::ordered_json item{{"name", run.name}, {"method", run.method}, {"batch", run.batch}};
+    nlohmann::ordered_json item{
+        {"name", run.name}, {"method", run.method}, {"batch", run.batch}, {"steps", e.run(run.name).steps}};
     if (run.row.refused.empty()) {
       item["step_ms"] = run.row.step_ms;
       item["idle_ms"] = run.row.idle_ms;

@@ -39,7 +39,11 @@ class Laboratory {
         options_(options),
         shape_(load_shape(experiment.model)),
         hardware_(load_profile(experiment.hardware)),
-        workload_(read_workload(experiment.workload)) {}
+        workload_(read_workload(experiment.workload)) {
+    // Longer contexts than the model's own positions take scaled ones (YaRN), which cost nothing.
+    for (const ExperimentRun& run : experiment.runs)
+      shape_.config.max_positions = std::max(shape_.config.max_positions, run.context + run.steps);
+  }
 
   std::string clock() const { return "simulated for " + hardware_.title; }
 
@@ -52,7 +56,7 @@ class Laboratory {
       const double fit = device_kv_room(shape_, hardware_) / double(one.device_kv_bytes);
       outcome.batch = std::min(run.batch, static_cast<std::uint32_t>(fit));
     }
-    outcome.row = simulate(outcome.method, run.context, outcome.batch, experiment_.steps);
+    outcome.row = simulate(outcome.method, run.context, outcome.batch, run.steps);
     const std::lock_guard lock(mutex_);
     ++done_;
     if (options_.progress) options_.progress(done_, std::max(total_, done_), run.name);
@@ -82,7 +86,7 @@ class Laboratory {
   /// How far above the mean a weight must be for `tokens` tokens of a context to be salient, mean over layers and
   /// heads.
   double beta_for(double tokens, std::uint32_t context) {
-    constexpr std::uint32_t kLayers = 8, kSequences = 2;
+    constexpr std::uint32_t kLayers = 2, kSequences = 2;
     const ModelShape shape = shape_of(shape_.config);
     const ScoreProcess process(workload_, shape);
     const auto salient = [&](double beta) {

@@ -16,12 +16,12 @@ using ::testing::ThrowsMessage;
 std::string small(const std::string& published_idle = "0.5") {
   return R"({
  "name": "small", "title": "A small experiment", "source": "made up",
- "hardware": "fluxion-a100", "model": "llama-3.2-1b", "workload": "published", "steps": 4, "notes": ["a note"],
+ "hardware": "fluxion-a100", "model": "llama-3.2-1b", "workload": "published", "notes": ["a note"],
  "free": [{"name": "share", "meaning": "what the CPU attends", "low": 0.001, "high": 0.9, "kind": "real", "cell": "idle"}],
  "runs": [
-  {"name": "hybrid", "method": "hybrid-fixed:budget={share},window=64,sinks=16", "context": 4096, "batch": 2, "rule": "exactly"},
-  {"name": "full", "method": "full", "context": 4096, "batch": 2, "rule": "exactly"},
-  {"name": "many", "method": "full", "context": 4096, "batch": 4, "rule": "as many as fit"}],
+  {"name": "hybrid", "method": "hybrid-fixed:budget={share},window=64,sinks=16", "context": 4096, "batch": 2, "steps": 4, "rule": "exactly"},
+  {"name": "full", "method": "full", "context": 4096, "batch": 2, "steps": 4, "rule": "exactly"},
+  {"name": "many", "method": "full", "context": 4096, "batch": 4, "steps": 4, "rule": "as many as fit"}],
  "cells": [
   {"name": "idle", "figure": "1", "quantity": "idle_ratio", "run": "hybrid", "published": )" +
          published_idle + R"(, "aim": 0.1},
