@@ -77,10 +77,10 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
   const std::uint32_t group = shape.group(), row = work.task.row, head = work.task.kv_head, layer = work.layer;
   const DigestIndex& index = work.pages->index;
   const Access query = of_head(room.query.reads(row, row + 1), head);
-  const Access list_write = of_head(index.selection_access(layer, true), head);
-  const Access list_read = of_head(index.selection_access(layer, false), head);
-  const auto list_at = [index, layer, head, group](std::uint32_t h) {
-    return index.set_offset(layer) + (std::size_t{head} * group + h) * (1 + std::size_t{index.room});
+  const Access list_write = of_head(index.selection.writes(), head);
+  const Access list_read = of_head(index.selection.reads(), head);
+  const auto list_at = [index, head, group](std::uint32_t h) {
+    return (std::size_t{head} * group + h) * (1 + std::size_t{index.room});
   };
 
   Op select;
