@@ -308,7 +308,7 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
         } else if (g == 0) {  // a page has all heads; runs that are adjacent on the host
           const std::uint32_t per_unit = index.unit / kPageTokens;
           for (std::uint32_t i = 1; i <= list[0]; ++i) {
-            const std::uint32_t* pages = r.pages.data() + std::size_t{list[i]} * per_unit;
+            const std::uint32_t* pages = r.pages->data() + std::size_t{list[i]} * per_unit;
             for (std::uint32_t page = 0; page < per_unit; ++page)
               cost.pieces += page == 0 || pages[page] != pages[page - 1] + 1 ? 1 : 0;
           }
