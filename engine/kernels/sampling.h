@@ -22,7 +22,7 @@ struct Sampling {
   std::uint64_t seed = 0;
 };
 
-/// InputError that says which value of the option is out of its range. `what`: "--temperature" is named "--" + field.
+/// InputError that says which value is out of its range, by the names of `tandem generate`'s options.
 void check_sampling(const Sampling& how);
 
 /// The token at `position` of its sequence. A NaN logit counts as -infinity; an infinite one is the only choice, the
