@@ -1,5 +1,6 @@
 // tandem fluxion: what Fluxion's predictor is trained on. `collect` writes the data set; methods/fluxion/train.py
 // trains.
+#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -8,7 +9,6 @@
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/session.h"
