@@ -1,5 +1,6 @@
 // tandem fluxion: what Fluxion's predictor is trained on. `collect` writes the data set; methods/fluxion/train.py
 // trains.
+#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -8,7 +9,6 @@
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/session.h"
@@ -31,7 +31,7 @@ Examples:
 constexpr const char* kCollectFooter = R"(
 Examples:
   tandem fluxion collect --out data                      13 tasks at three lengths, a few minutes on two cores
-  tandem fluxion collect --out data --tasks niah --lengths 2K,8000 --samples 20
+  tandem fluxion collect --out data --tasks niah --lengths 2K,8K --samples 20
   tandem fluxion collect --out data --model ~/llama --text-file book.txt --lengths 32K --samples 8
   tandem fluxion collect --out data --resume             goes on after ^C, a kill or a full disk
 
@@ -127,6 +127,7 @@ eval::CollectSource source_of(const CollectArguments& a, const Model& model, con
 void collect(CollectArguments& a) {
   check(a);
   if (a.out.empty()) throw_input_error("--out is missing: name the folder that the training data go to.");
+  check_trained(a.session);
   const std::vector<std::uint32_t> lengths = parse_lengths(a.lengths, "--lengths");
   std::vector<std::string> tasks = {"text"};
   if (a.text_file.empty()) tasks = eval::expand_ruler_tasks(a.tasks);

@@ -81,6 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"fluxion collect --out /proc/none --lengths 1M", "positions of model 'embedded'"},
         Bad{"fluxion collect --out /proc/none --tasks niah_singel_1", "Did you mean 'niah_single_1'?"},
         Bad{"fluxion collect --out /proc/none --text-file /no/such", "'/no/such' cannot be read"},
+        Bad{"fluxion collect --out /proc/none --model synthetic:llama-3.1-8b", "has random weights"},
         Bad{"fluxion collect --out /proc/none --force --resume", "give one of them"},
         Bad{"fluxion collect --out /no/such/folder --resume", "there is no collection in"},
         Bad{"fluxion collect --out /dev/null", "'/dev/null' is no folder"},
