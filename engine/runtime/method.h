@@ -4,6 +4,7 @@
 #pragma once
 
 #include <any>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -163,9 +164,10 @@ struct HeadView {
     const float *out = nullptr, *lse = nullptr;  // [Hq][D], [Hq]; of no tokens 0 and -infinity
   };
   std::uint32_t row = 0, layer = 0;
-  std::uint32_t tokens = 0;       // the step's own included
-  const float* query = nullptr;   // [Hq][D]
-  Part apart[2] = {}, rest = {};  // PulledTasks::apart; the plan's items
+  std::uint32_t tokens = 0;        // the step's own included
+  const float* query = nullptr;    // [Hq][D]
+  std::array<Part, 2> apart = {};  // PulledTasks::apart
+  Part rest = {};                  // the plan's items
 };
 
 /// What a method estimates of every query head on the device, once it has attended to what lies there.
@@ -187,7 +189,7 @@ struct PullTask {
 /// Tasks that the host's workers and the device pull from one queue once the device's own attention is done. The device
 /// reads digests and chosen blocks over the link. Results do not depend on who took a task.
 struct PulledTasks {
-  std::vector<AttendItem> apart[2];  // on the device, attended apart from the plan's items, for `heads`
+  std::array<std::vector<AttendItem>, 2> apart;  // on the device, attended apart from the plan's items, for `heads`
   HeadEstimate heads;
   /// Policy, on the control thread: from estimates [row][Hq][width] to tasks in the order in which they are taken.
   std::function<std::vector<PullTask>(std::span<const float> estimates)> choose;

@@ -97,7 +97,7 @@ class TaskAttention {
   KvStore& kv_;
   SequenceStores& stores_;
   const ScoreProcess* process_;
-  Partial apart_[2];
+  std::array<Partial, 2> apart_;
   DeviceBuffer estimates_;     // [row][Hq][width]
   HostBuffer host_estimates_;  //
   HostBuffer by_host_;         // [row][KV head] u8: the host took the task
