@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "engine/common/error.h"
+#include "engine/kernels/attention.h"
 #include "engine/kernels/topk.h"
 #include "engine/model/rope_scaling.h"
 #include "eval/heads/capture.h"
@@ -15,7 +16,8 @@ namespace {
 std::vector<std::uint32_t> choice(const float* q, const float* keys, std::uint32_t n, std::uint32_t dim,
                                   std::uint32_t keep) {
   std::vector<float> scores(n);
-  for (std::uint32_t t = 0; t < n; ++t) scores[t] = std::inner_product(q, q + dim, keys + std::size_t{t} * dim, 0.0f);
+  const KvSpan all{keys, nullptr, n, ~0u};
+  token_scores(q, {&all, 1}, {1, dim, DType::f32}, scores.data());
   std::vector<std::uint32_t> chosen(keep);
   top_k(scores.data(), n, keep, chosen.data());
   return chosen;
