@@ -115,8 +115,10 @@ std::vector<float> rounded(const std::vector<float>& values, DType type);
 
 // Each file of cases adds its own.
 void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_choose_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_gather_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_linear_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_merge_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_pointwise_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases);
 
