@@ -5,6 +5,7 @@
 // than kSlack, which the token sequence alone decides; and sums over tokens run in sequence. So tiles may be cut
 // anywhere.
 #include "engine/kernels/attention_span.h"
+#include "engine/kernels/attention_tiles_cpu.h"
 #include "engine/kernels/dot_cpu.h"
 #include "engine/kernels/kernels_cpu.h"
 #include "engine/kernels/vec.h"
@@ -12,98 +13,10 @@
 namespace tandem::TANDEM_ISA_NAMESPACE {
 namespace {
 
-constexpr uint32_t kTile = 32;
-// Tokens of a tile are 16 where 32 of them and the 32 that are being fetched would not stay in the first-level cache.
-constexpr size_t kTileBytes = 16 << 10;
-constexpr size_t kRunBytes = 256;
-constexpr uint32_t kMaxRuns = 2 * kTile;
-constexpr uint32_t kSlots = kMaxWidth;
 constexpr uint32_t kMaxGroup = 32;
 // Weights are exp(score - m) with m up to this much below the largest score so far. Moving m for each new maximum would
 // cost a pass over o each time and its rounding; exp(8) = 2981 keeps far from overflow.
 constexpr float kSlack = 8.0f;
-
-// Tokens in a row that are attended by the same heads. Pointers beyond count, up to the cursor's tile_tokens, are
-// those of the last token; scores are computed for `slots`, count rounded up.
-struct Tile {
-  const char* k[kTile];
-  const char* v[kTile];
-  const char* runs[kMaxRuns];  // in the order in which they are fetched
-  uint32_t run_count, run_bytes;
-  uint32_t count, slots;
-  uint32_t mask;
-};
-
-struct Cursor {
-  const KvSpan* span;
-  const KvSpan* end;
-  uint32_t token;
-  uint32_t valid_heads;
-  size_t token_bytes;
-  uint32_t tile_tokens;
-};
-
-// How the next tile is fetched. Memory in one piece from its beginning to its end; pages each in one piece two at a
-// time, because a core reads only so far ahead in each: 0.64 of a pure read instead of 0.54 in random pages of 16
-// tokens (groups of 4, one thread).
-void plan_fetch(Tile& tile, uint32_t tokens, size_t token_bytes) {
-  const uint32_t half = tokens / 2;
-  const size_t page = half * token_bytes, run = page > kMaxRuns / 4 * kRunBytes ? 4 * page / kMaxRuns : kRunBytes;
-  const auto in_one_piece = [&](const char* const* rows) { return rows[half - 1] == rows[0] + page - token_bytes; };
-  const bool of_pages = tile.v[0] < tile.k[half];  // K, V, K, V; otherwise K, K, V, V
-  const char *second = of_pages ? tile.v[0] : tile.k[half], *third = of_pages ? tile.k[half] : tile.v[0];
-  const char* fourth = tile.v[half];
-  tile.run_count = 0;
-  if (!in_one_piece(tile.k) || !in_one_piece(tile.k + half) || !in_one_piece(tile.v) || !in_one_piece(tile.v + half) ||
-      page % run != 0) {
-    for (uint32_t t = 0; t < tokens; ++t) tile.runs[tile.run_count++] = tile.k[t];
-    for (uint32_t t = 0; t < tokens; ++t) tile.runs[tile.run_count++] = tile.v[t];
-    tile.run_bytes = static_cast<uint32_t>(token_bytes);
-  } else if (second == tile.k[0] + page && third == second + page && fourth == third + page) {
-    tile.runs[tile.run_count++] = tile.k[0];
-    tile.run_bytes = static_cast<uint32_t>(4 * page);
-  } else {
-    const char* const* const halves[2] = {tile.k, tile.v};
-    for (const char* const* rows : halves)
-      for (size_t at = 0; at < page; at += run) {
-        tile.runs[tile.run_count++] = rows[0] + at;
-        tile.runs[tile.run_count++] = rows[half] + at;
-      }
-    tile.run_bytes = static_cast<uint32_t>(run);
-  }
-}
-
-void next_tile(Cursor& at, Tile& tile) {
-  tile.count = 0;
-  tile.mask = 0;
-  while (at.span != at.end && tile.count < at.tile_tokens) {
-    const uint32_t mask = at.span->head_mask & at.valid_heads;
-    if (mask == 0 || at.token == at.span->tokens) {
-      ++at.span;
-      at.token = 0;
-      continue;
-    }
-    if (tile.count == 0) tile.mask = mask;
-    if (tile.mask != mask) break;
-    const uint32_t left = at.span->tokens - at.token, room = at.tile_tokens - tile.count;
-    const uint32_t take = left < room ? left : room;
-    const char* k = static_cast<const char*>(at.span->k) + at.token_bytes * at.token;
-    const char* v = static_cast<const char*>(at.span->v) + at.token_bytes * at.token;
-    for (uint32_t t = 0; t < take; ++t) {
-      tile.k[tile.count + t] = k + at.token_bytes * t;
-      tile.v[tile.count + t] = v + at.token_bytes * t;
-    }
-    tile.count += take;
-    at.token += take;
-  }
-  if (tile.count == 0) return;
-  tile.slots = (tile.count + kSlots - 1) / kSlots * kSlots;
-  for (uint32_t t = tile.count; t < at.tile_tokens; ++t) {
-    tile.k[t] = tile.k[tile.count - 1];
-    tile.v[t] = tile.v[tile.count - 1];
-  }
-  plan_fetch(tile, at.tile_tokens, at.token_bytes);
-}
 
 struct Head {
   float reference;    // m
@@ -128,27 +41,6 @@ struct Attending {
 };
 
 // ---- scores ---------------------------------------------------------------------------------------------------------
-
-// The next tile is fetched while this one is computed. Evenly, since a burst of fetches stops the core and a pause the
-// memory: 0.91 of a pure read of memory in one piece, where four rows at a time for the first four heads gave 0.80.
-struct Fetch {
-  const char* const* run;
-  const char* const* end;
-  uint32_t at, run_bytes;  // place in the run
-};
-constexpr size_t kPieceBytes = 128;  // at a time: the bookkeeping costs as much as the fetches
-template <size_t kBytes>
-TANDEM_INLINE void fetch_bytes(Fetch& fetch) {
-  for (size_t done = 0; done < kBytes; done += kPieceBytes) {
-    if (fetch.run == fetch.end) return;
-    for (size_t line = 0; line < kPieceBytes; line += 64) __builtin_prefetch(*fetch.run + fetch.at + line);
-    fetch.at += kPieceBytes;
-    if (fetch.at >= fetch.run_bytes) {
-      fetch.at = 0;
-      ++fetch.run;
-    }
-  }
-}
 
 // Scores of heads [first, first + kHeads) for the whole tile. Of every `turns` runs of tokens, number `turn` fetches as
 // much of the next tile's keys as it reads itself.

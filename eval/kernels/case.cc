@@ -93,7 +93,9 @@ void CaseMemory::wait() {
 std::vector<KernelCase> kernel_cases(CaseSize size) {
   std::vector<KernelCase> cases;
   append_attention_cases(size, cases);
+  append_merge_cases(size, cases);
   append_pointwise_cases(size, cases);
+  append_next_token_cases(size, cases);
   append_linear_cases(size, cases);
   append_gather_cases(size, cases);
   append_selection_cases(size, cases);

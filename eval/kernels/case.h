@@ -119,6 +119,8 @@ void append_choice_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_gather_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_heavy_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_linear_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_merge_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_next_token_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_pointwise_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_skewed_cases(CaseSize size, std::vector<KernelCase>& cases);

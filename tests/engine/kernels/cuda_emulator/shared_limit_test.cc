@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <gmock/gmock.h>
 
-#include "engine/kernels/paged_attention.h"
 #include "tests/engine/kernels/cuda_emulator/emulator.h"
-#include "tests/engine/kernels/cuda_test.h"
+#include "tests/engine/kernels/paged_batch.h"
 
 namespace tandem {
 namespace {
@@ -38,30 +37,12 @@ std::vector<float> attend(DType type, std::uint32_t dim) {
   EXPECT_GT(plan.merges.size(), 0u);
 
   const OnDevice<char> pages(stored);
-  const OnDevice<float> q(random.normals(heads * dim)), o(heads * dim), lse(heads);
-  const OnDevice<float> parts(paged_attention_scratch(plan, kGroup, dim));
   const OnDevice<PageEntry> entries(list);
   const OnDevice<std::uint32_t> lengths(counts);
-  const OnDevice<AttentionWork> work(plan.work);
-  const OnDevice<AttentionMerge> merges(plan.merges);
-  PagedAttention a;
-  a.q = q.data();
-  a.group = kGroup;
-  a.kv = {pages.data(), type, kHeads, dim};
-  a.lists = {entries.data(), lengths.data(), kCapacity, false};
-  a.work = work.data();
-  a.merges = merges.data();
-  a.work_count = static_cast<std::uint32_t>(plan.work.size());
-  a.merge_count = static_cast<std::uint32_t>(plan.merges.size());
-  a.part_count = plan.parts;
-  a.o = o.data();
-  a.lse = lse.data();
-  a.parts = parts.data();
-  paged_attention_cuda(a, {});
-  std::vector<float> result = o.values();
-  const auto sums = lse.values();
-  result.insert(result.end(), sums.begin(), sums.end());
-  return result;
+  Attended result = attend(plan, kRows, kGroup, OnDevice<float>(random.normals(heads * dim)),
+                           {pages.data(), type, kHeads, dim}, {entries.data(), lengths.data(), kCapacity, false});
+  result.o.insert(result.o.end(), result.lse.begin(), result.lse.end());
+  return result.o;
 }
 
 TEST(SharedMemoryLimit, DecodeAttentionTakesFewerWarpsForTheSameBits) {

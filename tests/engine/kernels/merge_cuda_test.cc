@@ -1,0 +1,69 @@
+// Merges of partial attention on the GPU or its emulation, also of parts in pinned memory.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/kernels/merge.h"
+#include "tests/engine/kernels/paged_batch.h"
+
+namespace tandem {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+class MergeCudaTest : public CudaTest {};
+
+TEST_F(MergeCudaTest, AgreesWithTheCpu) {
+  Random random(12);
+  const struct {
+    std::uint32_t parts, rows, dim;
+  } cases[] = {{0, 2, 64}, {1, 3, 128}, {2, 4, 72}, {7, 3, 256}, {40, 2, 300}, {700, 1, 33}};
+  for (const auto& c : cases) {
+    std::vector<OnDevice<float>> o, lse;
+    std::vector<std::vector<float>> host_o, host_lse;
+    std::vector<const float*> o_at, lse_at, host_o_at, host_lse_at;
+    for (std::uint32_t p = 0; p < c.parts; ++p) {
+      host_o.push_back(random.normals(std::size_t{c.rows} * c.dim));
+      host_lse.push_back(random.normals(c.rows, p % 3 == 0 ? 5 : 1e4f));
+      for (std::uint32_t r = 0; r < c.rows; ++r) {
+        if (r != 0 && random.below(4) != 0) continue;  // row 0 is empty in all
+        host_lse.back()[r] = -kInfinity;
+        std::fill_n(host_o.back().begin() + static_cast<std::ptrdiff_t>(std::size_t{r} * c.dim), c.dim, std::nanf(""));
+      }
+    }
+    for (std::uint32_t p = 0; p < c.parts; ++p) {
+      o.emplace_back(host_o[p]);
+      lse.emplace_back(host_lse[p]);
+      o_at.push_back(o.back().data());
+      lse_at.push_back(lse.back().data());
+      host_o_at.push_back(host_o[p].data());
+      host_lse_at.push_back(host_lse[p].data());
+    }
+    const OnDevice<const float*> o_list(o_at), lse_list(lse_at);
+    const OnDevice<float> out(std::size_t{c.rows} * c.dim), out_lse(c.rows);
+    Attended oracle{std::vector<float>(std::size_t{c.rows} * c.dim), std::vector<float>(c.rows)};
+    merge_partials(host_o_at.data(), host_lse_at.data(), c.parts, c.rows, c.dim, oracle.o.data(), oracle.lse.data());
+    merge_partials_cuda(o_list.data(), lse_list.data(), c.parts, c.rows, c.dim, out.data(), out_lse.data(), {});
+    expect_agrees({out.values(), out_lse.values()}, oracle, 1e-5);
+    if (c.parts == 0) continue;
+    float* const first = o[0].data();  // the output may be a part
+    merge_partials_cuda(o_list.data(), lse_list.data(), c.parts, c.rows, c.dim, first, nullptr, {});
+    expect_near(o[0].values(), oracle.o, 1e-5);
+  }
+}
+
+TEST_F(MergeCudaTest, PartsFarApartAndPinnedMemory) {
+  const std::uint32_t dim = 128;
+  PinnedMemory pinned((dim + 1) * sizeof(float));
+  std::fill_n(pinned.as<float>(), dim, 2.0f);
+  pinned.as<float>()[dim] = 1e30f;
+  const OnDevice<float> o(std::vector<float>(dim, 1.0f)), lse(std::vector<float>{-1e30f});
+  const OnDevice<const float*> o_list({o.data(), pinned.as<float>()}), lse_list({lse.data(), pinned.as<float>() + dim});
+  const OnDevice<float> out(dim), out_lse(1);
+  merge_partials_cuda(o_list.data(), lse_list.data(), 2, 1, dim, out.data(), out_lse.data(), {});
+  EXPECT_EQ(out.values(), std::vector<float>(dim, 2.0f));
+  EXPECT_EQ(out_lse.values()[0], 1e30f);
+}
+
+}  // namespace
+}  // namespace tandem

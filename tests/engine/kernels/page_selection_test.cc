@@ -1,0 +1,139 @@
+// Page lists that the GPU or its emulation makes of its own selections, and attention over them.
+#include <algorithm>
+
+#include "engine/kernels/digest.h"
+#include "engine/kernels/topk.h"
+#include "tests/engine/kernels/paged_batch.h"
+
+namespace tandem {
+namespace {
+
+class PageSelectionTest : public CudaTest {};
+class AttendedSelectionTest : public CudaTypeTest {};
+TANDEM_EACH_TYPE(AttendedSelectionTest);
+
+TEST_F(PageSelectionTest, ListsTheUnionInOrder) {
+  Random random(11);
+  const std::uint32_t heads = 2, group = 3;
+  const struct {
+    std::uint32_t together;
+    bool own_only;
+    std::vector<std::uint32_t> blocks;
+  } cases[] = {{1, true, {1, 40, 4096, 5000}},
+               {1, false, {1, 40, 4096, 5000}},
+               {group, true, {1, 40, 4100}},
+               {heads * group, true, {40, 1}}};
+  for (const auto& [together, own_only, sizes] : cases) {
+    struct Row {
+      std::uint32_t blocks, pages_per_block, tokens;
+      std::vector<std::vector<std::uint32_t>> masks;  // [head][block]
+      OnDevice<std::uint32_t> chosen, slots;
+      std::vector<std::uint32_t> host_slots;
+    };
+    std::vector<Row> rows;
+    std::vector<BlockSelection> list;
+    std::uint32_t capacity = 0;
+    for (const std::uint32_t blocks : sizes) {
+      const std::uint32_t pages_per_block = 1 + random.below(3);
+      Row row{blocks, pages_per_block, blocks * pages_per_block * 16 - random.below(pages_per_block * 16), {}, {}, {},
+              {}};
+      const std::uint32_t room = blocks + 3;
+      std::vector<std::uint32_t> chosen(heads * group / together * (1 + room));
+      for (std::uint32_t p = 0; p < (row.tokens + 15) / 16; ++p) row.host_slots.push_back(random.below(1000));
+      row.masks.assign(heads, std::vector<std::uint32_t>(blocks));
+      for (std::uint32_t h = 0; h < heads * group; h += together) {
+        std::uint32_t* const head = &chosen[std::size_t{h / together} * (1 + room)];
+        for (std::uint32_t b = 0; b < blocks; ++b) {
+          if (b + 1 != blocks && random.below(h + 2) != 0) continue;
+          head[++head[0]] = b;
+          for (std::uint32_t k = h / group; k <= (h + together - 1) / group; ++k)
+            row.masks[k][b] |= together == 1 ? 1u << h % group : ~0u;
+        }
+      }
+      row.chosen = OnDevice<std::uint32_t>(chosen);
+      row.slots = OnDevice<std::uint32_t>(row.host_slots);
+      list.push_back({row.chosen.data(), row.slots.data(), blocks, pages_per_block, row.tokens, room});
+      capacity = std::max(capacity, blocks * pages_per_block);
+      rows.push_back(std::move(row));
+    }
+    const OnDevice<BlockSelection> selection(list);
+    // Initialised, since what lies beyond the counts is copied back too.
+    const OnDevice<PageEntry> entries(std::vector<PageEntry>(list.size() * heads * capacity));
+    const OnDevice<std::uint32_t> counts(list.size() * heads);
+    pages_of_selection_cuda(selection.data(), static_cast<std::uint32_t>(list.size()), heads, group, together, own_only,
+                            capacity, entries.data(), counts.data(), {});
+    const auto all = entries.values();
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      for (std::uint32_t h = 0; h < heads; ++h) {
+        const PageEntry* at = &all[(r * heads + h) * capacity];
+        const PageEntry* const first = at;
+        for (std::uint32_t b = 0; b < rows[r].blocks; ++b) {
+          const std::uint32_t mask = rows[r].masks[h][b];
+          for (std::uint32_t p = 0; mask != 0 && p < rows[r].pages_per_block; ++p, ++at) {
+            const std::uint32_t page = b * rows[r].pages_per_block + p;
+            const std::uint32_t left = rows[r].tokens > page * 16 ? std::min(16u, rows[r].tokens - page * 16) : 0;
+            ASSERT_EQ(at->tokens, left);
+            ASSERT_EQ(at->head_mask, left == 0 ? 0 : own_only ? mask : ~0u);
+            ASSERT_EQ(at->slot, left > 0 ? rows[r].host_slots[page] : 0);
+          }
+        }
+        EXPECT_EQ(counts.values()[r * heads + h], at - first);
+      }
+    }
+  }
+}
+
+TEST_P(AttendedSelectionTest, WhatTheDeviceSelectedIsAttendedThere) {
+  Random random(13);
+  const std::uint32_t heads = 2, group = 4, dim = 64, tokens = 310, blocks = 20, keep = 5;
+  PagedBatch batch(random, type(), heads, group, dim, blocks, 2);
+  batch.lists.push_back(batch.tokens(random, tokens));
+  const auto q = queries(random, batch);
+  std::vector<std::uint32_t> slots;
+  for (const PageEntry& entry : batch.lists[0]) slots.push_back(entry.slot);
+  const DeviceBatch device(batch);
+  const OnDevice<float> query(q), scores(std::size_t{heads} * group * blocks);
+  const OnDevice<std::uint32_t> device_slots(slots);
+  const OnDevice<char> digests(std::size_t{heads} * 2 * blocks * dim * size_of(type()));
+  build_digests_cuda(device.kv, device_slots.data(), tokens, 1, digests.data(), {});
+  const OnDevice<BlockScores> request({{query.data(), digests.data(), blocks, scores.data()}});
+  score_blocks_cuda(request.data(), 1, blocks, heads, {group, dim, type()}, {});
+  const OnDevice<std::uint32_t> chosen(std::size_t{heads} * group * (1 + blocks));
+  std::vector<TopKRow> best;
+  for (std::uint32_t h = 0; h < heads * group; ++h)
+    best.push_back({scores.data() + h * blocks, blocks, keep, chosen.data() + h * (1 + blocks)});
+  const OnDevice<TopKRow> best_rows(best);
+  top_k_cuda(best_rows.data(), heads * group, 1, {});
+  const OnDevice<BlockSelection> selection({{chosen.data(), device_slots.data(), blocks, 1, tokens, blocks}});
+  const std::uint32_t capacity = std::min(blocks, group * keep);
+  const OnDevice<PageEntry> entries(std::size_t{heads} * capacity);
+  const OnDevice<std::uint32_t> counts(heads);
+  pages_of_selection_cuda(selection.data(), 1, heads, group, 1, true, capacity, entries.data(), counts.data(), {});
+
+  const AttentionPlan plan = plan_paged_attention(std::vector<std::uint32_t>(heads, capacity), 1, heads, true);
+  const Attended result = attend(plan, 1, group, query, device.kv, {entries.data(), counts.data(), capacity, true});
+  // The oracle attends the blocks that are best by the CPU's scores.
+  PagedBatch wanted = batch;
+  wanted.per_kv_head = true;
+  wanted.lists.assign(heads, batch.lists[0]);
+  for (std::uint32_t h = 0; h < heads; ++h) {
+    for (PageEntry& entry : wanted.lists[h]) entry.head_mask = 0;
+    for (std::uint32_t g = 0; g < group; ++g) {
+      std::vector<float> block_scores(blocks);
+      for (std::uint32_t b = 0; b < blocks; ++b) {
+        std::vector<char> low(dim * size_of(type())), high(low.size());
+        const PageEntry& entry = batch.lists[0][b];
+        build_digest(batch.vector(entry.slot, h, false, 0), type(), entry.tokens, dim, low.data(), high.data());
+        score_blocks(&q[(std::size_t{h} * group + g) * dim], low.data(), high.data(), 1, {1, dim, type()},
+                     &block_scores[b]);
+      }
+      std::uint32_t top[keep];
+      top_k(block_scores.data(), blocks, keep, top);
+      for (const std::uint32_t b : top) wanted.lists[h][b].head_mask |= 1u << g;
+    }
+  }
+  expect_agrees(result, expected(wanted, q), kTolerance);
+}
+
+}  // namespace
+}  // namespace tandem
