@@ -84,7 +84,7 @@ def draw_ratios(data, target):
 def main(source, target):
     with open(source, encoding="utf-8") as file:
         data = json.load(file)
-    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "axes.spines.top": False, "axes.spines.right": False})
+    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False})
     if data.get("schema") == "tandem-scout-recall-1":
         draw_ratios(data, target)
     else:
