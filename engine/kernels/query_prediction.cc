@@ -120,7 +120,7 @@ Vector solve_eq2(const Gram& gram, std::size_t k) {
       gradient[i] = p[i] * (residual[i] - along) + gram.ridge * omega[i];
       steepest = std::max(steepest, std::abs(gradient[i]));
     }
-    if (steepest <= 1e-13 * gram.ridge) break;
+    if (steepest <= 1e-10 * gram.ridge) break;
     bool better = false;
     for (int attempt = 0; attempt < 40 && !better; ++attempt, damping *= 4) {
       Cholesky factor(k);

@@ -12,7 +12,7 @@ namespace {
 
 struct AsyncSpadeOptions {
   TokenShare budget{0, 2048};
-  std::string place = "stream", weights = "ridge_softmax", windows = "all", rope = "post";
+  std::string place = "stream", weights = "ridge_softmax", windows = "all", rope = "pre";
   std::uint32_t pack = 6, window = 16, theta = 0;
   double epsilon = 1e-3;
   OptionSet bind() {
