@@ -23,7 +23,7 @@ def rates(data, pattern):
     found = {}
     for run in data["runs"]:
         match = re.fullmatch(r"(\w+), " + pattern, run["name"])
-        if match and "step_ms" in run:
+        if match and match.group(1) in METHODS and "step_ms" in run:
             point = (int(match.group(2)), 1e3 * run["batch"] / run["step_ms"], run["batch"])
             found.setdefault(match.group(1), []).append(point)
     return {method: sorted(points) for method, points in found.items()}
