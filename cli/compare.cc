@@ -111,7 +111,8 @@ void report_on(const CompareCommand& command, const eval::CompareOptions& option
 
 void compare(const CompareCommand& command) {
   eval::CompareOptions options;
-  options.methods = command.methods.empty() ? default_comparison() : split_method_list(command.methods);
+  options.methods = command.methods.empty() ? default_comparison(command.session.model == "embedded")
+                                            : split_method_list(command.methods);
   const bool embedded = command.ruler_data.empty();
   if (!command.tasks.empty() || embedded)
     options.tasks = eval::expand_ruler_tasks(command.tasks.empty() ? kTasks : command.tasks);
@@ -171,7 +172,7 @@ void add_compare(CLI::App& app) {
   auto options = std::make_shared<CompareCommand>();
   command->add_option("--methods", options->methods,
                       fmt::format("Methods with their options; the first is the baseline [all: {}]",
-                                  fmt::join(default_comparison(), ",")));
+                                  fmt::join(default_comparison(true), ",")));
   command->add_option(
       "--ruler-data", options->ruler_data,
       "Samples that NVIDIA/RULER made: a folder of <length>/<task>.jsonl, or one such file (default: the embedded "

@@ -32,11 +32,14 @@ std::unique_ptr<Method> make_method(std::string_view text) {
   return find_method(spec.name).make(spec);
 }
 
-std::vector<std::string> default_comparison() {
+std::vector<std::string> default_comparison(bool embedded) {
   std::vector<std::string> specs;
   specs.reserve(method_registry().size());
-  for (const MethodInfo& info : method_registry())
-    specs.push_back(info.at_short_contexts.empty() ? info.name : info.name + ":" + info.at_short_contexts);
+  for (const MethodInfo& info : method_registry()) {
+    std::string options = info.at_short_contexts;
+    if (embedded && !info.for_embedded_model.empty()) options += (options.empty() ? "" : ",") + info.for_embedded_model;
+    specs.push_back(options.empty() ? info.name : info.name + ":" + options);
+  }
   return specs;
 }
 

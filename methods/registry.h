@@ -23,6 +23,8 @@ struct MethodInfo {
   // "key=value,..." where the published defaults would leave nothing out at the embedded tasks' 1K and 2K tokens: what
   // default_comparison() has instead. Empty: the defaults.
   std::string at_short_contexts;
+  // The same for the embedded model: options that name what was trained for it.
+  std::string for_embedded_model;
   std::vector<OptionInfo> options;
   std::unique_ptr<Method> (*make)(const MethodSpec&) = nullptr;
 };
@@ -35,8 +37,8 @@ const MethodInfo& find_method(std::string_view name);
 std::unique_ptr<Method> make_method(std::string_view spec);
 
 /// What `tandem compare` compares when nothing is asked for: every registered method, `full` first, since the others
-/// are compared with it.
-std::vector<std::string> default_comparison();
+/// are compared with it. `embedded`: the model is the embedded one.
+std::vector<std::string> default_comparison(bool embedded);
 
 /// An engine whose prompts are to be decoded with these methods keeps what they need of them (Needs).
 void keep_what_methods_need(EngineOptions& engine, std::span<const std::string> specs, const Model& model);

@@ -164,6 +164,7 @@ MethodInfo asyncspade_info() {
       "newest page, which goes to the rank when it is full.";
   info.source = "AsyncSpade: Efficient Test-Time Scaling with Asynchronous Sparse Decoding";
   info.budget = "tokens-attended";
+  info.at_short_contexts = "budget=512";
   AsyncSpadeOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

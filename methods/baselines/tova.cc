@@ -110,6 +110,7 @@ MethodInfo tova_info() {
       "them and its own, then gives up the token with the smallest weight, summed over all heads.";
   info.source = "Oren et al. 2024, TOVA (arXiv 2401.06104), as AsyncSpade compares with it";
   info.budget = "tokens-attended";
+  info.at_short_contexts = "budget=512";
   TovaOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

@@ -296,6 +296,7 @@ MethodInfo fluxion_info() {
       "stay on the device, or with spill go to host memory in blocks of 128, the oldest behind the host's first.";
   info.source = "Fluxion (papers: Fluxion, sections 5 and 6)";
   info.budget = "share-of-host-tokens";
+  info.for_embedded_model = "heads=embedded";
   FluxionOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> { return make_fluxion(spec, nullptr); };
