@@ -113,10 +113,12 @@ class Scout : public Method {
   }
 
   void after_layer(const LayerContext& context, Ops& ops) override {
-    const std::uint32_t interval = options_.recall.of(context.layer);
+    // One layer after the other: recalls of all layers in one step would ask for more than the link moves in it (98 ms
+    // of transfers in a step of 41 ms at Qwen3-14B's shape, batch 40 and an interval of 8).
+    const std::uint32_t interval = options_.recall.of(context.layer), phase = context.layer;
     std::vector<std::uint32_t> due;
     for (SequenceState* sequence : context.batch) {
-      if (interval > 0 && (state(*sequence).steps + 1) % interval == 0) due.push_back(sequence->row);
+      if (interval > 0 && (state(*sequence).steps + 1 + phase) % interval == 0) due.push_back(sequence->row);
     }
     if (!due.empty() && !now_.split.rows.empty()) ops.recall(context, now_.split, due);
     for (SequenceState* sequence : context.batch) {

@@ -179,7 +179,7 @@ class SlowScout {
       std::set_difference(chosen[list].begin(), chosen[list].end(), before[list].begin(), before[list].end(),
                           std::back_inserter(gone));
       missed += gone.size();
-      if (rule_.recall == 0 || (steps_ + 1) % rule_.recall != 0 || !open) continue;
+      if (rule_.recall == 0 || (steps_ + 1 + layer) % rule_.recall != 0 || !open) continue;
       recalled += gone.size();
       resident_[layer][list] = chosen[list];
     }
@@ -310,11 +310,12 @@ TEST(Scout, CountsWhatItRecallsAndAttends) {
   ASSERT_EQ(on_host.size(), 6u);
   for (std::size_t step = 0; step < 6; ++step) {
     ASSERT_EQ(on_host[step].size(), 2u);  // layers; summed over KV heads
-    for (const std::uint64_t tokens : on_host[step]) {
+    for (std::size_t layer = 0; layer < 2; ++layer) {
+      const std::uint64_t tokens = on_host[step][layer];
       EXPECT_EQ(tokens % 64, 0u);
       EXPECT_LE(tokens, 2u * 2 * 32);
       all += tokens;
-      if (step % 2 == 1) missed_when_due += tokens;
+      if ((step + 1 + layer) % 2 == 0) missed_when_due += tokens;  // layers take turns
     }
   }
   EXPECT_EQ(result.sequences[0].attended[0], 6u * (32 + 2 * 32) + 1 + 2 + 3 + 4 + 5 + 6);  // sinks, residents, newest
