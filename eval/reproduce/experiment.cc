@@ -48,6 +48,7 @@ FreeParameter read_free(ObjectReader& reader) {
   const auto* const found = std::find(kKinds.begin(), kKinds.end(), kind);
   if (found == kKinds.end()) reader.fail("kind", "'real', 'whole', 'pages' or 'salient'");
   p.kind = static_cast<FreeKind>(found - kKinds.begin());
+  if (p.kind == FreeKind::salient) p.window = reader.integer<std::uint32_t>("window");
   p.cell = reader.text("cell", false);
   return p;
 }

@@ -75,7 +75,7 @@ class Laboratory {
       const std::string place = '{' + p.name + '}';
       for (std::size_t at; (at = method.find(place)) != std::string::npos;) {
         double value = values.at(p.name);
-        if (p.kind == FreeKind::salient) value = beta_for(value, run.context);
+        if (p.kind == FreeKind::salient) value = beta_for(value, run.context, p.window);
         if (p.kind == FreeKind::pages) value *= kPageOfTokens;
         method.replace(at, place.size(), fmt::format("{:.6g}", value));
       }
@@ -83,18 +83,19 @@ class Laboratory {
     return method;
   }
 
-  /// How far above the mean a weight must be for `tokens` tokens of a context to be salient, mean over layers and
-  /// heads.
-  double beta_for(double tokens, std::uint32_t context) {
+  /// How far above the mean a weight must be for `tokens` tokens of a context to be salient, without its newest
+  /// `window`; mean over layers and heads.
+  double beta_for(double tokens, std::uint32_t context, std::uint32_t window) {
     constexpr std::uint32_t kLayers = 2, kSequences = 2;
     const ModelShape shape = shape_of(shape_.config);
     const ScoreProcess process(workload_, shape);
+    const std::uint32_t old = context - std::min(window, context);
     const auto salient = [&](double beta) {
       double sum = 0;
       for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
         for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
           for (std::uint32_t sequence = 0; sequence < kSequences; ++sequence)
-            sum += process.salient_tokens({sequence, layer * shape.layers / kLayers, head, 0}, 0, context, beta);
+            sum += process.salient_tokens({sequence, layer * shape.layers / kLayers, head, 0}, 0, old, beta);
         }
       }
       return sum / kLayers / kSequences / shape.kv_heads;

@@ -28,7 +28,7 @@ class DamagedModel : public ::testing::Test {
  protected:
   DamagedModel() {
     for (const auto& entry : fs::directory_iterator(data_path("models/seed"))) {
-      fs::copy_file(entry.path(), folder_.path() / entry.path().filename());
+      if (entry.is_regular_file()) fs::copy_file(entry.path(), folder_.path() / entry.path().filename());
     }
   }
 
