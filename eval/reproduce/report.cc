@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/common/version.h"
 #include "eval/report/table.h"
 #include "eval/reproduce/reproduce.h"
 
@@ -84,6 +85,8 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
 std::string reproduction_json(const Reproduction& r) {
   const Experiment& e = r.experiment;
   nlohmann::ordered_json json;
+  json["tandem_version"] = version();
+  json["git_commit"] = git_commit();
   json["experiment"] = r.experiment.name;
   json["title"] = r.experiment.title;
   json["source"] = r.experiment.source;

@@ -178,7 +178,9 @@ double CellOutcome::error() const {
 }
 
 bool CellOutcome::within_aim() const {
-  return known && std::abs(error()) <= cell.aim;
+  if (!known || std::abs(error()) > cell.aim) return false;
+  // A gain that came out as a loss is no good prediction, however near.
+  return cell.quantity != Quantity::speed_up || (ours > 1) == (cell.published > 1);
 }
 
 Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& options) {
