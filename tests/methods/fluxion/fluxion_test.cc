@@ -115,7 +115,8 @@ TEST_P(FluxionRule, EachHeadAttendsWhatItsPropertiesAskFor) {
       least = std::min(least, volume);
     }
     ++blocks_seen[block];
-    const auto keep = static_cast<std::size_t>(std::ceil(budget(h, block) * (end - begin) / block - 1e-6));
+    const double share = budget(h, block), blocks = share * (end - begin) / block;
+    const auto keep = static_cast<std::size_t>(std::ceil(share < 1 ? blocks - 1e-6 - 1.2e-7 * blocks : blocks));
     std::vector<std::pair<double, std::uint32_t>> order;  // bound, first token
     for (std::uint32_t at = begin; at < end; at += block)
       order.emplace_back(upper_bound(q, keys, at, std::min(at + block, end)), at);
