@@ -12,6 +12,7 @@
 #include "engine/common/paths.h"
 #include "eval/heads/prompts.h"
 #include "eval/target/record.h"
+#include "methods/registry.h"
 
 namespace tandem::cli {
 namespace {
@@ -31,7 +32,8 @@ std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const Se
     throw_input_error("--as predicts with a hardware profile: it needs --device sim, not {}.", session.device);
   const std::uint32_t context = parse_one_length(arguments.context, "--context");
   TargetPlan plan{load_shape(arguments.as), load_profile(session.hardware), std::nullopt, {}};
-  plan.options.methods = options.methods;
+  // What is compared by default has a predictor of head properties that was trained for the embedded model alone.
+  plan.options.methods = options.methods == default_comparison(true) ? default_comparison(false) : options.methods;
   plan.options.batch = options.batch;
   plan.options.context = context;
   plan.options.steps = kSteps;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <span>
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -15,6 +16,7 @@
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/kernels/isa.h"
+#include "engine/model/safetensors.h"
 #include "eval/fluxion/collection.h"
 #include "eval/heads/prompts.h"
 #include "eval/ruler/ruler.h"
@@ -100,9 +102,11 @@ eval::CollectSource source_of(const CollectArguments& a, const Model& model, con
     }
   }
   if (!a.text_file.empty()) {
-    source.prompts = a.text_file;
     std::map<std::uint32_t, std::vector<eval::HeadPrompt>> windows;
     const std::string text = read_text(a.text_file);
+    // By its content: a text that changed is another plan.
+    source.prompts = fmt::format("{}, {:016x}", std::filesystem::path(a.text_file).filename().string(),
+                                 content_hash(std::as_bytes(std::span(text.data(), text.size()))));
     for (const std::uint32_t length : lengths)
       windows[length] = eval::text_head_prompts(model, text, a.text_file, length, a.samples);
     source.tokens = [windows = std::move(windows)](const eval::CollectPrompt& prompt) {

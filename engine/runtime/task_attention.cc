@@ -189,27 +189,31 @@ Event TaskAttention::land(const LayerContext& context, const std::vector<Pulled>
     flags.push_back(by_host_.reads(task, task + 1));
     for (const Access& a : moved(parts.back())) op.access.push_back(a);
     op.cost.h2d += bytes;
-    op.cost.pieces += 2;
+    op.cost.pieces += 2;  // at most: outputs and their log sums
   }
+  // In the order of memory, so that what is adjacent crosses as one.
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return a.row != b.row ? a.row < b.row : a.kv_head < b.kv_head; });
   op.access.insert(op.access.end(), flags.begin(), flags.end());
   const auto body = [this, shape, room, parts, flags, moved, bytes](BodyContext& ctx, bool copies) {
     const auto* by_host = ctx.read<std::uint8_t>(by_host_);
     std::vector<Access> access = flags;
     Cost cost;
-    cost.pieces = 0;
+    LinkPieces outputs, sums;
     for (const Part& p : parts) {
       if (by_host[p.row * shape.kv_heads + p.kv_head] == 0) continue;
       const std::size_t head = std::size_t{p.row} * shape.q_heads + p.kv_head * shape.group();
       const std::vector<Access> own = moved(p);
       access.insert(access.end(), own.begin(), own.end());
       cost.h2d += bytes;
-      cost.pieces += 2;
+      outputs.add(head * shape.head_dim * sizeof(float), std::size_t{shape.group()} * shape.head_dim * sizeof(float));
+      sums.add(head * sizeof(float), shape.group() * sizeof(float));
       if (!copies) continue;
       std::copy_n(ctx.read<float>(room.host_part) + head * shape.head_dim, std::size_t{shape.group()} * shape.head_dim,
                   ctx.write<float>(room.landed_part) + head * shape.head_dim);
       std::copy_n(ctx.read<float>(room.host_lse) + head, shape.group(), ctx.write<float>(room.landed_lse) + head);
     }
-    cost.pieces = std::max(cost.pieces, 1u);
+    cost.pieces = std::max(outputs.count() + sums.count(), 1u);
     ctx.settle(cost, std::move(access));
   };
   op.body = [body](BodyContext& ctx) { body(ctx, true); };

@@ -12,6 +12,7 @@
 #include "engine/device/device.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
+#include "engine/kv/link_pieces.h"
 #include "engine/kv/sequence_stores.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/host_parts.h"
@@ -86,8 +87,7 @@ class TaskAttention {
   void choose_blocks(BodyContext& ctx, const Pulled& work, const float* query, bool draw,
                      std::vector<std::vector<std::uint32_t>>& lists) const;
   HeadSpans spans_of(BodyContext& ctx, const Pulled& work, const std::vector<std::vector<std::uint32_t>>& lists,
-                     std::vector<Access>& access, std::uint32_t& runs, std::uint32_t& blocks,
-                     std::uint64_t& tokens) const;
+                     std::vector<Access>& access, std::uint32_t& runs, LinkPieces& pieces, std::uint64_t& tokens) const;
   Event land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room, Event host_done);
   void merge(const LayerContext& context, const std::vector<Pulled>& work, const Room& room, Event landed);
 

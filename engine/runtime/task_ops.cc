@@ -44,10 +44,10 @@ void TaskAttention::choose_blocks(BodyContext& ctx, const Pulled& work, const fl
   }
 }
 
-/// Pages that the task reads, each for the heads that chose it; counts runs of adjacent blocks, blocks and tokens.
+/// Pages that the task reads, each for the heads that chose it; counts runs of adjacent blocks, link pieces and tokens.
 HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work,
                                   const std::vector<std::vector<std::uint32_t>>& lists, std::vector<Access>& access,
-                                  std::uint32_t& runs, std::uint32_t& blocks, std::uint64_t& tokens) const {
+                                  std::uint32_t& runs, LinkPieces& pieces, std::uint64_t& tokens) const {
   const DigestIndex& index = work.pages->index;
   const std::uint32_t head = work.task.kv_head;
   std::vector<std::uint32_t> masks(work.blocks);
@@ -58,13 +58,14 @@ HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work,
   HeadSpans out{work.task.row, head, {}};
   for (std::uint32_t b = 0; b < work.blocks; ++b) {
     if (masks[b] == 0) continue;
-    ++blocks;
     if (b == 0 || masks[b - 1] == 0) ++runs;
     const Range range = index.block_tokens(b);
     for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens) {
       const std::uint32_t slot = work.pages->slots[(token - index.tokens.begin) / kPageTokens];
       const std::uint32_t count = std::min(kPageTokens, range.end - token);
       out.spans.push_back({pages + kv_.k_offset(slot, head), pages + kv_.v_offset(slot, head), count, masks[b]});
+      pieces.add(kv_.k_offset(slot, head), count * kv_.shape().vector_bytes());
+      pieces.add(kv_.v_offset(slot, head), count * kv_.shape().vector_bytes());
       access.push_back(kv_.slot_access(Tier::host, slot, 1, Range{head, head + 1}, false));
       tokens += count;
     }
@@ -139,9 +140,10 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
     for (std::uint32_t h = 0; h < lists.size(); ++h)
       lists[h].assign(chosen + list_at(h) + 1, chosen + list_at(h) + 1 + chosen[list_at(h)]);
     std::vector<Access> access = own;
-    std::uint32_t runs = 0, blocks = 0;
+    std::uint32_t runs = 0;
+    LinkPieces pieces;
     std::uint64_t tokens = 0;
-    const std::vector<HeadSpans> spans = {spans_of(ctx, work, lists, access, runs, blocks, tokens)};
+    const std::vector<HeadSpans> spans = {spans_of(ctx, work, lists, access, runs, pieces, tokens)};
     const std::vector<HeadPart> parts = cut_parts(spans, kv_.shape().vector_bytes());
     if (attends) {
       attend_in_parts(pool_, s, kv_.shape().type, spans, parts, ctx.read<float>(room.query),
@@ -185,7 +187,8 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
   const std::uint64_t scoring = std::uint64_t{4} * group * work.blocks * shape.head_dim;
   op.cost.hbm = small + std::uint64_t{2} * group * work.blocks * sizeof(float);
   op.cost.h2d = work.digest_bytes() + most * per_token;
-  op.cost.pieces = 2 + 2 * work.most;
+  // Lows and highs of the digests, and pages; of a short page, the index's last tokens, K and V are apart.
+  op.cost.pieces = 2 + work.most * blocks_for(work.pages->index.block) + 1;
   op.cost.flops = scoring + most * flops;
   const std::vector<Access> own = {of_head(forward_.q().reads(row, row + 1), head),
                                    work.pages->index.values.reads(layer, layer + 1),
@@ -204,9 +207,10 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
     std::vector<std::vector<std::uint32_t>> lists;
     choose_blocks(ctx, work, attends ? query + at : nullptr, !attends, lists);
     std::vector<Access> access = own;
-    std::uint32_t runs = 0, blocks = 0;
+    std::uint32_t runs = 0;
+    LinkPieces pieces;
     std::uint64_t tokens = 0;
-    const std::vector<HeadSpans> spans = {spans_of(ctx, work, lists, access, runs, blocks, tokens)};
+    const std::vector<HeadSpans> spans = {spans_of(ctx, work, lists, access, runs, pieces, tokens)};
     if (attends) {
       attend_in_parts(pool_, s, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes()), query,
                       ctx.write<float>(room.landed_part), ctx.write<float>(room.landed_lse));
@@ -216,7 +220,7 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
     Cost settled = cost;
     settled.upper_bound = false;
     settled.h2d = work.digest_bytes() + tokens * per_token;
-    settled.pieces = 2 + 2 * blocks;
+    settled.pieces = 2 + pieces.count();
     settled.flops = scoring + tokens * flops;
     ctx.settle(settled, std::move(access));
   };

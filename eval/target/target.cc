@@ -69,7 +69,13 @@ EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware
   engine.near_tie = -1;  // no logits, no ties
   engine.workload = std::make_shared<const Workload>(workload);
   engine.interrupted = options.interrupted;
-  keep_what_methods_need(engine, options.methods, shape);
+  for (const std::string& spec : options.methods) {
+    try {
+      keep_what_methods_need(engine, {&spec, 1}, shape);
+    } catch (const InputError&) {
+      continue;  // of this shape it needs nothing: its row will say why it is refused
+    }
+  }
   return engine;
 }
 

@@ -33,7 +33,7 @@ struct FluxionOptions {
         },
         [this] { return heads; });
     set.choice("budgets", budgets, {kBudgetPolicyNames.begin(), kBudgetPolicyNames.end()},
-               "what the embedded predictor was trained to call enough");
+               "what the predictor was trained to call enough; with heads=FILE, that file's rule");
     set.number("bgt", bgt, 0, 1, "fixed heads: share of the host's tokens that a head needs if it chooses single ones");
     set.number("slope", slope, -1, 1, "fixed heads: what a head needs more with every doubling of the block");
     set.number("streaming", streaming, 0, 1, "fixed heads: share of them that do with sinks and window alone");
@@ -93,7 +93,14 @@ std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
   const auto* name = std::find(kBudgetPolicyNames.begin(), kBudgetPolicyNames.end(), options.budgets);
   const auto policy = static_cast<BudgetPolicy>(name - kBudgetPolicyNames.begin());
   if (options.heads == "embedded") return predicted_heads(Predictor::embedded(policy), policy, std::move(fixed));
-  return predicted_heads(Predictor::load(options.heads), policy, std::move(fixed));
+  Predictor predictor = Predictor::load(options.heads);
+  if (predictor.policy() != policy) {
+    const auto rule = kBudgetPolicyNames[static_cast<std::size_t>(predictor.policy())];
+    throw_input_error(
+        "Method fluxion, option 'budgets': it is {}, but the predictor '{}' was trained for {}: give budgets={}.",
+        options.budgets, options.heads, rule, rule);
+  }
+  return predicted_heads(std::move(predictor), policy, std::move(fixed));
 }
 
 struct FluxionState {

@@ -70,20 +70,29 @@ class Tensors {
   std::set<std::string> seen_;
 };
 
-Predictor::Subject read_subject(Tensors& tensors) {
+struct Training {
+  Predictor::Subject subject;
+  BudgetPolicy policy;
+};
+
+Training read_training(Tensors& tensors) {
   const TensorInfo& info = tensors.get("model", "I32");
-  std::array<std::int32_t, 6> n{};
+  std::array<std::int32_t, 7> n{};
   if (info.bytes.size() != sizeof n)
-    throw_input_error("{}: tensor 'model' has {} numbers where 6 are needed.", tensors.source(), info.bytes.size() / 4);
+    throw_input_error("{}: tensor 'model' has {} numbers where 7 are needed.", tensors.source(), info.bytes.size() / 4);
   std::memcpy(n.data(), info.bytes.data(), sizeof n);
   if (std::any_of(n.begin(), n.begin() + 4, [](std::int32_t x) { return x < 1; }) || n[4] < 0 || n[5] < 0 ||
       n[1] % n[2] != 0) {
     throw_input_error(
         "{}: tensor 'model' says {}, which is no model's layers, heads, KV heads, head dim, sinks, window.",
-        tensors.source(), fmt::join(n, ", "));
+        tensors.source(), fmt::join(n.begin(), n.end() - 1, ", "));
+  }
+  if (n[6] < 0 || n[6] >= static_cast<std::int32_t>(kBudgetPolicies)) {
+    throw_input_error("{}: tensor 'model' ends with the budget rule {} where a number from 0 to {} ({}) is needed.",
+                      tensors.source(), n[6], kBudgetPolicies - 1, fmt::join(kBudgetPolicyNames, ", "));
   }
   const auto u = [](std::int32_t x) { return static_cast<std::uint32_t>(x); };
-  return {u(n[0]), u(n[1]), u(n[2]), u(n[3]), u(n[4]), u(n[5])};
+  return {{u(n[0]), u(n[1]), u(n[2]), u(n[3]), u(n[4]), u(n[5])}, static_cast<BudgetPolicy>(n[6])};
 }
 
 template <BudgetPolicy policy>
@@ -98,7 +107,9 @@ const Predictor& shipped() {
 Predictor Predictor::load(const std::filesystem::path& file) {
   Tensors tensors(file);
   Predictor p;
-  p.subject_ = read_subject(tensors);
+  const Training training = read_training(tensors);
+  p.subject_ = training.subject;
+  p.policy_ = training.policy;
   p.mean_ = tensors.floats("feature.mean", kFeatures, 0);
   p.scale_ = tensors.floats("feature.std", kFeatures, 0);
   for (float& x : p.scale_) {
@@ -155,6 +166,8 @@ void Predictor::predict(const float* features, int n, HeadProperties* out) const
   for (std::uint32_t r = 0; r < rows; ++r) {
     const float* said = x.data() + std::size_t{r} * kOutputs;
     out[r] = {said[0], said[1], said[2] > 0};
+    // Large weights overflow: a head of which nothing is known gets everything.
+    if (!std::isfinite(said[0]) || !std::isfinite(said[1])) out[r] = {1, 0, false};
   }
 }
 

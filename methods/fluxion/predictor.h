@@ -7,7 +7,8 @@
 //                                        training set cannot lead anywhere
 //   trunk.<i>.weight [out, in], trunk.<i>.bias [out]   i = 0, 1, ...; the first `in` is 41; ReLU after each
 //   heads.weight [3, in], heads.bias [3]               rows: budget, slope, streaming
-//   model (I32) [6]                      layers, query heads, KV heads, head dim, sinks, window that it was trained for
+//   model (I32) [7]                      layers, query heads, KV heads, head dim, sinks, window that it was trained
+//                                        for, and the budget rule: 0 fluxion, 1 output, 2 score
 #pragma once
 
 #include <cstdint>
@@ -33,11 +34,14 @@ class Predictor {
   /// The embedded model's, one for each budget policy. Loaded at first use.
   static const Predictor& embedded(BudgetPolicy policy = BudgetPolicy::fluxion);
 
-  /// Budget and slope are the network's and may leave [0, 1]; who turns them into a number of blocks clamps. The bits
-  /// of a row depend on its features alone. Any thread may call.
+  /// Budget and slope are the network's and may leave [0, 1]; who turns them into a number of blocks clamps. A row
+  /// whose budget or slope is not finite is one that needs everything. The bits of a row depend on its features alone.
+  /// Any thread may call.
   void predict(const float* features /*[n][kFeatures], as features() writes them*/, int n, HeadProperties* out) const;
 
   const Subject& subject() const { return subject_; }
+  /// Whose labels it learnt: the features of the prefill follow the same rule.
+  BudgetPolicy policy() const { return policy_; }
   std::uint64_t parameters() const;  // of the network: weights and biases
   std::uint64_t flops(int n) const;  // of a call
   std::uint64_t bytes() const;       // of weights, biases and normalisation, as a device would read them
@@ -50,6 +54,7 @@ class Predictor {
   std::vector<float> mean_, scale_;  // [kFeatures]; scale: 1 / std
   std::vector<Layer> layers_;        // the trunk, then the heads
   Subject subject_;
+  BudgetPolicy policy_ = BudgetPolicy::fluxion;
 };
 
 }  // namespace tandem

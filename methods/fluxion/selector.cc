@@ -8,6 +8,8 @@
 namespace tandem {
 namespace {
 
+constexpr double kRounding = 1.2e-7;  // relative, of an f32
+
 bool skipped(const HeadProperties& head, SelectorStage stage) {
   return stage == SelectorStage::skip && head.streaming;
 }
@@ -45,8 +47,10 @@ GroupChoice choose_granularity(std::span<const HeadProperties> group, std::uint3
   }
   for (std::size_t h = 0; h < group.size(); ++h) {
     if (skipped(group[h], stage)) continue;
-    const double blocks = budget_at(group[h], choice.block) * host_tokens / choice.block;
-    choice.keep[h] = static_cast<std::uint32_t>(std::ceil(blocks - 1e-6));  // a budget is an f32: 0.05 * 320 / 16 is 1
+    // A budget is an f32, which 0.05 is not: of 32,000 tokens it is 100 blocks of 16, not 101. All of them are all.
+    const double budget = budget_at(group[h], choice.block), blocks = budget * host_tokens / choice.block;
+    const double slack = budget < 1 ? 1e-6 + kRounding * blocks : 0;
+    choice.keep[h] = static_cast<std::uint32_t>(std::ceil(std::max(blocks - slack, 0.0)));
   }
   return choice;
 }

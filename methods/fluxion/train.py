@@ -28,6 +28,7 @@ import torch
 BLOCKS = (1, 16, 32, 64, 128)
 ANCHOR_BUDGETS = slice(35, 39)
 CUT = 10.0
+POLICIES = ("fluxion", "output", "score")  # a predictor file has the number
 DTYPES = {"F32": np.float32, "I32": np.int32, "U8": np.uint8}
 
 
@@ -176,7 +177,7 @@ def train(x, y, streaming, options):
     return net
 
 
-def export(net, mean, std, y_mean, y_std, plan):
+def export(net, mean, std, y_mean, y_std, plan, policy):
     """The network with the labels' standardisation folded into its last layer."""
     tensors = {"feature.mean": mean, "feature.std": std}
     linears = [layer for layer in net if isinstance(layer, torch.nn.Linear)]
@@ -188,7 +189,8 @@ def export(net, mean, std, y_mean, y_std, plan):
             weight[:2] *= y_std[:, None]
             bias[:2] = bias[:2] * y_std + y_mean
         tensors[name + ".weight"], tensors[name + ".bias"] = weight, bias
-    tensors["model"] = np.array([plan[k] for k in ("layers", "q_heads", "kv_heads", "head_dim", "sinks", "window")], np.int32)
+    subject = [plan[k] for k in ("layers", "q_heads", "kv_heads", "head_dim", "sinks", "window")]
+    tensors["model"] = np.array([*subject, POLICIES.index(policy)], np.int32)
     return tensors
 
 
@@ -209,7 +211,7 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder of `tandem fluxion collect`")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="the predictor, a safetensors file")
     parser.add_argument("--report", type=pathlib.Path, help="JSON report (default: beside --out)")
-    parser.add_argument("--policy", default="fluxion", choices=("fluxion", "output", "score"), help="whose labels")
+    parser.add_argument("--policy", default="fluxion", choices=POLICIES, help="whose labels")
     parser.add_argument("--hidden", type=int, nargs="+", default=[312, 312], help="widths of the trunk (0.112 M parameters)")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--batch", type=int, default=512)
@@ -239,7 +241,7 @@ def main():
     y_mean = y.mean(0, dtype=np.float64).astype(np.float32)
     y_std = np.maximum(y.std(0, dtype=np.float64), 1e-6).astype(np.float32)
     net = train(x, torch.from_numpy((y - y_mean) / y_std), torch.from_numpy(data.streaming[rows].astype(np.float32)), options)
-    tensors = export(net, mean, std, y_mean, y_std, data.plan)
+    tensors = export(net, mean, std, y_mean, y_std, data.plan, options.policy)
     write_tensors(options.out, tensors)
 
     parameters = sum(p.numel() for p in net.parameters())

@@ -140,12 +140,31 @@ TEST_F(CompareProgram, PredictsAtAnotherShape) {
   EXPECT_THAT(first.text, AllOf(HasSubstr("At a target shape"), HasSubstr("simulated: llama-3.2-1b, batch 2 x 1K"),
                                 HasSubstr("recorded on embedded")));
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("## At a target shape"));
+  const std::vector<std::string> specs = default_comparison(false);
+  const Json rows = Json::parse(bytes("a", "target.json")).at("methods");
+  ASSERT_EQ(rows.size(), specs.size());
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    EXPECT_EQ(rows[i].at("method"), specs[i]);
+    EXPECT_FALSE(rows[i].contains("refused")) << rows[i];
+  }
   EXPECT_THAT(bytes("a", "manifest.json"), HasSubstr("--as llama-3.2-1b --context 1K --workload recorded"));
   ASSERT_EQ(cli::run(target + folder("b") + " --threads 1").code, 0);
   EXPECT_EQ(bytes("a", "target.json"), bytes("b", "target.json"));
   const cli::Outcome published = cli::run(target + folder("c") + " --workload published");
   ASSERT_EQ(published.code, 0) << published.text;
   EXPECT_NE(bytes("a", "target.json"), bytes("c", "target.json"));
+}
+
+TEST_F(CompareProgram, AMethodThatTheTargetShapeRefusesIsARow) {
+  const cli::Outcome done = cli::run(
+      "compare --no-plot --quiet --methods full,fluxion:heads=embedded --tasks niah_single_1 --lengths 512 --samples 1 "
+      "--as llama-3.2-1b --context 1K --workload published --out " +
+      folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  const Json rows = Json::parse(bytes("a", "target.json")).at("methods");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_FALSE(rows[0].contains("refused"));
+  EXPECT_THAT(rows[1].at("refused").get<std::string>(), HasSubstr("heads=fixed"));
 }
 
 TEST_F(CompareProgram, EssaysAndQuestionsFromFiles) {

@@ -57,6 +57,24 @@ TEST(FluxionCollect, GoesOnAfterAnInterrupt) {
   EXPECT_EQ(std::distance(fs::directory_iterator(cut), {}), std::distance(fs::directory_iterator(whole), {}));
 }
 
+TEST(FluxionCollect, ATextThatChangedIsAnotherPlan) {
+  const TemporaryFolder folder;
+  const fs::path text = folder.path() / "text.txt", out = folder.path() / "data";
+  std::string words;
+  for (int i = 0; i < 600; ++i) words += "The tide came in at noon, and number " + std::to_string(i) + " was called. ";
+  write_bytes(text, words);
+  const std::string command = "fluxion collect --quiet --lengths 512 --samples 1 --decode-steps 2 --steps 1 --out " +
+                              out.string() + " --text-file " + text.string();
+  const cli::Outcome first = cli::run(command);
+  ASSERT_EQ(first.code, 0) << first.text;
+  EXPECT_EQ(cli::run(command + " --resume").code, 0);
+  words[9] = 'x';
+  write_bytes(text, words);
+  const cli::Outcome changed = cli::run(command + " --resume");
+  EXPECT_EQ(changed.code, 2);
+  EXPECT_THAT(changed.text, HasSubstr("begun with another plan: 'prompts' is \"text.txt, "));
+}
+
 struct Bad {
   const char* arguments;
   const char* says;

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "methods/fluxion/predictor.h"
+#include "methods/fluxion/selector.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -33,7 +34,7 @@ std::string predictor_bytes(const std::vector<int>& trunk) {
   }
   add(header, body, "heads.weight", {3, in}, "F32");
   add(header, body, "heads.bias", {3}, "F32");
-  add(header, body, "model", {6}, "I32");
+  add(header, body, "model", {7}, "I32");
   const std::string text = header.dump();
   std::string length;
   for (int i = 0; i < 8; ++i) length.push_back(static_cast<char>(text.size() >> (8 * i) & 0xFF));
@@ -53,6 +54,7 @@ int main(int argc, char** argv) {
     const std::vector<float> features(kFeatures, 1);
     HeadProperties out;
     predictor.predict(features.data(), 1, &out);
+    choose_granularity({&out, 1}, 32000, SelectorStage::skip);
   };
   return fuzz::run(argc, argv, target);
 }

@@ -114,6 +114,16 @@ TEST(Target, WhatDoesNotFitSaysSo) {
   EXPECT_THROW(load_shape("llama-3.2-2b"), InputError);
 }
 
+TEST(Target, AMethodThatRefusesTheShapeIsARow) {
+  const Target target = simulate_target(load_shape("llama-3.2-1b"), load_profile("fluxion-a100"), some_workload(),
+                                        small_options({"full", "fluxion:heads=embedded", "fluxion"}));
+  ASSERT_EQ(target.rows.size(), 3u);
+  EXPECT_EQ(target.rows[0].refused, "");
+  EXPECT_THAT(target.rows[1].refused, ::testing::HasSubstr("heads=fixed"));
+  EXPECT_EQ(target.rows[1].step_ms, 0);
+  EXPECT_EQ(target.rows[2].refused, "");
+}
+
 TEST(Record, GivesFiguresInRangeThatDoNotDependOnThreads) {
   std::vector<HeadPrompt> prompts(2);
   prompts[0].tokens = random_prompt(400, 3);

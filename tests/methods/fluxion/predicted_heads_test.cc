@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -23,7 +22,7 @@ namespace {
 using Vector = SlowModel::Vector;
 
 /// A predictor for the tiny model whose three outputs change with every feature.
-std::filesystem::path write_predictor(const std::string& name) {
+std::filesystem::path write_predictor(const TemporaryFolder& folder) {
   Json header = Json::object();
   std::string body;
   std::mt19937 random(3);
@@ -46,12 +45,12 @@ std::filesystem::path write_predictor(const std::string& name) {
   std::vector<float> heads = noise(48, 1);
   for (std::size_t i = 0; i < heads.size(); ++i) heads[i] *= i < 16 ? 0.15f : i < 32 ? 0.005f : 0.3f;
   add("heads.weight", "F32", {3, 16}, heads);
-  add("model", "I32", {6}, std::vector<std::int32_t>{2, 4, 2, 16, 16, 32});
+  add("model", "I32", {7}, std::vector<std::int32_t>{2, 4, 2, 16, 16, 32, 0});
   add("trunk.0.bias", "F32", {16}, noise(16, 0.2f));
   add("trunk.0.weight", "F32", {16, 41}, noise(16 * 41, 0.3f));
-  const std::filesystem::path path = std::filesystem::temp_directory_path() / name;
+  const std::filesystem::path path = folder.path() / "predictor.safetensors";
   const std::string bytes = safetensors_bytes(header.dump(), body);
-  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  write_bytes(path, bytes);
   return path;
 }
 
@@ -96,7 +95,8 @@ double upper_bound(const Vector& q, const std::vector<Vector>& keys, std::uint32
 }
 
 TEST(FluxionPredictedHeads, EachHeadAttendsWhatThePredictorSays) {
-  const std::filesystem::path file = write_predictor("tandem_predicted_heads.safetensors");
+  const TemporaryFolder folder;
+  const std::filesystem::path file = write_predictor(folder);
   const Predictor predictor = Predictor::load(file);
   Bench bench(tiny_model());
   const ModelConfig& c = bench.model.config;
@@ -105,7 +105,6 @@ TEST(FluxionPredictedHeads, EachHeadAttendsWhatThePredictorSays) {
   std::vector<std::vector<float>> logits;
   const DecodeResult result =
       bench.decode(*make_method("fluxion:sinks=16,window=32,heads=" + file.string()), {prompt}, 8, {.logits = &logits});
-  std::filesystem::remove(file);
 
   SlowModel slow(bench.model);
   std::vector<PrefillStatistics> statistics(c.layers);
@@ -178,7 +177,8 @@ TEST(FluxionPredictedHeads, EachHeadAttendsWhatThePredictorSays) {
 }
 
 TEST(FluxionPredictedHeads, APredictorOfAnotherModelIsRefused) {
-  const std::filesystem::path file = write_predictor("tandem_foreign_predictor.safetensors");
+  const TemporaryFolder folder;
+  const std::filesystem::path file = write_predictor(folder);
   Bench bench(tiny_model());
   const auto method = make_method("fluxion:sinks=16,window=48,heads=" + file.string());
   try {
@@ -188,8 +188,13 @@ TEST(FluxionPredictedHeads, APredictorOfAnotherModelIsRefused) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("window=32"));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("heads=fixed"));
   }
-  std::filesystem::remove(file);
   EXPECT_THROW(make_method("fluxion:heads=/nowhere/predictor.safetensors"), InputError);
+  try {
+    make_method("fluxion:sinks=16,window=32,budgets=score,heads=" + file.string());
+    FAIL() << "features by another rule than the predictor was trained with";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("give budgets=fluxion"));
+  }
 }
 
 }  // namespace

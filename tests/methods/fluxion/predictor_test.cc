@@ -58,7 +58,7 @@ File random_file(std::uint32_t seed = 1) {
   file["trunk.1.bias"] = random_tensor(random, {13}, 0.2f);
   file["heads.weight"] = random_tensor(random, {3, 13}, 0.3f);
   file["heads.bias"] = random_tensor(random, {3}, 0.1f);
-  file["model"] = {{6}, {4, 8, 2, 64, 64, 256}, "I32"};
+  file["model"] = {{7}, {4, 8, 2, 64, 64, 256, 1}, "I32"};
   return file;
 }
 
@@ -120,6 +120,22 @@ TEST(FluxionPredictor, EqualsPlainLoops) {
   EXPECT_EQ(predictor.flops(2), 2 * (82 + 2 * (20u * 41 + 13 * 20 + 3 * 13)));
   EXPECT_EQ(predictor.bytes(), 4 * (predictor.parameters() + 82));
   EXPECT_EQ(predictor.subject(), (Predictor::Subject{4, 8, 2, 64, 64, 256}));
+  EXPECT_EQ(predictor.policy(), BudgetPolicy::output);
+}
+
+TEST(FluxionPredictor, WhatOverflowsNeedsEverything) {
+  const TemporaryFolder folder;
+  File file = random_file();
+  for (float& x : file["trunk.1.weight"].values) x *= 1e38f;
+  for (float& x : file["heads.weight"].values) x *= 1e10f;
+  write_bytes(folder.path() / "p.safetensors", bytes_of(file));
+  const Predictor predictor = Predictor::load(folder.path() / "p.safetensors");
+  const std::vector<float> features(kFeatures, 2);
+  HeadProperties out{0, 0.5f, true};
+  predictor.predict(features.data(), 1, &out);
+  EXPECT_EQ(out.budget, 1);
+  EXPECT_EQ(out.slope, 0);
+  EXPECT_FALSE(out.streaming);
 }
 
 struct Damage {
@@ -137,10 +153,11 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{[](File& f) {
                  f["model"] = {{2}, {4, 8}, "I32"};
                },
-               "tensor 'model' has 2 numbers where 6 are needed"},
+               "tensor 'model' has 2 numbers where 7 are needed"},
         Damage{[](File& f) { f["model"].values[2] = 3; },
                "tensor 'model' says 4, 8, 3, 64, 64, 256, which is no model's"},
         Damage{[](File& f) { f["model"].values[2] = 0; }, "tensor 'model' says 4, 8, 0, 64, 64, 256"},
+        Damage{[](File& f) { f["model"].values[6] = 3; }, "ends with the budget rule 3 where a number from 0 to 2"},
         Damage{[](File& f) { f["feature.std"].values[7] = 0; }, "'feature.std' has the value 0 where a positive one"},
         Damage{[](File& f) { f["heads.bias"].values[0] = NAN; },
                "'heads.bias' has a value that is not a finite number"},
@@ -202,6 +219,7 @@ TEST(EmbeddedPredictor, IsOfThePapersSizeUnderEveryPolicy) {
     EXPECT_EQ(predictor.parameters(), 111699u);  // 0.112 M
     EXPECT_LT(predictor.bytes(), 500000u);
     EXPECT_EQ(predictor.subject(), (Predictor::Subject{4, 8, 2, 64, 64, 256}));
+    EXPECT_EQ(predictor.policy(), policy);
   }
 }
 

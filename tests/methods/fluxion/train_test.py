@@ -64,7 +64,7 @@ class TrainTest(unittest.TestCase):
             self.assertGreater(report["held_out"]["streaming"]["auc"], 0.95)
             self.assertGreater(report["held_out"]["retrieval_heads"]["budget"]["r2"], 0.7)
             tensors = train.read_tensors(outs[0])
-            self.assertEqual(tensors["model"].tolist(), [1, 64, 1, 8, 64, 256])
+            self.assertEqual(tensors["model"].tolist(), [1, 64, 1, 8, 64, 256, 0])
             vector = json.loads((folder / "v.json").read_text())
             found = train.forward(tensors, np.array(vector["features"], np.float32))
             np.testing.assert_allclose(found, vector["outputs"], rtol=1e-6)
