@@ -122,6 +122,27 @@ TEST(Session, AnAppendToLosslessMethodsEqualsOnePrompt) {
   }
 }
 
+TEST(Session, LosslessMethodsStaySoWhereADecodeGoesOn) {
+  Bench bench(tiny_model());
+  const Tokens prompt = random_prompt(60, 5);
+  std::vector<std::vector<float>> expected;
+  bench.decode(*make_method("full"), {prompt}, 80, {.logits = &expected});
+  for (const char* spec : {"h2o:budget=1", "h2o:budget=1,heavy=0.9", "quest:budget=1", "hybrid-fixed:budget=1",
+                           "gpu-fetch:budget=1,sinks=0,window=32", "full-offload", "hgca:beta=0"}) {
+    const auto method = make_method(spec);
+    ASSERT_TRUE(method->needs(bench.engine.shape()).lossless) << spec;
+    auto session = open(bench, *method, {prompt}, 40);
+    std::vector<std::vector<float>> actual;
+    session->decode({.logits = &actual});
+    session->decode({.logits = &actual});
+    ASSERT_EQ(actual.size(), expected.size()) << spec;
+    for (std::size_t step = 0; step < expected.size(); ++step) {
+      for (std::size_t i = 0; i < expected[step].size(); ++i)
+        ASSERT_NEAR(actual[step][i], expected[step][i], 2e-4) << spec << " step " << step;
+    }
+  }
+}
+
 // Also behind a new prompt, for which the caps of before are too low.
 TEST(Session, BudgetsFarAboveTheContextAreFullAndTakeNoMoreMemory) {
   const Tokens prompt = random_prompt(300, 5), turn = random_prompt(200, 6);
