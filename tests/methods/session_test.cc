@@ -181,12 +181,27 @@ TEST(Session, MistakesAreSentencesAndChangeNothing) {
   const Tokens unknown = {5, 96}, far(4096, 1);
   EXPECT_THROW(session->append(0, unknown, 4), InputError);
   EXPECT_THROW(session->append(0, far, 4), InputError);
+  EXPECT_THROW(session->append(0, {}, 4), InputError);
   const Tokens turn = random_prompt(5, 1);
   session->append(0, turn, 4);
   EXPECT_EQ(session->decode({}).sequences[0].tokens.size(), 4u);
   session.reset();
   EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
   EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::host), 0u);
+}
+
+TEST(Session, ADecodeThatGoesOnBeyondThePositionsIsASentence) {
+  Model model = tiny_model();
+  model.config.max_positions = 71;  // 50 + 20 fit, and 20 more do not
+  Bench bench(std::move(model));
+  const auto method = make_method("full");
+  auto session = open(bench, *method, {random_prompt(50, 5), random_prompt(20, 6)}, 20);
+  session->decode({});
+  EXPECT_THROW(session->decode({}), InputError);
+  EXPECT_THROW(session->decode({}), InputError);  // and so it stays
+  session->append(0, random_prompt(1, 1), 1);     // one position is left
+  EXPECT_THROW(session->append(0, random_prompt(1, 1), 2), InputError);
+  EXPECT_EQ(session->decode({}).sequences[1].tokens.size(), 20u);
 }
 
 }  // namespace
