@@ -179,8 +179,8 @@ void EngineOps::extend_token_set(SequenceState& sequence, TokenSetRef ref) {
 void EngineOps::extend_average(SequenceState& sequence, AverageRef ref, std::uint32_t window_tokens) {
   AttentionAverage& average = stores_.averages.get(ref.id);
   const AttentionAverage old = average;
-  average = make_average(device_, old.sequence, old.layers, old.q_heads, std::max(window_tokens, old.ring),
-                         sequence.max_tokens);
+  average = make_average(device_, old.sequence, old.layers, old.q_heads,
+                         std::max(window_tokens, old.ring - kPageTokens), sequence.max_tokens);
   average.share = old.share;
   // Tokens that left the window long ago are copied too: theirs are the values nobody reads.
   const Range kept{sequence.tokens - std::min(sequence.tokens, old.ring), sequence.tokens};

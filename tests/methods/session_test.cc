@@ -204,5 +204,21 @@ TEST(Session, ADecodeThatGoesOnBeyondThePositionsIsASentence) {
   EXPECT_EQ(session->decode({}).sequences[1].tokens.size(), 20u);
 }
 
+// Turns and answers of whole blocks: every round has the window that the one before had.
+TEST(Session, RoundsOfEqualSizesTakeNoMoreOfTheDevice) {
+  Bench bench(tiny_model());
+  const auto method = make_method("hgca:device_kv=64,block=16"), goes_on = make_method("hgca:device_kv=64,block=16");
+  const Tokens turn = random_prompt(16, 3);
+  auto session = open(bench, *method, {random_prompt(161, 5)}, 16), other = open(bench, *goes_on, {turn}, 16);
+  std::vector<std::size_t> appended, went_on;
+  for (int round = 0; round < 9; ++round) {
+    appended.push_back(session->decode({}).sequences[0].peak_kv_bytes[0]);
+    went_on.push_back(other->decode({}).sequences[0].peak_kv_bytes[0]);
+    session->append(0, turn, 16);
+  }
+  EXPECT_EQ(appended[8], appended[2]);
+  EXPECT_EQ(went_on[8], went_on[5]);
+}
+
 }  // namespace
 }  // namespace tandem::testing
