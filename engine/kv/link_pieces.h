@@ -1,4 +1,4 @@
-// How the pieces of a transfer over the link are counted, by everything that crosses it: what is contiguous in host
+// How the pieces of a transfer over the link are counted, by what crosses it: what is contiguous in host
 // memory is one piece, wherever it comes from or goes to on the device, whose kernels gather and scatter their own
 // memory at HBM's rate. With the layout of KvStore this makes
 //   a run of adjacent slots (all KV heads of adjacent pages)    one piece: ScoutAttention's unit, section 3.2, where a
@@ -6,7 +6,9 @@
 //   K and V of a page of one KV head                            one piece: they are adjacent
 //   the pages of a block of one KV head of several              a piece each: the other heads lie between
 //   the keys of such a page alone, or K or V of one token       a piece each: InfiniGen's fetch=token
-// Runs join in the order in which they are added.
+// Runs join in the order in which they are added. One transfer counts by hand, in the same units: InfiniGen's of what
+// it speculated (EngineOps::fetch_speculated), where pages join within a block and never across two. Where only shapes
+// are simulated its choice is as many blocks as the method would take, the first ones, and all of them would join.
 #pragma once
 
 #include <cstddef>

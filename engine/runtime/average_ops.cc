@@ -2,6 +2,7 @@
 // make worth keeping at hand.
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/kernels/attention.h"
@@ -136,11 +137,50 @@ void EngineOps::renew_token_set(SequenceState& sequence, TokenSetRef set) {
   stores_.sets.get(set.id) = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
 }
 
+void EngineOps::extend_token_set(SequenceState& sequence, TokenSetRef ref) {
+  TokenSet& set = stores_.sets.get(ref.id);
+  if (sequence.max_tokens <= set.capacity) return;
+  const TokenSet old = set;
+  set = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
+  set.offered = old.offered;
+  const std::uint64_t per_token = set.token_bytes();
+  Op op;
+  op.name = "extend token set";
+  op.kind = Kind::copy;
+  op.cause = Cause::selection;
+  op.cost.upper_bound = true;
+  for (std::uint32_t layer = 0; layer < old.shape.layers; ++layer) {
+    op.cost.dram += 2 * per_token * old.offered[layer] * old.shape.kv_heads;
+    old.append_access(layer, false, op.access);
+    set.append_access(layer, true, op.access);
+  }
+  const auto run = [old, to = set, per_token](BodyContext& ctx, bool move) {
+    const std::size_t lists = std::size_t{old.shape.layers} * old.shape.kv_heads, bytes = old.shape.vector_bytes();
+    const auto* counts = ctx.read<std::uint32_t>(old.counts);
+    std::copy_n(counts, lists, ctx.write<std::uint32_t>(to.counts));
+    Cost cost;
+    cost.dram = 2 * per_token * std::accumulate(counts, counts + lists, std::uint64_t{0});
+    ctx.settle(cost);
+    for (std::size_t list = 0; move && list < lists; ++list) {
+      const std::size_t from = list * old.capacity, at = list * to.capacity;
+      std::copy_n(ctx.read<std::uint32_t>(old.masks) + from, counts[list], ctx.write<std::uint32_t>(to.masks) + at);
+      for (const auto& [source, target] : {std::pair{&old.keys, &to.keys}, std::pair{&old.values, &to.values}}) {
+        std::copy_n(ctx.read<char>(*source) + from * bytes, counts[list] * bytes,
+                    ctx.write<char>(*target) + at * bytes);
+      }
+    }
+  };
+  op.body = [run](BodyContext& ctx) { run(ctx, true); };
+  op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
+  const Event done = ask(LaneKind::host_workers, std::move(op));
+  std::fill(set.packed.begin(), set.packed.end(), done);
+}
+
 void EngineOps::extend_average(SequenceState& sequence, AverageRef ref, std::uint32_t window_tokens) {
   AttentionAverage& average = stores_.averages.get(ref.id);
   const AttentionAverage old = average;
-  average = make_average(device_, old.sequence, old.layers, old.q_heads, std::max(window_tokens, old.ring),
-                         sequence.max_tokens);
+  average = make_average(device_, old.sequence, old.layers, old.q_heads,
+                         std::max(window_tokens, old.ring - kPageTokens), sequence.max_tokens);
   average.share = old.share;
   // Tokens that left the window long ago are copied too: theirs are the values nobody reads.
   const Range kept{sequence.tokens - std::min(sequence.tokens, old.ring), sequence.tokens};
@@ -169,6 +209,8 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const
   const std::uint32_t group = average.q_heads / shape.kv_heads;
   const Range blocks{tokens.begin / kPageTokens, blocks_for(tokens.end)};
   const std::uint64_t count = tokens.end - tokens.begin, per_token = set.token_bytes();
+  TANDEM_CHECK(set.offered[layer] + count <= set.capacity, "{} tokens and {} more in a set with room for {}",
+               set.offered[layer], count, set.capacity);
   Op op;
   op.name = "keep salient tokens";
   op.cause = Cause::selection;

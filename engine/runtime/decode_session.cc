@@ -117,12 +117,16 @@ std::vector<Event> DecodeSession::prepare() {
 
 /// Everything before the first step: all waiting sequences become the batch, with the tokens they go on from.
 void DecodeSession::begin() {
+  for (const std::unique_ptr<Active>& a : waiting_) {  // before anything changes
+    TANDEM_CHECK(a != nullptr, "a released sequence cannot go on");
+    if (a->state.tokens + a->max_new > a->state.max_tokens)
+      check_positions(model_, std::size_t{a->state.tokens} + 1, a->max_new);
+  }
   result_ = {};
   result_.sequences.resize(waiting_.size());
   attended_.assign(waiting_.size(), {});
   std::vector<std::int32_t> tokens;
   for (std::unique_ptr<Active>& a : waiting_) {
-    TANDEM_CHECK(a != nullptr, "a released sequence cannot go on");
     const std::uint32_t announced = std::exchange(
         a->state.max_tokens, std::max(a->state.max_tokens, a->state.tokens + a->max_new));  // a kept one goes on
     a->state.row = a->last_row = static_cast<std::uint32_t>(active_.size());
@@ -368,6 +372,9 @@ void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> token
 Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens) {
   TANDEM_CHECK(finished_ == Finished::keep && prepared_ && request < waiting_.size() && waiting_[request] != nullptr,
                "request {} is not a kept sequence between two decodes", request);
+  if (more.empty()) {
+    throw_input_error("The new prompt of request {} is empty; without one, decode again to go on with it.", request);
+  }
   Active& a = *waiting_[request];
   std::vector<std::int32_t> tokens = {a.next};
   tokens.insert(tokens.end(), more.begin(), more.end());

@@ -26,13 +26,14 @@ class DecodeSession {
   DecodeSession(const DecodeSession&) = delete;
   DecodeSession& operator=(const DecodeSession&) = delete;
 
-  /// Decodes until every sequence has max_new_tokens more or said a stop token. After an error the session is over.
+  /// Decodes until every sequence has max_new_tokens more or said a stop token. Where these do not fit the
+  /// model's positions, InputError, and the session is what it was; after any other error it is over.
   DecodeResult decode(const DecodeOptions& options);
 
   /// The next prompt of a kept sequence, behind what it generated; decode() then goes on with at most `max_new_tokens`.
-  /// Its attention is exact over all KV that the sequence still has. InputError for tokens outside the vocabulary
-  /// and beyond the model's positions: the session is then what it was; after any other error it is over. Returns the
-  /// virtual or real time that it took.
+  /// Its attention is exact over all KV that the sequence still has. InputError for no tokens, and for those outside
+  /// the vocabulary and beyond the model's positions: the session is then what it was; after any other error it is
+  /// over. Returns the virtual or real time that it took.
   Nanos append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens);
 
  private:

@@ -52,6 +52,7 @@ class EngineOps : public Ops {
   AverageRef average_weights(SequenceState& sequence, const AverageRequest& request) override;
   TokenSetRef make_token_set(SequenceState& sequence) override;
   void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) override;
+  void extend_token_set(SequenceState& sequence, TokenSetRef set) override;
   void renew_token_set(SequenceState& sequence, TokenSetRef set) override;
   void keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) override;
   void read_context(SequenceState& sequence, const ContextRequest& request) override;

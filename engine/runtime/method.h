@@ -355,6 +355,8 @@ class Ops {
   virtual AverageRef average_weights(SequenceState& sequence, const AverageRequest& request) = 0;
   /// An empty set with room for the sequence's max_tokens.
   virtual TokenSetRef make_token_set(SequenceState& sequence) = 0;
+  /// Room for max_tokens, where there is less; what is in the set stays. Nothing may be using it: between decodes only.
+  virtual void extend_token_set(SequenceState& sequence, TokenSetRef set) = 0;
   /// Before a new prompt in a running session: room for averages of a window of `window_tokens` and of max_tokens on
   /// the host. What is known of the window stays.
   virtual void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) = 0;

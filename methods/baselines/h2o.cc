@@ -61,11 +61,12 @@ class H2o : public Method {
     return {.heavy = std::any_cast<H2oState&>(sequence.method).set};
   }
 
-  // A number of tokens that was cut down to the context grows with it; a share stays what it was.
+  // A number of tokens that was cut down to the context grows with it, and so does the whole context; a smaller share
+  // stays what it was.
   void goes_on(SequenceState& sequence, Ops& ops) override {
     const HeavyRequest before = std::any_cast<H2oState&>(sequence.method).sizes, wanted = sizes(sequence);
-    if (options_.budget.tokens > 0 && wanted.heavy + wanted.window > before.heavy + before.window)
-      keep(sequence, wanted, ops);
+    const bool grows = options_.budget.tokens > 0 || options_.budget.ratio >= 1;
+    if (grows && wanted.heavy + wanted.window > before.heavy + before.window) keep(sequence, wanted, ops);
   }
 
   void appended(SequenceState& sequence, Range tokens, Ops& ops) override {

@@ -96,6 +96,7 @@ class Hgca : public Method {
     auto& state = std::any_cast<HgcaState&>(sequence.method);
     grow(sequence, state);
     ops.extend_average(sequence, state.average, state.capacity);
+    ops.extend_token_set(sequence, state.salient);
   }
 
   void appended(SequenceState& sequence, Range, Ops& ops) override {

@@ -16,9 +16,9 @@ class Sessions : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Methods, Sessions,
                          ::testing::Values("full", "streaming", "streaming:sinks=5,window=19", "hybrid-fixed",
                                            "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32", "hgca",
-                                           "hgca:device_kv=64,block=16,beta=0.7", "quest:budget=96",
-                                           "gpu-fetch:budget=0.3,block=32,sinks=16,window=32", "full-offload",
-                                           "full-host", "h2o:budget=96", "h2o:budget=250,heavy=0.2",
+                                           "hgca:device_kv=64,block=16,beta=0.7", "hgca:beta=0,device_kv=32,block=16",
+                                           "quest:budget=96", "gpu-fetch:budget=0.3,block=32,sinks=16,window=32",
+                                           "full-offload", "full-host", "h2o:budget=96", "h2o:budget=250,heavy=0.2",
                                            "infinigen:budget=96,fetch=token", "infinigen:budget=250",
                                            "fluxion:bgt=0.2,sinks=16,window=32",
                                            "fluxion:bgt=0.1,sinks=16,window=1,spill=1", "hgca:device_kv=250,block=16",
@@ -42,22 +42,23 @@ std::unique_ptr<DecodeSession> open(Bench& bench, Method& method, const std::vec
 TEST_P(Sessions, TwoHalvesAreTheWhole) {
   const std::vector<Tokens> prompts = {random_prompt(230, 1), random_prompt(77, 2)};
   const std::string spec = GetParam();
+  const std::uint32_t half = 40;  // more than the smallest window: all of it leaves in the second half
   Bench bench(tiny_model());
   std::vector<std::vector<float>> expected, first, second;
   const DecodeResult whole =
-      open(bench, *make_method(spec), prompts, spec == "hgca" ? 24 : 48)->decode({.logits = &expected});
+      open(bench, *make_method(spec), prompts, spec == "hgca" ? half : 2 * half)->decode({.logits = &expected});
   const auto method = make_method(spec);
-  auto session = open(bench, *method, prompts, 24);
+  auto session = open(bench, *method, prompts, half);
   const DecodeResult begun = session->decode({.logits = &first}), ended = session->decode({.logits = &second});
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    EXPECT_EQ(begun.sequences[i].tokens.size(), 24u);
-    EXPECT_EQ(ended.sequences[i].tokens.size(), 24u);
+    EXPECT_EQ(begun.sequences[i].tokens.size(), half);
+    EXPECT_EQ(ended.sequences[i].tokens.size(), half);
   }
   first.insert(first.end(), second.begin(), second.end());
   // hgca's default window is a share of the announced length, which is another one for the whole: its first half only.
   if (spec == "hgca") {
-    ASSERT_EQ(expected.size(), 24u);
-    first.resize(24);
+    ASSERT_EQ(expected.size(), half);
+    first.resize(half);
   }
   ASSERT_EQ(first.size(), expected.size());
   for (std::size_t step = 0; step < first.size(); ++step)
@@ -121,6 +122,27 @@ TEST(Session, AnAppendToLosslessMethodsEqualsOnePrompt) {
   }
 }
 
+TEST(Session, LosslessMethodsStaySoWhereADecodeGoesOn) {
+  Bench bench(tiny_model());
+  const Tokens prompt = random_prompt(60, 5);
+  std::vector<std::vector<float>> expected;
+  bench.decode(*make_method("full"), {prompt}, 80, {.logits = &expected});
+  for (const char* spec : {"h2o:budget=1", "h2o:budget=1,heavy=0.9", "quest:budget=1", "hybrid-fixed:budget=1",
+                           "gpu-fetch:budget=1,sinks=0,window=32", "full-offload", "hgca:beta=0"}) {
+    const auto method = make_method(spec);
+    ASSERT_TRUE(method->needs(bench.engine.shape()).lossless) << spec;
+    auto session = open(bench, *method, {prompt}, 40);
+    std::vector<std::vector<float>> actual;
+    session->decode({.logits = &actual});
+    session->decode({.logits = &actual});
+    ASSERT_EQ(actual.size(), expected.size()) << spec;
+    for (std::size_t step = 0; step < expected.size(); ++step) {
+      for (std::size_t i = 0; i < expected[step].size(); ++i)
+        ASSERT_NEAR(actual[step][i], expected[step][i], 2e-4) << spec << " step " << step;
+    }
+  }
+}
+
 // Also behind a new prompt, for which the caps of before are too low.
 TEST(Session, BudgetsFarAboveTheContextAreFullAndTakeNoMoreMemory) {
   const Tokens prompt = random_prompt(300, 5), turn = random_prompt(200, 6);
@@ -159,12 +181,43 @@ TEST(Session, MistakesAreSentencesAndChangeNothing) {
   const Tokens unknown = {5, 96}, far(4096, 1);
   EXPECT_THROW(session->append(0, unknown, 4), InputError);
   EXPECT_THROW(session->append(0, far, 4), InputError);
+  EXPECT_THROW(session->append(0, {}, 4), InputError);
   const Tokens turn = random_prompt(5, 1);
   session->append(0, turn, 4);
   EXPECT_EQ(session->decode({}).sequences[0].tokens.size(), 4u);
   session.reset();
   EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
   EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::host), 0u);
+}
+
+TEST(Session, ADecodeThatGoesOnBeyondThePositionsIsASentence) {
+  Model model = tiny_model();
+  model.config.max_positions = 71;  // 50 + 20 fit, and 20 more do not
+  Bench bench(std::move(model));
+  const auto method = make_method("full");
+  auto session = open(bench, *method, {random_prompt(50, 5), random_prompt(20, 6)}, 20);
+  session->decode({});
+  EXPECT_THROW(session->decode({}), InputError);
+  EXPECT_THROW(session->decode({}), InputError);  // and so it stays
+  session->append(0, random_prompt(1, 1), 1);     // one position is left
+  EXPECT_THROW(session->append(0, random_prompt(1, 1), 2), InputError);
+  EXPECT_EQ(session->decode({}).sequences[1].tokens.size(), 20u);
+}
+
+// Turns and answers of whole blocks: every round has the window that the one before had.
+TEST(Session, RoundsOfEqualSizesTakeNoMoreOfTheDevice) {
+  Bench bench(tiny_model());
+  const auto method = make_method("hgca:device_kv=64,block=16"), goes_on = make_method("hgca:device_kv=64,block=16");
+  const Tokens turn = random_prompt(16, 3);
+  auto session = open(bench, *method, {random_prompt(161, 5)}, 16), other = open(bench, *goes_on, {turn}, 16);
+  std::vector<std::size_t> appended, went_on;
+  for (int round = 0; round < 9; ++round) {
+    appended.push_back(session->decode({}).sequences[0].peak_kv_bytes[0]);
+    went_on.push_back(other->decode({}).sequences[0].peak_kv_bytes[0]);
+    session->append(0, turn, 16);
+  }
+  EXPECT_EQ(appended[8], appended[2]);
+  EXPECT_EQ(went_on[8], went_on[5]);
 }
 
 }  // namespace
