@@ -53,14 +53,14 @@ struct CacheRank {
   }
 };
 
-/// Room for selections of `most` tokens; what was selected is gone.
+/// Room for selections of `most` tokens; what was selected is gone. Later messages still wait for the latest one.
 inline void make_selection_room(Device& device, CacheRank& rank, std::uint32_t most) {
   rank.most = most;
   const std::size_t bytes = rank.packed_offset(rank.shape.layers, 0);
   rank.packed = device.allocate_device(bytes, "selected kv");
   if (rank.place == RankPlace::host) rank.outbox = device.allocate_host(bytes, "selected kv on the host");
   rank.tokens.assign(rank.shape.layers, 0);
-  rank.arrived.assign(rank.shape.layers, Event{});
+  rank.arrived.resize(rank.shape.layers);
 }
 
 inline CacheRank make_cache_rank(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t q_heads,

@@ -119,7 +119,10 @@ EngineOps::RankWork EngineOps::rank_work(Range layers, const AheadRequest& reque
   RankWork work;
   work.end = request.end;
   work.keep = request.tokens;
-  if (of_prompt) {
+  if (of_prompt && rank.next[first] == tokens) {  // a decode goes on: the window has all queries
+    work.from = rank.recent;
+    work.positions = {tokens, tokens};
+  } else if (of_prompt) {
     const PromptQueries& queries = queries_.at(sequence.id);
     TANDEM_CHECK(tokens == 0 || queries.kept >= room, "{} prompt queries are kept, a window has {}", queries.kept,
                  room);
@@ -237,8 +240,8 @@ EngineOps::Sent EngineOps::select_here(Range layers, const std::shared_ptr<std::
   for (RankWork& w : *work) {
     const CacheRank& rank = w.rank;
     wait_for(op.after, rank.kept[layers.end - 1]);
-    op.access.insert(op.access.end(),
-                     {w.from.reads(layers.begin, layers.end), rank.window.writes(layers.begin, layers.end)});
+    if (w.pushed() > 0) op.access.push_back(w.from.reads(layers.begin, layers.end));
+    op.access.push_back(rank.window.writes(layers.begin, layers.end));
     if (w.keep > 0) op.access.push_back(rank.packed.writes(layers.begin, layers.end));
     for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
       w.add_choice(op.cost, op.cost.hbm);
@@ -273,8 +276,8 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
     wait_for(out.after, rank.arrived[layers.begin]);  // then the rank is done with the message before
     out.cost.d2h += count * w.query_bytes();
     out.cost.pieces += w.pushed() > 0 ? (w.slots == 1 ? 1 : count) : 0;  // one run, or one per layer
-    out.access.insert(out.access.end(),
-                      {w.from.reads(layers.begin, layers.end), rank.inbox.writes(layers.begin, layers.end)});
+    if (w.pushed() > 0) out.access.push_back(w.from.reads(layers.begin, layers.end));
+    out.access.push_back(rank.inbox.writes(layers.begin, layers.end));
     choice.access.insert(choice.access.end(),
                          {rank.inbox.reads(layers.begin, layers.end), rank.window.writes(layers.begin, layers.end)});
     if (w.keep > 0) {
@@ -361,8 +364,8 @@ EngineOps::Sent EngineOps::select_on_peer(Range layers, const std::shared_ptr<st
     wait_for(out.after, rank.kept[layers.end - 1]);
     wait_for(out.after, rank.arrived[layers.begin]);  // then the rank is done with the message before
     out.cost.peer += count * (w.query_bytes() + (w.sent.end - w.sent.begin) * shape.slot_bytes());
-    out.access.insert(out.access.end(),
-                      {w.from.reads(layers.begin, layers.end), rank.remote.writes(layers.begin, layers.end)});
+    if (w.pushed() > 0) out.access.push_back(w.from.reads(layers.begin, layers.end));
+    out.access.push_back(rank.remote.writes(layers.begin, layers.end));
     choice.access.push_back(rank.remote.writes(layers.begin, layers.end));
     if (w.keep > 0) {
       back.access.insert(back.access.end(),

@@ -54,10 +54,11 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
   HeavySet& set = stores_.heavy.get(ref->id);
   set = make_heavy_set(device_, sequence.id, shape, room, request.window);
   set.latest = request.latest;
-  const PromptQueries queries = request.latest ? queries_.at(sequence.id) : PromptQueries{};
-  TANDEM_CHECK(!request.latest || tokens == 0 || queries.kept > 0, "sequence {} has no prompt queries", sequence.id);
   const Range arriving = old.arriving_tokens;
   const std::uint32_t stride = arriving_stride(old), added = arriving.end - arriving.begin;
+  // Where nothing arrives there is only more room: masses stay, and no prompt's query is asked.
+  const PromptQueries queries = request.latest && added > 0 ? queries_.at(sequence.id) : PromptQueries{};
+  TANDEM_CHECK(!request.latest || added == 0 || queries.kept > 0, "sequence {} has no prompt queries", sequence.id);
   const std::uint32_t window_begin = tokens - std::min(request.window, tokens);
   const Range blocks{arriving.begin / kPageTokens, blocks_for(arriving.end)};
   for (std::uint32_t layer = 0; layer < shape.layers && added + old.held[layer] > 0; ++layer) {
@@ -72,7 +73,7 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
     op.cost.kernels = 2;  // top-k, gather
     set.append_access(layer, true, op.access);
     if (held > 0) old.append_access(layer, false, op.access);
-    if (request.latest) {
+    if (request.latest && added > 0) {
       op.access.push_back(queries.values.reads(layer, layer + 1));
       op.cost.hbm += std::uint64_t{held + added} * shape.kv_heads * shape.vector_bytes();  // keys, for their scores
     } else if (added > 0) {
@@ -91,7 +92,7 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
       const bool any = arriving.begin < arriving.end;
       const KvPages pages{any ? ctx.read<char>(kv_.device_buffer()) : nullptr, s.type, s.kv_heads, s.head_dim};
       std::vector<float> latest;  // [held + arriving]
-      if (to.latest) {
+      if (to.latest && any) {
         const ModelShape& model = attention_.shape();
         const std::size_t row = std::size_t{layer} * queries.kept + last % queries.kept;
         latest = weigh_by_latest(pool_, ctx.read<float>(queries.values) + row * model.q_heads * model.head_dim, model,
@@ -107,13 +108,13 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
         const std::size_t from = old.list(layer, g), at = to.list(layer, g);
         HeavyCompetition one;
         if (held > 0) {
-          one.mass = to.latest ? latest.data() : ctx.read<float>(old.mass) + from;
+          one.mass = to.latest && any ? latest.data() : ctx.read<float>(old.mass) + from;
           one.positions = ctx.read<std::uint32_t>(old.positions) + from;
           one.keys = ctx.read<char>(old.keys) + from * bytes;
           one.values = ctx.read<char>(old.values) + from * bytes;
           one.held = held;
         }
-        if (to.latest)
+        if (to.latest && any)
           one.arriving = latest.data() + held;
         else if (any)
           one.arriving = ctx.read<float>(old.arriving) + (std::size_t{layer} * s.kv_heads + g) * stride;

@@ -392,12 +392,12 @@ class Ops {
   /// that selections are made from, and room on the device for one selection per layer. InputError where the device has
   /// no peer and the place is one.
   virtual RankRef open_cache_rank(SequenceState& sequence, const RankRequest& request) = 0;
-  /// Room for larger selections, after a new prompt. What was selected is forgotten.
+  /// Room for larger selections, between decodes. What was selected is forgotten.
   virtual void renew_cache_rank(SequenceState& sequence, RankRef rank, std::uint32_t most) = 0;
   /// After a layer: its queries of this step are kept for the next message. `ranks` by row.
   virtual void keep_queries(const LayerContext& context, std::span<const RankRef> ranks) = 0;
   /// One message each way for some consecutive layers: the kept queries (`of_prompt`: the prompt's last ones, see
-  /// Needs::last_queries) and KV that the rank does not have yet go to it; it predicts the next token's queries,
+  /// Needs::last_queries, as far as the rank does not have them) and KV that the rank does not have yet go to it; it predicts the next token's queries,
   /// chooses tokens by them and sends their KV, packed. While the step goes on; the attention of the next step waits
   /// for it. Of rank places other than `stream` the device's pages of what was sent are dropped.
   virtual void select_ahead(Range layers, std::span<const AheadRequest> requests, bool of_prompt) = 0;

@@ -99,6 +99,12 @@ class AsyncSpade : public Method {
     ops.select_ahead({context.layer / options_.pack * options_.pack, end}, requests, false);
   }
 
+  // The last step chose nothing: the window, which has its queries, chooses now.
+  void goes_on(SequenceState& sequence, Ops& ops) override {
+    ops.renew_cache_rank(sequence, rank_of(sequence), most(sequence));
+    select_by_prompt(sequence, ops);
+  }
+
   AppendRequest before_append(SequenceState&, Range, Ops&) override {
     if (options_.place == "peer") {
       throw_input_error(

@@ -11,7 +11,9 @@ struct TovaOptions {
   std::string evict = "no";
   OptionSet bind() {
     OptionSet set("tova");
-    set.share("budget", budget, "tokens that a KV head attends, or a share of the context; the step's own is one");
+    set.share(
+        "budget", budget,
+        "tokens that a KV head attends, or a share of the context; the step's own is one, with evict=yes one more");
     set.choice("evict", evict, {"no", "yes"},
                "yes: `budget` tokens are kept per layer, and the one with the smallest weight is given up for good");
     return set;
@@ -72,6 +74,14 @@ class Tova : public Method {
     }
   }
 
+  // A set that is as full as its budget allows stays as it is; one that was cut down to the context gets more room.
+  void goes_on(SequenceState& sequence, Ops& ops) override {
+    if (!options_.evicts())
+      sequence.method = ops.make_token_choice(sequence, most(sequence));
+    else if (options_.budget.tokens == 0 || options_.budget.tokens > sequence.tokens)
+      ops.keep_heavy(sequence, std::any_cast<HeavyRef>(sequence.method), sizes(sequence));
+  }
+
   AppendRequest before_append(SequenceState& sequence, Range, Ops&) override {
     if (!options_.evicts()) return {};
     return {.heavy = std::any_cast<HeavyRef>(sequence.method)};
@@ -88,7 +98,7 @@ class Tova : public Method {
 
  private:
   std::uint32_t most(const SequenceState& sequence) const {
-    return std::max(options_.budget.of(sequence.max_tokens), 1u);
+    return std::clamp(options_.budget.of(sequence.max_tokens), 1u, std::max(sequence.max_tokens, 1u));
   }
   /// The step's own token is in the window, so that it is not the one that leaves.
   HeavyRequest sizes(const SequenceState& sequence) const { return {most(sequence) - 1, 1, true}; }
@@ -105,7 +115,8 @@ MethodInfo tova_info() {
   info.description =
       "All KV stays on the device. Each step reads every key, scores each token with the true query and attends the "
       "best ones, per KV head by the best of its query heads; choosing is on the critical path. Budget: tokens per KV "
-      "head, the step's own included. New tokens: appended on the device. With evict=yes, as in the original, a layer "
+      "head, the step's own included (with evict=yes it comes on top). New tokens: appended on the device. With "
+      "evict=yes, as in the original, a layer "
       "keeps `budget` tokens, the same for all its heads, chosen after the prompt by its last query; a step attends "
       "them and its own, then gives up the token with the smallest weight, summed over all heads.";
   info.source = "Oren et al. 2024, TOVA (arXiv 2401.06104), as AsyncSpade compares with it";

@@ -219,7 +219,35 @@ TEST(AsyncSpadePlaces, APlaceThatTheProfileDoesNotHaveIsASentence) {
   }
 }
 
-TEST(AsyncSpadeSessions, ANewPromptIsAttendedAndChosenFrom) {
+// Over decode, a new prompt and decode: the rank chooses from the new prompt too.
+TEST(AsyncSpadeSessions, StreamAndHostChooseTheSameBehindANewPrompt) {
+  std::vector<std::vector<float>> all[2], dense;
+  for (int which = 0; which < 3; ++which) {
+    Bench bench(tiny_model());
+    const auto method = make_method(which == 0   ? "asyncspade:budget=64,window=6"
+                                    : which == 1 ? "asyncspade:budget=64,window=6,place=host"
+                                                 : "full");
+    const auto prefix = bench.engine.prefill(kRagged[0]);
+    const DecodeRequest request{prefix.get(), 20};
+    const auto session = bench.engine.open_session(*method, {&request, 1});
+    session->decode({});
+    session->append(0, random_prompt(33, 9), 30);
+    session->decode({.logits = which < 2 ? &all[which] : &dense});
+    bench.engine.release(*prefix);
+  }
+  ASSERT_EQ(all[0].size(), 30u);
+  double places = 0, left_out = 0;
+  for (std::size_t n = 0; n < all[0].size(); ++n) {
+    for (std::size_t i = 0; i < all[0][n].size(); ++i) {
+      places = std::max(places, std::abs(double(all[0][n][i]) - all[1][n][i]));
+      left_out = std::max(left_out, std::abs(double(all[0][n][i]) - dense[n][i]));
+    }
+  }
+  EXPECT_LT(places, 1e-4);  // the new prompt is attended in another order where KV is on the host
+  EXPECT_GT(left_out, 0.1) << "a budget that leaves nothing out tests nothing";
+}
+
+TEST(AsyncSpadeSessions, WithRoomForAllANewPromptIsAttendedExactly) {
   std::vector<std::vector<float>> expected;
   for (const std::string place : {"stream", "host"}) {
     Bench bench(tiny_model());

@@ -24,7 +24,10 @@ INSTANTIATE_TEST_SUITE_P(Methods, Sessions,
                                            "fluxion:bgt=0.1,sinks=16,window=1,spill=1", "hgca:device_kv=250,block=16",
                                            "scoutattention:budget=256,block=16,sinks=16,recall=3",
                                            "scoutattention:budget=128,block=16,sinks=16,recall=2",
-                                           "scoutattention:budget=96,block=32,sinks=0,recall=1,scope=kv_head"));
+                                           "scoutattention:budget=96,block=32,sinks=0,recall=1,scope=kv_head",
+                                           "tova:budget=96", "tova:budget=0.3", "tova:budget=96,evict=yes",
+                                           "tova:budget=250,evict=yes", "asyncspade:budget=96,window=6",
+                                           "asyncspade:budget=0.3,pack=1", "asyncspade:budget=96,place=host,theta=20"));
 
 std::unique_ptr<DecodeSession> open(Bench& bench, Method& method, const std::vector<Tokens>& prompts,
                                     std::uint32_t new_tokens) {
@@ -101,9 +104,11 @@ TEST_P(Sessions, AnAppendGivesTheSameInAnyChunksBatchesAndOnRealThreads) {
 TEST(Session, AnAppendToLosslessMethodsEqualsOnePrompt) {
   Bench bench(tiny_model());
   const Tokens prompt = random_prompt(300, 5), turn = random_prompt(60, 6);
-  for (const char* spec : {"full", "h2o:budget=1", "h2o:budget=1K,heavy=0.9", "quest:budget=1", "hybrid-fixed:budget=1",
-                           "gpu-fetch:budget=1,sinks=0,window=32", "full-offload", "full-host",
-                           "hgca:beta=0,device_kv=64,block=16", "streaming:window=4K", "scoutattention"}) {
+  for (const char* spec :
+       {"full", "h2o:budget=1", "h2o:budget=1K,heavy=0.9", "quest:budget=1", "hybrid-fixed:budget=1",
+        "gpu-fetch:budget=1,sinks=0,window=32", "full-offload", "full-host", "hgca:beta=0,device_kv=64,block=16",
+        "streaming:window=4K", "scoutattention", "tova:budget=1", "tova:budget=1,evict=yes", "asyncspade:budget=1",
+        "asyncspade:budget=1,place=host"}) {
     const auto method = make_method(spec);
     auto session = open(bench, *method, {prompt}, 10);
     const DecodeResult first = session->decode({});
@@ -150,7 +155,9 @@ TEST(Session, BudgetsFarAboveTheContextAreFullAndTakeNoMoreMemory) {
        {"h2o:budget=1000000000", "quest:budget=1000000000", "infinigen:budget=1000000000,alpha=1000000000",
         "infinigen:budget=1000000000,alpha=1000000000,fetch=token", "scoutattention:budget=1000000000",
         "scoutattention:budget=1000000000,sinks=0,block=128", "hgca:device_kv=1000000000",
-        "streaming:window=1000000000", "hybrid-fixed:window=1000000000", "gpu-fetch:sinks=1000000000"}) {
+        "streaming:window=1000000000", "hybrid-fixed:window=1000000000", "gpu-fetch:sinks=1000000000",
+        "tova:budget=1000000000", "tova:budget=1000000000,evict=yes", "asyncspade:budget=1000000000",
+        "asyncspade:budget=1000000000,place=host"}) {
     Bench bench(tiny_model());
     const auto method = make_method(spec), full = make_method("full");
     auto session = open(bench, *method, {prompt}, 20), reference = open(bench, *full, {prompt}, 20);
