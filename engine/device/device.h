@@ -85,9 +85,10 @@ class Device {
   /// Appends to the graph; never blocks. Events must come from this device.
   virtual Event submit(LaneId lane, Op op) = 0;
 
-  /// Has `pullers` empty a bag; returns by puller its last operation, a default event where it took nothing. The
-  /// control thread launches what device lanes take. Where lanes compete for tasks it does nothing else until all are
-  /// taken. On `sim` a lane is free when its virtual time says so; of equals the first puller takes first.
+  /// Has `pullers` empty a bag; returns by puller its last operation, a default event where it took nothing (on `emu`:
+  /// where it was allowed none). The control thread launches what device lanes take: on `sim` each task by a launch of
+  /// its own, on `emu` a lane's share as one operation. Where lanes compete for tasks it does nothing else until all
+  /// are taken. On `sim` a lane is free when its virtual time says so; of equals the first puller takes first.
   virtual std::vector<Event> submit_bag(std::span<const LaneId> pullers, const TaskBag& bag) = 0;
 
   /// Operations submitted to device lanes between begin and end share one launch (a CUDA graph of the segment).
