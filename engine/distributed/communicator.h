@@ -1,4 +1,4 @@
-// Messages between two ranks: threads of one process, or processes (mpi_communicator.h). Each message arrives whole and
+// Messages between two ranks: threads of one process, or processes (mpi_ranks.h). Each message arrives whole and
 // in order. An end that is destroyed, or whose process is gone, or that stays silent, is an error at the other end.
 #pragma once
 
@@ -19,7 +19,8 @@ class Communicator {
   Communicator() = default;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
-  /// Does not wait for the other end to take it. RunError where that is gone.
+  /// Between threads it does not wait for the other end; between processes it may wait until that takes the message.
+  /// RunError where the other end is gone, or takes nothing before the time is over.
   virtual void send(Message message) = 0;
   /// RunError where the other end is gone, or sends nothing before the time is over.
   virtual Message receive() = 0;

@@ -11,11 +11,22 @@
 namespace tandem::eval {
 namespace {
 
-double option_of(const MethodEntry& method, std::string_view name) {
+const std::string& text_option_of(const MethodEntry& method, std::string_view name) {
   for (const auto& [key, value] : method.options) {
-    if (key == name) return std::strtod(value.c_str(), nullptr);
+    if (key == name) return value;
   }
   check_failed(__FILE__, __LINE__, "option", fmt::format("method '{}' has no option '{}'", method.name, name));
+}
+double option_of(const MethodEntry& method, std::string_view name) {
+  return std::strtod(text_option_of(method, name).c_str(), nullptr);
+}
+
+/// With options that the formulas do not know: what leaves for good is never scored, and dense layers or steps cost
+/// more.
+bool differs_from_published(const MethodEntry& method) {
+  if (method.name == "tova") return text_option_of(method, "evict") != "no";
+  if (method.name == "quest") return option_of(method, "dense_layers") > 0;
+  return method.name == "asyncspade" && option_of(method, "theta") > 0;
 }
 
 /// C of T: a share up to 1, tokens above.
@@ -33,6 +44,7 @@ double parameter_flops(const ModelConfig& c) {
 
 std::optional<double> attention_flops(const ModelConfig& c, const MethodEntry& method, std::uint32_t tokens) {
   const double heads = double(c.layers) * c.q_heads * c.head_dim, t = tokens;
+  if (differs_from_published(method)) return std::nullopt;
   if (method.name == "full") return heads * 4 * t;
   if (method.name == "tova") return heads * (4 * chosen_tokens(method, t) + 2 * t);
   if (method.name == "quest") return heads * (4 * chosen_tokens(method, t) + 2 * t / option_of(method, "page"));
@@ -67,7 +79,8 @@ std::string published_flops_text(const ModelConfig& config, const Summary& summa
              "MFLOP of one decoded token by AsyncSpade's appendix B: 4qh C for the C tokens attended, 2qh for each "
              "token "
              "or page that is scored on the step's way, l layers; projections and MLP besides. -: no formula was "
-             "published. What the operations of this run computed is in timings.jsonl.",
+             "published for the method with these options. What the operations of this run computed is in "
+             "timings.jsonl.",
              markdown);
 }
 

@@ -27,7 +27,7 @@ struct SpadeTimes {
 struct SpadeRow {
   SpadePack pack;
   SpadeTimes ours, roofline;
-  double step_ms = 0, idle_ms = 0;  // of a whole step
+  double step_ms = 0, idle_ms = 0;  // of a whole step, in the steady state: means over the last 8 of 48 steps
 };
 
 /// One bar of Figure 10, batch 8 and 32K.
@@ -38,6 +38,7 @@ struct SpadeBar {
 };
 
 /// InputError and Interrupted as simulate_target().
+SpadeRow simulate_spade_pack(const SpadePack& pack, const ReproduceOptions& options);
 std::vector<SpadeRow> reproduce_spade_table2(const ReproduceOptions& options);
 std::vector<SpadeBar> reproduce_spade_fig10(const ReproduceOptions& options);
 

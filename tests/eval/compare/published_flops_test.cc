@@ -21,6 +21,9 @@ TEST(PublishedFlops, AreThoseOfAppendixB) {
   EXPECT_DOUBLE_EQ(of("asyncspade:budget=0.5").value(), heads * 65536);
   EXPECT_DOUBLE_EQ(of("tova:budget=40K").value(), heads * 6 * 32768) << "no more than there are";
   EXPECT_FALSE(of("hgca").has_value());
+  EXPECT_FALSE(of("tova:budget=2048,evict=yes").has_value());
+  EXPECT_FALSE(of("quest:budget=2048,page=16,dense_layers=2").has_value());
+  EXPECT_FALSE(of("asyncspade:budget=2048,theta=1").has_value());
 }
 
 TEST(PublishedFlops, ASectionNamesEveryMethodAndIsLeftOutWhereOnlyFullHasAFormula) {

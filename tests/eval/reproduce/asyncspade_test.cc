@@ -17,6 +17,16 @@ TEST(SpadeTable2, HasTheSixteenPublishedRows) {
   }
 }
 
+// A step waits for the cache rank's work of one step; the first steps have a head start.
+TEST(SpadeTable2, AStepTakesAtLeastTheCacheRanksTime) {
+  const SpadePack& pack = spade_table2().front();
+  const SpadeRow row = simulate_spade_pack(pack, {});
+  ASSERT_GT(row.ours.management_ms, row.ours.inference_ms) << "here the rank is the slower one";
+  // Both are means, over other steps: a tenth of a percent apart at most.
+  EXPECT_GE(row.step_ms, 0.999 * 36.0 / pack.layers * row.ours.management_ms);
+  EXPECT_LT(row.step_ms, 1.2 * 36.0 / pack.layers * row.ours.management_ms);
+}
+
 TEST(SpadeTable2, TheTextSaysInHowManyRowsTheCacheRankKeepsUp) {
   std::vector<SpadeRow> rows;
   for (const SpadePack& pack : spade_table2()) {
