@@ -34,6 +34,14 @@ if(TANDEM_SANITIZE)
   target_compile_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE})
 endif()
+# Checks of every single memory access that find nothing here that the address sanitizer does not, and cost a third of the
+# compile time (a test file: 9.0 s -> 5.4 s of CPU time, a file of the engine 7.8 s -> 6.2 s). Alignment stays on in what
+# is tested.
+add_library(tandem_test_flags INTERFACE)
+if(TANDEM_SANITIZE MATCHES undefined)
+  target_compile_options(tandem_flags INTERFACE -fno-sanitize=null,object-size,vptr,pointer-overflow)
+  target_compile_options(tandem_test_flags INTERFACE -fno-sanitize=alignment)
+endif()
 
 # tandem_library(name SOURCES a.cc b.cc [LINKS other libraries]): a static library named tandem_<name>.
 function(tandem_library name)
@@ -47,7 +55,8 @@ endfunction()
 function(tandem_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(test_${name} ${ARG_SOURCES})
-  target_link_libraries(test_${name} PRIVATE tandem_flags ${ARG_LINKS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(test_${name} PRIVATE tandem_flags ${ARG_LINKS} GTest::gtest GTest::gmock GTest::gtest_main
+    tandem_test_flags)
   gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${name})
 endfunction()
 

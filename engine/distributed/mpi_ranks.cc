@@ -1,6 +1,8 @@
 #include "engine/distributed/mpi_ranks.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <mpi.h>
 #include <thread>
 
@@ -45,12 +47,20 @@ class MpiCommunicator final : public Communicator {
  public:
   explicit MpiCommunicator(int other) : other_(other) {}
   void send(Message message) override {
-    const std::uint64_t bytes = message.size();
-    put(&bytes, sizeof(bytes));
-    for (std::size_t at = 0; at < message.size(); at += kPiece)
-      put(message.data() + at, std::min(kPiece, message.size() - at));
+    check_link();
+    out_bytes_ = message.size();
+    try {
+      put(&out_bytes_, sizeof(out_bytes_));
+      for (std::size_t at = 0; at < message.size(); at += kPiece)
+        put(message.data() + at, std::min(kPiece, message.size() - at));
+    } catch (...) {
+      unsent_ = std::move(message);  // MPI may still read from it
+      throw;
+    }
   }
+  bool failed() const { return failed_; }
   Message receive() override {
+    check_link();
     std::uint64_t bytes = 0;
     get(&bytes, sizeof(bytes), /*forever=*/other_ == 0);  // the cache rank waits until it is sent away
     Message message(bytes);
@@ -63,21 +73,37 @@ class MpiCommunicator final : public Communicator {
   void put(const void* data, std::size_t bytes) const {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, other_, kTag, MPI_COMM_WORLD, &request), "send");
-    finish(request, false);
+    finish(request, /*forever=*/false, /*receives=*/false);
   }
   void get(void* data, std::size_t bytes, bool forever) const {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, other_, kTag, MPI_COMM_WORLD, &request), "receive");
-    finish(request, forever);
+    finish(request, forever, /*receives=*/true);
   }
-  static void finish(MPI_Request request, bool forever) {
+  void finish(MPI_Request request, bool forever, bool receives) const {
     Patience patience(forever);
-    for (int done = 0; done == 0;) {
-      check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "see a message through");
-      if (done == 0) patience.wait();
+    try {
+      for (int done = 0; done == 0;) {
+        check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "see a message through");
+        if (done == 0) patience.wait();
+      }
+    } catch (...) {
+      failed_ = true;
+      if (receives && request != MPI_REQUEST_NULL) {  // so that a late message is not written into memory that is gone
+        MPI_Cancel(&request);
+        MPI_Request_free(&request);
+      }
+      throw;
     }
   }
+  /// What failed once is not waited for again: not to say goodbye, and not by another lane.
+  void check_link() const {
+    if (failed_) throw_run_error("The link to the other rank has failed before.");
+  }
   int other_;
+  std::uint64_t out_bytes_ = 0;
+  Message unsent_;
+  mutable std::atomic<bool> failed_{false};
 };
 
 class OpenMpiRank final : public MpiRank {
@@ -96,14 +122,26 @@ class OpenMpiRank final : public MpiRank {
                         ranks);
     throw_input_error("This MPI does not let several threads send messages (MPI_THREAD_MULTIPLE).");
   }
-  ~OpenMpiRank() override { MPI_Finalize(); }
+  ~OpenMpiRank() override {
+    // Leaving is collective: with a rank that hangs or is gone it would never end.
+    if (link_ != nullptr && link_->failed()) {
+      std::fflush(nullptr);
+      MPI_Abort(MPI_COMM_WORLD, kFailed);
+    }
+    MPI_Finalize();
+  }
   OpenMpiRank(const OpenMpiRank&) = delete;
   OpenMpiRank& operator=(const OpenMpiRank&) = delete;
   int number() const override { return number_; }
-  std::shared_ptr<Communicator> other() override { return std::make_shared<MpiCommunicator>(1 - number_); }
+  std::shared_ptr<Communicator> other() override {
+    if (link_ == nullptr) link_ = std::make_shared<MpiCommunicator>(1 - number_);
+    return link_;
+  }
 
  private:
+  static constexpr int kFailed = 3;  // the program's exit code of a run that failed
   int number_ = 0;
+  std::shared_ptr<MpiCommunicator> link_;
 };
 
 }  // namespace

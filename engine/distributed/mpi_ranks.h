@@ -12,7 +12,9 @@ namespace tandem {
 /// that runs alone never touches MPI.
 int launched_ranks();
 
-/// One of the two processes. Joining and leaving are collective; at most one object in the life of a process.
+/// One of the two processes. Joining and leaving are collective; at most one object in the life of a process. Where the
+/// link has failed, the object's end ends both processes, with exit code 3: what was to be said and kept must be by
+/// then.
 class MpiRank {
  public:
   virtual ~MpiRank() = default;
