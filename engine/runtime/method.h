@@ -397,9 +397,10 @@ class Ops {
   /// After a layer: its queries of this step are kept for the next message. `ranks` by row.
   virtual void keep_queries(const LayerContext& context, std::span<const RankRef> ranks) = 0;
   /// One message each way for some consecutive layers: the kept queries (`of_prompt`: the prompt's last ones, see
-  /// Needs::last_queries, as far as the rank does not have them) and KV that the rank does not have yet go to it; it predicts the next token's queries,
-  /// chooses tokens by them and sends their KV, packed. While the step goes on; the attention of the next step waits
-  /// for it. Of rank places other than `stream` the device's pages of what was sent are dropped.
+  /// Needs::last_queries, as far as the rank does not have them) and KV that the rank does not have yet go to it; it
+  /// predicts the next token's queries, chooses tokens by them and sends their KV, packed. While the step goes on; the
+  /// attention of the next step waits for it. Of rank places other than `stream` the device's pages of what was sent
+  /// are dropped.
   virtual void select_ahead(Range layers, std::span<const AheadRequest> requests, bool of_prompt) = 0;
   /// Room on the device for the KV of `tokens` tokens per KV head, `parts` times. `renew_staging` changes the tokens
   /// and forgets what was fetched: not between a fetch and its attention.
