@@ -23,7 +23,7 @@ struct FreeParameter {
   double low = 0, high = 0;  // both above 0; searched between them
   FreeKind kind = FreeKind::real;
   std::uint32_t window = 0;  // salient: newest tokens, which the device keeps and attends, and which do not count
-  std::string cell;  // by name; of quantity idle_ratio, rising or falling throughout
+  std::string cell;          // by name; of quantity idle_ratio, rising or falling throughout
 };
 
 struct ExperimentRun {
