@@ -359,8 +359,8 @@ class MortalRank {
     near = std::move(pair.first);
     thread_ = std::thread([far = std::shared_ptr<Communicator>(std::move(pair.second)), lives, silent]() mutable {
       try {
-        for (int i = 0; i < lives; ++i) far->receive();
-        while (silent) far->receive();
+        // A silent one takes all that comes, until the near end is gone.
+        for (int taken = 0; silent || taken < lives; ++taken) far->receive();
       } catch (const RunError&) {
         // The near end is gone.
       }
