@@ -91,8 +91,17 @@ void prefill(benchmark::State& state, DType type, std::uint32_t group, std::uint
     const auto own = std::span(pages).subspan(h * per_head, per_head);
     of_heads.push_back({own, own, type});
   }
-  for (auto _ : state) prefill_attention(pool, q.data(), of_heads, 0, kTokens, heads, kKvHeads, dim, out.data());
-  report_flops(state, 4.0 * heads * dim * (0.5 * kTokens * (kTokens + 1)));  // the causal half alone
+  const auto kernel = [&] {
+    prefill_attention(pool, q.data(), of_heads, 0, kTokens, heads, kKvHeads, dim, out.data());
+  };
+  for (auto _ : state) kernel();
+  const double flops = 4.0 * heads * dim * (0.5 * kTokens * (kTokens + 1));  // the causal half alone
+  const auto limit = [&] {  // of bf16 the scores are products of pairs, the weighted values are not
+    const double f32 = arithmetic_rate(Arithmetic::f32, pool);
+    return type == DType::bf16 ? 2 / (1 / f32 + 1 / arithmetic_rate(Arithmetic::bf16_pairs, pool)) : f32;
+  };
+  report_share(state, flops, pool, limit, kernel);
+  report_flops(state, flops);
 }
 BENCHMARK_CAPTURE(prefill, f32_group4_dim128, DType::f32, 4, 128)->Apply(each_thread_count);
 BENCHMARK_CAPTURE(prefill, bf16_group1_dim128, DType::bf16, 1, 128)->Apply(each_thread_count);

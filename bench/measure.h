@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "eval/kernels/bandwidth.h"
+#include "eval/kernels/neighbours.h"
 #include "eval/kernels/peak.h"
 
 namespace tandem {
@@ -38,10 +39,11 @@ inline bool machine_is_quiet(ThreadPool& pool) {
 }
 
 // Counter `share`: the median of seven ratios of the kernel's rate to that of the machine, measured in turn, because
-// what a machine attains changes within a run.
+// what a machine attains changes within a run. None where others used the CPUs meanwhile.
 template <class Limit, class Kernel>
 void report_share(benchmark::State& state, double amount, ThreadPool& pool, const Limit& limit, const Kernel& kernel) {
   if (!machine_is_quiet(pool)) return;
+  const Neighbours neighbours;
   std::array<double, 7> ratios{};
   for (double& ratio : ratios) {
     const double attainable = limit();
@@ -56,7 +58,10 @@ void report_share(benchmark::State& state, double amount, ThreadPool& pool, cons
     ratio = amount * runs / seconds.count() / attainable;
   }
   std::nth_element(ratios.begin(), ratios.begin() + 3, ratios.end());
-  state.counters["share"] = ratios[3];
+  if (const std::string disturbed = neighbours.disturbance(); !disturbed.empty())
+    state.SetLabel("no share: " + disturbed);
+  else
+    state.counters["share"] = ratios[3];
 }
 
 inline void report_flops(benchmark::State& state, double flops) {

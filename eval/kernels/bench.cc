@@ -10,6 +10,7 @@
 #include "engine/kernels/isa.h"
 #include "engine/kernels/linear_gpu.h"
 #include "eval/kernels/bandwidth.h"
+#include "eval/kernels/neighbours.h"
 #include "eval/kernels/peak.h"
 #include "eval/report/schema.h"
 
@@ -123,6 +124,7 @@ KernelTime measure(const KernelCase& one, const KernelBenchOptions& options, Thr
   Stopwatch watch(memory, prepared, options.round_seconds);
   const double amount = one.matrix ? one.flops : one.bytes;
   std::vector<double> seconds, shares;
+  const Neighbours neighbours;
   for (unsigned round = 0; round < options.rounds; ++round) {
     const double limit = with_share ? limits.of(one) : 0;
     seconds.push_back(watch.round());
@@ -137,7 +139,8 @@ KernelTime measure(const KernelCase& one, const KernelBenchOptions& options, Thr
   time.median_us = median(seconds) * 1e6;
   time.least_us = *std::min_element(seconds.begin(), seconds.end()) * 1e6;
   time.most_us = *std::max_element(seconds.begin(), seconds.end()) * 1e6;
-  if (!shares.empty()) time.share = median(shares);
+  if (options.target == Target::cpu) time.disturbed = neighbours.disturbance();
+  if (!shares.empty() && time.disturbed.empty()) time.share = median(shares);
   return time;
 }
 
@@ -187,9 +190,10 @@ std::string kernel_bench_text(const KernelBench& bench) {
     const auto rate = [&](double amount) {
       return amount > 0 ? fmt::format("{:.4g}", amount / time.median_us * 1e-3) : std::string();
     };
-    text += fmt::format("{:<18} {:<48} {:>10.2f} {:>10.2f} {:>10.2f} {:>8} {:>9} {:>6}\n", time.kernel, time.shape,
+    text += fmt::format("{:<18} {:<48} {:>10.2f} {:>10.2f} {:>10.2f} {:>8} {:>9} {:>6}{}\n", time.kernel, time.shape,
                         time.median_us, time.least_us, time.most_us, rate(time.bytes), rate(time.flops),
-                        time.share >= 0 ? fmt::format("{:.2f}", time.share) : std::string());
+                        time.share >= 0 ? fmt::format("{:.2f}", time.share) : std::string(),
+                        time.disturbed.empty() ? "" : " *");
   }
   text +=
       bench.target == Target::cpu
@@ -200,6 +204,11 @@ std::string kernel_bench_text(const KernelBench& bench) {
             "same way, for what crosses the\nlink (gather, scatter_to_host, offload_pages, offload_tokens, "
             "merge_from_host), the bytes that cross it counted once.\nWhat fits the cache can be above 1. A time of a "
             "few us is the rate at which the host starts kernels.\n";
+  const auto disturbed = std::find_if(bench.times.begin(), bench.times.end(),
+                                      [](const KernelTime& time) { return !time.disturbed.empty(); });
+  if (disturbed != bench.times.end())
+    text += fmt::format("*: a neighbour was busy ({}), so the times are too long and there is no share.\n",
+                        disturbed->disturbed);
   if (!bench.no_share.empty()) text += fmt::format("No shares: {}. Run it again on a quiet machine.\n", bench.no_share);
   return text;
 }
@@ -220,6 +229,7 @@ std::string kernel_bench_json(const KernelBench& bench) {
     row["bytes"] = time.bytes;
     row["flops"] = time.flops;
     if (time.share >= 0) row["share"] = time.share;
+    if (!time.disturbed.empty()) row["disturbed"] = time.disturbed;
     json["kernels"].push_back(std::move(row));
   }
   return json.dump(2) + "\n";

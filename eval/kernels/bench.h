@@ -24,8 +24,9 @@ struct KernelTime {
   double bytes = 0, flops = 0;                      // of one call
   bool matrix = false;
   /// Of what the machine attains in the same rounds: pure reads (CPU), copies (GPU; over the link for what crosses it),
-  /// or multiply-adds for a matrix kernel. Below 0: not known.
+  /// or multiply-adds for a matrix kernel. Below 0: not known, or others used the CPUs meanwhile.
   double share = -1;
+  std::string disturbed;  // "other processes used 0.52 of 2 CPUs"; empty where they did not
 };
 
 struct KernelBench {

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 
 #include "engine/common/error.h"
@@ -108,6 +109,37 @@ TEST_P(PrefillAttentionTest, BitsDoNotDependOnThreads) {
     prefill_attention(pool, q.data(), pages.kv, 0, tokens, heads, kv_heads, dim, out.data());
     if (first.empty()) first = out;
     EXPECT_TRUE(same_bits(out, first)) << threads;
+  }
+}
+
+// Scores far beyond what exp can take, and keys of -infinity, which nobody attends to; queries are powers of two times
+// small whole numbers, which bf16 holds, so that each type has the scores that float64 has.
+TEST_P(PrefillAttentionTest, HugeScoresAndKeysOfMinusInfinity) {
+  Random random(6);
+  ThreadPool pool(2);
+  const std::uint32_t dim = 64, heads = 4, tokens = 70;
+  std::vector<float> keys(std::size_t{80} * dim), values(keys.size());  // whole pages
+  for (float& key : keys) key = static_cast<float>(random.below(9)) - 4;
+  for (float& value : values) value = random.normal();
+  for (const std::uint32_t token : {0u, 5u, 40u, 41u, 69u}) keys[std::size_t{token} * dim] = -INFINITY;
+  std::vector<char> k(keys.size() * size_of(type())), v(k.size());
+  from_f32(keys.data(), type(), keys.size(), k.data());
+  from_f32(values.data(), type(), values.size(), v.data());
+  std::vector<const void*> k_pages, v_pages;
+  for (std::size_t page = 0; page < 5; ++page) {
+    k_pages.push_back(k.data() + page * kPrefillPageTokens * dim * size_of(type()));
+    v_pages.push_back(v.data() + page * kPrefillPageTokens * dim * size_of(type()));
+  }
+  const std::vector<PrefillKv> kv = {{k_pages, v_pages, type()}};
+  for (const float scale : {0x1p-6f, 1.0f, 0x1p20f, 0x1p100f}) {
+    std::vector<float> q(std::size_t{tokens} * heads * dim);
+    for (std::size_t i = 0; i < q.size(); ++i)
+      q[i] = scale * (i % dim == 0 ? 1 : static_cast<float>(random.below(17)) - 8);
+    std::vector<float> expected(q.size()), out(q.size(), 99);
+    prefill_attention_reference(q.data(), kv, 0, tokens, heads, 1, dim, expected.data());
+    prefill_attention(pool, q.data(), kv, 0, tokens, heads, 1, dim, out.data());
+    for (const float x : out) ASSERT_TRUE(std::isfinite(x)) << scale;
+    expect_near(out, expected, 1e-5);
   }
 }
 
