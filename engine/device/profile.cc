@@ -193,9 +193,9 @@ std::string profile_to_json(const HardwareProfile& profile) {
     if (std::string_view(group) == "peer") return profile.peer.gbps > 0;
     return std::string_view(key) == "layer_ns" ? profile.device.layer_ns > 0 : profile.host.select_efficiency < 1;
   };
-  visit_fields(
-      profile, given,
-      [&](const std::string& group, const std::string& key, const auto& value) { json[group][key] = to_json(value); });
+  visit_fields(profile, given, [&](const std::string& group, const std::string& key, const auto& value) {
+    json[group][key] = to_json(value);
+  });
   json["sources"] = Json::object();
   visit_fields(profile, given, [&](const std::string& group, const std::string& key, const auto&) {
     const auto found = profile.sources.find(group + "." + key);

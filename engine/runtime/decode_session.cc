@@ -72,8 +72,8 @@ void DecodeSession::policy_time(const char* name, std::uint32_t layer) {
   device_.submit(device_.lane(LaneKind::control), std::move(op));
 }
 
-/// What a slower framework than this engine does around a layer: the device has nothing else meanwhile, and it counts as
-/// busy, as it does for who measures such a framework.
+/// What a slower framework than this engine does around a layer: the device has nothing else meanwhile, and it counts
+/// as busy, as it does for who measures such a framework.
 void DecodeSession::framework_time(std::uint32_t layer) {
   if (engine_.layer_ns == 0) return;
   Op op;

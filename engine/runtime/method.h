@@ -195,8 +195,8 @@ struct PulledTasks {
   /// Policy, on the control thread: from estimates [row][Hq][width] to tasks in the order in which they are taken.
   std::function<std::vector<PullTask>(std::span<const float> estimates)> choose;
   Nanos choose_ns = 0;  // declared control time of that
-  /// By Side, time of a unit of work, as far as is known: a side leaves a task that it would end later than the other one
-  /// would end all that is left. 0: it takes what comes.
+  /// By Side, time of a unit of work, as far as is known: a side leaves a task that it would end later than the other
+  /// one would end all that is left. 0: it takes what comes.
   std::array<double, 2> pace = {0, 0};
 };
 

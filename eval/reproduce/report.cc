@@ -32,10 +32,10 @@ std::string error_text(const CellOutcome& c) {
 }
 
 std::string verdict(const CellOutcome& c) {
-  std::string text = c.fitted          ? "fitted"
-                     : c.cell.source   ? "source of the workload"
-                     : c.within_aim()  ? "predicted, within aim"
-                                       : "predicted, off";
+  std::string text = c.fitted         ? "fitted"
+                     : c.cell.source  ? "source of the workload"
+                     : c.within_aim() ? "predicted, within aim"
+                                      : "predicted, off";
   if (c.cell.at_most > 0)
     text += fmt::format("; {} {}", c.below_most() ? "at most" : "NOT at most", value_text(c.cell, c.cell.at_most));
   return text;
@@ -56,7 +56,9 @@ std::string order_text(const OrderOutcome& o) {
   std::string text;
   for (const double value : o.values) {
     if (!text.empty()) text += o.order.by_idle ? " > " : " < ";
-    text += value <= 0 ? "does not fit" : o.order.by_idle ? fmt::format("{:.1f} % idle", 100 * value) : fmt::format("{:.0f}", value);
+    text += value <= 0        ? "does not fit"
+            : o.order.by_idle ? fmt::format("{:.1f} % idle", 100 * value)
+                              : fmt::format("{:.0f}", value);
   }
   return text;
 }
@@ -88,7 +90,8 @@ std::string tasks_text(const Reproduction& r, const std::string& clock, bool mar
                           fmt::format("{:.3f}", run.tasks.tasks_ms), fmt::format("{:.3f}", run.tasks.bound_ms),
                           fmt::format("{:.3f}", run.tasks.tasks_ms / run.tasks.bound_ms)});
   }
-  return table.rows.empty() ? "" : section("Tasks that CPU and device share, per step", markdown) + text_of(table, markdown);
+  return table.rows.empty() ? ""
+                            : section("Tasks that CPU and device share, per step", markdown) + text_of(table, markdown);
 }
 
 }  // namespace
@@ -112,8 +115,8 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
     text += section("Order", markdown) + text_of(orders, markdown) + ratios_text(r, cells.clock, markdown);
   }
   Table runs;
-  runs.head = {"run",     "batch",        "steps",             "step ms",       "step / batch",    "tokens/s", "idle %",
-               "idle ms", "a layer", "in layer\u00a00", "KV GB, device", "attended on host"};
+  runs.head = {"run",    "batch",   "steps",   "step ms",         "step / batch",  "tokens/s",
+               "idle %", "idle ms", "a layer", "in layer\u00a00", "KV GB, device", "attended on host"};
   runs.clock = cells.clock;
   for (const RunOutcome& run : r.runs) {
     if (!run.row.refused.empty()) {
@@ -124,10 +127,10 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
     runs.rows.push_back(
         {run.name, std::to_string(run.batch), std::to_string(e.run(run.name).steps),
          fmt::format("{:.2f}", run.row.step_ms), fmt::format("{:.3f}", run.row.step_ms / run.batch),
-         fmt::format("{:.0f}", run.tokens_per_second()),
-         fmt::format("{:.1f}", 100 * run.row.idle_ms / run.row.step_ms), fmt::format("{:.3f}", run.row.idle_ms),
-         fmt::format("{:.3f}", run.row.idle_ms / run.layers), fmt::format("{:.3f}", run.row.layer0_idle_ms),
-         fmt::format("{:.2f}", double(run.row.device_kv_bytes) * 1e-9), fmt::format("{:.0f}", run.row.attended_host)});
+         fmt::format("{:.0f}", run.tokens_per_second()), fmt::format("{:.1f}", 100 * run.row.idle_ms / run.row.step_ms),
+         fmt::format("{:.3f}", run.row.idle_ms), fmt::format("{:.3f}", run.row.idle_ms / run.layers),
+         fmt::format("{:.3f}", run.row.layer0_idle_ms), fmt::format("{:.2f}", double(run.row.device_kv_bytes) * 1e-9),
+         fmt::format("{:.0f}", run.row.attended_host)});
   }
   text += section("Runs", markdown) + text_of(runs, markdown) + tasks_text(r, cells.clock, markdown);
   std::string notes;
@@ -184,7 +187,10 @@ std::string reproduction_json(const Reproduction& r) {
   }
   json["cells"] = nlohmann::ordered_json::array();
   for (const CellOutcome& c : r.cells) {
-    nlohmann::ordered_json item{{"name", c.cell.name}, {"figure", c.cell.figure}, {"quantity", kQuantityNames[static_cast<std::size_t>(c.cell.quantity)]}, {"published", c.cell.published}};
+    nlohmann::ordered_json item{{"name", c.cell.name},
+                                {"figure", c.cell.figure},
+                                {"quantity", kQuantityNames[static_cast<std::size_t>(c.cell.quantity)]},
+                                {"published", c.cell.published}};
     item["ours"] = c.known ? nlohmann::ordered_json(c.ours) : nlohmann::ordered_json(nullptr);
     item["fitted"] = c.fitted;
     if (c.cell.source) item["source_of_the_workload"] = true;

@@ -220,9 +220,10 @@ class Laboratory {
       for (const Simulated& r : results) sum += of(r);
       return sum / double(results.size());
     };
-    for (double TargetRow::*field : {&TargetRow::prefill_ms, &TargetRow::setup_ms, &TargetRow::first_step_ms,
-                                     &TargetRow::step_ms, &TargetRow::busy_ms, &TargetRow::idle_ms,
-                                     &TargetRow::layer0_idle_ms, &TargetRow::attended_device, &TargetRow::attended_host})
+    for (double TargetRow::*field :
+         {&TargetRow::prefill_ms, &TargetRow::setup_ms, &TargetRow::first_step_ms, &TargetRow::step_ms,
+          &TargetRow::busy_ms, &TargetRow::idle_ms, &TargetRow::layer0_idle_ms, &TargetRow::attended_device,
+          &TargetRow::attended_host})
       outcome.row.*field = mean([&](const Simulated& r) { return r.row.*field; });
     for (std::size_t c = 0; c < outcome.row.idle_by_cause.size(); ++c)
       outcome.row.idle_by_cause[c] =
@@ -360,7 +361,9 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
   ThreadPool pool(options.threads);
   result.fitted.resize(experiment.free.size());
   Values values;
-  const auto fit_one = [&](std::size_t i) { result.fitted[i] = fit(experiment, experiment.free[i], values, laboratory); };
+  const auto fit_one = [&](std::size_t i) {
+    result.fitted[i] = fit(experiment, experiment.free[i], values, laboratory);
+  };
   for (std::size_t i = 0; i < experiment.free.size(); ++i) {  // every run is on the machine
     if (!experiment.free[i].of_machine()) continue;
     fit_one(i);

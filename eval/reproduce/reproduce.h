@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "eval/report/statistics.h"
 #include "eval/reproduce/experiment.h"
 #include "eval/reproduce/task_times.h"
-#include "eval/report/statistics.h"
 #include "eval/target/target.h"
 
 namespace tandem::eval {

@@ -55,7 +55,8 @@ TaskTimes task_times(const Trace& trace, const HardwareProfile& hardware) {
     estimated |= name == "estimate heads";
     if (name == "estimate heads" || name == "head estimates to host" || name == "choose tasks")
       predict += double(r.end - r.start);
-    const bool select = name == "select blocks", attend = name == "host attention", device = name == "attend over the link";
+    const bool select = name == "select blocks", attend = name == "host attention",
+               device = name == "attend over the link";
     if (!select && !attend && !device) continue;
     const auto step = std::upper_bound(trace.steps.begin(), trace.steps.end(), r.start,
                                        [](Nanos start, const StepMark& s) { return start < s.end; });
