@@ -76,6 +76,9 @@ HeadSpreads parse_head_spreads(const std::string& text, const std::string& file)
       throw_input_error("{}: {}{} is {}; it must lie between 0 and {}.", file, path, field, value, most);
     return value;
   };
+  const auto spread = [&](const nlohmann::json& from, const std::string& path) {
+    return HeadSpread{share(from, path, "mean", 1), share(from, path, "growth", 10), share(from, path, "streaming", 1)};
+  };
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     spreads.name = json.at("name").get<std::string>();
@@ -85,13 +88,28 @@ HeadSpreads parse_head_spreads(const std::string& text, const std::string& file)
     spreads.predictor_parameters = json.at("predictor_parameters").get<std::uint64_t>();
     for (std::size_t i = 0; i < kBudgetPolicies; ++i) {
       const std::string rule(kBudgetPolicyNames[i]), path = "rules." + rule + ".";
-      const nlohmann::json& from = json.at("rules").at(rule);
-      spreads.rules[i] = {share(from, path, "mean", 1), share(from, path, "growth", 10),
-                          share(from, path, "streaming", 1)};
+      spreads.rules[i] = spread(json.at("rules").at(rule), path);
+    }
+    for (const nlohmann::json& at : json.at("errors")) {
+      const double error = share(at, "errors.", "error", 1);
+      spreads.errors[error] = spread(at, "errors.");
     }
   } catch (const nlohmann::json::exception& e) {
     throw_input_error("{} does not say how heads are spread: {}.", file, e.what());
   }
+  return spreads;
+}
+
+HeadSpreads at_error(HeadSpreads spreads, double error) {
+  const auto found = spreads.errors.find(error);
+  if (found == spreads.errors.end()) {
+    std::vector<std::string> known;
+    known.reserve(spreads.errors.size());
+    for (const auto& [e, spread] : spreads.errors) known.push_back(fmt::format("{}", e));
+    throw_input_error("{} says nothing of heads at an error of {}: there are {}.", spreads.name, error,
+                      join_names(known));
+  }
+  spreads.rules[static_cast<std::size_t>(BudgetPolicy::fluxion)] = found->second;
   return spreads;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -23,13 +24,16 @@ struct HeadSpreads {
   std::string name, source;
   double group = 0;    // correlation of the needs of two heads of a KV group, in [0, 1]
   double lasting = 0;  // share of a need's variance that is the head's own, whatever the sequence and the step
-  std::array<HeadSpread, kBudgetPolicies> rules{};  // by BudgetPolicy
+  std::array<HeadSpread, kBudgetPolicies> rules{};  // by BudgetPolicy, at an error of 10 %
+  std::map<double, HeadSpread> errors;              // by error, of BudgetPolicy::fluxion
   /// Of the network that would have said it, for its cost; 4 bytes each.
   std::uint64_t predictor_parameters = 0;
 };
 
 /// InputError naming file, field and value.
 HeadSpreads parse_head_spreads(const std::string& text, const std::string& file);
+/// The rule `fluxion` at another error than 10 %; InputError with those that there are.
+HeadSpreads at_error(HeadSpreads spreads, double error);
 /// The file that ships.
 HeadSpreads published_head_spreads();
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -16,7 +18,8 @@ namespace {
 
 constexpr std::uint32_t kWidth = 3;                      // floats of a head's properties
 constexpr std::uint32_t kSpill = kGranularities.back();  // tokens that leave the device together
-constexpr Nanos kChooseGroupNs = 100;                    // of the control thread: Eq. 3 for one KV group, assumed
+constexpr std::string_view kAtError = "published@";
+constexpr Nanos kChooseGroupNs = 100;  // of the control thread: Eq. 3 for one KV group, assumed
 
 struct FluxionOptions {
   std::uint32_t sinks = 64, window = 256, spill = 0;
@@ -27,7 +30,9 @@ struct FluxionOptions {
     set.value(
         "heads", "fixed, embedded, published or a file",
         "what says how much each head needs: bgt, slope and streaming for all, the embedded model's predictor, draws "
-        "that are spread as the paper's figures say (for simulations), or a predictor file",
+        "that are spread as the paper's figures say (for simulations; published@0.05: at another error than 10 %), or "
+        "a "
+        "predictor file",
         [this](const std::string& text) {
           heads = text;
           return !text.empty();
@@ -97,6 +102,15 @@ std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
   const auto* name = std::find(kBudgetPolicyNames.begin(), kBudgetPolicyNames.end(), options.budgets);
   const auto policy = static_cast<BudgetPolicy>(name - kBudgetPolicyNames.begin());
   if (options.heads == "published") return drawn_heads(published_head_spreads(), policy);
+  if (options.heads.starts_with(kAtError)) {
+    const std::string error = options.heads.substr(kAtError.size());
+    char* end = nullptr;
+    const double value = std::strtod(error.c_str(), &end);
+    if (error.empty() || *end != '\0' || policy != BudgetPolicy::fluxion)
+      throw_input_error("Method fluxion, option 'heads': {} needs a number behind the @ and budgets=fluxion.",
+                        options.heads);
+    return drawn_heads(at_error(published_head_spreads(), value), policy);
+  }
   if (options.heads == "embedded") return predicted_heads(Predictor::embedded(policy), policy, std::move(fixed));
   Predictor predictor = Predictor::load(options.heads);
   if (predictor.policy() != policy) {

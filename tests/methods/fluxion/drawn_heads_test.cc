@@ -17,7 +17,8 @@ constexpr const char* kText =
     R"({"name": "n", "source": "s", "group": 0.5, "lasting": 0.25, "predictor_parameters": 1000,
  "rules": {"fluxion": {"mean": 0.02, "growth": 0.4, "streaming": 0.6},
            "output": {"mean": 0.04, "growth": 0.3, "streaming": 0.3},
-           "score": {"mean": 0.08, "growth": 0.2, "streaming": 0.1}}})";
+           "score": {"mean": 0.08, "growth": 0.2, "streaming": 0.1}},
+ "errors": [{"error": 0.05, "mean": 0.05, "growth": 0.1, "streaming": 0.3}]})";
 
 const ModelShape kShape = {.layers = 32, .q_heads = 32, .kv_heads = 8, .head_dim = 128};
 
@@ -92,6 +93,14 @@ TEST(DrawnHeads, AFileThatSaysNothingIsASentence) {
   EXPECT_THAT(parse("0.6", "1.6"), ThrowsMessage<InputError>(HasSubstr("rules.fluxion.streaming is 1.6")));
   EXPECT_THAT(parse("\"group\": 0.5", "\"group\": -1"), ThrowsMessage<InputError>(HasSubstr("x.json: group is -1")));
   EXPECT_THAT(parse("{", "["), ThrowsMessage<InputError>(HasSubstr("x.json")));
+  const HeadSpreads spreads = parse_head_spreads(kText, "x.json");
+  EXPECT_EQ(at_error(spreads, 0.05).rules[0].mean, 0.05);
+  EXPECT_EQ(at_error(spreads, 0.05).rules[1].mean, 0.04);
+  EXPECT_THAT([&] { at_error(spreads, 0.07); }, ThrowsMessage<InputError>(HasSubstr("there are 0.05")));
+  for (const char* heads : {"published@", "published@x", "published@0.1x", "published@0.07"})
+    EXPECT_THROW(make_fluxion(parse_method_spec(std::string("fluxion:heads=") + heads), nullptr), InputError) << heads;
+  EXPECT_NO_THROW(make_fluxion(parse_method_spec("fluxion:heads=published@0.05"), nullptr));
+  EXPECT_THROW(make_fluxion(parse_method_spec("fluxion:heads=published@0.05,budgets=score"), nullptr), InputError);
   EXPECT_GT(published_head_spreads().rules[2].mean, published_head_spreads().rules[0].mean);
 }
 
