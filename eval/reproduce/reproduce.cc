@@ -79,7 +79,7 @@ class Laboratory {
     const HardwareProfile hardware = machine(values);
     const Model& shape = shapes_.at(model_of(run));
     RunOutcome outcome{run.name, filled_in(run, values, hardware), run.batch, shape.config.layers, {}, {}, {}};
-    Place place{outcome, shape, hardware, run.context, run.steps, {}};
+    Place place{outcome, shape, hardware, run.context, run.steps, {}, true};
     if (run.as_many_as_fit) {
       Place alone = place;
       alone.steps = kStepsOfOne;
@@ -94,6 +94,7 @@ class Laboratory {
     for (std::uint32_t seed = 0; seed < seeds; ++seed) {
       if (run.mixed.seeds > 0) {
         place.contexts = mixed_lengths(run.mixed, outcome.batch, seed);
+        place.checked = seed == 0;  // the others' schedules are alike
         place.context = *std::max_element(place.contexts.begin(), place.contexts.end());
       }
       results.push_back(simulate(place, outcome.batch));
@@ -120,6 +121,7 @@ class Laboratory {
     const HardwareProfile& hardware;
     std::uint32_t context = 0, steps = 0;
     std::vector<std::uint32_t> contexts;
+    bool checked = true;
   };
   struct Simulated {
     TargetRow row;
@@ -200,6 +202,7 @@ class Laboratory {
     target.batch = batch;
     target.context = place.context;
     target.contexts = place.contexts;
+    target.checked = place.checked;
     target.steps = place.steps;
     target.prefill_chunk = kChunk;
     target.threads = 1;

@@ -111,7 +111,7 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
   // it keeps on the device has to fit, which fill_row's peaks tell.
   HardwareProfile roomy = hardware;
   roomy.device.memory_gb = kRoomyGb;
-  const auto device = make_sim_device(roomy, {.shapes_only = true});
+  const auto device = make_sim_device(roomy, {.shapes_only = true, .checked = options.checked});
   std::vector<std::unique_ptr<Prefix>> prefixes;
   Nanos prefill = 0;
   const auto engine =

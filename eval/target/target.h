@@ -25,6 +25,7 @@ struct TargetOptions {
   std::uint32_t steps = 64;  // decode steps; windows slide meanwhile
   std::uint32_t prefill_chunk = 2048;
   unsigned threads = 0;  // of this machine, for drawing choices
+  bool checked = true;   // SimOptions::checked
   std::function<bool()> interrupted;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in methods
   std::function<void(const DecodeResult& result)> look;                   // shows each method's decode

@@ -270,9 +270,7 @@ TEST(Fluxion, AGuardLeavesTheLargestTaskToTheFasterSide) {
     const auto method = with_random_heads("fluxion:sinks=16,window=32" + options);
     return bench.decode(*method, kMixed, 4).idle.decode.window;
   };
-  const Nanos guarded = time(",guard=yes,cpu_share=0.98");
-  EXPECT_LT(guarded, time(",guard=no"));
-  EXPECT_LT(guarded, 1.02 * double(time(",policy=cpu-only")));
+  EXPECT_LT(time(",guard=yes,cpu_share=0.98"), 0.8 * double(time(",guard=no")));
 }
 
 TEST(Fluxion, TheDeviceTakesATaskWhenItIsFree) {

@@ -167,24 +167,26 @@ TEST(FluxionSchedule, PriorityIsFasterOnMixedLengths) {
   EXPECT_LT(*std::max_element(priority.begin(), priority.end()), 1.1);
 }
 
-/// Without a guard the slow side takes the largest task and ends long after everything else.
+/// Without a guard the slow side takes the largest task and ends long after everything else. What the guard believes of
+/// the two sides' rates may be off by half or twice.
 TEST(FluxionSchedule, AGuardKeepsTheLargestTasksFromASideThatIsManyTimesSlower) {
   for (const double ratio : {1.0, 2.28, 5.0, 10.0, 20.0, 50.0, 200.0}) {
-    double greedy = 0, guarded = 0, worst = 0;
+    double greedy = 0, guarded[3] = {0, 0, 0};
+    constexpr double kBelieved[3] = {1, 0.5, 2};  // times the true ratio
     for (unsigned seed = 0; seed < 20; ++seed) {
       const MixedBatch batch = mixed_batch(seed, 1, ratio);
       const auto order = schedule(SchedulePolicy::priority, batch.tasks, 0);
-      const double bound = lower_bound(batch.times), with = makespan(batch.times, order, batch.work, {1, ratio});
+      const double bound = lower_bound(batch.times);
       greedy += makespan(batch.times, order) / bound / 20;
-      guarded += with / bound / 20;
-      worst = std::max(worst, with / bound);
+      for (int i = 0; i < 3; ++i)
+        guarded[i] += makespan(batch.times, order, batch.work, {1, ratio * kBelieved[i]}) / bound / 20;
     }
-    std::printf("one side %g times slower: %.4f of the bound, guarded %.4f, at most %.4f\n", ratio, greedy, guarded,
-                worst);
-    EXPECT_LE(guarded, greedy + 0.002) << ratio;
-    EXPECT_LT(worst, 1.25) << ratio;
+    std::printf("one side %g times slower: %.4f of the bound; guarded %.4f, believing half of it %.4f, twice %.4f\n",
+                ratio, greedy, guarded[0], guarded[1], guarded[2]);
+    EXPECT_LE(guarded[0], greedy + 0.001) << ratio;
+    EXPECT_LT(guarded[0], 1.1) << ratio;
     if (ratio < 50) continue;
-    EXPECT_LT(guarded, greedy - 0.05) << ratio;
+    for (const double g : guarded) EXPECT_LT(g, greedy - 0.5) << ratio;
   }
 }
 
