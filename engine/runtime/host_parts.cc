@@ -7,16 +7,17 @@
 
 namespace tandem {
 
-std::vector<HeadPart> cut_parts(const std::vector<HeadSpans>& work, std::size_t vector_bytes) {
+std::vector<HeadPart> cut_parts(const std::vector<HeadSpans>& work, std::size_t vector_bytes,
+                                std::uint32_t part_tokens) {
   std::vector<HeadPart> parts;
   for (std::size_t entry = 0; entry < work.size(); ++entry) {
     parts.push_back({entry, {}});
-    std::uint32_t room = kPartTokens;
+    std::uint32_t room = part_tokens;
     for (const KvSpan& span : work[entry].spans) {
       for (std::uint32_t at = 0; at < span.tokens;) {
         if (room == 0) {
           parts.push_back({entry, {}});
-          room = kPartTokens;
+          room = part_tokens;
         }
         const std::uint32_t take = std::min(room, span.tokens - at);
         const std::size_t skip = at * vector_bytes;

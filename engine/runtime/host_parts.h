@@ -44,9 +44,10 @@ struct HostCounters {
 constexpr std::uint32_t parts_of(std::uint64_t tokens) {
   return tokens == 0 ? 1 : static_cast<std::uint32_t>((tokens + kPartTokens - 1) / kPartTokens);
 }
-/// Parts of kPartTokens tokens, of one entry each, in order; parts_of(tokens) of each entry. `vector_bytes`: of K or V
-/// of a token and head.
-std::vector<HeadPart> cut_parts(const std::vector<HeadSpans>& work, std::size_t vector_bytes);
+/// Parts of `part_tokens` tokens, of one entry each, in order; parts_of(tokens) of each entry by default.
+/// `vector_bytes`: of K or V of a token and head.
+std::vector<HeadPart> cut_parts(const std::vector<HeadSpans>& work, std::size_t vector_bytes,
+                                std::uint32_t part_tokens = kPartTokens);
 
 /// Partial attention of every entry, one part a task, into the rows of `o` and `lse`.
 void attend_in_parts(ThreadPool& pool, const ModelShape& shape, DType kv, const std::vector<HeadSpans>& work,

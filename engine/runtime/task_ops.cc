@@ -10,7 +10,9 @@
 namespace tandem {
 namespace {
 
-constexpr std::uint32_t kScoredBlocks = 256;  // of one thread at a time
+// Of one thread at a time. A task is one KV head's, and all threads share it: with parts of 256 blocks a block of 128
+// tokens left 19 of 20 threads without work at 32K, and an eighth of the digests took as long as all of them.
+constexpr std::uint32_t kScoredBlocks = 16, kTaskPartTokens = 128;
 
 }  // namespace
 
@@ -131,7 +133,7 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
   const std::uint64_t per_token = 2 * kv_.shape().vector_bytes(), flops = std::uint64_t{4} * group * shape.head_dim;
   attend.cost.dram = small + most * per_token;
   attend.cost.flops = most * flops;
-  attend.cost.tasks = 1 + static_cast<std::uint32_t>(most / kPartTokens);
+  attend.cost.tasks = 1 + static_cast<std::uint32_t>(most / kTaskPartTokens);
   attend.cost.pieces = work.most;
   const std::uint32_t task = row * shape.kv_heads + head;
   const std::vector<Access> own = {query,
@@ -154,7 +156,7 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
     LinkPieces pieces;
     std::uint64_t tokens = 0;
     const std::vector<HeadSpans> spans = {spans_of(ctx, work, lists, access, runs, pieces, tokens)};
-    const std::vector<HeadPart> parts = cut_parts(spans, kv_.shape().vector_bytes());
+    const std::vector<HeadPart> parts = cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens);
     if (attends) {
       attend_in_parts(pool_, s, kv_.shape().type, spans, parts, ctx.read<float>(room.query),
                       ctx.write<float>(room.host_part), ctx.write<float>(room.host_lse));
@@ -222,8 +224,8 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
     std::uint64_t tokens = 0;
     const std::vector<HeadSpans> spans = {spans_of(ctx, work, lists, access, runs, pieces, tokens)};
     if (attends) {
-      attend_in_parts(pool_, s, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes()), query,
-                      ctx.write<float>(room.landed_part), ctx.write<float>(room.landed_lse));
+      attend_in_parts(pool_, s, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens),
+                      query, ctx.write<float>(room.landed_part), ctx.write<float>(room.landed_lse));
     }
     ctx.write<std::uint64_t>(room.device_attended)[work.task.row] += tokens;
     ++ctx.write<std::uint64_t>(taken_)[taken_row];

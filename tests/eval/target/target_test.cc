@@ -94,6 +94,25 @@ TEST(Target, APublishedShapeInSeconds) {
   EXPECT_THAT(text, ::testing::HasSubstr("workload test (made up)"));
 }
 
+// A task of Fluxion's is one KV head's, an operation of hybrid-fixed all of them: with the same blocks and budget both
+// have work for all threads, whatever the size of a block.
+TEST(Target, FluxionsTasksKeepAllThreadsBusy) {
+  const Model shape = load_shape("llama-3.2-1b");
+  TargetOptions options;
+  options.batch = 1;
+  options.context = 32768;
+  options.steps = 2;
+  options.methods = {"hybrid-fixed:block=128,budget=0.02", "fluxion:bgt=0.02,slope=0,stage=dynamic,policy=cpu-only",
+                     "hybrid-fixed:block=16,budget=0.02", "fluxion:bgt=0.02,slope=0,stage=fixed16,policy=cpu-only"};
+  const Target target = simulate_target(shape, load_profile("fluxion-a100"), some_workload(), options);
+  ASSERT_EQ(target.rows.size(), 4u);
+  for (const std::size_t i : {0u, 2u}) {
+    EXPECT_EQ(target.rows[i].refused, "");
+    EXPECT_NEAR(target.rows[i].attended_host, target.rows[i + 1].attended_host, 1e-6);
+    EXPECT_NEAR(target.rows[i + 1].step_ms, target.rows[i].step_ms, 0.08 * target.rows[i].step_ms);
+  }
+}
+
 TEST(Target, WhatDoesNotFitSaysSo) {
   HardwareProfile hardware = load_profile("fluxion-a100");
   const Model shape = load_shape("llama-3.2-1b");

@@ -235,7 +235,8 @@ HardwareProfile balanced_profile() {
   p.device.launch_ns = p.device.segment_launch_ns = p.device.op_floor_ns = 10;
   p.control.submit_ns = 10;
   p.handoff = {10, 10};
-  p.host.attention_gbps_per_thread = p.host.select_gbps_per_thread = 1;  // small tasks: one thread each
+  p.host.attention_gbps_per_thread = p.host.select_gbps_per_thread = 1;
+  p.host.threads = 1;
   p.host.attention_efficiency = 1;
   p.link.h2d_curve = {{1, 1.0}};
   return p;
