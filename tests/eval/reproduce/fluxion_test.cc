@@ -103,8 +103,8 @@ TEST(FluxionExperiment, FitsTheMachineAndMeasuresEveryQuantity) {
   EXPECT_TRUE(result.orders[0].over_last.empty());
   for (const bool markdown : {false, true}) {
     const std::string text = reproduction_text(result, markdown);
-    for (const char* part : {"source of the workload", "NOT at most", "ms idle", "95 % interval", "Tasks that CPU and device share",
-                             "3 of 3 predicted cells"})
+    for (const char* part : {"source of the workload", "NOT at most", "ms idle", "95 % interval",
+                             "Tasks that CPU and device share", "3 of 3 predicted cells"})
       EXPECT_THAT(text, HasSubstr(part)) << markdown;
   }
   EXPECT_THAT(reproduction_json(result), HasSubstr("step_ms_by_seed"));
