@@ -22,6 +22,7 @@ Examples:
   tandem reproduce                        what there is
   tandem reproduce scout-fig11            one figure
   tandem reproduce scout-fig6             CPU compute ratio by step, of the embedded model; scout-table1: cosines
+  tandem reproduce fluxion-table5         idle times of two models; fluxion-fig2, 7, 8, 9, 10: speed-ups, schedulers, ...
   tandem reproduce asyncspade-table2      inference and cache management per pack of layers
   tandem reproduce scout --out scout.md   all figures of a paper, as Markdown; a name in .json gives JSON
 
@@ -42,7 +43,10 @@ void list() {
   for (const std::string& name : eval::experiment_names()) {
     const eval::Experiment experiment = eval::load_experiment(name);
     std::string figures;
-    for (const std::string& figure : experiment.figures()) figures += fmt::format(" {}-fig{}", name, figure);
+    for (const std::string& figure : experiment.figures()) {
+      const bool number = figure.find_first_not_of("0123456789") == std::string::npos;
+      figures += fmt::format(" {}-{}{}", name, number ? "fig" : "", figure);
+    }
     for (const std::string_view figure : kModelFigures)
       if (figure.starts_with(name + "-")) figures += fmt::format(" {}", figure);
     fmt::print("{}: {}\n  one at a time:{}\n", name, experiment.title, figures);
@@ -51,11 +55,14 @@ void list() {
              fmt::join(eval::spade_names(), ", "));
 }
 
-/// "scout-fig11": figure 11 of the experiment scout.
+/// "scout-fig11": figure 11 of the experiment scout; "fluxion-table5": the cells that belong to "table5".
 std::pair<std::string, std::string> parts_of(const std::string& name) {
-  const std::size_t at = name.rfind("-fig");
+  const std::size_t at = name.rfind('-');
   if (at == std::string::npos) return {name, ""};
-  return {name.substr(0, at), name.substr(at + 4)};
+  const std::string figure = name.substr(at + 1);
+  if (figure.starts_with("fig")) return {name.substr(0, at), figure.substr(3)};
+  if (figure.starts_with("table")) return {name.substr(0, at), figure};
+  return {name, ""};
 }
 
 /// Writes what a reproduction came to, as text to the terminal and to a file where one is named.

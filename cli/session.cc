@@ -83,6 +83,7 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
   if (options.device == "sim") {
     HardwareProfile profile = load_profile(options.hardware);
     session.engine.policy_ns = profile.control.policy_ns;
+    session.engine.layer_ns = profile.device.layer_ns;
     session.device = make_sim_device(std::move(profile));
   } else if (options.device == "emu") {
     session.device =

@@ -66,6 +66,43 @@ def draw_experiment(data, target):
     figure.savefig(target, metadata={"Date": None} if target.endswith(".svg") else None)
 
 
+def draw_policies(axes, runs):
+    """Step times of each policy over priority's, by seed, one row a policy and range of lengths."""
+    by_name = {run["name"]: run for run in runs if "step_ms_by_seed" in run}
+    rows = [(policy, lengths) for lengths in ("U(16K,64K)", "U(32K,128K)") for policy in ("cpu-only", "uniform", "length")]
+    rows = [row for row in rows if "%s, %s" % row in by_name]
+    for y, (policy, lengths) in enumerate(rows):
+        best = by_name[f"priority, {lengths}"]["step_ms_by_seed"]
+        ratios = [a / b for a, b in zip(by_name[f"{policy}, {lengths}"]["step_ms_by_seed"], best)]
+        axes.plot(ratios, [y] * len(ratios), "o", color=OURS, markersize=3, alpha=0.5)
+        axes.plot([sum(ratios) / len(ratios)], [y], "|", color="black", markersize=12)
+    axes.axvline(1, color="#8A8A8A", linewidth=1)
+    axes.set_yticks(range(len(rows)), ["%s, %s" % row for row in rows])
+    axes.invert_yaxis()
+    axes.set_title("figure 9: step time over priority's, each of 20 batches and their mean", fontsize=9, loc="left")
+
+
+def draw_fluxion(data, target):
+    figure, panels = plt.subplots(3, 2, figsize=(12, 15), constrained_layout=True)
+
+    def cells(figures, quantity):
+        chosen = [dict(c) for c in data["cells"] if c["figure"] in figures and c["quantity"] == quantity]
+        for c in chosen:
+            c["name"] = c["name"].removesuffix(": idle ms").removesuffix(": idle")
+            c["name"] += " (source)" if c.get("source_of_the_workload") else ""
+        return chosen
+
+    draw_cells(panels[0][0], cells(["table5"], "idle_ms"), 1, "table 5: device idle, ms a layer")
+    draw_cells(panels[0][1], cells(["table5"], "idle_ratio"), 100, "table 5: device idle, % of a step")
+    draw_cells(panels[1][0], cells(["7", "8"], "speed_up"), 1, "figures 7 and 8: Fluxion over (16,0.05)")
+    draw_policies(panels[1][1], data["runs"])
+    draw_cells(panels[2][0], cells(["9"], "tpot_ms"), 1, "figure 9: step time over batch, ms")
+    draw_cells(panels[2][1], cells(["2"], "selection_share") + cells(["10"], "predictor_share"), 100,
+               "figures 2 and 10: share of the CPU's work, of a step, %")
+    figure.suptitle(f"{data['title']}, {data['clock']}", fontsize=9, x=0.01, ha="left")
+    figure.savefig(target, metadata={"Date": None} if target.endswith(".svg") else None)
+
+
 def draw_ratios(data, target):
     figure, axes = plt.subplots(figsize=(7, 3.5), constrained_layout=True)
     for name, colour in (("without", "#D55E00"), ("with", "#0072B2")):
@@ -87,6 +124,8 @@ def main(source, target):
     plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False})
     if data.get("schema") == "tandem-scout-recall-1":
         draw_ratios(data, target)
+    elif data["experiment"] == "fluxion":
+        draw_fluxion(data, target)
     else:
         draw_experiment(data, target)
 

@@ -57,6 +57,7 @@ CostModel::CostModel(const HardwareProfile& p)
       peer_latency_(p.peer.latency_ns),
       dram_(per_second(p.host.dram_gbps)),
       attention_dram_(per_second(p.host.dram_gbps * p.host.attention_efficiency)),
+      select_dram_(per_second(p.host.dram_gbps * p.host.select_efficiency)),
       attention_thread_(per_second(p.host.attention_gbps_per_thread)),
       select_thread_(per_second(p.host.select_gbps_per_thread)),
       stream_thread_(per_second(p.host.stream_gbps_per_thread)),
@@ -105,7 +106,10 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
                                      : cost.work == Work::select  ? select_thread_
                                                                   : stream_thread_;
     const std::uint32_t threads = cost.tasks == 0 ? lane.threads : std::min(lane.threads, cost.tasks);
-    host_limit = std::min(cost.work == Work::attention ? attention_dram_ : dram_, per_thread * threads);
+    const std::uint64_t together = cost.work == Work::attention ? attention_dram_
+                                   : cost.work == Work::select  ? select_dram_
+                                                                : dram_;
+    host_limit = std::min(together, per_thread * threads);
     alone = part(cost.dram, host_limit);
     const Part flops = part(cost.flops, flops_thread_ * threads);
     alone.scaled_ns = std::max(alone.scaled_ns, flops.scaled_ns);

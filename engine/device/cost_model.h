@@ -49,7 +49,7 @@ class CostModel {
   std::uint64_t stream_hbm_, attention_hbm_, select_hbm_, gemm_flops_, attention_flops_, select_flops_;
   std::uint64_t peer_link_;
   Nanos peer_latency_;
-  std::uint64_t dram_, attention_dram_, attention_thread_, select_thread_, stream_thread_, flops_thread_;
+  std::uint64_t dram_, attention_dram_, select_dram_, attention_thread_, select_thread_, stream_thread_, flops_thread_;
   Nanos piece_ns_;
 };
 

@@ -55,6 +55,8 @@ class BodyContext {
 /// when it is done with that. Whoever takes a task must come to the same values.
 struct TaskBag {
   std::vector<std::uint8_t> allowed;  // by task, in the order in which they are taken; bit p: puller p may
+  std::vector<std::uint64_t> work;    // by task, and
+  std::vector<double> pace;           // by puller: a guard (TaskQueue); empty: none
   /// What a task comes to on a puller's lane, in order. Called when it is taken, or ahead of that for every puller: it
   /// reads nothing that changes.
   std::function<std::vector<Op>(std::uint32_t task, std::uint32_t puller)> ops;

@@ -16,9 +16,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// One list of all fields serves reading, writing and the check that each has a source. `peer`: there is another device.
-template <class Profile, class Visit>
-void visit_fields(Profile& p, bool peer, Visit visit) {
+// One list of all fields serves reading, writing and the check that each has a source. `given(group, key)`: whether an
+// optional one is there; of `peer`, all or none.
+template <class Profile, class Given, class Visit>
+void visit_fields(Profile& p, const Given& given, Visit visit) {
   visit("device", "memory_gb", p.device.memory_gb);
   visit("device", "hbm_gbps", p.device.hbm_gbps);
   visit("device", "stream_efficiency", p.device.stream_efficiency);
@@ -28,10 +29,11 @@ void visit_fields(Profile& p, bool peer, Visit visit) {
   visit("device", "launch_ns", p.device.launch_ns);
   visit("device", "segment_launch_ns", p.device.segment_launch_ns);
   visit("device", "op_floor_ns", p.device.op_floor_ns);
+  if (given("device", "layer_ns")) visit("device", "layer_ns", p.device.layer_ns);
   visit("link", "h2d_curve", p.link.h2d_curve);
   visit("link", "d2h_curve", p.link.d2h_curve);
   visit("link", "piece_ns", p.link.piece_ns);
-  if (peer) {
+  if (given("peer", "gbps")) {
     visit("peer", "gbps", p.peer.gbps);
     visit("peer", "latency_ns", p.peer.latency_ns);
   }
@@ -39,6 +41,7 @@ void visit_fields(Profile& p, bool peer, Visit visit) {
   visit("host", "dram_gbps", p.host.dram_gbps);
   visit("host", "attention_gbps_per_thread", p.host.attention_gbps_per_thread);
   visit("host", "attention_efficiency", p.host.attention_efficiency);
+  if (given("host", "select_efficiency")) visit("host", "select_efficiency", p.host.select_efficiency);
   visit("host", "select_gbps_per_thread", p.host.select_gbps_per_thread);
   visit("host", "stream_gbps_per_thread", p.host.stream_gbps_per_thread);
   visit("host", "gflops_per_thread", p.host.gflops_per_thread);
@@ -151,7 +154,11 @@ HardwareProfile parse_profile(std::string_view text, const std::string& name, co
   profile.name = name;
   profile.title = reader.text(reader.member(json, "title", "title"), "title");
   std::map<std::string, std::vector<std::string>> fields;
-  visit_fields(profile, json.contains("peer"), [&](const std::string& group, const std::string& key, auto& value) {
+  const auto given = [&](const char* group, const char* key) {
+    if (std::string_view(group) == "peer") return json.contains(group);
+    return json.contains(group) && json[group].is_object() && json[group].contains(key);
+  };
+  visit_fields(profile, given, [&](const std::string& group, const std::string& key, auto& value) {
     const Json& object = reader.member(json, group, group);
     if (!object.is_object()) reader.fail(group, "is {}; it must be an object.", object.dump());
     fields[group].push_back(key);
@@ -182,11 +189,15 @@ std::string profile_to_json(const HardwareProfile& profile) {
   Json json;
   json["name"] = profile.name;
   json["title"] = profile.title;
-  visit_fields(
-      profile, profile.peer.gbps > 0,
-      [&](const std::string& group, const std::string& key, const auto& value) { json[group][key] = to_json(value); });
+  const auto given = [&](const char* group, const char* key) {
+    if (std::string_view(group) == "peer") return profile.peer.gbps > 0;
+    return std::string_view(key) == "layer_ns" ? profile.device.layer_ns > 0 : profile.host.select_efficiency < 1;
+  };
+  visit_fields(profile, given, [&](const std::string& group, const std::string& key, const auto& value) {
+    json[group][key] = to_json(value);
+  });
   json["sources"] = Json::object();
-  visit_fields(profile, profile.peer.gbps > 0, [&](const std::string& group, const std::string& key, const auto&) {
+  visit_fields(profile, given, [&](const std::string& group, const std::string& key, const auto&) {
     const auto found = profile.sources.find(group + "." + key);
     if (found != profile.sources.end()) json["sources"][found->first] = found->second;
   });

@@ -32,6 +32,7 @@ struct HardwareProfile {
     Nanos launch_ns = 0;              // control time of one kernel or copy launch
     Nanos segment_launch_ns = 0;      // control time of one graph launch
     Nanos op_floor_ns = 0;            // smallest duration of a device operation inside a segment
+    Nanos layer_ns = 0;               // optional: added to a decode layer by a slower framework than this engine
   } device;
 
   struct LinkRates {
@@ -50,6 +51,7 @@ struct HardwareProfile {
     double dram_gbps = 0;                  // all threads together, shared with copies over the link
     double attention_gbps_per_thread = 0;  // partial attention over selected pages
     double attention_efficiency = 0;       // share of dram_gbps that attention reaches with all threads
+    double select_efficiency = 1;          // optional: share of it that digest scoring reaches
     double select_gbps_per_thread = 0;     // digest scoring
     double stream_gbps_per_thread = 0;     // copies and other streaming work
     double gflops_per_thread = 0;          // achieved f32/bf16 rate of matrix products and attention

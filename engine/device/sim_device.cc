@@ -75,7 +75,7 @@ class SimDevice final : public Device {
 
   std::vector<Event> submit_bag(std::span<const LaneId> pullers, const TaskBag& bag) override {
     TANDEM_CHECK(segment_ == nullptr, "a bag is submitted inside segment '{}'", segment_);
-    TaskQueue queue(bag.allowed);
+    TaskQueue queue(bag.allowed, bag.work, bag.pace);
     const bool compete =
         std::any_of(bag.allowed.begin(), bag.allowed.end(), [](std::uint8_t bits) { return (bits & (bits - 1)) != 0; });
     std::vector<Event> last(pullers.size());
@@ -146,7 +146,7 @@ class SimDevice final : public Device {
     entry.form = ScheduleOp::Form::drain;
     entry.name = "drain";
     entry.lane = control_;
-    checker_.add(entry);
+    if (options_.checked) checker_.add(entry);
     if (options_.record_schedule) schedule_.push_back(entry);
 
     Trace trace;
@@ -176,7 +176,7 @@ class SimDevice final : public Device {
     entry.name = access.write ? "host write" : "host read";
     entry.lane = control_;
     entry.access.push_back(access);
-    checker_.add(entry);
+    if (options_.checked) checker_.add(entry);
     if (options_.record_schedule) schedule_.push_back(std::move(entry));
   }
 
@@ -224,7 +224,7 @@ class SimDevice final : public Device {
     entry.layer = op.layer;
     entry.after = std::move(op.after);
     entry.access = context.settled_access() ? std::move(context.access()) : std::move(op.access);
-    checker_.add(entry);
+    if (options_.checked) checker_.add(entry);
 
     const Event event{lane_id, ++state.submitted};
     if (error && !state.error) {
@@ -374,7 +374,7 @@ class SimDevice final : public Device {
     entry.name = "host wait";
     entry.lane = control_;
     entry.after.push_back(event);
-    checker_.add(entry);
+    if (options_.checked) checker_.add(entry);
     if (options_.record_schedule) schedule_.push_back(std::move(entry));
 
     Nanos start = clock_;

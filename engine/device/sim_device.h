@@ -40,6 +40,8 @@ struct SimOptions {
   std::vector<LaneInfo> extra_lanes = {};
   /// Run stand-ins instead of bodies: times and bytes of shapes whose tensors nobody could compute here.
   bool shapes_only = false;
+  /// Whether conflicting accesses must be ordered. Without, for schedules of a kind that was checked: faster.
+  bool checked = true;
   /// Keep the schedule since construction for recorded_schedule().
   bool record_schedule = false;
 };

@@ -72,6 +72,18 @@ void DecodeSession::policy_time(const char* name, std::uint32_t layer) {
   device_.submit(device_.lane(LaneKind::control), std::move(op));
 }
 
+/// What a slower framework than this engine does around a layer: the device has nothing else meanwhile, and it counts
+/// as busy, as it does for who measures such a framework.
+void DecodeSession::framework_time(std::uint32_t layer) {
+  if (engine_.layer_ns == 0) return;
+  Op op;
+  op.name = "framework";
+  op.layer = layer;
+  op.cost.work = Work::fixed;
+  op.cost.fixed_ns = engine_.layer_ns;
+  device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
+}
+
 /// The method has looked at what was kept of a prompt: nothing reads it any more.
 void DecodeSession::prompt_seen(Active& a) {
   a.prompt_bytes = ops_.prompt_bytes(a.state.id, method_.needs(forward_.shape()));
@@ -173,6 +185,7 @@ Event DecodeSession::attend_layers(std::uint32_t step) {
       const std::uint32_t position = positions[row];
       targets.push_back({kv_.slot(rows[row]->id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
     }
+    framework_time(layer);
     const Event query = forward_.qkv(Forward::Phase::decode, layer, positions, std::move(targets),
                                      layer == 0 ? recycled : std::vector<Event>{});
     for (std::uint32_t row = 0; row < count; ++row) {

@@ -55,6 +55,7 @@ class DecodeSession {
   void prompt_seen(Active& sequence);
   void count_bytes(const Active& sequence, std::size_t device_more, std::size_t host_more);
   void policy_time(const char* name, std::uint32_t layer);
+  void framework_time(std::uint32_t layer);
   void collect(std::uint32_t step);
   std::vector<SequenceState*> batch();
 

@@ -29,6 +29,7 @@ struct EngineOptions {
   std::uint32_t keep_queries = 64;    // of a prompt's last tokens, for methods that learn from them (Needs)
   bool column_sums = false;           // keep a prompt's attention mass by token, for methods that need it (Needs)
   Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
+  Nanos layer_ns = 0;                 // device time that a framework adds to a decode layer (from the hardware profile)
   float near_tie = 1e-3f;             // steps whose two best logits differ by less are reported
   // How K and V are stored. With bf16, prefill also rounds what it multiplies with weights to bf16, as the reference
   // implementations of such models do; a decode step multiplies f32 with the weights as they are.

@@ -184,6 +184,7 @@ struct PullTask {
   DigestRef digests;                  // in host memory
   std::vector<std::uint32_t> blocks;  // that each query head of the group attends; 0: none
   bool host = true, device = true;    // who may take it
+  std::uint64_t work = 0;             // what it comes to, in units of PulledTasks::pace
 };
 
 /// Tasks that the host's workers and the device pull from one queue once the device's own attention is done. The device
@@ -194,6 +195,9 @@ struct PulledTasks {
   /// Policy, on the control thread: from estimates [row][Hq][width] to tasks in the order in which they are taken.
   std::function<std::vector<PullTask>(std::span<const float> estimates)> choose;
   Nanos choose_ns = 0;  // declared control time of that
+  /// By Side, time of a unit of work, as far as is known: a side leaves a task that it would end later than the other
+  /// one would end all that is left. 0: it takes what comes.
+  std::array<double, 2> pace = {0, 0};
 };
 
 struct AttendPlan {

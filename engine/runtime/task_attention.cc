@@ -270,6 +270,10 @@ void TaskAttention::run(const LayerContext& context, const PulledTasks& tasks, c
     TaskBag bag;
     for (const Pulled& w : work)
       bag.allowed.push_back(static_cast<std::uint8_t>((w.task.host ? 1 : 0) | (w.task.device ? 2 : 0)));
+    if (tasks.pace[0] > 0 && tasks.pace[1] > 0) {
+      bag.pace = {tasks.pace[static_cast<int>(Side::host)], tasks.pace[static_cast<int>(Side::device)]};
+      for (const Pulled& w : work) bag.work.push_back(w.task.work);
+    }
     bag.ops = [&](std::uint32_t task, std::uint32_t puller) {
       if (puller == 0) return host_ops(work[task], room, query_on_host);
       std::vector<Op> ops;

@@ -58,6 +58,11 @@ HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work,
   }
   const char* pages = ctx.read<char>(kv_.host_buffer());
   HeadSpans out{work.task.row, head, {}};
+  std::uint32_t first = 0, slots = 0;  // adjacent ones are one access
+  const auto read = [&] {
+    if (slots > 0) access.push_back(kv_.slot_access(Tier::host, first, slots, Range{head, head + 1}, false));
+    slots = 0;
+  };
   for (std::uint32_t b = 0; b < work.blocks; ++b) {
     if (masks[b] == 0) continue;
     if (b == 0 || masks[b - 1] == 0) ++runs;
@@ -68,10 +73,15 @@ HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work,
       out.spans.push_back({pages + kv_.k_offset(slot, head), pages + kv_.v_offset(slot, head), count, masks[b]});
       pieces.add(kv_.k_offset(slot, head), count * kv_.shape().vector_bytes());
       pieces.add(kv_.v_offset(slot, head), count * kv_.shape().vector_bytes());
-      access.push_back(kv_.slot_access(Tier::host, slot, 1, Range{head, head + 1}, false));
+      if (slots == 0 || slot != first + slots) {
+        read();
+        first = slot;
+      }
+      ++slots;
       tokens += count;
     }
   }
+  read();
   return out;
 }
 

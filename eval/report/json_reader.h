@@ -22,6 +22,9 @@ class ObjectReader {
     if (!object.is_object()) throw_input_error("{}: an object was expected.", where_);
   }
 
+  /// Whether an optional field is given.
+  bool has(const char* name) const { return object_.contains(name); }
+
   std::string text(const char* name, bool may_be_empty = true) {
     const auto& value = get(name);
     if (!value.is_string()) fail(name, "a string");

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <fstream>
 #include <iterator>
+#include <random>
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
@@ -44,9 +45,10 @@ FreeParameter read_free(ObjectReader& reader) {
   p.high = reader.number("high", 1e-9, kHuge);
   if (p.high <= p.low) reader.fail("high", "above 'low'");
   const std::string kind = reader.text("kind");
-  constexpr std::array<const char*, 4> kKinds = {"real", "whole", "pages", "salient"};
+  constexpr std::array<const char*, 6> kKinds = {"real",    "whole",          "pages",
+                                                 "salient", "cpu efficiency", "layer overhead"};
   const auto* const found = std::find(kKinds.begin(), kKinds.end(), kind);
-  if (found == kKinds.end()) reader.fail("kind", "'real', 'whole', 'pages' or 'salient'");
+  if (found == kKinds.end()) reader.fail("kind", fmt::format("one of: {}", fmt::join(kKinds, ", ")));
   p.kind = static_cast<FreeKind>(found - kKinds.begin());
   if (p.kind == FreeKind::salient) p.window = reader.integer<std::uint32_t>("window");
   p.cell = reader.text("cell", false);
@@ -57,7 +59,19 @@ ExperimentRun read_run(ObjectReader& reader) {
   ExperimentRun run;
   run.name = reader.text("name", false);
   run.method = reader.text("method", false);
-  run.context = reader.integer<std::uint32_t>("context");
+  if (reader.has("model")) run.model = reader.text("model", false);
+  if (reader.has("lengths")) {
+    const auto& lengths = reader.array("lengths");
+    if (lengths.size() != 2) reader.fail("lengths", "a list of two: the least and the most tokens");
+    run.mixed.low = reader.as_integer<std::uint32_t>(lengths[0], "lengths");
+    run.mixed.high = reader.as_integer<std::uint32_t>(lengths[1], "lengths");
+    run.mixed.seeds = reader.integer<std::uint32_t>("seeds");
+    if (run.mixed.low < 2 || run.mixed.high < run.mixed.low) reader.fail("lengths", "the least before the most tokens");
+    if (run.mixed.seeds < 2 || run.mixed.seeds > 1000) reader.fail("seeds", "a whole number from 2 to 1000");
+    run.context = run.mixed.high;
+  } else {
+    run.context = reader.integer<std::uint32_t>("context");
+  }
   run.batch = reader.integer<std::uint32_t>("batch");
   if (run.batch < 1 || run.batch > 256) reader.fail("batch", "a whole number from 1 to 256");
   run.steps = reader.integer<std::uint32_t>("steps");
@@ -65,6 +79,7 @@ ExperimentRun read_run(ObjectReader& reader) {
   const std::string rule = reader.text("rule");
   if (rule != "exactly" && rule != "as many as fit") reader.fail("rule", "'exactly' or 'as many as fit'");
   run.as_many_as_fit = rule != "exactly";
+  if (run.as_many_as_fit && run.mixed.seeds > 0) reader.fail("rule", "'exactly' where lengths are mixed");
   return run;
 }
 
@@ -73,12 +88,16 @@ Cell read_cell(ObjectReader& reader) {
   cell.name = reader.text("name", false);
   cell.figure = reader.text("figure", false);
   const std::string quantity = reader.text("quantity");
-  if (quantity != "idle_ratio" && quantity != "speed_up") reader.fail("quantity", "'idle_ratio' or 'speed_up'");
-  cell.quantity = quantity == "speed_up" ? Quantity::speed_up : Quantity::idle_ratio;
+  const auto* const found = std::find(kQuantityNames.begin(), kQuantityNames.end(), quantity);
+  if (found == kQuantityNames.end())
+    reader.fail("quantity", fmt::format("one of: {}", fmt::join(kQuantityNames, ", ")));
+  cell.quantity = static_cast<Quantity>(found - kQuantityNames.begin());
   cell.run = reader.text("run", false);
   if (cell.quantity == Quantity::speed_up) cell.over = reader.text("over", false);
   cell.published = reader.number("published", 0, kHuge);
   cell.aim = reader.number("aim", 0, kHuge);
+  if (reader.has("at_most")) cell.at_most = reader.number("at_most", 1e-9, kHuge);
+  if (reader.has("source")) cell.source = reader.boolean("source");
   return cell;
 }
 
@@ -86,8 +105,10 @@ Order read_order(ObjectReader& reader) {
   Order order;
   order.figure = reader.text("figure", false);
   order.says = reader.text("says", false);
-  order.runs = reader.texts("slowest_first");
-  if (order.runs.size() < 2) reader.fail("slowest_first", "a list of two runs or more");
+  order.by_idle = reader.has("most_idle_first");
+  const char* const field = order.by_idle ? "most_idle_first" : "slowest_first";
+  order.runs = reader.texts(field);
+  if (order.runs.size() < 2) reader.fail(field, "a list of two runs or more");
   return order;
 }
 
@@ -97,7 +118,10 @@ void check(const Experiment& e, const std::string& file) {
   };
   for (const Cell& cell : e.cells) {
     known_run(cell.run, "the cell '" + cell.name + "'");
-    if (cell.quantity == Quantity::speed_up) known_run(cell.over, "the cell '" + cell.name + "'");
+    if (cell.quantity != Quantity::speed_up) continue;
+    known_run(cell.over, "the cell '" + cell.name + "'");
+    if (e.run(cell.run).mixed != e.run(cell.over).mixed)
+      throw_input_error("{}: the cell '{}' compares runs of other lengths or seeds.", file, cell.name);
   }
   for (const Order& order : e.orders)
     for (const std::string& run : order.runs) known_run(run, "an order of figure " + order.figure);
@@ -107,9 +131,11 @@ void check(const Experiment& e, const std::string& file) {
   }
   for (const FreeParameter& p : e.free) {
     const Cell* cell = find(e.cells, p.cell);
-    if (!cell || cell->quantity != Quantity::idle_ratio)
-      throw_input_error("{}: the free parameter '{}' is fitted to '{}', which is no cell of quantity idle_ratio.", file,
-                        p.name, p.cell);
+    if (!cell || (cell->quantity != Quantity::idle_ratio && cell->quantity != Quantity::idle_ms))
+      throw_input_error(
+          "{}: the free parameter '{}' is fitted to '{}', which is no cell of quantity idle_ratio or idle_ms.", file,
+          p.name, p.cell);
+    if (p.of_machine()) continue;
     for (const FreeParameter& other : e.free) {
       if (other.name != p.name && e.run(cell->run).method.find('{' + other.name + '}') != std::string::npos)
         throw_input_error("{}: the run '{}' fits {{{}}} and contains {{{}}} too: give each a run of its own.", file,
@@ -147,6 +173,14 @@ std::vector<std::string> Experiment::figures() const {
   for (const Cell& cell : cells) add(cell.figure);
   for (const Order& order : orders) add(order.figure);
   return names;
+}
+
+std::vector<std::uint32_t> mixed_lengths(const Mixed& mixed, std::uint32_t batch, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::uint32_t> lengths(batch);
+  const std::uint64_t range = std::uint64_t{mixed.high} - mixed.low + 1;
+  for (std::uint32_t& length : lengths) length = mixed.low + static_cast<std::uint32_t>(random() * range >> 32);
+  return lengths;
 }
 
 Experiment parse_experiment(const std::string& text, const std::string& file) {

@@ -2,6 +2,7 @@
 // free parameters (fitted), and which are compared with the outcome (predicted). hardware/experiments/*.json.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,44 +15,72 @@ enum class FreeKind : std::uint8_t {
   whole,
   pages,    // whole pages of 32 tokens; a method gets tokens
   salient,  // tokens; a method gets the beta at which the workload makes so many of the run's context salient
+  // Of the machine, in every run instead of in a method's spec:
+  cpu_efficiency,  // share of the host memory's bandwidth that selection and attention reach
+  layer_overhead,  // ms that the testbed's framework adds to a layer
 };
 
 /// A number that no source gives. It stands in methods as {name} and takes the value at which one published cell is
-/// met.
+/// met. Those of the machine are fitted first, in their order, those after them at their low end meanwhile.
 struct FreeParameter {
   std::string name, meaning;
   double low = 0, high = 0;  // both above 0; searched between them
   FreeKind kind = FreeKind::real;
   std::uint32_t window = 0;  // salient: newest tokens, which the device keeps and attends, and which do not count
-  std::string cell;          // by name; of quantity idle_ratio, rising or falling throughout
+  std::string cell;          // by name; of quantity idle_ratio or idle_ms, rising or falling throughout
+  bool of_machine() const { return kind >= FreeKind::cpu_efficiency; }
 };
+
+/// Prompts of different lengths, evenly drawn from a range: `seeds` batches, each simulated. 0 seeds: one length.
+struct Mixed {
+  std::uint32_t low = 0, high = 0, seeds = 0;
+  bool operator==(const Mixed&) const = default;
+};
+
+/// Lengths of the batch of a seed, the same on every machine.
+std::vector<std::uint32_t> mixed_lengths(const Mixed& mixed, std::uint32_t batch, std::uint32_t seed);
 
 struct ExperimentRun {
   std::string name;
-  std::string method;           // spec, with {parameter}s
+  std::string model;            // shape preset; empty: the experiment's
+  std::string method;           // spec, with {parameter}s; {balance}: the CPU's share of what CPU and link move
   std::uint32_t context = 0;    // prompt tokens of each sequence
+  Mixed mixed = {};             // or of mixed lengths
   std::uint32_t batch = 0;      // sequences
   std::uint32_t steps = 0;      // decode steps; the first is not averaged
   bool as_many_as_fit = false;  // `batch` at most, fewer where device memory ends
 };
 
 enum class Quantity : std::uint8_t {
-  idle_ratio,  // of the device, share of a step
-  speed_up,    // tokens/s of a run over those of another
+  idle_ratio,       // of the device, share of a step
+  speed_up,         // tokens/s of a run over those of another; of seeded runs the median over the seeds
+  idle_ms,          // of the device, per layer and step
+  tpot_ms,          // step over batch
+  selection_share,  // of the idle time: selection over selection and attention on the host
+  predictor_share,  // of a step: estimates of the heads, their way to the host, and the choice of tasks
 };
+inline constexpr std::array<const char*, 6> kQuantityNames = {"idle_ratio", "speed_up",        "idle_ms",
+                                                              "tpot_ms",    "selection_share", "predictor_share"};
+/// Shares are compared by their difference, everything else by its ratio.
+constexpr bool is_share(Quantity q) {
+  return q == Quantity::idle_ratio || q >= Quantity::selection_share;
+}
 
 struct Cell {
   std::string name, figure;
   Quantity quantity = Quantity::idle_ratio;
   std::string run, over;  // over: of a speed_up
   double published = 0;
-  double aim = 0;  // how far a prediction may be off: of an idle ratio absolute, of a speed-up relative
+  double aim = 0;       // how far a prediction may be off: of a share absolute, else relative
+  double at_most = 0;   // above 0: what ours must stay below, whatever is published
+  bool source = false;  // the workload was made from it, so that it is no prediction
 };
 
-/// What the paper says of an order: runs, the slowest first, by tokens/s.
+/// What the paper says of an order: runs, the slowest first by tokens/s, or the most idle first.
 struct Order {
   std::string figure, says;
   std::vector<std::string> runs;
+  bool by_idle = false;  // by the idle share of a step, falling
 };
 
 struct Experiment {

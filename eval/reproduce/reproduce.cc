@@ -11,12 +11,15 @@
 #include "engine/common/paths.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/runtime/forward.h"
+#include "methods/fluxion/schedule.h"
 
 namespace tandem::eval {
 namespace {
 
 constexpr int kMostTrials = 12;          // per free parameter
-constexpr double kCloseEnough = 0.0025;  // to a published idle ratio, which has two digits
+constexpr double kCloseEnough = 0.0025;  // to a published share, which has two digits
+constexpr double kRatherClose = 0.005;   // to another published value, relative
+constexpr std::uint32_t kChunk = 32768;  // of the prompts, whose time nobody asks for
 
 Workload read_workload(const std::string& name) {
   const std::filesystem::path file = data_path("hardware/workloads") / (name + ".json");
@@ -29,6 +32,28 @@ double idle_ratio(const TargetRow& row) {
   return row.idle_ms / row.step_ms;
 }
 
+/// Of a run alone.
+double measure(Quantity quantity, const RunOutcome& run) {
+  const auto cause = [&](Cause c) { return double(run.row.idle_by_cause[static_cast<std::size_t>(c)]); };
+  switch (quantity) {
+    case Quantity::idle_ratio:
+      return idle_ratio(run.row);
+    case Quantity::speed_up:
+      break;
+    case Quantity::idle_ms:
+      return run.row.idle_ms / run.layers;
+    case Quantity::tpot_ms:
+      return run.row.step_ms / run.batch;
+    case Quantity::selection_share: {
+      const double both = cause(Cause::selection) + cause(Cause::host_attention);
+      return both > 0 ? cause(Cause::selection) / both : 0;
+    }
+    case Quantity::predictor_share:
+      return run.tasks.predict_ms / run.row.step_ms;
+  }
+  TANDEM_CHECK(false, "a quantity of two runs");
+}
+
 using Values = std::map<std::string, double>;  // of free parameters, by name
 
 /// Simulates runs, any number at a time, each on one thread.
@@ -37,26 +62,46 @@ class Laboratory {
   Laboratory(const Experiment& experiment, const ReproduceOptions& options)
       : experiment_(experiment),
         options_(options),
-        shape_(load_shape(experiment.model)),
         hardware_(load_profile(experiment.hardware)),
         workload_(read_workload(experiment.workload)) {
-    // Longer contexts than the model's own positions take scaled ones (YaRN), which cost nothing.
-    for (const ExperimentRun& run : experiment.runs)
-      shape_.config.max_positions = std::max(shape_.config.max_positions, run.context + run.steps);
+    for (const ExperimentRun& run : experiment.runs) {
+      const std::string& name = model_of(run);
+      if (!shapes_.contains(name)) shapes_.emplace(name, load_shape(name));
+      Model& shape = shapes_.at(name);
+      // Longer contexts than the model's own positions take scaled ones (YaRN), which cost nothing.
+      shape.config.max_positions = std::max(shape.config.max_positions, run.context + run.steps);
+    }
   }
 
   std::string clock() const { return "simulated for " + hardware_.title; }
 
   RunOutcome run(const ExperimentRun& run, const Values& values) {
-    RunOutcome outcome{run.name, filled_in(run, values), run.batch, {}};
+    const HardwareProfile hardware = machine(values);
+    const Model& shape = shapes_.at(model_of(run));
+    RunOutcome outcome{run.name, filled_in(run, values, hardware), run.batch, shape.config.layers, {}, {}, {}};
+    Place place{outcome, shape, hardware, run.context, run.steps, {}, true};
     if (run.as_many_as_fit) {
-      const TargetRow one = simulate(outcome.method, run.context, 1, kStepsOfOne);
+      Place alone = place;
+      alone.steps = kStepsOfOne;
+      const TargetRow one = simulate(alone, 1).row;
       outcome.row = one;
       if (!one.refused.empty()) return outcome;
-      const double fit = device_kv_room(shape_, hardware_) / double(one.device_kv_bytes);
+      const double fit = device_kv_room(shape, hardware) / double(one.device_kv_bytes);
       outcome.batch = std::min(run.batch, static_cast<std::uint32_t>(fit));
     }
-    outcome.row = simulate(outcome.method, run.context, outcome.batch, run.steps);
+    const std::uint32_t seeds = std::max(run.mixed.seeds, 1u);
+    std::vector<Simulated> results;
+    for (std::uint32_t seed = 0; seed < seeds; ++seed) {
+      if (run.mixed.seeds > 0) {
+        place.contexts = mixed_lengths(run.mixed, outcome.batch, seed);
+        place.checked = seed == 0;  // the others' schedules are alike
+        place.context = *std::max_element(place.contexts.begin(), place.contexts.end());
+      }
+      results.push_back(simulate(place, outcome.batch));
+      if (!results.back().row.refused.empty()) break;
+      outcome.step_ms.push_back(results.back().row.step_ms);
+    }
+    average(results, outcome);
     const std::lock_guard lock(mutex_);
     ++done_;
     if (options_.progress) options_.progress(done_, std::max(total_, done_), run.name);
@@ -69,27 +114,70 @@ class Laboratory {
   static constexpr double kPageOfTokens = 32;
   static constexpr std::uint32_t kStepsOfOne = 2;  // its memory is all that is asked for
 
-  std::string filled_in(const ExperimentRun& run, const Values& values) {
-    std::string method = run.method;
+  /// What is simulated.
+  struct Place {
+    const RunOutcome& run;
+    const Model& shape;
+    const HardwareProfile& hardware;
+    std::uint32_t context = 0, steps = 0;
+    std::vector<std::uint32_t> contexts;
+    bool checked = true;
+  };
+  struct Simulated {
+    TargetRow row;
+    TaskTimes tasks;
+  };
+
+  const std::string& model_of(const ExperimentRun& run) const {
+    return run.model.empty() ? experiment_.model : run.model;
+  }
+
+  /// The profile with what was fitted of the machine; what was not yet stands at its low end.
+  HardwareProfile machine(const Values& values) const {
+    HardwareProfile hardware = hardware_;
     for (const FreeParameter& p : experiment_.free) {
-      const std::string place = '{' + p.name + '}';
-      for (std::size_t at; (at = method.find(place)) != std::string::npos;) {
-        double value = values.at(p.name);
-        if (p.kind == FreeKind::salient) value = beta_for(value, run.context, p.window);
-        if (p.kind == FreeKind::pages) value *= kPageOfTokens;
-        method.replace(at, place.size(), fmt::format("{:.6g}", value));
-      }
+      const auto found = values.find(p.name);
+      const double value = found != values.end() ? found->second : p.low;
+      if (p.kind == FreeKind::cpu_efficiency)
+        hardware.host.attention_efficiency = hardware.host.select_efficiency = std::min(value, 1.0);
+      if (p.kind == FreeKind::layer_overhead) hardware.device.layer_ns = static_cast<Nanos>(std::llround(value * 1e6));
+    }
+    return hardware;
+  }
+
+  /// The CPU's share of bytes where it and the link end together.
+  static double balance(const HardwareProfile& hardware) {
+    double link = 0;
+    for (const LinkPoint& point : hardware.link.h2d_curve) link = std::max(link, point.gbps);
+    const double cpu = hardware.host.dram_gbps * hardware.host.attention_efficiency;
+    return balanced_share(1 / cpu, 1 / link);
+  }
+
+  std::string filled_in(const ExperimentRun& run, const Values& values, const HardwareProfile& hardware) {
+    std::string method = run.method;
+    const auto replace = [&](const std::string& name, const std::function<double()>& value) {
+      const std::string place = '{' + name + '}';
+      for (std::size_t at; (at = method.find(place)) != std::string::npos;)
+        method.replace(at, place.size(), fmt::format("{:.6g}", value()));
+    };
+    replace("balance", [&] { return balance(hardware); });
+    for (const FreeParameter& p : experiment_.free) {
+      replace(p.name, [&] {
+        const double value = values.at(p.name);
+        if (p.kind == FreeKind::salient) return beta_for(value, run, p.window);
+        return p.kind == FreeKind::pages ? value * kPageOfTokens : value;
+      });
     }
     return method;
   }
 
   /// How far above the mean a weight must be for `tokens` tokens of a context to be salient, without its newest
   /// `window`; mean over layers and heads.
-  double beta_for(double tokens, std::uint32_t context, std::uint32_t window) {
+  double beta_for(double tokens, const ExperimentRun& run, std::uint32_t window) {
     constexpr std::uint32_t kLayers = 2, kSequences = 2;
-    const ModelShape shape = shape_of(shape_.config);
+    const ModelShape shape = shape_of(shapes_.at(model_of(run)).config);
     const ScoreProcess process(workload_, shape);
-    const std::uint32_t old = context - std::min(window, context);
+    const std::uint32_t old = run.context - std::min(window, run.context);
     const auto salient = [&](double beta) {
       double sum = 0;
       for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
@@ -108,20 +196,52 @@ class Laboratory {
     return std::sqrt(low * high);
   }
 
-  TargetRow simulate(const std::string& method, std::uint32_t context, std::uint32_t batch, std::uint32_t steps) {
+  Simulated simulate(const Place& place, std::uint32_t batch) {
     TargetOptions target;
-    target.methods = {method};
+    target.methods = {place.run.method};
     target.batch = batch;
-    target.context = context;
-    target.steps = steps;
+    target.context = place.context;
+    target.contexts = place.contexts;
+    target.checked = place.checked;
+    target.steps = place.steps;
+    target.prefill_chunk = kChunk;
     target.threads = 1;
     target.interrupted = options_.interrupted;
-    return simulate_target(shape_, hardware_, workload_, target).rows.at(0);
+    Simulated out;
+    target.look = [&](const DecodeResult& result) { out.tasks = task_times(result.trace, place.hardware); };
+    out.row = simulate_target(place.shape, place.hardware, workload_, target).rows.at(0);
+    return out;
+  }
+
+  /// Means over the seeds, or a refusal where one does not fit.
+  static void average(const std::vector<Simulated>& results, RunOutcome& outcome) {
+    outcome.row = results.back().row;
+    outcome.tasks = results.back().tasks;
+    if (results.size() == 1 || !outcome.row.refused.empty()) return;
+    const auto mean = [&](auto of) {
+      double sum = 0;
+      for (const Simulated& r : results) sum += of(r);
+      return sum / double(results.size());
+    };
+    for (double TargetRow::*field :
+         {&TargetRow::prefill_ms, &TargetRow::setup_ms, &TargetRow::first_step_ms, &TargetRow::step_ms,
+          &TargetRow::busy_ms, &TargetRow::idle_ms, &TargetRow::layer0_idle_ms, &TargetRow::attended_device,
+          &TargetRow::attended_host})
+      outcome.row.*field = mean([&](const Simulated& r) { return r.row.*field; });
+    for (std::size_t c = 0; c < outcome.row.idle_by_cause.size(); ++c)
+      outcome.row.idle_by_cause[c] =
+          std::llround(mean([&](const Simulated& r) { return double(r.row.idle_by_cause[c]); }));
+    for (double TaskTimes::*field : {&TaskTimes::predict_ms, &TaskTimes::tasks_ms, &TaskTimes::bound_ms})
+      outcome.tasks.*field = mean([&](const Simulated& r) { return r.tasks.*field; });
+    for (const Simulated& r : results) {
+      outcome.row.device_kv_bytes = std::max(outcome.row.device_kv_bytes, r.row.device_kv_bytes);
+      outcome.row.host_kv_bytes = std::max(outcome.row.host_kv_bytes, r.row.host_kv_bytes);
+    }
   }
 
   const Experiment& experiment_;
   const ReproduceOptions& options_;
-  Model shape_;
+  std::map<std::string, Model> shapes_;
   HardwareProfile hardware_;
   Workload workload_;
   std::mutex mutex_;  // of the progress
@@ -129,28 +249,31 @@ class Laboratory {
 };
 
 /// False position (Illinois) on the parameter's logarithm; which way the cell goes is seen at the ends.
-FittedValue fit(const Experiment& e, const FreeParameter& p, Laboratory& laboratory) {
+FittedValue fit(const Experiment& e, const FreeParameter& p, const Values& known, Laboratory& laboratory) {
   const Cell& cell = e.cell(p.cell);
   const ExperimentRun& run = e.run(cell.run);
   const bool whole = p.kind == FreeKind::whole || p.kind == FreeKind::pages;
   FittedValue best{p.name, 0, HUGE_VAL};
   const auto at = [&](double value) {  // how far above what is published
-    const RunOutcome outcome = laboratory.run(run, {{p.name, value}});
+    Values values = known;
+    values[p.name] = value;
+    const RunOutcome outcome = laboratory.run(run, values);
     if (!outcome.row.refused.empty()) {
       throw_input_error("{}: at {} = {:.4g} the run '{}' is refused: {}.", e.name, p.name, value, run.name,
                         outcome.row.refused);
     }
-    const double reached = idle_ratio(outcome.row);
+    const double reached = measure(cell.quantity, outcome);
     if (std::abs(reached - cell.published) < std::abs(best.reached - cell.published)) best = {p.name, value, reached};
     return reached - cell.published;
   };
+  const double close = is_share(cell.quantity) ? kCloseEnough : kRatherClose * cell.published;
   double low = p.low, high = p.high, below = at(low), above = at(high);
   if ((below < 0) == (above < 0)) {
     throw_input_error("{}: '{}' is published as {:.3g}, but goes from {:.3g} to {:.3g} for {} from {:.4g} to {:.4g}.",
                       e.name, cell.name, cell.published, cell.published + below, cell.published + above, p.name, p.low,
                       p.high);
   }
-  for (int trial = 2; trial < kMostTrials && std::abs(best.reached - cell.published) > kCloseEnough; ++trial) {
+  for (int trial = 2; trial < kMostTrials && std::abs(best.reached - cell.published) > close; ++trial) {
     double middle = std::exp((std::log(low) * above - std::log(high) * below) / (above - below));
     if (whole) middle = std::round(middle);
     if (middle == low || middle == high) {  // rounded back to an end, or nothing between two whole numbers
@@ -171,10 +294,45 @@ FittedValue fit(const Experiment& e, const FreeParameter& p, Laboratory& laborat
   return best;
 }
 
+/// Tokens/s of a run over those of another: the median over the seeds.
+double speed_up(const RunOutcome& run, const RunOutcome& over) {
+  std::vector<double> ratios;
+  ratios.reserve(run.step_ms.size());
+  for (std::size_t i = 0; i < run.step_ms.size(); ++i)
+    ratios.push_back(run.batch / run.step_ms[i] / (over.batch / over.step_ms.at(i)));
+  return percentile(ratios, 0.5);
+}
+
+OrderOutcome judge(const Order& order, const std::map<std::string, const RunOutcome*>& known) {
+  OrderOutcome outcome{order, {}, true, {}};
+  for (const std::string& name : order.runs) {
+    const auto found = known.find(name);
+    double value = 0;  // what does not fit is slower than all
+    if (found != known.end())
+      value = order.by_idle ? idle_ratio(found->second->row) : found->second->tokens_per_second();
+    if (!outcome.values.empty()) {
+      const double before = outcome.values.back();
+      if (order.by_idle ? value >= before || found == known.end() : value <= before) outcome.holds = false;
+    }
+    outcome.values.push_back(value);
+  }
+  const auto last = known.find(order.runs.back());
+  if (last == known.end() || last->second->step_ms.size() < 2) return outcome;
+  for (std::size_t i = 0; i + 1 < order.runs.size(); ++i) {
+    const auto run = known.find(order.runs[i]);
+    if (run == known.end() || run->second->step_ms.size() != last->second->step_ms.size()) return outcome;
+    std::vector<double> ratios;
+    for (std::size_t seed = 0; seed < last->second->step_ms.size(); ++seed)
+      ratios.push_back(run->second->step_ms[seed] / last->second->step_ms[seed]);
+    outcome.over_last.push_back({mean(ratios), bootstrap_mean_interval(ratios)});
+  }
+  return outcome;
+}
+
 }  // namespace
 
 double CellOutcome::error() const {
-  return cell.quantity == Quantity::idle_ratio ? ours - cell.published : ours / cell.published - 1;
+  return is_share(cell.quantity) ? ours - cell.published : ours / cell.published - 1;
 }
 
 bool CellOutcome::within_aim() const {
@@ -205,9 +363,18 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
   result.clock = laboratory.clock();
   ThreadPool pool(options.threads);
   result.fitted.resize(experiment.free.size());
-  pool.parallel_for(experiment.free.size(),
-                    [&](std::size_t i) { result.fitted[i] = fit(experiment, experiment.free[i], laboratory); });
   Values values;
+  const auto fit_one = [&](std::size_t i) {
+    result.fitted[i] = fit(experiment, experiment.free[i], values, laboratory);
+  };
+  for (std::size_t i = 0; i < experiment.free.size(); ++i) {  // every run is on the machine
+    if (!experiment.free[i].of_machine()) continue;
+    fit_one(i);
+    values[experiment.free[i].name] = result.fitted[i].value;
+  }
+  pool.parallel_for(experiment.free.size(), [&](std::size_t i) {
+    if (!experiment.free[i].of_machine()) fit_one(i);
+  });
   for (const FittedValue& fitted : result.fitted) values[fitted.name] = fitted.value;
 
   std::vector<const ExperimentRun*> runs;
@@ -215,35 +382,22 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
     if (needed.contains(run.name)) runs.push_back(&run);
   result.runs.resize(runs.size());
   pool.parallel_for(runs.size(), [&](std::size_t i) { result.runs[i] = laboratory.run(*runs[i], values); });
-  std::map<std::string, const TargetRow*> rows;
-  std::map<std::string, double> tokens_per_second;
-  for (const RunOutcome& outcome : result.runs) {
-    if (!outcome.row.refused.empty()) continue;
-    rows[outcome.name] = &outcome.row;
-    tokens_per_second[outcome.name] = 1e3 * outcome.batch / outcome.row.step_ms;
-  }
+  std::map<std::string, const RunOutcome*> known;
+  for (const RunOutcome& outcome : result.runs)
+    if (outcome.row.refused.empty()) known[outcome.name] = &outcome;
   for (const Cell& cell : experiment.cells) {
     if (!wanted(cell.figure) && !experiment.fitted(cell)) continue;
-    CellOutcome outcome{cell, experiment.fitted(cell), false, 0};
-    if (cell.quantity == Quantity::idle_ratio) {
-      outcome.known = rows.contains(cell.run);
-      if (outcome.known) outcome.ours = idle_ratio(*rows.at(cell.run));
-    } else {
-      outcome.known = rows.contains(cell.run) && rows.contains(cell.over);
-      if (outcome.known) outcome.ours = tokens_per_second.at(cell.run) / tokens_per_second.at(cell.over);
+    CellOutcome outcome{cell, experiment.fitted(cell), known.contains(cell.run), 0};
+    if (cell.quantity == Quantity::speed_up) {
+      outcome.known = outcome.known && known.contains(cell.over);
+      if (outcome.known) outcome.ours = speed_up(*known.at(cell.run), *known.at(cell.over));
+    } else if (outcome.known) {
+      outcome.ours = measure(cell.quantity, *known.at(cell.run));
     }
     result.cells.push_back(std::move(outcome));
   }
-  for (const Order& order : experiment.orders) {
-    if (!wanted(order.figure)) continue;
-    OrderOutcome outcome{order, {}, true};
-    for (const std::string& run : order.runs) {
-      const double rate = rows.contains(run) ? tokens_per_second.at(run) : 0;  // what does not fit is slower than all
-      if (!outcome.tokens_per_second.empty() && rate <= outcome.tokens_per_second.back()) outcome.holds = false;
-      outcome.tokens_per_second.push_back(rate);
-    }
-    result.orders.push_back(std::move(outcome));
-  }
+  for (const Order& order : experiment.orders)
+    if (wanted(order.figure)) result.orders.push_back(judge(order, known));
   return result;
 }
 

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "eval/report/statistics.h"
 #include "eval/reproduce/experiment.h"
+#include "eval/reproduce/task_times.h"
 #include "eval/target/target.h"
 
 namespace tandem::eval {
@@ -28,22 +30,32 @@ struct FittedValue {
 
 struct RunOutcome {
   std::string name, method;
-  std::uint32_t batch = 0;
-  TargetRow row;  // refused: does not fit
+  std::uint32_t batch = 0, layers = 0;
+  TargetRow row;                // refused: does not fit; of mixed lengths the means over the seeds
+  std::vector<double> step_ms;  // by seed; of one length a single one
+  TaskTimes tasks;
+  double tokens_per_second() const { return 1e3 * batch / row.step_ms; }
 };
 
 struct CellOutcome {
   Cell cell;
   bool fitted = false, known = false;  // not known where a run does not fit
   double ours = 0;
-  double error() const;  // of an idle ratio ours - published, of a speed-up ours / published - 1
+  double error() const;  // of a share ours - published, else ours / published - 1
   bool within_aim() const;
+  bool below_most() const { return known && ours <= cell.at_most; }
 };
 
 struct OrderOutcome {
   Order order;
-  std::vector<double> tokens_per_second;
+  std::vector<double> values;  // by run: tokens/s, or the idle share; 0 tokens/s: does not fit
   bool holds = false;
+  /// Of mixed lengths: step time over that of the order's last run, the mean over the seeds.
+  struct Ratio {
+    double mean = 0;
+    Interval interval;  // 95 %, over pairs of the same seed
+  };
+  std::vector<Ratio> over_last;  // by run but the last
 };
 
 struct Reproduction {

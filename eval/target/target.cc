@@ -65,6 +65,7 @@ EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware
   engine.max_batch = options.batch;
   engine.prefill_chunk = options.prefill_chunk;
   engine.policy_ns = hardware.control.policy_ns;
+  engine.layer_ns = hardware.device.layer_ns;
   engine.precision = DType::bf16;
   engine.near_tie = -1;  // no logits, no ties
   engine.workload = std::make_shared<const Workload>(workload);
@@ -110,14 +111,14 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
   // it keeps on the device has to fit, which fill_row's peaks tell.
   HardwareProfile roomy = hardware;
   roomy.device.memory_gb = kRoomyGb;
-  const auto device = make_sim_device(roomy, {.shapes_only = true});
-  const std::vector<std::int32_t> prompt(options.context, 0);
+  const auto device = make_sim_device(roomy, {.shapes_only = true, .checked = options.checked});
   std::vector<std::unique_ptr<Prefix>> prefixes;
   Nanos prefill = 0;
   const auto engine =
       std::make_unique<Engine>(shape, *device, pool, engine_options(shape, hardware, workload, options));
   prefixes.reserve(options.batch);
   for (std::uint32_t i = 0; i < options.batch; ++i) {
+    const std::vector<std::int32_t> prompt(options.contexts.empty() ? options.context : options.contexts.at(i), 0);
     prefixes.push_back(engine->prefill(prompt));
     prefill += prefixes.back()->prefill_ns;
   }

@@ -20,9 +20,12 @@ struct TargetOptions {
   std::vector<std::string> methods;  // specs
   std::uint32_t batch = 1;
   std::uint32_t context = 32768;  // prompt tokens of each sequence
-  std::uint32_t steps = 64;       // decode steps; windows slide meanwhile
+  std::vector<std::uint32_t> contexts =
+      {};                    // of each sequence, where they differ; then `batch` of them, `context` the longest
+  std::uint32_t steps = 64;  // decode steps; windows slide meanwhile
   std::uint32_t prefill_chunk = 2048;
   unsigned threads = 0;  // of this machine, for drawing choices
+  bool checked = true;   // SimOptions::checked
   std::function<bool()> interrupted;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in methods
   std::function<void(const DecodeResult& result)> look;                   // shows each method's decode

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "engine/common/error.h"
+#include "methods/fluxion/drawn_heads.h"
 #include "methods/fluxion/predicted_heads.h"
 #include "methods/fluxion/schedule.h"
 #include "methods/fluxion/selector.h"
@@ -15,17 +18,20 @@ namespace {
 
 constexpr std::uint32_t kWidth = 3;                      // floats of a head's properties
 constexpr std::uint32_t kSpill = kGranularities.back();  // tokens that leave the device together
-constexpr Nanos kChooseGroupNs = 100;                    // of the control thread: Eq. 3 for one KV group, assumed
+constexpr std::string_view kAtError = "published@";
+constexpr Nanos kChooseGroupNs = 100;  // of the control thread: Eq. 3 for one KV group, assumed
 
 struct FluxionOptions {
   std::uint32_t sinks = 64, window = 256, spill = 0;
   double bgt = 0.02, slope = 0.01, streaming = 0, cpu_share = 0.7;
-  std::string heads = "fixed", budgets = "fluxion", stage = "skip", policy = "priority";
+  std::string heads = "fixed", budgets = "fluxion", stage = "skip", policy = "priority", guard = "no";
   OptionSet bind() {
     OptionSet set("fluxion");
     set.value(
-        "heads", "fixed, embedded or a file",
-        "what says how much each head needs: bgt, slope and streaming for all, the embedded model's predictor, or a "
+        "heads", "fixed, embedded, published or a file",
+        "what says how much each head needs: bgt, slope and streaming for all, the embedded model's predictor, draws "
+        "that are spread as the paper's figures say (for simulations; published@0.05: at another error than 10 %), or "
+        "a "
         "predictor file",
         [this](const std::string& text) {
           heads = text;
@@ -42,7 +48,10 @@ struct FluxionOptions {
     set.choice("policy", policy, {"cpu-only", "uniform", "length", "priority"},
                "who attends to a KV group's part in host memory: the CPU; a fixed share of the groups, or of the "
                "sequences' tokens; or whoever is free, the largest first");
-    set.ratio("cpu_share", cpu_share, 0, 1, "the CPU's share under uniform and length");
+    set.choice("guard", guard, {"no", "yes"},
+               "priority: a side leaves a task that it would end later than the other one would end all that is left");
+    set.ratio("cpu_share", cpu_share, 0, 1,
+              "the CPU's share of the work under uniform and length, and for guard how fast it is beside the device");
     set.tokens("sinks", sinks, "first tokens, kept on the device; rounded up to a page");
     set.tokens("window", window, "last prompt tokens, kept on the device; rounded up to a page");
     set.tokens("spill", spill,
@@ -92,6 +101,16 @@ std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
   if (options.heads == "fixed") return fixed;
   const auto* name = std::find(kBudgetPolicyNames.begin(), kBudgetPolicyNames.end(), options.budgets);
   const auto policy = static_cast<BudgetPolicy>(name - kBudgetPolicyNames.begin());
+  if (options.heads == "published") return drawn_heads(published_head_spreads(), policy);
+  if (options.heads.starts_with(kAtError)) {
+    const std::string error = options.heads.substr(kAtError.size());
+    char* end = nullptr;
+    const double value = std::strtod(error.c_str(), &end);
+    if (error.empty() || *end != '\0' || policy != BudgetPolicy::fluxion)
+      throw_input_error("Method fluxion, option 'heads': {} needs a number behind the @ and budgets=fluxion.",
+                        options.heads);
+    return drawn_heads(at_error(published_head_spreads(), value), policy);
+  }
   if (options.heads == "embedded") return predicted_heads(Predictor::embedded(policy), policy, std::move(fixed));
   Predictor predictor = Predictor::load(options.heads);
   if (predictor.policy() != policy) {
@@ -197,6 +216,10 @@ class Fluxion : public Method {
         *out++ = head.streaming ? 1.0f : 0.0f;
       }
     };
+    if (options_.guard == "yes" && policy_ == SchedulePolicy::priority) {
+      tasks.pace[static_cast<int>(Side::host)] = 1 - options_.cpu_share;
+      tasks.pace[static_cast<int>(Side::device)] = options_.cpu_share;
+    }
     tasks.choose_ns = static_cast<Nanos>(rows.size()) * shape.kv_heads * kChooseGroupNs;
     tasks.choose = [this, shape, rows = std::move(rows)](std::span<const float> estimates) {
       std::vector<PullTask> made;
@@ -209,7 +232,8 @@ class Fluxion : public Method {
           GroupChoice choice = choose_granularity(group, row.state.host_tokens(), stage_);
           if (std::all_of(choice.keep.begin(), choice.keep.end(), [](std::uint32_t keep) { return keep == 0; }))
             continue;
-          made.push_back({row.row, g, digests_of(row.state, choice.block), std::move(choice.keep), true, true});
+          made.push_back({row.row, g, digests_of(row.state, choice.block), std::move(choice.keep), true, true,
+                          static_cast<std::uint64_t>(choice.volume)});
           volumes.push_back({choice.volume, row.state.host_tokens()});
         }
       }

@@ -65,14 +65,7 @@ class PredictedHeads : public HeadSource {
   }
 
   Cost cost(const ModelShape& shape, std::uint32_t rows) const override {
-    const std::uint64_t heads = std::uint64_t{rows} * shape.q_heads;
-    Cost cost;
-    cost.flops = predictor_->flops(static_cast<int>(heads)) + 12 * heads * shape.head_dim;
-    // The network once; per head its known features, the anchor and what it makes of them; per KV head a mean key.
-    cost.hbm = predictor_->bytes() + heads * (3 * kFeatures + shape.head_dim) * sizeof(float) +
-               std::uint64_t{rows} * shape.kv_heads * shape.head_dim * sizeof(float);
-    cost.kernels = 4;  // features, two layers of the trunk, the heads
-    return cost;
+    return prediction_cost(shape, rows, predictor_->flops(static_cast<int>(rows * shape.q_heads)), predictor_->bytes());
   }
 
   void properties(const ModelShape& shape, const HeadInputs& inputs, HeadProperties* out) const override {
@@ -108,6 +101,17 @@ class PredictedHeads : public HeadSource {
 };
 
 }  // namespace
+
+Cost prediction_cost(const ModelShape& shape, std::uint32_t rows, std::uint64_t flops, std::uint64_t bytes) {
+  const std::uint64_t heads = std::uint64_t{rows} * shape.q_heads;
+  Cost cost;
+  cost.flops = flops + 12 * heads * shape.head_dim;
+  // The network once; per head its known features, the anchor and what it makes of them; per KV head a mean key.
+  cost.hbm = bytes + heads * (3 * kFeatures + shape.head_dim) * sizeof(float) +
+             std::uint64_t{rows} * shape.kv_heads * shape.head_dim * sizeof(float);
+  cost.kernels = 4;  // features, two layers of the trunk, the heads
+  return cost;
+}
 
 std::shared_ptr<const HeadSource> predicted_heads(const Predictor& predictor, BudgetPolicy policy,
                                                   std::shared_ptr<const HeadSource> otherwise) {

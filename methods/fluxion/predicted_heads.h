@@ -16,4 +16,7 @@ std::shared_ptr<const HeadSource> predicted_heads(const Predictor& predictor, Bu
 std::shared_ptr<const HeadSource> predicted_heads(Predictor&& predictor, BudgetPolicy policy,
                                                   std::shared_ptr<const HeadSource> otherwise);
 
+/// What estimating all heads of a layer costs beside queries and partials, with a network of so many FLOPs and bytes.
+Cost prediction_cost(const ModelShape& shape, std::uint32_t rows, std::uint64_t flops, std::uint64_t bytes);
+
 }  // namespace tandem

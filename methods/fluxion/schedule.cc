@@ -46,11 +46,16 @@ double balanced_share(double cpu_ns_per_unit, double device_ns_per_unit) {
   return device_ns_per_unit / (cpu_ns_per_unit + device_ns_per_unit);
 }
 
-double makespan(const Makespan& times, std::span<const ScheduleEntry> order) {
+double makespan(const Makespan& times, std::span<const ScheduleEntry> order, std::span<const std::uint64_t> work,
+                std::array<double, 2> pace) {
   std::vector<std::uint8_t> allowed;
+  std::vector<std::uint64_t> ordered;
   allowed.reserve(order.size());
-  for (const ScheduleEntry& entry : order) allowed.push_back(entry.workers);
-  TaskQueue queue(std::move(allowed));
+  for (const ScheduleEntry& entry : order) {
+    allowed.push_back(entry.workers);
+    if (!work.empty()) ordered.push_back(work[entry.task]);
+  }
+  TaskQueue queue(std::move(allowed), std::move(ordered), {pace.begin(), pace.end()});
   std::vector<double> free(times.cpu_workers + times.device_workers);
   std::vector<bool> done(free.size());
   double end = 0;

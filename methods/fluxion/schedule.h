@@ -2,6 +2,7 @@
 // policy, and a model of the time that a policy takes, with bounds to hold it against.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -40,8 +41,10 @@ struct Makespan {
 };
 
 /// When the last task ends, where each worker takes its next task when it is free; of equals the CPU's first worker
-/// takes first.
-double makespan(const Makespan& times, std::span<const ScheduleEntry> order);
+/// takes first. With `work` of each task and the `pace` of CPU and device, guarded (TaskQueue): neither side takes a
+/// task that it would end later than the other would end all that is left, by these estimates.
+double makespan(const Makespan& times, std::span<const ScheduleEntry> order, std::span<const std::uint64_t> work = {},
+                std::array<double, 2> pace = {1, 1});
 
 /// No assignment, even of parts of tasks, ends earlier: the linear program's optimum, and the longest task on its
 /// faster worker.

@@ -1,6 +1,7 @@
 // What is compared when nothing is asked for.
 #include "methods/registry.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <set>
 
@@ -24,10 +25,9 @@ TEST(DefaultComparison, HasEveryMethodOnceAndFullFirst) {
 }
 
 // A method that attends everything there would be `full` under another name: give its MethodInfo::at_short_contexts.
-TEST(DefaultComparison, WhatIsNotLosslessLeavesSomethingOutAtAThousandTokens) {
-  Bench bench(tiny_model());
+void expect_something_left_out(Bench& bench, const std::vector<std::string>& specs) {
   const std::vector<std::int32_t> prompt = random_prompt(960, 3);
-  for (const std::string& spec : default_comparison(false)) {
+  for (const std::string& spec : specs) {
     const auto method = make_method(spec);
     const DecodedSequence out = bench.decode(*method, {prompt}, 2).sequences.front();
     const std::uint64_t everything = 960 + 961, attended = out.attended[0] + out.attended[1];
@@ -37,6 +37,22 @@ TEST(DefaultComparison, WhatIsNotLosslessLeavesSomethingOutAtAThousandTokens) {
       EXPECT_LT(attended, everything) << spec;
     }
   }
+}
+
+TEST(DefaultComparison, WhatIsNotLosslessLeavesSomethingOutAtAThousandTokens) {
+  Bench bench(tiny_model());
+  expect_something_left_out(bench, default_comparison(false));
+}
+
+/// What the embedded model has in place of the others' options.
+TEST(DefaultComparison, AndSoItIsOnTheEmbeddedModel) {
+  const std::vector<std::string> others = default_comparison(false);
+  std::vector<std::string> own;
+  for (const std::string& spec : default_comparison(true))
+    if (std::find(others.begin(), others.end(), spec) == others.end()) own.push_back(spec);
+  EXPECT_FALSE(own.empty());
+  Bench bench(load_model("embedded"));
+  expect_something_left_out(bench, own);
 }
 
 }  // namespace

@@ -51,6 +51,15 @@ TEST(CostModel, HostThreadsUntilDramIsFull) {
   EXPECT_EQ(share(half, Resource::dram), kUnit / 2);
 }
 
+TEST(CostModel, SelectionMayReachAShareOfDram) {
+  HardwareProfile profile = round_profile();
+  profile.host.select_efficiency = 0.25;
+  const CostModel model(profile);
+  EXPECT_EQ(model.phases({.work = Work::select, .dram = 1000}, host(10)).flow, 40);  // a quarter of 100 B/ns
+  EXPECT_EQ(model.phases({.work = Work::select, .dram = 1000}, host(2)).flow, 100);  // 2 * 5 B/ns are less
+  EXPECT_EQ(model.phases({.work = Work::attention, .dram = 1000}, host(10)).flow, 20);
+}
+
 TEST(CostModel, LinkBytesOccupyHostMemoryToo) {
   const CostModel model(round_profile());
   const Phases copy = model.phases({.hbm = 1000, .h2d = 1000}, kH2d);

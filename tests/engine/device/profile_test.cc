@@ -54,6 +54,23 @@ TEST(Profile, APeerIsOptionalAndThenWhole) {
   EXPECT_THAT(error_of(json), HasSubstr("sources.peer.gbps"));
 }
 
+TEST(Profile, TwoFieldsAreOptional) {
+  EXPECT_EQ(load_profile("fluxion-a100").device.layer_ns, 0);
+  EXPECT_EQ(load_profile("fluxion-a100").host.select_efficiency, 1);
+  nlohmann::json json = good();
+  json["device"]["layer_ns"] = 800000;
+  json["host"]["select_efficiency"] = 0.5;
+  EXPECT_THAT(error_of(json), HasSubstr("sources.device.layer_ns"));
+  json["sources"]["device.layer_ns"] = json["sources"]["host.select_efficiency"] = "assumed: a test";
+  const HardwareProfile profile = parse_profile(json.dump(), "x", "x.json");
+  EXPECT_EQ(profile.device.layer_ns, 800000);
+  EXPECT_EQ(profile.host.select_efficiency, 0.5);
+  EXPECT_EQ(nlohmann::json::parse(profile_to_json(profile))["device"], json["device"]);
+  EXPECT_EQ(nlohmann::json::parse(profile_to_json(profile))["host"], json["host"]);
+  json["host"]["select_efficiency"] = 1.5;
+  EXPECT_THAT(error_of(json), HasSubstr("a share lies in (0, 1]"));
+}
+
 TEST(Profile, PublishedNumbersOfTheTestbeds) {
   const HardwareProfile scout = load_profile("scoutattention-a100");
   EXPECT_EQ(scout.device.hbm_gbps, 1900);

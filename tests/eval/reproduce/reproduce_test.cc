@@ -45,7 +45,7 @@ TEST(Experiment, SaysWhatIsWrong) {
               ThrowsMessage<InputError>(HasSubstr("x.json: the cell 'gain' names the run 'fool'")));
   EXPECT_THAT(parse(changed(small(), "{share}", "0.5")), ThrowsMessage<InputError>(HasSubstr("{share}")));
   EXPECT_THAT(parse(changed(small(), "\"cell\": \"idle\"", "\"cell\": \"gain\"")),
-              ThrowsMessage<InputError>(HasSubstr("no cell of quantity idle_ratio")));
+              ThrowsMessage<InputError>(HasSubstr("no cell of quantity idle_ratio or idle_ms")));
   EXPECT_THAT(parse(changed(small(), "idle_ratio", "idle")), ThrowsMessage<InputError>(HasSubstr("cells 1")));
   EXPECT_THAT(parse(changed(small(), "\"steps\": 4", "\"steps\": 1")), ThrowsMessage<InputError>(HasSubstr("steps")));
   EXPECT_THAT(parse(changed(small(), "\"high\": 0.9", "\"high\": 0.0001")),

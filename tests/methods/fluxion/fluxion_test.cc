@@ -143,8 +143,9 @@ const std::vector<std::vector<std::int32_t>> kMixed = {random_prompt(1500, 1), r
 TEST(Fluxion, ResultsDoNotDependOnWhoTookATask) {
   Logits first;
   std::vector<std::uint64_t> by_device;
-  for (const std::string policy : {"policy=priority", "policy=cpu-only", "policy=uniform,cpu_share=0.00001",
-                                   "policy=uniform,cpu_share=0.5", "policy=length,cpu_share=0.3"}) {
+  for (const std::string policy :
+       {"policy=priority", "policy=cpu-only", "policy=uniform,cpu_share=0.00001", "policy=uniform,cpu_share=0.5",
+        "policy=length,cpu_share=0.3", "guard=yes,cpu_share=0.9"}) {
     Bench bench(tiny_model());
     Logits logits;
     const DecodeResult result =
@@ -260,6 +261,17 @@ TEST(Fluxion, PullingByPriorityIsTheFastestPolicyOnMixedLengths) {
     EXPECT_LT(priority, time("policy=length,cpu_share=" + share)) << share;
   }
   EXPECT_EQ(priority, time("policy=priority"));  // to the nanosecond
+}
+
+TEST(Fluxion, AGuardLeavesTheLargestTaskToTheFasterSide) {
+  HardwareProfile profile = balanced_profile();
+  profile.link.h2d_curve = {{1, 0.02}};  // 50 times slower than the CPU
+  Bench bench(tiny_model(), make_sim_device(profile));
+  const auto time = [&](const std::string& options) {
+    const auto method = with_random_heads("fluxion:sinks=16,window=32" + options);
+    return bench.decode(*method, kMixed, 4).idle.decode.window;
+  };
+  EXPECT_LT(time(",guard=yes,cpu_share=0.98"), 0.8 * double(time(",guard=no")));
 }
 
 TEST(Fluxion, TheDeviceTakesATaskWhenItIsFree) {

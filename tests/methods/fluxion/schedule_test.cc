@@ -63,6 +63,10 @@ TEST(FluxionSchedule, LargestFirstOnIdenticalWorkersIsWithinFourThirdsOfTheOptim
     const double m = times.cpu_workers;
     EXPECT_LE(lpt, (4.0 / 3 - 1 / (3 * m)) * optimum + 1e-9);
     EXPECT_LE(lower_bound(times), optimum + 1e-9);
+    // A guard knows nothing better among equals.
+    std::vector<std::uint64_t> work;
+    for (const ScheduleTask& t : tasks) work.push_back(static_cast<std::uint64_t>(t.volume));
+    EXPECT_EQ(makespan(times, schedule(SchedulePolicy::priority, tasks, 0), work), lpt);
     worst = std::max(worst, lpt / optimum);
   }
   EXPECT_GT(worst, 1.05);  // the cases are hard enough for largest first to miss the optimum
@@ -107,37 +111,48 @@ std::pair<double, double> paired(const std::vector<double>& a, const std::vector
 
 /// The paper's mixed batches: 8 sequences of lengths U(16K, 64K), 8 KV heads each, head properties that vary. A task's
 /// time on either worker is its volume with a long tail that nobody can predict.
+struct MixedBatch {
+  std::vector<ScheduleTask> tasks;
+  std::vector<std::uint64_t> work;
+  Makespan times;
+};
+
+MixedBatch mixed_batch(unsigned seed, double cpu_ns, double device_ns) {
+  MixedBatch batch;
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> length(16384, 65536), noise(0, 1);
+  for (int sequence = 0; sequence < 8; ++sequence) {
+    const auto tokens = static_cast<std::uint32_t>(length(random));
+    for (int group = 0; group < 8; ++group) {
+      std::vector<HeadProperties> heads(4);
+      for (HeadProperties& head : heads) {
+        const double skewed = noise(random);
+        head = {static_cast<float>(0.1 * skewed * skewed * skewed), static_cast<float>(0.01 * noise(random)),
+                noise(random) < 0.6};
+      }
+      const GroupChoice choice = choose_granularity(heads, tokens, SelectorStage::skip);
+      if (!choice.retrieval) continue;
+      batch.tasks.push_back({choice.volume, tokens});
+      batch.work.push_back(static_cast<std::uint64_t>(choice.volume));
+      const double tail = 0.8 - 0.2 * std::log(1 - noise(random));  // the union of what heads choose, and the memory
+      batch.times.cpu.push_back(choice.volume * tail * cpu_ns);
+      batch.times.device.push_back(choice.volume * tail * device_ns);
+    }
+  }
+  return batch;
+}
+
 TEST(FluxionSchedule, PriorityIsFasterOnMixedLengths) {
   constexpr double kCpuNs = 1, kDeviceNs = 57.0 / 25;  // host memory at 57 GB/s, the link at 25
   const double share = balanced_share(kCpuNs, kDeviceNs);
   std::vector<double> by_policy[4];
   for (unsigned seed = 0; seed < 20; ++seed) {
-    std::mt19937 random(seed);
-    std::uniform_real_distribution<double> length(16384, 65536), noise(0, 1);
-    std::vector<ScheduleTask> tasks;
-    Makespan times;
-    for (int sequence = 0; sequence < 8; ++sequence) {
-      const auto tokens = static_cast<std::uint32_t>(length(random));
-      for (int group = 0; group < 8; ++group) {
-        std::vector<HeadProperties> heads(4);
-        for (HeadProperties& head : heads) {
-          const double skewed = noise(random);
-          head = {static_cast<float>(0.1 * skewed * skewed * skewed), static_cast<float>(0.01 * noise(random)),
-                  noise(random) < 0.6};
-        }
-        const GroupChoice choice = choose_granularity(heads, tokens, SelectorStage::skip);
-        if (!choice.retrieval) continue;
-        tasks.push_back({choice.volume, tokens});
-        const double tail = 0.8 - 0.2 * std::log(1 - noise(random));  // the union of what heads choose, and the memory
-        times.cpu.push_back(choice.volume * tail * kCpuNs);
-        times.device.push_back(choice.volume * tail * kDeviceNs);
-      }
-    }
+    const MixedBatch batch = mixed_batch(seed, kCpuNs, kDeviceNs);
     for (const SchedulePolicy policy :
          {SchedulePolicy::cpu_only, SchedulePolicy::uniform, SchedulePolicy::length, SchedulePolicy::priority}) {
-      const double span = makespan(times, schedule(policy, tasks, share));
-      EXPECT_GE(span, lower_bound(times) - 1e-6);
-      by_policy[static_cast<int>(policy)].push_back(span / lower_bound(times));
+      const double span = makespan(batch.times, schedule(policy, batch.tasks, share));
+      EXPECT_GE(span, lower_bound(batch.times) - 1e-6);
+      by_policy[static_cast<int>(policy)].push_back(span / lower_bound(batch.times));
     }
   }
   const std::vector<double>& priority = by_policy[3];
@@ -150,6 +165,29 @@ TEST(FluxionSchedule, PriorityIsFasterOnMixedLengths) {
     EXPECT_GT(mean - half, 0) << names[p];  // the whole interval
   }
   EXPECT_LT(*std::max_element(priority.begin(), priority.end()), 1.1);
+}
+
+/// Without a guard the slow side takes the largest task and ends long after everything else. What the guard believes of
+/// the two sides' rates may be off by half or twice.
+TEST(FluxionSchedule, AGuardKeepsTheLargestTasksFromASideThatIsManyTimesSlower) {
+  for (const double ratio : {1.0, 2.28, 5.0, 10.0, 20.0, 50.0, 200.0}) {
+    double greedy = 0, guarded[3] = {0, 0, 0};
+    constexpr double kBelieved[3] = {1, 0.5, 2};  // times the true ratio
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      const MixedBatch batch = mixed_batch(seed, 1, ratio);
+      const auto order = schedule(SchedulePolicy::priority, batch.tasks, 0);
+      const double bound = lower_bound(batch.times);
+      greedy += makespan(batch.times, order) / bound / 20;
+      for (int i = 0; i < 3; ++i)
+        guarded[i] += makespan(batch.times, order, batch.work, {1, ratio * kBelieved[i]}) / bound / 20;
+    }
+    std::printf("one side %g times slower: %.4f of the bound; guarded %.4f, believing half of it %.4f, twice %.4f\n",
+                ratio, greedy, guarded[0], guarded[1], guarded[2]);
+    EXPECT_LE(guarded[0], greedy + 0.001) << ratio;
+    EXPECT_LT(guarded[0], 1.1) << ratio;
+    if (ratio < 50) continue;
+    for (const double g : guarded) EXPECT_LT(g, greedy - 0.5) << ratio;
+  }
 }
 
 }  // namespace

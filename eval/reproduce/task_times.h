@@ -1,0 +1,21 @@
+// What Fluxion's parts of a decode took on a simulated device, from its trace: saying what heads need, and the tasks
+// that CPU and device share, beside the least time in which any schedule could have done them.
+#pragma once
+
+#include "engine/device/profile.h"
+#include "engine/runtime/engine.h"
+
+namespace tandem::eval {
+
+/// Means over the steps after the first, sums over their layers. 0 where the method has no such parts.
+struct TaskTimes {
+  double predict_ms = 0;  // estimates of the heads, on the device; their way to the host; the choice of tasks
+  double tasks_ms = 0;    // from a layer's first task to the end of its last
+  /// The least of that: the linear program over both sides' times, where a task takes the time of its bytes at the
+  /// CPU's rates or at the link's best one, or all bytes at the host memory's bandwidth, whichever is longer.
+  double bound_ms = 0;
+};
+
+TaskTimes task_times(const Trace& trace, const HardwareProfile& hardware);
+
+}  // namespace tandem::eval
