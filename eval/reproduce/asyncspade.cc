@@ -100,7 +100,13 @@ void add_roofline(SpadeBar& bar, const SpadePack& whole, const ModelConfig& mode
   else
     read += bytes.selected;
   bar.roofline_ms = read / per_ms;
-  if (bar.method.starts_with("asyncspade")) bar.rank_ms = (bytes.keys + bytes.choice) / per_ms;
+  if (!bar.method.starts_with("asyncspade")) return;
+  bar.rank_ms = (bytes.keys + bytes.choice) / per_ms;
+  // K and V of every token, the packed choice of every layer, and W + 1 queries of each head.
+  constexpr double kWindow = 17, kF32 = 4;
+  const double windows = kWindow * kF32 * whole.layers * whole.batch * model.q_heads * model.head_dim;
+  bar.peer_gb = (2 * bytes.keys + bytes.selected + windows) * 1e-9;
+  bar.peer_room_gb = hardware.device.memory_gb;
 }
 
 /// Calls run(i) for each of n, options.threads at a time, and says which of them is done.

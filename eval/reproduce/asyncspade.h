@@ -49,7 +49,8 @@ struct SpadeBar {
   double roofline_ms = 0;           // the device's bytes over the datasheet's bandwidth; a cache rank is not waited for
   double rank_ms = 0;               // the same of the cache rank's bytes; 0 for the others
   double kv_gb = 0, room_gb = 0;    // KV on the device, and what it has beside the weights
-  bool fits() const { return kv_gb <= room_gb; }
+  double peer_gb = 0, peer_room_gb = 0;  // asyncspade: all KV and the query windows on the other device, and its memory
+  bool fits() const { return kv_gb <= room_gb && peer_gb <= peer_room_gb; }
 };
 
 /// InputError and Interrupted as simulate_target().

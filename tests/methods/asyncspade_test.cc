@@ -146,13 +146,16 @@ class AsyncSpade : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(
     Rules, AsyncSpade,
     ::testing::Values(
-        Case{"place=stream,rope=post", LagWeights::ridge_softmax, true, false, 16, 0, 201},
+        Case{"place=stream,rope=post,weights=ridge_softmax", LagWeights::ridge_softmax, true, false, 16, 0, 201},
         Case{"place=host,weights=raw,windows=W,rope=pre,window=4", LagWeights::raw, false, true, 4, 0, 185},
         Case{"place=peer,weights=alg1,window=8,pack=1,rope=post", LagWeights::alg1, true, false, 8, 0, 177},
-        Case{"place=stream,theta=21,rope=pre,pack=1", LagWeights::ridge_softmax, true, true, 16, 21, 150},
-        Case{"place=host,theta=9,window=1,pack=2,rope=post", LagWeights::ridge_softmax, true, false, 1, 9, 161},
+        Case{"place=stream,theta=21,rope=pre,pack=1,weights=ridge_softmax", LagWeights::ridge_softmax, true, true, 16,
+             21, 150},
+        Case{"place=host,theta=9,window=1,pack=2,rope=post,weights=ridge_softmax", LagWeights::ridge_softmax, true,
+             false, 1, 9, 161},
         Case{"place=stream,weights=eq2,window=3,rope=post", LagWeights::eq2, true, false, 3, 0, 130},
-        Case{"place=stream,window=5,rope=post", LagWeights::ridge_softmax, true, false, 5, 0, 2}));
+        Case{"place=stream,window=5,rope=post,weights=ridge_softmax", LagWeights::ridge_softmax, true, false, 5, 0,
+             2}));
 
 TEST_P(AsyncSpade, EqualsTheSlowModel) {
   const Case& rule = GetParam();
@@ -242,6 +245,7 @@ TEST_P(AsyncSpadeSession, EqualsTheSlowModelBehindANewPrompt) {
     for (const auto& part : {said, turn, more}) fed.insert(fed.end(), part.begin(), part.end());
     const std::size_t first = prompt.size() - 1, second = prompt.size() + said.size() + turn.size() - 1;
     PredictionRule rule;
+    rule.weights = LagWeights::eq2;
     rule.window = 6;
     SlowSpade slow(bench.model, rule, 64, 0);
     std::size_t step = 0;
