@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <mutex>
 #include <thread>
 
@@ -78,7 +79,7 @@ class Channel {
   }
 
  private:
-  void* pointer() const { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(at_)); }
+  void* pointer() const { return std::bit_cast<void*>(at_); }
   void reserve(std::size_t bytes) {
     if (bytes <= room_) return;
     if (room_ != 0) check(lib_.free(std::exchange(at_, 0)), "free memory");

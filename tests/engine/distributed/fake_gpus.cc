@@ -2,6 +2,7 @@
 // communicators that hand a message over when both ends have come for it. Built as a library of its own and loaded by
 // name, as the real ones are. TANDEM_FAKE_GPUS: how many there are.
 #include <atomic>
+#include <bit>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -114,23 +115,23 @@ int cuStreamQuery(void* stream) {
   return static_cast<Stream*>(stream)->idle() ? 0 : 600;
 }
 int cuMemAlloc_v2(unsigned long long* at, std::size_t bytes) {
-  *at = reinterpret_cast<std::uintptr_t>(std::malloc(bytes));
+  *at = std::bit_cast<unsigned long long>(std::malloc(bytes));
   ++alive;
   return 0;
 }
 int cuMemFree_v2(unsigned long long at) {
-  std::free(reinterpret_cast<void*>(static_cast<std::uintptr_t>(at)));
+  std::free(std::bit_cast<void*>(at));
   --alive;
   return 0;
 }
 int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, std::size_t bytes, void* stream) {
   static_cast<Stream*>(stream)->put(
-      [=] { std::memcpy(reinterpret_cast<void*>(static_cast<std::uintptr_t>(to)), from, bytes); });
+      [=] { std::memcpy(std::bit_cast<void*>(to), from, bytes); });
   return 0;
 }
 int cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, std::size_t bytes, void* stream) {
   static_cast<Stream*>(stream)->put(
-      [=] { std::memcpy(to, reinterpret_cast<void*>(static_cast<std::uintptr_t>(from)), bytes); });
+      [=] { std::memcpy(to, std::bit_cast<void*>(from), bytes); });
   return 0;
 }
 int cuGetErrorString(int, const char** text) {
