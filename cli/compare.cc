@@ -90,6 +90,8 @@ void report_on(const CompareCommand& command, const eval::CompareOptions& option
   const ModelConfig& config = session.model.config;
   std::string more = eval::published_flops_text(config, summary, /*markdown=*/true);
   eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + more);
+  const std::string flops = eval::published_flops_json(config, summary);
+  if (!flops.empty()) eval::write_file(folder.path() / "flops.json", flops);
   fmt::print("{}{}", eval::report_text(summary, /*markdown=*/false),
              eval::published_flops_text(config, summary, /*markdown=*/false));
   if (target) {

@@ -109,7 +109,10 @@ void add_eval(CLI::App& app) {
   command->require_subcommand(1);
   auto* inner = command->add_subcommand("perplexity", "Perplexity of a text when every token goes through a method");
   auto arguments = std::make_shared<PerplexityArguments>();
-  inner->add_option("--methods", arguments->methods, "Methods with their options; the first is the baseline")
+  inner
+      ->add_option("--methods", arguments->methods,
+                   "Methods with their options; the first is the baseline. By default fewer than compare takes: every "
+                   "scored token is a decode step of every method")
       ->capture_default_str();
   inner->add_option("--text", arguments->text, "A UTF-8 file (default: invented prose)");
   inner->add_option("--context", arguments->context, "Tokens of a window before the scored ones")

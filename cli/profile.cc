@@ -68,12 +68,12 @@ the intervals that it finds, the most steps per layer in which the CPU attends l
 
 constexpr const char* kShiftFooter = R"(
 Examples:
-  tandem profile query-shift                             the embedded model on RULER's needle tasks
+  tandem profile query-shift                             the embedded model on six RULER tasks at three lengths
   tandem profile query-shift --model ~/qwen --text-file book.txt --length 8K --out shift.json
 
 AsyncSpade chooses the tokens of a step one step ahead, with a query predicted from the latest ones. This prints how many
 of the true query's best tokens earlier queries choose too, by their distance (figure 4), and queries predicted by each
-reading of the paper (figure 5). The default of asyncspade is close to the best that costs no iteration;
+reading of the paper (figure 5). The default of asyncspade is the best of them on the embedded model;
 methods/asyncspade/README.md has the table.)";
 
 constexpr std::uint64_t kSeed = 42;
@@ -97,11 +97,15 @@ std::string read_text(const std::string& file) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
+void check_samples(const ProfileOptions& options) {
+  if (options.samples < 1 || options.samples > 10000)
+    throw_input_error("--samples is {}: give 1 to 10000.", options.samples);
+}
+
 /// What can be known before the model is loaded, so that a typo costs nothing.
 std::uint32_t check(const ProfileOptions& options, const eval::HeadOptions& heads, bool windows) {
   const std::uint32_t length = parse_one_length(options.length, "--length");
-  if (options.samples < 1 || options.samples > 10000)
-    throw_input_error("--samples is {}: give 1 to 10000.", options.samples);
+  check_samples(options);
   if (windows && options.window < 1) throw_input_error("--window is 0: give at least the query's own token.");
   if (windows && length <= heads.streaming_sinks + options.window) {
     throw_input_error(
@@ -120,12 +124,13 @@ struct Subject {
   eval::HeadSource source;  // its command up to the profile's own options
 };
 
-Subject open_subject(const ProfileOptions& options, const char* what, std::uint32_t length) {
+Subject open_subject(const ProfileOptions& options, const char* what, const std::vector<std::uint32_t>& lengths) {
   const auto tasks = eval::expand_ruler_tasks(options.tasks);
   const std::string text = options.text_file.empty() ? "" : read_text(options.text_file);
   Subject subject{open_session(options.session), {}, {}};
   const Model& model = subject.session.model;
-  if (length > model.config.max_positions) {
+  for (const std::uint32_t length : lengths) {
+    if (length <= model.config.max_positions) continue;
     throw_input_error("--length: {} is more than the {} positions of model '{}' (max_position_embeddings).", length,
                       model.config.max_positions, model.name);
   }
@@ -138,11 +143,17 @@ Subject open_subject(const ProfileOptions& options, const char* what, std::uint3
   source.command = fmt::format("tandem profile {} --model {} --length {} --samples {}", what, model.name,
                                options.length, options.samples);
   if (options.text_file.empty()) {
-    subject.prompts = eval::ruler_head_prompts(model, tasks, length, options.samples, kSeed);
+    for (const std::uint32_t length : lengths) {
+      auto more = eval::ruler_head_prompts(model, tasks, length, options.samples, kSeed);
+      std::move(more.begin(), more.end(), std::back_inserter(subject.prompts));
+    }
     source.command += " --tasks " + fmt::format("{}", fmt::join(tasks, ","));
     source.prompts = fmt::format("RULER, embedded: {}", fmt::join(tasks, ", "));
   } else {
-    subject.prompts = eval::text_head_prompts(model, text, options.text_file, length, options.samples);
+    for (const std::uint32_t length : lengths) {
+      auto more = eval::text_head_prompts(model, text, options.text_file, length, options.samples);
+      std::move(more.begin(), more.end(), std::back_inserter(subject.prompts));
+    }
     source.command += " --text-file " + options.text_file;
     source.prompts = options.text_file;
   }
@@ -180,7 +191,7 @@ void profile_heads(const ProfileOptions& options, bool ahead) {
   eval::HeadOptions heads;
   heads.window = options.window;
   const std::uint32_t length = check(options, heads, !ahead);
-  Subject subject = open_subject(options, ahead ? "layer-ahead" : "heads", length);
+  Subject subject = open_subject(options, ahead ? "layer-ahead" : "heads", {length});
   if (!ahead) subject.source.command += fmt::format(" --window {}", options.window);
   Session& session = subject.session;
   const ModelConfig& c = session.model.config;
@@ -201,8 +212,7 @@ void profile_heads(const ProfileOptions& options, bool ahead) {
 
 void profile_recall(const ProfileOptions& options) {
   const std::uint32_t length = parse_one_length(options.length, "--length");
-  if (options.samples < 1 || options.samples > 10000)
-    throw_input_error("--samples is {}: give 1 to 10000.", options.samples);
+  check_samples(options);
   if (options.steps < 2 || options.steps > 100000) throw_input_error("--steps is {}: give 2 to 100000.", options.steps);
   if (!(options.threshold > 0 && options.threshold < 1))
     throw_input_error("--threshold is {}: give a share of the budget between 0 and 1.", options.threshold);
@@ -214,7 +224,7 @@ void profile_recall(const ProfileOptions& options) {
   recall.method = fmt::format("scoutattention:budget={},block={},pred_norm={},scope={}", recall.budget, options.block,
                               options.pred_norm, options.scope);
   make_method(recall.method);  // its errors, before the model is loaded
-  Subject subject = open_subject(options, "scout-recall", length);
+  Subject subject = open_subject(options, "scout-recall", {length});
   subject.source.command +=
       fmt::format(" --budget {} --block {} --pred-norm {} --scope {} --steps {} --threshold {}", options.budget,
                   options.block, options.pred_norm, options.scope, options.steps, options.threshold);
@@ -246,15 +256,17 @@ void profile_shift(const ProfileOptions& options) {
   if (!(shift.share > 0 && shift.share < 1))
     throw_input_error("--share is {}: give a share of the tokens between 0 and 1.", shift.share);
   if (!(shift.epsilon > 0)) throw_input_error("--epsilon is {}: give a number above 0.", shift.epsilon);
-  const std::uint32_t length = check(options, {}, false);
-  Subject subject = open_subject(options, "query-shift", length);
+  const std::vector<std::uint32_t> lengths = parse_lengths(options.length, "--length");
+  check_samples(options);
+  check_new_file(options.out, options.force);
+  Subject subject = open_subject(options, "query-shift", lengths);
   subject.source.command +=
       fmt::format(" --query-window {} --share {} --epsilon {}", shift.window, shift.share, shift.epsilon);
   for (const eval::HeadPrompt& prompt : subject.prompts) {
     if (prompt.first_query > shift.window) continue;
     throw_input_error(
-        "--length {} is too short: a prompt has {} tokens before its answer, and --query-window {} needs {}.", length,
-        prompt.first_query, shift.window, shift.window + 1);
+        "--length {} is too short: a prompt has {} tokens before its answer, and --query-window {} needs {}.",
+        options.length, prompt.first_query, shift.window, shift.window + 1);
   }
   Session& session = subject.session;
   const ModelConfig& c = session.model.config;
@@ -273,7 +285,8 @@ void profile_shift(const ProfileOptions& options) {
 
 void add_common(CLI::App& command, ProfileOptions& options) {
   command.add_option("--model", options.session.model, "'embedded' or a Hugging Face folder")->capture_default_str();
-  command.add_option("--length", options.length, "Context length in tokens: 4K, 32768")->capture_default_str();
+  command.add_option("--length", options.length, "Context length in tokens: 4K, 32768; query-shift takes several")
+      ->capture_default_str();
   command.add_option("--samples", options.samples, "Samples per task, or windows of the text")->capture_default_str();
   command.add_option("--tasks", options.tasks, "RULER tasks or groups: niah, single, multikey")->capture_default_str();
   command.add_option("--text-file", options.text_file, "Profile on windows of this text instead of RULER tasks");
@@ -324,6 +337,8 @@ void add_profile(CLI::App& app) {
 
   auto* shift = command->add_subcommand("query-shift", "How well the next token's choice is known ahead of its query");
   auto of_shift = std::make_shared<ProfileOptions>();
+  of_shift->tasks = "niah_single_1,niah_multikey_1,niah_multivalue,vt,cwe,fwe";
+  of_shift->length = "512,1K,2K";
   add_common(*shift, *of_shift);
   shift->add_option("--query-window", of_shift->shift.window, "Queries that are regressed on, and the longest distance")
       ->capture_default_str();

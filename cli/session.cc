@@ -1,5 +1,6 @@
 #include "cli/session.h"
 
+#include <cmath>
 #include <fmt/core.h>
 
 #include "cli/interrupt.h"
@@ -9,6 +10,8 @@
 #include "engine/device/emu_device.h"
 #include "engine/device/profile.h"
 #include "engine/device/sim_device.h"
+#include "engine/distributed/nccl_pair.h"
+#include "engine/distributed/remote_rank.h"
 #include "engine/model/presets.h"
 
 namespace tandem::cli {
@@ -22,6 +25,23 @@ DType parse_precision(const std::string& name, const Model& model) {
   throw_input_error("--precision is '{}'; it can be {}.{}", name, join_names(known), did_you_mean(name, known));
 }
 
+/// Who is asked to be a cache rank: nullptr for a thread that is started when one is needed.
+std::shared_ptr<Communicator> cache_rank_of(const SessionOptions& options) {
+  if (!(options.rank_timeout >= 0.001 && options.rank_timeout <= 86400))
+    throw_input_error("--rank-timeout is {}: give 0.001 to 86400 seconds.", options.rank_timeout);
+  const std::vector<std::string> known = {"threads", "nccl"};
+  if (options.peer_link != "threads" && options.peer_link != "nccl") {
+    throw_input_error("--peer-link is '{}'; it can be {}.{}", options.peer_link, join_names(known),
+                      did_you_mean(options.peer_link, known));
+  }
+  if (options.peer_link == "threads") return other_rank();
+  if (other_rank() != nullptr)
+    throw_input_error("Under mpirun messages go through MPI: leave --peer-link nccl away, or mpirun.");
+  const auto rank = std::make_shared<RankThread>(
+      make_nccl_pair(load_gpu_libraries(), {}, "The inference rank", "The cache rank", {}, {}));
+  return {rank, rank->link().get()};  // whoever has the link keeps the rank
+}
+
 }  // namespace
 
 void add_session_options(CLI::App& command, SessionOptions& options) {
@@ -31,6 +51,14 @@ void add_session_options(CLI::App& command, SessionOptions& options) {
                   "sim: virtual time from a hardware profile; emu: one thread per lane, real time on this CPU")
       ->capture_default_str();
   command.add_option("--hw", options.hardware, "Hardware profile of --device sim (`tandem info` lists them)")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--peer-link", options.peer_link,
+          "How messages reach a cache rank that is a peer (asyncspade:place=peer): threads; nccl: from GPU 0 to "
+          "GPU 1. Under mpirun -n 2 the other process is the rank")
+      ->capture_default_str();
+  command.add_option("--rank-timeout", options.rank_timeout, "Seconds after which a silent cache rank ends the run")
       ->capture_default_str();
 }
 
@@ -74,7 +102,8 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
     throw_input_error("--prefill-chunk is {}: give 1 to 65536 tokens.", options.prefill_chunk);
   }
   session.engine.interrupted = [] { return interrupted(); };
-  session.engine.peer = other_rank();
+  session.engine.peer = cache_rank_of(options);
+  session.engine.peer_patience = std::chrono::milliseconds(std::llround(options.rank_timeout * 1000));
   if (options.threads > usable_threads()) {
     throw_input_error(
         "--threads is {}, but this process may use {} CPUs: more threads than CPUs only get in each other's way.",

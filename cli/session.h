@@ -21,6 +21,8 @@ struct SessionOptions {
   unsigned threads = 0;
   std::uint32_t prefill_chunk = 512;
   std::string precision = "auto";
+  std::string peer_link = "threads";
+  double rank_timeout = 60;  // seconds
 };
 
 /// --model, --threads, --device-kv, --host-kv, --prefill-chunk.

@@ -1,4 +1,5 @@
-"""Draws what `tandem reproduce NAME --out FILE.json` wrote: published beside simulated, or figure 6's CPU compute ratio.
+"""Draws what `tandem reproduce NAME --out FILE.json` wrote: published beside simulated, or figure 6's CPU compute ratio;
+what `tandem profile query-shift --out FILE.json` wrote, and a comparison's flops.json.
 
   python3 scripts/plot_reproduction.py FILE.json PLOT.svg
 """
@@ -118,16 +119,104 @@ def draw_ratios(data, target):
     figure.savefig(target, metadata={"Date": None} if target.endswith(".svg") else None)
 
 
+def save(figure, target):
+    figure.savefig(target, metadata={"Date": None} if target.endswith(".svg") else None)
+
+
+def draw_spade_table(data, target):
+    """AsyncSpade's Table 2: inference and cache management per pack."""
+    rows = data["rows"]
+    figure, panels = plt.subplots(1, 2, figsize=(12, 6.5), constrained_layout=True, sharey=True)
+    names = [f"{r['model']}, {r['batch']} x {r['context'] // 1024}K, {r['gpu']}, {r['pack']} layers" for r in rows]
+    for axes, what, title in ((panels[0], "inference_ms", "inference"), (panels[1], "management_ms", "cache management")):
+        for shift, source, colour, label in ((-0.27, "published", PUBLISHED, "published"), (0, "ours", OURS, "simulated"),
+                                             (0.27, "roofline", "#E69F00", "roofline")):
+            axes.barh([y + shift for y in range(len(rows))], [r[source][what] for r in rows], 0.25, color=colour, label=label)
+        axes.set_title(f"{title} of a pack, ms", fontsize=9, loc="left")
+    panels[0].set_yticks(range(len(rows)), names, fontsize=8)
+    panels[0].invert_yaxis()
+    panels[1].legend(frameon=False, fontsize=8)
+    figure.suptitle(f"AsyncSpade, Table 2, {data['clock']}", fontsize=9, x=0.01, ha="left")
+    save(figure, target)
+
+
+def draw_spade_bars(data, target):
+    """AsyncSpade's Figure 10: TPOT, simulated and on the roofline."""
+    figure, axes = plt.subplots(figsize=(8, 5), constrained_layout=True)
+    bars = data["bars"]
+    for y, bar in enumerate(bars):
+        axes.barh(y - 0.2, bar["roofline_ms"], 0.38, color="#E69F00", label="roofline" if y == 0 else None)
+        axes.barh(y + 0.2, bar["tpot_ms"], 0.38, color=OURS, label="simulated" if y == 0 else None)
+        axes.text(bar["tpot_ms"], y + 0.2, f" {bar['tpot_ms']:.1f}" + ("" if bar["fits"] else ", does not fit"), va="center", fontsize=8)
+    axes.set_yticks(range(len(bars)), [f"{b['model']}, {b['gpu']}: {b['method'].split(':')[0]}" for b in bars], fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.2)
+    figure.suptitle(f"AsyncSpade, Figure 10: TPOT at 8 x 32K, ms, {data['clock']}", fontsize=9, x=0.01, ha="left")
+    axes.legend(frameon=False, fontsize=8)
+    save(figure, target)
+
+
+def draw_shift(data, target):
+    """AsyncSpade's Figures 4 and 5: overlap by distance, and by reading with and without the shift."""
+    figure, panels = plt.subplots(1, 2, figsize=(12, 4.5), constrained_layout=True)
+    distances = range(1, data["window"] + 1)
+    for prompt in data["each_prompt"]:
+        panels[0].plot(distances, [100 * x for x in prompt["by_distance"]], color="#C8C8C8", linewidth=0.6)
+    panels[0].plot(distances, [100 * x for x in data["by_distance"]], "o-", color=OURS, markersize=3, label="mean; grey: prompts")
+    panels[0].axhline(40, color="#8A8A8A", linestyle="--", linewidth=1, label="published: above this (Qwen3-32B)")
+    panels[0].set_ylim(0)
+    panels[0].set_xlabel("tokens between the queries", loc="left")
+    panels[0].set_ylabel("tokens chosen by both, %")
+    panels[0].legend(frameon=False, fontsize=8)
+    names = [v["options"].replace("weights=", "").replace(",windows=", ", ").replace(",rope=", ", ") for v in data["variants"]]
+    for shift, key, colour, label in ((-0.2, "with_shift", OURS, "with the shift"), (0.2, "without_shift", "#E69F00", "without")):
+        means = [100 * sum(v[key]) / len(v[key]) for v in data["variants"]]
+        spread = []
+        for i in range(len(means)):
+            values = [100 * p[key][i] for p in data["each_prompt"]]
+            middle = sum(values) / len(values)
+            spread.append((sum((x - middle) ** 2 for x in values) / max(len(values) - 1, 1)) ** 0.5)
+        panels[1].barh([y + shift for y in range(len(means))], means, 0.38, xerr=spread, color=colour, label=label,
+                       error_kw={"linewidth": 0.8})
+    panels[1].set_yticks(range(len(names)), names, fontsize=8)
+    panels[1].invert_yaxis()
+    panels[1].set_xlabel("tokens chosen as by the true query, %; lines: s.d. of prompts", loc="left")
+    panels[1].legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
+    figure.suptitle(f"figures 4 and 5: {data['model']}, {data['prompts']} prompts, {data['queries']} queries", fontsize=9, x=0.01, ha="left")
+    save(figure, target)
+
+
+def draw_flops(data, target):
+    """AsyncSpade's Figure 9: accuracy against FLOPs per token."""
+    figure, axes = plt.subplots(figsize=(7, 4), constrained_layout=True)
+    colours = ["#4D4D4D", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00"]
+    methods = list(dict.fromkeys(p["method"] for p in data["points"]))
+    for method, colour in zip(methods, colours * len(methods)):
+        points = sorted((p["attention_flops"] * 1e-6, 100 * p["accuracy"], *(100 * x for x in p["interval"])) for p in data["points"]
+                        if p["method"] == method)
+        x, y, low, high = zip(*points)
+        axes.errorbar(x, y, yerr=([a - b for a, b in zip(y, low)], [b - a for a, b in zip(y, high)]), fmt="o", color=colour,
+                      markersize=4, linewidth=0.8, label=method)
+    axes.set_xscale("log")
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("published FLOPs per token of attention, M", loc="left")
+    axes.set_ylabel("accuracy, % (95 % interval)")
+    axes.set_title(f"figure 9: {data['model']}", fontsize=9, loc="left")
+    axes.legend(frameon=False, fontsize=8)
+    save(figure, target)
+
+
+BY_SCHEMA = {"tandem-scout-recall-1": draw_ratios, "tandem-asyncspade-table2-2": draw_spade_table,
+             "tandem-asyncspade-fig10-2": draw_spade_bars, "tandem-query-shift-2": draw_shift,
+             "tandem-accuracy-flops-1": draw_flops}
+
+
 def main(source, target):
     with open(source, encoding="utf-8") as file:
         data = json.load(file)
     plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False})
-    if data.get("schema") == "tandem-scout-recall-1":
-        draw_ratios(data, target)
-    elif data["experiment"] == "fluxion":
-        draw_fluxion(data, target)
-    else:
-        draw_experiment(data, target)
+    draw = draw_fluxion if data.get("experiment") == "fluxion" else BY_SCHEMA.get(data.get("schema"), draw_experiment)
+    draw(data, target)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ class ThreadEnd final : public Communicator {
     inbox.pop_front();
     return message;
   }
+  void set_patience(std::chrono::milliseconds patience) override { patience_ = patience; }
 
  private:
   std::shared_ptr<Shared> shared_;

@@ -24,6 +24,8 @@ class Communicator {
   virtual void send(Message message) = 0;
   /// RunError where the other end is gone, or sends nothing before the time is over.
   virtual Message receive() = 0;
+  /// From now on this end waits for so long; 0: for ever. Not while it is sending or receiving.
+  virtual void set_patience(std::chrono::milliseconds patience) = 0;
 };
 
 struct CommunicatorPair {

@@ -12,8 +12,8 @@ namespace tandem {
 namespace {
 
 constexpr int kTag = 1;
-constexpr std::chrono::seconds kPatience{60};
-constexpr std::size_t kPiece = std::size_t{1} << 30;  // MPI counts in int
+constexpr std::chrono::milliseconds kPatience{60'000};  // of a rank that is not told otherwise
+constexpr std::size_t kPiece = std::size_t{1} << 30;    // MPI counts in int
 
 void check(int code, const char* what) {
   if (code == MPI_SUCCESS) return;
@@ -27,18 +27,18 @@ void check(int code, const char* what) {
 /// is over.
 class Patience {
  public:
-  explicit Patience(bool forever) : forever_(forever), end_(std::chrono::steady_clock::now() + kPatience) {}
+  explicit Patience(std::chrono::milliseconds all) : all_(all), end_(std::chrono::steady_clock::now() + all) {}
   void wait() {
-    if (!forever_ && std::chrono::steady_clock::now() > end_) {
-      throw_run_error("The other rank has neither sent nor taken anything for {} seconds; it hangs, or is gone.",
-                      kPatience.count());
+    if (all_.count() > 0 && std::chrono::steady_clock::now() > end_) {
+      throw_run_error("The other rank has neither sent nor taken anything for {:g} seconds; it hangs, or is gone.",
+                      static_cast<double>(all_.count()) / 1000);
     }
     std::this_thread::sleep_for(pause_);
     pause_ = std::min(2 * pause_, std::chrono::microseconds(500));
   }
 
  private:
-  bool forever_;
+  std::chrono::milliseconds all_;  // 0: for ever
   std::chrono::steady_clock::time_point end_;
   std::chrono::microseconds pause_{5};
 };
@@ -59,6 +59,7 @@ class MpiCommunicator final : public Communicator {
     }
   }
   bool failed() const { return failed_; }
+  void set_patience(std::chrono::milliseconds patience) override { patience_ = patience; }
   Message receive() override {
     check_link();
     std::uint64_t bytes = 0;
@@ -81,7 +82,7 @@ class MpiCommunicator final : public Communicator {
     finish(request, forever, /*receives=*/true);
   }
   void finish(MPI_Request request, bool forever, bool receives) const {
-    Patience patience(forever);
+    Patience patience(forever ? std::chrono::milliseconds(0) : patience_);
     try {
       for (int done = 0; done == 0;) {
         check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "see a message through");
@@ -101,6 +102,7 @@ class MpiCommunicator final : public Communicator {
     if (failed_) throw_run_error("The link to the other rank has failed before.");
   }
   int other_;
+  std::chrono::milliseconds patience_ = kPatience;
   std::uint64_t out_bytes_ = 0;
   Message unsent_;
   mutable std::atomic<bool> failed_{false};

@@ -12,8 +12,6 @@ namespace {
 
 enum class Says : std::uint8_t { hello, step, forget, goodbye, selection, failure };
 
-constexpr std::chrono::seconds kPatience{60};  // for an answer
-
 class Server {
  public:
   explicit Server(Communicator& link) : link_(link) {}
@@ -192,12 +190,13 @@ void dismiss_cache_rank(Communicator& link) {
   }
 }
 
-RankThread::RankThread() {
-  CommunicatorPair pair =
-      make_thread_pair("The inference rank", "The cache rank", kPatience, std::chrono::milliseconds(0));
-  near_ = std::move(pair.first);
-  thread_ = std::thread([far = std::shared_ptr<Communicator>(std::move(pair.second))] { serve_cache_rank(*far); });
-}
+RankThread::RankThread()
+    : RankThread(make_thread_pair("The inference rank", "The cache rank", std::chrono::milliseconds(0),
+                                  std::chrono::milliseconds(0))) {}
+
+RankThread::RankThread(CommunicatorPair ends)
+    : near_(std::move(ends.first)),
+      thread_([far = std::shared_ptr<Communicator>(std::move(ends.second))] { serve_cache_rank(*far); }) {}
 
 RankThread::~RankThread() {
   dismiss_cache_rank(*near_);

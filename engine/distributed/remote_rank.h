@@ -62,10 +62,12 @@ void serve_cache_rank(Communicator& link);
 /// Says goodbye to it; nothing where it is gone already.
 void dismiss_cache_rank(Communicator& link);
 
-/// A far end in a thread of this process.
+/// A far end in a thread of this process. It waits for ever, and so does this side until it is told otherwise.
 class RankThread {
  public:
   RankThread();
+  /// Over these two ends, of which the first is this side's.
+  explicit RankThread(CommunicatorPair ends);
   ~RankThread();
   RankThread(const RankThread&) = delete;
   RankThread& operator=(const RankThread&) = delete;

@@ -99,54 +99,48 @@ double objective(const Gram& gram, const Vector& omega) {
   return sum;
 }
 
-/// Equation 2 over the newest k queries: Gauss-Newton steps with Levenberg's damping, from equal weights.
-Vector solve_eq2(const Gram& gram, std::size_t k) {
+/// Equation 2 over the newest k queries: Gauss-Newton steps with Levenberg's damping, from `omega`, which is the
+/// solution for k - 1 of them and a zero, so that few steps are left.
+void solve_eq2(const Gram& gram, Vector& omega) {
   constexpr int kSteps = 200;
-  Vector omega(k);
+  const std::size_t k = omega.size();
   double value = objective(gram, omega), damping = 1e-3;
+  Vector mean(k), gradient(k), curvature(k * k), row(k), next(k);
   for (int step = 0; step < kSteps; ++step) {
     const Vector p = softmax(omega);
-    // J = diag(p) - p p^T is the softmax's derivative; GJ = G J.
-    Vector gj(k * k), residual(k), gradient(k);
+    // The softmax's derivative is J = diag(p) - p p^T: (J G J)_ij = p_i p_j (G_ij - mean_i - mean_j + all).
+    double all = 0, along = 0, steepest = 0;
     for (std::size_t i = 0; i < k; ++i) {
-      const double* row = gram.values.data() + i * gram.n;
-      const double mean = std::inner_product(p.begin(), p.end(), row, 0.0);
-      residual[i] = mean - gram.target[i];
-      for (std::size_t j = 0; j < k; ++j) gj[i * k + j] = p[j] * (row[j] - mean);
+      mean[i] = std::inner_product(p.begin(), p.end(), gram.values.data() + i * gram.n, 0.0);
+      all += p[i] * mean[i];
+      along += p[i] * (mean[i] - gram.target[i]);
     }
-    const double along = std::inner_product(p.begin(), p.end(), residual.begin(), 0.0);
-    double steepest = 0;
     for (std::size_t i = 0; i < k; ++i) {
-      gradient[i] = p[i] * (residual[i] - along) + gram.ridge * omega[i];
+      gradient[i] = p[i] * (mean[i] - gram.target[i] - along) + gram.ridge * omega[i];
       steepest = std::max(steepest, std::abs(gradient[i]));
+      for (std::size_t j = 0; j <= i; ++j)
+        curvature[i * k + j] = p[i] * p[j] * (gram.values[i * gram.n + j] - mean[i] - mean[j] + all);
     }
-    if (steepest <= 1e-10 * gram.ridge) break;
+    if (steepest <= 1e-10 * gram.ridge) return;
     bool better = false;
     for (int attempt = 0; attempt < 40 && !better; ++attempt, damping *= 4) {
       Cholesky factor(k);
-      Vector column(k), row(k);
       for (std::size_t i = 0; i < k; ++i) {
-        for (std::size_t j = 0; j <= i; ++j) {  // (J G J)_ij
-          double mean = 0;
-          for (std::size_t l = 0; l < k; ++l) mean += p[l] * gj[l * k + j];
-          row[j] = p[i] * (gj[i * k + j] - mean);
-        }
+        std::copy_n(curvature.data() + i * k, i + 1, row.data());
         row[i] += gram.ridge * (1 + damping);
         factor.grow(row.data());
       }
       const Vector move = factor.solve(gradient.data());
-      Vector next(k);
       for (std::size_t i = 0; i < k; ++i) next[i] = omega[i] - move[i];
       const double reached = objective(gram, next);
       if (reached >= value) continue;
-      omega = next;
+      std::swap(omega, next);
       value = reached;
       better = true;
       damping /= 16;
     }
-    if (!better) break;  // no step that rounding lets us see goes further down
+    if (!better) return;  // no step that rounding lets us see goes further down
   }
-  return softmax(omega);
 }
 
 /// Appendix C: the solution for the longest window, its sign turned; each window takes as many of it as it has
@@ -190,15 +184,21 @@ std::vector<double> lag_weights(const PredictionRule& rule, const float* queries
   if (n == 0) return {};
   const Gram gram = gram_of(rule, queries, count, dim, n);
   if (alg1) return solve_alg1(gram, std::size_t{n} + 1, rule.all_windows);
-  Vector lags(n), row(n);
+  const bool eq2 = rule.weights == LagWeights::eq2;
+  Vector lags(n), row(n), omega;
   Cholesky factor(n);
   for (std::size_t k = 1; k <= n; ++k) {
-    std::copy_n(gram.values.data() + (k - 1) * n, k, row.data());
-    row[k - 1] += gram.ridge;
-    if (rule.weights != LagWeights::eq2) factor.grow(row.data());
+    if (eq2) {
+      omega.push_back(0);
+    } else {
+      std::copy_n(gram.values.data() + (k - 1) * n, k, row.data());
+      row[k - 1] += gram.ridge;
+      factor.grow(row.data());
+    }
     if (!rule.all_windows && k < n) continue;
-    Vector weights = rule.weights == LagWeights::eq2 ? solve_eq2(gram, k) : factor.solve(gram.target.data());
-    if (rule.weights == LagWeights::ridge_softmax) weights = softmax(weights);
+    if (eq2) solve_eq2(gram, omega);
+    Vector weights = eq2 ? omega : factor.solve(gram.target.data());
+    if (rule.weights != LagWeights::raw) weights = softmax(weights);
     for (std::size_t i = 0; i < k; ++i) lags[i] += weights[i];
   }
   if (rule.all_windows) {

@@ -31,10 +31,11 @@ struct EngineOps::RankWork {
     const KvShape& shape = rank.shape;
     bytes += 2 * query_bytes();
     if (keep == 0) return;
-    const std::uint64_t window = std::uint64_t{known} * rank.width(), scores = std::uint64_t{rank.q_heads} * end;
-    bytes += window * sizeof(float) + std::uint64_t{end} * shape.kv_heads * shape.vector_bytes() +
-             2 * scores * sizeof(float) + std::uint64_t{4} * keep * shape.kv_heads * shape.vector_bytes();
-    cost.flops += window * (known + 2) + 2 * scores * shape.head_dim;
+    // The window, every key, a score per token and KV head out and in, K and V of the choice in and out.
+    const std::uint64_t window = std::uint64_t{known} * rank.width(), candidates = std::uint64_t{end} * shape.kv_heads;
+    bytes += window * sizeof(float) + candidates * (shape.vector_bytes() + 2 * sizeof(float)) +
+             std::uint64_t{4} * keep * shape.kv_heads * shape.vector_bytes();
+    cost.flops += window * (known + 2) + std::uint64_t{2} * end * rank.width();
   }
   std::uint64_t packed_bytes() const {  // of a layer
     return std::uint64_t{2} * keep * rank.shape.kv_heads * rank.shape.vector_bytes();
@@ -58,6 +59,7 @@ RankRef EngineOps::open_cache_rank(SequenceState& sequence, const RankRequest& r
         rank_thread_ = std::make_shared<RankThread>();
         peer_ = rank_thread_->link();
       }
+      peer_->set_patience(peer_patience_);
       const ModelShape& model = attention_.shape();
       remote_ = std::make_shared<RemoteRank>(peer_, RankModel{model.layers,
                                                               model.q_heads,
@@ -227,8 +229,8 @@ Op rank_op(const char* name, Cause cause, Range layers) {
   op.cause = cause;
   op.layer = layers.begin;
   if (cause == Cause::selection) {
-    op.cost.work = Work::select;
-    op.cost.kernels = 4;  // prediction, scores, top-k, gather; all layers and rows at once
+    op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
+    op.cost.kernels = 4;             // prediction, scores, top-k, gather; all layers and rows at once
   }
   return op;
 }

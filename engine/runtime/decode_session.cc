@@ -24,7 +24,7 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
       finished_(finished),
       process_(engine.workload ? std::make_unique<ScoreProcess>(*engine.workload, forward.shape()) : nullptr),
       attention_(forward, device, pool, kv, stores_, process_.get()),
-      ops_(device, pool, kv, stores_, attention_, process_.get(), engine.peer) {
+      ops_(device, pool, kv, stores_, attention_, process_.get(), engine.peer, engine.peer_patience) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Prefix& prefix = *requests[i].prefix;
     auto a = std::make_unique<Active>();

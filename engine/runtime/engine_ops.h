@@ -22,14 +22,15 @@ class RemoteRank;
 class EngineOps : public Ops {
  public:
   EngineOps(Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores, DecodeAttention& attention,
-            const ScoreProcess* process, std::shared_ptr<Communicator> peer)
+            const ScoreProcess* process, std::shared_ptr<Communicator> peer, std::chrono::milliseconds peer_patience)
       : device_(device),
         pool_(pool),
         kv_(kv),
         stores_(stores),
         attention_(attention),
         process_(process),
-        peer_(std::move(peer)) {}
+        peer_(std::move(peer)),
+        peer_patience_(peer_patience) {}
 
   /// What is kept of the prompt that a sequence starts with.
   void set_prompt(SequenceId sequence, const PromptQueries& queries, const PromptSums& sums) {
@@ -137,6 +138,7 @@ class EngineOps : public Ops {
   std::unordered_map<SequenceId, PromptSums> sums_;
   std::shared_ptr<RankThread> rank_thread_;  // where no other peer was given, from the first cache rank on
   std::shared_ptr<Communicator> peer_;
+  std::chrono::milliseconds peer_patience_;
   std::shared_ptr<RemoteRank> remote_;
   std::vector<Event> last_asked_;
   Event last_reader_;

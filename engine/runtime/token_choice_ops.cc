@@ -24,8 +24,8 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
   op.name = "choose tokens";
   op.cause = Cause::selection;
   op.layer = layer;
-  op.cost.work = Work::select;
-  op.cost.kernels = 2;  // scores, top-k
+  op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
+  op.cost.kernels = 2;             // scores, top-k
   const QueryRef query = attention_.layer_query(context);
   op.after = {query.ready};
   const DeviceBuffer values = attention_.ahead().values(query);
@@ -46,11 +46,11 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
     }
     kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, shape.kv_heads}, false, op.access);
     op.access.insert(op.access.end(), {values.reads(row.row, row.row + 1), row.choice.lists.writes()});
-    const std::uint64_t scores = std::uint64_t{shape.q_heads} * row.end;
-    op.cost.hbm += std::uint64_t{row.end} * shape.kv_heads * kv_.shape().vector_bytes() + 2 * scores * sizeof(float) +
-                   std::uint64_t{shape.kv_heads} * (1 + row.keep) * sizeof(std::uint32_t) +
-                   std::uint64_t{shape.q_heads} * shape.head_dim * sizeof(float);
-    op.cost.flops += 2 * scores * shape.head_dim;
+    // Every key, a score per token and KV head out and in, the lists, the query.
+    const std::uint64_t width = std::uint64_t{shape.q_heads} * shape.head_dim;
+    op.cost.hbm += std::uint64_t{row.end} * shape.kv_heads * (kv_.shape().vector_bytes() + 2 * sizeof(float)) +
+                   std::uint64_t{shape.kv_heads} * (1 + row.keep) * sizeof(std::uint32_t) + width * sizeof(float);
+    op.cost.flops += 2 * width * row.end;
     chosen.push_back({request.choice.id, {0, row.end}, row.keep});
     rows.push_back(std::move(row));
   }

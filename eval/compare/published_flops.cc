@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
 #include "eval/report/table.h"
@@ -82,6 +83,30 @@ std::string published_flops_text(const ModelConfig& config, const Summary& summa
              "published for the method with these options. What the operations of this run computed is in "
              "timings.jsonl.",
              markdown);
+}
+
+std::string published_flops_json(const ModelConfig& config, const Summary& summary) {
+  const Manifest& m = summary.manifest;
+  nlohmann::ordered_json json = {
+      {"schema", "tandem-accuracy-flops-1"}, {"command", m.command}, {"tandem_version", m.tandem_version},
+      {"git_commit", m.git_commit},          {"model", m.model},     {"clock", m.clock}};
+  json["points"] = nlohmann::ordered_json::array();
+  bool any = false;
+  for (std::size_t i = 0; i < m.methods.size(); ++i) {
+    for (const AccuracyCell& cell : summary.methods[i].lengths) {
+      const std::optional<double> flops = attention_flops(config, m.methods[i], cell.length);
+      if (!flops) continue;
+      any = any || m.methods[i].name != "full";
+      nlohmann::ordered_json point = {{"method", m.methods[i].label}, {"length", cell.length}};
+      point.update(estimate_json(cell.accuracy, "accuracy"));
+      point["flops"] = parameter_flops(config) + *flops;
+      point["attention_flops"] = *flops;
+      for (const LengthLatency& latency : summary.methods[i].by_length)
+        if (latency.length == cell.length) point["tpot_ms"] = latency.latency.tpot_ms;
+      json["points"].push_back(std::move(point));
+    }
+  }
+  return any ? json.dump(1) + "\n" : "";
 }
 
 }  // namespace tandem::eval

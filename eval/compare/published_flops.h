@@ -19,5 +19,7 @@ std::optional<double> attention_flops(const ModelConfig& config, const MethodEnt
 
 /// A section for a run's report; empty where no method but `full` has a formula.
 std::string published_flops_text(const ModelConfig& config, const Summary& summary, bool markdown);
+/// The same with accuracy (figure 9) and TPOT, by method and length, for plots; empty where the section is.
+std::string published_flops_json(const ModelConfig& config, const Summary& summary);
 
 }  // namespace tandem::eval

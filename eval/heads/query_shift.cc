@@ -1,6 +1,7 @@
 #include "eval/heads/query_shift.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "engine/common/error.h"
@@ -65,6 +66,22 @@ void add_head(Sums& sums, const std::vector<ShiftVariant>& variants, const std::
   }
 }
 
+/// Adds one prompt's sums to those of all, and their means over `count` to the prompt.
+void add_prompt(ShiftProfile::Prompt& prompt, const std::vector<Sums>& own, std::vector<Sums>& all, double count) {
+  const auto add = [&](std::vector<double> Sums::*sums, std::vector<double>& mean) {
+    mean.resize((own.front().*sums).size());
+    for (std::size_t l = 0; l < own.size(); ++l) {
+      for (std::size_t i = 0; i < mean.size(); ++i) {
+        (all[l].*sums)[i] += (own[l].*sums)[i];
+        mean[i] += (own[l].*sums)[i] / count;
+      }
+    }
+  };
+  add(&Sums::by_distance, prompt.by_distance);
+  add(&Sums::with_shift, prompt.with_shift);
+  add(&Sums::without, prompt.without);
+}
+
 }  // namespace
 
 std::string ShiftVariant::name() const {
@@ -103,6 +120,21 @@ const ShiftProfile::Variant& ShiftProfile::best() const {
                            [](const Variant& a, const Variant& b) { return mean(a.with_shift) < mean(b.with_shift); });
 }
 
+double ShiftProfile::spread(const std::function<double(const Prompt&)>& of) const {
+  if (each_prompt.size() < 2) return 0;
+  double sum = 0, squares = 0;
+  for (const Prompt& prompt : each_prompt) sum += of(prompt);
+  const auto n = static_cast<double>(each_prompt.size());
+  for (const Prompt& prompt : each_prompt) squares += (of(prompt) - sum / n) * (of(prompt) - sum / n);
+  return std::sqrt(squares / (n - 1));
+}
+
+std::size_t ShiftProfile::wins(std::size_t variant) const {
+  return static_cast<std::size_t>(std::count_if(each_prompt.begin(), each_prompt.end(), [variant](const Prompt& p) {
+    return p.with_shift[variant] >= *std::max_element(p.with_shift.begin(), p.with_shift.end());
+  }));
+}
+
 ShiftProfile profile_query_shift(const Model& model, Engine& engine, ThreadPool& pool,
                                  const std::vector<HeadPrompt>& prompts, const ShiftOptions& options,
                                  const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) {
@@ -138,6 +170,7 @@ ShiftProfile profile_query_shift(const Model& model, Engine& engine, ThreadPool&
     const std::uint32_t queries = tokens - prompt.first_query;
     profile.queries += queries;
     profile.tokens += tokens;
+    std::vector<Sums> own(shape.layers, zero);
     pool.parallel_for(shape.layers, [&](std::size_t l) {
       const auto layer = static_cast<std::uint32_t>(l);
       for (std::uint32_t q = 0; q < queries; ++q) {
@@ -150,11 +183,13 @@ ShiftProfile profile_query_shift(const Model& model, Engine& engine, ThreadPool&
             const std::uint32_t position = capture.position(i);
             tandem::rope(plain.data() + plain.size() - dim, &position, back, 1, 1);
           }
-          add_head(layers[l], variants, past, plain, rope, capture.position(q + before),
+          add_head(own[l], variants, past, plain, rope, capture.position(q + before),
                    capture.keys(layer, h / shape.group()), dim, options.share);
         }
       }
     });
+    profile.each_prompt.push_back({prompt.name, tokens, queries, {}, {}, {}});
+    add_prompt(profile.each_prompt.back(), own, layers, double(queries) * shape.q_heads * shape.layers);
     if (progress) progress(p + 1, prompts.size());
   }
   const double n = static_cast<double>(profile.queries) * shape.q_heads;

@@ -39,10 +39,21 @@ struct ShiftProfile {
     std::vector<double> with_shift, without;  // by layer: weights found one token earlier, and for the query itself
   };
   std::vector<Variant> variants;
+  struct Prompt {
+    std::string name;  // HeadPrompt's
+    std::uint32_t tokens = 0, queries = 0;
+    std::vector<double> by_distance;          // [distance - 1], mean over layers, heads and queries
+    std::vector<double> with_shift, without;  // the same, by variant
+  };
+  std::vector<Prompt> each_prompt;
 
   static double mean(const std::vector<double>& by_layer);
   std::vector<double> mean_by_distance() const;
   const Variant& best() const;  // with shift
+  /// Standard deviation over the prompts of what `of` takes from each; 0 of a single one.
+  double spread(const std::function<double(const Prompt&)>& of) const;
+  /// Prompts in which no other variant is better with shift.
+  std::size_t wins(std::size_t variant) const;
 };
 
 /// Full attention over the prompts, answers given. A query needs W + 1 before it.

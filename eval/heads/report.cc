@@ -85,6 +85,19 @@ Json kv_json(const KvHeadStats& s) {
 
 }  // namespace
 
+Json profile_head(const char* schema, const HeadSource& source, std::uint64_t prompts, std::uint64_t tokens) {
+  return {{"schema", schema},
+          {"command", source.command},
+          {"tandem_version", source.tandem_version},
+          {"git_commit", source.git_commit},
+          {"model", source.model},
+          {"weights_hash", source.weights_hash},
+          {"tokenizer_hash", source.tokenizer_hash},
+          {"source", source.prompts},
+          {"prompts", prompts},
+          {"mean_tokens", tokens / prompts}};
+}
+
 std::string head_report_text(const HeadProfile& profile, const HeadSource& source, bool each_head) {
   std::string out = wrap(fmt::format("Attention heads of {}: {} prompts ({}), {} tokens on average, {} decode queries, "
                                      "full attention.",
@@ -125,29 +138,20 @@ std::string head_report_text(const HeadProfile& profile, const HeadSource& sourc
 
 nlohmann::ordered_json head_profile_json(const HeadProfile& profile, const HeadSource& source) {
   const HeadOptions& o = profile.options;
-  Json json = {
-      {"schema", "tandem-heads-1"},
-      {"command", source.command},
-      {"tandem_version", source.tandem_version},
-      {"git_commit", source.git_commit},
-      {"model", source.model},
-      {"weights_hash", source.weights_hash},
-      {"tokenizer_hash", source.tokenizer_hash},
-      {"source", source.prompts},
-      {"prompts", profile.prompts},
-      {"queries", profile.queries},
-      {"mean_tokens", profile.tokens / profile.prompts},
-      {"definitions",
-       {{"sinks", o.sinks},
-        {"window", o.window},
-        {"streaming_sinks", o.streaming_sinks},
-        {"streaming_tolerance", o.tolerance},
-        {"overlap_share", 1.0 / kOverlapShare},
-        {"overlap_block", kOverlapBlock},
-        {"budget", "share of the context in the fewest blocks of n tokens that carry this share of the attention mass"},
-        {"layer_ahead_cosine", "under this layer's norm (next) and under the previous layer's (own)"}}},
-      {"mean", stats_json(profile.mean())},
-      {"layers", Json::array()}};
+  Json json = profile_head("tandem-heads-1", source, profile.prompts, profile.tokens);
+  json.update({{"queries", profile.queries},
+               {"definitions",
+                {{"sinks", o.sinks},
+                 {"window", o.window},
+                 {"streaming_sinks", o.streaming_sinks},
+                 {"streaming_tolerance", o.tolerance},
+                 {"overlap_share", 1.0 / kOverlapShare},
+                 {"overlap_block", kOverlapBlock},
+                 {"budget",
+                  "share of the context in the fewest blocks of n tokens that carry this share of the attention mass"},
+                 {"layer_ahead_cosine", "under this layer's norm (next) and under the previous layer's (own)"}}},
+               {"mean", stats_json(profile.mean())},
+               {"layers", Json::array()}});
   for (std::size_t l = 0; l < profile.layers.size(); ++l) {
     Json layer = {{"layer", l}, {"mean", stats_json(profile.layers[l].mean())}};
     for (const HeadStats& head : profile.layers[l].q_heads) layer["q_heads"].push_back(stats_json(head));

@@ -13,6 +13,10 @@ struct HeadSource {
   std::string command, tandem_version, git_commit, model, weights_hash, tokenizer_hash, prompts;
 };
 
+/// What every profile's file begins with: its schema, the source, how many prompts and their mean length.
+nlohmann::ordered_json profile_head(const char* schema, const HeadSource& source, std::uint64_t prompts,
+                                    std::uint64_t tokens);
+
 /// Tables no wider than the terminal and what their columns mean. `each_head`: one row per query head besides the
 /// layers.
 std::string head_report_text(const HeadProfile& profile, const HeadSource& source, bool each_head);

@@ -1,17 +1,17 @@
 #include "eval/reproduce/asyncspade.h"
 
-#include <algorithm>
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <mutex>
 
 #include "engine/common/error.h"
-#include "eval/report/table.h"
+#include "engine/kernels/thread_pool.h"
 
 namespace tandem::eval {
 namespace {
 
 // Where the cache rank is slower than the step its delay grows over the first steps: only the last ones count.
 constexpr std::uint32_t kSteps = 48, kCounted = 8;
+// Without a cache rank each step is like the one before it.
+constexpr std::uint32_t kStepsAlike = 12;
 constexpr double kMs = 1e-6;  // of a nanosecond
 
 /// Selections of asyncspade and tova do not depend on what is chosen, quest's on how many pages: any workload serves.
@@ -30,7 +30,7 @@ TargetOptions target_options(const ReproduceOptions& options, std::string method
   target.batch = batch;
   target.context = context;
   target.steps = kSteps;
-  target.threads = options.threads;
+  target.threads = 1;  // several run at a time
   target.interrupted = options.interrupted;
   return target;
 }
@@ -67,8 +67,9 @@ struct StepTimes {
 /// Means over the last steps.
 StepTimes last_steps_of(const DecodeResult& result) {
   StepTimes times;
+  const std::uint32_t end = result.idle.steps.back().step + 1;
   for (const StepIdle& step : result.idle.steps) {
-    if (step.step == Device::kSetupStep || step.step < kSteps - kCounted) continue;
+    if (step.step == Device::kSetupStep || step.step < end - kCounted) continue;
     times.step_ms += double(step.window) * kMs / kCounted;
     times.idle_ms += double(step.idle) * kMs / kCounted;
   }
@@ -76,26 +77,49 @@ StepTimes last_steps_of(const DecodeResult& result) {
 }
 
 /// Bytes over bandwidth, as the profile's datasheet has it.
-SpadeTimes roofline_of(const SpadePack& pack, const Model& shape, const HardwareProfile& hardware) {
-  const ModelConfig& c = shape.config;
-  const double h = c.hidden, q = double(c.q_heads) * c.head_dim, kv = double(c.kv_heads) * c.head_dim;
-  const double weights = 2 * (2 * h * q + 2 * h * kv + 3 * h * c.intermediate);  // bf16
-  const double selected = 4 * kv * pack.batch * pack.selected;                   // K and V
-  const double keys = 2 * kv * pack.batch * pack.context;
-  SpadeTimes times;
+SpadeTimes roofline_of(const SpadeBytes& bytes, const HardwareProfile& hardware) {
   const double per_ms = hardware.device.hbm_gbps * 1e6;
-  times.inference_ms = pack.layers * (weights + selected) / per_ms;
-  times.management_ms = pack.layers * (keys + 2 * selected) / per_ms;
-  times.transfer_ms = pack.layers * selected / (hardware.peer.gbps * 1e6);
+  SpadeTimes times;
+  times.inference_ms = bytes.inference() / per_ms;
+  times.management_ms = (bytes.keys + bytes.choice) / per_ms;
+  times.transfer_ms = bytes.selected / (hardware.peer.gbps * 1e6);
   return times;
 }
 
-std::string ms(double value) {
-  return fmt::format("{:.2f}", value);
+/// The same of a whole step of Figure 10's methods: weights, the vocabulary's matrix, and the KV that is read.
+void add_roofline(SpadeBar& bar, const SpadePack& whole, const ModelConfig& model, const HardwareProfile& hardware) {
+  const double per_ms = hardware.device.hbm_gbps * 1e6, page = 16;
+  const SpadeBytes bytes = spade_bytes(whole, model);
+  double read = bytes.weights + 2.0 * model.hidden * model.vocab;
+  if (bar.method.starts_with("full"))
+    read += 2 * bytes.keys;
+  else if (bar.method.starts_with("quest"))
+    read += bytes.selected + 2 * bytes.keys / page;
+  else if (bar.method.starts_with("tova"))
+    read += bytes.selected + bytes.keys;
+  else
+    read += bytes.selected;
+  bar.roofline_ms = read / per_ms;
+  if (!bar.method.starts_with("asyncspade")) return;
+  bar.rank_ms = (bytes.keys + bytes.choice) / per_ms;
+  // K and V of every token, the packed choice of every layer, and W + 1 queries of each head.
+  constexpr double kWindow = 17, kF32 = 4;
+  const double windows = kWindow * kF32 * whole.layers * whole.batch * model.q_heads * model.head_dim;
+  bar.peer_gb = (2 * bytes.keys + bytes.selected + windows) * 1e-9;
+  bar.peer_room_gb = hardware.device.memory_gb;
 }
 
-std::string percent(double share) {
-  return fmt::format("{:+.0f} %", 100 * share);
+/// Calls run(i) for each of n, options.threads at a time, and says which of them is done.
+void run_all(std::size_t n, const ReproduceOptions& options, const std::function<std::string(std::size_t)>& run) {
+  ThreadPool pool(options.threads);
+  std::mutex mutex;
+  std::uint64_t done = 0;
+  pool.parallel_for(n, [&](std::size_t i) {
+    const std::string what = run(i);
+    const std::lock_guard lock(mutex);
+    ++done;
+    if (options.progress) options.progress(done, n, what);
+  });
 }
 
 }  // namespace
@@ -124,10 +148,28 @@ std::vector<std::string> spade_names() {
   return {"asyncspade-table2", "asyncspade-fig10"};
 }
 
+SpadeBytes spade_bytes(const SpadePack& pack, const ModelConfig& c, std::uint32_t window) {
+  const double h = c.hidden, q = double(c.q_heads) * c.head_dim, kv = double(c.kv_heads) * c.head_dim;
+  const double rows = double(pack.layers) * pack.batch;
+  constexpr double kBf16 = 2, kF32 = 4;
+  SpadeBytes bytes;
+  bytes.weights = pack.layers * kBf16 * (2 * h * q + 2 * h * kv + 3 * h * c.intermediate);
+  bytes.selected = rows * 2 * kBf16 * kv * pack.selected;
+  bytes.keys = rows * kBf16 * kv * pack.context;
+  bytes.choice = 2 * bytes.selected;
+  bytes.scores = rows * 2 * kF32 * c.kv_heads * pack.context;
+  bytes.queries = rows * kF32 * q * (window + 3);  // the window, and the newest query in and out
+  return bytes;
+}
+
 SpadeRow simulate_spade_pack(const SpadePack& pack, const ReproduceOptions& options) {
   const Model shape = load_shape(pack.model);
   const HardwareProfile hardware = load_profile(fmt::format("asyncspade-{}", pack.gpu));
-  SpadeRow row{pack, {}, roofline_of(pack, shape, hardware), 0, 0};
+  SpadeRow row;
+  row.pack = pack;
+  row.bytes = spade_bytes(pack, shape.config);
+  row.hbm_gbps = hardware.device.hbm_gbps;
+  row.roofline = roofline_of(row.bytes, hardware);
   TargetOptions target =
       target_options(options, fmt::format("asyncspade:place=peer,budget={},pack={}", pack.selected, pack.layers),
                      pack.batch, pack.context);
@@ -143,167 +185,54 @@ SpadeRow simulate_spade_pack(const SpadePack& pack, const ReproduceOptions& opti
 }
 
 std::vector<SpadeRow> reproduce_spade_table2(const ReproduceOptions& options) {
-  std::vector<SpadeRow> rows;
-  rows.reserve(spade_table2().size());
-  for (const SpadePack& pack : spade_table2()) {
-    if (options.progress)
-      options.progress(rows.size(), spade_table2().size(), fmt::format("{} on {}", pack.model, pack.gpu));
-    rows.push_back(simulate_spade_pack(pack, options));
-  }
+  std::vector<SpadeRow> rows(spade_table2().size());
+  run_all(rows.size(), options, [&](std::size_t i) {
+    const SpadePack& pack = spade_table2()[i];
+    rows[i] = simulate_spade_pack(pack, options);
+    return fmt::format("{} on {}", pack.model, pack.gpu);
+  });
   return rows;
 }
 
+SpadeBar simulate_spade_bar(SpadeBar bar, const ReproduceOptions& options) {
+  constexpr std::uint32_t kBatch = 8, kContext = 32768, kSelected = 2048;
+  const Model shape = load_shape(bar.model);
+  const HardwareProfile hardware = load_profile("asyncspade-" + bar.gpu);
+  SpadePack whole;
+  whole.batch = kBatch;
+  whole.context = kContext;
+  whole.selected = kSelected;
+  whole.layers = shape.config.layers;
+  add_roofline(bar, whole, shape.config, hardware);
+  bar.room_gb = device_kv_room(shape, hardware) * 1e-9;
+  TargetOptions target = target_options(options, bar.method, kBatch, kContext);
+  if (bar.rank_ms == 0) target.steps = kStepsAlike;
+  target.look = [&bar](const DecodeResult& result) {
+    const StepTimes times = last_steps_of(result);
+    bar.tpot_ms = times.step_ms;
+    bar.idle_ms = times.idle_ms;
+    for (const DecodedSequence& s : result.sequences)
+      bar.kv_gb += double(s.peak_kv_bytes[static_cast<int>(Tier::device)]) * 1e-9;
+  };
+  const TargetRow found = simulate_target(shape, hardware, plain_workload(shape), target).rows.at(0);
+  if (bar.tpot_ms == 0) throw_run_error("{} of {} on {}: {}", bar.method, bar.model, bar.gpu, found.refused);
+  return bar;
+}
+
 std::vector<SpadeBar> reproduce_spade_fig10(const ReproduceOptions& options) {
-  constexpr std::uint32_t kBatch = 8, kContext = 32768, kBars = 16;
   std::vector<SpadeBar> bars;
-  bars.reserve(kBars);
-  for (const std::string gpu : {"a100", "h100"}) {
-    const HardwareProfile hardware = load_profile("asyncspade-" + gpu);
-    for (const std::string model : {"qwen3-8b", "qwen3-32b"}) {
-      const Model shape = load_shape(model);
-      for (const std::string method :
-           {"full", "quest:budget=2048,page=16", "tova:budget=2048", "asyncspade:budget=2048,place=peer"}) {
-        if (options.progress) options.progress(bars.size(), kBars, fmt::format("{} of {} on {}", method, model, gpu));
-        SpadeBar bar{model, gpu, method, 0, 0, ""};
-        TargetOptions target = target_options(options, method, kBatch, kContext);
-        target.look = [&](const DecodeResult& result) {
-          const StepTimes times = last_steps_of(result);
-          bar.tpot_ms = times.step_ms;
-          bar.idle_ms = times.idle_ms;
-        };
-        bar.refused = simulate_target(shape, hardware, plain_workload(shape), target).rows.at(0).refused;
-        bars.push_back(std::move(bar));
-      }
+  for (const char* gpu : {"a100", "h100"}) {
+    for (const char* model : {"qwen3-8b", "qwen3-32b"}) {
+      for (const char* method :
+           {"full", "quest:budget=2048,page=16", "tova:budget=2048", "asyncspade:budget=2048,place=peer"})
+        bars.push_back({model, gpu, method});
     }
   }
+  run_all(bars.size(), options, [&](std::size_t i) {
+    bars[i] = simulate_spade_bar(bars[i], options);
+    return fmt::format("{} of {} on {}", bars[i].method, bars[i].model, bars[i].gpu);
+  });
   return bars;
-}
-
-std::string spade_table2_text(const std::vector<SpadeRow>& rows, bool markdown) {
-  Table table;
-  table.leading = 4;
-  table.head = {"model",
-                "batch x context",
-                "GPU",
-                "pack",
-                "inference, published",
-                "cache, published",
-                "inference, simulated",
-                "cache, simulated",
-                "transfer, simulated",
-                "inference, roofline",
-                "cache, roofline",
-                "below ours",
-                "below published",
-                "idle %, simulated"};
-  std::size_t below_ours = 0, below_published = 0;
-  for (const SpadeRow& r : rows) {
-    const bool ours = r.ours.management_ms < r.ours.inference_ms,
-               published = r.ours.management_ms < r.pack.inference_ms;
-    below_ours += ours ? 1 : 0;
-    below_published += published ? 1 : 0;
-    table.rows.push_back({r.pack.model, fmt::format("{} x {}K", r.pack.batch, r.pack.context / 1024), r.pack.gpu,
-                          std::to_string(r.pack.layers), ms(r.pack.inference_ms), ms(r.pack.management_ms),
-                          ms(r.ours.inference_ms), ms(r.ours.management_ms), ms(r.ours.transfer_ms),
-                          ms(r.roofline.inference_ms), ms(r.roofline.management_ms), ours ? "yes" : "NO",
-                          published ? "yes" : "NO", fmt::format("{:.0f}", 100 * r.idle_ms / r.step_ms)});
-  }
-  Table links;
-  links.head = {"model", "batch", "GPU", "pack", "published", "simulated", "link"};
-  links.leading = 4;
-  for (const SpadeRow& r : rows) {
-    // The published figure of the 8B rows is twice the selected KV of the pack in MiB over the inference time in ms.
-    const double bytes = 4.0 * 8 * 128 * r.pack.batch * r.pack.selected * r.pack.layers;
-    links.rows.push_back({r.pack.model, std::to_string(r.pack.batch), r.pack.gpu, std::to_string(r.pack.layers),
-                          fmt::format("{:.1f}", r.pack.bandwidth),
-                          fmt::format("{:.1f}", bytes * 1e-6 / r.ours.inference_ms),
-                          fmt::format("{:.0f}", bytes * 1e-6 / r.roofline.transfer_ms)});
-  }
-  return section("AsyncSpade, Table 2: ms per pack of layers, simulated for asyncspade-a100 and -h100", markdown) +
-         text_of(table, markdown) +
-         note(fmt::format(
-                  "inference: the inference rank's work on the layers of a pack; cache: prediction, scores, top-k and "
-                  "gather "
-                  "of the cache rank; roofline: bytes over the datasheet's HBM bandwidth (weights and selected KV; all "
-                  "keys, and what is gathered in and out). below: our cache management takes less than our inference "
-                  "({} of {} rows), than the published inference ({} of {}). The published inference times are several "
-                  "times the roofline; where the inference rank runs near it, reading all keys takes longer than a "
-                  "small "
-                  "model's layers, and the device waits (idle: means over the last 8 of 48 steps).",
-                  below_ours, rows.size(), below_published, rows.size()),
-              markdown) +
-         section("Bandwidth that hides the selection, GB/s", markdown) + text_of(links, markdown) +
-         note(
-             "published: minimal bandwidth, in the 8B rows 2 x selected K and V of the pack in MiB over the inference "
-             "time; simulated: K and V selected, once, over our inference time; link: of the profile.",
-             markdown);
-}
-
-std::string spade_fig10_text(const std::vector<SpadeBar>& bars, bool markdown) {
-  Table table;
-  table.leading = 3;
-  table.head = {
-      "model",     "GPU", "method", "TPOT ms, simulated", "idle ms, simulated", "asyncspade against it, simulated",
-      "published", "KV"};
-  for (const SpadeBar& bar : bars) {
-    const auto own = std::find_if(bars.begin(), bars.end(), [&](const SpadeBar& b) {
-      return b.model == bar.model && b.gpu == bar.gpu && b.method.starts_with("asyncspade");
-    });
-    const bool is_own = own != bars.end() && &*own == &bar;
-    table.rows.push_back({bar.model, bar.gpu, bar.method, ms(bar.tpot_ms), ms(bar.idle_ms),
-                          is_own || own == bars.end() ? "-" : percent(own->tpot_ms / bar.tpot_ms - 1),
-                          bar.method == "full"           ? "-50 % at least"
-                          : bar.method.starts_with("qu") ? "-20 % at least"
-                                                         : "-",
-                          bar.refused.empty() ? "fits" : "does not fit"});
-  }
-  return section("AsyncSpade, Figure 10, simulated for asyncspade-a100 and -h100", markdown) +
-         text_of(table, markdown) +
-         note(
-             "Batch 8, 32K of context, 2,048 selected tokens; means over the last 8 of 48 steps. published: the claims "
-             "of section 5.3; the figure's bars "
-             "are "
-             "not given as numbers. Where the KV does not fit the device beside the weights, the time is that of a "
-             "device with more memory.",
-             markdown);
-}
-
-std::string spade_table2_json(const std::vector<SpadeRow>& rows) {
-  nlohmann::ordered_json json = {{"schema", "tandem-asyncspade-table2-1"}, {"rows", nlohmann::ordered_json::array()}};
-  const auto times = [](const SpadeTimes& t) {
-    return nlohmann::ordered_json{
-        {"inference_ms", t.inference_ms}, {"management_ms", t.management_ms}, {"transfer_ms", t.transfer_ms}};
-  };
-  for (const SpadeRow& r : rows) {
-    json["rows"].push_back({{"model", r.pack.model},
-                            {"batch", r.pack.batch},
-                            {"context", r.pack.context},
-                            {"selected", r.pack.selected},
-                            {"gpu", r.pack.gpu},
-                            {"pack", r.pack.layers},
-                            {"published",
-                             {{"inference_ms", r.pack.inference_ms},
-                              {"management_ms", r.pack.management_ms},
-                              {"bandwidth", r.pack.bandwidth}}},
-                            {"ours", times(r.ours)},
-                            {"roofline", times(r.roofline)},
-                            {"step_ms", r.step_ms},
-                            {"idle_ms", r.idle_ms}});
-  }
-  return json.dump(1) + "\n";
-}
-
-std::string spade_fig10_json(const std::vector<SpadeBar>& bars) {
-  nlohmann::ordered_json json = {{"schema", "tandem-asyncspade-fig10-1"}, {"bars", nlohmann::ordered_json::array()}};
-  for (const SpadeBar& b : bars) {
-    json["bars"].push_back({{"model", b.model},
-                            {"gpu", b.gpu},
-                            {"method", b.method},
-                            {"tpot_ms", b.tpot_ms},
-                            {"idle_ms", b.idle_ms},
-                            {"fits", b.refused.empty()}});
-  }
-  return json.dump(1) + "\n";
 }
 
 }  // namespace tandem::eval

@@ -19,6 +19,16 @@ struct SpadePack {
 };
 const std::vector<SpadePack>& spade_table2();
 
+/// Bytes of HBM that a pack's layers read and write: on the inference rank and on the cache rank.
+struct SpadeBytes {
+  double weights = 0, selected = 0;                      // inference: of K and V
+  double keys = 0, choice = 0, scores = 0, queries = 0;  // cache: all keys; K and V of the choice, in and out; a score
+                                                         // per token and KV head, in and out; the window
+  double inference() const { return weights + selected; }
+  double management() const { return keys + choice + scores + queries; }
+};
+SpadeBytes spade_bytes(const SpadePack& pack, const ModelConfig& model, std::uint32_t window = 16);
+
 struct SpadeTimes {
   double inference_ms = 0;   // the device's own work on a pack's layers, waits left out
   double management_ms = 0;  // the cache rank's: prediction, scores, top-k, gather
@@ -28,18 +38,26 @@ struct SpadeRow {
   SpadePack pack;
   SpadeTimes ours, roofline;
   double step_ms = 0, idle_ms = 0;  // of a whole step, in the steady state: means over the last 8 of 48 steps
+  SpadeBytes bytes;
+  double hbm_gbps = 0;  // the datasheet's
 };
 
 /// One bar of Figure 10, batch 8 and 32K.
 struct SpadeBar {
-  std::string model, gpu, method;
-  double tpot_ms = 0, idle_ms = 0;
-  std::string refused;  // why its KV does not fit; the time is then as if it did
+  std::string model = {}, gpu = {}, method = {};
+  double tpot_ms = 0, idle_ms = 0;  // as if the KV fitted
+  double roofline_ms = 0;           // the device's bytes over the datasheet's bandwidth; a cache rank is not waited for
+  double rank_ms = 0;               // the same of the cache rank's bytes; 0 for the others
+  double kv_gb = 0, room_gb = 0;    // KV on the device, and what it has beside the weights
+  double peer_gb = 0, peer_room_gb = 0;  // asyncspade: all KV and the query windows on the other device, and its memory
+  bool fits() const { return kv_gb <= room_gb && peer_gb <= peer_room_gb; }
 };
 
 /// InputError and Interrupted as simulate_target().
 SpadeRow simulate_spade_pack(const SpadePack& pack, const ReproduceOptions& options);
 std::vector<SpadeRow> reproduce_spade_table2(const ReproduceOptions& options);
+/// A bar of this model, GPU and method; the figures are filled in.
+SpadeBar simulate_spade_bar(SpadeBar bar, const ReproduceOptions& options);
 std::vector<SpadeBar> reproduce_spade_fig10(const ReproduceOptions& options);
 
 std::string spade_table2_text(const std::vector<SpadeRow>& rows, bool markdown);

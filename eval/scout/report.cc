@@ -121,16 +121,8 @@ std::string recall_text(const RecallProfile& profile, const HeadSource& source) 
 
 Json recall_json(const RecallProfile& profile, const HeadSource& source) {
   const RecallOptions& o = profile.options;
-  Json json = {{"schema", "tandem-scout-recall-1"},
-               {"command", source.command},
-               {"tandem_version", source.tandem_version},
-               {"git_commit", source.git_commit},
-               {"model", source.model},
-               {"weights_hash", source.weights_hash},
-               {"source", source.prompts},
-               {"prompts", profile.prompts},
-               {"mean_tokens", profile.tokens / profile.prompts},
-               {"method", o.method},
+  Json json = profile_head("tandem-scout-recall-1", source, profile.prompts, profile.tokens);
+  json.update({{"method", o.method},
                {"budget", o.budget},
                {"steps", o.steps},
                {"beta_recall", o.threshold},
@@ -138,7 +130,7 @@ Json recall_json(const RecallProfile& profile, const HeadSource& source) {
                {"mean_interval", profile.mean_interval()},
                {"mean_cpu_ratio", {{"without", mean(profile.without)}, {"with", mean(profile.with)}}},
                {"changed", rounded(profile.changed)},
-               {"cpu_ratio", {{"without", Json::array()}, {"with", Json::array()}}}};
+               {"cpu_ratio", {{"without", Json::array()}, {"with", Json::array()}}}});
   for (const std::vector<double>& layer : profile.without) json["cpu_ratio"]["without"].push_back(rounded(layer));
   for (const std::vector<double>& layer : profile.with) json["cpu_ratio"]["with"].push_back(rounded(layer));
   return json;

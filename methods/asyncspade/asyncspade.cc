@@ -12,7 +12,7 @@ namespace {
 
 struct AsyncSpadeOptions {
   TokenShare budget{0, 2048};
-  std::string place = "stream", weights = "ridge_softmax", windows = "all", rope = "pre";
+  std::string place = "stream", weights = "eq2", windows = "all", rope = "pre";
   std::uint32_t pack = 6, window = 16, theta = 0;
   double epsilon = 1e-3;
   OptionSet bind() {
@@ -23,8 +23,8 @@ struct AsyncSpadeOptions {
                "the cache rank: a side stream of the device, CPU threads and host memory, or another device");
     set.number_of("pack", pack, {1, 2, 4, 6, 8, 12}, "consecutive layers that share a message each way");
     set.count("window", window, "queries", "most predecessors that the newest query is regressed on (W), 1 to 32");
-    set.choice("weights", weights, {"ridge_softmax", "eq2", "alg1", "raw"},
-               "softmax of the ridge solution, equation 2 as printed, appendix C to the letter, or no softmax");
+    set.choice("weights", weights, {"eq2", "ridge_softmax", "alg1", "raw"},
+               "equation 2 as printed, softmax of the ridge solution, appendix C to the letter, or no softmax");
     set.choice("windows", windows, {"all", "W"}, "mean over the windows of 1 to W queries, or the longest alone");
     set.choice("rope", rope, {"pre", "post"}, "queries are regressed as they were before RoPE, or as roped");
     set.number("epsilon", epsilon, 1e-9, 1e3,

@@ -1,10 +1,14 @@
 // Two processes: the second is the cache rank. The same tokens as one process.
+#include <algorithm>
+#include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sstream>
+#include <thread>
 
 #include "tests/cli/program.h"
 
@@ -49,6 +53,56 @@ TEST(Mpi, TwoProcessesGiveTheTokensOfOne) {
   EXPECT_THAT(samples, ::testing::HasSubstr("niah_single_1"));
   EXPECT_EQ(content(folder / "two" / "samples.jsonl"), samples);
   EXPECT_EQ(content(folder / "two" / "timings.jsonl"), content(folder / "one" / "timings.jsonl"));
+}
+
+/// The process among those that carry `mark` in their arguments which is the cache rank; 0 where there is none yet.
+pid_t cache_rank_of(const std::string& mark) {
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (content(entry.path() / "cmdline").find(mark) == std::string::npos) continue;
+    if (content(entry.path() / "environ").find("OMPI_COMM_WORLD_RANK=1") != std::string::npos) return std::stoi(name);
+  }
+  return 0;
+}
+
+/// Runs under mpirun, and sends `signal` to the second process when the first sample is finished.
+Outcome run_and_stop_the_rank(const std::string& arguments, const fs::path& folder, int signal) {
+  std::atomic<bool> over{false};
+  std::thread stopper([&] {
+    while (!over && content(folder / "samples.jsonl").find('\n') == std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (const pid_t rank = over ? 0 : cache_rank_of(folder.string()); rank > 0) kill(rank, signal);
+  });
+  Outcome outcome = shell(kTwo + "2 '" TANDEM_PROGRAM "' " + arguments + "'" + folder.string() + "'");
+  over = true;
+  stopper.join();
+  return outcome;
+}
+
+class MpiLoss : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Signals, MpiLoss, ::testing::Values(SIGKILL, SIGSTOP));
+
+TEST_P(MpiLoss, ARankThatIsGoneEndsTheRunAndFinishedSamplesAreKept) {
+  const fs::path folder = fs::path(::testing::TempDir()) / ("mpi_loss_" + std::to_string(GetParam()));
+  fs::remove_all(folder);
+  const std::string many = "--samples 200 --rank-timeout 1 --lengths 256 ";
+  const std::string arguments =
+      "compare --methods asyncspade:budget=64,place=peer,window=8 --hw asyncspade-a100 --tasks niah_single_1 --quiet "
+      "--no-plot --threads 1 " +
+      many + "--out ";
+  const Outcome outcome = run_and_stop_the_rank(arguments, folder / "run", GetParam());
+  EXPECT_NE(outcome.code, 0) << outcome.text;
+  if (GetParam() == SIGSTOP) {
+    EXPECT_EQ(outcome.code, 3) << outcome.text;
+    EXPECT_THAT(outcome.text, ::testing::HasSubstr("for 1 seconds"));
+    EXPECT_THAT(outcome.text, ::testing::HasSubstr("Finished samples are kept"));
+  }
+  const std::string samples = content(folder / "run" / "samples.jsonl");
+  const auto kept = std::count(samples.begin(), samples.end(), '\n');
+  EXPECT_GE(kept, 1);
+  EXPECT_LT(kept, 200);
+  EXPECT_EQ(samples.substr(0, 1), "{");
 }
 
 TEST(Mpi, OtherNumbersOfProcessesAreASentence) {

@@ -146,13 +146,16 @@ class AsyncSpade : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(
     Rules, AsyncSpade,
     ::testing::Values(
-        Case{"place=stream,rope=post", LagWeights::ridge_softmax, true, false, 16, 0, 201},
+        Case{"place=stream,rope=post,weights=ridge_softmax", LagWeights::ridge_softmax, true, false, 16, 0, 201},
         Case{"place=host,weights=raw,windows=W,rope=pre,window=4", LagWeights::raw, false, true, 4, 0, 185},
         Case{"place=peer,weights=alg1,window=8,pack=1,rope=post", LagWeights::alg1, true, false, 8, 0, 177},
-        Case{"place=stream,theta=21,rope=pre,pack=1", LagWeights::ridge_softmax, true, true, 16, 21, 150},
-        Case{"place=host,theta=9,window=1,pack=2,rope=post", LagWeights::ridge_softmax, true, false, 1, 9, 161},
+        Case{"place=stream,theta=21,rope=pre,pack=1,weights=ridge_softmax", LagWeights::ridge_softmax, true, true, 16,
+             21, 150},
+        Case{"place=host,theta=9,window=1,pack=2,rope=post,weights=ridge_softmax", LagWeights::ridge_softmax, true,
+             false, 1, 9, 161},
         Case{"place=stream,weights=eq2,window=3,rope=post", LagWeights::eq2, true, false, 3, 0, 130},
-        Case{"place=stream,window=5,rope=post", LagWeights::ridge_softmax, true, false, 5, 0, 2}));
+        Case{"place=stream,window=5,rope=post,weights=ridge_softmax", LagWeights::ridge_softmax, true, false, 5, 0,
+             2}));
 
 TEST_P(AsyncSpade, EqualsTheSlowModel) {
   const Case& rule = GetParam();
@@ -219,6 +222,70 @@ TEST(AsyncSpadePlaces, APlaceThatTheProfileDoesNotHaveIsASentence) {
   }
 }
 
+// Over decode, a new prompt and decode: what the rank chose of the first part, of the prompt, and of both.
+class AsyncSpadeSession : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Places, AsyncSpadeSession, ::testing::Values("stream", "host"));
+
+TEST_P(AsyncSpadeSession, EqualsTheSlowModelBehindANewPrompt) {
+  for (const std::uint32_t turn_tokens : {3u, 33u}) {  // fewer and more than a window
+    Bench bench(tiny_model(true, 3), with_peer());
+    const std::vector<std::int32_t> prompt = random_prompt(150, 8), turn = random_prompt(turn_tokens, 9);
+    const auto method = make_method(std::string("asyncspade:budget=64,window=6,rope=post,place=") + GetParam());
+    const auto prefix = bench.engine.prefill(prompt);
+    const DecodeRequest request{prefix.get(), 20};
+    const auto session = bench.engine.open_session(*method, {&request, 1});
+    std::vector<std::vector<float>> logits, more_logits;
+    const std::vector<std::int32_t> said = session->decode({.logits = &logits}).sequences[0].tokens;
+    session->append(0, turn, 20);
+    const std::vector<std::int32_t> more = session->decode({.logits = &more_logits}).sequences[0].tokens;
+    bench.engine.release(*prefix);
+    logits.insert(logits.end(), more_logits.begin(), more_logits.end());
+
+    std::vector<std::int32_t> fed = prompt;
+    for (const auto& part : {said, turn, more}) fed.insert(fed.end(), part.begin(), part.end());
+    const std::size_t first = prompt.size() - 1, second = prompt.size() + said.size() + turn.size() - 1;
+    PredictionRule rule;
+    rule.weights = LagWeights::eq2;
+    rule.window = 6;
+    SlowSpade slow(bench.model, rule, 64, 0);
+    std::size_t step = 0;
+    for (std::size_t t = 0; step < logits.size(); ++t) {
+      const bool decodes = (t >= first && t < first + said.size()) || t >= second;
+      const Vector expected = slow.step(fed[t], decodes);
+      if (!decodes) continue;
+      double worst = 0;
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        worst = std::max(worst, std::abs(expected[i] - double(logits[step][i])));
+      ASSERT_LT(worst, 3e-4) << "step " << step << " with a turn of " << turn_tokens;
+      ++step;
+    }
+    EXPECT_GT(slow.closest, 1e-7) << "float and double may choose differently here: take another prompt";
+  }
+}
+
+TEST(AsyncSpadeSessions, TwoHalvesOnThePeerAreTheWhole) {
+  std::vector<std::vector<float>> whole, halves;
+  for (const std::uint32_t part : {40u, 20u}) {
+    Bench bench(tiny_model(true, 3), with_peer());
+    const auto method = make_method("asyncspade:budget=64,window=6,pack=2,place=peer");
+    std::vector<std::unique_ptr<Prefix>> prefixes;
+    std::vector<DecodeRequest> requests;
+    for (const std::size_t i : {0, 2}) {
+      prefixes.push_back(bench.engine.prefill(kRagged[i]));
+      requests.push_back({prefixes.back().get(), part});
+    }
+    const auto session = bench.engine.open_session(*method, requests);
+    for (const auto& prefix : prefixes) bench.engine.release(*prefix);
+    for (std::uint32_t done = 0; done < 40; done += part) {
+      std::vector<std::vector<float>> logits;
+      session->decode({.logits = &logits});
+      std::vector<std::vector<float>>& all = part == 40 ? whole : halves;
+      all.insert(all.end(), logits.begin(), logits.end());
+    }
+  }
+  EXPECT_EQ(halves, whole);
+}
+
 // Over decode, a new prompt and decode: the rank chooses from the new prompt too.
 TEST(AsyncSpadeSessions, StreamAndHostChooseTheSameBehindANewPrompt) {
   std::vector<std::vector<float>> all[2], dense;
@@ -278,7 +345,8 @@ HardwareProfile plain_profile(double host_gbps) {
   p.device.launch_ns = p.device.segment_launch_ns = p.device.op_floor_ns = 0;
   p.control.submit_ns = 0;
   p.host.dram_gbps = 1e5;
-  p.host.select_gbps_per_thread = host_gbps;
+  p.host.attention_gbps_per_thread = host_gbps;
+  p.host.attention_efficiency = 1;
   p.host.gflops_per_thread = 1e5;
   p.handoff = {30, 40};
   return p;
@@ -383,6 +451,7 @@ TEST(AsyncSpadePeer, ARankThatDiesOrIsSilentEndsTheDecodeWithASentence) {
     {
       EngineOptions options;
       options.peer = rank.near;
+      options.peer_patience = std::chrono::milliseconds(200);
       Bench bench(tiny_model(), with_peer(), options);
       options.peer = nullptr;
       try {

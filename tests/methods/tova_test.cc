@@ -147,6 +147,56 @@ TEST(TovaEvicts, TheLightestTokenOfTheLatestQueryForGood) {
   }
 }
 
+// A share of the context is more tokens once the decode goes on: the set takes in new ones until it is as full again.
+TEST(TovaEvicts, AShareOfAContextThatGrowsKeepsMore) {
+  constexpr std::uint32_t kHalf = 30;
+  const std::vector<std::int32_t> prompt = random_prompt(161, 5);
+  Bench bench(tiny_model());
+  const auto method = make_method("tova:evict=yes,budget=0.25");
+  const auto prefix = bench.engine.prefill(prompt);
+  const DecodeRequest request{prefix.get(), kHalf};
+  const auto session = bench.engine.open_session(*method, {&request, 1});
+  std::vector<std::vector<float>> logits, more;
+  std::vector<std::int32_t> fed = prompt;
+  for (std::vector<std::vector<float>>* part : {&logits, &more}) {
+    const std::vector<std::int32_t> said = session->decode({.logits = part}).sequences[0].tokens;
+    fed.insert(fed.end(), said.begin(), said.end());
+  }
+  logits.insert(logits.end(), more.begin(), more.end());
+
+  const TokenShare share{0.25, 0};
+  const std::uint32_t first = share.of(161 + kHalf - 1), second = share.of(161 + 2 * kHalf - 1);
+  ASSERT_LT(first, second);
+  SlowModel slow(bench.model);
+  const ModelConfig& c = bench.model.config;
+  std::vector<Held> layers(c.layers);
+  std::vector<std::vector<bool>> seen(c.layers);
+  std::size_t budget = first;
+  bool evicts = false;
+  const SlowModel::Look look = [&](std::uint32_t layer, const Vector&, const Vector& q, const Keys& keys, const Keys&) {
+    Held& held = layers[layer];
+    held.tokens.push_back(keys[0].size() - 1);
+    seen[layer].assign(keys[0].size(), false);
+    for (const std::size_t t : held.tokens) seen[layer][t] = true;
+    if (!evicts) return;
+    held.weigh(c, q, keys);
+    held.evict(budget);
+  };
+  const SlowModel::Visible visible = [&](std::uint32_t layer, std::uint32_t, const Vector&,
+                                         const std::vector<Vector>&) { return seen[layer]; };
+  std::size_t step = 0;
+  for (std::size_t t = 0; step < logits.size(); ++t) {
+    const bool decodes = t + 1 >= prompt.size();
+    evicts = t + 2 >= prompt.size();
+    if (step >= kHalf) budget = second;
+    const Vector expected = slow.step(fed[t], visible, look);
+    if (!decodes) continue;
+    ASSERT_LT(worst_difference(expected, logits[step]), 3e-4) << "step " << step;
+    ++step;
+  }
+  EXPECT_EQ(layers[0].tokens.size(), second);
+}
+
 TEST(TovaCounters, CountWhatItReads) {
   Bench bench(tiny_model());
   const DecodeResult result = bench.decode(*make_method("tova:budget=40"), {random_prompt(101, 4)}, 16);
@@ -157,9 +207,9 @@ TEST(TovaCounters, CountWhatItReads) {
     chosen += r.cost.hbm;
     scores += r.cost.flops;
   }
-  // Steps score 100 .. 115 tokens: K of each, the scores out and in, two lists of 39, the query.
+  // Steps score 100 .. 115 tokens: K of each, two KV heads' scores out and in, two lists of 39, the query.
   const std::uint64_t tokens = 16 * (100 + 115) / 2;
-  EXPECT_EQ(chosen, 2 * (tokens * (2 * 64 + 2 * 4 * 4) + 16 * (2 * 40 * 4 + 4 * 16 * 4)));
+  EXPECT_EQ(chosen, 2 * (tokens * (2 * 64 + 2 * 4 * 2) + 16 * (2 * 40 * 4 + 4 * 16 * 4)));
   EXPECT_EQ(scores, 2 * tokens * 2 * 4 * 16);
   EXPECT_EQ(result.sequences[0].attended[0], 16u * 40);
 }

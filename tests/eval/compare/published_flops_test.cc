@@ -33,9 +33,14 @@ TEST(PublishedFlops, ASectionNamesEveryMethodAndIsLeftOutWhereOnlyFullHasAFormul
   for (const MethodEntry& entry : summary.manifest.methods) summary.methods.emplace_back().label = entry.label;
   const std::string text = published_flops_text(preset_config("qwen3-8b"), summary, true);
   for (const MethodEntry& entry : summary.manifest.methods) EXPECT_NE(text.find(entry.label), std::string::npos);
+  summary.methods[1].lengths.push_back({"", 2048, {10, 0.5, {0.2, 0.8}, IntervalKind::wilson}, false, {}});
+  const std::string json = published_flops_json(preset_config("qwen3-8b"), summary);
+  EXPECT_NE(json.find("\"accuracy\": 0.5"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"length\": 2048"), std::string::npos) << json;
   summary.manifest.methods = method_entries({"full", "hgca"});
   summary.methods.resize(2);
   EXPECT_EQ(published_flops_text(preset_config("qwen3-8b"), summary, true), "");
+  EXPECT_EQ(published_flops_json(preset_config("qwen3-8b"), summary), "");
 }
 
 }  // namespace

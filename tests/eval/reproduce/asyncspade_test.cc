@@ -27,15 +27,46 @@ TEST(SpadeTable2, AStepTakesAtLeastTheCacheRanksTime) {
   EXPECT_LT(row.step_ms, 1.2 * 36.0 / pack.layers * row.ours.management_ms);
 }
 
+// What a pack is said to read is what the simulation charges it.
+TEST(SpadeTable2, TheCacheRanksTimeIsItsBytesAtTheRateOfAttention) {
+  const SpadePack& pack = spade_table2()[8];
+  const SpadeRow row = simulate_spade_pack(pack, {});
+  const HardwareProfile::DeviceRates device = load_profile("asyncspade-a100").device;
+  const double per_ms = device.hbm_gbps * device.attention_efficiency * 1e6;
+  EXPECT_NEAR(row.ours.management_ms, row.bytes.management() / per_ms, 0.005 * row.ours.management_ms);
+  EXPECT_LT(row.ours.management_ms, row.ours.inference_ms) << "at a large model's shape the rank keeps up";
+  EXPECT_LT(row.idle_ms, 0.01 * row.step_ms);
+}
+
+// Bytes by hand: 36 layers of (weights + 8 x 2,048 tokens of K and V) and the vocabulary, over 2,039 GB/s.
+TEST(SpadeFigure10, TheRooflineIsThatOfTheBytes) {
+  const SpadeBar bar = simulate_spade_bar({"qwen3-8b", "a100", "asyncspade:budget=2048,place=peer"}, {});
+  const double weights = 2.0 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3.0 * 4096 * 12288), kv = 8 * 2048 * 4096.0;
+  EXPECT_NEAR(bar.roofline_ms, (36 * (weights + kv) + 2.0 * 4096 * 151936) / 2039e6, 1e-6);
+  EXPECT_NEAR(bar.rank_ms, 36 * (8 * 32768 * 2048.0 + 2 * kv) / 2039e6, 1e-6);
+  EXPECT_GT(bar.tpot_ms, bar.rank_ms) << "each step waits for it";
+  EXPECT_NEAR(bar.peer_gb, (36 * 8 * 4096.0 * (32768 + 2048) + 17 * 4 * 36 * 8 * 4096.0) * 1e-9, 1e-6);
+  EXPECT_TRUE(bar.fits());
+  const std::string text = spade_fig10_text({bar}, true), json = spade_fig10_json({bar});
+  EXPECT_NE(text.find("41.2 of 80"), std::string::npos) << text;
+  EXPECT_NE(json.find("\"peer_gb\": 41."), std::string::npos) << json;
+  EXPECT_NE(json.find("git_commit"), std::string::npos);
+}
+
 TEST(SpadeTable2, TheTextSaysInHowManyRowsTheCacheRankKeepsUp) {
   std::vector<SpadeRow> rows;
   for (const SpadePack& pack : spade_table2()) {
-    SpadeRow row{pack, {2, 1, 0.5}, {1, 1, 0.5}, 10, 1};
+    SpadeRow row;
+    row.pack = pack;
+    row.ours = {2, 1, 0.5};
+    row.roofline = {1, 1, 0.5};
+    row.step_ms = 10;
     if (rows.size() == 3) row.ours.management_ms = 3;
     rows.push_back(row);
   }
   const std::string text = spade_table2_text(rows, true);
-  EXPECT_NE(text.find("(15 of 16 rows)"), std::string::npos) << text;
+  EXPECT_NE(text.find("less than the simulated one in 15"), std::string::npos) << text;
+  EXPECT_NE(text.find("16 of 16 rows"), std::string::npos) << text;
   EXPECT_NE(text.find("NO"), std::string::npos);
 }
 

@@ -1,0 +1,229 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/version.h"
+#include "eval/report/table.h"
+#include "eval/reproduce/asyncspade.h"
+
+namespace tandem::eval {
+namespace {
+
+std::string ms(double value) {
+  return fmt::format("{:.2f}", value);
+}
+
+std::string percent(double share) {
+  return fmt::format("{:+.0f} %", 100 * share);
+}
+
+std::vector<std::string> named(const SpadePack& p) {
+  return {p.model, fmt::format("{} x {}K", p.batch, p.context / 1024), p.gpu, std::to_string(p.layers)};
+}
+
+void append(std::vector<std::string>& row, std::vector<std::string> cells) {
+  row.insert(row.end(), std::make_move_iterator(cells.begin()), std::make_move_iterator(cells.end()));
+}
+
+/// Bytes of a pack and the rates that the times come to: why a time is what it is.
+std::string rates_text(const std::vector<SpadeRow>& rows, bool markdown) {
+  Table table;
+  table.leading = 4;
+  table.head = {"model",
+                "batch x context",
+                "GPU",
+                "pack",
+                "inference GB",
+                "inference GB/s, published",
+                "inference GB/s, simulated",
+                "cache GB",
+                "of it keys",
+                "cache GB/s, published",
+                "cache GB/s, simulated",
+                "datasheet GB/s"};
+  for (const SpadeRow& r : rows) {
+    const double inference = r.bytes.inference() * 1e-6, management = r.bytes.management() * 1e-6;
+    std::vector<std::string> cells = named(r.pack);
+    append(cells, {fmt::format("{:.2f}", inference * 1e-3), fmt::format("{:.0f}", inference / r.pack.inference_ms),
+                   fmt::format("{:.0f}", inference / r.ours.inference_ms), fmt::format("{:.2f}", management * 1e-3),
+                   fmt::format("{:.0f} %", 100 * r.bytes.keys / r.bytes.management()),
+                   fmt::format("{:.0f}", management / r.pack.management_ms),
+                   fmt::format("{:.0f}", management / r.ours.management_ms), fmt::format("{:.0f}", r.hbm_gbps)});
+    table.rows.push_back(std::move(cells));
+  }
+  return section("Bytes of a pack, and how fast they are read", markdown) + text_of(table, markdown) +
+         note(
+             "inference: weights and selected KV; cache: every key once, K and V of the choice in and out, a score per "
+             "token and KV head out and in, the query window. A published rate is these bytes over the published time. "
+             "An exact choice of single tokens reads every key, so that a cache rank as fast as the inference rank "
+             "keeps up only where a pack has more bytes of weights and selected KV than of keys and choice.",
+             markdown);
+}
+
+}  // namespace
+
+std::string spade_table2_text(const std::vector<SpadeRow>& rows, bool markdown) {
+  Table table;
+  table.leading = 4;
+  table.head = {"model",
+                "batch x context",
+                "GPU",
+                "pack",
+                "inference, published",
+                "cache, published",
+                "inference, simulated",
+                "cache, simulated",
+                "transfer, simulated",
+                "inference, roofline",
+                "cache, roofline",
+                "below ours",
+                "below published",
+                "idle %, simulated"};
+  std::size_t below_ours = 0, below_published = 0, below_roofline = 0;
+  for (const SpadeRow& r : rows) {
+    const bool ours = r.ours.management_ms < r.ours.inference_ms,
+               published = r.ours.management_ms < r.pack.inference_ms;
+    below_ours += ours ? 1 : 0;
+    below_published += published ? 1 : 0;
+    below_roofline += r.roofline.management_ms < r.roofline.inference_ms ? 1 : 0;
+    std::vector<std::string> cells = named(r.pack);
+    append(cells, {ms(r.pack.inference_ms), ms(r.pack.management_ms), ms(r.ours.inference_ms), ms(r.ours.management_ms),
+                   ms(r.ours.transfer_ms), ms(r.roofline.inference_ms), ms(r.roofline.management_ms),
+                   ours ? "yes" : "NO", published ? "yes" : "NO", fmt::format("{:.0f}", 100 * r.idle_ms / r.step_ms)});
+    table.rows.push_back(std::move(cells));
+  }
+  Table links;
+  links.head = {"model", "batch x context", "GPU", "pack", "published", "simulated", "link"};
+  links.leading = 4;
+  for (const SpadeRow& r : rows) {
+    std::vector<std::string> cells = named(r.pack);
+    append(cells, {fmt::format("{:.1f}", r.pack.bandwidth),
+                   fmt::format("{:.1f}", r.bytes.selected * 1e-6 / r.ours.inference_ms),
+                   fmt::format("{:.0f}", r.bytes.selected * 1e-6 / r.roofline.transfer_ms)});
+    links.rows.push_back(std::move(cells));
+  }
+  return section("AsyncSpade, Table 2: ms per pack of layers, simulated for asyncspade-a100 and -h100", markdown) +
+         text_of(table, markdown) +
+         note(fmt::format(
+                  "inference: the inference rank's work on the layers of a pack; cache: prediction, scores, top-k and "
+                  "gather of the cache rank; roofline: bytes over the datasheet's HBM bandwidth (weights and selected "
+                  "KV; all keys, and what is gathered in and out). Cache management takes less than the published "
+                  "inference in {} of {} rows, less than the simulated one in {}, and on the roofline in {}. idle: the "
+                  "device's, mean over the last 8 of 48 steps.",
+                  below_published, rows.size(), below_ours, below_roofline),
+              markdown) +
+         rates_text(rows, markdown) + section("Bandwidth that hides the selection, GB/s", markdown) +
+         text_of(links, markdown) +
+         note(
+             "published: minimal bandwidth, in the 8B rows 2 x selected K and V of the pack in MiB over the inference "
+             "time; simulated: K and V selected, once, over our inference time; link: of the profile.",
+             markdown);
+}
+
+std::string spade_fig10_text(const std::vector<SpadeBar>& bars, bool markdown) {
+  Table table;
+  table.leading = 3;
+  table.head = {"model",
+                "GPU",
+                "method",
+                "TPOT ms, simulated",
+                "idle ms, simulated",
+                "asyncspade against it, simulated",
+                "TPOT ms, roofline",
+                "asyncspade against it, roofline",
+                "published",
+                "KV GB of room",
+                "peer GB of its memory"};
+  const SpadeBar* own = nullptr;
+  double rank = 0;
+  for (const SpadeBar& bar : bars) {
+    own = &*std::find_if(bars.begin(), bars.end(), [&](const SpadeBar& b) {
+      return b.model == bar.model && b.gpu == bar.gpu && b.method.starts_with("asyncspade");
+    });
+    const bool is_own = own == &bar;
+    if (is_own) rank = std::max(rank, own->rank_ms / own->roofline_ms);
+    table.rows.push_back({bar.model, bar.gpu, bar.method, ms(bar.tpot_ms), ms(bar.idle_ms),
+                          is_own ? "-" : percent(own->tpot_ms / bar.tpot_ms - 1), ms(bar.roofline_ms),
+                          is_own ? "-" : percent(own->roofline_ms / bar.roofline_ms - 1),
+                          bar.method == "full"           ? "-50 % at least"
+                          : bar.method.starts_with("qu") ? "-20 % at least"
+                                                         : "-",
+                          fmt::format("{:.1f} of {:.1f}{}", bar.kv_gb, bar.room_gb, bar.fits() ? "" : ": NO"),
+                          is_own ? fmt::format("{:.1f} of {:.0f}", bar.peer_gb, bar.peer_room_gb) : "-"});
+  }
+  return section("AsyncSpade, Figure 10, simulated for asyncspade-a100 and -h100", markdown) +
+         text_of(table, markdown) +
+         note(fmt::format(
+                  "Batch 8, 32K of context, 2,048 selected tokens; means over the last 8 of 48 steps (of 12 "
+                  "where each step is like the one before). roofline: bytes "
+                  "that the device reads over the datasheet's bandwidth, a cache rank that always keeps up; its own "
+                  "roofline is up to {:.2f} times that step. published: the claims of section 5.3; the figure's bars "
+                  "are not given as numbers. KV: on the device, and what it has beside the weights; where that is "
+                  "not enough (NO) the times are those of a device with more memory. peer: all KV, the choice and the "
+                  "query windows, on the cache rank's device, which has no weights.",
+                  rank),
+              markdown);
+}
+
+std::string spade_table2_json(const std::vector<SpadeRow>& rows) {
+  nlohmann::ordered_json json = {{"schema", "tandem-asyncspade-table2-2"},
+                                 {"tandem_version", version()},
+                                 {"git_commit", git_commit()},
+                                 {"clock", "simulated for asyncspade-a100 and asyncspade-h100"},
+                                 {"steps", 48},
+                                 {"steps_counted", 8},
+                                 {"rows", nlohmann::ordered_json::array()}};
+  const auto times = [](const SpadeTimes& t) {
+    return nlohmann::ordered_json{
+        {"inference_ms", t.inference_ms}, {"management_ms", t.management_ms}, {"transfer_ms", t.transfer_ms}};
+  };
+  for (const SpadeRow& r : rows) {
+    json["rows"].push_back({{"model", r.pack.model},
+                            {"batch", r.pack.batch},
+                            {"context", r.pack.context},
+                            {"selected", r.pack.selected},
+                            {"gpu", r.pack.gpu},
+                            {"pack", r.pack.layers},
+                            {"published",
+                             {{"inference_ms", r.pack.inference_ms},
+                              {"management_ms", r.pack.management_ms},
+                              {"bandwidth", r.pack.bandwidth}}},
+                            {"ours", times(r.ours)},
+                            {"roofline", times(r.roofline)},
+                            {"bytes",
+                             {{"weights", r.bytes.weights},
+                              {"selected", r.bytes.selected},
+                              {"keys", r.bytes.keys},
+                              {"choice", r.bytes.choice},
+                              {"scores", r.bytes.scores},
+                              {"queries", r.bytes.queries}}},
+                            {"step_ms", r.step_ms},
+                            {"idle_ms", r.idle_ms}});
+  }
+  return json.dump(1) + "\n";
+}
+
+std::string spade_fig10_json(const std::vector<SpadeBar>& bars) {
+  nlohmann::ordered_json json = {{"schema", "tandem-asyncspade-fig10-2"},
+                                 {"tandem_version", version()},
+                                 {"git_commit", git_commit()},
+                                 {"clock", "simulated for asyncspade-a100 and asyncspade-h100"},
+                                 {"bars", nlohmann::ordered_json::array()}};
+  for (const SpadeBar& b : bars) {
+    json["bars"].push_back({{"model", b.model},
+                            {"gpu", b.gpu},
+                            {"method", b.method},
+                            {"tpot_ms", b.tpot_ms},
+                            {"idle_ms", b.idle_ms},
+                            {"roofline_ms", b.roofline_ms},
+                            {"rank_roofline_ms", b.rank_ms},
+                            {"kv_gb", b.kv_gb},
+                            {"room_gb", b.room_gb},
+                            {"peer_gb", b.peer_gb},
+                            {"peer_room_gb", b.peer_room_gb},
+                            {"fits", b.fits()}});
+  }
+  return json.dump(1) + "\n";
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,128 @@
+// Messages between two GPUs, over a library that stands in for the driver and NCCL (fake_gpus.cc).
+#include "engine/distributed/nccl_pair.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "engine/common/error.h"
+#include "engine/distributed/message.h"
+#include "engine/distributed/remote_rank.h"
+
+namespace tandem {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+const char* const kFake = TANDEM_FAKE_LIBRARY;
+
+template <class Error, class Work>
+std::string sentence_of(const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+CommunicatorPair pair_of(milliseconds first_waits = milliseconds(0)) {
+  return make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "one", "two", first_waits, milliseconds(0));
+}
+
+Message numbered(int n, std::size_t more = 0) {
+  Message message(sizeof n + more, std::byte{7});
+  std::memcpy(message.data(), &n, sizeof n);
+  return message;
+}
+
+template <class Function>
+Function fake(const char* name) {
+  return reinterpret_cast<Function>(dlsym(dlopen(kFake, RTLD_NOW), name));
+}
+
+class Nccl : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    fake<void (*)(int)>("fake_async_error")(0);
+    EXPECT_EQ(fake<int (*)()>("fake_alive")(), 0) << "streams, memory, communicators that were not given back";
+  }
+};
+
+TEST_F(Nccl, MessagesOfAnyLengthArriveWholeAndInOrder) {
+  CommunicatorPair pair = pair_of();
+  std::thread other([far = std::move(pair.second)] {
+    for (int i = 0; i < 20; ++i) far->send(far->receive());
+  });
+  for (int i = 0; i < 20; ++i) {
+    pair.first->send(numbered(i, std::size_t{1} << i));
+    EXPECT_EQ(pair.first->receive(), numbered(i, std::size_t{1} << i));
+  }
+  other.join();
+}
+
+TEST_F(Nccl, AnEmptyMessageIsOne) {
+  CommunicatorPair pair = pair_of();
+  std::thread other([far = std::move(pair.second)] { far->send({}); });
+  EXPECT_TRUE(pair.first->receive().empty());
+  other.join();
+}
+
+TEST_F(Nccl, OneThreadSendsWhileAnotherWaitsForAnAnswer) {
+  CommunicatorPair pair = pair_of();
+  std::thread answer([&] { EXPECT_EQ(pair.first->receive(), numbered(3)); });
+  std::thread other([far = std::move(pair.second)] {
+    far->receive();
+    far->receive();
+    far->send(numbered(3));
+  });
+  pair.first->send(numbered(1));
+  pair.first->send(numbered(2));
+  answer.join();
+  other.join();
+}
+
+TEST_F(Nccl, AnEndThatLeftIsAnError) {
+  CommunicatorPair pair = pair_of();
+  pair.second.reset();
+  EXPECT_THAT(sentence_of<RunError>([&] { pair.first->receive(); }), HasSubstr("two is gone: it ended"));
+  EXPECT_THAT(sentence_of<RunError>([&] { pair.first->send(numbered(1)); }), HasSubstr("two is gone"));
+}
+
+TEST_F(Nccl, AnEndThatIsSilentIsAnErrorAfterTheTimeAndTheOtherIsToldToo) {
+  CommunicatorPair pair = pair_of(milliseconds(20));
+  EXPECT_THAT(sentence_of<RunError>([&] { pair.first->receive(); }), HasSubstr("nothing for 0.02 seconds"));
+  EXPECT_THAT(sentence_of<RunError>([&] { pair.second->receive(); }), HasSubstr("failed before"));
+}
+
+TEST_F(Nccl, WhatNcclReportsIsSaid) {
+  CommunicatorPair pair = pair_of();
+  fake<void (*)(int)>("fake_async_error")(6);
+  EXPECT_THAT(sentence_of<RunError>([&] { pair.first->receive(); }), HasSubstr("NCCL cannot go on: NCCL's error"));
+}
+
+TEST_F(Nccl, WithoutTwoGpusOrTheLibraryItIsRefusedWithASentence) {
+  setenv("TANDEM_FAKE_GPUS", "1", 1);
+  const std::string few = sentence_of<InputError>([] { pair_of(); });
+  unsetenv("TANDEM_FAKE_GPUS");
+  EXPECT_THAT(few, HasSubstr("this machine has 1"));
+  EXPECT_THAT(sentence_of<InputError>([] { load_gpu_libraries("libno_driver.so", kFake); }),
+              HasSubstr("libno_driver.so"));
+  EXPECT_THAT(sentence_of<InputError>([] { load_gpu_libraries(kFake, "libc.so.6"); }), HasSubstr("ncclCommInitAll"));
+}
+
+TEST_F(Nccl, ACacheRankAnswersOverIt) {
+  const RankThread thread(make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "The inference rank", "The cache rank",
+                                         milliseconds(5000), milliseconds(0)));
+  const RankModel model{1, 1, 1, {1, 8, DType::f32}, 16, RopeTable(8, 10000)};
+  RemoteRank rank(thread.link(), model);
+  rank.send(0, 1, {{.sequence = 1, .rule = {}, .first = 0, .queries = 2, .known = 2, .keep = 1}}, {Message(4)});
+  EXPECT_THAT(sentence_of<RunError>([&] { rank.receive(); }), HasSubstr("The cache rank failed: A message"));
+}
+
+}  // namespace
+}  // namespace tandem

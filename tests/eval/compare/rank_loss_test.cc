@@ -1,0 +1,124 @@
+// A cache rank that is gone in the middle of a run: what was finished is kept, and the run goes on from there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "engine/common/error.h"
+#include "engine/device/sim_device.h"
+#include "engine/distributed/remote_rank.h"
+#include "engine/kernels/isa.h"
+#include "eval/compare/compare.h"
+#include "tests/engine/model/model_folder.h"
+
+namespace tandem::eval {
+namespace {
+
+/// Lets `lives` messages through, and is then at the end of its life.
+class Mortal final : public Communicator {
+ public:
+  Mortal(std::unique_ptr<Communicator> link, int lives) : link_(std::move(link)), lives_(lives) {}
+  void send(Message message) override { link_->send(std::move(message)); }
+  Message receive() override {
+    if (lives_-- == 0) throw_run_error("Here it ends.");
+    return link_->receive();
+  }
+  void set_patience(std::chrono::milliseconds patience) override { link_->set_patience(patience); }
+  int left() const { return lives_; }
+
+ private:
+  std::unique_ptr<Communicator> link_;
+  int lives_;
+};
+
+/// A cache rank in a thread.
+class MortalRank {
+ public:
+  explicit MortalRank(int lives) {
+    CommunicatorPair pair = make_thread_pair("The inference rank", "The cache rank", {}, {});
+    near = std::move(pair.first);
+    thread_ = std::thread([this, far = std::make_unique<Mortal>(std::move(pair.second), lives)]() mutable {
+      serve_cache_rank(*far);
+      left = far->left();
+      far.reset();
+    });
+  }
+  ~MortalRank() { end(); }
+  MortalRank(const MortalRank&) = delete;
+  MortalRank& operator=(const MortalRank&) = delete;
+  void end() {
+    near.reset();
+    if (thread_.joinable()) thread_.join();
+  }
+  std::shared_ptr<Communicator> near;
+  int left = 0;
+
+ private:
+  std::thread thread_;
+};
+
+class RankLoss : public ::testing::Test {
+ protected:
+  RankLoss() : model(load_model("embedded")), device(make_sim_device(load_profile("asyncspade-a100"))), pool(1) {
+    options.methods = {"asyncspade:budget=64,place=peer"};
+    options.tasks = {"niah_single_1"};
+    options.lengths = {256};
+    options.samples = 4;
+    options.engine.kv = {std::size_t{64} << 20, std::size_t{64} << 20};
+    options.engine.precision = DType::bf16;
+    manifest.command = "tandem compare";
+    manifest.model = model.name;
+    manifest.tokenizer_hash = model.tokenizer->hash();
+    manifest.clock = device->clock_name();
+    manifest.isa = to_string(active_isa());
+    fill_manifest(options, manifest);
+  }
+  void run(RunFolder& folder, MortalRank& rank) {
+    options.engine.peer = rank.near;
+    run_compare(options, model, *device, pool, folder);
+    options.engine.peer = nullptr;
+  }
+  std::string bytes(const char* run, const char* file) const { return testing::read_bytes(root.path() / run / file); }
+
+  testing::TemporaryFolder root;
+  Model model;
+  std::unique_ptr<Device> device;
+  ThreadPool pool;
+  CompareOptions options;
+  Manifest manifest;
+};
+
+TEST_F(RankLoss, FinishedSamplesAreKeptAndTheRunGoesOn) {
+  constexpr int kMany = 1 << 20;
+  int messages = 0;
+  {
+    MortalRank rank(kMany);
+    RunFolder folder = RunFolder::create(root.path() / "whole", manifest);
+    run(folder, rank);
+    folder.keep();
+    rank.end();
+    messages = kMany - rank.left;
+  }
+  {
+    MortalRank rank(messages / 2);
+    RunFolder folder = RunFolder::create(root.path() / "cut", manifest);
+    try {
+      run(folder, rank);
+      FAIL() << "the rank was gone";
+    } catch (const RunError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("cache rank is gone"));
+    }
+    options.engine.peer = nullptr;
+    folder.keep();
+    EXPECT_GE(folder.finished().size(), 1u);
+    EXPECT_LT(folder.finished().size(), 4u);
+  }
+  MortalRank rank(kMany);
+  device = make_sim_device(load_profile("asyncspade-a100"));  // as the next process has it
+  RunFolder folder = RunFolder::resume(root.path() / "cut", manifest);
+  run(folder, rank);
+  for (const char* file : {"samples.jsonl", "timings.jsonl"})
+    EXPECT_EQ(bytes("cut", file), bytes("whole", file)) << file;
+}
+
+}  // namespace
+}  // namespace tandem::eval
