@@ -19,6 +19,10 @@ METHODS = {"FullKV": "#4D4D4D", "HGCA": "#D55E00", "InfiniGen": "#0072B2", "Scou
 PUBLISHED, OURS = "#C8C8C8", "#0072B2"
 
 
+def save(figure, target):
+    figure.savefig(target, metadata={"Date": None} if target.endswith(".svg") else None)
+
+
 def rates(data, pattern):
     """{method: [(x, tokens/s, batch)]} of the runs whose name matches `METHOD, pattern`, by the pattern's number."""
     found = {}
@@ -64,7 +68,7 @@ def draw_experiment(data, target):
     draw_cells(panels[1][0], [c for c in cells if c["figure"] == "11"], 100, "figure 11: device idle, % of a step")
     draw_cells(panels[1][1], [c for c in cells if c["figure"] != "11"], 1, "figures 8, 9, 12: speed-ups")
     figure.suptitle(f"{data['title']}, {data['clock']}", fontsize=9, x=0.01, ha="left")
-    figure.savefig(target, metadata={"Date": None} if target.endswith(".svg") else None)
+    save(figure, target)
 
 
 def draw_policies(axes, runs):
@@ -101,7 +105,7 @@ def draw_fluxion(data, target):
     draw_cells(panels[2][1], cells(["2"], "selection_share") + cells(["10"], "predictor_share"), 100,
                "figures 2 and 10: share of the CPU's work, of a step, %")
     figure.suptitle(f"{data['title']}, {data['clock']}", fontsize=9, x=0.01, ha="left")
-    figure.savefig(target, metadata={"Date": None} if target.endswith(".svg") else None)
+    save(figure, target)
 
 
 def draw_ratios(data, target):
@@ -116,11 +120,7 @@ def draw_ratios(data, target):
     axes.set_ylabel("CPU compute ratio, %")
     axes.set_title(f"figure 6: {data['model']}, {data['method']}, mean interval {data['mean_interval']:.1f}", fontsize=9, loc="left")
     axes.legend(frameon=False, fontsize=8)
-    figure.savefig(target, metadata={"Date": None} if target.endswith(".svg") else None)
-
-
-def save(figure, target):
-    figure.savefig(target, metadata={"Date": None} if target.endswith(".svg") else None)
+    save(figure, target)
 
 
 def draw_spade_table(data, target):
