@@ -29,7 +29,8 @@ CollectOptions small() {
   options.window = 20;
   options.decode_steps = 5;
   options.steps = 2;
-  options.limits = {0.02, 0.9};
+  options.taus = {0.02, 0.2};
+  options.mass = 0.9;
   return options;
 }
 
@@ -89,7 +90,7 @@ TEST(FluxionSamples, EqualAnIndependentModelsRows) {
         put(k, now.keys[g]);
         put(v, now.values[g]);
       }
-      const NaiveLabels naive(now, at, options.limits);
+      const NaiveLabels naive[] = {{now, at, {0.02, 0.9}}, {now, at, {0.2, 0.9}}};
       for (std::uint32_t h = 0; h < c.q_heads; ++h, ++row) {
         EXPECT_EQ(samples.steps[row], static_cast<std::int32_t>(step));
         const float* f = samples.features.data() + row * kFeatures;
@@ -100,17 +101,19 @@ TEST(FluxionSamples, EqualAnIndependentModelsRows) {
         EXPECT_NEAR(f[kQueryNorm], norm(now.query_of(h)), 1e-3);
         EXPECT_NEAR(f[kSinkLse], now.attend(h, range(0, at.sinks)).second, 1e-3);
         EXPECT_NEAR(f[kLocalOutput], norm(now.attend(h, range(at.window, at.prefill)).first), 1e-3);
-        for (std::size_t p = 0; p < kBudgetPolicies; ++p) {
-          const auto policy = static_cast<BudgetPolicy>(p);
-          EXPECT_EQ(samples.streaming[row * kBudgetPolicies + p] != 0, naive.good(h, policy, {}));
+        for (std::size_t i = 0; i < 2 * kBudgetPolicies; ++i) {
+          const NaiveLabels& labels = naive[i / kBudgetPolicies];
+          const auto policy = static_cast<BudgetPolicy>(i % kBudgetPolicies);
+          const std::size_t entry = row * 2 * kBudgetPolicies + i;
+          EXPECT_EQ(samples.streaming[entry] != 0, labels.good(h, policy, {}));
           for (std::size_t b = 0; b < kLabelBlocks.size(); ++b) {
-            const float found = samples.budgets[(row * kBudgetPolicies + p) * kLabelBlocks.size() + b];
-            EXPECT_FLOAT_EQ(found, static_cast<float>(naive.budget(h, policy, kLabelBlocks[b])));
+            const float found = samples.budgets[entry * kLabelBlocks.size() + b];
+            EXPECT_FLOAT_EQ(found, static_cast<float>(labels.budget(h, policy, kLabelBlocks[b])));
             partial += found > 0 && found < 1 ? 1 : 0;
           }
         }
         for (std::size_t b = 0; b < 4; ++b)
-          EXPECT_EQ(samples.anchor_budgets[row * kBudgetPolicies * 4 + b], f[kAnchorBudgets + b]);
+          EXPECT_EQ(samples.anchor_budgets[row * 2 * kBudgetPolicies * 4 + b], f[kAnchorBudgets + b]);
       }
     }
   }

@@ -59,6 +59,7 @@ File random_file(std::uint32_t seed = 1) {
   file["heads.weight"] = random_tensor(random, {3, 13}, 0.3f);
   file["heads.bias"] = random_tensor(random, {3}, 0.1f);
   file["model"] = {{7}, {4, 8, 2, 64, 64, 256, 1}, "I32"};
+  file["limits"] = {{2}, {0.05f, 0.95f}};
   return file;
 }
 
