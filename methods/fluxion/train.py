@@ -73,9 +73,10 @@ class Data:
 
     def __init__(self, folders, policy, tau=None):
         columns = {name: [] for name in ("features", "budgets", "slope", "streaming", "prompt")}
-        self.plan, self.tau, self.prompts = None, tau, []
+        self.plan, self.tau, self.prompts, self.seeds = None, tau, [], []
         for folder in folders:
             manifest = self.read_manifest(folder)
+            self.seeds.append(manifest["plan"]["seed"])
             p, t = self.plan["policies"].index(policy), self.plan["taus"].index(self.tau)
             for shard in manifest["shards"]:
                 tensors = read_tensors(folder / shard["file"])
@@ -86,7 +87,7 @@ class Data:
                 columns["slope"].append(tensors["slopes"][:, t, p])
                 columns["streaming"].append(tensors["streaming"][:, t, p].astype(bool))
                 columns["prompt"].append(np.full(len(features), len(self.prompts)))
-                self.prompts.append(shard["file"].removesuffix(".safetensors"))
+                self.prompts.append(f"{manifest['plan']['seed']}-{shard['file'].removesuffix('.safetensors')}")
         if len(set(self.prompts)) < len(self.prompts):
             fail("the folders of --data have prompts in common: train on each prompt once.")
         for name, parts in columns.items():
@@ -112,7 +113,7 @@ class Data:
             if self.tau not in plan["taus"]:
                 fail(f"--tau is {self.tau}: {folder} has labels for {', '.join(map(str, plan['taus']))}.")
         for field in plan:
-            if field not in ("files", "prompts") and plan[field] != self.plan[field]:
+            if field not in ("files", "prompts", "seed") and plan[field] != self.plan[field]:
                 fail(f"{file}: '{field}' is not that of the other folders of --data.")
         return manifest
 
@@ -313,9 +314,9 @@ def main():
     write_tensors(options.out, tensors)
 
     parameters = sum(p.numel() for p in net.parameters())
-    report = {"schema": "tandem-fluxion-report-1", "policy": options.policy, "parameters": parameters,
+    report = {"schema": "tandem-fluxion-report-2", "policy": options.policy, "parameters": parameters,
               "bytes": options.out.stat().st_size, "model": data.plan["model"], "weights_hash": data.plan["weights_hash"],
-              "data": {k: data.plan[k] for k in ("prompts", "sinks", "window", "mass", "steps", "decode_steps", "seed", "isa")},
+              "data": {k: data.plan[k] for k in ("prompts", "sinks", "window", "mass", "steps", "decode_steps", "isa")} | {"seeds": data.seeds},
               "tau": data.tau, "options": {k: v for k, v in vars(options).items() if k not in ("data", "out", "report", "vector", "policy", "tau")},
               "torch": torch.__version__,
               "training": judge(forward(tensors, data.features[rows]), data, rows),

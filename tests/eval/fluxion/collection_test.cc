@@ -193,7 +193,7 @@ TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
 
   const auto file = TensorFiles::open_file(folder.path() / "whole" / from.list[2].file());
   EXPECT_EQ(tensor<float>(file, "features").size(), std::size_t{16} * kFeatures);
-  EXPECT_EQ(tensor<std::uint8_t>(file, "streaming").size(), 16 * kBudgetPolicies);
+  EXPECT_EQ(tensor<std::uint8_t>(file, "streaming").size(), 16 * 2 * kBudgetPolicies);
 }
 
 template <class Work>
@@ -219,7 +219,7 @@ TEST(FluxionCollection, SaysWhatItCannotDo) {
   EXPECT_THAT(run(out, CollectMode::create, small()), HasSubstr("--resume continues it and --force replaces it"));
   CollectOptions changed = small();
   changed.seed = 43;
-  EXPECT_THAT(run(out, CollectMode::resume, changed), HasSubstr("'seed' is 42 there and 43 here"));
+  EXPECT_THAT(run(out, CollectMode::resume, changed), HasSubstr("'seed' is 271828 there and 43 here"));
   fs::create_directory(other);
   write_bytes(other / "precious", "x");
   for (const CollectMode mode : {CollectMode::create, CollectMode::replace})
@@ -227,7 +227,7 @@ TEST(FluxionCollection, SaysWhatItCannotDo) {
   EXPECT_EQ(read_bytes(other / "precious"), "x");
   write_bytes(out / "manifest.json", "{\"schema\": \"tandem-fluxion-9\"}");
   for (const CollectMode mode : {CollectMode::resume, CollectMode::replace})
-    EXPECT_THAT(run(out, mode, small()), HasSubstr("this program knows 'tandem-fluxion-1'"));
+    EXPECT_THAT(run(out, mode, small()), HasSubstr("this program knows 'tandem-fluxion-2'"));
   write_bytes(out / "manifest.json", "[");
   EXPECT_THAT(run(out, CollectMode::resume, small()), HasSubstr("manifest.json"));
   CollectOptions wide = small();
