@@ -7,7 +7,7 @@
 #
 # PYTHON: one with PyTorch and numpy (default: python3). TANDEM: the program (default: build/release/bin/tandem).
 # DATA: folders of `tandem fluxion collect` with labels at these taus, instead of collecting into OUT/data.
-# COMPARE: options of `tandem compare` (default: its tasks and lengths, 20 samples).
+# TRAIN: options of train.py. COMPARE: options of `tandem compare` (default: its tasks and lengths, 20 samples).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 [ $# -ge 1 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2; }
@@ -42,4 +42,6 @@ again=()
 [ ! -e "$out/compare/manifest.json" ] || again=(--resume)
 # shellcheck disable=SC2086
 "$tandem" compare --methods "$methods" --head-errors --no-plot --out "$out/compare" "${again[@]}" ${COMPARE:-}
-"$python" "$root/scripts/plot_tradeoff.py" "$out/compare" "$out/tau.svg" --lines heads
+# The system's Python, where there is one: Debian's matplotlib belongs to it.
+plotting=$(command -v /usr/bin/python3 || echo "$python")
+"$plotting" "$root/scripts/plot_tradeoff.py" "$out/compare" "$out/tau.svg" --lines tau --json "$out/tau.json"

@@ -1,10 +1,11 @@
 """Accuracy against what a decode step reads of host memory, from a run folder of `tandem compare`: a table and a plot.
 
-  python3 scripts/plot_tradeoff.py RUN_FOLDER [PLOT.svg] [--length N] [--lines OPTION]
+  python3 scripts/plot_tradeoff.py RUN_FOLDER [PLOT.svg] [--length N] [--lines OPTION...] [--json FILE]
 
 Bytes from host memory per token: what the CPU reads there, and what crosses the link to the device. The first method of
 the run, its baseline, is drawn as a line. A method dominates another one that reads no less and is no more accurate.
---length: that context length alone. --lines: methods that differ in this option alone are joined by a line.
+--length: that context length alone. --json: the table's numbers, how the run was made, and all lengths.
+ --lines: methods that differ in one of these options alone are joined by a line.
 Without PLOT.svg: the table alone. Where the run has errors.json (--head-errors), the table has the heads' mean error.
 """
 import argparse
@@ -16,17 +17,14 @@ COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]  # 
 
 
 def options_of(label):
+    """Name and options of a method, without where its head properties come from."""
     name, _, rest = label.partition(":")
     pairs = [part.partition("=") for part in rest.split(",") if part]
-    return name, {key: pathlib.Path(value).stem if "/" in value else value for key, _, value in pairs}
+    return name, {key: value for key, _, value in pairs if key != "heads" or value == "oracle"}
 
 
-def short_name(label, joined):
-    """The options that tell methods apart, without what all of a family share."""
-    name, options = options_of(label)
-    if joined and joined in options:
-        return options[joined]
-    return ", ".join(f"{k}={v}" for k, v in options.items()) or name
+def text_of(options):
+    return ", ".join(f"{k}={v}" for k, v in options.items())
 
 
 def rows_of(folder, length):
@@ -72,6 +70,14 @@ def print_table(run, rows):
               f"{row['tpot_ms']:.4f} | {'; '.join(better)} |")
 
 
+def write_json(folder, target, rows):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    made = {k: manifest[k] for k in ("command", "git_commit", "model", "weights_hash", "tasks", "lengths", "samples", "seed", "protocol_id",
+                                     "clock", "machine", "isa") if k in manifest}
+    by_length = {str(n): rows_of(folder, n)[1] for n in manifest["lengths"]}
+    target.write_text(json.dumps({"made": made, "methods": rows, "lengths": by_length}, indent=1) + "\n")
+
+
 def draw(run, rows, target, joined):
     try:
         import matplotlib
@@ -83,25 +89,30 @@ def draw(run, rows, target, joined):
     figure, axes = plt.subplots(figsize=(8, 5), constrained_layout=True)
     base, others = rows[0], rows[1:]
     axes.axhline(base["accuracy"], color="#4D4D4D", linestyle="--", linewidth=1, label=base["label"])
-    families = {}
+    families = {}  # methods that differ in an option of --lines alone; the others of a name together
     for row in others:
         name, options = options_of(row["label"])
-        rest = {k: v for k, v in options.items() if k != joined}
-        if joined == "heads":  # a file for each, named after what differs
-            rest.pop("tau", None)
-        key = (name, tuple(sorted(rest.items()))) if joined and joined in options else (name, None)
-        families.setdefault(key, []).append(row)
-    names = [key[0] for key in families]
-    for i, (key, points) in enumerate(families.items()):
-        points.sort(key=lambda r: r["host_bytes"])
-        style = "o-" if key[1] is not None else "o"
-        label = key[0] if names.count(key[0]) == 1 or not key[1] else key[0] + ": " + ", ".join(f"{k}={v}" for k, v in key[1])
-        axes.plot([p["host_bytes"] / 1024 for p in points], [p["accuracy"] for p in points], style, color=COLOURS[i % len(COLOURS)],
-                  linewidth=1, markersize=5, label=label)
-        for p in points:
-            axes.annotate(short_name(p["label"], joined), (p["host_bytes"] / 1024, p["accuracy"]), xytext=(5, -10),
-                          textcoords="offset points", fontsize=7, color=COLOURS[i % len(COLOURS)])
-    axes.set_xscale("log", base=2)
+        varied = next((k for k in joined if k in options), None)
+        rest = text_of({k: v for k, v in options.items() if k != varied}) if varied else ""
+        families.setdefault((name, varied, rest), []).append((row, options.get(varied) or text_of(options) or name))
+    for i, ((name, varied, rest), points) in enumerate(families.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        points.sort(key=lambda p: p[0]["host_bytes"])
+        at = [p["host_bytes"] / 1024 for p, _ in points], [p["accuracy"] for p, _ in points]
+        axes.plot(*at, "o-" if varied else "o", color=colour, linewidth=1, markersize=5,
+                  label=name + (f", {rest}" if rest else "") + (f", by {varied}" if varied else ""))
+        for n, (x, y, (_, label)) in enumerate(zip(*at, points)):
+            below = (i if varied else n) % 2 == 1
+            axes.annotate(label, (x, y), xytext=(0, -12 if below else 6), textcoords="offset points", fontsize=7, color=colour,
+                          ha="center" if varied else "left")
+    reads = [row["host_bytes"] / 1024 for row in others]
+    if max(reads) > 4 * min(reads):
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:.0f}")
+    found = [row["accuracy"] for row in rows]
+    middle, span = (max(found) + min(found)) / 2, max(6.0, 0.6 * (max(found) - min(found)))
+    axes.set_ylim(middle - span, middle + span)
+    axes.margins(x=0.15)
     axes.set_xlabel("KB read from host memory per token (CPU and link)", loc="left")
     axes.set_ylabel(f"accuracy, % (n = {base['n']})")
     axes.grid(color="#E5E5E5")
@@ -116,11 +127,14 @@ def main():
     parser.add_argument("run", type=pathlib.Path)
     parser.add_argument("plot", type=pathlib.Path, nargs="?")
     parser.add_argument("--length", type=int)
-    parser.add_argument("--lines", help="an option of the methods")
+    parser.add_argument("--json", type=pathlib.Path, help="file for the table's numbers")
+    parser.add_argument("--lines", nargs="+", default=[], help="options of the methods")
     options = parser.parse_args()
     try:
         run, rows = rows_of(options.run, options.length)
         print_table(run, rows)
+        if options.json:
+            write_json(options.run, options.json, rows)
         if options.plot:
             draw(run, rows, options.plot, options.lines)
     except (OSError, ValueError, KeyError) as error:
