@@ -28,13 +28,17 @@ constexpr const char* kFooter = R"(
 Examples:
   tandem fluxion collect --out data                      the embedded model on all RULER tasks
   python3 methods/fluxion/train.py --data data --out fluxion.safetensors
-                                                         trains a predictor from it (needs PyTorch))";
+                                                         trains a predictor from it (needs PyTorch)
+  tandem compare --methods full,fluxion:heads=oracle,fluxion:heads=fluxion.safetensors --head-errors
+                                                         its regret: beside labels measured in the run
+  scripts/fluxion_tau.sh runs/tau                        all of that at several tau, with a plot)";
 
 constexpr const char* kCollectFooter = R"(
 Examples:
   tandem fluxion collect --out data                      13 tasks at three lengths, a few minutes on two cores
   tandem fluxion collect --out data --tasks niah --lengths 2K,8K --samples 20
   tandem fluxion collect --out data --model ~/llama --text-file book.txt --lengths 32K --samples 8
+  tandem fluxion collect --out data --tau 0.05,0.1,0.2   labels at several tau: train.py takes one of them
   tandem fluxion collect --out data --resume             goes on after ^C, a kill or a full disk
 
 Fluxion decides in every step and for every query head how much of the KV in host memory it attends, and in blocks of

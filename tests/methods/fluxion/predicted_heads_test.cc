@@ -191,6 +191,12 @@ TEST(FluxionPredictedHeads, APredictorOfAnotherModelIsRefused) {
   }
   EXPECT_THROW(make_method("fluxion:heads=/nowhere/predictor.safetensors"), InputError);
   try {
+    make_method("fluxion:sinks=16,window=32,tau=0.05,heads=" + file.string());
+    FAIL() << "another tau than the predictor was trained for";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("give tau=0.1"));
+  }
+  try {
     make_method("fluxion:sinks=16,window=32,budgets=score,heads=" + file.string());
     FAIL() << "features by another rule than the predictor was trained with";
   } catch (const InputError& error) {
