@@ -97,7 +97,7 @@ Training read_training(Tensors& tensors) {
 
 /// The decimal number that an f32 stands for: 0.1, where the f32 is 0.100000001.
 double round_off(float x) {
-  return std::round(double{x} * 1e6) * 1e-6;
+  return std::round(double{x} * 1e6) / 1e6;
 }
 
 template <BudgetPolicy policy>
