@@ -73,8 +73,7 @@ std::string command_of(const CompareCommand& c, const eval::CompareOptions& opti
   return fmt::format(
       "tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {} --seed {} --batch {}{}{}{}",
       c.session.model, fmt::join(options.methods, ","), data, fmt::join(options.tasks, ","), lengths, options.samples,
-      c.seed, c.batch, session_arguments(c.session), target,
-      c.head_errors ? " --head-errors" : "");
+      c.seed, c.batch, session_arguments(c.session), target, c.head_errors ? " --head-errors" : "");
 }
 
 void write_traces(const std::string& path, const std::string& method, const Trace& trace) {

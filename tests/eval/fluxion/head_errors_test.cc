@@ -82,7 +82,7 @@ TEST(HeadErrorLog, KeepsWhatEachBatchShowed) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("| full |")));
   EXPECT_THAT(head_errors_json(both, manifest()), HasSubstr("\"heads\": 32"));
   EXPECT_EQ(head_errors_text({}, summary, true), "");
-  HeadErrorLog(folder.path(), false);
+  const HeadErrorLog fresh(folder.path(), false);
   EXPECT_TRUE(read_head_errors(folder.path(), manifest()).empty());  // another run's
 }
 
