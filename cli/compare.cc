@@ -14,6 +14,7 @@
 #include "engine/common/error.h"
 #include "engine/trace/perfetto.h"
 #include "eval/compare/published_flops.h"
+#include "eval/fluxion/head_errors.h"
 #include "eval/report/summary.h"
 #include "eval/report/table.h"
 #include "eval/ruler/ruler.h"
@@ -34,6 +35,7 @@ Examples:
   tandem compare --ruler-data RULER/data --lengths 4K  samples as NVIDIA/RULER made them
   tandem compare --tasks niah,qa --ruler-essays PaulGrahamEssays.json --ruler-qa squad.json    natural texts
   tandem compare --as llama-3.1-8b --batch 8 --context 32K --hw fluxion-a100    adds a prediction at that shape
+  tandem compare --methods full,fluxion:heads=oracle,fluxion:heads=embedded --head-errors    a predictor's regret
   tandem compare --resume --out runs/h200              goes on where ^C stopped it, with the same options
 
 The first method is the baseline that the others are compared with, on the same samples. Each prompt is prefilled once
@@ -54,7 +56,7 @@ struct CompareCommand {
   std::uint64_t seed = 42;
   RunOptions run;
   TargetArguments target;
-  bool trace = false, no_plot = false;
+  bool trace = false, no_plot = false, head_errors = false;
 };
 
 /// The command as it can be typed again, without where the results go.
@@ -69,9 +71,9 @@ std::string command_of(const CompareCommand& c, const eval::CompareOptions& opti
                               : c.ruler_data.empty() ? kLengths
                                                      : fmt::format("{}", fmt::join(options.lengths, ","));
   return fmt::format(
-      "tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {} --seed {} --batch {}{}{}",
+      "tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {} --seed {} --batch {}{}{}{}",
       c.session.model, fmt::join(options.methods, ","), data, fmt::join(options.tasks, ","), lengths, options.samples,
-      c.seed, c.batch, session_arguments(c.session), target);
+      c.seed, c.batch, session_arguments(c.session), target, c.head_errors ? " --head-errors" : "");
 }
 
 void write_traces(const std::string& path, const std::string& method, const Trace& trace) {
@@ -94,6 +96,13 @@ void report_on(const CompareCommand& command, const eval::CompareOptions& option
   if (!flops.empty()) eval::write_file(folder.path() / "flops.json", flops);
   fmt::print("{}{}", eval::report_text(summary, /*markdown=*/false),
              eval::published_flops_text(config, summary, /*markdown=*/false));
+  if (command.head_errors) {
+    const auto errors = eval::read_head_errors(folder.path(), folder.manifest());
+    eval::write_file(folder.path() / "errors.json", eval::head_errors_json(errors, folder.manifest()));
+    more += eval::head_errors_text(errors, summary, /*markdown=*/true);
+    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + more);
+    fmt::print("{}", eval::head_errors_text(errors, summary, /*markdown=*/false));
+  }
   if (target) {
     const eval::Target predicted = run_target(*target, options, session, command.run.quiet);
     eval::write_file(folder.path() / "target.json", eval::target_json(predicted));
@@ -154,6 +163,12 @@ void compare(const CompareCommand& command) {
   eval::RunFolder folder = open_run(command.run, "compare", manifest);
   const std::string path = folder.path().string();
 
+  std::optional<eval::HeadErrorLog> errors;
+  if (command.head_errors) {
+    errors.emplace(folder.path(), command.run.resume);
+    options.make = [&](const std::string& spec) { return errors->make(spec); };
+    options.decoded = [&](const eval::SampleKey& first) { errors->decoded(first); };
+  }
   Progress progress("comparing", Progress::standard(command.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(
@@ -211,6 +226,10 @@ void add_compare(CLI::App& app) {
                    "With --as: what heads choose, as recorded in this run, as published, or from a file")
       ->capture_default_str();
   add_run_options(*command, options->run, "compare");
+  command->add_flag(
+      "--head-errors", options->head_errors,
+      "Also measure how far the outputs of fluxion's heads are off in every step (errors.jsonl); slow, and "
+      "not part of the times");
   command->add_flag("--trace", options->trace, "Write each method's first decode for Perfetto (trace-<method>.json)");
   command->add_flag("--no-plot", options->no_plot, "Draw no plot");
   add_session_options(*command, options->session);

@@ -28,13 +28,17 @@ constexpr const char* kFooter = R"(
 Examples:
   tandem fluxion collect --out data                      the embedded model on all RULER tasks
   python3 methods/fluxion/train.py --data data --out fluxion.safetensors
-                                                         trains a predictor from it (needs PyTorch))";
+                                                         trains a predictor from it (needs PyTorch)
+  tandem compare --methods full,fluxion:heads=oracle,fluxion:heads=fluxion.safetensors --head-errors
+                                                         its regret: beside labels measured in the run
+  scripts/fluxion_tau.sh runs/tau                        all of that at several tau, with a plot)";
 
 constexpr const char* kCollectFooter = R"(
 Examples:
   tandem fluxion collect --out data                      13 tasks at three lengths, a few minutes on two cores
   tandem fluxion collect --out data --tasks niah --lengths 2K,8K --samples 20
   tandem fluxion collect --out data --model ~/llama --text-file book.txt --lengths 32K --samples 8
+  tandem fluxion collect --out data --tau 0.05,0.1,0.2   labels at several tau: train.py takes one of them
   tandem fluxion collect --out data --resume             goes on after ^C, a kill or a full disk
 
 Fluxion decides in every step and for every query head how much of the KV in host memory it attends, and in blocks of
@@ -64,10 +68,14 @@ void check(const CollectArguments& a) {
     throw_input_error("--decode-steps is {}: give 1 to 100000.", o.decode_steps);
   if (o.steps < 1 || o.steps > o.decode_steps)
     throw_input_error("--steps is {}: give 1 to --decode-steps ({}).", o.steps, o.decode_steps);
-  if (!(o.limits.tau > 0 && o.limits.tau < 1))
-    throw_input_error("--tau is {}: give a share of the largest output between 0 and 1.", o.limits.tau);
-  if (!(o.limits.mass > 0 && o.limits.mass < 1))
-    throw_input_error("--mass is {}: give a share of the attention between 0 and 1.", o.limits.mass);
+  if (o.taus.empty() || o.taus.size() > 100) throw_input_error("--tau has {} values: give 1 to 100.", o.taus.size());
+  for (const double tau : o.taus) {
+    if (!(tau > 0 && tau < 1))
+      throw_input_error("--tau is {}: give a share of the largest output between 0 and 1.", tau);
+    if (std::count(o.taus.begin(), o.taus.end(), tau) > 1) throw_input_error("--tau has {} twice.", tau);
+  }
+  if (!(o.mass > 0 && o.mass < 1))
+    throw_input_error("--mass is {}: give a share of the attention between 0 and 1.", o.mass);
   if (o.sinks > 1u << 20 || o.window > 1u << 20 || o.window < 1) {
     throw_input_error("--sinks is {} and --window is {}: give at most 1048576 tokens, and a window of at least 1.",
                       o.sinks, o.window);
@@ -198,10 +206,15 @@ void add_fluxion(CLI::App& app) {
   sub->add_option("--steps", a->collect.steps, "Of these, how many are sampled")->capture_default_str();
   sub->add_option("--sinks", a->collect.sinks, "First tokens, on the device")->capture_default_str();
   sub->add_option("--window", a->collect.window, "Last prompt tokens, on the device")->capture_default_str();
-  sub->add_option("--tau", a->collect.limits.tau, "Error that is good enough, of the layer's largest output")
+  sub->add_option(
+         "--tau", a->collect.taus,
+         "Error that is good enough, of the layer's largest output; several, with commas, give labels for each")
+      ->delimiter(',')
       ->capture_default_str();
-  sub->add_option("--mass", a->collect.limits.mass, "Attention that the score rule must cover")->capture_default_str();
-  sub->add_option("--seed", a->collect.seed, "Of prompts and sampled steps")->capture_default_str();
+  sub->add_option("--mass", a->collect.mass, "Attention that the score rule must cover")->capture_default_str();
+  sub->add_option("--seed", a->collect.seed,
+                  "Of prompts and sampled steps; another one than the runs that judge the predictor have")
+      ->capture_default_str();
   sub->add_option("--threads", a->session.threads,
                   "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
       ->capture_default_str();

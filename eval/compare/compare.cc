@@ -143,7 +143,9 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
   keep_what_methods_need(engine_options, options.methods, model);
   Engine engine(model, device, pool, engine_options);
   std::vector<std::unique_ptr<Method>> methods;
-  for (const std::string& text : options.methods) methods.push_back(make_method(text));
+  methods.reserve(options.methods.size());
+  for (const std::string& text : options.methods)
+    methods.push_back(options.make ? options.make(text) : make_method(text));
   const std::set<SampleKey> done_before = folder.finished();
   std::vector<bool> traced(methods.size());
   const TokenCounter counter = token_counter(options, model);
@@ -186,6 +188,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
           const DecodeResult result = engine.decode(*methods[m], requests);
           if (trace_of_first && !traced[m]) trace_of_first(options.methods[m], result.trace);
           traced[m] = true;
+          if (options.decoded) options.decoded(key_of(batch.front().sample, options.methods[m]));
           for (std::uint32_t i = 0; i < count; ++i) {
             if (done_before.count(key_of(batch[i].sample, options.methods[m])) != 0) continue;
             folder.append(result_of(batch[i], options.methods[m], result.sequences[i], model));

@@ -26,6 +26,9 @@ struct CompareOptions {
   std::uint64_t seed = 0;
   std::uint32_t batch = 1;  // sequences decoded together
   EngineOptions engine;
+  std::function<std::unique_ptr<Method>(const std::string& spec)> make;  // empty: make_method
+  /// A method has decoded a batch, whose results are kept next; the key of the batch's first sample.
+  std::function<void(const SampleKey& first)> decoded;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in decoded samples, all methods
 };
 

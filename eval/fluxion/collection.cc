@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kSchema = "tandem-fluxion-1";
+constexpr const char* kSchema = "tandem-fluxion-2";
 constexpr const char* kManifest = "manifest.json";
 
 Json names(const auto& list) {
@@ -46,8 +46,8 @@ Json plan_of(const CollectSource& source, const CollectOptions& options) {
   plan["window"] = options.window;
   plan["decode_steps"] = options.decode_steps;
   plan["steps"] = options.steps;
-  plan["tau"] = options.limits.tau;
-  plan["mass"] = options.limits.mass;
+  plan["taus"] = options.taus;
+  plan["mass"] = options.mass;
   plan["seed"] = options.seed;
   plan["isa"] = source.isa;
   plan["features"] = names(feature_names());

@@ -35,6 +35,7 @@ struct LayerContext {
   std::vector<const float*> keys, values;  // [Hkv] -> [tokens][D]
   std::vector<HostDigests> digests;        // [Hkv]
   PrefillStatistics prefill;
+  std::vector<std::vector<PolicyLabels>> anchor;  // [tau][Hq]
 };
 
 /// Rows of one prompt, filled layer by layer and step by step, each by one task.
@@ -52,10 +53,12 @@ class Sampler {
     const std::size_t rows = out_.rows;
     out_.steps.resize(rows);
     out_.features.resize(rows * kFeatures);
-    out_.anchor_budgets.resize(rows * kBudgetPolicies * kAnchorBlocks);
-    out_.budgets.resize(rows * kBudgetPolicies * kLabelBlocks.size());
-    out_.slopes.resize(rows * kBudgetPolicies);
-    out_.streaming.resize(rows * kBudgetPolicies);
+    out_.taus = options.taus.size();
+    const std::size_t labels = rows * out_.taus * kBudgetPolicies;
+    out_.anchor_budgets.resize(labels * kAnchorBlocks);
+    out_.budgets.resize(labels * kLabelBlocks.size());
+    out_.slopes.resize(labels);
+    out_.streaming.resize(labels);
   }
 
   FluxionSamples run(ThreadPool& pool) {
@@ -87,14 +90,17 @@ class Sampler {
       context.digests.emplace_back(context.keys[g] + std::size_t{prefill_.sinks} * shape_.head_dim, prefill_.host(),
                                    shape_.head_dim);
     }
-    context.prefill = prefill_statistics(layer, query(layer, prefill_.prefill - 1), context.digests, options_.limits);
+    const LayerQuery anchor = query(layer, prefill_.prefill - 1);
+    const std::vector<BudgetLimits> limits = options_.limits();
+    context.prefill = prefill_statistics(layer, anchor, context.digests, limits.front());
+    context.anchor = label_heads(anchor, attend_heads(anchor), context.digests, limits);
   }
 
   void sample(std::size_t i, std::uint32_t layer) {
     const LayerContext& context = layers_[layer];
     const LayerQuery now = query(layer, prefill_.prefill + steps_[i]);
     const std::vector<HeadAttention> heads = attend_heads(now);
-    const std::vector<PolicyLabels> labels = label_heads(now, heads, context.digests, options_.limits);
+    const auto labels = label_heads(now, heads, context.digests, options_.limits());
     const auto sink_o = floats(heads, &HeadAttention::sinks), local_o = floats(heads, &HeadAttention::local),
                device_o = floats(heads, &HeadAttention::device), sink_lse = lses(heads, &HeadAttention::sinks),
                local_lse = lses(heads, &HeadAttention::local);
@@ -111,9 +117,10 @@ class Sampler {
              out_.features.data() + first * kFeatures);
     for (std::uint32_t h = 0; h < shape_.q_heads; ++h) {
       out_.steps[first + h] = static_cast<std::int32_t>(steps_[i]);
-      for (std::size_t p = 0; p < kBudgetPolicies; ++p) {
-        const HeadLabels &own = labels[h][p], &anchor = context.prefill.labels[h][p];
-        const std::size_t at = (first + h) * kBudgetPolicies + p;
+      for (std::size_t n = 0; n < labels.size() * kBudgetPolicies; ++n) {
+        const std::size_t tau = n / kBudgetPolicies, p = n % kBudgetPolicies;
+        const HeadLabels &own = labels[tau][h][p], &anchor = context.anchor[tau][h][p];
+        const std::size_t at = (first + h) * labels.size() * kBudgetPolicies + n;
         std::copy(own.budgets.begin(), own.budgets.end(), out_.budgets.data() + at * kLabelBlocks.size());
         std::copy(anchor.budgets.begin() + 1, anchor.budgets.end(), out_.anchor_budgets.data() + at * kAnchorBlocks);
         out_.slopes[at] = own.properties().slope;
@@ -155,15 +162,22 @@ class SafetensorsText {
 
 }  // namespace
 
+std::vector<BudgetLimits> CollectOptions::limits() const {
+  std::vector<BudgetLimits> out;
+  out.reserve(taus.size());
+  for (const double tau : taus) out.push_back({tau, mass});
+  return out;
+}
+
 std::string FluxionSamples::bytes() const {
   SafetensorsText file;
   const std::size_t n = rows;
   file.add("features", "F32", {n, kFeatures}, features);
-  file.add("anchor_budgets", "F32", {n, kBudgetPolicies, kAnchorBlocks}, anchor_budgets);
-  file.add("budgets", "F32", {n, kBudgetPolicies, kLabelBlocks.size()}, budgets);
-  file.add("slopes", "F32", {n, kBudgetPolicies}, slopes);
+  file.add("anchor_budgets", "F32", {n, taus, kBudgetPolicies, kAnchorBlocks}, anchor_budgets);
+  file.add("budgets", "F32", {n, taus, kBudgetPolicies, kLabelBlocks.size()}, budgets);
+  file.add("slopes", "F32", {n, taus, kBudgetPolicies}, slopes);
   file.add("steps", "I32", {n}, steps);
-  file.add("streaming", "U8", {n, kBudgetPolicies}, streaming);
+  file.add("streaming", "U8", {n, taus, kBudgetPolicies}, streaming);
   return file.text();
 }
 

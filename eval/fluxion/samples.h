@@ -12,23 +12,31 @@
 
 namespace tandem::eval {
 
+/// Not the seed of `tandem compare` and `tandem eval`: what a predictor is trained on it must not be judged by.
+inline constexpr std::uint64_t kCollectSeed = 271828;
+
 struct CollectOptions {
   std::uint32_t sinks = 64, window = 256;  // tokens on the device; both round up to a page
   std::uint32_t decode_steps = 32;         // decoded per prompt
   std::uint32_t steps = 8;                 // of these, sampled
-  BudgetLimits limits;
-  std::uint64_t seed = 42;
+  std::vector<double> taus = {0.10};       // of Eq. 2: labels for each
+  double mass = 0.95;
+  std::uint64_t seed = kCollectSeed;
+
+  std::vector<BudgetLimits> limits() const;  // one for each tau
 };
 
-/// Rows in the order of steps, layers, query heads.
+/// Rows in the order of steps, layers, query heads. `tau` counts CollectOptions::taus.
 struct FluxionSamples {
   std::uint32_t rows = 0;
-  std::vector<std::int32_t> steps;      // [rows], 0 for the step that computes the first generated token
-  std::vector<float> features;          // [rows][kFeatures], with the budgets of BudgetPolicy::fluxion under the anchor
-  std::vector<float> anchor_budgets;    // [rows][policy][16, 32, 64, 128 tokens]: those columns under every policy
-  std::vector<float> budgets;           // [rows][policy][kLabelBlocks]
-  std::vector<float> slopes;            // [rows][policy]
-  std::vector<std::uint8_t> streaming;  // [rows][policy]
+  std::vector<std::int32_t> steps;    // [rows], 0 for the step that computes the first generated token
+  std::vector<float> features;        // [rows][kFeatures], with the budgets of BudgetPolicy::fluxion under the anchor,
+                                      // first tau
+  std::vector<float> anchor_budgets;  // [rows][tau][policy][16, 32, 64, 128 tokens]: those columns for all
+  std::vector<float> budgets;         // [rows][tau][policy][kLabelBlocks]
+  std::vector<float> slopes;          // [rows][tau][policy]
+  std::vector<std::uint8_t> streaming;  // [rows][tau][policy]
+  std::size_t taus = 1;
 
   /// A safetensors file with tensors of these names ("steps", "features", ...); the same bytes for the same numbers.
   std::string bytes() const;

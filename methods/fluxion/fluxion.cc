@@ -9,6 +9,7 @@
 
 #include "engine/common/error.h"
 #include "methods/fluxion/drawn_heads.h"
+#include "methods/fluxion/oracle_heads.h"
 #include "methods/fluxion/predicted_heads.h"
 #include "methods/fluxion/schedule.h"
 #include "methods/fluxion/selector.h"
@@ -18,21 +19,20 @@ namespace {
 
 constexpr std::uint32_t kWidth = 3;                      // floats of a head's properties
 constexpr std::uint32_t kSpill = kGranularities.back();  // tokens that leave the device together
-constexpr std::string_view kAtError = "published@";
-constexpr Nanos kChooseGroupNs = 100;  // of the control thread: Eq. 3 for one KV group, assumed
+constexpr Nanos kChooseGroupNs = 100;                    // of the control thread: Eq. 3 for one KV group, assumed
 
 struct FluxionOptions {
   std::uint32_t sinks = 64, window = 256, spill = 0;
-  double bgt = 0.02, slope = 0.01, streaming = 0, cpu_share = 0.7;
-  std::string heads = "fixed", budgets = "fluxion", stage = "skip", policy = "priority", guard = "no";
+  double bgt = 0.02, slope = 0.01, streaming = 0, tau = 0.1, cpu_share = 0.7;
+  std::string heads = "fixed", budgets = "fluxion", line = "measured", stage = "skip", policy = "priority",
+              guard = "no";
   OptionSet bind() {
     OptionSet set("fluxion");
     set.value(
-        "heads", "fixed, embedded, published or a file",
-        "what says how much each head needs: bgt, slope and streaming for all, the embedded model's predictor, draws "
-        "that are spread as the paper's figures say (for simulations; published@0.05: at another error than 10 %), or "
-        "a "
-        "predictor file",
+        "heads", "fixed, embedded, oracle, published or a file",
+        "what says how much each head needs: bgt, slope and streaming for all, the embedded model's predictor, a "
+        "predictor file, oracle: measured in the run by brute force over all KV, which is not counted as cost; or "
+        "published: drawn as the paper's figures spread them at the error tau, for simulations",
         [this](const std::string& text) {
           heads = text;
           return !text.empty();
@@ -40,6 +40,12 @@ struct FluxionOptions {
         [this] { return heads; });
     set.choice("budgets", budgets, {kBudgetPolicyNames.begin(), kBudgetPolicyNames.end()},
                "what the predictor was trained to call enough; with heads=FILE, that file's rule");
+    set.number("tau", tau, 1e-6, 1,
+               "heads=oracle, published: error that is enough, of the layer's largest output (budgets=output: of the "
+               "head's own); a predictor has the one that it was trained for, and no other may be given");
+    set.choice("line", line, {"measured", "cover"},
+               "heads=oracle: the line through a head's budgets: from single tokens with their slope, as published, or "
+               "the least one that is nowhere too low at 16 to 128 tokens");
     set.number("bgt", bgt, 0, 1, "fixed heads: share of the host's tokens that a head needs if it chooses single ones");
     set.number("slope", slope, -1, 1, "fixed heads: what a head needs more with every doubling of the block");
     set.number("streaming", streaming, 0, 1, "fixed heads: share of them that do with sinks and window alone");
@@ -101,18 +107,33 @@ std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
   if (options.heads == "fixed") return fixed;
   const auto* name = std::find(kBudgetPolicyNames.begin(), kBudgetPolicyNames.end(), options.budgets);
   const auto policy = static_cast<BudgetPolicy>(name - kBudgetPolicyNames.begin());
-  if (options.heads == "published") return drawn_heads(published_head_spreads(), policy);
-  if (options.heads.starts_with(kAtError)) {
-    const std::string error = options.heads.substr(kAtError.size());
-    char* end = nullptr;
-    const double value = std::strtod(error.c_str(), &end);
-    if (error.empty() || *end != '\0' || policy != BudgetPolicy::fluxion)
-      throw_input_error("Method fluxion, option 'heads': {} needs a number behind the @ and budgets=fluxion.",
-                        options.heads);
-    return drawn_heads(at_error(published_head_spreads(), value), policy);
+  if (options.heads == "published") {
+    const HeadSpreads spreads = published_head_spreads();
+    if (options.tau == 0.1) return drawn_heads(spreads, policy);
+    if (policy != BudgetPolicy::fluxion)
+      throw_input_error(
+          "Method fluxion, option 'tau': heads=published knows other errors than 0.1 for budgets=fluxion alone.");
+    return drawn_heads(at_error(spreads, options.tau), policy);
   }
-  if (options.heads == "embedded") return predicted_heads(Predictor::embedded(policy), policy, std::move(fixed));
+  if (options.heads == "oracle") {
+    BudgetLimits limits;
+    limits.tau = options.tau;
+    return oracle_heads(policy, limits, options.line == "cover" ? BudgetLine::cover : BudgetLine::measured,
+                        std::move(fixed));
+  }
+  const auto check_tau = [&](const Predictor& predictor) {
+    if (std::abs(predictor.limits().tau - options.tau) < 1e-6) return;
+    throw_input_error(
+        "Method fluxion, option 'tau': it is {:.4g}, but the predictor '{}' was trained for {:.4g}: give tau={:.4g}.",
+        options.tau, options.heads, predictor.limits().tau, predictor.limits().tau);
+  };
+  if (options.heads == "embedded") {
+    const Predictor& embedded = Predictor::embedded(policy);
+    check_tau(embedded);
+    return predicted_heads(embedded, policy, std::move(fixed));
+  }
   Predictor predictor = Predictor::load(options.heads);
+  check_tau(predictor);
   if (predictor.policy() != policy) {
     const auto rule = kBudgetPolicyNames[static_cast<std::size_t>(predictor.policy())];
     throw_input_error(
@@ -310,6 +331,18 @@ std::unique_ptr<Method> make_fluxion(const MethodSpec& spec, std::shared_ptr<con
   FluxionOptions options;
   options.bind().parse(spec);
   if (source == nullptr) source = head_source(options);
+  return std::make_unique<Fluxion>(std::move(options), std::move(source));
+}
+
+std::unique_ptr<Method> make_watched_fluxion(const MethodSpec& spec, HeadWatch watch) {
+  FluxionOptions options;
+  options.bind().parse(spec);
+  if (options.spill > 0) {
+    throw_input_error(
+        "Method fluxion: errors of heads are measured over what the prompt left in host memory: give spill=0.");
+  }
+  const SelectorStage stage = options.selector_stage();
+  auto source = watched_heads(head_source(options), stage, std::move(watch));
   return std::make_unique<Fluxion>(std::move(options), std::move(source));
 }
 

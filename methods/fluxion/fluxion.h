@@ -1,8 +1,10 @@
 // Fluxion's registry entry, and where its head properties come from. methods/fluxion/README.md describes the method.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "methods/fluxion/properties.h"
 #include "methods/registry.h"
@@ -35,6 +37,18 @@ class HeadSource {
   /// Properties [Hq] of a row. Where only shapes are simulated the view has no values.
   virtual void properties(const ModelShape& shape, const HeadInputs& inputs, HeadProperties* out) const = 0;
 };
+
+/// What the blocks that one row's heads attend in a layer and step leave out, by query head.
+struct HeadErrors {
+  std::uint32_t layer = 0;
+  std::vector<double> relative;  // |o_h(chosen) - o_h| / max_h' |o_h'|: the left side of Eq. 2
+  std::vector<double> attended;  // share of the host's tokens
+};
+/// Operations call it from any thread.
+using HeadWatch = std::function<void(const HeadErrors&)>;
+
+/// The method of a spec, watched (oracle_heads.h). InputError for spill.
+std::unique_ptr<Method> make_watched_fluxion(const MethodSpec& spec, HeadWatch watch);
 
 /// The method of a spec with another source than the spec names: tests, and recorded properties.
 std::unique_ptr<Method> make_fluxion(const MethodSpec& spec, std::shared_ptr<const HeadSource> source);

@@ -56,35 +56,56 @@ struct Sums {
   double weight = 0;
 };
 
-/// Watches a head's output while blocks come in, and remembers per policy the last count that was not good enough.
+double error_of(const Sums& sums, const AttentionPart& full) {
+  double square = 0;
+  for (std::size_t d = 0; d < sums.o.size(); ++d) {
+    const double off = sums.o[d] / sums.weight - full.o[d];
+    square += off * off;
+  }
+  return std::sqrt(square);
+}
+
+/// The device's share, in units of the whole attention.
+Sums device_sums(const HeadAttention& head) {
+  Sums sums(static_cast<std::uint32_t>(head.full.o.size()));
+  sums.weight = std::exp(head.device.lse - head.full.lse);
+  for (std::size_t d = 0; d < sums.o.size(); ++d) sums.o[d] = sums.weight * head.device.o[d];
+  return sums;
+}
+
+/// Watches a head's output while blocks come in, and remembers per limit and policy the last count that was not good
+/// enough.
 class BudgetWatch {
  public:
-  BudgetWatch(const HeadAttention& head, const BudgetLimits& limits, double largest_output)
-      : full_(head.full), limit_{limits.tau * largest_output, limits.tau * head.full.norm()}, mass_(limits.mass) {}
+  BudgetWatch(const HeadAttention& head, std::span<const BudgetLimits> limits, double largest_output)
+      : full_(head.full) {
+    limits_.reserve(limits.size());
+    for (const BudgetLimits& l : limits)
+      limits_.push_back({l.tau * largest_output, l.tau * head.full.norm(), l.mass, {-1, -1, -1}});
+  }
 
   /// |o - o_h| and the share of the attention that was captured, after n blocks.
   void see(std::uint32_t n, double error, double mass) {
     // Written so that a NaN (every weight so far is 0) is not good enough.
-    for (std::size_t p = 0; p < limit_.size(); ++p)
-      if (!(error <= limit_[p])) last_bad_[p] = n;
-    if (!(mass >= mass_)) last_bad_[limit_.size()] = n;
+    for (Limit& limit : limits_) {
+      if (!(error <= limit.fluxion)) limit.last_bad[0] = n;
+      if (!(error <= limit.output)) limit.last_bad[1] = n;
+      if (!(mass >= limit.mass)) limit.last_bad[2] = n;
+    }
   }
   /// `sums`: over everything attended so far, in shares of the whole attention.
-  void see(std::uint32_t n, const Sums& sums) {
-    double square = 0;
-    for (std::size_t d = 0; d < sums.o.size(); ++d) {
-      const double off = sums.o[d] / sums.weight - full_.o[d];
-      square += off * off;
-    }
-    see(n, std::sqrt(square), sums.weight);
+  void see(std::uint32_t n, const Sums& sums) { see(n, error_of(sums, full_), sums.weight); }
+  std::int64_t last_bad(std::size_t limit, std::size_t policy) const {  // -1: none
+    return limits_[limit].last_bad[policy];
   }
-  std::int64_t last_bad(std::size_t policy) const { return last_bad_[policy]; }  // -1: none
 
  private:
+  struct Limit {
+    double fluxion = 0, output = 0, mass = 0;
+    std::array<std::int64_t, kBudgetPolicies> last_bad;  // by BudgetPolicy
+  };
   const AttentionPart& full_;
-  std::array<double, 2> limit_;
-  double mass_;
-  std::array<std::int64_t, kBudgetPolicies> last_bad_ = {-1, -1, -1};
+  std::vector<Limit> limits_;
 };
 
 std::vector<std::uint32_t> by_score(const std::vector<float>& scores) {
@@ -175,6 +196,27 @@ std::vector<HeadAttention> attend_heads(const LayerQuery& layer) {
   return heads;
 }
 
+std::vector<HeadAttention> attend_host(const HostQuery& layer) {
+  const std::uint32_t group = layer.q_heads / layer.kv_heads, dim = layer.dim;
+  std::vector<HeadAttention> heads(layer.q_heads);
+  std::vector<float> scores(std::size_t{group} * layer.tokens);
+  for (std::uint32_t g = 0; g < layer.kv_heads; ++g) {
+    const KvSpan span{layer.keys[g], layer.values[g], layer.tokens, 0};
+    token_scores(layer.q + std::size_t{g} * group * dim, {&span, 1}, {group, dim, DType::f32}, scores.data());
+    for (std::uint32_t i = 0; i < group; ++i) {
+      const std::size_t h = std::size_t{g} * group + i;
+      const float* own = scores.data() + std::size_t{i} * layer.tokens;
+      HeadAttention& head = heads[h];
+      head.sinks = head.local = head.fresh = {std::vector<double>(dim), kNothing};
+      head.host = attend(own, layer.values[g], layer.tokens, dim);
+      head.device = {{layer.device_o + h * dim, layer.device_o + (h + 1) * dim}, layer.device_lse[h]};
+      head.full = merge({&head.device, &head.host}, dim);
+      head.host_scores.assign(own, own + layer.tokens);
+    }
+  }
+  return heads;
+}
+
 HostDigests::HostDigests(const float* host_keys, std::uint32_t tokens, std::uint32_t dim) : dim_(dim) {
   for (std::size_t i = 0; i < levels_.size(); ++i) {
     const std::uint32_t block = kLabelBlocks[i + 1];
@@ -199,7 +241,8 @@ std::vector<float> HostDigests::scores(const float* q, std::uint32_t block) cons
   return scores;
 }
 
-HeadProperties HeadLabels::properties() const {
+HeadProperties HeadLabels::properties(BudgetLine line) const {
+  if (line == BudgetLine::cover) return cover();
   double mean_x = 0, mean_y = 0, xy = 0, xx = 0;
   for (std::size_t i = 0; i < kLabelBlocks.size(); ++i) {
     mean_x += std::log2(kLabelBlocks[i]) / double(kLabelBlocks.size());
@@ -213,23 +256,59 @@ HeadProperties HeadLabels::properties() const {
   return {budgets[0], static_cast<float>(xy / xx), streaming};
 }
 
-PolicyLabels label_head(const HeadAttention& head, const float* q, const float* host_values, const HostDigests& digests,
-                        const BudgetLimits& limits, double largest_output) {
+/// The least covering line goes through two of the points: it is an edge of their upper hull.
+HeadProperties HeadLabels::cover() const {
+  HeadProperties best{1, 0, streaming};
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t a = 1; a < kLabelBlocks.size(); ++a) {
+    for (std::size_t b = a + 1; b < kLabelBlocks.size(); ++b) {
+      const double at = std::log2(kLabelBlocks[a]),
+                   slope = (double{budgets[b]} - budgets[a]) / (std::log2(kLabelBlocks[b]) - at);
+      double sum = 0;
+      bool covers = true;
+      for (std::size_t i = 1; i < kLabelBlocks.size(); ++i) {
+        const double here = budgets[a] + slope * (std::log2(kLabelBlocks[i]) - at);
+        covers = covers && here >= budgets[i] - 1e-7;
+        sum += here;
+      }
+      if (!covers || sum >= least) continue;
+      least = sum;
+      best = {static_cast<float>(budgets[a] - slope * at), static_cast<float>(slope), streaming};
+    }
+  }
+  return best;
+}
+
+double selection_error(const HeadAttention& head, const float* q, const float* host_values, const HostDigests& digests,
+                       std::uint32_t block, std::uint32_t chosen) {
+  const auto dim = static_cast<std::uint32_t>(head.full.o.size());
+  Sums sums = device_sums(head);
+  if (chosen > 0) {
+    const HostSums host(head, host_values, dim);
+    const std::vector<std::uint32_t> order = by_score(digests.scores(q, block));
+    if (chosen >= order.size()) return 0;
+    for (std::uint32_t n = 0; n < chosen; ++n) host.add(block, order[n], sums);
+  }
+  return error_of(sums, head.full);
+}
+
+std::vector<PolicyLabels> label_head(const HeadAttention& head, const float* q, const float* host_values,
+                                     const HostDigests& digests, std::span<const BudgetLimits> limits,
+                                     double largest_output) {
   const auto tokens = static_cast<std::uint32_t>(head.host_scores.size()), dim = std::uint32_t(head.full.o.size());
   TANDEM_CHECK(tokens > 0, "there is nothing to choose from");
-  PolicyLabels labels;
+  std::vector<PolicyLabels> labels(limits.size());
   const HostSums host(head, host_values, dim);
-  // The device's share, in units of the whole attention like the host's.
-  Sums device(dim);
-  device.weight = std::exp(head.device.lse - head.full.lse);
-  for (std::uint32_t d = 0; d < dim; ++d) device.o[d] = device.weight * head.device.o[d];
+  const Sums device = device_sums(head);
 
   BudgetWatch nothing(head, limits, largest_output);
   double square = 0;
   for (std::uint32_t d = 0; d < dim; ++d)
     square += (head.device.o[d] - head.full.o[d]) * (head.device.o[d] - head.full.o[d]);
   nothing.see(0, std::sqrt(square), device.weight);
-  for (std::size_t p = 0; p < kBudgetPolicies; ++p) labels[p].streaming = nothing.last_bad(p) < 0;
+  for (std::size_t l = 0; l < limits.size(); ++l) {
+    for (std::size_t p = 0; p < kBudgetPolicies; ++p) labels[l][p].streaming = nothing.last_bad(l, p) < 0;
+  }
 
   for (std::size_t i = 0; i < kLabelBlocks.size(); ++i) {
     const std::uint32_t block = kLabelBlocks[i];
@@ -241,28 +320,36 @@ PolicyLabels label_head(const HeadAttention& head, const float* q, const float* 
       host.add(block, order[n - 1], sums);
       watch.see(n, sums);
     }
-    for (std::size_t p = 0; p < kBudgetPolicies; ++p) {
-      const std::int64_t needed = std::max<std::int64_t>(watch.last_bad(p) + 1, 1);
-      labels[p].budgets[i] =
-          labels[p].streaming ? 0 : static_cast<float>(std::min(1.0, double(needed) * block / tokens));
+    for (std::size_t l = 0; l < limits.size(); ++l) {
+      for (std::size_t p = 0; p < kBudgetPolicies; ++p) {
+        const std::int64_t needed = std::max<std::int64_t>(watch.last_bad(l, p) + 1, 1);
+        HeadLabels& own = labels[l][p];
+        own.budgets[i] = own.streaming ? 0 : static_cast<float>(std::min(1.0, double(needed) * block / tokens));
+      }
     }
+  }
+  return labels;
+}
+
+std::vector<std::vector<PolicyLabels>> label_heads(const LayerQuery& layer, std::span<const HeadAttention> heads,
+                                                   std::span<const HostDigests> digests,
+                                                   std::span<const BudgetLimits> limits) {
+  double largest = 0;
+  for (const HeadAttention& head : heads) largest = std::max(largest, head.full.norm());
+  std::vector<std::vector<PolicyLabels>> labels(limits.size(), std::vector<PolicyLabels>(layer.q_heads));
+  for (std::uint32_t h = 0; h < layer.q_heads; ++h) {
+    const std::uint32_t g = h / (layer.q_heads / layer.kv_heads);
+    const auto own =
+        label_head(heads[h], layer.q + std::size_t{h} * layer.dim,
+                   layer.values[g] + std::size_t{layer.segments.sinks} * layer.dim, digests[g], limits, largest);
+    for (std::size_t l = 0; l < limits.size(); ++l) labels[l][h] = own[l];
   }
   return labels;
 }
 
 std::vector<PolicyLabels> label_heads(const LayerQuery& layer, std::span<const HeadAttention> heads,
                                       std::span<const HostDigests> digests, const BudgetLimits& limits) {
-  double largest = 0;
-  for (const HeadAttention& head : heads) largest = std::max(largest, head.full.norm());
-  std::vector<PolicyLabels> labels;
-  labels.reserve(heads.size());
-  for (std::uint32_t h = 0; h < layer.q_heads; ++h) {
-    const std::uint32_t g = h / (layer.q_heads / layer.kv_heads);
-    labels.push_back(label_head(heads[h], layer.q + std::size_t{h} * layer.dim,
-                                layer.values[g] + std::size_t{layer.segments.sinks} * layer.dim, digests[g], limits,
-                                largest));
-  }
-  return labels;
+  return std::move(label_heads(layer, heads, digests, std::span(&limits, 1)).front());
 }
 
 }  // namespace tandem

@@ -55,6 +55,16 @@ struct LayerQuery {
 
 std::vector<HeadAttention> attend_heads(const LayerQuery& layer);  // [Hq]
 
+/// What a layer's heads would attend in host memory, beside what they attended on the device.
+struct HostQuery {
+  std::uint32_t q_heads = 0, kv_heads = 0, dim = 0, tokens = 0;  // tokens: on the host
+  const float* q = nullptr;                                      // [Hq][D], after RoPE
+  const float *device_o = nullptr, *device_lse = nullptr;        // [Hq][D], [Hq]: all that the device holds
+  std::span<const float*const> keys, values;                     // [Hkv] -> [tokens][D]
+};
+/// The same where attention over the device's tokens is known: sinks, local and fresh are empty. [Hq]
+std::vector<HeadAttention> attend_host(const HostQuery& layer);
+
 /// Quest digests of one KV head's host tokens at 16, 32, 64 and 128 tokens. Blocks count from the host segment's start.
 class HostDigests {
  public:
@@ -83,13 +93,21 @@ struct BudgetLimits {
   double tau = 0.10, mass = 0.95;
 };
 
+/// Which line through log2(blk) speaks for a head's measured budgets (Eq. 1).
+///   measured  from the measured budget of single tokens, with the slope of the least-squares line over all of
+///             kLabelBlocks (section 5.2)
+///   cover     the line of the least sum over the block sizes that there are digests of, 16 to 128, that is nowhere
+///             below a measured budget there: no head gets less than it needs
+enum class BudgetLine : std::uint8_t { measured, cover };
+
 /// One head under one policy.
 struct HeadLabels {
   std::array<float, kLabelBlocks.size()> budgets{};  // shares of the host tokens, by kLabelBlocks
   bool streaming = false;                            // nothing of the host is needed; budgets are 0 then
-  /// Budget: that of single tokens. Slope: of the least-squares line through (log2(blk), budget), whose intercept is
-  /// left aside (section 5.2).
-  HeadProperties properties() const;
+  HeadProperties properties(BudgetLine line = BudgetLine::measured) const;
+
+ private:
+  HeadProperties cover() const;
 };
 
 using PolicyLabels = std::array<HeadLabels, kBudgetPolicies>;  // by BudgetPolicy
@@ -101,11 +119,21 @@ using PolicyLabels = std::array<HeadLabels, kBudgetPolicies>;  // by BudgetPolic
 /// opposite sign make good is none. Only whether nothing at all suffices (streaming) is asked of n = 0 alone, because
 /// such a head attends nothing of the host whatever larger budgets would do.
 /// `largest_output`: max_h' |o_h'| over the layer. The host segment must not be empty.
-PolicyLabels label_head(const HeadAttention& head, const float* q /*[D]*/, const float* host_values /*[host][D]*/,
-                        const HostDigests& digests, const BudgetLimits& limits, double largest_output);
+/// Returns one for each of `limits`.
+std::vector<PolicyLabels> label_head(const HeadAttention& head, const float* q /*[D]*/,
+                                     const float* host_values /*[host][D]*/, const HostDigests& digests,
+                                     std::span<const BudgetLimits> limits, double largest_output);
+
+/// |o_h(bgt, blk) - o_h| where the head attends its best `chosen` blocks of `block` tokens (16, 32, 64 or 128).
+double selection_error(const HeadAttention& head, const float* q, const float* host_values, const HostDigests& digests,
+                       std::uint32_t block, std::uint32_t chosen);
 
 /// All heads of the layer; `digests` by KV head.
 std::vector<PolicyLabels> label_heads(const LayerQuery& layer, std::span<const HeadAttention> heads,
                                       std::span<const HostDigests> digests, const BudgetLimits& limits);
+/// The same under several limits at once, which costs little more than one: [limit][Hq].
+std::vector<std::vector<PolicyLabels>> label_heads(const LayerQuery& layer, std::span<const HeadAttention> heads,
+                                                   std::span<const HostDigests> digests,
+                                                   std::span<const BudgetLimits> limits);
 
 }  // namespace tandem

@@ -45,7 +45,7 @@ class PredictedHeads : public HeadSource {
     const std::uint64_t tokens = sequence.tokens, width = std::uint64_t{shape.q_heads} * shape.head_dim;
     request.cost.flops = 4 * tokens * width * (1 + kLabelBlocks.size());
     request.cost.kernels = 4;
-    request.read = [shape, host, statistics, policy = policy_](const ContextView& view) {
+    request.read = [shape, host, statistics, policy = policy_, limits = predictor_->limits()](const ContextView& view) {
       LayerQuery layer;
       layer.q_heads = shape.q_heads;
       layer.kv_heads = shape.kv_heads;
@@ -58,7 +58,7 @@ class PredictedHeads : public HeadSource {
       digests.reserve(shape.kv_heads);
       for (const float* keys : view.keys)
         digests.emplace_back(keys + std::size_t{host.begin} * shape.head_dim, host.end - host.begin, shape.head_dim);
-      statistics->layers[view.layer] = prefill_statistics(view.layer, layer, digests, {}, policy);
+      statistics->layers[view.layer] = prefill_statistics(view.layer, layer, digests, limits, policy);
     };
     ops.read_context(sequence, request);
     return statistics;

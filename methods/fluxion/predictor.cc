@@ -95,6 +95,11 @@ Training read_training(Tensors& tensors) {
   return {{u(n[0]), u(n[1]), u(n[2]), u(n[3]), u(n[4]), u(n[5])}, static_cast<BudgetPolicy>(n[6])};
 }
 
+/// The decimal number that an f32 stands for: 0.1, where the f32 is 0.100000001.
+double round_off(float x) {
+  return std::round(double{x} * 1e6) / 1e6;
+}
+
 template <BudgetPolicy policy>
 const Predictor& shipped() {
   static const Predictor predictor = Predictor::load(data_path(
@@ -110,6 +115,12 @@ Predictor Predictor::load(const std::filesystem::path& file) {
   const Training training = read_training(tensors);
   p.subject_ = training.subject;
   p.policy_ = training.policy;
+  const std::vector<float> limits = tensors.floats("limits", 2, 0);
+  p.limits_ = {round_off(limits[0]), round_off(limits[1])};
+  if (!(p.limits_.tau > 0 && p.limits_.tau < 1 && p.limits_.mass > 0 && p.limits_.mass < 1)) {
+    throw_input_error("{}: tensor 'limits' is [{}, {}] where two numbers between 0 and 1 are needed.", file.string(),
+                      limits[0], limits[1]);
+  }
   p.mean_ = tensors.floats("feature.mean", kFeatures, 0);
   p.scale_ = tensors.floats("feature.std", kFeatures, 0);
   for (float& x : p.scale_) {

@@ -9,6 +9,8 @@
 //   heads.weight [3, in], heads.bias [3]               rows: budget, slope, streaming
 //   model (I32) [7]                      layers, query heads, KV heads, head dim, sinks, window that it was trained
 //                                        for, and the budget rule: 0 fluxion, 1 output, 2 score
+//   limits (F32) [2]                     tau and the share of the attention (BudgetLimits) that its labels were made
+//   with
 #pragma once
 
 #include <cstdint>
@@ -42,6 +44,7 @@ class Predictor {
   const Subject& subject() const { return subject_; }
   /// Whose labels it learnt: the features of the prefill follow the same rule.
   BudgetPolicy policy() const { return policy_; }
+  const BudgetLimits& limits() const { return limits_; }
   std::uint64_t parameters() const;  // of the network: weights and biases
   std::uint64_t flops(int n) const;  // of a call
   std::uint64_t bytes() const;       // of weights, biases and normalisation, as a device would read them
@@ -55,6 +58,7 @@ class Predictor {
   std::vector<Layer> layers_;        // the trunk, then the heads
   Subject subject_;
   BudgetPolicy policy_ = BudgetPolicy::fluxion;
+  BudgetLimits limits_;
 };
 
 }  // namespace tandem

@@ -3,11 +3,21 @@
 
     python3 methods/fluxion/train.py --data DIR --out fluxion.safetensors
     python3 methods/fluxion/train.py --data DIR --policy score --out fluxion-score.safetensors --report score.json
+    python3 methods/fluxion/train.py --data DIR --tau 0.05 --out fluxion-0.05.safetensors
 
 Needs PyTorch and numpy; neither building nor running Tandem does. The network is that of the paper (section 5.2): 41
 features, normalised by the training set's mean and standard deviation, a shared trunk of two ReLU layers, and three
 outputs: budget and slope by regression, streaming by logistic regression. The file is what methods/fluxion/predictor.h
-reads. Prompts are held out whole: rows of one prompt are nearly alike, so rows held out one by one would be known
+reads.
+
+--loss measured is the paper's: budget and slope are regressed on the measured budget of single tokens and the slope of
+the least-squares line through all block sizes. Half of the heads then get less than they need, and where the budget
+jumps between single tokens and blocks of 16 no line through the former can follow. --loss cover (the default) asks of
+the line what the selector asks of it: at 16, 32, 64 and 128 tokens it shall be at the measured budget or above it,
+where a budget that is short costs --quantile / (1 - --quantile) times as much as one that is too large; and to call a
+head streaming that is not costs --miss times as much as the reverse.
+
+Prompts are held out whole: rows of one prompt are nearly alike, so rows held out one by one would be known
 already. With the same data, options, machine and PyTorch the result is the same.
 
 How it is judged, on held-out prompts: accuracy and area under the ROC curve of streaming; R^2 and mean absolute error of
@@ -59,34 +69,53 @@ def write_tensors(path, tensors):
 
 
 class Data:
-    """All rows of a collection under one policy."""
+    """All rows of some collections of one model under one policy and tau."""
 
-    def __init__(self, folder, policy):
-        manifest_file = folder / "manifest.json"
-        if not manifest_file.is_file():
-            fail(f"{manifest_file} is missing: --data names a folder that `tandem fluxion collect` wrote.")
-        manifest = json.loads(manifest_file.read_text())
-        if manifest.get("schema") != "tandem-fluxion-1":
-            fail(f"{manifest_file}: the schema is {manifest.get('schema')!r}; this script knows 'tandem-fluxion-1'.")
-        if not manifest["finished"]:
-            fail(f"{folder} is not finished: run the command that began it with --resume.")
-        self.plan = manifest["plan"]
-        if tuple(self.plan["blocks"]) != BLOCKS or self.plan["features"][ANCHOR_BUDGETS.start] != "anchor_budget_16":
-            fail(f"{manifest_file}: its columns are not those of this script.")
-        p = self.plan["policies"].index(policy)
+    def __init__(self, folders, policy, tau=None):
         columns = {name: [] for name in ("features", "budgets", "slope", "streaming", "prompt")}
-        self.prompts = [shard["file"].removesuffix(".safetensors") for shard in manifest["shards"]]
-        for i, shard in enumerate(manifest["shards"]):
-            tensors = read_tensors(folder / shard["file"])
-            features = tensors["features"].copy()
-            features[:, ANCHOR_BUDGETS] = tensors["anchor_budgets"][:, p]
-            columns["features"].append(features)
-            columns["budgets"].append(tensors["budgets"][:, p])
-            columns["slope"].append(tensors["slopes"][:, p])
-            columns["streaming"].append(tensors["streaming"][:, p].astype(bool))
-            columns["prompt"].append(np.full(len(features), i))
+        self.plan, self.tau, self.prompts, self.seeds = None, tau, [], []
+        for folder in folders:
+            manifest = self.read_manifest(folder)
+            self.seeds.append(manifest["plan"]["seed"])
+            p, t = self.plan["policies"].index(policy), self.plan["taus"].index(self.tau)
+            for shard in manifest["shards"]:
+                tensors = read_tensors(folder / shard["file"])
+                features = tensors["features"].copy()
+                features[:, ANCHOR_BUDGETS] = tensors["anchor_budgets"][:, t, p]
+                columns["features"].append(features)
+                columns["budgets"].append(tensors["budgets"][:, t, p])
+                columns["slope"].append(tensors["slopes"][:, t, p])
+                columns["streaming"].append(tensors["streaming"][:, t, p].astype(bool))
+                columns["prompt"].append(np.full(len(features), len(self.prompts)))
+                self.prompts.append(f"{manifest['plan']['seed']}-{shard['file'].removesuffix('.safetensors')}")
+        if len(set(self.prompts)) < len(self.prompts):
+            fail("the folders of --data have prompts in common: train on each prompt once.")
         for name, parts in columns.items():
             setattr(self, name, np.concatenate(parts))
+
+    def read_manifest(self, folder):
+        """Sets plan and tau, or makes sure that they are those of the folders before."""
+        file = folder / "manifest.json"
+        if not file.is_file():
+            fail(f"{file} is missing: --data names a folder that `tandem fluxion collect` wrote.")
+        manifest = json.loads(file.read_text())
+        if manifest.get("schema") != "tandem-fluxion-2":
+            fail(f"{file}: the schema is {manifest.get('schema')!r}; this script knows 'tandem-fluxion-2'.")
+        if not manifest["finished"]:
+            fail(f"{folder} is not finished: run the command that began it with --resume.")
+        plan = manifest["plan"]
+        if tuple(plan["blocks"]) != BLOCKS or plan["features"][ANCHOR_BUDGETS.start] != "anchor_budget_16":
+            fail(f"{file}: its columns are not those of this script.")
+        if self.plan is None:
+            self.plan = plan
+            if self.tau is None:
+                self.tau = 0.1 if 0.1 in plan["taus"] else plan["taus"][0]
+            if self.tau not in plan["taus"]:
+                fail(f"--tau is {self.tau}: {folder} has labels for {', '.join(map(str, plan['taus']))}.")
+        for field in plan:
+            if field not in ("files", "prompts", "seed") and plan[field] != self.plan[field]:
+                fail(f"{file}: '{field}' is not that of the other folders of --data.")
+        return manifest
 
 
 def held_out(prompts, share):
@@ -115,7 +144,7 @@ def regression(found, truth):
 
 
 def judge(out, data, rows):
-    budgets, slope, streaming = data.budgets[rows], data.slope[rows], data.streaming[rows]
+    budgets, bgt0, slope, streaming = data.budgets[rows], data.bgt0[rows], data.slope[rows], data.streaming[rows]
     said = out[:, 2] > 0
     retrieval = ~streaming
     report = {
@@ -124,14 +153,14 @@ def judge(out, data, rows):
                       "auc": area_under_curve(out[:, 2], streaming),
                       "called_streaming_but_is_not": float((said & retrieval).mean()),
                       "called_retrieval_but_is_streaming": float((~said & streaming).mean())},
-        "retrieval_heads": {"budget": regression(out[retrieval, 0], budgets[retrieval, 0]),
+        "retrieval_heads": {"budget": regression(out[retrieval, 0], bgt0[retrieval]),
                             "slope": regression(out[retrieval, 1], slope[retrieval])},
-        "all_heads": {"budget": regression(out[:, 0], budgets[:, 0]), "slope": regression(out[:, 1], slope)},
+        "all_heads": {"budget": regression(out[:, 0], bgt0), "slope": regression(out[:, 1], slope)},
         "blocks": {},
     }
     for i, block in enumerate(BLOCKS):
         found = np.clip(out[retrieval, 0] + out[retrieval, 1] * np.log2(block), 0, 1)
-        exact = np.clip(budgets[retrieval, 0] + slope[retrieval] * np.log2(block), 0, 1)  # what Eq. 1 can say at best
+        exact = np.clip(bgt0[retrieval] + slope[retrieval] * np.log2(block), 0, 1)  # what Eq. 1 can say at best
         truth = budgets[retrieval, i]
         if len(truth):
             report["blocks"][str(block)] = {"predicted": regression(found, truth), "eq1_on_labels": regression(exact, truth),
@@ -148,7 +177,30 @@ def network(hidden):
     return torch.nn.Sequential(*torch_layers, torch.nn.Linear(width, 3))
 
 
-def train(x, y, streaming, options):
+def covering_line(budgets):
+    """[rows][block] -> budget, slope [rows]: the least line over 16 to 128 tokens that is nowhere below (labels.h)."""
+    at, values = np.log2(BLOCKS[1:]), budgets[:, 1:].astype(np.float64)
+    best = np.full(len(values), np.inf)
+    line = np.stack([np.ones(len(values)), np.zeros(len(values))], 1)
+    for a in range(len(at)):
+        for b in range(a + 1, len(at)):
+            slope = (values[:, b] - values[:, a]) / (at[b] - at[a])
+            here = values[:, a:a + 1] + slope[:, None] * (at - at[a])
+            better = (here >= values - 1e-7).all(1) & (here.sum(1) < best)
+            best = np.where(better, here.sum(1), best)
+            line[better] = np.stack([values[:, a] - slope * at[a], slope], 1)[better]
+    return line[:, 0].astype(np.float32), line[:, 1].astype(np.float32)
+
+
+def shortfall_loss(out, budgets, quantile):
+    """Mean pinball loss of the lines [rows][budget, slope] at 16 to 128 tokens, per row. Above 1 a budget is 1."""
+    off = budgets[:, 1:] - (out[:, :1] + out[:, 1:2] * torch.log2(torch.tensor(BLOCKS[1:]).float()))
+    # Where everything is needed, more than everything is as good.
+    off = torch.where(budgets[:, 1:] >= 1, off.clamp(min=0), off)
+    return torch.maximum(quantile * off, (quantile - 1) * off).mean(1)
+
+
+def train(x, y, budgets, y_mean, y_std, streaming, options):
     """y: budget and slope, standardised. Returns the network after the last epoch."""
     torch.manual_seed(options.seed)
     net = network(options.hidden)
@@ -165,8 +217,13 @@ def train(x, y, streaming, options):
             out = net(x[rows])
             # A streaming head's budget is not asked for, but should stay small in case it is taken for a retrieval head.
             importance = torch.where(streaming[rows] > 0, 1 - weight, 1.0)
-            off = torch.nn.functional.smooth_l1_loss(out[:, :2], y[rows], reduction="none").sum(1)
-            loss = (importance * off).mean() + torch.nn.functional.binary_cross_entropy_with_logits(out[:, 2], streaming[rows])
+            if options.loss == "measured":
+                off = torch.nn.functional.smooth_l1_loss(out[:, :2], y[rows], reduction="none").sum(1)
+                told = torch.ones(len(rows))
+            else:
+                off = 10 * shortfall_loss(out[:, :2] * y_std + y_mean, budgets[rows], options.quantile)
+                told = torch.where(streaming[rows] > 0, 1.0, options.miss)
+            loss = (importance * off).mean() + torch.nn.functional.binary_cross_entropy_with_logits(out[:, 2], streaming[rows], told)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -177,7 +234,7 @@ def train(x, y, streaming, options):
     return net
 
 
-def export(net, mean, std, y_mean, y_std, plan, policy):
+def export(net, mean, std, y_mean, y_std, plan, policy, tau):
     """The network with the labels' standardisation folded into its last layer."""
     tensors = {"feature.mean": mean, "feature.std": std}
     linears = [layer for layer in net if isinstance(layer, torch.nn.Linear)]
@@ -191,6 +248,7 @@ def export(net, mean, std, y_mean, y_std, plan, policy):
         tensors[name + ".weight"], tensors[name + ".bias"] = weight, bias
     subject = [plan[k] for k in ("layers", "q_heads", "kv_heads", "head_dim", "sinks", "window")]
     tensors["model"] = np.array([*subject, POLICIES.index(policy)], np.int32)
+    tensors["limits"] = np.array([tau, plan["mass"]], np.float32)
     return tensors
 
 
@@ -208,10 +266,14 @@ def forward(tensors, features):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder of `tandem fluxion collect`")
+    parser.add_argument("--data", type=pathlib.Path, nargs="+", required=True, help="folders of `tandem fluxion collect`")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="the predictor, a safetensors file")
     parser.add_argument("--report", type=pathlib.Path, help="JSON report (default: beside --out)")
     parser.add_argument("--policy", default="fluxion", choices=POLICIES, help="whose labels")
+    parser.add_argument("--tau", type=float, help="which of the collection's (default: 0.1, or its first)")
+    parser.add_argument("--loss", default="cover", choices=("cover", "measured"), help="what budgets are judged by, see above")
+    parser.add_argument("--quantile", type=float, default=0.9, help="--loss cover: share of budgets that shall suffice")
+    parser.add_argument("--miss", type=float, default=4.0, help="--loss cover: weight of a head that is called streaming and is not")
     parser.add_argument("--hidden", type=int, nargs="+", default=[312, 312], help="widths of the trunk (0.112 M parameters)")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--batch", type=int, default=512)
@@ -226,10 +288,16 @@ def main():
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
 
-    data = Data(options.data, options.policy)
+    if not 0 < options.quantile < 1:
+        fail(f"--quantile is {options.quantile}: give a share between 0 and 1.")
+    data = Data(options.data, options.policy, options.tau)
+    if options.loss == "cover":
+        data.bgt0, data.slope = covering_line(data.budgets)
+    else:
+        data.bgt0 = data.budgets[:, 0]
     test_prompts = held_out(data.prompts, options.held_out)
     if len(test_prompts) >= len(data.prompts):
-        fail(f"{options.data} has {len(data.prompts)} prompts, too few to hold some out.")
+        fail(f"--data has {len(data.prompts)} prompts, too few to hold some out.")
     is_test = np.isin(data.prompt, list(test_prompts))
     rows, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
@@ -237,18 +305,19 @@ def main():
     std = data.features[rows].std(0, dtype=np.float64).astype(np.float32)
     std[std < 1e-6 * np.maximum(np.abs(mean), 1)] = 1  # a column that never changes
     x = torch.from_numpy((data.features[rows] - mean) / std).clamp(-CUT, CUT)
-    y = np.stack([data.budgets[rows, 0], data.slope[rows]], 1)
+    y = np.stack([data.bgt0[rows], data.slope[rows]], 1)
     y_mean = y.mean(0, dtype=np.float64).astype(np.float32)
     y_std = np.maximum(y.std(0, dtype=np.float64), 1e-6).astype(np.float32)
-    net = train(x, torch.from_numpy((y - y_mean) / y_std), torch.from_numpy(data.streaming[rows].astype(np.float32)), options)
-    tensors = export(net, mean, std, y_mean, y_std, data.plan, options.policy)
+    net = train(x, torch.from_numpy((y - y_mean) / y_std), torch.from_numpy(data.budgets[rows]), torch.from_numpy(y_mean),
+                torch.from_numpy(y_std), torch.from_numpy(data.streaming[rows].astype(np.float32)), options)
+    tensors = export(net, mean, std, y_mean, y_std, data.plan, options.policy, data.tau)
     write_tensors(options.out, tensors)
 
     parameters = sum(p.numel() for p in net.parameters())
-    report = {"schema": "tandem-fluxion-report-1", "policy": options.policy, "parameters": parameters,
+    report = {"schema": "tandem-fluxion-report-2", "policy": options.policy, "parameters": parameters,
               "bytes": options.out.stat().st_size, "model": data.plan["model"], "weights_hash": data.plan["weights_hash"],
-              "data": {k: data.plan[k] for k in ("prompts", "sinks", "window", "tau", "mass", "steps", "decode_steps", "seed", "isa")},
-              "options": {k: v for k, v in vars(options).items() if k not in ("data", "out", "report", "vector", "policy")},
+              "data": {k: data.plan[k] for k in ("prompts", "sinks", "window", "mass", "steps", "decode_steps", "isa")} | {"seeds": data.seeds},
+              "tau": data.tau, "options": {k: v for k, v in vars(options).items() if k not in ("data", "out", "report", "vector", "policy", "tau")},
               "torch": torch.__version__,
               "training": judge(forward(tensors, data.features[rows]), data, rows),
               "held_out": judge(forward(tensors, data.features[test]), data, test), "held_out_by_length": {}}

@@ -44,6 +44,23 @@ TEST_F(CompareProgram, ARerunGivesTheSameBytes) {
   EXPECT_TRUE(fs::exists(folder("a") + "/report.md"));
 }
 
+TEST_F(CompareProgram, ErrorsOfHeadsAreMeasuredBesideTheRun) {
+  const std::string run =
+      "compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 1 "
+      "--methods full,fluxion:heads=embedded,fluxion:heads=oracle ";
+  const cli::Outcome plain = cli::run(run + "--out " + folder("a"));
+  ASSERT_EQ(plain.code, 0) << plain.text;
+  const cli::Outcome watched = cli::run(run + "--head-errors --out " + folder("b"));
+  ASSERT_EQ(watched.code, 0) << watched.text;
+  EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("b", "samples.jsonl"));
+  EXPECT_THAT(watched.text, HasSubstr("Errors of heads"));
+  EXPECT_EQ(cli::lines(bytes("b", "errors.jsonl")), 2u);
+  EXPECT_THAT(bytes("b", "errors.json"), HasSubstr("\"method\": \"fluxion:heads=oracle\""));
+  EXPECT_FALSE(fs::exists(folder("a") + "/errors.jsonl"));
+  const cli::Outcome resumed = cli::run(run + "--resume --out " + folder("b"));
+  EXPECT_EQ(resumed.code, 2) << "errors of the rest would be missing";
+}
+
 TEST_F(CompareProgram, WithoutMethodsAllAreCompared) {
   const cli::Outcome all =
       cli::run("compare --no-plot --quiet --tasks niah_single_1 --lengths 256 --samples 1 --out " + folder("a"));

@@ -30,7 +30,7 @@ TEST(FluxionCollect, WritesTheSameFolderWhateverTheThreads) {
   for (const char* file : {"manifest.json", "niah_single_1-512-0000.safetensors", "niah_single_1-512-0001.safetensors"})
     EXPECT_EQ(read_bytes(folder.path() / "a" / file), read_bytes(folder.path() / "b" / file));
   const Json manifest = Json::parse(read_bytes(folder.path() / "a" / "manifest.json"));
-  EXPECT_EQ(manifest.at("schema"), "tandem-fluxion-1");
+  EXPECT_EQ(manifest.at("schema"), "tandem-fluxion-2");
   EXPECT_EQ(manifest.at("finished"), true);
   EXPECT_EQ(manifest.at("plan").at("features").size(), 41u);
   EXPECT_EQ(manifest.at("shards").size(), 2u);

@@ -13,7 +13,7 @@ void add(nlohmann::json& header, std::string& body, const std::string& name, std
   std::size_t n = 1;
   for (const int s : shape) n *= static_cast<std::size_t>(s);
   for (std::size_t i = 0; i < n; ++i) {
-    const float real = 0.25f + static_cast<float>(i % 7);
+    const float real = 0.25f + 0.125f * static_cast<float>(i % 7);
     const std::int32_t whole = 2;
     body.append(dtype[0] == 'I' ? reinterpret_cast<const char*>(&whole) : reinterpret_cast<const char*>(&real), 4);
   }
@@ -34,6 +34,7 @@ std::string predictor_bytes(const std::vector<int>& trunk) {
   }
   add(header, body, "heads.weight", {3, in}, "F32");
   add(header, body, "heads.bias", {3}, "F32");
+  add(header, body, "limits", {2}, "F32");
   add(header, body, "model", {7}, "I32");
   const std::string text = header.dump();
   std::string length;

@@ -29,7 +29,8 @@ CollectOptions small() {
   options.window = 20;
   options.decode_steps = 5;
   options.steps = 2;
-  options.limits = {0.02, 0.9};
+  options.taus = {0.02, 0.2};
+  options.mass = 0.9;
   return options;
 }
 
@@ -89,7 +90,7 @@ TEST(FluxionSamples, EqualAnIndependentModelsRows) {
         put(k, now.keys[g]);
         put(v, now.values[g]);
       }
-      const NaiveLabels naive(now, at, options.limits);
+      const NaiveLabels naive[] = {{now, at, {0.02, 0.9}}, {now, at, {0.2, 0.9}}};
       for (std::uint32_t h = 0; h < c.q_heads; ++h, ++row) {
         EXPECT_EQ(samples.steps[row], static_cast<std::int32_t>(step));
         const float* f = samples.features.data() + row * kFeatures;
@@ -100,17 +101,19 @@ TEST(FluxionSamples, EqualAnIndependentModelsRows) {
         EXPECT_NEAR(f[kQueryNorm], norm(now.query_of(h)), 1e-3);
         EXPECT_NEAR(f[kSinkLse], now.attend(h, range(0, at.sinks)).second, 1e-3);
         EXPECT_NEAR(f[kLocalOutput], norm(now.attend(h, range(at.window, at.prefill)).first), 1e-3);
-        for (std::size_t p = 0; p < kBudgetPolicies; ++p) {
-          const auto policy = static_cast<BudgetPolicy>(p);
-          EXPECT_EQ(samples.streaming[row * kBudgetPolicies + p] != 0, naive.good(h, policy, {}));
+        for (std::size_t i = 0; i < 2 * kBudgetPolicies; ++i) {
+          const NaiveLabels& labels = naive[i / kBudgetPolicies];
+          const auto policy = static_cast<BudgetPolicy>(i % kBudgetPolicies);
+          const std::size_t entry = row * 2 * kBudgetPolicies + i;
+          EXPECT_EQ(samples.streaming[entry] != 0, labels.good(h, policy, {}));
           for (std::size_t b = 0; b < kLabelBlocks.size(); ++b) {
-            const float found = samples.budgets[(row * kBudgetPolicies + p) * kLabelBlocks.size() + b];
-            EXPECT_FLOAT_EQ(found, static_cast<float>(naive.budget(h, policy, kLabelBlocks[b])));
+            const float found = samples.budgets[entry * kLabelBlocks.size() + b];
+            EXPECT_FLOAT_EQ(found, static_cast<float>(labels.budget(h, policy, kLabelBlocks[b])));
             partial += found > 0 && found < 1 ? 1 : 0;
           }
         }
         for (std::size_t b = 0; b < 4; ++b)
-          EXPECT_EQ(samples.anchor_budgets[row * kBudgetPolicies * 4 + b], f[kAnchorBudgets + b]);
+          EXPECT_EQ(samples.anchor_budgets[row * 2 * kBudgetPolicies * 4 + b], f[kAnchorBudgets + b]);
       }
     }
   }
@@ -190,7 +193,7 @@ TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
 
   const auto file = TensorFiles::open_file(folder.path() / "whole" / from.list[2].file());
   EXPECT_EQ(tensor<float>(file, "features").size(), std::size_t{16} * kFeatures);
-  EXPECT_EQ(tensor<std::uint8_t>(file, "streaming").size(), 16 * kBudgetPolicies);
+  EXPECT_EQ(tensor<std::uint8_t>(file, "streaming").size(), 16 * 2 * kBudgetPolicies);
 }
 
 template <class Work>
@@ -216,7 +219,7 @@ TEST(FluxionCollection, SaysWhatItCannotDo) {
   EXPECT_THAT(run(out, CollectMode::create, small()), HasSubstr("--resume continues it and --force replaces it"));
   CollectOptions changed = small();
   changed.seed = 43;
-  EXPECT_THAT(run(out, CollectMode::resume, changed), HasSubstr("'seed' is 42 there and 43 here"));
+  EXPECT_THAT(run(out, CollectMode::resume, changed), HasSubstr("'seed' is 271828 there and 43 here"));
   fs::create_directory(other);
   write_bytes(other / "precious", "x");
   for (const CollectMode mode : {CollectMode::create, CollectMode::replace})
@@ -224,7 +227,7 @@ TEST(FluxionCollection, SaysWhatItCannotDo) {
   EXPECT_EQ(read_bytes(other / "precious"), "x");
   write_bytes(out / "manifest.json", "{\"schema\": \"tandem-fluxion-9\"}");
   for (const CollectMode mode : {CollectMode::resume, CollectMode::replace})
-    EXPECT_THAT(run(out, mode, small()), HasSubstr("this program knows 'tandem-fluxion-1'"));
+    EXPECT_THAT(run(out, mode, small()), HasSubstr("this program knows 'tandem-fluxion-2'"));
   write_bytes(out / "manifest.json", "[");
   EXPECT_THAT(run(out, CollectMode::resume, small()), HasSubstr("manifest.json"));
   CollectOptions wide = small();

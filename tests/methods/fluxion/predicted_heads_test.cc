@@ -45,6 +45,7 @@ std::filesystem::path write_predictor(const TemporaryFolder& folder) {
   std::vector<float> heads = noise(48, 1);
   for (std::size_t i = 0; i < heads.size(); ++i) heads[i] *= i < 16 ? 0.15f : i < 32 ? 0.005f : 0.3f;
   add("heads.weight", "F32", {3, 16}, heads);
+  add("limits", "F32", {2}, std::vector<float>{0.1f, 0.95f});
   add("model", "I32", {7}, std::vector<std::int32_t>{2, 4, 2, 16, 16, 32, 0});
   add("trunk.0.bias", "F32", {16}, noise(16, 0.2f));
   add("trunk.0.weight", "F32", {16, 41}, noise(16 * 41, 0.3f));
@@ -189,6 +190,12 @@ TEST(FluxionPredictedHeads, APredictorOfAnotherModelIsRefused) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("heads=fixed"));
   }
   EXPECT_THROW(make_method("fluxion:heads=/nowhere/predictor.safetensors"), InputError);
+  try {
+    make_method("fluxion:sinks=16,window=32,tau=0.05,heads=" + file.string());
+    FAIL() << "another tau than the predictor was trained for";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("give tau=0.1"));
+  }
   try {
     make_method("fluxion:sinks=16,window=32,budgets=score,heads=" + file.string());
     FAIL() << "features by another rule than the predictor was trained with";

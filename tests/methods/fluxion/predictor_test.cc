@@ -59,6 +59,7 @@ File random_file(std::uint32_t seed = 1) {
   file["heads.weight"] = random_tensor(random, {3, 13}, 0.3f);
   file["heads.bias"] = random_tensor(random, {3}, 0.1f);
   file["model"] = {{7}, {4, 8, 2, 64, 64, 256, 1}, "I32"};
+  file["limits"] = {{2}, {0.05f, 0.95f}};
   return file;
 }
 
@@ -121,6 +122,8 @@ TEST(FluxionPredictor, EqualsPlainLoops) {
   EXPECT_EQ(predictor.bytes(), 4 * (predictor.parameters() + 82));
   EXPECT_EQ(predictor.subject(), (Predictor::Subject{4, 8, 2, 64, 64, 256}));
   EXPECT_EQ(predictor.policy(), BudgetPolicy::output);
+  EXPECT_EQ(predictor.limits().tau, 0.05);
+  EXPECT_EQ(predictor.limits().mass, 0.95);
 }
 
 TEST(FluxionPredictor, WhatOverflowsNeedsEverything) {
@@ -158,6 +161,9 @@ INSTANTIATE_TEST_SUITE_P(
                "tensor 'model' says 4, 8, 3, 64, 64, 256, which is no model's"},
         Damage{[](File& f) { f["model"].values[2] = 0; }, "tensor 'model' says 4, 8, 0, 64, 64, 256"},
         Damage{[](File& f) { f["model"].values[6] = 3; }, "ends with the budget rule 3 where a number from 0 to 2"},
+        Damage{[](File& f) { f.erase("limits"); }, "needs the tensor 'limits', which is missing"},
+        Damage{[](File& f) { f["limits"].values[0] = 1.5f; },
+               "'limits' is [1.5, 0.95] where two numbers between 0 and 1"},
         Damage{[](File& f) { f["feature.std"].values[7] = 0; }, "'feature.std' has the value 0 where a positive one"},
         Damage{[](File& f) { f["heads.bias"].values[0] = NAN; },
                "'heads.bias' has a value that is not a finite number"},

@@ -1,0 +1,67 @@
+// How far the outputs of Fluxion's heads are off in a run of `tandem compare`: errors.jsonl in its folder, one line per
+// decoded batch, and the table of it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/runtime/method.h"
+#include "eval/report/line_file.h"
+#include "eval/report/schema.h"
+#include "eval/report/summary.h"
+#include "methods/fluxion/fluxion.h"
+
+namespace tandem::eval {
+
+/// Over the heads of all layers and steps that had KV in host memory. The error is Eq. 2's: |o(chosen) - o| by the
+/// largest output of the layer's heads, both from the method's own queries.
+struct HeadErrorCounts {
+  static constexpr std::array<double, 4> kLimits = {0.05, 0.10, 0.20, 0.50};
+  std::uint64_t heads = 0;
+  double error = 0;     // sum
+  double attended = 0;  // sum of shares of the host's tokens
+  double worst = 0;
+  std::uint64_t none = 0;                             // that attended nothing there
+  std::array<std::uint64_t, kLimits.size()> above{};  // whose error is above kLimits
+
+  void add(const HeadErrors& errors);
+  void add(const HeadErrorCounts& other);
+};
+
+class HeadErrorLog {
+ public:
+  /// Lines are added to the folder's errors.jsonl, which is a new one but for a run that is resumed.
+  HeadErrorLog(const std::filesystem::path& folder, bool resumed);
+  HeadErrorLog(const HeadErrorLog&) = delete;
+  HeadErrorLog& operator=(const HeadErrorLog&) = delete;
+
+  /// The method of a spec: fluxion's is watched, every other one as it is. InputError as make_watched_fluxion().
+  std::unique_ptr<Method> make(const std::string& spec);
+  /// A method has decoded a batch: what was seen of it is written under the key of its first sample.
+  void decoded(const SampleKey& first);
+
+ private:
+  struct Seen {
+    std::mutex mutex;
+    HeadErrorCounts counts;
+  };
+  std::map<std::string, std::shared_ptr<Seen>> seen_;  // by spec
+  LineAppender out_;
+};
+
+/// By method, of those in the manifest, as in its folder's errors.jsonl. Of a batch that was decoded again the last
+/// line counts. InputError for a line that is not sound.
+std::map<std::string, HeadErrorCounts> read_head_errors(const std::filesystem::path& folder, const Manifest& manifest);
+
+/// A section with a table, in the manifest's order; empty where there are none.
+std::string head_errors_text(const std::map<std::string, HeadErrorCounts>& errors, const Summary& summary,
+                             bool markdown);
+std::string head_errors_json(const std::map<std::string, HeadErrorCounts>& errors, const Manifest& manifest);
+
+}  // namespace tandem::eval

@@ -1,0 +1,145 @@
+"""Accuracy against what a decode step reads of host memory, from a run folder of `tandem compare`: a table and a plot.
+
+  python3 scripts/plot_tradeoff.py RUN_FOLDER [PLOT.svg] [--length N] [--lines OPTION...] [--json FILE]
+
+Bytes from host memory per token: what the CPU reads there, and what crosses the link to the device. The first method of
+the run, its baseline, is drawn as a line. A method dominates another one that reads no less and is no more accurate.
+--length: that context length alone. --json: the table's numbers, how the run was made, and all lengths.
+ --lines: methods that differ in one of these options alone are joined by a line.
+Without PLOT.svg: the table alone. Where the run has errors.json (--head-errors), the table has the heads' mean error.
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]  # Okabe and Ito's palette
+
+
+def options_of(label):
+    """Name and options of a method, without where its head properties come from."""
+    name, _, rest = label.partition(":")
+    pairs = [part.partition("=") for part in rest.split(",") if part]
+    return name, {key: value for key, _, value in pairs if key != "heads" or value == "oracle"}
+
+
+def text_of(options):
+    return ", ".join(f"{k}={v}" for k, v in options.items())
+
+
+def rows_of(folder, length):
+    run = json.loads((folder / "summary.json").read_text())
+    errors = {}
+    if (folder / "errors.json").is_file():
+        for entry in json.loads((folder / "errors.json").read_text())["methods"]:
+            if entry["heads"]:
+                errors[entry["method"]] = entry["error"] / entry["heads"]
+    rows = []
+    for method in run["methods"]:
+        accuracy, latency = method["overall"], method["latency"]
+        if length:
+            accuracy = next((c for c in method["lengths"] if c["length"] == length), None)
+            latency = next((c for c in method["latency_by_length"] if c["length"] == length), None)
+            if accuracy is None or latency is None:
+                sys.exit(f"plot_tradeoff.py: {folder} has no length {length}.")
+        read = latency["bytes_per_step"]
+        rows.append({"label": method["method"], "accuracy": 100 * accuracy["accuracy"],
+                     "interval": [100 * x for x in accuracy["interval"]], "n": accuracy["n"],
+                     "difference": [100 * x for x in (accuracy["difference"]["value"], *accuracy["difference"]["interval"])]
+                     if "difference" in accuracy else None,
+                     "host_bytes": read["dram"] + read["h2d"], "tpot_ms": latency["tpot_ms"],
+                     "error": None if length else errors.get(method["method"])})
+    return run, rows
+
+
+def dominated_by(row, rows):
+    """Methods that are at least as good in both and better in one."""
+    return [o["label"] for o in rows if o["accuracy"] >= row["accuracy"] and o["host_bytes"] <= row["host_bytes"] and
+            (o["accuracy"] > row["accuracy"] or o["host_bytes"] < row["host_bytes"])]
+
+
+def print_table(run, rows):
+    print(f"| method | accuracy % (n = {rows[0]['n']}) | difference to {rows[0]['label']}, points [95 %] | KB from host memory "
+          f"/ token | mean error of heads % | TPOT ms, {run['clock']} | dominated by |")
+    print("|---|---:|---:|---:|---:|---:|---|")
+    for row in rows:
+        difference = "" if row["difference"] is None else "{:+.1f} [{:+.1f}, {:+.1f}]".format(*row["difference"])
+        error = "" if row["error"] is None else f"{100 * row['error']:.2f}"
+        better = dominated_by(row, rows[1:]) if row is not rows[0] else []
+        print(f"| {row['label']} | {row['accuracy']:.1f} | {difference} | {row['host_bytes'] / 1024:.1f} | {error} | "
+              f"{row['tpot_ms']:.4f} | {'; '.join(better)} |")
+
+
+def write_json(folder, target, rows):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    made = {k: manifest[k] for k in ("command", "git_commit", "model", "weights_hash", "tasks", "lengths", "samples", "seed", "protocol_id",
+                                     "clock", "machine", "isa") if k in manifest}
+    by_length = {str(n): rows_of(folder, n)[1] for n in manifest["lengths"]}
+    target.write_text(json.dumps({"made": made, "methods": rows, "lengths": by_length}, indent=1) + "\n")
+
+
+def draw(run, rows, target, joined):
+    try:
+        import matplotlib
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        sys.exit("matplotlib is missing (Debian package python3-matplotlib).")
+    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "axes.spines.top": False, "axes.spines.right": False})
+    figure, axes = plt.subplots(figsize=(8, 5), constrained_layout=True)
+    base, others = rows[0], rows[1:]
+    axes.axhline(base["accuracy"], color="#4D4D4D", linestyle="--", linewidth=1, label=base["label"])
+    families = {}  # methods that differ in an option of --lines alone; the others of a name together
+    for row in others:
+        name, options = options_of(row["label"])
+        varied = next((k for k in joined if k in options), None)
+        rest = text_of({k: v for k, v in options.items() if k != varied}) if varied else ""
+        families.setdefault((name, varied, rest), []).append((row, options.get(varied) or text_of(options) or name))
+    for i, ((name, varied, rest), points) in enumerate(families.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        points.sort(key=lambda p: p[0]["host_bytes"])
+        at = [p["host_bytes"] / 1024 for p, _ in points], [p["accuracy"] for p, _ in points]
+        axes.plot(*at, "o-" if varied else "o", color=colour, linewidth=1, markersize=5,
+                  label=name + (f", {rest}" if rest else "") + (f", by {varied}" if varied else ""))
+        for n, (x, y, (_, label)) in enumerate(zip(*at, points)):
+            below = (i if varied else n) % 2 == 1
+            axes.annotate(label, (x, y), xytext=(0, -12 if below else 6), textcoords="offset points", fontsize=7, color=colour,
+                          ha="center" if varied else "left")
+    reads = [row["host_bytes"] / 1024 for row in others]
+    if max(reads) > 4 * min(reads):
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:.0f}")
+    found = [row["accuracy"] for row in rows]
+    middle, span = (max(found) + min(found)) / 2, max(6.0, 0.6 * (max(found) - min(found)))
+    axes.set_ylim(middle - span, middle + span)
+    axes.margins(x=0.15)
+    axes.set_xlabel("KB read from host memory per token (CPU and link)", loc="left")
+    axes.set_ylabel(f"accuracy, % (n = {base['n']})")
+    axes.grid(color="#E5E5E5")
+    axes.set_axisbelow(True)
+    axes.set_title(f"{run['benchmark'].upper()}, {run['model']}, {run['clock']}", fontsize=9, loc="left")
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.savefig(target, metadata={"Date": None} if str(target).endswith(".svg") else None)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=pathlib.Path)
+    parser.add_argument("plot", type=pathlib.Path, nargs="?")
+    parser.add_argument("--length", type=int)
+    parser.add_argument("--json", type=pathlib.Path, help="file for the table's numbers")
+    parser.add_argument("--lines", nargs="+", default=[], help="options of the methods")
+    options = parser.parse_args()
+    try:
+        run, rows = rows_of(options.run, options.length)
+        print_table(run, rows)
+        if options.json:
+            write_json(options.run, options.json, rows)
+        if options.plot:
+            draw(run, rows, options.plot, options.lines)
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"plot_tradeoff.py: {type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main()
