@@ -13,6 +13,7 @@ constexpr uint32_t kTile = 32;
 // Tokens of a tile are 16 where 32 of them and the 32 that are being fetched would not stay in the first-level cache.
 constexpr size_t kTileBytes = 16 << 10;
 constexpr size_t kRunBytes = 256;
+constexpr size_t kPieceBytes = 128;  // fetched at a time: the bookkeeping costs as much as the fetches
 constexpr uint32_t kMaxRuns = 2 * kTile;
 constexpr uint32_t kSlots = kMaxWidth;
 
@@ -22,7 +23,8 @@ struct Tile {
   const char* k[kTile];
   const char* v[kTile];
   const char* runs[kMaxRuns];  // in the order in which they are fetched
-  uint32_t run_count, run_bytes;
+  uint32_t run_count;
+  size_t run_bytes;
   uint32_t count, slots;
   uint32_t mask;
 };
@@ -51,10 +53,10 @@ void plan_fetch(Tile& tile, uint32_t tokens, size_t token_bytes) {
       page % run != 0) {
     for (uint32_t t = 0; t < tokens; ++t) tile.runs[tile.run_count++] = tile.k[t];
     for (uint32_t t = 0; t < tokens; ++t) tile.runs[tile.run_count++] = tile.v[t];
-    tile.run_bytes = static_cast<uint32_t>(token_bytes);
+    tile.run_bytes = (token_bytes + kPieceBytes - 1) / kPieceBytes * kPieceBytes;
   } else if (second == tile.k[0] + page && third == second + page && fourth == third + page) {
     tile.runs[tile.run_count++] = tile.k[0];
-    tile.run_bytes = static_cast<uint32_t>(4 * page);
+    tile.run_bytes = 4 * page;
   } else {
     const char* const* const halves[2] = {tile.k, tile.v};
     for (const char* const* rows : halves)
@@ -62,7 +64,7 @@ void plan_fetch(Tile& tile, uint32_t tokens, size_t token_bytes) {
         tile.runs[tile.run_count++] = rows[0] + at;
         tile.runs[tile.run_count++] = rows[half] + at;
       }
-    tile.run_bytes = static_cast<uint32_t>(run);
+    tile.run_bytes = run;
   }
 }
 
@@ -101,22 +103,24 @@ void next_tile(Cursor& at, Tile& tile) {
 // The next tile is fetched while this one is computed. Evenly, since a burst of fetches stops the core and a pause the
 // memory: 0.91 of a pure read of memory in one piece, where four rows at a time for the first four heads gave 0.80.
 struct Fetch {
-  const char* const* run;
+  const char* const* run;  // the one after that of `at`
   const char* const* end;
-  uint32_t at, run_bytes;  // place in the run
+  size_t run_bytes;
+  const char* at;
+  const char* stop;  // end of the run of `at`
+  bool done() const { return at == stop && run == end; }
 };
-constexpr size_t kPieceBytes = 128;  // at a time: the bookkeeping costs as much as the fetches
-template <size_t kBytes>
-TANDEM_INLINE void fetch_bytes(Fetch& fetch) {
-  for (size_t done = 0; done < kBytes; done += kPieceBytes) {
+TANDEM_INLINE Fetch fetch_of(const Tile& tile) {
+  return {tile.runs, tile.runs + (tile.count > 0 ? tile.run_count : 0), tile.run_bytes, nullptr, nullptr};
+}
+TANDEM_INLINE void fetch_piece(Fetch& fetch) {
+  if (fetch.at == fetch.stop) {
     if (fetch.run == fetch.end) return;
-    for (size_t line = 0; line < kPieceBytes; line += 64) __builtin_prefetch(*fetch.run + fetch.at + line);
-    fetch.at += kPieceBytes;
-    if (fetch.at >= fetch.run_bytes) {
-      fetch.at = 0;
-      ++fetch.run;
-    }
+    fetch.at = *fetch.run++;
+    fetch.stop = fetch.at + fetch.run_bytes;
   }
+  for (size_t line = 0; line < kPieceBytes; line += 64) __builtin_prefetch(fetch.at + line);
+  fetch.at += kPieceBytes;
 }
 
 }  // namespace
