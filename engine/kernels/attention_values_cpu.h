@@ -54,7 +54,7 @@ struct WidenedValues {
   static constexpr uint32_t place(uint32_t i) { return Type::pair_place(i); }
   // Stores kWidth weights and returns them as they were stored.
   __attribute__((always_inline)) static inline vf keep(vf weights, float* row, uint32_t t) {
-    if (kRounds) weights = rounded_to_bf16(weights);
+    if (kRounds) weights = number_to_bf16(weights);  // scores are never NaN
     store(row + t, weights);
     return weights;
   }

@@ -167,12 +167,12 @@ void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionSha
   Attending at;
   at.spare = &spare;
   Tile tiles[2];
-  next_tile(cursor, tiles[0]);
+  next_tile(cursor, tiles[0], nullptr);
   size_t first = 0;  // token of the tile
   for (int now = 0; tiles[now].count > 0; first += tiles[now].count, now ^= 1) {
     const Tile& tile = tiles[now];
     Tile& following = tiles[now ^ 1];
-    next_tile(cursor, following);
+    next_tile(cursor, following, &tile);
     Fetch next = fetch_of(following);
 
     at.count = 0;

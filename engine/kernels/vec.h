@@ -301,11 +301,15 @@ TANDEM_INLINE vi is_nan(vi bits) {
   return (bits & 0x7fffffff) > 0x7f800000;
 }
 
-// To the nearest bf16, ties to even; NaN stays NaN.
+// To the nearest bf16, ties to even.
+TANDEM_INLINE vf number_to_bf16(vf v) {  // which is not NaN
+  const vi bits = reinterpret_cast<vi>(v);
+  return reinterpret_cast<vf>((bits + 0x7fff + ((bits >> 16) & 1)) & static_cast<int32_t>(0xffff0000));
+}
 TANDEM_INLINE vf rounded_to_bf16(vf v) {
   const vi bits = reinterpret_cast<vi>(v);
-  const vi nearest = bits + 0x7fff + ((bits >> 16) & 1);
-  return reinterpret_cast<vf>((is_nan(bits) ? bits | 0x00400000 : nearest) & static_cast<int32_t>(0xffff0000));
+  const vi quiet = (bits | 0x00400000) & static_cast<int32_t>(0xffff0000);
+  return reinterpret_cast<vf>(is_nan(bits) ? quiet : reinterpret_cast<vi>(number_to_bf16(v)));
 }
 
 struct BF16 {
