@@ -48,14 +48,10 @@ void narrow(const float* x, DType type, size_t n, void* out) {
 }
 
 void round_to_bf16(const float* x, size_t n, float* out) {
-  const auto rounded = [](vf v) __attribute__((always_inline)) {
-    const vi bits = reinterpret_cast<vi>(v);
-    const vi nearest = bits + 0x7fff + ((bits >> 16) & 1);
-    return reinterpret_cast<vf>((is_nan(bits) ? bits | 0x00400000 : nearest) & static_cast<int32_t>(0xffff0000));
-  };
   size_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) store(out + i, rounded(load(x + i)));
-  if (const int rest = static_cast<int>(n - i); rest > 0) store_first(out + i, rounded(load_first(x + i, rest)), rest);
+  for (; i + kWidth <= n; i += kWidth) store(out + i, rounded_to_bf16(load(x + i)));
+  if (const int rest = static_cast<int>(n - i); rest > 0)
+    store_first(out + i, rounded_to_bf16(load_first(x + i, rest)), rest);
 }
 
 }  // namespace tandem::TANDEM_ISA_NAMESPACE

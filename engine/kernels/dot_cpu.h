@@ -104,32 +104,38 @@ void prepare_queries(const float* q, uint32_t group, uint32_t dim, float* out) {
   }
 }
 
-// Dot products of kHeads heads with kTokens tokens, kHeads * kTokens = kWidth, folded as far as kTokens vectors go:
-// out[h] still wants log2(kHeads) levels, with the vectors of the tokens beside these. `beside` is called once per step
-// of whole vectors.
+// Dot products of kHeads heads with kTokens tokens, kHeads * kTokens = kWidth: lane kTokens h + t is that of head h and
+// token t. Of each step of whole vectors `beside(d, i)` is called with its dimension and after multiplication i <
+// kWidth.
 template <class Dot, int kHeads, class Beside>
-TANDEM_INLINE void dot_heads(const char* const* q, const char* const* k, uint32_t dim, vf* out, const Beside& beside) {
+TANDEM_INLINE vf dot_heads(const char* const* q, const char* const* k, uint32_t dim, const Beside& beside) {
   constexpr int kTokens = kWidth / kHeads;
   constexpr size_t kBytes = Dot::Type::kBytes;
   vf total[kHeads][kTokens] = {};
-  const auto step = [&](const typename Dot::Key(&keys)[kTokens], uint32_t d) __attribute__((always_inline)) {
+  const auto step = [&](const typename Dot::Key(&keys)[kTokens], uint32_t d, const auto& after)
+      __attribute__((always_inline)) {
     for (int h = 0; h < kHeads; ++h) {
       const typename Dot::Query query = Dot::query(q[h] + d * Dot::kQueryBytes);
-      for (int t = 0; t < kTokens; ++t) total[h][t] = Dot::add(query, keys[t], total[h][t]);
+      for (int t = 0; t < kTokens; ++t) {
+        total[h][t] = Dot::add(query, keys[t], total[h][t]);
+        after(d, h * kTokens + t);
+      }
     }
   };
   typename Dot::Key keys[kTokens];
   uint32_t d = 0;
   for (; d + Dot::kStep <= dim; d += Dot::kStep) {
     for (int t = 0; t < kTokens; ++t) keys[t] = Dot::key(k[t] + d * kBytes);
-    beside();
-    step(keys, d);
+    step(keys, d, beside);
   }
   if (d < dim) {
     for (int t = 0; t < kTokens; ++t) keys[t] = Dot::first_of_key(k[t] + d * kBytes, static_cast<int>(dim - d));
-    step(keys, d);
+    step(keys, d, [](uint32_t, int) {});
   }
-  for (int h = 0; h < kHeads; ++h) out[h] = fold_all<kTokens>(total[h]);
+  constexpr int kDone = kTokens == 1 ? 0 : kTokens == 2 ? 1 : kTokens == 4 ? 2 : kTokens == 8 ? 3 : 4;  // levels
+  vf of_heads[kHeads];
+  for (int h = 0; h < kHeads; ++h) of_heads[h] = fold_all<kTokens>(total[h]);
+  return fold_all<kHeads, kDone>(of_heads);
 }
 
 }  // namespace

@@ -2,10 +2,11 @@
 //
 // A head's result is canonical because every step is defined token by token, in order: a score is a dot product that
 // does not depend on where the token lies in a tile; the reference score `m` moves only when a score exceeds it by more
-// than kSlack, which the token sequence alone decides; and sums over tokens run in sequence. So tiles may be cut
-// anywhere.
+// than kSlack, which the token sequence alone decides; sums of weights times V run in sequence, and those of weights in
+// kWidth lanes, each of which has every token of its number modulo kWidth. So tiles may be cut anywhere.
 #include "engine/kernels/attention_span.h"
 #include "engine/kernels/attention_tiles_cpu.h"
+#include "engine/kernels/attention_values_cpu.h"
 #include "engine/kernels/dot_cpu.h"
 #include "engine/kernels/kernels_cpu.h"
 #include "engine/kernels/vec.h"
@@ -13,32 +14,9 @@
 namespace tandem::TANDEM_ISA_NAMESPACE {
 namespace {
 
-constexpr uint32_t kMaxGroup = 32;
 // Weights are exp(score - m) with m up to this much below the largest score so far. Moving m for each new maximum would
 // cost a pass over o each time and its rounding; exp(8) = 2981 keeps far from overflow.
 constexpr float kSlack = 8.0f;
-
-struct Head {
-  float reference;    // m
-  float total;        // sum of exp(score - m)
-  float* o;           // sum of exp(score - m) v, where pair_place puts it
-  const char* query;  //
-};
-
-// The heads that attend a tile, in order, and their scores, then weights.
-struct Attending {
-  Head* heads[kMaxGroup];
-  float p[kMaxGroup][kTile];
-  uint32_t count;
-  Head* spare;  // nobody's
-  // Three heads take as long as four, but two and one take longer: groups of 7 read 24.5 GB/s from the caches of a core
-  // with the spare head, 18.8 without.
-  uint32_t with_spare() {
-    if (count % 4 != 3) return count;
-    heads[count] = spare;
-    return count + 1;
-  }
-};
 
 // ---- scores ---------------------------------------------------------------------------------------------------------
 
@@ -48,31 +26,27 @@ template <class Dot, int kHeads>
 void score_heads(Attending& at, uint32_t first, const Tile& tile, uint32_t dim, float scale, Fetch& next, uint32_t turn,
                  uint32_t turns) {
   constexpr uint32_t kTokens = kWidth / kHeads;
-  constexpr int kDone = kTokens == 1 ? 0 : kTokens == 2 ? 1 : kTokens == 4 ? 2 : kTokens == 8 ? 3 : 4;  // levels
   constexpr size_t kStepBytes = kTokens * Dot::kStep * Dot::Type::kBytes;
   const char* q[kHeads];
   for (int h = 0; h < kHeads; ++h) q[h] = at.heads[first + h]->query;
   Fetch fetch = next;  // in registers
+  const auto beside = [&](uint32_t d, int i) __attribute__((always_inline)) {
+    if constexpr (kStepBytes >= kPieceBytes) {
+      if (i % (kWidth / static_cast<int>(kStepBytes / kPieceBytes)) == 0) fetch_piece(fetch);
+    } else {
+      if (i == 0 && d % (kPieceBytes / kStepBytes * Dot::kStep) == 0) fetch_piece(fetch);
+    }
+  };
   for (uint32_t from = 0; from < tile.slots; from += kWidth) {
-    vf parts[kHeads][kHeads];  // [run of tokens][head]
+    vf scores[kHeads];  // of runs of tokens, then of heads
     for (uint32_t run = 0; run < kHeads; ++run) {
       const uint32_t t = from + run * kTokens;
-      const bool mine = t / kTokens % turns == turn;
-      if (mine && kStepBytes >= kPieceBytes) {
-        dot_heads<Dot, kHeads>(q, tile.k + t, dim, parts[run], [&] { fetch_bytes<kStepBytes>(fetch); });
-      } else {
-        dot_heads<Dot, kHeads>(q, tile.k + t, dim, parts[run], [] {});
-        if (mine)
-          for (size_t done = 0; done < kTokens * dim * Dot::Type::kBytes; done += kPieceBytes)
-            fetch_bytes<kPieceBytes>(fetch);
-      }
+      scores[run] = t / kTokens % turns == turn ? dot_heads<Dot, kHeads>(q, tile.k + t, dim, beside)
+                                                : dot_heads<Dot, kHeads>(q, tile.k + t, dim, [](uint32_t, int) {});
     }
-    for (uint32_t h = 0; h < kHeads; ++h) {
-      vf runs[kHeads];
-      for (uint32_t run = 0; run < kHeads; ++run) runs[run] = parts[run][h];
-      const vf scores = fold_all<kHeads, kDone>(runs) * splat(scale);
-      store(at.p[first + h] + from, minimum(scores, splat(kLargest)));  // an overflowed score stays comparable
-    }
+    transpose_blocks<kHeads>(scores);
+    for (uint32_t h = 0; h < kHeads; ++h)  // an overflowed score stays comparable
+      store(at.p[first + h] + from, minimum(scores[h] * splat(scale), splat(kLargest)));
   }
   next = fetch;
 }
@@ -91,142 +65,82 @@ void score_tile(Attending& at, const Tile& tile, uint32_t dim, float scale, Fetc
   if (i < heads) score_heads<Dot, 1>(at, i, tile, dim, scale, next, turn, turns);
 }
 
-// ---- values ---------------------------------------------------------------------------------------------------------
-
-// o += sum over tokens [begin, end) of p_t v_t for kHeads heads, and kPairs pairs of vectors from dimension d on.
-// kTotals: the heads' totals too, token after token; as vector additions beside the products they cost nothing, where a
-// chain of scalar additions per head took a sixth of the time. Every `turns` tokens as much is fetched as a token is
-// read.
-template <class Type, int kHeads, int kPairs, bool kTotals>
-TANDEM_INLINE void accumulate_pairs(Attending& at, uint32_t first, const char* const* v, uint32_t begin, uint32_t end,
-                                    uint32_t d, Fetch& next, uint32_t turns) {
-  constexpr int kVectors = 2 * kPairs;
-  vf total[kHeads][kVectors];
-  for (int h = 0; h < kHeads; ++h)
-    for (int i = 0; i < kVectors; ++i) total[h][i] = load(at.heads[first + h]->o + d + i * kWidth);
-  vf weights[kHeads] = {};
-  if (kTotals)
-    for (int h = 0; h < kHeads; ++h) weights[h] = splat(at.heads[first + h]->total);
-  const float* p = at.p[first] + begin;
-  const size_t offset = d * Type::kBytes;
-  constexpr size_t kBytes = kVectors * kWidth * Type::kBytes, kFetched = kBytes < kPieceBytes ? kPieceBytes : kBytes;
-  const uint32_t interval = turns * static_cast<uint32_t>(kFetched / kBytes);
-  Fetch fetch = next;
-  uint32_t wait = interval;
-  for (uint32_t t = begin; t < end; ++t, ++p) {
-    asm("" : "+r"(p));  // one pointer: GCC makes one for each head, and keeps those that are too many in vectors
-    vf value[kVectors];
-    for (int i = 0; i < kVectors; i += 2)
-      Type::load_pair(v[t] + offset + i * kWidth * Type::kBytes, value[i], value[i + 1]);
-    for (int h = 0; h < kHeads; ++h) {
-      const vf weight = splat(p[h * kTile]);
-      if (kTotals) weights[h] = weights[h] + weight;
-      for (int i = 0; i < kVectors; ++i) total[h][i] = fma(weight, value[i], total[h][i]);
-    }
-    if (--wait == 0) {
-      wait = interval;
-      fetch_bytes<kFetched>(fetch);
-    }
-  }
-  next = fetch;
-  for (int h = 0; h < kHeads; ++h)
-    for (int i = 0; i < kVectors; ++i) store(at.heads[first + h]->o + d + i * kWidth, total[h][i]);
-  if (kTotals)
-    for (int h = 0; h < kHeads; ++h) at.heads[first + h]->total = weights[h][0];
-}
-
-// The dimensions beyond the last pair, fewer than 2 kWidth, from d on.
-template <class Type>
-void accumulate_rest(float* o, const float* p, const char* const* v, uint32_t begin, uint32_t end, uint32_t d,
-                     uint32_t dim) {
-  for (; d < dim; d += kWidth) {
-    const int count = dim - d < static_cast<uint32_t>(kWidth) ? static_cast<int>(dim - d) : kWidth;
-    vf total = load(o + d);
-    for (uint32_t t = begin; t < end; ++t) {
-      const char* from = v[t] + d * Type::kBytes;
-      total = fma(splat(p[t]), count == kWidth ? Type::load(from) : load_first_weights<Type>(from, count), total);
-    }
-    store(o + d, total);
-  }
-}
-
-template <class Type, int kHeads>
-void accumulate(Attending& at, uint32_t first, const Tile& tile, uint32_t begin, uint32_t end, uint32_t dim,
-                Fetch& next, uint32_t turns) {
-  constexpr int kAccumulators = kRegisters == 32 ? 16 : 8;
-  constexpr int kPairs = kAccumulators / kHeads < 8 ? kAccumulators / kHeads / 2 : 4;
-  constexpr uint32_t kPair = 2 * kWidth;
-  uint32_t d = 0;
-  if (kPairs * kPair <= dim) {
-    accumulate_pairs<Type, kHeads, kPairs, true>(at, first, tile.v, begin, end, 0, next, turns);
-    for (d = kPairs * kPair; d + kPairs * kPair <= dim; d += kPairs * kPair)
-      accumulate_pairs<Type, kHeads, kPairs, false>(at, first, tile.v, begin, end, d, next, turns);
-  } else {
-    for (uint32_t h = first; h < first + kHeads; ++h)
-      for (uint32_t t = begin; t < end; ++t) at.heads[h]->total += at.p[h][t];
-  }
-  for (; d + kPair <= dim; d += kPair)
-    accumulate_pairs<Type, kHeads, 1, false>(at, first, tile.v, begin, end, d, next, turns);
-  if (d < dim)
-    for (uint32_t h = first; h < first + kHeads; ++h)
-      accumulate_rest<Type>(at.heads[h]->o, at.p[h], tile.v, begin, end, d, dim);
-}
-
-// Four heads and four vectors at once, not eight heads and two (which halves the conversions): 24 GB/s instead of 22.5
-// for groups of 8 in one core's caches.
-template <class Type>
-void accumulate_tile(Attending& at, const Tile& tile, uint32_t dim, Fetch& next) {
-  const uint32_t heads = at.with_spare(), turns = turns_of(heads);
-  if (heads > at.count)
-    for (uint32_t t = 0; t < tile.count; ++t) at.p[at.count][t] = 0.0f;
-  uint32_t i = 0;
-  for (; i + 4 <= heads; i += 4) accumulate<Type, 4>(at, i, tile, 0, tile.count, dim, next, turns);
-  for (; i + 2 <= heads; i += 2) accumulate<Type, 2>(at, i, tile, 0, tile.count, dim, next, turns);
-  if (i < heads) accumulate<Type, 1>(at, i, tile, 0, tile.count, dim, next, turns);
-}
-
 // ---- softmax --------------------------------------------------------------------------------------------------------
 
-// Scores to weights for the tokens [begin, end).
-TANDEM_INLINE void weigh(const Head& head, float* p, uint32_t begin, uint32_t end) {
+// Scores of a run of tokens to weights, which the head's totals take in.
+template <class Values>
+TANDEM_INLINE void weigh(Head& head, const float* scores, uint32_t tokens, float* weights) {
   const vf reference = splat(head.reference == -kInfinity ? 0.0f : head.reference);
-  if (begin == 0 && end % kWidth == 0) {
-    for (uint32_t t = 0; t < end; t += kWidth) store(p + t, exp(load(p + t) - reference));
-    return;
-  }
-  float all[kTile];
-  for (uint32_t t = 0; t < end; t += kWidth) store(all + t, exp(load(p + t) - reference));
-  for (uint32_t t = begin; t < end; ++t) p[t] = all[t];
+  const uint32_t lane = head.tokens % kWidth;
+  vf total = head.total, kept_total = head.kept_total;
+  head.tokens += tokens;
+  const auto add = [&](vf weight, uint32_t t) __attribute__((always_inline)) {
+    vf kept = Values::keep(weight, weights, t);
+    if (lane != 0) {
+      weight = rotate_lanes(weight, lane);
+      kept = rotate_lanes(kept, lane);
+    }
+    total = total + weight;
+    if (Values::kRounds) kept_total = kept_total + kept;
+  };
+  uint32_t t = 0;
+  for (; t + kWidth <= tokens; t += kWidth) add(exp(load(scores + t) - reference), t);
+  if (const uint32_t left = tokens - t; left > 0)
+    add(first_lanes(exp(load_first(scores + t, static_cast<int>(left)) - reference), left), t);
+  head.total = total;
+  head.kept_total = kept_total;
 }
 
 void move_reference(Head& head, float reference, uint32_t dim) {
   const float factor = exp(splat(head.reference - reference))[0];  // 0 at the first token
   head.reference = reference;
-  head.total *= factor;
-  for (uint32_t d = 0; d < dim; ++d) head.o[d] *= factor;
+  head.total = head.total * splat(factor);
+  head.kept_total = head.kept_total * splat(factor);
+  for (uint32_t d = 0; d < padded_dim(dim); ++d) head.o[d] *= factor;
 }
 
-// The rare tile in which the reference moves: head i alone, runs of tokens between the moves.
-template <class Type>
-void moving_tile(Attending& at, uint32_t i, const Tile& tile, uint32_t dim, Fetch& next) {
+// Four heads and four vectors at once where V is widened, not eight heads and two (which halves the conversions): 24
+// GB/s instead of 22.5 for groups of 8 in one core's caches. Of pairs eight heads and two vectors.
+template <class Values, int kHeads = Values::kTogether>
+void accumulate_heads(Attending& at, uint32_t first, uint32_t heads, const Tile& tile, uint32_t dim, Fetch& next,
+                      uint32_t turns) {
+  for (; first + kHeads <= heads; first += kHeads)
+    accumulate<Values, kHeads>(at, first, tile.v, tile.count, dim, next, turns);
+  if constexpr (kHeads > 1) {
+    if (first < heads) accumulate_heads<Values, kHeads - 1>(at, first, heads, tile, dim, next, turns);
+  }
+}
+
+template <class Values>
+void accumulate_tile(Attending& at, const Tile& tile, uint32_t dim, Fetch& next) {
+  uint32_t heads = at.count;
+  if (Values::kTogether == 4 && at.with_spare() > heads) {
+    for (uint32_t t = 0; t < kTile; ++t) at.weights[heads][t] = 0.0f;
+    ++heads;
+  }
+  accumulate_heads<Values>(at, 0, heads, tile, dim, next, (heads + Values::kTogether - 1) / Values::kTogether);
+}
+
+// The rare tile in which the reference moves: the head in `row` alone, runs of tokens between the moves.
+template <class Values>
+void moving_tile(Attending& at, uint32_t row, const float* scores, const Tile& tile, uint32_t dim, Fetch& next) {
   uint32_t begin = 0;
-  Head& head = *at.heads[i];
+  Head& head = *at.heads[row];
   const auto finish = [&](uint32_t end) {
-    weigh(head, at.p[i], begin, end);
-    accumulate<Type, 1>(at, i, tile, begin, end, dim, next, turns_of(at.count));
+    weigh<Values>(head, scores + begin, end - begin, at.weights[row]);
+    accumulate<Values, 1>(at, row, tile.v + begin, end - begin, dim, next, turns_of(at.count));
     begin = end;
   };
   for (uint32_t t = 0; t < tile.count; ++t) {
-    const float score = at.p[i][t];
-    if (score > head.reference + kSlack) {
+    if (scores[t] > head.reference + kSlack) {
       if (begin < t) finish(t);
-      move_reference(head, score, dim);
+      move_reference(head, scores[t], dim);
     }
   }
   finish(tile.count);
 }
 
-template <class Dot>
+template <class Dot, class Values>
 void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o, float* lse,
             float* scores, size_t score_stride, float* scratch) {
   typedef typename Dot::Type Type;
@@ -239,10 +153,7 @@ void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionSha
   Head heads[kMaxGroup];
   for (uint32_t h = 0; h < group; ++h) {
     for (uint32_t d = 0; d < padded; ++d) sums[h * padded + d] = 0.0f;
-    heads[h].reference = -kInfinity;
-    heads[h].total = 0.0f;
-    heads[h].o = sums + h * padded;
-    heads[h].query = reinterpret_cast<const char*>(queries + h * padded);
+    heads[h] = {-kInfinity, 0, vf{}, vf{}, sums + h * padded, reinterpret_cast<const char*>(queries + h * padded)};
   }
 
   Cursor cursor{spans,
@@ -252,18 +163,17 @@ void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionSha
                 dim * Type::kBytes,
                 kTile * 2 * dim * Type::kBytes <= kTileBytes ? kTile : kSlots};
   for (uint32_t d = 0; d < padded; ++d) sums[group * padded + d] = 0.0f;
-  Head spare{0.0f, 0.0f, sums + group * padded, heads[0].query};
+  Head spare{0.0f, 0, vf{}, vf{}, sums + group * padded, heads[0].query};
   Attending at;
   at.spare = &spare;
   Tile tiles[2];
-  next_tile(cursor, tiles[0]);
+  next_tile(cursor, tiles[0], nullptr);
   size_t first = 0;  // token of the tile
   for (int now = 0; tiles[now].count > 0; first += tiles[now].count, now ^= 1) {
     const Tile& tile = tiles[now];
     Tile& following = tiles[now ^ 1];
-    next_tile(cursor, following);
-    Fetch next{following.runs, following.runs + (following.count > 0 ? following.run_count : 0), 0,
-               following.run_bytes};
+    next_tile(cursor, following, &tile);
+    Fetch next = fetch_of(following);
 
     at.count = 0;
     for (uint32_t left = tile.mask; left != 0; left &= left - 1) at.heads[at.count++] = heads + __builtin_ctz(left);
@@ -273,35 +183,32 @@ void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionSha
         __builtin_memcpy(scores + h * score_stride + first, at.p[h], tile.count * sizeof(float));
 
     uint32_t steady = 0;  // heads whose reference stays
+    const float* scores_of[kMaxGroup];
     for (uint32_t i = 0; i < at.count; ++i) {
       vf most = load(at.p[i]);  // slots beyond count repeat a token of the tile
       for (uint32_t t = kWidth; t < tile.slots; t += kWidth) most = maximum(load(at.p[i] + t), most);
-      if (maximum_of(most) > at.heads[i]->reference + kSlack) {
-        moving_tile<Type>(at, i, tile, dim, next);
-        continue;
-      }
-      if (steady < i) {
-        at.heads[steady] = at.heads[i];
-        for (uint32_t t = 0; t < tile.slots; t += kWidth) store(at.p[steady] + t, load(at.p[i] + t));
-      }
-      ++steady;
+      at.heads[steady] = at.heads[i];
+      if (any_above(most, splat(at.heads[i]->reference + kSlack)))
+        moving_tile<Values>(at, steady, at.p[i], tile, dim, next);
+      else
+        scores_of[steady++] = at.p[i];
     }
     at.count = steady;
-    for (uint32_t i = 0; i < at.count; ++i) weigh(*at.heads[i], at.p[i], 0, tile.count);
-    accumulate_tile<Type>(at, tile, dim, next);
-    while (next.run != next.end) fetch_bytes<kRunBytes>(next);  // what moving references and odd dimensions left
+    for (uint32_t i = 0; i < steady; ++i) weigh<Values>(*at.heads[i], scores_of[i], tile.count, at.weights[i]);
+    accumulate_tile<Values>(at, tile, dim, next);
+    while (!next.done()) fetch_piece(next);  // what moving references and odd dimensions left
   }
 
   for (uint32_t h = 0; h < group; ++h) {
     const Head& head = heads[h];
-    const bool empty = head.total == 0.0f;
-    const float inverse = empty ? 0.0f : 1.0f / head.total;
+    const float total = sum(head.total);
+    const bool empty = total == 0.0f;
+    const float inverse = empty ? 0.0f : 1.0f / (Values::kRounds ? sum(head.kept_total) : total);
     for (uint32_t d = 0; d < dim; ++d) {
       const uint32_t pair = d / (2 * kWidth) * (2 * kWidth);
-      const uint32_t place = pair + 2 * kWidth <= dim ? pair + Type::pair_place(d - pair) : d;
-      o[size_t{dim} * h + d] = head.o[place] * inverse;
+      o[size_t{dim} * h + d] = head.o[pair + Values::place(d - pair)] * inverse;
     }
-    lse[h] = empty ? -kInfinity : head.reference + __builtin_logf(head.total);
+    lse[h] = empty ? -kInfinity : head.reference + __builtin_logf(total);
   }
 }
 
@@ -321,9 +228,7 @@ void scores_alone(const float* q, const KvSpan* spans, size_t span_count, Attent
       for (uint32_t t = 0; t < kWidth; ++t) k[t] = keys + token_bytes * (at + (t < count ? t : count - 1));
       for (uint32_t h = 0; h < shape.group; ++h) {
         const char* query = reinterpret_cast<const char*>(scratch + h * padded);
-        vf dot;
-        dot_heads<Dot, 1>(&query, k, dim, &dot, [] {});
-        const vf score = minimum(dot * scale, splat(kLargest));
+        const vf score = minimum(dot_heads<Dot, 1>(&query, k, dim, [](uint32_t, int) {}) * scale, splat(kLargest));
         float* out = scores + h * score_stride + first + at;
         if (count == kWidth)
           store(out, score);
@@ -341,11 +246,11 @@ void partial_attention(const float* q, const KvSpan* spans, size_t span_count, A
                        float* lse, float* scores, size_t score_stride, float* scratch) {
   switch (shape.kv) {
     case DType::f32:
-      return attend<DotF32>(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
+      return attend<DotF32, WidenedValues<F32>>(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
     case DType::f16:
-      return attend<DotF16>(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
+      return attend<DotF16, WidenedValues<F16>>(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
     case DType::bf16:
-      return attend<DotBF16>(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
+      return attend<DotBF16, ValuesBF16>(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
   }
 }
 

@@ -56,11 +56,24 @@ TANDEM_INLINE void store_first(float* p, vf v, int count) {
   __builtin_memcpy(p, &v, static_cast<size_t>(count) * 4);
 }
 
+// a > b ? a : b and a < b ? a : b, which GCC makes two instructions of: b where one is NaN.
 TANDEM_INLINE vf maximum(vf a, vf b) {
-  return a > b ? a : b;
-}  // b where a is NaN
+#if defined(__AVX512F__)
+  return _mm512_max_ps(a, b);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(a, b);
+#else
+  return _mm_max_ps(a, b);
+#endif
+}
 TANDEM_INLINE vf minimum(vf a, vf b) {
-  return a < b ? a : b;
+#if defined(__AVX512F__)
+  return _mm512_min_ps(a, b);
+#elif defined(__AVX2__)
+  return _mm256_min_ps(a, b);
+#else
+  return _mm_min_ps(a, b);
+#endif
 }
 
 #if defined(__AVX512F__)
@@ -112,6 +125,27 @@ TANDEM_INLINE float maximum_of(vf v) {
   return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
 }
 
+// The first `count` lanes, the rest 0.
+TANDEM_INLINE vf first_lanes(vf v, uint32_t count) {
+  vi lane;
+  for (int i = 0; i < kWidth; ++i) lane[i] = i;
+  return reinterpret_cast<vf>(reinterpret_cast<vi>(v) & (lane < static_cast<int32_t>(count)));
+}
+// Lane i of v becomes lane i + by, modulo kWidth.
+TANDEM_INLINE vf rotate_lanes(vf v, uint32_t by) {
+  vi from;
+  for (int i = 0; i < kWidth; ++i) from[i] = i;
+  from = (from - static_cast<int32_t>(by)) & (kWidth - 1);
+#if defined(__AVX512F__)
+  return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(from), v);
+#elif defined(__AVX2__)
+  return _mm256_permutevar8x32_ps(v, reinterpret_cast<__m256i>(from));
+#else
+  const vi bytes = from * 0x04040404 + 0x03020100;
+  return reinterpret_cast<vf>(_mm_shuffle_epi8(reinterpret_cast<__m128i>(v), reinterpret_cast<__m128i>(bytes)));
+#endif
+}
+
 // Sums of whole vectors, several at a time: level by level, fold<L>(a, b) halves what is left of a and of b and puts
 // them into one vector. Lane i of what log2(kWidth) levels make of v[0..kWidth) is the sum of v[i], by a tree that is
 // the same for every i.
@@ -139,6 +173,60 @@ TANDEM_INLINE vf fold_all(vf* v) {
     return fold_all<kCount / 2, kLevel + 1>(v);
   }
   return v[0];
+}
+
+// Whether a lane of a is above that of b.
+TANDEM_INLINE bool any_above(vf a, vf b) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0;
+#else
+  return _mm_movemask_ps(_mm_cmpgt_ps(a, b)) != 0;
+#endif
+}
+
+// Block j of v[i], of kCount vectors of kCount equal blocks, becomes block i of v[j].
+template <int kCount>
+TANDEM_INLINE void transpose_blocks(vf* v) {
+  static_assert(kCount == 1 || kCount == 2 || kCount == 4);
+  if constexpr (kCount == 2) {
+    const vf a = v[0], b = v[1];
+#if defined(__AVX512F__)
+    v[0] = _mm512_shuffle_f32x4(a, b, 0x44);
+    v[1] = _mm512_shuffle_f32x4(a, b, 0xee);
+#elif defined(__AVX2__)
+    v[0] = _mm256_permute2f128_ps(a, b, 0x20);
+    v[1] = _mm256_permute2f128_ps(a, b, 0x31);
+#else
+    v[0] = _mm_shuffle_ps(a, b, 0x44);
+    v[1] = _mm_shuffle_ps(a, b, 0xee);
+#endif
+  }
+  if constexpr (kCount == 4) {
+#if defined(__AVX512F__)
+    const vf a = _mm512_shuffle_f32x4(v[0], v[1], 0x44), b = _mm512_shuffle_f32x4(v[2], v[3], 0x44),
+             c = _mm512_shuffle_f32x4(v[0], v[1], 0xee), d = _mm512_shuffle_f32x4(v[2], v[3], 0xee);
+    v[0] = _mm512_shuffle_f32x4(a, b, 0x88);
+    v[1] = _mm512_shuffle_f32x4(a, b, 0xdd);
+    v[2] = _mm512_shuffle_f32x4(c, d, 0x88);
+    v[3] = _mm512_shuffle_f32x4(c, d, 0xdd);
+#elif defined(__AVX2__)
+    const vf a = _mm256_shuffle_ps(v[0], v[1], 0x44), b = _mm256_shuffle_ps(v[2], v[3], 0x44),
+             c = _mm256_shuffle_ps(v[0], v[1], 0xee), d = _mm256_shuffle_ps(v[2], v[3], 0xee);
+    v[0] = _mm256_permute2f128_ps(a, b, 0x20);
+    v[1] = _mm256_permute2f128_ps(c, d, 0x20);
+    v[2] = _mm256_permute2f128_ps(a, b, 0x31);
+    v[3] = _mm256_permute2f128_ps(c, d, 0x31);
+#else
+    const vf a = _mm_shuffle_ps(v[0], v[1], 0x44), b = _mm_shuffle_ps(v[2], v[3], 0x44),
+             c = _mm_shuffle_ps(v[0], v[1], 0xee), d = _mm_shuffle_ps(v[2], v[3], 0xee);
+    v[0] = _mm_shuffle_ps(a, b, 0x88);
+    v[1] = _mm_shuffle_ps(a, b, 0xdd);
+    v[2] = _mm_shuffle_ps(c, d, 0x88);
+    v[3] = _mm_shuffle_ps(c, d, 0xdd);
+#endif
+  }
 }
 
 // e^x within 2 ulp for x <= 88; larger x count as 88, x below -87 (also -infinity) gives 0. x = k ln 2 + r with ln 2 in
@@ -211,6 +299,17 @@ TANDEM_INLINE v16bits narrow(vi lanes) {
 // Of the bits of floats: which are NaN, as a mask.
 TANDEM_INLINE vi is_nan(vi bits) {
   return (bits & 0x7fffffff) > 0x7f800000;
+}
+
+// To the nearest bf16, ties to even.
+TANDEM_INLINE vf number_to_bf16(vf v) {  // which is not NaN
+  const vi bits = reinterpret_cast<vi>(v);
+  return reinterpret_cast<vf>((bits + 0x7fff + ((bits >> 16) & 1)) & static_cast<int32_t>(0xffff0000));
+}
+TANDEM_INLINE vf rounded_to_bf16(vf v) {
+  const vi bits = reinterpret_cast<vi>(v);
+  const vi quiet = (bits | 0x00400000) & static_cast<int32_t>(0xffff0000);
+  return reinterpret_cast<vf>(is_nan(bits) ? quiet : reinterpret_cast<vi>(number_to_bf16(v)));
 }
 
 struct BF16 {

@@ -149,7 +149,8 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
   one.bytes = 2 * batch.vector_bytes() + 8.0 * static_cast<double>(batch.queries());
   one.flops = 4.0 * batch.all_tokens() * heads.q() * heads.dim;
   one.threaded = true;
-  one.tolerance = 3e-5;
+  // The CPU rounds weights to bf16 where V is; paged_attention_test holds the GPU's kernel, which does not, to less.
+  one.tolerance = type == DType::bf16 ? 1.0 / 128 : 3e-5;
   one.prepare = [batch](CaseMemory& memory) {
     const PlacedBatch placed(batch, memory);
     const Heads& h = batch.heads;

@@ -76,7 +76,8 @@ TEST_P(PrefillAttentionTest, AgreesWithPartialAttention) {
           {pages.kv[0].k_pages[from / 16], pages.kv[0].v_pages[from / 16], std::min(16u, i + 1 - from), 0xf});
     partial_attention(q.data() + std::size_t{i} * group * dim, spans, {group, dim, type()}, one.data(), lse.data());
     const auto begin = out.begin() + std::ptrdiff_t{i} * group * dim;
-    expect_near({begin, begin + group * dim}, one, 1e-5);
+    // Of bf16 KV partial attention rounds its weights: 2^-8 of |v - o|, averaged, at most.
+    expect_near({begin, begin + group * dim}, one, type() == DType::bf16 ? 1.0 / 128 : 1e-5);
   }
 }
 
