@@ -60,6 +60,10 @@ void keep_heavy_cuda(const HeavyCompetition*, std::uint32_t, std::uint32_t, cons
 void update_heavy_cuda(const HeavyStep*, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
   refuse();
 }
+void update_heavy_alike_cuda(const HeavyStep*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                             const KvPages&, CudaStream) {
+  refuse();
+}
 void skew_grams_cuda(const SkewGrams*, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
   refuse();
 }
@@ -73,6 +77,10 @@ void skewed_scores_cuda(const SkewedScores*, std::uint32_t, std::uint32_t, const
   refuse();
 }
 void choose_skewed_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
+  refuse();
+}
+void choose_skewed_of_all_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                               CudaStream) {
   refuse();
 }
 void split_residents_cuda(const ResidentSplit*, std::uint32_t, CudaStream) {
