@@ -116,6 +116,7 @@ std::vector<float> rounded(const std::vector<float>& values, DType type);
 // Each file of cases adds its own.
 void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_choice_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_fetch_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_gather_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_heavy_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_linear_cases(CaseSize size, std::vector<KernelCase>& cases);

@@ -3,6 +3,7 @@
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/cuda/runtime.h"
 #include "engine/kernels/digest.h"
+#include "engine/kernels/fetch_list.h"
 #include "engine/kernels/heavy.h"
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
@@ -87,6 +88,13 @@ void split_residents_cuda(const ResidentSplit*, std::uint32_t, CudaStream) {
   refuse();
 }
 void swap_residents_cuda(const ResidentSwap*, std::uint32_t, CudaStream) {
+  refuse();
+}
+void list_units_cuda(const UnitFetch*, std::uint32_t, std::uint32_t, std::uint32_t, const FetchList&, CudaStream) {
+  refuse();
+}
+void list_pages_cuda(PageEntry*, const std::uint32_t*, std::uint32_t, std::uint32_t, std::uint32_t, const FetchList&,
+                     CudaStream) {
   refuse();
 }
 void blend_weights_cuda(const WeightBlend*, std::uint32_t, std::uint32_t, float, float, CudaStream) {
