@@ -1,4 +1,5 @@
 // The attention kernels' twins in a build without CUDA: they say so.
+#include "engine/kernels/ahead_selection.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/cuda/runtime.h"
@@ -95,6 +96,24 @@ void list_units_cuda(const UnitFetch*, std::uint32_t, std::uint32_t, std::uint32
 }
 void list_pages_cuda(PageEntry*, const std::uint32_t*, std::uint32_t, std::uint32_t, std::uint32_t, const FetchList&,
                      CudaStream) {
+  refuse();
+}
+void push_queries_cuda(const PredictionRule&, const DeviceRope&, const QueryPush*, std::uint32_t, std::uint32_t,
+                       std::uint32_t, CudaStream) {
+  refuse();
+}
+void predict_next_cuda(const PredictionRule&, const DeviceRope&, const QueryWindow*, std::uint32_t, std::uint32_t,
+                       std::uint32_t, double*, CudaStream) {
+  refuse();
+}
+void choose_tokens_cuda(const float*, const TokenChoiceRow*, std::uint32_t, std::uint32_t, const KvPages&,
+                        const PageLists&, float*, CudaStream) {
+  refuse();
+}
+void pack_tokens_cuda(const TokenPack*, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
+  refuse();
+}
+void select_ahead_cuda(const PredictionRule&, const DeviceRope&, const AheadBatch&, CudaStream) {
   refuse();
 }
 void blend_weights_cuda(const WeightBlend*, std::uint32_t, std::uint32_t, float, float, CudaStream) {
