@@ -103,6 +103,8 @@ std::vector<KernelCase> kernel_cases(CaseSize size) {
   append_choice_cases(size, cases);
   append_heavy_cases(size, cases);
   append_skewed_cases(size, cases);
+  append_ahead_cases(size, cases);
+  append_head_cases(size, cases);
   return cases;
 }
 

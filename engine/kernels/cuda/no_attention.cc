@@ -5,6 +5,8 @@
 #include "engine/kernels/cuda/runtime.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/fetch_list.h"
+#include "engine/kernels/head_features.h"
+#include "engine/kernels/head_network.h"
 #include "engine/kernels/heavy.h"
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
@@ -114,6 +116,12 @@ void pack_tokens_cuda(const TokenPack*, std::uint32_t, std::uint32_t, const KvPa
   refuse();
 }
 void select_ahead_cuda(const PredictionRule&, const DeviceRope&, const AheadBatch&, CudaStream) {
+  refuse();
+}
+void step_features_cuda(const StepFeatures*, std::uint32_t, const HeadShape&, CudaStream) {
+  refuse();
+}
+void predict_heads_cuda(const HeadNetwork&, const float*, std::uint32_t, float*, CudaStream) {
   refuse();
 }
 void blend_weights_cuda(const WeightBlend*, std::uint32_t, std::uint32_t, float, float, CudaStream) {
