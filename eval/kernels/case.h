@@ -125,7 +125,9 @@ void append_linear_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_merge_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_next_token_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_pointwise_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_prediction_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_skewed_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_weight_cases(CaseSize size, std::vector<KernelCase>& cases);
 
 }  // namespace tandem::eval
