@@ -16,7 +16,7 @@ __device__ __forceinline__ bool is_finite(float x) {
 
 /// Dynamic shared memory: 2 * widest * kRows floats.
 template <unsigned kRows>
-__global__ void __launch_bounds__(kMostNetworkThreads)
+__global__ void __launch_bounds__(kMostNetworkThreads, 1)
     predict_heads_kernel(const __grid_constant__ HeadNetwork network, const float* features, std::uint32_t n,
                          float* out) {
   static_assert(kRows % 4 == 0);

@@ -277,20 +277,25 @@ inline __global__ void __launch_bounds__(kSkewThreads)
   choice.sums[unit] = sum;
 }
 
-/// One choice, written to the lists of all KV heads. A block per choice.
+/// One choice, copied to the lists of all KV heads. A block per choice.
 inline __global__ void __launch_bounds__(kSelectThreads)
     best_units_of_all_kernel(const SkewedChoice* choices, std::uint32_t kv_heads, std::uint32_t group) {
   TANDEM_SHARED(SelectScratch, all_scratch, 1);
   const SkewedChoice& choice = choices[blockIdx.x];
   const std::uint32_t units = choice.n / choice.unit, keep = kept_units(choice, kv_heads * group);
+  std::uint32_t* const chosen = choice.chosen;
+  if (threadIdx.x == 0) chosen[0] = keep;
+  if (keep > 0) {
+    const float* const sums = choice.sums;
+    const auto key_of = [sums](std::uint32_t i) { return order_key(sums[i]); };
+    walk_selection(key_of, units, end_of_selection(key_of, units, keep, all_scratch[0]), all_scratch[0],
+                   [chosen](std::uint32_t rank, std::uint32_t i) { chosen[1 + rank] = i; });
+  }
+  __syncthreads();
   const std::size_t stride = 1 + std::size_t{choice.room};
-  for (std::uint32_t head = threadIdx.x; head < kv_heads; head += kSelectThreads) choice.chosen[head * stride] = keep;
-  if (keep == 0) return;
-  const auto key_of = [&](std::uint32_t i) { return order_key(choice.sums[i]); };
-  walk_selection(key_of, units, end_of_selection(key_of, units, keep, all_scratch[0]), all_scratch[0],
-                 [&](std::uint32_t rank, std::uint32_t i) {
-                   for (std::uint32_t head = 0; head < kv_heads; ++head) choice.chosen[head * stride + 1 + rank] = i;
-                 });
+  for (std::uint32_t i = threadIdx.x; i <= keep; i += kSelectThreads) {
+    for (std::uint32_t head = 1; head < kv_heads; ++head) chosen[head * stride + i] = chosen[i];
+  }
 }
 
 }  // namespace tandem::gpu
