@@ -236,7 +236,7 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
       std::vector<double> k(values), v(values), owns, all(held);
       for (std::uint32_t head = 0; head < heads; ++head) {
         double own = 0;
-        if (alike) std::fill_n(masses_after.begin() + static_cast<std::ptrdiff_t>(head * room), held, 0.0);
+        if (alike) std::fill_n(masses_after.begin() + static_cast<std::ptrdiff_t>(std::size_t{head} * room), held, 0.0);
         for (std::uint32_t g = 0; g < group; ++g) {
           const std::size_t h = std::size_t{head} * group + g;
           for (std::uint32_t t = 0; t <= held; ++t) {
