@@ -3,8 +3,6 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/kernels/token_choice.h"
-
 namespace tandem {
 
 void select_ahead(const PredictionRule& rule, const RopeTable& rope, const AheadWindow& window,

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "engine/kernels/query_prediction.h"
+#include "engine/kernels/token_choice.h"
 
 namespace tandem {
 
@@ -19,5 +20,21 @@ struct AheadWindow {
 void select_ahead(const PredictionRule& rule, const RopeTable& rope, const AheadWindow& window,
                   std::span<const KvSpan> spans, AttentionShape shape, std::uint32_t keep, void* k /*[keep][D]*/,
                   void* v /*[keep][D]*/);
+
+/// The same on the GPU for a whole batch, of sequences and layers: predict_next_cuda, choose_tokens_cuda and
+/// pack_tokens_cuda one after another, so that nothing of it comes to the host. All pointers are device memory.
+struct AheadBatch {
+  const QueryWindow* windows = nullptr;     // [rows]; out: the row of `queries`
+  const TokenChoiceRow* choices = nullptr;  // [rows]
+  const TokenPack* packs = nullptr;         // [rows]; chosen and room: those of `choices`
+  std::uint32_t rows = 0, group = 1;
+  std::uint32_t most = 0;  // the largest `keep`
+  KvPages kv;
+  PageLists lists;            // the rows' pages, full but for the last of each
+  float* queries = nullptr;   // [rows][Hq][D]
+  float* scores = nullptr;    // [rows][Hq][16 * lists.capacity]; to work in
+  double* weights = nullptr;  // prediction_scratch(rule, rows, Hq)
+};
+void select_ahead_cuda(const PredictionRule& rule, const DeviceRope& rope, const AheadBatch& batch, CudaStream stream);
 
 }  // namespace tandem

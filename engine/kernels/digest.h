@@ -41,12 +41,13 @@ void build_digests_cuda(const KvPages& kv, const std::uint32_t* slots /*[ceil(to
 void merge_digests_cuda(const void* fine, std::uint32_t fine_blocks, std::uint32_t children, DType type,
                         std::uint32_t kv_heads, std::uint32_t dim, void* coarse, CudaStream stream);
 
-/// One row of a batch.
+/// One row of a batch. The digests may lie in pinned memory: each is then read over the link once per four query heads.
 struct BlockScores {
   const float* q = nullptr;  // [Hq][D]
   const void* digests = nullptr;
   std::uint32_t blocks = 0;
   float* scores = nullptr;  // [Hq][blocks]
+  std::uint32_t room = 0;   // blocks from a minimum to its maximum, at least `blocks`; 0: `blocks`
 };
 /// score_blocks for every row and KV head. most_blocks: the largest number of blocks of a row.
 void score_blocks_cuda(const BlockScores* rows /*[n]*/, std::uint32_t n, std::uint32_t most_blocks,

@@ -96,6 +96,7 @@ __global__ void __launch_bounds__(kScoreThreads)
   float* const negative = positive + std::size_t{group} * dim;  // the same
   const BlockScores& row = rows[blockIdx.z];
   const std::uint32_t kv_head = blockIdx.y, blocks = row.blocks, chunks = dim / kCount;
+  const std::uint32_t room = row.room == 0 ? blocks : row.room;
   const float* const q = row.q + std::size_t{kv_head} * group * dim;
   for (std::uint32_t i = threadIdx.x; i < group * dim; i += kScoreThreads) {
     const std::uint32_t d = i % dim, chunk = d / kCount, e = d % kCount;
@@ -107,8 +108,8 @@ __global__ void __launch_bounds__(kScoreThreads)
 
   const unsigned lane = threadIdx.x % kScoreLanes;
   const auto* const least =
-      static_cast<const typename Element::Bits*>(row.digests) + std::size_t{kv_head} * 2 * blocks * dim;
-  const auto* const most = least + std::size_t{blocks} * dim;
+      static_cast<const typename Element::Bits*>(row.digests) + std::size_t{kv_head} * 2 * room * dim;
+  const auto* const most = least + std::size_t{room} * dim;
   for (std::uint32_t i = threadIdx.x / kScoreLanes; i < kScoreBlocks; i += kScoreThreads / kScoreLanes) {
     // Lanes of a warp go through the loop together: beyond the end they take the last block once more.
     const std::uint32_t wanted = blockIdx.x * kScoreBlocks + i;

@@ -58,8 +58,7 @@ struct HeavyStep {
 void update_heavy(const HeavyStep& set, std::uint32_t group, const KvPages& kv);
 
 /// The same for the sets of all KV heads of a layer, which hold the same tokens in the same places: mass is this step's
-/// alone, and the lightest token is that of the least mass summed over the sets (TOVA, Oren et al. 2024). On the CPU
-/// alone so far.
+/// alone, and the lightest token is that of the least mass summed over the sets (TOVA, Oren et al. 2024).
 void update_heavy_alike(std::span<const HeavyStep> sets, std::uint32_t group, const KvPages& kv);
 
 /// The same on the GPU, for many sets at once. The lists and all that they name are device memory. `most`: the largest
@@ -68,5 +67,8 @@ void keep_heavy_cuda(const HeavyCompetition* sets /*[count]*/, std::uint32_t cou
                      const KvPages& kv, CudaStream stream);
 void update_heavy_cuda(const HeavyStep* sets /*[count]*/, std::uint32_t count, std::uint32_t group, const KvPages& kv,
                        CudaStream stream);
+/// update_heavy_alike of `count` layers and sequences. `most`: the largest `held`.
+void update_heavy_alike_cuda(const HeavyStep* sets /*[count][kv_heads]*/, std::uint32_t count, std::uint32_t kv_heads,
+                             std::uint32_t most, std::uint32_t group, const KvPages& kv, CudaStream stream);
 
 }  // namespace tandem

@@ -103,25 +103,15 @@ __device__ __forceinline__ bool lighter(const Lightest& a, const Lightest& b) {
   return a.mass < b.mass || (a.mass == b.mass && a.position > b.position);
 }
 
-inline __global__ void __launch_bounds__(kSelectThreads)
-    update_heavy_kernel(const HeavyStep* sets, std::uint32_t group, const __grid_constant__ KvPages kv) {
-  constexpr unsigned kWarps = kSelectThreads / kWarp;
-  TANDEM_SHARED(Lightest, of_warps, kWarps);
-  const HeavyStep& set = sets[blockIdx.x];
+/// The weight of query head h on a token of its scores.
+__device__ __forceinline__ float step_weight(const HeavyStep& set, std::uint32_t h, std::uint32_t token) {
   const float infinity = __builtin_huge_valf();
-  const auto weight = [&](std::uint32_t h, std::uint32_t token) {
-    const float score = set.scores[std::size_t{h} * (set.held + 1) + token], lse = set.lse[h];
-    return score == -infinity || lse == -infinity ? 0.0f : expf(score - lse);
-  };
-  Lightest lightest{infinity, 0, kNoPlace};
-  for (std::uint32_t i = threadIdx.x; i < set.held; i += kSelectThreads) {
-    float mass = set.mass[i];
-    for (std::uint32_t h = 0; h < group; ++h) mass += weight(h, 1 + i);
-    set.mass[i] = mass;
-    const std::uint32_t position = set.positions[i];
-    const Lightest own{mass == mass ? mass : infinity, position, position < set.window_begin ? i : kNoPlace};
-    if (lighter(own, lightest)) lightest = own;
-  }
+  const float score = set.scores[std::size_t{h} * (set.held + 1) + token], lse = set.lse[h];
+  return score == -infinity || lse == -infinity ? 0.0f : expf(score - lse);
+}
+
+/// Of the threads' candidates, on every thread. `of_warps`: a shared one per warp.
+__device__ __forceinline__ Lightest lightest_of_block(Lightest lightest, Lightest* of_warps) {
   for (unsigned step = kWarp / 2; step > 0; step /= 2) {
     Lightest other;
     other.mass = __shfl_xor_sync(kWholeWarp, lightest.mass, step);
@@ -131,19 +121,78 @@ inline __global__ void __launch_bounds__(kSelectThreads)
   }
   if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = lightest;
   __syncthreads();
-  for (unsigned warp = 0; warp < kWarps; ++warp)
+  for (unsigned warp = 0; warp < kSelectThreads / kWarp; ++warp)
     if (lighter(of_warps[warp], lightest)) lightest = of_warps[warp];
-  const std::uint32_t place = set.held < set.room ? set.held : lightest.place;
-  if (place == kNoPlace) return;  // against the contract
+  return lightest;
+}
+
+/// A token's candidacy; NaN is the heaviest, and the window stays.
+__device__ __forceinline__ Lightest candidate_of(const HeavyStep& set, std::uint32_t place, float mass) {
+  const std::uint32_t position = set.positions[place];
+  return {mass == mass ? mass : __builtin_huge_valf(), position, position < set.window_begin ? place : kNoPlace};
+}
+
+/// The step's own token takes the place, by the block.
+__device__ __forceinline__ void place_newest(const HeavyStep& set, std::uint32_t place, std::uint32_t group,
+                                             const KvPages& kv) {
   const std::size_t bytes = row_bytes_of(kv);
   const KvRowAddress row = row_in_page(kv, set.slot, set.kv_head, set.position);
   copy_row(static_cast<char*>(set.keys) + place * bytes, row.k, bytes, threadIdx.x, kSelectThreads);
   copy_row(static_cast<char*>(set.values) + place * bytes, row.v, bytes, threadIdx.x, kSelectThreads);
   if (threadIdx.x != 0) return;
   float newest = 0.0f;
-  for (std::uint32_t h = 0; h < group; ++h) newest += weight(h, 0);
+  for (std::uint32_t h = 0; h < group; ++h) newest += step_weight(set, h, 0);
   set.mass[place] = newest;
   set.positions[place] = set.position;
+}
+
+inline __global__ void __launch_bounds__(kSelectThreads)
+    update_heavy_kernel(const HeavyStep* sets, std::uint32_t group, const __grid_constant__ KvPages kv) {
+  TANDEM_SHARED(Lightest, of_warps, kSelectThreads / kWarp);
+  const HeavyStep& set = sets[blockIdx.x];
+  Lightest lightest{__builtin_huge_valf(), 0, kNoPlace};
+  for (std::uint32_t i = threadIdx.x; i < set.held; i += kSelectThreads) {
+    float mass = set.mass[i];
+    for (std::uint32_t h = 0; h < group; ++h) mass += step_weight(set, h, 1 + i);
+    set.mass[i] = mass;
+    const Lightest own = candidate_of(set, i, mass);
+    if (lighter(own, lightest)) lightest = own;
+  }
+  lightest = lightest_of_block(lightest, of_warps);
+  const std::uint32_t place = set.held < set.room ? set.held : lightest.place;
+  if (place == kNoPlace) return;  // against the contract
+  place_newest(set, place, group, kv);
+}
+
+/// The mass of a step alone. Grid: {places, sets}.
+inline __global__ void __launch_bounds__(kSelectThreads)
+    weigh_step_kernel(const HeavyStep* sets, std::uint32_t first, std::uint32_t group) {
+  const HeavyStep& set = sets[first + blockIdx.y];
+  const std::uint32_t i = blockIdx.x * kSelectThreads + threadIdx.x;
+  if (i >= set.held) return;
+  float mass = 0.0f;
+  for (std::uint32_t h = 0; h < group; ++h) mass += step_weight(set, h, 1 + i);
+  set.mass[i] = mass;
+}
+
+/// One place for the sets of all KV heads, from the masses of the step. A block per layer and sequence.
+inline __global__ void __launch_bounds__(kSelectThreads)
+    place_alike_kernel(const HeavyStep* sets, std::uint32_t kv_heads, std::uint32_t group,
+                       const __grid_constant__ KvPages kv) {
+  TANDEM_SHARED(Lightest, of_warps, kSelectThreads / kWarp);
+  const HeavyStep* const own = sets + std::size_t{blockIdx.x} * kv_heads;
+  const HeavyStep& first = own[0];
+  Lightest lightest{__builtin_huge_valf(), 0, kNoPlace};
+  for (std::uint32_t i = threadIdx.x; i < first.held && first.held == first.room; i += kSelectThreads) {
+    float sum = 0.0f;
+    for (std::uint32_t head = 0; head < kv_heads; ++head) sum += own[head].mass[i];
+    const Lightest candidate = candidate_of(first, i, sum);
+    if (lighter(candidate, lightest)) lightest = candidate;
+  }
+  lightest = lightest_of_block(lightest, of_warps);
+  const std::uint32_t place = first.held < first.room ? first.held : lightest.place;
+  if (place == kNoPlace) return;  // against the contract
+  for (std::uint32_t head = 0; head < kv_heads; ++head) place_newest(own[head], place, group, kv);
 }
 
 }  // namespace tandem::gpu

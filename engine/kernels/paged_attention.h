@@ -39,6 +39,13 @@ struct AttentionPlan {
 AttentionPlan plan_paged_attention(std::span<const std::uint32_t> entries, std::uint32_t rows, std::uint32_t kv_heads,
                                    bool per_kv_head);
 
+/// The work of one KV head of one row, over the first `entries` of its list.
+struct AttentionTask {
+  std::uint32_t row = 0, kv_head = 0, entries = 0;
+};
+/// A plan of these alone, each once: nobody else's results are written.
+AttentionPlan plan_attention_tasks(std::span<const AttentionTask> tasks);
+
 /// Floats of PagedAttention::parts.
 constexpr std::size_t paged_attention_scratch(const AttentionPlan& plan, std::uint32_t group, std::uint32_t dim) {
   return std::size_t{plan.parts} * group * (dim + 1);

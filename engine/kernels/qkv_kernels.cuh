@@ -3,22 +3,12 @@
 
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/qkv.h"
+#include "engine/kernels/rope_device.cuh"
 
 namespace tandem::gpu {
 
 constexpr unsigned kQkvWarps = 8;
 constexpr unsigned kMaxPairs = 128;
-
-/// cos and sin of position * inverse_frequency, times scale: the angle in float64 and reduced there.
-__device__ __forceinline__ float2 rotation(double inverse_frequency, std::uint32_t position, float scale) {
-  const double angle = inverse_frequency * position;
-  const double turns = rint(angle * 0.15915494309189533577);
-  double rest = fma(-turns, 6.28318530717958623200, angle);
-  rest = fma(-turns, 2.44929359829470635445e-16, rest);
-  float sine, cosine;
-  sincospif(static_cast<float>(rest * 0.31830988618379067154), &sine, &cosine);
-  return make_float2(cosine * scale, sine * scale);
-}
 
 /// gridDim = (tokens, heads / kQkvWarps): q heads first, then those of k, then of v.
 inline __global__ void __launch_bounds__(kQkvWarps* kWarp)

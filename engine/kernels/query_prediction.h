@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/kernels/attention_span.h"
+#include "engine/kernels/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/rope.h"
 
 namespace tandem {
@@ -49,5 +50,37 @@ void push_query(const PredictionRule& rule, const RopeTable& rope, const float* 
 void predict_next(const PredictionRule& rule, const RopeTable& rope, const float* window /*[heads][room][D]*/,
                   std::uint32_t heads, std::uint32_t dim, std::uint32_t count, std::uint32_t position,
                   float* out /*[heads][D]*/);
+
+// On the GPU, for many windows at once: of sequences and layers. The lists and all that they name are device memory.
+
+/// A RopeTable. Rules that predict queries as they are need none.
+struct DeviceRope {
+  const double* inverse_frequency = nullptr;  // [D / 2]
+  double scale = 1;
+};
+
+struct QueryPush {
+  const float* q = nullptr;    // [heads][D]
+  float* window = nullptr;     // [heads][room][D]
+  std::uint32_t position = 0;  // of the token
+};
+/// push_query of every one. D is even where the rule is pre_rope. Of two pushes into one window the latter belongs into
+/// another call.
+void push_queries_cuda(const PredictionRule& rule, const DeviceRope& rope, const QueryPush* pushes /*[n]*/,
+                       std::uint32_t n, std::uint32_t heads, std::uint32_t dim, CudaStream stream);
+
+struct QueryWindow {
+  const float* queries = nullptr;  // [heads][room][D], by push_query
+  std::uint32_t count = 0;         // that are there, at least 1
+  std::uint32_t position = 0;      // of the newest
+  float* out = nullptr;            // [heads][D]
+};
+/// predict_next of every one, in double precision like the CPU's. `weights`: room for prediction_scratch() doubles.
+void predict_next_cuda(const PredictionRule& rule, const DeviceRope& rope, const QueryWindow* windows /*[n]*/,
+                       std::uint32_t n, std::uint32_t heads, std::uint32_t dim, double* weights, CudaStream stream);
+/// Doubles. Only equation 2 has its windows solved apart, by a block of threads each.
+constexpr std::size_t prediction_scratch(const PredictionRule& rule, std::uint32_t n, std::uint32_t heads) {
+  return rule.weights == LagWeights::eq2 ? std::size_t{n} * heads * rule.window * rule.window : 0;
+}
 
 }  // namespace tandem

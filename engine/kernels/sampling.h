@@ -30,6 +30,13 @@ void check_sampling(const Sampling& how);
 std::int32_t sample_token(const float* logits /*[vocab]*/, std::uint32_t vocab, const Sampling& how,
                           std::uint64_t position);
 
+/// How often a draw on the GPU reads the logits: four times for each filter's end and for the best token, twice to walk
+/// over what is left.
+constexpr std::uint32_t sampling_passes(const Sampling& how, std::uint32_t vocab) {
+  if (how.temperature == 0) return 5;
+  return 6 + (how.top_k > 0 && how.top_k < vocab ? 4 : 0) + (how.top_p < 1 ? 4 : 0);
+}
+
 /// The same on the GPU for every row, exactly. Device memory.
 struct SampleRow {
   const float* logits = nullptr;  // [vocab]

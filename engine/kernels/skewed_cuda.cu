@@ -52,4 +52,15 @@ void choose_skewed_cuda(const SkewedChoice* choices, std::uint32_t count, std::u
   launch(gpu::best_units_kernel, dim3(kv_heads, count), gpu::kSelectThreads, 0, choices, group);
 }
 
+void choose_skewed_of_all_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t most_units,
+                               std::uint32_t kv_heads, std::uint32_t group, CudaStream stream) {
+  TANDEM_CHECK(group >= 1 && kv_heads >= 1 && count <= gpu::kMaxGridRows, "{} choices of {} groups of {}.", count,
+               kv_heads, group);
+  gpu::Launcher launch(stream);
+  launch(gpu::near_the_best_kernel, dim3(kv_heads * group, count), gpu::kSelectThreads, 0, choices);
+  launch(gpu::sum_units_kernel, dim3(gpu::blocks_for(most_units, gpu::kSkewThreads), count), gpu::kSkewThreads, 0,
+         choices, kv_heads, group);
+  launch(gpu::best_units_of_all_kernel, count, gpu::kSelectThreads, 0, choices, kv_heads, group);
+}
+
 }  // namespace tandem

@@ -230,32 +230,72 @@ inline __global__ void __launch_bounds__(kSelectThreads) near_the_best_kernel(co
   if (threadIdx.x == 0) choice.near[blockIdx.x] = near;
 }
 
+/// Units that a choice keeps, from how many tokens its heads count.
+__device__ __forceinline__ std::uint32_t kept_units(const SkewedChoice& choice, std::uint32_t heads) {
+  unsigned long long near = 0;
+  for (std::uint32_t h = 0; h < heads; ++h) near += choice.near[h];
+  const auto tokens = static_cast<std::uint32_t>((near + heads - 1) / heads);
+  const std::uint32_t unit = choice.unit, units = choice.n / unit;
+  std::uint32_t keep = tokens / unit + (tokens % unit != 0 ? 1 : 0);
+  if (keep > choice.most) keep = choice.most;
+  return keep > units ? units : keep;
+}
+
+/// The best of a unit's tokens under any head of one group.
+__device__ __forceinline__ float unit_score(const SkewedChoice& choice, std::uint32_t kv_head, std::uint32_t group,
+                                            std::uint32_t unit) {
+  const float* scores = choice.scores + (std::size_t{kv_head} * group) * choice.n + std::size_t{unit} * choice.unit;
+  float score = __uint_as_float(0xff800000u);
+  for (std::uint32_t h = 0; h < group; ++h, scores += choice.n) {
+    for (std::uint32_t t = 0; t < choice.unit; ++t) score = fmaxf(score, scores[t]);
+  }
+  return score;
+}
+
 /// Grid: {KV heads, choices}.
 inline __global__ void __launch_bounds__(kSelectThreads)
     best_units_kernel(const SkewedChoice* choices, std::uint32_t group) {
   TANDEM_SHARED(SelectScratch, all_scratch, 1);
   const SkewedChoice& choice = choices[blockIdx.y];
-  const std::uint32_t heads = gridDim.x * group, units = choice.n / choice.unit, unit = choice.unit;
-  unsigned long long near = 0;
-  for (std::uint32_t h = 0; h < heads; ++h) near += choice.near[h];
-  const auto tokens = static_cast<std::uint32_t>((near + heads - 1) / heads);
-  std::uint32_t keep = tokens / unit + (tokens % unit != 0 ? 1 : 0);
-  if (keep > choice.most) keep = choice.most;
-  if (keep > units) keep = units;
+  const std::uint32_t units = choice.n / choice.unit, keep = kept_units(choice, gridDim.x * group);
   std::uint32_t* const chosen = choice.chosen + blockIdx.x * (1 + std::size_t{choice.room});
   if (threadIdx.x == 0) chosen[0] = keep;
   if (keep == 0) return;
-  const float* scores = choice.scores + std::size_t{blockIdx.x} * group * choice.n;
-  const auto key_of = [&](std::uint32_t i) {
-    float score = __uint_as_float(0xff800000u);
-    for (std::uint32_t h = 0; h < group; ++h) {
-      for (std::uint32_t t = 0; t < unit; ++t)
-        score = fmaxf(score, scores[std::size_t{h} * choice.n + std::size_t{i} * unit + t]);
-    }
-    return order_key(score);
-  };
+  const auto key_of = [&](std::uint32_t i) { return order_key(unit_score(choice, blockIdx.x, group, i)); };
   walk_selection(key_of, units, end_of_selection(key_of, units, keep, all_scratch[0]), all_scratch[0],
                  [&](std::uint32_t rank, std::uint32_t i) { chosen[1 + rank] = i; });
+}
+
+/// A unit per thread, its scores summed in the order of the KV heads. Grid: {units, choices}.
+inline __global__ void __launch_bounds__(kSkewThreads)
+    sum_units_kernel(const SkewedChoice* choices, std::uint32_t kv_heads, std::uint32_t group) {
+  const SkewedChoice& choice = choices[blockIdx.y];
+  const std::uint32_t unit = blockIdx.x * kSkewThreads + threadIdx.x;
+  if (unit >= choice.n / choice.unit) return;
+  float sum = 0.0f;
+  for (std::uint32_t head = 0; head < kv_heads; ++head) sum += unit_score(choice, head, group, unit);
+  choice.sums[unit] = sum;
+}
+
+/// One choice, copied to the lists of all KV heads. A block per choice.
+inline __global__ void __launch_bounds__(kSelectThreads)
+    best_units_of_all_kernel(const SkewedChoice* choices, std::uint32_t kv_heads, std::uint32_t group) {
+  TANDEM_SHARED(SelectScratch, all_scratch, 1);
+  const SkewedChoice& choice = choices[blockIdx.x];
+  const std::uint32_t units = choice.n / choice.unit, keep = kept_units(choice, kv_heads * group);
+  std::uint32_t* const chosen = choice.chosen;
+  if (threadIdx.x == 0) chosen[0] = keep;
+  if (keep > 0) {
+    const float* const sums = choice.sums;
+    const auto key_of = [sums](std::uint32_t i) { return order_key(sums[i]); };
+    walk_selection(key_of, units, end_of_selection(key_of, units, keep, all_scratch[0]), all_scratch[0],
+                   [chosen](std::uint32_t rank, std::uint32_t i) { chosen[1 + rank] = i; });
+  }
+  __syncthreads();
+  const std::size_t stride = 1 + std::size_t{choice.room};
+  for (std::uint32_t i = threadIdx.x; i <= keep; i += kSelectThreads) {
+    for (std::uint32_t head = 1; head < kv_heads; ++head) chosen[head * stride + i] = chosen[i];
+  }
 }
 
 }  // namespace tandem::gpu

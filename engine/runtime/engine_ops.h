@@ -113,6 +113,8 @@ class EngineOps : public Ops {
   void index_more(SequenceState& sequence, SkewedRef ref, std::uint32_t layer, std::uint32_t end);
   void grow_index(SkewedIndex& index, std::uint32_t tokens);
   Event speculate(const LayerContext& context, const QueryRef& query, std::span<const SpeculateRequest> requests);
+  void move_units(BodyContext& ctx, const SkewedIndex& index, std::uint32_t layer,
+                  const std::vector<std::uint32_t>& pages) const;
   void take_in(SequenceState& sequence, ResidentRef ref);
   void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);
   void keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, std::uint32_t begin);

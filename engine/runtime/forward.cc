@@ -310,6 +310,8 @@ Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced, std:
   op.cause = Cause::sampling;
   op.cost = weights_cost(Phase::decode, {model_.weights.lm_head}, rows);
   op.cost.kernels = draws.empty() ? 3 : 4;  // norm, product, arg max, draws
+  for (const Draw& draw : draws)            // as if every pass came from HBM: a vocabulary's logits may be in the cache
+    op.cost.hbm += std::uint64_t{sampling_passes(draw.how, model_.config.vocab)} * model_.config.vocab * sizeof(float);
   op.access = {x_.reads(0, rows), scratch_.writes(), logits_.writes(0, rows), top_.writes(0, rows), tokens_.writes()};
   if (!forced.empty()) op.access.push_back(log_probability_.writes(0, rows));
   op.body = [this, rows, forced = std::move(forced), draws = std::move(draws)](BodyContext& ctx) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "engine/common/error.h"
+#include "engine/kernels/fetch_list.h"
 #include "engine/kernels/skewed.h"
 #include "engine/runtime/engine_ops.h"
 #include "engine/runtime/selection.h"
@@ -261,6 +262,23 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
   return device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
 }
 
+/// What the KV heads chose, from host memory to where it is attended.
+void EngineOps::move_units(BodyContext& ctx, const SkewedIndex& index, std::uint32_t layer,
+                           const std::vector<std::uint32_t>& pages) const {
+  const KvShape& shape = kv_.shape();
+  const std::uint32_t piece = std::min(index.unit, kPageTokens);  // tokens that are adjacent on the host
+  const std::size_t bytes = piece * shape.vector_bytes();
+  const std::size_t room = std::size_t{2} * shape.kv_heads * index.most * (index.unit / piece);
+  std::vector<std::uint32_t> from(room), to(room);
+  std::uint32_t count = 0;
+  const UnitFetch fetch{ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0), index.most, pages.data(),
+                        static_cast<std::uint32_t>(index.staged_offset(layer, 0) / bytes)};
+  list_units(&fetch, 1, shape.kv_heads, index.unit, {from.data(), to.data(), &count});
+  const char* host = ctx.read<char>(kv_.host_buffer());
+  char* staged = ctx.write<char>(index.staged);
+  for (std::uint32_t i = 0; i < count; ++i) std::memcpy(staged + to[i] * bytes, host + from[i] * bytes, bytes);
+}
+
 SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const QueryRef& query,
                                           std::span<const SpeculateRequest> requests) {
   const std::uint32_t layer = query.layer;
@@ -313,22 +331,8 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
               cost.pieces += page == 0 || pages[page] != pages[page - 1] + 1 ? 1 : 0;
           }
         }
-        if (!move) continue;
-        const char* from = ctx.read<char>(kv_.host_buffer());
-        char* k = ctx.write<char>(index.staged) + index.staged_offset(layer, g);
-        char* v = k + index.half_bytes() / 2;
-        for (std::uint32_t i = 1; i <= list[0]; ++i) {
-          const std::uint32_t piece = std::min(index.unit, kPageTokens);  // tokens that are adjacent on the host
-          for (std::uint32_t t = list[i] * index.unit; t < (list[i] + 1) * index.unit; t += piece) {
-            const std::uint32_t slot = (*r.pages)[t / kPageTokens];
-            const std::size_t at = t % kPageTokens * vector_bytes;
-            std::memcpy(k, from + kv_.k_offset(slot, g) + at, piece * vector_bytes);
-            std::memcpy(v, from + kv_.v_offset(slot, g) + at, piece * vector_bytes);
-            k += piece * vector_bytes;
-            v += piece * vector_bytes;
-          }
-        }
       }
+      if (move) move_units(ctx, index, layer, *r.pages);
     }
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost);

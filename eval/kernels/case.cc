@@ -98,10 +98,15 @@ std::vector<KernelCase> kernel_cases(CaseSize size) {
   append_next_token_cases(size, cases);
   append_linear_cases(size, cases);
   append_gather_cases(size, cases);
+  append_fetch_cases(size, cases);
   append_selection_cases(size, cases);
+  append_weight_cases(size, cases);
   append_choice_cases(size, cases);
   append_heavy_cases(size, cases);
   append_skewed_cases(size, cases);
+  append_prediction_cases(size, cases);
+  append_ahead_cases(size, cases);
+  append_head_cases(size, cases);
   return cases;
 }
 

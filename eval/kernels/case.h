@@ -114,15 +114,20 @@ std::vector<float> case_normals(std::size_t n, unsigned seed, float scale = 1);
 std::vector<float> rounded(const std::vector<float>& values, DType type);
 
 // Each file of cases adds its own.
+void append_ahead_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_choice_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_fetch_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_gather_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_head_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_heavy_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_linear_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_merge_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_next_token_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_pointwise_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_prediction_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_skewed_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_weight_cases(CaseSize size, std::vector<KernelCase>& cases);
 
 }  // namespace tandem::eval

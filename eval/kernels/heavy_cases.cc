@@ -150,23 +150,23 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
   return one;
 }
 
-// A decode step of a layer's sets. Masses are apart by more than a weight can move them, so that rounding decides
-// nothing.
+// A decode step of a layer's sets, each for itself or all alike. Masses are apart by more than a weight can move them,
+// so that rounding decides nothing; the lightest of a step alone are apart by more than rounding as they come.
 KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint32_t dim, std::uint32_t held,
-                             std::uint32_t room, std::uint32_t window, DType type) {
+                             std::uint32_t room, std::uint32_t window, DType type, bool alike = false) {
   KernelCase one;
-  one.kernel = "update_heavy";
+  one.kernel = alike ? "update_heavy_alike" : "update_heavy";
   one.shape = fmt::format("{} heads of {}, {} of {}, window {}, D {}, {}", heads, group, held, room, window, dim,
                           to_string(type));
   one.bytes = 1.0 * heads * (4.0 * group * (held + 1.0) + 12.0 * held + 4.0 * dim * static_cast<double>(size_of(type)));
   one.tolerance = 1e-5;
-  one.threaded = true;
+  one.threaded = !alike;
   const std::uint32_t position = held + 5;
   one.prepare = [=](CaseMemory& memory) {
     std::vector<float> before;
     std::vector<std::uint32_t> places;
     for (std::uint32_t head = 0; head < heads; ++head) {
-      const auto order = shuffled(held, 3 + head), at = shuffled(held, 30 + head);
+      const auto order = shuffled(held, 3 + head), at = shuffled(held, 30 + (alike ? 0 : head));
       for (const std::uint32_t rank : order)
         before.push_back(static_cast<float>(rank) * 2.0f * static_cast<float>(group));
       before.resize(std::size_t{head + 1} * room);
@@ -209,7 +209,13 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
     PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (memory.cuda()) {
-        update_heavy_cuda(device, heads, group, kv, memory.stream());
+        if (alike) {
+          update_heavy_alike_cuda(device, 1, heads, held, group, kv, memory.stream());
+        } else {
+          update_heavy_cuda(device, heads, group, kv, memory.stream());
+        }
+      } else if (alike) {
+        update_heavy_alike(sets, group, kv);
       } else {
         memory.pool().parallel_for(heads, [&](std::size_t head) { update_heavy(sets[head], group, kv); });
       }
@@ -227,9 +233,10 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
     prepared.expected = [=] {
       const auto page = rounded(case_normals(page_values, 4), type);
       std::vector<double> masses_after(before.begin(), before.end()), at(places.begin(), places.end());
-      std::vector<double> k(values), v(values);
+      std::vector<double> k(values), v(values), owns, all(held);
       for (std::uint32_t head = 0; head < heads; ++head) {
         double own = 0;
+        if (alike) std::fill_n(masses_after.begin() + static_cast<std::ptrdiff_t>(std::size_t{head} * room), held, 0.0);
         for (std::uint32_t g = 0; g < group; ++g) {
           const std::size_t h = std::size_t{head} * group + g;
           for (std::uint32_t t = 0; t <= held; ++t) {
@@ -237,16 +244,19 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
             (t == 0 ? own : masses_after[std::size_t{head} * room + t - 1]) += weight;
           }
         }
+        for (std::uint32_t i = 0; i < held; ++i) all[i] += masses_after[std::size_t{head} * room + i];
+        owns.push_back(own);
+      }
+      for (std::uint32_t head = 0; head < heads; ++head) {
         std::uint32_t place = held;
-        if (held == room) {
-          for (std::uint32_t i = 0; i < held; ++i) {
-            if (at[std::size_t{head} * room + i] >= held - std::min(held, window)) continue;
-            if (place == held ||
-                masses_after[std::size_t{head} * room + i] < masses_after[std::size_t{head} * room + place])
-              place = i;
-          }
+        const auto mass_of = [&](std::uint32_t i) {
+          return alike ? all[i] : masses_after[std::size_t{head} * room + i];
+        };
+        for (std::uint32_t i = 0; i < held && held == room; ++i) {
+          if (places[std::size_t{head} * room + i] >= held - std::min(held, window)) continue;
+          if (place == held || mass_of(i) < mass_of(place)) place = i;
         }
-        masses_after[std::size_t{head} * room + place] = own;
+        masses_after[std::size_t{head} * room + place] = owns[head];
         at[std::size_t{head} * room + place] = position;
         const std::size_t from = ((std::size_t{heads} + head) * 2 * kPage + position % kPage) * dim;
         for (std::uint32_t d = 0; d < dim; ++d) {
@@ -269,6 +279,7 @@ void append_heavy_cases(CaseSize size, std::vector<KernelCase>& cases) {
   if (size == CaseSize::bench) {
     take(keep_heavy_case(8, 128, 0, 0, 32768, 6144, 3072, DType::bf16, false));
     take(update_heavy_case(64, 4, 128, 6144, 6144, 3072, DType::bf16));
+    take(update_heavy_case(8, 4, 128, 6144, 6144, 3072, DType::bf16, true));
     return;
   }
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
@@ -276,6 +287,7 @@ void append_heavy_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(keep_heavy_case(1, 5, 30, 70, 75, 20, 8, type, true));
     take(update_heavy_case(2, 4, 64, 40, 40, 9, type));
     take(update_heavy_case(1, 3, 5, 10, 12, 4, type));
+    take(update_heavy_case(3, 2, 64, 40, 40, 9, type, true));
   }
   take(keep_heavy_case(1, 8, 40, 200, 200, 16, 4, DType::f32, true));    // a smaller room
   take(keep_heavy_case(1, 8, 3, 50, 53, 100, 16, DType::f32, false));    // all stay
@@ -283,6 +295,8 @@ void append_heavy_cases(CaseSize size, std::vector<KernelCase>& cases) {
   take(keep_heavy_case(1, 8, 0, 0, 3000, 1500, 100, DType::f32, true));  // more than a pass of the walk
   take(update_heavy_case(1, 1, 8, 0, 4, 2, DType::f32));
   take(update_heavy_case(1, 2, 8, 700, 700, 100, DType::f32));
+  take(update_heavy_case(4, 1, 8, 5, 7, 2, DType::f32, true));
+  take(update_heavy_case(2, 3, 8, 300, 300, 40, DType::f32, true));
 }
 
 }  // namespace tandem::eval

@@ -1,10 +1,9 @@
-// Cases of what selects blocks and follows weights: digests, block scores, top-k, averages.
+// Cases of what selects blocks: digests, block scores, top-k.
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
 #include <numeric>
 
-#include "engine/kernels/attention_weights.h"
 #include "engine/kernels/convert.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/topk.h"
@@ -73,6 +72,53 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
             expected[at + std::size_t{blocks} * dim] = double{most};
           }
         }
+      }
+      return expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+// One step up the pyramid of digests: every second or fourth becomes one.
+KernelCase merge_digests_case(std::uint32_t kv_heads, std::uint32_t dim, std::uint32_t blocks, std::uint32_t children,
+                              DType type) {
+  KernelCase one;
+  one.kernel = "merge_digests";
+  one.shape = fmt::format("{} digests by {}, {} heads, D {}, {}", blocks, children, kv_heads, dim, to_string(type));
+  const std::uint32_t coarse = (blocks + children - 1) / children;
+  const std::size_t fine_values = std::size_t{kv_heads} * 2 * blocks * dim;
+  const std::size_t coarse_values = std::size_t{kv_heads} * 2 * coarse * dim, bytes = dim * size_of(type);
+  one.bytes = static_cast<double>((fine_values + coarse_values) * size_of(type));
+  one.threaded = true;
+  one.prepare = [=](CaseMemory& memory) {
+    const char* const fine = static_cast<const char*>(memory.stored_normals(fine_values, type, 1));
+    char* const out = static_cast<char*>(memory.bytes(coarse_values * size_of(type)));
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        merge_digests_cuda(fine, blocks, children, type, kv_heads, dim, out, memory.stream());
+        return;
+      }
+      memory.pool().parallel_for(std::size_t{kv_heads} * coarse, [&](std::size_t task) {
+        const std::size_t head = task / coarse, b = task % coarse;
+        const char* const from = fine + (head * 2 * blocks + b * children) * bytes;
+        char* const to = out + (head * 2 * coarse + b) * bytes;
+        merge_digest(from, from + blocks * bytes, type,
+                     std::min(children, blocks - static_cast<std::uint32_t>(b) * children), dim, to,
+                     to + coarse * bytes);
+      });
+    };
+    prepared.result = [=, &memory] { return memory.read_stored(out, type, coarse_values); };
+    prepared.expected = [=] {
+      const auto values = rounded(case_normals(fine_values, 1), type);
+      std::vector<double> expected(coarse_values);
+      for (std::size_t i = 0; i < coarse_values; ++i) {  // [head][min, max][block][D]
+        const std::size_t d = i % dim, b = i / dim % coarse, half = i / dim / coarse;
+        const auto child = [&](std::size_t c) { return double{values[(half * blocks + c) * dim + d]}; };
+        expected[i] = child(b * children);
+        for (std::size_t c = b * children; c < std::min<std::size_t>(blocks, (b + 1) * children); ++c)
+          expected[i] = half % 2 == 0 ? std::min(expected[i], child(c)) : std::max(expected[i], child(c));
       }
       return expected;
     };
@@ -192,139 +238,6 @@ KernelCase top_k_case(std::uint32_t rows, std::uint32_t n, std::uint32_t k, bool
   return one;
 }
 
-KernelCase blend_weights_case(std::uint32_t heads, std::uint32_t n, std::uint32_t queries) {
-  KernelCase one;
-  one.kernel = queries == 1 ? "blend_weights" : "column_sums";
-  one.shape = fmt::format("{} heads, {} tokens, {} quer{}", heads, n, queries, queries == 1 ? "y" : "ies");
-  one.bytes = 4.0 * heads * n * (queries + 2.0);
-  one.tolerance = 2e-6;
-  const float share = queries == 1 ? 0.1f : 1.0f / static_cast<float>(queries);
-  const float keep = queries == 1 ? 0.9f : 1.0f;
-  one.prepare = [=](CaseMemory& memory) {
-    const auto scores = case_normals(std::size_t{heads} * queries * n, 1, 2);
-    const auto before = case_normals(std::size_t{heads} * n, 2);
-    std::vector<float> sums(std::size_t{heads} * queries);
-    for (std::size_t row = 0; row < sums.size(); ++row) sums[row] = log_sum_exp(&scores[row * n], n);
-    const float* const at = memory.input(scores);
-    const float* const lse = memory.input(sums);
-    float* const average = memory.input(before);
-    PreparedCase prepared;
-    if (memory.cuda()) {
-      std::vector<WeightBlend> list;
-      list.reserve(heads);
-      for (std::size_t head = 0; head < heads; ++head)
-        list.push_back({at + head * queries * n, lse + head * queries, average + head * n, n, n, queries});
-      const WeightBlend* const device = memory.input(list);
-      prepared.run = [=, &memory] { blend_weights_cuda(device, heads, n, keep, share, memory.stream()); };
-    } else {
-      prepared.run = [=] {
-        for (std::size_t row = 0; row < std::size_t{heads} * queries; ++row)
-          blend_weights(at + row * n, lse[row], n, keep, share, average + row / queries * n);
-      };
-    }
-    prepared.result = [=, &memory] { return memory.read(average, std::size_t{heads} * n); };
-    prepared.expected = [=] {
-      std::vector<double> expected(before.begin(), before.end());
-      for (std::size_t row = 0; row < std::size_t{heads} * queries; ++row)
-        for (std::size_t t = 0; t < n; ++t) {
-          double& average_of = expected[row / queries * n + t];
-          average_of =
-              double{keep} * average_of + double{share} * std::exp(double{scores[row * n + t]} - double{sums[row]});
-        }
-      return expected;
-    };
-    return prepared;
-  };
-  return one;
-}
-
-// A head's scores to the logarithm of their sum.
-KernelCase log_sum_exp_case(std::uint32_t rows, std::uint32_t n) {
-  KernelCase one;
-  one.kernel = "log_sum_exp";
-  one.shape = fmt::format("{} rows of {}", rows, n);
-  one.bytes = 4.0 * rows * n;
-  one.tolerance = 1e-5;
-  one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
-    const auto scores = case_normals(std::size_t{rows} * n, 1, 5);
-    const float* const at = memory.input(scores);
-    float* const out = memory.output<float>(rows);
-    std::vector<ScoreRow> list;
-    list.reserve(rows);
-    for (std::size_t row = 0; row < rows; ++row) list.push_back({at + row * n, n, out + row});
-    const ScoreRow* const device = memory.input(list);
-    PreparedCase prepared;
-    prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        log_sum_exp_cuda(device, rows, memory.stream());
-      } else {
-        memory.pool().parallel_for(rows, [&](std::size_t row) { out[row] = log_sum_exp(at + row * n, n); });
-      }
-    };
-    prepared.result = [=, &memory] { return memory.read(out, rows); };
-    prepared.expected = [=] {
-      std::vector<double> expected(rows);
-      for (std::size_t row = 0; row < rows; ++row) {
-        for (std::size_t t = 0; t < n; ++t) expected[row] += std::exp(double{scores[row * n + t]});
-        expected[row] = std::log(expected[row]);
-      }
-      return expected;
-    };
-    return prepared;
-  };
-  return one;
-}
-
-// Who chose each token; averages at the threshold are not above it.
-KernelCase salient_masks_case(std::uint32_t group, std::uint32_t n) {
-  KernelCase one;
-  one.kernel = "salient_masks";
-  one.shape = fmt::format("a group of {}, {} tokens", group, n);
-  one.bytes = 4.0 * n * (group + 1.0);
-  one.prepare = [=](CaseMemory& memory) {
-    const std::size_t stride = n + 5;
-    auto averages = case_normals(group * stride, 1, 2);
-    for (float& average : averages) average = std::round(average);
-    const float* const at = memory.input(averages);
-    std::uint32_t* const masks = memory.output<std::uint32_t>(n);
-    std::uint32_t* const chosen = memory.output<std::uint32_t>(1);
-    PreparedCase prepared;
-    prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        salient_masks_cuda(at, stride, n, group, 1.0f, masks, chosen, memory.stream());
-      } else {
-        *chosen = salient_masks(at, stride, n, group, 1.0f, masks);
-      }
-    };
-    prepared.result = [=, &memory] {
-      const auto found = memory.read(masks, n);
-      std::vector<float> bits;  // a mask may have more digits than a float
-      for (const std::uint32_t mask : found)
-        for (std::uint32_t g = 0; g < 32; ++g) bits.push_back(static_cast<float>(mask >> g & 1u));
-      bits.push_back(static_cast<float>(memory.read(chosen, 1)[0]));
-      return bits;
-    };
-    prepared.expected = [=] {
-      std::vector<double> expected;
-      double any = 0;
-      for (std::uint32_t t = 0; t < n; ++t) {
-        bool salient = false;
-        for (std::uint32_t g = 0; g < 32; ++g) {
-          const bool chose = g < group && averages[g * stride + t] > 1.0f;
-          expected.push_back(chose ? 1 : 0);
-          salient = salient || chose;
-        }
-        any += salient ? 1 : 0;
-      }
-      expected.push_back(any);
-      return expected;
-    };
-    return prepared;
-  };
-  return one;
-}
-
 }  // namespace
 
 void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases) {
@@ -333,15 +246,12 @@ void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases) {
   constexpr std::uint32_t kK = 1024;
   if (size == CaseSize::bench) {
     take(build_digest_case(8, 128, 32 * kK, 1, kBf16));
+    take(merge_digests_case(8, 128, 8 * kK, 2, kBf16));
     take(score_blocks_case(1, 8, 4, 128, 8 * kK, kBf16));
     take(score_blocks_case(8, 8, 4, 128, 2 * kK, kBf16));
     take(top_k_case(32, 8 * kK, 128, false));
     take(top_k_case(256, 2 * kK, 64, false));
     take(top_k_case(32, 128 * kK, 2 * kK, false));
-    take(blend_weights_case(32, 32 * kK, 1));
-    take(blend_weights_case(32, 8 * kK, 64));
-    take(log_sum_exp_case(2048, 8 * kK));
-    take(salient_masks_case(4, 32 * kK));
     return;
   }
   for (const DType type : {kF32, kF16, kBf16}) {
@@ -349,6 +259,8 @@ void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(build_digest_case(1, 128, 131, 2, type));
     take(build_digest_case(3, 80, 1, 1, type));
     take(build_digest_case(1, 5, 300, 8, type));
+    take(merge_digests_case(2, 64, 10, 2, type));
+    take(merge_digests_case(1, 5, 7, 4, type));
     take(score_blocks_case(1, 2, 1, 64, 70, type));
     take(score_blocks_case(2, 2, 4, 128, 130, type));
     take(score_blocks_case(1, 1, 7, 96, 64, type));
@@ -362,12 +274,6 @@ void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(top_k_case(3, 300, 77, ties));
     take(top_k_case(2, 300, 400, ties));
     take(top_k_case(2, 5000, 1000, ties));
-  }
-  for (const std::uint32_t n : {1u, 77u, 600u}) {
-    take(blend_weights_case(3, n, 1));
-    take(blend_weights_case(2, n, 5));
-    take(log_sum_exp_case(3, n));
-    take(salient_masks_case(n % 32 + 1, n));
   }
 }
 

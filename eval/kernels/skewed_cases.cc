@@ -254,47 +254,56 @@ KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uin
   return one;
 }
 
-// How many tokens to take, and which.
+// How many tokens to take, and which; of each KV head, or for all of them together.
 KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uint32_t n, std::uint32_t unit,
-                              std::uint32_t most, double alpha, bool ties) {
+                              std::uint32_t most, double alpha, bool ties, bool together = false) {
   KernelCase one;
-  one.kernel = "choose_skewed";
+  one.kernel = together ? "choose_skewed_of_all" : "choose_skewed";
   one.shape = fmt::format("{} heads of {}, {} tokens by {}, most {}, alpha {}{}", heads, group, n, unit, most, alpha,
                           ties ? ", ties" : "");
   one.bytes = 4.0 * heads * group * n;
-  one.threaded = true;
+  one.threaded = !together;
   one.prepare = [=](CaseMemory& memory) {
     auto scores = case_normals(std::size_t{heads} * group * n, 1, 2);
     if (ties)
       for (float& score : scores) score = std::round(score);
     const std::uint32_t room = most + 3;
+    const std::size_t stride = 1 + std::size_t{room};
     SkewedChoice choice{memory.input(scores),
                         n,
                         unit,
                         most,
                         alpha,
-                        memory.output<std::uint32_t>(heads * (1 + std::size_t{room})),
+                        memory.output<std::uint32_t>(heads * stride),
                         room,
+                        nullptr,
                         nullptr};
-    if (memory.cuda()) choice.near = memory.output<std::uint32_t>(std::size_t{heads} * group);
+    if (memory.cuda()) {
+      choice.near = memory.output<std::uint32_t>(std::size_t{heads} * group);
+      choice.sums = memory.output<float>(n / unit);
+    }
     const SkewedChoice* const device = memory.input(std::vector<SkewedChoice>{choice});
     PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (memory.cuda()) {
-        choose_skewed_cuda(device, 1, heads, group, memory.stream());
+        if (together) {
+          choose_skewed_of_all_cuda(device, 1, n / unit, heads, group, memory.stream());
+        } else {
+          choose_skewed_cuda(device, 1, heads, group, memory.stream());
+        }
         return;
       }
       const std::uint32_t tokens = tokens_near_the_best(choice.scores, heads * group, n, alpha);
       const std::uint32_t keep = std::min(most, (tokens + unit - 1) / unit);
+      if (together) return best_units_of_all(choice.scores, heads, group, n, unit, keep, choice.chosen, stride);
       memory.pool().parallel_for(heads, [&](std::size_t head) {
-        best_units(choice.scores + head * group * n, group, n, unit, keep,
-                   choice.chosen + head * (1 + std::size_t{room}));
+        best_units(choice.scores + head * group * n, group, n, unit, keep, choice.chosen + head * stride);
       });
     };
     prepared.result = [=, &memory] {
       std::vector<float> all;
       for (std::uint32_t head = 0; head < heads; ++head) {
-        const std::uint32_t* const list = choice.chosen + head * (1 + std::size_t{room});
+        const std::uint32_t* const list = choice.chosen + head * stride;
         const auto chosen = memory.read(list, 1 + std::size_t{memory.read(list, 1)[0]});
         all.insert(all.end(), chosen.begin(), chosen.end());
       }
@@ -309,15 +318,21 @@ KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uin
       }
       const auto tokens = static_cast<std::uint32_t>(std::ceil(near / (heads * group)));
       const std::uint32_t units = n / unit, keep = std::min({most, (tokens + unit - 1) / unit, units});
+      std::vector<std::vector<float>> best(heads, std::vector<float>(units, -INFINITY));
+      std::vector<float> sums(units);  // rounded as the kernels' are: which of near equals is chosen depends on it
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        for (std::uint32_t g = 0; g < group; ++g) {
+          for (std::uint32_t t = 0; t < units * unit; ++t)
+            best[head][t / unit] = std::max(best[head][t / unit], scores[(std::size_t{head} * group + g) * n + t]);
+        }
+        for (std::uint32_t u = 0; u < units; ++u) sums[u] += best[head][u];
+      }
       std::vector<double> expected;
       for (std::uint32_t head = 0; head < heads; ++head) {
-        std::vector<float> best(units, -INFINITY);
-        for (std::uint32_t g = 0; g < group; ++g)
-          for (std::uint32_t t = 0; t < units * unit; ++t)
-            best[t / unit] = std::max(best[t / unit], scores[(std::size_t{head} * group + g) * n + t]);
+        const std::vector<float>& of = together ? sums : best[head];
         std::vector<std::uint32_t> order(units);
         std::iota(order.begin(), order.end(), 0u);
-        std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return best[a] > best[b]; });
+        std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return of[a] > of[b]; });
         std::sort(order.begin(), order.begin() + keep);
         expected.push_back(keep);
         expected.insert(expected.end(), order.begin(), order.begin() + keep);
@@ -339,6 +354,7 @@ void append_skewed_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(skewed_case(false, 8, 4, 128, 38, 32768, DType::bf16));
     take(skewed_case(true, 8, 4, 128, 38, 32768, DType::bf16));
     take(choose_skewed_case(8, 4, 32768, 1, 6144, 4, false));
+    take(choose_skewed_case(8, 4, 32768, 32, 204, 4, false, true));
     return;
   }
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
@@ -352,11 +368,13 @@ void append_skewed_cases(CaseSize size, std::vector<KernelCase>& cases) {
   take(skew_directions_case(1, 9, 9));
   take(skewed_case(false, 1, 1, 5, 5, 1, DType::f32));
   take(skewed_case(true, 1, 7, 128, 38, 1100, DType::bf16));
-  take(choose_skewed_case(2, 4, 300, 1, 50, 2, false));
-  take(choose_skewed_case(2, 4, 300, 1, 50, 2, true));
-  take(choose_skewed_case(1, 2, 320, 32, 100, 1, false));
-  take(choose_skewed_case(1, 1, 64, 32, 1, 1e9, true));
-  take(choose_skewed_case(3, 1, 70, 1, 70, 0, true));
+  for (const bool together : {false, true}) {
+    take(choose_skewed_case(2, 4, 300, 1, 50, 2, false, together));
+    take(choose_skewed_case(2, 4, 300, 1, 50, 2, true, together));
+    take(choose_skewed_case(1, 2, 320, 32, 100, 1, false, together));
+    take(choose_skewed_case(1, 1, 64, 32, 1, 1e9, true, together));
+    take(choose_skewed_case(3, 1, 70, 1, 70, 0, true, together));
+  }
 }
 
 }  // namespace tandem::eval

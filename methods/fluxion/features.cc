@@ -176,32 +176,20 @@ PrefillStatistics prefill_statistics(std::uint32_t layer_index, const LayerQuery
 }
 
 void features(const PrefillStatistics& prefill, const StepInputs& step, float* out) {
-  const std::uint32_t dim = prefill.dim, group = prefill.q_heads / prefill.kv_heads;
-  double largest = 0;
-  for (std::uint32_t h = 0; h < prefill.q_heads; ++h)
-    largest = std::max(largest, norm(step.device_o + std::size_t{h} * dim, dim));
-  std::copy(prefill.known.begin(), prefill.known.end(), out);
-  for (std::uint32_t h = 0; h < prefill.q_heads; ++h) {
-    const std::size_t at = std::size_t{h} * dim;
-    float* row = out + std::size_t{h} * kFeatures;
-    const float* q = step.q + at;
-    const float* anchor = prefill.anchor.data() + at;
-    const double length = norm(q, dim), variance = row[kScores + 1];
-    const double mean =
-        ratio(dot(q, prefill.mean_key.data() + std::size_t{h / group} * dim, dim), length * std::sqrt(double(dim)));
-    row[kHostTokens] = static_cast<float>(step.host_tokens);
-    row[kDeviceTokens] = static_cast<float>(step.device_tokens);
-    row[kMeanScore] = static_cast<float>(mean);
-    row[kSinkLse] = lse_feature(step.sink_lse[h]);
-    row[kHostLse] = static_cast<float>(std::log(double(std::max(step.host_tokens, 1u))) + length * mean +
-                                       0.5 * length * length * variance);
-    row[kLocalLse] = lse_feature(step.local_lse[h]);
-    row[kSinkOutput] = static_cast<float>(norm(step.sink_o + at, dim));
-    row[kLocalOutput] = static_cast<float>(norm(step.local_o + at, dim));
-    row[kQueryNorm] = static_cast<float>(length);
-    row[kCosine] = static_cast<float>(ratio(dot(q, anchor, dim), length * row[kAnchorNorm]));
-    row[kLargestOutput] = static_cast<float>(largest);
-  }
+  StepFeatures row;
+  row.known = prefill.known.data();
+  row.anchor = prefill.anchor.data();
+  row.mean_key = prefill.mean_key.data();
+  row.host_tokens = step.host_tokens;
+  row.device_tokens = step.device_tokens;
+  row.q = step.q;
+  row.sink_o = step.sink_o;
+  row.sink_lse = step.sink_lse;
+  row.local_o = step.local_o;
+  row.local_lse = step.local_lse;
+  row.device_o = step.device_o;
+  row.out = out;
+  step_features(row, {prefill.q_heads, prefill.kv_heads, prefill.dim});
 }
 
 }  // namespace tandem

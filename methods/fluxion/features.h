@@ -13,57 +13,14 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/kernels/head_features.h"
 #include "methods/fluxion/labels.h"
 #include "methods/fluxion/properties.h"
 
 namespace tandem {
 
-/// Columns of a feature vector. k and v are the KV head's keys and values; |x| is the Euclidean norm; "mean, variance,
-/// ..." are four columns from the named one on.
-enum Feature : std::uint8_t {
-  // structure
-  kLayerIndex,
-  kHeadIndex,
-  kHostTokens,    // step
-  kDeviceTokens,  // step
-  // keys and values
-  kSinkKeyNorm,  // mean of |k| over the sinks
-  kSinkValueNorm,
-  kMeanKeyNorm,  // |mean of k| over the host
-  kMeanValueNorm,
-  kKeyNorms,                     // mean, variance, skewness, kurtosis of |k|
-  kValueNorms = kKeyNorms + 4,   // of |v|
-  kMeanScore = kValueNorms + 4,  // step: q.mean(k) / (|q| sqrt(D))
-  kScores,                       // mean, variance, skewness, kurtosis of z = q'.k / (|q'| sqrt(D))
-  // what the segments contribute
-  kSinkLse = kScores + 4,  // step
-  kHostLse,   // step: log L + |q| mu + |q|^2 sigma^2 / 2, mu this step's kMeanScore, sigma^2 the variance of z
-  kLocalLse,  // step
-  kAnchorSinkLse,
-  kAnchorHostLse,
-  kAnchorLocalLse,
-  kSinkOutput,   // step: |o| over the sinks alone
-  kLocalOutput,  // step
-  kAnchorSinkOutput,
-  kAnchorHostOutput,
-  kAnchorLocalOutput,
-  // queries
-  kQueryNorm,  // step
-  kAnchorNorm,
-  kCosine,  // step: of q and q'
-  // budgets under the anchor at 16, 32, 64, 128 tokens
-  kAnchorBudgets,
-  // over the layer's query heads: the largest |o| over the device's tokens
-  kLargestOutput = kAnchorBudgets + 4,  // step
-  kLargestAnchorOutput,
-};
-static_assert(kLargestAnchorOutput + 1 == kFeatures);
-
 /// Names of the columns, as data sets carry them.
 const std::array<std::string_view, kFeatures>& feature_names();
-
-/// An empty segment (no sinks) has this instead of -infinity.
-inline constexpr float kEmptyLse = -1e4f;
 
 /// What is computed once from a layer's prefill and kept for its steps.
 struct PrefillStatistics {

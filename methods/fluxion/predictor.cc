@@ -10,14 +10,12 @@
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
-#include "engine/kernels/linear.h"
+#include "engine/kernels/head_network.h"
 #include "engine/model/safetensors.h"
 
 namespace tandem {
 namespace {
 
-constexpr float kCut = 10;  // standard deviations
-constexpr std::uint32_t kOutputs = 3;
 constexpr std::uint64_t kMaxWidth = 65536;
 
 /// The tensors of a file, each asked for once.
@@ -140,7 +138,7 @@ Predictor Predictor::load(const std::filesystem::path& file) {
     p.layers_.push_back(std::move(layer));
   };
   for (std::size_t i = 0; tensors.has(fmt::format("trunk.{}.weight", i)); ++i) add(fmt::format("trunk.{}", i), 0);
-  add("heads", kOutputs);
+  add("heads", kHeadOutputs);
   tensors.finish();
   return p;
 }
@@ -158,28 +156,15 @@ const Predictor& Predictor::embedded(BudgetPolicy policy) {
 }
 
 void Predictor::predict(const float* features, int n, HeadProperties* out) const {
-  static ThreadPool one(1);  // a few rows: handing them out would take longer than the work
-  const auto rows = static_cast<std::uint32_t>(n);
-  std::vector<float> x(std::size_t{rows} * kFeatures), y;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const std::size_t f = i % kFeatures;
-    x[i] = std::clamp((features[i] - mean_[f]) * scale_[f], -kCut, kCut);
-  }
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& layer = layers_[i];
-    y.assign(std::size_t{rows} * layer.out, 0);
-    linear(one, x.data(), {layer.weight.data(), DType::f32, layer.out, layer.in}, layer.bias.data(), y.data(), rows);
-    if (i + 1 < layers_.size()) {
-      for (float& v : y) v = std::max(v, 0.0f);
-    }
-    std::swap(x, y);
-  }
-  for (std::uint32_t r = 0; r < rows; ++r) {
-    const float* said = x.data() + std::size_t{r} * kOutputs;
-    out[r] = {said[0], said[1], said[2] > 0};
-    // Large weights overflow: a head of which nothing is known gets everything.
-    if (!std::isfinite(said[0]) || !std::isfinite(said[1])) out[r] = {1, 0, false};
-  }
+  std::vector<NetworkLayer> layers;
+  layers.reserve(layers_.size());
+  for (const Layer& layer : layers_) layers.push_back({layer.weight.data(), layer.bias.data(), layer.in, layer.out});
+  const auto count = static_cast<std::uint32_t>(layers.size());
+  const HeadNetwork network{mean_.data(), scale_.data(), layers.data(), count, kFeatures, 0};
+  std::vector<float> said(static_cast<std::size_t>(n) * kHeadOutputs);
+  predict_heads(network, features, static_cast<std::uint32_t>(n), said.data());
+  for (const float* head = said.data(); head != said.data() + said.size(); head += kHeadOutputs)
+    *out++ = {head[0], head[1], head[2] != 0};
 }
 
 std::uint64_t Predictor::parameters() const {

@@ -1,6 +1,8 @@
 // What the predictor says of one query head (METHODS.md, Fluxion, "Head properties").
 #pragma once
 
+#include "engine/kernels/head_features.h"  // kFeatures
+
 namespace tandem {
 
 struct HeadProperties {
@@ -8,6 +10,5 @@ struct HeadProperties {
   float slope = 0.0F;      // k_h: bgt_h(blk) = budget + slope * log2(blk)
   bool streaming = false;  // s_h: sinks and window alone meet tau
 };
-inline constexpr int kFeatures = 41;
 
 }  // namespace tandem

@@ -1,8 +1,12 @@
 // The attention kernels' twins in a build without CUDA: they say so.
+#include "engine/kernels/ahead_selection.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/cuda/runtime.h"
 #include "engine/kernels/digest.h"
+#include "engine/kernels/fetch_list.h"
+#include "engine/kernels/head_features.h"
+#include "engine/kernels/head_network.h"
 #include "engine/kernels/heavy.h"
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
@@ -60,6 +64,10 @@ void keep_heavy_cuda(const HeavyCompetition*, std::uint32_t, std::uint32_t, cons
 void update_heavy_cuda(const HeavyStep*, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
   refuse();
 }
+void update_heavy_alike_cuda(const HeavyStep*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                             const KvPages&, CudaStream) {
+  refuse();
+}
 void skew_grams_cuda(const SkewGrams*, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
   refuse();
 }
@@ -75,10 +83,45 @@ void skewed_scores_cuda(const SkewedScores*, std::uint32_t, std::uint32_t, const
 void choose_skewed_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
+void choose_skewed_of_all_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                               CudaStream) {
+  refuse();
+}
 void split_residents_cuda(const ResidentSplit*, std::uint32_t, CudaStream) {
   refuse();
 }
 void swap_residents_cuda(const ResidentSwap*, std::uint32_t, CudaStream) {
+  refuse();
+}
+void list_units_cuda(const UnitFetch*, std::uint32_t, std::uint32_t, std::uint32_t, const FetchList&, CudaStream) {
+  refuse();
+}
+void list_pages_cuda(PageEntry*, const std::uint32_t*, std::uint32_t, std::uint32_t, std::uint32_t, const FetchList&,
+                     CudaStream) {
+  refuse();
+}
+void push_queries_cuda(const PredictionRule&, const DeviceRope&, const QueryPush*, std::uint32_t, std::uint32_t,
+                       std::uint32_t, CudaStream) {
+  refuse();
+}
+void predict_next_cuda(const PredictionRule&, const DeviceRope&, const QueryWindow*, std::uint32_t, std::uint32_t,
+                       std::uint32_t, double*, CudaStream) {
+  refuse();
+}
+void choose_tokens_cuda(const float*, const TokenChoiceRow*, std::uint32_t, std::uint32_t, const KvPages&,
+                        const PageLists&, float*, CudaStream) {
+  refuse();
+}
+void pack_tokens_cuda(const TokenPack*, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
+  refuse();
+}
+void select_ahead_cuda(const PredictionRule&, const DeviceRope&, const AheadBatch&, CudaStream) {
+  refuse();
+}
+void step_features_cuda(const StepFeatures*, std::uint32_t, const HeadShape&, CudaStream) {
+  refuse();
+}
+void predict_heads_cuda(const HeadNetwork&, const float*, std::uint32_t, float*, CudaStream) {
   refuse();
 }
 void blend_weights_cuda(const WeightBlend*, std::uint32_t, std::uint32_t, float, float, CudaStream) {

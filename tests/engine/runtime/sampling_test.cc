@@ -66,6 +66,24 @@ TEST(SampledDecode, GoesOnWithNewNumbers) {
   bench.engine.release(*prefix);
 }
 
+TEST(SampledDecode, ADrawCostsItsPassesOverTheLogits) {
+  Bench bench(tiny_model());
+  const auto read = [&](const std::vector<Sampling>& how) {
+    DecodeOptions options;
+    options.sampling = how;
+    const auto method = make_method("full");
+    std::uint64_t bytes = 0;
+    const DecodeResult result = bench.decode(*method, {random_prompt(40, 1)}, 1, options);
+    for (const TraceRecord& r : result.trace.records)
+      if (std::string(r.name) == "logits and arg max") bytes += r.cost.hbm;
+    return bytes;
+  };
+  const std::uint64_t vocab = bench.model.config.vocab, greedy = read({});
+  EXPECT_GT(greedy, 0u);
+  EXPECT_EQ(read({drawn(1)}), greedy + 14 * vocab * 4);  // the best, top_k, top_p, and two walks
+  EXPECT_EQ(read({{.temperature = 1}}), greedy + 6 * vocab * 4);
+}
+
 TEST(SampledDecode, RefusesWhatIsOutOfRange) {
   Bench bench(tiny_model());
   Sampling wrong = drawn(1);

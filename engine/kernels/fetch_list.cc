@@ -1,0 +1,31 @@
+#include "engine/kernels/fetch_list.h"
+
+#include <algorithm>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+
+void list_units(const UnitFetch* fetches, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t unit,
+                const FetchList& list) {
+  const std::uint32_t piece = std::min(unit, kListPageTokens);  // tokens
+  TANDEM_CHECK(unit >= 1 && unit % piece == 0 && kListPageTokens % piece == 0, "Units of {} tokens.", unit);
+  const std::uint32_t per_unit = unit / piece, per_page = kListPageTokens / piece;
+  std::uint32_t next = 0;
+  for (const UnitFetch* fetch = fetches; fetch != fetches + n; ++fetch) {
+    for (std::uint32_t head = 0; head < kv_heads; ++head) {
+      const std::uint32_t* chosen = fetch->chosen + std::size_t{head} * (1 + fetch->room);
+      const std::uint32_t half = fetch->room * per_unit;
+      for (std::uint32_t i = 0; i < chosen[0] * per_unit; ++i) {
+        const std::uint32_t at = chosen[1 + i / per_unit] * per_unit + i % per_unit;  // in pieces from token 0
+        for (std::uint32_t is_v = 0; is_v < 2; ++is_v, ++next) {
+          list.from[next] = ((fetch->pages[at / per_page] * kv_heads + head) * 2 + is_v) * per_page + at % per_page;
+          list.to[next] = fetch->to_first + (head * 2 + is_v) * half + i;
+        }
+      }
+    }
+  }
+  *list.count = next;
+}
+
+}  // namespace tandem

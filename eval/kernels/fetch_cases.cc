@@ -1,0 +1,285 @@
+// Cases of what lies between a choice and the KV that it moves: page lists of chosen blocks, and lists of the pieces to
+// fetch. All are numbers.
+#include <algorithm>
+#include <fmt/format.h>
+#include <numeric>
+#include <random>
+
+#include "engine/kernels/fetch_list.h"
+#include "engine/kernels/paged_attention.h"
+#include "eval/kernels/case.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr std::uint32_t kPage = kListPageTokens;
+
+/// `keep` of the numbers below n, ascending, behind their count and followed by room up to `room`.
+std::vector<std::uint32_t> list_of(std::uint32_t n, std::uint32_t keep, std::uint32_t room, std::mt19937& random) {
+  std::vector<std::uint32_t> all(n), list(1, keep);
+  std::iota(all.begin(), all.end(), 0u);
+  std::sample(all.begin(), all.end(), std::back_inserter(list), keep, random);
+  list.resize(1 + std::size_t{room}, 0xdeadbeefu);
+  return list;
+}
+
+/// Some slots of a pool, each for one page.
+std::vector<std::uint32_t> slots_of(std::uint32_t pages, std::mt19937& random) {
+  std::vector<std::uint32_t> slots(pages);
+  std::iota(slots.begin(), slots.end(), 100u);
+  std::shuffle(slots.begin(), slots.end(), random);
+  return slots;
+}
+
+void append(std::vector<float>& all, const std::vector<std::uint32_t>& part) {
+  all.insert(all.end(), part.begin(), part.end());
+}
+
+// What InfiniGen fetches: every head another number of units.
+KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::uint32_t units, std::uint32_t room,
+                           std::uint32_t unit) {
+  KernelCase one;
+  one.kernel = "list_units";
+  one.shape = fmt::format("{} sequences, {} heads, up to {} of {} units of {}", sequences, heads, room, units, unit);
+  const std::uint32_t piece = std::min(unit, kPage), per_unit = unit / piece;
+  const std::uint32_t most = 2 * sequences * heads * room * per_unit;
+  one.bytes = 8.0 * most + 4.0 * most / 2;
+  one.prepare = [=](CaseMemory& memory) {
+    std::mt19937 random(units + unit);
+    std::vector<UnitFetch> fetches;
+    std::vector<double> from, to;
+    for (std::uint32_t s = 0; s < sequences; ++s) {
+      const auto pages = slots_of((units * unit + kPage - 1) / kPage, random);
+      std::vector<std::uint32_t> chosen;
+      const std::uint32_t first = 2 * s * heads * room * per_unit;
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        const std::uint32_t keep = head % 3 == 2 ? 0 : room - (head + s) % 3 * room / 3;
+        const auto list = list_of(units, keep, room, random);
+        chosen.insert(chosen.end(), list.begin(), list.end());
+        for (std::uint32_t i = 0; i < keep; ++i) {
+          for (std::uint32_t p = 0; p < per_unit; ++p) {
+            const std::uint32_t token = list[1 + i] * unit + p * piece;
+            for (std::uint32_t is_v = 0; is_v < 2; ++is_v) {  // in tokens of the pools first
+              const double row = ((1.0 * pages[token / kPage] * heads + head) * 2 + is_v) * kPage + token % kPage;
+              from.push_back(row / piece);
+              to.push_back(first + ((1.0 * head * 2 + is_v) * room * unit + i * unit + p * piece) / piece);
+            }
+          }
+        }
+      }
+      fetches.push_back({memory.input(chosen), room, memory.input(pages), first});
+    }
+    const FetchList list{memory.output<std::uint32_t>(most), memory.output<std::uint32_t>(most),
+                         memory.output<std::uint32_t>(1)};
+    const UnitFetch* const at = memory.input(fetches);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        list_units_cuda(at, sequences, heads, unit, list, memory.stream());
+      } else {
+        list_units(at, sequences, heads, unit, list);
+      }
+    };
+    prepared.result = [=, &memory] {
+      const std::uint32_t count = memory.read(list.count, 1)[0];
+      std::vector<float> all(1, static_cast<float>(count));
+      append(all, memory.read(list.from, count));
+      append(all, memory.read(list.to, count));
+      return all;
+    };
+    prepared.expected = [=] {
+      std::vector<double> all(1, static_cast<double>(from.size()));
+      all.insert(all.end(), from.begin(), from.end());
+      all.insert(all.end(), to.begin(), to.end());
+      return all;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+/// A batch of choices of blocks: what pages_of_selection makes lists of.
+struct Choices {
+  std::uint32_t rows, heads, group, together, blocks, keep, per_block;
+  std::uint32_t capacity() const { return std::min(blocks, group / std::min(together, group) * keep) * per_block; }
+  std::uint32_t tokens() const { return blocks * per_block * kPage - kPage - 3; }  // the last block is short
+  std::string name() const {
+    return fmt::format("{} rows, {} heads of {}, {} together, {} of {} blocks of {} pages", rows, heads, group,
+                       together, keep, blocks, per_block);
+  }
+};
+
+struct MadeChoices {
+  std::vector<BlockSelection> rows;                            // on the target
+  std::vector<std::vector<std::uint32_t>> slots;               // [row][page]
+  std::vector<std::vector<std::vector<std::uint32_t>>> masks;  // [row][KV head][block]
+};
+
+MadeChoices make_choices(const Choices& c, CaseMemory& memory) {
+  std::mt19937 random(c.blocks);
+  MadeChoices made;
+  for (std::uint32_t row = 0; row < c.rows; ++row) {
+    std::vector<std::uint32_t> chosen;
+    auto& masks = made.masks.emplace_back(c.heads, std::vector<std::uint32_t>(c.blocks));
+    for (std::uint32_t h = 0; h < c.heads * c.group; h += c.together) {
+      const auto list = list_of(c.blocks, c.keep, c.blocks, random);
+      chosen.insert(chosen.end(), list.begin(), list.end());
+      for (std::uint32_t head = h / c.group; head <= (h + c.together - 1) / c.group; ++head) {
+        for (std::uint32_t i = 1; i <= c.keep; ++i) masks[head][list[i]] |= c.together == 1 ? 1u << h % c.group : ~0u;
+      }
+    }
+    made.slots.push_back(slots_of((c.tokens() + kPage - 1) / kPage, random));
+    made.rows.push_back(
+        {memory.input(chosen), memory.input(made.slots.back()), c.blocks, c.per_block, c.tokens(), c.blocks});
+  }
+  return made;
+}
+
+struct Entry {
+  std::uint32_t slot, tokens, mask;
+};
+/// The list of one row and KV head.
+std::vector<Entry> entries_of(const Choices& c, const MadeChoices& made, std::uint32_t row, std::uint32_t head) {
+  std::vector<Entry> list;
+  for (std::uint32_t page = 0; page < c.blocks * c.per_block; ++page) {
+    const std::uint32_t mask = made.masks[row][head][page / c.per_block];
+    if (mask == 0) continue;
+    const std::uint32_t left = c.tokens() > page * kPage ? std::min(kPage, c.tokens() - page * kPage) : 0;
+    list.push_back({left > 0 ? made.slots[row][page] : 0, left, left > 0 ? mask : 0});
+  }
+  return list;
+}
+
+// Pages of the blocks that query heads chose, apart or together.
+KernelCase pages_of_selection_case(const Choices& c) {
+  KernelCase one;
+  one.kernel = "pages_of_selection";
+  one.shape = c.name();
+  const double lists = 1.0 * c.rows * c.heads;
+  one.bytes = 4.0 * lists * c.group / c.together * (c.keep + 1.0) + 16.0 * lists * c.capacity();
+  one.targets = {Target::cuda};
+  one.prepare = [=](CaseMemory& memory) {
+    const MadeChoices made = make_choices(c, memory);
+    const BlockSelection* const rows = memory.input(made.rows);
+    PageEntry* const entries = memory.output<PageEntry>(std::size_t{c.rows} * c.heads * c.capacity());
+    std::uint32_t* const counts = memory.output<std::uint32_t>(std::size_t{c.rows} * c.heads);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      pages_of_selection_cuda(rows, c.rows, c.heads, c.group, c.together, true, c.capacity(), entries, counts,
+                              memory.stream());
+    };
+    prepared.result = [=, &memory] {
+      std::vector<float> all;
+      for (std::uint32_t list = 0; list < c.rows * c.heads; ++list) {
+        const std::uint32_t count = memory.read(counts + list, 1)[0];
+        all.push_back(static_cast<float>(count));
+        for (const PageEntry& e : memory.read(entries + std::size_t{list} * c.capacity(), count)) {
+          for (const std::uint32_t x :
+               {e.slot, std::uint32_t{e.first}, std::uint32_t{e.tokens}, e.head_mask & 0xffffu, e.head_mask >> 16})
+            all.push_back(static_cast<float>(x));
+        }
+      }
+      return all;
+    };
+    prepared.expected = [=] {
+      std::vector<double> all;
+      for (std::uint32_t list = 0; list < c.rows * c.heads; ++list) {
+        const auto wanted = entries_of(c, made, list / c.heads, list % c.heads);
+        all.push_back(static_cast<double>(wanted.size()));
+        for (const Entry& e : wanted) {
+          for (const std::uint32_t x : {e.slot, 0u, e.tokens, e.mask & 0xffffu, e.mask >> 16}) all.push_back(x);
+        }
+      }
+      return all;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+// What gpu-fetch fetches: the lists of its choices, over pages on the device, and the pieces that go there.
+KernelCase list_pages_case(const Choices& c) {
+  KernelCase one;
+  one.kernel = "list_pages";
+  one.shape = c.name();
+  const std::uint32_t lists = c.rows * c.heads, most = lists * c.capacity();
+  one.bytes = 24.0 * most;
+  one.targets = {Target::cuda};
+  one.prepare = [=](CaseMemory& memory) {
+    const MadeChoices made = make_choices(c, memory);
+    std::vector<PageEntry> before(most);
+    std::vector<std::uint32_t> held;
+    std::vector<double> expected, from, to;
+    for (std::uint32_t list = 0; list < lists; ++list) {
+      const auto wanted = entries_of(c, made, list / c.heads, list % c.heads);
+      held.push_back(static_cast<std::uint32_t>(wanted.size()));
+      for (std::uint32_t i = 0; i < wanted.size(); ++i) {
+        const Entry& e = wanted[i];
+        before[std::size_t{list} * c.capacity() + i] = {e.slot, 0, static_cast<std::uint16_t>(e.tokens), e.mask};
+        const std::uint32_t slot = list / c.heads * c.capacity() + i;
+        expected.push_back(slot);
+        if (e.tokens == 0) continue;
+        from.push_back(e.slot * c.heads + list % c.heads);
+        to.push_back(slot * c.heads + list % c.heads);
+      }
+    }
+    PageEntry* const entries = memory.input(before);
+    const PageEntry* const again = memory.input(before);
+    const std::uint32_t* const counts = memory.input(held);
+    const FetchList list{memory.output<std::uint32_t>(most), memory.output<std::uint32_t>(most),
+                         memory.output<std::uint32_t>(1)};
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      cuda_copy(entries, again, most * sizeof(PageEntry), memory.stream());
+      list_pages_cuda(entries, counts, c.rows, c.heads, c.capacity(), list, memory.stream());
+    };
+    prepared.result = [=, &memory] {
+      std::vector<float> all;
+      for (std::uint32_t l = 0; l < lists; ++l) {
+        for (const PageEntry& e : memory.read(entries + std::size_t{l} * c.capacity(), held[l]))
+          all.push_back(static_cast<float>(e.slot));
+      }
+      const std::uint32_t count = memory.read(list.count, 1)[0];
+      all.push_back(static_cast<float>(count));
+      append(all, memory.read(list.from, count));
+      append(all, memory.read(list.to, count));
+      return all;
+    };
+    prepared.expected = [=] {
+      std::vector<double> all = expected;
+      all.push_back(static_cast<double>(from.size()));
+      all.insert(all.end(), from.begin(), from.end());
+      all.insert(all.end(), to.begin(), to.end());
+      return all;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+}  // namespace
+
+void append_fetch_cases(CaseSize size, std::vector<KernelCase>& cases) {
+  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+  if (size == CaseSize::bench) {
+    take(list_units_case(8, 8, 1024, 204, 32));
+    take(list_units_case(1, 8, 32768, 6144, 1));
+    for (const Choices& c : {Choices{8, 8, 4, 1, 2048, 64, 1}, Choices{8, 8, 4, 4, 2048, 64, 1}}) {
+      take(pages_of_selection_case(c));
+      take(list_pages_case(c));
+    }
+    return;
+  }
+  take(list_units_case(1, 1, 9, 4, 32));
+  take(list_units_case(3, 4, 50, 20, 1));
+  take(list_units_case(2, 3, 12, 12, 8));
+  take(list_units_case(1, 300, 20, 3, 16));  // more lists than threads
+  take(list_units_case(1, 2, 700, 650, 1));
+  for (const Choices& c : {Choices{2, 2, 3, 1, 40, 7, 1}, Choices{1, 3, 4, 1, 9, 9, 2}, Choices{2, 1, 5, 5, 70, 30, 3},
+                           Choices{1, 2, 2, 4, 300, 280, 1}}) {
+    take(pages_of_selection_case(c));
+    take(list_pages_case(c));
+  }
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,164 @@
+// Cases of what follows attention weights: averages, column sums, sums of exponentials, salient tokens.
+#include <cmath>
+#include <fmt/core.h>
+
+#include "engine/kernels/attention_weights.h"
+#include "eval/kernels/case.h"
+
+namespace tandem::eval {
+namespace {
+
+KernelCase blend_weights_case(std::uint32_t heads, std::uint32_t n, std::uint32_t queries) {
+  KernelCase one;
+  one.kernel = queries == 1 ? "blend_weights" : "column_sums";
+  one.shape = fmt::format("{} heads, {} tokens, {} quer{}", heads, n, queries, queries == 1 ? "y" : "ies");
+  one.bytes = 4.0 * heads * n * (queries + 2.0);
+  one.tolerance = 2e-6;
+  const float share = queries == 1 ? 0.1f : 1.0f / static_cast<float>(queries);
+  const float keep = queries == 1 ? 0.9f : 1.0f;
+  one.prepare = [=](CaseMemory& memory) {
+    const auto scores = case_normals(std::size_t{heads} * queries * n, 1, 2);
+    const auto before = case_normals(std::size_t{heads} * n, 2);
+    std::vector<float> sums(std::size_t{heads} * queries);
+    for (std::size_t row = 0; row < sums.size(); ++row) sums[row] = log_sum_exp(&scores[row * n], n);
+    const float* const at = memory.input(scores);
+    const float* const lse = memory.input(sums);
+    float* const average = memory.input(before);
+    PreparedCase prepared;
+    if (memory.cuda()) {
+      std::vector<WeightBlend> list;
+      list.reserve(heads);
+      for (std::size_t head = 0; head < heads; ++head)
+        list.push_back({at + head * queries * n, lse + head * queries, average + head * n, n, n, queries});
+      const WeightBlend* const device = memory.input(list);
+      prepared.run = [=, &memory] { blend_weights_cuda(device, heads, n, keep, share, memory.stream()); };
+    } else {
+      prepared.run = [=] {
+        for (std::size_t row = 0; row < std::size_t{heads} * queries; ++row)
+          blend_weights(at + row * n, lse[row], n, keep, share, average + row / queries * n);
+      };
+    }
+    prepared.result = [=, &memory] { return memory.read(average, std::size_t{heads} * n); };
+    prepared.expected = [=] {
+      std::vector<double> expected(before.begin(), before.end());
+      for (std::size_t row = 0; row < std::size_t{heads} * queries; ++row)
+        for (std::size_t t = 0; t < n; ++t) {
+          double& average_of = expected[row / queries * n + t];
+          average_of =
+              double{keep} * average_of + double{share} * std::exp(double{scores[row * n + t]} - double{sums[row]});
+        }
+      return expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+// A head's scores to the logarithm of their sum.
+KernelCase log_sum_exp_case(std::uint32_t rows, std::uint32_t n) {
+  KernelCase one;
+  one.kernel = "log_sum_exp";
+  one.shape = fmt::format("{} rows of {}", rows, n);
+  one.bytes = 4.0 * rows * n;
+  one.tolerance = 1e-5;
+  one.threaded = true;
+  one.prepare = [=](CaseMemory& memory) {
+    const auto scores = case_normals(std::size_t{rows} * n, 1, 5);
+    const float* const at = memory.input(scores);
+    float* const out = memory.output<float>(rows);
+    std::vector<ScoreRow> list;
+    list.reserve(rows);
+    for (std::size_t row = 0; row < rows; ++row) list.push_back({at + row * n, n, out + row});
+    const ScoreRow* const device = memory.input(list);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        log_sum_exp_cuda(device, rows, memory.stream());
+      } else {
+        memory.pool().parallel_for(rows, [&](std::size_t row) { out[row] = log_sum_exp(at + row * n, n); });
+      }
+    };
+    prepared.result = [=, &memory] { return memory.read(out, rows); };
+    prepared.expected = [=] {
+      std::vector<double> expected(rows);
+      for (std::size_t row = 0; row < rows; ++row) {
+        for (std::size_t t = 0; t < n; ++t) expected[row] += std::exp(double{scores[row * n + t]});
+        expected[row] = std::log(expected[row]);
+      }
+      return expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+// Who chose each token; averages at the threshold are not above it.
+KernelCase salient_masks_case(std::uint32_t group, std::uint32_t n) {
+  KernelCase one;
+  one.kernel = "salient_masks";
+  one.shape = fmt::format("a group of {}, {} tokens", group, n);
+  one.bytes = 4.0 * n * (group + 1.0);
+  one.prepare = [=](CaseMemory& memory) {
+    const std::size_t stride = n + 5;
+    auto averages = case_normals(group * stride, 1, 2);
+    for (float& average : averages) average = std::round(average);
+    const float* const at = memory.input(averages);
+    std::uint32_t* const masks = memory.output<std::uint32_t>(n);
+    std::uint32_t* const chosen = memory.output<std::uint32_t>(1);
+    PreparedCase prepared;
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
+        salient_masks_cuda(at, stride, n, group, 1.0f, masks, chosen, memory.stream());
+      } else {
+        *chosen = salient_masks(at, stride, n, group, 1.0f, masks);
+      }
+    };
+    prepared.result = [=, &memory] {
+      const auto found = memory.read(masks, n);
+      std::vector<float> bits;  // a mask may have more digits than a float
+      for (const std::uint32_t mask : found)
+        for (std::uint32_t g = 0; g < 32; ++g) bits.push_back(static_cast<float>(mask >> g & 1u));
+      bits.push_back(static_cast<float>(memory.read(chosen, 1)[0]));
+      return bits;
+    };
+    prepared.expected = [=] {
+      std::vector<double> expected;
+      double any = 0;
+      for (std::uint32_t t = 0; t < n; ++t) {
+        bool salient = false;
+        for (std::uint32_t g = 0; g < 32; ++g) {
+          const bool chose = g < group && averages[g * stride + t] > 1.0f;
+          expected.push_back(chose ? 1 : 0);
+          salient = salient || chose;
+        }
+        any += salient ? 1 : 0;
+      }
+      expected.push_back(any);
+      return expected;
+    };
+    return prepared;
+  };
+  return one;
+}
+
+}  // namespace
+
+void append_weight_cases(CaseSize size, std::vector<KernelCase>& cases) {
+  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+  constexpr std::uint32_t kK = 1024;
+  if (size == CaseSize::bench) {
+    take(blend_weights_case(32, 32 * kK, 1));
+    take(blend_weights_case(32, 8 * kK, 64));
+    take(log_sum_exp_case(2048, 8 * kK));
+    take(salient_masks_case(4, 32 * kK));
+    return;
+  }
+  for (const std::uint32_t n : {1u, 77u, 600u}) {
+    take(blend_weights_case(3, n, 1));
+    take(blend_weights_case(2, n, 5));
+    take(log_sum_exp_case(3, n));
+    take(salient_masks_case(n % 32 + 1, n));
+  }
+}
+
+}  // namespace tandem::eval
