@@ -18,7 +18,7 @@ count_results() {
     END { print tests - failed - skipped, failed, skipped }' "$1"
 }
 
-# configure PRESET: only where that was not done yet; ninja runs CMake again where a CMake file changed.
+# configure PRESET: only where that was not done since the presets changed; ninja runs CMake again where a CMake file did.
 configure() {
-  if [ ! -f "$root/build/$1/build.ninja" ]; then (cd "$root" && cmake --preset "$1" "${@:2}"); fi
+  if [ ! "$root/build/$1/build.ninja" -nt "$root/CMakePresets.json" ]; then (cd "$root" && cmake --preset "$1" "${@:2}"); fi
 }
