@@ -10,6 +10,7 @@
 # a bundle without CUDA, to try it on a machine without nvcc. JOBS limits the build.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
+target=${2:+$(realpath -m -- "$2")}  # the caller's folder may be relative to where the caller is
 cd "$root"
 
 kind=${1:-}
@@ -18,7 +19,7 @@ if [ "$kind" != thin ] && [ "$kind" != full ] || [ $# -gt 2 ]; then
   exit 2
 fi
 preset=${PRESET:-cuda}
-target=${2:-$root/build/bundle-$kind}
+target=${target:-$root/build/bundle-$kind}
 marker=.tandem-bundle
 if [ -e "$target" ] && [ ! -e "$target/$marker" ] && [ -n "$(ls -A "$target")" ]; then
   echo "bundle.sh: $target is no bundle and not empty; name another folder." >&2

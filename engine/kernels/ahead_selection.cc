@@ -1,5 +1,6 @@
 #include "engine/kernels/ahead_selection.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -9,6 +10,9 @@ void select_ahead(const PredictionRule& rule, const RopeTable& rope, const Ahead
                   std::span<const KvSpan> spans, AttentionShape shape, std::uint32_t keep, void* k, void* v) {
   std::vector<float> query(std::size_t{shape.group} * shape.dim);
   predict_next(rule, rope, window.queries, shape.group, shape.dim, window.count, window.position, query.data());
+  std::uint32_t tokens = 0;
+  for (const KvSpan& one : spans) tokens += one.tokens;
+  keep = std::min(keep, tokens);
   std::vector<std::uint32_t> chosen(keep);
   choose_tokens(query.data(), spans, shape, keep, chosen.data());
   const std::size_t bytes = shape.dim * size_of(shape.kv);

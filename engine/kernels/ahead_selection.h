@@ -16,10 +16,11 @@ struct AheadWindow {
   std::uint32_t position = 0;      // of the newest
 };
 
-/// The `keep` best tokens of the spans, in ascending order, packed. Chooses as choose_tokens() does.
+/// The `keep` best tokens of the spans, or all where there are fewer, in ascending order, packed. Chooses as
+/// choose_tokens() does.
 void select_ahead(const PredictionRule& rule, const RopeTable& rope, const AheadWindow& window,
-                  std::span<const KvSpan> spans, AttentionShape shape, std::uint32_t keep, void* k /*[keep][D]*/,
-                  void* v /*[keep][D]*/);
+                  std::span<const KvSpan> spans, AttentionShape shape, std::uint32_t keep,
+                  void* k /*[min(keep, tokens)][D]*/, void* v /*[min(keep, tokens)][D]*/);
 
 /// The same on the GPU for a whole batch, of sequences and layers: predict_next_cuda, choose_tokens_cuda and
 /// pack_tokens_cuda one after another, so that nothing of it comes to the host. All pointers are device memory.

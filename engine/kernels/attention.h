@@ -23,7 +23,8 @@ namespace tandem {
 void partial_attention(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
                        float* o /*[group][D]*/, float* lse /*[group]*/);
 
-/// The same, and the scores q.k / sqrt(D) of all tokens in span order. Every span is attended by every head.
+/// The same, and the scores q.k / sqrt(D) of all tokens in span order; NaN and what is too large for f32 become f32's
+/// largest number. Every span is attended by every head.
 void partial_attention_with_scores(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
                                    float* o /*[group][D]*/, float* lse /*[group]*/, float* scores /*[group][tokens]*/);
 

@@ -72,11 +72,12 @@ void partial_attention_reference(const float* q, std::span<const KvSpan> spans, 
 }
 
 void token_scores_reference(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* scores) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
   for (std::size_t h = 0; h < shape.group; ++h) {
     const std::vector<double> query = query_of(q + h * shape.dim, shape.dim, shape.kv);
     for (const KvSpan& span : spans)
       for (std::size_t t = 0; t < span.tokens; ++t)
-        *scores++ = static_cast<float>(score(query, {span.k, span.v, t}, shape.kv));
+        *scores++ = static_cast<float>(std::fmin(score(query, {span.k, span.v, t}, shape.kv), kLargest));
   }
 }
 

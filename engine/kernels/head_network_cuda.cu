@@ -31,7 +31,7 @@ void predict_heads_cuda(const HeadNetwork& network, const float* features, std::
                         CudaStream stream) {
   TANDEM_CHECK(network.count >= 1, "A network without layers.");
   gpu::Launcher launch(stream);
-  // 16 rows per block only where that leaves no multiprocessor without work, and where they fit.
+  // 16 rows per block only where that leaves at least half of the multiprocessors with work, and where they fit.
   const bool many = n > launch.multiprocessors() * 8 &&
                     std::size_t{2} * network.widest * 16 * sizeof(float) + 1024 <= launch.max_shared();
   many ? launch_network<16>(launch, network, features, n, out) : launch_network<4>(launch, network, features, n, out);

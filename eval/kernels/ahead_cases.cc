@@ -111,12 +111,11 @@ KernelCase select_case(Stage stage, std::vector<std::uint32_t> tokens, std::uint
             spans.push_back({kv_at + at(row, head, t, false) * size_of(type),
                              kv_at + at(row, head, t, true) * size_of(type), std::min(kPage, tokens[row] - t), ~0u});
           const AttentionShape shape{group, dim, type};
-          const std::uint32_t kept = std::min(keep, tokens[row]);
-          chosen[list * (1 + room)] = kept;
+          chosen[list * (1 + room)] = std::min(keep, tokens[row]);
           if (stage == Stage::choose) {
-            choose_tokens(given + list * group * dim, spans, shape, kept, chosen + list * (1 + room) + 1);
+            choose_tokens(given + list * group * dim, spans, shape, keep, chosen + list * (1 + room) + 1);
           } else {
-            select_ahead(rule, rope, {window + list * group * dim * rule.room(), rule.room(), 20}, spans, shape, kept,
+            select_ahead(rule, rope, {window + list * group * dim * rule.room(), rule.room(), 20}, spans, shape, keep,
                          packed + list * 2 * half, packed + (list * 2 + 1) * half);
           }
         });

@@ -294,6 +294,7 @@ void append_prediction_cases(CaseSize size, std::vector<KernelCase>& cases) {
   take(predict_case(rule_of(LagWeights::eq2, 5), 2, 2, 16, 6));
   take(predict_case(rule_of(LagWeights::eq2, 4, false, true), 1, 2, 16, 4));
   take(predict_case(rule_of(LagWeights::eq2, 4), 1, 1, 8, 1));
+  take(predict_case(rule_of(LagWeights::eq2, 16), 1, 2, 24, 17));
 }
 
 }  // namespace tandem::eval

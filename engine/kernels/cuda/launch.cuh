@@ -8,6 +8,14 @@
 
 #include "engine/kernels/cuda/device.cuh"
 
+namespace tandem::gpu {
+
+/// A launch with more dynamic shared memory than this asks for it. Without asking a block has 48 KiB for its dynamic
+/// and its static arrays together; no kernel with dynamic ones has 16 KiB of the others.
+constexpr std::size_t kUnaskedShared = 32 * 1024;
+
+}  // namespace tandem::gpu
+
 #ifdef __CUDACC__
 #include "engine/kernels/cuda/check.cuh"
 #include "engine/kernels/cuda/runtime.h"
@@ -28,7 +36,7 @@ class Launcher {
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamic_shared,
                   Arguments... arguments) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-    if (dynamic_shared > 48 * 1024) {  // more must be asked for
+    if (dynamic_shared > kUnaskedShared) {
       check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_shared)),
                  "asking for shared memory");

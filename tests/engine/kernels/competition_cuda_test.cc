@@ -175,6 +175,53 @@ TEST_F(CompetitionCudaTest, EvictionsEqualTheCpus) {
   }
 }
 
+TEST_F(CompetitionCudaTest, EvictionsAlikeEqualTheCpusWithInfinitiesNanAndEquals) {
+  Random random(8);
+  const std::uint32_t layers = 3, heads = 2, group = 2;
+  for (std::uint32_t round = 0; round < 12; ++round) {
+    const std::uint32_t room = 3 + random.below(5), held = round % 3 == 0 ? room - 1 : room;
+    std::vector<Set> sets(layers * heads);
+    std::vector<HeavyStep> on_cpu, on_device;
+    std::vector<OnDevice<float>> floats;
+    std::vector<OnDevice<std::uint32_t>> positions;
+    const auto place = [&floats](const std::vector<float>& values) {
+      floats.emplace_back(values);
+      return floats.back().data();
+    };
+    for (Set& set : sets) {
+      set.held = held;
+      set.mass.assign(held, std::nanf(""));  // of a step before: it does not count
+      set.mass.resize(room, 5);
+      for (std::uint32_t i = 0; i < room; ++i) set.positions.push_back((i * 5 + 3) % 19);
+      for (std::uint32_t i = 0; i < group * (held + 1); ++i)
+        set.scores.push_back(random.below(3) == 0 ? -kInfinity : 0.0f);  // weights of 0 and 1
+      set.lse = {0, round % 4 == 3 ? -kInfinity : 0};
+      HeavyStep step = set.step();
+      step.window_begin = 16;
+      on_cpu.push_back(step);
+      step.scores = place(set.scores);
+      step.lse = place(set.lse);
+      step.mass = place(set.mass);
+      step.keys = place(set.keys);
+      step.values = place(set.values);
+      positions.emplace_back(set.positions);
+      step.positions = positions.back().data();
+      on_device.push_back(step);
+    }
+    for (std::uint32_t layer = 0; layer < layers; ++layer)
+      update_heavy_alike({&on_cpu[layer * heads], heads}, group, sets[0].kv());
+    const OnDevice<float> page(sets[0].page);
+    const OnDevice<HeavyStep> list(on_device);
+    update_heavy_alike_cuda(list.data(), layers, heads, held, group, {page.data(), DType::f32, 1, 4}, {});
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      EXPECT_EQ(positions[s].values(), sets[s].positions) << round;
+      EXPECT_EQ(floats[s * 5 + 2].values(), sets[s].mass) << round;
+      EXPECT_EQ(floats[s * 5 + 3].values(), sets[s].keys) << round;
+      EXPECT_EQ(floats[s * 5 + 4].values(), sets[s].values) << round;
+    }
+  }
+}
+
 TEST_F(CompetitionCudaTest, NothingResidentAndNothingChosen) {
   const OnDevice<std::uint32_t> nothing(Words{0}), all(Words{2, 5, 8}), chosen(3), missing(3), none(1), none_missing(1),
       table(Words{1, 2}), moves(1), from(2), to(2), pages(Words{7, 7, 7});
@@ -200,7 +247,7 @@ TEST_F(CompetitionCudaTest, ChoicesOfInfinitiesAndNanEqualTheCpus) {
     for (const double alpha : {0.0, 1.0, 1e300}) {
       const std::uint32_t keep = std::min(20u, tokens_near_the_best(scores.data(), 4, n, alpha));
       const OnDevice<float> device(scores);
-      const OnDevice<std::uint32_t> chosen(2 * 21), near(4);
+      const OnDevice<std::uint32_t> chosen(Words(2 * 21)), near(4);
       const OnDevice<SkewedChoice> choice(
           std::vector<SkewedChoice>{{device.data(), n, 1, 20, alpha, chosen.data(), 20, near.data()}});
       choose_skewed_cuda(choice.data(), 1, 2, 2, {});
@@ -210,6 +257,35 @@ TEST_F(CompetitionCudaTest, ChoicesOfInfinitiesAndNanEqualTheCpus) {
         best_units(scores.data() + std::size_t{head} * 2 * n, 2, n, 1, keep, expected.data());
         for (std::uint32_t i = 0; i <= expected[0]; ++i)
           EXPECT_EQ(got[head * 21 + i], expected[i]) << n << " " << alpha;
+      }
+    }
+  }
+}
+
+TEST_F(CompetitionCudaTest, ChoicesOfAllHeadsEqualTheCpusWithInfinitiesNanAndEquals) {
+  Random random(9);
+  const std::uint32_t heads = 2, group = 2, most = 20;
+  for (const std::uint32_t n : {0u, 1u, 60u, 400u}) {
+    std::vector<float> scores = random.normals(std::size_t{heads} * group * n);
+    for (float& score : scores) score = std::round(score);  // many equals
+    for (std::size_t i = 0; i < scores.size(); i += 3) scores[i] = i % 2 == 0 ? -kInfinity : std::nanf("");
+    if (n > 1) {
+      for (std::uint32_t h = 0; h < heads * group; ++h) scores[h * n + 7] = -kInfinity;
+      scores[7] = scores[n + 20] = kInfinity;  // with -infinity of the other head it is NaN; infinity alone
+      for (std::uint32_t h = 0; h < heads * group; ++h) scores[h * n + 31] = std::nanf("");
+    }
+    for (const std::uint32_t unit : {1u, 4u}) {
+      for (const double alpha : {0.0, 1.0, 1e300}) {
+        const std::uint32_t tokens = tokens_near_the_best(scores.data(), heads * group, n, alpha);
+        Words expected(heads * (1 + most));
+        best_units_of_all(scores.data(), heads, group, n, unit, std::min(most, (tokens + unit - 1) / unit),
+                          expected.data(), 1 + most);
+        const OnDevice<float> device(scores), sums(n / unit);
+        const OnDevice<std::uint32_t> chosen(Words(heads * (1 + most))), near(heads * group);
+        const OnDevice<SkewedChoice> choice(std::vector<SkewedChoice>{
+            {device.data(), n, unit, most, alpha, chosen.data(), most, near.data(), sums.data()}});
+        choose_skewed_of_all_cuda(choice.data(), 1, n / unit, heads, group, {});
+        EXPECT_EQ(chosen.values(), expected) << n << " " << unit << " " << alpha;
       }
     }
   }

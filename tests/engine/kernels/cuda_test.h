@@ -54,9 +54,11 @@ class OnDevice {
     cuda_wait({});
   }
   /// What is there after everything in the default stream is done.
-  std::vector<T> values() const {
-    std::vector<T> out(count_);
-    cuda_copy(out.data(), data(), count_ * sizeof(T), {});
+  std::vector<T> values() const { return first(count_); }
+  /// The same of the first ones alone, where nobody has written the others.
+  std::vector<T> first(std::size_t count) const {
+    std::vector<T> out(count);
+    cuda_copy(out.data(), data(), count * sizeof(T), {});
     cuda_wait({});
     return out;
   }

@@ -73,12 +73,13 @@ TEST_F(FetchCudaTest, UnitsCrossTheLinkAsTheDeviceListsThem) {
     EXPECT_EQ(staged.values(), expected) << unit;
 
     // By DMA the host must have the list.
-    const Words from_list = from.values(), to_list = to.values();
-    const PinnedMemory host_from = pinned(from_list.data(), room * 4), host_to = pinned(to_list.data(), room * 4);
+    const std::uint32_t listed = count.values()[0];
+    const Words from_list = from.first(listed), to_list = to.first(listed);
+    const PinnedMemory host_from = pinned(from_list.data(), listed * 4), host_to = pinned(to_list.data(), listed * 4);
     move.to = by_dma.data();
     move.from_slots = host_from.as<std::uint32_t>();
     move.to_slots = host_to.as<std::uint32_t>();
-    move.count = count.values()[0];
+    move.count = listed;
     move.slots_on_host = true;
     move.device_count = nullptr;
     gather_cuda(move, GatherWay::dma, {});

@@ -97,13 +97,15 @@ struct Attended {
   std::vector<float> o, lse;
 };
 
-/// One launch of the kernel.
+/// One launch of the kernel. What it leaves alone is NaN.
 inline Attended attend(const AttentionPlan& plan, std::uint32_t rows, std::uint32_t group, const OnDevice<float>& q,
                        const KvPages& kv, const PageLists& lists) {
   const OnDevice<AttentionWork> work(plan.work);
   const OnDevice<AttentionMerge> merges(plan.merges);
   const std::size_t heads = std::size_t{rows} * kv.kv_heads * group;
-  const OnDevice<float> o(heads * kv.dim), lse(heads), parts(paged_attention_scratch(plan, group, kv.dim));
+  const std::vector<float> nothing(heads * kv.dim, std::nanf(""));
+  const OnDevice<float> o(nothing), lse(std::vector<float>(heads, std::nanf("")));
+  const OnDevice<float> parts(paged_attention_scratch(plan, group, kv.dim));
   PagedAttention a;
   a.q = q.data();
   a.group = group;

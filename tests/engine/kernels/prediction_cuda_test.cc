@@ -1,6 +1,7 @@
 // What the cases of predictions leave out: queries that are zero or all the same, nothing chosen, and bits of a row
 // that do not depend on its batch; the CUDA twins against the CPU.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "engine/common/error.h"
@@ -48,30 +49,56 @@ TEST_F(PredictionCudaTest, DegenerateWindowsEqualTheCpus) {
   EXPECT_THROW(predict_next_cuda(eq2, {}, nullptr, 1, 1, dim, nullptr, {}), LogicError);
 }
 
+/// A network in device memory.
+struct Network {
+  Network(Random& random, std::uint32_t inputs, std::uint32_t hidden) : inputs_(inputs) {
+    for (const auto& [in, out] : {std::pair{inputs, hidden}, {hidden, kHeadOutputs}})
+      layers_.push_back({place(random, std::size_t{in} * out), place(random, out), in, out});
+    device_layers_ = OnDevice<NetworkLayer>(layers_);
+    description = {place(random, inputs),   place(random, inputs), device_layers_.data(), 2, inputs,
+                   std::max(inputs, hidden)};
+  }
+  /// Of the first n rows of features behind `first`.
+  std::vector<float> said(const OnDevice<float>& features, std::uint32_t first, std::uint32_t n) const {
+    const OnDevice<float> out(std::size_t{n} * kHeadOutputs);
+    predict_heads_cuda(description, features.data() + std::size_t{first} * inputs_, n, out.data(), {});
+    return out.values();
+  }
+  HeadNetwork description;
+
+ private:
+  const float* place(Random& random, std::size_t count) {
+    held_.emplace_back(random.normals(count, 0.3f));
+    return held_.back().data();
+  }
+  std::uint32_t inputs_;
+  std::vector<NetworkLayer> layers_;
+  std::vector<OnDevice<float>> held_;
+  OnDevice<NetworkLayer> device_layers_;
+};
+
 TEST_F(PredictionCudaTest, AHeadsPropertiesDoNotDependOnTheBatch) {
   Random random(2);
-  const std::uint32_t inputs = 41, hidden = 37, n = 70;  // enough for the larger blocks
-  std::vector<NetworkLayer> layers;
-  std::vector<OnDevice<float>> held;
-  const auto place = [&](std::size_t count) {
-    held.emplace_back(random.normals(count, 0.3f));
-    return held.back().data();
-  };
-  for (const auto& [in, out] : {std::pair{inputs, hidden}, {hidden, kHeadOutputs}})
-    layers.push_back({place(std::size_t{in} * out), place(out), in, out});
-  const OnDevice<NetworkLayer> device_layers(layers);
-  HeadNetwork network{place(inputs), place(inputs), device_layers.data(), 2, inputs, inputs};
-  const auto features = random.normals(n * inputs);
-  const OnDevice<float> all(features), together(n * kHeadOutputs), alone(kHeadOutputs);
-  predict_heads_cuda(network, all.data(), n, together.data(), {});
-  const auto said = together.values();
-  for (std::uint32_t row = 0; row < n; row += 23) {
-    predict_heads_cuda(network, all.data() + row * inputs, 1, alone.data(), {});
-    const auto first = said.begin() + row * kHeadOutputs;
-    EXPECT_TRUE(same_bits(alone.values(), {first, first + kHeadOutputs})) << row;
+  // Enough rows for the larger blocks. 384 and 1536 are the widths whose activations alone fill 48 KiB of shared
+  // memory: of 16 rows and of four.
+  const std::uint32_t n = cuda_multiprocessors() * 8 + 38;
+  const struct { std::uint32_t inputs, hidden; } cases[] = {{41, 37}, {9, 384}, {3, 1536}};
+  for (const auto& c : cases) {
+    const Network network(random, c.inputs, c.hidden);
+    const OnDevice<float> features(random.normals(std::size_t{n} * c.inputs));
+    const auto together = network.said(features, 0, n);
+    for (const std::uint32_t row : {0u, n / 3, n - 1}) {
+      const auto first = together.begin() + row * kHeadOutputs;
+      EXPECT_TRUE(same_bits(network.said(features, row, 1), {first, first + kHeadOutputs})) << c.hidden << " " << row;
+    }
   }
-  network.widest = 1u << 20;
-  EXPECT_THROW(predict_heads_cuda(network, all.data(), 1, alone.data(), {}), InputError);
+}
+
+TEST_F(PredictionCudaTest, ANetworkThatDoesNotFitIsRefused) {
+  Random random(4);
+  Network network(random, 4, 4);
+  network.description.widest = 1u << 20;
+  EXPECT_THROW(network.said(OnDevice<float>(random.normals(4)), 0, 1), InputError);
 }
 
 TEST_F(PredictionCudaTest, NothingIsChosenAndNothingFetched) {
@@ -91,6 +118,65 @@ TEST_F(PredictionCudaTest, NothingIsChosenAndNothingFetched) {
   list_units_cuda(fetch.data(), 1, 1, 16, {pieces.data(), pieces.data(), listed.data()}, {});
   EXPECT_EQ(listed.values(), Words{0});
   EXPECT_EQ(pieces.values(), (Words{7, 7}));
+}
+
+/// Ten tokens of one KV head with two query heads, (1, 0 ...) and (1, 1, 0 ...): token t's key is (t, 0 ...), but for
+/// token 3, whose scores are NaN and infinity, and token 7, whose scores are NaN.
+struct NanPage {
+  explicit NanPage(std::uint32_t dim, DType type = DType::f32) : shape{2, dim, type}, q(2 * dim) {
+    q[0] = q[dim] = q[dim + 1] = 1;
+    std::vector<float> values(32 * dim);
+    for (std::uint32_t t = 0; t < 16; ++t) values[t * dim] = static_cast<float>(t);
+    for (std::uint32_t i = 0; i < 16 * dim; ++i) values[16 * dim + i] = static_cast<float>(i % 200);
+    values[3 * dim + 1] = std::numeric_limits<float>::infinity();
+    values[7 * dim] = std::nanf("");
+    page.resize(values.size() * size_of(type));
+    from_f32(values.data(), type, values.size(), page.data());
+  }
+  std::vector<KvSpan> spans() const { return {{page.data(), page.data() + page.size() / 2, 10, ~0u}}; }
+  AttentionShape shape;
+  std::vector<char> page;
+  std::vector<float> q;
+};
+
+TEST_F(PredictionCudaTest, NanIsTheLargestScoreOnEachDevice) {
+  for (const NanPage& tokens : {NanPage(5), NanPage(8), NanPage(64, DType::bf16)}) {
+    const AttentionShape& shape = tokens.shape;
+    const OnDevice<char> page(tokens.page);
+    const OnDevice<float> q(tokens.q), scores(2 * 16);
+    const OnDevice<PageEntry> entry(std::vector<PageEntry>{{0, 0, 10, ~0u}});
+    const OnDevice<std::uint32_t> count(Words{1});
+    for (const Words& expected : {Words{3}, {3, 7}, {3, 7, 9}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}}) {
+      const auto keep = static_cast<std::uint32_t>(expected.size());
+      Words on_cpu(keep);
+      choose_tokens(tokens.q.data(), tokens.spans(), shape, keep, on_cpu.data());
+      EXPECT_EQ(on_cpu, expected) << shape.dim;
+      const OnDevice<std::uint32_t> chosen(1 + keep);
+      const OnDevice<TokenChoiceRow> choice(std::vector<TokenChoiceRow>{{10, keep, chosen.data(), keep}});
+      choose_tokens_cuda(q.data(), choice.data(), 1, 2, {page.data(), shape.kv, 1, shape.dim},
+                         {entry.data(), count.data(), 1, false}, scores.data(), {});
+      const Words on_device = chosen.values();
+      EXPECT_EQ(on_device[0], keep);
+      EXPECT_EQ(Words(on_device.begin() + 1, on_device.end()), expected) << shape.dim;
+    }
+  }
+}
+
+TEST(SelectAhead, TakesAllWhereThereAreFewerThanToKeep) {
+  constexpr std::uint32_t kDim = 8;
+  const NanPage tokens(kDim);
+  PredictionRule rule;
+  rule.window = 1;
+  std::vector<float> window;  // of each head, its query twice
+  for (std::uint32_t i = 0; i < 4 * kDim; ++i) window.push_back(tokens.q[i / (2 * kDim) * kDim + i % kDim]);
+  const std::size_t bytes = 10 * kDim * sizeof(float);
+  std::vector<char> k(2 * bytes, 'x'), v(k);
+  select_ahead(rule, RopeTable(kDim, 1e4), {window.data(), 2, 5}, tokens.spans(), tokens.shape, 20, k.data(), v.data());
+  std::vector<char> expected_k(2 * bytes, 'x'), expected_v(expected_k);
+  std::copy_n(tokens.page.begin(), bytes, expected_k.begin());
+  std::copy_n(tokens.page.begin() + 16 * kDim * sizeof(float), bytes, expected_v.begin());
+  EXPECT_EQ(k, expected_k);
+  EXPECT_EQ(v, expected_v);
 }
 
 }  // namespace

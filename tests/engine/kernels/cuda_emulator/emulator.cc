@@ -52,7 +52,7 @@ struct SharedArray {
 
 class Block {
  public:
-  Block(Size3 block, std::size_t dynamic_shared, const Stacks& stacks, std::mt19937& random,
+  Block(Size3 block, std::size_t dynamic_shared, std::size_t most_shared, const Stacks& stacks, std::mt19937& random,
         const std::function<void()>& thread);
   void run();
 
@@ -72,6 +72,7 @@ class Block {
   void check_guards() const;
   [[noreturn]] void report_deadlock() const;
 
+  std::size_t most_shared_;  // bytes
   std::function<void()> body_;
   std::vector<Thread> threads_;
   Thread* current_ = nullptr;
@@ -85,9 +86,10 @@ class Block {
 Block* running = nullptr;
 std::size_t shared_limit = kMaxShared;
 
-Block::Block(Size3 block, std::size_t dynamic_shared, const Stacks& stacks, std::mt19937& random,
-             const std::function<void()>& thread)
-    : threads_(std::size_t{block.x} * block.y * block.z),
+Block::Block(Size3 block, std::size_t dynamic_shared, std::size_t most_shared, const Stacks& stacks,
+             std::mt19937& random, const std::function<void()>& thread)
+    : most_shared_(most_shared),
+      threads_(std::size_t{block.x} * block.y * block.z),
       random_(random),
       memory_(kMaxShared + 64 * kGuardBytes, kPoison) {
   body_ = [this, &thread] {
@@ -117,6 +119,10 @@ unsigned char* Block::array(const void* identity, const char* name, std::size_t 
   if (total > max_shared() || from + bytes + kGuardBytes + 128 > memory_.size())
     throw Error(fmt::format("The block wants {} bytes of shared memory with '{}'; the device has {}.", total, name,
                             max_shared()));
+  if (total > most_shared_)
+    throw Error(
+        fmt::format("The block wants {} bytes of shared memory with '{}'; its launch asked for no more than {}.", total,
+                    name, most_shared_));
   used_ = from + bytes;
   arrays_.push_back({identity, name, base + from, bytes});
   return base + from;
@@ -266,7 +272,8 @@ void set_max_shared(std::size_t bytes) {
   shared_limit = bytes;
 }
 
-void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, unsigned seed, const std::function<void()>& thread) {
+void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, unsigned seed,
+              const std::function<void()>& thread) {
   const std::size_t threads = std::size_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > 1024 || block.z > 64)
     throw Error(fmt::format("A block of {} x {} x {} threads cannot be launched.", block.x, block.y, block.z));
@@ -287,7 +294,7 @@ void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, unsigned seed
   for (const std::size_t i : order) {
     ::blockIdx = {static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
                   static_cast<unsigned>(i / grid.x / grid.y)};
-    Block one(block, dynamic_shared, *stacks, random, thread);
+    Block one(block, dynamic_shared, asked ? max_shared() : kUnaskedForShared, *stacks, random, thread);
     running = &one;
     one.run();
   }

@@ -12,7 +12,7 @@
 // So it cannot see: a read-modify-write that should have been atomic but has no point in it where a fibre waits; warp
 // operations that two sites of the source issue as one (.aligned instructions after a divergence); that tensor cores
 // cut sums off where f32 would round them; work that is in the wrong stream or not waited for; and launches that a
-// device refuses, but for more shared memory than max_shared().
+// device refuses, but for more shared memory than max_shared(), or than a launch has asked for.
 #pragma once
 
 #include <cstddef>
@@ -40,9 +40,14 @@ constexpr std::size_t kMaxShared = 163 * 1024;
 std::size_t max_shared();
 void set_max_shared(std::size_t bytes);
 
-/// Runs `thread` once per thread of the grid. `seed` decides the order of blocks and threads. Throws Error, or what
+/// What a block has of it without asking for more, static and dynamic arrays together.
+constexpr std::size_t kUnaskedForShared = 48 * 1024;
+
+/// Runs `thread` once per thread of the grid. `asked`: whether the launch asked for more than kUnaskedForShared. `seed`
+/// decides the order of blocks and threads. Throws Error, or what
 /// `thread` threw; the memory is then in an unspecified state.
-void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, unsigned seed, const std::function<void()>& thread);
+void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, unsigned seed,
+              const std::function<void()>& thread);
 
 // ---- Called by the running thread, through language.cuh and the headers of engine/kernels/cuda.
 

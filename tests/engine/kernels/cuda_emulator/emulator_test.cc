@@ -104,6 +104,24 @@ __global__ void stale_kernel(float* out) {
   row[0] = 1;
 }
 
+__global__ void both_kinds_kernel(float* out) {
+  TANDEM_SHARED(float, row, 5 * 1024);  // 20 KiB
+  TANDEM_DYNAMIC_SHARED(bytes);
+  gpu::store_vector(bytes, make_float2(1, 2));
+  row[0] = 3;
+  out[0] = gpu::load_vector<float2>(bytes).y + row[0];
+}
+
+TEST(CudaEmulator, StaticAndDynamicSharedMemoryCountTogether) {
+  gpu::Launcher launch;
+  float out = 0;
+  launch(both_kinds_kernel, 1, 1, 28 * 1024, &out);
+  EXPECT_EQ(out, 5);
+  EXPECT_THAT([&] { launch(both_kinds_kernel, 1, 1, 29 * 1024, &out); },
+              ThrowsMessage<Error>(HasSubstr("its launch asked for no more than 49152")));
+  launch(both_kinds_kernel, 1, 1, 33 * 1024, &out);  // asked for
+}
+
 TEST(CudaEmulator, SharedMemoryIsPoisonedAndGuarded) {
   gpu::Launcher launch;
   float out[2] = {};

@@ -1,4 +1,4 @@
-// The emulated twin of gpu::Launcher (engine/kernels/cuda/launch.cuh).
+// The emulated twin of gpu::Launcher (engine/kernels/cuda/launch.cuh, which includes it).
 #pragma once
 
 #include <tuple>
@@ -25,8 +25,8 @@ class Launcher {
                   Arguments... arguments) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
     const std::tuple<Parameters...> parameters(static_cast<Parameters>(arguments)...);
-    cuda_emulator::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, dynamic_shared, seed_++,
-                            [&] { std::apply(kernel, parameters); });
+    cuda_emulator::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, dynamic_shared,
+                            dynamic_shared > kUnaskedShared, seed_++, [&] { std::apply(kernel, parameters); });
   }
 
  private:
