@@ -39,20 +39,37 @@ struct ReproduceArguments {
   bool quiet = false, force = false;
 };
 
+/// Names of an experiment's figures, in its order; those that are statistics of a model are last.
+std::vector<std::string> figure_names(const eval::Experiment& experiment) {
+  std::vector<std::string> names;
+  for (const std::string& figure : experiment.figures()) {
+    const bool number = figure.find_first_not_of("0123456789") == std::string::npos;
+    names.push_back(fmt::format("{}-{}{}", experiment.name, number ? "fig" : "", figure));
+  }
+  for (const char* figure : kModelFigures)
+    if (std::string_view(figure).starts_with(experiment.name + "-")) names.emplace_back(figure);
+  return names;
+}
+
 void list() {
   for (const std::string& name : eval::experiment_names()) {
     const eval::Experiment experiment = eval::load_experiment(name);
-    std::string figures;
-    for (const std::string& figure : experiment.figures()) {
-      const bool number = figure.find_first_not_of("0123456789") == std::string::npos;
-      figures += fmt::format(" {}-{}{}", name, number ? "fig" : "", figure);
-    }
-    for (const std::string_view figure : kModelFigures)
-      if (figure.starts_with(name + "-")) figures += fmt::format(" {}", figure);
-    fmt::print("{}: {}\n  one at a time:{}\n", name, experiment.title, figures);
+    fmt::print("{}: {}\n  one at a time: {}\n", name, experiment.title, fmt::join(figure_names(experiment), " "));
   }
   fmt::print("{}: AsyncSpade's Table 2 and Figure 10, at the shapes of Qwen3-8B and 32B on two nodes\n",
              fmt::join(eval::spade_names(), ", "));
+}
+
+void check_name(const std::string& name) {
+  std::vector<std::string> names = eval::spade_names();
+  for (const std::string& experiment : eval::experiment_names()) {
+    names.push_back(experiment);
+    for (std::string& figure : figure_names(eval::load_experiment(experiment))) names.push_back(std::move(figure));
+  }
+  std::sort(names.begin(), names.end());
+  if (std::binary_search(names.begin(), names.end(), name)) return;
+  throw_input_error("There is nothing to reproduce called '{}'.{} There are {}.", name, did_you_mean(name, names),
+                    join_names(names));
 }
 
 /// "scout-fig11": figure 11 of the experiment scout; "fluxion-table5": the cells that belong to "table5".
@@ -75,6 +92,7 @@ void show(const ReproduceArguments& arguments, const std::function<std::string(b
 }
 
 void run(const ReproduceArguments& arguments) {
+  check_name(arguments.name);
   if (std::find(kModelFigures.begin(), kModelFigures.end(), arguments.name) != kModelFigures.end()) {
     const std::string figure = arguments.name.substr(arguments.name.rfind('-') + 1);
     profile_model_figure({figure, arguments.out, arguments.threads, arguments.force, arguments.quiet});

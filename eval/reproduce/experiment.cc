@@ -55,6 +55,17 @@ FreeParameter read_free(ObjectReader& reader) {
   return p;
 }
 
+Calibration read_calibration(ObjectReader& reader) {
+  Calibration c;
+  c.name = reader.text("name", false);
+  c.run = reader.text("run", false);
+  c.low = reader.number("low", 1e-9, 1);
+  c.high = reader.number("high", 1e-9, 1);
+  if (c.high <= c.low) reader.fail("high", "above 'low'");
+  c.seed = reader.integer<std::uint32_t>("seed");
+  return c;
+}
+
 ExperimentRun read_run(ObjectReader& reader) {
   ExperimentRun run;
   run.name = reader.text("name", false);
@@ -97,7 +108,9 @@ Cell read_cell(ObjectReader& reader) {
   cell.published = reader.number("published", 0, kHuge);
   cell.aim = reader.number("aim", 0, kHuge);
   if (reader.has("at_most")) cell.at_most = reader.number("at_most", 1e-9, kHuge);
+  if (reader.has("null_model")) cell.null_model = reader.number("null_model", 1e-9, kHuge);
   if (reader.has("source")) cell.source = reader.boolean("source");
+  if (reader.has("derived")) cell.derived = reader.boolean("derived");
   return cell;
 }
 
@@ -109,7 +122,27 @@ Order read_order(ObjectReader& reader) {
   const char* const field = order.by_idle ? "most_idle_first" : "slowest_first";
   order.runs = reader.texts(field);
   if (order.runs.size() < 2) reader.fail(field, "a list of two runs or more");
+  if (reader.has("ours")) order.ours = reader.boolean("ours");
   return order;
+}
+
+void check_calibrations(const Experiment& e, const std::string& file) {
+  for (const Calibration& c : e.calibrations) {
+    const ExperimentRun* run = find(e.runs, c.run);
+    const std::string place = '{' + c.name + '}';
+    if (!run || run->method.find(place) == std::string::npos)
+      throw_input_error("{}: the calibration '{}' names the run '{}', which is not among 'runs' or lacks {}.", file,
+                        c.name, c.run, place);
+    if (run->mixed.seeds == 0 || c.seed < run->mixed.seeds)
+      throw_input_error(
+          "{}: the calibration '{}' needs a run of mixed lengths and a 'seed' that is none of its {} (0 to one less).",
+          file, c.name, run->mixed.seeds);
+    for (const FreeParameter& p : e.free) {
+      if (e.run(e.cell(p.cell).run).method.find(place) != std::string::npos)
+        throw_input_error("{}: the run of '{}' fits {{{}}} and contains {}, which is calibrated later.", file, p.cell,
+                          p.name, place);
+    }
+  }
 }
 
 void check(const Experiment& e, const std::string& file) {
@@ -195,11 +228,13 @@ Experiment parse_experiment(const std::string& text, const std::string& file) {
   e.workload = reader.text("workload", false);
   e.notes = reader.texts("notes");
   e.free = items_of<FreeParameter>(reader, "free", read_free);
+  if (reader.has("calibrations")) e.calibrations = items_of<Calibration>(reader, "calibrations", read_calibration);
   e.runs = items_of<ExperimentRun>(reader, "runs", read_run);
   e.cells = items_of<Cell>(reader, "cells", read_cell);
   e.orders = items_of<Order>(reader, "orders", read_order);
   reader.finish();
   check(e, file);
+  check_calibrations(e, file);
   return e;
 }
 

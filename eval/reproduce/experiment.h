@@ -31,6 +31,14 @@ struct FreeParameter {
   bool of_machine() const { return kind >= FreeKind::cpu_efficiency; }
 };
 
+/// A CPU share that its owner would tune: among shares from low to high the one with which `run` takes the least time,
+/// on a batch of lengths that none of its seeds draws. Stands in methods as {name}.
+struct Calibration {
+  std::string name, run;
+  double low = 0, high = 0;
+  std::uint32_t seed = 0;  // of the batch; not below the run's seeds, which count from 0
+};
+
 /// Prompts of different lengths, evenly drawn from a range: `seeds` batches, each simulated. 0 seeds: one length.
 struct Mixed {
   std::uint32_t low = 0, high = 0, seeds = 0;
@@ -43,7 +51,7 @@ std::vector<std::uint32_t> mixed_lengths(const Mixed& mixed, std::uint32_t batch
 struct ExperimentRun {
   std::string name;
   std::string model;            // shape preset; empty: the experiment's
-  std::string method;           // spec, with {parameter}s; {balance}: the CPU's share of what CPU and link move
+  std::string method;           // spec, with {parameter}s and {calibration}s
   std::uint32_t context = 0;    // prompt tokens of each sequence
   Mixed mixed = {};             // or of mixed lengths
   std::uint32_t batch = 0;      // sequences
@@ -57,13 +65,14 @@ enum class Quantity : std::uint8_t {
   idle_ms,          // of the device, per layer and step
   tpot_ms,          // step over batch
   selection_share,  // of the idle time: selection over selection and attention on the host
-  predictor_share,  // of a step: estimates of the heads, their way to the host, and the choice of tasks
+  predictor_share,  // of a step: from the estimate of the heads to the choice of tasks, the hand-off between included
 };
 inline constexpr std::array<const char*, 6> kQuantityNames = {"idle_ratio", "speed_up",        "idle_ms",
                                                               "tpot_ms",    "selection_share", "predictor_share"};
-/// Shares are compared by their difference, everything else by its ratio.
-constexpr bool is_share(Quantity q) {
-  return q == Quantity::idle_ratio || q >= Quantity::selection_share;
+/// Large shares are compared by their difference, everything else by its ratio: an aim in points that is above a small
+/// share could not be missed.
+constexpr bool by_difference(Quantity q) {
+  return q == Quantity::idle_ratio || q == Quantity::selection_share;
 }
 
 struct Cell {
@@ -71,9 +80,11 @@ struct Cell {
   Quantity quantity = Quantity::idle_ratio;
   std::string run, over;  // over: of a speed_up
   double published = 0;
-  double aim = 0;       // how far a prediction may be off: of a share absolute, else relative
-  double at_most = 0;   // above 0: what ours must stay below, whatever is published
-  bool source = false;  // the workload was made from it, so that it is no prediction
+  double aim = 0;         // how far a prediction may be off: see by_difference
+  double at_most = 0;     // above 0: what ours must stay below, whatever is published
+  double null_model = 0;  // above 0: what a rule says that simulates nothing, for comparison
+  bool source = false;    // the workload was made from it, so that it is no prediction
+  bool derived = false;   // what is published follows from other cells, so that it is counted apart
 };
 
 /// What the paper says of an order: runs, the slowest first by tokens/s, or the most idle first.
@@ -81,6 +92,7 @@ struct Order {
   std::string figure, says;
   std::vector<std::string> runs;
   bool by_idle = false;  // by the idle share of a step, falling
+  bool ours = false;     // about an option that the paper does not have; counted apart
 };
 
 struct Experiment {
@@ -88,6 +100,7 @@ struct Experiment {
   std::string hardware, model, workload;  // profile, shape preset, file of hardware/workloads without ending
   std::vector<std::string> notes;         // what the source leaves open, and what was assumed
   std::vector<FreeParameter> free;        // each to a cell of its own, at most two
+  std::vector<Calibration> calibrations;  // optional
   std::vector<ExperimentRun> runs;
   std::vector<Cell> cells;
   std::vector<Order> orders;

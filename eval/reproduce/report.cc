@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "engine/common/version.h"
 #include "eval/report/table.h"
@@ -27,8 +28,8 @@ std::string value_text(const Cell& cell, double value) {
 
 std::string error_text(const CellOutcome& c) {
   if (!c.known) return "does not fit";
-  return is_share(c.cell.quantity) ? fmt::format("{:+.1f} points", 100 * c.error())
-                                   : fmt::format("{:+.0f}\u00a0%", 100 * c.error());
+  return by_difference(c.cell.quantity) ? fmt::format("{:+.1f} points", 100 * c.error())
+                                        : fmt::format("{:+.0f}\u00a0%", 100 * c.error());
 }
 
 std::string verdict(const CellOutcome& c) {
@@ -36,29 +37,73 @@ std::string verdict(const CellOutcome& c) {
                      : c.cell.source  ? "source of the workload"
                      : c.within_aim() ? "predicted, within aim"
                                       : "predicted, off";
+  if (c.cell.derived) text += "; published follows from other cells";
   if (c.cell.at_most > 0)
     text += fmt::format("; {} {}", c.below_most() ? "at most" : "NOT at most", value_text(c.cell, c.cell.at_most));
   return text;
 }
 
-/// Of cells that are predicted.
-std::string counted(const Reproduction& r) {
-  std::size_t predicted = 0, within = 0;
-  for (const CellOutcome& c : r.cells) {
-    if (c.fitted || c.cell.source) continue;
-    ++predicted;
-    within += c.within_aim() ? 1 : 0;
+struct Count {
+  std::size_t all = 0, right = 0;
+  void add(bool is_right) {
+    ++all;
+    right += is_right ? 1 : 0;
   }
-  return fmt::format("{} of {} predicted cells are within their aims.\n", within, predicted);
+  std::string text() const { return fmt::format("{} of {}", right, all); }
+};
+
+/// Of predicted cells how many are within their aims, which are said.
+struct CellCounts {
+  Count own, derived, null_model;  // derived: those whose published value follows from others'
+  std::string aims;
+
+  explicit CellCounts(const Reproduction& r) {
+    std::set<double> points, ratios;
+    for (const CellOutcome& c : r.cells) {
+      if (c.fitted || c.cell.source) continue;
+      (c.cell.derived ? derived : own).add(c.within_aim());
+      (by_difference(c.cell.quantity) ? points : ratios).insert(100 * c.cell.aim);
+      if (c.cell.null_model > 0) null_model.add(std::abs(c.error_of(c.cell.null_model)) <= c.cell.aim);
+    }
+    const auto list = [&](const std::set<double>& of, const char* unit) {
+      for (const double aim : of) aims += fmt::format("{}{:g} {}", aims.empty() ? "" : ", ", aim, unit);
+    };
+    list(ratios, "%");
+    list(points, "points of a share");
+  }
+};
+
+struct OrderCounts {
+  Count published, ours;
+  explicit OrderCounts(const Reproduction& r) {
+    for (const OrderOutcome& o : r.orders) (o.order.ours ? ours : published).add(o.holds);
+  }
+};
+
+std::string counted(const Reproduction& r) {
+  const CellCounts cells(r);
+  std::string text = fmt::format("{} predicted cells are within their aims ({}).\n", cells.own.text(), cells.aims);
+  if (cells.derived.all > 0)
+    text += fmt::format("Apart from them: of cells whose published value follows from others', {}.\n",
+                        cells.derived.text());
+  if (cells.null_model.all > 0)
+    text += fmt::format("Where there is a null model, which simulates nothing: {} of its cells.\n",
+                        cells.null_model.text());
+  const OrderCounts orders(r);
+  if (orders.published.all > 0) text += fmt::format("{} published orders hold.\n", orders.published.text());
+  if (orders.ours.all > 0)
+    text +=
+        fmt::format("Apart from them: of orders about options that the paper does not have, {}.\n", orders.ours.text());
+  return text;
 }
 
 std::string order_text(const OrderOutcome& o) {
   std::string text;
-  for (const double value : o.values) {
+  for (std::size_t i = 0; i < o.values.size(); ++i) {
     if (!text.empty()) text += o.order.by_idle ? " > " : " < ";
-    text += value <= 0        ? "does not fit"
-            : o.order.by_idle ? fmt::format("{:.1f} % idle", 100 * value)
-                              : fmt::format("{:.0f}", value);
+    text += o.values[i] <= 0  ? "does not fit"
+            : o.order.by_idle ? fmt::format("{:.1f} % idle ({:.2f} ms)", 100 * o.values[i], o.idle_ms[i])
+                              : fmt::format("{:.0f}", o.values[i]);
   }
   return text;
 }
@@ -100,18 +145,28 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
   const Experiment& e = r.experiment;
   std::string text = section(e.title, markdown);
   Table cells;
+  const bool null_model = CellCounts(r).null_model.all > 0;
   cells.head = {"cell", "figure", "published", "ours", "error", "which"};
+  if (null_model) cells.head.emplace_back("null model");
   cells.clock = fmt::format("{}, {}", r.clock, e.model);
-  for (const CellOutcome& c : r.cells)
+  for (const CellOutcome& c : r.cells) {
     cells.rows.push_back({c.cell.name, c.cell.figure, value_text(c.cell, c.cell.published),
                           c.known ? value_text(c.cell, c.ours) : "-", error_text(c), verdict(c)});
+    if (!null_model) continue;
+    cells.rows.back().push_back(c.cell.null_model > 0
+                                    ? fmt::format("{}, {:+.0f}\u00a0%", value_text(c.cell, c.cell.null_model),
+                                                  100 * c.error_of(c.cell.null_model))
+                                    : "");
+  }
   text += text_of(cells, markdown) + note(counted(r), markdown);
   if (!r.orders.empty()) {
     Table orders;
-    orders.head = {"order", "figure", "tokens/s, slowest first as published, or the device's idle share", "holds"};
+    orders.head = {"order", "figure", "tokens/s, slowest first as published, or the device's idle share (a layer)",
+                   "holds"};
     orders.clock = cells.clock;
     for (const OrderOutcome& o : r.orders)
-      orders.rows.push_back({o.order.says, o.order.figure, order_text(o), o.holds ? "yes" : "NO"});
+      orders.rows.push_back({o.order.says + (o.order.ours ? " (an option of ours)" : ""), o.order.figure, order_text(o),
+                             o.holds ? "yes" : "NO"});
     text += section("Order", markdown) + text_of(orders, markdown) + ratios_text(r, cells.clock, markdown);
   }
   Table runs;
@@ -140,6 +195,9 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
         notes += fmt::format("{} = {:.4g}: {}; fitted to '{}' ({} reached).\n", f.name, f.value, p.meaning, p.cell,
                              value_text(e.cell(p.cell), f.reached));
   }
+  for (const CalibratedValue& c : r.calibrated)
+    notes += fmt::format("{} = {:.4g}: the CPU's share that is best for '{}' on the batch of seed {}, of {} tried.\n",
+                         c.calibration.name, c.value, c.calibration.run, c.calibration.seed, c.trials.size());
   for (const RunOutcome& run : r.runs) {
     if (run.method.find('{') == std::string::npos) notes += fmt::format("{}: {}.\n", run.name, run.method);
     if (!run.row.refused.empty()) notes += fmt::format("{}: {}.\n", run.name, run.row.refused);
@@ -163,10 +221,19 @@ std::string reproduction_json(const Reproduction& r) {
   json["fitted"] = nlohmann::ordered_json::array();
   for (const FittedValue& f : r.fitted)
     json["fitted"].push_back({{"name", f.name}, {"value", f.value}, {"reached", f.reached}});
+  if (!r.calibrated.empty()) json["calibrated"] = nlohmann::ordered_json::array();
+  for (const CalibratedValue& c : r.calibrated) {
+    nlohmann::ordered_json item{
+        {"name", c.calibration.name}, {"run", c.calibration.run}, {"seed", c.calibration.seed}, {"value", c.value}};
+    for (const CalibratedValue::Trial& t : c.trials)
+      item["tried"].push_back({{"share", t.share}, {"step_ms", t.step_ms}});
+    json["calibrated"].push_back(std::move(item));
+  }
   json["runs"] = nlohmann::ordered_json::array();
   for (const RunOutcome& run : r.runs) {
     nlohmann::ordered_json item{
         {"name", run.name}, {"method", run.method}, {"batch", run.batch}, {"steps", e.run(run.name).steps}};
+    if (run.layers > 0) item["layers"] = run.layers;
     if (run.row.refused.empty()) {
       item["step_ms"] = run.row.step_ms;
       item["idle_ms"] = run.row.idle_ms;
@@ -194,7 +261,10 @@ std::string reproduction_json(const Reproduction& r) {
     item["ours"] = c.known ? nlohmann::ordered_json(c.ours) : nlohmann::ordered_json(nullptr);
     item["fitted"] = c.fitted;
     if (c.cell.source) item["source_of_the_workload"] = true;
+    item["aim"] = c.cell.aim;
     item["within_aim"] = c.within_aim();
+    if (c.cell.derived) item["derived"] = true;
+    if (c.cell.null_model > 0) item["null_model"] = c.cell.null_model;
     if (c.cell.at_most > 0) item["at_most"] = c.cell.at_most;
     json["cells"].push_back(std::move(item));
   }
@@ -205,6 +275,8 @@ std::string reproduction_json(const Reproduction& r) {
                                 {"runs", o.order.runs},
                                 {o.order.by_idle ? "idle_ratio" : "tokens_per_second", o.values},
                                 {"holds", o.holds}};
+    if (o.order.ours) item["ours"] = true;
+    if (!o.idle_ms.empty()) item["idle_ms"] = o.idle_ms;
     for (const OrderOutcome::Ratio& ratio : o.over_last)
       item["step_over_last"].push_back(
           {{"mean", ratio.mean}, {"low", ratio.interval.low}, {"high", ratio.interval.high}});

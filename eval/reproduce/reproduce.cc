@@ -11,7 +11,6 @@
 #include "engine/common/paths.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/runtime/forward.h"
-#include "methods/fluxion/schedule.h"
 
 namespace tandem::eval {
 namespace {
@@ -19,6 +18,7 @@ namespace {
 constexpr int kMostTrials = 12;          // per free parameter
 constexpr double kCloseEnough = 0.0025;  // to a published share, which has two digits
 constexpr double kRatherClose = 0.005;   // to another published value, relative
+constexpr std::uint32_t kParts = 8;      // of a calibration's range, then as many of the two parts at the best point
 constexpr std::uint32_t kChunk = 32768;  // of the prompts, whose time nobody asks for
 
 Workload read_workload(const std::string& name) {
@@ -78,7 +78,7 @@ class Laboratory {
   RunOutcome run(const ExperimentRun& run, const Values& values) {
     const HardwareProfile hardware = machine(values);
     const Model& shape = shapes_.at(model_of(run));
-    RunOutcome outcome{run.name, filled_in(run, values, hardware), run.batch, shape.config.layers, {}, {}, {}};
+    RunOutcome outcome{run.name, filled_in(run, values), run.batch, shape.config.layers, {}, {}, {}};
     Place place{outcome, shape, hardware, run.context, run.steps, {}, true};
     if (run.as_many_as_fit) {
       Place alone = place;
@@ -102,10 +102,23 @@ class Laboratory {
       outcome.step_ms.push_back(results.back().row.step_ms);
     }
     average(results, outcome);
-    const std::lock_guard lock(mutex_);
-    ++done_;
-    if (options_.progress) options_.progress(done_, std::max(total_, done_), run.name);
+    one_more(run.name);
     return outcome;
+  }
+
+  /// Step time of `run` on the batch of a seed that it does not have itself.
+  double step_of(const ExperimentRun& run, const Values& values, std::uint32_t seed) {
+    const HardwareProfile hardware = machine(values);
+    const Model& shape = shapes_.at(model_of(run));
+    const RunOutcome named{run.name, filled_in(run, values), run.batch, shape.config.layers, {}, {}, {}};
+    const std::vector<std::uint32_t> contexts = mixed_lengths(run.mixed, run.batch, seed);
+    const std::uint32_t longest = *std::max_element(contexts.begin(), contexts.end());
+    const TargetRow row = simulate({named, shape, hardware, longest, run.steps, contexts, false}, run.batch).row;
+    if (!row.refused.empty())
+      throw_input_error("{}: '{}' is calibrated with {}, which is refused: {}.", experiment_.name, run.name,
+                        named.method, row.refused);
+    one_more(run.name);
+    return row.step_ms;
   }
 
   void begin(std::uint64_t runs) { total_ = runs; }
@@ -128,6 +141,12 @@ class Laboratory {
     TaskTimes tasks;
   };
 
+  void one_more(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    ++done_;
+    if (options_.progress) options_.progress(done_, std::max(total_, done_), name);
+  }
+
   const std::string& model_of(const ExperimentRun& run) const {
     return run.model.empty() ? experiment_.model : run.model;
   }
@@ -145,22 +164,14 @@ class Laboratory {
     return hardware;
   }
 
-  /// The CPU's share of bytes where it and the link end together.
-  static double balance(const HardwareProfile& hardware) {
-    double link = 0;
-    for (const LinkPoint& point : hardware.link.h2d_curve) link = std::max(link, point.gbps);
-    const double cpu = hardware.host.dram_gbps * hardware.host.attention_efficiency;
-    return balanced_share(1 / cpu, 1 / link);
-  }
-
-  std::string filled_in(const ExperimentRun& run, const Values& values, const HardwareProfile& hardware) {
+  std::string filled_in(const ExperimentRun& run, const Values& values) {
     std::string method = run.method;
     const auto replace = [&](const std::string& name, const std::function<double()>& value) {
       const std::string place = '{' + name + '}';
       for (std::size_t at; (at = method.find(place)) != std::string::npos;)
         method.replace(at, place.size(), fmt::format("{:.6g}", value()));
     };
-    replace("balance", [&] { return balance(hardware); });
+    for (const Calibration& c : experiment_.calibrations) replace(c.name, [&] { return values.at(c.name); });
     for (const FreeParameter& p : experiment_.free) {
       replace(p.name, [&] {
         const double value = values.at(p.name);
@@ -266,7 +277,7 @@ FittedValue fit(const Experiment& e, const FreeParameter& p, const Values& known
     if (std::abs(reached - cell.published) < std::abs(best.reached - cell.published)) best = {p.name, value, reached};
     return reached - cell.published;
   };
-  const double close = is_share(cell.quantity) ? kCloseEnough : kRatherClose * cell.published;
+  const double close = by_difference(cell.quantity) ? kCloseEnough : kRatherClose * cell.published;
   double low = p.low, high = p.high, below = at(low), above = at(high);
   if ((below < 0) == (above < 0)) {
     throw_input_error("{}: '{}' is published as {:.3g}, but goes from {:.3g} to {:.3g} for {} from {:.4g} to {:.4g}.",
@@ -294,6 +305,51 @@ FittedValue fit(const Experiment& e, const FreeParameter& p, const Values& known
   return best;
 }
 
+/// Shares on a grid, then on a finer one around the best: a step's time rises and falls a little with how tasks happen
+/// to be dealt, so that no search by slopes would do. Only of what `needed` runs name.
+std::vector<CalibratedValue> calibrate(const Experiment& e, const std::set<std::string>& needed, const Values& known,
+                                       Laboratory& laboratory, ThreadPool& pool) {
+  std::vector<CalibratedValue> found;
+  for (const Calibration& c : e.calibrations) {
+    if (std::any_of(needed.begin(), needed.end(), [&](const std::string& name) {
+          return e.run(name).method.find('{' + c.name + '}') != std::string::npos;
+        }))
+      found.push_back({c, 0, {}});
+  }
+  for (const double part : {1.0, 0.25}) {
+    struct Task {
+      CalibratedValue* of = nullptr;
+      double share = 0, step_ms = 0;
+    };
+    std::vector<Task> tasks;
+    for (CalibratedValue& c : found) {
+      const double step = part * (c.calibration.high - c.calibration.low) / kParts;
+      const double middle = c.trials.empty() ? (c.calibration.low + c.calibration.high) / 2 : c.value;
+      for (int i = -static_cast<int>(kParts / 2); i <= static_cast<int>(kParts / 2); ++i) {
+        const double share = middle + i * step;
+        const bool tried = std::any_of(c.trials.begin(), c.trials.end(), [&](const CalibratedValue::Trial& t) {
+          return std::abs(t.share - share) < step / 2;
+        });
+        if (!tried && share > 0 && share < 1) tasks.push_back({&c, share, 0});
+      }
+    }
+    pool.parallel_for(tasks.size(), [&](std::size_t i) {
+      const Calibration& c = tasks[i].of->calibration;
+      Values values = known;
+      values[c.name] = tasks[i].share;
+      tasks[i].step_ms = laboratory.step_of(e.run(c.run), values, c.seed);
+    });
+    for (const Task& task : tasks) task.of->trials.push_back({task.share, task.step_ms});
+    for (CalibratedValue& c : found) {
+      std::sort(c.trials.begin(), c.trials.end(), [](const auto& a, const auto& b) { return a.share < b.share; });
+      c.value = std::min_element(c.trials.begin(), c.trials.end(), [](const auto& a, const auto& b) {
+                  return a.step_ms < b.step_ms;
+                })->share;
+    }
+  }
+  return found;
+}
+
 /// Tokens/s of a run over those of another: the median over the seeds.
 double speed_up(const RunOutcome& run, const RunOutcome& over) {
   std::vector<double> ratios;
@@ -303,8 +359,10 @@ double speed_up(const RunOutcome& run, const RunOutcome& over) {
   return percentile(ratios, 0.5);
 }
 
+}  // namespace
+
 OrderOutcome judge(const Order& order, const std::map<std::string, const RunOutcome*>& known) {
-  OrderOutcome outcome{order, {}, true, {}};
+  OrderOutcome outcome{order, {}, {}, true, {}};
   for (const std::string& name : order.runs) {
     const auto found = known.find(name);
     double value = 0;  // what does not fit is slower than all
@@ -315,6 +373,8 @@ OrderOutcome judge(const Order& order, const std::map<std::string, const RunOutc
       if (order.by_idle ? value >= before || found == known.end() : value <= before) outcome.holds = false;
     }
     outcome.values.push_back(value);
+    if (order.by_idle)
+      outcome.idle_ms.push_back(found == known.end() ? 0 : found->second->row.idle_ms / found->second->layers);
   }
   const auto last = known.find(order.runs.back());
   if (last == known.end() || last->second->step_ms.size() < 2) return outcome;
@@ -325,14 +385,13 @@ OrderOutcome judge(const Order& order, const std::map<std::string, const RunOutc
     for (std::size_t seed = 0; seed < last->second->step_ms.size(); ++seed)
       ratios.push_back(run->second->step_ms[seed] / last->second->step_ms[seed]);
     outcome.over_last.push_back({mean(ratios), bootstrap_mean_interval(ratios)});
+    if (outcome.over_last.back().interval.low <= 1) outcome.holds = false;
   }
   return outcome;
 }
 
-}  // namespace
-
-double CellOutcome::error() const {
-  return is_share(cell.quantity) ? ours - cell.published : ours / cell.published - 1;
+double CellOutcome::error_of(double value) const {
+  return by_difference(cell.quantity) ? value - cell.published : value / cell.published - 1;
 }
 
 bool CellOutcome::within_aim() const {
@@ -357,7 +416,7 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
 
   Laboratory laboratory(experiment, options);
   constexpr int kUsualTrials = 6;
-  laboratory.begin(experiment.free.size() * kUsualTrials + needed.size());
+  laboratory.begin(experiment.free.size() * kUsualTrials + experiment.calibrations.size() * 2 * kParts + needed.size());
   Reproduction result;
   result.experiment = experiment;
   result.clock = laboratory.clock();
@@ -376,6 +435,8 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
     if (!experiment.free[i].of_machine()) fit_one(i);
   });
   for (const FittedValue& fitted : result.fitted) values[fitted.name] = fitted.value;
+  result.calibrated = calibrate(experiment, needed, values, laboratory, pool);
+  for (const CalibratedValue& c : result.calibrated) values[c.calibration.name] = c.value;
 
   std::vector<const ExperimentRun*> runs;
   for (const ExperimentRun& run : experiment.runs)

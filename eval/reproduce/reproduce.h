@@ -28,6 +28,15 @@ struct FittedValue {
   double reached = 0;  // the cell's value there
 };
 
+struct CalibratedValue {
+  Calibration calibration;
+  double value = 0;
+  struct Trial {
+    double share = 0, step_ms = 0;
+  };
+  std::vector<Trial> trials;  // by share
+};
+
 struct RunOutcome {
   std::string name, method;
   std::uint32_t batch = 0, layers = 0;
@@ -41,14 +50,17 @@ struct CellOutcome {
   Cell cell;
   bool fitted = false, known = false;  // not known where a run does not fit
   double ours = 0;
-  double error() const;  // of a share ours - published, else ours / published - 1
+  double error() const { return error_of(ours); }  // ours - published by_difference, else ours / published - 1
+  double error_of(double value) const;
   bool within_aim() const;
   bool below_most() const { return known && ours <= cell.at_most; }
 };
 
 struct OrderOutcome {
   Order order;
-  std::vector<double> values;  // by run: tokens/s, or the idle share; 0 tokens/s: does not fit
+  std::vector<double> values;   // by run: tokens/s, or the idle share; 0 tokens/s: does not fit
+  std::vector<double> idle_ms;  // by run, per layer; of orders by idle share
+  /// In every pair of neighbours, and of mixed lengths only where no interval below reaches 1.
   bool holds = false;
   /// Of mixed lengths: step time over that of the order's last run, the mean over the seeds.
   struct Ratio {
@@ -62,10 +74,14 @@ struct Reproduction {
   Experiment experiment;
   std::string clock;
   std::vector<FittedValue> fitted;
+  std::vector<CalibratedValue> calibrated;
   std::vector<RunOutcome> runs;
   std::vector<CellOutcome> cells;
   std::vector<OrderOutcome> orders;
 };
+
+/// `known`: the order's runs by name, but for those that do not fit.
+OrderOutcome judge(const Order& order, const std::map<std::string, const RunOutcome*>& known);
 
 /// InputError where the experiment names hardware, a model or methods that are not there, or where no value of a free
 /// parameter meets its cell; Interrupted.

@@ -48,13 +48,17 @@ TaskTimes task_times(const Trace& trace, const HardwareProfile& hardware) {
   if (steps == 0) return out;
   double predict = 0;
   bool estimated = false;  // else what the host selects and attends are no tasks
+  Nanos predicted = 0;     // until when the layer's estimate, its way and the choice are counted
   std::map<std::pair<std::size_t, std::uint32_t>, LayerTasks> layers;  // [step][layer]
   for (const TraceRecord& r : trace.records) {
     if (r.start < first->begin) continue;
     const std::string_view name = r.name;
     estimated |= name == "estimate heads";
-    if (name == "estimate heads" || name == "head estimates to host" || name == "choose tasks")
-      predict += double(r.end - r.start);
+    if (name == "estimate heads") predicted = r.start;
+    if (name == "estimate heads" || name == "head estimates to host" || name == "choose tasks") {
+      predict += double(std::max(r.end, predicted) - predicted);
+      predicted = std::max(r.end, predicted);
+    }
     const bool select = name == "select blocks", attend = name == "host attention",
                device = name == "attend over the link";
     if (!select && !attend && !device) continue;

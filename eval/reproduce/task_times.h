@@ -9,8 +9,10 @@ namespace tandem::eval {
 
 /// Means over the steps after the first, sums over their layers. 0 where the method has no such parts.
 struct TaskTimes {
-  double predict_ms = 0;  // estimates of the heads, on the device; their way to the host; the choice of tasks
-  double tasks_ms = 0;    // from a layer's first task to the end of its last
+  /// From the begin of a layer's estimate of the heads to the end of the choice of tasks, with whatever lies between:
+  /// the way to the host, and the hand-off that ends the device's segment. The launch of the next one is not in it.
+  double predict_ms = 0;
+  double tasks_ms = 0;  // from a layer's first task to the end of its last
   /// The least of that: the linear program over both sides' times, where a task takes the time of its bytes at the
   /// CPU's rates or at the link's best one, or all bytes at the host memory's bandwidth, whichever is longer.
   double bound_ms = 0;
