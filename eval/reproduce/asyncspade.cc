@@ -102,11 +102,7 @@ void add_roofline(SpadeBar& bar, const SpadePack& whole, const ModelConfig& mode
   bar.roofline_ms = read / per_ms;
   if (!bar.method.starts_with("asyncspade")) return;
   bar.rank_ms = (bytes.keys + bytes.choice) / per_ms;
-  // K and V of every token, the packed choice of every layer, and W + 1 queries of each head.
-  constexpr double kWindow = 17, kF32 = 4;
-  const double windows = kWindow * kF32 * whole.layers * whole.batch * model.q_heads * model.head_dim;
-  bar.peer_gb = (2 * bytes.keys + bytes.selected + windows) * 1e-9;
-  bar.peer_room_gb = hardware.device.memory_gb;
+  bar.peer_room_gb = peer_kv_room(hardware) * 1e-9;
 }
 
 /// Calls run(i) for each of n, options.threads at a time, and says which of them is done.
@@ -211,8 +207,10 @@ SpadeBar simulate_spade_bar(SpadeBar bar, const ReproduceOptions& options) {
     const StepTimes times = last_steps_of(result);
     bar.tpot_ms = times.step_ms;
     bar.idle_ms = times.idle_ms;
-    for (const DecodedSequence& s : result.sequences)
+    for (const DecodedSequence& s : result.sequences) {
       bar.kv_gb += double(s.peak_kv_bytes[static_cast<int>(Tier::device)]) * 1e-9;
+      bar.peer_gb += double(s.peak_peer_bytes) * 1e-9;
+    }
   };
   const TargetRow found = simulate_target(shape, hardware, plain_workload(shape), target).rows.at(0);
   if (bar.tpot_ms == 0) throw_run_error("{} of {} on {}: {}", bar.method, bar.model, bar.gpu, found.refused);

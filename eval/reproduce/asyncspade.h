@@ -49,7 +49,7 @@ struct SpadeBar {
   double roofline_ms = 0;           // the device's bytes over the datasheet's bandwidth; a cache rank is not waited for
   double rank_ms = 0;               // the same of the cache rank's bytes; 0 for the others
   double kv_gb = 0, room_gb = 0;    // KV on the device, and what it has beside the weights
-  double peer_gb = 0, peer_room_gb = 0;  // asyncspade: all KV and the query windows on the other device, and its memory
+  double peer_gb = 0, peer_room_gb = 0;  // asyncspade: what the other device holds, and what it has for it
   bool fits() const { return kv_gb <= room_gb && peer_gb <= peer_room_gb; }
 };
 
