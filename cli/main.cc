@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fmt/core.h>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -148,5 +149,10 @@ int run(int argc, char** argv) {
 }  // namespace tandem::cli
 
 int main(int argc, char** argv) {
+  // What needs no other rank waits for none.
+  const bool only_asks = std::any_of(argv + 1, argv + argc, [](std::string_view word) {
+    return word == "--help" || word == "-h" || word == "--version";
+  });
+  if (only_asks) return tandem::cli::run(argc, argv);
   return tandem::cli::run_as_rank([=] { return tandem::cli::run(argc, argv); });
 }

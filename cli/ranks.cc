@@ -33,6 +33,7 @@ int run_as_rank(const std::function<int()>& program) {
     fmt::print(stderr, "tandem: {}\n", error.what());
     return kRunFailed;
   }
+  if (own == nullptr) return program();
   const std::shared_ptr<Communicator> link = own->other();
   if (own->number() == 1) {
     serve_cache_rank(*link);

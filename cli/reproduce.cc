@@ -23,7 +23,7 @@ Examples:
   tandem reproduce scout-fig11            one figure
   tandem reproduce scout-fig6             CPU compute ratio by step, of the embedded model; scout-table1: cosines
   tandem reproduce fluxion-table5         idle times of two models; fluxion-fig2, 7, 8, 9, 10: speed-ups, schedulers, ...
-  tandem reproduce asyncspade-table2      inference and cache management per pack of layers
+  tandem reproduce asyncspade-table2      inference and cache management per pack, bare and with a framework
   tandem reproduce scout --out scout.md   all figures of a paper, as Markdown; a name in .json gives JSON
 
 An experiment's file (hardware/experiments) says before anything runs which published cells set a free parameter

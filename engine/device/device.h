@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -76,6 +77,8 @@ class Device {
   virtual bool shapes_only() const { return false; }
   /// Whether there is another device to send work to. On `sim` the profile says so; elsewhere a rank is one.
   virtual bool has_peer() const { return true; }
+  /// Bytes of its memory. On `sim` those of a device like this one; elsewhere the rank itself says when it has no more.
+  virtual std::uint64_t peer_memory() const { return std::numeric_limits<std::uint64_t>::max(); }
 
   virtual const std::vector<LaneInfo>& lanes() const = 0;
   /// The first lane of a kind; every device has one of each kind.

@@ -61,6 +61,7 @@ class SimDevice final : public Device {
   bool simulated() const override { return true; }
   bool shapes_only() const override { return options_.shapes_only; }
   bool has_peer() const override { return profile_.peer.gbps > 0; }
+  std::uint64_t peer_memory() const override { return static_cast<std::uint64_t>(profile_.device.memory_gb * 1e9); }
   const std::vector<LaneInfo>& lanes() const override { return lanes_; }
   Nanos now() const override { return clock_; }
 

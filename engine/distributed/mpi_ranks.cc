@@ -114,14 +114,13 @@ class OpenMpiRank final : public MpiRank {
     int granted = 0;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted), "start");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    int ranks = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &number_);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (granted >= MPI_THREAD_MULTIPLE && ranks == 2) return;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+    if (ranks_ == 1 || (ranks_ == 2 && granted >= MPI_THREAD_MULTIPLE)) return;
     MPI_Finalize();
-    if (ranks != 2)
+    if (ranks_ != 2)
       throw_input_error("mpirun started {} processes; tandem runs as two, the second is the cache rank: mpirun -n 2.",
-                        ranks);
+                        ranks_);
     throw_input_error("This MPI does not let several threads send messages (MPI_THREAD_MULTIPLE).");
   }
   ~OpenMpiRank() override {
@@ -135,6 +134,7 @@ class OpenMpiRank final : public MpiRank {
   OpenMpiRank(const OpenMpiRank&) = delete;
   OpenMpiRank& operator=(const OpenMpiRank&) = delete;
   int number() const override { return number_; }
+  int ranks() const { return ranks_; }
   std::shared_ptr<Communicator> other() override {
     if (link_ == nullptr) link_ = std::make_shared<MpiCommunicator>(1 - number_);
     return link_;
@@ -142,14 +142,16 @@ class OpenMpiRank final : public MpiRank {
 
  private:
   static constexpr int kFailed = 3;  // the program's exit code of a run that failed
-  int number_ = 0;
+  int number_ = 0, ranks_ = 0;
   std::shared_ptr<MpiCommunicator> link_;
 };
 
 }  // namespace
 
 std::unique_ptr<MpiRank> join_ranks() {
-  return std::make_unique<OpenMpiRank>();
+  auto rank = std::make_unique<OpenMpiRank>();
+  if (rank->ranks() == 1) return nullptr;
+  return rank;
 }
 
 }  // namespace tandem

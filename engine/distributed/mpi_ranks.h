@@ -8,8 +8,8 @@
 
 namespace tandem {
 
-/// Processes that mpirun started together; 1 where it did not start this one. By its environment, so that a program
-/// that runs alone never touches MPI.
+/// Processes that mpirun started together, as this one's environment says: 1 where it says nothing, so that a program
+/// that runs alone never touches MPI. Of a process that inherited it from one that mpirun started it is not true.
 int launched_ranks();
 
 /// One of the two processes. Joining and leaving are collective; at most one object in the life of a process. Where the
@@ -22,7 +22,8 @@ class MpiRank {
   virtual std::shared_ptr<Communicator> other() = 0;
 };
 
-/// InputError where this build has no MPI, or mpirun started more than two.
+/// nullptr where MPI knows no other process, whatever the environment says. InputError where this build has no MPI, or
+/// mpirun started more than two.
 std::unique_ptr<MpiRank> join_ranks();
 
 }  // namespace tandem

@@ -51,6 +51,14 @@ struct CacheRank {
     const std::size_t at_rank = place != RankPlace::peer && window.tier() == tier ? window.bytes() : 0;
     return at_rank + (tier == Tier::device ? recent.bytes() + packed.bytes() : inbox.bytes() + outbox.bytes());
   }
+  /// Of a peer's memory: KV of the pages that it was sent, its window, and room for what it selects in every layer.
+  std::size_t peer_bytes() const {
+    if (place != RankPlace::peer) return 0;
+    std::size_t tokens_sent = 0;
+    for (const std::uint32_t tokens_of_layer : sent) tokens_sent += tokens_of_layer;
+    return tokens_sent * 2 * shape.kv_heads * shape.vector_bytes() +
+           shape.layers * rule.room() * width() * sizeof(float) + packed.bytes();
+  }
 };
 
 /// Room for selections of `most` tokens; what was selected is gone. Later messages still wait for the latest one.

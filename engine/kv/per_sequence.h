@@ -32,6 +32,17 @@ class PerSequence {
     for (const auto& [id, object] : objects_) bytes += object.sequence == sequence ? object.bytes(tier) : 0;
     return bytes;
   }
+  /// Where T has peer_bytes(): of one sequence, and of all.
+  std::size_t peer_bytes_of(SequenceId sequence) const {
+    std::size_t bytes = 0;
+    for (const auto& [id, object] : objects_) bytes += object.sequence == sequence ? object.peer_bytes() : 0;
+    return bytes;
+  }
+  std::size_t peer_bytes() const {
+    std::size_t bytes = 0;
+    for (const auto& [id, object] : objects_) bytes += object.peer_bytes();
+    return bytes;
+  }
 
  private:
   std::unordered_map<std::uint32_t, T> objects_;

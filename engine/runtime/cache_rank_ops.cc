@@ -207,6 +207,12 @@ void EngineOps::select_ahead(Range layers, std::span<const AheadRequest> request
     refs.push_back(request.rank);
   }
   if (work->empty()) return;
+  if (const std::size_t bytes = stores_.ranks.peer_bytes(); bytes > device_.peer_memory()) {
+    throw_input_error(
+        "The cache rank's device is full: KV, query windows and selections take {:.2f} GB, and it has {:.2f} GB like "
+        "the device itself ({}). Lower --batch or the lengths, or take place=host.",
+        double(bytes) * 1e-9, double(device_.peer_memory()) * 1e-9, device_.clock_name());
+  }
   const RankPlace place = work->front().rank.place;
   const Sent sent = place == RankPlace::stream ? select_here(layers, work)
                     : place == RankPlace::host ? select_on_host(layers, work)

@@ -97,6 +97,8 @@ void DecodeSession::count_bytes(const Active& a, std::size_t device_more, std::s
     const std::size_t more = tier == Tier::host ? host_more : device_more;
     peak = std::max(peak, kv_.bytes(a.state.id, tier) + stores_.bytes_of(a.state.id, tier) + more);
   }
+  std::size_t& peer = result_.sequences[a.request].peak_peer_bytes;
+  peer = std::max(peer, stores_.ranks.peer_bytes_of(a.state.id));
 }
 
 /// What the method does before a sequence's first step. Returns what that comes to on the compute lane.

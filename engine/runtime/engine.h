@@ -71,6 +71,7 @@ struct DecodedSequence {
   bool stopped = false;              // by a stop token, not by max_new_tokens
   std::int32_t stop_token = -1;      // the one that stopped it
   std::size_t peak_kv_bytes[2] = {0, 0};  // by Tier
+  std::size_t peak_peer_bytes = 0;        // of a cache rank on a peer device: KV, query windows, selections
   std::vector<double> log_probabilities;  // of forced tokens, natural logarithm
   std::uint64_t attended[2] = {0, 0};     // tokens attended per KV head and layer, summed over steps, by Side
   std::uint64_t tasks[2] = {0, 0};        // of a method whose host attention is pulled: taken over all steps, by Side

@@ -105,13 +105,18 @@ Table bytes_table(const Summary& s, const Labels& labels) {
 }
 
 Table attended_table(const Summary& s, const Labels& labels) {
-  return by_length(s, labels,
-                   {"attended on device", "attended on host", "CPU ratio %", "peak KV device", "peak KV host"},
-                   [](const LatencySummary& l) -> std::vector<std::string> {
-                     return {fmt::format("{:.0f}", l.attended_device), fmt::format("{:.0f}", l.attended_host),
-                             l.attended_host > 0 ? share_text(l.cpu_ratio()) : "-",
-                             bytes_text(double(l.peak_device_kv)), bytes_text(double(l.peak_host_kv))};
-                   });
+  const bool peers = std::any_of(s.methods.begin(), s.methods.end(),
+                                 [](const MethodSummary& m) { return m.latency.peak_peer_kv > 0; });
+  std::vector<std::string> head = {"attended on device", "attended on host", "CPU ratio %", "peak KV device",
+                                   "peak KV host"};
+  if (peers) head.emplace_back("peak KV peer");
+  return by_length(s, labels, head, [peers](const LatencySummary& l) {
+    std::vector<std::string> cells = {fmt::format("{:.0f}", l.attended_device), fmt::format("{:.0f}", l.attended_host),
+                                      l.attended_host > 0 ? share_text(l.cpu_ratio()) : "-",
+                                      bytes_text(double(l.peak_device_kv)), bytes_text(double(l.peak_host_kv))};
+    if (peers) cells.push_back(bytes_text(double(l.peak_peer_kv)));
+    return cells;
+  });
 }
 
 std::string latency_note(const Summary& s) {

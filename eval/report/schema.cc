@@ -148,6 +148,7 @@ std::string to_line(const SampleTiming& timing) {
   json["steps"] = timing.steps;
   json["device_kv_bytes"] = timing.device_kv_bytes;
   json["host_kv_bytes"] = timing.host_kv_bytes;
+  if (timing.peer_kv_bytes > 0) json["peer_kv_bytes"] = timing.peer_kv_bytes;
   json["tokens_attended_device"] = timing.tokens_attended_device;
   json["tokens_attended_host"] = timing.tokens_attended_host;
   return dump(json);
@@ -264,6 +265,7 @@ SampleTiming parse_timing(std::string_view line, const std::string& where) {
   timing.steps = in.integer<std::uint32_t>("steps");
   timing.device_kv_bytes = in.integer<std::uint64_t>("device_kv_bytes");
   timing.host_kv_bytes = in.integer<std::uint64_t>("host_kv_bytes");
+  if (in.has("peer_kv_bytes")) timing.peer_kv_bytes = in.integer<std::uint64_t>("peer_kv_bytes");
   timing.tokens_attended_device = in.integer<std::uint64_t>("tokens_attended_device");
   timing.tokens_attended_host = in.integer<std::uint64_t>("tokens_attended_host");
   in.finish();

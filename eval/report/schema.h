@@ -81,8 +81,9 @@ struct SampleTiming : SampleKey {
   std::int64_t layer0_idle_ns = 0;  // of idle_ns; a method that works a layer ahead has no layer before it there
   ByteCounts bytes = {};            // over all decode steps
   std::uint64_t flops = 0;
-  std::uint32_t steps = 0;                                             // decode steps, the first included
-  std::uint64_t device_kv_bytes = 0, host_kv_bytes = 0;                // peaks
+  std::uint32_t steps = 0;                               // decode steps, the first included
+  std::uint64_t device_kv_bytes = 0, host_kv_bytes = 0;  // peaks
+  std::uint64_t peer_kv_bytes = 0;  // the same of a cache rank on a peer device; written where there is one
   std::uint64_t tokens_attended_device = 0, tokens_attended_host = 0;  // per KV head and layer, summed over steps
   const SampleKey& key() const { return *this; }
   bool operator==(const SampleTiming&) const = default;

@@ -62,6 +62,7 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
     out.attended_host += double(t.tokens_attended_host);
     out.peak_device_kv = std::max(out.peak_device_kv, t.device_kv_bytes);
     out.peak_host_kv = std::max(out.peak_host_kv, t.host_kv_bytes);
+    out.peak_peer_kv = std::max(out.peak_peer_kv, t.peer_kv_bytes);
   }
   if (out.samples == 0) return out;
   for (double* per_sample : {&out.prefill_ms, &out.setup_ms, &out.first_step_ms}) *per_sample /= double(out.samples);
@@ -82,7 +83,7 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
 }
 
 nlohmann::ordered_json json_of(const LatencySummary& l) {
-  return {
+  nlohmann::ordered_json json = {
       {"samples", l.samples},
       {"steps", l.steps},
       {"ttft_ms", l.ttft_ms},
@@ -100,6 +101,8 @@ nlohmann::ordered_json json_of(const LatencySummary& l) {
       {"bytes_per_step", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
       {"attended_per_step", {{"device", l.attended_device}, {"host", l.attended_host}, {"cpu_ratio", l.cpu_ratio()}}},
       {"peak_kv_bytes", {{"device", l.peak_device_kv}, {"host", l.peak_host_kv}}}};
+  if (l.peak_peer_kv > 0) json["peak_kv_bytes"]["peer"] = l.peak_peer_kv;
+  return json;
 }
 
 nlohmann::ordered_json json_of(const AccuracyCell& cell) {

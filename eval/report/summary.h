@@ -30,7 +30,7 @@ struct LatencySummary {
   std::map<std::string, double> idle_ms_by_cause;                         // sums to idle_ms
   double hbm = 0, dram = 0, h2d = 0, d2h = 0;                             // bytes per decode step
   double attended_device = 0, attended_host = 0;                          // tokens per KV head, layer and step
-  std::uint64_t peak_device_kv = 0, peak_host_kv = 0;                     // bytes, largest sample
+  std::uint64_t peak_device_kv = 0, peak_host_kv = 0, peak_peer_kv = 0;   // bytes, largest sample
   /// The host's share of all tokens that are attended.
   double cpu_ratio() const {
     const double all = attended_device + attended_host;

@@ -1,5 +1,7 @@
 // AsyncSpade's Table 2 and Figure 10 on the profiles of its testbeds: published beside simulated and beside the
-// roofline, which is what memory bandwidth alone allows. Nothing is fitted.
+// roofline, which is what memory bandwidth alone allows. Nothing is fitted, but for Table 2's second simulation: the
+// published inference times are those of a framework, so there the inference rank's layers take a time that one cell
+// per GPU sets, and the other cells are predicted.
 #pragma once
 
 #include <string>
@@ -34,10 +36,17 @@ struct SpadeTimes {
   double management_ms = 0;  // the cache rank's: prediction, scores, top-k, gather
   double transfer_ms = 0;    // of the selection, back to the device
 };
+/// A simulation of a row.
+struct SpadeRun {
+  SpadeTimes times;
+  double step_ms = 0, idle_ms = 0;  // of a whole step, in the steady state: means over the last 8 of 48 steps
+};
 struct SpadeRow {
   SpadePack pack;
-  SpadeTimes ours, roofline;
-  double step_ms = 0, idle_ms = 0;  // of a whole step, in the steady state: means over the last 8 of 48 steps
+  SpadeRun ours, with_framework;  // with_framework: framework_ms later
+  SpadeTimes roofline;
+  double framework_ms = 0;  // of a layer, the inference rank's; the same in all rows of a GPU
+  bool fitted = false;      // its published inference time sets framework_ms
   SpadeBytes bytes;
   double hbm_gbps = 0;  // the datasheet's
 };
@@ -49,12 +58,18 @@ struct SpadeBar {
   double roofline_ms = 0;           // the device's bytes over the datasheet's bandwidth; a cache rank is not waited for
   double rank_ms = 0;               // the same of the cache rank's bytes; 0 for the others
   double kv_gb = 0, room_gb = 0;    // KV on the device, and what it has beside the weights
-  double peer_gb = 0, peer_room_gb = 0;  // asyncspade: all KV and the query windows on the other device, and its memory
+  double peer_gb = 0, peer_room_gb = 0;  // asyncspade: what the other device holds, and what it has for it
   bool fits() const { return kv_gb <= room_gb && peer_gb <= peer_room_gb; }
 };
 
-/// InputError and Interrupted as simulate_target().
+/// Whether the framework's time is fitted to this row: 8B, 8 x 32K, packs of 6 layers.
+bool sets_framework(const SpadePack& pack);
+
+/// Without a framework. InputError and Interrupted as simulate_target().
 SpadeRow simulate_spade_pack(const SpadePack& pack, const ReproduceOptions& options);
+/// Fills in `with_framework` of a row that has framework_ms.
+void add_framework(SpadeRow& row, const ReproduceOptions& options);
+/// All rows, with both simulations.
 std::vector<SpadeRow> reproduce_spade_table2(const ReproduceOptions& options);
 /// A bar of this model, GPU and method; the figures are filled in.
 SpadeBar simulate_spade_bar(SpadeBar bar, const ReproduceOptions& options);

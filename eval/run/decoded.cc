@@ -75,6 +75,7 @@ SampleTiming timing_of(const SampleKey& key, const DecodeResult& result, std::si
   }
   t.device_kv_bytes = decoded.peak_kv_bytes[static_cast<int>(Tier::device)];
   t.host_kv_bytes = decoded.peak_kv_bytes[static_cast<int>(Tier::host)];
+  t.peer_kv_bytes = decoded.peak_peer_bytes;
   t.tokens_attended_device = decoded.attended[static_cast<int>(Side::device)];
   t.tokens_attended_host = decoded.attended[static_cast<int>(Side::host)];
   return t;

@@ -39,10 +39,14 @@ std::string target_text(const Target& t, bool markdown) {
                 "waits mostly for", "attended on device",
                 "attended on host", "KV GB, device",
                 "KV GB, host"};
+  const bool peers = std::any_of(t.rows.begin(), t.rows.end(), [](const TargetRow& r) { return r.peer_kv_bytes > 0; });
+  if (peers) table.head.emplace_back("KV GB, peer");
   std::string refusals;
   for (const TargetRow& r : t.rows) {
     if (!r.refused.empty()) {
-      table.rows.push_back({r.method, "-", "does not fit", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"});
+      std::vector<std::string>& row = table.rows.emplace_back(table.head.size(), "-");
+      row[0] = r.method;
+      row[2] = "does not fit";
       refusals += fmt::format("{}: {}\n", r.method, r.refused);
       continue;
     }
@@ -53,6 +57,7 @@ std::string target_text(const Target& t, bool markdown) {
                           largest_cause(r), fmt::format("{:.0f}", r.attended_device),
                           fmt::format("{:.0f}", r.attended_host), gigabytes(r.device_kv_bytes),
                           gigabytes(r.host_kv_bytes)});
+    if (peers) table.rows.back().push_back(gigabytes(r.peer_kv_bytes));
   }
   const std::string notes = fmt::format(
       "The schedule of each method with the costs of this shape, weights and KV in bf16, {} decode steps after a "
@@ -101,6 +106,7 @@ std::string target_json(const Target& t) {
     row["attended_host"] = r.attended_host;
     row["device_kv_bytes"] = r.device_kv_bytes;
     row["host_kv_bytes"] = r.host_kv_bytes;
+    if (r.peer_kv_bytes > 0) row["peer_kv_bytes"] = r.peer_kv_bytes;
     json["methods"].push_back(std::move(row));
   }
   json["workload"] = nlohmann::ordered_json::parse(workload_to_json(t.workload));

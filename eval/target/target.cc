@@ -44,6 +44,7 @@ void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
     row.attended_host += double(s.attended[static_cast<int>(Side::host)]) / steps;
     row.device_kv_bytes += s.peak_kv_bytes[static_cast<int>(Tier::device)];
     row.host_kv_bytes += s.peak_kv_bytes[static_cast<int>(Tier::host)];
+    row.peer_kv_bytes += s.peak_peer_bytes;
   }
 }
 
@@ -84,6 +85,10 @@ EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware
 
 double device_kv_room(const Model& shape, const HardwareProfile& hardware) {
   return hardware.device.memory_gb * 1e9 * (1 - kReserved) - double(shape.weights.bytes());
+}
+
+double peer_kv_room(const HardwareProfile& hardware) {
+  return hardware.device.memory_gb * 1e9 * (1 - kReserved);
 }
 
 void check_target(const Model& shape, const HardwareProfile& hardware, const TargetOptions& options) {
@@ -140,6 +145,11 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
                                                 "has {:.1f} GB",
                                                 double(row.device_kv_bytes) * 1e-9, hardware.name,
                                                 device_kv_room(shape, hardware) * 1e-9));
+      } else if (double(row.peer_kv_bytes) > peer_kv_room(hardware)) {
+        row = refused_row(row.method,
+                          fmt::format("its cache rank holds {:.1f} GB of KV, query windows and selections, and the "
+                                      "peer, a device like that of '{}' without weights, has {:.1f} GB",
+                                      double(row.peer_kv_bytes) * 1e-9, hardware.name, peer_kv_room(hardware) * 1e-9));
       }
     } catch (const Interrupted&) {
       throw;

@@ -40,6 +40,7 @@ struct TargetRow {
   CauseTimes idle_by_cause{};  // ns, sums over these steps
   double attended_device = 0, attended_host = 0;       // tokens per sequence, KV head, layer and step
   std::size_t device_kv_bytes = 0, host_kv_bytes = 0;  // of the batch, peaks
+  std::size_t peer_kv_bytes = 0;                       // the same of a cache rank on a peer device
 };
 
 struct Target {
@@ -54,6 +55,9 @@ void check_target(const Model& shape, const HardwareProfile& hardware, const Tar
 
 /// Bytes of device memory beside the weights and a reserve of 5 % for what is no KV; may be below 0.
 double device_kv_room(const Model& shape, const HardwareProfile& hardware);
+
+/// The same of a peer device, which is one like this (HardwareProfile::PeerRates) and has no weights.
+double peer_kv_room(const HardwareProfile& hardware);
 
 /// check_target's errors; a method that does not fit is a row that says so.
 Target simulate_target(const Model& shape, const HardwareProfile& hardware, const Workload& workload,

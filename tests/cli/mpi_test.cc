@@ -36,10 +36,10 @@ Outcome shell(const std::string& command) {
   return outcome;
 }
 
-const std::string kRun =
-    "compare --methods asyncspade:budget=128,place=peer,window=8 --hw asyncspade-a100 --tasks niah_single_1 --lengths "
-    "512 "
-    "--samples 2 --quiet --no-plot --force --threads 1 --out ";
+const std::string kCompare = "compare --methods asyncspade:budget=128,place=peer,window=8";
+const std::string kShort =
+    " --tasks niah_single_1 --lengths 512 --quiet --no-plot --force --threads 1 --hw asyncspade-a100 --out ";
+const std::string kRun = kCompare + " --samples 2" + kShort;
 const std::string kTwo = "'" TANDEM_MPIEXEC "' --allow-run-as-root --oversubscribe -n ";
 
 TEST(Mpi, TwoProcessesGiveTheTokensOfOne) {
@@ -53,6 +53,22 @@ TEST(Mpi, TwoProcessesGiveTheTokensOfOne) {
   EXPECT_THAT(samples, ::testing::HasSubstr("niah_single_1"));
   EXPECT_EQ(content(folder / "two" / "samples.jsonl"), samples);
   EXPECT_EQ(content(folder / "two" / "timings.jsonl"), content(folder / "one" / "timings.jsonl"));
+}
+
+// A message per layer, four sequences in each, and lanes that are threads: the simulated device's tokens, of one
+// process.
+TEST(Mpi, ABatchOnRealThreadsGivesTheTokensOfTheSimulatedDevice) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "mpi_batch_test";
+  fs::remove_all(folder);
+  const std::string batch = kCompare + ",pack=1 --samples 4 --batch 4";
+  const Outcome one = run(batch + kShort + "'" + (folder / "sim").string() + "'");
+  ASSERT_EQ(one.code, 0) << one.text;
+  const Outcome two = shell(kTwo + "2 '" TANDEM_PROGRAM "' " + batch + " --device emu" + kShort + "'" +
+                            (folder / "emu").string() + "'");
+  ASSERT_EQ(two.code, 0) << two.text;
+  const std::string samples = content(folder / "sim" / "samples.jsonl");
+  EXPECT_EQ(std::count(samples.begin(), samples.end(), '\n'), 4);
+  EXPECT_EQ(content(folder / "emu" / "samples.jsonl"), samples);
 }
 
 /// The process among those that carry `mark` in their arguments which is the cache rank; 0 where there is none yet.
@@ -109,6 +125,20 @@ TEST(Mpi, OtherNumbersOfProcessesAreASentence) {
   const Outcome three = shell(kTwo + "3 '" TANDEM_PROGRAM "' methods");
   EXPECT_NE(three.code, 0);
   EXPECT_THAT(three.text, ::testing::HasSubstr("mpirun -n 2"));
+}
+
+// A shell that mpirun started hands its variables on to whatever it starts.
+TEST(Mpi, AnInheritedEnvironmentChangesNothing) {
+  const Outcome alone = shell("OMPI_COMM_WORLD_SIZE=4 '" TANDEM_PROGRAM "' methods asyncspade");
+  EXPECT_EQ(alone.code, 0) << alone.text;
+  EXPECT_EQ(alone.text, run("methods asyncspade").text);
+}
+
+TEST(Mpi, HelpAndVersionWaitForNoOtherRank) {
+  for (const char* word : {"--version", "--help", "compare --help"}) {
+    const Outcome asked = shell(kTwo + "3 '" TANDEM_PROGRAM "' " + word);
+    EXPECT_EQ(asked.code, 0) << asked.text;
+  }
 }
 
 }  // namespace

@@ -222,6 +222,28 @@ TEST(AsyncSpadePlaces, APlaceThatTheProfileDoesNotHaveIsASentence) {
   }
 }
 
+// Forks share their prompt's pages on the device; the peer has its own copies of each.
+TEST(AsyncSpadePlaces, MoreThanThePeersMemoryIsASentence) {
+  HardwareProfile profile = load_profile("asyncspade-a100");
+  profile.device.memory_gb = 0.08;
+  EngineOptions options;
+  options.max_batch = 64;
+  Bench bench(tiny_model(), make_sim_device(profile, {}), options);
+  const auto prefix = bench.engine.prefill(random_prompt(3000, 5));
+  const auto method = make_method("asyncspade:budget=32,weights=raw,window=1,place=peer");
+  const std::vector<DecodeRequest> forks(64, {prefix.get(), 2});
+  const DecodeResult one = bench.engine.decode(*method, std::span(forks).first(1));
+  EXPECT_EQ(one.sequences[0].peak_peer_bytes, 2u * (2992 * 256 + 2 * 64 * 4 + 32 * 256));
+  try {
+    bench.engine.decode(*method, forks);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("The cache rank's device is full"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("0.08 GB"));
+  }
+  bench.engine.release(*prefix);
+}
+
 // Over decode, a new prompt and decode: what the rank chose of the first part, of the prompt, and of both.
 class AsyncSpadeSession : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Places, AsyncSpadeSession, ::testing::Values("stream", "host"));

@@ -51,6 +51,13 @@ TEST(Schema, TimingLineIsThisText) {
             R"("tokens_attended_host":2370})");
 }
 
+TEST(Schema, APeersBytesAreThereWhereThereIsOne) {
+  SampleTiming timing = example_timing();
+  timing.peer_kv_bytes = 3000000;
+  EXPECT_NE(to_line(timing).find(R"("host_kv_bytes":2000000,"peer_kv_bytes":3000000,)"), std::string::npos);
+  EXPECT_EQ(parse_timing(to_line(timing), "x"), timing);
+}
+
 TEST(Schema, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(parse_sample(to_line(example_sample()), "x"), example_sample());
   EXPECT_EQ(parse_window(to_line(example_window()), "x"), example_window());

@@ -133,6 +133,30 @@ TEST(Target, WhatDoesNotFitSaysSo) {
   EXPECT_THROW(load_shape("llama-3.2-2b"), InputError);
 }
 
+// What a cache rank holds elsewhere is counted, by hand: pages, choice and W + 1 queries; and it has to fit there.
+TEST(Target, ThePeersMemoryIsCountedAndLimited) {
+  HardwareProfile hardware = load_profile("asyncspade-a100");
+  const Model shape = load_shape("llama-3.2-1b");
+  TargetOptions options = small_options({"full", "asyncspade:budget=512,place=peer"});
+  options.batch = 16;
+  options.context = 8192;
+  options.steps = 24;
+  const Target fits = simulate_target(shape, hardware, some_workload(), options);
+  EXPECT_EQ(fits.rows[1].refused, "");
+  EXPECT_EQ(fits.rows[0].peer_kv_bytes, 0u);
+  const std::size_t bytes = std::size_t{16} * 16 * ((8192 + 16 + 512) * 2 * 8 * 64 * 2 + 17 * 32 * 64 * 4);
+  EXPECT_EQ(fits.rows[1].peer_kv_bytes, bytes);
+  EXPECT_THAT(target_text(fits, true), ::testing::HasSubstr("KV GB, peer"));
+  EXPECT_THAT(target_json(fits), ::testing::HasSubstr("\"peer_kv_bytes\": " + std::to_string(bytes)));
+  hardware.device.memory_gb = double(bytes) * 1e-9 / 0.95 - 0.001;
+  options.methods = {"asyncspade:budget=512,place=peer"};
+  const Target full = simulate_target(shape, hardware, some_workload(), options);
+  EXPECT_THAT(full.rows[0].refused, ::testing::HasSubstr("its cache rank holds 4.6 GB"));
+  EXPECT_THAT(target_text(full, false), ::testing::HasSubstr("does not fit"));
+  hardware.device.memory_gb += 0.002;
+  EXPECT_EQ(simulate_target(shape, hardware, some_workload(), options).rows[0].refused, "");
+}
+
 TEST(Target, AMethodThatRefusesTheShapeIsARow) {
   const Target target = simulate_target(load_shape("llama-3.2-1b"), load_profile("fluxion-a100"), some_workload(),
                                         small_options({"full", "fluxion:heads=embedded", "fluxion"}));
