@@ -131,6 +131,11 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
 
   Wide longest = alone.scaled_ns;
   for (const Part& p : parts) longest = std::max(longest, p.scaled_ns);
+  if (host && cost.ranked != 0) {
+    const std::uint32_t threads = std::min(lane.threads, std::max(cost.lists, 1u));
+    phases.fixed +=
+        static_cast<Nanos>((part(cost.ranked * kRankedFlops, flops_thread_ * threads).scaled_ns + kUnit - 1) / kUnit);
+  }
   if (longest == 0) return phases;
   constexpr Wide kLongest = Wide{1} << 62;  // 4.4e12 ns: an hour and more
   TANDEM_CHECK(longest < kLongest, "an operation would run for more than an hour; check its cost");

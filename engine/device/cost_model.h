@@ -19,6 +19,12 @@ enum class Resource : std::uint8_t { hbm, dram, h2d, d2h, device_flops, peer_hbm
 
 inline constexpr std::uint64_t kUnit = std::uint64_t{1} << 20;  // 1.0 of a share
 
+/// What choosing the best of many scores on the host (Cost::ranked) costs per score, in FLOPs at the profile's
+/// host.gflops_per_thread: after the scores, which it needs all of, and from caches, so that it shares no memory. 2 ns
+/// a score at 80 GFLOP/s: top_k took 1.4 to 2.0 ns for the best 2 to 10 % of 1,004 scores (one thread of a 2-core VM,
+/// AMD EPYC Zen 5); that such a core has 80 GFLOP/s, and that others choose slower as they compute slower, is assumed.
+inline constexpr std::uint64_t kRankedFlops = 160;
+
 /// The two phases of an operation that runs alone.
 struct Phases {
   Nanos fixed = 0;

@@ -9,6 +9,7 @@
 #include "engine/distributed/remote_rank.h"
 #include "engine/kernels/ahead_selection.h"
 #include "engine/runtime/engine_ops.h"
+#include "engine/runtime/selection.h"
 
 namespace tandem {
 
@@ -309,6 +310,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
         copies.insert(copies.end(), more.begin(), more.end());
       }
       w.add_choice(choice.cost, choice.cost.dram);
+      rank_scores(choice.cost, rank.shape.kv_heads, w.end, w.keep);
       std::vector<std::uint32_t>& slots = w.at.emplace_back();
       if (w.keep == 0) continue;
       const Range pages{0, w.end / kPageTokens};

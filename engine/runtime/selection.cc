@@ -126,6 +126,7 @@ SelectionRef DecodeAttention::select_on_host(const LayerContext& context, const 
   op.cost.dram = s.index.digest_bytes(s.choice.blocks);
   op.cost.tasks = shape.kv_heads * selection_parts(s.choice.blocks);
   op.cost.flops = std::uint64_t{4} * shape.q_heads * s.choice.blocks * shape.head_dim;
+  rank_scores(op.cost, s.choice.lists(shape), s.choice.blocks, s.choice.keep);
   op.access = {host_query_.reads(s.row, s.row + 1), s.index.values.reads(context.layer, context.layer + 1),
                s.index.selection.writes()};
   op.after = {query_on_host(context)};

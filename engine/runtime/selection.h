@@ -32,6 +32,14 @@ void score_index(ThreadPool& pool, const ModelShape& shape, const BodyContext& c
 void draw_scores(ThreadPool& pool, const ModelShape& shape, const ScoreProcess& process, const ScorePlace& place,
                  std::uint32_t blocks, float* scores /*[Hq][blocks]*/);
 
+/// Adds to a host operation's cost what choosing costs: `lists` lists, each the best `keep` of n scores. All or none of
+/// them need no look.
+inline void rank_scores(Cost& cost, std::uint32_t lists, std::uint32_t n, std::uint32_t keep) {
+  if (keep == 0 || keep >= n) return;
+  cost.lists += lists;
+  cost.ranked += std::uint64_t{lists} * n;
+}
+
 /// Fills the lists of one layer and row from the scores of all query heads.
 void choose_blocks(ThreadPool& pool, const ModelShape& shape, const Choice& choice,
                    const float* scores /*[Hq][blocks]*/, std::uint32_t* lists /*[list][1 + room]*/, std::uint32_t room);

@@ -5,6 +5,7 @@
 
 #include "engine/kernels/digest.h"
 #include "engine/kernels/topk.h"
+#include "engine/runtime/selection.h"
 #include "engine/runtime/task_attention.h"
 
 namespace tandem {
@@ -40,10 +41,10 @@ void TaskAttention::choose_blocks(BodyContext& ctx, const Pulled& work, const fl
     });
   }
   lists.resize(group);
-  for (std::uint32_t h = 0; h < group; ++h) {
+  pool_.parallel_for(group, [&](std::size_t h) {
     lists[h].resize(work.task.blocks[h]);
-    if (!lists[h].empty()) top_k(scores.data() + std::size_t{h} * blocks, blocks, work.task.blocks[h], lists[h].data());
-  }
+    if (!lists[h].empty()) top_k(scores.data() + h * blocks, blocks, work.task.blocks[h], lists[h].data());
+  });
 }
 
 /// Pages that the task reads, each for the heads that chose it; counts runs of adjacent blocks, link pieces and tokens.
@@ -104,6 +105,7 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
   select.cost.dram = work.digest_bytes();
   select.cost.tasks = (work.blocks + kScoredBlocks - 1) / kScoredBlocks;
   select.cost.flops = std::uint64_t{4} * group * work.blocks * shape.head_dim;
+  for (const std::uint32_t keep : work.task.blocks) rank_scores(select.cost, 1, work.blocks, keep);
   select.access = {query, index.values.reads(layer, layer + 1), list_write};
   select.after = work.pages->filled;
   wait_for(select.after, query_on_host);

@@ -1,5 +1,6 @@
 #include "methods/fluxion/drawn_heads.h"
 
+#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -43,9 +44,10 @@ class DrawnHeads : public HeadSource {
   void properties(const ModelShape& shape, const HeadInputs& inputs, HeadProperties* out) const override {
     const HeadView& view = inputs.view;
     const std::uint32_t group = shape.group();
+    const std::uint64_t now = mixed(sequence(shape, inputs) ^ mixed(view.tokens));
     for (std::uint32_t h = 0; h < shape.q_heads; ++h) {
       // A KV group's part is drawn as that of a head that no group has.
-      const double shared = need(view, shape.q_heads + h / group), own = need(view, h);
+      const double shared = need(view.layer, shape.q_heads + h / group, now), own = need(view.layer, h, now);
       const double z = std::sqrt(spreads_.group) * shared + std::sqrt(1 - spreads_.group) * own;
       const double above = 0.5 * std::erfc(z / std::sqrt(2.0));  // 1 - Phi(z)
       const double budget = -rule_.mean * std::log(above);
@@ -56,10 +58,20 @@ class DrawnHeads : public HeadSource {
   }
 
  private:
-  double need(const HeadView& view, std::uint32_t head) const {
-    const std::uint64_t of_head = mixed(std::uint64_t{view.layer} << 32 | head);
-    const std::uint64_t now = mixed(of_head ^ mixed(std::uint64_t{view.row} << 32 | view.tokens));
-    return std::sqrt(spreads_.lasting) * normal(of_head) + std::sqrt(1 - spreads_.lasting) * normal(now);
+  /// What tells sequences apart, whatever else is in the batch: their queries, whose bits depend on the sequence alone,
+  /// and where there are none, their numbers.
+  static std::uint64_t sequence(const ModelShape& shape, const HeadInputs& inputs) {
+    if (inputs.view.query == nullptr) return mixed(inputs.request);
+    std::uint64_t hash = 0;
+    for (std::size_t i = 0; i < std::size_t{shape.q_heads} * shape.head_dim; ++i)
+      hash = mixed(hash ^ std::bit_cast<std::uint32_t>(inputs.view.query[i]));
+    return hash;
+  }
+
+  double need(std::uint32_t layer, std::uint32_t head, std::uint64_t now) const {
+    const std::uint64_t of_head = mixed(std::uint64_t{layer} << 32 | head);
+    return std::sqrt(spreads_.lasting) * normal(of_head) +
+           std::sqrt(1 - spreads_.lasting) * normal(mixed(of_head ^ now));
   }
 
   HeadSpreads spreads_;

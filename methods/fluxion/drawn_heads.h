@@ -37,7 +37,8 @@ HeadSpreads at_error(HeadSpreads spreads, double error);
 /// The file that ships.
 HeadSpreads published_head_spreads();
 
-/// The same properties for the same row, layer, head and number of tokens, in every run.
+/// The same properties for the same sequence (by its query, or by its number where only shapes are simulated), layer,
+/// head and number of tokens, in every run and in every batch.
 std::shared_ptr<const HeadSource> drawn_heads(const HeadSpreads& spreads, BudgetPolicy policy);
 
 }  // namespace tandem

@@ -54,8 +54,10 @@ struct FluxionOptions {
     set.choice("policy", policy, {"cpu-only", "uniform", "length", "priority"},
                "who attends to a KV group's part in host memory: the CPU; a fixed share of the groups, or of the "
                "sequences' tokens; or whoever is free, the largest first");
-    set.choice("guard", guard, {"no", "yes"},
-               "priority: a side leaves a task that it would end later than the other one would end all that is left");
+    set.choice(
+        "guard", guard, {"no", "yes"},
+        "priority: a side leaves a task that it would end later than the other one would end all that is left; needs a "
+        "cpu_share between 0 and 1");
     set.ratio("cpu_share", cpu_share, 0, 1,
               "the CPU's share of the work under uniform and length, and for guard how fast it is beside the device");
     set.tokens("sinks", sinks, "first tokens, kept on the device; rounded up to a page");
@@ -97,6 +99,14 @@ class FixedHeads : public HeadSource {
   double streaming_;
   bool lossless_;
 };
+
+void check_guard(const FluxionOptions& options) {
+  if (options.guard == "no" || (options.cpu_share > 0 && options.cpu_share < 1)) return;
+  throw_input_error(
+      "Method fluxion, option 'guard': it is yes with cpu_share={}, which does not say how fast the CPU is beside the "
+      "device: give a share between 0 and 1, or guard=no.",
+      options.cpu_share);
+}
 
 /// Where the options say that head properties come from.
 std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
@@ -193,7 +203,7 @@ class Fluxion : public Method {
     AttendPlan plan;
     PulledTasks tasks;
     struct Row {
-      std::uint32_t row = 0;
+      std::uint32_t row = 0, request = 0;
       FluxionState state;
     };
     std::vector<Row> rows;
@@ -210,18 +220,19 @@ class Fluxion : public Method {
       attend(tasks.apart[0], {0, state.host.begin});
       attend(tasks.apart[1], {state.host.end, window_end});
       attend(plan.items, {window_end, sequence->tokens});
-      rows.push_back({sequence->row, state});
+      rows.push_back({sequence->row, sequence->request, state});
     }
     if (rows.empty()) return plan;
     const ModelShape shape = context.shape;
     tasks.heads.width = kWidth;
     tasks.heads.cost = heads_->cost(shape, static_cast<std::uint32_t>(context.batch.size()));
-    std::vector<HeadInputs> inputs(context.batch.size(), HeadInputs{{}, {0, 0}, nullptr});
+    std::vector<HeadInputs> inputs(context.batch.size(), HeadInputs{{}, {0, 0}, nullptr, 0});
     std::vector<std::shared_ptr<void>> memories;
     memories.reserve(rows.size());
     for (const Row& row : rows) {
       inputs[row.row].host = row.state.host;
       inputs[row.row].memory = row.state.memory.get();
+      inputs[row.row].request = row.request;
       memories.push_back(row.state.memory);
     }
     tasks.heads.estimate = [shape, heads = heads_, inputs = std::move(inputs), memories = std::move(memories)](
@@ -330,6 +341,7 @@ class Fluxion : public Method {
 std::unique_ptr<Method> make_fluxion(const MethodSpec& spec, std::shared_ptr<const HeadSource> source) {
   FluxionOptions options;
   options.bind().parse(spec);
+  check_guard(options);
   if (source == nullptr) source = head_source(options);
   return std::make_unique<Fluxion>(std::move(options), std::move(source));
 }
@@ -337,6 +349,7 @@ std::unique_ptr<Method> make_fluxion(const MethodSpec& spec, std::shared_ptr<con
 std::unique_ptr<Method> make_watched_fluxion(const MethodSpec& spec, HeadWatch watch) {
   FluxionOptions options;
   options.bind().parse(spec);
+  check_guard(options);
   if (options.spill > 0) {
     throw_input_error(
         "Method fluxion: errors of heads are measured over what the prompt left in host memory: give spill=0.");

@@ -13,9 +13,10 @@ namespace tandem {
 
 /// What a source sees of a row in a layer and step.
 struct HeadInputs {
-  HeadView view;                 // apart: sinks, the window's tokens; rest: new tokens
-  Range host;                    // tokens in host memory
+  HeadView view;  // its row moves when other sequences end; apart: sinks, the window's tokens; rest: new tokens
+  Range host;     // tokens in host memory
   const void* memory = nullptr;  // what HeadSource::prepare made of the sequence
+  std::uint32_t request = 0;     // the sequence's number in the batch that was asked for
 };
 
 /// Says on the device, in every layer and step, what each query head needs of its KV in host memory. One object serves

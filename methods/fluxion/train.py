@@ -79,7 +79,10 @@ class Data:
             self.seeds.append(manifest["plan"]["seed"])
             p, t = self.plan["policies"].index(policy), self.plan["taus"].index(self.tau)
             for shard in manifest["shards"]:
-                tensors = read_tensors(folder / shard["file"])
+                file = folder / shard["file"]
+                if not file.is_file():
+                    fail(f"{file} is missing, which {folder / 'manifest.json'} names: run the `tandem fluxion collect` that wrote it again, with --resume.")
+                tensors = read_tensors(file)
                 features = tensors["features"].copy()
                 features[:, ANCHOR_BUDGETS] = tensors["anchor_budgets"][:, t, p]
                 columns["features"].append(features)

@@ -51,6 +51,20 @@ TEST(CostModel, HostThreadsUntilDramIsFull) {
   EXPECT_EQ(share(half, Resource::dram), kUnit / 2);
 }
 
+TEST(CostModel, ChoosingComesAfterTheScoresAndEachListIsOneThreads) {
+  const CostModel model(round_profile());
+  const double flops_per_ns = round_profile().host.gflops_per_thread;
+  Cost cost{.work = Work::select, .dram = 1000, .lists = 4, .ranked = 4000};
+  const Phases phases = model.phases(cost, host(10));
+  EXPECT_EQ(phases.flow, 20);
+  EXPECT_EQ(phases.fixed, static_cast<Nanos>(std::ceil(1000.0 * kRankedFlops / flops_per_ns)));
+  cost.lists = 1;
+  EXPECT_EQ(model.phases(cost, host(10)).fixed, 4 * phases.fixed);
+  cost.lists = 40;
+  EXPECT_EQ(model.phases(cost, host(2)).fixed, 2 * phases.fixed);
+  EXPECT_EQ(model.phases(cost, kDevice).fixed, 0);  // its kernels are in the device's rates
+}
+
 TEST(CostModel, SelectionMayReachAShareOfDram) {
   HardwareProfile profile = round_profile();
   profile.host.select_efficiency = 0.25;

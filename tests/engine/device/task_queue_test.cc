@@ -45,78 +45,109 @@ TEST(TaskQueue, APullerLeavesWhatAnotherWouldEndBefore) {
   EXPECT_EQ(equals.pull(1), 1u);
 }
 
-constexpr int kSchedules = 100000, kBatch = 2500;
+constexpr int kSchedules = 5000, kTogether = 10;
+constexpr std::size_t kThreads = 3;
 
-/// What the three threads of a batch share: they pass through its queues in turn, each when it comes.
+/// What the threads share: queues that they begin together and pass through in turn.
 struct Round {
   std::unique_ptr<TaskQueue> queue;
   std::vector<std::uint8_t> allowed;
-  std::array<std::vector<std::uint32_t>, 3> got;
+  std::array<std::vector<std::uint32_t>, kThreads> got;
 };
 
-std::vector<Round> random_rounds(std::mt19937& random) {
-  std::vector<Round> rounds(kBatch);
-  for (Round& round : rounds) {
-    // Few tasks: what races is the first and the last ones.
-    round.allowed.resize(random() % 8);
-    for (std::uint8_t& bits : round.allowed) bits = static_cast<std::uint8_t>(1 + random() % 3);
-    if (random() % 2 == 0) {
-      round.queue = std::make_unique<TaskQueue>(round.allowed);
-      continue;
-    }
+Round random_round(std::mt19937& random) {
+  Round round;
+  round.allowed.resize(random() % 32);
+  for (std::uint8_t& bits : round.allowed) bits = static_cast<std::uint8_t>(1 + random() % 3);
+  if (random() % 2 == 0) {
+    round.queue = std::make_unique<TaskQueue>(round.allowed);
+  } else {
     std::vector<std::uint64_t> work(round.allowed.size());
     for (std::uint64_t& w : work) w = 1 + random() % 100;
     round.queue =
         std::make_unique<TaskQueue>(round.allowed, std::move(work), std::vector<double>{1, double(1 + random() % 20)});
   }
-  return rounds;
+  for (std::vector<std::uint32_t>& got : round.got) got.reserve(round.allowed.size());
+  return round;
 }
 
-void empty_in_turn(std::vector<Round>& rounds, std::size_t thread, std::uint32_t puller, unsigned seed,
-                   std::atomic<int>& ready) {
+/// Threads wait here for each other, so that none has emptied a queue before the others come.
+class Gate {
+ public:
+  void pass() {
+    const std::size_t turn = turn_.load();
+    if (++arrived_ == kThreads) {
+      arrived_ = 0;
+      ++turn_;
+      return;
+    }
+    while (turn_.load() == turn) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<std::size_t> arrived_ = 0, turn_ = 0;
+};
+
+void empty_in_turn(std::vector<Round>& rounds, std::size_t thread, std::uint32_t puller, unsigned seed, Gate& gate) {
   std::minstd_rand pace(seed);
-  ++ready;
-  while (ready < 3) std::this_thread::yield();
-  for (Round& round : rounds) {
-    round.got[thread].reserve(round.allowed.size());
-    while (const auto task = round.queue->pull(puller)) {
-      round.got[thread].push_back(*task);
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    if (i % kTogether == 0) gate.pass();
+    while (const auto task = rounds[i].queue->pull(puller)) {
+      rounds[i].got[thread].push_back(*task);
       if (pace() / 64 % 32 == 0) std::this_thread::yield();
     }
   }
 }
 
-/// Random queues, guarded ones too, each emptied by three threads that start together: two of puller 0, one of
-/// puller 1. How far each gets before it lets the others run is random too.
+/// Whether a thread took tasks both before and after another one's: they were at work at the same time.
+bool interleaved(const Round& round) {
+  for (const std::vector<std::uint32_t>& a : round.got) {
+    for (const std::vector<std::uint32_t>& b : round.got) {
+      if (&a == &b || a.empty()) continue;
+      for (const std::uint32_t task : b) {
+        if (a.front() < task && task < a.back() && round.allowed[task] == 3) return true;
+      }
+    }
+  }
+  return false;
+}
+
+/// Random queues, guarded ones too, each emptied by three threads: two of puller 0, one of puller 1. How far each gets
+/// before it lets the others run is random too.
 TEST(TaskQueue, RandomSchedulesOnThreadsLoseAndRepeatNothing) {
   std::mt19937 random(7);
-  std::uint64_t mixed = 0, wrong = 0;
-  for (int done = 0; done < kSchedules; done += kBatch) {
-    std::vector<Round> rounds = random_rounds(random);
-    std::atomic<int> ready = 0;
-    std::vector<std::thread> threads;
-    for (std::uint32_t t = 0; t < 3; ++t) {
-      const auto seed = static_cast<unsigned>(random());
-      threads.emplace_back([&rounds, &ready, t, seed] { empty_in_turn(rounds, t, t == 2 ? 1 : 0, seed, ready); });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const Round& round : rounds) {
-      std::array<std::uint8_t, 8> taken{};
-      for (std::size_t thread = 0; thread < 3; ++thread) {
-        const std::vector<std::uint32_t>& got = round.got[thread];
-        for (std::size_t i = 0; i < got.size(); ++i) {
-          ASSERT_LT(got[i], round.allowed.size());
-          ++taken[got[i]];
-          wrong += (round.allowed[got[i]] & (thread == 2 ? 2 : 1)) == 0 ? 1 : 0;
-          wrong += i > 0 && got[i - 1] >= got[i] ? 1 : 0;  // in the queue's order
-        }
-      }
-      for (std::size_t i = 0; i < round.allowed.size(); ++i) wrong += taken[i] == 1 ? 0 : 1;
-      mixed += !round.got[0].empty() && !round.got[2].empty() ? 1 : 0;
-    }
-    ASSERT_EQ(wrong, 0u);
+  std::vector<Round> rounds;
+  rounds.reserve(kSchedules);
+  for (int i = 0; i < kSchedules; ++i) rounds.push_back(random_round(random));
+  Gate gate;
+  std::vector<std::thread> threads;
+  threads.reserve(kThreads);
+  for (std::uint32_t t = 0; t < kThreads; ++t) {
+    const auto seed = static_cast<unsigned>(random());
+    threads.emplace_back([&rounds, &gate, t, seed] { empty_in_turn(rounds, t, t == 2 ? 1 : 0, seed, gate); });
   }
-  EXPECT_GT(mixed, 0u);
+  for (std::thread& thread : threads) thread.join();
+  std::uint64_t raced = 0, mixed = 0, wrong = 0;
+  for (const Round& round : rounds) {
+    std::array<std::uint8_t, 32> taken{};
+    for (std::size_t thread = 0; thread < kThreads; ++thread) {
+      const std::vector<std::uint32_t>& got = round.got[thread];
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        ASSERT_LT(got[i], round.allowed.size());
+        ++taken[got[i]];
+        wrong += (round.allowed[got[i]] & (thread == 2 ? 2 : 1)) == 0 ? 1 : 0;
+        wrong += i > 0 && got[i - 1] >= got[i] ? 1 : 0;  // in the queue's order
+      }
+    }
+    for (std::size_t i = 0; i < round.allowed.size(); ++i) wrong += taken[i] == 1 ? 0 : 1;
+    raced += interleaved(round) ? 1 : 0;
+    mixed += !round.got[2].empty() && (!round.got[0].empty() || !round.got[1].empty()) ? 1 : 0;
+  }
+  EXPECT_EQ(wrong, 0u);
+  // Were the queues emptied one thread after the other, none would be; in turns on a single core, hundreds are.
+  EXPECT_GT(raced, 100u);
+  EXPECT_GT(mixed, 100u);
+  RecordProperty("raced", static_cast<int>(raced));
 }
 
 }  // namespace

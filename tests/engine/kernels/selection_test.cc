@@ -115,6 +115,33 @@ TEST(TopK, AgreesWithAStableSort) {
   }
 }
 
+TEST(TopK, LongListsAreExactWhateverASampleSaysOfThem) {
+  Random random(9);
+  for (const std::uint32_t n : {256u, 1004u, 6400u}) {
+    const std::vector<float> drawn = random.normals(n);
+    for (int kind = 0; kind < 6; ++kind) {
+      std::vector<float> scores = drawn;
+      for (std::uint32_t i = 0; i < n; ++i) {
+        if (kind == 1) scores[i] = i % (n / 64) == 0 ? 5.0f : drawn[i];  // a sample of every n/64th sees only these
+        if (kind == 2) scores[i] = i % (n / 64) == 0 ? -5.0f : drawn[i];
+        if (kind == 3) scores[i] = 1;
+        if (kind == 4) scores[i] = i % 3 == 0 ? kInfinity : i % 3 == 1 ? -kInfinity : drawn[i];
+        if (kind == 5) scores[i] = i % 2 == 0 ? std::nanf("") : std::round(drawn[i]);
+      }
+      std::vector<std::uint32_t> order(n);
+      std::iota(order.begin(), order.end(), 0u);
+      const auto worth = [&](std::uint32_t i) { return std::isnan(scores[i]) ? -kInfinity : scores[i]; };
+      std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return worth(a) > worth(b); });
+      for (const std::uint32_t k : {1u, n / 50, n / 10, n / 2, n - 1}) {
+        std::vector<std::uint32_t> best(order.begin(), order.begin() + k), chosen(k);
+        std::sort(best.begin(), best.end());
+        top_k(scores.data(), n, k, chosen.data());
+        ASSERT_EQ(chosen, best) << n << " " << k << " " << kind;
+      }
+    }
+  }
+}
+
 TEST(TopK, TiesGoToTheLowerIndex) {
   const std::vector<float> scores = {1, 3, 2, 3, 2, 2, 0};
   std::vector<std::uint32_t> chosen(3);

@@ -22,11 +22,13 @@ constexpr const char* kText =
 
 const ModelShape kShape = {.layers = 32, .q_heads = 32, .kv_heads = 8, .head_dim = 128};
 
-std::vector<HeadProperties> drawn(const HeadSource& source, std::uint32_t row, std::uint32_t layer,
-                                  std::uint32_t tokens) {
+std::vector<HeadProperties> drawn(const HeadSource& source, std::uint32_t request, std::uint32_t layer,
+                                  std::uint32_t tokens, std::uint32_t row = 0, const float* query = nullptr) {
   std::vector<HeadProperties> out(kShape.q_heads);
   HeadInputs inputs;
+  inputs.request = request;
   inputs.view.row = row;
+  inputs.view.query = query;
   inputs.view.layer = layer;
   inputs.view.tokens = tokens;
   source.properties(kShape, inputs, out.data());
@@ -39,9 +41,9 @@ TEST(DrawnHeads, SharesAndMeansAreThoseOfTheFile) {
     const HeadSpread& rule = spreads.rules[static_cast<std::size_t>(policy)];
     const auto source = drawn_heads(spreads, policy);
     double streaming = 0, budget = 0, together = 0, n = 0;
-    for (std::uint32_t row = 0; row < 64; ++row) {
+    for (std::uint32_t request = 0; request < 64; ++request) {
       for (std::uint32_t layer = 0; layer < 32; ++layer) {
-        const std::vector<HeadProperties> heads = drawn(*source, row, layer, 5000 + row);
+        const std::vector<HeadProperties> heads = drawn(*source, request, layer, 5000 + request);
         for (std::uint32_t h = 0; h < heads.size(); ++h, ++n) {
           streaming += heads[h].streaming ? 1 : 0;
           budget += heads[h].budget;
@@ -61,9 +63,9 @@ TEST(DrawnHeads, SharesAndMeansAreThoseOfTheFile) {
 
 TEST(DrawnHeads, AHeadKeepsAPartOfItsNeedAndDrawsTheRest) {
   const auto source = drawn_heads(parse_head_spreads(kText, "x.json"), BudgetPolicy::fluxion);
-  const auto budgets = [&](std::uint32_t row, std::uint32_t layer, std::uint32_t tokens) {
+  const auto budgets = [&](std::uint32_t request, std::uint32_t layer, std::uint32_t tokens) {
     std::vector<float> out;
-    for (const HeadProperties& head : drawn(*source, row, layer, tokens)) out.push_back(head.budget);
+    for (const HeadProperties& head : drawn(*source, request, layer, tokens)) out.push_back(head.budget);
     return out;
   };
   EXPECT_EQ(budgets(1, 2, 300), budgets(1, 2, 300));
@@ -74,6 +76,24 @@ TEST(DrawnHeads, AHeadKeepsAPartOfItsNeedAndDrawsTheRest) {
   lasting.lasting = 1;
   const auto always = drawn_heads(lasting, BudgetPolicy::fluxion);
   EXPECT_EQ(drawn(*always, 0, 2, 300)[5].budget, drawn(*always, 1, 2, 999)[5].budget);
+}
+
+/// Invariant B: a sequence moves to another row when one before it ends.
+TEST(DrawnHeads, ASequenceDrawsTheSameWhateverIsInTheBatch) {
+  const auto source = drawn_heads(parse_head_spreads(kText, "x.json"), BudgetPolicy::fluxion);
+  const auto same = [](const std::vector<HeadProperties>& a, const std::vector<HeadProperties>& b) {
+    for (std::size_t h = 0; h < a.size(); ++h) {
+      if (a[h].budget != b[h].budget || a[h].streaming != b[h].streaming) return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(same(drawn(*source, 3, 2, 300, 3), drawn(*source, 3, 2, 300, 0)));
+  EXPECT_FALSE(same(drawn(*source, 3, 2, 300), drawn(*source, 2, 2, 300)));
+  // A real run knows the sequence by its query: one at a time, all have the number 0.
+  std::vector<float> query(std::size_t{kShape.q_heads} * kShape.head_dim, 0.5f), other = query;
+  other.back() = 0.25f;
+  EXPECT_TRUE(same(drawn(*source, 0, 2, 300, 0, query.data()), drawn(*source, 3, 2, 300, 3, query.data())));
+  EXPECT_FALSE(same(drawn(*source, 0, 2, 300, 0, query.data()), drawn(*source, 0, 2, 300, 0, other.data())));
 }
 
 TEST(DrawnHeads, CostsWhatANetworkOfThatSizeDoes) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
+#include "engine/common/error.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"
@@ -139,6 +140,14 @@ TEST_P(FluxionRule, EachHeadAttendsWhatItsPropertiesAskFor) {
 
 const std::vector<std::vector<std::int32_t>> kMixed = {random_prompt(1500, 1), random_prompt(400, 2),
                                                        random_prompt(30, 3), random_prompt(900, 4)};
+
+TEST(Fluxion, AGuardNeedsToKnowHowFastTheSidesAre) {
+  for (const char* share : {"0", "1"}) {
+    const MethodSpec spec = parse_method_spec(std::string("fluxion:guard=yes,cpu_share=") + share);
+    EXPECT_THROW(make_fluxion(spec, nullptr), InputError);
+  }
+  EXPECT_NO_THROW(make_fluxion(parse_method_spec("fluxion:cpu_share=1"), nullptr));
+}
 
 TEST(Fluxion, ResultsDoNotDependOnWhoTookATask) {
   Logits first;

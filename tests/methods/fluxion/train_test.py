@@ -103,6 +103,13 @@ class TrainTest(unittest.TestCase):
             write_collection(folder, finished=False)
             done = self.run_script(folder, folder / "p.safetensors")
             self.assertIn("is not finished", done.stderr)
+            write_collection(folder)
+            (folder / "task-1024-0002.safetensors").unlink()
+            done = self.run_script(folder, folder / "p.safetensors")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("train.py: ", done.stderr)
+            self.assertIn("task-1024-0002.safetensors is missing", done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
 
     def test_scores(self):
         truth = np.array([True, False, True, False])
