@@ -306,7 +306,9 @@ class SimDevice final : public Device {
     } else if (!is_device_side(lane_info.kind)) {
       launch = append_launch("submit", op.layer, profile_.control.submit_ns);
     } else if (segment_ == nullptr) {
-      launch = append_launch("launch", op.layer, profile_.device.launch_ns);
+      // Of an operation that stands for several kernels all are launched before it begins: a little late, since the
+      // first could run meanwhile.
+      launch = append_launch("launch", op.layer, profile_.device.launch_ns * std::max(cost.kernels, 1u));
     } else {
       if (segment_launch_ < 0) segment_launch_ = append_launch(segment_, op.layer, profile_.device.segment_launch_ns);
       launch = segment_launch_;

@@ -102,7 +102,8 @@ struct Cost {
   std::uint64_t peer = 0;  // bytes over the link between devices, in the direction of the lane
   std::uint64_t flops = 0;
   std::uint32_t pieces = 1;   // separate runs of memory that h2d/d2h/dram bytes are spread over
-  std::uint32_t kernels = 1;  // of a device operation: launches that it stands for, each with the device's floor
+  // Of a device operation: kernels that it stands for, each with a launch of its own or, in a segment, a floor.
+  std::uint32_t kernels = 1;
   std::uint32_t tasks = 0;    // of a host operation: parts that threads can share it by; 0: any number
   std::uint32_t lists = 0;    // of a host operation: lists that are then chosen, each by one thread, ...
   std::uint64_t ranked = 0;   // ... and the scores that they are the best of, all together (top_k)

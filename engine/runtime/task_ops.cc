@@ -194,13 +194,15 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
   op.layer = layer;
   op.cost.work = Work::attention;
   op.cost.upper_bound = true;
-  op.cost.kernels = 3;  // scores, top-k, attention
+  op.cost.kernels = 4;  // scores, top-k, attention and the merge of its parts
   const std::uint64_t small = std::uint64_t{2} * group * shape.head_dim * sizeof(float),
                       most = std::uint64_t{work.most} * work.pages->index.block;
   const std::uint64_t per_token = 2 * kv_.shape().vector_bytes(), flops = std::uint64_t{4} * group * shape.head_dim;
   const std::uint64_t scoring = std::uint64_t{4} * group * work.blocks * shape.head_dim;
+  // The kernel reads a digest once for four query heads.
+  const std::uint64_t crossing = work.digest_bytes() * ((group + 3) / 4);
   op.cost.hbm = small + std::uint64_t{2} * group * work.blocks * sizeof(float);
-  op.cost.h2d = work.digest_bytes() + most * per_token;
+  op.cost.h2d = crossing + most * per_token;
   // Lows and highs of the digests, and pages; of a short page, the index's last tokens, K and V are apart.
   op.cost.pieces = 2 + work.most * blocks_for(work.pages->index.block) + 1;
   op.cost.flops = scoring + most * flops;
@@ -213,8 +215,8 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
   op.access = own;
   for (const Access& a : work.pages->access) op.access.push_back(of_head(a, head));
   op.after = work.pages->filled;
-  const auto body = [this, work, room, own, taken_row, per_token, flops, cost = op.cost, scoring](BodyContext& ctx,
-                                                                                                  bool attends) {
+  const auto body = [this, work, room, own, taken_row, per_token, flops, cost = op.cost, scoring, crossing](
+                        BodyContext& ctx, bool attends) {
     const ModelShape& s = forward_.shape();
     const float* query = attends ? ctx.read<float>(forward_.q()) : nullptr;
     const std::size_t at = (std::size_t{work.task.row} * s.q_heads + work.task.kv_head * s.group()) * s.head_dim;
@@ -233,7 +235,7 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
     ++ctx.write<std::uint64_t>(taken_)[taken_row];
     Cost settled = cost;
     settled.upper_bound = false;
-    settled.h2d = work.digest_bytes() + tokens * per_token;
+    settled.h2d = crossing + tokens * per_token;
     settled.pieces = 2 + pieces.count();
     settled.flops = scoring + tokens * flops;
     ctx.settle(settled, std::move(access));

@@ -109,7 +109,9 @@ TEST(Target, FluxionsTasksKeepAllThreadsBusy) {
   for (const std::size_t i : {0u, 2u}) {
     EXPECT_EQ(target.rows[i].refused, "");
     EXPECT_NEAR(target.rows[i].attended_host, target.rows[i + 1].attended_host, 1e-6);
-    EXPECT_NEAR(target.rows[i + 1].step_ms, target.rows[i].step_ms, 0.08 * target.rows[i].step_ms);
+    // Choosing the best is one thread's work per query head: four lists at a time in a task, 32 in hybrid-fixed's
+    // operation, which shows where blocks are many.
+    EXPECT_NEAR(target.rows[i + 1].step_ms, target.rows[i].step_ms, (i == 0 ? 0.08 : 0.2) * target.rows[i].step_ms);
   }
 }
 
