@@ -312,7 +312,8 @@ inline __global__ void __launch_bounds__(kPredictThreads)
     }
     if (!better) break;  // no step that rounding lets us see goes further down
   }
-  // On every way out e.p is the softmax of e.omega; some warps may still read it for `steepest`, so nobody writes it here.
+  // On every way out e.p is the softmax of e.omega; some warps may still read it for `steepest`, so nobody writes it
+  // here.
   double* const out =
       weights + ((std::size_t{blockIdx.z} * gridDim.y + blockIdx.y) * rule.window + k - 1) * rule.window;
   if (t < k) out[t] = e.p[t];

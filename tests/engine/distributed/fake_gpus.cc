@@ -125,13 +125,11 @@ int cuMemFree_v2(unsigned long long at) {
   return 0;
 }
 int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, std::size_t bytes, void* stream) {
-  static_cast<Stream*>(stream)->put(
-      [=] { std::memcpy(std::bit_cast<void*>(to), from, bytes); });
+  static_cast<Stream*>(stream)->put([=] { std::memcpy(std::bit_cast<void*>(to), from, bytes); });
   return 0;
 }
 int cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, std::size_t bytes, void* stream) {
-  static_cast<Stream*>(stream)->put(
-      [=] { std::memcpy(to, std::bit_cast<void*>(from), bytes); });
+  static_cast<Stream*>(stream)->put([=] { std::memcpy(to, std::bit_cast<void*>(from), bytes); });
   return 0;
 }
 int cuGetErrorString(int, const char** text) {
