@@ -23,7 +23,8 @@ struct MethodInfo {
   // "key=value,..." where the published defaults would leave nothing out at the embedded tasks' 1K and 2K tokens: what
   // default_comparison() has instead. Empty: the defaults.
   std::string at_short_contexts;
-  // The same for the embedded model: options that name what was trained for it.
+  // The same for the embedded model: options that name what was trained for it, or that keep a default comparison
+  // short.
   std::string for_embedded_model;
   std::vector<OptionInfo> options;
   std::unique_ptr<Method> (*make)(const MethodSpec&) = nullptr;

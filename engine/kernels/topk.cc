@@ -58,7 +58,7 @@ float likely_floor(const float* scores, std::uint32_t n, std::uint32_t wanted) {
   if (n < kWorthwhile) return -INFINITY;
   const double expected = double{kSample} * wanted / n;
   const double rank = expected + 3 * std::sqrt(expected) + 2;
-  if (rank > kSample / 2) return -INFINITY;
+  if (2 * rank > kSample) return -INFINITY;
   std::array<float, kSample> sample;
   for (std::uint32_t i = 0; i < kSample; ++i) {
     const float score = scores[std::uint64_t{i} * n / kSample];
