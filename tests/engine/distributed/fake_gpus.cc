@@ -69,6 +69,8 @@ struct Comm {
 
 }  // namespace
 
+// The names are those of the driver and of NCCL.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 
 void fake_async_error(int result) {
@@ -191,3 +193,4 @@ const char* ncclGetErrorString(int) {
 }
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)

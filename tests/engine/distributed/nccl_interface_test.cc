@@ -11,12 +11,12 @@ namespace {
 
 /// Whether two functions take and return the same to a compiler's binary interface: sizes and classes of everything.
 template <class A, class B>
-constexpr bool alike = sizeof(A) == sizeof(B) && (std::is_pointer_v<A> == std::is_pointer_v<B>);
+constexpr bool kAlike = sizeof(A) == sizeof(B) && (std::is_pointer_v<A> == std::is_pointer_v<B>);
 template <class F, class G>
 struct SameCall : std::false_type {};
 template <class R, class... A, class S, class... B>
 requires(sizeof...(A) == sizeof...(B)) struct SameCall<R (*)(A...), S (*)(B...)>
-    : std::bool_constant<alike<R, S> && (alike<A, B> && ...)> {
+    : std::bool_constant<kAlike<R, S> && (kAlike<A, B> && ...)> {
 };
 
 TEST(NcclInterface, IsTheOneOfTheHeaders) {
