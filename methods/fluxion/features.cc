@@ -175,21 +175,12 @@ PrefillStatistics prefill_statistics(std::uint32_t layer_index, const LayerQuery
   return out;
 }
 
-void features(const PrefillStatistics& prefill, const StepInputs& step, float* out) {
-  StepFeatures row;
-  row.known = prefill.known.data();
-  row.anchor = prefill.anchor.data();
-  row.mean_key = prefill.mean_key.data();
-  row.host_tokens = step.host_tokens;
-  row.device_tokens = step.device_tokens;
-  row.q = step.q;
-  row.sink_o = step.sink_o;
-  row.sink_lse = step.sink_lse;
-  row.local_o = step.local_o;
-  row.local_lse = step.local_lse;
-  row.device_o = step.device_o;
-  row.out = out;
-  step_features(row, {prefill.q_heads, prefill.kv_heads, prefill.dim});
+void features(const PrefillStatistics& prefill, StepFeatures step, float* out) {
+  step.known = prefill.known.data();
+  step.anchor = prefill.anchor.data();
+  step.mean_key = prefill.mean_key.data();
+  step.out = out;
+  step_features(step, {prefill.q_heads, prefill.kv_heads, prefill.dim});
 }
 
 }  // namespace tandem

@@ -38,20 +38,8 @@ PrefillStatistics prefill_statistics(std::uint32_t layer_index, const LayerQuery
                                      std::span<const HostDigests> digests, const BudgetLimits& limits,
                                      BudgetPolicy policy = BudgetPolicy::fluxion);
 
-/// One step of the same layer. The partial results are softmax-normalised, each over its own tokens; lse is the natural
-/// logarithm of the sum of e^(q.k / sqrt(D)).
-struct StepInputs {
-  std::uint32_t host_tokens = 0;     // now
-  std::uint32_t device_tokens = 0;   // sinks, local and new ones, the step's own included
-  const float* q = nullptr;          // [Hq][D], after RoPE
-  const float* sink_o = nullptr;     // [Hq][D]
-  const float* sink_lse = nullptr;   // [Hq]
-  const float* local_o = nullptr;    // [Hq][D], over the prompt's tokens alone
-  const float* local_lse = nullptr;  // [Hq]
-  const float* device_o = nullptr;   // [Hq][D], over everything that the device holds: sinks, local and new ones merged
-};
-
-/// All features are finite for finite input.
-void features(const PrefillStatistics& prefill, const StepInputs& step, float* out /*[Hq][kFeatures]*/);
+/// The features of one step of the same layer, by the step's own part of `step`: what comes from the prefill, and
+/// `out`, are filled in here. All are finite for finite input.
+void features(const PrefillStatistics& prefill, StepFeatures step, float* out /*[Hq][kFeatures]*/);
 
 }  // namespace tandem

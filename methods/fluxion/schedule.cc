@@ -42,10 +42,6 @@ std::vector<ScheduleEntry> schedule(SchedulePolicy policy, std::span<const Sched
   return order;
 }
 
-double balanced_share(double cpu_ns_per_unit, double device_ns_per_unit) {
-  return device_ns_per_unit / (cpu_ns_per_unit + device_ns_per_unit);
-}
-
 double makespan(const Makespan& times, std::span<const ScheduleEntry> order, std::span<const std::uint64_t> work,
                 std::array<double, 2> pace) {
   std::vector<std::uint8_t> allowed;

@@ -31,9 +31,6 @@ struct ScheduleEntry {
 /// keep the order of `tasks`.
 std::vector<ScheduleEntry> schedule(SchedulePolicy policy, std::span<const ScheduleTask> tasks, double cpu_share);
 
-/// The share that lets both sides end together where a unit of volume costs them so much.
-double balanced_share(double cpu_ns_per_unit, double device_ns_per_unit);
-
 /// Times of the tasks on either kind of worker. Workers of a kind are identical.
 struct Makespan {
   std::vector<double> cpu, device;  // [task]

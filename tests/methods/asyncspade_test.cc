@@ -5,132 +5,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
-#include <numeric>
 
 #include "engine/common/error.h"
 #include "engine/distributed/remote_rank.h"
 #include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
-#include "tests/engine/runtime/slow_model.h"
-#include "tests/engine/runtime/tiny.h"
+#include "tests/methods/slow_spade.h"
 
 namespace tandem::testing {
 namespace {
 
 using Vector = SlowModel::Vector;
-using Keys = std::vector<std::vector<Vector>>;
-
-std::unique_ptr<Device> with_peer(bool record = false) {
-  SimOptions options;
-  options.record_schedule = record;
-  return make_sim_device(load_profile("asyncspade-a100"), options);
-}
-
-/// The rule in double precision, but for the regression's weights, which query_prediction_test.cc checks.
-class SlowSpade {
- public:
-  SlowSpade(const Model& model, const PredictionRule& rule, std::uint32_t budget, std::uint32_t theta)
-      : c_(model.config),
-        rule_(rule),
-        budget_(budget),
-        theta_(theta),
-        slow_(model),
-        seen_(heads()),
-        next_(heads()),
-        queries_(std::size_t{c_.layers} * c_.q_heads) {}
-
-  Vector step(std::int32_t token, bool decodes) {
-    if (decodes) ++generated_;
-    ++tokens_;
-    const SlowModel::Look look = [&](std::uint32_t layer, const Vector&, const Vector& q, const Keys& keys,
-                                     const Keys&) { after_query(layer, q, keys); };
-    const SlowModel::Visible visible = [&](std::uint32_t layer, std::uint32_t h, const Vector&,
-                                           const std::vector<Vector>&) {
-      return seen_[layer * c_.kv_heads + h / size()];
-    };
-    return decodes ? slow_.step(token, visible, look) : slow_.step(token, {}, look);
-  }
-  double closest = INFINITY;  // of a chosen token's score to the best that was not chosen
-
- private:
-  std::size_t heads() const { return std::size_t{c_.layers} * c_.kv_heads; }
-  std::uint32_t size() const { return c_.q_heads / c_.kv_heads; }
-
-  /// Of one head: the last queries, oldest first, unrotated where the rule says so.
-  std::vector<float> window(std::uint32_t layer, std::uint32_t h) const {
-    const std::vector<Vector>& all = queries_[layer * c_.q_heads + h];
-    const std::size_t count = std::min<std::size_t>(all.size(), rule_.room());
-    std::vector<float> out;
-    for (std::size_t i = all.size() - count; i < all.size(); ++i) {
-      const Vector q = rule_.pre_rope ? rotated(all[i], -double(i)) : all[i];
-      for (const double x : q) out.push_back(float(x));
-    }
-    return out;
-  }
-  Vector rotated(Vector q, double position) const {
-    const std::uint32_t half = c_.head_dim / 2;
-    for (std::uint32_t i = 0; i < half; ++i) {
-      const double angle = position * std::pow(c_.rope.theta, -2.0 * i / c_.head_dim);
-      const double a = q[i], b = q[half + i];
-      q[i] = a * std::cos(angle) - b * std::sin(angle);
-      q[half + i] = b * std::cos(angle) + a * std::sin(angle);
-    }
-    return q;
-  }
-  void after_query(std::uint32_t layer, const Vector& q, const Keys& keys) {
-    const std::size_t tokens = keys[0].size();
-    for (std::uint32_t g = 0; g < c_.kv_heads; ++g) {  // what the step before chose, and the newest page
-      std::vector<bool>& seen = seen_[layer * c_.kv_heads + g];
-      const bool dense = generated_ <= theta_;
-      seen.assign(tokens, dense);
-      for (std::size_t t = (tokens - 1) / 16 * 16; t < tokens; ++t) seen[t] = true;
-      for (const std::size_t t : next_[layer * c_.kv_heads + g]) seen[t] = true;
-    }
-    for (std::uint32_t h = 0; h < c_.q_heads; ++h)
-      queries_[layer * c_.q_heads + h].emplace_back(q.begin() + h * c_.head_dim, q.begin() + (h + 1) * c_.head_dim);
-    for (std::uint32_t g = 0; g < c_.kv_heads; ++g) choose(layer, g, keys[g], tokens);
-  }
-  /// For the step with one token more.
-  void choose(std::uint32_t layer, std::uint32_t g, const std::vector<Vector>& keys, std::size_t tokens) {
-    std::vector<std::size_t>& next = next_[layer * c_.kv_heads + g];
-    next.clear();
-    const std::size_t end = tokens / 16 * 16, newest = tokens + 1 - end;
-    const std::size_t keep = std::min(end, budget_ - std::min<std::size_t>(budget_, newest));
-    std::vector<double> score(end, -INFINITY);
-    for (std::uint32_t h = g * size(); h < (g + 1) * size(); ++h) {
-      const std::vector<float> past = window(layer, h);
-      const auto count = std::uint32_t(past.size() / c_.head_dim);
-      const Vector weights = lag_weights(rule_, past.data(), count, c_.head_dim);
-      Vector predicted(c_.head_dim);
-      for (std::size_t i = 0; i < weights.size(); ++i) {
-        for (std::uint32_t d = 0; d < c_.head_dim; ++d)
-          predicted[d] +=
-              weights[i] * double(past[(count - 1 - i - (rule_.weights == LagWeights::alg1)) * c_.head_dim + d]);
-      }
-      if (weights.empty()) predicted.assign(past.end() - c_.head_dim, past.end());
-      if (rule_.pre_rope) predicted = rotated(predicted, double(tokens));
-      for (std::size_t t = 0; t < end; ++t) {
-        double dot = 0;
-        for (std::uint32_t d = 0; d < c_.head_dim; ++d) dot += predicted[d] * keys[t][d];
-        score[t] = std::max(score[t], dot);
-      }
-    }
-    std::vector<std::size_t> order(end);
-    std::iota(order.begin(), order.end(), 0u);
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return score[a] > score[b]; });
-    if (keep > 0 && keep < end && generated_ > 0)
-      closest = std::min(closest, score[order[keep - 1]] - score[order[keep]]);
-    next.assign(order.begin(), order.begin() + std::ptrdiff_t(keep));
-  }
-
-  const ModelConfig& c_;
-  PredictionRule rule_;
-  std::size_t budget_, theta_, tokens_ = 0, generated_ = 0;
-  SlowModel slow_;
-  std::vector<std::vector<bool>> seen_;         // [layer][kv head]
-  std::vector<std::vector<std::size_t>> next_;  // the same
-  std::vector<std::vector<Vector>> queries_;    // [layer][query head][token]
-};
 
 struct Case {
   std::string options;
@@ -180,9 +65,6 @@ TEST_P(AsyncSpade, EqualsTheSlowModel) {
   }
   EXPECT_GT(slow.closest, 1e-7) << "float and double may choose differently here: take another prompt";
 }
-
-const std::vector<std::vector<std::int32_t>> kRagged = {random_prompt(301, 1), random_prompt(30, 2),
-                                                        random_prompt(170, 3), random_prompt(2, 4)};
 
 TEST(AsyncSpadePlaces, GiveTheSameBits) {
   std::vector<std::vector<float>> expected;
@@ -242,120 +124,6 @@ TEST(AsyncSpadePlaces, MoreThanThePeersMemoryIsASentence) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("0.08 GB"));
   }
   bench.engine.release(*prefix);
-}
-
-// Over decode, a new prompt and decode: what the rank chose of the first part, of the prompt, and of both.
-class AsyncSpadeSession : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Places, AsyncSpadeSession, ::testing::Values("stream", "host"));
-
-TEST_P(AsyncSpadeSession, EqualsTheSlowModelBehindANewPrompt) {
-  for (const std::uint32_t turn_tokens : {3u, 33u}) {  // fewer and more than a window
-    Bench bench(tiny_model(true, 3), with_peer());
-    const std::vector<std::int32_t> prompt = random_prompt(150, 8), turn = random_prompt(turn_tokens, 9);
-    const auto method = make_method(std::string("asyncspade:budget=64,window=6,rope=post,place=") + GetParam());
-    const auto prefix = bench.engine.prefill(prompt);
-    const DecodeRequest request{prefix.get(), 20};
-    const auto session = bench.engine.open_session(*method, {&request, 1});
-    std::vector<std::vector<float>> logits, more_logits;
-    const std::vector<std::int32_t> said = session->decode({.logits = &logits}).sequences[0].tokens;
-    session->append(0, turn, 20);
-    const std::vector<std::int32_t> more = session->decode({.logits = &more_logits}).sequences[0].tokens;
-    bench.engine.release(*prefix);
-    logits.insert(logits.end(), more_logits.begin(), more_logits.end());
-
-    std::vector<std::int32_t> fed = prompt;
-    for (const auto& part : {said, turn, more}) fed.insert(fed.end(), part.begin(), part.end());
-    const std::size_t first = prompt.size() - 1, second = prompt.size() + said.size() + turn.size() - 1;
-    PredictionRule rule;
-    rule.weights = LagWeights::eq2;
-    rule.window = 6;
-    SlowSpade slow(bench.model, rule, 64, 0);
-    std::size_t step = 0;
-    for (std::size_t t = 0; step < logits.size(); ++t) {
-      const bool decodes = (t >= first && t < first + said.size()) || t >= second;
-      const Vector expected = slow.step(fed[t], decodes);
-      if (!decodes) continue;
-      double worst = 0;
-      for (std::size_t i = 0; i < expected.size(); ++i)
-        worst = std::max(worst, std::abs(expected[i] - double(logits[step][i])));
-      ASSERT_LT(worst, 3e-4) << "step " << step << " with a turn of " << turn_tokens;
-      ++step;
-    }
-    EXPECT_GT(slow.closest, 1e-7) << "float and double may choose differently here: take another prompt";
-  }
-}
-
-TEST(AsyncSpadeSessions, TwoHalvesOnThePeerAreTheWhole) {
-  std::vector<std::vector<float>> whole, halves;
-  for (const std::uint32_t part : {40u, 20u}) {
-    Bench bench(tiny_model(true, 3), with_peer());
-    const auto method = make_method("asyncspade:budget=64,window=6,pack=2,place=peer");
-    std::vector<std::unique_ptr<Prefix>> prefixes;
-    std::vector<DecodeRequest> requests;
-    for (const std::size_t i : {0, 2}) {
-      prefixes.push_back(bench.engine.prefill(kRagged[i]));
-      requests.push_back({prefixes.back().get(), part});
-    }
-    const auto session = bench.engine.open_session(*method, requests);
-    for (const auto& prefix : prefixes) bench.engine.release(*prefix);
-    for (std::uint32_t done = 0; done < 40; done += part) {
-      std::vector<std::vector<float>> logits;
-      session->decode({.logits = &logits});
-      std::vector<std::vector<float>>& all = part == 40 ? whole : halves;
-      all.insert(all.end(), logits.begin(), logits.end());
-    }
-  }
-  EXPECT_EQ(halves, whole);
-}
-
-// Over decode, a new prompt and decode: the rank chooses from the new prompt too.
-TEST(AsyncSpadeSessions, StreamAndHostChooseTheSameBehindANewPrompt) {
-  std::vector<std::vector<float>> all[2], dense;
-  for (int which = 0; which < 3; ++which) {
-    Bench bench(tiny_model());
-    const auto method = make_method(which == 0   ? "asyncspade:budget=64,window=6"
-                                    : which == 1 ? "asyncspade:budget=64,window=6,place=host"
-                                                 : "full");
-    const auto prefix = bench.engine.prefill(kRagged[0]);
-    const DecodeRequest request{prefix.get(), 20};
-    const auto session = bench.engine.open_session(*method, {&request, 1});
-    session->decode({});
-    session->append(0, random_prompt(33, 9), 30);
-    session->decode({.logits = which < 2 ? &all[which] : &dense});
-    bench.engine.release(*prefix);
-  }
-  ASSERT_EQ(all[0].size(), 30u);
-  double places = 0, left_out = 0;
-  for (std::size_t n = 0; n < all[0].size(); ++n) {
-    for (std::size_t i = 0; i < all[0][n].size(); ++i) {
-      places = std::max(places, std::abs(double(all[0][n][i]) - all[1][n][i]));
-      left_out = std::max(left_out, std::abs(double(all[0][n][i]) - dense[n][i]));
-    }
-  }
-  EXPECT_LT(places, 1e-4);  // the new prompt is attended in another order where KV is on the host
-  EXPECT_GT(left_out, 0.1) << "a budget that leaves nothing out tests nothing";
-}
-
-TEST(AsyncSpadeSessions, WithRoomForAllANewPromptIsAttendedExactly) {
-  std::vector<std::vector<float>> expected;
-  for (const std::string place : {"stream", "host"}) {
-    Bench bench(tiny_model());
-    const auto method = make_method("asyncspade:budget=4K,window=6,place=" + place), full = make_method("full");
-    std::vector<std::vector<float>> logits[2];
-    for (int which = 0; which < 2; ++which) {
-      const auto prefix = bench.engine.prefill(kRagged[0]);
-      const DecodeRequest request{prefix.get(), 20};
-      const auto session = bench.engine.open_session(which == 0 ? *method : *full, {&request, 1});
-      session->decode({});
-      session->append(0, random_prompt(33, 9), 30);
-      session->decode({.logits = &logits[which]});
-      bench.engine.release(*prefix);
-    }
-    ASSERT_EQ(logits[0].size(), logits[1].size());
-    for (std::size_t n = 0; n < logits[0].size(); ++n) {  // everything fits the budget: lossless
-      for (std::size_t i = 0; i < logits[0][n].size(); ++i) ASSERT_NEAR(logits[0][n][i], logits[1][n][i], 1e-4f);
-    }
-  }
 }
 
 /// Launching costs nothing; 1 byte of HBM per ns; the host's threads choose at `host_gbps` each.

@@ -1,6 +1,7 @@
 // TOVA against an independent model of its rule in double precision, with and without eviction.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <gtest/gtest.h>
 #include <numeric>
 
@@ -101,6 +102,36 @@ struct Held {
   }
 };
 
+/// The rule in double precision.
+class SlowTova {
+ public:
+  explicit SlowTova(const Model& model)
+      : c_(model.config), slow_(model), layers_(model.config.layers), seen_(model.config.layers) {}
+  /// Logits behind `token`, after which each layer holds `budget` tokens at most.
+  Vector step(std::int32_t token, std::size_t budget) {
+    const SlowModel::Look look = [&](std::uint32_t layer, const Vector&, const Vector& q, const Keys& keys,
+                                     const Keys&) {
+      Held& held = layers_[layer];
+      held.tokens.push_back(keys[0].size() - 1);
+      seen_[layer].assign(keys[0].size(), false);
+      for (const std::size_t t : held.tokens) seen_[layer][t] = true;
+      if (budget == SIZE_MAX) return;
+      held.weigh(c_, q, keys);
+      held.evict(budget);
+    };
+    const SlowModel::Visible visible = [&](std::uint32_t layer, std::uint32_t, const Vector&,
+                                           const std::vector<Vector>&) { return seen_[layer]; };
+    return slow_.step(token, visible, look);
+  }
+  std::size_t held(std::uint32_t layer) const { return layers_[layer].tokens.size(); }
+
+ private:
+  const ModelConfig& c_;
+  SlowModel slow_;
+  std::vector<Held> layers_;
+  std::vector<std::vector<bool>> seen_;
+};
+
 TEST(TovaEvicts, TheLightestTokenOfTheLatestQueryForGood) {
   constexpr std::size_t kBudget = 40;
   const std::vector<std::int32_t> prompt = random_prompt(181, 5), turn = random_prompt(30, 6);
@@ -117,30 +148,16 @@ TEST(TovaEvicts, TheLightestTokenOfTheLatestQueryForGood) {
   const std::vector<std::int32_t> more = session->decode({.logits = &more_logits}).sequences[0].tokens;
   logits.insert(logits.end(), more_logits.begin(), more_logits.end());
 
-  SlowModel slow(bench.model);
-  const ModelConfig& c = bench.model.config;
-  std::vector<Held> layers(c.layers);
-  std::vector<std::vector<bool>> seen(c.layers);
-  bool evicts = false;  // in decode steps, and after the last token of a prompt
-  const SlowModel::Look look = [&](std::uint32_t layer, const Vector&, const Vector& q, const Keys& keys, const Keys&) {
-    Held& held = layers[layer];
-    held.tokens.push_back(keys[0].size() - 1);
-    seen[layer].assign(keys[0].size(), false);
-    for (const std::size_t t : held.tokens) seen[layer][t] = true;
-    if (!evicts) return;
-    held.weigh(c, q, keys);
-    held.evict(kBudget);
-  };
-  const SlowModel::Visible visible = [&](std::uint32_t layer, std::uint32_t, const Vector&,
-                                         const std::vector<Vector>&) { return seen[layer]; };
+  SlowTova slow(bench.model);
   std::vector<std::int32_t> fed = prompt;
   for (const auto& part : {said, turn, more}) fed.insert(fed.end(), part.begin(), part.end());
   const std::size_t first = prompt.size() - 1, second = prompt.size() + said.size() + turn.size() - 1;
   std::size_t step = 0;
   for (std::size_t t = 0; step < logits.size(); ++t) {
     const bool decodes = (t >= first && t < first + said.size()) || t >= second;
-    evicts = decodes || t + 1 == first || t + 1 == second;
-    const Vector expected = slow.step(fed[t], visible, look);
+    // In decode steps, and after the last token of a prompt.
+    const bool evicts = decodes || t + 1 == first || t + 1 == second;
+    const Vector expected = slow.step(fed[t], evicts ? kBudget : SIZE_MAX);
     if (!decodes) continue;
     EXPECT_LT(worst_difference(expected, logits[step]), 3e-4) << "step " << step;
     ++step;
@@ -167,34 +184,17 @@ TEST(TovaEvicts, AShareOfAContextThatGrowsKeepsMore) {
   const TokenShare share{0.25, 0};
   const std::uint32_t first = share.of(161 + kHalf - 1), second = share.of(161 + 2 * kHalf - 1);
   ASSERT_LT(first, second);
-  SlowModel slow(bench.model);
-  const ModelConfig& c = bench.model.config;
-  std::vector<Held> layers(c.layers);
-  std::vector<std::vector<bool>> seen(c.layers);
-  std::size_t budget = first;
-  bool evicts = false;
-  const SlowModel::Look look = [&](std::uint32_t layer, const Vector&, const Vector& q, const Keys& keys, const Keys&) {
-    Held& held = layers[layer];
-    held.tokens.push_back(keys[0].size() - 1);
-    seen[layer].assign(keys[0].size(), false);
-    for (const std::size_t t : held.tokens) seen[layer][t] = true;
-    if (!evicts) return;
-    held.weigh(c, q, keys);
-    held.evict(budget);
-  };
-  const SlowModel::Visible visible = [&](std::uint32_t layer, std::uint32_t, const Vector&,
-                                         const std::vector<Vector>&) { return seen[layer]; };
+  SlowTova slow(bench.model);
   std::size_t step = 0;
   for (std::size_t t = 0; step < logits.size(); ++t) {
     const bool decodes = t + 1 >= prompt.size();
-    evicts = t + 2 >= prompt.size();
-    if (step >= kHalf) budget = second;
-    const Vector expected = slow.step(fed[t], visible, look);
+    const std::size_t budget = step < kHalf ? first : second;
+    const Vector expected = slow.step(fed[t], t + 2 >= prompt.size() ? budget : SIZE_MAX);
     if (!decodes) continue;
     ASSERT_LT(worst_difference(expected, logits[step]), 3e-4) << "step " << step;
     ++step;
   }
-  EXPECT_EQ(layers[0].tokens.size(), second);
+  EXPECT_EQ(slow.held(0), second);
 }
 
 TEST(TovaCounters, CountWhatItReads) {

@@ -92,7 +92,7 @@ struct Step {
     for (const double x : part.first) o.push_back(static_cast<float>(x));
     lse.push_back(static_cast<float>(part.second));
   }
-  StepInputs inputs(const RandomLayer& layer) const {
+  StepFeatures inputs(const RandomLayer& layer) const {
     return {.host_tokens = layer.segments.host(),
             .device_tokens = layer.segments.device(),
             .q = layer.q.data(),

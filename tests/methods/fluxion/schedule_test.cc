@@ -42,7 +42,6 @@ TEST(FluxionSchedule, SharesComeOutAsAsked) {
     EXPECT_NEAR(count / 400, share, 1.0 / 400);
     EXPECT_NEAR(tokens / all, share, 10000 / all);
   }
-  EXPECT_NEAR(balanced_share(1, 3), 0.75, 1e-12);
 }
 
 TEST(FluxionSchedule, LargestFirstOnIdenticalWorkersIsWithinFourThirdsOfTheOptimum) {
@@ -143,8 +142,8 @@ MixedBatch mixed_batch(unsigned seed, double cpu_ns, double device_ns) {
 }
 
 TEST(FluxionSchedule, PriorityIsFasterOnMixedLengths) {
-  constexpr double kCpuNs = 1, kDeviceNs = 57.0 / 25;  // host memory at 57 GB/s, the link at 25
-  const double share = balanced_share(kCpuNs, kDeviceNs);
+  constexpr double kCpuNs = 1, kDeviceNs = 57.0 / 25;     // host memory at 57 GB/s, the link at 25
+  const double share = kDeviceNs / (kCpuNs + kDeviceNs);  // both sides end together
   std::vector<double> by_policy[4];
   for (unsigned seed = 0; seed < 20; ++seed) {
     const MixedBatch batch = mixed_batch(seed, kCpuNs, kDeviceNs);
