@@ -12,7 +12,7 @@
 #include "engine/kv/heavy_set.h"
 #include "engine/kv/kv_store.h"
 #include "engine/runtime/forward.h"
-#include "engine/runtime/method.h"
+#include "engine/runtime/plan.h"
 
 namespace tandem {
 

@@ -15,7 +15,7 @@
 #include "engine/runtime/forward.h"
 #include "engine/runtime/host_parts.h"
 #include "engine/runtime/layer_ahead.h"
-#include "engine/runtime/method.h"
+#include "engine/runtime/ops.h"
 #include "engine/runtime/task_attention.h"
 #include "engine/runtime/workload.h"
 

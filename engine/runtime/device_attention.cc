@@ -1,85 +1,17 @@
 // The device's part of DecodeAttention: attention over the store's pages, over blocks chosen on the device and over
-// KV that was fetched for it. What its weights go into is in emitted_weights.cc.
+// KV that was fetched for it. What it reads is put together in device_spans.cc; what its weights go into is in
+// emitted_weights.cc.
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "engine/common/error.h"
 #include "engine/kernels/attention.h"
-#include "engine/runtime/decode_attention.h"
-#include "engine/runtime/selection.h"
+#include "engine/runtime/device_work.h"
 
 namespace tandem {
 namespace {
 constexpr std::size_t kNoScores = ~std::size_t{0};
 }
-
-/// Blocks that a row attends on the device and that only bodies know: a selection's, in the store or fetched.
-struct DecodeAttention::DeviceChosen {
-  std::uint32_t row = 0, layer = 0;
-  DigestIndex index;
-  Scope scope = Scope::query_head;
-  std::uint32_t blocks = 0;          // that have a digest
-  std::vector<std::uint32_t> slots;  // of their pages in the store
-  std::optional<Staging> staging;    // where they were fetched to instead
-  std::uint32_t part = 0;
-  Range heads;
-  bool own_only = true;
-};
-
-/// Whole blocks that were fetched.
-struct DecodeAttention::DeviceFetched {
-  std::uint32_t row = 0;
-  Staging staging;
-  std::uint32_t part = 0, blocks = 0;
-  Range heads;
-};
-
-/// Blocks that are resident: all of them, or those of the latest choice, which only bodies know.
-struct DecodeAttention::DeviceResident {
-  std::uint32_t row = 0, layer = 0;
-  ResidentSet set;  // as it is when submitted
-  bool chosen_only = false;
-};
-
-/// Tokens that were fetched ahead; how many, only bodies know.
-struct DecodeAttention::DeviceSpeculated {
-  std::uint32_t row = 0, layer = 0;
-  SkewedIndex index;  // as it is when submitted
-};
-
-/// Single tokens of the store's pages; which, only bodies know.
-struct DecodeAttention::DeviceTokens {
-  std::uint32_t row = 0;
-  TokenChoice choice;
-  std::vector<std::uint32_t> slots;  // of the pages that the candidates are in
-};
-
-/// Single tokens that a cache rank chose and sent, packed.
-struct DecodeAttention::DeviceAhead {
-  std::uint32_t row = 0, layer = 0;
-  CacheRank rank;  // as it is when submitted
-};
-
-/// Tokens that survived, per KV head.
-struct DecodeAttention::DeviceHeavy {
-  std::uint32_t row = 0, layer = 0, held = 0;
-  HeavySet set;
-};
-
-struct DecodeAttention::DeviceWork {
-  std::vector<HeadWork> fixed;  // [row][KV head]: rows without device items give the empty partial
-  std::vector<DeviceFetched> fetched;
-  std::vector<DeviceHeavy> heavy;
-  std::vector<DeviceTokens> tokens;
-  std::vector<DeviceAhead> ahead;
-  std::vector<DeviceChosen> chosen;
-  std::vector<DeviceResident> residents;
-  std::vector<DeviceSpeculated> speculated;
-  std::vector<Access> own;  // what is touched whatever was chosen
-  Cost cost;                // of that
-  bool settles = false;     // what is attended is known to the body only
-};
 
 std::uint64_t DecodeAttention::attention_cost(std::uint64_t tokens, Cost& cost) const {
   const ModelShape& shape = forward_.shape();
@@ -229,118 +161,6 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
   work.own.insert(work.own.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
   attended_[item.row].tokens[static_cast<int>(Side::device)] +=
       attention_cost(tokens * (heads.end - heads.begin), work.cost);
-}
-
-/// Appends the chosen blocks to the spans of their heads and counts them.
-void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& c,
-                                          std::vector<HeadSpans>& spans, std::vector<Access>& access,
-                                          Cost& cost) const {
-  const DigestIndex& index = c.index;
-  const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);
-  const std::size_t v_after_k = kPageTokens * kv_.shape().vector_bytes();
-  const char* from = c.staging ? ctx.read<char>(c.staging->values) : ctx.read<char>(kv_.device_buffer());
-  std::vector<std::uint32_t> masks(c.blocks);
-  std::uint64_t attended = 0;
-  for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
-    chosen_masks(shape, c.scope, g, lists, index.room, masks);
-    std::uint32_t page = 0;  // fetched so far
-    for (std::uint32_t b = 0; b < c.blocks; ++b) {
-      if (masks[b] == 0) continue;
-      const Range tokens = index.block_tokens(b);
-      for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
-        const std::uint32_t count = std::min(kPageTokens, tokens.end - token);
-        const char* k = nullptr;
-        if (c.staging) {
-          k = from + c.staging->chosen_offset(c.part, g, page);
-        } else {
-          const std::uint32_t slot = c.slots[(token - index.tokens.begin) / kPageTokens];
-          k = from + kv_.k_offset(slot, g);
-          access.push_back(kv_.slot_access(Tier::device, slot, 1, Range{g, g + 1}, false));
-        }
-        spans[c.row * shape.kv_heads + g].spans.push_back({k, k + v_after_k, count, c.own_only ? masks[b] : ~0u});
-        attended += count;
-      }
-    }
-  }
-  ctx.write<std::uint64_t>(device_attended_)[c.row] += attention_cost(attended, cost);
-}
-
-/// Spans of every row and KV head: pages known before, then fetched and resident ones, then what was chosen.
-std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const ModelShape& shape,
-                                                       const DeviceWork& work) {
-  std::vector<HeadSpans> spans(work.fixed.size());
-  const std::size_t vector_bytes = kv_.shape().vector_bytes();
-  const bool any = std::any_of(work.fixed.begin(), work.fixed.end(), [](const HeadWork& w) { return !w.runs.empty(); });
-  const char* pages = any ? ctx.read<char>(kv_.device_buffer()) : nullptr;
-  pool_.parallel_for(work.fixed.size(), [&](std::size_t i) {
-    const HeadWork& head = work.fixed[i];
-    spans[i].row = head.row;
-    spans[i].kv_head = head.kv_head;
-    spans[i].spans.reserve(head.runs.size());
-    for (const PageRun& run : head.runs) {
-      const std::size_t at = run.first * vector_bytes;
-      spans[i].spans.push_back({pages + kv_.k_offset(run.slot, head.kv_head) + at,
-                                pages + kv_.v_offset(run.slot, head.kv_head) + at, run.tokens, run.head_mask});
-    }
-  });
-  for (const DeviceFetched& f : work.fetched) {
-    const char* from = ctx.read<char>(f.staging.values);
-    for (std::uint32_t g = f.heads.begin; g < f.heads.end; ++g) {
-      for (std::uint32_t block = 0; block < f.blocks; ++block) {
-        const char* k = from + f.staging.block_offset(f.part, block, g);
-        spans[f.row * shape.kv_heads + g].spans.push_back({k, k + kPageTokens * vector_bytes, kPageTokens, ~0u});
-      }
-    }
-  }
-  for (const DeviceHeavy& h : work.heavy) {
-    if (h.held == 0) continue;
-    const char *keys = ctx.read<char>(h.set.keys), *values = ctx.read<char>(h.set.values);
-    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-      const std::size_t at = h.set.list(h.layer, g) * vector_bytes;
-      spans[h.row * shape.kv_heads + g].spans.push_back({keys + at, values + at, h.held, ~0u});
-    }
-  }
-  for (const DeviceTokens& t : work.tokens) {
-    const char* from = ctx.read<char>(kv_.device_buffer());
-    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-      const std::uint32_t* list = ctx.read<std::uint32_t>(t.choice.lists) + t.choice.list(g);
-      for (std::uint32_t i = 1; i <= list[0]; ++i) {
-        const std::size_t at = list[i] % kPageTokens * vector_bytes;
-        const std::uint32_t slot = t.slots[list[i] / kPageTokens];
-        spans[t.row * shape.kv_heads + g].spans.push_back(
-            {from + kv_.k_offset(slot, g) + at, from + kv_.v_offset(slot, g) + at, 1, ~0u});
-      }
-    }
-  }
-  for (const DeviceAhead& a : work.ahead) {
-    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-      const char* k = ctx.read<char>(a.rank.packed) + a.rank.packed_offset(a.layer, g);
-      spans[a.row * shape.kv_heads + g].spans.push_back({k, k + a.rank.half_bytes(), a.rank.tokens[a.layer], ~0u});
-    }
-  }
-  Cost cost = work.cost;
-  for (const DeviceResident& r : work.residents) {
-    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-      const std::uint64_t tokens = LayerAhead::append_resident_spans(ctx, r.set, r.layer, g, r.chosen_only,
-                                                                     spans[r.row * shape.kv_heads + g].spans);
-      if (r.chosen_only) ctx.write<std::uint64_t>(device_attended_)[r.row] += attention_cost(tokens, cost);
-    }
-  }
-  for (const DeviceSpeculated& s : work.speculated) {
-    const auto* chosen = ctx.read<std::uint32_t>(s.index.chosen);
-    const char* staged = ctx.read<char>(s.index.staged);
-    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-      const std::uint32_t tokens = chosen[s.index.chosen_offset(s.layer, g)] * s.index.unit;
-      const char* k = staged + s.index.staged_offset(s.layer, g);
-      spans[s.row * shape.kv_heads + g].spans.push_back({k, k + s.index.half_bytes() / 2, tokens, ~0u});
-      ctx.write<std::uint64_t>(device_attended_)[s.row] += attention_cost(tokens, cost);
-    }
-  }
-  if (!work.settles) return spans;
-  std::vector<Access> access = work.own;
-  for (const DeviceChosen& c : work.chosen) append_chosen_spans(ctx, shape, c, spans, access, cost);
-  ctx.settle(cost, std::move(access));
-  return spans;
 }
 
 void DecodeAttention::submit_device(const LayerContext& context, std::span<const AttendItem* const> items,

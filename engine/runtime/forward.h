@@ -14,8 +14,8 @@
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
-#include "engine/runtime/method.h"
 #include "engine/runtime/observer.h"
+#include "engine/runtime/plan.h"
 
 namespace tandem {
 

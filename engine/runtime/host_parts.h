@@ -8,7 +8,7 @@
 #include "engine/device/device.h"
 #include "engine/kernels/attention_span.h"
 #include "engine/kernels/thread_pool.h"
-#include "engine/runtime/method.h"
+#include "engine/runtime/plan.h"
 
 namespace tandem {
 

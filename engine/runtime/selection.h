@@ -7,7 +7,7 @@
 
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/digest_index.h"
-#include "engine/runtime/method.h"
+#include "engine/runtime/ops.h"
 #include "engine/runtime/workload.h"
 
 namespace tandem {

@@ -16,7 +16,7 @@
 #include "engine/kv/sequence_stores.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/host_parts.h"
-#include "engine/runtime/method.h"
+#include "engine/runtime/plan.h"
 #include "engine/runtime/workload.h"
 
 namespace tandem {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/runtime/method.h"
+#include "engine/runtime/plan.h"
 
 namespace tandem {
 

@@ -1,0 +1,122 @@
+// From what was gathered for attention on the device to the spans that its kernel reads.
+#include <algorithm>
+#include <utility>
+
+#include "engine/runtime/device_work.h"
+#include "engine/runtime/selection.h"
+
+namespace tandem {
+
+/// Appends the chosen blocks to the spans of their heads and counts them.
+void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& c,
+                                          std::vector<HeadSpans>& spans, std::vector<Access>& access,
+                                          Cost& cost) const {
+  const DigestIndex& index = c.index;
+  const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);
+  const std::size_t v_after_k = kPageTokens * kv_.shape().vector_bytes();
+  const char* from = c.staging ? ctx.read<char>(c.staging->values) : ctx.read<char>(kv_.device_buffer());
+  std::vector<std::uint32_t> masks(c.blocks);
+  std::uint64_t attended = 0;
+  for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
+    chosen_masks(shape, c.scope, g, lists, index.room, masks);
+    std::uint32_t page = 0;  // fetched so far
+    for (std::uint32_t b = 0; b < c.blocks; ++b) {
+      if (masks[b] == 0) continue;
+      const Range tokens = index.block_tokens(b);
+      for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
+        const std::uint32_t count = std::min(kPageTokens, tokens.end - token);
+        const char* k = nullptr;
+        if (c.staging) {
+          k = from + c.staging->chosen_offset(c.part, g, page);
+        } else {
+          const std::uint32_t slot = c.slots[(token - index.tokens.begin) / kPageTokens];
+          k = from + kv_.k_offset(slot, g);
+          access.push_back(kv_.slot_access(Tier::device, slot, 1, Range{g, g + 1}, false));
+        }
+        spans[c.row * shape.kv_heads + g].spans.push_back({k, k + v_after_k, count, c.own_only ? masks[b] : ~0u});
+        attended += count;
+      }
+    }
+  }
+  ctx.write<std::uint64_t>(device_attended_)[c.row] += attention_cost(attended, cost);
+}
+
+/// Spans of every row and KV head: pages known before, then fetched and resident ones, then what was chosen.
+std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const ModelShape& shape,
+                                                       const DeviceWork& work) {
+  std::vector<HeadSpans> spans(work.fixed.size());
+  const std::size_t vector_bytes = kv_.shape().vector_bytes();
+  const bool any = std::any_of(work.fixed.begin(), work.fixed.end(), [](const HeadWork& w) { return !w.runs.empty(); });
+  const char* pages = any ? ctx.read<char>(kv_.device_buffer()) : nullptr;
+  pool_.parallel_for(work.fixed.size(), [&](std::size_t i) {
+    const HeadWork& head = work.fixed[i];
+    spans[i].row = head.row;
+    spans[i].kv_head = head.kv_head;
+    spans[i].spans.reserve(head.runs.size());
+    for (const PageRun& run : head.runs) {
+      const std::size_t at = run.first * vector_bytes;
+      spans[i].spans.push_back({pages + kv_.k_offset(run.slot, head.kv_head) + at,
+                                pages + kv_.v_offset(run.slot, head.kv_head) + at, run.tokens, run.head_mask});
+    }
+  });
+  for (const DeviceFetched& f : work.fetched) {
+    const char* from = ctx.read<char>(f.staging.values);
+    for (std::uint32_t g = f.heads.begin; g < f.heads.end; ++g) {
+      for (std::uint32_t block = 0; block < f.blocks; ++block) {
+        const char* k = from + f.staging.block_offset(f.part, block, g);
+        spans[f.row * shape.kv_heads + g].spans.push_back({k, k + kPageTokens * vector_bytes, kPageTokens, ~0u});
+      }
+    }
+  }
+  for (const DeviceHeavy& h : work.heavy) {
+    if (h.held == 0) continue;
+    const char *keys = ctx.read<char>(h.set.keys), *values = ctx.read<char>(h.set.values);
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const std::size_t at = h.set.list(h.layer, g) * vector_bytes;
+      spans[h.row * shape.kv_heads + g].spans.push_back({keys + at, values + at, h.held, ~0u});
+    }
+  }
+  for (const DeviceTokens& t : work.tokens) {
+    const char* from = ctx.read<char>(kv_.device_buffer());
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const std::uint32_t* list = ctx.read<std::uint32_t>(t.choice.lists) + t.choice.list(g);
+      for (std::uint32_t i = 1; i <= list[0]; ++i) {
+        const std::size_t at = list[i] % kPageTokens * vector_bytes;
+        const std::uint32_t slot = t.slots[list[i] / kPageTokens];
+        spans[t.row * shape.kv_heads + g].spans.push_back(
+            {from + kv_.k_offset(slot, g) + at, from + kv_.v_offset(slot, g) + at, 1, ~0u});
+      }
+    }
+  }
+  for (const DeviceAhead& a : work.ahead) {
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const char* k = ctx.read<char>(a.rank.packed) + a.rank.packed_offset(a.layer, g);
+      spans[a.row * shape.kv_heads + g].spans.push_back({k, k + a.rank.half_bytes(), a.rank.tokens[a.layer], ~0u});
+    }
+  }
+  Cost cost = work.cost;
+  for (const DeviceResident& r : work.residents) {
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const std::uint64_t tokens = LayerAhead::append_resident_spans(ctx, r.set, r.layer, g, r.chosen_only,
+                                                                     spans[r.row * shape.kv_heads + g].spans);
+      if (r.chosen_only) ctx.write<std::uint64_t>(device_attended_)[r.row] += attention_cost(tokens, cost);
+    }
+  }
+  for (const DeviceSpeculated& s : work.speculated) {
+    const auto* chosen = ctx.read<std::uint32_t>(s.index.chosen);
+    const char* staged = ctx.read<char>(s.index.staged);
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const std::uint32_t tokens = chosen[s.index.chosen_offset(s.layer, g)] * s.index.unit;
+      const char* k = staged + s.index.staged_offset(s.layer, g);
+      spans[s.row * shape.kv_heads + g].spans.push_back({k, k + s.index.half_bytes() / 2, tokens, ~0u});
+      ctx.write<std::uint64_t>(device_attended_)[s.row] += attention_cost(tokens, cost);
+    }
+  }
+  if (!work.settles) return spans;
+  std::vector<Access> access = work.own;
+  for (const DeviceChosen& c : work.chosen) append_chosen_spans(ctx, shape, c, spans, access, cost);
+  ctx.settle(cost, std::move(access));
+  return spans;
+}
+
+}  // namespace tandem

@@ -1,0 +1,80 @@
+// What a layer's attention on the device attends to, gathered when its operation is submitted (device_attention.cc) and
+// turned into spans of KV when the body runs (device_spans.cc), which alone knows what was chosen.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/runtime/decode_attention.h"
+
+namespace tandem {
+
+/// Blocks that a row attends on the device and that only bodies know: a selection's, in the store or fetched.
+struct DecodeAttention::DeviceChosen {
+  std::uint32_t row = 0, layer = 0;
+  DigestIndex index;
+  Scope scope = Scope::query_head;
+  std::uint32_t blocks = 0;          // that have a digest
+  std::vector<std::uint32_t> slots;  // of their pages in the store
+  std::optional<Staging> staging;    // where they were fetched to instead
+  std::uint32_t part = 0;
+  Range heads;
+  bool own_only = true;
+};
+
+/// Whole blocks that were fetched.
+struct DecodeAttention::DeviceFetched {
+  std::uint32_t row = 0;
+  Staging staging;
+  std::uint32_t part = 0, blocks = 0;
+  Range heads;
+};
+
+/// Blocks that are resident: all of them, or those of the latest choice, which only bodies know.
+struct DecodeAttention::DeviceResident {
+  std::uint32_t row = 0, layer = 0;
+  ResidentSet set;  // as it is when submitted
+  bool chosen_only = false;
+};
+
+/// Tokens that were fetched ahead; how many, only bodies know.
+struct DecodeAttention::DeviceSpeculated {
+  std::uint32_t row = 0, layer = 0;
+  SkewedIndex index;  // as it is when submitted
+};
+
+/// Single tokens of the store's pages; which, only bodies know.
+struct DecodeAttention::DeviceTokens {
+  std::uint32_t row = 0;
+  TokenChoice choice;
+  std::vector<std::uint32_t> slots;  // of the pages that the candidates are in
+};
+
+/// Single tokens that a cache rank chose and sent, packed.
+struct DecodeAttention::DeviceAhead {
+  std::uint32_t row = 0, layer = 0;
+  CacheRank rank;  // as it is when submitted
+};
+
+/// Tokens that survived, per KV head.
+struct DecodeAttention::DeviceHeavy {
+  std::uint32_t row = 0, layer = 0, held = 0;
+  HeavySet set;
+};
+
+struct DecodeAttention::DeviceWork {
+  std::vector<HeadWork> fixed;  // [row][KV head]: rows without device items give the empty partial
+  std::vector<DeviceFetched> fetched;
+  std::vector<DeviceHeavy> heavy;
+  std::vector<DeviceTokens> tokens;
+  std::vector<DeviceAhead> ahead;
+  std::vector<DeviceChosen> chosen;
+  std::vector<DeviceResident> residents;
+  std::vector<DeviceSpeculated> speculated;
+  std::vector<Access> own;  // what is touched whatever was chosen
+  Cost cost;                // of that
+  bool settles = false;     // what is attended is known to the body only
+};
+
+}  // namespace tandem

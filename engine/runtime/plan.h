@@ -1,0 +1,216 @@
+// What a method's hooks see and return: sequences, handles of what the engine keeps for them, and plans of attention
+// made of these. engine/runtime/ops.h makes the handles.
+#pragma once
+
+#include <any>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "engine/device/types.h"
+#include "engine/kv/kv_store.h"
+
+namespace tandem {
+
+struct ModelShape {
+  std::uint32_t layers = 0, hidden = 0, q_heads = 0, kv_heads = 0, head_dim = 0;
+  std::uint32_t group() const { return q_heads / kv_heads; }  // query heads per KV head
+};
+
+/// One sequence of the running batch, as a method sees it.
+struct SequenceState {
+  SequenceId id = 0;                // in the KV store
+  std::uint32_t request = 0;        // number in the batch that was asked for; a row may change, this does not
+  std::uint32_t row = 0;            // row of this step's batch
+  std::uint32_t prefix_tokens = 0;  // prefilled before the first step
+  std::uint32_t tokens = 0;         // in the KV store; inside a step this includes the step's own token
+  std::uint32_t max_tokens = 0;     // that it can have in the KV store when its decode ends
+  std::any method;                  // the method's own state of this sequence
+};
+
+enum class Side : std::uint8_t { device, host };
+
+/// Tokens fixed by position: sorted, disjoint ranges.
+struct StaticTokens {
+  std::vector<Range> ranges;
+  std::uint32_t count() const;
+};
+
+/// Handles. `ready` is the event after which the data exists on `side`.
+struct DigestRef {
+  std::uint32_t id = 0;
+  Side side = Side::host;
+};
+
+/// Who chooses blocks together: each query head alone, the query heads of a KV head, or all heads of a layer.
+enum class Scope : std::uint8_t { query_head, kv_head, layer };
+
+struct SelectionRef {  // blocks of a digest index, made by Ops::score_topk
+  DigestRef digests;
+  std::uint32_t layer = 0;
+  Scope scope = Scope::query_head;
+  std::uint32_t blocks = 0;  // that each list holds
+  Event ready;
+};
+
+/// KV of some tokens of a layer on the device, brought there by Ops::fetch for one attention.
+struct StagingRef {
+  std::uint32_t id = 0;
+};
+struct FetchedRef {
+  StagingRef staging;
+  std::uint32_t part = 0;
+  std::variant<StaticTokens, SelectionRef> tokens;
+  Event ready;
+};
+
+struct TokenSetRef {  // tokens packed on the host per KV head, filled by Ops::keep_salient
+  std::uint32_t id = 0;
+};
+struct AverageRef {  // averages of attention weights, made by Ops::average_weights
+  std::uint32_t id = 0;
+};
+
+/// Tokens that survive on the device per KV head, made by Ops::keep_heavy. A plan that names them attends to them and
+/// to the step's own token, whose weights go into the set's attention mass; the own token then takes a place in it.
+struct HeavyRef {
+  std::uint32_t id = 0;
+};
+
+struct QueryRef {  // queries of all rows on the device: a layer's own, or made ahead by Ops::predict_query
+  std::uint32_t layer = 0;
+  bool predicted = false;
+  Event ready;
+};
+struct ResidentRef {  // blocks of a sequence that are on the device, per layer; made by Ops::keep_resident
+  std::uint32_t id = 0;
+};
+/// The residents of the plan's layer; `chosen_only`: those of them that the latest choice names.
+struct ResidentBlocks {
+  ResidentRef set;
+  bool chosen_only = false;
+};
+struct SplitRef {  // a layer's chosen blocks, with those that are not resident apart; made by Ops::split_by_residency
+  QueryRef query;
+  std::vector<std::uint32_t> rows;  // that may miss blocks; the others have all of theirs on the device
+  std::vector<ResidentRef> sets;    // by entry of `rows`
+  Event ready;
+};
+struct PartialRef {  // attention on the host that is under way; made by Ops::host_partial
+  std::uint32_t layer = 0;
+  std::vector<std::uint32_t> rows;
+  Event done;
+};
+
+struct SkewedRef {  // a partial index of a sequence's keys on the device; made by Ops::index_keys
+  std::uint32_t id = 0;
+};
+struct SpeculatedRef {  // tokens of a layer that are on their way to the device; made by Ops::fetch_speculated
+  std::uint32_t layer = 0;
+  std::vector<std::uint32_t> rows;
+  Event ready;
+};
+struct Speculated {  // what was fetched of a sequence for the plan's layer
+  SkewedRef index;
+  Event ready;
+};
+
+struct ChosenTokens {  // of the plan's layer, per KV head, on the device; made by Ops::choose_tokens
+  std::uint32_t choice = 0;
+  Range scored;              // candidates
+  std::uint32_t tokens = 0;  // per KV head
+};
+
+struct RankRef {  // a sequence's cache rank, made by Ops::open_cache_rank
+  std::uint32_t id = 0;
+};
+/// What a cache rank chose for the plan's layer and sent: its latest selection.
+struct SelectedAhead {
+  RankRef rank;
+};
+
+struct PageSet {
+  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, HeavyRef, ResidentBlocks, Speculated, ChosenTokens,
+               SelectedAhead>
+      source;
+};
+
+/// One piece of attention: the query heads of KV heads [kv_heads) of a row over a set of tokens, on one side.
+struct AttendItem {
+  std::uint32_t row = 0;
+  Range kv_heads{};  // default: all
+  PageSet pages;
+  Side side = Side::device;
+  // Of a selection per query head or a token set: each query head attends what it chose; false: the group's union.
+  bool own_only = true;
+  // Of the row's only device item, for all KV heads and adjacent tokens that reach to the row's end: its weights go
+  // into this average. A token that is new starts at 0.
+  std::optional<AverageRef> average = {};
+};
+
+/// A row of a layer as a HeadEstimate sees it: its queries, and attention over what lies on the device in three parts.
+/// Where only shapes are simulated the pointers are null.
+struct HeadView {
+  struct Part {
+    const float *out = nullptr, *lse = nullptr;  // [Hq][D], [Hq]; of no tokens 0 and -infinity
+  };
+  std::uint32_t row = 0, layer = 0;
+  std::uint32_t tokens = 0;        // the step's own included
+  const float* query = nullptr;    // [Hq][D]
+  std::array<Part, 2> apart = {};  // PulledTasks::apart
+  Part rest = {};                  // the plan's items
+};
+
+/// What a method estimates of every query head on the device, once it has attended to what lies there.
+struct HeadEstimate {
+  std::uint32_t width = 1;  // values per head
+  Cost cost;                // of all rows of a layer
+  std::function<void(const HeadView&, float* out /*[Hq][width]*/)> estimate;
+};
+
+/// Attention of one KV head over blocks in host memory: they are scored by the layer's true query, and each query head
+/// attends to its own best ones.
+struct PullTask {
+  std::uint32_t row = 0, kv_head = 0;
+  DigestRef digests;                  // in host memory
+  std::vector<std::uint32_t> blocks;  // that each query head of the group attends; 0: none
+  bool host = true, device = true;    // who may take it
+  std::uint64_t work = 0;             // what it comes to, in units of PulledTasks::pace
+};
+
+/// Tasks that the host's workers and the device pull from one queue once the device's own attention is done. The device
+/// reads digests and chosen blocks over the link. Results do not depend on who took a task.
+struct PulledTasks {
+  std::array<std::vector<AttendItem>, 2> apart;  // on the device, attended apart from the plan's items, for `heads`
+  HeadEstimate heads;
+  /// Policy, on the control thread: from estimates [row][Hq][width] to tasks in the order in which they are taken.
+  std::function<std::vector<PullTask>(std::span<const float> estimates)> choose;
+  Nanos choose_ns = 0;  // declared control time of that
+  /// By Side, time of a unit of work, as far as is known: a side leaves a task that it would end later than the other
+  /// one would end all that is left. 0: it takes what comes.
+  std::array<double, 2> pace = {0, 0};
+};
+
+struct AttendPlan {
+  std::vector<AttendItem> items;          // every row at least once; no token twice for a head
+  std::optional<PartialRef> ready = {};   // of this layer, begun earlier; then no item is on the host
+  std::optional<PulledTasks> tasks = {};  // then no item is on the host and no weights are averaged
+};
+
+struct LayerContext {
+  std::uint32_t step = 0, layer = 0;
+  std::span<SequenceState* const> batch;  // by row
+  ModelShape shape;
+};
+
+struct StepContext {
+  std::uint32_t step = 0;
+  std::span<SequenceState* const> batch;
+  ModelShape shape;
+};
+
+}  // namespace tandem

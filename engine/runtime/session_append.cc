@@ -1,0 +1,87 @@
+// A new prompt for a sequence that was kept: prefilled behind what it has, chunk by chunk, in its own pages.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "engine/runtime/append_attention.h"
+#include "engine/runtime/decode_session.h"
+#include "engine/runtime/limits.h"
+
+namespace tandem {
+
+void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> tokens, AttentionAverage* average,
+                                  HeavySet* heavy) {
+  const std::uint32_t before = a.state.tokens, total = static_cast<std::uint32_t>(tokens.size());
+  AppendAttention attention(forward_, device_, pool_, kv_, a.state.id, {before, before + total}, engine_.prefill_chunk,
+                            average, heavy);
+  PromptQueries queries;  // of the new prompt; a prefix keeps its own
+  queries.kept = engine_.keep_queries;
+  const ModelShape shape = forward_.shape();
+  if (queries.kept > 0) {
+    queries.values = device_.allocate_device(
+        std::size_t{shape.layers} * queries.kept * shape.q_heads * shape.head_dim * sizeof(float), "prompt queries");
+  }
+  Event last;
+  for (std::uint32_t done = 0; done < total; done += engine_.prefill_chunk) {
+    if (engine_.interrupted && engine_.interrupted()) throw Interrupted();
+    const std::uint32_t rows = std::min(engine_.prefill_chunk, total - done), first = before + done;
+    std::vector<Event> recycled;
+    kv_.grow(a.state.id, rows, recycled);
+    std::vector<std::uint32_t> positions(rows), source(rows);
+    std::iota(positions.begin(), positions.end(), first);
+    std::iota(source.begin(), source.end(), 0u);
+    if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
+    const Event uploaded = forward_.upload_tokens(tokens.subspan(done, rows));
+    const KeepQueries keep{queries, total - std::min(total, done + queries.kept)};
+    const Segment segment(device_, "append chunk");
+    forward_.embed(std::move(source), {uploaded});
+    for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
+      std::vector<KvTarget> targets;
+      targets.reserve(rows);
+      for (const std::uint32_t position : positions) {
+        targets.push_back({kv_.slot(a.state.id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
+      }
+      const Event query = forward_.qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
+                                       layer == 0 ? recycled : std::vector<Event>{}, keep);
+      attention.run(layer, first, rows, query);
+      last = forward_.finish_layer(Forward::Phase::prefill, layer, rows, {});
+    }
+    ops_.set_last_reader(last);
+  }
+  device_.drain();  // `attention` and its buffers are in use until here
+  ops_.set_prompt(a.state.id, queries, {});
+}
+
+Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens) {
+  TANDEM_CHECK(finished_ == Finished::keep && prepared_ && request < waiting_.size() && waiting_[request] != nullptr,
+               "request {} is not a kept sequence between two decodes", request);
+  if (more.empty()) {
+    throw_input_error("The new prompt of request {} is empty; without one, decode again to go on with it.", request);
+  }
+  Active& a = *waiting_[request];
+  std::vector<std::int32_t> tokens = {a.next};
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  check_tokens(model_, more);
+  check_positions(model_, a.state.tokens + tokens.size(), max_new_tokens);
+  device_.drain();
+  kv_.all_done();
+  const Nanos began = device_.now();
+  const auto added = static_cast<std::uint32_t>(tokens.size() - 1);
+  const Range range{a.state.tokens, a.state.tokens + added};
+  a.state.max_tokens = range.end + max_new_tokens;
+  const AppendRequest wanted = method_.before_append(a.state, range, ops_);
+  append_chunks(a, std::span<const std::int32_t>(tokens).first(added),
+                wanted.average ? &stores_.averages.get(wanted.average->id) : nullptr,
+                wanted.heavy ? &stores_.heavy.get(wanted.heavy->id) : nullptr);
+  a.state.tokens = range.end;
+  method_.appended(a.state, range, ops_);
+  prompt_seen(a);
+  a.next = tokens.back();
+  a.max_new = max_new_tokens;
+  device_.drain();
+  kv_.all_done();
+  return device_.now() - began;
+}
+
+}  // namespace tandem
