@@ -1,10 +1,13 @@
 """Accuracy against what a decode step reads of host memory, from a run folder of `tandem compare`: a table and a plot.
 
   python3 scripts/plot_tradeoff.py RUN_FOLDER [PLOT.svg] [--length N] [--lines OPTION...] [--json FILE]
+  python3 scripts/plot_tradeoff.py RUN_FOLDER --by-length [--json FILE]
 
 Bytes from host memory per token: what the CPU reads there, and what crosses the link to the device. The first method of
 the run, its baseline, is drawn as a line. A method dominates another one that reads no less and is no more accurate.
 --length: that context length alone. --json: the table's numbers, how the run was made, and all lengths.
+--by-length: a table with a row for each length and one for all; the second method of the run has its difference to the
+first, and how many samples the first alone has right (lost) and how many it alone has (gained).
  --lines: methods that differ in one of these options alone are joined by a line.
 Without PLOT.svg: the table alone. Where the run has errors.json (--head-errors), the table has the heads' mean error.
 """
@@ -52,6 +55,41 @@ def rows_of(folder, length):
     return run, rows
 
 
+def lost_and_gained(folder):
+    """By length, and under None for all: samples that the first method alone has right, and the second alone."""
+    methods = [m["method"] for m in json.loads((folder / "summary.json").read_text())["methods"]]
+    if len(methods) < 2:
+        sys.exit(f"plot_tradeoff.py: {folder} has one method alone; --by-length compares the first two.")
+    first, second = methods[:2]
+    scores = {}
+    for line in (folder / "samples.jsonl").read_text().splitlines():
+        sample = json.loads(line)
+        key = sample["task"], sample["length"], sample["index"]
+        scores.setdefault(key, {})[sample["method"]] = sample["score"]
+    counts = {}
+    for (_, length, _), score in scores.items():
+        for at in (length, None):
+            lost, gained = counts.get(at, (0, 0))
+            counts[at] = lost + (score[first] > score[second]), gained + (score[first] < score[second])
+    return counts
+
+
+def print_by_length(folder, counts):
+    lengths = sorted(length for length in counts if length is not None)
+    names = [row["label"] for row in rows_of(folder, None)[1]]
+    print(f"| length | n | {names[0]} % | {names[1]} % | difference, points [95 %] | lost, gained | "
+          + "".join(f"{name} % | " for name in names[2:])
+          + "KB from host memory / token: " + " | ".join(names[1:]) + " |")
+    print("|---|" + "---:|" * (5 + 2 * len(names[2:]) + 1))
+    for length in [*lengths, None]:
+        base, method, *others = rows_of(folder, length)[1]
+        cells = ["all" if length is None else f"{length // 1024}K" if length % 1024 == 0 else length, base["n"],
+                 f"{base['accuracy']:.1f}", f"{method['accuracy']:.1f}", "{:+.1f} [{:+.1f}, {:+.1f}]".format(*method["difference"]),
+                 "{}, {}".format(*counts[length]), *(f"{row['accuracy']:.1f}" for row in others),
+                 *(f"{row['host_bytes'] / 1024:.0f}" for row in (method, *others))]
+        print("| " + " | ".join(map(str, cells)) + " |")
+
+
 def dominated_by(row, rows):
     """Methods that are at least as good in both and better in one."""
     return [o["label"] for o in rows if o["accuracy"] >= row["accuracy"] and o["host_bytes"] <= row["host_bytes"] and
@@ -70,12 +108,15 @@ def print_table(run, rows):
               f"{row['tpot_ms']:.4f} | {'; '.join(better)} |")
 
 
-def write_json(folder, target, rows):
+def write_json(folder, target, rows, counts):
     manifest = json.loads((folder / "manifest.json").read_text())
     made = {k: manifest[k] for k in ("command", "git_commit", "model", "weights_hash", "tasks", "lengths", "samples", "seed", "protocol_id",
                                      "clock", "machine", "isa") if k in manifest}
     by_length = {str(n): rows_of(folder, n)[1] for n in manifest["lengths"]}
-    target.write_text(json.dumps({"made": made, "methods": rows, "lengths": by_length}, indent=1) + "\n")
+    table = {"made": made, "methods": rows, "lengths": by_length}
+    if counts:
+        table["lost_and_gained"] = {"all" if n is None else str(n): pair for n, pair in counts.items()}
+    target.write_text(json.dumps(table, indent=1) + "\n")
 
 
 def draw(run, rows, target, joined):
@@ -127,14 +168,19 @@ def main():
     parser.add_argument("run", type=pathlib.Path)
     parser.add_argument("plot", type=pathlib.Path, nargs="?")
     parser.add_argument("--length", type=int)
+    parser.add_argument("--by-length", action="store_true")
     parser.add_argument("--json", type=pathlib.Path, help="file for the table's numbers")
     parser.add_argument("--lines", nargs="+", default=[], help="options of the methods")
     options = parser.parse_args()
     try:
         run, rows = rows_of(options.run, options.length)
-        print_table(run, rows)
+        counts = lost_and_gained(options.run) if options.by_length else None
+        if counts:
+            print_by_length(options.run, counts)
+        else:
+            print_table(run, rows)
         if options.json:
-            write_json(options.run, options.json, rows)
+            write_json(options.run, options.json, rows, counts)
         if options.plot:
             draw(run, rows, options.plot, options.lines)
     except (OSError, ValueError, KeyError) as error:
