@@ -27,6 +27,10 @@ Part part(std::uint64_t amount, std::uint64_t rate_per_second) {
   return {Wide{amount} * kNanosPerSecond * kUnit / std::max<std::uint64_t>(rate_per_second, 1)};
 }
 
+Part longer(Part a, Part b) {
+  return {std::max(a.scaled_ns, b.scaled_ns)};
+}
+
 }  // namespace
 
 std::uint64_t fixed_log2(std::uint64_t value) {
@@ -62,6 +66,7 @@ CostModel::CostModel(const HardwareProfile& p)
       select_thread_(per_second(p.host.select_gbps_per_thread)),
       stream_thread_(per_second(p.host.stream_gbps_per_thread)),
       flops_thread_(per_second(p.host.gflops_per_thread)),
+      host_threads_(std::max<std::uint32_t>(p.host.threads, 1)),
       piece_ns_(p.link.piece_ns) {
   for (const LinkPoint& point : p.link.h2d_curve)
     h2d_.push_back({fixed_log2(point.piece_bytes), per_second(point.gbps)});
@@ -100,19 +105,21 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
   const bool peer = lane.kind == LaneKind::peer_compute;
   at(peer ? Resource::peer_hbm : Resource::hbm) = part(cost.hbm, hbm_rate);
 
-  std::uint64_t host_limit = dram_;
+  std::uint32_t lane_threads = lane.threads;
+  if (cost.threads != 0) lane_threads = std::min(lane_threads, cost.threads);
   if (host) {
     const std::uint64_t per_thread = cost.work == Work::attention ? attention_thread_
                                      : cost.work == Work::select  ? select_thread_
                                                                   : stream_thread_;
-    const std::uint32_t threads = cost.tasks == 0 ? lane.threads : std::min(lane.threads, cost.tasks);
+    const std::uint32_t threads = cost.tasks == 0 ? lane_threads : std::min(lane_threads, cost.tasks);
     const std::uint64_t together = cost.work == Work::attention ? attention_dram_
                                    : cost.work == Work::select  ? select_dram_
                                                                 : dram_;
-    host_limit = std::min(together, per_thread * threads);
-    alone = part(cost.dram, host_limit);
-    const Part flops = part(cost.flops, flops_thread_ * threads);
-    alone.scaled_ns = std::max(alone.scaled_ns, flops.scaled_ns);
+    at(Resource::host_reads) = part(cost.dram, together);
+    at(Resource::host_threads) = longer(part(cost.dram, per_thread * std::max(host_threads_, threads)),
+                                        part(cost.flops, flops_thread_ * std::max(host_threads_, threads)));
+    alone =
+        longer(part(cost.dram, std::min(together, per_thread * threads)), part(cost.flops, flops_thread_ * threads));
   } else {
     const std::uint64_t flops_rate = cost.work == Work::attention ? attention_flops_
                                      : cost.work == Work::select  ? select_flops_
@@ -132,7 +139,7 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
   Wide longest = alone.scaled_ns;
   for (const Part& p : parts) longest = std::max(longest, p.scaled_ns);
   if (host && cost.ranked != 0) {
-    const std::uint32_t threads = std::min(lane.threads, std::max(cost.lists, 1u));
+    const std::uint32_t threads = std::min(lane_threads, std::max(cost.lists, 1u));
     phases.fixed +=
         static_cast<Nanos>((part(cost.ranked * kRankedFlops, flops_thread_ * threads).scaled_ns + kUnit - 1) / kUnit);
   }

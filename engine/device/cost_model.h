@@ -14,8 +14,23 @@
 
 namespace tandem {
 
-inline constexpr int kResourceCount = 9;
-enum class Resource : std::uint8_t { hbm, dram, h2d, d2h, device_flops, peer_hbm, peer_flops, to_peer, from_peer };
+inline constexpr int kResourceCount = 11;
+/// The first two are the CPU's own: what its threads read together, at the efficiency of their work, and their time.
+/// Operations that these slow down ask less of the others, host memory among them, for as long.
+enum class Resource : std::uint8_t {
+  host_reads,
+  host_threads,
+  hbm,
+  dram,
+  h2d,
+  d2h,
+  device_flops,
+  peer_hbm,
+  peer_flops,
+  to_peer,
+  from_peer
+};
+inline constexpr int kHostResources = 2;
 
 inline constexpr std::uint64_t kUnit = std::uint64_t{1} << 20;  // 1.0 of a share
 
@@ -30,7 +45,8 @@ struct Phases {
   Nanos fixed = 0;
   Nanos flow = 0;
   /// Share of each resource (in 1/kUnit, at most kUnit) that the flow phase occupies. Where the shares of the running
-  /// operations sum above 1, all of them slow down by that sum.
+  /// operations sum above 1, all of them slow down by that sum: first by the CPU's own resources, then, with what is
+  /// left of their shares, by the others.
   std::array<std::uint32_t, kResourceCount> share{};
 };
 
@@ -56,6 +72,7 @@ class CostModel {
   std::uint64_t peer_link_;
   Nanos peer_latency_;
   std::uint64_t dram_, attention_dram_, select_dram_, attention_thread_, select_thread_, stream_thread_, flops_thread_;
+  std::uint32_t host_threads_;
   Nanos piece_ns_;
 };
 

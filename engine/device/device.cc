@@ -35,6 +35,15 @@ LaneId Device::lane(LaneKind kind) const {
   check_failed(__FILE__, __LINE__, "lane of kind", fmt::format("the device has no lane of kind '{}'", to_string(kind)));
 }
 
+std::vector<LaneId> Device::worker_lanes() const {
+  std::vector<LaneId> workers;
+  workers.reserve(kMaxWorkers);
+  for (const LaneInfo& info : lanes()) {
+    if (info.kind == LaneKind::host_workers && workers.size() < kMaxWorkers) workers.push_back(info.id);
+  }
+  return workers;
+}
+
 DeviceBuffer Device::allocate_device(std::size_t bytes, std::string name) {
   return DeviceBuffer(allocate(Memory::device, bytes, std::move(name)));
 }

@@ -52,12 +52,18 @@ class BodyContext {
   std::vector<Access> access_;
 };
 
-/// Tasks that several lanes pull from one queue: each lane takes the first task left that it may take, and the next one
-/// when it is done with that. Whoever takes a task must come to the same values.
+/// A lane that pulls tasks, for a side: several lanes may be one side's workers.
+struct Puller {
+  LaneId lane = 0;
+  std::uint32_t side = 0;
+};
+
+/// Tasks that several lanes pull from one queue: each lane takes the first task left that its side may take, and the
+/// next one when it is done with that. Whoever takes a task must come to the same values.
 struct TaskBag {
-  std::vector<std::uint8_t> allowed;  // by task, in the order in which they are taken; bit p: puller p may
+  std::vector<std::uint8_t> allowed;  // by task, in the order in which they are taken; bit s: side s may
   std::vector<std::uint64_t> work;    // by task, and
-  std::vector<double> pace;           // by puller: a guard (TaskQueue); empty: none
+  std::vector<double> pace;           // by side: a guard (TaskQueue); empty: none
   /// What a task comes to on a puller's lane, in order. Called when it is taken, or ahead of that for every puller: it
   /// reads nothing that changes.
   std::function<std::vector<Op>(std::uint32_t task, std::uint32_t puller)> ops;
@@ -83,6 +89,10 @@ class Device {
   virtual const std::vector<LaneInfo>& lanes() const = 0;
   /// The first lane of a kind; every device has one of each kind.
   LaneId lane(LaneKind kind) const;
+  /// The lanes of the host's workers that share the first one's threads, itself among them: kMaxWorkers. Whoever has
+  /// several at work gives each operation its part of the threads (Cost::threads).
+  std::vector<LaneId> worker_lanes() const;
+  static constexpr std::uint32_t kMaxWorkers = 8;
 
   DeviceBuffer allocate_device(std::size_t bytes, std::string name);
   HostBuffer allocate_host(std::size_t bytes, std::string name);
@@ -93,8 +103,9 @@ class Device {
   /// Has `pullers` empty a bag; returns by puller its last operation, a default event where it took nothing (on `emu`:
   /// where it was allowed none). The control thread launches what device lanes take: on `sim` each task by a launch of
   /// its own, on `emu` a lane's share as one operation. Where lanes compete for tasks it does nothing else until all
-  /// are taken. On `sim` a lane is free when its virtual time says so; of equals the first puller takes first.
-  virtual std::vector<Event> submit_bag(std::span<const LaneId> pullers, const TaskBag& bag) = 0;
+  /// are taken. On `sim` a lane is free when its virtual time says so; of equals the first puller takes first; host
+  /// workers are woken all at once.
+  virtual std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) = 0;
 
   /// Operations submitted to device lanes between begin and end share one launch (a CUDA graph of the segment).
   /// Segments do not nest. Host work may be submitted in between.

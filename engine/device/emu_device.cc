@@ -79,7 +79,7 @@ class EmuDevice final : public Device {
   }
 
   /// One operation per lane, which takes tasks until none is left.
-  std::vector<Event> submit_bag(std::span<const LaneId> pullers, const TaskBag& bag) override {
+  std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
     const auto queue = std::make_shared<TaskQueue>(bag.allowed, bag.work, bag.pace);
     std::vector<Event> last(pullers.size());
     for (std::uint32_t p = 0; p < pullers.size(); ++p) {
@@ -87,7 +87,7 @@ class EmuDevice final : public Device {
       Op all;
       bool any = false;
       for (std::uint32_t task = 0; task < bag.allowed.size(); ++task) {
-        if ((bag.allowed[task] >> p & 1) == 0) continue;
+        if ((bag.allowed[task] >> pullers[p].side & 1) == 0) continue;
         any = true;
         (*tasks)[task] = bag.ops(task, p);
         for (const Op& op : (*tasks)[task]) {
@@ -99,10 +99,10 @@ class EmuDevice final : public Device {
         }
       }
       if (!any) continue;
-      all.body = [queue, tasks, p](BodyContext& ctx) {
+      all.body = [queue, tasks, side = pullers[p].side](BodyContext& ctx) {
         Cost sum;
         sum.pieces = sum.kernels = 0;
-        while (const auto task = queue->pull(p)) {
+        while (const auto task = queue->pull(side)) {
           for (const Op& op : (*tasks)[*task]) {
             BodyContext own(op);
             if (op.body) op.body(own);
@@ -119,7 +119,7 @@ class EmuDevice final : public Device {
         }
         ctx.settle(sum);
       };
-      last[p] = submit(pullers[p], std::move(all));
+      last[p] = submit(pullers[p].lane, std::move(all));
     }
     return last;
   }

@@ -52,7 +52,7 @@ struct ScheduleNames {
 /// Values of every lane that are known to have happened.
 class VectorClock {
  public:
-  static constexpr std::size_t kMaxLanes = 16;
+  static constexpr std::size_t kMaxLanes = 24;
   std::uint64_t operator[](LaneId lane) const { return values_[lane]; }
   std::uint64_t& operator[](LaneId lane) { return values_[lane]; }
   void join(const VectorClock& other) {

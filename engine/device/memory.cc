@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "engine/common/error.h"
+#include "engine/device/device.h"
 
 namespace tandem {
 namespace {
@@ -77,6 +78,10 @@ std::vector<LaneInfo> make_lanes(std::uint32_t host_threads, const std::vector<L
                                  {7, LaneKind::peer_compute, "peer", 1, false},
                                  {8, LaneKind::to_peer, "to peer", 1, false},
                                  {9, LaneKind::from_peer, "from peer", 1, false}};
+  for (std::uint32_t worker = 2; worker <= Device::kMaxWorkers; ++worker) {
+    lanes.push_back({static_cast<LaneId>(lanes.size()), LaneKind::host_workers, fmt::format("host {}", worker),
+                     host_threads, false});
+  }
   for (LaneInfo lane : extra) {
     TANDEM_CHECK(lane.kind != LaneKind::control, "a device has exactly one control lane; '{}' would be a second one",
                  lane.name);

@@ -32,7 +32,8 @@ class MemoryPool {
   std::vector<std::string> names_;  // of buffer id + 1
 };
 
-/// One lane of each kind, `extra` behind them with ids given in order. The first compute lane is the inference lane.
+/// One lane of each kind, further ones of the host's workers (Device::worker_lanes), `extra` behind them with ids given
+/// in order. The first compute lane is the inference lane.
 std::vector<LaneInfo> make_lanes(std::uint32_t host_threads, const std::vector<LaneInfo>& extra);
 
 }  // namespace tandem

@@ -74,29 +74,35 @@ class SimDevice final : public Device {
 
   Event submit(LaneId lane_id, Op op) override { return submit_op(lane_id, std::move(op), -1); }
 
-  std::vector<Event> submit_bag(std::span<const LaneId> pullers, const TaskBag& bag) override {
+  std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
     TANDEM_CHECK(segment_ == nullptr, "a bag is submitted inside segment '{}'", segment_);
     TaskQueue queue(bag.allowed, bag.work, bag.pace);
     const bool compete =
         std::any_of(bag.allowed.begin(), bag.allowed.end(), [](std::uint8_t bits) { return (bits & (bits - 1)) != 0; });
     std::vector<Event> last(pullers.size());
-    std::vector<std::int64_t> woken(pullers.size(), -1);  // the record that woke the workers of a host lane
+    std::int64_t woken = -1;  // the record that woke the workers of the host
     std::vector<bool> done(pullers.size());
+    // Whether a lane takes a task only when it is free: somebody else could have it.
+    const auto competes = [&](std::uint32_t side) {
+      return compete || std::count_if(pullers.begin(), pullers.end(), [&](Puller p) { return p.side == side; }) > 1;
+    };
     std::size_t left = bag.allowed.size();
     while (left > 0) {
       std::vector<std::int64_t> running;
       for (std::uint32_t p = 0; p < pullers.size(); ++p) {
-        const LaneState& state = state_[pullers[p]];
-        const auto free = [&] { return state.last_record < 0 || scheduler_.ended(state.last_record); };
-        while (left > 0 && !done[p] && (!compete || free())) {
-          if (compete && state.last_record >= 0) see(pullers[p], state.last_record);
-          const auto task = queue.pull(p);
+        const auto [lane_id, side] = pullers[p];
+        const bool device_side = is_device_side(lanes_[lane_id].kind), waits = competes(side);
+        const LaneState& state = state_[lane_id];
+        const auto free = [&state, this] { return state.last_record < 0 || scheduler_.ended(state.last_record); };
+        while (left > 0 && !done[p] && (!waits || free())) {
+          if (waits && state.last_record >= 0) see(lane_id, state.last_record);
+          const auto task = queue.pull(side);
           done[p] = !task;
           if (!task) break;
           --left;
           for (Op& op : bag.ops(*task, p)) {
-            last[p] = submit_op(pullers[p], std::move(op), woken[p]);
-            if (woken[p] < 0 && !is_device_side(lanes_[pullers[p]].kind)) woken[p] = last_control_;
+            last[p] = submit_op(lane_id, std::move(op), device_side ? -1 : woken);
+            if (woken < 0 && !device_side) woken = last_control_;
           }
         }
         if (!done[p]) running.push_back(state.last_record);

@@ -36,7 +36,7 @@ namespace tandem {
 struct SimOptions {
   /// Threads of the first host worker lane; 0: all of the profile that extra lanes leave over.
   std::uint32_t host_threads = 0;
-  /// Further lanes behind the six standard ones (control, device, h2d, d2h, host, recall); their ids follow in order.
+  /// Further lanes behind the standard ones (make_lanes); their ids follow in order.
   std::vector<LaneInfo> extra_lanes = {};
   /// Run stand-ins instead of bodies: times and bytes of shapes whose tensors nobody could compute here.
   bool shapes_only = false;

@@ -104,11 +104,12 @@ struct Cost {
   std::uint32_t pieces = 1;  // separate runs of memory that h2d/d2h/dram bytes are spread over
   // Of a device operation: kernels that it stands for, each with a launch of its own or, in a segment, a floor.
   std::uint32_t kernels = 1;
-  std::uint32_t tasks = 0;   // of a host operation: parts that threads can share it by; 0: any number
-  std::uint32_t lists = 0;   // of a host operation: lists that are then chosen, each by one thread, ...
-  std::uint64_t ranked = 0;  // ... and the scores that they are the best of, all together (top_k)
-  Nanos fixed_ns = 0;        // added to the duration whatever the rates say
-  bool upper_bound = false;  // the body settles the exact figures when it runs
+  std::uint32_t tasks = 0;    // of a host operation: parts that threads can share it by; 0: any number
+  std::uint32_t threads = 0;  // of a host operation: threads that it gets, at most; 0: all of its lane
+  std::uint32_t lists = 0;    // of a host operation: lists that are then chosen, each by one thread, ...
+  std::uint64_t ranked = 0;   // ... and the scores that they are the best of, all together (top_k)
+  Nanos fixed_ns = 0;         // added to the duration whatever the rates say
+  bool upper_bound = false;   // the body settles the exact figures when it runs
   bool operator==(const Cost&) const = default;
 };
 

@@ -246,16 +246,10 @@ void DecodeAttention::run_tasks(const LayerContext& context, const PulledTasks& 
     submit_device(context, apart, {}, to.out, to.lse);
   }
   submit_device(context, on_device, {}, device_part_, device_lse_);
-  tasks_.run(context, tasks,
-             {{device_part_, device_lse_},
-              host_query_,
-              host_part_,
-              host_lse_,
-              landed_part_,
-              landed_lse_,
-              device_attended_,
-              counters_},
-             query);
+  tasks_.run(
+      context, tasks,
+      {{device_part_, device_lse_}, host_query_, host_part_, host_lse_, landed_part_, landed_lse_, device_attended_},
+      query);
 }
 
 std::vector<DecodeAttention::Attended> DecodeAttention::take_attended(std::uint32_t rows) {
@@ -267,7 +261,8 @@ std::vector<DecodeAttention::Attended> DecodeAttention::take_attended(std::uint3
     out[row].tokens[static_cast<int>(Side::device)] += std::exchange(chosen[row], 0);
     std::copy_n(taken[row].by, 2, out[row].tasks);
     for (std::uint32_t layer = 0; layer < counters_.layers; ++layer) {
-      const HostAttended counted = std::exchange(host[counters_.at(row, layer)], HostAttended{});
+      HostAttended counted = std::exchange(host[counters_.at(row, layer)], HostAttended{});
+      if (!taken[row].host_tokens.empty()) counted.tokens += taken[row].host_tokens[layer];
       out[row].tokens[static_cast<int>(Side::host)] += counted.tokens;
       out[row].packed_bytes += counted.packed_bytes;
       out[row].host_tokens.push_back(counted.tokens);

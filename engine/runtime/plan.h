@@ -190,6 +190,9 @@ struct PulledTasks {
   /// Policy, on the control thread: from estimates [row][Hq][width] to tasks in the order in which they are taken.
   std::function<std::vector<PullTask>(std::span<const float> estimates)> choose;
   Nanos choose_ns = 0;  // declared control time of that
+  /// The host's workers: each takes tasks for itself, with its part of the threads; at most Device::kMaxWorkers. 0: one
+  /// for every eight tasks, but two or more, and no more than the threads hold a group's query heads.
+  std::uint32_t workers = 0;
   /// By Side, time of a unit of work, as far as is known: a side leaves a task that it would end later than the other
   /// one would end all that is left. 0: it takes what comes.
   std::array<double, 2> pace = {0, 0};

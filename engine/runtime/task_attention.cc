@@ -26,7 +26,11 @@ void TaskAttention::make_room(std::uint32_t width) {
       part.lse = device_.allocate_device(heads * sizeof(float), "lse apart");
     }
     by_host_ = device_.allocate_host(std::size_t{forward_.max_batch()} * s.kv_heads, "tasks of the host");
-    taken_ = device_.allocate_host(2 * std::size_t{forward_.max_batch()} * sizeof(std::uint64_t), "tasks taken");
+    host_tokens_ =
+        device_.allocate_host(std::size_t{forward_.max_batch()} * s.layers * s.kv_heads * sizeof(std::uint64_t),
+                              "tokens of the host's tasks");
+    device_tasks_ =
+        device_.allocate_host(std::size_t{forward_.max_batch()} * sizeof(std::uint64_t), "tasks of the device");
   }
   if (estimates_.bytes() >= heads * width * sizeof(float)) return;
   estimates_ = device_.allocate_device(heads * width * sizeof(float), "head estimates");
@@ -160,7 +164,7 @@ std::vector<TaskAttention::Pulled> TaskAttention::gather(const LayerContext& con
 
 /// Brings what the host computed to where the device's results are.
 Event TaskAttention::land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
-                          Event host_done) {
+                          std::vector<Event> host_done) {
   struct Part {
     std::uint32_t row = 0, kv_head = 0;
   };
@@ -172,7 +176,7 @@ Event TaskAttention::land(const LayerContext& context, const std::vector<Pulled>
   op.layer = context.layer;
   op.cost.upper_bound = true;
   op.cost.pieces = 0;
-  op.after = {host_done};
+  op.after = std::move(host_done);
   const std::uint64_t bytes = std::uint64_t{shape.group()} * (shape.head_dim + 1) * sizeof(float);
   std::vector<Part> parts;
   std::vector<Access> flags;
@@ -258,7 +262,36 @@ void TaskAttention::merge(const LayerContext& context, const std::vector<Pulled>
                      nullptr);
     }
   };
-  device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
+  const Event merged = device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
+  // After all tasks, whoever took them.
+  for (const Pulled& w : work) stores_.digests.get(w.pages->id).read[context.layer] = merged;
+}
+
+TaskAttention::Crew TaskAttention::crew(const LayerContext& context, const PulledTasks& tasks, std::size_t host_tasks) {
+  const std::vector<LaneId> lanes = device_.worker_lanes();
+  const std::uint32_t threads = device_.lanes()[lanes.front()].threads;
+  const auto most = static_cast<std::uint32_t>(std::clamp<std::size_t>(host_tasks, 1, lanes.size()));
+  std::uint32_t workers = tasks.workers;
+  if (workers == 0) {
+    // While one chooses blocks the others read. More of them than keep all threads choosing bring nothing, and with few
+    // tasks each all wait for the last one's last.
+    constexpr std::uint32_t kTasksEach = 8;
+    workers =
+        std::min(std::max(static_cast<std::uint32_t>(host_tasks) / kTasksEach, 2u), threads / context.shape.group());
+  }
+  workers = std::clamp(workers, 1u, std::min(most, threads));
+  return {{lanes.begin(), lanes.begin() + workers}, threads};
+}
+
+ThreadPool& TaskAttention::pool_of(std::uint32_t worker, std::size_t workers) {
+  if (workers == 1 || device_.simulated()) return pool_;  // bodies of a simulated device run one after the other
+  const unsigned threads = std::max(pool_.size() / static_cast<unsigned>(workers), 1u);
+  std::uint32_t before = 0;  // layers differ in how many workers they have, and so in what each gets
+  for (const auto& pool : pools_) {
+    if (pool->size() == threads && before++ == worker) return *pool;
+  }
+  for (; before <= worker; ++before) pools_.push_back(std::make_unique<ThreadPool>(threads));
+  return *pools_.back();
 }
 
 void TaskAttention::run(const LayerContext& context, const PulledTasks& tasks, const Room& room, Event query_on_host) {
@@ -274,19 +307,25 @@ void TaskAttention::run(const LayerContext& context, const PulledTasks& tasks, c
       bag.pace = {tasks.pace[static_cast<int>(Side::host)], tasks.pace[static_cast<int>(Side::device)]};
       for (const Pulled& w : work) bag.work.push_back(w.task.work);
     }
+    const Crew crew = this->crew(
+        context, tasks,
+        static_cast<std::size_t>(std::count_if(work.begin(), work.end(), [](const Pulled& w) { return w.task.host; })));
+    const auto workers = static_cast<std::uint32_t>(crew.lanes.size());
     bag.ops = [&](std::uint32_t task, std::uint32_t puller) {
-      if (puller == 0) return host_ops(work[task], room, query_on_host);
+      if (puller < workers) return host_ops(work[task], room, query_on_host, crew.of(puller), pool_of(puller, workers));
       std::vector<Op> ops;
       ops.push_back(device_op(work[task], room));
       return ops;
     };
-    const LaneId pullers[] = {device_.lane(LaneKind::host_workers), device_.lane(LaneKind::device_compute)};
-    const std::vector<Event> last = device_.submit_bag(pullers, bag);
+    std::vector<Puller> pullers;
+    pullers.reserve(workers + 1);
+    for (const LaneId lane : crew.lanes) pullers.push_back({lane, 0});
+    pullers.push_back({device_.lane(LaneKind::device_compute), 1});
+    std::vector<Event> last = device_.submit_bag(pullers, bag);
     device_.begin_segment("after tasks");
-    for (const Pulled& w : work) {
-      if (w.task.device) stores_.digests.get(w.pages->id).read[context.layer] = last[1];
-    }
-    if (last[0].valid()) landed = land(context, work, room, last[0]);
+    last.pop_back();
+    std::erase_if(last, [](const Event& event) { return !event.valid(); });
+    if (!last.empty()) landed = land(context, work, room, std::move(last));
   } else {
     device_.begin_segment("after tasks");
   }
@@ -295,11 +334,19 @@ void TaskAttention::run(const LayerContext& context, const PulledTasks& tasks, c
 
 std::vector<TaskAttention::Taken> TaskAttention::take_taken(std::uint32_t rows) {
   std::vector<Taken> out(rows);
-  if (!taken_) return out;
-  const auto taken = device_.host_write<std::uint64_t>(taken_);
+  if (!host_tokens_) return out;
+  const ModelShape& s = forward_.shape();
+  const std::uint32_t tasks = s.layers * s.kv_heads;
+  const auto by_host = device_.host_write<std::uint64_t>(host_tokens_, {0, rows * tasks});
+  const auto by_device = device_.host_write<std::uint64_t>(device_tasks_, {0, rows});
   for (std::uint32_t row = 0; row < rows; ++row) {
-    out[row].by[static_cast<int>(Side::host)] = std::exchange(taken[row], 0);
-    out[row].by[static_cast<int>(Side::device)] = std::exchange(taken[forward_.max_batch() + row], 0);
+    out[row].by[static_cast<int>(Side::device)] = std::exchange(by_device[row], 0);
+    out[row].host_tokens.resize(s.layers);
+    for (std::uint32_t i = 0; i < tasks; ++i) {
+      const std::uint64_t tokens = std::exchange(by_host[std::size_t{row} * tasks + i], 0);
+      out[row].host_tokens[i / s.kv_heads] += tokens;
+      out[row].by[static_cast<int>(Side::host)] += tokens > 0 ? 1 : 0;
+    }
   }
   return out;
 }

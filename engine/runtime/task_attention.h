@@ -32,7 +32,6 @@ class TaskAttention {
     HostBuffer query, host_part, host_lse;
     DeviceBuffer landed_part, landed_lse;  // results of the tasks
     HostBuffer device_attended;            // [row] u64
-    HostCounters counters;
   };
 
   TaskAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores,
@@ -44,9 +43,10 @@ class TaskAttention {
   /// segment and begins another.
   void run(const LayerContext& context, const PulledTasks& tasks, const Room& room, Event query_on_host);
 
-  /// Tasks that each side took of a row since the last call.
+  /// What each side took of a row since the last call.
   struct Taken {
-    std::uint64_t by[2] = {0, 0};  // by Side
+    std::uint64_t by[2] = {0, 0};            // tasks, by Side
+    std::vector<std::uint64_t> host_tokens;  // that the host attended, by layer; summed over KV heads
   };
   std::vector<Taken> take_taken(std::uint32_t rows);
 
@@ -82,13 +82,27 @@ class TaskAttention {
   Event estimate(const LayerContext& context, const HeadEstimate& heads, const Room& room);
   std::vector<PullTask> choose(const LayerContext& context, const PulledTasks& tasks, Event on_host);
   std::vector<Pulled> gather(const LayerContext& context, std::vector<PullTask> tasks) const;
-  std::vector<Op> host_ops(const Pulled& work, const Room& room, Event query_on_host);
+  /// The host's workers, and the threads that they share evenly.
+  struct Crew {
+    std::vector<LaneId> lanes;
+    std::uint32_t threads = 1;
+    std::uint32_t of(std::uint32_t worker) const {
+      const auto workers = static_cast<std::uint32_t>(lanes.size());
+      return threads / workers + (worker < threads % workers ? 1 : 0);
+    }
+  };
+  Crew crew(const LayerContext& context, const PulledTasks& tasks, std::size_t host_tasks);
+  /// For the bodies of one worker: its own where they run at the same time.
+  ThreadPool& pool_of(std::uint32_t worker, std::size_t workers);
+  std::vector<Op> host_ops(const Pulled& work, const Room& room, Event query_on_host, std::uint32_t threads,
+                           ThreadPool& pool);
   Op device_op(const Pulled& work, const Room& room);
-  void choose_blocks(BodyContext& ctx, const Pulled& work, const float* query, bool draw,
+  void choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pulled& work, const float* query, bool draw,
                      std::vector<std::vector<std::uint32_t>>& lists) const;
   HeadSpans spans_of(BodyContext& ctx, const Pulled& work, const std::vector<std::vector<std::uint32_t>>& lists,
                      std::vector<Access>& access, std::uint32_t& runs, LinkPieces& pieces, std::uint64_t& tokens) const;
-  Event land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room, Event host_done);
+  Event land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
+             std::vector<Event> host_done);
   void merge(const LayerContext& context, const std::vector<Pulled>& work, const Room& room, Event landed);
 
   Forward& forward_;
@@ -101,7 +115,9 @@ class TaskAttention {
   DeviceBuffer estimates_;     // [row][Hq][width]
   HostBuffer host_estimates_;  //
   HostBuffer by_host_;         // [row][KV head] u8: the host took the task
-  HostBuffer taken_;           // [side][max_batch] u64
+  HostBuffer host_tokens_;     // [row][layer][KV head] u64: attended by a task of the host; 0: there was none
+  HostBuffer device_tasks_;    // [row] u64
+  std::vector<std::unique_ptr<ThreadPool>> pools_;  // of the host's workers, by what each had
 };
 
 }  // namespace tandem

@@ -18,7 +18,7 @@ constexpr std::uint32_t kScoredBlocks = 16, kTaskPartTokens = 128;
 }  // namespace
 
 /// The best blocks of each query head of the task, in ascending order.
-void TaskAttention::choose_blocks(BodyContext& ctx, const Pulled& work, const float* query, bool draw,
+void TaskAttention::choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pulled& work, const float* query, bool draw,
                                   std::vector<std::vector<std::uint32_t>>& lists) const {
   const ModelShape& shape = forward_.shape();
   const DigestIndex& index = work.pages->index;
@@ -28,7 +28,7 @@ void TaskAttention::choose_blocks(BodyContext& ctx, const Pulled& work, const fl
     process_->block_scores(work.place, blocks, scores.data());
   } else {
     const char* values = index.values.read<char>(ctx);
-    pool_.parallel_for((blocks + kScoredBlocks - 1) / kScoredBlocks, [&](std::size_t part) {
+    pool.parallel_for((blocks + kScoredBlocks - 1) / kScoredBlocks, [&](std::size_t part) {
       const auto first = static_cast<std::uint32_t>(part) * kScoredBlocks;
       const std::uint32_t count = std::min(kScoredBlocks, blocks - first);
       const std::size_t at = first * index.shape.vector_bytes();
@@ -41,7 +41,7 @@ void TaskAttention::choose_blocks(BodyContext& ctx, const Pulled& work, const fl
     });
   }
   lists.resize(group);
-  pool_.parallel_for(group, [&](std::size_t h) {
+  pool.parallel_for(group, [&](std::size_t h) {
     lists[h].resize(work.task.blocks[h]);
     if (!lists[h].empty()) top_k(scores.data() + h * blocks, blocks, work.task.blocks[h], lists[h].data());
   });
@@ -86,7 +86,8 @@ HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work,
   return out;
 }
 
-std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Event query_on_host) {
+std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Event query_on_host,
+                                        std::uint32_t threads, ThreadPool& pool) {
   const ModelShape& shape = forward_.shape();
   const std::uint32_t group = shape.group(), row = work.task.row, head = work.task.kv_head, layer = work.layer;
   const DigestIndex& index = work.pages->index;
@@ -103,18 +104,19 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
   select.layer = layer;
   select.cost.work = Work::select;
   select.cost.dram = work.digest_bytes();
+  select.cost.threads = threads;
   select.cost.tasks = (work.blocks + kScoredBlocks - 1) / kScoredBlocks;
   select.cost.flops = std::uint64_t{4} * group * work.blocks * shape.head_dim;
   for (const std::uint32_t keep : work.task.blocks) rank_scores(select.cost, 1, work.blocks, keep);
   select.access = {query, index.values.reads(layer, layer + 1), list_write};
   select.after = work.pages->filled;
   wait_for(select.after, query_on_host);
-  const auto select_body = [this, work, room, list_at](BodyContext& ctx, bool draw) {
+  const auto select_body = [this, work, room, list_at, pool = &pool](BodyContext& ctx, bool draw) {
     std::vector<std::vector<std::uint32_t>> lists;
     const std::size_t at =
         (std::size_t{work.task.row} * forward_.shape().q_heads + work.task.kv_head * forward_.shape().group()) *
         forward_.shape().head_dim;
-    choose_blocks(ctx, work, draw ? nullptr : ctx.read<float>(room.query) + at, draw, lists);
+    choose_blocks(ctx, *pool, work, draw ? nullptr : ctx.read<float>(room.query) + at, draw, lists);
     auto* out = work.pages->index.selection.write<std::uint32_t>(ctx);
     for (std::uint32_t h = 0; h < lists.size(); ++h) {
       out[list_at(h)] = static_cast<std::uint32_t>(lists[h].size());
@@ -136,18 +138,20 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
   attend.cost.dram = small + most * per_token;
   attend.cost.flops = most * flops;
   attend.cost.tasks = 1 + static_cast<std::uint32_t>(most / kTaskPartTokens);
+  attend.cost.threads = threads;
   attend.cost.pieces = work.most;
   const std::uint32_t task = row * shape.kv_heads + head;
+  const std::uint32_t counted = (row * shape.layers + layer) * shape.kv_heads + head;
   const std::vector<Access> own = {query,
                                    list_read,
                                    of_head(room.host_part.writes(row, row + 1), head),
                                    of_head(room.host_lse.writes(row, row + 1), head),
-                                   room.counters.writes(row, layer),
                                    by_host_.writes(task, task + 1),
-                                   taken_.writes(row, row + 1)};
+                                   host_tokens_.writes(counted, counted + 1)};
   attend.access = own;
   for (const Access& a : work.pages->access) attend.access.push_back(of_head(a, head));
-  const auto body = [this, work, room, own, small, per_token, flops, task, list_at](BodyContext& ctx, bool attends) {
+  const auto body = [this, work, room, own, small, per_token, flops, task, counted, list_at, threads, pool = &pool](
+                        BodyContext& ctx, bool attends) {
     const ModelShape& s = forward_.shape();
     const auto* chosen = work.pages->index.selection.read<std::uint32_t>(ctx);
     std::vector<std::vector<std::uint32_t>> lists(s.group());
@@ -160,17 +164,17 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
     const std::vector<HeadSpans> spans = {spans_of(ctx, work, lists, access, runs, pieces, tokens)};
     const std::vector<HeadPart> parts = cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens);
     if (attends) {
-      attend_in_parts(pool_, s, kv_.shape().type, spans, parts, ctx.read<float>(room.query),
+      attend_in_parts(*pool, s, kv_.shape().type, spans, parts, ctx.read<float>(room.query),
                       ctx.write<float>(room.host_part), ctx.write<float>(room.host_lse));
     }
-    ctx.write<HostAttended>(room.counters.values)[room.counters.at(work.task.row, work.layer)].tokens += tokens;
+    ctx.write<std::uint64_t>(host_tokens_)[counted] = tokens;
     ctx.write<std::uint8_t>(by_host_)[task] = 1;
-    ++ctx.write<std::uint64_t>(taken_)[work.task.row];
     Cost cost;
     cost.work = Work::attention;
     cost.dram = small + tokens * per_token;
     cost.flops = tokens * flops;
     cost.tasks = static_cast<std::uint32_t>(parts.size());
+    cost.threads = threads;
     cost.pieces = runs;
     ctx.settle(cost, std::move(access));
   };
@@ -186,7 +190,6 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
 Op TaskAttention::device_op(const Pulled& work, const Room& room) {
   const ModelShape& shape = forward_.shape();
   const std::uint32_t group = shape.group(), row = work.task.row, head = work.task.kv_head, layer = work.layer;
-  const std::uint32_t taken_row = forward_.max_batch() + row;
   Op op;
   op.name = "attend over the link";
   op.kind = Kind::copy;  // bound by the link, which it reads from beginning to end
@@ -211,17 +214,17 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
                                    of_head(room.landed_part.writes(row, row + 1), head),
                                    of_head(room.landed_lse.writes(row, row + 1), head),
                                    room.device_attended.writes(row, row + 1),
-                                   taken_.writes(taken_row, taken_row + 1)};
+                                   device_tasks_.writes(row, row + 1)};
   op.access = own;
   for (const Access& a : work.pages->access) op.access.push_back(of_head(a, head));
   op.after = work.pages->filled;
-  const auto body = [this, work, room, own, taken_row, per_token, flops, cost = op.cost, scoring, crossing](
-                        BodyContext& ctx, bool attends) {
+  const auto body = [this, work, room, own, per_token, flops, cost = op.cost, scoring, crossing](BodyContext& ctx,
+                                                                                                 bool attends) {
     const ModelShape& s = forward_.shape();
     const float* query = attends ? ctx.read<float>(forward_.q()) : nullptr;
     const std::size_t at = (std::size_t{work.task.row} * s.q_heads + work.task.kv_head * s.group()) * s.head_dim;
     std::vector<std::vector<std::uint32_t>> lists;
-    choose_blocks(ctx, work, attends ? query + at : nullptr, !attends, lists);
+    choose_blocks(ctx, pool_, work, attends ? query + at : nullptr, !attends, lists);
     std::vector<Access> access = own;
     std::uint32_t runs = 0;
     LinkPieces pieces;
@@ -232,7 +235,7 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
                       query, ctx.write<float>(room.landed_part), ctx.write<float>(room.landed_lse));
     }
     ctx.write<std::uint64_t>(room.device_attended)[work.task.row] += tokens;
-    ++ctx.write<std::uint64_t>(taken_)[taken_row];
+    ++ctx.write<std::uint64_t>(device_tasks_)[work.task.row];
     Cost settled = cost;
     settled.upper_bound = false;
     settled.h2d = crossing + tokens * per_token;

@@ -22,7 +22,7 @@ constexpr std::uint32_t kSpill = kGranularities.back();  // tokens that leave th
 constexpr Nanos kChooseGroupNs = 100;                    // of the control thread: Eq. 3 for one KV group, assumed
 
 struct FluxionOptions {
-  std::uint32_t sinks = 64, window = 256, spill = 0;
+  std::uint32_t sinks = 64, window = 256, spill = 0, workers = 0;
   double bgt = 0.02, slope = 0.01, streaming = 0, tau = 0.1, cpu_share = 0.7;
   std::string heads = "fixed", budgets = "fluxion", line = "measured", stage = "skip", policy = "priority",
               guard = "no";
@@ -60,6 +60,9 @@ struct FluxionOptions {
         "cpu_share between 0 and 1");
     set.ratio("cpu_share", cpu_share, 0, 1,
               "the CPU's share of the work under uniform and length, and for guard how fast it is beside the device");
+    set.number_of("workers", workers, {0, 1, 2, 3, 4, 5, 6, 7, 8},
+                  "CPU workers that take tasks, each with its part of the threads; 0: one for every eight tasks of a "
+                  "layer, but two or more, and no more than the threads hold a group's query heads");
     set.tokens("sinks", sinks, "first tokens, kept on the device; rounded up to a page");
     set.tokens("window", window, "last prompt tokens, kept on the device; rounded up to a page");
     set.tokens("spill", spill,
@@ -224,6 +227,7 @@ class Fluxion : public Method {
     }
     if (rows.empty()) return plan;
     const ModelShape shape = context.shape;
+    tasks.workers = options_.workers;
     tasks.heads.width = kWidth;
     tasks.heads.cost = heads_->cost(shape, static_cast<std::uint32_t>(context.batch.size()));
     std::vector<HeadInputs> inputs(context.batch.size(), HeadInputs{{}, {0, 0}, nullptr, 0});

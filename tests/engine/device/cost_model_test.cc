@@ -51,6 +51,27 @@ TEST(CostModel, HostThreadsUntilDramIsFull) {
   EXPECT_EQ(share(half, Resource::dram), kUnit / 2);
 }
 
+TEST(CostModel, AWorkerHasAPartOfTheThreadsAndOfWhatTheyRead) {
+  const CostModel model(round_profile());
+  // Two of ten threads read 40 B/ns of the 50 that all reach together, of the 100 of memory.
+  const Phases two = model.phases({.work = Work::attention, .dram = 1000, .threads = 2}, host(10));
+  EXPECT_EQ(two.flow, 25);
+  EXPECT_EQ(share(two, Resource::host_reads), kUnit * 4 / 5);
+  EXPECT_EQ(share(two, Resource::host_threads), kUnit / 5);
+  EXPECT_EQ(share(two, Resource::dram), kUnit * 2 / 5);
+  EXPECT_EQ(two.flow, model.phases({.work = Work::attention, .dram = 1000}, host(2)).flow);
+  EXPECT_EQ(model.phases({.work = Work::attention, .dram = 1000, .threads = 20}, host(10)).flow, 20);
+  // Ten threads that wait for memory half of their time.
+  const Phases ten = model.phases({.work = Work::attention, .dram = 1000}, host(10));
+  EXPECT_EQ(share(ten, Resource::host_reads), kUnit);
+  EXPECT_EQ(share(ten, Resource::host_threads), kUnit / 4);
+  const Phases flops = model.phases({.work = Work::stream, .flops = 1000, .threads = 4}, host(10));
+  EXPECT_EQ(flops.flow, 25);  // 10 FLOPs per ns each
+  EXPECT_EQ(share(flops, Resource::host_threads), kUnit * 2 / 5);
+  const Cost lists{.work = Work::select, .threads = 2, .lists = 4, .ranked = 4000};
+  EXPECT_EQ(model.phases(lists, host(10)).fixed, 4000 * static_cast<Nanos>(kRankedFlops) / 20);
+}
+
 TEST(CostModel, ChoosingComesAfterTheScoresAndEachListIsOneThreads) {
   const CostModel model(round_profile());
   const double flops_per_ns = round_profile().host.gflops_per_thread;

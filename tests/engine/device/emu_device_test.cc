@@ -191,7 +191,7 @@ TEST(EmuDevice, WrongEventsAreOurMistake) {
 
 TEST(EmuDevice, LanesEmptyABagTogether) {
   auto emu = make_emu_device({});
-  const LaneId pullers[] = {emu->lane(LaneKind::host_workers), emu->lane(LaneKind::device_compute)};
+  const Puller pullers[] = {{emu->lane(LaneKind::host_workers), 0}, {emu->lane(LaneKind::device_compute), 1}};
   constexpr std::uint32_t kTasks = 300;
   const HostBuffer taken = emu->allocate_host(2 * kTasks, "taken by");  // [puller][task]
   TaskBag bag;

@@ -44,6 +44,20 @@ TEST(Scheduler, SharesThatFitTogetherDoNotSlowDown) {
   EXPECT_EQ(scheduler.time(1).end, 100);
 }
 
+TEST(Scheduler, WhatTheCpusOwnLimitsSlowDownAsksLessOfMemory) {
+  constexpr auto kReads = static_cast<std::size_t>(Resource::host_reads);
+  Scheduler scheduler(5);
+  for (std::size_t worker = 0; worker < 4; ++worker) {  // four that want all of what the CPU reads: half of memory
+    ScheduledOp reads = op(0, 100, kReads);
+    reads.phases.share[kDram] = kUnit / 2;
+    scheduler.submit(worker, static_cast<std::int64_t>(worker), reads);
+  }
+  scheduler.submit(4, 4, op(0, 300, kDram, kUnit / 2));  // the other half
+  scheduler.run_all();
+  for (std::int64_t worker = 0; worker < 4; ++worker) EXPECT_EQ(scheduler.time(worker).end, 400);
+  EXPECT_EQ(scheduler.time(4).end, 300);
+}
+
 TEST(Scheduler, LatencyDoesNotShare) {
   Scheduler scheduler(2);
   scheduler.submit(0, 0, op(50, 100));
@@ -92,7 +106,7 @@ TEST(Scheduler, LaterSubmissionsShareWithWhatIsInFlight) {
 struct SlowOp {
   std::size_t lane;
   ScheduledOp op;
-  double start = -1, end = -1, fixed_left = 0, flow_left = 0;
+  double start = -1, end = -1, fixed_left = 0, flow_left = 0, rate = 1;
 };
 
 void run_slowly(std::vector<SlowOp>& ops, std::size_t lanes) {
@@ -120,20 +134,28 @@ void run_slowly(std::vector<SlowOp>& ops, std::size_t lanes) {
         break;
       }
     }
-    double demand[kResourceCount] = {};
-    for (const SlowOp* r : running) {
-      if (r->fixed_left > 0) continue;
-      for (int k = 0; k < kResourceCount; ++k) demand[k] += static_cast<double>(r->op.phases.share[k]) / kUnit;
+    // First the CPU's own resources, then the others with what these leave of each rate.
+    for (SlowOp* r : running) r->rate = 1;
+    for (const auto& [begin, end] : {std::pair{0, kHostResources}, std::pair{kHostResources, kResourceCount}}) {
+      double demand[kResourceCount] = {};
+      for (const SlowOp* r : running) {
+        if (r->fixed_left > 0) continue;
+        for (int k = begin; k < end; ++k)
+          demand[k] += r->rate * static_cast<double>(r->op.phases.share[static_cast<std::size_t>(k)]) / kUnit;
+      }
+      for (SlowOp* r : running) {
+        double slowest = 1;
+        for (int k = begin; k < end; ++k) {
+          if (r->op.phases.share[static_cast<std::size_t>(k)] != 0) slowest = std::max(slowest, demand[k]);
+        }
+        r->rate /= slowest;
+      }
     }
     for (SlowOp* r : running) {
       if (r->fixed_left > 0) {
         r->fixed_left -= kTick;
       } else {
-        double rate = 1;
-        for (int k = 0; k < kResourceCount; ++k) {
-          if (r->op.phases.share[k] != 0 && demand[k] > 1) rate = std::min(rate, 1 / demand[k]);
-        }
-        r->flow_left -= rate * kTick;
+        r->flow_left -= r->rate * kTick;
       }
       if (r->fixed_left <= 1e-9 && r->flow_left <= 1e-9) {
         r->end = now + kTick;

@@ -408,7 +408,7 @@ TaskBag timed_bag(std::vector<std::uint8_t> allowed, std::vector<std::array<Nano
 TEST(SimDevice, TheLaneThatIsFreeFirstTakesTheNextTaskOfABag) {
   auto sim = make_sim_device(round_profile());
   const Lanes lanes(*sim);
-  const LaneId pullers[] = {lanes.host, lanes.device};
+  const Puller pullers[] = {{lanes.host, 0}, {lanes.device, 1}};
   const std::vector<Event> last =
       sim->submit_bag(pullers, timed_bag({3, 3, 3, 3}, {{{1000, 2000}}, {{500, 700}}, {{400, 300}}, {{100, 100}}}));
   EXPECT_EQ(last[0], (Event{lanes.host, 2}));
@@ -429,7 +429,7 @@ TEST(SimDevice, TheLaneThatIsFreeFirstTakesTheNextTaskOfABag) {
 TEST(SimDevice, ABagOfAssignedTasksKeepsNobodyWaiting) {
   auto sim = make_sim_device(round_profile());
   const Lanes lanes(*sim);
-  const LaneId pullers[] = {lanes.host, lanes.device};
+  const Puller pullers[] = {{lanes.host, 0}, {lanes.device, 1}};
   const std::vector<Event> last =
       sim->submit_bag(pullers, timed_bag({1, 2, 1, 2}, {{{1000, 0}}, {{0, 700}}, {{400, 0}}, {{0, 100}}}));
   EXPECT_EQ(sim->now(), 10 + 2 * 100);
@@ -444,7 +444,7 @@ TEST(SimDevice, ABagOfAssignedTasksKeepsNobodyWaiting) {
 TEST(SimDevice, ALaneThatIsStillBusyTakesNothing) {
   auto sim = make_sim_device(round_profile());
   const Lanes lanes(*sim);
-  const LaneId pullers[] = {lanes.host, lanes.device};
+  const Puller pullers[] = {{lanes.host, 0}, {lanes.device, 1}};
   sim->submit(lanes.host, fixed("earlier", 5000));
   sim->submit_bag(pullers, timed_bag({3, 3, 1}, {{{10, 10}}, {{10, 10}}, {{10, 10}}}));
   const Trace trace = sim->drain();

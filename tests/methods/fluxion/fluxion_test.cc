@@ -5,6 +5,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <map>
+#include <set>
 
 #include "engine/common/error.h"
 #include "methods/registry.h"
@@ -154,7 +155,7 @@ TEST(Fluxion, ResultsDoNotDependOnWhoTookATask) {
   std::vector<std::uint64_t> by_device;
   for (const std::string policy :
        {"policy=priority", "policy=cpu-only", "policy=uniform,cpu_share=0.00001", "policy=uniform,cpu_share=0.5",
-        "policy=length,cpu_share=0.3", "guard=yes,cpu_share=0.9"}) {
+        "policy=length,cpu_share=0.3", "guard=yes,cpu_share=0.9", "workers=1", "workers=3", "workers=8"}) {
     Bench bench(tiny_model());
     Logits logits;
     const DecodeResult result =
@@ -168,7 +169,7 @@ TEST(Fluxion, ResultsDoNotDependOnWhoTookATask) {
     by_device.push_back(tasks[static_cast<int>(Side::device)]);
     if (policy == "policy=cpu-only") {
       EXPECT_EQ(by_device.back(), 0u);
-    } else {
+    } else if (policy != "workers=8") {  // which take all tasks before the device takes one
       EXPECT_GT(by_device.back(), 0u) << policy;
     }
     EXPECT_EQ(tasks[static_cast<int>(Side::host)] == 0, policy == "policy=uniform,cpu_share=0.00001");
@@ -283,6 +284,25 @@ TEST(Fluxion, AGuardLeavesTheLargestTaskToTheFasterSide) {
   EXPECT_LT(time(",guard=yes,cpu_share=0.98"), 0.8 * double(time(",guard=no")));
 }
 
+TEST(Fluxion, WorkersChooseBlocksWhileOthersRead) {
+  HardwareProfile profile = load_profile("fluxion-a100");
+  profile.host.gflops_per_thread = 0.5;  // choosing takes as long as reading, on two of twenty threads
+  Bench bench(tiny_model(), make_sim_device(profile));
+  std::vector<Nanos> time;
+  for (const std::string workers : {"1", "2", "4"}) {
+    const auto method = with_random_heads("fluxion:sinks=16,window=32,policy=cpu-only,workers=" + workers);
+    const DecodeResult result = bench.decode(*method, kMixed, 4);
+    std::set<LaneId> lanes;
+    for (const TraceRecord& r : result.trace.records) {
+      if (std::string(r.name) == "select blocks") lanes.insert(r.lane);
+    }
+    EXPECT_EQ(std::to_string(lanes.size()), workers);
+    time.push_back(result.idle.decode.window);
+  }
+  EXPECT_LT(double(time[1]), 0.9 * double(time[0]));
+  EXPECT_LT(double(time[2]), 0.9 * double(time[1]));
+}
+
 TEST(Fluxion, TheDeviceTakesATaskWhenItIsFree) {
   Bench bench(tiny_model(), make_sim_device(balanced_profile()));
   const DecodeResult result = bench.decode(*with_random_heads("fluxion:sinks=16,window=32"), kMixed, 4);
@@ -322,12 +342,12 @@ TEST(Fluxion, RealThreadsPullTheSameResults) {
     Bench bench(tiny_model());
     bench.decode(*with_random_heads("fluxion:sinks=16,window=32"), kMixed, 6, {.logits = &expected});
   }
-  for (int i = 0; i < 3; ++i) {
-    Bench bench(tiny_model(), make_emu_device({}));
+  for (const std::string workers : {"0", "1", "3", "8"}) {
+    Bench bench(tiny_model(), make_emu_device({.host_worker_threads = 8}), {}, 4);
     actual.clear();
-    const DecodeResult result =
-        bench.decode(*with_random_heads("fluxion:sinks=16,window=32"), kMixed, 6, {.logits = &actual});
-    EXPECT_EQ(expected, actual);
+    const std::string spec = "fluxion:sinks=16,window=32,workers=" + workers;
+    bench.decode(*with_random_heads(spec), kMixed, 6, {.logits = &actual});
+    EXPECT_EQ(expected, actual) << spec;
   }
 }
 

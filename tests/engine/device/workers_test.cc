@@ -1,0 +1,136 @@
+// Several workers of the host that take tasks side by side: virtual times computed by hand, every task once.
+#include <algorithm>
+#include <array>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "engine/device/emu_device.h"
+#include "engine/device/sim_device.h"
+#include "tests/engine/device/test_profile.h"
+
+namespace tandem {
+namespace {
+
+std::vector<Puller> pullers_of(const Device& device, std::uint32_t workers) {
+  std::vector<Puller> pullers;
+  pullers.reserve(workers + 1);
+  for (const LaneId lane : device.worker_lanes()) {
+    if (pullers.size() < workers) pullers.push_back({lane, 0});
+  }
+  pullers.push_back({device.lane(LaneKind::device_compute), 1});
+  return pullers;
+}
+
+/// Of two threads.
+Op reading(const char* name, std::uint64_t bytes) {
+  Op op;
+  op.name = name;
+  op.cost = {.work = Work::attention, .dram = bytes, .threads = 2};
+  return op;
+}
+
+const TraceRecord& find(const Trace& trace, const std::string& name) {
+  for (const TraceRecord& record : trace.records) {
+    if (name == record.name) return record;
+  }
+  throw std::runtime_error("no record " + name);
+}
+
+TEST(Workers, ShareWhatTheCpuReadsAndAreWokenOnce) {
+  auto sim = make_sim_device(round_profile());
+  static const char* const kNames[] = {"a", "b", "c"};
+  TaskBag bag;
+  bag.allowed = {1, 1, 1};
+  bag.ops = [](std::uint32_t task, std::uint32_t) {
+    constexpr std::array<std::uint64_t, 3> kBytes = {4000, 2000, 1000};
+    return std::vector<Op>{reading(kNames[task], kBytes[task])};
+  };
+  const std::vector<Event> last = sim->submit_bag(pullers_of(*sim, 2), bag);
+  EXPECT_EQ(sim->now(), 90);  // the last task is taken
+  const Trace trace = sim->drain();
+  // Two threads read 40 bytes a ns alone, two workers 25 each. Woken at 10, the second ends b at 90 and takes c, until
+  // 130; a has 1,000 of its 4,000 bytes left then and reads them alone.
+  EXPECT_EQ(find(trace, "a").start, 10);
+  EXPECT_EQ(find(trace, "b").start, 10);
+  EXPECT_EQ(find(trace, "b").end, 90);
+  EXPECT_EQ(find(trace, "c").start, 90);
+  EXPECT_EQ(find(trace, "c").end, 130);
+  EXPECT_EQ(find(trace, "a").end, 155);
+  EXPECT_NE(find(trace, "a").lane, find(trace, "b").lane);
+  EXPECT_EQ(find(trace, "c").lane, find(trace, "b").lane);
+  EXPECT_EQ(std::count_if(trace.records.begin(), trace.records.end(),
+                          [](const TraceRecord& r) { return std::string(r.name) == "submit"; }),
+            1);
+  EXPECT_EQ(last[0].value, 1u);
+  EXPECT_EQ(last[1].value, 2u);
+  EXPECT_FALSE(last[2].valid());
+}
+
+TEST(Workers, TheDeviceGetsItsOwnTasksAheadWhileTheHostsWorkersCompete) {
+  auto sim = make_sim_device(round_profile());
+  TaskBag bag;
+  bag.allowed = {1, 2, 1, 2};
+  bag.ops = [](std::uint32_t, std::uint32_t puller) {
+    Op op;
+    op.name = puller == 2 ? "device" : "host";
+    op.cost.work = Work::fixed;
+    op.cost.fixed_ns = puller == 2 ? 700 : 300;
+    return std::vector<Op>{op};
+  };
+  sim->submit_bag(pullers_of(*sim, 2), bag);
+  const Trace trace = sim->drain();
+  Nanos device_end = 0, host_end = 0;
+  for (const TraceRecord& r : trace.records) {
+    if (std::string(r.name) == "device") device_end = r.end;
+    if (std::string(r.name) == "host") host_end = std::max(host_end, r.end);
+  }
+  EXPECT_EQ(device_end, 10 + 100 + 2 * 700);  // back to back
+  EXPECT_EQ(host_end, 10 + 300);              // both at once
+}
+
+/// Random tasks, some of one side alone; each adds 1 to its byte.
+void every_task_once(Device& device, std::uint32_t workers, std::mt19937& random) {
+  const auto count = static_cast<std::uint32_t>(1 + random() % 40);
+  const HostBuffer taken = device.allocate_host(2 * count, "taken by");  // [side][task]
+  TaskBag bag;
+  std::vector<std::uint64_t> bytes;
+  bag.allowed.reserve(count);
+  bytes.reserve(count);
+  for (std::uint32_t task = 0; task < count; ++task) {
+    bag.allowed.push_back(static_cast<std::uint8_t>(1 + random() % 3));
+    bytes.push_back(random() % 5000);
+  }
+  if (random() % 2 == 0) {
+    bag.pace = {1, double(1 + random() % 5)};
+    bag.work = bytes;
+  }
+  bag.ops = [&](std::uint32_t task, std::uint32_t puller) {
+    const std::uint32_t at = (puller < workers ? 0 : count) + task;
+    Op op = reading("task", bytes[task]);
+    op.access = {taken.writes(at, at + 1)};
+    op.body = [&taken, at](BodyContext& ctx) { ++ctx.write<std::uint8_t>(taken)[at]; };
+    return std::vector<Op>{op};
+  };
+  for (const Event& event : device.submit_bag(pullers_of(device, workers), bag)) device.host_wait(event);
+  const auto by = device.host_read<std::uint8_t>(taken);
+  for (std::uint32_t task = 0; task < count; ++task) {
+    EXPECT_EQ(by[task] + by[count + task], 1) << task;
+    EXPECT_LE(by[task], bag.allowed[task] & 1);  // of a side that may
+    EXPECT_LE(by[count + task], bag.allowed[task] >> 1);
+  }
+  device.drain();
+}
+
+TEST(Workers, LoseAndRepeatNoTask) {
+  std::mt19937 random(3);
+  for (std::uint32_t workers = 1; workers <= Device::kMaxWorkers; ++workers) {
+    const auto sim = make_sim_device(round_profile()), emu = make_emu_device({});
+    for (int i = 0; i < 20; ++i) {
+      every_task_once(*sim, workers, random);
+      every_task_once(*emu, workers, random);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
