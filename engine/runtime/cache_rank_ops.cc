@@ -69,13 +69,8 @@ RankRef EngineOps::open_cache_rank(SequenceState& sequence, const RankRequest& r
                                                               kPageTokens,
                                                               attention_.rope_table()});
     }
-    rank.remote_state = std::shared_ptr<void>(nullptr, [remote = remote_, id = sequence.id](void*) {
-      try {
-        remote->forget(id);
-      } catch (const std::exception&) {
-        // The rank is gone: whoever waits for it says so.
-      }
-    });
+    rank.remote_state =  // by whichever lane's thread drops the last copy
+        std::shared_ptr<void>(nullptr, [remote = remote_, id = sequence.id](void*) { remote->forget(id); });
   }
   return {stores_.ranks.add(std::move(rank))};
 }

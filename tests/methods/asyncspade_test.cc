@@ -79,6 +79,21 @@ TEST(AsyncSpadePlaces, GiveTheSameBits) {
   }
 }
 
+// Budgets that grow with the context, are below a page or above the context, and dense tokens first.
+TEST(AsyncSpadePlaces, GiveTheSameBitsWithAnyBudgetAndStart) {
+  for (const std::string options : {"budget=0.3,theta=5", "budget=8", "budget=4K,window=32", "budget=40,theta=30"}) {
+    std::vector<std::vector<float>> expected;
+    for (const std::string place : {"stream", "host", "peer"}) {
+      Bench bench(tiny_model(true, 3), with_peer());
+      std::vector<std::vector<float>> logits;
+      bench.decode(*make_method("asyncspade:weights=ridge_softmax," + options + ",pack=2,place=" + place), kRagged, 20,
+                   {.logits = &logits});
+      if (expected.empty()) expected = logits;
+      EXPECT_EQ(logits, expected) << options << " " << place;
+    }
+  }
+}
+
 TEST(AsyncSpadePlaces, OnThePeerEveryScheduleEdgeIsNeeded) {
   Bench bench(tiny_model(true, 3), with_peer(/*record=*/true));
   bench.decode(*make_method("asyncspade:budget=50,window=6,pack=2,place=peer"), {kRagged[0], kRagged[2]}, 30);
