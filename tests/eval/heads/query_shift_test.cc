@@ -145,6 +145,15 @@ TEST_F(QueryShift, PromptsAreWeighedByTheirQueriesAndComparedOneByOne) {
   EXPECT_EQ(both.wins(first), first == second ? 2u : 1u);
 }
 
+TEST(QueryShiftWins, RoundingDecidesNothing) {
+  eval::ShiftProfile profile;
+  profile.variants.resize(3);
+  profile.each_prompt = {{"a", 0, 0, {}, {0.1 + 0.2, 0.3, 0.2}, {}}, {"b", 0, 0, {}, {0.5, 0.5001, 0.1}, {}}};
+  EXPECT_EQ(profile.wins(0), 1u);
+  EXPECT_EQ(profile.wins(1), 2u);
+  EXPECT_EQ(profile.wins(2), 0u);
+}
+
 TEST_F(QueryShift, TheReportNamesEveryReading) {
   const std::string text = eval::query_shift_text(profile, {});
   for (const eval::ShiftProfile::Variant& v : profile.variants)
