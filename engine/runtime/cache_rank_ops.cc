@@ -289,7 +289,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
       back.access.insert(back.access.end(),
                          {rank.outbox.reads(layers.begin, layers.end), rank.packed.writes(layers.begin, layers.end)});
       back.cost.h2d += count * w.packed_bytes();
-      back.cost.pieces += w.keep == rank.most ? 1 : 2 * count * rank.shape.kv_heads;
+      back.cost.pieces += 2 * count * rank.shape.kv_heads;  // K and V of a head have room for more than was chosen
       choice.cost.tasks += count * rank.shape.kv_heads;
     }
     for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {

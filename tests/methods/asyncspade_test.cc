@@ -230,6 +230,36 @@ TEST(AsyncSpadeTime, AnAttentionBeginsWhenItsPacksSelectionIsThere) {
   }
 }
 
+// By hand, for packs of two layers: of 4 query heads and 2 KV heads with 16 floats each, behind 300 tokens. Tokens 288
+// to 303 fill a page, which leaves in the fourth step; the last step's queries leave, and nothing comes back.
+TEST(AsyncSpadeBytes, AMessageHasTheStepsQueriesAFullPageAndTheChoice) {
+  for (const bool host : {true, false}) {
+    Bench bench(tiny_model(true, 4), with_peer());
+    const auto method =
+        make_method(std::string("asyncspade:budget=50,window=6,pack=2,place=") + (host ? "host" : "peer"));
+    const DecodeResult result = bench.decode(*method, {kRagged[0]}, 12);
+    ASSERT_EQ(result.sequences[0].tokens.size(), 12u);
+    std::vector<Cost> out, back;
+    for (const TraceRecord& r : result.trace.records) {
+      if (r.start < result.trace.steps.front().end || r.layer != 2) continue;
+      if (std::string(r.name) == (host ? "queries to cache rank" : "message to peer")) out.push_back(r.cost);
+      if (std::string(r.name) == (host ? "selection to device" : "selection from peer")) back.push_back(r.cost);
+    }
+    ASSERT_EQ(out.size(), 12u);
+    ASSERT_EQ(back.size(), 11u);
+    const std::uint64_t token = 2 * 2 * 16 * 4;  // K and V of a layer
+    for (std::uint32_t step = 0; step < 12; ++step) {
+      const bool page = step == 3;
+      EXPECT_EQ(host ? out[step].d2h : out[step].peer, 2 * (4 * 16 * 4 + (page ? 16 * token : 0))) << step;
+      EXPECT_EQ(out[step].pieces, host && page ? 3u : 1u) << "the queries, and the page of each layer";
+      if (step == 11) continue;
+      const std::uint32_t next = 302 + step, newest = next - (next - 1) / 16 * 16;
+      EXPECT_EQ(host ? back[step].h2d : back[step].peer, 2 * (50 - newest) * token) << step;
+      EXPECT_EQ(back[step].pieces, host ? 8u : 1u) << "K and V of each head and layer";
+    }
+  }
+}
+
 /// A rank that takes `lives` messages and then leaves, or stays silent.
 class MortalRank {
  public:
