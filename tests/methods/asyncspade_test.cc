@@ -239,20 +239,29 @@ TEST(AsyncSpadeBytes, AMessageHasTheStepsQueriesAFullPageAndTheChoice) {
         make_method(std::string("asyncspade:budget=50,window=6,pack=2,place=") + (host ? "host" : "peer"));
     const DecodeResult result = bench.decode(*method, {kRagged[0]}, 12);
     ASSERT_EQ(result.sequences[0].tokens.size(), 12u);
-    std::vector<Cost> out, back;
+    std::vector<Cost> out, back, choice, kept;
     for (const TraceRecord& r : result.trace.records) {
       if (r.start < result.trace.steps.front().end || r.layer != 2) continue;
+      if (std::string(r.name) == "keep queries") kept.push_back(r.cost);
+      if (std::string(r.name) == "select ahead") choice.push_back(r.cost);
       if (std::string(r.name) == (host ? "queries to cache rank" : "message to peer")) out.push_back(r.cost);
       if (std::string(r.name) == (host ? "selection to device" : "selection from peer")) back.push_back(r.cost);
     }
     ASSERT_EQ(out.size(), 12u);
     ASSERT_EQ(back.size(), 11u);
+    ASSERT_EQ(choice.size(), 12u);
+    ASSERT_EQ(kept.size(), 12u);
     const std::uint64_t token = 2 * 2 * 16 * 4;  // K and V of a layer
     for (std::uint32_t step = 0; step < 12; ++step) {
       const bool page = step == 3;
       EXPECT_EQ(host ? out[step].d2h : out[step].peer, 2 * (4 * 16 * 4 + (page ? 16 * token : 0))) << step;
       EXPECT_EQ(out[step].pieces, host && page ? 3u : 1u) << "the queries, and the page of each layer";
+      EXPECT_EQ(out[step].hbm, host ? 0 : out[step].peer) << "a message between devices is read in one's memory";
+      EXPECT_EQ(kept[step].hbm, 2 * 4 * 16 * 4u) << "in and out";
+      EXPECT_EQ(choice[step].kernels, 4u);
       if (step == 11) continue;
+      EXPECT_EQ(choice[step].tasks, host ? 4u : 0u) << "one for each layer and KV head";
+      EXPECT_EQ(back[step].hbm, host ? 0 : back[step].peer);
       const std::uint32_t next = 302 + step, newest = next - (next - 1) / 16 * 16;
       EXPECT_EQ(host ? back[step].h2d : back[step].peer, 2 * (50 - newest) * token) << step;
       EXPECT_EQ(back[step].pieces, host ? 8u : 1u) << "K and V of each head and layer";
