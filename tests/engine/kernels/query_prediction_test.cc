@@ -207,31 +207,43 @@ TEST(QueryPrediction, Equation2EndsWhereTheGradientIsZero) {
   }
 }
 
+/// Appendix C written out. q: W queries, the newest last; `last`: the candidate of the longest window alone.
+Vector pseudo_code(const std::vector<float>& q, std::uint32_t window, double epsilon, bool last) {
+  Vector predicted(kDim);
+  if (window == 1) {
+    std::copy_n(q.begin(), kDim, predicted.begin());
+    return predicted;
+  }
+  Vector base = Problem(q, window, window - 1, window - 1, epsilon).solve();
+  base = Vector(base.rbegin(), base.rend());
+  for (double& x : base) x = -x;
+  base = softmax(base);
+  for (std::uint32_t j = last ? window : 1; j <= window; ++j) {
+    Vector row(window - 1);
+    for (std::uint32_t k = 0; k < std::min(j, window - 1); ++k) row[k] = base[k];
+    row = softmax(row);
+    const std::uint32_t taken = std::min(j, window - 1), first = window - 1 - taken;  // Q_cache[-1 - j : -1]
+    for (std::uint32_t k = 0; k < taken; ++k) {
+      for (std::uint32_t d = 0; d < kDim; ++d)
+        predicted[d] += row[k] * double(q[(first + k) * kDim + d]) / (last ? 1 : window);
+    }
+  }
+  return predicted;
+}
+
 TEST(QueryPrediction, Algorithm1IsThePseudoCode) {
-  for (const std::uint32_t window : {1u, 2u, 3u, 16u, 32u}) {
-    const std::vector<float> q = slow_queries(window, 7);  // Q_cache: W queries, the newest last
-    Vector predicted(kDim);
-    if (window == 1) {
-      for (std::uint32_t d = 0; d < kDim; ++d) predicted[d] = double(q[d]);
-    } else {
-      Vector base = Problem(q, window, window - 1, window - 1, 1e-3).solve();
-      base = Vector(base.rbegin(), base.rend());
-      for (double& x : base) x = -x;
-      base = softmax(base);
-      for (std::uint32_t j = 1; j <= window; ++j) {
-        Vector row(window - 1);
-        for (std::uint32_t k = 0; k < std::min(j, window - 1); ++k) row[k] = base[k];
-        row = softmax(row);
-        const std::uint32_t taken = std::min(j, window - 1), first = window - 1 - taken;  // Q_cache[-1 - j : -1]
-        for (std::uint32_t k = 0; k < taken; ++k) {
-          for (std::uint32_t d = 0; d < kDim; ++d) predicted[d] += row[k] * double(q[(first + k) * kDim + d]) / window;
-        }
+  for (std::uint32_t window = 1; window <= kMaxWindow; ++window) {
+    const std::vector<float> q = slow_queries(window, 7 + window);
+    for (const double epsilon : {1e-5, 1e-3, 0.1}) {
+      for (const bool last : {false, true}) {
+        const Vector expected = pseudo_code(q, window, epsilon, last);
+        const PredictionRule rule = rule_of(LagWeights::alg1, window, !last, epsilon);
+        std::vector<float> out(kDim);
+        apply_lag_weights(rule, lag_weights(rule, q.data(), window, kDim), q.data(), window, kDim, true, out.data());
+        for (std::uint32_t d = 0; d < kDim; ++d)
+          EXPECT_NEAR(expected[d], double(out[d]), 1e-6) << "W = " << window << ", epsilon " << epsilon << last;
       }
     }
-    const PredictionRule rule = rule_of(LagWeights::alg1, window, true, 1e-3);
-    std::vector<float> out(kDim);
-    apply_lag_weights(rule, lag_weights(rule, q.data(), window, kDim), q.data(), window, kDim, true, out.data());
-    for (std::uint32_t d = 0; d < kDim; ++d) EXPECT_NEAR(predicted[d], double(out[d]), 1e-6) << "W = " << window;
   }
 }
 
