@@ -1,7 +1,9 @@
 #include "engine/distributed/remote_rank.h"
 
+#include <algorithm>
 #include <exception>
 #include <unordered_map>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/distributed/message.h"
@@ -27,7 +29,7 @@ class Server {
         step(in);
         return true;
       case Says::forget:
-        sequences_.erase(in.get<std::uint32_t>());
+        forget(in);
         return true;
       case Says::goodbye:
         return false;
@@ -41,8 +43,13 @@ class Server {
  private:
   struct Layer {
     std::vector<float> window;  // [Hq][room][D]
+    std::uint32_t queries = 0;  // that were put into it
     std::vector<std::byte> pages;
   };
+
+  void forget(MessageReader& in) {
+    for (auto left = in.get<std::uint32_t>(); left > 0; --left) sequences_.erase(in.get<std::uint32_t>());
+  }
 
   void greet(MessageReader& in) {
     model_.layers = in.get<std::uint32_t>();
@@ -58,13 +65,21 @@ class Server {
 
   void take_in(MessageReader& in, const RemoteRow& row, Layer& layer) const {
     const std::uint32_t dim = model_.shape.dim;
+    const std::size_t at = row.first_page * model_.slot_bytes(), end = row.end_page * model_.slot_bytes();
+    layer.queries = std::min(layer.queries + row.queries, row.rule.room());
+    if (layer.pages.size() != at || layer.queries < row.known) {
+      throw_run_error(
+          "A message goes on from page {} and {} queries of a sequence of which {} pages and {} queries are here: two "
+          "decodes share one link, or a message was lost.",
+          row.first_page, row.known - std::min(row.known, row.queries), layer.pages.size() / model_.slot_bytes(),
+          layer.queries - std::min(layer.queries, row.queries));
+    }
     layer.window.resize(row.rule.room() * model_.width());
     std::vector<float> query(model_.width());
     for (std::uint32_t i = 0; i < row.queries; ++i) {
       std::memcpy(query.data(), in.get_bytes(query.size() * sizeof(float)), query.size() * sizeof(float));
       push_query(row.rule, model_.rope, query.data(), model_.q_heads, dim, row.first + i, layer.window.data());
     }
-    const std::size_t at = row.first_page * model_.slot_bytes(), end = row.end_page * model_.slot_bytes();
     layer.pages.resize(end);
     if (end > at) std::memcpy(layer.pages.data() + at, in.get_bytes(end - at), end - at);
   }
@@ -88,6 +103,7 @@ class Server {
   }
 
   void step(MessageReader& in) {
+    forget(in);
     const auto begin = in.get<std::uint32_t>(), end = in.get<std::uint32_t>(), rows = in.get<std::uint32_t>();
     MessageWriter out;
     out.put(Says::selection);
@@ -112,6 +128,15 @@ class Server {
 
 }  // namespace
 
+namespace {
+
+void put_forgotten(MessageWriter& out, const std::vector<std::uint32_t>& sequences) {
+  out.put(static_cast<std::uint32_t>(sequences.size()));
+  for (const std::uint32_t sequence : sequences) out.put(sequence);
+}
+
+}  // namespace
+
 RemoteRank::RemoteRank(std::shared_ptr<Communicator> link, const RankModel& model) : link_(std::move(link)) {
   MessageWriter out;
   out.put(Says::hello);
@@ -125,12 +150,23 @@ RemoteRank::RemoteRank(std::shared_ptr<Communicator> link, const RankModel& mode
   link_->send(out.take());
 }
 
-RemoteRank::~RemoteRank() = default;
+RemoteRank::~RemoteRank() {
+  if (forgotten_.empty()) return;
+  try {
+    MessageWriter out;
+    out.put(Says::forget);
+    put_forgotten(out, forgotten_);
+    link_->send(out.take());
+  } catch (const std::exception&) {
+    // The rank is gone: whoever waits for it says so.
+  }
+}
 
 void RemoteRank::send(std::uint32_t layers_begin, std::uint32_t layers_end, const std::vector<RemoteRow>& rows,
                       const std::vector<Message>& data) {
   MessageWriter out;
   out.put(Says::step);
+  put_forgotten(out, take_forgotten());
   out.put(layers_begin);
   out.put(layers_end);
   out.put(static_cast<std::uint32_t>(rows.size()));
@@ -150,10 +186,13 @@ Message RemoteRank::receive() {
 }
 
 void RemoteRank::forget(std::uint32_t sequence) {
-  MessageWriter out;
-  out.put(Says::forget);
-  out.put(sequence);
-  link_->send(out.take());
+  const std::lock_guard lock(mutex_);
+  forgotten_.push_back(sequence);
+}
+
+std::vector<std::uint32_t> RemoteRank::take_forgotten() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(forgotten_, {});
 }
 
 void serve_cache_rank(Communicator& link) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -36,10 +37,11 @@ struct RemoteRow {
   std::uint32_t keep = 0;                      // tokens that a KV head gets
 };
 
-/// The near end: writes messages and reads answers.
+/// The near end: writes messages and reads answers. One thread sends at a time, another may receive meanwhile; a link
+/// has one of these at a time.
 class RemoteRank {
  public:
-  /// Greets the rank.
+  /// Greets the rank, which forgets all that it was told before.
   RemoteRank(std::shared_ptr<Communicator> link, const RankModel& model);
   ~RemoteRank();
   RemoteRank(const RemoteRank&) = delete;
@@ -51,10 +53,15 @@ class RemoteRank {
   /// The answer to the oldest message with tokens to choose: by row with keep > 0 [layer][kv_head]{K, V [keep][D]}.
   /// RunError with the rank's own words where it failed.
   Message receive();
+  /// From any thread, and never waits: the rank hears of it with the next message, or when this object ends.
   void forget(std::uint32_t sequence);
 
  private:
+  std::vector<std::uint32_t> take_forgotten();
+
   std::shared_ptr<Communicator> link_;
+  std::mutex mutex_;
+  std::vector<std::uint32_t> forgotten_;  // and not told yet
 };
 
 /// The far end: serves until the near end says goodbye or is gone. What goes wrong here becomes an answer.

@@ -16,8 +16,10 @@ class Cholesky {
  public:
   explicit Cholesky(std::size_t most) : most_(most), l_(most * most) {}
   std::size_t size() const { return size_; }
-  /// row: the new row's entries up to the diagonal.
-  void grow(const double* row) {
+  void clear() { size_ = 0; }
+  /// row: the new row's entries up to the diagonal. False where rounding alone keeps the matrix positive definite, or
+  /// nothing does.
+  bool grow(const double* row) {
     double* l = l_.data() + size_ * most_;
     for (std::size_t j = 0; j < size_; ++j) {
       double sum = row[j];
@@ -26,9 +28,11 @@ class Cholesky {
     }
     double rest = row[size_];
     for (std::size_t k = 0; k < size_; ++k) rest -= l[k] * l[k];
-    // The ridge bounds it from below; rounding must not make it 0.
-    l[size_] = std::sqrt(std::max(rest, row[size_] * 1e-15 + 1e-300));
+    // A ridge bounds it from below; rounding must not make it 0.
+    const double diagonal = std::max(row[size_], 0.0);
+    l[size_] = std::sqrt(std::max(rest, diagonal * 1e-15 + 1e-300));
     ++size_;
+    return rest > diagonal * 1e-14;
   }
   Vector solve(const double* b) const {
     Vector x(b, b + size_);
@@ -48,12 +52,15 @@ class Cholesky {
   Vector l_;
 };
 
-Vector softmax(const Vector& x) {
+void softmax(const Vector& x, Vector& p) {
   const double most = *std::max_element(x.begin(), x.end());
-  Vector p(x.size());
   double sum = 0;
   for (std::size_t i = 0; i < x.size(); ++i) sum += p[i] = std::exp(x[i] - most);
   for (double& value : p) value /= sum;
+}
+Vector softmax(const Vector& x) {
+  Vector p(x.size());
+  softmax(x, p);
   return p;
 }
 
@@ -86,60 +93,73 @@ Gram gram_of(const PredictionRule& rule, const float* queries, std::uint32_t cou
   return gram;
 }
 
-/// What equation 2 minimises, less a constant.
-double objective(const Gram& gram, const Vector& omega) {
+/// What equation 2 minimises, less a constant; p: room for the softmax.
+double objective(const Gram& gram, const Vector& omega, Vector& p) {
   const std::size_t n = omega.size();
-  const Vector p = softmax(omega);
+  softmax(omega, p);
   double sum = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    double row = 0;
-    for (std::size_t j = 0; j < n; ++j) row += gram.values[i * gram.n + j] * p[j];
+    const double row = std::inner_product(p.begin(), p.end(), gram.values.data() + i * gram.n, 0.0);
     sum += p[i] * (row - 2 * gram.target[i]) + gram.ridge * omega[i] * omega[i];
   }
   return sum;
 }
 
-/// Equation 2 over the newest k queries: Gauss-Newton steps with Levenberg's damping, from `omega`, which is the
-/// solution for k - 1 of them and a zero, so that few steps are left.
+/// Equation 2 over the newest k queries: Newton steps, damped where they lead up or the curvature is not positive, from
+/// `omega`, which is the solution for k - 1 of them and a zero, so that few are left. (Gauss-Newton steps take ten
+/// times as many: the residual at the solution is not small.)
 void solve_eq2(const Gram& gram, Vector& omega) {
-  constexpr int kSteps = 200;
+  constexpr int kSteps = 200, kAttempts = 60;
+  constexpr double kRounding = 1e-15;  // of the objective's terms
   const std::size_t k = omega.size();
-  double value = objective(gram, omega), damping = 1e-3;
-  Vector mean(k), gradient(k), curvature(k * k), row(k), next(k);
+  Vector mean(k), slope(k), gradient(k), curvature(k * k), row(k), p(k), next(k), next_p(k);
+  Cholesky factor(k);
+  double value = objective(gram, omega, p), damping = 0;  // of the ridge
   for (int step = 0; step < kSteps; ++step) {
-    const Vector p = softmax(omega);
-    // The softmax's derivative is J = diag(p) - p p^T: (J G J)_ij = p_i p_j (G_ij - mean_i - mean_j + all).
-    double all = 0, along = 0, steepest = 0;
+    double all = 0, along = 0, terms = 0;  // p G p, p (G p - target)
     for (std::size_t i = 0; i < k; ++i) {
       mean[i] = std::inner_product(p.begin(), p.end(), gram.values.data() + i * gram.n, 0.0);
       all += p[i] * mean[i];
       along += p[i] * (mean[i] - gram.target[i]);
+      terms += 2 * p[i] * std::abs(gram.target[i]) + gram.ridge * omega[i] * omega[i];
     }
+    terms += std::abs(all);
+    // The softmax's derivative is J = diag(p) - p p^T: (J G J)_ij = p_i p_j (G_ij - mean_i - mean_j + all), and what J
+    // itself changes is diag(slope) - slope p^T - p slope^T.
     for (std::size_t i = 0; i < k; ++i) {
-      gradient[i] = p[i] * (mean[i] - gram.target[i] - along) + gram.ridge * omega[i];
-      steepest = std::max(steepest, std::abs(gradient[i]));
-      for (std::size_t j = 0; j <= i; ++j)
-        curvature[i * k + j] = p[i] * p[j] * (gram.values[i * gram.n + j] - mean[i] - mean[j] + all);
+      slope[i] = p[i] * (mean[i] - gram.target[i] - along);
+      gradient[i] = slope[i] + gram.ridge * omega[i];
+      for (std::size_t j = 0; j <= i; ++j) {
+        curvature[i * k + j] = p[i] * p[j] * (gram.values[i * gram.n + j] - mean[i] - mean[j] + all) - slope[i] * p[j] -
+                               p[i] * slope[j] + (i == j ? slope[i] : 0);
+      }
     }
-    if (steepest <= 1e-10 * gram.ridge) return;
     bool better = false;
-    for (int attempt = 0; attempt < 40 && !better; ++attempt, damping *= 4) {
-      Cholesky factor(k);
-      for (std::size_t i = 0; i < k; ++i) {
+    for (int attempt = 0; attempt < kAttempts && !better; ++attempt) {
+      bool definite = true;
+      factor.clear();
+      for (std::size_t i = 0; i < k && definite; ++i) {
         std::copy_n(curvature.data() + i * k, i + 1, row.data());
         row[i] += gram.ridge * (1 + damping);
-        factor.grow(row.data());
+        definite = factor.grow(row.data());
       }
-      const Vector move = factor.solve(gradient.data());
-      for (std::size_t i = 0; i < k; ++i) next[i] = omega[i] - move[i];
-      const double reached = objective(gram, next);
-      if (reached >= value) continue;
-      std::swap(omega, next);
-      value = reached;
-      better = true;
-      damping /= 16;
+      if (definite) {
+        const Vector move = factor.solve(gradient.data());
+        for (std::size_t i = 0; i < k; ++i) next[i] = omega[i] - move[i];
+        const double gain = std::inner_product(move.begin(), move.end(), gradient.begin(), 0.0);
+        if (gain <= kRounding * terms) {  // a good step still, though the objective cannot tell any more
+          std::swap(omega, next);
+          return;
+        }
+        const double reached = objective(gram, next, next_p);
+        better = reached < value;
+        if (better) value = reached;
+      }
+      damping = !better ? std::max(4 * damping, 1.0) : damping < 1e-2 ? 0 : damping / 16;
     }
-    if (!better) return;  // no step that rounding lets us see goes further down
+    if (!better) return;
+    std::swap(omega, next);
+    std::swap(p, next_p);
   }
 }
 

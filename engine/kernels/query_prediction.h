@@ -30,8 +30,8 @@ struct PredictionRule {
 inline constexpr std::uint32_t kMaxWindow = 32;
 
 /// Weights of Q_{t-1}, Q_{t-2}, .. Q_{t-n}, with n = min(W, count - 1), that stand for Q_t; means over the windows. In
-/// double precision, by a Cholesky factorisation of the Gram matrix that grows with the window; eq2 by damped
-/// Gauss-Newton steps from the solution of the window before it, or from equal weights. Zero queries are fine: the
+/// double precision, by a Cholesky factorisation of the Gram matrix that grows with the window; eq2 by damped Newton
+/// steps from the solution of the window before it, or from equal weights. Zero queries are fine: the
 /// ridge then counts as 1.
 std::vector<double> lag_weights(const PredictionRule& rule, const float* queries /*[count][D], oldest first*/,
                                 std::uint32_t count, std::uint32_t dim);

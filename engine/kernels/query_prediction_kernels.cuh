@@ -91,8 +91,9 @@ __device__ __forceinline__ void make_gram(const PredictionRule& rule, const LagQ
 
 /// The lower factor of the leading n x n of `a` + `shift` on the diagonal, in place, and row n of `a` with the factor
 /// divided out from the right: what the forward substitution of that row as a right-hand side gives. A thread per row;
-/// ends with a barrier.
-__device__ __forceinline__ void factor_in_place(double* a, std::uint32_t n, double shift) {
+/// ends with a barrier. Sets `indefinite`, where given, if rounding alone keeps the matrix positive definite, or
+/// nothing does.
+__device__ __forceinline__ void factor_in_place(double* a, std::uint32_t n, double shift, bool* indefinite = nullptr) {
   const std::uint32_t i = threadIdx.x;
   for (std::uint32_t j = 0; j < n; ++j) {
     double value = 0.0;
@@ -104,8 +105,10 @@ __device__ __forceinline__ void factor_in_place(double* a, std::uint32_t n, doub
         rest -= l * l;
         sum -= a[i * kPitch + k] * l;
       }
-      // The ridge bounds it from below; rounding must not make it 0.
-      const double least = diagonal * 1e-15 + 1e-300, root = sqrt(rest > least ? rest : least);
+      // A ridge bounds it from below; rounding must not make it 0.
+      const double positive = diagonal > 0.0 ? diagonal : 0.0, least = positive * 1e-15 + 1e-300;
+      const double root = sqrt(rest > least ? rest : least);
+      if (i == j && indefinite != nullptr && rest <= positive * 1e-14) *indefinite = true;
       value = i == j ? root : sum / root;
     }
     __syncthreads();
@@ -214,8 +217,10 @@ inline __global__ void __launch_bounds__(kPredictThreads)
 /// What equation 2 works with: all of k unknowns.
 struct Eq2 {
   Gram gram;
-  double system[(kMaxWindow + 1) * kPitch];  // the damped J G J and, as row k, the gradient
-  double p[kMaxWindow], omega[kMaxWindow], next[kMaxWindow], along[kMaxWindow], terms[kMaxWindow];
+  double system[(kMaxWindow + 1) * kPitch];  // the damped curvature and, as row k, the gradient
+  double p[kMaxWindow], omega[kMaxWindow], next[kMaxWindow], along[kMaxWindow], slope[kMaxWindow], terms[kMaxWindow];
+  double least_gain;  // that the objective can tell
+  bool indefinite;
 };
 
 /// x to its softmax, by the block; ends with a barrier.
@@ -248,12 +253,13 @@ __device__ __forceinline__ double eq2_objective(Eq2& e, const double* omega, std
   return sum;
 }
 
-/// Equation 2 over the newest k = blockIdx.x + 1 queries: Gauss-Newton steps with Levenberg's damping, from equal
-/// weights. Grid: {W, heads, windows}; weights: [windows][heads][W][W].
+/// Equation 2 over the newest k = blockIdx.x + 1 queries: Newton steps from equal weights, damped where they lead up or
+/// the curvature is not positive. Grid: {W, heads, windows}; weights: [windows][heads][W][W].
 inline __global__ void __launch_bounds__(kPredictThreads)
     eq2_weights_kernel(const __grid_constant__ PredictionRule rule, const QueryWindow* windows, std::uint32_t dim,
                        double* weights) {
-  constexpr int kSteps = 200, kAttempts = 40;
+  constexpr int kSteps = 200, kAttempts = 60;
+  constexpr double kRounding = 1e-15;  // of the objective's terms
   TANDEM_SHARED(Eq2, shared, 1);
   Eq2& e = shared[0];
   const QueryWindow& window = windows[blockIdx.z];
@@ -262,9 +268,9 @@ inline __global__ void __launch_bounds__(kPredictThreads)
   make_gram(rule, queries_of(rule, window, blockIdx.y, dim), n, e.gram);
   if (t < k) e.omega[t] = 0.0;
   __syncthreads();
-  double value = eq2_objective(e, e.omega, n, k), damping = 1e-3;
-  for (int step = 0; step < kSteps; ++step) {  // every thread decides alike
-    // J = diag(p) - p p^T is the softmax's derivative: J G J and J (G p - target).
+  double value = eq2_objective(e, e.omega, n, k), damping = 0.0;  // of the ridge
+  bool ended = false;
+  for (int step = 0; step < kSteps && !ended; ++step) {  // every thread decides alike
     if (t < k) {
       double mean = 0.0;
       for (std::uint32_t j = 0; j < k; ++j) mean += e.gram.at(t, j) * e.p[j];
@@ -275,45 +281,55 @@ inline __global__ void __launch_bounds__(kPredictThreads)
     const double along = sum_of_terms(e.terms, k);
     double quadratic = 0.0;  // p G p
     for (std::uint32_t i = 0; i < k; ++i) quadratic += e.p[i] * e.along[i];
-    double steepest = 0.0;
-    const auto gradient = [&](std::uint32_t i) {
-      return e.p[i] * (e.along[i] - e.gram.at(n, i) - along) + e.gram.ridge * e.omega[i];
-    };
-    for (std::uint32_t i = 0; i < k; ++i) {
-      const double own = fabs(gradient(i));
-      steepest = own > steepest ? own : steepest;
+    if (t < k) e.slope[t] = e.p[t] * (e.along[t] - e.gram.at(n, t) - along);
+    if (t == 0) {
+      double terms = fabs(quadratic);
+      for (std::uint32_t i = 0; i < k; ++i)
+        terms += 2.0 * e.p[i] * fabs(e.gram.at(n, i)) + e.gram.ridge * e.omega[i] * e.omega[i];
+      e.least_gain = kRounding * terms;
     }
-    if (steepest <= 1e-10 * e.gram.ridge) break;
+    __syncthreads();
+    const auto gradient = [&](std::uint32_t i) { return e.slope[i] + e.gram.ridge * e.omega[i]; };
     bool better = false;
-    for (int attempt = 0; attempt < kAttempts && !better; ++attempt, damping *= 4.0) {
-      // e.p and e.along are those of e.omega here.
+    for (int attempt = 0; attempt < kAttempts && !better; ++attempt) {
+      // e.p, e.along and e.slope are those of e.omega here. J = diag(p) - p p^T is the softmax's derivative: J G J, and
+      // what J itself changes, diag(slope) - slope p^T - p slope^T.
       for (std::uint32_t c = t; c < (k + 1) * k; c += kPredictThreads) {
         const std::uint32_t i = c / k, j = c % k;
-        double entry = i == k ? gradient(j) : e.p[i] * e.p[j] * (e.gram.at(i, j) - e.along[i] - e.along[j] + quadratic);
+        double entry = i == k ? gradient(j)
+                              : e.p[i] * e.p[j] * (e.gram.at(i, j) - e.along[i] - e.along[j] + quadratic) -
+                                    e.slope[i] * e.p[j] - e.p[i] * e.slope[j];
+        if (i == j) entry += e.slope[i];
         e.system[i * kPitch + j] = entry;
       }
+      if (t == 0) e.indefinite = false;
       __syncthreads();
-      factor_in_place(e.system, k, e.gram.ridge * (1.0 + damping));
-      if (t == 0) {
-        substitute_back(e.system, k, k, e.next);
-        for (std::uint32_t i = 0; i < k; ++i) e.next[i] = e.omega[i] - e.next[i];
-      }
-      __syncthreads();
-      const double reached = eq2_objective(e, e.next, n, k);
-      better = reached < value;
-      if (better) {
-        if (t < k) e.omega[t] = e.next[t];
-        value = reached;
-        damping /= 16.0;
+      factor_in_place(e.system, k, e.gram.ridge * (1.0 + damping), &e.indefinite);
+      if (!e.indefinite) {
+        if (t == 0) {
+          substitute_back(e.system, k, k, e.next);
+          for (std::uint32_t i = 0; i < k; ++i) e.next[i] = e.omega[i] - e.next[i];
+        }
         __syncthreads();
-      } else {
-        softmax_into(e.omega, k, e.p);
+        if (t < k) e.terms[t] = gradient(t) * (e.omega[t] - e.next[t]);
+        __syncthreads();
+        ended =
+            sum_of_terms(e.terms, k) <= e.least_gain;  // a good step still, though the objective cannot tell any more
+        const double reached = eq2_objective(e, e.next, n, k);
+        better = ended || reached < value;
+        if (better) {
+          if (t < k) e.omega[t] = e.next[t];
+          value = reached;
+        } else {
+          softmax_into(e.omega, k, e.p);
+        }
       }
+      damping = !better ? (4.0 * damping > 1.0 ? 4.0 * damping : 1.0) : damping < 1e-2 ? 0.0 : damping / 16.0;
+      __syncthreads();
     }
-    if (!better) break;  // no step that rounding lets us see goes further down
+    ended = ended || !better;
   }
-  // On every way out e.p is the softmax of e.omega; some warps may still read it for `steepest`, so nobody writes it
-  // here.
+  // On every way out e.p is the softmax of e.omega.
   double* const out =
       weights + ((std::size_t{blockIdx.z} * gridDim.y + blockIdx.y) * rule.window + k - 1) * rule.window;
   if (t < k) out[t] = e.p[t];

@@ -69,13 +69,8 @@ RankRef EngineOps::open_cache_rank(SequenceState& sequence, const RankRequest& r
                                                               kPageTokens,
                                                               attention_.rope_table()});
     }
-    rank.remote_state = std::shared_ptr<void>(nullptr, [remote = remote_, id = sequence.id](void*) {
-      try {
-        remote->forget(id);
-      } catch (const std::exception&) {
-        // The rank is gone: whoever waits for it says so.
-      }
-    });
+    rank.remote_state =  // by whichever lane's thread drops the last copy
+        std::shared_ptr<void>(nullptr, [remote = remote_, id = sequence.id](void*) { remote->forget(id); });
   }
   return {stores_.ranks.add(std::move(rank))};
 }
@@ -294,7 +289,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
       back.access.insert(back.access.end(),
                          {rank.outbox.reads(layers.begin, layers.end), rank.packed.writes(layers.begin, layers.end)});
       back.cost.h2d += count * w.packed_bytes();
-      back.cost.pieces += w.keep == rank.most ? 1 : 2 * count * rank.shape.kv_heads;
+      back.cost.pieces += 2 * count * rank.shape.kv_heads;  // K and V of a head have room for more than was chosen
       choice.cost.tasks += count * rank.shape.kv_heads;
     }
     for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {

@@ -130,8 +130,9 @@ double ShiftProfile::spread(const std::function<double(const Prompt&)>& of) cons
 }
 
 std::size_t ShiftProfile::wins(std::size_t variant) const {
+  constexpr double kRounding = 1e-9;  // two readings may choose alike in another order of heads and layers
   return static_cast<std::size_t>(std::count_if(each_prompt.begin(), each_prompt.end(), [variant](const Prompt& p) {
-    return p.with_shift[variant] >= *std::max_element(p.with_shift.begin(), p.with_shift.end());
+    return p.with_shift[variant] >= *std::max_element(p.with_shift.begin(), p.with_shift.end()) - kRounding;
   }));
 }
 

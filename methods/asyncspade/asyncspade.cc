@@ -171,7 +171,6 @@ MethodInfo asyncspade_info() {
   info.source = "AsyncSpade: Efficient Test-Time Scaling with Asynchronous Sparse Decoding";
   info.budget = "tokens-attended";
   info.at_short_contexts = "budget=512";
-  info.for_embedded_model = "weights=ridge_softmax";  // eq2 takes 18 times the CPU time of a default comparison
   AsyncSpadeOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

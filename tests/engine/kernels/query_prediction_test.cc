@@ -170,31 +170,80 @@ TEST(QueryPrediction, Equation2IsWhereGradientDescentEnds) {
   expect_near(mean, lag_weights(rule_of(LagWeights::eq2, 4, true, 0.02), q.data(), 5, kDim), 1e-6, "all windows");
 }
 
+/// Equation 2's largest gradient where the softmax of its arguments is `p`, beside the squared norm of Q_t. The
+/// arguments are p's logarithms but for a constant, which the penalty sets: their sum is 0.
+double steepest(const Problem& problem, Vector p) {
+  double mean = 0, norm = 0, most = 0;
+  for (double& x : p) mean += (x = std::log(x)) / static_cast<double>(p.size());
+  for (double& x : p) x -= mean;
+  Vector gradient;
+  problem.objective(p, &gradient);
+  for (const double x : problem.target) norm += x * x;
+  for (const double g : gradient) most = std::max(most, std::abs(g));
+  return most / norm;
+}
+
+// At small epsilons, the default among them, and from the smaller windows' solutions as from equal weights. (There may
+// be several minima: these two need not end in the same one.)
+TEST(QueryPrediction, Equation2EndsWhereTheGradientIsZero) {
+  for (std::uint32_t window = 2; window <= kMaxWindow; ++window) {
+    for (const double epsilon : {1e-5, 1e-3, 0.1}) {
+      const std::string what = "W = " + std::to_string(window) + ", epsilon " + std::to_string(epsilon);
+      const std::uint32_t count = window + 1;
+      const std::vector<float> q = slow_queries(count, 40 + window), newest(q.begin() + kDim, q.end());
+      const Problem problem(q, count, window, window, epsilon);
+      const auto weights = [&](std::uint32_t w, bool all, double e, const std::vector<float>& from) {
+        return lag_weights(rule_of(LagWeights::eq2, w, all, e), from.data(), w + 1, kDim);
+      };
+      EXPECT_LT(steepest(problem, weights(window, false, epsilon, q)), 1e-9) << what;
+      // The mean over all windows less that of the smaller ones, with the same ridge, is the longest's.
+      const double same = epsilon * problem.ridge / Problem(newest, window, window - 1, window - 1, epsilon).ridge;
+      const Vector smaller = weights(window - 1, true, same, newest);
+      Vector longest = weights(window, true, epsilon, q);
+      for (std::uint32_t i = 0; i < window; ++i)
+        longest[i] = longest[i] * window - (i + 1 < window ? smaller[i] * (window - 1) : 0);
+      EXPECT_LT(steepest(problem, longest), 1e-9) << what << ", all windows";
+    }
+  }
+}
+
+/// Appendix C written out. q: W queries, the newest last; `last`: the candidate of the longest window alone.
+Vector pseudo_code(const std::vector<float>& q, std::uint32_t window, double epsilon, bool last) {
+  Vector predicted(kDim);
+  if (window == 1) {
+    std::copy_n(q.begin(), kDim, predicted.begin());
+    return predicted;
+  }
+  Vector base = Problem(q, window, window - 1, window - 1, epsilon).solve();
+  base = Vector(base.rbegin(), base.rend());
+  for (double& x : base) x = -x;
+  base = softmax(base);
+  for (std::uint32_t j = last ? window : 1; j <= window; ++j) {
+    Vector row(window - 1);
+    for (std::uint32_t k = 0; k < std::min(j, window - 1); ++k) row[k] = base[k];
+    row = softmax(row);
+    const std::uint32_t taken = std::min(j, window - 1), first = window - 1 - taken;  // Q_cache[-1 - j : -1]
+    for (std::uint32_t k = 0; k < taken; ++k) {
+      for (std::uint32_t d = 0; d < kDim; ++d)
+        predicted[d] += row[k] * double(q[(first + k) * kDim + d]) / (last ? 1 : window);
+    }
+  }
+  return predicted;
+}
+
 TEST(QueryPrediction, Algorithm1IsThePseudoCode) {
-  for (const std::uint32_t window : {1u, 2u, 3u, 16u, 32u}) {
-    const std::vector<float> q = slow_queries(window, 7);  // Q_cache: W queries, the newest last
-    Vector predicted(kDim);
-    if (window == 1) {
-      for (std::uint32_t d = 0; d < kDim; ++d) predicted[d] = double(q[d]);
-    } else {
-      Vector base = Problem(q, window, window - 1, window - 1, 1e-3).solve();
-      base = Vector(base.rbegin(), base.rend());
-      for (double& x : base) x = -x;
-      base = softmax(base);
-      for (std::uint32_t j = 1; j <= window; ++j) {
-        Vector row(window - 1);
-        for (std::uint32_t k = 0; k < std::min(j, window - 1); ++k) row[k] = base[k];
-        row = softmax(row);
-        const std::uint32_t taken = std::min(j, window - 1), first = window - 1 - taken;  // Q_cache[-1 - j : -1]
-        for (std::uint32_t k = 0; k < taken; ++k) {
-          for (std::uint32_t d = 0; d < kDim; ++d) predicted[d] += row[k] * double(q[(first + k) * kDim + d]) / window;
-        }
+  for (std::uint32_t window = 1; window <= kMaxWindow; ++window) {
+    const std::vector<float> q = slow_queries(window, 7 + window);
+    for (const double epsilon : {1e-5, 1e-3, 0.1}) {
+      for (const bool last : {false, true}) {
+        const Vector expected = pseudo_code(q, window, epsilon, last);
+        const PredictionRule rule = rule_of(LagWeights::alg1, window, !last, epsilon);
+        std::vector<float> out(kDim);
+        apply_lag_weights(rule, lag_weights(rule, q.data(), window, kDim), q.data(), window, kDim, true, out.data());
+        for (std::uint32_t d = 0; d < kDim; ++d)
+          EXPECT_NEAR(expected[d], double(out[d]), 1e-6) << "W = " << window << ", epsilon " << epsilon << last;
       }
     }
-    const PredictionRule rule = rule_of(LagWeights::alg1, window, true, 1e-3);
-    std::vector<float> out(kDim);
-    apply_lag_weights(rule, lag_weights(rule, q.data(), window, kDim), q.data(), window, kDim, true, out.data());
-    for (std::uint32_t d = 0; d < kDim; ++d) EXPECT_NEAR(predicted[d], double(out[d]), 1e-6) << "W = " << window;
   }
 }
 

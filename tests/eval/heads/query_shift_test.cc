@@ -114,6 +114,46 @@ TEST_F(QueryShift, EachReadingIsThatOfItsWeights) {
   }
 }
 
+// Of two prompts with 20 and 10 queries: means over all queries, means and deviations over the prompts, and who wins.
+TEST_F(QueryShift, PromptsAreWeighedByTheirQueriesAndComparedOneByOne) {
+  const eval::HeadPrompt shorter{"other", random_prompt(51, 8), 40};
+  const eval::ShiftProfile own = eval::profile_query_shift(bench.model, bench.engine, bench.pool, {shorter}, options);
+  const eval::ShiftProfile both =
+      eval::profile_query_shift(bench.model, bench.engine, bench.pool, {prompt, shorter}, options);
+  ASSERT_EQ(both.each_prompt.size(), 2u);
+  EXPECT_EQ(both.queries, 30u);
+  EXPECT_EQ(both.tokens, 130u);
+  std::size_t wins = 0;
+  for (std::size_t v = 0; v < both.variants.size(); ++v) {
+    const double a = eval::ShiftProfile::mean(profile.variants[v].with_shift),
+                 b = eval::ShiftProfile::mean(own.variants[v].with_shift);
+    EXPECT_NEAR(both.each_prompt[0].with_shift[v], a, 1e-12);
+    EXPECT_NEAR(both.each_prompt[1].with_shift[v], b, 1e-12);
+    EXPECT_NEAR(both.each_prompt[1].without[v], eval::ShiftProfile::mean(own.variants[v].without), 1e-12);
+    EXPECT_NEAR(eval::ShiftProfile::mean(both.variants[v].with_shift), (20 * a + 10 * b) / 30, 1e-12);
+    // Of two numbers the deviation is their distance over the root of 2.
+    EXPECT_NEAR(both.spread([v](const auto& p) { return p.with_shift[v]; }), std::abs(a - b) / std::sqrt(2), 1e-12);
+    wins += both.wins(v);
+  }
+  EXPECT_NEAR(both.each_prompt[1].by_distance[2], own.mean_by_distance()[2], 1e-12);
+  EXPECT_GE(wins, 2u);
+  const auto best_of = [&](std::size_t p) {
+    const std::vector<double>& x = both.each_prompt[p].with_shift;
+    return static_cast<std::size_t>(std::max_element(x.begin(), x.end()) - x.begin());
+  };
+  const std::size_t first = best_of(0), second = best_of(1);
+  EXPECT_EQ(both.wins(first), first == second ? 2u : 1u);
+}
+
+TEST(QueryShiftWins, RoundingDecidesNothing) {
+  eval::ShiftProfile profile;
+  profile.variants.resize(3);
+  profile.each_prompt = {{"a", 0, 0, {}, {0.1 + 0.2, 0.3, 0.2}, {}}, {"b", 0, 0, {}, {0.5, 0.5001, 0.1}, {}}};
+  EXPECT_EQ(profile.wins(0), 1u);
+  EXPECT_EQ(profile.wins(1), 2u);
+  EXPECT_EQ(profile.wins(2), 0u);
+}
+
 TEST_F(QueryShift, TheReportNamesEveryReading) {
   const std::string text = eval::query_shift_text(profile, {});
   for (const eval::ShiftProfile::Variant& v : profile.variants)
