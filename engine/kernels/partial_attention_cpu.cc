@@ -152,7 +152,7 @@ void move_reference(Head& head, float reference, uint32_t dim) {
   head.reference = reference;
   head.total = head.total * splat(factor);
   head.kept_total = head.kept_total * splat(factor);
-  for (uint32_t d = 0; d < padded_dim(dim); ++d) head.o[d] *= factor;
+  for (uint32_t d = 0; d < padded_dim(dim); d += kWidth) store(head.o + d, load(head.o + d) * splat(factor));
 }
 
 // Four heads and four vectors at once where V is widened, not eight heads and two (which halves the conversions): 24
@@ -196,6 +196,22 @@ void moving_tile(Attending& at, uint32_t row, const float* scores, const Tile& t
   finish(tile.count);
 }
 
+// Sums times `factor`, in the order of the dimensions.
+template <class Values>
+void store_sums(const float* sums, float factor, uint32_t dim, float* out) {
+  vi low, high;
+  for (int i = 0; i < kWidth; ++i) {
+    low[i] = static_cast<int32_t>(Values::place(static_cast<uint32_t>(i)));
+    high[i] = static_cast<int32_t>(Values::place(static_cast<uint32_t>(i + kWidth)));
+  }
+  constexpr uint32_t kPair = 2 * kWidth;
+  for (uint32_t d = 0; d < dim; d += kPair) {
+    const vf a = load(sums + d) * splat(factor), b = load(sums + d + kWidth) * splat(factor);
+    const vf ordered[2] = {__builtin_shuffle(a, b, low), __builtin_shuffle(a, b, high)};
+    __builtin_memcpy(out + d, ordered, (dim - d < kPair ? dim - d : kPair) * sizeof(float));
+  }
+}
+
 template <class Dot, class Values>
 void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o, float* lse,
             float* scores, size_t score_stride, float* scratch) {
@@ -207,10 +223,9 @@ void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionSha
   prepare_queries<Dot>(q, group, dim, queries);
   const float scale = score_scale<Dot>(dim);
   Head heads[kMaxGroup];
-  for (uint32_t h = 0; h < group; ++h) {
-    for (uint32_t d = 0; d < padded; ++d) sums[h * padded + d] = 0.0f;
+  __builtin_memset(sums, 0, (group + 1) * padded * sizeof(float));
+  for (uint32_t h = 0; h < group; ++h)
     heads[h] = {-kInfinity, 0, vf{}, vf{}, sums + h * padded, reinterpret_cast<const char*>(queries + h * padded)};
-  }
 
   Cursor cursor{spans,
                 spans + span_count,
@@ -218,7 +233,6 @@ void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionSha
                 group == 32 ? ~0u : (1u << group) - 1,
                 dim * Type::kBytes,
                 kTile * 2 * dim * Type::kBytes <= kTileBytes ? kTile : kSlots};
-  for (uint32_t d = 0; d < padded; ++d) sums[group * padded + d] = 0.0f;
   Head spare{0.0f, 0, vf{}, vf{}, sums + group * padded, heads[0].query};
   Attending at;
   at.spare = &spare;
@@ -243,8 +257,11 @@ void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionSha
     for (uint32_t i = 0; i < at.count; ++i) {
       vf most = load(at.p[i]);  // slots beyond count repeat a token of the tile
       for (uint32_t t = kWidth; t < tile.slots; t += kWidth) most = maximum(load(at.p[i] + t), most);
-      at.heads[steady] = at.heads[i];
-      if (any_above(most, splat(at.heads[i]->reference + kSlack)))
+      Head& head = *at.heads[i];
+      at.heads[steady] = &head;
+      // A move at the first token, as in the first tile, leaves the tile whole.
+      if (at.p[i][0] > head.reference + kSlack) move_reference(head, at.p[i][0], dim);
+      if (any_above(most, splat(head.reference + kSlack)))
         moving_tile<Values>(at, steady, at.p[i], tile, dim, next);
       else
         scores_of[steady++] = at.p[i];
@@ -260,10 +277,7 @@ void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionSha
     const float total = sum(head.total);
     const bool empty = total == 0.0f;
     const float inverse = empty ? 0.0f : 1.0f / (Values::kRounds ? sum(head.kept_total) : total);
-    for (uint32_t d = 0; d < dim; ++d) {
-      const uint32_t pair = d / (2 * kWidth) * (2 * kWidth);
-      o[size_t{dim} * h + d] = head.o[pair + Values::place(d - pair)] * inverse;
-    }
+    store_sums<Values>(head.o, inverse, dim, o + size_t{dim} * h);
     lse[h] = empty ? -kInfinity : head.reference + __builtin_logf(total);
   }
 }
