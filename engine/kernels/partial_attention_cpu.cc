@@ -106,11 +106,17 @@ constexpr uint32_t turns_of(uint32_t heads) {
 
 template <class Dot>
 void score_tile(Attending& at, const Tile& tile, uint32_t dim, float scale, Fetch& next) {
-  const uint32_t heads = at.with_spare(), turns = turns_of(heads);
+#if defined(__AVX512BF16__)
+  const bool fours =
+      __is_same(Dot, DotBF16) && dim == kFourDim;  // which are worth it for two heads, or one beside four
+#else
+  constexpr bool fours = false;
+#endif
+  const uint32_t heads = at.with_spares(!fours ? 3 : at.count > 4 ? 1 : 2), turns = turns_of(heads);
   uint32_t i = 0;
   for (; i + 4 <= heads; i += 4) {
 #if defined(__AVX512BF16__)
-    if (__is_same(Dot, DotBF16) && dim == kFourDim) {
+    if (fours) {
       score_four(at, i, tile, scale, next, turns);
       continue;
     }
@@ -170,9 +176,9 @@ void accumulate_heads(Attending& at, uint32_t first, uint32_t heads, const Tile&
 template <class Values>
 void accumulate_tile(Attending& at, const Tile& tile, uint32_t dim, Fetch& next) {
   uint32_t heads = at.count;
-  if (Values::kTogether == 4 && at.with_spare() > heads) {
-    for (uint32_t t = 0; t < kTile; ++t) at.weights[heads][t] = 0.0f;
-    ++heads;
+  if (heads % Values::kTogether == 3) {
+    at.with_spares(3);
+    __builtin_memset(at.weights[heads++], 0, sizeof at.weights[0]);
   }
   accumulate_heads<Values>(at, 0, heads, tile, dim, next, (heads + Values::kTogether - 1) / Values::kTogether);
 }
