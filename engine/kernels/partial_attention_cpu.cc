@@ -213,7 +213,7 @@ void store_sums(const float* sums, float factor, uint32_t dim, float* out) {
   constexpr uint32_t kPair = 2 * kWidth;
   for (uint32_t d = 0; d < dim; d += kPair) {
     const vf a = load(sums + d) * splat(factor), b = load(sums + d + kWidth) * splat(factor);
-    const vf ordered[2] = {__builtin_shuffle(a, b, low), __builtin_shuffle(a, b, high)};
+    const vf ordered[2] = {choose_lanes(a, b, low), choose_lanes(a, b, high)};
     __builtin_memcpy(out + d, ordered, (dim - d < kPair ? dim - d : kPair) * sizeof(float));
   }
 }
