@@ -25,8 +25,8 @@ struct Tile {
   const char* v[kTile];
   const char* runs[kAgain + kMaxRuns];  // in the order in which they are fetched, after the last of the tile before
   uint32_t run_count;
-  uint32_t again;  // runs between the first and the second fetch
-  size_t run_bytes;
+  uint32_t again;    // runs between the first and the second fetch
+  size_t run_bytes;  // whole pieces
   uint32_t count, slots;
   uint32_t mask;
 };
@@ -53,7 +53,7 @@ void plan_fetch(Tile& tile, uint32_t tokens, size_t token_bytes) {
   const char** at = tile.runs + kAgain;
   tile.again = kAgain;
   if (!in_one_piece(tile.k) || !in_one_piece(tile.k + half) || !in_one_piece(tile.v) || !in_one_piece(tile.v + half) ||
-      page % run != 0) {
+      page % run != 0 || run % kPieceBytes != 0) {
     for (uint32_t t = 0; t < tokens; ++t) *at++ = tile.k[t];
     for (uint32_t t = 0; t < tokens; ++t) *at++ = tile.v[t];
     tile.run_bytes = (token_bytes + kPieceBytes - 1) / kPieceBytes * kPieceBytes;

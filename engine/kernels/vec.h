@@ -146,6 +146,17 @@ TANDEM_INLINE vf rotate_lanes(vf v, uint32_t by) {
 #endif
 }
 
+// Lane i is lane from[i] of a, or of b where it is kWidth or more.
+TANDEM_INLINE vf choose_lanes(vf a, vf b, vi from) {
+#if defined(__AVX512F__)
+  return _mm512_permutex2var_ps(a, reinterpret_cast<__m512i>(from), b);
+#else
+  vf v = {};
+  for (int i = 0; i < kWidth; ++i) v[i] = from[i] < kWidth ? a[from[i]] : b[from[i] - kWidth];
+  return v;
+#endif
+}
+
 // Sums of whole vectors, several at a time: level by level, fold<L>(a, b) halves what is left of a and of b and puts
 // them into one vector. Lane i of what log2(kWidth) levels make of v[0..kWidth) is the sum of v[i], by a tree that is
 // the same for every i.

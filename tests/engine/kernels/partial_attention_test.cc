@@ -124,6 +124,19 @@ TEST_P(PartialAttentionTest, AgreesWithFloat64) {
   }
 }
 
+// Tiles of these are fetched in runs that are no whole number of pieces.
+TEST_P(PartialAttentionTest, UnusualDimensions) {
+  Random random(9);
+  for (const std::uint32_t dim : {136u, 160u, 200u, 320u, 520u}) {
+    const std::uint32_t tokens = 70, group = 3;
+    const Kv kv(random, type(), tokens, dim);
+    const auto q = random.normals(std::size_t{group} * dim);
+    const std::vector<KvSpan> spans = {kv.span(0, tokens)};
+    const Result expected = exact(q, spans, group, dim);
+    expect_agrees(fast(q, spans, group, dim), expected, 2e-5, rounding(q, spans, group, dim, expected));
+  }
+}
+
 TEST_P(PartialAttentionTest, RoundedWeightsErrNoMoreThanRoundingDoes) {
   Random random(9);
   double squares = 0, foreseen = 0;
@@ -218,37 +231,41 @@ TEST_P(PartialAttentionTest, BitsDoNotDependOnHowTokensAreCut) {
 
 TEST_P(PartialAttentionTest, BitsOfAHeadDoNotDependOnTheOthers) {
   Random random(6);
-  const std::uint32_t dim = 64, group = 6, tokens = 200;
-  const Kv kv(random, type(), tokens, dim, 8);
-  const auto q = random.normals(std::size_t{group} * dim);
-  for (int round = 0; round < 10; ++round) {
-    std::vector<KvSpan> spans = cut(random, kv, tokens, 30);
-    for (KvSpan& span : spans) span.head_mask = random.below(1u << group);
-    const Result together = fast(q, spans, group, dim);
-    for (std::uint32_t h = 0; h < group; ++h) {
-      std::vector<KvSpan> mine;
-      for (KvSpan span : spans)
-        if (span.head_mask >> h & 1u) mine.push_back({span.k, span.v, span.tokens, 1});
-      const std::vector<float> query(q.begin() + h * dim, q.begin() + (h + 1) * dim);
-      const Result alone = fast(query, mine, 1, dim);
-      EXPECT_TRUE(same_bits(alone.o, {together.o.begin() + h * dim, together.o.begin() + (h + 1) * dim}));
-      EXPECT_TRUE(same_bits(alone.lse, {together.lse[h]}));
+  const std::uint32_t group = 6, tokens = 200;
+  for (const std::uint32_t dim : {64u, 128u}) {
+    const Kv kv(random, type(), tokens, dim, 8);
+    const auto q = random.normals(std::size_t{group} * dim);
+    for (int round = 0; round < 10; ++round) {
+      std::vector<KvSpan> spans = cut(random, kv, tokens, 30);
+      for (KvSpan& span : spans) span.head_mask = random.below(1u << group);
+      const Result together = fast(q, spans, group, dim);
+      for (std::uint32_t h = 0; h < group; ++h) {
+        std::vector<KvSpan> mine;
+        for (KvSpan span : spans)
+          if (span.head_mask >> h & 1u) mine.push_back({span.k, span.v, span.tokens, 1});
+        const std::vector<float> query(q.begin() + h * dim, q.begin() + (h + 1) * dim);
+        const Result alone = fast(query, mine, 1, dim);
+        EXPECT_TRUE(same_bits(alone.o, {together.o.begin() + h * dim, together.o.begin() + (h + 1) * dim}));
+        EXPECT_TRUE(same_bits(alone.lse, {together.lse[h]}));
+      }
     }
   }
 }
 
 TEST_P(PartialAttentionTest, RisingAndFallingScores) {
   Random random(7);
-  const std::uint32_t dim = 64, tokens = 400;
-  Kv kv(random, type(), tokens, dim);
-  std::vector<float> q(dim, 1.0f);
-  for (const double step : {1e-3, 0.5, 3.0, -0.5, 40.0}) {
-    for (std::uint32_t t = 0; t < tokens; ++t)
-      for (std::uint32_t d = 0; d < dim; ++d)
-        kv.k.set(t * dim + d, static_cast<float>(step * t / 8));  // score = step * t
-    const std::vector<KvSpan> spans = {kv.span(0, tokens)};
-    const Result expected = exact(q, spans, 1, dim);
-    expect_agrees(fast(q, spans, 1, dim), expected, 3e-5, rounding(q, spans, 1, dim, expected));
+  const std::uint32_t tokens = 400;
+  for (const std::uint32_t dim : {64u, 8u, 128u}) {
+    Kv kv(random, type(), tokens, dim);
+    std::vector<float> q(dim, 8 / std::sqrt(static_cast<float>(dim)));
+    for (const double step : {1e-3, 0.5, 3.0, -0.5, 40.0}) {
+      for (std::uint32_t t = 0; t < tokens; ++t)
+        for (std::uint32_t d = 0; d < dim; ++d)
+          kv.k.set(t * dim + d, static_cast<float>(step * t / 8));  // score = step * t, nearly
+      const std::vector<KvSpan> spans = {kv.span(0, tokens)};
+      const Result expected = exact(q, spans, 1, dim);
+      expect_agrees(fast(q, spans, 1, dim), expected, 3e-5, rounding(q, spans, 1, dim, expected));
+    }
   }
 }
 
