@@ -18,7 +18,7 @@ where a budget that is short costs --quantile / (1 - --quantile) times as much a
 head streaming that is not costs --miss times as much as the reverse.
 
 Prompts are held out whole: rows of one prompt are nearly alike, so rows held out one by one would be known
-already. With the same data, options, machine and PyTorch the result is the same.
+already. Of a text, whose windows may overlap, the last part is held out; a window before it may reach into that part. With the same data, options, machine and PyTorch the result is the same.
 
 How it is judged, on held-out prompts: accuracy and area under the ROC curve of streaming; R^2 and mean absolute error of
 budget and slope over retrieval heads (the streaming ones have 0 by definition, and nobody asks for theirs) and over all;
@@ -26,6 +26,7 @@ and what the selector makes of it: the budget at each block size against the mea
 would get too little.
 """
 import argparse
+import collections
 import hashlib
 import json
 import pathlib
@@ -37,6 +38,7 @@ import torch
 
 BLOCKS = (1, 16, 32, 64, 128)
 ANCHOR_BUDGETS = slice(35, 39)
+ANCHOR_NAMES = [f"anchor_budget_{block}" for block in BLOCKS[1:]]
 CUT = 10.0
 POLICIES = ("fluxion", "output", "score")  # a predictor file has the number
 DTYPES = {"F32": np.float32, "I32": np.int32, "U8": np.uint8}
@@ -47,13 +49,18 @@ def fail(sentence):
 
 
 def read_tensors(path):
+    """ValueError for a file that is cut off or damaged."""
     data = path.read_bytes()
+    if len(data) < 8:
+        raise ValueError("no header")
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8:8 + length])
+    if len(data) != 8 + length + max(entry["data_offsets"][1] for entry in header.values()):
+        raise ValueError("cut off")
     tensors = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
-        tensors[name] = np.frombuffer(data[8 + length + begin:8 + length + end], DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        tensors[name] = np.frombuffer(data[8 + length + begin:8 + length + end], DTYPES[entry["dtype"]]).reshape(entry["shape"]).copy()
     return tensors
 
 
@@ -73,24 +80,36 @@ class Data:
 
     def __init__(self, folders, policy, tau=None):
         columns = {name: [] for name in ("features", "budgets", "slope", "streaming", "prompt")}
-        self.plan, self.tau, self.prompts, self.seeds = None, tau, [], []
+        self.plan, self.tau, self.prompts, self.order, self.seeds = None, tau, [], [], []
         for folder in folders:
             manifest = self.read_manifest(folder)
             self.seeds.append(manifest["plan"]["seed"])
+            # RULER's prompts follow from the seed; the windows of a text do not.
+            ruler = manifest["plan"]["prompts"].startswith("RULER")
+            origin = self.seeds[-1] if ruler else manifest["plan"]["prompts"]
+            windows = collections.Counter(shard["file"].rsplit("-", 1)[0] for shard in manifest["shards"])
             p, t = self.plan["policies"].index(policy), self.plan["taus"].index(self.tau)
             for shard in manifest["shards"]:
                 file = folder / shard["file"]
                 if not file.is_file():
                     fail(f"{file} is missing, which {folder / 'manifest.json'} names: run the `tandem fluxion collect` that wrote it again, with --resume.")
-                tensors = read_tensors(file)
-                features = tensors["features"].copy()
+                try:
+                    tensors = read_tensors(file)
+                    if any(len(values) != shard["rows"] for values in tensors.values()):
+                        raise ValueError("other rows")
+                except (ValueError, KeyError):
+                    fail(f"{file} is damaged: run the `tandem fluxion collect` that wrote it again, with --resume.")
+                features = tensors["features"]
                 features[:, ANCHOR_BUDGETS] = tensors["anchor_budgets"][:, t, p]
                 columns["features"].append(features)
                 columns["budgets"].append(tensors["budgets"][:, t, p])
                 columns["slope"].append(tensors["slopes"][:, t, p])
                 columns["streaming"].append(tensors["streaming"][:, t, p].astype(bool))
                 columns["prompt"].append(np.full(len(features), len(self.prompts)))
-                self.prompts.append(f"{manifest['plan']['seed']}-{shard['file'].removesuffix('.safetensors')}")
+                name = shard["file"].removesuffix(".safetensors")
+                kind, index = name.rsplit("-", 1)
+                self.prompts.append(f"{origin}-{name}")
+                self.order.append(hash_of(self.prompts[-1]) if ruler else 1 - (int(index) + 1) / windows[kind])
         if len(set(self.prompts)) < len(self.prompts):
             fail("the folders of --data have prompts in common: train on each prompt once.")
         for name, parts in columns.items():
@@ -107,7 +126,7 @@ class Data:
         if not manifest["finished"]:
             fail(f"{folder} is not finished: run the command that began it with --resume.")
         plan = manifest["plan"]
-        if tuple(plan["blocks"]) != BLOCKS or plan["features"][ANCHOR_BUDGETS.start] != "anchor_budget_16":
+        if tuple(plan["blocks"]) != BLOCKS or len(plan["features"]) != 41 or plan["features"][ANCHOR_BUDGETS] != ANCHOR_NAMES:
             fail(f"{file}: its columns are not those of this script.")
         if self.plan is None:
             self.plan = plan
@@ -121,11 +140,14 @@ class Data:
         return manifest
 
 
-def held_out(prompts, share):
-    """Prompts by a hash of their name, the same whatever else is in the data."""
-    scores = [int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32 for name in prompts]
-    chosen = sorted(range(len(prompts)), key=lambda i: scores[i])[:max(1, round(share * len(prompts)))]
-    return set(chosen)
+def hash_of(name):
+    """In [0, 1), the same whatever else is in the data."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32
+
+
+def held_out(order, share):
+    """The prompts of the lowest numbers: a hash of their names, or how far a window is from its text's end."""
+    return set(sorted(range(len(order)), key=lambda i: order[i])[:max(1, round(share * len(order)))])
 
 
 def area_under_curve(score, truth):
@@ -267,7 +289,7 @@ def forward(tensors, features):
                                       torch.from_numpy(tensors["heads.bias"])).numpy()
 
 
-def main():
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, nargs="+", required=True, help="folders of `tandem fluxion collect`")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="the predictor, a safetensors file")
@@ -287,7 +309,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="results may depend on it")
     parser.add_argument("--vector", type=pathlib.Path, help="also write some rows and what the file says of them, as JSON")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
 
@@ -298,7 +320,7 @@ def main():
         data.bgt0, data.slope = covering_line(data.budgets)
     else:
         data.bgt0 = data.budgets[:, 0]
-    test_prompts = held_out(data.prompts, options.held_out)
+    test_prompts = held_out(data.order, options.held_out)
     if len(test_prompts) >= len(data.prompts):
         fail(f"--data has {len(data.prompts)} prompts, too few to hold some out.")
     is_test = np.isin(data.prompt, list(test_prompts))

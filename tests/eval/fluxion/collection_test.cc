@@ -176,6 +176,19 @@ TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
   bytes[bytes.size() / 2] ^= 1;
   write_bytes(damaged, bytes);
   fs::remove(folder.path() / "cut" / from.list[0].file());
+  // Ended before they are made again, a finished collection is none, and does not claim what is not there.
+  fs::copy(folder.path() / "whole", folder.path() / "hurt");
+  write_bytes(folder.path() / "hurt" / from.list[2].file(), "x");
+  EXPECT_THROW(
+      {
+        CollectSource ends = from;
+        ends.tokens = [](const CollectPrompt&) -> std::vector<std::int32_t> { throw Interrupted(); };
+        collect_fluxion(folder.path() / "hurt", CollectMode::resume, bench.engine, bench.pool, ends, small());
+      },
+      Interrupted);
+  const Json hurt = Json::parse(read_bytes(folder.path() / "hurt" / "manifest.json"));
+  EXPECT_EQ(hurt.at("finished"), false);
+  EXPECT_EQ(hurt.at("shards").size(), 3u);
   const CollectResult rest = run("cut", CollectMode::resume, 2, 99);
   EXPECT_THAT(rest.repairs, ::testing::ElementsAre(HasSubstr("is missing; it is made again"),
                                                    HasSubstr("is not what was written; it is made again")));
