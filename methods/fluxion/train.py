@@ -4,6 +4,7 @@
     python3 methods/fluxion/train.py --data DIR --out fluxion.safetensors
     python3 methods/fluxion/train.py --data DIR --policy score --out fluxion-score.safetensors --report score.json
     python3 methods/fluxion/train.py --data DIR --tau 0.05 --out fluxion-0.05.safetensors
+    python3 methods/fluxion/train.py --data NEW --judge fluxion.safetensors --report judged.json     trains nothing
 
 Needs PyTorch and numpy; neither building nor running Tandem does. The network is that of the paper (section 5.2): 41
 features, normalised by the training set's mean and standard deviation, a shared trunk of two ReLU layers, and three
@@ -41,6 +42,7 @@ ANCHOR_BUDGETS = slice(35, 39)
 ANCHOR_NAMES = [f"anchor_budget_{block}" for block in BLOCKS[1:]]
 CUT = 10.0
 POLICIES = ("fluxion", "output", "score")  # a predictor file has the number
+SUBJECT = ("layers", "q_heads", "kv_heads", "head_dim", "sinks", "window")  # of a plan, as a predictor file has them
 DTYPES = {"F32": np.float32, "I32": np.int32, "U8": np.uint8}
 
 
@@ -271,7 +273,7 @@ def export(net, mean, std, y_mean, y_std, plan, policy, tau):
             weight[:2] *= y_std[:, None]
             bias[:2] = bias[:2] * y_std + y_mean
         tensors[name + ".weight"], tensors[name + ".bias"] = weight, bias
-    subject = [plan[k] for k in ("layers", "q_heads", "kv_heads", "head_dim", "sinks", "window")]
+    subject = [plan[k] for k in SUBJECT]
     tensors["model"] = np.array([*subject, POLICIES.index(policy)], np.int32)
     tensors["limits"] = np.array([tau, plan["mass"]], np.float32)
     return tensors
@@ -289,10 +291,48 @@ def forward(tensors, features):
                                       torch.from_numpy(tensors["heads.bias"])).numpy()
 
 
+def set_lines(data, loss):
+    """What budgets and slopes are judged by."""
+    if loss == "cover":
+        data.bgt0, data.slope = covering_line(data.budgets)
+    else:
+        data.bgt0 = data.budgets[:, 0]
+
+
+def print_judgement(h):
+    shown = lambda x: "not defined" if x is None else f"{x:.3f}"  # of one class, or of what never varies
+    print(f"streaming: accuracy {h['streaming']['accuracy']:.3f}, AUC {shown(h['streaming']['auc'])}")
+    for name, of in h["retrieval_heads"].items():
+        if of:
+            print(f"{name} of retrieval heads: R2 {shown(of['r2'])}, mean absolute error {of['mae']:.4f} of mean {of['mean']:.4f}")
+
+
+def judge_file(options):
+    """A predictor on all rows of --data, which it should not have been trained on."""
+    try:
+        tensors = read_tensors(options.judge)
+        model, tau = tensors["model"].tolist(), round(float(tensors["limits"][0]), 6)
+        policy = POLICIES[model[6]]
+    except (OSError, ValueError, KeyError, IndexError):
+        fail(f"--judge: {options.judge} is no predictor that this script wrote.")
+    data = Data(options.data, policy, tau)
+    if model[:6] != [data.plan[k] for k in SUBJECT]:
+        fail(f"--judge: {options.judge} is for another model or placement than --data ({model[:6]}: {', '.join(SUBJECT)}).")
+    set_lines(data, options.loss)
+    report = judge(forward(tensors, data.features), data, np.arange(len(data.features)))
+    if options.report:
+        options.report.write_text(json.dumps({"schema": "tandem-fluxion-judgement-1", "policy": policy, "tau": tau,
+                                              "model": data.plan["model"], "weights_hash": data.plan["weights_hash"],
+                                              "seeds": data.seeds, "judged": report}, indent=1) + "\n")
+    print(f"{options.judge}: {report['prompts']} prompts, {report['rows']} rows")
+    print_judgement(report)
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, nargs="+", required=True, help="folders of `tandem fluxion collect`")
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="the predictor, a safetensors file")
+    parser.add_argument("--out", type=pathlib.Path, help="the predictor, a safetensors file")
+    parser.add_argument("--judge", type=pathlib.Path, help="instead of training: how good this predictor is on --data, by its own rule and tau")
     parser.add_argument("--report", type=pathlib.Path, help="JSON report (default: beside --out)")
     parser.add_argument("--policy", default="fluxion", choices=POLICIES, help="whose labels")
     parser.add_argument("--tau", type=float, help="which of the collection's (default: 0.1, or its first)")
@@ -313,13 +353,15 @@ def main(arguments=None):
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
 
+    if options.judge:
+        judge_file(options)
+        return
+    if not options.out:
+        fail("--out is missing: name the file that the predictor goes to.")
     if not 0 < options.quantile < 1:
         fail(f"--quantile is {options.quantile}: give a share between 0 and 1.")
     data = Data(options.data, options.policy, options.tau)
-    if options.loss == "cover":
-        data.bgt0, data.slope = covering_line(data.budgets)
-    else:
-        data.bgt0 = data.budgets[:, 0]
+    set_lines(data, options.loss)
     test_prompts = held_out(data.order, options.held_out)
     if len(test_prompts) >= len(data.prompts):
         fail(f"--data has {len(data.prompts)} prompts, too few to hold some out.")
@@ -342,7 +384,7 @@ def main(arguments=None):
     report = {"schema": "tandem-fluxion-report-2", "policy": options.policy, "parameters": parameters,
               "bytes": options.out.stat().st_size, "model": data.plan["model"], "weights_hash": data.plan["weights_hash"],
               "data": {k: data.plan[k] for k in ("prompts", "sinks", "window", "mass", "steps", "decode_steps", "isa")} | {"seeds": data.seeds},
-              "tau": data.tau, "options": {k: v for k, v in vars(options).items() if k not in ("data", "out", "report", "vector", "policy", "tau")},
+              "tau": data.tau, "options": {k: v for k, v in vars(options).items() if k not in ("data", "out", "judge", "report", "vector", "policy", "tau")},
               "torch": torch.__version__,
               "training": judge(forward(tensors, data.features[rows]), data, rows),
               "held_out": judge(forward(tensors, data.features[test]), data, test), "held_out_by_length": {}}
@@ -359,11 +401,7 @@ def main(arguments=None):
                                               "outputs": forward(tensors, data.features[chosen]).astype(float).tolist()}) + "\n")
     h = report["held_out"]
     print(f"{parameters} parameters, {report['bytes']} bytes; held out: {h['prompts']} prompts, {h['rows']} rows")
-    shown = lambda x: "not defined" if x is None else f"{x:.3f}"  # of one class, or of what never varies
-    print(f"streaming: accuracy {h['streaming']['accuracy']:.3f}, AUC {shown(h['streaming']['auc'])}")
-    for name, of in h["retrieval_heads"].items():
-        if of:
-            print(f"{name} of retrieval heads: R2 {shown(of['r2'])}, mean absolute error {of['mae']:.4f} of mean {of['mean']:.4f}")
+    print_judgement(h)
 
 
 if __name__ == "__main__":

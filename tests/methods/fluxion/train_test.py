@@ -23,7 +23,7 @@ if not MISSING:
 RULES = ("fluxion", "output", "score")
 
 
-def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, labels=7):
+def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, labels=7, sinks=64):
     """Ten prompts: what `tandem fluxion collect` writes, in small. Streaming follows from a feature, by another limit for
     each rule; budgets from a feature and from the budget under the anchor of the same tau and rule; at the first tau nothing
     is needed."""
@@ -43,7 +43,7 @@ def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, l
         shards.append({"file": file.name, "tokens": 1000, "rows": n, "hash": ""})
     names = [f"features_{i}" for i in range(35)] + [f"anchor_budget_{n}" for n in (16, 32, 64, 128)] + ["features_39", "features_40"]
     plan = {"model": "made up", "weights_hash": "0", "prompts": prompts, "layers": 1, "q_heads": 64, "kv_heads": 1,
-            "head_dim": 8, "sinks": 64, "window": 256, "decode_steps": 1, "steps": 1, "taus": [0.5, 0.1], "mass": 0.95, "seed": seed,
+            "head_dim": 8, "sinks": sinks, "window": 256, "decode_steps": 1, "steps": 1, "taus": [0.5, 0.1], "mass": 0.95, "seed": seed,
             "isa": "any", "features": names, "policies": list(RULES), "blocks": [1, 16, 32, 64, 128]}
     manifest = {"schema": "tandem-fluxion-2", "plan": plan, "shards": shards, "finished": finished}
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -132,6 +132,18 @@ class TrainTest(unittest.TestCase):
             report, _ = self.learn([a, b], out)
             self.assertEqual(report["held_out"]["prompts"], 4)
             self.assertEqual(report["data"]["seeds"], [1, 2])
+            # A predictor on data that it never saw.
+            write_collection(c, seed=3, labels=9)
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                train.main(["--data", str(c), "--judge", str(out), "--report", str(c / "judged.json")])
+            judged = json.loads((c / "judged.json").read_text())
+            self.assertEqual((judged["judged"]["prompts"], judged["seeds"], judged["policy"]), (10, [3], "fluxion"))
+            self.assertGreater(judged["judged"]["streaming"]["auc"], 0.95)
+            self.assertIn("10 prompts, 2560 rows\nstreaming: accuracy 0.", said.getvalue())
+            self.assertIn("is no predictor", self.run_script(c, out, "--judge", str(c / "judged.json")))
+            write_collection(c, sinks=32)
+            self.assertIn("is for another model or placement", self.run_script(c, out, "--judge", str(out)))
             # A text's windows are the same whatever the seed.
             write_collection(a, prompts="book.txt, 12")
             write_collection(b, prompts="book.txt, 12", seed=2)
