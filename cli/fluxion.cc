@@ -49,6 +49,9 @@ head's output is off by at most --tau of the layer's largest output (Eq. 2 of th
 block, and whether sinks and window alone suffice. Rows also have what two other rules would ask for: output, where tau
 is of the head's own output, and score, where --mass of the attention must be covered.
 
+The windows of --text-file are spread evenly over the text, whatever the seed, and overlap where it is shorter than all of
+them; train.py holds out the text's end.
+
 Prompts must be longer than sinks and window together. The folder gets one safetensors file per prompt and a
 manifest.json that says what is in it (eval/fluxion/samples.h lists the tensors). The same command gives the same bytes,
 whatever the threads and however often it was ended and continued.)";

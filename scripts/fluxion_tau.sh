@@ -19,11 +19,13 @@ python=${PYTHON:-python3}
 tandem=${TANDEM:-$root/build/release/bin/tandem}
 mkdir -p "$out"
 
-if [ -z "${DATA:-}" ]; then
-  DATA="$out/data"
+if [ -n "${DATA:-}" ]; then
+  read -ra data <<<"$DATA"
+else
+  data=("$out/data")
   again=()
-  [ ! -e "$DATA/manifest.json" ] || again=(--resume)
-  "$tandem" fluxion collect --out "$DATA" --lengths 640,1K,2K,4K,8000 --samples 4 \
+  [ ! -e "$out/data/manifest.json" ] || again=(--resume)
+  "$tandem" fluxion collect --out "$out/data" --lengths 640,1K,2K,4K,8000 --samples 4 \
     --tau "$(IFS=,; echo "${taus[*]}")" "${again[@]}"
 fi
 
@@ -31,8 +33,8 @@ methods=full
 for tau in "${taus[@]}"; do
   file="$out/tau-$tau.safetensors"
   if [ ! -e "$file" ]; then
-    # shellcheck disable=SC2086 # folders, and options
-    "$python" "$root/methods/fluxion/train.py" --data $DATA --tau "$tau" --epochs 30 --out "$out/part.safetensors" \
+    # shellcheck disable=SC2086 # options
+    "$python" "$root/methods/fluxion/train.py" --data "${data[@]}" --tau "$tau" --epochs 30 --out "$out/part.safetensors" \
       --report "$out/tau-$tau.json" ${TRAIN:-}
     mv "$out/part.safetensors" "$file"
   fi

@@ -129,6 +129,8 @@ def draw(run, rows, target, joined):
     plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "axes.spines.top": False, "axes.spines.right": False})
     figure, axes = plt.subplots(figsize=(8, 5), constrained_layout=True)
     base, others = rows[0], rows[1:]
+    if not others:
+        sys.exit(f"plot_tradeoff.py: the run has one method, {base['label']}: there is nothing to draw beside it.")
     axes.axhline(base["accuracy"], color="#4D4D4D", linestyle="--", linewidth=1, label=base["label"])
     families = {}  # methods that differ in an option of --lines alone; the others of a name together
     for row in others:
@@ -147,7 +149,7 @@ def draw(run, rows, target, joined):
             axes.annotate(label, (x, y), xytext=(0, -12 if below else 6), textcoords="offset points", fontsize=7, color=colour,
                           ha="center" if varied else "left")
     reads = [row["host_bytes"] / 1024 for row in others]
-    if max(reads) > 4 * min(reads):
+    if max(reads) > 4 * min(reads) > 0:  # a method that reads nothing has no place on a logarithmic axis
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:.0f}")
     found = [row["accuracy"] for row in rows]

@@ -211,6 +211,9 @@ CollectResult collect_fluxion(
       if (bytes && hash_of(*bytes) == known->second.hash) continue;
       result.repairs.push_back(fmt::format("{} is {}; it is made again.", (folder / file).string(),
                                            bytes ? "not what was written" : "missing"));
+      // Whoever reads the folder before that is done shall know.
+      ledger.shards.erase(known);
+      ledger.write(folder);
     }
     const std::vector<std::int32_t> tokens = source.tokens(prompt);
     const FluxionSamples samples = collect_samples(engine, pool, file, tokens, i, options);

@@ -4,6 +4,7 @@
     python3 methods/fluxion/train.py --data DIR --out fluxion.safetensors
     python3 methods/fluxion/train.py --data DIR --policy score --out fluxion-score.safetensors --report score.json
     python3 methods/fluxion/train.py --data DIR --tau 0.05 --out fluxion-0.05.safetensors
+    python3 methods/fluxion/train.py --data NEW --judge fluxion.safetensors --report judged.json     trains nothing
 
 Needs PyTorch and numpy; neither building nor running Tandem does. The network is that of the paper (section 5.2): 41
 features, normalised by the training set's mean and standard deviation, a shared trunk of two ReLU layers, and three
@@ -18,7 +19,7 @@ where a budget that is short costs --quantile / (1 - --quantile) times as much a
 head streaming that is not costs --miss times as much as the reverse.
 
 Prompts are held out whole: rows of one prompt are nearly alike, so rows held out one by one would be known
-already. With the same data, options, machine and PyTorch the result is the same.
+already. Of a text, whose windows may overlap, the last part is held out; a window before it may reach into that part. With the same data, options, machine and PyTorch the result is the same.
 
 How it is judged, on held-out prompts: accuracy and area under the ROC curve of streaming; R^2 and mean absolute error of
 budget and slope over retrieval heads (the streaming ones have 0 by definition, and nobody asks for theirs) and over all;
@@ -26,6 +27,7 @@ and what the selector makes of it: the budget at each block size against the mea
 would get too little.
 """
 import argparse
+import collections
 import hashlib
 import json
 import pathlib
@@ -37,8 +39,10 @@ import torch
 
 BLOCKS = (1, 16, 32, 64, 128)
 ANCHOR_BUDGETS = slice(35, 39)
+ANCHOR_NAMES = [f"anchor_budget_{block}" for block in BLOCKS[1:]]
 CUT = 10.0
 POLICIES = ("fluxion", "output", "score")  # a predictor file has the number
+SUBJECT = ("layers", "q_heads", "kv_heads", "head_dim", "sinks", "window")  # of a plan, as a predictor file has them
 DTYPES = {"F32": np.float32, "I32": np.int32, "U8": np.uint8}
 
 
@@ -47,13 +51,18 @@ def fail(sentence):
 
 
 def read_tensors(path):
+    """ValueError for a file that is cut off or damaged."""
     data = path.read_bytes()
+    if len(data) < 8:
+        raise ValueError("no header")
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8:8 + length])
+    if len(data) != 8 + length + max(entry["data_offsets"][1] for entry in header.values()):
+        raise ValueError("cut off")
     tensors = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
-        tensors[name] = np.frombuffer(data[8 + length + begin:8 + length + end], DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        tensors[name] = np.frombuffer(data[8 + length + begin:8 + length + end], DTYPES[entry["dtype"]]).reshape(entry["shape"]).copy()
     return tensors
 
 
@@ -73,24 +82,36 @@ class Data:
 
     def __init__(self, folders, policy, tau=None):
         columns = {name: [] for name in ("features", "budgets", "slope", "streaming", "prompt")}
-        self.plan, self.tau, self.prompts, self.seeds = None, tau, [], []
+        self.plan, self.tau, self.prompts, self.order, self.seeds = None, tau, [], [], []
         for folder in folders:
             manifest = self.read_manifest(folder)
             self.seeds.append(manifest["plan"]["seed"])
+            # RULER's prompts follow from the seed; the windows of a text do not.
+            ruler = manifest["plan"]["prompts"].startswith("RULER")
+            origin = self.seeds[-1] if ruler else manifest["plan"]["prompts"]
+            windows = collections.Counter(shard["file"].rsplit("-", 1)[0] for shard in manifest["shards"])
             p, t = self.plan["policies"].index(policy), self.plan["taus"].index(self.tau)
             for shard in manifest["shards"]:
                 file = folder / shard["file"]
                 if not file.is_file():
                     fail(f"{file} is missing, which {folder / 'manifest.json'} names: run the `tandem fluxion collect` that wrote it again, with --resume.")
-                tensors = read_tensors(file)
-                features = tensors["features"].copy()
+                try:
+                    tensors = read_tensors(file)
+                    if any(len(values) != shard["rows"] for values in tensors.values()):
+                        raise ValueError("other rows")
+                except (ValueError, KeyError):
+                    fail(f"{file} is damaged: run the `tandem fluxion collect` that wrote it again, with --resume.")
+                features = tensors["features"]
                 features[:, ANCHOR_BUDGETS] = tensors["anchor_budgets"][:, t, p]
                 columns["features"].append(features)
                 columns["budgets"].append(tensors["budgets"][:, t, p])
                 columns["slope"].append(tensors["slopes"][:, t, p])
                 columns["streaming"].append(tensors["streaming"][:, t, p].astype(bool))
                 columns["prompt"].append(np.full(len(features), len(self.prompts)))
-                self.prompts.append(f"{manifest['plan']['seed']}-{shard['file'].removesuffix('.safetensors')}")
+                name = shard["file"].removesuffix(".safetensors")
+                kind, index = name.rsplit("-", 1)
+                self.prompts.append(f"{origin}-{name}")
+                self.order.append(hash_of(self.prompts[-1]) if ruler else 1 - (int(index) + 1) / windows[kind])
         if len(set(self.prompts)) < len(self.prompts):
             fail("the folders of --data have prompts in common: train on each prompt once.")
         for name, parts in columns.items():
@@ -107,7 +128,7 @@ class Data:
         if not manifest["finished"]:
             fail(f"{folder} is not finished: run the command that began it with --resume.")
         plan = manifest["plan"]
-        if tuple(plan["blocks"]) != BLOCKS or plan["features"][ANCHOR_BUDGETS.start] != "anchor_budget_16":
+        if tuple(plan["blocks"]) != BLOCKS or len(plan["features"]) != 41 or plan["features"][ANCHOR_BUDGETS] != ANCHOR_NAMES:
             fail(f"{file}: its columns are not those of this script.")
         if self.plan is None:
             self.plan = plan
@@ -121,11 +142,14 @@ class Data:
         return manifest
 
 
-def held_out(prompts, share):
-    """Prompts by a hash of their name, the same whatever else is in the data."""
-    scores = [int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32 for name in prompts]
-    chosen = sorted(range(len(prompts)), key=lambda i: scores[i])[:max(1, round(share * len(prompts)))]
-    return set(chosen)
+def hash_of(name):
+    """In [0, 1), the same whatever else is in the data."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32
+
+
+def held_out(order, share):
+    """The prompts of the lowest numbers: a hash of their names, or how far a window is from its text's end."""
+    return set(sorted(range(len(order)), key=lambda i: order[i])[:max(1, round(share * len(order)))])
 
 
 def area_under_curve(score, truth):
@@ -249,7 +273,7 @@ def export(net, mean, std, y_mean, y_std, plan, policy, tau):
             weight[:2] *= y_std[:, None]
             bias[:2] = bias[:2] * y_std + y_mean
         tensors[name + ".weight"], tensors[name + ".bias"] = weight, bias
-    subject = [plan[k] for k in ("layers", "q_heads", "kv_heads", "head_dim", "sinks", "window")]
+    subject = [plan[k] for k in SUBJECT]
     tensors["model"] = np.array([*subject, POLICIES.index(policy)], np.int32)
     tensors["limits"] = np.array([tau, plan["mass"]], np.float32)
     return tensors
@@ -267,10 +291,48 @@ def forward(tensors, features):
                                       torch.from_numpy(tensors["heads.bias"])).numpy()
 
 
-def main():
+def set_lines(data, loss):
+    """What budgets and slopes are judged by."""
+    if loss == "cover":
+        data.bgt0, data.slope = covering_line(data.budgets)
+    else:
+        data.bgt0 = data.budgets[:, 0]
+
+
+def print_judgement(h):
+    shown = lambda x: "not defined" if x is None else f"{x:.3f}"  # of one class, or of what never varies
+    print(f"streaming: accuracy {h['streaming']['accuracy']:.3f}, AUC {shown(h['streaming']['auc'])}")
+    for name, of in h["retrieval_heads"].items():
+        if of:
+            print(f"{name} of retrieval heads: R2 {shown(of['r2'])}, mean absolute error {of['mae']:.4f} of mean {of['mean']:.4f}")
+
+
+def judge_file(options):
+    """A predictor on all rows of --data, which it should not have been trained on."""
+    try:
+        tensors = read_tensors(options.judge)
+        model, tau = tensors["model"].tolist(), round(float(tensors["limits"][0]), 6)
+        policy = POLICIES[model[6]]
+    except (OSError, ValueError, KeyError, IndexError):
+        fail(f"--judge: {options.judge} is no predictor that this script wrote.")
+    data = Data(options.data, policy, tau)
+    if model[:6] != [data.plan[k] for k in SUBJECT]:
+        fail(f"--judge: {options.judge} is for another model or placement than --data ({model[:6]}: {', '.join(SUBJECT)}).")
+    set_lines(data, options.loss)
+    report = judge(forward(tensors, data.features), data, np.arange(len(data.features)))
+    if options.report:
+        options.report.write_text(json.dumps({"schema": "tandem-fluxion-judgement-1", "policy": policy, "tau": tau,
+                                              "model": data.plan["model"], "weights_hash": data.plan["weights_hash"],
+                                              "seeds": data.seeds, "judged": report}, indent=1) + "\n")
+    print(f"{options.judge}: {report['prompts']} prompts, {report['rows']} rows")
+    print_judgement(report)
+
+
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, nargs="+", required=True, help="folders of `tandem fluxion collect`")
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="the predictor, a safetensors file")
+    parser.add_argument("--out", type=pathlib.Path, help="the predictor, a safetensors file")
+    parser.add_argument("--judge", type=pathlib.Path, help="instead of training: how good this predictor is on --data, by its own rule and tau")
     parser.add_argument("--report", type=pathlib.Path, help="JSON report (default: beside --out)")
     parser.add_argument("--policy", default="fluxion", choices=POLICIES, help="whose labels")
     parser.add_argument("--tau", type=float, help="which of the collection's (default: 0.1, or its first)")
@@ -287,18 +349,20 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="results may depend on it")
     parser.add_argument("--vector", type=pathlib.Path, help="also write some rows and what the file says of them, as JSON")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
 
+    if options.judge:
+        judge_file(options)
+        return
+    if not options.out:
+        fail("--out is missing: name the file that the predictor goes to.")
     if not 0 < options.quantile < 1:
         fail(f"--quantile is {options.quantile}: give a share between 0 and 1.")
     data = Data(options.data, options.policy, options.tau)
-    if options.loss == "cover":
-        data.bgt0, data.slope = covering_line(data.budgets)
-    else:
-        data.bgt0 = data.budgets[:, 0]
-    test_prompts = held_out(data.prompts, options.held_out)
+    set_lines(data, options.loss)
+    test_prompts = held_out(data.order, options.held_out)
     if len(test_prompts) >= len(data.prompts):
         fail(f"--data has {len(data.prompts)} prompts, too few to hold some out.")
     is_test = np.isin(data.prompt, list(test_prompts))
@@ -320,7 +384,7 @@ def main():
     report = {"schema": "tandem-fluxion-report-2", "policy": options.policy, "parameters": parameters,
               "bytes": options.out.stat().st_size, "model": data.plan["model"], "weights_hash": data.plan["weights_hash"],
               "data": {k: data.plan[k] for k in ("prompts", "sinks", "window", "mass", "steps", "decode_steps", "isa")} | {"seeds": data.seeds},
-              "tau": data.tau, "options": {k: v for k, v in vars(options).items() if k not in ("data", "out", "report", "vector", "policy", "tau")},
+              "tau": data.tau, "options": {k: v for k, v in vars(options).items() if k not in ("data", "out", "judge", "report", "vector", "policy", "tau")},
               "torch": torch.__version__,
               "training": judge(forward(tensors, data.features[rows]), data, rows),
               "held_out": judge(forward(tensors, data.features[test]), data, test), "held_out_by_length": {}}
@@ -337,11 +401,7 @@ def main():
                                               "outputs": forward(tensors, data.features[chosen]).astype(float).tolist()}) + "\n")
     h = report["held_out"]
     print(f"{parameters} parameters, {report['bytes']} bytes; held out: {h['prompts']} prompts, {h['rows']} rows")
-    shown = lambda x: "not defined" if x is None else f"{x:.3f}"  # of one class, or of what never varies
-    print(f"streaming: accuracy {h['streaming']['accuracy']:.3f}, AUC {shown(h['streaming']['auc'])}")
-    for name, of in h["retrieval_heads"].items():
-        if of:
-            print(f"{name} of retrieval heads: R2 {shown(of['r2'])}, mean absolute error {of['mae']:.4f} of mean {of['mean']:.4f}")
+    print_judgement(h)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,24 @@ struct RandomLayer {
   }
 };
 
+/// A layer of some model, as far as a query with these segments sees it: queries [Hq * D], keys and values by KV head
+/// and token.
+struct GivenLayer : RandomLayer {
+  GivenLayer(const Vec& query, const std::vector<std::vector<Vec>>& k, const std::vector<std::vector<Vec>>& v,
+             Segments s)
+      : RandomLayer(1, static_cast<std::uint32_t>(k.size()),
+                    static_cast<std::uint32_t>(query.size() / k[0][0].size() / k.size()),
+                    static_cast<std::uint32_t>(k[0][0].size()), s) {
+    q.assign(query.begin(), query.end());
+    for (std::uint32_t g = 0; g < kv_heads; ++g) {
+      for (std::uint32_t t = 0; t < s.tokens; ++t) {
+        std::copy(k[g][t].begin(), k[g][t].end(), keys[g].begin() + std::ptrdiff_t(t) * dim);
+        std::copy(v[g][t].begin(), v[g][t].end(), values[g].begin() + std::ptrdiff_t(t) * dim);
+      }
+    }
+  }
+};
+
 inline std::vector<std::uint32_t> range(std::uint32_t begin, std::uint32_t end) {
   std::vector<std::uint32_t> out;
   for (std::uint32_t t = begin; t < end; ++t) out.push_back(t);

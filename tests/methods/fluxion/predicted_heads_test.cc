@@ -1,10 +1,14 @@
 // Fluxion with a predictor: the features that the engine computes, step by step, lead to the budgets that the same
 // network gives for features computed from a double-precision model.
+#include "methods/fluxion/predicted_heads.h"
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
+#include <mutex>
 #include <random>
 
 #include "engine/common/error.h"
@@ -15,23 +19,38 @@
 #include "tests/engine/model/model_folder.h"
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"
+#include "tests/methods/fluxion/naive_features.h"
 
 namespace tandem::testing {
 namespace {
 
 using Vector = SlowModel::Vector;
 
+/// A predictor file for the tiny model, of these tensors and those that say what it was trained for.
+class PredictorFile {
+ public:
+  void add(const std::string& tensor, const char* type, std::vector<std::uint32_t> shape, const auto& values) {
+    const std::size_t begin = body_.size();
+    body_.append(reinterpret_cast<const char*>(values.data()), values.size() * 4);
+    header_[tensor] = {{"dtype", type}, {"shape", shape}, {"data_offsets", {begin, body_.size()}}};
+  }
+  std::filesystem::path write(const std::filesystem::path& path, BudgetPolicy policy) {
+    add("limits", "F32", {2}, std::vector<float>{0.1f, 0.95f});
+    add("model", "I32", {7}, std::vector<std::int32_t>{2, 4, 2, 16, 16, 32, static_cast<std::int32_t>(policy)});
+    write_bytes(path, safetensors_bytes(header_.dump(), body_));
+    return path;
+  }
+
+ private:
+  Json header_ = Json::object();
+  std::string body_;
+};
+
 /// A predictor for the tiny model whose three outputs change with every feature.
 std::filesystem::path write_predictor(const TemporaryFolder& folder) {
-  Json header = Json::object();
-  std::string body;
+  PredictorFile predictor;
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
-  const auto add = [&](const char* tensor, const char* type, std::vector<std::uint32_t> shape, const auto& values) {
-    const std::size_t begin = body.size();
-    body.append(reinterpret_cast<const char*>(values.data()), values.size() * 4);
-    header[tensor] = {{"dtype", type}, {"shape", shape}, {"data_offsets", {begin, body.size()}}};
-  };
   const auto noise = [&](std::size_t n, float scale) {
     std::vector<float> values(n);
     for (float& x : values) x = scale * normal(random);
@@ -39,20 +58,15 @@ std::filesystem::path write_predictor(const TemporaryFolder& folder) {
   };
   std::vector<float> deviation(kFeatures, 3.0f);
   deviation[kHostTokens] = deviation[kDeviceTokens] = 300;
-  add("feature.mean", "F32", {41}, std::vector<float>(kFeatures));
-  add("feature.std", "F32", {41}, deviation);
-  add("heads.bias", "F32", {3}, std::vector<float>{0.75f, 0.06f, -0.1f});
+  predictor.add("feature.mean", "F32", {41}, std::vector<float>(kFeatures));
+  predictor.add("feature.std", "F32", {41}, deviation);
+  predictor.add("heads.bias", "F32", {3}, std::vector<float>{0.75f, 0.06f, -0.1f});
   std::vector<float> heads = noise(48, 1);
   for (std::size_t i = 0; i < heads.size(); ++i) heads[i] *= i < 16 ? 0.15f : i < 32 ? 0.005f : 0.3f;
-  add("heads.weight", "F32", {3, 16}, heads);
-  add("limits", "F32", {2}, std::vector<float>{0.1f, 0.95f});
-  add("model", "I32", {7}, std::vector<std::int32_t>{2, 4, 2, 16, 16, 32, 0});
-  add("trunk.0.bias", "F32", {16}, noise(16, 0.2f));
-  add("trunk.0.weight", "F32", {16, 41}, noise(16 * 41, 0.3f));
-  const std::filesystem::path path = folder.path() / "predictor.safetensors";
-  const std::string bytes = safetensors_bytes(header.dump(), body);
-  write_bytes(path, bytes);
-  return path;
+  predictor.add("heads.weight", "F32", {3, 16}, heads);
+  predictor.add("trunk.0.bias", "F32", {16}, noise(16, 0.2f));
+  predictor.add("trunk.0.weight", "F32", {16, 41}, noise(16 * 41, 0.3f));
+  return predictor.write(folder.path() / "predictor.safetensors", BudgetPolicy::fluxion);
 }
 
 std::vector<float> floats(const std::vector<Vector>& rows) {
@@ -201,6 +215,94 @@ TEST(FluxionPredictedHeads, APredictorOfAnotherModelIsRefused) {
     FAIL() << "features by another rule than the predictor was trained with";
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("give budgets=fluxion"));
+  }
+}
+
+/// Predictors that say a feature as the budget and another one as the slope, so that all 41 can be read; the heads then
+/// need everything.
+class ReadFeatures : public HeadSource {
+ public:
+  ReadFeatures(const TemporaryFolder& folder, BudgetPolicy policy) {
+    for (int f = 0; f < kFeatures; f += 2) {
+      PredictorFile file;
+      std::vector<float> weight(3 * std::size_t{kFeatures});
+      weight[f] = kLargest;
+      if (f + 1 < kFeatures) weight[kFeatures + f + 1] = kLargest;
+      file.add("feature.mean", "F32", {41}, std::vector<float>(kFeatures));
+      file.add("feature.std", "F32", {41}, std::vector<float>(kFeatures, kLargest));  // none is cut at 10 of them
+      file.add("heads.bias", "F32", {3}, std::vector<float>(3));
+      file.add("heads.weight", "F32", {3, 41}, weight);
+      sources_.push_back(
+          predicted_heads(Predictor::load(file.write(folder.path() / std::to_string(f), policy)), policy, nullptr));
+    }
+  }
+  std::uint32_t last_queries() const override { return sources_[0]->last_queries(); }
+  std::shared_ptr<void> prepare(SequenceState& sequence, Range host, Ops& ops) const override {
+    auto memories = std::make_shared<Memories>();
+    for (const auto& source : sources_) memories->push_back(source->prepare(sequence, host, ops));
+    return memories;
+  }
+  Cost cost(const ModelShape&, std::uint32_t) const override { return {}; }
+  void properties(const ModelShape& shape, const HeadInputs& inputs, HeadProperties* out) const override {
+    std::vector<float> found(std::size_t{shape.q_heads} * kFeatures);
+    for (std::size_t i = 0; i < sources_.size(); ++i) {
+      HeadInputs own = inputs;
+      own.memory = (*static_cast<const Memories*>(inputs.memory))[i].get();
+      sources_[i]->properties(shape, own, out);
+      for (std::uint32_t h = 0; h < shape.q_heads; ++h) {
+        found[h * kFeatures + 2 * i] = out[h].budget;
+        if (2 * i + 1 < kFeatures) found[h * kFeatures + 2 * i + 1] = out[h].slope;
+      }
+    }
+    std::fill(out, out + shape.q_heads, HeadProperties{1, 0, false});
+    const std::lock_guard lock(mutex);
+    seen[{inputs.view.layer, inputs.view.tokens}] = std::move(found);
+  }
+
+  mutable std::mutex mutex;
+  mutable std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<float>> seen;  // by layer and tokens
+
+ private:
+  using Memories = std::vector<std::shared_ptr<void>>;
+  static constexpr float kLargest = 1024;
+  std::vector<std::shared_ptr<const HeadSource>> sources_;
+};
+
+class StepFeaturesOf : public ::testing::TestWithParam<BudgetPolicy> {};
+INSTANTIATE_TEST_SUITE_P(Policies, StepFeaturesOf,
+                         ::testing::Values(BudgetPolicy::fluxion, BudgetPolicy::output, BudgetPolicy::score));
+
+// What the engine computes in decode steps, against the definitions over queries, keys and values of a double-precision
+// model.
+TEST_P(StepFeaturesOf, TheEngineEqualTheirDefinitions) {
+  const TemporaryFolder folder;
+  Bench bench(tiny_model());
+  const ModelConfig& c = bench.model.config;
+  const std::uint32_t prefill = 150, steps = 3;
+  const std::vector<std::int32_t> prompt = random_prompt(prefill + 1, 8);
+  const auto source = std::make_shared<ReadFeatures>(folder, GetParam());
+  const auto method = make_fluxion(parse_method_spec("fluxion:sinks=16,window=32"), source);
+  const DecodeResult result = bench.decode(*method, {prompt}, steps);
+  ASSERT_EQ(source->seen.size(), std::size_t{steps} * c.layers);
+
+  SlowModel slow(bench.model);
+  std::vector<Vector> anchors(c.layers);
+  for (std::uint32_t t = 0; t < prefill + steps; ++t) {
+    const SlowModel::Look look = [&](std::uint32_t layer, const Vector&, const Vector& q, const auto& k,
+                                     const auto& v) {
+      if (t + 1 == prefill) anchors[layer] = q;
+      if (t < prefill) return;
+      const Segments at = fluxion_segments(prefill, t + 1, 16, 32);
+      const GivenLayer now(q, k, v, at), then(anchors[layer], k, v, at);
+      const std::vector<float>& found = source->seen.at({layer, t + 1});
+      for (std::uint32_t h = 0; h < c.q_heads; ++h) {
+        const Vec expected = naive_features(layer, now, then, h, {0.1, 0.95}, GetParam());
+        for (int f = 0; f < kFeatures; ++f)
+          EXPECT_NEAR(found[h * kFeatures + f], expected[f], 1e-3 * std::max(1.0, std::abs(expected[f])))
+              << "layer " << layer << ", head " << h << ", " << feature_names()[f];
+      }
+    };
+    slow.step(t <= prefill ? prompt[t] : result.sequences[0].tokens[t - prefill - 1], {}, look);
   }
 }
 

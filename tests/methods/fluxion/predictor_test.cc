@@ -8,6 +8,7 @@
 #include <random>
 
 #include "engine/common/paths.h"
+#include "engine/model/model.h"
 #include "methods/fluxion/features.h"
 #include "tests/engine/model/model_folder.h"
 
@@ -219,11 +220,17 @@ TEST(EmbeddedPredictor, SaysWhatPyTorchSays) {
   }
 }
 
-TEST(EmbeddedPredictor, IsOfThePapersSizeUnderEveryPolicy) {
+TEST(EmbeddedPredictor, IsOfThePapersSizeUnderEveryPolicyAndOfThisModel) {
+  const std::string weights = load_model("embedded").weights_hash;
   for (const BudgetPolicy policy : {BudgetPolicy::fluxion, BudgetPolicy::output, BudgetPolicy::score}) {
     const Predictor& predictor = Predictor::embedded(policy);
     EXPECT_EQ(predictor.parameters(), 111699u);  // 0.112 M
     EXPECT_LT(predictor.bytes(), 500000u);
+    const std::filesystem::path file =
+        source_folder() / "models/seed/fluxion" / kBudgetPolicyNames[static_cast<std::size_t>(policy)];
+    EXPECT_LE(std::filesystem::file_size(file.string() + ".safetensors"), 500000u);
+    // Layer and head numbers are features: of another model, or of a later one, it would know nothing.
+    EXPECT_EQ(Json::parse(read_bytes(file.string() + ".json")).at("weights_hash"), weights);
     EXPECT_EQ(predictor.subject(), (Predictor::Subject{4, 8, 2, 64, 64, 256}));
     EXPECT_EQ(predictor.policy(), policy);
   }

@@ -1,0 +1,83 @@
+"""Tests of scripts/plot_tradeoff.py; those of the drawing are skipped, saying so, where matplotlib is not installed.
+
+  python3 tests/methods/fluxion/plot_tradeoff_test.py
+"""
+import contextlib
+import importlib.util
+import io
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
+import plot_tradeoff
+
+NO_MATPLOTLIB = importlib.util.find_spec("matplotlib") is None
+
+
+def cell(accuracy, baseline):
+    out = {"accuracy": accuracy, "interval": [accuracy - 0.1, accuracy + 0.1], "n": 10}
+    return out if baseline else {**out, "difference": {"value": accuracy - 0.5, "interval": [-0.125, 0.0625]}}
+
+
+def write_run(folder, methods):
+    """methods: label, accuracy, bytes that the CPU reads and that cross the link in a step."""
+    entries = []
+    for i, (label, accuracy, dram, h2d) in enumerate(methods):
+        latency = {"bytes_per_step": {"hbm": 9, "dram": dram, "h2d": h2d, "d2h": 9}, "tpot_ms": 1.5}
+        entries.append({"method": label, "overall": cell(accuracy, i == 0), "latency": latency,
+                        "lengths": [{"length": 1024, **cell(accuracy / 2, i == 0)}],
+                        "latency_by_length": [{"length": 1024, **latency}]})
+    run = {"benchmark": "ruler", "model": "m", "clock": "simulated", "methods": entries}
+    (folder / "summary.json").write_text(json.dumps(run))
+    (folder / "manifest.json").write_text(json.dumps({"lengths": [1024], "seed": 3, "git_commit": "c", "other": 1}))
+
+
+class PlotTradeoffTest(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.folder = Path(made.name)
+
+    def run_script(self, *arguments):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), mock.patch.object(sys, "argv", ["plot_tradeoff.py", str(self.folder), *arguments]):
+            plot_tradeoff.main()
+        return out.getvalue()
+
+    def test_says_who_reads_no_more_and_is_no_less_accurate(self):
+        write_run(self.folder, [("full", 0.5, 0, 0), ("a", 0.25, 1024, 1024), ("b:x=1", 0.25, 1024, 0), ("b:x=2", 0.5, 2048, 1024),
+                                ("c", 0.25, 2048, 0)])
+        lines = self.run_script("--json", str(self.folder / "out.json")).splitlines()
+        self.assertEqual(lines[2], "| full | 50.0 |  | 0.0 |  | 1.5000 |  |")
+        self.assertEqual(lines[3], "| a | 25.0 | -25.0 [-12.5, +6.2] | 2.0 |  | 1.5000 | b:x=1 |")
+        self.assertEqual([line.split("|")[-2].strip() for line in lines[4:]], ["", "", "b:x=1"])
+        out = json.loads((self.folder / "out.json").read_text())
+        self.assertEqual(out["made"], {"git_commit": "c", "lengths": [1024], "seed": 3})
+        self.assertEqual([m["host_bytes"] for m in out["methods"]], [0, 2048, 1024, 3072, 2048])
+        self.assertEqual(out["lengths"]["1024"][3]["accuracy"], 25)
+        with self.assertRaisesRegex(SystemExit, "has no length 2048"):
+            self.run_script("--length", "2048")
+
+    @unittest.skipIf(NO_MATPLOTLIB, "not installed: matplotlib")
+    def test_a_method_that_reads_nothing_is_drawn(self):
+        import matplotlib.pyplot as plt
+        for least, scale in ((0, "linear"), (1024, "log")):
+            write_run(self.folder, [("full", 0.5, 0, 0), ("streaming", 0.25, least, 0), ("b", 0.5, 1 << 20, 0)])
+            self.run_script(str(self.folder / "a.svg"))
+            self.assertEqual(plt.gcf().axes[0].get_xscale(), scale)
+            self.assertIn("<svg", (self.folder / "a.svg").read_text())
+            plt.close("all")
+
+    @unittest.skipIf(NO_MATPLOTLIB, "not installed: matplotlib")
+    def test_a_method_alone_is_a_sentence(self):
+        write_run(self.folder, [("full", 0.5, 0, 0)])
+        with self.assertRaisesRegex(SystemExit, "the run has one method, full: there is nothing to draw beside it"):
+            self.run_script(str(self.folder / "a.svg"))
+
+
+if __name__ == "__main__":
+    unittest.main()
