@@ -3,6 +3,8 @@
 #include <array>
 #include <gtest/gtest.h>
 #include <random>
+#include <stdexcept>
+#include <string>
 
 #include "engine/device/emu_device.h"
 #include "engine/device/sim_device.h"
@@ -64,6 +66,73 @@ TEST(Workers, ShareWhatTheCpuReadsAndAreWokenOnce) {
   EXPECT_EQ(last[0].value, 1u);
   EXPECT_EQ(last[1].value, 2u);
   EXPECT_FALSE(last[2].valid());
+}
+
+TEST(Workers, ShareMemoryWithTheLink) {
+  HardwareProfile profile = round_profile();
+  profile.host.attention_efficiency = 1;
+  profile.link.h2d_curve = {{1, 25}};
+  auto sim = make_sim_device(profile);
+  Op copy;
+  copy.name = "copy";
+  copy.kind = Kind::copy;
+  copy.cost.h2d = 4000;
+  sim->submit(sim->lane(LaneKind::h2d), copy);
+  TaskBag bag;
+  bag.allowed = {1, 1, 1};
+  bag.ops = [](std::uint32_t, std::uint32_t) { return std::vector<Op>{reading("task", 4000)}; };
+  sim->submit_bag(pullers_of(*sim, 3), bag);
+  const Trace trace = sim->drain();
+  // Launched at 100, the copy has the link alone for 10 ns. Three workers that read 40 bytes a ns each get a third of
+  // memory's 100; with the link's 25 that is 125, so that all slow down to 4/5: 26.7 each and 20. The workers end after
+  // 150 ns; of the copy's 4,000 bytes 750 are left then.
+  for (const TraceRecord& r : trace.records) {
+    if (std::string(r.name) != "task") continue;
+    EXPECT_EQ(r.start, 110);
+    EXPECT_EQ(r.end, 110 + 150);
+  }
+  EXPECT_EQ(find(trace, "copy").start, 100);
+  EXPECT_EQ(find(trace, "copy").end, 260 + 30);
+}
+
+TEST(Workers, OneThatFailsLeavesTheOthersAtWork) {
+  for (const bool real : {false, true}) {
+    const auto device = real ? make_emu_device({}) : make_sim_device(round_profile());
+    constexpr std::uint32_t kTasks = 30;
+    const HostBuffer taken = device->allocate_host(kTasks, "taken");
+    TaskBag bag;
+    bag.allowed.assign(kTasks, 1);
+    bool fails = true;
+    bag.ops = [&](std::uint32_t task, std::uint32_t) {
+      Op op = reading("task", 100);
+      op.access = {taken.writes(task, task + 1)};
+      op.body = [&taken, task, fails](BodyContext& ctx) {
+        if (fails && task == 3) throw std::runtime_error("task 3");
+        ++ctx.write<std::uint8_t>(taken)[task];
+      };
+      return std::vector<Op>{op};
+    };
+    const auto empty = [&] {
+      std::uint32_t errors = 0;
+      for (const Event& event : device->submit_bag(pullers_of(*device, 4), bag)) {
+        try {
+          device->host_wait(event);
+        } catch (const std::runtime_error& e) {
+          EXPECT_STREQ(e.what(), "task 3");
+          ++errors;
+        }
+      }
+      return errors;
+    };
+    EXPECT_EQ(empty(), 1u);  // of one worker; the others know nothing of it
+    device->drain();         // and it is reported once
+    EXPECT_EQ(device->host_read<std::uint8_t>(taken)[3], 0);
+    for (std::uint8_t& byte : device->host_write<std::uint8_t>(taken)) byte = 0;
+    fails = false;
+    EXPECT_EQ(empty(), 0u);
+    for (const std::uint8_t byte : device->host_read<std::uint8_t>(taken)) EXPECT_EQ(byte, 1);
+    device->drain();
+  }
 }
 
 TEST(Workers, TheDeviceGetsItsOwnTasksAheadWhileTheHostsWorkersCompete) {
