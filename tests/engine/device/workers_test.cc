@@ -1,10 +1,12 @@
 // Several workers of the host that take tasks side by side: virtual times computed by hand, every task once.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <gtest/gtest.h>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "engine/device/emu_device.h"
 #include "engine/device/sim_device.h"
@@ -93,6 +95,42 @@ TEST(Workers, ShareMemoryWithTheLink) {
   }
   EXPECT_EQ(find(trace, "copy").start, 100);
   EXPECT_EQ(find(trace, "copy").end, 260 + 30);
+}
+
+TEST(Workers, LeaveATaskThatOneOfThemWouldEndLater) {
+  for (const bool real : {false, true}) {
+    const auto device = real ? make_emu_device({}) : make_sim_device(round_profile());
+    const HostBuffer taken = device->allocate_host(3, "taken by");
+    std::atomic<bool> others_done = false;
+    Op busy;
+    busy.name = "busy";
+    busy.body = [&, real](BodyContext&) {  // on `sim` it runs now, and the host's workers pull first of themselves
+      while (real && !others_done) std::this_thread::yield();
+    };
+    device->submit(device->lane(LaneKind::device_compute), busy);
+    TaskBag bag;  // as in TaskQueue's test
+    bag.allowed = {3, 3, 3};
+    bag.work = {10, 10, 4};
+    bag.pace = {1, 2};
+    bag.ops = [&](std::uint32_t task, std::uint32_t puller) {
+      Op op;
+      op.name = "task";
+      op.cost.work = Work::fixed;
+      op.cost.fixed_ns = static_cast<Nanos>(bag.work[task]) * (puller < 4 ? 4 : 2);
+      op.access = {taken.writes(task, task + 1)};
+      op.body = [&taken, task, by = static_cast<std::uint8_t>(puller < 4 ? 1 : 2)](BodyContext& ctx) {
+        ctx.write<std::uint8_t>(taken)[task] = by;
+      };
+      return std::vector<Op>{op};
+    };
+    const std::vector<Event> last = device->submit_bag(pullers_of(*device, 4), bag);
+    for (std::size_t p = 0; p < 4; ++p) device->host_wait(last[p]);
+    others_done = true;
+    device->host_wait(last[4]);
+    const auto by = device->host_read<std::uint8_t>(taken);
+    EXPECT_EQ(std::vector<int>(by.begin(), by.begin() + 3), (std::vector<int>{1, 2, 1})) << real;
+    device->drain();
+  }
 }
 
 TEST(Workers, OneThatFailsLeavesTheOthersAtWork) {
