@@ -80,7 +80,7 @@ class EmuDevice final : public Device {
 
   /// One operation per lane, which takes tasks until none is left.
   std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
-    const auto queue = std::make_shared<TaskQueue>(bag.allowed, bag.work, bag.pace);
+    const auto queue = std::make_shared<TaskQueue>(bag.allowed, bag.work, bag.pace, workers_by_side(pullers));
     std::vector<Event> last(pullers.size());
     for (std::uint32_t p = 0; p < pullers.size(); ++p) {
       const auto tasks = std::make_shared<std::vector<std::vector<Op>>>(bag.allowed.size());

@@ -91,4 +91,13 @@ std::vector<LaneInfo> make_lanes(std::uint32_t host_threads, const std::vector<L
   return lanes;
 }
 
+std::vector<std::uint32_t> workers_by_side(std::span<const Puller> pullers) {
+  std::vector<std::uint32_t> workers;
+  for (const Puller& puller : pullers) {
+    if (workers.size() <= puller.side) workers.resize(puller.side + 1);
+    ++workers[puller.side];
+  }
+  return workers;
+}
+
 }  // namespace tandem

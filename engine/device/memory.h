@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "engine/device/buffer.h"
 
 namespace tandem {
+
+struct Puller;
 
 /// Hands out zeroed, page-aligned, lazily touched memory and remembers the names of buffers for error sentences.
 /// A buffer may outlive its pool. Not thread-safe, except for the release of buffers.
@@ -35,5 +38,8 @@ class MemoryPool {
 /// One lane of each kind, further ones of the host's workers (Device::worker_lanes), `extra` behind them with ids given
 /// in order. The first compute lane is the inference lane.
 std::vector<LaneInfo> make_lanes(std::uint32_t host_threads, const std::vector<LaneInfo>& extra);
+
+/// How many of a bag's pullers are a side's (TaskQueue).
+std::vector<std::uint32_t> workers_by_side(std::span<const Puller> pullers);
 
 }  // namespace tandem

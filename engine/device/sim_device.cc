@@ -76,7 +76,7 @@ class SimDevice final : public Device {
 
   std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
     TANDEM_CHECK(segment_ == nullptr, "a bag is submitted inside segment '{}'", segment_);
-    TaskQueue queue(bag.allowed, bag.work, bag.pace);
+    TaskQueue queue(bag.allowed, bag.work, bag.pace, workers_by_side(pullers));
     const bool compete =
         std::any_of(bag.allowed.begin(), bag.allowed.end(), [](std::uint8_t bits) { return (bits & (bits - 1)) != 0; });
     std::vector<Event> last(pullers.size());

@@ -2,6 +2,7 @@
 // taken twice, whatever the threads do.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <numeric>
@@ -20,11 +21,16 @@ class TaskQueue {
       : allowed_(std::move(allowed)), taken_(allowed_.size()), next_(kMaxPullers) {}
 
   /// The same, guarded: a puller leaves a task for good that it would end later than another one, which may take the
-  /// task, would end everything that is left. `work`: of each task; `pace`: time of a unit of it, by puller.
-  TaskQueue(std::vector<std::uint8_t> allowed, std::vector<std::uint64_t> work, std::vector<double> pace)
+  /// task, would end everything that is left. `work`: of each task; `pace`: time of a unit of it, by puller; `workers`:
+  /// by puller, how many pull as this one, which have its pace together: a task takes one of them that many times as
+  /// long. Empty: one each.
+  TaskQueue(std::vector<std::uint8_t> allowed, std::vector<std::uint64_t> work, std::vector<double> pace,
+            std::vector<std::uint32_t> workers = {})
       : TaskQueue(std::move(allowed)) {
     work_ = std::move(work);
     pace_ = std::move(pace);
+    task_pace_ = pace_;
+    for (std::size_t p = 0; p < std::min(task_pace_.size(), workers.size()); ++p) task_pace_[p] *= workers[p];
     left_ = std::accumulate(work_.begin(), work_.end(), std::uint64_t{0});
   }
 
@@ -46,22 +52,21 @@ class TaskQueue {
   std::uint32_t size() const { return static_cast<std::uint32_t>(allowed_.size()); }
 
  private:
-  /// Never true for the fastest puller of those that may take task i: no more is in it than is left.
+  /// Never true for the puller that would end task i the soonest: the others need as long as one of theirs for it.
   bool better_left(std::uint32_t puller, std::uint32_t i) const {
     if (work_.empty()) return false;
-    double fastest = 0;  // another one
+    const auto work = double(work_[i]), left = double(left_.load(std::memory_order_relaxed));
     for (std::uint32_t p = 0; p < pace_.size(); ++p) {
       if (p == puller || (allowed_[i] >> p & 1) == 0) continue;
-      if (fastest == 0 || pace_[p] < fastest) fastest = pace_[p];
+      if (work * task_pace_[puller] > std::max(left * pace_[p], work * task_pace_[p])) return true;
     }
-    if (fastest == 0) return false;
-    return double(work_[i]) * pace_[puller] > double(left_.load(std::memory_order_relaxed)) * fastest;
+    return false;
   }
 
   std::vector<std::uint8_t> allowed_;
-  std::vector<std::uint64_t> work_;  // empty: not guarded
-  std::vector<double> pace_;
-  std::atomic<std::uint64_t> left_ = 0;  // work of tasks that nobody has taken, or more for a moment
+  std::vector<std::uint64_t> work_;       // empty: not guarded
+  std::vector<double> pace_, task_pace_;  // of all workers of a puller together, of one of them on a task
+  std::atomic<std::uint64_t> left_ = 0;   // work of tasks that nobody has taken, or more for a moment
   std::vector<std::atomic<bool>> taken_;
   std::vector<std::atomic<std::uint32_t>> next_;  // by puller
 };

@@ -85,7 +85,10 @@ void write_perfetto(const Trace& trace, const std::filesystem::path& path) {
   out.raw(R"({"displayTimeUnit":"ns","traceEvents":[)");
   out.event(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", kPid, quoted(trace.clock));
   out.event(R"({{"ph":"M","pid":{},"tid":0,"name":"thread_name","args":{{"name":"steps"}}}})", kPid);
+  std::vector<bool> used(trace.lanes.size());
+  for (const TraceRecord& record : trace.records) used.at(record.lane) = true;
   for (const LaneInfo& lane : trace.lanes) {
+    if (!used.at(lane.id)) continue;  // a device has more lanes than most methods use
     out.event(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", kPid, lane.id + 1,
               quoted(lane.name));
     out.event(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})", kPid,

@@ -47,6 +47,16 @@ TEST(TaskQueue, APullerLeavesWhatAnotherWouldEndBefore) {
   EXPECT_EQ(equals.pull(1), 1u);
 }
 
+TEST(TaskQueue, OneOfSeveralWorkersNeedsAsLongForATaskAsAllForThatMany) {
+  // Four workers of puller 0 do a unit in 1 together, so one does in 4; puller 1 does in 2.
+  TaskQueue queue({3, 3, 3}, {10, 10, 4}, {1, 2}, {4, 1});
+  EXPECT_EQ(queue.pull(0), 0u);  // 40 of the other one's 48
+  EXPECT_EQ(queue.pull(0), 2u);  // not 40 of 28, but 16
+  EXPECT_EQ(queue.pull(0), std::nullopt);
+  EXPECT_EQ(queue.pull(1), 1u);  // in 20, although four would do it in 10: none of them in less than 40
+  EXPECT_EQ(queue.pull(1), std::nullopt);
+}
+
 constexpr int kTogether = 10;
 /// TANDEM_QUEUE_SCHEDULES=100000 asks for more than a quick run has, for the thread sanitizer say.
 int schedules() {
@@ -71,8 +81,9 @@ Round random_round(std::mt19937& random) {
   } else {
     std::vector<std::uint64_t> work(round.allowed.size());
     for (std::uint64_t& w : work) w = 1 + random() % 100;
-    round.queue =
-        std::make_unique<TaskQueue>(round.allowed, std::move(work), std::vector<double>{1, double(1 + random() % 20)});
+    std::vector<double> time = {1, double(1 + random() % 20)};
+    std::vector<std::uint32_t> workers = {static_cast<std::uint32_t>(1 + random() % 8), 1};
+    round.queue = std::make_unique<TaskQueue>(round.allowed, std::move(work), std::move(time), std::move(workers));
   }
   for (std::vector<std::uint32_t>& got : round.got) got.reserve(round.allowed.size());
   return round;

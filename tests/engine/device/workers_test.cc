@@ -1,8 +1,12 @@
 // Several workers of the host that take tasks side by side: virtual times computed by hand, every task once.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <gtest/gtest.h>
 #include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
 
 #include "engine/device/emu_device.h"
 #include "engine/device/sim_device.h"
@@ -64,6 +68,109 @@ TEST(Workers, ShareWhatTheCpuReadsAndAreWokenOnce) {
   EXPECT_EQ(last[0].value, 1u);
   EXPECT_EQ(last[1].value, 2u);
   EXPECT_FALSE(last[2].valid());
+}
+
+TEST(Workers, ShareMemoryWithTheLink) {
+  HardwareProfile profile = round_profile();
+  profile.host.attention_efficiency = 1;
+  profile.link.h2d_curve = {{1, 25}};
+  auto sim = make_sim_device(profile);
+  Op copy;
+  copy.name = "copy";
+  copy.kind = Kind::copy;
+  copy.cost.h2d = 4000;
+  sim->submit(sim->lane(LaneKind::h2d), copy);
+  TaskBag bag;
+  bag.allowed = {1, 1, 1};
+  bag.ops = [](std::uint32_t, std::uint32_t) { return std::vector<Op>{reading("task", 4000)}; };
+  sim->submit_bag(pullers_of(*sim, 3), bag);
+  const Trace trace = sim->drain();
+  // Launched at 100, the copy has the link alone for 10 ns. Three workers that read 40 bytes a ns each get a third of
+  // memory's 100; with the link's 25 that is 125, so that all slow down to 4/5: 26.7 each and 20. The workers end after
+  // 150 ns; of the copy's 4,000 bytes 750 are left then.
+  for (const TraceRecord& r : trace.records) {
+    if (std::string(r.name) != "task") continue;
+    EXPECT_EQ(r.start, 110);
+    EXPECT_EQ(r.end, 110 + 150);
+  }
+  EXPECT_EQ(find(trace, "copy").start, 100);
+  EXPECT_EQ(find(trace, "copy").end, 260 + 30);
+}
+
+TEST(Workers, LeaveATaskThatOneOfThemWouldEndLater) {
+  for (const bool real : {false, true}) {
+    const auto device = real ? make_emu_device({}) : make_sim_device(round_profile());
+    const HostBuffer taken = device->allocate_host(3, "taken by");
+    std::atomic<bool> others_done = false;
+    Op busy;
+    busy.name = "busy";
+    busy.body = [&, real](BodyContext&) {  // on `sim` it runs now, and the host's workers pull first of themselves
+      while (real && !others_done) std::this_thread::yield();
+    };
+    device->submit(device->lane(LaneKind::device_compute), busy);
+    TaskBag bag;  // as in TaskQueue's test
+    bag.allowed = {3, 3, 3};
+    bag.work = {10, 10, 4};
+    bag.pace = {1, 2};
+    bag.ops = [&](std::uint32_t task, std::uint32_t puller) {
+      Op op;
+      op.name = "task";
+      op.cost.work = Work::fixed;
+      op.cost.fixed_ns = static_cast<Nanos>(bag.work[task]) * (puller < 4 ? 4 : 2);
+      op.access = {taken.writes(task, task + 1)};
+      op.body = [&taken, task, by = static_cast<std::uint8_t>(puller < 4 ? 1 : 2)](BodyContext& ctx) {
+        ctx.write<std::uint8_t>(taken)[task] = by;
+      };
+      return std::vector<Op>{op};
+    };
+    const std::vector<Event> last = device->submit_bag(pullers_of(*device, 4), bag);
+    for (std::size_t p = 0; p < 4; ++p) device->host_wait(last[p]);
+    others_done = true;
+    device->host_wait(last[4]);
+    const auto by = device->host_read<std::uint8_t>(taken);
+    EXPECT_EQ(std::vector<int>(by.begin(), by.begin() + 3), (std::vector<int>{1, 2, 1})) << real;
+    device->drain();
+  }
+}
+
+TEST(Workers, OneThatFailsLeavesTheOthersAtWork) {
+  for (const bool real : {false, true}) {
+    const auto device = real ? make_emu_device({}) : make_sim_device(round_profile());
+    constexpr std::uint32_t kTasks = 30;
+    const HostBuffer taken = device->allocate_host(kTasks, "taken");
+    TaskBag bag;
+    bag.allowed.assign(kTasks, 1);
+    bool fails = true;
+    bag.ops = [&](std::uint32_t task, std::uint32_t) {
+      Op op = reading("task", 100);
+      op.access = {taken.writes(task, task + 1)};
+      op.body = [&taken, task, fails](BodyContext& ctx) {
+        if (fails && task == 3) throw std::runtime_error("task 3");
+        ++ctx.write<std::uint8_t>(taken)[task];
+      };
+      return std::vector<Op>{op};
+    };
+    const auto empty = [&] {
+      std::uint32_t errors = 0;
+      for (const Event& event : device->submit_bag(pullers_of(*device, 4), bag)) {
+        try {
+          device->host_wait(event);
+        } catch (const std::runtime_error& e) {
+          EXPECT_STREQ(e.what(), "task 3");
+          ++errors;
+        }
+      }
+      return errors;
+    };
+    EXPECT_EQ(empty(), 1u);  // of one worker; the others know nothing of it
+    device->drain();         // and it is reported once
+    EXPECT_EQ(device->host_read<std::uint8_t>(taken)[3], 0);
+    for (std::uint8_t& byte : device->host_write<std::uint8_t>(taken)) byte = 0;
+    fails = false;
+    EXPECT_EQ(empty(), 0u);
+    for (const std::uint8_t byte : device->host_read<std::uint8_t>(taken)) EXPECT_EQ(byte, 1);
+    device->drain();
+  }
 }
 
 TEST(Workers, TheDeviceGetsItsOwnTasksAheadWhileTheHostsWorkersCompete) {

@@ -284,6 +284,19 @@ TEST(Fluxion, AGuardLeavesTheLargestTaskToTheFasterSide) {
   EXPECT_LT(time(",guard=yes,cpu_share=0.98"), 0.8 * double(time(",guard=no")));
 }
 
+TEST(Fluxion, AGuardKnowsThatOneOfSeveralWorkersIsSlowerThanAll) {
+  HardwareProfile profile = balanced_profile();
+  profile.host.threads = 8;
+  profile.host.attention_gbps_per_thread = profile.host.select_gbps_per_thread = 0.125;
+  profile.link.h2d_curve = {{1, 3.0}};  // three times as fast as the CPU, twelve times as a worker
+  Bench bench(tiny_model(), make_sim_device(profile));
+  const auto time = [&](const std::string& options) {
+    const auto method = with_random_heads("fluxion:sinks=16,window=32,workers=4" + options);
+    return bench.decode(*method, kMixed, 4).idle.decode.window;
+  };
+  EXPECT_LT(double(time(",guard=yes,cpu_share=0.25")), 0.5 * double(time(",guard=no")));
+}
+
 TEST(Fluxion, WorkersChooseBlocksWhileOthersRead) {
   HardwareProfile profile = load_profile("fluxion-a100");
   profile.host.gflops_per_thread = 0.5;  // choosing takes as long as reading, on two of twenty threads
