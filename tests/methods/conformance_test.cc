@@ -98,7 +98,7 @@ TEST_P(Conformance, ARepeatGivesTheSameTokensAndTheSameVirtualNanoseconds) {
 
 TEST_P(Conformance, RealThreadsGiveTheSimulatedDevicesTokens) {
   const Out virtual_time = run(GetParam(), kRagged, sim(), 2);
-  const Out real_time = run(GetParam(), kRagged, make_emu_device({}), 2);
+  const Out real_time = run(GetParam(), kRagged, make_emu_device({.host_worker_threads = 4}), 2);
   EXPECT_EQ(virtual_time.tokens, real_time.tokens);
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "engine/common/error.h"
 #include "methods/registry.h"
@@ -316,6 +317,31 @@ TEST(Fluxion, WorkersChooseBlocksWhileOthersRead) {
   EXPECT_LT(double(time[2]), 0.9 * double(time[1]));
 }
 
+TEST(Fluxion, WorkersDivideTheThreadsAmongThemselves) {
+  // Options and the threads of the CPU, to the threads of each worker. A layer has 2 x 3 tasks of 2 query heads.
+  const std::vector<std::tuple<std::string, std::uint32_t, std::multiset<std::uint32_t>>> cases = {
+      {"workers=3", 20, {7, 7, 6}},
+      {"workers=8", 20, {4, 4, 3, 3, 3, 3}},  // no more than tasks
+      {"workers=8", 3, {1, 1, 1}},            // or threads
+      {"workers=0", 20, {10, 10}},
+      {"workers=0", 3, {3}}};  // two would not have a thread for each head
+  for (const auto& [options, threads, expected] : cases) {
+    HardwareProfile profile = load_profile("fluxion-a100");
+    profile.host.threads = threads;
+    Bench bench(tiny_model(), make_sim_device(profile));
+    const auto method = with_random_heads("fluxion:sinks=16,window=32,stage=fixed32,policy=cpu-only," + options);
+    std::map<LaneId, std::uint32_t> by_lane;
+    for (const TraceRecord& r : bench.decode(*method, kMixed, 4).trace.records) {
+      const std::string name = r.name;
+      if (name != "select blocks" && name != "host attention") continue;
+      EXPECT_EQ(by_lane.try_emplace(r.lane, r.cost.threads).first->second, r.cost.threads) << name;
+    }
+    std::multiset<std::uint32_t> parts;
+    for (const auto& lane : by_lane) parts.insert(lane.second);
+    EXPECT_EQ(parts, expected) << options << " of " << threads;
+  }
+}
+
 TEST(Fluxion, TheDeviceTakesATaskWhenItIsFree) {
   Bench bench(tiny_model(), make_sim_device(balanced_profile()));
   const DecodeResult result = bench.decode(*with_random_heads("fluxion:sinks=16,window=32"), kMixed, 4);
@@ -336,7 +362,7 @@ TEST(Fluxion, TheDeviceTakesATaskWhenItIsFree) {
       EXPECT_GT(r.start, estimated[r.layer]);  // properties reach the CPU before anybody selects
     }
     if (name == "attend over the link") device_end[r.layer] = r.end;
-    if (name == "host attention") host_end[r.layer] = r.end;
+    if (name == "host attention") host_end[r.layer] = std::max(host_end[r.layer], r.end);
     if (name == "merge") {
       EXPECT_GE(r.start, std::max(device_end[r.layer], host_end[r.layer]));
       checked += device_end[r.layer] > 0 && host_end[r.layer] > 0 ? 1 : 0;
@@ -361,6 +387,32 @@ TEST(Fluxion, RealThreadsPullTheSameResults) {
     const std::string spec = "fluxion:sinks=16,window=32,workers=" + workers;
     bench.decode(*with_random_heads(spec), kMixed, 6, {.logits = &actual});
     EXPECT_EQ(expected, actual) << spec;
+  }
+}
+
+/// Digests grow on one lane of the host while tasks are pulled on all of them.
+TEST(Fluxion, RealThreadsPullTheSameResultsWhileTokensSpill) {
+  const std::vector<std::vector<std::int32_t>> prompts = {random_prompt(671, 1), random_prompt(157, 2),
+                                                          random_prompt(30, 3), random_prompt(412, 4)};
+  Logits expected, actual;
+  {
+    Bench bench(tiny_model());
+    const DecodeResult result =
+        bench.decode(*with_random_heads("fluxion:sinks=16,window=16,spill=1"), prompts, 8, {.logits = &expected});
+    const auto first = std::find_if(result.trace.steps.begin(), result.trace.steps.end(),
+                                    [](const StepMark& s) { return s.step != Device::kSetupStep; });
+    EXPECT_EQ(std::count_if(result.trace.records.begin(), result.trace.records.end(),
+                            [&](const TraceRecord& r) {
+                              return std::string(r.name) == "build digests" && r.start > first->begin;
+                            }),
+              3 * 2);  // three sequences spill, each in a step of its own, in each layer
+  }
+  for (const std::string workers : {"1", "3"}) {
+    Bench bench(tiny_model(), make_emu_device({.host_worker_threads = 4}), {}, 4);
+    actual.clear();
+    bench.decode(*with_random_heads("fluxion:sinks=16,window=16,spill=1,workers=" + workers), prompts, 8,
+                 {.logits = &actual});
+    EXPECT_EQ(expected, actual) << workers;
   }
 }
 
