@@ -126,10 +126,6 @@ class Server {
   std::unordered_map<std::uint32_t, std::vector<Layer>> sequences_;
 };
 
-}  // namespace
-
-namespace {
-
 void put_forgotten(MessageWriter& out, const std::vector<std::uint32_t>& sequences) {
   out.put(static_cast<std::uint32_t>(sequences.size()));
   for (const std::uint32_t sequence : sequences) out.put(sequence);
