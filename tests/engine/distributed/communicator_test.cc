@@ -59,17 +59,16 @@ TEST(Communicator, AMessageThatIsTooShortIsASentence) {
   EXPECT_THAT(sentence_of([&] { in.get<double>(); }), ::testing::HasSubstr("4 bytes long"));
 }
 
+/// Of one layer and head with 8 floats each; a page of 16 tokens takes 1,024 bytes.
+const RankModel kSmall{1, 1, 1, {1, 8, DType::f32}, 16, RopeTable(8, 10000)};
+
 TEST(RemoteRank, WhatGoesWrongThereIsSaidHere) {
   const RankThread thread;
-  RankModel model{1, 1, 1, {1, 8, DType::f32}, 16, RopeTable(8, 10000)};
-  RemoteRank rank(thread.link(), model);
+  RemoteRank rank(thread.link(), kSmall);
   // Queries are announced that do not come with the message.
   rank.send(0, 1, {{.sequence = 1, .rule = {}, .first = 0, .queries = 2, .known = 2, .keep = 1}}, {Message(4)});
   EXPECT_THAT(sentence_of([&] { rank.receive(); }), ::testing::HasSubstr("The cache rank failed: A message"));
 }
-
-/// Of one layer and head with 8 floats each; a page of 16 tokens takes 1,024 bytes.
-const RankModel kSmall{1, 1, 1, {1, 8, DType::f32}, 16, RopeTable(8, 10000)};
 
 /// The first message of a sequence: a page, a query, a token to choose.
 RemoteRow first_row(std::uint32_t sequence) {
