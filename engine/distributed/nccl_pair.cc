@@ -21,17 +21,20 @@ constexpr std::chrono::milliseconds kGrace{100};
 /// have communicators of their own, since NCCL works off what one communicator is given in order.
 class Channel {
  public:
+  /// Owns `comm` from here on; nothing can be sent before open().
   Channel(const GpuLibraries& lib, DriverContext context, NcclComm comm, int peer)
-      : lib_(lib), context_(context), comm_(comm), peer_(peer) {
-    enter();
-    check(lib_.stream_create(&stream_, 1), "make a stream");  // 1: beside the default stream
-    reserve(sizeof(std::uint64_t));
-  }
+      : lib_(lib), context_(context), comm_(comm), peer_(peer) {}
   ~Channel() {
     lib_.context_set(context_);
     if (!aborted_) lib_.comm_destroy(comm_);
     if (room_ != 0) lib_.free(at_);
     if (stream_ != nullptr) lib_.stream_destroy(stream_);
+  }
+  /// RunError where the GPU has no stream or memory to give.
+  void open() {
+    enter();
+    check(lib_.stream_create(&stream_, 1), "make a stream");  // 1: beside the default stream
+    reserve(sizeof(std::uint64_t));
   }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -248,6 +251,8 @@ CommunicatorPair make_nccl_pair(const GpuLibraries& libraries, const NcclPlaces&
       throw_run_error("NCCL cannot connect the two GPUs: {}.", libraries.nccl_error(result));
     shared->out[from] = std::make_unique<Channel>(shared->lib, contexts[from], ranks[from], 1 - from);
     shared->in[1 - from] = std::make_unique<Channel>(shared->lib, contexts[1 - from], ranks[1 - from], from);
+    shared->out[from]->open();
+    shared->in[1 - from]->open();
   }
   return {std::make_unique<NcclEnd>(shared, 0, std::move(second), first_waits),
           std::make_unique<NcclEnd>(shared, 1, std::move(first), second_waits)};

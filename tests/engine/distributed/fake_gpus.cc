@@ -15,7 +15,8 @@
 namespace {
 
 std::atomic<int> async_error{0};
-std::atomic<int> alive{0};  // objects that were made and not given back
+std::atomic<int> alive{0};     // objects that were made and not given back
+std::atomic<int> refused{-1};  // streams and allocations until one is refused; below 0: none is
 
 /// Work in order, on a thread.
 class Stream {
@@ -79,6 +80,9 @@ void fake_async_error(int result) {
 int fake_alive() {
   return alive;
 }
+void fake_refuse(int after) {
+  refused = after;
+}
 
 int cuInit(unsigned) {
   return 0;
@@ -106,6 +110,7 @@ int cuCtxSetCurrent(void*) {
   return 0;
 }
 int cuStreamCreate(void** stream, unsigned) {
+  if (refused-- == 0) return 2;
   *stream = new Stream;
   return 0;
 }
@@ -117,6 +122,7 @@ int cuStreamQuery(void* stream) {
   return static_cast<Stream*>(stream)->idle() ? 0 : 600;
 }
 int cuMemAlloc_v2(unsigned long long* at, std::size_t bytes) {
+  if (refused-- == 0) return 2;
   *at = std::bit_cast<unsigned long long>(std::malloc(bytes));
   ++alive;
   return 0;

@@ -49,6 +49,7 @@ class Nccl : public ::testing::Test {
  protected:
   void TearDown() override {
     fake<void (*)(int)>("fake_async_error")(0);
+    fake<void (*)(int)>("fake_refuse")(-1);
     EXPECT_EQ(fake<int (*)()>("fake_alive")(), 0) << "streams, memory, communicators that were not given back";
   }
 };
@@ -97,6 +98,17 @@ TEST_F(Nccl, AnEndThatIsSilentIsAnErrorAfterTheTimeAndTheOtherIsToldToo) {
   CommunicatorPair pair = pair_of(milliseconds(20));
   EXPECT_THAT(sentence_of<RunError>([&] { pair.first->receive(); }), HasSubstr("nothing for 0.02 seconds"));
   EXPECT_THAT(sentence_of<RunError>([&] { pair.second->receive(); }), HasSubstr("failed before"));
+}
+
+// Four channels, each of a stream and its first memory; TearDown counts what was not given back.
+TEST_F(Nccl, WhatWasMadeIsGivenBackWhereAGpuRefusesTheRest) {
+  for (int after = 0; after < 8; ++after) {
+    fake<void (*)(int)>("fake_refuse")(after);
+    EXPECT_THAT(sentence_of<RunError>([] { pair_of(); }), HasSubstr("a driver's error")) << after;
+    EXPECT_EQ(fake<int (*)()>("fake_alive")(), 0) << after;
+  }
+  fake<void (*)(int)>("fake_refuse")(8);
+  pair_of();
 }
 
 TEST_F(Nccl, WhatNcclReportsIsSaid) {
