@@ -1,9 +1,13 @@
 #include "engine/kernels/isa.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cpuid.h>
 #include <cstdlib>
+#include <iterator>
 #include <string>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <vector>
 
 #include "engine/common/error.h"
@@ -12,23 +16,23 @@
 namespace tandem {
 namespace {
 
-constexpr Isa kAll[] = {Isa::avx512_bf16, Isa::avx512, Isa::avx2, Isa::baseline};  // best first
-
 Isa choose() {
   if (const char* name = std::getenv("TANDEM_ISA"); name && *name) {
-    for (const Isa isa : kAll) {
-      if (name != std::string(to_string(isa))) continue;
+    std::vector<std::string> known;
+    known.reserve(std::size(kIsas));
+    for (const Isa isa : kIsas) {
+      known.emplace_back(to_string(isa));
+      if (name != known.back()) continue;
       if (!isa_supported(isa))
         throw_input_error(
             "The environment variable TANDEM_ISA asks for '{}', which this CPU does not support; unset it.", name);
       return isa;
     }
-    const std::vector<std::string> known = {"baseline", "avx2", "avx512", "avx512_bf16"};
     throw_input_error("The environment variable TANDEM_ISA is '{}'; it can be {}.{}", name, join_names(known),
                       did_you_mean(name, known));
   }
-  for (const Isa isa : kAll)
-    if (isa_supported(isa)) return isa;
+  const auto best = std::find_if(std::rbegin(kIsas), std::rend(kIsas), isa_supported);
+  if (best != std::rend(kIsas)) return *best;
   throw_input_error("This CPU lacks SSE4.2, the least that Tandem runs on (any x86-64 CPU since 2009 has it).");
 }
 
@@ -46,6 +50,8 @@ const char* to_string(Isa isa) {
       return "avx512";
     case Isa::avx512_bf16:
       return "avx512_bf16";
+    case Isa::amx:
+      return "amx";
   }
   return "?";
 }
@@ -54,6 +60,18 @@ const char* to_string(Isa isa) {
 static bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+// Tiles of bf16, and Linux's leave to use them: it keeps their 8 KiB of registers only for processes that ask.
+static bool has_amx() {
+  static const bool granted = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kBf16) == 0 || (d & kTile) == 0) return false;
+    constexpr int kAskForRegisters = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    return syscall(SYS_arch_prctl, kAskForRegisters, kTileData) == 0;
+  }();
+  return granted;
 }
 
 bool isa_supported(Isa isa) {
@@ -67,6 +85,8 @@ bool isa_supported(Isa isa) {
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     case Isa::avx512_bf16:
       return isa_supported(Isa::avx512) && __builtin_cpu_supports("avx512bf16");
+    case Isa::amx:
+      return isa_supported(Isa::avx512_bf16) && has_amx();
   }
   return false;
 }
@@ -87,6 +107,8 @@ ScopedIsa::~ScopedIsa() {
 
 const KernelTable& kernels() {
   switch (active_isa()) {
+    case Isa::amx:
+      return isa_amx::table;
     case Isa::avx512_bf16:
       return isa_avx512_bf16::table;
     case Isa::avx512:

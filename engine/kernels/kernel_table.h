@@ -130,5 +130,8 @@ extern const KernelTable table;
 namespace isa_avx512_bf16 {
 extern const KernelTable table;
 }
+namespace isa_amx {
+extern const KernelTable table;
+}
 
 }  // namespace tandem

@@ -93,16 +93,8 @@ void linear_bf16_block(const Bf16Block& t) {
     const uint32_t after = t.out - t.column - t.columns, next = last ? t.in : left - kBf16Depth;
     Ahead ahead(last ? w + row_bytes * t.columns : w + (size_t{from} + kBf16Depth) * 2, row_bytes,
                 last && after < kPrefillColumns ? after : t.columns, 2 * (next < kBf16Depth ? next : kBf16Depth));
-    const uint32_t lines = kPrefillColumns * kBf16Depth * 2 / kLine * kPanelRows / t.rows + 1;
-    uint32_t r = 0;
-    for (; r + kPanelRows <= t.rows; r += kPanelRows) {
-      ahead.prefetch(lines);
-      pairs_block<kPanelRows>(x + r * a_stride, a_stride, packed, depth / 2, sums + r * stride, stride, from > 0);
-    }
-    for (; r + 2 <= t.rows; r += 2)
-      pairs_block<2>(x + r * a_stride, a_stride, packed, depth / 2, sums + r * stride, stride, from > 0);
-    for (; r < t.rows; ++r)
-      pairs_block<1>(x + r * a_stride, a_stride, packed, depth / 2, sums + r * stride, stride, from > 0);
+    const uint32_t lines = kPrefillColumns * kBf16Depth * 2 / kLine * kChunkRows / t.rows + 1;
+    pairs_rows(x, a_stride, packed, depth / 2, sums, stride, t.rows, from > 0, [&] { ahead.prefetch(lines); });
   }
   if (whole && !t.bias) return;
   for (uint32_t r = 0; r < t.rows; ++r)

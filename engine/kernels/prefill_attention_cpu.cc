@@ -1,7 +1,7 @@
 // Causal attention of a tile of queries: a row per (query, head of the group), token tiles of 64, online softmax (Dao
 // et al. 2022). K is packed transposed and V as it is, so that both products are the same small matrix kernel; where K
-// is bf16 and the CPU multiplies pairs of bf16, the scores are products of pairs. Weights stay f32: rounded to bf16
-// they would lose what the decode kernels keep.
+// is bf16 and the CPU multiplies pairs of bf16, the scores are products of pairs. Weights keep f32's accuracy, or that
+// of two bf16 where the CPU has AMX.
 #include "engine/kernels/kernels_cpu.h"
 #include "engine/kernels/matrix_cpu.h"
 #include "engine/kernels/pairs_cpu.h"
@@ -68,19 +68,91 @@ struct PairedScores {
         for (uint32_t i = 0; i < kPairs; ++i) packed[(d / 2 + i) * kPanelVectors + run] = tokens[i];
       }
     }
-    const auto* pairs = reinterpret_cast<const int32_t*>(queries);
-    const uint32_t depth = static_cast<uint32_t>(padded) / 2;
-    uint32_t r = 0;
-    for (; r + kPanelRows <= rows; r += kPanelRows)
-      pairs_block<kPanelRows>(pairs + r * padded, padded, packed, depth, out + size_t{kTokens} * r, kTokens, false);
-    for (; r < rows; ++r)
-      pairs_block<1>(pairs + r * padded, padded, packed, depth, out + size_t{kTokens} * r, kTokens, false);
+    pairs_rows(reinterpret_cast<const int32_t*>(queries), padded, packed, static_cast<uint32_t>(padded) / 2, out,
+               kTokens, rows, false, [] {});
     for (size_t i = 0; i < size_t{rows} * kTokens; i += kWidth) store(out + i, load(out + i) * splat(scale));
   }
 };
 #endif
 
-template <class Scores>
+// What weights add to the sums, in two ways. `values` has room for padded * kTokens floats.
+struct WidenedValues {
+  static void take(const PrefillTile& tile, uint32_t from, uint32_t count, float* values) {
+    const size_t padded = padded_dim(tile.dim),
+                 token_bytes = tile.dim * (tile.kv == DType::f32 ? size_t{4} : size_t{2});
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      float* value = values + padded * t;
+      for (size_t d = tile.dim; d < padded; ++d) value[d] = 0.0f;
+      if (t < count)
+        widen(token_of(tile.v_pages, from + t, token_bytes), tile.kv, 0, tile.dim, value);
+      else
+        for (uint32_t d = 0; d < tile.dim; ++d) value[d] = 0.0f;
+    }
+  }
+  static void add(float* weights, const float* values, uint32_t rows, uint32_t padded, float* sums) {
+    multiply(weights, kTokens, values, padded, sums, padded, rows, padded, kTokens, true);
+  }
+};
+
+#if defined(__AMX_BF16__)
+// A weight is two bf16, the second what the first leaves out: products of pairs with bf16 values, in tiles.
+struct SplitValues {
+  static constexpr uint32_t kPanelPairs = kTokens / 2;
+  static void take(const PrefillTile& tile, uint32_t from, uint32_t count, float* values) {
+    auto* packed = reinterpret_cast<__m512i*>(values);  // [padded / 64, rounded up][kPanelPairs][kPanelVectors]
+    const __m512i low =
+        _mm512_add_epi16(_mm512_set1_epi32(0x200000),
+                         _mm512_set_epi32(15 * 65537, 14 * 65537, 13 * 65537, 12 * 65537, 11 * 65537, 10 * 65537,
+                                          9 * 65537, 8 * 65537, 7 * 65537, 6 * 65537, 5 * 65537, 4 * 65537, 3 * 65537,
+                                          2 * 65537, 65537, 0));  // words 0 of both, 1 of both, ...
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    for (uint32_t d = 0; d < tile.dim; d += 2 * kPairs) {
+      const uint32_t left = tile.dim - d;
+      const __mmask32 mask = left >= 2 * kPairs ? ~0u : (1u << left) - 1;
+      __m512i* to = packed + size_t{d / kPanelColumns} * kPanelPairs * kPanelVectors + d % kPanelColumns / kPairs;
+      const auto value = [&](uint32_t t) {
+        if (t >= count) return __m512i{};
+        return _mm512_maskz_loadu_epi16(mask, token_of(tile.v_pages, from + t, tile.dim * size_t{2}) + d * size_t{2});
+      };
+      for (uint32_t pair = 0; pair < kPanelPairs; ++pair) {
+        const __m512i a = value(2 * pair), b = value(2 * pair + 1);
+        _mm512_storeu_si512(to + size_t{pair} * kPanelVectors, _mm512_permutex2var_epi16(a, low, b));
+        _mm512_storeu_si512(to + size_t{pair} * kPanelVectors + 1, _mm512_permutex2var_epi16(a, high, b));
+      }
+    }
+  }
+  static void add(float* weights, const float* values, uint32_t rows, uint32_t padded, float* sums) {
+    for (uint32_t r = 0; r < rows; ++r) {  // in place: 32 pairs of first parts, then 32 of second ones
+      float* row = weights + size_t{r} * kTokens;
+      __m512i first[2], second[2];
+      for (int i = 0; i < 2; ++i) {
+        const vf a = load(row + 2 * i * kWidth), b = load(row + (2 * i + 1) * kWidth);
+        const __m512bh pairs = _mm512_cvtne2ps_pbh(b, a);
+        first[i] = reinterpret_cast<__m512i>(pairs);
+        const auto widened = [](__m256i half) {
+          return reinterpret_cast<vf>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+        };
+        second[i] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b - widened(_mm512_extracti64x4_epi64(first[i], 1)),
+                                                                  a - widened(_mm512_castsi512_si256(first[i]))));
+      }
+      for (int i = 0; i < 2; ++i) {
+        _mm512_storeu_si512(row + i * kWidth, first[i]);
+        _mm512_storeu_si512(row + (2 + i) * kWidth, second[i]);
+      }
+    }
+    const auto* parts = reinterpret_cast<const int32_t*>(weights);
+    for (uint32_t d = 0; d < padded; d += kPanelColumns) {
+      const auto* panel = reinterpret_cast<const __m512i*>(values) + size_t{d} * kPanelPairs / kPairs;
+      const uint32_t columns = padded - d < kPanelColumns ? padded - d : kPanelColumns;
+      for (uint32_t part = 0; part < 2; ++part)
+        tiles_rows(parts + part * kPanelPairs, kTokens, panel, kPanelPairs, sums + d, padded, rows, columns, true,
+                   [] {});
+    }
+  }
+};
+#endif
+
+template <class Scores, class Values>
 void attend_tile(const PrefillTile& tile) {
   const uint32_t dim = tile.dim, group = tile.group, rows = tile.queries * group;
   const size_t padded = padded_dim(dim);
@@ -92,7 +164,6 @@ void attend_tile(const PrefillTile& tile) {
   float* reference = weights + size_t{rows} * kTokens;  // [rows]: m, the largest score so far
   float* totals = reference + rows;                     // [rows]
 
-  const size_t token_bytes = dim * (tile.kv == DType::f32 ? size_t{4} : size_t{2});
   const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
   for (uint32_t r = 0; r < rows; ++r) {
     const float* q = tile.q + tile.query_stride * (r / group) + size_t{dim} * (r % group);
@@ -106,14 +177,7 @@ void attend_tile(const PrefillTile& tile) {
   const uint32_t tokens = tile.first_position + tile.queries;  // seen by the last query
   for (uint32_t from = 0; from < tokens; from += kTokens) {
     const uint32_t count = tokens - from < kTokens ? tokens - from : kTokens;
-    for (uint32_t t = 0; t < kTokens; ++t) {
-      float* value = values + padded * t;
-      for (size_t d = dim; d < padded; ++d) value[d] = 0.0f;
-      if (t < count)
-        widen(token_of(tile.v_pages, from + t, token_bytes), tile.kv, 0, dim, value);
-      else
-        for (uint32_t d = 0; d < dim; ++d) value[d] = 0.0f;
-    }
+    Values::take(tile, from, count, values);
     Scores::scores(tile, queries, from, count, scale, keys, weights);
 
     for (uint32_t r = 0; r < rows; ++r) {
@@ -143,7 +207,7 @@ void attend_tile(const PrefillTile& tile) {
       }
       totals[r] += sum(total);
     }
-    multiply(weights, kTokens, values, padded, sums, padded, rows, static_cast<uint32_t>(padded), kTokens, true);
+    Values::add(weights, values, rows, static_cast<uint32_t>(padded), sums);
   }
 
   for (uint32_t r = 0; r < rows; ++r) {
@@ -156,10 +220,12 @@ void attend_tile(const PrefillTile& tile) {
 }  // namespace
 
 void prefill_tile(const PrefillTile& tile) {
-#if defined(__AVX512BF16__)
-  if (tile.kv == DType::bf16) return attend_tile<PairedScores>(tile);
+#if defined(__AMX_BF16__)
+  if (tile.kv == DType::bf16) return attend_tile<PairedScores, SplitValues>(tile);
+#elif defined(__AVX512BF16__)
+  if (tile.kv == DType::bf16) return attend_tile<PairedScores, WidenedValues>(tile);
 #endif
-  attend_tile<WidenedScores>(tile);
+  attend_tile<WidenedScores, WidenedValues>(tile);
 }
 
 }  // namespace tandem::TANDEM_ISA_NAMESPACE

@@ -26,7 +26,7 @@ class IsaDeathTest : public ::testing::Test {
 };
 
 TEST_F(IsaDeathTest, TheEnvironmentChooses) {
-  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+  for (const Isa isa : kIsas) {
     const std::string expected =
         isa_supported(isa) ? std::string("active: ") + to_string(isa) : "refused: .*does not support";
     EXPECT_EXIT(exit_with_active_isa(to_string(isa)), ::testing::ExitedWithCode(0), expected);
@@ -53,6 +53,7 @@ TEST(Isa, EachBuildHasItsOwnKernels) {
   EXPECT_NE(isa_baseline::table.linear_rows, isa_avx2::table.linear_rows);
   EXPECT_NE(isa_avx2::table.linear_rows, isa_avx512::table.linear_rows);
   EXPECT_NE(isa_avx512::table.linear_rows, isa_avx512_bf16::table.linear_rows);
+  EXPECT_NE(isa_avx512_bf16::table.linear_rows, isa_amx::table.linear_rows);
 }
 
 }  // namespace

@@ -30,9 +30,7 @@ class IsaTest : public ::testing::TestWithParam<Isa> {
 inline std::string isa_name(const ::testing::TestParamInfo<Isa>& info) {
   return to_string(info.param);
 }
-#define TANDEM_EACH_ISA(suite)                                                                                     \
-  INSTANTIATE_TEST_SUITE_P(Isa, suite, ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16), \
-                           isa_name)
+#define TANDEM_EACH_ISA(suite) INSTANTIATE_TEST_SUITE_P(Isa, suite, ::testing::ValuesIn(kIsas), isa_name)
 
 /// Runs each case once per instruction set that this CPU supports and stored type.
 class IsaAndTypeTest : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
@@ -50,11 +48,10 @@ class IsaAndTypeTest : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
 inline std::string isa_and_type_name(const ::testing::TestParamInfo<std::tuple<Isa, DType>>& info) {
   return std::string(to_string(std::get<0>(info.param))) + "_" + to_string(std::get<1>(info.param));
 }
-#define TANDEM_EACH_ISA_AND_TYPE(suite)                                                              \
-  INSTANTIATE_TEST_SUITE_P(                                                                          \
-      Isa, suite,                                                                                    \
-      ::testing::Combine(::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16), \
-                         ::testing::Values(DType::f32, DType::f16, DType::bf16)),                    \
+#define TANDEM_EACH_ISA_AND_TYPE(suite)                                                                       \
+  INSTANTIATE_TEST_SUITE_P(                                                                                   \
+      Isa, suite,                                                                                             \
+      ::testing::Combine(::testing::ValuesIn(kIsas), ::testing::Values(DType::f32, DType::f16, DType::bf16)), \
       isa_and_type_name)
 
 class Random {

@@ -79,7 +79,7 @@ TEST_P(KernelCaseTest, AgreesWithItsOracle) {
     check(one, Target::cuda, 1);
     return;
   }
-  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+  for (const Isa isa : kIsas) {
     if (!isa_supported(isa)) continue;
     SCOPED_TRACE(to_string(isa));
     const ScopedIsa scope(isa);
