@@ -49,7 +49,7 @@ TANDEM_INLINE void transpose(__m512i* v) {
 
 constexpr uint32_t kChunkRows = 32;   // of a at a time: two tiles of 16, times two of 16 columns
 constexpr uint32_t kTilePairs = 128;  // of both sides at a time: 16 KiB each, which stay in the first-level cache
-constexpr size_t kTileBytes = 64;     // of a tile's row
+constexpr size_t kRowBytes = 64;      // of a tile's row
 
 // What a tile is loaded from is in memory from here on: GCC 12's intrinsics do not say that they read it, so that
 // stores before them were moved behind them or left out (its configuration arrived empty, and the program crashed).
@@ -69,7 +69,7 @@ class Tiles {
     } config;
     const uint8_t each[8] = {first, first, second, second, first, second, 16, 16};
     for (int i = 0; i < 8; ++i)
-      if (each[i] > 0) config.rows[i] = each[i], config.bytes[i] = kTileBytes;
+      if (each[i] > 0) config.rows[i] = each[i], config.bytes[i] = kRowBytes;
     written(&config);
     _tile_loadconfig(&config);
   }
@@ -100,8 +100,8 @@ TANDEM_INLINE void tiles_block(const int32_t* a, size_t a_stride, const __m512i*
     }
   }
   for (uint32_t k = 0; k < pairs; k += kPairs) {
-    _tile_loadd(6, b + size_t{k} * kPanelVectors, kPanelVectors * kTileBytes);
-    _tile_loadd(7, b + size_t{k} * kPanelVectors + 1, kPanelVectors * kTileBytes);
+    _tile_loadd(6, b + size_t{k} * kPanelVectors, kPanelVectors * kRowBytes);
+    _tile_loadd(7, b + size_t{k} * kPanelVectors + 1, kPanelVectors * kRowBytes);
     _tile_loadd(4, a + k, a_stride * sizeof(int32_t));
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
