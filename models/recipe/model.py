@@ -2,6 +2,8 @@
 import math
 from dataclasses import asdict, dataclass
 
+import attention_cpu
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -38,16 +40,30 @@ GROUPS = _takes_groups()
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    """[B][H][T][D]; torch chooses the kernel: flash attention for bf16 on a GPU."""
+    """[B][T][heads][D]; our own kernel where it fits (training on some CPUs), else torch chooses: flash attention for bf16 on
+    a GPU."""
+    if causal and attention_cpu.fits(q):
+        return attention_cpu.attend(q, k, v)
+    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     if GROUPS:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
-    group = q.shape[1] // k.shape[1]
-    return F.scaled_dot_product_attention(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), is_causal=causal)
+        o = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+    else:
+        group = q.shape[1] // k.shape[1]
+        o = F.scaled_dot_product_attention(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), is_causal=causal)
+    return o.transpose(1, 2)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     wide = x.float()
     return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * weight.to(x.dtype)
+
+
+@torch.compiler.disable  # fused into every layer, angles and powers took 7 % of a step on a CPU
+def rope(positions: torch.Tensor, theta: float, dimensions: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines [B][T][1][dimensions / 2]."""
+    inverse = theta ** (-torch.arange(0, dimensions, 2, device=positions.device).float() / dimensions)
+    angle = positions.float()[:, :, None, None] * inverse
+    return angle.cos(), angle.sin()
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -73,18 +89,18 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, past: list | None = None) -> torch.Tensor:
         s, (B, T, _) = self.shape, x.shape
         y = rms_norm(x, self.input_norm, s.rms_eps)
-        q = rms_norm(self.q_proj(y).view(B, T, s.q_heads, s.head_dim), self.q_norm, s.rms_eps).transpose(1, 2)
-        k = rms_norm(self.k_proj(y).view(B, T, s.kv_heads, s.head_dim), self.k_norm, s.rms_eps).transpose(1, 2)
-        v = self.v_proj(y).view(B, T, s.kv_heads, s.head_dim).transpose(1, 2)
+        q = rms_norm(self.q_proj(y).view(B, T, s.q_heads, s.head_dim), self.q_norm, s.rms_eps)
+        k = rms_norm(self.k_proj(y).view(B, T, s.kv_heads, s.head_dim), self.k_norm, s.rms_eps)
+        v = self.v_proj(y).view(B, T, s.kv_heads, s.head_dim)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         causal = T > 1
         if past is not None:  # evaluation: a whole prompt first, then one token at a time
             if past:
                 assert T == 1
-                k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
+                k, v = torch.cat((past[0], k), 1), torch.cat((past[1], v), 1)
             past[:] = [k, v]
         o = attend(q, k, v, causal)
-        x = x + self.o_proj(o.transpose(1, 2).reshape(B, T, s.q_heads * s.head_dim))
+        x = x + self.o_proj(o.reshape(B, T, s.q_heads * s.head_dim))
         y = rms_norm(x, self.post_norm, s.rms_eps)
         return x + self.down_proj(F.silu(self.gate_proj(y)) * self.up_proj(y))
 
@@ -101,12 +117,29 @@ class Model(nn.Module):
                 added = "o_proj" in name or "down_proj" in name
                 nn.init.normal_(p, std=0.02 / (math.sqrt(2 * s.layers) if added else 1))
 
+    def grow_from(self, smaller: "Model", layers: list[int]) -> None:
+        """Takes the weights of a model with fewer layers. `layers`: for each of ours its number there, or -1: a copy of the
+        layer before that adds nothing yet."""
+        ours, theirs = asdict(self.shape), asdict(smaller.shape)
+        different = [k for k in ours if ours[k] != theirs[k] and k not in ("layers", "max_positions")]
+        if different or len(layers) != self.shape.layers:
+            raise SystemExit(f"model.py: the model cannot grow from this one: {', '.join(different) or 'grow and layers'} differ.")
+        with torch.no_grad():
+            self.embed.load_state_dict(smaller.embed.state_dict())
+            self.norm.copy_(smaller.norm)
+            source = 0
+            for block, layer in zip(self.layers, layers):
+                source = layer if layer >= 0 else source
+                block.load_state_dict(smaller.layers[source].state_dict())
+                if layer < 0:
+                    block.o_proj.weight.zero_()
+                    block.down_proj.weight.zero_()
+
     def forward(self, ids: torch.Tensor, positions: torch.Tensor, past: list[list] | None = None) -> torch.Tensor:
         """Final hidden states [B][T][hidden]. `past`: one list per layer, filled with keys and values."""
         s = self.shape
-        inverse = s.rope_theta ** (-torch.arange(0, s.head_dim, 2, device=ids.device).float() / s.head_dim)
-        angle = positions.float()[:, None, :, None] * inverse
-        cos, sin, x = angle.cos(), angle.sin(), self.embed(ids)
+        cos, sin = rope(positions, s.rope_theta, s.head_dim)
+        x = self.embed(ids)
         for i, block in enumerate(self.layers):
             x = block(x, cos, sin, None if past is None else past[i])
         return rms_norm(x, self.norm, s.rms_eps)

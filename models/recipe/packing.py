@@ -21,11 +21,13 @@ from pathlib import Path
 import numpy as np
 
 import text
+import wording
 from tasks import FAMILIES, Tasks
 from tokenizer import BOS, EOS, FIRST_PLAIN, Encoder
 
 SKIP, CONTEXT, TEXT, ANSWER = range(4)  # what a token is as a target
-WEIGHTS = (0.0, 0.02, 0.3, 1.0)         # its weight in the loss
+WEIGHTS = (0.0, 0.16, 0.3, 1.0)         # its weight in the loss
+CONTEXT_EVERY = 8  # of a context's tokens one in so many is a target: they cost as much as answers and teach little
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Batch:
 
 
 class Packer:
-    """Rows of exactly T + 1 tokens: repeated random tokens (they teach copying), natural text, or tasks."""
+    """Rows of exactly T + 1 tokens: repeated random tokens or strings (they teach copying), natural text, or tasks."""
 
     def __init__(self, encoder: Encoder, sentences: list[str], stage: dict):
         self.encoder, self.sentences, self.stage = encoder, sentences, stage
@@ -59,6 +61,8 @@ class Packer:
 
     def row(self, r: random.Random) -> tuple[list[int], list[int], list[int]]:
         size, kind = self.stage["T"] + 1, r.random()
+        if kind < self.stage["rep"] * self.stage.get("strings", 0):
+            return self._strings_row(r, size)
         if kind < self.stage["rep"]:
             period = r.randrange(8, max(9, self.stage["T"] // 2))
             once = [r.randrange(FIRST_PLAIN, self.encoder.vocabulary) for _ in range(period)]
@@ -71,6 +75,25 @@ class Packer:
                 at += 1
             return ids[:size], [SKIP] + [TEXT] * (size - 1), [0] * size
         return self._task_row(r, size)
+
+    def _strings_row(self, r: random.Random, size: int) -> tuple[list[int], list[int], list[int]]:
+        """UUIDs, numbers, names or keys: some listed once, then again and again in random order. A token is no longer enough to
+        find the place to copy from, as it is in repeated random tokens: three or four must agree. Targets are what can be
+        known: not the first time, nor the tokens that say which string it is."""
+        kinds_of = r.choice((("uuids",), ("uuids",), ("numbers",), ("words",), ("uuids", "numbers", "words")))
+        ids, kinds = [BOS], [SKIP]
+        most = r.uniform(0.1, 0.6) * size
+        listed: list[list[int]] = []
+        while not listed or len(ids) < most:
+            listed.append(self.encoder.encode(" " + wording.value(r, r.choice(kinds_of)))[:size // 2])
+            ids += listed[-1]
+            kinds += [SKIP] * len(listed[-1])
+        while len(ids) < size:
+            again = r.choice(listed)
+            known = min(5, len(again) // 2)
+            ids += again
+            kinds += [SKIP] * known + [TEXT] * (len(again) - known)
+        return ids[:size], kinds[:size], [0] * size
 
     def _task_row(self, r: random.Random, size: int) -> tuple[list[int], list[int], list[int]]:
         ids: list[int] = []
@@ -93,17 +116,22 @@ class Packer:
             else:
                 break
             ids += head
-            kinds += [SKIP] + [CONTEXT] * (len(head) - 1)
+            kinds += _some(len(ids) - len(head), len(head))
             answers += [0] * len(head)
             for question, said in asked:
                 if len(ids) + len(question) + len(said) > size:
                     break
                 number += 1
                 ids += question + said
-                kinds += [CONTEXT] * len(question) + [ANSWER] * len(said)
+                kinds += _some(len(kinds), len(question)) + [ANSWER] * len(said)
                 answers += [0] * len(question) + [number * 8 + FAMILIES.index(family) + 1] * len(said)
         rest = size - len(ids)
         return ids + [EOS] * rest, kinds + [SKIP] * rest, answers + [0] * rest
+
+
+def _some(at: int, count: int) -> list[int]:
+    """Kinds of `count` tokens of context from place `at` of a row on."""
+    return [CONTEXT if i % CONTEXT_EVERY == 0 and i else SKIP for i in range(at, at + count)]
 
 
 def positions(r: random.Random, rows: int, T: int, most: int) -> np.ndarray:

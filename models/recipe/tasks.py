@@ -37,12 +37,12 @@ class Tasks:
 
     def niah(self, r: random.Random, characters: int, questions: int) -> Sample:
         w = WORDING["niah"]
-        key_kind = "uuids" if r.random() < 0.12 * self.hard else "words"
-        value_kind = r.choices(("numbers", "words", "uuids"), (6, self.hard, 2 * self.hard))[0]
+        key_kind = "uuids" if r.random() < 0.2 * self.hard else "words"
+        value_kind = r.choices(("numbers", "words", "uuids"), (6, self.hard, (8 if key_kind == "uuids" else 2) * self.hard))[0]
         word = w["types"][value_kind]
         per_needle = len(w["needle"]) + (36 if key_kind == "uuids" else 14) + (36 if value_kind == "uuids" else 12)
-        style = r.random()  # a quarter of the contexts is needles only, some have one or four
-        share = r.uniform(0.7, 0.95) if style < 0.25 else r.uniform(0.02, 0.5)
+        style = r.random()  # a third of the contexts is needles only, some have one or four
+        share = r.uniform(0.7, 0.95) if style < 0.35 else r.uniform(0.02, 0.5)
         needles = max(1, int(characters * share / per_needle))
         if style > 0.85:
             needles = min(needles, r.choice((1, 4)))

@@ -12,8 +12,11 @@ the data) and OUT/export (the model so far) are replaced. The same command goes 
 OUT/log.jsonl has one line per log_every steps; plot_training.py draws it, evaluate.py tests OUT/export.
 
 A stage of the configuration: minutes (or steps), T tokens per row, B rows per batch, pmax largest position, and shares: rep
-rows of repeated random tokens, lm rows of natural text, dense rows with many questions, hard tasks; families: weights of
-niah, vt, cwe, fwe, qa.
+rows of repeats (strings: how many of those are UUIDs and the like, not random tokens), lm rows of natural text, dense rows
+with many questions, hard tasks; families: weights of niah, vt, cwe, fwe, qa.
+
+A configuration with "grow" starts from --init, an export with fewer layers, at its first stage: "grow": [0, -1, 1] puts a new
+layer between its two. A new layer adds nothing at first, so that training begins where the smaller model ended.
 """
 import argparse
 import contextlib
@@ -28,6 +31,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+import attention_cpu
 import text
 from export import read_export, write_export
 from model import GROUPS, Model, Shape
@@ -45,8 +49,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", required=True, help="folder of the checkpoint, the log and the export")
     parser.add_argument("--text", help="sentences of natural text, made by text.py")
     parser.add_argument("--minutes", type=float, help="scale the plan to this many minutes")
-    parser.add_argument("--init", help="an export to start from where OUT has no checkpoint; it begins at the stage the "
-                        "export had reached, with a new optimizer")
+    parser.add_argument("--init", help="an export to start from where OUT has no checkpoint, with a new optimizer: at the stage "
+                        "that it had reached, or at the first where its own plan was finished")
     parser.add_argument("--workers", type=int, default=max(1, len(os.sched_getaffinity(0)) - 1),
                         help="processes that make data (default: one per core but one)")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model; without it where that fails")
@@ -146,7 +150,7 @@ class Trainer:
         vectors = [p for p in self.model.parameters() if p.dim() < 2]
         self.optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05},
                                             {"params": vectors, "weight_decay": 0.0}], lr=config["lr"],
-                                           betas=(0.9, 0.98), fused=self.device == "cuda")
+                                           betas=(0.9, 0.98), fused=True)
         self.new_steps = 0  # of this optimizer
         self.restore()
         self.run = torch.compile(self.model) if options.compile else self.model
@@ -169,9 +173,16 @@ class Trainer:
             self.plan.state, self.new_steps = saved["plan"], saved["new_steps"]
             print(f"goes on from {file}: {self.plan.state}", flush=True)
             return
-        if self.options.init:
+        if "grow" in self.config:
+            if not self.options.init:
+                raise SystemExit("train.py: this configuration grows a model (grow): name its export with --init.")
+            self.model.grow_from(read_export(Path(self.options.init)), self.config["grow"])
+            print(f"grown from {self.options.init}", flush=True)
+        elif self.options.init:
             self.model.load_state_dict(read_export(Path(self.options.init)).state_dict())
-            self.plan.state = json.loads((Path(self.options.init) / "training.json").read_text(encoding="utf-8"))["plan"]
+            trained = json.loads((Path(self.options.init) / "training.json").read_text(encoding="utf-8"))
+            if trained["plan"]["stage"] < len(trained["config"]["stages"]):
+                self.plan.state = trained["plan"]
             print(f"starts from {self.options.init}: {self.plan.state}", flush=True)
 
     def save(self) -> None:
@@ -287,6 +298,7 @@ def main() -> None:
     config = read_config(options)
     if not torch.cuda.is_available() and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(len(os.sched_getaffinity(0)))
+        attention_cpu.build()
     with contextlib.suppress(BrokenPipeError):
         Trainer(options, config).train()
 

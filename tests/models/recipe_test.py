@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -149,11 +150,12 @@ class TextTest(unittest.TestCase):
 
 @needs_torch
 class TrainingTest(unittest.TestCase):
-    def train(self, folder, stop_at=None):
-        """Trains in `folder`; SIGTERM when the log has reached step `stop_at`."""
+    def train(self, folder, stop_at=None, init=None):
+        """Trains in `folder`, from the export `init`; SIGTERM when the log has reached step `stop_at`."""
         config = Path(folder).parent / "config.json"
         config.write_text(json.dumps(TINY))
         command = [sys.executable, ROOT / "models/recipe/train.py", "--config", config, "--out", folder, "--workers", "2"]
+        command += ["--init", init] if init else []
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}) as process:
             for line in process.stdout:
@@ -170,6 +172,7 @@ class TrainingTest(unittest.TestCase):
             whole, parts = Path(folder) / "whole", Path(folder) / "parts"
             self.assertEqual(self.train(whole), "finished")
             self.assertIn("stopped", self.train(parts, 2))
+            half = shutil.copytree(parts / "export", Path(folder) / "half")
             self.assertIn("stopped", self.train(parts, 8))
             self.assertEqual(self.train(parts), "finished")
             files = sorted(f.name for f in (whole / "export").iterdir())
@@ -179,6 +182,9 @@ class TrainingTest(unittest.TestCase):
                     self.assertEqual((whole / "export" / name).read_bytes(), (parts / "export" / name).read_bytes(), name)
                 self.assertLess((whole / "export" / name).stat().st_size, 1e5)
 
+            self.check_start(whole / "export", Path(folder) / "anew", first_step=2)  # its plan was finished
+            self.check_start(half, Path(folder) / "on", first_step=4)
+
             from evaluate import answer
             from export import read_export
             from packing import Packer
@@ -186,7 +192,15 @@ class TrainingTest(unittest.TestCase):
             model, encoder = read_export(whole / "export"), Encoder(whole / "export/tokenizer.model")
             self.check_words(encoder)
             self.check_rows(Packer(encoder, [], TINY["stages"][1]))
+            self.check_strings(Packer(encoder, [], TINY["stages"][1] | {"rep": 1, "strings": 1}))
+            self.check_grown(model, Path(folder) / "grown")
             self.check_answer(model, answer, [BOS] + encoder.encode("Some secret numbers are written."))
+
+    def check_start(self, export, folder, first_step):
+        self.assertEqual(self.train(folder, init=export), "finished")
+        steps = [json.loads(line)["step"] for line in (folder / "log.jsonl").read_text().splitlines()]
+        self.assertEqual(steps[-1], 12)
+        self.assertTrue(steps[0] == 2 if first_step == 2 else steps[0] >= first_step, steps)
 
     def check_words(self, encoder):
         r = random.Random(2)
@@ -196,7 +210,8 @@ class TrainingTest(unittest.TestCase):
                 self.assertEqual(encoder.encode(part), encoder.processor.encode(part))
 
     def check_rows(self, packer):
-        from packing import ANSWER
+        import numpy as np
+        from packing import ANSWER, CONTEXT, CONTEXT_EVERY
         r, spoken = random.Random(4), 0
         for _ in range(40):
             ids, kinds, answers = packer.row(r)
@@ -206,6 +221,36 @@ class TrainingTest(unittest.TestCase):
         self.assertGreater(spoken, 20)
         one, again = (packer.batch(random.Random("s-1")) for _ in range(2))
         self.assertTrue((one.ids == again.ids).all() and (one.positions == again.positions).all())
+
+        contexts = np.concatenate([packer.row(r)[1] for _ in range(40)])
+        self.assertAlmostEqual((contexts == CONTEXT).sum() / (contexts != ANSWER).sum(), 1 / CONTEXT_EVERY, delta=0.04)
+
+    def check_strings(self, packer):
+        """What is a target stood in the row before, behind the same tokens."""
+        r, targets = random.Random(9), 0
+        for _ in range(20):
+            ids, kinds, answers = packer.row(r)
+            self.assertEqual((len(ids), len(kinds), sum(answers)), (257, 257, 0))
+            for i in (i for i, kind in enumerate(kinds) if kind):
+                before = [ids[j - 2:j + 1] for j in range(2, i)]
+                self.assertIn(ids[i - 2:i + 1], before)
+                targets += 1
+        self.assertGreater(targets, 20 * 50)
+
+    def check_grown(self, model, out):
+        """Layers that are put in change nothing, nor does what a grown model exports."""
+        import torch
+        from model import Model, Shape
+        shape = Shape(**model.shape.to_dict() | {"layers": 4, "max_positions": 1024})
+        grown, ids = Model(shape), torch.randint(260, 400, (2, 30))
+        grown.grow_from(model, [0, -1, 1, -1])
+        at = torch.arange(30).expand(2, 30)
+        with torch.no_grad():
+            self.assertTrue(torch.equal(grown(ids, at), model(ids, at)))
+        with self.assertRaisesRegex(SystemExit, "grow and layers"):
+            grown.grow_from(model, [0, 1])
+        with self.assertRaisesRegex(SystemExit, "hidden"):
+            Model(Shape(**model.shape.to_dict() | {"hidden": 48})).grow_from(model, [0, 1])
 
     def check_answer(self, model, answer, prompt):
         """Decoding behind a reference that is right, partly right or wrong gives the plain greedy tokens."""
@@ -221,6 +266,36 @@ class TrainingTest(unittest.TestCase):
         other = (greedy[4] + 1) % 400
         for reference in (greedy, greedy[:4] + [other] + greedy[5:], [(greedy[0] + 1) % 400, EOS]):
             self.assertEqual(answer(model, prompt, reference, 10, "cpu"), greedy)
+
+
+@needs_torch
+class AttentionTest(unittest.TestCase):
+    def test_output_and_gradients_are_those_of_float64(self):
+        import torch
+        import torch.nn.functional as F
+
+        import attention_cpu
+        attention_cpu.build()
+        q = torch.zeros(1, 1, 1, 64, dtype=torch.bfloat16)
+        if not attention_cpu.fits(q):
+            self.skipTest("this CPU does not multiply bf16, or nothing compiles for it here")
+        self.assertFalse(attention_cpu.fits(q.float()))
+        self.assertFalse(attention_cpu.fits(q[..., :32]))
+        torch.manual_seed(1)
+        for batch, tokens, q_heads, kv_heads in ((1, 1, 4, 1), (3, 63, 2, 2), (2, 64, 8, 2), (1, 65, 4, 2), (2, 300, 8, 2)):
+            shapes = ((q_heads, 3.0), (kv_heads, 1.0), (kv_heads, 1.0))
+            ours = [(scale * torch.randn(batch, tokens, heads, 64)).bfloat16().requires_grad_() for heads, scale in shapes]
+            exact = [x.detach().double().requires_grad_() for x in ours]
+            slope = torch.randn(batch, tokens, q_heads, 64).bfloat16()
+            o = attention_cpu.attend(*ours)
+            o.backward(slope)
+            groups = [x.transpose(1, 2) for x in exact]
+            groups[1:] = [x.repeat_interleave(q_heads // kv_heads, 1) for x in groups[1:]]
+            reference = F.scaled_dot_product_attention(*groups, is_causal=True).transpose(1, 2)
+            reference.backward(slope.double())
+            for name, a, b in (("o", o, reference), *((n, x.grad, y.grad) for n, x, y in zip("qkv", ours, exact))):
+                error = ((a.double() - b).norm() / b.norm().clamp(min=1e-2)).item()
+                self.assertLess(error, 0.006, (name, batch, tokens))
 
 
 if __name__ == "__main__":
