@@ -10,6 +10,7 @@
 #include "engine/kernels/attention.h"
 #include "engine/kernels/convert.h"
 #include "engine/kernels/digest.h"
+#include "engine/kernels/isa.h"
 #include "engine/kernels/topk.h"
 #include "eval/kernels/private_memory.h"
 
@@ -96,9 +97,10 @@ void prefill(benchmark::State& state, DType type, std::uint32_t group, std::uint
   };
   for (auto _ : state) kernel();
   const double flops = 4.0 * heads * dim * (0.5 * kTokens * (kTokens + 1));  // the causal half alone
-  const auto limit = [&] {  // of bf16 the scores are products of pairs, the weighted values are not
-    const double f32 = arithmetic_rate(Arithmetic::f32, pool);
-    return type == DType::bf16 ? 2 / (1 / f32 + 1 / arithmetic_rate(Arithmetic::bf16_pairs, pool)) : f32;
+  const auto limit = [&] {  // of bf16 the scores are products of pairs; the weighted values are not, or twice with AMX
+    const double f32 = arithmetic_rate(Arithmetic::f32, pool), pairs = arithmetic_rate(Arithmetic::bf16_pairs, pool);
+    if (type != DType::bf16) return f32;
+    return active_isa() == Isa::amx ? 2 * pairs / 3 : 2 / (1 / f32 + 1 / pairs);
   };
   report_share(state, flops, pool, limit, kernel);
   report_flops(state, flops);

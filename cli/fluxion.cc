@@ -200,7 +200,7 @@ void add_fluxion(CLI::App& app) {
   auto* sub = command->add_subcommand("collect", "Features and labels of every head at sampled decode steps");
   auto a = std::make_shared<CollectArguments>();
   sub->add_option("--out", a->out, "Folder for the data");
-  sub->add_option("--model", a->session.model, "'embedded' or a Hugging Face folder")->capture_default_str();
+  sub->add_option("--model", a->session.model, kModelHelp)->capture_default_str();
   sub->add_option("--tasks", a->tasks, "RULER tasks or groups: all, niah, single, multikey, qa")->capture_default_str();
   sub->add_option("--text-file", a->text_file, "Windows of this text instead of RULER tasks");
   sub->add_option("--lengths", a->lengths, "Context lengths in tokens: 512,4K,32K")->capture_default_str();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/session.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/device/profile.h"
@@ -125,7 +126,7 @@ void print_info(const InfoOptions& options) {
 void add_info(CLI::App& app) {
   auto* command = app.add_subcommand("info", "This build, this machine, hardware profiles and a model's shape");
   auto options = std::make_shared<InfoOptions>();
-  command->add_option("--model", options->model, "Only this model: 'embedded' or a Hugging Face folder");
+  command->add_option("--model", options->model, std::string("Only this model. ") + kModelHelp);
   command->add_option("--hw", options->hardware, "Only this hardware profile: a name or a JSON file");
   command->footer(kFooter);
   command->callback([options] { print_info(*options); });

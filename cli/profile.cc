@@ -284,7 +284,7 @@ void profile_shift(const ProfileOptions& options) {
 }
 
 void add_common(CLI::App& command, ProfileOptions& options) {
-  command.add_option("--model", options.session.model, "'embedded' or a Hugging Face folder")->capture_default_str();
+  command.add_option("--model", options.session.model, kModelHelp)->capture_default_str();
   command.add_option("--length", options.length, "Context length in tokens: 4K, 32768; query-shift takes several")
       ->capture_default_str();
   command.add_option("--samples", options.samples, "Samples per task, or windows of the text")->capture_default_str();

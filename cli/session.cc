@@ -63,7 +63,7 @@ void add_session_options(CLI::App& command, SessionOptions& options) {
 }
 
 void add_model_options(CLI::App& command, SessionOptions& options) {
-  command.add_option("--model", options.model, "'embedded', a Hugging Face folder or synthetic:<preset>")
+  command.add_option("--model", options.model, std::string(kModelHelp) + ", or synthetic:<preset>")
       ->capture_default_str();
   command
       .add_option("--threads", options.threads,

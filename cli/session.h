@@ -13,6 +13,9 @@
 
 namespace tandem::cli {
 
+inline constexpr const char* kModelHelp =
+    "A shipped model (embedded, which is seed; deep; tiny) or a Hugging Face folder";
+
 struct SessionOptions {
   std::string model = "embedded";
   std::string device = "sim";

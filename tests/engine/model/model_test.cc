@@ -42,6 +42,26 @@ TEST(LoadModel, TheEmbeddedModelIsComplete) {
   EXPECT_EQ(by_path.weights_hash, model.weights_hash);
 }
 
+TEST(LoadModel, EveryShippedModelIsWholeAndSmall) {
+  std::vector<std::string> names;
+  for (const auto& folder : fs::directory_iterator(data_path("models"))) {
+    if (!fs::exists(folder.path() / "config.json")) continue;
+    names.push_back(folder.path().filename().string());
+    SCOPED_TRACE(names.back());
+    const Model model = load_model(names.back());
+    EXPECT_EQ(model.folder, folder.path());
+    EXPECT_EQ(model.config.q_heads, 4 * model.config.kv_heads);
+    EXPECT_EQ(model.config.head_dim, 64u);
+    EXPECT_EQ(model.tokenizer->vocab_size(), model.config.vocab);
+    EXPECT_LE(model.weights.bytes(), names.back() == "tiny" ? 2'000'000u : 25'000'000u);
+    for (const auto& file : fs::directory_iterator(folder.path()))
+      if (file.is_regular_file()) {
+        EXPECT_LE(file.file_size(), 12'000'000u) << file.path();
+      }
+  }
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("seed", "deep", "tiny"));
+}
+
 TEST(LoadModel, FoldersHaveTheirOwnNames) {
   const WorkingFolder here(golden_folder() / "tiny_llama");
   EXPECT_EQ(load_model(".", false).name, "tiny_llama");
