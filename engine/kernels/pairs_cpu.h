@@ -44,8 +44,7 @@ TANDEM_INLINE void transpose(__m512i* v) {
 }
 
 #if defined(__AMX_BF16__)
-// Why not vdpbf16ps here: Sapphire Rapids takes two cycles for one, so that two cores multiply 147 GFLOP/s with it, as
-// many as with f32.
+// Why not vdpbf16ps here: two cores of a Sapphire Rapids multiply 147 GFLOP/s with it, as many as with f32.
 
 constexpr uint32_t kChunkRows = 32;  // of a at a time: two tiles of 16, times two of 16 columns
 constexpr size_t kRowBytes = 64;     // of a tile's row

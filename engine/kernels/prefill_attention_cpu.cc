@@ -95,7 +95,8 @@ struct WidenedValues {
 };
 
 #if defined(__AMX_BF16__)
-// A weight is two bf16, the second what the first leaves out: products of pairs with bf16 values, in tiles.
+// A weight is two bf16, the second what the first leaves out: products of pairs with bf16 values, in tiles. Of an
+// infinite value NaN may become, where f32 weights give infinity.
 struct SplitValues {
   static constexpr uint32_t kPanelPairs = kTokens / 2;
   static void take(const PrefillTile& tile, uint32_t from, uint32_t count, float* values) {

@@ -5,8 +5,7 @@
 // rows interleaved, the right side of those that sum over keys (O, dQ). `vdpbf16ps` multiplies pairs along the summed
 // dimension: the left side is read as pairs in memory order, the right side is packed to [sum / 2][64][2].
 //
-// Why not torch's: at 4,096 tokens, 8 query heads, rows of 512 and 2,048, forward and backward took 93 and 213 ms on two Zen 5
-// cores with scaled_dot_product_attention (torch 2.15); README.md has what this takes.
+// Why not torch's scaled_dot_product_attention: it takes 1.5 to 4 times as long (README.md has the figures).
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <torch/extension.h>
@@ -32,7 +31,7 @@ __m512bh as_bh(__m512i v) { return reinterpret_cast<__m512bh>(v); }
 __m512i as_int(__m512bh v) { return reinterpret_cast<__m512i>(v); }
 
 // out[i][j] (+)= sum over k of left[i][k] * right[k][j]
-#ifdef __AMX_BF16__  // 64 x 64 x 64 in 0.3 us where vdpbf16ps takes 8 us (Xeon with AMX, which runs one vdpbf16ps in 3.5 cycles)
+#ifdef __AMX_BF16__  // 64 x 64 x 64 with vdpbf16ps takes 8 us on a Xeon that has AMX, most of a step
 void multiply(const Rows& left, const Packed& right, Tile out, bool add) {
   asm volatile("" : : "r"(&left), "r"(&right) : "memory");  // GCC 12's intrinsics do not say that they read memory
   constexpr int kRow = 4 * kTile, kLeft = 2 * kTile;  // bytes between rows

@@ -181,7 +181,8 @@ class Trainer:
         elif self.options.init:
             self.model.load_state_dict(read_export(Path(self.options.init)).state_dict())
             trained = json.loads((Path(self.options.init) / "training.json").read_text(encoding="utf-8"))
-            if trained["plan"]["stage"] < len(trained["config"]["stages"]):
+            # models/seed's names no place in a plan: it is of an earlier recipe
+            if "plan" in trained and trained["plan"]["stage"] < min(len(trained["config"]["stages"]), len(self.plan.stages)):
                 self.plan.state = trained["plan"]
             print(f"starts from {self.options.init}: {self.plan.state}", flush=True)
 
@@ -296,8 +297,9 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _: _signals.append(got))
     config = read_config(options)
-    if not torch.cuda.is_available() and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
+    if not torch.cuda.is_available():
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(len(os.sched_getaffinity(0)))
         attention_cpu.build()
     with contextlib.suppress(BrokenPipeError):
         Trainer(options, config).train()

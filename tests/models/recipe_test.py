@@ -25,7 +25,7 @@ from tasks import FAMILIES, Tasks  # noqa: E402
 MISSING = [m for m in ("torch", "sentencepiece", "numpy") if importlib.util.find_spec(m) is None]
 needs_torch = unittest.skipIf(MISSING, f"not installed: {', '.join(MISSING)}")
 
-TINY = {"model": {"hidden": 32, "layers": 2, "q_heads": 4, "kv_heads": 1, "head_dim": 16, "intermediate": 48,
+TINY = {"model": {"hidden": 32, "layers": 2, "q_heads": 4, "kv_heads": 1, "head_dim": 64, "intermediate": 48,
                   "rope_theta": 10000.0, "max_positions": 512},
         "vocabulary": 400, "lr": 0.003, "seed": 3, "save_minutes": 9, "log_every": 2, "shard_mb": 0.1, "most_mb": 1,
         "stages": [{"steps": 6, "T": 128, "B": 2, "pmax": 256, "rep": 0.5, "lm": 0, "dense": 1, "hard": 0,
@@ -249,6 +249,10 @@ class TrainingTest(unittest.TestCase):
             self.assertTrue(torch.equal(grown(ids, at), model(ids, at)))
         with self.assertRaisesRegex(SystemExit, "grow and layers"):
             grown.grow_from(model, [0, 1])
+        with self.assertRaisesRegex(SystemExit, "has 2 layers"):
+            grown.grow_from(model, [0, -1, 1, 2])
+        with self.assertRaisesRegex(SystemExit, "has 4 layers"):
+            Model(shape).grow_from(grown, [0, -1, 1, -1])
         with self.assertRaisesRegex(SystemExit, "hidden"):
             Model(Shape(**model.shape.to_dict() | {"hidden": 48})).grow_from(model, [0, 1])
 
