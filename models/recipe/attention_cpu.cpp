@@ -2,11 +2,13 @@
 //
 // Everything is kept transposed: a tile of scores is [keys][queries], so that the softmax runs along rows of vectors, one
 // lane per query, and a tile is at once the left side of the products that sum over queries (dV, dK) and, with pairs of its
-// rows interleaved, the right side of those that sum over keys (O, dQ). `vdpbf16ps` multiplies pairs along the summed
+// rows interleaved, the right side of those that sum over keys (O, dQ). Pairs are multiplied along the summed
 // dimension: the left side is read as pairs in memory order, the right side is packed to [sum / 2][64][2].
 //
-// Why not torch's scaled_dot_product_attention: it takes 1.5 to 4 times as long (README.md has the figures).
-#include <immintrin.h>
+// Why not torch's scaled_dot_product_attention: it takes 1.2 to 4 times as long (README.md has the figures).
+#define TANDEM_ISA_NAMESPACE isa_training  // the engine's products of pairs, for this CPU
+#include "engine/kernels/pairs_cpu.h"
+
 #include <sys/syscall.h>
 #include <torch/extension.h>
 #include <unistd.h>
@@ -16,6 +18,8 @@
 #include <vector>
 
 namespace {
+
+using namespace tandem::TANDEM_ISA_NAMESPACE;
 
 constexpr int kTile = 64;  // queries, keys and dimensions of a tile
 using Bf16 = std::uint16_t;
@@ -27,94 +31,14 @@ struct Rows {
   alignas(64) Bf16 at[kTile][kTile];
 };
 
-__m512bh as_bh(__m512i v) { return reinterpret_cast<__m512bh>(v); }
 __m512i as_int(__m512bh v) { return reinterpret_cast<__m512i>(v); }
 
 // out[i][j] (+)= sum over k of left[i][k] * right[k][j]
-#ifdef __AMX_BF16__  // 64 x 64 x 64 with vdpbf16ps takes 8 us on a Xeon that has AMX, most of a step
 void multiply(const Rows& left, const Packed& right, Tile out, bool add) {
-  asm volatile("" : : "r"(&left), "r"(&right) : "memory");  // GCC 12's intrinsics do not say that they read memory
-  constexpr int kRow = 4 * kTile, kLeft = 2 * kTile;  // bytes between rows
-  for (int i = 0; i < kTile; i += 32)
-    for (int j = 0; j < kTile; j += 32) {
-      if (add) {
-        _tile_loadd(0, &out[i][j], kRow);
-        _tile_loadd(1, &out[i][j + 16], kRow);
-        _tile_loadd(2, &out[i + 16][j], kRow);
-        _tile_loadd(3, &out[i + 16][j + 16], kRow);
-      } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-      }
-      for (int k = 0; k < kTile; k += 32) {
-        _tile_loadd(4, &left.at[i][k], kLeft);
-        _tile_loadd(5, &left.at[i + 16][k], kLeft);
-        _tile_loadd(6, &right.at[k / 2][j], kRow);
-        _tile_loadd(7, &right.at[k / 2][j + 16], kRow);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-      }
-      _tile_stored(0, &out[i][j], kRow);
-      _tile_stored(1, &out[i][j + 16], kRow);
-      _tile_stored(2, &out[i + 16][j], kRow);
-      _tile_stored(3, &out[i + 16][j + 16], kRow);
-    }
+  constexpr int kPairsOfRow = kTile / 2;
+  pairs_rows(reinterpret_cast<const std::int32_t*>(left.at), kPairsOfRow, reinterpret_cast<const __m512i*>(right.at),
+             kPairsOfRow, out[0], kTile, kTile, add, [] {});
 }
-
-// The tiles of this thread: eight of 16 rows of 64 bytes.
-class Tiles {
- public:
-  Tiles() {
-    static const long allowed = syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);
-    TORCH_CHECK(allowed == 0, "attention: the kernel does not let this process use AMX");
-    struct {
-      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } config;
-    asm volatile("" : : "r"(&config) : "memory");
-    _tile_loadconfig(&config);
-  }
-  ~Tiles() { _tile_release(); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
-};
-#else
-void multiply(const Rows& left, const Packed& right, Tile out, bool add) {
-  for (int i = 0; i < kTile; i += 4) {
-    __m512 sum[4][4];
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; r++)
-#pragma GCC unroll 4
-      for (int c = 0; c < 4; c++) sum[r][c] = add ? _mm512_load_ps(&out[i + r][16 * c]) : _mm512_setzero_ps();
-    for (int k = 0; k < kTile / 2; k++) {
-      __m512bh b[4];
-#pragma GCC unroll 4
-      for (int c = 0; c < 4; c++) b[c] = as_bh(_mm512_load_si512(&right.at[k][16 * c]));
-#pragma GCC unroll 4
-      for (int r = 0; r < 4; r++) {
-        int pair;
-        std::memcpy(&pair, &left.at[i + r][2 * k], 4);
-        const __m512bh a = as_bh(_mm512_set1_epi32(pair));
-#pragma GCC unroll 4
-        for (int c = 0; c < 4; c++) sum[r][c] = _mm512_dpbf16_ps(sum[r][c], b[c], a);
-      }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; r++)
-#pragma GCC unroll 4
-      for (int c = 0; c < 4; c++) _mm512_store_ps(&out[i + r][16 * c], sum[r][c]);
-  }
-}
-
-struct Tiles {
-  ~Tiles() {}  // nothing to set up
-};
-#endif
 
 const __m512i kInterleave = [] {  // words 0, 16, 1, 17, ...: two halves into pairs
   alignas(64) std::uint16_t at[32];
@@ -124,30 +48,10 @@ const __m512i kInterleave = [] {  // words 0, 16, 1, 17, ...: two halves into pa
 
 // A 16 x 16 block of 32-bit words, its rows `from_row` and `to_row` words apart.
 void transpose_block(const std::uint32_t* from, int from_row, std::uint32_t* to, int to_row) {
-  __m512i a[16], b[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_si512(from + i * from_row);
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {
-    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
-    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {  // a[i + j]: column j of every 128 bits, of rows i to i + 3
-    a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
-    a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
-    a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
-    a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; j++) {
-    const __m512i low02 = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88), low13 = _mm512_shuffle_i32x4(a[j], a[4 + j], 0xdd);
-    const __m512i high02 = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0x88), high13 = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0xdd);
-    _mm512_storeu_si512(to + j * to_row, _mm512_shuffle_i32x4(low02, high02, 0x88));
-    _mm512_storeu_si512(to + (4 + j) * to_row, _mm512_shuffle_i32x4(low13, high13, 0x88));
-    _mm512_storeu_si512(to + (8 + j) * to_row, _mm512_shuffle_i32x4(low02, high02, 0xdd));
-    _mm512_storeu_si512(to + (12 + j) * to_row, _mm512_shuffle_i32x4(low13, high13, 0xdd));
-  }
+  __m512i rows[16];
+  for (int i = 0; i < 16; i++) rows[i] = _mm512_loadu_si512(from + i * from_row);
+  transpose(rows);
+  for (int i = 0; i < 16; i++) _mm512_storeu_si512(to + i * to_row, rows[i]);
 }
 
 // A [tokens][64] matrix of `rows` rows (the rest is zero), `stride` elements apart.
@@ -207,35 +111,26 @@ void store_columns(const Tile in, Bf16* to, std::int64_t stride, int rows) {
   for (int i = 0; i < rows; i++) std::memcpy(to + i * stride, turned.at[i], sizeof(turned.at[i]));
 }
 float dot(const Bf16* a, const Bf16* b) {  // of 64
-  __m512 sum = _mm512_dpbf16_ps(_mm512_setzero_ps(), as_bh(_mm512_loadu_si512(a)), as_bh(_mm512_loadu_si512(b)));
-  sum = _mm512_dpbf16_ps(sum, as_bh(_mm512_loadu_si512(a + 32)), as_bh(_mm512_loadu_si512(b + 32)));
+  __m512 sum = _mm512_dpbf16_ps(_mm512_setzero_ps(), as_pairs(_mm512_loadu_si512(a)), as_pairs(_mm512_loadu_si512(b)));
+  sum = _mm512_dpbf16_ps(sum, as_pairs(_mm512_loadu_si512(a + 32)), as_pairs(_mm512_loadu_si512(b + 32)));
   return _mm512_reduce_add_ps(sum);
 }
 
-__m512 exp2_of(__m512 x) {  // 2^x for x <= 0, relative error below 3e-6; 0 from -126 down
-  const __m512 floor = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC), f = _mm512_sub_ps(x, floor);
-  __m512 y = _mm512_set1_ps(1.8775767e-3F);
-  for (const float c : {8.9893397e-3F, 5.5826318e-2F, 2.4015361e-1F, 6.9315308e-1F, 9.9999994e-1F})
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(c));
-  const __mmask16 small = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0F), _CMP_LT_OQ);
-  return _mm512_mask_blend_ps(small, _mm512_scalef_ps(y, floor), _mm512_setzero_ps());
-}
-
-constexpr float kLog2e = 1.44269504F;
 constexpr float kNever = -1e30F;
+constexpr float kScale = 0.125F;  // 64 to the power of -1/2
 
-// Scores of keys behind their query (and of keys that are not there) become kNever. `first`: query 0 minus key 0.
-void mask(Tile s, int first) {
+// On the diagonal scores of keys behind their query, and so of keys that are not there, become kNever.
+void mask(Tile s) {
   for (int key = 0; key < kTile; key++)
-    for (int q = 0; q < kTile && q + first < key; q++) s[key][q] = kNever;
+    for (int q = 0; q < key; q++) s[key][q] = kNever;
 }
 
 struct Shape {
   std::int64_t T, q_heads, kv_heads, q_stride, kv_stride;  // elements between tokens
 };
 
-// o [T][64] and the base-2 logarithm of the softmax's denominator [T], of one head.
-void forward_head(const Shape& s, const Bf16* q, const std::vector<Rows>& k, const std::vector<Rows>& v_turned, float scale,
+// o [T][64] and the logarithm of the softmax's denominator [T], of one head.
+void forward_head(const Shape& s, const Bf16* q, const std::vector<Rows>& k, const std::vector<Rows>& v_turned,
                   Bf16* o, float* lse) {
   alignas(64) Tile scores, out;
   Rows rows;
@@ -249,19 +144,19 @@ void forward_head(const Shape& s, const Bf16* q, const std::vector<Rows>& k, con
     std::memset(out, 0, sizeof(out));
     for (std::int64_t at = 0; at <= t; at += kTile) {
       multiply(k[static_cast<std::size_t>(at / kTile)], packed_q, scores, false);
-      if (at == t) mask(scores, 0);
+      if (at == t) mask(scores);
       for (int c = 0; c < 4; c++) {
         __m512 most = top[c];
-        const __m512 by = _mm512_set1_ps(scale * kLog2e);
+        const __m512 by = _mm512_set1_ps(kScale);
         for (int key = 0; key < kTile; key++) {
           const __m512 x = _mm512_mul_ps(_mm512_load_ps(&scores[key][16 * c]), by);
           _mm512_store_ps(&scores[key][16 * c], x);
           most = _mm512_max_ps(most, x);
         }
-        const __m512 shrink = exp2_of(_mm512_sub_ps(top[c], most));
+        const __m512 shrink = exp(_mm512_sub_ps(top[c], most));
         __m512 sum = _mm512_mul_ps(total[c], shrink);
         for (int key = 0; key < kTile; key++) {
-          const __m512 p = exp2_of(_mm512_sub_ps(_mm512_load_ps(&scores[key][16 * c]), most));
+          const __m512 p = exp(_mm512_sub_ps(_mm512_load_ps(&scores[key][16 * c]), most));
           _mm512_store_ps(&scores[key][16 * c], p);
           sum = _mm512_add_ps(sum, p);
         }
@@ -280,7 +175,7 @@ void forward_head(const Shape& s, const Bf16* q, const std::vector<Rows>& k, con
       alignas(64) float sums[16], tops[16];
       _mm512_store_ps(sums, total[c]);
       _mm512_store_ps(tops, top[c]);
-      for (int i = 0; i < 16; i++) log[16 * c + i] = tops[i] + std::log2(sums[i]);
+      for (int i = 0; i < 16; i++) log[16 * c + i] = tops[i] + std::log(sums[i]);
     }
     std::memcpy(lse + t, log, sizeof(float) * static_cast<std::size_t>(n));
     store_columns(out, o + t * s.q_stride, s.q_stride, n);
@@ -289,7 +184,7 @@ void forward_head(const Shape& s, const Bf16* q, const std::vector<Rows>& k, con
 
 // dq [T][64] of one head; adds to dk and dv [tiles].
 void backward_head(const Shape& s, const Bf16* q, const Bf16* o, const Bf16* d_out, const float* lse, const std::vector<Rows>& k,
-                   const std::vector<Rows>& k_turned, const std::vector<Rows>& v, float scale, Bf16* dq, float* dk, float* dv) {
+                   const std::vector<Rows>& k_turned, const std::vector<Rows>& v, Bf16* dq, float* dk, float* dv) {
   alignas(64) Tile scores, slopes, dq_turned;
   alignas(64) float logs[kTile], deltas[kTile];
   Rows rows, left;
@@ -309,14 +204,14 @@ void backward_head(const Shape& s, const Bf16* q, const Bf16* o, const Bf16* d_o
       const auto tile = static_cast<std::size_t>(at / kTile);
       multiply(k[tile], q_by_dim, scores, false);
       multiply(v[tile], d_by_dim, slopes, false);
-      if (at == t) mask(scores, 0);
-      const __m512 by = _mm512_set1_ps(scale * kLog2e), scaled = _mm512_set1_ps(scale);
+      if (at == t) mask(scores);
+      const __m512 by = _mm512_set1_ps(kScale);
       for (int key = 0; key < kTile; key++)
         for (int c = 0; c < kTile; c += 16) {
-          const __m512 p = exp2_of(_mm512_fmsub_ps(_mm512_load_ps(&scores[key][c]), by, _mm512_load_ps(&logs[c])));
+          const __m512 p = exp(_mm512_fmsub_ps(_mm512_load_ps(&scores[key][c]), by, _mm512_load_ps(&logs[c])));
           const __m512 slope = _mm512_sub_ps(_mm512_load_ps(&slopes[key][c]), _mm512_load_ps(&deltas[c]));
           _mm512_store_ps(&scores[key][c], p);
-          _mm512_store_ps(&slopes[key][c], _mm512_mul_ps(_mm512_mul_ps(p, slope), scaled));
+          _mm512_store_ps(&slopes[key][c], _mm512_mul_ps(_mm512_mul_ps(p, slope), by));
         }
       round_rows(scores, left);
       multiply(left, d_by_token, *reinterpret_cast<Tile*>(dv + at * kTile), true);
@@ -332,6 +227,10 @@ void backward_head(const Shape& s, const Bf16* q, const Bf16* o, const Bf16* d_o
 Bf16* data(const at::Tensor& t) { return reinterpret_cast<Bf16*>(t.data_ptr()); }
 
 Shape shape_of(const at::Tensor& q, const at::Tensor& k) {
+#ifdef __AMX_BF16__
+  static const long allowed = syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);
+  TORCH_CHECK(allowed == 0, "attention: the kernel does not let this process use AMX");
+#endif
   TORCH_CHECK(q.dim() == 4 && k.dim() == 4 && q.size(3) == kTile && k.size(3) == kTile, "attention: heads must be of 64");
   TORCH_CHECK(q.scalar_type() == at::kBFloat16 && k.scalar_type() == at::kBFloat16, "attention: q, k and v must be bf16");
   TORCH_CHECK(q.is_contiguous() && k.is_contiguous(), "attention: q, k and v must be contiguous");
@@ -355,20 +254,19 @@ std::vector<Rows> tiles(const Shape& s, const Bf16* from, bool turned) {
   return out;
 }
 
-// q [B][T][H][64], k and v [B][T][G][64], bf16 and contiguous. Returns o like q, and lse [B][H][T] f32 (base 2).
+// q [B][T][H][64], k and v [B][T][G][64], bf16 and contiguous. Returns o like q, and lse [B][H][T] f32.
 std::vector<at::Tensor> forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const Shape s = shape_of(q, k);
   at::Tensor o = at::empty_like(q), lse = at::empty({q.size(0), s.q_heads, s.T}, q.options().dtype(at::kFloat));
   const std::int64_t group = s.q_heads / s.kv_heads;
   at::parallel_for(0, q.size(0) * s.kv_heads, 1, [&](std::int64_t from, std::int64_t to) {
-    const Tiles tiles_of_thread;
     for (std::int64_t i = from; i < to; i++) {
       const std::int64_t b = i / s.kv_heads, g = i % s.kv_heads;
       const auto keys = tiles(s, data(k) + b * s.T * s.kv_stride + g * kTile, false);
       const auto values = tiles(s, data(v) + b * s.T * s.kv_stride + g * kTile, true);
       for (std::int64_t h = g * group; h < (g + 1) * group; h++) {
         const std::int64_t at = b * s.T * s.q_stride + h * kTile;
-        forward_head(s, data(q) + at, keys, values, 0.125F, data(o) + at, lse.data_ptr<float>() + (b * s.q_heads + h) * s.T);
+        forward_head(s, data(q) + at, keys, values, data(o) + at, lse.data_ptr<float>() + (b * s.q_heads + h) * s.T);
       }
     }
   });
@@ -382,7 +280,6 @@ std::vector<at::Tensor> backward(const at::Tensor& d_out, const at::Tensor& q, c
   const std::int64_t group = s.q_heads / s.kv_heads, padded = (s.T + kTile - 1) / kTile * kTile;
   at::parallel_for(0, q.size(0) * s.kv_heads, 1, [&](std::int64_t from, std::int64_t to) {
     const auto floats = [&] { return at::empty({padded, kTile}, q.options().dtype(at::kFloat)); };
-    const Tiles tiles_of_thread;
     at::Tensor key_sums = floats(), value_sums = floats();
     for (std::int64_t i = from; i < to; i++) {
       const std::int64_t b = i / s.kv_heads, g = i % s.kv_heads, kv = b * s.T * s.kv_stride + g * kTile;
@@ -393,7 +290,7 @@ std::vector<at::Tensor> backward(const at::Tensor& d_out, const at::Tensor& q, c
       for (std::int64_t h = g * group; h < (g + 1) * group; h++) {
         const std::int64_t at = b * s.T * s.q_stride + h * kTile;
         backward_head(s, data(q) + at, data(o) + at, data(d_out) + at, lse.data_ptr<float>() + (b * s.q_heads + h) * s.T, keys,
-                      keys_turned, values, 0.125F, data(dq) + at, key_sums.data_ptr<float>(), value_sums.data_ptr<float>());
+                      keys_turned, values, data(dq) + at, key_sums.data_ptr<float>(), value_sums.data_ptr<float>());
       }
       for (std::int64_t t = 0; t < s.T; t += kTile) {
         const int n = static_cast<int>(std::min<std::int64_t>(kTile, s.T - t));

@@ -116,7 +116,7 @@ class Packer:
             else:
                 break
             ids += head
-            kinds += _some(len(ids) - len(head), len(head))
+            kinds += _some(len(kinds), len(head))
             answers += [0] * len(head)
             for question, said in asked:
                 if len(ids) + len(question) + len(said) > size:
