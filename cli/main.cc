@@ -59,9 +59,9 @@ std::vector<std::string> subcommand_names(const CLI::App& app) {
 }
 
 /// The innermost subcommand on the command line, or the program itself.
-const CLI::App& chosen(const CLI::App& app) {
-  const auto commands = app.get_subcommands();
-  return commands.empty() ? app : chosen(*commands.front());
+const CLI::App* chosen(const CLI::App* app) {
+  const auto commands = app->get_subcommands();
+  return commands.empty() ? app : chosen(commands.front());
 }
 
 /// "tandem profile heads".
@@ -71,7 +71,7 @@ std::string full_name(const CLI::App& command) {
 
 /// What CLI11 found wrong, with a suggestion where a name is near.
 int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
-  const CLI::App& command = chosen(app);
+  const CLI::App& command = *chosen(&app);
   const bool at_top = &command == &app;
   if (at_top && !words.empty() && !words[0].starts_with('-')) {
     const auto names = subcommand_names(app);

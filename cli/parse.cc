@@ -44,7 +44,7 @@ std::uint32_t parse_length(std::string_view text, std::string_view option) {
     if (suffix == "K" || suffix == "k") unit = 1024;
     if (suffix == "M" || suffix == "m") unit = 1024 * 1024;
   }
-  if (unit == 0) {
+  if (!number || unit == 0) {
     throw_input_error("{}: '{}' is not a length. Write tokens, for example 4096 or 4K; several with commas: 4K,32K.",
                       option, text);
   }
@@ -101,7 +101,7 @@ std::uint64_t parse_size(std::string_view text, std::string_view option) {
       if (suffix == letter + "B") unit = std::pow(1000.0, power);
     }
   }
-  if (unit == 0) {
+  if (!number || unit == 0) {
     throw_input_error("{}: '{}' is not a size. Write bytes with a unit, for example 2G, 512M or 1.5GB.", option, text);
   }
   const double bytes = number->first * unit;

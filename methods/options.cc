@@ -167,6 +167,7 @@ void OptionSet::parse(const MethodSpec& spec) {
         std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.info.name == name; });
     if (entry == entries_.end()) {
       std::vector<std::string> names;
+      names.reserve(entries_.size());
       for (const Entry& e : entries_) names.push_back(e.info.name);
       throw_input_error("Method '{}' has no option '{}'.{} {}", method_, name, did_you_mean(name, names),
                         names.empty() ? std::string("It has none.") : "It has: " + join_names(names) + ".");
@@ -184,6 +185,7 @@ void OptionSet::parse(const MethodSpec& spec) {
 
 std::vector<OptionInfo> OptionSet::describe() const {
   std::vector<OptionInfo> out;
+  out.reserve(entries_.size());
   for (const Entry& e : entries_) out.push_back(e.info);
   return out;
 }

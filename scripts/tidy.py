@@ -17,6 +17,8 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# It leaves system headers alone, which 14 does not: 3.4 s of CPU time a test file instead of 5.8 s.
+TIDY = "clang-tidy-22"
 FOLDERS = ("engine", "methods", "eval", "hardware", "cli", "bench", "tests")
 FORGOTTEN_AFTER = 30 * 24 * 3600  # seconds since a result was last of use
 
@@ -56,7 +58,7 @@ def key(base, file, compiler, arguments, directory):
 def check(file, arguments, directory, checks):
     # What only GCC knows is not clang's to complain about.
     known = [word for word in arguments if not re.match(r"-W|-fno-sanitize-recover", word)]
-    done = subprocess.run(["clang-tidy", "--quiet", *checks, str(file), "--", "-x", "c++", *known, "-w"], cwd=directory,
+    done = subprocess.run([TIDY, "--quiet", *checks, str(file), "--", "-x", "c++", *known, "-w"], cwd=directory,
                           stdin=subprocess.DEVNULL, capture_output=True, text=True)
     return done.returncode == 0, done.stdout
 
@@ -72,10 +74,11 @@ def main():
     for entry in cache.iterdir():
         if entry.stat().st_mtime < time.time() - FORGOTTEN_AFTER:
             entry.unlink(missing_ok=True)
-    version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
+    version = subprocess.run([TIDY, "--version"], capture_output=True, check=True).stdout
     base = (ROOT / ".clang-tidy").read_bytes() + re.sub(rb"Host CPU.*", b"", version)
     # Test code keeps the checks for mistakes; GoogleTest's macros are not ours to shape.
     test_checks = ["--checks=-performance-*,-bugprone-unchecked-optional-access,-bugprone-unused-return-value,"
+                   "-bugprone-unchecked-string-to-number-conversion,-bugprone-command-processor,-bugprone-float-loop-counter,"
                    "-readability-container-size-empty,-cppcoreguidelines-*,-modernize-*"]
 
     def work(task):

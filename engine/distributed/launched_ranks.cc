@@ -6,7 +6,7 @@ namespace tandem {
 
 int launched_ranks() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    if (const char* value = std::getenv(name)) return std::atoi(value);
+    if (const char* value = std::getenv(name)) return static_cast<int>(std::strtol(value, nullptr, 10));
   }
   return 1;
 }

@@ -137,6 +137,7 @@ ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t
   }
   const std::size_t workers = std::clamp<std::size_t>(chunks.size() / 8, 1, std::thread::hardware_concurrency());
   std::vector<std::thread> threads;
+  threads.reserve(workers);
   for (std::size_t worker = 0; worker < workers; ++worker) {
     threads.emplace_back([&chunks, worker, workers] {
       for (std::size_t i = worker; i < chunks.size(); i += workers) fill_chunk(chunks[i]);

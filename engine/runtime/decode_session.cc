@@ -54,6 +54,7 @@ DecodeSession::~DecodeSession() {
 
 std::vector<SequenceState*> DecodeSession::batch() {
   std::vector<SequenceState*> rows;
+  rows.reserve(active_.size());
   for (const auto& a : active_) rows.push_back(&a->state);
   return rows;
 }

@@ -21,13 +21,13 @@ std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const Layer
       continue;
     }
     if (!item->average) continue;
+    AttentionAverage& average = stores_.averages.get(item->average->id);
     const std::vector<Range>& ranges = std::get<StaticTokens>(item->pages.source).ranges;
     const auto of_row = [item](const AttendItem* other) { return other->row == item->row; };
     TANDEM_CHECK(ranges.size() == 1 && ranges[0].end == context.batch[item->row]->tokens && item->kv_heads.begin == 0 &&
                      item->kv_heads.end >= context.shape.kv_heads &&
                      std::count_if(items.begin(), items.end(), of_row) == 1,
                  "weights are averaged over the one device item of a row, all heads, up to the newest token");
-    AttentionAverage& average = stores_.averages.get(item->average->id);
     TANDEM_CHECK(ranges[0].end - ranges[0].begin <= average.ring, "a window of {} tokens in a ring of {}",
                  ranges[0].end - ranges[0].begin, average.ring);
     emitted.push_back({item->row, &average, nullptr, ranges[0], floats});

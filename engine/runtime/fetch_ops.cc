@@ -145,6 +145,7 @@ void EngineOps::copy_blocks(BodyContext& ctx, const FetchWork& w) const {
 /// The chosen pages of each KV head, K and V; counts what it copies.
 void EngineOps::copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& w, bool copies,
                             std::vector<Access>& access, Cost& cost) const {
+  TANDEM_CHECK(w.index.has_value(), "chosen pages are those of an index");
   const DigestIndex& index = *w.index;
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
   const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "engine/common/error.h"
 #include "engine/kernels/norm.h"
@@ -111,8 +112,8 @@ class PromptProfiler {
                    const std::vector<double>& weights, Outputs& outputs) const {
     const auto tokens = static_cast<std::uint32_t>(weights.size());
     const std::uint32_t dim = model_.config.head_dim, sinks = std::min(options_.streaming_sinks, tokens);
-    std::vector<std::uint32_t> kept;
-    for (std::uint32_t t = 0; t < sinks; ++t) kept.push_back(t);
+    std::vector<std::uint32_t> kept(sinks);
+    std::iota(kept.begin(), kept.end(), 0u);
     for (std::uint32_t t = std::max(sinks, tokens - std::min(options_.window, tokens)); t < tokens; ++t)
       kept.push_back(t);
     const float* values = capture_.values(layer, g);
@@ -225,6 +226,7 @@ HeadStats mean_of(const std::vector<const HeadStats*>& all) {
 
 HeadStats LayerHeads::mean() const {
   std::vector<const HeadStats*> all;
+  all.reserve(q_heads.size());
   for (const HeadStats& head : q_heads) all.push_back(&head);
   return mean_of(all);
 }

@@ -318,8 +318,8 @@ void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases) {
     on_gpu(decode_attention_case({8, 8, 128}, kBf16, std::vector<std::uint32_t>(8, 32 * kK)));
     on_gpu(decode_attention_case({32, 1, 128}, kBf16, std::vector<std::uint32_t>(4, 16 * kK)));
     on_gpu(decode_attention_case({8, 4, 64}, kF16, std::vector<std::uint32_t>(8, 32 * kK)));
-    std::vector<std::uint32_t> ragged;
-    for (std::uint32_t i = 0; i < 16; ++i) ragged.push_back(4 * kK * (i + 1));
+    std::vector<std::uint32_t> ragged(16);
+    for (std::uint32_t i = 0; i < ragged.size(); ++i) ragged[i] = 4 * kK * (i + 1);
     on_gpu(decode_attention_case(model, kBf16, ragged));
     take(token_scores_case(model, kBf16, 1, 2 * kK));
     on_gpu(token_scores_case(model, kBf16, 8, 2 * kK));

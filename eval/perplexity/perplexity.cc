@@ -104,6 +104,7 @@ void run_perplexity(const PerplexityOptions& options, const Model& model, Device
   keep_what_methods_need(engine_options, options.methods, model);
   Engine engine(model, device, pool, engine_options);
   std::vector<std::unique_ptr<Method>> methods;
+  methods.reserve(options.methods.size());
   for (const std::string& spec : options.methods) methods.push_back(make_method(spec));
   const std::set<SampleKey> done_before = folder.finished();
   const auto key_of = [&](std::uint32_t window, std::size_t method) {

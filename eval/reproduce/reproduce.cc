@@ -165,6 +165,7 @@ OrderOutcome judge(const Order& order, const std::map<std::string, const RunOutc
     const auto run = known.find(order.runs[i]);
     if (run == known.end() || run->second->step_ms.size() != last->second->step_ms.size()) return outcome;
     std::vector<double> ratios;
+    ratios.reserve(last->second->step_ms.size());
     for (std::size_t seed = 0; seed < last->second->step_ms.size(); ++seed)
       ratios.push_back(run->second->step_ms[seed] / last->second->step_ms[seed]);
     outcome.over_last.push_back({mean(ratios), bootstrap_mean_interval(ratios)});

@@ -29,6 +29,7 @@ class ChainDraft : public Draft {
   std::string prompt(std::uint32_t n, std::optional<double>* depth) override {
     while (noise_.size() < n) noise_.push_back(wording_.noise[noise_.size() % wording_.noise.size()]);
     std::vector<std::uint32_t> places;
+    places.reserve(positions_.size());
     for (const std::uint64_t position : positions_) places.push_back(scaled_place(position, n));
     std::vector<std::size_t> starts;
     const std::string hay = scatter(noise_, n, lines_, places, &starts);

@@ -40,8 +40,10 @@ class FactDraft : public Draft {
       units_.push_back(document(capitalised(fill(relation.fact, {{"a", a}, {"b", b}})), hay_));
     }
     std::vector<const std::string*> documents;
+    documents.reserve(n);
     for (std::uint32_t i = 0; i < n; ++i) documents.push_back(&units_[i]);
     std::vector<const std::string*> asked;
+    asked.reserve(asked_.size());
     for (const std::string& one : asked_) asked.push_back(&one);
     put_among(documents, asked, positions_);
     std::string text = wording_.facts.intro + '\n';

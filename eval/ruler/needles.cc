@@ -83,6 +83,7 @@ class NeedleDraft : public Draft {
 
   std::vector<std::string> answers() const override {
     std::vector<std::string> out;
+    out.reserve(asked_.size());
     for (const std::size_t i : asked_) out.push_back(needles_[i].value);
     return out;
   }

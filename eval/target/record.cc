@@ -44,6 +44,7 @@ void add_overlaps(const HeadCapture& capture, const ModelShape& shape, std::uint
   for (std::uint32_t n = first; n < last; ++n) {
     const std::uint32_t seen = capture.position(n - 1) + 1;  // both queries choose among what the earlier one saw
     std::vector<std::vector<float>> now;
+    now.reserve(group);
     for (std::uint32_t g = 0; g < group; ++g) now.push_back(bounds(g, n, seen));
     for (std::uint32_t g = 0; g < group; ++g) {
       Sums& sum = sums[kv_head * group + g];

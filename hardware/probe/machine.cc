@@ -85,7 +85,7 @@ struct CpuInfo {
 CpuInfo read_cpuinfo() {
   CpuInfo info;
   std::ifstream file("/proc/cpuinfo");
-  std::string physical, core;
+  std::string physical;
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(':');
     if (colon == std::string::npos) continue;
@@ -154,7 +154,7 @@ std::size_t last_level_cache() {
     const std::string base = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache";
     for (int index : numbered(base, "index")) {
       const std::string path = base + "/index" + std::to_string(index);
-      const int here = std::atoi(first_line(path + "/level").c_str());
+      const int here = static_cast<int>(std::strtol(first_line(path + "/level").c_str(), nullptr, 10));
       if (here < 2 || here < level || first_line(path + "/type") == "Instruction") continue;
       if (here > level) groups.clear();
       level = here;

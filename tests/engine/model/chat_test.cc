@@ -23,7 +23,7 @@ TEST(Chat, IsWhatTheOfficialTemplatesWrite) {
     options.thinking = c.value("enable_thinking", true);
     EXPECT_EQ(
         render_chat(chat_format_by_name(c.at("format").get<std::string>()), messages_of(c.at("messages")), options),
-        c.at("text"))
+        c.at("text").get<std::string>())
         << c.at("format") << " " << c.at("messages");
   }
 }
