@@ -38,7 +38,7 @@ std::shared_ptr<Communicator> cache_rank_of(const SessionOptions& options) {
   if (other_rank() != nullptr)
     throw_input_error("Under mpirun messages go through MPI: leave --peer-link nccl away, or mpirun.");
   const auto rank = std::make_shared<RankThread>(
-      make_nccl_pair(load_gpu_libraries(), {}, "The inference rank", "The cache rank", {}, {}));
+      make_nccl_pair(load_gpu_libraries(), {}, "The inference rank", "The cache rank", {}));
   return {rank, rank->link().get()};  // whoever has the link keeps the rank
 }
 

@@ -32,24 +32,27 @@ class ThreadEnd final : public Communicator {
     shared_->inbox[1 - own_].push_back(std::move(message));
     shared_->changed.notify_all();
   }
-  Message receive() override {
+  Message receive() override { return take(patience_); }
+  Message await() override { return take({}); }
+  void set_patience(std::chrono::milliseconds patience) override { patience_ = patience; }
+
+ private:
+  Message take(std::chrono::milliseconds patience) {
     std::unique_lock lock(shared_->mutex);
     std::deque<Message>& inbox = shared_->inbox[own_];
     const auto ready = [&] { return !inbox.empty() || shared_->gone[1 - own_]; };
-    if (patience_.count() == 0) {
+    if (patience.count() == 0) {
       shared_->changed.wait(lock, ready);
-    } else if (!shared_->changed.wait_for(lock, patience_, ready)) {
+    } else if (!shared_->changed.wait_for(lock, patience, ready)) {
       throw_run_error("{} has sent nothing for {:g} seconds; it hangs, or is much slower than this rank.", other_,
-                      static_cast<double>(patience_.count()) / 1000);
+                      static_cast<double>(patience.count()) / 1000);
     }
     if (inbox.empty()) throw_run_error("{} is gone: it ended before it answered.", other_);
     Message message = std::move(inbox.front());
     inbox.pop_front();
     return message;
   }
-  void set_patience(std::chrono::milliseconds patience) override { patience_ = patience; }
 
- private:
   std::shared_ptr<Shared> shared_;
   int own_;
   std::string other_;
@@ -58,11 +61,10 @@ class ThreadEnd final : public Communicator {
 
 }  // namespace
 
-CommunicatorPair make_thread_pair(std::string first, std::string second, std::chrono::milliseconds first_waits,
-                                  std::chrono::milliseconds second_waits) {
+CommunicatorPair make_thread_pair(std::string first, std::string second, std::chrono::milliseconds patience) {
   auto shared = std::make_shared<Shared>();
-  return {std::make_unique<ThreadEnd>(shared, 0, std::move(second), first_waits),
-          std::make_unique<ThreadEnd>(shared, 1, std::move(first), second_waits)};
+  return {std::make_unique<ThreadEnd>(shared, 0, std::move(second), patience),
+          std::make_unique<ThreadEnd>(shared, 1, std::move(first), patience)};
 }
 
 }  // namespace tandem

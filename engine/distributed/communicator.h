@@ -22,8 +22,10 @@ class Communicator {
   /// Between threads it does not wait for the other end; between processes it may wait until that takes the message.
   /// RunError where the other end is gone, or takes nothing before the time is over.
   virtual void send(Message message) = 0;
-  /// RunError where the other end is gone, or sends nothing before the time is over.
+  /// A message that is due. RunError where the other end is gone, or sends nothing before the time is over.
   virtual Message receive() = 0;
+  /// The next message, whenever it begins: what an end that serves does between two. RunError as receive().
+  virtual Message await() = 0;
   /// From now on this end waits for so long; 0: for ever. Not while it is sending or receiving.
   virtual void set_patience(std::chrono::milliseconds patience) = 0;
 };
@@ -32,9 +34,8 @@ struct CommunicatorPair {
   std::unique_ptr<Communicator> first, second;
 };
 
-/// Two ends in one process. `first` and `second` name who is at either end, for error sentences: "the cache rank". A
-/// time of 0 waits for ever.
-CommunicatorPair make_thread_pair(std::string first, std::string second, std::chrono::milliseconds first_waits,
-                                  std::chrono::milliseconds second_waits);
+/// Two ends in one process. `first` and `second` name who is at either end, for error sentences: "the cache rank".
+/// Both have `patience`.
+CommunicatorPair make_thread_pair(std::string first, std::string second, std::chrono::milliseconds patience);
 
 }  // namespace tandem

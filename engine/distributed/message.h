@@ -18,9 +18,8 @@ class MessageWriter {
     put_bytes(&value, sizeof(T));
   }
   void put_bytes(const void* data, std::size_t bytes) {
-    const std::size_t at = bytes_.size();
-    bytes_.resize(at + bytes);
-    if (bytes > 0) std::memcpy(bytes_.data() + at, data, bytes);
+    const auto* const from = static_cast<const std::byte*>(data);
+    bytes_.insert(bytes_.end(), from, from + bytes);
   }
   Message take() { return std::move(bytes_); }
 

@@ -60,29 +60,32 @@ class MpiCommunicator final : public Communicator {
   }
   bool failed() const { return failed_; }
   void set_patience(std::chrono::milliseconds patience) override { patience_ = patience; }
-  Message receive() override {
-    check_link();
-    std::uint64_t bytes = 0;
-    get(&bytes, sizeof(bytes), /*forever=*/other_ == 0);  // the cache rank waits until it is sent away
-    Message message(bytes);
-    for (std::size_t at = 0; at < bytes; at += kPiece)
-      get(message.data() + at, std::min<std::size_t>(kPiece, bytes - at), false);
-    return message;
-  }
+  Message receive() override { return take(patience_); }
+  Message await() override { return take({}); }
 
  private:
+  /// A message that may begin within `begins`, 0: at any time.
+  Message take(std::chrono::milliseconds begins) {
+    check_link();
+    std::uint64_t bytes = 0;
+    get(&bytes, sizeof(bytes), begins);
+    Message message(bytes);
+    for (std::size_t at = 0; at < bytes; at += kPiece)
+      get(message.data() + at, std::min<std::size_t>(kPiece, bytes - at), patience_);
+    return message;
+  }
   void put(const void* data, std::size_t bytes) const {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, other_, kTag, MPI_COMM_WORLD, &request), "send");
-    finish(request, /*forever=*/false, /*receives=*/false);
+    finish(request, patience_, /*receives=*/false);
   }
-  void get(void* data, std::size_t bytes, bool forever) const {
+  void get(void* data, std::size_t bytes, std::chrono::milliseconds patience) const {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, other_, kTag, MPI_COMM_WORLD, &request), "receive");
-    finish(request, forever, /*receives=*/true);
+    finish(request, patience, /*receives=*/true);
   }
-  void finish(MPI_Request request, bool forever, bool receives) const {
-    Patience patience(forever ? std::chrono::milliseconds(0) : patience_);
+  void finish(MPI_Request request, std::chrono::milliseconds all, bool receives) const {
+    Patience patience(all);
     try {
       for (int done = 0; done == 0;) {
         check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "see a message through");

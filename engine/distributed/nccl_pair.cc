@@ -151,30 +151,33 @@ class NcclEnd final : public Communicator {
     guarded([&] {
       out.enter();
       out.send(&bytes, sizeof bytes);
-      finish(out);
+      finish(out, patience_);
       if (bytes == 0) return;
       out.send(message.data(), bytes);
-      finish(out);
+      finish(out, patience_);
     });
   }
-  Message receive() override {
+  Message receive() override { return take(patience_); }
+  Message await() override { return take({}); }
+  void set_patience(std::chrono::milliseconds patience) override { patience_ = patience; }
+
+ private:
+  /// A message that may begin within `begins`, 0: at any time.
+  Message take(std::chrono::milliseconds begins) {
     Channel& in = *shared_->in[own_];
     std::uint64_t bytes = 0;
     Message message;
     guarded([&] {
       in.enter();
       in.receive(&bytes, sizeof bytes);
-      finish(in);
+      finish(in, begins);
       message.resize(bytes);
       if (bytes == 0) return;
       in.receive(message.data(), bytes);
-      finish(in);
+      finish(in, patience_);
     });
     return message;
   }
-  void set_patience(std::chrono::milliseconds patience) override { patience_ = patience; }
-
- private:
   /// After an error nothing is in order any more: both directions end, and the other end is told so when it waits.
   template <class Work>
   void guarded(const Work& work) {
@@ -186,14 +189,14 @@ class NcclEnd final : public Communicator {
     }
   }
 
-  void finish(Channel& channel) const {
-    wait(channel);
+  void finish(Channel& channel, std::chrono::milliseconds patience) const {
+    wait(channel, patience);
     if (!channel.receives()) return;
     channel.fetch();
-    wait(channel);
+    wait(channel, patience);
   }
   /// Sleeps longer and longer between looks, so that a rank that waits leaves its core to others.
-  void wait(Channel& channel) const {
+  void wait(Channel& channel, std::chrono::milliseconds patience) const {
     const Clock::time_point begin = Clock::now();
     Clock::time_point left{};
     std::chrono::microseconds pause{5};
@@ -203,9 +206,9 @@ class NcclEnd final : public Communicator {
         if (left == Clock::time_point{}) left = now;
         if (now - left > kGrace) throw_run_error("{} is gone: it ended before it answered.", other_);
       }
-      if (patience_.count() > 0 && now - begin > patience_) {
+      if (patience.count() > 0 && now - begin > patience) {
         throw_run_error("{} has sent or taken nothing for {:g} seconds; it hangs, or is much slower than this rank.",
-                        other_, static_cast<double>(patience_.count()) / 1000);
+                        other_, static_cast<double>(patience.count()) / 1000);
       }
       std::this_thread::sleep_for(pause);
       pause = std::min(2 * pause, std::chrono::microseconds(500));
@@ -221,8 +224,7 @@ class NcclEnd final : public Communicator {
 }  // namespace
 
 CommunicatorPair make_nccl_pair(const GpuLibraries& libraries, const NcclPlaces& places, std::string first,
-                                std::string second, std::chrono::milliseconds first_waits,
-                                std::chrono::milliseconds second_waits) {
+                                std::string second, std::chrono::milliseconds patience) {
   const auto check = [&libraries](int result, const char* what) {
     if (result == 0) return;
     const char* text = nullptr;
@@ -254,8 +256,8 @@ CommunicatorPair make_nccl_pair(const GpuLibraries& libraries, const NcclPlaces&
     shared->out[from]->open();
     shared->in[1 - from]->open();
   }
-  return {std::make_unique<NcclEnd>(shared, 0, std::move(second), first_waits),
-          std::make_unique<NcclEnd>(shared, 1, std::move(first), second_waits)};
+  return {std::make_unique<NcclEnd>(shared, 0, std::move(second), patience),
+          std::make_unique<NcclEnd>(shared, 1, std::move(first), patience)};
 }
 
 }  // namespace tandem

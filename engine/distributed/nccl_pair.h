@@ -19,7 +19,6 @@ struct NcclPlaces {
 /// which one sends and one receives. A receive that waits keeps one block of its GPU at work: NCCL's way of waiting.
 /// InputError where the machine has not both GPUs, RunError where they cannot be set up.
 CommunicatorPair make_nccl_pair(const GpuLibraries& libraries, const NcclPlaces& places, std::string first,
-                                std::string second, std::chrono::milliseconds first_waits,
-                                std::chrono::milliseconds second_waits);
+                                std::string second, std::chrono::milliseconds patience);
 
 }  // namespace tandem

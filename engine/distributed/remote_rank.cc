@@ -52,6 +52,7 @@ class Server {
   }
 
   void greet(MessageReader& in) {
+    link_.set_patience(std::chrono::milliseconds(in.get<std::int64_t>()));
     model_.layers = in.get<std::uint32_t>();
     model_.q_heads = in.get<std::uint32_t>();
     model_.kv_heads = in.get<std::uint32_t>();
@@ -133,9 +134,12 @@ void put_forgotten(MessageWriter& out, const std::vector<std::uint32_t>& sequenc
 
 }  // namespace
 
-RemoteRank::RemoteRank(std::shared_ptr<Communicator> link, const RankModel& model) : link_(std::move(link)) {
+RemoteRank::RemoteRank(std::shared_ptr<Communicator> link, const RankModel& model, std::chrono::milliseconds patience)
+    : link_(std::move(link)) {
+  link_->set_patience(patience);
   MessageWriter out;
   out.put(Says::hello);
+  out.put(static_cast<std::int64_t>(patience.count()));
   out.put(model.layers);
   out.put(model.q_heads);
   out.put(model.kv_heads);
@@ -196,7 +200,7 @@ void serve_cache_rank(Communicator& link) {
   while (true) {
     Message message;
     try {
-      message = link.receive();
+      message = link.await();
     } catch (const RunError&) {
       return;  // the near end is gone, and with it who could be told
     }
@@ -226,8 +230,7 @@ void dismiss_cache_rank(Communicator& link) {
 }
 
 RankThread::RankThread()
-    : RankThread(make_thread_pair("The inference rank", "The cache rank", std::chrono::milliseconds(0),
-                                  std::chrono::milliseconds(0))) {}
+    : RankThread(make_thread_pair("The inference rank", "The cache rank", std::chrono::milliseconds(0))) {}
 
 RankThread::RankThread(CommunicatorPair ends)
     : near_(std::move(ends.first)),

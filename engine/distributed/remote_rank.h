@@ -2,6 +2,7 @@
 // latest queries, and answers every message with the KV of the tokens that it chose for the next step.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -41,8 +42,9 @@ struct RemoteRow {
 /// has one of these at a time.
 class RemoteRank {
  public:
-  /// Greets the rank, which forgets all that it was told before.
-  RemoteRank(std::shared_ptr<Communicator> link, const RankModel& model);
+  /// Greets the rank, which forgets all that it was told before. From now on both ends have `patience` with each other;
+  /// 0: for ever. Between two messages the rank waits for ever.
+  RemoteRank(std::shared_ptr<Communicator> link, const RankModel& model, std::chrono::milliseconds patience);
   ~RemoteRank();
   RemoteRank(const RemoteRank&) = delete;
   RemoteRank& operator=(const RemoteRank&) = delete;
@@ -69,7 +71,7 @@ void serve_cache_rank(Communicator& link);
 /// Says goodbye to it; nothing where it is gone already.
 void dismiss_cache_rank(Communicator& link);
 
-/// A far end in a thread of this process. It waits for ever, and so does this side until it is told otherwise.
+/// A far end in a thread of this process.
 class RankThread {
  public:
   RankThread();

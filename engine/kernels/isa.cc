@@ -56,12 +56,6 @@ const char* to_string(Isa isa) {
   return "?";
 }
 
-// clang 14 does not know "f16c" as a name for __builtin_cpu_supports.
-static bool has_f16c() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-}
-
 // Tiles of bf16, and Linux's leave to use them: it keeps their 8 KiB of registers only for processes that ask.
 static bool has_amx() {
   static const bool granted = [] {
@@ -79,7 +73,7 @@ bool isa_supported(Isa isa) {
     case Isa::baseline:
       return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
     case Isa::avx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     case Isa::avx512:
       return isa_supported(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

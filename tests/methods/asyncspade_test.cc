@@ -273,13 +273,12 @@ TEST(AsyncSpadeBytes, AMessageHasTheStepsQueriesAFullPageAndTheChoice) {
 class MortalRank {
  public:
   MortalRank(int lives, bool silent) {
-    CommunicatorPair pair = make_thread_pair("The inference rank", "The cache rank", std::chrono::milliseconds(200),
-                                             std::chrono::milliseconds(0));
+    CommunicatorPair pair = make_thread_pair("The inference rank", "The cache rank", std::chrono::milliseconds(200));
     near = std::move(pair.first);
     thread_ = std::thread([far = std::shared_ptr<Communicator>(std::move(pair.second)), lives, silent]() mutable {
       try {
         // A silent one takes all that comes, until the near end is gone.
-        for (int taken = 0; silent || taken < lives; ++taken) far->receive();
+        for (int taken = 0; silent || taken < lives; ++taken) far->await();
       } catch (const RunError&) {
         // The near end is gone.
       }

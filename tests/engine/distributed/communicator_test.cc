@@ -29,7 +29,7 @@ Message numbered(int n) {
 }
 
 TEST(Communicator, MessagesArriveWholeAndInOrder) {
-  CommunicatorPair pair = make_thread_pair("one", "two", milliseconds(0), milliseconds(0));
+  CommunicatorPair pair = make_thread_pair("one", "two", milliseconds(0));
   std::thread other([far = std::move(pair.second)] {
     for (int i = 0; i < 100; ++i) far->send(far->receive());
   });
@@ -39,7 +39,7 @@ TEST(Communicator, MessagesArriveWholeAndInOrder) {
 }
 
 TEST(Communicator, WhatWasSentBeforeAnEndLeftStillArrives) {
-  CommunicatorPair pair = make_thread_pair("one", "two", milliseconds(0), milliseconds(0));
+  CommunicatorPair pair = make_thread_pair("one", "two", milliseconds(0));
   pair.second->send(numbered(7));
   pair.second.reset();
   EXPECT_EQ(MessageReader(pair.first->receive()).get<int>(), 7);
@@ -48,9 +48,19 @@ TEST(Communicator, WhatWasSentBeforeAnEndLeftStillArrives) {
 }
 
 TEST(Communicator, AnEndThatIsSilentIsAnErrorAfterTheTime) {
-  const CommunicatorPair pair = make_thread_pair("one", "two", milliseconds(20), milliseconds(0));
+  const CommunicatorPair pair = make_thread_pair("one", "two", milliseconds(20));
   EXPECT_THAT(sentence_of([&] { pair.first->receive(); }),
               ::testing::HasSubstr("two has sent nothing for 0.02 seconds"));
+}
+
+TEST(Communicator, AnEndThatAwaitsHasAllTheTimeThereIs) {
+  CommunicatorPair pair = make_thread_pair("one", "two", milliseconds(5));
+  std::thread other([far = std::move(pair.second)] {
+    std::this_thread::sleep_for(milliseconds(50));
+    far->send(numbered(3));
+  });
+  EXPECT_EQ(MessageReader(pair.first->await()).get<int>(), 3);
+  other.join();
 }
 
 TEST(Communicator, AMessageThatIsTooShortIsASentence) {
@@ -59,12 +69,13 @@ TEST(Communicator, AMessageThatIsTooShortIsASentence) {
   EXPECT_THAT(sentence_of([&] { in.get<double>(); }), ::testing::HasSubstr("4 bytes long"));
 }
 
+constexpr milliseconds kPatient{60'000};
 /// Of one layer and head with 8 floats each; a page of 16 tokens takes 1,024 bytes.
 const RankModel kSmall{1, 1, 1, {1, 8, DType::f32}, 16, RopeTable(8, 10000)};
 
 TEST(RemoteRank, WhatGoesWrongThereIsSaidHere) {
   const RankThread thread;
-  RemoteRank rank(thread.link(), kSmall);
+  RemoteRank rank(thread.link(), kSmall, kPatient);
   // Queries are announced that do not come with the message.
   rank.send(0, 1, {{.sequence = 1, .rule = {}, .first = 0, .queries = 2, .known = 2, .keep = 1}}, {Message(4)});
   EXPECT_THAT(sentence_of([&] { rank.receive(); }), ::testing::HasSubstr("The cache rank failed: A message"));
@@ -88,7 +99,7 @@ RemoteRow next_row(std::uint32_t sequence) {
 
 TEST(RemoteRank, WhatGoesOnFromNothingIsAnErrorAndNotZeros) {
   const RankThread thread;
-  RemoteRank rank(thread.link(), kSmall);
+  RemoteRank rank(thread.link(), kSmall, kPatient);
   rank.send(0, 1, {first_row(1)}, {Message(32 + 1024)});
   EXPECT_EQ(rank.receive().size(), 64u);
   rank.send(0, 1, {next_row(1)}, {Message(32)});
@@ -96,7 +107,7 @@ TEST(RemoteRank, WhatGoesOnFromNothingIsAnErrorAndNotZeros) {
   rank.send(0, 1, {next_row(2)}, {Message(32)});
   EXPECT_THAT(sentence_of([&] { rank.receive(); }),
               ::testing::HasSubstr("page 1 and 1 queries of a sequence of which 0"));
-  RemoteRank another(thread.link(), kSmall);  // its greeting ends what the first one told
+  RemoteRank another(thread.link(), kSmall, kPatient);  // its greeting ends what the first one told
   rank.send(0, 1, {next_row(1)}, {Message(32)});
   EXPECT_THAT(sentence_of([&] { rank.receive(); }), ::testing::HasSubstr("two decodes share one link"));
 }
@@ -110,6 +121,7 @@ class Counting final : public Communicator {
     link_->send(std::move(message));
   }
   Message receive() override { return link_->receive(); }
+  Message await() override { return link_->await(); }
   void set_patience(milliseconds patience) override { link_->set_patience(patience); }
   int sent = 0;
 
@@ -122,7 +134,7 @@ TEST(RemoteRank, WhatIsForgottenIsToldWithTheNextMessage) {
   const RankThread thread;
   const auto link = std::make_shared<Counting>(thread.link());
   {
-    RemoteRank rank(link, kSmall);
+    RemoteRank rank(link, kSmall, kPatient);
     rank.send(0, 1, {first_row(1), first_row(2)}, {Message(32 + 1024), Message(32 + 1024)});
     EXPECT_EQ(rank.receive().size(), 128u);
     EXPECT_EQ(link->sent, 2);

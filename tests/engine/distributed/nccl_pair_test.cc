@@ -30,8 +30,8 @@ std::string sentence_of(const Work& work) {
   return "nothing was thrown";
 }
 
-CommunicatorPair pair_of(milliseconds first_waits = milliseconds(0)) {
-  return make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "one", "two", first_waits, milliseconds(0));
+CommunicatorPair pair_of(milliseconds patience = milliseconds(0)) {
+  return make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "one", "two", patience);
 }
 
 Message numbered(int n, std::size_t more = 0) {
@@ -127,13 +127,31 @@ TEST_F(Nccl, WithoutTwoGpusOrTheLibraryItIsRefusedWithASentence) {
   EXPECT_THAT(sentence_of<InputError>([] { load_gpu_libraries(kFake, "libc.so.6"); }), HasSubstr("ncclCommInitAll"));
 }
 
+/// Of one layer and head with 8 floats each; a page of 16 tokens takes 1,024 bytes.
+const RankModel kSmall{1, 1, 1, {1, 8, DType::f32}, 16, RopeTable(8, 10000)};
+
 TEST_F(Nccl, ACacheRankAnswersOverIt) {
   const RankThread thread(make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "The inference rank", "The cache rank",
-                                         milliseconds(5000), milliseconds(0)));
-  const RankModel model{1, 1, 1, {1, 8, DType::f32}, 16, RopeTable(8, 10000)};
-  RemoteRank rank(thread.link(), model);
+                                         milliseconds(0)));
+  RemoteRank rank(thread.link(), kSmall, milliseconds(5000));
   rank.send(0, 1, {{.sequence = 1, .rule = {}, .first = 0, .queries = 2, .known = 2, .keep = 1}}, {Message(4)});
   EXPECT_THAT(sentence_of<RunError>([&] { rank.receive(); }), HasSubstr("The cache rank failed: A message"));
+}
+
+TEST_F(Nccl, ACacheRankAwaitsMessagesForEverAndTheTakingOfItsAnswerForTheTimeItWasTold) {
+  const RankThread thread(make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "The inference rank", "The cache rank",
+                                         milliseconds(0)));
+  RemoteRank rank(thread.link(), kSmall, milliseconds(200));
+  std::this_thread::sleep_for(milliseconds(300));
+  const auto ask = [&](std::uint32_t sequence) {
+    rank.send(0, 1, {{.sequence = sequence, .rule = {}, .queries = 1, .known = 1, .end_page = 1, .keep = 1}},
+              {Message(32 + 1024)});
+  };
+  ask(1);
+  EXPECT_EQ(rank.receive().size(), 64u);
+  ask(2);
+  std::this_thread::sleep_for(milliseconds(400));
+  EXPECT_THAT(sentence_of<RunError>([&] { rank.receive(); }), HasSubstr("failed before"));
 }
 
 }  // namespace

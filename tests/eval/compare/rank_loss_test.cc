@@ -18,9 +18,10 @@ class Mortal final : public Communicator {
  public:
   Mortal(std::unique_ptr<Communicator> link, int lives) : link_(std::move(link)), lives_(lives) {}
   void send(Message message) override { link_->send(std::move(message)); }
-  Message receive() override {
+  Message receive() override { return link_->receive(); }
+  Message await() override {
     if (lives_-- == 0) throw_run_error("Here it ends.");
-    return link_->receive();
+    return link_->await();
   }
   void set_patience(std::chrono::milliseconds patience) override { link_->set_patience(patience); }
   int left() const { return lives_; }
@@ -34,7 +35,7 @@ class Mortal final : public Communicator {
 class MortalRank {
  public:
   explicit MortalRank(int lives) {
-    CommunicatorPair pair = make_thread_pair("The inference rank", "The cache rank", {}, {});
+    CommunicatorPair pair = make_thread_pair("The inference rank", "The cache rank", {});
     near = std::move(pair.first);
     thread_ = std::thread([this, far = std::make_unique<Mortal>(std::move(pair.second), lives)]() mutable {
       serve_cache_rank(*far);

@@ -1,0 +1,280 @@
+// A selection ahead where its rank is (AsyncSpade section 4.1): a message out, the choice, a message back, for a pack
+// of layers and the whole batch. Where the rank is another stream of the device, the messages are the operation's own
+// reads and writes.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "engine/distributed/remote_rank.h"
+#include "engine/kernels/ahead_selection.h"
+#include "engine/runtime/cache_rank_work.h"
+#include "engine/runtime/selection.h"
+
+namespace tandem {
+namespace {
+
+Op rank_op(const char* name, Cause cause, Range layers) {
+  Op op;
+  op.name = name;
+  op.kind = cause == Cause::selection ? Kind::compute : Kind::copy;
+  op.cause = cause;
+  op.layer = layers.begin;
+  if (cause == Cause::selection) {
+    op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
+    op.cost.kernels = 4;             // prediction, scores, top-k, gather; all layers and rows at once
+  }
+  return op;
+}
+
+}  // namespace
+
+/// Into the windows of the pack's layers, from the device or from what arrived on the host.
+void EngineOps::push_queries(BodyContext& ctx, Range layers, const std::vector<RankWork>& work, bool inbox) const {
+  const auto count = layers.end - layers.begin;
+  pool_.parallel_for(work.size() * count, [&](std::size_t task) {
+    const RankWork& w = work[task / count];
+    const CacheRank& rank = w.rank;
+    const auto layer = layers.begin + static_cast<std::uint32_t>(task % count);
+    if (w.pushed() == 0) return;
+    const std::uint32_t slots = inbox ? rank.rule.room() : w.slots;
+    const float* from = inbox ? ctx.read<float>(rank.inbox) : ctx.read<float>(w.from);
+    for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p) {
+      push_query(rank.rule, attention_.rope_table(), from + (std::size_t{layer} * slots + p % slots) * rank.width(),
+                 rank.q_heads, rank.shape.head_dim, p, rank.window.write<float>(ctx) + rank.window_offset(layer));
+    }
+  });
+}
+
+/// From pages where the rank is, to where its selections leave from.
+void EngineOps::choose_ahead(BodyContext& ctx, Range layers, const std::vector<RankWork>& work) const {
+  const ModelShape& shape = attention_.shape();
+  const std::size_t tasks = std::size_t{layers.end - layers.begin} * shape.kv_heads;
+  pool_.parallel_for(work.size() * tasks, [&](std::size_t task) {
+    const RankWork& w = work[task / tasks];
+    if (w.keep == 0) return;
+    const CacheRank& rank = w.rank;
+    const auto pack_layer = static_cast<std::uint32_t>(task % tasks / shape.kv_heads);
+    const auto g = static_cast<std::uint32_t>(task % shape.kv_heads);
+    const std::uint32_t layer = layers.begin + pack_layer;
+    const bool host = rank.place == RankPlace::host;
+    const char* pages = host ? ctx.read<char>(kv_.host_buffer()) : ctx.read<char>(kv_.device_buffer());
+    std::vector<KvSpan> spans;
+    spans.reserve(w.at[pack_layer].size());
+    for (const std::uint32_t slot : w.at[pack_layer])
+      spans.push_back({pages + kv_.k_offset(slot, g), pages + kv_.v_offset(slot, g), kPageTokens, ~0u});
+    const AheadWindow window{rank.window.write<float>(ctx) + rank.window_offset(layer) +
+                                 std::size_t{g} * shape.group() * rank.rule.room() * shape.head_dim,
+                             w.known, w.positions.end - 1};
+    char* k = (host ? ctx.write<char>(rank.outbox) : ctx.write<char>(rank.packed)) + rank.packed_offset(layer, g);
+    tandem::select_ahead(rank.rule, attention_.rope_table(), window, spans,
+                         {shape.group(), shape.head_dim, kv_.shape().type}, w.keep, k, k + rank.half_bytes());
+  });
+}
+
+EngineOps::Sent EngineOps::select_here(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
+  Op op = rank_op("select ahead", Cause::selection, layers);
+  for (RankWork& w : *work) {
+    const CacheRank& rank = w.rank;
+    wait_for(op.after, rank.kept[layers.end - 1]);
+    if (w.pushed() > 0) op.access.push_back(w.from.reads(layers.begin, layers.end));
+    op.access.push_back(rank.window.writes(layers.begin, layers.end));
+    if (w.keep > 0) op.access.push_back(rank.packed.writes(layers.begin, layers.end));
+    for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+      w.add_choice(op.cost, op.cost.hbm);
+      std::vector<std::uint32_t>& slots = w.at.emplace_back();
+      if (w.keep == 0) continue;
+      const Range pages{0, w.end / kPageTokens};
+      kv_.append_access(rank.sequence, layer, pages, Tier::device, Range{0, rank.shape.kv_heads}, false, op.access);
+      slots.reserve(pages.end);
+      for (std::uint32_t page = 0; page < pages.end; ++page)
+        slots.push_back(kv_.slot(rank.sequence, layer, page, Tier::device));
+    }
+  }
+  op.body = [this, layers, work](BodyContext& ctx) {
+    push_queries(ctx, layers, *work, false);
+    choose_ahead(ctx, layers, *work);
+  };
+  const Event done = ask(LaneKind::side_compute, std::move(op));
+  return {done, done};
+}
+
+EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
+  const Range heads{0, kv_.shape().kv_heads};
+  Op out = rank_op("queries to cache rank", Cause::transfer, layers);
+  Op choice = rank_op("select ahead", Cause::selection, layers);
+  Op back = rank_op("selection to device", Cause::transfer, layers);
+  out.cost.pieces = back.cost.pieces = 0;
+  std::vector<SlotCopy> copies;
+  for (RankWork& w : *work) {
+    const CacheRank& rank = w.rank;
+    const auto count = layers.end - layers.begin;
+    wait_for(out.after, rank.kept[layers.end - 1]);
+    wait_for(out.after, rank.arrived[layers.begin]);  // then the rank is done with the message before
+    out.cost.d2h += count * w.query_bytes();
+    out.cost.pieces += w.pushed() > 0 ? (w.slots == 1 ? 1 : count) : 0;  // one run, or one per layer
+    if (w.pushed() > 0) out.access.push_back(w.from.reads(layers.begin, layers.end));
+    out.access.push_back(rank.inbox.writes(layers.begin, layers.end));
+    choice.access.insert(choice.access.end(),
+                         {rank.inbox.reads(layers.begin, layers.end), rank.window.writes(layers.begin, layers.end)});
+    if (w.keep > 0) {
+      choice.access.push_back(rank.outbox.writes(layers.begin, layers.end));
+      back.access.insert(back.access.end(),
+                         {rank.outbox.reads(layers.begin, layers.end), rank.packed.writes(layers.begin, layers.end)});
+      back.cost.h2d += count * w.packed_bytes();
+      back.cost.pieces += 2 * count * rank.shape.kv_heads;  // K and V of a head have room for more than was chosen
+      choice.cost.tasks += count * rank.shape.kv_heads;
+    }
+    for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+      if (w.sent.begin < w.sent.end) {
+        const std::vector<SlotCopy> more = kv_.add_host_blocks(rank.sequence, layer, w.sent, out.after);
+        kv_.append_filled(rank.sequence, layer, w.sent, Tier::device, out.after);
+        kv_.append_access(rank.sequence, layer, w.sent, Tier::device, heads, false, out.access);
+        kv_.append_access(rank.sequence, layer, w.sent, Tier::host, heads, true, out.access);
+        for (std::size_t i = 0; i < more.size(); ++i) {  // runs that are adjacent on both sides
+          if (i == 0 || more[i].from != more[i - 1].from + 1 || more[i].to != more[i - 1].to + 1) ++out.cost.pieces;
+        }
+        out.cost.d2h += more.size() * kv_.shape().slot_bytes();
+        copies.insert(copies.end(), more.begin(), more.end());
+      }
+      w.add_choice(choice.cost, choice.cost.dram);
+      rank_scores(choice.cost, rank.shape.kv_heads, w.end, w.keep);
+      std::vector<std::uint32_t>& slots = w.at.emplace_back();
+      if (w.keep == 0) continue;
+      const Range pages{0, w.end / kPageTokens};
+      kv_.append_access(rank.sequence, layer, pages, Tier::host, heads, false, choice.access);
+      slots.reserve(pages.end);
+      for (std::uint32_t page = 0; page < pages.end; ++page)
+        slots.push_back(kv_.slot(rank.sequence, layer, page, Tier::host));
+    }
+  }
+  out.body = [this, layers, work, copies](BodyContext& ctx) {
+    for (const RankWork& w : *work) {
+      const CacheRank& rank = w.rank;
+      for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+        for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p) {
+          std::copy_n(ctx.read<float>(w.from) + (std::size_t{layer} * w.slots + p % w.slots) * rank.width(),
+                      rank.width(),
+                      ctx.write<float>(rank.inbox) +
+                          (std::size_t{layer} * rank.rule.room() + p % rank.rule.room()) * rank.width());
+        }
+      }
+    }
+    const std::size_t bytes = kv_.shape().slot_bytes();
+    for (const SlotCopy& copy : copies) {
+      std::memcpy(ctx.write<char>(kv_.host_buffer()) + copy.to * bytes,
+                  ctx.read<char>(kv_.device_buffer()) + copy.from * bytes, bytes);
+    }
+  };
+  choice.body = [this, layers, work](BodyContext& ctx) {
+    push_queries(ctx, layers, *work, true);
+    choose_ahead(ctx, layers, *work);
+  };
+  back.body = [layers, work](BodyContext& ctx) {
+    for (const RankWork& w : *work) {
+      if (w.keep == 0) continue;
+      const std::size_t at = w.rank.packed_offset(layers.begin, 0), end = w.rank.packed_offset(layers.end, 0);
+      std::memcpy(ctx.write<char>(w.rank.packed) + at, ctx.read<char>(w.rank.outbox) + at, end - at);
+    }
+  };
+  const Event left = ask(LaneKind::d2h, std::move(out));
+  for (const RankWork& w : *work) {
+    for (std::uint32_t layer = layers.begin; layer < layers.end && w.sent.begin < w.sent.end; ++layer) {
+      kv_.set_filled(w.rank.sequence, layer, w.sent, Tier::host, left);
+      kv_.drop(w.rank.sequence, layer, w.sent, Tier::device, left);
+    }
+  }
+  choice.after = {left};
+  const Event chosen = ask(LaneKind::host_workers, std::move(choice));
+  if (back.access.empty()) return {left, chosen};
+  back.after = {chosen};
+  return {left, ask(LaneKind::recall, std::move(back))};
+}
+
+EngineOps::Sent EngineOps::select_on_peer(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
+  const KvShape& shape = kv_.shape();
+  Op out = rank_op("message to peer", Cause::transfer, layers);
+  Op choice = rank_op("select ahead", Cause::selection, layers);
+  Op back = rank_op("selection from peer", Cause::transfer, layers);
+  const std::uint32_t count = layers.end - layers.begin;
+  for (RankWork& w : *work) {
+    const CacheRank& rank = w.rank;
+    wait_for(out.after, rank.kept[layers.end - 1]);
+    wait_for(out.after, rank.arrived[layers.begin]);  // then the rank is done with the message before
+    out.cost.peer += count * (w.query_bytes() + (w.sent.end - w.sent.begin) * shape.slot_bytes());
+    if (w.pushed() > 0) out.access.push_back(w.from.reads(layers.begin, layers.end));
+    out.access.push_back(rank.remote.writes(layers.begin, layers.end));
+    choice.access.push_back(rank.remote.writes(layers.begin, layers.end));
+    if (w.keep > 0) {
+      back.access.insert(back.access.end(),
+                         {rank.remote.reads(layers.begin, layers.end), rank.packed.writes(layers.begin, layers.end)});
+      back.cost.peer += count * w.packed_bytes();
+    }
+    for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+      w.add_choice(choice.cost, choice.cost.hbm);
+      std::vector<std::uint32_t>& slots = w.leaving.emplace_back();
+      kv_.append_filled(rank.sequence, layer, w.sent, Tier::device, out.after);
+      kv_.append_access(rank.sequence, layer, w.sent, Tier::device, Range{0, shape.kv_heads}, false, out.access);
+      for (std::uint32_t page = w.sent.begin; page < w.sent.end; ++page)
+        slots.push_back(kv_.slot(rank.sequence, layer, page, Tier::device));
+    }
+  }
+  out.cost.hbm = out.cost.peer;
+  back.cost.hbm = back.cost.peer;
+  out.body = [this, layers, work, remote = remote_](BodyContext& ctx) {
+    std::vector<RemoteRow> rows;
+    std::vector<Message> data;
+    for (const RankWork& w : *work) {
+      const CacheRank& rank = w.rank;
+      rows.push_back(
+          {rank.sequence, rank.rule, w.positions.begin, w.pushed(), w.known, w.sent.begin, w.sent.end, w.keep});
+      const std::size_t slot = kv_.shape().slot_bytes(), queries = rank.width() * sizeof(float);
+      Message& bytes = data.emplace_back();
+      const auto put = [&bytes](const void* from, std::size_t n) {
+        const auto* b = static_cast<const std::byte*>(from);
+        bytes.insert(bytes.end(), b, b + n);
+      };
+      for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+        for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p)
+          put(ctx.read<float>(w.from) + (std::size_t{layer} * w.slots + p % w.slots) * rank.width(), queries);
+        for (const std::uint32_t from : w.leaving[layer - layers.begin])
+          put(ctx.read<char>(kv_.device_buffer()) + from * slot, slot);
+      }
+    }
+    remote->send(layers.begin, layers.end, rows, data);
+  };
+  back.body = [layers, work, remote = remote_](BodyContext& ctx) {
+    const Message answer = remote->receive();
+    const std::byte* from = answer.data();
+    std::size_t expected = 0;
+    for (const RankWork& w : *work) expected += (layers.end - layers.begin) * w.packed_bytes();
+    if (answer.size() != expected) {
+      throw_run_error(
+          "The cache rank answered with {} bytes where {} were expected: both ranks must run the same program.",
+          answer.size(), expected);
+    }
+    for (const RankWork& w : *work) {
+      const CacheRank& rank = w.rank;
+      const std::size_t half = w.keep * rank.shape.vector_bytes();
+      for (std::uint32_t layer = layers.begin; layer < layers.end && w.keep > 0; ++layer) {
+        for (std::uint32_t g = 0; g < rank.shape.kv_heads; ++g, from += 2 * half) {
+          char* k = ctx.write<char>(rank.packed) + rank.packed_offset(layer, g);
+          std::memcpy(k, from, half);
+          std::memcpy(k + rank.half_bytes(), from + half, half);
+        }
+      }
+    }
+  };
+  const Event left = ask(LaneKind::to_peer, std::move(out));
+  for (const RankWork& w : *work) {
+    for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer)
+      kv_.drop(w.rank.sequence, layer, w.sent, Tier::device, left);
+  }
+  choice.after = {left};
+  const Event chosen = ask(LaneKind::peer_compute, std::move(choice));
+  if (back.access.empty()) return {left, chosen};
+  back.after = {chosen};
+  return {left, ask(LaneKind::from_peer, std::move(back))};
+}
+
+}  // namespace tandem
