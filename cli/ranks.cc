@@ -1,6 +1,7 @@
 #include "cli/ranks.h"
 
 #include <fmt/format.h>
+#include <string>
 
 #include "cli/exit_code.h"
 #include "engine/common/error.h"
@@ -36,8 +37,10 @@ int run_as_rank(const std::function<int()>& program) {
   if (own == nullptr) return program();
   const std::shared_ptr<Communicator> link = own->other();
   if (own->number() == 1) {
-    serve_cache_rank(*link);
-    return kDone;
+    const std::string failure = serve_cache_rank(*link);
+    if (failure.empty()) return kDone;
+    fmt::print(stderr, "tandem: The cache rank ends: {}\n", failure);
+    return kRunFailed;
   }
   other() = link;
   const int code = program();

@@ -58,7 +58,10 @@ void add_session_options(CLI::App& command, SessionOptions& options) {
           "How messages reach a cache rank that is a peer (asyncspade:place=peer): threads; nccl: from GPU 0 to "
           "GPU 1. Under mpirun -n 2 the other process is the rank")
       ->capture_default_str();
-  command.add_option("--rank-timeout", options.rank_timeout, "Seconds after which a silent cache rank ends the run")
+  command
+      .add_option(
+          "--rank-timeout", options.rank_timeout,
+          "Seconds after which the run ends where a cache rank sends nothing that is due, or nobody takes its answer")
       ->capture_default_str();
 }
 

@@ -1,6 +1,6 @@
 """clang-tidy over build/release/compile_commands.json, skipping what was found clean before. Called by lint.sh.
 
-A file's key is the hash of .clang-tidy, the clang-tidy version and its preprocessed text, so that a changed header
+A file's key is the hash of .clang-tidy, the clang-tidy version, the checks and its preprocessed text, so that a changed header
 re-checks what includes it and nothing else. Only clean results are kept, in ~/.cache/tandem/lint (XDG_CACHE_HOME), so
 that all checkouts of one machine share them; the checkout's own path does not count.
 """
@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -68,6 +69,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", help="regular expression on paths")
     options = parser.parse_args()
+    if shutil.which(TIDY) is None:
+        sys.exit(f"tidy.py: there is no {TIDY} here; scripts/install_packages.sh --lint installs it on Debian 12.")
     started = time.monotonic()
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tandem" / "lint"
     cache.mkdir(parents=True, exist_ok=True)
@@ -83,12 +86,12 @@ def main():
 
     def work(task):
         file, compiler, arguments, directory = task
-        name = key(base, file, compiler, arguments, directory)
+        checks = test_checks if file.relative_to(ROOT).parts[0] == "tests" else []
+        name = key(base + " ".join(checks).encode(), file, compiler, arguments, directory)
         if name is not None and (cache / name).exists():
             (cache / name).touch()
             return file, True, "", True
-        is_test = file.relative_to(ROOT).parts[0] == "tests"
-        clean, text = check(file, arguments, directory, test_checks if is_test else [])
+        clean, text = check(file, arguments, directory, checks)
         if clean and name is not None:
             (cache / name).touch()
         return file, clean, text, False

@@ -24,9 +24,10 @@ class Communicator {
   virtual void send(Message message) = 0;
   /// A message that is due. RunError where the other end is gone, or sends nothing before the time is over.
   virtual Message receive() = 0;
-  /// The next message, whenever it begins: what an end that serves does between two. RunError as receive().
+  /// The next message, whenever it begins: what an end that serves does between two. RunError where the other end is
+  /// gone, or does not finish in time what it began.
   virtual Message await() = 0;
-  /// From now on this end waits for so long; 0: for ever. Not while it is sending or receiving.
+  /// From now on this end waits for so long, but in await(); 0: for ever. Not while it is sending or receiving.
   virtual void set_patience(std::chrono::milliseconds patience) = 0;
 };
 

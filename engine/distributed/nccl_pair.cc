@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "engine/common/error.h"
@@ -65,7 +66,7 @@ class Channel {
   /// Whether the stream has nothing left to do. RunError where NCCL or the driver reports an error.
   bool done() {
     const std::lock_guard lock(mutex_);
-    if (aborted_) throw_run_error("The link between the two GPUs has failed before.");
+    if (aborted_) throw_run_error("The link between the two GPUs has failed.");
     int error = 0;
     check_nccl(lib_.comm_async_error(comm_, &error), "be asked how it is");
     if (error != kNcclInProgress) check_nccl(error, "go on");
@@ -123,17 +124,29 @@ struct Shared {
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
 
-  void abort() {
+  /// Ends both directions. What to say about it: `reason`, with another's that came first.
+  std::string abort(const std::string& reason) {
+    std::string said = reason;
+    {
+      const std::lock_guard lock(mutex);
+      if (first_reason.empty())
+        first_reason = reason;
+      else
+        said = "The link between the two GPUs has failed before: " + first_reason;
+    }
     for (int i = 0; i < 2; ++i) {
       out[i]->abort();
       in[i]->abort();
     }
+    return said;
   }
 
   GpuLibraries lib;
   std::vector<int> retained;
   std::array<std::unique_ptr<Channel>, 2> out, in;  // by end
   std::array<std::atomic<bool>, 2> gone{};
+  std::mutex mutex;
+  std::string first_reason;
 };
 
 class NcclEnd final : public Communicator {
@@ -183,9 +196,8 @@ class NcclEnd final : public Communicator {
   void guarded(const Work& work) {
     try {
       work();
-    } catch (const RunError&) {
-      shared_->abort();
-      throw;
+    } catch (const RunError& error) {
+      throw_run_error("{}", shared_->abort(error.what()));
     }
   }
 

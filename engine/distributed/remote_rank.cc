@@ -195,17 +195,17 @@ std::vector<std::uint32_t> RemoteRank::take_forgotten() {
   return std::exchange(forgotten_, {});
 }
 
-void serve_cache_rank(Communicator& link) {
+std::string serve_cache_rank(Communicator& link) {
   Server server(link);
   while (true) {
     Message message;
     try {
       message = link.await();
     } catch (const RunError&) {
-      return;  // the near end is gone, and with it who could be told
+      return {};  // the near end is gone, and with it who could be told
     }
     try {
-      if (!server.serve(std::move(message))) return;
+      if (!server.serve(std::move(message))) return {};
     } catch (const std::exception& error) {
       MessageWriter out;
       out.put(Says::failure);
@@ -213,7 +213,7 @@ void serve_cache_rank(Communicator& link) {
       try {
         link.send(out.take());
       } catch (const RunError&) {
-        return;
+        return error.what();
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -66,8 +67,9 @@ class RemoteRank {
   std::vector<std::uint32_t> forgotten_;  // and not told yet
 };
 
-/// The far end: serves until the near end says goodbye or is gone. What goes wrong here becomes an answer.
-void serve_cache_rank(Communicator& link);
+/// The far end: serves until the near end says goodbye or is gone. What goes wrong here becomes an answer; where that
+/// cannot be given either, it is what this returns, else nothing.
+std::string serve_cache_rank(Communicator& link);
 /// Says goodbye to it; nothing where it is gone already.
 void dismiss_cache_rank(Communicator& link);
 

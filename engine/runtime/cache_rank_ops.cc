@@ -13,8 +13,7 @@ RankRef EngineOps::open_cache_rank(SequenceState& sequence, const RankRequest& r
   if (request.place == RankPlace::peer && !device_.has_peer()) {
     throw_input_error(
         "A cache rank on a peer device was asked for (place=peer), and {} has none: take a hardware profile with a "
-        "field "
-        "'peer', for example asyncspade-a100, or another place.",
+        "field 'peer', for example asyncspade-a100, or another place.",
         device_.clock_name());
   }
   const KvShape& shape = kv_.shape();

@@ -39,7 +39,7 @@ struct EngineOptions {
   std::shared_ptr<const Workload> workload = nullptr;
   // Who is asked to be a cache rank on a peer device (engine/distributed); nullptr: a thread of this process.
   std::shared_ptr<Communicator> peer = nullptr;
-  std::chrono::milliseconds peer_patience{60'000};  // a rank that is silent for longer ends the decode
+  std::chrono::milliseconds peer_patience{60'000};  // of both with each other; longer silence ends the decode
   std::function<bool()> interrupted;  // polled between steps and chunks; true ends the call with Interrupted
 };
 

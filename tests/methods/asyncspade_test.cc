@@ -273,7 +273,7 @@ TEST(AsyncSpadeBytes, AMessageHasTheStepsQueriesAFullPageAndTheChoice) {
 class MortalRank {
  public:
   MortalRank(int lives, bool silent) {
-    CommunicatorPair pair = make_thread_pair("The inference rank", "The cache rank", std::chrono::milliseconds(200));
+    CommunicatorPair pair = make_thread_pair("The inference rank", "The cache rank", {});
     near = std::move(pair.first);
     thread_ = std::thread([far = std::shared_ptr<Communicator>(std::move(pair.second)), lives, silent]() mutable {
       try {

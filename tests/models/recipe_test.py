@@ -3,6 +3,7 @@
   python3 tests/models/recipe_test.py
 """
 import collections
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -23,6 +24,8 @@ import text  # noqa: E402
 from tasks import FAMILIES, Tasks  # noqa: E402
 
 MISSING = [m for m in ("torch", "sentencepiece", "numpy") if importlib.util.find_spec(m) is None]
+if "torch" not in MISSING and [int(n) for n in importlib.metadata.version("torch").split(".")[:2]] < [2, 9]:
+    MISSING.append("torch 2.9 or newer")
 needs_torch = unittest.skipIf(MISSING, f"not installed: {', '.join(MISSING)}")
 
 TINY = {"model": {"hidden": 32, "layers": 2, "q_heads": 4, "kv_heads": 1, "head_dim": 64, "intermediate": 48,

@@ -97,7 +97,8 @@ TEST_F(Nccl, AnEndThatLeftIsAnError) {
 TEST_F(Nccl, AnEndThatIsSilentIsAnErrorAfterTheTimeAndTheOtherIsToldToo) {
   CommunicatorPair pair = pair_of(milliseconds(20));
   EXPECT_THAT(sentence_of<RunError>([&] { pair.first->receive(); }), HasSubstr("nothing for 0.02 seconds"));
-  EXPECT_THAT(sentence_of<RunError>([&] { pair.second->receive(); }), HasSubstr("failed before"));
+  EXPECT_THAT(sentence_of<RunError>([&] { pair.second->receive(); }),
+              HasSubstr("failed before: two has sent or taken nothing for 0.02 seconds"));
 }
 
 // Four channels, each of a stream and its first memory; TearDown counts what was not given back.
@@ -131,18 +132,19 @@ TEST_F(Nccl, WithoutTwoGpusOrTheLibraryItIsRefusedWithASentence) {
 const RankModel kSmall{1, 1, 1, {1, 8, DType::f32}, 16, RopeTable(8, 10000)};
 
 TEST_F(Nccl, ACacheRankAnswersOverIt) {
-  const RankThread thread(make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "The inference rank", "The cache rank",
-                                         milliseconds(0)));
+  const RankThread thread(
+      make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "The inference rank", "The cache rank", milliseconds(0)));
   RemoteRank rank(thread.link(), kSmall, milliseconds(5000));
   rank.send(0, 1, {{.sequence = 1, .rule = {}, .first = 0, .queries = 2, .known = 2, .keep = 1}}, {Message(4)});
   EXPECT_THAT(sentence_of<RunError>([&] { rank.receive(); }), HasSubstr("The cache rank failed: A message"));
 }
 
 TEST_F(Nccl, ACacheRankAwaitsMessagesForEverAndTheTakingOfItsAnswerForTheTimeItWasTold) {
-  const RankThread thread(make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "The inference rank", "The cache rank",
-                                         milliseconds(0)));
-  RemoteRank rank(thread.link(), kSmall, milliseconds(200));
-  std::this_thread::sleep_for(milliseconds(300));
+  CommunicatorPair pair = make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "one", "two", milliseconds(0));
+  std::string ended;
+  std::thread serving([&ended, far = std::move(pair.second)] { ended = serve_cache_rank(*far); });
+  RemoteRank rank(std::move(pair.first), kSmall, milliseconds(500));
+  std::this_thread::sleep_for(milliseconds(600));
   const auto ask = [&](std::uint32_t sequence) {
     rank.send(0, 1, {{.sequence = sequence, .rule = {}, .queries = 1, .known = 1, .end_page = 1, .keep = 1}},
               {Message(32 + 1024)});
@@ -150,8 +152,10 @@ TEST_F(Nccl, ACacheRankAwaitsMessagesForEverAndTheTakingOfItsAnswerForTheTimeItW
   ask(1);
   EXPECT_EQ(rank.receive().size(), 64u);
   ask(2);
-  std::this_thread::sleep_for(milliseconds(400));
-  EXPECT_THAT(sentence_of<RunError>([&] { rank.receive(); }), HasSubstr("failed before"));
+  serving.join();
+  EXPECT_EQ(ended, "one has sent or taken nothing for 0.5 seconds; it hangs, or is much slower than this rank.");
+  EXPECT_THAT(sentence_of<RunError>([&] { rank.receive(); }),
+              HasSubstr("has failed before: one has sent or taken nothing"));
 }
 
 }  // namespace
