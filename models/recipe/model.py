@@ -26,31 +26,13 @@ class Shape:
         return asdict(self)
 
 
-def _takes_groups() -> bool:
-    """Whether this torch computes grouped queries without copies of K and V."""
-    q, kv = torch.zeros(1, 2, 1, 8), torch.zeros(1, 1, 1, 8)
-    try:
-        F.scaled_dot_product_attention(q, kv, kv, enable_gqa=True)
-        return True
-    except TypeError:
-        return False
-
-
-GROUPS = _takes_groups()
-
-
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
     """[B][T][heads][D]; our own kernel where it fits (training on some CPUs), else torch chooses: flash attention for bf16 on
     a GPU."""
     if causal and attention_cpu.fits(q):
         return attention_cpu.attend(q, k, v)
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    if GROUPS:
-        o = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
-    else:
-        group = q.shape[1] // k.shape[1]
-        o = F.scaled_dot_product_attention(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), is_causal=causal)
-    return o.transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True).transpose(1, 2)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

@@ -4,8 +4,8 @@
   python3 models/recipe/train.py --config models/recipe/cpu.json --out runs/cpu --text sentences.txt
   python3 models/recipe/train.py --config models/recipe/gpu.json --out runs/gpu --text sentences.txt
 
-Needs torch, sentencepiece and numpy; nothing else in Tandem does. sentences.txt comes from models/recipe/text.py; without it
-natural text is left out. On a GPU machine use scripts/train_on_gpu.sh.
+Needs torch 2.9 or newer, sentencepiece and numpy; nothing else in Tandem does. sentences.txt comes from
+models/recipe/text.py; without it natural text is left out. On a GPU machine use scripts/train_on_gpu.sh.
 
 Every few minutes, at the end of each stage and on SIGTERM or ^C, OUT/last.pt (weights, optimizer, place in the plan and in
 the data) and OUT/export (the model so far) are replaced. The same command goes on from there, in the middle of a stage too.
@@ -34,7 +34,7 @@ import torch.nn.functional as F
 import attention_cpu
 import text
 from export import read_export, write_export
-from model import GROUPS, Model, Shape
+from model import Model, Shape
 from packing import ANSWER, WEIGHTS, Batch, Batches
 from tasks import FAMILIES, Tasks
 from tokenizer import Encoder, train_tokenizer
@@ -146,15 +146,20 @@ class Trainer:
         torch.manual_seed(config["seed"])
         torch.set_float32_matmul_precision("high")
         self.model = Model(Shape(**config["model"], vocabulary=Encoder(self.tokenizer).vocabulary)).to(self.device)
-        matrices = [p for p in self.model.parameters() if p.dim() == 2]
-        vectors = [p for p in self.model.parameters() if p.dim() < 2]
-        self.optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05},
-                                            {"params": vectors, "weight_decay": 0.0}], lr=config["lr"],
-                                           betas=(0.9, 0.98), fused=True)
-        self.new_steps = 0  # of this optimizer
+        self.optimizers = self.make_optimizers(config["lr"])
+        self.new_steps = 0  # of these optimizers
         self.restore()
         self.run = torch.compile(self.model) if options.compile else self.model
         self.weights = torch.tensor(WEIGHTS, device=self.device)
+
+    def make_optimizers(self, lr: float) -> list[torch.optim.Optimizer]:
+        """Muon for the layers' matrices, AdamW for the embedding and the norms. Muon's steps are scaled to AdamW's size, so
+        that one learning rate serves both."""
+        matrices = [p for p in self.model.layers.parameters() if p.dim() == 2]
+        vectors = [p for p in self.model.parameters() if p.dim() < 2]
+        rest = [{"params": [self.model.embed.weight], "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}]
+        return [torch.optim.Muon(matrices, lr=lr, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
+                torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.98), fused=True)]
 
     # ---- checkpoint ----------------------------------------------------------------------------------------------
     def restore(self) -> None:
@@ -168,8 +173,12 @@ class Trainer:
                 continue
             if saved["model_config"] != self.config["model"]:
                 raise SystemExit(f"train.py: {file} is of another model than the configuration: choose another --out.")
+            if "optimizers" not in saved:
+                raise SystemExit(f"train.py: {file} was written before training used Muon: choose another --out, and its export "
+                                 "as --init.")
             self.model.load_state_dict(saved["model"])
-            self.optimizer.load_state_dict(saved["optimizer"])
+            for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
+                optimizer.load_state_dict(state)
             self.plan.state, self.new_steps = saved["plan"], saved["new_steps"]
             print(f"goes on from {file}: {self.plan.state}", flush=True)
             return
@@ -189,8 +198,8 @@ class Trainer:
     def save(self) -> None:
         file, new = self.out / "last.pt", self.out / "last.pt.new"
         with new.open("wb") as handle:
-            torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "plan": self.plan.state,
-                        "new_steps": self.new_steps, "model_config": self.config["model"]}, handle)
+            torch.save({"model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers],
+                        "plan": self.plan.state, "new_steps": self.new_steps, "model_config": self.config["model"]}, handle)
             handle.flush()
             os.fsync(handle.fileno())
         if file.exists():
@@ -233,12 +242,13 @@ class Trainer:
         targets, weight = ids[:, 1:].reshape(-1)[index], self.weights[kinds]
         losses = F.cross_entropy(logits.float(), targets, reduction="none")
         loss = (losses * weight).sum() / weight.sum().clamp(min=1e-9)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.plan.learning_rate(self.new_steps)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.plan.learning_rate(self.new_steps)
+            optimizer.step()
         self.new_steps += 1
         if not figures:
             return {}
@@ -259,8 +269,7 @@ class Trainer:
     def train(self) -> None:
         count = sum(p.numel() for p in self.model.parameters())
         print(f"{count / 1e6:.2f} M parameters, vocabulary {self.model.shape.vocabulary}, {len(self.sentences)} sentences, "
-              f"{self.device}, {self.options.workers} data processes, grouped queries {'without' if GROUPS else 'with'} "
-              "copies", flush=True)
+              f"{self.device}, {self.options.workers} data processes", flush=True)
         saved = time.monotonic()
         while not self.plan.done() and not stopping():
             self.train_stage(saved)
@@ -283,7 +292,7 @@ class Trainer:
             self.plan.advance(time.monotonic() - began, stage["T"] * stage["B"])
             if figures:
                 now = time.monotonic()
-                self.log({**s, **line, "T": stage["T"], "lr": self.optimizer.param_groups[0]["lr"],
+                self.log({**s, **line, "T": stage["T"], "lr": self.optimizers[0].param_groups[0]["lr"],
                           "tokens_per_second": round((s["tokens"] - tokens) / (now - mark)),
                           "data_wait": round((self.batches.waited - waited) / (now - mark), 4)})
                 mark, waited, tokens = now, self.batches.waited, s["tokens"]
@@ -294,6 +303,8 @@ class Trainer:
 
 def main() -> None:
     options = parse()
+    if not hasattr(torch.optim, "Muon"):
+        raise SystemExit(f"train.py: this is torch {torch.__version__}; it takes 2.9 or newer, which have the optimizer Muon.")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _: _signals.append(got))
     config = read_config(options)
