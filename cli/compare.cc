@@ -85,8 +85,8 @@ void write_traces(const std::string& path, const std::string& method, const Trac
 }
 
 /// Everything that follows from the samples: files, and text on stdout.
-void report_on(const CompareCommand& command, const eval::CompareOptions& options, const Session& session,
-               const std::optional<TargetPlan>& target, const eval::RunFolder& folder) {
+void report_on(const CompareCommand& command, const Session& session, const std::optional<TargetPlan>& target,
+               const eval::RunFolder& folder) {
   const eval::Summary summary = eval::summarise(folder);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   const ModelConfig& config = session.model.config;
@@ -104,7 +104,7 @@ void report_on(const CompareCommand& command, const eval::CompareOptions& option
     fmt::print("{}", eval::head_errors_text(errors, summary, /*markdown=*/false));
   }
   if (target) {
-    const eval::Target predicted = run_target(*target, options, session, command.run.quiet);
+    const eval::Target predicted = run_target(*target, session, command.run.quiet);
     eval::write_file(folder.path() / "target.json", eval::target_json(predicted));
     more += "\n" + eval::target_text(predicted, /*markdown=*/true);
     eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + more);
@@ -148,10 +148,11 @@ void compare(const CompareCommand& command) {
   check_run_options(command.run);
   check_trained(command.session);
 
-  const std::optional<TargetPlan> target = plan_target(command.target, command.session, options);
+  std::optional<TargetPlan> target = plan_target(command.target, command.session, options);
   Session session = open_session(command.session);
   options.engine = session.engine;
   eval::check_compare(options, session.model);
+  if (target) choose_prompts(*target, options, session.model);
   if (options.official) {
     for (const std::string& note : eval::official_notes(*options.official, command.samples, *session.model.tokenizer))
       fmt::print(stderr, "{}\n", note);
@@ -165,7 +166,7 @@ void compare(const CompareCommand& command) {
 
   std::optional<eval::HeadErrorLog> errors;
   if (command.head_errors) {
-    errors.emplace(folder.path(), command.run.resume);
+    errors.emplace(folder.path());
     options.make = [&](const std::string& spec) { return errors->make(spec); };
     options.decoded = [&](const eval::SampleKey& first) { errors->decoded(first); };
   }
@@ -179,7 +180,7 @@ void compare(const CompareCommand& command) {
                             if (command.trace) write_traces(path, method, trace);
                           });
       },
-      [&] { report_on(command, options, session, target, folder); });
+      [&] { report_on(command, session, target, folder); });
 }
 
 }  // namespace

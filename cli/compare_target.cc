@@ -10,7 +10,6 @@
 #include "cli/progress.h"
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
-#include "eval/heads/prompts.h"
 #include "eval/target/record.h"
 #include "methods/registry.h"
 
@@ -31,7 +30,7 @@ std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const Se
   if (session.device != "sim")
     throw_input_error("--as predicts with a hardware profile: it needs --device sim, not {}.", session.device);
   const std::uint32_t context = parse_one_length(arguments.context, "--context");
-  TargetPlan plan{load_shape(arguments.as), load_profile(session.hardware), std::nullopt, {}};
+  TargetPlan plan{load_shape(arguments.as), load_profile(session.hardware), std::nullopt, {}, {}};
   // What is compared by default has a predictor of head properties that was trained for the embedded model alone.
   plan.options.methods = options.methods == default_comparison(true) ? default_comparison(false) : options.methods;
   plan.options.batch = options.batch;
@@ -51,18 +50,34 @@ std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const Se
   return plan;
 }
 
-eval::Target run_target(const TargetPlan& plan, const eval::CompareOptions& options, const Session& session,
-                        bool quiet) {
+void choose_prompts(TargetPlan& plan, const eval::CompareOptions& options, const Model& model) {
+  if (plan.workload) return;
+  const std::uint32_t length = *std::max_element(options.lengths.begin(), options.lengths.end());
+  for (const std::string& task : options.tasks) {
+    eval::HeadPrompt& prompt = plan.prompts.emplace_back();
+    const eval::RulerSample sample = eval::compare_sample(options, model, task, length, 0, prompt.tokens);
+    prompt.name = task;
+    prompt.first_query = static_cast<std::uint32_t>(prompt.tokens.size() - 1);
+    const auto answer = model.tokenizer->encode(" " + sample.answers.front(), /*add_bos=*/false);
+    prompt.tokens.insert(prompt.tokens.end(), answer.begin(), answer.end());
+    if (prompt.tokens.size() < eval::kRecordedTokens) {
+      throw_input_error(
+          "--as records how the heads of this run attend, for which a sample of {} at length {} is too short: with its "
+          "answer it has {} tokens of the {} that are needed. Give longer --lengths, or --workload published.",
+          task, length, prompt.tokens.size(), eval::kRecordedTokens);
+    }
+  }
+}
+
+eval::Target run_target(const TargetPlan& plan, const Session& session, bool quiet) {
   Workload workload;
   if (plan.workload) {
     workload = *plan.workload;
   } else {
-    const std::uint32_t length = *std::max_element(options.lengths.begin(), options.lengths.end());
-    const auto prompts = eval::ruler_head_prompts(session.model, options.tasks, length, 1, options.seed, options.texts);
     EngineOptions one = session.engine;
     one.max_batch = 1;
     Engine engine(session.model, *session.device, *session.pool, one);
-    workload = eval::record_workload(session.model, engine, *session.pool, prompts);
+    workload = eval::record_workload(session.model, engine, *session.pool, plan.prompts);
   }
   Progress progress("predicting", Progress::standard(quiet));
   eval::TargetOptions target = plan.options;

@@ -3,11 +3,13 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/session.h"
 #include "engine/device/profile.h"
 #include "engine/model/model.h"
 #include "eval/compare/compare.h"
+#include "eval/heads/heads.h"
 #include "eval/target/target.h"
 
 namespace tandem::cli {
@@ -21,13 +23,17 @@ struct TargetPlan {
   HardwareProfile hardware;
   std::optional<Workload> workload;  // none: recorded in this run
   eval::TargetOptions options;
+  std::vector<eval::HeadPrompt> prompts;  // that a recorded one is recorded on
 };
 
 /// Reads and checks everything that can be known before the run, so that a typo costs nothing.
 std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const SessionOptions& session,
                                       const eval::CompareOptions& options);
 
-eval::Target run_target(const TargetPlan& plan, const eval::CompareOptions& options, const Session& session,
-                        bool quiet);
+/// Takes the first sample of every task at the longest length where a workload is to be recorded. InputError where one
+/// is too short for that.
+void choose_prompts(TargetPlan& plan, const eval::CompareOptions& options, const Model& model);
+
+eval::Target run_target(const TargetPlan& plan, const Session& session, bool quiet);
 
 }  // namespace tandem::cli

@@ -7,6 +7,7 @@
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/kernels/isa.h"
+#include "engine/model/utf8.h"
 
 namespace tandem::cli {
 namespace {
@@ -49,6 +50,7 @@ void describe_session(const SessionOptions& options, const Session& session, eva
   manifest.weights_hash = session.model.weights_hash;
   manifest.tokenizer_hash = session.model.tokenizer->hash();
   if (options.device == "sim") manifest.hardware_profile = options.hardware;
+  manifest.hardware_hash = session.hardware_hash;
   manifest.clock = session.device->clock_name();
   manifest.machine = eval::this_machine();
   manifest.isa = to_string(active_isa());
@@ -56,7 +58,11 @@ void describe_session(const SessionOptions& options, const Session& session, eva
   manifest.started_utc = eval::utc_now();
 }
 
-eval::RunFolder open_run(const RunOptions& options, const std::string& what, const eval::Manifest& manifest) {
+eval::RunFolder open_run(const RunOptions& options, const std::string& what, eval::Manifest manifest) {
+  // Names of files may be any bytes; what results say is text, and a resumed run compares it.
+  manifest.command = repair_utf8(manifest.command);
+  manifest.model = repair_utf8(manifest.model);
+  manifest.hardware_profile = repair_utf8(manifest.hardware_profile);
   const std::string path = options.out.empty() ? default_folder(what) : options.out;
   if (!options.resume) return eval::RunFolder::create(path, manifest, options.force);
   eval::RunFolder folder = eval::RunFolder::resume(path, manifest);

@@ -27,7 +27,7 @@ void check_run_options(const RunOptions& options);
 void describe_session(const SessionOptions& options, const Session& session, eval::Manifest& manifest);
 
 /// Makes the folder, or opens the one to continue; says on stderr what had to be repaired in it.
-eval::RunFolder open_run(const RunOptions& options, const std::string& what, const eval::Manifest& manifest);
+eval::RunFolder open_run(const RunOptions& options, const std::string& what, eval::Manifest manifest);
 
 /// Does the work that fills the folder, marks the run finished, and reports on it. Where the work throws, finished
 /// samples are kept and the error says how to go on; where there are none, an earlier run is as it was, and a new

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <fmt/core.h>
+#include <span>
 
 #include "cli/interrupt.h"
 #include "cli/parse.h"
@@ -13,6 +14,7 @@
 #include "engine/distributed/nccl_pair.h"
 #include "engine/distributed/remote_rank.h"
 #include "engine/model/presets.h"
+#include "engine/model/safetensors.h"
 
 namespace tandem::cli {
 namespace {
@@ -116,6 +118,9 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
     HardwareProfile profile = load_profile(options.hardware);
     session.engine.policy_ns = profile.control.policy_ns;
     session.engine.layer_ns = profile.device.layer_ns;
+    const std::string content = profile_to_json(profile);
+    session.hardware_hash =
+        fmt::format("{:016x}", content_hash(std::as_bytes(std::span(content.data(), content.size()))));
     session.device = make_sim_device(std::move(profile));
   } else if (options.device == "emu") {
     session.device =

@@ -14,7 +14,7 @@
 namespace tandem::cli {
 
 inline constexpr const char* kModelHelp =
-    "A shipped model (embedded, which is seed; deep; tiny) or a Hugging Face folder";
+    "A shipped model (embedded, which is deep; seed; tiny) or a Hugging Face folder";
 
 struct SessionOptions {
   std::string model = "embedded";
@@ -42,6 +42,7 @@ struct Session {
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<Device> device;
   EngineOptions engine;
+  std::string hardware_hash;  // of the profile that is simulated; empty: none is
 };
 
 /// InputError for `synthetic:` models, whose random weights nothing can be scored with; they are not made for that.

@@ -35,6 +35,9 @@ class Method {
   virtual ~Method() = default;
   /// Registry name with all options, as `tandem compare --methods` takes it: "hybrid-fixed:block=16,budget=0.05".
   virtual std::string spelled_out() const = 0;
+  /// Hash over the files that its options name and spelled_out() cannot say; 0: none. With other files it is another
+  /// method.
+  virtual std::uint64_t content() const { return 0; }
   virtual Needs needs(const ModelShape&) const = 0;
   virtual void context_ready(SequenceState&, Ops&) {}             // after prefill
   virtual void before_layer(const LayerContext&, Ops&) {}         // the layer's input exists

@@ -29,12 +29,6 @@ TokenCounter token_counter(const CompareOptions& options, const Model& model) {
       [&](std::string_view prompt) { return static_cast<std::uint32_t>(encode_prompt(options, model, prompt).size()); };
 }
 
-RulerSample sample_of(const CompareOptions& options, const std::string& task, std::uint32_t length, std::uint32_t index,
-                      const TokenCounter& counter) {
-  if (options.official) return options.official->sample(task, length, index, counter);
-  return make_ruler_sample(task, length, index, options.seed, counter, options.texts);
-}
-
 void check_official(const CompareOptions& options, const Model& model) {
   const TokenCounter counter = token_counter(options, model);
   for (const std::uint32_t length : options.lengths) {
@@ -136,6 +130,15 @@ void check_compare(const CompareOptions& options, const Model& model) {
   }
 }
 
+RulerSample compare_sample(const CompareOptions& options, const Model& model, const std::string& task,
+                           std::uint32_t length, std::uint32_t index, std::vector<std::int32_t>& prompt) {
+  const TokenCounter counter = token_counter(options, model);
+  RulerSample sample = options.official ? options.official->sample(task, length, index, counter)
+                                        : make_ruler_sample(task, length, index, options.seed, counter, options.texts);
+  prompt = encode_prompt(options, model, sample.prompt);
+  return sample;
+}
+
 void run_compare(const CompareOptions& options, const Model& model, Device& device, ThreadPool& pool, RunFolder& folder,
                  const std::function<void(const std::string& method, const Trace&)>& trace_of_first) {
   EngineOptions engine_options = options.engine;
@@ -148,7 +151,6 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
     methods.push_back(options.make ? options.make(text) : make_method(text));
   const std::set<SampleKey> done_before = folder.finished();
   std::vector<bool> traced(methods.size());
-  const TokenCounter counter = token_counter(options, model);
 
   const std::uint64_t total =
       std::uint64_t{options.tasks.size()} * options.lengths.size() * options.samples * options.methods.size();
@@ -176,8 +178,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
         std::vector<Prepared> batch(count);
         std::int64_t prefill_ns = 0;  // the prompts are prefilled one after another
         for (std::uint32_t i = 0; i < count; ++i) {
-          batch[i].sample = sample_of(options, task, length, first + i, counter);
-          batch[i].prompt = encode_prompt(options, model, batch[i].sample.prompt);
+          batch[i].sample = compare_sample(options, model, task, length, first + i, batch[i].prompt);
           batch[i].prefix = engine.prefill(batch[i].prompt);
           prefill_ns += batch[i].prefix->prefill_ns;
         }

@@ -49,6 +49,10 @@ std::vector<std::string> official_notes(const OfficialRuler& files, std::uint32_
 /// replaces an earlier run nor is found in the middle of a long one.
 void check_compare(const CompareOptions& options, const Model& model);
 
+/// The run's sample, and in `prompt` its tokens as the model is given them.
+RulerSample compare_sample(const CompareOptions& options, const Model& model, const std::string& task,
+                           std::uint32_t length, std::uint32_t index, std::vector<std::int32_t>& prompt);
+
 /// Runs what the folder does not hold yet, and puts its lines in order. Throws Interrupted between batches when
 /// options.engine.interrupted says so; finished samples are in the folder then. `trace_of_first`: called once per
 /// method with the trace of its first decode.

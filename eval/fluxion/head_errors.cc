@@ -59,9 +59,8 @@ void HeadErrorCounts::add(const HeadErrorCounts& other) {
   for (std::size_t i = 0; i < above.size(); ++i) above[i] += other.above[i];
 }
 
-HeadErrorLog::HeadErrorLog(const std::filesystem::path& folder, bool resumed) {
-  std::error_code refused;
-  if (!resumed) std::filesystem::remove(folder / kFile, refused);
+HeadErrorLog::HeadErrorLog(const std::filesystem::path& folder) {
+  drop_unfinished_line(folder / kFile);
   out_ = LineAppender(folder / kFile);
 }
 

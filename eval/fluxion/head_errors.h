@@ -36,8 +36,8 @@ struct HeadErrorCounts {
 
 class HeadErrorLog {
  public:
-  /// Lines are added to the folder's errors.jsonl, which is a new one but for a run that is resumed.
-  HeadErrorLog(const std::filesystem::path& folder, bool resumed);
+  /// Lines are added to the folder's errors.jsonl, behind those of a run that is resumed.
+  explicit HeadErrorLog(const std::filesystem::path& folder);
   HeadErrorLog(const HeadErrorLog&) = delete;
   HeadErrorLog& operator=(const HeadErrorLog&) = delete;
 

@@ -3,18 +3,18 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "eval/ruler/ruler.h"
 
 namespace tandem::eval {
 
 std::vector<HeadPrompt> ruler_head_prompts(const Model& model, const std::vector<std::string>& tasks,
-                                           std::uint32_t length, std::uint32_t samples, std::uint64_t seed,
-                                           const RulerTexts& texts) {
+                                           std::uint32_t length, std::uint32_t samples, std::uint64_t seed) {
   const TokenCounter counter = [&](std::string_view text) {
     return static_cast<std::uint32_t>(model.tokenizer->encode(text, /*add_bos=*/true).size());
   };
   std::vector<HeadPrompt> prompts;
   for (const std::string& task : tasks) {
-    for (const RulerSample& sample : make_ruler_samples(task, length, samples, seed, counter, texts)) {
+    for (const RulerSample& sample : make_ruler_samples(task, length, samples, seed, counter)) {
       HeadPrompt prompt;
       prompt.name = fmt::format("{} {}", task, sample.index);
       prompt.tokens = model.tokenizer->encode(sample.prompt, /*add_bos=*/true);

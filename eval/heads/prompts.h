@@ -8,14 +8,12 @@
 #include <vector>
 
 #include "eval/heads/heads.h"
-#include "eval/ruler/ruler.h"
 
 namespace tandem::eval {
 
 /// `samples` per task, each of at most `length` tokens; the queries produce the answer.
 std::vector<HeadPrompt> ruler_head_prompts(const Model& model, const std::vector<std::string>& tasks,
-                                           std::uint32_t length, std::uint32_t samples, std::uint64_t seed,
-                                           const RulerTexts& texts = {});
+                                           std::uint32_t length, std::uint32_t samples, std::uint64_t seed);
 
 inline constexpr std::uint32_t kTextQueries = 32;
 

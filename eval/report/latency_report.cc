@@ -98,10 +98,15 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
 }
 
 Table bytes_table(const Summary& s, const Labels& labels) {
-  return by_length(s, labels, {"HBM", "DRAM", "link to device", "link to host"},
-                   [](const LatencySummary& l) -> std::vector<std::string> {
-                     return {bytes_text(l.hbm), bytes_text(l.dram), bytes_text(l.h2d), bytes_text(l.d2h)};
-                   });
+  const bool peers =
+      std::any_of(s.methods.begin(), s.methods.end(), [](const MethodSummary& m) { return m.latency.peer_link > 0; });
+  std::vector<std::string> head = {"HBM", "DRAM", "link to device", "link to host"};
+  if (peers) head.insert(head.end(), {"link of the two devices", "HBM of the other one"});
+  return by_length(s, labels, head, [peers](const LatencySummary& l) {
+    std::vector<std::string> cells = {bytes_text(l.hbm), bytes_text(l.dram), bytes_text(l.h2d), bytes_text(l.d2h)};
+    if (peers) cells.insert(cells.end(), {bytes_text(l.peer_link), bytes_text(l.peer_hbm)});
+    return cells;
+  });
 }
 
 Table attended_table(const Summary& s, const Labels& labels) {

@@ -27,6 +27,13 @@ std::string where(const fs::path& file, std::size_t number) {
   return fmt::format("{}:{}", file.string(), number);
 }
 
+void shorten(const fs::path& file, std::uintmax_t bytes) {
+  std::error_code error;
+  fs::resize_file(file, bytes, error);
+  if (error)
+    throw_run_error("The file '{}' cannot be shortened to continue the run ({}).", file.string(), error.message());
+}
+
 ScannedLines scan_text(std::string_view text, const fs::path& file, const LineParser& parse) {
   struct Found {
     std::string_view bytes;
@@ -90,10 +97,13 @@ void rewrite_lines(const fs::path& file, const std::vector<Line>& lines) {
   for (const Line& line : lines) text += line.text + "\n";
   if (text == before) return;
   if (!before.starts_with(text)) return write_file(file, text);
-  std::error_code error;
-  fs::resize_file(file, text.size(), error);
-  if (error)
-    throw_run_error("The file '{}' cannot be shortened to continue the run ({}).", file.string(), error.message());
+  shorten(file, text.size());
+}
+
+void drop_unfinished_line(const fs::path& file) {
+  const std::string text = read_if_there(file);
+  const std::size_t end = text.rfind('\n') + 1;  // 0 where there is none
+  if (end != text.size()) shorten(file, end);
 }
 
 void save_damaged(const fs::path& file, const std::vector<DamagedLine>& lines) {

@@ -44,6 +44,9 @@ std::vector<Line> read_lines(const std::filesystem::path& file, const LineParser
 /// begins with them (on a full disk too), else replaced. Throws RunError where that fails; the file is as it was then.
 void rewrite_lines(const std::filesystem::path& file, const std::vector<Line>& lines);
 
+/// Cuts off what follows the last newline. No file: nothing. Throws RunError where that fails.
+void drop_unfinished_line(const std::filesystem::path& file);
+
 /// Adds damaged lines to the end of a file, each with a newline. Throws RunError where that fails.
 void save_damaged(const std::filesystem::path& file, const std::vector<DamagedLine>& lines);
 

@@ -32,12 +32,25 @@ constexpr const char* kOwnFiles[] = {"manifest.json",
                                      "report.md",
                                      "plot.png",
                                      "plot.svg",
-                                     "trace.json",
                                      "target.json",
+                                     "flops.json",
+                                     "errors.json",
+                                     "errors.jsonl",
                                      "manifest.json.new",
                                      "samples.jsonl.new",
                                      "windows.jsonl.new",
                                      "timings.jsonl.new"};
+
+/// Those, and the traces, one for each method.
+std::vector<std::string> own_files(const fs::path& folder) {
+  std::vector<std::string> names(std::begin(kOwnFiles), std::end(kOwnFiles));
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    std::string name = entry.path().filename().string();
+    if (name.starts_with("trace-") && name.ends_with(".json")) names.push_back(std::move(name));
+  }
+  return names;
+}
 
 SampleResult parse(std::string_view line, const std::string& where, const SampleResult*) {
   return parse_sample(line, where);
@@ -110,7 +123,7 @@ std::string read_manifest(const fs::path& path) {
 
 void bring_back(const fs::path& path) {
   std::error_code ignored;
-  for (const char* name : kOwnFiles) {
+  for (const std::string& name : own_files(path / kAside)) {
     if (name != kManifest && fs::exists(path / kAside / name, ignored))
       fs::rename(path / kAside / name, path / name, ignored);
   }
@@ -123,7 +136,7 @@ void set_aside(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path / kAside, error);
   fs::create_directory(path / kAside, error);
-  for (const char* name : kOwnFiles) {
+  for (const std::string& name : own_files(path)) {
     if (error || !fs::exists(path / name, error)) continue;
     fs::rename(path / name, path / kAside / name, error);
   }
@@ -151,6 +164,26 @@ std::vector<Line> sound_lines(const fs::path& file, const LineParser& parse, std
                                   line.copy ? "The copy is" : "The line is", aside.string(),
                                   line.copy ? "" : "; its sample is run again"));
   return std::move(scanned.sound);
+}
+
+/// What the command only names: files may have changed since, and the clock is this machine's.
+void check_same_inputs(const fs::path& path, const Manifest& there, const Manifest& mine) {
+  if (there.clock != mine.clock) {
+    throw_input_error("The times in {} are {}; here they would be {}, so that it cannot be resumed.", path.string(),
+                      there.clock, mine.clock);
+  }
+  if (there.schema_version < 5) return;
+  if (there.hardware_hash != mine.hardware_hash) {
+    throw_input_error("The hardware profile '{}' has changed since {} was begun, so that it cannot be resumed.",
+                      mine.hardware_profile, path.string());
+  }
+  for (const MethodEntry& method : mine.methods) {
+    if (std::find(there.methods.begin(), there.methods.end(), method) != there.methods.end()) continue;
+    throw_input_error(
+        "Method '{}' is another one than when {} was begun, by its defaults or by a file that it reads, so that the "
+        "run cannot be resumed.",
+        method.label, path.string());
+  }
 }
 
 std::set<SampleKey> keys_of(const std::vector<Line>& lines) {
@@ -199,7 +232,7 @@ RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool
     write_file(path / kManifest, to_json_text(manifest));
     return RunFolder(path, manifest, Use::begun);
   } catch (...) {
-    for (const char* name : kOwnFiles) fs::remove(path / name, error);
+    for (const std::string& name : own_files(path)) fs::remove(path / name, error);
     if (replaces) bring_back(path);
     if (!existed) fs::remove(path, error);
     throw;
@@ -239,6 +272,7 @@ RunFolder RunFolder::resume(const fs::path& path, const Manifest& mine) {
         "here:  {} ({})",
         path.string(), there.command, there.isa, mine.command, mine.isa);
   }
+  check_same_inputs(path, there, mine);
   std::vector<std::string> repairs;
   const fs::path results_path = path / results_file(there);
   std::vector<Line> results = sound_lines(results_path, results_parser(there), repairs);
@@ -325,7 +359,7 @@ void RunFolder::discard() {
   stop_appending();
   use_ = Use::read;
   if (!replaced && !finished().empty()) return;
-  for (const char* name : kOwnFiles) fs::remove(path_ / name, ignored);
+  for (const std::string& name : own_files(path_)) fs::remove(path_ / name, ignored);
   if (replaced) {
     bring_back(path_);
   } else {

@@ -22,9 +22,10 @@ class RunFolder {
   /// An existing run, to read.
   static RunFolder open(const std::filesystem::path& path);
   /// An existing run, to continue with the command of `mine`. InputError where the folder was made by another command,
-  /// model, protocol or instruction set; nothing is changed then. Takes out the line that was being written, samples
-  /// without a timing (or the reverse), and damaged lines, which are kept beside in samples.jsonl.damaged and
-  /// timings.jsonl.damaged. The caller runs what finished() lacks, and ends with arrange().
+  /// model, protocol or instruction set, with another clock, hardware profile or method; nothing is changed then.
+  /// Takes out the line that was being written, samples without a timing (or the reverse), and damaged lines, which are
+  /// kept beside in samples.jsonl.damaged and timings.jsonl.damaged. The caller runs what finished() lacks, and ends
+  /// with arrange().
   static RunFolder resume(const std::filesystem::path& path, const Manifest& mine);
 
   const std::filesystem::path& path() const { return path_; }

@@ -144,7 +144,10 @@ std::string to_line(const SampleTiming& timing) {
   json["layer0_idle_ns"] = timing.layer0_idle_ns;
   json["bytes"] = {
       {"hbm", timing.bytes.hbm}, {"dram", timing.bytes.dram}, {"h2d", timing.bytes.h2d}, {"d2h", timing.bytes.d2h}};
+  if (timing.bytes.peer_link > 0) json["bytes"]["peer_link"] = timing.bytes.peer_link;
+  if (timing.bytes.peer_hbm > 0) json["bytes"]["peer_hbm"] = timing.bytes.peer_hbm;
   json["flops"] = timing.flops;
+  if (timing.peer_flops > 0) json["peer_flops"] = timing.peer_flops;
   json["steps"] = timing.steps;
   json["device_kv_bytes"] = timing.device_kv_bytes;
   json["host_kv_bytes"] = timing.host_kv_bytes;
@@ -168,6 +171,7 @@ std::string to_json_text(const Manifest& manifest) {
     Json options = Json::object();
     for (const auto& [name, value] : method.options) options[name] = value;
     json["methods"].push_back({{"label", method.label}, {"name", method.name}, {"options", options}});
+    if (!method.content.empty()) json["methods"].back()["content"] = method.content;
   }
   json["benchmark"] = manifest.benchmark;
   json["tasks"] = manifest.tasks;
@@ -176,6 +180,7 @@ std::string to_json_text(const Manifest& manifest) {
   json["seed"] = manifest.seed;
   json["protocol_id"] = manifest.protocol_id;
   json["hardware_profile"] = manifest.hardware_profile;
+  if (manifest.schema_version >= 5) json["hardware_hash"] = manifest.hardware_hash;
   json["clock"] = manifest.clock;
   json["machine"] = {{"cpu_model", manifest.machine.cpu_model},
                      {"device", manifest.machine.device},
@@ -260,8 +265,11 @@ SampleTiming parse_timing(std::string_view line, const std::string& where) {
   ObjectReader bytes(in.object("bytes"), where + ", bytes");
   std::uint64_t* const counts[] = {&timing.bytes.hbm, &timing.bytes.dram, &timing.bytes.h2d, &timing.bytes.d2h};
   for (int i = 0; i < 4; ++i) *counts[i] = bytes.integer<std::uint64_t>(kBytes[i]);
+  if (bytes.has("peer_link")) timing.bytes.peer_link = bytes.integer<std::uint64_t>("peer_link");
+  if (bytes.has("peer_hbm")) timing.bytes.peer_hbm = bytes.integer<std::uint64_t>("peer_hbm");
   bytes.finish();
   timing.flops = in.integer<std::uint64_t>("flops");
+  if (in.has("peer_flops")) timing.peer_flops = in.integer<std::uint64_t>("peer_flops");
   timing.steps = in.integer<std::uint32_t>("steps");
   timing.device_kv_bytes = in.integer<std::uint64_t>("device_kv_bytes");
   timing.host_kv_bytes = in.integer<std::uint64_t>("host_kv_bytes");
@@ -291,11 +299,12 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   std::set<std::string> labels;
   for (const Json& item : in.array("methods")) {
     ObjectReader method(item, where + ", methods");
-    MethodEntry entry{method.text("label", false), method.text("name", false), {}};
+    MethodEntry entry{method.text("label", false), method.text("name", false), {}, {}};
     for (const auto& option : method.object("options").items()) {
       if (!option.value().is_string()) method.fail("options", "an object of strings");
       entry.options.emplace_back(option.key(), option.value().get<std::string>());
     }
+    if (method.has("content")) entry.content = method.text("content", false);
     method.finish();
     if (!labels.insert(entry.label).second)
       throw_input_error("{}: two methods have the label '{}'.", where, entry.label);
@@ -310,6 +319,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   manifest.seed = in.integer<std::uint64_t>("seed");
   manifest.protocol_id = in.text("protocol_id");
   manifest.hardware_profile = in.text("hardware_profile");
+  if (manifest.schema_version >= 5) manifest.hardware_hash = in.text("hardware_hash");
   read_clock(in, manifest.clock, true);
   ObjectReader machine(in.object("machine"), where + ", machine");
   manifest.machine.cpu_model = machine.text("cpu_model");

@@ -20,7 +20,7 @@
 namespace tandem::eval {
 
 inline constexpr int kSchemaVersion =
-    4;  // 2: isa in the manifest; 3: a depth may be null; 4: layer 0's idle; all are read
+    5;  // 2: isa in the manifest; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; all are read
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 
@@ -64,6 +64,7 @@ struct WindowLoss : SampleKey {
 
 struct ByteCounts {
   std::uint64_t hbm = 0, dram = 0, h2d = 0, d2h = 0;
+  std::uint64_t peer_link = 0, peer_hbm = 0;  // between two devices; of the other one. Written where there is one
   bool operator==(const ByteCounts&) const = default;
 };
 
@@ -81,6 +82,7 @@ struct SampleTiming : SampleKey {
   std::int64_t layer0_idle_ns = 0;  // of idle_ns; a method that works a layer ahead has no layer before it there
   ByteCounts bytes = {};            // over all decode steps
   std::uint64_t flops = 0;
+  std::uint64_t peer_flops = 0;                          // of a peer device; written where there is one
   std::uint32_t steps = 0;                               // decode steps, the first included
   std::uint64_t device_kv_bytes = 0, host_kv_bytes = 0;  // peaks
   std::uint64_t peer_kv_bytes = 0;  // the same of a cache rank on a peer device; written where there is one
@@ -93,6 +95,7 @@ struct MethodEntry {
   std::string label;                                         // unique in the run, as typed: "hgca:beta=0.5"
   std::string name;                                          // registry name
   std::vector<std::pair<std::string, std::string>> options;  // all, defaults included
+  std::string content;  // of the files that options name, 16 hexadecimal digits; empty: none, or before version 5
   bool operator==(const MethodEntry&) const = default;
 };
 
@@ -116,6 +119,7 @@ struct Manifest {
   std::uint64_t seed = 0;
   std::string protocol_id;
   std::string hardware_profile;  // empty for a measured run
+  std::string hardware_hash;     // of its content, 16 hexadecimal digits; empty for a measured run and before version 5
   std::string clock;             // as SampleTiming::clock; empty when no timings are taken
   Machine machine;
   std::string isa;  // of the CPU kernels: another one rounds differently; empty in runs of schema version 1

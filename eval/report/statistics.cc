@@ -77,6 +77,15 @@ Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t r
   return {percentile(means, 0.025), percentile(means, 0.975)};
 }
 
+Interval bounded_mean_interval(std::span<const double> scores, double least, double most) {
+  TANDEM_CHECK(!scores.empty(), "no scores");
+  const double score = scores.front();
+  if (std::any_of(scores.begin(), scores.end(), [score](double x) { return x != score; }))
+    return bootstrap_mean_interval(scores);
+  const double others = wilson_interval(0, scores.size()).high;
+  return {score - others * (score - least), score + others * (most - score)};
+}
+
 Interval newcombe_paired_interval(const PairedCounts& counts) {
   const std::uint64_t n = counts.total();
   TANDEM_CHECK(n > 0, "no pairs");
@@ -158,7 +167,7 @@ Estimate estimate_mean(std::span<const double> scores) {
     estimate.kind = IntervalKind::wilson;
     estimate.interval = wilson_interval(ones(scores), scores.size());
   } else {
-    estimate.interval = bootstrap_mean_interval(scores);
+    estimate.interval = bounded_mean_interval(scores, 0, 1);
   }
   return estimate;
 }
@@ -173,7 +182,7 @@ PairedEstimate compare_paired(std::span<const double> first, std::span<const dou
   result.has_p = all_binary(first) && all_binary(second);
   if (!result.has_p) {
     result.difference.kind = IntervalKind::paired_bootstrap;
-    result.difference.interval = bootstrap_mean_interval(differences);
+    result.difference.interval = bounded_mean_interval(differences, -1, 1);
     return result;
   }
   for (std::size_t i = 0; i < first.size(); ++i) {

@@ -24,6 +24,11 @@ Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n);
 /// 95 % percentile bootstrap interval of the mean (Efron 1979), `resamples` resamples. Needs a value.
 Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t resamples = 2000);
 
+/// 95 % interval of the mean of scores that lie in [least, most]: the bootstrap, but where all are alike, which it
+/// would call certain. Then as large a share of others may be about as Wilson's interval allows for none in n, each as
+/// far off as a score can be. Needs a value.
+Interval bounded_mean_interval(std::span<const double> scores, double least, double most);
+
 /// The same samples under two methods: how often both, only the first, only the second, none was right.
 struct PairedCounts {
   std::uint64_t both = 0, first_only = 0, second_only = 0, neither = 0;
@@ -64,7 +69,8 @@ struct Estimate {
   IntervalKind kind = IntervalKind::wilson;
 };
 
-/// Mean of scores in [0, 1] with its 95 % interval: Wilson where all are 0 or 1, else bootstrap. Needs a value.
+/// Mean of scores in [0, 1] with its 95 % interval: Wilson where all are 0 or 1, else bounded_mean_interval(). Needs a
+/// value.
 Estimate estimate_mean(std::span<const double> scores);
 
 struct PairedEstimate {
@@ -75,7 +81,8 @@ struct PairedEstimate {
   PairedCounts counts;    // only where `has_p`
 };
 
-/// Same samples in the same order. Newcombe and McNemar where all scores are 0 or 1, else a paired bootstrap.
+/// Same samples in the same order. Newcombe and McNemar where all scores are 0 or 1, else
+/// bounded_mean_interval() of the differences.
 PairedEstimate compare_paired(std::span<const double> first, std::span<const double> second);
 
 }  // namespace tandem::eval

@@ -58,6 +58,8 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
     out.dram += double(t.bytes.dram);
     out.h2d += double(t.bytes.h2d);
     out.d2h += double(t.bytes.d2h);
+    out.peer_link += double(t.bytes.peer_link);
+    out.peer_hbm += double(t.bytes.peer_hbm);
     out.attended_device += double(t.tokens_attended_device);
     out.attended_host += double(t.tokens_attended_host);
     out.peak_device_kv = std::max(out.peak_device_kv, t.device_kv_bytes);
@@ -69,7 +71,7 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::s
   out.ttft_ms = out.prefill_ms + out.setup_ms + out.first_step_ms;
   if (out.steps == 0) return out;
   for (double* per_step : {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.layer0_idle_ms, &out.hbm, &out.dram, &out.h2d,
-                           &out.d2h, &out.attended_device, &out.attended_host}) {
+                           &out.d2h, &out.peer_link, &out.peer_hbm, &out.attended_device, &out.attended_host}) {
     *per_step /= double(out.steps);
   }
   for (auto& [cause, value] : out.idle_ms_by_cause) value /= double(out.steps);
@@ -101,6 +103,10 @@ nlohmann::ordered_json json_of(const LatencySummary& l) {
       {"bytes_per_step", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
       {"attended_per_step", {{"device", l.attended_device}, {"host", l.attended_host}, {"cpu_ratio", l.cpu_ratio()}}},
       {"peak_kv_bytes", {{"device", l.peak_device_kv}, {"host", l.peak_host_kv}}}};
+  if (l.peer_link > 0) {
+    json["bytes_per_step"]["peer_link"] = l.peer_link;
+    json["bytes_per_step"]["peer_hbm"] = l.peer_hbm;
+  }
   if (l.peak_peer_kv > 0) json["peak_kv_bytes"]["peer"] = l.peak_peer_kv;
   return json;
 }

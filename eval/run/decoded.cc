@@ -1,8 +1,10 @@
 #include "eval/run/decoded.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "engine/common/error.h"
+#include "engine/model/utf8.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
@@ -11,11 +13,15 @@ std::vector<MethodEntry> method_entries(const std::vector<std::string>& specs) {
   std::vector<MethodEntry> entries;
   entries.reserve(specs.size());
   for (const std::string& text : specs) {
-    const MethodSpec spelled = parse_method_spec(make_method(text)->spelled_out());
+    if (valid_utf8_bytes(text) != text.size())
+      throw_input_error("Method '{}' has a name that is no UTF-8 text: rename its file.", repair_utf8(text));
+    const std::unique_ptr<Method> method = make_method(text);
+    const MethodSpec spelled = parse_method_spec(method->spelled_out());
     for (const MethodEntry& other : entries) {
       if (other.label == text) throw_input_error("Method '{}' is listed twice.", text);
     }
-    entries.push_back({text, spelled.name, spelled.options});
+    const std::uint64_t content = method->content();
+    entries.push_back({text, spelled.name, spelled.options, content == 0 ? "" : fmt::format("{:016x}", content)});
   }
   return entries;
 }
@@ -68,7 +74,10 @@ SampleTiming timing_of(const SampleKey& key, const DecodeResult& result, std::si
     t.bytes.dram += share(step.cost.dram);
     t.bytes.h2d += share(step.cost.h2d);
     t.bytes.d2h += share(step.cost.d2h);
+    t.bytes.peer_link += share(step.cost.peer_link);
+    t.bytes.peer_hbm += share(step.cost.peer_hbm);
     t.flops += share(step.cost.flops);
+    t.peer_flops += share(step.cost.peer_flops);
   }
   for (std::size_t c = 0; c < causes.size(); ++c) {
     if (causes[c] != 0) t.idle_by_cause.emplace_back(to_string(static_cast<Cause>(c)), causes[c]);

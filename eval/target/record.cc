@@ -11,7 +11,8 @@ namespace tandem::eval {
 namespace {
 
 constexpr std::uint32_t kObserved = 64;  // queries behind a mean weight
-constexpr std::uint32_t kCompared = 8;   // last queries whose choices are compared
+static_assert(kRecordedTokens > 2 * kObserved + 1);
+constexpr std::uint32_t kCompared = 8;  // last queries whose choices are compared
 
 struct Sums {
   double above = 0;  // share of tokens above the mean weight
@@ -63,7 +64,8 @@ Workload record_workload(const Model& model, Engine& engine, ThreadPool& pool, c
   std::vector<std::vector<Sums>> sums(shape.layers, std::vector<Sums>(shape.q_heads));
   for (const HeadPrompt& prompt : prompts) {
     const auto tokens = static_cast<std::uint32_t>(prompt.tokens.size() - 1);  // the last one is never computed
-    TANDEM_CHECK(tokens > 2 * kObserved, "a prompt of {} tokens says nothing about a workload", tokens);
+    TANDEM_CHECK(prompt.tokens.size() >= kRecordedTokens, "a prompt of {} tokens says nothing about a workload",
+                 tokens);
     HeadCapture capture(shape, tokens, tokens - kObserved);
     engine.observe(&capture);
     try {

@@ -26,6 +26,8 @@ class HeadSource {
   virtual ~HeadSource() = default;
   /// InputError where it cannot serve this model and placement.
   virtual void check(const ModelShape&, std::uint32_t /*sinks*/, std::uint32_t /*window*/) const {}
+  /// Method::content().
+  virtual std::uint64_t content() const { return 0; }
   /// With these properties everything is attended.
   virtual bool lossless() const { return false; }
   /// Needs::last_queries.

@@ -129,6 +129,7 @@ class WatchedHeads : public HeadSource {
   void check(const ModelShape& shape, std::uint32_t sinks, std::uint32_t window) const override {
     source_->check(shape, sinks, window);
   }
+  std::uint64_t content() const override { return source_->content(); }
   bool lossless() const override { return source_->lossless(); }
   std::uint32_t last_queries() const override { return std::max(source_->last_queries(), 1u); }
   std::shared_ptr<void> prepare(SequenceState& sequence, Range host, Ops& ops) const override {

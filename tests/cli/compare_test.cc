@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "engine/common/paths.h"
 #include "eval/report/table.h"
 #include "methods/registry.h"
 #include "tests/cli/background.h"
@@ -148,6 +149,54 @@ TEST_F(CompareProgram, RealTimeOnThisCpuGivesTheSameTokens) {
   EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("b", "samples.jsonl"));
 }
 
+TEST_F(CompareProgram, AChangedProfileOrClockIsNotResumed) {
+  const std::string one = "compare --no-plot --quiet --methods full --tasks niah_single_1 --lengths 256 --samples 1 ";
+  const fs::path profile = root_.path() / "mine.json";
+  fs::copy_file(data_path("hardware/profiles/h200.json"), profile);
+  const std::string simulated = one + "--hw " + profile.string() + " --out " + folder("a");
+  ASSERT_EQ(cli::run(simulated).code, 0);
+  EXPECT_EQ(cli::run(simulated + " --resume").code, 0);
+  std::string text = read_bytes(profile);
+  text.replace(text.find("\"launch_ns\": ") + 13, 1, "9");
+  write_bytes(profile, text);
+  const cli::Outcome changed = cli::run(simulated + " --resume");
+  EXPECT_EQ(changed.code, 2);
+  EXPECT_THAT(changed.text, HasSubstr("has changed since"));
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one CPU: there is no other number of threads";
+  const std::string measured = one + "--device emu --out " + folder("b");
+  ASSERT_EQ(cli::run(measured + " --threads 2").code, 0);
+  const std::string timings = bytes("b", "timings.jsonl");
+  const cli::Outcome slower = cli::run(measured + " --threads 1 --resume");
+  EXPECT_EQ(slower.code, 2);
+  EXPECT_THAT(slower.text, AllOf(HasSubstr("measured on"), HasSubstr("cannot be resumed")));
+  EXPECT_EQ(bytes("b", "timings.jsonl"), timings);
+}
+
+TEST_F(CompareProgram, FilesWhoseNamesAreNoText) {
+  const std::string essays = (root_.path() / "r\xe9sum\xe9.txt").string();
+  write_bytes(essays, "It was late. We went home. Nobody asked why!");
+  const std::string command =
+      "compare --no-plot --quiet --methods full,quest:budget=64 --tasks niah_single_2 --lengths 512 --samples 1 "
+      "--ruler-essays " +
+      essays + " --out " + folder("a");
+  const cli::Outcome done = cli::run(command);
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_EQ(Json::parse(bytes("a", "flops.json")).at("command"),
+            Json::parse(bytes("a", "manifest.json")).at("command"));
+  const cli::Outcome resumed = cli::run(command + " --resume");
+  EXPECT_EQ(resumed.code, 0) << resumed.text;
+}
+
+TEST_F(CompareProgram, AWorkloadIsRecordedOnPromptsThatSaySomething) {
+  const cli::Outcome tiny = cli::run(
+      "compare --no-plot --quiet --methods full --tasks niah_single_1 --lengths 160 --samples 1 --as llama-3.2-1b "
+      "--context 1K --out " +
+      folder("a"));
+  EXPECT_EQ(tiny.code, 2);
+  EXPECT_THAT(tiny.text, AllOf(HasSubstr("niah_single_1 at length 160 is too short"), HasSubstr("--workload")));
+  EXPECT_FALSE(fs::exists(folder("a"))) << "after the run it would have been too late";
+}
+
 TEST_F(CompareProgram, PredictsAtAnotherShape) {
   const std::string target =
       "compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 2 --batch 2 --as llama-3.2-1b "
@@ -222,6 +271,9 @@ TEST_F(CompareProgram, ReadsOfficialFiles) {
   EXPECT_EQ(cli::lines(bytes("a", "samples.jsonl")), 4u);  // 2 samples, 2 methods
   EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("ruler/official-v2+data:"), HasSubstr("--samples 2")));
   EXPECT_THAT(done.text, HasSubstr("--samples is 20, but niah_single_1 at length 512 has only 2"));
+  const cli::Outcome target = cli::run(command + " --as llama-3.2-1b --context 1K --out " + folder("e"));
+  EXPECT_EQ(target.code, 2) << "a workload is recorded on these prompts, which are short";
+  EXPECT_THAT(target.text, HasSubstr("niah_single_1 at length 512 is too short"));
   write_bytes(folder("data") + "/512/niah_single_1.jsonl", line(0, "It is") + "{\"index\": 1");
   const cli::Outcome damaged = cli::run(command + " --out " + folder("b"));
   EXPECT_EQ(damaged.code, 2);

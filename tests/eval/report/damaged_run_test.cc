@@ -159,6 +159,29 @@ TEST_F(DamagedRun, AnotherCommandChangesNothing) {
   EXPECT_FALSE(fs::exists(path_ / "samples.jsonl.damaged"));
 }
 
+TEST_F(DamagedRun, AnotherClockProfileOrMethodChangesNothing) {
+  const std::string damaged = "broken\n" + samples_ + "half";
+  write_all(path_ / "samples.jsonl", damaged);
+  Manifest clock = example_manifest(), profile = clock, file = clock, option = clock;
+  clock.clock = "measured on a CPU, 1 threads";
+  profile.hardware_hash = "h2";
+  file.methods[1].content = "c2";
+  option.methods[1].options[0].second = "0.3";  // by another default
+  const std::pair<const Manifest*, const char*> others[] = {{&clock, "here they would be measured on a CPU, 1 threads"},
+                                                            {&profile, "profile 'h200' has changed"},
+                                                            {&file, "Method 'hybrid:budget=0.2' is another one"},
+                                                            {&option, "Method 'hybrid:budget=0.2' is another one"}};
+  for (const auto& [manifest, says] : others) {
+    EXPECT_THAT([&] { RunFolder::resume(path_, *manifest); }, ThrowsMessage<InputError>(HasSubstr(says)));
+    EXPECT_EQ(read_all(path_ / "samples.jsonl"), damaged);
+  }
+  // What an older program did not write down is not known to differ.
+  Manifest older = example_manifest();
+  older.schema_version = 4;
+  write_all(path_ / "manifest.json", to_json_text(older));
+  EXPECT_EQ(RunFolder::resume(path_, profile).finished().size(), 8u);
+}
+
 TEST_F(DamagedRun, AManifestIsASentence) {
   const std::string good = read_all(path_ / "manifest.json");
   for (const std::string& bad : {std::string(), good.substr(0, good.size() / 2), std::string(50, '\0'),

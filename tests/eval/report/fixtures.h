@@ -68,7 +68,7 @@ inline Manifest example_manifest() {
   manifest.model = "tiny";
   manifest.weights_hash = "w1";
   manifest.tokenizer_hash = "t1";
-  manifest.methods = {{"full", "full", {}}, {"hybrid:budget=0.2", "hybrid", {{"budget", "0.2"}}}};
+  manifest.methods = {{"full", "full", {}, {}}, {"hybrid:budget=0.2", "hybrid", {{"budget", "0.2"}}, "c1"}};
   manifest.benchmark = "ruler";
   manifest.tasks = {"niah_single_1"};
   manifest.lengths = {1024};
@@ -76,6 +76,7 @@ inline Manifest example_manifest() {
   manifest.seed = 42;
   manifest.protocol_id = "ruler/embedded-v1";
   manifest.hardware_profile = "h200";
+  manifest.hardware_hash = "h1";
   manifest.clock = "simulated for h200";
   manifest.machine = {"A CPU", "", 2, 1ull << 33};
   manifest.isa = "avx2";

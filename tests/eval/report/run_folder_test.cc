@@ -93,6 +93,31 @@ TEST(RunFolder, AReplacedRunComesBackUnlessTheNewOneIsKept) {
   for (const auto& entry : fs::directory_iterator(path)) EXPECT_NE(entry.path().filename(), ".replaced");
 }
 
+TEST(RunFolder, FilesBesideTheSamplesComeAndGoWithTheRun) {
+  TemporaryFolder root;
+  const fs::path path = finished_run(root);
+  const char* beside[] = {"flops.json", "errors.json", "errors.jsonl", "trace-hgca_beta_0.5.json"};
+  for (const char* name : beside) write_all(path / name, "earlier");
+  for (const bool keep : {false, true}) {
+    RunFolder again = RunFolder::create(path, example_manifest(), true);
+    for (const char* name : beside) EXPECT_FALSE(fs::exists(path / name)) << name << " is of another run";
+    write_all(path / "errors.jsonl", "later");
+    write_all(path / "trace-full.json", "later");
+    keep ? again.keep() : again.discard();
+    for (const char* name : beside) {
+      EXPECT_EQ(fs::exists(path / name), !keep || std::string(name) == "errors.jsonl") << name;
+      if (!keep) {
+        EXPECT_EQ(read_all(path / name), "earlier") << name;
+      }
+    }
+    EXPECT_EQ(fs::exists(path / "trace-full.json"), keep);
+  }
+  RunFolder fresh = RunFolder::create(root / "b", example_manifest());
+  write_all(root / "b" / "errors.jsonl", "half a line");
+  fresh.discard();
+  EXPECT_FALSE(fs::exists(root / "b"));
+}
+
 TEST(RunFolder, ForeignFoldersAreNeverTouched) {
   TemporaryFolder root;
   fs::create_directories(root / "photos");

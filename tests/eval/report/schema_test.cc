@@ -55,6 +55,11 @@ TEST(Schema, APeersBytesAreThereWhereThereIsOne) {
   SampleTiming timing = example_timing();
   timing.peer_kv_bytes = 3000000;
   EXPECT_NE(to_line(timing).find(R"("host_kv_bytes":2000000,"peer_kv_bytes":3000000,)"), std::string::npos);
+  timing.bytes.peer_link = 5000;
+  timing.bytes.peer_hbm = 7000;
+  timing.peer_flops = 11;
+  EXPECT_NE(to_line(timing).find(R"("d2h":3000,"peer_link":5000,"peer_hbm":7000},"flops":1048576,"peer_flops":11,)"),
+            std::string::npos);
   EXPECT_EQ(parse_timing(to_line(timing), "x"), timing);
 }
 
@@ -222,7 +227,7 @@ TEST(Schema, BrokenManifests) {
   const auto expect = [](const std::string& text, const char* message) {
     EXPECT_THAT([&] { parse_manifest(text, "m"); }, ThrowsMessage<InputError>(HasSubstr(message))) << text;
   };
-  expect(change(good, "\"schema_version\": 4", "\"schema_version\": 5"), "schema version is 5");
+  expect(change(good, "\"schema_version\": 5", "\"schema_version\": 6"), "schema version is 6");
   expect(change(good, "\"label\": \"hybrid:budget=0.2\"", "\"label\": \"full\""), "two methods have the label 'full'");
   expect(change(good, "\"0.2\"", "0.2"), "'options'");
   expect(change(good, "simulated for h200", "guessed"), "'clock'");

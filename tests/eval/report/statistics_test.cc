@@ -168,6 +168,26 @@ TEST(Statistics, BootstrapOfThreeValuesIsTheExactDistribution) {
   EXPECT_NEAR(interval.high, 1, 1e-12);
 }
 
+TEST(Statistics, ScoresThatAreAllAlikeAreNotCertain) {
+  // None of n differs: Wilson's upper bound for that is z^2 / (n + z^2).
+  const double z2 = kNormal95 * kNormal95;
+  for (const std::size_t n : {1, 2, 20}) {
+    const double others = z2 / (double(n) + z2);
+    const Estimate third = estimate_mean(std::vector<double>(n, 0.3));
+    EXPECT_EQ(third.kind, IntervalKind::bootstrap);
+    EXPECT_NEAR(third.interval.low, 0.3 - 0.3 * others, 1e-12);   // others that score 0
+    EXPECT_NEAR(third.interval.high, 0.3 + 0.7 * others, 1e-12);  // and 1
+    std::vector<double> scores(n, 0.5);
+    scores[0] = 0.25;
+    const Estimate none = compare_paired(scores, scores).difference;
+    EXPECT_EQ(none.value, 0);
+    EXPECT_NEAR(none.interval.low, -others, 1e-12);
+    EXPECT_NEAR(none.interval.high, others, 1e-12);
+  }
+  const std::vector<double> two = {0.25, 0.75};
+  EXPECT_EQ(bounded_mean_interval(two, 0, 1), bootstrap_mean_interval(two));
+}
+
 TEST(Statistics, EstimateChoosesItsInterval) {
   EXPECT_EQ(estimate_mean(std::vector<double>{1, 0, 1}).kind, IntervalKind::wilson);
   EXPECT_EQ(estimate_mean(std::vector<double>{1, 0.5, 1}).kind, IntervalKind::bootstrap);

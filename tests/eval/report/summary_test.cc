@@ -262,7 +262,7 @@ TEST(Report, TerminalFitsAndTimesCarryTheirClock) {
   Summary s = summarise(RunFolder::open(write_run(root)));
   for (int extra = 0; extra < 9; ++extra) {  // many methods with long options
     s.manifest.methods.push_back(
-        {"hybrid:budget=0." + std::to_string(extra) + ",sink=4,recent=64,recall=8", "hybrid", {}});
+        {"hybrid:budget=0." + std::to_string(extra) + ",sink=4,recent=64,recall=8", "hybrid", {}, {}});
     s.methods.push_back(s.methods[1]);
     s.methods.back().label = s.manifest.methods.back().label;
   }
