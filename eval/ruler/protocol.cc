@@ -66,7 +66,7 @@ std::string ruler_protocol_id(const RulerProtocol& protocol) {
                                {"query", protocol.query_aware ? "aware" : "unaware"},
                                {"question", protocol.question_in_prefill ? "in-prefill" : "after-prefill"},
                                {"eos", protocol.ignore_eos ? "ignored" : "stops"}});
-  std::string id = std::string(kPrefix) + (official ? "official-v2" : "embedded-v3");
+  std::string id = std::string(kPrefix) + (official ? "official-v2" : "embedded-v4");
   for (const auto& [name, value] : fields) {
     TANDEM_CHECK(value.find('+') == std::string::npos, "'{}' in the field '{}' of the protocol id", value, name);
     id += fmt::format("+{}:{}", name, value);

@@ -1,7 +1,8 @@
 // The protocol id of RULER runs: one line that names everything two runs must share for their scores to be comparable.
 //   ruler/<variant>+<field>:<value>+<field>:<value>...       no value has a '+'; only the first ':' of a part separates
 //
-// Embedded source, variant "embedded-v3", fields in this order:
+// Embedded source, variant "embedded-v4" (v3, with the same fields: rare words of cwe came back in texts of more than
+// 20,220 words), fields in this order:
 //   essay      prose (invented), or the hash of the essays' file
 //   qa_1       made-up, or squad-<hash of the questions' file>
 //   qa_2       made-up, or hotpot-<hash>
@@ -48,7 +49,7 @@ struct RulerProtocol {
 
 std::string ruler_protocol_id(const RulerProtocol& protocol);
 
-/// Fields and values of an id in their order, the first being {"variant", "embedded-v3"}; none for an id of another
+/// Fields and values of an id in their order, the first being {"variant", "embedded-v4"}; none for an id of another
 /// form.
 std::vector<std::pair<std::string, std::string>> ruler_protocol_fields(std::string_view id);
 

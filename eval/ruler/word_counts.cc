@@ -19,12 +19,12 @@ class CommonDraft : public Draft {
   explicit CommonDraft(const DraftSeed& seed)
       : wording_(ruler_wording()),
         shuffling_(seed.stream(2)),
+        inventing_(seed.stream(3)),
         often_(seed.length < kShort ? 10 : 30),
         seldom_(seed.length < kShort ? 1 : 3) {
-    std::unordered_set<std::string> seen;
     for (const auto* words : {&wording_.nouns, &wording_.verbs}) {
       for (const std::string& word : *words) {
-        if (seen.insert(word).second) pool_.push_back(word);
+        if (seen_.insert(word).second) pool_.push_back(word);
       }
     }
     shuffle(pool_, seed.stream(0));
@@ -32,9 +32,10 @@ class CommonDraft : public Draft {
   }
 
   std::string prompt(std::uint32_t n, std::optional<double>* depth) override {
-    std::vector<std::size_t> list;  // indices into pool_; more rare words than there are start over
+    while (pool_.size() < kCommon + n) invent();
+    std::vector<std::size_t> list;  // indices into pool_
     for (std::size_t i = 0; i < kCommon; ++i) list.insert(list.end(), often_, i);
-    for (std::size_t i = 0; i < n; ++i) list.insert(list.end(), seldom_, kCommon + i % (pool_.size() - kCommon));
+    for (std::size_t i = 0; i < n; ++i) list.insert(list.end(), seldom_, kCommon + i);
     shuffle(list, shuffling_);
     std::string text = wording_.counts.common_intro + '\n';
     for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : wording_.counts.common_join) + pool_[list[i]];
@@ -48,10 +49,18 @@ class CommonDraft : public Draft {
   static constexpr std::size_t kCommon = 10;
   static constexpr std::uint32_t kShort = 4096;  // below, upstream's 10 * 30 common words would leave no room
 
+  /// Beyond some 20,000 words of text the dictionary is used up, and a rare word that came back would not be rare.
+  void invent() {
+    std::string word;
+    for (int i = 0; i < 6; ++i) word += static_cast<char>('a' + inventing_.below(26));
+    if (seen_.insert(word).second) pool_.push_back(std::move(word));
+  }
+
   const RulerWording& wording_;
-  Random shuffling_;
+  Random shuffling_, inventing_;
   std::size_t often_, seldom_;
-  std::vector<std::string> pool_;
+  std::unordered_set<std::string> seen_;
+  std::vector<std::string> pool_;  // the common ones first
 };
 
 /// Frequent words: made-up words with frequencies of Zipf's law (alpha 2); asked for are ranks 2 to 4, rank 1 being

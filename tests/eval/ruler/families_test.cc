@@ -108,6 +108,23 @@ TEST_P(Samples, CommonWordsAreTheOnesThatOccurMost) {
   }
 }
 
+TEST(CommonWords, RareOnesStayRareBeyondTheDictionary) {
+  const TokenCounter words = [](std::string_view text) {
+    return static_cast<std::uint32_t>(std::count(text.begin(), text.end(), ' '));
+  };
+  // A 128K prompt of a small vocabulary has some 25,000 rare words, the dictionary some 2,000.
+  const RulerSample sample = make_ruler_sample_with("cwe", 131072, 0, 1, words, 25000);
+  const auto counts = word_counts(sample.prompt.substr(sample.prompt.find('\n')), ", ");
+  EXPECT_GT(counts.size(), 25000u);
+  for (const auto& [word, count] : counts) {
+    if (as_set(sample.answers).contains(word)) {
+      EXPECT_GE(count, 29) << word;  // the text's first and last word carry more than themselves
+    } else {
+      EXPECT_LE(count, 3) << word;
+    }
+  }
+}
+
 TEST_P(Samples, FrequentWordsAreRanksTwoToFour) {
   for (const RulerSample& sample : of("fwe")) {
     std::vector<std::pair<int, std::string>> ranks;

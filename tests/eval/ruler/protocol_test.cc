@@ -29,7 +29,7 @@ constexpr const char* kCommon =
 
 TEST(RulerProtocolId, EmbeddedSource) {
   EXPECT_EQ(ruler_protocol_id(example()),
-            "ruler/embedded-v3+essay:prose+qa_1:made-up+qa_2:made-up+wording:" + ruler_wording().wording_hash +
+            "ruler/embedded-v4+essay:prose+qa_1:made-up+qa_2:made-up+wording:" + ruler_wording().wording_hash +
                 "+words:" + ruler_wording().words_hash + fmt::format(fmt::runtime(kCommon), "fitted"));
 }
 
@@ -69,7 +69,7 @@ TEST(RulerProtocolId, WhateverDiffersGivesAnotherId) {
 TEST(RulerProtocolId, IsReadBack) {
   const auto fields = ruler_protocol_fields(ruler_protocol_id(example()));
   ASSERT_EQ(fields.size(), 14u);
-  EXPECT_EQ(fields[0], std::pair(std::string("variant"), std::string("embedded-v3")));
+  EXPECT_EQ(fields[0], std::pair(std::string("variant"), std::string("embedded-v4")));
   EXPECT_EQ(fields[13], std::pair(std::string("eos"), std::string("stops")));
   for (const char* other : {"", "ruler/", "leval/v1+data:3", "ruler/embedded-v1+no-value"})
     EXPECT_THAT(ruler_protocol_fields(other), IsEmpty()) << other;
