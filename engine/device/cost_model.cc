@@ -124,7 +124,8 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
     const std::uint64_t flops_rate = cost.work == Work::attention ? attention_flops_
                                      : cost.work == Work::select  ? select_flops_
                                                                   : gemm_flops_;
-    at(peer ? Resource::peer_flops : Resource::device_flops) = part(cost.flops, flops_rate);
+    at(peer ? Resource::peer_flops : Resource::device_flops) =
+        longer(part(cost.flops, flops_rate), part(cost.solved * kSolvedFlopsDevice, gemm_flops_));
   }
   at(Resource::dram) = part(cost.dram + cost.h2d + cost.d2h, dram_);
   if (cost.h2d != 0) at(Resource::h2d) = part(cost.h2d, link_rate(true, cost.h2d / pieces));
@@ -142,6 +143,11 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
     const std::uint32_t threads = std::min(lane_threads, std::max(cost.lists, 1u));
     phases.fixed +=
         static_cast<Nanos>((part(cost.ranked * kRankedFlops, flops_thread_ * threads).scaled_ns + kUnit - 1) / kUnit);
+  }
+  if (host && cost.solved != 0) {
+    const std::uint32_t threads = cost.tasks == 0 ? lane_threads : std::min(lane_threads, cost.tasks);
+    phases.fixed += static_cast<Nanos>(
+        (part(cost.solved * kSolvedFlopsHost, flops_thread_ * threads).scaled_ns + kUnit - 1) / kUnit);
   }
   if (longest == 0) return phases;
   constexpr Wide kLongest = Wide{1} << 62;  // 4.4e12 ns: an hour and more

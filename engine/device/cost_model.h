@@ -40,6 +40,15 @@ inline constexpr std::uint64_t kUnit = std::uint64_t{1} << 20;  // 1.0 of a shar
 /// AMD EPYC Zen 5); that such a core has 80 GFLOP/s, and that others choose slower as they compute slower, is assumed.
 inline constexpr std::uint64_t kRankedFlops = 160;
 
+/// What small systems of equations take (Cost::solved), in FLOPs at the profile's rates per FLOP that they are counted
+/// at. On the host: chains of dependent double-precision additions, divisions and roots, from caches and before
+/// anything is read with what they find. prediction_flops() took 0.31 to 0.53 ns each, over four rules, windows of 8 to
+/// 32 queries and 64 or 128 values (one thread of a 2-core VM, AMD EPYC Zen 4, the other one busy); 0.4 ns at 80
+/// GFLOP/s, which is assumed as above. On a device: double precision beside bf16 products on tensor cores (A100: 9.7
+/// and 312 TFLOP/s by its datasheet; H100 SXM: 34 and 989), a bound from below, since nobody has timed the chains
+/// there.
+inline constexpr std::uint64_t kSolvedFlopsHost = 32, kSolvedFlopsDevice = 32;
+
 /// The two phases of an operation that runs alone.
 struct Phases {
   Nanos fixed = 0;

@@ -108,6 +108,7 @@ struct Cost {
   std::uint32_t threads = 0;  // of a host operation: threads that it gets, at most; 0: all of its lane
   std::uint32_t lists = 0;    // of a host operation: lists that are then chosen, each by one thread, ...
   std::uint64_t ranked = 0;   // ... and the scores that they are the best of, all together (top_k)
+  std::uint64_t solved = 0;   // FLOPs in double precision that small systems of equations take, beside `flops`
   Nanos fixed_ns = 0;         // added to the duration whatever the rates say
   bool upper_bound = false;   // the body settles the exact figures when it runs
   bool operator==(const Cost&) const = default;

@@ -242,6 +242,25 @@ void apply_lag_weights(const PredictionRule& rule, const std::vector<double>& we
   for (std::uint32_t d = 0; d < dim; ++d) out[d] = static_cast<float>(sum[d]);
 }
 
+std::uint64_t prediction_flops(const PredictionRule& rule, std::uint32_t count, std::uint32_t dim) {
+  constexpr std::uint64_t kNewtonSteps = 6, kExp = 20;  // FLOPs of an exponential, about
+  const bool alg1 = rule.weights == LagWeights::alg1;
+  const std::uint64_t n = std::min<std::uint64_t>(alg1 ? rule.window - 1 : rule.window, count - 1);
+  if (n == 0) return 0;
+  const auto squares = [](std::uint64_t k) { return k * (k + 1) * (2 * k + 1) / 6; };
+  const auto cubes = [](std::uint64_t k) { return k * k * (k + 1) * (k + 1) / 4; };
+  const auto over = [&](auto sum, std::uint64_t first) { return sum(n) - sum(first - 1); };
+  const std::uint64_t first = rule.all_windows ? 1 : n, windows = n - first + 1;
+  const std::uint64_t products = (n * (n + 1) + 2 * n) * dim, applied = 2 * n * dim, softmaxes = kExp * windows * n;
+  if (rule.weights == LagWeights::eq2) {
+    // A step: G p, the curvature, a factorisation with its two substitutions, and G p again for what was reached.
+    return products + applied + softmaxes +
+           kNewtonSteps * (over(cubes, first) / 3 + 12 * over(squares, first) + kExp * windows * n);
+  }
+  const std::uint64_t substitutions = alg1 ? 2 * n * n : 2 * over(squares, first);
+  return products + applied + n * n * n / 3 + substitutions + (rule.weights == LagWeights::raw ? 0 : softmaxes);
+}
+
 void push_query(const PredictionRule& rule, const RopeTable& rope, const float* q, std::uint32_t heads,
                 std::uint32_t dim, std::uint32_t position, float* window) {
   const std::uint32_t room = rule.room(), pairs = dim / 2;

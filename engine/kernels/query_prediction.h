@@ -51,6 +51,9 @@ void predict_next(const PredictionRule& rule, const RopeTable& rope, const float
                   std::uint32_t heads, std::uint32_t dim, std::uint32_t count, std::uint32_t position,
                   float* out /*[heads][D]*/);
 
+/// FLOPs of predict_next() per head, in double precision; equation 2's with the mean number of Newton steps.
+std::uint64_t prediction_flops(const PredictionRule& rule, std::uint32_t count, std::uint32_t dim);
+
 // On the GPU, for many windows at once: of sequences and layers. The lists and all that they name are device memory.
 
 /// A RopeTable. Rules that predict queries as they are need none.

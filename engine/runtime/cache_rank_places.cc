@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/distributed/message.h"
 #include "engine/distributed/remote_rank.h"
 #include "engine/kernels/ahead_selection.h"
 #include "engine/runtime/cache_rank_work.h"
@@ -14,16 +15,25 @@
 namespace tandem {
 namespace {
 
-Op rank_op(const char* name, Cause cause, Range layers) {
+Op transfer_op(const char* name, Range layers) {
   Op op;
   op.name = name;
-  op.kind = cause == Cause::selection ? Kind::compute : Kind::copy;
-  op.cause = cause;
+  op.kind = Kind::copy;
+  op.cause = Cause::transfer;
   op.layer = layers.begin;
-  if (cause == Cause::selection) {
-    op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
-    op.cost.kernels = 4;             // prediction, scores, top-k, gather; all layers and rows at once
-  }
+  return op;
+}
+
+/// `rule`: the batch's, as of one method.
+Op choice_op(Range layers, const PredictionRule& rule) {
+  Op op;
+  op.name = "select ahead";
+  op.cause = Cause::selection;
+  op.layer = layers.begin;
+  op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
+  // Prediction (equation 2's windows are solved in a kernel of their own), scores, top-k, gather; all layers and rows
+  // at once.
+  op.cost.kernels = rule.weights == LagWeights::eq2 ? 5 : 4;
   return op;
 }
 
@@ -73,7 +83,7 @@ void EngineOps::choose_ahead(BodyContext& ctx, Range layers, const std::vector<R
 }
 
 EngineOps::Sent EngineOps::select_here(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
-  Op op = rank_op("select ahead", Cause::selection, layers);
+  Op op = choice_op(layers, work->front().rank.rule);
   for (RankWork& w : *work) {
     const CacheRank& rank = w.rank;
     wait_for(op.after, rank.kept[layers.end - 1]);
@@ -101,9 +111,9 @@ EngineOps::Sent EngineOps::select_here(Range layers, const std::shared_ptr<std::
 
 EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
   const Range heads{0, kv_.shape().kv_heads};
-  Op out = rank_op("queries to cache rank", Cause::transfer, layers);
-  Op choice = rank_op("select ahead", Cause::selection, layers);
-  Op back = rank_op("selection to device", Cause::transfer, layers);
+  Op out = transfer_op("queries to cache rank", layers);
+  Op choice = choice_op(layers, work->front().rank.rule);
+  Op back = transfer_op("selection to device", layers);
   out.cost.pieces = back.cost.pieces = 0;
   std::vector<SlotCopy> copies;
   for (RankWork& w : *work) {
@@ -193,9 +203,9 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
 
 EngineOps::Sent EngineOps::select_on_peer(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
   const KvShape& shape = kv_.shape();
-  Op out = rank_op("message to peer", Cause::transfer, layers);
-  Op choice = rank_op("select ahead", Cause::selection, layers);
-  Op back = rank_op("selection from peer", Cause::transfer, layers);
+  Op out = transfer_op("message to peer", layers);
+  Op choice = choice_op(layers, work->front().rank.rule);
+  Op back = transfer_op("selection from peer", layers);
   const std::uint32_t count = layers.end - layers.begin;
   for (RankWork& w : *work) {
     const CacheRank& rank = w.rank;
@@ -224,22 +234,22 @@ EngineOps::Sent EngineOps::select_on_peer(Range layers, const std::shared_ptr<st
   out.body = [this, layers, work, remote = remote_](BodyContext& ctx) {
     std::vector<RemoteRow> rows;
     std::vector<Message> data;
+    rows.reserve(work->size());
+    data.reserve(work->size());
     for (const RankWork& w : *work) {
       const CacheRank& rank = w.rank;
       rows.push_back(
           {rank.sequence, rank.rule, w.positions.begin, w.pushed(), w.known, w.sent.begin, w.sent.end, w.keep});
       const std::size_t slot = kv_.shape().slot_bytes(), queries = rank.width() * sizeof(float);
-      Message& bytes = data.emplace_back();
-      const auto put = [&bytes](const void* from, std::size_t n) {
-        const auto* b = static_cast<const std::byte*>(from);
-        bytes.insert(bytes.end(), b, b + n);
-      };
+      MessageWriter message;
       for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
         for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p)
-          put(ctx.read<float>(w.from) + (std::size_t{layer} * w.slots + p % w.slots) * rank.width(), queries);
+          message.put_bytes(ctx.read<float>(w.from) + (std::size_t{layer} * w.slots + p % w.slots) * rank.width(),
+                            queries);
         for (const std::uint32_t from : w.leaving[layer - layers.begin])
-          put(ctx.read<char>(kv_.device_buffer()) + from * slot, slot);
+          message.put_bytes(ctx.read<char>(kv_.device_buffer()) + from * slot, slot);
       }
+      data.push_back(message.take());
     }
     remote->send(layers.begin, layers.end, rows, data);
   };

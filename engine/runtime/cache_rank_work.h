@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/kernels/query_prediction.h"
 #include "engine/runtime/engine_ops.h"
 
 namespace tandem {
@@ -31,7 +32,8 @@ struct EngineOps::RankWork {
     const std::uint64_t window = std::uint64_t{known} * rank.width(), candidates = std::uint64_t{end} * shape.kv_heads;
     bytes += window * sizeof(float) + candidates * (shape.vector_bytes() + 2 * sizeof(float)) +
              std::uint64_t{4} * keep * shape.kv_heads * shape.vector_bytes();
-    cost.flops += window * (known + 2) + std::uint64_t{2} * end * rank.width();
+    cost.flops += std::uint64_t{2} * end * rank.width();
+    cost.solved += rank.q_heads * prediction_flops(rank.rule, known, shape.head_dim);
   }
   std::uint64_t packed_bytes() const {  // of a layer
     return std::uint64_t{2} * keep * rank.shape.kv_heads * rank.shape.vector_bytes();

@@ -159,9 +159,10 @@ void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& 
   Op merge;
   merge.name = "merge";
   merge.layer = context.layer;
-  const std::uint64_t vectors = device_too ? 3 : 2;  // parts in, output out
-  merge.cost.hbm = vectors * rows * width * sizeof(float);
-  merge.cost.flops = vectors * rows * width;
+  // Parts in, output out; rows without a part on the host are copied.
+  const std::uint64_t vectors = host.rows.size() + (device_too ? 2 * rows : host.rows.size());
+  merge.cost.hbm = vectors * width * sizeof(float);
+  merge.cost.flops = vectors * width;
   merge.access = {forward_.attention().writes(0, rows)};
   if (device_too) merge.access.insert(merge.access.end(), {device_part_.reads(0, rows), device_lse_.reads(0, rows)});
   for (const std::uint32_t row : host.rows) {

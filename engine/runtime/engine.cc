@@ -231,8 +231,10 @@ void Engine::check_requests(Method& method, std::span<const DecodeRequest> reque
     throw_input_error("Method '{}' needs the prompt's attention column sums, which this engine does not keep.",
                       method.spelled_out());
   }
-  for (const DecodeRequest& request : requests)
+  for (const DecodeRequest& request : requests) {
     check_positions(model_, request.prefix->prompt.size(), request.max_new_tokens);
+    if (request.max_new_tokens == 0) throw_input_error("A request asks for 0 new tokens; ask for one at least.");
+  }
 }
 
 DecodeResult Engine::decode(Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options) {

@@ -63,6 +63,7 @@ class EngineOps : public Ops {
   HeavyRef keep_heavy(SequenceState& sequence, std::optional<HeavyRef> set, const HeavyRequest& request) override;
   std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) override;
   TokenChoiceRef make_token_choice(SequenceState& sequence, std::uint32_t most) override;
+  void renew_token_choice(const SequenceState& sequence, TokenChoiceRef choice, std::uint32_t most) override;
   std::vector<ChosenTokens> choose_tokens(const LayerContext& context,
                                           std::span<const ChooseRequest> requests) override;
   RankRef open_cache_rank(SequenceState& sequence, const RankRequest& request) override;

@@ -187,6 +187,8 @@ class Ops {
   virtual std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) = 0;
   /// Room for a choice of at most `most` tokens per KV head.
   virtual TokenChoiceRef make_token_choice(SequenceState& sequence, std::uint32_t most) = 0;
+  /// Other room in its place: what was chosen is gone.
+  virtual void renew_token_choice(const SequenceState& sequence, TokenChoiceRef choice, std::uint32_t most) = 0;
   /// Scores single tokens against this layer's true query and takes each KV head's best, by the best of its query
   /// heads; ties go to the older token. On the device. A choice holds until the sequence's next one.
   virtual std::vector<ChosenTokens> choose_tokens(const LayerContext& context,

@@ -23,33 +23,41 @@ void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> token
         std::size_t{shape.layers} * queries.kept * shape.q_heads * shape.head_dim * sizeof(float), "prompt queries");
   }
   Event last;
-  for (std::uint32_t done = 0; done < total; done += engine_.prefill_chunk) {
-    if (engine_.interrupted && engine_.interrupted()) throw Interrupted();
-    const std::uint32_t rows = std::min(engine_.prefill_chunk, total - done), first = before + done;
-    std::vector<Event> recycled;
-    kv_.grow(a.state.id, rows, recycled);
-    std::vector<std::uint32_t> positions(rows), source(rows);
-    std::iota(positions.begin(), positions.end(), first);
-    std::iota(source.begin(), source.end(), 0u);
-    if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
-    const Event uploaded = forward_.upload_tokens(tokens.subspan(done, rows));
-    const KeepQueries keep{queries, total - std::min(total, done + queries.kept)};
-    const Segment segment(device_, "append chunk");
-    forward_.embed(std::move(source), {uploaded});
-    for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
-      std::vector<KvTarget> targets;
-      targets.reserve(rows);
-      for (const std::uint32_t position : positions) {
-        targets.push_back({kv_.slot(a.state.id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
+  try {
+    for (std::uint32_t done = 0; done < total; done += engine_.prefill_chunk) {
+      if (engine_.interrupted && engine_.interrupted()) throw Interrupted();
+      const std::uint32_t rows = std::min(engine_.prefill_chunk, total - done), first = before + done;
+      std::vector<Event> recycled;
+      kv_.grow(a.state.id, rows, recycled);
+      std::vector<std::uint32_t> positions(rows), source(rows);
+      std::iota(positions.begin(), positions.end(), first);
+      std::iota(source.begin(), source.end(), 0u);
+      if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
+      const Event uploaded = forward_.upload_tokens(tokens.subspan(done, rows));
+      const KeepQueries keep{queries, total - std::min(total, done + queries.kept)};
+      const Segment segment(device_, "append chunk");
+      forward_.embed(std::move(source), {uploaded});
+      for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
+        std::vector<KvTarget> targets;
+        targets.reserve(rows);
+        for (const std::uint32_t position : positions) {
+          targets.push_back(
+              {kv_.slot(a.state.id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
+        }
+        const Event query = forward_.qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
+                                         layer == 0 ? recycled : std::vector<Event>{}, keep);
+        attention.run(layer, first, rows, query);
+        last = forward_.finish_layer(Forward::Phase::prefill, layer, rows, {});
       }
-      const Event query = forward_.qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
-                                       layer == 0 ? recycled : std::vector<Event>{}, keep);
-      attention.run(layer, first, rows, query);
-      last = forward_.finish_layer(Forward::Phase::prefill, layer, rows, {});
+      ops_.set_last_reader(last);
     }
-    ops_.set_last_reader(last);
+    device_.drain();  // `attention` and its buffers are in use until here
+  } catch (...) {
+    device_.drain();
+    kv_.all_done();
+    kv_.truncate(a.state.id, before);
+    throw;
   }
-  device_.drain();  // `attention` and its buffers are in use until here
   ops_.set_prompt(a.state.id, queries, {});
 }
 
@@ -64,6 +72,7 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
   tokens.insert(tokens.end(), more.begin(), more.end());
   check_tokens(model_, more);
   check_positions(model_, a.state.tokens + tokens.size(), max_new_tokens);
+  if (max_new_tokens == 0) throw_input_error("A new prompt asks for 0 new tokens; ask for one at least.");
   device_.drain();
   kv_.all_done();
   const Nanos began = device_.now();

@@ -11,6 +11,11 @@ TokenChoiceRef EngineOps::make_token_choice(SequenceState& sequence, std::uint32
   return {stores_.choices.add(tandem::make_token_choice(device_, sequence.id, kv_.shape().kv_heads, most))};
 }
 
+void EngineOps::renew_token_choice(const SequenceState& sequence, TokenChoiceRef choice, std::uint32_t most) {
+  TokenChoice& held = stores_.choices.get(choice.id);
+  if (held.most != most) held = tandem::make_token_choice(device_, sequence.id, kv_.shape().kv_heads, most);
+}
+
 std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
                                                    std::span<const ChooseRequest> requests) {
   const ModelShape& shape = context.shape;

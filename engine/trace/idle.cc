@@ -171,12 +171,14 @@ void check_trace(const Trace& trace) {
 
 }  // namespace
 
-void CostTotals::add(const Cost& cost) {
-  hbm += cost.hbm;
+void CostTotals::add(const Cost& cost, LaneKind lane) {
+  const bool other = lane == LaneKind::peer_compute;
+  (other ? peer_hbm : hbm) += cost.hbm;
+  (other ? peer_flops : flops) += cost.flops + cost.solved;
+  peer_link += cost.peer;
   dram += cost.dram;
   h2d += cost.h2d;
   d2h += cost.d2h;
-  flops += cost.flops;
 }
 
 void CostTotals::add(const CostTotals& other) {
@@ -185,6 +187,9 @@ void CostTotals::add(const CostTotals& other) {
   h2d += other.h2d;
   d2h += other.d2h;
   flops += other.flops;
+  peer_link += other.peer_link;
+  peer_hbm += other.peer_hbm;
+  peer_flops += other.peer_flops;
 }
 
 IdleReport account_idle(const Trace& trace) {
@@ -230,11 +235,11 @@ IdleReport account_idle(const Trace& trace) {
   }
 
   for (const TraceRecord& record : trace.records) {
-    report.total.add(record.cost);
+    report.total.add(record.cost, trace.lanes[record.lane].kind);
     const auto after = std::upper_bound(report.steps.begin(), report.steps.end(), record.start,
                                         [](Nanos start, const StepIdle& step) { return start < step.end; });
     const bool found = after != report.steps.end() && record.start >= after->begin;
-    (found ? after->cost : report.outside).add(record.cost);
+    (found ? after->cost : report.outside).add(record.cost, trace.lanes[record.lane].kind);
   }
 
   std::map<std::uint32_t, LayerIdle> layers;

@@ -20,7 +20,9 @@ using CauseTimes = std::array<Nanos, kCauseCount>;  // indexed by Cause
 /// Sums of Cost over operations. 64 bits hold 1.8e19 bytes or FLOPs.
 struct CostTotals {
   std::uint64_t hbm = 0, dram = 0, h2d = 0, d2h = 0, flops = 0;
-  void add(const Cost& cost);
+  std::uint64_t peer_link = 0;                 // bytes between the two devices, both ways
+  std::uint64_t peer_hbm = 0, peer_flops = 0;  // of the other device, in none of those above
+  void add(const Cost& cost, LaneKind lane);
   void add(const CostTotals& other);
   bool operator==(const CostTotals&) const = default;
 };

@@ -63,6 +63,7 @@ void write_record(Writer& out, const Trace& trace, const TraceRecord& r) {
   amount("dram_bytes", r.cost.dram);
   amount("h2d_bytes", r.cost.h2d);
   amount("d2h_bytes", r.cost.d2h);
+  amount("peer_bytes", r.cost.peer);
   amount("flops", r.cost.flops);
   out.event(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"name":{},"cat":"{}","args":{{{}}}}})", kPid, r.lane + 1,
             micros(r.start), micros(r.end - r.start), quoted(r.name), to_string(r.cause), args);

@@ -32,8 +32,9 @@ class Times {
       auto found = std::find_if(operations_.begin(), operations_.end(), of_name);
       if (found == operations_.end()) found = operations_.insert(found, {.name = record.name});
       found->ms += double(record.end - record.start) * 1e-6;
-      found->gigabytes += double(record.cost.hbm + record.cost.dram + record.cost.h2d + record.cost.d2h) * 1e-9;
-      found->gigaflops += double(record.cost.flops) * 1e-9;
+      const Cost& cost = record.cost;
+      found->gigabytes += double(cost.hbm + cost.dram + cost.h2d + cost.d2h + cost.peer) * 1e-9;
+      found->gigaflops += double(cost.flops + cost.solved) * 1e-9;
       if (lane == LaneKind::device_compute) busy_ += record.end - record.start;
     }
     window_ += window;

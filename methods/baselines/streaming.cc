@@ -49,6 +49,12 @@ class Streaming : public Method {
     for (SequenceState* sequence : context.batch) drop_left_behind(*sequence, ops);
   }
 
+  AppendRequest before_append(SequenceState& sequence, Range, Ops& ops) override {
+    drop_left_behind(sequence, ops);  // what the last step left behind: after_step is not called for a sequence's last
+    return {};
+  }
+  void appended(SequenceState& sequence, Range, Ops& ops) override { drop_left_behind(sequence, ops); }
+
  private:
   std::uint32_t window_begin(std::uint32_t tokens) const {
     return tokens > options_.window ? tokens - options_.window : 0;

@@ -77,7 +77,7 @@ class Tova : public Method {
   // A set that is as full as its budget allows stays as it is; one that was cut down to the context gets more room.
   void goes_on(SequenceState& sequence, Ops& ops) override {
     if (!options_.evicts())
-      sequence.method = ops.make_token_choice(sequence, most(sequence));
+      ops.renew_token_choice(sequence, std::any_cast<TokenChoiceRef>(sequence.method), most(sequence));
     else if (options_.budget.tokens == 0 || options_.budget.tokens > sequence.tokens)
       ops.keep_heavy(sequence, std::any_cast<HeavyRef>(sequence.method), sizes(sequence));
   }
@@ -92,7 +92,7 @@ class Tova : public Method {
       ops.keep_heavy(sequence, std::any_cast<HeavyRef>(sequence.method), sizes(sequence));
       ops.drop(sequence, {tokens.begin / kPageTokens * kPageTokens, sequence.tokens});
     } else {  // a longer context may choose more
-      sequence.method = ops.make_token_choice(sequence, most(sequence));
+      ops.renew_token_choice(sequence, std::any_cast<TokenChoiceRef>(sequence.method), most(sequence));
     }
   }
 

@@ -4,8 +4,10 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "engine/common/error.h"
 #include "methods/fluxion/drawn_heads.h"
@@ -29,10 +31,10 @@ struct FluxionOptions {
   OptionSet bind() {
     OptionSet set("fluxion");
     set.value(
-        "heads", "fixed, embedded, oracle, published or a file",
-        "what says how much each head needs: bgt, slope and streaming for all, the embedded model's predictor, a "
-        "predictor file, oracle: measured in the run by brute force over all KV, which is not counted as cost; or "
-        "published: drawn as the paper's figures spread them at the error tau, for simulations",
+        "heads", "fixed, oracle, published, embedded, a shipped model or a file",
+        "what says how much each head needs: bgt, slope and streaming for all; oracle: measured in the run by brute "
+        "force over all KV, which is not counted as cost; published: drawn as the paper's figures spread them at the "
+        "error tau, for simulations; or a predictor: the embedded model's, another shipped model's (seed) or a file's",
         [this](const std::string& text) {
           heads = text;
           return !text.empty();
@@ -111,6 +113,20 @@ void check_guard(const FluxionOptions& options) {
       options.cpu_share);
 }
 
+/// A shipped model's, or else a file's. A bare name that is both is the shipped one, as with models.
+std::shared_ptr<const Predictor> find_predictor(const std::string& heads, BudgetPolicy policy) {
+  std::vector<std::string> known = Predictor::shipped_models();
+  if (std::find(known.begin(), known.end(), heads) != known.end()) return Predictor::shipped(heads, policy);
+  std::error_code refused;
+  if (std::filesystem::exists(heads, refused)) return std::make_shared<const Predictor>(Predictor::load(heads));
+  const std::string models = join_names(known);
+  known.insert(known.end(), {"fixed", "oracle", "published"});
+  throw_input_error(
+      "Method fluxion, option 'heads': there is no file '{}'. Give fixed, oracle, published, a predictor's file, or a "
+      "model whose predictor ships with Tandem: {}.{}",
+      heads, models, did_you_mean(heads, known));
+}
+
 /// Where the options say that head properties come from.
 std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
   const bool skips = options.streaming > 0 && options.selector_stage() == SelectorStage::skip;
@@ -134,21 +150,14 @@ std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
     return oracle_heads(policy, limits, options.line == "cover" ? BudgetLine::cover : BudgetLine::measured,
                         std::move(fixed));
   }
-  const auto check_tau = [&](const Predictor& predictor) {
-    if (std::abs(predictor.limits().tau - options.tau) < 1e-6) return;
+  std::shared_ptr<const Predictor> predictor = find_predictor(options.heads, policy);
+  if (std::abs(predictor->limits().tau - options.tau) >= 1e-6) {
     throw_input_error(
         "Method fluxion, option 'tau': it is {:.4g}, but the predictor '{}' was trained for {:.4g}: give tau={:.4g}.",
-        options.tau, options.heads, predictor.limits().tau, predictor.limits().tau);
-  };
-  if (options.heads == "embedded") {
-    const Predictor& embedded = Predictor::embedded(policy);
-    check_tau(embedded);
-    return predicted_heads(embedded, policy, std::move(fixed));
+        options.tau, options.heads, predictor->limits().tau, predictor->limits().tau);
   }
-  Predictor predictor = Predictor::load(options.heads);
-  check_tau(predictor);
-  if (predictor.policy() != policy) {
-    const auto rule = kBudgetPolicyNames[static_cast<std::size_t>(predictor.policy())];
+  if (predictor->policy() != policy) {
+    const auto rule = kBudgetPolicyNames[static_cast<std::size_t>(predictor->policy())];
     throw_input_error(
         "Method fluxion, option 'budgets': it is {}, but the predictor '{}' was trained for {}: give budgets={}.",
         options.budgets, options.heads, rule, rule);
@@ -179,6 +188,7 @@ class Fluxion : public Method {
     FluxionOptions copy = options_;
     return copy.bind().spelled_out();
   }
+  std::uint64_t content() const override { return heads_->content(); }
   Needs needs(const ModelShape& shape) const override {
     heads_->check(shape, options_.sinks, options_.window);
     return {.lossless = heads_->lossless(), .host_tier = true, .last_queries = heads_->last_queries()};
@@ -229,7 +239,7 @@ class Fluxion : public Method {
     const ModelShape shape = context.shape;
     tasks.workers = options_.workers;
     tasks.heads.width = kWidth;
-    tasks.heads.cost = heads_->cost(shape, static_cast<std::uint32_t>(context.batch.size()));
+    tasks.heads.cost = heads_->cost(shape, static_cast<std::uint32_t>(rows.size()));
     std::vector<HeadInputs> inputs(context.batch.size(), HeadInputs{{}, {0, 0}, nullptr, 0});
     std::vector<std::shared_ptr<void>> memories;
     memories.reserve(rows.size());

@@ -113,9 +113,10 @@ class Hgca : public Method {
     const std::uint32_t tokens = std::min(options_.device_kv.of(whole), whole + options_.block);
     return std::max((tokens + options_.block - 1) / options_.block, 2u) * options_.block;
   }
-  /// A number of tokens that was cut down to the context grows with it; a share stays what it was.
+  /// A share is of the longer context now, and a number of tokens may have been cut down to the shorter one. Less would
+  /// be asked of a shorter turn: what the window holds stays.
   void grow(const SequenceState& sequence, HgcaState& state) const {
-    if (options_.device_kv.tokens > 0) state.capacity = window_capacity(sequence.max_tokens + 1);
+    state.capacity = std::max(state.capacity, window_capacity(sequence.max_tokens + 1));
   }
   /// Algorithm 1, line 11, with its sign mended: whole blocks until the window is below its capacity.
   std::uint32_t leaving(std::uint32_t window, std::uint32_t capacity) const {

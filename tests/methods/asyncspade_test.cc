@@ -7,6 +7,7 @@
 #include <map>
 
 #include "engine/common/error.h"
+#include "engine/device/cost_model.h"
 #include "engine/distributed/remote_rank.h"
 #include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
@@ -109,6 +110,27 @@ TEST(AsyncSpadePlaces, OnThePeerEveryScheduleEdgeIsNeeded) {
   EXPECT_GT(caught, 100u);
 }
 
+TEST(AsyncSpadePlaces, ThePeersBytesAreCountedApart) {
+  Bench bench(tiny_model(true, 3), with_peer());
+  const DecodeResult result = bench.decode(*make_method("asyncspade:budget=50,place=peer"), {kRagged[0]}, 12);
+  CostTotals sum;
+  for (const TraceRecord& r : result.trace.records) {
+    const bool peer = result.trace.lanes[r.lane].kind == LaneKind::peer_compute;
+    EXPECT_EQ(peer, std::string(r.name) == "select ahead") << r.name;
+    (peer ? sum.peer_hbm : sum.hbm) += r.cost.hbm;
+    (peer ? sum.peer_flops : sum.flops) += r.cost.flops + r.cost.solved;
+    sum.peer_link += r.cost.peer;
+  }
+  EXPECT_GT(sum.peer_link, 0u);
+  EXPECT_GT(sum.peer_flops, 0u);
+  const CostTotals& total = result.idle.total;
+  EXPECT_EQ(total.hbm, sum.hbm);
+  EXPECT_EQ(total.flops, sum.flops);
+  EXPECT_EQ(total.peer_hbm, sum.peer_hbm);
+  EXPECT_EQ(total.peer_flops, sum.peer_flops);
+  EXPECT_EQ(total.peer_link, sum.peer_link);
+}
+
 TEST(AsyncSpadePlaces, APlaceThatTheProfileDoesNotHaveIsASentence) {
   Bench bench(tiny_model(), sim());
   try {
@@ -198,6 +220,26 @@ TEST(AsyncSpadeTime, TheDeviceNeverWaitsWhereTheRankKeepsUp) {
   EXPECT_EQ(peer.selection, 0);
 }
 
+TEST(AsyncSpadeTime, APredictionTakesTheTimeOfItsRule) {
+  const HardwareProfile profile = load_profile("asyncspade-a100");
+  const auto chosen = [&](const std::string& rule) {  // the longest: with a full window
+    Nanos longest = 0;
+    for (const TraceRecord& r : timed("pack=1,place=host,weights=" + rule, profile).trace.records)
+      if (std::string(r.name) == "select ahead") longest = std::max(longest, r.end - r.start);
+    return longest;
+  };
+  // Two sequences of four heads, whose six queries of 16 values are there; a thread per KV head and sequence.
+  const auto time = [&](LagWeights weights) {
+    const PredictionRule rule{.weights = weights, .window = 6};
+    const double flops = 2.0 * 4 * double(prediction_flops(rule, 7, 16)) * kSolvedFlopsHost;
+    return flops / (4 * profile.host.gflops_per_thread);
+  };
+  const Nanos newton = chosen("eq2"), ridge = chosen("ridge_softmax"), raw = chosen("raw");
+  EXPECT_NEAR(double(newton - ridge), time(LagWeights::eq2) - time(LagWeights::ridge_softmax), 3);
+  EXPECT_NEAR(double(ridge - raw), time(LagWeights::ridge_softmax) - time(LagWeights::raw), 3);
+  EXPECT_GT(newton, 2 * ridge);
+}
+
 TEST(AsyncSpadeTime, AWaitIsPutDownToWhoeverIsLate) {
   const DecodeResult slow_choice = timed("pack=2,place=host", plain_profile(0.002));
   const Waits selection = waits_of(slow_choice);
@@ -258,7 +300,7 @@ TEST(AsyncSpadeBytes, AMessageHasTheStepsQueriesAFullPageAndTheChoice) {
       EXPECT_EQ(out[step].pieces, host && page ? 3u : 1u) << "the queries, and the page of each layer";
       EXPECT_EQ(out[step].hbm, host ? 0 : out[step].peer) << "a message between devices is read in one's memory";
       EXPECT_EQ(kept[step].hbm, 2 * 4 * 16 * 4u) << "in and out";
-      EXPECT_EQ(choice[step].kernels, 4u);
+      EXPECT_EQ(choice[step].kernels, 5u) << "equation 2 has two for its prediction";
       if (step == 11) continue;
       EXPECT_EQ(choice[step].tasks, host ? 4u : 0u) << "one for each layer and KV head";
       EXPECT_EQ(back[step].hbm, host ? 0 : back[step].peer);

@@ -244,6 +244,21 @@ TEST(FullHost, AttendsToEverythingOnTheCpu) {
   EXPECT_EQ(result.sequences[0].peak_kv_bytes[1], 8 * 16 * shape.token_bytes());
 }
 
+// Beside a long prompt, one that is all on the device.
+TEST(HybridFixed, RowsWithoutAPartOnTheHostAreNotMerged) {
+  Bench bench(tiny_model());
+  const auto method = make_method("hybrid-fixed:sinks=16,window=32");
+  const DecodeResult result = bench.decode(*method, {random_prompt(301, 4), random_prompt(21, 5)}, 3);
+  std::size_t merges = 0;
+  for (const TraceRecord& r : result.trace.records) {
+    if (std::string(r.name) != "merge") continue;
+    ++merges;
+    // Both rows' part on the device and output; one row's part from the host.
+    EXPECT_EQ(r.cost.hbm, (2 * 2 + 1) * std::size_t{4} * 16 * sizeof(float));
+  }
+  EXPECT_EQ(merges, 3u * 2);
+}
+
 TEST(Full, ReadsEveryTokenOfEveryLayerOnce) {
   Bench bench(tiny_model());
   const auto method = make_method("full");

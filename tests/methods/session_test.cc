@@ -154,7 +154,7 @@ TEST(Session, BudgetsFarAboveTheContextAreFullAndTakeNoMoreMemory) {
   for (const char* spec :
        {"h2o:budget=1000000000", "quest:budget=1000000000", "infinigen:budget=1000000000,alpha=1000000000",
         "infinigen:budget=1000000000,alpha=1000000000,fetch=token", "scoutattention:budget=1000000000",
-        "scoutattention:budget=1000000000,sinks=0,block=128", "hgca:device_kv=1000000000",
+        "scoutattention:budget=1000000000,sinks=0,block=128", "hgca:device_kv=1000000000", "hgca:device_kv=1",
         "streaming:window=1000000000", "hybrid-fixed:window=1000000000", "gpu-fetch:sinks=1000000000",
         "tova:budget=1000000000", "tova:budget=1000000000,evict=yes", "asyncspade:budget=1000000000",
         "asyncspade:budget=1000000000,place=host"}) {
@@ -180,6 +180,58 @@ TEST(Session, BudgetsFarAboveTheContextAreFullAndTakeNoMoreMemory) {
   }
 }
 
+TEST(Session, AShareIsOfTheContextWithTheNewPrompt) {
+  const Tokens prompt = random_prompt(60, 5), turn = random_prompt(500, 6);
+  Bench bench(tiny_model());
+  const auto method = make_method("hgca:device_kv=0.5,block=16");
+  auto session = open(bench, *method, {prompt}, 20);
+  session->decode({});
+  session->append(0, turn, 20);
+  // Half of 60 + 20 + 500 + 20 tokens.
+  const std::vector<std::uint64_t> attended = {session->decode({}).sequences[0].attended[0]};
+  EXPECT_NEAR(double(attended[0]) / 20, 300, 16);
+}
+
+TEST(Session, WhatIsHeldOnTheDeviceDoesNotGrowWithTheTurns) {
+  const Tokens turn = random_prompt(160, 6);
+  for (const char* spec : {"streaming:sinks=16,window=64", "tova:budget=96"}) {
+    Bench bench(tiny_model());
+    const auto method = make_method(spec), full = make_method("full");
+    auto session = open(bench, *method, {random_prompt(300, 5)}, 21);
+    auto reference = open(bench, *full, {random_prompt(300, 5)}, 21);
+    const std::size_t token = bench.engine.kv().shape().token_bytes();
+    for (int round = 0; round < 4; ++round) {
+      const std::size_t own = session->decode({}).sequences[0].peak_kv_bytes[0];
+      const std::size_t all = reference->decode({}).sequences[0].peak_kv_bytes[0];
+      if (method->spelled_out().starts_with("tova")) {
+        EXPECT_EQ(own - all, 2u * (1 + 96) * sizeof(std::uint32_t)) << round;  // lists of two KV heads
+      } else {
+        EXPECT_LE(own, (16 + 64 + 2 * kPageTokens) * token) << round;
+      }
+      session->append(0, turn, 21);
+      reference->append(0, turn, 21);
+    }
+  }
+}
+
+TEST(Session, AnAppendIsChargedThePairsThatItAttends) {
+  HardwareProfile slow = load_profile("fluxion-a100");
+  slow.device.gemm_tflops = 1e-5;  // so that arithmetic is all that takes time
+  Bench bench(tiny_model(), make_sim_device(slow, {}));
+  const Tokens turn = random_prompt(500, 6);
+  const auto prefix = bench.engine.prefill(random_prompt(21, 5));  // 20 are held, as below
+  bench.engine.append(*prefix, turn);
+  double flops = 0;
+  for (const TraceRecord& r : prefix->trace.records)
+    if (std::string(r.name) != "column sums") flops += double(r.cost.flops);
+  bench.engine.release(*prefix);
+  const auto method = make_method("full");
+  auto session = open(bench, *method, {random_prompt(20, 5)}, 1);
+  session->decode({});
+  const double expected = flops / (slow.device.gemm_tflops * 1e12) * 1e9;
+  EXPECT_NEAR(double(session->append(0, turn, 1)), expected, 0.02 * expected);
+}
+
 TEST(Session, MistakesAreSentencesAndChangeNothing) {
   Bench bench(tiny_model());
   const auto method = make_method("full");
@@ -195,6 +247,54 @@ TEST(Session, MistakesAreSentencesAndChangeNothing) {
   session.reset();
   EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
   EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::host), 0u);
+}
+
+// On real threads, where a chunk may be at work when the next one is refused.
+TEST(Session, AnAppendThatEndsInTheMiddleLeavesTheSequenceAsItWas) {
+  const Tokens prompt = random_prompt(50, 5), turn = random_prompt(400, 6), other = random_prompt(20, 7);
+  for (const bool interrupted : {false, true}) {
+    int polls = 0;
+    EngineOptions options;
+    options.prefill_chunk = 16;
+    options.interrupted = [&] { return interrupted && ++polls > 8; };
+    Model model = tiny_model();
+    ThreadPool pool(2);
+    const auto device = make_emu_device({});
+    options.kv.host_bytes = std::size_t{1} << 20;
+    // Both layers of 14 pages of 16 tokens: enough for the first prompt and half of the turn.
+    options.kv.device_bytes = interrupted ? std::size_t{64} << 20 : 28 * 16 * 2 * 2 * 16 * sizeof(float);
+    Engine engine(model, *device, pool, options);
+    const auto method = make_method("full");
+    const auto prefix = engine.prefill(prompt);
+    const DecodeRequest request{prefix.get(), 4};
+    auto session = engine.open_session(*method, {&request, 1});
+    engine.release(*prefix);
+    polls = 0;
+    Tokens tokens = prompt;
+    const DecodeResult first = session->decode({});
+    tokens.insert(tokens.end(), first.sequences[0].tokens.begin(), first.sequences[0].tokens.end());
+    polls = 0;
+    if (interrupted) {
+      EXPECT_THROW(session->append(0, turn, 4), Interrupted);
+    } else {
+      EXPECT_THROW(session->append(0, turn, 4), InputError);
+    }
+    polls = -1000;
+    session->append(0, other, 4);
+    const DecodeResult after = session->decode({});
+    tokens.insert(tokens.end(), other.begin(), other.end());
+    Bench whole(tiny_model());
+    EXPECT_EQ(after.sequences[0].tokens, whole.decode(*make_method("full"), {tokens}, 4).sequences[0].tokens);
+  }
+}
+
+TEST(Session, NoNewTokensIsASentence) {
+  Bench bench(tiny_model());
+  const auto method = make_method("full");
+  EXPECT_THROW(bench.decode(*method, {random_prompt(50, 5)}, 0), InputError);
+  auto session = open(bench, *method, {random_prompt(50, 5)}, 4);
+  session->decode({});
+  EXPECT_THROW(session->append(0, random_prompt(5, 1), 0), InputError);
 }
 
 TEST(Session, ADecodeThatGoesOnBeyondThePositionsIsASentence) {

@@ -86,6 +86,21 @@ TEST(CostModel, ChoosingComesAfterTheScoresAndEachListIsOneThreads) {
   EXPECT_EQ(model.phases(cost, kDevice).fixed, 0);  // its kernels are in the device's rates
 }
 
+TEST(CostModel, SystemsOfEquationsComeBeforeWhatIsReadWithThem) {
+  const CostModel model(round_profile());
+  const double flops_per_ns = round_profile().host.gflops_per_thread;
+  const Cost cost{.work = Work::select, .dram = 1000, .tasks = 5, .solved = 10000};
+  const Phases phases = model.phases(cost, host(10));
+  EXPECT_EQ(phases.flow, model.phases({.work = Work::select, .dram = 1000, .tasks = 5}, host(10)).flow);
+  EXPECT_EQ(phases.fixed, static_cast<Nanos>(std::ceil(10000.0 / 5 * kSolvedFlopsHost / flops_per_ns)));
+  // On a device they are arithmetic of its own, beside its memory.
+  const double device = 1e3 * round_profile().device.gemm_tflops;  // FLOPs per ns
+  const std::uint64_t flops = std::uint64_t{1} << 30;
+  EXPECT_EQ(model.phases({.work = Work::attention, .solved = flops}, kDevice).flow,
+            static_cast<Nanos>(std::ceil(double(flops) * kSolvedFlopsDevice / device)));
+  EXPECT_EQ(model.phases({.work = Work::attention, .solved = 1}, kDevice).fixed, 0);
+}
+
 TEST(CostModel, SelectionMayReachAShareOfDram) {
   HardwareProfile profile = round_profile();
   profile.host.select_efficiency = 0.25;

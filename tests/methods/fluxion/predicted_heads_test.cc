@@ -191,6 +191,21 @@ TEST(FluxionPredictedHeads, EachHeadAttendsWhatThePredictorSays) {
   EXPECT_GT(flops, 8u * 2 * predictor.flops(4));  // steps x layers: the network and the features
 }
 
+TEST(FluxionPredictedHeads, ARowWithNothingOnTheHostIsNotAsked) {
+  const TemporaryFolder folder;
+  const std::string spec = "fluxion:sinks=16,window=32,heads=" + write_predictor(folder).string();
+  Bench bench(tiny_model());
+  const auto flops = [&](const std::vector<std::vector<std::int32_t>>& prompts) {
+    std::uint64_t sum = 0;
+    for (const TraceRecord& r : bench.decode(*make_method(spec), prompts, 3).trace.records)
+      sum += std::string(r.name) == "estimate heads" ? r.cost.flops : 0;
+    return sum;
+  };
+  const std::uint64_t alone = flops({random_prompt(200, 1)});
+  EXPECT_GT(alone, 0u);
+  EXPECT_EQ(flops({random_prompt(200, 1), random_prompt(20, 2)}), alone);
+}
+
 TEST(FluxionPredictedHeads, APredictorOfAnotherModelIsRefused) {
   const TemporaryFolder folder;
   const std::filesystem::path file = write_predictor(folder);
@@ -203,7 +218,15 @@ TEST(FluxionPredictedHeads, APredictorOfAnotherModelIsRefused) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("window=32"));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("heads=fixed"));
   }
-  EXPECT_THROW(make_method("fluxion:heads=/nowhere/predictor.safetensors"), InputError);
+  for (const char* heads : {"/nowhere/predictor.safetensors", "sead", "tiny"}) {  // tiny ships without one
+    try {
+      make_method(std::string("fluxion:heads=") + heads);
+      FAIL() << heads;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr(std::string("no file '") + heads));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("embedded, deep and seed"));
+    }
+  }
   try {
     make_method("fluxion:sinks=16,window=32,tau=0.05,heads=" + file.string());
     FAIL() << "another tau than the predictor was trained for";
@@ -232,8 +255,9 @@ class ReadFeatures : public HeadSource {
       file.add("feature.std", "F32", {41}, std::vector<float>(kFeatures, kLargest));  // none is cut at 10 of them
       file.add("heads.bias", "F32", {3}, std::vector<float>(3));
       file.add("heads.weight", "F32", {3, 41}, weight);
-      sources_.push_back(
-          predicted_heads(Predictor::load(file.write(folder.path() / std::to_string(f), policy)), policy, nullptr));
+      sources_.push_back(predicted_heads(
+          std::make_shared<const Predictor>(Predictor::load(file.write(folder.path() / std::to_string(f), policy))),
+          policy, nullptr));
     }
   }
   std::uint32_t last_queries() const override { return sources_[0]->last_queries(); }
