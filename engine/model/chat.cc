@@ -134,12 +134,24 @@ std::string qwen3(Messages messages, const ChatOptions& options) {
   return out;
 }
 
+/// Of a model in memory, which has no folder, and of one without: empty.
 std::string template_of(const std::filesystem::path& folder) {
+  if (folder.empty()) return {};
   if (path_exists(folder / "chat_template.jinja")) return read_small_file(folder / "chat_template.jinja", 1 << 22);
   if (!path_exists(folder / "tokenizer_config.json")) return {};
   const nlohmann::json json = read_json_object(folder / "tokenizer_config.json");
-  return json.contains("chat_template") && json["chat_template"].is_string() ? json["chat_template"].get<std::string>()
-                                                                             : std::string();
+  if (!json.contains("chat_template") || json["chat_template"].is_null()) return {};
+  const nlohmann::json& found = json["chat_template"];
+  if (found.is_string()) return found.get<std::string>();
+  for (std::size_t i = 0; found.is_array() && i < found.size(); ++i) {  // several by name
+    const nlohmann::json& named = found[i];
+    if (named.is_object() && named.value("name", nlohmann::json()) == "default" &&
+        named.value("template", nlohmann::json()).is_string())
+      return named["template"].get<std::string>();
+  }
+  throw_input_error(
+      "{}: field 'chat_template' must be a text, or a list of templates of which one has the name 'default'.",
+      (folder / "tokenizer_config.json").string());
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "engine/model/sentencepiece_tokenizer.h"
 
+#include <algorithm>
+#include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sentencepiece_processor.h>
@@ -13,17 +16,49 @@
 namespace tandem {
 namespace {
 
-/// What tokenizer_config.json may change about tokenizer.model.
+struct AddedToken {
+  std::string text, file;  // file: where it stands
+  bool special = true;
+};
+
+/// What the files beside tokenizer.model change about it.
 struct Settings {
   bool add_bos = true;
-  std::optional<bool> add_prefix_space;  // unset: as the model says
+  std::optional<bool> add_prefix_space;      // unset: as the model says
+  std::map<std::int32_t, AddedToken> added;  // by id, the model's own pieces among them
 };
+
+/// added_tokens.json, {text: id}, and what tokenizer_config.json says of the same tokens.
+void read_added_tokens(const std::filesystem::path& folder, const nlohmann::json& config, Settings& settings) {
+  constexpr std::int32_t kMostIds = 1 << 21;
+  const auto add = [&](const std::filesystem::path& file, std::int64_t id, const nlohmann::json& text, bool special) {
+    if (id < 0 || id >= kMostIds || !text.is_string() || text.get<std::string>().empty()) {
+      throw_input_error("{}: an added token must have a text and an id from 0 to {}.", file.string(), kMostIds - 1);
+    }
+    settings.added[static_cast<std::int32_t>(id)] = {text.get<std::string>(), file.string(), special};
+  };
+  if (const std::filesystem::path file = folder / "added_tokens.json"; path_exists(file)) {
+    const nlohmann::json listed = read_json_object(file);  // items() of a temporary would not live long enough
+    for (const auto& [text, id] : listed.items())
+      add(file, id.is_number_integer() ? id.get<std::int64_t>() : -1, text, /*special=*/true);
+  }
+  if (!config.contains("added_tokens_decoder") || config["added_tokens_decoder"].is_null()) return;
+  const std::filesystem::path file = folder / "tokenizer_config.json";
+  const nlohmann::json& decoder = config["added_tokens_decoder"];
+  if (!decoder.is_object()) throw_input_error("{}: field 'added_tokens_decoder' must be an object.", file.string());
+  for (const auto& [key, token] : decoder.items()) {
+    const bool number = !key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos;
+    const bool whole = token.is_object() && token.contains("content");
+    const bool special = whole && token.contains("special") && token["special"] == true;
+    add(file, number ? std::stoll(key) : -1, whole ? token["content"] : nlohmann::json(), special);
+  }
+}
 
 Settings read_settings(const std::filesystem::path& folder) {
   Settings settings;
   const std::filesystem::path file = folder / "tokenizer_config.json";
-  if (!path_exists(file)) return settings;
-  const nlohmann::json json = read_json_object(file);
+  const nlohmann::json json = path_exists(file) ? read_json_object(file) : nlohmann::json::object();
+  read_added_tokens(folder, json, settings);
   const auto flag = [&](const char* name) -> std::optional<bool> {
     if (!json.contains(name) || json[name].is_null()) return std::nullopt;
     if (!json[name].is_boolean()) throw_input_error("{}: field '{}' must be true, false or null.", file.string(), name);
@@ -48,6 +83,24 @@ class SentencePieceTokenizer : public Tokenizer {
       throw_input_error("{} is not a SentencePiece model (other kinds are not supported yet), or it is damaged.",
                         file.string());
     }
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      if (processor_.IsControl(id)) specials_.emplace_back(processor_.IdToPiece(id), id);
+    }
+    vocab_ = static_cast<std::uint32_t>(processor_.GetPieceSize());
+    for (const auto& [id, token] : settings.added) {
+      if (id < processor_.GetPieceSize()) continue;
+      if (!token.special) {
+        throw_input_error("{}: the added token '{}' is not special (\"special\": true), which is not supported.",
+                          token.file, token.text);
+      }
+      specials_.emplace_back(token.text, id);
+      vocab_ = std::max(vocab_, static_cast<std::uint32_t>(id) + 1);
+      bytes += fmt::format("{}:{};", id, token.text);  // for the hash
+    }
+    // Of two that begin alike the longer one is meant.
+    std::stable_sort(specials_.begin(), specials_.end(),
+                     [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+    for (const auto& [text, id] : specials_) begins_[static_cast<unsigned char>(text.front())] = true;
     const std::byte bos_rule{add_bos_};
     hash_ = fmt::format("{:016x}", content_hash({&bos_rule, 1}, content_hash(std::as_bytes(std::span(bytes)))));
   }
@@ -58,14 +111,14 @@ class SentencePieceTokenizer : public Tokenizer {
     std::size_t done = 0;
     // Each stretch between special tokens is a text of its own, with its own leading space, as Meta's code has it.
     for (std::size_t at = 0; specials == Specials::parsed && at < text.size();) {
-      const std::int32_t control = control_at(text.substr(at));
-      if (control < 0) {
+      const auto* found = special_at(text.substr(at));
+      if (found == nullptr) {
         ++at;
         continue;
       }
       encode_text(text.substr(done, at - done), out);
-      out.push_back(control);
-      done = at += processor_.IdToPiece(control).size();
+      out.push_back(found->second);
+      done = at += found->first.size();
     }
     encode_text(text.substr(done), out);
     return out;
@@ -74,9 +127,8 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string decode(std::span<const std::int32_t> tokens) const override {
     std::vector<int> ids;
     for (const std::int32_t t : tokens) {
-      TANDEM_CHECK(t >= 0 && static_cast<std::uint32_t>(t) < vocab_size(), "token {} of a vocabulary of {}", t,
-                   vocab_size());
-      if (!processor_.IsControl(t)) ids.push_back(t);
+      TANDEM_CHECK(t >= 0, "token {}", t);
+      if (t < processor_.GetPieceSize() && !processor_.IsControl(t)) ids.push_back(t);
     }
     std::string text;
     const auto status = processor_.Decode(ids, &text);
@@ -85,9 +137,8 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
   std::string bytes_of(std::int32_t token, bool first) const override {
-    TANDEM_CHECK(token >= 0 && static_cast<std::uint32_t>(token) < vocab_size(), "token {} of a vocabulary of {}",
-                 token, vocab_size());
-    if (processor_.IsControl(token)) return {};
+    TANDEM_CHECK(token >= 0, "token {}", token);
+    if (token >= processor_.GetPieceSize() || processor_.IsControl(token)) return {};
     const std::string& piece = processor_.IdToPiece(token);
     if (processor_.IsByte(token)) return std::string(1, byte_of(piece));
     if (first || processor_.IsUnknown(token)) {  // the leading space's rule and the unknown mark are the decoder's
@@ -105,11 +156,12 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
   std::int32_t special(std::string_view text) const override {
-    const int id = processor_.PieceToId(std::string(text));
-    return id >= 0 && processor_.IsControl(id) && processor_.IdToPiece(id) == text ? id : -1;
+    const auto found =
+        std::find_if(specials_.begin(), specials_.end(), [text](const auto& special) { return special.first == text; });
+    return found == specials_.end() ? -1 : found->second;
   }
 
-  std::uint32_t vocab_size() const override { return static_cast<std::uint32_t>(processor_.GetPieceSize()); }
+  std::uint32_t vocab_size() const override { return vocab_; }
   std::int32_t bos() const override { return processor_.bos_id(); }
   std::string hash() const override { return hash_; }
 
@@ -128,17 +180,21 @@ class SentencePieceTokenizer : public Tokenizer {
     out.insert(out.end(), ids.begin(), ids.end());
   }
 
-  /// The control token that `text` begins with; -1 if with none. Control pieces are few and come first.
-  std::int32_t control_at(std::string_view text) const {
-    if (text[0] != '<') return -1;
-    for (const std::int32_t id : {processor_.bos_id(), processor_.eos_id()}) {
-      if (id >= 0 && text.starts_with(processor_.IdToPiece(id))) return id;
+  using Special = std::pair<std::string, std::int32_t>;
+  /// The special token that `text` begins with; nullptr if with none.
+  const Special* special_at(std::string_view text) const {
+    if (!begins_[static_cast<unsigned char>(text[0])]) return nullptr;
+    for (const Special& special : specials_) {
+      if (text.starts_with(special.first)) return &special;
     }
-    return -1;
+    return nullptr;
   }
 
   sentencepiece::SentencePieceProcessor processor_;
   bool add_bos_;
+  std::uint32_t vocab_ = 0;
+  std::vector<Special> specials_;  // control pieces and added ones, the longest first
+  std::array<bool, 256> begins_{};
   std::string hash_;
 };
 

@@ -22,7 +22,8 @@ class Tokenizer {
   /// U+FFFD.
   virtual std::vector<std::int32_t> encode(std::string_view text, bool add_bos,
                                            Specials specials = Specials::as_text) const = 0;
-  /// Special tokens give nothing; bytes that are no UTF-8 give U+FFFD. Ids must be below vocab_size().
+  /// Special tokens give nothing, and so do ids from vocab_size() on, which a model may have rows for that fill up its
+  /// embedding; bytes that are no UTF-8 give U+FFFD.
   virtual std::string decode(std::span<const std::int32_t> tokens) const = 0;
   /// The bytes that a token adds to a text: possibly a part of a character, nothing for special tokens. `first`:
   /// nothing comes before it.

@@ -59,8 +59,18 @@ TEST(Chat, TheFormatIsFoundByItsMarks) {
   EXPECT_THAT(sentence_of([&] { detect("<start_of_turn>"); }),
               AllOf(HasSubstr("none of the known"), HasSubstr("llama-3.1")));
   EXPECT_THAT(sentence_of([&] { detect(""); }), HasSubstr("no chat template"));
+  const auto list = [&](const std::string& templates) {
+    write_bytes(folder.path() / "tokenizer_config.json", "{\"chat_template\": " + templates + "}");
+    return detect_chat_format(folder.path(), config);
+  };
+  EXPECT_EQ(list(R"([{"name": "tool_use", "template": "<|im_start|> enable_thinking"},
+                     {"name": "default", "template": "[INST] <<SYS>>"}])"),
+            ChatFormat::llama2);
+  for (const char* none : {"[]", "7", R"([{"name": "tool_use", "template": "x"}])"})
+    EXPECT_THAT(sentence_of([&] { list(none); }), HasSubstr("'chat_template'")) << none;
   config.architecture = "qwen3";
   EXPECT_EQ(detect(""), ChatFormat::qwen3);
+  EXPECT_EQ(detect_chat_format("", config), ChatFormat::qwen3) << "a model in memory has no files, here or elsewhere";
   write_bytes(folder.path() / "chat_template.jinja", "<|start_header_id|>");  // newer files keep it here
   EXPECT_EQ(detect("[INST] <<SYS>>"), ChatFormat::llama3);
   EXPECT_THAT(sentence_of([] { chat_format_by_name("lama-3"); }), HasSubstr("Did you mean 'llama-3'?"));

@@ -71,10 +71,45 @@ TEST_F(SentencePiece, AnyBytesCanBeEncoded) {
   }
 }
 
-TEST_F(SentencePiece, IdsOutsideTheVocabularyAreOurMistake) {
+// A model may have more rows than its tokenizer has pieces, and say one of them.
+TEST_F(SentencePiece, IdsBeyondTheVocabularyHaveNoText) {
   const auto tokenizer = load();
-  EXPECT_THROW(tokenizer->decode(Ids{2048}), LogicError);
+  Ids said = tokenizer->encode("word", false);
+  said.push_back(2048);
+  EXPECT_EQ(tokenizer->decode(said), "word");
+  EXPECT_EQ(tokenizer->bytes_of(2100, false), "");
   EXPECT_THROW(tokenizer->decode(Ids{-1}), LogicError);
+}
+
+TEST_F(SentencePiece, TokensThatFilesBesideItAddAreSpecial) {
+  const std::string plain = load()->hash();
+  const auto tokenizer = load(R"({"added_tokens_decoder": {
+      "2": {"content": "</s>", "special": true}, "2049": {"content": "<|im_end|>", "special": true},
+      "2050": {"content": "<|im_end|>!", "special": true}}})");
+  EXPECT_EQ(tokenizer->vocab_size(), 2051u);
+  EXPECT_EQ(tokenizer->special("<|im_end|>"), 2049);
+  EXPECT_EQ(tokenizer->special("</s>"), 2);
+  EXPECT_NE(tokenizer->hash(), plain);
+  const std::string text = "one<|im_end|>two<|im_end|>!</s>";
+  const Ids as_text = tokenizer->encode(text, false), parsed = tokenizer->encode(text, false, Specials::parsed);
+  EXPECT_THAT(as_text, ::testing::Each(::testing::Lt(2048)));
+  Ids expected = tokenizer->encode("one", false);
+  expected.push_back(2049);
+  for (const std::int32_t id : tokenizer->encode("two", false)) expected.push_back(id);
+  expected.insert(expected.end(), {2050, 2});
+  EXPECT_EQ(parsed, expected);
+  EXPECT_EQ(tokenizer->decode(Ids{2049, 2050}), "");
+  for (const char* bad :
+       {R"({"added_tokens_decoder": {"2049": {"content": "<x>", "special": false}}})",
+        R"({"added_tokens_decoder": {"-1": {"content": "<x>", "special": true}}})",
+        R"({"added_tokens_decoder": {"2049": {"special": true}}})", R"({"added_tokens_decoder": [1]})"}) {
+    try {
+      load(bad);
+      FAIL() << bad;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("tokenizer_config.json: ")) << bad;
+    }
+  }
 }
 
 TEST_F(SentencePiece, TokenizerConfigDecidesBosAndPrefixSpace) {
