@@ -3,7 +3,8 @@
 #
 #   scripts/train_on_gpu.sh start [minutes]   trains in the background, from the last checkpoint on if there is one; waits
 #   scripts/train_on_gpu.sh wait [minutes]    waits on; starts it again should it have died
-#   scripts/train_on_gpu.sh test [minutes]    tests the export by task and length; the same call adds what is missing
+#   scripts/train_on_gpu.sh test [minutes]    tests the export by task and length, after a `stop` where training still runs; the
+#                                             same call adds what is missing
 #   scripts/train_on_gpu.sh stop              ends training cleanly: checkpoint and export first
 #
 # A call waits `minutes` (whole ones, default 9), then copies what there is to $OUT: the export's weight shards, the rest of it as
@@ -13,7 +14,8 @@
 #
 # Environment: OUT (default runs/gpu/results), RUN (default runs/gpu), CONFIG (default models/recipe/gpu.json), TEXT (sentences
 # made by models/recipe/text.py; without it natural text is left out), INIT, PYTHON (default python3), COMPILE=1 for
-# torch.compile, LENGTHS and SAMPLES for the test.
+# torch.compile, PLAN_MINUTES to scale the whole plan, LENGTHS and SAMPLES for the test. Where RUN has a tokenizer.model already,
+# the GPU does not wait for one to be trained.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 run=${RUN:-runs/gpu} out=${OUT:-${RUN:-runs/gpu}/results} python=${PYTHON:-python3}
@@ -24,7 +26,13 @@ if ! [[ $minutes =~ ^[0-9]+$ ]]; then
 fi
 mkdir -p "$run" "$out"
 
-alive() { [ -f "$run/pid" ] && kill -0 "$(cat "$run/pid")" 2>/dev/null; }
+# One that has ended but that nobody has asked for its exit code (Z) is not alive.
+alive() {
+  local state
+  [ -f "$run/pid" ] || return 1
+  state=$(sed 's/.*) //' "/proc/$(cat "$run/pid")/stat" 2>/dev/null) || return 1
+  [ -n "$state" ] && [ "${state%% *}" != Z ]
+}
 finished() { [ -f "$run/train.log" ] && [ "$(tail -n 1 "$run/train.log")" = finished ]; }
 
 launch() {
@@ -32,6 +40,7 @@ launch() {
   if [ -n "${TEXT:-}" ]; then words+=(--text "$TEXT"); fi
   if [ -n "${INIT:-}" ]; then words+=(--init "$INIT"); fi
   if [ "${COMPILE:-0}" = 1 ]; then words+=(--compile); fi
+  if [ -n "${PLAN_MINUTES:-}" ]; then words+=(--minutes "$PLAN_MINUTES"); fi
   # A session of its own: it outlives this call.
   PYTHONUNBUFFERED=1 setsid nohup "$python" "${words[@]}" >>"$run/train.log" 2>&1 </dev/null &
   echo $! >"$run/pid"
@@ -46,6 +55,16 @@ collect() {
     if [ -f "$run/$file" ]; then cp "$run/$file" "$out/"; fi
   done
   ls -l "$out"
+}
+
+stop_training() {
+  if alive; then kill -TERM "$(cat "$run/pid")"; fi
+  for _ in $(seq 120); do
+    alive || return 0
+    sleep 1
+  done
+  echo "train_on_gpu.sh: training does not end; see $run/train.log." >&2
+  return 1
 }
 
 wait_for_training() {
@@ -66,12 +85,12 @@ case $command in
     wait_for_training
     ;;
   stop)
-    if alive; then kill -TERM "$(cat "$run/pid")"; fi
-    while alive; do sleep 1; done
+    stop_training
     tail -n 3 "$run/train.log"
     collect
     ;;
   test)
+    stop_training
     status=0
     "$python" models/recipe/evaluate.py --model "$run/export" --out "$run" --minutes "$minutes" \
       --lengths "${LENGTHS:-1K,2K,4K,8K,16K}" --samples "${SAMPLES:-100}" || status=$?
@@ -79,7 +98,7 @@ case $command in
     exit "$status"
     ;;
   *)
-    sed -n '2,17s/^# \{0,1\}//p' "$0"
+    sed -n '2,19s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac

@@ -29,17 +29,19 @@ __device__ bool reached(const volatile unsigned* flag, unsigned value) {
   return static_cast<int>(*flag - value) >= 0;
 }
 
-__device__ void spin(const volatile unsigned* flag, unsigned value, volatile unsigned* timed_out) {
+/// False where the value did not come in time, which *timed_out says then too.
+__device__ bool spin(const volatile unsigned* flag, unsigned value, volatile unsigned* timed_out) {
   unsigned long long begin = 0, now = 0;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
   while (!reached(flag, value)) {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     if (now - begin > kDeviceLimit) {
       *timed_out = 1;
-      return;
+      return false;
     }
   }
   __threadfence_system();
+  return true;
 }
 
 __global__ void work(unsigned* counter) {
@@ -58,10 +60,11 @@ __global__ void wait_flag(const volatile unsigned* flag, unsigned value, volatil
 /// `rounds` answers from one running kernel: no launch, no stream, only the link.
 __global__ void ping_pong(volatile unsigned* to_host, const volatile unsigned* from_host, unsigned first, int rounds,
                           volatile unsigned* timed_out) {
-  for (int i = 0; i < rounds && *timed_out == 0; ++i) {
+  for (int i = 0; i < rounds; ++i) {
     *to_host = first + static_cast<unsigned>(i);
     __threadfence_system();
-    spin(from_host, first + static_cast<unsigned>(i), timed_out);
+    // Its answer, not *timed_out, which lies in host memory: to read that too would add a round trip to each round.
+    if (!spin(from_host, first + static_cast<unsigned>(i), timed_out)) return;
   }
 }
 

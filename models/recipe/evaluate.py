@@ -99,6 +99,8 @@ def lengths_of(given: str) -> list[int]:
 
 
 def main() -> None:
+    # cuDNN's attention, which torch prefers on new GPUs, builds a plan for every new length, and here nearly every one is new.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="an exported folder")
     parser.add_argument("--out", required=True, help="folder for accuracy.json")

@@ -26,6 +26,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -108,6 +109,16 @@ class Plan:
         s = self.state
         s |= {"batch": s["batch"] + 1, "step": s["step"] + 1, "tokens": s["tokens"] + tokens,
               "seconds": s["seconds"] + seconds, "stage_seconds": s["stage_seconds"] + seconds}
+
+
+class Said(NamedTuple):
+    """What the model said of a batch: its loss, and of each token that counts the logits, loss, target, kind and place."""
+    loss: torch.Tensor
+    logits: torch.Tensor
+    losses: torch.Tensor
+    targets: torch.Tensor
+    kinds: torch.Tensor
+    counts: np.ndarray
 
 
 def answer_figures(logits: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor, rows: np.ndarray,
@@ -215,20 +226,13 @@ class Trainer:
                      self.config["most_mb"])
 
     # ---- steps ---------------------------------------------------------------------------------------------------
+    def compiled(self) -> bool:
+        return self.run is not self.model
+
     def amp(self):
         return torch.autocast(self.device, dtype=torch.bfloat16)
 
-    def hidden(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        try:
-            return self.run(ids, positions)
-        except Exception as error:
-            if self.run is self.model:
-                raise
-            print(f"torch.compile failed ({type(error).__name__}), goes on without it", flush=True)
-            self.run = self.model
-            return self.model(ids, positions)
-
-    def step(self, batch: Batch, figures: bool) -> dict:
+    def gradients(self, batch: Batch) -> Said:
         def to_device(array: np.ndarray, kind) -> torch.Tensor:
             tensor = torch.from_numpy(array.astype(kind))
             return (tensor.pin_memory() if self.device == "cuda" else tensor).to(self.device, non_blocking=True)
@@ -238,12 +242,23 @@ class Trainer:
         ids, positions = to_device(batch.ids, np.int64), to_device(batch.positions, np.int64)
         index, kinds = to_device(counts, np.int64), to_device(batch.kinds[:, 1:].ravel()[counts], np.int64)
         with self.amp():
-            logits = self.model.logits(self.hidden(ids[:, :-1], positions).flatten(0, 1)[index])
+            logits = self.model.logits(self.run(ids[:, :-1], positions).flatten(0, 1)[index])
         targets, weight = ids[:, 1:].reshape(-1)[index], self.weights[kinds]
         losses = F.cross_entropy(logits.float(), targets, reduction="none")
         loss = (losses * weight).sum() / weight.sum().clamp(min=1e-9)
         self.model.zero_grad(set_to_none=True)
         loss.backward()
+        return Said(loss, logits, losses, targets, kinds, counts)
+
+    def step(self, batch: Batch, figures: bool) -> dict:
+        try:
+            said = self.gradients(batch)
+        except Exception as error:  # backward is compiled too, when it first runs
+            if not self.compiled():
+                raise
+            print(f"torch.compile failed ({type(error).__name__}), goes on without it", flush=True)
+            self.run = self.model
+            said = self.gradients(batch)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -252,10 +267,10 @@ class Trainer:
         self.new_steps += 1
         if not figures:
             return {}
-        spoken = losses[kinds == ANSWER]
-        families = answer_figures(logits, losses, targets, counts // batch.positions.shape[1],
-                                  batch.answers[:, 1:].ravel()[counts])
-        return {"loss": round(loss.item(), 4), "answer_loss": round(spoken.mean().item(), 4) if spoken.numel() else None,
+        spoken = said.losses[said.kinds == ANSWER]
+        families = answer_figures(said.logits, said.losses, said.targets, said.counts // batch.positions.shape[1],
+                                  batch.answers[:, 1:].ravel()[said.counts])
+        return {"loss": round(said.loss.item(), 4), "answer_loss": round(spoken.mean().item(), 4) if spoken.numel() else None,
                 "families": families}
 
     def log(self, line: dict) -> None:
@@ -284,12 +299,15 @@ class Trainer:
         s, number = self.plan.state, self.plan.state["stage"]
         stage = self.plan.stages[number]
         self.batches.start(stage, f"train-{self.config['seed']}-{number}", s["batch"])
-        mark, waited, tokens = time.monotonic(), self.batches.waited, s["tokens"]
+        mark, waited, tokens, steps = time.monotonic(), self.batches.waited, s["tokens"], 0
         while not self.plan.stage_done() and not stopping():
             began = time.monotonic()
             figures = (s["step"] + 1) % self.config["log_every"] == 0
             line = self.step(self.batches.get(), figures)  # with figures it waits for the device
-            self.plan.advance(time.monotonic() - began, stage["T"] * stage["B"])
+            # A stage's shape is compiled in its first steps, which is no time that it learns in.
+            compiling = self.compiled() and steps < 3
+            self.plan.advance(0.0 if compiling else time.monotonic() - began, stage["T"] * stage["B"])
+            steps += 1
             if figures:
                 now = time.monotonic()
                 self.log({**s, **line, "T": stage["T"], "lr": self.optimizers[0].param_groups[0]["lr"],

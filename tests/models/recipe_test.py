@@ -185,6 +185,7 @@ class TrainingTest(unittest.TestCase):
                     self.assertEqual((whole / "export" / name).read_bytes(), (parts / "export" / name).read_bytes(), name)
                 self.assertLess((whole / "export" / name).stat().st_size, 1e5)
 
+            self.check_older(parts)
             self.check_start(whole / "export", Path(folder) / "anew", first_step=2)  # its plan was finished
             self.check_start(half, Path(folder) / "on", first_step=4)
 
@@ -198,6 +199,17 @@ class TrainingTest(unittest.TestCase):
             self.check_strings(Packer(encoder, [], TINY["stages"][1] | {"rep": 1, "strings": 1}))
             self.check_grown(model, Path(folder) / "grown")
             self.check_answer(model, answer, [BOS] + encoder.encode("Some secret numbers are written."))
+
+    def check_older(self, folder):
+        """A checkpoint of when there was one optimizer for everything."""
+        import torch
+        saved = torch.load(folder / "last.pt", weights_only=True)
+        saved["optimizer"] = saved.pop("optimizers")[0]
+        torch.save(saved, folder / "last.pt")
+        done = subprocess.run([sys.executable, ROOT / "models/recipe/train.py", "--config", folder.parent / "config.json", "--out",
+                               folder], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("before training used Muon: choose another --out", done.stderr)
 
     def check_start(self, export, folder, first_step):
         self.assertEqual(self.train(folder, init=export), "finished")
