@@ -26,8 +26,8 @@ Examples:
   tandem info --hw fluxion-a100    every number of one profile, and where it comes from
   tandem info --model ~/llama      the shape of a model in a Hugging Face folder
 
-"KV per token" is what one token of context adds to the cache over all layers, as this engine stores it; times the
-length it is what a method must keep somewhere.)";
+"KV per token" is what one token of context adds to the cache over all layers, in the type that the weights have, as
+`--precision auto` keeps it; times the length it is what a method must keep somewhere.)";
 
 struct InfoOptions {
   std::string model;
@@ -81,9 +81,9 @@ void print_profile(const std::string& name) {
   fmt::print("{}: {}\n\n{}\n", profile.name, profile.title, profile_to_json(profile));
 }
 
-void print_shape(const std::string& name, const ModelConfig& config) {
-  const double per_token =
-      2.0 * sizeof(float) * config.layers * config.kv_heads * config.head_dim;  // K and V; the KV store holds f32
+/// `stored`: the weights' type, in which KV is kept too where --precision does not say otherwise.
+void print_shape(const std::string& name, const ModelConfig& config, DType stored) {
+  const double per_token = 2.0 * double(size_of(stored)) * config.layers * config.kv_heads * config.head_dim;
   fmt::print("\nmodel {}\n", name);
   row("architecture", config.architecture);
   row("parameters", fmt::format("{:.4g} million", static_cast<double>(parameter_count(config)) * 1e-6));
@@ -91,18 +91,19 @@ void print_shape(const std::string& name, const ModelConfig& config) {
       fmt::format("{} layers, hidden {}, MLP {}, {} query heads over {} KV heads of {}, vocabulary {}", config.layers,
                   config.hidden, config.intermediate, config.q_heads, config.kv_heads, config.head_dim, config.vocab));
   row("positions", fmt::format("{}", config.max_positions));
-  row("KV per token", fmt::format("{} (f32); {} for 4K tokens, {} for all positions", bytes_text(per_token),
-                                  bytes_text(per_token * 4096), bytes_text(per_token * config.max_positions)));
+  row("KV per token",
+      fmt::format("{} ({}); {} for 4K tokens, {} for all positions", bytes_text(per_token), to_string(stored),
+                  bytes_text(per_token * 4096), bytes_text(per_token * config.max_positions)));
 }
 
 void print_model(const std::string& name) {
   if (name.starts_with(kSyntheticPrefix)) {  // the shape is all there is to say, without making gigabytes of weights
-    print_shape(name, preset_config(name.substr(kSyntheticPrefix.size())));
+    print_shape(name, preset_config(name.substr(kSyntheticPrefix.size())), DType::bf16);
     row("weights", "random, bf16");
     return;
   }
   const Model model = load_model(name);
-  print_shape(model.name, model.config);
+  print_shape(model.name, model.config, model.weights.layers.at(0).q.type);
   row("weights hash", model.weights_hash);
 }
 

@@ -94,6 +94,10 @@ void show(const ReproduceArguments& arguments, const std::function<std::string(b
 void run(const ReproduceArguments& arguments) {
   check_name(arguments.name);
   if (std::find(kModelFigures.begin(), kModelFigures.end(), arguments.name) != kModelFigures.end()) {
+    if (!arguments.out.empty() && !arguments.out.ends_with(".json")) {
+      throw_input_error("--out is '{}', but {} is written as JSON alone: give a name that ends in .json.",
+                        arguments.out, arguments.name);
+    }
     const std::string figure = arguments.name.substr(arguments.name.rfind('-') + 1);
     profile_model_figure({figure, arguments.out, arguments.threads, arguments.force, arguments.quiet});
     return;
@@ -137,7 +141,9 @@ void add_reproduce(CLI::App& app) {
   auto* command = app.add_subcommand("reproduce", "Simulate a paper's figures on its testbed, published beside ours");
   auto arguments = std::make_shared<ReproduceArguments>();
   command->add_option("name", arguments->name, "Experiment, or one figure of it; none: list them");
-  command->add_option("--out", arguments->out, "Also write the result to this file, Markdown or (.json) JSON");
+  command->add_option(
+      "--out", arguments->out,
+      "Also write the result to this file, Markdown or (.json) JSON; scout-table1 and scout-fig6: JSON");
   command->add_flag("--force", arguments->force, "Replace that file");
   command
       ->add_option("--threads", arguments->threads,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Where HGCA loses perplexity, by layer, head and kind of token: the second half of docs/hgca.md.
 
-An implementation of the embedded model and of HGCA's rules in NumPy, apart from the engine's: it gives the perplexities
-that `tandem eval perplexity --precision f32` prints, and lets single layers, heads and tokens be exchanged. Needs NumPy
+An implementation of models/seed and of HGCA's rules in NumPy, apart from the engine's: it gives the perplexities that
+`tandem eval perplexity --model seed --precision f32` prints, and lets single layers, heads and tokens be exchanged. Needs NumPy
 and sentencepiece. Takes some 6 minutes of one core for 30 windows and all tables.
 
   scripts/hgca_by_layer.py licences.txt

@@ -101,11 +101,11 @@ def main():
     out = parser.parse_args().out
     os.makedirs(out, exist_ok=True)
     torch.set_num_threads(1)
-    seed = os.path.join(ROOT, "models/seed")
-    tokenizer = sentencepiece.SentencePieceProcessor(model_file=os.path.join(seed, "tokenizer.model"))
+    embedded = os.path.join(ROOT, "models/deep")  # kEmbeddedModel of engine/model/model.h
+    tokenizer = sentencepiece.SentencePieceProcessor(model_file=os.path.join(embedded, "tokenizer.model"))
     tokens = [1] + tokenizer.encode(needle_prompt())
     positions = [0, 1, 15, 16, 17, 63, 64, 100, 255, 256, 300, 400, 500, len(tokens) - 2, len(tokens) - 1]
-    golden(out, "embedded", seed, "embedded", tokens, positions, 20)
+    golden(out, "embedded", embedded, "embedded", tokens, positions, 20)
     r = random.Random(5)
     short = [r.randrange(128) for _ in range(90)]
     longer = random.Random(6)

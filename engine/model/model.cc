@@ -11,16 +11,15 @@
 namespace tandem {
 namespace {
 
-constexpr const char* kEmbedded = "seed";  // folder of models/
-
 std::filesystem::path find_folder(const std::string& name) {
   namespace fs = std::filesystem;
   const fs::path shipped = data_path("models");
-  if (name == "embedded") return shipped / kEmbedded;
+  if (name == "embedded") return shipped / kEmbeddedModel;
   std::vector<std::string> known = {"embedded"};
   std::error_code refused;
   for (const auto& entry : fs::directory_iterator(shipped)) {
-    if (entry.is_directory(refused)) known.push_back(entry.path().filename().string());
+    if (std::filesystem::exists(entry.path() / "config.json", refused))
+      known.push_back(entry.path().filename().string());
   }
   std::sort(known.begin() + 1, known.end());
   // A bare name is a shipped model wherever the program is started; "./seed" is a folder.
@@ -43,7 +42,7 @@ Model synthetic_model(const std::string& name, bool with_tokenizer) {
   model.config = preset_config(name.substr(kSyntheticPrefix.size()));
   model.weights = random_weights(model.config, DType::bf16, /*seed=*/1);
   model.weights_hash = fmt::format("{:016x}", model.weights.hash);
-  if (with_tokenizer) model.tokenizer = load_tokenizer(data_path("models") / kEmbedded);
+  if (with_tokenizer) model.tokenizer = load_tokenizer(data_path("models") / kEmbeddedModel);
   return model;
 }
 

@@ -21,6 +21,9 @@ struct Model {
   std::string weights_hash;  // 16 hexadecimal digits, over the bytes of the weight files
 };
 
+/// The folder of the shipped models/ that "embedded" is.
+inline constexpr const char* kEmbeddedModel = "deep";
+
 /// "embedded", the name of a folder in the shipped models/, or the path of a Hugging Face folder; a bare name that is
 /// both is the shipped one; "synthetic:<preset>" has random weights (presets.h). InputError otherwise, with the nearest
 /// name. The weights are mapped, but read once for their hash. `with_tokenizer = false`: for folders that have none.

@@ -33,6 +33,7 @@ class PredictedHeads : public HeadSource {
         shape.head_dim, sinks, window);
   }
 
+  std::uint64_t content() const override { return predictor_->hash(); }
   std::uint32_t last_queries() const override { return 1; }
 
   std::shared_ptr<void> prepare(SequenceState& sequence, Range host, Ops& ops) const override {
@@ -113,16 +114,9 @@ Cost prediction_cost(const ModelShape& shape, std::uint32_t rows, std::uint64_t 
   return cost;
 }
 
-std::shared_ptr<const HeadSource> predicted_heads(const Predictor& predictor, BudgetPolicy policy,
+std::shared_ptr<const HeadSource> predicted_heads(std::shared_ptr<const Predictor> predictor, BudgetPolicy policy,
                                                   std::shared_ptr<const HeadSource> otherwise) {
-  const std::shared_ptr<const Predictor> borrowed(std::shared_ptr<void>{}, &predictor);
-  return std::make_shared<PredictedHeads>(borrowed, policy, std::move(otherwise));
-}
-
-std::shared_ptr<const HeadSource> predicted_heads(Predictor&& predictor, BudgetPolicy policy,
-                                                  std::shared_ptr<const HeadSource> otherwise) {
-  return std::make_shared<PredictedHeads>(std::make_shared<const Predictor>(std::move(predictor)), policy,
-                                          std::move(otherwise));
+  return std::make_shared<PredictedHeads>(std::move(predictor), policy, std::move(otherwise));
 }
 
 }  // namespace tandem

@@ -9,11 +9,8 @@
 namespace tandem {
 
 /// `otherwise` speaks for a sequence that had nothing in host memory after its prefill, and where only the shape is
-/// simulated that the predictor was trained for; check() refuses every other. `predictor` must outlive the source.
-std::shared_ptr<const HeadSource> predicted_heads(const Predictor& predictor, BudgetPolicy policy,
-                                                  std::shared_ptr<const HeadSource> otherwise);
-/// The same for a predictor of a file.
-std::shared_ptr<const HeadSource> predicted_heads(Predictor&& predictor, BudgetPolicy policy,
+/// simulated that the predictor was trained for; check() refuses every other.
+std::shared_ptr<const HeadSource> predicted_heads(std::shared_ptr<const Predictor> predictor, BudgetPolicy policy,
                                                   std::shared_ptr<const HeadSource> otherwise);
 
 /// What estimating all heads of a layer costs beside queries and partials, with a network of so many FLOPs and bytes.

@@ -5,12 +5,14 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <map>
+#include <mutex>
 #include <set>
-#include <string>
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
 #include "engine/kernels/head_network.h"
+#include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 
 namespace tandem {
@@ -62,6 +64,7 @@ class Tensors {
     }
   }
   const std::string& source() const { return files_.source(); }
+  std::uint64_t hash() const { return files_.hash(); }
 
  private:
   TensorFiles files_;
@@ -96,13 +99,6 @@ Training read_training(Tensors& tensors) {
 /// The decimal number that an f32 stands for: 0.1, where the f32 is 0.100000001.
 double round_off(float x) {
   return std::round(double{x} * 1e6) / 1e6;
-}
-
-template <BudgetPolicy policy>
-const Predictor& shipped() {
-  static const Predictor predictor = Predictor::load(data_path(
-      fmt::format("models/seed/fluxion/{}.safetensors", kBudgetPolicyNames[static_cast<std::size_t>(policy)])));
-  return predictor;
 }
 
 }  // namespace
@@ -140,19 +136,32 @@ Predictor Predictor::load(const std::filesystem::path& file) {
   for (std::size_t i = 0; tensors.has(fmt::format("trunk.{}.weight", i)); ++i) add(fmt::format("trunk.{}", i), 0);
   add("heads", kHeadOutputs);
   tensors.finish();
+  p.hash_ = tensors.hash();
   return p;
 }
 
-const Predictor& Predictor::embedded(BudgetPolicy policy) {
-  switch (policy) {
-    case BudgetPolicy::fluxion:
-      return shipped<BudgetPolicy::fluxion>();
-    case BudgetPolicy::output:
-      return shipped<BudgetPolicy::output>();
-    case BudgetPolicy::score:
-      return shipped<BudgetPolicy::score>();
+std::vector<std::string> Predictor::shipped_models() {
+  std::vector<std::string> models;
+  for (const auto& entry : std::filesystem::directory_iterator(data_path("models"))) {
+    std::error_code refused;
+    if (std::filesystem::is_directory(entry.path() / "fluxion", refused))
+      models.push_back(entry.path().filename().string());
   }
-  check_failed(__FILE__, __LINE__, "policy", "no such policy");
+  std::sort(models.begin(), models.end());
+  models.insert(models.begin(), "embedded");
+  return models;
+}
+
+std::shared_ptr<const Predictor> Predictor::shipped(const std::string& model, BudgetPolicy policy) {
+  static std::mutex mutex;
+  static std::map<std::filesystem::path, std::shared_ptr<const Predictor>> loaded;
+  const std::filesystem::path folder = data_path("models") / (model == "embedded" ? kEmbeddedModel : model) / "fluxion";
+  const std::filesystem::path file =
+      folder / fmt::format("{}.safetensors", kBudgetPolicyNames[static_cast<std::size_t>(policy)]);
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<const Predictor>& predictor = loaded[file];
+  if (!predictor) predictor = std::make_shared<const Predictor>(load(file));
+  return predictor;
 }
 
 void Predictor::predict(const float* features, int n, HeadProperties* out) const {

@@ -15,6 +15,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "methods/fluxion/labels.h"
@@ -33,8 +35,11 @@ class Predictor {
 
   /// InputError naming file, tensor and what is wrong with it.
   static Predictor load(const std::filesystem::path& file);
-  /// The embedded model's, one for each budget policy. Loaded at first use.
-  static const Predictor& embedded(BudgetPolicy policy = BudgetPolicy::fluxion);
+  /// Shipped models that have predictors (models/<name>/fluxion), one for each budget policy: "embedded", which stands
+  /// for one of the others, then these by name.
+  static std::vector<std::string> shipped_models();
+  /// That of one of these models. Loaded at first use.
+  static std::shared_ptr<const Predictor> shipped(const std::string& model, BudgetPolicy policy);
 
   /// Budget and slope are the network's and may leave [0, 1]; who turns them into a number of blocks clamps. A row
   /// whose budget or slope is not finite is one that needs everything. The bits of a row depend on its features alone.
@@ -45,9 +50,10 @@ class Predictor {
   /// Whose labels it learnt: the features of the prefill follow the same rule.
   BudgetPolicy policy() const { return policy_; }
   const BudgetLimits& limits() const { return limits_; }
-  std::uint64_t parameters() const;  // of the network: weights and biases
-  std::uint64_t flops(int n) const;  // of a call
-  std::uint64_t bytes() const;       // of weights, biases and normalisation, as a device would read them
+  std::uint64_t hash() const { return hash_; }  // over the file's bytes
+  std::uint64_t parameters() const;             // of the network: weights and biases
+  std::uint64_t flops(int n) const;             // of a call
+  std::uint64_t bytes() const;                  // of weights, biases and normalisation, as a device would read them
 
  private:
   struct Layer {
@@ -59,6 +65,7 @@ class Predictor {
   Subject subject_;
   BudgetPolicy policy_ = BudgetPolicy::fluxion;
   BudgetLimits limits_;
+  std::uint64_t hash_ = 0;
 };
 
 }  // namespace tandem

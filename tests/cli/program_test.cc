@@ -76,8 +76,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Program, InfoDescribesBuildMachineProfilesAndModel) {
   const Outcome outcome = run("info");
   EXPECT_EQ(outcome.code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, AllOf(HasSubstr("GCC"), HasSubstr("usable here"), HasSubstr("fluxion-a100"),
-                                  HasSubstr("KV heads"), HasSubstr("KV per token"), Not(HasSubstr("nan"))));
+  EXPECT_THAT(outcome.text,
+              AllOf(HasSubstr("GCC"), HasSubstr("usable here"), HasSubstr("fluxion-a100"), HasSubstr("KV heads"),
+                    HasSubstr("KV per token"), HasSubstr("(bf16); "), Not(HasSubstr("nan"))));
 }
 
 TEST(Program, InfoShowsOneProfile) {

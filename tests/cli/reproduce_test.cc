@@ -17,6 +17,12 @@ TEST(Reproduce, ListsEveryExperimentAndFigure) {
     EXPECT_THAT(outcome.text, HasSubstr(name));
 }
 
+TEST(Reproduce, WhatIsJsonAloneIsNotWrittenIntoAnotherFile) {
+  const cli::Outcome outcome = cli::run("reproduce scout-fig6 --out /nowhere/fig6.md", cli::kOnlyErrors);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.text, HasSubstr("ends in .json"));
+}
+
 TEST(Reproduce, ABadNameIsToldAllThatThereAre) {
   for (const auto& [name, near] :
        {std::pair{"asyncspade-tabel2", "Did you mean 'asyncspade-table2'?"},

@@ -26,18 +26,18 @@ class WorkingFolder {  // changes into a folder and back
 TEST(LoadModel, TheEmbeddedModelIsComplete) {
   const Model model = load_model("embedded");
   EXPECT_EQ(model.name, "embedded");
-  EXPECT_EQ(model.folder, data_path("models/seed"));
+  EXPECT_EQ(model.folder, data_path("models") / kEmbeddedModel);
   EXPECT_EQ(model.config.layers, model.weights.layers.size());
   EXPECT_EQ(model.tokenizer->vocab_size(), model.config.vocab);
   EXPECT_EQ(model.tokenizer->bos(), model.config.bos);
   EXPECT_EQ(model.weights.embedding.type, DType::bf16);
-  // 3.8 million parameters of two bytes: 2048*256 + 256 + 4 * (655,360 matrices' + 640 norms') by hand.
+  // 5.4 million parameters of two bytes: 2048*256 + 256 + 6 * (819,200 matrices' + 640 norms') by hand.
   const std::size_t layer = 512 * 256 * 2 + 128 * 256 * 2 + 3 * 256 * 640 + 2 * 256 + 2 * 64;
-  EXPECT_EQ(model.weights.bytes(), 2 * (std::size_t{2048} * 256 + 256 + 4 * layer));
+  EXPECT_EQ(model.weights.bytes(), 2 * (std::size_t{2048} * 256 + 256 + 6 * layer));
   EXPECT_THAT(model.weights_hash, ::testing::MatchesRegex("[0-9a-f]{16}"));
-  const Model by_name = load_model("seed"), by_path = load_model(model.folder.string() + "/");
-  EXPECT_EQ(by_name.name, "seed");
-  EXPECT_EQ(by_path.name, "seed");
+  const Model by_name = load_model(kEmbeddedModel), by_path = load_model(model.folder.string() + "/");
+  EXPECT_EQ(by_name.name, kEmbeddedModel);
+  EXPECT_EQ(by_path.name, kEmbeddedModel);
   EXPECT_EQ(by_name.weights_hash, model.weights_hash);
   EXPECT_EQ(by_path.weights_hash, model.weights_hash);
 }
@@ -75,6 +75,8 @@ TEST(LoadModel, ABareNameIsTheShippedModel) {
   const WorkingFolder here(folder.path());
   EXPECT_EQ(load_model("seed").config.layers, 4u);
   EXPECT_THAT(sentence_of([] { load_model("./seed"); }), HasSubstr("config.json"));
+  fs::copy(golden_folder() / "tiny_qwen3", folder.path() / "recipe");  // models/recipe is no model
+  EXPECT_EQ(load_model("recipe", false).config.vocab, 128u);
 }
 
 TEST(LoadModel, UnknownNamesAreSentences) {

@@ -6,6 +6,7 @@
 
 #include "engine/common/paths.h"
 #include "engine/model/config.h"
+#include "engine/model/model.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
@@ -32,7 +33,8 @@ INSTANTIATE_TEST_SUITE_P(Transformers, Frequencies,
 
 TEST_P(Frequencies, AreThoseOfTransformers) {
   const Golden golden = load_golden(GetParam());
-  const ModelConfig c = load_config(golden.model == "embedded" ? data_path("models/seed").string() : golden.model);
+  const ModelConfig c =
+      load_config(golden.model == "embedded" ? (data_path("models") / kEmbeddedModel).string() : golden.model);
   const RopeTable table = make_rope_table(c.head_dim, c.rope);
   ASSERT_EQ(table.inverse_frequency.size(), golden.inverse_frequency.size());
   for (std::size_t i = 0; i < golden.inverse_frequency.size(); ++i)

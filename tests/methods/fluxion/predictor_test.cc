@@ -1,6 +1,7 @@
 // The predictor against plain loops in double precision, and what it says of files that are no predictors.
 #include "methods/fluxion/predictor.h"
 
+#include <fmt/format.h>
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -209,10 +210,11 @@ TEST(EmbeddedPredictor, SaysWhatPyTorchSays) {
   const auto rows = vector.at("features").get<std::vector<std::vector<float>>>();
   const auto expected = vector.at("outputs").get<std::vector<std::vector<double>>>();
   ASSERT_GE(rows.size(), 10u);
+  const auto predictor = Predictor::shipped("embedded", BudgetPolicy::fluxion);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     ASSERT_EQ(rows[r].size(), std::size_t{kFeatures});
     HeadProperties out;
-    Predictor::embedded().predict(rows[r].data(), 1, &out);
+    predictor->predict(rows[r].data(), 1, &out);
     EXPECT_NEAR(out.budget, expected[r][0], 1e-5) << r;
     EXPECT_NEAR(out.slope, expected[r][1], 1e-5) << r;
     EXPECT_GT(std::abs(expected[r][2]), 1e-3) << "too near to tell";
@@ -220,19 +222,24 @@ TEST(EmbeddedPredictor, SaysWhatPyTorchSays) {
   }
 }
 
-TEST(EmbeddedPredictor, IsOfThePapersSizeUnderEveryPolicyAndOfThisModel) {
-  const std::string weights = load_model("embedded").weights_hash;
-  for (const BudgetPolicy policy : {BudgetPolicy::fluxion, BudgetPolicy::output, BudgetPolicy::score}) {
-    const Predictor& predictor = Predictor::embedded(policy);
-    EXPECT_EQ(predictor.parameters(), 111699u);  // 0.112 M
-    EXPECT_LT(predictor.bytes(), 500000u);
-    const std::filesystem::path file =
-        source_folder() / "models/seed/fluxion" / kBudgetPolicyNames[static_cast<std::size_t>(policy)];
-    EXPECT_LE(std::filesystem::file_size(file.string() + ".safetensors"), 500000u);
-    // Layer and head numbers are features: of another model, or of a later one, it would know nothing.
-    EXPECT_EQ(Json::parse(read_bytes(file.string() + ".json")).at("weights_hash"), weights);
-    EXPECT_EQ(predictor.subject(), (Predictor::Subject{4, 8, 2, 64, 64, 256}));
-    EXPECT_EQ(predictor.policy(), policy);
+TEST(ShippedPredictors, AreOfThePapersSizeUnderEveryPolicyAndOfTheirModel) {
+  EXPECT_THAT(Predictor::shipped_models(), ::testing::ElementsAre("embedded", "deep", "seed"));
+  for (const std::string& name : Predictor::shipped_models()) {
+    const Model model = load_model(name);
+    for (const BudgetPolicy policy : {BudgetPolicy::fluxion, BudgetPolicy::output, BudgetPolicy::score}) {
+      SCOPED_TRACE(fmt::format("{} {}", name, kBudgetPolicyNames[static_cast<std::size_t>(policy)]));
+      const std::shared_ptr<const Predictor> predictor = Predictor::shipped(name, policy);
+      EXPECT_EQ(predictor, Predictor::shipped(name, policy)) << "read twice";
+      EXPECT_EQ(predictor->parameters(), 111699u);  // 0.112 M
+      EXPECT_LT(predictor->bytes(), 500000u);
+      const std::filesystem::path file =
+          model.folder / "fluxion" / kBudgetPolicyNames[static_cast<std::size_t>(policy)];
+      EXPECT_LE(std::filesystem::file_size(file.string() + ".safetensors"), 500000u);
+      // Layer and head numbers are features: of another model, or of a later one, it would know nothing.
+      EXPECT_EQ(Json::parse(read_bytes(file.string() + ".json")).at("weights_hash"), model.weights_hash);
+      EXPECT_EQ(predictor->subject(), (Predictor::Subject{model.config.layers, 8, 2, 64, 64, 256}));
+      EXPECT_EQ(predictor->policy(), policy);
+    }
   }
 }
 

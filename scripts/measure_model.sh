@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Measures what README.md, models/README.md and the methods' pages say of the embedded model, of any model.
+#
+#   scripts/measure_model.sh MODEL OUT [PART...]
+#
+# Parts, all of them where none is named, in this order:
+#   accuracy    full attention, needle tasks at 512 to 4K, 50 samples each
+#   tasks       the other seven at 1K and 2K, 30 samples each
+#   heads       which heads stream, sinks, budgets, overlaps; at 2K and 4K, and on TEXT where it is given
+#   ahead       cosines of the layer-ahead query (ScoutAttention)
+#   recall      intervals of its recalls, CPU's share by step
+#   shift       predicted queries (AsyncSpade), with the plot
+#   flops       accuracy at equal budgets of 128 tokens
+#   predictors  Fluxion's, one for each budget rule: collects, trains (PyTorch), writes OUT/fluxion and its reports
+#   regret      the predictor beside labels measured in the run
+#
+# A part whose result is in OUT is not measured again: the same command goes on after it was ended.
+# PYTHON: one with PyTorch and numpy (default: python3). TANDEM: the program (default: build/release/bin/tandem).
+# TEXT: a file for heads on natural text, such as the test part of WikiText-2.
+# VECTOR: also write rows and what the predictor says of them, the golden of its test (tests/methods/fluxion/predictor.json).
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+[ $# -ge 2 ] || { sed -n '2,21s/^# \{0,1\}//p' "$0"; exit 2; }
+model=$1 out=$2
+shift 2
+parts=(accuracy tasks heads ahead recall shift flops predictors regret)
+for part in "$@"; do
+  [[ " ${parts[*]} " = *" $part "* ]] || { echo "measure_model.sh: there is no part '$part'; there are ${parts[*]}." >&2; exit 2; }
+done
+[ $# = 0 ] || parts=("$@")
+python=${PYTHON:-python3}
+tandem=${TANDEM:-$root/build/release/bin/tandem}
+# The system's Python, where there is one: Debian's matplotlib belongs to it.
+plotting=$(command -v /usr/bin/python3 || echo "$python")
+mkdir -p "$out"
+
+# A comparison, begun or continued.
+compare() {
+  local folder=$out/$1 again=()
+  shift
+  [ ! -e "$folder/manifest.json" ] || again=(--resume)
+  "$tandem" compare --model "$model" --out "$folder" --no-plot "${again[@]}" "$@"
+}
+# A profile: the JSON appears when it is whole.
+profile() {
+  local file=$out/$1.json kind=$2
+  shift 2
+  [ -e "$file" ] || "$tandem" profile "$kind" --model "$model" --out "$file" "$@" | tee "$out/$(basename "$file" .json).txt"
+}
+collect() {
+  local folder=$out/data-$1 again=()
+  shift
+  [ ! -e "$folder/manifest.json" ] || again=(--resume)
+  "$tandem" fluxion collect --model "$model" --out "$folder" --tau 0.02,0.05,0.1,0.15,0.2 "${again[@]}" "$@"
+}
+train() {
+  local policy=$1
+  shift
+  [ ! -e "$out/fluxion/$policy.safetensors" ] || return 0
+  mkdir -p "$out/fluxion"
+  "$python" "$root/methods/fluxion/train.py" --policy "$policy" --out "$out/fluxion/part" --report "$out/fluxion/$policy.json" "$@"
+  mv "$out/fluxion/part" "$out/fluxion/$policy.safetensors"
+}
+
+measure_accuracy() { compare accuracy --methods full --tasks single,multikey --lengths 512,1K,2K,4K --samples 50; }
+measure_tasks() {
+  compare tasks --methods full --tasks niah_multivalue,niah_multiquery,vt,cwe,fwe,qa_1,qa_2 --lengths 1K,2K --samples 30
+}
+measure_heads() {
+  profile heads-2k heads
+  profile heads-4k heads --length 4K --samples 5
+  [ -z "${TEXT:-}" ] || profile heads-text heads --text-file "$TEXT" --samples 10
+}
+measure_ahead() { profile ahead layer-ahead; }
+measure_recall() { profile recall scout-recall; }
+measure_shift() {
+  profile shift query-shift
+  "$plotting" "$root/scripts/plot_reproduction.py" "$out/shift.json" "$out/shift.svg"
+}
+measure_flops() {
+  compare flops --hw asyncspade-a100 --lengths 1024 --samples 10 \
+    --methods full,tova:budget=128,quest:budget=128,asyncspade:budget=128,asyncspade:budget=128,theta=1
+}
+measure_predictors() {
+  collect a --lengths 640,1K,2K --samples 8
+  collect b --lengths 4K,8000 --samples 2
+  collect c --lengths 768,1K,1536,2K --samples 8 --seed 161803
+  train fluxion --data "$out"/data-{a,b,c} --epochs 14 ${VECTOR:+--vector "$VECTOR"}
+  train output --data "$out"/data-{a,b} --epochs 8
+  train score --data "$out"/data-{a,b} --epochs 8
+}
+measure_regret() {
+  compare regret --head-errors \
+    --methods "full,fluxion:heads=oracle,line=cover,fluxion:heads=oracle,fluxion:heads=$out/fluxion/fluxion.safetensors,hybrid-fixed"
+}
+
+for part in "${parts[@]}"; do
+  echo "=== $part"
+  "measure_$part"
+done
