@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <iterator>
 #include <map>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "engine/common/error.h"
@@ -194,8 +196,24 @@ std::set<SampleKey> keys_of(const std::vector<Line>& lines) {
 
 }  // namespace
 
-RunFolder::RunFolder(fs::path path, Manifest manifest, Use use)
-    : path_(std::move(path)), manifest_(std::move(manifest)), use_(use), writable_(use != Use::read) {
+FolderLock::FolderLock(const fs::path& folder)
+    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0 || flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(descriptor_);
+  throw_input_error("Another process is writing into the folder '{}': wait for its end, or choose another one.",
+                    folder.string());
+}
+
+FolderLock::~FolderLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+RunFolder::RunFolder(fs::path path, Manifest manifest, Use use, FolderLock lock)
+    : path_(std::move(path)),
+      lock_(std::move(lock)),
+      manifest_(std::move(manifest)),
+      use_(use),
+      writable_(use != Use::read) {
   if (!writable_) return;
   results_ = LineAppender(path_ / results_file(manifest_));
   timings_ = LineAppender(path_ / kTimings);
@@ -203,6 +221,7 @@ RunFolder::RunFolder(fs::path path, Manifest manifest, Use use)
 
 RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool force) {
   std::error_code error;
+  FolderLock lock(path);  // of nothing where there is no folder yet
   undo_a_killed_beginning(path);
   if (fs::exists(path, error) && !fs::is_directory(path, error))
     throw_input_error("'{}' is a file, but the run needs a folder there. Choose another name.", path.string());
@@ -224,13 +243,14 @@ RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool
   fs::create_directories(path, error);
   if (error)
     throw_input_error("The folder '{}' cannot be made ({}). Choose another one.", path.string(), error.message());
+  if (!existed) lock = FolderLock(path);
   if (access(path.c_str(), W_OK) != 0)
     throw_input_error("The folder '{}' cannot be written to ({}). Choose another one.", path.string(),
                       std::strerror(errno));
   try {
     // First: without it the folder is no run and cannot be resumed.
     write_file(path / kManifest, to_json_text(manifest));
-    return RunFolder(path, manifest, Use::begun);
+    return RunFolder(path, manifest, Use::begun, std::move(lock));
   } catch (...) {
     for (const std::string& name : own_files(path)) fs::remove(path / name, error);
     if (replaces) bring_back(path);
@@ -245,7 +265,7 @@ RunFolder RunFolder::open(const fs::path& path) {
   if (!fs::exists(file, ignored))
     throw_input_error("The folder '{}' holds no run: there is no file manifest.json in it.", path.string());
   try {
-    return RunFolder(path, parse_manifest(read_manifest(path), file.string()), Use::read);
+    return RunFolder(path, parse_manifest(read_manifest(path), file.string()), Use::read, {});
   } catch (const UnknownSchema&) {
     throw;
   } catch (const InputError& error) {
@@ -257,6 +277,7 @@ RunFolder RunFolder::open(const fs::path& path) {
 }
 
 RunFolder RunFolder::resume(const fs::path& path, const Manifest& mine) {
+  FolderLock lock(path);
   undo_a_killed_beginning(path);
   const Manifest there = open(path).manifest();
   if (there.tasks == mine.tasks && there.lengths == mine.lengths) {  // of which the data are
@@ -284,7 +305,7 @@ RunFolder RunFolder::resume(const fs::path& path, const Manifest& mine) {
   }
   rewrite_lines(results_path, results);
   rewrite_lines(path / kTimings, timings);
-  RunFolder folder(path, there, Use::kept);
+  RunFolder folder(path, there, Use::kept, std::move(lock));
   folder.repairs_ = std::move(repairs);
   return folder;
 }
@@ -365,6 +386,7 @@ void RunFolder::discard() {
   } else {
     fs::remove(path_, ignored);  // refuses a folder that holds something else
   }
+  lock_ = FolderLock();
 }
 
 std::vector<SampleResult> RunFolder::samples() const {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "eval/report/line_file.h"
@@ -13,10 +14,29 @@
 
 namespace tandem::eval {
 
+/// That no other process writes into a folder: a lock of its own on the folder, given back with this or with the
+/// process.
+class FolderLock {
+ public:
+  FolderLock() = default;
+  /// InputError where another process has it. A file system without locks has none.
+  explicit FolderLock(const std::filesystem::path& folder);
+  FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FolderLock& operator=(FolderLock&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~FolderLock();
+
+ private:
+  int descriptor_ = -1;
+};
+
 class RunFolder {
  public:
   /// A new run. The folder may exist if it is empty. `force` replaces an earlier run in it: its files are put
-  /// aside until keep(), files of other names stay; a non-empty folder without manifest.json is refused even then.
+  /// aside until keep(), files of other names stay; a non-empty folder without manifest.json is refused even then, and
+  /// so is one that another process is writing into.
   /// Where the new run's manifest cannot be written, the earlier run is back when the error is thrown.
   static RunFolder create(const std::filesystem::path& path, const Manifest& manifest, bool force = false);
   /// An existing run, to read.
@@ -61,11 +81,12 @@ class RunFolder {
 
  private:
   enum class Use : std::uint8_t { read, begun, kept };  // begun: may still be discarded
-  RunFolder(std::filesystem::path path, Manifest manifest, Use use);
+  RunFolder(std::filesystem::path path, Manifest manifest, Use use, FolderLock lock);
   void append_line(LineAppender& out, const std::string& line);
   void stop_appending();
 
   std::filesystem::path path_;
+  FolderLock lock_;
   Manifest manifest_;
   Use use_;
   bool writable_;

@@ -151,9 +151,12 @@ TEST_F(DecodePerplexity, AStoppedOrDamagedRunIsResumedToTheSameBytes) {
   run("whole", o);
   int polls = 0;
   o.engine.interrupted = [&] { return ++polls > 40; };  // in the second batch
-  RunFolder folder = RunFolder::create(root_ / "a", manifest(o));
-  EXPECT_THROW(fill(o, folder), Interrupted);
-  const std::size_t done = folder.finished().size();
+  std::size_t done = 0;
+  {
+    RunFolder folder = RunFolder::create(root_ / "a", manifest(o));
+    EXPECT_THROW(fill(o, folder), Interrupted);
+    done = folder.finished().size();
+  }
   EXPECT_GT(done, 0u);
   EXPECT_LT(done, 6u);
   o.engine.interrupted = {};

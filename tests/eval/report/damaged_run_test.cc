@@ -232,8 +232,10 @@ TEST_F(DamagedRun, AFullDiskLeavesDamageAsItIs) {
 }
 
 TEST_F(DamagedRun, OnlyABegunRunCanBeDiscarded) {
-  RunFolder resumed = RunFolder::resume(path_, example_manifest());
-  EXPECT_THROW(resumed.discard(), LogicError);
+  {
+    RunFolder resumed = RunFolder::resume(path_, example_manifest());
+    EXPECT_THROW(resumed.discard(), LogicError);
+  }
   RunFolder reader = RunFolder::open(path_);
   EXPECT_THROW(reader.discard(), LogicError);
   EXPECT_THROW(reader.keep(), LogicError);

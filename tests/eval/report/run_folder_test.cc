@@ -118,6 +118,26 @@ TEST(RunFolder, FilesBesideTheSamplesComeAndGoWithTheRun) {
   EXPECT_FALSE(fs::exists(root / "b"));
 }
 
+// flock is of an open file, so that one process stands for two.
+TEST(RunFolder, TwoDoNotWriteIntoOne) {
+  TemporaryFolder root;
+  const fs::path path = root / "run";
+  {
+    RunFolder first = RunFolder::create(path, example_manifest());
+    first.append(example_sample(0));
+    first.append(example_timing(0));
+    for (const bool force : {false, true})
+      EXPECT_THAT([&] { RunFolder::create(path, example_manifest(), force); },
+                  ThrowsMessage<InputError>(HasSubstr("Another process is writing")));
+    EXPECT_THAT([&] { RunFolder::resume(path, example_manifest()); },
+                ThrowsMessage<InputError>(HasSubstr("Another process is writing")));
+    EXPECT_EQ(RunFolder::open(path).samples().size(), 1u) << "to read is no matter";
+    const RunFolder moved = std::move(first);
+    EXPECT_THROW(RunFolder::resume(path, example_manifest()), InputError);
+  }
+  EXPECT_EQ(RunFolder::resume(path, example_manifest()).finished().size(), 1u);
+}
+
 TEST(RunFolder, ForeignFoldersAreNeverTouched) {
   TemporaryFolder root;
   fs::create_directories(root / "photos");
@@ -139,9 +159,9 @@ TEST(RunFolder, UnwritableFolderIsASentence) {
 
 TEST(RunFolder, AFullDiskIsASentence) {
   TemporaryFolder root;
-  RunFolder folder = RunFolder::create(root / "a", example_manifest());
-  folder.append(example_sample(0));
   {
+    RunFolder folder = RunFolder::create(root / "a", example_manifest());
+    folder.append(example_sample(0));
     const FileSizeLimit limit(100);
     EXPECT_THAT([&] { folder.append(example_sample(1)); },
                 ThrowsMessage<RunError>(AllOf(HasSubstr("samples.jsonl"), HasSubstr("cannot be written"))));
