@@ -113,7 +113,7 @@ TEST(BadInput, Prompts) {
   std::string text;
   for (int i = 0; i < 20000; ++i) text += "several words ";
   write_bytes(file, text);
-  expect_sentence("generate --prompt-file " + file, {"16384 positions", "max_position_embeddings"});
+  expect_sentence("generate --prompt-file " + file, {"32768 positions", "max_position_embeddings"});
   write_bytes(file, "");
   expect_sentence("generate --prompt-file " + file, {file, "is empty"});
   expect_sentence("generate --prompt-file " + folder.path().string(), {folder.path().string(), "cannot be read"});
@@ -128,7 +128,7 @@ TEST(BadInput, Prompts) {
   expect_sentence("generate --prompt hello --temperature 1 --top-p 0", {"--top-p is 0"});
   expect_sentence("generate --prompt hello --temperature 1 --min-p 2", {"--min-p is 2"});
   expect_sentence("generate --prompt hello --top-k 5", {"add --temperature"});
-  expect_sentence("generate --prompt hello --max-new 20000", {"20000", "16384 positions"});
+  expect_sentence("generate --prompt hello --max-new 40000", {"40000", "32768 positions"});
 }
 
 TEST(BadInput, CompareLeavesNoFolderBehind) {
@@ -146,7 +146,7 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
       {"--methods full,full", {"'full' is listed twice"}},
       {"--tasks singel", {"'singel'", "Did you mean 'single'?"}},
       {"--lengths 4X", {"--lengths", "'4X'"}},
-      {"--lengths 1K,64K", {"--lengths", "65536", "16384 positions"}},
+      {"--lengths 1K,64K", {"--lengths", "65536", "32768 positions"}},
       {"--lengths 20", {"20 is too short", "smallest possible length"}},
       {"--samples 0", {"--samples is 0"}},
       {"--ruler-data /no/such/folder", {"--ruler-data", "'/no/such/folder'"}},

@@ -132,7 +132,7 @@ TEST_F(EvalProgram, BadInputLeavesNoFolderBehind) {
       {"--device-kv 1M", {"--device-kv is 1048576 bytes", "lower --batch or --context"}},
       {"--device-kv lots", {"--device-kv", "'lots'"}},
       {"--host-kv 64K --methods hgca --windows 1", {"host KV store is full", "--host-kv"}},
-      {"--context 16K", {"16384 positions"}},
+      {"--context 64K", {"32768 positions"}},
       {"--context 1K,2K", {"--context is '1K,2K'", "one length"}},
       {"--new 0", {"--new", "'0'"}},
       {"--windows 0", {"--windows is 0"}},

@@ -26,7 +26,7 @@ TEST(FluxionCollect, WritesTheSameFolderWhateverTheThreads) {
   const cli::Outcome second = cli::run(kCollect + (folder.path() / "b").string() + " --threads 1");
   ASSERT_EQ(first.code, 0) << first.text;
   ASSERT_EQ(second.code, 0) << second.text;
-  EXPECT_THAT(first.text, HasSubstr("2 prompts, 128 rows of 41 features"));
+  EXPECT_THAT(first.text, HasSubstr("2 prompts, 192 rows of 41 features"));
   for (const char* file : {"manifest.json", "niah_single_1-512-0000.safetensors", "niah_single_1-512-0001.safetensors"})
     EXPECT_EQ(read_bytes(folder.path() / "a" / file), read_bytes(folder.path() / "b" / file));
   const Json manifest = Json::parse(read_bytes(folder.path() / "a" / "manifest.json"));

@@ -34,7 +34,7 @@ TEST(ProfileHeads, WritesTheSameTableAndFileEachTime) {
     }
     heads += line.size() > 3 && line[1] == '.' && std::isdigit(line[0]) != 0;
   }
-  EXPECT_EQ(heads, 4u * 8 + 4u * 2);  // query heads and KV heads
+  EXPECT_EQ(heads, 6u * 8 + 6u * 2);  // query heads and KV heads
   EXPECT_THAT(first.text, ::testing::AllOf(HasSubstr("Fluxion"), HasSubstr("AsyncSpade"), HasSubstr("ScoutAttention")));
 }
 
@@ -45,7 +45,7 @@ TEST(ProfileHeads, FileHoldsEveryHead) {
   const Json json = Json::parse(read_bytes(file));
   EXPECT_EQ(json.at("schema"), "tandem-heads-1");
   EXPECT_EQ(json.at("prompts"), 1);
-  ASSERT_EQ(json.at("layers").size(), 4u);
+  ASSERT_EQ(json.at("layers").size(), 6u);
   for (const Json& layer : json.at("layers")) {
     ASSERT_EQ(layer.at("q_heads").size(), 8u);
     ASSERT_EQ(layer.at("kv_heads").size(), 2u);
@@ -83,7 +83,7 @@ TEST(ProfileLayerAhead, TableAndFileAgree) {
   ASSERT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, ::testing::AllOf(HasSubstr("predicted one layer ahead"), HasSubstr("Llama 3.1 8B")));
   const Json layers = Json::parse(read_bytes(file)).at("layers");
-  ASSERT_EQ(layers.size(), 4u);
+  ASSERT_EQ(layers.size(), 6u);
   for (std::size_t layer = 1; layer < layers.size(); ++layer) {
     double mean = 0;
     for (const Json& head : layers[layer].at("q_heads")) mean += head.at("layer_ahead_cosine").at("next").get<double>();
@@ -103,7 +103,7 @@ TEST(ProfileScoutRecall, ItsFileIsWhatTheMethodLoads) {
       file);
   ASSERT_EQ(outcome.code, 0) << outcome.text;
   const Json intervals = Json::parse(read_bytes(file)).at("intervals");
-  ASSERT_EQ(intervals.size(), 4u);
+  ASSERT_EQ(intervals.size(), 6u);
   std::string spelled;
   for (const Json& steps : intervals) {
     EXPECT_TRUE(steps >= 1 && steps <= 8) << steps;
