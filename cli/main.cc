@@ -30,7 +30,7 @@ void add_subcommands(CLI::App& app) {
 
 constexpr const char* kFooter = R"(
 Examples:
-  tandem compare                                    all methods on the embedded model, a minute or two
+  tandem compare                                    all methods on the embedded model, two minutes
   tandem compare --methods full,hybrid-fixed:budget=0.05 --lengths 4K --hw fluxion-a100
   tandem eval perplexity --text book.txt            how much a method loses when every token goes through it
   tandem methods hybrid-fixed                       what a method does, and its options
