@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "engine/common/paths.h"
+#include "engine/model/model.h"
 #include "engine/model/tokenizer.h"
 #include "eval/ruler/wording.h"
 
@@ -48,7 +49,7 @@ const int kRegistered = [] {
       encode(s, folder);
     })->Unit(benchmark::kMillisecond);
   };
-  add("embedded", data_path("models/seed"));
+  add("embedded", data_path("models") / kEmbeddedModel);
   add("small_qwen2", source_folder() / "tests/golden/tokenizers/small_qwen2");
   if (const char* data = std::getenv("TANDEM_TEST_DATA")) {
     for (const char* name : {"llama-2", "llama-3", "qwen2"})

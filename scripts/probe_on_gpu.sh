@@ -1,19 +1,16 @@
 #!/usr/bin/env bash
-# Runs tandem-probe on this machine's GPU: a bundle's (scripts/bundle.sh) where there is one, else it is built here with nvcc
-# and g++ alone (no CMake, no libraries).
+# Runs tandem-probe on this machine's GPU; builds it first with nvcc and g++ alone (no CMake, no libraries).
 #
 #   scripts/probe_on_gpu.sh [options of tandem-probe]
 #
-# The JSON goes to $OUT/probe.json; OUT defaults to results/ in the repository. PROBE (a program that is built already, by
-# default build/bundle-thin/bin/tandem-probe; PROBE= builds one), NVCC, CXX and BUILD (a folder for object files) can be set too. The exit code is tandem-probe's: 0 done, 2 bad usage, 3 a section failed.
+# The JSON goes to $OUT/probe.json; OUT defaults to results/ in the repository. PROBE (one that is built already, such as
+# a bundle's bin/tandem-probe), NVCC, CXX and BUILD (a folder for object files) can be set too. The exit code is tandem-probe's: 0 done, 2 bad usage, 3 a section failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${OUT:-$root/results}
-probe=${PROBE-$root/build/bundle-thin/bin/tandem-probe}
-if [ -n "$probe" ] && [ -x "$probe" ]; then
-  echo "probe_on_gpu.sh: runs $probe" >&2
+if [ -n "${PROBE:-}" ]; then
   mkdir -p "$out"
-  exec "$probe" --out "$out/probe.json" "$@"
+  exec "$PROBE" --out "$out/probe.json" "$@"
 fi
 if [ -n "${BUILD:-}" ]; then
   build=$BUILD

@@ -85,13 +85,15 @@ case $command in
     wait_for_training
     ;;
   stop)
-    stop_training
+    status=0
+    stop_training || status=1
     tail -n 3 "$run/train.log"
     collect
+    exit "$status"
     ;;
   test)
-    stop_training
     status=0
+    stop_training || echo "train_on_gpu.sh: tests beside it." >&2
     "$python" models/recipe/evaluate.py --model "$run/export" --out "$run" --minutes "$minutes" \
       --lengths "${LENGTHS:-1K,2K,4K,8K,16K}" --samples "${SAMPLES:-100}" || status=$?
     collect

@@ -111,7 +111,10 @@ class EmuDevice final : public Device {
             sum.dram += cost.dram;
             sum.h2d += cost.h2d;
             sum.d2h += cost.d2h;
+            sum.peer += cost.peer;
             sum.flops += cost.flops;
+            sum.solved += cost.solved;
+            sum.ranked += cost.ranked;
             sum.pieces += cost.pieces;
             sum.kernels += cost.kernels;
             sum.tasks += cost.tasks;

@@ -64,7 +64,7 @@ void write_record(Writer& out, const Trace& trace, const TraceRecord& r) {
   amount("h2d_bytes", r.cost.h2d);
   amount("d2h_bytes", r.cost.d2h);
   amount("peer_bytes", r.cost.peer);
-  amount("flops", r.cost.flops);
+  amount("flops", r.cost.flops + r.cost.solved);
   out.event(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"name":{},"cat":"{}","args":{{{}}}}})", kPid, r.lane + 1,
             micros(r.start), micros(r.end - r.start), quoted(r.name), to_string(r.cause), args);
   if (r.critical < 0) return;

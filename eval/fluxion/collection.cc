@@ -10,6 +10,7 @@
 #include "engine/common/error.h"
 #include "engine/model/json_file.h"
 #include "engine/model/safetensors.h"
+#include "eval/report/folder_lock.h"
 #include "eval/report/json_reader.h"
 #include "eval/report/line_file.h"
 #include "methods/fluxion/features.h"
@@ -180,6 +181,7 @@ CollectResult collect_fluxion(
     const fs::path& folder, CollectMode mode, Engine& engine, ThreadPool& pool, const CollectSource& source,
     const CollectOptions& options,
     const std::function<void(std::uint64_t done, std::uint64_t total, std::string_view prompt)>& progress) {
+  FolderLock lock(folder);  // of nothing where there is no folder yet
   check_collection(folder, mode);
   CollectResult result;
   Ledger ledger{source.tandem_version, source.git_commit, plan_of(source, options), {}, false};
@@ -196,6 +198,7 @@ CollectResult collect_fluxion(
     std::error_code error;
     fs::create_directories(folder, error);
     if (error) throw_run_error("The folder '{}' cannot be made ({}).", folder.string(), error.message());
+    if (!lock.held()) lock = FolderLock(folder);
     ledger.write(folder);
   }
   std::uint64_t total = 0, done = 0;

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <iterator>
 #include <map>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "engine/common/error.h"
@@ -196,18 +194,6 @@ std::set<SampleKey> keys_of(const std::vector<Line>& lines) {
 
 }  // namespace
 
-FolderLock::FolderLock(const fs::path& folder)
-    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ < 0 || flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  ::close(descriptor_);
-  throw_input_error("Another process is writing into the folder '{}': wait for its end, or choose another one.",
-                    folder.string());
-}
-
-FolderLock::~FolderLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 RunFolder::RunFolder(fs::path path, Manifest manifest, Use use, FolderLock lock)
     : path_(std::move(path)),
       lock_(std::move(lock)),
@@ -226,6 +212,7 @@ RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool
   if (fs::exists(path, error) && !fs::is_directory(path, error))
     throw_input_error("'{}' is a file, but the run needs a folder there. Choose another name.", path.string());
   const bool existed = fs::is_directory(path, error);
+  if (!lock.held()) lock = FolderLock(path);  // somebody may have made it meanwhile
   const bool replaces = existed && !fs::is_empty(path, error);
   if (replaces) {
     if (error) throw_input_error("The folder '{}' cannot be read ({}).", path.string(), error.message());
@@ -243,7 +230,7 @@ RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool
   fs::create_directories(path, error);
   if (error)
     throw_input_error("The folder '{}' cannot be made ({}). Choose another one.", path.string(), error.message());
-  if (!existed) lock = FolderLock(path);
+  if (!lock.held()) lock = FolderLock(path);
   if (access(path.c_str(), W_OK) != 0)
     throw_input_error("The folder '{}' cannot be written to ({}). Choose another one.", path.string(),
                       std::strerror(errno));

@@ -6,31 +6,13 @@
 #include <filesystem>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "eval/report/folder_lock.h"
 #include "eval/report/line_file.h"
 #include "eval/report/schema.h"
 
 namespace tandem::eval {
-
-/// That no other process writes into a folder: a lock of its own on the folder, given back with this or with the
-/// process.
-class FolderLock {
- public:
-  FolderLock() = default;
-  /// InputError where another process has it. A file system without locks has none.
-  explicit FolderLock(const std::filesystem::path& folder);
-  FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  FolderLock& operator=(FolderLock&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~FolderLock();
-
- private:
-  int descriptor_ = -1;
-};
 
 class RunFolder {
  public:

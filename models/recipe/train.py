@@ -303,9 +303,9 @@ class Trainer:
         while not self.plan.stage_done() and not stopping():
             began = time.monotonic()
             figures = (s["step"] + 1) % self.config["log_every"] == 0
-            line = self.step(self.batches.get(), figures)  # with figures it waits for the device
-            # A stage's shape is compiled in its first steps, which is no time that it learns in.
+            # A stage's shape is compiled in its first steps, which is no time that it learns in; not if it fails either.
             compiling = self.compiled() and steps < 3
+            line = self.step(self.batches.get(), figures)  # with figures it waits for the device
             self.plan.advance(0.0 if compiling else time.monotonic() - began, stage["T"] * stage["B"])
             steps += 1
             if figures:

@@ -9,6 +9,7 @@
 
 #include "engine/common/error.h"
 #include "engine/model/safetensors.h"
+#include "eval/report/folder_lock.h"
 #include "methods/fluxion/features.h"
 #include "methods/registry.h"
 #include "tests/engine/model/model_folder.h"
@@ -224,6 +225,11 @@ TEST(FluxionCollection, SaysWhatItCannotDo) {
   EXPECT_THAT(run(out, CollectMode::resume, small()), HasSubstr("there is no collection in"));
   collect_fluxion(out, CollectMode::create, bench.engine, bench.pool, from, small());
   EXPECT_THAT(run(out, CollectMode::create, small()), HasSubstr("--resume continues it and --force replaces it"));
+  {
+    const FolderLock other_process(out);
+    for (const CollectMode mode : {CollectMode::resume, CollectMode::replace})
+      EXPECT_THAT(run(out, mode, small()), HasSubstr("Another process is writing"));
+  }
   CollectOptions changed = small();
   changed.seed = 43;
   EXPECT_THAT(run(out, CollectMode::resume, changed), HasSubstr("'seed' is 271828 there and 43 here"));
