@@ -28,8 +28,8 @@ class Channel {
   ~Channel() {
     lib_.context_set(context_);
     if (!aborted_) lib_.comm_destroy(comm_);
+    if (stream_ != nullptr) lib_.stream_destroy(stream_);  // first: what is on it may still use the memory
     if (room_ != 0) lib_.free(at_);
-    if (stream_ != nullptr) lib_.stream_destroy(stream_);
   }
   /// RunError where the GPU has no stream or memory to give.
   void open() {

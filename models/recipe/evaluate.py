@@ -137,7 +137,10 @@ def main() -> None:
                     print(f"{options.minutes:g} minutes are over; {file} has what is finished, the same command goes on")
                     return
                 jobs = [(task, length, i, options.seed) for i in range(options.samples)]
-                cells[str(length)] = cell(model, encoder, task, pool.imap(_prepare, jobs), device)
+                try:
+                    cells[str(length)] = cell(model, encoder, task, pool.imap(_prepare, jobs), device)
+                except ValueError as error:
+                    raise SystemExit(f"evaluate.py: {error}") from None
                 write_json(file, table)
                 c = cells[str(length)]
                 print(f"{length:6}  {task:16} score {100 * c['score']:5.1f} %  word for word {100 * c['exact']:5.1f} %  "

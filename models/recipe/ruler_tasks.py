@@ -91,7 +91,7 @@ def make_test(task: str, length: int, index: int, seed: int, count_tokens: Calla
                 break
         characters *= min(2.0, max(0.3, 0.98 * (length - room) / tokens))
     if best is None:
-        raise SystemExit(f"{task} does not fit into {length} tokens with {room} kept free for the answer: use longer ones.")
+        raise ValueError(f"{task} does not fit into {length} tokens with {room} kept free for the answer: use longer ones.")
     return best
 
 

@@ -131,7 +131,7 @@ class RulerTest(unittest.TestCase):
         self.assertEqual(ruler_tasks.score("niah_single_1", "1234568", ["1234567"]), 0.0)
 
     def test_a_length_that_is_too_short_is_refused(self):
-        with self.assertRaisesRegex(SystemExit, "does not fit into 64 tokens"):
+        with self.assertRaisesRegex(ValueError, "does not fit into 64 tokens"):
             ruler_tasks.make_test("cwe", 64, 0, 0, len, 48)
 
 
