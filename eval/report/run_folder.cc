@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/common/error.h"
+#include "eval/report/run_files.h"
 #include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
@@ -16,41 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTimings = "timings.jsonl";
-constexpr const char* kManifest = "manifest.json";
-constexpr const char* kAside = ".replaced";  // folder of the earlier run while --force is not done yet
 constexpr const char* kDamaged = ".damaged";
-// What a run and its report leave in the folder; nothing else is ever removed. The manifest is the first to go and the
-// last to come back, so that a run is never seen without its samples.
-constexpr const char* kOwnFiles[] = {"manifest.json",
-                                     "samples.jsonl",
-                                     "windows.jsonl",
-                                     "timings.jsonl",
-                                     "samples.jsonl.damaged",
-                                     "windows.jsonl.damaged",
-                                     "timings.jsonl.damaged",
-                                     "summary.json",
-                                     "report.md",
-                                     "plot.png",
-                                     "plot.svg",
-                                     "target.json",
-                                     "flops.json",
-                                     "errors.json",
-                                     "errors.jsonl",
-                                     "manifest.json.new",
-                                     "samples.jsonl.new",
-                                     "windows.jsonl.new",
-                                     "timings.jsonl.new"};
-
-/// Those, and the traces, one for each method.
-std::vector<std::string> own_files(const fs::path& folder) {
-  std::vector<std::string> names(std::begin(kOwnFiles), std::end(kOwnFiles));
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    std::string name = entry.path().filename().string();
-    if (name.starts_with("trace-") && name.ends_with(".json")) names.push_back(std::move(name));
-  }
-  return names;
-}
 
 SampleResult parse(std::string_view line, const std::string& where, const SampleResult*) {
   return parse_sample(line, where);
@@ -119,38 +86,6 @@ std::string read_manifest(const fs::path& path) {
   std::ifstream in(path / kManifest, std::ios::binary);
   if (!in) throw_input_error("The file '{}' cannot be read ({}).", (path / kManifest).string(), std::strerror(errno));
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-void bring_back(const fs::path& path) {
-  std::error_code ignored;
-  for (const std::string& name : own_files(path / kAside)) {
-    if (name != kManifest && fs::exists(path / kAside / name, ignored))
-      fs::rename(path / kAside / name, path / name, ignored);
-  }
-  fs::rename(path / kAside / kManifest, path / kManifest, ignored);
-  fs::remove_all(path / kAside, ignored);
-}
-
-/// The earlier run's files go into a folder of their own until the new run is kept.
-void set_aside(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path / kAside, error);
-  fs::create_directory(path / kAside, error);
-  for (const std::string& name : own_files(path)) {
-    if (error || !fs::exists(path / name, error)) continue;
-    fs::rename(path / name, path / kAside / name, error);
-  }
-  if (!error) return;
-  bring_back(path);
-  throw_input_error("The run in '{}' cannot be put aside ({}).", path.string(), error.message());
-}
-
-/// What was killed before it had a manifest left nothing of its own, and a run that it had put aside comes back.
-void undo_a_killed_beginning(const fs::path& path) {
-  std::error_code ignored;
-  if (fs::exists(path / kManifest, ignored)) return;
-  fs::remove(path / "manifest.json.new", ignored);
-  if (fs::exists(path / kAside / kManifest, ignored)) bring_back(path);
 }
 
 /// Takes damaged lines out of a file's, and says so.

@@ -1,0 +1,27 @@
+// The files of a run in its folder, and the earlier run that they replace.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace tandem::eval {
+
+inline constexpr const char* kManifest = "manifest.json";
+inline constexpr const char* kAside = ".replaced";  // folder of the earlier run while --force is not done yet
+
+/// Names of what a run and its report may leave in the folder, the manifest first, and of the traces that are there,
+/// one for each method. Nothing else is ever removed.
+std::vector<std::string> own_files(const std::filesystem::path& folder);
+
+/// The earlier run's files go into a folder of their own until the new run is kept. InputError where they cannot, and
+/// they are back then.
+void set_aside(const std::filesystem::path& path);
+
+/// They come back, what is in their place being gone. Never throws: what cannot be moved stays where it is.
+void bring_back(const std::filesystem::path& path);
+
+/// What was killed before it had a manifest left nothing of its own, and a run that it had put aside comes back.
+void undo_a_killed_beginning(const std::filesystem::path& path);
+
+}  // namespace tandem::eval
