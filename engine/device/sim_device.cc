@@ -8,6 +8,7 @@
 #include "engine/device/cost_model.h"
 #include "engine/device/memory.h"
 #include "engine/device/scheduler.h"
+#include "engine/device/sim_trace.h"
 #include "engine/device/task_queue.h"
 
 namespace tandem {
@@ -49,12 +50,13 @@ class SimDevice final : public Device {
         cost_model_(profile_),
         scheduler_(lanes_.size()),
         checker_(&names_),
+        control_(lane(LaneKind::control)),
+        trace_(control_),
         state_(lanes_.size()) {
     TANDEM_CHECK(lanes_.size() <= VectorClock::kMaxLanes, "{} lanes; at most {} are supported", lanes_.size(),
                  VectorClock::kMaxLanes);
     for (const LaneInfo& lane : lanes_) names_.lanes.push_back(lane.name);
     names_.buffer = [this](BufferId id) { return pool_.name(id); };
-    control_ = lane(LaneKind::control);
   }
 
   std::string clock_name() const override { return clock_name_; }
@@ -63,7 +65,7 @@ class SimDevice final : public Device {
   bool has_peer() const override { return profile_.peer.gbps > 0; }
   std::uint64_t peer_memory() const override { return static_cast<std::uint64_t>(profile_.device.memory_gb * 1e9); }
   const std::vector<LaneInfo>& lanes() const override { return lanes_; }
-  Nanos now() const override { return clock_; }
+  Nanos now() const override { return trace_.now(); }
 
   const HardwareProfile& profile() const { return profile_; }
   const ScheduleNames& names() const { return names_; }
@@ -102,7 +104,7 @@ class SimDevice final : public Device {
           --left;
           for (Op& op : bag.ops(*task, p)) {
             last[p] = submit_op(lane_id, std::move(op), device_side ? -1 : woken);
-            if (woken < 0 && !device_side) woken = last_control_;
+            if (woken < 0 && !device_side) woken = trace_.last_control();
           }
         }
         if (!done[p]) running.push_back(state.last_record);
@@ -137,17 +139,15 @@ class SimDevice final : public Device {
 
   void end_step(std::uint32_t step, Event token) override {
     host_wait(token);
-    steps_.push_back({step, window_begin_, clock_, last_control_});
-    window_begin_ = clock_;
+    trace_.end_step(step);
   }
 
   Trace drain() override {
-    clock_ = std::max(clock_, scheduler_.run_all());
+    trace_.wait_until(scheduler_.run_all());
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
       const std::int64_t last = state_[i].last_record;
       if (last < 0 || i == control_) continue;
-      clock_ =
-          std::max(clock_, scheduler_.time(last).end + handoff_latency(profile_, lanes_[i].kind, LaneKind::control));
+      trace_.wait_until(scheduler_.time(last).end + handoff_latency(profile_, lanes_[i].kind, LaneKind::control));
     }
     ScheduleOp entry;
     entry.form = ScheduleOp::Form::drain;
@@ -156,12 +156,7 @@ class SimDevice final : public Device {
     if (options_.checked) checker_.add(entry);
     if (options_.record_schedule) schedule_.push_back(entry);
 
-    Trace trace;
-    trace.clock = clock_name_;
-    trace.lanes = lanes_;
-    trace.steps = std::exchange(steps_, {});
-    for (std::size_t i = 0; i < records_.size(); ++i) fill_times(static_cast<std::int64_t>(i));
-    trace.records = std::exchange(records_, {});
+    Trace trace = trace_.take(scheduler_, clock_name_, lanes_);
     scheduler_.forget();
     for (LaneState& state : state_) {
       state.drained = state.submitted;
@@ -170,8 +165,6 @@ class SimDevice final : public Device {
       state.error = nullptr;
     }
     segment_launch_ = -1;
-    last_control_ = -1;
-    window_begin_ = clock_;
     if (std::exception_ptr error = std::exchange(unreported_, nullptr)) std::rethrow_exception(error);
     return trace;
   }
@@ -265,44 +258,6 @@ class SimDevice final : public Device {
     return state.records[event.value - state.drained - 1];
   }
 
-  std::int64_t append_record(const char* name, Kind kind, Cause cause, LaneId lane_id, std::uint32_t layer,
-                             const Cost& cost) {
-    TraceRecord record;
-    record.name = name;
-    record.kind = kind;
-    record.cause = cause;
-    record.lane = lane_id;
-    record.layer = layer;
-    record.cost = cost;
-    records_.push_back(record);
-    return static_cast<std::int64_t>(records_.size()) - 1;
-  }
-
-  // A record of the control lane that takes `duration` from now on.
-  std::int64_t append_control(const char* name, Kind kind, Cause cause, std::uint32_t layer, const Cost& cost,
-                              Nanos duration, Nanos start, std::int64_t critical) {
-    const std::int64_t index = append_record(name, kind, cause, control_, layer, cost);
-    TraceRecord& record = records_.back();
-    record.start = start;
-    record.end = clock_ = start + duration;
-    record.critical = critical;
-    last_control_ = index;
-    return index;
-  }
-
-  std::int64_t append_launch(const char* name, std::uint32_t layer, Nanos duration) {
-    return append_control(name, Kind::control, Cause::launch, layer, Cost{}, duration, clock_, last_control_);
-  }
-
-  void fill_times(std::int64_t index) {
-    TraceRecord& record = records_[static_cast<std::size_t>(index)];
-    if (record.lane == control_) return;
-    const ScheduledTime& time = scheduler_.time(index);
-    record.start = time.start;
-    record.end = time.end;
-    record.critical = time.critical;
-  }
-
   void enqueue(const LaneInfo& lane_info, const Op& op, const Cost& cost, const ScheduleOp& entry, std::int64_t woken) {
     ScheduledOp scheduled;
     scheduled.phases = cost_model_.phases(cost, lane_info);
@@ -310,13 +265,14 @@ class SimDevice final : public Device {
     if (woken >= 0) {
       // Taken, not submitted: the control thread has nothing to do with it.
     } else if (!is_device_side(lane_info.kind)) {
-      launch = append_launch("submit", op.layer, profile_.control.submit_ns);
+      launch = trace_.add_launch("submit", op.layer, profile_.control.submit_ns);
     } else if (segment_ == nullptr) {
       // Of an operation that stands for several kernels all are launched before it begins: a little late, since the
       // first could run meanwhile.
-      launch = append_launch("launch", op.layer, profile_.device.launch_ns * std::max(cost.kernels, 1u));
+      launch = trace_.add_launch("launch", op.layer, profile_.device.launch_ns * std::max(cost.kernels, 1u));
     } else {
-      if (segment_launch_ < 0) segment_launch_ = append_launch(segment_, op.layer, profile_.device.segment_launch_ns);
+      if (segment_launch_ < 0)
+        segment_launch_ = trace_.add_launch(segment_, op.layer, profile_.device.segment_launch_ns);
       launch = segment_launch_;
       const Nanos alone = scheduled.phases.fixed + scheduled.phases.flow;
       const Nanos floor = profile_.device.op_floor_ns * std::max(cost.kernels, 1u);
@@ -324,11 +280,11 @@ class SimDevice final : public Device {
     }
     // Inside a segment the launch may lie behind control work of the segment. An operation still starts no earlier than
     // its submission: the checker lets it see whatever the control thread has done by then.
-    const bool behind = records_[static_cast<std::size_t>(launch)].end < clock_;
-    scheduled.earliest = clock_;
-    scheduled.earliest_record = behind ? last_control_ : launch;
+    const bool behind = trace_.record(launch).end < trace_.now();
+    scheduled.earliest = trace_.now();
+    scheduled.earliest_record = behind ? trace_.last_control() : launch;
     if (woken >= 0) {
-      scheduled.earliest = std::max(records_[static_cast<std::size_t>(woken)].end, scheduler_.now());
+      scheduled.earliest = std::max(trace_.record(woken).end, scheduler_.now());
       scheduled.earliest_record = woken;
     }
     for (const Event& event : entry.after) {
@@ -338,7 +294,7 @@ class SimDevice final : public Device {
       if (dependency < 0 || event.lane == control_) continue;
       scheduled.after.push_back({dependency, handoff_latency(profile_, lanes_[event.lane].kind, lane_info.kind)});
     }
-    const std::int64_t index = append_record(op.name, op.kind, op.cause, lane_info.id, op.layer, cost);
+    const std::int64_t index = trace_.add(op.name, op.kind, op.cause, lane_info.id, op.layer, cost);
     state_[lane_info.id].records.push_back(index);
     state_[lane_info.id].last_record = index;
     scheduler_.submit(lane_info.id, index, std::move(scheduled));
@@ -346,15 +302,15 @@ class SimDevice final : public Device {
 
   // Control operations are computed at once: the control thread's clock is always a number.
   void run_on_control(const Op& op, const Cost& cost, const ScheduleOp& entry) {
-    Nanos start = clock_;
-    std::int64_t critical = last_control_;
+    Nanos start = trace_.now();
+    std::int64_t critical = trace_.last_control();
     for (const Event& event : entry.after) {
       const std::int64_t dependency = record_of(event);
       if (dependency >= 0 && event.lane != control_) arrive(event, dependency, start, critical);
     }
     const Phases phases = cost_model_.phases(cost, lanes_[control_]);
     const std::int64_t index =
-        append_control(op.name, op.kind, op.cause, op.layer, cost, phases.fixed + phases.flow, start, critical);
+        trace_.add_control(op.name, op.kind, op.cause, op.layer, cost, phases.fixed + phases.flow, start, critical);
     state_[control_].records.push_back(index);
   }
 
@@ -372,8 +328,8 @@ class SimDevice final : public Device {
   // The control thread notices that a lane is free, and launches its next task from then on.
   void see(LaneId lane_id, std::int64_t record) {
     const Nanos seen = scheduler_.time(record).end + handoff_latency(profile_, lanes_[lane_id].kind, LaneKind::control);
-    if (seen <= clock_) return;
-    append_control("pull task", Kind::wait, Cause::none, Op::kNoLayer, Cost{}, 0, seen, record);
+    if (seen <= trace_.now()) return;
+    trace_.add_control("pull task", Kind::wait, Cause::none, Op::kNoLayer, Cost{}, 0, seen, record);
   }
 
   void wait_for(Event event) {
@@ -386,11 +342,11 @@ class SimDevice final : public Device {
     if (options_.checked) checker_.add(entry);
     if (options_.record_schedule) schedule_.push_back(std::move(entry));
 
-    Nanos start = clock_;
-    std::int64_t critical = last_control_;
+    Nanos start = trace_.now();
+    std::int64_t critical = trace_.last_control();
     const std::int64_t record = record_of(event);
     if (record >= 0 && event.lane != control_) arrive(event, record, start, critical);
-    append_control("host wait", Kind::wait, Cause::none, Op::kNoLayer, Cost{}, 0, start, critical);
+    trace_.add_control("host wait", Kind::wait, Cause::none, Op::kNoLayer, Cost{}, 0, start, critical);
   }
 
   HardwareProfile profile_;
@@ -402,14 +358,10 @@ class SimDevice final : public Device {
   Scheduler scheduler_;
   ScheduleNames names_;
   HazardChecker checker_;
-  LaneId control_ = 0;
+  LaneId control_;
+  SimTrace trace_;
   std::vector<LaneState> state_;
   std::vector<ScheduleOp> schedule_;
-  std::vector<TraceRecord> records_;
-  std::vector<StepMark> steps_;
-  Nanos clock_ = 0;  // of the control thread
-  Nanos window_begin_ = 0;
-  std::int64_t last_control_ = -1;
   const char* segment_ = nullptr;
   std::int64_t segment_launch_ = -1;
   std::exception_ptr unreported_;
