@@ -43,8 +43,12 @@ struct CacheRank {
 
   std::size_t width() const { return std::size_t{q_heads} * shape.head_dim; }  // of one token's queries, in floats
   std::size_t window_offset(std::uint32_t layer) const { return layer * rule.room() * width(); }  // in floats
-  std::size_t half_bytes() const { return most * shape.vector_bytes(); }                          // K or V of a KV head
-  std::size_t packed_offset(std::uint32_t layer, std::uint32_t kv_head) const {                   // of K, in bytes
+  /// Of the queries of a position, in floats: where they arrive, place=host.
+  std::size_t inbox_offset(std::uint32_t layer, std::uint32_t position) const {
+    return (std::size_t{layer} * rule.room() + position % rule.room()) * width();
+  }
+  std::size_t half_bytes() const { return most * shape.vector_bytes(); }         // K or V of a KV head
+  std::size_t packed_offset(std::uint32_t layer, std::uint32_t kv_head) const {  // of K, in bytes
     return (std::size_t{layer} * shape.kv_heads + kv_head) * 2 * half_bytes();
   }
   std::size_t bytes(Tier tier) const {

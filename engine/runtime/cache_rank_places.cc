@@ -9,6 +9,7 @@
 #include "engine/distributed/message.h"
 #include "engine/distributed/remote_rank.h"
 #include "engine/kernels/ahead_selection.h"
+#include "engine/kv/link_pieces.h"
 #include "engine/runtime/cache_rank_work.h"
 #include "engine/runtime/selection.h"
 
@@ -122,7 +123,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
     wait_for(out.after, rank.kept[layers.end - 1]);
     wait_for(out.after, rank.arrived[layers.begin]);  // then the rank is done with the message before
     out.cost.d2h += count * w.query_bytes();
-    out.cost.pieces += w.pushed() > 0 ? (w.slots == 1 ? 1 : count) : 0;  // one run, or one per layer
+    LinkPieces queries, pages_sent;
     if (w.pushed() > 0) out.access.push_back(w.from.reads(layers.begin, layers.end));
     out.access.push_back(rank.inbox.writes(layers.begin, layers.end));
     choice.access.insert(choice.access.end(),
@@ -136,14 +137,14 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
       choice.cost.tasks += count * rank.shape.kv_heads;
     }
     for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+      for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p)
+        queries.add(rank.inbox_offset(layer, p) * sizeof(float), rank.width() * sizeof(float));
       if (w.sent.begin < w.sent.end) {
         const std::vector<SlotCopy> more = kv_.add_host_blocks(rank.sequence, layer, w.sent, out.after);
         kv_.append_filled(rank.sequence, layer, w.sent, Tier::device, out.after);
         kv_.append_access(rank.sequence, layer, w.sent, Tier::device, heads, false, out.access);
         kv_.append_access(rank.sequence, layer, w.sent, Tier::host, heads, true, out.access);
-        for (std::size_t i = 0; i < more.size(); ++i) {  // runs that are adjacent on both sides
-          if (i == 0 || more[i].from != more[i - 1].from + 1 || more[i].to != more[i - 1].to + 1) ++out.cost.pieces;
-        }
+        for (const SlotCopy& copy : more) pages_sent.add(copy.to * kv_.shape().slot_bytes(), kv_.shape().slot_bytes());
         out.cost.d2h += more.size() * kv_.shape().slot_bytes();
         copies.insert(copies.end(), more.begin(), more.end());
       }
@@ -157,6 +158,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
       for (std::uint32_t page = 0; page < pages.end; ++page)
         slots.push_back(kv_.slot(rank.sequence, layer, page, Tier::host));
     }
+    out.cost.pieces += queries.count() + pages_sent.count();
   }
   out.body = [this, layers, work, copies](BodyContext& ctx) {
     for (const RankWork& w : *work) {
@@ -164,9 +166,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
       for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
         for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p) {
           std::copy_n(ctx.read<float>(w.from) + (std::size_t{layer} * w.slots + p % w.slots) * rank.width(),
-                      rank.width(),
-                      ctx.write<float>(rank.inbox) +
-                          (std::size_t{layer} * rank.rule.room() + p % rank.rule.room()) * rank.width());
+                      rank.width(), ctx.write<float>(rank.inbox) + rank.inbox_offset(layer, p));
         }
       }
     }

@@ -7,6 +7,7 @@
 
 #include "engine/common/error.h"
 #include "engine/kernels/merge.h"
+#include "engine/kv/link_pieces.h"
 
 namespace tandem {
 std::uint32_t StaticTokens::count() const {
@@ -137,13 +138,16 @@ void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& 
   copy.cause = Cause::transfer;
   copy.layer = context.layer;
   copy.cost.h2d = host.rows.size() * (width + shape.q_heads) * sizeof(float);
-  copy.cost.pieces = static_cast<std::uint32_t>(2 * host.rows.size());
+  LinkPieces outputs, log_sums;
   for (const std::uint32_t row : host.rows) {
+    outputs.add(row * width * sizeof(float), width * sizeof(float));
+    log_sums.add(std::size_t{row} * shape.q_heads * sizeof(float), shape.q_heads * sizeof(float));
     for (const Access& a : {host.part.reads(row, row + 1), host.lse.reads(row, row + 1),
                             host.landed_part.writes(row, row + 1), host.landed_lse.writes(row, row + 1)}) {
       copy.access.push_back(a);
     }
   }
+  copy.cost.pieces = outputs.count() + log_sums.count();
   copy.after = {host.done};
   std::vector<bool> on_host(rows);
   for (const std::uint32_t row : host.rows) on_host[row] = true;

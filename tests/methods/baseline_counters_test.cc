@@ -1,6 +1,7 @@
 // What the baselines read, move, attend and hold, counted by hand.
 #include <gtest/gtest.h>
 #include <map>
+#include <set>
 
 #include "engine/common/error.h"
 #include "engine/runtime/decode_session.h"
@@ -34,6 +35,21 @@ TEST(HybridFixed, CountsWhatItMovesAndAttends) {
   EXPECT_EQ(sequence.peak_kv_bytes[0], (320 + 16) * shape.token_bytes());
   const std::uint64_t digests = 2 * 2 * 2 * 44 * 16 * 4, selection = 4 * 45 * 4;  // layers, heads, min and max
   EXPECT_EQ(sequence.peak_kv_bytes[1], host_tokens * shape.token_bytes() + digests + selection);
+}
+
+// Rows that lie side by side cross the link as one run of outputs and one of log sums.
+TEST(HybridFixed, ItsPartialsCrossInRunsOfRows) {
+  Bench bench(tiny_model());
+  const auto pieces = [&](const std::vector<std::uint32_t>& lengths) {
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (const std::uint32_t length : lengths) prompts.push_back(random_prompt(length, length));
+    std::set<std::uint32_t> seen;
+    for (const TraceRecord& r : bench.decode(*make_method("hybrid-fixed"), prompts, 3).trace.records)
+      if (std::string(r.name) == "host partials to device") seen.insert(r.cost.pieces);
+    return seen;
+  };
+  EXPECT_EQ(pieces({700, 701, 702, 703}), std::set<std::uint32_t>{2});
+  EXPECT_EQ(pieces({700, 100, 702, 703}), std::set<std::uint32_t>{4}) << "the second has nothing on the host";
 }
 
 TEST(Quest, CountsWhatItReads) {

@@ -62,6 +62,14 @@ TEST(LayerAheadTime, ScoutWaitsForWhatALayerAndItsAttentionDoNotHide) {
   for (const double host_gbps : {0.02, 0.2, 50.0}) {
     const DecodeResult result = run("scoutattention:budget=160,block=16,sinks=16,recall=0", plain_profile(host_gbps));
     const Timeline t(result.trace);
+    for (const TraceRecord& r : result.trace.records) {
+      if (std::string(r.name) == "prediction to host") {
+        EXPECT_EQ(r.cost.pieces, 3u) << "two adjacent queries, and a list each";
+      }
+      if (std::string(r.name) == "host partials to device") {
+        EXPECT_EQ(r.cost.pieces, 2u) << "outputs and log sums";
+      }
+    }
     std::size_t waits = 0, hidden = 0;
     for (std::size_t step = 0; step < kSteps; ++step) {
       // Layer 0: the choice is on its way to the host, and the device goes on: it begins layer 1 and attends.
