@@ -28,6 +28,13 @@ void BodyContext::settle(const Cost& cost) {
   has_cost_ = true;
 }
 
+void Device::drain_after_error() noexcept {
+  try {
+    drain();
+  } catch (...) {
+  }
+}
+
 LaneId Device::lane(LaneKind kind) const {
   for (const LaneInfo& info : lanes()) {
     if (info.kind == kind) return info.id;

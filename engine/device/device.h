@@ -135,6 +135,8 @@ class Device {
 
   /// Waits for all lanes and returns what ran since the last drain; the next trace starts now.
   virtual Trace drain() = 0;
+  /// The same where an error is on its way already: what failed beside it is not told.
+  void drain_after_error() noexcept;
 
   /// The control thread's clock.
   virtual Nanos now() const = 0;

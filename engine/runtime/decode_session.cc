@@ -259,9 +259,9 @@ void DecodeSession::collect(std::uint32_t step) {
         step, model_.name);
   }
   std::vector<std::pair<std::size_t, std::int32_t>> said;  // told once the bookkeeping is done: the callback may throw
-  std::vector<std::unique_ptr<Active>> still;
+  std::vector<bool> goes_on(rows);
   for (std::uint32_t row = 0; row < rows; ++row) {
-    std::unique_ptr<Active>& a = active_[row];
+    const std::unique_ptr<Active>& a = active_[row];
     DecodedSequence& out = result_.sequences[a->request];
     out.steps.push_back(step);
     count_bytes(*a, 0, attended[row].packed_bytes);
@@ -293,19 +293,23 @@ void DecodeSession::collect(std::uint32_t step) {
       said.emplace_back(a->request, token);
     }
     a->next = token;
-    if (stop || out.tokens.size() >= a->max_new) continue;
-    a->last_row = row;
-    a->state.row = static_cast<std::uint32_t>(still.size());
-    still.push_back(std::move(a));
+    goes_on[row] = !stop && out.tokens.size() < a->max_new;
   }
   // Sequences that are done give their pages back now. The step has ended, but what the method asked for on the side,
   // a move to the host for example, may still use them.
-  const auto done = [](const std::unique_ptr<Active>& a) { return a != nullptr; };
-  if (std::any_of(active_.begin(), active_.end(), done)) {
+  // Such a wait may throw: until then every sequence stays where the destructor finds it.
+  if (std::find(goes_on.begin(), goes_on.end(), false) != goes_on.end()) {
     for (const Event& e : ops_.last_asked()) device_.host_wait(e);
   }
-  for (std::unique_ptr<Active>& a : active_) {
-    if (a == nullptr) continue;
+  std::vector<std::unique_ptr<Active>> still;
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    std::unique_ptr<Active>& a = active_[row];
+    if (goes_on[row]) {
+      a->last_row = row;
+      a->state.row = static_cast<std::uint32_t>(still.size());
+      still.push_back(std::move(a));
+      continue;
+    }
     if (finished_ == Finished::keep) {
       waiting_[a->request] = std::move(a);
       continue;

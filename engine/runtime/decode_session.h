@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/kv/sequence_stores.h"
+#include "engine/runtime/append_attention.h"
 #include "engine/runtime/decode_attention.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/engine_ops.h"
@@ -50,6 +51,8 @@ class DecodeSession {
   void begin();
   void step(std::uint32_t step);
   Event attend_layers(std::uint32_t step);
+  Event append_chunk(Active& sequence, AppendAttention& attention, std::span<const std::int32_t> tokens,
+                     std::uint32_t first, const KeepQueries& keep);
   void append_chunks(Active& sequence, std::span<const std::int32_t> tokens, AttentionAverage* average,
                      HeavySet* heavy);
   void prompt_seen(Active& sequence);

@@ -174,12 +174,14 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
   const std::span<const std::int32_t> rest = std::span<const std::int32_t>(prompt).subspan(held);
   PromptQueries queries;
   PromptSums sums;
+  Trace trace;
   try {
     sums = room_for_sums(prefix.sums, held, static_cast<std::uint32_t>(prompt.size() - 1));
     queries = room_for_queries(prefix.queries, held, static_cast<std::uint32_t>(prompt.size() - 1));
     prefill_chunks(prefix.sequence, rest.first(rest.size() - 1), queries, sums, {});
+    trace = device_.drain();  // the last chunk may fail here
   } catch (...) {
-    device_.drain();
+    device_.drain_after_error();
     kv_->all_done();
     kv_->truncate(prefix.sequence, held);
     throw;
@@ -187,7 +189,7 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
   prefix.prompt = std::move(prompt);
   prefix.queries = std::move(queries);
   prefix.sums = std::move(sums);
-  prefix.trace = device_.drain();
+  prefix.trace = std::move(trace);
   prefix.prefill_ns = device_.now() - begin;
   kv_->all_done();
 }
@@ -200,7 +202,6 @@ std::vector<float> Engine::prefill_logits(std::span<const std::int32_t> prompt) 
   check_prompt(prompt);
   const SequenceId sequence = kv_->create();
   const auto give_back = [&] {
-    device_.drain();
     kv_->all_done();
     kv_->destroy(sequence);
   };
@@ -209,7 +210,9 @@ std::vector<float> Engine::prefill_logits(std::span<const std::int32_t> prompt) 
     prefill_chunks(sequence, prompt, {}, {}, [&](std::uint32_t first, std::uint32_t rows) {
       forward_->all_logits(rows, logits.data() + std::size_t{first} * model_.config.vocab);
     });
+    device_.drain();
   } catch (...) {
+    device_.drain_after_error();
     give_back();
     throw;
   }

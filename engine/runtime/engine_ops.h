@@ -111,6 +111,7 @@ class EngineOps : public Ops {
   void choose_ahead(BodyContext& ctx, Range layers, const std::vector<RankWork>& work) const;
   Event asked(Event event);
   void skew_layer(const SequenceState& sequence, const SkewedIndex& index, std::uint32_t layer);
+  void keep_columns(const SkewedIndex& index, std::uint32_t layer);
   void index_more(SequenceState& sequence, SkewedRef ref, std::uint32_t layer, std::uint32_t end);
   void grow_index(SkewedIndex& index, std::uint32_t tokens);
   Event speculate(const LayerContext& context, const QueryRef& query, std::span<const SpeculateRequest> requests);

@@ -4,11 +4,37 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/runtime/append_attention.h"
 #include "engine/runtime/decode_session.h"
 #include "engine/runtime/limits.h"
 
 namespace tandem {
+
+Event DecodeSession::append_chunk(Active& a, AppendAttention& attention, std::span<const std::int32_t> tokens,
+                                  std::uint32_t first, const KeepQueries& keep) {
+  const auto rows = static_cast<std::uint32_t>(tokens.size());
+  std::vector<Event> recycled;
+  kv_.grow(a.state.id, rows, recycled);
+  std::vector<std::uint32_t> positions(rows), source(rows);
+  std::iota(positions.begin(), positions.end(), first);
+  std::iota(source.begin(), source.end(), 0u);
+  const Event uploaded = forward_.upload_tokens(tokens);
+  const Segment segment(device_, "append chunk");
+  forward_.embed(std::move(source), {uploaded});
+  Event last;
+  for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
+    std::vector<KvTarget> targets;
+    targets.reserve(rows);
+    for (const std::uint32_t position : positions) {
+      targets.push_back({kv_.slot(a.state.id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
+    }
+    const Event query = forward_.qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
+                                     layer == 0 ? recycled : std::vector<Event>{}, keep);
+    attention.run(layer, first, rows, query);
+    last = forward_.finish_layer(Forward::Phase::prefill, layer, rows, {});
+  }
+  ops_.set_last_reader(last);
+  return last;
+}
 
 void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> tokens, AttentionAverage* average,
                                   HeavySet* heavy) {
@@ -26,34 +52,14 @@ void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> token
   try {
     for (std::uint32_t done = 0; done < total; done += engine_.prefill_chunk) {
       if (engine_.interrupted && engine_.interrupted()) throw Interrupted();
-      const std::uint32_t rows = std::min(engine_.prefill_chunk, total - done), first = before + done;
-      std::vector<Event> recycled;
-      kv_.grow(a.state.id, rows, recycled);
-      std::vector<std::uint32_t> positions(rows), source(rows);
-      std::iota(positions.begin(), positions.end(), first);
-      std::iota(source.begin(), source.end(), 0u);
       if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
-      const Event uploaded = forward_.upload_tokens(tokens.subspan(done, rows));
-      const KeepQueries keep{queries, total - std::min(total, done + queries.kept)};
-      const Segment segment(device_, "append chunk");
-      forward_.embed(std::move(source), {uploaded});
-      for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
-        std::vector<KvTarget> targets;
-        targets.reserve(rows);
-        for (const std::uint32_t position : positions) {
-          targets.push_back(
-              {kv_.slot(a.state.id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
-        }
-        const Event query = forward_.qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
-                                         layer == 0 ? recycled : std::vector<Event>{}, keep);
-        attention.run(layer, first, rows, query);
-        last = forward_.finish_layer(Forward::Phase::prefill, layer, rows, {});
-      }
-      ops_.set_last_reader(last);
+      const std::uint32_t rows = std::min(engine_.prefill_chunk, total - done);
+      last = append_chunk(a, attention, tokens.subspan(done, rows), before + done,
+                          {queries, total - std::min(total, done + queries.kept)});
     }
     device_.drain();  // `attention` and its buffers are in use until here
   } catch (...) {
-    device_.drain();
+    device_.drain_after_error();
     kv_.all_done();
     kv_.truncate(a.state.id, before);
     throw;
@@ -78,11 +84,16 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
   const Nanos began = device_.now();
   const auto added = static_cast<std::uint32_t>(tokens.size() - 1);
   const Range range{a.state.tokens, a.state.tokens + added};
-  a.state.max_tokens = range.end + max_new_tokens;
-  const AppendRequest wanted = method_.before_append(a.state, range, ops_);
-  append_chunks(a, std::span<const std::int32_t>(tokens).first(added),
-                wanted.average ? &stores_.averages.get(wanted.average->id) : nullptr,
-                wanted.heavy ? &stores_.heavy.get(wanted.heavy->id) : nullptr);
+  const std::uint32_t most_before = std::exchange(a.state.max_tokens, range.end + max_new_tokens);
+  try {
+    const AppendRequest wanted = method_.before_append(a.state, range, ops_);
+    append_chunks(a, std::span<const std::int32_t>(tokens).first(added),
+                  wanted.average ? &stores_.averages.get(wanted.average->id) : nullptr,
+                  wanted.heavy ? &stores_.heavy.get(wanted.heavy->id) : nullptr);
+  } catch (...) {
+    a.state.max_tokens = most_before;
+    throw;
+  }
   a.state.tokens = range.end;
   method_.appended(a.state, range, ops_);
   prompt_seen(a);

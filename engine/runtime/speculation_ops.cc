@@ -41,8 +41,12 @@ SkewedRef EngineOps::index_keys(SequenceState& sequence, const SkewRequest& requ
                                                            sequence.max_tokens, request.most, request.per_kv_head))};
   const SkewedIndex& index = stores_.skewed.get(ref.id);
   const std::uint32_t filled = sequence.tokens / kIndexBlock * kIndexBlock;
-  if (sequence.tokens > 0) {
-    for (std::uint32_t layer = 0; layer < shape.layers; ++layer) skew_layer(sequence, index, layer);
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    if (sequence.tokens > 0) {
+      skew_layer(sequence, index, layer);
+    } else {
+      keep_columns(index, layer);
+    }
   }
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) index_more(sequence, ref, layer, filled);
   return ref;
@@ -55,6 +59,28 @@ void EngineOps::renew_index(SequenceState& sequence, SkewedRef ref, std::uint32_
   index.read.assign(2, Event{});
   const std::uint32_t filled = sequence.tokens / kIndexBlock * kIndexBlock;
   for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) index_more(sequence, ref, layer, filled);
+}
+
+/// The skewing of a layer whose prompt is one token, which the first step takes in: there is nothing to learn
+/// directions from, so the first columns are kept as they are.
+void EngineOps::keep_columns(const SkewedIndex& index, std::uint32_t layer) {
+  const KvShape& shape = kv_.shape();
+  Op op;
+  op.name = "skew keys";
+  op.cause = Cause::selection;
+  op.layer = layer;
+  op.cost.hbm = std::uint64_t{shape.kv_heads} * index.columns * shape.head_dim * sizeof(float);
+  op.access = {index.skew.writes(layer, layer + 1)};
+  op.body = [index, shape, layer](BodyContext& ctx) {
+    float* skew = ctx.write<float>(index.skew);
+    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+      float* const own = skew + index.skew_offset(layer, head);
+      std::fill_n(own, std::size_t{index.columns} * shape.head_dim, 0.0f);
+      for (std::uint32_t i = 0; i < std::min(index.columns, shape.head_dim); ++i)
+        own[std::size_t{i} * shape.head_dim + i] = 1;
+    }
+  };
+  ask(LaneKind::device_compute, std::move(op));
 }
 
 /// The skewing of a layer: directions in which the prompt's keys and its last queries have most, both counted alike.

@@ -297,7 +297,8 @@ TEST(AsyncSpadeBytes, AMessageHasTheStepsQueriesAFullPageAndTheChoice) {
     for (std::uint32_t step = 0; step < 12; ++step) {
       const bool page = step == 3;
       EXPECT_EQ(host ? out[step].d2h : out[step].peer, 2 * (4 * 16 * 4 + (page ? 16 * token : 0))) << step;
-      EXPECT_EQ(out[step].pieces, host && page ? 3u : 1u) << "the queries, and the page of each layer";
+      EXPECT_EQ(out[step].pieces, host ? (page ? 3u : 2u) : 1u)
+          << "the queries of each layer; the pages of both lie side by side: " << step;
       EXPECT_EQ(out[step].hbm, host ? 0 : out[step].peer) << "a message between devices is read in one's memory";
       EXPECT_EQ(kept[step].hbm, 2 * 4 * 16 * 4u) << "in and out";
       EXPECT_EQ(choice[step].kernels, 5u) << "equation 2 has two for its prediction";
@@ -355,6 +356,44 @@ TEST(AsyncSpadePeer, ARankThatDiesOrIsSilentEndsTheDecodeWithASentence) {
       }
     }
   }
+}
+
+// In the very step in which another sequence ends: the error comes while its pages are given back.
+TEST(AsyncSpadePeer, ARankThatDiesAsASequenceEndsLeavesNoPagesBehind) {
+  for (int lives = 2; lives < 24; ++lives) {
+    MortalRank rank(lives, false);
+    EngineOptions options;
+    options.peer = rank.near;
+    options.peer_patience = std::chrono::milliseconds(20);
+    Bench bench(tiny_model(), with_peer(), options);
+    options.peer = nullptr;
+    const auto method = make_method("asyncspade:budget=50,place=peer");
+    const auto longer = bench.engine.prefill(kRagged[0]), shorter = bench.engine.prefill(kRagged[2]);
+    const std::size_t before = bench.engine.kv().bytes_in_use(Tier::device);
+    const DecodeRequest requests[] = {{longer.get(), 9}, {shorter.get(), 4}};
+    EXPECT_THROW(bench.engine.decode(*method, requests), RunError) << lives;
+    EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), before) << lives;
+  }
+}
+
+TEST(AsyncSpadePeer, ARefusedAppendChangesNothing) {
+  const auto run = [](bool append) {
+    Bench bench(tiny_model(), with_peer());
+    const auto method = make_method("asyncspade:budget=50,place=peer");
+    const auto prefix = bench.engine.prefill(kRagged[0]);
+    const DecodeRequest request{prefix.get(), 20};
+    const auto session = bench.engine.open_session(*method, {&request, 1});
+    std::vector<std::int32_t> tokens = session->decode({}).sequences[0].tokens;
+    if (append) {
+      EXPECT_THROW(session->append(0, random_prompt(33, 5), 30), InputError);
+    }
+    const std::vector<std::int32_t> more = session->decode({}).sequences[0].tokens;
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    return tokens;
+  };
+  const std::vector<std::int32_t> tokens = run(true);
+  EXPECT_GT(tokens.size(), 20u);
+  EXPECT_EQ(tokens, run(false));
 }
 
 TEST(AsyncSpadeOptions, AWindowOutOfRangeIsASentence) {

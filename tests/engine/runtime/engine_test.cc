@@ -131,6 +131,38 @@ TEST(Engine, AFailedAppendLeavesThePrefixAsItWas) {
   EXPECT_EQ(engine.decode(*full, {&request, 1}).sequences[0].tokens, before);
 }
 
+// The last chunk's errors come when everything is waited for.
+TEST(Engine, AnAppendWhoseLastChunkFailsLeavesThePrefixAsItWas) {
+  class Fails final : public ForwardObserver {
+   public:
+    void qkv_done(const QkvRows& rows) override {
+      if (rows.positions.back() == 149) throw std::runtime_error("the last chunk");
+    }
+  };
+  for (const bool real : {false, true}) {
+    EngineOptions options;
+    options.prefill_chunk = 64;
+    Bench bench(tiny_model(), real ? make_emu_device({}) : sim(), options);
+    const std::vector<std::int32_t> prompt = random_prompt(100, 3), more = random_prompt(51, 4);
+    const auto prefix = bench.engine.prefill(prompt);
+    const auto full = make_method("full");
+    const DecodeRequest request{prefix.get(), 3};
+    const auto before = bench.engine.decode(*full, {&request, 1}).sequences[0].tokens;
+    const std::size_t bytes = bench.engine.kv().bytes_in_use(Tier::device);
+    {
+      Fails observer;
+      bench.engine.observe(&observer);
+      EXPECT_THROW(bench.engine.append(*prefix, more), std::runtime_error);
+      bench.engine.observe(nullptr);
+    }
+    EXPECT_EQ(prefix->prompt, prompt);
+    EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), bytes);
+    EXPECT_EQ(bench.engine.decode(*full, {&request, 1}).sequences[0].tokens, before);
+    bench.engine.append(*prefix, more);
+    EXPECT_EQ(prefix->prompt.size(), 151u);
+  }
+}
+
 TEST(Engine, ACallbackMayThrow) {
   Bench bench(tiny_model());
   const auto full = make_method("full");
