@@ -1,6 +1,7 @@
 // tandem bench: how fast a model or its kernels run on this machine, to compare engines and to see where the time goes.
 #include "eval/kernels/bench.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 
 #include "cli/commands.h"
@@ -48,10 +49,11 @@ Examples:
   tandem bench kernels                                         the CPU's kernels
   tandem bench kernels --kernel swiglu --threads 1
   tandem bench kernels --device cuda --out kernels.json        the GPU's
+  tandem bench kernels --device cuda --check                   whether they are right at these shapes
 
-Each kernel at the shapes of a model of 8B parameters, on inputs that the tests check too: the time of one call (median,
-least and most of --rounds rounds), the rates at which it moves what it must and computes, and its share of what the
-machine attains in the same rounds.)";
+Each kernel at the shapes of a model of 8B parameters (the tests check it at smaller ones, --check at these): the time
+of one call (median, least and most of --rounds rounds), the rates at which it moves what it must and computes, and its
+share of what the machine attains in the same rounds.)";
 
 struct BenchArguments {
   SessionOptions session;
@@ -97,7 +99,7 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
 struct KernelArguments {
   std::string device = "cpu", out;
   eval::KernelBenchOptions options;
-  bool force = false, quiet = false;
+  bool check = false, force = false, quiet = false;
 };
 
 void bench_kernels(KernelArguments& arguments) {
@@ -111,20 +113,32 @@ void bench_kernels(KernelArguments& arguments) {
   check_new_file(arguments.out, arguments.force);
   Progress progress("measuring", Progress::standard(arguments.quiet));
   arguments.options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  arguments.options.interrupted = [] { return interrupted(); };
   eval::KernelBench result;
+  std::vector<eval::KernelCheck> checks;
   try {
-    result = eval::measure_kernels(arguments.options);
+    if (arguments.check) {
+      checks = eval::check_kernels(arguments.options);
+    } else {
+      result = eval::measure_kernels(arguments.options);
+    }
+  } catch (const Interrupted&) {
+    progress.finish();
+    throw RunError("Interrupted; nothing was written.");
   } catch (...) {
     progress.finish();
     throw;
   }
   progress.finish();
-  fmt::print("{}", eval::kernel_bench_text(result));
+  fmt::print("{}", arguments.check ? eval::kernel_check_text(checks) : eval::kernel_bench_text(result));
   if (!arguments.out.empty()) {
-    eval::write_file(arguments.out, eval::kernel_bench_json(result));
+    eval::write_file(arguments.out,
+                     arguments.check ? eval::kernel_check_json(checks) : eval::kernel_bench_json(result));
     fmt::print("\n{}: the same as JSON\n", arguments.out);
   }
   check_stdout();
+  const auto wrong = std::count_if(checks.begin(), checks.end(), [](const auto& one) { return !one.wrong.empty(); });
+  if (wrong > 0) throw_run_error("{} of {} results are wrong.", wrong, checks.size());
 }
 
 /// What decode and prefill have.
@@ -170,6 +184,8 @@ void add_bench(CLI::App& app) {
   kernels->add_option("--threads", measured->options.threads, "Of the CPU's kernels that use several; 0: all usable")
       ->capture_default_str();
   kernels->add_option("--rounds", measured->options.rounds, "Measured rounds of each")->capture_default_str();
+  kernels->add_flag("--check", measured->check,
+                    "Measure nothing: run each once and compare with its oracle in float64 (minutes)");
   kernels->add_option("--out", measured->out, "A JSON file");
   kernels->add_flag("--force", measured->force, "Replace that file");
   kernels->add_flag("--quiet", measured->quiet, "No progress line");

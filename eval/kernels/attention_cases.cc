@@ -250,7 +250,7 @@ KernelCase prefill_attention_case(Heads heads, DType type, std::uint32_t first, 
       fmt::format("n {} at {}, {}/{} heads, D {}, {}", n, first, heads.q(), heads.kv, heads.dim, to_string(type));
   one.bytes = 2 * batch.vector_bytes() + 8.0 * n * heads.q() * heads.dim;
   one.flops = 4.0 * heads.dim * heads.q() * (1.0 * n * first + 0.5 * n * (n + 1.0));
-  one.matrix = true;
+  one.bound = Bound::bf16;
   one.threaded = true;
   // Where tensor cores round queries and weights, to the type of the KV; prefill_attention_test holds the CPU to 1e-5.
   const bool tiles = type != DType::f32 && (heads.dim == 64 || heads.dim % 32 == 0);

@@ -12,6 +12,7 @@
 #include "eval/kernels/bandwidth.h"
 #include "eval/kernels/neighbours.h"
 #include "eval/kernels/peak.h"
+#include "eval/report/json_text.h"
 #include "eval/report/schema.h"
 
 namespace tandem::eval {
@@ -49,7 +50,7 @@ class Stopwatch {
   unsigned calls_ = 1;
 };
 
-/// What the target attains now, per second: bytes or FLOPs.
+/// What the target attains now, per second: bytes or FLOPs. A GPU's f32 and f64 rates are not measured.
 class Limits {
  public:
   Limits(Target target, ThreadPool& pool) : target_(target), pool_(pool), alone_(1) {
@@ -58,11 +59,18 @@ class Limits {
       stream_ = std::make_unique<OwnedStream>();
     }
   }
+  /// 0: not known.
   double of(const KernelCase& one) {
-    if (target_ == Target::cuda)
-      return one.matrix ? product_rate() : one.link != Link::none ? link_rate(one.link) : copy_rate();
+    if (target_ == Target::cuda) {
+      if (one.bound == Bound::bf16) return product_rate();
+      if (one.bound != Bound::bytes) return 0;
+      return one.link != Link::none ? link_rate(one.link) : copy_rate();
+    }
     ThreadPool& pool = one.threaded ? pool_ : alone_;
-    return one.matrix ? arithmetic_rate(Arithmetic::bf16_pairs, pool) : read_bandwidth_now(pool);
+    if (one.bound == Bound::bytes) return read_bandwidth_now(pool);
+    // A vector holds half as many float64.
+    return arithmetic_rate(one.bound == Bound::bf16 ? Arithmetic::bf16_pairs : Arithmetic::f32, pool) /
+           (one.bound == Bound::f64 ? 2 : 1);
   }
   /// Empty, or why shares mean nothing now.
   std::string disturbed() {
@@ -122,10 +130,12 @@ KernelTime measure(const KernelCase& one, const KernelBenchOptions& options, Thr
   CaseMemory memory(options.target, pool);
   const PreparedCase prepared = one.prepare(memory);
   Stopwatch watch(memory, prepared, options.round_seconds);
-  const double amount = one.matrix ? one.flops : one.bytes;
+  const double bytes = options.target == Target::cpu && one.cpu_bytes > 0 ? one.cpu_bytes : one.bytes;
+  const double amount = one.bound == Bound::bytes ? bytes : one.flops;
   std::vector<double> seconds, shares;
   const Neighbours neighbours;
   for (unsigned round = 0; round < options.rounds; ++round) {
+    if (options.interrupted && options.interrupted()) throw Interrupted();
     const double limit = with_share ? limits.of(one) : 0;
     seconds.push_back(watch.round());
     if (limit > 0) shares.push_back(amount / seconds.back() / limit);
@@ -133,9 +143,8 @@ KernelTime measure(const KernelCase& one, const KernelBenchOptions& options, Thr
   KernelTime time;
   time.kernel = one.kernel;
   time.shape = one.shape;
-  time.bytes = one.bytes;
+  time.bytes = bytes;
   time.flops = one.flops;
-  time.matrix = one.matrix;
   time.median_us = median(seconds) * 1e6;
   time.least_us = *std::min_element(seconds.begin(), seconds.end()) * 1e6;
   time.most_us = *std::max_element(seconds.begin(), seconds.end()) * 1e6;
@@ -157,6 +166,7 @@ std::vector<KernelCase> chosen_cases(const KernelBenchOptions& options) {
            std::find(one.targets.begin(), one.targets.end(), options.target) == one.targets.end();
   });
   if (all.empty()) throw_input_error("--kernel: '{}' does not run on {}.", options.kernel, to_string(options.target));
+  if (options.target == Target::cuda && !cuda_missing().empty()) throw_input_error("--device cuda: {}", cuda_missing());
   return all;
 }
 
@@ -164,7 +174,6 @@ std::vector<KernelCase> chosen_cases(const KernelBenchOptions& options) {
 
 KernelBench measure_kernels(const KernelBenchOptions& options) {
   const std::vector<KernelCase> cases = chosen_cases(options);
-  if (options.target == Target::cuda && !cuda_missing().empty()) throw_input_error("--device cuda: {}", cuda_missing());
   ThreadPool pool(options.threads);
   Limits limits(options.target, pool);
   KernelBench bench;
@@ -180,6 +189,48 @@ KernelBench measure_kernels(const KernelBenchOptions& options) {
     if (options.progress) options.progress(i + 1, cases.size());
   }
   return bench;
+}
+
+std::vector<KernelCheck> check_kernels(const KernelBenchOptions& options) {
+  const std::vector<KernelCase> cases = chosen_cases(options);
+  ThreadPool pool(options.threads);
+  std::vector<KernelCheck> checks(cases.size());
+  // A case's inputs and results are a few hundred MB, its oracle may take a minute of one thread: as many cases at a
+  // time as there are threads.
+  for (std::size_t begin = 0; begin < cases.size(); begin += pool.size()) {
+    const std::size_t some = std::min<std::size_t>(pool.size(), cases.size() - begin);
+    std::vector<std::function<std::vector<double>()>> oracles(some);
+    std::vector<std::vector<float>> results(some);
+    for (std::size_t i = 0; i < some; ++i) {
+      if (options.interrupted && options.interrupted()) throw Interrupted();
+      CaseMemory memory(options.target, pool);
+      const PreparedCase prepared = cases[begin + i].prepare(memory);
+      prepared.run();
+      memory.wait();
+      results[i] = prepared.result();
+      oracles[i] = prepared.expected;
+    }
+    pool.parallel_for(some, [&](std::size_t i) {
+      const KernelCase& one = cases[begin + i];
+      checks[begin + i] = {one.kernel, one.shape, wrong_result(one, results[i], oracles[i]())};
+    });
+    if (options.progress) options.progress(begin + some, cases.size());
+  }
+  return checks;
+}
+
+std::string kernel_check_text(std::span<const KernelCheck> checks) {
+  std::string text;
+  for (const KernelCheck& one : checks)
+    text += fmt::format("{:<18} {:<70} {}\n", one.kernel, one.shape, one.wrong.empty() ? "right" : one.wrong);
+  return text;
+}
+
+std::string kernel_check_json(std::span<const KernelCheck> checks) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const KernelCheck& one : checks)
+    json.push_back({{"kernel", one.kernel}, {"shape", one.shape}, {"wrong", one.wrong}});
+  return json_text(json, 2) + "\n";
 }
 
 std::string kernel_bench_text(const KernelBench& bench) {
@@ -232,7 +283,7 @@ std::string kernel_bench_json(const KernelBench& bench) {
     if (!time.disturbed.empty()) row["disturbed"] = time.disturbed;
     json["kernels"].push_back(std::move(row));
   }
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace tandem::eval

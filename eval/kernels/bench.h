@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,13 +17,13 @@ struct KernelBenchOptions {
   unsigned rounds = 7;   // per case; a round is at least `round_seconds` long
   double round_seconds = 0.02;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // may be empty
+  std::function<bool()> interrupted;                                      // asked between rounds; may be empty
 };
 
 struct KernelTime {
   std::string kernel, shape;
   double median_us = 0, least_us = 0, most_us = 0;  // of one call
   double bytes = 0, flops = 0;                      // of one call
-  bool matrix = false;
   /// Of what the machine attains in the same rounds: pure reads (CPU), copies (GPU; over the link for what crosses it),
   /// or multiply-adds for a matrix kernel. Below 0: not known, or others used the CPUs meanwhile.
   double share = -1;
@@ -36,8 +37,21 @@ struct KernelBench {
   std::vector<KernelTime> times;
 };
 
-/// Throws InputError where there is no such kernel or target.
+/// Throws InputError where there is no such kernel or target, Interrupted where `interrupted` says so.
 KernelBench measure_kernels(const KernelBenchOptions& options);
+
+/// What one run of a case wrote beside the oracle.
+struct KernelCheck {
+  std::string kernel, shape;
+  std::string wrong;  // a sentence; empty: right
+};
+
+/// The cases that measure_kernels would measure, each run once and compared with its oracle in float64. The oracles run
+/// on all usable threads, but a few of them are large: minutes on two CPUs. Errors as above.
+std::vector<KernelCheck> check_kernels(const KernelBenchOptions& options);
+
+std::string kernel_check_text(std::span<const KernelCheck> checks);
+std::string kernel_check_json(std::span<const KernelCheck> checks);
 
 std::string kernel_bench_text(const KernelBench& bench);
 std::string kernel_bench_json(const KernelBench& bench);

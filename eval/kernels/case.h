@@ -79,22 +79,27 @@ class CaseMemory {
 /// Which way a GPU's case crosses the link between host and device.
 enum class Link : std::uint8_t { none, to_device, to_host };
 
+/// What bounds a kernel: moving bytes, or multiply-adds of a type.
+enum class Bound : std::uint8_t { bytes, bf16, f32, f64 };
+
 /// A case whose inputs lie on a target. Uses the CaseMemory it was prepared with.
 struct PreparedCase {
-  std::function<void()> run;                      // starts it once; on CUDA it is done after CaseMemory::wait()
+  /// Starts it once; on CUDA it is done after CaseMemory::wait(). However often it runs, every run has as much to do.
+  std::function<void()> run;
   std::function<std::vector<float>()> result;     // what the first run wrote
-  std::function<std::vector<double>()> expected;  // the oracle
+  std::function<std::vector<double>()> expected;  // the oracle; uses neither memory nor pool
 };
 
 struct KernelCase {
-  std::string kernel;      // "rms_norm": what --kernel names
-  std::string shape;       // "n 4096, d 4096, bf16": unique within the kernel
-  double bytes = 0;        // that one run must read and write; with a link: that cross it
-  double flops = 0;        // multiply-adds count two; 0 where bytes are all that matters
-  bool matrix = false;     // bound by arithmetic: its share is that of the multiply-add rate
-  Link link = Link::none;  // bound by the link: its share is that of a large copy over it
-  bool threaded = false;   // the CPU twin uses the pool
-  double tolerance = 0;    // |result - expected| <= tolerance * max(1, |expected|), on every target
+  std::string kernel;          // "rms_norm": what --kernel names
+  std::string shape;           // "n 4096, d 4096, bf16": unique within the kernel
+  double bytes = 0;            // that one run must read and write; with a link: that cross it
+  double cpu_bytes = 0;        // the CPU twin's, where they are others: its results stay f32
+  double flops = 0;            // multiply-adds count two; 0 where bytes are all that matters
+  Bound bound = Bound::bytes;  // what its share is of
+  Link link = Link::none;      // bound by the link: its share is that of a large copy over it
+  bool threaded = false;       // the CPU twin uses the pool
+  double tolerance = 0;        // |result - expected| <= tolerance * max(1, |expected|), on every target
   std::vector<Target> targets = {Target::cpu, Target::cuda};  // that have the kernel
   std::function<PreparedCase(CaseMemory&)> prepare;
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <iterator>
 #include <numeric>
 #include <random>
 
@@ -32,21 +33,30 @@ KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32
   one.prepare = [=](CaseMemory& memory) {
     // As in a choice of as many blocks as are resident.
     std::vector<std::vector<std::uint32_t>> chosen(lists), table(lists), missing(lists);
+    // The choice that brings the table back: without it only the first run would have something to swap.
+    std::vector<std::vector<std::uint32_t>> chosen_back(lists), missing_back(lists);
     for (std::uint32_t list = 0; list < lists; ++list) {
       const auto some = shuffled(blocks, list), others = shuffled(blocks, 100 + list);
       table[list].assign(some.begin(), some.begin() + slots);
       chosen[list].assign(others.begin(), others.begin() + slots);
+      chosen_back[list] = table[list];
       std::sort(chosen[list].begin(), chosen[list].end());
-      for (const std::uint32_t block : chosen[list])
-        if (std::find(table[list].begin(), table[list].end(), block) == table[list].end())
-          missing[list].push_back(block);
+      std::sort(chosen_back[list].begin(), chosen_back[list].end());
+      const auto differ = [](const auto& of, const auto& without) {
+        std::vector<std::uint32_t> list_of{0};
+        std::set_difference(of.begin(), of.end(), without.begin(), without.end(), std::back_inserter(list_of));
+        list_of[0] = static_cast<std::uint32_t>(list_of.size() - 1);
+        return list_of;
+      };
+      missing[list] = differ(chosen[list], chosen_back[list]);
+      missing_back[list] = differ(chosen_back[list], chosen[list]);
       chosen[list].insert(chosen[list].begin(), slots);
-      missing[list].insert(missing[list].begin(), static_cast<std::uint32_t>(missing[list].size()));
+      chosen_back[list].insert(chosen_back[list].begin(), slots);
     }
     const std::vector<std::uint32_t> host_pages = shuffled(blocks * pages, 9);
     const std::uint32_t* const device_pages = memory.input(host_pages);
     std::vector<ResidentSplit> splits(lists);
-    std::vector<ResidentSwap> swaps(lists);
+    std::vector<ResidentSwap> swaps(lists), swaps_back(lists);
     for (std::uint32_t list = 0; list < lists; ++list) {
       std::uint32_t* const at = memory.input(table[list]);
       splits[list] = {memory.input(chosen[list]), at, slots, memory.output<std::uint32_t>(1 + slots),
@@ -60,21 +70,28 @@ KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32
                      memory.output<std::uint32_t>(std::size_t{slots} * pages),
                      memory.output<std::uint32_t>(std::size_t{slots} * pages),
                      memory.output<std::uint32_t>(1)};
+      swaps_back[list] = swaps[list];
+      swaps_back[list].chosen = memory.input(chosen_back[list]);
+      swaps_back[list].missing = memory.input(missing_back[list]);
     }
     const ResidentSplit* const device_splits = memory.input(splits);
     const ResidentSwap* const device_swaps = memory.input(swaps);
+    const ResidentSwap* const device_swaps_back = memory.input(swaps_back);
     PreparedCase prepared;
-    prepared.run = [=, &memory] {
+    prepared.run = [=, &memory, back = false]() mutable {
+      const auto& now = back ? swaps_back : swaps;
+      const ResidentSwap* const device_now = back ? device_swaps_back : device_swaps;
+      back = !back;
       if (memory.cuda()) {
         if (swap) {
-          swap_residents_cuda(device_swaps, lists, memory.stream());
+          swap_residents_cuda(device_now, lists, memory.stream());
         } else {
           split_residents_cuda(device_splits, lists, memory.stream());
         }
       } else {
         memory.pool().parallel_for(lists, [&](std::size_t list) {
           if (swap) {
-            swap_residents(swaps[list]);
+            swap_residents(now[list]);
           } else {
             split_residents(splits[list]);
           }

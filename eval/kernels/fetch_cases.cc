@@ -43,7 +43,14 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
   one.shape = fmt::format("{} sequences, {} heads, up to {} of {} units of {}", sequences, heads, room, units, unit);
   const std::uint32_t piece = std::min(unit, kPage), per_unit = unit / piece;
   const std::uint32_t most = 2 * sequences * heads * room * per_unit;
-  one.bytes = 8.0 * most + 4.0 * most / 2;
+  // Of a head that keeps some: the list of units, and per piece of K and of V where it lies and goes, and its page.
+  const auto kept = [=](std::uint32_t s, std::uint32_t head) {
+    return head % 3 == 2 ? 0 : room - (head + s) % 3 * room / 3;
+  };
+  for (std::uint32_t s = 0; s < sequences; ++s) {
+    for (std::uint32_t head = 0; head < heads; ++head)
+      one.bytes += 4.0 * (1 + kept(s, head)) + kept(s, head) * per_unit * (2 * 8.0 + 4.0);
+  }
   one.prepare = [=](CaseMemory& memory) {
     std::mt19937 random(units + unit);
     std::vector<UnitFetch> fetches;
@@ -53,7 +60,7 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
       std::vector<std::uint32_t> chosen;
       const std::uint32_t first = 2 * s * heads * room * per_unit;
       for (std::uint32_t head = 0; head < heads; ++head) {
-        const std::uint32_t keep = head % 3 == 2 ? 0 : room - (head + s) % 3 * room / 3;
+        const std::uint32_t keep = kept(s, head);
         const auto list = list_of(units, keep, room, random);
         chosen.insert(chosen.end(), list.begin(), list.end());
         for (std::uint32_t i = 0; i < keep; ++i) {

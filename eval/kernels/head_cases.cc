@@ -121,7 +121,7 @@ KernelCase network_case(std::uint32_t n, std::vector<std::uint32_t> widths, bool
   for (std::size_t l = 1; l < widths.size(); ++l) weights += (widths[l - 1] + 1.0) * widths[l];
   one.bytes = 4.0 * weights + 4.0 * n * (widths[0] + 3.0);
   one.flops = 2.0 * n * weights;
-  one.matrix = n > 128;
+  if (n > 128) one.bound = Bound::f32;
   one.tolerance = 2e-5;
   one.prepare = [=](CaseMemory& memory) {
     const auto features = case_normals(std::size_t{n} * widths[0], 1, 4), mean = case_normals(widths[0], 2);

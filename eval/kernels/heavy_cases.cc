@@ -153,7 +153,8 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
 // A decode step of a layer's sets, each for itself or all alike. Masses are apart by more than a weight can move them,
 // so that rounding decides nothing; the lightest of a step alone are apart by more than rounding as they come.
 KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint32_t dim, std::uint32_t held,
-                             std::uint32_t room, std::uint32_t window, DType type, bool alike = false) {
+                             std::uint32_t room, std::uint32_t window, DType type, bool alike = false,
+                             bool repeats = false) {
   KernelCase one;
   one.kernel = alike ? "update_heavy_alike" : "update_heavy";
   one.shape = fmt::format("{} heads of {}, {} of {}, window {}, D {}, {}", heads, group, held, room, window, dim,
@@ -161,7 +162,8 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
   one.bytes = 1.0 * heads * (4.0 * group * (held + 1.0) + 12.0 * held + 4.0 * dim * static_cast<double>(size_of(type)));
   one.tolerance = 1e-5;
   one.threaded = !alike;
-  const std::uint32_t position = held + 5;
+  // `repeats`: the newcomer is itself outside the window, so that it is what the next run drops: every run has one.
+  const std::uint32_t position = repeats ? held - window - 1 : held + 5;
   one.prepare = [=](CaseMemory& memory) {
     std::vector<float> before;
     std::vector<std::uint32_t> places;
@@ -278,8 +280,8 @@ void append_heavy_cases(CaseSize size, std::vector<KernelCase>& cases) {
   const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
   if (size == CaseSize::bench) {
     take(keep_heavy_case(8, 128, 0, 0, 32768, 6144, 3072, DType::bf16, false));
-    take(update_heavy_case(64, 4, 128, 6144, 6144, 3072, DType::bf16));
-    take(update_heavy_case(8, 4, 128, 6144, 6144, 3072, DType::bf16, true));
+    take(update_heavy_case(64, 4, 128, 6144, 6144, 3072, DType::bf16, false, true));
+    take(update_heavy_case(8, 4, 128, 6144, 6144, 3072, DType::bf16, true, true));
     return;
   }
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {

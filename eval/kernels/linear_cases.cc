@@ -18,8 +18,9 @@ KernelCase linear_case(std::uint32_t n, std::uint32_t in, std::uint32_t out, DTy
   const std::size_t x_count = std::size_t{n} * in, y_count = std::size_t{n} * out;
   one.bytes = static_cast<double>(std::size_t{out} * in * size_of(type)) +
               static_cast<double>(x_count * size_of(type) + y_count * size_of(y_type));
+  one.cpu_bytes = static_cast<double>(std::size_t{out} * in * size_of(type) + 4 * (x_count + y_count));
   one.flops = 2.0 * n * in * out;
-  one.matrix = n > 16;
+  if (n > 16) one.bound = type == DType::f32 ? Bound::f32 : Bound::bf16;
   one.threaded = true;
   one.tolerance = 1e-4 + (y_type == DType::f32 ? 0 : y_type == DType::f16 ? 0x1p-11 : 0x1p-8);
   one.prepare = [=](CaseMemory& memory) {
@@ -27,33 +28,35 @@ KernelCase linear_case(std::uint32_t n, std::uint32_t in, std::uint32_t out, DTy
     const auto w = rounded(case_normals(std::size_t{out} * in, 22, 0.2f), type);
     const MatrixView weights = memory.matrix(w, type, out, in);
     const float* const added = with_bias ? memory.input(bias) : nullptr;
-    void* const y = memory.bytes(y_count * size_of(y_type));
+    const auto expected = [=] {
+      std::vector<double> sums(y_count);
+      for (std::size_t row = 0; row < n; ++row)
+        for (std::size_t column = 0; column < out; ++column) {
+          double sum = with_bias ? double{bias[column]} : 0;
+          for (std::size_t i = 0; i < in; ++i) sum += double{x[row * in + i]} * double{w[column * in + i]};
+          sums[row * out + column] = sum;
+        }
+      return sums;
+    };
     PreparedCase prepared;
-    if (memory.cuda()) {
-      const void* const rows = memory.stored(x, type);
-      prepared.run = [=, &memory, product = std::make_shared<LinearCuda>()] {
-        (*product)(rows, weights, added, y, y_type, n, memory.stream());
-      };
-    } else {
+    if (!memory.cuda()) {
       const float* const rows = memory.input(x);
       float* const unrounded = memory.output<float>(y_count);
       prepared.run = [=, &memory] {
         const auto product = n <= 16 ? linear : type == DType::bf16 ? linear_prefill_bf16 : linear_prefill;
         product(memory.pool(), rows, weights, added, unrounded, n);
-        from_f32(unrounded, y_type, y_count, y);
       };
+      prepared.result = [=, &memory] { return rounded(memory.read(unrounded, y_count), y_type); };
+      prepared.expected = expected;
+      return prepared;
     }
-    prepared.result = [=, &memory] { return memory.read_stored(y, y_type, y_count); };
-    prepared.expected = [=] {
-      std::vector<double> expected(y_count);
-      for (std::size_t row = 0; row < n; ++row)
-        for (std::size_t column = 0; column < out; ++column) {
-          double sum = with_bias ? double{bias[column]} : 0;
-          for (std::size_t i = 0; i < in; ++i) sum += double{x[row * in + i]} * double{w[column * in + i]};
-          expected[row * out + column] = sum;
-        }
-      return expected;
+    void* const y = memory.bytes(y_count * size_of(y_type));
+    const void* const rows = memory.stored(x, type);
+    prepared.run = [=, &memory, product = std::make_shared<LinearCuda>()] {
+      (*product)(rows, weights, added, y, y_type, n, memory.stream());
     };
+    prepared.result = [=, &memory] { return memory.read_stored(y, y_type, y_count); };
+    prepared.expected = expected;
     return prepared;
   };
   return one;

@@ -185,7 +185,7 @@ KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uin
   one.shape = fmt::format("{} heads, {} of D {}", heads, columns, dim);
   one.bytes = 8.0 * heads * dim * (2.0 * dim + columns);
   one.flops = 6.0 * 8 * heads * dim * dim * dim;  // eight sweeps
-  one.matrix = true;
+  one.bound = Bound::f64;
   one.tolerance = 1e-5;
   one.threaded = true;
   one.prepare = [=](CaseMemory& memory) {

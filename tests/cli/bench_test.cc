@@ -1,8 +1,13 @@
 // tandem bench as a user meets it: tables, the file, and what bad options say.
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <thread>
 
+#include "tests/cli/background.h"
 #include "tests/cli/program.h"
 #include "tests/engine/model/model_folder.h"
 
@@ -55,6 +60,60 @@ TEST(BenchProgram, KernelsBesideTheMachine) {
   EXPECT_GT(json.at("kernels")[0].at("us"), 0);
 }
 
+TEST(BenchProgram, KernelsAreCheckedAtTheShapesThatAreMeasured) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "checks.json").string();
+  const cli::Outcome outcome =
+      cli::run("bench kernels --quiet --check --kernel choose --threads 1 --out " + file, cli::kOnlyOutput);
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("vocabulary 151936"), HasSubstr("right")));
+  const Json json = Json::parse(read_bytes(file));
+  ASSERT_EQ(json.size(), 2u);
+  EXPECT_EQ(json[0].at("wrong"), "");
+}
+
+TEST(BenchProgram, AnInterruptEndsKernelsBetweenRounds) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "kernels.json").string();
+  const pid_t child = cli::start("bench kernels --kernel choose --rounds 1000 --threads 1 --out " + file);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  kill(child, SIGINT);
+  EXPECT_EQ(cli::exit_code_of(child), 3);
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
+// The bytes of a path may be no text; what was measured is worth more.
+TEST(BenchProgram, NamesThatAreNoTextAreWrittenAllTheSame) {
+  const TemporaryFolder folder;
+  const std::filesystem::path model = folder.path() / "m\xfe", file = folder.path() / "prefill.json";
+  std::filesystem::create_directory(model);
+  for (const char* name : {"config.json", "model.safetensors"})
+    std::filesystem::copy_file(golden_folder() / "tiny_qwen2" / name, model / name);
+  const cli::Outcome outcome = cli::run("bench prefill --quiet --tokens 48 --rounds 010 --threads 1 --model " +
+                                        model.string() + " --out " + file.string());
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  const Json json = Json::parse(read_bytes(file));
+  EXPECT_EQ(json.at("model"), "m\uFFFD");
+  EXPECT_EQ(json.at("round_ms").size(), 10u) << "010 is ten, not eight";
+}
+
+TEST(BenchProgram, OutIsAFileOrALinkToOne) {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "real.json", link = folder.path() / "link.json",
+                              pipe = folder.path() / "pipe";
+  const std::string command = "bench kernels --quiet --kernel choose --rounds 1 --threads 1 --force --out ";
+  write_bytes(file, "{}");
+  std::filesystem::create_symlink("real.json", link);
+  ASSERT_EQ(cli::run(command + link.string()).code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(Json::parse(read_bytes(file)).at("device"), "cpu");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const cli::Outcome refused = cli::run(command + pipe.string());
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.text, HasSubstr("is no regular file"));
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+}
+
 struct Bad {
   const char* arguments;
   const char* says;
@@ -71,6 +130,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Bad{"bench kernels --device gpu", "--device is 'gpu': give cpu or cuda."},
                       Bad{"bench kernels --kernel gather", "'gather' does not run on cpu."},
                       Bad{"bench kernels --rounds 0", "--rounds is 0: give 1 to 1000."},
+                      Bad{"bench kernels --rounds 0x10", "--rounds: '0x10' is not a whole number"},
+                      Bad{"bench kernels --rounds 99999999999999999999999", "is not a whole number"},
                       Bad{"bench decode --tokens 4K", "There is no option '--tokens' of tandem bench decode."},
                       Bad{"bench decode --context 1K,2K", "--context is '1K,2K': give one length."},
                       Bad{"bench prefill --tokens 0", "--tokens: the length '0' is outside"},

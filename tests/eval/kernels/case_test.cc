@@ -115,6 +115,26 @@ TEST(KernelCases, EveryMeasuredKernelIsCheckedAndSaysWhatItMoves) {
   }
 }
 
+// What changes its own input must find as much to do the next time, or a bench measures something else.
+TEST(KernelCases, EveryRunHasAsMuchToDo) {
+  ThreadPool pool(1);
+  const auto prepared = [&](const char* kernel, CaseMemory& memory) {
+    for (const KernelCase& one : kernel_cases(CaseSize::bench))
+      if (one.kernel == kernel) return one.prepare(memory);
+    return PreparedCase{};
+  };
+  CaseMemory memory(Target::cpu, pool);
+  const PreparedCase swap = prepared("swap_residents", memory);
+  swap.run();
+  const std::vector<float> first = swap.result();
+  for (int run = 0; run < 3; ++run) {
+    swap.run();
+    EXPECT_EQ(swap.result().size(), first.size()) << "as many moves of every list";
+  }
+  const PreparedCase update = prepared("update_heavy_alike", memory);
+  for (int run = 0; run < 3100; ++run) update.run();  // more often than there are tokens outside the window
+}
+
 TEST(KernelCases, WrongResultsAreFound) {
   KernelCase one;
   one.tolerance = 1e-3;
