@@ -59,7 +59,7 @@ Model load_model(const std::string& name_or_folder, bool with_tokenizer) {
   model.weights = load_weights(model.folder, model.config);
   model.weights_hash = fmt::format("{:016x}", model.weights.hash);
   if (with_tokenizer) {
-    model.tokenizer = load_tokenizer(model.folder);
+    model.tokenizer = load_tokenizer(model.folder, model.config.vocab);
     if (model.tokenizer->vocab_size() > model.config.vocab) {
       throw_input_error("{}: the tokenizer has {} pieces, config.json a vocabulary of {}.", model.folder.string(),
                         model.tokenizer->vocab_size(), model.config.vocab);

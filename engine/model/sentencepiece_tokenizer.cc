@@ -71,7 +71,8 @@ Settings read_settings(const std::filesystem::path& folder) {
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  SentencePieceTokenizer(const std::filesystem::path& file, const Settings& settings) : add_bos_(settings.add_bos) {
+  SentencePieceTokenizer(const std::filesystem::path& file, const Settings& settings, std::uint32_t rows)
+      : add_bos_(settings.add_bos) {
     std::string bytes = read_small_file(file, std::size_t{64} << 20);
     if (bytes.empty()) throw_input_error("{} is empty.", file.string());
     if (settings.add_prefix_space.has_value()) {
@@ -88,7 +89,7 @@ class SentencePieceTokenizer : public Tokenizer {
     }
     vocab_ = static_cast<std::uint32_t>(processor_.GetPieceSize());
     for (const auto& [id, token] : settings.added) {
-      if (id < processor_.GetPieceSize()) continue;
+      if (id < processor_.GetPieceSize() || static_cast<std::uint32_t>(id) >= rows) continue;
       if (!token.special) {
         throw_input_error("{}: the added token '{}' is not special (\"special\": true), which is not supported.",
                           token.file, token.text);
@@ -200,8 +201,8 @@ class SentencePieceTokenizer : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& folder) {
-  return std::make_unique<SentencePieceTokenizer>(folder / "tokenizer.model", read_settings(folder));
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& folder, std::uint32_t rows) {
+  return std::make_unique<SentencePieceTokenizer>(folder / "tokenizer.model", read_settings(folder), rows);
 }
 
 }  // namespace tandem

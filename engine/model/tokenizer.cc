@@ -8,10 +8,10 @@
 
 namespace tandem {
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder) {
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, std::uint32_t rows) {
   if (path_exists(folder / "tokenizer.model")) {
     return is_tiktoken(folder / "tokenizer.model") ? make_bpe_tokenizer(read_tiktoken(folder))
-                                                   : load_sentencepiece(folder);
+                                                   : load_sentencepiece(folder, rows);
   }
   if (path_exists(folder / "tokenizer.json")) return make_bpe_tokenizer(read_tokenizer_json(folder));
   if (path_exists(folder / "vocab.json")) return make_bpe_tokenizer(read_vocab_merges(folder));

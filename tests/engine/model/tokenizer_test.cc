@@ -81,6 +81,16 @@ TEST_F(SentencePiece, IdsBeyondTheVocabularyHaveNoText) {
   EXPECT_THROW(tokenizer->decode(Ids{-1}), LogicError);
 }
 
+// As in early copies of Llama 2: a token for padding behind the last row of the embedding.
+TEST_F(SentencePiece, AddedTokensBeyondTheModelsRowsAreLeftOut) {
+  write_bytes(folder_.path() / "added_tokens.json", R"({"<pad>": 2048})");
+  EXPECT_EQ(load_tokenizer(folder_.path())->special("<pad>"), 2048);
+  const auto tokenizer = load_tokenizer(folder_.path(), 2048);
+  EXPECT_EQ(tokenizer->vocab_size(), 2048u);
+  EXPECT_EQ(tokenizer->special("<pad>"), -1);
+  EXPECT_THAT(tokenizer->encode("<pad>", false, Specials::parsed), ::testing::Each(::testing::Lt(2048)));
+}
+
 TEST_F(SentencePiece, TokensThatFilesBesideItAddAreSpecial) {
   const std::string plain = load()->hash();
   const auto tokenizer = load(R"({"added_tokens_decoder": {
