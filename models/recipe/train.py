@@ -58,14 +58,44 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+FIELDS = ("model", "vocabulary", "lr", "seed", "save_minutes", "log_every", "shard_mb", "most_mb", "stages")
+SHAPE_FIELDS = ("hidden", "layers", "q_heads", "kv_heads", "head_dim", "intermediate", "rope_theta", "max_positions")
+STAGE_FIELDS = ("T", "B", "pmax", "rep", "lm", "dense", "hard", "families")
+
+
+def check_config(config: dict, file: Path) -> None:
+    """Everything a run will ask for: a field of the last stage would be missed after hours otherwise."""
+    def need(holder, names: tuple, where: str) -> None:
+        if not isinstance(holder, dict):
+            raise SystemExit(f"train.py: {file}: {where} is no JSON object.")
+        for name in names:
+            if name not in holder:
+                raise SystemExit(f"train.py: {file}: {where} has no '{name}'; models/recipe/cpu.json is a whole plan.")
+
+    need(config, FIELDS, "the plan")
+    need(config["model"], SHAPE_FIELDS, "'model'")
+    if not isinstance(config["stages"], list) or not config["stages"]:
+        raise SystemExit(f"train.py: {file}: 'stages' is no list of at least one stage.")
+    for number, stage in enumerate(config["stages"], 1):
+        need(stage, STAGE_FIELDS, f"stage {number}")
+        if "minutes" not in stage and "steps" not in stage:
+            raise SystemExit(f"train.py: {file}: stage {number} has neither 'minutes' nor 'steps': say how long it lasts.")
+        if len(stage["families"]) != len(FAMILIES):
+            raise SystemExit(f"train.py: {file}: 'families' of stage {number} has {len(stage['families'])} weights, one for "
+                             f"each of {', '.join(FAMILIES)} is needed.")
+
+
 def read_config(options: argparse.Namespace) -> dict:
     file = HERE / "tiny.json" if options.tiny else Path(options.config)
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SystemExit(f"train.py: the configuration {file} cannot be read: {error}.") from None
+    check_config(config, file)
     if options.minutes:
-        scale = options.minutes / sum(stage.get("minutes", 0) for stage in config["stages"])
+        if not all("minutes" in stage for stage in config["stages"]):
+            raise SystemExit(f"train.py: --minutes scales minutes, and a stage of {file} lasts a number of steps: leave it out.")
+        scale = options.minutes / sum(stage["minutes"] for stage in config["stages"])
         for stage in config["stages"]:
             stage["minutes"] *= scale
     return config

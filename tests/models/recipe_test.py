@@ -170,6 +170,24 @@ class TrainingTest(unittest.TestCase):
         self.assertEqual(process.returncode, 0)
         return last.strip()
 
+    def test_a_plan_that_lacks_something_is_told_before_training(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = Path(folder) / "plan.json"
+            for change, words in ((lambda c: c.pop("shard_mb"), "the plan has no 'shard_mb'"),
+                                  (lambda c: c["model"].pop("layers"), "'model' has no 'layers'"),
+                                  (lambda c: c["stages"][1].pop("pmax"), "stage 2 has no 'pmax'"),
+                                  (lambda c: c["stages"][1].pop("steps"), "stage 2 has neither 'minutes' nor 'steps'"),
+                                  (lambda c: c["stages"][0]["families"].pop(), "'families' of stage 1 has 4 weights"),
+                                  (lambda c: c.update(stages=[]), "'stages' is no list of at least one stage")):
+                plan = json.loads(json.dumps(TINY))
+                change(plan)
+                config.write_text(json.dumps(plan))
+                done = subprocess.run([sys.executable, ROOT / "models/recipe/train.py", "--config", config, "--out", folder],
+                                      capture_output=True, text=True)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(words, done.stderr)
+                self.assertNotIn("Traceback", done.stderr)
+
     def test_stopped_twice_it_makes_the_same_model(self):
         with tempfile.TemporaryDirectory() as folder:
             whole, parts = Path(folder) / "whole", Path(folder) / "parts"
