@@ -1,6 +1,7 @@
 // tandem compare: methods side by side on RULER, accuracy and latency from the same run.
 #include "eval/compare/compare.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
 
@@ -61,19 +62,21 @@ struct CompareCommand {
 
 /// The command as it can be typed again, without where the results go.
 std::string command_of(const CompareCommand& c, const eval::CompareOptions& options) {
-  const std::string target = c.target.as.empty() ? ""
-                                                 : fmt::format(" --as {} --context {} --workload {}", c.target.as,
-                                                               c.target.context, c.target.workload);
-  std::string data = c.ruler_data.empty() ? "" : " --ruler-data " + c.ruler_data;
-  if (!c.texts.essays.empty()) data += " --ruler-essays " + c.texts.essays;
-  for (const std::string& file : c.texts.questions) data += " --ruler-qa " + file;
+  const std::string target = c.target.as.empty()
+                                 ? ""
+                                 : fmt::format(" --as {} --context {} --workload {}", shell_word(c.target.as),
+                                               c.target.context, shell_word(c.target.workload));
+  std::string data = c.ruler_data.empty() ? "" : " --ruler-data " + shell_word(c.ruler_data);
+  if (!c.texts.essays.empty()) data += " --ruler-essays " + shell_word(c.texts.essays);
+  for (const std::string& file : c.texts.questions) data += " --ruler-qa " + shell_word(file);
   const std::string lengths = !c.lengths.empty()     ? c.lengths
                               : c.ruler_data.empty() ? kLengths
                                                      : fmt::format("{}", fmt::join(options.lengths, ","));
   return fmt::format(
       "tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {} --seed {} --batch {}{}{}{}",
-      c.session.model, fmt::join(options.methods, ","), data, fmt::join(options.tasks, ","), lengths, options.samples,
-      c.seed, c.batch, session_arguments(c.session), target, c.head_errors ? " --head-errors" : "");
+      shell_word(c.session.model), shell_word(fmt::format("{}", fmt::join(options.methods, ","))), data,
+      fmt::join(options.tasks, ","), lengths, options.samples, c.seed, c.batch, session_arguments(c.session), target,
+      c.head_errors ? " --head-errors" : "");
 }
 
 void write_traces(const std::string& path, const std::string& method, const Trace& trace) {
@@ -145,6 +148,9 @@ void compare(const CompareCommand& command) {
     options.official = std::make_shared<const eval::OfficialRuler>(command.ruler_data, options.tasks, options.lengths);
     options = eval::from_official(std::move(options));
   }
+  if (command.head_errors && std::none_of(options.methods.begin(), options.methods.end(), eval::has_head_errors))
+    throw_input_error(
+        "--head-errors measures fluxion's heads, and no method here is fluxion: leave it away or add one.");
   check_run_options(command.run);
   check_trained(command.session);
 

@@ -50,8 +50,9 @@ std::string read_text(const std::string& file) {
 /// The command as it can be typed again, without where the results go.
 std::string command_of(const PerplexityArguments& a) {
   return fmt::format("tandem eval perplexity --model {} --methods {}{} --context {} --new {} --windows {} --batch {}{}",
-                     a.session.model, a.methods, a.text.empty() ? "" : " --text " + a.text, a.context, a.scored,
-                     a.windows, a.batch, session_arguments(a.session));
+                     shell_word(a.session.model), shell_word(a.methods),
+                     a.text.empty() ? "" : " --text " + shell_word(a.text), a.context, a.scored, a.windows, a.batch,
+                     session_arguments(a.session));
 }
 
 void report_on(const eval::RunFolder& folder) {
@@ -79,8 +80,6 @@ void perplexity(const PerplexityArguments& arguments) {
     options.seed = kProseSeed;
     options.text_name = "invented-prose";
     options.text_source = "The invented prose";
-    options.text =
-        eval::invented_prose(kProseSeed, std::size_t{8} * options.windows * (options.context + options.scored));
   } else {
     options.text_name = repair_utf8(std::filesystem::path(arguments.text).filename().string());
     options.text_source = fmt::format("--text '{}'", arguments.text);
@@ -88,6 +87,10 @@ void perplexity(const PerplexityArguments& arguments) {
   }
   Session session = open_session(arguments.session);
   options.engine = session.engine;
+  const std::size_t window = std::size_t{options.context} + options.scored;
+  // Windows that the model has no positions for are refused below: gigabytes of prose for them first would take long.
+  if (arguments.text.empty() && window <= session.model.config.max_positions)
+    options.text = eval::invented_prose(kProseSeed, 8 * options.windows * window);
   eval::check_perplexity(options, session.model);
   eval::Manifest manifest;
   manifest.command = command_of(arguments);

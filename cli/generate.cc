@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
@@ -124,9 +125,12 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
   chat_options.thinking = !options.no_thinking;
   const bool asks = isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0;
   std::string line = options.prompt;
+  // While a turn is being typed ^C ends the conversation; while one is being answered it ends the answer.
   const auto next_line = [&] {
+    if (interrupted()) return false;
     if (asks) fmt::print(stderr, "> ");
-    return static_cast<bool>(std::getline(std::cin, line)) && !line.empty();
+    const EndsReading ends;
+    return static_cast<bool>(std::getline(std::cin, line)) && !line.empty() && !interrupted();
   };
   for (bool more = !line.empty() || next_line(); more; more = next_line()) {
     messages.push_back({"user", line});

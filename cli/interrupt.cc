@@ -18,6 +18,13 @@ extern "C" void on_signal(int) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
 }
 
+void restart_reads(bool restart) {
+  struct sigaction action {};
+  if (sigaction(SIGINT, nullptr, &action) != 0 || action.sa_handler != on_signal) return;
+  action.sa_flags = restart ? action.sa_flags | SA_RESTART : action.sa_flags & ~SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+}
+
 }  // namespace
 
 void handle_interrupts() {
@@ -36,6 +43,13 @@ void handle_interrupts() {
 
 bool interrupted() {
   return flag.load(std::memory_order_relaxed);
+}
+
+EndsReading::EndsReading() {
+  restart_reads(false);
+}
+EndsReading::~EndsReading() {
+  restart_reads(true);
 }
 
 }  // namespace tandem::cli

@@ -11,4 +11,13 @@ void handle_interrupts();
 /// Whether one has arrived. Cheap; any thread may ask.
 bool interrupted();
 
+/// While it lives, ^C ends a read of the terminal instead of waiting for its line.
+class EndsReading {
+ public:
+  EndsReading();
+  ~EndsReading();
+  EndsReading(const EndsReading&) = delete;
+  EndsReading& operator=(const EndsReading&) = delete;
+};
+
 }  // namespace tandem::cli

@@ -1,7 +1,9 @@
 // The `tandem` program: the list of subcommands, and what becomes of errors.
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <fmt/core.h>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -9,6 +11,8 @@
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/parse.h"
 #include "cli/ranks.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
@@ -100,6 +104,19 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::
   return say(kBadInput, fmt::format("{}; see {}.", error.what(), help));
 }
 
+/// CLI11 would take 010 for 8, and what is beyond 64 bits for the largest number.
+void read_numbers_as_decimal(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_type_name() != "UINT") continue;
+    option->transform(
+        [name = option->get_name()](const std::string& text) {
+          return std::to_string(parse_count(text, name, 0, std::numeric_limits<std::uint64_t>::max()));
+        },
+        "");
+  }
+  for (CLI::App* inner : app.get_subcommands([](CLI::App*) { return true; })) read_numbers_as_decimal(*inner);
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "Tandem: accuracy and latency of methods that decode long contexts with most of the KV cache in CPU memory",
@@ -116,14 +133,18 @@ int run(int argc, char** argv) {
     return kBadInput;
   }
   handle_interrupts();
+  read_numbers_as_decimal(app);
   try {
     app.parse(argc, argv);
+    check_stdout();
     if (app.get_subcommands().empty()) {
       return say(kBadInput, fmt::format("A subcommand is missing: one of {}.", join_names(subcommand_names(app))));
     }
     return kDone;
   } catch (const CLI::Success& asked_for_help) {
-    return app.exit(asked_for_help);
+    const int code = app.exit(asked_for_help);
+    const bool arrived = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    return arrived ? code : say(kRunFailed, "The output cannot be written.");
   } catch (const CLI::ParseError& error) {
     return explain_usage(app, error, words);
   } catch (const GateFailed& error) {

@@ -25,6 +25,9 @@ inline void check_new_file(const std::string& file, bool force) {
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     throw_input_error("--out: the folder '{}' does not exist.", folder.string());
   if (std::filesystem::is_directory(out)) throw_input_error("--out: '{}' is a folder: name a file.", file);
+  // A result replaces the file as a whole, when it is there: a device or a pipe would be replaced, too.
+  if (std::filesystem::exists(out) && !std::filesystem::is_regular_file(out))
+    throw_input_error("--out: '{}' is no regular file: name another.", file);
   if (std::filesystem::exists(out) && !force)
     throw_input_error("--out: '{}' exists already; --force replaces it.", file);
 }

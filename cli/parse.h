@@ -1,8 +1,9 @@
-// Values of options as people type them. Every function takes the option's name for its sentences and throws
+// Values of options as people type them. Functions that take an option's name have it for their sentences, and throw
 // InputError.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,5 +24,8 @@ std::uint64_t parse_size(std::string_view text, std::string_view option);
 
 /// A share in [0, 1]: "0.25" or "25%".
 double parse_share(std::string_view text, std::string_view option);
+
+/// The other way, for commands that can be typed again: `text` as a shell reads it back, quoted where it has to be.
+std::string shell_word(std::string_view text);
 
 }  // namespace tandem::cli

@@ -1,6 +1,7 @@
 // tandem profile: statistics of a model that methods build on. `heads`: where attention goes, per layer and head;
 // `layer-ahead`: how well the next layer's queries can be predicted; `scout-recall`: how often ScoutAttention recalls;
 // `query-shift`: how well the next token's choice is known before its query is.
+#include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -18,6 +19,7 @@
 #include "eval/heads/prompts.h"
 #include "eval/heads/query_shift_report.h"
 #include "eval/heads/report.h"
+#include "eval/report/json_text.h"
 #include "eval/report/line_file.h"
 #include "eval/ruler/ruler.h"
 #include "eval/scout/recall_profile.h"
@@ -107,11 +109,12 @@ std::uint32_t check(const ProfileOptions& options, const eval::HeadOptions& head
   const std::uint32_t length = parse_one_length(options.length, "--length");
   check_samples(options);
   if (windows && options.window < 1) throw_input_error("--window is 0: give at least the query's own token.");
-  if (windows && length <= heads.streaming_sinks + options.window) {
+  if (length < 2) throw_input_error("--length is {}: give at least 2 tokens, one for the query.", length);
+  if (windows && length <= std::uint64_t{heads.streaming_sinks} + options.window) {
     throw_input_error(
         "--length is {}, but sinks ({}) and --window ({}) cover that already, so every head would be a streaming one: "
         "give more than {} tokens or a smaller --window.",
-        length, heads.streaming_sinks, options.window, heads.streaming_sinks + options.window);
+        length, heads.streaming_sinks, options.window, std::uint64_t{heads.streaming_sinks} + options.window);
   }
   check_new_file(options.out, options.force);
   return length;
@@ -140,7 +143,7 @@ Subject open_subject(const ProfileOptions& options, const char* what, const std:
   source.model = model.name;
   source.weights_hash = model.weights_hash;
   source.tokenizer_hash = model.tokenizer->hash();
-  source.command = fmt::format("tandem profile {} --model {} --length {} --samples {}", what, model.name,
+  source.command = fmt::format("tandem profile {} --model {} --length {} --samples {}", what, shell_word(model.name),
                                options.length, options.samples);
   if (options.text_file.empty()) {
     for (const std::uint32_t length : lengths) {
@@ -154,7 +157,7 @@ Subject open_subject(const ProfileOptions& options, const char* what, const std:
       auto more = eval::text_head_prompts(model, text, options.text_file, length, options.samples);
       std::move(more.begin(), more.end(), std::back_inserter(subject.prompts));
     }
-    source.command += " --text-file " + options.text_file;
+    source.command += " --text-file " + shell_word(options.text_file);
     source.prompts = options.text_file;
   }
   return subject;
@@ -182,7 +185,7 @@ auto with_progress(const char* title, const ProfileOptions& options, const Work&
 
 void write_json(const ProfileOptions& options, const nlohmann::ordered_json& json, const char* what) {
   if (options.out.empty()) return;
-  eval::write_file(options.out, json.dump(1) + "\n");
+  eval::write_file(options.out, eval::json_text(json, 1) + "\n");
   fmt::print("\n{}: {}, as JSON\n", options.out, what);
 }
 
@@ -255,7 +258,8 @@ void profile_shift(const ProfileOptions& options) {
     throw_input_error("--query-window is {}: give 1 to {} queries.", shift.window, kMaxWindow);
   if (!(shift.share > 0 && shift.share < 1))
     throw_input_error("--share is {}: give a share of the tokens between 0 and 1.", shift.share);
-  if (!(shift.epsilon > 0)) throw_input_error("--epsilon is {}: give a number above 0.", shift.epsilon);
+  if (!(shift.epsilon > 0 && std::isfinite(shift.epsilon)))
+    throw_input_error("--epsilon is {}: give a number above 0.", shift.epsilon);
   const std::vector<std::uint32_t> lengths = parse_lengths(options.length, "--length");
   check_samples(options);
   check_new_file(options.out, options.force);

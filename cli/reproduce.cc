@@ -11,6 +11,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "engine/common/error.h"
+#include "engine/kernels/thread_pool.h"
 #include "eval/report/line_file.h"
 #include "eval/reproduce/asyncspade.h"
 
@@ -91,8 +92,10 @@ void show(const ReproduceArguments& arguments, const std::function<std::string(b
   eval::write_file(arguments.out, arguments.out.ends_with(".json") ? json() : text(true));
 }
 
-void run(const ReproduceArguments& arguments) {
+void reproduce(const ReproduceArguments& arguments) {
   check_name(arguments.name);
+  if (arguments.threads > usable_threads())
+    throw_input_error("--threads is {}: this process may use {}.", arguments.threads, usable_threads());
   if (std::find(kModelFigures.begin(), kModelFigures.end(), arguments.name) != kModelFigures.end()) {
     if (!arguments.out.empty() && !arguments.out.ends_with(".json")) {
       throw_input_error("--out is '{}', but {} is written as JSON alone: give a name that ends in .json.",
@@ -133,6 +136,14 @@ void run(const ReproduceArguments& arguments) {
   show(
       arguments, [&](bool markdown) { return eval::reproduction_text(result, markdown); },
       [&] { return eval::reproduction_json(result); });
+}
+
+void run(const ReproduceArguments& arguments) {
+  try {
+    reproduce(arguments);
+  } catch (const Interrupted&) {
+    throw RunError("Interrupted; nothing was written.");
+  }
 }
 
 }  // namespace

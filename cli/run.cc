@@ -87,9 +87,18 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
     }
     folder.keep();
     throw RunError(fmt::format("{} Finished samples are kept. To continue, {}.", error.what(), go_on));
-  } catch (...) {
+  } catch (const InputError&) {
     progress.finish();
     if (!options.resume) folder.discard();
+    throw;
+  } catch (...) {  // too little memory, or a mistake of ours: what is finished is as good as before
+    progress.finish();
+    if (!options.resume && folder.finished().empty()) {
+      folder.discard();
+    } else {
+      folder.keep();
+      fmt::print(stderr, "Finished samples are kept. To continue, {}.\n", go_on);
+    }
     throw;
   }
   progress.finish();

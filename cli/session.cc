@@ -87,8 +87,8 @@ void add_model_options(CLI::App& command, SessionOptions& options) {
 
 std::string session_arguments(const SessionOptions& o) {
   return fmt::format(" --device {}{} --device-kv {} --host-kv {} --prefill-chunk {} --precision {}", o.device,
-                     o.device == "sim" ? " --hw " + o.hardware : "", o.device_kv, o.host_kv, o.prefill_chunk,
-                     o.precision);
+                     o.device == "sim" ? " --hw " + shell_word(o.hardware) : "", shell_word(o.device_kv),
+                     shell_word(o.host_kv), o.prefill_chunk, o.precision);
 }
 
 void check_trained(const SessionOptions& options) {
@@ -123,6 +123,9 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
         fmt::format("{:016x}", content_hash(std::as_bytes(std::span(content.data(), content.size()))));
     session.device = make_sim_device(std::move(profile));
   } else if (options.device == "emu") {
+    if (options.hardware != SessionOptions().hardware)
+      throw_input_error("--hw is '{}', but --device emu takes real time on this machine: give one of them.",
+                        options.hardware);
     session.device =
         make_emu_device({.host_worker_threads = options.threads == 0 ? usable_threads() : options.threads});
   } else {

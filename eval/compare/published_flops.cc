@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "eval/report/json_text.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -106,7 +107,7 @@ std::string published_flops_json(const ModelConfig& config, const Summary& summa
       json["points"].push_back(std::move(point));
     }
   }
-  return any ? json.dump(1) + "\n" : "";
+  return any ? json_text(json, 1) + "\n" : "";
 }
 
 }  // namespace tandem::eval

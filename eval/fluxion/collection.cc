@@ -12,6 +12,7 @@
 #include "engine/model/safetensors.h"
 #include "eval/report/folder_lock.h"
 #include "eval/report/json_reader.h"
+#include "eval/report/json_text.h"
 #include "eval/report/line_file.h"
 #include "methods/fluxion/features.h"
 
@@ -95,7 +96,7 @@ struct Ledger {
           {{"file", found->first}, {"tokens", shard.tokens}, {"rows", shard.rows}, {"hash", shard.hash}});
     }
     json["finished"] = finished;
-    write_file(folder / kManifest, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+    write_file(folder / kManifest, json_text(json, 1) + "\n");
   }
 
   static Ledger read(const fs::path& folder) {
@@ -130,7 +131,7 @@ void check_same_plan(const fs::path& folder, const Json& before, const Json& min
     if (before.contains(field) && before[field] == item.value()) continue;
     const auto shown = [&](const Json& json) {
       if (!json.contains(field)) return std::string("nothing");
-      return json[field].is_array() ? fmt::format("a list of {}", json[field].size()) : json[field].dump();
+      return json[field].is_array() ? fmt::format("a list of {}", json[field].size()) : json_text(json[field]);
     };
     throw_input_error(
         "The collection in '{}' was begun with another plan: '{}' is {} there and {} here. Continue it with the "
@@ -187,7 +188,7 @@ CollectResult collect_fluxion(
   Ledger ledger{source.tandem_version, source.git_commit, plan_of(source, options), {}, false};
   if (mode == CollectMode::resume) {
     Ledger before = Ledger::read(folder);
-    check_same_plan(folder, before.plan, ledger.plan);
+    check_same_plan(folder, before.plan, Json::parse(json_text(ledger.plan)));
     ledger = std::move(before);
     ledger.finished = false;
     std::set<std::string> wanted;

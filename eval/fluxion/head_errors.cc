@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "eval/report/json_reader.h"
+#include "eval/report/json_text.h"
 #include "eval/report/table.h"
 #include "methods/registry.h"
 
@@ -64,9 +65,13 @@ HeadErrorLog::HeadErrorLog(const std::filesystem::path& folder) {
   out_ = LineAppender(folder / kFile);
 }
 
+bool has_head_errors(const std::string& spec) {
+  return parse_method_spec(spec).name == fluxion_info().name;
+}
+
 std::unique_ptr<Method> HeadErrorLog::make(const std::string& spec) {
+  if (!has_head_errors(spec)) return make_method(spec);
   const MethodSpec parsed = parse_method_spec(spec);
-  if (parsed.name != fluxion_info().name) return make_method(spec);
   const auto seen = std::make_shared<Seen>();
   seen_[spec] = seen;
   return make_watched_fluxion(parsed, [seen](const HeadErrors& errors) {
@@ -85,7 +90,7 @@ void HeadErrorLog::decoded(const SampleKey& first) {
   }
   Json line = {{"task", first.task}, {"length", first.length}, {"index", first.index}, {"method", first.method}};
   line.update(json_of(counts));
-  out_.append(line.dump());
+  out_.append(json_text(line));
 }
 
 std::map<std::string, HeadErrorCounts> read_head_errors(const std::filesystem::path& folder, const Manifest& manifest) {
@@ -160,7 +165,7 @@ std::string head_errors_json(const std::map<std::string, HeadErrorCounts>& error
     entry.update(json_of(found->second));
     json["methods"].push_back(std::move(entry));
   }
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 }  // namespace tandem::eval

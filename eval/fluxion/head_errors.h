@@ -34,6 +34,9 @@ struct HeadErrorCounts {
   void add(const HeadErrorCounts& other);
 };
 
+/// Whether a spec's method is fluxion, whose heads can be watched. InputError for what is no spec.
+bool has_head_errors(const std::string& spec);
+
 class HeadErrorLog {
  public:
   /// Lines are added to the folder's errors.jsonl, behind those of a run that is resumed.

@@ -3,6 +3,7 @@
 
 #include "engine/common/version.h"
 #include "eval/latency/latency.h"
+#include "eval/report/json_text.h"
 #include "eval/report/statistics.h"
 #include "eval/report/table.h"
 
@@ -72,7 +73,7 @@ std::string latency_json(const Latency& r) {
     json["operations"].push_back(std::move(operation));
   }
   json["between_ms"] = r.between_ms;
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 }  // namespace tandem::eval

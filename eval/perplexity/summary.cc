@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "eval/report/json_text.h"
 
 namespace tandem::eval {
 namespace {
@@ -94,7 +95,7 @@ std::string to_json_text(const PerplexitySummary& summary) {
     write_latency(method, summary.run.methods[i]);
     json["methods"].push_back(std::move(method));
   }
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace tandem::eval

@@ -112,13 +112,15 @@ void save_damaged(const fs::path& file, const std::vector<DamagedLine>& lines) {
   for (const DamagedLine& line : lines) out.append(line.bytes);
 }
 
-void write_file(const fs::path& file, std::string_view text) {
+void write_file(const fs::path& name, std::string_view text) {
+  std::error_code error;
+  // What a link names is replaced, not the link.
+  const fs::path file = fs::is_symlink(name, error) ? fs::weakly_canonical(name, error) : name;
   fs::path part = file;
   part += ".new";
-  std::error_code error;
-  const auto fail = [&](const fs::path& name, const std::string& why) {
+  const auto fail = [&](const fs::path& what, const std::string& why) {
     fs::remove(part, error);
-    throw_run_error("The file '{}' cannot be written ({}).", name.string(), why);
+    throw_run_error("The file '{}' cannot be written ({}).", what.string(), why);
   };
   {
     std::ofstream out(part, std::ios::binary | std::ios::trunc);

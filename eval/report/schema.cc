@@ -7,15 +7,12 @@
 
 #include "engine/common/error.h"
 #include "eval/report/json_reader.h"
+#include "eval/report/json_text.h"
 
 namespace tandem::eval {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string dump(const Json& json, int indent = -1) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
 
 template <class Item>
 void write_key(Json& json, const Item& item) {
@@ -109,7 +106,7 @@ std::string to_line(const SampleResult& sample) {
     json["near_ties"].push_back({{"step", tie.step}, {"margin", tie.margin}});
   }
   json["depth"] = sample.depth ? Json(*sample.depth) : Json();
-  return dump(json);
+  return json_text(json);
 }
 
 std::string to_line(const WindowLoss& window) {
@@ -120,7 +117,7 @@ std::string to_line(const WindowLoss& window) {
   json["scored"] = window.scored;
   json["nll"] = window.nll;
   json["nll_by_position"] = window.nll_by_position;
-  return dump(json);
+  return json_text(json);
 }
 
 std::string to_line(const SampleTiming& timing) {
@@ -154,7 +151,7 @@ std::string to_line(const SampleTiming& timing) {
   if (timing.peer_kv_bytes > 0) json["peer_kv_bytes"] = timing.peer_kv_bytes;
   json["tokens_attended_device"] = timing.tokens_attended_device;
   json["tokens_attended_host"] = timing.tokens_attended_host;
-  return dump(json);
+  return json_text(json);
 }
 
 std::string to_json_text(const Manifest& manifest) {
@@ -190,7 +187,7 @@ std::string to_json_text(const Manifest& manifest) {
   json["threads"] = manifest.threads;
   json["started_utc"] = manifest.started_utc;
   json["finished_utc"] = manifest.finished_utc;
-  return dump(json, 1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 SampleResult parse_sample(std::string_view line, const std::string& where) {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "engine/common/error.h"
+#include "eval/report/json_text.h"
 
 namespace tandem::eval {
 namespace {
@@ -217,7 +218,7 @@ std::string to_json_text(const Summary& summary) {
     out["near_tie_samples"] = method.near_tie_samples;
     json["methods"].push_back(std::move(out));
   }
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace tandem::eval

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/version.h"
+#include "eval/report/json_text.h"
 #include "eval/report/table.h"
 #include "eval/reproduce/asyncspade.h"
 
@@ -248,7 +249,7 @@ std::string spade_table2_json(const std::vector<SpadeRow>& rows) {
                               {"scores", r.bytes.scores},
                               {"queries", r.bytes.queries}}}});
   }
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 std::string spade_fig10_json(const std::vector<SpadeBar>& bars) {
@@ -271,7 +272,7 @@ std::string spade_fig10_json(const std::vector<SpadeBar>& bars) {
                             {"peer_room_gb", b.peer_room_gb},
                             {"fits", b.fits()}});
   }
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 }  // namespace tandem::eval

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "engine/common/version.h"
+#include "eval/report/json_text.h"
 #include "eval/report/table.h"
 #include "eval/reproduce/reproduce.h"
 
@@ -282,7 +283,7 @@ std::string reproduction_json(const Reproduction& r) {
           {{"mean", ratio.mean}, {"low", ratio.interval.low}, {"high", ratio.interval.high}});
     json["orders"].push_back(std::move(item));
   }
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 }  // namespace tandem::eval

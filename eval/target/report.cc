@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "eval/report/json_text.h"
 #include "eval/report/table.h"
 #include "eval/target/target.h"
 
@@ -110,7 +111,7 @@ std::string target_json(const Target& t) {
     json["methods"].push_back(std::move(row));
   }
   json["workload"] = nlohmann::ordered_json::parse(workload_to_json(t.workload));
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 }  // namespace tandem::eval

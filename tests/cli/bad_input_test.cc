@@ -172,6 +172,9 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
       {"--device-kv lots", {"--device-kv", "'lots'"}},
       {"--methods hybrid-fixed --host-kv 64K --samples 1", {"host KV store is full", "65536", "--host-kv"}},
       {"--model synthetic:qwen3-9b", {"'qwen3-9b'", "There are llama-2-7b"}},
+      {"--methods full,hgca --head-errors", {"--head-errors", "no method here is fluxion"}},
+      {"--device emu --hw h200", {"--hw is 'h200'", "--device emu"}},
+      {"--seed 18446744073709551616", {"--seed", "not a whole number"}},
       {"--resume", {"no run", "manifest.json"}},
       {"--resume --force", {"--force", "--resume"}},
   };

@@ -133,6 +133,7 @@ TEST_F(EvalProgram, BadInputLeavesNoFolderBehind) {
       {"--device-kv lots", {"--device-kv", "'lots'"}},
       {"--host-kv 64K --methods hgca --windows 1", {"host KV store is full", "--host-kv"}},
       {"--context 64K", {"32768 positions"}},
+      {"--context 16M --windows 100000", {"32768 positions"}},  // at once: no prose is made for these
       {"--context 1K,2K", {"--context is '1K,2K'", "one length"}},
       {"--new 0", {"--new", "'0'"}},
       {"--windows 0", {"--windows is 0"}},

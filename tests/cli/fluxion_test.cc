@@ -75,6 +75,19 @@ TEST(FluxionCollect, ATextThatChangedIsAnotherPlan) {
   EXPECT_THAT(changed.text, HasSubstr("begun with another plan: 'prompts' is \"text.txt, "));
 }
 
+TEST(FluxionCollect, ANameThatIsNoTextCanBeResumed) {
+  const TemporaryFolder folder;
+  const fs::path text = folder.path() / "bad\xff.txt";
+  std::string words;
+  for (int i = 0; i < 600; ++i) words += "The tide came in at noon, and number " + std::to_string(i) + " was called. ";
+  write_bytes(text, words);
+  const std::string command = "fluxion collect --quiet --lengths 512 --samples 1 --decode-steps 2 --steps 1 --out " +
+                              (folder.path() / "data").string() + " --text-file " + text.string();
+  ASSERT_EQ(cli::run(command).code, 0);
+  const cli::Outcome again = cli::run(command + " --resume");
+  EXPECT_EQ(again.code, 0) << again.text;
+}
+
 struct Bad {
   const char* arguments;
   const char* says;

@@ -64,6 +64,15 @@ TEST(ParseCount, KeepsToItsLimits) {
   }
 }
 
+TEST(ShellWord, IsQuotedWhereAShellWouldReadMore) {
+  for (const char* plain : {"embedded", "hybrid-fixed:budget=0.1,window=4", "../a_b/c.json", "25%"})
+    EXPECT_EQ(shell_word(plain), plain);
+  EXPECT_EQ(shell_word("a b.txt"), "'a b.txt'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word("$(x)"), "'$(x)'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
 TEST(ParseSize, KnowsBinaryAndDecimalUnits) {
   EXPECT_EQ(parse_size("4096", "--memory"), 4096u);
   EXPECT_EQ(parse_size("17B", "--memory"), 17u);

@@ -73,6 +73,11 @@ INSTANTIATE_TEST_SUITE_P(
                       BadUsage{"methods hybrid-fixd", "Did you mean 'hybrid-fixed'?"},
                       BadUsage{"methods full streaming", "'streaming' is one word too many"}));
 
+TEST(Program, WhatCannotBePrintedIsAnError) {
+  for (const char* command : {"methods", "methods full", "info", "reproduce", "--help", "--version", "compare --help"})
+    EXPECT_EQ(cli::run(command, ">/dev/full 2>/dev/null").code, 3) << command;
+}
+
 TEST(Program, InfoDescribesBuildMachineProfilesAndModel) {
   const Outcome outcome = run("info");
   EXPECT_EQ(outcome.code, 0) << outcome.text;
