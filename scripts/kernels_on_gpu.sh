@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Everything that a GPU is needed for, on the machine that has one: the kernels' tests on the real device, the same under
-# compute-sanitizer, their speed, and what ncu says of the attention kernels.
+# compute-sanitizer, their results at the shapes of an 8B model, their speed, and what ncu says of the attention kernels.
 #
-#   kernels_on_gpu.sh [step ...]      only these: info tests memcheck racecheck synccheck initcheck bench ncu
+#   kernels_on_gpu.sh [step ...]      only these: info tests bench check memcheck racecheck synccheck initcheck ncu
 #
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
 # $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, kernels.json, ncu's report of each
@@ -35,7 +35,7 @@ if [ "${PACK:-0}" = 1 ]; then
 fi
 export PATH="$PATH:/usr/local/cuda/bin"
 
-known=(info tests memcheck racecheck synccheck initcheck bench ncu)
+known=(info tests bench check memcheck racecheck synccheck initcheck ncu)
 steps=("$@")
 if [ $# = 0 ]; then steps=("${known[@]}"); fi
 for step in "${steps[@]}"; do
@@ -83,6 +83,8 @@ step_racecheck() { sanitize racecheck; }
 step_synccheck() { sanitize synccheck; }
 # Poison would be a write to what nobody wrote.
 step_initcheck() { TANDEM_POISON=0 sanitize initcheck; }
+# At the shapes that are measured: the tests' are small.
+step_check() { "$tandem" bench kernels --device cuda --check --quiet --force --out "$out/checks.json"; }
 step_bench() { "$tandem" bench kernels --device cuda --quiet --force --out "$out/kernels.json"; }
 # The clocks stay as they are: by default ncu would lower them, and the figures would be of another machine.
 step_ncu() {
@@ -101,7 +103,7 @@ tool_of() {
     *) echo bash ;;
   esac
 }
-export -f step_info run_cases step_tests sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_bench step_ncu
+export -f step_info run_cases step_tests sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_check step_bench step_ncu
 export tandem cases properties out
 
 failed=0 lines=()

@@ -282,8 +282,9 @@ void append_fetch_cases(CaseSize size, std::vector<KernelCase>& cases) {
   take(list_units_case(2, 3, 12, 12, 8));
   take(list_units_case(1, 300, 20, 3, 16));  // more lists than threads
   take(list_units_case(1, 2, 700, 650, 1));
-  for (const Choices& c : {Choices{2, 2, 3, 1, 40, 7, 1}, Choices{1, 3, 4, 1, 9, 9, 2}, Choices{2, 1, 5, 5, 70, 30, 3},
-                           Choices{1, 2, 2, 4, 300, 280, 1}}) {
+  for (const Choices& c :
+       {Choices{2, 2, 3, 1, 40, 7, 1}, Choices{1, 3, 4, 1, 9, 9, 2}, Choices{2, 1, 5, 5, 70, 30, 3},
+        Choices{1, 2, 2, 4, 300, 280, 1}, Choices{40, 8, 2, 1, 6, 2, 1}}) {  // the last: more lists than threads
     take(pages_of_selection_case(c));
     take(list_pages_case(c));
   }

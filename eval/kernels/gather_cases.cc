@@ -205,10 +205,12 @@ void append_gather_cases(CaseSize size, std::vector<KernelCase>& cases) {
       cases.push_back(gather_case(bytes, count, By::zero_copy, true, Slots::counted_on_device));
     }
   }
+  for (const By way : {By::dma, By::zero_copy}) cases.push_back(gather_case(8192, 100, way, true, Slots::on_host));
   for (const Move move : {Move::rows_to_pages, Move::pages_to_set}) {
     cases.push_back(move_case(move, 1, 1, 8, DType::bf16));
     cases.push_back(move_case(move, 35, 3, 64, DType::f16));
     cases.push_back(move_case(move, 50, 2, 100, DType::f32));
+    cases.push_back(move_case(move, 300, 2, 256, DType::f32));  // more than one pass of all threads
   }
 }
 

@@ -192,6 +192,7 @@ void append_head_cases(CaseSize size, std::vector<KernelCase>& cases) {
   take(features_case(3, 2, 4, 64, false));
   take(features_case(1, 3, 1, 5, false));
   take(features_case(2, 1, 7, 20, true));
+  take(features_case(1, 4, 5, 64, false));  // more heads than warps
   take(network_case(3, {kFeatures, 40, 33}));
   take(network_case(5, {kFeatures, 312, 312}));
   take(network_case(1, {7}));

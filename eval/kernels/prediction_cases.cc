@@ -295,6 +295,7 @@ void append_prediction_cases(CaseSize size, std::vector<KernelCase>& cases) {
   take(predict_case(rule_of(LagWeights::eq2, 4, false, true), 1, 2, 16, 4));
   take(predict_case(rule_of(LagWeights::eq2, 4), 1, 1, 8, 1));
   take(predict_case(rule_of(LagWeights::eq2, 16), 1, 2, 24, 17));
+  take(predict_case(rule_of(LagWeights::eq2, 32), 1, 1, 64, 33));  // the largest window
 }
 
 }  // namespace tandem::eval

@@ -366,6 +366,8 @@ void append_skewed_cases(CaseSize size, std::vector<KernelCase>& cases) {
   take(skew_directions_case(2, 20, 6));
   take(skew_directions_case(1, 1, 1));
   take(skew_directions_case(1, 9, 9));
+  take(skew_directions_case(1, 33, 12));  // more to rotate than threads, an odd number
+  take(skew_directions_case(2, 64, 20));
   take(skewed_case(false, 1, 1, 5, 5, 1, DType::f32));
   take(skewed_case(true, 1, 7, 128, 38, 1100, DType::bf16));
   for (const bool together : {false, true}) {

@@ -6,6 +6,7 @@
 // one. So the choice of kernel and grid is tested too.
 #pragma once
 
+#include "engine/common/error.h"
 #include "engine/kernels/cuda/device.cuh"
 
 namespace tandem::gpu {
@@ -36,6 +37,8 @@ class Launcher {
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamic_shared,
                   Arguments... arguments) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    TANDEM_CHECK(grid.y <= kMaxGridRows && grid.z <= kMaxGridRows, "A grid of {} x {} x {} blocks.", grid.x, grid.y,
+                 grid.z);
     if (dynamic_shared > kUnaskedShared) {
       check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_shared)),

@@ -144,7 +144,9 @@ TEST_F(TopKCudaTest, EqualsTheCpu) {
 TEST_F(TopKCudaTest, AGroupsScoreIsItsLargest) {
   Random random(4);
   const std::uint32_t n = 500, group = 5, k = 37;
-  const auto scores = random.normals(n * group);
+  auto scores = random.normals(n * group);
+  for (std::uint32_t i = 0; i < n * group; i += 9) scores[i] = 2;  // ties
+  for (std::uint32_t i = 0; i < 40; ++i) scores[random.below(n * group)] = i % 2 == 0 ? std::nanf("") : kInfinity;
   std::vector<float> largest(scores.begin(), scores.begin() + n);
   for (std::uint32_t i = 0; i < n * group; ++i) largest[i % n] = std::max(largest[i % n], scores[i]);
   std::vector<std::uint32_t> expected(1 + k, k);
