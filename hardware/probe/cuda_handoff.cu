@@ -162,12 +162,16 @@ class HandoffBench {
 
   /// Time between a kernel's own store to a pinned flag and the mechanism's signal behind that kernel, both seen by one
   /// spinning CPU thread: no clocks need to agree. A flag store itself takes about half a running kernel's round trip.
+  /// Both are queued behind a gate: else the store would be there before the thread has queued the signal.
   void measure_gpu_to_cpu(Out out) {
     one_way("gpu_to_cpu_after_store", name_of(out), [&](unsigned value) {
+      wait_flag<<<1, 1, 0, stream_>>>(&flags_.from_host, value, &flags_.timed_out);
       store_flag<<<1, 1, 0, stream_>>>(&flags_.stored, value);
       enqueue_signal(out, value);
       cuda_check(cudaGetLastError(), "launching a signal");
+      settle();
       const auto begin = Clock::now();
+      store(flags_.from_host, value);
       wait_host(flags_.stored, value, begin);
       const auto seen = Clock::now();
       wait_host(flags_.to_host, value, seen);
@@ -213,6 +217,12 @@ class HandoffBench {
       wait_host(flags_.stored, value, begin);
       return seconds_since(begin);
     });
+  }
+
+  /// Lets everything queued finish: nothing waits for the host any more. ProbeError where the device is stuck.
+  void release() {
+    store(flags_.from_host, kReleased);
+    stream_.drain("releasing the queue after a failed hand-off", 10);
   }
 
   void verify() {
@@ -337,10 +347,8 @@ class HandoffBench {
     }
   }
 
-  /// Lets everything queued finish, then reports. Values go on after the release.
   [[noreturn]] void fail(const std::string& sentence) {
-    store(flags_.from_host, kReleased);
-    stream_.drain("releasing the queue after a failed hand-off", 10);
+    release();
     throw ProbeError(sentence);
   }
 
@@ -386,6 +394,12 @@ void run_handoff(Recorder& recorder) {
     }
     bench->verify();
   } catch (...) {
+    // Freeing waits for the device, and a stream may wait for a value that nobody would write any more.
+    try {
+      if (!device_stuck()) bench->release();
+    } catch (const ProbeError&) {
+      // It is stuck, which the next line asks for.
+    }
     if (!device_stuck()) delete bench;
     throw;
   }

@@ -63,6 +63,7 @@ void run_launch(Recorder& recorder) {
         return seconds / kBurst;
       },
       microseconds);
+  // Of the device alone: all are queued before the first begins.
   recorder.figure(
       "launch_back_to_back", "us", {{"what", "kernel"}, {"burst", kBurst}},
       [&] {

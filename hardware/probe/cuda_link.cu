@@ -239,7 +239,7 @@ class LinkBench {
     double last = 1e-3;
     const auto copy = [&] { return last = events_.time(stream_, [&] { enqueue(method, direction, blocks); }); };
     const auto copy_beside = [&] {
-      double duration = 3 * last + 1e-3;
+      double duration = 3 * last + 2e-3;  // the copy, and queueing it
       for (int attempt = 0; attempt < 8; ++attempt, duration *= 2) {
         double seconds = 0;
         if (beside_.run(duration, [&] { seconds = copy(); })) return seconds;

@@ -132,6 +132,22 @@ int usable_threads() {
   return quota > 0 ? std::clamp(static_cast<int>(std::ceil(quota)), 1, allowed) : allowed;
 }
 
+namespace {
+
+/// Bytes of files in memory that count as the control group's.
+std::size_t cgroup_file_cache() {
+  const bool v2 = !first_line("/sys/fs/cgroup/memory.stat").empty();
+  std::ifstream stat(v2 ? "/sys/fs/cgroup/memory.stat" : "/sys/fs/cgroup/memory/memory.stat");
+  const std::string prefix = v2 ? "" : "total_";
+  std::size_t bytes = 0, value = 0;
+  for (std::string name; stat >> name >> value;) {
+    if (name == prefix + "inactive_file" || name == prefix + "active_file") bytes += value;
+  }
+  return bytes;
+}
+
+}  // namespace
+
 std::size_t available_memory() {
   std::size_t bytes = meminfo("MemAvailable");
   if (bytes == 0) bytes = meminfo("MemTotal") / 2;
@@ -141,6 +157,9 @@ std::size_t available_memory() {
     if (used == 0) {
       used = std::strtoull(first_line("/sys/fs/cgroup/memory/memory.usage_in_bytes").c_str(), nullptr, 10);
     }
+    // What files keep in the cache is given back to whoever asks.
+    const std::size_t files = cgroup_file_cache();
+    used -= std::min(used, files);
     bytes = std::min(bytes, limit > used ? limit - used : 0);
   }
   return bytes;

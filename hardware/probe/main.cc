@@ -1,4 +1,5 @@
 // tandem-probe: measures this machine for a hardware profile. See README.md in this folder.
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -73,8 +74,9 @@ class Watchdog {
 int run(const Options& options) {
   Report report;
   report.options = options;
-  // Buffers are filled and checked outside the caps; half as much again and half a minute is ample for that.
-  const Watchdog watchdog(report, options.seconds * 1.5 + 30);
+  // Buffers are filled and checked outside the caps: half as much again and half a minute is ample for that, and four
+  // minutes are what whoever lends a machine counts with.
+  const Watchdog watchdog(report, std::min(options.seconds * 1.5 + 30, std::max(240.0, options.seconds + 40)));
   run_probe(report, [&](const Section& section) {
     std::fprintf(stderr, "%-14s %-8s %3zu figures %7.1f s", section.name.c_str(), to_string(section.status),
                  section.figures.size(), section.seconds);
