@@ -10,6 +10,7 @@
 #include <mutex>
 #include <sched.h>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -104,6 +105,8 @@ struct ThreadPool::State {
     run_helper();
   }
 
+  void end();
+
   void run_helper() {
     std::uint64_t seen = 0;
     for (;;) {
@@ -123,6 +126,16 @@ struct ThreadPool::State {
   }
 };
 
+void ThreadPool::State::end() {
+  {
+    const std::lock_guard lock(mutex);
+    stop = true;
+    generation.fetch_add(1, std::memory_order_release);
+  }
+  wake.notify_all();
+  for (std::thread& thread : threads) thread.join();
+}
+
 ThreadPool::ThreadPool(unsigned threads) : state_(std::make_unique<State>()) {
   if (threads == 0) threads = usable_threads();
   const std::vector<int> cpus = allowed_cpus();
@@ -132,22 +145,22 @@ ThreadPool::ThreadPool(unsigned threads) : state_(std::make_unique<State>()) {
   state_->spins = state_->pinned ? kSpins : 0;
   State* state = state_.get();
   state->threads.reserve(threads - 1);
-  for (unsigned i = 1; i < threads; ++i) {
-    if (state->pinned)
-      state->threads.emplace_back([state, cpu = cpus[i], all = cpus.size()] { state->run_pinned_helper(cpu, all); });
-    else
-      state->threads.emplace_back([state] { state->run_helper(); });
+  try {
+    for (unsigned i = 1; i < threads; ++i) {
+      if (state->pinned)
+        state->threads.emplace_back([state, cpu = cpus[i], all = cpus.size()] { state->run_pinned_helper(cpu, all); });
+      else
+        state->threads.emplace_back([state] { state->run_helper(); });
+    }
+  } catch (const std::system_error& error) {  // a limit on processes: those that began must end before they are gone
+    state->end();
+    throw_run_error("Thread {} of {} cannot be started ({}): ask for fewer with --threads.", state->threads.size() + 2,
+                    threads, error.what());
   }
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-    state_->generation.fetch_add(1, std::memory_order_release);
-  }
-  state_->wake.notify_all();
-  for (std::thread& thread : state_->threads) thread.join();
+  state_->end();
 }
 
 unsigned ThreadPool::size() const {

@@ -135,7 +135,8 @@ ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t
     for (std::size_t first = 0; first < elements; first += kChunk)
       chunks.push_back({&slots[i], first, std::min(kChunk, elements - first), mixed(seed + chunks.size()) ^ seed});
   }
-  const std::size_t workers = std::clamp<std::size_t>(chunks.size() / 8, 1, std::thread::hardware_concurrency());
+  const std::size_t workers =
+      std::clamp<std::size_t>(chunks.size() / 8, 1, std::max(1u, std::thread::hardware_concurrency()));
   std::vector<std::thread> threads;
   threads.reserve(workers);
   for (std::size_t worker = 0; worker < workers; ++worker) {

@@ -141,6 +141,17 @@ void attend_on_cpu(const PagedBatch& batch, const PlacedBatch& placed, ThreadPoo
   }
 }
 
+/// The log sums of a result, told apart more finely than its outputs: eight times what they are above the logarithm of
+/// the number of tokens. One page in eighty that is left out moves a log sum by 0.012 and outputs by less than bf16's
+/// rounding of the weights.
+void sharpen(const PagedBatch& batch, auto& result) {
+  const std::size_t heads = batch.heads.q(), all = batch.tokens.size() * heads;
+  for (std::size_t i = 0; i < all; ++i) {
+    auto& sum = result[result.size() - all + i];
+    sum = 8 * (sum - static_cast<float>(std::log(static_cast<double>(batch.tokens[i / heads]))));
+  }
+}
+
 KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint32_t> tokens, float scale = 1) {
   const PagedBatch batch(heads, type, std::move(tokens), scale);
   KernelCase one;
@@ -181,6 +192,7 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
       auto result = memory.read(o, all * h.dim);
       const auto sums = memory.read(lse, all);
       result.insert(result.end(), sums.begin(), sums.end());
+      sharpen(batch, result);
       return result;
     };
     prepared.expected = [=] {
@@ -193,7 +205,9 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
                                       {h.group, h.dim, batch.type}, &out[head * h.dim], &sums[head]);
         }
       }
-      return joined(out, sums);
+      std::vector<double> both = joined(out, sums);
+      sharpen(batch, both);
+      return both;
     };
     return prepared;
   };
