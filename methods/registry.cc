@@ -1,5 +1,8 @@
 #include "methods/registry.h"
 
+#include <algorithm>
+#include <fmt/core.h>
+
 #include "engine/common/error.h"
 #include "methods/asyncspade/asyncspade.h"
 #include "methods/baselines/baselines.h"
@@ -41,6 +44,16 @@ std::vector<std::string> default_comparison(bool embedded) {
     specs.push_back(options.empty() ? info.name : info.name + ":" + options);
   }
   return specs;
+}
+
+std::string hint_for_embedded(std::string_view text) {
+  const MethodSpec spec = parse_method_spec(text);
+  const MethodInfo& info = find_method(spec.name);
+  const std::string trained = info.for_embedded_model, option = trained.substr(0, trained.find('='));
+  const auto given = [&](const auto& name_and_value) { return name_and_value.first == option; };
+  if (trained.empty() || std::any_of(spec.options.begin(), spec.options.end(), given)) return {};
+  return fmt::format("'{}' runs with the default of {}; what was trained for the embedded model is '{}:{}'.", text,
+                     option, spec.name, trained);
 }
 
 void keep_what_methods_need(EngineOptions& engine, std::span<const std::string> specs, const Model& model) {

@@ -41,6 +41,10 @@ std::unique_ptr<Method> make_method(std::string_view spec);
 /// are compared with it. `embedded`: the model is the embedded one.
 std::vector<std::string> default_comparison(bool embedded);
 
+/// What a spec leaves to its defaults though something has been trained for the embedded model, as a sentence that says
+/// what to give instead; empty where there is nothing. InputError as find_method().
+std::string hint_for_embedded(std::string_view spec);
+
 /// An engine whose prompts are to be decoded with these methods keeps what they need of them (Needs).
 void keep_what_methods_need(EngineOptions& engine, std::span<const std::string> specs, const Model& model);
 

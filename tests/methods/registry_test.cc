@@ -2,6 +2,7 @@
 #include "methods/registry.h"
 
 #include <algorithm>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <set>
 
@@ -37,6 +38,13 @@ void expect_something_left_out(Bench& bench, const std::vector<std::string>& spe
       EXPECT_LT(attended, everything) << spec;
     }
   }
+}
+
+TEST(HintForEmbedded, NamesWhatWasTrainedForIt) {
+  for (const std::string& spec : default_comparison(true)) EXPECT_EQ(hint_for_embedded(spec), "") << spec;
+  EXPECT_THAT(hint_for_embedded("fluxion:tau=0.1"), ::testing::HasSubstr("'fluxion:heads=embedded'"));
+  EXPECT_EQ(hint_for_embedded("fluxion:heads=fixed"), "");
+  EXPECT_THROW(hint_for_embedded("fluxoin"), InputError);
 }
 
 TEST(DefaultComparison, WhatIsNotLosslessLeavesSomethingOutAtAThousandTokens) {
