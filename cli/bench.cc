@@ -74,6 +74,7 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
   if (options.rounds < 1 || options.rounds > 1000) throw_input_error("--rounds is {}: give 1 to 1000.", options.rounds);
   check_new_file(arguments.out, arguments.force);
   Session session = open_session(arguments.session, /*with_tokenizer=*/false);
+  say_hints({&arguments.method, 1}, arguments.session);
   options.engine = session.engine;
   Progress progress("measuring", Progress::standard(arguments.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
@@ -99,12 +100,14 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
 struct KernelArguments {
   std::string device = "cpu", out;
   eval::KernelBenchOptions options;
-  bool check = false, force = false, quiet = false;
+  bool check = false, rounds_given = false, force = false, quiet = false;
 };
 
 void bench_kernels(KernelArguments& arguments) {
   if (arguments.device != "cpu" && arguments.device != "cuda")
     throw_input_error("--device is '{}': give cpu or cuda.", arguments.device);
+  if (arguments.check && arguments.rounds_given)
+    throw_input_error("--check runs every kernel once, so that --rounds has no place beside it.");
   arguments.options.target = arguments.device == "cpu" ? eval::Target::cpu : eval::Target::cuda;
   if (arguments.options.rounds < 1 || arguments.options.rounds > 1000)
     throw_input_error("--rounds is {}: give 1 to 1000.", arguments.options.rounds);
@@ -190,7 +193,10 @@ void add_bench(CLI::App& app) {
   kernels->add_flag("--force", measured->force, "Replace that file");
   kernels->add_flag("--quiet", measured->quiet, "No progress line");
   kernels->footer(kKernelsFooter);
-  kernels->callback([measured] { bench_kernels(*measured); });
+  kernels->callback([measured, kernels] {
+    measured->rounds_given = kernels->count("--rounds") > 0;
+    bench_kernels(*measured);
+  });
 }
 
 }  // namespace tandem::cli

@@ -158,10 +158,7 @@ void compare(const CompareCommand& command) {
   Session session = open_session(command.session);
   options.engine = session.engine;
   eval::check_compare(options, session.model);
-  for (const std::string& spec : options.methods) {
-    const std::string hint = command.session.model == "embedded" ? hint_for_embedded(spec) : "";
-    if (!hint.empty()) fmt::print(stderr, "{}\n", hint);
-  }
+  say_hints(options.methods, command.session);
   if (target) choose_prompts(*target, options, session.model);
   if (options.official) {
     for (const std::string& note : eval::official_notes(*options.official, command.samples, *session.model.tokenizer))

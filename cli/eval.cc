@@ -92,6 +92,7 @@ void perplexity(const PerplexityArguments& arguments) {
   if (arguments.text.empty() && window <= session.model.config.max_positions)
     options.text = eval::invented_prose(kProseSeed, 8 * options.windows * window);
   eval::check_perplexity(options, session.model);
+  say_hints(options.methods, arguments.session);
   eval::Manifest manifest;
   manifest.command = command_of(arguments);
   describe_session(arguments.session, session, manifest);

@@ -125,7 +125,7 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
   chat_options.thinking = !options.no_thinking;
   const bool asks = isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0;
   std::string line = options.prompt;
-  // While a turn is being typed ^C ends the conversation; while one is being answered it ends the answer.
+  // While a turn is being typed ^C ends the conversation, and so does one between two turns.
   const auto next_line = [&] {
     if (interrupted()) return false;
     if (asks) fmt::print(stderr, "> ");
@@ -152,6 +152,7 @@ void generate(const GenerateOptions& options) {
     throw_input_error("--chat reads its turns from the input: give it there, not with --prompt-file.");
   if (!options.chat) read_prompt(options);  // a missing file is found before the model is loaded
   const auto method = make_method(options.method);
+  say_hints({&options.method, 1}, options.session);
   Session session = open_session(options.session);
   session.engine.max_batch = 1;
   ChatFormat format = ChatFormat::llama2;

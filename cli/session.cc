@@ -15,6 +15,7 @@
 #include "engine/distributed/remote_rank.h"
 #include "engine/model/presets.h"
 #include "engine/model/safetensors.h"
+#include "methods/registry.h"
 
 namespace tandem::cli {
 namespace {
@@ -89,6 +90,13 @@ std::string session_arguments(const SessionOptions& o) {
   return fmt::format(" --device {}{} --device-kv {} --host-kv {} --prefill-chunk {} --precision {}", o.device,
                      o.device == "sim" ? " --hw " + shell_word(o.hardware) : "", shell_word(o.device_kv),
                      shell_word(o.host_kv), o.prefill_chunk, o.precision);
+}
+
+void say_hints(std::span<const std::string> methods, const SessionOptions& options) {
+  for (const std::string& spec : methods) {
+    const std::string hint = options.model == "embedded" ? hint_for_embedded(spec) : "";
+    if (!hint.empty()) fmt::print(stderr, "{}\n", hint);
+  }
 }
 
 void check_trained(const SessionOptions& options) {

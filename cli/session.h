@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "engine/device/device.h"
@@ -44,6 +45,9 @@ struct Session {
   EngineOptions engine;
   std::string hardware_hash;  // of the profile that is simulated; empty: none is
 };
+
+/// Says on stderr where methods leave to their defaults what has been trained for the embedded model.
+void say_hints(std::span<const std::string> methods, const SessionOptions& options);
 
 /// InputError for `synthetic:` models, whose random weights nothing can be scored with; they are not made for that.
 void check_trained(const SessionOptions& options);

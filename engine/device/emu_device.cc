@@ -26,20 +26,16 @@ class EmuDevice final : public Device {
         epoch_(std::chrono::steady_clock::now()),
         state_(lanes_.size()) {
     control_ = lane(LaneKind::control);
-    for (const LaneInfo& info : lanes_) {
-      if (info.id != control_) threads_.emplace_back([this, id = info.id] { run_lane(id); });
+    try {
+      for (const LaneInfo& info : lanes_)
+        if (info.id != control_) threads_.emplace_back([this, id = info.id] { run_lane(id); });
+    } catch (const std::system_error& error) {  // a limit on processes
+      end_threads();
+      throw_run_error("A thread for the {} lanes of --device emu cannot be started ({}).", lanes_.size(), error.what());
     }
   }
 
-  ~EmuDevice() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-      for (Waiter* waiter : waiting_) waiter->wake.notify_one();
-      for (LaneState& state : state_) state.filled.notify_one();
-    }
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~EmuDevice() override { end_threads(); }
 
   std::string clock_name() const override { return clock_name_; }
   bool simulated() const override { return false; }
@@ -192,6 +188,16 @@ class EmuDevice final : public Device {
   }
 
  private:
+  void end_threads() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      for (Waiter* waiter : waiting_) waiter->wake.notify_one();
+      for (LaneState& state : state_) state.filled.notify_one();
+    }
+    for (std::thread& thread : threads_) thread.join();
+  }
+
   struct Task {
     Op op;
     std::int64_t record = -1, launch = -1, previous = -1;

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <sys/mman.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 
@@ -137,13 +139,18 @@ ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t
   }
   const std::size_t workers =
       std::clamp<std::size_t>(chunks.size() / 8, 1, std::max(1u, std::thread::hardware_concurrency()));
+  std::atomic<std::size_t> next = 0;
+  const auto fill = [&] {
+    for (std::size_t i = next++; i < chunks.size(); i = next++) fill_chunk(chunks[i]);
+  };
   std::vector<std::thread> threads;
   threads.reserve(workers);
-  for (std::size_t worker = 0; worker < workers; ++worker) {
-    threads.emplace_back([&chunks, worker, workers] {
-      for (std::size_t i = worker; i < chunks.size(); i += workers) fill_chunk(chunks[i]);
-    });
+  try {
+    for (std::size_t worker = 1; worker < workers; ++worker) threads.emplace_back(fill);
+  } catch (const std::system_error&) {
+    // A limit on processes: those that began do it all.
   }
+  fill();
   for (std::thread& thread : threads) thread.join();
   if (config.tied_embeddings) w.lm_head = w.embedding;
   // What the values follow from, not the values: hashing 16 GB would take longer than making them.

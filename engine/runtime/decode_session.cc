@@ -39,11 +39,7 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
 }
 
 DecodeSession::~DecodeSession() {
-  try {
-    device_.drain();  // after an error, bodies in flight still refer to this session
-  } catch (const std::exception&) {
-    // Already thrown at the wait that needed it.
-  }
+  device_.drain_after_error();  // bodies in flight still refer to this session
   kv_.all_done();
   for (const auto* list : {&active_, &waiting_}) {
     for (const auto& a : *list) {

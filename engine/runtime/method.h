@@ -45,7 +45,7 @@ class Method {
   virtual void after_layer(const LayerContext&, Ops&) {}
   virtual void after_step(const StepContext&, Ops&) {}
   // A new prompt in a running session: before and after its `tokens` are computed. state.tokens counts them from then
-  // on.
+  // on. Where computing them fails, the sequence is what it was before, but for room that before_append made.
   virtual AppendRequest before_append(SequenceState&, Range, Ops&) { return {}; }
   virtual void appended(SequenceState&, Range, Ops&) {}
   /// A kept sequence goes on without a new prompt, beyond the length announced before: max_tokens has grown. For

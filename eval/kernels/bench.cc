@@ -211,6 +211,7 @@ std::vector<KernelCheck> check_kernels(const KernelBenchOptions& options) {
       oracles[i] = prepared.expected;
     }
     pool.parallel_for(some, [&](std::size_t i) {
+      if (options.interrupted && options.interrupted()) throw Interrupted();
       const KernelCase& one = cases[begin + i];
       checks[begin + i] = {one.kernel, one.shape, wrong_result(one, results[i], oracles[i]())};
     });

@@ -17,7 +17,7 @@ struct KernelBenchOptions {
   unsigned rounds = 7;   // per case; a round is at least `round_seconds` long
   double round_seconds = 0.02;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // may be empty
-  std::function<bool()> interrupted;                                      // asked between rounds; may be empty
+  std::function<bool()> interrupted;  // asked between rounds and oracles; may be empty
 };
 
 struct KernelTime {

@@ -28,7 +28,7 @@ KernelCase linear_case(std::uint32_t n, std::uint32_t in, std::uint32_t out, DTy
     const auto w = rounded(case_normals(std::size_t{out} * in, 22, 0.2f), type);
     const MatrixView weights = memory.matrix(w, type, out, in);
     const float* const added = with_bias ? memory.input(bias) : nullptr;
-    const auto expected = [=] {
+    auto expected = [=] {
       std::vector<double> sums(y_count);
       for (std::size_t row = 0; row < n; ++row)
         for (std::size_t column = 0; column < out; ++column) {
@@ -47,7 +47,7 @@ KernelCase linear_case(std::uint32_t n, std::uint32_t in, std::uint32_t out, DTy
         product(memory.pool(), rows, weights, added, unrounded, n);
       };
       prepared.result = [=, &memory] { return rounded(memory.read(unrounded, y_count), y_type); };
-      prepared.expected = expected;
+      prepared.expected = std::move(expected);
       return prepared;
     }
     void* const y = memory.bytes(y_count * size_of(y_type));
@@ -56,7 +56,7 @@ KernelCase linear_case(std::uint32_t n, std::uint32_t in, std::uint32_t out, DTy
       (*product)(rows, weights, added, y, y_type, n, memory.stream());
     };
     prepared.result = [=, &memory] { return memory.read_stored(y, y_type, y_count); };
-    prepared.expected = expected;
+    prepared.expected = std::move(expected);
     return prepared;
   };
   return one;

@@ -114,8 +114,12 @@ void save_damaged(const fs::path& file, const std::vector<DamagedLine>& lines) {
 
 void write_file(const fs::path& name, std::string_view text) {
   std::error_code error;
-  // What a link names is replaced, not the link.
-  const fs::path file = fs::is_symlink(name, error) ? fs::weakly_canonical(name, error) : name;
+  // What a link names is replaced, not the link; it need not be there yet.
+  fs::path file = name;
+  for (int links = 0; links < 16 && fs::is_symlink(file, error); ++links) {
+    const fs::path target = fs::read_symlink(file, error);
+    file = target.is_absolute() ? target : file.parent_path() / target;
+  }
   fs::path part = file;
   part += ".new";
   const auto fail = [&](const fs::path& what, const std::string& why) {

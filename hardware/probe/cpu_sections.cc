@@ -39,9 +39,9 @@ std::pair<std::size_t, std::size_t> part(std::size_t total, int index, int count
 void run_dram(Recorder& recorder) {
   const std::size_t words = pass_bytes(recorder) / 8;
   if (const std::size_t cache = last_level_cache(); words * 8 < 2 * cache) {
-    recorder.skip("dram_read beyond the last-level cache: " + std::to_string(words * 8) +
-                  " bytes are less than twice its " + std::to_string(cache) +
-                  ", so that the figures are partly the cache's; --memory allows more");
+    recorder.skip("dram_read from memory alone: its " + std::to_string(words * 8) +
+                  " bytes are less than twice the last-level cache's " + std::to_string(cache) +
+                  ", so that the figures are partly of the cache; --memory allows more");
   }
   const HostBuffer buffer(words * 8);
   std::uint64_t* data = buffer.as<std::uint64_t>();

@@ -78,12 +78,6 @@ class Nvml {
 
 constexpr unsigned long long kHoldLimit = 20'000'000;  // nanoseconds
 
-__device__ unsigned long long nanoseconds_now() {
-  unsigned long long now = 0;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
-
 /// Returns when `value` stands in *gate, or after 20 ms.
 __global__ void hold(const volatile unsigned* gate, unsigned value) {
   const unsigned long long begin = nanoseconds_now();

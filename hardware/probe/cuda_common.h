@@ -104,6 +104,14 @@ __host__ __device__ inline std::uint32_t pattern_word(std::uint64_t index) {
   return static_cast<std::uint32_t>(index * 2654435761u) ^ static_cast<std::uint32_t>(index >> 15);
 }
 
+#ifdef __CUDACC__
+__device__ inline unsigned long long nanoseconds_now() {
+  unsigned long long now = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+#endif
+
 // The sections, one file each.
 void run_bandwidth(Recorder& recorder);
 void run_gemm(Recorder& recorder);

@@ -31,11 +31,9 @@ __device__ bool reached(const volatile unsigned* flag, unsigned value) {
 
 /// False where the value did not come in time, which *timed_out says then too.
 __device__ bool spin(const volatile unsigned* flag, unsigned value, volatile unsigned* timed_out) {
-  unsigned long long begin = 0, now = 0;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  const unsigned long long begin = nanoseconds_now();
   while (!reached(flag, value)) {
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    if (now - begin > kDeviceLimit) {
+    if (nanoseconds_now() - begin > kDeviceLimit) {
       *timed_out = 1;
       return false;
     }

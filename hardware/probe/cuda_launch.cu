@@ -1,4 +1,6 @@
 // What the control thread and the device pay for starting work: kernels one by one, and CUDA graphs of small kernels.
+#include <algorithm>
+
 #include "hardware/probe/cuda_common.h"
 
 namespace tandem::probe {
@@ -93,21 +95,21 @@ void run_launch(Recorder& recorder) {
       expected += static_cast<unsigned>(nodes);
     };
     const Fields conditions = {{"what", "graph"}, {"nodes", nodes}};
-    constexpr int kReplays = 100;
+    const int replay_count = std::min(100, 800 / nodes);  // few enough to be queued at once
     recorder.figure(
         "launch_host", "us", conditions,
         [&] {
           const auto start = Clock::now();
-          for (int i = 0; i < kReplays; ++i) replay();
+          for (int i = 0; i < replay_count; ++i) replay();
           const double seconds = seconds_since(start);
           stream.drain("replaying graphs");
-          return seconds / kReplays;
+          return seconds / replay_count;
         },
         microseconds);
     auto samples = recorder.collect("launch_back_to_back (" + describe(conditions) + ")", [&] {
       return events.time(stream, [&] {
-        for (int i = 0; i < kReplays; ++i) replay();
-      }) / kReplays;
+        for (int i = 0; i < replay_count; ++i) replay();
+      }) / replay_count;
     });
     if (samples) {
       for (double& value : *samples) value *= 1e6;

@@ -47,12 +47,6 @@ __global__ void move_pieces(uint4* packed, uint4* pool, const std::uint32_t* slo
   }
 }
 
-__device__ unsigned long long nanoseconds_now() {
-  unsigned long long now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
-
 /// Reads device memory over and over for `duration` nanoseconds: decode attention's and decode GEMMs' kind of load.
 __global__ void read_for(const uint4* data, std::uint64_t count, unsigned long long duration,
                          volatile unsigned* started, unsigned token, unsigned* sink) {

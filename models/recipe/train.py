@@ -64,7 +64,7 @@ STAGE_FIELDS = ("T", "B", "pmax", "rep", "lm", "dense", "hard", "families")
 
 
 def check_config(config: dict, file: Path) -> None:
-    """Everything a run will ask for: a field of the last stage would be missed after hours otherwise."""
+    """Every field that a run will ask for: one of the last stage would be missed after hours otherwise."""
     def need(holder, names: tuple, where: str) -> None:
         if not isinstance(holder, dict):
             raise SystemExit(f"train.py: {file}: {where} is no JSON object.")
@@ -80,9 +80,9 @@ def check_config(config: dict, file: Path) -> None:
         need(stage, STAGE_FIELDS, f"stage {number}")
         if "minutes" not in stage and "steps" not in stage:
             raise SystemExit(f"train.py: {file}: stage {number} has neither 'minutes' nor 'steps': say how long it lasts.")
-        if len(stage["families"]) != len(FAMILIES):
-            raise SystemExit(f"train.py: {file}: 'families' of stage {number} has {len(stage['families'])} weights, one for "
-                             f"each of {', '.join(FAMILIES)} is needed.")
+        if not isinstance(stage["families"], list) or len(stage["families"]) != len(FAMILIES):
+            raise SystemExit(f"train.py: {file}: 'families' of stage {number} is {stage['families']}: give a list with a "
+                             f"weight for each of {', '.join(FAMILIES)}.")
 
 
 def read_config(options: argparse.Namespace) -> dict:

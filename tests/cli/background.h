@@ -2,9 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <fstream>
 #include <string>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include "tests/cli/program.h"
@@ -19,6 +23,19 @@ inline pid_t start(const std::string& arguments) {
     _exit(127);
   }
   return child;
+}
+
+/// Returns when the program would take SIGINT as it means to, or has ended.
+inline void wait_until_it_handles_interrupts(pid_t child) {
+  const std::string file = "/proc/" + std::to_string(child) + "/status";
+  for (int i = 0; i < 6000; ++i) {
+    std::ifstream status(file);
+    for (std::string line; std::getline(status, line);) {
+      if (line.rfind("SigCgt:", 0) != 0) continue;
+      if ((std::stoull(line.substr(7), nullptr, 16) >> (SIGINT - 1) & 1) != 0) return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 inline int exit_code_of(pid_t child) {

@@ -1,11 +1,9 @@
 // tandem bench as a user meets it: tables, the file, and what bad options say.
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <thread>
 
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
@@ -76,7 +74,7 @@ TEST(BenchProgram, AnInterruptEndsKernelsBetweenRounds) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "kernels.json").string();
   const pid_t child = cli::start("bench kernels --kernel choose --rounds 1000 --threads 1 --out " + file);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  cli::wait_until_it_handles_interrupts(child);
   kill(child, SIGINT);
   EXPECT_EQ(cli::exit_code_of(child), 3);
   EXPECT_FALSE(std::filesystem::exists(file));
@@ -130,6 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Bad{"bench kernels --device gpu", "--device is 'gpu': give cpu or cuda."},
                       Bad{"bench kernels --kernel gather", "'gather' does not run on cpu."},
                       Bad{"bench kernels --rounds 0", "--rounds is 0: give 1 to 1000."},
+                      Bad{"bench kernels --check --rounds 3", "--rounds has no place beside it"},
                       Bad{"bench kernels --rounds 0x10", "--rounds: '0x10' is not a whole number"},
                       Bad{"bench kernels --rounds 99999999999999999999999", "is not a whole number"},
                       Bad{"bench decode --tokens 4K", "There is no option '--tokens' of tandem bench decode."},

@@ -177,7 +177,7 @@ class TrainingTest(unittest.TestCase):
                                   (lambda c: c["model"].pop("layers"), "'model' has no 'layers'"),
                                   (lambda c: c["stages"][1].pop("pmax"), "stage 2 has no 'pmax'"),
                                   (lambda c: c["stages"][1].pop("steps"), "stage 2 has neither 'minutes' nor 'steps'"),
-                                  (lambda c: c["stages"][0]["families"].pop(), "'families' of stage 1 has 4 weights"),
+                                  (lambda c: c["stages"][0]["families"].pop(), "'families' of stage 1 is [1, 0, 0, 0]: give"),
                                   (lambda c: c.update(stages=[]), "'stages' is no list of at least one stage")):
                 plan = json.loads(json.dumps(TINY))
                 change(plan)
