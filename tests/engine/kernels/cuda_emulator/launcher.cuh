@@ -24,8 +24,6 @@ class Launcher {
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamic_shared,
                   Arguments... arguments) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-    TANDEM_CHECK(grid.y <= kMaxGridRows && grid.z <= kMaxGridRows, "A grid of {} x {} x {} blocks.", grid.x, grid.y,
-                 grid.z);
     const std::tuple<Parameters...> parameters(static_cast<Parameters>(arguments)...);
     cuda_emulator::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, dynamic_shared,
                             dynamic_shared > kUnaskedShared, seed_++, [&] { std::apply(kernel, parameters); });
