@@ -79,7 +79,7 @@ def print_by_length(folder, counts):
     names = [row["label"] for row in rows_of(folder, None)[1]]
     print(f"| length | n | {names[0]} % | {names[1]} % | difference, points [95 %] | lost, gained | "
           + "".join(f"{name} % | " for name in names[2:])
-          + "KB from host memory / token: " + " | ".join(names[1:]) + " |")
+          + "KiB from host memory / token: " + " | ".join(names[1:]) + " |")
     print("|---|" + "---:|" * (5 + 2 * len(names[2:]) + 1))
     for length in [*lengths, None]:
         base, method, *others = rows_of(folder, length)[1]
@@ -97,7 +97,7 @@ def dominated_by(row, rows):
 
 
 def print_table(run, rows):
-    print(f"| method | accuracy % (n = {rows[0]['n']}) | difference to {rows[0]['label']}, points [95 %] | KB from host memory "
+    print(f"| method | accuracy % (n = {rows[0]['n']}) | difference to {rows[0]['label']}, points [95 %] | KiB from host memory "
           f"/ token | mean error of heads % | TPOT ms, {run['clock']} | dominated by |")
     print("|---|---:|---:|---:|---:|---:|---|")
     for row in rows:
@@ -156,7 +156,7 @@ def draw(run, rows, target, joined):
     middle, span = (max(found) + min(found)) / 2, max(6.0, 0.6 * (max(found) - min(found)))
     axes.set_ylim(middle - span, middle + span)
     axes.margins(x=0.15)
-    axes.set_xlabel("KB read from host memory per token (CPU and link)", loc="left")
+    axes.set_xlabel("KiB read from host memory per token (CPU and link)", loc="left")
     axes.set_ylabel(f"accuracy, % (n = {base['n']})")
     axes.grid(color="#E5E5E5")
     axes.set_axisbelow(True)

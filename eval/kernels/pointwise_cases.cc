@@ -179,6 +179,7 @@ KernelCase convert_case(std::size_t n, DType from, DType to, std::size_t skip) {
     prepared.result = [=, &memory] { return memory.read_stored(out, to, n); };
     prepared.expected = [=] {  // element by element: the vectors are what is checked
       std::vector<double> expected;
+      expected.reserve(values.size());
       for (const float value : values) expected.push_back(double{rounded_alone(rounded_alone(value, from), to)});
       return expected;
     };
