@@ -1,4 +1,5 @@
 // Cases of what follows attention weights: averages, column sums, sums of exponentials, salient tokens.
+#include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
 

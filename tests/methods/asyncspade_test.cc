@@ -11,6 +11,7 @@
 #include "engine/distributed/remote_rank.h"
 #include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
+#include "tests/methods/failing_ranks.h"
 #include "tests/methods/slow_spade.h"
 
 namespace tandem::testing {
@@ -312,32 +313,6 @@ TEST(AsyncSpadeBytes, AMessageHasTheStepsQueriesAFullPageAndTheChoice) {
   }
 }
 
-/// A rank that takes `lives` messages and then leaves, or stays silent.
-class MortalRank {
- public:
-  MortalRank(int lives, bool silent) {
-    CommunicatorPair pair = make_thread_pair("The inference rank", "The cache rank", {});
-    near = std::move(pair.first);
-    thread_ = std::thread([far = std::shared_ptr<Communicator>(std::move(pair.second)), lives, silent]() mutable {
-      try {
-        // A silent one takes all that comes, until the near end is gone.
-        for (int taken = 0; silent || taken < lives; ++taken) far->await();
-      } catch (const RunError&) {
-        // The near end is gone.
-      }
-      far.reset();
-    });
-  }
-  ~MortalRank() {
-    near.reset();
-    thread_.join();
-  }
-  std::shared_ptr<Communicator> near;
-
- private:
-  std::thread thread_;
-};
-
 TEST(AsyncSpadePeer, ARankThatDiesOrIsSilentEndsTheDecodeWithASentence) {
   for (const bool silent : {false, true}) {
     MortalRank rank(2, silent);
@@ -357,24 +332,6 @@ TEST(AsyncSpadePeer, ARankThatDiesOrIsSilentEndsTheDecodeWithASentence) {
     }
   }
 }
-
-/// A link to a rank that works, until so many answers have come.
-class FailingLink final : public Communicator {
- public:
-  FailingLink(std::shared_ptr<Communicator> link, int answers) : link_(std::move(link)), answers_(answers) {}
-  void send(Message message) override { link_->send(std::move(message)); }
-  Message receive() override {
-    Message message = link_->receive();
-    if (answers_-- <= 0) throw_run_error("The cache rank is gone.");
-    return message;
-  }
-  Message await() override { return link_->await(); }
-  void set_patience(std::chrono::milliseconds patience) override { link_->set_patience(patience); }
-
- private:
-  std::shared_ptr<Communicator> link_;
-  int answers_;
-};
 
 // Also in the very step in which another sequence ends: then the error comes while pages are given back.
 TEST(AsyncSpadePeer, WhereverItsAnswersEndNoPagesAreLeftBehind) {
