@@ -120,6 +120,7 @@ class SlowInfinigen {
     std::uint32_t near = 0;
     for (std::uint32_t h = 0; h < c_.q_heads; ++h) {
       for (std::uint32_t t = 0; t < indexed_; ++t) scores[h][t] = score(layer, h, speculated, keys[h / group()][t]);
+      if (scores[h].empty()) continue;
       const double edge = *std::max_element(scores[h].begin(), scores[h].end()) - rule_.alpha;
       for (const double s : scores[h]) {
         near += s >= edge ? 1 : 0;
