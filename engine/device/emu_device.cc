@@ -237,14 +237,8 @@ class EmuDevice final : public Device {
   }
 
   std::int64_t append_record(const Op& op, LaneId lane_id) {
-    TraceRecord record;
-    record.name = op.name;
-    record.kind = op.kind;
-    record.cause = op.cause;
-    record.lane = lane_id;
-    record.layer = op.layer;
-    record.cost = op.cost;
-    records_.push_back(record);
+    records_.push_back(
+        {.name = op.name, .kind = op.kind, .cause = op.cause, .lane = lane_id, .layer = op.layer, .cost = op.cost});
     const auto index = static_cast<std::int64_t>(records_.size()) - 1;
     if (lane_id == control_) {
       state_[control_].records.push_back(index);
@@ -255,16 +249,15 @@ class EmuDevice final : public Device {
 
   std::int64_t append_control(const char* name, Kind kind, Cause cause, std::uint32_t layer, Nanos start, Nanos end,
                               std::int64_t critical) {
-    TraceRecord record;
-    record.name = name;
-    record.kind = kind;
-    record.cause = cause;
-    record.lane = control_;
-    record.layer = layer;
-    record.start = start;
-    record.end = end;
-    record.critical = critical;
-    records_.push_back(record);
+    records_.push_back({.name = name,
+                        .kind = kind,
+                        .cause = cause,
+                        .lane = control_,
+                        .layer = layer,
+                        .start = start,
+                        .end = end,
+                        .critical = critical,
+                        .cost = {}});
     return last_control_ = static_cast<std::int64_t>(records_.size()) - 1;
   }
 

@@ -6,14 +6,7 @@ namespace tandem {
 
 std::int64_t SimTrace::add(const char* name, Kind kind, Cause cause, LaneId lane, std::uint32_t layer,
                            const Cost& cost) {
-  TraceRecord record;
-  record.name = name;
-  record.kind = kind;
-  record.cause = cause;
-  record.lane = lane;
-  record.layer = layer;
-  record.cost = cost;
-  records_.push_back(record);
+  records_.push_back({.name = name, .kind = kind, .cause = cause, .lane = lane, .layer = layer, .cost = cost});
   return static_cast<std::int64_t>(records_.size()) - 1;
 }
 

@@ -80,9 +80,7 @@ constexpr unsigned long long kHoldLimit = 20'000'000;  // nanoseconds
 
 /// Returns when `value` stands in *gate, or after 20 ms.
 __global__ void hold(const volatile unsigned* gate, unsigned value) {
-  const unsigned long long begin = nanoseconds_now();
-  while (static_cast<int>(*gate - value) < 0 && nanoseconds_now() - begin < kHoldLimit) {
-  }
+  came_within(kHoldLimit, gate, value);
 }
 
 Fields read_passport() {

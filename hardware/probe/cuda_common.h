@@ -110,6 +110,15 @@ __device__ inline unsigned long long nanoseconds_now() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
 }
+
+/// Spins until `value` stands in *flag, in signed cyclic order, or for `limit` nanoseconds. Whether it came.
+__device__ inline bool came_within(unsigned long long limit, const volatile unsigned* flag, unsigned value) {
+  const unsigned long long begin = nanoseconds_now();
+  while (static_cast<int>(*flag - value) < 0) {
+    if (nanoseconds_now() - begin > limit) return false;
+  }
+  return true;
+}
 #endif
 
 // The sections, one file each.

@@ -25,21 +25,12 @@ struct Flags {
   alignas(128) unsigned timed_out;  // a kernel gave up
 };
 
-__device__ bool reached(const volatile unsigned* flag, unsigned value) {
-  return static_cast<int>(*flag - value) >= 0;
-}
-
 /// False where the value did not come in time, which *timed_out says then too.
 __device__ bool spin(const volatile unsigned* flag, unsigned value, volatile unsigned* timed_out) {
-  const unsigned long long begin = nanoseconds_now();
-  while (!reached(flag, value)) {
-    if (nanoseconds_now() - begin > kDeviceLimit) {
-      *timed_out = 1;
-      return false;
-    }
-  }
+  const bool came = came_within(kDeviceLimit, flag, value);
+  if (!came) *timed_out = 1;
   __threadfence_system();
-  return true;
+  return came;
 }
 
 __global__ void work(unsigned* counter) {

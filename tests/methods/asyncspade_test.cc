@@ -342,7 +342,9 @@ TEST(AsyncSpadePeer, WhereverItsAnswersEndNoPagesAreLeftBehind) {
     options.peer = std::make_shared<FailingLink>(rank.link(), answers);
     Bench bench(tiny_model(), with_peer(), options);
     const auto method = make_method("asyncspade:budget=50,place=peer,pack=1");
-    const auto longer = bench.engine.prefill(kRagged[0]), shorter = bench.engine.prefill(kRagged[2]);
+    // Both have begun a page of their own by then.
+    const auto longer = bench.engine.prefill(random_prompt(304, 1));
+    const auto shorter = bench.engine.prefill(random_prompt(176, 2));
     const std::size_t before = bench.engine.kv().bytes_in_use(Tier::device);
     const DecodeRequest requests[] = {{longer.get(), 9}, {shorter.get(), 4}};
     try {
