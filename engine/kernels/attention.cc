@@ -25,7 +25,6 @@ void check(const AttentionShape& shape) {
 
 void partial_attention(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* o, float* lse) {
   check(shape);
-  if (shape.dim % 8 != 0) return partial_attention_reference(q, spans, shape, o, lse);
   kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, nullptr, 0,
                               aligned_scratch<AttentionScratch>((2 * shape.group + 1) * padded_dim(shape.dim)));
 }
@@ -36,17 +35,12 @@ void partial_attention_with_scores(const float* q, std::span<const KvSpan> spans
   const std::uint32_t all = shape.group == 32 ? ~0u : (1u << shape.group) - 1;
   for (const KvSpan& span : spans)
     TANDEM_CHECK((span.head_mask & all) == all, "Scores of a span that only heads {:#x} attend.", span.head_mask);
-  if (shape.dim % 8 != 0) {
-    token_scores(q, spans, shape, scores);
-    return partial_attention_reference(q, spans, shape, o, lse);
-  }
   kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, scores, token_count(spans),
                               aligned_scratch<AttentionScratch>((2 * shape.group + 1) * padded_dim(shape.dim)));
 }
 
 void token_scores(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* scores) {
   const std::size_t tokens = token_count(spans);
-  if (shape.dim % 8 != 0) return token_scores_reference(q, spans, shape, scores);
   kernels().token_scores(q, spans.data(), spans.size(), shape, scores, tokens,
                          aligned_scratch<AttentionScratch>(shape.group * padded_dim(shape.dim)));
 }

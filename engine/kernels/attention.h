@@ -19,7 +19,6 @@ namespace tandem {
 /// are cut into spans, where they lie in memory, or what other heads do.
 /// Everything is computed in f32; with bf16 KV the query and the weights that multiply V are rounded to bf16 (lse is of
 /// the weights before that), and products of bf16 are exact.
-/// Dimensions that are a multiple of 8 are fast, others are computed by partial_attention_reference.
 void partial_attention(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
                        float* o /*[group][D]*/, float* lse /*[group]*/);
 

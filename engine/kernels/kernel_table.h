@@ -100,11 +100,11 @@ struct KernelTable {
   // average = keep * average + share * exp(scores - lse)
   // lse is above -infinity.
   void (*blend_weights)(const float* scores, float lse, size_t n, float keep, float share, float* average);
-  // scratch: (2 * group + 1) * padded_dim(dim) floats. dim is a multiple of 8. scores: [group][score_stride] or
-  // nullptr; with scores, all heads attend all spans.
+  // scratch: (2 * group + 1) * padded_dim(dim) floats. scores: [group][score_stride] or nullptr; with
+  // scores, all heads attend all spans.
   void (*partial_attention)(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o,
                             float* lse, float* scores, size_t score_stride, float* scratch);
-  // scratch: group * padded_dim(dim) floats. dim is a multiple of 8; head masks are not looked at.
+  // scratch: group * padded_dim(dim) floats. Head masks are not looked at.
   void (*token_scores)(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* scores,
                        size_t score_stride, float* scratch);
   void (*prefill_tile)(const PrefillTile& tile);

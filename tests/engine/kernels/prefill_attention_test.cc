@@ -47,9 +47,9 @@ TEST_P(PrefillAttentionTest, AgreesWithFloat64) {
   const struct {
     std::uint32_t dim, kv_heads, group, first, n;
     float scale;
-  } cases[] = {{64, 2, 1, 0, 1, 1},    {64, 1, 4, 0, 70, 1},   {80, 2, 3, 17, 50, 4},
-               {96, 1, 8, 100, 33, 1}, {128, 2, 4, 0, 130, 1}, {128, 1, 7, 63, 20, 9},
-               {12, 2, 2, 5, 70, 1},   {64, 1, 40, 3, 5, 1},   {128, 1, 100, 64, 3, 1}};
+  } cases[] = {{64, 2, 1, 0, 1, 1},    {64, 1, 4, 0, 70, 1},   {80, 2, 3, 17, 50, 4},  {96, 1, 8, 100, 33, 1},
+               {128, 2, 4, 0, 130, 1}, {128, 1, 7, 63, 20, 9}, {12, 2, 2, 5, 70, 1},   {100, 2, 1, 9, 40, 1},
+               {1, 1, 3, 0, 20, 1},    {64, 1, 40, 3, 5, 1},   {128, 1, 100, 64, 3, 1}};
   for (const auto& c : cases) {
     const PagedKv pages(random, type(), c.kv_heads, c.first + c.n, c.dim, c.scale);
     const std::uint32_t heads = c.kv_heads * c.group;
