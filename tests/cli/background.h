@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <sys/resource.h>
@@ -25,16 +26,20 @@ inline pid_t start(const std::string& arguments) {
   return child;
 }
 
-/// Returns when the program would take SIGINT as it means to, or has ended.
+/// Returns when the program would take SIGINT as it means to, or has ended. The shell that becomes the program handles
+/// SIGINT for a moment too.
 inline void wait_until_it_handles_interrupts(pid_t child) {
-  const std::string file = "/proc/" + std::to_string(child) + "/status";
-  for (int i = 0; i < 6000; ++i) {
-    std::ifstream status(file);
-    for (std::string line; std::getline(status, line);) {
+  const std::filesystem::path process = "/proc/" + std::to_string(child);
+  for (int i = 0; i < 30'000; ++i) {
+    std::error_code ended;
+    const bool is_program = std::filesystem::equivalent(process / "exe", TANDEM_PROGRAM, ended);
+    if (ended) return;
+    std::ifstream status(process / "status");
+    for (std::string line; is_program && std::getline(status, line);) {
       if (line.rfind("SigCgt:", 0) != 0) continue;
       if ((std::stoull(line.substr(7), nullptr, 16) >> (SIGINT - 1) & 1) != 0) return;
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
