@@ -61,7 +61,7 @@ def answer(model: Model, prompt: list[int], reference: list[int], most: int, dev
     if out[-1] == EOS or agreed == len(reference):
         return out
     for layer in past:
-        layer[:] = [tensor[:, :, :len(prompt) + agreed] for tensor in layer]
+        layer[:] = [tensor[:, :len(prompt) + agreed] for tensor in layer]  # [B][T][heads][D]
     while len(out) < most and out[-1] != EOS:
         position = len(prompt) + len(out) - 1
         with amp:

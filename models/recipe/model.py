@@ -75,7 +75,7 @@ class Block(nn.Module):
         k = rms_norm(self.k_proj(y).view(B, T, s.kv_heads, s.head_dim), self.k_norm, s.rms_eps)
         v = self.v_proj(y).view(B, T, s.kv_heads, s.head_dim)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        causal = T > 1
+        causal = not past  # not T > 1, which torch.compile cannot know: every forward would fall back to eager
         if past is not None:  # evaluation: a whole prompt first, then one token at a time
             if past:
                 assert T == 1

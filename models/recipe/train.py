@@ -7,8 +7,8 @@
 Needs torch 2.9 or newer, sentencepiece and numpy; nothing else in Tandem does. sentences.txt comes from
 models/recipe/text.py; without it natural text is left out. On a GPU machine use scripts/train_on_gpu.sh.
 
-Every few minutes, at the end of each stage and on SIGTERM or ^C, OUT/last.pt (weights, optimizer, place in the plan and in
-the data) and OUT/export (the model so far) are replaced. The same command goes on from there, in the middle of a stage too.
+Every few minutes, at the end of each stage, on SIGTERM or ^C and where OUT/save-now appears (it is removed), OUT/last.pt
+(weights, optimizer, place in the plan and in the data) and OUT/export (the model so far) are replaced. The same command goes on from there, in the middle of a stage too.
 OUT/log.jsonl has one line per log_every steps; plot_training.py draws it, evaluate.py tests OUT/export.
 
 A stage of the configuration: minutes (or steps), T tokens per row, B rows per batch, pmax largest position, and shares: rep
@@ -26,7 +26,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -237,6 +237,8 @@ class Trainer:
             print(f"starts from {self.options.init}: {self.plan.state}", flush=True)
 
     def save(self) -> None:
+        if not all(torch.isfinite(p).all() for p in self.model.parameters()):
+            self.diverged("a weight")
         file, new = self.out / "last.pt", self.out / "last.pt.new"
         with new.open("wb") as handle:
             torch.save({"model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers],
@@ -254,6 +256,10 @@ class Trainer:
             training["text_sources"] = json.loads(sources.read_text(encoding="utf-8"))
         write_export(self.model, self.tokenizer, self.out / "export", training, self.config["shard_mb"],
                      self.config["most_mb"])
+
+    def diverged(self, what: str) -> NoReturn:
+        raise SystemExit(f"train.py: {what} is not finite at step {self.plan.state['step']}. {self.out / 'last.pt'} and the export "
+                         "are those of before; give the plan a smaller lr and start again from that export (--init).")
 
     # ---- steps ---------------------------------------------------------------------------------------------------
     def compiled(self) -> bool:
@@ -339,13 +345,17 @@ class Trainer:
             self.plan.advance(0.0 if compiling else time.monotonic() - began, stage["T"] * stage["B"])
             steps += 1
             if figures:
+                if not math.isfinite(line["loss"]):
+                    self.diverged("the loss")
                 now = time.monotonic()
                 self.log({**s, **line, "T": stage["T"], "lr": self.optimizers[0].param_groups[0]["lr"],
                           "tokens_per_second": round((s["tokens"] - tokens) / (now - mark)),
                           "data_wait": round((self.batches.waited - waited) / (now - mark), 4)})
                 mark, waited, tokens = now, self.batches.waited, s["tokens"]
-            if time.monotonic() - saved > 60 * self.config["save_minutes"]:
+            asked = self.out / "save-now"
+            if time.monotonic() - saved > 60 * self.config["save_minutes"] or asked.exists():
                 self.save()
+                asked.unlink(missing_ok=True)
                 saved = time.monotonic()
 
 

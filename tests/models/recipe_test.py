@@ -188,6 +188,24 @@ class TrainingTest(unittest.TestCase):
                 self.assertIn(words, done.stderr)
                 self.assertNotIn("Traceback", done.stderr)
 
+    def test_it_saves_when_asked_to_and_never_what_is_no_number(self):
+        import torch
+        with tempfile.TemporaryDirectory() as folder:
+            out, hot = Path(folder) / "run", Path(folder) / "hot.json"
+            out.mkdir()
+            (out / "save-now").touch()
+            self.assertIn("stopped", self.train(out, 2))
+            self.assertFalse((out / "save-now").exists())
+            self.assertEqual(torch.load(out / "last.pt.old", weights_only=True)["plan"]["step"], 1)
+            before = (out / "last.pt").read_bytes()
+            hot.write_text(json.dumps(TINY | {"lr": 1e30}))
+            done = subprocess.run([sys.executable, ROOT / "models/recipe/train.py", "--config", hot, "--out", out],
+                                  capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("is not finite at step", done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+            self.assertEqual((out / "last.pt").read_bytes(), before)
+
     def test_stopped_twice_it_makes_the_same_model(self):
         with tempfile.TemporaryDirectory() as folder:
             whole, parts = Path(folder) / "whole", Path(folder) / "parts"
@@ -207,16 +225,14 @@ class TrainingTest(unittest.TestCase):
             self.check_start(whole / "export", Path(folder) / "anew", first_step=2)  # its plan was finished
             self.check_start(half, Path(folder) / "on", first_step=4)
 
-            from evaluate import answer
             from export import read_export
             from packing import Packer
-            from tokenizer import BOS, Encoder
+            from tokenizer import Encoder
             model, encoder = read_export(whole / "export"), Encoder(whole / "export/tokenizer.model")
             self.check_words(encoder)
             self.check_rows(Packer(encoder, [], TINY["stages"][1]))
             self.check_strings(Packer(encoder, [], TINY["stages"][1] | {"rep": 1, "strings": 1}))
             self.check_grown(model, Path(folder) / "grown")
-            self.check_answer(model, answer, [BOS] + encoder.encode("Some secret numbers are written."))
 
     def check_older(self, folder):
         """A checkpoint of when there was one optimizer for everything."""
@@ -289,20 +305,31 @@ class TrainingTest(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "hidden"):
             Model(Shape(**model.shape.to_dict() | {"hidden": 48})).grow_from(model, [0, 1])
 
-    def check_answer(self, model, answer, prompt):
-        """Decoding behind a reference that is right, partly right or wrong gives the plain greedy tokens."""
+
+@needs_torch
+class AnswerTest(unittest.TestCase):
+    def test_answers_of_a_model_that_looks_back_are_the_plain_greedy_ones(self):
+        """models/tiny attends far back: a cache that still had the rest of the reference would give itself away."""
         import torch
-        from tokenizer import EOS
-        greedy, ids = [], list(prompt)
-        with torch.no_grad():
-            for _ in range(10):
-                x = torch.tensor([ids])
-                greedy.append(int(model.logits(model(x, torch.arange(len(ids))[None])[0, -1]).argmax()))
-                ids.append(greedy[-1])
-        self.assertNotIn(EOS, greedy)
-        other = (greedy[4] + 1) % 400
-        for reference in (greedy, greedy[:4] + [other] + greedy[5:], [(greedy[0] + 1) % 400, EOS]):
-            self.assertEqual(answer(model, prompt, reference, 10, "cpu"), greedy)
+        from evaluate import answer
+        from export import read_export
+        from ruler_tasks import make_test
+        from tokenizer import BOS, EOS, Encoder
+        folder = ROOT / "models" / "tiny"
+        model, encoder = read_export(folder), Encoder(folder / "tokenizer.model")
+        for task in ("niah_single_1", "niah_multivalue", "vt"):
+            test = make_test(task, 256, 3, 42, lambda s: len(encoder.encode(s)) + 1, 48)
+            prompt = [BOS] + encoder.encode(test.prompt)
+            greedy, ids = [], list(prompt)
+            with torch.no_grad():
+                for _ in range(16):
+                    x = torch.tensor([ids])
+                    greedy.append(int(model.logits(model(x, torch.arange(len(ids))[None])[0, -1]).argmax()))
+                    ids.append(greedy[-1])
+            end = greedy.index(EOS) + 1 if EOS in greedy else len(greedy)
+            for wrong in (0, 1, 2):  # the reference differs from here on, and says a value over and over
+                reference = greedy[:wrong] + [(greedy[wrong] + 1) % 1000] + encoder.encode(" 4711" * 4)
+                self.assertEqual(answer(model, prompt, reference, 16, "cpu"), greedy[:end], (task, wrong))
 
 
 @needs_torch
