@@ -7,46 +7,69 @@
 #                                             same call adds what is missing
 #   scripts/train_on_gpu.sh stop              ends training cleanly: checkpoint and export first
 #
-# A call waits `minutes` (whole ones, default 9), then copies what there is to $OUT: the export's weight shards, the rest of it as
-# export.tar, the log, accuracy.json and the curve; each file is smaller than 16 MB. The exit code is 0 while all is well,
-# 1 when training failed. On a machine that starts empty each time, unpack the last results into a folder and set INIT to it:
-# training then begins with those weights, at the stage they had reached.
+# A call waits `minutes` (whole ones; 9, of a test 7), lets training save, then copies what there is to $OUT: the export's weight
+# shards, the rest of it as export.tar, the log, accuracy.json and the curve; each file is smaller than 16 MB. A test copies the
+# export before it begins. The exit code is 0 while all is well, 1 when training failed, 2 where there is no GPU. On a machine
+# that starts empty each time, unpack the last results into a folder and set INIT to it: training then begins with those weights,
+# at the stage they had reached.
 #
 # Environment: OUT (default runs/gpu/results), RUN (default runs/gpu), CONFIG (default models/recipe/gpu.json), TEXT (sentences
-# made by models/recipe/text.py; without it natural text is left out), INIT, PYTHON (default python3), COMPILE=1 for
-# torch.compile, PLAN_MINUTES to scale the whole plan, LENGTHS and SAMPLES for the test. Where RUN has a tokenizer.model already,
-# the GPU does not wait for one to be trained.
+# made by models/recipe/text.py; without it natural text is left out), INIT, PYTHON (default python3), COMPILE=0 to train without
+# torch.compile, PLAN_MINUTES to scale the whole plan, LENGTHS and SAMPLES for the test, ALLOW_CPU=1 to try it without a GPU.
+# Where RUN has a tokenizer.model already, the GPU does not wait for one to be trained.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 run=${RUN:-runs/gpu} out=${OUT:-${RUN:-runs/gpu}/results} python=${PYTHON:-python3}
-command=${1:-} minutes=${2:-9}
+command=${1:-}
+minutes=${2:-$([ "$command" = test ] && echo 7 || echo 9)}
 if ! [[ $minutes =~ ^[0-9]+$ ]]; then
   echo "train_on_gpu.sh: minutes is '$minutes': give a whole number." >&2
   exit 2
 fi
 mkdir -p "$run" "$out"
 
-# One that has ended but that nobody has asked for its exit code (Z) is not alive.
+# One that has ended but that nobody has asked for its exit code (Z) is not alive, nor is a stranger with its number.
 alive() {
   local state
   [ -f "$run/pid" ] || return 1
+  grep -qa models/recipe/train.py "/proc/$(cat "$run/pid")/cmdline" 2>/dev/null || return 1
   state=$(sed 's/.*) //' "/proc/$(cat "$run/pid")/stat" 2>/dev/null) || return 1
   [ -n "$state" ] && [ "${state%% *}" != Z ]
 }
 finished() { [ -f "$run/train.log" ] && [ "$(tail -n 1 "$run/train.log")" = finished ]; }
 
+# Minutes on a CPU that nobody meant would be found out at their end.
+need_gpu() {
+  if [ "${ALLOW_CPU:-0}" = 1 ] || "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then return 0; fi
+  echo "train_on_gpu.sh: $python has no torch that sees a GPU; set PYTHON, or ALLOW_CPU=1 to try it without one." >&2
+  exit 2
+}
+
 launch() {
   local words=(models/recipe/train.py --config "${CONFIG:-models/recipe/gpu.json}" --out "$run")
   if [ -n "${TEXT:-}" ]; then words+=(--text "$TEXT"); fi
   if [ -n "${INIT:-}" ]; then words+=(--init "$INIT"); fi
-  if [ "${COMPILE:-0}" = 1 ]; then words+=(--compile); fi
+  if [ "${COMPILE:-1}" = 1 ]; then words+=(--compile); fi
   if [ -n "${PLAN_MINUTES:-}" ]; then words+=(--minutes "$PLAN_MINUTES"); fi
   # A session of its own: it outlives this call.
   PYTHONUNBUFFERED=1 setsid nohup "$python" "${words[@]}" >>"$run/train.log" 2>&1 </dev/null &
   echo $! >"$run/pid"
+  until alive || ! kill -0 $! 2>/dev/null; do sleep 0.1; done  # it is this script's copy for a moment
+}
+
+# An export of now, where training runs and has made a step: the next is minutes away, so that none is replaced while it is
+# copied.
+save_now() {
+  alive && [ -s "$run/log.jsonl" ] || return 0
+  touch "$run/save-now"
+  for _ in $(seq 60); do
+    if [ ! -e "$run/save-now" ] || ! alive; then return 0; fi
+    sleep 0.5
+  done
 }
 
 collect() {
+  save_now
   if [ -d "$run/export" ]; then
     cp "$run"/export/*.safetensors "$out/"
     tar -C "$run" --exclude='*.safetensors' -cf "$out/export.tar" export
@@ -81,6 +104,7 @@ wait_for_training() {
 
 case $command in
   start | wait)
+    need_gpu
     if ! alive && ! finished; then launch; fi
     wait_for_training
     ;;
@@ -94,13 +118,15 @@ case $command in
   test)
     status=0
     stop_training || echo "train_on_gpu.sh: tests beside it." >&2
-    "$python" models/recipe/evaluate.py --model "$run/export" --out "$run" --minutes "$minutes" \
-      --lengths "${LENGTHS:-1K,2K,4K,8K,16K}" --samples "${SAMPLES:-100}" || status=$?
     collect
+    # Every cell is written to $OUT as it is finished: this call may be ended from outside.
+    "$python" models/recipe/evaluate.py --model "$run/export" --out "$out" --minutes "$minutes" \
+      --lengths "${LENGTHS:-1K,2K,4K,8K,16K}" --samples "${SAMPLES:-100}" || status=$?
+    if [ -f "$out/accuracy.json" ]; then cp "$out/accuracy.json" "$run/"; fi
     exit "$status"
     ;;
   *)
-    sed -n '2,19s/^# \{0,1\}//p' "$0"
+    sed -n '2,20s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac
