@@ -1,7 +1,6 @@
 #include "engine/device/cost_model.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "engine/common/error.h"
@@ -9,7 +8,7 @@
 namespace tandem {
 namespace {
 
-__extension__ using Wide = unsigned __int128;
+using Wide = CostModel::Wide;
 
 constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
 
@@ -33,23 +32,6 @@ Part longer(Part a, Part b) {
 
 }  // namespace
 
-std::uint64_t fixed_log2(std::uint64_t value) {
-  // Digit by digit: squaring a mantissa in [1, 2) doubles its logarithm; std::log2 may differ between C libraries.
-  const int whole = static_cast<int>(std::bit_width(value)) - 1;
-  std::uint64_t result = static_cast<std::uint64_t>(whole) * kUnit;
-  std::uint64_t mantissa = whole >= 62 ? value >> (whole - 62) : value << (62 - whole);
-  for (std::uint64_t bit = kUnit / 2; bit != 0; bit /= 2) {
-    const Wide square = Wide{mantissa} * mantissa >> 62;
-    if (square >> 63) {
-      result += bit;
-      mantissa = static_cast<std::uint64_t>(square >> 1);
-    } else {
-      mantissa = static_cast<std::uint64_t>(square);
-    }
-  }
-  return result;
-}
-
 CostModel::CostModel(const HardwareProfile& p)
     : stream_hbm_(per_second(p.device.hbm_gbps * p.device.stream_efficiency)),
       attention_hbm_(per_second(p.device.hbm_gbps * p.device.attention_efficiency)),
@@ -68,24 +50,28 @@ CostModel::CostModel(const HardwareProfile& p)
       flops_thread_(per_second(p.host.gflops_per_thread)),
       host_threads_(std::max<std::uint32_t>(p.host.threads, 1)),
       piece_ns_(p.link.piece_ns) {
-  for (const LinkPoint& point : p.link.h2d_curve)
-    h2d_.push_back({fixed_log2(point.piece_bytes), per_second(point.gbps)});
-  for (const LinkPoint& point : p.link.d2h_curve)
-    d2h_.push_back({fixed_log2(point.piece_bytes), per_second(point.gbps)});
+  const auto points = [](const std::vector<LinkPoint>& curve, std::vector<Point>& out) {
+    for (const LinkPoint& point : curve) {
+      const std::uint64_t rate = per_second(point.gbps);
+      out.push_back({point.piece_bytes, rate, part(point.piece_bytes, rate).scaled_ns});
+    }
+  };
+  points(p.link.h2d_curve, h2d_);
+  points(p.link.d2h_curve, d2h_);
   TANDEM_CHECK(!h2d_.empty() && !d2h_.empty(), "profile '{}' has no link curve", p.name);
 }
 
-std::uint64_t CostModel::link_rate(bool h2d, std::uint64_t piece_bytes) const {
+CostModel::Wide CostModel::link_time(bool h2d, std::uint64_t bytes, std::uint32_t pieces) const {
+  if (bytes == 0) return 0;
   const std::vector<Point>& curve = h2d ? h2d_ : d2h_;
-  const std::uint64_t x = fixed_log2(std::max<std::uint64_t>(piece_bytes, 1));
-  if (x <= curve.front().log2) return curve.front().rate;
+  const Wide all = bytes, count = std::max<std::uint32_t>(pieces, 1);
+  if (all <= count * curve.front().bytes) return part(bytes, curve.front().rate).scaled_ns;
   for (std::size_t i = 1; i < curve.size(); ++i) {
     const Point &a = curve[i - 1], &b = curve[i];
-    if (x > b.log2) continue;
-    const Wide wide = (Wide{a.rate} * (b.log2 - x) + Wide{b.rate} * (x - a.log2)) / (b.log2 - a.log2);
-    return static_cast<std::uint64_t>(wide);
+    if (all > count * b.bytes) continue;
+    return (a.time * (count * b.bytes - all) + b.time * (all - count * a.bytes)) / (b.bytes - a.bytes);
   }
-  return curve.back().rate;
+  return part(bytes, curve.back().rate).scaled_ns;
 }
 
 Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
@@ -128,8 +114,17 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
         longer(part(cost.flops, flops_rate), part(cost.solved * kSolvedFlopsDevice, gemm_flops_));
   }
   at(Resource::dram) = part(cost.dram + cost.h2d + cost.d2h, dram_);
-  if (cost.h2d != 0) at(Resource::h2d) = part(cost.h2d, link_rate(true, cost.h2d / pieces));
-  if (cost.d2h != 0) at(Resource::d2h) = part(cost.d2h, link_rate(false, cost.d2h / pieces));
+  const auto over_link = [&](bool h2d, std::uint64_t bytes) -> Part {
+    if (bytes == 0) return {};
+    return {link_time(h2d, bytes - cost.short_bytes, pieces - cost.short_pieces) +
+            link_time(h2d, cost.short_bytes, cost.short_pieces)};
+  };
+  TANDEM_CHECK(cost.short_bytes == 0 || ((cost.h2d == 0) != (cost.d2h == 0) &&
+                                         cost.short_bytes <= cost.h2d + cost.d2h && cost.short_pieces <= pieces),
+               "{} short pieces of {} bytes among {} of {}", cost.short_pieces, cost.short_bytes, pieces,
+               cost.h2d + cost.d2h);
+  at(Resource::h2d) = over_link(true, cost.h2d);
+  at(Resource::d2h) = over_link(false, cost.d2h);
   if (cost.h2d + cost.d2h != 0) phases.fixed += piece_ns_ * pieces;
 
   if (cost.peer != 0) {

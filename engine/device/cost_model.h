@@ -67,14 +67,14 @@ class CostModel {
   /// threads. Link bytes also occupy host DRAM (pinned memory is on the other end), whatever the lane.
   Phases phases(const Cost& cost, const LaneInfo& lane) const;
 
-  /// Bytes per second of a transfer in pieces of `piece_bytes`: linear in log2(piece_bytes) between the curve's points,
-  /// constant outside of them.
-  std::uint64_t link_rate(bool h2d, std::uint64_t piece_bytes) const;
+  /// Time of `bytes` over the link in `pieces` pieces of one size, in 1/kUnit ns: see LinkPoint.
+  __extension__ using Wide = unsigned __int128;
+  Wide link_time(bool h2d, std::uint64_t bytes, std::uint32_t pieces) const;
 
  private:
   struct Point {
-    std::uint64_t log2;  // in 1/kUnit
-    std::uint64_t rate;  // bytes per second
+    std::uint64_t bytes, rate;  // of a piece, and bytes per second
+    Wide time;                  // of a piece, in 1/kUnit ns
   };
   std::vector<Point> h2d_, d2h_;
   std::uint64_t stream_hbm_, attention_hbm_, select_hbm_, gemm_flops_, attention_flops_, select_flops_;
@@ -84,8 +84,5 @@ class CostModel {
   std::uint32_t host_threads_;
   Nanos piece_ns_;
 };
-
-/// log2(value) in 1/kUnit, rounded down; value >= 1.
-std::uint64_t fixed_log2(std::uint64_t value);
 
 }  // namespace tandem

@@ -112,6 +112,8 @@ class EmuDevice final : public Device {
             sum.solved += cost.solved;
             sum.ranked += cost.ranked;
             sum.pieces += cost.pieces;
+            sum.short_bytes += cost.short_bytes;
+            sum.short_pieces += cost.short_pieces;
             sum.kernels += cost.kernels;
             sum.tasks += cost.tasks;
           }

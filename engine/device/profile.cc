@@ -98,13 +98,18 @@ class Reader {
         fail(path, "has the entry {}; each entry is [piece bytes, GB/s].", pair.dump());
       }
       LinkPoint point;
-      if (pair[0] < 1 || pair[0] > (std::int64_t{1} << 40)) {
-        fail(path, "has a piece of {} bytes; it must lie in 1 .. 2^40.", pair[0].dump());
+      if (pair[0] < 1 || pair[0] > (std::int64_t{1} << 32)) {
+        fail(path, "has a piece of {} bytes; it must lie in 1 .. 2^32.", pair[0].dump());
       }
       point.piece_bytes = pair[0].get<std::uint64_t>();
       read(pair[1], path, point.gbps);
       if (!out.empty() && point.piece_bytes <= out.back().piece_bytes) {
         fail(path, "is not sorted: {} bytes come after {}.", point.piece_bytes, out.back().piece_bytes);
+      }
+      if (!out.empty() && static_cast<double>(point.piece_bytes) / point.gbps <
+                              static_cast<double>(out.back().piece_bytes) / out.back().gbps) {
+        fail(path, "makes a piece of {} bytes faster than one of {}; check their rates.", point.piece_bytes,
+             out.back().piece_bytes);
       }
       out.push_back(point);
     }

@@ -12,7 +12,9 @@
 
 namespace tandem {
 
-/// Bandwidth of the link at one size of piece (a contiguous run of bytes of one transfer).
+/// Bandwidth of the link at one size of piece (a contiguous run of bytes of one transfer). Between two points the time
+/// of a piece is linear in its bytes, which is what a latency and a bandwidth make; outside of them it moves at the
+/// first or the last point's rate. So give a point for the shortest pieces that matter.
 struct LinkPoint {
   std::uint64_t piece_bytes = 0;
   double gbps = 0;  // 10^9 bytes per second
@@ -36,7 +38,7 @@ struct HardwareProfile {
   } device;
 
   struct LinkRates {
-    std::vector<LinkPoint> h2d_curve, d2h_curve;  // ascending piece_bytes; bandwidth is linear in log(piece_bytes)
+    std::vector<LinkPoint> h2d_curve, d2h_curve;  // ascending piece_bytes, and ns per piece
     Nanos piece_ns = 0;                           // added per piece, on top of the curve
   } link;
 

@@ -284,6 +284,8 @@ void AppendAttention::submit_merge(std::uint32_t layer, std::uint32_t rows, Even
   copy.layer = layer;
   copy.cost.h2d = (values + heads) * sizeof(float);
   copy.cost.pieces = 2;
+  copy.cost.short_bytes = heads * sizeof(float);
+  copy.cost.short_pieces = 1;
   copy.access = {host_part_.reads(0, rows), host_lse_.reads(0, rows), landed_part_.writes(0, rows),
                  landed_lse_.writes(0, rows)};
   copy.after = {host_done};

@@ -147,7 +147,9 @@ void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& 
       copy.access.push_back(a);
     }
   }
-  copy.cost.pieces = outputs.count() + log_sums.count();
+  copy.cost.short_bytes = host.rows.size() * shape.q_heads * sizeof(float);
+  copy.cost.short_pieces = log_sums.count();
+  copy.cost.pieces = outputs.count() + copy.cost.short_pieces;
   copy.after = {host.done};
   std::vector<bool> on_host(rows);
   for (const std::uint32_t row : host.rows) on_host[row] = true;

@@ -54,8 +54,10 @@ Event EngineOps::offload(const SequenceState& sequence, Range tokens, std::uint3
   for (const SlotCopy& copy : copies) pieces.add(kv_.k_offset(copy.to, 0), shape.slot_bytes());
   op.cost.pieces = pieces.count();
   if (average != nullptr) {
-    op.cost.d2h += std::uint64_t{average->q_heads} * (tokens.end - tokens.begin) * sizeof(float);
-    op.cost.pieces += average->q_heads;
+    op.cost.short_bytes = std::uint64_t{average->q_heads} * (tokens.end - tokens.begin) * sizeof(float);
+    op.cost.short_pieces = average->q_heads;
+    op.cost.d2h += op.cost.short_bytes;
+    op.cost.pieces += op.cost.short_pieces;
     average->append_window_access(layer, tokens, false, op.access);
     op.access.push_back(average->left_access(layer, tokens, true));
     if (average->updated[layer].valid()) op.after.push_back(average->updated[layer]);

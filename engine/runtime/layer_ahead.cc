@@ -108,13 +108,15 @@ Event LayerAhead::prediction_to_host(const LayerContext& context, const SplitRef
     const std::uint32_t row = split.rows[i];
     const ResidentSet& set = stores_.residents.get(split.sets[i].id);
     op.cost.d2h += width * sizeof(float) + set.choice_bytes();  // the whole list: its length is on the device
+    op.cost.short_bytes += set.choice_bytes();
     rows.add(row * width * sizeof(float), width * sizeof(float));
     op.access.insert(op.access.end(),
                      {query.reads(row, row + 1), half(layer).host_query.writes(row, row + 1),
                       set.missing.reads(layer, layer + 1), set.missing_on_host.writes(part, part + 1)});
     sets.push_back(set);
   }
-  op.cost.pieces = rows.count() + static_cast<std::uint32_t>(split.rows.size());  // a list lies for itself
+  op.cost.short_pieces = static_cast<std::uint32_t>(split.rows.size());  // a list lies for itself
+  op.cost.pieces = rows.count() + op.cost.short_pieces;
   op.after = {split.ready};
   op.body = [layer, part, width, query, rows = split.rows, sets, to = half(layer).host_query](BodyContext& ctx) {
     for (std::size_t i = 0; i < rows.size(); ++i) {

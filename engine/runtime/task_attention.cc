@@ -177,7 +177,8 @@ Event TaskAttention::land(const LayerContext& context, const std::vector<Pulled>
   op.cost.upper_bound = true;
   op.cost.pieces = 0;
   op.after = std::move(host_done);
-  const std::uint64_t bytes = std::uint64_t{shape.group()} * (shape.head_dim + 1) * sizeof(float);
+  const std::uint64_t sum_bytes = std::uint64_t{shape.group()} * sizeof(float),
+                      bytes = sum_bytes * (shape.head_dim + 1);
   std::vector<Part> parts;
   std::vector<Access> flags;
   const auto moved = [room](const Part& p) {
@@ -194,12 +195,14 @@ Event TaskAttention::land(const LayerContext& context, const std::vector<Pulled>
     for (const Access& a : moved(parts.back())) op.access.push_back(a);
     op.cost.h2d += bytes;
     op.cost.pieces += 2;  // at most: outputs and their log sums
+    op.cost.short_bytes += sum_bytes;
+    op.cost.short_pieces += 1;
   }
   // In the order of memory, so that what is adjacent crosses as one.
   std::sort(parts.begin(), parts.end(),
             [](const Part& a, const Part& b) { return a.row != b.row ? a.row < b.row : a.kv_head < b.kv_head; });
   op.access.insert(op.access.end(), flags.begin(), flags.end());
-  const auto body = [this, shape, room, parts, flags, moved, bytes](BodyContext& ctx, bool copies) {
+  const auto body = [this, shape, room, parts, flags, moved, bytes, sum_bytes](BodyContext& ctx, bool copies) {
     const auto* by_host = ctx.read<std::uint8_t>(by_host_);
     std::vector<Access> access = flags;
     Cost cost;
@@ -210,14 +213,16 @@ Event TaskAttention::land(const LayerContext& context, const std::vector<Pulled>
       const std::vector<Access> own = moved(p);
       access.insert(access.end(), own.begin(), own.end());
       cost.h2d += bytes;
+      cost.short_bytes += sum_bytes;
       outputs.add(head * shape.head_dim * sizeof(float), std::size_t{shape.group()} * shape.head_dim * sizeof(float));
-      sums.add(head * sizeof(float), shape.group() * sizeof(float));
+      sums.add(head * sizeof(float), sum_bytes);
       if (!copies) continue;
       std::copy_n(ctx.read<float>(room.host_part) + head * shape.head_dim, std::size_t{shape.group()} * shape.head_dim,
                   ctx.write<float>(room.landed_part) + head * shape.head_dim);
       std::copy_n(ctx.read<float>(room.host_lse) + head, shape.group(), ctx.write<float>(room.landed_lse) + head);
     }
-    cost.pieces = std::max(outputs.count() + sums.count(), 1u);
+    cost.short_pieces = sums.count();
+    cost.pieces = std::max(outputs.count() + cost.short_pieces, 1u);
     ctx.settle(cost, std::move(access));
   };
   op.body = [body](BodyContext& ctx) { body(ctx, true); };

@@ -18,17 +18,6 @@ std::uint32_t share(const Phases& phases, Resource resource) {
   return phases.share[static_cast<std::size_t>(resource)];
 }
 
-TEST(CostModel, Log2AgreesWithTheMathLibrary) {
-  std::mt19937_64 random(1);
-  for (int i = 0; i < 2000; ++i) {
-    const std::uint64_t value = std::max<std::uint64_t>(random() >> (random() % 64), 1);
-    EXPECT_NEAR(static_cast<double>(fixed_log2(value)) / kUnit, std::log2(static_cast<double>(value)), 2e-6) << value;
-  }
-  EXPECT_EQ(fixed_log2(1), 0u);
-  EXPECT_EQ(fixed_log2(1ULL << 63), 63 * kUnit);
-  EXPECT_EQ(fixed_log2(4096), 12 * kUnit);
-}
-
 TEST(CostModel, RatesByWork) {
   const CostModel model(round_profile());
   EXPECT_EQ(model.phases({.work = Work::stream, .hbm = 1'000'000}, kDevice).flow, 1000);
@@ -120,22 +109,46 @@ TEST(CostModel, LinkBytesOccupyHostMemoryToo) {
   EXPECT_EQ(share(copy, Resource::d2h), 0u);
 }
 
-TEST(CostModel, LinkCurveIsLinearInTheLogarithmOfThePiece) {
+// A latency and a bandwidth, as two points say it: 4,957 ns and 34.8 GB/s.
+TEST(CostModel, TimeOfAPieceIsLinearInItsBytesBetweenPoints) {
   HardwareProfile profile = round_profile();
-  profile.link.h2d_curve = {{4096, 0.8}, {131072, 15}};
+  profile.link.h2d_curve = {{4096, 0.8}, {131072, 15}, {1 << 22, 25}};
   profile.link.piece_ns = 3;
   const CostModel model(profile);
-  EXPECT_EQ(model.link_rate(true, 4096), 800'000'000u);
-  EXPECT_EQ(model.link_rate(true, 1), 800'000'000u);
-  EXPECT_EQ(model.link_rate(true, 131072), 15'000'000'000u);
-  EXPECT_EQ(model.link_rate(true, 1 << 30), 15'000'000'000u);
+  const auto ns = [&](std::uint64_t bytes, std::uint32_t pieces = 1) {
+    return static_cast<double>(model.link_time(true, bytes, pieces)) / kUnit;
+  };
+  EXPECT_EQ(ns(0), 0);
+  EXPECT_NEAR(ns(4096), 5120, 1e-3);
+  EXPECT_NEAR(ns(1024), 1280, 1e-3) << "at the first point's rate";
+  EXPECT_NEAR(ns(131072), 131072 / 15.0, 1e-3);
+  EXPECT_NEAR(ns(std::uint64_t{1} << 30), (1 << 30) / 25.0, 1e-3) << "at the last point's";
+  const double slope = (131072 / 15.0 - 5120) / (131072 - 4096);
   for (const std::uint64_t piece : {5000u, 8192u, 32768u, 100000u}) {
-    const double x = (std::log2(static_cast<double>(piece)) - 12) / 5;
-    EXPECT_NEAR(static_cast<double>(model.link_rate(true, piece)), (0.8 + x * 14.2) * 1e9, 1e5) << piece;
+    EXPECT_NEAR(ns(piece), 5120 + slope * static_cast<double>(piece - 4096), 1e-2) << piece;
+    EXPECT_NEAR(ns(40 * piece, 40), 40 * ns(piece), 1e-2) << "pieces one after the other";
+  }
+  EXPECT_NEAR(ns(8192 + 65536, 2), ns(8192) + ns(65536), 1e-2) << "on one line the mean is the sum";
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    const std::uint64_t piece = 1 + random() % (1 << 23);
+    EXPECT_GE(ns(piece + 1 + random() % 5000), ns(piece)) << "a longer piece is never faster";
   }
   const Phases pieces = model.phases({.h2d = 8192, .pieces = 2}, kH2d);
   EXPECT_EQ(pieces.flow, 10240);  // 8192 B at 0.8 B/ns
   EXPECT_EQ(pieces.fixed, 6);
+}
+
+TEST(CostModel, ShortPiecesAreNotAveragedWithLongOnes) {
+  HardwareProfile profile = round_profile();
+  profile.link.d2h_curve = {{4096, 0.8}, {131072, 15}};
+  const CostModel model(profile);
+  const LaneInfo d2h{3, LaneKind::d2h, "d2h", 1, false};
+  const Nanos both =
+      model.phases({.d2h = 131072, .pieces = 1}, d2h).flow + model.phases({.d2h = 40 * 128, .pieces = 40}, d2h).flow;
+  const Cost cost{.d2h = 131072 + 40 * 128, .pieces = 41, .short_bytes = 40 * 128, .short_pieces = 40};
+  EXPECT_NEAR(static_cast<double>(model.phases(cost, d2h).flow), static_cast<double>(both), 1);
+  EXPECT_EQ(both, 8739 + 6400);
 }
 
 TEST(CostModel, APeerHasItsOwnMemoryAndALinkEachWay) {

@@ -131,6 +131,8 @@ TEST(Profile, LinkCurvesAreCheckedPointByPoint) {
   nlohmann::json json = good();
   json["link"]["h2d_curve"] = nlohmann::json::parse("[[4096, 2], [1024, 3]]");
   EXPECT_THAT(error_of(json), AllOf(HasSubstr("link.h2d_curve"), HasSubstr("not sorted")));
+  json["link"]["h2d_curve"] = nlohmann::json::parse("[[1024, 1], [2048, 3]]");
+  EXPECT_THAT(error_of(json), HasSubstr("makes a piece of 2048 bytes faster than one of 1024"));
   json["link"]["h2d_curve"] = nlohmann::json::parse("[]");
   EXPECT_THAT(error_of(json), HasSubstr("link.h2d_curve"));
   json["link"]["h2d_curve"] = nlohmann::json::parse("[[4096]]");
