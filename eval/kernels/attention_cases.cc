@@ -1,81 +1,22 @@
-// Cases of decode attention, token scores and prefill attention.
+// Cases of decode attention and token scores.
 #include <algorithm>
 #include <cmath>
-#include <fmt/core.h>
-#include <limits>
-#include <numeric>
-#include <random>
 
 #include "engine/kernels/attention.h"
-#include "engine/kernels/convert.h"
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
 #include "eval/kernels/case.h"
+#include "eval/kernels/paged_batch.h"
 
 namespace tandem::eval {
 namespace {
 
-constexpr std::uint32_t kPage = kListPageTokens;
 constexpr std::uint32_t kPartTokens = 512;  // that a CPU thread attends at a time
-
-struct Heads {
-  std::uint32_t kv, group, dim;
-  std::uint32_t q() const { return kv * group; }
-};
-
-/// A ragged batch over KV pages in shuffled slots, all of it normal numbers of one seed.
-struct PagedBatch {
-  PagedBatch(Heads of, DType kv_type, std::vector<std::uint32_t> counts, float key_scale)
-      : heads(of), type(kv_type), tokens(std::move(counts)), scale(key_scale) {
-    for (const std::uint32_t count : tokens) pages.push_back((count + kPage - 1) / kPage);
-    all_pages = std::accumulate(pages.begin(), pages.end(), std::uint32_t{0});
-    slots.resize(all_pages);
-    std::iota(slots.begin(), slots.end(), 0u);
-    std::shuffle(slots.begin(), slots.end(), std::mt19937(7));
-  }
-  std::size_t elements() const { return std::size_t{all_pages} * heads.kv * 2 * kPage * heads.dim; }
-  std::size_t queries() const { return tokens.size() * heads.q() * heads.dim; }
-  double all_tokens() const { return std::accumulate(tokens.begin(), tokens.end(), 0.0); }
-  /// Bytes of K (or of V) of all tokens and heads.
-  double vector_bytes() const { return all_tokens() * heads.kv * heads.dim * static_cast<double>(size_of(type)); }
-  std::uint32_t tokens_of(std::size_t row, std::uint32_t page) const {
-    return std::min(kPage, tokens[row] - page * kPage);
-  }
-  /// Spans of pages [first, last) of a row.
-  std::vector<KvSpan> spans(const void* kv, std::size_t row, std::uint32_t kv_head, std::uint32_t first,
-                            std::uint32_t last) const {
-    const std::size_t half = std::size_t{kPage} * heads.dim * size_of(type);
-    const std::uint32_t* const slot =
-        slots.data() + std::accumulate(pages.begin(), pages.begin() + static_cast<std::ptrdiff_t>(row), 0u);
-    std::vector<KvSpan> out;
-    out.reserve(last - first);
-    for (std::uint32_t page = first; page < last; ++page) {
-      const char* const at = static_cast<const char*>(kv) + (std::size_t{slot[page]} * heads.kv + kv_head) * 2 * half;
-      out.push_back({at, at + half, tokens_of(row, page), ~0u});
-    }
-    return out;
-  }
-  std::string shape() const {
-    const std::uint32_t most = *std::max_element(tokens.begin(), tokens.end());
-    const std::uint32_t least = *std::min_element(tokens.begin(), tokens.end());
-    return fmt::format("batch {} x {}, {}/{} heads, D {}, {}", tokens.size(),
-                       least == most ? std::to_string(most) : fmt::format("{}-{}", least, most), heads.q(), heads.kv,
-                       heads.dim, to_string(type));
-  }
-
-  Heads heads;
-  DType type;
-  std::vector<std::uint32_t> tokens, pages, slots;
-  std::uint32_t all_pages = 0;
-  float scale;
-};
 
 /// The batch on a target.
 struct PlacedBatch {
   PlacedBatch(const PagedBatch& batch, CaseMemory& memory)
-      : kv(memory.stored_normals(batch.elements(), batch.type, 1, batch.scale)),
-        query(case_normals(batch.queries(), 2)),
-        q(memory.input(query)) {
+      : kv(batch.placed_kv(memory)), query(case_normals(batch.queries(), 2)), q(memory.input(query)) {
     if (!memory.cuda()) return;
     const std::uint32_t capacity = *std::max_element(batch.pages.begin(), batch.pages.end());
     std::vector<PageEntry> entries(batch.tokens.size() * capacity);
@@ -94,13 +35,6 @@ struct PlacedBatch {
   PageLists lists;
 };
 
-/// The numbers of stored_normals in host memory, for the oracle.
-std::vector<char> stored_kv(const PagedBatch& batch) {
-  std::vector<char> kv(batch.elements() * size_of(batch.type));
-  from_f32(case_normals(batch.elements(), 1, batch.scale).data(), batch.type, batch.elements(), kv.data());
-  return kv;
-}
-
 std::vector<double> joined(const std::vector<float>& first, const std::vector<float>& second) {
   std::vector<double> all(first.begin(), first.end());
   all.insert(all.end(), second.begin(), second.end());
@@ -114,7 +48,7 @@ void attend_on_cpu(const PagedBatch& batch, const PlacedBatch& placed, ThreadPoo
     std::uint32_t kv_head, first, last;
   };
   std::vector<Part> parts;
-  constexpr std::uint32_t kPages = kPartTokens / kPage;
+  constexpr std::uint32_t kPages = kPartTokens / kListPageTokens;
   for (std::size_t row = 0; row < batch.tokens.size(); ++row)
     for (std::uint32_t head = 0; head < batch.heads.kv; ++head)
       for (std::uint32_t first = 0; first < batch.pages[row]; first += kPages)
@@ -196,7 +130,7 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
       return result;
     };
     prepared.expected = [=] {
-      const auto kv = stored_kv(batch);
+      const auto kv = batch.host_kv();
       std::vector<float> out(all * h.dim), sums(all);
       for (std::size_t row = 0; row < rows; ++row) {
         for (std::uint32_t g = 0; g < h.kv; ++g) {
@@ -216,7 +150,7 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
 
 // Whole pages, so that both targets give their scores in the same places.
 KernelCase token_scores_case(Heads heads, DType type, std::uint32_t rows, std::uint32_t pages) {
-  const PagedBatch batch(heads, type, std::vector<std::uint32_t>(rows, pages * kPage), 1);
+  const PagedBatch batch(heads, type, std::vector<std::uint32_t>(rows, pages * kListPageTokens), 1);
   KernelCase one;
   one.kernel = "token_scores";
   one.shape = batch.shape();
@@ -227,7 +161,7 @@ KernelCase token_scores_case(Heads heads, DType type, std::uint32_t rows, std::u
   one.prepare = [batch, rows, pages](CaseMemory& memory) {
     const PlacedBatch placed(batch, memory);
     const Heads& h = batch.heads;
-    const std::size_t columns = std::size_t{pages} * kPage, count = rows * h.q() * columns;
+    const std::size_t columns = std::size_t{pages} * kListPageTokens, count = rows * h.q() * columns;
     float* const scores = memory.output<float>(count);
     const auto on_cpu = [=](const void* kv, const float* q, std::size_t task, auto kernel, float* out) {
       const std::size_t head = task * h.group;
@@ -245,69 +179,11 @@ KernelCase token_scores_case(Heads heads, DType type, std::uint32_t rows, std::u
     };
     prepared.result = [=, &memory] { return memory.read(scores, count); };
     prepared.expected = [=] {
-      const auto kv = stored_kv(batch);
+      const auto kv = batch.host_kv();
       std::vector<float> out(count);
       for (std::size_t task = 0; task < std::size_t{rows} * h.kv; ++task)
         on_cpu(kv.data(), placed.query.data(), task, token_scores_reference, out.data());
       return joined(out, {});
-    };
-    return prepared;
-  };
-  return one;
-}
-
-KernelCase prefill_attention_case(Heads heads, DType type, std::uint32_t first, std::uint32_t n, float scale = 1) {
-  const PagedBatch batch(heads, type, {first + n}, scale);
-  KernelCase one;
-  one.kernel = "prefill_attention";
-  one.shape =
-      fmt::format("n {} at {}, {}/{} heads, D {}, {}", n, first, heads.q(), heads.kv, heads.dim, to_string(type));
-  one.bytes = 2 * batch.vector_bytes() + 8.0 * n * heads.q() * heads.dim;
-  one.flops = 4.0 * heads.dim * heads.q() * (1.0 * n * first + 0.5 * n * (n + 1.0));
-  one.bound = Bound::bf16;
-  one.threaded = true;
-  // Where tensor cores round queries and weights, to the type of the KV; prefill_attention_test holds the CPU to 1e-5.
-  const bool tiles = type != DType::f32 && (heads.dim == 64 || heads.dim % 32 == 0);
-  one.tolerance = !tiles ? 3e-5 * double{scale} : type == DType::bf16 ? 1.0 / 128 : double{scale} / 256;
-  one.prepare = [=](CaseMemory& memory) {
-    const Heads& h = batch.heads;
-    const std::size_t count = std::size_t{n} * h.q() * h.dim;
-    void* const kv = memory.stored_normals(batch.elements(), type, 1, scale);
-    const auto query = case_normals(count, 2);
-    float* const q = memory.input(query);
-    float* const out = memory.output<float>(count);
-    const auto attend = [=](const void* pages, auto call) {
-      std::vector<std::vector<const void*>> k(h.kv), v(h.kv);
-      std::vector<PrefillKv> lists;
-      lists.reserve(h.kv);
-      for (std::uint32_t g = 0; g < h.kv; ++g) {
-        for (const KvSpan& span : batch.spans(pages, 0, g, 0, batch.pages[0])) {
-          k[g].push_back(span.k);
-          v[g].push_back(span.v);
-        }
-        lists.push_back({k[g], v[g], type});
-      }
-      call(lists);
-    };
-    PreparedCase prepared;
-    if (memory.cuda()) {
-      const PrefillChunk chunk{q, {kv, type, h.kv, h.dim}, memory.input(batch.slots), first, n, h.q(), out};
-      prepared.run = [chunk, &memory] { prefill_attention_cuda(chunk, memory.stream()); };
-    } else {
-      prepared.run = [=, &memory] {
-        attend(kv, [&](const std::vector<PrefillKv>& lists) {
-          prefill_attention(memory.pool(), q, lists, first, n, h.q(), h.kv, h.dim, out);
-        });
-      };
-    }
-    prepared.result = [=, &memory] { return memory.read(out, count); };
-    prepared.expected = [=] {
-      const auto stored = stored_kv(batch);
-      std::vector<float> expected(count);
-      attend(stored.data(), [&](const std::vector<PrefillKv>& lists) {
-        prefill_attention_reference(query.data(), lists, first, n, h.q(), h.kv, h.dim, expected.data());
-      });
-      return joined(expected, {});
     };
     return prepared;
   };
@@ -337,10 +213,6 @@ void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases) {
     on_gpu(decode_attention_case(model, kBf16, ragged));
     take(token_scores_case(model, kBf16, 1, 2 * kK));
     on_gpu(token_scores_case(model, kBf16, 8, 2 * kK));
-    take(prefill_attention_case(model, kBf16, 0, 2 * kK));
-    on_gpu(prefill_attention_case(model, kBf16, 0, 8 * kK));
-    on_gpu(prefill_attention_case(model, kBf16, 24 * kK, 8 * kK));
-    on_gpu(prefill_attention_case(model, kBf16, 0, 32 * kK));
     return;
   }
   for (const DType type : {kF32, kF16, kBf16}) {
@@ -358,16 +230,6 @@ void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(token_scores_case({1, 9, 128}, type, 1, 35));
     take(token_scores_case({1, 16, 256}, type, 1, 2));
     take(token_scores_case({1, 17, 40}, type, 2, 1));
-    take(prefill_attention_case({2, 1, 64}, type, 0, 1));
-    take(prefill_attention_case({1, 4, 64}, type, 0, 50));
-    take(prefill_attention_case({1, 7, 96}, type, 40, 33));
-    take(prefill_attention_case({2, 2, 128}, type, 0, 40));
-    take(prefill_attention_case({1, 5, 128}, type, 63, 20, 4));
-    take(prefill_attention_case({1, 3, 256}, type, 5, 40));
-    take(prefill_attention_case({2, 3, 80}, type, 17, 20, 4));
-    take(prefill_attention_case({2, 2, 12}, type, 5, 30));
-    take(prefill_attention_case({1, 40, 64}, type, 3, 5));
-    take(prefill_attention_case({1, 66, 8}, type, 3, 2));
   }
 }
 

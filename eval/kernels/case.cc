@@ -13,7 +13,15 @@ namespace tandem::eval {
 
 namespace {
 constexpr std::size_t kNormals = 1 << 16;  // drawing gigabytes of them takes minutes
+
+/// What many normal numbers repeat.
+std::vector<char> normals_block(std::size_t count, DType type, unsigned seed, float scale) {
+  const std::vector<float> values = case_normals(std::min(count, kNormals * 16), seed, scale);
+  std::vector<char> narrow(values.size() * size_of(type));
+  from_f32(values.data(), type, values.size(), narrow.data());
+  return narrow;
 }
+}  // namespace
 
 struct CaseMemory::Held {
   std::vector<std::unique_ptr<PrivateMemory>> host;
@@ -47,13 +55,11 @@ void* CaseMemory::stored(const std::vector<float>& values, DType type, std::size
 }
 
 void* CaseMemory::stored_normals(std::size_t count, DType type, unsigned seed, float scale) {
-  const std::size_t piece = std::min<std::size_t>(count, kNormals * 16);
-  const std::vector<float> values = case_normals(piece, seed, scale);
-  std::vector<char> narrow(piece * size_of(type));
-  from_f32(values.data(), type, piece, narrow.data());
-  char* const to = static_cast<char*>(bytes(count * size_of(type)));
-  for (std::size_t at = 0; at < count; at += piece)
-    write(to + at * size_of(type), narrow.data(), std::min(piece, count - at) * size_of(type));
+  const std::vector<char> block = normals_block(count, type, seed, scale);
+  const std::size_t size = count * size_of(type);
+  char* const to = static_cast<char*>(bytes(size));
+  for (std::size_t at = 0; at < size; at += block.size())
+    write(to + at, block.data(), std::min(block.size(), size - at));
   return to;
 }
 
@@ -93,6 +99,7 @@ void CaseMemory::wait() {
 std::vector<KernelCase> kernel_cases(CaseSize size) {
   std::vector<KernelCase> cases;
   append_attention_cases(size, cases);
+  append_prefill_cases(size, cases);
   append_merge_cases(size, cases);
   append_pointwise_cases(size, cases);
   append_next_token_cases(size, cases);
@@ -135,12 +142,36 @@ std::vector<float> case_normals(std::size_t n, unsigned seed, float scale) {
   return values;
 }
 
+std::vector<char> host_normals(std::size_t count, DType type, unsigned seed, float scale) {
+  const std::vector<char> block = normals_block(count, type, seed, scale);
+  std::vector<char> all(count * size_of(type));
+  for (std::size_t at = 0; at < all.size(); at += block.size())
+    std::memcpy(all.data() + at, block.data(), std::min(block.size(), all.size() - at));
+  return all;
+}
+
 std::vector<float> rounded(const std::vector<float>& values, DType type) {
   std::vector<char> narrow(values.size() * size_of(type));
   std::vector<float> wide(values.size());
   from_f32(values.data(), type, values.size(), narrow.data());
   to_f32(narrow.data(), type, 0, values.size(), wide.data());
   return wide;
+}
+
+std::vector<std::size_t> sampled(std::size_t count, std::size_t edge, std::size_t stride) {
+  std::vector<std::size_t> chosen;
+  for (std::size_t i = 0; i < count; ++i)
+    if (i < edge || i + edge >= count || i % stride == 0) chosen.push_back(i);
+  return chosen;
+}
+
+std::vector<float> rows_of(std::span<const float> all, std::span<const std::size_t> rows, std::size_t width) {
+  std::vector<float> some;
+  some.reserve(rows.size() * width);
+  for (const std::size_t row : rows)
+    some.insert(some.end(), all.begin() + static_cast<std::ptrdiff_t>(row * width),
+                all.begin() + static_cast<std::ptrdiff_t>((row + 1) * width));
+  return some;
 }
 
 }  // namespace tandem::eval

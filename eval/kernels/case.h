@@ -86,8 +86,8 @@ enum class Bound : std::uint8_t { bytes, bf16, f32, f64 };
 struct PreparedCase {
   /// Starts it once; on CUDA it is done after CaseMemory::wait(). However often it runs, every run has as much to do.
   std::function<void()> run;
-  std::function<std::vector<float>()> result;     // what the first run wrote
-  std::function<std::vector<double>()> expected;  // the oracle; uses neither memory nor pool
+  std::function<std::vector<float>()> result;     // what the first run wrote, or a sample of it where it is large
+  std::function<std::vector<double>()> expected;  // the oracle of that; uses neither memory nor pool
 };
 
 struct KernelCase {
@@ -115,8 +115,16 @@ std::string wrong_result(const KernelCase& one, std::span<const float> result, s
 
 /// Standard normal numbers, the same in every run; beyond 65536 of them they repeat.
 std::vector<float> case_normals(std::size_t n, unsigned seed, float scale = 1);
+/// What CaseMemory::stored_normals writes, in host memory.
+std::vector<char> host_normals(std::size_t count, DType type, unsigned seed, float scale = 1);
 /// `values` as they are after rounding to `type`.
 std::vector<float> rounded(const std::vector<float>& values, DType type);
+
+/// What of `count` numbers, or rows of them, the oracle of a large result computes: the first and the last `edge` and
+/// every `stride`-th, ascending. All of them where there are no more than two edges. A prime stride meets every column.
+std::vector<std::size_t> sampled(std::size_t count, std::size_t edge, std::size_t stride);
+/// Of rows of `width` numbers those of `rows`.
+std::vector<float> rows_of(std::span<const float> all, std::span<const std::size_t> rows, std::size_t width);
 
 // Each file of cases adds its own.
 void append_ahead_cases(CaseSize size, std::vector<KernelCase>& cases);
@@ -130,6 +138,7 @@ void append_linear_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_merge_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_next_token_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_pointwise_cases(CaseSize size, std::vector<KernelCase>& cases);
+void append_prefill_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_prediction_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases);
 void append_skewed_cases(CaseSize size, std::vector<KernelCase>& cases);

@@ -135,6 +135,13 @@ TEST(KernelCases, EveryRunHasAsMuchToDo) {
   for (int run = 0; run < 3100; ++run) update.run();  // more often than there are tokens outside the window
 }
 
+TEST(KernelCases, LargeResultsAreSampledAtTheirEndsAndBetween) {
+  EXPECT_EQ(sampled(5, 3, 100), (std::vector<std::size_t>{0, 1, 2, 3, 4})) << "small ones whole";
+  EXPECT_EQ(sampled(20, 2, 7), (std::vector<std::size_t>{0, 1, 7, 14, 18, 19}));
+  const std::vector<float> rows = {0, 1, 10, 11, 20, 21};
+  EXPECT_EQ(rows_of(rows, std::vector<std::size_t>{0, 2}, 2), (std::vector<float>{0, 1, 20, 21}));
+}
+
 TEST(KernelCases, WrongResultsAreFound) {
   KernelCase one;
   one.tolerance = 1e-3;
