@@ -53,7 +53,9 @@ Examples:
 
 Each kernel at the shapes of a model of 8B parameters (the tests check it at smaller ones, --check at these): the time
 of one call (median, least and most of --rounds rounds), the rates at which it moves what it must and computes, and its
-share of what the machine attains in the same rounds.)";
+share of what the machine attains in the same rounds. A case that fails says so in its row, the others go on, and the
+exit code is 3. --out is written anew after every case, so that a run that is ended leaves what was finished, marked
+as unfinished.)";
 
 struct BenchArguments {
   SessionOptions session;
@@ -103,6 +105,43 @@ struct KernelArguments {
   bool check = false, rounds_given = false, force = false, quiet = false;
 };
 
+std::size_t wrong_ones(const eval::KernelBench&) {
+  return 0;
+}
+std::size_t wrong_ones(const eval::KernelChecks& checks) {
+  return static_cast<std::size_t>(
+      std::count_if(checks.rows.begin(), checks.rows.end(), [](const auto& row) { return !row.wrong.empty(); }));
+}
+
+/// The file is written anew after every case: a run that is killed leaves what it has finished.
+template <class Result>
+void run_cases(const KernelArguments& arguments, const auto& run, const std::vector<eval::KernelCase>& cases,
+               const char* done, std::string (*text)(const Result&), std::string (*json)(const Result&)) {
+  Progress progress("measuring", Progress::standard(arguments.quiet));
+  Result result;
+  try {
+    result = run(cases, arguments.options, [&](const Result& so_far) {
+      if (!arguments.out.empty()) eval::write_file(arguments.out, json(so_far));
+      progress.update(so_far.rows.size(), so_far.cases);
+    });
+  } catch (...) {
+    progress.finish();
+    throw;
+  }
+  progress.finish();
+  if (result.rows.empty()) throw RunError("Interrupted; nothing was written.");
+  fmt::print("{}", text(result));
+  if (!arguments.out.empty()) fmt::print("\n{}: the same as JSON\n", arguments.out);
+  check_stdout();
+  const auto failed =
+      std::count_if(result.rows.begin(), result.rows.end(), [](const auto& row) { return !row.error.empty(); });
+  const std::size_t wrong = wrong_ones(result);
+  if (result.rows.size() < result.cases)
+    throw_run_error("Interrupted: {} of {} cases were {}.", result.rows.size(), result.cases, done);
+  if (failed > 0) throw_run_error("{} of {} cases could not be {}.", failed, result.cases, done);
+  if (wrong > 0) throw_run_error("{} of {} results are wrong.", wrong, result.cases);
+}
+
 void bench_kernels(KernelArguments& arguments) {
   if (arguments.device != "cpu" && arguments.device != "cuda")
     throw_input_error("--device is '{}': give cpu or cuda.", arguments.device);
@@ -114,34 +153,13 @@ void bench_kernels(KernelArguments& arguments) {
   if (arguments.options.threads > usable_threads())
     throw_input_error("--threads is {}: this process may use {}.", arguments.options.threads, usable_threads());
   check_new_file(arguments.out, arguments.force);
-  Progress progress("measuring", Progress::standard(arguments.quiet));
-  arguments.options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   arguments.options.interrupted = [] { return interrupted(); };
-  eval::KernelBench result;
-  std::vector<eval::KernelCheck> checks;
-  try {
-    if (arguments.check) {
-      checks = eval::check_kernels(arguments.options);
-    } else {
-      result = eval::measure_kernels(arguments.options);
-    }
-  } catch (const Interrupted&) {
-    progress.finish();
-    throw RunError("Interrupted; nothing was written.");
-  } catch (...) {
-    progress.finish();
-    throw;
+  const std::vector<eval::KernelCase> cases = eval::bench_cases(arguments.options);
+  if (arguments.check) {
+    run_cases(arguments, eval::check_kernels, cases, "checked", eval::kernel_check_text, eval::kernel_check_json);
+  } else {
+    run_cases(arguments, eval::measure_kernels, cases, "measured", eval::kernel_bench_text, eval::kernel_bench_json);
   }
-  progress.finish();
-  fmt::print("{}", arguments.check ? eval::kernel_check_text(checks) : eval::kernel_bench_text(result));
-  if (!arguments.out.empty()) {
-    eval::write_file(arguments.out,
-                     arguments.check ? eval::kernel_check_json(checks) : eval::kernel_bench_json(result));
-    fmt::print("\n{}: the same as JSON\n", arguments.out);
-  }
-  check_stdout();
-  const auto wrong = std::count_if(checks.begin(), checks.end(), [](const auto& one) { return !one.wrong.empty(); });
-  if (wrong > 0) throw_run_error("{} of {} results are wrong.", wrong, checks.size());
 }
 
 /// What decode and prefill have.
@@ -188,7 +206,7 @@ void add_bench(CLI::App& app) {
       ->capture_default_str();
   kernels->add_option("--rounds", measured->options.rounds, "Measured rounds of each")->capture_default_str();
   kernels->add_flag("--check", measured->check,
-                    "Measure nothing: run each once and compare with its oracle in float64 (minutes)");
+                    "Measure nothing: run each once and compare with its oracle in float64 (a minute or more)");
   kernels->add_option("--out", measured->out, "A JSON file");
   kernels->add_flag("--force", measured->force, "Replace that file");
   kernels->add_flag("--quiet", measured->quiet, "No progress line");

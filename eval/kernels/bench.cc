@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <mutex>
+#include <new>
 #include <set>
 
 #include "engine/kernels/convert.h"
@@ -12,7 +14,6 @@
 #include "eval/kernels/bandwidth.h"
 #include "eval/kernels/neighbours.h"
 #include "eval/kernels/peak.h"
-#include "eval/report/json_text.h"
 #include "eval/report/schema.h"
 
 namespace tandem::eval {
@@ -21,6 +22,11 @@ namespace {
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
   return values[values.size() / 2];
+}
+
+/// What a case threw, as a sentence.
+std::string sentence_of(const std::exception& error) {
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "There is not enough memory for it." : error.what();
 }
 
 /// Seconds of one call, over as many calls as fill a round.
@@ -132,15 +138,22 @@ KernelTime measure(const KernelCase& one, const KernelBenchOptions& options, Thr
   Stopwatch watch(memory, prepared, options.round_seconds);
   const double bytes = options.target == Target::cpu && one.cpu_bytes > 0 ? one.cpu_bytes : one.bytes;
   const double amount = one.bound == Bound::bytes ? bytes : one.flops;
+  KernelTime time;
   std::vector<double> seconds, shares;
   const Neighbours neighbours;
   for (unsigned round = 0; round < options.rounds; ++round) {
     if (options.interrupted && options.interrupted()) throw Interrupted();
-    const double limit = with_share ? limits.of(one) : 0;
+    double limit = 0;
+    if (with_share && time.no_share.empty()) {
+      try {
+        limit = limits.of(one);
+      } catch (const std::exception& error) {  // such as a cuBLASLt that is missing
+        time.no_share = sentence_of(error);
+      }
+    }
     seconds.push_back(watch.round());
     if (limit > 0) shares.push_back(amount / seconds.back() / limit);
   }
-  KernelTime time;
   time.kernel = one.kernel;
   time.shape = one.shape;
   time.bytes = bytes;
@@ -149,11 +162,19 @@ KernelTime measure(const KernelCase& one, const KernelBenchOptions& options, Thr
   time.least_us = *std::min_element(seconds.begin(), seconds.end()) * 1e6;
   time.most_us = *std::max_element(seconds.begin(), seconds.end()) * 1e6;
   if (options.target == Target::cpu) time.disturbed = neighbours.disturbance();
-  if (!shares.empty() && time.disturbed.empty()) time.share = median(shares);
+  if (!shares.empty() && time.no_share.empty() && time.disturbed.empty()) time.share = median(shares);
   return time;
 }
 
-std::vector<KernelCase> chosen_cases(const KernelBenchOptions& options) {
+std::string machine_of(Target target, const ThreadPool& pool) {
+  if (target == Target::cuda) return cuda_device().name;
+  return fmt::format("{}, {} thread{}, {}", this_machine().cpu_model, pool.size(), pool.size() == 1 ? "" : "s",
+                     to_string(active_isa()));
+}
+
+}  // namespace
+
+std::vector<KernelCase> bench_cases(const KernelBenchOptions& options) {
   std::vector<KernelCase> all = kernel_cases(CaseSize::bench);
   std::set<std::string> names;
   for (const KernelCase& one : all) names.insert(one.kernel);
@@ -170,121 +191,74 @@ std::vector<KernelCase> chosen_cases(const KernelBenchOptions& options) {
   return all;
 }
 
-}  // namespace
-
-KernelBench measure_kernels(const KernelBenchOptions& options) {
-  const std::vector<KernelCase> cases = chosen_cases(options);
+KernelBench measure_kernels(const std::vector<KernelCase>& cases, const KernelBenchOptions& options,
+                            const std::function<void(const KernelBench&)>& after_case) {
   ThreadPool pool(options.threads);
   Limits limits(options.target, pool);
-  KernelBench bench;
-  bench.target = options.target;
-  bench.machine = options.target == Target::cuda
-                      ? cuda_device().name
-                      : fmt::format("{}, {} thread{}, {}", this_machine().cpu_model, pool.size(),
-                                    pool.size() == 1 ? "" : "s", to_string(active_isa()));
-  bench.no_share = limits.disturbed();
-  bench.times.reserve(cases.size());
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    bench.times.push_back(measure(cases[i], options, pool, limits, bench.no_share.empty()));
-    if (options.progress) options.progress(i + 1, cases.size());
+  KernelBench bench{options.target, machine_of(options.target, pool), limits.disturbed(), cases.size(), {}};
+  bench.rows.reserve(cases.size());
+  for (const KernelCase& one : cases) {
+    try {
+      bench.rows.push_back(measure(one, options, pool, limits, bench.no_share.empty()));
+    } catch (const Interrupted&) {
+      break;
+    } catch (const std::exception& error) {
+      KernelTime& row = bench.rows.emplace_back();
+      row.kernel = one.kernel;
+      row.shape = one.shape;
+      row.error = sentence_of(error);
+    }
+    if (after_case) after_case(bench);
   }
   return bench;
 }
 
-std::vector<KernelCheck> check_kernels(const KernelBenchOptions& options) {
-  const std::vector<KernelCase> cases = chosen_cases(options);
+KernelChecks check_kernels(const std::vector<KernelCase>& cases, const KernelBenchOptions& options,
+                           const std::function<void(const KernelChecks&)>& after_case) {
   ThreadPool pool(options.threads);
-  std::vector<KernelCheck> checks(cases.size());
-  // A case's inputs and results are a few hundred MB, its oracle may take a minute of one thread: as many cases at a
-  // time as there are threads.
-  for (std::size_t begin = 0; begin < cases.size(); begin += pool.size()) {
+  KernelChecks checks{options.target, machine_of(options.target, pool), cases.size(), {}};
+  std::map<std::size_t, KernelCheck> finished;
+  std::mutex mutex;
+  const auto finish = [&](std::size_t i, std::string error, std::string wrong) {
+    const std::lock_guard lock(mutex);
+    finished[i] = {cases[i].kernel, cases[i].shape, std::move(error), std::move(wrong)};
+    checks.rows.clear();
+    for (const auto& [index, row] : finished) checks.rows.push_back(row);
+    if (after_case) after_case(checks);
+  };
+  const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
+  // A case's inputs and results are a few hundred MB, its oracle may take half a minute of one thread: as many cases at
+  // a time as there are threads.
+  for (std::size_t begin = 0; begin < cases.size() && !interrupted(); begin += pool.size()) {
     const std::size_t some = std::min<std::size_t>(pool.size(), cases.size() - begin);
     std::vector<std::function<std::vector<double>()>> oracles(some);
     std::vector<std::vector<float>> results(some);
-    for (std::size_t i = 0; i < some; ++i) {
-      if (options.interrupted && options.interrupted()) throw Interrupted();
-      CaseMemory memory(options.target, pool);
-      const PreparedCase prepared = cases[begin + i].prepare(memory);
-      prepared.run();
-      memory.wait();
-      results[i] = prepared.result();
-      oracles[i] = prepared.expected;
+    for (std::size_t i = 0; i < some && !interrupted(); ++i) {
+      std::string error;
+      try {
+        CaseMemory memory(options.target, pool);
+        const PreparedCase prepared = cases[begin + i].prepare(memory);
+        prepared.run();
+        memory.wait();
+        results[i] = prepared.result();
+        oracles[i] = prepared.expected;
+      } catch (const std::exception& thrown) {
+        error = sentence_of(thrown);
+      }
+      if (!error.empty()) finish(begin + i, std::move(error), {});
     }
     pool.parallel_for(some, [&](std::size_t i) {
-      if (options.interrupted && options.interrupted()) throw Interrupted();
-      const KernelCase& one = cases[begin + i];
-      checks[begin + i] = {one.kernel, one.shape, wrong_result(one, results[i], oracles[i]())};
+      if (!oracles[i] || interrupted()) return;
+      std::string error, wrong;
+      try {
+        wrong = wrong_result(cases[begin + i], results[i], oracles[i]());
+      } catch (const std::exception& thrown) {
+        error = sentence_of(thrown);
+      }
+      finish(begin + i, std::move(error), std::move(wrong));
     });
-    if (options.progress) options.progress(begin + some, cases.size());
   }
   return checks;
-}
-
-std::string kernel_check_text(std::span<const KernelCheck> checks) {
-  std::string text;
-  for (const KernelCheck& one : checks)
-    text += fmt::format("{:<18} {:<70} {}\n", one.kernel, one.shape, one.wrong.empty() ? "right" : one.wrong);
-  return text;
-}
-
-std::string kernel_check_json(std::span<const KernelCheck> checks) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const KernelCheck& one : checks)
-    json.push_back({{"kernel", one.kernel}, {"shape", one.shape}, {"wrong", one.wrong}});
-  return json_text(json, 2) + "\n";
-}
-
-std::string kernel_bench_text(const KernelBench& bench) {
-  std::string text = fmt::format("measured on {}\n\n", bench.machine);
-  text += fmt::format("{:<18} {:<48} {:>10} {:>10} {:>10} {:>8} {:>9} {:>6}\n", "kernel", "shape", "us", "least",
-                      "most", "GB/s", "GFLOP/s", "share");
-  for (const KernelTime& time : bench.times) {
-    const auto rate = [&](double amount) {
-      return amount > 0 ? fmt::format("{:.4g}", amount / time.median_us * 1e-3) : std::string();
-    };
-    text += fmt::format("{:<18} {:<48} {:>10.2f} {:>10.2f} {:>10.2f} {:>8} {:>9} {:>6}{}\n", time.kernel, time.shape,
-                        time.median_us, time.least_us, time.most_us, rate(time.bytes), rate(time.flops),
-                        time.share >= 0 ? fmt::format("{:.2f}", time.share) : std::string(),
-                        time.disturbed.empty() ? "" : " *");
-  }
-  text +=
-      bench.target == Target::cpu
-          ? "\nshare: of pure reads of memory by as many threads, in the same rounds; of multiply-adds in registers "
-            "for\nmatrix kernels. What fits a cache can be above 1.\n"
-          : "\nshare: of a copy within device memory (bytes read and written), in the same rounds; of a bf16 product "
-            "of 8192 x 8192 x 8192\nfor matrix kernels; of a copy of 256 MiB between pinned and device memory, the "
-            "same way, for what crosses the\nlink (gather, scatter_to_host, offload_pages, offload_tokens, "
-            "merge_from_host), the bytes that cross it counted once.\nWhat fits the cache can be above 1. A time of a "
-            "few us is the rate at which the host starts kernels.\n";
-  const auto disturbed = std::find_if(bench.times.begin(), bench.times.end(),
-                                      [](const KernelTime& time) { return !time.disturbed.empty(); });
-  if (disturbed != bench.times.end())
-    text += fmt::format("*: a neighbour was busy ({}), so the times are too long and there is no share.\n",
-                        disturbed->disturbed);
-  if (!bench.no_share.empty()) text += fmt::format("No shares: {}. Run it again on a quiet machine.\n", bench.no_share);
-  return text;
-}
-
-std::string kernel_bench_json(const KernelBench& bench) {
-  nlohmann::ordered_json json;
-  json["device"] = to_string(bench.target);
-  json["measured_on"] = bench.machine;
-  if (!bench.no_share.empty()) json["no_share"] = bench.no_share;
-  json["kernels"] = nlohmann::ordered_json::array();
-  for (const KernelTime& time : bench.times) {
-    nlohmann::ordered_json row;
-    row["kernel"] = time.kernel;
-    row["shape"] = time.shape;
-    row["us"] = time.median_us;
-    row["least_us"] = time.least_us;
-    row["most_us"] = time.most_us;
-    row["bytes"] = time.bytes;
-    row["flops"] = time.flops;
-    if (time.share >= 0) row["share"] = time.share;
-    if (!time.disturbed.empty()) row["disturbed"] = time.disturbed;
-    json["kernels"].push_back(std::move(row));
-  }
-  return json_text(json, 2) + "\n";
 }
 
 }  // namespace tandem::eval

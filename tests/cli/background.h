@@ -43,6 +43,12 @@ inline void wait_until_it_handles_interrupts(pid_t child) {
   }
 }
 
+/// Returns when the file is there, or after half a minute.
+inline void wait_for_file(const std::string& file) {
+  for (int i = 0; i < 15000 && !std::filesystem::exists(file); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
 inline int exit_code_of(pid_t child) {
   int status = 0;
   waitpid(child, &status, 0);

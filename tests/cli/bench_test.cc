@@ -66,8 +66,9 @@ TEST(BenchProgram, KernelsAreCheckedAtTheShapesThatAreMeasured) {
   ASSERT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, AllOf(HasSubstr("vocabulary 151936"), HasSubstr("right")));
   const Json json = Json::parse(read_bytes(file));
-  ASSERT_EQ(json.size(), 2u);
-  EXPECT_EQ(json[0].at("wrong"), "");
+  ASSERT_EQ(json.at("kernels").size(), 2u);
+  EXPECT_EQ(json.at("kernels")[0].at("wrong"), "");
+  EXPECT_FALSE(json.contains("unfinished"));
 }
 
 TEST(BenchProgram, AnInterruptEndsKernelsBetweenRounds) {
@@ -77,7 +78,20 @@ TEST(BenchProgram, AnInterruptEndsKernelsBetweenRounds) {
   cli::wait_until_it_handles_interrupts(child);
   kill(child, SIGINT);
   EXPECT_EQ(cli::exit_code_of(child), 3);
-  EXPECT_FALSE(std::filesystem::exists(file));
+  EXPECT_FALSE(std::filesystem::exists(file)) << "no case was finished";
+}
+
+TEST(BenchProgram, AnInterruptKeepsTheCasesThatAreFinished) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "kernels.json").string();
+  const pid_t child = cli::start("bench kernels --kernel choose --rounds 10 --threads 1 --out " + file);
+  cli::wait_for_file(file);
+  kill(child, SIGINT);
+  EXPECT_EQ(cli::exit_code_of(child), 3);
+  const Json json = Json::parse(read_bytes(file));
+  EXPECT_EQ(json.at("unfinished"), "1 of 2 cases");
+  ASSERT_EQ(json.at("kernels").size(), 1u);
+  EXPECT_GT(json.at("kernels")[0].at("us"), 0);
 }
 
 // The bytes of a path may be no text; what was measured is worth more.

@@ -1,0 +1,97 @@
+// What a run of cases leaves where one of them fails, or where the run is ended.
+#include "eval/kernels/bench.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+
+namespace tandem::eval {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+void nothing() {}
+
+KernelCase case_of(const char* shape, double expected, std::function<void()> run = nothing) {
+  KernelCase one;
+  one.kernel = "kernel";
+  one.shape = shape;
+  one.bytes = 1;
+  one.prepare = [expected, run = std::move(run)](CaseMemory&) {
+    return PreparedCase{run, [] { return std::vector<float>{1}; }, [expected] { return std::vector{expected}; }};
+  };
+  return one;
+}
+
+[[noreturn]] void refuse() {
+  throw RunError("The launch was refused.");
+}
+
+KernelBenchOptions quick() {
+  KernelBenchOptions options;
+  options.threads = 1;
+  options.rounds = 1;
+  options.round_seconds = 0;
+  return options;
+}
+
+TEST(KernelBenches, ACaseThatFailsLosesOnlyItself) {
+  const std::vector<KernelCase> cases = {case_of("a", 1), case_of("b", 1, refuse), case_of("c", 1)};
+  std::vector<std::string> so_far;
+  const KernelBench bench =
+      measure_kernels(cases, quick(), [&](const KernelBench& one) { so_far.push_back(kernel_bench_json(one)); });
+  ASSERT_EQ(bench.rows.size(), 3u);
+  EXPECT_EQ(bench.rows[1].error, "The launch was refused.");
+  EXPECT_THAT(kernel_bench_text(bench), HasSubstr("not measured: The launch was refused."));
+  EXPECT_THAT(kernel_bench_text(bench), Not(HasSubstr("Unfinished")));
+  ASSERT_EQ(so_far.size(), 3u);
+  EXPECT_EQ(Json::parse(so_far[0]).at("unfinished"), "1 of 3 cases");
+  const Json all = Json::parse(so_far[2]);
+  EXPECT_FALSE(all.contains("unfinished"));
+  EXPECT_EQ(all.at("kernels")[1].at("error"), "The launch was refused.");
+  EXPECT_FALSE(all.at("kernels")[1].contains("us"));
+  EXPECT_EQ(all.at("kernels")[2].at("shape"), "c");
+  EXPECT_TRUE(all.at("kernels")[2].contains("us"));
+}
+
+TEST(KernelBenches, AnInterruptKeepsWhatIsFinished) {
+  bool ends = false;
+  KernelBenchOptions options = quick();
+  options.interrupted = [&] { return ends; };
+  const std::vector<KernelCase> cases = {case_of("a", 1), case_of("b", 1)};
+  const KernelBench bench = measure_kernels(cases, options, [&](const KernelBench&) { ends = true; });
+  ASSERT_EQ(bench.rows.size(), 1u);
+  EXPECT_THAT(kernel_bench_text(bench), HasSubstr("Unfinished: 1 of 2 cases."));
+  ends = false;
+  const KernelChecks checks = check_kernels(cases, options, [&](const KernelChecks&) { ends = true; });
+  ASSERT_EQ(checks.rows.size(), 1u);
+  EXPECT_THAT(kernel_check_text(checks), HasSubstr("Unfinished: 1 of 2 cases."));
+}
+
+TEST(KernelBenches, ACheckThatFailsIsNeitherRightNorWrong) {
+  const std::vector<KernelCase> cases = {case_of("a", 1), case_of("b", 1, refuse), case_of("c", 2)};
+  KernelBenchOptions options = quick();
+  options.threads = 3;
+  std::size_t calls = 0;
+  const KernelChecks checks =
+      check_kernels(cases, options, [&](const KernelChecks& one) { EXPECT_EQ(one.rows.size(), ++calls); });
+  ASSERT_EQ(checks.rows.size(), 3u);
+  const Json json = Json::parse(kernel_check_json(checks)).at("kernels");
+  EXPECT_EQ(json[0], (Json{{"kernel", "kernel"}, {"shape", "a"}, {"wrong", ""}}));
+  EXPECT_EQ(json[1], (Json{{"kernel", "kernel"}, {"shape", "b"}, {"error", "The launch was refused."}}));
+  EXPECT_THAT(json[2].at("wrong").get<std::string>(), HasSubstr("1 of 1 numbers are wrong"));
+  EXPECT_THAT(kernel_check_text(checks), HasSubstr("not checked: The launch was refused."));
+}
+
+TEST(KernelBenches, WithoutMemoryThereIsASentence) {
+  const std::vector<KernelCase> cases = {case_of("a", 1, [] { throw std::bad_alloc(); })};
+  EXPECT_EQ(measure_kernels(cases, quick(), {}).rows[0].error, "There is not enough memory for it.");
+  EXPECT_EQ(check_kernels(cases, quick(), {}).rows[0].error, "There is not enough memory for it.");
+}
+
+}  // namespace
+}  // namespace tandem::eval
