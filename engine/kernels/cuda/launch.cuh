@@ -6,6 +6,10 @@
 // one. So the choice of kernel and grid is tested too.
 #pragma once
 
+#include <cstddef>
+#include <map>
+#include <mutex>
+
 #include "engine/common/error.h"
 #include "engine/kernels/cuda/device.cuh"
 
@@ -14,6 +18,25 @@ namespace tandem::gpu {
 /// A launch with more dynamic shared memory than this asks for it. Without asking a block has 48 KiB for its dynamic
 /// and its static arrays together; no kernel with dynamic ones has 16 KiB of the others.
 constexpr std::size_t kUnaskedShared = 32 * 1024;
+
+/// The most shared memory that each kernel has asked for. Only ever more: a thread that asked for less between another
+/// one's asking and its launch would have that launch refused.
+class AskedShared {
+ public:
+  /// Calls ask() where the kernel has not asked for as much yet; what it throws leaves that as it was.
+  template <class Ask>
+  void at_least(const void* kernel, std::size_t bytes, const Ask& ask) {
+    const std::lock_guard lock(mutex_);
+    const auto asked = largest_.find(kernel);
+    if (asked != largest_.end() && asked->second >= bytes) return;
+    ask();
+    largest_[kernel] = bytes;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const void*, std::size_t> largest_;
+};
 
 }  // namespace tandem::gpu
 
@@ -40,15 +63,23 @@ class Launcher {
     TANDEM_CHECK(grid.y <= kMaxGridRows && grid.z <= kMaxGridRows, "A grid of {} x {} x {} blocks.", grid.x, grid.y,
                  grid.z);
     if (dynamic_shared > kUnaskedShared) {
-      check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_shared)),
-                 "asking for shared memory");
+      const auto* const at = reinterpret_cast<const void*>(kernel);
+      asked_shared().at_least(at, dynamic_shared, [&] {
+        check_cuda(
+            cudaFuncSetAttribute(at, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_shared)),
+            "asking for shared memory");
+      });
     }
     kernel<<<grid, block, dynamic_shared, stream_>>>(static_cast<Parameters>(arguments)...);
     check_cuda(cudaGetLastError(), "launching a kernel");
   }
 
  private:
+  /// Of the process: it uses one device.
+  static AskedShared& asked_shared() {
+    static AskedShared asked;
+    return asked;
+  }
   cudaStream_t stream_;
 };
 

@@ -153,6 +153,10 @@ void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bia
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[1]);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[2]);
+    // Where `in` is split between blocks, their partial sums may otherwise be rounded to the result's type before they
+    // meet.
+    if (y_type != DType::f32)
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     cublasLtMatmulHeuristicResult_t best{};
     int results = 0;
     const cublasStatus_t status = lt.choose(state_->handle, operation.handle, weights.handle, rows.handle,

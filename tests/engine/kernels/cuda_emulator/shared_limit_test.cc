@@ -1,7 +1,9 @@
-// Decode attention on devices whose blocks have less shared memory than an A100's (sm_86, sm_89, sm_120: 99 KiB).
+// Decode attention on devices whose blocks have less shared memory than an A100's (sm_86, sm_89, sm_120: 99 KiB), and
+// how launches ask for what a block has.
 #include <algorithm>
 #include <gmock/gmock.h>
 
+#include "engine/kernels/cuda/launch.cuh"
 #include "tests/engine/kernels/cuda_emulator/emulator.h"
 #include "tests/engine/kernels/paged_batch.h"
 
@@ -59,6 +61,21 @@ TEST(SharedMemoryLimit, DecodeAttentionTakesFewerWarpsForTheSameBits) {
 TEST(SharedMemoryLimit, LessThanAWarpNeedsIsRefused) {
   const SharedLimit tiny(20 * 1024);
   EXPECT_THAT([] { attend(DType::f16, 64); }, ThrowsMessage<InputError>(HasSubstr("27648 bytes of shared memory")));
+}
+
+TEST(SharedMemoryLimit, AKernelAsksForMoreAndNeverForLess) {
+  gpu::AskedShared asked;
+  const int first = 0, second = 0;
+  std::vector<std::size_t> asks;
+  const auto launch = [&](const int& kernel, std::size_t bytes) {
+    asked.at_least(&kernel, bytes, [&] { asks.push_back(bytes); });
+  };
+  for (const std::size_t bytes : {50u, 40u, 50u, 60u}) launch(first, bytes);
+  launch(second, 40);
+  EXPECT_EQ(asks, (std::vector<std::size_t>{50, 60, 40}));
+  EXPECT_THROW(asked.at_least(&first, 70, [] { throw std::bad_alloc(); }), std::bad_alloc);
+  launch(first, 70);
+  EXPECT_EQ(asks.back(), 70u) << "what was refused is asked for again";
 }
 
 }  // namespace
