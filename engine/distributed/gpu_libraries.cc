@@ -54,6 +54,8 @@ GpuLibraries load_gpu_libraries(const std::string& driver, const std::string& nc
   library.find(it.comm_async_error, "ncclCommGetAsyncError");
   library.find(it.send, "ncclSend");
   library.find(it.receive, "ncclRecv");
+  library.find(it.group_start, "ncclGroupStart");
+  library.find(it.group_end, "ncclGroupEnd");
   library.find(it.nccl_error, "ncclGetErrorString");
   return it;
 }

@@ -39,6 +39,8 @@ struct GpuLibraries {
   int (*comm_async_error)(NcclComm comm, int* result) = nullptr;
   int (*send)(const void* from, std::size_t count, int type, int peer, NcclComm comm, DriverStream stream) = nullptr;
   int (*receive)(void* to, std::size_t count, int type, int peer, NcclComm comm, DriverStream stream) = nullptr;
+  int (*group_start)() = nullptr;  // what the calling thread sends and receives up to group_end() begins together
+  int (*group_end)() = nullptr;
   const char* (*nccl_error)(int result) = nullptr;
 };
 

@@ -17,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 // What was sent before an end left is on its way for that long at most.
 constexpr std::chrono::milliseconds kGrace{100};
+// For a first message; connecting takes NCCL seconds at most.
+constexpr std::chrono::seconds kConnecting{60};
 
 /// Messages of one direction at one of its ends: a communicator's rank with a stream and room on its GPU. Directions
 /// have communicators of their own, since NCCL works off what one communicator is given in order.
@@ -45,17 +47,23 @@ class Channel {
   void send(const void* from, std::size_t bytes) {
     reserve(bytes);
     check(lib_.to_device(at_, from, bytes, stream_), "copy a message to a GPU");
-    const std::lock_guard lock(mutex_);
-    if (!aborted_) check_nccl(lib_.send(pointer(), bytes, kNcclUint8, peer_, comm_, stream_), "send");
+    start_send(bytes);
   }
   void receive(void* to, std::size_t bytes) {
     reserve(bytes);
-    {
-      const std::lock_guard lock(mutex_);
-      if (!aborted_) check_nccl(lib_.receive(pointer(), bytes, kNcclUint8, peer_, comm_, stream_), "receive");
-    }
+    start_receive(bytes);
     to_ = to;  // a copy to pageable memory waits for what is before it: it is for fetch()
     bytes_ = bytes;
+  }
+  /// What is on the GPU, or comes there; of no more bytes than there is room for. The first call of a channel waits for
+  /// that of the other end unless connect() made both.
+  void start_send(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_) check_nccl(lib_.send(pointer(), bytes, kNcclUint8, peer_, comm_, stream_), "send");
+  }
+  void start_receive(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_) check_nccl(lib_.receive(pointer(), bytes, kNcclUint8, peer_, comm_, stream_), "receive");
   }
   /// Brings down what was received, once done().
   void fetch() {
@@ -148,6 +156,27 @@ struct Shared {
   std::mutex mutex;
   std::string first_reason;
 };
+
+/// Sends one message each way. NCCL sets up a connection inside the first call that needs it, where it waits for the
+/// other end's: without a time limit, and nobody could abort what holds the channel meanwhile.
+void connect(Shared& shared) {
+  const auto check = [&](int result) {
+    if (result != 0) throw_run_error("NCCL cannot connect the two GPUs: {}.", shared.lib.nccl_error(result));
+  };
+  const Clock::time_point begin = Clock::now();
+  for (int from = 0; from < 2; ++from) {
+    Channel &out = *shared.out[from], &in = *shared.in[1 - from];
+    check(shared.lib.group_start());
+    out.start_send(sizeof(std::uint64_t));
+    in.start_receive(sizeof(std::uint64_t));
+    check(shared.lib.group_end());
+    while (!out.done() || !in.done()) {
+      if (Clock::now() - begin > kConnecting)
+        throw_run_error("NCCL has carried no message between the two GPUs in {} seconds.", kConnecting.count());
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+}
 
 class NcclEnd final : public Communicator {
  public:
@@ -267,6 +296,11 @@ CommunicatorPair make_nccl_pair(const GpuLibraries& libraries, const NcclPlaces&
     shared->in[1 - from] = std::make_unique<Channel>(shared->lib, contexts[1 - from], ranks[1 - from], from);
     shared->out[from]->open();
     shared->in[1 - from]->open();
+  }
+  try {
+    connect(*shared);
+  } catch (const RunError& error) {
+    throw_run_error("{}", shared->abort(error.what()));
   }
   return {std::make_unique<NcclEnd>(shared, 0, std::move(second), patience),
           std::make_unique<NcclEnd>(shared, 1, std::move(first), patience)};

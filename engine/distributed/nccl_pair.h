@@ -17,7 +17,8 @@ struct NcclPlaces {
 
 /// As make_thread_pair(), but that send() waits until its message has left. Each end may be used by two threads, of
 /// which one sends and one receives. A receive that waits keeps one block of its GPU at work: NCCL's way of waiting.
-/// InputError where the machine has not both GPUs, RunError where they cannot be set up.
+/// InputError where the machine has not both GPUs, RunError where they cannot be set up: a message has gone each way
+/// when this returns.
 CommunicatorPair make_nccl_pair(const GpuLibraries& libraries, const NcclPlaces& places, std::string first,
                                 std::string second, std::chrono::milliseconds patience);
 

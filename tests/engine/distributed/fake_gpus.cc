@@ -3,6 +3,7 @@
 // name, as the real ones are. TANDEM_FAKE_GPUS: how many there are.
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,8 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -61,12 +64,45 @@ struct Meeting {
   std::mutex mutex;
   std::condition_variable changed;
   const void* offered[2] = {};  // by sender
+  bool came[2] = {};            // each rank's first call
   bool aborted = false;
 };
 struct Comm {
   std::shared_ptr<Meeting> meeting;
   int rank = 0;
 };
+
+/// A call between ncclGroupStart and ncclGroupEnd.
+struct Call {
+  std::shared_ptr<Meeting> meeting;
+  int rank;
+  Stream* stream;
+  std::function<void()> task;
+};
+thread_local int groups = 0;
+thread_local std::vector<Call> grouped;
+
+/// A first call waits for the other rank's, inside the host's call and for good, as NCCL's does: here for a second, so
+/// that a test fails instead of hanging.
+int begin(const std::vector<Call>& calls) {
+  for (const Call& call : calls) {
+    const std::lock_guard lock(call.meeting->mutex);
+    call.meeting->came[call.rank] = true;
+    call.meeting->changed.notify_all();
+  }
+  for (const Call& call : calls) {
+    std::unique_lock lock(call.meeting->mutex);
+    const auto both = [&] { return (call.meeting->came[0] && call.meeting->came[1]) || call.meeting->aborted; };
+    if (!call.meeting->changed.wait_for(lock, std::chrono::seconds(1), both)) return 3;
+  }
+  for (const Call& call : calls) call.stream->put(call.task);
+  return 0;
+}
+int begin_or_group(Call call) {
+  if (groups == 0) return begin({std::move(call)});
+  grouped.push_back(std::move(call));
+  return 0;
+}
 
 }  // namespace
 
@@ -173,26 +209,34 @@ int ncclCommGetAsyncError(void*, int* result) {
   *result = async_error;
   return 0;
 }
+int ncclGroupStart() {
+  ++groups;
+  return 0;
+}
+int ncclGroupEnd() {
+  return --groups == 0 ? begin(std::exchange(grouped, {})) : 0;
+}
 int ncclSend(const void* from, std::size_t, int, int, void* comm, void* stream) {
   const auto* own = static_cast<Comm*>(comm);
-  static_cast<Stream*>(stream)->put([from, meeting = own->meeting, rank = own->rank] {
+  const auto task = [from, meeting = own->meeting, rank = own->rank] {
     std::unique_lock lock(meeting->mutex);
     meeting->offered[rank] = from;
     meeting->changed.notify_all();
     meeting->changed.wait(lock, [&] { return meeting->offered[rank] == nullptr || meeting->aborted; });
-  });
-  return 0;
+  };
+  return begin_or_group({own->meeting, own->rank, static_cast<Stream*>(stream), task});
 }
 int ncclRecv(void* to, std::size_t bytes, int, int peer, void* comm, void* stream) {
-  static_cast<Stream*>(stream)->put([=, meeting = static_cast<Comm*>(comm)->meeting] {
+  const auto* own = static_cast<Comm*>(comm);
+  const auto task = [=, meeting = own->meeting] {
     std::unique_lock lock(meeting->mutex);
     meeting->changed.wait(lock, [&] { return meeting->offered[peer] != nullptr || meeting->aborted; });
     if (meeting->aborted) return;
     std::memcpy(to, meeting->offered[peer], bytes);
     meeting->offered[peer] = nullptr;
     meeting->changed.notify_all();
-  });
-  return 0;
+  };
+  return begin_or_group({own->meeting, own->rank, static_cast<Stream*>(stream), task});
 }
 const char* ncclGetErrorString(int) {
   return "NCCL's error";

@@ -41,6 +41,8 @@ TEST(NcclInterface, IsTheOneOfTheHeaders) {
   EXPECT_TRUE((SameCall<decltype(lib.comm_async_error), decltype(&ncclCommGetAsyncError)>::value));
   EXPECT_TRUE((SameCall<decltype(lib.send), decltype(&ncclSend)>::value));
   EXPECT_TRUE((SameCall<decltype(lib.receive), decltype(&ncclRecv)>::value));
+  EXPECT_TRUE((SameCall<decltype(lib.group_start), decltype(&ncclGroupStart)>::value));
+  EXPECT_TRUE((SameCall<decltype(lib.group_end), decltype(&ncclGroupEnd)>::value));
   EXPECT_TRUE((SameCall<decltype(lib.nccl_error), decltype(&ncclGetErrorString)>::value));
   EXPECT_EQ(kDriverNotReady, CUDA_ERROR_NOT_READY);
   EXPECT_EQ(kNcclInProgress, ncclInProgress);

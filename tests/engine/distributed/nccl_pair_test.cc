@@ -112,6 +112,11 @@ TEST_F(Nccl, WhatWasMadeIsGivenBackWhereAGpuRefusesTheRest) {
   pair_of();
 }
 
+TEST_F(Nccl, GpusThatCannotBeConnectedAreAnErrorAtOnceAndGiveBackWhatTheyTook) {
+  fake<void (*)(int)>("fake_async_error")(6);
+  EXPECT_THAT(sentence_of<RunError>([] { pair_of(); }), HasSubstr("NCCL cannot go on: NCCL's error"));
+}
+
 TEST_F(Nccl, WhatNcclReportsIsSaid) {
   CommunicatorPair pair = pair_of();
   fake<void (*)(int)>("fake_async_error")(6);
