@@ -6,11 +6,20 @@
 
 namespace tandem {
 
+void check_piece_numbers(std::uint32_t slots, std::uint32_t kv_heads, std::uint32_t per_page) {
+  if (std::uint64_t{slots} * kv_heads <= (std::uint64_t{1} << 32) / per_page) return;
+  throw_input_error(
+      "{} pages of {} KV heads with {} pieces each are more than the 2^32 pieces that a list of what is fetched can "
+      "name; give the host less memory for KV, or choose by larger units.",
+      slots, kv_heads, per_page);
+}
+
 void list_units(const UnitFetch* fetches, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t unit,
-                const FetchList& list) {
+                std::uint32_t slots, const FetchList& list) {
   const std::uint32_t piece = std::min(unit, kListPageTokens);  // tokens
   TANDEM_CHECK(unit >= 1 && unit % piece == 0 && kListPageTokens % piece == 0, "Units of {} tokens.", unit);
   const std::uint32_t per_unit = unit / piece, per_page = kListPageTokens / piece;
+  check_piece_numbers(slots, kv_heads, 2 * per_page);
   std::uint32_t next = 0;
   for (const UnitFetch* fetch = fetches; fetch != fetches + n; ++fetch) {
     for (std::uint32_t head = 0; head < kv_heads; ++head) {

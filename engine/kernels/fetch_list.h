@@ -11,7 +11,8 @@
 namespace tandem {
 
 /// Piece i of a list moves from number from[i] of one pool to number to[i] of another; *count of them. On the GPU that
-/// is Pieces::from_slots, to_slots and device_count.
+/// is Pieces::from_slots, to_slots and device_count. Numbers have 32 bits: `slots`, which every list is told, is how
+/// many pages for all KV heads its host's pool has, and what has more than 2^32 pieces is an InputError.
 struct FetchList {
   std::uint32_t* from = nullptr;
   std::uint32_t* to = nullptr;
@@ -30,11 +31,11 @@ struct UnitFetch {
 /// `unit` divides 16 or is a multiple of it. By fetch, KV head and unit, K before V. Room for 2 * kv_heads * the sum of
 /// `room` * max(unit / 16, 1) pieces. n and kv_heads are at least 1.
 void list_units(const UnitFetch* fetches /*[n]*/, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t unit,
-                const FetchList& list);
+                std::uint32_t slots, const FetchList& list);
 
 /// The same on the GPU. The fetches and all that they name are device memory; `pages` may be pinned.
 void list_units_cuda(const UnitFetch* fetches /*[n]*/, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t unit,
-                     const FetchList& list, CudaStream stream);
+                     std::uint32_t slots, const FetchList& list, CudaStream stream);
 
 /// Lists of host pages, one per row and KV head as pages_of_selection_cuda() leaves them, become the same lists over
 /// pages of [rows * capacity] slots on the device, and what has to be fetched for that is listed: a piece is K and V of
@@ -43,6 +44,10 @@ void list_units_cuda(const UnitFetch* fetches /*[n]*/, std::uint32_t n, std::uin
 /// are device memory. On the CPU runtime/fetch_ops.cc copies where it lists.
 void list_pages_cuda(PageEntry* entries /*[rows][kv_heads][capacity]*/,
                      const std::uint32_t* counts /*[rows][kv_heads]*/, std::uint32_t rows, std::uint32_t kv_heads,
-                     std::uint32_t capacity, const FetchList& list, CudaStream stream);
+                     std::uint32_t capacity, std::uint32_t slots, const FetchList& list, CudaStream stream);
+
+/// What the lists ask: InputError where pages in `slots` have more than 2^32 pieces, of which a page of one KV head has
+/// `per_page`.
+void check_piece_numbers(std::uint32_t slots, std::uint32_t kv_heads, std::uint32_t per_page);
 
 }  // namespace tandem

@@ -6,18 +6,20 @@
 namespace tandem {
 
 void list_units_cuda(const UnitFetch* fetches, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t unit,
-                     const FetchList& list, CudaStream stream) {
+                     std::uint32_t slots, const FetchList& list, CudaStream stream) {
   const std::uint32_t piece = unit < kListPageTokens ? unit : kListPageTokens;
   TANDEM_CHECK(unit >= 1 && unit % piece == 0 && kListPageTokens % piece == 0, "Units of {} tokens.", unit);
   TANDEM_CHECK(n >= 1 && n <= gpu::kMaxGridRows && kv_heads >= 1, "{} fetches of {} KV heads.", n, kv_heads);
+  check_piece_numbers(slots, kv_heads, 2 * (kListPageTokens / piece));
   gpu::Launcher launch(stream);
   launch(gpu::list_units_kernel, dim3(kv_heads, n), gpu::kListThreads, 0, fetches, unit / piece,
          kListPageTokens / piece, list);
 }
 
 void list_pages_cuda(PageEntry* entries, const std::uint32_t* counts, std::uint32_t rows, std::uint32_t kv_heads,
-                     std::uint32_t capacity, const FetchList& list, CudaStream stream) {
+                     std::uint32_t capacity, std::uint32_t slots, const FetchList& list, CudaStream stream) {
   TANDEM_CHECK(rows >= 1 && rows <= gpu::kMaxGridRows && kv_heads >= 1, "{} rows of {} lists.", rows, kv_heads);
+  check_piece_numbers(slots, kv_heads, 1);
   gpu::Launcher launch(stream);
   // What every list holds is known before the first one's entries change.
   launch(gpu::list_pages_kernel, dim3(kv_heads, rows), gpu::kListThreads, 0, entries, counts, capacity, list);

@@ -299,7 +299,8 @@ void EngineOps::move_units(BodyContext& ctx, const SkewedIndex& index, std::uint
   std::uint32_t count = 0;
   const UnitFetch fetch{ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0), index.most, pages.data(),
                         static_cast<std::uint32_t>(index.staged_offset(layer, 0) / bytes)};
-  list_units(&fetch, 1, shape.kv_heads, index.unit, {from.data(), to.data(), &count});
+  const auto slots = static_cast<std::uint32_t>(kv_.host_buffer().bytes() / shape.slot_bytes());
+  list_units(&fetch, 1, shape.kv_heads, index.unit, slots, {from.data(), to.data(), &count});
   const char* host = ctx.read<char>(kv_.host_buffer());
   char* staged = ctx.write<char>(index.staged);
   for (std::uint32_t i = 0; i < count; ++i) std::memcpy(staged + to[i] * bytes, host + from[i] * bytes, bytes);

@@ -23,10 +23,11 @@ std::vector<std::uint32_t> list_of(std::uint32_t n, std::uint32_t keep, std::uin
   return list;
 }
 
+constexpr std::uint32_t kFirstSlot = 100;
 /// Some slots of a pool, each for one page.
 std::vector<std::uint32_t> slots_of(std::uint32_t pages, std::mt19937& random) {
   std::vector<std::uint32_t> slots(pages);
-  std::iota(slots.begin(), slots.end(), 100u);
+  std::iota(slots.begin(), slots.end(), kFirstSlot);
   std::shuffle(slots.begin(), slots.end(), random);
   return slots;
 }
@@ -53,10 +54,11 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
   }
   one.prepare = [=](CaseMemory& memory) {
     std::mt19937 random(units + unit);
+    const std::uint32_t pages_each = (units * unit + kPage - 1) / kPage, slots = kFirstSlot + pages_each;
     std::vector<UnitFetch> fetches;
     std::vector<double> from, to;
     for (std::uint32_t s = 0; s < sequences; ++s) {
-      const auto pages = slots_of((units * unit + kPage - 1) / kPage, random);
+      const auto pages = slots_of(pages_each, random);
       std::vector<std::uint32_t> chosen;
       const std::uint32_t first = 2 * s * heads * room * per_unit;
       for (std::uint32_t head = 0; head < heads; ++head) {
@@ -82,9 +84,9 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
     PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (memory.cuda()) {
-        list_units_cuda(at, sequences, heads, unit, list, memory.stream());
+        list_units_cuda(at, sequences, heads, unit, slots, list, memory.stream());
       } else {
-        list_units(at, sequences, heads, unit, list);
+        list_units(at, sequences, heads, unit, slots, list);
       }
     };
     prepared.result = [=, &memory] {
@@ -110,6 +112,7 @@ struct Choices {
   std::uint32_t rows, heads, group, together, blocks, keep, per_block;
   std::uint32_t capacity() const { return std::min(blocks, group / std::min(together, group) * keep) * per_block; }
   std::uint32_t tokens() const { return blocks * per_block * kPage - kPage - 3; }  // the last block is short
+  std::uint32_t pages() const { return (tokens() + kPage - 1) / kPage; }
   std::string name() const {
     return fmt::format("{} rows, {} heads of {}, {} together, {} of {} blocks of {} pages", rows, heads, group,
                        together, keep, blocks, per_block);
@@ -135,7 +138,7 @@ MadeChoices make_choices(const Choices& c, CaseMemory& memory) {
         for (std::uint32_t i = 1; i <= c.keep; ++i) masks[head][list[i]] |= c.together == 1 ? 1u << h % c.group : ~0u;
       }
     }
-    made.slots.push_back(slots_of((c.tokens() + kPage - 1) / kPage, random));
+    made.slots.push_back(slots_of(c.pages(), random));
     made.rows.push_back(
         {memory.input(chosen), memory.input(made.slots.back()), c.blocks, c.per_block, c.tokens(), c.blocks});
   }
@@ -238,7 +241,7 @@ KernelCase list_pages_case(const Choices& c) {
     PreparedCase prepared;
     prepared.run = [=, &memory] {
       cuda_copy(entries, again, most * sizeof(PageEntry), memory.stream());
-      list_pages_cuda(entries, counts, c.rows, c.heads, c.capacity(), list, memory.stream());
+      list_pages_cuda(entries, counts, c.rows, c.heads, c.capacity(), kFirstSlot + c.pages(), list, memory.stream());
     };
     prepared.result = [=, &memory] {
       std::vector<float> all;

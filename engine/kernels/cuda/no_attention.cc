@@ -93,11 +93,12 @@ void split_residents_cuda(const ResidentSplit*, std::uint32_t, CudaStream) {
 void swap_residents_cuda(const ResidentSwap*, std::uint32_t, CudaStream) {
   refuse();
 }
-void list_units_cuda(const UnitFetch*, std::uint32_t, std::uint32_t, std::uint32_t, const FetchList&, CudaStream) {
+void list_units_cuda(const UnitFetch*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, const FetchList&,
+                     CudaStream) {
   refuse();
 }
-void list_pages_cuda(PageEntry*, const std::uint32_t*, std::uint32_t, std::uint32_t, std::uint32_t, const FetchList&,
-                     CudaStream) {
+void list_pages_cuda(PageEntry*, const std::uint32_t*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                     const FetchList&, CudaStream) {
   refuse();
 }
 void push_queries_cuda(const PredictionRule&, const DeviceRope&, const QueryPush*, std::uint32_t, std::uint32_t,

@@ -42,7 +42,7 @@ TEST_F(FetchCudaTest, UnitsCrossTheLinkAsTheDeviceListsThem) {
         std::vector<SkewedChoice>{{device_scores.data(), n, unit, most, 3, chosen.data(), most, near.data(), nullptr}});
     choose_skewed_cuda(choice.data(), 1, heads, group, {});
     const OnDevice<UnitFetch> fetch(std::vector<UnitFetch>{{chosen.data(), most, host_slots.as<std::uint32_t>(), 0}});
-    list_units_cuda(fetch.data(), 1, heads, unit, {from.data(), to.data(), count.data()}, {});
+    list_units_cuda(fetch.data(), 1, heads, unit, pages, {from.data(), to.data(), count.data()}, {});
     const std::size_t row = std::size_t{piece} * dim;
     const std::vector<float> nothing(room * row, -7.0f);
     const OnDevice<float> staged(nothing), by_dma(nothing);
@@ -85,8 +85,20 @@ TEST_F(FetchCudaTest, UnitsCrossTheLinkAsTheDeviceListsThem) {
     gather_cuda(move, GatherWay::dma, {});
     EXPECT_EQ(by_dma.values(), expected) << unit;
   }
-  EXPECT_THROW(list_units_cuda(nullptr, 1, 1, 24, {}, {}), LogicError);
-  EXPECT_THROW(list_units_cuda(nullptr, 0, 1, 1, {}, {}), LogicError);
+  EXPECT_THROW(list_units_cuda(nullptr, 1, 1, 24, 1, {}, {}), LogicError);
+  EXPECT_THROW(list_units_cuda(nullptr, 0, 1, 1, 1, {}, {}), LogicError);
+}
+
+TEST_F(FetchCudaTest, PiecesThatHaveNoNumberAreRefused) {
+  constexpr std::uint32_t kMost = 1u << 24;  // pages of 8 KV heads: 2^32 of their vectors
+  check_piece_numbers(kMost, 8, 32);
+  EXPECT_THROW(list_units(nullptr, 1, 8, 1, kMost + 1, {}), InputError);
+  EXPECT_THROW(list_units_cuda(nullptr, 1, 8, 1, kMost + 1, {}, {}), InputError);
+  EXPECT_THROW(list_pages_cuda(nullptr, nullptr, 1, 8, 1, (1u << 29) + 1, {}, {}), InputError);
+  Words nothing(4);
+  const UnitFetch none{nothing.data(), 0, nothing.data(), 0};
+  list_units(&none, 1, 1, 32, kMost, {&nothing[1], &nothing[2], &nothing[3]});
+  EXPECT_EQ(nothing[3], 0u) << "larger pieces are fewer";
 }
 
 class FetchTypeTest : public CudaTypeTest {};
@@ -166,7 +178,7 @@ TEST_P(FetchTypeTest, WhatTheDeviceSelectedIsFetchedAndAttended) {
   const std::uint32_t room = rows * heads * capacity;
   const OnDevice<std::uint32_t> counts(rows * heads), from(room), to(room), count(1);
   pages_of_selection_cuda(selection.data(), rows, heads, group, 1, true, capacity, entries.data(), counts.data(), {});
-  list_pages_cuda(entries.data(), counts.data(), rows, heads, capacity, {from.data(), to.data(), count.data()}, {});
+  list_pages_cuda(entries.data(), counts.data(), rows, heads, capacity, 60, {from.data(), to.data(), count.data()}, {});
   const PinnedMemory host = pinned(batch.pages.data(), batch.pages.size());
   const std::size_t page_bytes = std::size_t{32} * dim * size_of(type());
   const OnDevice<char> staged(std::vector<char>(rows * capacity * heads * page_bytes, char(0xff)));
