@@ -1,25 +1,30 @@
 #!/usr/bin/env bash
-# Everything that a GPU is needed for, on the machine that has one: the kernels' tests on the real device, the same under
-# compute-sanitizer, their results at the shapes of an 8B model, their speed, and what ncu says of the attention kernels.
+# Everything that a GPU is needed for, on the machine that has one: the kernels' tests on the real device, the machine's
+# rates (tandem-probe), the kernels' speed, what ncu says of them, their results at the shapes of an 8B model, and the
+# tests under compute-sanitizer.
 #
-#   kernels_on_gpu.sh [step ...]      only these: info tests bench check memcheck racecheck synccheck initcheck ncu
+#   kernels_on_gpu.sh [step ...]      only these, in the order given; all of them, in the order they have here:
+#                                     info tests probe bench ncu check memcheck synccheck initcheck racecheck
 #
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
-# $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, kernels.json, ncu's report of each
-# attention kernel, gather, rms_norm and prepare_qkv (NAME.ncu-rep), and summary.json with each step's verdict (ok, failed,
-# or why it did not run). PACK=1: as summary.json and kernels.tar.gz, which has all of them and is renewed after every step.
-# LIMIT is the seconds that all of it may take (540): what is left then is not run. Exit code: 0 all that ran is ok, 1
-# something failed, 2 bad usage or no program.
+# $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, probe.json, kernels.json and
+# checks.json (both with what was finished, where the step was not), ncu's report of each attention kernel, gather,
+# rms_norm and prepare_qkv (NAME.ncu-rep), and summary.json with each step's verdict (ok, failed, or why it did not run).
+# PACK=1: as summary.json and kernels.tar.gz, which is renewed after every step and has all of them; where that would be
+# 15 MB or more, all but the largest NAME.ncu-rep, which summary.json names as left_out. A step has a time of its own
+# (cap_of below), and LIMIT is the seconds that all of it may take (540): what is left then is not run. Exit code: 0 all
+# that ran is ok, 1 something failed, 2 bad usage or no program.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [ -x "$here/bin/tandem" ]; then
   tandem=$here/bin/tandem cases=$here/bin/test_kernel_cases properties=$here/bin/test_kernels_cuda base=$here
+  probe=$here/bin/tandem-probe
 else
   base=$(dirname "$here")
   tandem=$base/build/cuda/bin/tandem cases=$base/build/cuda/tests/eval/test_kernel_cases
-  properties=$base/build/cuda/tests/engine/kernels/test_kernels_cuda
+  properties=$base/build/cuda/tests/engine/kernels/test_kernels_cuda probe=$base/build/cuda/hardware/probe/tandem-probe
 fi
-for program in "$tandem" "$cases" "$properties"; do
+for program in "$tandem" "$cases" "$properties" "$probe"; do
   if [ ! -x "$program" ]; then
     echo "kernels_on_gpu.sh: there is no $program; build the cuda preset, or run the copy in a bundle." >&2
     exit 2
@@ -34,8 +39,15 @@ if [ "${PACK:-0}" = 1 ]; then
   trap 'rm -rf "$out"' EXIT
 fi
 export PATH="$PATH:/usr/local/cuda/bin"
+# cuBLASLt is loaded by name. Where the system has none, PyTorch's wheels may have brought it.
+if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libcublasLt.so.13* ]] &&
+  [ ! -e /usr/local/cuda/lib64/libcublasLt.so.13 ] && [ ! -e "$here/lib/libcublasLt.so.13" ]; then
+  if d=$(python3 -c 'import nvidia.cu13 as m; print(list(m.__path__)[0] + "/lib")' 2>/dev/null); then
+    export LD_LIBRARY_PATH="$d${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+  fi
+fi
 
-known=(info tests bench check memcheck racecheck synccheck initcheck ncu)
+known=(info tests probe bench ncu check memcheck synccheck initcheck racecheck)
 steps=("$@")
 if [ $# = 0 ]; then steps=("${known[@]}"); fi
 for step in "${steps[@]}"; do
@@ -72,6 +84,8 @@ step_tests() {
   fi
   return "$bad"
 }
+# Writes its file after every section.
+step_probe() { "$probe" --out "$out/probe.json"; }
 sanitize() {
   local bad=0
   compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" "$cases" --gtest_filter='*cuda*' --gtest_brief=1 || bad=1
@@ -86,15 +100,30 @@ step_initcheck() { TANDEM_POISON=0 sanitize initcheck; }
 # At the shapes that are measured: the tests' are small.
 step_check() { "$tandem" bench kernels --device cuda --check --quiet --force --out "$out/checks.json"; }
 step_bench() { "$tandem" bench kernels --device cuda --quiet --force --out "$out/kernels.json"; }
-# The clocks stay as they are: by default ncu would lower them, and the figures would be of another machine.
+# The clocks stay as they are: by default ncu would lower them, and the figures would be of another machine. Where it may
+# not read the counters, or no kernel ran, ncu can end well without a report.
 step_ncu() {
   local bad=0
   for k in decode_attention prefill_attention token_scores gather rms_norm prepare_qkv; do
     ncu --clock-control none --force-overwrite --export "$out/$k" --launch-skip 2 --launch-count 3 --set full \
       --kernel-name 'regex:attention|token_scores|gather|rms_norm|prepare_qkv' \
       "$tandem" bench kernels --device cuda --kernel "$k" --quiet --rounds 1 || bad=1
+    if [ ! -s "$out/$k.ncu-rep" ]; then
+      echo "$k: ncu left no report."
+      bad=1
+    fi
   done
   return "$bad"
+}
+# Seconds that a step may take at most, so that one that hangs does not take the others' time.
+cap_of() {
+  case $1 in
+    info) echo 30 ;;
+    tests) echo 150 ;;
+    probe) echo 250 ;;
+    check) echo 200 ;;
+    *) echo 120 ;;
+  esac
 }
 tool_of() {
   case $1 in
@@ -103,37 +132,53 @@ tool_of() {
     *) echo bash ;;
   esac
 }
-export -f step_info run_cases step_tests sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_check step_bench step_ncu
-export tandem cases properties out
+export -f step_info run_cases step_tests step_probe sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_check step_bench step_ncu
+export tandem cases properties probe out
 
-failed=0 lines=()
+failed=0 lines=() left_out=()
 write_summary() {
+  local all=("${lines[@]}") names
+  if [ ${#left_out[@]} -gt 0 ]; then
+    names=$(printf ', "%s"' "${left_out[@]}")
+    all+=("  \"left_out\": [${names:2}]")
+  fi
   {
     echo "{"
-    for i in "${!lines[@]}"; do echo "${lines[$i]}$([ "$i" = $((${#lines[@]} - 1)) ] || echo ,)"; done
+    for i in "${!all[@]}"; do echo "${all[$i]}$([ "$i" = $((${#all[@]} - 1)) ] || echo ,)"; done
     echo "}"
   } >"$out/summary.json"
-  if [ "$out" != "$results" ]; then
-    cp "$out/summary.json" "$results/summary.json"
-    tar -C "$out" -czf "$results/kernels.tar.gz.new" . && mv "$results/kernels.tar.gz.new" "$results/kernels.tar.gz"
-  fi
+}
+# What comes back from a lent machine has a largest size. The rest of $out is small text.
+pack() {
+  local new=$results/kernels.tar.gz.new largest
+  while true; do
+    write_summary
+    tar -C "$out" -czf "$new" "${left_out[@]/#/--exclude=./}" .
+    largest=$(cd "$out" && find . -maxdepth 1 -name '*.ncu-rep' -printf '%s %f\n' | sort -rn | cut -d' ' -f2 |
+      grep -vxF -f <(printf '%s\n' "${left_out[@]}" none) | head -1 || true)
+    if [ "$(stat -c %s "$new")" -lt 15000000 ] || [ -z "$largest" ]; then break; fi
+    left_out+=("$largest")
+  done
+  cp "$out/summary.json" "$results/summary.json"
+  mv "$new" "$results/kernels.tar.gz"
 }
 for step in "${steps[@]}"; do
-  start=$SECONDS left=$((limit - SECONDS))
+  start=$SECONDS left=$((limit - SECONDS)) time=$(cap_of "$step")
+  if [ "$left" -lt "$time" ]; then time=$left; fi
   if ! command -v "$(tool_of "$step")" >/dev/null; then
     verdict="not run: there is no $(tool_of "$step") here"
   elif [ "$left" -lt 5 ]; then
     verdict="not run: the $limit s of all steps are over"
-  elif timeout --kill-after=10 "$left" bash -euo pipefail -c "step_$step" >"$out/$step.txt" 2>&1 </dev/null; then
+  elif timeout --kill-after=10 "$time" bash -euo pipefail -c "step_$step" >"$out/$step.txt" 2>&1 </dev/null; then
     verdict=ok
   else
     status=$?
     verdict="failed: exit code $status"
-    if [ "$status" = 124 ] || [ "$status" = 137 ]; then verdict="failed: not done when the $limit s of all steps were over"; fi
+    if [ "$status" = 124 ] || [ "$status" = 137 ]; then verdict="failed: not done after $time s"; fi
     failed=1
   fi
   echo "$step: $verdict ($((SECONDS - start)) s)"
   lines+=("  \"$step\": {\"verdict\": \"$verdict\", \"seconds\": $((SECONDS - start))}")
-  write_summary
+  if [ "$out" = "$results" ]; then write_summary; else pack; fi
 done
 exit "$failed"

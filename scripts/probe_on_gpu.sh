@@ -8,6 +8,13 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${OUT:-$root/results}
+# cuBLASLt is loaded by name. Where the system has none, PyTorch's wheels may have brought it.
+if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libcublasLt.so.13* ]] &&
+  [ ! -e /usr/local/cuda/lib64/libcublasLt.so.13 ]; then
+  if d=$(python3 -c 'import nvidia.cu13 as m; print(list(m.__path__)[0] + "/lib")' 2>/dev/null); then
+    export LD_LIBRARY_PATH="$d${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+  fi
+fi
 if [ -n "${PROBE:-}" ]; then
   mkdir -p "$out"
   exec "$PROBE" --out "$out/probe.json" "$@"

@@ -142,6 +142,35 @@ TEST(KernelCases, LargeResultsAreSampledAtTheirEndsAndBetween) {
   EXPECT_EQ(rows_of(rows, std::vector<std::size_t>{0, 2}, 2), (std::vector<float>{0, 1, 20, 21}));
 }
 
+// Sixteen products at a time are added to a sum in f32, and what that cannot hold is cut off: as tensor cores do it.
+TEST(KernelCases, ADeepProductMayErrAsTensorCoresDo) {
+  constexpr std::size_t kIn = 14336, kOutputs = 300;
+  const auto x = case_normals(kIn, 21, 0.5f), w = case_normals(kIn * kOutputs, 22, 0.2f);
+  std::vector<float> sums;
+  std::vector<double> exact;
+  for (std::size_t out = 0; out < kOutputs; ++out) {
+    float sum = 0;
+    double all = 0;
+    for (std::size_t i = 0; i < kIn; i += 16) {
+      double some = 0;
+      for (std::size_t j = i; j < i + 16; ++j) some += double{x[j]} * double{w[out * kIn + j]};
+      all += some;
+      const double both = double{sum} + some;
+      sum = static_cast<float>(both);
+      if (std::fabs(double{sum}) > std::fabs(both)) sum = std::nextafter(sum, 0.0f);
+    }
+    sums.push_back(sum);
+    exact.push_back(all);
+  }
+  std::size_t deep = 0;
+  for (const KernelCase& one : kernel_cases(CaseSize::bench)) {
+    if (one.shape.find("14336 to 4096, bf16, result f32") == std::string::npos) continue;
+    EXPECT_EQ(wrong_result(one, sums, exact), "") << one.shape;
+    ++deep;
+  }
+  EXPECT_GT(deep, 0u);
+}
+
 TEST(KernelCases, WrongResultsAreFound) {
   KernelCase one;
   one.tolerance = 1e-3;
