@@ -105,6 +105,7 @@ step_bench() { "$tandem" bench kernels --device cuda --quiet --force --out "$out
 step_ncu() {
   local bad=0
   for k in decode_attention prefill_attention token_scores gather rms_norm prepare_qkv; do
+    rm -f "$out/$k.ncu-rep"
     ncu --clock-control none --force-overwrite --export "$out/$k" --launch-skip 2 --launch-count 3 --set full \
       --kernel-name 'regex:attention|token_scores|gather|rms_norm|prepare_qkv' \
       "$tandem" bench kernels --device cuda --kernel "$k" --quiet --rounds 1 || bad=1
