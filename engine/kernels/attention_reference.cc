@@ -27,19 +27,22 @@ std::vector<double> query_of(const float* q, std::size_t dim, DType kv) {
   return query;
 }
 
-double score(const std::vector<double>& q, const Token& token, DType kv) {
+/// `row` has room for a vector.
+double score(const std::vector<double>& q, const Token& token, DType kv, std::vector<float>& row) {
   const std::size_t dim = q.size();
+  to_f32(token.k, kv, token.index * dim, dim, row.data());
   double dot = 0;
-  for (std::size_t d = 0; d < dim; ++d) dot += q[d] * double{load_element(token.k, kv, token.index * dim + d)};
+  for (std::size_t d = 0; d < dim; ++d) dot += q[d] * double{row[d]};
   return dot / std::sqrt(static_cast<double>(dim));
 }
 
 double attend(const float* q, const std::vector<Token>& tokens, std::size_t dim, DType kv, float* o) {
   const std::vector<double> query = query_of(q, dim, kv);
   std::vector<double> scores(tokens.size()), sum(dim, 0.0);
+  std::vector<float> row(dim);
   double most = -kInfinity, total = 0;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
-    scores[t] = score(query, tokens[t], kv);
+    scores[t] = score(query, tokens[t], kv, row);
     most = std::max(most, scores[t]);
   }
   if (most == -kInfinity) {
@@ -49,8 +52,8 @@ double attend(const float* q, const std::vector<Token>& tokens, std::size_t dim,
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     const double weight = std::exp(scores[t] - most);
     total += weight;
-    for (std::size_t d = 0; d < dim; ++d)
-      sum[d] += weight * double{load_element(tokens[t].v, kv, tokens[t].index * dim + d)};
+    to_f32(tokens[t].v, kv, tokens[t].index * dim, dim, row.data());
+    for (std::size_t d = 0; d < dim; ++d) sum[d] += weight * double{row[d]};
   }
   for (std::size_t d = 0; d < dim; ++d) o[d] = static_cast<float>(sum[d] / total);
   return most + std::log(total);
@@ -73,11 +76,12 @@ void partial_attention_reference(const float* q, std::span<const KvSpan> spans, 
 
 void token_scores_reference(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* scores) {
   constexpr double kLargest = std::numeric_limits<float>::max();
+  std::vector<float> row(shape.dim);
   for (std::size_t h = 0; h < shape.group; ++h) {
     const std::vector<double> query = query_of(q + h * shape.dim, shape.dim, shape.kv);
     for (const KvSpan& span : spans)
       for (std::size_t t = 0; t < span.tokens; ++t)
-        *scores++ = static_cast<float>(std::fmin(score(query, {span.k, span.v, t}, shape.kv), kLargest));
+        *scores++ = static_cast<float>(std::fmin(score(query, {span.k, span.v, t}, shape.kv, row), kLargest));
   }
 }
 

@@ -227,7 +227,7 @@ KernelChecks check_kernels(const std::vector<KernelCase>& cases, const KernelBen
     if (after_case) after_case(checks);
   };
   const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
-  // A case's inputs and results are a few hundred MB, its oracle may take half a minute of one thread: as many cases at
+  // A case's inputs and results are a few hundred MB, its oracle may take some 15 s of one thread: as many cases at
   // a time as there are threads.
   for (std::size_t begin = 0; begin < cases.size() && !interrupted(); begin += pool.size()) {
     const std::size_t some = std::min<std::size_t>(pool.size(), cases.size() - begin);

@@ -64,7 +64,7 @@ struct KernelChecks {
 };
 
 /// Runs each case once and compares it with its oracle in float64. Oracles run beside each other on the threads of the
-/// options; the largest take half a minute of one. Calls, errors and interrupts as above; no two calls of `after_case`
+/// options; the largest take some 15 s of one. Calls, errors and interrupts as above; no two calls of `after_case`
 /// overlap, but they come from any of the threads.
 KernelChecks check_kernels(const std::vector<KernelCase>& cases, const KernelBenchOptions& options,
                            const std::function<void(const KernelChecks&)>& after_case);

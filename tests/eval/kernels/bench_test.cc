@@ -21,6 +21,7 @@ KernelCase case_of(const char* shape, double expected, std::function<void()> run
   one.kernel = "kernel";
   one.shape = shape;
   one.bytes = 1;
+  one.bound = Bound::f32;  // whose limit is measured sooner than memory's
   one.prepare = [expected, run = std::move(run)](CaseMemory&) {
     return PreparedCase{run, [] { return std::vector<float>{1}; }, [expected] { return std::vector{expected}; }};
   };
@@ -85,6 +86,20 @@ TEST(KernelBenches, ACheckThatFailsIsNeitherRightNorWrong) {
   EXPECT_EQ(json[1], (Json{{"kernel", "kernel"}, {"shape", "b"}, {"error", "The launch was refused."}}));
   EXPECT_THAT(json[2].at("wrong").get<std::string>(), HasSubstr("1 of 1 numbers are wrong"));
   EXPECT_THAT(kernel_check_text(checks), HasSubstr("not checked: The launch was refused."));
+}
+
+TEST(KernelBenches, ATimeWithoutAShareSaysWhy) {
+  KernelBench bench;
+  bench.cases = 1;
+  KernelTime& time = bench.rows.emplace_back();
+  time.kernel = "linear";
+  time.median_us = 3;
+  time.no_share = "There is no cuBLASLt.";
+  EXPECT_THAT(kernel_bench_text(bench), HasSubstr("+: no share: There is no cuBLASLt.\n"));
+  const Json row = Json::parse(kernel_bench_json(bench)).at("kernels")[0];
+  EXPECT_EQ(row.at("us"), 3);
+  EXPECT_EQ(row.at("no_share"), "There is no cuBLASLt.");
+  EXPECT_FALSE(row.contains("share"));
 }
 
 TEST(KernelBenches, WithoutMemoryThereIsASentence) {
