@@ -167,8 +167,13 @@ void connect(Shared& shared) {
   for (int from = 0; from < 2; ++from) {
     Channel &out = *shared.out[from], &in = *shared.in[1 - from];
     check(shared.lib.group_start());
-    out.start_send(sizeof(std::uint64_t));
-    in.start_receive(sizeof(std::uint64_t));
+    try {
+      out.start_send(sizeof(std::uint64_t));
+      in.start_receive(sizeof(std::uint64_t));
+    } catch (const RunError&) {
+      shared.lib.group_end();  // or what follows on this thread would wait for it
+      throw;
+    }
     check(shared.lib.group_end());
     while (!out.done() || !in.done()) {
       if (Clock::now() - begin > kConnecting)
