@@ -149,7 +149,7 @@ write_summary() {
     echo "}"
   } >"$out/summary.json"
 }
-# What comes back from a lent machine has a largest size. The rest of $out is small text.
+# What is copied off such a machine may have a largest size. All but the reports is small text.
 pack() {
   local new=$results/kernels.tar.gz.new largest
   while true; do
