@@ -34,7 +34,7 @@ struct LaneInfo {
   LaneKind kind = LaneKind::control;
   std::string name;
   std::uint32_t threads = 1;  // host_workers: CPU threads of the group
-  bool inference = false;     // counted as the device's busy time (device_compute lanes that run the forward pass)
+  bool inference = false;     // device_compute lanes that run the forward pass
 };
 
 enum class Kind : std::uint8_t {

@@ -40,6 +40,29 @@ std::vector<Busy> busy_pieces(const Trace& trace, const std::vector<bool>& count
   return pieces;
 }
 
+// The device's busy time: of its inference lanes where these compute, of its side streams where only they do.
+std::vector<Busy> device_pieces(const Trace& trace) {
+  std::vector<bool> inference(trace.lanes.size()), side(trace.lanes.size());
+  for (std::size_t lane = 0; lane < trace.lanes.size(); ++lane) {
+    inference[lane] = trace.lanes[lane].inference;
+    side[lane] = !inference[lane] && trace.lanes[lane].kind == LaneKind::side_compute;
+  }
+  const std::vector<Busy> first = busy_pieces(trace, inference);
+  std::vector<Busy> pieces = first;
+  std::size_t next = 0;
+  for (const Busy& beside : busy_pieces(trace, side)) {
+    Nanos cursor = beside.begin;
+    while (next < first.size() && first[next].end <= cursor) ++next;
+    for (std::size_t i = next; cursor < beside.end; ++i) {
+      const Nanos until = i < first.size() ? std::min(first[i].begin, beside.end) : beside.end;
+      if (cursor < until) pieces.push_back({cursor, until, beside.record});
+      cursor = i < first.size() ? std::max(cursor, first[i].end) : beside.end;
+    }
+  }
+  std::sort(pieces.begin(), pieces.end(), [](const Busy& a, const Busy& b) { return a.begin < b.begin; });
+  return pieces;
+}
+
 Cause cause_of(const Trace& trace, const TraceRecord& record) {
   if (record.cause != Cause::none) return record.cause;
   if (record.kind == Kind::copy) return Cause::transfer;
@@ -194,19 +217,17 @@ void CostTotals::add(const CostTotals& other) {
 
 IdleReport account_idle(const Trace& trace) {
   check_trace(trace);
-  std::vector<bool> inference(trace.lanes.size());
   std::vector<std::vector<Busy>> lane_pieces;
   std::vector<LaneId> lane_ids;
   for (std::size_t lane = 0; lane < trace.lanes.size(); ++lane) {
-    inference[lane] = trace.lanes[lane].inference;
-    if (!inference[lane]) continue;
+    if (!trace.lanes[lane].inference) continue;
     std::vector<bool> only(trace.lanes.size());
     only[lane] = true;
     lane_pieces.push_back(busy_pieces(trace, only));
     lane_ids.push_back(static_cast<LaneId>(lane));
   }
   std::vector<std::size_t> lane_first(lane_ids.size());
-  const std::vector<Busy> pieces = busy_pieces(trace, inference);
+  const std::vector<Busy> pieces = device_pieces(trace);
 
   IdleReport report;
   std::size_t first = 0;

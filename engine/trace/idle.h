@@ -1,10 +1,11 @@
 // Where the device's time went: busy, and idle with a cause, per step window and layer. All in integer nanoseconds; the
 // sums are checked on every run.
 //
-// Busy is the measure of the union of compute intervals on inference lanes, clipped to the window; copies by device
-// kernels and waits are never busy. What is left are gaps. The operation that ends a gap was held up by whatever
-// arrived last before it, that by what arrived last before itself, and so on: this critical path is walked backwards to
-// the beginning of the gap, and every piece of the gap goes to the cause of the record that covers it.
+// Busy is the measure of the union of compute intervals on the device's inference lanes and side streams, clipped to the
+// window; copies by device kernels, waits, and what another device computes are never busy. What is left are gaps. The
+// operation that ends a gap was held up by whatever arrived last before it, that by what arrived last before itself, and
+// so on: this critical path is walked backwards to the beginning of the gap, and every piece of the gap goes to the
+// cause of the record that covers it.
 #pragma once
 
 #include <array>
@@ -28,7 +29,8 @@ struct CostTotals {
 };
 
 struct LayerIdle {
-  std::uint32_t layer = Op::kNoLayer;  // busy: the operation's; idle: of the operation that ends the gap
+  // Busy: the operation's, where several compute an inference lane's; idle: of the operation that ends the gap.
+  std::uint32_t layer = Op::kNoLayer;
   Nanos busy = 0, idle = 0;
   CauseTimes by_cause{};
 };
@@ -44,7 +46,7 @@ struct StepIdle {
   Nanos window = 0, busy = 0, idle = 0;  // busy + idle == window
   CauseTimes by_cause{};                 // sums to idle
   std::vector<LayerIdle> layers;         // ascending, kNoLayer last; sums to busy, idle and by_cause
-  std::vector<LaneBusy> lanes;           // each inference lane alone; with two of them the sum may exceed busy
+  std::vector<LaneBusy> lanes;           // each inference lane alone, so that what it waits for its side streams shows
   CostTotals cost;                       // of the records that start in [begin, end)
 };
 
@@ -57,7 +59,7 @@ struct IdleReport {
 
 /// LogicError when an invariant does not hold: windows that do not tile, a record out of range, a sum that is off.
 /// Causes: the record's; Cause::none becomes transfer for copies, scheduler for control work and waits,
-/// host_attention for host workers, and stays none for compute on a device lane that is not an inference lane.
+/// host_attention for host workers, and stays none for compute of a device, which only another one's can be.
 /// Between two records of the path: handoff. Before its first record: scheduler.
 IdleReport account_idle(const Trace& trace);
 

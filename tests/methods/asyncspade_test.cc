@@ -259,6 +259,20 @@ TEST(AsyncSpadeTime, AWaitIsPutDownToWhoeverIsLate) {
       << "when a selection arrives changes nothing";
 }
 
+TEST(AsyncSpadeTime, ASideStreamsChoiceIsTheDevicesOwnWork) {
+  HardwareProfile slow = plain_profile(1e4);
+  slow.device.gemm_tflops = 1e-4;  // what chooses computes more than a layer does
+  const DecodeResult result = timed("pack=1,place=stream", slow);
+  const Waits waits = waits_of(result);
+  EXPECT_GT(waits.gaps, result.idle.decode.window / 10);
+  EXPECT_EQ(waits.selection, 0) << "the device computes while its inference lane waits";
+  EXPECT_LT(result.idle.decode.idle, result.idle.decode.window / 100);
+  Nanos lane = 0;
+  for (const StepIdle& step : result.idle.steps)
+    if (step.step != Device::kSetupStep) lane += step.lanes.at(0).busy;
+  EXPECT_LT(lane, result.idle.decode.busy - waits.gaps / 2);
+}
+
 TEST(AsyncSpadeTime, AnAttentionBeginsWhenItsPacksSelectionIsThere) {
   const DecodeResult result = timed("pack=2,place=host", plain_profile(0.002));
   std::map<std::uint32_t, std::vector<TraceRecord>> arrived, attention;

@@ -15,13 +15,14 @@
 namespace tandem {
 namespace {
 
-constexpr LaneId kControl = 0, kDevice = 1, kHost = 4;
+constexpr LaneId kControl = 0, kDevice = 1, kHost = 4, kSide = 6, kPeer = 7;
 
 Trace empty_trace() {
   Trace trace;
   trace.lanes = {{0, LaneKind::control, "control", 1, false},   {1, LaneKind::device_compute, "device", 1, true},
                  {2, LaneKind::h2d, "h2d", 1, false},           {3, LaneKind::d2h, "d2h", 1, false},
-                 {4, LaneKind::host_workers, "host", 8, false}, {5, LaneKind::device_compute, "device 2", 1, true}};
+                 {4, LaneKind::host_workers, "host", 8, false}, {5, LaneKind::device_compute, "device 2", 1, true},
+                 {6, LaneKind::side_compute, "side", 1, false}, {7, LaneKind::peer_compute, "peer", 1, false}};
   return trace;
 }
 
@@ -95,6 +96,28 @@ TEST(Idle, CopiesAndWaitsOnTheInferenceLaneAreNeverBusy) {
   EXPECT_EQ(of(step, Cause::selection), 20);
 }
 
+TEST(Idle, ASideStreamIsTheSameDeviceAndAPeerIsNot) {
+  Trace trace = empty_trace();
+  const auto query = add(trace, kDevice, Kind::compute, Cause::none, 0, 100, -1, 2);
+  const auto choice = add(trace, kSide, Kind::compute, Cause::selection, 60, 300, query, 0);
+  const auto attention = add(trace, kDevice, Kind::compute, Cause::none, 310, 400, choice, 2);
+  const auto other = add(trace, kPeer, Kind::compute, Cause::selection, 400, 450, attention, 0);
+  const auto end = add(trace, kDevice, Kind::compute, Cause::none, 450, 500, other, 3);
+  add(trace, kSide, Kind::copy, Cause::transfer, 500, 520, end);
+  trace.steps = {{0, 0, 350, attention}, {1, 350, 520, end}};
+  const IdleReport report = account_idle(trace);
+  EXPECT_EQ(report.steps[0].busy, 340);
+  EXPECT_EQ(report.steps[0].idle, 10);
+  EXPECT_EQ(of(report.steps[0], Cause::selection), 0);
+  EXPECT_EQ(report.steps[1].busy, 100);
+  EXPECT_EQ(of(report.steps[1], Cause::selection), 50);
+  // Time is a side stream's where no inference lane computes; what these wait for it stays visible in their own.
+  ASSERT_EQ(report.steps[0].layers.size(), 2u);
+  EXPECT_EQ(report.steps[0].layers[0].busy, 200);
+  EXPECT_EQ(report.steps[0].layers[1].busy, 140);
+  EXPECT_EQ(report.steps[0].lanes.at(0).busy, 140);
+}
+
 TEST(Idle, TheRestOfAGapBelongsToTheScheduler) {
   Trace trace = empty_trace();
   const auto launch = add(trace, kControl, Kind::control, Cause::launch, 60, 70);
@@ -165,7 +188,9 @@ void check_by_nanosecond(const Trace& trace, const StepIdle& step, const StepMar
   Nanos busy = 0;
   for (Nanos t = mark.begin; t < mark.end; ++t) {
     const auto computes = [&](const TraceRecord& r, Nanos at) {
-      return r.kind == Kind::compute && trace.lanes[r.lane].inference && r.start <= at && at < r.end;
+      const LaneInfo& lane = trace.lanes[r.lane];
+      return r.kind == Kind::compute && (lane.inference || lane.kind == LaneKind::side_compute) && r.start <= at &&
+             at < r.end;
     };
     const auto busy_at = [&](Nanos at) {
       return std::any_of(trace.records.begin(), trace.records.end(),
@@ -179,11 +204,9 @@ void check_by_nanosecond(const Trace& trace, const StepIdle& step, const StepMar
     while (end < mark.end && !busy_at(end)) ++end;
     std::int64_t index = mark.closed_by;
     if (end < mark.end) {
-      for (const TraceRecord& r : trace.records) {
-        if (r.start == end && computes(r, end)) {
-          index = r.critical;
-          break;
-        }
+      for (const bool inference : {false, true}) {  // an inference lane's is asked last, and so first
+        for (auto r = trace.records.rbegin(); r != trace.records.rend(); ++r)
+          if (r->start == end && computes(*r, end) && trace.lanes[r->lane].inference == inference) index = r->critical;
       }
     }
     Cause cause = Cause::scheduler;
@@ -227,7 +250,7 @@ Trace random_sim_trace(std::uint32_t seed) {
       op.name = "op";
       op.layer = below(3) == 0 ? Op::kNoLayer : below(3);
       op.cause = static_cast<Cause>(below(kCauseCount));
-      const LaneId lane = below(6);
+      const LaneId lane = below(8);
       op.kind = lane == 2 || lane == 3 ? Kind::copy : below(5) == 0 ? Kind::wait : Kind::compute;
       op.cost = {
           .hbm = below(60'000), .dram = below(1000), .h2d = below(300), .d2h = below(300), .fixed_ns = below(20)};
