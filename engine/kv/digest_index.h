@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/common/error.h"
@@ -27,6 +28,7 @@ struct DigestIndex {
   std::vector<Event> built;            // [layer] the operation that made the last of them
   std::vector<Event> read;             // [layer] the last one on another side's lane that read them
   std::uint32_t first_layer = 0;       // layers before it have no digests
+  std::optional<std::uint32_t> finer;  // the index whose digests these are made from, where it is not the keys
   KvShape shape;
   std::uint32_t q_heads = 0;
   TierBuffer values, selection;

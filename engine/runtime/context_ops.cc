@@ -34,6 +34,7 @@ void EngineOps::read_context(SequenceState& sequence, const ContextRequest& requ
       TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "page {} of layer {} is not on the device", page, layer);
     }
     op.body = [this, shape, layer, tokens, queries, slots = std::move(slots), read = request.read](BodyContext& ctx) {
+      if (!read) return;
       const char* from = ctx.read<char>(kv_.device_buffer());
       const std::size_t dim = shape.head_dim;
       std::vector<std::vector<float>> rows(std::size_t{2} * shape.kv_heads, std::vector<float>(tokens * dim));

@@ -26,7 +26,14 @@ struct EngineOps::DigestWork {
   Range blocks;
   std::vector<Page> pages;  // of these blocks, in order
   bool on_device = false, on_host = false;
-  LinkPieces pieces;  // of the keys that a device reads from host memory
+  LinkPieces pieces;                 // of the keys that a device reads from host memory
+  std::optional<DigestIndex> finer;  // read instead of pages
+
+  /// Blocks of `finer` that make up `blocks`.
+  Range children() const {
+    const std::uint32_t each = index.block / finer->block;
+    return {blocks.begin * each, std::min(blocks.end * each, finer->room)};
+  }
 };
 
 EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer,
@@ -37,6 +44,19 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
   work.blocks = blocks;
   const DigestIndex& index = work.index;
   const bool device = index.tier() == Tier::device;
+  (device ? op.cost.hbm : op.cost.dram) += index.digest_bytes(blocks.end - blocks.begin);
+  op.access.push_back(index.values.writes(layer, layer + 1));
+  wait_for(op.after, index.read[layer]);
+  if (!device) op.cost.tasks += shape.kv_heads * digest_parts(blocks.end - blocks.begin);
+  if (index.finer) {  // built on the same lane, before
+    work.finer = stores_.digests.get(*index.finer);
+    const Range children = work.children();
+    TANDEM_CHECK(children.end <= work.finer->digests[layer], "digests of {} blocks from those of {} smaller ones",
+                 blocks.end, work.finer->digests[layer]);
+    (device ? op.cost.hbm : op.cost.dram) += work.finer->digest_bytes(children.end - children.begin);
+    op.access.push_back(work.finer->values.reads(layer, layer + 1));
+    return work;
+  }
   const Range tokens{index.block_tokens(blocks.begin).begin, index.block_tokens(blocks.end - 1).end};
   const std::uint64_t key_bytes = std::uint64_t{shape.kv_heads} * shape.vector_bytes();
   for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens) {
@@ -63,11 +83,24 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
     kv_.append_filled(sequence.id, layer, {page, page + 1}, tier, op.after);
     kv_.append_access(sequence.id, layer, {page, page + 1}, tier, Range{0, shape.kv_heads}, false, op.access);
   }
-  (device ? op.cost.hbm : op.cost.dram) += index.digest_bytes(blocks.end - blocks.begin);
-  op.access.push_back(index.values.writes(layer, layer + 1));
-  wait_for(op.after, index.read[layer]);
-  if (!device) op.cost.tasks += shape.kv_heads * digest_parts(blocks.end - blocks.begin);
   return work;
+}
+
+/// Of one KV head's blocks: the union of the smaller ones that each is made of.
+void EngineOps::merge_finer(BodyContext& ctx, const DigestWork& work, std::uint32_t layer, std::uint32_t head,
+                            Range blocks) {
+  const DigestIndex &index = work.index, &finer = *work.finer;
+  const std::size_t bytes = index.shape.vector_bytes();
+  const char* from = finer.values.read<char>(ctx);
+  char* to = index.values.write<char>(ctx);
+  const std::uint32_t each = index.block / finer.block;
+  for (std::uint32_t b = blocks.begin; b < blocks.end; ++b) {
+    const std::size_t child = std::size_t{b} * each;
+    const auto children = static_cast<std::uint32_t>(std::min<std::size_t>(each, finer.room - child));
+    merge_digest(from + finer.min_offset(layer, head) + child * bytes,
+                 from + finer.max_offset(layer, head) + child * bytes, index.shape.type, children, index.shape.head_dim,
+                 to + index.min_offset(layer, head) + b * bytes, to + index.max_offset(layer, head) + b * bytes);
+  }
 }
 
 Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op) {
@@ -89,6 +122,10 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
       pool_.parallel_for(std::size_t{s.kv_heads} * parts, [&](std::size_t task) {
         const auto head = static_cast<std::uint32_t>(task / parts);
         const std::uint32_t first = w.blocks.begin + static_cast<std::uint32_t>(task % parts) * kDigestBlocks;
+        if (w.finer) {
+          merge_finer(ctx, w, layer, head, {first, std::min(first + kDigestBlocks, w.blocks.end)});
+          return;
+        }
         std::vector<char> low(pages_per_block * s.vector_bytes()), high(low.size());  // [page][D]
         for (std::uint32_t b = first; b < std::min(first + kDigestBlocks, w.blocks.end); ++b) {
           const Range range = index.block_tokens(b);
@@ -122,6 +159,15 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest&
   ref.id = stores_.digests.add(make_digest_index(device_, tier, sequence.id, covered, request.block, shape,
                                                  attention_.q_heads(), request.first_layer));
   DigestIndex& index = stores_.digests.get(ref.id);
+  if (request.finer) {
+    const DigestIndex& finer = stores_.digests.get(request.finer->id);
+    TANDEM_CHECK(finer.tier() == tier && finer.sequence == sequence.id && finer.first_layer <= request.first_layer &&
+                     finer.tokens.begin == covered.begin && finer.tokens.end >= covered.end &&
+                     request.block % finer.block == 0,
+                 "digests of {} tokens over [{}, {}) from those of {} over [{}, {})", request.block, covered.begin,
+                 covered.end, finer.block, finer.tokens.begin, finer.tokens.end);
+    index.finer = request.finer->id;
+  }
   const std::uint32_t tokens = request.tokens.end - request.tokens.begin;
   const std::uint32_t blocks = request.grows ? tokens / request.block : index.room;
   if (blocks == 0) return ref;
@@ -167,6 +213,7 @@ void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
       make_digest_index(device_, old.tier(), old.sequence, {old.tokens.begin, old.tokens.begin + blocks * old.block},
                         old.block, old.shape, old.q_heads, old.first_layer);
   index.digests = old.digests;
+  index.finer = old.finer;
   Op op;
   op.name = "extend digests";
   op.kind = Kind::copy;

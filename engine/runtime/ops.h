@@ -66,6 +66,9 @@ struct DigestRequest {
   /// Otherwise a short last block is digested over what it has.
   bool grows = false;
   std::uint32_t first_layer = 0;  // layers before it get no digests
+  /// Digests of smaller blocks of the same tokens, side and growth, whose multiples these blocks are: these are made
+  /// from them, now and later, instead of from the keys.
+  std::optional<DigestRef> finer = {};
 };
 
 struct DigestExtension {
@@ -92,7 +95,8 @@ struct ContextView {
 
 struct ContextRequest {
   Cost cost;  // of a layer, beside reading it
-  /// What it writes belongs to later HeadEstimates of the sequence. Not called where only shapes are simulated.
+  /// What it writes belongs to later HeadEstimates of the sequence. Not called where only shapes are simulated; empty:
+  /// nobody looks, and reading costs what it does.
   std::function<void(const ContextView&)> read;
 };
 
@@ -173,9 +177,9 @@ class Ops {
   virtual void read_context(SequenceState& sequence, const ContextRequest& request) = 0;
   /// Digests (per channel min and max of the keys) of every layer's blocks.
   virtual DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) = 0;
-  /// Digests of blocks that have filled up since, of one layer and any number of sequences. Call it when nothing
-  /// later in the step scores the layer's blocks: the newest block, with the token that is being computed, is attended
-  /// by the plan itself.
+  /// Digests of blocks that have filled up since, of one layer and any number of sequences; finer ones come before
+  /// those that are made from them. Call it when nothing later in the step scores the layer's blocks: the newest block,
+  /// with the token that is being computed, is attended by the plan itself.
   virtual void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) = 0;
   /// The heaviest tokens and the most recent ones, per layer and KV head, of the prompt (by its column sums, see Needs)
   /// or, with a set, of that and of the prompt that was appended since. They are copies: the pages can be dropped.

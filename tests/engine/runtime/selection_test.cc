@@ -72,12 +72,15 @@ TEST_P(Choose, TakesTheBestOfTheReducedScores) {
 /// device, or of what is in host memory already.
 class Fetches : public Method {
  public:
-  Fetches(bool digests_first, Scope scope) : digests_first_(digests_first), scope_(scope) {}
+  Fetches(bool digests_first, Scope scope, bool pyramid = false)
+      : digests_first_(digests_first), scope_(scope), pyramid_(pyramid) {}
   std::string spelled_out() const override { return "fetches"; }
   Needs needs(const ModelShape&) const override { return {}; }
   void context_ready(SequenceState& sequence, Ops& ops) override {
     end_ = sequence.tokens / kPageTokens * kPageTokens;
-    const DigestRequest request{.tokens = {0, end_}, .block = 32, .side = Side::device};
+    DigestRequest request{.tokens = {0, end_}, .block = 32, .side = Side::device};
+    if (pyramid_)
+      request.finer = ops.build_digests(sequence, {.tokens = {0, end_}, .block = kPageTokens, .side = Side::device});
     if (digests_first_) digests_ = ops.build_digests(sequence, request);
     ops.move_to_host(sequence, {0, end_});
     if (!digests_first_) digests_ = ops.build_digests(sequence, request);
@@ -98,6 +101,7 @@ class Fetches : public Method {
  private:
   bool digests_first_;
   Scope scope_;
+  bool pyramid_;
   std::uint32_t end_ = 0;
   DigestRef digests_;
   StagingRef staging_;
@@ -122,7 +126,15 @@ TEST(DeviceDigests, AreTheSameFromEitherSide) {
         pieces[result == &b] += r.cost.pieces;
       }
     }
-    const std::uint64_t keys = 400u * 2 * 2 * 64, digests = 13u * 2 * 2 * 2 * 64;
+    Fetches merged(true, scope, true);
+    std::vector<std::vector<float>> third;
+    const DecodeResult c = bench.decode(merged, {prompt}, 6, {.logits = &third});
+    EXPECT_EQ(first, third) << "from the digests of pages";
+    std::uint64_t from_pages = 0;
+    for (const TraceRecord& r : c.trace.records)
+      if (std::string(r.name) == "build digests") from_pages += r.cost.hbm;
+    const std::uint64_t keys = 400u * 2 * 2 * 64, digests = 13u * 2 * 2 * 2 * 64, of_pages = 25u * 2 * 2 * 2 * 64;
+    EXPECT_EQ(from_pages, keys + of_pages + of_pages + digests);
     EXPECT_EQ(built[0].hbm, keys + digests);
     EXPECT_EQ(built[0].h2d, 0u);
     EXPECT_EQ(built[1].hbm, digests);
