@@ -27,7 +27,7 @@ struct EngineOptions {
   KvBudget kv;
   std::uint32_t max_batch = 8;
   std::uint32_t prefill_chunk = 512;  // tokens; any value gives the same logits within 1e-4
-  std::uint32_t keep_queries = 64;    // of a prompt's last tokens, for methods that learn from them (Needs)
+  std::uint32_t keep_queries = 64;    // of a prompt's last tokens, whoever needs them (Needs)
   bool column_sums = false;           // keep a prompt's attention mass by token, for methods that need it (Needs)
   Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
   Nanos layer_ns = 0;                 // device time that a framework adds to a decode layer (from the hardware profile)
@@ -51,7 +51,11 @@ struct Prefix {
   PromptQueries queries;             // of the tokens that are prefilled
   PromptSums sums;                   // of these, where the engine keeps them
   Nanos prefill_ns = 0;              // of the last prefill or append, on the device's clock
+  Nanos sums_ns = 0;                 // of it: what made `sums`, which nothing else waits for
   Trace trace;
+
+  /// What a method with these needs waits for: the others' are not its own, whoever it is compared with.
+  Nanos prefill_ns_for(const Needs& needs) const { return needs.column_sums ? prefill_ns : prefill_ns - sums_ns; }
 };
 
 struct NearTie {

@@ -232,7 +232,7 @@ Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::ui
                                const PromptSums& sums) {
   const std::uint32_t blocks = blocks_for(first + rows);
   Op op;
-  op.name = "column sums";
+  op.name = kColumnSums;
   op.layer = layer;
   op.cost.work = Work::gemm;
   const std::uint64_t pairs = std::uint64_t{rows} * first + std::uint64_t{rows} * (rows + 1) / 2;

@@ -72,6 +72,8 @@ class Forward {
                       const DeviceBuffer& out);
   /// Causal attention of a prefill chunk over the sequence's device pages, own chunk included.
   Event prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows);
+  /// Names the operations of add_column_sums in a trace.
+  static constexpr const char* kColumnSums = "column sums";
   /// Adds the weights of a prefill chunk's queries to the mass of the tokens that they see. The same bits in any
   /// chunks.
   Event add_column_sums(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,

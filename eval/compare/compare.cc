@@ -176,16 +176,15 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
           continue;
         }
         std::vector<Prepared> batch(count);
-        std::int64_t prefill_ns = 0;  // the prompts are prefilled one after another
         for (std::uint32_t i = 0; i < count; ++i) {
           batch[i].sample = compare_sample(options, model, task, length, first + i, batch[i].prompt);
           batch[i].prefix = engine.prefill(batch[i].prompt);
-          prefill_ns += batch[i].prefix->prefill_ns;
         }
         for (std::size_t m = 0; m < methods.size(); ++m) {
           std::vector<DecodeRequest> requests;
           requests.reserve(batch.size());
           for (const Prepared& p : batch) requests.push_back({p.prefix.get(), p.sample.max_new_tokens});
+          const std::int64_t prefill_ns = prefill_ns_of(requests, methods[m]->needs(engine.shape()));
           const DecodeResult result = engine.decode(*methods[m], requests);
           if (trace_of_first && !traced[m]) trace_of_first(options.methods[m], result.trace);
           traced[m] = true;

@@ -129,17 +129,16 @@ void run_perplexity(const PerplexityOptions& options, const Model& model, Device
     std::vector<std::unique_ptr<Prefix>> prefixes;
     std::vector<DecodeRequest> requests;
     std::vector<Tokens> forced;
-    std::int64_t prefill_ns = 0;  // the contexts are prefilled one after another
     for (std::uint32_t i = 0; i < count; ++i) {
       const Tokens window = windows.tokens(first + i);
       const auto split = window.begin() + options.context;
       prefixes.push_back(engine.prefill(Tokens(window.begin(), split)));
-      prefill_ns += prefixes.back()->prefill_ns;
       requests.push_back({prefixes.back().get(), options.scored});
       forced.emplace_back(split, window.end());
     }
     for (std::size_t m = 0; m < methods.size(); ++m) {
       const DecodeResult result = engine.decode(*methods[m], requests, {.forced = forced});
+      const std::int64_t prefill_ns = prefill_ns_of(requests, methods[m]->needs(engine.shape()));
       for (std::uint32_t i = 0; i < count; ++i) {
         const SampleKey key = key_of(first + i, m);
         if (done_before.contains(key)) continue;

@@ -72,7 +72,7 @@ struct ByteCounts {
 /// Where samples were decoded in one batch, a step's window is the batch's and bytes and FLOPs are the sample's share.
 struct SampleTiming : SampleKey {
   std::string clock = {};                  // "simulated for <profile>" or "measured on <machine>"
-  std::int64_t prefill_ns = 0;             // shared by all methods
+  std::int64_t prefill_ns = 0;             // shared by all methods, but for what only some need
   std::int64_t setup_ns = 0;               // the method's own work between prefill and the first step
   std::int64_t first_step_ns = 0;          // TTFT = prefill + setup + first step
   std::vector<std::int64_t> step_ns = {};  // windows of decode steps 2, 3, ...: their mean is TPOT

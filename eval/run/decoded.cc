@@ -38,6 +38,12 @@ void check_device_room(const EngineOptions& engine, const Model& model, std::uin
       engine.kv.device_bytes, batch, tokens, needed, lengths);
 }
 
+std::int64_t prefill_ns_of(std::span<const DecodeRequest> requests, const Needs& needs) {
+  std::int64_t sum = 0;
+  for (const DecodeRequest& request : requests) sum += request.prefix->prefill_ns_for(needs);
+  return sum;
+}
+
 SampleTiming timing_of(const SampleKey& key, const DecodeResult& result, std::size_t row, std::int64_t prefill_ns,
                        const std::string& clock) {
   const DecodedSequence& decoded = result.sequences[row];

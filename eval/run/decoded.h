@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ std::vector<MethodEntry> method_entries(const std::vector<std::string>& specs);
 /// to lower.
 void check_device_room(const EngineOptions& engine, const Model& model, std::uint32_t batch, std::uint32_t tokens,
                        const char* lengths);
+
+/// The prefill of a batch, whose prompts are prefilled one after another, for a method with these needs: what others of
+/// a comparison need of the prompts is not in it.
+std::int64_t prefill_ns_of(std::span<const DecodeRequest> requests, const Needs& needs);
 
 /// The timing of one sequence of a decoded batch. `prefill_ns`: of all prompts of the batch, since the first step waits
 /// for all of them, as for the setup of all. Windows, busy and idle are the batch's; bytes and FLOPs are divided by the

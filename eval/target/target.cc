@@ -6,6 +6,7 @@
 #include "engine/common/error.h"
 #include "engine/device/sim_device.h"
 #include "engine/runtime/engine.h"
+#include "eval/run/decoded.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
@@ -118,14 +119,12 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
   roomy.device.memory_gb = kRoomyGb;
   const auto device = make_sim_device(roomy, {.shapes_only = true, .checked = options.checked});
   std::vector<std::unique_ptr<Prefix>> prefixes;
-  Nanos prefill = 0;
   const auto engine =
       std::make_unique<Engine>(shape, *device, pool, engine_options(shape, hardware, workload, options));
   prefixes.reserve(options.batch);
   for (std::uint32_t i = 0; i < options.batch; ++i) {
     const std::vector<std::int32_t> prompt(options.contexts.empty() ? options.context : options.contexts.at(i), 0);
     prefixes.push_back(engine->prefill(prompt));
-    prefill += prefixes.back()->prefill_ns;
   }
   std::vector<DecodeRequest> requests;
   requests.reserve(prefixes.size());
@@ -137,7 +136,7 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
     try {
       const auto method = make_method(row.method);
       const DecodeResult result = engine->decode(*method, requests, {.forced = forced});
-      fill_row(result, prefill, row);
+      fill_row(result, prefill_ns_of(requests, method->needs(engine->shape())), row);
       if (options.look) options.look(result);
       if (double(row.device_kv_bytes) > device_kv_room(shape, hardware)) {
         row =

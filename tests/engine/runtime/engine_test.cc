@@ -60,6 +60,34 @@ TEST(Engine, AnyPrefillChunkGivesTheSameLogits) {
   }
 }
 
+// What one method of a comparison needs of the prompts must not be another one's time.
+TEST(Engine, ColumnSumsAreTimedApart) {
+  const Model model = tiny_model();
+  ThreadPool pool(2);
+  for (const std::uint32_t chunk : {512u, 100u}) {
+    std::unique_ptr<Prefix> prefixes[2];
+    for (const bool sums : {false, true}) {
+      const auto device = sim();
+      EngineOptions options;
+      options.prefill_chunk = chunk;
+      options.column_sums = sums;
+      options.kv.device_bytes = options.kv.host_bytes = std::size_t{64} << 20;
+      Engine engine(model, *device, pool, options);
+      prefixes[sums ? 1 : 0] = engine.prefill(random_prompt(403, 5));
+    }
+    const Prefix &without = *prefixes[0], &with = *prefixes[1];
+    EXPECT_EQ(without.sums_ns, 0);
+    EXPECT_GT(with.sums_ns, 0);
+    EXPECT_EQ(with.prefill_ns_for({}), without.prefill_ns) << "chunks of " << chunk;
+    EXPECT_EQ(with.prefill_ns_for({.lossless = false, .host_tier = false, .last_queries = 0, .column_sums = true}),
+              with.prefill_ns);
+  }
+  Bench real(tiny_model(), make_emu_device());
+  const auto measured = real.engine.prefill(random_prompt(403, 5));
+  EXPECT_GT(measured->sums_ns, 0);
+  EXPECT_LT(measured->sums_ns, measured->prefill_ns);
+}
+
 TEST(Engine, OnePrefixServesManyDecodesAndGivesItsPagesBack) {
   Bench bench(tiny_model());
   const auto prefix = bench.engine.prefill(random_prompt(500, 8));

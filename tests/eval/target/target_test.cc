@@ -94,6 +94,19 @@ TEST(Target, APublishedShapeInSeconds) {
   EXPECT_THAT(text, ::testing::HasSubstr("workload test (made up)"));
 }
 
+TEST(Target, AMethodsFirstTokenDoesNotDependOnTheOthersOfTheList) {
+  const Model shape = load_shape("llama-3.2-1b");
+  const HardwareProfile hardware = load_profile("fluxion-a100");
+  const Target alone = simulate_target(shape, hardware, some_workload(), small_options({"full"}));
+  const Target beside = simulate_target(shape, hardware, some_workload(), small_options({"full", "h2o"}));
+  const Target other = simulate_target(shape, hardware, some_workload(), small_options({"h2o"}));
+  EXPECT_EQ(beside.rows[0].prefill_ms, alone.rows[0].prefill_ms);
+  EXPECT_EQ(beside.rows[0].setup_ms, alone.rows[0].setup_ms);
+  EXPECT_EQ(beside.rows[0].first_step_ms, alone.rows[0].first_step_ms);
+  EXPECT_EQ(beside.rows[1].prefill_ms, other.rows[0].prefill_ms);
+  EXPECT_GT(beside.rows[1].prefill_ms, beside.rows[0].prefill_ms);
+}
+
 // A task of Fluxion's is one KV head's, an operation of hybrid-fixed all of them: with the same blocks and budget both
 // have work for all threads, whatever the size of a block.
 TEST(Target, FluxionsTasksKeepAllThreadsBusy) {
