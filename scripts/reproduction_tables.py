@@ -7,7 +7,9 @@ import json
 import re
 import sys
 
-POINTS = ("idle_ratio", "selection_share")  # compared by difference; the rest by ratio
+def by_difference(cell):
+    """Large shares are compared by difference, the rest by ratio: Cell::by_difference() of eval/reproduce/experiment.h."""
+    return cell["quantity"] in ("idle_ratio", "selection_share") and cell["published"] >= cell["aim"]
 
 
 def value(quantity, number):
@@ -21,7 +23,7 @@ def value(quantity, number):
 def error(cell, number):
     if number is None:
         return "-"
-    if cell["quantity"] in POINTS:
+    if by_difference(cell):
         return f"{100 * (number - cell['published']):+.1f} points"
     return f"{100 * (number / cell['published'] - 1):+.0f} %"
 
@@ -44,7 +46,7 @@ def predicted(cells):
 
 def near(cell, number):
     """Whether a number would be within the cell's aim."""
-    off = number - cell["published"] if cell["quantity"] in POINTS else number / cell["published"] - 1
+    off = number - cell["published"] if by_difference(cell) else number / cell["published"] - 1
     return abs(off) <= cell["aim"]
 
 

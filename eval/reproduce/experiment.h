@@ -69,22 +69,23 @@ enum class Quantity : std::uint8_t {
 };
 inline constexpr std::array<const char*, 6> kQuantityNames = {"idle_ratio", "speed_up",        "idle_ms",
                                                               "tpot_ms",    "selection_share", "predictor_share"};
-/// Large shares are compared by their difference, everything else by its ratio: an aim in points that is above a small
-/// share could not be missed.
-constexpr bool by_difference(Quantity q) {
-  return q == Quantity::idle_ratio || q == Quantity::selection_share;
-}
 
 struct Cell {
   std::string name, figure;
   Quantity quantity = Quantity::idle_ratio;
   std::string run, over;  // over: of a speed_up
   double published = 0;
-  double aim = 0;         // how far a prediction may be off: see by_difference
+  double aim = 0;         // how far a prediction may be off: see by_difference()
   double at_most = 0;     // above 0: what ours must stay below, whatever is published
   double null_model = 0;  // above 0: what a rule says that simulates nothing, for comparison
   bool source = false;    // the workload was made from it, so that it is no prediction
   bool derived = false;   // what is published follows from other cells, so that it is counted apart
+
+  /// Large shares are compared by their difference, everything else by its ratio: an aim in points that is above a
+  /// small share could not be missed from below.
+  bool by_difference() const {
+    return (quantity == Quantity::idle_ratio || quantity == Quantity::selection_share) && published >= aim;
+  }
 };
 
 /// What the paper says of an order: runs, the slowest first by tokens/s, or the most idle first.

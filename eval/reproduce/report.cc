@@ -29,8 +29,8 @@ std::string value_text(const Cell& cell, double value) {
 
 std::string error_text(const CellOutcome& c) {
   if (!c.known) return "does not fit";
-  return by_difference(c.cell.quantity) ? fmt::format("{:+.1f} points", 100 * c.error())
-                                        : fmt::format("{:+.0f}\u00a0%", 100 * c.error());
+  return c.cell.by_difference() ? fmt::format("{:+.1f} points", 100 * c.error())
+                                : fmt::format("{:+.0f}\u00a0%", 100 * c.error());
 }
 
 std::string verdict(const CellOutcome& c) {
@@ -63,7 +63,7 @@ struct CellCounts {
     for (const CellOutcome& c : r.cells) {
       if (c.fitted || c.cell.source) continue;
       (c.cell.derived ? derived : own).add(c.within_aim());
-      (by_difference(c.cell.quantity) ? points : ratios).insert(100 * c.cell.aim);
+      (c.cell.by_difference() ? points : ratios).insert(100 * c.cell.aim);
       if (c.cell.null_model > 0) null_model.add(std::abs(c.error_of(c.cell.null_model)) <= c.cell.aim);
     }
     const auto list = [&](const std::set<double>& of, const char* unit) {

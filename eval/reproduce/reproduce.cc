@@ -60,7 +60,7 @@ FittedValue fit(const Experiment& e, const FreeParameter& p, const Values& known
     if (std::abs(reached - cell.published) < std::abs(best.reached - cell.published)) best = {p.name, value, reached};
     return reached - cell.published;
   };
-  const double close = by_difference(cell.quantity) ? kCloseEnough : kRatherClose * cell.published;
+  const double close = cell.by_difference() ? kCloseEnough : kRatherClose * cell.published;
   double low = p.low, high = p.high, below = at(low), above = at(high);
   if ((below < 0) == (above < 0)) {
     throw_input_error("{}: '{}' is published as {:.3g}, but goes from {:.3g} to {:.3g} for {} from {:.4g} to {:.4g}.",
@@ -175,7 +175,7 @@ OrderOutcome judge(const Order& order, const std::map<std::string, const RunOutc
 }
 
 double CellOutcome::error_of(double value) const {
-  return by_difference(cell.quantity) ? value - cell.published : value / cell.published - 1;
+  return cell.by_difference() ? value - cell.published : value / cell.published - 1;
 }
 
 bool CellOutcome::within_aim() const {

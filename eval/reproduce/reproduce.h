@@ -50,7 +50,7 @@ struct CellOutcome {
   Cell cell;
   bool fitted = false, known = false;  // not known where a run does not fit
   double ours = 0;
-  double error() const { return error_of(ours); }  // ours - published by_difference, else ours / published - 1
+  double error() const { return error_of(ours); }  // ours - published if by_difference(), else ours / published - 1
   double error_of(double value) const;
   bool within_aim() const;
   bool below_most() const { return known && ours <= cell.at_most; }

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
+#include <tuple>
 
 #include "engine/common/error.h"
 
@@ -68,6 +70,49 @@ TEST(Experiment, ShippedOnesAreRead) {
     EXPECT_EQ(experiment.name, name);
     EXPECT_LE(experiment.free.size(), 2u);
     EXPECT_GT(experiment.cells.size(), experiment.free.size());
+  }
+}
+
+// Orders are counted whole: each has neighbours that no other order of its kind has, next to each other or further
+// apart.
+TEST(Experiment, EveryShippedOrderSaysSomethingOfItsOwn) {
+  using Pair = std::tuple<std::string, std::string, bool>;
+  for (const std::string& name : experiment_names()) {
+    const std::vector<Order> orders = load_experiment(name).orders;
+    std::map<Pair, int> said;
+    for (const Order& order : orders) {
+      for (std::size_t i = 0; i < order.runs.size(); ++i)
+        for (std::size_t j = i + 1; j < order.runs.size(); ++j) ++said[{order.runs[i], order.runs[j], order.by_idle}];
+    }
+    for (const Order& order : orders) {
+      bool own = false;
+      for (std::size_t i = 0; i + 1 < order.runs.size(); ++i)
+        own = own || said[{order.runs[i], order.runs[i + 1], order.by_idle}] == 1;
+      EXPECT_TRUE(own) << name << ": '" << order.says << "'";
+    }
+  }
+}
+
+// An aim in points above the published share could be met by anything that is smaller.
+TEST(Experiment, ASmallShareIsComparedByItsRatio) {
+  CellOutcome outcome;
+  outcome.cell.quantity = Quantity::idle_ratio;
+  outcome.cell.published = 0.06;
+  outcome.cell.aim = 0.25;
+  outcome.known = true;
+  outcome.ours = 0.0015;
+  EXPECT_FALSE(outcome.cell.by_difference());
+  EXPECT_NEAR(outcome.error(), -0.975, 1e-9);
+  EXPECT_FALSE(outcome.within_aim());
+  outcome.ours = 0.05;
+  EXPECT_TRUE(outcome.within_aim());
+  outcome.cell.published = 0.57;
+  outcome.ours = 0.4;
+  EXPECT_TRUE(outcome.cell.by_difference());
+  EXPECT_NEAR(outcome.error(), -0.17, 1e-9);
+  for (const std::string& name : experiment_names()) {
+    for (const Cell& shipped : load_experiment(name).cells)
+      EXPECT_LT(shipped.aim, shipped.by_difference() ? shipped.published : 1) << name << ": " << shipped.name;
   }
 }
 
