@@ -17,6 +17,40 @@ std::uint32_t token_count(const auto& pieces) {
   return tokens;
 }
 
+constexpr std::uint32_t kMostHeads = 32;  // AttentionShape::group
+
+/// Rows of a new prompt that attend what lies on the host together, so that it is read once for all of them.
+std::uint32_t rows_together(std::uint32_t group) {
+  return std::max(kMostHeads / group, 1u);
+}
+
+/// Queries of neighbouring rows as one group of one KV head, and their results back: [row][Hq][D] to [row][group][D].
+struct RowBlock {
+  std::vector<float> query, o, lse;
+  std::uint32_t rows, group, dim, q_heads;
+
+  RowBlock(const ModelShape& shape, std::uint32_t count, const float* from)
+      : query(std::size_t{count} * shape.group() * shape.head_dim),
+        o(query.size()),
+        lse(std::size_t{count} * shape.group()),
+        rows(count),
+        group(shape.group()),
+        dim(shape.head_dim),
+        q_heads(shape.q_heads) {
+    const std::size_t width = std::size_t{group} * dim;
+    for (std::uint32_t row = 0; row < rows; ++row)
+      std::copy_n(from + std::size_t{row} * q_heads * dim, width, query.data() + row * width);
+  }
+  void store(float* to_o, float* to_lse) const {
+    const std::size_t width = std::size_t{group} * dim;
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      std::copy_n(o.data() + row * width, width, to_o + std::size_t{row} * q_heads * dim);
+      std::copy_n(lse.data() + std::size_t{row} * group, group, to_lse + std::size_t{row} * q_heads);
+    }
+  }
+  AttentionShape shape(DType kv) const { return {rows * group, dim, kv}; }
+};
+
 }  // namespace
 
 AppendAttention::AppendAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceId sequence,
@@ -217,9 +251,10 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
   op.cause = Cause::host_attention;
   op.layer = layer;
   op.cost.work = Work::attention;
-  op.cost.dram = tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
+  const std::uint32_t together = rows_together(shape.group()), blocks_of_rows = (rows + together - 1) / together;
+  op.cost.dram = blocks_of_rows * tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
   op.cost.flops = 4 * rows * tokens * width;
-  op.cost.tasks = average_ != nullptr ? shape.kv_heads : shape.kv_heads * rows;
+  op.cost.tasks = average_ != nullptr ? shape.kv_heads : shape.kv_heads * blocks_of_rows;
   op.access = {host_query_.reads(0, rows), host_part_.writes(0, rows), host_lse_.writes(0, rows)};
   const Range blocks{0, blocks_for(tokens_.begin)};
   kv_.append_access(sequence_, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
@@ -228,13 +263,13 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
     op.access.push_back(average_->left_access(layer, {0, tokens_.begin}, true));
   }
   op.after = {queries};
-  op.body = [this, shape, layer, rows, pieces = std::move(pieces), done](BodyContext& ctx) {
+  op.body = [this, shape, layer, rows, together, blocks_of_rows, pieces = std::move(pieces), done](BodyContext& ctx) {
     const char* pages = ctx.read<char>(kv_.host_buffer());
     const float* query = ctx.read<float>(host_query_);
     float* o = ctx.write<float>(host_part_);
     float* lse = ctx.write<float>(host_lse_);
-    const std::uint32_t group = shape.group(), dim = shape.head_dim, seen = token_count(pieces);
-    const AttentionShape attention{group, dim, kv_.shape().type};
+    const std::uint32_t group = shape.group(), seen = token_count(pieces);
+    const DType type = kv_.shape().type;
     const auto spans_of = [&](std::uint32_t kv_head) {
       std::vector<KvSpan> spans;
       for (const Piece& piece : pieces)
@@ -243,10 +278,13 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
       return spans;
     };
     if (average_ == nullptr) {
-      pool_.parallel_for(std::size_t{rows} * shape.kv_heads, [&](std::size_t task) {
+      pool_.parallel_for(std::size_t{blocks_of_rows} * shape.kv_heads, [&](std::size_t task) {
         const auto kv_head = static_cast<std::uint32_t>(task % shape.kv_heads);
-        const std::size_t at = task / shape.kv_heads * shape.q_heads + kv_head * group;
-        partial_attention(query + at * dim, spans_of(kv_head), attention, o + at * dim, lse + at);
+        const auto first = static_cast<std::uint32_t>(task / shape.kv_heads) * together;
+        const std::size_t at = std::size_t{first} * shape.q_heads + kv_head * group;
+        RowBlock block(shape, std::min(together, rows - first), query + at * shape.head_dim);
+        partial_attention(block.query.data(), spans_of(kv_head), block.shape(type), block.o.data(), block.lse.data());
+        block.store(o + at * shape.head_dim, lse + at);
       });
       return;
     }
@@ -255,16 +293,19 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
     pool_.parallel_for(shape.kv_heads, [&](std::size_t task) {
       const auto kv_head = static_cast<std::uint32_t>(task);
       const std::vector<KvSpan> spans = spans_of(kv_head);
-      std::vector<float> scores(std::size_t{group} * seen);
-      for (std::uint32_t row = 0; row < rows; ++row) {
-        const std::size_t at = std::size_t{row} * shape.q_heads + kv_head * group;
-        partial_attention_with_scores(query + at * dim, spans, attention, o + at * dim, lse + at, scores.data());
-        for (std::uint32_t g = 0; g < group; ++g) {
-          const float* from = scores.data() + std::size_t{g} * seen;
-          float* own = left + average_->left_offset(layer, kv_head * group + g);
+      std::vector<float> scores(std::size_t{together} * group * seen);
+      for (std::uint32_t first = 0; first < rows; first += together) {
+        const std::size_t at = std::size_t{first} * shape.q_heads + kv_head * group;
+        RowBlock block(shape, std::min(together, rows - first), query + at * shape.head_dim);
+        partial_attention_with_scores(block.query.data(), spans, block.shape(type), block.o.data(), block.lse.data(),
+                                      scores.data());
+        block.store(o + at * shape.head_dim, lse + at);
+        for (std::uint32_t head = 0; head < block.rows * group; ++head) {  // [row][group]
+          const float* from = scores.data() + std::size_t{head} * seen;
+          float* own = left + average_->left_offset(layer, kv_head * group + head % group);
           for (const Piece& piece : pieces) {
-            if (done + row == 0) std::fill_n(own + piece.begin, piece.tokens, 0.0f);
-            blend_weights(from, lse[at + g], piece.tokens, 1, share, own + piece.begin);
+            if (done + first + head / group == 0) std::fill_n(own + piece.begin, piece.tokens, 0.0f);
+            blend_weights(from, block.lse[head], piece.tokens, 1, share, own + piece.begin);
             from += piece.tokens;
           }
         }

@@ -232,6 +232,26 @@ TEST(Session, AnAppendIsChargedThePairsThatItAttends) {
   EXPECT_NEAR(double(session->append(0, turn, 1)), expected, 0.02 * expected);
 }
 
+// 16 rows of two query heads each read what lies on the host once.
+TEST(Session, AnAppendIsChargedWhatItReadsOfTheHost) {
+  HardwareProfile slow = load_profile("fluxion-a100");
+  slow.host.dram_gbps = slow.host.attention_gbps_per_thread = 1e-3;  // so that reading there is all that takes time
+  slow.host.attention_efficiency = 1;
+  const auto time = [&](std::uint32_t rows) {
+    Bench bench(tiny_model(), make_sim_device(slow, {}));
+    const auto method = make_method("full-host");
+    auto session = open(bench, *method, {random_prompt(801, 5)}, 1);
+    session->decode({});
+    // What each row's query and result take, 64 values each, is no reading of KV.
+    return double(session->append(0, random_prompt(rows, 6), 1)) - 2 * rows * 64 * 2 * sizeof(float) / 1e-3;
+  };
+  const double once = 2 * 800 * 2 * 2 * 64 / 1e-3;  // layers, tokens, KV heads, K and V, of 16 f32
+  for (const std::uint32_t rows : {10u, 16u, 17u, 48u}) {
+    const double expected = (rows + 15) / 16 * once;  // and the new KV's way to the host
+    EXPECT_NEAR(time(rows), expected, 0.08 * expected) << rows << " rows";
+  }
+}
+
 TEST(Session, MistakesAreSentencesAndChangeNothing) {
   Bench bench(tiny_model());
   const auto method = make_method("full");
