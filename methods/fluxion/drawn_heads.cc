@@ -36,6 +36,13 @@ class DrawnHeads : public HeadSource {
   DrawnHeads(const HeadSpreads& spreads, BudgetPolicy policy)
       : spreads_(spreads), rule_(spreads.rules[static_cast<std::size_t>(policy)]) {}
 
+  // A predictor looks at the context once; what is drawn has no use for it, but costs the same.
+  std::uint32_t last_queries() const override { return 1; }
+  std::shared_ptr<void> prepare(SequenceState& sequence, Range host, Ops& ops) const override {
+    if (host.begin < host.end) ops.read_context(sequence, statistics_request(ops.shape(), sequence.tokens));
+    return nullptr;
+  }
+
   Cost cost(const ModelShape& shape, std::uint32_t rows) const override {
     const std::uint64_t parameters = spreads_.predictor_parameters, heads = std::uint64_t{rows} * shape.q_heads;
     return prediction_cost(shape, rows, 2 * parameters * heads, parameters * sizeof(float));

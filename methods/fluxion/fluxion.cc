@@ -5,15 +5,15 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <string_view>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "engine/common/error.h"
 #include "methods/fluxion/drawn_heads.h"
+#include "methods/fluxion/fluxion_options.h"
 #include "methods/fluxion/oracle_heads.h"
 #include "methods/fluxion/predicted_heads.h"
-#include "methods/fluxion/schedule.h"
 #include "methods/fluxion/selector.h"
 
 namespace tandem {
@@ -22,66 +22,6 @@ namespace {
 constexpr std::uint32_t kWidth = 3;                      // floats of a head's properties
 constexpr std::uint32_t kSpill = kGranularities.back();  // tokens that leave the device together
 constexpr Nanos kChooseGroupNs = 100;                    // of the control thread: Eq. 3 for one KV group, assumed
-
-struct FluxionOptions {
-  std::uint32_t sinks = 64, window = 256, spill = 0, workers = 0;
-  double bgt = 0.02, slope = 0.01, streaming = 0, tau = 0.1, cpu_share = 0.7;
-  std::string heads = "fixed", budgets = "fluxion", line = "measured", stage = "skip", policy = "priority",
-              guard = "no";
-  OptionSet bind() {
-    OptionSet set("fluxion");
-    set.value(
-        "heads", "fixed, oracle, published, embedded, a shipped model or a file",
-        "what says how much each head needs: bgt, slope and streaming for all; oracle: measured in the run by brute "
-        "force over all KV, which is not counted as cost; published: drawn as the paper's figures spread them at the "
-        "error tau, for simulations; or a predictor: the embedded model's, another shipped model's (seed) or a file's",
-        [this](const std::string& text) {
-          heads = text;
-          return !text.empty();
-        },
-        [this] { return heads; });
-    set.choice("budgets", budgets, {kBudgetPolicyNames.begin(), kBudgetPolicyNames.end()},
-               "what the predictor was trained to call enough; with heads=FILE, that file's rule");
-    set.number("tau", tau, 1e-6, 1,
-               "heads=oracle, published: error that is enough, of the layer's largest output (budgets=output: of the "
-               "head's own); a predictor has the one that it was trained for, and no other may be given");
-    set.choice("line", line, {"measured", "cover"},
-               "heads=oracle: the line through a head's budgets: from single tokens with their slope, as published, or "
-               "the least one that is nowhere too low at 16 to 128 tokens");
-    set.number("bgt", bgt, 0, 1, "fixed heads: share of the host's tokens that a head needs if it chooses single ones");
-    set.number("slope", slope, -1, 1, "fixed heads: what a head needs more with every doubling of the block");
-    set.number("streaming", streaming, 0, 1, "fixed heads: share of them that do with sinks and window alone");
-    set.choice("stage", stage, {"fixed16", "fixed32", "dynamic", "skip"},
-               "block size: fixed, or the best per KV group; skip: and streaming heads stay on the device");
-    set.choice("policy", policy, {"cpu-only", "uniform", "length", "priority"},
-               "who attends to a KV group's part in host memory: the CPU; a fixed share of the groups, or of the "
-               "sequences' tokens; or whoever is free, the largest first");
-    set.choice(
-        "guard", guard, {"no", "yes"},
-        "priority: a side leaves a task that it would end later than the other one would end all that is left; needs a "
-        "cpu_share between 0 and 1");
-    set.ratio("cpu_share", cpu_share, 0, 1,
-              "the CPU's share of the work under uniform and length, and for guard how fast it is beside the device");
-    set.number_of("workers", workers, {0, 1, 2, 3, 4, 5, 6, 7, 8},
-                  "CPU workers that take tasks, each with its part of the threads; 0: one for every eight tasks of a "
-                  "layer, but two or more, and no more than the threads hold a group's query heads");
-    set.tokens("sinks", sinks, "first tokens, kept on the device; rounded up to a page");
-    set.tokens("window", window, "last prompt tokens, kept on the device; rounded up to a page");
-    set.tokens("spill", spill,
-               "new tokens that the device keeps beside the window before the oldest 128 go to host memory; 0: all");
-    return set;
-  }
-  SelectorStage selector_stage() const {
-    if (stage == "fixed16") return SelectorStage::fixed16;
-    if (stage == "fixed32") return SelectorStage::fixed32;
-    return stage == "dynamic" ? SelectorStage::dynamic : SelectorStage::skip;
-  }
-  SchedulePolicy schedule_policy() const {
-    if (policy == "cpu-only") return SchedulePolicy::cpu_only;
-    if (policy == "uniform") return SchedulePolicy::uniform;
-    return policy == "length" ? SchedulePolicy::length : SchedulePolicy::priority;
-  }
-};
 
 /// Every head needs the same, but for a share of them that stream, whatever the sequence and the step.
 class FixedHeads : public HeadSource {
@@ -105,14 +45,6 @@ class FixedHeads : public HeadSource {
   bool lossless_;
 };
 
-void check_guard(const FluxionOptions& options) {
-  if (options.guard == "no" || (options.cpu_share > 0 && options.cpu_share < 1)) return;
-  throw_input_error(
-      "Method fluxion, option 'guard': it is yes with cpu_share={}, which does not say how fast the CPU is beside the "
-      "device: give a share between 0 and 1, or guard=no.",
-      options.cpu_share);
-}
-
 /// A shipped model's, or else a file's. A bare name that is both is the shipped one, as with models.
 std::shared_ptr<const Predictor> find_predictor(const std::string& heads, BudgetPolicy policy) {
   std::vector<std::string> known = Predictor::shipped_models();
@@ -133,9 +65,12 @@ std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
   auto fixed = std::make_shared<FixedHeads>(
       HeadProperties{static_cast<float>(options.bgt), static_cast<float>(options.slope), false}, options.streaming,
       options.bgt >= 1 && options.slope >= 0 && !skips);
+  const BudgetPolicy policy = options.budget_policy();
+  std::shared_ptr<const Predictor> predictor;
+  if (options.heads != "fixed" && options.heads != "published" && options.heads != "oracle")
+    predictor = find_predictor(options.heads, policy);
+  options.check_heads();
   if (options.heads == "fixed") return fixed;
-  const auto* name = std::find(kBudgetPolicyNames.begin(), kBudgetPolicyNames.end(), options.budgets);
-  const auto policy = static_cast<BudgetPolicy>(name - kBudgetPolicyNames.begin());
   if (options.heads == "published") {
     const HeadSpreads spreads = published_head_spreads();
     if (options.tau == 0.1) return drawn_heads(spreads, policy);
@@ -150,7 +85,6 @@ std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
     return oracle_heads(policy, limits, options.line == "cover" ? BudgetLine::cover : BudgetLine::measured,
                         std::move(fixed));
   }
-  std::shared_ptr<const Predictor> predictor = find_predictor(options.heads, policy);
   if (std::abs(predictor->limits().tau - options.tau) >= 1e-6) {
     throw_input_error(
         "Method fluxion, option 'tau': it is {:.4g}, but the predictor '{}' was trained for {:.4g}: give tau={:.4g}.",
@@ -204,10 +138,11 @@ class Fluxion : public Method {
     state.prompt = sequence.tokens;
     state.memory = heads_->prepare(sequence, state.host, ops);
     if (state.host_tokens() > 0) ops.move_to_host(sequence, state.host);
+    std::optional<DigestRef> finer;  // only the smallest blocks' digests read the keys
     for (std::size_t i = 0; i < kGranularities.size(); ++i) {
       if (!has_digests(kGranularities[i]) || (state.host_tokens() == 0 && !spills())) continue;
-      state.digests[i] =
-          ops.build_digests(sequence, {.tokens = state.host, .block = kGranularities[i], .grows = spills()});
+      finer = state.digests[i] = ops.build_digests(
+          sequence, {.tokens = state.host, .block = kGranularities[i], .grows = spills(), .finer = finer});
     }
     sequence.method = state;
   }
@@ -355,7 +290,7 @@ class Fluxion : public Method {
 std::unique_ptr<Method> make_fluxion(const MethodSpec& spec, std::shared_ptr<const HeadSource> source) {
   FluxionOptions options;
   options.bind().parse(spec);
-  check_guard(options);
+  options.check_guard();
   if (source == nullptr) source = head_source(options);
   return std::make_unique<Fluxion>(std::move(options), std::move(source));
 }
@@ -363,7 +298,7 @@ std::unique_ptr<Method> make_fluxion(const MethodSpec& spec, std::shared_ptr<con
 std::unique_ptr<Method> make_watched_fluxion(const MethodSpec& spec, HeadWatch watch) {
   FluxionOptions options;
   options.bind().parse(spec);
-  check_guard(options);
+  options.check_guard();
   if (options.spill > 0) {
     throw_input_error(
         "Method fluxion: errors of heads are measured over what the prompt left in host memory: give spill=0.");

@@ -41,11 +41,7 @@ class PredictedHeads : public HeadSource {
     const ModelShape shape = ops.shape();
     auto statistics = std::make_shared<Statistics>();
     statistics->layers.resize(shape.layers);
-    ContextRequest request;
-    // Attention of one query, and for each of the block sizes blocks in the order of their scores.
-    const std::uint64_t tokens = sequence.tokens, width = std::uint64_t{shape.q_heads} * shape.head_dim;
-    request.cost.flops = 4 * tokens * width * (1 + kLabelBlocks.size());
-    request.cost.kernels = 4;
+    ContextRequest request = statistics_request(shape, sequence.tokens);
     request.read = [shape, host, statistics, policy = policy_, limits = predictor_->limits()](const ContextView& view) {
       LayerQuery layer;
       layer.q_heads = shape.q_heads;
@@ -102,6 +98,15 @@ class PredictedHeads : public HeadSource {
 };
 
 }  // namespace
+
+ContextRequest statistics_request(const ModelShape& shape, std::uint32_t tokens) {
+  ContextRequest request;
+  // Attention of one query, and for each of the block sizes blocks in the order of their scores.
+  const std::uint64_t width = std::uint64_t{shape.q_heads} * shape.head_dim;
+  request.cost.flops = 4 * tokens * width * (1 + kLabelBlocks.size());
+  request.cost.kernels = 4;
+  return request;
+}
 
 Cost prediction_cost(const ModelShape& shape, std::uint32_t rows, std::uint64_t flops, std::uint64_t bytes) {
   const std::uint64_t heads = std::uint64_t{rows} * shape.q_heads;

@@ -13,6 +13,9 @@ namespace tandem {
 std::shared_ptr<const HeadSource> predicted_heads(std::shared_ptr<const Predictor> predictor, BudgetPolicy policy,
                                                   std::shared_ptr<const HeadSource> otherwise);
 
+/// A look at a context of so many tokens for the prefill's part of the features, but for what looks.
+ContextRequest statistics_request(const ModelShape& shape, std::uint32_t tokens);
+
 /// What estimating all heads of a layer costs beside queries and partials, with a network of so many FLOPs and bytes.
 Cost prediction_cost(const ModelShape& shape, std::uint32_t rows, std::uint64_t flops, std::uint64_t bytes);
 

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
 
 #include "engine/common/error.h"
+#include "methods/fluxion/labels.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"
@@ -15,6 +17,8 @@
 namespace tandem::testing {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 using Vector = SlowModel::Vector;
 
 double upper_bound(const Vector& q, const std::vector<Vector>& keys, std::uint32_t begin, std::uint32_t end) {
@@ -114,6 +118,31 @@ TEST_P(FluxionRule, EachHeadAttendsWhatItsPropertiesAskFor) {
   EXPECT_GT(largest_end, rule.spill > 0 ? 502u - rule.window : 0u);
 }
 
+TEST(Fluxion, OptionsThatNobodyLooksAtAreRefused) {
+  const auto made = [](const std::string& options) {
+    return [options] { make_fluxion(parse_method_spec("fluxion:" + options), nullptr); };
+  };
+  for (const char* option : {"tau=0.05", "budgets=score", "line=cover"}) {
+    const std::string name = std::string(option).substr(0, std::string(option).find('='));
+    EXPECT_THAT(made(option), ThrowsMessage<InputError>(HasSubstr("option '" + name + "': it changes nothing")));
+    EXPECT_THAT(made(std::string("heads=fixed,") + option), ThrowsMessage<InputError>(HasSubstr("heads=fixed;")));
+    EXPECT_NO_THROW(made(std::string("heads=oracle,") + option)()) << option;
+  }
+  for (const char* option : {"line=cover", "bgt=0.1", "slope=0", "streaming=0.5"})
+    EXPECT_THAT(made(std::string("heads=published,") + option),
+                ThrowsMessage<InputError>(HasSubstr("changes nothing")));
+  EXPECT_THAT(made("heads=embedded,line=cover"),
+              ThrowsMessage<InputError>(HasSubstr("a predictor; it is for heads=oracle")));
+  EXPECT_NO_THROW(made("heads=embedded,bgt=0.1,slope=0,streaming=0.5")());
+  EXPECT_THAT(made("heads=oracel,line=cover"), ThrowsMessage<InputError>(HasSubstr("Did you mean")));
+  for (const char* policy : {"uniform", "length", "cpu-only"})
+    EXPECT_THAT(made(std::string("guard=yes,policy=") + policy), ThrowsMessage<InputError>(HasSubstr(policy)));
+  for (const char* heads : {"fixed", "oracle", "published", "embedded"}) {  // what is spelled out may be given again
+    const std::string spelled = make_method(std::string("fluxion:heads=") + heads)->spelled_out();
+    EXPECT_EQ(make_method(spelled)->spelled_out(), spelled);
+  }
+}
+
 TEST(Fluxion, AGuardNeedsToKnowHowFastTheSidesAre) {
   for (const char* share : {"0", "1"}) {
     const MethodSpec spec = parse_method_spec(std::string("fluxion:guard=yes,cpu_share=") + share);
@@ -211,7 +240,28 @@ TEST(Fluxion, CountsTasksAndBytesByPath) {
   EXPECT_EQ(on_cpu.sequences[0].peak_kv_bytes[1], 704 * shape.token_bytes() + 2 * 2 * 2 * 44 * 64 + 4 * 45 * 4);
 }
 
-/// The host's memory and the link as slow as each other, everything else fast.
+TEST(Fluxion, DigestsOfLargerBlocksAreMadeFromThoseOfSmallerOnes) {
+  Bench bench(tiny_model());
+  const KvShape shape = bench.engine.kv().shape();
+  const DecodeResult result = bench.decode(*make_method("fluxion"), {random_prompt(1025, 4)}, 1);
+  // 704 tokens: 44 blocks of 16, 22 of 32, 11 of 64, 5 and a half of 128; a minimum and a maximum each.
+  const std::uint64_t keys = 704, digests = 2 * (44 + (44 + 22) + (22 + 11) + (11 + 6));
+  EXPECT_EQ(Sums(result.trace).dram["build digests"], 2 * 2 * (keys + digests) * shape.vector_bytes());
+}
+
+// Whether a prediction is computed or drawn, a context is looked at once before the first step.
+TEST(Fluxion, DrawnHeadsLookAtTheContextAsAPredictorDoes) {
+  Bench bench(tiny_model());
+  const auto prompt = random_prompt(1025, 4);
+  const DecodeResult drawn = bench.decode(*make_method("fluxion:heads=published"), {prompt}, 1);
+  std::uint64_t looks = 0;
+  for (const TraceRecord& r : drawn.trace.records) {
+    if (std::string(r.name) != "read context") continue;
+    ++looks;
+    EXPECT_EQ(r.cost.flops, 4u * 1024 * 4 * 16 * (1 + kLabelBlocks.size()));
+  }
+  EXPECT_EQ(looks, 2u);
+}
 
 }  // namespace
 }  // namespace tandem::testing
