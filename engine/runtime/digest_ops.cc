@@ -15,6 +15,27 @@ std::uint32_t digest_parts(std::uint32_t blocks) {
   return (blocks + kDigestBlocks - 1) / kDigestBlocks;
 }
 
+/// Blocks of `finer` that make up those of `index`.
+Range children_of(const DigestIndex& index, Range blocks, const DigestIndex& finer) {
+  const std::uint32_t each = index.block / finer.block;
+  return {blocks.begin * each, std::min(blocks.end * each, finer.room)};
+}
+
+/// Of one KV head's blocks: the union of the smaller ones that each is made of.
+void merge_finer(BodyContext& ctx, const DigestIndex& index, const DigestIndex& finer, std::uint32_t layer,
+                 std::uint32_t head, Range blocks) {
+  const std::size_t bytes = index.shape.vector_bytes();
+  const char* from = finer.values.read<char>(ctx);
+  char* to = index.values.write<char>(ctx);
+  for (std::uint32_t b = blocks.begin; b < blocks.end; ++b) {
+    const Range children = children_of(index, {b, b + 1}, finer);
+    const std::size_t at = b * bytes, child = children.begin * bytes;
+    merge_digest(from + finer.min_offset(layer, head) + child, from + finer.max_offset(layer, head) + child,
+                 index.shape.type, children.end - children.begin, index.shape.head_dim,
+                 to + index.min_offset(layer, head) + at, to + index.max_offset(layer, head) + at);
+  }
+}
+
 }  // namespace
 
 struct EngineOps::DigestWork {
@@ -28,12 +49,6 @@ struct EngineOps::DigestWork {
   bool on_device = false, on_host = false;
   LinkPieces pieces;                 // of the keys that a device reads from host memory
   std::optional<DigestIndex> finer;  // read instead of pages
-
-  /// Blocks of `finer` that make up `blocks`.
-  Range children() const {
-    const std::uint32_t each = index.block / finer->block;
-    return {blocks.begin * each, std::min(blocks.end * each, finer->room)};
-  }
 };
 
 EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer,
@@ -49,12 +64,12 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
   wait_for(op.after, index.read[layer]);
   if (!device) op.cost.tasks += shape.kv_heads * digest_parts(blocks.end - blocks.begin);
   if (index.finer) {  // built on the same lane, before
-    work.finer = stores_.digests.get(*index.finer);
-    const Range children = work.children();
-    TANDEM_CHECK(children.end <= work.finer->digests[layer], "digests of {} blocks from those of {} smaller ones",
-                 blocks.end, work.finer->digests[layer]);
-    (device ? op.cost.hbm : op.cost.dram) += work.finer->digest_bytes(children.end - children.begin);
-    op.access.push_back(work.finer->values.reads(layer, layer + 1));
+    const DigestIndex& finer = work.finer.emplace(stores_.digests.get(*index.finer));
+    const Range children = children_of(index, blocks, finer);
+    TANDEM_CHECK(children.end <= finer.digests[layer], "digests of {} blocks from those of {} smaller ones", blocks.end,
+                 finer.digests[layer]);
+    (device ? op.cost.hbm : op.cost.dram) += finer.digest_bytes(children.end - children.begin);
+    op.access.push_back(finer.values.reads(layer, layer + 1));
     return work;
   }
   const Range tokens{index.block_tokens(blocks.begin).begin, index.block_tokens(blocks.end - 1).end};
@@ -86,23 +101,6 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
   return work;
 }
 
-/// Of one KV head's blocks: the union of the smaller ones that each is made of.
-void EngineOps::merge_finer(BodyContext& ctx, const DigestWork& work, std::uint32_t layer, std::uint32_t head,
-                            Range blocks) {
-  const DigestIndex &index = work.index, &finer = *work.finer;
-  const std::size_t bytes = index.shape.vector_bytes();
-  const char* from = finer.values.read<char>(ctx);
-  char* to = index.values.write<char>(ctx);
-  const std::uint32_t each = index.block / finer.block;
-  for (std::uint32_t b = blocks.begin; b < blocks.end; ++b) {
-    const std::size_t child = std::size_t{b} * each;
-    const auto children = static_cast<std::uint32_t>(std::min<std::size_t>(each, finer.room - child));
-    merge_digest(from + finer.min_offset(layer, head) + child * bytes,
-                 from + finer.max_offset(layer, head) + child * bytes, index.shape.type, children, index.shape.head_dim,
-                 to + index.min_offset(layer, head) + b * bytes, to + index.max_offset(layer, head) + b * bytes);
-  }
-}
-
 Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op) {
   op.name = "build digests";
   op.cause = Cause::selection;
@@ -123,7 +121,7 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
         const auto head = static_cast<std::uint32_t>(task / parts);
         const std::uint32_t first = w.blocks.begin + static_cast<std::uint32_t>(task % parts) * kDigestBlocks;
         if (w.finer) {
-          merge_finer(ctx, w, layer, head, {first, std::min(first + kDigestBlocks, w.blocks.end)});
+          merge_finer(ctx, index, *w.finer, layer, head, {first, std::min(first + kDigestBlocks, w.blocks.end)});
           return;
         }
         std::vector<char> low(pages_per_block * s.vector_bytes()), high(low.size());  // [page][D]

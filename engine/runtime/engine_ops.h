@@ -123,8 +123,6 @@ class EngineOps : public Ops {
   Event offload(const SequenceState& sequence, Range tokens, std::uint32_t layer, AttentionAverage* average);
   DigestWork digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer, Range blocks, Op& op);
   std::uint32_t arriving_stride(const HeavySet& set) const;
-  static void merge_finer(BodyContext& ctx, const DigestWork& work, std::uint32_t layer, std::uint32_t head,
-                          Range blocks);
   Event submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op);
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
   FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);
