@@ -5,6 +5,7 @@
 #include <pcre2.h>
 
 #include "engine/common/error.h"
+#include "engine/model/word_expression.h"
 
 namespace tandem {
 
@@ -15,34 +16,6 @@ const char* const kQwen2Words =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 namespace {
-
-/// \s and \S written out; inside a class, \S cannot be, and no published expression has it there.
-std::string with_unicode_spaces(const std::string& expression, const std::string& file) {
-  static constexpr const char* kSpaces = R"(\t-\r \x{85}\p{Z})";
-  std::string out;
-  int depth = 0;
-  for (std::size_t i = 0; i < expression.size(); ++i) {
-    const char c = expression[i];
-    if (c != '\\' || i + 1 == expression.size()) {
-      if (c == '[') ++depth;
-      if (c == ']' && depth > 0) --depth;
-      out += c;
-      continue;
-    }
-    const char escaped = expression[++i];
-    if (escaped == 's') {
-      out += depth > 0 ? kSpaces : fmt::format("[{}]", kSpaces);
-    } else if (escaped == 'S') {
-      if (depth > 0)
-        throw_input_error("{}: the expression '{}' has \\S in a class, which is not supported.", file, expression);
-      out += fmt::format("[^{}]", kSpaces);
-    } else {
-      out += c;
-      out += escaped;
-    }
-  }
-  return out;
-}
 
 struct FreeMatch {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
@@ -64,7 +37,7 @@ struct WordSplitter::Expression {
 
 WordSplitter::WordSplitter(const std::vector<std::string>& expressions, const std::string& file) : file_(file) {
   for (const std::string& text : expressions) {
-    const std::string pattern = with_unicode_spaces(text, file);
+    const std::string pattern = pcre2_expression(text, file);
     int error = 0;
     PCRE2_SIZE where = 0;
     auto expression = std::make_unique<Expression>();
@@ -76,6 +49,10 @@ WordSplitter::WordSplitter(const std::vector<std::string>& expressions, const st
       throw_input_error("{}: the expression '{}' cannot be compiled ({}).", file, text,
                         reinterpret_cast<const char*>(message));
     }
+    std::uint32_t matches_nothing = 0;
+    pcre2_pattern_info(expression->code, PCRE2_INFO_MATCHEMPTY, &matches_nothing);
+    if (matches_nothing != 0)
+      throw_input_error("{}: the expression '{}' can match the empty text, which is not supported.", file, text);
     pcre2_jit_compile(expression->code, PCRE2_JIT_COMPLETE);  // without it matching is slower, not different
     expression->context = pcre2_match_context_create(nullptr);
     pcre2_set_match_limit(expression->context, 50'000'000);  // against expressions that try everything

@@ -18,7 +18,7 @@ class WordSplitter {
  public:
   /// One expression after the other cuts what the one before left. White space (\s, \S) means Unicode's White_Space
   /// property, as in the references, also where PCRE2 has its own idea (U+180E). InputError naming `file` for an
-  /// expression that does not compile.
+  /// expression that does not compile, or that PCRE2 may read differently from the references' library.
   WordSplitter(const std::vector<std::string>& expressions, const std::string& file);
   ~WordSplitter();
 
