@@ -53,7 +53,8 @@ ModelConfig load_config(const std::filesystem::path& folder) {
     c.max_positions = std::max(c.max_positions, static_cast<std::uint32_t>(std::min(stretched, double(1u << 24))));
   }
   for (const char* name : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
-    if (fields.flag(name, false)) fields.bad(name, json[name], "false (not supported yet)");
+    const bool says_nothing = c.architecture == "qwen2" && std::string_view(name) == "attention_bias";
+    if (fields.flag(name, false) && !says_nothing) fields.bad(name, json[name], "false (not supported yet)");
   }
   if (fields.has("quantization_config")) {
     fields.bad("quantization_config", json["quantization_config"], "null (quantised weights are not supported)");
@@ -63,8 +64,8 @@ ModelConfig load_config(const std::filesystem::path& folder) {
       if (type != "full_attention") fields.bad("layer_types", type, "\"full_attention\" in every layer");
     }
   }
-  if (fields.has("hidden_act") && fields.text("hidden_act") != "silu")
-    fields.bad("hidden_act", json["hidden_act"], "\"silu\"");
+  if (fields.has("hidden_act") && fields.text("hidden_act") != "silu" && fields.text("hidden_act") != "swish")
+    fields.bad("hidden_act", json["hidden_act"], "\"silu\", also called \"swish\"");
   c.tied_embeddings = fields.flag("tie_word_embeddings", false);
   const std::vector<std::int32_t> bos = fields.tokens("bos_token_id", c.vocab);
   if (!bos.empty()) c.bos = bos.front();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "engine/model/json_fields.h"
 
@@ -39,18 +40,41 @@ double yarn_magnitude(double factor, double m) {
   return factor <= 1 ? 1 : 0.1 * m * std::log(factor) + 1;
 }
 
-RopeScaling read_scaling(const JsonFields& fields, const Json& group, std::uint32_t max_positions) {
+/// The context before stretching that transformers takes: the one beside the group has the last word.
+std::uint32_t original_positions(const JsonFields& beside, const JsonFields& fields, std::uint32_t max_positions) {
+  constexpr const char* kName = "original_max_position_embeddings";
+  if (beside.has(kName)) return beside.size(kName, 1u << 24);
+  return fields.has(kName) ? fields.size(kName, 1u << 24) : max_positions;
+}
+
+/// What YaRN multiplies cosine and sine by. A magnitude of 0 counts as none.
+double attention_factor(const JsonFields& fields, const Json& group, double factor) {
+  if (fields.has("attention_factor")) return fields.number("attention_factor", 0, 1e3);
+  const auto magnitude = [&](const char* name) {
+    return fields.has(name) && group[name] != 0 ? fields.number(name, 0, 1e3) : 0;
+  };
+  const double scale = magnitude("mscale"), all_dimensions = magnitude("mscale_all_dim");
+  if (scale == 0 || all_dimensions == 0) return yarn_magnitude(factor, 1);
+  return yarn_magnitude(factor, scale) / yarn_magnitude(factor, all_dimensions);
+}
+
+/// `beside`: config.json itself, which holds `group`.
+RopeScaling read_scaling(const JsonFields& beside, const JsonFields& fields, const Json& group,
+                         std::uint32_t max_positions) {
   RopeScaling s;
   s.type = read_type(fields, group);
   if (s.type == RopeScaling::Type::none) {
-    if (fields.has("factor")) fields.bad("factor", group["factor"], "no factor where the type is \"default\"");
+    if (fields.has("factor") && group["factor"] != 1)
+      fields.bad("factor", group["factor"], "no factor other than 1 where the type is \"default\"");
     return s;
   }
-  s.factor = fields.number("factor", 0, kMostFactor);
-  if (s.factor < 1) fields.bad("factor", group["factor"], "a number from 1 to 4096");
-  s.original_positions = fields.has("original_max_position_embeddings")
-                             ? fields.size("original_max_position_embeddings", 1u << 24)
-                             : max_positions;
+  s.original_positions = original_positions(beside, fields, max_positions);
+  if (s.type == RopeScaling::Type::yarn && group.contains("factor") && group["factor"].is_null()) {
+    s.factor = double(max_positions) / s.original_positions;  // null: as much as the two contexts say
+  } else {
+    s.factor = fields.number("factor", 0, kMostFactor);
+  }
+  if (!(s.factor >= 1 && s.factor <= kMostFactor)) fields.bad("factor", group["factor"], "a number from 1 to 4096");
   if (s.type == RopeScaling::Type::llama3) {
     s.low_freq_factor = fields.number("low_freq_factor", 0, 1e6);
     s.high_freq_factor = fields.number("high_freq_factor", 0, 1e6);
@@ -61,14 +85,7 @@ RopeScaling read_scaling(const JsonFields& fields, const Json& group, std::uint3
   s.beta_fast = optional_number(fields, "beta_fast", 32, 1e6);
   s.beta_slow = optional_number(fields, "beta_slow", 1, 1e6);
   s.truncate = fields.flag("truncate", true);
-  if (fields.has("attention_factor")) {
-    s.attention_factor = fields.number("attention_factor", 0, 1e3);
-  } else if (fields.has("mscale") && fields.has("mscale_all_dim")) {
-    s.attention_factor = yarn_magnitude(s.factor, fields.number("mscale", 0, 1e3)) /
-                         yarn_magnitude(s.factor, fields.number("mscale_all_dim", 0, 1e3));
-  } else {
-    s.attention_factor = yarn_magnitude(s.factor, 1);
-  }
+  s.attention_factor = attention_factor(fields, group, s.factor);
   return s;
 }
 
@@ -87,21 +104,32 @@ double yarn_dimension(double turns, std::uint32_t head_dim, double theta, const 
 
 RopeConfig read_rope(const Json& config, const std::string& file, std::uint32_t max_positions) {
   const JsonFields fields(config, file);
-  RopeConfig rope;
-  if (fields.has("rope_theta")) rope.theta = fields.number("rope_theta", 1, 1e12);
+  RopeConfig plain;
+  if (fields.has("rope_theta")) plain.theta = fields.number("rope_theta", 1, 1e12);
+  std::optional<RopeConfig> stretched;
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
     if (!fields.has(name)) continue;
     const Json& group = config[name];
     if (!group.is_object()) fields.bad(name, group, "an object or null");
+    if (group.empty()) continue;
     const JsonFields inner(group, fmt::format("{}, {}", file, name));
     if (inner.has("partial_rotary_factor") && inner.number("partial_rotary_factor", 0, 1) != 1)
       inner.bad("partial_rotary_factor", group["partial_rotary_factor"], "1");
+    RopeConfig rope = plain;
     if (inner.has("rope_theta")) rope.theta = inner.number("rope_theta", 1, 1e12);
-    rope.scaling = read_scaling(inner, group, max_positions);
+    rope.scaling = read_scaling(fields, inner, group, max_positions);
+    if (stretched.has_value() && *stretched != rope) {
+      throw_input_error(
+          "{}: the fields 'rope_scaling' and 'rope_parameters' say different things of the model's positions. Remove "
+          "the one that is not meant (transformers reads 'rope_scaling' and leaves the other), or make both say the "
+          "same, with their rope_theta.",
+          file);
+    }
+    stretched = rope;
   }
   if (fields.has("partial_rotary_factor") && fields.number("partial_rotary_factor", 0, 1) != 1)
     fields.bad("partial_rotary_factor", config["partial_rotary_factor"], "1");
-  return rope;
+  return stretched.value_or(plain);
 }
 
 RopeTable make_rope_table(std::uint32_t head_dim, const RopeConfig& rope) {

@@ -23,16 +23,19 @@ struct RopeScaling {
   double beta_fast = 32, beta_slow = 1;              // yarn: turns within the original context that bound the blend
   double attention_factor = 1;                       // yarn: multiplies cosine and sine
   bool truncate = true;                              // yarn: the bounds are whole dimensions
+  bool operator==(const RopeScaling&) const = default;
 };
 
 struct RopeConfig {
   double theta = 10000;
   RopeScaling scaling;
+  bool operator==(const RopeConfig&) const = default;
 };
 
 /// From config.json: older writers have rope_theta and rope_scaling, newer ones both inside rope_parameters. InputError
-/// for any other kind of scaling: a model whose positions are read wrongly runs and answers nonsense. Where no original
-/// context is given, it is `max_positions`.
+/// for any other kind of scaling and for two that differ: a model whose positions are read wrongly runs and answers
+/// nonsense. The original context is config.json's own original_max_position_embeddings, else the scaling's, else
+/// `max_positions`, as in transformers.
 RopeConfig read_rope(const nlohmann::json& config, const std::string& file, std::uint32_t max_positions);
 
 RopeTable make_rope_table(std::uint32_t head_dim, const RopeConfig& rope);

@@ -54,6 +54,15 @@ TEST_F(Config, Qwen2HasBiases) {
   EXPECT_FALSE(c.qk_norm);
 }
 
+TEST_F(Config, WhatTransformersReadsIsNotRefused) {
+  Json json = Json::parse(read_bytes(golden_folder() / "tiny_qwen2" / "config.json"));
+  json["attention_bias"] = true;  // Qwen2 has these biases whatever the field says
+  json["hidden_act"] = "swish";
+  EXPECT_TRUE(load(json).qkv_bias);
+  json["model_type"] = "qwen3";
+  EXPECT_THAT(sentence(json), HasSubstr("attention_bias"));
+}
+
 TEST_F(Config, LlamaHasNoQkNormAndItsOwnDefaults) {
   Json json = sound_config();
   json["model_type"] = "llama";

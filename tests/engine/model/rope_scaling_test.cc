@@ -82,6 +82,53 @@ TEST(RopeScaling, OlderAndNewerFilesMeanTheSame) {
       77);
 }
 
+// transformers takes rope_scaling where both say something; newer files hold everything in rope_parameters.
+TEST(RopeScaling, TwoGroupsThatDifferAreRefusedByName) {
+  const auto refused = ::testing::AllOf(HasSubstr("'rope_scaling'"), HasSubstr("'rope_parameters'"));
+  Json same = kYarn;
+  same["rope_theta"] = 1e6;
+  const Json plain = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+  EXPECT_THAT(sentence({{"rope_theta", 1e6}, {"rope_scaling", kYarn}, {"rope_parameters", plain}}), refused);
+  EXPECT_THAT(sentence({{"rope_scaling", plain}, {"rope_parameters", same}}), refused);
+  EXPECT_THAT(sentence({{"rope_scaling", kYarn}, {"rope_parameters", same}}), refused) << "one has another base";
+  EXPECT_EQ(sentence({{"rope_theta", 1e6}, {"rope_scaling", kYarn}, {"rope_parameters", same}}), "");
+  for (const Json& none : {Json(nullptr), Json::object()}) {
+    EXPECT_EQ(read({{"rope_scaling", same}, {"rope_parameters", none}}), read({{"rope_scaling", same}}));
+    EXPECT_EQ(read({{"rope_scaling", none}, {"rope_parameters", same}}), read({{"rope_scaling", same}}));
+  }
+}
+
+TEST(RopeScaling, TheContextBesideTheGroupHasTheLastWord) {
+  for (const Json& scaling : {kYarn, kLlama3}) {
+    for (const bool inside : {true, false}) {
+      Json group = scaling;
+      if (!inside) group.erase("original_max_position_embeddings");
+      EXPECT_EQ(read({{"rope_scaling", group}, {"original_max_position_embeddings", 512}}).scaling.original_positions,
+                512u);
+      EXPECT_THAT(sentence({{"rope_scaling", group}, {"original_max_position_embeddings", "512"}}),
+                  HasSubstr("original_max_position_embeddings"));
+    }
+  }
+}
+
+TEST(RopeScaling, WhatTransformersReadsIsNotRefused) {
+  const auto yarn = [](const char* field, const Json& value, std::uint32_t max_positions = 2048) {
+    Json group = kYarn;
+    group["original_max_position_embeddings"] = 256;
+    group["mscale"] = 0.7;
+    group["mscale_all_dim"] = 0.5;
+    group[field] = value;
+    return read_rope({{"rope_scaling", group}}, "config.json", max_positions).scaling;
+  };
+  const double alone = 0.1 * std::log(4.0) + 1;
+  EXPECT_NEAR(yarn("mscale", 0.7).attention_factor, (0.07 * std::log(4.0) + 1) / (0.05 * std::log(4.0) + 1), 1e-12);
+  for (const char* name : {"mscale", "mscale_all_dim"})
+    for (const Json& none : {Json(0), Json(0.0), Json(nullptr)}) EXPECT_EQ(yarn(name, none).attention_factor, alone);
+  EXPECT_EQ(yarn("factor", nullptr).factor, 8);
+  EXPECT_THAT(sentence_of([&] { yarn("factor", nullptr, 128); }), HasSubstr("'factor'"));
+  EXPECT_EQ(read({{"rope_scaling", {{"rope_type", "default"}, {"factor", 1.0}}}}), RopeConfig());
+}
+
 TEST(RopeScaling, YarnStretchesTheModelsPositions) {
   Json config = Json::parse(read_bytes(golden_folder() / "tiny_qwen25" / "config.json"));
   const TemporaryFolder folder;
@@ -108,6 +155,8 @@ TEST(RopeScaling, WhatIsNotUnderstoodIsRefusedByName) {
                                            {{{"rope_type", "default"}}, "factor", 4.0},
                                            {{{"rope_type", "default"}}, "partial_rotary_factor", 0.25},
                                            {kLlama3, "factor", nullptr},
+                                           {kYarn, "mscale", -1},
+                                           {kYarn, "mscale_all_dim", "x"},
                                            {kLlama3, "factor", 0.5},
                                            {kLlama3, "factor", "8"},
                                            {kLlama3, "low_freq_factor", nullptr},
