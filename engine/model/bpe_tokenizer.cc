@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "engine/common/error.h"
+#include "engine/model/safetensors.h"
 #include "engine/model/utf8.h"
 #include "engine/model/word_splitter.h"
 
@@ -18,39 +19,39 @@ class BpeTokenizer : public Tokenizer {
   explicit BpeTokenizer(BpeSpec spec)
       : pairs_(std::move(spec.tokens), spec.merges, spec.whole_words, spec.file),
         splitter_(spec.words, spec.file),
-        added_(std::move(spec.added)),
+        raw_(of_kind(spec.added, /*normalized=*/false, /*composed=*/false)),
+        normalized_(of_kind(spec.added, /*normalized=*/true, spec.composed)),
         composed_(spec.composed),
         bos_(spec.bos),
         add_bos_(spec.add_bos),
         hash_(std::move(spec.hash)) {
     vocab_ = static_cast<std::uint32_t>(pairs_.tokens().size());
-    // Longest first: of two that begin at the same place the longer one is meant.
-    std::sort(added_.begin(), added_.end(), [](const AddedToken& a, const AddedToken& b) {
-      return a.text.size() != b.text.size() ? a.text.size() > b.text.size() : a.id < b.id;
-    });
-    for (std::size_t i = 0; i < added_.size(); ++i) {
-      begins_[static_cast<unsigned char>(added_[i].text[0])].push_back(i);
-      added_by_id_.emplace(added_[i].id, i);
-      vocab_ = std::max(vocab_, static_cast<std::uint32_t>(added_[i].id) + 1);
+    for (AddedToken& token : spec.added) {
+      vocab_ = std::max(vocab_, static_cast<std::uint32_t>(token.id) + 1);
+      ids_.emplace(token.text, token.id);
+      added_.emplace(token.id, std::move(token));
     }
   }
 
+  /// As the tokenizers library: first the tokens that are sought in the text as it is, then, in what lies between them
+  /// and has been normalized, the others.
   std::vector<std::int32_t> encode(std::string_view text, bool add_bos, Specials specials) const override {
     std::vector<std::int32_t> out;
     if (add_bos && add_bos_ && bos_ >= 0) out.push_back(bos_);
-    const std::string sound = repair_utf8(text);
-    std::size_t done = 0;
-    for (std::size_t at = 0; at < sound.size();) {
-      const AddedToken* token = added_at(sound, at, specials);
-      if (token == nullptr) {
-        ++at;
-        continue;
-      }
-      encode_text(std::string_view(sound).substr(done, at - done), out);
-      out.push_back(token->id);
-      done = at += token->text.size();
-    }
-    encode_text(std::string_view(sound).substr(done), out);
+    const bool parsed = specials == Specials::parsed;
+    const auto token = [&out](const AddedToken& found) { out.push_back(found.id); };
+    const auto word = [&](std::string_view w) { pairs_.encode(w, out); };
+    const auto words = [&](std::string_view stretch) { splitter_.split(stretch, word); };
+    raw_.cut(
+        repair_utf8(text), parsed,
+        [&](std::string_view stretch) {
+          if (composed_) {
+            normalized_.cut(compose_utf8(stretch), parsed, words, token);
+          } else {
+            normalized_.cut(stretch, parsed, words, token);
+          }
+        },
+        token);
     return out;
   }
 
@@ -62,10 +63,8 @@ class BpeTokenizer : public Tokenizer {
 
   std::string bytes_of(std::int32_t token, bool) const override {
     TANDEM_CHECK(token >= 0, "token {}", token);
-    if (const auto added = added_by_id_.find(token); added != added_by_id_.end()) {
-      const AddedToken& found = added_[added->second];
-      return found.special ? std::string() : found.text;
-    }
+    if (const auto added = added_.find(token); added != added_.end())
+      return added->second.special ? std::string() : added->second.text;
     const auto id = static_cast<std::size_t>(token);
     return id < pairs_.tokens().size() ? pairs_.tokens()[id] : std::string();
   }
@@ -73,38 +72,27 @@ class BpeTokenizer : public Tokenizer {
   std::uint32_t vocab_size() const override { return vocab_; }
   std::int32_t bos() const override { return bos_; }
   std::int32_t special(std::string_view text) const override {
-    for (const AddedToken& token : added_) {
-      if (token.text == text) return token.id;
-    }
-    return -1;
+    const auto found = ids_.find(std::string(text));
+    return found == ids_.end() ? -1 : found->second;
   }
   std::string hash() const override { return hash_; }
 
  private:
-  const AddedToken* added_at(std::string_view text, std::size_t at, Specials specials) const {
-    for (const std::size_t i : begins_[static_cast<unsigned char>(text[at])]) {
-      const AddedToken& token = added_[i];
-      if (token.special && specials == Specials::as_text) continue;
-      if (text.substr(at, token.text.size()) == token.text) return &token;
+  static std::vector<AddedToken> of_kind(const std::vector<AddedToken>& all, bool normalized, bool composed) {
+    std::vector<AddedToken> tokens;
+    for (const AddedToken& token : all) {
+      if (token.normalized != normalized) continue;
+      tokens.push_back(token);
+      if (composed) tokens.back().text = compose_utf8(token.text);
     }
-    return nullptr;
-  }
-
-  void encode_text(std::string_view text, std::vector<std::int32_t>& out) const {
-    if (text.empty()) return;
-    const auto word = [&](std::string_view w) { pairs_.encode(w, out); };
-    if (composed_) {
-      splitter_.split(compose_utf8(text), word);
-    } else {
-      splitter_.split(text, word);
-    }
+    return tokens;
   }
 
   BytePairs pairs_;
   WordSplitter splitter_;
-  std::vector<AddedToken> added_;
-  std::array<std::vector<std::size_t>, 256> begins_;  // added tokens by their first byte
-  std::unordered_map<std::int32_t, std::size_t> added_by_id_;
+  TokenFinder raw_, normalized_;
+  std::unordered_map<std::int32_t, AddedToken> added_;
+  std::unordered_map<std::string, std::int32_t> ids_;  // of added tokens
   bool composed_;
   std::int32_t bos_;
   bool add_bos_;
@@ -144,7 +132,7 @@ bool bytes_from_printable(std::string_view text, std::string& bytes) {
   return true;
 }
 
-void set_vocabulary(BpeSpec& spec, const std::vector<std::pair<std::string, std::int32_t>>& vocabulary,
+void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary,
                     const std::vector<std::pair<std::string, std::string>>& merges) {
   std::unordered_map<std::string_view, std::int32_t> ids;
   for (const auto& [text, id] : vocabulary) {
@@ -168,16 +156,24 @@ void set_vocabulary(BpeSpec& spec, const std::vector<std::pair<std::string, std:
   }
 }
 
+void add_listed(BpeSpec& spec, const Vocabulary& vocabulary, const ListedTokens& listed) {
+  const std::unordered_map<std::string_view, std::int32_t> ids(vocabulary.begin(), vocabulary.end());
+  const auto id_of = [&ids](const std::string& text) {
+    const auto found = ids.find(text);
+    return found == ids.end() ? -1 : found->second;
+  };
+  add_listed_tokens(listed, {spec.file, vocabulary.size(), id_of}, spec.added);
+}
+
+void add_to_hash(BpeSpec& spec, std::span<const AddedToken> tokens) {
+  if (tokens.empty()) return;
+  std::string all = spec.hash;
+  for (const AddedToken& token : tokens)
+    all += fmt::format("{}:{}:{:d}{:d};", token.id, token.text, token.special, token.normalized);
+  spec.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(all))));
+}
+
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeSpec spec) {
-  for (const AddedToken& token : spec.added) {
-    if (token.text.empty()) throw_input_error("{}: the added token {} has no text.", spec.file, token.id);
-    if (token.id < 0 || token.id >= kMostTokens)
-      throw_input_error("{}: added token '{}' has the id {}, outside 0 to {}.", spec.file, token.text, token.id,
-                        kMostTokens - 1);
-    // It must not be found as a word of the text.
-    if (static_cast<std::size_t>(token.id) < spec.tokens.size())
-      spec.tokens[static_cast<std::size_t>(token.id)].clear();
-  }
   return std::make_unique<BpeTokenizer>(std::move(spec));
 }
 

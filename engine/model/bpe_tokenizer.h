@@ -4,24 +4,20 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/model/added_tokens.h"
 #include "engine/model/byte_pairs.h"
 #include "engine/model/tokenizer.h"
 
 namespace tandem {
 
-struct AddedToken {
-  std::string text;
-  std::int32_t id = 0;
-  bool special = true;  // false: matched in every text (Qwen's <tool_call>)
-};
-
 /// All that decides a tokenizer's ids.
 struct BpeSpec {
   std::string file;                 // for errors
-  std::vector<std::string> tokens;  // bytes by id; empty: no such id, or an added token
+  std::vector<std::string> tokens;  // bytes by id; empty: no such id, or no byte-level text
   std::vector<Merge> merges;        // by rank
   bool whole_words = false;         // see BytePairs
   std::vector<AddedToken> added;
@@ -34,7 +30,8 @@ struct BpeSpec {
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeSpec spec);
 
-/// Readers of one kind of file each; InputError for anything damaged or not supported.
+/// Readers of one kind of file each, with the tokens that files beside it add; InputError for anything damaged or not
+/// supported.
 BpeSpec read_tokenizer_json(const std::filesystem::path& folder);  // tokenizer.json
 BpeSpec read_vocab_merges(const std::filesystem::path& folder);    // vocab.json, merges.txt, tokenizer_config.json
 BpeSpec read_tiktoken(const std::filesystem::path& folder);        // tokenizer.model of Llama 3
@@ -45,8 +42,16 @@ bool is_tiktoken(const std::filesystem::path& file);
 /// character. False where `text` has a character that stands for no byte.
 bool bytes_from_printable(std::string_view text, std::string& bytes);
 
+using Vocabulary = std::vector<std::pair<std::string, std::int32_t>>;
+
 /// A vocabulary (text to id) and merges ("a b" pairs) as Hugging Face files have them, into `spec`.
-void set_vocabulary(BpeSpec& spec, const std::vector<std::pair<std::string, std::int32_t>>& vocabulary,
+void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary,
                     const std::vector<std::pair<std::string, std::string>>& merges);
+
+/// What `listed` adds to a vocabulary and to the tokens that `spec` has beside it; see add_listed_tokens.
+void add_listed(BpeSpec& spec, const Vocabulary& vocabulary, const ListedTokens& listed);
+
+/// Tokens that decide ids and stand in no file that spec.hash was made of. None: the hash stays.
+void add_to_hash(BpeSpec& spec, std::span<const AddedToken> tokens);
 
 }  // namespace tandem

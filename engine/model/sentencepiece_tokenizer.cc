@@ -1,14 +1,14 @@
 #include "engine/model/sentencepiece_tokenizer.h"
 
 #include <algorithm>
-#include <array>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sentencepiece_processor.h>
 
 #include "engine/common/error.h"
+#include "engine/model/added_tokens.h"
 #include "engine/model/character_map.h"
+#include "engine/model/json_fields.h"
 #include "engine/model/json_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/utf8.h"
@@ -16,56 +16,20 @@
 namespace tandem {
 namespace {
 
-struct AddedToken {
-  std::string text, file;  // file: where it stands
-  bool special = true;
-};
-
 /// What the files beside tokenizer.model change about it.
 struct Settings {
   bool add_bos = true;
-  std::optional<bool> add_prefix_space;      // unset: as the model says
-  std::map<std::int32_t, AddedToken> added;  // by id, the model's own pieces among them
+  std::optional<bool> add_prefix_space;  // unset: as the model says
+  ListedTokens listed;
 };
-
-/// added_tokens.json, {text: id}, and what tokenizer_config.json says of the same tokens.
-void read_added_tokens(const std::filesystem::path& folder, const nlohmann::json& config, Settings& settings) {
-  constexpr std::int32_t kMostIds = 1 << 21;
-  const auto add = [&](const std::filesystem::path& file, std::int64_t id, const nlohmann::json& text, bool special) {
-    if (id < 0 || id >= kMostIds || !text.is_string() || text.get<std::string>().empty()) {
-      throw_input_error("{}: an added token must have a text and an id from 0 to {}.", file.string(), kMostIds - 1);
-    }
-    settings.added[static_cast<std::int32_t>(id)] = {text.get<std::string>(), file.string(), special};
-  };
-  if (const std::filesystem::path file = folder / "added_tokens.json"; path_exists(file)) {
-    const nlohmann::json listed = read_json_object(file);  // items() of a temporary would not live long enough
-    for (const auto& [text, id] : listed.items())
-      add(file, id.is_number_integer() ? id.get<std::int64_t>() : -1, text, /*special=*/true);
-  }
-  if (!config.contains("added_tokens_decoder") || config["added_tokens_decoder"].is_null()) return;
-  const std::filesystem::path file = folder / "tokenizer_config.json";
-  const nlohmann::json& decoder = config["added_tokens_decoder"];
-  if (!decoder.is_object()) throw_input_error("{}: field 'added_tokens_decoder' must be an object.", file.string());
-  for (const auto& [key, token] : decoder.items()) {
-    const bool number = !key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos;
-    const bool whole = token.is_object() && token.contains("content");
-    const bool special = whole && token.contains("special") && token["special"] == true;
-    add(file, number ? std::stoll(key) : -1, whole ? token["content"] : nlohmann::json(), special);
-  }
-}
 
 Settings read_settings(const std::filesystem::path& folder) {
   Settings settings;
-  const std::filesystem::path file = folder / "tokenizer_config.json";
-  const nlohmann::json json = path_exists(file) ? read_json_object(file) : nlohmann::json::object();
-  read_added_tokens(folder, json, settings);
-  const auto flag = [&](const char* name) -> std::optional<bool> {
-    if (!json.contains(name) || json[name].is_null()) return std::nullopt;
-    if (!json[name].is_boolean()) throw_input_error("{}: field '{}' must be true, false or null.", file.string(), name);
-    return json[name].get<bool>();
-  };
-  settings.add_bos = flag("add_bos_token").value_or(true);
-  settings.add_prefix_space = flag("add_prefix_space");
+  const nlohmann::json json = read_tokenizer_config(folder);
+  const JsonFields fields(json, (folder / "tokenizer_config.json").string());
+  settings.listed = read_listed_tokens(folder, json);
+  settings.add_bos = fields.flag("add_bos_token", true);
+  if (fields.has("add_prefix_space")) settings.add_prefix_space = fields.flag("add_prefix_space", false);
   return settings;
 }
 
@@ -84,24 +48,7 @@ class SentencePieceTokenizer : public Tokenizer {
       throw_input_error("{} is not a SentencePiece model (other kinds are not supported yet), or it is damaged.",
                         file.string());
     }
-    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
-      if (processor_.IsControl(id)) specials_.emplace_back(processor_.IdToPiece(id), id);
-    }
-    vocab_ = static_cast<std::uint32_t>(processor_.GetPieceSize());
-    for (const auto& [id, token] : settings.added) {
-      if (id < processor_.GetPieceSize() || static_cast<std::uint32_t>(id) >= rows) continue;
-      if (!token.special) {
-        throw_input_error("{}: the added token '{}' is not special (\"special\": true), which is not supported.",
-                          token.file, token.text);
-      }
-      specials_.emplace_back(token.text, id);
-      vocab_ = std::max(vocab_, static_cast<std::uint32_t>(id) + 1);
-      bytes += fmt::format("{}:{};", id, token.text);  // for the hash
-    }
-    // Of two that begin alike the longer one is meant.
-    std::stable_sort(specials_.begin(), specials_.end(),
-                     [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
-    for (const auto& [text, id] : specials_) begins_[static_cast<unsigned char>(text.front())] = true;
+    bytes += read_specials(file.string(), settings.listed, rows);
     const std::byte bos_rule{add_bos_};
     hash_ = fmt::format("{:016x}", content_hash({&bos_rule, 1}, content_hash(std::as_bytes(std::span(bytes)))));
   }
@@ -109,19 +56,13 @@ class SentencePieceTokenizer : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text, bool add_bos, Specials specials) const override {
     std::vector<std::int32_t> out;
     if (add_bos && add_bos_ && bos() >= 0) out.push_back(bos());
-    std::size_t done = 0;
-    // Each stretch between special tokens is a text of its own, with its own leading space, as Meta's code has it.
-    for (std::size_t at = 0; specials == Specials::parsed && at < text.size();) {
-      const auto* found = special_at(text.substr(at));
-      if (found == nullptr) {
-        ++at;
-        continue;
-      }
-      encode_text(text.substr(done, at - done), out);
-      out.push_back(found->second);
-      done = at += found->first.size();
+    const auto words = [&](std::string_view stretch) { encode_text(stretch, out); };
+    if (specials == Specials::as_text) {
+      words(text);
+    } else {
+      // Each stretch between special tokens is a text of its own, with its own leading space, as Meta's code has it.
+      finder_->cut(text, true, words, [&out](const AddedToken& token) { out.push_back(token.id); });
     }
-    encode_text(text.substr(done), out);
     return out;
   }
 
@@ -157,9 +98,9 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
   std::int32_t special(std::string_view text) const override {
-    const auto found =
-        std::find_if(specials_.begin(), specials_.end(), [text](const auto& special) { return special.first == text; });
-    return found == specials_.end() ? -1 : found->second;
+    const auto found = std::find_if(specials_.begin(), specials_.end(),
+                                    [text](const AddedToken& special) { return special.text == text; });
+    return found == specials_.end() ? -1 : found->id;
   }
 
   std::uint32_t vocab_size() const override { return vocab_; }
@@ -181,21 +122,55 @@ class SentencePieceTokenizer : public Tokenizer {
     out.insert(out.end(), ids.begin(), ids.end());
   }
 
-  using Special = std::pair<std::string, std::int32_t>;
-  /// The special token that `text` begins with; nullptr if with none.
-  const Special* special_at(std::string_view text) const {
-    if (!begins_[static_cast<unsigned char>(text[0])]) return nullptr;
-    for (const Special& special : specials_) {
-      if (text.starts_with(special.first)) return &special;
+  /// Control pieces, and what files beside the model list, up to the embedding's `rows`. Returns what is added to the
+  /// model, for the hash.
+  std::string read_specials(const std::string& file, const ListedTokens& listed, std::uint32_t rows) {
+    const int pieces = processor_.GetPieceSize();
+    ListedTokens more{listed.file, {}, listed.says_kinds, listed.named};
+    for (int id = 0; id < pieces; ++id) {
+      if (processor_.IsControl(id)) specials_.push_back({processor_.IdToPiece(id), id});
     }
-    return nullptr;
+    for (const AddedToken& token : listed.tokens) {
+      if (static_cast<std::uint32_t>(token.id) >= rows) {
+        std::erase(more.named, token.text);
+        continue;
+      }
+      if (token.id < pieces) {
+        if (processor_.IdToPiece(token.id) != token.text) {
+          throw_input_error("{}: the added token '{}' has the id {}, but {} has '{}' there. Make both say the same.",
+                            listed.file, token.text, token.id, file, processor_.IdToPiece(token.id));
+        }
+        if (processor_.IsUnknown(token.id) && token.special) specials_.push_back({token.text, token.id});
+        continue;  // the other kinds are the model's own affair
+      }
+      if (!token.special) {
+        throw_input_error("{}: the added token '{}' is not special (\"special\": true), which is not supported.",
+                          listed.file, token.text);
+      }
+      more.tokens.push_back({token.text, token.id});
+    }
+    const std::size_t own = specials_.size();
+    const auto id_of = [this](const std::string& text) {
+      const int id = processor_.PieceToId(text);  // the unknown piece's for what is none
+      return processor_.IdToPiece(id) == text ? id : -1;
+    };
+    add_listed_tokens(more, {file, static_cast<std::size_t>(pieces), id_of}, specials_);
+    vocab_ = static_cast<std::uint32_t>(pieces);
+    std::string added;
+    for (const AddedToken& token : std::span(specials_).subspan(own)) {
+      if (token.id < pieces) continue;
+      vocab_ = std::max(vocab_, static_cast<std::uint32_t>(token.id) + 1);
+      added += fmt::format("{}:{};", token.id, token.text);
+    }
+    finder_.emplace(specials_);
+    return added;
   }
 
   sentencepiece::SentencePieceProcessor processor_;
   bool add_bos_;
   std::uint32_t vocab_ = 0;
-  std::vector<Special> specials_;  // control pieces and added ones, the longest first
-  std::array<bool, 256> begins_{};
+  std::vector<AddedToken> specials_;  // control pieces, the unknown one where files say so, and added ones
+  std::optional<TokenFinder> finder_;
   std::string hash_;
 };
 

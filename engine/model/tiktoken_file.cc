@@ -1,5 +1,5 @@
 // tiktoken files: lines of "base64 rank", where a token's rank is its id and decides which merge comes first. They hold
-// no special tokens; those of Llama 3 follow the ranks.
+// no special tokens; those of Llama 3 follow the ranks, by the names that files beside it list, else by those of 3.1.
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -68,13 +68,18 @@ bool read_line(std::string_view line, std::string& bytes, std::int32_t& rank) {
   return true;
 }
 
-/// tiktoken joins any two neighbours whose bytes together are a token, the lowest rank first: every way to cut a token
-/// into two tokens is a merge with the token's rank.
-std::vector<Merge> merges_of(const std::vector<std::string>& tokens) {
+std::unordered_map<std::string_view, std::int32_t> ids_of(const std::vector<std::string>& tokens) {
   std::unordered_map<std::string_view, std::int32_t> ids;
   for (std::size_t id = 0; id < tokens.size(); ++id) {
     if (!tokens[id].empty()) ids.emplace(tokens[id], static_cast<std::int32_t>(id));
   }
+  return ids;
+}
+
+/// tiktoken joins any two neighbours whose bytes together are a token, the lowest rank first: every way to cut a token
+/// into two tokens is a merge with the token's rank.
+std::vector<Merge> merges_of(const std::vector<std::string>& tokens) {
+  const std::unordered_map<std::string_view, std::int32_t> ids = ids_of(tokens);
   std::vector<Merge> merges;
   for (std::size_t id = 0; id < tokens.size(); ++id) {
     const std::string_view bytes = tokens[id];
@@ -86,6 +91,32 @@ std::vector<Merge> merges_of(const std::vector<std::string>& tokens) {
     }
   }
   return merges;
+}
+
+/// The names above are a guess where the folder's files list tokens.
+void add_specials(BpeSpec& spec, ListedTokens listed) {
+  const std::vector<AddedToken> guessed = llama3_specials(static_cast<std::int32_t>(spec.tokens.size()));
+  for (const AddedToken& guess : guessed) {
+    const auto found = std::find_if(listed.tokens.begin(), listed.tokens.end(),
+                                    [&guess](const AddedToken& token) { return token.id == guess.id; });
+    if (found == listed.tokens.end()) {
+      listed.tokens.push_back(guess);
+    } else if (!listed.says_kinds) {
+      *found = {found->text, found->id};
+    }
+  }
+  std::sort(listed.tokens.begin(), listed.tokens.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  const std::unordered_map<std::string_view, std::int32_t> ids = ids_of(spec.tokens);
+  const auto id_of = [&ids](const std::string& text) {
+    const auto found = ids.find(text);
+    return found == ids.end() ? -1 : found->second;
+  };
+  add_listed_tokens(listed, {spec.file, spec.tokens.size(), id_of}, spec.added);
+  std::vector<AddedToken> unlike;
+  std::copy_if(spec.added.begin(), spec.added.end(), std::back_inserter(unlike), [&guessed](const AddedToken& token) {
+    return std::find(guessed.begin(), guessed.end(), token) == guessed.end();
+  });
+  add_to_hash(spec, unlike);
 }
 
 }  // namespace
@@ -128,16 +159,12 @@ BpeSpec read_tiktoken(const std::filesystem::path& folder) {
   spec.merges = merges_of(spec.tokens);
   spec.whole_words = true;
   spec.words = {kLlama3Words};
-  spec.added = llama3_specials(static_cast<std::int32_t>(spec.tokens.size()));
-  spec.bos = spec.added.front().id;
-  spec.add_bos = true;
-  const std::filesystem::path config = folder / "tokenizer_config.json";
-  if (path_exists(config)) {
-    const nlohmann::json json = read_json_object(config);
-    spec.add_bos = JsonFields(json, config.string()).flag("add_bos_token", true);
-  }
+  const nlohmann::json config = read_tokenizer_config(folder);
+  spec.add_bos = JsonFields(config, (folder / "tokenizer_config.json").string()).flag("add_bos_token", true);
   const std::byte rule{spec.add_bos};
   spec.hash = fmt::format("{:016x}", content_hash({&rule, 1}, content_hash(std::as_bytes(std::span(text)))));
+  spec.bos = static_cast<std::int32_t>(spec.tokens.size());  // <|begin_of_text|>
+  add_specials(spec, read_listed_tokens(folder, config));
   return spec;
 }
 

@@ -1,8 +1,10 @@
 // tokenizer.json of Hugging Face, as far as byte-level BPE goes. What is not read and would change ids is refused.
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/model/bpe_tokenizer.h"
+#include "engine/model/json_fields.h"
 #include "engine/model/json_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/word_splitter.h"
@@ -14,7 +16,8 @@ using Json = nlohmann::json;
 
 class TokenizerJson {
  public:
-  explicit TokenizerJson(const std::filesystem::path& folder) : path_(folder / "tokenizer.json") {
+  explicit TokenizerJson(const std::filesystem::path& folder)
+      : folder_(folder), path_(folder / "tokenizer.json"), config_(read_tokenizer_config(folder)) {
     const std::string bytes = read_small_file(path_, std::size_t{128} << 20);
     if (nests_deeper(bytes, 32)) throw_input_error("{}: its brackets are nested deeper than 32.", path_.string());
     json_ = Json::parse(bytes, nullptr, false);
@@ -29,6 +32,7 @@ class TokenizerJson {
     read_normalizer();
     read_words();
     read_post_processor();
+    check_bos_flag();
     return std::move(spec_);
   }
 
@@ -80,10 +84,9 @@ class TokenizerJson {
       refuse("model.vocab", model.value("vocab", Json()), "an object of tokens and ids");
     if (absent(model, "merges") || !model["merges"].is_array())
       refuse("model.merges", model.value("merges", Json()), "a list of pairs");
-    std::vector<std::pair<std::string, std::int32_t>> vocabulary;
-    vocabulary.reserve(model["vocab"].size());
+    vocabulary_.reserve(model["vocab"].size());
     for (const auto& [text, id] : model["vocab"].items())
-      vocabulary.emplace_back(text, id_of(id, "model.vocab." + text));
+      vocabulary_.emplace_back(text, id_of(id, "model.vocab." + text));
     std::vector<std::pair<std::string, std::string>> merges;
     merges.reserve(model["merges"].size());
     for (const Json& merge : model["merges"]) {
@@ -98,11 +101,20 @@ class TokenizerJson {
         refuse("model.merges", merge, "a pair of tokens");
       }
     }
-    set_vocabulary(spec_, vocabulary, merges);
+    set_vocabulary(spec_, vocabulary_, merges);
   }
 
   void read_added_tokens() {
-    if (absent(json_, "added_tokens")) return;
+    add_listed(spec_, vocabulary_, own_added_tokens());
+    const std::size_t own = spec_.added.size();
+    add_listed(spec_, vocabulary_, read_listed_tokens(folder_, config_));
+    add_to_hash(spec_, std::span(spec_.added).subspan(own));
+  }
+
+  ListedTokens own_added_tokens() {
+    ListedTokens own;
+    own.file = path_.string();
+    if (absent(json_, "added_tokens")) return own;
     if (!json_["added_tokens"].is_array()) refuse("added_tokens", json_["added_tokens"], "a list of objects");
     for (const Json& token : json_["added_tokens"]) {
       if (!token.is_object() || absent(token, "id")) refuse("added_tokens", token, "an object with an id");
@@ -110,12 +122,11 @@ class TokenizerJson {
       added.text = text_of(token, "content", "added_tokens.content");
       added.id = id_of(token["id"], "added_tokens.id");
       added.special = flag_of(token, "special", "added_tokens.special", false);
-      for (const char* name : {"lstrip", "rstrip", "single_word"}) {
-        if (flag_of(token, name, std::string("added_tokens.") + name, false))
-          refuse(fmt::format("added_tokens '{}'.{}", added.text, name), token[name], "false");
-      }
-      spec_.added.push_back(std::move(added));
+      added.normalized = flag_of(token, "normalized", "added_tokens.normalized", !added.special);
+      refuse_flags(token, fmt::format("{}, added_tokens '{}'", own.file, added.text));
+      own.tokens.push_back(std::move(added));
     }
+    return own;
   }
 
   void read_normalizer() {
@@ -165,27 +176,60 @@ class TokenizerJson {
     const Json& whole = json_["post_processor"];
     const bool sequence = whole.is_object() && whole.value("type", Json()) == "Sequence" &&
                           whole.contains("processors") && whole["processors"].is_array();
+    bool template_read = false;
     for (const Json& part : sequence ? whole["processors"] : Json::array({whole})) {
       const Json type = part.is_object() ? part.value("type", Json()) : Json();
       if (type == "ByteLevel") continue;
       if (type != "TemplateProcessing") refuse("post_processor", part, "a ByteLevel or a TemplateProcessing");
-      const Json single = part.value("single", Json());
-      if (!single.is_array() || single.empty() || !single[0].is_object())
-        refuse("post_processor.single", single, "a list");
-      if (!single[0].contains("SpecialToken")) continue;
-      if (!single[0]["SpecialToken"].is_object())
-        refuse("post_processor.single", single[0], "a SpecialToken with an id");
-      const std::string text = text_of(single[0]["SpecialToken"], "id", "post_processor.single.SpecialToken.id");
+      if (std::exchange(template_read, true)) refuse("post_processor", whole, "one TemplateProcessing at most");
+      read_template(part);
+    }
+  }
+
+  void read_template(const Json& part) {
+    const Json single = part.value("single", Json());
+    if (!single.is_array() || single.empty()) refuse("post_processor.single", single, "a list");
+    for (const Json& step : single) {
+      if (!step.is_object()) refuse("post_processor.single", step, "an object");
+      if (!step.contains("SpecialToken")) return;  // the sequence
+      if (spec_.add_bos) refuse("post_processor.single", single, "one token before the sequence at most");
+      if (!step["SpecialToken"].is_object()) refuse("post_processor.single", step, "a SpecialToken with an id");
+      const std::string text = text_of(step["SpecialToken"], "id", "post_processor.single.SpecialToken.id");
       for (const AddedToken& token : spec_.added) {
         if (token.text == text) spec_.bos = token.id;
       }
-      if (spec_.bos < 0) refuse("post_processor.single.SpecialToken.id", single[0], "one of added_tokens");
+      if (spec_.bos < 0) refuse("post_processor.single.SpecialToken.id", step, "one of added_tokens");
+      const Json listed = part.value("special_tokens", Json());
+      const Json ids = listed.is_object() && listed.contains(text) && listed[text].is_object()
+                           ? listed[text].value("ids", Json())
+                           : Json();
+      if (!ids.is_null() && ids != Json::array({spec_.bos})) {
+        refuse(fmt::format("post_processor.special_tokens.{}.ids", text), ids,
+               fmt::format("the token's id in added_tokens, [{}],", spec_.bos));
+      }
       spec_.add_bos = true;
     }
   }
 
+  /// transformers 4 rebuilds the template of a Llama class from this flag, transformers 5 leaves the template.
+  void check_bos_flag() const {
+    const std::string file = (folder_ / "tokenizer_config.json").string();
+    const JsonFields fields(config_, file);
+    if (!fields.has("tokenizer_class") || !fields.has("add_bos_token")) return;
+    const std::string kind = fields.text("tokenizer_class");
+    if (kind != "LlamaTokenizer" && kind != "LlamaTokenizerFast") return;
+    if (fields.flag("add_bos_token", false) == spec_.add_bos) return;
+    throw_input_error(
+        "{}: field 'add_bos_token' is {}, but the post_processor of {} {} a token before the text; versions of "
+        "transformers differ in whom they follow. Make both say the same, or remove the field.",
+        file, !spec_.add_bos, path_.string(), spec_.add_bos ? "puts" : "does not put");
+  }
+
+  std::filesystem::path folder_;
   std::filesystem::path path_;
+  Json config_;  // tokenizer_config.json
   Json json_;
+  Vocabulary vocabulary_;
   BpeSpec spec_;
 };
 

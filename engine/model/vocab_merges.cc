@@ -1,5 +1,5 @@
 // vocab.json with merges.txt: byte-level BPE as GPT-2 wrote it. What these files leave open (the expression for words,
-// the normalization, added tokens) follows from the tokenizer_class in tokenizer_config.json.
+// the normalization) follows from the tokenizer's class.
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
@@ -33,21 +33,32 @@ Merges read_merges(const std::string& text, const std::string& file) {
   return merges;
 }
 
-void read_added(const Json& config, const std::string& file, BpeSpec& spec) {
-  if (!config.contains("added_tokens_decoder") || config["added_tokens_decoder"].is_null()) return;
-  const Json& added = config["added_tokens_decoder"];
-  if (!added.is_object()) throw_input_error("{}: field 'added_tokens_decoder' must be an object.", file);
-  for (const auto& [id, token] : added.items()) {
-    const bool number = !id.empty() && id.size() <= 7 && id.find_first_not_of("0123456789") == std::string::npos;
-    if (!number || !token.is_object())
-      throw_input_error("{}: field 'added_tokens_decoder' has the entry '{}', which is no token id with an object.",
-                        file, id);
-    const JsonFields fields(token, fmt::format("{}, added_tokens_decoder, {}", file, id));
-    for (const char* name : {"lstrip", "rstrip", "single_word"}) {
-      if (fields.flag(name, false)) fields.bad(name, token[name], "false");
-    }
-    spec.added.push_back({fields.text("content"), std::stoi(id), fields.flag("special", false)});
+/// Qwen2Tokenizer or GPT2Tokenizer: tokenizer_class of tokenizer_config.json, without it the one of config.json's
+/// model.
+std::string tokenizer_class(const std::filesystem::path& folder, const JsonFields& fields, const std::string& file) {
+  const std::filesystem::path model_file = folder / "config.json";
+  const Json model = path_exists(model_file) ? read_json_object(model_file) : Json::object();
+  const Json type = model.value("model_type", Json());
+  if (!fields.has("tokenizer_class")) {
+    if (type == "qwen2" || type == "qwen3") return "Qwen2Tokenizer";
+    throw_input_error(
+        "{}: field 'tokenizer_class' is missing, and the model_type in {} does not say which it is; with vocab.json "
+        "and merges.txt, Qwen2Tokenizer and GPT2Tokenizer are known.",
+        file, model_file.string());
   }
+  std::string kind = fields.text("tokenizer_class");
+  if (kind.ends_with("Fast")) kind.resize(kind.size() - 4);
+  if (kind != "Qwen2Tokenizer" && kind != "GPT2Tokenizer") {
+    throw_input_error(
+        "{}: field 'tokenizer_class' is \"{}\"; with vocab.json and merges.txt, Qwen2Tokenizer and GPT2Tokenizer are "
+        "known.",
+        file, kind);
+  }
+  if (kind == "GPT2Tokenizer" && type == "qwen2") {  // transformers takes the model's
+    throw_input_error("{}: field 'tokenizer_class' is \"{}\", but the model_type in {} is \"qwen2\".", file, kind,
+                      model_file.string());
+  }
+  return kind;
 }
 
 }  // namespace
@@ -59,10 +70,10 @@ BpeSpec read_vocab_merges(const std::filesystem::path& folder) {
   const std::string bytes = read_small_file(file, std::size_t{64} << 20);
   const std::string merges_text = read_small_file(merges, std::size_t{64} << 20);
   const std::filesystem::path config_file = folder / "tokenizer_config.json";
-  const Json config = path_exists(config_file) ? read_json_object(config_file) : Json::object();
+  const Json config = read_tokenizer_config(folder);
   const Json vocab = Json::parse(bytes, nullptr, false);
   if (!vocab.is_object()) throw_input_error("{} is not a JSON object, or it is damaged.", spec.file);
-  std::vector<std::pair<std::string, std::int32_t>> vocabulary;
+  Vocabulary vocabulary;
   for (const auto& [text, id] : vocab.items()) {
     if (!id.is_number_integer() || id < 0 || id >= 1 << 22)
       throw_input_error("{}: token '{}' has no id below 4194304.", spec.file, text);
@@ -70,35 +81,21 @@ BpeSpec read_vocab_merges(const std::filesystem::path& folder) {
   }
   set_vocabulary(spec, vocabulary, read_merges(merges_text, merges.string()));
   const JsonFields fields(config, config_file.string());
-  std::string kind = fields.has("tokenizer_class") ? fields.text("tokenizer_class") : "GPT2Tokenizer";
-  if (kind.ends_with("Fast")) kind.resize(kind.size() - 4);
-  if (kind == "Qwen2Tokenizer") {
-    spec.words = {kQwen2Words};
-    spec.composed = true;
-  } else if (kind == "GPT2Tokenizer") {
-    spec.words = {kGpt2Words};
-    if (fields.flag("add_prefix_space", false)) fields.bad("add_prefix_space", config["add_prefix_space"], "false");
-  } else {
-    throw_input_error(
-        "{}: field 'tokenizer_class' is \"{}\"; with vocab.json and merges.txt, Qwen2Tokenizer and GPT2Tokenizer are "
-        "known.",
-        config_file.string(), kind);
-  }
-  read_added(config, config_file.string(), spec);
-  if (fields.has("bos_token")) {
-    const Json& bos = config["bos_token"];
-    const std::string text = bos.is_object() && bos.contains("content") && bos["content"].is_string()
-                                 ? bos["content"].get<std::string>()
-                                 : fields.text("bos_token");
-    for (const AddedToken& token : spec.added) {
-      if (token.text == text) spec.bos = token.id;
-    }
-  }
+  spec.composed = tokenizer_class(folder, fields, config_file.string()) == "Qwen2Tokenizer";
+  spec.words = {spec.composed ? kQwen2Words : kGpt2Words};
+  if (fields.flag("add_prefix_space", false)) fields.bad("add_prefix_space", config["add_prefix_space"], "false");
   spec.add_bos = fields.flag("add_bos_token", false);
   const std::string all = config.dump(-1, ' ', false, Json::error_handler_t::replace);
   spec.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes)),
                                                   content_hash(std::as_bytes(std::span(merges_text)),
                                                                content_hash(std::as_bytes(std::span(all))))));
+  const ListedTokens listed = read_listed_tokens(folder, config);
+  add_listed(spec, vocabulary, listed);
+  if (!listed.says_kinds) add_to_hash(spec, spec.added);
+  const std::string bos = named_token(config, "bos_token");
+  for (const AddedToken& token : spec.added) {
+    if (token.text == bos) spec.bos = token.id;
+  }
   return spec;
 }
 

@@ -72,6 +72,17 @@ TEST_F(BpeFiles, TokenizerJsonNamesTheField) {
        },
        "'post_processor'"},
       {[](Json& j) { j["post_processor"]["single"][0]["SpecialToken"]["id"] = "<none>"; }, "one of added_tokens"},
+      {[](Json& j) {
+         Json& single = j["post_processor"]["single"];
+         single.insert(single.begin(), single[0]);
+       },
+       "one token before the sequence at most"},
+      {[](Json& j) {
+         j["post_processor"] = {{"type", "Sequence"}, {"processors", {j["post_processor"], j["post_processor"]}}};
+       },
+       "one TemplateProcessing"},
+      {[](Json& j) { j["post_processor"]["special_tokens"]["<|begin_of_text|>"]["ids"] = {5}; },
+       "'post_processor.special_tokens.<|begin_of_text|>.ids' is [5]"},
   };
   for (const Case& c : cases) {
     EXPECT_THAT(said_of_json("small_llama3", "tokenizer.json", c.change),
@@ -98,6 +109,53 @@ TEST_F(BpeFiles, VocabAndMergesNameTheLine) {
   EXPECT_THAT(said_of_json("small_qwen2_files", "tokenizer_config.json",
                            [](Json& j) { j["added_tokens_decoder"]["99999999999"] = Json::object(); }),
               HasSubstr("'99999999999'"));
+}
+
+// transformers 4 follows the flag, transformers 5 the template.
+TEST_F(BpeFiles, ALlamaFlagThatContradictsTheTemplateIsRefused) {
+  const TemporaryFolder folder;
+  fs::copy_file(golden_folder() / "tokenizers" / "small_llama3" / "tokenizer.json", folder.path() / "tokenizer.json");
+  const auto with = [&](const Json& config) {
+    write_bytes(folder.path() / "tokenizer_config.json", config.dump());
+    return sentence_of([&] { load_tokenizer(folder.path()); });
+  };
+  for (const char* kind : {"LlamaTokenizer", "LlamaTokenizerFast"}) {
+    EXPECT_THAT(with({{"tokenizer_class", kind}, {"add_bos_token", false}}),
+                AllOf(HasSubstr("tokenizer_config.json"), HasSubstr("'add_bos_token' is false")));
+    EXPECT_EQ(with({{"tokenizer_class", kind}, {"add_bos_token", true}}), "");
+    EXPECT_EQ(with({{"tokenizer_class", kind}}), "");
+  }
+  EXPECT_EQ(with({{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_bos_token", false}}), "");
+}
+
+// Both kinds have the same files; only a class says which expression cuts the words.
+TEST_F(BpeFiles, TheClassOfVocabAndMergesIsNeverGuessed) {
+  const TemporaryFolder folder;
+  for (const char* file : {"vocab.json", "merges.txt"})
+    fs::copy_file(golden_folder() / "tokenizers" / "small_qwen2_files" / file, folder.path() / file);
+  const auto words = [&] {
+    return load_tokenizer(folder.path())->encode("I'LL go\n\n  to (see) it!!\n e\u0301 12", false);
+  };
+  const auto says = [&] { return sentence_of(words); };
+  const auto refused = AllOf(HasSubstr("'tokenizer_class'"), HasSubstr("Qwen2Tokenizer and GPT2Tokenizer"));
+  EXPECT_THAT(says(), refused);
+  write_bytes(folder.path() / "config.json", R"({"model_type": "llama"})");
+  EXPECT_THAT(says(), refused);
+  write_bytes(folder.path() / "tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer"})");
+  const auto gpt2 = words();
+  write_bytes(folder.path() / "tokenizer_config.json", R"({"tokenizer_class": "Qwen2TokenizerFast"})");
+  const auto qwen2 = words();
+  EXPECT_NE(gpt2, qwen2);
+  write_bytes(folder.path() / "tokenizer_config.json", "{}");
+  for (const char* type : {"qwen2", "qwen3"}) {
+    write_bytes(folder.path() / "config.json", Json{{"model_type", type}}.dump());
+    EXPECT_EQ(words(), qwen2);
+  }
+  write_bytes(folder.path() / "config.json", R"({"model_type": "qwen2"})");
+  write_bytes(folder.path() / "tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer"})");
+  EXPECT_THAT(says(), HasSubstr("'tokenizer_class' is \"GPT2Tokenizer\""));
+  write_bytes(folder.path() / "tokenizer_config.json", R"({"add_prefix_space": true})");
+  EXPECT_THAT(says(), HasSubstr("'add_prefix_space' is true"));
 }
 
 TEST_F(BpeFiles, TiktokenFilesNameTheLine) {

@@ -84,6 +84,8 @@ TEST_F(SentencePiece, IdsBeyondTheVocabularyHaveNoText) {
 // As in early copies of Llama 2: a token for padding behind the last row of the embedding.
 TEST_F(SentencePiece, AddedTokensBeyondTheModelsRowsAreLeftOut) {
   write_bytes(folder_.path() / "added_tokens.json", R"({"<pad>": 2048})");
+  EXPECT_THAT(sentence(sound_), HasSubstr("is not special")) << "no setting names it";
+  write_bytes(folder_.path() / "special_tokens_map.json", R"({"pad_token": {"content": "<pad>"}})");
   EXPECT_EQ(load_tokenizer(folder_.path())->special("<pad>"), 2048);
   const auto tokenizer = load_tokenizer(folder_.path(), 2048);
   EXPECT_EQ(tokenizer->vocab_size(), 2048u);
@@ -94,31 +96,47 @@ TEST_F(SentencePiece, AddedTokensBeyondTheModelsRowsAreLeftOut) {
 TEST_F(SentencePiece, TokensThatFilesBesideItAddAreSpecial) {
   const std::string plain = load()->hash();
   const auto tokenizer = load(R"({"added_tokens_decoder": {
-      "2": {"content": "</s>", "special": true}, "2049": {"content": "<|im_end|>", "special": true},
-      "2050": {"content": "<|im_end|>!", "special": true}}})");
-  EXPECT_EQ(tokenizer->vocab_size(), 2051u);
-  EXPECT_EQ(tokenizer->special("<|im_end|>"), 2049);
+      "2": {"content": "</s>", "special": true}, "2048": {"content": "<|im_end|>", "special": true},
+      "2049": {"content": "<|im_end|>!", "special": true}}})");
+  EXPECT_EQ(tokenizer->vocab_size(), 2050u);
+  EXPECT_EQ(tokenizer->special("<|im_end|>"), 2048);
   EXPECT_EQ(tokenizer->special("</s>"), 2);
   EXPECT_NE(tokenizer->hash(), plain);
   const std::string text = "one<|im_end|>two<|im_end|>!</s>";
   const Ids as_text = tokenizer->encode(text, false), parsed = tokenizer->encode(text, false, Specials::parsed);
   EXPECT_THAT(as_text, ::testing::Each(::testing::Lt(2048)));
   Ids expected = tokenizer->encode("one", false);
-  expected.push_back(2049);
+  expected.push_back(2048);
   for (const std::int32_t id : tokenizer->encode("two", false)) expected.push_back(id);
-  expected.insert(expected.end(), {2050, 2});
+  expected.insert(expected.end(), {2049, 2});
   EXPECT_EQ(parsed, expected);
-  EXPECT_EQ(tokenizer->decode(Ids{2049, 2050}), "");
+  EXPECT_EQ(tokenizer->decode(Ids{2048, 2049}), "");
   for (const char* bad :
-       {R"({"added_tokens_decoder": {"2049": {"content": "<x>", "special": false}}})",
+       {R"({"added_tokens_decoder": {"2048": {"content": "<x>", "special": false}}})",
+        R"({"added_tokens_decoder": {"2048": {"content": "<x>", "special": true, "rstrip": true}}})",
+        R"({"added_tokens_decoder": {"2048": {"content": "<x>", "special": true, "lstrip": true}}})",
+        R"({"added_tokens_decoder": {"2048": {"content": "<x>", "special": true, "single_word": true}}})",
+        R"({"added_tokens_decoder": {"2": {"content": "<x>", "special": true}}})",
+        R"({"added_tokens_decoder": {"2049": {"content": "<x>", "special": true}}})",
         R"({"added_tokens_decoder": {"-1": {"content": "<x>", "special": true}}})",
         R"({"added_tokens_decoder": {"2049": {"special": true}}})", R"({"added_tokens_decoder": [1]})"}) {
     try {
       load(bad);
       FAIL() << bad;
     } catch (const InputError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("tokenizer_config.json: ")) << bad;
+      EXPECT_THAT(error.what(), HasSubstr("tokenizer_config.json")) << bad;
     }
+  }
+}
+
+// As transformers: a text that is rendered from a chat's turns can hold it.
+TEST_F(SentencePiece, TheUnknownPieceIsParsedWhereFilesNameIt) {
+  EXPECT_THAT(load()->encode("a<unk>b", false, Specials::parsed), ::testing::Not(::testing::Contains(0)));
+  for (const char* config : {R"({"unk_token": "<unk>"})", R"({"unk_token": {"content": "<unk>"}})",
+                             R"({"added_tokens_decoder": {"0": {"content": "<unk>", "special": true}}})"}) {
+    const auto tokenizer = load(config);
+    EXPECT_THAT(tokenizer->encode("a<unk>b", false, Specials::parsed), ::testing::Contains(0)) << config;
+    EXPECT_THAT(tokenizer->encode("a<unk>b", false), ::testing::Not(::testing::Contains(0))) << config;
   }
 }
 
