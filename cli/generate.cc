@@ -48,6 +48,7 @@ struct GenerateOptions {
   bool filtered = false;  // --top-k and the like were given
 };
 
+/// Read once: a pipe gives its text only then.
 std::string read_prompt(const GenerateOptions& options) {
   if (options.prompt.empty() == options.prompt_file.empty()) {
     throw_input_error("Give the prompt with either --prompt or --prompt-file.");
@@ -130,7 +131,9 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
     if (interrupted()) return false;
     if (asks) fmt::print(stderr, "> ");
     const EndsReading ends;
-    return static_cast<bool>(std::getline(std::cin, line)) && !line.empty() && !interrupted();
+    if (!std::getline(std::cin, line)) return false;
+    if (line.ends_with('\r')) line.pop_back();  // a file with Windows' line ends
+    return !line.empty() && !interrupted();
   };
   for (bool more = !line.empty() || next_line(); more; more = next_line()) {
     messages.push_back({"user", line});
@@ -138,6 +141,33 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
     const std::vector<std::int32_t> tokens = session.model.tokenizer->encode(text, false, Specials::parsed);
     messages.push_back({"assistant", answer(options, session, conversation, tokens)});
   }
+}
+
+/// The conversation's format, whose end of an answer becomes one of the model's stop tokens.
+ChatFormat choose_format(const GenerateOptions& options, Model& model) {
+  const bool given = !options.chat_format.empty();
+  const DetectedFormat chosen = given ? DetectedFormat{chat_format_by_name(options.chat_format), ""}
+                                      : detect_chat_format(model.folder, model.config);
+  const std::int32_t end = model.tokenizer->special(end_of_answer(chosen.format));
+  if (end < 0 && !given) {
+    throw_input_error(
+        "Model '{}' has no chat template, and its tokenizer has no '{}': it may not be an instruct model. Choose a "
+        "format with --chat-format: {}.",
+        model.name, end_of_answer(chosen.format), fmt::join(chat_format_names(), ", "));
+  }
+  if (end >= 0) model.config.stop_tokens.push_back(end);
+  if (!given) fmt::print(stderr, "{}\n", chosen.assumption);
+  return chosen.format;
+}
+
+std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
+  std::vector<std::int32_t> tokens = tokenizer.encode(prompt, /*add_bos=*/true);
+  if (tokens != tokenizer.encode(prompt, /*add_bos=*/true, Specials::parsed)) {
+    fmt::print(stderr,
+               "The prompt contains the text of a special token of this model: it is read as text, not as that token. "
+               "--chat writes a conversation with the model's own.\n");
+  }
+  return tokens;
 }
 
 void generate(const GenerateOptions& options) {
@@ -150,32 +180,20 @@ void generate(const GenerateOptions& options) {
         "--top-k, --top-p, --min-p and --seed say how tokens are drawn: add --temperature above 0, 1 for example.");
   if (options.chat && !options.prompt_file.empty())
     throw_input_error("--chat reads its turns from the input: give it there, not with --prompt-file.");
-  if (!options.chat) read_prompt(options);  // a missing file is found before the model is loaded
+  const std::string prompt = options.chat ? "" : read_prompt(options);  // a missing file is found before the model
   const auto method = make_method(options.method);
   say_hints({&options.method, 1}, options.session);
   Session session = open_session(options.session);
   session.engine.max_batch = 1;
   ChatFormat format = ChatFormat::llama2;
-  if (options.chat) {
-    format = options.chat_format.empty() ? detect_chat_format(session.model.folder, session.model.config)
-                                         : chat_format_by_name(options.chat_format);
-    const std::int32_t end = session.model.tokenizer->special(end_of_answer(format));
-    if (end < 0 && options.chat_format.empty()) {
-      throw_input_error(
-          "Model '{}' has no chat template, and its tokenizer has no '{}': it may not be an instruct model. Choose a "
-          "format "
-          "with --chat-format: {}.",
-          session.model.name, end_of_answer(format), fmt::join(chat_format_names(), ", "));
-    }
-    if (end >= 0) session.model.config.stop_tokens.push_back(end);
-  }
+  if (options.chat) format = choose_format(options, session.model);
   keep_what_methods_need(session.engine, {&options.method, 1}, session.model);
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   Conversation conversation(engine, *method);
   if (options.chat) {
     chat(options, session, conversation, format);
   } else {
-    answer(options, session, conversation, session.model.tokenizer->encode(read_prompt(options), /*add_bos=*/true));
+    answer(options, session, conversation, prompt_tokens(*session.model.tokenizer, prompt));
   }
 }
 
@@ -184,8 +202,9 @@ void generate(const GenerateOptions& options) {
 void add_generate(CLI::App& app) {
   auto* command = app.add_subcommand("generate", "Continue a prompt or a conversation with one method");
   auto options = std::make_shared<GenerateOptions>();
-  command->add_option("--prompt", options->prompt, "The prompt");
-  command->add_option("--prompt-file", options->prompt_file, "A file with the prompt");
+  command->add_option("--prompt", options->prompt,
+                      "The prompt. Special tokens written in it (\"<|im_end|>\") are text");
+  command->add_option("--prompt-file", options->prompt_file, "A file or pipe with the prompt");
   command->add_option("--method", options->method, "Method with its options (`tandem methods`)")->capture_default_str();
   command->add_flag("--chat", options->chat, "A conversation: each line of the input is a turn");
   command->add_option("--system", options->system, "With --chat: the system's message");

@@ -104,15 +104,16 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::
   return say(kBadInput, fmt::format("{}; see {}.", error.what(), help));
 }
 
-/// CLI11 would take 010 for 8, and what is beyond 64 bits for the largest number.
+/// CLI11 would take 010 for 8, and what is beyond 64 bits for the largest number. Seeds have 64 bits, other numbers 32,
+/// which CLI11 does not tell apart.
 void read_numbers_as_decimal(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (option->get_type_name() != "UINT") continue;
+    const std::string name = option->get_name();
+    const std::uint64_t most =
+        name == "--seed" ? std::numeric_limits<std::uint64_t>::max() : std::numeric_limits<std::uint32_t>::max();
     option->transform(
-        [name = option->get_name()](const std::string& text) {
-          return std::to_string(parse_count(text, name, 0, std::numeric_limits<std::uint64_t>::max()));
-        },
-        "");
+        [name, most](const std::string& text) { return std::to_string(parse_count(text, name, 0, most)); }, "");
   }
   for (CLI::App* inner : app.get_subcommands([](CLI::App*) { return true; })) read_numbers_as_decimal(*inner);
 }

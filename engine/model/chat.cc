@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "engine/common/error.h"
 #include "engine/model/json_file.h"
@@ -154,6 +155,23 @@ std::string template_of(const std::filesystem::path& folder) {
       (folder / "tokenizer_config.json").string());
 }
 
+std::optional<ChatFormat> format_by_marks(std::string_view text) {
+  const auto has = [&text](std::string_view mark) { return text.find(mark) != std::string_view::npos; };
+  if (has("<|start_header_id|>")) return has("Cutting Knowledge Date") ? ChatFormat::llama31 : ChatFormat::llama3;
+  if (has("[INST]") && has("<<SYS>>")) return ChatFormat::llama2;
+  if (has("<|im_start|>")) {
+    if (has("enable_thinking")) return ChatFormat::qwen3;
+    if (has("You are Qwen, created by Alibaba Cloud")) return ChatFormat::qwen25;
+    if (has("You are a helpful assistant.")) return ChatFormat::qwen2;
+  }
+  return std::nullopt;
+}
+
+const char* name_of(ChatFormat format) {
+  return std::find_if(std::begin(kNames), std::end(kNames), [format](const Name& n) { return n.format == format; })
+      ->name;
+}
+
 }  // namespace
 
 std::vector<std::string> chat_format_names() {
@@ -186,24 +204,26 @@ std::string_view end_of_answer(ChatFormat format) {
   return {};
 }
 
-ChatFormat detect_chat_format(const std::filesystem::path& folder, const ModelConfig& config) {
-  const std::string text = template_of(folder);
-  const auto has = [&text](std::string_view mark) { return text.find(mark) != std::string::npos; };
-  if (has("<|start_header_id|>")) return has("Cutting Knowledge Date") ? ChatFormat::llama31 : ChatFormat::llama3;
-  if (has("[INST]") && has("<<SYS>>")) return ChatFormat::llama2;
-  if (has("<|im_start|>")) {
-    if (has("enable_thinking")) return ChatFormat::qwen3;
-    if (has("You are Qwen, created by Alibaba Cloud")) return ChatFormat::qwen25;
-    if (has("You are a helpful assistant.")) return ChatFormat::qwen2;
+DetectedFormat detect_chat_format(const std::filesystem::path& folder, const ModelConfig& config) {
+  const std::string text = template_of(folder), formats = join_names(chat_format_names());
+  if (const std::optional<ChatFormat> format = format_by_marks(text)) {
+    return {*format,
+            fmt::format("The chat template of {} is not run: it looks like {}'s, and that is the format of this "
+                        "conversation. If it is another one, choose with --chat-format: {}.",
+                        folder.string(), name_of(*format), formats)};
   }
-  const std::vector<std::string> names = chat_format_names();
   if (!text.empty()) {
     throw_input_error("{}: its chat template is none of the known ones; choose the nearest with --chat-format: {}.",
-                      folder.string(), join_names(names));
+                      folder.string(), formats);
   }
-  if (config.architecture == "qwen3") return ChatFormat::qwen3;
+  if (config.architecture == "qwen3") {
+    return {ChatFormat::qwen3,
+            fmt::format("The model has no chat template; because it is a qwen3 model, this conversation has qwen3's "
+                        "format. Choose another with --chat-format: {}.",
+                        formats)};
+  }
   throw_input_error("{} has no chat template, so it may not be an instruct model; choose one with --chat-format: {}.",
-                    folder.string(), join_names(names));
+                    folder.string(), formats);
 }
 
 std::string render_chat(ChatFormat format, Messages messages, const ChatOptions& options) {

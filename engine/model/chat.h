@@ -33,10 +33,15 @@ std::vector<std::string> chat_format_names();
 /// The special token with which an answer ends.
 std::string_view end_of_answer(ChatFormat format);
 
-/// What the folder's files say: the marks of the template in tokenizer_config.json or chat_template.jinja; where there
-/// is none, the model type and the tokenizer's special tokens. InputError for a folder whose template is not known: a
-/// wrong format gives worse answers, not an error.
-ChatFormat detect_chat_format(const std::filesystem::path& folder, const ModelConfig& config);
+struct DetectedFormat {
+  ChatFormat format = ChatFormat::llama2;
+  std::string assumption;  // a sentence for the user: what the format was taken from, and that it may be wrong
+};
+
+/// By the marks of the template in tokenizer_config.json or chat_template.jinja; where there is none, by the model
+/// type. A template is not run, and one that has a known one's marks may still write something else: hence
+/// `assumption`. InputError for a template without known marks, and for a folder that says nothing.
+DetectedFormat detect_chat_format(const std::filesystem::path& folder, const ModelConfig& config);
 
 /// The text, special tokens (the begin of the sequence included) written out: to be encoded with Specials::parsed and
 /// without another begin token. InputError for roles in an order that the format does not have.

@@ -61,7 +61,7 @@ class SentencePieceTokenizer : public Tokenizer {
       words(text);
     } else {
       // Each stretch between special tokens is a text of its own, with its own leading space, as Meta's code has it.
-      finder_->cut(text, true, words, [&out](const AddedToken& token) { out.push_back(token.id); });
+      finder_.cut(text, true, words, [&out](const AddedToken& token) { out.push_back(token.id); });
     }
     return out;
   }
@@ -162,7 +162,7 @@ class SentencePieceTokenizer : public Tokenizer {
       vocab_ = std::max(vocab_, static_cast<std::uint32_t>(token.id) + 1);
       added += fmt::format("{}:{};", token.id, token.text);
     }
-    finder_.emplace(specials_);
+    finder_ = TokenFinder(specials_);
     return added;
   }
 
@@ -170,7 +170,7 @@ class SentencePieceTokenizer : public Tokenizer {
   bool add_bos_;
   std::uint32_t vocab_ = 0;
   std::vector<AddedToken> specials_;  // control pieces, the unknown one where files say so, and added ones
-  std::optional<TokenFinder> finder_;
+  TokenFinder finder_{{}};
   std::string hash_;
 };
 

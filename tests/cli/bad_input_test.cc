@@ -124,6 +124,10 @@ TEST(BadInput, Prompts) {
   expect_sentence("generate --prompt hello --system x", {"add --chat"});
   expect_sentence("generate --chat --prompt-file " + file, {"--prompt-file"});
   expect_sentence("generate --prompt hello --max-new 0", {"--max-new is 0"});
+  for (const char* count : {"-1", "4294967296"})
+    expect_sentence(fmt::format("generate --prompt hello --top-k {}", count),
+                    {"--top-k", count, "from 0 to 4294967295"});
+  expect_sentence("generate --prompt hello --seed -1", {"from 0 to 18446744073709551615"});
   expect_sentence("generate --prompt hello --temperature -1", {"--temperature is -1"});
   expect_sentence("generate --prompt hello --temperature 1 --top-p 0", {"--top-p is 0"});
   expect_sentence("generate --prompt hello --temperature 1 --min-p 2", {"--min-p is 2"});

@@ -52,6 +52,35 @@ TEST(GenerateProgram, ASeedIsATextAndTemperatureZeroIsGreedy) {
   EXPECT_EQ(say("--temperature 2 --top-k 1"), say(""));
 }
 
+TEST(GenerateProgram, APromptIsReadOnceSoThatPipesWork) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "prompt").string();
+  write_bytes(file, "Some words\n");
+  const cli::Outcome piped =
+      cli::run("generate --max-new 3 --prompt-file /dev/stdin 2>&1 <<'END'\nSome words\nEND\n#", "");
+  EXPECT_EQ(piped.code, 0) << piped.text;
+  EXPECT_EQ(piped.text, cli::run("generate --max-new 3 --prompt-file " + file).text);
+}
+
+TEST(GenerateProgram, WindowsLineEndsAreNoPartOfATurn) {
+  const TemporaryFolder folder;
+  const std::string turns = (folder.path() / "turns").string();
+  const auto say = [&](const std::string& text) {
+    write_bytes(turns, text);
+    return cli::run("generate --chat --chat-format qwen2 --max-new 3 < " + turns + " 2>&1 #", "").text;
+  };
+  EXPECT_EQ(say("First\r\nSecond\r\n\r\nnever read\r\n"), say("First\nSecond\n\nnever read\n"));
+}
+
+TEST(GenerateProgram, SaysWhatItAssumes) {
+  const auto errors = [](const std::string& options) {
+    return cli::run("generate --max-new 1 " + options, cli::kOnlyErrors).text;
+  };
+  EXPECT_THAT(errors("--prompt 'one</s>two'"), HasSubstr("text of a special token"));
+  EXPECT_THAT(errors("--prompt 'one</two'"), ::testing::Not(HasSubstr("special token")));
+  EXPECT_THAT(cli::run("generate --help").text, HasSubstr("Special tokens written in it"));
+}
+
 TEST(GenerateProgram, SyntheticModelsSayIdsAndAreNotScored) {
   const cli::Outcome text =
       cli::run("generate --model synthetic:qwen3-0.6b --prompt hello --max-new 3", cli::kOnlyOutput);
