@@ -1,4 +1,5 @@
 // The report of a perplexity run: losses, where in the window they arise, and what every run reports.
+#include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
 
@@ -11,16 +12,23 @@ namespace {
 
 constexpr std::uint64_t kFewWindows = 10;
 
+/// "low, high", or why there is no interval.
+std::string interval_text(const Estimate& e, const std::string& low, const std::string& high) {
+  if (e.n < 2) return "-";
+  return e.kind == IntervalKind::none ? fmt::format("the same in all {}", e.n) : fmt::format("{}, {}", low, high);
+}
+
 std::string perplexity_cell(const Estimate& loss) {
-  if (loss.n < 2) return fmt::format("{:.4f} [-]", std::exp(loss.value));
-  return fmt::format("{:.4f} [{:.4f}, {:.4f}]", std::exp(loss.value), std::exp(loss.interval.low),
-                     std::exp(loss.interval.high));
+  const auto text = [](double nats) { return fmt::format("{:.4f}", std::exp(nats)); };
+  return fmt::format("{} [{}]", text(loss.value),
+                     interval_text(loss, text(loss.interval.low), text(loss.interval.high)));
 }
 
 std::string difference_cell(const Estimate& more) {
   if (more.n == 0) return "-";
-  if (more.n < 2) return fmt::format("{:+.4f} [-]", more.value);
-  return fmt::format("{:+.4f} [{:+.4f}, {:+.4f}]", more.value, more.interval.low, more.interval.high);
+  const auto text = [](double nats) { return fmt::format("{:+.4f}", nats); };
+  return fmt::format("{} [{}]", text(more.value),
+                     interval_text(more, text(more.interval.low), text(more.interval.high)));
 }
 
 Table loss_table(const PerplexitySummary& s, const std::vector<std::string>& labels) {
@@ -57,6 +65,10 @@ std::string loss_note(const PerplexitySummary& s) {
       "Perplexity is the exponential of the mean negative log likelihood of a token. Intervals: bootstrap over "
       "windows; "
       "differences are taken window by window, and an interval that holds 0 shows no difference.";
+  const auto same = [](const MethodLoss& m) { return m.difference.n > 1 && m.difference.kind == IntervalKind::none; };
+  if (std::any_of(s.methods.begin(), s.methods.end(), same)) {
+    text += " Where the windows are all the same there is no interval: they do not say how far off others may be.";
+  }
   const std::uint64_t n = s.methods.front().loss.n;
   if (n < 2) {
     text +=

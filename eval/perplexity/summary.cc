@@ -1,5 +1,6 @@
 #include "eval/perplexity/summary.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,8 +11,12 @@
 namespace tandem::eval {
 namespace {
 
+/// Without an interval where all windows are alike (or there is one): how far off another may be they do not say, and
+/// no bound follows from what a loss can be.
 Estimate estimate_of(const std::vector<double>& values, IntervalKind kind) {
-  return {values.size(), mean(values), values.size() < 2 ? Interval{} : bootstrap_mean_interval(values), kind};
+  const bool alike = std::all_of(values.begin(), values.end(), [&](double x) { return x == values.front(); });
+  if (alike) return {values.size(), mean(values), {}, IntervalKind::none};
+  return {values.size(), mean(values), bootstrap_mean_interval(values), kind};
 }
 
 MethodLoss loss_of(const std::string& label, const std::map<std::uint32_t, const WindowLoss*>& own,
@@ -32,10 +37,10 @@ MethodLoss loss_of(const std::string& label, const std::map<std::uint32_t, const
   return out;
 }
 
-/// An estimate, its interval null where one window has none.
+/// An estimate, its interval null where there is none.
 nlohmann::ordered_json json_of(const Estimate& e) {
   nlohmann::ordered_json json = estimate_json(e, "value");
-  if (e.n < 2) json["interval"] = nullptr;
+  if (e.kind == IntervalKind::none) json["interval"] = nullptr;
   return json;
 }
 

@@ -13,7 +13,7 @@ namespace tandem::eval {
 struct MethodLoss {
   std::string label;                    // as typed
   std::vector<double> nll;              // per window, in their order: mean nats of a token
-  Estimate loss;                        // mean of `nll`; an interval only where there are two windows or more
+  Estimate loss;                        // mean of `nll`; IntervalKind::none where all windows are alike, as one is
   Estimate difference;                  // to the baseline, window by window; n is 0 for the baseline itself
   std::vector<double> nll_by_position;  // means over the windows, per stretch of the scored tokens
 };

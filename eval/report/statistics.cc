@@ -43,16 +43,70 @@ std::uint64_t ones(std::span<const double> scores) {
   return static_cast<std::uint64_t>(std::count(scores.begin(), scores.end(), 1.0));
 }
 
+bool all_alike(std::span<const double> values) {
+  return std::all_of(values.begin(), values.end(), [&](double x) { return x == values.front(); });
+}
+
+/// Weights that may be left out: then all are 1.
+class Weights {
+ public:
+  Weights(std::span<const double> weights, std::size_t n) : weights_(weights), n_(n) {
+    TANDEM_CHECK(weights.empty() || weights.size() == n, "{} weights of {} values", weights.size(), n);
+  }
+  double operator[](std::size_t i) const { return weights_.empty() ? 1 : weights_[i]; }
+  bool alike() const { return weights_.empty() || all_alike(weights_); }
+  double mean(std::span<const double> values) const {
+    double sum = 0, all = 0;
+    for (std::size_t i = 0; i < n_; ++i) {
+      sum += (*this)[i] * values[i];
+      all += (*this)[i];
+    }
+    return sum / all;
+  }
+  /// As many values of one weight know a mean as well.
+  double effective() const {
+    double sum = 0, squares = 0;
+    for (std::size_t i = 0; i < n_; ++i) {
+      sum += (*this)[i];
+      squares += (*this)[i] * (*this)[i];
+    }
+    return sum * sum / squares;
+  }
+
+ private:
+  std::span<const double> weights_;
+  std::size_t n_;
+};
+
+/// Wilson's interval of a mean `p` that varies like the share of `n` right or wrong samples.
+Interval score_interval(double p, double n) {
+  const double z = kNormal95;
+  const double scale = 1 + z * z / n, centre = p + z * z / (2 * n);
+  const double half = z * std::sqrt(p * (1 - p) / n + z * z / (4 * n * n));
+  // The ends are exactly 0 and 1 at no and all successes; rounding must not move them.
+  return {p == 0 ? 0.0 : std::max(0.0, (centre - half) / scale), p == 1 ? 1.0 : std::min(1.0, (centre + half) / scale)};
+}
+
 }  // namespace
 
 Interval wilson_interval(std::uint64_t successes, std::uint64_t n) {
   TANDEM_CHECK(n > 0 && successes <= n, "{} of {}", successes, n);
-  const double count = static_cast<double>(n), p = static_cast<double>(successes) / count, z = kNormal95;
-  const double scale = 1 + z * z / count, centre = p + z * z / (2 * count);
-  const double half = z * std::sqrt(p * (1 - p) / count + z * z / (4 * count * count));
-  // The ends are exactly 0 and 1 at no and all successes; rounding must not move them.
-  return {successes == 0 ? 0.0 : std::max(0.0, (centre - half) / scale),
-          successes == n ? 1.0 : std::min(1.0, (centre + half) / scale)};
+  const double count = static_cast<double>(n);
+  return score_interval(static_cast<double>(successes) / count, count);
+}
+
+Interval share_interval(std::span<const double> scores, std::span<const double> weights) {
+  TANDEM_CHECK(!scores.empty(), "no scores");
+  const Weights w(weights, scores.size());
+  const double m = w.mean(scores), n = w.effective();
+  double squares = 0, all = 0;
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    squares += w[i] * w[i] * (scores[i] - m) * (scores[i] - m);
+    all += w[i] * w[i];
+  }
+  constexpr double kTowardsOne = kNormal95 * kNormal95;
+  const double varies = n * squares / all, most = n * m * (1 - m);
+  return score_interval(m, n * (most + kTowardsOne) / (varies + kTowardsOne));
 }
 
 Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n) {
@@ -63,27 +117,23 @@ Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n) {
   return interval;
 }
 
-Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t resamples) {
+Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t resamples,
+                                 std::span<const double> weights) {
   TANDEM_CHECK(!values.empty() && resamples > 0, "{} values, {} resamples", values.size(), resamples);
+  const Weights w(weights, values.size());
   Random random(20240404);
   std::vector<double> means(resamples);
   std::vector<std::uint32_t> drawn(values.size());
   for (double& m : means) {
     random.fill_below(values.size(), drawn);
-    double sum = 0;
-    for (const std::uint32_t i : drawn) sum += values[i];
-    m = sum / static_cast<double>(values.size());
+    double sum = 0, all = 0;
+    for (const std::uint32_t i : drawn) {
+      sum += w[i] * values[i];
+      all += w[i];
+    }
+    m = sum / all;
   }
   return {percentile(means, 0.025), percentile(means, 0.975)};
-}
-
-Interval bounded_mean_interval(std::span<const double> scores, double least, double most) {
-  TANDEM_CHECK(!scores.empty(), "no scores");
-  const double score = scores.front();
-  if (std::any_of(scores.begin(), scores.end(), [score](double x) { return x != score; }))
-    return bootstrap_mean_interval(scores);
-  const double others = wilson_interval(0, scores.size()).high;
-  return {score - others * (score - least), score + others * (most - score)};
 }
 
 Interval newcombe_paired_interval(const PairedCounts& counts) {
@@ -149,40 +199,57 @@ double mean(std::span<const double> values) {
 
 const char* to_string(IntervalKind kind) {
   switch (kind) {
+    case IntervalKind::none:
+      return "none";
     case IntervalKind::wilson:
       return "Wilson score";
+    case IntervalKind::shares:
+      return "Wilson score with the spread of the shares";
     case IntervalKind::bootstrap:
       return "bootstrap";
     case IntervalKind::newcombe:
       return "Newcombe paired score";
     case IntervalKind::paired_bootstrap:
       return "paired bootstrap";
+    case IntervalKind::all_alike:
+      return "Wilson bound where no sample differs from the others";
   }
   return "unknown";
 }
 
-Estimate estimate_mean(std::span<const double> scores) {
-  Estimate estimate{scores.size(), mean(scores), {}, IntervalKind::bootstrap};
-  if (all_binary(scores)) {
+Estimate estimate_mean(std::span<const double> scores, std::span<const double> weights) {
+  const Weights w(weights, scores.size());
+  Estimate estimate{scores.size(), w.mean(scores), {}, IntervalKind::shares};
+  if (all_binary(scores) && w.alike()) {
     estimate.kind = IntervalKind::wilson;
     estimate.interval = wilson_interval(ones(scores), scores.size());
   } else {
-    estimate.interval = bounded_mean_interval(scores, 0, 1);
+    estimate.interval = share_interval(scores, weights);
   }
   return estimate;
 }
 
-PairedEstimate compare_paired(std::span<const double> first, std::span<const double> second) {
+PairedEstimate compare_paired(std::span<const double> first, std::span<const double> second,
+                              std::span<const double> weights) {
   TANDEM_CHECK(first.size() == second.size() && !first.empty(), "{} and {} scores", first.size(), second.size());
+  const Weights w(weights, first.size());
   PairedEstimate result;
-  result.difference.n = first.size();
+  Estimate& difference = result.difference;
+  difference.n = first.size();
   std::vector<double> differences(first.size());
   for (std::size_t i = 0; i < first.size(); ++i) differences[i] = second[i] - first[i];
-  result.difference.value = mean(differences);
-  result.has_p = all_binary(first) && all_binary(second);
+  difference.value = w.mean(differences);
+  result.has_p = all_binary(first) && all_binary(second) && w.alike();
+  if (!result.has_p && all_alike(differences)) {
+    const double others = score_interval(0, w.effective()).high;
+    difference.kind = IntervalKind::all_alike;
+    difference.interval = {difference.value - others * (difference.value + 1),
+                           difference.value + others * (1 - difference.value)};
+    return result;
+  }
   if (!result.has_p) {
-    result.difference.kind = IntervalKind::paired_bootstrap;
-    result.difference.interval = bounded_mean_interval(differences, -1, 1);
+    difference.kind = IntervalKind::paired_bootstrap;
+    difference.interval = bootstrap_mean_interval(differences, 2000, weights);
     return result;
   }
   for (std::size_t i = 0; i < first.size(); ++i) {
@@ -190,9 +257,9 @@ PairedEstimate compare_paired(std::span<const double> first, std::span<const dou
     ++(first[i] == 1 ? (second[i] == 1 ? counts.both : counts.first_only)
                      : (second[i] == 1 ? counts.second_only : counts.neither));
   }
-  result.difference.kind = IntervalKind::newcombe;
+  difference.kind = IntervalKind::newcombe;
   const Interval flipped = newcombe_paired_interval(result.counts);  // of first - second
-  result.difference.interval = {-flipped.high, -flipped.low};
+  difference.interval = {-flipped.high, -flipped.low};
   result.p = mcnemar_mid_p(result.counts);
   const std::uint64_t disagree = result.counts.first_only + result.counts.second_only;
   result.detectable =

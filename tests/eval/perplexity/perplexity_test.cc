@@ -193,6 +193,18 @@ TEST_F(DecodePerplexity, ReportsSayWhatTheyShow) {
   EXPECT_TRUE(json["methods"][1]["nll_difference"]["interval"].is_null());
 }
 
+TEST_F(DecodePerplexity, WhatIsTheSameInAllWindowsHasNoInterval) {
+  const PerplexitySummary result = run("a", options({"full", "hgca:beta=0,device_kv=1", "streaming:sinks=1,window=4"}));
+  ASSERT_EQ(result.methods[1].nll, result.methods[0].nll);
+  const std::string text = perplexity_report(result, /*markdown=*/true);
+  EXPECT_THAT(text, AllOf(HasSubstr("+0.0000 [the same in all 3]"), Not(HasSubstr("[+0.0000, +0.0000]")),
+                          HasSubstr("they do not say how far off others may be")));
+  const auto json = nlohmann::json::parse(to_json_text(result));
+  EXPECT_TRUE(json["methods"][1]["nll_difference"]["interval"].is_null());
+  EXPECT_EQ(json["methods"][1]["nll_difference"]["interval_kind"], "none");
+  EXPECT_EQ(json["methods"][2]["nll_difference"]["interval_kind"], "paired bootstrap");
+}
+
 TEST_F(DecodePerplexity, MistakesAreSentences) {
   const auto expect = [&](const std::function<void(PerplexityOptions&)>& edit, const auto& says) {
     PerplexityOptions o = options({"full"});

@@ -168,29 +168,103 @@ TEST(Statistics, BootstrapOfThreeValuesIsTheExactDistribution) {
   EXPECT_NEAR(interval.high, 1, 1e-12);
 }
 
-TEST(Statistics, ScoresThatAreAllAlikeAreNotCertain) {
+TEST(Statistics, WeightedBootstrapIsOfTheWeightedMean) {
+  // 4 equally likely resamples of {0 of weight 3, 1 of weight 1}: means 0, 1/4 twice, 1.
+  const std::vector<double> values = {0, 1}, weights = {3, 1};
+  const Interval interval = bootstrap_mean_interval(values, 2000, weights);
+  EXPECT_EQ(interval, (Interval{0, 1}));
+  const std::vector<double> x = {0.25, 1, 0.5, 0, 0.75}, ones(5, 1.0), fours(5, 4.0);
+  EXPECT_EQ(bootstrap_mean_interval(x, 2000, ones), bootstrap_mean_interval(x));
+  EXPECT_EQ(bootstrap_mean_interval(x, 2000, fours), bootstrap_mean_interval(x));
+}
+
+TEST(Statistics, SharesAgainstAnotherProgram) {
+  // A Python program with NumPy, written from the description in statistics.h.
+  const auto expect = [](const std::vector<double>& scores, const std::vector<double>& weights, double low,
+                         double high) {
+    const Interval interval = share_interval(scores, weights);
+    EXPECT_NEAR(interval.low, low, 1e-12);
+    EXPECT_NEAR(interval.high, high, 1e-12);
+  };
+  std::vector<double> one_less(20, 1.0), half(60, 0.5);
+  one_less[7] = 0.75;
+  half[0] = half[1] = 1;
+  half[2] = 0;
+  expect(one_less, {}, 0.8247453793492475, 0.9992465249465465);
+  expect(half, {}, 0.4462623564406388, 0.5701484441975928);
+  expect({0, 1.0 / 3, 1, 2.0 / 3, 1}, {3, 3, 1, 3, 1}, 0.1415087666552033, 0.8081713666734333);
+}
+
+TEST(Statistics, SharesOfRightAndWrongAreWilsons) {
+  for (const std::uint64_t n : {1u, 7u, 60u}) {
+    for (std::uint64_t k = 0; k <= n; ++k) {
+      std::vector<double> scores(n, 0.0);
+      std::fill_n(scores.begin(), k, 1.0);
+      const Interval shares = share_interval(scores), wilson = wilson_interval(k, n);
+      EXPECT_NEAR(shares.low, wilson.low, 1e-14);
+      EXPECT_NEAR(shares.high, wilson.high, 1e-14);
+      EXPECT_EQ(estimate_mean(scores).interval, wilson);
+    }
+  }
+}
+
+TEST(Statistics, AScoreThatIsAlmostRightChangesTheIntervalAlittle) {
+  // The bootstrap jumped from [83.9, 100] to [96.3, 100].
+  const std::vector<double> right(20, 1.0);
+  double before = estimate_mean(right).interval.low;
+  for (const double last : {0.9999, 0.99, 0.95, 0.9, 0.8, 0.75, 0.6, 0.5, 0.3, 0.1, 0.0}) {
+    std::vector<double> scores = right;
+    scores.back() = last;
+    const double low = estimate_mean(scores).interval.low;
+    EXPECT_LT(low, before) << last << ": a worse score gives a lower end";
+    EXPECT_GT(low, before - 0.04) << last;
+    before = low;
+  }
+}
+
+TEST(Statistics, WhatIsAllAlikeIsNotCertain) {
   // None of n differs: Wilson's upper bound for that is z^2 / (n + z^2).
   const double z2 = kNormal95 * kNormal95;
   for (const std::size_t n : {1, 2, 20}) {
     const double others = z2 / (double(n) + z2);
     const Estimate third = estimate_mean(std::vector<double>(n, 0.3));
-    EXPECT_EQ(third.kind, IntervalKind::bootstrap);
-    EXPECT_NEAR(third.interval.low, 0.3 - 0.3 * others, 1e-12);   // others that score 0
-    EXPECT_NEAR(third.interval.high, 0.3 + 0.7 * others, 1e-12);  // and 1
+    EXPECT_EQ(third.kind, IntervalKind::shares);
+    EXPECT_LT(third.interval.low, 0.3 - 0.3 * others + 0.05);
+    EXPECT_GT(third.interval.high, 0.3 + 0.5 * others - 0.05);
     std::vector<double> scores(n, 0.5);
     scores[0] = 0.25;
     const Estimate none = compare_paired(scores, scores).difference;
+    EXPECT_EQ(none.kind, IntervalKind::all_alike);
+    EXPECT_STRNE(to_string(none.kind), to_string(IntervalKind::paired_bootstrap));
     EXPECT_EQ(none.value, 0);
     EXPECT_NEAR(none.interval.low, -others, 1e-12);
     EXPECT_NEAR(none.interval.high, others, 1e-12);
+    // All a quarter better: others may be worse by all, or better by all.
+    std::vector<double> better(n, 0.75);
+    const Estimate quarter = compare_paired(std::vector<double>(n, 0.5), better).difference;
+    EXPECT_EQ(quarter.kind, IntervalKind::all_alike);
+    EXPECT_NEAR(quarter.interval.low, 0.25 - 1.25 * others, 1e-12);
+    EXPECT_NEAR(quarter.interval.high, 0.25 + 0.75 * others, 1e-12);
   }
-  const std::vector<double> two = {0.25, 0.75};
-  EXPECT_EQ(bounded_mean_interval(two, 0, 1), bootstrap_mean_interval(two));
+}
+
+TEST(Statistics, WeightsCountAsSamples) {
+  const std::vector<double> first = {1, 0, 0.5, 1}, second = {0, 0, 1, 1}, weights = {3, 3, 1, 1};
+  const Estimate mean = estimate_mean(first, weights);
+  EXPECT_NEAR(mean.value, (3 + 0.5 + 1) / 8, 1e-15);
+  EXPECT_EQ(mean.kind, IntervalKind::shares);
+  EXPECT_NEAR(compare_paired(first, second, weights).difference.value, (-3 + 0.5) / 8, 1e-15);
+  // Right and wrong questions of different weights are no binomial; of one weight they are.
+  const std::vector<double> a = {1, 0, 1, 1}, b = {0, 0, 1, 1}, threes(4, 3.0);
+  EXPECT_FALSE(compare_paired(a, b, weights).has_p);
+  EXPECT_EQ(estimate_mean(a, weights).kind, IntervalKind::shares);
+  EXPECT_TRUE(compare_paired(a, b, threes).has_p);
+  EXPECT_EQ(estimate_mean(a, threes).interval, wilson_interval(3, 4));
 }
 
 TEST(Statistics, EstimateChoosesItsInterval) {
   EXPECT_EQ(estimate_mean(std::vector<double>{1, 0, 1}).kind, IntervalKind::wilson);
-  EXPECT_EQ(estimate_mean(std::vector<double>{1, 0.5, 1}).kind, IntervalKind::bootstrap);
+  EXPECT_EQ(estimate_mean(std::vector<double>{1, 0.5, 1}).kind, IntervalKind::shares);
   const Estimate perfect = estimate_mean(std::vector<double>(20, 1.0));
   EXPECT_EQ(perfect.value, 1);
   EXPECT_LT(perfect.interval.low, 0.9);  // 20 of 20 does not prove 100 %
