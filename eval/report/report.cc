@@ -5,6 +5,7 @@
 
 #include "engine/common/error.h"
 #include "eval/report/table.h"
+#include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
 namespace {
@@ -72,10 +73,19 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
   std::uint64_t ties = 0;
   for (const MethodSummary& m : s.methods) {
     kinds.insert(to_string(m.overall.accuracy.kind));
+    for (const AccuracyCell& cell : m.cells) kinds.insert(to_string(cell.accuracy.kind));
     if (m.overall.has_difference) paired.insert(to_string(m.overall.difference.difference.kind));
     ties += m.near_ties;
   }
   std::string text = fmt::format("n samples; [95 % interval]: {}.", fmt::join(kinds, ", "));
+  const std::vector<std::string> repeating = ruler_repeating_tasks(s.manifest.protocol_id, s.manifest.tasks);
+  if (!repeating.empty() && s.manifest.lengths.size() > 1) {
+    text += fmt::format(
+        " {} {} the same questions at every length: over all lengths, intervals and p take a question with its mean "
+        "score as one sample, so that there are {}, not {}.",
+        join_names(repeating), repeating.size() == 1 ? "asks" : "ask", s.methods.front().overall.units,
+        s.methods.front().overall.accuracy.n);
+  }
   if (!paired.empty())
     text +=
         fmt::format(" Differences are taken on the same samples ({}); an interval that holds 0 shows no difference.",

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "eval/report/json_text.h"
+#include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
 namespace {
@@ -13,25 +16,60 @@ namespace {
 using Place = std::tuple<std::string, std::uint32_t, std::uint32_t>;  // task, length, index
 using Scores = std::map<Place, double>;
 
+/// What is asked of a method once: a sample, or over several lengths a question with its samples at all of them.
+struct Unit {
+  double own = 0, baseline = 0;  // sums of scores
+  double samples = 0;
+};
+
+/// Means of the units, and how many samples each has.
+struct UnitScores {
+  std::vector<double> own, baseline, samples;
+};
+
+UnitScores scores_of(const std::map<Place, Unit>& units) {
+  UnitScores scores;
+  for (const auto& [place, unit] : units) {
+    scores.own.push_back(unit.own / unit.samples);
+    scores.baseline.push_back(unit.baseline / unit.samples);
+    scores.samples.push_back(unit.samples);
+  }
+  return scores;
+}
+
+/// `repeating`: tasks that ask the same questions at every length.
 AccuracyCell cell_of(const Scores& own, const Scores& baseline, bool is_baseline, const std::string& task,
-                     std::uint32_t length) {
+                     std::uint32_t length, const std::set<std::string>& repeating) {
   AccuracyCell cell;
   cell.task = task;
   cell.length = length;
-  std::vector<double> all, first, second;
+  std::map<Place, Unit> all, paired;
+  std::uint64_t samples = 0, pairs = 0;
   for (const auto& [place, score] : own) {
     if (!task.empty() && std::get<0>(place) != task) continue;
     if (length != 0 && std::get<1>(place) != length) continue;
-    all.push_back(score);
+    Place question = place;
+    if (repeating.contains(std::get<0>(place))) std::get<1>(question) = 0;
+    const auto add = [&](Unit& unit, double baseline_score) {
+      unit.own += score;
+      unit.baseline += baseline_score;
+      unit.samples += 1;
+    };
+    add(all[question], 0);
+    ++samples;
     if (const auto other = baseline.find(place); other != baseline.end()) {
-      first.push_back(other->second);
-      second.push_back(score);
+      add(paired[question], other->second);
+      ++pairs;
     }
   }
   if (all.empty()) return cell;
-  cell.accuracy = estimate_mean(all);
-  if (!is_baseline && !first.empty()) {
-    cell.difference = compare_paired(first, second);
+  const UnitScores scores = scores_of(all);
+  cell.accuracy = estimate_mean(scores.own, scores.samples);
+  cell.units = std::exchange(cell.accuracy.n, samples);
+  if (!is_baseline && !paired.empty()) {
+    const UnitScores both = scores_of(paired);
+    cell.difference = compare_paired(both.baseline, both.own, both.samples);
+    cell.difference.difference.n = pairs;
     cell.has_difference = true;
   }
   return cell;
@@ -117,6 +155,7 @@ nlohmann::ordered_json json_of(const AccuracyCell& cell) {
   if (!cell.task.empty()) json["task"] = cell.task;
   if (cell.length != 0) json["length"] = cell.length;
   json.update(estimate_json(cell.accuracy, "accuracy"));
+  if (cell.units != cell.accuracy.n) json["units"] = cell.units;
   if (cell.has_difference) {
     const Estimate& d = cell.difference.difference;
     json["difference"] = estimate_json(d, "value");
@@ -155,6 +194,8 @@ Summary summarise(const RunFolder& folder) {
   for (const SampleResult& s : samples) scores[s.method][{s.task, s.length, s.index}] = s.score;
   const Manifest& m = summary.manifest;
   const Scores& baseline = scores[m.methods.front().label];
+  const std::vector<std::string> repeated = ruler_repeating_tasks(m.protocol_id, m.tasks);
+  const std::set<std::string> repeating(repeated.begin(), repeated.end());
   const std::size_t wanted = m.tasks.size() * m.lengths.size() * m.samples;
   summary.complete = true;
   for (const MethodEntry& entry : m.methods) {
@@ -164,15 +205,15 @@ Summary summarise(const RunFolder& folder) {
     const bool is_baseline = entry.label == m.methods.front().label;
     MethodSummary method;
     method.label = entry.label;
-    method.overall = cell_of(own, baseline, is_baseline, "", 0);
+    method.overall = cell_of(own, baseline, is_baseline, "", 0, repeating);
     for (const std::string& task : m.tasks) {
       for (const std::uint32_t length : m.lengths) {
-        AccuracyCell cell = cell_of(own, baseline, is_baseline, task, length);
+        AccuracyCell cell = cell_of(own, baseline, is_baseline, task, length, repeating);
         if (cell.accuracy.n > 0) method.cells.push_back(std::move(cell));
       }
     }
     for (const std::uint32_t length : m.lengths) {
-      AccuracyCell cell = cell_of(own, baseline, is_baseline, "", length);
+      AccuracyCell cell = cell_of(own, baseline, is_baseline, "", length, repeating);
       if (cell.accuracy.n > 0) method.lengths.push_back(std::move(cell));
     }
     add_latency(m, timings, method);

@@ -19,6 +19,7 @@ struct AccuracyCell {
   Estimate accuracy;
   bool has_difference = false;  // false for the baseline and where no sample is shared with it
   PairedEstimate difference;    // this method minus the baseline
+  std::uint64_t units = 0;  // independent ones: samples, but a question that is asked at several lengths counts once
 };
 
 struct LatencySummary {

@@ -111,6 +111,20 @@ std::string ruler_data_text(std::string_view id, const std::vector<std::string>&
   return text;
 }
 
+std::vector<std::string> ruler_repeating_tasks(std::string_view id, const std::vector<std::string>& tasks) {
+  const Fields fields = ruler_protocol_fields(id);
+  const bool official = !value_of(fields, "data").empty();
+  std::vector<std::string> repeating;
+  for (const RulerTask& task : ruler_tasks()) {
+    if (task.family != RulerTask::Family::facts) continue;
+    if (std::find(tasks.begin(), tasks.end(), task.name) == tasks.end()) continue;
+    const std::string questions = value_of(fields, task.name);
+    // Upstream too takes the n-th question of its file for the n-th sample of any length.
+    if (official || (!questions.empty() && questions != "made-up")) repeating.push_back(task.name);
+  }
+  return repeating;
+}
+
 std::string ruler_data_difference(std::string_view there, std::string_view here) {
   const Fields a = ruler_protocol_fields(there), b = ruler_protocol_fields(here);
   if (a.empty() || b.empty() || a.front() != b.front()) return "";

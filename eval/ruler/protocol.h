@@ -57,6 +57,10 @@ std::vector<std::pair<std::string, std::string>> ruler_protocol_fields(std::stri
 /// (squad-0123456789abcdef)". Empty for an id that does not say it.
 std::string ruler_data_text(std::string_view id, const std::vector<std::string>& tasks);
 
+/// Those of `tasks` whose n-th sample has the same question at every length: questions of files. Over several lengths
+/// such samples are not independent.
+std::vector<std::string> ruler_repeating_tasks(std::string_view id, const std::vector<std::string>& tasks);
+
 /// Two ids of the same variant whose data (official files, essays, questions, wording) differ: what differs, with both
 /// hashes, "data: 0123 there, 4567 here". Else empty.
 std::string ruler_data_difference(std::string_view there, std::string_view here);

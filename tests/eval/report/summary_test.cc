@@ -71,6 +71,92 @@ TEST(Summary, AccuracyAndPairedDifference) {
   EXPECT_EQ(s.methods[1].cells[2].accuracy.n, 4u);
 }
 
+/// qa_1 with 10 questions of a file at three lengths, and `needles` samples of a needle task at each. Both methods
+/// answer a question alike at every length: full all but one, hybrid half of them. Needles are all found.
+fs::path write_questions(const TemporaryFolder& root, std::uint32_t needles, const std::string& protocol) {
+  Manifest manifest = example_manifest();
+  manifest.tasks = {"qa_1"};
+  if (needles > 0) manifest.tasks.emplace_back("niah_single_1");
+  manifest.lengths = {1024, 2048, 4096};
+  manifest.samples = std::max(10u, needles);
+  manifest.protocol_id = protocol;
+  RunFolder folder = RunFolder::create(root / "questions", manifest);
+  for (const std::uint32_t length : manifest.lengths) {
+    for (const std::string& task : manifest.tasks) {
+      for (std::uint32_t index = 0; index < (task == "qa_1" ? 10 : needles); ++index) {
+        for (const MethodEntry& method : manifest.methods) {
+          SampleResult sample = example_sample(index, method.label);
+          sample.task = task;
+          sample.length = length;
+          sample.score = task != "qa_1" || index >= (method.name == "hybrid" ? 5u : 1u) ? 1 : 0;
+          folder.append(sample);
+        }
+      }
+    }
+  }
+  return root / "questions";
+}
+
+constexpr const char* kMadeUp = "ruler/embedded-v4+essay:prose+qa_1:made-up+qa_2:made-up+wording:a+words:b+tok:c";
+constexpr const char* kOfFile = "ruler/embedded-v4+essay:prose+qa_1:squad-0123+qa_2:made-up+wording:a+words:b+tok:c";
+constexpr const char* kOfficial = "ruler/official-v2+data:0123+tok:c+template:none";
+
+TEST(Summary, AQuestionThatEveryLengthAsksCountsOnce) {
+  for (const char* protocol : {kOfFile, kOfficial}) {
+    TemporaryFolder root;
+    const Summary s = summarise(RunFolder::open(write_questions(root, 0, protocol)));
+    const AccuracyCell& hybrid = s.methods[1].overall;
+    EXPECT_EQ(hybrid.accuracy.n, 30u);
+    EXPECT_EQ(hybrid.units, 10u);
+    EXPECT_EQ(hybrid.accuracy.value, 0.5);
+    EXPECT_EQ(hybrid.accuracy.interval, wilson_interval(5, 10)) << "30 would make it narrower";
+    ASSERT_TRUE(hybrid.difference.has_p);
+    EXPECT_EQ(hybrid.difference.counts.first_only, 4u);
+    EXPECT_NEAR(hybrid.difference.p, 0.0625, 1e-12);  // 12 of 30 would give 0.0001
+    EXPECT_EQ(hybrid.difference.difference.n, 30u);
+    EXPECT_EQ(s.methods[1].cells[0].accuracy.interval, wilson_interval(5, 10)) << "at one length each is asked once";
+    EXPECT_EQ(s.methods[1].lengths[2].units, 10u);
+    EXPECT_THAT(report_text(s, true), HasSubstr("qa_1 asks the same questions at every length: over all lengths, "
+                                                "intervals and p take a question with its mean score as one sample, "
+                                                "so that there are 10, not 30."));
+    EXPECT_EQ(nlohmann::json::parse(to_json_text(s))["methods"][1]["overall"]["units"], 10);
+  }
+  TemporaryFolder root;
+  const Summary s = summarise(RunFolder::open(write_questions(root, 0, kMadeUp)));
+  EXPECT_EQ(s.methods[1].overall.accuracy.interval, wilson_interval(15, 30)) << "every length has its own";
+  EXPECT_THAT(report_text(s, true), Not(HasSubstr("the same questions")));
+  EXPECT_FALSE(nlohmann::json::parse(to_json_text(s))["methods"][1]["overall"].contains("units"));
+}
+
+TEST(Summary, QuestionsBesideOtherTasksKeepTheirWeight) {
+  TemporaryFolder root;
+  const Summary s = summarise(RunFolder::open(write_questions(root, 20, kOfFile)));
+  const AccuracyCell& hybrid = s.methods[1].overall;
+  EXPECT_EQ(hybrid.accuracy.n, 90u);
+  EXPECT_EQ(hybrid.units, 70u);
+  EXPECT_NEAR(hybrid.accuracy.value, 75.0 / 90, 1e-12) << "the mean of the samples, as ever";
+  EXPECT_EQ(hybrid.accuracy.kind, IntervalKind::shares);
+  const Interval as_if_independent = wilson_interval(75, 90);
+  EXPECT_LT(hybrid.accuracy.interval.low, as_if_independent.low);
+  EXPECT_GT(hybrid.accuracy.interval.high, as_if_independent.high);
+  EXPECT_FALSE(hybrid.difference.has_p);
+  EXPECT_NEAR(hybrid.difference.difference.value, -12.0 / 90, 1e-12);
+  EXPECT_EQ(hybrid.difference.difference.kind, IntervalKind::paired_bootstrap);
+  EXPECT_THAT(report_text(s, true), HasSubstr("so that there are 70, not 90."));
+}
+
+TEST(Summary, TheReportNamesTheIntervalOfSharesThatAreAllAlike) {
+  TemporaryFolder root;
+  Manifest manifest = example_manifest();
+  RunFolder folder = RunFolder::create(root / "a", manifest);
+  for (std::uint32_t index = 0; index < 3; ++index)
+    for (const MethodEntry& method : manifest.methods) folder.append(example_sample(index, method.label));
+  const std::string text = report_text(summarise(folder), true);
+  EXPECT_THAT(text, HasSubstr("+0.0 [-56.1, +56.1]"));
+  EXPECT_THAT(text, HasSubstr("Wilson bound where no sample differs"));
+  EXPECT_THAT(text, Not(HasSubstr("ootstrap")));
+}
+
 TEST(Summary, LatencyByLength) {
   TemporaryFolder root;
   const Summary s = summarise(RunFolder::open(write_run(root)));
