@@ -173,7 +173,7 @@ const AddedToken* TokenFinder::at(std::string_view text, bool with_special) cons
   return nullptr;
 }
 
-void TokenFinder::cut(std::string_view text, bool with_special, const std::function<void(std::string_view)>& stretch,
+bool TokenFinder::cut(std::string_view text, bool with_special, const std::function<bool(std::string_view)>& stretch,
                       const std::function<void(const AddedToken&)>& token) const {
   std::size_t done = 0;
   for (std::size_t i = 0; i < text.size();) {
@@ -182,11 +182,11 @@ void TokenFinder::cut(std::string_view text, bool with_special, const std::funct
       ++i;
       continue;
     }
-    if (i > done) stretch(text.substr(done, i - done));
+    if (i > done && !stretch(text.substr(done, i - done))) return false;
     token(*found);
     done = i += found->text.size();
   }
-  if (done < text.size()) stretch(text.substr(done));
+  return done == text.size() || stretch(text.substr(done));
 }
 
 }  // namespace tandem

@@ -59,8 +59,9 @@ class TokenFinder {
  public:
   explicit TokenFinder(std::vector<AddedToken> tokens);
 
-  /// Cuts `text` at its tokens, special ones only where `with_special`; empty stretches are left out.
-  void cut(std::string_view text, bool with_special, const std::function<void(std::string_view)>& stretch,
+  /// Cuts `text` at its tokens, special ones only where `with_special`, as long as `stretch` returns true; empty
+  /// stretches are left out. False where `stretch` returned that.
+  bool cut(std::string_view text, bool with_special, const std::function<bool(std::string_view)>& stretch,
            const std::function<void(const AddedToken&)>& token) const;
 
  private:

@@ -38,21 +38,23 @@ class BpeTokenizer : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text, bool add_bos, Specials specials) const override {
     std::vector<std::int32_t> out;
     if (add_bos && add_bos_ && bos_ >= 0) out.push_back(bos_);
-    const bool parsed = specials == Specials::parsed;
-    const auto token = [&out](const AddedToken& found) { out.push_back(found.id); };
-    const auto word = [&](std::string_view w) { pairs_.encode(w, out); };
-    const auto words = [&](std::string_view stretch) { splitter_.split(stretch, word); };
-    raw_.cut(
-        repair_utf8(text), parsed,
-        [&](std::string_view stretch) {
-          if (composed_) {
-            normalized_.cut(compose_utf8(stretch), parsed, words, token);
-          } else {
-            normalized_.cut(stretch, parsed, words, token);
-          }
-        },
-        token);
+    encode_words(text, specials, out, [](std::size_t) { return true; });
     return out;
+  }
+
+  void encode_parts(std::string_view text, std::size_t part_bytes,
+                    const std::function<bool(std::span<const std::int32_t>)>& take) const override {
+    std::vector<std::int32_t> part;
+    std::size_t bytes = 0;
+    const bool whole = encode_words(text, Specials::as_text, part, [&](std::size_t more) {
+      bytes += more;
+      if (bytes < part_bytes) return true;
+      bytes = 0;
+      const bool go_on = take(part);
+      part.clear();
+      return go_on;
+    });
+    if (whole && !part.empty()) take(part);
   }
 
   std::string decode(std::span<const std::int32_t> tokens) const override {
@@ -86,6 +88,23 @@ class BpeTokenizer : public Tokenizer {
       if (composed) tokens.back().text = compose_utf8(token.text);
     }
     return tokens;
+  }
+
+  /// Appends to `out`; calls `done` after every word with its bytes. False where `done` returned that.
+  bool encode_words(std::string_view text, Specials specials, std::vector<std::int32_t>& out,
+                    const std::function<bool(std::size_t bytes)>& done) const {
+    const bool parsed = specials == Specials::parsed;
+    const auto token = [&out](const AddedToken& found) { out.push_back(found.id); };
+    const auto word = [&](std::string_view w) {
+      pairs_.encode(w, out);
+      return done(w.size());
+    };
+    const auto words = [&](std::string_view stretch) { return splitter_.split(stretch, word); };
+    const auto normalize = [&](std::string_view stretch) {
+      return composed_ ? normalized_.cut(compose_utf8(stretch), parsed, words, token)
+                       : normalized_.cut(stretch, parsed, words, token);
+    };
+    return raw_.cut(repair_utf8(text), parsed, normalize, token);
   }
 
   BytePairs pairs_;

@@ -2,52 +2,11 @@
 
 #include <cstdint>
 #include <cstring>
-#include <optional>
+
+#include "engine/model/protobuf_message.h"
 
 namespace tandem {
 namespace {
-
-/// Fields of a serialized message, one after the other.
-class Message {
- public:
-  explicit Message(std::string_view bytes) : bytes_(bytes) {}
-  struct Field {
-    std::uint64_t number = 0;
-    std::optional<std::string_view> bytes;  // of length-delimited fields
-  };
-  bool at_end() const { return bytes_.empty(); }
-
-  /// Nothing for a malformed message. Groups, which the format never used, count as malformed.
-  std::optional<Field> next() {
-    const auto tag = varint();
-    if (!tag) return std::nullopt;
-    Field field;
-    field.number = *tag >> 3;
-    const auto wire = *tag & 7;
-    std::optional<std::uint64_t> length;
-    if (wire == 0) return varint() ? std::optional(field) : std::nullopt;
-    if (wire == 1) length = 8;
-    if (wire == 2) length = varint();
-    if (wire == 5) length = 4;
-    if (!length || *length > bytes_.size()) return std::nullopt;
-    if (wire == 2) field.bytes = bytes_.substr(0, *length);
-    bytes_.remove_prefix(*length);
-    return field;
-  }
-
- private:
-  std::optional<std::uint64_t> varint() {
-    std::uint64_t value = 0;
-    for (unsigned shift = 0; shift < 70 && !bytes_.empty(); shift += 7) {
-      const auto byte = static_cast<std::uint8_t>(bytes_.front());
-      bytes_.remove_prefix(1);
-      if (shift < 64) value |= std::uint64_t{byte & 0x7Fu} << shift;
-      if (byte < 0x80) return value;
-    }
-    return std::nullopt;
-  }
-  std::string_view bytes_;
-};
 
 /// u32 length of the trie, the trie's 32-bit units, strings that each end with a zero byte. A unit holds in bit 31
 /// "this is a value", in bits 0-7 the label, in bit 8 "a value follows", in bits 10-30 the offset, shifted by 8 more
@@ -81,11 +40,11 @@ bool is_sound(std::string_view map) {
 
 bool character_maps_are_sound(std::string_view model) {
   constexpr std::uint64_t kNormalizer = 3, kDenormalizer = 5, kMap = 2;
-  for (Message message(model); !message.at_end();) {
+  for (ProtobufMessage message(model); !message.at_end();) {
     const auto field = message.next();
     if (!field) return false;
     if (!field->bytes || (field->number != kNormalizer && field->number != kDenormalizer)) continue;
-    for (Message spec(*field->bytes); !spec.at_end();) {
+    for (ProtobufMessage spec(*field->bytes); !spec.at_end();) {
       const auto inner = spec.next();
       if (!inner || (inner->number == kMap && inner->bytes && !is_sound(*inner->bytes))) return false;
     }

@@ -11,6 +11,7 @@
 #include "engine/model/json_fields.h"
 #include "engine/model/json_file.h"
 #include "engine/model/safetensors.h"
+#include "engine/model/text_borders.h"
 #include "engine/model/utf8.h"
 
 namespace tandem {
@@ -33,6 +34,9 @@ Settings read_settings(const std::filesystem::path& folder) {
   return settings;
 }
 
+// Serialized messages merge when they are joined: this is normalizer_spec (field 3) {add_dummy_prefix (field 3)}.
+constexpr std::string_view kPrefixSpace("\x1A\x02\x18\x01", 4), kNoPrefixSpace("\x1A\x02\x18\x00", 4);
+
 class SentencePieceTokenizer : public Tokenizer {
  public:
   SentencePieceTokenizer(const std::filesystem::path& file, const Settings& settings, std::uint32_t rows)
@@ -40,8 +44,7 @@ class SentencePieceTokenizer : public Tokenizer {
     std::string bytes = read_small_file(file, std::size_t{64} << 20);
     if (bytes.empty()) throw_input_error("{} is empty.", file.string());
     if (settings.add_prefix_space.has_value()) {
-      // Serialized messages merge when they are joined: this is normalizer_spec (field 3) {add_dummy_prefix (field 3)}.
-      bytes.append({0x1A, 0x02, 0x18, *settings.add_prefix_space ? char{1} : char{0}});
+      bytes.append(*settings.add_prefix_space ? kPrefixSpace : kNoPrefixSpace);
     }
     if (!character_maps_are_sound(bytes) || !processor_.LoadFromSerializedProto(bytes).ok() ||
         processor_.GetPieceSize() <= 0) {
@@ -56,7 +59,10 @@ class SentencePieceTokenizer : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text, bool add_bos, Specials specials) const override {
     std::vector<std::int32_t> out;
     if (add_bos && add_bos_ && bos() >= 0) out.push_back(bos());
-    const auto words = [&](std::string_view stretch) { encode_text(stretch, out); };
+    const auto words = [&](std::string_view stretch) {
+      encode_text(processor_, stretch, out);
+      return true;
+    };
     if (specials == Specials::as_text) {
       words(text);
     } else {
@@ -64,6 +70,29 @@ class SentencePieceTokenizer : public Tokenizer {
       finder_.cut(text, true, words, [&out](const AddedToken& token) { out.push_back(token.id); });
     }
     return out;
+  }
+
+  void encode_parts(std::string_view text, std::size_t part_bytes,
+                    const std::function<bool(std::span<const std::int32_t>)>& take) const override {
+    std::unique_ptr<sentencepiece::SentencePieceProcessor> later;  // for all parts but the first
+    if (text.size() > part_bytes) {
+      std::string bytes = processor_.serialized_model_proto();
+      if (can_be_cut(bytes)) {
+        bytes.append(kNoPrefixSpace);
+        later = std::make_unique<sentencepiece::SentencePieceProcessor>();
+        TANDEM_CHECK(later->LoadFromSerializedProto(bytes).ok(), "a model that was loaded cannot be loaded again");
+      }
+    }
+    std::vector<std::int32_t> part;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t least = std::max<std::size_t>(part_bytes, 1);
+      const std::size_t end =
+          later == nullptr || text.size() - begin <= least ? text.size() : text_border(text, begin + least);
+      part.clear();
+      encode_text(begin == 0 ? processor_ : *later, text.substr(begin, end - begin), part);
+      if (!take(part)) return;
+      begin = end;
+    }
   }
 
   std::string decode(std::span<const std::int32_t> tokens) const override {
@@ -114,10 +143,11 @@ class SentencePieceTokenizer : public Tokenizer {
     return static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16));
   }
 
-  void encode_text(std::string_view text, std::vector<std::int32_t>& out) const {
+  static void encode_text(const sentencepiece::SentencePieceProcessor& processor, std::string_view text,
+                          std::vector<std::int32_t>& out) {
     if (text.empty()) return;
     std::vector<int> ids;
-    const auto status = processor_.Encode(repair_utf8(text), &ids);
+    const auto status = processor.Encode(repair_utf8(text), &ids);
     if (!status.ok()) throw_input_error("The text cannot be tokenized: {}.", status.ToString());
     out.insert(out.end(), ids.begin(), ids.end());
   }

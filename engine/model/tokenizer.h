@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +23,12 @@ class Tokenizer {
   /// U+FFFD.
   virtual std::vector<std::int32_t> encode(std::string_view text, bool add_bos,
                                            Specials specials = Specials::as_text) const = 0;
+  /// The ids of encode(text, false), in their order and in parts of at least `part_bytes` bytes of text (the last may
+  /// be shorter), as long as `take` returns true. For long texts of which only the beginning may be needed, and in
+  /// little memory: a part is encoded when it is its turn. Where the files allow no cut with certainty, or the text has
+  /// no place for one, a part is longer.
+  virtual void encode_parts(std::string_view text, std::size_t part_bytes,
+                            const std::function<bool(std::span<const std::int32_t>)>& take) const = 0;
   /// Special tokens give nothing, and so do ids from vocab_size() on, which a model may have rows for that fill up its
   /// embedding; bytes that are no UTF-8 give U+FFFD.
   virtual std::string decode(std::span<const std::int32_t> tokens) const = 0;

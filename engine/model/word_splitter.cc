@@ -62,17 +62,14 @@ WordSplitter::WordSplitter(const std::vector<std::string>& expressions, const st
 
 WordSplitter::~WordSplitter() = default;
 
-void WordSplitter::split(std::string_view text, const std::function<void(std::string_view)>& word) const {
-  split(text, 0, word);
+bool WordSplitter::split(std::string_view text, const std::function<bool(std::string_view)>& word) const {
+  return split(text, 0, word);
 }
 
-void WordSplitter::split(std::string_view text, std::size_t at,
-                         const std::function<void(std::string_view)>& word) const {
-  if (text.empty()) return;
-  if (at == expressions_.size()) {
-    word(text);
-    return;
-  }
+bool WordSplitter::split(std::string_view text, std::size_t at,
+                         const std::function<bool(std::string_view)>& word) const {
+  if (text.empty()) return true;
+  if (at == expressions_.size()) return word(text);
   const Expression& expression = *expressions_[at];
   const std::unique_ptr<pcre2_match_data, FreeMatch> match(
       pcre2_match_data_create_from_pattern(expression.code, nullptr));
@@ -90,11 +87,11 @@ void WordSplitter::split(std::string_view text, std::size_t at,
                         found);
     }
     const PCRE2_SIZE* span = pcre2_get_ovector_pointer(match.get());
-    if (span[0] > done) split(text.substr(done, span[0] - done), at + 1, word);
-    split(text.substr(span[0], span[1] - span[0]), at + 1, word);
+    if (span[0] > done && !split(text.substr(done, span[0] - done), at + 1, word)) return false;
+    if (!split(text.substr(span[0], span[1] - span[0]), at + 1, word)) return false;
     done = span[1];
   }
-  if (done < text.size()) split(text.substr(done), at + 1, word);
+  return split(text.substr(done), at + 1, word);
 }
 
 }  // namespace tandem

@@ -22,13 +22,14 @@ class WordSplitter {
   WordSplitter(const std::vector<std::string>& expressions, const std::string& file);
   ~WordSplitter();
 
-  /// Matches and what lies between them, in order; together they are the text. `text` is valid UTF-8.
-  /// InputError where an expression needs more steps than any real text makes it.
-  void split(std::string_view text, const std::function<void(std::string_view word)>& word) const;
+  /// Matches and what lies between them, in order, as long as `word` returns true; together they are the text, which is
+  /// valid UTF-8. False where `word` returned that. InputError where an expression needs more steps than any real text
+  /// makes it.
+  bool split(std::string_view text, const std::function<bool(std::string_view word)>& word) const;
 
  private:
   struct Expression;
-  void split(std::string_view text, std::size_t expression, const std::function<void(std::string_view)>& word) const;
+  bool split(std::string_view text, std::size_t expression, const std::function<bool(std::string_view)>& word) const;
 
   std::vector<std::unique_ptr<Expression>> expressions_;
   std::string file_;
