@@ -64,6 +64,14 @@ void report_on(const eval::RunFolder& folder) {
   check_stdout();
 }
 
+eval::Windows cut(const eval::PerplexityOptions& options, const Model& model) {
+  try {
+    return eval::cut_windows(options, model);
+  } catch (const Interrupted&) {
+    throw RunError("Interrupted; nothing was written.");
+  }
+}
+
 void perplexity(const PerplexityArguments& arguments) {
   eval::PerplexityOptions options;
   options.methods = split_method_list(arguments.methods);
@@ -79,7 +87,6 @@ void perplexity(const PerplexityArguments& arguments) {
   if (arguments.text.empty()) {
     options.seed = kProseSeed;
     options.text_name = "invented-prose";
-    options.text_source = "The invented prose";
   } else {
     options.text_name = repair_utf8(std::filesystem::path(arguments.text).filename().string());
     options.text_source = fmt::format("--text '{}'", arguments.text);
@@ -87,11 +94,7 @@ void perplexity(const PerplexityArguments& arguments) {
   }
   Session session = open_session(arguments.session);
   options.engine = session.engine;
-  const std::size_t window = std::size_t{options.context} + options.scored;
-  // Windows that the model has no positions for are refused below: gigabytes of prose for them first would take long.
-  if (arguments.text.empty() && window <= session.model.config.max_positions)
-    options.text = eval::invented_prose(kProseSeed, 8 * options.windows * window);
-  eval::check_perplexity(options, session.model);
+  const eval::Windows windows = cut(options, session.model);
   say_hints(options.methods, arguments.session);
   eval::Manifest manifest;
   manifest.command = command_of(arguments);
@@ -102,7 +105,7 @@ void perplexity(const PerplexityArguments& arguments) {
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(
       arguments.run, folder, progress,
-      [&] { eval::run_perplexity(options, session.model, *session.device, *session.pool, folder); },
+      [&] { eval::run_perplexity(options, windows, session.model, *session.device, *session.pool, folder); },
       [&] { report_on(folder); });
 }
 

@@ -8,7 +8,6 @@
 #include "engine/common/error.h"
 #include "engine/model/utf8.h"
 #include "eval/ruler/random.h"
-#include "eval/ruler/wording.h"
 #include "eval/run/decoded.h"
 #include "methods/registry.h"
 
@@ -16,32 +15,6 @@ namespace tandem::eval {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
-
-/// Windows of a text, cut when they are asked for.
-class Windows {
- public:
-  Windows(const PerplexityOptions& options, const Model& model)
-      : bos_(model.tokenizer->encode("", /*add_bos=*/true)),
-        all_(model.tokenizer->encode(options.text, /*add_bos=*/false)),
-        length_(options.context + options.scored - bos_.size()) {
-    if (all_.size() < length_ * options.windows) {
-      throw_input_error("{} has {} tokens; {} windows of {} need {}: give a longer text or fewer windows.",
-                        options.text_source, all_.size(), options.windows, length_, length_ * options.windows);
-    }
-  }
-
-  std::uint64_t first_token(std::uint32_t index) const { return std::uint64_t{index} * length_; }
-  Tokens tokens(std::uint32_t index) const {
-    Tokens window = bos_;
-    const auto first = all_.begin() + static_cast<std::ptrdiff_t>(first_token(index));
-    window.insert(window.end(), first, first + static_cast<std::ptrdiff_t>(length_));
-    return window;
-  }
-
- private:
-  Tokens bos_, all_;
-  std::size_t length_;  // without BOS
-};
 
 WindowLoss loss_of(const SampleKey& key, std::uint64_t first_token, const std::vector<double>& log_probabilities) {
   WindowLoss loss{key};
@@ -62,14 +35,7 @@ WindowLoss loss_of(const SampleKey& key, std::uint64_t first_token, const std::v
 
 }  // namespace
 
-std::string invented_prose(std::uint64_t seed, std::size_t bytes) {
-  Random random(seed);
-  std::string text;
-  while (text.size() < bytes) text += random_prose(ruler_wording(), random) + " ";
-  return text;
-}
-
-void check_perplexity(const PerplexityOptions& options, const Model& model) {
+Windows cut_windows(const PerplexityOptions& options, const Model& model) {
   if (options.windows < 1 || options.scored < 1)
     throw_input_error("There is nothing to score: give at least one window and one token.");
   if (options.context < 2) throw_input_error("--context is {}: give at least 2 tokens.", options.context);
@@ -77,12 +43,15 @@ void check_perplexity(const PerplexityOptions& options, const Model& model) {
     throw_input_error("--context {} and --new {} exceed the {} positions of model '{}' (max_position_embeddings).",
                       options.context, options.scored, model.config.max_positions, model.name);
   }
-  if (const std::size_t valid = valid_utf8_bytes(options.text); valid < options.text.size()) {
-    throw_input_error("{}: byte {} (0x{:02x}) is no UTF-8. Perplexity depends on every byte: convert the file first.",
-                      options.text_source, valid, static_cast<unsigned char>(options.text[valid]));
+  if (options.text) {
+    const std::string& text = *options.text;
+    if (const std::size_t valid = valid_utf8_bytes(text); valid < text.size()) {
+      throw_input_error("{}: byte {} (0x{:02x}) is no UTF-8. Perplexity depends on every byte: convert the file first.",
+                        options.text_source, valid, static_cast<unsigned char>(text[valid]));
+    }
   }
   check_device_room(options.engine, model, options.batch, options.context, "--context");
-  static_cast<void>(Windows(options, model));
+  return {options, model};
 }
 
 void fill_manifest(const PerplexityOptions& options, Manifest& manifest) {
@@ -92,13 +61,14 @@ void fill_manifest(const PerplexityOptions& options, Manifest& manifest) {
   manifest.lengths = {options.context};
   manifest.samples = options.windows;
   manifest.seed = options.seed;
-  manifest.protocol_id = fmt::format("perplexity/decode+text:{:016x}+tok:{}+context:{}+new:{}+windows:adjacent",
-                                     fnv1a64(options.text), manifest.tokenizer_hash, options.context, options.scored);
+  const std::string text =
+      options.text ? fmt::format("{:016x}", fnv1a64(*options.text)) : invented_prose_name(options.seed);
+  manifest.protocol_id = fmt::format("perplexity/decode+text:{}+tok:{}+context:{}+new:{}+windows:adjacent", text,
+                                     manifest.tokenizer_hash, options.context, options.scored);
 }
 
-void run_perplexity(const PerplexityOptions& options, const Model& model, Device& device, ThreadPool& pool,
-                    RunFolder& folder) {
-  const Windows windows(options, model);
+void run_perplexity(const PerplexityOptions& options, const Windows& windows, const Model& model, Device& device,
+                    ThreadPool& pool, RunFolder& folder) {
   EngineOptions engine_options = options.engine;
   engine_options.max_batch = options.batch;
   keep_what_methods_need(engine_options, options.methods, model);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "engine/device/device.h"
 #include "engine/model/model.h"
 #include "engine/runtime/engine.h"
+#include "eval/perplexity/windows.h"
 #include "eval/report/run_folder.h"
 
 namespace tandem::eval {
@@ -20,7 +22,7 @@ inline constexpr std::uint32_t kPositionStretches = 8;  // of the scored tokens;
 
 struct PerplexityOptions {
   std::vector<std::string> methods;  // specs; the first is the baseline
-  std::string text;                  // UTF-8
+  std::optional<std::string> text;   // UTF-8; none: invented prose
   std::string text_name;             // stands for it in results: UTF-8, never empty
   std::string text_source;           // stands for it in sentences: the file as it was named
   std::uint64_t seed = 0;            // of invented prose
@@ -32,13 +34,11 @@ struct PerplexityOptions {
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in windows times methods
 };
 
-/// Prose of made-up sentences, as RULER's embedded source has it: what is scored where no text is given.
-std::string invented_prose(std::uint64_t seed, std::size_t bytes);
-
 /// Throws InputError for a text that is no UTF-8 or too short for the windows, windows
-/// that the model has no positions for, and contexts that are more than the device's KV budget. To be called before the
-/// run folder is made.
-void check_perplexity(const PerplexityOptions& options, const Model& model);
+/// that the model has no positions for or that are too many (kMostWindowTokens), and contexts that are more than the
+/// device's KV budget; Interrupted where options.engine.interrupted says so. To be called before the run folder is
+/// made.
+Windows cut_windows(const PerplexityOptions& options, const Model& model);
 
 /// The manifest's entries that follow from the options (methods spelled out, text, protocol); its tokenizer is set
 /// already.
@@ -46,7 +46,8 @@ void fill_manifest(const PerplexityOptions& options, Manifest& manifest);
 
 /// Scores what the folder does not hold yet, and puts its lines in order. Windows do not overlap; the first begins with
 /// the text. Throws Interrupted when options.engine.interrupted says so; finished windows are in the folder then.
-void run_perplexity(const PerplexityOptions& options, const Model& model, Device& device, ThreadPool& pool,
-                    RunFolder& folder);
+/// `windows`: of these options.
+void run_perplexity(const PerplexityOptions& options, const Windows& windows, const Model& model, Device& device,
+                    ThreadPool& pool, RunFolder& folder);
 
 }  // namespace tandem::eval

@@ -44,7 +44,7 @@ class DecodePerplexity : public ::testing::Test {
   void fill(const PerplexityOptions& o, RunFolder& folder, unsigned threads = 2) const {
     const auto device = tandem::testing::sim();
     ThreadPool pool(threads);
-    run_perplexity(o, model_, *device, pool, folder);
+    run_perplexity(o, cut_windows(o, model_), model_, *device, pool, folder);
   }
   /// A whole run in the folder `name`.
   PerplexitySummary run(const char* name, const PerplexityOptions& o, unsigned threads = 2) {
@@ -193,6 +193,55 @@ TEST_F(DecodePerplexity, ReportsSayWhatTheyShow) {
   EXPECT_TRUE(json["methods"][1]["nll_difference"]["interval"].is_null());
 }
 
+TEST_F(DecodePerplexity, WindowsAreTheTextsFirstIdsAndNoMoreOfItIsEncoded) {
+  PerplexityOptions o = options({"full"});
+  const auto all = model_.tokenizer->encode(invented_prose(7, 600'000), false);
+  const std::size_t length = kContext + kScored - 1;
+  o.windows = 600;
+  o.text = invented_prose(7, 600'000);
+  o.seed = 7;
+  const Windows of_text = cut_windows(o, model_);
+  o.text.reset();
+  const Windows of_prose = cut_windows(o, model_);
+  for (const std::uint32_t index : {0u, 1u, 400u, 599u}) {
+    const auto first = all.begin() + std::ptrdiff_t(index * length);
+    const std::vector<std::int32_t> tokens = of_text.tokens(index);
+    EXPECT_EQ(tokens[0], model_.tokenizer->bos());
+    EXPECT_TRUE(std::equal(tokens.begin() + 1, tokens.end(), first, first + std::ptrdiff_t(length))) << index;
+    EXPECT_EQ(of_prose.tokens(index), tokens) << index;
+  }
+  // Whether it is to stop is asked between parts, also of the prose.
+  int polls = 0;
+  o.engine.interrupted = [&] { return ++polls > 1; };
+  EXPECT_THROW(cut_windows(o, model_), Interrupted);
+  o.text = invented_prose(7, 600'000);
+  polls = 0;
+  EXPECT_THROW(cut_windows(o, model_), Interrupted);
+  o.windows = 1;
+  polls = 0;
+  cut_windows(o, model_);
+  EXPECT_EQ(polls, 1) << "one part is enough";
+}
+
+TEST_F(DecodePerplexity, TheProtocolNamesTheProseWhateverTheWindows) {
+  PerplexityOptions o = options({"full"});
+  const auto text_of = [&] {
+    const std::string id = manifest(o).protocol_id;
+    return id.substr(0, id.find("+tok:"));
+  };
+  const std::string file = text_of();
+  o.text->push_back('.');
+  EXPECT_NE(text_of(), file);
+  o.text.reset();
+  o.seed = 9;
+  const std::string prose = text_of();
+  EXPECT_THAT(prose, ::testing::MatchesRegex("perplexity/decode\\+text:invented-9-[0-9a-f]+"));
+  o.windows = 100;
+  EXPECT_EQ(text_of(), prose);
+  o.seed = 10;
+  EXPECT_NE(text_of(), prose);
+}
+
 TEST_F(DecodePerplexity, WhatIsTheSameInAllWindowsHasNoInterval) {
   const PerplexitySummary result = run("a", options({"full", "hgca:beta=0,device_kv=1", "streaming:sinks=1,window=4"}));
   ASSERT_EQ(result.methods[1].nll, result.methods[0].nll);
@@ -209,16 +258,18 @@ TEST_F(DecodePerplexity, MistakesAreSentences) {
   const auto expect = [&](const std::function<void(PerplexityOptions&)>& edit, const auto& says) {
     PerplexityOptions o = options({"full"});
     edit(o);
-    EXPECT_THAT([&] { check_perplexity(o, model_); }, ThrowsMessage<InputError>(says));
+    EXPECT_THAT([&] { cut_windows(o, model_); }, ThrowsMessage<InputError>(says));
   };
   expect([](auto& o) { o.text = "short"; }, AllOf(HasSubstr("prose has"), HasSubstr("need")));
   expect([](auto& o) { o.context = 1u << 20; }, HasSubstr("max_position_embeddings"));
   expect([](auto& o) { o.windows = 0; }, HasSubstr("nothing to score"));
   expect([](auto& o) { o.context = 1; }, HasSubstr("--context is 1"));
-  expect([](auto& o) { o.text[1000] = '\xff'; }, HasSubstr("prose: byte 1000 (0xff) is no UTF-8"));
-  expect([](auto& o) { o.text += "\xe2\x82"; }, HasSubstr("(0xe2) is no UTF-8"));
+  expect([](auto& o) { o.text->at(1000) = '\xff'; }, HasSubstr("prose: byte 1000 (0xff) is no UTF-8"));
+  expect([](auto& o) { *o.text += "\xe2\x82"; }, HasSubstr("(0xe2) is no UTF-8"));
   expect([](auto& o) { o.engine.kv.device_bytes = 100000; },
          AllOf(HasSubstr("--device-kv is 100000 bytes"), HasSubstr("lower --batch or --context")));
+  expect([](auto& o) { o.text = ""; }, HasSubstr("prose has 0 tokens"));
+  expect([](auto& o) { o.windows = 1u << 20; }, AllOf(HasSubstr("--windows 1048576 of"), HasSubstr("give fewer")));
   PerplexityOptions twice = options({"full", "hgca", "full"});
   EXPECT_THAT([&] { manifest(twice); }, ThrowsMessage<InputError>(HasSubstr("'full' is listed twice")));
 }
