@@ -84,7 +84,8 @@ void fill_manifest(const CompareOptions& options, Manifest& manifest) {
   protocol.texts = options.texts;
   if (options.official) {
     protocol.data_hash = options.official->hash();
-    if (!options.official->template_mark().empty()) protocol.chat_template = "in-files";
+    const ChatTemplate found = options.official->chat_template();
+    if (!found.mark.empty()) protocol.chat_template = found.known ? "in-files" : "unknown";
   }
   for (const MethodEntry& entry : manifest.methods) protocol.budgets[entry.name] = find_method(entry.name).budget;
   manifest.protocol_id = ruler_protocol_id(protocol);
@@ -103,13 +104,22 @@ std::vector<std::string> official_notes(const OfficialRuler& files, std::uint32_
     notes.push_back(fmt::format("--samples is {}, but {} has only {}: {} samples of every task and length are used.",
                                 samples, files.fewest(), files.samples(), files.samples()));
   }
-  const std::string mark = files.template_mark();
-  if (mark.empty()) return notes;
-  notes.push_back(
-      fmt::format("The official files have a chat template (\"{}\") around their prompts: it is used as it is.", mark));
-  if (mark.starts_with('<') && tokenizer.special(mark) < 0) {
+  const ChatTemplate found = files.chat_template();
+  if (found.mark.empty()) return notes;
+  if (!found.known) {
+    notes.push_back(
+        fmt::format("The official files have prompts that begin with \"{}\", which looks like a chat template, but "
+                    "like none that is "
+                    "known here: they are used as they are, special tokens being read as such, and the protocol says "
+                    "template:unknown.",
+                    found.mark));
+  } else {
     notes.push_back(fmt::format(
-        "\"{}\" is no special token of this model's tokenizer: the files were made for another model.", mark));
+        "The official files have a chat template (\"{}\") around their prompts: it is used as it is.", found.mark));
+  }
+  if (found.mark.starts_with('<') && tokenizer.special(found.mark) < 0) {
+    notes.push_back(fmt::format(
+        "\"{}\" is no special token of this model's tokenizer: the files were made for another model.", found.mark));
   }
   return notes;
 }

@@ -158,6 +158,28 @@ void check_asked(const Listing& listing, const std::vector<std::string>& tasks,
   check(lengths, lengths_in(listing, {}), "--lengths");
 }
 
+/// Whether `user` begins the prompt or comes after a sentence of introduction, and `assistant` before what answers
+/// begin with, if anything.
+bool is_talk(std::string_view prompt, std::string_view user, std::string_view assistant) {
+  constexpr std::size_t kIntroduction = 256, kAnswerPrefix = 256;  // bytes
+  const auto is_name = [&](std::size_t at) {
+    return at != std::string_view::npos && (at == 0 || prompt[at - 1] == ' ' || prompt[at - 1] == '\n');
+  };
+  const std::size_t from = prompt.find(user), to = prompt.rfind(assistant);
+  return is_name(from) && is_name(to) && from < to && from < kIntroduction &&
+         prompt.size() - to < assistant.size() + kAnswerPrefix;
+}
+
+/// A word in angle or square brackets that the prompt begins with, as special tokens are written; empty where there is
+/// none.
+std::string_view leading_mark(std::string_view prompt) {
+  constexpr std::size_t kLongest = 40;  // bytes
+  if (prompt.empty() || (prompt[0] != '<' && prompt[0] != '[')) return "";
+  const std::size_t end = prompt.find_first_of(" \t\n>]", 1);
+  const bool closed = end != std::string_view::npos && end > 1 && prompt[end] == (prompt[0] == '<' ? '>' : ']');
+  return closed && end < kLongest ? prompt.substr(0, end + 1) : "";
+}
+
 [[noreturn]] void refuse_gap(const Listing& listing, const std::string& task, std::uint32_t length) {
   throw_input_error(
       "--ruler-data: there is no file of {} at length {}, only at {}: give it, or choose other --tasks or --lengths.",
@@ -180,20 +202,24 @@ std::vector<OfficialSample> parse_official(std::string_view text, const std::str
   return samples;
 }
 
-std::string_view chat_template_mark(std::string_view prompt) {
+ChatTemplate chat_template_of(std::string_view prompt) {
   prompt = strip(prompt);
-  for (const std::string_view begin : {"<s>", "<bos>", "<|begin_of_text|>"}) {
+  for (const std::string_view begin : {"<s>", "<bos>", "<BOS_TOKEN>", "<|begin_of_text|>", "<|startoftext|>"}) {
     if (prompt.starts_with(begin)) prompt = strip(prompt.substr(begin.size()));
   }
   for (const std::string_view mark :
-       {"<|im_start|>", "<|start_header_id|>", "[INST]", "<start_of_turn>", "<|system|>", "<|user|>", "<|start|>"}) {
-    if (prompt.starts_with(mark)) return mark;
+       {"<|im_start|>", "<|start_header_id|>", "[INST]", "<start_of_turn>", "<|system|>", "<|user|>", "<|start|>",
+        "<|START_OF_TURN_TOKEN|>", "[gMASK]", "<|bom|>", "<SPECIAL_10>"}) {
+    if (prompt.starts_with(mark)) return {std::string(mark), true};
   }
-  return "";
+  for (const auto& [user, assistant] : {std::pair{"USER:", "ASSISTANT:"}, std::pair{"User:", "Assistant:"}}) {
+    if (is_talk(prompt, user, assistant)) return {user, true};
+  }
+  return {std::string(leading_mark(prompt)), false};
 }
 
 std::vector<std::int32_t> encode_official(const Tokenizer& tokenizer, std::string_view prompt) {
-  if (chat_template_mark(prompt).empty()) return tokenizer.encode(prompt, /*add_bos=*/true);
+  if (!chat_template_of(prompt).has_specials()) return tokenizer.encode(prompt, /*add_bos=*/true);
   auto tokens = tokenizer.encode(prompt, /*add_bos=*/true, Specials::parsed);
   if (tokens.size() > 1 && tokens[0] == tokenizer.bos() && tokens[1] == tokens[0]) tokens.erase(tokens.begin());
   return tokens;
@@ -242,13 +268,16 @@ std::string OfficialRuler::fewest() const {
   return fmt::format("{} at length {}", task, length);
 }
 
-std::string OfficialRuler::template_mark() const {
+ChatTemplate OfficialRuler::chat_template() const {
+  ChatTemplate found;
   for (const auto& [key, file] : files_) {
     for (const OfficialSample& sample : file.samples) {
-      if (const std::string_view mark = chat_template_mark(sample.prompt); !mark.empty()) return std::string(mark);
+      ChatTemplate one = chat_template_of(sample.prompt);
+      if (one.known) return one;
+      if (found.mark.empty()) found = std::move(one);
     }
   }
-  return "";
+  return found;
 }
 
 RulerSample OfficialRuler::sample(std::string_view task, std::uint32_t length, std::uint32_t n,

@@ -30,9 +30,17 @@ struct OfficialSample {
 /// The lines of one file; `file` is for error sentences, which name the line and the field. Empty lines are skipped.
 std::vector<OfficialSample> parse_official(std::string_view text, const std::string& file);
 
-/// The mark of a chat template that the prompt begins with, "<|im_start|>" or "[INST]"; empty for a plain prompt.
 /// Upstream writes the template of the model that its samples are made for into the samples.
-std::string_view chat_template_mark(std::string_view prompt);
+struct ChatTemplate {
+  std::string mark;    // "<|im_start|>", "[INST]", "USER:"; empty: none, a plain prompt
+  bool known = false;  // of a template that upstream has, or one that other models have; else it only looks like a mark
+  /// Its special tokens are in the text, and not just words.
+  bool has_specials() const { return !mark.empty() && (mark[0] == '<' || mark[0] == '['); }
+};
+
+/// What the prompt begins with, begin tokens aside; or, of templates of words, the speaker's name near its beginning
+/// where the assistant's stands near its end.
+ChatTemplate chat_template_of(std::string_view prompt);
 
 /// Token ids of a prompt, beginning with the tokenizer's begin token if it has one. Of a plain prompt all text is text;
 /// of one with a chat template special tokens are read as such, and a begin token that it writes out is not doubled.
@@ -58,8 +66,8 @@ class OfficialRuler {
                      const TokenCounter& count_tokens) const;
   /// Of the content of the files that were read: 16 hexadecimal digits.
   std::string hash() const;
-  /// The mark of the first prompt that begins with a chat template; empty where none does.
-  std::string template_mark() const;
+  /// Of the first prompt that has one; a known one goes before what only looks like one.
+  ChatTemplate chat_template() const;
 
  private:
   struct File {

@@ -12,7 +12,8 @@
 // Official files, variant "official-v2":
 //   data       hash of the files of the tasks and lengths that are run, and of no other
 //   tok        hash of the tokenizer's files
-//   template   chat template around the prompt: none; in-files: the official prompts have one, which is kept
+//   template   chat template around the prompt: none; in-files: the official prompts have one, which is kept; unknown:
+//              they begin like one, which is kept, but is none that is known here
 //   length     fitted: begin token + prompt + tokens to generate are as long as the length allows; as-is: whatever the
 //              files hold. Nothing is ever cut off.
 //   score      upstream: its post-processing, string match and tokens to generate

@@ -29,7 +29,7 @@ void use_samples(const Tokenizer& tokenizer, const fuzz::ScratchFolder& folder, 
   folder.write("4096/vt.jsonl", bytes);
   const OfficialRuler files(folder.path());
   files.hash();
-  files.template_mark();
+  static_cast<void>(files.chat_template());
   for (std::uint32_t i = 0; i < files.samples(); ++i)
     encode_official(tokenizer, files.sample("vt", 4096, i, count).prompt);
 }

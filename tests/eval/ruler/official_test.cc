@@ -142,15 +142,16 @@ TEST_F(OfficialFiles, TheShortestFileDecidesHowManySamplesThereAre) {
 
 TEST_F(OfficialFiles, ChatTemplatesAreSeenAndTheirSpecialTokensRead) {
   const std::string qwen = "<|im_start|>user\nHi<|im_end|>\n", llama = "<|begin_of_text|><|start_header_id|>user";
-  EXPECT_EQ(chat_template_mark(qwen), "<|im_start|>");
-  EXPECT_EQ(chat_template_mark(llama), "<|start_header_id|>");
-  EXPECT_EQ(chat_template_mark("<s>[INST] Hi [/INST]"), "[INST]");
-  for (const char* plain : {"", "Read <|im_start|> and [INST].", "<s> Hi", "[INSTR]"})
-    EXPECT_EQ(chat_template_mark(plain), "") << plain;
+  EXPECT_EQ(chat_template_of(qwen).mark, "<|im_start|>");
+  EXPECT_EQ(chat_template_of(llama).mark, "<|start_header_id|>");
+  EXPECT_EQ(chat_template_of("<s>[INST] Hi [/INST]").mark, "[INST]");
+  for (const char* plain :
+       {"", "Read <|im_start|> and [INST].", "<s> Hi", "[INST", "[not one] Hi", "a < b > c", "<>", "< a>"})
+    EXPECT_EQ(chat_template_of(plain).mark, "") << plain;
   write("4096/vt.jsonl", kTwo);
-  EXPECT_EQ(OfficialRuler(root_).template_mark(), "");
+  EXPECT_EQ(OfficialRuler(root_).chat_template().mark, "");
   write("4096/vt.jsonl", std::string(kTwo) + "{\"input\": \"[INST] a\", \"outputs\": [\"x\"]}");
-  EXPECT_EQ(OfficialRuler(root_).template_mark(), "[INST]");
+  EXPECT_EQ(OfficialRuler(root_).chat_template().mark, "[INST]");
 
   const auto folder = tandem::testing::golden_folder() / "tokenizers";
   const auto tokens = load_tokenizer(folder / "small_qwen2");
@@ -163,6 +164,41 @@ TEST_F(OfficialFiles, ChatTemplatesAreSeenAndTheirSpecialTokensRead) {
   EXPECT_EQ(one, without) << "one begin token, written out or not";
   EXPECT_EQ(one[0], with_bos->bos());
   EXPECT_EQ(one[1], with_bos->special("<|start_header_id|>"));
+}
+
+TEST_F(OfficialFiles, AllTemplatesOfUpstreamAreRecognised) {
+  // Marks alone: what stands around them is ours.
+  const std::string text = " Find it. " + std::string(3000, 'x') + " Where is it?";
+  const std::string talk = "Somebody asks. USER:" + text + " ASSISTANT: The answer is";
+  const auto expect = [](const std::string& prompt, const char* mark, bool specials) {
+    const ChatTemplate found = chat_template_of(prompt);
+    EXPECT_EQ(found.mark, mark);
+    EXPECT_TRUE(found.known) << mark;
+    EXPECT_EQ(found.has_specials(), specials) << mark;
+  };
+  expect(talk, "USER:", false);  // vicuna, lwm
+  expect("User: hi\n\nAssistant: hi\n\nUser:" + text + "\n\nAssistant: The answer is", "User:", false);
+  expect("<BOS_TOKEN><|START_OF_TURN_TOKEN|>" + text, "<|START_OF_TURN_TOKEN|>", true);
+  expect("[gMASK]sop<|user|>" + text, "[gMASK]", true);
+  expect("<|startoftext|><|bom|><|system|>" + text, "<|bom|>", true);
+  expect("<SPECIAL_10>System" + text, "<SPECIAL_10>", true);
+  for (const std::string& plain : {text + " USER: ASSISTANT:", "USER:" + text, text + "ASSISTANT:",
+                                   "USER: hi ASSISTANT: hi" + text, "SUPERUSER: hi" + text + " ASSISTANT:"})
+    EXPECT_EQ(chat_template_of(plain).mark, "") << plain.substr(0, 30);
+  const ChatTemplate other = chat_template_of("<|turn|>" + text);
+  EXPECT_EQ(other.mark, "<|turn|>");
+  EXPECT_FALSE(other.known);
+  EXPECT_TRUE(other.has_specials());
+  // Words are no special tokens, so nothing in such a prompt is.
+  const auto tokens = load_tokenizer(tandem::testing::golden_folder() / "tokenizers" / "small_qwen2");
+  EXPECT_EQ(encode_official(*tokens, talk + "<|im_end|>"), tokens->encode(talk + "<|im_end|>", true));
+  // A known template in a later prompt goes before what only looks like one.
+  write("4096/vt.jsonl", R"({"input": "<|turn|> a", "outputs": ["x"]})");
+  EXPECT_FALSE(OfficialRuler(root_).chat_template().known);
+  write("4096/vt.jsonl", R"({"input": "<|turn|> a", "outputs": ["x"]})"
+                         "\n"
+                         R"({"input": "[INST] a", "outputs": ["x"]})");
+  EXPECT_EQ(OfficialRuler(root_).chat_template().mark, "[INST]");
 }
 
 TEST_F(OfficialFiles, WrongPathsAreSentences) {
