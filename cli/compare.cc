@@ -42,8 +42,8 @@ Examples:
 The first method is the baseline that the others are compared with, on the same samples. Each prompt is prefilled once
 and decoded with every method, the lossless ones (full-offload, full-host) too: their accuracy must be full's, their
 times are not. Without --methods, methods whose published budget covers the embedded tasks' lengths get one of 512
-tokens; `tandem methods <name>` has the published defaults. Fluxion then has the embedded model's predictor, and with --as
-fixed heads, since a predictor serves one model. The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same
+tokens; `tandem methods <name>` has the published defaults, which --as predicts with where --context is above 2K. Fluxion
+then has the embedded model's predictor, and with --as fixed heads, since a predictor serves one model. The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same
 instruction set),
 timings.jsonl, summary.json, report.md and plot.png.)";
 
@@ -227,7 +227,9 @@ void add_compare(CLI::App& app) {
   command->add_option(
       "--as", options->target.as,
       "Also predict latency at this shape (a preset of `tandem info`, or a model folder), with --batch");
-  command->add_option("--context", options->target.context, "With --as: prompt tokens of each sequence")
+  command
+      ->add_option("--context", options->target.context,
+                   "With --as: prompt tokens of each sequence, prefilled in chunks of 2048 or as --prefill-chunk says")
       ->capture_default_str();
   command
       ->add_option("--workload", options->target.workload,

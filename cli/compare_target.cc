@@ -16,7 +16,18 @@
 namespace tandem::cli {
 namespace {
 
-constexpr std::uint32_t kSteps = 64;  // windows slide and blocks fill up meanwhile
+constexpr std::uint32_t kSteps = 64;           // windows slide and blocks fill up meanwhile
+constexpr std::uint32_t kShortContext = 2048;  // tokens: the longest that MethodInfo::at_short_contexts is meant for
+
+/// What is predicted of the methods that are compared by default: they have budgets for the embedded tasks' short
+/// prompts and a predictor of head properties that was trained for the embedded model alone.
+std::vector<std::string> specs_at_target(const std::vector<std::string>& compared, std::uint32_t context) {
+  if (compared != default_comparison(true) && compared != default_comparison(false)) return compared;
+  if (context <= kShortContext) return default_comparison(false);
+  std::vector<std::string> specs;  // as published
+  for (const MethodInfo& info : method_registry()) specs.push_back(info.name);
+  return specs;
+}
 
 }  // namespace
 
@@ -31,8 +42,9 @@ std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const Se
     throw_input_error("--as predicts with a hardware profile: it needs --device sim, not {}.", session.device);
   const std::uint32_t context = parse_one_length(arguments.context, "--context");
   TargetPlan plan{load_shape(arguments.as), load_profile(session.hardware), std::nullopt, {}, {}};
-  // What is compared by default has a predictor of head properties that was trained for the embedded model alone.
-  plan.options.methods = options.methods == default_comparison(true) ? default_comparison(false) : options.methods;
+  plan.options.methods = specs_at_target(options.methods, context);
+  plan.options.compared = options.methods;
+  if (session.prefill_chunk) plan.options.prefill_chunk = chunk_of(session);
   plan.options.batch = options.batch;
   plan.options.context = context;
   plan.options.steps = kSteps;

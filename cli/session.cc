@@ -47,6 +47,12 @@ std::shared_ptr<Communicator> cache_rank_of(const SessionOptions& options) {
 
 }  // namespace
 
+std::uint32_t chunk_of(const SessionOptions& options) {
+  const std::uint32_t chunk = options.prefill_chunk.value_or(kPrefillChunk);
+  if (chunk < 1 || chunk > 65536) throw_input_error("--prefill-chunk is {}: give 1 to 65536 tokens.", chunk);
+  return chunk;
+}
+
 void add_session_options(CLI::App& command, SessionOptions& options) {
   add_model_options(command, options);
   command
@@ -77,7 +83,8 @@ void add_model_options(CLI::App& command, SessionOptions& options) {
       ->capture_default_str();
   command.add_option("--device-kv", options.device_kv, "Budget of the KV store on the device")->capture_default_str();
   command.add_option("--host-kv", options.host_kv, "Budget of the KV store in host memory")->capture_default_str();
-  command.add_option("--prefill-chunk", options.prefill_chunk, "Tokens per prefill chunk")->capture_default_str();
+  command.add_option("--prefill-chunk", options.prefill_chunk,
+                     fmt::format("Tokens per prefill chunk [{}]", kPrefillChunk));
   command
       .add_option(
           "--precision", options.precision,
@@ -87,9 +94,10 @@ void add_model_options(CLI::App& command, SessionOptions& options) {
 }
 
 std::string session_arguments(const SessionOptions& o) {
-  return fmt::format(" --device {}{} --device-kv {} --host-kv {} --prefill-chunk {} --precision {}", o.device,
+  return fmt::format(" --device {}{} --device-kv {} --host-kv {}{} --precision {}", o.device,
                      o.device == "sim" ? " --hw " + shell_word(o.hardware) : "", shell_word(o.device_kv),
-                     shell_word(o.host_kv), o.prefill_chunk, o.precision);
+                     shell_word(o.host_kv), o.prefill_chunk ? fmt::format(" --prefill-chunk {}", *o.prefill_chunk) : "",
+                     o.precision);
 }
 
 void say_hints(std::span<const std::string> methods, const SessionOptions& options) {
@@ -110,10 +118,7 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
   Session session;
   session.engine.kv.device_bytes = parse_size(options.device_kv, "--device-kv");
   session.engine.kv.host_bytes = parse_size(options.host_kv, "--host-kv");
-  session.engine.prefill_chunk = options.prefill_chunk;
-  if (options.prefill_chunk < 1 || options.prefill_chunk > 65536) {
-    throw_input_error("--prefill-chunk is {}: give 1 to 65536 tokens.", options.prefill_chunk);
-  }
+  session.engine.prefill_chunk = chunk_of(options);
   session.engine.interrupted = [] { return interrupted(); };
   session.engine.peer = cache_rank_of(options);
   session.engine.peer_patience = std::chrono::milliseconds(std::llround(options.rank_timeout * 1000));

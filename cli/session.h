@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -17,13 +18,15 @@ namespace tandem::cli {
 inline constexpr const char* kModelHelp =
     "A shipped model (embedded, which is deep; seed; tiny) or a Hugging Face folder";
 
+inline constexpr std::uint32_t kPrefillChunk = 512;  // tokens
+
 struct SessionOptions {
   std::string model = "embedded";
   std::string device = "sim";
   std::string hardware = "fluxion-a100";
   std::string device_kv = "4G", host_kv = "8G";
   unsigned threads = 0;
-  std::uint32_t prefill_chunk = 512;
+  std::optional<std::uint32_t> prefill_chunk;  // none given: kPrefillChunk
   std::string precision = "auto";
   std::string peer_link = "threads";
   double rank_timeout = 60;  // seconds
@@ -33,6 +36,9 @@ struct SessionOptions {
 void add_model_options(CLI::App& command, SessionOptions& options);
 /// These, and which device and hardware.
 void add_session_options(CLI::App& command, SessionOptions& options);
+
+/// Tokens per prefill chunk; InputError for an impossible number.
+std::uint32_t chunk_of(const SessionOptions& options);
 
 /// The options that results depend on, model aside, as they can be typed again: " --device sim --hw ...".
 std::string session_arguments(const SessionOptions& options);

@@ -27,6 +27,15 @@ std::string gigabytes(std::size_t bytes) {
   return bytes == 0 ? "0" : fmt::format("{:.2f}", double(bytes) * 1e-9);
 }
 
+/// "quest (above: quest:budget=512), ..."
+std::string other_specs(const Target& t) {
+  std::string text;
+  for (const TargetRow& r : t.rows) {
+    if (!r.compared.empty()) text += fmt::format("{}{} (above: {})", text.empty() ? "" : ", ", r.method, r.compared);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string target_text(const Target& t, bool markdown) {
@@ -42,13 +51,13 @@ std::string target_text(const Target& t, bool markdown) {
                 "KV GB, host"};
   const bool peers = std::any_of(t.rows.begin(), t.rows.end(), [](const TargetRow& r) { return r.peer_kv_bytes > 0; });
   if (peers) table.head.emplace_back("KV GB, peer");
-  std::string refusals;
+  std::string remarks;
   for (const TargetRow& r : t.rows) {
     if (!r.refused.empty()) {
       std::vector<std::string>& row = table.rows.emplace_back(table.head.size(), "-");
       row[0] = r.method;
       row[2] = "does not fit";
-      refusals += fmt::format("{}: {}\n", r.method, r.refused);
+      remarks += fmt::format("{}: {}\n", r.method, r.refused);
       continue;
     }
     table.rows.push_back({r.method, fmt::format("{:.2f}", (r.prefill_ms + r.setup_ms + r.first_step_ms) * 1e-3),
@@ -63,17 +72,24 @@ std::string target_text(const Target& t, bool markdown) {
   const std::string notes = fmt::format(
       "The schedule of each method with the costs of this shape, weights and KV in bf16, {} decode steps after a "
       "prompt of "
-      "{} tokens; no tensor is computed. Which blocks and tokens heads choose is drawn from the workload {} ({}). "
+      "{} tokens that is prefilled in chunks of {}; no tensor is computed. Which blocks and tokens heads choose is "
+      "drawn from the workload {} ({}). "
       "Step: "
       "mean window of the steps after the first; step / batch is what papers that divide by the batch call TPOT. A "
       "small "
       "model's own latency is mostly launches and kernel floors and says nothing about this table, nor this table "
       "about "
       "its accuracy.\n",
-      t.steps, tokens_text(t.context), t.workload.name, t.workload.source);
+      t.steps, tokens_text(t.context), t.prefill_chunk, t.workload.name, t.workload.source);
+  if (const std::string others = other_specs(t); !others.empty()) {
+    remarks += fmt::format(
+        "Predicted with other options than in the tables above, whose are for short prompts or for the model there: "
+        "{}.\n",
+        others);
+  }
   if (markdown)
-    return "## At a target shape\n\n" + table.markdown() + "\n" + notes + (refusals.empty() ? "" : "\n") + refusals;
-  return "\nAt a target shape\n" + table.text() + wrap(notes + refusals, kTerminalWidth);
+    return "## At a target shape\n\n" + table.markdown() + "\n" + notes + (remarks.empty() ? "" : "\n") + remarks;
+  return "\nAt a target shape\n" + table.text() + wrap(notes + remarks, kTerminalWidth);
 }
 
 std::string target_json(const Target& t) {
@@ -84,10 +100,12 @@ std::string target_json(const Target& t) {
   json["batch"] = t.batch;
   json["context"] = t.context;
   json["steps"] = t.steps;
+  json["prefill_chunk"] = t.prefill_chunk;
   json["methods"] = nlohmann::ordered_json::array();
   for (const TargetRow& r : t.rows) {
     nlohmann::ordered_json row;
     row["method"] = r.method;
+    if (!r.compared.empty()) row["compared_as"] = r.compared;
     if (!r.refused.empty()) {
       row["refused"] = r.refused;
       json["methods"].push_back(std::move(row));

@@ -109,9 +109,11 @@ void check_target(const Model& shape, const HardwareProfile& hardware, const Tar
 Target simulate_target(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
                        const TargetOptions& options) {
   check_target(shape, hardware, options);
-  Target target{shape.name,          hardware.name, hardware.title,
-                shape.config.layers, options.batch, options.context,
-                options.steps,       workload,      {}};
+  Target target{shape.name,     hardware.name,
+                hardware.title, shape.config.layers,
+                options.batch,  options.context,
+                options.steps,  options.prefill_chunk,
+                workload,       {}};
   ThreadPool pool(options.threads);
   // The batch is prefilled one sequence after the other, and what a method keeps elsewhere has left by then: only what
   // it keeps on the device has to fit, which fill_row's peaks tell.
@@ -157,6 +159,7 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
     } catch (const RunError& e) {
       row = refused_row(row.method, e.what());
     }
+    if (!options.compared.empty() && options.compared.at(m) != row.method) row.compared = options.compared[m];
     target.rows.push_back(std::move(row));
     if (options.progress) options.progress(m + 1, options.methods.size());
   }

@@ -17,7 +17,8 @@
 namespace tandem::eval {
 
 struct TargetOptions {
-  std::vector<std::string> methods;  // specs
+  std::vector<std::string> methods;        // specs
+  std::vector<std::string> compared = {};  // their specs in the run that this belongs to; empty: the same
   std::uint32_t batch = 1;
   std::uint32_t context = 32768;  // prompt tokens of each sequence
   std::vector<std::uint32_t> contexts =
@@ -33,6 +34,7 @@ struct TargetOptions {
 
 struct TargetRow {
   std::string method;
+  std::string compared;                                    // its spec in the run, where that is another; else empty
   std::string refused;                                     // why it cannot run at this shape; the figures are then 0
   double prefill_ms = 0, setup_ms = 0, first_step_ms = 0;  // TTFT of the whole batch is their sum
   double step_ms = 0, busy_ms = 0, idle_ms = 0;            // means over the steps after the first; busy + idle = step
@@ -45,7 +47,7 @@ struct TargetRow {
 
 struct Target {
   std::string model, hardware, hardware_title;
-  std::uint32_t layers = 0, batch = 0, context = 0, steps = 0;
+  std::uint32_t layers = 0, batch = 0, context = 0, steps = 0, prefill_chunk = 0;
   Workload workload;
   std::vector<TargetRow> rows;
 };

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -219,6 +220,36 @@ TEST_F(CompareProgram, PredictsAtAnotherShape) {
   const cli::Outcome published = cli::run(target + folder("c") + " --workload published");
   ASSERT_EQ(published.code, 0) << published.text;
   EXPECT_NE(bytes("a", "target.json"), bytes("c", "target.json"));
+}
+
+// Budgets for the embedded tasks' short prompts are none for 32K tokens.
+TEST_F(CompareProgram, ALongTargetHasThePublishedBudgetsAndTheChunkThatIsGiven) {
+  const std::string run =
+      "compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 1 --as llama-3.2-1b --workload "
+      "published --context 3K --out ";
+  const cli::Outcome first = cli::run(run + folder("a"));
+  ASSERT_EQ(first.code, 0) << first.text;
+  const Json target = Json::parse(bytes("a", "target.json"));
+  std::map<std::string, std::string> other;
+  for (const Json& row : target.at("methods")) {
+    EXPECT_EQ(row.at("method").get<std::string>().find(':'), std::string::npos) << row;
+    if (row.contains("compared_as")) other[row.at("method")] = row.at("compared_as");
+  }
+  EXPECT_EQ(other, (std::map<std::string, std::string>{{"quest", "quest:budget=512"},
+                                                       {"tova", "tova:budget=512"},
+                                                       {"scoutattention", "scoutattention:budget=512"},
+                                                       {"fluxion", "fluxion:heads=embedded"},
+                                                       {"asyncspade", "asyncspade:budget=512"}}));
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("quest (above: quest:budget=512)"));
+  EXPECT_EQ(target.at("prefill_chunk"), 2048);
+  EXPECT_THAT(bytes("a", "manifest.json"), ::testing::Not(HasSubstr("--prefill-chunk")))
+      << "it would be the prediction's when the command is typed again";
+  const cli::Outcome chunked = cli::run(run + folder("b") + " --methods full --prefill-chunk 256");
+  ASSERT_EQ(chunked.code, 0) << chunked.text;
+  const Json in_chunks = Json::parse(bytes("b", "target.json"));
+  EXPECT_EQ(in_chunks.at("prefill_chunk"), 256);
+  EXPECT_NE(in_chunks.at("methods")[0].at("prefill_ms"), target.at("methods")[0].at("prefill_ms"));
+  EXPECT_THAT(bytes("b", "manifest.json"), HasSubstr(" --prefill-chunk 256"));
 }
 
 TEST_F(CompareProgram, AMethodThatTheTargetShapeRefusesIsARow) {
