@@ -16,6 +16,7 @@
 #include "engine/trace/perfetto.h"
 #include "eval/compare/published_flops.h"
 #include "eval/fluxion/head_errors.h"
+#include "eval/report/run_files.h"
 #include "eval/report/summary.h"
 #include "eval/report/table.h"
 #include "eval/ruler/ruler.h"
@@ -79,12 +80,11 @@ std::string command_of(const CompareCommand& c, const eval::CompareOptions& opti
       c.head_errors ? " --head-errors" : "");
 }
 
-void write_traces(const std::string& path, const std::string& method, const Trace& trace) {
-  std::string name = method;
-  for (char& c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.') c = '_';
-  }
-  write_perfetto(trace, std::filesystem::path(path) / ("trace-" + name + ".json"));
+/// The trace of a method's first decode; of a run that goes on, the one that is there is that.
+void write_trace(const eval::RunFolder& folder, std::size_t method, bool resumed, const Trace& trace) {
+  const auto file = folder.path() / eval::trace_file(method + 1, folder.manifest().methods[method].label);
+  std::error_code unknown;
+  if (!resumed || !std::filesystem::exists(file, unknown)) write_perfetto(trace, file);
 }
 
 /// Everything that follows from the samples: files, and text on stdout.
@@ -169,23 +169,24 @@ void compare(const CompareCommand& command) {
   describe_session(command.session, session, manifest);
   eval::fill_manifest(options, manifest);
   eval::RunFolder folder = open_run(command.run, "compare", manifest);
-  const std::string path = folder.path().string();
-
-  std::optional<eval::HeadErrorLog> errors;
-  if (command.head_errors) {
-    errors.emplace(folder.path());
-    options.make = [&](const std::string& spec) { return errors->make(spec); };
-    options.decoded = [&](const eval::SampleKey& first) { errors->decoded(first); };
-  }
   Progress progress("comparing", Progress::standard(command.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(
       command.run, folder, progress,
       [&] {
+        std::optional<eval::HeadErrorLog> errors;
+        if (command.head_errors) {
+          errors.emplace(folder, options.batch);
+          say_repairs(errors->repairs());
+          options.make = [&](const std::string& spec) { return errors->make(spec); };
+          options.decoded = [&](const eval::SampleKey& first) { errors->decoded(first); };
+          options.lacks = [&](const eval::SampleKey& first) { return errors->lacks(first); };
+        }
         eval::run_compare(options, session.model, *session.device, *session.pool, folder,
-                          [&](const std::string& method, const Trace& trace) {
-                            if (command.trace) write_traces(path, method, trace);
+                          [&](std::size_t method, bool resumed, const Trace& trace) {
+                            if (command.trace) write_trace(folder, method, resumed, trace);
                           });
+        if (errors) errors->arrange();
       },
       [&] { report_on(command, session, target, folder); });
 }
@@ -240,7 +241,8 @@ void add_compare(CLI::App& app) {
       "--head-errors", options->head_errors,
       "Also measure how far the outputs of fluxion's heads are off in every step (errors.jsonl); slow, and "
       "not part of the times");
-  command->add_flag("--trace", options->trace, "Write each method's first decode for Perfetto (trace-<method>.json)");
+  command->add_flag("--trace", options->trace,
+                    "Write each method's first decode for Perfetto (trace-<number>-<method>.json)");
   command->add_flag("--no-plot", options->no_plot, "Draw no plot");
   add_session_options(*command, options->session);
   command->footer(kFooter);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fmt/core.h>
 
+#include "cli/parse.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/kernels/isa.h"
@@ -18,12 +19,19 @@ std::string default_folder(const std::string& what) {
   return name;
 }
 
-void say_repairs(const std::vector<std::string>& repairs) {
-  constexpr std::size_t kSaid = 10;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(repairs.size(), kSaid); ++i) text += repairs[i] + "\n";
-  if (repairs.size() > kSaid) text += fmt::format("{} more damaged lines are treated alike.\n", repairs.size() - kSaid);
-  std::fputs(text.c_str(), stderr);
+/// Whose samples are there, where this is another program.
+void say_programs(const eval::RunFolder& folder, const eval::Manifest& mine) {
+  const eval::Program program{mine.tandem_version, mine.git_commit};
+  std::string others;
+  for (const eval::Program& other : folder.manifest().programs()) {
+    if (other != program)
+      others += fmt::format("{}{} ({})", others.empty() ? "" : ", ", other.tandem_version, other.git_commit);
+  }
+  if (others.empty()) return;
+  fmt::print(
+      stderr,
+      "Samples in '{}' were made by tandem {}; this is tandem {} ({}). manifest.json names all that made samples.\n",
+      folder.path().string(), others, program.tandem_version, program.git_commit);
 }
 
 }  // namespace
@@ -58,6 +66,14 @@ void describe_session(const SessionOptions& options, const Session& session, eva
   manifest.started_utc = eval::utc_now();
 }
 
+void say_repairs(const std::vector<std::string>& repairs) {
+  constexpr std::size_t kSaid = 10;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(repairs.size(), kSaid); ++i) text += repairs[i] + "\n";
+  if (repairs.size() > kSaid) text += fmt::format("{} more damaged lines are treated alike.\n", repairs.size() - kSaid);
+  std::fputs(text.c_str(), stderr);
+}
+
 eval::RunFolder open_run(const RunOptions& options, const std::string& what, eval::Manifest manifest) {
   // Names of files may be any bytes; what results say is text, and a resumed run compares it.
   manifest.command = repair_utf8(manifest.command);
@@ -67,38 +83,37 @@ eval::RunFolder open_run(const RunOptions& options, const std::string& what, eva
   if (!options.resume) return eval::RunFolder::create(path, manifest, options.force);
   eval::RunFolder folder = eval::RunFolder::resume(path, manifest);
   say_repairs(folder.repairs());
+  say_programs(folder, manifest);
   return folder;
 }
 
 void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& progress, const std::function<void()>& work,
               const std::function<void()>& report) {
-  const std::string go_on = fmt::format("go on with the same options and --resume --out {}", folder.path().string());
+  const std::string path = folder.path().string();
+  const std::string go_on = fmt::format("go on with the same options and --resume --out {}", shell_word(path));
+  // Finished samples are worth more than what they replace; where there are none, all is as it was.
+  const auto keeps_samples = [&] {
+    progress.finish();
+    const bool finished = !folder.finished().empty();
+    finished || options.resume ? folder.keep() : folder.discard();
+    return finished;
+  };
   try {
     work();
   } catch (const Interrupted&) {
-    progress.finish();
-    folder.keep();
+    if (!keeps_samples())
+      throw RunError(fmt::format("Interrupted before a sample was finished; {} is as it was.", path));
     throw RunError("Interrupted; finished samples are kept. To continue, " + go_on + ".");
-  } catch (const RunError& error) {  // a full disk, for example: what is finished is worth more than what it replaces
-    progress.finish();
-    if (!options.resume && folder.finished().empty()) {
-      folder.discard();
-      throw;
-    }
-    folder.keep();
+  } catch (const RunError& error) {  // a full disk, for example
+    if (!keeps_samples()) throw;
     throw RunError(fmt::format("{} Finished samples are kept. To continue, {}.", error.what(), go_on));
-  } catch (const InputError&) {
-    progress.finish();
-    if (!options.resume) folder.discard();
-    throw;
+  } catch (const InputError& error) {  // too little room for KV, for example, which a later sample needed
+    if (!keeps_samples()) throw;
+    throw InputError(
+        fmt::format("{} Finished samples are kept. When that is mended, {}; --device-kv and --host-kv may be others.",
+                    error.what(), go_on));
   } catch (...) {  // too little memory, or a mistake of ours: what is finished is as good as before
-    progress.finish();
-    if (!options.resume && folder.finished().empty()) {
-      folder.discard();
-    } else {
-      folder.keep();
-      fmt::print(stderr, "Finished samples are kept. To continue, {}.\n", go_on);
-    }
+    if (keeps_samples()) fmt::print(stderr, "Finished samples are kept. To continue, {}.\n", go_on);
     throw;
   }
   progress.finish();

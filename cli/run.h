@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "cli/progress.h"
 #include "cli/session.h"
@@ -26,7 +27,11 @@ void check_run_options(const RunOptions& options);
 /// The entries of a manifest that follow from the program, the machine and the session.
 void describe_session(const SessionOptions& options, const Session& session, eval::Manifest& manifest);
 
-/// Makes the folder, or opens the one to continue; says on stderr what had to be repaired in it.
+/// Says on stderr what had to be repaired in a run, a sentence each.
+void say_repairs(const std::vector<std::string>& repairs);
+
+/// Makes the folder, or opens the one to continue; says on stderr what had to be repaired in it, and where another
+/// program made the samples that are there.
 eval::RunFolder open_run(const RunOptions& options, const std::string& what, eval::Manifest manifest);
 
 /// Does the work that fills the folder, marks the run finished, and reports on it. Where the work throws, finished

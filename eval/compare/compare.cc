@@ -150,7 +150,7 @@ RulerSample compare_sample(const CompareOptions& options, const Model& model, co
 }
 
 void run_compare(const CompareOptions& options, const Model& model, Device& device, ThreadPool& pool, RunFolder& folder,
-                 const std::function<void(const std::string& method, const Trace&)>& trace_of_first) {
+                 const TraceOfFirst& trace_of_first) {
   EngineOptions engine_options = options.engine;
   engine_options.max_batch = options.batch;
   keep_what_methods_need(engine_options, options.methods, model);
@@ -160,6 +160,10 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
   for (const std::string& text : options.methods)
     methods.push_back(options.make ? options.make(text) : make_method(text));
   const std::set<SampleKey> done_before = folder.finished();
+  const auto resumed = [&](const std::string& method) {
+    return std::any_of(done_before.begin(), done_before.end(),
+                       [&](const SampleKey& key) { return key.method == method; });
+  };
   std::vector<bool> traced(methods.size());
 
   const std::uint64_t total =
@@ -176,10 +180,10 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
         const std::uint32_t count = std::min(options.batch, options.samples - first);
         // A batch is redone whole if any of it is missing: its timings belong together.
         std::uint32_t missing = 0;
-        for (std::uint32_t i = 0; i < count; ++i) {
-          for (const std::string& method : options.methods) {
+        for (const std::string& method : options.methods) {
+          for (std::uint32_t i = 0; i < count; ++i)
             missing += done_before.count({"ruler", task, length, first + i, method}) == 0 ? 1 : 0;
-          }
+          missing += options.lacks && options.lacks({"ruler", task, length, first, method}) ? 1 : 0;
         }
         if (missing == 0) {
           tick(std::uint64_t{count} * methods.size());
@@ -196,7 +200,7 @@ void run_compare(const CompareOptions& options, const Model& model, Device& devi
           for (const Prepared& p : batch) requests.push_back({p.prefix.get(), p.sample.max_new_tokens});
           const std::int64_t prefill_ns = prefill_ns_of(requests, methods[m]->needs(engine.shape()));
           const DecodeResult result = engine.decode(*methods[m], requests);
-          if (trace_of_first && !traced[m]) trace_of_first(options.methods[m], result.trace);
+          if (trace_of_first && !traced[m]) trace_of_first(m, resumed(options.methods[m]), result.trace);
           traced[m] = true;
           if (options.decoded) options.decoded(key_of(batch.front().sample, options.methods[m]));
           for (std::uint32_t i = 0; i < count; ++i) {

@@ -29,6 +29,8 @@ struct CompareOptions {
   std::function<std::unique_ptr<Method>(const std::string& spec)> make;  // empty: make_method
   /// A method has decoded a batch, whose results are kept next; the key of the batch's first sample.
   std::function<void(const SampleKey& first)> decoded;
+  /// Whether what `decoded` keeps about such a batch is missing, though its results are there: it is decoded again.
+  std::function<bool(const SampleKey& first)> lacks;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in decoded samples, all methods
 };
 
@@ -53,10 +55,13 @@ void check_compare(const CompareOptions& options, const Model& model);
 RulerSample compare_sample(const CompareOptions& options, const Model& model, const std::string& task,
                            std::uint32_t length, std::uint32_t index, std::vector<std::int32_t>& prompt);
 
+/// Called once per method (by index) with the trace of its first decode in this process; `resumed`: samples of it had
+/// been finished before.
+using TraceOfFirst = std::function<void(std::size_t method, bool resumed, const Trace&)>;
+
 /// Runs what the folder does not hold yet, and puts its lines in order. Throws Interrupted between batches when
-/// options.engine.interrupted says so; finished samples are in the folder then. `trace_of_first`: called once per
-/// method with the trace of its first decode.
+/// options.engine.interrupted says so; finished samples are in the folder then.
 void run_compare(const CompareOptions& options, const Model& model, Device& device, ThreadPool& pool, RunFolder& folder,
-                 const std::function<void(const std::string& method, const Trace&)>& trace_of_first = {});
+                 const TraceOfFirst& trace_of_first = {});
 
 }  // namespace tandem::eval

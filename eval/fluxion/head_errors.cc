@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -31,9 +30,57 @@ HeadErrorCounts counts_of(ObjectReader& in) {
   c.worst = in.number("worst", 0, 1e30);
   c.none = in.integer<std::uint64_t>("none");
   const Json& above = in.array("above");
-  if (above.size() != c.above.size()) throw_input_error("{}: 'above' has {} numbers.", kFile, above.size());
+  if (above.size() != c.above.size()) in.fail("above", fmt::format("a list of {} numbers", c.above.size()));
   for (std::size_t i = 0; i < c.above.size(); ++i) c.above[i] = in.as_integer<std::uint64_t>(above[i], "above");
   return c;
+}
+
+struct Entry {
+  SampleKey first;  // sample of the batch
+  HeadErrorCounts counts;
+};
+
+std::string to_line(const Entry& entry) {
+  const SampleKey& first = entry.first;
+  Json line = {{"task", first.task}, {"length", first.length}, {"index", first.index}, {"method", first.method}};
+  line.update(json_of(entry.counts));
+  return json_text(line);
+}
+
+bool is_watched(const MethodEntry& method) {
+  return method.name == fluxion_info().name;
+}
+
+Entry parse_entry(const Manifest& manifest, std::string_view text, const std::string& where) {
+  const Json json = parse_object(text, where);
+  ObjectReader line(json, where);
+  Entry entry;
+  SampleKey& key = entry.first;
+  key.benchmark = manifest.benchmark;
+  key.task = line.text("task");
+  key.length = line.integer<std::uint32_t>("length");
+  key.index = line.integer<std::uint32_t>("index");
+  key.method = line.text("method");
+  entry.counts = counts_of(line);
+  line.finish();
+  const auto known = [](const auto& all, const auto& one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
+  };
+  const bool watched = std::any_of(manifest.methods.begin(), manifest.methods.end(), [&](const MethodEntry& method) {
+    return method.label == key.method && is_watched(method);
+  });
+  if (!watched || !known(manifest.tasks, key.task) || !known(manifest.lengths, key.length) ||
+      key.index >= manifest.samples)
+    throw_input_error("{}: sample {} of {} at length {} under '{}' is not one of the run's manifest.json.", where,
+                      key.index, key.task, key.length, key.method);
+  return entry;
+}
+
+LineParser parser_of(const Manifest& manifest) {
+  return [&manifest](std::string_view text, const std::string& where) {
+    const Entry entry = parse_entry(manifest, text, where);
+    return Line{entry.first, to_line(entry)};
+  };
 }
 
 }  // namespace
@@ -60,9 +107,37 @@ void HeadErrorCounts::add(const HeadErrorCounts& other) {
   for (std::size_t i = 0; i < above.size(); ++i) above[i] += other.above[i];
 }
 
-HeadErrorLog::HeadErrorLog(const std::filesystem::path& folder) {
-  drop_unfinished_line(folder / kFile);
-  out_ = LineAppender(folder / kFile);
+HeadErrorLog::HeadErrorLog(const RunFolder& run, std::uint32_t batch)
+    : file_(run.path() / kFile), manifest_(run.manifest()), batch_(batch) {
+  std::vector<Line> lines = set_damaged_aside(file_, parser_of(manifest_), repairs_);
+  const std::set<SampleKey> finished = run.finished();
+  std::set<SampleKey> said;
+  for (const Line& line : lines) said.insert(line.key);
+  // A batch of which anything is missing is decoded again with every method.
+  const auto is_whole = [&](SampleKey key) {
+    const std::uint32_t first = key.index, count = std::min(batch, manifest_.samples - first);
+    for (const MethodEntry& method : manifest_.methods) {
+      key.method = method.label;
+      key.index = first;
+      if (is_watched(method) && !said.contains(key)) return false;
+      for (; key.index < first + count; ++key.index)
+        if (!finished.contains(key)) return false;
+    }
+    return first % batch == 0;
+  };
+  std::erase_if(lines, [&](const Line& line) { return !is_whole(line.key); });
+  rewrite_lines(file_, lines);
+  for (const Line& line : lines) there_.insert(line.key);
+  out_ = LineAppender(file_);
+}
+
+bool HeadErrorLog::lacks(const SampleKey& first) const {
+  return has_head_errors(first.method) && !there_.contains(first);
+}
+
+void HeadErrorLog::arrange() {
+  out_.close();
+  arrange_lines(file_, parser_of(manifest_), keys_in_order(manifest_, batch_));
 }
 
 bool has_head_errors(const std::string& spec) {
@@ -88,34 +163,16 @@ void HeadErrorLog::decoded(const SampleKey& first) {
     const std::lock_guard lock(found->second->mutex);
     std::swap(counts, found->second->counts);
   }
-  Json line = {{"task", first.task}, {"length", first.length}, {"index", first.index}, {"method", first.method}};
-  line.update(json_of(counts));
-  out_.append(json_text(line));
+  out_.append(to_line(Entry{first, counts}));
 }
 
 std::map<std::string, HeadErrorCounts> read_head_errors(const std::filesystem::path& folder, const Manifest& manifest) {
-  std::map<SampleKey, HeadErrorCounts> latest;
-  std::ifstream in(folder / kFile);
-  std::size_t number = 0;
-  for (std::string text; std::getline(in, text);) {
-    if (in.eof()) break;  // was being written when the run ended
-    const std::string where = fmt::format("{}:{}", (folder / kFile).string(), ++number);
-    const Json json = parse_object(text, where);
-    ObjectReader line(json, where);
-    SampleKey key;
-    key.task = line.text("task");
-    key.length = line.integer<std::uint32_t>("length");
-    key.index = line.integer<std::uint32_t>("index");
-    key.method = line.text("method");
-    latest[key] = counts_of(line);
-    line.finish();
-  }
   std::map<std::string, HeadErrorCounts> out;
-  for (const MethodEntry& method : manifest.methods) {
-    for (const auto& [key, counts] : latest) {
-      if (key.method == method.label) out[method.label].add(counts);
-    }
-  }
+  read_lines(folder / kFile, [&](std::string_view text, const std::string& where) {
+    const Entry entry = parse_entry(manifest, text, where);
+    out[entry.first.method].add(entry.counts);
+    return Line{entry.first, ""};
+  });
   return out;
 }
 

@@ -8,11 +8,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "engine/runtime/method.h"
 #include "eval/report/line_file.h"
+#include "eval/report/run_folder.h"
 #include "eval/report/schema.h"
 #include "eval/report/summary.h"
 #include "methods/fluxion/fluxion.h"
@@ -39,8 +41,10 @@ bool has_head_errors(const std::string& spec);
 
 class HeadErrorLog {
  public:
-  /// Lines are added to the folder's errors.jsonl, behind those of a run that is resumed.
-  explicit HeadErrorLog(const std::filesystem::path& folder);
+  /// Of a run that goes on, the lines of whole batches stay: those of which no result and no other line is missing.
+  /// Damaged lines are kept beside in errors.jsonl.damaged, the others are taken out, and lacks() says which batches
+  /// are to be decoded again. `batch`: samples of a batch.
+  HeadErrorLog(const RunFolder& run, std::uint32_t batch);
   HeadErrorLog(const HeadErrorLog&) = delete;
   HeadErrorLog& operator=(const HeadErrorLog&) = delete;
 
@@ -49,17 +53,28 @@ class HeadErrorLog {
   /// A method has decoded a batch: what was seen of it is written under the key of its first sample.
   void decoded(const SampleKey& first);
 
+  /// Whether a method's line about the batch of this first sample is missing.
+  bool lacks(const SampleKey& first) const;
+  /// What the constructor took out of the file: a sentence for each damaged line.
+  const std::vector<std::string>& repairs() const { return repairs_; }
+  /// Ends the appending and puts the lines into the run's order.
+  void arrange();
+
  private:
   struct Seen {
     std::mutex mutex;
     HeadErrorCounts counts;
   };
   std::map<std::string, std::shared_ptr<Seen>> seen_;  // by spec
+  std::filesystem::path file_;
+  Manifest manifest_;
+  std::uint32_t batch_;
+  std::set<SampleKey> there_;
+  std::vector<std::string> repairs_;
   LineAppender out_;
 };
 
-/// By method, of those in the manifest, as in its folder's errors.jsonl. Of a batch that was decoded again the last
-/// line counts. InputError for a line that is not sound.
+/// By method, of those in the manifest, as in its folder's errors.jsonl. InputError for a line that is not sound.
 std::map<std::string, HeadErrorCounts> read_head_errors(const std::filesystem::path& folder, const Manifest& manifest);
 
 /// A section with a table, in the manifest's order; empty where there are none.

@@ -211,13 +211,15 @@ std::string latency_report(const Summary& s, bool markdown) {
 }
 
 std::string provenance(const Manifest& m) {
+  std::string programs = fmt::format("{} ({})", m.tandem_version, m.git_commit);
+  for (const Program& later : m.later_programs)
+    programs += fmt::format(" and, where it was resumed, {} ({})", later.tandem_version, later.git_commit);
   const std::string data = ruler_data_text(m.protocol_id, m.tasks);
   return fmt::format(
-      "\n## How it was made\n\n- command: `{}`\n- tandem {} ({}), weights {}, tokenizer {}\n{}- protocol: `{}`\n"
+      "\n## How it was made\n\n- command: `{}`\n- tandem {}, weights {}, tokenizer {}\n{}- protocol: `{}`\n"
       "- clock: {}\n- machine: {}, {} cores, {} threads\n- {} to {}\n",
-      m.command, m.tandem_version, m.git_commit, m.weights_hash, m.tokenizer_hash,
-      data.empty() ? "" : "- prompts: " + data + "\n", m.protocol_id, m.clock, m.machine.cpu_model, m.machine.cores,
-      m.threads, m.started_utc, m.finished_utc);
+      m.command, programs, m.weights_hash, m.tokenizer_hash, data.empty() ? "" : "- prompts: " + data + "\n",
+      m.protocol_id, m.clock, m.machine.cpu_model, m.machine.cores, m.threads, m.started_utc, m.finished_utc);
 }
 
 }  // namespace tandem::eval

@@ -100,16 +100,28 @@ void rewrite_lines(const fs::path& file, const std::vector<Line>& lines) {
   shorten(file, text.size());
 }
 
-void drop_unfinished_line(const fs::path& file) {
-  const std::string text = read_if_there(file);
-  const std::size_t end = text.rfind('\n') + 1;  // 0 where there is none
-  if (end != text.size()) shorten(file, end);
+std::vector<Line> set_damaged_aside(const fs::path& file, const LineParser& parse, std::vector<std::string>& repairs) {
+  ScannedLines scanned = scan_lines(file, parse);
+  if (scanned.damaged.empty()) return std::move(scanned.sound);
+  fs::path aside = file;
+  aside += ".damaged";
+  LineAppender out(aside);
+  for (const DamagedLine& line : scanned.damaged) {
+    out.append(line.bytes);
+    repairs.push_back(fmt::format("{} {} taken out and kept in '{}'{}.", line.what,
+                                  line.copy ? "The copy is" : "The line is", aside.string(),
+                                  line.copy ? "" : "; its sample is run again"));
+  }
+  return std::move(scanned.sound);
 }
 
-void save_damaged(const fs::path& file, const std::vector<DamagedLine>& lines) {
-  if (lines.empty()) return;
-  LineAppender out(file);
-  for (const DamagedLine& line : lines) out.append(line.bytes);
+void arrange_lines(const fs::path& file, const LineParser& parse, const std::vector<SampleKey>& order) {
+  std::map<SampleKey, std::size_t> rank;
+  for (const SampleKey& key : order) rank.emplace(key, rank.size());
+  std::vector<Line> lines = read_lines(file, parse);
+  std::stable_sort(lines.begin(), lines.end(),
+                   [&](const Line& a, const Line& b) { return rank.at(a.key) < rank.at(b.key); });
+  rewrite_lines(file, lines);
 }
 
 void write_file(const fs::path& name, std::string_view text) {

@@ -40,15 +40,17 @@ ScannedLines scan_lines(const std::filesystem::path& file, const LineParser& par
 /// The same, where anything but sound lines is an InputError.
 std::vector<Line> read_lines(const std::filesystem::path& file, const LineParser& parse);
 
+/// The sound lines of a file that a run goes on with. Adds the damaged ones to "<file>.damaged" (RunError where that
+/// fails), and to `repairs` a sentence for each.
+std::vector<Line> set_damaged_aside(const std::filesystem::path& file, const LineParser& parse,
+                                    std::vector<std::string>& repairs);
+
+/// Puts the lines into the order of their keys, which has them all. Throws as read_lines() and rewrite_lines().
+void arrange_lines(const std::filesystem::path& file, const LineParser& parse, const std::vector<SampleKey>& order);
+
 /// Makes the file hold these lines and nothing else, in one step: left alone where it does, shortened in place where it
 /// begins with them (on a full disk too), else replaced. Throws RunError where that fails; the file is as it was then.
 void rewrite_lines(const std::filesystem::path& file, const std::vector<Line>& lines);
-
-/// Cuts off what follows the last newline. No file: nothing. Throws RunError where that fails.
-void drop_unfinished_line(const std::filesystem::path& file);
-
-/// Adds damaged lines to the end of a file, each with a newline. Throws RunError where that fails.
-void save_damaged(const std::filesystem::path& file, const std::vector<DamagedLine>& lines);
 
 /// Writes `text` to `file` through a temporary file beside it, which reaches the disk before it takes the name. Throws
 /// RunError when that fails; an earlier file is as it was then.

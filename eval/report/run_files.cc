@@ -1,9 +1,13 @@
 #include "eval/report/run_files.h"
 
+#include <cctype>
+#include <fmt/format.h>
+#include <fstream>
 #include <iterator>
 #include <utility>
 
 #include "engine/common/error.h"
+#include "eval/report/json_reader.h"
 
 namespace tandem::eval {
 namespace {
@@ -18,6 +22,7 @@ constexpr const char* kOwnFiles[] = {"manifest.json",
                                      "samples.jsonl.damaged",
                                      "windows.jsonl.damaged",
                                      "timings.jsonl.damaged",
+                                     "errors.jsonl.damaged",
                                      "summary.json",
                                      "report.md",
                                      "plot.png",
@@ -29,16 +34,48 @@ constexpr const char* kOwnFiles[] = {"manifest.json",
                                      "manifest.json.new",
                                      "samples.jsonl.new",
                                      "windows.jsonl.new",
-                                     "timings.jsonl.new"};
+                                     "timings.jsonl.new",
+                                     "errors.jsonl.new"};
+constexpr std::string_view kTrace = "trace-", kJson = ".json";
+
+/// "trace-2-hgca_beta_0.5.json": no other name of a file is a trace's.
+bool is_trace(std::string_view name) {
+  if (!name.starts_with(kTrace) || !name.ends_with(kJson)) return false;
+  name.remove_prefix(kTrace.size());
+  const std::size_t digits = name.find_first_not_of("0123456789");
+  return digits != 0 && digits != std::string_view::npos && name[digits] == '-';
+}
 
 }  // namespace
+
+std::string trace_file(std::size_t number, std::string_view label) {
+  constexpr std::size_t kReadable = 60;  // bytes; a label may be longer than a file's name can be
+  std::string name = fmt::format("{}{}-{}", kTrace, number, label.substr(0, kReadable));
+  for (char& c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.') c = '_';
+  }
+  return name.append(kJson);
+}
+
+bool holds_run(const fs::path& folder) {
+  const fs::path file = folder / kManifest;
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return false;
+  try {
+    const auto json = parse_object(std::string(std::istreambuf_iterator<char>(in), {}), file.string());
+    ObjectReader manifest(json, file.string());
+    return manifest.integer<int>("schema_version") > 0 && manifest.text("command").starts_with("tandem ");
+  } catch (const InputError&) {
+    return false;
+  }
+}
 
 std::vector<std::string> own_files(const fs::path& folder) {
   std::vector<std::string> names(std::begin(kOwnFiles), std::end(kOwnFiles));
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     std::string name = entry.path().filename().string();
-    if (name.starts_with("trace-") && name.ends_with(".json")) names.push_back(std::move(name));
+    if (is_trace(name)) names.push_back(std::move(name));
   }
   return names;
 }

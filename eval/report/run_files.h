@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tandem::eval {
@@ -10,8 +11,14 @@ namespace tandem::eval {
 inline constexpr const char* kManifest = "manifest.json";
 inline constexpr const char* kAside = ".replaced";  // folder of the earlier run while --force is not done yet
 
-/// Names of what a run and its report may leave in the folder, the manifest first, and of the traces that are there,
-/// one for each method. Nothing else is ever removed.
+/// The trace of the run's method `number`, from 1 on: its label makes the name readable, the number makes it unique.
+std::string trace_file(std::size_t number, std::string_view label);
+
+/// Whether the folder's manifest.json is a run's of this program, of whatever version: only such a run is replaced.
+bool holds_run(const std::filesystem::path& folder);
+
+/// Names of what a run and its report may leave in the folder, the manifest first, and of the traces that are there.
+/// Nothing else is ever removed.
 std::vector<std::string> own_files(const std::filesystem::path& folder);
 
 /// The earlier run's files go into a folder of their own until the new run is kept. InputError where they cannot, and

@@ -4,12 +4,11 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <map>
 #include <unistd.h>
 
 #include "engine/common/error.h"
+#include "eval/report/resume_check.h"
 #include "eval/report/run_files.h"
-#include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
 namespace {
@@ -17,7 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTimings = "timings.jsonl";
-constexpr const char* kDamaged = ".damaged";
 
 SampleResult parse(std::string_view line, const std::string& where, const SampleResult*) {
   return parse_sample(line, where);
@@ -88,39 +86,6 @@ std::string read_manifest(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-/// Takes damaged lines out of a file's, and says so.
-std::vector<Line> sound_lines(const fs::path& file, const LineParser& parse, std::vector<std::string>& repairs) {
-  ScannedLines scanned = scan_lines(file, parse);
-  fs::path aside = file;
-  aside += kDamaged;
-  save_damaged(aside, scanned.damaged);
-  for (const DamagedLine& line : scanned.damaged)
-    repairs.push_back(fmt::format("{} {} taken out and kept in '{}'{}.", line.what,
-                                  line.copy ? "The copy is" : "The line is", aside.string(),
-                                  line.copy ? "" : "; its sample is run again"));
-  return std::move(scanned.sound);
-}
-
-/// What the command only names: files may have changed since, and the clock is this machine's.
-void check_same_inputs(const fs::path& path, const Manifest& there, const Manifest& mine) {
-  if (there.clock != mine.clock) {
-    throw_input_error("The times in {} are {}; here they would be {}, so that it cannot be resumed.", path.string(),
-                      there.clock, mine.clock);
-  }
-  if (there.schema_version < 5) return;
-  if (there.hardware_hash != mine.hardware_hash) {
-    throw_input_error("The hardware profile '{}' has changed since {} was begun, so that it cannot be resumed.",
-                      mine.hardware_profile, path.string());
-  }
-  for (const MethodEntry& method : mine.methods) {
-    if (std::find(there.methods.begin(), there.methods.end(), method) != there.methods.end()) continue;
-    throw_input_error(
-        "Method '{}' is another one than when {} was begun, by its defaults or by a file that it reads, so that the "
-        "run cannot be resumed.",
-        method.label, path.string());
-  }
-}
-
 std::set<SampleKey> keys_of(const std::vector<Line>& lines) {
   std::set<SampleKey> keys;
   for (const Line& line : lines) keys.insert(line.key);
@@ -151,10 +116,10 @@ RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool
   const bool replaces = existed && !fs::is_empty(path, error);
   if (replaces) {
     if (error) throw_input_error("The folder '{}' cannot be read ({}).", path.string(), error.message());
-    if (!fs::exists(path / kManifest, error))
+    if (!holds_run(path))
       throw_input_error(
-          "The folder '{}' is not empty and holds no run. Choose another one; --force replaces only runs.",
-          path.string());
+          "The folder '{}' is not empty and holds no run{}. Choose another one; --force replaces only runs.",
+          path.string(), fs::exists(path / kManifest, error) ? ": its manifest.json is damaged, or no run's" : "");
     if (!force)
       throw_input_error(
           "The folder '{}' already holds a run. Continue it with --resume, replace it with --force or choose "
@@ -202,24 +167,11 @@ RunFolder RunFolder::resume(const fs::path& path, const Manifest& mine) {
   FolderLock lock(path);
   undo_a_killed_beginning(path);
   const Manifest there = open(path).manifest();
-  if (there.tasks == mine.tasks && there.lengths == mine.lengths) {  // of which the data are
-    const std::string difference = ruler_data_difference(there.protocol_id, mine.protocol_id);
-    if (!difference.empty())
-      throw_input_error("{} was begun with other data, so it cannot be resumed with these ({}).", path.string(),
-                        difference);
-  }
-  if (there.command != mine.command || there.weights_hash != mine.weights_hash ||
-      there.protocol_id != mine.protocol_id || there.isa != mine.isa) {
-    throw_input_error(
-        "{} was made by another command, model or instruction set, so it cannot be resumed:\n  there: {} ({})\n  "
-        "here:  {} ({})",
-        path.string(), there.command, there.isa, mine.command, mine.isa);
-  }
-  check_same_inputs(path, there, mine);
+  check_resumable(path, there, mine);
   std::vector<std::string> repairs;
   const fs::path results_path = path / results_file(there);
-  std::vector<Line> results = sound_lines(results_path, results_parser(there), repairs);
-  std::vector<Line> timings = sound_lines(path / kTimings, parser_of<SampleTiming>(there), repairs);
+  std::vector<Line> results = set_damaged_aside(results_path, results_parser(there), repairs);
+  std::vector<Line> timings = set_damaged_aside(path / kTimings, parser_of<SampleTiming>(there), repairs);
   if (!there.clock.empty()) {
     const std::set<SampleKey> tried = keys_of(results), timed = keys_of(timings);
     std::erase_if(results, [&](const Line& line) { return !timed.contains(line.key); });
@@ -229,7 +181,24 @@ RunFolder RunFolder::resume(const fs::path& path, const Manifest& mine) {
   rewrite_lines(path / kTimings, timings);
   RunFolder folder(path, there, Use::kept, std::move(lock));
   folder.repairs_ = std::move(repairs);
+  folder.add_program({mine.tandem_version, mine.git_commit});
   return folder;
+}
+
+void RunFolder::add_program(const Program& program) {
+  const std::size_t there = finished().size();
+  if (there ==
+      std::size_t{manifest_.samples} * manifest_.lengths.size() * manifest_.tasks.size() * manifest_.methods.size())
+    return;
+  Manifest manifest = manifest_;
+  if (there == 0) {
+    manifest.tandem_version = program.tandem_version;
+    manifest.git_commit = program.git_commit;
+    manifest.later_programs.clear();
+  } else if (const auto all = manifest.programs(); std::find(all.begin(), all.end(), program) == all.end()) {
+    manifest.later_programs.push_back(program);
+  }
+  if (manifest != manifest_) write_manifest(manifest);
 }
 
 void RunFolder::write_manifest(const Manifest& manifest) {
@@ -276,16 +245,8 @@ std::set<SampleKey> RunFolder::finished() const {
 void RunFolder::arrange(const std::vector<SampleKey>& order) {
   TANDEM_CHECK(writable_, "{} is not open to append", path_.string());
   stop_appending();
-  std::map<SampleKey, std::size_t> rank;
-  for (const SampleKey& key : order) rank.emplace(key, rank.size());
-  const auto arranged = [&](const fs::path& file, const LineParser& parse) {
-    std::vector<Line> lines = read_lines(file, parse);
-    std::stable_sort(lines.begin(), lines.end(),
-                     [&](const Line& a, const Line& b) { return rank.at(a.key) < rank.at(b.key); });
-    rewrite_lines(file, lines);
-  };
-  arranged(path_ / results_file(manifest_), results_parser(manifest_));
-  arranged(path_ / kTimings, parser_of<SampleTiming>(manifest_));
+  arrange_lines(path_ / results_file(manifest_), results_parser(manifest_), order);
+  arrange_lines(path_ / kTimings, parser_of<SampleTiming>(manifest_), order);
 }
 
 void RunFolder::keep() {

@@ -17,17 +17,16 @@ namespace tandem::eval {
 class RunFolder {
  public:
   /// A new run. The folder may exist if it is empty. `force` replaces an earlier run in it: its files are put
-  /// aside until keep(), files of other names stay; a non-empty folder without manifest.json is refused even then, and
-  /// so is one that another process is writing into.
+  /// aside until keep(), files of other names stay; a non-empty folder without a run's manifest.json is refused even
+  /// then, and so is one that another process is writing into.
   /// Where the new run's manifest cannot be written, the earlier run is back when the error is thrown.
   static RunFolder create(const std::filesystem::path& path, const Manifest& manifest, bool force = false);
   /// An existing run, to read.
   static RunFolder open(const std::filesystem::path& path);
-  /// An existing run, to continue with the command of `mine`. InputError where the folder was made by another command,
-  /// model, protocol or instruction set, with another clock, hardware profile or method; nothing is changed then.
-  /// Takes out the line that was being written, samples without a timing (or the reverse), and damaged lines, which are
-  /// kept beside in samples.jsonl.damaged and timings.jsonl.damaged. The caller runs what finished() lacks, and ends
-  /// with arrange().
+  /// An existing run, to continue with the command of `mine`. InputError where that cannot go on (resume_check.h);
+  /// nothing is changed then. Takes out the line that was being written, samples without a timing (or the reverse), and
+  /// damaged lines, which are kept beside in samples.jsonl.damaged and timings.jsonl.damaged. Where samples are missing,
+  /// the manifest names the program of `mine` too. The caller runs what finished() lacks, and ends with arrange().
   static RunFolder resume(const std::filesystem::path& path, const Manifest& mine);
 
   const std::filesystem::path& path() const { return path_; }
@@ -65,6 +64,7 @@ class RunFolder {
   enum class Use : std::uint8_t { read, begun, kept };  // begun: may still be discarded
   RunFolder(std::filesystem::path path, Manifest manifest, Use use, FolderLock lock);
   void append_line(LineAppender& out, const std::string& line);
+  void add_program(const Program& program);
   void stop_appending();
 
   std::filesystem::path path_;

@@ -90,6 +90,12 @@ bool is_clock(std::string_view clock) {
   return is_simulated(clock) || (clock.starts_with("measured on ") && clock.size() > 12);
 }
 
+std::vector<Program> Manifest::programs() const {
+  std::vector<Program> all = {{tandem_version, git_commit}};
+  all.insert(all.end(), later_programs.begin(), later_programs.end());
+  return all;
+}
+
 std::string to_line(const SampleResult& sample) {
   TANDEM_CHECK(sample.score >= 0 && sample.score <= 1, "score {}", sample.score);
   TANDEM_CHECK(!sample.depth || (*sample.depth >= 0 && *sample.depth <= 1), "depth {}", sample.depth.value_or(0));
@@ -160,6 +166,9 @@ std::string to_json_text(const Manifest& manifest) {
   json["command"] = manifest.command;
   json["tandem_version"] = manifest.tandem_version;
   json["git_commit"] = manifest.git_commit;
+  for (const Program& program : manifest.later_programs) {
+    json["later_programs"].push_back({{"tandem_version", program.tandem_version}, {"git_commit", program.git_commit}});
+  }
   json["model"] = manifest.model;
   json["weights_hash"] = manifest.weights_hash;
   json["tokenizer_hash"] = manifest.tokenizer_hash;
@@ -290,6 +299,13 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   manifest.command = in.text("command");
   manifest.tandem_version = in.text("tandem_version");
   manifest.git_commit = in.text("git_commit");
+  if (in.has("later_programs")) {
+    for (const Json& item : in.array("later_programs")) {
+      ObjectReader program(item, where + ", later_programs");
+      manifest.later_programs.push_back({program.text("tandem_version"), program.text("git_commit")});
+      program.finish();
+    }
+  }
   manifest.model = in.text("model");
   manifest.weights_hash = in.text("weights_hash");
   manifest.tokenizer_hash = in.text("tokenizer_hash");

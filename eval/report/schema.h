@@ -99,6 +99,11 @@ struct MethodEntry {
   bool operator==(const MethodEntry&) const = default;
 };
 
+struct Program {
+  std::string tandem_version, git_commit;  // commit: known at configuration time of the build, else "unknown"
+  bool operator==(const Program&) const = default;
+};
+
 struct Machine {
   std::string cpu_model, device;  // device: name of the GPU, empty for none
   std::uint32_t cores = 0;
@@ -109,7 +114,8 @@ struct Machine {
 struct Manifest {
   int schema_version = kSchemaVersion;
   std::string command;
-  std::string tandem_version, git_commit;  // commit: known at configuration time of the build, else "unknown"
+  std::string tandem_version, git_commit;  // of the program that began, or made the first samples
+  std::vector<Program> later_programs;     // others that made samples when the run went on; written where there are any
   std::string model, weights_hash, tokenizer_hash;
   std::vector<MethodEntry> methods;  // the first is the baseline that others are compared with
   std::string benchmark;
@@ -125,6 +131,8 @@ struct Manifest {
   std::string isa;  // of the CPU kernels: another one rounds differently; empty in runs of schema version 1
   std::uint32_t threads = 0;
   std::string started_utc, finished_utc;  // "2026-01-31T12:00:00Z"; finished is empty while the run is going on
+  /// All that made samples, the first being tandem_version's.
+  std::vector<Program> programs() const;
   bool operator==(const Manifest&) const = default;
 };
 

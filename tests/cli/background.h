@@ -16,11 +16,12 @@
 
 namespace tandem::cli {
 
-/// The program in the background, with its output thrown away.
-inline pid_t start(const std::string& arguments) {
+/// The program in the background; what it says on stderr goes to a file, all else is thrown away.
+inline pid_t start(const std::string& arguments, const std::string& errors = "/dev/null") {
   const pid_t child = fork();
   if (child == 0) {
-    execl("/bin/sh", "sh", "-c", ("exec '" TANDEM_PROGRAM "' " + arguments + " >/dev/null 2>&1").c_str(), nullptr);
+    execl("/bin/sh", "sh", "-c", ("exec '" TANDEM_PROGRAM "' " + arguments + " >/dev/null 2>'" + errors + "'").c_str(),
+          nullptr);
     _exit(127);
   }
   return child;
@@ -44,9 +45,9 @@ inline void wait_until_it_handles_interrupts(pid_t child) {
 }
 
 /// Returns when the file is there, or after half a minute.
-inline void wait_for_file(const std::string& file) {
-  for (int i = 0; i < 15000 && !std::filesystem::exists(file); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+inline void wait_for_file(const std::filesystem::path& file) {
+  for (int i = 0; i < 30000 && !std::filesystem::exists(file); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 inline int exit_code_of(pid_t child) {

@@ -196,7 +196,7 @@ TEST(BadInput, AFailedReplacementLeavesTheEarlierRun) {
   const std::string command = "compare --quiet --no-plot --tasks niah_single_1 --lengths 512 --samples 1 --out " + run;
   ASSERT_EQ(cli::run(command).code, 0);
   const std::string before = read_bytes(run + "/samples.jsonl");
-  EXPECT_EQ(cli::run(command + " --force --host-kv 64K").code, 2);  // found by the third method
+  EXPECT_EQ(cli::run(command + " --force --methods hybrid-fixed --host-kv 64K").code, 2);  // found by the first method
   EXPECT_EQ(read_bytes(run + "/samples.jsonl"), before);
   EXPECT_EQ(cli::run(command + " --force --device-kv 200G").code, 3);  // more than the simulated device has
   EXPECT_EQ(read_bytes(run + "/samples.jsonl"), before);

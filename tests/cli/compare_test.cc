@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Key;
 namespace fs = std::filesystem;
 
 constexpr const char* kSmall =
@@ -59,8 +60,46 @@ TEST_F(CompareProgram, ErrorsOfHeadsAreMeasuredBesideTheRun) {
   EXPECT_EQ(cli::lines(bytes("b", "errors.jsonl")), 2u);
   EXPECT_THAT(bytes("b", "errors.json"), HasSubstr("\"method\": \"fluxion:heads=oracle\""));
   EXPECT_FALSE(fs::exists(folder("a") + "/errors.jsonl"));
-  const cli::Outcome resumed = cli::run(run + "--resume --out " + folder("b"));
-  EXPECT_EQ(resumed.code, 2) << "errors of the rest would be missing";
+  EXPECT_EQ(cli::run(run + "--resume --out " + folder("b")).code, 2) << "errors of the rest would be missing";
+  const std::string lines = bytes("b", "errors.jsonl"), samples = bytes("b", "samples.jsonl");
+  write_bytes(folder("b") + "/errors.jsonl", "?" + lines.substr(1));
+  const cli::Outcome resumed = cli::run(run + "--head-errors --resume --out " + folder("b"), cli::kOnlyErrors);
+  EXPECT_EQ(resumed.code, 0);
+  EXPECT_EQ(cli::lines(resumed.text), 1u) << resumed.text;
+  EXPECT_THAT(resumed.text, AllOf(HasSubstr("errors.jsonl:1: not valid JSON"), HasSubstr("errors.jsonl.damaged")));
+  EXPECT_EQ(bytes("b", "errors.jsonl"), lines);
+  EXPECT_EQ(bytes("b", "samples.jsonl"), samples);
+}
+
+TEST_F(CompareProgram, TracesAreOfTheFirstDecodeWhateverTheLabel) {
+  std::string dots, slashes;  // two labels that are longer than a file's name may be, and differ in punctuation alone
+  for (int i = 0; i < 150; ++i) {
+    dots += "./";
+    slashes += "//";
+  }
+  const std::string predictor = "fluxion:heads=" + data_path("models/deep/fluxion").string() + "/";
+  const std::string command =
+      "compare --no-plot --quiet --tasks niah_single_1 --lengths 256 --samples 2 --trace --methods full," + predictor +
+      dots + "fluxion.safetensors," + predictor + slashes + "fluxion.safetensors ";
+  const cli::Outcome done = cli::run(command + "--out " + folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  const auto traces = [&] {
+    std::map<std::string, std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder("a"))) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("trace-")) found[name.substr(0, 8)] = read_bytes(entry.path());
+    }
+    return found;
+  };
+  const auto first = traces();
+  EXPECT_THAT(first, ::testing::UnorderedElementsAre(Key("trace-1-"), Key("trace-2-"), Key("trace-3-")));
+  // The second sample is run again; the traces are the first one's.
+  for (const char* file : {"samples.jsonl", "timings.jsonl"}) {
+    const std::string text = bytes("a", file);
+    write_bytes(folder("a") + "/" + file, text.substr(0, text.size() - 20));  // inside the last line
+  }
+  ASSERT_EQ(cli::run(command + "--resume --out " + folder("a")).code, 0);
+  EXPECT_TRUE(traces() == first);
 }
 
 TEST_F(CompareProgram, WithoutMethodsAllAreCompared) {

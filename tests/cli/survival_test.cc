@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 constexpr const char* kRun = "compare --no-plot --quiet --tasks niah_single_1 --lengths 256 --methods full,hgca ";
@@ -87,8 +88,7 @@ TEST_F(SurvivalProgram, NoRoomForTheFirstSample) {
   for (const rlim_t limit : {rlim_t{100}, rlim_t{fs::file_size(folder("whole") + "/manifest.json") / 2}}) {
     const cli::Outcome fresh = cli::run_limited(command_ + "--out " + folder("b"), limit);
     EXPECT_EQ(fresh.code, 3);
-    EXPECT_THAT(fresh.text,
-                AllOf(HasSubstr("cannot be written (File too large)"), ::testing::Not(HasSubstr("--resume"))));
+    EXPECT_THAT(fresh.text, AllOf(HasSubstr("cannot be written (File too large)"), Not(HasSubstr("--resume"))));
     EXPECT_FALSE(fs::exists(folder("b")));
     const cli::Outcome forced = cli::run_limited(command_ + "--force --out " + run, limit);
     EXPECT_EQ(forced.code, 3);
@@ -109,6 +109,44 @@ TEST_F(SurvivalProgram, NoRoomForTheReport) {
   EXPECT_THAT(outcome.text, HasSubstr("All samples are finished and kept"));
   EXPECT_FALSE(fs::exists(run + "/summary.json"));
   EXPECT_FALSE(fs::exists(run + "/summary.json.new"));
+  expect_resumed_whole(run);
+}
+
+TEST_F(SurvivalProgram, AnInterruptBeforeTheFirstSampleLeavesTheEarlierRun) {
+  const std::string run = folder("a");
+  ASSERT_EQ(cli::run(kRun + std::string(kEarlier) + "--out " + run).code, 0);
+  const std::string before = bytes(run, "samples.jsonl");
+  const std::string slow = "compare --no-plot --quiet --tasks niah_single_1 --lengths 8K --samples 1 --methods full ";
+  for (const std::string& out : {run, folder("b")}) {
+    const std::string said = folder("said");
+    const pid_t child = cli::start(slow + "--force --out " + out, said);
+    ASSERT_GT(child, 0);
+    cli::wait_for_file(out == run ? run + "/.replaced/samples.jsonl" : out + "/manifest.json");
+    kill(child, SIGINT);
+    EXPECT_EQ(cli::exit_code_of(child), 3);
+    EXPECT_THAT(read_bytes(said), AllOf(HasSubstr("before a sample was finished"), Not(HasSubstr("--resume"))));
+  }
+  EXPECT_EQ(bytes(run, "samples.jsonl"), before);
+  EXPECT_THAT(bytes(run, "manifest.json"), HasSubstr("--seed 7"));
+  EXPECT_FALSE(fs::exists(run + "/.replaced"));
+  EXPECT_FALSE(fs::exists(folder("b")));
+}
+
+TEST_F(SurvivalProgram, TooLittleRoomForALaterMethodKeepsFinishedSamples) {
+  const std::string command =
+      "compare --no-plot --quiet --tasks niah_single_1 --lengths 256 --samples 2 --methods full,full-host ";
+  ASSERT_EQ(cli::run(command + "--out " + folder("whole")).code, 0);
+  const std::string run = folder("a");
+  ASSERT_EQ(cli::run(kRun + std::string(kEarlier) + "--out " + run).code, 0);
+  for (const char* begin : {"--force", "--resume"}) {
+    const cli::Outcome small = cli::run(command + begin + " --host-kv 64K --out " + run, cli::kOnlyErrors);
+    EXPECT_EQ(small.code, 2) << small.text;
+    EXPECT_EQ(cli::lines(small.text), 1u) << small.text;
+    EXPECT_THAT(small.text, AllOf(HasSubstr("host KV store is full"), HasSubstr("Finished samples are kept"),
+                                  HasSubstr("--resume --out " + run)));
+    EXPECT_EQ(cli::lines(bytes(run, "samples.jsonl")), 1u);  // full's
+  }
+  command_ = command + "--host-kv 1G --device-kv 1G ";
   expect_resumed_whole(run);
 }
 

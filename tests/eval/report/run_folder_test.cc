@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "eval/report/run_files.h"
 #include "tests/eval/report/file_size_limit.h"
 #include "tests/eval/report/fixtures.h"
 
@@ -96,13 +97,13 @@ TEST(RunFolder, AReplacedRunComesBackUnlessTheNewOneIsKept) {
 TEST(RunFolder, FilesBesideTheSamplesComeAndGoWithTheRun) {
   TemporaryFolder root;
   const fs::path path = finished_run(root);
-  const char* beside[] = {"flops.json", "errors.json", "errors.jsonl", "trace-hgca_beta_0.5.json"};
+  const char* beside[] = {"flops.json", "errors.json", "errors.jsonl", "trace-2-hgca_beta_0.5.json"};
   for (const char* name : beside) write_all(path / name, "earlier");
   for (const bool keep : {false, true}) {
     RunFolder again = RunFolder::create(path, example_manifest(), true);
     for (const char* name : beside) EXPECT_FALSE(fs::exists(path / name)) << name << " is of another run";
     write_all(path / "errors.jsonl", "later");
-    write_all(path / "trace-full.json", "later");
+    write_all(path / "trace-1-full.json", "later");
     keep ? again.keep() : again.discard();
     for (const char* name : beside) {
       EXPECT_EQ(fs::exists(path / name), !keep || std::string(name) == "errors.jsonl") << name;
@@ -110,7 +111,7 @@ TEST(RunFolder, FilesBesideTheSamplesComeAndGoWithTheRun) {
         EXPECT_EQ(read_all(path / name), "earlier") << name;
       }
     }
-    EXPECT_EQ(fs::exists(path / "trace-full.json"), keep);
+    EXPECT_EQ(fs::exists(path / "trace-1-full.json"), keep);
   }
   RunFolder fresh = RunFolder::create(root / "b", example_manifest());
   write_all(root / "b" / "errors.jsonl", "half a line");
@@ -148,6 +149,66 @@ TEST(RunFolder, ForeignFoldersAreNeverTouched) {
   EXPECT_EQ(read_all(root / "photos" / "samples.jsonl"), "precious");
   EXPECT_THROW(RunFolder::create(root / "photos" / "samples.jsonl", example_manifest(), true), InputError);
   EXPECT_THROW(RunFolder::create(root / "photos" / "samples.jsonl" / "x", example_manifest()), InputError);
+}
+
+TEST(RunFolder, OnlyARunsManifestMakesAFolderARun) {
+  TemporaryFolder root;
+  fs::create_directories(root / "app");
+  for (const char* manifest : {R"({"name": "My app", "icons": []})", R"({"schema_version": 1, "command": "make"})",
+                               "{\"schema_version\"", "[]"}) {
+    write_all(root / "app" / "manifest.json", manifest);
+    write_all(root / "app" / "report.md", "precious");
+    for (const bool force : {false, true})
+      EXPECT_THAT([&] { RunFolder::create(root / "app", example_manifest(), force); },
+                  ThrowsMessage<InputError>(HasSubstr("its manifest.json is damaged, or no run's")));
+    EXPECT_EQ(read_all(root / "app" / "manifest.json"), manifest);
+    EXPECT_EQ(read_all(root / "app" / "report.md"), "precious");
+  }
+  // What a later program wrote is a run too.
+  write_all(root / "app" / "manifest.json", R"({"schema_version": 99, "command": "tandem compare", "more": 1})");
+  RunFolder::create(root / "app", example_manifest(), true).keep();
+  EXPECT_FALSE(fs::exists(root / "app" / "report.md"));
+}
+
+TEST(RunFolder, OnlyTracesAsARunNamesThemAreItsOwn) {
+  TemporaryFolder root;
+  const fs::path path = finished_run(root);
+  const std::string trace = trace_file(12, "hgca:beta=0.5");
+  EXPECT_EQ(trace, "trace-12-hgca_beta_0.5.json");
+  EXPECT_LT(trace_file(1, std::string(5000, 'x')).size(), 100u);
+  for (const char* name : {"trace-of-my-own.json", "trace-12.json", "trace-.json", trace.c_str()})
+    write_all(path / name, "mine");
+  RunFolder::create(path, example_manifest(), true).keep();
+  for (const char* name : {"trace-of-my-own.json", "trace-12.json", "trace-.json"})
+    EXPECT_TRUE(fs::exists(path / name)) << name;
+  EXPECT_FALSE(fs::exists(path / trace));
+}
+
+TEST(RunFolder, EveryProgramThatMadeSamplesIsNamed) {
+  TemporaryFolder root;
+  const fs::path path = root / "run";
+  Manifest mine = example_manifest();
+  const auto resumed_by = [&](const char* commit, int samples) {
+    mine.git_commit = commit;
+    RunFolder folder = RunFolder::resume(path, mine);
+    for (int i = 0; i < samples; ++i) {
+      const auto index = static_cast<std::uint32_t>(folder.finished().size());
+      folder.append(example_sample(index % 4, index < 4 ? "full" : "hybrid:budget=0.2"));
+      folder.append(example_timing(index % 4, index < 4 ? "full" : "hybrid:budget=0.2"));
+    }
+    std::string commits;
+    for (const Program& program : RunFolder::open(path).manifest().programs()) commits += program.git_commit + " ";
+    return commits;
+  };
+  { RunFolder::create(path, mine); }
+  const std::string begun = read_all(path / "manifest.json");
+  EXPECT_EQ(resumed_by("abc", 0), "abc ");
+  EXPECT_EQ(read_all(path / "manifest.json"), begun);
+  EXPECT_EQ(resumed_by("def", 2), "def ") << "the first made nothing";
+  EXPECT_EQ(resumed_by("abc", 3), "def abc ");
+  EXPECT_EQ(resumed_by("def", 0), "def abc ");
+  EXPECT_EQ(resumed_by("ghi", 3), "def abc ghi ");
+  EXPECT_EQ(resumed_by("jkl", 0), "def abc ghi ") << "nothing was missing";
 }
 
 TEST(RunFolder, UnwritableFolderIsASentence) {

@@ -63,6 +63,13 @@ TEST(Schema, APeersBytesAreThereWhereThereIsOne) {
   EXPECT_EQ(parse_timing(to_line(timing), "x"), timing);
 }
 
+TEST(Schema, LaterProgramsAreWrittenWhereThereAreAny) {
+  Manifest manifest = example_manifest();
+  EXPECT_EQ(to_json_text(manifest).find("later_programs"), std::string::npos);
+  manifest.later_programs = {{"0.1.0", "def"}, {"0.2.0", "ghi"}};
+  EXPECT_EQ(parse_manifest(to_json_text(manifest), "x"), manifest);
+}
+
 TEST(Schema, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(parse_sample(to_line(example_sample()), "x"), example_sample());
   EXPECT_EQ(parse_window(to_line(example_window()), "x"), example_window());

@@ -275,6 +275,14 @@ std::size_t widest(const std::string& text) {
   return width;
 }
 
+TEST(Report, ProvenanceNamesEveryProgram) {
+  Manifest manifest = example_manifest();
+  EXPECT_THAT(provenance(manifest), HasSubstr("\n- tandem 0.1.0 (abc), weights w1, tokenizer t1\n"));
+  manifest.later_programs = {{"0.1.0", "def"}};
+  EXPECT_THAT(provenance(manifest),
+              HasSubstr("\n- tandem 0.1.0 (abc) and, where it was resumed, 0.1.0 (def), weights w1, tokenizer t1\n"));
+}
+
 TEST(Table, TextIsThis) {
   Table t;
   t.head = {"method", "accuracy, % [95 %]", "n"};

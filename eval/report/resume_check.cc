@@ -1,0 +1,125 @@
+#include "eval/report/resume_check.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+#include <map>
+#include <set>
+
+#include "engine/common/error.h"
+#include "eval/ruler/protocol.h"
+
+namespace tandem::eval {
+namespace {
+
+/// The words of a command as a shell tells them apart, with their quotes.
+std::vector<std::string> words_of(const std::string& command) {
+  std::vector<std::string> words(1);
+  bool quoted = false;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    if (command[i] == ' ' && !quoted) {
+      words.emplace_back();
+      continue;
+    }
+    if (command[i] == '\'') quoted = !quoted;
+    words.back() += command[i];
+    if (command[i] == '\\' && !quoted && i + 1 < command.size()) words.back() += command[++i];
+  }
+  return words;
+}
+
+/// Without the room for KV: slots are given out lowest first, however many there are, so that samples and virtual times
+/// do not depend on it, and a run that ended for want of room goes on with more.
+std::vector<std::string> what_makes_samples(const std::string& command) {
+  std::vector<std::string> words = words_of(command), kept;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--device-kv" || words[i] == "--host-kv") {
+      ++i;
+    } else {
+      kept.push_back(std::move(words[i]));
+    }
+  }
+  return kept;
+}
+
+/// Of an id of parts "<field>:<value>", the first without a field: "<variant>+<field>:<value>+...".
+std::map<std::string, std::string> parts_of(std::string_view id) {
+  std::map<std::string, std::string> parts;
+  while (!id.empty()) {
+    const std::string_view part = id.substr(0, id.find('+'));
+    id.remove_prefix(std::min(id.size(), part.size() + 1));
+    const std::size_t colon = part.find(':');
+    const bool named = colon != std::string_view::npos;
+    parts[named ? std::string(part.substr(0, colon)) : "variant"] = part.substr(named ? colon + 1 : 0);
+  }
+  return parts;
+}
+
+std::string protocol_difference(const std::string& there, const std::string& here) {
+  std::map<std::string, std::string> before = parts_of(there), now = parts_of(here);
+  std::set<std::string> names;
+  for (const auto* parts : {&before, &now})
+    for (const auto& [name, value] : *parts) names.insert(name);
+  const auto shown = [](const std::string& value) { return value.empty() ? "nothing" : value; };
+  std::vector<std::string> differences;
+  for (const std::string& name : names) {
+    if (before[name] != now[name])
+      differences.push_back(fmt::format("{}: {} there, {} here", name, shown(before[name]), shown(now[name])));
+  }
+  return fmt::format("{}", fmt::join(differences, "; "));
+}
+
+void check_data(const std::string& run, const Manifest& there, const Manifest& mine) {
+  if (there.tasks != mine.tasks || there.lengths != mine.lengths) return;  // of which the data are
+  const std::string difference = ruler_data_difference(there.protocol_id, mine.protocol_id);
+  if (!difference.empty())
+    throw_input_error("{} was begun with other data, so it cannot be resumed with these ({}).", run, difference);
+}
+
+/// What the command only names: files may have changed since, and the instruction set and the clock are this machine's.
+void check_same_inputs(const std::string& run, const Manifest& there, const Manifest& mine) {
+  if (there.weights_hash != mine.weights_hash) {
+    throw_input_error(
+        "{} was begun with other weights of '{}', so it cannot be resumed with these ({} there, {} here).", run,
+        mine.model, there.weights_hash, mine.weights_hash);
+  }
+  if (there.protocol_id != mine.protocol_id) {
+    throw_input_error("{} was begun under another protocol, so it cannot be resumed under this one ({}).", run,
+                      protocol_difference(there.protocol_id, mine.protocol_id));
+  }
+  if (there.isa != mine.isa) {
+    throw_input_error(
+        "{} was begun with {}, so it cannot be resumed with the instruction set {}, which rounds differently{}.", run,
+        there.isa.empty() ? "an unknown instruction set" : "the instruction set " + there.isa, mine.isa,
+        there.isa.empty() ? "" : fmt::format(": set TANDEM_ISA={} where this CPU has it", there.isa));
+  }
+  if (there.clock != mine.clock) {
+    throw_input_error("The times in {} are {}; here they would be {}, so that it cannot be resumed.", run, there.clock,
+                      mine.clock);
+  }
+  if (there.schema_version < 5) return;
+  if (there.hardware_hash != mine.hardware_hash) {
+    throw_input_error("The hardware profile '{}' has changed since {} was begun, so that it cannot be resumed.",
+                      mine.hardware_profile, run);
+  }
+  for (const MethodEntry& method : mine.methods) {
+    if (std::find(there.methods.begin(), there.methods.end(), method) != there.methods.end()) continue;
+    throw_input_error(
+        "Method '{}' is another one than when {} was begun, by its defaults or by a file that it reads, so that the "
+        "run cannot be resumed.",
+        method.label, run);
+  }
+}
+
+}  // namespace
+
+void check_resumable(const std::filesystem::path& path, const Manifest& there, const Manifest& mine) {
+  const std::string run = path.string();
+  check_data(run, there, mine);
+  if (what_makes_samples(there.command) != what_makes_samples(mine.command)) {
+    throw_input_error("{} was made by another command, so it cannot be resumed:\n  there: {}\n  here:  {}", run,
+                      there.command, mine.command);
+  }
+  check_same_inputs(run, there, mine);
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,75 @@
+// Which runs go on with which command, and what is named where they do not.
+#include "eval/report/resume_check.h"
+
+#include <functional>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/common/error.h"
+#include "tests/eval/report/fixtures.h"
+
+namespace tandem::eval {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
+
+Manifest run_of(const std::string& command) {
+  Manifest manifest = example_manifest();
+  manifest.command = command;
+  return manifest;
+}
+
+TEST(ResumeCheck, RoomForKvMayBeAnother) {
+  const Manifest there = run_of("tandem compare --samples 4 --device-kv 4G --host-kv '1.5 GB' --precision auto");
+  check_resumable("run", there, run_of("tandem compare --samples 4 --device-kv 1G --host-kv 8G --precision auto"));
+  for (const char* other : {"tandem compare --samples 4 --device-kv 4G --host-kv '1.5 GB' --precision f16",
+                            "tandem compare --samples 5 --device-kv 4G --host-kv '1.5 GB' --precision auto",
+                            "tandem compare --samples 4 --device-kv 4G --host-kv '1.5 GB'"})
+    EXPECT_THAT([&] { check_resumable("run", there, run_of(other)); },
+                ThrowsMessage<InputError>(AllOf(HasSubstr("made by another command"), HasSubstr(other))));
+}
+
+TEST(ResumeCheck, QuotedWordsAreOneWord) {
+  const Manifest there = run_of("tandem eval perplexity --text 'it'\\''s --host-kv 1.txt' --new 16");
+  check_resumable("run", there, there);
+  EXPECT_THROW(
+      check_resumable("run", there, run_of("tandem eval perplexity --text 'it'\\''s --host-kv 2.txt' --new 16")),
+      InputError);
+}
+
+TEST(ResumeCheck, NamesWhatTheSameCommandNoLongerMeans) {
+  const auto refused = [](const std::function<void(Manifest&)>& change) {
+    Manifest there = example_manifest(), mine = there;
+    there.protocol_id = "ruler/official-v2+data:d1+tok:t1+score:upstream";
+    mine.protocol_id = there.protocol_id;
+    change(mine);
+    try {
+      check_resumable("run", there, mine);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("goes on");
+  };
+  EXPECT_EQ(refused([](Manifest&) {}), "goes on");
+  const std::pair<std::function<void(Manifest&)>, std::vector<const char*>> cases[] = {
+      {[](Manifest& m) { m.weights_hash = "w2"; }, {"other weights", "'tiny'", "w1 there, w2 here"}},
+      {[](Manifest& m) { m.isa = "avx512"; },
+       {"instruction set avx2", "with the instruction set avx512", "TANDEM_ISA"}},
+      {[](Manifest& m) { m.protocol_id = "ruler/official-v2+data:d2+tok:t1+score:upstream"; },
+       {"other data", "data: d1 there, d2 here"}},
+      {[](Manifest& m) { m.protocol_id = "ruler/official-v2+data:d1+tok:t2+score:upstream"; },
+       {"another protocol", "(tok: t1 there, t2 here)"}},
+      {[](Manifest& m) { m.protocol_id = "ruler/official-v3+data:d1+tok:t1+score:upstream+eos:stops"; },
+       {"eos: nothing there, stops here; variant: ruler/official-v2 there, ruler/official-v3 here"}}};
+  for (const auto& [change, says] : cases) {
+    const std::string text = refused(change);
+    for (const char* part : says) EXPECT_THAT(text, HasSubstr(part));
+    EXPECT_THAT(text, Not(HasSubstr("another command")));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::eval
