@@ -28,6 +28,7 @@ namespace {
 
 constexpr const char* kTasks = "single,multikey";
 constexpr const char* kLengths = "1K,2K";
+constexpr std::uint64_t kSeed = 42;
 
 constexpr const char* kFooter = R"(
 Examples:
@@ -55,29 +56,33 @@ struct CompareCommand {
   eval::RulerFiles texts;      // in place of embedded texts
   std::string tasks, lengths;  // empty: kTasks and kLengths, or all that the files hold
   std::uint32_t samples = 20, batch = 1;
-  std::uint64_t seed = 42;
+  std::optional<std::uint64_t> seed;  // none: kSeed; files have their samples
   RunOptions run;
   TargetArguments target;
   bool trace = false, no_plot = false, head_errors = false;
 };
 
+std::string lengths_text(const std::vector<std::uint32_t>& lengths) {
+  std::vector<std::string> texts;
+  for (const std::uint32_t length : lengths) texts.push_back(eval::length_text(length));
+  return fmt::format("{}", fmt::join(texts, ","));
+}
+
 /// The command as it can be typed again, without where the results go.
-std::string command_of(const CompareCommand& c, const eval::CompareOptions& options) {
-  const std::string target = c.target.as.empty()
+std::string command_of(const CompareCommand& c, const eval::CompareOptions& options,
+                       const std::optional<TargetPlan>& plan) {
+  const std::string target = !plan
                                  ? ""
                                  : fmt::format(" --as {} --context {} --workload {}", shell_word(c.target.as),
-                                               c.target.context, shell_word(c.target.workload));
+                                               eval::length_text(plan->options.context), shell_word(c.target.workload));
   std::string data = c.ruler_data.empty() ? "" : " --ruler-data " + shell_word(c.ruler_data);
   if (!c.texts.essays.empty()) data += " --ruler-essays " + shell_word(c.texts.essays);
   for (const std::string& file : c.texts.questions) data += " --ruler-qa " + shell_word(file);
-  const std::string lengths = !c.lengths.empty()     ? c.lengths
-                              : c.ruler_data.empty() ? kLengths
-                                                     : fmt::format("{}", fmt::join(options.lengths, ","));
-  return fmt::format(
-      "tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {} --seed {} --batch {}{}{}{}",
-      shell_word(c.session.model), shell_word(fmt::format("{}", fmt::join(options.methods, ","))), data,
-      fmt::join(options.tasks, ","), lengths, options.samples, c.seed, c.batch, session_arguments(c.session), target,
-      c.head_errors ? " --head-errors" : "");
+  const std::string seed = options.official ? "" : fmt::format(" --seed {}", options.seed);
+  return fmt::format("tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {}{} --batch {}{}{}{}",
+                     shell_word(c.session.model), shell_word(fmt::format("{}", fmt::join(options.methods, ","))), data,
+                     fmt::join(options.tasks, ","), lengths_text(options.lengths), options.samples, seed, c.batch,
+                     session_arguments(c.session), target, c.head_errors ? " --head-errors" : "");
 }
 
 /// The trace of a method's first decode; of a run that goes on, the one that is there is that.
@@ -126,7 +131,7 @@ void report_on(const CompareCommand& command, const Session& session, const std:
 
 void compare(const CompareCommand& command) {
   eval::CompareOptions options;
-  options.methods = command.methods.empty() ? default_comparison(command.session.model == "embedded")
+  options.methods = command.methods.empty() ? default_comparison(is_embedded(command.session.model))
                                             : split_method_list(command.methods);
   const bool embedded = command.ruler_data.empty();
   if (!command.tasks.empty() || embedded)
@@ -134,7 +139,6 @@ void compare(const CompareCommand& command) {
   if (!command.lengths.empty() || embedded)
     options.lengths = parse_lengths(command.lengths.empty() ? kLengths : command.lengths, "--lengths");
   options.samples = command.samples;
-  options.seed = command.seed;
   options.batch = command.batch;
   if (options.samples < 1 || options.samples > 100000)
     throw_input_error("--samples is {}: give 1 to 100000.", options.samples);
@@ -143,6 +147,9 @@ void compare(const CompareCommand& command) {
     throw_input_error(
         "--ruler-data has whole prompts, so that --ruler-essays and --ruler-qa have no place in it: give one or the "
         "other.");
+  if (!embedded && command.seed)
+    throw_input_error("--seed makes the samples of the embedded source, and --ruler-data has its own: leave it away.");
+  if (embedded) options.seed = command.seed.value_or(kSeed);
   options.texts = eval::read_ruler_texts(command.texts, options.tasks);
   if (!embedded) {
     options.official = std::make_shared<const eval::OfficialRuler>(command.ruler_data, options.tasks, options.lengths);
@@ -165,7 +172,7 @@ void compare(const CompareCommand& command) {
       fmt::print(stderr, "{}\n", note);
   }
   eval::Manifest manifest;
-  manifest.command = command_of(command, options);
+  manifest.command = command_of(command, options, target);
   describe_session(command.session, session, manifest);
   eval::fill_manifest(options, manifest);
   eval::RunFolder folder = open_run(command.run, "compare", manifest);
@@ -213,6 +220,8 @@ void add_compare(CLI::App& app) {
           "--ruler-qa", options->texts.questions,
           "Questions and documents: a SQuAD file for qa_1, a HotpotQA file for qa_2, or both, each with its own "
           "--ruler-qa (default: questions on made-up facts)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
   command->add_option(
       "--tasks", options->tasks,
@@ -223,7 +232,7 @@ void add_compare(CLI::App& app) {
       ->add_option("--samples", options->samples,
                    "Samples per task and length; of files, at most what the shortest holds")
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "Seed of the samples")->capture_default_str();
+  command->add_option("--seed", options->seed, fmt::format("Seed of the samples [{}; files have theirs]", kSeed));
   command->add_option("--batch", options->batch, "Sequences decoded together")->capture_default_str();
   command->add_option(
       "--as", options->target.as,
@@ -244,7 +253,7 @@ void add_compare(CLI::App& app) {
   command->add_flag("--trace", options->trace,
                     "Write each method's first decode for Perfetto (trace-<number>-<method>.json)");
   command->add_flag("--no-plot", options->no_plot, "Draw no plot");
-  add_session_options(*command, options->session);
+  add_session_options(*command, options->session, Models::trained);
   command->footer(kFooter);
   command->callback([options] { compare(*options); });
 }

@@ -1,6 +1,6 @@
 // tandem eval: measures of models and methods beside RULER. So far: perplexity.
 #include <filesystem>
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <fstream>
 #include <iterator>
 
@@ -14,6 +14,7 @@
 #include "engine/model/utf8.h"
 #include "eval/perplexity/perplexity.h"
 #include "eval/perplexity/summary.h"
+#include "eval/report/table.h"
 #include "methods/options.h"
 
 namespace tandem::cli {
@@ -48,11 +49,11 @@ std::string read_text(const std::string& file) {
 }
 
 /// The command as it can be typed again, without where the results go.
-std::string command_of(const PerplexityArguments& a) {
+std::string command_of(const PerplexityArguments& a, const eval::PerplexityOptions& options) {
   return fmt::format("tandem eval perplexity --model {} --methods {}{} --context {} --new {} --windows {} --batch {}{}",
-                     shell_word(a.session.model), shell_word(a.methods),
-                     a.text.empty() ? "" : " --text " + shell_word(a.text), a.context, a.scored, a.windows, a.batch,
-                     session_arguments(a.session));
+                     shell_word(a.session.model), shell_word(fmt::format("{}", fmt::join(options.methods, ","))),
+                     a.text.empty() ? "" : " --text " + shell_word(a.text), eval::length_text(options.context),
+                     eval::length_text(options.scored), a.windows, a.batch, session_arguments(a.session));
 }
 
 void report_on(const eval::RunFolder& folder) {
@@ -97,7 +98,7 @@ void perplexity(const PerplexityArguments& arguments) {
   const eval::Windows windows = cut(options, session.model);
   say_hints(options.methods, arguments.session);
   eval::Manifest manifest;
-  manifest.command = command_of(arguments);
+  manifest.command = command_of(arguments, options);
   describe_session(arguments.session, session, manifest);
   eval::fill_manifest(options, manifest);
   eval::RunFolder folder = open_run(arguments.run, "perplexity", manifest);
@@ -128,7 +129,7 @@ void add_eval(CLI::App& app) {
   inner->add_option("--windows", arguments->windows, "Windows of the text")->capture_default_str();
   inner->add_option("--batch", arguments->batch, "Windows decoded together")->capture_default_str();
   add_run_options(*inner, arguments->run, "perplexity");
-  add_session_options(*inner, arguments->session);
+  add_session_options(*inner, arguments->session, Models::trained);
   inner->footer(kFooter);
   inner->callback([arguments] { perplexity(*arguments); });
 }

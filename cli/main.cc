@@ -118,6 +118,20 @@ void read_numbers_as_decimal(CLI::App& app) {
   for (CLI::App* inner : app.get_subcommands([](CLI::App*) { return true; })) read_numbers_as_decimal(*inner);
 }
 
+/// Nothing is no name, text or list: it would be taken for an option that was not given.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_type_name() != "TEXT") continue;
+    option->check(
+        [name = option->get_name()](const std::string& text) {
+          if (text.empty()) throw_input_error("{} is empty: give a value, or leave it away.", name);
+          return std::string();
+        },
+        "");
+  }
+  for (CLI::App* inner : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*inner);
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "Tandem: accuracy and latency of methods that decode long contexts with most of the KV cache in CPU memory",
@@ -135,6 +149,7 @@ int run(int argc, char** argv) {
   }
   handle_interrupts();
   read_numbers_as_decimal(app);
+  refuse_empty_values(app);
   try {
     app.parse(argc, argv);
     check_stdout();

@@ -53,8 +53,8 @@ std::uint32_t chunk_of(const SessionOptions& options) {
   return chunk;
 }
 
-void add_session_options(CLI::App& command, SessionOptions& options) {
-  add_model_options(command, options);
+void add_session_options(CLI::App& command, SessionOptions& options, Models models) {
+  add_model_options(command, options, models);
   command
       .add_option("--device", options.device,
                   "sim: virtual time from a hardware profile; emu: one thread per lane, real time on this CPU")
@@ -74,8 +74,10 @@ void add_session_options(CLI::App& command, SessionOptions& options) {
       ->capture_default_str();
 }
 
-void add_model_options(CLI::App& command, SessionOptions& options) {
-  command.add_option("--model", options.model, std::string(kModelHelp) + ", or synthetic:<preset>")
+void add_model_options(CLI::App& command, SessionOptions& options, Models models) {
+  command
+      .add_option("--model", options.model,
+                  std::string(kModelHelp) + (models == Models::any ? ", or synthetic:<preset>" : ""))
       ->capture_default_str();
   command
       .add_option("--threads", options.threads,
@@ -100,9 +102,13 @@ std::string session_arguments(const SessionOptions& o) {
                      o.precision);
 }
 
+bool is_embedded(const std::string& model) {
+  return model == "embedded" || model == kEmbeddedModel;
+}
+
 void say_hints(std::span<const std::string> methods, const SessionOptions& options) {
   for (const std::string& spec : methods) {
-    const std::string hint = options.model == "embedded" ? hint_for_embedded(spec) : "";
+    const std::string hint = is_embedded(options.model) ? hint_for_embedded(spec) : "";
     if (!hint.empty()) fmt::print(stderr, "{}\n", hint);
   }
 }

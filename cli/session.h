@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,10 +33,16 @@ struct SessionOptions {
   double rank_timeout = 60;  // seconds
 };
 
+/// What a command's help offers for --model. Of `trained` ones is asked by check_trained().
+enum class Models : std::uint8_t { any, trained };
+
 /// --model, --threads, --device-kv, --host-kv, --prefill-chunk.
-void add_model_options(CLI::App& command, SessionOptions& options);
+void add_model_options(CLI::App& command, SessionOptions& options, Models models = Models::any);
 /// These, and which device and hardware.
-void add_session_options(CLI::App& command, SessionOptions& options);
+void add_session_options(CLI::App& command, SessionOptions& options, Models models = Models::any);
+
+/// Whether --model names the embedded model, by that name or by its own.
+bool is_embedded(const std::string& model);
 
 /// Tokens per prefill chunk; InputError for an impossible number.
 std::uint32_t chunk_of(const SessionOptions& options);

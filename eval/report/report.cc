@@ -115,7 +115,8 @@ std::string report_text(const Summary& s, bool markdown, bool with_plot) {
   const Labels labels = labels_of(s, markdown);
   std::string out;
   if (markdown) out += fmt::format("# {} on {}\n\n", m.benchmark == "ruler" ? "RULER" : m.benchmark, m.model);
-  out += fmt::format("{} samples per task and length, seed {}, {}\n", m.samples, m.seed,
+  out += fmt::format("{} samples per task and length{}, {}\n", m.samples,
+                     ruler_reads_files(m.protocol_id) ? "" : fmt::format(", seed {}", m.seed),
                      s.complete ? "complete" : "NOT COMPLETE: some samples are missing");
   out += labels_note(s, markdown);
   out += section("Accuracy", markdown);

@@ -89,14 +89,24 @@ Place place_of(const fs::path& file) {
       file.string(), place.task);
 }
 
-/// All .jsonl files inside a folder, sorted; what may not be read is left out.
+/// All .jsonl files inside a folder, sorted; links to folders are followed, but not back to a folder that they are in.
+/// What may not be read is left out.
 std::vector<fs::path> jsonl_files(const fs::path& folder) {
+  constexpr auto kHow = fs::directory_options::skip_permission_denied | fs::directory_options::follow_directory_symlink;
   std::vector<fs::path> files;
   std::error_code refused;
-  fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, refused);
+  std::vector<fs::path> above = {fs::canonical(folder, refused)};  // by depth
+  fs::recursive_directory_iterator at(folder, kHow, refused);
   while (!refused && at != fs::recursive_directory_iterator()) {
     std::error_code unknown;
-    if (at->path().extension() == ".jsonl" && at->is_regular_file(unknown)) files.push_back(at->path());
+    if (at->is_directory(unknown)) {
+      above.resize(static_cast<std::size_t>(at.depth()) + 1);
+      fs::path inner = fs::canonical(at->path(), unknown);
+      if (std::find(above.begin(), above.end(), inner) != above.end()) at.disable_recursion_pending();
+      above.push_back(std::move(inner));
+    } else if (at->path().extension() == ".jsonl" && at->is_regular_file(unknown)) {
+      files.push_back(at->path());
+    }
     at.increment(refused);
   }
   std::sort(files.begin(), files.end());

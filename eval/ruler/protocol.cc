@@ -93,6 +93,10 @@ Fields ruler_protocol_fields(std::string_view id) {
   return fields;
 }
 
+bool ruler_reads_files(std::string_view id) {
+  return !value_of(ruler_protocol_fields(id), "data").empty();
+}
+
 std::string ruler_data_text(std::string_view id, const std::vector<std::string>& tasks) {
   const Fields fields = ruler_protocol_fields(id);
   if (const std::string data = value_of(fields, "data"); !data.empty())

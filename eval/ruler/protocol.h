@@ -54,6 +54,9 @@ std::string ruler_protocol_id(const RulerProtocol& protocol);
 /// form.
 std::vector<std::pair<std::string, std::string>> ruler_protocol_fields(std::string_view id);
 
+/// Whether the samples are of official files, so that no seed made them.
+bool ruler_reads_files(std::string_view id);
+
 /// One line on where the prompts of `tasks` came from: "niah_single_2 in invented prose; qa_1: questions of a file
 /// (squad-0123456789abcdef)". Empty for an id that does not say it.
 std::string ruler_data_text(std::string_view id, const std::vector<std::string>& tasks);

@@ -69,8 +69,9 @@ std::uint64_t least(const RulerTask& task, std::uint32_t length, std::uint32_t i
     enough = needed;
   }
   throw_input_error(
-      "The length {} is too short for {}: what is asked for, the question and {} generated tokens do not fit. The "
-      "smallest possible length is {} tokens with this tokenizer.",
+      "The length {} is too short for {}: what is asked for, the question and {} generated tokens do not fit. With "
+      "this "
+      "tokenizer {} tokens are enough.",
       length, task.name, ruler_max_new_tokens(task, length), enough);
 }
 

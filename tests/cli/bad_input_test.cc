@@ -151,13 +151,14 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
       {"--tasks singel", {"'singel'", "Did you mean 'single'?"}},
       {"--lengths 4X", {"--lengths", "'4X'"}},
       {"--lengths 1K,64K", {"--lengths", "65536", "32768 positions"}},
-      {"--lengths 20", {"20 is too short", "smallest possible length"}},
+      {"--lengths 20", {"20 is too short", "tokens are enough"}},
       {"--samples 0", {"--samples is 0"}},
       {"--ruler-data /no/such/folder", {"--ruler-data", "'/no/such/folder'"}},
       {"--ruler-essays /no/such/file", {"--ruler-essays", "/no/such/file cannot be read"}},
       {"--ruler-essays a.txt --tasks vt", {"--ruler-essays", "niah_single_2"}},
       {"--ruler-qa /no/such/file --tasks qa", {"--ruler-qa", "/no/such/file cannot be read"}},
       {"--ruler-qa /proc/self --tasks qa", {"--ruler-qa", "not a regular file"}},
+      {"--ruler-qa a.json b.json", {"'b.json' is one word too many"}},
       {"--ruler-qa a.json --ruler-data b", {"--ruler-data", "--ruler-qa"}},
       {"--as llama-3.1-9b", {"'llama-3.1-9b'", "Did you mean 'llama-3.1-8b'?"}},
       {"--as llama-2-7b --context 8K", {"--context 8192", "4096 positions"}},
@@ -179,6 +180,7 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
       {"--methods full,hgca --head-errors", {"--head-errors", "no method here is fluxion"}},
       {"--device emu --hw h200", {"--hw is 'h200'", "--device emu"}},
       {"--seed 18446744073709551616", {"--seed", "not a whole number"}},
+      {"--ruler-data b --seed 42", {"--seed", "--ruler-data"}},
       {"--resume", {"no run", "manifest.json"}},
       {"--resume --force", {"--force", "--resume"}},
   };
@@ -188,6 +190,14 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
     expect_sentence("compare --quiet --out " + run + " " + c.arguments, c.says);
     EXPECT_FALSE(fs::exists(run)) << c.arguments;
   }
+}
+
+TEST(BadInput, AnEmptyValueIsNotTheDefault) {
+  for (const char* command :
+       {"compare --ruler-data ''", "compare --ruler-qa ''", "compare --methods ''", "compare --out ''",
+        "info --model ''", "eval perplexity --text ''", "generate --prompt hi --system ''", "profile heads --out ''",
+        "fluxion collect --out ''", "bench decode --out ''", "reproduce scout-fig11 --out ''"})
+    expect_sentence(command, {" is empty: give a value, or leave it away"});
 }
 
 TEST(BadInput, AFailedReplacementLeavesTheEarlierRun) {

@@ -132,6 +132,23 @@ TEST_F(CompareProgram, AResumedRunEndsWithTheSameBytes) {
   EXPECT_EQ(bytes("a", "timings.jsonl"), timings);
 }
 
+TEST_F(CompareProgram, TheRecordedCommandIsTheSameHoweverItWasTyped) {
+  const std::string run =
+      "compare --no-plot --quiet --methods full --tasks niah_single_1 --samples 1 --out " + folder("a");
+  ASSERT_EQ(cli::run(run + " --lengths '256, 1024'").code, 0);
+  EXPECT_THAT(bytes("a", "manifest.json"), HasSubstr("--lengths 256,1K --samples"));
+  const cli::Outcome resumed = cli::run(run + " --lengths 256,1k --resume");
+  EXPECT_EQ(resumed.code, 0) << resumed.text;
+}
+
+TEST_F(CompareProgram, DeepIsTheEmbeddedModel) {
+  const std::string run = "compare --no-plot --quiet --tasks niah_single_1 --lengths 256 --samples 1 --out ";
+  ASSERT_EQ(cli::run(run + folder("a") + " --model deep").code, 0);
+  EXPECT_THAT(bytes("a", "manifest.json"), HasSubstr("fluxion:heads=embedded"));
+  const cli::Outcome said = cli::run(run + folder("b") + " --model deep --methods fluxion", cli::kOnlyErrors);
+  EXPECT_THAT(said.text, HasSubstr("what was trained for the embedded model"));
+}
+
 TEST_F(CompareProgram, AnInterruptKeepsFinishedSamples) {
   const pid_t child =
       cli::start("compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 500 --out " + folder("a"));
@@ -340,7 +357,9 @@ TEST_F(CompareProgram, ReadsOfficialFiles) {
   ASSERT_EQ(done.code, 0) << done.text;
   EXPECT_EQ(cli::lines(bytes("a", "samples.jsonl")), 4u);  // 2 samples, 2 methods
   EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("ruler/official-v2+data:"), HasSubstr("--samples 2")));
-  EXPECT_THAT(done.text, HasSubstr("--samples is 20, but niah_single_1 at length 512 has only 2"));
+  EXPECT_THAT(done.text, AllOf(HasSubstr("--samples is 20, but niah_single_1 at length 512 has only 2"),
+                               HasSubstr("samples per task and length, complete")));
+  EXPECT_THAT(bytes("a", "manifest.json"), ::testing::Not(HasSubstr("--seed"))) << "files have their samples";
   const cli::Outcome target = cli::run(command + " --as llama-3.2-1b --context 1K --out " + folder("e"));
   EXPECT_EQ(target.code, 2) << "a workload is recorded on these prompts, which are short";
   EXPECT_THAT(target.text, HasSubstr("niah_single_1 at length 512 is too short"));

@@ -78,6 +78,13 @@ TEST(Program, WhatCannotBePrintedIsAnError) {
     EXPECT_EQ(cli::run(command, ">/dev/full 2>/dev/null").code, 3) << command;
 }
 
+TEST(Program, HelpOffersWhatIsTaken) {
+  for (const char* command : {"compare --help", "eval perplexity --help"})
+    EXPECT_THAT(run(command).text, Not(HasSubstr("synthetic:"))) << command;
+  EXPECT_THAT(run("generate --help").text, HasSubstr("synthetic:<preset>"));
+  EXPECT_THAT(run("compare --help").text, AllOf(HasSubstr("--ruler-qa TEXT  "), Not(HasSubstr("TEXT ..."))));
+}
+
 TEST(Program, InfoDescribesBuildMachineProfilesAndModel) {
   const Outcome outcome = run("info");
   EXPECT_EQ(outcome.code, 0) << outcome.text;

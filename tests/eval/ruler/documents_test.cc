@@ -160,7 +160,7 @@ TEST(QuestionDocuments, ATooShortLengthNamesOneThatIsEnoughForAllSamples) {
   } catch (const InputError& error) {
     std::size_t at = 0;
     const auto enough =
-        static_cast<std::uint32_t>(std::stoul(between(error.what(), "smallest possible length is ", " tokens", at)));
+        static_cast<std::uint32_t>(std::stoul(between(error.what(), "With this tokenizer ", " tokens", at)));
     EXPECT_NO_THROW(check_ruler_samples("qa_1", enough, 100, 5, count_words, texts));
     EXPECT_THROW(check_ruler_samples("qa_1", enough - 1, 100, 5, count_words, texts), InputError);
     for (const RulerSample& sample : make_ruler_samples("qa_1", enough + 300, 100, 5, count_words, texts)) {

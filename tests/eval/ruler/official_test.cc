@@ -100,6 +100,16 @@ TEST_F(OfficialFiles, OnlyWhatIsChosenIsOpened) {
   EXPECT_THROW(OfficialRuler(root_, {}, {8192}), InputError);
 }
 
+TEST_F(OfficialFiles, LinksToFoldersAreFollowed) {
+  write("elsewhere/niah_single_1.jsonl", kTwo);
+  write("data/512/vt.jsonl", kTwo);
+  fs::create_directory_symlink(root_ / "elsewhere", root_ / "data" / "256");
+  fs::create_directory_symlink(root_ / "data", root_ / "elsewhere" / "back");
+  fs::create_directory_symlink(".", root_ / "data" / "512" / "self");
+  const OfficialRuler files(root_ / "data", {"niah_single_1"});
+  EXPECT_THAT(files.lengths(), ElementsAre(256));
+}
+
 TEST_F(OfficialFiles, WhatIsNotChosenFollowsFromWhatIs) {
   write("4096/vt.jsonl", kTwo);
   write("4096/cwe.jsonl", kTwo);
