@@ -64,6 +64,7 @@ struct CompareCommand {
 
 std::string lengths_text(const std::vector<std::uint32_t>& lengths) {
   std::vector<std::string> texts;
+  texts.reserve(lengths.size());
   for (const std::uint32_t length : lengths) texts.push_back(eval::length_text(length));
   return fmt::format("{}", fmt::join(texts, ","));
 }
