@@ -51,6 +51,12 @@ TEST(HeadErrorCounts, AddUp) {
   EXPECT_THAT(twice.above, ::testing::ElementsAre(4, 2, 2, 2));
 }
 
+SampleResult result_of(const SampleKey& key) {
+  SampleResult result;
+  static_cast<SampleKey&>(result) = key;
+  return result;
+}
+
 /// A run in batches of two, with a line of a made-up error for each.
 class HeadErrorRun : public ::testing::Test {
  protected:
@@ -76,7 +82,7 @@ class HeadErrorRun : public ::testing::Test {
         if (method == kSpec) bench.decode(*fluxion, {random_prompt(200 + 20 * first, first)}, 2);
         log.decoded(key(first, method));
         for (std::uint32_t i = first; i < std::min(first + 2, 5u); ++i) {
-          if (!there.contains(key(i, method))) run.append(SampleResult{key(i, method)});
+          if (!there.contains(key(i, method))) run.append(result_of(key(i, method)));
         }
       }
     }
