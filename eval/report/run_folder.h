@@ -25,8 +25,9 @@ class RunFolder {
   static RunFolder open(const std::filesystem::path& path);
   /// An existing run, to continue with the command of `mine`. InputError where that cannot go on (resume_check.h);
   /// nothing is changed then. Takes out the line that was being written, samples without a timing (or the reverse), and
-  /// damaged lines, which are kept beside in samples.jsonl.damaged and timings.jsonl.damaged. Where samples are missing,
-  /// the manifest names the program of `mine` too. The caller runs what finished() lacks, and ends with arrange().
+  /// damaged lines, which are kept beside in samples.jsonl.damaged and timings.jsonl.damaged. Where samples are
+  /// missing, the manifest names the program of `mine` too. The caller runs what finished() lacks, and ends with
+  /// arrange().
   static RunFolder resume(const std::filesystem::path& path, const Manifest& mine);
 
   const std::filesystem::path& path() const { return path_; }
