@@ -93,13 +93,14 @@ TEST_F(CompareProgram, TracesAreOfTheFirstDecodeWhateverTheLabel) {
   };
   const auto first = traces();
   EXPECT_THAT(first, ::testing::UnorderedElementsAre(Key("trace-1-"), Key("trace-2-"), Key("trace-3-")));
-  // The second sample is run again; the traces are the first one's.
+  // The second sample is run again; the traces stay the first one's, which looks the same on a simulated clock.
+  write_bytes(folder("a") + "/trace-1-full.json", "first");
   for (const char* file : {"samples.jsonl", "timings.jsonl"}) {
     const std::string text = bytes("a", file);
     write_bytes(folder("a") + "/" + file, text.substr(0, text.size() - 20));  // inside the last line
   }
   ASSERT_EQ(cli::run(command + "--resume --out " + folder("a")).code, 0);
-  EXPECT_TRUE(traces() == first);
+  EXPECT_EQ(bytes("a", "trace-1-full.json"), "first");
 }
 
 TEST_F(CompareProgram, WithoutMethodsAllAreCompared) {
