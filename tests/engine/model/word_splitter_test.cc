@@ -12,7 +12,10 @@ using Words = std::vector<std::string>;
 
 Words words(const std::vector<std::string>& expressions, const std::string& text) {
   Words out;
-  WordSplitter(expressions, "file").split(text, [&out](std::string_view word) { out.emplace_back(word); });
+  WordSplitter(expressions, "file").split(text, [&out](std::string_view word) {
+    out.emplace_back(word);
+    return true;
+  });
   return out;
 }
 
