@@ -66,13 +66,18 @@ save_now() {
     if [ ! -e "$run/save-now" ] || ! alive; then return 0; fi
     sleep 0.5
   done
+  rm -f "$run/save-now"  # a step that takes this long, while a shape is compiled, is followed by no save
 }
 
 collect() {
   save_now
   if [ -d "$run/export" ]; then
-    cp "$run"/export/*.safetensors "$out/"
-    tar -C "$run" --exclude='*.safetensors' -cf "$out/export.tar" export
+    rm -rf "$run/collected"
+    mkdir "$run/collected"
+    cp -al "$run/export" "$run/collected/"  # links, in no time: training may replace the folder meanwhile
+    cp "$run"/collected/export/*.safetensors "$out/"
+    tar -C "$run/collected" --exclude='*.safetensors' -cf "$out/export.tar" export
+    rm -rf "$run/collected"
   fi
   for file in log.jsonl train.log accuracy.json training.png; do
     if [ -f "$run/$file" ]; then cp "$run/$file" "$out/"; fi
@@ -116,13 +121,13 @@ case $command in
     exit "$status"
     ;;
   test)
+    need_gpu
     status=0
     stop_training || echo "train_on_gpu.sh: tests beside it." >&2
     collect
-    # Every cell is written to $OUT as it is finished: this call may be ended from outside.
-    "$python" models/recipe/evaluate.py --model "$run/export" --out "$out" --minutes "$minutes" \
+    # Every cell is in $OUT too as soon as it is finished: this call may be ended from outside.
+    "$python" models/recipe/evaluate.py --model "$run/export" --out "$run" "$out" --minutes "$minutes" \
       --lengths "${LENGTHS:-1K,2K,4K,8K,16K}" --samples "${SAMPLES:-100}" || status=$?
-    if [ -f "$out/accuracy.json" ]; then cp "$out/accuracy.json" "$run/"; fi
     exit "$status"
     ;;
   *)

@@ -103,7 +103,7 @@ def main() -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="an exported folder")
-    parser.add_argument("--out", required=True, help="folder for accuracy.json")
+    parser.add_argument("--out", required=True, nargs="+", help="folder for accuracy.json; further folders get copies")
     parser.add_argument("--lengths", default="1K,2K,4K,8K,16K", help="default 1K,2K,4K,8K,16K")
     parser.add_argument("--tasks", default=",".join(TASKS), help="default: all")
     parser.add_argument("--samples", type=int, default=100, help="per task and length (default 100)")
@@ -117,8 +117,10 @@ def main() -> None:
             raise SystemExit(f"evaluate.py: there is no task '{task}'; there are {', '.join(TASKS)}.")
     folder, began = Path(options.model), time.monotonic()
     tokenizer = str(folder / "tokenizer.model")
-    file = Path(options.out) / "accuracy.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    files = [Path(folder) / "accuracy.json" for folder in options.out]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    file = files[0]
     weights = sorted(f"{f.name} {f.stat().st_size} {hash_of(f)}" for f in folder.glob("*.safetensors"))
     table = {"model": weights, "samples": options.samples, "seed": options.seed, "tasks": {}}
     if file.exists():
@@ -141,7 +143,8 @@ def main() -> None:
                     cells[str(length)] = cell(model, encoder, task, pool.imap(_prepare, jobs), device)
                 except ValueError as error:
                     raise SystemExit(f"evaluate.py: {error}") from None
-                write_json(file, table)
+                for each in files:
+                    write_json(each, table)
                 c = cells[str(length)]
                 print(f"{length:6}  {task:16} score {100 * c['score']:5.1f} %  word for word {100 * c['exact']:5.1f} %  "
                       f"n {c['n']}", flush=True)
