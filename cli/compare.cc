@@ -45,8 +45,8 @@ The first method is the baseline that the others are compared with, on the same 
 and decoded with every method, the lossless ones (full-offload, full-host) too: their accuracy must be full's, their
 times are not. Without --methods, methods whose published budget covers the embedded tasks' lengths get one of 512
 tokens; `tandem methods <name>` has the published defaults, which --as predicts with where --context is above 2K. Fluxion
-then has the embedded model's predictor, and with --as fixed heads, since a predictor serves one model. The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same
-instruction set),
+then has the embedded model's predictor, and with --as fixed heads, since a predictor serves one model.
+The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same instruction set),
 timings.jsonl, summary.json, report.md and plot.png.)";
 
 struct CompareCommand {
@@ -81,8 +81,8 @@ std::string command_of(const CompareCommand& c, const eval::CompareOptions& opti
   for (const std::string& file : c.texts.questions) data += " --ruler-qa " + shell_word(file);
   const std::string seed = options.official ? "" : fmt::format(" --seed {}", options.seed);
   return fmt::format("tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {}{} --batch {}{}{}{}",
-                     shell_word(c.session.model), shell_word(fmt::format("{}", fmt::join(options.methods, ","))), data,
-                     fmt::join(options.tasks, ","), lengths_text(options.lengths), options.samples, seed, c.batch,
+                     recorded_model(c.session.model), shell_word(fmt::format("{}", fmt::join(options.methods, ","))),
+                     data, fmt::join(options.tasks, ","), lengths_text(options.lengths), options.samples, seed, c.batch,
                      session_arguments(c.session), target, c.head_errors ? " --head-errors" : "");
 }
 
@@ -251,8 +251,10 @@ void add_compare(CLI::App& app) {
       "--head-errors", options->head_errors,
       "Also measure how far the outputs of fluxion's heads are off in every step (errors.jsonl); slow, and "
       "not part of the times");
-  command->add_flag("--trace", options->trace,
-                    "Write each method's first decode for Perfetto (trace-<number>-<method>.json)");
+  command->add_flag(
+      "--trace", options->trace,
+      "Write each method's first decode for Perfetto (trace-<number>-<method>.json); of a run that goes on, "
+      "the first one there, where none is there yet");
   command->add_flag("--no-plot", options->no_plot, "Draw no plot");
   add_session_options(*command, options->session, Models::trained);
   command->footer(kFooter);

@@ -51,7 +51,7 @@ std::string read_text(const std::string& file) {
 /// The command as it can be typed again, without where the results go.
 std::string command_of(const PerplexityArguments& a, const eval::PerplexityOptions& options) {
   return fmt::format("tandem eval perplexity --model {} --methods {}{} --context {} --new {} --windows {} --batch {}{}",
-                     shell_word(a.session.model), shell_word(fmt::format("{}", fmt::join(options.methods, ","))),
+                     recorded_model(a.session.model), shell_word(fmt::format("{}", fmt::join(options.methods, ","))),
                      a.text.empty() ? "" : " --text " + shell_word(a.text), eval::length_text(options.context),
                      eval::length_text(options.scored), a.windows, a.batch, session_arguments(a.session));
 }

@@ -106,6 +106,10 @@ bool is_embedded(const std::string& model) {
   return model == "embedded" || model == kEmbeddedModel;
 }
 
+std::string recorded_model(const std::string& model) {
+  return is_embedded(model) ? "embedded" : shell_word(model);
+}
+
 void say_hints(std::span<const std::string> methods, const SessionOptions& options) {
   for (const std::string& spec : methods) {
     const std::string hint = is_embedded(options.model) ? hint_for_embedded(spec) : "";

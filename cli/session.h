@@ -43,6 +43,8 @@ void add_session_options(CLI::App& command, SessionOptions& options, Models mode
 
 /// Whether --model names the embedded model, by that name or by its own.
 bool is_embedded(const std::string& model);
+/// As commands are recorded: the embedded model by one of its two names.
+std::string recorded_model(const std::string& model);
 
 /// Tokens per prefill chunk; InputError for an impossible number.
 std::uint32_t chunk_of(const SessionOptions& options);

@@ -79,12 +79,14 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
   }
   std::string text = fmt::format("n samples; [95 % interval]: {}.", fmt::join(kinds, ", "));
   const std::vector<std::string> repeating = ruler_repeating_tasks(s.manifest.protocol_id, s.manifest.tasks);
-  if (!repeating.empty() && s.manifest.lengths.size() > 1) {
+  const AccuracyCell& first = s.methods.front().overall;
+  if (!repeating.empty() && first.units != first.accuracy.n) {
     text += fmt::format(
         " {} {} the same questions at every length: over all lengths, intervals and p take a question with its mean "
-        "score as one sample, so that there are {}, not {}.",
-        join_names(repeating), repeating.size() == 1 ? "asks" : "ask", s.methods.front().overall.units,
-        s.methods.front().overall.accuracy.n);
+        "score as one sample, so that there are {}, not {}{}.",
+        join_names(repeating), repeating.size() == 1 ? "asks" : "ask", first.units, first.accuracy.n,
+        s.manifest.tasks.size() > repeating.size() ? "; beside samples of other tasks, which weigh less, there is no p"
+                                                   : "");
   }
   if (!paired.empty())
     text +=

@@ -181,16 +181,18 @@ RunFolder RunFolder::resume(const fs::path& path, const Manifest& mine) {
   rewrite_lines(path / kTimings, timings);
   RunFolder folder(path, there, Use::kept, std::move(lock));
   folder.repairs_ = std::move(repairs);
-  folder.add_program({mine.tandem_version, mine.git_commit});
+  folder.continued_by(mine);
   return folder;
 }
 
-void RunFolder::add_program(const Program& program) {
+void RunFolder::continued_by(const Manifest& mine) {
+  const Program program{mine.tandem_version, mine.git_commit};
   const std::size_t there = finished().size();
   if (there ==
       std::size_t{manifest_.samples} * manifest_.lengths.size() * manifest_.tasks.size() * manifest_.methods.size())
     return;
   Manifest manifest = manifest_;
+  manifest.command = mine.command;  // the room for KV may be another: that of before may not have been enough
   if (there == 0) {
     manifest.tandem_version = program.tandem_version;
     manifest.git_commit = program.git_commit;

@@ -65,7 +65,7 @@ class RunFolder {
   enum class Use : std::uint8_t { read, begun, kept };  // begun: may still be discarded
   RunFolder(std::filesystem::path path, Manifest manifest, Use use, FolderLock lock);
   void append_line(LineAppender& out, const std::string& line);
-  void add_program(const Program& program);
+  void continued_by(const Manifest& mine);
   void stop_appending();
 
   std::filesystem::path path_;

@@ -117,24 +117,31 @@ Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n) {
   return interval;
 }
 
-Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t resamples,
-                                 std::span<const double> weights) {
+Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t resamples) {
   TANDEM_CHECK(!values.empty() && resamples > 0, "{} values, {} resamples", values.size(), resamples);
-  const Weights w(weights, values.size());
   Random random(20240404);
   std::vector<double> means(resamples);
   std::vector<std::uint32_t> drawn(values.size());
   for (double& m : means) {
     random.fill_below(values.size(), drawn);
-    double sum = 0, all = 0;
-    for (const std::uint32_t i : drawn) {
-      sum += w[i] * values[i];
-      all += w[i];
-    }
-    m = sum / all;
+    double sum = 0;
+    for (const std::uint32_t i : drawn) sum += values[i];
+    m = sum / static_cast<double>(values.size());
   }
   return {percentile(means, 0.025), percentile(means, 0.975)};
 }
+
+namespace {
+
+/// Newcombe's method 10: of the difference p1 - p2, from the intervals of both and the correlation of the pairs.
+Interval joined(double p1, const Interval& first, double p2, const Interval& second, double correlation) {
+  const auto reach = [correlation](double x, double y) {
+    return std::sqrt(std::max(0.0, x * x - 2 * correlation * x * y + y * y));
+  };
+  return {p1 - p2 - reach(p1 - first.low, second.high - p2), p1 - p2 + reach(first.high - p1, p2 - second.low)};
+}
+
+}  // namespace
 
 Interval newcombe_paired_interval(const PairedCounts& counts) {
   const std::uint64_t n = counts.total();
@@ -150,8 +157,25 @@ Interval newcombe_paired_interval(const PairedCounts& counts) {
   double numerator = a * d - b * c;
   if (numerator > 0) numerator = std::max(numerator - count / 2, 0.0);
   const double phi = margins > 0 ? numerator / std::sqrt(margins) : 0.0;
-  const auto reach = [phi](double x, double y) { return std::sqrt(std::max(0.0, x * x - 2 * phi * x * y + y * y)); };
-  return {p1 - p2 - reach(p1 - first.low, second.high - p2), p1 - p2 + reach(first.high - p1, p2 - second.low)};
+  return joined(p1, first, p2, second, phi);
+}
+
+Interval paired_share_interval(std::span<const double> first, std::span<const double> second,
+                               std::span<const double> weights) {
+  TANDEM_CHECK(first.size() == second.size() && !first.empty(), "{} and {} scores", first.size(), second.size());
+  const Weights w(weights, first.size());
+  const double p1 = w.mean(first), p2 = w.mean(second);
+  double together = 0, squares1 = 0, squares2 = 0, all = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    together += w[i] * (first[i] - p1) * (second[i] - p2);
+    squares1 += w[i] * (first[i] - p1) * (first[i] - p1);
+    squares2 += w[i] * (second[i] - p2) * (second[i] - p2);
+    all += w[i];
+  }
+  const double scale = std::sqrt(squares1 * squares2);
+  if (together > 0) together = std::max(together - all / (2 * w.effective()), 0.0);  // as Newcombe's numerator
+  const double correlation = scale > 0 ? std::max(together / scale, -1.0) : 0.0;
+  return joined(p2, share_interval(second, weights), p1, share_interval(first, weights), correlation);
 }
 
 double mcnemar_mid_p(const PairedCounts& counts) {
@@ -209,10 +233,10 @@ const char* to_string(IntervalKind kind) {
       return "bootstrap";
     case IntervalKind::newcombe:
       return "Newcombe paired score";
+    case IntervalKind::paired_shares:
+      return "Newcombe paired score with the spread of the shares";
     case IntervalKind::paired_bootstrap:
       return "paired bootstrap";
-    case IntervalKind::all_alike:
-      return "Wilson bound where no sample differs from the others";
   }
   return "unknown";
 }
@@ -240,16 +264,9 @@ PairedEstimate compare_paired(std::span<const double> first, std::span<const dou
   for (std::size_t i = 0; i < first.size(); ++i) differences[i] = second[i] - first[i];
   difference.value = w.mean(differences);
   result.has_p = all_binary(first) && all_binary(second) && w.alike();
-  if (!result.has_p && all_alike(differences)) {
-    const double others = score_interval(0, w.effective()).high;
-    difference.kind = IntervalKind::all_alike;
-    difference.interval = {difference.value - others * (difference.value + 1),
-                           difference.value + others * (1 - difference.value)};
-    return result;
-  }
   if (!result.has_p) {
-    difference.kind = IntervalKind::paired_bootstrap;
-    difference.interval = bootstrap_mean_interval(differences, 2000, weights);
+    difference.kind = IntervalKind::paired_shares;
+    difference.interval = paired_share_interval(first, second, weights);
     return result;
   }
   for (std::size_t i = 0; i < first.size(); ++i) {

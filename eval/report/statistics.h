@@ -32,10 +32,8 @@ Interval share_interval(std::span<const double> scores, std::span<const double> 
 /// 95 % exact interval (Clopper, Pearson 1934): covers at least 95 % whatever the proportion, and is wider for that.
 Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n);
 
-/// 95 % percentile bootstrap interval of the mean (Efron 1979), `resamples` resamples; of a weighted mean with
-/// `weights` (above 0). Needs a value.
-Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t resamples = 2000,
-                                 std::span<const double> weights = {});
+/// 95 % percentile bootstrap interval of the mean (Efron 1979), `resamples` resamples. Needs a value.
+Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t resamples = 2000);
 
 /// The same samples under two methods: how often both, only the first, only the second, none was right.
 struct PairedCounts {
@@ -48,6 +46,16 @@ struct PairedCounts {
 /// bootstrap because that has width zero where the methods agree on every sample, which says that no difference is
 /// possible; here no disagreement in n samples still leaves an interval.
 Interval newcombe_paired_interval(const PairedCounts& counts);
+
+/// The same for scores in [0, 1], shares among them, and for weights as in share_interval(): 95 % interval of
+/// mean(second) - mean(first), from the two intervals of share_interval() and the correlation of the scores, joined and
+/// corrected as Newcombe's are, whose interval it is for scores of 0 and 1. The bootstrap of the differences is too
+/// sure where the methods seldom differ: of 60 pairs of which the first always scores 1 and the second as in
+/// share_interval()'s example, it covers the truth in 69 % of all runs, this in all; of 240, 88 and 99 %. Where they
+/// differ often it covers 95 %, and this is 1.05 to 2 times as wide, more where the shares vary little (3.7 times for
+/// 60 pairs of shares of 0.3 to 0.6).
+Interval paired_share_interval(std::span<const double> first, std::span<const double> second,
+                               std::span<const double> weights = {});
 
 /// Two-sided McNemar test that the methods differ, mid-p: the binomial's tail with half of the observed outcome's
 /// probability (Fagerland, Lydersen, Laake 2013, BMC Medical Research Methodology 13:91). At 100 pairs of which 10 %
@@ -67,10 +75,9 @@ double percentile(std::span<const double> values, double p);
 
 double mean(std::span<const double> values);
 
-/// All 95 %. `shares`: share_interval(). `all_alike`: of differences that are the same in every sample, which the
-/// bootstrap would call certain: as large a share of others may be about as Wilson's interval allows for none in n,
-/// each as far off as a difference can be.
-enum class IntervalKind : std::uint8_t { none, wilson, shares, bootstrap, newcombe, paired_bootstrap, all_alike };
+/// All 95 %. `shares` and `paired_shares`: share_interval() and paired_share_interval(). The bootstraps are of what has
+/// no largest value, such as losses.
+enum class IntervalKind : std::uint8_t { none, wilson, shares, bootstrap, newcombe, paired_shares, paired_bootstrap };
 const char* to_string(IntervalKind kind);  // "Wilson score", ...
 
 struct Estimate {
@@ -92,8 +99,8 @@ struct PairedEstimate {
   PairedCounts counts;    // only where `has_p`
 };
 
-/// Same samples in the same order. Newcombe and McNemar where all scores are 0 or 1, else the bootstrap of the
-/// differences, but where they are all alike (IntervalKind::all_alike). `weights` as in estimate_mean().
+/// Same samples in the same order. Newcombe and McNemar where all scores are 0 or 1 and all weights alike, else
+/// paired_share_interval() and no p. `weights` as in estimate_mean().
 PairedEstimate compare_paired(std::span<const double> first, std::span<const double> second,
                               std::span<const double> weights = {});
 

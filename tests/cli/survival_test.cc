@@ -148,6 +148,7 @@ TEST_F(SurvivalProgram, TooLittleRoomForALaterMethodKeepsFinishedSamples) {
   }
   command_ = command + "--host-kv 1G --device-kv 1G ";
   expect_resumed_whole(run);
+  EXPECT_THAT(bytes(run, "manifest.json"), AllOf(HasSubstr("--host-kv 1G"), Not(HasSubstr("64K"))));
 }
 
 /// A disk of 48 KB; `mounted` false where this process may not mount one.

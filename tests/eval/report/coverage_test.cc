@@ -156,6 +156,50 @@ TEST(Coverage, SharesOnTheGrid) {
   }
 }
 
+/// Scores of a pair and how often they come.
+struct Pair {
+  double first, second, probability;
+};
+
+TEST(Coverage, PairedSharesOnTheGrid) {
+  // A first method that never errs, rare large losses, methods that are nearly the same, shares that vary little.
+  const struct {
+    const char* name;
+    std::vector<Pair> pairs;
+  } truths[] = {{"first at the ceiling", {{1, 1, 0.97}, {1, 0.75, 0.02}, {1, 0, 0.01}}},
+                {"small losses alone", {{1, 1, 0.97}, {1, 0.75, 0.03}}},
+                {"nearly the same", {{1, 1, 0.5}, {0.5, 0.5, 0.2}, {0, 0, 0.2}, {1, 0.75, 0.05}, {0.5, 0.25, 0.05}}},
+                {"rare large losses", {{1, 1, 0.5}, {0.5, 0.5, 0.295}, {0, 0, 0.2}, {1, 0, 0.005}}},
+                {"differ often", {{1, 1, 0.3}, {1, 0.5, 0.2}, {0.75, 0.5, 0.2}, {0.5, 0.5, 0.1}, {0.25, 0, 0.2}}},
+                {"large losses", {{1, 0, 0.4}, {1, 0.25, 0.3}, {0.75, 0, 0.2}, {1, 0.5, 0.1}}},
+                {"vary little", {{0.5, 0.4, 0.2}, {0.4, 0.4, 0.3}, {0.6, 0.4, 0.2}, {0.3, 0.3, 0.2}, {0.4, 0.5, 0.1}}}};
+  for (const int n : {20, 60, 240}) {
+    for (const auto& truth : truths) {
+      double difference = 0;
+      std::vector<double> odds;
+      for (const Pair& pair : truth.pairs) {
+        difference += pair.probability * (pair.second - pair.first);
+        odds.push_back(pair.probability);
+      }
+      std::mt19937_64 random(static_cast<std::uint64_t>(n));
+      std::discrete_distribution<std::size_t> draw(odds.begin(), odds.end());
+      std::vector<double> first(static_cast<std::size_t>(n)), second(first.size());
+      constexpr int kRuns = 500;
+      int covered = 0;
+      for (int run = 0; run < kRuns; ++run) {
+        for (std::size_t i = 0; i < first.size(); ++i) {
+          const Pair& pair = truth.pairs[draw(random)];
+          first[i] = pair.first;
+          second[i] = pair.second;
+        }
+        const Interval i = paired_share_interval(first, second);
+        covered += i.low - 1e-12 <= difference && difference <= i.high + 1e-12 ? 1 : 0;
+      }
+      EXPECT_GE(double(covered) / kRuns, 0.94) << truth.name << ", n = " << n;
+    }
+  }
+}
+
 TEST(Coverage, BootstrapOfSharesOnTheGrid) {
   // Scores as tasks with four answers have them: shares of four, each right with probability p. As many resamples as in
   // reports. A thousand runs know a coverage of 95 % to 0.7 points (one standard deviation).

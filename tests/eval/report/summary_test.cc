@@ -141,8 +141,8 @@ TEST(Summary, QuestionsBesideOtherTasksKeepTheirWeight) {
   EXPECT_GT(hybrid.accuracy.interval.high, as_if_independent.high);
   EXPECT_FALSE(hybrid.difference.has_p);
   EXPECT_NEAR(hybrid.difference.difference.value, -12.0 / 90, 1e-12);
-  EXPECT_EQ(hybrid.difference.difference.kind, IntervalKind::paired_bootstrap);
-  EXPECT_THAT(report_text(s, true), HasSubstr("so that there are 70, not 90."));
+  EXPECT_EQ(hybrid.difference.difference.kind, IntervalKind::paired_shares);
+  EXPECT_THAT(report_text(s, true), HasSubstr("so that there are 70, not 90; beside"));
 }
 
 TEST(Summary, TheReportNamesTheIntervalOfSharesThatAreAllAlike) {
@@ -152,8 +152,8 @@ TEST(Summary, TheReportNamesTheIntervalOfSharesThatAreAllAlike) {
   for (std::uint32_t index = 0; index < 3; ++index)
     for (const MethodEntry& method : manifest.methods) folder.append(example_sample(index, method.label));
   const std::string text = report_text(summarise(folder), true);
-  EXPECT_THAT(text, HasSubstr("+0.0 [-56.1, +56.1]"));
-  EXPECT_THAT(text, HasSubstr("Wilson bound where no sample differs"));
+  EXPECT_THAT(text, HasSubstr("+0.0 [-51.2, +51.2]"));
+  EXPECT_THAT(text, HasSubstr("Newcombe paired score with the spread of the shares"));
   EXPECT_THAT(text, Not(HasSubstr("ootstrap")));
 }
 
