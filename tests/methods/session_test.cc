@@ -247,7 +247,8 @@ TEST(Session, AnAppendIsChargedWhatItReadsOfTheHost) {
   };
   const double once = 2 * 800 * 2 * 2 * 64 / 1e-3;  // layers, tokens, KV heads, K and V, of 16 f32
   for (const std::uint32_t rows : {10u, 16u, 17u, 48u}) {
-    const double expected = (rows + 15) / 16 * once;  // and the new KV's way to the host
+    const std::uint32_t blocks_of_rows = (rows + 15) / 16;
+    const double expected = blocks_of_rows * once;  // and the new KV's way to the host
     EXPECT_NEAR(time(rows), expected, 0.08 * expected) << rows << " rows";
   }
 }
