@@ -84,7 +84,7 @@ TEST(BenchProgram, AnInterruptEndsKernelsBetweenRounds) {
 TEST(BenchProgram, AnInterruptKeepsTheCasesThatAreFinished) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "kernels.json").string();
-  const pid_t child = cli::start("bench kernels --kernel choose --rounds 10 --threads 1 --out " + file);
+  const pid_t child = cli::start("bench kernels --kernel choose --rounds 40 --threads 1 --out " + file);
   cli::wait_for_file(file);
   kill(child, SIGINT);
   EXPECT_EQ(cli::exit_code_of(child), 3);
