@@ -174,7 +174,9 @@ TEST(EmuDevice, WhoHasNothingToDoSleepsWhileALaneWorks) {
   go.notify_all();
   emu->host_wait(copied);
   getrusage(RUSAGE_SELF, &after);
-  EXPECT_LT(after.ru_nvcsw - before.ru_nvcsw, kOperations / 10);  // of their own accord: they went to sleep again
+  // Of their own accord: they went to sleep again. Where all were woken there were several of each operation; a busy
+  // machine has had 65 in all, of threads that met at a lock.
+  EXPECT_LT(after.ru_nvcsw - before.ru_nvcsw, kOperations / 2);
 }
 
 TEST(EmuDevice, WrongEventsAreOurMistake) {
