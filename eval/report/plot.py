@@ -1,8 +1,9 @@
-"""Draws plot.png and plot.svg of a run folder from its summary.json: accuracy, and where a decode step's time goes.
+"""Draws plot.png and plot.svg of a run folder from its summary.json: accuracy, and where a decode step's time goes; where a
+target shape was asked for (target.json), where its time would go, too.
 
   python3 eval/report/plot.py RUN_FOLDER
 
-One row per method and length, shared by both panels, so that what a method loses and what it gains stand side by side.
+One row per method and length, shared by all panels, so that what a method loses and what it gains stand side by side.
 """
 import json
 import os
@@ -67,43 +68,75 @@ def draw_accuracy(axes, run, rows):
                       va="center", transform=axes.get_yaxis_transform())
 
 
+def draw_bars(axes, bars, height, clock):
+    """bars: (y, ms busy, {cause: ms idle}); None for ms: it does not fit there."""
+    found = {cause for _, _, idle in bars for cause, ms in idle.items() if ms > 0}
+    order = [cause for cause in CAUSES if cause in found] + sorted(found - set(CAUSES))
+    longest = max([busy + sum(idle.values()) for _, busy, idle in bars if busy is not None], default=1)
+    unit, scale = ("us", 1000) if longest < 1 else ("ms", 1)
+    for y, busy, idle in bars:
+        at = 0.0
+        for ms, colour in [(busy or 0, BUSY)] + [(idle.get(c, 0), CAUSES.get(c, OTHER)) for c in order]:
+            axes.barh(y, scale * ms, left=at, height=height, color=colour, edgecolor="white", linewidth=0.4)
+            at += scale * ms
+        axes.text(at + 0.015 * scale * longest, y, "does not fit" if busy is None else f"{at:.3g}", va="center", fontsize=8)
+    axes.set_xlim(0, 1.12 * scale * longest)
+    axes.set_xlabel("\n".join(textwrap.wrap(f"{unit} per decode step, {clock}", 58)), loc="left")
+    axes.tick_params(axis="y", length=0, labelleft=False)
+    return order
+
+
 def draw_steps(axes, run, rows):
     timed = [row for row in rows if row[4] and row[4]["steps"] > 0]
-    found = {cause for row in timed for cause, ms in row[4]["idle_ms_by_cause"].items() if ms > 0}
-    order = [cause for cause in CAUSES if cause in found] + sorted(found - set(CAUSES))
-    longest = max(row[4]["step_ms"] for row in timed)
-    unit, scale = ("us", 1000) if longest < 1 else ("ms", 1)
-    for y, _, _, _, latency in timed:
-        at = 0.0
-        parts = [(latency["busy_ms"], BUSY)] + [(latency["idle_ms_by_cause"].get(c, 0), CAUSES.get(c, OTHER)) for c in order]
-        for ms, colour in parts:
-            axes.barh(y, scale * ms, left=at, height=0.72, color=colour, edgecolor="white", linewidth=0.4)
-            at += scale * ms
-        axes.text(at + 0.015 * scale * longest, y, f"{at:.3g}", va="center", fontsize=8)
-    axes.set_xlim(0, 1.12 * scale * longest)
-    axes.set_xlabel("\n".join(textwrap.wrap(f"{unit} per decode step, {run['clock']}", 58)), loc="left")
-    axes.tick_params(axis="y", length=0, labelleft=False)
+    return draw_bars(axes, [(y, at["busy_ms"], at["idle_ms_by_cause"]) for y, _, _, _, at in timed], 0.72, run["clock"])
+
+
+def draw_target(axes, run, rows, target):
+    """One bar per method, in the middle of its rows."""
+    predicted = {row.get("compared_as", row["method"]): row for row in target["methods"]}
+    bars = []
+    for i, method in enumerate(run["methods"]):
+        row, ys = predicted.get(method["method"]), [y for y, of, *_ in rows if of == i]
+        if row and ys:
+            idle = {cause: ns * 1e-6 for cause, ns in row.get("idle_ns_by_cause", {}).items()}
+            bars.append((sum(ys) / len(ys), row.get("busy_ms"), idle))
+    shape = f"{target['model']}, batch {target['batch']} x {length_name(target['context'])}"
+    return draw_bars(axes, bars, 1.0, f"{target['clock']}: {shape}")
+
+
+def add_legend(axes, order):
     swatches = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in [BUSY] + [CAUSES.get(c, OTHER) for c in order]]
     axes.legend(swatches, ["device busy"] + ["waits: " + cause for cause in order], frameon=False, loc="lower left",
-                bbox_to_anchor=(-0.02, 1.0), ncol=4, fontsize=8, handlelength=1.2, columnspacing=1.2)
+                bbox_to_anchor=(-0.02, 1.0), ncol=3, fontsize=8, handlelength=1.2, columnspacing=1.2)
+
+
+def read_json(folder, name):
+    with open(os.path.join(folder, name), encoding="utf-8") as file:
+        return json.load(file)
 
 
 def main(folder):
-    with open(os.path.join(folder, "summary.json"), encoding="utf-8") as file:
-        run = json.load(file)
+    run = read_json(folder, "summary.json")
+    target = read_json(folder, "target.json") if os.path.exists(os.path.join(folder, "target.json")) else None
     rows = rows_of(run)
-    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "axes.spines.top": False, "axes.spines.right": False})
+    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False})
     timed = any(row[4] and row[4]["steps"] > 0 for row in rows)
     height = 1.7 + 0.3 * (rows[-1][0] + 1)
-    figure, panels = plt.subplots(1, 2 if timed else 1, figsize=(11 if timed else 6.5, height), sharey=True, squeeze=False,
+    count = 1 + timed + (target is not None)
+    figure, panels = plt.subplots(1, count, figsize=({1: 6.5, 2: 11, 3: 15.5}[count], height), sharey=True, squeeze=False,
                                   constrained_layout=True)
     left = panels[0][0]
     draw_accuracy(left, run, rows)
     left.set_ylim(rows[-1][0] + 0.7, -0.7)
     tasks = len({cell["task"] for method in run["methods"] for cell in method["cells"]})
     left.set_title(f"{run['benchmark'].upper()}, {tasks} task{'s' if tasks > 1 else ''}, {run['model']}", fontsize=9, loc="left")
+    orders = []
     if timed:
-        draw_steps(panels[0][1], run, rows)
+        orders.append((panels[0][1], draw_steps(panels[0][1], run, rows)))
+    if target is not None:
+        orders.append((panels[0][-1], draw_target(panels[0][-1], run, rows, target)))
+    for axes, order in orders:
+        add_legend(axes, order)
     figure.savefig(os.path.join(folder, "plot.png"), dpi=150, metadata={"Software": None})
     figure.savefig(os.path.join(folder, "plot.svg"), metadata={"Date": None})
 
