@@ -14,6 +14,7 @@
 namespace tandem::cli {
 
 void add_bench(CLI::App& app);
+void add_calibrate(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_fluxion(CLI::App& app);

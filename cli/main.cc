@@ -29,6 +29,7 @@ void add_subcommands(CLI::App& app) {
   add_profile(app);
   add_fluxion(app);
   add_reproduce(app);
+  add_calibrate(app);
   add_info(app);
 }
 
@@ -42,6 +43,7 @@ Examples:
   tandem fluxion collect --out data                 training data for Fluxion's predictor
   tandem bench decode --context 8K                  real time of a decode step on this machine, by operation
   tandem bench prefill --tokens 4K                  and of a prefill
+  tandem calibrate --probe probe.json --base h200 --out mine.json      this machine as a hardware profile, for --hw
 
 Numbers come from one of two clocks, named in the head of every column: "measured on ..." is this machine's, "simulated
 for ..." is virtual time computed from a hardware profile, the same in every run (with the same CPU instruction set).

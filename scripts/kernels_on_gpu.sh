@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Everything that a GPU is needed for, on the machine that has one: the kernels' tests on the real device, the machine's
-# rates (tandem-probe), the kernels' speed, what ncu says of them, their results at the shapes of an 8B model, and the
-# tests under compute-sanitizer.
+# rates (tandem-probe), the kernels' speed, those of the CPU's that a profile needs, the machine's hardware profile made from
+# them (tandem calibrate), what ncu says of the kernels, their results at the shapes of an 8B model, and the tests under
+# compute-sanitizer.
 #
 #   kernels_on_gpu.sh [step ...]      only these, in the order given; all of them, in the order they have here:
-#                                     info tests probe bench ncu check memcheck synccheck initcheck racecheck
+#                                     info tests probe bench cpu profile ncu check memcheck synccheck initcheck racecheck
 #
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
 # $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, probe.json, kernels.json and
-# checks.json (both with what was finished, where the step was not), ncu's report of each attention kernel, gather,
+# checks.json (both with what was finished, where the step was not), cpu-*.json, measured.json (the profile, for --hw), ncu's report of each attention kernel, gather,
 # rms_norm and prepare_qkv (NAME.ncu-rep), and summary.json with each step's verdict (ok, failed, or why it did not run).
 # PACK=1: as summary.json and kernels.tar.gz, which is renewed after every step and has all of them; where that would be
 # 15 MB or more, all but the largest NAME.ncu-rep, which summary.json names as left_out. A step has a time of its own
@@ -47,7 +48,7 @@ if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libcublasLt.so.1
   fi
 fi
 
-known=(info tests probe bench ncu check memcheck synccheck initcheck racecheck)
+known=(info tests probe bench cpu profile ncu check memcheck synccheck initcheck racecheck)
 steps=("$@")
 if [ $# = 0 ]; then steps=("${known[@]}"); fi
 for step in "${steps[@]}"; do
@@ -100,6 +101,25 @@ step_initcheck() { TANDEM_POISON=0 sanitize initcheck; }
 # At the shapes that are measured: the tests' are small.
 step_check() { "$tandem" bench kernels --device cuda --check --quiet --force --out "$out/checks.json"; }
 step_bench() { "$tandem" bench kernels --device cuda --quiet --force --out "$out/kernels.json"; }
+# By one thread and by all: rates per thread, and shares of the memory's bandwidth.
+step_cpu() {
+  local bad=0 kernel threads
+  for threads in 1 0; do
+    for kernel in decode_attention score_blocks linear_prefill; do
+      "$tandem" bench kernels --kernel "$kernel" --threads "$threads" --quiet --force \
+        --out "$out/cpu-$kernel-$([ "$threads" = 0 ] && echo all || echo "$threads").json" || bad=1
+    done
+  done
+  return "$bad"
+}
+# From what the steps before left, where they did. What they did not measure is that of the shipped profile.
+step_profile() {
+  local kernels=() file
+  for file in "$out"/kernels.json "$out"/cpu-*.json; do
+    if [ -s "$file" ]; then kernels+=(--kernels "$file"); fi
+  done
+  "$tandem" calibrate --probe "$out/probe.json" ${kernels[@]+"${kernels[@]}"} --base h200 --out "$out/measured.json" --force
+}
 # The clocks stay as they are: by default ncu would lower them, and the figures would be of another machine. Where it may
 # not read the counters, or no kernel ran, ncu can end well without a report.
 step_ncu() {
@@ -133,7 +153,7 @@ tool_of() {
     *) echo bash ;;
   esac
 }
-export -f step_info run_cases step_tests step_probe sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_check step_bench step_ncu
+export -f step_info run_cases step_tests step_probe sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_check step_bench step_cpu step_profile step_ncu
 export tandem cases properties probe out
 
 failed=0 lines=() left_out=()

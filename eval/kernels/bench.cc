@@ -195,7 +195,12 @@ KernelBench measure_kernels(const std::vector<KernelCase>& cases, const KernelBe
                             const std::function<void(const KernelBench&)>& after_case) {
   ThreadPool pool(options.threads);
   Limits limits(options.target, pool);
-  KernelBench bench{options.target, machine_of(options.target, pool), limits.disturbed(), cases.size(), {}};
+  KernelBench bench{options.target,
+                    machine_of(options.target, pool),
+                    options.target == Target::cpu ? pool.size() : 0,
+                    limits.disturbed(),
+                    cases.size(),
+                    {}};
   bench.rows.reserve(cases.size());
   for (const KernelCase& one : cases) {
     try {

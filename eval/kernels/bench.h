@@ -38,6 +38,7 @@ struct KernelTime {
 struct KernelBench {
   Target target = Target::cpu;
   std::string machine;           // "AMD EPYC 9B45, 2 threads, avx512_bf16", "NVIDIA H200"
+  unsigned threads = 0;          // of the CPU kernels that use more than one; 0 on a GPU
   std::string no_share;          // why shares are left out; empty where they are there
   std::size_t cases = 0;         // that there are
   std::vector<KernelTime> rows;  // of those that are finished: fewer where the run was interrupted

@@ -65,6 +65,7 @@ std::string kernel_bench_json(const KernelBench& bench) {
   nlohmann::ordered_json json;
   json["device"] = to_string(bench.target);
   json["measured_on"] = bench.machine;
+  if (bench.target == Target::cpu) json["threads"] = bench.threads;
   if (!bench.no_share.empty()) json["no_share"] = bench.no_share;
   mark_unfinished(json, bench);
   json["kernels"] = nlohmann::ordered_json::array();

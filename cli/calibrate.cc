@@ -1,0 +1,77 @@
+// tandem calibrate: a hardware profile of a machine from what tandem-probe and `bench kernels` measured on it.
+#include <filesystem>
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "eval/report/line_file.h"
+#include "hardware/calibration/calibration.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  tandem-probe --out probe.json                                      first, on the machine (three minutes)
+  tandem calibrate --probe probe.json --base h200 --out mine.json
+  tandem bench kernels --threads 1 --out one.json                    the engine's own kernels, for what the probe
+  tandem bench kernels --out all.json                                cannot know: selection, products on the CPU
+  tandem bench kernels --device cuda --out gpu.json
+  tandem calibrate --probe probe.json --kernels one.json --kernels all.json --kernels gpu.json --base h200 --out mine.json
+  tandem compare --hw ./mine.json                                    simulated for that machine
+
+Every number of the profile says where it comes from: which figure, how often it was measured and how far it varied, or
+that it was not measured and is the base's. The table has both beside each other. Only micro-benchmarks go in, never
+the comparison that the profile will predict. hardware/profiles/README.md explains the fields.)";
+
+struct CalibrateArguments {
+  std::string probe, base, out, title;
+  std::vector<std::string> kernels;
+  unsigned threads = 0;
+  bool force = false;
+};
+
+void calibrate(const CalibrateArguments& arguments) {
+  if (!arguments.out.ends_with(".json"))
+    throw_input_error("--out is '{}'; a profile is a .json file, and its name is the profile's.", arguments.out);
+  check_new_file(arguments.out, arguments.force);
+  const HardwareProfile base = load_profile(arguments.base);
+  const hardware::ProbeReport probe = hardware::read_probe(arguments.probe);
+  std::vector<hardware::KernelReport> kernels;
+  kernels.reserve(arguments.kernels.size());
+  for (const std::string& file : arguments.kernels) kernels.push_back(hardware::read_kernels(file));
+  const std::string name = std::filesystem::path(arguments.out).stem().string();
+  const hardware::CalibratedProfile result =
+      hardware::calibrate(probe, kernels, base, {name, arguments.title, arguments.threads});
+  eval::write_file(arguments.out, profile_to_json(result.profile));
+  fmt::print("{}: {}\n\n{}\n{}: use it with --hw {}\n", result.profile.name, result.profile.title,
+             hardware::calibration_text(result, base.name), arguments.out,
+             arguments.out.find('/') == std::string::npos ? "./" + arguments.out : arguments.out);
+  check_stdout();
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app) {
+  auto* command = app.add_subcommand("calibrate", "A hardware profile from what was measured on a machine");
+  auto arguments = std::make_shared<CalibrateArguments>();
+  command->add_option("--probe", arguments->probe, "What tandem-probe wrote on the machine, JSON")->required();
+  command->add_option("--kernels", arguments->kernels,
+                      "What `tandem bench kernels --out` wrote there; may be given again, for the GPU and for other "
+                      "numbers of threads");
+  command
+      ->add_option("--base", arguments->base, "The profile that what was not measured is taken from: a name or a file")
+      ->required();
+  command->add_option("--out", arguments->out, "The profile's file, NAME.json")->required();
+  command->add_option("--title", arguments->title,
+                      "Of the profile, in column heads; default: the GPU's and CPU's names");
+  command
+      ->add_option("--threads", arguments->threads,
+                   "For host workers; 0: all that the probe could use but one, for the control thread")
+      ->capture_default_str();
+  command->add_flag("--force", arguments->force, "Replace that file");
+  command->footer(kFooter);
+  command->callback([arguments] { calibrate(*arguments); });
+}
+
+}  // namespace tandem::cli

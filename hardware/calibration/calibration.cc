@@ -1,0 +1,342 @@
+#include "hardware/calibration/calibration.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+#include <optional>
+
+#include "engine/common/error.h"
+#include "eval/report/table.h"
+
+namespace tandem::hardware {
+namespace {
+
+constexpr double kWideSpread = 0.25;  // of p10 to p90: beyond it a figure is named in a warning
+
+/// Four digits: what a median of a few repeats can hold.
+double rounded(double value) {
+  if (value == 0) return 0;
+  const double unit = std::pow(10.0, std::floor(std::log10(std::abs(value))) - 3);
+  return std::round(value / unit) * unit;
+}
+
+std::string text_of(double value) {
+  return fmt::format("{:.4g}", value);
+}
+std::string text_of(Nanos value) {
+  return fmt::format("{}", value);
+}
+std::string text_of(std::uint32_t value) {
+  return fmt::format("{}", value);
+}
+std::string text_of(const std::vector<LinkPoint>& curve) {
+  return fmt::format("{:.3g} to {:.3g}", curve.front().gbps, curve.back().gbps);
+}
+
+double spread_of(const ProbeFigure& figure) {
+  return figure.value > 0 ? (figure.p90 - figure.p10) / figure.value : -1;
+}
+
+class Calibrator {
+ public:
+  Calibrator(const ProbeReport& probe, const std::vector<KernelReport>& kernels, const HardwareProfile& base,
+             const CalibrationOptions& options)
+      : probe_(probe), base_(base) {
+    result_.profile = base;
+    result_.profile.name = options.name;
+    result_.profile.device.layer_ns = 0;
+    result_.profile.sources.clear();
+    result_.warnings = probe.problems;
+    if (!probe.gpu_absent_because.empty())
+      result_.warnings.push_back(
+          fmt::format("The device, the link and the hand-offs are those of {}, since the probe has no "
+                      "GPU's figures: {}",
+                      base.name, probe.gpu_absent_because));
+    // By number of threads, so that the first has the fewest and the last the most.
+    for (const KernelReport& report : kernels) (report.cuda ? cuda_ : cpu_).push_back(&report);
+    std::stable_sort(cpu_.begin(), cpu_.end(), [](const auto* a, const auto* b) { return a->threads < b->threads; });
+  }
+
+  CalibratedProfile take(const CalibrationOptions& options) {
+    device();
+    link();
+    host(options.host_threads);
+    handoff();
+    auto& p = result_.profile;
+    assume("control.submit_ns", p.control.submit_ns);
+    assume("control.policy_ns", p.control.policy_ns);
+    if (p.peer.gbps > 0) {
+      assume("peer.gbps", p.peer.gbps);
+      assume("peer.latency_ns", p.peer.latency_ns);
+    }
+    p.title = !options.title.empty() ? options.title : title();
+    return std::move(result_);
+  }
+
+ private:
+  struct From {
+    double value;
+    std::string what;  // "dram_read, 2 threads"
+    const ProbeFigure* figure = nullptr;
+  };
+
+  std::string title() const {
+    return fmt::format("{}, {} {} threads", probe_.gpu.empty() ? "the GPU of " + base_.title : probe_.gpu, probe_.cpu,
+                       probe_.threads);
+  }
+
+  template <class T>
+  void note(const std::string& field, const T& base, const T& value, bool measured, const std::string& source,
+            double spread) {
+    result_.profile.sources[field] = source;
+    result_.fields.push_back({field, text_of(base), text_of(value), measured, spread});
+  }
+
+  /// Keeps the base's value; `field` of the new profile is `value`, the same.
+  template <class T>
+  void assume(const std::string& field, const T& value) {
+    const auto found = base_.sources.find(field);
+    std::string source = fmt::format("assumed: not measured, as {} has it", base_.name);
+    if (found != base_.sources.end()) source += fmt::format(" ({})", found->second);
+    note(field, value, value, false, source, -1);
+  }
+
+  std::string measured_source(const From& from) const {
+    std::string text = "measured: " + from.what;
+    if (from.figure != nullptr)
+      text += fmt::format(", median of {} ({:.4g} to {:.4g} {})", from.figure->repeats, from.figure->p10,
+                          from.figure->p90, from.figure->unit);
+    return text + fmt::format("; {}, {}", probe_.machine, probe_.started_utc);
+  }
+
+  void warn_of_spread(const std::string& field, const From& from) {
+    if (from.figure == nullptr || spread_of(*from.figure) <= kWideSpread) return;
+    result_.warnings.push_back(
+        fmt::format("{} rests on a figure that varied from {:.4g} to {:.4g} {} ({}): measure "
+                    "again on a quiet machine.",
+                    field, from.figure->p10, from.figure->p90, from.figure->unit, from.what));
+  }
+
+  /// A rate or share. Shares above 1 are 1: caches, or a data sheet's number that this machine exceeds.
+  void set(const std::string& field, double& value, const std::optional<From>& from) {
+    if (!from || !(from->value > 0) || !std::isfinite(from->value)) return assume(field, value);
+    const double before = value;
+    value = rounded(field.ends_with("_efficiency") ? std::min(1.0, from->value) : from->value);
+    note(field, before, value, true, measured_source(*from), from->figure == nullptr ? -1 : spread_of(*from->figure));
+    warn_of_spread(field, *from);
+  }
+  /// A time; `from` is in microseconds.
+  void set(const std::string& field, Nanos& value, const std::optional<From>& from) {
+    if (!from || !(from->value > 0) || !std::isfinite(from->value)) return assume(field, value);
+    const Nanos before = value;
+    value = static_cast<Nanos>(std::llround(from->value * 1e3));
+    note(field, before, value, true, measured_source(*from), from->figure == nullptr ? -1 : spread_of(*from->figure));
+    warn_of_spread(field, *from);
+  }
+
+  static std::optional<From> of(const ProbeFigure* figure, const std::string& what, double scale = 1) {
+    if (figure == nullptr) return std::nullopt;
+    return From{figure->value * scale, what, figure};
+  }
+
+  /// Of the figures that a condition counts, the one with the most of it.
+  const ProbeFigure* largest(const std::vector<const ProbeFigure*>& figures, const char* condition) const {
+    const ProbeFigure* best = nullptr;
+    double most = -1;
+    for (const ProbeFigure* figure : figures) {
+      const auto found = figure->conditions.find(condition);
+      const double count = found != figure->conditions.end() && found->is_number() ? found->get<double>() : 0;
+      if (count > most) {
+        best = figure;
+        most = count;
+      }
+    }
+    return best;
+  }
+
+  void device() {
+    auto& d = result_.profile.device;
+    std::optional<From> memory, peak, stream;
+    if (probe_.gpu_memory_bytes > 0) memory = From{probe_.gpu_memory_bytes * 1e-9, probe_.gpu + ", memory_bytes"};
+    set("device.memory_gb", d.memory_gb, memory);
+    const ProbeFigure* read = largest(probe_.all("device_read"), "bytes");
+    if (probe_.gpu_bus_bits > 0 && probe_.gpu_memory_khz > 0) {
+      // Two transfers a clock: the data sheets' numbers (A100 80 GB: 5120 bits at 1593 MHz are 2,039 GB/s).
+      peak = From{2 * probe_.gpu_memory_khz * 1e3 * probe_.gpu_bus_bits / 8 * 1e-9,
+                  fmt::format("{}, {:g} bits at {:g} MHz, two transfers a clock", probe_.gpu, probe_.gpu_bus_bits,
+                              probe_.gpu_memory_khz * 1e-3)};
+    } else {
+      peak = of(read, "device_read of the largest size, since the memory's clock is not known");
+    }
+    set("device.hbm_gbps", d.hbm_gbps, peak);
+    if (read != nullptr) stream = From{read->value / d.hbm_gbps, "device_read of the largest size over hbm_gbps", read};
+    set("device.stream_efficiency", d.stream_efficiency, stream);
+    set("device.attention_efficiency", d.attention_efficiency,
+        share_of(cuda_, {"decode_attention"}, d.hbm_gbps, "hbm_gbps"));
+    set("device.select_efficiency", d.select_efficiency,
+        share_of(cuda_, {"score_blocks", "top_k"}, d.hbm_gbps, "hbm_gbps"));
+    const ProbeFigure* gemm = nullptr;
+    for (const ProbeFigure* figure : probe_.all("gemm", {{"phase", "prefill"}}))
+      if (gemm == nullptr || figure->value > gemm->value) gemm = figure;
+    set("device.gemm_tflops", d.gemm_tflops, of(gemm, "gemm, the fastest of the prefill shapes"));
+    set("device.launch_ns", d.launch_ns,
+        of(probe_.find("launch_host", {{"what", "kernel"}}), "launch_host of a kernel"));
+    set("device.segment_launch_ns", d.segment_launch_ns,
+        of(largest(probe_.all("launch_host", {{"what", "graph"}}), "nodes"), "launch_host of the largest graph"));
+    set("device.op_floor_ns", d.op_floor_ns, of(probe_.find("graph_node"), "graph_node"));
+  }
+
+  void link() {
+    auto& l = result_.profile.link;
+    const auto curve = [&](const char* field, const char* direction, std::vector<LinkPoint>& points) {
+      std::vector<LinkPoint> measured = link_curve(probe_, direction);
+      if (measured.empty()) return assume(field, points);
+      for (LinkPoint& point : measured) point.gbps = rounded(point.gbps);
+      // Rounding can put two sizes that take as long in the wrong order.
+      for (std::size_t i = measured.size(); i-- > 1;) {
+        const double time = static_cast<double>(measured[i].piece_bytes) / measured[i].gbps;
+        double& gbps = measured[i - 1].gbps;
+        while (static_cast<double>(measured[i - 1].piece_bytes) / gbps > time) gbps *= 1.0001;
+      }
+      const std::vector<LinkPoint> before = std::exchange(points, std::move(measured));
+      note(field, before, points, true,
+           measured_source({0, fmt::format("link, {}, what one more piece costs by the fastest way", direction)}), -1);
+      for (const ProbeFigure* figure : probe_.all("link", {{"direction", direction}, {"beside", "nothing"}}))
+        if (spread_of(*figure) > 2 * kWideSpread) ++wide_links_;
+    };
+    curve("link.h2d_curve", "h2d", l.h2d_curve);
+    curve("link.d2h_curve", "d2h", l.d2h_curve);
+    if (wide_links_ > 0)
+      result_.warnings.push_back(
+          fmt::format("{} figures of the link varied by more than half of their median.", wide_links_));
+    if (probe_.find("link") == nullptr) return assume("link.piece_ns", l.piece_ns);
+    const Nanos before = std::exchange(l.piece_ns, 0);
+    note("link.piece_ns", before, l.piece_ns, true, "measured: the curves contain the cost per piece", -1);
+  }
+
+  /// Bytes per second of kernels over `whole`, from the last report that has them: the one with the most threads.
+  static std::optional<From> share_of(const std::vector<const KernelReport*>& reports,
+                                      std::initializer_list<const char*> kernels, double whole, const char* of_what) {
+    for (auto report = reports.rbegin(); report != reports.rend(); ++report) {
+      const KernelRate rate = (*report)->rate(kernels);
+      if (rate.bytes == 0) continue;
+      return From{rate.gbps() / whole, fmt::format("{} of bench kernels on {} ({:.4g} GB/s) over {}", names_of(kernels),
+                                                   (*report)->machine, rate.gbps(), of_what)};
+    }
+    return std::nullopt;
+  }
+
+  static std::string names_of(std::initializer_list<const char*> kernels) {
+    std::string names;
+    for (const char* kernel : kernels) names += (names.empty() ? "" : " and ") + std::string(kernel);
+    return names;
+  }
+
+  std::optional<From> per_thread(std::initializer_list<const char*> kernels, bool flops) const {
+    for (const KernelReport* report : cpu_) {
+      const KernelRate rate = report->rate(kernels);
+      if (rate.shapes == 0) continue;
+      return From{(flops ? rate.gflops() : rate.gbps()) / report->threads,
+                  fmt::format("{} of bench kernels on {}", names_of(kernels), report->machine)};
+    }
+    return std::nullopt;
+  }
+
+  void host(unsigned threads) {
+    auto& h = result_.profile.host;
+    const std::uint32_t workers = threads != 0 ? threads : std::max(2u, probe_.threads) - 1;
+    note("host.threads", std::exchange(h.threads, workers), workers, true,
+         threads != 0
+             ? fmt::format("as asked for, of {} that the probe could use", probe_.threads)
+             : fmt::format("measured: {} threads that a process may use; one is the control thread's", probe_.threads),
+         -1);
+    const ProbeFigure* dram = largest(probe_.all("dram_read"), "threads");
+    set("host.dram_gbps", h.dram_gbps, of(dram, fmt::format("dram_read, {} threads", probe_.threads)));
+
+    const auto attention = probe_.all(
+        "cpu_attention", {{"pattern", "random"}, {"page_tokens", 16}, {"prefetch", true}, {"isa", probe_.isa}});
+    std::optional<From> one = per_thread({"decode_attention"}, false), share;
+    if (!one) {
+      const ProbeFigure* alone = nullptr;
+      for (const ProbeFigure* figure : attention)
+        if (figure->conditions["threads"] == 1) alone = figure;
+      one = of(alone, "cpu_attention, 1 thread, random pages of 16 tokens");
+    }
+    set("host.attention_gbps_per_thread", h.attention_gbps_per_thread, one);
+    share = share_of(cpu_, {"decode_attention"}, h.dram_gbps, "dram_gbps");
+    if (!share && dram != nullptr) {
+      if (const ProbeFigure* all = largest(attention, "threads"))
+        share = From{all->value / h.dram_gbps, "cpu_attention over dram_read, all threads", all};
+    }
+    set("host.attention_efficiency", h.attention_efficiency, share);
+    share = share_of(cpu_, {"score_blocks"}, h.dram_gbps, "dram_gbps");
+    if (share || h.select_efficiency < 1) set("host.select_efficiency", h.select_efficiency, share);
+    set("host.select_gbps_per_thread", h.select_gbps_per_thread, per_thread({"score_blocks"}, false));
+    set("host.stream_gbps_per_thread", h.stream_gbps_per_thread,
+        of(probe_.find("dram_read", {{"threads", 1}}), "dram_read, 1 thread"));
+    set("host.gflops_per_thread", h.gflops_per_thread, per_thread({"linear_prefill"}, true));
+  }
+
+  void handoff() {
+    auto& h = result_.profile.handoff;
+    // A running kernel's round trip is two stores to pinned memory; half of it is one.
+    const ProbeFigure* trip = probe_.find("round_trip", {{"gpu_to_cpu", "running_kernel"}});
+    const auto best = [&](const char* name, const char* not_by) -> const ProbeFigure* {
+      const ProbeFigure* least = nullptr;
+      for (const ProbeFigure* figure : probe_.all(name)) {
+        if (figure->conditions.contains("by") && figure->conditions["by"] == not_by) continue;
+        if (least == nullptr || figure->value < least->value) least = figure;
+      }
+      return least;
+    };
+    const auto one_way = [&](const ProbeFigure* figure, double sign) -> std::optional<From> {
+      if (figure == nullptr || trip == nullptr) return std::nullopt;
+      return From{figure->value + sign * trip->value / 2,
+                  fmt::format("{} by {} {} half of a running kernel's round trip ({:.4g} us)", figure->name,
+                              figure->conditions.contains("by") ? figure->conditions["by"].dump() : "?",
+                              sign > 0 ? "plus" : "minus", trip->value),
+                  figure};
+    };
+    set("handoff.device_to_host_ns", h.device_to_host_ns,
+        one_way(best("gpu_to_cpu_after_store", "cudaStreamSynchronize"), 1));
+    set("handoff.host_to_device_ns", h.host_to_device_ns,
+        one_way(best("cpu_to_gpu_to_cpu_store", "kernel_launch"), -1));
+  }
+
+  const ProbeReport& probe_;
+  const HardwareProfile& base_;
+  std::vector<const KernelReport*> cpu_, cuda_;
+  CalibratedProfile result_;
+  int wide_links_ = 0;
+};
+
+}  // namespace
+
+CalibratedProfile calibrate(const ProbeReport& probe, const std::vector<KernelReport>& kernels,
+                            const HardwareProfile& base, const CalibrationOptions& options) {
+  const bool any = std::any_of(kernels.begin(), kernels.end(), [](const KernelReport& k) { return !k.rows.empty(); });
+  if (probe.figures.empty() && !any) {
+    throw_input_error(
+        "{}: it has no figures. Run tandem-probe with the sections dram and cpu_attention, and on a machine with a GPU "
+        "with all of them.",
+        probe.file);
+  }
+  CalibratedProfile result = Calibrator(probe, kernels, base, options).take(options);
+  // Whatever the figures were, what is written is what is read: out of range is refused here, not by a later run.
+  result.profile = parse_profile(profile_to_json(result.profile), options.name, "The calibrated profile");
+  return result;
+}
+
+std::string calibration_text(const CalibratedProfile& result, const std::string& base) {
+  eval::Table table;
+  table.head = {"field", base, result.profile.name, "p10 to p90 %", "from"};
+  for (const CalibratedField& field : result.fields)
+    table.rows.push_back({field.field, field.base, field.value,
+                          field.spread < 0 ? "" : fmt::format("{:.0f}", field.spread * 100),
+                          field.measured ? "measured" : base});
+  std::string text = table.text();
+  for (const std::string& warning : result.warnings) text += "\n" + eval::note("Note: " + warning, false);
+  return text;
+}
+
+}  // namespace tandem::hardware

@@ -1,0 +1,49 @@
+// A hardware profile from what was measured on a machine: tandem-probe's figures, and where they are given the rates of
+// the engine's own kernels. Only micro-benchmarks go in, never the comparison that the profile will predict.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/device/profile.h"
+#include "hardware/calibration/measurements.h"
+
+namespace tandem::hardware {
+
+struct CalibrationOptions {
+  std::string name;           // of the new profile
+  std::string title;          // empty: from the passport
+  unsigned host_threads = 0;  // for host workers; 0: all that the probe could use but one, for the control thread
+};
+
+/// Where one field of the new profile comes from.
+struct CalibratedField {
+  std::string field;        // "host.dram_gbps"
+  std::string base, value;  // as text, with at most four digits
+  bool measured = false;    // false: taken over from the base
+  double spread = -1;       // (p90 - p10) / median of the figure behind it; below 0: not known
+};
+
+struct CalibratedProfile {
+  HardwareProfile profile;              // complete; each source says "measured: ..." or "assumed: as <base> ..."
+  std::vector<CalibratedField> fields;  // in the profile's order
+  std::vector<std::string> warnings;    // sentences
+};
+
+/// What was not measured is `base`'s, and its source says so. A framework's time per layer (device.layer_ns) is none of
+/// the machine's and is left out. A rate per thread is from the report of kernels with the fewest threads, a share of
+/// the memory's bandwidth from the one with the most.
+/// Throws InputError where nothing that a profile needs was measured, or where the options make no profile.
+CalibratedProfile calibrate(const ProbeReport& probe, const std::vector<KernelReport>& kernels,
+                            const HardwareProfile& base, const CalibrationOptions& options);
+
+/// Bandwidth by size of piece, in one direction, by the faster of the ways that were measured for each size. The time
+/// of a piece is what one more piece costs: the difference between the two largest numbers of pieces, so that what
+/// every transfer pays once is not in it. Noise in which a longer piece takes less time is taken out of the shorter
+/// one. Empty where no figure is there.
+std::vector<LinkPoint> link_curve(const ProbeReport& probe, const std::string& direction);
+
+/// The table of fields, and the warnings, for a terminal.
+std::string calibration_text(const CalibratedProfile& result, const std::string& base);
+
+}  // namespace tandem::hardware

@@ -1,0 +1,206 @@
+#include "hardware/calibration/calibration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/common/error.h"
+#include "engine/common/paths.h"
+#include "tests/hardware/calibration/machine.h"
+
+namespace tandem::hardware {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+/// With every figure that a profile is made from.
+struct WholeMachine : ProbedMachine {
+  WholeMachine() {
+    for (const int threads : {1, 4, 16})
+      add("dram", "dram_read", "GB/s", threads == 1 ? 14 : 120, {{"threads", threads}});
+    for (const int threads : {1, 16})
+      add("cpu_attention", "cpu_attention", "GB/s", threads == 1 ? 9 : 90,
+          {{"threads", threads}, {"pattern", "random"}, {"page_tokens", 16}, {"prefetch", true}, {"isa", "avx2"}});
+    for (const int mib : {64, 512})
+      add("bandwidth", "device_read", "GB/s", mib == 512 ? 1835.136 : 3000,
+          {{"bytes", mib << 20}, {"method", "kernel"}});
+    for (const int rows : {1, 512, 4096})
+      add("gemm", "gemm", "TFLOP/s", rows == 1 ? 900 : rows * 0.06,
+          {{"phase", rows == 1 ? "decode" : "prefill"}, {"rows", rows}});
+    add("launch", "launch_host", "us", 2.5, {{"what", "kernel"}, {"burst", 500}});
+    for (const int nodes : {1, 8, 32})
+      add("launch", "launch_host", "us", 4 + 0.1 * nodes, {{"what", "graph"}, {"nodes", nodes}});
+    add("launch", "graph_node", "us", 1.25, {{"from_nodes", 1}, {"to_nodes", 32}});
+    for (const char* direction : {"h2d", "d2h"}) add_link("zero_copy", direction, {}, {256, 4096, 1 << 20}, {8, 64});
+    add("handoff", "round_trip", "us", 1.6, {{"gpu_to_cpu", "running_kernel"}, {"cpu_to_gpu", "running_kernel"}});
+    add("handoff", "round_trip", "us", 6, {{"gpu_to_cpu", "none"}, {"cpu_to_gpu", "none"}});
+    add("handoff", "gpu_to_cpu_after_store", "us", 20, {{"by", "host_callback"}});
+    add("handoff", "gpu_to_cpu_after_store", "us", 1.0, {{"by", "store_kernel"}});
+    add("handoff", "gpu_to_cpu_after_store", "us", 0.1, {{"by", "cudaStreamSynchronize"}});
+    add("handoff", "cpu_to_gpu_to_cpu_store", "us", 3.2, {{"by", "wait_kernel"}});
+    add("handoff", "cpu_to_gpu_to_cpu_store", "us", 2.9, {{"by", "stream_wait_value"}});
+    add("handoff", "cpu_to_gpu_to_cpu_store", "us", 0.2, {{"by", "kernel_launch"}});
+  }
+};
+
+KernelReport kernels(bool cuda, unsigned threads, std::vector<KernelReport::Row> rows) {
+  KernelReport report;
+  report.cuda = cuda;
+  report.machine = cuda ? "Test GPU" : "Test CPU, " + std::to_string(threads) + " threads";
+  report.threads = threads;
+  report.rows = std::move(rows);
+  return report;
+}
+
+CalibratedProfile calibrated(const ProbedMachine& machine, const std::vector<KernelReport>& reports = {},
+                             const CalibrationOptions& options = {"mine", "", 0}) {
+  return calibrate(machine.read(), reports, load_profile("h200"), options);
+}
+
+const CalibratedField& field(const CalibratedProfile& result, const std::string& name) {
+  for (const CalibratedField& one : result.fields)
+    if (one.field == name) return one;
+  throw std::logic_error("no field " + name);
+}
+
+TEST(Calibration, TakesEveryRateThatTheProbeHas) {
+  const CalibratedProfile result = calibrated(WholeMachine());
+  const HardwareProfile& p = result.profile;
+  EXPECT_EQ(p.name, "mine");
+  EXPECT_EQ(p.title, "Test GPU, Test CPU 16 threads");
+  EXPECT_EQ(p.device.memory_gb, 80);
+  EXPECT_EQ(p.device.hbm_gbps, 2039);  // the data sheet's, from bus and clock
+  EXPECT_NEAR(p.device.stream_efficiency, 0.9, 1e-4);
+  EXPECT_NEAR(p.device.gemm_tflops, 245.8, 1e-9);
+  EXPECT_EQ(p.device.launch_ns, 2500);
+  EXPECT_EQ(p.device.segment_launch_ns, 7200);
+  EXPECT_EQ(p.device.op_floor_ns, 1250);
+  EXPECT_EQ(p.link.h2d_curve.size(), 3u);
+  EXPECT_EQ(p.link.d2h_curve.size(), 3u);
+  EXPECT_EQ(p.link.piece_ns, 0);
+  EXPECT_EQ(p.host.threads, 15u);
+  EXPECT_EQ(p.host.dram_gbps, 120);
+  EXPECT_EQ(p.host.attention_gbps_per_thread, 9);
+  EXPECT_EQ(p.host.attention_efficiency, 0.75);
+  EXPECT_EQ(p.host.stream_gbps_per_thread, 14);
+  EXPECT_EQ(p.handoff.device_to_host_ns, 1800);  // the store kernel's, and a store
+  EXPECT_EQ(p.handoff.host_to_device_ns, 2100);  // the stream operation's, without the store back
+  EXPECT_THAT(result.warnings, IsEmpty());
+  EXPECT_THAT(p.sources.at("host.dram_gbps"),
+              AllOf(StartsWith("measured: dram_read, 16 threads, median of 9"), HasSubstr("118.8 to 121.2 GB/s"),
+                    HasSubstr("the test's machine, 2026-01-02")));
+  // What the engine's kernels must tell, and what nothing measures.
+  for (const char* name : {"device.attention_efficiency", "device.select_efficiency", "host.select_gbps_per_thread",
+                           "host.gflops_per_thread", "control.submit_ns", "control.policy_ns"}) {
+    EXPECT_FALSE(field(result, name).measured) << name;
+    EXPECT_THAT(p.sources.at(name), StartsWith("assumed: not measured, as h200 has it (")) << name;
+  }
+  EXPECT_EQ(p.host.gflops_per_thread, load_profile("h200").host.gflops_per_thread);
+}
+
+TEST(Calibration, TakesSharesAndRatesPerThreadFromTheKernels) {
+  const std::vector<KernelReport> reports = {kernels(false, 16,
+                                                     {{"decode_attention", "", 1000, 96e6, 0},
+                                                      {"score_blocks", "", 1000, 60e6, 0},
+                                                      {"linear_prefill", "", 1e6, 1, 800e9}}),
+                                             kernels(false, 1,
+                                                     {{"decode_attention", "", 1000, 8e6, 0},
+                                                      {"score_blocks", "", 1000, 7e6, 0},
+                                                      {"linear_prefill", "", 2e6, 1, 130e9},
+                                                      {"linear_prefill", "", 9e6, 1, 1e9, true}}),
+                                             kernels(true, 0,
+                                                     {{"decode_attention", "a", 100, 140e6, 0},
+                                                      {"decode_attention", "b", 100, 145.46e6, 0},
+                                                      {"score_blocks", "", 60, 80e6, 0},
+                                                      {"top_k", "", 40, 20e6, 0}})};
+  const HardwareProfile p = calibrated(WholeMachine(), reports).profile;
+  EXPECT_EQ(p.host.attention_gbps_per_thread, 8);  // of one thread
+  EXPECT_EQ(p.host.attention_efficiency, 0.8);     // 96 of 120 GB/s, of all
+  EXPECT_EQ(p.host.select_gbps_per_thread, 7);
+  EXPECT_EQ(p.host.select_efficiency, 0.5);
+  EXPECT_EQ(p.host.gflops_per_thread, 65);  // without the row that a neighbour disturbed
+  EXPECT_NEAR(p.device.attention_efficiency, 285.46e6 / 200e-6 / 2039e9, 1e-4);
+  EXPECT_NEAR(p.device.select_efficiency, 1000e9 / 2039e9, 1e-4);
+  EXPECT_THAT(p.sources.at("host.gflops_per_thread"),
+              HasSubstr("linear_prefill of bench kernels on Test CPU, 1 threads"));
+}
+
+TEST(Calibration, AShareIsAtMostOne) {
+  const HardwareProfile p =
+      calibrated(WholeMachine(), {kernels(true, 0, {{"decode_attention", "", 1, 1e9, 0}})}).profile;
+  EXPECT_EQ(p.device.attention_efficiency, 1);
+}
+
+TEST(Calibration, WithoutTheMemorysClockItsReadIsTheMeasure) {
+  WholeMachine machine;
+  machine.report.gpu = {{"name", "Test GPU"}};
+  const CalibratedProfile result = calibrated(machine);
+  EXPECT_EQ(result.profile.device.hbm_gbps, 1835);
+  EXPECT_EQ(result.profile.device.stream_efficiency, 1);
+  EXPECT_EQ(result.profile.device.memory_gb, 141);
+  EXPECT_FALSE(field(result, "device.memory_gb").measured);
+}
+
+TEST(Calibration, WithoutAGpuTheDeviceIsTheBasesAndItSaysSo) {
+  ProbedMachine machine;
+  machine.add("dram", "dram_read", "GB/s", 70, {{"threads", 16}});
+  machine.report.gpu_error = "There is no driver.";
+  const CalibratedProfile result = calibrated(machine, {}, {"mine", "My box", 3});
+  EXPECT_EQ(result.profile.title, "My box");
+  EXPECT_EQ(result.profile.host.threads, 3u);
+  EXPECT_EQ(result.profile.host.dram_gbps, 70);
+  EXPECT_EQ(result.profile.device.hbm_gbps, 4800);
+  EXPECT_FALSE(field(result, "link.h2d_curve").measured);
+  EXPECT_THAT(result.warnings, Contains(AllOf(HasSubstr("those of h200"), HasSubstr("There is no driver."))));
+  EXPECT_THAT(calibration_text(result, "h200"), AllOf(HasSubstr("host.dram_gbps"), HasSubstr("There is no driver.")));
+}
+
+TEST(Calibration, SaysWhatVariedAndWhatFailed) {
+  WholeMachine machine;
+  machine.at("dram").figures.clear();
+  machine.add("dram", "dram_read", "GB/s", 100, {{"threads", 16}}, 0.5);
+  machine.at("gemm").status = probe::Status::failed;
+  machine.at("gemm").error = "There is no cuBLAS.";
+  machine.at("link").status = probe::Status::partial;
+  machine.at("link").skipped = {"a", "b"};
+  const CalibratedProfile result = calibrated(machine);
+  EXPECT_NEAR(field(result, "host.dram_gbps").spread, 0.5, 1e-9);
+  EXPECT_THAT(result.warnings, Contains(AllOf(HasSubstr("host.dram_gbps"), HasSubstr("75 to 125 GB/s"))));
+  EXPECT_THAT(result.warnings, Contains(HasSubstr("'gemm' failed: There is no cuBLAS.")));
+  EXPECT_THAT(result.warnings, Contains(HasSubstr("'link' ran out of time; 2 figures are missing.")));
+}
+
+TEST(Calibration, AFrameworksTimePerLayerIsNoneOfTheMachines) {
+  HardwareProfile base = load_profile("h200");
+  base.device.layer_ns = 500;
+  base.sources["device.layer_ns"] = "assumed: a test";
+  const CalibratedProfile result = calibrate(WholeMachine().read(), {}, base, {"mine", "", 0});
+  EXPECT_EQ(result.profile.device.layer_ns, 0);
+  EXPECT_FALSE(result.profile.sources.contains("device.layer_ns"));
+}
+
+TEST(Calibration, EveryBaseAndTheCommittedProbeMakeAProfile) {
+  const ProbeReport report = read_probe(source_folder() / "results" / "probe-cpu-zen5-2core.json");
+  for (const std::string& name : profile_names()) {
+    const CalibratedProfile result = calibrate(report, {}, load_profile(name), {"mine", "", 0});
+    EXPECT_EQ(result.profile.host.dram_gbps, 73.75) << name;
+    EXPECT_EQ(result.profile.peer.gbps, load_profile(name).peer.gbps);
+    EXPECT_EQ(result.fields.size(), result.profile.sources.size()) << name;
+  }
+}
+
+TEST(Calibration, NothingMeasuredIsNoProfile) {
+  ProbedMachine machine;
+  try {
+    calibrate(machine.read(), {}, load_profile("h200"), {"mine", "", 0});
+    FAIL() << "accepted";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("it has no figures"));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::hardware

@@ -1,0 +1,80 @@
+// The curve of a link whose times are known: what the simulation computes from it must be these times.
+#include <gtest/gtest.h>
+
+#include "engine/device/cost_model.h"
+#include "tests/hardware/calibration/machine.h"
+
+namespace tandem::hardware {
+namespace {
+
+const std::vector<std::size_t> kSizes = {256, 4096, 65536, 1 << 20};
+
+/// Nanoseconds per piece that the simulation has for `bytes` of it over this curve.
+double simulated(const std::vector<LinkPoint>& curve, std::uint64_t bytes) {
+  HardwareProfile profile = load_profile("h200");
+  profile.link.h2d_curve = curve;
+  return static_cast<double>(CostModel(profile).link_time(true, bytes * 1000, 1000)) / kUnit / 1000;
+}
+
+TEST(LinkCurve, HasWhatOneMorePieceCosts) {
+  ProbedMachine machine;
+  const LinkOf link;
+  machine.add_link("zero_copy", "h2d", link, kSizes, {1, 64, 512});
+  const auto curve = link_curve(machine.read(), "h2d");
+  ASSERT_EQ(curve.size(), kSizes.size());
+  // At the sizes that were measured and between them, without what a transfer costs once.
+  for (const std::uint64_t bytes : {256, 1000, 4096, 30000, 65536, 1 << 20}) {
+    const double expected = (link.piece + double(bytes) * link.byte) * 1e9;
+    EXPECT_NEAR(simulated(curve, bytes), expected, 0.001 * expected) << bytes;
+  }
+  EXPECT_TRUE(link_curve(machine.read(), "d2h").empty());
+}
+
+TEST(LinkCurve, TakesTheFasterWayOfEachSize) {
+  ProbedMachine machine;
+  const LinkOf kernel{5e-6, 10e-9, 1 / 40e9}, engine{8e-6, 500e-9, 1 / 55e9};
+  machine.add_link("zero_copy", "h2d", kernel, kSizes, {8, 64});
+  machine.add_link("dma_batch", "h2d", engine, kSizes, {8, 64});
+  machine.add_link("dma_batch", "h2d", {1e-9, 1e-12, 1e-12}, kSizes, {8, 64}, "device_read");
+  machine.add_link("dma_batch", "d2h", {1e-9, 1e-12, 1e-12}, kSizes, {8, 64});
+  const auto curve = link_curve(machine.read(), "h2d");
+  ASSERT_EQ(curve.size(), kSizes.size());
+  EXPECT_NEAR(256 / curve[0].gbps, (10e-9 + 256 / 40e9) * 1e9, 1e-6);
+  EXPECT_NEAR((1 << 20) / curve[3].gbps, (500e-9 + (1 << 20) / 55e9) * 1e9, 1e-3);
+}
+
+TEST(LinkCurve, OtherNumbersOfBlocksDoNotReplaceTheFirst) {
+  ProbedMachine machine;
+  machine.add_link("zero_copy", "h2d", {}, {65536}, {64, 512});
+  const auto curve = link_curve(machine.read(), "h2d");
+  machine.add_link("zero_copy", "h2d", {5e-6, 20e-9, 1 / 10e9}, {65536}, {512});
+  EXPECT_EQ(link_curve(machine.read(), "h2d").at(0).gbps, curve.at(0).gbps);
+}
+
+TEST(LinkCurve, NoiseMakesNoLongerPieceFaster) {
+  ProbedMachine machine;
+  machine.add_link("zero_copy", "h2d", {0, 400e-9, 1 / 50e9}, {4096}, {1, 512});
+  machine.add_link("zero_copy", "h2d", {0, 20e-9, 1 / 50e9}, {8192, 16384}, {1, 512});
+  const auto curve = link_curve(machine.read(), "h2d");
+  ASSERT_EQ(curve.size(), 3u);
+  const double expected = (20e-9 + 8192 / 50e9) * 1e9;
+  EXPECT_NEAR(4096 / curve[0].gbps, expected, 1e-6);
+  EXPECT_NEAR(8192 / curve[1].gbps, expected, 1e-6);
+}
+
+TEST(LinkCurve, AFigureThatManyPiecesMakeNoSlowerHasItsPlainRate) {
+  ProbedMachine machine;
+  const Fields conditions = {
+      {"method", "zero_copy"}, {"direction", "h2d"}, {"piece_bytes", 4096}, {"beside", "nothing"}};
+  const auto with = [&](int pieces) {
+    Fields all = conditions;
+    all.emplace_back("pieces", pieces);
+    return all;
+  };
+  machine.add("link", "link", "GB/s", 64 * 4096 / 100e-6 * 1e-9, with(64));
+  machine.add("link", "link", "GB/s", 512 * 4096 / 90e-6 * 1e-9, with(512));
+  EXPECT_NEAR(link_curve(machine.read(), "h2d").at(0).gbps, 512 * 4096 / 90e-6 * 1e-9, 1e-9);
+}
+
+}  // namespace
+}  // namespace tandem::hardware
