@@ -68,19 +68,31 @@ def draw_accuracy(axes, run, rows):
                       va="center", transform=axes.get_yaxis_transform())
 
 
+def number(value):
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
 def draw_bars(axes, bars, height, clock):
     """bars: (y, ms busy, {cause: ms idle}); None for ms: it does not fit there."""
     found = {cause for _, _, idle in bars for cause, ms in idle.items() if ms > 0}
     order = [cause for cause in CAUSES if cause in found] + sorted(found - set(CAUSES))
-    longest = max([busy + sum(idle.values()) for _, busy, idle in bars if busy is not None], default=1)
-    unit, scale = ("us", 1000) if longest < 1 else ("ms", 1)
+    totals = sorted(busy + sum(idle.values()) for _, busy, idle in bars if busy is not None) or [1]
+    unit, scale = ("us", 1000) if totals[-1] < 1 else ("ms", 1)
+    # A few steps that are many times as long as the others would make those invisible: they leave the panel.
+    longest = max(total for total in totals if total <= 4 * totals[len(totals) // 2])
+    right = 1.12 * scale * longest
     for y, busy, idle in bars:
         at = 0.0
         for ms, colour in [(busy or 0, BUSY)] + [(idle.get(c, 0), CAUSES.get(c, OTHER)) for c in order]:
-            axes.barh(y, scale * ms, left=at, height=height, color=colour, edgecolor="white", linewidth=0.4)
+            if ms > 0:
+                axes.barh(y, scale * ms, left=at, height=height, color=colour, edgecolor="white", linewidth=0.4)
             at += scale * ms
-        axes.text(at + 0.015 * scale * longest, y, "does not fit" if busy is None else f"{at:.3g}", va="center", fontsize=8)
-    axes.set_xlim(0, 1.12 * scale * longest)
+        if at > scale * longest:
+            axes.text(0.985 * right, y, f"{number(at)} \u2192", va="center", ha="right", fontsize=8,
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})
+        else:
+            axes.text(at + 0.015 * scale * longest, y, "does not fit" if busy is None else number(at), va="center", fontsize=8)
+    axes.set_xlim(0, right)
     axes.set_xlabel("\n".join(textwrap.wrap(f"{unit} per decode step, {clock}", 58)), loc="left")
     axes.tick_params(axis="y", length=0, labelleft=False)
     return order
@@ -98,8 +110,7 @@ def draw_target(axes, run, rows, target):
     for i, method in enumerate(run["methods"]):
         row, ys = predicted.get(method["method"]), [y for y, of, *_ in rows if of == i]
         if row and ys:
-            idle = {cause: ns * 1e-6 for cause, ns in row.get("idle_ns_by_cause", {}).items()}
-            bars.append((sum(ys) / len(ys), row.get("busy_ms"), idle))
+            bars.append((sum(ys) / len(ys), row.get("busy_ms"), row.get("idle_ms_by_cause", {})))
     shape = f"{target['model']}, batch {target['batch']} x {length_name(target['context'])}"
     return draw_bars(axes, bars, 1.0, f"{target['clock']}: {shape}")
 

@@ -183,9 +183,8 @@ void Laboratory::average(const std::vector<Simulated>& results, RunOutcome& outc
                                    &TargetRow::step_ms, &TargetRow::busy_ms, &TargetRow::idle_ms,
                                    &TargetRow::layer0_idle_ms, &TargetRow::attended_device, &TargetRow::attended_host})
     outcome.row.*field = mean([&](const Simulated& r) { return r.row.*field; });
-  for (std::size_t c = 0; c < outcome.row.idle_by_cause.size(); ++c)
-    outcome.row.idle_by_cause[c] =
-        std::llround(mean([&](const Simulated& r) { return double(r.row.idle_by_cause[c]); }));
+  for (std::size_t c = 0; c < outcome.row.idle_ms_by_cause.size(); ++c)
+    outcome.row.idle_ms_by_cause[c] = mean([&](const Simulated& r) { return r.row.idle_ms_by_cause[c]; });
   for (double TaskTimes::*field : {&TaskTimes::predict_ms, &TaskTimes::tasks_ms, &TaskTimes::bound_ms})
     outcome.tasks.*field = mean([&](const Simulated& r) { return r.tasks.*field; });
   for (const Simulated& r : results) {

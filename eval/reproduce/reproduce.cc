@@ -22,7 +22,7 @@ double idle_ratio(const TargetRow& row) {
 
 /// Of a run alone.
 double measure(Quantity quantity, const RunOutcome& run) {
-  const auto cause = [&](Cause c) { return double(run.row.idle_by_cause[static_cast<std::size_t>(c)]); };
+  const auto cause = [&](Cause c) { return run.row.idle_ms_by_cause[static_cast<std::size_t>(c)]; };
   switch (quantity) {
     case Quantity::idle_ratio:
       return idle_ratio(run.row);

@@ -15,12 +15,10 @@ std::string tokens_text(std::uint32_t tokens) {
 
 /// The cause that most idle time goes to, with its share of the idle time.
 std::string largest_cause(const TargetRow& row) {
-  const auto largest = std::max_element(row.idle_by_cause.begin(), row.idle_by_cause.end());
-  Nanos all = 0;
-  for (const Nanos ns : row.idle_by_cause) all += ns;
-  if (all == 0) return "-";
-  const auto cause = static_cast<Cause>(largest - row.idle_by_cause.begin());
-  return fmt::format("{} {:.0f}\u00a0%", to_string(cause), 100.0 * double(*largest) / double(all));
+  const auto largest = std::max_element(row.idle_ms_by_cause.begin(), row.idle_ms_by_cause.end());
+  if (*largest == 0) return "-";
+  const auto cause = static_cast<Cause>(largest - row.idle_ms_by_cause.begin());
+  return fmt::format("{} {:.0f}\u00a0%", to_string(cause), 100 * *largest / row.idle_ms);
 }
 
 std::string gigabytes(std::size_t bytes) {
@@ -97,6 +95,7 @@ std::string target_json(const Target& t) {
   json["clock"] = "simulated for " + t.hardware_title;
   json["model"] = t.model;
   json["hardware_profile"] = t.hardware;
+  json["layers"] = t.layers;
   json["batch"] = t.batch;
   json["context"] = t.context;
   json["steps"] = t.steps;
@@ -118,8 +117,8 @@ std::string target_json(const Target& t) {
     row["busy_ms"] = r.busy_ms;
     row["idle_ms"] = r.idle_ms;
     row["layer0_idle_ms"] = r.layer0_idle_ms;
-    for (std::size_t c = 0; c < r.idle_by_cause.size(); ++c) {
-      if (r.idle_by_cause[c] != 0) row["idle_ns_by_cause"][to_string(static_cast<Cause>(c))] = r.idle_by_cause[c];
+    for (std::size_t c = 0; c < r.idle_ms_by_cause.size(); ++c) {
+      if (r.idle_ms_by_cause[c] > 0) row["idle_ms_by_cause"][to_string(static_cast<Cause>(c))] = r.idle_ms_by_cause[c];
     }
     row["attended_device"] = r.attended_device;
     row["attended_host"] = r.attended_host;

@@ -21,6 +21,7 @@ void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
   row.prefill_ms = double(prefill) * kMs;
   std::uint64_t later = 0;
   Nanos step = 0, busy = 0, idle = 0, layer0 = 0;
+  CauseTimes by_cause{};
   for (const StepIdle& s : result.idle.steps) {
     if (s.step == Device::kSetupStep) {
       row.setup_ms = double(s.window) * kMs;
@@ -31,13 +32,14 @@ void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
       step += s.window;
       busy += s.busy;
       idle += s.idle;
-      for (std::size_t c = 0; c < s.by_cause.size(); ++c) row.idle_by_cause[c] += s.by_cause[c];
+      for (std::size_t c = 0; c < s.by_cause.size(); ++c) by_cause[c] += s.by_cause[c];
       for (const LayerIdle& layer : s.layers) layer0 += layer.layer == 0 ? layer.idle : 0;
     }
   }
   row.step_ms = double(step) * kMs / double(later);
   row.busy_ms = double(busy) * kMs / double(later);
   row.idle_ms = double(idle) * kMs / double(later);
+  for (std::size_t c = 0; c < by_cause.size(); ++c) row.idle_ms_by_cause[c] = double(by_cause[c]) * kMs / double(later);
   row.layer0_idle_ms = double(layer0) * kMs / double(later);
   for (const DecodedSequence& s : result.sequences) {
     const double steps = double(s.steps.size()) * double(result.sequences.size());

@@ -2,6 +2,7 @@
 // costs of that shape on a simulated device, choices drawn from a workload profile. No tensor is computed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -38,8 +39,8 @@ struct TargetRow {
   std::string refused;                                     // why it cannot run at this shape; the figures are then 0
   double prefill_ms = 0, setup_ms = 0, first_step_ms = 0;  // TTFT of the whole batch is their sum
   double step_ms = 0, busy_ms = 0, idle_ms = 0;            // means over the steps after the first; busy + idle = step
-  double layer0_idle_ms = 0;   // of idle_ms; a layer ahead has no layer before it there (ScoutAttention, InfiniGen)
-  CauseTimes idle_by_cause{};  // ns, sums over these steps
+  std::array<double, kCauseCount> idle_ms_by_cause{};      // sums to idle_ms
+  double layer0_idle_ms = 0;  // of idle_ms; a layer ahead has no layer before it there (ScoutAttention, InfiniGen)
   double attended_device = 0, attended_host = 0;       // tokens per sequence, KV head, layer and step
   std::size_t device_kv_bytes = 0, host_kv_bytes = 0;  // of the batch, peaks
   std::size_t peer_kv_bytes = 0;                       // the same of a cache rank on a peer device

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <numeric>
 
 #include "engine/common/error.h"
 #include "eval/target/record.h"
@@ -77,6 +78,7 @@ TEST(Target, APublishedShapeInSeconds) {
   for (const TargetRow& row : target.rows) {
     EXPECT_EQ(row.refused, "");
     EXPECT_NEAR(row.busy_ms + row.idle_ms, row.step_ms, 1e-9);
+    EXPECT_NEAR(std::accumulate(row.idle_ms_by_cause.begin(), row.idle_ms_by_cause.end(), 0.0), row.idle_ms, 1e-9);
   }
   // A roofline: weights and KV of two sequences read once per step.
   const double bytes = double(shape.weights.bytes()) + 2 * 2068.0 * 2 * 8 * 64 * 16 * 2;

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Writes README.md's results from a run folder, and its plot to results/readme.svg.
+
+  tandem compare --as llama-3.1-8b --batch 16 --context 32K --out runs/readme
+  python3 scripts/readme_results.py runs/readme
+"""
+import json
+import os
+import shutil
+import sys
+
+BEGIN, END = "<!-- results:begin", "<!-- results:end -->"
+
+
+def read(folder, name):
+    with open(os.path.join(folder, name), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def row(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(head, rows):
+    return "\n".join([row(head), "|---|" + "---:|" * (len(head) - 1)] + [row(cells) for cells in rows])
+
+
+def share(value, sign=""):
+    return f"{100 * value:{sign}.1f}"
+
+
+def accuracy_row(method):
+    overall = method["overall"]
+    low, high = overall["interval"]
+    cells = [method["method"], f"{share(overall['accuracy'])} [{share(low)}, {share(high)}]", "", ""]
+    if overall.get("difference"):
+        difference = overall["difference"]
+        low, high = difference["interval"]
+        p = difference["mcnemar_mid_p"]
+        cells[2] = f"{share(difference['value'], '+')} [{share(low, '+')}, {share(high, '+')}]"
+        cells[3] = "<0.001" if p < 0.001 else f"{p:.3f}"
+    return cells
+
+
+def gigabytes(count):
+    return f"{count * 1e-9:.1f}" if count else "0"
+
+
+def target_row(method, target):
+    if "refused" in method:
+        return [method["method"], "", "does not fit"] + [""] * 8
+    causes = method.get("idle_ms_by_cause", {})
+    cause = max(causes, key=causes.get) if causes else "-"
+    ttft = (method["prefill_ms"] + method["setup_ms"] + method["first_step_ms"]) * 1e-3
+    step = method["step_ms"]
+    return [method["method"], f"{ttft:.1f}", f"{step:.1f}", f"{1e3 * target['batch'] / step:,.0f}",
+            f"{method['idle_ms'] / target['layers']:.2f}", share(method["idle_ms"] / step), cause,
+            f"{method['attended_device']:,.0f}", f"{method['attended_host']:,.0f}", gigabytes(method["device_kv_bytes"]),
+            gigabytes(method["host_kv_bytes"])]
+
+
+def length(tokens):
+    return f"{tokens // 1024}K" if tokens % 1024 == 0 else str(tokens)
+
+
+def results(folder):
+    summary, target, manifest = (read(folder, name) for name in ("summary.json", "target.json", "manifest.json"))
+    lengths = [length(cell["length"]) for cell in summary["methods"][0]["lengths"]]
+    shape = f"{target['model']}, batch {target['batch']} x {length(target['context'])}"
+    return f"""{BEGIN} (scripts/readme_results.py, from `{manifest['command']}`) -->
+![Accuracy, and where a decode step's time goes](results/readme.svg)
+
+RULER needle tasks (three single, three multikey) at {' and '.join(lengths)}, embedded 5.4 M-parameter model, \
+{summary['methods'][0]['overall']['n']} samples per method:
+
+{table(["method", "accuracy % [95 %]", "difference to full, points [95 %]", "McNemar p"],
+       [accuracy_row(method) for method in summary["methods"]])}
+
+A decode step of {shape}, {target['clock']}, where full KV is too large for the GPU; what heads choose is drawn from the \
+run above:
+
+{table(["method", "TTFT s", "step ms", "tokens/s", "idle ms/layer", "idle %", "waits mostly for", "attended on device",
+        "on host", "KV GB, device", "host"], [target_row(method, target) for method in target["methods"]])}
+{END}"""
+
+
+def main(folder):
+    readme = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "README.md")
+    with open(readme, encoding="utf-8") as file:
+        text = file.read()
+    begin, end = text.index(BEGIN), text.index(END) + len(END)
+    with open(readme, "w", encoding="utf-8") as file:
+        file.write(text[:begin] + results(folder) + text[end:])
+    shutil.copy(os.path.join(folder, "plot.svg"), os.path.join(os.path.dirname(readme), "results", "readme.svg"))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    try:
+        main(sys.argv[1])
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"scripts/readme_results.py: {type(error).__name__}: {error}")
