@@ -12,12 +12,12 @@ namespace {
 
 constexpr const char* kFooter = R"(
 Examples:
-  tandem-probe --out probe.json                                      first, on the machine (three minutes)
+  tandem-probe --out probe.json                                      first, on the machine (four minutes)
   tandem calibrate --probe probe.json --base h200 --out mine.json
-  tandem bench kernels --threads 1 --out one.json                    the engine's own kernels, for what the probe
-  tandem bench kernels --out all.json                                cannot know: selection, products on the CPU
-  tandem bench kernels --device cuda --out gpu.json
-  tandem calibrate --probe probe.json --kernels one.json --kernels all.json --kernels gpu.json --base h200 --out mine.json
+  tandem bench kernels --device cuda --out gpu.json                  the engine's own kernels, for what the probe cannot
+  tandem bench kernels --kernel score_blocks --out all.json          know: attention and selection on the GPU, selection
+  tandem bench kernels --kernel score_blocks --threads 1 --out one.json      on the CPU, by all threads and by one
+  tandem calibrate --probe probe.json --kernels gpu.json --kernels all.json --kernels one.json --base h200 --out mine.json
   tandem compare --hw ./mine.json                                    simulated for that machine
 
 Every number of the profile says where it comes from: which figure, how often it was measured and how far it varied, or

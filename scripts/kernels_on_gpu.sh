@@ -86,7 +86,10 @@ step_tests() {
   return "$bad"
 }
 # Writes its file after every section.
-step_probe() { "$probe" --out "$out/probe.json"; }
+step_probe() {
+  rm -f "$out/probe.json"
+  "$probe" --out "$out/probe.json"
+}
 sanitize() {
   local bad=0
   compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" "$cases" --gtest_filter='*cuda*' --gtest_brief=1 || bad=1
@@ -100,21 +103,26 @@ step_synccheck() { sanitize synccheck; }
 step_initcheck() { TANDEM_POISON=0 sanitize initcheck; }
 # At the shapes that are measured: the tests' are small.
 step_check() { "$tandem" bench kernels --device cuda --check --quiet --force --out "$out/checks.json"; }
-step_bench() { "$tandem" bench kernels --device cuda --quiet --force --out "$out/kernels.json"; }
-# By one thread and by all: rates per thread, and shares of the memory's bandwidth.
+step_bench() {
+  rm -f "$out/kernels.json"
+  "$tandem" bench kernels --device cuda --quiet --force --out "$out/kernels.json"
+}
+# Of the CPU's kernels what the profile needs: by one thread a rate, by all a share of the memory's bandwidth.
 step_cpu() {
-  local bad=0 kernel threads
+  local bad=0 threads
+  rm -f "$out"/cpu-*.json
   for threads in 1 0; do
-    for kernel in decode_attention score_blocks linear_prefill; do
-      "$tandem" bench kernels --kernel "$kernel" --threads "$threads" --quiet --force \
-        --out "$out/cpu-$kernel-$([ "$threads" = 0 ] && echo all || echo "$threads").json" || bad=1
-    done
+    "$tandem" bench kernels --kernel score_blocks --threads "$threads" --quiet --force --out "$out/cpu-$threads.json" || bad=1
   done
   return "$bad"
 }
-# From what the steps before left, where they did. What they did not measure is that of the shipped profile.
+# From what the steps before left. What they did not measure is that of the shipped profile.
 step_profile() {
   local kernels=() file
+  if [ ! -s "$out/probe.json" ]; then
+    echo "There is no probe.json: run the step probe, too."
+    return 1
+  fi
   for file in "$out"/kernels.json "$out"/cpu-*.json; do
     if [ -s "$file" ]; then kernels+=(--kernels "$file"); fi
   done
@@ -143,6 +151,8 @@ cap_of() {
     tests) echo 150 ;;
     probe) echo 250 ;;
     check) echo 200 ;;
+    cpu) echo 40 ;;
+    profile) echo 10 ;;
     *) echo 120 ;;
   esac
 }

@@ -67,6 +67,7 @@ def results(folder):
     summary, target, manifest = (read(folder, name) for name in ("summary.json", "target.json", "manifest.json"))
     lengths = [length(cell["length"]) for cell in summary["methods"][0]["lengths"]]
     shape = f"{target['model']}, batch {target['batch']} x {length(target['context'])}"
+    too_large = ", where full KV is too large for the GPU" if "refused" in target["methods"][0] else ""
     return f"""{BEGIN} (scripts/readme_results.py, from `{manifest['command']}`) -->
 ![Accuracy, and where a decode step's time goes](results/readme.svg)
 
@@ -76,8 +77,7 @@ RULER needle tasks (three single, three multikey) at {' and '.join(lengths)}, em
 {table(["method", "accuracy % [95 %]", "difference to full, points [95 %]", "McNemar p"],
        [accuracy_row(method) for method in summary["methods"]])}
 
-A decode step of {shape}, {target['clock']}, where full KV is too large for the GPU; what heads choose is drawn from the \
-run above:
+A decode step of {shape}, {target['clock']}{too_large}; what heads choose is drawn from the run above:
 
 {table(["method", "TTFT s", "step ms", "tokens/s", "idle ms/layer", "idle %", "waits mostly for", "attended on device",
         "on host", "KV GB, device", "host"], [target_row(method, target) for method in target["methods"]])}
@@ -88,10 +88,10 @@ def main(folder):
     readme = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "README.md")
     with open(readme, encoding="utf-8") as file:
         text = file.read()
+    shutil.copy(os.path.join(folder, "plot.svg"), os.path.join(os.path.dirname(readme), "results", "readme.svg"))
     begin, end = text.index(BEGIN), text.index(END) + len(END)
     with open(readme, "w", encoding="utf-8") as file:
         file.write(text[:begin] + results(folder) + text[end:])
-    shutil.copy(os.path.join(folder, "plot.svg"), os.path.join(os.path.dirname(readme), "results", "readme.svg"))
 
 
 if __name__ == "__main__":

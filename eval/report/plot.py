@@ -69,7 +69,7 @@ def draw_accuracy(axes, run, rows):
 
 
 def number(value):
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def draw_bars(axes, bars, height, clock):
@@ -87,7 +87,7 @@ def draw_bars(axes, bars, height, clock):
             if ms > 0:
                 axes.barh(y, scale * ms, left=at, height=height, color=colour, edgecolor="white", linewidth=0.4)
             at += scale * ms
-        if at > scale * longest:
+        if at > 1.0001 * scale * longest:  # sums of floats differ by their order
             axes.text(0.985 * right, y, f"{number(at)} \u2192", va="center", ha="right", fontsize=8,
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})
         else:
@@ -157,5 +157,5 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     try:
         main(sys.argv[1])
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         sys.exit(f"eval/report/plot.py: {type(error).__name__}: {error}")

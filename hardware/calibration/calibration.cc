@@ -6,11 +6,11 @@
 #include <optional>
 
 #include "engine/common/error.h"
-#include "eval/report/table.h"
 
 namespace tandem::hardware {
 namespace {
 
+constexpr const char* kMeasured = "measured";
 constexpr double kWideSpread = 0.25;  // of p10 to p90: beyond it a figure is named in a warning
 
 /// Four digits: what a median of a few repeats can hold.
@@ -52,9 +52,7 @@ class Calibrator {
           fmt::format("The device, the link and the hand-offs are those of {}, since the probe has no "
                       "GPU's figures: {}",
                       base.name, probe.gpu_absent_because));
-    // By number of threads, so that the first has the fewest and the last the most.
-    for (const KernelReport& report : kernels) (report.cuda ? cuda_ : cpu_).push_back(&report);
-    std::stable_sort(cpu_.begin(), cpu_.end(), [](const auto* a, const auto* b) { return a->threads < b->threads; });
+    for (const KernelReport& report : kernels) check_report(report);
   }
 
   CalibratedProfile take(const CalibrationOptions& options) {
@@ -86,10 +84,10 @@ class Calibrator {
   }
 
   template <class T>
-  void note(const std::string& field, const T& base, const T& value, bool measured, const std::string& source,
-            double spread) {
+  void note(const std::string& field, const T& base, const T& value, const std::string& from, const std::string& source,
+            double spread = -1) {
     result_.profile.sources[field] = source;
-    result_.fields.push_back({field, text_of(base), text_of(value), measured, spread});
+    result_.fields.push_back({field, text_of(base), text_of(value), from, spread});
   }
 
   /// Keeps the base's value; `field` of the new profile is `value`, the same.
@@ -98,7 +96,7 @@ class Calibrator {
     const auto found = base_.sources.find(field);
     std::string source = fmt::format("assumed: not measured, as {} has it", base_.name);
     if (found != base_.sources.end()) source += fmt::format(" ({})", found->second);
-    note(field, value, value, false, source, -1);
+    note(field, value, value, base_.name, source);
   }
 
   std::string measured_source(const From& from) const {
@@ -117,12 +115,17 @@ class Calibrator {
                     field, from.figure->p10, from.figure->p90, from.figure->unit, from.what));
   }
 
-  /// A rate or share. Shares above 1 are 1: caches, or a data sheet's number that this machine exceeds.
+  /// A rate or share. A share above 1 is 1, with a warning: a cache, or a number of a data sheet that is exceeded.
   void set(const std::string& field, double& value, const std::optional<From>& from) {
     if (!from || !(from->value > 0) || !std::isfinite(from->value)) return assume(field, value);
     const double before = value;
-    value = rounded(field.ends_with("_efficiency") ? std::min(1.0, from->value) : from->value);
-    note(field, before, value, true, measured_source(*from), from->figure == nullptr ? -1 : spread_of(*from->figure));
+    const bool share = field.ends_with("_efficiency");
+    if (share && from->value > 1)
+      result_.warnings.push_back(
+          fmt::format("{} came to {:.3g} ({}) and is written as 1.", field, from->value, from->what));
+    value = rounded(share ? std::min(1.0, from->value) : from->value);
+    note(field, before, value, kMeasured, measured_source(*from),
+         from->figure == nullptr ? -1 : spread_of(*from->figure));
     warn_of_spread(field, *from);
   }
   /// A time; `from` is in microseconds.
@@ -130,7 +133,8 @@ class Calibrator {
     if (!from || !(from->value > 0) || !std::isfinite(from->value)) return assume(field, value);
     const Nanos before = value;
     value = static_cast<Nanos>(std::llround(from->value * 1e3));
-    note(field, before, value, true, measured_source(*from), from->figure == nullptr ? -1 : spread_of(*from->figure));
+    note(field, before, value, kMeasured, measured_source(*from),
+         from->figure == nullptr ? -1 : spread_of(*from->figure));
     warn_of_spread(field, *from);
   }
 
@@ -139,19 +143,61 @@ class Calibrator {
     return From{figure->value * scale, what, figure};
   }
 
-  /// Of the figures that a condition counts, the one with the most of it.
-  const ProbeFigure* largest(const std::vector<const ProbeFigure*>& figures, const char* condition) const {
-    const ProbeFigure* best = nullptr;
-    double most = -1;
-    for (const ProbeFigure* figure : figures) {
-      const auto found = figure->conditions.find(condition);
-      const double count = found != figure->conditions.end() && found->is_number() ? found->get<double>() : 0;
-      if (count > most) {
-        best = figure;
-        most = count;
-      }
+  /// What the condition `name` of a figure counts; 0 where it counts nothing.
+  static double count(const ProbeFigure& figure, const char* name) {
+    const auto found = figure.conditions.find(name);
+    return found != figure.conditions.end() && found->is_number() ? found->get<double>() : 0;
+  }
+
+  /// The figure with the most of what a condition counts.
+  static const ProbeFigure* largest(const std::vector<const ProbeFigure*>& figures, const char* condition) {
+    const auto most = std::max_element(figures.begin(), figures.end(), [&](const auto* a, const auto* b) {
+      return count(*a, condition) < count(*b, condition);
+    });
+    return most == figures.end() ? nullptr : *most;
+  }
+
+  static std::string by_threads(const ProbeFigure& figure) {
+    const double threads = count(figure, "threads");
+    return fmt::format("{}, {:g} thread{}", figure.name, threads, threads == 1 ? "" : "s");
+  }
+
+  /// A report of kernels counts where it is of this machine; which of its rows do not is said.
+  void check_report(const KernelReport& report) {
+    const std::string& of = report.cuda ? probe_.gpu : probe_.cpu;
+    if (of.empty() || !report.machine.starts_with(of)) {
+      result_.warnings.push_back(fmt::format("{} was measured on {}, the probe on {}: it is not used.", report.file,
+                                             report.machine, of.empty() ? "no GPU" : of));
+      return;
     }
-    return best;
+    const auto disturbed =
+        std::count_if(report.rows.begin(), report.rows.end(), [](const auto& r) { return r.disturbed; });
+    if (disturbed > 0)
+      result_.warnings.push_back(
+          fmt::format("{}: {} rows were measured beside busy neighbours and are not used.", report.file, disturbed));
+    for (const char* name : {"decode_attention", "score_blocks"}) {
+      const auto is_it = [&](const KernelReport::Row& row) { return row.kernel == name && !row.disturbed; };
+      if (std::any_of(report.rows.begin(), report.rows.end(), is_it) && report.gbps(name, cache(report)) == 0)
+        result_.warnings.push_back(
+            fmt::format("{}: what {} read fits the last-level cache and is not used.", report.file, name));
+    }
+    kernels_.push_back(&report);
+  }
+
+  double cache(const KernelReport& report) const {
+    return report.cuda ? probe_.gpu_cache_bytes : probe_.cpu_cache_bytes;
+  }
+
+  /// 10^9 bytes per second of a kernel, of a report of the GPU, or of the CPU with so many threads.
+  std::optional<From> kernel(const char* name, unsigned threads, double scale = 1, const char* scaled = "") const {
+    for (const KernelReport* report : kernels_) {
+      if (report->cuda != (threads == 0) || report->threads != threads) continue;
+      const double gbps = report->gbps(name, cache(*report));
+      if (gbps > 0)
+        return From{gbps * scale,
+                    fmt::format("{} of bench kernels on {}, {:.4g} GB/s{}", name, report->machine, gbps, scaled)};
+    }
+    return std::nullopt;
   }
 
   void device() {
@@ -172,9 +218,8 @@ class Calibrator {
     if (read != nullptr) stream = From{read->value / d.hbm_gbps, "device_read of the largest size over hbm_gbps", read};
     set("device.stream_efficiency", d.stream_efficiency, stream);
     set("device.attention_efficiency", d.attention_efficiency,
-        share_of(cuda_, {"decode_attention"}, d.hbm_gbps, "hbm_gbps"));
-    set("device.select_efficiency", d.select_efficiency,
-        share_of(cuda_, {"score_blocks", "top_k"}, d.hbm_gbps, "hbm_gbps"));
+        kernel("decode_attention", 0, 1 / d.hbm_gbps, " over hbm_gbps"));
+    set("device.select_efficiency", d.select_efficiency, kernel("score_blocks", 0, 1 / d.hbm_gbps, " over hbm_gbps"));
     const ProbeFigure* gemm = nullptr;
     for (const ProbeFigure* figure : probe_.all("gemm", {{"phase", "prefill"}}))
       if (gemm == nullptr || figure->value > gemm->value) gemm = figure;
@@ -189,7 +234,8 @@ class Calibrator {
   void link() {
     auto& l = result_.profile.link;
     const auto curve = [&](const char* field, const char* direction, std::vector<LinkPoint>& points) {
-      std::vector<LinkPoint> measured = link_curve(probe_, direction);
+      LinkCurve found = link_curve(probe_, direction);
+      std::vector<LinkPoint>& measured = found.points;
       if (measured.empty()) return assume(field, points);
       for (LinkPoint& point : measured) point.gbps = rounded(point.gbps);
       // Rounding can put two sizes that take as long in the wrong order.
@@ -199,8 +245,10 @@ class Calibrator {
         while (static_cast<double>(measured[i - 1].piece_bytes) / gbps > time) gbps *= 1.0001;
       }
       const std::vector<LinkPoint> before = std::exchange(points, std::move(measured));
-      note(field, before, points, true,
-           measured_source({0, fmt::format("link, {}, what one more piece costs by the fastest way", direction)}), -1);
+      note(field, before, points, kMeasured,
+           measured_source({0, fmt::format("link, {}, what one more piece costs by the fastest way; that a transfer "
+                                           "takes {:.3g} us besides is in no field",
+                                           direction, found.once_us)}));
       for (const ProbeFigure* figure : probe_.all("link", {{"direction", direction}, {"beside", "nothing"}}))
         if (spread_of(*figure) > 2 * kWideSpread) ++wide_links_;
     };
@@ -211,70 +259,36 @@ class Calibrator {
           fmt::format("{} figures of the link varied by more than half of their median.", wide_links_));
     if (probe_.find("link") == nullptr) return assume("link.piece_ns", l.piece_ns);
     const Nanos before = std::exchange(l.piece_ns, 0);
-    note("link.piece_ns", before, l.piece_ns, true, "measured: the curves contain the cost per piece", -1);
-  }
-
-  /// Bytes per second of kernels over `whole`, from the last report that has them: the one with the most threads.
-  static std::optional<From> share_of(const std::vector<const KernelReport*>& reports,
-                                      std::initializer_list<const char*> kernels, double whole, const char* of_what) {
-    for (auto report = reports.rbegin(); report != reports.rend(); ++report) {
-      const KernelRate rate = (*report)->rate(kernels);
-      if (rate.bytes == 0) continue;
-      return From{rate.gbps() / whole, fmt::format("{} of bench kernels on {} ({:.4g} GB/s) over {}", names_of(kernels),
-                                                   (*report)->machine, rate.gbps(), of_what)};
-    }
-    return std::nullopt;
-  }
-
-  static std::string names_of(std::initializer_list<const char*> kernels) {
-    std::string names;
-    for (const char* kernel : kernels) names += (names.empty() ? "" : " and ") + std::string(kernel);
-    return names;
-  }
-
-  std::optional<From> per_thread(std::initializer_list<const char*> kernels, bool flops) const {
-    for (const KernelReport* report : cpu_) {
-      const KernelRate rate = report->rate(kernels);
-      if (rate.shapes == 0) continue;
-      return From{(flops ? rate.gflops() : rate.gbps()) / report->threads,
-                  fmt::format("{} of bench kernels on {}", names_of(kernels), report->machine)};
-    }
-    return std::nullopt;
+    note("link.piece_ns", before, l.piece_ns, kMeasured, "measured: the curves contain the cost per piece");
   }
 
   void host(unsigned threads) {
     auto& h = result_.profile.host;
     const std::uint32_t workers = threads != 0 ? threads : std::max(2u, probe_.threads) - 1;
-    note("host.threads", std::exchange(h.threads, workers), workers, true,
-         threads != 0
-             ? fmt::format("as asked for, of {} that the probe could use", probe_.threads)
-             : fmt::format("measured: {} threads that a process may use; one is the control thread's", probe_.threads),
-         -1);
+    note("host.threads", std::exchange(h.threads, workers), workers, threads != 0 ? "asked for" : kMeasured,
+         fmt::format("{}, of {} that a process may use{}", threads != 0 ? "as asked for" : "measured", probe_.threads,
+                     threads != 0 || probe_.threads == 1 ? "" : "; one is the control thread's"));
     const ProbeFigure* dram = largest(probe_.all("dram_read"), "threads");
-    set("host.dram_gbps", h.dram_gbps, of(dram, fmt::format("dram_read, {} threads", probe_.threads)));
+    set("host.dram_gbps", h.dram_gbps, dram != nullptr ? of(dram, by_threads(*dram)) : std::nullopt);
 
-    const auto attention = probe_.all(
-        "cpu_attention", {{"pattern", "random"}, {"page_tokens", 16}, {"prefetch", true}, {"isa", probe_.isa}});
-    std::optional<From> one = per_thread({"decode_attention"}, false), share;
-    if (!one) {
-      const ProbeFigure* alone = nullptr;
-      for (const ProbeFigure* figure : attention)
-        if (figure->conditions["threads"] == 1) alone = figure;
-      one = of(alone, "cpu_attention, 1 thread, random pages of 16 tokens");
+    std::optional<From> one, share;
+    for (const ProbeFigure* figure : probe_.all(
+             "cpu_attention", {{"pattern", "random"}, {"page_tokens", 16}, {"prefetch", true}, {"isa", probe_.isa}})) {
+      if (count(*figure, "threads") == 1) one = of(figure, by_threads(*figure) + ", random pages of 16 tokens");
+      // Of as many threads as read the memory: else a share would be of too much or too little.
+      if (dram != nullptr && count(*figure, "threads") == count(*dram, "threads"))
+        share = From{figure->value / h.dram_gbps, by_threads(*figure) + ", over dram_gbps", figure};
     }
     set("host.attention_gbps_per_thread", h.attention_gbps_per_thread, one);
-    share = share_of(cpu_, {"decode_attention"}, h.dram_gbps, "dram_gbps");
-    if (!share && dram != nullptr) {
-      if (const ProbeFigure* all = largest(attention, "threads"))
-        share = From{all->value / h.dram_gbps, "cpu_attention over dram_read, all threads", all};
-    }
     set("host.attention_efficiency", h.attention_efficiency, share);
-    share = share_of(cpu_, {"score_blocks"}, h.dram_gbps, "dram_gbps");
+    share = kernel("score_blocks", probe_.threads, 1 / h.dram_gbps, " over dram_gbps");
     if (share || h.select_efficiency < 1) set("host.select_efficiency", h.select_efficiency, share);
-    set("host.select_gbps_per_thread", h.select_gbps_per_thread, per_thread({"score_blocks"}, false));
+    set("host.select_gbps_per_thread", h.select_gbps_per_thread, kernel("score_blocks", 1));
     set("host.stream_gbps_per_thread", h.stream_gbps_per_thread,
         of(probe_.find("dram_read", {{"threads", 1}}), "dram_read, 1 thread"));
-    set("host.gflops_per_thread", h.gflops_per_thread, per_thread({"linear_prefill"}, true));
+    // Attention, scores and their ranking are what it prices; products of weights, which `bench kernels` has, run on
+    // units of their own (AMX, vdpbf16ps: 396 GFLOP/s of a Zen 5 core where ranking has 80).
+    assume("host.gflops_per_thread", h.gflops_per_thread);
   }
 
   void handoff() {
@@ -305,7 +319,7 @@ class Calibrator {
 
   const ProbeReport& probe_;
   const HardwareProfile& base_;
-  std::vector<const KernelReport*> cpu_, cuda_;
+  std::vector<const KernelReport*> kernels_;
   CalibratedProfile result_;
   int wide_links_ = 0;
 };
@@ -323,20 +337,8 @@ CalibratedProfile calibrate(const ProbeReport& probe, const std::vector<KernelRe
   }
   CalibratedProfile result = Calibrator(probe, kernels, base, options).take(options);
   // Whatever the figures were, what is written is what is read: out of range is refused here, not by a later run.
-  result.profile = parse_profile(profile_to_json(result.profile), options.name, "The calibrated profile");
+  result.profile = parse_profile(profile_to_json(result.profile), options.name, "The profile from " + probe.file);
   return result;
-}
-
-std::string calibration_text(const CalibratedProfile& result, const std::string& base) {
-  eval::Table table;
-  table.head = {"field", base, result.profile.name, "p10 to p90 %", "from"};
-  for (const CalibratedField& field : result.fields)
-    table.rows.push_back({field.field, field.base, field.value,
-                          field.spread < 0 ? "" : fmt::format("{:.0f}", field.spread * 100),
-                          field.measured ? "measured" : base});
-  std::string text = table.text();
-  for (const std::string& warning : result.warnings) text += "\n" + eval::note("Note: " + warning, false);
-  return text;
 }
 
 }  // namespace tandem::hardware

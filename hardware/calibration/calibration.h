@@ -20,7 +20,7 @@ struct CalibrationOptions {
 struct CalibratedField {
   std::string field;        // "host.dram_gbps"
   std::string base, value;  // as text, with at most four digits
-  bool measured = false;    // false: taken over from the base
+  std::string from;         // "measured", "asked for", or the base's name
   double spread = -1;       // (p90 - p10) / median of the figure behind it; below 0: not known
 };
 
@@ -31,17 +31,24 @@ struct CalibratedProfile {
 };
 
 /// What was not measured is `base`'s, and its source says so. A framework's time per layer (device.layer_ns) is none of
-/// the machine's and is left out. A rate per thread is from the report of kernels with the fewest threads, a share of
-/// the memory's bandwidth from the one with the most.
-/// Throws InputError where nothing that a profile needs was measured, or where the options make no profile.
+/// the machine's and is left out. Of the kernels' reports count: on the GPU decode_attention and score_blocks; on the
+/// CPU score_blocks, for a rate per thread of a report of one thread, for a share of the memory's bandwidth of one of
+/// all threads. Host attention is the probe's, whose pages fit no cache.
+/// Throws InputError where nothing was measured, or where the figures make no profile.
 CalibratedProfile calibrate(const ProbeReport& probe, const std::vector<KernelReport>& kernels,
                             const HardwareProfile& base, const CalibrationOptions& options);
 
+struct LinkCurve {
+  std::vector<LinkPoint> points;  // empty where no figure is there
+  double once_us = 0;             // what a transfer takes beside its pieces, by the fastest way of the shortest ones
+};
+
 /// Bandwidth by size of piece, in one direction, by the faster of the ways that were measured for each size. The time
 /// of a piece is what one more piece costs: the difference between the two largest numbers of pieces, so that what
-/// every transfer pays once is not in it. Noise in which a longer piece takes less time is taken out of the shorter
-/// one. Empty where no figure is there.
-std::vector<LinkPoint> link_curve(const ProbeReport& probe, const std::string& direction);
+/// every transfer pays once is not in it; no less than its bytes take at the best rate of any transfer
+/// (2 % above it). Noise in which
+/// a longer piece takes less time is taken out of the shorter one. InputError for figures without size and number.
+LinkCurve link_curve(const ProbeReport& probe, const std::string& direction);
 
 /// The table of fields, and the warnings, for a terminal.
 std::string calibration_text(const CalibratedProfile& result, const std::string& base);

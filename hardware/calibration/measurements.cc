@@ -62,10 +62,12 @@ void read_machine(const Json& json, ProbeReport& report) {
   report.isa = cpu.text("isa");
   report.threads = cpu.integer<unsigned>("threads_used");
   if (report.threads == 0) cpu.fail("threads_used", "1 or more");
-  if (json.at("cpu").is_object() && json.contains("gpu") && json.at("gpu").is_object()) {
+  report.cpu_cache_bytes = optional_count(cpu, "last_level_cache_bytes");
+  if (machine.has("gpu") && json.at("gpu").is_object()) {
     ObjectReader gpu(json.at("gpu"), report.file + ", machine.gpu");
     report.gpu = gpu.text("name", false);
     report.gpu_memory_bytes = optional_count(gpu, "memory_bytes");
+    report.gpu_cache_bytes = optional_count(gpu, "l2_bytes");
     report.gpu_bus_bits = optional_count(gpu, "memory_bus_bits");
     report.gpu_memory_khz = optional_count(gpu, "memory_clock_peak_khz");
   } else {
@@ -115,16 +117,14 @@ ProbeReport read_probe(const std::filesystem::path& file) {
   return report;
 }
 
-KernelRate KernelReport::rate(std::initializer_list<const char*> kernels) const {
-  KernelRate sum;
+double KernelReport::gbps(const std::string& kernel, double cache) const {
+  double bytes = 0, us = 0;
   for (const Row& row : rows) {
-    if (row.disturbed || std::find(kernels.begin(), kernels.end(), row.kernel) == kernels.end()) continue;
-    sum.bytes += row.bytes;
-    sum.flops += row.flops;
-    sum.seconds += row.us * 1e-6;
-    ++sum.shapes;
+    if (row.kernel != kernel || row.disturbed || row.bytes < cache) continue;
+    bytes += row.bytes;
+    us += row.us;
   }
-  return sum;
+  return us > 0 ? bytes / us * 1e-3 : 0;
 }
 
 KernelReport read_kernels(const std::filesystem::path& file) {
@@ -151,7 +151,6 @@ KernelReport read_kernels(const std::filesystem::path& file) {
     read.shape = row.text("shape");
     read.us = row.number("us", 1e-6, kMost);
     read.bytes = row.number("bytes", 0, kMost);
-    read.flops = row.number("flops", 0, kMost * 1e6);
     read.disturbed = row.has("disturbed");
     report.rows.push_back(std::move(read));
   }

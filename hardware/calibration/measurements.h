@@ -21,12 +21,13 @@ struct ProbeFigure {
 
 struct ProbeReport {
   std::string file;
-  std::string started_utc, machine;  // "2026-11-20T23:24:00Z", "AMD EPYC (Zen 5), 2 vCPU"
-  std::string cpu, gpu;              // models; gpu is empty where none was measured
-  std::string gpu_absent_because;    // a sentence; empty where there is a gpu
-  std::string isa;                   // "avx512_bf16"
-  unsigned threads = 0;              // that the process could use
-  double gpu_memory_bytes = 0;       // 0: not known
+  std::string started_utc, machine;                 // "2026-11-20T23:24:00Z", "AMD EPYC (Zen 5), 2 vCPU"
+  std::string cpu, gpu;                             // models; gpu is empty where none was measured
+  std::string gpu_absent_because;                   // a sentence; empty where there is a gpu
+  std::string isa;                                  // "avx512_bf16"
+  unsigned threads = 0;                             // that the process could use
+  double cpu_cache_bytes = 0, gpu_cache_bytes = 0;  // of the last level; 0: not known
+  double gpu_memory_bytes = 0;                      // 0: not known
   double gpu_bus_bits = 0, gpu_memory_khz = 0;
   std::vector<std::string> problems;  // of sections that failed or were cut short, a sentence each
   std::vector<ProbeFigure> figures;
@@ -41,14 +42,6 @@ struct ProbeReport {
 /// Throws InputError naming file and field.
 ProbeReport read_probe(const std::filesystem::path& file);
 
-/// What one kernel moved and computed at the shapes of one run of `tandem bench kernels`, all its shapes together.
-struct KernelRate {
-  double bytes = 0, flops = 0, seconds = 0;
-  std::size_t shapes = 0;
-  double gbps() const { return bytes / seconds * 1e-9; }
-  double gflops() const { return flops / seconds * 1e-9; }
-};
-
 struct KernelReport {
   std::string file;
   bool cuda = false;
@@ -56,13 +49,14 @@ struct KernelReport {
   unsigned threads = 0;  // of the CPU's kernels; 0 on a GPU
   struct Row {
     std::string kernel, shape;
-    double us = 0, bytes = 0, flops = 0;
+    double us = 0, bytes = 0;
     bool disturbed = false;  // a neighbour was busy
   };
   std::vector<Row> rows;  // those that were measured
 
-  /// Of the kernels named, without rows that were disturbed; `shapes` is 0 where nothing is left.
-  KernelRate rate(std::initializer_list<const char*> kernels) const;
+  /// 10^9 bytes per second of a kernel, its shapes together: without rows that were disturbed, and without those of
+  /// less than `cache` bytes, which were read from a cache again and again. 0 where nothing is left.
+  double gbps(const std::string& kernel, double cache) const;
 };
 
 /// Throws InputError naming file and field.
