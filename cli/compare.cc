@@ -45,7 +45,8 @@ The first method is the baseline that the others are compared with, on the same 
 and decoded with every method, the lossless ones (full-offload, full-host) too: their accuracy must be full's, their
 times are not. Without --methods, methods whose published budget covers the embedded tasks' lengths get one of 512
 tokens; `tandem methods <name>` has the published defaults, which --as predicts with where --context is above 2K. Fluxion
-then has the embedded model's predictor, and with --as fixed heads, since a predictor serves one model.
+then has the embedded model's predictor, and with --as, since a predictor serves one model, heads=published: properties
+drawn from a spread fitted to two times that the paper gives of Llama-3.1-8B.
 The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same instruction set),
 timings.jsonl, summary.json, report.md and plot.png.)";
 

@@ -20,13 +20,10 @@ constexpr std::uint32_t kSteps = 64;           // windows slide and blocks fill 
 constexpr std::uint32_t kShortContext = 2048;  // tokens: the longest that MethodInfo::at_short_contexts is meant for
 
 /// What is predicted of the methods that are compared by default: they have budgets for the embedded tasks' short
-/// prompts and a predictor of head properties that was trained for the embedded model alone.
+/// prompts, and a predictor of head properties that was trained for the embedded model alone or none.
 std::vector<std::string> specs_at_target(const std::vector<std::string>& compared, std::uint32_t context) {
   if (compared != default_comparison(true) && compared != default_comparison(false)) return compared;
-  if (context <= kShortContext) return default_comparison(false);
-  std::vector<std::string> specs;  // as published
-  for (const MethodInfo& info : method_registry()) specs.push_back(info.name);
-  return specs;
+  return default_prediction(context <= kShortContext);
 }
 
 }  // namespace

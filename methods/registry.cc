@@ -35,15 +35,31 @@ std::unique_ptr<Method> make_method(std::string_view text) {
   return find_method(spec.name).make(spec);
 }
 
-std::vector<std::string> default_comparison(bool embedded) {
+namespace {
+
+/// Every method, with the first options and then the second.
+std::vector<std::string> specs_with(std::string MethodInfo::*first, std::string MethodInfo::*second) {
   std::vector<std::string> specs;
   specs.reserve(method_registry().size());
   for (const MethodInfo& info : method_registry()) {
-    std::string options = info.at_short_contexts;
-    if (embedded && !info.for_embedded_model.empty()) options += (options.empty() ? "" : ",") + info.for_embedded_model;
-    specs.push_back(options.empty() ? info.name : info.name + ":" + options);
+    std::string text = info.name;
+    for (const auto options : {first, second}) {
+      if (options == nullptr || (info.*options).empty()) continue;
+      text += (text == info.name ? ":" : ",") + info.*options;
+    }
+    specs.push_back(std::move(text));
   }
   return specs;
+}
+
+}  // namespace
+
+std::vector<std::string> default_comparison(bool embedded) {
+  return specs_with(&MethodInfo::at_short_contexts, embedded ? &MethodInfo::for_embedded_model : nullptr);
+}
+
+std::vector<std::string> default_prediction(bool at_short_contexts) {
+  return specs_with(at_short_contexts ? &MethodInfo::at_short_contexts : nullptr, &MethodInfo::for_simulated_shapes);
 }
 
 std::string hint_for_embedded(std::string_view text) {

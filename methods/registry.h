@@ -26,6 +26,9 @@ struct MethodInfo {
   // The same for the embedded model: options that name what was trained for it, or that keep a default comparison
   // short.
   std::string for_embedded_model;
+  // Options in whose place the defaults would be no source's figures where only a shape is simulated. Empty: the
+  // defaults.
+  std::string for_simulated_shapes;
   std::vector<OptionInfo> options;
   std::unique_ptr<Method> (*make)(const MethodSpec&) = nullptr;
 };
@@ -40,6 +43,10 @@ std::unique_ptr<Method> make_method(std::string_view spec);
 /// What `tandem compare` compares when nothing is asked for: every registered method, `full` first, since the others
 /// are compared with it. `embedded`: the model is the embedded one.
 std::vector<std::string> default_comparison(bool embedded);
+
+/// What `tandem compare --as` predicts in its place: with published budgets, or those at short contexts, and with what
+/// simulated shapes ask for.
+std::vector<std::string> default_prediction(bool at_short_contexts);
 
 /// What a spec leaves to its defaults though something has been trained for the embedded model, as a sentence that says
 /// what to give instead; empty where there is nothing. InputError as find_method().

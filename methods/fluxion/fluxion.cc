@@ -323,6 +323,7 @@ MethodInfo fluxion_info() {
   info.source = "Fluxion (papers: Fluxion, sections 5 and 6)";
   info.budget = "share-of-host-tokens";
   info.for_embedded_model = "heads=embedded";
+  info.for_simulated_shapes = "heads=published";
   FluxionOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> { return make_fluxion(spec, nullptr); };

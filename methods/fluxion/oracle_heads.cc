@@ -100,7 +100,7 @@ class OracleHeads : public HeadSource {
     if (inputs.view.query == nullptr) {
       throw_input_error(
           "Method fluxion, option 'heads': oracle measures what each head needs from keys and values, and where only a "
-          "shape is simulated there are none: give heads=fixed with bgt and slope.");
+          "shape is simulated there are none: give heads=published, or heads=fixed with bgt and slope.");
     }
     if (inputs.memory == nullptr) {
       otherwise_->properties(shape, inputs, out);

@@ -28,7 +28,8 @@ class PredictedHeads : public HeadSource {
         "Method fluxion, option 'heads': the predictor was trained for a model of {} layers, {} query heads, {} KV "
         "heads "
         "of {} values, with sinks={} and window={}, but this one has {}, {}, {} of {}, sinks={}, window={}. Train one "
-        "for it (tandem fluxion), or give heads=fixed with bgt and slope.",
+        "for it (tandem fluxion), or give heads=fixed with bgt and slope, or, where only a shape is simulated, "
+        "heads=published.",
         s.layers, s.q_heads, s.kv_heads, s.head_dim, s.sinks, s.window, shape.layers, shape.q_heads, shape.kv_heads,
         shape.head_dim, sinks, window);
   }

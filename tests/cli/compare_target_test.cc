@@ -43,7 +43,7 @@ TEST_F(CompareTarget, PredictsAtAnotherShape) {
   EXPECT_THAT(first.text, AllOf(HasSubstr("At a target shape"), HasSubstr("simulated: llama-3.2-1b, batch 2 x 1K"),
                                 HasSubstr("recorded on embedded")));
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("## At a target shape"));
-  const std::vector<std::string> specs = default_comparison(false);
+  const std::vector<std::string> specs = default_prediction(/*at_short_contexts=*/true);
   const Json rows = Json::parse(bytes("a", "target.json")).at("methods");
   ASSERT_EQ(rows.size(), specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -81,15 +81,19 @@ TEST_F(CompareTarget, ALongTargetHasThePublishedBudgetsAndTheChunkThatIsGiven) {
   const Json target = Json::parse(bytes("a", "target.json"));
   std::map<std::string, std::string> other;
   for (const Json& row : target.at("methods")) {
-    EXPECT_EQ(row.at("method").get<std::string>().find(':'), std::string::npos) << row;
-    if (row.contains("compared_as")) other[row.at("method")] = row.at("compared_as");
+    const std::string spec = row.at("method");
+    EXPECT_EQ(spec, spec == "fluxion:heads=published" ? spec : parse_method_spec(spec).name);
+    EXPECT_FALSE(row.contains("refused")) << row;
+    if (row.contains("compared_as")) other[spec] = row.at("compared_as");
   }
   EXPECT_EQ(other, (std::map<std::string, std::string>{{"quest", "quest:budget=512"},
                                                        {"tova", "tova:budget=512"},
                                                        {"scoutattention", "scoutattention:budget=512"},
-                                                       {"fluxion", "fluxion:heads=embedded"},
+                                                       {"fluxion:heads=published", "fluxion:heads=embedded"},
                                                        {"asyncspade", "asyncspade:budget=512"}}));
-  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("quest (above: quest:budget=512)"));
+  EXPECT_THAT(bytes("a", "report.md"),
+              AllOf(HasSubstr("quest (above: quest:budget=512)"), HasSubstr("| fluxion:heads=published |"),
+                    HasSubstr("fluxion:heads=published (above: fluxion:heads=embedded)")));
   EXPECT_EQ(target.at("prefill_chunk"), 2048);
   EXPECT_THAT(bytes("a", "manifest.json"), ::testing::Not(HasSubstr("--prefill-chunk")))
       << "it would be the prediction's when the command is typed again";

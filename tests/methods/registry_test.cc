@@ -40,6 +40,20 @@ void expect_something_left_out(Bench& bench, const std::vector<std::string>& spe
   }
 }
 
+TEST(DefaultPrediction, HasPublishedBudgetsAtLongContextsAndNoPredictorOfAnotherModel) {
+  for (const bool at_short : {false, true}) {
+    const std::vector<std::string> specs = default_prediction(at_short), compared = default_comparison(false);
+    ASSERT_EQ(specs.size(), compared.size());
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (compared[i] == "fluxion") {
+        EXPECT_EQ(specs[i], "fluxion:heads=published");
+      } else {
+        EXPECT_EQ(specs[i], at_short ? compared[i] : parse_method_spec(compared[i]).name);
+      }
+    }
+  }
+}
+
 TEST(HintForEmbedded, NamesWhatWasTrainedForIt) {
   for (const std::string& spec : default_comparison(true)) EXPECT_EQ(hint_for_embedded(spec), "") << spec;
   EXPECT_THAT(hint_for_embedded("fluxion:tau=0.1"), ::testing::HasSubstr("'fluxion:heads=embedded'"));
