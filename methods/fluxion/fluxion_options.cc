@@ -12,8 +12,10 @@ OptionSet FluxionOptions::bind() {
   set.value(
       "heads", "fixed, oracle, published, embedded, a shipped model or a file",
       "what says how much each head needs: bgt, slope and streaming for all; oracle: measured in the run by brute "
-      "force over all KV, which is not counted as cost; published: drawn as the paper's figures spread them at the "
-      "error tau, for simulations; or a predictor: the embedded model's, another shipped model's (seed) or a file's",
+      "force over all KV, which is not counted as cost; published, for simulations: drawn from an assumed spread whose "
+      "mean and streaming share are fitted to two times of the paper's figure 9, with slopes, and ratios to other "
+      "errors and rules, as models/seed has them; or a predictor: the embedded model's, another shipped model's (seed) "
+      "or a file's",
       [this](const std::string& text) {
         heads = text;
         return !text.empty();
