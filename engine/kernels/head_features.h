@@ -72,7 +72,7 @@ struct StepFeatures {
   const float* q = nullptr;          // [Hq][D], after RoPE
   const float* sink_o = nullptr;     // [Hq][D]
   const float* sink_lse = nullptr;   // [Hq]
-  const float* local_o = nullptr;    // [Hq][D], over the prompt's tokens alone
+  const float* local_o = nullptr;    // [Hq][D], over the window, without newer tokens
   const float* local_lse = nullptr;  // [Hq]
   const float* device_o = nullptr;   // [Hq][D], over everything that the device holds: sinks, local and new ones merged
   float* out = nullptr;              // [Hq][kFeatures]

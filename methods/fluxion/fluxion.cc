@@ -164,7 +164,8 @@ class Fluxion : public Method {
       const auto attend = [&](std::vector<AttendItem>& to, Range tokens) {
         if (tokens.begin < tokens.end) to.push_back({.row = sequence->row, .pages = {StaticTokens{{tokens}}}});
       };
-      const std::uint32_t window_end = std::max(state.host.end, state.prompt);
+      // What spilling takes of the prompt's window, new tokens make up for: it leaves more than a window behind itself.
+      const std::uint32_t window_end = std::max(state.host.end + options_.window, state.prompt);
       attend(tasks.apart[0], {0, state.host.begin});
       attend(tasks.apart[1], {state.host.end, window_end});
       attend(plan.items, {window_end, sequence->tokens});

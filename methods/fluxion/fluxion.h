@@ -13,7 +13,7 @@ namespace tandem {
 
 /// What a source sees of a row in a layer and step.
 struct HeadInputs {
-  HeadView view;  // its row moves when other sequences end; apart: sinks, the window's tokens; rest: new tokens
+  HeadView view;  // its row moves when other sequences end; apart: sinks, the window's tokens; rest: newer ones
   Range host;     // tokens in host memory
   const void* memory = nullptr;  // what HeadSource::prepare made of the sequence
   std::uint32_t request = 0;     // the sequence's number in the batch that was asked for

@@ -22,13 +22,14 @@ inline void append(Vec& to, const Vec& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-/// The list of appendix A.1, in its order. `now` and `then`: the step's query and the anchor, over the same tokens.
+/// The list of appendix A.1, in its order. `now` and `then`: the step's query and the anchor, over the same tokens,
+/// each with its segments: those of the step are others once tokens were spilled.
 inline Vec naive_features(std::uint32_t index, const RandomLayer& now, const RandomLayer& then, std::uint32_t h,
                           const BudgetLimits& limits, BudgetPolicy policy) {
   const Segments s = now.segments;
-  Segments before = s;
-  before.tokens = s.prefill;
-  const auto host = range(s.sinks, s.window), sinks = range(0, s.sinks), local = range(s.window, s.prefill);
+  Segments before = then.segments;
+  before.tokens = before.prefill;
+  const auto host = range(before.sinks, before.window), sinks = range(0, s.sinks);
   const double root = std::sqrt(double(now.dim));
   Vec key_norms, value_norms, z, mean_k(now.dim), mean_v(now.dim);
   for (const std::uint32_t t : host) {
@@ -45,16 +46,16 @@ inline Vec naive_features(std::uint32_t index, const RandomLayer& now, const Ran
     sink_k += norm(now.key(h, t)) / double(sinks.size());
     sink_v += norm(now.value(h, t)) / double(sinks.size());
   }
-  Vec f = {double(index), double(h), double(host.size()), double(s.tokens) - double(host.size()),
-           sink_k,        sink_v,    norm(mean_k),        norm(mean_v)};
+  Vec f = {double(index), double(h), double(s.host()), double(s.device()), sink_k, sink_v, norm(mean_k), norm(mean_v)};
   append(f, moments(key_norms));
   append(f, moments(value_norms));
   const double length = norm(now.query_of(h)), mu = dot(now.query_of(h), mean_k) / length / root;
   f.push_back(mu);
   append(f, moments(z));
-  const auto now_sinks = now.attend(h, sinks), now_local = now.attend(h, local), then_sinks = then.attend(h, sinks),
-             then_host = then.attend(h, host), then_local = then.attend(h, local);
-  append(f, {now_sinks.second, std::log(double(host.size())) + length * mu + length * length * moments(z)[1] / 2,
+  const auto now_sinks = now.attend(h, sinks), now_local = now.attend(h, range(s.window, s.prefill)),
+             then_sinks = then.attend(h, sinks), then_host = then.attend(h, host),
+             then_local = then.attend(h, range(before.window, before.prefill));
+  append(f, {now_sinks.second, std::log(double(s.host())) + length * mu + length * length * moments(z)[1] / 2,
              now_local.second, then_sinks.second, then_host.second, then_local.second});
   append(f, {norm(now_sinks.first), norm(now_local.first), norm(then_sinks.first), norm(then_host.first),
              norm(then_local.first)});

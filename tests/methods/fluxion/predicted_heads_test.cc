@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
 
 #include "engine/common/error.h"
 #include "methods/fluxion/features.h"
@@ -292,42 +294,66 @@ class ReadFeatures : public HeadSource {
   std::vector<std::shared_ptr<const HeadSource>> sources_;
 };
 
+/// What the engine computed in decode steps, against the definitions over queries, keys and values of a
+/// double-precision model. `at`: where the tokens lie when there are so many.
+void expect_features(Bench& bench, const std::vector<std::int32_t>& prompt, const std::vector<std::int32_t>& generated,
+                     const ReadFeatures& source, const std::set<std::uint32_t>& looked_at, BudgetPolicy policy,
+                     const std::function<Segments(std::uint32_t tokens)>& at) {
+  const ModelConfig& c = bench.model.config;
+  const auto prefill = static_cast<std::uint32_t>(prompt.size() - 1);
+  SlowModel slow(bench.model);
+  std::vector<Vector> anchors(c.layers);
+  for (std::uint32_t t = 0; t < *looked_at.rbegin(); ++t) {
+    const SlowModel::Look look = [&](std::uint32_t layer, const Vector&, const Vector& q, const auto& k,
+                                     const auto& v) {
+      if (t + 1 == prefill) anchors[layer] = q;
+      if (looked_at.count(t + 1) == 0) return;
+      Segments first = at(prefill + 1);
+      first.tokens = t + 1;
+      const GivenLayer now(q, k, v, at(t + 1)), then(anchors[layer], k, v, first);
+      const std::vector<float>& found = source.seen.at({layer, t + 1});
+      for (std::uint32_t h = 0; h < c.q_heads; ++h) {
+        const Vec expected = naive_features(layer, now, then, h, {0.1, 0.95}, policy);
+        for (int f = 0; f < kFeatures; ++f)
+          EXPECT_NEAR(found[h * kFeatures + f], expected[f], 1e-3 * std::max(1.0, std::abs(expected[f])))
+              << t + 1 << " tokens, layer " << layer << ", head " << h << ", " << feature_names()[f];
+      }
+    };
+    slow.step(t <= prefill ? prompt[t] : generated[t - prefill - 1], {}, look);
+  }
+}
+
 class StepFeaturesOf : public ::testing::TestWithParam<BudgetPolicy> {};
 INSTANTIATE_TEST_SUITE_P(Policies, StepFeaturesOf,
                          ::testing::Values(BudgetPolicy::fluxion, BudgetPolicy::output, BudgetPolicy::score));
 
-// What the engine computes in decode steps, against the definitions over queries, keys and values of a double-precision
-// model.
 TEST_P(StepFeaturesOf, TheEngineEqualTheirDefinitions) {
   const TemporaryFolder folder;
   Bench bench(tiny_model());
-  const ModelConfig& c = bench.model.config;
   const std::uint32_t prefill = 150, steps = 3;
   const std::vector<std::int32_t> prompt = random_prompt(prefill + 1, 8);
   const auto source = std::make_shared<ReadFeatures>(folder, GetParam());
   const auto method = make_fluxion(parse_method_spec("fluxion:sinks=16,window=32"), source);
   const DecodeResult result = bench.decode(*method, {prompt}, steps);
-  ASSERT_EQ(source->seen.size(), std::size_t{steps} * c.layers);
+  ASSERT_EQ(source->seen.size(), std::size_t{steps} * bench.model.config.layers);
+  expect_features(bench, prompt, result.sequences[0].tokens, *source, {151, 152, 153}, GetParam(),
+                  [&](std::uint32_t tokens) { return fluxion_segments(prefill, tokens, 16, 32); });
+}
 
-  SlowModel slow(bench.model);
-  std::vector<Vector> anchors(c.layers);
-  for (std::uint32_t t = 0; t < prefill + steps; ++t) {
-    const SlowModel::Look look = [&](std::uint32_t layer, const Vector&, const Vector& q, const auto& k,
-                                     const auto& v) {
-      if (t + 1 == prefill) anchors[layer] = q;
-      if (t < prefill) return;
-      const Segments at = fluxion_segments(prefill, t + 1, 16, 32);
-      const GivenLayer now(q, k, v, at), then(anchors[layer], k, v, at);
-      const std::vector<float>& found = source->seen.at({layer, t + 1});
-      for (std::uint32_t h = 0; h < c.q_heads; ++h) {
-        const Vec expected = naive_features(layer, now, then, h, {0.1, 0.95}, GetParam());
-        for (int f = 0; f < kFeatures; ++f)
-          EXPECT_NEAR(found[h * kFeatures + f], expected[f], 1e-3 * std::max(1.0, std::abs(expected[f])))
-              << "layer " << layer << ", head " << h << ", " << feature_names()[f];
-      }
-    };
-    slow.step(t <= prefill ? prompt[t] : result.sequences[0].tokens[t - prefill - 1], {}, look);
-  }
+// A predictor was trained with a window that is never empty. Of 190 tokens 16 to 144 lie on the host; with 305 the
+// block up to 272 follows, which takes all of the prompt that was left, and then the window is 272 to 304.
+TEST(FluxionPredictedHeads, SpilledTokensLeaveAWindowBehindThem) {
+  const TemporaryFolder folder;
+  Bench bench(tiny_model());
+  const std::uint32_t prefill = 190;
+  const std::vector<std::int32_t> prompt = random_prompt(prefill + 1, 8);
+  const auto source = std::make_shared<ReadFeatures>(folder, BudgetPolicy::fluxion);
+  const auto method = make_fluxion(parse_method_spec("fluxion:sinks=16,window=32,spill=1"), source);
+  const DecodeResult result = bench.decode(*method, {prompt}, 118);
+  expect_features(bench, prompt, result.sequences[0].tokens, *source, {191, 305, 306, 308}, BudgetPolicy::fluxion,
+                  [&](std::uint32_t tokens) {
+                    return tokens <= 305 ? Segments{16, 144, prefill, tokens} : Segments{16, 272, 304, tokens};
+                  });
 }
 
 }  // namespace
