@@ -112,12 +112,12 @@ Table bytes_table(const Summary& s, const Labels& labels) {
 Table attended_table(const Summary& s, const Labels& labels) {
   const bool peers = std::any_of(s.methods.begin(), s.methods.end(),
                                  [](const MethodSummary& m) { return m.latency.peak_peer_kv > 0; });
-  std::vector<std::string> head = {"attended on device", "attended on host", "CPU ratio %", "peak KV device",
+  std::vector<std::string> head = {"attended on device", "attended on host", "host share %", "peak KV device",
                                    "peak KV host"};
   if (peers) head.emplace_back("peak KV peer");
   return by_length(s, labels, head, [peers](const LatencySummary& l) {
     std::vector<std::string> cells = {fmt::format("{:.0f}", l.attended_device), fmt::format("{:.0f}", l.attended_host),
-                                      l.attended_host > 0 ? share_text(l.cpu_ratio()) : "-",
+                                      l.attended_host > 0 ? share_text(l.host_share()) : "-",
                                       bytes_text(double(l.peak_device_kv)), bytes_text(double(l.peak_host_kv))};
     if (peers) cells.push_back(bytes_text(double(l.peak_peer_kv)));
     return cells;
@@ -205,8 +205,8 @@ std::string latency_report(const Summary& s, bool markdown) {
   out += note("Bytes are those that the operations declared.", markdown);
   out += section("Tokens attended, and peak KV", markdown) + text_of(attended_table(s, labels), markdown);
   return out + note(
-                   "Attended: tokens per KV head and layer in a step. CPU ratio: the host's share of all that is "
-                   "attended. Peak KV: of the largest sample, with all that a method keeps about it.",
+                   "Attended: tokens per KV head and layer in a step. Host share: of all that is attended, what "
+                   "is on the host. Peak KV: of the largest sample, with all that a method keeps about it.",
                    markdown);
 }
 

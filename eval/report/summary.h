@@ -33,8 +33,8 @@ struct LatencySummary {
   double peer_link = 0, peer_hbm = 0;                                     // between two devices; of the other one
   double attended_device = 0, attended_host = 0;                          // tokens per KV head, layer and step
   std::uint64_t peak_device_kv = 0, peak_host_kv = 0, peak_peer_kv = 0;   // bytes, largest sample
-  /// The host's share of all tokens that are attended.
-  double cpu_ratio() const {
+  /// The host's share of all tokens that are attended. ScoutAttention's CPU compute ratio is another: of the budget.
+  double host_share() const {
     const double all = attended_device + attended_host;
     return all > 0 ? attended_host / all : 0;
   }

@@ -175,7 +175,7 @@ TEST(Summary, LatencyByLength) {
   EXPECT_NEAR(l.idle_ms_by_cause.at("recall"), 4.0 / 3, 1e-12);
   EXPECT_NEAR(l.hbm, 1e6, 1e-6);
   EXPECT_NEAR(l.attended_host, 790, 1e-9);
-  EXPECT_NEAR(l.cpu_ratio(), 790.0 / 890, 1e-12);
+  EXPECT_NEAR(l.host_share(), 790.0 / 890, 1e-12);
   EXPECT_EQ(l.peak_host_kv, 2000000u);
   EXPECT_NEAR(s.methods[1].by_length[0].latency.tpot_ms, 2.0, 1e-12);
   EXPECT_NEAR(s.methods[1].latency.tpot_ms, 3.0, 1e-12);
@@ -363,7 +363,7 @@ TEST(Report, TerminalFitsAndTimesCarryTheirClock) {
   const std::string text = report_text(s, false);
   EXPECT_LE(widest(text), kTerminalWidth) << text;
   for (const char* part : {"Accuracy", "Latency", "Where the device waits", "Bytes per decoded token", "TPOT",
-                           "CPU ratio", "88.8", "Wilson score", "Newcombe paired", "near ties",
+                           "Host share", "88.8", "Wilson score", "Newcombe paired", "near ties",
                            "hybrid#11 = hybrid:budget=0.8", "simulated for h200", "host attention", "McNemar"})
     EXPECT_THAT(text, HasSubstr(part));
   const std::string markdown = report_text(s, true);
