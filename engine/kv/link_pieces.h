@@ -1,7 +1,7 @@
 // How the pieces of a transfer over the link are counted, by what crosses it: what is contiguous in host
 // memory is one piece, wherever it comes from or goes to on the device, whose kernels gather and scatter their own
 // memory at HBM's rate. With the layout of KvStore this makes
-//   a run of adjacent slots (all KV heads of adjacent pages)    one piece: ScoutAttention's unit, section 3.2, where a
+//   a run of adjacent slots (all KV heads of adjacent pages)    one piece: ScoutAttention's unit, section 2.3, where a
 //                                                               block of 32 tokens of all heads crosses as 128 KB
 //   K and V of a page of one KV head                            one piece: they are adjacent
 //   the pages of a block of one KV head of several              a piece each: the other heads lie between

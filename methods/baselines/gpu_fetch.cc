@@ -67,8 +67,8 @@ MethodInfo gpu_fetch_info() {
       "min and max of a block's keys) stay on the device. Each step the device scores all blocks with the true query, "
       "reads the best ceil(budget x host tokens / block) of each query head over the link (what several heads of a "
       "group chose, once) and attends to them. Budget: share of the host-resident tokens; sinks, window and new tokens "
-      "are on top. New tokens: stay on the device.";
-  info.source = "Fluxion's baseline 'GPU-only' (papers: Fluxion, section 5.1); digests: Quest (arXiv 2406.10774)";
+      "are on top. New tokens: stay on the device, as sinks and window do; the paper has all KV in CPU memory.";
+  info.source = "Fluxion's baseline 'GPU-only' (papers: Fluxion, section 2.2); digests: Quest (arXiv 2406.10774)";
   info.budget = "share-of-host-tokens";
   FixedBudgetOptions defaults;
   info.options = defaults.bind("gpu-fetch").describe();

@@ -54,7 +54,7 @@ MethodInfo hybrid_fixed_info() {
       "with its own. Budget: share of the host-resident tokens; sinks, window and new tokens are on top. New tokens: "
       "stay on "
       "the device.";
-  info.source = "Fluxion's baseline 'w/o Fluxion' (papers: Fluxion, section 5.1); digests: Quest (arXiv 2406.10774)";
+  info.source = "Fluxion's baseline 'w/o Fluxion' (papers: Fluxion, section 8.1); digests: Quest (arXiv 2406.10774)";
   info.budget = "share-of-host-tokens";
   FixedBudgetOptions defaults;
   info.options = defaults.bind("hybrid-fixed").describe();
