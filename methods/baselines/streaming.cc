@@ -79,7 +79,8 @@ MethodInfo streaming_info() {
       "Keeps the first `sinks` tokens and the `window` most recent ones on the device, and gives up the rest for good. "
       "Budget: sinks + window tokens, whatever the context. New tokens: appended on the device; a page that the window "
       "has "
-      "left is freed. Keys keep their original positions.";
+      "left is freed. Keys keep their original positions. The defaults are Fluxion's sinks and window; StreamingLLM's "
+      "own are 4 sinks and a window of 1K to 2K tokens.";
   info.source = "Xiao et al. 2024, StreamingLLM (arXiv 2309.17453)";
   info.budget = "sinks-and-window";
   StreamingOptions defaults;
