@@ -21,6 +21,7 @@
 #include "eval/report/table.h"
 #include "eval/ruler/ruler.h"
 #include "eval/ruler/texts.h"
+#include "eval/run/decoded.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
@@ -97,7 +98,8 @@ void write_trace(const eval::RunFolder& folder, std::size_t method, bool resumed
 /// Everything that follows from the samples: files, and text on stdout.
 void report_on(const CompareCommand& command, const Session& session, const std::optional<TargetPlan>& target,
                const eval::RunFolder& folder) {
-  const eval::Summary summary = eval::summarise(folder);
+  eval::Summary summary = eval::summarise(folder);
+  summary.remarks = eval::method_remarks(summary.manifest.methods);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   const ModelConfig& config = session.model.config;
   std::string more = eval::published_flops_text(config, summary, /*markdown=*/true);

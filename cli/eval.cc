@@ -15,6 +15,7 @@
 #include "eval/perplexity/perplexity.h"
 #include "eval/perplexity/summary.h"
 #include "eval/report/table.h"
+#include "eval/run/decoded.h"
 #include "methods/options.h"
 
 namespace tandem::cli {
@@ -57,7 +58,8 @@ std::string command_of(const PerplexityArguments& a, const eval::PerplexityOptio
 }
 
 void report_on(const eval::RunFolder& folder) {
-  const eval::PerplexitySummary summary = eval::summarise_perplexity(folder);
+  eval::PerplexitySummary summary = eval::summarise_perplexity(folder);
+  summary.run.remarks = eval::method_remarks(summary.run.manifest.methods);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   eval::write_file(folder.path() / "report.md", eval::perplexity_report(summary, /*markdown=*/true));
   fmt::print("{}\n{}: report.md, summary.json, windows.jsonl, timings.jsonl\n",

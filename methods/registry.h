@@ -13,6 +13,11 @@
 
 namespace tandem {
 
+/// What tables have to say of a method whose option has this value.
+struct OptionRemark {
+  std::string option, value, text;  // text: a sentence
+};
+
 struct MethodInfo {
   std::string name;
   std::string summary;      // one line
@@ -30,6 +35,7 @@ struct MethodInfo {
   // defaults.
   std::string for_simulated_shapes;
   std::vector<OptionInfo> options;
+  std::vector<OptionRemark> remarks;
   std::unique_ptr<Method> (*make)(const MethodSpec&) = nullptr;
 };
 

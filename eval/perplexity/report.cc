@@ -93,6 +93,7 @@ std::string perplexity_report(const PerplexitySummary& s, bool markdown) {
               markdown);
   out += labels_note(s.run, markdown);
   out += section("Loss", markdown) + text_of(loss_table(s, labels), markdown) + note(loss_note(s), markdown);
+  out += remarks_note(s.run, markdown);
   out += section("Loss by position", markdown) + text_of(position_table(s, labels), markdown);
   out += note(fmt::format("Mean nats of a token of {}; of the others, how much more.", labels.front()), markdown);
   out += latency_report(s.run, markdown);

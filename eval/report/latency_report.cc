@@ -164,6 +164,12 @@ std::string labels_note(const Summary& s, bool markdown) {
   return out;
 }
 
+std::string remarks_note(const Summary& s, bool markdown) {
+  std::string out;
+  for (const std::string& remark : s.remarks) out += note(remark, markdown);
+  return out;
+}
+
 std::string note(const std::string& text, bool markdown) {
   return markdown ? "\n" + text + "\n" : wrap(text, kTerminalWidth) + "\n";
 }

@@ -123,7 +123,7 @@ std::string report_text(const Summary& s, bool markdown, bool with_plot) {
   out += labels_note(s, markdown);
   out += section("Accuracy", markdown);
   out += text_of(accuracy_table(s, labels), markdown);
-  out += note(accuracy_note(s, labels), markdown);
+  out += note(accuracy_note(s, labels), markdown) + remarks_note(s, markdown);
   if (m.tasks.size() * m.lengths.size() > 1) {
     out += "\n";
     out += text_of(task_table(s, labels), markdown);

@@ -59,6 +59,7 @@ struct Summary {
   Manifest manifest;
   std::vector<MethodSummary> methods;  // in the manifest's order, the baseline first
   bool complete = false;               // every sample of every method is there
+  std::vector<std::string> remarks;    // sentences on the methods' options, for below the tables
 };
 
 /// Fills in `latency` and `by_length` from the timings of the method that `method.label` names.

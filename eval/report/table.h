@@ -47,6 +47,9 @@ std::string latency_report(const Summary& summary, bool markdown);
 /// What "name#3" stands for; empty where no label is too long.
 std::string labels_note(const Summary& summary, bool markdown);
 
+/// The summary's remarks, a paragraph each; empty where there are none.
+std::string remarks_note(const Summary& summary, bool markdown);
+
 /// Markdown: how the run was made.
 std::string provenance(const Manifest& manifest);
 

@@ -26,6 +26,19 @@ std::vector<MethodEntry> method_entries(const std::vector<std::string>& specs) {
   return entries;
 }
 
+std::vector<std::string> method_remarks(const std::vector<MethodEntry>& methods) {
+  std::vector<std::string> remarks;
+  for (const MethodEntry& method : methods) {
+    for (const OptionRemark& remark : find_method(method.name).remarks) {
+      const std::pair<std::string, std::string> option(remark.option, remark.value);
+      const auto& given = method.options;
+      if (std::find(given.begin(), given.end(), option) == given.end()) continue;
+      if (std::find(remarks.begin(), remarks.end(), remark.text) == remarks.end()) remarks.push_back(remark.text);
+    }
+  }
+  return remarks;
+}
+
 void check_device_room(const EngineOptions& engine, const Model& model, std::uint32_t batch, std::uint32_t tokens,
                        const char* lengths) {
   const ModelConfig& c = model.config;

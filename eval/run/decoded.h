@@ -16,6 +16,9 @@ namespace tandem::eval {
 /// spec that is listed twice.
 std::vector<MethodEntry> method_entries(const std::vector<std::string>& specs);
 
+/// What tables of these methods have to say of their options, each sentence once.
+std::vector<std::string> method_remarks(const std::vector<MethodEntry>& methods);
+
 /// InputError where the prompts of a batch, `tokens` each, are more than the device's KV budget. `lengths`: the option
 /// to lower.
 void check_device_room(const EngineOptions& engine, const Model& model, std::uint32_t batch, std::uint32_t tokens,

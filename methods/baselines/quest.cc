@@ -109,6 +109,10 @@ MethodInfo quest_info() {
   info.at_short_contexts = "budget=512";
   QuestOptions defaults;
   info.options = defaults.bind().describe();
+  info.remarks = {
+      {"dense_layers", "0",
+       "quest with dense_layers=0 chooses pages in every layer; Quest's own evaluation leaves the first two "
+       "layers dense (dense_layers=2)."}};
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {
     QuestOptions options;
     options.bind().parse(spec);

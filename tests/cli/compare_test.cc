@@ -230,6 +230,20 @@ TEST_F(CompareProgram, AChangedProfileOrClockIsNotResumed) {
   EXPECT_EQ(bytes("b", "timings.jsonl"), timings);
 }
 
+TEST_F(CompareProgram, TablesSayWhereQuestHasNoDenseLayers) {
+  const std::string run = "compare --no-plot --quiet --tasks niah_single_1 --lengths 160 --samples 1 --out ";
+  const std::string said = "Quest's own evaluation leaves the first two layers dense";
+  const cli::Outcome sparse = cli::run(run + folder("a") + " --methods full,quest:budget=64,quest:budget=32");
+  ASSERT_EQ(sparse.code, 0) << sparse.text;
+  const std::string report = bytes("a", "report.md");
+  EXPECT_EQ(report.find(said), report.rfind(said)) << "once for both";
+  EXPECT_THAT(report, HasSubstr("\nquest with dense_layers=0 chooses pages in every layer; " + said));
+  EXPECT_THAT(sparse.text, HasSubstr("\nquest with dense_layers=0 chooses pages in every layer;"));
+  const cli::Outcome dense = cli::run(run + folder("b") + " --methods full,quest:budget=64,dense_layers=2");
+  ASSERT_EQ(dense.code, 0) << dense.text;
+  EXPECT_THAT(bytes("b", "report.md") + dense.text, Not(HasSubstr("quest with")));
+}
+
 TEST_F(CompareProgram, FilesWhoseNamesAreNoText) {
   const std::string essays = (root_.path() / "r\xe9sum\xe9.txt").string();
   write_bytes(essays, "It was late. We went home. Nobody asked why!");

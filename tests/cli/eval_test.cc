@@ -49,6 +49,14 @@ TEST_F(EvalProgram, ARunLeavesAFolder) {
   expect_same("a", "b");
 }
 
+TEST_F(EvalProgram, TablesSayWhereQuestHasNoDenseLayers) {
+  const cli::Outcome done = cli::run(
+      "eval perplexity --quiet --context 64 --new 8 --windows 1 --methods full,quest:budget=32 --out " + folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(done.text, HasSubstr("\nquest with dense_layers=0 "));
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("\nquest with dense_layers=0 "));
+}
+
 TEST_F(EvalProgram, ForceReplacesAndResumeContinues) {
   ASSERT_EQ(cli::run(std::string(kSmall) + "--out " + folder("whole")).code, 0);
   const std::string run = std::string(kSmall) + "--out " + folder("a");

@@ -360,8 +360,12 @@ TEST(Report, TerminalFitsAndTimesCarryTheirClock) {
     s.methods.push_back(s.methods[1]);
     s.methods.back().label = s.manifest.methods.back().label;
   }
+  s.remarks = {
+      "Some method with option=0 does what others do not, and this sentence about it is longer than a line of "
+      "a terminal."};
   const std::string text = report_text(s, false);
   EXPECT_LE(widest(text), kTerminalWidth) << text;
+  EXPECT_THAT(text, HasSubstr("\nSome method with option=0 "));
   for (const char* part : {"Accuracy", "Latency", "Where the device waits", "Bytes per decoded token", "TPOT",
                            "Host share", "88.8", "Wilson score", "Newcombe paired", "near ties",
                            "hybrid#11 = hybrid:budget=0.8", "simulated for h200", "host attention", "McNemar"})
