@@ -123,6 +123,7 @@ Order read_order(ObjectReader& reader) {
   order.runs = reader.texts(field);
   if (order.runs.size() < 2) reader.fail(field, "a list of two runs or more");
   if (reader.has("ours")) order.ours = reader.boolean("ours");
+  if (reader.has("source")) order.source = reader.boolean("source");
   return order;
 }
 

@@ -94,6 +94,7 @@ struct Order {
   std::vector<std::string> runs;
   bool by_idle = false;  // by the idle share of a step, falling
   bool ours = false;     // about an option that the paper does not have; counted apart
+  bool source = false;   // fitted values, or numbers that the workload was made with, decide it; counted apart
 };
 
 struct Experiment {

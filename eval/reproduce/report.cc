@@ -75,9 +75,9 @@ struct CellCounts {
 };
 
 struct OrderCounts {
-  Count published, ours;
+  Count predicted, source, ours;
   explicit OrderCounts(const Reproduction& r) {
-    for (const OrderOutcome& o : r.orders) (o.order.ours ? ours : published).add(o.holds);
+    for (const OrderOutcome& o : r.orders) (o.order.ours ? ours : o.order.source ? source : predicted).add(o.holds);
   }
 };
 
@@ -91,11 +91,20 @@ std::string counted(const Reproduction& r) {
     text += fmt::format("Where there is a null model, which simulates nothing: {} of its cells.\n",
                         cells.null_model.text());
   const OrderCounts orders(r);
-  if (orders.published.all > 0) text += fmt::format("{} published orders hold.\n", orders.published.text());
+  if (orders.predicted.all > 0) text += fmt::format("{} predicted orders hold.\n", orders.predicted.text());
+  if (orders.source.all > 0)
+    text += fmt::format("Apart from them: of orders that fitted values or the workload's sources decide, {}.\n",
+                        orders.source.text());
   if (orders.ours.all > 0)
     text +=
         fmt::format("Apart from them: of orders about options that the paper does not have, {}.\n", orders.ours.text());
   return text;
+}
+
+/// Whether it holds, and why it is counted apart.
+std::string verdict(const OrderOutcome& o) {
+  const char* const apart = o.order.ours ? "; an option of ours" : o.order.source ? "; decided by sources" : "";
+  return (o.holds ? "yes" : "NO") + std::string(apart);
 }
 
 std::string order_text(const OrderOutcome& o) {
@@ -166,8 +175,7 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
                    "holds"};
     orders.clock = cells.clock;
     for (const OrderOutcome& o : r.orders)
-      orders.rows.push_back({o.order.says + (o.order.ours ? " (an option of ours)" : ""), o.order.figure, order_text(o),
-                             o.holds ? "yes" : "NO"});
+      orders.rows.push_back({o.order.says, o.order.figure, order_text(o), verdict(o)});
     text += section("Order", markdown) + text_of(orders, markdown) + ratios_text(r, cells.clock, markdown);
   }
   Table runs;
@@ -277,6 +285,7 @@ std::string reproduction_json(const Reproduction& r) {
                                 {o.order.by_idle ? "idle_ratio" : "tokens_per_second", o.values},
                                 {"holds", o.holds}};
     if (o.order.ours) item["ours"] = true;
+    if (o.order.source) item["decided_by_source"] = true;
     if (!o.idle_ms.empty()) item["idle_ms"] = o.idle_ms;
     for (const OrderOutcome::Ratio& ratio : o.over_last)
       item["step_over_last"].push_back(

@@ -37,6 +37,7 @@ std::string small() {
   {"name": "gain", "figure": "3", "quantity": "speed_up", "run": "mixed", "over": "mixed cpu", "published": 1.2, "aim": 0.2, "derived": true}],
  "orders": [{"figure": "3", "says": "hybrid is idle most", "most_idle_first": ["hybrid", "fluxion"]},
             {"figure": "3", "says": "priority is faster", "slowest_first": ["mixed cpu", "mixed"]},
+            {"figure": "3", "says": "qwen is slower", "slowest_first": ["qwen", "fluxion"], "source": true},
             {"figure": "3", "says": "a run is faster than itself", "slowest_first": ["mixed", "mixed"], "ours": true}]
 })";
 }
@@ -100,7 +101,7 @@ TEST(FluxionExperiment, FitsTheMachineAndMeasuresEveryQuantity) {
   EXPECT_NEAR(mixed.row.step_ms, mean_step, 1e-9);
   std::sort(ratios.begin(), ratios.end());
   EXPECT_DOUBLE_EQ(cell(5), ratios[2]);  // the median
-  ASSERT_EQ(result.orders.size(), 3u);
+  ASSERT_EQ(result.orders.size(), 4u);
   EXPECT_TRUE(result.orders[0].holds);
   EXPECT_TRUE(result.orders[1].holds);
   ASSERT_EQ(result.orders[1].over_last.size(), 1u);
@@ -108,16 +109,18 @@ TEST(FluxionExperiment, FitsTheMachineAndMeasuresEveryQuantity) {
   EXPECT_LT(result.orders[1].over_last[0].interval.low, result.orders[1].over_last[0].mean);
   EXPECT_TRUE(result.orders[0].over_last.empty());
   EXPECT_EQ(result.orders[0].idle_ms, (std::vector<double>{hybrid.row.idle_ms / 16, fluxion.row.idle_ms / 16}));
-  EXPECT_FALSE(result.orders[2].holds);
+  EXPECT_FALSE(result.orders[3].holds);
   for (const bool markdown : {false, true}) {
     const std::string text = reproduction_text(result, markdown);
     for (const char* part :
          {"source of the workload", "NOT at most", "ms idle", "95 % interval", "Tasks that CPU and device share",
           "1 of 2 predicted cells", "(8 %, 20 %, 20 points of a share)", "0 of 1 of its cells", "1 of 1.",
-          "2 of 2 published orders", "does not have, 0 of 1"})
+          "2 of 2 predicted orders", "sources decide, 1 of 1", "yes; decided by sources", "NO; an option of ours",
+          "does not have, 0 of 1"})
       EXPECT_THAT(text, HasSubstr(part)) << markdown;
   }
   EXPECT_THAT(reproduction_json(result), HasSubstr("step_ms_by_seed"));
+  EXPECT_THAT(reproduction_json(result), HasSubstr("\"decided_by_source\": true"));
 }
 
 TEST(FluxionExperiment, CalibratesOnABatchOfItsOwn) {
@@ -192,6 +195,8 @@ TEST(FluxionExperiment, SaysWhatIsWrong) {
   EXPECT_THAT(parse("\"seed\": 5", "\"seed\": 4"), ThrowsMessage<InputError>(HasSubstr("none of its 5")));
   EXPECT_THAT(parse("\"high\": 0.9", "\"high\": 0.1"), ThrowsMessage<InputError>(HasSubstr("'high'")));
   EXPECT_THAT(parse("\"source\": true", "\"source\": 1"), ThrowsMessage<InputError>(HasSubstr("'source'")));
+  EXPECT_THAT(parse("\"fluxion\"], \"source\": true", "\"fluxion\"], \"source\": 1"),
+              ThrowsMessage<InputError>(HasSubstr("orders 3")));
 }
 
 }  // namespace
