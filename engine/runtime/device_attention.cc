@@ -57,7 +57,7 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
 void DecodeAttention::gather_speculated(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work) {
   const auto& speculated = std::get<Speculated>(item.pages.source);
   const SkewedIndex& index = stores_.skewed.get(speculated.index.id);
-  const std::uint32_t half = context.layer % 2;
+  const std::uint32_t half = index.half(context.layer);
   const Access access[2] = {index.chosen.reads(half, half + 1), index.staged.reads(half, half + 1)};
   op.access.insert(op.access.end(), access, access + 2);
   work.own.insert(work.own.end(), access, access + 2);
@@ -228,8 +228,6 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   for (const AttendItem* item : items) {
     const auto* fetched = std::get_if<FetchedRef>(&item->pages.source);
     if (fetched != nullptr) stores_.stagings.get(fetched->staging.id).read[fetched->part] = done;
-    const auto* speculated = std::get_if<Speculated>(&item->pages.source);
-    if (speculated != nullptr) stores_.skewed.get(speculated->index.id).read[context.layer % 2] = done;
     const auto* residents = std::get_if<ResidentBlocks>(&item->pages.source);
     if (residents != nullptr) stores_.residents.get(residents->set.id).read[context.layer] = done;
   }

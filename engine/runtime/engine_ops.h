@@ -113,6 +113,7 @@ class EngineOps : public Ops {
   void skew_layer(const SequenceState& sequence, const SkewedIndex& index, std::uint32_t layer);
   void keep_columns(const SkewedIndex& index, std::uint32_t layer);
   void index_more(SequenceState& sequence, SkewedRef ref, std::uint32_t layer, std::uint32_t end);
+  void index_keys_of(const SequenceState& sequence, const SkewedIndex& index, std::uint32_t layer, Range added);
   void grow_index(SkewedIndex& index, std::uint32_t tokens);
   Event speculate(const LayerContext& context, const QueryRef& query, std::span<const SpeculateRequest> requests);
   void move_units(BodyContext& ctx, const SkewedIndex& index, std::uint32_t layer,

@@ -115,10 +115,11 @@ struct ResidentRequest {
 };
 
 struct SkewRequest {
-  std::uint32_t columns = 1;  // of the skewed keys that the index keeps
-  std::uint32_t unit = 1;     // tokens that are fetched together: 1, or whole pages
-  std::uint32_t most = 1;     // units of a KV head in one fetch
-  bool per_kv_head = true;    // each KV head chooses by its best query head; else one choice by the sum of these
+  std::uint32_t columns = 1;      // of the skewed keys that the index keeps
+  std::uint32_t unit = 1;         // tokens that are fetched together: 1, or whole pages
+  std::uint32_t most = 1;         // units of a KV head in one fetch
+  bool per_kv_head = true;        // each KV head chooses by its best query head; else one choice by the sum of these
+  std::uint32_t first_layer = 0;  // layers before it get no index
 };
 
 struct SpeculateRequest {
@@ -249,11 +250,13 @@ class Ops {
   virtual void recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) = 0;
 
   /// Of a prefilled sequence: a skewing per KV head from the prompt's keys and its kept queries (Needs::last_queries),
-  /// an index of the first columns of every skewed key on the device; all whole blocks of 32 tokens go to host memory.
+  /// an index of the first columns of every skewed key on the device; all whole blocks of 32 tokens of all layers, with
+  /// an index or without, go to host memory.
   virtual SkewedRef index_keys(SequenceState& sequence, const SkewRequest& request) = 0;
   /// The same for what a new prompt added; the skewing stays.
   virtual void renew_index(SequenceState& sequence, SkewedRef index, std::uint32_t most) = 0;
-  /// After a layer: where the newest block of 32 tokens is full, it is indexed and goes to host memory.
+  /// After a layer: where the newest block of 32 tokens is full, it enters the layer's index, where there is one, and
+  /// goes to host memory.
   virtual void index_filled(SequenceState& sequence, SkewedRef index, std::uint32_t layer) = 0;
   /// Scores the indexed tokens of the query's layer and brings those that are wanted to the device, while the step goes
   /// on. Two layers' worth at a time. Every request has tokens in its index.

@@ -38,10 +38,11 @@ void choose_units(ThreadPool& pool, BodyContext& ctx, const SkewedIndex& index, 
 SkewedRef EngineOps::index_keys(SequenceState& sequence, const SkewRequest& request) {
   const KvShape& shape = kv_.shape();
   const SkewedRef ref{stores_.skewed.add(make_skewed_index(device_, sequence.id, shape, request.columns, request.unit,
-                                                           sequence.max_tokens, request.most, request.per_kv_head))};
+                                                           sequence.max_tokens, request.most, request.per_kv_head,
+                                                           request.first_layer))};
   const SkewedIndex& index = stores_.skewed.get(ref.id);
   const std::uint32_t filled = sequence.tokens / kIndexBlock * kIndexBlock;
-  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+  for (std::uint32_t layer = request.first_layer; layer < shape.layers; ++layer) {
     if (sequence.tokens > 0) {
       skew_layer(sequence, index, layer);
     } else {
@@ -56,7 +57,6 @@ void EngineOps::renew_index(SequenceState& sequence, SkewedRef ref, std::uint32_
   SkewedIndex& index = stores_.skewed.get(ref.id);
   grow_index(index, sequence.max_tokens);
   make_skewed_staging(device_, index, most);
-  index.read.assign(2, Event{});
   const std::uint32_t filled = sequence.tokens / kIndexBlock * kIndexBlock;
   for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) index_more(sequence, ref, layer, filled);
 }
@@ -142,11 +142,19 @@ void EngineOps::index_filled(SequenceState& sequence, SkewedRef ref, std::uint32
   index_more(sequence, ref, layer, sequence.tokens);
 }
 
-/// Indexes the tokens up to `end`, which are on the device, and moves them to host memory.
+/// Takes the tokens up to `end`, which are on the device, into the layer's index, where it has one, and moves them to
+/// host memory.
 void EngineOps::index_more(SequenceState& sequence, SkewedRef ref, std::uint32_t layer, std::uint32_t end) {
   SkewedIndex& index = stores_.skewed.get(ref.id);
   const Range added{index.tokens[layer], end};
   if (added.begin >= added.end) return;
+  if (layer >= index.first_layer) index_keys_of(sequence, index, layer, added);
+  index.tokens[layer] = end;
+  offload(sequence, added, layer, nullptr);
+}
+
+void EngineOps::index_keys_of(const SequenceState& sequence, const SkewedIndex& index, std::uint32_t layer,
+                              Range added) {
   const KvShape& shape = kv_.shape();
   const Range pages{added.begin / kPageTokens, added.end / kPageTokens};
   Op op;
@@ -179,24 +187,22 @@ void EngineOps::index_more(SequenceState& sequence, SkewedRef ref, std::uint32_t
     });
   };
   ask(LaneKind::device_compute, std::move(op));
-  index.tokens[layer] = end;
-  offload(sequence, added, layer, nullptr);
 }
 
 /// A session goes on: room for `tokens`; what is there gets copied.
 void EngineOps::grow_index(SkewedIndex& index, std::uint32_t tokens) {
-  if (tokens <= index.room) return;
+  if (tokens <= index.room || index.layers() == 0) return;
   const SkewedIndex old = index;
   make_skewed_keys(device_, index, tokens);
   Op op;
   op.name = "extend partial index";
   op.kind = Kind::copy;
   op.cause = Cause::selection;
-  for (const std::uint32_t have : old.tokens)
-    op.cost.hbm += 2 * std::uint64_t{have} * old.shape.kv_heads * old.row_bytes();
+  for (std::uint32_t layer = old.first_layer; layer < old.shape.layers; ++layer)
+    op.cost.hbm += 2 * std::uint64_t{old.tokens[layer]} * old.shape.kv_heads * old.row_bytes();
   op.access = {old.keys.reads(), index.keys.writes()};
   op.body = [old, to = index](BodyContext& ctx) {
-    for (std::uint32_t layer = 0; layer < old.shape.layers; ++layer) {
+    for (std::uint32_t layer = old.first_layer; layer < old.shape.layers; ++layer) {
       for (std::uint32_t g = 0; g < old.shape.kv_heads; ++g) {
         std::copy_n(ctx.read<char>(old.keys) + old.keys_offset(layer, g), old.tokens[layer] * old.row_bytes(),
                     ctx.write<char>(to.keys) + to.keys_offset(layer, g));
@@ -229,13 +235,14 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
   for (const SpeculateRequest& request : requests) {
     const SkewedIndex& index = stores_.skewed.get(request.index.id);
     const std::uint32_t row = request.sequence->row;
+    TANDEM_CHECK(layer >= index.first_layer, "scores of layer {}, of an index from {} on", layer, index.first_layer);
     const std::uint64_t n = index.tokens[layer];
     op.cost.hbm += n * shape.kv_heads * index.row_bytes() + 2 * n * shape.q_heads * sizeof(float) +
                    std::uint64_t{shape.kv_heads} * index.columns * shape.head_dim * sizeof(float);
     op.cost.flops += std::uint64_t{2} * shape.q_heads * index.columns * (shape.head_dim + n);  // skewing, scores
-    op.access.insert(op.access.end(),
-                     {values.reads(row, row + 1), index.skew.reads(layer, layer + 1),
-                      index.keys.reads(layer, layer + 1), index.chosen.writes(layer % 2, layer % 2 + 1)});
+    op.access.insert(op.access.end(), {values.reads(row, row + 1), index.skew.reads(layer, layer + 1),
+                                       index.keys.reads(layer, layer + 1),
+                                       index.chosen.writes(index.half(layer), index.half(layer) + 1)});
     rows.push_back({row,
                     index,
                     std::min(request.most, index.most),
@@ -331,8 +338,8 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
     const Range pages{0, index.tokens[layer] / kPageTokens};
     row.pages = index.host_pages->of(kv_, request.sequence->id, layer, pages);
     kv_.append_access(request.sequence->id, layer, pages, Tier::host, Range{0, shape.kv_heads}, false, op.access);
-    op.access.insert(op.access.end(),
-                     {index.chosen.reads(layer % 2, layer % 2 + 1), index.staged.writes(layer % 2, layer % 2 + 1)});
+    op.access.insert(op.access.end(), {index.chosen.reads(index.half(layer), index.half(layer) + 1),
+                                       index.staged.writes(index.half(layer), index.half(layer) + 1)});
     op.cost.h2d += std::uint64_t{index.most} * index.unit * 2 * shape.vector_bytes() * shape.kv_heads;
     op.cost.pieces += index.most * shape.kv_heads * 2;
     speculated.rows.push_back(request.sequence->row);

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "methods/baselines/baselines.h"
+#include "methods/baselines/layer_stream.h"
 
 namespace tandem {
 namespace {
@@ -17,10 +18,8 @@ struct FullOffloadOptions {
 };
 
 struct OffloadState {
-  std::uint32_t end = 0;   // tokens before it are in host memory, in every layer
-  std::uint32_t room = 0;  // of the staging, in tokens
-  StagingRef staging;
-  std::vector<FetchedRef> fetched;  // [layer % parts]
+  std::uint32_t end = 0;  // tokens before it are in host memory, in every layer
+  LayerStream stream;
 };
 
 /// All KV in host memory; each step streams it over the link, layer by layer, and attends to all of it on the device.
@@ -36,35 +35,26 @@ class FullOffload : public Method {
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
     OffloadState state;
-    state.fetched.resize(parts(ops.shape()));
-    state.room = whole_pages(sequence.max_tokens);
-    state.staging = ops.make_staging(sequence, state.room, parts(ops.shape()));
+    state.stream = open_layer_stream(sequence, std::min(options_.look_ahead, ops.shape().layers - 1) + 1, ops);
     state.end = whole_pages(sequence.tokens);
     if (state.end > 0) ops.move_to_host(sequence, {0, state.end});
     sequence.method = std::move(state);
   }
 
   void before_layer(const LayerContext& context, Ops& ops) override {
-    // A step fetches for itself only: whether there is a next one, its token decides.
-    if (context.layer == 0) {
-      for (SequenceState* sequence : context.batch) {
-        auto& state = state_of(*sequence);
-        if (state.end <= state.room) continue;  // a session that goes on
-        state.room = whole_pages(std::max(sequence->max_tokens, sequence->tokens));
-        ops.renew_staging(*sequence, state.staging, state.room);
-      }
-      for (std::uint32_t layer = 0; layer < parts(context.shape); ++layer) fetch(context, layer, ops);
-    } else if (context.layer + options_.look_ahead < context.shape.layers) {
-      fetch(context, context.layer + options_.look_ahead, ops);
+    std::vector<StreamedRow> rows;
+    for (SequenceState* sequence : context.batch) {
+      OffloadState& state = state_of(*sequence);
+      if (state.end > 0) rows.push_back({sequence, &state.stream, state.end});
     }
+    stream_layers(context, context.shape.layers, rows, ops);
   }
 
   AttendPlan plan_attend(const LayerContext& context, Ops&) override {
     AttendPlan plan;
     for (SequenceState* sequence : context.batch) {
       const OffloadState& state = state_of(*sequence);
-      if (state.end > 0)
-        plan.items.push_back({.row = sequence->row, .pages = {state.fetched[context.layer % parts(context.shape)]}});
+      if (state.end > 0) plan.items.push_back({.row = sequence->row, .pages = {state.stream.of(context.layer)}});
       plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{state.end, sequence->tokens}}}}});
     }
     return plan;
@@ -90,22 +80,6 @@ class FullOffload : public Method {
  private:
   static std::uint32_t whole_pages(std::uint32_t tokens) { return tokens / kPageTokens * kPageTokens; }
   static OffloadState& state_of(SequenceState& sequence) { return std::any_cast<OffloadState&>(sequence.method); }
-  std::uint32_t parts(const ModelShape& shape) const { return std::min(options_.look_ahead, shape.layers - 1) + 1; }
-
-  void fetch(const LayerContext& context, std::uint32_t layer, Ops& ops) const {
-    std::vector<FetchRequest> requests;
-    std::vector<OffloadState*> states;
-    for (SequenceState* sequence : context.batch) {
-      OffloadState& state = state_of(*sequence);
-      if (state.end == 0) continue;
-      requests.push_back({sequence, state.staging, StaticTokens{{{0, state.end}}}});
-      states.push_back(&state);
-    }
-    if (requests.empty()) return;
-    const std::vector<FetchedRef> fetched = ops.fetch(layer, requests);
-    for (std::size_t i = 0; i < states.size(); ++i) states[i]->fetched[layer % parts(context.shape)] = fetched[i];
-  }
-
   FullOffloadOptions options_;
 };
 

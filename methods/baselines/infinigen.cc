@@ -5,6 +5,7 @@
 
 #include "engine/common/error.h"
 #include "methods/baselines/baselines.h"
+#include "methods/baselines/layer_stream.h"
 
 namespace tandem {
 namespace {
@@ -12,23 +13,36 @@ namespace {
 struct InfinigenOptions {
   TokenShare budget{0.2, 0};
   double partial = 0.3, alpha = 4;
+  std::uint32_t dense_layers = 2;
   std::string fetch = "page", scope = "kv_head";
   OptionSet bind() {
     OptionSet set("infinigen");
     set.share("budget", budget, "most tokens fetched per KV head and layer: tokens, or a share of the context");
     set.ratio("partial", partial, 0, 1, "share of the head dimension that the index on the device keeps");
-    set.number("alpha", alpha, 0, 1e9, "a token is wanted where its speculated score is at most so far below the best");
+    set.number("alpha", alpha, 0, 1e9,
+               "a token is wanted where its speculated score is at most so far below the best; the authors' is 4 for "
+               "OPT, 5 for Llama-2");
+    set.count("dense_layers", dense_layers, "layers",
+              "first layers that fetch all their KV and attend to everything; the authors' are 2");
     set.choice("fetch", fetch, {"token", "page"}, "what is fetched together: a token, or 32 tokens");
     set.choice("scope", scope, {"kv_head", "layer"},
                "who chooses together; a layer's pages of 32 tokens are one transfer");
     return set;
   }
   std::uint32_t unit() const { return fetch == "token" ? 1 : 32; }
+  std::uint32_t columns(std::uint32_t dim) const { return static_cast<std::uint32_t>(std::ceil(partial * dim - 1e-9)); }
   std::uint32_t units(std::uint32_t tokens) const { return std::max(1u, std::min(budget.of(tokens), tokens) / unit()); }
 };
 
+/// Of a sequence.
+struct InfinigenState {
+  SkewedRef index;     // of the layers behind the dense ones
+  LayerStream stream;  // of the dense ones, where there are any
+};
+
 /// InfiniGen: KV in host memory; while a layer runs, the next one's query is speculated, scored against a partial index
-/// of skewed keys, and what it would look at is fetched ahead of use (arXiv 2406.19707).
+/// of skewed keys, and what it would look at is fetched ahead of use. The first layers, whose input says little about
+/// the next one's query, are fetched whole (arXiv 2406.19707 and its code).
 class Infinigen : public Method {
  public:
   explicit Infinigen(InfinigenOptions options) : options_(std::move(options)) {}
@@ -37,57 +51,80 @@ class Infinigen : public Method {
     InfinigenOptions copy = options_;
     return copy.bind().spelled_out();
   }
-  Needs needs(const ModelShape&) const override { return {.host_tier = true, .last_queries = 64}; }
+  Needs needs(const ModelShape& shape) const override {
+    const bool all = dense_layers(shape) == shape.layers;
+    return {.lossless = all, .host_tier = true, .last_queries = all ? 0u : 64u};
+  }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
-    const auto columns = static_cast<std::uint32_t>(std::ceil(options_.partial * ops.shape().head_dim - 1e-9));
-    sequence.method = ops.index_keys(
-        sequence, {columns, options_.unit(), options_.units(sequence.max_tokens), options_.scope == "kv_head"});
+    const std::uint32_t dense = dense_layers(ops.shape());
+    InfinigenState state;
+    state.index = ops.index_keys(sequence, {.columns = options_.columns(ops.shape().head_dim),
+                                            .unit = options_.unit(),
+                                            .most = options_.units(sequence.max_tokens),
+                                            .per_kv_head = options_.scope == "kv_head",
+                                            .first_layer = dense});
+    if (dense > 0) state.stream = open_layer_stream(sequence, std::min(dense, 2u), ops);
+    sequence.method = std::move(state);
   }
 
   void before_layer(const LayerContext& context, Ops& ops) override {
     if (context.layer == 0) next_ = std::nullopt;  // a step that failed may have left its own
     now_ = std::exchange(next_, std::nullopt);
-    if (context.layer > 0) look_ahead(context, ops);
+    if (is_dense(context)) stream(context, ops);
+    if (context.layer > 0 || is_dense(context)) look_ahead(context, ops);
   }
 
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
-    if (context.layer == 0) {  // no layer before it: fetched by its own query, and waited for
+    if (context.layer == 0 && !is_dense(context)) {  // no layer before it: fetched by its own query, and waited for
       now_ = fetch(context, ops.layer_query(context), ops);
       look_ahead(context, ops);
     }
     AttendPlan plan;
-    for (const SequenceState* sequence : context.batch)
+    for (SequenceState* sequence : context.batch) {
       plan.items.push_back(
           {.row = sequence->row, .pages = {StaticTokens{{{newest_begin(*sequence), sequence->tokens}}}}});
+      if (is_dense(context) && newest_begin(*sequence) > 0)
+        plan.items.push_back({.row = sequence->row, .pages = {state_of(*sequence).stream.of(context.layer)}});
+    }
     if (!now_) return plan;
     for (const std::uint32_t row : now_->rows)
-      plan.items.push_back({.row = row, .pages = {Speculated{index_of(*context.batch[row]), now_->ready}}});
+      plan.items.push_back({.row = row, .pages = {Speculated{state_of(*context.batch[row]).index, now_->ready}}});
     return plan;
   }
 
   void after_layer(const LayerContext& context, Ops& ops) override {
-    for (SequenceState* sequence : context.batch) ops.index_filled(*sequence, index_of(*sequence), context.layer);
+    for (SequenceState* sequence : context.batch) ops.index_filled(*sequence, state_of(*sequence).index, context.layer);
   }
 
   void goes_on(SequenceState& sequence, Ops& ops) override {
-    ops.renew_index(sequence, index_of(sequence), options_.units(sequence.max_tokens));
+    ops.renew_index(sequence, state_of(sequence).index, options_.units(sequence.max_tokens));
   }
 
   void appended(SequenceState& sequence, Range, Ops& ops) override {
-    ops.renew_index(sequence, index_of(sequence), options_.units(sequence.max_tokens));
+    ops.renew_index(sequence, state_of(sequence).index, options_.units(sequence.max_tokens));
   }
 
  private:
-  static SkewedRef index_of(const SequenceState& sequence) { return std::any_cast<SkewedRef>(sequence.method); }
+  static InfinigenState& state_of(SequenceState& sequence) { return std::any_cast<InfinigenState&>(sequence.method); }
   /// First token that is on the device alone; the step's own is in it.
   static std::uint32_t newest_begin(const SequenceState& sequence) { return (sequence.tokens - 1) / 32 * 32; }
+  std::uint32_t dense_layers(const ModelShape& shape) const { return std::min(options_.dense_layers, shape.layers); }
+  bool is_dense(const LayerContext& context) const { return context.layer < options_.dense_layers; }
 
+  /// Dense layers, one ahead.
+  void stream(const LayerContext& context, Ops& ops) const {
+    std::vector<StreamedRow> rows;
+    for (SequenceState* sequence : context.batch) {
+      if (newest_begin(*sequence) > 0) rows.push_back({sequence, &state_of(*sequence).stream, newest_begin(*sequence)});
+    }
+    stream_layers(context, dense_layers(context.shape), rows, ops);
+  }
   std::optional<SpeculatedRef> fetch(const LayerContext& context, const QueryRef& query, Ops& ops) const {
     std::vector<SpeculateRequest> requests;
-    for (const SequenceState* sequence : context.batch) {
+    for (SequenceState* sequence : context.batch) {
       if (newest_begin(*sequence) == 0) continue;
-      requests.push_back({sequence, index_of(*sequence), options_.units(sequence->tokens), options_.alpha});
+      requests.push_back({sequence, state_of(*sequence).index, options_.units(sequence->tokens), options_.alpha});
     }
     if (requests.empty()) return std::nullopt;
     return ops.fetch_speculated(context, query, requests);
@@ -95,7 +132,8 @@ class Infinigen : public Method {
   void look_ahead(const LayerContext& context, Ops& ops) {
     const std::uint32_t layer = context.layer + 1;
     const auto is_short = [](const SequenceState* sequence) { return newest_begin(*sequence) == 0; };
-    if (layer == context.shape.layers || std::all_of(context.batch.begin(), context.batch.end(), is_short)) return;
+    if (layer == context.shape.layers || layer < options_.dense_layers) return;
+    if (std::all_of(context.batch.begin(), context.batch.end(), is_short)) return;
     next_ = fetch(context, ops.predict_query(context, layer, context.layer), ops);
   }
 
@@ -114,11 +152,11 @@ MethodInfo infinigen_info() {
       "skewing, from the prompt's keys and its last 64 queries, gathers what matters for scores in the first columns; "
       "the index on the device keeps partial x D columns of every skewed key. While layer i runs, layer i+1's query is "
       "speculated from layer i's normed input and scored against the index; as many tokens of each KV head are fetched "
-      "as "
-      "score within alpha of the best, the mean over the heads, at most `budget`. Layer 0 fetches by its own query. "
-      "Under scope=layer all KV heads fetch the same tokens. "
-      "Budget: tokens fetched per KV head and layer; the newest block is on top. New tokens: on the device until their "
-      "block is full.";
+      "as score within alpha of the best, the mean over the heads, at most `budget`. The first `dense_layers` have no "
+      "index: each step streams all their KV to the device, the next one's while one runs, and attends to all of it; "
+      "without any, layer 0 fetches by its own query. Under scope=layer all KV heads fetch the same tokens. Budget: "
+      "tokens fetched per KV head and layer behind the dense ones; the newest block is on top. New tokens: on the "
+      "device until their block is full.";
   info.source = "InfiniGen (Lee et al., arXiv 2406.19707), as ScoutAttention compares with it";
   info.budget = "most-fetched-share-of-context";
   InfinigenOptions defaults;

@@ -1,9 +1,10 @@
 // InfiniGen against an independent model of its rule in double precision: the skewing, the speculated query's scores on
-// the first columns, how many tokens are fetched and which; also after a new prompt, which is indexed by the old
-// skewing.
+// the first columns, how many tokens are fetched and which, and the first layers that attend to everything; also after
+// a new prompt, which is indexed by the old skewing.
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
+#include <map>
 
 #include "engine/kernels/eigen.h"
 #include "engine/runtime/decode_session.h"
@@ -21,12 +22,13 @@ struct Rule {
   std::uint32_t prompt, budget;
   double partial, alpha;
   std::uint32_t unit;
-  bool together = false;  // all KV heads fetch the same
+  std::uint32_t dense = 0;  // layers that attend to everything
+  bool together = false;    // all KV heads fetch the same
 };
 
 void PrintTo(const Rule& rule, std::ostream* out) {
   *out << rule.prompt << " tokens, budget " << rule.budget << ", partial " << rule.partial << ", unit " << rule.unit
-       << (rule.together ? ", together" : "");
+       << ", " << rule.dense << " dense" << (rule.together ? ", together" : "");
 }
 
 class SlowInfinigen {
@@ -91,7 +93,7 @@ class SlowInfinigen {
 
   std::uint32_t indexed() const { return indexed_; }  // tokens, in the last step
 
-  std::uint64_t fetched = 0;  // tokens in the last step, summed over layers and KV heads
+  std::uint64_t fetched = 0;  // tokens in the last step, summed over the speculated layers and KV heads
   double closest = INFINITY;  // of a score to what it was compared with
 
  private:
@@ -116,6 +118,11 @@ class SlowInfinigen {
   }
   Vector attend(std::uint32_t layer, const Vector& q, const Vector& speculated, const Keys& keys, const Keys& values) {
     Vector out(std::size_t{c_.q_heads} * c_.head_dim);
+    if (layer < rule_.dense) {
+      for (std::uint32_t h = 0; h < c_.q_heads; ++h)
+        attend_head(h, q, keys[h / group()], values[h / group()], std::vector<bool>(tokens_, true), out);
+      return out;
+    }
     std::vector<Vector> scores(c_.q_heads, Vector(indexed_));
     std::uint32_t near = 0;
     for (std::uint32_t h = 0; h < c_.q_heads; ++h) {
@@ -195,8 +202,11 @@ class InfinigenRules : public ::testing::TestWithParam<Rule> {};
 INSTANTIATE_TEST_SUITE_P(Rules, InfinigenRules,
                          ::testing::Values(Rule{207, 96, 0.3, 4, 1}, Rule{230, 64, 0.5, 0.5, 1},
                                            Rule{201, 96, 0.3, 4, 32}, Rule{150, 64, 0.3, 0.2, 32},
-                                           Rule{201, 64, 0.3, 4, 32, true}, Rule{1, 32, 0.5, 4, 1},
-                                           Rule{207, 96, 0.3, 0.5, 1, true}));
+                                           Rule{201, 64, 0.3, 4, 32, 0, true}, Rule{1, 32, 0.5, 4, 1},
+                                           Rule{207, 96, 0.3, 0.5, 1, 0, true}, Rule{207, 96, 0.3, 4, 1, 1},
+                                           Rule{230, 64, 0.5, 0.5, 1, 2}, Rule{201, 96, 0.3, 4, 32, 2},
+                                           Rule{150, 64, 0.3, 0.2, 32, 1}, Rule{201, 64, 0.3, 4, 32, 2, true},
+                                           Rule{1, 32, 0.5, 4, 1, 2}, Rule{207, 96, 0.3, 4, 32, 3}));
 
 TEST_P(InfinigenRules, EqualTheSlowModel) {
   const Rule rule = GetParam();
@@ -205,7 +215,7 @@ TEST_P(InfinigenRules, EqualTheSlowModel) {
   const auto method =
       make_method("infinigen:budget=" + std::to_string(rule.budget) + ",partial=" + std::to_string(rule.partial) +
                   ",alpha=" + std::to_string(rule.alpha) + ",fetch=" + (rule.unit == 1 ? "token" : "page") +
-                  ",scope=" + (rule.together ? "layer" : "kv_head"));
+                  ",scope=" + (rule.together ? "layer" : "kv_head") + ",dense_layers=" + std::to_string(rule.dense));
   const auto prefix = bench.engine.prefill(prompt);
   const DecodeRequest request{prefix.get(), 40};
   const auto session = bench.engine.open_session(*method, {&request, 1});
@@ -225,7 +235,7 @@ TEST_P(InfinigenRules, EqualTheSlowModel) {
     std::vector<std::vector<float>> logits;
     const DecodeResult result = session->decode({.logits = &logits});
     ASSERT_EQ(logits.size(), turn == 0 ? 40u : 20u);
-    std::uint64_t fetched = 0, moved = 0, pieces = 0, flops = 0, scored = 0, speculated = 0;
+    std::uint64_t fetched = 0, moved = 0, pieces = 0, streamed = 0, flops = 0, scored = 0, speculated = 0;
     for (std::size_t n = 0; n < logits.size(); ++n) {
       const Vector expected = slow.step(next);
       next = result.sequences[0].tokens[n];
@@ -243,16 +253,66 @@ TEST_P(InfinigenRules, EqualTheSlowModel) {
         pieces += r.cost.pieces;
       }
       if (std::string(r.name) == "speculate tokens") flops += r.cost.flops;
+      if (std::string(r.name) != "fetch kv") continue;
+      EXPECT_LT(r.layer, rule.dense);
+      streamed += r.cost.h2d;
     }
+    EXPECT_EQ(streamed, scored * rule.dense * bench.engine.kv().shape().token_bytes() / 3) << "all that is on the host";
     EXPECT_EQ(moved, fetched * 2 * bench.engine.kv().shape().vector_bytes());
     // Tokens of a KV head come as K and as V; pages with both, of 16 tokens, or of 32 tokens and all heads.
     const std::uint64_t heads = bench.model.config.kv_heads;
     EXPECT_EQ(pieces, rule.unit == 1 ? 2 * fetched : rule.together ? fetched / heads / 32 : fetched / 16);
-    // 3 layers, 4 query heads: the query is skewed, D to the columns, and meets the columns of every indexed token.
+    // 3 layers but the dense ones, 4 query heads: the query is skewed, D to the columns, and meets the columns of every
+    // indexed token.
     const auto columns = static_cast<std::uint64_t>(std::ceil(rule.partial * 16));
-    EXPECT_EQ(flops, 3 * 4 * 2 * columns * (16 * speculated + scored));
+    EXPECT_EQ(flops, (3 - rule.dense) * 4 * 2 * columns * (16 * speculated + scored));
   }
   ASSERT_GT(slow.closest, 1e-6) << "float and double may choose differently here: take another prompt";
+}
+
+TEST(InfinigenCounters, DenseLayersHaveRoomForTwoAndNoIndex) {
+  Bench bench(tiny_model(true, 3));
+  const std::size_t token = bench.engine.kv().shape().token_bytes(), vector = 64;
+  for (const std::uint32_t dense : {0u, 1u, 2u, 3u, 7u}) {
+    const auto method =
+        make_method("infinigen:budget=40,partial=0.25,fetch=token,dense_layers=" + std::to_string(dense));
+    // 100 prefilled, of which 96 are on the host; up to 116 tokens.
+    const DecodeResult result = bench.decode(*method, {random_prompt(101, 4)}, 16);
+    const std::size_t indexed = 3 - std::min(dense, 3u);
+    const std::size_t streamed = std::min<std::size_t>(dense, 2) * 112 * token / 3;
+    const std::size_t index = indexed * 2 * (4 * 16 * 4 + 116 * 4 * 4);  // of 2 heads: directions, components
+    const std::size_t fetched = std::min<std::size_t>(indexed, 2) * 2 * (41 * 4 + 2 * 40 * vector);
+    // At the end of the setup a page and the prompt's queries, which are larger than a step's second page.
+    const std::size_t pages = indexed > 0 ? 16 * token + std::size_t{3} * 64 * 4 * 16 * 4 : 32 * token;
+    EXPECT_EQ(result.sequences[0].peak_kv_bytes[0], pages + streamed + index + fetched) << dense << " dense";
+    EXPECT_EQ(result.sequences[0].peak_kv_bytes[1], 96 * token);
+    EXPECT_EQ(method->needs(bench.engine.shape()).lossless, indexed == 0);
+  }
+}
+
+TEST(InfinigenTime, DenseLayersAreOnTheirWayFromTheStepsBeginning) {
+  Bench bench(tiny_model(true, 5));
+  const DecodeResult result = bench.decode(*make_method("infinigen:dense_layers=3"), {random_prompt(1001, 4)}, 2);
+  std::map<std::string, std::vector<const TraceRecord*>> by_name;
+  for (const TraceRecord& r : result.trace.records) by_name[r.name].push_back(&r);
+  const auto& dense = by_name["fetch kv"];
+  const auto& speculated = by_name["fetch speculated kv"];
+  const auto& attention = by_name["device attention"];
+  ASSERT_EQ(dense.size(), 2u * 3);
+  ASSERT_EQ(speculated.size(), 2u * 2);
+  ASSERT_EQ(attention.size(), 2u * 5);
+  for (std::size_t step = 0; step < 2; ++step) {
+    const auto* const* fetch = dense.data() + 3 * step;
+    const auto* const* ahead = speculated.data() + 2 * step;
+    const auto* const* attend = attention.data() + 5 * step;
+    EXPECT_EQ(fetch[1]->start, fetch[0]->end) << "while layer 0 waits for its own";
+    EXPECT_GE(fetch[2]->start, attend[0]->end) << "in layer 0's room";
+    EXPECT_LE(fetch[2]->start, attend[1]->start);
+    for (std::size_t layer = 0; layer < 3; ++layer) EXPECT_GE(attend[layer]->start, fetch[layer]->end);
+    EXPECT_EQ(ahead[0]->layer, 3u);
+    EXPECT_LE(ahead[0]->start, attend[2]->start) << "while the last dense layer runs";
+    for (std::size_t layer = 3; layer < 5; ++layer) EXPECT_GE(attend[layer]->start, ahead[layer - 3]->end);
+  }
 }
 
 }  // namespace

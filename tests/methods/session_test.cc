@@ -19,8 +19,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, Sessions,
                                            "hgca:device_kv=64,block=16,beta=0.7", "hgca:beta=0,device_kv=32,block=16",
                                            "quest:budget=96", "gpu-fetch:budget=0.3,block=32,sinks=16,window=32",
                                            "full-offload", "full-host", "h2o:budget=96", "h2o:budget=250,heavy=0.2",
-                                           "infinigen:budget=96,fetch=token", "infinigen:budget=250",
-                                           "fluxion:bgt=0.2,sinks=16,window=32",
+                                           "infinigen:budget=96,fetch=token,dense_layers=1", "infinigen:budget=250",
+                                           "infinigen:budget=250,dense_layers=0", "fluxion:bgt=0.2,sinks=16,window=32",
                                            "fluxion:bgt=0.1,sinks=16,window=1,spill=1", "hgca:device_kv=250,block=16",
                                            "scoutattention:budget=256,block=16,sinks=16,recall=3",
                                            "scoutattention:budget=128,block=16,sinks=16,recall=2",
@@ -152,8 +152,9 @@ TEST(Session, LosslessMethodsStaySoWhereADecodeGoesOn) {
 TEST(Session, BudgetsFarAboveTheContextAreFullAndTakeNoMoreMemory) {
   const Tokens prompt = random_prompt(300, 5), turn = random_prompt(200, 6);
   for (const char* spec :
-       {"h2o:budget=1000000000", "quest:budget=1000000000", "infinigen:budget=1000000000,alpha=1000000000",
-        "infinigen:budget=1000000000,alpha=1000000000,fetch=token", "scoutattention:budget=1000000000",
+       {"h2o:budget=1000000000", "quest:budget=1000000000",
+        "infinigen:budget=1000000000,alpha=1000000000,dense_layers=0",
+        "infinigen:budget=1000000000,alpha=1000000000,fetch=token,dense_layers=1", "scoutattention:budget=1000000000",
         "scoutattention:budget=1000000000,sinks=0,block=128", "hgca:device_kv=1000000000", "hgca:device_kv=1",
         "streaming:window=1000000000", "hybrid-fixed:window=1000000000", "gpu-fetch:sinks=1000000000",
         "tova:budget=1000000000", "tova:budget=1000000000,evict=yes", "asyncspade:budget=1000000000",

@@ -186,8 +186,8 @@ TEST(Reproduce, SalientTokensAreAsManyAtEveryContext) {
 TEST(Reproduce, PagesAreGivenAsTokens) {
   std::string text = changed(small(), "\"kind\": \"real\"", "\"kind\": \"pages\"");
   text = changed(text, "\"low\": 0.001, \"high\": 0.9", "\"low\": 1, \"high\": 64");
-  text =
-      changed(text, "hybrid-fixed:budget={share},window=64,sinks=16", "infinigen:budget={share},alpha=1e9,scope=layer");
+  text = changed(text, "hybrid-fixed:budget={share},window=64,sinks=16",
+                 "infinigen:budget={share},alpha=1e9,scope=layer,dense_layers=0");
   const Reproduction result = reproduce(parse_experiment(text, "small"), {});
   EXPECT_EQ(result.fitted[0].value, std::round(result.fitted[0].value));
   EXPECT_THAT(result.runs[0].method,
