@@ -100,7 +100,7 @@ class Tova : public Method {
   std::uint32_t most(const SequenceState& sequence) const {
     return std::clamp(options_.budget.of(sequence.max_tokens), 1u, std::max(sequence.max_tokens, 1u));
   }
-  /// The step's own token is in the window, so that it is not the one that leaves.
+  /// The newest token is in the window, so that it is not the one that leaves; the original's may be.
   HeavyRequest sizes(const SequenceState& sequence) const { return {most(sequence) - 1, 1, true}; }
 
   TovaOptions options_;
@@ -116,9 +116,9 @@ MethodInfo tova_info() {
       "All KV stays on the device. Each step reads every key, scores each token with the true query and attends the "
       "best ones, per KV head by the best of its query heads; choosing is on the critical path. Budget: tokens per KV "
       "head, the step's own included (with evict=yes it comes on top). New tokens: appended on the device. With "
-      "evict=yes, as in the original, a layer "
-      "keeps `budget` tokens, the same for all its heads, chosen after the prompt by its last query; a step attends "
-      "them and its own, then gives up the token with the smallest weight, summed over all heads.";
+      "evict=yes a layer keeps `budget` tokens, the same for all its heads, chosen after the prompt by its last query; "
+      "a step attends them and its own, then gives up the token with the smallest weight, summed over all heads, as in "
+      "the original; but the newest token always stays, unlike the original's.";
   info.source = "Oren et al. 2024, TOVA (arXiv 2401.06104), as AsyncSpade compares with it";
   info.budget = "tokens-attended";
   info.at_short_contexts = "budget=512";
