@@ -17,7 +17,7 @@ struct LayerStream {
   std::vector<FetchedRef> fetched;  // [layer % parts]
 
   std::uint32_t parts() const { return static_cast<std::uint32_t>(fetched.size()); }
-  /// What was fetched of a layer that the step has streamed last.
+  /// What the step has fetched of a layer.
   const FetchedRef& of(std::uint32_t layer) const { return fetched[layer % parts()]; }
 };
 

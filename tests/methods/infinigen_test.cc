@@ -270,6 +270,10 @@ TEST_P(InfinigenRules, EqualTheSlowModel) {
   ASSERT_GT(slow.closest, 1e-6) << "float and double may choose differently here: take another prompt";
 }
 
+TEST(InfinigenOptions, TheFirstTwoLayersAreDense) {
+  EXPECT_EQ(make_method("infinigen")->spelled_out(), make_method("infinigen:dense_layers=2")->spelled_out());
+}
+
 TEST(InfinigenCounters, DenseLayersHaveRoomForTwoAndNoIndex) {
   Bench bench(tiny_model(true, 3));
   const std::size_t token = bench.engine.kv().shape().token_bytes(), vector = 64;
