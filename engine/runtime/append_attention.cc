@@ -99,7 +99,6 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
   const ModelShape& shape = forward_.shape();
   const DeviceBuffer& out = merges ? device_part_ : forward_.attention();
   const std::uint64_t width = std::uint64_t{shape.q_heads} * shape.head_dim, tokens = token_count(pieces);
-  const Range window{pieces.front().begin, first + rows};
   Op op;
   op.name = "append attention";
   op.layer = layer;
@@ -109,13 +108,6 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
   op.access = {forward_.q().reads(0, rows), out.writes(0, rows), device_lse_.writes(0, rows)};
   kv_.append_access(sequence_, layer, {0, blocks_for(first + rows)}, Tier::device, Range{0, shape.kv_heads}, false,
                     op.access);
-  if (average_ != nullptr) {
-    TANDEM_CHECK(window.end - window.begin == tokens && tokens <= average_->ring,
-                 "averages of {} device tokens in a window [{}, {}) with room for {}", tokens, window.begin, window.end,
-                 average_->ring);
-    op.cost.hbm += 3 * tokens * shape.q_heads * sizeof(float);
-    average_->append_window_access(layer, window, true, op.access);
-  }
   if (heavy_ != nullptr) {
     const std::uint64_t held = heavy_->held[layer];
     op.cost.flops += 4 * rows * held * width;
@@ -123,7 +115,7 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
     heavy_->append_access(layer, true, op.access);
     op.access.push_back(heavy_->arriving.writes(layer, layer + 1));
   }
-  op.body = [this, shape, layer, first, rows, pieces, window, out](BodyContext& ctx) {
+  op.body = [this, shape, layer, first, rows, pieces, out](BodyContext& ctx) {
     if (heavy_ != nullptr) {
       attend_with_mass(ctx, layer, first, rows, pieces, out);
       return;
@@ -143,49 +135,14 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
       }
       return spans;
     };
-    if (average_ == nullptr) {
-      pool_.parallel_for(std::size_t{rows} * shape.kv_heads, [&](std::size_t task) {
-        const auto row = static_cast<std::uint32_t>(task / shape.kv_heads);
-        const auto kv_head = static_cast<std::uint32_t>(task % shape.kv_heads);
-        const std::size_t at = std::size_t{row} * shape.q_heads + kv_head * group;
-        partial_attention(query + at * dim, spans_of(kv_head, first + row), attention, o + at * dim, lse + at);
-      });
-      return;
-    }
-    float* ring = ctx.write<float>(average_->window);
-    const float share = average_->share / static_cast<float>(tokens_.end - tokens_.begin);
-    pool_.parallel_for(shape.kv_heads, [&](std::size_t task) {
-      const auto kv_head = static_cast<std::uint32_t>(task);
-      std::vector<float> scores(std::size_t{group} * (window.end - window.begin));
-      for (std::uint32_t g = 0; g < group; ++g) {  // older tokens decay once, new ones start at 0
-        float* own = ring + average_->window_offset(layer, kv_head * group + g);
-        for (std::uint32_t t = window.begin; t < window.end; ++t) {
-          float& value = own[t % average_->ring];
-          if (t >= first) {
-            value = 0;
-          } else if (first == tokens_.begin) {
-            value *= 1 - average_->share;
-          }
-        }
-      }
-      for (std::uint32_t row = 0; row < rows; ++row) {
-        const std::size_t at = std::size_t{row} * shape.q_heads + kv_head * group;
-        partial_attention_with_scores(query + at * dim, spans_of(kv_head, first + row), attention, o + at * dim,
-                                      lse + at, scores.data());
-        const std::uint32_t seen = first + row + 1 - window.begin;
-        for (std::uint32_t g = 0; g < group; ++g) {
-          float* own = ring + average_->window_offset(layer, kv_head * group + g);
-          average_->for_each_run({window.begin, window.begin + seen},
-                                 [&](std::uint32_t token, std::uint32_t place, std::uint32_t count) {
-                                   blend_weights(scores.data() + std::size_t{g} * seen + (token - window.begin),
-                                                 lse[at + g], count, 1, share, own + place);
-                                 });
-        }
-      }
+    pool_.parallel_for(std::size_t{rows} * shape.kv_heads, [&](std::size_t task) {
+      const auto row = static_cast<std::uint32_t>(task / shape.kv_heads);
+      const auto kv_head = static_cast<std::uint32_t>(task % shape.kv_heads);
+      const std::size_t at = std::size_t{row} * shape.q_heads + kv_head * group;
+      partial_attention(query + at * dim, spans_of(kv_head, first + row), attention, o + at * dim, lse + at);
     });
   };
-  const Event done = device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
-  if (average_ != nullptr) average_->updated[layer] = done;
+  device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
 }
 
 void AppendAttention::attend_with_mass(BodyContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,

@@ -18,9 +18,9 @@ namespace tandem {
 
 class AppendAttention {
  public:
-  /// `tokens`: of the new prompt, in chunks of at most `chunk`. `average` may be nullptr; else the mean weights of the
-  /// new prompt's queries go into it: those of the window, in a softmax over the device's tokens, as one step of the
-  /// moving average; those of the host's tokens, in a softmax over these, in place of what AttentionAverage::left held.
+  /// `tokens`: of the new prompt, in chunks of at most `chunk`. `average` may be nullptr; else the mean weights that
+  /// the host's tokens have under the new prompt's queries, in a softmax over these tokens, take the place of what
+  /// AttentionAverage::left held.
   /// `heavy` may be nullptr; else it stands for all tokens before the new prompt, and takes in the weights of the new
   /// prompt's queries: its own tokens in their mass, those of the new tokens in HeavySet::arriving.
   AppendAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceId sequence, Range tokens,

@@ -11,61 +11,67 @@
 
 namespace tandem {
 
-AverageRef EngineOps::average_weights(SequenceState& sequence, const AverageRequest& request) {
-  const std::uint32_t tokens = sequence.tokens;
-  const Range window = request.window;
-  TANDEM_CHECK(tokens == sequence.prefix_tokens, "averages start at the prompt's last queries");
-  TANDEM_CHECK(window.begin % kPageTokens == 0 && window.begin <= tokens && window.end == tokens,
-               "a window of tokens [{}, {}) of {}", window.begin, window.end, tokens);
-  TANDEM_CHECK(tokens - window.begin <= request.window_tokens, "a window of {} tokens in room for {}",
-               tokens - window.begin, request.window_tokens);
-  const KvShape& shape = kv_.shape();
-  AttentionAverage made = make_average(device_, sequence.id, shape.layers, attention_.q_heads(), request.window_tokens,
-                                       sequence.max_tokens);
-  made.share = request.share;
-  const AverageRef ref{stores_.averages.add(std::move(made))};
-  AttentionAverage& average = stores_.averages.get(ref.id);
-  if (tokens == 0) return ref;
+AverageRef EngineOps::make_average(SequenceState& sequence, std::uint32_t window_tokens, float share) {
+  AttentionAverage average = tandem::make_average(device_, sequence.id, kv_.shape().layers, attention_.q_heads(),
+                                                  window_tokens, sequence.max_tokens);
+  average.share = share;
+  return {stores_.averages.add(std::move(average))};
+}
+
+void EngineOps::observe_prompt(SequenceState& sequence, const ObserveRequest& request) {
+  AttentionAverage& average = stores_.averages.get(request.average.id);
+  const Range leaving{request.device_begin, request.window_begin};
+  TANDEM_CHECK(request.prompt.end == sequence.tokens && leaving.begin % kPageTokens == 0 &&
+                   leaving.end % kPageTokens == 0 && leaving.begin <= leaving.end && leaving.end <= sequence.tokens &&
+                   leaving.begin <= request.prompt.begin,
+               "a prompt of tokens [{}, {}) of {}, on the device from {} on, a window from {} on", request.prompt.begin,
+               request.prompt.end, sequence.tokens, leaving.begin, leaving.end);
+  TANDEM_CHECK(sequence.tokens - leaving.end <= average.ring, "a window of {} tokens in a ring of {}",
+               sequence.tokens - leaving.end, average.ring);
+  if (request.prompt.begin == request.prompt.end) return;
   // Weights of the tokens before the window, one layer at a time, on their way to the host.
+  const std::uint32_t count = leaving.end - leaving.begin;
   DeviceBuffer before;
-  if (window.begin > 0)
-    before = device_.allocate_device(std::size_t{average.q_heads} * window.begin * sizeof(float), "prompt weights");
+  if (count > 0)
+    before = device_.allocate_device(std::size_t{average.q_heads} * count * sizeof(float), "prompt weights");
   Event copied;
-  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-    const Event observed = observe_prompt(sequence, average, window, request.observed, layer, before, copied);
+  for (std::uint32_t layer = 0; layer < average.layers; ++layer) {
+    const Event observed = observe_layer(sequence, request, layer, before, copied);
     average.updated[layer] = observed;
-    if (window.begin == 0) continue;
+    if (count == 0) continue;
     Op op;
     op.name = "offload averages";
     op.kind = Kind::copy;
     op.cause = Cause::offload;
     op.layer = layer;
-    op.cost.d2h = std::uint64_t{average.q_heads} * window.begin * sizeof(float);
+    op.cost.d2h = std::uint64_t{average.q_heads} * count * sizeof(float);
     op.cost.pieces = average.q_heads;
-    op.access = {before.reads(), average.left_access(layer, {0, window.begin}, true)};
+    op.access = {before.reads(), average.left_access(layer, leaving, true)};
     op.after = {observed};
-    op.body = [&average, before, layer, count = window.begin](BodyContext& ctx) {
+    op.body = [&average, before, layer, leaving, count](BodyContext& ctx) {
       const float* from = ctx.read<float>(before);
       for (std::uint32_t head = 0; head < average.q_heads; ++head) {
         std::copy_n(from + std::size_t{head} * count, count,
-                    ctx.write<float>(average.left) + average.left_offset(layer, head));
+                    ctx.write<float>(average.left) + average.left_offset(layer, head) + leaving.begin);
       }
     };
     copied = ask(LaneKind::d2h, std::move(op));
     average.moved[layer] = copied;
   }
-  return ref;
 }
 
-Event EngineOps::observe_prompt(const SequenceState& sequence, const AttentionAverage& average, Range window,
-                                std::uint32_t most_observed, std::uint32_t layer, const DeviceBuffer& before,
-                                Event before_free) {
+/// Its tokens and scores are counted from the first token on the device.
+Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveRequest& request, std::uint32_t layer,
+                               const DeviceBuffer& before, Event before_free) {
   const auto found = queries_.find(sequence.id);
   TANDEM_CHECK(found != queries_.end(), "sequence {} has no prompt queries", sequence.id);
   const PromptQueries& queries = found->second;
+  const AttentionAverage& average = stores_.averages.get(request.average.id);
   const KvShape& shape = kv_.shape();
-  const std::uint32_t tokens = window.end, observed = std::min({most_observed, queries.kept, tokens}),
-                      blocks = blocks_for(tokens);
+  const std::uint32_t begin = request.device_begin, tokens = sequence.tokens - begin,
+                      leaving = request.window_begin - begin,
+                      observed = std::min({request.queries, queries.kept, request.prompt.end - request.prompt.begin});
+  const Range blocks{begin / kPageTokens, blocks_for(sequence.tokens)}, window{request.window_begin, sequence.tokens};
   Op op;
   op.name = "observe prompt";
   op.cause = Cause::selection;
@@ -75,53 +81,54 @@ Event EngineOps::observe_prompt(const SequenceState& sequence, const AttentionAv
                 std::uint64_t{average.q_heads} * (observed * shape.head_dim + tokens) * sizeof(float);
   op.cost.flops = std::uint64_t{2} * observed * tokens * average.q_heads * shape.head_dim;
   op.access = {queries.values.reads(layer, layer + 1)};
-  kv_.append_access(sequence.id, layer, {0, blocks}, Tier::device, Range{0, shape.kv_heads}, false, op.access);
+  kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
   average.append_window_access(layer, window, true, op.access);
-  if (window.begin > 0) op.access.push_back(before.writes());
-  if (before_free.valid() && window.begin > 0) op.after = {before_free};
+  if (leaving > 0) op.access.push_back(before.writes());
+  if (before_free.valid() && leaving > 0) op.after = {before_free};
   std::vector<std::uint32_t> slots;
-  for (std::uint32_t block = 0; block < blocks; ++block) {
+  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
     slots.push_back(kv_.slot(sequence.id, layer, block, Tier::device));
     TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "block {} of the prompt is not on the device", block);
   }
-  op.body = [this, &average, queries, window, layer, before, observed, slots](BodyContext& ctx) {
+  op.body = [this, &average, queries, window, begin, tokens, leaving, layer, before, observed,
+             slots](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
-    const std::uint32_t group = average.q_heads / s.kv_heads, last = window.end;
+    const std::uint32_t group = average.q_heads / s.kv_heads;
     const char* pages = ctx.read<char>(kv_.device_buffer());
     const float* kept =
         ctx.read<float>(queries.values) + std::size_t{layer} * queries.kept * average.q_heads * s.head_dim;
     float* ring = ctx.write<float>(average.window);
-    float* outside = window.begin > 0 ? ctx.write<float>(before) : nullptr;
+    float* outside = leaving > 0 ? ctx.write<float>(before) : nullptr;
     const float in_all = 1.0f / static_cast<float>(observed);
-    const float in_window = 1.0f / static_cast<float>(std::min(observed, last - window.begin));
+    const float in_window = 1.0f / static_cast<float>(std::min(observed, tokens - leaving));
     pool_.parallel_for(s.kv_heads, [&](std::size_t kv_head) {
-      std::vector<float> scores(std::size_t{group} * last), sums(std::size_t{group} * last);
+      std::vector<float> scores(std::size_t{group} * tokens), sums(std::size_t{group} * tokens);
       std::vector<KvSpan> spans;
-      for (std::uint32_t position = last - observed; position < last; ++position) {
-        const std::uint32_t seen = position + 1;
+      for (std::uint32_t seen = tokens - observed + 1; seen <= tokens; ++seen) {
         spans.clear();
         for (std::uint32_t at = 0; at < seen; at += kPageTokens) {
           spans.push_back({pages + kv_.k_offset(slots[at / kPageTokens], static_cast<std::uint32_t>(kv_head)), nullptr,
                            std::min(kPageTokens, seen - at), ~0u});
         }
+        const std::uint32_t position = begin + seen - 1;
         const std::size_t query = std::size_t{position % queries.kept} * average.q_heads + kv_head * group;
         token_scores(kept + query * s.head_dim, spans, {group, s.head_dim, s.type}, scores.data());
         for (std::uint32_t g = 0; g < group; ++g) {
           const float* row = scores.data() + std::size_t{g} * seen;
-          float* sum = sums.data() + std::size_t{g} * last;
-          const std::uint32_t begin = std::min(window.begin, seen);
-          if (begin > 0) blend_weights(row, log_sum_exp(row, seen), begin, 1, in_all, sum);
-          if (seen > begin)
-            blend_weights(row + begin, log_sum_exp(row + begin, seen - begin), seen - begin, 1, in_window, sum + begin);
+          float* sum = sums.data() + std::size_t{g} * tokens;
+          const std::uint32_t left = std::min(leaving, seen);
+          if (left > 0) blend_weights(row, log_sum_exp(row, seen), left, 1, in_all, sum);
+          if (seen > left)
+            blend_weights(row + left, log_sum_exp(row + left, seen - left), seen - left, 1, in_window, sum + left);
         }
       }
       for (std::uint32_t g = 0; g < group; ++g) {
         const auto head = static_cast<std::uint32_t>(kv_head * group + g);
-        const float* sum = sums.data() + std::size_t{g} * last;
-        if (outside != nullptr) std::copy_n(sum, window.begin, outside + std::size_t{head} * window.begin);
+        const float* sum = sums.data() + std::size_t{g} * tokens;
+        if (outside != nullptr) std::copy_n(sum, leaving, outside + std::size_t{head} * leaving);
         float* own = ring + average.window_offset(layer, head);
         average.for_each_run(window, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
-          std::copy_n(sum + token, count, own + at);
+          std::copy_n(sum + (token - begin), count, own + at);
         });
       }
     });
@@ -179,8 +186,8 @@ void EngineOps::extend_token_set(SequenceState& sequence, TokenSetRef ref) {
 void EngineOps::extend_average(SequenceState& sequence, AverageRef ref, std::uint32_t window_tokens) {
   AttentionAverage& average = stores_.averages.get(ref.id);
   const AttentionAverage old = average;
-  average = make_average(device_, old.sequence, old.layers, old.q_heads,
-                         std::max(window_tokens, old.ring - kPageTokens), sequence.max_tokens);
+  average = tandem::make_average(device_, old.sequence, old.layers, old.q_heads,
+                                 std::max(window_tokens, old.ring - kPageTokens), sequence.max_tokens);
   average.share = old.share;
   // Tokens that left the window long ago are copied too: theirs are the values nobody reads.
   const Range kept{sequence.tokens - std::min(sequence.tokens, old.ring), sequence.tokens};

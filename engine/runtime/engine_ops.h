@@ -50,7 +50,8 @@ class EngineOps : public Ops {
   void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer,
                     std::optional<AverageRef> average) override;
   void copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests) override;
-  AverageRef average_weights(SequenceState& sequence, const AverageRequest& request) override;
+  AverageRef make_average(SequenceState& sequence, std::uint32_t window_tokens, float share) override;
+  void observe_prompt(SequenceState& sequence, const ObserveRequest& request) override;
   TokenSetRef make_token_set(SequenceState& sequence) override;
   void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) override;
   void extend_token_set(SequenceState& sequence, TokenSetRef set) override;
@@ -130,8 +131,8 @@ class EngineOps : public Ops {
   void copy_blocks(BodyContext& ctx, const FetchWork& work) const;
   void copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& work, bool copies,
                    std::vector<Access>& access, Cost& cost) const;
-  Event observe_prompt(const SequenceState& sequence, const AttentionAverage& average, Range window,
-                       std::uint32_t observed, std::uint32_t layer, const DeviceBuffer& before, Event before_free);
+  Event observe_layer(const SequenceState& sequence, const ObserveRequest& request, std::uint32_t layer,
+                      const DeviceBuffer& before, Event before_free);
 
   Device& device_;
   ThreadPool& pool_;

@@ -15,9 +15,8 @@ namespace tandem {
 
 /// What a method wants from the attention of a new prompt, which is exact over all KV that the sequence still has.
 struct AppendRequest {
-  /// Gets the mean weights of the new prompt's queries: tokens of the window, which are all that the device has, in a
-  /// softmax over these, as one step of the moving average; tokens on the host in a softmax over these, instead of what
-  /// Ops::keep_salient would have looked at.
+  /// Gets the mean weights that the tokens on the host have under all of the new prompt's queries, in a softmax over
+  /// these tokens, for Ops::keep_salient to look at. The device's tokens have theirs from Ops::observe_prompt.
   std::optional<AverageRef> average = {};
   /// Attended instead of the tokens before the new prompt; gets the weights of its queries.
   std::optional<HeavyRef> heavy = {};

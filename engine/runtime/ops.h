@@ -17,11 +17,13 @@
 
 namespace tandem {
 
-struct AverageRequest {
-  Range window;                 // tokens that stay on the device: the sequence's last ones, from a page's start
-  std::uint32_t window_tokens;  // most tokens that the window will ever have
-  std::uint32_t observed;       // last queries of the prompt that the averages start from
-  float share = 0.1f;           // of a step's weight in the average: average = (1 - share) average + share weight
+/// A prompt, the first or a later one of a session, whose queries averages start from.
+struct ObserveRequest {
+  AverageRef average;
+  Range prompt;                    // its tokens, the sequence's last ones
+  std::uint32_t device_begin = 0;  // from here on everything is on the device
+  std::uint32_t window_begin = 0;  // from here on everything stays there; both at a page's start
+  std::uint32_t queries = 1;       // of the prompt's last tokens, at most Needs::last_queries
 };
 
 struct SalientRequest {
@@ -156,17 +158,21 @@ class Ops {
                             std::optional<AverageRef> average) = 0;
   /// Copies one layer of any tokens to host memory; the device keeps its own until they are dropped.
   virtual void copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests) = 0;
-  /// Averages for all layers and query heads. They start as the mean weight that a token had in the softmax of the
-  /// prompt's last `observed` queries (at most Needs::last_queries), each over its own past: tokens before the window
-  /// in the softmax over everything, which is on the host at once; tokens of the window in the softmax over the window,
-  /// the set that later steps' weights come from.
-  virtual AverageRef average_weights(SequenceState& sequence, const AverageRequest& request) = 0;
+  /// Averages for all layers and query heads of a window of at most `window_tokens`, without any values yet. `share`:
+  /// of a step's weight in the average, which becomes (1 - share) average + share weight.
+  virtual AverageRef make_average(SequenceState& sequence, std::uint32_t window_tokens, float share) = 0;
+  /// After a prompt: the averages of all tokens on the device become the mean weight that a token had under the
+  /// prompt's last queries, each over its own past, whatever was known before. Tokens before the window have it from
+  /// the softmax over all that the device holds, and it is on the host at once; tokens of the window from the softmax
+  /// over the window, the set that later steps' weights come from. A prompt with fewer queries has all of them
+  /// observed.
+  virtual void observe_prompt(SequenceState& sequence, const ObserveRequest& request) = 0;
   /// An empty set with room for the sequence's max_tokens.
   virtual TokenSetRef make_token_set(SequenceState& sequence) = 0;
   /// Room for max_tokens, where there is less; what is in the set stays. Nothing may be using it: between decodes only.
   virtual void extend_token_set(SequenceState& sequence, TokenSetRef set) = 0;
-  /// Before a new prompt in a running session: room for averages of a window of `window_tokens` and of max_tokens on
-  /// the host. What is known of the window stays.
+  /// Room for averages of a window of `window_tokens` and of max_tokens on the host. What is known of the window stays.
+  /// Nothing may be using them: between decodes only.
   virtual void extend_average(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens) = 0;
   /// Empties the set and gives it room for max_tokens. Nothing may be using it: between decodes only.
   virtual void renew_token_set(SequenceState& sequence, TokenSetRef set) = 0;

@@ -71,7 +71,7 @@ struct FetchedRef {
 struct TokenSetRef {  // tokens packed on the host per KV head, filled by Ops::keep_salient
   std::uint32_t id = 0;
 };
-struct AverageRef {  // averages of attention weights, made by Ops::average_weights
+struct AverageRef {  // averages of attention weights, made by Ops::make_average
   std::uint32_t id = 0;
 };
 

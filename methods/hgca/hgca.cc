@@ -49,17 +49,10 @@ class Hgca : public Method {
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
     HgcaState state;
-    const std::uint32_t tokens = sequence.tokens, whole = sequence.max_tokens + 1;
-    state.capacity = window_capacity(whole);
-    const std::uint32_t leave = leaving(tokens, state.capacity);
-    state.average = ops.average_weights(
-        sequence, {{leave, tokens}, state.capacity, options_.obs, static_cast<float>(options_.alpha)});
+    state.capacity = window_capacity(sequence.max_tokens + 1);
+    state.average = ops.make_average(sequence, state.capacity, static_cast<float>(options_.alpha));
     state.salient = ops.make_token_set(sequence);
-    if (leave > 0) {
-      ops.move_to_host(sequence, {0, leave});
-      keep(sequence, state, {0, leave}, tokens, ops);
-    }
-    state.begin = leave;
+    prompt_read(sequence, state, {0, sequence.tokens}, ops);
     sequence.method = state;
   }
 
@@ -85,26 +78,23 @@ class Hgca : public Method {
     }
   }
 
-  AppendRequest before_append(SequenceState& sequence, Range tokens, Ops& ops) override {
+  AppendRequest before_append(SequenceState& sequence, Range, Ops& ops) override {
     auto& state = std::any_cast<HgcaState&>(sequence.method);
-    grow(sequence, state);
-    ops.extend_average(sequence, state.average, std::max(tokens.end - state.begin, state.capacity));
+    grow(sequence, state, ops);
     return {.average = state.average};
   }
 
   void goes_on(SequenceState& sequence, Ops& ops) override {
     auto& state = std::any_cast<HgcaState&>(sequence.method);
-    grow(sequence, state);
-    ops.extend_average(sequence, state.average, state.capacity);
+    grow(sequence, state, ops);
     ops.extend_token_set(sequence, state.salient);
   }
 
-  void appended(SequenceState& sequence, Range, Ops& ops) override {
+  void appended(SequenceState& sequence, Range tokens, Ops& ops) override {
     auto& state = std::any_cast<HgcaState&>(sequence.method);
     ops.renew_token_set(sequence, state.salient);
     if (state.begin > 0) keep(sequence, state, {0, state.begin}, state.begin, ops);
-    for (std::uint32_t layer = 0; layer < ops.shape().layers; ++layer) move_oldest(sequence, layer, ops);
-    state.begin += leaving(sequence.tokens - state.begin, state.capacity);
+    prompt_read(sequence, state, tokens, ops);
   }
 
  private:
@@ -115,15 +105,27 @@ class Hgca : public Method {
   }
   /// A share is of the longer context now, and a number of tokens may have been cut down to the shorter one. Less would
   /// be asked of a shorter turn: what the window holds stays.
-  void grow(const SequenceState& sequence, HgcaState& state) const {
+  void grow(SequenceState& sequence, HgcaState& state, Ops& ops) const {
     state.capacity = std::max(state.capacity, window_capacity(sequence.max_tokens + 1));
+    ops.extend_average(sequence, state.average, state.capacity);
   }
   /// Algorithm 1, line 11, with its sign mended: whole blocks until the window is below its capacity.
   std::uint32_t leaving(std::uint32_t window, std::uint32_t capacity) const {
     if (window < capacity) return 0;
     return (window - capacity + options_.block) / options_.block * options_.block;
   }
-  /// One layer of what leaves the window, with the choice of what the CPU attends to.
+  /// A prompt's tokens, the first's or a later one's, are on the device behind the window that was there: averages
+  /// start anew, and what is too much leaves, judged by weights of the softmax over all that the device held.
+  void prompt_read(SequenceState& sequence, HgcaState& state, Range prompt, Ops& ops) const {
+    const std::uint32_t held = sequence.tokens - state.begin, leave = leaving(held, state.capacity);
+    const Range tokens{state.begin, state.begin + leave};
+    ops.observe_prompt(sequence, {state.average, prompt, tokens.begin, tokens.end, options_.obs});
+    if (leave == 0) return;
+    ops.move_to_host(sequence, tokens);
+    keep(sequence, state, tokens, held, ops);
+    state.begin = tokens.end;
+  }
+  /// One layer of what leaves the window in a step, with the choice of what the CPU attends to.
   void move_oldest(SequenceState& sequence, std::uint32_t layer, Ops& ops) const {
     const auto& state = std::any_cast<const HgcaState&>(sequence.method);
     const std::uint32_t window = sequence.tokens - state.begin, leave = leaving(window, state.capacity);
@@ -155,13 +157,12 @@ MethodInfo hgca_info() {
   info.summary = "a window on the device, the salient ones of older tokens attended on the CPU, chosen once per token";
   info.description =
       "The newest tokens stay on the device with dense attention; each has a moving average of its attention weight "
-      "per "
-      "query head. When the window is full, its oldest blocks move to host memory, and the tokens whose average "
-      "exceeds "
-      "beta / (tokens of the softmax) for a head are packed for the CPU, which attends to them from then on; what was "
-      "not salient stays in host memory, unattended. After the prefill the averages are the mean weights under the "
-      "prompt's last obs queries. Budget: device_kv counts the window; the salient tokens are on top, as many as beta "
-      "lets through, and all of the first dense_layers layers. New tokens: appended on the device. No sinks.";
+      "per query head. When the window is full, its oldest blocks move to host memory, and the tokens whose average "
+      "exceeds beta / (tokens of the softmax) for a head are packed for the CPU, which attends to them from then on; "
+      "what was not salient stays in host memory, unattended. After a prompt, the first or a later one of a "
+      "conversation, the averages are the mean weights under its last obs queries. Budget: device_kv counts the "
+      "window; the salient tokens are on top, as many as beta lets through, and all of the first dense_layers layers. "
+      "New tokens: appended on the device. No sinks.";
   info.source = "Deng et al., HGCA (papers: HGCA, sections 3.2 and 3.3, algorithms 1 and 2)";
   info.budget = "device-window-of-all-tokens";
   HgcaOptions defaults;

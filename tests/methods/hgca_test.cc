@@ -38,23 +38,33 @@ void PrintTo(const Rule& rule, std::ostream* out) {
 class SlowHgca {
  public:
   SlowHgca(const Rule& rule, std::uint32_t layers, std::uint32_t q_heads, std::uint32_t kv_heads)
-      : rule_(rule), group_(q_heads / kv_heads), heads_(layers, std::vector<Head>(q_heads)) {
-    const std::uint32_t prefilled = rule.prompt - 1;
-    if (prefilled >= rule.capacity) begin_ = (prefilled - rule.capacity + 1 + rule.block - 1) / rule.block * rule.block;
-  }
+      : rule_(rule), group_(q_heads / kv_heads), heads_(layers, std::vector<Head>(q_heads)) {}
 
-  /// A prompt token's attention, which is dense: what the averages start from.
-  void observe(std::uint32_t layer, std::uint32_t h, const Vector& q, const std::vector<Vector>& keys) {
-    const auto prefilled = rule_.prompt - 1, seen = std::uint32_t(keys.size());
+  /// One token of a prompt, the first or a later one, of which `tokens` are new. It attends to everything. Averages
+  /// start anew from the prompt's last queries: of what is to leave in the softmax over all that the device holds, of
+  /// what stays in the softmax over that; and from all its queries for what is on the host.
+  void read(std::uint32_t layer, std::uint32_t h, const Vector& q, const std::vector<Vector>& keys, Range tokens) {
     Head& head = heads_[layer][h];
-    head.average.resize(seen);
-    const std::uint32_t observed = std::min(rule_.obs, prefilled);
-    if (seen + observed <= prefilled) return;
-    const Vector all = softmax(q, keys, 0, seen), window = softmax(q, keys, std::min(begin_, seen), seen);
-    for (std::uint32_t t = 0; t < seen; ++t) {
-      head.average[t] += t < begin_ ? all[t] / observed : window[t] / std::min(observed, prefilled - begin_);
+    const auto seen = std::uint32_t(keys.size()), rows = tokens.end - tokens.begin;
+    if (seen == tokens.begin + 1) head.average.assign(tokens.end, 0);
+    const Vector host = softmax(q, keys, 0, begin_);
+    for (std::uint32_t t = 0; t < begin_; ++t) head.average[t] += host[t] / rows;
+    const std::uint32_t observed = std::min(rule_.obs, rows), stay = begin_ + leaving(tokens.end - begin_);
+    if (seen + observed <= tokens.end) return;
+    const Vector device = softmax(q, keys, begin_, seen), window = softmax(q, keys, std::min(stay, seen), seen);
+    for (std::uint32_t t = begin_; t < std::min(stay, seen); ++t) head.average[t] += device[t] / observed;
+    for (std::uint32_t t = stay; t < seen; ++t)  // earlier queries than `stay` see nothing of the window
+      head.average[t] += window[t] / std::min(observed, tokens.end - stay);
+  }
+  void read_all(std::uint32_t tokens) {
+    const std::uint32_t held = tokens - begin_;
+    for (std::uint32_t layer = 0; layer < heads_.size(); ++layer) {
+      for (Head& head : heads_[layer]) {
+        decide(head, 0, begin_, beta(layer), begin_);
+        decide(head, begin_, begin_ + leaving(held), beta(layer), held);
+      }
     }
-    if (seen == prefilled) decide(head, 0, begin_, beta(layer), prefilled);
+    step_done(tokens);
   }
 
   /// A decode step: what the head attends; afterwards its averages, and what is salient from the next step on.
@@ -77,41 +87,15 @@ class SlowHgca {
     for (std::uint32_t t = begin_; t < seen; ++t)
       head.average[t] = (1 - rule_.alpha) * head.average[t] + rule_.alpha * weights[t];
     const std::uint32_t window = seen - begin_;
-    if (window >= rule_.capacity) decide(head, begin_, begin_ + leaving(window), beta(layer), window);
+    decide(head, begin_, begin_ + leaving(window), beta(layer), window);
     return visible;
   }
 
   void step_done(std::uint32_t tokens) {
-    if (tokens - begin_ >= rule_.capacity) begin_ += leaving(tokens - begin_);
+    begin_ += leaving(tokens - begin_);
     for (auto& layer : heads_) {
       for (Head& head : layer) head.before = head.salient;
     }
-  }
-
-  /// One of the `rows` tokens of a new prompt that starts behind `before` tokens. It attends to everything.
-  void append(std::uint32_t layer, std::uint32_t h, const Vector& q, const std::vector<Vector>& keys,
-              std::uint32_t before, std::uint32_t rows) {
-    Head& head = heads_[layer][h];
-    const auto seen = std::uint32_t(keys.size());
-    if (seen == before + 1) {
-      head.from_append.assign(begin_, 0);
-      for (std::uint32_t t = begin_; t < before; ++t) head.average[t] *= 1 - rule_.alpha;
-    }
-    head.average.resize(seen);
-    const Vector host = softmax(q, keys, 0, begin_), window = softmax(q, keys, begin_, seen);
-    for (std::uint32_t t = 0; t < begin_; ++t) head.from_append[t] += host[t] / rows;
-    for (std::uint32_t t = begin_; t < seen; ++t) head.average[t] += rule_.alpha * window[t] / rows;
-  }
-  void append_done(std::uint32_t tokens) {
-    const std::uint32_t window = tokens - begin_;
-    for (std::uint32_t layer = 0; layer < heads_.size(); ++layer) {
-      for (Head& head : heads_[layer]) {
-        std::copy(head.from_append.begin(), head.from_append.end(), head.average.begin());
-        if (begin_ > 0) decide(head, 0, begin_, beta(layer), begin_);
-        if (window >= rule_.capacity) decide(head, begin_, begin_ + leaving(window), beta(layer), window);
-      }
-    }
-    step_done(tokens);
   }
 
   double closest = INFINITY;           // relative distance of an average from its threshold
@@ -120,11 +104,12 @@ class SlowHgca {
 
  private:
   struct Head {
-    Vector average, from_append;        // by token
+    Vector average;                     // by token
     std::vector<bool> salient, before;  // by token; `before`: as the step began
     std::set<std::uint32_t> on_host;
   };
   std::uint32_t leaving(std::uint32_t window) const {
+    if (window < rule_.capacity) return 0;
     return std::uint32_t(std::ceil((window - rule_.capacity + 1) / double(rule_.block))) * rule_.block;
   }
   double beta(std::uint32_t layer) const { return layer < rule_.dense_layers ? 0 : rule_.beta; }
@@ -168,20 +153,12 @@ class Trial {
  public:
   explicit Trial(const Rule& rule)
       : rule_(rule),
-        bench_(tiny_model()),
+        bench_(tiny_model(), sim(), in_chunks()),
         shape_(bench_.engine.shape()),
         slow_(bench_.model),
         rules_(rule, shape_.layers, shape_.q_heads, shape_.kv_heads) {
     const std::vector<std::int32_t> prompt = random_prompt(rule.prompt, 31);
-    for (std::size_t t = 0; t + 1 < prompt.size(); ++t) {
-      slow_.step(prompt[t],
-                 [&](std::uint32_t layer, std::uint32_t h, const Vector& q, const std::vector<Vector>& keys) {
-                   rules_.observe(layer, h, q, keys);
-                   return std::vector<bool>(keys.size(), true);
-                 });
-    }
-    tokens_ = rule.prompt - 1;
-    rules_.step_done(tokens_);
+    read({prompt.begin(), prompt.end() - 1});
     next_ = prompt.back();
     method_ = make_method(rule.spec());
     const auto prefix = bench_.engine.prefill(prompt);
@@ -214,23 +191,33 @@ class Trial {
 
   /// The token generated last and all of `turn` but its last, which is the next step's input, become KV.
   void append(const std::vector<std::int32_t>& turn) {
-    const auto rows = std::uint32_t(turn.size());
     session_->append(0, turn, rule_.steps);
-    for (std::uint32_t row = 0; row < rows; ++row) {
-      slow_.step(row == 0 ? next_ : turn[row - 1],
-                 [&](std::uint32_t layer, std::uint32_t h, const Vector& q, const std::vector<Vector>& keys) {
-                   rules_.append(layer, h, q, keys, tokens_, rows);
-                   return std::vector<bool>(keys.size(), true);
-                 });
-    }
-    tokens_ += rows;
-    rules_.append_done(tokens_);
+    std::vector<std::int32_t> tokens = {next_};
+    tokens.insert(tokens.end(), turn.begin(), turn.end() - 1);
+    read(tokens);
     next_ = turn.back();
   }
 
   const SlowHgca& rules() const { return rules_; }
 
  private:
+  void read(const std::vector<std::int32_t>& tokens) {
+    const Range range{tokens_, tokens_ + std::uint32_t(tokens.size())};
+    for (const std::int32_t token : tokens) {
+      slow_.step(token, [&](std::uint32_t layer, std::uint32_t h, const Vector& q, const std::vector<Vector>& keys) {
+        rules_.read(layer, h, q, keys, range);
+        return std::vector<bool>(keys.size(), true);
+      });
+    }
+    tokens_ = range.end;
+    rules_.read_all(tokens_);
+  }
+  static EngineOptions in_chunks() {
+    EngineOptions options;
+    options.prefill_chunk = 64;  // of the longer turn too
+    return options;
+  }
+
   Rule rule_;
   Bench bench_;
   ModelShape shape_;
@@ -252,6 +239,67 @@ TEST_P(HgcaRules, EqualTheSlowModel) {
     trial.decode_and_compare();
   }
   ASSERT_GT(trial.rules().closest, 2e-5) << "float and double may choose differently here: take another prompt";
+}
+
+using Tokens = std::vector<std::int32_t>;
+
+Tokens operator+(Tokens a, const Tokens& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// A conversation of two turns, each with its decode.
+struct TwoTurns {
+  Tokens first;                            // generated
+  DecodedSequence second;                  // its decode; attended[1]: salient tokens, a mean over layers and heads
+  std::vector<std::vector<float>> logits;  // of it
+};
+TwoTurns two_turns(const std::string& spec, const Tokens& first, std::uint32_t generated, const Tokens& turn,
+                   std::uint32_t steps) {
+  Bench bench(tiny_model());
+  TwoTurns out;
+  const auto method = make_method(spec);
+  const auto prefix = bench.engine.prefill(first);
+  const DecodeRequest request{prefix.get(), generated};
+  const auto session = bench.engine.open_session(*method, {&request, 1});
+  out.first = session->decode({}).sequences[0].tokens;
+  session->append(0, turn, steps);
+  out.second = session->decode({.logits = &out.logits}).sequences[0];
+  bench.engine.release(*prefix);
+  return out;
+}
+
+// All of the first turn is in the window still, so that a prompt in two turns and in one leave the same behind.
+TEST(Hgca, ASecondTurnLeavesWhatOnePromptOfAllItsTokensLeaves) {
+  const Tokens first = random_prompt(40, 3), turn = random_prompt(300, 4);
+  for (const char* options : {"", ",alpha=0.9", ",beta=0.5", ",beta=2", ",obs=8", ",pad=attended"}) {
+    const std::string spec = std::string("hgca:device_kv=96,block=16") + options;
+    const TwoTurns two = two_turns(spec, first, 7, turn, 40);
+    Bench bench(tiny_model());
+    std::vector<std::vector<float>> logits;
+    const DecodeResult one = bench.decode(*make_method(spec), {first + two.first + turn}, 40, {.logits = &logits});
+    EXPECT_EQ(two.second.tokens, one.sequences[0].tokens) << spec;
+    EXPECT_EQ(two.second.attended[1], one.sequences[0].attended[1]) << spec;
+    ASSERT_EQ(two.logits.size(), logits.size());
+    for (std::size_t step = 0; step < logits.size(); ++step) {
+      for (std::size_t i = 0; i < logits[step].size(); ++i)
+        ASSERT_NEAR(two.logits[step][i], logits[step][i], 2e-4) << spec << ", step " << step;
+    }
+  }
+}
+
+// A new prompt's tokens are judged by whole mean weights: alpha is for the steps of a decode.
+TEST(Hgca, WhatIsSalientAfterANewPromptDoesNotDependOnAlpha) {
+  const Tokens first = random_prompt(200, 5), turn = random_prompt(250, 6);
+  const auto salient = [&](const char* alpha, const char* beta) {
+    const std::string spec = std::string("hgca:device_kv=64,block=16,alpha=") + alpha + ",beta=" + beta;
+    return two_turns(spec, first, 1, turn, 1).second.attended[1];
+  };
+  const std::uint64_t some = salient("0.1", "1");
+  EXPECT_EQ(salient("0.01", "1"), some);
+  EXPECT_EQ(salient("1", "1"), some);
+  EXPECT_GT(salient("0.1", "0.5"), some);
+  EXPECT_LT(salient("0.1", "2"), some);
 }
 
 }  // namespace
