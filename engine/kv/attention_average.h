@@ -1,7 +1,8 @@
 // Averages of the attention weights of a sequence's tokens, per layer and query head (HGCA section 3.2.1). On the
 // device they live in a ring beside the window they belong to; those of tokens that leave it go along to the host.
 //   window: [layer][query head][ring] f32, token t at t % ring
-//   left:   [layer][query head][capacity] f32, token t at t; written once, when the token leaves the device
+//   left:   [layer][query head][capacity] f32, token t at t; written when the token leaves the device and by later
+//           prompts
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct AttentionAverage {
   HostBuffer left;
   std::vector<Event> copied;   // [layer][ring / 16]: the copy that last read this page of the ring
   std::vector<Event> updated;  // [layer]: the operation that last changed the window
-  std::vector<Event> moved;    // [layer]: the copy that brought the averages from before the first window
+  std::vector<Event> moved;    // [layer]: the copy that brought what a prompt left before its window
 
   std::size_t window_offset(std::uint32_t layer, std::uint32_t head) const {  // in floats
     return (std::size_t{layer} * q_heads + head) * ring;
