@@ -72,7 +72,8 @@ def results(folder):
 ![Accuracy, and where a decode step's time goes](results/readme.svg)
 
 RULER needle tasks (three single, three multikey) at {' and '.join(lengths)}, embedded 5.4 M-parameter model, \
-{summary['methods'][0]['overall']['n']} samples per method:
+{summary['methods'][0]['overall']['n']} samples per method (made on {manifest['machine']['cores']} cores, \
+{manifest['machine']['cpu_model']}, {manifest['isa']}):
 
 {table(["method", "accuracy % [95 %]", "difference to full, points [95 %]", "McNemar p"],
        [accuracy_row(method) for method in summary["methods"]])}
