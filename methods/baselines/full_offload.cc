@@ -35,7 +35,8 @@ class FullOffload : public Method {
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
     OffloadState state;
-    state.stream = open_layer_stream(sequence, std::min(options_.look_ahead, ops.shape().layers - 1) + 1, ops);
+    state.stream =
+        open_layer_stream(sequence, std::min(options_.look_ahead, ops.shape().layers - 1) + 1, kPageTokens, ops);
     state.end = whole_pages(sequence.tokens);
     if (state.end > 0) ops.move_to_host(sequence, {0, state.end});
     sequence.method = std::move(state);

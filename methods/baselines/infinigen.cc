@@ -10,6 +10,8 @@
 namespace tandem {
 namespace {
 
+constexpr std::uint32_t kBlock = 32;  // tokens that leave the device together
+
 struct InfinigenOptions {
   TokenShare budget{0.2, 0};
   double partial = 0.3, alpha = 4;
@@ -17,7 +19,8 @@ struct InfinigenOptions {
   std::string fetch = "page", scope = "kv_head";
   OptionSet bind() {
     OptionSet set("infinigen");
-    set.share("budget", budget, "most tokens fetched per KV head and layer: tokens, or a share of the context");
+    set.share("budget", budget,
+              "most tokens fetched per KV head and layer behind the dense ones: tokens, or a share of the context");
     set.ratio("partial", partial, 0, 1, "share of the head dimension that the index on the device keeps");
     set.number("alpha", alpha, 0, 1e9,
                "a token is wanted where its speculated score is at most so far below the best; the authors' is 4 for "
@@ -29,7 +32,7 @@ struct InfinigenOptions {
                "who chooses together; a layer's pages of 32 tokens are one transfer");
     return set;
   }
-  std::uint32_t unit() const { return fetch == "token" ? 1 : 32; }
+  std::uint32_t unit() const { return fetch == "token" ? 1 : kBlock; }
   std::uint32_t columns(std::uint32_t dim) const { return static_cast<std::uint32_t>(std::ceil(partial * dim - 1e-9)); }
   std::uint32_t units(std::uint32_t tokens) const { return std::max(1u, std::min(budget.of(tokens), tokens) / unit()); }
 };
@@ -64,7 +67,7 @@ class Infinigen : public Method {
                                             .most = options_.units(sequence.max_tokens),
                                             .per_kv_head = options_.scope == "kv_head",
                                             .first_layer = dense});
-    if (dense > 0) state.stream = open_layer_stream(sequence, std::min(dense, 2u), ops);
+    if (dense > 0) state.stream = open_layer_stream(sequence, std::min(dense, 2u), kBlock, ops);
     sequence.method = std::move(state);
   }
 
@@ -108,7 +111,7 @@ class Infinigen : public Method {
  private:
   static InfinigenState& state_of(SequenceState& sequence) { return std::any_cast<InfinigenState&>(sequence.method); }
   /// First token that is on the device alone; the step's own is in it.
-  static std::uint32_t newest_begin(const SequenceState& sequence) { return (sequence.tokens - 1) / 32 * 32; }
+  static std::uint32_t newest_begin(const SequenceState& sequence) { return (sequence.tokens - 1) / kBlock * kBlock; }
   std::uint32_t dense_layers(const ModelShape& shape) const { return std::min(options_.dense_layers, shape.layers); }
   bool is_dense(const LayerContext& context) const { return context.layer < options_.dense_layers; }
 

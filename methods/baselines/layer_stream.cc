@@ -5,8 +5,8 @@
 namespace tandem {
 namespace {
 
-std::uint32_t room_for(const SequenceState& sequence) {
-  return std::max(sequence.max_tokens, sequence.tokens) / kPageTokens * kPageTokens;
+std::uint32_t room_for(const SequenceState& sequence, std::uint32_t block) {
+  return std::max(sequence.max_tokens, sequence.tokens) / block * block;
 }
 
 void fetch_layer(std::uint32_t layer, std::span<const StreamedRow> rows, Ops& ops) {
@@ -20,10 +20,11 @@ void fetch_layer(std::uint32_t layer, std::span<const StreamedRow> rows, Ops& op
 
 }  // namespace
 
-LayerStream open_layer_stream(SequenceState& sequence, std::uint32_t parts, Ops& ops) {
+LayerStream open_layer_stream(SequenceState& sequence, std::uint32_t parts, std::uint32_t block, Ops& ops) {
   LayerStream stream;
+  stream.block = block;
   stream.fetched.resize(parts);
-  stream.room = room_for(sequence);
+  stream.room = room_for(sequence, block);
   stream.staging = ops.make_staging(sequence, stream.room, parts);
   return stream;
 }
@@ -38,7 +39,7 @@ void stream_layers(const LayerContext& context, std::uint32_t layers, std::span<
   }
   for (const StreamedRow& row : rows) {
     if (row.end <= row.stream->room) continue;  // but of a session that goes on
-    row.stream->room = room_for(*row.sequence);
+    row.stream->room = room_for(*row.sequence, row.stream->block);
     ops.renew_staging(*row.sequence, row.stream->staging, row.stream->room);
   }
   for (std::uint32_t layer = 0; layer <= ahead && layer < layers; ++layer) fetch_layer(layer, rows, ops);

@@ -12,7 +12,8 @@ namespace tandem {
 
 /// Of a sequence: room on the device for some layers' KV at a time, which the layers take in turn.
 struct LayerStream {
-  std::uint32_t room = 0;  // of a part, in tokens
+  std::uint32_t block = 0;  // tokens that leave the device together
+  std::uint32_t room = 0;   // of a part, in tokens: whole blocks
   StagingRef staging;
   std::vector<FetchedRef> fetched;  // [layer % parts]
 
@@ -21,13 +22,13 @@ struct LayerStream {
   const FetchedRef& of(std::uint32_t layer) const { return fetched[layer % parts()]; }
 };
 
-/// With room for max_tokens, `parts` times.
-LayerStream open_layer_stream(SequenceState& sequence, std::uint32_t parts, Ops& ops);
+/// With room for the whole blocks of max_tokens, `parts` times.
+LayerStream open_layer_stream(SequenceState& sequence, std::uint32_t parts, std::uint32_t block, Ops& ops);
 
 struct StreamedRow {
   const SequenceState* sequence = nullptr;
   LayerStream* stream = nullptr;  // all rows' have as many parts
-  std::uint32_t end = 0;          // tokens before it are in host memory, whole pages; at least one
+  std::uint32_t end = 0;          // tokens before it are in host memory, whole blocks; at least one
 };
 /// In before_layer of the layers before `layers`: fetches what is to be on its way now, so that while a layer runs the
 /// next ones, one fewer than there are parts, are on their way. The first begin with the step.

@@ -67,7 +67,7 @@ struct Out {
 
 Out run(const std::string& spec, const std::vector<std::vector<std::int32_t>>& prompts, std::unique_ptr<Device> device,
         unsigned threads) {
-  Bench bench(tiny_model(), std::move(device), {}, threads);
+  Bench bench(tiny_model_for(spec), std::move(device), {}, threads);
   const auto method = make_method(spec);
   Out out;
   const DecodeResult result = bench.decode(*method, prompts, 9, {.logits = &out.logits});
@@ -103,7 +103,7 @@ TEST_P(Conformance, RealThreadsGiveTheSimulatedDevicesTokens) {
 }
 
 TEST_P(Conformance, TheCountersAreTheSumsOfWhatTheOperationsDeclared) {  // invariant C
-  Bench bench(tiny_model());
+  Bench bench(tiny_model_for(GetParam()));
   const auto method = make_method(GetParam());
   const DecodeResult result = bench.decode(*method, kRagged, 5);
   Cost sum, steps;

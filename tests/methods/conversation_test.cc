@@ -26,7 +26,7 @@ TEST(Conversation, TurnsThatGoOnComputeOnlyTheirOwnTokens) {
        {"full", "hgca:beta=0,device_kv=64,block=16", "hgca:device_kv=64,block=16", "streaming", "hybrid-fixed", "quest",
         "gpu-fetch", "h2o", "full-offload", "full-host", "infinigen", "infinigen:dense_layers=1",
         "scoutattention:budget=96,block=16,sinks=16,recall=2", "scoutattention"}) {
-    Bench bench(tiny_model()), anew(tiny_model());
+    Bench bench(tiny_model_for(spec)), anew(tiny_model_for(spec));
     const auto method = make_method(spec), full = make_method("full");
     const bool lossless = method->needs(bench.engine.shape()).lossless;
     Conversation conversation(bench.engine, *method);

@@ -283,7 +283,7 @@ TEST(InfinigenCounters, DenseLayersHaveRoomForTwoAndNoIndex) {
     // 100 prefilled, of which 96 are on the host; up to 116 tokens.
     const DecodeResult result = bench.decode(*method, {random_prompt(101, 4)}, 16);
     const std::size_t indexed = 3 - std::min(dense, 3u);
-    const std::size_t streamed = std::min<std::size_t>(dense, 2) * 112 * token / 3;
+    const std::size_t streamed = std::min<std::size_t>(dense, 2) * 96 * token / 3;
     const std::size_t index = indexed * 2 * (4 * 16 * 4 + 116 * 4 * 4);  // of 2 heads: directions, components
     const std::size_t fetched = std::min<std::size_t>(indexed, 2) * 2 * (41 * 4 + 2 * 40 * vector);
     // At the end of the setup a page and the prompt's queries, which are larger than a step's second page.

@@ -62,7 +62,7 @@ TEST(HintForEmbedded, NamesWhatWasTrainedForIt) {
 }
 
 TEST(DefaultComparison, WhatIsNotLosslessLeavesSomethingOutAtAThousandTokens) {
-  Bench bench(tiny_model());
+  Bench bench(tiny_model(true, 5));
   expect_something_left_out(bench, default_comparison(false));
 }
 

@@ -46,7 +46,7 @@ TEST_P(Sessions, TwoHalvesAreTheWhole) {
   const std::vector<Tokens> prompts = {random_prompt(230, 1), random_prompt(77, 2)};
   const std::string spec = GetParam();
   const std::uint32_t half = 40;  // more than the smallest window: all of it leaves in the second half
-  Bench bench(tiny_model());
+  Bench bench(tiny_model_for(GetParam()));
   std::vector<std::vector<float>> expected, first, second;
   const DecodeResult whole =
       open(bench, *make_method(spec), prompts, spec == "hgca" ? half : 2 * half)->decode({.logits = &expected});
@@ -84,7 +84,7 @@ TEST_P(Sessions, AnAppendGivesTheSameInAnyChunksBatchesAndOnRealThreads) {
     EngineOptions options;
     options.prefill_chunk = chunk;
     std::vector<Tokens> out;
-    Bench bench(tiny_model(), std::move(device), options);
+    Bench bench(tiny_model_for(GetParam()), std::move(device), options);
     for (std::size_t first = 0; first < prompts.size(); first += together ? prompts.size() : 1) {
       const auto method = make_method(GetParam());
       const std::vector<Tokens> batch(prompts.begin() + first, together ? prompts.end() : prompts.begin() + first + 1);

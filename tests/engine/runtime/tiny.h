@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "engine/device/emu_device.h"
@@ -31,6 +32,12 @@ inline Model tiny_model(bool qk_norm = true, std::uint32_t layers = 2) {
   model.weights = random_weights(c, DType::f32, 11);
   model.name = "tiny";
   return model;
+}
+
+/// With layers enough for what a method does by default: infinigen's first two are dense, the others are read ahead in
+/// two rooms by turns.
+inline Model tiny_model_for(const std::string& method) {
+  return tiny_model(true, method.starts_with("infinigen") ? 5 : 2);
 }
 
 inline std::vector<std::int32_t> random_prompt(std::uint32_t tokens, std::uint32_t seed, std::uint32_t vocab = 96) {

@@ -16,13 +16,14 @@ namespace {
 using tandem::testing::Bench;
 using tandem::testing::random_prompt;
 using tandem::testing::tiny_model;
+using tandem::testing::tiny_model_for;
 
 Workload some_workload() {
   return {"test", "made up", {{{2, 0.5, 0.9}}}};
 }
 
-Model tiny_shape() {
-  Model model = tiny_model();
+Model tiny_shape(const std::string& method = "") {
+  Model model = tiny_model_for(method);
   model.weights = shape_weights(model.config, DType::f32);
   return model;
 }
@@ -34,7 +35,7 @@ TEST(Shapes, TakeTheRealRunsTimeWhereDataDoesNotMatter) {
         "gpu-fetch:budget=1,window=32,sinks=16", "full-offload", "full-host",
         "hybrid-fixed:budget=1,window=32,sinks=16", "hgca:beta=0,device_kv=64,block=16", "scoutattention",
         "infinigen:budget=1,alpha=1e9,dense_layers=0", "infinigen:budget=1,alpha=1e9,dense_layers=1", "infinigen"}) {
-    Bench real(tiny_model());
+    Bench real(tiny_model_for(spec));
     const auto method = make_method(spec);
     std::vector<std::vector<std::int32_t>> forced;
     for (const DecodedSequence& s : real.decode(*method, prompts, 40).sequences) forced.push_back(s.tokens);
@@ -42,7 +43,7 @@ TEST(Shapes, TakeTheRealRunsTimeWhereDataDoesNotMatter) {
     EngineOptions options;
     options.workload = std::make_shared<const Workload>(some_workload());
     options.near_tie = -1;
-    Bench shapes(tiny_shape(), make_sim_device(load_profile("fluxion-a100"), {.shapes_only = true}), options);
+    Bench shapes(tiny_shape(spec), make_sim_device(load_profile("fluxion-a100"), {.shapes_only = true}), options);
     const DecodeResult actual = shapes.decode(*method, prompts, 40, {.forced = forced});
     ASSERT_EQ(actual.idle.steps.size(), expected.idle.steps.size());
     for (std::size_t i = 0; i < expected.idle.steps.size(); ++i) {
