@@ -130,7 +130,8 @@ def main(folder):
     run = read_json(folder, "summary.json")
     target = read_json(folder, "target.json") if os.path.exists(os.path.join(folder, "target.json")) else None
     rows = rows_of(run)
-    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False})
+    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "svg.fonttype": "none", "axes.spines.top": False,
+                         "axes.spines.right": False})
     timed = any(row[4] and row[4]["steps"] > 0 for row in rows)
     height = 1.7 + 0.3 * (rows[-1][0] + 1)
     count = 1 + timed + (target is not None)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/core.h>
 #include <optional>
+#include <utility>
 
 #include "engine/common/error.h"
 
@@ -48,25 +49,24 @@ class Calibrator {
     result_.profile.sources.clear();
     result_.warnings = probe.problems;
     if (!probe.gpu_absent_because.empty())
-      result_.warnings.push_back(
-          fmt::format("The device, the link and the hand-offs are those of {}, since the probe has no "
-                      "GPU's figures: {}",
-                      base.name, probe.gpu_absent_because));
+      result_.warnings.push_back(fmt::format(
+          "The device, the link and the hand-offs are those of {}, since the probe has no GPU's figures: {}", base.name,
+          probe.gpu_absent_because));
     for (const KernelReport& report : kernels) check_report(report);
   }
 
   CalibratedProfile take(const CalibrationOptions& options) {
+    auto& p = result_.profile;
     device();
     link();
-    host(options.host_threads);
-    handoff();
-    auto& p = result_.profile;
-    assume("control.submit_ns", p.control.submit_ns);
-    assume("control.policy_ns", p.control.policy_ns);
     if (p.peer.gbps > 0) {
       assume("peer.gbps", p.peer.gbps);
       assume("peer.latency_ns", p.peer.latency_ns);
     }
+    host(options.host_threads);
+    handoff();
+    assume("control.submit_ns", p.control.submit_ns);
+    assume("control.policy_ns", p.control.policy_ns);
     p.title = !options.title.empty() ? options.title : title();
     return std::move(result_);
   }
@@ -107,40 +107,38 @@ class Calibrator {
     return text + fmt::format("; {}, {}", probe_.machine, probe_.started_utc);
   }
 
-  void warn_of_spread(const std::string& field, const From& from) {
-    if (from.figure == nullptr || spread_of(*from.figure) <= kWideSpread) return;
-    result_.warnings.push_back(
-        fmt::format("{} rests on a figure that varied from {:.4g} to {:.4g} {} ({}): measure "
-                    "again on a quiet machine.",
-                    field, from.figure->p10, from.figure->p90, from.figure->unit, from.what));
-  }
-
   /// A rate or share. A share above 1 is 1, with a warning: a cache, or a number of a data sheet that is exceeded.
   void set(const std::string& field, double& value, const std::optional<From>& from) {
-    if (!from || !(from->value > 0) || !std::isfinite(from->value)) return assume(field, value);
-    const double before = value;
+    if (!from || !is_measure(from->value)) return assume(field, value);
     const bool share = field.ends_with("_efficiency");
     if (share && from->value > 1)
       result_.warnings.push_back(
           fmt::format("{} came to {:.3g} ({}) and is written as 1.", field, from->value, from->what));
-    value = rounded(share ? std::min(1.0, from->value) : from->value);
-    note(field, before, value, kMeasured, measured_source(*from),
-         from->figure == nullptr ? -1 : spread_of(*from->figure));
-    warn_of_spread(field, *from);
+    const double before = std::exchange(value, rounded(share ? std::min(1.0, from->value) : from->value));
+    note_measured(field, before, value, *from);
   }
   /// A time; `from` is in microseconds.
   void set(const std::string& field, Nanos& value, const std::optional<From>& from) {
-    if (!from || !(from->value > 0) || !std::isfinite(from->value)) return assume(field, value);
-    const Nanos before = value;
-    value = static_cast<Nanos>(std::llround(from->value * 1e3));
-    note(field, before, value, kMeasured, measured_source(*from),
-         from->figure == nullptr ? -1 : spread_of(*from->figure));
-    warn_of_spread(field, *from);
+    if (!from || !is_measure(from->value)) return assume(field, value);
+    const Nanos before = std::exchange(value, static_cast<Nanos>(std::llround(from->value * 1e3)));
+    note_measured(field, before, value, *from);
+  }
+  static bool is_measure(double value) { return value > 0 && std::isfinite(value); }
+
+  template <class T>
+  void note_measured(const std::string& field, const T& base, const T& value, const From& from) {
+    const ProbeFigure* figure = from.figure;
+    const double spread = figure == nullptr ? -1 : spread_of(*figure);
+    note(field, base, value, kMeasured, measured_source(from), spread);
+    if (spread > kWideSpread)
+      result_.warnings.push_back(fmt::format(
+          "{} rests on a figure that varied from {:.4g} to {:.4g} {} ({}): measure again on a quiet machine.", field,
+          figure->p10, figure->p90, figure->unit, from.what));
   }
 
-  static std::optional<From> of(const ProbeFigure* figure, const std::string& what, double scale = 1) {
+  static std::optional<From> of(const ProbeFigure* figure, const std::string& what) {
     if (figure == nullptr) return std::nullopt;
-    return From{figure->value * scale, what, figure};
+    return From{figure->value, what, figure};
   }
 
   /// What the condition `name` of a figure counts; 0 where it counts nothing.
@@ -233,6 +231,7 @@ class Calibrator {
 
   void link() {
     auto& l = result_.profile.link;
+    int wide = 0;
     const auto curve = [&](const char* field, const char* direction, std::vector<LinkPoint>& points) {
       LinkCurve found = link_curve(probe_, direction);
       std::vector<LinkPoint>& measured = found.points;
@@ -250,13 +249,12 @@ class Calibrator {
                                            "takes {:.3g} us besides is in no field",
                                            direction, found.once_us)}));
       for (const ProbeFigure* figure : probe_.all("link", {{"direction", direction}, {"beside", "nothing"}}))
-        if (spread_of(*figure) > 2 * kWideSpread) ++wide_links_;
+        if (spread_of(*figure) > 2 * kWideSpread) ++wide;
     };
     curve("link.h2d_curve", "h2d", l.h2d_curve);
     curve("link.d2h_curve", "d2h", l.d2h_curve);
-    if (wide_links_ > 0)
-      result_.warnings.push_back(
-          fmt::format("{} figures of the link varied by more than half of their median.", wide_links_));
+    if (wide > 0)
+      result_.warnings.push_back(fmt::format("{} figures of the link varied by more than half of their median.", wide));
     if (probe_.find("link") == nullptr) return assume("link.piece_ns", l.piece_ns);
     const Nanos before = std::exchange(l.piece_ns, 0);
     note("link.piece_ns", before, l.piece_ns, kMeasured, "measured: the curves contain the cost per piece");
@@ -321,7 +319,6 @@ class Calibrator {
   const HardwareProfile& base_;
   std::vector<const KernelReport*> kernels_;
   CalibratedProfile result_;
-  int wide_links_ = 0;
 };
 
 }  // namespace

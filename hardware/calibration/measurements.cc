@@ -148,7 +148,6 @@ KernelReport read_kernels(const std::filesystem::path& file) {
     if (row.has("error")) continue;
     KernelReport::Row read;
     read.kernel = row.text("kernel", false);
-    read.shape = row.text("shape");
     read.us = row.number("us", 1e-6, kMost);
     read.bytes = row.number("bytes", 0, kMost);
     read.disturbed = row.has("disturbed");

@@ -48,7 +48,7 @@ struct KernelReport {
   std::string machine;   // "NVIDIA H200"
   unsigned threads = 0;  // of the CPU's kernels; 0 on a GPU
   struct Row {
-    std::string kernel, shape;
+    std::string kernel;
     double us = 0, bytes = 0;
     bool disturbed = false;  // a neighbour was busy
   };

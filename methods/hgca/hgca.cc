@@ -161,9 +161,8 @@ MethodInfo hgca_info() {
       "exceeds beta / (tokens of the softmax) for a head are packed for the CPU, which attends to them from then on; "
       "what was not salient stays in host memory, unattended. After a prompt, the first or a later one of a "
       "conversation, the averages on the device are the mean weights under its last obs queries. Budget: device_kv "
-      "counts the "
-      "window; the salient tokens are on top, as many as beta lets through, and all of the first dense_layers layers. "
-      "New tokens: appended on the device. No sinks.";
+      "counts the window; the salient tokens are on top, as many as beta lets through, and all of the first "
+      "dense_layers layers. New tokens: appended on the device. No sinks.";
   info.source = "Deng et al., HGCA (papers: HGCA, sections 3.2 and 3.3, algorithms 1 and 2)";
   info.budget = "device-window-of-all-tokens";
   HgcaOptions defaults;

@@ -6,7 +6,7 @@
 
 #include "methods/registry.h"
 #include "tests/cli/program.h"
-#include "tests/engine/model/model_folder.h"
+#include "tests/cli/run_folders.h"
 
 namespace tandem::testing {
 namespace {
@@ -16,13 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
 
-class CompareTarget : public ::testing::Test {
- protected:
-  std::string folder(const char* name) const { return (root_.path() / name).string(); }
-  std::string bytes(const char* run, const char* file) const { return read_bytes(root_.path() / run / file); }
-
-  TemporaryFolder root_;
-};
+class CompareTarget : public RunFolders {};
 
 TEST_F(CompareTarget, AWorkloadIsRecordedOnPromptsThatSaySomething) {
   const cli::Outcome tiny = cli::run(

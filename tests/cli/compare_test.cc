@@ -14,6 +14,7 @@
 #include "methods/registry.h"
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
+#include "tests/cli/run_folders.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
@@ -28,13 +29,7 @@ constexpr const char* kSmall =
     "compare --no-plot --quiet --methods full,streaming,hybrid-fixed,hgca --tasks niah_single_1,niah_multikey_1 "
     "--lengths 256,512 --samples 2 ";
 
-class CompareProgram : public ::testing::Test {
- protected:
-  std::string folder(const char* name) const { return (root_.path() / name).string(); }
-  std::string bytes(const char* run, const char* file) const { return read_bytes(root_.path() / run / file); }
-
-  TemporaryFolder root_;
-};
+class CompareProgram : public RunFolders {};
 
 TEST_F(CompareProgram, ARerunGivesTheSameBytes) {
   const cli::Outcome first = cli::run(std::string(kSmall) + "--out " + folder("a"));

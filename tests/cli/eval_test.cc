@@ -9,6 +9,7 @@
 
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
+#include "tests/cli/run_folders.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
@@ -22,16 +23,12 @@ namespace fs = std::filesystem;
 constexpr const char* kSmall =
     "eval perplexity --quiet --context 128 --new 16 --windows 6 --batch 2 --methods full,streaming,hgca ";
 
-class EvalProgram : public ::testing::Test {
+class EvalProgram : public RunFolders {
  protected:
-  std::string folder(const char* name) const { return (root_.path() / name).string(); }
-  std::string bytes(const char* run, const char* file) const { return read_bytes(root_.path() / run / file); }
   void expect_same(const char* run, const char* other) {
     for (const char* file : {"windows.jsonl", "timings.jsonl", "summary.json"})
       EXPECT_EQ(bytes(run, file), bytes(other, file)) << file;
   }
-
-  TemporaryFolder root_;
 };
 
 TEST_F(EvalProgram, ARunLeavesAFolder) {

@@ -107,13 +107,12 @@ TEST(Calibration, TakesEveryRateThatTheProbeHas) {
 
 TEST(Calibration, TakesSharesAndRatesPerThreadFromTheKernels) {
   const std::vector<KernelReport> reports = {
-      kernels(16, {{"score_blocks", "", 1000, 60e6}, {"score_blocks", "cached", 1, 1e6}}),
-      kernels(4, {{"score_blocks", "", 1000, 40e6}}),
-      kernels(1, {{"score_blocks", "", 1000, 7e6}, {"score_blocks", "", 9000, 7e6, true}}),
-      kernels(0, {{"decode_attention", "a", 100, 140e6},
-                  {"decode_attention", "b", 100, 145.46e6},
-                  {"score_blocks", "", 60, 80e6},
-                  {"score_blocks", "cached", 1, 20e6}})};
+      kernels(16, {{"score_blocks", 1000, 60e6}, {"score_blocks", 1, 1e6}}), kernels(4, {{"score_blocks", 1000, 40e6}}),
+      kernels(1, {{"score_blocks", 1000, 7e6}, {"score_blocks", 9000, 7e6, true}}),
+      kernels(0, {{"decode_attention", 100, 140e6},
+                  {"decode_attention", 100, 145.46e6},
+                  {"score_blocks", 60, 80e6},
+                  {"score_blocks", 1, 20e6}})};
   WholeMachine machine;
   machine.report.cpu.emplace_back("last_level_cache_bytes", std::int64_t{2'000'000});
   machine.report.gpu.emplace_back("l2_bytes", std::int64_t{50'000'000});
@@ -131,7 +130,7 @@ TEST(Calibration, TakesSharesAndRatesPerThreadFromTheKernels) {
 
 // A rate of few threads is no share of what all reach, and one of all is none of one.
 TEST(Calibration, OtherNumbersOfThreadsDoNotStandIn) {
-  const CalibratedProfile result = calibrated(WholeMachine(), {kernels(4, {{"score_blocks", "", 1000, 40e6}})});
+  const CalibratedProfile result = calibrated(WholeMachine(), {kernels(4, {{"score_blocks", 1000, 40e6}})});
   EXPECT_EQ(field(result, "host.select_gbps_per_thread").from, "h200");
   EXPECT_EQ(result.profile.host.select_efficiency, 1);
   ProbedMachine partial;  // the cap cut the figures of the most threads off
@@ -148,9 +147,9 @@ TEST(Calibration, OtherNumbersOfThreadsDoNotStandIn) {
 TEST(Calibration, KernelsOfCachesOrOfAnotherMachineAreNotUsed) {
   WholeMachine machine;
   machine.report.gpu.emplace_back("l2_bytes", std::int64_t{50'000'000});
-  KernelReport other = kernels(1, {{"score_blocks", "", 1000, 7e6}});
+  KernelReport other = kernels(1, {{"score_blocks", 1000, 7e6}});
   other.machine = "Other CPU, 1 threads";
-  const CalibratedProfile result = calibrated(machine, {kernels(0, {{"score_blocks", "", 1, 40e6}}), other});
+  const CalibratedProfile result = calibrated(machine, {kernels(0, {{"score_blocks", 1, 40e6}}), other});
   EXPECT_EQ(field(result, "device.select_efficiency").from, "h200");
   EXPECT_EQ(field(result, "host.select_gbps_per_thread").from, "h200");
   EXPECT_THAT(result.warnings, Contains(HasSubstr("what score_blocks read fits the last-level cache")));
@@ -169,7 +168,7 @@ TEST(Calibration, RoundingMakesNoLongerPieceFaster) {
 }
 
 TEST(Calibration, AShareIsAtMostOneAndSaysWhatItWas) {
-  const CalibratedProfile result = calibrated(WholeMachine(), {kernels(0, {{"decode_attention", "", 100, 408e6}})});
+  const CalibratedProfile result = calibrated(WholeMachine(), {kernels(0, {{"decode_attention", 100, 408e6}})});
   EXPECT_EQ(result.profile.device.attention_efficiency, 1);
   EXPECT_THAT(result.warnings, Contains(HasSubstr("device.attention_efficiency came to 2 (")));
 }
