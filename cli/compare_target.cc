@@ -64,7 +64,8 @@ void choose_prompts(TargetPlan& plan, const eval::CompareOptions& options, const
   const std::uint32_t length = *std::max_element(options.lengths.begin(), options.lengths.end());
   for (const std::string& task : options.tasks) {
     eval::HeadPrompt& prompt = plan.prompts.emplace_back();
-    const eval::RulerSample sample = eval::compare_sample(options, model, task, length, 0, prompt.tokens);
+    eval::BenchmarkSample sample = eval::compare_sample(options, model, task, length, 0);
+    prompt.tokens = std::move(sample.prompt);
     prompt.name = task;
     prompt.first_query = static_cast<std::uint32_t>(prompt.tokens.size() - 1);
     const auto answer = model.tokenizer->encode(" " + sample.answers.front(), /*add_bos=*/false);

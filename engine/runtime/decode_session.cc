@@ -33,6 +33,7 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
     a->state.max_tokens = a->state.tokens + requests[i].max_new_tokens;
     a->next = prefix.prompt.back();
     a->max_new = requests[i].max_new_tokens;
+    a->stop_tokens = requests[i].stop_tokens;
     ops_.set_prompt(a->state.id, prefix.queries, prefix.sums);
     waiting_.push_back(std::move(a));
   }
@@ -279,8 +280,11 @@ void DecodeSession::collect(std::uint32_t step) {
     const std::int32_t token = !options_->forced.empty() ? options_->forced[a->request][step]
                                : drawn.empty()           ? top[row].best
                                                          : drawn[row];
+    const auto among = [token](const std::vector<std::int32_t>& stops) {
+      return std::find(stops.begin(), stops.end(), token) != stops.end();
+    };
     const bool stop =
-        options_->forced.empty() && std::find(c.stop_tokens.begin(), c.stop_tokens.end(), token) != c.stop_tokens.end();
+        options_->forced.empty() && (among(c.stop_tokens) || (!out.tokens.empty() && among(a->stop_tokens)));
     if (stop) {
       out.stopped = true;
       out.stop_token = token;

@@ -41,10 +41,11 @@ class DecodeSession {
   struct Active {
     std::size_t request = 0;
     SequenceState state;
-    std::int32_t next = 0;         // token that the next step takes in
-    std::uint32_t max_new = 0;     // tokens of this decode
-    std::uint32_t last_row = 0;    // row that wrote this sequence's next token
-    std::size_t prompt_bytes = 0;  // kept of the prompt on the device while the method prepared
+    std::int32_t next = 0;                  // token that the next step takes in
+    std::uint32_t max_new = 0;              // tokens of this decode
+    std::vector<std::int32_t> stop_tokens;  // beside the model's
+    std::uint32_t last_row = 0;             // row that wrote this sequence's next token
+    std::size_t prompt_bytes = 0;           // kept of the prompt on the device while the method prepared
   };
 
   std::vector<Event> prepare();

@@ -66,6 +66,9 @@ struct NearTie {
 struct DecodeRequest {
   const Prefix* prefix = nullptr;
   std::uint32_t max_new_tokens = 0;
+  /// Beside the model's: one of these ends the sequence from its second token on. As the first token it is text: an
+  /// answer that ends with its line may begin with an empty one.
+  std::vector<std::int32_t> stop_tokens = {};
 };
 
 struct DecodedSequence {

@@ -70,7 +70,7 @@ Entry parse_entry(const Manifest& manifest, std::string_view text, const std::st
     return method.label == key.method && is_watched(method);
   });
   if (!watched || !known(manifest.tasks, key.task) || !known(manifest.lengths, key.length) ||
-      key.index >= manifest.samples)
+      key.index >= manifest.samples_of(key.task))
     throw_input_error("{}: sample {} of {} at length {} under '{}' is not one of the run's manifest.json.", where,
                       key.index, key.task, key.length, key.method);
   return entry;

@@ -183,7 +183,8 @@ std::string text_of(const Table& table, bool markdown) {
 }
 
 std::string length_text(std::uint32_t length) {
-  return length > 0 && length % 1024 == 0 ? fmt::format("{}K", length / 1024) : fmt::format("{}", length);
+  if (length == 0) return "as is";
+  return length % 1024 == 0 ? fmt::format("{}K", length / 1024) : fmt::format("{}", length);
 }
 
 std::string latency_report(const Summary& s, bool markdown) {

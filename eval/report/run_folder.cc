@@ -41,7 +41,7 @@ void check_belongs(const Manifest& manifest, const Item& item, const std::string
     fail("task", item.task);
   if (std::find(manifest.lengths.begin(), manifest.lengths.end(), item.length) == manifest.lengths.end())
     fail("length", std::to_string(item.length));
-  if (item.index >= manifest.samples) fail("index", std::to_string(item.index));
+  if (item.index >= manifest.samples_of(item.task)) fail("index", std::to_string(item.index));
   if constexpr (requires { item.clock; }) {
     if (item.clock != manifest.clock) fail("clock", item.clock);
   }
@@ -188,9 +188,7 @@ RunFolder RunFolder::resume(const fs::path& path, const Manifest& mine) {
 void RunFolder::continued_by(const Manifest& mine) {
   const Program program{mine.tandem_version, mine.git_commit};
   const std::size_t there = finished().size();
-  if (there ==
-      std::size_t{manifest_.samples} * manifest_.lengths.size() * manifest_.tasks.size() * manifest_.methods.size())
-    return;
+  if (there == manifest_.all_samples() * manifest_.methods.size()) return;
   Manifest manifest = manifest_;
   manifest.command = mine.command;  // the room for KV may be another: that of before may not have been enough
   if (there == 0) {
@@ -287,13 +285,13 @@ std::vector<SampleTiming> RunFolder::timings() const {
 std::vector<SampleKey> keys_in_order(const Manifest& manifest, std::uint32_t batch) {
   TANDEM_CHECK(batch > 0, "batches of no samples");
   std::vector<SampleKey> keys;
-  keys.reserve(std::size_t{manifest.samples} * manifest.lengths.size() * manifest.tasks.size() *
-               manifest.methods.size());
+  keys.reserve(manifest.all_samples() * manifest.methods.size());
   for (const std::uint32_t length : manifest.lengths) {
     for (const std::string& task : manifest.tasks) {
-      for (std::uint32_t first = 0; first < manifest.samples; first += std::min(batch, manifest.samples - first)) {
+      const std::uint32_t samples = manifest.samples_of(task);
+      for (std::uint32_t first = 0; first < samples; first += std::min(batch, samples - first)) {
         for (const MethodEntry& method : manifest.methods) {
-          for (std::uint32_t i = first; i < first + std::min(batch, manifest.samples - first); ++i)
+          for (std::uint32_t i = first; i < first + std::min(batch, samples - first); ++i)
             keys.push_back({manifest.benchmark, task, length, i, method.label});
         }
       }

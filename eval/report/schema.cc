@@ -96,6 +96,18 @@ std::vector<Program> Manifest::programs() const {
   return all;
 }
 
+std::uint32_t Manifest::samples_of(std::string_view task) const {
+  const auto found = std::find(tasks.begin(), tasks.end(), task);
+  if (found == tasks.end()) return 0;
+  return task_samples.empty() ? samples : task_samples[static_cast<std::size_t>(found - tasks.begin())];
+}
+
+std::uint64_t Manifest::all_samples() const {
+  std::uint64_t sum = 0;
+  for (const std::string& task : tasks) sum += samples_of(task);
+  return sum * lengths.size();
+}
+
 std::string to_line(const SampleResult& sample) {
   TANDEM_CHECK(sample.score >= 0 && sample.score <= 1, "score {}", sample.score);
   TANDEM_CHECK(!sample.depth || (*sample.depth >= 0 && *sample.depth <= 1), "depth {}", sample.depth.value_or(0));
@@ -183,6 +195,7 @@ std::string to_json_text(const Manifest& manifest) {
   json["tasks"] = manifest.tasks;
   json["lengths"] = manifest.lengths;
   json["samples"] = manifest.samples;
+  if (!manifest.task_samples.empty()) json["task_samples"] = manifest.task_samples;
   json["seed"] = manifest.seed;
   json["protocol_id"] = manifest.protocol_id;
   json["hardware_profile"] = manifest.hardware_profile;
@@ -329,6 +342,13 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   for (const Json& length : in.array("lengths"))
     manifest.lengths.push_back(in.as_integer<std::uint32_t>(length, "lengths"));
   manifest.samples = in.integer<std::uint32_t>("samples");
+  if (in.has("task_samples")) {
+    for (const Json& samples : in.array("task_samples")) {
+      manifest.task_samples.push_back(in.as_integer<std::uint32_t>(samples, "task_samples"));
+      if (manifest.task_samples.back() > manifest.samples) in.fail("task_samples", "numbers of at most 'samples'");
+    }
+    if (manifest.task_samples.size() != manifest.tasks.size()) in.fail("task_samples", "a number for each task");
+  }
   manifest.seed = in.integer<std::uint64_t>("seed");
   manifest.protocol_id = in.text("protocol_id");
   manifest.hardware_profile = in.text("hardware_profile");

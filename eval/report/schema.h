@@ -19,8 +19,8 @@
 
 namespace tandem::eval {
 
-inline constexpr int kSchemaVersion =
-    5;  // 2: isa in the manifest; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; all are read
+inline constexpr int kSchemaVersion = 6;  // 2: isa in the manifest; 3: a depth may be null; 4: layer 0's idle; 5:
+                                          // hashes of files; 6: task_samples, length 0; all are read
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 
@@ -33,7 +33,7 @@ struct NearTieMark {
 /// What identifies a sample under a method; samples with equal first four fields are paired between methods.
 struct SampleKey {
   std::string benchmark, task;  // "ruler", "niah_single_1"
-  std::uint32_t length = 0;     // asked for, tokens
+  std::uint32_t length = 0;     // asked for, tokens; 0: prompts are as long as they are
   std::uint32_t index = 0;      // of the sample in its task and length
   std::string method;           // label of a Manifest::methods entry
   auto operator<=>(const SampleKey&) const = default;
@@ -122,6 +122,8 @@ struct Manifest {
   std::vector<std::string> tasks;
   std::vector<std::uint32_t> lengths;
   std::uint32_t samples = 0;  // per task and length
+  std::vector<std::uint32_t>
+      task_samples;  // of each task at a length, where they differ: at most `samples`; else empty
   std::uint64_t seed = 0;
   std::string protocol_id;
   std::string hardware_profile;  // empty for a measured run
@@ -133,6 +135,10 @@ struct Manifest {
   std::string started_utc, finished_utc;  // "2026-01-31T12:00:00Z"; finished is empty while the run is going on
   /// All that made samples, the first being tandem_version's.
   std::vector<Program> programs() const;
+  /// Samples of a task at a length; 0 for a task that the run does not have.
+  std::uint32_t samples_of(std::string_view task) const;
+  /// Of all tasks and lengths, under one method.
+  std::uint64_t all_samples() const;
   bool operator==(const Manifest&) const = default;
 };
 

@@ -196,7 +196,7 @@ Summary summarise(const RunFolder& folder) {
   const Scores& baseline = scores[m.methods.front().label];
   const std::vector<std::string> repeated = ruler_repeating_tasks(m.protocol_id, m.tasks);
   const std::set<std::string> repeating(repeated.begin(), repeated.end());
-  const std::size_t wanted = m.tasks.size() * m.lengths.size() * m.samples;
+  const std::uint64_t wanted = m.all_samples();
   summary.complete = true;
   for (const MethodEntry& entry : m.methods) {
     const Scores& own = scores[entry.label];

@@ -1,0 +1,152 @@
+#include "eval/run/benchmark.h"
+
+#include <algorithm>
+#include <set>
+
+#include "engine/common/error.h"
+#include "eval/run/decoded.h"
+#include "methods/registry.h"
+
+namespace tandem::eval {
+namespace {
+
+/// One run: what is the same for all its batches.
+class BenchmarkRun {
+ public:
+  BenchmarkRun(const Benchmark& benchmark, const BenchmarkOptions& options, const Model& model, Device& device,
+               ThreadPool& pool, RunFolder& folder, const TraceOfFirst& trace_of_first)
+      : benchmark_(benchmark),
+        options_(options),
+        device_(device),
+        folder_(folder),
+        trace_of_first_(trace_of_first),
+        engine_(model, device, pool, engine_options(options, model)),
+        done_before_(folder.finished()),
+        traced_(options.methods.size()) {
+    methods_.reserve(options.methods.size());
+    for (const std::string& spec : options.methods)
+      methods_.push_back(options.make ? options.make(spec) : make_method(spec));
+  }
+
+  void run() {
+    const Manifest& manifest = folder_.manifest();
+    total_ = manifest.all_samples() * methods_.size();
+    for (const std::uint32_t length : manifest.lengths) {
+      for (const std::string& task : manifest.tasks) {
+        const std::uint32_t samples = manifest.samples_of(task);
+        for (std::uint32_t first = 0; first < samples; first += options_.batch) {
+          if (options_.engine.interrupted && options_.engine.interrupted()) throw Interrupted();
+          const std::uint32_t count = std::min(options_.batch, samples - first);
+          if (is_missing({benchmark_.name(), task, length, first, ""}, count)) {
+            run_batch(task, length, first, count);
+          } else {
+            tick(std::uint64_t{count} * methods_.size());
+          }
+        }
+      }
+    }
+    folder_.arrange(keys_in_order(manifest, options_.batch));
+  }
+
+ private:
+  static EngineOptions engine_options(const BenchmarkOptions& options, const Model& model) {
+    EngineOptions engine = options.engine;
+    engine.max_batch = options.batch;
+    keep_what_methods_need(engine, options.methods, model);
+    return engine;
+  }
+
+  void tick(std::uint64_t samples) {
+    done_ += samples;
+    if (options_.progress) options_.progress(done_, total_);
+  }
+
+  /// A batch is redone whole if any of it is missing: its timings belong together.
+  bool is_missing(SampleKey first, std::uint32_t count) const {
+    return std::any_of(options_.methods.begin(), options_.methods.end(), [&](const std::string& method) {
+      first.method = method;
+      if (options_.lacks && options_.lacks(first)) return true;
+      SampleKey key = first;
+      for (std::uint32_t i = 0; i < count; ++i, ++key.index)
+        if (!done_before_.contains(key)) return true;
+      return false;
+    });
+  }
+
+  void run_batch(const std::string& task, std::uint32_t length, std::uint32_t first, std::uint32_t count) {
+    std::vector<BenchmarkSample> samples;
+    std::vector<std::unique_ptr<Prefix>> prefixes;
+    std::vector<DecodeRequest> requests;
+    samples.reserve(count);
+    prefixes.reserve(count);
+    requests.reserve(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const BenchmarkSample& sample = samples.emplace_back(benchmark_.sample(task, length, first + i));
+      prefixes.push_back(engine_.prefill(sample.prompt));
+      requests.push_back({prefixes.back().get(), sample.max_new_tokens, sample.stop_tokens});
+    }
+    for (std::size_t m = 0; m < methods_.size(); ++m) {
+      const std::int64_t prefill_ns = prefill_ns_of(requests, methods_[m]->needs(engine_.shape()));
+      const DecodeResult result = engine_.decode(*methods_[m], requests);
+      if (trace_of_first_ && !traced_[m]) trace_of_first_(m, has_samples_of(options_.methods[m]), result.trace);
+      traced_[m] = true;
+      if (options_.decoded) options_.decoded(key_of(samples.front(), m));
+      keep(samples, m, result, prefill_ns);
+      tick(count);
+    }
+    for (const auto& prefix : prefixes) engine_.release(*prefix);
+  }
+
+  void keep(const std::vector<BenchmarkSample>& samples, std::size_t m, const DecodeResult& result,
+            std::int64_t prefill_ns) {
+    std::vector<std::string> predictions;
+    predictions.reserve(samples.size());
+    for (const DecodedSequence& decoded : result.sequences)
+      predictions.push_back(benchmark_.prediction(decoded.tokens));
+    const std::vector<double> scores = benchmark_.scores(samples, predictions);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const SampleKey key = key_of(samples[i], m);
+      if (done_before_.contains(key)) continue;
+      SampleResult line;
+      static_cast<SampleKey&>(line) = key;
+      line.prompt_tokens = static_cast<std::uint32_t>(samples[i].prompt.size());
+      line.tokens = result.sequences[i].tokens;
+      line.prediction = predictions[i];
+      line.answers = samples[i].answers;
+      line.score = scores[i];
+      for (const NearTie& tie : result.sequences[i].near_ties) line.near_ties.push_back({tie.step, double(tie.margin)});
+      line.depth = samples[i].depth;
+      folder_.append(line);
+      folder_.append(timing_of(key, result, i, prefill_ns, device_.clock_name()));
+    }
+  }
+
+  SampleKey key_of(const BenchmarkSample& sample, std::size_t method) const {
+    return {benchmark_.name(), sample.task, sample.length, sample.index, options_.methods[method]};
+  }
+
+  bool has_samples_of(const std::string& method) const {
+    return std::any_of(done_before_.begin(), done_before_.end(),
+                       [&](const SampleKey& key) { return key.method == method; });
+  }
+
+  const Benchmark& benchmark_;
+  const BenchmarkOptions& options_;
+  Device& device_;
+  RunFolder& folder_;
+  const TraceOfFirst& trace_of_first_;
+  Engine engine_;
+  std::vector<std::unique_ptr<Method>> methods_;
+  const std::set<SampleKey> done_before_;
+  std::vector<bool> traced_;
+  std::uint64_t done_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+void run_benchmark(const Benchmark& benchmark, const BenchmarkOptions& options, const Model& model, Device& device,
+                   ThreadPool& pool, RunFolder& folder, const TraceOfFirst& trace_of_first) {
+  BenchmarkRun(benchmark, options, model, device, pool, folder, trace_of_first).run();
+}
+
+}  // namespace tandem::eval
