@@ -24,6 +24,8 @@ void add_methods(CLI::App& app);
 void add_profile(CLI::App& app);
 void add_reproduce(CLI::App& app);
 
+void add_longbench(CLI::App& eval);  // of eval
+
 /// What a paper publishes as statistics of models and not as times: ScoutAttention's "table1" and "fig6", by `tandem
 /// profile layer-ahead` and `scout-recall` on the embedded model. Prints, and writes `out` where it is not empty: the
 /// profile as JSON.

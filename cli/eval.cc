@@ -1,4 +1,4 @@
-// tandem eval: measures of models and methods beside RULER. So far: perplexity.
+// tandem eval perplexity.
 #include <filesystem>
 #include <fmt/ranges.h>
 #include <fstream>
@@ -115,8 +115,9 @@ void perplexity(const PerplexityArguments& arguments) {
 }  // namespace
 
 void add_eval(CLI::App& app) {
-  auto* command = app.add_subcommand("eval", "Measures beside RULER: perplexity");
+  auto* command = app.add_subcommand("eval", "Measures beside RULER: LongBench, perplexity");
   command->require_subcommand(1);
+  add_longbench(*command);
   auto* inner = command->add_subcommand("perplexity", "Perplexity of a text when every token goes through a method");
   auto arguments = std::make_shared<PerplexityArguments>();
   inner

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <unistd.h>
 
+#include "cli/chat_format.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
@@ -144,22 +145,6 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
 }
 
 /// The conversation's format, whose end of an answer becomes one of the model's stop tokens.
-ChatFormat choose_format(const GenerateOptions& options, Model& model) {
-  const bool given = !options.chat_format.empty();
-  const DetectedFormat chosen = given ? DetectedFormat{chat_format_by_name(options.chat_format), ""}
-                                      : detect_chat_format(model.folder, model.config);
-  const std::int32_t end = model.tokenizer->special(end_of_answer(chosen.format));
-  if (end < 0 && !given) {
-    throw_input_error(
-        "Model '{}' has no chat template, and its tokenizer has no '{}': it may not be an instruct model. Choose a "
-        "format with --chat-format: {}.",
-        model.name, end_of_answer(chosen.format), fmt::join(chat_format_names(), ", "));
-  }
-  if (end >= 0) model.config.stop_tokens.push_back(end);
-  if (!given) fmt::print(stderr, "{}\n", chosen.assumption);
-  return chosen.format;
-}
-
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
   std::vector<std::int32_t> tokens = tokenizer.encode(prompt, /*add_bos=*/true);
   if (tokens != tokenizer.encode(prompt, /*add_bos=*/true, Specials::parsed)) {
@@ -186,7 +171,7 @@ void generate(const GenerateOptions& options) {
   Session session = open_session(options.session);
   session.engine.max_batch = 1;
   ChatFormat format = ChatFormat::llama2;
-  if (options.chat) format = choose_format(options, session.model);
+  if (options.chat) format = choose_chat_format(options.chat_format, session.model);
   keep_what_methods_need(session.engine, {&options.method, 1}, session.model);
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   Conversation conversation(engine, *method);

@@ -167,17 +167,17 @@ std::optional<ChatFormat> format_by_marks(std::string_view text) {
   return std::nullopt;
 }
 
-const char* name_of(ChatFormat format) {
-  return std::find_if(std::begin(kNames), std::end(kNames), [format](const Name& n) { return n.format == format; })
-      ->name;
-}
-
 }  // namespace
 
 std::vector<std::string> chat_format_names() {
   std::vector<std::string> names;
   for (const Name& n : kNames) names.emplace_back(n.name);
   return names;
+}
+
+std::string to_string(ChatFormat format) {
+  return std::find_if(std::begin(kNames), std::end(kNames), [format](const Name& n) { return n.format == format; })
+      ->name;
 }
 
 ChatFormat chat_format_by_name(std::string_view name) {
@@ -208,9 +208,9 @@ DetectedFormat detect_chat_format(const std::filesystem::path& folder, const Mod
   const std::string text = template_of(folder), formats = join_names(chat_format_names());
   if (const std::optional<ChatFormat> format = format_by_marks(text)) {
     return {*format,
-            fmt::format("The chat template of {} is not run: it looks like {}'s, and that is the format of this "
-                        "conversation. If it is another one, choose with --chat-format: {}.",
-                        folder.string(), name_of(*format), formats)};
+            fmt::format("The chat template of {} is not run: it looks like {}'s, and that is the format that is "
+                        "used. If it is another one, choose with --chat-format: {}.",
+                        folder.string(), to_string(*format), formats)};
   }
   if (!text.empty()) {
     throw_input_error("{}: its chat template is none of the known ones; choose the nearest with --chat-format: {}.",
@@ -218,8 +218,8 @@ DetectedFormat detect_chat_format(const std::filesystem::path& folder, const Mod
   }
   if (config.architecture == "qwen3") {
     return {ChatFormat::qwen3,
-            fmt::format("The model has no chat template; because it is a qwen3 model, this conversation has qwen3's "
-                        "format. Choose another with --chat-format: {}.",
+            fmt::format("The model has no chat template; because it is a qwen3 model, qwen3's format is "
+                        "used. Choose another with --chat-format: {}.",
                         formats)};
   }
   throw_input_error("{} has no chat template, so it may not be an instruct model; choose one with --chat-format: {}.",

@@ -29,6 +29,7 @@ struct ChatOptions {
 /// "llama-2", "llama-3", "llama-3.1" (also 3.2 and 3.3), "qwen2", "qwen2.5", "qwen3". InputError with the nearest name.
 ChatFormat chat_format_by_name(std::string_view name);
 std::vector<std::string> chat_format_names();
+std::string to_string(ChatFormat format);
 
 /// The special token with which an answer ends.
 std::string_view end_of_answer(ChatFormat format);

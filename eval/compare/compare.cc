@@ -83,7 +83,7 @@ void fill_manifest(const CompareOptions& options, Manifest& manifest) {
     const ChatTemplate found = options.official->chat_template();
     if (!found.mark.empty()) protocol.chat_template = found.known ? "in-files" : "unknown";
   }
-  for (const MethodEntry& entry : manifest.methods) protocol.budgets[entry.name] = find_method(entry.name).budget;
+  protocol.budget = budget_meanings(manifest.methods);
   manifest.protocol_id = ruler_protocol_id(protocol);
 }
 

@@ -110,16 +110,28 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
                     ties);
 }
 
+std::string title_of(const std::string& benchmark) {
+  return benchmark == "ruler" ? "RULER" : benchmark == "longbench" ? "LongBench" : benchmark;
+}
+
+/// How many, and where samples are made, from which seed.
+std::string samples_text(const Manifest& m) {
+  const bool as_is = m.lengths == std::vector<std::uint32_t>{0};
+  std::string text = std::to_string(m.samples);
+  if (!m.task_samples.empty())
+    text = fmt::format("{} to {}", *std::min_element(m.task_samples.begin(), m.task_samples.end()), m.samples);
+  text += as_is ? " samples per task" : " samples per task and length";
+  return as_is || ruler_reads_files(m.protocol_id) ? text : text + fmt::format(", seed {}", m.seed);
+}
+
 }  // namespace
 
 std::string report_text(const Summary& s, bool markdown, bool with_plot) {
   const Manifest& m = s.manifest;
   const Labels labels = labels_of(s, markdown);
   std::string out;
-  if (markdown) out += fmt::format("# {} on {}\n\n", m.benchmark == "ruler" ? "RULER" : m.benchmark, m.model);
-  out += fmt::format("{} samples per task and length{}, {}\n", m.samples,
-                     ruler_reads_files(m.protocol_id) ? "" : fmt::format(", seed {}", m.seed),
-                     s.complete ? "complete" : "NOT COMPLETE: some samples are missing");
+  if (markdown) out += fmt::format("# {} on {}\n\n", title_of(m.benchmark), m.model);
+  out += fmt::format("{}, {}\n", samples_text(m), s.complete ? "complete" : "NOT COMPLETE: some samples are missing");
   out += labels_note(s, markdown);
   out += section("Accuracy", markdown);
   out += text_of(accuracy_table(s, labels), markdown);

@@ -19,14 +19,6 @@ std::string questions_of(const std::shared_ptr<const QuestionSet>& set, const ch
   return set == nullptr ? "made-up" : fmt::format("{}-{}", format, set->hash);
 }
 
-std::string budgets_of(const std::map<std::string, std::string>& budgets) {
-  std::vector<std::string> parts;
-  for (const auto& [method, meaning] : budgets) {
-    if (!meaning.empty()) parts.push_back(fmt::format("{}={}", method, meaning));
-  }
-  return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ","));
-}
-
 std::string value_of(const Fields& fields, std::string_view name) {
   const auto found = std::find_if(fields.begin(), fields.end(), [&](const auto& field) { return field.first == name; });
   return found == fields.end() ? "" : found->second;
@@ -62,7 +54,7 @@ std::string ruler_protocol_id(const RulerProtocol& protocol) {
                                {"template", protocol.chat_template},
                                {"length", official ? "as-is" : "fitted"},
                                {"score", "upstream"},
-                               {"budget", budgets_of(protocol.budgets)},
+                               {"budget", protocol.budget},
                                {"query", protocol.query_aware ? "aware" : "unaware"},
                                {"question", protocol.question_in_prefill ? "in-prefill" : "after-prefill"},
                                {"eos", protocol.ignore_eos ? "ignored" : "stops"}});

@@ -27,7 +27,6 @@
 // them, and runs that differ in them can still be compared where they overlap.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,7 +41,7 @@ struct RulerProtocol {
   std::string data_hash = {};  // of official files; empty for the embedded source
   RulerTexts texts = {};       // of the embedded source
   std::string chat_template = "none";
-  std::map<std::string, std::string> budgets = {};  // by method; an empty meaning: it has none
+  std::string budget = "none";  // budget_meanings() (eval/run/decoded.h)
   bool query_aware = true;
   bool question_in_prefill = true;
   bool ignore_eos = false;

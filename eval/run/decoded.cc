@@ -1,7 +1,8 @@
 #include "eval/run/decoded.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
 
 #include "engine/common/error.h"
 #include "engine/model/utf8.h"
@@ -24,6 +25,16 @@ std::vector<MethodEntry> method_entries(const std::vector<std::string>& specs) {
     entries.push_back({text, spelled.name, spelled.options, content == 0 ? "" : fmt::format("{:016x}", content)});
   }
   return entries;
+}
+
+std::string budget_meanings(const std::vector<MethodEntry>& methods) {
+  std::map<std::string, std::string> by_name;
+  for (const MethodEntry& entry : methods) by_name[entry.name] = find_method(entry.name).budget;
+  std::vector<std::string> parts;
+  for (const auto& [name, meaning] : by_name) {
+    if (!meaning.empty()) parts.push_back(fmt::format("{}={}", name, meaning));
+  }
+  return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ","));
 }
 
 std::vector<std::string> method_remarks(const std::vector<MethodEntry>& methods) {

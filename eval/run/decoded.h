@@ -16,6 +16,9 @@ namespace tandem::eval {
 /// spec that is listed twice.
 std::vector<MethodEntry> method_entries(const std::vector<std::string>& specs);
 
+/// What the budget of each method counts, as protocol ids say it: "hgca=...,streaming=..."; "none" where none has one.
+std::string budget_meanings(const std::vector<MethodEntry>& methods);
+
 /// What tables of these methods have to say of their options, each sentence once.
 std::vector<std::string> method_remarks(const std::vector<MethodEntry>& methods);
 

@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 RulerProtocol example() {
   RulerProtocol protocol;
   protocol.tokenizer_hash = "abc123";
-  protocol.budgets = {{"full", ""}, {"hgca", "device-window"}, {"streaming", "sinks-and-window"}};
+  protocol.budget = "hgca=device-window,streaming=sinks-and-window";
   return protocol;
 }
 
@@ -55,8 +55,8 @@ TEST(RulerProtocolId, WhateverDiffersGivesAnotherId) {
   add([](RulerProtocol& p) { p.texts.squad = std::make_shared<const QuestionSet>(parse_questions(kSquad, "s")); });
   add([](RulerProtocol& p) { p.texts.hotpot = std::make_shared<const QuestionSet>(parse_questions(kHotpot, "h")); });
   add([](RulerProtocol& p) { p.chat_template = "in-files"; });
-  add([](RulerProtocol& p) { p.budgets["hgca"] = "tokens"; });
-  add([](RulerProtocol& p) { p.budgets.clear(); });
+  add([](RulerProtocol& p) { p.budget = "hgca=tokens,streaming=sinks-and-window"; });
+  add([](RulerProtocol& p) { p.budget = "none"; });
   add([](RulerProtocol& p) { p.query_aware = false; });
   add([](RulerProtocol& p) { p.question_in_prefill = false; });
   add([](RulerProtocol& p) { p.ignore_eos = true; });

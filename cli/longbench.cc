@@ -1,0 +1,140 @@
+// tandem eval longbench: methods side by side on LongBench's published files.
+#include "eval/longbench/longbench.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+
+#include "cli/chat_format.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+#include "cli/progress.h"
+#include "cli/run.h"
+#include "cli/session.h"
+#include "engine/common/error.h"
+#include "eval/longbench/report.h"
+#include "eval/report/table.h"
+#include "eval/run/decoded.h"
+#include "methods/options.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  tandem eval longbench --data LongBench --model ~/models/Llama-3.1-8B-Instruct --chat --methods full,hgca,scoutattention
+  tandem eval longbench --data LongBench --tasks qasper,hotpotqa --samples 50 --methods full,quest:budget=1024
+  tandem eval longbench --data LongBench --tasks qasper_e --out runs/qasper            LongBench-E, by range of lengths
+  tandem eval longbench --data LongBench --tasks qasper_e --out runs/qasper --resume   goes on where ^C stopped it
+
+--data is the folder LongBench/ of github.com/THUDM/LongBench, whose config/ has the prompts, with the published data
+(data.zip of huggingface.co/datasets/THUDM/LongBench) unpacked into its data/. Prompts, truncation, tokens to generate and
+scores are upstream's; each prompt is prefilled once and decoded with every method, greedily. The first method is the
+baseline. Scores of multifieldqa_zh, dureader and vcsum need Debian's python3-jieba.
+Truncated prompts make scores comparable only at the same --max-length: upstream has 3500 for models of 4K, 7500 for 8K,
+31500 for 32K. Upstream asks models that it does not know without a template; --chat puts the model's own around prompts
+but for the tasks that upstream leaves plain. The run folder gets what `tandem compare` writes, and longbench.json.)";
+
+struct LongBenchCommand {
+  SessionOptions session;
+  RunOptions run;
+  std::string data, tasks, max_length, methods = "full,streaming,quest,hgca,scoutattention", chat_format;
+  std::uint32_t samples = 0, batch = 1;
+  bool chat = false;
+};
+
+/// The command as it can be typed again, without where the results go.
+std::string command_of(const LongBenchCommand& c, const std::vector<std::string>& methods,
+                       const eval::LongBench& benchmark) {
+  std::string chat = c.chat ? " --chat" : "";
+  if (!c.chat_format.empty()) chat += " --chat-format " + c.chat_format;
+  const std::string samples = c.samples == 0 ? "" : fmt::format(" --samples {}", c.samples);
+  return fmt::format(
+      "tandem eval longbench --data {} --model {} --methods {} --tasks {}{} --max-length {}{} --batch {}{}",
+      shell_word(c.data), recorded_model(c.session.model), shell_word(fmt::format("{}", fmt::join(methods, ","))),
+      fmt::join(benchmark.tasks(), ","), samples, benchmark.max_length(), chat, c.batch, session_arguments(c.session));
+}
+
+std::vector<std::string> split_tasks(const std::string& list) {
+  std::vector<std::string> tasks;
+  for (std::size_t at = 0; !list.empty() && at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    std::string task = list.substr(at, end - at);
+    eval::longbench_dataset(eval::longbench_dataset_of(task));
+    if (std::find(tasks.begin(), tasks.end(), task) == tasks.end()) tasks.push_back(std::move(task));
+    at = end + 1;
+  }
+  return tasks;
+}
+
+void report_on(const eval::LongBench& benchmark, const eval::RunFolder& folder) {
+  eval::Summary summary = eval::summarise(folder);
+  summary.remarks = eval::method_remarks(summary.manifest.methods);
+  const auto text = [&](bool markdown) {
+    return eval::report_text(summary, markdown) + eval::longbench_report(benchmark, folder, summary, markdown);
+  };
+  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
+  eval::write_file(folder.path() / "longbench.json", eval::longbench_json(benchmark, folder));
+  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true));
+  fmt::print("{}\n{}: report.md, summary.json, longbench.json, samples.jsonl, timings.jsonl\n",
+             text(/*markdown=*/false), folder.path().string());
+  check_stdout();
+}
+
+void longbench(const LongBenchCommand& command) {
+  eval::BenchmarkOptions options;
+  options.methods = split_method_list(command.methods);
+  options.batch = command.batch;
+  if (command.samples > 100000) throw_input_error("--samples is {}: give at most 100000.", command.samples);
+  if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
+  if (!command.chat && !command.chat_format.empty())
+    throw_input_error("--chat-format belongs to prompts in a chat template: add --chat.");
+  eval::LongBenchOptions what{command.data, split_tasks(command.tasks), command.samples, 0, {}};
+  if (!command.max_length.empty()) what.max_length = parse_one_length(command.max_length, "--max-length");
+  check_run_options(command.run);
+  check_trained(command.session);
+  Session session = open_session(command.session);
+  if (command.chat) what.template_of = choose_chat_format(command.chat_format, session.model);
+  const eval::LongBench benchmark(std::move(what), session.model);
+  options.engine = session.engine;
+  eval::check_device_room(options.engine, session.model, options.batch, benchmark.max_length(), "--max-length");
+  say_hints(options.methods, command.session);
+  eval::Manifest manifest;
+  manifest.command = command_of(command, options.methods, benchmark);
+  describe_session(command.session, session, manifest);
+  benchmark.fill_manifest(options.methods, manifest);
+  eval::RunFolder folder = open_run(command.run, "longbench", manifest);
+  Progress progress("answering", Progress::standard(command.run.quiet));
+  options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  fill_run(
+      command.run, folder, progress,
+      [&] { eval::run_benchmark(benchmark, options, session.model, *session.device, *session.pool, folder); },
+      [&] { report_on(benchmark, folder); });
+}
+
+}  // namespace
+
+void add_longbench(CLI::App& eval) {
+  auto* command = eval.add_subcommand("longbench", "LongBench's published files: upstream's prompts and scores");
+  auto options = std::make_shared<LongBenchCommand>();
+  command->add_option("--data", options->data, "Folder with LongBench's config/ and data/")->required();
+  command->add_option("--methods", options->methods, "Methods with their options; the first is the baseline")
+      ->capture_default_str();
+  command->add_option("--tasks", options->tasks,
+                      "Data sets, as qasper,hotpotqa; of LongBench-E: qasper_e [all that --data holds]");
+  command->add_option("--samples", options->samples, "First samples of each task [all]");
+  command->add_option(
+      "--max-length", options->max_length,
+      "Tokens of a prompt, whose middle is cut out where it has more [multiples of 500 that leave 500 positions]");
+  command->add_option("--batch", options->batch, "Sequences decoded together")->capture_default_str();
+  command->add_flag("--chat", options->chat, "Put the model's chat template around prompts");
+  command->add_option("--chat-format", options->chat_format,
+                      "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
+                          " [as the model's chat template looks]");
+  add_run_options(*command, options->run, "longbench");
+  add_session_options(*command, options->session, Models::trained);
+  command->footer(kFooter);
+  command->callback([options] { longbench(*options); });
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,183 @@
+#include "eval/longbench/files.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+#include "engine/model/json_file.h"
+#include "eval/ruler/random.h"
+
+namespace tandem::eval {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::size_t kLargestFile = std::size_t{4} << 30;  // bytes
+constexpr std::uint32_t kMostNewTokens = 1 << 16;
+
+/// A record's fields, with errors that name the place.
+class RecordReader {
+ public:
+  RecordReader(std::string_view text, const std::string& file, std::size_t line)
+      : json_(Json::parse(text, nullptr, /*allow_exceptions=*/false)), file_(file), line_(line) {
+    if (!json_.is_object()) refuse("not a JSON object");
+  }
+  LongBenchRecord read() const {
+    LongBenchRecord record;
+    record.input = text(field("input"), "input");
+    record.context = text(field("context"), "context");
+    record.answers = texts(field("answers"), "answers");
+    if (record.answers.empty()) refuse("'answers' must be a list of at least one answer");
+    const Json& length = field("length");
+    if (!length.is_number_integer() || length.get<std::int64_t>() < 0) refuse("'length' must be a number of words");
+    record.length = length.get<std::int64_t>();
+    if (const Json& classes = field("all_classes"); !classes.is_null())
+      record.all_classes = texts(classes, "all_classes");
+    return record;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const { throw_input_error("{}, line {}: {}.", file_, line_, what); }
+  const Json& field(const char* name) const {
+    const auto found = json_.find(name);
+    if (found == json_.end()) refuse(fmt::format("'{}' is missing", name));
+    return *found;
+  }
+  std::string text(const Json& value, const char* name) const {
+    if (!value.is_string()) refuse(fmt::format("'{}' must hold text", name));
+    return value.get<std::string>();
+  }
+  std::vector<std::string> texts(const Json& value, const char* name) const {
+    if (!value.is_array()) refuse(fmt::format("'{}' must be a list of texts", name));
+    std::vector<std::string> all;
+    all.reserve(value.size());
+    for (const Json& one : value) all.push_back(text(one, name));
+    return all;
+  }
+
+  Json json_;
+  const std::string& file_;
+  std::size_t line_;
+};
+
+fs::path data_folder(const fs::path& folder) {
+  std::error_code refused;
+  return fs::is_directory(folder / "data", refused) ? folder / "data" : folder;
+}
+
+Json read_config(const fs::path& folder, const char* name) {
+  std::error_code refused;
+  for (const fs::path& file : {folder / "config" / name, folder / name})
+    if (fs::is_regular_file(file, refused)) return read_json_object(file);
+  throw_input_error(
+      "--data: '{}' holds no config/{}: give the folder LongBench/ of THUDM/LongBench, with the published data in its "
+      "data/.",
+      folder.string(), name);
+}
+
+/// Tasks that the folder has a file of, in upstream's order.
+std::vector<std::string> tasks_in(const fs::path& data) {
+  std::error_code refused;
+  std::vector<std::string> found;
+  for (const std::string_view suffix : {"", "_e"}) {
+    for (const LongBenchDataset& dataset : longbench_datasets()) {
+      std::string task = fmt::format("{}{}", dataset.name, suffix);
+      if (fs::is_regular_file(data / (task + ".jsonl"), refused)) found.push_back(std::move(task));
+    }
+    if (!found.empty()) break;
+  }
+  if (found.empty()) {
+    throw_input_error("--data: '{}' holds none of LongBench's files, as qasper.jsonl or qasper_e.jsonl.",
+                      data.string());
+  }
+  return found;
+}
+
+LongBenchFile read_file(const fs::path& data, const std::string& task, const Json& prompts, const Json& lengths) {
+  LongBenchFile file;
+  const std::string name(longbench_dataset_of(task));
+  file.dataset = &longbench_dataset(name);
+  if (name != task && !file.dataset->in_e) throw_input_error("--tasks: LongBench-E has no '{}'.", name);
+  const auto prompt = prompts.find(name);
+  if (prompt == prompts.end() || !prompt->is_string())
+    throw_input_error("dataset2prompt.json has no prompt of '{}'.", name);
+  file.prompt = prompt->get<std::string>();
+  const auto length = lengths.find(name);
+  if (length == lengths.end() || !length->is_number_unsigned() || length->get<std::uint64_t>() < 1 ||
+      length->get<std::uint64_t>() > kMostNewTokens)
+    throw_input_error("dataset2maxlen.json: '{}' must be a number of tokens from 1 to {}.", name, kMostNewTokens);
+  file.max_new_tokens = length->get<std::uint32_t>();
+  const fs::path path = data / (task + ".jsonl");
+  std::error_code refused;
+  if (!fs::is_regular_file(path, refused)) {
+    throw_input_error("--tasks: there is no '{}'; '{}' holds {}.", path.filename().string(), data.string(),
+                      fmt::join(tasks_in(data), ", "));
+  }
+  const std::string text = read_small_file(path, kLargestFile);
+  file.records = parse_longbench(text, path.string());
+  longbench_prompt(file.prompt, file.records.front());  // a prompt with another field is found now
+  file.hash = mix64(mix64(fnv1a64(text)) ^ fnv1a64(file.prompt) ^ file.max_new_tokens);
+  return file;
+}
+
+}  // namespace
+
+std::string_view longbench_dataset_of(std::string_view task) {
+  if (task.ends_with("_e")) task.remove_suffix(2);
+  return task;
+}
+
+std::vector<LongBenchRecord> parse_longbench(std::string_view text, const std::string& file) {
+  std::vector<LongBenchRecord> records;
+  for (std::size_t line = 1; !text.empty(); ++line) {
+    const std::size_t end = text.find('\n');
+    std::string_view one = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (one.ends_with('\r')) one.remove_suffix(1);
+    if (!one.empty()) records.push_back(RecordReader(one, file, line).read());
+  }
+  if (records.empty()) throw_input_error("{} holds no sample.", file);
+  return records;
+}
+
+std::string longbench_prompt(std::string_view prompt, const LongBenchRecord& record) {
+  std::string text;
+  text.reserve(prompt.size() + record.context.size() + record.input.size());
+  while (!prompt.empty()) {
+    const std::size_t brace = prompt.find_first_of("{}");
+    text += prompt.substr(0, brace);
+    if (brace == std::string_view::npos) break;
+    prompt.remove_prefix(brace);
+    if (prompt.size() > 1 && prompt[1] == prompt[0]) {
+      text += prompt[0];
+      prompt.remove_prefix(2);
+      continue;
+    }
+    const std::string_view name = prompt.substr(0, prompt.find('}') + 1);
+    if (name == "{context}") {
+      text += record.context;
+    } else if (name == "{input}") {
+      text += record.input;
+    } else {
+      throw_input_error("dataset2prompt.json: a prompt has '{}', where only {{context}} and {{input}} are known.",
+                        prompt.substr(0, 20));
+    }
+    prompt.remove_prefix(name.size());
+  }
+  return text;
+}
+
+std::map<std::string, LongBenchFile> read_longbench(const fs::path& folder, std::vector<std::string>& tasks) {
+  std::error_code refused;
+  if (!fs::is_directory(folder, refused)) throw_input_error("--data: there is no folder '{}'.", folder.string());
+  const Json prompts = read_config(folder, "dataset2prompt.json"), lengths = read_config(folder, "dataset2maxlen.json");
+  const fs::path data = data_folder(folder);
+  if (tasks.empty()) tasks = tasks_in(data);
+  std::map<std::string, LongBenchFile> files;
+  for (const std::string& task : tasks) files[task] = read_file(data, task, prompts, lengths);
+  return files;
+}
+
+}  // namespace tandem::eval

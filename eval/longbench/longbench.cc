@@ -1,0 +1,122 @@
+#include "eval/longbench/longbench.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/ranges.h>
+
+#include "engine/common/error.h"
+#include "eval/ruler/random.h"
+#include "eval/run/decoded.h"
+#include "methods/registry.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr std::uint32_t kRoom = 128;  // tokens that a chat template and encoding anew may add
+
+/// Lists and programs that the model is to continue.
+bool takes_template(std::string_view dataset) {
+  constexpr std::array<std::string_view, 6> kWithout = {"trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p"};
+  return std::find(kWithout.begin(), kWithout.end(), dataset) == kWithout.end();
+}
+
+std::string cut_middle(const Tokenizer& tokenizer, std::string text, std::uint32_t max_length) {
+  const std::vector<std::int32_t> tokens = tokenizer.encode(text, /*add_bos=*/true);
+  if (tokens.size() <= max_length) return text;
+  const std::span<const std::int32_t> all(tokens);
+  const std::size_t half = max_length / 2;
+  return tokenizer.decode(all.first(half)) + tokenizer.decode(all.last(half));
+}
+
+}  // namespace
+
+std::uint32_t default_max_length(const ModelConfig& config) {
+  const std::uint32_t most = config.max_positions;
+  return most < 1000 ? most / 2 : (most - 500) / 500 * 500;
+}
+
+std::vector<std::int32_t> longbench_tokens(const Tokenizer& tokenizer, const LongBenchFile& file,
+                                           const LongBenchRecord& record, std::uint32_t max_length,
+                                           std::optional<ChatFormat> template_of) {
+  std::string text = cut_middle(tokenizer, longbench_prompt(file.prompt, record), max_length);
+  if (!template_of || !takes_template(file.dataset->name)) return tokenizer.encode(text, /*add_bos=*/true);
+  const ChatMessage message{"user", std::move(text)};
+  return tokenizer.encode(render_chat(*template_of, {&message, 1}, {.thinking = false}), /*add_bos=*/false,
+                          Specials::parsed);
+}
+
+LongBench::LongBench(LongBenchOptions options, const Model& model) : options_(std::move(options)), model_(model) {
+  if (options_.max_length == 0) options_.max_length = default_max_length(model.config);
+  if (options_.max_length < 2) throw_input_error("--max-length is {}: give at least 2 tokens.", options_.max_length);
+  files_ = read_longbench(options_.data, options_.tasks);
+  for (const auto& [task, file] : files_) {
+    const std::uint64_t positions = std::uint64_t{options_.max_length} + kRoom + file.max_new_tokens;
+    if (positions > model.config.max_positions) {
+      throw_input_error(
+          "--max-length {} leaves no room for the {} tokens that are generated in {} and the {} that a chat template "
+          "and encoding anew may add: model '{}' has {} positions.",
+          options_.max_length, file.max_new_tokens, task, kRoom, model.name, model.config.max_positions);
+    }
+  }
+  // A first score now, so that a segmenter that is missing is known before hours of decoding.
+  for (const auto& [task, file] : files_) {
+    if (needs_segmenter(file.dataset->metric)) longbench_score(*file.dataset, "", file.records.front().answers, {});
+  }
+}
+
+std::uint32_t LongBench::samples_of(const std::string& task) const {
+  const auto there = static_cast<std::uint32_t>(file(task).records.size());
+  return options_.samples == 0 ? there : std::min(there, options_.samples);
+}
+
+BenchmarkSample LongBench::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
+  const LongBenchFile& from = file(task);
+  const LongBenchRecord& record = from.records.at(index);
+  BenchmarkSample sample;
+  sample.task = task;
+  sample.length = length;
+  sample.index = index;
+  sample.prompt = longbench_tokens(*model_.tokenizer, from, record, options_.max_length, options_.template_of);
+  sample.answers = record.answers;
+  sample.max_new_tokens = from.max_new_tokens;
+  if (from.dataset->name == "samsum") sample.stop_tokens = {model_.tokenizer->encode("\n", /*add_bos=*/false).back()};
+  return sample;
+}
+
+std::string LongBench::prediction(std::span<const std::int32_t> tokens) const {
+  return model_.tokenizer->decode(tokens);
+}
+
+std::vector<double> LongBench::scores(std::span<const BenchmarkSample> samples,
+                                      std::span<const std::string> predictions) const {
+  const LongBenchFile& from = file(samples.front().task);
+  std::vector<LongBenchSample> all;
+  all.reserve(samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) all.push_back({predictions[i], samples[i].answers});
+  return longbench_scores(*from.dataset, all, from.records.back().all_classes);
+}
+
+std::string LongBench::hash() const {
+  std::uint64_t hash = 0;
+  for (const auto& [task, file] : files_) hash = mix64(hash ^ fnv1a64(task) ^ mix64(file.hash));
+  return fmt::format("{:016x}", hash);
+}
+
+void LongBench::fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const {
+  manifest.methods = method_entries(methods);
+  manifest.benchmark = kName;
+  manifest.tasks = options_.tasks;
+  manifest.lengths = {0};
+  for (const std::string& task : options_.tasks) manifest.task_samples.push_back(samples_of(task));
+  manifest.samples = *std::max_element(manifest.task_samples.begin(), manifest.task_samples.end());
+  if (std::all_of(manifest.task_samples.begin(), manifest.task_samples.end(),
+                  [&](std::uint32_t n) { return n == manifest.samples; }))
+    manifest.task_samples.clear();
+  manifest.protocol_id = fmt::format(
+      "longbench/v1+data:{}+tok:{}+template:{}+length:cut-middle-{}+score:upstream+budget:{}+query:aware+"
+      "question:in-prefill+eos:stops",
+      hash(), manifest.tokenizer_hash, options_.template_of ? to_string(*options_.template_of) : "none",
+      options_.max_length, budget_meanings(manifest.methods));
+}
+
+}  // namespace tandem::eval

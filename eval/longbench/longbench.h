@@ -1,0 +1,77 @@
+// LongBench as a benchmark (eval/run/benchmark.h): upstream's prompts, truncation, tokens to generate and scores.
+//
+// A prompt of more than max_length tokens loses its middle, as upstream's: the first and the last max_length / 2 tokens
+// are decoded and joined, and the text is encoded anew, so that a prompt may be some tokens longer or shorter than
+// that. A chat template comes around the prompt afterwards, but not for trec, triviaqa, samsum, lsht, lcc and
+// repobench-p, which continue a list or a program. Answers are greedy. samsum's end with their line: upstream also
+// forbids a first token that ends them, where here an empty first line is text and an end token ends the answer.
+//
+// What is left to say so that two scores can be compared is in the protocol id:
+//   longbench/v1+data:<hash>+tok:<hash>+template:<none, or a chat format>+length:cut-middle-<max_length>+score:upstream
+//   +budget:<as ruler's>+query:aware+question:in-prefill+eos:stops
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/model/chat.h"
+#include "engine/model/model.h"
+#include "eval/longbench/files.h"
+#include "eval/report/schema.h"
+#include "eval/run/benchmark.h"
+
+namespace tandem::eval {
+
+struct LongBenchOptions {
+  std::filesystem::path data;
+  std::vector<std::string> tasks;  // "qasper", "qasper_e"; none: all files that are there
+  std::uint32_t samples = 0;       // of each task, its first ones; 0: all
+  std::uint32_t max_length = 0;    // tokens of a prompt; 0: default_max_length()
+  std::optional<ChatFormat> template_of = {};
+};
+
+/// Multiples of 500, at least 500 fewer than the model's positions, as upstream has 3500 for 4096 and 15500 for 16384;
+/// fewer for models of less than 1,000 positions.
+std::uint32_t default_max_length(const ModelConfig& config);
+
+/// The prompt of a record as the model is given it, its begin token included.
+std::vector<std::int32_t> longbench_tokens(const Tokenizer& tokenizer, const LongBenchFile& file,
+                                           const LongBenchRecord& record, std::uint32_t max_length,
+                                           std::optional<ChatFormat> template_of);
+
+class LongBench final : public Benchmark {
+ public:
+  /// Reads the files. The model must outlive this. InputError for files that cannot be used, a data set whose scores
+  /// need a segmenter that is not installed, and a max_length that leaves no room for answers.
+  LongBench(LongBenchOptions options, const Model& model);
+
+  std::string name() const override { return kName; }
+  BenchmarkSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
+  std::string prediction(std::span<const std::int32_t> tokens) const override;
+  std::vector<double> scores(std::span<const BenchmarkSample> samples,
+                             std::span<const std::string> predictions) const override;
+
+  const std::vector<std::string>& tasks() const { return options_.tasks; }
+  std::uint32_t max_length() const { return options_.max_length; }
+  std::uint32_t samples_of(const std::string& task) const;
+  bool has(const std::string& task) const { return files_.contains(task); }
+  const LongBenchFile& file(const std::string& task) const { return files_.at(task); }
+
+  /// The manifest's entries that follow from the benchmark and the methods; its tokenizer is set already.
+  void fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const;
+
+  static constexpr const char* kName = "longbench";
+
+ private:
+  std::string hash() const;
+
+  LongBenchOptions options_;
+  const Model& model_;
+  std::map<std::string, LongBenchFile> files_;
+};
+
+}  // namespace tandem::eval

@@ -1,0 +1,210 @@
+#include "eval/longbench/longbench.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <set>
+
+#include "engine/common/error.h"
+#include "eval/ruler/random.h"
+#include "tests/eval/longbench/longbench_folder.h"
+#include "tests/test_data.h"
+
+namespace tandem::eval {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class LongBenchTest : public ::testing::Test {
+ protected:
+  LongBenchTest() : model(load_model("tiny")) { options.data = folder.path(); }
+  LongBench read() const { return {options, model}; }
+  std::string refused() const {
+    try {
+      read();
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "nothing was refused";
+  }
+  std::string text_of(const BenchmarkSample& sample) const { return model.tokenizer->decode(sample.prompt); }
+
+  testing::LongBenchFolder folder;
+  Model model;
+  LongBenchOptions options;
+};
+
+TEST_F(LongBenchTest, APromptIsUpstreamsWithTheRecordInIt) {
+  folder.add("qasper", 3);
+  const BenchmarkSample sample = read().sample("qasper", 0, 1);
+  EXPECT_EQ(sample.prompt,
+            model.tokenizer->encode(
+                "Read.\n\nThe parcel 1 is in the red barn near the mill.\n\nQuestion: Where is it?\n\nAnswer:", true));
+  EXPECT_THAT(sample.answers, ElementsAre("the red barn"));
+  EXPECT_EQ(sample.max_new_tokens, 6u);
+  EXPECT_EQ(sample.task, "qasper");
+  EXPECT_EQ(sample.index, 1u);
+  EXPECT_THAT(sample.stop_tokens, IsEmpty());
+}
+
+TEST_F(LongBenchTest, ALongPromptLosesItsMiddle) {
+  std::string context = "The first words stay.";
+  for (int i = 0; i < 60; ++i) context += " Line " + std::to_string(i) + " says little.";
+  folder.write("data/qasper.jsonl", testing::LongBenchFolder::record(context, "Why?", {"x"}));
+  options.max_length = 41;
+  const std::string text = text_of(read().sample("qasper", 0, 0));
+  EXPECT_THAT(text, ::testing::StartsWith("Read.\n\nThe first words stay."));
+  EXPECT_THAT(text, ::testing::EndsWith("Question: Why?\n\nAnswer:"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("Line 30")));
+  // Two halves of 20 tokens; where they meet they may be cut otherwise.
+  EXPECT_NEAR(static_cast<double>(read().sample("qasper", 0, 0).prompt.size()), 40, 3);
+  options.max_length = 2000;
+  EXPECT_THAT(text_of(read().sample("qasper", 0, 0)), HasSubstr("Line 30"));
+}
+
+TEST_F(LongBenchTest, ATemplateComesAroundPromptsButNotAroundLists) {
+  folder.add("qasper", 1);
+  folder.add("trec", 1);
+  folder.add("samsum", 1);
+  options.template_of = ChatFormat::llama2;
+  EXPECT_THAT(text_of(read().sample("qasper", 0, 0)), AllOf(HasSubstr("[INST] Read."), HasSubstr("Answer: [/INST]")));
+  EXPECT_THAT(text_of(read().sample("trec", 0, 0)), ::testing::Not(HasSubstr("INST")));
+  const BenchmarkSample samsum = read().sample("samsum", 0, 0);
+  EXPECT_THAT(text_of(samsum), ::testing::Not(HasSubstr("INST")));
+  ASSERT_EQ(samsum.stop_tokens.size(), 1u);
+  EXPECT_EQ(model.tokenizer->bytes_of(samsum.stop_tokens[0], false), "\n");
+}
+
+TEST_F(LongBenchTest, ScoresAreUpstreamsInOnePerSample) {
+  folder.add("qasper", 2);
+  folder.add("trec", 1);
+  const LongBench benchmark = read();
+  const std::vector<BenchmarkSample> qasper = {benchmark.sample("qasper", 0, 0), benchmark.sample("qasper", 0, 1)};
+  const std::vector<std::string> said = {" The red barn.", " a barn"};
+  const std::vector<double> scores = benchmark.scores(qasper, said);  // articles do not count
+  ASSERT_EQ(scores.size(), 2u);
+  EXPECT_EQ(scores[0], 1);
+  EXPECT_DOUBLE_EQ(scores[1], 2.0 / 3);
+  folder.write("data/trec.jsonl", testing::LongBenchFolder::record("c", "i", {"Place"}, 1, {"Place", "Person"}));
+  const LongBench trec = read();
+  const std::vector<std::string> both = {"\nPlace or Person\nno"};
+  EXPECT_THAT(trec.scores(std::vector{trec.sample("trec", 0, 0)}, both), ElementsAre(0.5));
+}
+
+TEST_F(LongBenchTest, TheManifestSaysWhatScoresDependOn) {
+  folder.add("qasper", 3);
+  folder.add("trec", 2);
+  Manifest manifest;
+  manifest.tokenizer_hash = "abc";
+  options.max_length = 1000;
+  read().fill_manifest({"full", "hgca"}, manifest);
+  EXPECT_EQ(manifest.benchmark, "longbench");
+  EXPECT_THAT(manifest.tasks, ElementsAre("qasper", "trec"));
+  EXPECT_THAT(manifest.lengths, ElementsAre(0u));
+  EXPECT_EQ(manifest.samples, 3u);
+  EXPECT_THAT(manifest.task_samples, ElementsAre(3u, 2u));
+  EXPECT_EQ(manifest.all_samples(), 5u);
+  EXPECT_THAT(manifest.protocol_id, AllOf(HasSubstr("longbench/v1+data:"), HasSubstr("+tok:abc+template:none"),
+                                          HasSubstr("+length:cut-middle-1000+"), HasSubstr("budget:hgca=")));
+  std::set<std::string> ids = {manifest.protocol_id};
+  const auto add = [&] {
+    Manifest other;
+    other.tokenizer_hash = "abc";
+    read().fill_manifest({"full", "hgca"}, other);
+    ids.insert(other.protocol_id);
+  };
+  options.samples = 2;
+  add();  // the same data
+  EXPECT_EQ(ids.size(), 1u);
+  options.template_of = ChatFormat::qwen3;
+  add();
+  options.max_length = 1001;
+  add();
+  folder.add("qasper", 4);
+  add();
+  EXPECT_EQ(ids.size(), 4u);
+  Manifest few;
+  read().fill_manifest({"full"}, few);
+  EXPECT_EQ(few.samples, 2u);
+  EXPECT_THAT(few.task_samples, IsEmpty());
+}
+
+TEST_F(LongBenchTest, LengthsThatUpstreamHas) {
+  ModelConfig config;
+  for (const auto& [positions, length] :
+       std::vector<std::pair<std::uint32_t, std::uint32_t>>{{4096, 3500}, {8192, 7500}, {16384, 15500}, {800, 400}}) {
+    config.max_positions = positions;
+    EXPECT_EQ(default_max_length(config), length);
+  }
+}
+
+TEST_F(LongBenchTest, RoomForAnswersIsAskedFor) {
+  folder.add("qasper", 1);
+  options.max_length = model.config.max_positions - 128 - 6;
+  EXPECT_EQ(read().max_length(), options.max_length);
+  ++options.max_length;
+  EXPECT_THAT(refused(), AllOf(HasSubstr("--max-length"), HasSubstr("leaves no room for the 6 tokens")));
+  options.max_length = 1;
+  EXPECT_THAT(refused(), HasSubstr("--max-length is 1"));
+}
+
+struct Golden {
+  const char* tokenizer;
+  const char* task;
+  std::uint32_t max_length;
+  std::size_t tokens;
+  std::uint64_t hash;  // FNV-1a of the ids, 32 bits each, little endian
+};
+
+/// What upstream's steps give with Hugging Face's tokenizer of Qwen2 (transformers 5.23) and sentencepiece 0.2, of the
+/// first 12 records of each file.
+class LongBenchPrompts : public ::testing::TestWithParam<Golden> {};
+
+TEST_P(LongBenchPrompts, AreUpstreamsToTheToken) {
+  const Golden& golden = GetParam();
+  using testing::test_data;
+  const auto data = test_data("longbench/data/multi_news.jsonl");
+  if (data.empty()) GTEST_SKIP() << testing::missing_test_data("longbench/data/multi_news.jsonl");
+  const std::string name = golden.tokenizer;
+  const auto folder = name == "embedded" ? source_folder() / "models/deep" : test_data("tokenizers/" + name);
+  if (folder.empty()) GTEST_SKIP() << testing::missing_test_data("tokenizers/" + name);
+  const auto tokenizer = load_tokenizer(folder);
+  std::vector<std::string> tasks = {golden.task};
+  const auto files = read_longbench(data.parent_path().parent_path(), tasks);
+  const LongBenchFile& file = files.at(golden.task);
+  std::string bytes;
+  std::size_t tokens = 0;
+  for (std::uint32_t i = 0; i < 12; ++i) {
+    const std::vector<std::int32_t> prompt = longbench_tokens(*tokenizer, file, file.records[i], golden.max_length, {});
+    tokens += prompt.size();
+    for (const std::int32_t id : prompt)
+      for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(id >> shift);
+  }
+  EXPECT_EQ(tokens, golden.tokens);
+  EXPECT_EQ(fnv1a64(bytes), golden.hash);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokenizers, LongBenchPrompts,
+                         ::testing::Values(Golden{"llama-2", "multi_news", 301, 3600, 0xab8f8562da1cda48ull},
+                                           Golden{"llama-2", "multi_news", 1500, 16430, 0xc0f1cffe6ebc68e9ull},
+                                           Golden{"llama-2", "multi_news", 1000000, 25410, 0x9ee9e9b2a348bcbaull},
+                                           Golden{"llama-2", "multifieldqa_zh", 301, 3598, 0xf983d98127b4d410ull},
+                                           Golden{"llama-2", "multifieldqa_zh", 1500, 17996, 0xeba0414c38e8fd95ull},
+                                           Golden{"llama-2", "multifieldqa_zh", 1000000, 87811, 0xff9dacfdba562693ull},
+                                           Golden{"embedded", "multi_news", 301, 3600, 0x0d93430d2b0c995dull},
+                                           Golden{"embedded", "multi_news", 1500, 17382, 0x2f07b3922488d029ull},
+                                           Golden{"embedded", "multi_news", 1000000, 42854, 0xa540c6062a202b61ull},
+                                           Golden{"embedded", "multifieldqa_zh", 301, 3634, 0x42f0bfbc812cca05ull},
+                                           Golden{"embedded", "multifieldqa_zh", 1500, 18058, 0xf8d7325dbb4f55a9ull},
+                                           Golden{"embedded", "multifieldqa_zh", 1000000, 169560,
+                                                  0x00f8accf0ebd171dull},
+                                           Golden{"qwen2", "multi_news", 301, 3600, 0x079a585102fb37bfull},
+                                           Golden{"qwen2", "multi_news", 1500, 16108, 0xc0835f3dfac82fc1ull},
+                                           Golden{"qwen2", "multi_news", 1000000, 21507, 0x2280cba4da43ae27ull},
+                                           Golden{"qwen2", "multifieldqa_zh", 301, 3600, 0x4b9ff5dd370ed670ull},
+                                           Golden{"qwen2", "multifieldqa_zh", 1500, 18000, 0xdf4fc55389cf7388ull},
+                                           Golden{"qwen2", "multifieldqa_zh", 1000000, 43733, 0xe1ea678fd165df07ull}));
+
+}  // namespace
+}  // namespace tandem::eval
