@@ -1,0 +1,47 @@
+#include "engine/common/python.h"
+
+#include <cerrno>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "engine/common/paths.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kNoPackage = 4, kNoProgram = 127;
+
+}  // namespace
+
+PythonEnd run_python(std::string_view script, std::span<const std::string> arguments, int input, int output) {
+  std::vector<std::string> words = {"python3", data_path(script).string()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  const pid_t child = fork();
+  if (child < 0) return PythonEnd::not_started;
+  if (child == 0) {
+    if ((input >= 0 && dup2(input, STDIN_FILENO) < 0) || (output >= 0 && dup2(output, STDOUT_FILENO) < 0)) _exit(1);
+    execv("/usr/bin/python3", pointers.data());
+    execvp("python3", pointers.data());
+    _exit(kNoProgram);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFEXITED(status)) return PythonEnd::failed;
+  switch (WEXITSTATUS(status)) {
+    case 0:
+      return PythonEnd::done;
+    case kNoPackage:
+      return PythonEnd::no_package;
+    case kNoProgram:
+      return PythonEnd::not_installed;
+    default:
+      return PythonEnd::failed;
+  }
+}
+
+}  // namespace tandem
