@@ -1,9 +1,8 @@
 #include "eval/scoring/string_match.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <fmt/core.h>
 
+#include "eval/scoring/rounding.h"
 #include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
@@ -45,8 +44,7 @@ double task_score(std::span<const double> scores) {
   if (scores.empty()) return 0;
   double sum = 0;
   for (const double score : scores) sum += score;
-  // Decimal text and back: Python's round() also rounds the exact binary value to the nearest decimal.
-  return std::strtod(fmt::format("{:.2f}", sum / static_cast<double>(scores.size()) * 100).c_str(), nullptr);
+  return round_to_hundredths(sum / static_cast<double>(scores.size()) * 100);
 }
 
 }  // namespace tandem::eval

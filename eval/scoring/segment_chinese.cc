@@ -1,0 +1,103 @@
+#include "eval/scoring/segment_chinese.h"
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+#include "engine/common/python.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr const char* kScript = "eval/scoring/segment_chinese.py";
+
+/// A file without a name: however much is written to it before the other side reads, nobody waits for the other.
+class Scratch {
+ public:
+  Scratch() : file_(std::tmpfile(), &std::fclose) {
+    if (!file_) throw_run_error("No temporary file could be made: Chinese texts were not cut into words.");
+  }
+
+  int descriptor() const { return fileno(file_.get()); }
+
+  void write(const std::string& text) {
+    if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() || std::fflush(file_.get()) != 0)
+      throw_run_error("A temporary file could not be written: Chinese texts were not cut into words.");
+  }
+
+  void rewind() { std::rewind(file_.get()); }
+
+  /// What was written to the descriptor.
+  std::string read() {
+    rewind();
+    std::string text;
+    char part[65536];
+    while (const std::size_t n = std::fread(part, 1, sizeof part, file_.get())) text.append(part, n);
+    return text;
+  }
+
+ private:
+  std::unique_ptr<std::FILE, decltype(&std::fclose)> file_;
+};
+
+std::string run_script(const std::string& lines) {
+  Scratch input, output;
+  input.write(lines);
+  input.rewind();
+  switch (run_python(kScript, {}, input.descriptor(), output.descriptor())) {
+    case PythonEnd::done:
+      return output.read();
+    case PythonEnd::failed:
+      throw_run_error("{} failed: Chinese texts were not cut into words.", kScript);
+    case PythonEnd::no_package:
+      throw_input_error(
+          "The scores of Chinese texts need Python's jieba, which finds their words: install the Debian package "
+          "python3-jieba (scripts/install_packages.sh --chinese).");
+    case PythonEnd::not_installed:
+      throw_input_error(
+          "The scores of Chinese texts need python3 and its jieba, which finds their words: install the Debian package "
+          "python3-jieba (scripts/install_packages.sh --chinese).");
+    case PythonEnd::not_started:
+      break;
+  }
+  throw_run_error("No new process could be started: Chinese texts were not cut into words.");
+}
+
+std::vector<std::string> words_of(const std::string& line) {
+  const auto words = nlohmann::json::parse(line, nullptr, false);
+  std::vector<std::string> result;
+  bool good = words.is_array();
+  if (good)
+    for (const auto& word : words) {
+      good = good && word.is_string();
+      if (good) result.push_back(word.get<std::string>());
+    }
+  if (!good) throw_run_error("{} wrote a line that is no list of words.", kScript);
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::string>> segment_chinese(std::span<const std::string> texts) {
+  if (texts.empty()) return {};
+  std::string lines;
+  for (const std::string& text : texts)
+    lines += nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + '\n';
+  const std::string answer = run_script(lines);
+  std::vector<std::vector<std::string>> result;
+  for (std::size_t begin = 0; begin < answer.size();) {
+    const std::size_t end = std::min(answer.find('\n', begin), answer.size());
+    result.push_back(words_of(answer.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  if (result.size() != texts.size())
+    throw_run_error("{} cut {} texts into words, not {}.", kScript, result.size(), texts.size());
+  return result;
+}
+
+void require_segmenter() {
+  run_script("");
+}
+
+}  // namespace tandem::eval

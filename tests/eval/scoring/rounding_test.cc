@@ -1,0 +1,26 @@
+#include "eval/scoring/rounding.h"
+
+#include <gtest/gtest.h>
+#include <vector>
+
+namespace tandem::eval {
+namespace {
+
+TEST(Rounding, PythonAndNumpyDiffer) {
+  EXPECT_EQ(round_to_hundredths(2.675), 2.67);
+  EXPECT_EQ(numpy_percentage(std::vector{0.02675}), 2.68);
+  EXPECT_EQ(round_to_hundredths(0.025), 0.03);
+  EXPECT_EQ(numpy_percentage(std::vector{0.00025}), 0.02);  // a half to even
+  EXPECT_EQ(round_to_hundredths(100), 100);
+}
+
+// Of equal values, where a plain sum gives the other hundredth: 0.15, 0.04, 0.03 and 0.01.
+TEST(Rounding, NumpySumsPairwise) {
+  EXPECT_EQ(numpy_percentage(std::vector<double>(8, 0.00155)), 0.16);
+  EXPECT_EQ(numpy_percentage(std::vector<double>(128, 0.00035)), 0.03);
+  EXPECT_EQ(numpy_percentage(std::vector<double>(129, 0.00025)), 0.02);
+  EXPECT_EQ(numpy_percentage(std::vector<double>(300, 0.00015)), 0.02);
+}
+
+}  // namespace
+}  // namespace tandem::eval
