@@ -115,8 +115,9 @@ std::string longbench_report(const LongBench& benchmark, const RunFolder& folder
   }
   std::string out = section("LongBench", markdown) + tandem::eval::text_of(table, markdown);
   out += note(
-      "100 times the mean score, as upstream's eval.py rounds it. The accuracy above is the same scores' mean over all "
-      "samples, so that tasks count as many times as they have samples.",
+      "100 times the mean score, as upstream's eval.py rounds it; the last row is the mean of the rows above. The "
+      "accuracy further up is the same scores' mean over all samples, so that tasks count as many times as they have "
+      "samples.",
       markdown);
   return out;
 }

@@ -113,6 +113,27 @@ TEST(Engine, OnePrefixServesManyDecodesAndGivesItsPagesBack) {
   EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
 }
 
+TEST(Engine, ARequestsOwnStopsEndItsSequenceFromTheSecondTokenOn) {
+  Bench bench(tiny_model());
+  const auto prefix = bench.engine.prefill(random_prompt(60, 21));
+  const auto full = make_method("full");
+  const auto tokens_of = [&](std::vector<std::int32_t> stops) {
+    const std::vector<DecodeRequest> requests = {{prefix.get(), 12, std::move(stops)}, {prefix.get(), 12}};
+    const DecodeResult result = bench.engine.decode(*full, requests);
+    EXPECT_EQ(result.sequences[1].tokens.size(), 12u);  // the other one's are its own
+    EXPECT_EQ(result.sequences[0].stopped, result.sequences[0].tokens.size() < 12);
+    return result.sequences[0].tokens;
+  };
+  const std::vector<std::int32_t> all = tokens_of({});
+  ASSERT_EQ(all.size(), 12u);
+  const auto at = std::find_if(all.begin() + 1, all.end(), [&](std::int32_t token) { return token != all[0]; });
+  ASSERT_NE(at, all.end());
+  EXPECT_EQ(tokens_of({*at}), std::vector<std::int32_t>(all.begin(), at));
+  const std::vector<std::int32_t> first = tokens_of({all[0]});
+  ASSERT_GE(first.size(), 1u);
+  EXPECT_EQ(first[0], all[0]);
+}
+
 TEST(Engine, AppendingIsPrefillingTheWhole) {
   const std::vector<std::int32_t> prompt = random_prompt(150, 9);
   const auto full = make_method("full"), hybrid = make_method("hybrid-fixed:budget=0.3,window=32");

@@ -287,6 +287,25 @@ TEST(RunFolder, ResumeOfARunWithoutTimingsKeepsItsSamples) {
   EXPECT_EQ(RunFolder::resume(root / "a", manifest).samples().size(), 1u);
 }
 
+TEST(RunFolder, ATaskOfFewerSamplesHasNoMore) {
+  Manifest manifest = example_manifest();
+  manifest.tasks = {"a", "b"};
+  manifest.samples = 3;
+  manifest.task_samples = {1, 3};
+  const std::vector<SampleKey> keys = keys_in_order(manifest, 2);
+  ASSERT_EQ(keys.size(), 8u);
+  EXPECT_EQ(keys[1].task, "a");
+  EXPECT_EQ(keys[2].task, "b");
+  EXPECT_EQ(keys.back().index, 2u);
+  TemporaryFolder root;
+  RunFolder folder = RunFolder::create(root / "run", manifest);
+  SampleResult sample = example_sample();
+  sample.task = "a";
+  sample.index = 1;
+  folder.append(sample);
+  EXPECT_THROW(folder.samples(), InputError);
+}
+
 TEST(Machine, IsDescribed) {
   const Machine machine = this_machine();
   EXPECT_FALSE(machine.cpu_model.empty());

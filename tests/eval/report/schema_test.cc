@@ -70,6 +70,24 @@ TEST(Schema, LaterProgramsAreWrittenWhereThereAreAny) {
   EXPECT_EQ(parse_manifest(to_json_text(manifest), "x"), manifest);
 }
 
+TEST(Schema, TasksMayHaveDifferentNumbersOfSamples) {
+  Manifest manifest = example_manifest();
+  EXPECT_EQ(to_json_text(manifest).find("task_samples"), std::string::npos);
+  EXPECT_EQ(manifest.samples_of("niah_single_1"), 4u);
+  manifest.tasks = {"qasper", "lcc"};
+  manifest.lengths = {0, 1024};
+  manifest.task_samples = {4, 2};
+  EXPECT_EQ(manifest.samples_of("qasper"), 4u);
+  EXPECT_EQ(manifest.samples_of("lcc"), 2u);
+  EXPECT_EQ(manifest.samples_of("trec"), 0u);
+  EXPECT_EQ(manifest.all_samples(), 12u);
+  EXPECT_EQ(parse_manifest(to_json_text(manifest), "f"), manifest);
+  manifest.task_samples = {4, 5};
+  EXPECT_THROW(parse_manifest(to_json_text(manifest), "f"), InputError);
+  manifest.task_samples = {4};
+  EXPECT_THROW(parse_manifest(to_json_text(manifest), "f"), InputError);
+}
+
 TEST(Schema, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(parse_sample(to_line(example_sample()), "x"), example_sample());
   EXPECT_EQ(parse_window(to_line(example_window()), "x"), example_window());

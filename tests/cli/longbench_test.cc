@@ -1,0 +1,87 @@
+// `tandem eval longbench` as a whole: the run folder, --resume, and bad input.
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+#include "tests/cli/run_folders.h"
+#include "tests/eval/longbench/longbench_folder.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class LongBenchProgram : public RunFolders {
+ protected:
+  std::string command(const std::string& more) const {
+    return "eval longbench --model tiny --quiet --methods full,streaming --batch 2 --data '" + data.path().string() +
+           "' " + more;
+  }
+  LongBenchFolder data;
+};
+
+TEST_F(LongBenchProgram, ARunLeavesAFolderWithUpstreamsFigures) {
+  data.add("qasper", 3);
+  data.add("trec", 2);
+  const cli::Outcome done = cli::run(command("--out " + folder("a")));
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(done.text, AllOf(HasSubstr("2 to 3 samples per task, complete"), HasSubstr("qa_f1_score"),
+                               HasSubstr("classification_score"), HasSubstr("mean of 2"), HasSubstr("as is")));
+  EXPECT_THAT(bytes("a", "manifest.json"),
+              AllOf(HasSubstr("longbench/v1+data:"), HasSubstr("task_samples"), HasSubstr("--max-length ")));
+  EXPECT_THAT(bytes("a", "longbench.json"), AllOf(HasSubstr("\"streaming\": {"), HasSubstr("\"trec\": ")));
+  EXPECT_THAT(bytes("a", "report.md"), AllOf(HasSubstr("# LongBench on"), HasSubstr("## LongBench")));
+  const std::string samples = bytes("a", "samples.jsonl");
+  EXPECT_EQ(std::count(samples.begin(), samples.end(), '\n'), 10);
+}
+
+TEST_F(LongBenchProgram, RangesOfLengthsAreLongBenchEs) {
+  data.add("qasper_e", 3);  // of 3000, 6000 and 9000 words
+  const cli::Outcome done = cli::run(command("--out " + folder("a")));
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(done.text, AllOf(HasSubstr("0-4k"), HasSubstr("4-8k"), HasSubstr("8k+")));
+  EXPECT_THAT(bytes("a", "longbench.json"), HasSubstr("\"8k+\": "));
+}
+
+TEST_F(LongBenchProgram, ResumeMakesWhatIsMissingAndTheSameBytes) {
+  data.add("qasper", 3);
+  data.add("trec", 4);
+  ASSERT_EQ(cli::run(command("--out " + folder("a"))).code, 0);
+  const std::string whole = bytes("a", "samples.jsonl");
+  {
+    std::ofstream cut(std::filesystem::path(folder("a")) / "samples.jsonl");
+    cut << whole.substr(0, whole.size() / 2);
+  }
+  const cli::Outcome resumed = cli::run(command("--resume --out " + folder("a")));
+  ASSERT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_EQ(bytes("a", "samples.jsonl"), whole);
+  data.add("qasper", 5);  // other data: another protocol
+  const cli::Outcome other = cli::run(command("--resume --out " + folder("a")));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.text, HasSubstr("another protocol"));
+}
+
+TEST_F(LongBenchProgram, BadInputIsASentence) {
+  data.add("qasper", 1);
+  const auto refused = [&](const std::string& more) {
+    const cli::Outcome outcome = cli::run(command(more + " --out " + folder("a")));
+    EXPECT_EQ(outcome.code, 2) << more;
+    EXPECT_FALSE(std::filesystem::exists(folder("a")));
+    return outcome.text;
+  };
+  EXPECT_THAT(refused("--tasks quasper"), HasSubstr("quasper"));
+  EXPECT_THAT(refused("--tasks trec"), HasSubstr("there is no 'trec.jsonl'"));
+  EXPECT_THAT(refused("--tasks ,"), Not(HasSubstr("samples per task")));
+  EXPECT_THAT(refused("--max-length 1M"), HasSubstr("leaves no room"));
+  EXPECT_THAT(refused("--chat-format qwen3"), HasSubstr("add --chat"));
+  EXPECT_THAT(refused("--chat"), HasSubstr("chat template"));
+  EXPECT_THAT(refused("--samples 1000000"), HasSubstr("--samples"));
+  EXPECT_THAT(cli::run("eval longbench --data /nowhere").text, HasSubstr("there is no folder '/nowhere'"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
