@@ -15,8 +15,10 @@ constexpr int kNoPackage = 4, kNoProgram = 127;
 }  // namespace
 
 PythonEnd run_python(std::string_view script, std::span<const std::string> arguments, int input, int output) {
-  std::vector<std::string> words = {"python3", data_path(script).string()};
+  // By its whole path: called by a bare name, Python takes the packages of the first python3 in PATH for its own.
+  std::vector<std::string> words = {"/usr/bin/python3", data_path(script).string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
+  std::string in_path = "python3";
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
@@ -24,8 +26,9 @@ PythonEnd run_python(std::string_view script, std::span<const std::string> argum
   if (child < 0) return PythonEnd::not_started;
   if (child == 0) {
     if ((input >= 0 && dup2(input, STDIN_FILENO) < 0) || (output >= 0 && dup2(output, STDOUT_FILENO) < 0)) _exit(1);
-    execv("/usr/bin/python3", pointers.data());
-    execvp("python3", pointers.data());
+    execv(pointers[0], pointers.data());
+    pointers[0] = in_path.data();
+    execvp(pointers[0], pointers.data());
     _exit(kNoProgram);
   }
   int status = 0;

@@ -26,20 +26,43 @@ TEST(Python, TheExitCodeSaysHowItEnded) {
   EXPECT_EQ(run("import os; os.kill(os.getpid(), 9)"), PythonEnd::failed);
 }
 
+using File = std::unique_ptr<std::FILE, decltype(&std::fclose)>;
+
+std::string content(const File& file) {
+  std::rewind(file.get());
+  std::array<char, 4096> read{};
+  return {read.data(), std::fread(read.data(), 1, read.size(), file.get())};
+}
+
 TEST(Python, ArgumentsAndFilesReachTheScript) {
   if (run("") == PythonEnd::not_installed) GTEST_SKIP() << "not installed: python3";
   const OwnHome home;
   home.use();
   home.write("own/script.py", "import sys; print(sys.stdin.read().upper(), *sys.argv[1:], sep='|', end='')");
-  const std::unique_ptr<std::FILE, decltype(&std::fclose)> input(std::tmpfile(), &std::fclose),
-      output(std::tmpfile(), &std::fclose);
+  const File input(std::tmpfile(), &std::fclose), output(std::tmpfile(), &std::fclose);
   std::fputs("text", input.get());
   std::rewind(input.get());
   const std::array<std::string, 2> arguments = {"a b", ""};
   ASSERT_EQ(run_python("own/script.py", arguments, fileno(input.get()), fileno(output.get())), PythonEnd::done);
-  std::rewind(output.get());
-  std::array<char, 32> read{};
-  EXPECT_EQ(std::string(read.data(), std::fread(read.data(), 1, read.size(), output.get())), "TEXT|a b|");
+  EXPECT_EQ(content(output), "TEXT|a b|");
+}
+
+// Python finds its packages by the name that it was called by: one without a folder is looked for in PATH.
+TEST(Python, TheSystemsPythonHasItsOwnPackagesWhateverIsInPath) {
+  namespace fs = std::filesystem;
+  if (!fs::exists("/usr/bin/python3")) GTEST_SKIP() << "not installed: /usr/bin/python3";
+  const OwnHome home;
+  home.use();
+  home.write("own/script.py", "import sys; print(sys.executable, end='')");
+  home.write("bin/python3", "#!/bin/sh\nexit 1\n");
+  fs::permissions(home.path() / "bin/python3", fs::perms::owner_all);
+  const std::string before = std::getenv("PATH");
+  setenv("PATH", ((home.path() / "bin").string() + ":" + before).c_str(), 1);
+  const File output(std::tmpfile(), &std::fclose);
+  const PythonEnd end = run_python("own/script.py", {}, -1, fileno(output.get()));
+  setenv("PATH", before.c_str(), 1);
+  EXPECT_EQ(end, PythonEnd::done);
+  EXPECT_EQ(content(output), "/usr/bin/python3");
 }
 
 TEST(Python, AMissingScriptIsAnInputError) {
