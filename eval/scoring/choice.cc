@@ -46,7 +46,7 @@ double classification(std::string_view prediction, std::string_view answer, std:
     if (prediction.find(name) != prediction.npos) named.emplace_back(name);
   for (std::size_t i = 0; i < named.size(); ++i) {
     const std::string_view name = named[i];
-    if (name != answer && answer.find(name) != answer.npos) named.erase(std::find(named.begin(), named.end(), name));
+    if (name != answer && answer.find(name) != answer.npos) named.erase(named.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return std::find(named.begin(), named.end(), answer) == named.end() ? 0 : 1.0 / static_cast<double>(named.size());
 }

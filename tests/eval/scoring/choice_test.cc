@@ -21,7 +21,6 @@ TEST(Classification, PartsOfTheAnswerDoNotCountButOneAfterAnotherStays) {
   EXPECT_EQ(classification("Sport event", "Sport event", Strings{"Sport", "Food", "Sport event"}), 1.0);
   EXPECT_EQ(classification("Sport event", "Sport event", Strings{"Sport", "event", "Sport event"}), 0.5);
   EXPECT_EQ(classification("Sport event", "Sport event", Strings{"Sport", "Sport event", "event"}), 1.0);
-  // The first of two equal ones is taken away when the walk is at the second.
   EXPECT_EQ(classification("abc", "abc", Strings{"a", "b", "abc", "a"}), 0.5);
 }
 

@@ -36,6 +36,13 @@ TEST(EditSimilarity, PopularCharactersOfLongTextsBeginNoMatch) {
   EXPECT_EQ(fuzzy_ratio("xy" + many, "y" + many), 100);  // grown from "y"
 }
 
+TEST(EditSimilarity, PopularIsMoreThanOneInAHundredAndOneMore) {
+  const std::string rest(190, 'x');
+  EXPECT_EQ(fuzzy_ratio("q", "xqqq" + rest + "zzzzzz"), 1);  // 3 of 200
+  EXPECT_EQ(fuzzy_ratio("q", "xqqqq" + rest + "zzzzz"), 0);  // 4 of 200
+  EXPECT_EQ(fuzzy_ratio("q", "xqqqq" + rest + rest), 1);     // 4 of 385
+}
+
 TEST(CodeSimilarity, TheFirstLineWithoutCommentCounts) {
   EXPECT_EQ(code_similarity("\n\n# note\n```\n// x\nreturn x;\nmore", "return x;"), 1.0);
   EXPECT_EQ(code_similarity("\n  x", "  x"), 1.0);

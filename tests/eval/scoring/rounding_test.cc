@@ -14,12 +14,13 @@ TEST(Rounding, PythonAndNumpyDiffer) {
   EXPECT_EQ(round_to_hundredths(100), 100);
 }
 
-// Of equal values, where a plain sum gives the other hundredth: 0.15, 0.04, 0.03 and 0.01.
+// Of equal values, where a plain sum gives the other hundredth (0.15, 0.04, 2.57 and 0.16), and where there are more
+// than 128, one of exact halves, too.
 TEST(Rounding, NumpySumsPairwise) {
   EXPECT_EQ(numpy_percentage(std::vector<double>(8, 0.00155)), 0.16);
   EXPECT_EQ(numpy_percentage(std::vector<double>(128, 0.00035)), 0.03);
-  EXPECT_EQ(numpy_percentage(std::vector<double>(129, 0.00025)), 0.02);
-  EXPECT_EQ(numpy_percentage(std::vector<double>(300, 0.00015)), 0.02);
+  EXPECT_EQ(numpy_percentage(std::vector<double>(150, 0.02575)), 2.58);
+  EXPECT_EQ(numpy_percentage(std::vector<double>(300, 0.00165)), 0.17);
 }
 
 }  // namespace
