@@ -20,6 +20,7 @@ PythonEnd run_python(std::string_view script, std::span<const std::string> argum
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::string in_path = "python3";
   std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   const pid_t child = fork();

@@ -26,7 +26,10 @@ class Scratch {
       throw_run_error("A temporary file could not be written: Chinese texts were not cut into words.");
   }
 
-  void rewind() { std::rewind(file_.get()); }
+  void rewind() {
+    if (std::fseek(file_.get(), 0, SEEK_SET) != 0)
+      throw_run_error("A temporary file could not be read: Chinese texts were not cut into words.");
+  }
 
   /// What was written to the descriptor.
   std::string read() {

@@ -29,7 +29,7 @@ TEST(Python, TheExitCodeSaysHowItEnded) {
 using File = std::unique_ptr<std::FILE, decltype(&std::fclose)>;
 
 std::string content(const File& file) {
-  std::rewind(file.get());
+  EXPECT_EQ(std::fseek(file.get(), 0, SEEK_SET), 0);
   std::array<char, 4096> read{};
   return {read.data(), std::fread(read.data(), 1, read.size(), file.get())};
 }
@@ -41,7 +41,7 @@ TEST(Python, ArgumentsAndFilesReachTheScript) {
   home.write("own/script.py", "import sys; print(sys.stdin.read().upper(), *sys.argv[1:], sep='|', end='')");
   const File input(std::tmpfile(), &std::fclose), output(std::tmpfile(), &std::fclose);
   std::fputs("text", input.get());
-  std::rewind(input.get());
+  ASSERT_EQ(std::fseek(input.get(), 0, SEEK_SET), 0);
   const std::array<std::string, 2> arguments = {"a b", ""};
   ASSERT_EQ(run_python("own/script.py", arguments, fileno(input.get()), fileno(output.get())), PythonEnd::done);
   EXPECT_EQ(content(output), "TEXT|a b|");
