@@ -30,7 +30,7 @@ Examples:
 --data is the folder LongBench/ of github.com/THUDM/LongBench, whose config/ has the prompts, with the published data
 (data.zip of huggingface.co/datasets/THUDM/LongBench) unpacked into its data/. Prompts, truncation, tokens to generate and
 scores are upstream's; each prompt is prefilled once and decoded with every method, greedily. The first method is the
-baseline. Scores of multifieldqa_zh, dureader and vcsum need Debian's python3-jieba.
+baseline. Scores of multifieldqa_zh, dureader and vcsum need Debian's python3-jieba: scripts/install_packages.sh --chinese.
 Truncated prompts make scores comparable only at the same --max-length: upstream has 3500 for models of 4K, 7500 for 8K,
 31500 for 32K. Upstream asks models that it does not know without a template; --chat puts the model's own around prompts
 but for the tasks that upstream leaves plain. The run folder gets what `tandem compare` writes, and longbench.json.)";

@@ -7,6 +7,7 @@
 #include "engine/common/error.h"
 #include "eval/ruler/random.h"
 #include "eval/run/decoded.h"
+#include "eval/scoring/segment_chinese.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
@@ -58,10 +59,10 @@ LongBench::LongBench(LongBenchOptions options, const Model& model) : options_(st
           options_.max_length, file.max_new_tokens, task, kRoom, model.name, model.config.max_positions);
     }
   }
-  // A first score now, so that a segmenter that is missing is known before hours of decoding.
-  for (const auto& [task, file] : files_) {
-    if (needs_segmenter(file.dataset->metric)) longbench_score(*file.dataset, "", file.records.front().answers, {});
-  }
+  // Now, and not after hours of decoding.
+  if (std::any_of(files_.begin(), files_.end(),
+                  [](const auto& entry) { return needs_segmenter(entry.second.dataset->metric); }))
+    require_segmenter();
 }
 
 std::uint32_t LongBench::samples_of(const std::string& task) const {

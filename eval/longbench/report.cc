@@ -46,6 +46,12 @@ Figures figures_of(const LongBench& benchmark, const RunFolder& folder) {
   return figures;
 }
 
+/// "qa_f1" of upstream's qa_f1_score.
+std::string metric_of(const LongBenchFile& file) {
+  const std::string_view name = to_string(file.dataset->metric);
+  return std::string(name.substr(0, name.rfind("_score")));
+}
+
 std::string text_of(const Figure& figure) {
   return figure ? fmt::format("{:.2f}", *figure) : "-";
 }
@@ -109,7 +115,7 @@ std::string longbench_report(const LongBench& benchmark, const RunFolder& folder
     cells.push_back(row.name);
     if (ranges) cells.push_back(row.range);
     const bool is_task = benchmark.has(row.name);
-    cells.emplace_back(is_task ? to_string(benchmark.file(row.name).dataset->metric) : "");
+    cells.push_back(is_task ? metric_of(benchmark.file(row.name)) : "");
     cells.push_back(is_task ? std::to_string(benchmark.samples_of(row.name)) : "");
     for (const Figure& figure : row.figures) cells.push_back(text_of(figure));
   }

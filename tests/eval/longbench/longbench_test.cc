@@ -213,8 +213,8 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, LongBenchPrompts,
                                                           {"multifieldqa_zh", 301, 3600, 0x4b9ff5dd370ed670ull},
                                                           {"multifieldqa_zh", 1500, 18000, 0xdf4fc55389cf7388ull},
                                                           {"multifieldqa_zh", 1000000, 43733, 0xe1ea678fd165df07ull}}}),
-                         [](const auto& info) {
-                           std::string name = info.param.tokenizer;
+                         [](const ::testing::TestParamInfo<GoldenPrompts>& tokenizer) {
+                           std::string name = tokenizer.param.tokenizer;
                            std::erase(name, '-');
                            return name;
                          });
