@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes README.md's results from a run folder, and its plot to results/readme.svg.
 
-  tandem compare --as llama-3.1-8b --batch 16 --context 32K --out runs/readme
+  tandem compare --as llama-3.1-8b --batch 16 --context 32K --workload published --out runs/readme
   python3 scripts/readme_results.py runs/readme
 """
 import json
@@ -63,6 +63,18 @@ def length(tokens):
     return f"{tokens // 1024}K" if tokens % 1024 == 0 else str(tokens)
 
 
+def choices(target):
+    """Where it is known from what heads choose, of all rows and of those that have their own."""
+    name = target["workload"]["name"]
+    text = ("statistics published of 7B to 8B models (hardware/workloads/published.json)" if name == "published"
+            else f"the workload '{name}'")
+    fitted = [method["method"] for method in target["methods"] if "heads=published" in method["method"]]
+    if fitted:
+        text += (f"; in `{fitted[0]}` from budgets fitted to two times that Fluxion's paper gives of this shape, so that "
+                 "its row says little new")
+    return text
+
+
 def results(folder):
     summary, target, manifest = (read(folder, name) for name in ("summary.json", "target.json", "manifest.json"))
     lengths = [length(cell["length"]) for cell in summary["methods"][0]["lengths"]]
@@ -78,7 +90,8 @@ RULER needle tasks (three single, three multikey) at {' and '.join(lengths)}, em
 {table(["method", "accuracy % [95 %]", "difference to full, points [95 %]", "McNemar p"],
        [accuracy_row(method) for method in summary["methods"]])}
 
-A decode step of {shape}, {target['clock']}{too_large}; what heads choose is drawn from the run above:
+A decode step of {shape}, {target['clock']}{too_large}. Methods have their published budgets here (quest, tova, \
+scoutattention and asyncspade 2,048 tokens) and choose from {choices(target)}: rows of the two tables are not pairs.
 
 {table(["method", "TTFT s", "step ms", "tokens/s", "idle ms/layer", "idle %", "waits mostly for", "attended on device",
         "on host", "KV GB, device", "host"], [target_row(method, target) for method in target["methods"]])}

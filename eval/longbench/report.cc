@@ -137,9 +137,10 @@ std::string longbench_json(const LongBench& benchmark, const RunFolder& folder) 
     for (const std::string& task : benchmark.tasks()) {
       const auto found = figures.find({task, method.label});
       if (found == figures.end()) continue;
-      if (found->second.all) of[task] = *found->second.all;
+      if (const Figure& figure = found->second.all; figure) of[task] = *figure;
       for (std::size_t b = 0; b < kLongBenchBuckets.size(); ++b)
-        if (found->second.buckets[b]) of[task][std::string(kLongBenchBuckets[b])] = *found->second.buckets[b];
+        if (const Figure& figure = found->second.buckets[b]; figure)
+          of[task][std::string(kLongBenchBuckets[b])] = *figure;
     }
   }
   return json_text(json, 2) + "\n";
