@@ -8,10 +8,9 @@
 #include <new>
 #include <set>
 
-#include "engine/kernels/convert.h"
 #include "engine/kernels/isa.h"
-#include "engine/kernels/linear_gpu.h"
 #include "eval/kernels/bandwidth.h"
+#include "eval/kernels/gpu_limits.h"
 #include "eval/kernels/neighbours.h"
 #include "eval/kernels/peak.h"
 #include "eval/report/schema.h"
@@ -56,22 +55,15 @@ class Stopwatch {
   unsigned calls_ = 1;
 };
 
-/// What the target attains now, per second: bytes or FLOPs. A GPU's f32 and f64 rates are not measured.
+/// What the target attains now, per second: bytes or FLOPs.
 class Limits {
  public:
-  Limits(Target target, ThreadPool& pool) : target_(target), pool_(pool), alone_(1) {
-    if (target == Target::cuda) {
-      copy_ = CudaMemory(2 * kCopyBytes);
-      stream_ = std::make_unique<OwnedStream>();
-    }
+  Limits(Target target, ThreadPool& pool) : pool_(pool), alone_(1) {
+    if (target == Target::cuda) gpu_ = std::make_unique<GpuLimits>(pool);
   }
   /// 0: not known.
   double of(const KernelCase& one) {
-    if (target_ == Target::cuda) {
-      if (one.bound == Bound::bf16) return product_rate();
-      if (one.bound != Bound::bytes) return 0;
-      return one.link != Link::none ? link_rate(one.link) : copy_rate();
-    }
+    if (gpu_) return gpu_->of(one);
     ThreadPool& pool = one.threaded ? pool_ : alone_;
     if (one.bound == Bound::bytes) return read_bandwidth_now(pool);
     // A vector holds half as many float64.
@@ -79,56 +71,12 @@ class Limits {
            (one.bound == Bound::f64 ? 2 : 1);
   }
   /// Empty, or why shares mean nothing now.
-  std::string disturbed() {
-    if (target_ == Target::cuda) return {};
-    return busy_machine(pool_);
-  }
+  std::string disturbed() { return gpu_ ? std::string() : busy_machine(pool_); }
 
  private:
-  static constexpr std::size_t kCopyBytes = std::size_t{1} << 29, kLinkBytes = std::size_t{1} << 28;
-  double copy_rate() {
-    char* const at = copy_.as<char>();
-    const double seconds = cuda_seconds(*stream_, [&] { cuda_copy(at, at + kCopyBytes, kCopyBytes, *stream_); });
-    return 2.0 * static_cast<double>(kCopyBytes) / seconds;
-  }
-  /// Of one copy between pinned and device memory, in the direction of the case.
-  double link_rate(Link link) {
-    if (pinned_.bytes() == 0) {
-      pinned_ = PinnedMemory(kLinkBytes);
-      std::fill_n(pinned_.as<char>(), kLinkBytes, char{1});
-    }
-    void* const host = pinned_.as<>();
-    void* const device = copy_.as<char>() + kCopyBytes;  // beyond the product's factors
-    const bool up = link == Link::to_device;
-    const double seconds =
-        cuda_seconds(*stream_, [&] { cuda_copy(up ? device : host, up ? host : device, kLinkBytes, *stream_); });
-    return static_cast<double>(kLinkBytes) / seconds;
-  }
-  /// The best that cuBLASLt reached on a large bf16 product so far.
-  double product_rate() {
-    constexpr std::uint32_t kSize = 8192;
-    char* const at = copy_.as<char>();
-    const std::size_t part = std::size_t{kSize} * kSize * 2;
-    if (!product_) {  // all zero would be too fast
-      product_ = std::make_unique<LinearCuda>();
-      const auto numbers = case_normals(std::size_t{1} << 16, 1);
-      std::vector<char> block(numbers.size() * 2);
-      from_f32(numbers.data(), DType::bf16, numbers.size(), block.data());
-      for (std::size_t i = 0; i < 2 * part; i += block.size()) cuda_copy(at + i, block.data(), block.size(), *stream_);
-    }
-    const MatrixView weights{at, DType::bf16, kSize, kSize};
-    const double seconds = cuda_seconds(
-        *stream_, [&] { (*product_)(at + part, weights, nullptr, at + 2 * part, DType::f32, kSize, *stream_); });
-    return best_product_ = std::max(best_product_, 2.0 * kSize * kSize * kSize / seconds);
-  }
-  Target target_;
   ThreadPool& pool_;
   ThreadPool alone_;
-  std::unique_ptr<LinearCuda> product_;
-  double best_product_ = 0;
-  CudaMemory copy_;
-  PinnedMemory pinned_;
-  std::unique_ptr<OwnedStream> stream_;
+  std::unique_ptr<GpuLimits> gpu_;
 };
 
 KernelTime measure(const KernelCase& one, const KernelBenchOptions& options, ThreadPool& pool, Limits& limits,
