@@ -12,8 +12,6 @@
 namespace tandem::eval {
 
 namespace {
-constexpr std::size_t kNormals = 1 << 16;  // drawing gigabytes of them takes minutes
-
 /// What many normal numbers repeat.
 std::vector<char> normals_block(std::size_t count, DType type, unsigned seed, float scale) {
   const std::vector<float> values = case_normals(std::min(count, kNormals * 16), seed, scale);

@@ -113,7 +113,8 @@ std::vector<KernelCase> kernel_cases(CaseSize size);
 /// where the same one is.
 std::string wrong_result(const KernelCase& one, std::span<const float> result, std::span<const double> expected);
 
-/// Standard normal numbers, the same in every run; beyond 65536 of them they repeat.
+/// Standard normal numbers, the same in every run; number i is number i % kNormals.
+constexpr std::size_t kNormals = 1 << 16;  // drawing gigabytes of them takes minutes
 std::vector<float> case_normals(std::size_t n, unsigned seed, float scale = 1);
 /// What CaseMemory::stored_normals writes, in host memory.
 std::vector<char> host_normals(std::size_t count, DType type, unsigned seed, float scale = 1);
