@@ -49,10 +49,15 @@ class Cublas {
     find(create_, "cublasCreate_v2");
     find(destroy_, "cublasDestroy_v2");
     find(set_stream_, "cublasSetStream_v2");
+    find(set_math_mode_, "cublasSetMathMode");
     find(gemm_, "cublasGemmEx");
     find(version_, "cublasGetVersion_v2");
     check(create_(&handle_), "creating a handle");
     check(set_stream_(handle_, stream), "setting the stream");
+    // All sums in f32, as the engine's products have them: by default parts of a split product may be added in bf16,
+    // whose error the check would take for a wrong result.
+    const auto mode = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+    check(set_math_mode_(handle_, static_cast<cublasMath_t>(mode)), "setting the math mode");
   }
   ~Cublas() {
     if (handle_ != nullptr && !device_stuck()) destroy_(handle_);
@@ -95,6 +100,7 @@ class Cublas {
   cublasStatus_t (*create_)(cublasHandle_t*) = nullptr;
   cublasStatus_t (*destroy_)(cublasHandle_t) = nullptr;
   cublasStatus_t (*set_stream_)(cublasHandle_t, cudaStream_t) = nullptr;
+  cublasStatus_t (*set_math_mode_)(cublasHandle_t, cublasMath_t) = nullptr;
   cublasStatus_t (*version_)(cublasHandle_t, int*) = nullptr;
   Gemm gemm_ = nullptr;
 };
