@@ -7,11 +7,12 @@
 #                                             same call adds what is missing
 #   scripts/train_on_gpu.sh stop              ends training cleanly: checkpoint and export first
 #
-# A call waits `minutes` (whole ones; 9, of a test 7), lets training save, then copies what there is to $OUT: the export's weight
-# shards, the rest of it as export.tar, the log, accuracy.json and the curve; each file is smaller than 16 MB. A test copies the
-# export before it begins. The exit code is 0 while all is well, 1 when training failed, 2 where there is no GPU. On a machine
-# that starts empty each time, unpack the last results into a folder and set INIT to it: training then begins with those weights,
-# at the stage they had reached.
+# A call waits until it is `minutes` old (whole ones; 8, of a test 7), lets training save, then copies what there is to $OUT: the
+# export's weight shards, the rest of it as export.tar, the log, accuracy.json and the curve; each file is smaller than 16 MB. With
+# 8 it ends within ten minutes: saving and drawing take a minute at most. While it waits it copies the last save every two
+# minutes, so that a call that is ended from outside leaves that. A test copies the export before it begins. The exit code is 0
+# while all is well, 1 when training failed, 2 where there is no GPU. On a machine that starts empty each time, unpack the last
+# results into a folder and set INIT to it: training then begins with those weights, at the stage they had reached.
 #
 # Environment: OUT (default runs/gpu/results), RUN (default runs/gpu), CONFIG (default models/recipe/gpu.json), TEXT (sentences
 # made by models/recipe/text.py; without it natural text is left out), INIT, PYTHON (default python3), COMPILE=0 to train without
@@ -21,7 +22,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 run=${RUN:-runs/gpu} out=${OUT:-${RUN:-runs/gpu}/results} python=${PYTHON:-python3}
 command=${1:-}
-minutes=${2:-$([ "$command" = test ] && echo 7 || echo 9)}
+minutes=${2:-$([ "$command" = test ] && echo 7 || echo 8)}
 if ! [[ $minutes =~ ^[0-9]+$ ]]; then
   echo "train_on_gpu.sh: minutes is '$minutes': give a whole number." >&2
   exit 2
@@ -69,19 +70,28 @@ save_now() {
   rm -f "$run/save-now"  # a step that takes this long, while a shape is compiled, is followed by no save
 }
 
-collect() {
-  save_now
-  if [ -d "$run/export" ]; then
-    rm -rf "$run/collected"
-    mkdir "$run/collected"
-    cp -al "$run/export" "$run/collected/"  # links, in no time: training may replace the folder meanwhile
+# Links, in no time. Fails where there is no export, which training replaces by another in a moment.
+link_export() {
+  rm -rf "$run/collected"
+  mkdir "$run/collected"
+  cp -al "$run/export" "$run/collected/" 2>/dev/null
+}
+
+# What there is of the last save, to $OUT.
+copy_results() {
+  if link_export || { sleep 1 && link_export; }; then
     cp "$run"/collected/export/*.safetensors "$out/"
     tar -C "$run/collected" --exclude='*.safetensors' -cf "$out/export.tar" export
-    rm -rf "$run/collected"
   fi
+  rm -rf "$run/collected"
   for file in log.jsonl train.log accuracy.json training.png; do
     if [ -f "$run/$file" ]; then cp "$run/$file" "$out/"; fi
   done
+}
+
+collect() {
+  save_now
+  copy_results
   ls -l "$out"
 }
 
@@ -96,9 +106,15 @@ stop_training() {
 }
 
 wait_for_training() {
-  local end=$((SECONDS + minutes * 60))
-  while alive && [ "$SECONDS" -lt "$end" ]; do sleep 2; done
-  if [ -s "$run/log.jsonl" ]; then "$python" models/recipe/plot_training.py --run "$run" || true; fi
+  local end=$((minutes * 60)) copied=$SECONDS  # SECONDS began with this script: finding the GPU counts too
+  while alive && [ "$SECONDS" -lt "$end" ]; do
+    sleep 2
+    if [ $((SECONDS - copied)) -ge 120 ]; then
+      copy_results
+      copied=$SECONDS
+    fi
+  done
+  if [ -s "$run/log.jsonl" ]; then timeout 30 "$python" models/recipe/plot_training.py --run "$run" || true; fi
   tail -n 12 "$run/train.log"
   collect
   if alive; then echo "train_on_gpu.sh: training goes on; call '$0 wait' again."; return 0; fi
