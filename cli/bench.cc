@@ -202,6 +202,7 @@ void add_bench(CLI::App& app) {
   auto measured = std::make_shared<KernelArguments>();
   kernels->add_option("--device", measured->device, "cpu or cuda")->capture_default_str();
   kernels->add_option("--kernel", measured->options.kernel, "Only this one, for example swiglu");
+  kernels->add_option("--shape", measured->options.shape, "Only cases whose shape has this text, for example 'n 4096'");
   kernels->add_option("--threads", measured->options.threads, "Of the CPU's kernels that use several; 0: all usable")
       ->capture_default_str();
   kernels->add_option("--rounds", measured->options.rounds, "Measured rounds of each")->capture_default_str();

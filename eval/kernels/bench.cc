@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <map>
 #include <mutex>
 #include <new>
@@ -135,6 +135,16 @@ std::vector<KernelCase> bench_cases(const KernelBenchOptions& options) {
            std::find(one.targets.begin(), one.targets.end(), options.target) == one.targets.end();
   });
   if (all.empty()) throw_input_error("--kernel: '{}' does not run on {}.", options.kernel, to_string(options.target));
+  std::vector<std::string> shapes;
+  for (const KernelCase& one : all)
+    if (shapes.size() < 8) shapes.push_back("'" + one.shape + "'");
+  const std::size_t more = all.size() - shapes.size();
+  std::erase_if(all, [&](const KernelCase& one) { return one.shape.find(options.shape) == std::string::npos; });
+  if (all.empty())
+    throw_input_error("--shape: no shape{} on {} has '{}' in it. There {} {}{}.",
+                      options.kernel.empty() ? "" : " of " + options.kernel, to_string(options.target), options.shape,
+                      shapes.size() == 1 ? "is" : "are", fmt::join(shapes, "; "),
+                      more > 0 ? fmt::format(" and {} more", more) : "");
   if (options.target == Target::cuda && !cuda_missing().empty()) throw_input_error("--device cuda: {}", cuda_missing());
   return all;
 }

@@ -13,14 +13,15 @@ namespace tandem::eval {
 struct KernelBenchOptions {
   Target target = Target::cpu;
   std::string kernel;    // only this one; empty: all
+  std::string shape;     // only cases whose shape contains this text; empty: all
   unsigned threads = 0;  // of the CPU kernels that use more than one; 0: all usable
   unsigned rounds = 7;   // per case; a round is at least `round_seconds` long
   double round_seconds = 0.02;
   std::function<bool()> interrupted;  // asked between rounds and oracles; may be empty
 };
 
-/// The cases that the options choose, at the sizes that are measured. Throws InputError where there is no such kernel
-/// or target.
+/// The cases that the options choose, at the sizes that are measured. Throws InputError where there is no such kernel,
+/// shape or target.
 std::vector<KernelCase> bench_cases(const KernelBenchOptions& options);
 
 struct KernelTime {

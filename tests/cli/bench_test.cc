@@ -58,6 +58,17 @@ TEST(BenchProgram, KernelsBesideTheMachine) {
   EXPECT_GT(json.at("kernels")[0].at("us"), 0);
 }
 
+TEST(BenchProgram, KernelsOfOneShape) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "kernels.json").string();
+  const cli::Outcome outcome = cli::run(
+      "bench kernels --quiet --kernel choose --shape 'n 16,' --rounds 1 --threads 1 --out " + file, cli::kOnlyOutput);
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  const Json json = Json::parse(read_bytes(file));
+  ASSERT_EQ(json.at("kernels").size(), 1u);
+  EXPECT_EQ(json.at("kernels")[0].at("shape"), "n 16, vocabulary 151936, random");
+}
+
 TEST(BenchProgram, KernelsAreCheckedAtTheShapesThatAreMeasured) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "checks.json").string();
@@ -141,6 +152,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Bad{"bench kernels --kernel swigl", "there is no kernel 'swigl'. Did you mean 'swiglu'?"},
                       Bad{"bench kernels --device gpu", "--device is 'gpu': give cpu or cuda."},
                       Bad{"bench kernels --kernel gather", "'gather' does not run on cpu."},
+                      Bad{"bench kernels --kernel choose --shape n2",
+                          "--shape: no shape of choose on cpu has 'n2' in it. There are 'n 1, vocabulary 151936"},
+                      Bad{"bench kernels --shape nowhere", "on cpu has 'nowhere' in it. There are "},
                       Bad{"bench kernels --rounds 0", "--rounds is 0: give 1 to 1000."},
                       Bad{"bench kernels --check --rounds 3", "--rounds has no place beside it"},
                       Bad{"bench kernels --rounds 0x10", "--rounds: '0x10' is not a whole number"},
