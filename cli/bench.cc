@@ -48,6 +48,7 @@ constexpr const char* kKernelsFooter = R"(
 Examples:
   tandem bench kernels                                         the CPU's kernels
   tandem bench kernels --kernel swiglu --threads 1
+  tandem bench kernels --kernel gather --shape '512 pieces' --device cuda
   tandem bench kernels --device cuda --out kernels.json        the GPU's
   tandem bench kernels --device cuda --check                   whether they are right at these shapes
 

@@ -7,10 +7,18 @@
 #   kernels_on_gpu.sh [step ...]      only these, in the order given; all of them, in the order they have here:
 #                                     info tests probe bench cpu profile ncu check memcheck synccheck initcheck racecheck
 #
+# All of them take longer than a machine that is lent for ten minutes at a time gives, and leave more files than it may
+# bring back. There, three calls with PACK=1, whose steps are over in time whatever they take (each replaces the packed
+# results of the one before):
+#   kernels_on_gpu.sh info tests check ncu
+#   kernels_on_gpu.sh probe bench cpu profile     # in one call: profile reads what the others left
+#   kernels_on_gpu.sh memcheck synccheck initcheck racecheck
+#
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
 # $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, probe.json, kernels.json and
-# checks.json (both with what was finished, where the step was not), cpu-*.json, measured.json (the profile, for --hw), ncu's report of each attention kernel, gather,
-# rms_norm and prepare_qkv (NAME.ncu-rep), and summary.json with each step's verdict (ok, failed, or why it did not run).
+# checks.json (both with what was finished, where the step was not), cpu-*.json, measured.json (the profile, for --hw),
+# ncu's report of each attention kernel, gather, rms_norm and prepare_qkv (NAME.ncu-rep), and summary.json with each
+# step's verdict (ok, failed, or why it did not run).
 # PACK=1: as summary.json and kernels.tar.gz, which is renewed after every step and has all of them; where that would be
 # 15 MB or more, all but the largest NAME.ncu-rep, which summary.json names as left_out. A step has a time of its own
 # (cap_of below), and LIMIT is the seconds that all of it may take (540): what is left then is not run. Exit code: 0 all
@@ -90,9 +98,10 @@ step_probe() {
   rm -f "$out/probe.json"
   "$probe" --out "$out/probe.json"
 }
+# Without products by cuBLASLt: its kernels are not ours, and would take most of the time.
 sanitize() {
   local bad=0
-  compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" "$cases" --gtest_filter='*cuda*' --gtest_brief=1 || bad=1
+  compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" "$cases" --gtest_filter='*cuda*-*cuda_linear*' --gtest_brief=1 || bad=1
   compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" "$properties" --gtest_brief=1 || bad=1
   return "$bad"
 }
@@ -129,19 +138,27 @@ step_profile() {
   "$tandem" calibrate --probe "$out/probe.json" ${kernels[@]+"${kernels[@]}"} --base h200 --out "$out/measured.json" --force
 }
 # The clocks stay as they are: by default ncu would lower them, and the figures would be of another machine. Where it may
-# not read the counters, or no kernel ran, ncu can end well without a report.
+# not read the counters, or no kernel ran, ncu can end well without a report. Each kernel at one large shape: small ones
+# show what a launch costs. A copy by DMA is no kernel.
 step_ncu() {
-  local bad=0
-  for k in decode_attention prefill_attention token_scores gather rms_norm prepare_qkv; do
+  local bad=0 k shape
+  while IFS=: read -r k shape; do
     rm -f "$out/$k.ncu-rep"
     ncu --clock-control none --force-overwrite --export "$out/$k" --launch-skip 2 --launch-count 3 --set full \
       --kernel-name 'regex:attention|token_scores|gather|rms_norm|prepare_qkv' \
-      "$tandem" bench kernels --device cuda --kernel "$k" --quiet --rounds 1 || bad=1
+      "$tandem" bench kernels --device cuda --kernel "$k" --shape "$shape" --quiet --rounds 1 </dev/null || bad=1
     if [ ! -s "$out/$k.ncu-rep" ]; then
       echo "$k: ncu left no report."
       bad=1
     fi
-  done
+  done <<'END'
+decode_attention:batch 8 x 32768, 32/8 heads, D 128, bf16
+prefill_attention:n 8192 at 0, 32/8 heads, D 128, bf16
+token_scores:batch 8 x 32768, 32/8 heads, D 128, bf16
+gather:512 pieces of 8192, zero copy
+rms_norm:n 4096, d 4096, weight bf16, out bf16
+prepare_qkv:n 4096, heads 32/8 of 128, KV bf16, in pages
+END
   return "$bad"
 }
 # Seconds that a step may take at most, so that one that hangs does not take the others' time.

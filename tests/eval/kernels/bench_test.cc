@@ -1,11 +1,14 @@
 // What a run of cases leaves where one of them fails, or where the run is ended.
 #include "eval/kernels/bench.h"
 
+#include <algorithm>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/paths.h"
 
 namespace tandem::eval {
 namespace {
@@ -106,6 +109,27 @@ TEST(KernelBenches, WithoutMemoryThereIsASentence) {
   const std::vector<KernelCase> cases = {case_of("a", 1, [] { throw std::bad_alloc(); })};
   EXPECT_EQ(measure_kernels(cases, quick(), {}).rows[0].error, "There is not enough memory for it.");
   EXPECT_EQ(check_kernels(cases, quick(), {}).rows[0].error, "There is not enough memory for it.");
+}
+
+// They are found out to be wrong where there is a GPU, and its time costs.
+TEST(KernelBenches, TheShapesThatTheGpuScriptProfilesAreThere) {
+  std::ifstream script(source_folder() / "scripts/kernels_on_gpu.sh");
+  if (!script) GTEST_SKIP() << "The sources are gone.";
+  const std::vector<KernelCase> cases = kernel_cases(CaseSize::bench);
+  std::size_t profiled = 0;
+  bool inside = false;
+  for (std::string line; std::getline(script, line);) {
+    if (inside && line == "END") break;
+    if (inside) {
+      const std::string kernel = line.substr(0, line.find(':')), shape = line.substr(line.find(':') + 1);
+      EXPECT_TRUE(std::any_of(cases.begin(), cases.end(), [&](const KernelCase& one) {
+        return one.kernel == kernel && one.shape == shape;
+      })) << line;
+      ++profiled;
+    }
+    inside = inside || line.find("<<'END'") != std::string::npos;
+  }
+  EXPECT_EQ(profiled, 6u);
 }
 
 }  // namespace
