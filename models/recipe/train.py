@@ -25,6 +25,7 @@ import math
 import os
 import signal
 import time
+import traceback
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -289,11 +290,14 @@ class Trainer:
     def step(self, batch: Batch, figures: bool) -> dict:
         try:
             said = self.gradients(batch)
-        except Exception as error:  # backward is compiled too, when it first runs
+        except Exception:  # backward is compiled too, when it first runs
             if not self.compiled():
                 raise
-            print(f"torch.compile failed ({type(error).__name__}), goes on without it", flush=True)
+            traceback.print_exc()
+            print("torch.compile failed, goes on without it", flush=True)
             self.run = self.model
+            # What failed may have been cuDNN's attention, which torch prefers on new GPUs, compiled or not.
+            torch.backends.cuda.enable_cudnn_sdp(False)
             said = self.gradients(batch)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:

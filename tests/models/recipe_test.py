@@ -206,6 +206,24 @@ class TrainingTest(unittest.TestCase):
             self.assertNotIn("Traceback", done.stderr)
             self.assertEqual((out / "last.pt").read_bytes(), before)
 
+    def test_what_does_not_compile_is_trained_without_and_the_log_says_why(self):
+        program = str(ROOT / "models/recipe/train.py")
+        broken = ("import runpy, sys, torch\n"
+                  "def refuse(*_):\n    raise RuntimeError('no kernel for this shape')\n"
+                  "torch.compile = lambda _: refuse\n"
+                  f"sys.argv[0] = {program!r}\nsys.path.insert(0, {str(ROOT / 'models/recipe')!r})\n"
+                  f"runpy.run_path({program!r}, run_name='__main__')")
+        with tempfile.TemporaryDirectory() as folder:
+            plan = Path(folder) / "plan.json"
+            plan.write_text(json.dumps(TINY | {"stages": [TINY["stages"][0] | {"steps": 2}]}))
+            done = subprocess.run([sys.executable, "-c", broken, "--config", plan, "--out", Path(folder) / "run",
+                                   "--workers", "1", "--compile"], capture_output=True, text=True,
+                                  env={**os.environ, "OMP_NUM_THREADS": "1"})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("torch.compile failed, goes on without it", done.stdout)
+            self.assertEqual(done.stdout.splitlines()[-1], "finished")
+            self.assertRegex(done.stderr, r"Traceback(.|\n)*no kernel for this shape")
+
     def test_stopped_twice_it_makes_the_same_model(self):
         with tempfile.TemporaryDirectory() as folder:
             whole, parts = Path(folder) / "whole", Path(folder) / "parts"
