@@ -4,16 +4,16 @@
 #   scripts/probe_on_gpu.sh [options of tandem-probe]
 #
 # The JSON goes to $OUT/probe.json; OUT defaults to results/ in the repository. PROBE (one that is built already, such as
-# a bundle's bin/tandem-probe), NVCC, CXX and BUILD (a folder for object files) can be set too. The exit code is tandem-probe's: 0 done, 2 bad usage, 3 a section failed.
+# a bundle's bin/tandem-probe), NVCC, CXX and BUILD (a folder for object files) can be set too. Building takes cuBLAS's
+# header, of CUDA or of PyTorch's wheels. The exit code is tandem-probe's: 0 done, 2 bad usage, 3 a section failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${OUT:-$root/results}
-# cuBLASLt is loaded by name. Where the system has none, PyTorch's wheels may have brought it.
-if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libcublasLt.so.13* ]] &&
-  [ ! -e /usr/local/cuda/lib64/libcublasLt.so.13 ]; then
-  if d=$(python3 -c 'import nvidia.cu13 as m; print(list(m.__path__)[0] + "/lib")' 2>/dev/null); then
-    export LD_LIBRARY_PATH="$d${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-  fi
+# cuBLAS is loaded by name. Where the system has none, PyTorch's wheels may have brought it, and its header.
+wheels=$(python3 -c 'import nvidia.cu13 as m; print(list(m.__path__)[0])' 2>/dev/null || true)
+if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libcublas.so.13* ]] &&
+  [ ! -e /usr/local/cuda/lib64/libcublas.so.13 ] && [ -n "$wheels" ]; then
+  export LD_LIBRARY_PATH="$wheels/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 fi
 if [ -n "${PROBE:-}" ]; then
   mkdir -p "$out"
@@ -33,6 +33,13 @@ if ! command -v "${nvcc:-nvcc}" >/dev/null; then
   exit 2
 fi
 mkdir -p "$out" "$build"
+# Only the header of cuBLAS: the wheels' others may be of another version than nvcc.
+includes=(-I"$root")
+if ! "$nvcc" -ccbin "$cxx" -x cu -E - <<<'#include <cublas_v2.h>' >/dev/null 2>&1 && [ -e "$wheels/include/cublas_v2.h" ]; then
+  mkdir -p "$build/cublas"
+  ln -sf "$wheels"/include/cublas*.h "$build/cublas/"
+  includes+=(-I"$build/cublas")
+fi
 
 architectures=(-gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]')
 jobs=()
@@ -44,7 +51,7 @@ for source in "$root"/hardware/probe/*.cc; do
 done
 for source in "$root"/hardware/probe/*.cu; do
   name=$(basename "$source" .cu)
-  "$nvcc" -std=c++20 -O3 -ccbin "$cxx" "${architectures[@]}" -I"$root" -c "$source" -o "$build/$name.cu.o" &
+  "$nvcc" -std=c++20 -O3 -ccbin "$cxx" "${architectures[@]}" "${includes[@]}" -c "$source" -o "$build/$name.cu.o" &
   jobs+=($!)
 done
 for job in "${jobs[@]}"; do wait "$job"; done
