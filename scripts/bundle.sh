@@ -3,9 +3,9 @@
 # later: the program, the probe, the kernels' tests, their data, the few libraries they need, and kernels_on_gpu.sh,
 # which runs them all.
 #
-#   scripts/bundle.sh thin [FOLDER]     cuBLASLt is the target machine's, and models are left out, which kernels_on_gpu.sh does
-#                                       not need; under 30 MB, no file above 16 MiB
-#   scripts/bundle.sh full [FOLDER]     brings cuBLASLt along, so that the driver is enough; some 600 MB
+#   scripts/bundle.sh thin [FOLDER]     cuBLAS and cuBLASLt are the target machine's, and models are left out, which
+#                                       kernels_on_gpu.sh does not need; under 30 MB, no file above 16 MiB
+#   scripts/bundle.sh full [FOLDER]     brings both along, so that the driver is enough; some 650 MB
 #
 # FOLDER (default build/bundle-thin or build/bundle-full) is replaced where an earlier bundle lies. PRESET=release makes
 # a bundle without CUDA, to try it on a machine without nvcc. JOBS limits the build.
@@ -50,12 +50,14 @@ for program in "$target"/bin/*; do
 done
 if [ "$kind" = full ]; then
   nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-  library=$(dirname "$(dirname "$nvcc")")/lib64/libcublasLt.so.13
-  if [ ! -e "$library" ]; then
-    echo "bundle.sh: $library is not there; 'full' needs CUDA 13's cuBLASLt." >&2
-    exit 3
-  fi
-  cp -L "$library" "$target/lib/"
+  for library in libcublas.so.13 libcublasLt.so.13; do  # the probe takes cuBLAS
+    library=$(dirname "$(dirname "$nvcc")")/lib64/$library
+    if [ ! -e "$library" ]; then
+      echo "bundle.sh: $library is not there; 'full' needs CUDA 13's cuBLAS and cuBLASLt." >&2
+      exit 3
+    fi
+    cp -L "$library" "$target/lib/"
+  done
 fi
 
 # Every library comes from the bundle or is glibc's, and the program starts without anything of this environment.

@@ -48,9 +48,10 @@ if [ "${PACK:-0}" = 1 ]; then
   trap 'rm -rf "$out"' EXIT
 fi
 export PATH="$PATH:/usr/local/cuda/bin"
-# cuBLASLt is loaded by name. Where the system has none, PyTorch's wheels may have brought it.
-if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libcublasLt.so.13* ]] &&
-  [ ! -e /usr/local/cuda/lib64/libcublasLt.so.13 ] && [ ! -e "$here/lib/libcublasLt.so.13" ]; then
+# cuBLAS (the probe's) and cuBLASLt, which it needs, are loaded by name. Where the system has none, PyTorch's wheels may
+# have brought them.
+if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libcublas.so.13* ]] &&
+  [ ! -e /usr/local/cuda/lib64/libcublas.so.13 ] && [ ! -e "$here/lib/libcublas.so.13" ]; then
   if d=$(python3 -c 'import nvidia.cu13 as m; print(list(m.__path__)[0] + "/lib")' 2>/dev/null); then
     export LD_LIBRARY_PATH="$d${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   fi
