@@ -2,30 +2,13 @@
 
 #include <algorithm>
 #include <fmt/ranges.h>
-#include <map>
-#include <set>
 
 #include "engine/common/error.h"
+#include "eval/report/manifest_difference.h"
 #include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
 namespace {
-
-/// The words of a command as a shell tells them apart, with their quotes.
-std::vector<std::string> words_of(const std::string& command) {
-  std::vector<std::string> words(1);
-  bool quoted = false;
-  for (std::size_t i = 0; i < command.size(); ++i) {
-    if (command[i] == ' ' && !quoted) {
-      words.emplace_back();
-      continue;
-    }
-    if (command[i] == '\'') quoted = !quoted;
-    words.back() += command[i];
-    if (command[i] == '\\' && !quoted && i + 1 < command.size()) words.back() += command[++i];
-  }
-  return words;
-}
 
 /// Without the room for KV: slots are given out lowest first, however many there are, so that samples and virtual times
 /// do not depend on it, and a run that ended for want of room goes on with more.
@@ -41,30 +24,10 @@ std::vector<std::string> what_makes_samples(const std::string& command) {
   return kept;
 }
 
-/// Of an id of parts "<field>:<value>", the first without a field: "<variant>+<field>:<value>+...".
-std::map<std::string, std::string> parts_of(std::string_view id) {
-  std::map<std::string, std::string> parts;
-  while (!id.empty()) {
-    const std::string_view part = id.substr(0, id.find('+'));
-    id.remove_prefix(std::min(id.size(), part.size() + 1));
-    const std::size_t colon = part.find(':');
-    const bool named = colon != std::string_view::npos;
-    parts[named ? std::string(part.substr(0, colon)) : "variant"] = part.substr(named ? colon + 1 : 0);
-  }
-  return parts;
-}
-
 std::string protocol_difference(const std::string& there, const std::string& here) {
-  std::map<std::string, std::string> before = parts_of(there), now = parts_of(here);
-  std::set<std::string> names;
-  for (const auto* parts : {&before, &now})
-    for (const auto& [name, value] : *parts) names.insert(name);
-  const auto shown = [](const std::string& value) { return value.empty() ? "nothing" : value; };
   std::vector<std::string> differences;
-  for (const std::string& name : names) {
-    if (before[name] != now[name])
-      differences.push_back(fmt::format("{}: {} there, {} here", name, shown(before[name]), shown(now[name])));
-  }
+  for (const FieldDifference& d : protocol_differences(there, here))
+    differences.push_back(fmt::format("{}: {} there, {} here", d.field, d.there, d.here));
   return fmt::format("{}", fmt::join(differences, "; "));
 }
 

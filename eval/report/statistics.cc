@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "engine/common/error.h"
@@ -79,15 +80,38 @@ class Weights {
 };
 
 /// Wilson's interval of a mean `p` that varies like the share of `n` right or wrong samples.
-Interval score_interval(double p, double n) {
-  const double z = kNormal95;
+Interval score_interval(double p, double n, double z = kNormal95) {
   const double scale = 1 + z * z / n, centre = p + z * z / (2 * n);
   const double half = z * std::sqrt(p * (1 - p) / n + z * z / (4 * n * n));
   // The ends are exactly 0 and 1 at no and all successes; rounding must not move them.
   return {p == 0 ? 0.0 : std::max(0.0, (centre - half) / scale), p == 1 ? 1.0 : std::min(1.0, (centre + half) / scale)};
 }
 
+/// share_interval() of `n` scores of this mean and variance.
+Interval share_interval_of(double mean, double variance, double n, double z) {
+  constexpr double kTowardsOne = kNormal95 * kNormal95;
+  const double varies = n * variance, most = n * mean * (1 - mean);
+  return score_interval(mean, n * (most + kTowardsOne) / (varies + kTowardsOne), z);
+}
+
+/// Of `n` pairs, with Newcombe's continuity correction of its numerator where that is positive.
+double corrected_correlation(double covariance, double variance1, double variance2, double n) {
+  if (covariance > 0) covariance = std::max(covariance - 1 / (2 * n), 0.0);
+  const double scale = std::sqrt(variance1 * variance2);
+  return scale > 0 ? std::max(covariance / scale, -1.0) : 0.0;
+}
+
 }  // namespace
+
+double normal_quantile(double p) {
+  TANDEM_CHECK(p > 0 && p < 1, "p = {}", p);
+  double low = -40, high = 40;  // beyond, a double has no tail left
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (std::erfc(-middle / std::numbers::sqrt2) / 2 < p ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
 
 Interval wilson_interval(std::uint64_t successes, std::uint64_t n) {
   TANDEM_CHECK(n > 0 && successes <= n, "{} of {}", successes, n);
@@ -95,7 +119,7 @@ Interval wilson_interval(std::uint64_t successes, std::uint64_t n) {
   return score_interval(static_cast<double>(successes) / count, count);
 }
 
-Interval share_interval(std::span<const double> scores, std::span<const double> weights) {
+Interval share_interval(std::span<const double> scores, std::span<const double> weights, double z) {
   TANDEM_CHECK(!scores.empty(), "no scores");
   const Weights w(weights, scores.size());
   const double m = w.mean(scores), n = w.effective();
@@ -104,9 +128,7 @@ Interval share_interval(std::span<const double> scores, std::span<const double> 
     squares += w[i] * w[i] * (scores[i] - m) * (scores[i] - m);
     all += w[i] * w[i];
   }
-  constexpr double kTowardsOne = kNormal95 * kNormal95;
-  const double varies = n * squares / all, most = n * m * (1 - m);
-  return score_interval(m, n * (most + kTowardsOne) / (varies + kTowardsOne));
+  return share_interval_of(m, squares / all, n, z);
 }
 
 Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n) {
@@ -161,7 +183,7 @@ Interval newcombe_paired_interval(const PairedCounts& counts) {
 }
 
 Interval paired_share_interval(std::span<const double> first, std::span<const double> second,
-                               std::span<const double> weights) {
+                               std::span<const double> weights, double z) {
   TANDEM_CHECK(first.size() == second.size() && !first.empty(), "{} and {} scores", first.size(), second.size());
   const Weights w(weights, first.size());
   const double p1 = w.mean(first), p2 = w.mean(second);
@@ -172,10 +194,14 @@ Interval paired_share_interval(std::span<const double> first, std::span<const do
     squares2 += w[i] * (second[i] - p2) * (second[i] - p2);
     all += w[i];
   }
-  const double scale = std::sqrt(squares1 * squares2);
-  if (together > 0) together = std::max(together - all / (2 * w.effective()), 0.0);  // as Newcombe's numerator
-  const double correlation = scale > 0 ? std::max(together / scale, -1.0) : 0.0;
-  return joined(p2, share_interval(second, weights), p1, share_interval(first, weights), correlation);
+  const double correlation = corrected_correlation(together / all, squares1 / all, squares2 / all, w.effective());
+  return joined(p2, share_interval(second, weights, z), p1, share_interval(first, weights, z), correlation);
+}
+
+Interval paired_share_interval(const PairedMoments& m, double n, double z) {
+  return joined(m.mean2, share_interval_of(m.mean2, m.variance2, n, z), m.mean1,
+                share_interval_of(m.mean1, m.variance1, n, z),
+                corrected_correlation(m.covariance, m.variance1, m.variance2, n));
 }
 
 double mcnemar_mid_p(const PairedCounts& counts) {

@@ -14,6 +14,9 @@ struct Interval {
 
 inline constexpr double kNormal95 = 1.959963984540054;  // standard normal quantile at 0.975
 
+/// The x below which a standard normal variable lies with probability p, 0 < p < 1.
+double normal_quantile(double p);
+
 /// 95 % score interval of a proportion (Wilson 1927). It stays inside [0, 1] and has a width at 0 and n successes,
 /// where the bootstrap and the normal interval have none. Needs n > 0 and successes <= n.
 Interval wilson_interval(std::uint64_t successes, std::uint64_t n);
@@ -26,8 +29,8 @@ Interval wilson_interval(std::uint64_t successes, std::uint64_t n);
 /// D is drawn towards 1 as by z^2 right or wrong samples. On the grid of tests/eval/report/coverage_test.cc it covers
 /// as often as Wilson's own on scores of 0 and 1 or more often, 93 % to 100 %; scores of four answers each, 60 samples,
 /// get 14 points where Wilson's would be 21 and the bootstrap's 10. With weights, n is (sum w)^2 / sum w^2 (Kish 1965).
-/// Needs a score.
-Interval share_interval(std::span<const double> scores, std::span<const double> weights = {});
+/// Needs a score. `z`: another level than 95 %, by its normal quantile.
+Interval share_interval(std::span<const double> scores, std::span<const double> weights = {}, double z = kNormal95);
 
 /// 95 % exact interval (Clopper, Pearson 1934): covers at least 95 % whatever the proportion, and is wider for that.
 Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n);
@@ -55,7 +58,13 @@ Interval newcombe_paired_interval(const PairedCounts& counts);
 /// differ often it covers 95 %, and this is 1.05 to 2 times as wide, more where the shares vary little (3.7 times for
 /// 60 pairs of shares of 0.3 to 0.6).
 Interval paired_share_interval(std::span<const double> first, std::span<const double> second,
-                               std::span<const double> weights = {});
+                               std::span<const double> weights = {}, double z = kNormal95);
+
+/// The same of pairs of one weight that are known by their moments only: how wide it would be of `n` such pairs.
+struct PairedMoments {
+  double mean1 = 0, mean2 = 0, variance1 = 0, variance2 = 0, covariance = 0;  // over n, not n - 1
+};
+Interval paired_share_interval(const PairedMoments& moments, double n, double z = kNormal95);
 
 /// Two-sided McNemar test that the methods differ, mid-p: the binomial's tail with half of the observed outcome's
 /// probability (Fagerland, Lydersen, Laake 2013, BMC Medical Research Methodology 13:91). At 100 pairs of which 10 %

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <tuple>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -13,65 +11,28 @@
 namespace tandem::eval {
 namespace {
 
-using Place = std::tuple<std::string, std::uint32_t, std::uint32_t>;  // task, length, index
-using Scores = std::map<Place, double>;
-
-/// What is asked of a method once: a sample, or over several lengths a question with its samples at all of them.
-struct Unit {
-  double own = 0, baseline = 0;  // sums of scores
-  double samples = 0;
-};
-
-/// Means of the units, and how many samples each has.
-struct UnitScores {
-  std::vector<double> own, baseline, samples;
-};
-
-UnitScores scores_of(const std::map<Place, Unit>& units) {
-  UnitScores scores;
-  for (const auto& [place, unit] : units) {
-    scores.own.push_back(unit.own / unit.samples);
-    scores.baseline.push_back(unit.baseline / unit.samples);
-    scores.samples.push_back(unit.samples);
-  }
-  return scores;
-}
-
-/// `repeating`: tasks that ask the same questions at every length.
+/// `repeating` as in paired_scores().
 AccuracyCell cell_of(const Scores& own, const Scores& baseline, bool is_baseline, const std::string& task,
                      std::uint32_t length, const std::set<std::string>& repeating) {
   AccuracyCell cell;
   cell.task = task;
   cell.length = length;
-  std::map<Place, Unit> all, paired;
-  std::uint64_t samples = 0, pairs = 0;
+  Scores mine;
   for (const auto& [place, score] : own) {
     if (!task.empty() && std::get<0>(place) != task) continue;
     if (length != 0 && std::get<1>(place) != length) continue;
-    Place question = place;
-    if (repeating.contains(std::get<0>(place))) std::get<1>(question) = 0;
-    const auto add = [&](Unit& unit, double baseline_score) {
-      unit.own += score;
-      unit.baseline += baseline_score;
-      unit.samples += 1;
-    };
-    add(all[question], 0);
-    ++samples;
-    if (const auto other = baseline.find(place); other != baseline.end()) {
-      add(paired[question], other->second);
-      ++pairs;
-    }
+    mine.emplace(place, score);
   }
-  if (all.empty()) return cell;
-  const UnitScores scores = scores_of(all);
-  cell.accuracy = estimate_mean(scores.own, scores.samples);
-  cell.units = std::exchange(cell.accuracy.n, samples);
-  if (!is_baseline && !paired.empty()) {
-    const UnitScores both = scores_of(paired);
-    cell.difference = compare_paired(both.baseline, both.own, both.samples);
-    cell.difference.difference.n = pairs;
-    cell.has_difference = true;
-  }
+  if (mine.empty()) return cell;
+  const PairedScores all = paired_scores(mine, mine, repeating);
+  cell.accuracy = estimate_mean(all.second, all.weights);
+  cell.units = std::exchange(cell.accuracy.n, all.samples);
+  if (is_baseline) return cell;
+  const PairedScores both = paired_scores(baseline, mine, repeating);
+  if (both.samples == 0) return cell;
+  cell.difference = compare_paired(both.first, both.second, both.weights);
+  cell.difference.difference.n = both.samples;
+  cell.has_difference = true;
   return cell;
 }
 
@@ -168,6 +129,31 @@ nlohmann::ordered_json json_of(const AccuracyCell& cell) {
 }
 
 }  // namespace
+
+PairedScores paired_scores(const Scores& first, const Scores& second, const std::set<std::string>& repeating) {
+  struct Unit {
+    double first = 0, second = 0, samples = 0;  // sums of scores
+  };
+  std::map<Scores::key_type, Unit> units;
+  PairedScores scores;
+  for (const auto& [place, score] : second) {
+    const auto other = first.find(place);
+    if (other == first.end()) continue;
+    Scores::key_type question = place;
+    if (repeating.contains(std::get<0>(place))) std::get<1>(question) = 0;
+    Unit& unit = units[question];
+    unit.first += other->second;
+    unit.second += score;
+    unit.samples += 1;
+    ++scores.samples;
+  }
+  for (const auto& [question, unit] : units) {
+    scores.first.push_back(unit.first / unit.samples);
+    scores.second.push_back(unit.second / unit.samples);
+    scores.weights.push_back(unit.samples);
+  }
+  return scores;
+}
 
 nlohmann::ordered_json estimate_json(const Estimate& estimate, const char* name) {
   return {{"n", estimate.n},

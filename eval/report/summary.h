@@ -5,13 +5,28 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "eval/report/run_folder.h"
 #include "eval/report/statistics.h"
 
 namespace tandem::eval {
+
+/// Scores by sample: task, length, index.
+using Scores = std::map<std::tuple<std::string, std::uint32_t, std::uint32_t>, double>;
+
+/// The samples that two methods, or one method in two runs, both have. A question that is asked at several lengths is
+/// one unit with its mean scores and as much weight as it has samples.
+struct PairedScores {
+  std::vector<double> first, second, weights;
+  std::uint64_t samples = 0;
+};
+
+/// `repeating`: tasks that ask the same questions at every length (ruler_repeating_tasks()).
+PairedScores paired_scores(const Scores& first, const Scores& second, const std::set<std::string>& repeating);
 
 struct AccuracyCell {
   std::string task;          // empty: all tasks

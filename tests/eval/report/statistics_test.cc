@@ -301,5 +301,38 @@ TEST(Statistics, PairedComparisonIsSecondMinusFirst) {
   EXPECT_NEAR(paired_share_interval(first, second, threes).low, joined.low, 1e-12);
 }
 
+TEST(Statistics, NormalQuantilesAgainstScipy) {
+  EXPECT_NEAR(normal_quantile(0.975), kNormal95, 1e-14);
+  EXPECT_NEAR(normal_quantile(0.5), 0, 1e-14);
+  EXPECT_NEAR(normal_quantile(0.01), -2.3263478740408408, 1e-13);
+  EXPECT_NEAR(normal_quantile(1e-9), -5.997807015007687, 1e-9);
+}
+
+TEST(Statistics, SharesHaveIntervalsOfOtherLevels) {
+  const std::vector<double> first = {1, 0.5, 1, 1, 0.25, 1, 0, 1}, second = {1, 0.5, 0.5, 1, 0.25, 0.75, 0, 0};
+  const Interval at95 = paired_share_interval(first, second), at90 = paired_share_interval(first, second, {}, 1.6449);
+  EXPECT_EQ(paired_share_interval(first, second, {}, kNormal95), at95);
+  EXPECT_GT(at90.low, at95.low);
+  EXPECT_LT(at90.high, at95.high);
+  EXPECT_LT(share_interval(first, {}, 1.6449).high, share_interval(first).high);
+  std::vector<double> right(200, 0);
+  std::fill(right.begin(), right.begin() + 120, 1);
+  EXPECT_NEAR(share_interval(right, {}, normal_quantile(0.95)).low, 0.5420516811, 1e-9) << "Wilson's at 90 %";
+}
+
+TEST(Statistics, PairsKnownByTheirMomentsHaveTheSameInterval) {
+  const std::vector<double> first = {1, 0.5, 1, 1, 0.25, 1, 0, 1}, second = {1, 0.5, 0.5, 1, 0.25, 0.75, 0, 0};
+  PairedMoments m{mean(first), mean(second)};
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    m.variance1 += (first[i] - m.mean1) * (first[i] - m.mean1) / 8;
+    m.variance2 += (second[i] - m.mean2) * (second[i] - m.mean2) / 8;
+    m.covariance += (first[i] - m.mean1) * (second[i] - m.mean2) / 8;
+  }
+  const Interval seen = paired_share_interval(first, second), known = paired_share_interval(m, 8);
+  EXPECT_NEAR(known.low, seen.low, 1e-12);
+  EXPECT_NEAR(known.high, seen.high, 1e-12);
+  EXPECT_GT(paired_share_interval(m, 80).low, seen.low);
+}
+
 }  // namespace
 }  // namespace tandem::eval

@@ -1,0 +1,25 @@
+// In what two runs' manifests differ, for those who ask whether the runs belong together.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem::eval {
+
+struct FieldDifference {
+  std::string field, there, here;
+};
+
+/// Fields of two protocol ids, "<variant>+<field>:<value>+...", that have other values, by name; "nothing" stands for
+/// one that only one of them has. The first part, where it has no name, is the field "variant".
+std::vector<FieldDifference> protocol_differences(std::string_view there, std::string_view here);
+
+/// The words of a command as a shell tells them apart, with their quotes.
+std::vector<std::string> words_of(const std::string& command);
+
+/// What follows the option's name ("--batch") in a command; none where it is not given.
+std::optional<std::string> option_in(const std::string& command, std::string_view option);
+
+}  // namespace tandem::eval
