@@ -18,6 +18,7 @@ void add_calibrate(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_fluxion(CLI::App& app);
+void add_gate(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_info(CLI::App& app);
 void add_methods(CLI::App& app);

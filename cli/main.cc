@@ -23,6 +23,7 @@ namespace {
 void add_subcommands(CLI::App& app) {
   add_compare(app);
   add_eval(app);
+  add_gate(app);
   add_generate(app);
   add_bench(app);
   add_methods(app);
@@ -38,6 +39,7 @@ Examples:
   tandem compare                                    all methods on the embedded model, two minutes
   tandem compare --methods full,hybrid-fixed:budget=0.05 --lengths 4K --hw fluxion-a100
   tandem eval perplexity --text book.txt            how much a method loses when every token goes through it
+  tandem gate --baseline baseline --run run         whether a run is as good as an earlier one: exit code 0 or 1
   tandem methods hybrid-fixed                       what a method does, and its options
   tandem profile heads                              where the attention of a model's heads goes
   tandem fluxion collect --out data                 training data for Fluxion's predictor

@@ -17,7 +17,7 @@ TEST(Program, HelpTeachesAndEndsWithZero) {
   const Outcome top = run("--help", kOnlyOutput);
   EXPECT_EQ(top.code, 0);
   EXPECT_THAT(top.text, AllOf(HasSubstr("Examples:"), HasSubstr("tandem compare"), HasSubstr("Exit codes: 0 done")));
-  for (const char* command : {"info", "methods", "compare", "generate", "profile", "profile heads", "bench",
+  for (const char* command : {"info", "methods", "compare", "gate", "generate", "profile", "profile heads", "bench",
                               "bench decode", "bench prefill", "eval", "eval perplexity"}) {
     const Outcome help = run(std::string(command) + " --help", kOnlyOutput);
     EXPECT_EQ(help.code, 0) << command;

@@ -1,0 +1,107 @@
+// tandem gate: whether a run is as good as a baseline run, for CI.
+#include "eval/gate/gate.h"
+
+#include <cstdio>
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "engine/common/error.h"
+#include "eval/report/line_file.h"
+#include "methods/options.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  tandem compare --no-plot --out baseline              once, with the program that is good; keep the folder
+  tandem compare --no-plot --out run                   the same command, with the program to judge
+  tandem gate --baseline baseline --run run            exit code 0: as good; 1: not; 2: cannot be compared
+  tandem gate --baseline baseline --run run --methods full,quest --latency-margin 0 --same-tokens --out gate.md
+  tandem gate --baseline runs/a --run runs/c --noise runs/b      real times: how far two runs of one program differ
+
+A method of the baseline is compared with the run's of the same label, on the samples that both runs have.
+  accuracy  fails where McNemar's test finds a loss (of the whole gate's methods --alpha is the chance of a false one; it
+            is half of that in practice, since gains never fail), and passes where the 95 % interval of the difference
+            ends above -margin. Else the samples cannot tell: that passes, with the number that could, or fails with
+            --strict.
+  times     TPOT and TTFT. Virtual time is exact: at each length, more than the margin fails. Measured times fail where
+            the 95 % interval of the mean ratio lies above the margin, and --noise widens it to what was seen.
+  tokens    where both runs claim to be the same computation, samples with other tokens are counted.
+Runs of another protocol, model, tokenizer, seed, batch, hardware profile or machine are refused: docs/gate.md.)";
+
+struct GateArguments {
+  std::string baseline, run, methods, out;
+  std::vector<std::string> noise;
+  double accuracy_margin = 3, alpha = 0.05;
+  std::optional<double> latency_margin;
+  bool strict = false, same_tokens = false, any_machine = false, force = false;
+};
+
+double in_range(double value, const char* option, double low, double high, const char* unit) {
+  if (!(value >= low && value <= high)) throw_input_error("{} is {}: give {} to {}{}.", option, value, low, high, unit);
+  return value;
+}
+
+void gate(const GateArguments& arguments) {
+  eval::GateOptions options;
+  if (!arguments.methods.empty()) options.methods = split_method_list(arguments.methods);
+  options.accuracy_margin = in_range(arguments.accuracy_margin, "--accuracy-margin", 0, 100, " points") / 100;
+  if (arguments.latency_margin)
+    options.latency_margin = in_range(*arguments.latency_margin, "--latency-margin", 0, 1000, " %") / 100;
+  options.alpha = in_range(arguments.alpha, "--alpha", 0.0001, 0.5, "");
+  options.strict = arguments.strict;
+  options.same_tokens = arguments.same_tokens;
+  options.any_machine = arguments.any_machine;
+  check_new_file(arguments.out, arguments.force);
+  std::vector<eval::RunFolder> noise;
+  noise.reserve(arguments.noise.size());
+  for (const std::string& folder : arguments.noise) noise.push_back(eval::RunFolder::open(folder));
+  const eval::Gate result =
+      eval::judge(eval::RunFolder::open(arguments.baseline), eval::RunFolder::open(arguments.run), noise, options);
+  if (!arguments.out.empty())
+    eval::write_file(arguments.out, arguments.out.ends_with(".md") ? eval::gate_text(result, /*markdown=*/true)
+                                                                   : eval::gate_json(result));
+  fmt::print("{}", eval::gate_text(result, /*markdown=*/false));
+  check_stdout();
+  if (result.verdict == eval::Verdict::failed)
+    throw GateFailed(fmt::format("'{}' is not as good as '{}'.", arguments.run, arguments.baseline));
+}
+
+}  // namespace
+
+void add_gate(CLI::App& app) {
+  auto* command = app.add_subcommand("gate", "Decide for CI whether a run of compare is as good as a baseline run");
+  auto arguments = std::make_shared<GateArguments>();
+  command->add_option("--baseline", arguments->baseline, "Run folder of compare that was found good")->required();
+  command->add_option("--run", arguments->run, "Run folder to judge")->required();
+  command->add_option("--methods", arguments->methods,
+                      "Which of the baseline's methods, by label or name (default: all)");
+  command
+      ->add_option("--accuracy-margin", arguments->accuracy_margin,
+                   "Points of accuracy, the loss that must be excluded for a method to pass without a doubt")
+      ->capture_default_str();
+  command->add_option("--latency-margin", arguments->latency_margin,
+                      fmt::format("Per cent that TPOT and TTFT may rise [simulated: {}; measured: {}]",
+                                  100 * eval::kExactMargin, 100 * eval::kMeasuredMargin));
+  command
+      ->add_option("--noise", arguments->noise,
+                   "Run folder of the baseline's program again, measured; may be given again")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  command
+      ->add_option("--alpha", arguments->alpha,
+                   "Chance that a run as accurate as the baseline fails, all methods together")
+      ->capture_default_str();
+  command->add_flag("--strict", arguments->strict, "Where the samples cannot tell, fail");
+  command->add_flag("--same-tokens", arguments->same_tokens, "Where a sample has other tokens, fail");
+  command->add_flag("--any-machine", arguments->any_machine, "Compare measured times of two machines");
+  command->add_option("--out", arguments->out, "Also write the verdict: JSON, or Markdown to a .md file");
+  command->add_flag("--force", arguments->force, "Replace that file");
+  command->footer(kFooter);
+  command->callback([arguments] { gate(*arguments); });
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,130 @@
+#include "eval/gate/comparable.h"
+
+#include <charconv>
+#include <map>
+
+#include "engine/common/error.h"
+#include "eval/report/manifest_difference.h"
+#include "eval/ruler/protocol.h"
+
+namespace tandem::eval {
+namespace {
+
+/// "a=x,b=y" by name.
+std::map<std::string, std::string> meanings_of(std::string_view budgets) {
+  std::map<std::string, std::string> meanings;
+  while (!budgets.empty()) {
+    const std::string_view part = budgets.substr(0, budgets.find(','));
+    budgets.remove_prefix(std::min(budgets.size(), part.size() + 1));
+    const std::size_t equals = part.find('=');
+    if (equals != std::string_view::npos) meanings.emplace(part.substr(0, equals), part.substr(equals + 1));
+  }
+  return meanings;
+}
+
+/// What the runs' paths and one of their fields are to a sentence.
+class Pair {
+ public:
+  Pair(const RunFolder& baseline, const RunFolder& run)
+      : baseline_(baseline.path().string()), run_(run.path().string()) {}
+
+  [[noreturn]] void refuse(std::string_view field, std::string_view baseline, std::string_view run) const {
+    throw_input_error(
+        "'{}' cannot be judged by '{}': {} is '{}' in the run and '{}' in the baseline. Make one of them anew, with "
+        "what the other has.",
+        run_, baseline_, field, run, baseline);
+  }
+  void same(std::string_view field, std::string_view baseline, std::string_view run) const {
+    if (baseline != run) refuse(field, baseline, run);
+  }
+
+ private:
+  std::string baseline_, run_;
+};
+
+/// The budgets of methods that only one of the runs has are no difference.
+void check_protocol(const Pair& pair, const Manifest& baseline, const Manifest& run) {
+  for (const FieldDifference& d : protocol_differences(baseline.protocol_id, run.protocol_id)) {
+    if (d.field != "budget") pair.refuse(fmt::format("the protocol's field '{}'", d.field), d.there, d.here);
+    const auto there = meanings_of(d.there), here = meanings_of(d.here);
+    for (const auto& [method, meaning] : there) {
+      const auto other = here.find(method);
+      if (other != here.end())
+        pair.same(fmt::format("what a budget of '{}' counts (protocol, 'budget')", method), meaning, other->second);
+    }
+  }
+}
+
+void check_clock(const Pair& pair, const Manifest& baseline, const Manifest& run, bool any_machine) {
+  const bool simulated = is_simulated(baseline.clock);
+  if (baseline.clock.empty() || run.clock.empty() || simulated != is_simulated(run.clock)) {
+    pair.same("the clock", baseline.clock, run.clock);
+  } else if (simulated && !baseline.hardware_hash.empty() && !run.hardware_hash.empty()) {
+    const auto shown = [](const Manifest& m) { return fmt::format("{} ({})", m.hardware_profile, m.hardware_hash); };
+    if (baseline.hardware_hash != run.hardware_hash) pair.refuse("the hardware profile", shown(baseline), shown(run));
+  } else if (simulated) {
+    pair.same("the hardware profile", baseline.hardware_profile, run.hardware_profile);
+  } else if (!any_machine) {
+    const auto shown = [](const Machine& m) {
+      return fmt::format("{}, {} cores{}{}", m.cpu_model, m.cores, m.device.empty() ? "" : ", ", m.device);
+    };
+    pair.same("the machine (--any-machine compares all the same)", shown(baseline.machine), shown(run.machine));
+    pair.same("the clock (--any-machine compares all the same)", baseline.clock, run.clock);
+  }
+}
+
+void check_whole(const RunFolder& folder) {
+  const Manifest& m = folder.manifest();
+  if (m.benchmark == kPerplexity)
+    throw_input_error("'{}' is a perplexity run: tandem gate judges runs of tandem compare.", folder.path().string());
+  const std::size_t wanted = m.tasks.size() * m.lengths.size() * m.samples * m.methods.size();
+  const std::size_t there = folder.finished().size();
+  if (there == wanted && !m.finished_utc.empty()) return;
+  throw_input_error(
+      "The run in '{}' is not finished: it has {} of {} samples{}. Go on with its command and --resume --out {}.",
+      folder.path().string(), there, wanted, m.finished_utc.empty() ? " and no 'finished_utc'" : "",
+      folder.path().string());
+}
+
+}  // namespace
+
+std::uint32_t batch_of(const Manifest& manifest) {
+  const std::string text = option_in(manifest.command, "--batch").value_or("1");
+  std::uint32_t batch = 1;
+  std::from_chars(text.data(), text.data() + text.size(), batch);
+  return std::max(batch, 1u);
+}
+
+void check_comparable(const RunFolder& baseline, const RunFolder& run, bool any_machine) {
+  check_whole(baseline);
+  check_whole(run);
+  const Pair pair(baseline, run);
+  const Manifest &a = baseline.manifest(), &b = run.manifest();
+  pair.same("the benchmark", a.benchmark, b.benchmark);
+  pair.same("the hash of the weights", a.weights_hash, b.weights_hash);
+  pair.same("the hash of the tokenizer", a.tokenizer_hash, b.tokenizer_hash);
+  check_protocol(pair, a, b);
+  if (!ruler_reads_files(a.protocol_id)) pair.same("the seed", std::to_string(a.seed), std::to_string(b.seed));
+  check_clock(pair, a, b, any_machine);
+  if (!a.clock.empty()) pair.same("--batch", std::to_string(batch_of(a)), std::to_string(batch_of(b)));
+}
+
+std::vector<std::string> differences_to_note(const Manifest& baseline, const Manifest& run) {
+  std::vector<std::string> notes;
+  const auto shown = [](const std::string& value) { return value.empty() ? "unknown" : value; };
+  if (baseline.isa != run.isa || baseline.isa.empty())
+    notes.push_back(
+        fmt::format("The instruction sets are {} in the baseline and {} in the run: they round differently, so that "
+                    "tokens and with them times may differ.",
+                    shown(baseline.isa), shown(run.isa)));
+  for (const char* option : {"--precision", "--prefill-chunk"}) {
+    const std::string before = option_in(baseline.command, option).value_or("not given");
+    const std::string now = option_in(run.command, option).value_or("not given");
+    if (before != now) notes.push_back(fmt::format("{} is {} in the baseline and {} in the run.", option, before, now));
+  }
+  if (!baseline.clock.empty() && !is_simulated(baseline.clock) && baseline.clock != run.clock)
+    notes.push_back(fmt::format("The baseline's times are {}, the run's {}.", baseline.clock, run.clock));
+  return notes;
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,237 @@
+#include "eval/gate/gate.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+#include <set>
+
+#include "engine/common/error.h"
+#include "eval/gate/comparable.h"
+#include "eval/gate/samples.h"
+#include "eval/gate/times.h"
+#include "eval/report/table.h"
+#include "eval/ruler/protocol.h"
+
+namespace tandem::eval {
+namespace {
+
+/// The baseline's methods that are asked for, each named by its label or, with all of that name, by its name.
+std::vector<const MethodEntry*> wanted_methods(const Manifest& baseline, const std::vector<std::string>& names) {
+  std::vector<const MethodEntry*> wanted;
+  std::vector<std::string> labels;
+  for (const MethodEntry& method : baseline.methods) {
+    labels.push_back(method.label);
+    const auto names_it = [&](const std::string& name) { return name == method.label || name == method.name; };
+    if (names.empty() || std::any_of(names.begin(), names.end(), names_it)) wanted.push_back(&method);
+  }
+  for (const std::string& name : names) {
+    const auto is_it = [&](const MethodEntry* m) { return m->label == name || m->name == name; };
+    if (std::none_of(wanted.begin(), wanted.end(), is_it))
+      throw_input_error("--methods: the baseline has no method '{}'.{} It has {}.", name, did_you_mean(name, labels),
+                        join_names(labels));
+  }
+  return wanted;
+}
+
+/// The run's method for one of the baseline's: of the same label; else the only one of its name that has none of the
+/// baseline's labels, where it is the only such in the baseline too, since then its options were changed.
+const MethodEntry* partner_of(const MethodEntry& method, const Manifest& baseline, const Manifest& run) {
+  const auto find = [](const Manifest& m, const std::string& label) {
+    const auto found =
+        std::find_if(m.methods.begin(), m.methods.end(), [&](const MethodEntry& e) { return e.label == label; });
+    return found == m.methods.end() ? nullptr : &*found;
+  };
+  if (const MethodEntry* same = find(run, method.label)) return same;
+  const auto left_over = [&](const Manifest& in, const Manifest& other) {
+    std::vector<const MethodEntry*> left;
+    for (const MethodEntry& e : in.methods)
+      if (e.name == method.name && find(other, e.label) == nullptr) left.push_back(&e);
+    return left;
+  };
+  const auto here = left_over(run, baseline);
+  return here.size() == 1 && left_over(baseline, run).size() == 1 ? here.front() : nullptr;
+}
+
+/// InputError where the sample of a key is not the same in both: a text has changed that no hash covers.
+void check_same_sample(const SampleResult& before, const SampleResult& now) {
+  if (before.answers == now.answers && before.prompt_tokens == now.prompt_tokens) return;
+  throw_input_error(
+      "Sample {} of {} at {} is another one in the run: {} prompt tokens and the answer '{}', in the baseline {} and "
+      "'{}'. Make the baseline anew.",
+      now.index, now.task, length_text(now.length), now.prompt_tokens, fmt::join(now.answers, "', '"),
+      before.prompt_tokens, fmt::join(before.answers, "', '"));
+}
+
+/// Scores of the samples of both runs.
+PairedScores shared_scores(const Samples& before, const Samples& now, const Manifest& run, const std::string& task) {
+  Scores first, second;
+  for (const auto& [place, sample] : now.results) {
+    const auto other = before.results.find(place);
+    if (other == before.results.end() || (!task.empty() && sample->task != task)) continue;
+    check_same_sample(*other->second, *sample);
+    first[place] = other->second->score;
+    second[place] = sample->score;
+  }
+  const std::vector<std::string> repeating = ruler_repeating_tasks(run.protocol_id, run.tasks);
+  return paired_scores(first, second, {repeating.begin(), repeating.end()});
+}
+
+/// The task whose mean score fell most.
+std::string worst_task(const Samples& before, const Samples& now, const Manifest& run) {
+  std::string worst;
+  double least = 0;
+  for (const std::string& task : run.tasks) {
+    const PairedScores scores = shared_scores(before, now, run, task);
+    if (scores.samples == 0) continue;
+    const double change = compare_paired(scores.first, scores.second, scores.weights).difference.value;
+    if (change < least) worst = task;
+    least = std::min(least, change);
+  }
+  return worst;
+}
+
+bool same_computation(const Manifest& a, const MethodEntry& before, const Manifest& b, const MethodEntry& now) {
+  return !a.isa.empty() && a.isa == b.isa && before.name == now.name && before.options == now.options &&
+         before.content == now.content && differences_to_note(a, b).empty();
+}
+
+std::uint64_t other_tokens(const Samples& before, const Samples& now) {
+  std::uint64_t others = 0;
+  for (const auto& [place, sample] : now.results) {
+    const auto other = before.results.find(place);
+    if (other != before.results.end() && other->second->tokens != sample->tokens) ++others;
+  }
+  return others;
+}
+
+void note_overlap(Gate& gate) {
+  const auto all = [](const Manifest& m) { return m.tasks.size() * m.lengths.size() * m.samples; };
+  if (gate.samples < all(gate.baseline) || gate.samples < all(gate.run))
+    gate.notes.push_back(
+        fmt::format("{} samples of a method are in both runs and were compared; the baseline has {}, the run {}.",
+                    gate.samples, all(gate.baseline), all(gate.run)));
+  for (const MethodEntry& method : gate.run.methods) {
+    const bool judged = std::any_of(gate.methods.begin(), gate.methods.end(),
+                                    [&](const MethodVerdict& m) { return m.run_label == method.label; });
+    if (!judged && gate.options.methods.empty())
+      gate.notes.push_back(fmt::format("{} is in the run only and was not judged.", method.label));
+  }
+}
+
+/// Which options of a method are others in the run; empty where none is.
+std::string options_difference(const MethodEntry& before, const MethodEntry& now) {
+  const auto value_of = [](const MethodEntry& method, const std::string& name) {
+    const auto found = std::find_if(method.options.begin(), method.options.end(),
+                                    [&](const auto& option) { return option.first == name; });
+    return found == method.options.end() ? std::string("not there") : found->second;
+  };
+  std::set<std::string> names;
+  for (const MethodEntry* method : {&before, &now})
+    for (const auto& [name, value] : method->options) names.insert(name);
+  std::vector<std::string> parts;
+  for (const std::string& name : names) {
+    const std::string there = value_of(before, name), here = value_of(now, name);
+    if (there != here) parts.push_back(fmt::format("{} is {} in the baseline and {} in the run", name, there, here));
+  }
+  if (before.content != now.content)
+    parts.push_back(
+        fmt::format("the files that its options name have the hash '{}' in the baseline and '{}' in the run",
+                    before.content, now.content));
+  return parts.empty() ? "" : fmt::format("{}: {}.", before.label, fmt::join(parts, "; "));
+}
+
+/// What two runs are compared by, beside their samples.
+struct Terms {
+  const GateOptions& options;
+  double alpha;  // of one method
+  bool timed, simulated;
+  TimeMargins margins;
+};
+
+void judge_method(const Run& baseline, const MethodEntry& before, const Run& run, const MethodEntry& now,
+                  const Terms& terms, MethodVerdict& out) {
+  const Manifest &a = baseline.manifest(), &b = run.manifest();
+  const Samples &there = baseline.of(before), &here = run.of(now);
+  const PairedScores scores = shared_scores(there, here, b, "");
+  if (scores.samples == 0)
+    throw_input_error("The runs have no sample of the same task, length and number, so that nothing can be compared.");
+  out.run_label = now.label;
+  out.accuracy = judge_accuracy(scores, terms.options.accuracy_margin, terms.alpha);
+  if (out.accuracy.verdict == Verdict::failed) out.worst_task = worst_task(there, here, b);
+  const MethodSummary earlier = shared_latency(there, here, a, before.label);
+  const MethodSummary later = shared_latency(here, there, b, now.label);
+  out.before = earlier.latency;
+  out.after = later.latency;
+  if (terms.simulated) out.times = judge_virtual_times(earlier, later, terms.margins.tpot);
+  if (terms.timed && !terms.simulated) out.times = judge_measured_times(there, here, batch_of(b), terms.margins);
+  out.tokens_compared = same_computation(a, before, b, now);
+  if (terms.options.same_tokens && !out.tokens_compared)
+    throw_input_error(
+        "--same-tokens: {} is not the same computation in both runs, by instruction set, options or precision, so that "
+        "its tokens need not be the same. Leave the option away.",
+        before.label);
+  if (out.tokens_compared) out.other_tokens = other_tokens(there, here);
+  out.verdict = out.accuracy.verdict;
+  for (const TimeVerdict& time : out.times) out.verdict = std::max(out.verdict, time.verdict);
+  if (terms.options.same_tokens && out.other_tokens > 0) out.verdict = Verdict::failed;
+}
+
+/// Measured times may rise by the margin, or by what further runs of the baseline's program differ, if that is more.
+TimeMargins measured_margins(const Run& baseline, const std::vector<const MethodEntry*>& wanted,
+                             const std::vector<RunFolder>& noise, double margin) {
+  TimeMargins margins{margin, margin};
+  for (const RunFolder& folder : noise) {
+    const Run again(folder);
+    for (const MethodEntry* method : wanted) {
+      const MethodEntry* partner = partner_of(*method, baseline.manifest(), again.manifest());
+      if (partner == nullptr)
+        throw_input_error("--noise: the run in '{}' has no method '{}'.", folder.path().string(), method->label);
+      allow_noise(baseline.of(*method), again.of(*partner), batch_of(baseline.manifest()), margins);
+    }
+  }
+  return margins;
+}
+
+}  // namespace
+
+Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const std::vector<RunFolder>& noise,
+           const GateOptions& options) {
+  check_comparable(baseline_folder, run_folder, options.any_machine);
+  for (const RunFolder& folder : noise) check_comparable(baseline_folder, folder, options.any_machine);
+  const Run baseline(baseline_folder), run(run_folder);
+  const Manifest &a = baseline.manifest(), &b = run.manifest();
+  Gate gate;
+  gate.options = options;
+  gate.baseline_path = baseline_folder.path().string();
+  gate.run_path = run_folder.path().string();
+  gate.baseline = a;
+  gate.run = b;
+  gate.notes = differences_to_note(a, b);
+
+  const std::vector<const MethodEntry*> wanted = wanted_methods(a, options.methods);
+  const bool timed = !a.clock.empty(), simulated = timed && is_simulated(a.clock);
+  if (!noise.empty() && (simulated || !timed))
+    throw_input_error("--noise is for times that a real clock took, and the baseline's are {}: leave the option away.",
+                      timed ? a.clock : "not there");
+  const double margin = options.latency_margin.value_or(simulated ? kExactMargin : kMeasuredMargin);
+  const Terms terms{options, options.alpha / static_cast<double>(wanted.size()), timed, simulated,
+                    measured_margins(baseline, wanted, noise, margin)};
+  for (const MethodEntry* before : wanted) {
+    MethodVerdict& method = gate.methods.emplace_back();
+    method.label = before->label;
+    const MethodEntry* now = partner_of(*before, a, b);
+    if (now == nullptr) {
+      method.verdict = Verdict::failed;
+    } else {
+      judge_method(baseline, *before, run, *now, terms, method);
+      gate.samples = method.accuracy.change.difference.n;
+      if (std::string difference = options_difference(*before, *now); !difference.empty())
+        gate.notes.push_back(std::move(difference));
+    }
+    gate.verdict = std::max(gate.verdict, method.verdict);
+  }
+  if (options.strict && gate.verdict == Verdict::cannot_tell) gate.verdict = Verdict::failed;
+  note_overlap(gate);
+  return gate;
+}
+
+}  // namespace tandem::eval

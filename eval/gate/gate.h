@@ -1,0 +1,63 @@
+// Whether a run is as good as a baseline run: accuracy, times and tokens of the same samples, method by method.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "eval/gate/rules.h"
+#include "eval/report/run_folder.h"
+
+namespace tandem::eval {
+
+struct GateOptions {
+  std::vector<std::string> methods;      // labels or names of the baseline's methods; empty: all
+  double accuracy_margin = 0.03;         // share of 1
+  std::optional<double> latency_margin;  // share of 1; none: kExactMargin or kMeasuredMargin
+  double alpha = 0.05;                   // of all methods together: each is tested at alpha over their number
+  bool strict = false;                   // what cannot be told fails
+  bool same_tokens = false;              // so does a sample with other tokens
+  bool any_machine = false;              // measured times of two machines are compared
+};
+
+/// Virtual time has no jitter, but where rounding changes a token or a chosen block, a method's work changes a little.
+inline constexpr double kExactMargin = 0.01;
+/// Between two runs of one program a machine's clock rates and placement of memory move times by a few per cent.
+inline constexpr double kMeasuredMargin = 0.05;
+
+/// What was decided about one of the baseline's methods.
+struct MethodVerdict {
+  Verdict verdict = Verdict::passed;
+  std::string label, run_label;  // as typed; run_label is empty where the run has no such method: that fails
+  AccuracyVerdict accuracy;
+  std::string worst_task;          // that lost most, where accuracy fails
+  LatencySummary before, after;    // of the samples of both; without samples where no times were taken
+  std::vector<TimeVerdict> times;  // of each length where the clock is simulated
+  bool tokens_compared = false;    // both claim to be the same computation
+  std::uint64_t other_tokens = 0;  // samples
+};
+
+struct Gate {
+  Verdict verdict = Verdict::passed;  // cannot_tell: some methods; a failure where options.strict
+  GateOptions options;
+  std::string baseline_path, run_path;
+  Manifest baseline, run;
+  std::uint64_t samples = 0;  // of each method in both runs
+  std::vector<MethodVerdict> methods;
+  std::vector<std::string> notes;  // sentences: what differs between the runs and was compared all the same
+};
+
+/// `noise`: further runs of the baseline's program, of which the clock is measured; the largest change among them
+/// becomes the margin of times where it is above options.latency_margin. InputError for runs that cannot be compared
+/// (comparable.h), that share no sample, that are unfinished, and for methods that the baseline does not have.
+Gate judge(const RunFolder& baseline, const RunFolder& run, const std::vector<RunFolder>& noise,
+           const GateOptions& options);
+
+/// A sentence for each thing that failed, with how much; for each that could not be told.
+std::vector<std::string> failures_of(const Gate& gate);
+std::vector<std::string> doubts_of(const Gate& gate);
+
+/// The table, and the sentences below it; `markdown` false: for a terminal.
+std::string gate_text(const Gate& gate, bool markdown);
+std::string gate_json(const Gate& gate);
+
+}  // namespace tandem::eval

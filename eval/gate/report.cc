@@ -1,0 +1,240 @@
+// What a gate says: a table, a sentence for each thing that failed or could not be told, and JSON.
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+#include "eval/gate/gate.h"
+#include "eval/report/json_text.h"
+#include "eval/report/table.h"
+
+namespace tandem::eval {
+namespace {
+
+std::string points(double share) {
+  return fmt::format("{:+.1f}", 100 * share);
+}
+std::string points(const Estimate& e) {
+  return fmt::format("{} [{}, {}]", points(e.value), points(e.interval.low), points(e.interval.high));
+}
+/// However small a change is, it is not 0.0.
+std::string percent(double share) {
+  const bool small = share != 0 && std::abs(share) < 0.0005;
+  return small ? fmt::format("{:+.2g} %", 100 * share) : fmt::format("{:+.1f} %", 100 * share);
+}
+std::string percent(const TimeVerdict& time) {
+  if (!time.interval) return percent(time.change);
+  return fmt::format("{} [{:+.1f}, {:+.1f}]", percent(time.change), 100 * time.interval->low,
+                     100 * time.interval->high);
+}
+
+/// Two digits are as many as it is good for.
+std::string about(std::uint64_t samples) {
+  if (samples >= kMostNeeded) return fmt::format("more than {}", kMostNeeded);
+  std::uint64_t step = 1;
+  while (samples / step >= 100) step *= 10;
+  return fmt::format("about {}", (samples + step - 1) / step * step);
+}
+
+/// The gate's methods as far as names of columns go.
+Summary names_of(const Gate& gate) {
+  Summary names;
+  names.manifest = gate.baseline;
+  for (const MethodVerdict& m : gate.methods) names.methods.emplace_back().label = m.label;
+  return names;
+}
+
+std::string at_length(const TimeVerdict& time) {
+  return time.length == 0 ? "" : " at " + length_text(time.length);
+}
+
+std::string accuracy_failure(const MethodVerdict& m) {
+  const PairedEstimate& change = m.accuracy.change;
+  std::string text = fmt::format("{}: accuracy fell by {:.1f} points, from {:.1f} to {:.1f} %", m.label,
+                                 -100 * change.difference.value, 100 * m.accuracy.before, 100 * m.accuracy.after);
+  if (change.has_p)
+    text += fmt::format(" ({} samples lost and {} gained, McNemar's p {:.2g})", change.counts.first_only,
+                        change.counts.second_only, change.p);
+  if (!m.worst_task.empty()) text += ", most in " + m.worst_task;
+  return text + ".";
+}
+
+std::string time_failure(const MethodVerdict& m, const TimeVerdict& time) {
+  const std::string from =
+      time.interval ? "" : fmt::format(", from {:.4g} to {:.4g} ms", time.before_ms, time.after_ms);
+  return fmt::format("{}: {}{} rose by {}{}; the margin is {:.3g} %{}.", m.label, time.what, at_length(time),
+                     percent(time), from, 100 * time.margin, time.remark.empty() ? "" : "; " + time.remark);
+}
+
+Table table_of(const Gate& gate, bool markdown) {
+  const std::vector<std::string> labels = labels_of(names_of(gate), markdown);
+  Table t;
+  t.head = {"method", "accuracy %", "difference, points [95\u00a0%]"};
+  const bool timed = !gate.run.clock.empty();
+  if (timed) t.head.push_back("TPOT ms, " + gate.run.clock);
+  t.head.emplace_back("verdict");
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const MethodVerdict& m = gate.methods[i];
+    std::vector<std::string> row = {labels[i]};
+    const bool there = !m.run_label.empty();
+    row.push_back(there ? fmt::format("{:.1f} → {:.1f}", 100 * m.accuracy.before, 100 * m.accuracy.after) : "-");
+    row.push_back(there ? points(m.accuracy.change.difference) : "-");
+    if (timed)
+      row.push_back(there && m.before.tpot_ms > 0 ? fmt::format("{:.4g} → {:.4g} {}", m.before.tpot_ms, m.after.tpot_ms,
+                                                                percent(m.after.tpot_ms / m.before.tpot_ms - 1))
+                                                  : "-");
+    row.emplace_back(to_string(m.verdict));
+    t.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+std::string origin(const std::string& path, const Manifest& m) {
+  return fmt::format("{}: tandem {} ({}), finished {}", path, m.tandem_version, m.git_commit, m.finished_utc);
+}
+
+/// One sentence for all methods whose accuracy the samples cannot judge.
+std::string accuracy_doubt(const Gate& gate) {
+  std::vector<std::string> methods;
+  std::uint64_t needed = 0;
+  for (const MethodVerdict& m : gate.methods) {
+    if (m.run_label.empty() || m.accuracy.verdict != Verdict::cannot_tell) continue;
+    methods.push_back(fmt::format("{:.1f} with {}", -100 * m.accuracy.change.difference.interval.low, m.label));
+    needed = std::max(needed, m.accuracy.needed);
+  }
+  if (methods.empty()) return "";
+  std::string text =
+      fmt::format("{} samples cannot exclude that accuracy fell by more than {:.3g} points: it may have fallen by {}.",
+                  gate.samples, 100 * gate.options.accuracy_margin, join_names(methods));
+  if (needed > 0)
+    text += fmt::format(" With {}, four of five runs that lose nothing pass without this doubt.", about(needed));
+  return text;
+}
+
+std::string conclusion(const Gate& gate, std::size_t failures, std::size_t doubts) {
+  if (gate.verdict == Verdict::failed)
+    return failures > 0 ? fmt::format("Failed: the run is not as good as the baseline ({} {}).", failures,
+                                      failures == 1 ? "failure" : "failures")
+                        : "Failed: --strict, and the samples are too few to tell.";
+  if (doubts > 0)
+    return "Passed: nothing shows that the run is worse, but the samples are too few to show that it is not; --strict "
+           "would fail.";
+  return fmt::format("Passed: no method loses more than {:.3g} points, and none takes longer than its margin.",
+                     100 * gate.options.accuracy_margin);
+}
+
+std::vector<std::string> notes_of(const Gate& gate) {
+  std::vector<std::string> notes = gate.notes;
+  for (const MethodVerdict& m : gate.methods) {
+    if (m.other_tokens > 0 && !gate.options.same_tokens)
+      notes.push_back(fmt::format("{}: {} of {} samples have other tokens than in the baseline.", m.label,
+                                  m.other_tokens, gate.samples));
+  }
+  return notes;
+}
+
+nlohmann::ordered_json json_of(const Manifest& m, const std::string& path) {
+  return {{"folder", path},
+          {"tandem_version", m.tandem_version},
+          {"git_commit", m.git_commit},
+          {"finished_utc", m.finished_utc},
+          {"clock", m.clock}};
+}
+
+nlohmann::ordered_json json_of(const TimeVerdict& time) {
+  nlohmann::ordered_json json = {{"what", time.what}};
+  if (time.length != 0) json["length"] = time.length;
+  json["verdict"] = to_string(time.verdict);
+  if (time.before_ms > 0) {
+    json["baseline_ms"] = time.before_ms;
+    json["run_ms"] = time.after_ms;
+  }
+  json["change"] = time.change;
+  if (time.interval) json["interval"] = {time.interval->low, time.interval->high};
+  json["margin"] = time.margin;
+  return json;
+}
+
+nlohmann::ordered_json json_of(const MethodVerdict& m) {
+  nlohmann::ordered_json json = {{"method", m.label}, {"verdict", to_string(m.verdict)}};
+  if (m.run_label.empty()) return json;
+  json["run_method"] = m.run_label;
+  const PairedEstimate& change = m.accuracy.change;
+  nlohmann::ordered_json accuracy = {{"verdict", to_string(m.accuracy.verdict)},
+                                     {"baseline", m.accuracy.before},
+                                     {"run", m.accuracy.after},
+                                     {"difference", estimate_json(change.difference, "value")}};
+  if (change.has_p) accuracy["difference"]["mcnemar_mid_p"] = change.p;
+  if (m.accuracy.needed > 0) accuracy["samples_needed"] = m.accuracy.needed;
+  json["accuracy"] = std::move(accuracy);
+  json["times"] = nlohmann::ordered_json::array();
+  for (const TimeVerdict& time : m.times) json["times"].push_back(json_of(time));
+  if (m.before.samples > 0) json["idle_ms"] = {{"baseline", m.before.idle_ms}, {"run", m.after.idle_ms}};
+  if (m.tokens_compared) json["samples_with_other_tokens"] = m.other_tokens;
+  return json;
+}
+
+}  // namespace
+
+std::vector<std::string> failures_of(const Gate& gate) {
+  std::vector<std::string> out;
+  for (const MethodVerdict& m : gate.methods) {
+    if (m.run_label.empty())
+      out.push_back(fmt::format("{}: the run does not have this method of the baseline.", m.label));
+    if (m.accuracy.verdict == Verdict::failed) out.push_back(accuracy_failure(m));
+    for (const TimeVerdict& time : m.times)
+      if (time.verdict == Verdict::failed) out.push_back(time_failure(m, time));
+    if (gate.options.same_tokens && m.other_tokens > 0)
+      out.push_back(fmt::format("{}: {} of {} samples have other tokens than in the baseline.", m.label, m.other_tokens,
+                                gate.samples));
+  }
+  return out;
+}
+
+std::vector<std::string> doubts_of(const Gate& gate) {
+  std::vector<std::string> out;
+  if (std::string accuracy = accuracy_doubt(gate); !accuracy.empty()) out.push_back(std::move(accuracy));
+  for (const MethodVerdict& m : gate.methods) {
+    for (const TimeVerdict& time : m.times) {
+      if (time.verdict != Verdict::cannot_tell) continue;
+      out.push_back(fmt::format(
+          "{}: the samples do not show whether {} rose by more than {:.3g} %: it changed by {}{}.", m.label, time.what,
+          100 * time.margin, percent(time), time.interval ? "" : ", of too few samples for an interval"));
+    }
+  }
+  return out;
+}
+
+std::string gate_text(const Gate& gate, bool markdown) {
+  const std::vector<std::string> failures = failures_of(gate), doubts = doubts_of(gate);
+  std::string out = markdown ? "# Gate\n" : "";
+  out += note("Baseline " + origin(gate.baseline_path, gate.baseline), markdown);
+  out += note("Run " + origin(gate.run_path, gate.run), markdown) + "\n";
+  out += text_of(table_of(gate, markdown), markdown) + labels_note(names_of(gate), markdown);
+  if (!markdown) out += "\n";
+  for (const std::string& failure : failures) out += note("FAILED: " + failure, markdown);
+  for (const std::string& doubt : doubts) out += note("Cannot tell: " + doubt, markdown);
+  for (const std::string& remark : notes_of(gate)) out += note("Note: " + remark, markdown);
+  return out + note(conclusion(gate, failures.size(), doubts.size()), markdown);
+}
+
+std::string gate_json(const Gate& gate) {
+  nlohmann::ordered_json json;
+  json["schema_version"] = 1;
+  json["verdict"] = to_string(gate.verdict);
+  json["baseline"] = json_of(gate.baseline, gate.baseline_path);
+  json["run"] = json_of(gate.run, gate.run_path);
+  json["samples"] = gate.samples;
+  json["accuracy_margin"] = gate.options.accuracy_margin;
+  json["alpha"] = gate.options.alpha;
+  json["strict"] = gate.options.strict;
+  json["methods"] = nlohmann::ordered_json::array();
+  for (const MethodVerdict& m : gate.methods) json["methods"].push_back(json_of(m));
+  json["failures"] = failures_of(gate);
+  json["doubts"] = doubts_of(gate);
+  json["notes"] = notes_of(gate);
+  return json_text(json, 2) + "\n";
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,108 @@
+#include "eval/gate/times.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+
+namespace tandem::eval {
+namespace {
+
+/// Where the device waits longer, and for what most of it.
+std::string longer_waits(const LatencySummary& before, const LatencySummary& after) {
+  if (after.idle_ms <= before.idle_ms) return "";
+  std::string cause;
+  double most = 0;
+  for (const auto& [name, ms] : after.idle_ms_by_cause) {
+    const auto earlier = before.idle_ms_by_cause.find(name);
+    const double more = ms - (earlier == before.idle_ms_by_cause.end() ? 0 : earlier->second);
+    if (more > most) cause = name;
+    most = std::max(most, more);
+  }
+  return fmt::format("idle time of a step {:.4g} → {:.4g} ms, most of it for {} (+{:.4g} ms)", before.idle_ms,
+                     after.idle_ms, cause, most);
+}
+
+double ttft_of(const SampleTiming& t) {
+  return double(t.prefill_ns) + double(t.setup_ns) + double(t.first_step_ns);
+}
+double tpot_of(const SampleTiming& t) {
+  double sum = 0;
+  for (const std::int64_t ns : t.step_ns) sum += double(ns);
+  return t.step_ns.empty() ? 0 : sum / double(t.step_ns.size());
+}
+
+/// log(run / baseline) of the samples of both, a mean for each batch, whose samples have the same steps.
+std::vector<double> log_ratios(const Samples& before, const Samples& now, std::uint32_t batch,
+                               double (*time)(const SampleTiming&)) {
+  std::map<Place, std::pair<double, double>> batches;  // sum, samples
+  for (const auto& [place, timing] : now.timings) {
+    const auto other = before.timings.find(place);
+    if (other == before.timings.end()) continue;
+    const double earlier = time(*other->second), later = time(*timing);
+    if (earlier <= 0 || later <= 0) continue;
+    auto& [sum, samples] = batches[{timing->task, timing->length, timing->index / batch}];
+    sum += std::log(later / earlier);
+    samples += 1;
+  }
+  std::vector<double> ratios;
+  ratios.reserve(batches.size());
+  for (const auto& [key, sums] : batches) ratios.push_back(sums.first / sums.second);
+  return ratios;
+}
+
+}  // namespace
+
+MethodSummary shared_latency(const Samples& own, const Samples& other, const Manifest& manifest,
+                             const std::string& label) {
+  std::vector<SampleTiming> shared;
+  for (const auto& [place, timing] : own.timings)
+    if (other.timings.contains(place)) shared.push_back(*timing);
+  MethodSummary summary;
+  summary.label = label;
+  add_latency(manifest, shared, summary);
+  return summary;
+}
+
+std::vector<TimeVerdict> judge_virtual_times(const MethodSummary& before, const MethodSummary& after, double margin) {
+  std::vector<TimeVerdict> times;
+  for (const LengthLatency& now : after.by_length) {
+    const auto earlier = std::find_if(before.by_length.begin(), before.by_length.end(),
+                                      [&](const LengthLatency& l) { return l.length == now.length; });
+    if (earlier == before.by_length.end()) continue;
+    const auto add = [&](const char* what, double before_ms, double after_ms) {
+      if (before_ms <= 0) return;  // no step after the first
+      TimeVerdict& time = times.emplace_back(judge_exact(before_ms, after_ms, margin));
+      time.what = what;
+      time.length = now.length;
+      if (time.verdict == Verdict::failed) time.remark = longer_waits(earlier->latency, now.latency);
+    };
+    add("TPOT", earlier->latency.tpot_ms, now.latency.tpot_ms);
+    add("TTFT", earlier->latency.ttft_ms, now.latency.ttft_ms);
+  }
+  return times;
+}
+
+std::vector<TimeVerdict> judge_measured_times(const Samples& before, const Samples& now, std::uint32_t batch,
+                                              const TimeMargins& margins) {
+  std::vector<TimeVerdict> times;
+  const auto add = [&](const char* what, double (*time)(const SampleTiming&), double margin) {
+    const std::vector<double> ratios = log_ratios(before, now, batch, time);
+    if (ratios.empty()) return;  // no step after the first
+    times.push_back(judge_measured(ratios, margin));
+    times.back().what = what;
+  };
+  add("TPOT", tpot_of, margins.tpot);
+  add("TTFT", ttft_of, margins.ttft);
+  return times;
+}
+
+void allow_noise(const Samples& baseline, const Samples& again, std::uint32_t batch, TimeMargins& margins) {
+  const auto raise = [&](double& margin, double (*time)(const SampleTiming&)) {
+    const std::vector<double> ratios = log_ratios(baseline, again, batch, time);
+    if (!ratios.empty()) margin = std::max(margin, std::abs(std::expm1(mean(ratios))));
+  };
+  raise(margins.tpot, tpot_of);
+  raise(margins.ttft, ttft_of);
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,32 @@
+// Times of the same samples in two runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "eval/gate/rules.h"
+#include "eval/gate/samples.h"
+
+namespace tandem::eval {
+
+struct TimeMargins {
+  double tpot = 0, ttft = 0;  // shares of 1
+};
+
+/// Times of those of `own` that `other` has too, summed up as reports do.
+MethodSummary shared_latency(const Samples& own, const Samples& other, const Manifest& manifest,
+                             const std::string& label);
+
+/// TPOT and TTFT at each length. A longer idle time is no verdict of its own: where a step takes no longer for it, the
+/// device has become faster. It says why where one does.
+std::vector<TimeVerdict> judge_virtual_times(const MethodSummary& before, const MethodSummary& after, double margin);
+
+/// TPOT and TTFT, all lengths together; the samples of a batch, which have the same steps, count once.
+std::vector<TimeVerdict> judge_measured_times(const Samples& before, const Samples& now, std::uint32_t batch,
+                                              const TimeMargins& margins);
+
+/// Raises the margins to what `again`, a run of the baseline's program, differs from it.
+void allow_noise(const Samples& baseline, const Samples& again, std::uint32_t batch, TimeMargins& margins);
+
+}  // namespace tandem::eval

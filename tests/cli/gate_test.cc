@@ -1,0 +1,71 @@
+// tandem gate as CI meets it: two runs of one command, one with a worse option, and runs that do not belong together.
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+#include "tests/cli/run_folders.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class GateProgram : public RunFolders {
+ protected:
+  void compare(const char* name, const std::string& options) const {
+    const cli::Outcome made =
+        cli::run("compare --no-plot --quiet --tasks niah_single_1 --lengths 256 --out " + folder(name) + " " + options);
+    ASSERT_EQ(made.code, 0) << made.text;
+  }
+  std::string gate(const char* baseline, const char* run) const {
+    return "gate --baseline " + folder(baseline) + " --run " + folder(run) + " ";
+  }
+};
+
+TEST_F(GateProgram, TheSameCommandPassesAndASmallerBudgetFails) {
+  compare("a", "--samples 20 --methods full,quest:budget=240");
+  compare("b", "--samples 20 --methods full,quest:budget=240");
+  compare("c", "--samples 20 --methods full,quest:budget=32");
+  const cli::Outcome same = cli::run(gate("a", "b") + "--same-tokens --latency-margin 0 --accuracy-margin 20");
+  EXPECT_EQ(same.code, 0) << same.text;
+  EXPECT_THAT(same.text, AllOf(HasSubstr("+0.0 ["), HasSubstr("Passed: no method loses more than 20 points"),
+                               HasSubstr("simulated for"), Not(HasSubstr("FAILED")), Not(HasSubstr("Note"))));
+  EXPECT_EQ(cli::run(gate("a", "b")).code, 0) << "20 samples cannot tell, which passes";
+  EXPECT_EQ(cli::run(gate("a", "b") + "--strict").code, 1);
+
+  const cli::Outcome worse = cli::run(gate("a", "c") + "--out " + folder("gate.json"), cli::kOnlyOutput);
+  EXPECT_EQ(worse.code, 1) << worse.text;
+  EXPECT_THAT(worse.text, AllOf(HasSubstr("FAILED: quest:budget=240: accuracy fell by "), HasSubstr("Failed: the run"),
+                                HasSubstr("budget is 240 in the baseline and 32 in the run")));
+  EXPECT_THAT(read_bytes(folder("gate.json")), HasSubstr("\"verdict\": \"failed\""));
+  EXPECT_THAT(cli::run(gate("a", "c"), cli::kOnlyErrors).text, HasSubstr("is not as good as"));
+  EXPECT_EQ(cli::run(gate("a", "c") + "--methods full --out " + folder("gate.md")).code, 0);
+  EXPECT_THAT(read_bytes(folder("gate.md")), AllOf(StartsWith("# Gate\n"), HasSubstr("| full | ")));
+  EXPECT_THAT(cli::run(gate("a", "b") + "--out " + folder("gate.md")).text, HasSubstr("--force replaces it"));
+}
+
+TEST_F(GateProgram, RefusesWhatCannotBeCompared) {
+  compare("a", "--samples 1 --methods full");
+  compare("seed", "--samples 1 --methods full --seed 7");
+  compare("hw", "--samples 1 --methods full --hw h200");
+  const auto refused = [&](const std::string& command, const char* says) {
+    const cli::Outcome outcome = cli::run(command, cli::kOnlyErrors);
+    EXPECT_EQ(outcome.code, 2) << command;
+    EXPECT_THAT(outcome.text, HasSubstr(says)) << command;
+  };
+  refused(gate("a", "seed"), "the seed is '7' in the run and '42' in the baseline");
+  refused(gate("a", "hw"), "the hardware profile is 'h200 (");
+  refused(gate("a", "none"), "holds no run");
+  refused(gate("a", "a") + "--methods fulll", "Did you mean 'full'?");
+  refused(gate("a", "a") + "--noise " + folder("a"), "--noise is for times that a real clock took");
+  refused(gate("a", "a") + "--alpha 2", "--alpha is 2");
+  refused(gate("a", "a") + "--latency-margin -1", "--latency-margin is -1");
+  refused("gate --baseline " + folder("a"), "--run is required");
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,286 @@
+#include "eval/gate/gate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+#include "eval/report/table.h"
+#include "tests/eval/gate/fixtures.h"
+
+namespace tandem::eval {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
+
+bool is_hybrid(const SampleKey& key) {
+  return key.method != "full";
+}
+const auto kMeasured = [](Manifest& m) { m.clock = "measured on A CPU, 2 threads"; };
+
+class GateOfRuns : public ::testing::Test {
+ protected:
+  Gate gate(const Changes& run, const Changes& baseline = {}, const GateOptions& options = {}) {
+    return judge(write_gate_run(root_ / "baseline", baseline), write_gate_run(root_ / "run", run), {}, options);
+  }
+
+  TemporaryFolder root_;
+};
+
+TEST_F(GateOfRuns, ARunIsAsGoodAsItself) {
+  for (const bool measured : {false, true}) {
+    for (const std::uint32_t samples : {1u, 3u, 120u}) {
+      Changes same;
+      same.manifest = [&](Manifest& m) {
+        if (measured) kMeasured(m);
+        m.samples = samples;
+      };
+      GateOptions options;
+      options.latency_margin = 0;
+      options.same_tokens = true;
+      const RunFolder folder = write_gate_run(root_ / "run", same);
+      const Gate result = judge(folder, folder, {}, options);
+      EXPECT_EQ(result.verdict, samples < 100 ? Verdict::cannot_tell : Verdict::passed);
+      EXPECT_THAT(failures_of(result), IsEmpty());
+      EXPECT_THAT(result.notes, IsEmpty());
+      for (const MethodVerdict& m : result.methods) {
+        EXPECT_EQ(m.accuracy.change.difference.value, 0);
+        for (const TimeVerdict& time : m.times) EXPECT_EQ(time.change, 0);
+        EXPECT_EQ(m.times.size(), measured ? 2u : 4u);
+      }
+    }
+  }
+}
+
+TEST_F(GateOfRuns, AMethodThatBrokeFailsAndTheOthersPass) {
+  Changes broken;
+  broken.sample = [](SampleResult& s) {
+    if (is_hybrid(s) && s.length == 2048) s.score = 0;
+  };
+  const Gate result = gate(broken);
+  EXPECT_EQ(result.verdict, Verdict::failed);
+  EXPECT_EQ(result.methods[0].verdict, Verdict::passed);
+  EXPECT_EQ(result.methods[1].verdict, Verdict::failed);
+  EXPECT_THAT(failures_of(result),
+              ElementsAre(AllOf(HasSubstr("hybrid:budget=0.2: accuracy fell by 40.0 points, from 80.0 to 40.0 % (96 "
+                                          "samples lost and 0 gained, McNemar's p "),
+                                HasSubstr("most in niah_single_1."))));
+  GateOptions others;
+  others.methods = {"full"};
+  EXPECT_EQ(gate(broken, {}, others).verdict, Verdict::passed);
+}
+
+TEST_F(GateOfRuns, AFewLostSamplesPassOrLeaveADoubt) {
+  Changes lost;
+  std::uint32_t most = 1;
+  lost.sample = [&](SampleResult& s) {
+    if (is_hybrid(s) && s.index >= 1 && s.index <= most) s.score = 0;  // at both lengths
+  };
+  EXPECT_EQ(gate(lost).verdict, Verdict::passed) << "2 of 240";
+  most = 2;
+  const Gate four = gate(lost);
+  EXPECT_EQ(four.verdict, Verdict::cannot_tell) << "4 of 240";
+  EXPECT_THAT(failures_of(four), IsEmpty());
+  EXPECT_THAT(doubts_of(four), ElementsAre(AllOf(HasSubstr("240 samples cannot exclude"),
+                                                 HasSubstr("3.7 with hybrid:budget=0.2. With about "))));
+  GateOptions strict;
+  strict.strict = true;
+  const Gate strictly = gate(lost, {}, strict);
+  EXPECT_EQ(strictly.verdict, Verdict::failed);
+  EXPECT_THAT(gate_text(strictly, false), HasSubstr("Failed: --strict, and the samples are too few"));
+}
+
+TEST_F(GateOfRuns, TheFailuresOfManyMethodsAreNotCountedOneByOne) {
+  Changes lost;
+  const auto many = [](Manifest& m) {
+    for (int i = 0; i < 12; ++i) m.methods.push_back({"m" + std::to_string(i), "m", {}, {}});
+  };
+  lost.sample = [](SampleResult& s) {
+    if (is_hybrid(s) && s.index % 40 == 1) s.score = 0;  // 6 of 240
+  };
+  EXPECT_EQ(gate(lost).verdict, Verdict::failed);
+  lost.manifest = many;
+  Changes baseline;
+  baseline.manifest = many;
+  EXPECT_EQ(gate(lost, baseline).verdict, Verdict::cannot_tell);
+}
+
+TEST_F(GateOfRuns, VirtualTimesFailAboveTheMarginAtAnyLength) {
+  Changes slow;
+  double ratio = 1.001;
+  slow.timing = [&](SampleTiming& t) {
+    if (is_hybrid(t) && t.length == 2048) slow_down(t, ratio);
+  };
+  EXPECT_EQ(gate(slow).verdict, Verdict::passed);
+  GateOptions exactly;
+  exactly.latency_margin = 0;
+  EXPECT_THAT(failures_of(gate(slow, {}, exactly)),
+              ElementsAre(HasSubstr("hybrid:budget=0.2: TPOT at 2K rose by +0.1 %, from 2 to 2.002 ms; the margin is 0 "
+                                    "%; idle time of a step 0.7333 → 0.7347 ms, most of it for host attention")));
+  ratio = 1.015;
+  const Gate result = gate(slow);
+  EXPECT_EQ(result.verdict, Verdict::failed);
+  EXPECT_EQ(result.methods[0].verdict, Verdict::passed);
+  EXPECT_THAT(failures_of(result), ElementsAre(HasSubstr("TPOT at 2K rose by +1.5 %")));
+  ratio = 0.5;
+  EXPECT_EQ(gate(slow, {}, exactly).verdict, Verdict::passed) << "faster";
+}
+
+TEST_F(GateOfRuns, TimeToTheFirstTokenIsJudgedToo) {
+  Changes slow;
+  slow.timing = [](SampleTiming& t) { t.prefill_ns += 1000000; };
+  EXPECT_THAT(failures_of(gate(slow)), AllOf(Contains(HasSubstr("full: TTFT at 1K rose by +16.7 %, from 6 to 7 ms")),
+                                             Each(Not(HasSubstr("TPOT"))), Each(Not(HasSubstr("idle")))));
+}
+
+TEST_F(GateOfRuns, MeasuredTimesFailAboveTheNoise) {
+  const auto run_at = [](double ratio) {
+    Changes changes;
+    changes.manifest = kMeasured;
+    changes.timing = [ratio](SampleTiming& t) { slow_down(t, ratio * (1 + 0.002 * (t.index % 21) - 0.02)); };
+    return changes;
+  };
+  EXPECT_EQ(gate(run_at(1), run_at(1.01)).verdict, Verdict::passed);
+  EXPECT_EQ(gate(run_at(1.02), run_at(1)).verdict, Verdict::passed) << "less than machines vary";
+  const Gate slow = gate(run_at(1.1), run_at(1));
+  EXPECT_EQ(slow.verdict, Verdict::failed);
+  EXPECT_THAT(failures_of(slow), Contains(HasSubstr("full: TPOT rose by +10.0 % [+10.0, +10.0]; the margin is 5 %.")));
+  const RunFolder baseline = write_gate_run(root_ / "baseline", run_at(1));
+  const RunFolder run = write_gate_run(root_ / "run", run_at(1.1));
+  std::vector<RunFolder> noise;
+  noise.push_back(write_gate_run(root_ / "noise", run_at(0.88)));
+  const Gate noisy = judge(baseline, run, noise, {});
+  EXPECT_EQ(noisy.verdict, Verdict::passed) << "the machine varies by 12 %";
+  EXPECT_NEAR(noisy.methods[0].times[0].margin, 0.12, 1e-3);
+}
+
+TEST_F(GateOfRuns, SamplesOfABatchCountOnce) {
+  Changes batched;
+  batched.manifest = [](Manifest& m) {
+    kMeasured(m);
+    m.command += " --batch 60";
+  };
+  EXPECT_EQ(gate(batched, batched).methods[0].times[0].verdict, Verdict::cannot_tell) << "four batches at two lengths";
+}
+
+TEST_F(GateOfRuns, NoiseIsForMeasuredTimes) {
+  const RunFolder folder = write_gate_run(root_ / "baseline");
+  std::vector<RunFolder> noise;
+  noise.push_back(RunFolder::open(root_ / "baseline"));
+  EXPECT_THAT([&] { judge(folder, folder, noise, {}); }, ThrowsMessage<InputError>(HasSubstr("simulated for h200")));
+}
+
+TEST_F(GateOfRuns, OtherTokensAreNotedOrFail) {
+  Changes other;
+  other.sample = [](SampleResult& s) {
+    if (is_hybrid(s) && s.index < 3) s.tokens.back() += 1;
+  };
+  const char* sentence = "hybrid:budget=0.2: 6 of 240 samples have other tokens than in the baseline.";
+  const Gate noted = gate(other);
+  EXPECT_EQ(noted.verdict, Verdict::passed);
+  EXPECT_THAT(gate_text(noted, true), HasSubstr(std::string("Note: ") + sentence));
+  GateOptions same;
+  same.same_tokens = true;
+  EXPECT_THAT(failures_of(gate(other, {}, same)), ElementsAre(sentence));
+  other.manifest = [](Manifest& m) { m.isa = "avx512"; };
+  EXPECT_EQ(gate(other).methods[1].other_tokens, 0u) << "another instruction set rounds differently";
+  EXPECT_THAT([&] { gate(other, {}, same); }, ThrowsMessage<InputError>(HasSubstr("--same-tokens: full is not")));
+}
+
+TEST_F(GateOfRuns, AMethodThatTheRunLacksFailsAndOneThatItAddsIsNoted) {
+  Changes without;
+  without.manifest = [](Manifest& m) { m.methods[1] = {"streaming", "streaming", {}, {}}; };
+  const Gate result = gate(without);
+  EXPECT_EQ(result.verdict, Verdict::failed);
+  EXPECT_THAT(failures_of(result),
+              ElementsAre("hybrid:budget=0.2: the run does not have this method of the baseline."));
+  EXPECT_THAT(result.notes, ElementsAre("streaming is in the run only and was not judged."));
+  GateOptions unknown;
+  unknown.methods = {"ful"};
+  EXPECT_THAT([&] { gate({}, {}, unknown); },
+              ThrowsMessage<InputError>(AllOf(HasSubstr("no method 'ful'. Did you mean 'full'?"),
+                                              HasSubstr("It has full and hybrid:budget=0.2."))));
+}
+
+TEST_F(GateOfRuns, AMethodOfOtherOptionsIsJudgedAndThatIsSaid) {
+  Changes smaller;
+  smaller.manifest = [](Manifest& m) { m.methods[1] = {"hybrid:budget=0.1", "hybrid", {{"budget", "0.1"}}, "c1"}; };
+  const Gate result = gate(smaller);
+  EXPECT_EQ(result.methods[1].run_label, "hybrid:budget=0.1");
+  EXPECT_EQ(result.verdict, Verdict::passed);
+  EXPECT_FALSE(result.methods[1].tokens_compared);
+  EXPECT_THAT(result.notes, ElementsAre("hybrid:budget=0.2: budget is 0.2 in the baseline and 0.1 in the run."));
+  smaller.manifest = [](Manifest& m) {
+    m.methods = {{"full", "full", {}, {}}, {"hybrid:a", "hybrid", {}, {}}, {"hybrid:b", "hybrid", {}, {}}};
+  };
+  EXPECT_EQ(gate(smaller).verdict, Verdict::failed) << "nobody knows which of the two it is";
+}
+
+TEST_F(GateOfRuns, WhatBothRunsHaveIsComparedAndSaid) {
+  Changes fewer;
+  fewer.manifest = [](Manifest& m) {
+    m.lengths = {2048, 4096};
+    m.samples = 100;
+  };
+  Changes slow_elsewhere;
+  slow_elsewhere.timing = [](SampleTiming& t) {
+    if (t.length == 1024 || t.index >= 100) slow_down(t, 3);
+  };
+  const Gate result = gate(fewer, slow_elsewhere);
+  EXPECT_EQ(result.samples, 100u);
+  EXPECT_THAT(result.notes, ElementsAre("100 samples of a method are in both runs and were compared; the baseline has "
+                                        "240, the run 200."));
+  for (const TimeVerdict& time : result.methods[0].times) {
+    EXPECT_EQ(time.length, 2048u);
+    EXPECT_EQ(time.change, 0) << time.what;
+  }
+  fewer.manifest = [](Manifest& m) { m.tasks = {"niah_single_2"}; };
+  EXPECT_THAT([&] { gate(fewer); }, ThrowsMessage<InputError>(HasSubstr("no sample of the same task")));
+}
+
+TEST_F(GateOfRuns, SamplesOfAnotherTextAreRefused) {
+  Changes other;
+  other.sample = [](SampleResult& s) { s.answers = {"7654321"}; };
+  EXPECT_THAT([&] { gate(other); }, ThrowsMessage<InputError>(HasSubstr("Sample 0 of niah_single_1 at 1K is another")));
+}
+
+TEST_F(GateOfRuns, RunsWithoutTimesAreJudgedByAccuracy) {
+  Changes untimed;
+  untimed.manifest = [](Manifest& m) { m.clock.clear(); };
+  const Gate result = gate(untimed, untimed);
+  EXPECT_EQ(result.verdict, Verdict::passed);
+  EXPECT_THAT(gate_text(result, false), AllOf(HasSubstr("80.0 → 80.0"), Not(HasSubstr("TPOT ms"))));
+}
+
+TEST_F(GateOfRuns, TextFitsTheTerminalAndJsonHasTheSame) {
+  Changes slow;
+  slow.manifest = [](Manifest& m) { m.clock = "simulated for a machine with many words in its name, 24 cores"; };
+  Changes baseline = slow;
+  slow.timing = [](SampleTiming& t) { slow_down(t, 1.2); };
+  slow.sample = [](SampleResult& s) { s.score = s.index % 3 == 0 ? 0 : 1; };
+  const Gate result = gate(slow, baseline);
+  const std::string text = gate_text(result, false);
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    EXPECT_LE(text_columns(text.substr(begin, end - begin)), kTerminalWidth);
+    begin = end + 1;
+  }
+  EXPECT_THAT(text, AllOf(HasSubstr("hybrid:budget=0.2"), HasSubstr("+20.0 %"), HasSubstr("simulated for"),
+                          HasSubstr("Failed: the run is not as good as the baseline (6 failures).")));
+  const nlohmann::json json = nlohmann::json::parse(gate_json(result));
+  EXPECT_EQ(json["verdict"], "failed");
+  EXPECT_EQ(json["methods"][1]["method"], "hybrid:budget=0.2");
+  EXPECT_EQ(json["methods"][1]["accuracy"]["verdict"], "failed");
+  EXPECT_NEAR(json["methods"][1]["times"][0]["change"], 0.2, 1e-9);
+  EXPECT_EQ(json["failures"].size(), 6u);
+}
+
+}  // namespace
+}  // namespace tandem::eval
