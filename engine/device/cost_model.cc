@@ -26,6 +26,16 @@ Part part(std::uint64_t amount, std::uint64_t rate_per_second) {
   return {Wide{amount} * kNanosPerSecond * kUnit / std::max<std::uint64_t>(rate_per_second, 1)};
 }
 
+/// An optional field of a profile, which is 0 where it is not given.
+double given_or(double value, double otherwise) {
+  return value > 0 ? value : otherwise;
+}
+
+/// The bytes that take as long at `rate` as `bytes` at `own_rate`; at the same rate as many.
+std::uint64_t as_at(std::uint64_t rate, std::uint64_t bytes, std::uint64_t own_rate) {
+  return static_cast<std::uint64_t>(Wide{bytes} * rate / std::max<std::uint64_t>(own_rate, 1));
+}
+
 Part longer(Part a, Part b) {
   return {std::max(a.scaled_ns, b.scaled_ns)};
 }
@@ -42,11 +52,13 @@ CostModel::CostModel(const HardwareProfile& p)
       peer_link_(per_second(p.peer.gbps)),
       peer_latency_(p.peer.latency_ns),
       dram_(per_second(p.host.dram_gbps)),
-      attention_dram_(per_second(p.host.dram_gbps * p.host.attention_efficiency)),
-      select_dram_(per_second(p.host.dram_gbps * p.host.select_efficiency)),
-      attention_thread_(per_second(p.host.attention_gbps_per_thread)),
-      select_thread_(per_second(p.host.select_gbps_per_thread)),
-      stream_thread_(per_second(p.host.stream_gbps_per_thread)),
+      stream_{dram_, per_second(p.host.stream_gbps_per_thread)},
+      attention_{per_second(p.host.dram_gbps * p.host.attention_efficiency),
+                 per_second(p.host.attention_gbps_per_thread)},
+      contiguous_{
+          per_second(p.host.dram_gbps * given_or(p.host.attention_contiguous_efficiency, p.host.attention_efficiency)),
+          per_second(given_or(p.host.attention_contiguous_gbps_per_thread, p.host.attention_gbps_per_thread))},
+      select_{per_second(p.host.dram_gbps * p.host.select_efficiency), per_second(p.host.select_gbps_per_thread)},
       flops_thread_(per_second(p.host.gflops_per_thread)),
       host_threads_(std::max<std::uint32_t>(p.host.threads, 1)),
       piece_ns_(p.link.piece_ns) {
@@ -74,6 +86,10 @@ CostModel::Wide CostModel::link_time(bool h2d, std::uint64_t bytes, std::uint32_
   return part(bytes, curve.back().rate).scaled_ns;
 }
 
+CostModel::HostRates CostModel::host_rates(Work work) const {
+  return work == Work::attention ? attention_ : work == Work::select ? select_ : stream_;
+}
+
 Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
   Phases phases;
   phases.fixed = cost.fixed_ns;
@@ -94,18 +110,20 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
   std::uint32_t lane_threads = lane.threads;
   if (cost.threads != 0) lane_threads = std::min(lane_threads, cost.threads);
   if (host) {
-    const std::uint64_t per_thread = cost.work == Work::attention ? attention_thread_
-                                     : cost.work == Work::select  ? select_thread_
-                                                                  : stream_thread_;
+    const HostRates rates = host_rates(cost.work);
     const std::uint32_t threads = cost.tasks == 0 ? lane_threads : std::min(lane_threads, cost.tasks);
-    const std::uint64_t together = cost.work == Work::attention ? attention_dram_
-                                   : cost.work == Work::select  ? select_dram_
-                                                                : dram_;
-    at(Resource::host_reads) = part(cost.dram, together);
-    at(Resource::host_threads) = longer(part(cost.dram, per_thread * std::max(host_threads_, threads)),
+    std::uint64_t together = cost.dram, apart = cost.dram;  // as bytes at `rates`, of all threads and of one
+    if (cost.work == Work::attention && cost.contiguous != 0) {
+      TANDEM_CHECK(cost.contiguous <= cost.dram, "{} contiguous bytes of {}", cost.contiguous, cost.dram);
+      const std::uint64_t gathered = cost.dram - cost.contiguous;
+      together = gathered + as_at(rates.together, cost.contiguous, contiguous_.together);
+      apart = gathered + as_at(rates.thread, cost.contiguous, contiguous_.thread);
+    }
+    at(Resource::host_reads) = part(together, rates.together);
+    at(Resource::host_threads) = longer(part(apart, rates.thread * std::max(host_threads_, threads)),
                                         part(cost.flops, flops_thread_ * std::max(host_threads_, threads)));
-    alone =
-        longer(part(cost.dram, std::min(together, per_thread * threads)), part(cost.flops, flops_thread_ * threads));
+    alone = longer(longer(part(together, rates.together), part(apart, rates.thread * threads)),
+                   part(cost.flops, flops_thread_ * threads));
   } else {
     const std::uint64_t flops_rate = cost.work == Work::attention ? attention_flops_
                                      : cost.work == Work::select  ? select_flops_

@@ -80,7 +80,13 @@ class CostModel {
   std::uint64_t stream_hbm_, attention_hbm_, select_hbm_, gemm_flops_, attention_flops_, select_flops_;
   std::uint64_t peer_link_;
   Nanos peer_latency_;
-  std::uint64_t dram_, attention_dram_, select_dram_, attention_thread_, select_thread_, stream_thread_, flops_thread_;
+  struct HostRates {
+    std::uint64_t together, thread;  // bytes per second of all threads and of one
+  };
+  HostRates host_rates(Work work) const;
+  std::uint64_t dram_;
+  HostRates stream_, attention_, contiguous_, select_;
+  std::uint64_t flops_thread_;
   std::uint32_t host_threads_;
   Nanos piece_ns_;
 };

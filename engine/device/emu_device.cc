@@ -105,6 +105,7 @@ class EmuDevice final : public Device {
             const Cost& cost = own.settled_cost() ? own.cost() : op.cost;
             sum.hbm += cost.hbm;
             sum.dram += cost.dram;
+            sum.contiguous += cost.contiguous;
             sum.h2d += cost.h2d;
             sum.d2h += cost.d2h;
             sum.peer += cost.peer;

@@ -41,6 +41,10 @@ void visit_fields(Profile& p, const Given& given, Visit visit) {
   visit("host", "dram_gbps", p.host.dram_gbps);
   visit("host", "attention_gbps_per_thread", p.host.attention_gbps_per_thread);
   visit("host", "attention_efficiency", p.host.attention_efficiency);
+  if (given("host", "attention_contiguous_gbps_per_thread"))
+    visit("host", "attention_contiguous_gbps_per_thread", p.host.attention_contiguous_gbps_per_thread);
+  if (given("host", "attention_contiguous_efficiency"))
+    visit("host", "attention_contiguous_efficiency", p.host.attention_contiguous_efficiency);
   if (given("host", "select_efficiency")) visit("host", "select_efficiency", p.host.select_efficiency);
   visit("host", "select_gbps_per_thread", p.host.select_gbps_per_thread);
   visit("host", "stream_gbps_per_thread", p.host.stream_gbps_per_thread);
@@ -194,9 +198,12 @@ std::string profile_to_json(const HardwareProfile& profile) {
   Json json;
   json["name"] = profile.name;
   json["title"] = profile.title;
-  const auto given = [&](const char* group, const char* key) {
-    if (std::string_view(group) == "peer") return profile.peer.gbps > 0;
-    return std::string_view(key) == "layer_ns" ? profile.device.layer_ns > 0 : profile.host.select_efficiency < 1;
+  const auto given = [&](std::string_view group, std::string_view key) {
+    if (group == "peer") return profile.peer.gbps > 0;
+    if (key == "layer_ns") return profile.device.layer_ns > 0;
+    if (key == "attention_contiguous_gbps_per_thread") return profile.host.attention_contiguous_gbps_per_thread > 0;
+    if (key == "attention_contiguous_efficiency") return profile.host.attention_contiguous_efficiency > 0;
+    return profile.host.select_efficiency < 1;
   };
   visit_fields(profile, given, [&](const std::string& group, const std::string& key, const auto& value) {
     json[group][key] = to_json(value);

@@ -51,12 +51,15 @@ struct HardwareProfile {
   struct HostRates {
     std::uint32_t threads = 0;             // for host worker lanes, the control thread not counted
     double dram_gbps = 0;                  // all threads together, shared with copies over the link
-    double attention_gbps_per_thread = 0;  // partial attention over selected pages
-    double attention_efficiency = 0;       // share of dram_gbps that attention reaches with all threads
-    double select_efficiency = 1;          // optional: share of it that digest scoring reaches
-    double select_gbps_per_thread = 0;     // digest scoring
-    double stream_gbps_per_thread = 0;     // copies and other streaming work
-    double gflops_per_thread = 0;          // achieved f32/bf16 rate of matrix products and attention
+    double attention_gbps_per_thread = 0;  // partial attention over pages of 16 tokens, wherever they lie
+    double attention_efficiency = 0;       // share of dram_gbps that it reaches with all threads
+    // Optional: the same two over contiguous KV, behind the start of runs (Cost::contiguous). 0: as over pages.
+    double attention_contiguous_gbps_per_thread = 0;
+    double attention_contiguous_efficiency = 0;
+    double select_efficiency = 1;       // optional: share of it that digest scoring reaches
+    double select_gbps_per_thread = 0;  // digest scoring
+    double stream_gbps_per_thread = 0;  // copies and other streaming work
+    double gflops_per_thread = 0;       // achieved f32/bf16 rate of matrix products and attention
   } host;
 
   struct Handoff {

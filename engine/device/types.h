@@ -92,11 +92,24 @@ struct Access {
   bool write = false;
 };
 
+/// How many bytes of a run of host memory, one that a thread reads in one piece, attention reads no faster than pages
+/// of 16 tokens. The probe's loop reads random pages of 32 and 64 tokens as if the first 26 and 35 of each, 7 and 9 KB
+/// of K and as much of V, came at the rate of pages of 16 and the others at that of contiguous memory (one thread,
+/// results/probe-cpu-zen5-2core.json); runs of 128 to 1,024 tokens as if it were 41 to 44, 10 to 11 KB (one thread of
+/// a 2-core VM, AMD EPYC Zen 4). 16 KB is the longest page that the probe reads.
+inline constexpr std::uint64_t kRunStart = 16384;
+/// What of a run of `bytes` is behind its start.
+constexpr std::uint64_t behind_start(std::uint64_t bytes) {
+  return bytes > kRunStart ? bytes - kRunStart : 0;
+}
+
 /// What an operation moves and computes. Bytes are those of the stored type.
 struct Cost {
   Work work = Work::stream;
   std::uint64_t hbm = 0;   // bytes read and written in device memory
   std::uint64_t dram = 0;  // bytes read and written in host memory by CPU threads
+  // Of `dram`: what attention reads behind the start of long runs (behind_start), by the profile's rates for that.
+  std::uint64_t contiguous = 0;
   std::uint64_t h2d = 0;   // bytes over the link, host -> device
   std::uint64_t d2h = 0;   // bytes over the link, device -> host
   std::uint64_t peer = 0;  // bytes over the link between devices, in the direction of the lane

@@ -186,6 +186,7 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
         attended[g] += count;
         cost.pieces += count > 0 ? 2 : 0;
         cost.dram += count * sizeof(std::uint32_t);
+        cost.contiguous += packed_contiguous(count, vector_bytes);
         counted.packed_bytes += count * p.set->token_bytes();
         if (out == nullptr) continue;
         const std::uint32_t* masks = ctx.read<std::uint32_t>(p.set->masks) + at;

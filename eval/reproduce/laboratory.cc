@@ -102,8 +102,10 @@ HardwareProfile Laboratory::machine(const Values& values) const {
   for (const FreeParameter& p : experiment_.free) {
     const auto found = values.find(p.name);
     const double value = found != values.end() ? found->second : p.low;
-    if (p.kind == FreeKind::cpu_efficiency)
+    if (p.kind == FreeKind::cpu_efficiency) {  // one share for all that the CPU reads
       hardware.host.attention_efficiency = hardware.host.select_efficiency = std::min(value, 1.0);
+      hardware.host.attention_contiguous_efficiency = 0;
+    }
     if (p.kind == FreeKind::layer_overhead) hardware.device.layer_ns = static_cast<Nanos>(std::llround(value * 1e6));
   }
   return hardware;

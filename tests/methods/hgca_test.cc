@@ -288,6 +288,25 @@ TEST(Hgca, ASecondTurnLeavesWhatOnePromptOfAllItsTokensLeaves) {
   }
 }
 
+// A KV head's packed tokens lie in one run, of which a thread reads a part at a time; 8 KB of pages are no run.
+TEST(Hgca, WhatIsPackedIsContiguousAndPagesAreNot) {
+  const auto contiguous = [](const char* spec) {
+    Bench bench(tiny_model());
+    std::set<std::uint64_t> seen;
+    for (const TraceRecord& r : bench.decode(*make_method(spec), {random_prompt(1101, 4)}, 3).trace.records) {
+      if (std::string(r.name) != "host attention") continue;
+      EXPECT_LE(r.cost.contiguous, r.cost.dram);
+      seen.insert(r.cost.contiguous);
+    }
+    return seen;
+  };
+  // 1,024 and a few tokens: two whole parts and one that is shorter than a run's start; K and V of both KV heads.
+  const std::uint64_t part = 512 * 16 * sizeof(float);
+  EXPECT_EQ(contiguous("hgca:device_kv=64,block=16,beta=0"), std::set<std::uint64_t>{2 * 2 * 2 * (part - kRunStart)});
+  EXPECT_EQ(contiguous("full-host"), std::set<std::uint64_t>{0});
+  EXPECT_EQ(contiguous("hybrid-fixed"), std::set<std::uint64_t>{0});
+}
+
 // A new prompt's tokens are judged by whole mean weights: alpha is for the steps of a decode.
 TEST(Hgca, WhatIsSalientAfterANewPromptDoesNotDependOnAlpha) {
   const Tokens first = random_prompt(200, 5), turn = random_prompt(250, 6);

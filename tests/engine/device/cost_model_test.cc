@@ -99,6 +99,46 @@ TEST(CostModel, SelectionMayReachAShareOfDram) {
   EXPECT_EQ(model.phases({.work = Work::attention, .dram = 1000}, host(10)).flow, 20);
 }
 
+TEST(CostModel, AttentionMayReadContiguousMemoryFaster) {
+  HardwareProfile profile = round_profile();
+  const Cost gathered{.work = Work::attention, .dram = 10'000'007, .tasks = 40};
+  Cost packed = gathered, half = gathered;
+  packed.contiguous = gathered.dram;
+  half.contiguous = gathered.dram / 2;
+  const auto alike = [](const Phases& a, const Phases& b) { return a.flow == b.flow && a.share == b.share; };
+  const auto flow = [&](const Cost& cost, std::uint32_t threads) {
+    return CostModel(profile).phases(cost, host(threads)).flow;
+  };
+  const CostModel before(profile);
+  for (const std::uint32_t threads : {1u, 2u, 10u}) {
+    for (const Cost& cost : {packed, half})  // a profile that says nothing of it: to the digit
+      EXPECT_TRUE(alike(before.phases(cost, host(threads)), before.phases(gathered, host(threads)))) << threads;
+  }
+  EXPECT_EQ(flow(gathered, 10), 200'001);  // 50 B/ns
+  profile.host.attention_contiguous_efficiency = 0.8;
+  EXPECT_EQ(flow(packed, 10), 125'001) << "80 B/ns";
+  EXPECT_EQ(flow(half, 10), 162'501) << "one after the other";
+  EXPECT_EQ(flow(packed, 1), flow(gathered, 1)) << "one thread reads 20 B/ns, whatever all reach";
+  profile.host.attention_contiguous_gbps_per_thread = 25;
+  EXPECT_EQ(flow(packed, 1), 400'001);
+  EXPECT_EQ(flow(packed, 2), 200'001);
+  for (const std::uint32_t threads : {1u, 2u, 10u})
+    EXPECT_TRUE(alike(CostModel(profile).phases(gathered, host(threads)), before.phases(gathered, host(threads))));
+  const Phases all = CostModel(profile).phases(packed, host(10));
+  EXPECT_NEAR(share(all, Resource::dram), 0.8 * kUnit, 16) << "as many bytes in less time";
+  EXPECT_NEAR(share(all, Resource::host_threads), 80.0 / 250 * kUnit, 16);
+  EXPECT_NEAR(share(all, Resource::host_reads), kUnit, 16);
+  packed.work = Work::select;
+  EXPECT_TRUE(alike(CostModel(profile).phases(packed, host(10)), before.phases(packed, host(10)))) << "not attention";
+}
+
+// A run's beginning is read at the rate of pages, so that a little more than a page is not a different thing.
+TEST(CostModel, ContiguousIsWhatIsBehindTheStartOfARun) {
+  EXPECT_EQ(behind_start(4096), 0u);
+  EXPECT_EQ(behind_start(kRunStart), 0u);
+  EXPECT_EQ(behind_start(kRunStart + 256), 256u);
+}
+
 TEST(CostModel, LinkBytesOccupyHostMemoryToo) {
   const CostModel model(round_profile());
   const Phases copy = model.phases({.hbm = 1000, .h2d = 1000}, kH2d);

@@ -10,6 +10,7 @@ namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 template <class Function>
 std::string input_error(Function function) {
@@ -54,7 +55,7 @@ TEST(Profile, APeerIsOptionalAndThenWhole) {
   EXPECT_THAT(error_of(json), HasSubstr("sources.peer.gbps"));
 }
 
-TEST(Profile, TwoFieldsAreOptional) {
+TEST(Profile, SomeFieldsAreOptional) {
   EXPECT_EQ(load_profile("fluxion-a100").device.layer_ns, 0);
   EXPECT_EQ(load_profile("fluxion-a100").host.select_efficiency, 1);
   nlohmann::json json = good();
@@ -69,6 +70,34 @@ TEST(Profile, TwoFieldsAreOptional) {
   EXPECT_EQ(nlohmann::json::parse(profile_to_json(profile))["host"], json["host"]);
   json["host"]["select_efficiency"] = 1.5;
   EXPECT_THAT(error_of(json), HasSubstr("a share lies in (0, 1]"));
+}
+
+TEST(Profile, RatesOfContiguousAttentionAreOptionalEachForItself) {
+  const HardwareProfile without = parse_profile(good().dump(), "x", "x.json");
+  EXPECT_EQ(without.host.attention_contiguous_efficiency, 0);
+  EXPECT_EQ(without.host.attention_contiguous_gbps_per_thread, 0);
+  EXPECT_THAT(profile_to_json(without), Not(HasSubstr("contiguous")));
+  for (const std::string key : {"attention_contiguous_efficiency", "attention_contiguous_gbps_per_thread"}) {
+    nlohmann::json json = good();
+    json["host"][key] = 0.75;
+    EXPECT_THAT(error_of(json), HasSubstr("sources.host." + key));
+    json["sources"]["host." + key] = "assumed: a test";
+    const HardwareProfile profile = parse_profile(json.dump(), "x", "x.json");
+    EXPECT_EQ(profile.host.attention_contiguous_efficiency + profile.host.attention_contiguous_gbps_per_thread, 0.75);
+    EXPECT_EQ(nlohmann::json::parse(profile_to_json(profile))["host"], json["host"]);
+    EXPECT_EQ(nlohmann::json::parse(profile_to_json(profile))["sources"], json["sources"]);
+    json["host"][key] = 0;
+    EXPECT_THAT(error_of(json), AllOf(HasSubstr("x.json"), HasSubstr("host." + key), HasSubstr("greater than 0")));
+    json["host"][key] = "fast";
+    EXPECT_THAT(error_of(json), AllOf(HasSubstr("host." + key), HasSubstr("\"fast\"")));
+  }
+  nlohmann::json json = good();
+  json["host"]["attention_contiguous_efficiency"] = 1.2;
+  EXPECT_THAT(error_of(json), AllOf(HasSubstr("host.attention_contiguous_efficiency"), HasSubstr("1.2"),
+                                    HasSubstr("a share lies in (0, 1]")));
+  json = good();
+  json["host"]["attention_contigous_efficiency"] = 0.7;
+  EXPECT_THAT(error_of(json), AllOf(HasSubstr("host.attention_contigous_efficiency"), HasSubstr("is not known")));
 }
 
 TEST(Profile, PublishedNumbersOfTheTestbeds) {
