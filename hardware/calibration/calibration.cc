@@ -260,6 +260,24 @@ class Calibrator {
     note("link.piece_ns", before, l.piece_ns, kMeasured, "measured: the curves contain the cost per piece");
   }
 
+  /// The probe's attention read with one thread, and as a share of what as many threads as `dram` has read: of more or
+  /// fewer it would be too much or too little.
+  struct Attention {
+    std::optional<From> one, share;
+  };
+  Attention attention(const char* pattern, const char* words, const ProbeFigure* dram) const {
+    Attention found;
+    for (const ProbeFigure* figure : probe_.all(
+             "cpu_attention", {{"pattern", pattern}, {"page_tokens", 16}, {"prefetch", true}, {"isa", probe_.isa}})) {
+      const double threads = count(*figure, "threads");
+      const std::string what = by_threads(*figure) + ", " + words;
+      if (threads == 1) found.one = of(figure, what);
+      if (dram != nullptr && threads == count(*dram, "threads"))
+        found.share = From{figure->value / result_.profile.host.dram_gbps, what + ", over dram_gbps", figure};
+    }
+    return found;
+  }
+
   void host(unsigned threads) {
     auto& h = result_.profile.host;
     const std::uint32_t workers = threads != 0 ? threads : std::max(2u, probe_.threads) - 1;
@@ -269,17 +287,20 @@ class Calibrator {
     const ProbeFigure* dram = largest(probe_.all("dram_read"), "threads");
     set("host.dram_gbps", h.dram_gbps, dram != nullptr ? of(dram, by_threads(*dram)) : std::nullopt);
 
-    std::optional<From> one, share;
-    for (const ProbeFigure* figure : probe_.all(
-             "cpu_attention", {{"pattern", "random"}, {"page_tokens", 16}, {"prefetch", true}, {"isa", probe_.isa}})) {
-      if (count(*figure, "threads") == 1) one = of(figure, by_threads(*figure) + ", random pages of 16 tokens");
-      // Of as many threads as read the memory: else a share would be of too much or too little.
-      if (dram != nullptr && count(*figure, "threads") == count(*dram, "threads"))
-        share = From{figure->value / h.dram_gbps, by_threads(*figure) + ", over dram_gbps", figure};
-    }
-    set("host.attention_gbps_per_thread", h.attention_gbps_per_thread, one);
-    set("host.attention_efficiency", h.attention_efficiency, share);
-    share = kernel("score_blocks", probe_.threads, 1 / h.dram_gbps, " over dram_gbps");
+    const Attention pages = attention("random", "random pages of 16 tokens", dram),
+                    contiguous = attention("contiguous", "contiguous", dram);
+    set("host.attention_gbps_per_thread", h.attention_gbps_per_thread, pages.one);
+    set("host.attention_efficiency", h.attention_efficiency, pages.share);
+    // What contiguous memory gains is between two figures of one machine: both are measured, or both the base's.
+    const auto beside = [&](const char* field, double& value, const std::optional<From>& of_pages,
+                            const std::optional<From>& from) {
+      if (of_pages && !from) value = 0;
+      if (value > 0 || (of_pages && from)) set(field, value, of_pages ? from : std::nullopt);
+    };
+    beside("host.attention_contiguous_gbps_per_thread", h.attention_contiguous_gbps_per_thread, pages.one,
+           contiguous.one);
+    beside("host.attention_contiguous_efficiency", h.attention_contiguous_efficiency, pages.share, contiguous.share);
+    const std::optional<From> share = kernel("score_blocks", probe_.threads, 1 / h.dram_gbps, " over dram_gbps");
     if (share || h.select_efficiency < 1) set("host.select_efficiency", h.select_efficiency, share);
     set("host.select_gbps_per_thread", h.select_gbps_per_thread, kernel("score_blocks", 1));
     set("host.stream_gbps_per_thread", h.stream_gbps_per_thread,

@@ -128,6 +128,54 @@ TEST(Calibration, TakesSharesAndRatesPerThreadFromTheKernels) {
   EXPECT_THAT(result.warnings, ::testing::ElementsAre(HasSubstr("1 rows were measured beside busy neighbours")));
 }
 
+void add_attention(ProbedMachine& machine, const char* pattern, int threads, double gbps, const char* isa = "avx2") {
+  machine.add("cpu_attention", "cpu_attention", "GB/s", gbps,
+              {{"threads", threads}, {"pattern", pattern}, {"page_tokens", 16}, {"prefetch", true}, {"isa", isa}});
+}
+
+TEST(Calibration, TakesContiguousAttentionBesideThatOfPages) {
+  WholeMachine machine;
+  for (const int threads : {1, 4, 16}) add_attention(machine, "contiguous", threads, threads == 1 ? 12 : 6.0 * threads);
+  add_attention(machine, "contiguous", 16, 119, "avx512");  // not what the machine is known by
+  const CalibratedProfile result = calibrated(machine);
+  EXPECT_EQ(result.profile.host.attention_contiguous_gbps_per_thread, 12);
+  EXPECT_EQ(result.profile.host.attention_contiguous_efficiency, 0.8);  // of as many threads as dram_gbps
+  EXPECT_EQ(result.profile.host.attention_efficiency, 0.75);
+  EXPECT_EQ(field(result, "host.attention_contiguous_efficiency").from, "measured");
+  EXPECT_THAT(result.profile.sources.at("host.attention_contiguous_gbps_per_thread"),
+              StartsWith("measured: cpu_attention, 1 thread, contiguous, median of 9"));
+  EXPECT_THAT(result.profile.sources.at("host.attention_contiguous_efficiency"),
+              StartsWith("measured: cpu_attention, 16 threads, contiguous, over dram_gbps"));
+}
+
+// What contiguous memory gains is between two figures of one machine: never one measured and one of the base.
+TEST(Calibration, ContiguousAttentionComesFromWhereThatOfPagesComesFrom) {
+  HardwareProfile base = load_profile("h200");
+  base.host.attention_contiguous_efficiency = 0.9;
+  base.host.attention_contiguous_gbps_per_thread = 14;
+  base.sources["host.attention_contiguous_efficiency"] = base.sources["host.attention_contiguous_gbps_per_thread"] =
+      "assumed: a test";
+  const auto host_of = [&](const ProbedMachine& machine) {
+    return calibrate(machine.read(), {}, base, {"mine", "", 0}).profile.host;
+  };
+  WholeMachine pages;  // the probe's time ended before contiguous ones
+  EXPECT_EQ(host_of(pages).attention_contiguous_efficiency, 0);
+  EXPECT_EQ(host_of(pages).attention_contiguous_gbps_per_thread, 0);
+  ProbedMachine neither;
+  neither.add("dram", "dram_read", "GB/s", 70, {{"threads", 16}});
+  EXPECT_EQ(host_of(neither).attention_contiguous_efficiency, 0.9);
+  EXPECT_EQ(host_of(neither).attention_contiguous_gbps_per_thread, 14);
+  add_attention(neither, "contiguous", 16, 69);
+  EXPECT_EQ(host_of(neither).attention_contiguous_efficiency, 0.9) << "pages were not measured";
+  ProbedMachine few;  // of other numbers of threads than the memory's
+  few.add("dram", "dram_read", "GB/s", 70, {{"threads", 16}});
+  add_attention(few, "random", 16, 35);
+  add_attention(few, "contiguous", 4, 40);
+  EXPECT_EQ(host_of(few).attention_efficiency, 0.5);
+  EXPECT_EQ(host_of(few).attention_contiguous_efficiency, 0);
+  EXPECT_EQ(host_of(few).attention_contiguous_gbps_per_thread, 14) << "the base's, as that of pages";
+}
+
 // A rate of few threads is no share of what all reach, and one of all is none of one.
 TEST(Calibration, OtherNumbersOfThreadsDoNotStandIn) {
   const CalibratedProfile result = calibrated(WholeMachine(), {kernels(4, {{"score_blocks", 1000, 40e6}})});
@@ -226,6 +274,8 @@ TEST(Calibration, EveryBaseAndTheCommittedProbeMakeAProfile) {
   for (const std::string& name : profile_names()) {
     const CalibratedProfile result = calibrate(report, {}, load_profile(name), {"mine", "", 0});
     EXPECT_EQ(result.profile.host.dram_gbps, 73.75) << name;
+    EXPECT_DOUBLE_EQ(result.profile.host.attention_contiguous_gbps_per_thread, 31.08) << name;
+    EXPECT_DOUBLE_EQ(result.profile.host.attention_contiguous_efficiency, 0.4561) << name;
     EXPECT_EQ(result.profile.peer.gbps, load_profile(name).peer.gbps);
     EXPECT_EQ(result.fields.size(), result.profile.sources.size()) << name;
   }
