@@ -98,8 +98,7 @@ void skewed_scores(const SkewedScores& request, const SkewedShape& shape) {
   }
 }
 
-std::uint32_t tokens_near_the_best(const float* scores, std::uint32_t heads, std::uint32_t n, double alpha,
-                                   std::uint32_t alike) {
+std::uint32_t tokens_near_the_best(const float* scores, std::uint32_t heads, std::uint32_t n, double alpha) {
   std::uint64_t near = 0;
   for (std::uint32_t h = 0; h < heads; ++h, scores += n) {
     float most = kNothing;
@@ -107,7 +106,7 @@ std::uint32_t tokens_near_the_best(const float* scores, std::uint32_t heads, std
     const double least = double{most} - alpha;
     near += static_cast<std::uint64_t>(std::count_if(scores, scores + n, [least](float s) { return s >= least; }));
   }
-  return static_cast<std::uint32_t>((near * alike + heads - 1) / heads);
+  return static_cast<std::uint32_t>((near + heads - 1) / heads);
 }
 
 void best_units(const float* scores, std::uint32_t group, std::uint32_t n, std::uint32_t unit, std::uint32_t keep,

@@ -55,9 +55,8 @@ void skewed_scores(const SkewedScores& request, const SkewedShape& shape);
 
 /// How many tokens score near the best, in `heads` query heads together: the mean over them, rounded up, of how many
 /// score at least their head's largest - alpha. 0 where there are none. NaN counts as -infinity, but is never near.
-/// `alike`: tokens that every score stands for.
 std::uint32_t tokens_near_the_best(const float* scores /*[heads][n]*/, std::uint32_t heads, std::uint32_t n,
-                                   double alpha, std::uint32_t alike = 1);
+                                   double alpha);
 /// The best `keep` units of `unit` tokens, a unit's score being the best of its tokens under any head of the group: a
 /// count, min(keep, n / unit), and the units in ascending order. Ties go to the lower one.
 void best_units(const float* scores /*[group][n]*/, std::uint32_t group, std::uint32_t n, std::uint32_t unit,

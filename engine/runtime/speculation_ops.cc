@@ -1,6 +1,7 @@
 // The parts of Ops that fetch what a speculated query would look at (InfiniGen): the partial index, the choice from its
 // scores, and the fetch.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -8,14 +9,13 @@
 #include "engine/kernels/fetch_list.h"
 #include "engine/kernels/skewed.h"
 #include "engine/runtime/engine_ops.h"
-#include "engine/runtime/selection.h"
+#include "engine/runtime/workload.h"
 
 namespace tandem {
 namespace {
 
 constexpr std::uint32_t kIndexBlock = 2 * kPageTokens;  // tokens that leave the device together
 constexpr std::uint64_t kJacobiSweeps = 8;              // for the declared cost
-constexpr std::uint32_t kDrawnTokens = kIndexBlock;     // that the stand-in takes for alike
 
 /// The best units: of each KV head, or the same for all of them.
 void choose_units(ThreadPool& pool, BodyContext& ctx, const SkewedIndex& index, const ModelShape& shape,
@@ -272,18 +272,13 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
     }
   };
   op.stand_in = [this, shape, layer, rows, units](BodyContext& ctx) {
-    std::vector<float> scores;
     for (const Row& r : rows) {
-      // Drawn for runs of tokens; a score is its normal part times the head's concentration.
-      const std::uint32_t n = r.index.tokens[layer], runs = n / kDrawnTokens;
-      scores.resize(std::size_t{shape.q_heads} * runs);
-      draw_scores(pool_, shape, *process_, r.place, runs, scores.data());
-      for (std::uint32_t h = 0; h < shape.q_heads; ++h) {
-        const auto s = static_cast<float>(process_->concentration(layer, h));
-        for (std::uint32_t run = 0; run < runs; ++run) scores[std::size_t{h} * runs + run] *= s;
-      }
-      const std::uint32_t keep =
-          units(r, tokens_near_the_best(scores.data(), shape.q_heads, runs, r.alpha, kDrawnTokens));
+      const std::uint32_t n = r.index.tokens[layer];
+      double near = 0;
+      ScorePlace place = r.place;
+      for (; n > 0 && place.kv_head < shape.kv_heads; ++place.kv_head)
+        near += process_->tokens_near_best(place, n, r.alpha);
+      const std::uint32_t keep = units(r, static_cast<std::uint32_t>(std::ceil(near / shape.q_heads)));
       auto* chosen = ctx.write<std::uint32_t>(r.index.chosen);
       for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
         std::uint32_t* list = chosen + r.index.chosen_offset(layer, g);

@@ -187,6 +187,22 @@ std::uint32_t ScoreProcess::salient_tokens(const ScorePlace& place, std::uint32_
   return found;
 }
 
+double ScoreProcess::tokens_near_best(const ScorePlace& place, std::uint32_t n, double alpha) const {
+  // Of each head the largest of n normals at a uniformly drawn probability: that of a score, so that heads of a group
+  // and steps have it in common as they have scores.
+  std::vector<float> drawn(shape_.group());
+  block_scores(place, 1, drawn.data());
+  double near = 0;
+  for (std::uint32_t g = 0; g < shape_.group(); ++g) {
+    const double above = -std::expm1(std::log(normal_below(double{drawn[g]})) / n), largest = -normal_quantile(above);
+    const double s = concentration(place.layer, place.kv_head * shape_.group() + g);
+    // The others are normals below the largest.
+    const double least = s > 0 ? largest - alpha / s : -HUGE_VAL;
+    near += 1 + (n - 1) * (normal_below(-least) - above) / (1 - above);
+  }
+  return near;
+}
+
 Workload parse_workload(const std::string& text, const std::string& file) {
   Workload workload;
   try {

@@ -61,6 +61,10 @@ class ScoreProcess {
   /// Of tokens first .. first + n - 1, how many have a mean weight that exceeds `times` the mean for some query head.
   /// The step does not matter.
   std::uint32_t salient_tokens(const ScorePlace& place, std::uint32_t first, std::uint32_t n, double times) const;
+  /// Of n tokens, how many have a score at this step that lies within `alpha` of the head's largest, the tokens' own
+  /// draws and s times their normal parts: summed over the query heads. No token is drawn: a head's largest is, as the
+  /// largest of n, and the count is its mean under that one. n > 0.
+  double tokens_near_best(const ScorePlace& place, std::uint32_t n, double alpha) const;
 
  private:
   const Workload& workload_;

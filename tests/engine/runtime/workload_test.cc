@@ -9,6 +9,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
+#include "engine/kernels/skewed.h"
 #include "engine/kernels/topk.h"
 
 namespace tandem {
@@ -113,6 +114,32 @@ TEST(ScoreProcess, SalientSharesFollowFromTheConcentration) {
       EXPECT_LT(process.salient_tokens({1, 2, 0, 0}, 0, kTokens, 3), kept);
     }
   }
+}
+
+TEST(ScoreProcess, TokensNearTheBestAreAsManyAsOfTokensDrawnOneByOne) {
+  constexpr std::uint32_t kTokens = 4000, kPlaces = 250;
+  constexpr double kAlpha = 4;
+  for (const double concentration : {1.5, 3.0, 5.0}) {
+    const Workload workload = one({concentration, 0.5, 0.9});
+    const ScoreProcess process(workload, kShape);
+    const std::uint32_t group = kShape.group();
+    double expected = 0, counted = 0;
+    for (std::uint32_t sequence = 0; sequence < kPlaces; ++sequence) {
+      const ScorePlace place{sequence, 2, 1, 3};
+      std::vector<float> scores(std::size_t{group} * kTokens);
+      process.block_scores(place, kTokens, scores.data());
+      for (float& score : scores) score *= static_cast<float>(concentration);
+      for (std::uint32_t g = 0; g < group; ++g)
+        expected += tokens_near_the_best(scores.data() + std::size_t{g} * kTokens, 1, kTokens, kAlpha);
+      counted += process.tokens_near_best(place, kTokens, kAlpha);
+    }
+    EXPECT_NEAR(counted, expected, 0.08 * expected) << concentration;
+    EXPECT_EQ(process.tokens_near_best({0, 2, 1, 3}, kTokens, 1e9), double{kTokens} * group) << "all";
+    EXPECT_GE(process.tokens_near_best({0, 2, 1, 3}, kTokens, 0), group) << "the best themselves";
+    EXPECT_EQ(process.tokens_near_best({0, 2, 1, 3}, 1, 0), group);
+  }
+  const Workload alike = one({0, 0.5, 0.9});
+  EXPECT_EQ(ScoreProcess(alike, kShape).tokens_near_best({0, 0, 0, 0}, 7, 0), 7.0 * kShape.group());
 }
 
 TEST(Workload, HeadsMapByRelativePlace) {
