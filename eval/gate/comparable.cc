@@ -77,7 +77,7 @@ void check_whole(const RunFolder& folder) {
   const Manifest& m = folder.manifest();
   if (m.benchmark == kPerplexity)
     throw_input_error("'{}' is a perplexity run: tandem gate judges runs of tandem compare.", folder.path().string());
-  const std::size_t wanted = m.tasks.size() * m.lengths.size() * m.samples * m.methods.size();
+  const std::uint64_t wanted = m.all_samples() * m.methods.size();
   const std::size_t there = folder.finished().size();
   if (there == wanted && !m.finished_utc.empty()) return;
   throw_input_error(

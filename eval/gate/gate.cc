@@ -104,11 +104,10 @@ std::uint64_t other_tokens(const Samples& before, const Samples& now) {
 }
 
 void note_overlap(Gate& gate) {
-  const auto all = [](const Manifest& m) { return m.tasks.size() * m.lengths.size() * m.samples; };
-  if (gate.samples < all(gate.baseline) || gate.samples < all(gate.run))
+  if (gate.samples < gate.baseline.all_samples() || gate.samples < gate.run.all_samples())
     gate.notes.push_back(
         fmt::format("{} samples of a method are in both runs and were compared; the baseline has {}, the run {}.",
-                    gate.samples, all(gate.baseline), all(gate.run)));
+                    gate.samples, gate.baseline.all_samples(), gate.run.all_samples()));
   for (const MethodEntry& method : gate.run.methods) {
     const bool judged = std::any_of(gate.methods.begin(), gate.methods.end(),
                                     [&](const MethodVerdict& m) { return m.run_label == method.label; });
