@@ -386,9 +386,8 @@ std::string cpu_model_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(':');
-    if (line.starts_with("model name") && colon != std::string::npos && colon + 2 < line.size()) {
+    if (line.starts_with("model name") && colon != std::string::npos && colon + 2 < line.size())
       return line.substr(colon + 2);
-    }
   }
   return "unknown CPU";
 }
