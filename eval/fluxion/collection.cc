@@ -203,22 +203,30 @@ CollectResult collect_fluxion(
     ledger.write(folder);
   }
   std::uint64_t total = 0, done = 0;
-  for (const CollectPrompt& prompt : source.list) total += prompt.length;
+  std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < source.list.size(); ++i) {
-    const CollectPrompt& prompt = source.list[i];
-    const std::string file = prompt.file();
+    const std::string file = source.list[i].file();
     const auto known = ledger.shards.find(file);
-    if (progress) progress(done, total, file);
-    done += prompt.length;
+    total += source.list[i].length;
     if (known != ledger.shards.end()) {
       const auto bytes = read_file(folder / file);
-      if (bytes && hash_of(*bytes) == known->second.hash) continue;
+      if (bytes && hash_of(*bytes) == known->second.hash) {
+        done += source.list[i].length;
+        continue;
+      }
       result.repairs.push_back(fmt::format("{} is {}; it is made again.", (folder / file).string(),
                                            bytes ? "not what was written" : "missing"));
       // Whoever reads the folder before that is done shall know.
       ledger.shards.erase(known);
       ledger.write(folder);
     }
+    missing.push_back(i);
+  }
+  for (const std::size_t i : missing) {
+    const CollectPrompt& prompt = source.list[i];
+    const std::string file = prompt.file();
+    if (progress) progress(done, total, file);
+    done += prompt.length;
     const std::vector<std::int32_t> tokens = source.tokens(prompt);
     const FluxionSamples samples = collect_samples(engine, pool, file, tokens, i, options);
     const std::string bytes = samples.bytes();

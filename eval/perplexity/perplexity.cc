@@ -81,21 +81,27 @@ void run_perplexity(const PerplexityOptions& options, const Windows& windows, co
     return SampleKey{kPerplexity, options.text_name, options.context, window, options.methods[method]};
   };
   const std::uint64_t total = std::uint64_t{options.windows} * methods.size();
-  std::uint64_t done = 0;
+  std::uint64_t done = total;
   const auto tick = [&](std::uint64_t count) {
     done += count;
     if (options.progress) options.progress(done, total);
   };
-  for (std::uint32_t first = 0; first < options.windows; first += std::min(options.batch, options.windows - first)) {
-    const std::uint32_t count = std::min(options.batch, options.windows - first);
+  struct Batch {
+    std::uint32_t first, count;
+  };
+  std::vector<Batch> batches;
+  for (std::uint32_t first = 0, count = 0; first < options.windows; first += count) {
+    count = std::min(options.batch, options.windows - first);
     // A batch is redone whole if any of it is missing: its timings belong together.
     std::size_t missing = 0;
     for (std::uint32_t i = 0; i < count; ++i)
       for (std::size_t m = 0; m < methods.size(); ++m) missing += done_before.contains(key_of(first + i, m)) ? 0 : 1;
-    if (missing == 0) {
-      tick(std::uint64_t{count} * methods.size());
-      continue;
-    }
+    if (missing == 0) continue;
+    batches.push_back({first, count});
+    done -= std::uint64_t{count} * methods.size();
+  }
+  tick(0);  // what was there has taken no time of this run
+  for (const auto& [first, count] : batches) {
     std::vector<std::unique_ptr<Prefix>> prefixes;
     std::vector<DecodeRequest> requests;
     std::vector<Tokens> forced;

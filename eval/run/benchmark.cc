@@ -30,25 +30,23 @@ class BenchmarkRun {
 
   void run() {
     const Manifest& manifest = folder_.manifest();
-    total_ = manifest.all_samples() * methods_.size();
-    for (const std::uint32_t length : manifest.lengths) {
-      for (const std::string& task : manifest.tasks) {
-        const std::uint32_t samples = manifest.samples_of(task);
-        for (std::uint32_t first = 0; first < samples; first += options_.batch) {
-          if (options_.engine.interrupted && options_.engine.interrupted()) throw Interrupted();
-          const std::uint32_t count = std::min(options_.batch, samples - first);
-          if (is_missing({benchmark_.name(), task, length, first, ""}, count)) {
-            run_batch(task, length, first, count);
-          } else {
-            tick(std::uint64_t{count} * methods_.size());
-          }
-        }
-      }
+    const std::vector<Batch> missing = missing_batches();
+    total_ = done_ = manifest.all_samples() * methods_.size();
+    for (const Batch& batch : missing) done_ -= std::uint64_t{batch.count} * methods_.size();
+    tick(0);  // what was there has taken no time of this run
+    for (const Batch& batch : missing) {
+      if (options_.engine.interrupted && options_.engine.interrupted()) throw Interrupted();
+      run_batch(batch);
     }
     folder_.arrange(keys_in_order(manifest, options_.batch));
   }
 
  private:
+  struct Batch {
+    std::string task;
+    std::uint32_t length, first, count;
+  };
+
   static EngineOptions engine_options(const BenchmarkOptions& options, const Model& model) {
     EngineOptions engine = options.engine;
     engine.max_batch = options.batch;
@@ -59,6 +57,22 @@ class BenchmarkRun {
   void tick(std::uint64_t samples) {
     done_ += samples;
     if (options_.progress) options_.progress(done_, total_);
+  }
+
+  std::vector<Batch> missing_batches() const {
+    const Manifest& manifest = folder_.manifest();
+    std::vector<Batch> missing;
+    for (const std::uint32_t length : manifest.lengths) {
+      for (const std::string& task : manifest.tasks) {
+        const std::uint32_t samples = manifest.samples_of(task);
+        for (std::uint32_t first = 0, count = 0; first < samples; first += count) {
+          count = std::min(options_.batch, samples - first);
+          if (is_missing({benchmark_.name(), task, length, first, ""}, count))
+            missing.push_back({task, length, first, count});
+        }
+      }
+    }
+    return missing;
   }
 
   /// A batch is redone whole if any of it is missing: its timings belong together.
@@ -73,7 +87,8 @@ class BenchmarkRun {
     });
   }
 
-  void run_batch(const std::string& task, std::uint32_t length, std::uint32_t first, std::uint32_t count) {
+  void run_batch(const Batch& batch) {
+    const auto& [task, length, first, count] = batch;
     std::vector<BenchmarkSample> samples;
     std::vector<std::unique_ptr<Prefix>> prefixes;
     std::vector<DecodeRequest> requests;

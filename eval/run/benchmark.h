@@ -48,7 +48,8 @@ struct BenchmarkOptions {
   std::function<void(const SampleKey& first)> decoded;
   /// Whether what `decoded` keeps about such a batch is missing, though its results are there: it is decoded again.
   std::function<bool(const SampleKey& first)> lacks;
-  std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in decoded samples, all methods
+  /// In decoded samples, all methods: called first with what the folder had, then after each method's batch.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
 
 /// Called once per method (by index) with the trace of its first decode in this process; `resumed`: samples of it had

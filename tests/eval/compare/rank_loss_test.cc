@@ -121,5 +121,24 @@ TEST_F(RankLoss, FinishedSamplesAreKeptAndTheRunGoesOn) {
     EXPECT_EQ(bytes("cut", file), bytes("whole", file)) << file;
 }
 
+// The time left is counted from there.
+TEST_F(RankLoss, ProgressBeginsWithAllThatWasThere) {
+  MortalRank rank(1 << 20);
+  std::vector<std::uint64_t> counted;
+  options.progress = [&](std::uint64_t done, std::uint64_t) { counted.push_back(done); };
+  {
+    RunFolder folder = RunFolder::create(root.path() / "a", manifest);
+    run(folder, rank);
+    folder.keep();
+  }
+  EXPECT_EQ(counted, (std::vector<std::uint64_t>{0, 1, 2, 3, 4}));
+  const std::string text = bytes("a", "samples.jsonl");
+  testing::write_bytes(root.path() / "a" / "samples.jsonl", text.substr(0, text.rfind('\n', text.size() - 2) + 1));
+  counted.clear();
+  RunFolder folder = RunFolder::resume(root.path() / "a", manifest);
+  run(folder, rank);
+  EXPECT_EQ(counted, (std::vector<std::uint64_t>{3, 4}));
+}
+
 }  // namespace
 }  // namespace tandem::eval

@@ -156,12 +156,14 @@ TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
   const TemporaryFolder folder;
   Bench bench(tiny_model());
   const CollectSource from = source(bench.engine);
+  std::uint64_t there = 0;  // tokens of prompts that were finished before the first one was begun
   const auto run = [&](const char* name, CollectMode mode, unsigned threads, int prompts) {
     ThreadPool pool(threads);
     int begun = 0;
     return collect_fluxion(folder.path() / name, mode, bench.engine, pool, from, small(),
-                           [&](std::uint64_t, std::uint64_t total, std::string_view prompt) {
+                           [&](std::uint64_t done, std::uint64_t total, std::string_view prompt) {
                              EXPECT_EQ(total, 360u);
+                             if (begun == 0) there = done;
                              if (!prompt.empty() && begun++ == prompts) throw Interrupted();
                            });
   };
@@ -169,7 +171,8 @@ TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
   EXPECT_EQ(whole.shards, 4u);
   EXPECT_EQ(whole.rows, 4u * 2 * 2 * 4);
   EXPECT_THROW(run("cut", CollectMode::create, 2, 1), Interrupted);
-  EXPECT_THROW(run("cut", CollectMode::resume, 2, 3), Interrupted);
+  EXPECT_THROW(run("cut", CollectMode::resume, 2, 2), Interrupted);
+  EXPECT_EQ(there, from.list[0].length) << "time left is counted from here";
   EXPECT_EQ(content(folder.path() / "cut").size(), 4u);  // three shards and the manifest
   // A kill may leave a half-written file beside, and damage is found.
   const fs::path damaged = folder.path() / "cut" / from.list[1].file();

@@ -170,6 +170,19 @@ TEST_F(DecodePerplexity, AStoppedOrDamagedRunIsResumedToTheSameBytes) {
   for (const char* file : {"windows.jsonl", "timings.jsonl"}) EXPECT_EQ(bytes("a", file), bytes("whole", file));
 }
 
+// The time left is counted from there.
+TEST_F(DecodePerplexity, ProgressBeginsWithAllThatWasThere) {
+  PerplexityOptions o = options({"full"}, 1);
+  run("a", o);
+  const std::string text = bytes("a", "windows.jsonl");
+  write_all((root_ / "a") / "windows.jsonl", text.substr(0, text.rfind('\n', text.size() - 2) + 1));
+  std::vector<std::uint64_t> counted;
+  o.progress = [&](std::uint64_t done, std::uint64_t) { counted.push_back(done); };
+  RunFolder resumed = RunFolder::resume(root_ / "a", manifest(o));
+  fill(o, resumed);
+  EXPECT_THAT(counted, ::testing::ElementsAre(2, 3));
+}
+
 TEST_F(DecodePerplexity, ReportsSayWhatTheyShow) {
   const PerplexitySummary three = run("three", options({"full", "streaming:sinks=1,window=4"}));
   const std::string text = perplexity_report(three, /*markdown=*/false);
