@@ -14,13 +14,13 @@ constexpr const char* kFooter = R"(
 Examples:
   tandem-probe --out probe.json                                      first, on the machine (four minutes)
   tandem calibrate --probe probe.json --base h200 --out mine.json
-  tandem bench kernels --device cuda --out gpu.json                  the engine's own kernels, for what the probe cannot
-  tandem bench kernels --kernel score_blocks --out all.json          know: attention and selection on the GPU, selection
-  tandem bench kernels --kernel score_blocks --threads 1 --out one.json      on the CPU, by all threads and by one
+  tandem bench kernels --device cuda --out gpu.json                  attention and selection on the GPU
+  tandem bench kernels --kernel score_blocks --out all.json          selection on the CPU, by all threads
+  tandem bench kernels --kernel score_blocks --threads 1 --out one.json      and by one
   tandem calibrate --probe probe.json --kernels gpu.json --kernels all.json --kernels one.json --base h200 --out mine.json
   tandem compare --hw ./mine.json                                    simulated for that machine
 
-Every number of the profile says where it comes from: which figure, how often it was measured and how far it varied, or
+Kernels give what the probe cannot know. Every number of the profile says where it comes from: which figure, how often it was measured and how far it varied, or
 that it was not measured and is the base's. The table has both beside each other. Only micro-benchmarks go in, never
 the comparison that the profile will predict. hardware/profiles/README.md explains the fields.)";
 

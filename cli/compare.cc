@@ -210,7 +210,7 @@ void add_compare(CLI::App& app) {
   auto options = std::make_shared<CompareCommand>();
   command->add_option("--methods", options->methods,
                       fmt::format("Methods with their options; the first is the baseline [all: {}]",
-                                  fmt::join(default_comparison(true), ",")));
+                                  fmt::join(default_comparison(true), ", ")));
   command->add_option(
       "--ruler-data", options->ruler_data,
       "Samples that NVIDIA/RULER made: a folder of <length>/<task>.jsonl, or one such file (default: the embedded "
@@ -261,7 +261,10 @@ void add_compare(CLI::App& app) {
   command->add_flag("--no-plot", options->no_plot, "Draw no plot");
   add_session_options(*command, options->session, Models::trained);
   command->footer(kFooter);
-  command->callback([options] { compare(*options); });
+  command->callback([options, command] {
+    options->target.shaped = command->count("--context") + command->count("--workload") > 0;
+    compare(*options);
+  });
 }
 
 }  // namespace tandem::cli

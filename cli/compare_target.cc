@@ -31,7 +31,7 @@ std::vector<std::string> specs_at_target(const std::vector<std::string>& compare
 std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const SessionOptions& session,
                                       const eval::CompareOptions& options) {
   if (arguments.as.empty()) {
-    if (arguments.context != TargetArguments().context || arguments.workload != TargetArguments().workload)
+    if (arguments.shaped)
       throw_input_error("--context and --workload belong to --as, the shape that is predicted: give it too.");
     return std::nullopt;
   }

@@ -16,6 +16,7 @@ namespace tandem::cli {
 
 struct TargetArguments {
   std::string as, context = "32K", workload = "recorded";  // nothing is predicted without `as`
+  bool shaped = false;                                     // --context or --workload is given
 };
 
 struct TargetPlan {

@@ -21,6 +21,11 @@
 namespace tandem::cli {
 namespace {
 
+constexpr const char* kEvalFooter = R"(
+Examples:
+  tandem eval perplexity --text book.txt                  how much a method loses when every token goes through it
+  tandem eval longbench --data LongBench --model ~/llama --chat    questions, summaries and code, as published)";
+
 constexpr const char* kFooter = R"(
 Examples:
   tandem eval perplexity --methods full,streaming,hgca:beta=0.5
@@ -117,6 +122,7 @@ void perplexity(const PerplexityArguments& arguments) {
 void add_eval(CLI::App& app) {
   auto* command = app.add_subcommand("eval", "Measures beside RULER: LongBench, perplexity");
   command->require_subcommand(1);
+  command->footer(kEvalFooter);
   add_longbench(*command);
   auto* inner = command->add_subcommand("perplexity", "Perplexity of a text when every token goes through a method");
   auto arguments = std::make_shared<PerplexityArguments>();

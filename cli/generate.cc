@@ -15,6 +15,7 @@
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "engine/model/chat.h"
+#include "engine/model/utf8.h"
 #include "engine/runtime/conversation.h"
 #include "methods/registry.h"
 
@@ -49,18 +50,30 @@ struct GenerateOptions {
   bool filtered = false;  // --top-k and the like were given
 };
 
+/// Repaired text would be another prompt than the one that was meant.
+void check_text(const std::string& text, const std::string& what) {
+  const std::size_t valid = valid_utf8_bytes(text);
+  if (valid == text.size()) return;
+  throw_input_error("{}: byte {} (0x{:02x}) is no UTF-8. Convert the text first.", what, valid,
+                    static_cast<unsigned char>(text[valid]));
+}
+
 /// Read once: a pipe gives its text only then.
 std::string read_prompt(const GenerateOptions& options) {
   if (options.prompt.empty() == options.prompt_file.empty()) {
     throw_input_error("Give the prompt with either --prompt or --prompt-file.");
   }
-  if (!options.prompt.empty()) return options.prompt;
+  if (!options.prompt.empty()) {
+    check_text(options.prompt, "--prompt");
+    return options.prompt;
+  }
   std::ifstream in(options.prompt_file, std::ios::binary);
   std::error_code refused;
   if (!in || std::filesystem::is_directory(options.prompt_file, refused))
     throw_input_error("The prompt file '{}' cannot be read.", options.prompt_file);
   std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   if (text.empty()) throw_input_error("The prompt file '{}' is empty.", options.prompt_file);
+  check_text(text, fmt::format("The prompt file '{}'", options.prompt_file));
   return text;
 }
 
@@ -81,7 +94,8 @@ void print_figures(const Session& session, const Conversation::Reply& reply) {
   fmt::print(stderr, "{}\n", session.device->clock_name());
   fmt::print(stderr, "TTFT {:.3f} ms = prefill of {} tokens {:.3f} + method's preparation {:.3f} + first step {:.3f}\n",
              ms(reply.prefill_ns + setup + first), reply.prefilled, ms(reply.prefill_ns), ms(setup), ms(first));
-  if (steps > 0) fmt::print(stderr, "TPOT {:.3f} ms over {} steps\n", ms(later) / double(steps), steps);
+  if (steps > 0)
+    fmt::print(stderr, "TPOT {:.3f} ms over {} step{}\n", ms(later) / double(steps), steps, steps == 1 ? "" : "s");
   const StepIdle& all = result.idle.decode;
   if (all.window == 0) return;
   fmt::print(stderr, "device busy {:.1f} %, idle {:.1f} %", 100.0 * double(all.busy) / double(all.window),
@@ -137,6 +151,7 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
     return !line.empty() && !interrupted();
   };
   for (bool more = !line.empty() || next_line(); more; more = next_line()) {
+    check_text(line, "A turn");
     messages.push_back({"user", line});
     const std::string text = render_chat(format, messages, chat_options);
     const std::vector<std::int32_t> tokens = session.model.tokenizer->encode(text, false, Specials::parsed);
@@ -165,6 +180,7 @@ void generate(const GenerateOptions& options) {
         "--top-k, --top-p, --min-p and --seed say how tokens are drawn: add --temperature above 0, 1 for example.");
   if (options.chat && !options.prompt_file.empty())
     throw_input_error("--chat reads its turns from the input: give it there, not with --prompt-file.");
+  if (!options.system.empty()) check_text(options.system, "--system");
   const std::string prompt = options.chat ? "" : read_prompt(options);  // a missing file is found before the model
   const auto method = make_method(options.method);
   say_hints({&options.method, 1}, options.session);

@@ -14,7 +14,7 @@ static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may touc
 
 extern "C" void on_signal(int) {
   if (flag.exchange(true)) _exit(kRunFailed);
-  constexpr char kText[] = "\nStopping after the sample in progress; once more stops at once.\n";
+  constexpr char kText[] = "\nStopping; once more stops at once.\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
 }
 

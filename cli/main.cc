@@ -4,12 +4,13 @@
 #include <cstdio>
 #include <fmt/core.h>
 #include <limits>
+#include <memory>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/parse.h"
@@ -51,6 +52,7 @@ Numbers come from one of two clocks, named in the head of every column: "measure
 for ..." is virtual time computed from a hardware profile, the same in every run (with the same CPU instruction set).
 
 Exit codes: 0 done, 1 a gate failed, 2 bad usage or input, 3 a run failed.
+
 `tandem <subcommand> --help` explains each subcommand with an example.)";
 
 int say(ExitCode code, const std::string& sentence) {
@@ -105,7 +107,28 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::
     return say(kBadInput, fmt::format("There is no option '{}'{}.{} See {}.", name,
                                       at_top ? "" : " of " + full_name(command), suggestion, help));
   }
+  for (const CLI::Option* option : command.get_options()) {
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr || option->count() < 2) continue;
+    return say(kBadInput,
+               fmt::format("{} is given {} times: give it once; see {}.", option->get_name(), option->count(), help));
+  }
   return say(kBadInput, fmt::format("{}; see {}.", error.what(), help));
+}
+
+/// `tandem help compare` is `tandem compare --help`.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && words[0] == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
+  return words;
+}
+
+/// What needs no other rank waits for none.
+bool only_asks(const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(),
+                     [](const std::string& word) { return word == "--help" || word == "-h" || word == "--version"; });
 }
 
 /// CLI11 would take 010 for 8, and what is beyond 64 bits for the largest number. Seeds have 64 bits, other numbers 32,
@@ -136,17 +159,18 @@ void refuse_empty_values(CLI::App& app) {
   for (CLI::App* inner : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*inner);
 }
 
-int run(int argc, char** argv) {
+int run(const std::vector<std::string>& words) {
   CLI::App app{
       "Tandem: accuracy and latency of methods that decode long contexts with most of the KV cache in CPU memory",
       "tandem"};
   app.footer(kFooter);
   app.set_version_flag("--version", fmt::format("tandem {} ({})", version(), git_commit()));
   app.require_subcommand(0, 1);
-  app.get_formatter()->column_width(28);
+  const auto formatter = std::make_shared<HelpFormatter>();
+  formatter->column_width(28);
+  app.formatter(formatter);  // the subcommands have it from here
   add_subcommands(app);
 
-  const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.empty()) {
     fmt::print(stderr, "{}", app.help());
     return kBadInput;
@@ -155,7 +179,7 @@ int run(int argc, char** argv) {
   read_numbers_as_decimal(app);
   refuse_empty_values(app);
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes the last one first
     check_stdout();
     if (app.get_subcommands().empty()) {
       return say(kBadInput, fmt::format("A subcommand is missing: one of {}.", join_names(subcommand_names(app))));
@@ -171,6 +195,8 @@ int run(int argc, char** argv) {
     return say(kGateFailed, error.what());
   } catch (const InputError& error) {
     return say(kBadInput, error.what());
+  } catch (const Interrupted&) {  // who has something to keep has said what became of it
+    return say(kRunFailed, "Interrupted.");
   } catch (const RunError& error) {
     return say(kRunFailed, error.what());
   } catch (const std::system_error& error) {  // fmt's, where the output cannot be written
@@ -190,10 +216,7 @@ int run(int argc, char** argv) {
 }  // namespace tandem::cli
 
 int main(int argc, char** argv) {
-  // What needs no other rank waits for none.
-  const bool only_asks = std::any_of(argv + 1, argv + argc, [](std::string_view word) {
-    return word == "--help" || word == "-h" || word == "--version";
-  });
-  if (only_asks) return tandem::cli::run(argc, argv);
-  return tandem::cli::run_as_rank([=] { return tandem::cli::run(argc, argv); });
+  const std::vector<std::string> words = tandem::cli::words_of(argc, argv);
+  if (tandem::cli::only_asks(words)) return tandem::cli::run(words);
+  return tandem::cli::run_as_rank([=] { return tandem::cli::run(words); });
 }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "engine/common/error.h"
+#include "eval/report/line_file.h"
 
 namespace tandem::cli {
 
@@ -30,6 +31,7 @@ inline void check_new_file(const std::string& file, bool force) {
     throw_input_error("--out: '{}' is no regular file: name another.", file);
   if (std::filesystem::exists(out) && !force)
     throw_input_error("--out: '{}' exists already; --force replaces it.", file);
+  eval::check_writable(out, "--out");
 }
 
 }  // namespace tandem::cli

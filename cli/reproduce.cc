@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/parse.h"
 #include "cli/progress.h"
 #include "engine/common/error.h"
 #include "engine/kernels/thread_pool.h"
@@ -163,6 +164,9 @@ void add_reproduce(CLI::App& app) {
   command->add_flag("--quiet", arguments->quiet, "No progress line");
   command->footer(kFooter);
   command->callback([arguments] {
+    if (arguments->name.empty() && !arguments->out.empty())
+      throw_input_error("--out holds what is reproduced: name it too, for example tandem reproduce scout --out {}.",
+                        shell_word(arguments->out));
     if (arguments->name.empty()) {
       list();
     } else {

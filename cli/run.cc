@@ -123,6 +123,8 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
     manifest.finished_utc = eval::utc_now();
     folder.write_manifest(manifest);
     report();
+  } catch (const Interrupted&) {
+    throw RunError("Interrupted. All samples are finished and kept. For the report, " + go_on + ".");
   } catch (const RunError& error) {
     throw RunError(fmt::format("{} All samples are finished and kept. For the report, {}.", error.what(), go_on));
   }

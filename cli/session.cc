@@ -151,10 +151,14 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
                         options.hardware);
     session.device =
         make_emu_device({.host_worker_threads = options.threads == 0 ? usable_threads() : options.threads});
+  } else if (options.device == "cuda") {
+    throw_input_error(
+        "There is no device 'cuda' that decodes yet: sim and emu do. `tandem bench kernels --device cuda` runs the "
+        "kernels on a GPU.");
   } else {
     const std::vector<std::string> known = {"sim", "emu"};
-    throw_input_error("There is no device '{}'.{} This build has {}.", options.device,
-                      did_you_mean(options.device, known), join_names(known));
+    throw_input_error("There is no device '{}'.{} There are {}.", options.device, did_you_mean(options.device, known),
+                      join_names(known));
   }
   session.pool = std::make_unique<ThreadPool>(options.threads);
   session.model = load_model(options.model, with_tokenizer);

@@ -154,8 +154,10 @@ HardwareProfile parse_profile(std::string_view text, const std::string& name, co
   Json json;
   try {
     json = Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw_input_error("{}: this is not valid JSON: {}", file, error.what());
+  } catch (const Json::parse_error& error) {
+    throw_input_error("{}: not valid JSON from byte {} of {} on.", file, error.byte, text.size());
+  } catch (const Json::exception&) {
+    throw_input_error("{}: not valid JSON: a number is too large.", file);
   }
   if (!json.is_object()) throw_input_error("{}: a profile is a JSON object, not {}.", file, json.type_name());
 

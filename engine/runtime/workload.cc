@@ -216,8 +216,12 @@ Workload parse_workload(const std::string& text, const std::string& file) {
                          h.value("turnover", 0.0)});
       workload.layers.push_back(std::move(heads));
     }
-  } catch (const nlohmann::json::exception& e) {
-    throw_input_error("{} is not a workload profile: {}.", file, e.what());
+  } catch (const nlohmann::json::parse_error& error) {
+    throw_input_error("{}: not valid JSON from byte {} of {} on.", file, error.byte, text.size());
+  } catch (const nlohmann::json::exception& error) {
+    const std::string_view what = error.what();  // "[json.exception.type_error.302] type must be string, but is null"
+    throw_input_error("{} is not a workload profile: {}.", file,
+                      what.substr(std::min(what.find("] ") + 2, what.size())));
   }
   if (workload.layers.empty()) throw_input_error("{}: 'layers' is empty: a workload has at least one.", file);
   for (std::size_t l = 0; l < workload.layers.size(); ++l) {

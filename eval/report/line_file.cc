@@ -15,6 +15,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// What a link names is replaced, not the link; it need not be there yet.
+fs::path linked_file(fs::path file) {
+  std::error_code error;
+  for (int links = 0; links < 16 && fs::is_symlink(file, error); ++links) {
+    const fs::path target = fs::read_symlink(file, error);
+    file = target.is_absolute() ? target : file.parent_path() / target;
+  }
+  return file;
+}
+
+/// The temporary file that takes the name of `file` when it is whole.
+fs::path part_of(fs::path file) {
+  return file += ".new";
+}
+
 std::string read_if_there(const fs::path& file) {
   std::error_code ignored;
   if (!fs::exists(file, ignored)) return {};
@@ -124,16 +139,17 @@ void arrange_lines(const fs::path& file, const LineParser& parse, const std::vec
   rewrite_lines(file, lines);
 }
 
+void check_writable(const fs::path& name, const std::string& what) {
+  const fs::path part = part_of(linked_file(name));
+  std::ofstream out(part, std::ios::binary | std::ios::app);
+  if (!out) throw_input_error("{}: '{}' cannot be written ({}).", what, name.string(), std::strerror(errno));
+  std::error_code ignored;
+  fs::remove(part, ignored);
+}
+
 void write_file(const fs::path& name, std::string_view text) {
   std::error_code error;
-  // What a link names is replaced, not the link; it need not be there yet.
-  fs::path file = name;
-  for (int links = 0; links < 16 && fs::is_symlink(file, error); ++links) {
-    const fs::path target = fs::read_symlink(file, error);
-    file = target.is_absolute() ? target : file.parent_path() / target;
-  }
-  fs::path part = file;
-  part += ".new";
+  const fs::path file = linked_file(name), part = part_of(file);
   const auto fail = [&](const fs::path& what, const std::string& why) {
     fs::remove(part, error);
     throw_run_error("The file '{}' cannot be written ({}).", what.string(), why);

@@ -56,6 +56,9 @@ void rewrite_lines(const std::filesystem::path& file, const std::vector<Line>& l
 /// RunError when that fails; an earlier file is as it was then.
 void write_file(const std::filesystem::path& file, std::string_view text);
 
+/// Whether write_file() could begin now; InputError that begins with `what` where the temporary file cannot be made.
+void check_writable(const std::filesystem::path& file, const std::string& what);
+
 /// Appends lines, each flushed. A line that cannot be written whole is cut off again, and ends the appending.
 class LineAppender {
  public:

@@ -169,6 +169,8 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
       {"--context 8K", {"--context and --workload belong to --as"}},
       {"--samples 3.5", {"--samples", "3.5"}},
       {"--batch 1000", {"--batch is 1000"}},
+      {"--hw /etc/passwd", {"/etc/passwd: not valid JSON from byte 1 of"}},
+      {"--as llama-3.1-8b --workload /etc/passwd", {"/etc/passwd: not valid JSON from byte 1 of"}},
       {"--hw h20", {"'h20'", "Did you mean 'h200'?"}},
       {"--device simm", {"'simm'", "Did you mean 'sim'?"}},
       {"--threads 100000", {"--threads is 100000"}},

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(BenchProgram, DecodeTellsRealTimeByOperation) {
   const TemporaryFolder folder;
@@ -90,6 +91,19 @@ TEST(BenchProgram, AnInterruptEndsKernelsBetweenRounds) {
   kill(child, SIGINT);
   EXPECT_EQ(cli::exit_code_of(child), 3);
   EXPECT_FALSE(std::filesystem::exists(file)) << "no case was finished";
+}
+
+TEST(BenchProgram, AnInterruptSaysNothingOfSamples) {
+  const TemporaryFolder folder;
+  const std::string said = (folder.path() / "said").string();
+  for (const char* command :
+       {"bench decode --context 16K --rounds 1000 --quiet", "generate --max-new 30000 --prompt 'Some words'"}) {
+    const pid_t child = cli::start(command, said);
+    cli::wait_until_it_handles_interrupts(child);
+    kill(child, SIGINT);
+    EXPECT_EQ(cli::exit_code_of(child), 3);
+    EXPECT_THAT(read_bytes(said), AllOf(HasSubstr("Stopping"), HasSubstr("Interrupted"), Not(HasSubstr("sample"))));
+  }
 }
 
 TEST(BenchProgram, AnInterruptKeepsTheCasesThatAreFinished) {

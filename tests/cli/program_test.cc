@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace tandem::cli {
 namespace {
@@ -24,6 +27,17 @@ TEST(Program, HelpTeachesAndEndsWithZero) {
     EXPECT_THAT(help.text, AllOf(HasSubstr("Example"), HasSubstr(std::string("tandem ") + command))) << command;
     EXPECT_THAT(top.text, HasSubstr(command));
   }
+}
+
+TEST(Program, HelpIsAWordToo) {
+  EXPECT_EQ(run("help", kOnlyOutput).text, run("--help", kOnlyOutput).text);
+  const Outcome inner = run("help profile heads", kOnlyOutput);
+  EXPECT_EQ(inner.code, 0);
+  EXPECT_EQ(inner.text, run("profile heads --help", kOnlyOutput).text);
+}
+
+TEST(Program, EvalHasExamplesOfItsOwn) {
+  EXPECT_THAT(run("eval --help").text, AllOf(HasSubstr("tandem eval longbench"), Not(HasSubstr("tandem compare"))));
 }
 
 TEST(Program, VersionNamesTheCommit) {
@@ -58,20 +72,29 @@ TEST_P(ProgramBadUsage, EndsWithTwoAndOneSentenceOnStderr) {
 
 INSTANTIATE_TEST_SUITE_P(
     Sentences, ProgramBadUsage,
-    ::testing::Values(BadUsage{"inof", "There is no subcommand 'inof'. Did you mean 'info'? There are"},
-                      BadUsage{"comparre --lengths 4K", "Did you mean 'compare'?"},
-                      BadUsage{"xyzzyplugh", "There is no subcommand 'xyzzyplugh'. There are"},
-                      BadUsage{"--nonsense", "There is no option '--nonsense'."},
-                      BadUsage{"info --modle x",
-                               "There is no option '--modle' of tandem info. Did you mean '--model'?"},
-                      BadUsage{"info --modle=x", "'--modle' of tandem info. Did you mean '--model'?"},
-                      BadUsage{"info extra", "'extra' is one word too many; see tandem info --help."},
-                      BadUsage{"info --model", "see tandem info --help."},
-                      BadUsage{"info --hw h20", "Did you mean 'h200'?"},
-                      BadUsage{"info --hw /no/such.json", "/no/such.json"},
-                      BadUsage{"info --model /no/such/folder", "/no/such/folder"},
-                      BadUsage{"methods hybrid-fixd", "Did you mean 'hybrid-fixed'?"},
-                      BadUsage{"methods full streaming", "'streaming' is one word too many"}));
+    ::testing::Values(
+        BadUsage{"inof", "There is no subcommand 'inof'. Did you mean 'info'? There are"},
+        BadUsage{"comparre --lengths 4K", "Did you mean 'compare'?"},
+        BadUsage{"xyzzyplugh", "There is no subcommand 'xyzzyplugh'. There are"},
+        BadUsage{"--nonsense", "There is no option '--nonsense'."},
+        BadUsage{"info --modle x", "There is no option '--modle' of tandem info. Did you mean '--model'?"},
+        BadUsage{"info --modle=x", "'--modle' of tandem info. Did you mean '--model'?"},
+        BadUsage{"info extra", "'extra' is one word too many; see tandem info --help."},
+        BadUsage{"info --model", "see tandem info --help."},
+        BadUsage{"info --hw h200 --hw h200", "--hw is given 2 times: give it once; see tandem info --help."},
+        BadUsage{"info --hw h20", "Did you mean 'h200'?"},
+        BadUsage{"compare --device cuda", "There is no device 'cuda' that decodes yet: sim and emu do."},
+        BadUsage{"compare --workload recorded", "belong to --as"}, BadUsage{"compare --context 32K", "belong to --as"},
+        BadUsage{"compare --context 16K", "belong to --as"},
+        BadUsage{"reproduce --out x.json", "--out holds what is reproduced: name it too"},
+        BadUsage{"generate --prompt 'caf'$(printf '\\351')' au lait'", "--prompt: byte 3 (0xe9) is no UTF-8"},
+        BadUsage{"generate --prompt-file /bin/true", "The prompt file '/bin/true': byte"},
+        BadUsage{"reproduce asyncspade-table2 --quiet --out /proc/r.json", "--out: '/proc/r.json' cannot be written"},
+        BadUsage{"profile heads --quiet --out /proc/r.json", "--out: '/proc/r.json' cannot be written"},
+        BadUsage{"info --hw /no/such.json", "/no/such.json"},
+        BadUsage{"info --model /no/such/folder", "/no/such/folder"},
+        BadUsage{"methods hybrid-fixd", "Did you mean 'hybrid-fixed'?"},
+        BadUsage{"methods full streaming", "'streaming' is one word too many"}));
 
 TEST(Program, WhatCannotBePrintedIsAnError) {
   for (const char* command : {"methods", "methods full", "info", "reproduce", "--help", "--version", "compare --help"})
@@ -83,6 +106,44 @@ TEST(Program, HelpOffersWhatIsTaken) {
     EXPECT_THAT(run(command).text, Not(HasSubstr("synthetic:"))) << command;
   EXPECT_THAT(run("generate --help").text, HasSubstr("synthetic:<preset>"));
   EXPECT_THAT(run("compare --help").text, AllOf(HasSubstr("--ruler-qa TEXT  "), Not(HasSubstr("TEXT ..."))));
+}
+
+/// The names that a help lists under `title`.
+std::vector<std::string> names_under(const std::string& title, const std::string& text) {
+  std::vector<std::string> names;
+  const std::size_t at = text.find(title);
+  std::istringstream lines(at == std::string::npos ? "" : text.substr(at + title.size()));
+  for (std::string line; std::getline(lines, line) && !line.empty();)
+    if (line.size() > 2 && line[2] != ' ') names.push_back(line.substr(2, line.find(' ', 2) - 2));
+  return names;
+}
+
+/// Lines of more than 100 columns that could have been broken: a word and its indent alone could not.
+std::vector<std::string> too_wide(const std::string& text) {
+  std::vector<std::string> wide;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t word = line.find_first_not_of(' ');
+    if (line.size() > 100 && line.find(' ', word) != std::string::npos) wide.push_back(line);
+  }
+  return wide;
+}
+
+void expect_narrow_help(const std::string& command) {
+  const std::string help = run(command + " --help").text;
+  EXPECT_THAT(too_wide(help), IsEmpty()) << command;
+  for (const std::string& name : names_under("\nSubcommands:\n", help))
+    expect_narrow_help(command + (command.empty() ? "" : " ") + name);
+}
+
+TEST(Program, HelpFitsATerminalOf100Columns) {
+  ASSERT_THAT(names_under("\nSubcommands:\n", run("--help").text), ::testing::Contains("compare"));
+  expect_narrow_help("");
+  const std::string methods = "\n" + run("methods").text;
+  EXPECT_THAT(too_wide(methods), IsEmpty());
+  ASSERT_THAT(names_under("\n", methods), ::testing::Contains("fluxion"));
+  for (const std::string& name : names_under("\n", methods))
+    EXPECT_THAT(too_wide(run("methods " + name).text), IsEmpty()) << name;
 }
 
 TEST(Program, InfoDescribesBuildMachineProfilesAndModel) {
