@@ -49,7 +49,7 @@ tokens; `tandem methods <name>` has the published defaults, which --as predicts 
 then has the embedded model's predictor, and with --as, since a predictor serves one model, heads=published: properties
 drawn from a spread fitted to two times that the paper gives of Llama-3.1-8B.
 The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same instruction set),
-timings.jsonl, summary.json, report.md and plot.png.)";
+timings.jsonl, summary.json, report.md and plot.png. docs/reading_results.md explains idle causes, columns and fields.)";
 
 struct CompareCommand {
   SessionOptions session;

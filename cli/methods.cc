@@ -22,7 +22,7 @@ std::string option_row(const std::string& name, const std::string& takes, const 
   if (row.size() < kHelp) {
     row.resize(kHelp, ' ');
   } else {
-    row = "  " + hanging(row.substr(2), 15) + "\n" + std::string(kHelp, ' ');
+    row = fmt::format("  {:<12} {}\n{}", name, hanging(takes + " " + standard, 15), std::string(kHelp, ' '));
   }
   return row + hanging(help, kHelp);
 }
