@@ -19,6 +19,7 @@
 #include "engine/model/safetensors.h"
 #include "eval/fluxion/collection.h"
 #include "eval/heads/prompts.h"
+#include "eval/report/table.h"
 #include "eval/ruler/ruler.h"
 
 namespace tandem::cli {
@@ -188,7 +189,7 @@ void collect(CollectArguments& a) {
   }
   progress.finish();
   for (const std::string& repair : result.repairs) fmt::print(stderr, "{}\n", repair);
-  fmt::print("{}: {} prompts, {} rows of {} features\n", a.out, result.shards, result.rows, kFeatures);
+  fmt::print("{}: {}, {} rows of {} features\n", a.out, eval::counted(result.shards, "prompt"), result.rows, kFeatures);
 }
 
 }  // namespace

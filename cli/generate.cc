@@ -17,6 +17,7 @@
 #include "engine/model/chat.h"
 #include "engine/model/utf8.h"
 #include "engine/runtime/conversation.h"
+#include "eval/report/table.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
@@ -95,7 +96,7 @@ void print_figures(const Session& session, const Conversation::Reply& reply) {
   fmt::print(stderr, "TTFT {:.3f} ms = prefill of {} tokens {:.3f} + method's preparation {:.3f} + first step {:.3f}\n",
              ms(reply.prefill_ns + setup + first), reply.prefilled, ms(reply.prefill_ns), ms(setup), ms(first));
   if (steps > 0)
-    fmt::print(stderr, "TPOT {:.3f} ms over {} step{}\n", ms(later) / double(steps), steps, steps == 1 ? "" : "s");
+    fmt::print(stderr, "TPOT {:.3f} ms over {}\n", ms(later) / double(steps), eval::counted(steps, "step"));
   const StepIdle& all = result.idle.decode;
   if (all.window == 0) return;
   fmt::print(stderr, "device busy {:.1f} %, idle {:.1f} %", 100.0 * double(all.busy) / double(all.window),

@@ -69,9 +69,9 @@ std::string query_shift_text(const ShiftProfile& profile, const HeadSource& sour
   const ShiftOptions& o = profile.options;
   std::string out =
       wrap(fmt::format("What earlier and predicted queries of {} choose, as a share of the true query's best {:g} % of "
-                       "the tokens: {} prompts ({}), {} tokens on average, {} decode queries, full attention.",
-                       source.model, 100 * o.share, profile.prompts, source.prompts, profile.tokens / profile.prompts,
-                       profile.queries),
+                       "the tokens: {} ({}), {} tokens on average, {} decode queries, full attention.",
+                       source.model, 100 * o.share, counted(profile.prompts, "prompt"), source.prompts,
+                       profile.tokens / profile.prompts, profile.queries),
            kTerminalWidth) +
       "\n\ndistance  same %\n";
   const std::vector<double> distances = profile.mean_by_distance();

@@ -99,10 +99,10 @@ Json profile_head(const char* schema, const HeadSource& source, std::uint64_t pr
 }
 
 std::string head_report_text(const HeadProfile& profile, const HeadSource& source, bool each_head) {
-  std::string out = wrap(fmt::format("Attention heads of {}: {} prompts ({}), {} tokens on average, {} decode queries, "
+  std::string out = wrap(fmt::format("Attention heads of {}: {} ({}), {} tokens on average, {} decode queries, "
                                      "full attention.",
-                                     source.model, profile.prompts, source.prompts, profile.tokens / profile.prompts,
-                                     profile.queries),
+                                     source.model, counted(profile.prompts, "prompt"), source.prompts,
+                                     profile.tokens / profile.prompts, profile.queries),
                          kTerminalWidth) +
                     "\n\n";
   Table layers;

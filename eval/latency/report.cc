@@ -34,7 +34,7 @@ std::string latency_text(const Latency& r) {
   }
   operations.rows.push_back({"between operations", fmt::format("{:.3f}", r.between_ms),
                              fmt::format("{:.1f}", 100 * r.between_ms / mean_ms), "-", "-"});
-  const std::string what = decode ? fmt::format("{} steps per round after one that is not counted", r.steps)
+  const std::string what = decode ? fmt::format("{} per round after one that is not counted", counted(r.steps, "step"))
                                   : fmt::format("chunks of {} tokens, no logits", r.prefill_chunk);
   return fmt::format("{}, {}, {} threads, {} kernels; {}; one round before these warms up.\n\n{}\n{}", r.model,
                      r.precision, r.threads, r.isa, what, figures.text(), operations.text());

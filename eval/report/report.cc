@@ -117,10 +117,10 @@ std::string title_of(const std::string& benchmark) {
 /// How many, and where samples are made, from which seed.
 std::string samples_text(const Manifest& m) {
   const bool as_is = m.lengths == std::vector<std::uint32_t>{0};
-  std::string text = std::to_string(m.samples);
+  std::string text = counted(m.samples, "sample");
   if (!m.task_samples.empty())
-    text = fmt::format("{} to {}", *std::min_element(m.task_samples.begin(), m.task_samples.end()), m.samples);
-  text += as_is ? " samples per task" : " samples per task and length";
+    text = fmt::format("{} to {}", *std::min_element(m.task_samples.begin(), m.task_samples.end()), text);
+  text += as_is ? " per task" : " per task and length";
   return as_is || ruler_reads_files(m.protocol_id) ? text : text + fmt::format(", seed {}", m.seed);
 }
 

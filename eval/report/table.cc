@@ -121,6 +121,10 @@ std::size_t text_columns(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+std::string counted(std::uint64_t number, std::string_view singular) {
+  return fmt::format("{} {}{}", number, singular, number == 1 ? "" : "s");
+}
+
 std::string wrap(std::string_view text, std::size_t width) {
   std::string out;
   for (const std::string& paragraph : lines_of(std::string(text))) {

@@ -27,6 +27,9 @@ struct Table {
 /// Terminal columns that UTF-8 `text` takes: code points, since no wide or combining ones are used here.
 std::size_t text_columns(std::string_view text);
 
+/// "1 sample", "20 samples".
+std::string counted(std::uint64_t number, std::string_view singular);
+
 /// `text` broken at spaces into lines of at most `width` columns where words allow; existing line ends are kept.
 std::string wrap(std::string_view text, std::size_t width);
 

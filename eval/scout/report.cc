@@ -51,11 +51,11 @@ Json rounded(const std::vector<double>& values) {
 
 std::string layer_ahead_text(const HeadProfile& profile, const HeadSource& source) {
   std::string out =
-      wrap(
-          fmt::format("Queries of {} predicted one layer ahead: cosine with the true ones, mean over the query heads. "
-                      "{} prompts ({}), {} tokens on average, {} decode queries, full attention.",
-                      source.model, profile.prompts, source.prompts, profile.tokens / profile.prompts, profile.queries),
-          kTerminalWidth) +
+      wrap(fmt::format("Queries of {} predicted one layer ahead: cosine with the true ones, mean over the query heads. "
+                       "{} ({}), {} tokens on average, {} decode queries, full attention.",
+                       source.model, counted(profile.prompts, "prompt"), source.prompts,
+                       profile.tokens / profile.prompts, profile.queries),
+           kTerminalWidth) +
       "\n\n";
   Table layers;
   layers.head = {"layer", "next", "own"};
@@ -81,10 +81,10 @@ std::string layer_ahead_text(const HeadProfile& profile, const HeadSource& sourc
 
 std::string recall_text(const RecallProfile& profile, const HeadSource& source) {
   const RecallOptions& o = profile.options;
-  std::string out = wrap(fmt::format("Recalls of {} under {}: {} prompts ({}), {} tokens on average, {} decode steps "
+  std::string out = wrap(fmt::format("Recalls of {} under {}: {} ({}), {} tokens on average, {} "
                                      "with the tokens of full attention.",
-                                     source.model, o.method, profile.prompts, source.prompts,
-                                     profile.tokens / profile.prompts, o.steps),
+                                     source.model, o.method, counted(profile.prompts, "prompt"), source.prompts,
+                                     profile.tokens / profile.prompts, counted(o.steps, "decode step")),
                          kTerminalWidth) +
                     "\n\n";
   Table layers;

@@ -344,6 +344,7 @@ TEST(Table, MarkdownIsSafeFromItsCells) {
 }
 
 TEST(Table, WrapKeepsWordsAndLines) {
+  EXPECT_EQ(counted(0, "sample") + counted(1, "sample") + counted(20, "sample"), "0 samples1 sample20 samples");
   EXPECT_EQ(wrap("one two three", 7), "one two\nthree");
   EXPECT_EQ(wrap("ééé éé", 6), "ééé éé");
   EXPECT_EQ(wrap("longerthanthat a", 4), "longerthanthat\na");
