@@ -173,7 +173,7 @@ TEST(Workload, MistakesAreSentences) {
     return std::string();
   };
   using ::testing::HasSubstr;
-  EXPECT_THAT(error("{"), HasSubstr("w.json is not a workload profile"));
+  EXPECT_THAT(error("{"), HasSubstr("w.json: not valid JSON from byte 2 of 1 on"));
   EXPECT_THAT(error(R"({"name":"a","source":"b"})"), HasSubstr("layers"));
   EXPECT_THAT(error(R"({"name":"a","source":"b","layers":[]})"), HasSubstr("'layers' is empty"));
   EXPECT_THAT(error(R"({"name":"a","source":"b","layers":[[]]})"), HasSubstr("layers[0] has no heads"));
