@@ -13,7 +13,8 @@
 namespace tandem::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kFooter =
+    R"(
 Examples:
   tandem compare --no-plot --out baseline              once, with the program that is good; keep the folder
   tandem compare --no-plot --out run                   the same command, with the program to judge
@@ -22,14 +23,16 @@ Examples:
   tandem gate --baseline runs/a --run runs/c --noise runs/b      real times: how far two runs of one program differ
 
 A method of the baseline is compared with the run's of the same label, on the samples that both runs have.
-  accuracy  fails where McNemar's test finds a loss (of the whole gate's methods --alpha is the chance of a false one; it
-            is half of that in practice, since gains never fail), and passes where the 95 % interval of the difference
-            ends above -margin. Else the samples cannot tell: that passes, with the number that could, or fails with
-            --strict.
-  times     TPOT and TTFT. Virtual time is exact: at each length, more than the margin fails. Measured times fail where
-            the 95 % interval of the mean ratio lies above the margin, and --noise widens it to what was seen.
-  tokens    where both runs claim to be the same computation, samples with other tokens are counted.
-Runs of another protocol, model, tokenizer, seed, batch, hardware profile or machine are refused: docs/gate.md.)";
+)"
+    "  accuracy  fails where McNemar's test finds a loss (of the whole gate's methods --alpha is the chance of a false "
+    "one; it is half of that in practice, since gains never fail), and passes where the 95 % interval of the "
+    "difference ends above -margin. Else the samples cannot tell: that passes, with the number that could, or fails "
+    "with --strict.\n"
+    "  times     TPOT and TTFT. Virtual time is exact: at each length, more than the margin fails. Measured times fail "
+    "where the 95 % interval of the mean ratio lies above the margin, and --noise widens it to what was seen. Batches "
+    "that have other samples in the other run are left out.\n"
+    "  tokens    where both runs claim to be the same computation, samples with other tokens are counted.\n"
+    R"(Runs of another protocol, model, tokenizer, seed, batch, hardware profile or machine are refused: docs/gate.md.)";
 
 struct GateArguments {
   std::string baseline, run, methods, out;

@@ -160,7 +160,6 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
   }
 }
 
-/// The conversation's format, whose end of an answer becomes one of the model's stop tokens.
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
   std::vector<std::int32_t> tokens = tokenizer.encode(prompt, /*add_bos=*/true);
   if (tokens != tokenizer.encode(prompt, /*add_bos=*/true, Specials::parsed)) {

@@ -125,7 +125,7 @@ void add_longbench(CLI::App& eval) {
   command->add_option("--samples", options->samples, "First samples of each task [all]");
   command->add_option(
       "--max-length", options->max_length,
-      "Tokens of a prompt, whose middle is cut out where it has more [multiples of 500 that leave 500 positions]");
+      "Tokens of a prompt, whose middle is cut out where it has more [multiples of 500 that leave 576 positions]");
   command->add_option("--batch", options->batch, "Sequences decoded together")->capture_default_str();
   command->add_flag("--chat", options->chat, "Put the model's chat template around prompts");
   command->add_option("--chat-format", options->chat_format,

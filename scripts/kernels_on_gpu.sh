@@ -7,8 +7,7 @@
 #   kernels_on_gpu.sh [step ...]      only these, in the order given; all of them, in the order they have here:
 #                                     info tests probe bench cpu profile ncu check memcheck synccheck initcheck racecheck
 #
-# All of them take longer than a machine that is lent for ten minutes at a time gives, and leave more files than it may
-# bring back. There, three calls with PACK=1, whose steps are over in time whatever they take (each replaces the packed
+# All of them take longer than ten minutes and leave many files. Where a command may run no longer, three calls with PACK=1, whose steps are over in time whatever they take (each replaces the packed
 # results of the one before):
 #   kernels_on_gpu.sh info tests check ncu
 #   kernels_on_gpu.sh probe bench cpu profile     # in one call: profile reads what the others left

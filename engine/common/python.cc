@@ -1,6 +1,7 @@
 #include "engine/common/python.h"
 
 #include <cerrno>
+#include <csignal>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -26,6 +27,10 @@ PythonEnd run_python(std::string_view script, std::span<const std::string> argum
   const pid_t child = fork();
   if (child < 0) return PythonEnd::not_started;
   if (child == 0) {
+    // An interrupt from the terminal goes to both: this program ends when it has kept what is finished, this one with
+    // it.
+    std::signal(SIGINT, SIG_IGN);
+    std::signal(SIGTERM, SIG_IGN);
     if ((input >= 0 && dup2(input, STDIN_FILENO) < 0) || (output >= 0 && dup2(output, STDOUT_FILENO) < 0)) _exit(1);
     execv(pointers[0], pointers.data());
     pointers[0] = in_path.data();

@@ -76,8 +76,10 @@ void check_clock(const Pair& pair, const Manifest& baseline, const Manifest& run
 void check_whole(const RunFolder& folder) {
   const Manifest& m = folder.manifest();
   if (m.benchmark == kPerplexity)
-    throw_input_error("'{}' is a perplexity run: tandem gate judges runs of tandem compare.", folder.path().string());
+    throw_input_error("'{}' is a perplexity run: tandem gate judges runs of tandem compare and tandem eval longbench.",
+                      folder.path().string());
   const std::uint64_t wanted = m.all_samples() * m.methods.size();
+  if (wanted == 0) throw_input_error("The run in '{}' has no samples by its manifest.json.", folder.path().string());
   const std::size_t there = folder.finished().size();
   if (there == wanted && !m.finished_utc.empty()) return;
   throw_input_error(
@@ -114,8 +116,8 @@ std::vector<std::string> differences_to_note(const Manifest& baseline, const Man
   const auto shown = [](const std::string& value) { return value.empty() ? "unknown" : value; };
   if (baseline.isa != run.isa || baseline.isa.empty())
     notes.push_back(
-        fmt::format("The instruction sets are {} in the baseline and {} in the run: they round differently, so that "
-                    "tokens and with them times may differ.",
+        fmt::format("The instruction sets are {} in the baseline and {} in the run: another one rounds differently, so "
+                    "that tokens and with them times may differ.",
                     shown(baseline.isa), shown(run.isa)));
   for (const char* option : {"--precision", "--prefill-chunk"}) {
     const std::string before = option_in(baseline.command, option).value_or("not given");

@@ -104,10 +104,18 @@ std::uint64_t other_tokens(const Samples& before, const Samples& now) {
 }
 
 void note_overlap(Gate& gate) {
-  if (gate.samples < gate.baseline.all_samples() || gate.samples < gate.run.all_samples())
+  if (gate.samples > 0 && (gate.samples < gate.baseline.all_samples() || gate.samples < gate.run.all_samples()))
     gate.notes.push_back(
         fmt::format("{} samples of a method are in both runs and were compared; the baseline has {}, the run {}.",
                     gate.samples, gate.baseline.all_samples(), gate.run.all_samples()));
+  const std::uint32_t batch = batch_of(gate.run);
+  const bool cut = std::any_of(gate.run.tasks.begin(), gate.run.tasks.end(), [&](const std::string& task) {
+    const std::uint32_t before = gate.baseline.samples_of(task), now = gate.run.samples_of(task);
+    return before > 0 && before != now && std::min(before, now) % batch != 0;
+  });
+  if (cut && !gate.run.clock.empty())
+    gate.notes.push_back(
+        fmt::format("Batches of {} that have other samples in the other run were left out of the times.", batch));
   for (const MethodEntry& method : gate.run.methods) {
     const bool judged = std::any_of(gate.methods.begin(), gate.methods.end(),
                                     [&](const MethodVerdict& m) { return m.run_label == method.label; });
@@ -149,7 +157,7 @@ struct Terms {
 void judge_method(const Run& baseline, const MethodEntry& before, const Run& run, const MethodEntry& now,
                   const Terms& terms, MethodVerdict& out) {
   const Manifest &a = baseline.manifest(), &b = run.manifest();
-  const Samples &there = baseline.of(before), &here = run.of(now);
+  const Samples there = in_equal_batches(baseline.of(before), a, b), here = in_equal_batches(run.of(now), b, a);
   const PairedScores scores = shared_scores(there, here, b, "");
   if (scores.samples == 0)
     throw_input_error("The runs have no sample of the same task, length and number, so that nothing can be compared.");
@@ -180,11 +188,18 @@ TimeMargins measured_margins(const Run& baseline, const std::vector<const Method
   TimeMargins margins{margin, margin};
   for (const RunFolder& folder : noise) {
     const Run again(folder);
+    if (again.manifest().programs() != baseline.manifest().programs())
+      throw_input_error(
+          "--noise: the run in '{}' is of another program than the baseline, so that what they differ by is no noise.",
+          folder.path().string());
     for (const MethodEntry* method : wanted) {
-      const MethodEntry* partner = partner_of(*method, baseline.manifest(), again.manifest());
-      if (partner == nullptr)
-        throw_input_error("--noise: the run in '{}' has no method '{}'.", folder.path().string(), method->label);
-      allow_noise(baseline.of(*method), again.of(*partner), batch_of(baseline.manifest()), margins);
+      const auto& others = again.manifest().methods;
+      if (std::find(others.begin(), others.end(), *method) == others.end())
+        throw_input_error("--noise: the run in '{}' has no method '{}' with the baseline's options.",
+                          folder.path().string(), method->label);
+      const Manifest &a = baseline.manifest(), &b = again.manifest();
+      allow_noise(in_equal_batches(baseline.of(*method), a, b), in_equal_batches(again.of(*method), b, a), batch_of(a),
+                  margins);
     }
   }
   return margins;
@@ -211,6 +226,12 @@ Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const 
   if (!noise.empty() && (simulated || !timed))
     throw_input_error("--noise is for times that a real clock took, and the baseline's are {}: leave the option away.",
                       timed ? a.clock : "not there");
+  for (const RunFolder& folder : noise) {
+    std::error_code unknown;
+    if (std::filesystem::equivalent(folder.path(), run_folder.path(), unknown))
+      throw_input_error("--noise: '{}' is the run that is judged: give another run of the baseline's program.",
+                        folder.path().string());
+  }
   const double margin = options.latency_margin.value_or(simulated ? kExactMargin : kMeasuredMargin);
   const Terms terms{options, options.alpha / static_cast<double>(wanted.size()), timed, simulated,
                     measured_margins(baseline, wanted, noise, margin)};

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <fmt/core.h>
 
+#include "eval/gate/comparable.h"
+
 namespace tandem::eval {
 namespace {
 
@@ -51,6 +53,19 @@ std::vector<double> log_ratios(const Samples& before, const Samples& now, std::u
 }
 
 }  // namespace
+
+Samples in_equal_batches(Samples samples, const Manifest& own, const Manifest& other) {
+  const std::uint32_t batch = batch_of(own);
+  std::erase_if(samples.timings, [&](const auto& entry) {
+    const SampleTiming& timing = *entry.second;
+    const std::uint32_t first = timing.index - timing.index % batch;
+    const auto together = [&](const Manifest& m) {
+      return std::min(batch, std::max(m.samples_of(timing.task), first) - first);
+    };
+    return together(own) != together(other);
+  });
+  return samples;
+}
 
 MethodSummary shared_latency(const Samples& own, const Samples& other, const Manifest& manifest,
                              const std::string& label) {

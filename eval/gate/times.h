@@ -14,6 +14,10 @@ struct TimeMargins {
   double tpot = 0, ttft = 0;  // shares of 1
 };
 
+/// Without the times of batches that the other run has with other samples (its --samples are others): all samples of a
+/// batch have the batch's times.
+Samples in_equal_batches(Samples samples, const Manifest& own, const Manifest& other);
+
 /// Times of those of `own` that `other` has too, summed up as reports do.
 MethodSummary shared_latency(const Samples& own, const Samples& other, const Manifest& manifest,
                              const std::string& label);

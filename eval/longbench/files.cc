@@ -95,6 +95,24 @@ std::vector<std::string> tasks_in(const fs::path& data) {
   return found;
 }
 
+/// What a score would refuse, before hours of decoding: a retrieval's answer without a paragraph, a choice without
+/// classes.
+void check_answers(const LongBenchDataset& dataset, const std::vector<LongBenchRecord>& records,
+                   const std::string& file) {
+  if (needs_segmenter(dataset.metric)) return;  // refuses nothing
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const LongBenchRecord& record = records[i];
+    if (dataset.metric == LongBenchMetric::classification && record.all_classes.empty())
+      throw_input_error("{}, sample {}: 'all_classes' is empty, and answers of {} are among them.", file, i + 1,
+                        dataset.name);
+    try {
+      longbench_score(dataset, "", record.answers, record.all_classes);
+    } catch (const InputError& error) {
+      throw_input_error("{}, sample {}: {}", file, i + 1, error.what());
+    }
+  }
+}
+
 LongBenchFile read_file(const fs::path& data, const std::string& task, const Json& prompts, const Json& lengths) {
   LongBenchFile file;
   const std::string name(longbench_dataset_of(task));
@@ -118,6 +136,7 @@ LongBenchFile read_file(const fs::path& data, const std::string& task, const Jso
   const std::string text = read_small_file(path, kLargestFile);
   file.records = parse_longbench(text, path.string());
   longbench_prompt(file.prompt, file.records.front());  // a prompt with another field is found now
+  check_answers(*file.dataset, file.records, path.string());
   file.hash = mix64(mix64(fnv1a64(text)) ^ fnv1a64(file.prompt) ^ file.max_new_tokens);
   return file;
 }

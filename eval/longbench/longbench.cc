@@ -13,7 +13,8 @@
 namespace tandem::eval {
 namespace {
 
-constexpr std::uint32_t kRoom = 128;  // tokens that a chat template and encoding anew may add
+constexpr std::uint32_t kRoom = 64;            // tokens that a chat template and encoding anew may add
+constexpr std::uint32_t kLongestAnswer = 512;  // tokens, of upstream's data sets
 
 /// Lists and programs that the model is to continue.
 bool takes_template(std::string_view dataset) {
@@ -32,8 +33,9 @@ std::string cut_middle(const Tokenizer& tokenizer, std::string text, std::uint32
 }  // namespace
 
 std::uint32_t default_max_length(const ModelConfig& config) {
+  constexpr std::uint32_t kStep = 500, kLeft = kLongestAnswer + kRoom;
   const std::uint32_t most = config.max_positions;
-  return most < 1000 ? most / 2 : (most - 500) / 500 * 500;
+  return most < kLeft + kStep ? most / 2 : (most - kLeft) / kStep * kStep;
 }
 
 std::vector<std::int32_t> longbench_tokens(const Tokenizer& tokenizer, const LongBenchFile& file,

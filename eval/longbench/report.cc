@@ -15,7 +15,6 @@ namespace {
 using Figure = std::optional<double>;
 
 struct TaskFigures {
-  std::uint64_t samples = 0;
   Figure all;                     // of a task that is not LongBench-E's
   std::array<Figure, 3> buckets;  // of one that is
 };
@@ -36,7 +35,6 @@ Figures figures_of(const LongBench& benchmark, const RunFolder& folder) {
   Figures figures;
   for (const auto& [key, all] : scores) {
     TaskFigures& of = figures[key];
-    of.samples = all.size();
     if (is_e(key.first)) {
       of.buckets = longbench_e_scores(all, lengths[key]);
     } else {
@@ -59,15 +57,19 @@ std::string text_of(const Figure& figure) {
 /// One figure per method of a row; a mean of such rows.
 struct Row {
   std::string name, range;
+  std::uint64_t samples = 0;  // that a method has when the run is complete
   std::vector<Figure> figures;
 };
 
-std::vector<Row> rows_of(const std::string& task, const Figures& figures, const Summary& summary) {
+std::vector<Row> rows_of(const LongBench& benchmark, const std::string& task, const Figures& figures,
+                         const Summary& summary) {
   const std::size_t ranges = is_e(task) ? kLongBenchBuckets.size() : 1;
   std::vector<Row> rows(ranges);
   for (std::size_t r = 0; r < ranges; ++r) {
     rows[r].name = task;
     if (is_e(task)) rows[r].range = kLongBenchBuckets[r];
+    for (std::uint32_t i = 0; i < benchmark.samples_of(task); ++i)
+      rows[r].samples += !is_e(task) || longbench_bucket(benchmark.file(task).records[i].length) == r ? 1 : 0;
     for (const MethodSummary& method : summary.methods) {
       const auto found = figures.find({task, method.label});
       const bool there = found != figures.end();
@@ -79,7 +81,7 @@ std::vector<Row> rows_of(const std::string& task, const Figures& figures, const 
 
 /// Over rows in which a method has a figure; nothing where one of them has none.
 Row mean_of(const std::vector<Row>& rows) {
-  Row mean{fmt::format("mean of {}", rows.size()), "", {}};
+  Row mean{fmt::format("mean of {}", rows.size()), "", 0, {}};
   for (std::size_t m = 0; m < rows.front().figures.size(); ++m) {
     double sum = 0;
     bool all = true;
@@ -100,7 +102,7 @@ std::string longbench_report(const LongBench& benchmark, const RunFolder& folder
   std::vector<Row> rows;
   bool ranges = false;
   for (const std::string& task : benchmark.tasks()) {
-    std::vector<Row> more = rows_of(task, figures, summary);
+    std::vector<Row> more = rows_of(benchmark, task, figures, summary);
     rows.insert(rows.end(), more.begin(), more.end());
     ranges = ranges || is_e(task);
   }
@@ -116,12 +118,14 @@ std::string longbench_report(const LongBench& benchmark, const RunFolder& folder
     if (ranges) cells.push_back(row.range);
     const bool is_task = benchmark.has(row.name);
     cells.push_back(is_task ? metric_of(benchmark.file(row.name)) : "");
-    cells.push_back(is_task ? std::to_string(benchmark.samples_of(row.name)) : "");
+    cells.push_back(is_task ? std::to_string(row.samples) : "");
     for (const Figure& figure : row.figures) cells.push_back(text_of(figure));
   }
   std::string out = section("LongBench", markdown) + tandem::eval::text_of(table, markdown);
   out += note(
-      "100 times the mean score, as upstream's eval.py rounds it; the last row is the mean of the rows above. The "
+      "100 times the mean score, as upstream's eval.py rounds it; the last row is the mean of the rows above, and "
+      "\"-\" "
+      "where one of them has no sample. The "
       "accuracy further up is the same scores' mean over all samples, so that tasks count as many times as they have "
       "samples.",
       markdown);

@@ -141,10 +141,11 @@ void arrange_lines(const fs::path& file, const LineParser& parse, const std::vec
 
 void check_writable(const fs::path& name, const std::string& what) {
   const fs::path part = part_of(linked_file(name));
+  std::error_code ignored;
+  const bool was_there = fs::exists(part, ignored);  // somebody's: it stays until there is something to write
   std::ofstream out(part, std::ios::binary | std::ios::app);
   if (!out) throw_input_error("{}: '{}' cannot be written ({}).", what, name.string(), std::strerror(errno));
-  std::error_code ignored;
-  fs::remove(part, ignored);
+  if (!was_there) fs::remove(part, ignored);
 }
 
 void write_file(const fs::path& name, std::string_view text) {

@@ -47,6 +47,7 @@ TEST_F(LongBenchProgram, RangesOfLengthsAreLongBenchEs) {
   ASSERT_EQ(done.code, 0) << done.text;
   EXPECT_THAT(done.text, AllOf(HasSubstr("0-4k"), HasSubstr("4-8k"), HasSubstr("8k+")));
   EXPECT_THAT(bytes("a", "longbench.json"), HasSubstr("\"8k+\": "));
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("| qasper_e | 4-8k | qa_f1 | 1 |"));
 }
 
 TEST_F(LongBenchProgram, ResumeMakesWhatIsMissingAndTheSameBytes) {

@@ -245,6 +245,64 @@ TEST_F(GateOfRuns, WhatBothRunsHaveIsComparedAndSaid) {
   EXPECT_THAT([&] { gate(fewer); }, ThrowsMessage<InputError>(HasSubstr("no sample of the same task")));
 }
 
+TEST_F(GateOfRuns, BatchesWithOtherSamplesAreLeftOutOfTheTimes) {
+  const auto of = [](std::uint32_t samples) {
+    Changes changes;
+    changes.manifest = [samples](Manifest& m) {
+      m.command = "tandem compare --batch 8 --samples " + std::to_string(samples);
+      m.samples = samples;
+    };
+    // The last batch of 100 has four sequences, which step faster than eight do.
+    changes.timing = [samples](SampleTiming& t) {
+      if (samples == 100 && t.index >= 96) slow_down(t, 0.5);
+    };
+    return changes;
+  };
+  for (const auto& [run, baseline] : {std::pair{120u, 100u}, std::pair{100u, 120u}}) {
+    const Gate result = gate(of(run), of(baseline));
+    EXPECT_EQ(result.samples, 200u);  // their accuracy is compared
+    ASSERT_EQ(result.methods[0].times.size(), 4u);
+    for (const TimeVerdict& time : result.methods[0].times) EXPECT_EQ(time.change, 0) << time.what;
+    EXPECT_THAT(result.notes, Contains(HasSubstr("Batches of 8 that have other samples")));
+  }
+}
+
+TEST_F(GateOfRuns, OnlyAnotherRunOfTheBaselinesProgramIsNoise) {
+  Changes measured;
+  measured.manifest = kMeasured;
+  const RunFolder baseline = write_gate_run(root_ / "baseline", measured),
+                  run = write_gate_run(root_ / "run", measured);
+  const auto refused = [&](const char* folder) {
+    std::vector<RunFolder> noise;
+    noise.push_back(RunFolder::open(root_ / folder));
+    try {
+      judge(baseline, run, noise, {});
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refused("run"), HasSubstr("is the run that is judged"));
+  measured.manifest = [](Manifest& m) {
+    kMeasured(m);
+    m.git_commit = "def";
+  };
+  write_gate_run(root_ / "other", measured);
+  EXPECT_THAT(refused("other"), HasSubstr("is of another program than the baseline"));
+  measured.manifest = [](Manifest& m) {
+    kMeasured(m);
+    m.methods[1].options[0].second = "0.3";
+  };
+  write_gate_run(root_ / "options", measured);
+  EXPECT_THAT(refused("options"), HasSubstr("no method 'hybrid:budget=0.2' with the baseline's options"));
+}
+
+TEST_F(GateOfRuns, ARunOfNoSamplesIsRefused) {
+  Changes none;
+  none.manifest = [](Manifest& m) { m.samples = 0; };
+  EXPECT_THAT([&] { gate(none, none); }, ThrowsMessage<InputError>(HasSubstr("has no samples")));
+}
+
 TEST_F(GateOfRuns, SamplesOfAnotherTextAreRefused) {
   Changes other;
   other.sample = [](SampleResult& s) { s.answers = {"7654321"}; };

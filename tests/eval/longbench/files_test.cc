@@ -86,6 +86,19 @@ TEST_F(LongBenchFiles, WhatIsWrongIsNamed) {
               HasSubstr("holds no config/dataset2prompt.json"));
 }
 
+TEST_F(LongBenchFiles, WhatAScoreWouldRefuseIsRefusedFirst) {
+  folder.write("config/dataset2prompt.json", R"({"trec": "{input}", "passage_retrieval_en": "{input}"})");
+  folder.write("config/dataset2maxlen.json", R"({"trec": 4, "passage_retrieval_en": 4})");
+  const auto record = [](const char* answer, const nlohmann::json& classes) {
+    return testing::LongBenchFolder::record("c", "i", {answer}, 1, classes);
+  };
+  folder.write("data/passage_retrieval_en.jsonl", record("Paragraph 3", nullptr) + record("the third", nullptr));
+  EXPECT_THAT(refused(), AllOf(HasSubstr("passage_retrieval_en.jsonl, sample 2: "), HasSubstr("'the third'")));
+  folder.write("data/passage_retrieval_en.jsonl", record("Paragraph 3", nullptr));
+  folder.write("data/trec.jsonl", record("Place", {"Place"}) + record("Place", nullptr));
+  EXPECT_THAT(refused(), HasSubstr("trec.jsonl, sample 2: 'all_classes' is empty"));
+}
+
 TEST(LongBenchLines, FieldsAreRequired) {
   const std::string good = testing::LongBenchFolder::record("c", "i", {"a"});
   ASSERT_EQ(parse_longbench(good + "\n\r\n" + good, "f").size(), 2u);

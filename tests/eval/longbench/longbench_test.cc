@@ -139,9 +139,18 @@ TEST_F(LongBenchTest, LengthsThatUpstreamHas) {
   }
 }
 
+TEST_F(LongBenchTest, TheDefaultLengthHasRoomForTheLongestAnswers) {
+  folder.add("qasper", 1);
+  folder.write("config/dataset2maxlen.json", R"({"qasper": 512})");
+  for (const std::uint32_t positions : {1076u, 2048u, 4096u, 32768u, 131072u}) {
+    model.config.max_positions = positions;
+    EXPECT_EQ(read().max_length(), default_max_length(model.config)) << positions;
+  }
+}
+
 TEST_F(LongBenchTest, RoomForAnswersIsAskedFor) {
   folder.add("qasper", 1);
-  options.max_length = model.config.max_positions - 128 - 6;
+  options.max_length = model.config.max_positions - 64 - 6;
   EXPECT_EQ(read().max_length(), options.max_length);
   ++options.max_length;
   EXPECT_THAT(refused(), AllOf(HasSubstr("--max-length"), HasSubstr("leaves no room for the 6 tokens")));
