@@ -75,9 +75,10 @@ void gate(const GateArguments& arguments) {
 }  // namespace
 
 void add_gate(CLI::App& app) {
-  auto* command = app.add_subcommand("gate", "Decide for CI whether a run of compare is as good as a baseline run");
+  auto* command = app.add_subcommand("gate", "Decide for CI whether a run is as good as a baseline run");
   auto arguments = std::make_shared<GateArguments>();
-  command->add_option("--baseline", arguments->baseline, "Run folder of compare that was found good")->required();
+  command->add_option("--baseline", arguments->baseline, "Run folder of compare or eval longbench that was found good")
+      ->required();
   command->add_option("--run", arguments->run, "Run folder to judge")->required();
   command->add_option("--methods", arguments->methods,
                       "Which of the baseline's methods, by label or name (default: all)");

@@ -27,8 +27,8 @@ PythonEnd run_python(std::string_view script, std::span<const std::string> argum
   const pid_t child = fork();
   if (child < 0) return PythonEnd::not_started;
   if (child == 0) {
-    // An interrupt from the terminal goes to both: this program ends when it has kept what is finished, this one with
-    // it.
+    // An interrupt from the terminal goes to both processes. The script does its work, and the program, which still
+    // needs it to keep what is finished, ends after that.
     std::signal(SIGINT, SIG_IGN);
     std::signal(SIGTERM, SIG_IGN);
     if ((input >= 0 && dup2(input, STDIN_FILENO) < 0) || (output >= 0 && dup2(output, STDOUT_FILENO) < 0)) _exit(1);

@@ -6,7 +6,6 @@
 #include "eval/ruler/protocol.h"
 #include "eval/run/decoded.h"
 #include "eval/scoring/string_match.h"
-#include "methods/registry.h"
 
 namespace tandem::eval {
 namespace {

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "engine/common/error.h"
 #include "eval/ruler/random.h"
 #include "eval/run/decoded.h"
 #include "eval/scoring/segment_chinese.h"
-#include "methods/registry.h"
 
 namespace tandem::eval {
 namespace {

@@ -1,7 +1,7 @@
 #include "eval/longbench/report.h"
 
 #include <array>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -19,8 +19,8 @@
 
 namespace tandem::eval {
 
-inline constexpr int kSchemaVersion = 6;  // 2: isa in the manifest; 3: a depth may be null; 4: layer 0's idle; 5:
-                                          // hashes of files; 6: task_samples, length 0; all are read
+/// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0. All are read.
+inline constexpr int kSchemaVersion = 6;
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 
@@ -122,8 +122,8 @@ struct Manifest {
   std::vector<std::string> tasks;
   std::vector<std::uint32_t> lengths;
   std::uint32_t samples = 0;  // per task and length
-  std::vector<std::uint32_t>
-      task_samples;  // of each task at a length, where they differ: at most `samples`; else empty
+  /// Of each task at a length, where they differ: at most `samples`; else empty.
+  std::vector<std::uint32_t> task_samples;
   std::uint64_t seed = 0;
   std::string protocol_id;
   std::string hardware_profile;  // empty for a measured run
