@@ -76,6 +76,7 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
   if (options.steps < 1 || options.steps > 100000) throw_input_error("--steps is {}: give 1 to 100000.", options.steps);
   if (options.rounds < 1 || options.rounds > 1000) throw_input_error("--rounds is {}: give 1 to 1000.", options.rounds);
   check_new_file(arguments.out, arguments.force);
+  check_methods({&arguments.method, 1}, arguments.session);
   Session session = open_session(arguments.session, /*with_tokenizer=*/false);
   say_hints({&arguments.method, 1}, arguments.session);
   options.engine = session.engine;

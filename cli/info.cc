@@ -9,7 +9,7 @@
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/device/profile.h"
-#include "engine/kernels/cuda/runtime.h"
+#include "engine/device/cuda/runtime.h"
 #include "engine/kernels/isa.h"
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"

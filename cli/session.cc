@@ -8,6 +8,7 @@
 #include "cli/parse.h"
 #include "cli/ranks.h"
 #include "engine/common/error.h"
+#include "engine/device/cuda_device.h"
 #include "engine/device/emu_device.h"
 #include "engine/device/profile.h"
 #include "engine/device/sim_device.h"
@@ -26,6 +27,12 @@ DType parse_precision(const std::string& name, const Model& model) {
     if (name == to_string(type)) return type;
   const std::vector<std::string> known = {"auto", "bf16", "f16", "f32"};
   throw_input_error("--precision is '{}'; it can be {}.{}", name, join_names(known), did_you_mean(name, known));
+}
+
+void check_real_time(const SessionOptions& options) {
+  if (options.hardware != SessionOptions().hardware)
+    throw_input_error("--hw is '{}', but --device {} takes real time on this machine: give one of them.",
+                      options.hardware, options.device);
 }
 
 /// Who is asked to be a cache rank: nullptr for a thread that is started when one is needed.
@@ -57,7 +64,8 @@ void add_session_options(CLI::App& command, SessionOptions& options, Models mode
   add_model_options(command, options, models);
   command
       .add_option("--device", options.device,
-                  "sim: virtual time from a hardware profile; emu: one thread per lane, real time on this CPU")
+                  "sim: virtual time from a hardware profile; emu: one thread per lane, real time on this CPU; cuda: "
+                  "real time on a GPU (`tandem methods` marks what runs there)")
       ->capture_default_str();
   command.add_option("--hw", options.hardware, "Hardware profile of --device sim (`tandem info` lists them)")
       ->capture_default_str();
@@ -117,6 +125,10 @@ void say_hints(std::span<const std::string> methods, const SessionOptions& optio
   }
 }
 
+void check_methods(std::span<const std::string> methods, const SessionOptions& options) {
+  if (options.device == "cuda") check_on_gpu(methods);
+}
+
 void check_trained(const SessionOptions& options) {
   if (!options.model.starts_with(kSyntheticPrefix)) return;
   preset_config(options.model.substr(kSyntheticPrefix.size()));  // a name that is mistyped is the first mistake
@@ -146,17 +158,15 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
         fmt::format("{:016x}", content_hash(std::as_bytes(std::span(content.data(), content.size()))));
     session.device = make_sim_device(std::move(profile));
   } else if (options.device == "emu") {
-    if (options.hardware != SessionOptions().hardware)
-      throw_input_error("--hw is '{}', but --device emu takes real time on this machine: give one of them.",
-                        options.hardware);
+    check_real_time(options);
     session.device =
         make_emu_device({.host_worker_threads = options.threads == 0 ? usable_threads() : options.threads});
   } else if (options.device == "cuda") {
-    throw_input_error(
-        "There is no device 'cuda' that decodes yet: sim and emu do. `tandem bench kernels --device cuda` runs the "
-        "kernels on a GPU.");
+    check_real_time(options);
+    session.device =
+        make_cuda_device({.host_worker_threads = options.threads == 0 ? usable_threads() : options.threads});
   } else {
-    const std::vector<std::string> known = {"sim", "emu"};
+    const std::vector<std::string> known = {"sim", "emu", "cuda"};
     throw_input_error("There is no device '{}'.{} There are {}.", options.device, did_you_mean(options.device, known),
                       join_names(known));
   }

@@ -6,13 +6,15 @@
 
 namespace tandem {
 
-void BodyContext::check_declared(BufferId buffer, bool write, const std::string& name) const {
+void BodyContext::check_declared(BufferId buffer, bool write, Memory memory, const std::string& name) const {
   // A declared write also allows reading: it conflicts with everything a read would conflict with.
   const bool declared = std::any_of(op_->access.begin(), op_->access.end(), [&](const Access& access) {
     return access.extent.buffer == buffer && (access.write || !write);
   });
   TANDEM_CHECK(declared, "operation '{}' {} buffer '{}' without having declared it", op_->name,
                write ? "writes" : "reads", name);
+  TANDEM_CHECK(!host_only_ || memory == Memory::host, "operation '{}' of the CPU touches buffer '{}' on the GPU",
+               op_->name, name);
 }
 
 void BodyContext::settle(const Cost& cost, std::vector<Access> access) {

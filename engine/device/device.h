@@ -1,5 +1,5 @@
-// One interface, several devices: `sim` (real results, virtual time from a hardware profile, hazard checker), `emu`
-// (one thread per lane, real time). A missing backend is one that is not linked.
+// One interface, three devices: `sim` (real results, virtual time from a hardware profile, hazard checker), `emu` (one
+// thread per lane, real time), `cuda` (a GPU). A missing backend is one that is not linked.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ namespace tandem {
 /// Handed to an operation's body. The only way to memory.
 class BodyContext {
  public:
-  explicit BodyContext(const Op& op) : op_(&op) {}
+  explicit BodyContext(const Op& op, bool host_only = false) : op_(&op), host_only_(host_only) {}
 
   /// Pointer to a buffer's first byte as T. LogicError unless the operation declared a read (or write) of the buffer.
   template <class T, Memory M>
   const T* read(const BasicBuffer<M>& buffer) const {
-    check_declared(buffer.id(), false, buffer.name());
+    check_declared(buffer.id(), false, M, buffer.name());
     return reinterpret_cast<const T*>(buffer.allocation_->data);
   }
   template <class T, Memory M>
   T* write(const BasicBuffer<M>& buffer) const {
-    check_declared(buffer.id(), true, buffer.name());
+    check_declared(buffer.id(), true, M, buffer.name());
     return reinterpret_cast<T*>(buffer.allocation_->data);
   }
 
@@ -45,8 +45,9 @@ class BodyContext {
   std::vector<Access>& access() { return access_; }
 
  private:
-  void check_declared(BufferId buffer, bool write, const std::string& name) const;
+  void check_declared(BufferId buffer, bool write, Memory memory, const std::string& name) const;
   const Op* op_;
+  bool host_only_;  // runs on a CPU that does not reach the device's memory
   bool has_cost_ = false, has_access_ = false;
   Cost cost_;
   std::vector<Access> access_;
@@ -79,6 +80,8 @@ class Device {
   /// "measured on <machine>" or "simulated for <profile>": the column head of every number from this device.
   virtual std::string clock_name() const = 0;
   virtual bool simulated() const = 0;
+  /// Operations of device lanes are launched on a GPU (Op::launch): their bodies do not run.
+  virtual bool launches() const { return false; }
   /// Bodies do not run, their stand-ins do: memory holds nothing.
   virtual bool shapes_only() const { return false; }
   /// Whether there is another device to send work to. On `sim` the profile says so; elsewhere a rank is one.

@@ -146,7 +146,9 @@ inline void wait_for(std::vector<Event>& after, Event event) {
 }
 
 class BodyContext;
+class LaunchContext;
 using Body = std::function<void(BodyContext&)>;
+using Launch = std::function<void(LaunchContext&)>;
 
 struct Op {
   const char* name = "";  // static storage; the same operation has the same name in every method
@@ -157,6 +159,10 @@ struct Op {
   std::vector<Access> access;
   std::vector<Event> after;  // explicit edges; the lane's own order is implied
   Body body;                 // may be empty
+  /// The body's twin on a GPU (Device::launches), for device lanes: puts kernels and copies into the lane's stream. It
+  /// is called before submit() returns, so it may refer to its caller's variables. What data decides is not settled
+  /// there: the declared cost stays.
+  Launch launch = {};
   /// What is left of the body where no tensor is computed (SimOptions::shapes_only): drawing what a choice would be and
   /// settling its cost. Empty where the cost does not depend on data.
   Body stand_in;

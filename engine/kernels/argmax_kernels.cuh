@@ -109,7 +109,7 @@ inline __global__ void __launch_bounds__(kLogitsThreads)
 /// A warp per row.
 inline __global__ void __launch_bounds__(kWarp)
     choose_kernel(const float* logits, std::uint32_t vocab, const LogitsPart* parts, std::uint32_t parts_per_row,
-                  const std::int32_t* tokens, TopTwo* tops, double* log_probabilities) {
+                  const std::int32_t* tokens, TopTwo* tops, std::int32_t* best, double* log_probabilities) {
   const LogitsPart* mine = parts + std::size_t{blockIdx.x} * parts_per_row;
   const float nothing = __uint_as_float(0xff800000u);
   Top top = no_top();
@@ -129,6 +129,7 @@ inline __global__ void __launch_bounds__(kWarp)
     out.second = top.second;
     out.second_logit = top.second_logit;
   }
+  if (best != nullptr) best[blockIdx.x] = top.best;
   if (log_probabilities == nullptr) return;
   const std::int32_t token = tokens == nullptr ? top.best : tokens[blockIdx.x];
   if (token < 0 || static_cast<std::uint32_t>(token) >= vocab) {

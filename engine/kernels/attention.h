@@ -6,7 +6,7 @@
 #include <span>
 
 #include "engine/kernels/attention_span.h"  // KvSpan
-#include "engine/kernels/cuda/runtime.h"    // CudaStream
+#include "engine/device/cuda/runtime.h"    // CudaStream
 #include "engine/kernels/page_list.h"
 #include "engine/kernels/thread_pool.h"
 

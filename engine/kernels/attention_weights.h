@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/kernels/cuda/runtime.h"  // CudaStream
+#include "engine/device/cuda/runtime.h"  // CudaStream
 
 namespace tandem {
 
@@ -32,6 +32,7 @@ struct WeightBlend {
   float* average = nullptr;       // [n]
   std::size_t stride = 0;
   std::uint32_t n = 0, queries = 1;
+  std::uint32_t fresh = 0;  // of the last tokens: they have no average yet, whatever lies there
 };
 /// For each query in order: average[t] = keep * average[t] + share * exp(scores[query][t] - lse[query]). A decode
 /// step's moving average has one query; with keep = 1 the queries' weights are summed (column sums). most: the largest

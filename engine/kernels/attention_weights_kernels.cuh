@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kWeightThreads)
   const WeightBlend& blend = blends[first + blockIdx.y];
   const std::uint32_t token = blockIdx.x * kWeightThreads + threadIdx.x;
   if (token >= blend.n) return;
-  float average = blend.average[token];
+  float average = token >= blend.n - blend.fresh ? 0.0f : blend.average[token];
   for (std::uint32_t query = 0; query < blend.queries; ++query) {
     const float score = blend.scores[query * blend.stride + token], lse = blend.lse[query];
     const float nothing = -__builtin_huge_valf();

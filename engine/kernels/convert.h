@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/kernels/cuda/runtime.h"  // CudaStream
+#include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/tensor.h"
 
 namespace tandem {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "engine/kernels/attention_span.h"  // AttentionShape
-#include "engine/kernels/cuda/runtime.h"    // CudaStream
+#include "engine/device/cuda/runtime.h"    // CudaStream
 #include "engine/kernels/page_list.h"
 
 namespace tandem {
@@ -34,8 +34,9 @@ void score_blocks_reference(const float* q /*[group][D]*/, const void* digest_mi
 // digests aligned to 16 bytes.
 
 /// Digests of `tokens` tokens, in blocks of pages_per_block pages, all KV heads. slots: of the pages, from token 0.
+/// room: blocks from a minimum to its maximum, at least those that are made; 0: these.
 void build_digests_cuda(const KvPages& kv, const std::uint32_t* slots /*[ceil(tokens / 16)]*/, std::uint32_t tokens,
-                        std::uint32_t pages_per_block, void* digests, CudaStream stream);
+                        std::uint32_t pages_per_block, void* digests, std::uint32_t room, CudaStream stream);
 
 /// One step up the pyramid: block b is the union of blocks [children * b, children * (b + 1)) that exist.
 void merge_digests_cuda(const void* fine, std::uint32_t fine_blocks, std::uint32_t children, DType type,

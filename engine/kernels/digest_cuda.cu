@@ -22,14 +22,15 @@ void with_element(DType type, const Call& call) {
 }  // namespace
 
 void build_digests_cuda(const KvPages& kv, const std::uint32_t* slots, std::uint32_t tokens,
-                        std::uint32_t pages_per_block, void* digests, CudaStream stream) {
+                        std::uint32_t pages_per_block, void* digests, std::uint32_t room, CudaStream stream) {
   TANDEM_CHECK(pages_per_block >= 1, "An empty block has no digest.");
-  const std::uint32_t block = pages_per_block * kListPageTokens;
+  const std::uint32_t block = pages_per_block * kListPageTokens, blocks = (tokens + block - 1) / block;
+  TANDEM_CHECK(room == 0 || room >= blocks, "{} digests in room for {}.", blocks, room);
   gpu::Launcher launch(stream);
   with_element(kv.type, [&](auto element) {
     using Element = decltype(element);
-    launch(gpu::build_digests_kernel<Element>, dim3((tokens + block - 1) / block, kv.kv_heads), gpu::kDigestThreads, 0,
-           kv, slots, tokens, block, static_cast<typename Element::Bits*>(digests));
+    launch(gpu::build_digests_kernel<Element>, dim3(blocks, kv.kv_heads), gpu::kDigestThreads, 0, kv, slots, tokens,
+           block, static_cast<typename Element::Bits*>(digests), room == 0 ? blocks : room);
   });
 }
 

@@ -30,7 +30,7 @@ __device__ __forceinline__ void min_max_columns(const Low& low, const High& high
 template <class Element>
 __global__ void __launch_bounds__(kDigestThreads)
     build_digests_kernel(const __grid_constant__ KvPages kv, const std::uint32_t* slots, std::uint32_t tokens,
-                         std::uint32_t block_tokens, typename Element::Bits* digests) {
+                         std::uint32_t block_tokens, typename Element::Bits* digests, std::uint32_t room) {
   const std::uint32_t first = blockIdx.x * block_tokens;
   const std::uint32_t count = tokens - first < block_tokens ? tokens - first : block_tokens;
   const auto key = [&](std::uint32_t i) {
@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kDigestThreads)
     return static_cast<const typename Element::Bits*>(kv.pages) +
            ((std::size_t{slot} * kv.kv_heads + blockIdx.y) * 2 * kListPageTokens + token % kListPageTokens) * kv.dim;
   };
-  auto* const least = digests + (std::size_t{blockIdx.y} * 2 * gridDim.x + blockIdx.x) * kv.dim;
-  min_max_columns<Element>(key, key, count, kv.dim, least, least + std::size_t{gridDim.x} * kv.dim);
+  auto* const least = digests + (std::size_t{blockIdx.y} * 2 * room + blockIdx.x) * kv.dim;
+  min_max_columns<Element>(key, key, count, kv.dim, least, least + std::size_t{room} * kv.dim);
 }
 
 /// Grid: {blocks of the result, kv_heads}.

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "engine/kernels/cuda/runtime.h"  // CudaStream
+#include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/tensor.h"
 
 namespace tandem {

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/kernels/cuda/runtime.h"
+#include "engine/device/cuda/runtime.h"
 #include "engine/kernels/qkv.h"  // KvRows
 
 namespace tandem {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "engine/kernels/cuda/runtime.h"
+#include "engine/device/cuda/runtime.h"
 #include "engine/kernels/tensor.h"
 
 namespace tandem {

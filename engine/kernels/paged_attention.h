@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/kernels/cuda/runtime.h"  // CudaStream
+#include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/page_list.h"
 
 namespace tandem {
@@ -81,6 +81,10 @@ void pages_of_selection_cuda(const BlockSelection* rows /*[n]*/, std::uint32_t n
                              std::uint32_t group, std::uint32_t heads_per_list, bool own_only, std::uint32_t capacity,
                              PageEntry* entries /*[n][kv_heads][capacity]*/, std::uint32_t* counts /*[n][kv_heads]*/,
                              CudaStream stream);
+
+/// totals[row] += tokens of the row's lists, one per KV head, whatever the heads' masks. `totals` may be pinned memory.
+void count_tokens_cuda(const PageLists& lists, std::uint32_t rows, std::uint32_t kv_heads,
+                       std::uint64_t* totals /*[rows]*/, CudaStream stream);
 
 /// scores[row][head][16 * e + s] = q.k / sqrt(D) of token slot s of the list's entry e; -infinity where the entry does
 /// not hold the slot, whatever the masks, and for entries from the count up to `capacity`. Reads no V. Rounding of q as

@@ -114,6 +114,13 @@ void pages_of_selection_cuda(const BlockSelection* rows, std::uint32_t n, std::u
          own_only, capacity, entries, counts);
 }
 
+void count_tokens_cuda(const PageLists& lists, std::uint32_t rows, std::uint32_t kv_heads, std::uint64_t* totals,
+                       CudaStream stream) {
+  TANDEM_CHECK(lists.per_kv_head, "Tokens are counted in lists of KV heads.");
+  Launcher launch(stream);
+  launch(gpu::count_tokens_kernel, rows, gpu::kSelectionThreads, 0, lists, kv_heads, totals);
+}
+
 void paged_token_scores_cuda(const float* q, std::uint32_t rows, std::uint32_t group, const KvPages& kv,
                              const PageLists& lists, float* scores, CudaStream stream) {
   gpu::check_attention_shape(group, kv.dim);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/kernels/attention_span.h"
-#include "engine/kernels/cuda/runtime.h"  // CudaStream
+#include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/rope.h"
 
 namespace tandem {

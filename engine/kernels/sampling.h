@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "engine/kernels/cuda/runtime.h"  // CudaStream
+#include "engine/device/cuda/runtime.h"  // CudaStream
 
 namespace tandem {
 

@@ -75,4 +75,20 @@ __global__ void __launch_bounds__(kSelectionThreads)
   if (threadIdx.x == 0) counts[list_number] = written < capacity ? written : capacity;
 }
 
+/// Grid: {rows}.
+inline __global__ void __launch_bounds__(kSelectionThreads)
+    count_tokens_kernel(const __grid_constant__ PageLists lists, std::uint32_t kv_heads, std::uint64_t* totals) {
+  TANDEM_SHARED(std::uint32_t, sums, kWarp);
+  std::uint32_t mine = 0;  // of a row and layer: far below 2^32
+  for (std::uint32_t head = 0; head < kv_heads; ++head) {
+    const std::size_t list = std::size_t{blockIdx.x} * kv_heads + head;
+    const std::uint32_t count = lists.counts[list];
+    for (std::uint32_t i = threadIdx.x; i < count; i += kSelectionThreads)
+      mine += lists.entries[list * lists.capacity + i].tokens;
+  }
+  std::uint32_t all = 0;
+  sum_before(mine, sums, all);
+  if (threadIdx.x == 0) totals[blockIdx.x] += all;
+}
+
 }  // namespace tandem::gpu

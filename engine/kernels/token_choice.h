@@ -5,7 +5,7 @@
 #include <span>
 
 #include "engine/kernels/attention_span.h"
-#include "engine/kernels/cuda/runtime.h"  // CudaStream
+#include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/page_list.h"
 
 namespace tandem {

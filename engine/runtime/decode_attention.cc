@@ -44,6 +44,8 @@ DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& p
       device.allocate_host(std::size_t{forward.max_batch()} * s.layers * sizeof(HostAttended), "host attended");
   device_attended_ = device.allocate_host(forward.max_batch() * sizeof(std::uint64_t), "device attended");
   attended_.resize(forward.max_batch());
+  std::ranges::fill(device.host_write<HostAttended>(counters_.values), HostAttended{});
+  std::ranges::fill(device.host_write<std::uint64_t>(device_attended_), 0u);
 }
 
 void DecodeAttention::begin_layer(Event query_ready) {
@@ -65,6 +67,9 @@ Event DecodeAttention::query_on_host(const LayerContext& context) {
   op.after = {query_ready_};
   op.body = [this, bytes](BodyContext& ctx) {
     std::memcpy(ctx.write<float>(host_query_), ctx.read<float>(forward_.q()), bytes);
+  };
+  op.launch = [&](LaunchContext& ctx) {
+    cuda_copy(ctx.write<float>(host_query_), ctx.read<float>(forward_.q()), bytes, ctx.stream());
   };
   query_on_host_ = device_.submit(d2h_, std::move(op));
   return query_on_host_;
@@ -160,6 +165,15 @@ void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& 
                   ctx.write<float>(host.landed_lse) + std::size_t{row} * shape.q_heads);
     }
   };
+  copy.launch = [&](LaunchContext& ctx) {
+    for (const std::uint32_t row : host.rows) {
+      cuda_copy(ctx.write<float>(host.landed_part) + row * width, ctx.read<float>(host.part) + row * width,
+                width * sizeof(float), ctx.stream());
+      const std::size_t at = std::size_t{row} * shape.q_heads;
+      cuda_copy(ctx.write<float>(host.landed_lse) + at, ctx.read<float>(host.lse) + at, shape.q_heads * sizeof(float),
+                ctx.stream());
+    }
+  };
   const Event landed = device_.submit(h2d_, std::move(copy));
 
   Op merge;
@@ -190,6 +204,7 @@ void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& 
                      ctx.write<float>(forward_.attention()) + row * width, nullptr);
     }
   };
+  merge.launch = [&](LaunchContext& ctx) { launch_merge(ctx, shape, host, device_too, on_host); };
   device_.submit(compute_, std::move(merge));
 }
 

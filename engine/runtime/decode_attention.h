@@ -14,6 +14,7 @@
 #include "engine/kv/sequence_stores.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/host_parts.h"
+#include "engine/runtime/launched_attention.h"
 #include "engine/runtime/layer_ahead.h"
 #include "engine/runtime/ops.h"
 #include "engine/runtime/task_attention.h"
@@ -72,6 +73,7 @@ class DecodeAttention {
   };
   struct HostRow;           // what one row attends on the host
   struct DeviceWork;        // what all rows attend on the device
+  struct DeviceRow;         // of it: pages of the store
   struct DeviceChosen;      // of it: blocks of a selection
   struct DeviceFetched;     // of it: whole blocks that were fetched
   struct DeviceResident;    // of it: resident blocks
@@ -90,6 +92,8 @@ class DecodeAttention {
                         const float* query /*[row][Hq][D]*/);
   /// Its stand-in: scores from the workload's process.
   void draw_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& selecting);
+  void launch_selection(LaunchContext& ctx, const ModelShape& shape, std::span<const Selecting> work,
+                        const float* query /*[row][Hq][D]*/) const;
   std::vector<Emitted> plan_emission(const LayerContext& context, std::span<const AttendItem* const> items);
   void submit_device(const LayerContext& context, std::span<const AttendItem* const> items,
                      const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
@@ -101,6 +105,9 @@ class DecodeAttention {
   std::vector<HeadSpans> resolve_device(BodyContext& ctx, const ModelShape& shape, const DeviceWork& work);
   void append_chosen_spans(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& chosen,
                            std::vector<HeadSpans>& spans, std::vector<Access>& access, Cost& cost) const;
+  /// The body's twin on a GPU (device_launch.cc).
+  void launch_device(LaunchContext& ctx, const ModelShape& shape, const DeviceWork& work, const DeviceBuffer& out,
+                     const DeviceBuffer& lse);
   /// Adds what attention over so many tokens of a KV head costs on the device; returns `tokens`.
   std::uint64_t attention_cost(std::uint64_t tokens, Cost& cost) const;
   void submit_emitted(const LayerContext& context, const std::vector<Emitted>& emitted);
@@ -122,6 +129,8 @@ class DecodeAttention {
   };
   /// Into the layer's attention; without the device's partials where it attended to nothing.
   void submit_merge(const LayerContext& context, const HostPart& host, bool device_too);
+  void launch_merge(LaunchContext& ctx, const ModelShape& shape, const HostPart& host, bool device_too,
+                    const std::vector<bool>& on_host) const;
   void run_tasks(const LayerContext& context, const PulledTasks& tasks, std::span<const AttendItem* const> on_device);
 
   Forward& forward_;
@@ -140,6 +149,7 @@ class DecodeAttention {
   std::vector<Attended> attended_;         // device side, what is known when plans are made
   HostBuffer device_attended_;             // [row] tokens u64: what was chosen; device bodies write it over the link
   HostCounters counters_;                  // of the host bodies
+  LaunchedAttention launched_fixed_, launched_fetched_, launched_chosen_;  // where the device launches
   LayerAhead ahead_;
   TaskAttention tasks_;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/runtime/limits.h"
 
 namespace tandem {
@@ -119,6 +120,12 @@ std::vector<Event> DecodeSession::prepare() {
       const std::size_t floats = kv_.shape().slot_bytes() / sizeof(float);
       float* pages = ctx.write<float>(kv_.device_buffer());
       for (const SlotCopy& copy : copies) std::copy_n(pages + copy.from * floats, floats, pages + copy.to * floats);
+    };
+    op.launch = [&](LaunchContext& ctx) {
+      const std::size_t bytes = kv_.shape().slot_bytes();
+      char* pages = ctx.write<char>(kv_.device_buffer());
+      for (const SlotCopy& copy : copies)
+        cuda_copy(pages + copy.to * bytes, pages + copy.from * bytes, bytes, ctx.stream());
     };
     ready.push_back(device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
   }
@@ -239,6 +246,9 @@ void DecodeSession::collect(std::uint32_t step) {
     op.access = {forward_.logits().reads(0, rows)};
     op.body = [this, &logits](BodyContext& ctx) {
       std::copy_n(ctx.read<float>(forward_.logits()), logits.size(), logits.begin());
+    };
+    op.launch = [&](LaunchContext& ctx) {
+      cuda_copy(logits.data(), ctx.read<float>(forward_.logits()), logits.size() * sizeof(float), ctx.stream());
     };
     device_.host_wait(device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
     options_->logits->push_back(std::move(logits));

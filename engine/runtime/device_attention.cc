@@ -2,9 +2,11 @@
 // KV that was fetched for it. What it reads is put together in device_spans.cc; what its weights go into is in
 // emitted_weights.cc.
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/attention.h"
 #include "engine/runtime/device_work.h"
 
@@ -48,8 +50,8 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
     kv_.append_access(sequence.id, context.layer, blocks, Tier::device, c.heads, false, op.access);
   }
   const std::uint32_t lists = selection.scope == Scope::query_head ? shape.group() : 1;
-  const std::uint32_t most = std::min(c.blocks, lists * selection.blocks);
-  attention_cost(std::uint64_t{most} * c.index.block * (c.heads.end - c.heads.begin), op.cost);
+  c.most = std::min(c.blocks, lists * selection.blocks);
+  attention_cost(std::uint64_t{c.most} * c.index.block * (c.heads.end - c.heads.begin), op.cost);
   op.cost.upper_bound = work.settles = true;
   work.chosen.push_back(std::move(c));
 }
@@ -94,15 +96,17 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
   const Range heads{item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
   const std::size_t before = op.access.size();
   std::uint64_t tokens = 0;
+  const auto append_runs = [&](const StaticTokens& attended) {
+    std::vector<PageRun> runs;
+    append_static_runs(sequence, context.layer, attended, Tier::device, runs);
+    work.fixed[item.row].add(heads, shape.kv_heads, runs);
+  };
   if (const auto* fixed = std::get_if<StaticTokens>(&item.pages.source)) {
     for (const Range& r : fixed->ranges) {
       kv_.append_access(sequence.id, context.layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::device, heads,
                         false, op.access);
     }
-    for (std::uint32_t head = heads.begin; head < heads.end; ++head) {
-      append_static_runs(sequence, context.layer, *fixed, Tier::device,
-                         work.fixed[item.row * shape.kv_heads + head].runs);
-    }
+    append_runs(*fixed);
     tokens = fixed->count();
   } else if (const auto* heavy = std::get_if<HeavyRef>(&item.pages.source)) {
     const HeavySet& set = stores_.heavy.get(heavy->id);
@@ -110,10 +114,7 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
     TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "surviving tokens are attended by all heads");
     kv_.append_access(sequence.id, context.layer, {own / kPageTokens, blocks_for(own + 1)}, Tier::device, heads, false,
                       op.access);
-    for (std::uint32_t head = heads.begin; head < heads.end; ++head) {
-      append_static_runs(sequence, context.layer, {{{own, own + 1}}}, Tier::device,
-                         work.fixed[item.row * shape.kv_heads + head].runs);
-    }
+    append_runs({{{own, own + 1}}});
     if (held > 0) set.append_access(context.layer, false, op.access);
     work.heavy.push_back({item.row, context.layer, held, set});
     tokens = held + 1;
@@ -168,11 +169,9 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
                                     const DeviceBuffer& lse) {
   const ModelShape& shape = context.shape;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
-  DeviceWork work;
-  work.fixed.reserve(std::size_t{rows} * shape.kv_heads);
-  for (std::uint32_t row = 0; row < rows; ++row) {
-    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) work.fixed.push_back({row, head, {}});
-  }
+  const auto shared = std::make_shared<DeviceWork>();  // by the body and its twins
+  DeviceWork& work = *shared;
+  work.fixed.resize(rows);
   work.cost.work = Work::attention;
   work.cost.hbm = std::uint64_t{2} * rows * shape.q_heads * shape.head_dim * sizeof(float);
   Op op;
@@ -199,11 +198,15 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   op.cost.flops += chosen.flops;
   op.cost.upper_bound = chosen.upper_bound;
   if (work.settles) {
-    op.stand_in = [this, shape, work](BodyContext& ctx) { resolve_device(ctx, shape, work); };
+    op.stand_in = [this, shape, shared](BodyContext& ctx) { resolve_device(ctx, shape, *shared); };
   }
-  op.body = [this, shape, work = std::move(work), score_offset = std::move(score_offset), scores = scores_, out,
+  op.launch = [&](LaunchContext& ctx) {
+    if (!emitted.empty()) no_cuda_code("Averages and masses of attention weights have");
+    launch_device(ctx, shape, work, out, lse);
+  };
+  op.body = [this, shape, shared, score_offset = std::move(score_offset), scores = scores_, out,
              lse](BodyContext& ctx) {
-    const std::vector<HeadSpans> spans = resolve_device(ctx, shape, work);
+    const std::vector<HeadSpans> spans = resolve_device(ctx, shape, *shared);
     const AttentionShape group{shape.group(), shape.head_dim, kv_.shape().type};
     const float* query = ctx.read<float>(forward_.q());
     float* o = ctx.write<float>(out);

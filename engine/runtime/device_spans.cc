@@ -44,19 +44,21 @@ void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& sh
 /// Spans of every row and KV head: pages known before, then fetched and resident ones, then what was chosen.
 std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const ModelShape& shape,
                                                        const DeviceWork& work) {
-  std::vector<HeadSpans> spans(work.fixed.size());
+  std::vector<HeadSpans> spans(work.fixed.size() * shape.kv_heads);
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
-  const bool any = std::any_of(work.fixed.begin(), work.fixed.end(), [](const HeadWork& w) { return !w.runs.empty(); });
+  const bool any = std::any_of(work.fixed.begin(), work.fixed.end(),
+                               [](const DeviceRow& row) { return !row.all.empty() || !row.by_head.empty(); });
   const char* pages = any ? ctx.read<char>(kv_.device_buffer()) : nullptr;
-  pool_.parallel_for(work.fixed.size(), [&](std::size_t i) {
-    const HeadWork& head = work.fixed[i];
-    spans[i].row = head.row;
-    spans[i].kv_head = head.kv_head;
-    spans[i].spans.reserve(head.runs.size());
-    for (const PageRun& run : head.runs) {
+  pool_.parallel_for(spans.size(), [&](std::size_t i) {
+    const auto row = static_cast<std::uint32_t>(i / shape.kv_heads), head = static_cast<std::uint32_t>(i % shape.kv_heads);
+    const std::vector<PageRun>& runs = work.fixed[row].runs(head);
+    spans[i].row = row;
+    spans[i].kv_head = head;
+    spans[i].spans.reserve(runs.size());
+    for (const PageRun& run : runs) {
       const std::size_t at = run.first * vector_bytes;
-      spans[i].spans.push_back({pages + kv_.k_offset(run.slot, head.kv_head) + at,
-                                pages + kv_.v_offset(run.slot, head.kv_head) + at, run.tokens, run.head_mask});
+      spans[i].spans.push_back({pages + kv_.k_offset(run.slot, head) + at, pages + kv_.v_offset(run.slot, head) + at,
+                                run.tokens, run.head_mask});
     }
   });
   for (const DeviceFetched& f : work.fetched) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/runtime/decode_attention.h"
@@ -16,6 +17,7 @@ struct DecodeAttention::DeviceChosen {
   DigestIndex index;
   Scope scope = Scope::query_head;
   std::uint32_t blocks = 0;          // that have a digest
+  std::uint32_t most = 0;            // that a KV head's query heads can have chosen together
   std::vector<std::uint32_t> slots;  // of their pages in the store
   std::optional<Staging> staging;    // where they were fetched to instead
   std::uint32_t part = 0;
@@ -63,8 +65,22 @@ struct DecodeAttention::DeviceHeavy {
   HeavySet set;
 };
 
+/// Pages of the store that a row attends, in order.
+struct DecodeAttention::DeviceRow {
+  std::vector<PageRun> all;                   // of every KV head, until some get runs of their own:
+  std::vector<std::vector<PageRun>> by_head;  // [KV head] then all of these
+
+  const std::vector<PageRun>& runs(std::uint32_t kv_head) const { return by_head.empty() ? all : by_head[kv_head]; }
+  void add(Range heads, std::uint32_t kv_heads, const std::vector<PageRun>& more) {
+    const auto append = [&](std::vector<PageRun>& to) { to.insert(to.end(), more.begin(), more.end()); };
+    if (by_head.empty() && heads == Range{0, kv_heads}) return append(all);
+    if (by_head.empty()) by_head.assign(kv_heads, std::exchange(all, {}));
+    for (std::uint32_t head = heads.begin; head < heads.end; ++head) append(by_head[head]);
+  }
+};
+
 struct DecodeAttention::DeviceWork {
-  std::vector<HeadWork> fixed;  // [row][KV head]: rows without device items give the empty partial
+  std::vector<DeviceRow> fixed;  // [row]: rows without device items give the empty partial
   std::vector<DeviceFetched> fetched;
   std::vector<DeviceHeavy> heavy;
   std::vector<DeviceTokens> tokens;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/digest.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/engine_ops.h"
@@ -108,7 +109,10 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
   std::uint32_t pieces = 0;
   for (const DigestWork& w : work) pieces += w.pieces.count();
   op.cost.pieces = std::max(pieces, 1u);
-  op.body = [this, layer, work = std::move(work)](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) {
+    for (const DigestWork& w : work) launch_digests(ctx, layer, w);
+  };
+  op.body = [this, layer, work](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
     for (const DigestWork& w : work) {
       const DigestIndex& index = w.index;
@@ -142,6 +146,36 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
     }
   };
   return ask(tier == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
+}
+
+/// Runs of blocks whose pages lie in the same memory are one launch.
+void EngineOps::launch_digests(LaunchContext& ctx, std::uint32_t layer, const DigestWork& w) const {
+  if (w.finer) no_cuda_code("Digests of blocks from those of smaller ones have");
+  const KvShape& s = kv_.shape();
+  const DigestIndex& index = w.index;
+  const std::uint32_t pages_per_block = index.block / kPageTokens;
+  char* const values = index.values.write<char>(ctx) + index.min_offset(layer, 0);
+  const auto tier_of = [&](std::uint32_t block) {
+    const auto first = w.pages.begin() + static_cast<std::ptrdiff_t>((block - w.blocks.begin) * pages_per_block);
+    const auto end = std::min(first + pages_per_block, w.pages.end());
+    if (std::any_of(first, end, [&](const DigestWork::Page& page) { return page.tier != first->tier; }))
+      no_cuda_code("A digest of pages on both sides has");
+    return first->tier;
+  };
+  for (std::uint32_t begin = w.blocks.begin; begin < w.blocks.end;) {
+    const Tier tier = tier_of(begin);
+    std::uint32_t end = begin + 1;
+    while (end < w.blocks.end && tier_of(end) == tier) ++end;
+    std::vector<std::uint32_t> slots;
+    const std::size_t first = std::size_t{begin - w.blocks.begin} * pages_per_block;
+    const std::size_t last = std::min(std::size_t{end - w.blocks.begin} * pages_per_block, w.pages.size());
+    for (std::size_t page = first; page < last; ++page) slots.push_back(w.pages[page].slot);
+    const char* pages = tier == Tier::device ? ctx.read<char>(kv_.device_buffer()) : ctx.read<char>(kv_.host_buffer());
+    build_digests_cuda({pages, s.type, s.kv_heads, s.head_dim}, ctx.upload(slots),
+                       index.block_tokens(end - 1).end - index.block_tokens(begin).begin, pages_per_block,
+                       values + begin * s.vector_bytes(), index.room, ctx.stream());
+    begin = end;
+  }
 }
 
 DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest& request) {
@@ -230,6 +264,7 @@ void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
       }
     }
   };
+  op.launch = [&](LaunchContext&) { no_cuda_code("Digests of a session that goes on have"); };
   const Event copied =
       ask(old.tier() == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
   index.built.assign(old.shape.layers, copied);

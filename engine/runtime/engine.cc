@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/runtime/decode_session.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/limits.h"
@@ -37,9 +38,6 @@ Engine::Engine(const Model& model, Device& device, ThreadPool& pool, EngineOptio
   TANDEM_CHECK(device.shapes_only() == (options_.workload != nullptr), "shapes alone are simulated under a workload");
   if (options_.max_batch == 0) throw_input_error("The batch size is 0: give at least 1.");
   if (options_.prefill_chunk == 0) throw_input_error("The prefill chunk is 0 tokens: give at least 1.");
-  // On a GPU the weights lie in its memory beside the KV store. Here bodies read the model's own copy, so that this is
-  // address space which nobody touches; it makes a model that does not fit an error, as on the GPU.
-  weights_ = device.allocate_device(model.weights.bytes(), "weights");
   kv_ = std::make_unique<KvStore>(device, kv_shape(model.config, options_), options_.kv);
   forward_ = std::make_unique<Forward>(model, device, pool, *kv_, std::max(options_.prefill_chunk, options_.max_batch),
                                        options_.max_batch);
@@ -100,6 +98,17 @@ PromptQueries Engine::room_for_queries(const PromptQueries& before, std::uint32_
       }
     }
   };
+  op.launch = [&](LaunchContext& ctx) {
+    for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
+      for (std::uint32_t t = first; t < held;) {  // runs that do not pass the end of the room
+        const std::uint32_t begin = t % room.kept, count = std::min(held - t, room.kept - begin);
+        const std::size_t at = (std::size_t{layer} * room.kept + begin) * width;
+        cuda_copy(ctx.write<float>(room.values) + at, ctx.read<float>(before.values) + at,
+                  count * width * sizeof(float), ctx.stream());
+        t += count;
+      }
+    }
+  };
   device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
   return room;
 }
@@ -121,6 +130,11 @@ PromptSums Engine::room_for_sums(const PromptSums& before, std::uint32_t held, s
     for (std::size_t list = 0; list < lists; ++list)
       std::copy_n(ctx.read<float>(before.values) + list * before.room, held,
                   ctx.write<float>(room.values) + list * room.room);
+  };
+  op.launch = [&](LaunchContext& ctx) {
+    for (std::size_t list = 0; list < lists; ++list)
+      cuda_copy(ctx.write<float>(room.values) + list * room.room, ctx.read<float>(before.values) + list * before.room,
+                held * sizeof(float), ctx.stream());
   };
   device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
   return room;

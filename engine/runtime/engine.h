@@ -148,7 +148,6 @@ class Engine {
   Device& device_;
   ThreadPool& pool_;
   EngineOptions options_;
-  DeviceBuffer weights_;
   std::unique_ptr<KvStore> kv_;
   std::unique_ptr<Forward> forward_;
 };

@@ -5,9 +5,32 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/kv/link_pieces.h"
 
 namespace tandem {
+namespace {
+
+/// Slots of one pool to slots of the other, neighbours that stay neighbours as one piece.
+void copy_slots(const std::vector<SlotCopy>& copies, const std::byte* from, std::byte* to, std::size_t bytes,
+                CudaStream stream) {
+  std::vector<const void*> sources;
+  std::vector<void*> places;
+  std::vector<std::size_t> sizes;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (i > 0 && copies[i].from == copies[i - 1].from + 1 && copies[i].to == copies[i - 1].to + 1) {
+      sizes.back() += bytes;
+      continue;
+    }
+    sources.push_back(from + copies[i].from * bytes);
+    places.push_back(to + copies[i].to * bytes);
+    sizes.push_back(bytes);
+  }
+  cuda_copy_pieces(places, sources, sizes, stream);
+}
+
+}  // namespace
+
 Event EngineOps::ask(LaneKind kind, Op op) {
   return asked(device_.submit(device_.lane(kind), std::move(op)));
 }
@@ -76,6 +99,13 @@ Event EngineOps::offload(const SequenceState& sequence, Range tokens, std::uint3
       });
     }
   };
+  op.launch = [&](LaunchContext& ctx) {
+    if (average != nullptr) no_cuda_code("Moving averages of weights to the host has");
+    const std::size_t bytes = kv_.shape().slot_bytes();
+    const auto* from = ctx.read<std::byte>(kv_.device_buffer());
+    auto* to = ctx.write<std::byte>(kv_.host_buffer());
+    copy_slots(copies, from, to, bytes, ctx.stream());
+  };
   const Event done = ask(LaneKind::d2h, std::move(op));
   kv_.set_filled(sequence.id, layer, blocks, Tier::host, done);
   kv_.drop(sequence.id, layer, blocks, Tier::device, done);
@@ -137,7 +167,29 @@ void EngineOps::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> r
     }
   }
   op.cost.pieces = pieces.count();
-  op.body = [this, parts = std::move(parts)](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) {
+    const char* from = ctx.read<char>(kv_.device_buffer());
+    char* to = ctx.write<char>(kv_.host_buffer());
+    std::vector<const void*> sources;
+    std::vector<void*> places;
+    std::vector<std::size_t> sizes;
+    for (const Part& part : parts) {
+      const std::size_t at = part.tokens.begin * shape.vector_bytes();
+      const std::size_t count = (part.tokens.end - part.tokens.begin) * shape.vector_bytes();
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+        for (const bool values : {false, true}) {
+          const auto offset = [&](std::uint32_t slot) {
+            return (values ? kv_.v_offset(slot, head) : kv_.k_offset(slot, head)) + at;
+          };
+          sources.push_back(from + offset(part.from));
+          places.push_back(to + offset(part.to));
+          sizes.push_back(count);
+        }
+      }
+    }
+    cuda_copy_pieces(places, sources, sizes, ctx.stream());
+  };
+  op.body = [this, parts](BodyContext& ctx) {
     const std::size_t bytes = kv_.shape().vector_bytes();
     const char* from = ctx.read<char>(kv_.device_buffer());
     char* to = ctx.write<char>(kv_.host_buffer());

@@ -126,9 +126,11 @@ class EngineOps : public Ops {
   DigestWork digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer, Range blocks, Op& op);
   std::uint32_t arriving_stride(const HeavySet& set) const;
   Event submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op);
+  void launch_digests(LaunchContext& ctx, std::uint32_t layer, const DigestWork& work) const;
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
   FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);
   void copy_blocks(BodyContext& ctx, const FetchWork& work) const;
+  void launch_fetch(LaunchContext& ctx, const FetchWork& work) const;
   void copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& work, bool copies,
                    std::vector<Access>& access, Cost& cost) const;
   Event observe_layer(const SequenceState& sequence, const ObserveRequest& request, std::uint32_t layer,

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/engine_ops.h"
 #include "engine/runtime/selection.h"
@@ -111,7 +112,10 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
   }
   const ModelShape shape = attention_.shape();
   fixed_cost.pieces -= 1;  // a Cost starts with one
-  const auto run = [this, shape, work = std::move(work), fixed = std::move(fixed), fixed_cost](BodyContext& ctx,
+  op.launch = [&](LaunchContext& ctx) {
+    for (const FetchWork& w : work) launch_fetch(ctx, w);
+  };
+  const auto run = [this, shape, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx,
                                                                                                bool copies) {
     std::vector<Access> access = fixed;
     Cost cost = fixed_cost;
@@ -140,6 +144,20 @@ void EngineOps::copy_blocks(BodyContext& ctx, const FetchWork& w) const {
   char* to = ctx.write<char>(w.staging.values);
   for (std::uint32_t i = 0; i < w.slots.size(); ++i)
     std::memcpy(to + w.staging.block_offset(w.part, i, 0), from + w.slots[i] * bytes, bytes);
+}
+
+void EngineOps::launch_fetch(LaunchContext& ctx, const FetchWork& w) const {
+  if (w.index) no_cuda_code("A fetch of chosen blocks has");
+  const std::size_t bytes = kv_.shape().slot_bytes();
+  const auto* from = ctx.read<char>(kv_.host_buffer());
+  auto* to = ctx.write<char>(w.staging.values);
+  std::vector<const void*> sources;
+  std::vector<void*> places;
+  for (std::uint32_t i = 0; i < w.slots.size(); ++i) {
+    sources.push_back(from + w.slots[i] * bytes);
+    places.push_back(to + w.staging.block_offset(w.part, i, 0));
+  }
+  cuda_copy_pieces(places, sources, std::vector<std::size_t>(w.slots.size(), bytes), ctx.stream());
 }
 
 /// The chosen pages of each KV head, K and V; counts what it copies.

@@ -52,6 +52,8 @@ Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& 
       kv_(kv),
       shape_(shape_of(model.config)),
       rope_(make_rope_table(model.config.head_dim, model.config.rope)),
+      weights_(device, model, rope_),
+      linear_(device.launches() ? std::make_unique<LinearCuda>() : nullptr),
       max_rows_(max_rows),
       max_batch_(max_batch),
       compute_(device.lane(LaneKind::device_compute)),
@@ -59,22 +61,26 @@ Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& 
       d2h_(device.lane(LaneKind::d2h)) {
   const std::size_t rows = max_rows;
   const std::size_t q_width = std::size_t{shape_.q_heads} * shape_.head_dim;
-  const std::size_t kv_width = std::size_t{shape_.kv_heads} * shape_.head_dim;
-  const std::size_t scratch =
-      rows * std::max<std::size_t>(shape_.hidden + 2 * kv_width,
-                                   2 * std::size_t{shape_.hidden} + 2 * std::size_t{model.config.intermediate});
   tokens_ = device.allocate_device(rows * sizeof(std::int32_t), "tokens");
   x_ = device.allocate_device(rows * shape_.hidden * sizeof(float), "x");
   q_ = device.allocate_device(rows * q_width * sizeof(float), "q");
   attention_ = device.allocate_device(rows * q_width * sizeof(float), "attention");
-  scratch_ = device.allocate_device(scratch * sizeof(float), "scratch");
+  scratch_ = device.allocate_device(scratch_floats(rows) * sizeof(float), "scratch");
   logits_ = device.allocate_device(std::size_t{max_batch} * model.config.vocab * sizeof(float), "logits");
   top_ = device.allocate_device(max_batch * sizeof(TopTwo), "top");
   log_probability_ = device.allocate_device(max_batch * sizeof(double), "log probability");
+  if (device.launches())
+    choose_scratch_ = device.allocate_device(choose_scratch_bytes(max_batch, model.config.vocab), "choose scratch");
   host_tokens_ = device.allocate_host(rows * sizeof(std::int32_t), "host tokens");
   host_top_ = device.allocate_host(max_batch * sizeof(TopTwo), "host top");
   host_log_probability_ = device.allocate_host(max_batch * sizeof(double), "host log probability");
   host_drawn_ = device.allocate_host(max_batch * sizeof(std::int32_t), "host drawn tokens");
+}
+
+void Forward::observe(ForwardObserver* observer) {
+  if (observer != nullptr && device_.launches())
+    throw_input_error("What a model computes inside is looked at with --device sim or emu, not on a GPU.");
+  observer_ = observer;
 }
 
 Cost Forward::weights_cost(Phase phase, std::initializer_list<MatrixView> weights, std::uint32_t rows) const {
@@ -100,6 +106,10 @@ Event Forward::upload_tokens(std::span<const std::int32_t> ids) {
   op.body = [this, rows](BodyContext& ctx) {
     std::memcpy(ctx.write<std::int32_t>(tokens_), ctx.read<std::int32_t>(host_tokens_), rows * sizeof(std::int32_t));
   };
+  op.launch = [this, rows](LaunchContext& ctx) {
+    cuda_copy(ctx.write<std::int32_t>(tokens_), ctx.read<std::int32_t>(host_tokens_), rows * sizeof(std::int32_t),
+              ctx.stream());
+  };
   return device_.submit(h2d_, std::move(op));
 }
 
@@ -108,9 +118,10 @@ Event Forward::embed(std::vector<std::uint32_t> source, std::vector<Event> after
   Op op;
   op.name = "embed";
   op.cost.hbm = std::uint64_t{rows} * shape_.hidden * (size_of(model_.weights.embedding.type) + sizeof(float));
-  op.access = {tokens_.reads(), x_.writes(0, rows)};
+  op.access = {tokens_.reads(), x_.writes(0, rows), weights_.reads_ends()};
   op.after = std::move(after);
-  op.body = [this, source = std::move(source)](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) { launch_embed(ctx, source); };
+  op.body = [this, source](BodyContext& ctx) {
     const std::int32_t* tokens = ctx.read<std::int32_t>(tokens_);
     std::vector<std::int32_t> ids(source.size());
     for (std::size_t row = 0; row < source.size(); ++row) ids[row] = tokens[source[row]];
@@ -130,7 +141,7 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
   op.cost = weights_cost(phase, {w.q, w.k, w.v}, rows);
   op.cost.kernels = 3;  // norm; one product for Q, K and V; QK-norm, RoPE and the pages
   op.cost.hbm += w.q_bias.bytes() + w.k_bias.bytes() + w.v_bias.bytes();
-  op.access = {x_.reads(0, rows), q_.writes(0, rows), scratch_.writes()};
+  op.access = {x_.reads(0, rows), q_.writes(0, rows), scratch_.writes(), weights_.reads_layer(layer)};
   for (std::uint32_t row = 0; row < rows;) {  // rows of one prefill chunk share and continue slots
     std::uint32_t first = targets[row].slot, last = first;
     while (row < rows && (targets[row].slot == last || targets[row].slot == last + 1)) last = targets[row++].slot;
@@ -141,8 +152,8 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
     op.access.push_back(keep.to.values.writes(layer, layer + 1));
   }
   op.after = std::move(after);
-  op.body = [this, phase, layer, rows, positions = std::move(positions), targets = std::move(targets), kept,
-             to = keep.to](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) { launch_qkv(ctx, layer, positions, targets, keep, kept); };
+  op.body = [this, phase, layer, rows, positions, targets, kept, to = keep.to](BodyContext& ctx) {
     const LayerWeights& weights = model_.weights.layers[layer];
     const ModelConfig& c = model_.config;
     const std::size_t kv_width = std::size_t{c.kv_heads} * c.head_dim;
@@ -211,7 +222,8 @@ Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::
   kv_.append_access(sequence, layer, {0, blocks}, Tier::device, Range{0, shape_.kv_heads}, false, op.access);
   std::vector<std::uint32_t> slots(blocks);
   for (std::uint32_t block = 0; block < blocks; ++block) slots[block] = kv_.slot(sequence, layer, block, Tier::device);
-  op.body = [this, first, rows, slots = std::move(slots)](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) { launch_prefill_attention(ctx, first, rows, slots); };
+  op.body = [this, first, rows, slots](BodyContext& ctx) {
     const char* pages = ctx.read<char>(kv_.device_buffer());
     std::vector<std::vector<const void*>> k(shape_.kv_heads), v(shape_.kv_heads);
     std::vector<PrefillKv> kv(shape_.kv_heads);
@@ -280,8 +292,9 @@ Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows
   op.layer = layer;
   op.cost = weights_cost(phase, {w.o, w.gate, w.up, w.down}, rows);
   op.cost.kernels = 5;  // output product; residual and norm; gate and up in one; SwiGLU; down product and residual
-  op.access = {attention_.reads(0, rows), x_.writes(0, rows), scratch_.writes()};
+  op.access = {attention_.reads(0, rows), x_.writes(0, rows), scratch_.writes(), weights_.reads_layer(layer)};
   op.after = std::move(after);
+  op.launch = [&](LaunchContext& ctx) { launch_finish_layer(ctx, layer, rows); };
   op.body = [this, phase, layer, rows](BodyContext& ctx) {
     const LayerWeights& weights = model_.weights.layers[layer];
     const ModelConfig& c = model_.config;
@@ -312,9 +325,12 @@ Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced, std:
   op.cost.kernels = draws.empty() ? 3 : 4;  // norm, product, arg max, draws
   for (const Draw& draw : draws)            // as if every pass came from HBM: a vocabulary's logits may be in the cache
     op.cost.hbm += std::uint64_t{sampling_passes(draw.how, model_.config.vocab)} * model_.config.vocab * sizeof(float);
-  op.access = {x_.reads(0, rows), scratch_.writes(), logits_.writes(0, rows), top_.writes(0, rows), tokens_.writes()};
+  op.access = {x_.reads(0, rows), scratch_.writes(), logits_.writes(0, rows), top_.writes(0, rows), tokens_.writes(),
+               weights_.reads_ends()};
+  if (choose_scratch_) op.access.push_back(choose_scratch_.writes());
   if (!forced.empty()) op.access.push_back(log_probability_.writes(0, rows));
-  op.body = [this, rows, forced = std::move(forced), draws = std::move(draws)](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) { launch_sample(ctx, rows, forced, draws); };
+  op.body = [this, rows, forced, draws](BodyContext& ctx) {
     const ModelConfig& c = model_.config;
     float* normed = ctx.write<float>(scratch_);
     float* logits = ctx.write<float>(logits_);
@@ -354,6 +370,15 @@ Event Forward::download_top(std::uint32_t rows, bool forced, bool drawn, Event s
     op.access.push_back(host_drawn_.writes(0, rows));
   }
   op.after = {sampled};
+  op.launch = [&](LaunchContext& ctx) {
+    if (drawn)
+      cuda_copy(ctx.write<std::int32_t>(host_drawn_), ctx.read<std::int32_t>(tokens_), rows * sizeof(std::int32_t),
+                ctx.stream());
+    if (forced)
+      cuda_copy(ctx.write<double>(host_log_probability_), ctx.read<double>(log_probability_), rows * sizeof(double),
+                ctx.stream());
+    cuda_copy(ctx.write<TopTwo>(host_top_), ctx.read<TopTwo>(top_), rows * sizeof(TopTwo), ctx.stream());
+  };
   op.body = [this, rows, forced, drawn](BodyContext& ctx) {
     if (drawn) std::copy_n(ctx.read<std::int32_t>(tokens_), rows, ctx.write<std::int32_t>(host_drawn_));
     if (forced) std::copy_n(ctx.read<double>(log_probability_), rows, ctx.write<double>(host_log_probability_));
@@ -366,7 +391,8 @@ void Forward::all_logits(std::uint32_t rows, float* out) {
   Op op;
   op.name = "all logits";
   op.cost = weights_cost(Phase::prefill, {model_.weights.lm_head}, rows);
-  op.access = {x_.reads(0, rows), scratch_.writes()};
+  op.access = {x_.reads(0, rows), scratch_.writes(), logits_.writes(), weights_.reads_ends()};
+  op.launch = [&](LaunchContext& ctx) { launch_all_logits(ctx, rows, out); };
   op.body = [this, rows, out](BodyContext& ctx) {
     float* normed = ctx.write<float>(scratch_);
     rms_norm(ctx.read<float>(x_), model_.weights.final_norm, model_.config.rms_eps, normed, rows, model_.config.hidden);

@@ -4,16 +4,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "engine/device/device.h"
 #include "engine/kernels/argmax.h"
+#include "engine/kernels/linear_gpu.h"
 #include "engine/kernels/rope.h"
 #include "engine/kernels/sampling.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
+#include "engine/runtime/device_weights.h"
 #include "engine/runtime/observer.h"
 #include "engine/runtime/plan.h"
 
@@ -54,8 +57,8 @@ class Forward {
 
   const ModelShape& shape() const { return shape_; }
   const RopeTable& rope_table() const { return rope_; }
-  /// nullptr: none. The device must be idle.
-  void observe(ForwardObserver* observer) { observer_ = observer; }
+  /// nullptr: none. The device must be idle. InputError on a GPU, whose memory observers cannot read.
+  void observe(ForwardObserver* observer);
   std::uint32_t vocab() const { return model_.config.vocab; }
 
   /// Copies tokens of the control thread to the device: tokens()[row] = ids[row].
@@ -108,12 +111,29 @@ class Forward {
 
   DType precision() const { return kv_.shape().type; }  // EngineOptions::precision
 
+  // The launches of the operations above (forward_launch.cc). `ctx` is of an operation on the compute lane.
+  void launch_norm(LaunchContext& ctx, const PlacedMatrix& norm, const PlacedMatrix& next, std::uint32_t rows,
+                   void* normed) const;
+  void launch_embed(LaunchContext& ctx, const std::vector<std::uint32_t>& source) const;
+  void launch_qkv(LaunchContext& ctx, std::uint32_t layer, const std::vector<std::uint32_t>& positions,
+                  const std::vector<KvTarget>& targets, const KeepQueries& keep, std::uint32_t kept);
+  void launch_prefill_attention(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows,
+                                const std::vector<std::uint32_t>& slots) const;
+  void launch_finish_layer(LaunchContext& ctx, std::uint32_t layer, std::uint32_t rows);
+  void launch_logits(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows);
+  void launch_sample(LaunchContext& ctx, std::uint32_t rows, const std::vector<std::int32_t>& forced,
+                     const std::vector<Draw>& draws);
+  void launch_all_logits(LaunchContext& ctx, std::uint32_t rows, float* out);
+  std::size_t scratch_floats(std::size_t rows) const;
+
   const Model& model_;
   Device& device_;
   ThreadPool& pool_;
   KvStore& kv_;
   ModelShape shape_;
   RopeTable rope_;
+  DeviceWeights weights_;
+  std::unique_ptr<LinearCuda> linear_;  // where the device launches; its workspace is the compute lane's
   ForwardObserver* observer_ = nullptr;
   std::uint32_t max_rows_, max_batch_;
   LaneId compute_, h2d_, d2h_;
@@ -124,6 +144,7 @@ class Forward {
   DeviceBuffer scratch_;             // inside one operation only
   DeviceBuffer logits_;              // [batch][vocab]
   DeviceBuffer top_;                 // [batch] TopTwo
+  DeviceBuffer choose_scratch_;      // where the device launches
   DeviceBuffer log_probability_;     // [batch] f64, natural logarithm, of forced tokens
   HostBuffer host_tokens_;           // [row] i32
   HostBuffer host_top_;              // [batch] TopTwo

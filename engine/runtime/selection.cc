@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/topk.h"
 #include "engine/runtime/decode_attention.h"
@@ -115,6 +116,41 @@ void DecodeAttention::draw_and_choose(BodyContext& ctx, const ModelShape& shape,
   choose_blocks(pool_, shape, s.choice, scores.data(), index.selection.write<std::uint32_t>(ctx), index.room);
 }
 
+/// Its twin on a GPU, for all rows at once.
+void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& shape, std::span<const Selecting> work,
+                                       const float* query) const {
+  std::vector<BlockScores> rows;
+  std::vector<TopKRow> lists;
+  std::uint32_t most = 0;
+  rows.reserve(work.size());
+  for (const Selecting& s : work) {
+    const DigestIndex& index = s.index;
+    rows.push_back({query + std::size_t{s.row} * shape.q_heads * shape.head_dim,
+                    index.values.read<char>(ctx) + index.min_offset(s.place.layer, 0), s.choice.blocks,
+                    ctx.scratch<float>(std::size_t{shape.q_heads} * s.choice.blocks), index.room});
+    most = std::max(most, s.choice.blocks);
+  }
+  const KvShape& kv = kv_.shape();
+  score_blocks_cuda(ctx.upload(rows), static_cast<std::uint32_t>(rows.size()), most, shape.kv_heads,
+                    {shape.group(), shape.head_dim, kv.type}, ctx.stream());
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    const Choice& choice = work[i].choice;
+    const std::uint32_t count = choice.lists(shape);
+    const float* scores = rows[i].scores;
+    if (choice.scope != Scope::query_head) {
+      auto* const reduced = ctx.scratch<float>(std::size_t{count} * choice.blocks);
+      reduce_scores_cuda(scores, count, shape.kv_heads / count, shape.group(), choice.blocks, choice.reduce, reduced,
+                         ctx.stream());
+      scores = reduced;
+    }
+    auto* const out = work[i].index.selection.write<std::uint32_t>(ctx);
+    for (std::uint32_t list = 0; list < count; ++list)
+      lists.push_back({scores + std::size_t{list} * choice.blocks, choice.blocks, choice.keep,
+                       out + list * (1 + std::size_t{work[i].index.room}), choice.always_first});
+  }
+  top_k_cuda(ctx.upload(lists), static_cast<std::uint32_t>(lists.size()), 1, ctx.stream());
+}
+
 SelectionRef DecodeAttention::select_on_host(const LayerContext& context, const ScoreRequest& request) {
   const Selecting s = selecting(context, request);
   const ModelShape& shape = context.shape;
@@ -159,6 +195,7 @@ std::vector<SelectionRef> DecodeAttention::select_on_device(const LayerContext& 
     op.access.push_back(s.index.values.reads(context.layer, context.layer + 1));
     op.access.push_back(s.index.selection.writes());
   }
+  op.launch = [&](LaunchContext& ctx) { launch_selection(ctx, shape, work, ctx.read<float>(query)); };
   op.body = [this, shape, work, query](BodyContext& ctx) {
     for (const Selecting& s : work) score_and_choose(ctx, shape, s, ctx.read<float>(query));
   };

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/kernels/cuda/runtime.h"
+#include "engine/device/cuda/runtime.h"
 #include "engine/kernels/tensor.h"
 #include "engine/kernels/thread_pool.h"
 

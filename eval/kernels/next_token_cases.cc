@@ -35,7 +35,7 @@ KernelCase choose_case(std::uint32_t n, std::uint32_t vocab, const char* kind) {
     PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (memory.cuda()) {
-        choose_cuda(at, n, vocab, ids, top, log_probabilities, scratch, memory.stream());
+        choose_cuda(at, n, vocab, ids, top, nullptr, log_probabilities, scratch, memory.stream());
         return;
       }
       for (std::size_t i = 0; i < n; ++i) {

@@ -39,7 +39,7 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
     PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (memory.cuda()) {
-        build_digests_cuda({kv, type, kv_heads, dim}, device_slots, tokens, pages_per_block, out, memory.stream());
+        build_digests_cuda({kv, type, kv_heads, dim}, device_slots, tokens, pages_per_block, out, 0, memory.stream());
         return;
       }
       // A page's digest, then the union of a block's pages.

@@ -41,8 +41,8 @@ class AskedShared {
 }  // namespace tandem::gpu
 
 #ifdef __CUDACC__
-#include "engine/kernels/cuda/check.cuh"
-#include "engine/kernels/cuda/runtime.h"
+#include "engine/device/cuda/check.cuh"
+#include "engine/device/cuda/runtime.h"
 
 namespace tandem::gpu {
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "engine/kernels/cuda/check.cuh"
+#include "engine/device/cuda/check.cuh"
 #include "engine/kernels/linear_gpu.h"
 
 namespace tandem {

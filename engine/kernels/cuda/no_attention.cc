@@ -2,7 +2,7 @@
 #include "engine/kernels/ahead_selection.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
-#include "engine/kernels/cuda/runtime.h"
+#include "engine/device/cuda/runtime.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/fetch_list.h"
 #include "engine/kernels/head_features.h"
@@ -30,6 +30,9 @@ void pages_of_selection_cuda(const BlockSelection*, std::uint32_t, std::uint32_t
                              std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
   refuse();
 }
+void count_tokens_cuda(const PageLists&, std::uint32_t, std::uint32_t, std::uint64_t*, CudaStream) {
+  refuse();
+}
 void paged_token_scores_cuda(const float*, std::uint32_t, std::uint32_t, const KvPages&, const PageLists&, float*,
                              CudaStream) {
   refuse();
@@ -41,7 +44,8 @@ void merge_partials_cuda(const float* const*, const float* const*, std::uint32_t
 void prefill_attention_cuda(const PrefillChunk&, CudaStream) {
   refuse();
 }
-void build_digests_cuda(const KvPages&, const std::uint32_t*, std::uint32_t, std::uint32_t, void*, CudaStream) {
+void build_digests_cuda(const KvPages&, const std::uint32_t*, std::uint32_t, std::uint32_t, void*, std::uint32_t,
+                        CudaStream) {
   refuse();
 }
 void merge_digests_cuda(const void*, std::uint32_t, std::uint32_t, DType, std::uint32_t, std::uint32_t, void*,

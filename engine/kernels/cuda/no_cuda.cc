@@ -1,8 +1,8 @@
-// The GPU side of a build without CUDA: it says so.
+// The kernels' twins in a build without CUDA: they say so.
 #include "engine/kernels/activation.h"
 #include "engine/kernels/argmax.h"
 #include "engine/kernels/convert.h"
-#include "engine/kernels/cuda/runtime.h"
+#include "engine/device/cuda/runtime.h"
 #include "engine/kernels/embedding.h"
 #include "engine/kernels/gather.h"
 #include "engine/kernels/linear_gpu.h"
@@ -18,44 +18,6 @@ namespace {
 }
 
 }  // namespace
-
-const std::string& cuda_missing() {
-  static const std::string reason =
-      "This program was built without CUDA; build it with `cmake --preset cuda`, which needs nvcc 13.";
-  return reason;
-}
-
-const CudaDevice& cuda_device() {
-  refuse();
-}
-unsigned cuda_multiprocessors() {
-  refuse();
-}
-
-void* cuda_allocate(CudaPlace, std::size_t) {
-  refuse();
-}
-void cuda_release(CudaPlace, void*, std::size_t) noexcept {}
-
-OwnedStream::OwnedStream() {
-  refuse();
-}
-OwnedStream::~OwnedStream() = default;
-
-void cuda_copy(void*, const void*, std::size_t, CudaStream) {
-  refuse();
-}
-void cuda_copy_pieces(std::span<void* const>, std::span<const void* const>, std::span<const std::size_t>, CudaStream) {
-  refuse();
-}
-void cuda_wait(CudaStream) {
-  refuse();
-}
-double cuda_seconds(CudaStream, const std::function<void()>&) {
-  refuse();
-}
-
-// ---- the twins
 
 void add_rms_norm_cuda(float*, const float*, const MatrixView&, float, void*, DType, std::uint32_t, std::uint32_t,
                        CudaStream) {
@@ -104,7 +66,8 @@ void gather_cuda(const Pieces&, const GatherCrossover&, CudaStream) {
 void move_kv_rows_cuda(const KvRows&, const KvRows&, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
-void choose_cuda(const float*, std::uint32_t, std::uint32_t, const std::int32_t*, TopTwo*, double*, void*, CudaStream) {
+void choose_cuda(const float*, std::uint32_t, std::uint32_t, const std::int32_t*, TopTwo*, std::int32_t*, double*, void*,
+                 CudaStream) {
   refuse();
 }
 

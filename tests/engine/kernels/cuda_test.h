@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "engine/kernels/cuda/runtime.h"
+#include "engine/device/cuda/runtime.h"
 #include "tests/engine/kernels/kernel_test.h"
 
 namespace tandem {

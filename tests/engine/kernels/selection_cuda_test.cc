@@ -43,7 +43,7 @@ TEST_P(DigestCudaTest, EqualsTheCpuBitForBit) {
     const OnDevice<char> device(storage), digests(expected.size());
     const OnDevice<std::uint32_t> device_slots(slots);
     const KvPages kv{device.data(), type(), c.heads, c.dim};
-    build_digests_cuda(kv, device_slots.data(), c.tokens, c.pages_per_block, digests.data(), {});
+    build_digests_cuda(kv, device_slots.data(), c.tokens, c.pages_per_block, digests.data(), 0, {});
     EXPECT_EQ(digests.values(), expected);
 
     for (const std::uint32_t children : {2u, 3u}) {

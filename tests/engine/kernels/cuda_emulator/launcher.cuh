@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "engine/kernels/cuda/runtime.h"
+#include "engine/device/cuda/runtime.h"
 #include "tests/engine/kernels/cuda_emulator/language.cuh"
 
 namespace tandem::gpu {

@@ -1,13 +1,15 @@
-// The emulated engine/kernels/cuda/runtime.h: device memory is host memory that starts as NaN and has guard zones, and
+// The emulated engine/device/cuda/runtime.h: device memory is host memory that starts as NaN and has guard zones, and
 // everything in a stream is done when the call returns.
-#include "engine/kernels/cuda/runtime.h"
+#include "engine/device/cuda/runtime.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "tests/engine/kernels/cuda_emulator/emulator.h"
@@ -63,6 +65,27 @@ void cuda_release(CudaPlace, void* data, std::size_t bytes) noexcept {
 
 OwnedStream::OwnedStream() : stream_{this} {}
 OwnedStream::~OwnedStream() = default;
+
+// The time at which it was recorded: what is before it in its stream is done by then.
+CudaMark::CudaMark() : handle_(new std::chrono::steady_clock::time_point) {}
+CudaMark::~CudaMark() {
+  delete static_cast<std::chrono::steady_clock::time_point*>(handle_);
+}
+void CudaMark::record(CudaStream) {
+  *static_cast<std::chrono::steady_clock::time_point*>(handle_) = std::chrono::steady_clock::now();
+}
+void CudaMark::wait() const {}
+void CudaMark::hold(CudaStream) const {}
+double CudaMark::seconds_after(const CudaMark& other) const {
+  return std::chrono::duration<double>(*static_cast<const std::chrono::steady_clock::time_point*>(handle_) -
+                                       *static_cast<const std::chrono::steady_clock::time_point*>(other.handle_))
+      .count();
+}
+
+void cuda_await_count(CudaStream, const std::uint32_t* count, std::uint32_t value) {
+  std::atomic_ref<std::uint32_t> now(*const_cast<std::uint32_t*>(count));
+  while (static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) < 0) std::this_thread::yield();
+}
 
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream) {
   if (bytes > 0) std::memcpy(to, from, bytes);

@@ -86,18 +86,21 @@ TEST(EmbedCuda, AnUnknownTokenMakesARowOfNaN) {
 TEST(ChooseCuda, ATokenOutsideTheVocabularyHasNoProbability) {
   const std::vector<float> logits = {1, 3, 2, 1, 3, 2, 1, 3, 2};
   const std::vector<std::int32_t> ids = {-1, 3, 1};
-  const CudaMemory device(36), tokens(12), chosen(3 * sizeof(TopTwo)), log_probabilities(24);
+  const CudaMemory device(36), tokens(12), chosen(3 * sizeof(TopTwo)), best(12), log_probabilities(24);
   const CudaMemory scratch(choose_scratch_bytes(3, 3));
   cuda_copy(device.as<>(), logits.data(), 36, {});
   cuda_copy(tokens.as<>(), ids.data(), 12, {});
   std::fill_n(log_probabilities.as<double>(), 3, 0.0);
-  choose_cuda(device.as<float>(), 3, 3, tokens.as<std::int32_t>(), chosen.as<TopTwo>(), log_probabilities.as<double>(),
-              scratch.as<>(), {});
+  choose_cuda(device.as<float>(), 3, 3, tokens.as<std::int32_t>(), chosen.as<TopTwo>(),
+              best.as<std::int32_t>(), log_probabilities.as<double>(), scratch.as<>(), {});
   EXPECT_TRUE(std::isnan(log_probabilities.as<double>()[0]));
   EXPECT_TRUE(std::isnan(log_probabilities.as<double>()[1]));
   EXPECT_NEAR(log_probabilities.as<double>()[2], -std::log(1 + std::exp(-1.0) + std::exp(-2.0)), 1e-6);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(chosen.as<TopTwo>()[i].best, 1);
-  EXPECT_THAT([&] { choose_cuda(device.as<float>(), 1, 3, nullptr, nullptr, nullptr, scratch.as<char>() + 4, {}); },
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(chosen.as<TopTwo>()[i].best, 1);
+    EXPECT_EQ(best.as<std::int32_t>()[i], 1);
+  }
+  EXPECT_THAT([&] { choose_cuda(device.as<float>(), 1, 3, nullptr, nullptr, nullptr, nullptr, scratch.as<char>() + 4, {}); },
               ThrowsMessage<LogicError>(HasSubstr("aligned to 8 bytes")));
 }
 

@@ -4,7 +4,7 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
-#include "engine/kernels/cuda/runtime.h"
+#include "engine/device/cuda/runtime.h"
 
 namespace tandem::gpu {
 

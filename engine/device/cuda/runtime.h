@@ -88,6 +88,35 @@ class OwnedStream {
   CudaStream stream_;
 };
 
+/// A point in what a stream does, which the host and other streams can wait for, with the time at which the device
+/// reached it. Movable. It may be recorded again once nobody waits for it any more.
+class CudaMark {
+ public:
+  CudaMark();
+  ~CudaMark();  // NOLINT(performance-trivially-destructible): of builds without CUDA
+  CudaMark(CudaMark&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  CudaMark& operator=(CudaMark&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  /// Behind everything that is in the stream now.
+  void record(CudaStream stream);
+  /// Returns when the device has reached it; throws what went wrong before. Any thread may.
+  void wait() const;
+  /// What is put into the stream from here on starts when the device has reached the mark.
+  void hold(CudaStream stream) const;
+  /// Time of the device between two marks that it has reached; negative where this one was first. Some tenths of a us
+  /// fine, and a float of milliseconds: measure from a mark that is near.
+  double seconds_after(const CudaMark& other) const;
+
+ private:
+  void* handle_ = nullptr;
+};
+
+/// What is put into the stream from here on starts when *count >= value, which a thread of the host stores with release
+/// order. `count` is pinned; the comparison is of the difference's sign, so that a count may wrap around.
+void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32_t value);
+
 /// In the order of the stream, between host and device memory in any direction. Ordinary host memory is staged by the
 /// driver; the call may then return late, but never before the source was read.
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream);

@@ -1,9 +1,10 @@
 #include <cstdlib>
 #include <cstring>
+#include <cuda.h>
 #include <utility>
 
-#include "engine/kernels/cuda/check.cuh"
-#include "engine/kernels/cuda/runtime.h"
+#include "engine/device/cuda/check.cuh"
+#include "engine/device/cuda/runtime.h"
 
 static_assert(CUDART_VERSION >= 13000, "cudaMemcpyBatchAsync is used as CUDA 13 declares it");
 
@@ -122,6 +123,51 @@ OwnedStream::OwnedStream() {
 }
 OwnedStream::~OwnedStream() {
   cudaStreamDestroy(of(stream_));
+}
+
+CudaMark::CudaMark() {
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreate(&event), "making an event");
+  handle_ = event;
+}
+CudaMark::~CudaMark() {
+  if (handle_ != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(handle_));
+}
+void CudaMark::record(CudaStream stream) {
+  check_cuda(cudaEventRecord(static_cast<cudaEvent_t>(handle_), of(stream)), "recording an event");
+}
+void CudaMark::wait() const {
+  check_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)), "running what was in a stream");
+}
+void CudaMark::hold(CudaStream stream) const {
+  check_cuda(cudaStreamWaitEvent(of(stream), static_cast<cudaEvent_t>(handle_), 0), "ordering two streams");
+}
+double CudaMark::seconds_after(const CudaMark& other) const {
+  float milliseconds = 0;
+  check_cuda(
+      cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(other.handle_), static_cast<cudaEvent_t>(handle_)),
+      "reading a time");
+  return double{milliseconds} * 1e-3;
+}
+
+// Of the driver, by name: no library of its own is linked for one function. Not cudaLaunchHostFunc, which takes some
+// 26 us from the host's signal to the stream (research of the design; tandem-probe measures it).
+void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32_t value) {
+  using Wait = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+  static const Wait wait = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    check_cuda(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &found, 12000, cudaEnableDefault, &result),
+               "looking for cuStreamWaitValue32");
+    if (found == nullptr || result != cudaDriverEntryPointSuccess)
+      throw CudaError("The CUDA driver has no cuStreamWaitValue32, with which a stream waits for the host.");
+    return reinterpret_cast<Wait>(found);
+  }();
+  const CUresult result =
+      wait(of(stream), reinterpret_cast<CUdeviceptr>(count), value, CU_STREAM_WAIT_VALUE_GEQ);
+  if (result != CUDA_SUCCESS)
+    throw CudaError(fmt::format("CUDA failed while having a stream wait for the host: driver error {}.",
+                                static_cast<int>(result)));
 }
 
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream) {

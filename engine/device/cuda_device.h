@@ -1,0 +1,34 @@
+// `cuda`: a GPU. Device lanes are streams, copies between host and device are its copy engines', host lanes are threads
+// of the CPU, and the clock is real.
+//
+// An operation of a device lane is launched (Op::launch) inside submit(), which does not wait for it: its stream waits
+// for what it comes after, in other streams by events, on the CPU by a count in pinned memory. Operations of host lanes
+// run their bodies on a thread of the lane, which waits for streams by events; those of the control lane run inside
+// submit(). Every kernel is a launch of its own: segments have no effect but their nesting is checked.
+//
+// Trace records have the shape of `emu`'s. The times of device lanes are those of events before and behind each
+// operation, some tenths of a microsecond fine, on the control thread's clock to within the time that the host takes
+// to see a stream end (some microseconds). Recording these events is part of every time that is measured here.
+//
+// Errors: an operation of a device lane without a launch is an InputError of submit(): whoever asked for it runs on
+// `sim` and `emu` only. What a launch throws comes out of submit(). The exception of a host lane's body, and what a
+// stream reports, is rethrown by the next host_wait, or by drain(); host bodies after it do not run until then.
+// submit, waits and drain belong to one thread, the control thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/device/device.h"
+
+namespace tandem {
+
+struct CudaOptions {
+  std::uint32_t host_worker_threads = 1;            // threads that kernels of the first host lane may use; at least 1
+  std::size_t arena_bytes = std::size_t{16} << 20;  // of launches' arguments, to begin with; as much pinned memory
+};
+
+/// InputError with the reason where there is no GPU (cuda_missing), and for zero threads.
+std::unique_ptr<Device> make_cuda_device(CudaOptions options = {});
+
+}  // namespace tandem

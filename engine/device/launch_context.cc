@@ -1,0 +1,72 @@
+#include "engine/device/launch_context.h"
+
+#include "engine/common/error.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+}  // namespace
+
+void no_cuda_code(std::string_view what_has) {
+  throw_input_error(
+      "{} no CUDA code yet, so that who asks for it runs with --device sim and emu only: `tandem methods` says which "
+      "methods run with --device cuda.",
+      what_has);
+}
+
+LaunchArena::LaunchArena(std::size_t bytes) : device_(bytes), host_(bytes) {}
+
+void LaunchArena::grow(std::size_t bytes) {
+  const std::size_t size = std::max(2 * device_.bytes(), 2 * bytes);
+  CudaMemory device(size);
+  PinnedMemory host(size);
+  old_device_.push_back(std::exchange(device_, std::move(device)));
+  old_host_.push_back(std::exchange(host_, std::move(host)));
+  used_.clear();
+  next_ = 0;
+}
+
+LaunchArena::Room LaunchArena::take(std::size_t bytes) {
+  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (bytes > device_.bytes()) grow(bytes);
+  // Free are [next_, the oldest room) where that lies ahead, otherwise [next_, the end) and [0, the oldest room). A ring
+  // with next_ at the oldest room is full: it was empty only before anything was used.
+  while (!used_.empty()) {
+    const std::size_t oldest = used_.front().begin;
+    if (oldest > next_) {
+      if (bytes <= oldest - next_) break;
+    } else if (oldest < next_) {
+      if (bytes <= device_.bytes() - next_) break;
+      if (bytes <= oldest) {
+        next_ = 0;
+        break;
+      }
+    }
+    if (used_.front().done == nullptr) {  // all that is left is the operation's own
+      grow(bytes);
+      break;
+    }
+    used_.front().done->wait();
+    used_.pop_front();
+  }
+  if (used_.empty() && bytes > device_.bytes() - next_) next_ = 0;
+  const Room room{host_.as<std::byte>() + next_, device_.as<std::byte>() + next_};
+  used_.push_back({next_, next_ + bytes, nullptr});
+  next_ += bytes;
+  return room;
+}
+
+void LaunchArena::launched(const CudaMark& end) {
+  for (auto used = used_.rbegin(); used != used_.rend() && used->done == nullptr; ++used) used->done = &end;
+}
+
+void LaunchArena::all_done() {
+  used_.clear();
+  next_ = 0;
+  old_device_.clear();
+  old_host_.clear();
+}
+
+}  // namespace tandem

@@ -1,0 +1,157 @@
+// Attention of a decode step on a GPU: page lists of what is known when it is submitted, lists that a kernel makes of
+// what another one chose, and a partial result of each kind, merged.
+#include <algorithm>
+#include <vector>
+
+#include "engine/common/error.h"
+#include "engine/kernels/merge.h"
+#include "engine/kernels/paged_attention.h"
+#include "engine/runtime/device_work.h"
+
+namespace tandem {
+namespace {
+
+/// Lists of the same room, in device memory.
+PageLists upload_lists(LaunchContext& ctx, const std::vector<std::vector<PageEntry>>& lists, bool per_kv_head,
+                       std::vector<std::uint32_t>& counts) {
+  PageLists out;
+  out.per_kv_head = per_kv_head;
+  counts.clear();
+  for (const auto& list : lists) {
+    counts.push_back(static_cast<std::uint32_t>(list.size()));
+    out.capacity = std::max(out.capacity, counts.back());
+  }
+  std::vector<PageEntry> entries(std::size_t{out.capacity} * lists.size());
+  for (std::size_t i = 0; i < lists.size(); ++i)
+    std::copy(lists[i].begin(), lists[i].end(), entries.begin() + static_cast<std::ptrdiff_t>(i * out.capacity));
+  out.entries = ctx.upload(entries);
+  out.counts = ctx.upload(counts);
+  return out;
+}
+
+}  // namespace
+
+void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape, const DeviceWork& work,
+                                    const DeviceBuffer& out, const DeviceBuffer& lse) {
+  if (!work.heavy.empty()) no_cuda_code("Attention over tokens that survived has");
+  if (!work.tokens.empty()) no_cuda_code("Attention over single chosen tokens has");
+  if (!work.ahead.empty()) no_cuda_code("Attention over what a cache rank sent has");
+  if (!work.residents.empty()) no_cuda_code("Attention over resident blocks has");
+  if (!work.speculated.empty()) no_cuda_code("Attention over tokens that were fetched ahead has");
+
+  const auto rows = static_cast<std::uint32_t>(work.fixed.size());
+  const std::size_t heads = std::size_t{rows} * shape.q_heads;
+  const auto* const q = ctx.read<float>(forward_.q());
+  const auto pages = [&](const char* at) { return KvPages{at, kv_.shape().type, shape.kv_heads, shape.head_dim}; };
+  std::vector<PartialOut> parts;
+  const auto new_part = [&] {
+    parts.push_back({ctx.scratch<float>(heads * shape.head_dim), ctx.scratch<float>(heads)});
+    return parts.back();
+  };
+  const bool settled = work.chosen.empty() && work.fetched.empty();
+  std::vector<std::uint32_t> most;
+
+  {  // pages of the store: for every row, so that those with nothing get the empty partial
+    const bool per_head =
+        std::any_of(work.fixed.begin(), work.fixed.end(), [](const DeviceRow& row) { return !row.by_head.empty(); });
+    std::vector<std::vector<PageEntry>> lists;
+    bool any = false;
+    for (const DeviceRow& row : work.fixed) {
+      for (std::uint32_t head = 0; head < (per_head ? shape.kv_heads : 1); ++head) {
+        std::vector<PageEntry>& list = lists.emplace_back();
+        list.reserve(row.runs(head).size());
+        for (const PageRun& run : row.runs(head))
+          list.push_back({run.slot, static_cast<std::uint16_t>(run.first), static_cast<std::uint16_t>(run.tokens),
+                          run.head_mask});
+        any = any || !list.empty();
+      }
+    }
+    const PageLists uploaded = upload_lists(ctx, lists, per_head, most);
+    PartialOut to{ctx.write<float>(out), lse ? ctx.write<float>(lse) : nullptr};
+    if (!settled) {
+      to = new_part();
+    } else if (!lse) {
+      to.lse = ctx.scratch<float>(heads);
+    }
+    launched_fixed_.run(ctx, q, rows, shape.group(), pages(any ? ctx.read<char>(kv_.device_buffer()) : nullptr),
+                        uploaded, most, to);
+  }
+  if (settled) return;
+
+  for (const DeviceFetched& f : work.fetched) {  // each row's lie in memory of its own
+    TANDEM_CHECK(f.heads == (Range{0, shape.kv_heads}), "fetched blocks are attended by all heads");
+    std::vector<std::vector<PageEntry>> lists(rows);
+    for (std::uint32_t block = 0; block < f.blocks; ++block)
+      lists[f.row].push_back({block, 0, static_cast<std::uint16_t>(kPageTokens), ~0u});
+    const PageLists uploaded = upload_lists(ctx, lists, false, most);
+    launched_fetched_.run(ctx, q, rows, shape.group(),
+                          pages(ctx.read<char>(f.staging.values) + f.staging.part_offset(f.part)), uploaded, most,
+                          new_part());
+  }
+
+  if (!work.chosen.empty()) {
+    const DeviceChosen& first = work.chosen.front();
+    std::vector<BlockSelection> selections(rows);
+    PageLists lists;
+    lists.per_kv_head = true;
+    most.assign(std::size_t{rows} * shape.kv_heads, 0);
+    for (const DeviceChosen& c : work.chosen) {
+      if (c.staging) no_cuda_code("Attention over chosen blocks that were fetched has");
+      TANDEM_CHECK(c.heads == (Range{0, shape.kv_heads}) && c.scope == first.scope && c.own_only == first.own_only,
+                   "the rows of a batch choose alike");
+      TANDEM_CHECK(selections[c.row].chosen == nullptr, "a row attends two selections");
+      const std::uint32_t pages_per_block = c.index.block / kPageTokens;
+      const Range digested = c.index.digested(c.layer);
+      selections[c.row] = {c.index.selection.read<std::uint32_t>(ctx), ctx.upload(c.slots), c.blocks, pages_per_block,
+                           digested.end - digested.begin, c.index.room};
+      const std::uint32_t entries = c.most * pages_per_block;
+      std::fill_n(most.begin() + static_cast<std::ptrdiff_t>(c.row * shape.kv_heads), shape.kv_heads, entries);
+      lists.capacity = std::max(lists.capacity, entries);
+    }
+    auto* const entries = ctx.scratch<PageEntry>(most.size() * lists.capacity);
+    auto* const counts = ctx.scratch<std::uint32_t>(most.size());
+    const std::uint32_t together = first.scope == Scope::query_head ? 1
+                                   : first.scope == Scope::kv_head  ? shape.group()
+                                                                    : shape.q_heads;
+    pages_of_selection_cuda(ctx.upload(selections), rows, shape.kv_heads, shape.group(), together, first.own_only,
+                            lists.capacity, entries, counts, ctx.stream());
+    lists.entries = entries;
+    lists.counts = counts;
+    launched_chosen_.run(ctx, q, rows, shape.group(), pages(ctx.read<char>(kv_.device_buffer())), lists, most,
+                         new_part());
+    count_tokens_cuda(lists, rows, shape.kv_heads, ctx.write<std::uint64_t>(device_attended_), ctx.stream());
+  }
+
+  std::vector<const float*> values, sums;
+  for (const PartialOut& part : parts) {
+    values.push_back(part.o);
+    sums.push_back(part.lse);
+  }
+  merge_partials_cuda(ctx.upload(values), ctx.upload(sums), static_cast<std::uint32_t>(parts.size()),
+                      rows * shape.q_heads, shape.head_dim, ctx.write<float>(out),
+                      lse ? ctx.write<float>(lse) : nullptr, ctx.stream());
+}
+
+/// Rows that share what they merge are one launch: as a rule all of them.
+void DecodeAttention::launch_merge(LaunchContext& ctx, const ModelShape& shape, const HostPart& host, bool device_too,
+                                   const std::vector<bool>& on_host) const {
+  const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
+  const auto rows = static_cast<std::uint32_t>(on_host.size());
+  for (std::uint32_t first = 0; first < rows;) {
+    std::uint32_t end = first + 1;
+    while (end < rows && on_host[end] == on_host[first]) ++end;
+    std::vector<const float*> values, sums;
+    const auto add = [&](const DeviceBuffer& part, const DeviceBuffer& lse) {
+      values.push_back(ctx.read<float>(part) + first * width);
+      sums.push_back(ctx.read<float>(lse) + std::size_t{first} * shape.q_heads);
+    };
+    if (device_too) add(device_part_, device_lse_);
+    if (on_host[first]) add(host.landed_part, host.landed_lse);
+    merge_partials_cuda(ctx.upload(values), ctx.upload(sums), static_cast<std::uint32_t>(values.size()),
+                        (end - first) * shape.q_heads, shape.head_dim,
+                        ctx.write<float>(forward_.attention()) + first * width, nullptr, ctx.stream());
+    first = end;
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,34 @@
+// Attention over page lists on a GPU, layer after layer: a plan of how the lists are cut is made anew only where their
+// lengths have changed, and stays in device memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/device/launch_context.h"
+#include "engine/kernels/paged_attention.h"
+
+namespace tandem {
+
+/// Where a partial result goes: [rows][Hq][D] and [rows][Hq] f32 in device memory.
+struct PartialOut {
+  float* o = nullptr;
+  float* lse = nullptr;
+};
+
+class LaunchedAttention {
+ public:
+  /// paged_attention_cuda of all rows. `most`: upper bounds of the lists' counts, as plan_paged_attention() takes them.
+  /// Of one stream.
+  void run(LaunchContext& ctx, const float* q /*[rows][Hq][D]*/, std::uint32_t rows, std::uint32_t group,
+           const KvPages& kv, const PageLists& lists, std::span<const std::uint32_t> most, const PartialOut& to);
+
+ private:
+  std::vector<std::uint32_t> most_;  // that the plan was made for
+  bool per_kv_head_ = false;
+  AttentionPlan plan_;
+  CudaMemory work_, merges_;  // the plan's
+};
+
+}  // namespace tandem

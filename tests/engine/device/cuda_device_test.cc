@@ -1,0 +1,180 @@
+#include "engine/device/cuda_device.h"
+
+#include <atomic>
+#include <chrono>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <thread>
+
+#include "engine/common/error.h"
+#include "engine/device/launch_context.h"
+#include "engine/trace/idle.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TEST(CudaDevice, OneOfEachLaneAndAClockThatSaysMeasured) {
+  const auto cuda = make_cuda_device({.host_worker_threads = 2});
+  EXPECT_EQ(cuda->clock_name(), "measured on emulated");
+  EXPECT_FALSE(cuda->simulated());
+  EXPECT_TRUE(cuda->launches());
+  EXPECT_FALSE(cuda->has_peer());
+  for (const LaneKind kind : {LaneKind::control, LaneKind::device_compute, LaneKind::h2d, LaneKind::recall,
+                              LaneKind::d2h, LaneKind::side_compute, LaneKind::host_workers})
+    EXPECT_EQ(cuda->lanes().at(cuda->lane(kind)).kind, kind);
+  EXPECT_THROW(make_cuda_device({.host_worker_threads = 0}), InputError);
+}
+
+// The emulated streams run at submission, host lanes when their threads get there: an edge that is not honoured, in
+// either direction, reads a cell before it is written.
+TEST(CudaDevice, EdgesOrderStreamsAndThreads) {
+  const auto cuda = make_cuda_device();
+  constexpr std::size_t kCells = 8;
+  const HostBuffer cells = cuda->allocate_host(kCells * sizeof(int), "cells");
+  std::ranges::fill(cuda->host_write<int>(cells), 0);
+  std::vector<LaneId> lanes = {cuda->lane(LaneKind::control), cuda->lane(LaneKind::device_compute),
+                               cuda->lane(LaneKind::h2d), cuda->lane(LaneKind::d2h)};
+  for (const LaneId worker : cuda->worker_lanes()) lanes.push_back(worker);
+  std::mt19937 random(3);
+  std::vector<Event> last(kCells);
+  int expected[kCells] = {};
+  for (int i = 0; i < 4000; ++i) {
+    const std::size_t from = random() % kCells, to = random() % kCells;
+    const bool slow = random() % 64 == 0;
+    const auto step = [from, to, slow](int* at) {
+      if (slow) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      at[to] = (at[from] * 3 + at[to] + 1) % 10007;
+    };
+    Op op;
+    op.name = "add";
+    op.access = {cells.writes()};
+    op.after = {last[from], last[to]};
+    op.body = [&cells, step](BodyContext& ctx) { step(ctx.write<int>(cells)); };
+    op.launch = [&](LaunchContext& ctx) { step(ctx.write<int>(cells)); };
+    last[from] = last[to] = cuda->submit(lanes[random() % lanes.size()], std::move(op));
+    expected[to] = (expected[from] * 3 + expected[to] + 1) % 10007;
+    if (random() % 500 == 0) cuda->drain();  // events of before are done
+  }
+  for (const Event& event : last) cuda->host_wait(event);
+  const auto found = cuda->host_read<int>(cells);
+  EXPECT_TRUE(std::equal(found.begin(), found.end(), expected));
+}
+
+TEST(CudaDevice, WhatHasNoLaunchIsRefused) {
+  const auto cuda = make_cuda_device();
+  Op op;
+  op.name = "new idea";
+  op.body = [](BodyContext&) {};
+  EXPECT_THAT([&] { cuda->submit(cuda->lane(LaneKind::device_compute), op); },
+              ThrowsMessage<InputError>(HasSubstr("'new idea' has no CUDA code yet")));
+  EXPECT_THAT([&] { cuda->submit(cuda->lane(LaneKind::peer_compute), op); },
+              ThrowsMessage<InputError>(HasSubstr("peer device")));
+  EXPECT_THAT([&] { cuda->submit_bag({}, {}); }, ThrowsMessage<InputError>(HasSubstr("no CUDA code yet")));
+  op.body = nullptr;  // nothing to do is done
+  cuda->host_wait(cuda->submit(cuda->lane(LaneKind::device_compute), op));
+}
+
+TEST(CudaDevice, TheCpuDoesNotTouchTheGpusMemory) {
+  const auto cuda = make_cuda_device();
+  const DeviceBuffer buffer = cuda->allocate_device(64, "far away");
+  Op op;
+  op.name = "peek";
+  op.access = {buffer.reads()};
+  op.body = [&](BodyContext& ctx) { ctx.read<int>(buffer); };
+  const Event event = cuda->submit(cuda->lane(LaneKind::host_workers), op);
+  EXPECT_THAT([&] { cuda->host_wait(event); }, ThrowsMessage<LogicError>(HasSubstr("'far away' on the GPU")));
+}
+
+TEST(CudaDevice, AnErrorOfAHostLaneIsToldOnceAndNothingHangs) {
+  const auto cuda = make_cuda_device();
+  const LaneId host = cuda->lane(LaneKind::host_workers), compute = cuda->lane(LaneKind::device_compute);
+  std::atomic<int> ran = 0;
+  Op fails, counts, waits;
+  fails.name = "fails";
+  fails.body = [](BodyContext&) { throw RunError("The disk is gone."); };
+  counts.name = "counts";
+  counts.body = [&](BodyContext&) { ++ran; };
+  const Event failed = cuda->submit(host, fails);
+  const Event after = cuda->submit(host, counts);
+  waits.name = "waits";
+  waits.after = {failed, after};
+  const Event waited = cuda->submit(compute, waits);
+  EXPECT_THAT([&] { cuda->host_wait(waited); cuda->host_wait(after); },
+              ThrowsMessage<RunError>(HasSubstr("The disk is gone.")));
+  EXPECT_EQ(ran, 0);
+  cuda->drain();
+  cuda->host_wait(cuda->submit(host, counts));
+  EXPECT_EQ(ran, 1);
+  cuda->submit(host, fails);
+  EXPECT_THROW(cuda->drain(), RunError);
+}
+
+TEST(CudaDevice, TheTraceOfAStepAddsUp) {
+  const auto cuda = make_cuda_device();
+  const LaneId host = cuda->lane(LaneKind::host_workers), compute = cuda->lane(LaneKind::device_compute);
+  cuda->end_step(Device::kSetupStep, {});
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
+  for (std::uint32_t step = 0; step < 3; ++step) {
+    Op first, on_host, second;
+    first.name = "first";
+    first.launch = [&](LaunchContext&) { pause(); };
+    const Event begun = cuda->submit(compute, first);
+    on_host.name = "on the host";
+    on_host.after = {begun};
+    on_host.body = [&](BodyContext&) { pause(); };
+    second.name = "second";
+    second.after = {cuda->submit(host, on_host)};
+    second.launch = [&](LaunchContext&) { pause(); };
+    cuda->end_step(step, cuda->submit(compute, second));
+  }
+  const Trace trace = cuda->drain();
+  const IdleReport idle = account_idle(trace);  // checks that all sums are right
+  ASSERT_EQ(idle.steps.size(), 4u);
+  for (std::size_t i = 1; i < 4; ++i) {
+    EXPECT_GE(idle.steps[i].busy, 4'000'000);
+    EXPECT_GE(idle.steps[i].idle, 2'000'000);
+    EXPECT_GE(idle.steps[i].by_cause[static_cast<std::size_t>(Cause::host_attention)], 1'900'000);
+  }
+}
+
+TEST(LaunchArena, RoomsOfAnOperationAreApart) {
+  LaunchArena arena(1 << 12);
+  CudaMark done[2];
+  std::mt19937 random(7);
+  for (int operation = 0; operation < 400; ++operation) {
+    std::vector<std::pair<std::byte*, std::size_t>> rooms;
+    for (auto i = random() % 12; i-- > 0;) {
+      const std::size_t bytes = 1 + random() % (random() % 8 == 0 ? 5000 : 700);
+      const LaunchArena::Room room = arena.take(bytes);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(room.device) % 256, 0u);
+      std::fill_n(room.device, bytes, std::byte(i));  // guard zones of the emulator see what is outside
+      std::fill_n(room.host, bytes, std::byte(i));
+      for (const auto& [at, size] : rooms) EXPECT_TRUE(room.device + bytes <= at || at + size <= room.device);
+      rooms.emplace_back(room.device, bytes);
+    }
+    arena.launched(done[operation % 2]);
+    if (random() % 40 == 0) arena.all_done();
+  }
+}
+
+// What an older operation may still read is given away only when that operation has been waited for: of three
+// operations in a ring for two, the third has to wait for the first, not for the second.
+TEST(LaunchArena, AFullRingTakesTheOldestRoom) {
+  LaunchArena arena(1024);
+  CudaMark first, second, third;
+  const LaunchArena::Room a = arena.take(512);
+  arena.launched(first);
+  const LaunchArena::Room b = arena.take(512);
+  arena.launched(second);
+  EXPECT_NE(a.device, b.device);
+  EXPECT_EQ(arena.take(300).device, a.device);
+  arena.launched(third);
+  EXPECT_EQ(arena.take(300).device, b.device);
+}
+
+}  // namespace
+}  // namespace tandem

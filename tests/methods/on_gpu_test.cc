@@ -1,0 +1,214 @@
+// The methods that `tandem methods` marks, on an emulated GPU: the same plans on the kernels that a GPU runs, beside the
+// simulated device, whose kernels are the CPU's. The two differ by the rounding of sums.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/common/error.h"
+#include "engine/device/cuda_device.h"
+#include "engine/runtime/decode_session.h"
+#include "methods/registry.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+std::unique_ptr<Device> gpu() {
+  return make_cuda_device({.host_worker_threads = 2});
+}
+
+double largest_difference(std::span<const float> a, std::span<const float> b) {
+  EXPECT_EQ(a.size(), b.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    worst = std::max(worst, std::abs(double{a[i]} - double{b[i]}));
+  return std::isnan(worst) ? std::numeric_limits<double>::infinity() : worst;
+}
+
+struct Out {
+  std::vector<std::vector<float>> logits;  // [step][rows * vocab]
+  DecodeResult result;
+};
+
+Out decode(Bench& bench, const std::string& spec, const std::vector<std::vector<std::int32_t>>& prompts,
+           std::span<const std::vector<std::int32_t>> forced) {
+  Out out;
+  const auto method = make_method(spec);
+  out.result = bench.decode(*method, prompts, static_cast<std::uint32_t>(forced[0].size()),
+                            {.logits = &out.logits, .forced = forced});
+  return out;
+}
+
+/// A model whose attention runs on tensor cores, with biases and bf16 weights.
+Model wide_model(DType weights) {
+  Model model = tiny_model(false);
+  ModelConfig& c = model.config;
+  c.architecture = "qwen2";
+  c.qkv_bias = true;
+  c.hidden = 64;
+  c.head_dim = 64;
+  c.q_heads = 6;
+  c.kv_heads = 2;
+  model.weights = random_weights(c, weights, 12);
+  return model;
+}
+
+const std::vector<std::vector<std::int32_t>> kPrompts = {random_prompt(211, 1), random_prompt(30, 2),
+                                                         random_prompt(97, 3)};
+constexpr std::uint32_t kSteps = 20;  // past the end of a page in each row
+
+std::vector<std::vector<std::int32_t>> forced_tokens() {
+  return {random_prompt(kSteps, 11), random_prompt(kSteps, 12), random_prompt(kSteps, 13)};
+}
+
+std::vector<std::string> specs_on_gpu() {
+  std::vector<std::string> specs;
+  for (const MethodInfo& info : method_registry())
+    if (info.on_gpu) specs.push_back(info.name);
+  for (const char* spec :
+       {"full-offload:look_ahead=0", "streaming:sinks=5,window=19", "quest:budget=48",
+        "quest:budget=0.3,page=32,sinks=20,group_reduce=mean,dense_layers=1", "quest:budget=64,group_reduce=per_head",
+        "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32,union=attended", "hybrid-fixed:budget=0.2,sinks=0,window=1"})
+    specs.emplace_back(spec);
+  return specs;
+}
+
+class OnGpu : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Methods, OnGpu, ::testing::ValuesIn(specs_on_gpu()), [](const auto& param) {
+  std::string name = param.param;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+});
+
+TEST_P(OnGpu, LogitsBytesAndTokensAreThoseOfTheSimulatedDevice) {
+  const auto forced = forced_tokens();
+  Bench expected_bench(tiny_model()), bench(tiny_model(), gpu());
+  const Out expected = decode(expected_bench, GetParam(), kPrompts, forced);
+  const Out found = decode(bench, GetParam(), kPrompts, forced);
+  ASSERT_EQ(found.logits.size(), kSteps);
+  for (std::size_t step = 0; step < kSteps; ++step)
+    EXPECT_LT(largest_difference(found.logits[step], expected.logits[step]), 1e-4) << "step " << step;
+  for (std::size_t i = 0; i < kPrompts.size(); ++i) {
+    const DecodedSequence &f = found.result.sequences[i], &e = expected.result.sequences[i];
+    EXPECT_EQ(f.tokens, e.tokens);
+    ASSERT_EQ(f.log_probabilities.size(), e.log_probabilities.size());
+    for (std::size_t t = 0; t < f.log_probabilities.size(); ++t)
+      EXPECT_NEAR(f.log_probabilities[t], e.log_probabilities[t], 1e-4);
+    for (int side = 0; side < 2; ++side) {
+      EXPECT_EQ(f.attended[side], e.attended[side]);
+      EXPECT_EQ(f.peak_kv_bytes[side], e.peak_kv_bytes[side]);
+    }
+  }
+  EXPECT_EQ(found.result.idle.steps.size(), kSteps + 1);
+  EXPECT_EQ(found.result.trace.clock, "measured on emulated");
+}
+
+TEST_P(OnGpu, GreedyTokensAreThoseOfTheSimulatedDevice) {
+  std::vector<std::vector<std::int32_t>> tokens[2];
+  for (const bool on_gpu : {false, true}) {
+    Bench bench(tiny_model(), on_gpu ? gpu() : sim());
+    const auto method = make_method(GetParam());
+    std::vector<std::unique_ptr<Prefix>> prefixes;
+    std::vector<DecodeRequest> requests;
+    for (std::uint32_t i = 0; i < kPrompts.size(); ++i) {  // the first row ends first: the others move up
+      prefixes.push_back(bench.engine.prefill(kPrompts[i]));
+      requests.push_back({prefixes.back().get(), 2 + 3 * i});
+    }
+    for (const DecodedSequence& s : bench.engine.decode(*method, requests).sequences)
+      tokens[on_gpu ? 1 : 0].push_back(s.tokens);
+  }
+  EXPECT_EQ(tokens[1], tokens[0]);
+}
+
+TEST(OnGpu, TensorCoresBiasesAndEveryPrecision) {
+  const auto forced = forced_tokens();
+  struct Case {
+    DType weights, precision;
+    double tolerance;
+  };
+  // Weights in bf16 have the inputs of products rounded to bf16 too, which the CPU's decode step does not do.
+  for (const Case& c : {Case{DType::f32, DType::f32, 1e-4}, Case{DType::f32, DType::f16, 2e-3},
+                        Case{DType::f32, DType::bf16, 4e-2}, Case{DType::bf16, DType::bf16, 8e-2}}) {
+    EngineOptions options;
+    options.precision = c.precision;
+    for (const char* spec : {"full", "quest:budget=0.9", "hybrid-fixed:budget=1,sinks=16,window=32"}) {
+      Bench expected_bench(wide_model(c.weights), sim(), options), bench(wide_model(c.weights), gpu(), options);
+      const Out expected = decode(expected_bench, spec, kPrompts, forced);
+      const Out found = decode(bench, spec, kPrompts, forced);
+      double worst = 0;
+      for (std::size_t step = 0; step < kSteps; ++step)
+        worst = std::max(worst, largest_difference(found.logits[step], expected.logits[step]));
+      std::printf("weights %s, KV %s, %s: %.2g\n", to_string(c.weights), to_string(c.precision), spec, worst);
+      EXPECT_LT(worst, c.tolerance) << to_string(c.weights) << ", " << to_string(c.precision) << ", " << spec;
+    }
+  }
+}
+
+TEST(OnGpu, PrefillAndWhatIsAppendedGiveTheSameLogits) {
+  std::vector<float> logits[2];
+  std::vector<std::vector<float>> behind[2];
+  for (const bool on_gpu : {false, true}) {
+    EngineOptions options;
+    options.prefill_chunk = 50;
+    options.max_batch = 3;  // prefill's logits are made so many rows at a time
+    Bench bench(tiny_model(), on_gpu ? gpu() : sim(), options);
+    logits[on_gpu ? 1 : 0] = bench.engine.prefill_logits(kPrompts[0]);
+    const auto prefix = bench.engine.prefill(kPrompts[2]);
+    bench.engine.append(*prefix, kPrompts[1]);
+    const DecodeRequest request{prefix.get(), 3};
+    bench.engine.decode(*make_method("full"), {&request, 1}, {.logits = &behind[on_gpu ? 1 : 0]});
+  }
+  EXPECT_LT(largest_difference(logits[1], logits[0]), 1e-4);
+  for (std::size_t step = 0; step < 3; ++step) EXPECT_LT(largest_difference(behind[1][step], behind[0][step]), 1e-4);
+}
+
+TEST(OnGpu, DrawsAreThoseOfTheSimulatedDevice) {
+  const std::vector<Sampling> sampling = {{.temperature = 1.5f, .seed = 3}, {.temperature = 0.7f, .top_k = 9, .seed = 4},
+                                          {.temperature = 2, .top_p = 0.8f, .seed = 5}};
+  std::vector<std::int32_t> tokens[2];
+  for (const bool on_gpu : {false, true}) {
+    Bench bench(tiny_model(), on_gpu ? gpu() : sim());
+    for (const DecodedSequence& s :
+         bench.decode(*make_method("full"), kPrompts, 12, {.sampling = sampling}).sequences)
+      tokens[on_gpu ? 1 : 0].insert(tokens[on_gpu ? 1 : 0].end(), s.tokens.begin(), s.tokens.end());
+  }
+  EXPECT_EQ(tokens[1], tokens[0]);
+}
+
+TEST(OnGpu, OtherMethodsAreRefusedBySentence) {
+  std::vector<std::string> others;
+  for (const MethodInfo& info : method_registry()) {
+    if (info.on_gpu) continue;
+    others.push_back(info.name);
+    Bench bench(tiny_model_for(info.name), gpu());
+    const auto method = make_method(info.name);
+    if (method->needs(bench.engine.shape()).column_sums) continue;  // what engines keep of prompts for it
+    EXPECT_THAT([&] { bench.decode(*method, kPrompts, kSteps); },
+                ThrowsMessage<InputError>(::testing::AnyOf(HasSubstr("no CUDA code yet"), HasSubstr("peer device"))))
+        << info.name;
+    // What it leaves behind does not hinder the next one.
+    EXPECT_EQ(bench.decode(*make_method("full"), {kPrompts[1]}, 2).sequences[0].tokens.size(), 2u) << info.name;
+  }
+  EXPECT_THAT([&] { check_on_gpu(others); }, ThrowsMessage<InputError>(HasSubstr("does not run h2o, tova")));
+  check_on_gpu(specs_on_gpu());
+  EXPECT_EQ(default_comparison(true, true).size() + others.size(), method_registry().size());
+}
+
+TEST(OnGpu, ObserversAndSessionsThatGoOnAreRefused) {
+  Bench bench(tiny_model(), gpu());
+  class Nobody : public ForwardObserver {
+    void qkv_done(const QkvRows&) override {}
+  } nobody;
+  EXPECT_THAT([&] { bench.engine.observe(&nobody); }, ThrowsMessage<InputError>(HasSubstr("not on a GPU")));
+  const auto prefix = bench.engine.prefill(kPrompts[1]);
+  const auto method = make_method("full");
+  const DecodeRequest request{prefix.get(), 2};
+  const auto session = bench.engine.open_session(*method, {&request, 1});
+  session->decode({});
+  EXPECT_THAT([&] { session->append(0, kPrompts[2], 2); }, ThrowsMessage<InputError>(HasSubstr("no CUDA code yet")));
+}
+
+}  // namespace
+}  // namespace tandem::testing
