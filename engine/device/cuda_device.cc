@@ -27,7 +27,36 @@ bool is_stream(LaneKind kind) {
          kind == LaneKind::d2h || kind == LaneKind::side_compute;
 }
 
-std::shared_ptr<Allocation> allocate_cuda(BufferId id, Memory memory, std::size_t bytes, std::string name) {
+/// Memory that nobody needs any more. It is given back when every lane is idle: giving it back waits for all streams,
+/// one of which may wait for the very thread that lets go of a buffer.
+class Graveyard {
+ public:
+  ~Graveyard() { sweep(); }
+  void add(CudaPlace place, void* data, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    dead_.push_back({place, data, bytes});
+  }
+  void sweep() {
+    std::vector<Dead> dead;
+    {
+      const std::lock_guard lock(mutex_);
+      dead.swap(dead_);
+    }
+    for (const Dead& one : dead) cuda_release(one.place, one.data, one.bytes);
+  }
+
+ private:
+  struct Dead {
+    CudaPlace place;
+    void* data;
+    std::size_t bytes;
+  };
+  std::mutex mutex_;
+  std::vector<Dead> dead_;
+};
+
+std::shared_ptr<Allocation> allocate_cuda(const std::shared_ptr<Graveyard>& graveyard, BufferId id, Memory memory,
+                                          std::size_t bytes, std::string name) {
   const CudaPlace place = memory == Memory::device ? CudaPlace::device : CudaPlace::pinned;
   auto allocation = std::make_shared<Allocation>();
   allocation->id = id;
@@ -42,7 +71,7 @@ std::shared_ptr<Allocation> allocate_cuda(BufferId id, Memory memory, std::size_
                     allocation->name, bytes, memory == Memory::device ? "the GPU's memory" : "pinned memory",
                     error.what(), memory == Memory::device ? "--device-kv" : "--host-kv");
   }
-  allocation->release = [place, taken](Allocation& freed) { cuda_release(place, freed.data, taken); };
+  allocation->release = [place, taken, graveyard](Allocation& freed) { graveyard->add(place, freed.data, taken); };
   return allocation;
 }
 
@@ -158,7 +187,7 @@ class CudaExecution final : public Device {
  protected:
   void host_access(const Access&) override {}
   std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name) override {
-    return allocate_cuda(++buffers_, memory, bytes, std::move(name));
+    return allocate_cuda(graveyard_, ++buffers_, memory, bytes, std::move(name));
   }
 
  private:
@@ -462,6 +491,7 @@ class CudaExecution final : public Device {
       state.marks.clear();
     }
     arena_.all_done();
+    graveyard_->sweep();
     free_.clear();
     for (const auto& mark : all_marks_) free_.push_back(mark.get());
     anchor();
@@ -473,6 +503,7 @@ class CudaExecution final : public Device {
   LaneId control_ = 0, compute_ = 0;
   const char* segment_ = nullptr;
   BufferId buffers_ = 0;
+  std::shared_ptr<Graveyard> graveyard_ = std::make_shared<Graveyard>();  // buffers may outlive the device
   LaunchArena arena_;
   PinnedMemory counts_;  // by lane: operations of host lanes that are done, for streams to wait for
 

@@ -10,6 +10,7 @@
 #include "engine/common/error.h"
 #include "engine/device/launch_context.h"
 #include "engine/trace/idle.h"
+#include "tests/engine/kernels/cuda_emulator/streams.h"
 
 namespace tandem {
 namespace {
@@ -29,8 +30,13 @@ TEST(CudaDevice, OneOfEachLaneAndAClockThatSaysMeasured) {
   EXPECT_THROW(make_cuda_device({.host_worker_threads = 0}), InputError);
 }
 
-// The emulated streams run at submission, host lanes when their threads get there: an edge that is not honoured, in
-// either direction, reads a cell before it is written.
+/// What a kernel would do.
+void in_stream(const LaunchContext& ctx, std::function<void()> work) {
+  cuda_emulator::enqueue(ctx.stream(), std::move(work));
+}
+
+// Streams and host lanes are threads that run when they get there: an edge that is not honoured, in either direction,
+// reads a cell before it is written.
 TEST(CudaDevice, EdgesOrderStreamsAndThreads) {
   const auto cuda = make_cuda_device();
   constexpr std::size_t kCells = 8;
@@ -54,7 +60,7 @@ TEST(CudaDevice, EdgesOrderStreamsAndThreads) {
     op.access = {cells.writes()};
     op.after = {last[from], last[to]};
     op.body = [&cells, step](BodyContext& ctx) { step(ctx.write<int>(cells)); };
-    op.launch = [&](LaunchContext& ctx) { step(ctx.write<int>(cells)); };
+    op.launch = [&](LaunchContext& ctx) { in_stream(ctx, [step, at = ctx.write<int>(cells)] { step(at); }); };
     last[from] = last[to] = cuda->submit(lanes[random() % lanes.size()], std::move(op));
     expected[to] = (expected[from] * 3 + expected[to] + 1) % 10007;
     if (random() % 500 == 0) cuda->drain();  // events of before are done
@@ -121,14 +127,14 @@ TEST(CudaDevice, TheTraceOfAStepAddsUp) {
   for (std::uint32_t step = 0; step < 3; ++step) {
     Op first, on_host, second;
     first.name = "first";
-    first.launch = [&](LaunchContext&) { pause(); };
+    first.launch = [&](LaunchContext& ctx) { in_stream(ctx, pause); };
     const Event begun = cuda->submit(compute, first);
     on_host.name = "on the host";
     on_host.after = {begun};
     on_host.body = [&](BodyContext&) { pause(); };
     second.name = "second";
     second.after = {cuda->submit(host, on_host)};
-    second.launch = [&](LaunchContext&) { pause(); };
+    second.launch = [&](LaunchContext& ctx) { in_stream(ctx, pause); };
     cuda->end_step(step, cuda->submit(compute, second));
   }
   const Trace trace = cuda->drain();

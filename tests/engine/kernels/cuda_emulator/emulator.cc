@@ -5,6 +5,7 @@
 #include <exception>
 #include <fmt/core.h>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -279,6 +280,9 @@ void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, u
     throw Error(fmt::format("A block of {} x {} x {} threads cannot be launched.", block.x, block.y, block.z));
   if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
     throw Error(fmt::format("A grid of {} x {} x {} blocks cannot be launched.", grid.x, grid.y, grid.z));
+  // Kernels of several streams take turns: what CUDA's words stand for (threadIdx ...) is there once.
+  static std::recursive_mutex turn;
+  const std::lock_guard lock(turn);
   if (running != nullptr) throw Error("A kernel cannot be launched by a kernel.");
   static std::optional<Stacks> stacks;
   if (!stacks || stacks->count() < threads) stacks.emplace(threads);

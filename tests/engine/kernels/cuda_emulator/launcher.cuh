@@ -6,13 +6,14 @@
 
 #include "engine/device/cuda/runtime.h"
 #include "tests/engine/kernels/cuda_emulator/language.cuh"
+#include "tests/engine/kernels/cuda_emulator/streams.h"
 
 namespace tandem::gpu {
 
 class Launcher {
  public:
   /// Every launch of the process takes the next seed for the order of its blocks and threads.
-  explicit Launcher(CudaStream) : seed_(shared_seed()) {}
+  explicit Launcher(CudaStream stream) : stream_(stream), seed_(shared_seed()) {}
   explicit Launcher(unsigned seed = 1) : own_seed_(seed), seed_(own_seed_) {}
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
@@ -24,9 +25,12 @@ class Launcher {
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamic_shared,
                   Arguments... arguments) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    // The parameters are copied now, as a launch copies them.
     const std::tuple<Parameters...> parameters(static_cast<Parameters>(arguments)...);
-    cuda_emulator::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, dynamic_shared,
-                            dynamic_shared > kUnaskedShared, seed_++, [&] { std::apply(kernel, parameters); });
+    cuda_emulator::enqueue(stream_, [=, seed = seed_++] {
+      cuda_emulator::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, dynamic_shared,
+                              dynamic_shared > kUnaskedShared, seed, [&] { std::apply(kernel, parameters); });
+    });
   }
 
  private:
@@ -34,6 +38,7 @@ class Launcher {
     static unsigned seed = 1;
     return seed;
   }
+  CudaStream stream_;
   unsigned own_seed_ = 0;
   unsigned& seed_;
 };

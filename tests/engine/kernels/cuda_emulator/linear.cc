@@ -1,16 +1,12 @@
 // The emulated LinearCuda: the product by its definition.
 #include "engine/kernels/convert.h"
 #include "engine/kernels/linear_gpu.h"
+#include "tests/engine/kernels/cuda_emulator/streams.h"
 
 namespace tandem {
+namespace {
 
-struct LinearCuda::State {};
-
-LinearCuda::LinearCuda() = default;
-LinearCuda::~LinearCuda() = default;
-
-void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bias, void* y, DType y_type,
-                            std::uint32_t n, CudaStream) {
+void product(const void* x, const MatrixView& w, const float* bias, void* y, DType y_type, std::uint32_t n) {
   for (std::size_t row = 0; row < n; ++row) {
     for (std::size_t column = 0; column < w.rows; ++column) {
       double sum = bias == nullptr ? 0 : double{bias[column]};
@@ -21,6 +17,18 @@ void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bia
       from_f32(&value, y_type, 1, static_cast<char*>(y) + (row * w.rows + column) * size_of(y_type));
     }
   }
+}
+
+}  // namespace
+
+struct LinearCuda::State {};
+
+LinearCuda::LinearCuda() = default;
+LinearCuda::~LinearCuda() = default;
+
+void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bias, void* y, DType y_type,
+                            std::uint32_t n, CudaStream stream) {
+  cuda_emulator::enqueue(stream, [=] { product(x, w, bias, y, y_type, n); });
 }
 
 }  // namespace tandem

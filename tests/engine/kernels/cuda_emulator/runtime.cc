@@ -1,18 +1,19 @@
-// The emulated engine/device/cuda/runtime.h: device memory is host memory that starts as NaN and has guard zones, and
-// everything in a stream is done when the call returns.
+// The emulated engine/device/cuda/runtime.h: device memory is host memory that starts as NaN and has guard zones.
+// Streams and marks are streams.cc's.
 #include "engine/device/cuda/runtime.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <new>
-#include <thread>
-#include <utility>
+#include <vector>
 
 #include "tests/engine/kernels/cuda_emulator/emulator.h"
+#include "tests/engine/kernels/cuda_emulator/streams.h"
 
 namespace tandem {
 namespace {
@@ -40,6 +41,18 @@ void release(void* data, std::size_t bytes) {
   ::operator delete(all, std::align_val_t(kGuard));
 }
 
+std::mutex allocated_mutex;
+std::map<const void*, std::size_t> allocated;
+
+/// Whether a GPU reaches it: device or pinned memory.
+bool reachable(const void* data) {
+  const std::lock_guard lock(allocated_mutex);
+  const auto next = allocated.upper_bound(data);
+  if (next == allocated.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(next);
+  return static_cast<const char*>(data) < static_cast<const char*>(begin) + bytes;
+}
+
 }  // namespace
 
 const std::string& cuda_missing() {
@@ -57,53 +70,41 @@ unsigned cuda_multiprocessors() {
 }
 
 void* cuda_allocate(CudaPlace, std::size_t bytes) {
-  return allocate(bytes);
+  void* const data = allocate(bytes);
+  const std::lock_guard lock(allocated_mutex);
+  allocated[data] = bytes;
+  return data;
 }
 void cuda_release(CudaPlace, void* data, std::size_t bytes) noexcept {
+  if (data == nullptr) return;
+  cuda_emulator::settle_all();
+  {
+    const std::lock_guard lock(allocated_mutex);
+    allocated.erase(data);
+  }
   release(data, bytes);
 }
 
-OwnedStream::OwnedStream() : stream_{this} {}
-OwnedStream::~OwnedStream() = default;
-
-// The time at which it was recorded: what is before it in its stream is done by then.
-CudaMark::CudaMark() : handle_(new std::chrono::steady_clock::time_point) {}
-CudaMark::~CudaMark() {
-  delete static_cast<std::chrono::steady_clock::time_point*>(handle_);
-}
-void CudaMark::record(CudaStream) {
-  *static_cast<std::chrono::steady_clock::time_point*>(handle_) = std::chrono::steady_clock::now();
-}
-void CudaMark::wait() const {}
-void CudaMark::hold(CudaStream) const {}
-double CudaMark::seconds_after(const CudaMark& other) const {
-  return std::chrono::duration<double>(*static_cast<const std::chrono::steady_clock::time_point*>(handle_) -
-                                       *static_cast<const std::chrono::steady_clock::time_point*>(other.handle_))
-      .count();
-}
-
-void cuda_await_count(CudaStream, const std::uint32_t* count, std::uint32_t value) {
-  std::atomic_ref<std::uint32_t> now(*const_cast<std::uint32_t*>(count));
-  while (static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) < 0) std::this_thread::yield();
-}
-
-void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
+// A copy with memory that was not allocated here, as std::vector has it, is over when the call returns, as a GPU's is
+// when it goes to such memory, or may be.
+void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream) {
+  if (bytes == 0) return;
+  cuda_emulator::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  if (!reachable(to) || !reachable(from)) cuda_wait(stream);
 }
 
 void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> from, std::span<const std::size_t> bytes,
-                      CudaStream) {
+                      CudaStream stream) {
   TANDEM_CHECK(to.size() == from.size() && to.size() == bytes.size(), "{}, {} and {} pieces.", to.size(), from.size(),
                bytes.size());
-  for (std::size_t i = to.size(); i-- > 0;) std::memcpy(to[i], from[i], bytes[i]);  // in no order to rely on
-}
-
-void cuda_wait(CudaStream) {}
-
-double cuda_seconds(CudaStream, const std::function<void()>& enqueue) {
-  const auto begin = std::chrono::steady_clock::now();
-  enqueue();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  for (std::size_t i = 0; i < to.size(); ++i)
+    TANDEM_CHECK(reachable(to[i]) && reachable(from[i]), "Piece {} is in memory that is not pinned.", i);
+  const std::vector<void*> places(to.begin(), to.end());
+  const std::vector<const void*> sources(from.begin(), from.end());
+  const std::vector<std::size_t> sizes(bytes.begin(), bytes.end());
+  cuda_emulator::enqueue(stream, [=] {  // in no order to rely on
+    for (std::size_t i = sizes.size(); i-- > 0;) std::memcpy(places[i], sources[i], sizes[i]);
+  });
 }
 
 }  // namespace tandem

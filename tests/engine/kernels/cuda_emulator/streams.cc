@@ -1,0 +1,194 @@
+#include "tests/engine/kernels/cuda_emulator/streams.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace tandem {
+namespace cuda_emulator {
+namespace {
+
+class Stream {
+ public:
+  Stream() : thread_([this] { run(); }) {}
+  ~Stream() {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  /// `work` is not run behind an error, `told` is, with it.
+  void enqueue(std::function<void()> work, std::function<void(std::exception_ptr)> told = {}) {
+    {
+      const std::lock_guard lock(mutex_);
+      queue_.push_back({std::move(work), std::move(told)});
+    }
+    changed_.notify_all();
+  }
+  void settle() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return queue_.empty(); });
+  }
+  void wait() {
+    settle();
+    const std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  struct Item {
+    std::function<void()> work;
+    std::function<void(std::exception_ptr)> told;
+  };
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return ending_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      Item& item = queue_.front();
+      std::exception_ptr error = error_;
+      lock.unlock();
+      try {
+        if (item.work && !error) item.work();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      if (item.told) item.told(error);
+      lock.lock();
+      error_ = error;
+      queue_.pop_front();
+      if (queue_.empty()) changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> queue_;  // the first one is at work
+  std::exception_ptr error_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+std::mutex streams_mutex;
+std::set<Stream*> streams;
+
+Stream* of(CudaStream stream) {
+  return static_cast<Stream*>(stream.handle);
+}
+
+/// A point in a stream, once it was recorded.
+struct Point {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool reached = false;
+  std::chrono::steady_clock::time_point time;
+  std::exception_ptr error;  // of the stream before it
+
+  void reach(std::exception_ptr what) {
+    const std::lock_guard lock(mutex);
+    time = std::chrono::steady_clock::now();
+    error = std::move(what);
+    reached = true;
+    changed.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return reached; });
+    if (error) std::rethrow_exception(error);
+  }
+};
+using PointRef = std::shared_ptr<Point>;
+
+PointRef& point_of(void* handle) {
+  return *static_cast<PointRef*>(handle);
+}
+
+}  // namespace
+
+void enqueue(CudaStream stream, std::function<void()> work) {
+  if (stream.handle == nullptr) {
+    work();
+  } else {
+    of(stream)->enqueue(std::move(work));
+  }
+}
+
+void settle_all() {
+  const std::lock_guard lock(streams_mutex);
+  for (Stream* stream : streams) stream->settle();
+}
+
+}  // namespace cuda_emulator
+
+using cuda_emulator::enqueue;
+
+OwnedStream::OwnedStream() {
+  auto stream = std::make_unique<cuda_emulator::Stream>();
+  const std::lock_guard lock(cuda_emulator::streams_mutex);
+  cuda_emulator::streams.insert(stream.get());
+  stream_.handle = stream.release();
+}
+OwnedStream::~OwnedStream() {
+  {
+    const std::lock_guard lock(cuda_emulator::streams_mutex);
+    cuda_emulator::streams.erase(cuda_emulator::of(stream_));
+  }
+  delete cuda_emulator::of(stream_);
+}
+
+void cuda_wait(CudaStream stream) {
+  if (stream.handle != nullptr) cuda_emulator::of(stream)->wait();
+}
+
+CudaMark::CudaMark() : handle_(new cuda_emulator::PointRef) {}
+CudaMark::~CudaMark() {
+  delete static_cast<cuda_emulator::PointRef*>(handle_);
+}
+void CudaMark::record(CudaStream stream) {
+  const auto point = cuda_emulator::point_of(handle_) = std::make_shared<cuda_emulator::Point>();
+  if (stream.handle == nullptr) {
+    point->reach(nullptr);
+    return;
+  }
+  cuda_emulator::of(stream)->enqueue({}, [point](std::exception_ptr error) { point->reach(std::move(error)); });
+}
+void CudaMark::wait() const {
+  if (const auto point = cuda_emulator::point_of(handle_)) point->wait();
+}
+void CudaMark::hold(CudaStream stream) const {
+  if (const auto point = cuda_emulator::point_of(handle_)) enqueue(stream, [point] { point->wait(); });
+}
+double CudaMark::seconds_after(const CudaMark& other) const {
+  return std::chrono::duration<double>(cuda_emulator::point_of(handle_)->time -
+                                       cuda_emulator::point_of(other.handle_)->time)
+      .count();
+}
+
+void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32_t value) {
+  enqueue(stream, [count, value] {
+    const std::atomic_ref<std::uint32_t> now(*const_cast<std::uint32_t*>(count));
+    while (static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) < 0) std::this_thread::yield();
+  });
+}
+
+double cuda_seconds(CudaStream stream, const std::function<void()>& run) {
+  const auto begin = std::chrono::steady_clock::now();
+  run();
+  cuda_wait(stream);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace tandem
