@@ -81,7 +81,8 @@ class CudaExecution final : public Device {
       : lanes_(make_lanes(options.host_worker_threads, {})),
         clock_name_(fmt::format("measured on {}", cuda_device().name)),
         epoch_(std::chrono::steady_clock::now()),
-        arena_(options.arena_bytes),
+        uploads_(options.arena_bytes, true),
+        scratch_(options.arena_bytes, false),
         counts_(lanes_.size() * kCountStride * sizeof(std::uint32_t)),
         state_(lanes_.size()) {
     control_ = lane(LaneKind::control);
@@ -148,10 +149,12 @@ class CudaExecution final : public Device {
     await(event);
     const Nanos seen = now();
     const std::int64_t awaited = record_of(event);
-    append(control_, {.name = "host wait", .kind = Kind::wait, .lane = control_, .start = seen, .end = seen, .cost = {}},
+    append(control_,
+           {.name = "host wait", .kind = Kind::wait, .lane = control_, .start = seen, .end = seen, .cost = {}},
            {.previous = last_control_, .after = {event}});
     last_control_ = static_cast<std::int64_t>(records_.size()) - 1;
-    if (awaited >= 0) seen_[static_cast<std::size_t>(awaited)] = std::min(seen_[static_cast<std::size_t>(awaited)], seen);
+    if (awaited >= 0)
+      seen_[static_cast<std::size_t>(awaited)] = std::min(seen_[static_cast<std::size_t>(awaited)], seen);
     rethrow();
   }
 
@@ -210,11 +213,11 @@ class CudaExecution final : public Device {
   };
   struct LaneState {
     std::uint64_t submitted = 0, drained = 0;
-    std::vector<std::int64_t> records;   // of the operations since the last drain
-    std::optional<OwnedStream> stream;   // of a device lane,
-    std::vector<Marks> marks;            // and of its operations since the last drain
-    std::vector<std::uint64_t> waited;   // by lane: the stream waits for that operation already
-    std::deque<Task> queue;              // of a host lane
+    std::vector<std::int64_t> records;  // of the operations since the last drain
+    std::optional<OwnedStream> stream;  // of a device lane,
+    std::vector<Marks> marks;           // and of its operations since the last drain
+    std::vector<std::uint64_t> waited;  // by lane: the stream waits for that operation already
+    std::deque<Task> queue;             // of a host lane
     std::condition_variable filled;
   };
   /// Counts of two lanes do not share a cache line.
@@ -265,15 +268,25 @@ class CudaExecution final : public Device {
   }
   std::int64_t append_operation(LaneId lane_id, const Op& op, std::int64_t launch) {
     const std::vector<std::int64_t>& own = state_[lane_id].records;
-    return append(lane_id,
-                  {.name = op.name, .kind = op.kind, .cause = op.cause, .lane = lane_id, .layer = op.layer,
-                   .cost = op.cost},
-                  {lane_id == control_ ? last_control_ : own.empty() ? -1 : own.back(), launch, op.after}, true);
+    return append(
+        lane_id,
+        {.name = op.name, .kind = op.kind, .cause = op.cause, .lane = lane_id, .layer = op.layer, .cost = op.cost},
+        {lane_id == control_ ? last_control_
+         : own.empty()       ? -1
+                             : own.back(),
+         launch, op.after},
+        true);
   }
   std::int64_t append_launch(const char* name, const Op& op, Nanos entered) {
     append(control_,
-           {.name = name, .kind = Kind::control, .cause = Cause::launch, .lane = control_, .layer = op.layer,
-            .start = entered, .end = now(), .cost = {}},
+           {.name = name,
+            .kind = Kind::control,
+            .cause = Cause::launch,
+            .lane = control_,
+            .layer = op.layer,
+            .start = entered,
+            .end = now(),
+            .cost = {}},
            {.previous = last_control_, .after = {}});
     return last_control_ = static_cast<std::int64_t>(records_.size()) - 1;
   }
@@ -312,11 +325,12 @@ class CudaExecution final : public Device {
     const Marks marks{take_mark(), take_mark(), anchors_.size() - 1};
     marks.begin->record(*state.stream);
     if (op.launch) {
-      LaunchContext context(op, *state.stream, arena_);
+      LaunchContext context(op, *state.stream, uploads_, scratch_);
       op.launch(context);
     }
     marks.end->record(*state.stream);
-    arena_.launched(*marks.end);
+    uploads_.launched(*marks.end);
+    scratch_.launched(*marks.end);
     const std::int64_t launched = append_launch("launch", op, entered);
     append_operation(lane_id, op, launched);
     state.marks.push_back(marks);
@@ -490,7 +504,8 @@ class CudaExecution final : public Device {
       state.records.clear();
       state.marks.clear();
     }
-    arena_.all_done();
+    uploads_.all_done();
+    scratch_.all_done();
     graveyard_->sweep();
     free_.clear();
     for (const auto& mark : all_marks_) free_.push_back(mark.get());
@@ -504,7 +519,7 @@ class CudaExecution final : public Device {
   const char* segment_ = nullptr;
   BufferId buffers_ = 0;
   std::shared_ptr<Graveyard> graveyard_ = std::make_shared<Graveyard>();  // buffers may outlive the device
-  LaunchArena arena_;
+  LaunchArena uploads_, scratch_;
   PinnedMemory counts_;  // by lane: operations of host lanes that are done, for streams to wait for
 
   // Marks live as long as the device; those that are not free belong to operations since the last drain.

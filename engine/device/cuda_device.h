@@ -25,7 +25,7 @@ namespace tandem {
 
 struct CudaOptions {
   std::uint32_t host_worker_threads = 1;            // threads that kernels of the first host lane may use; at least 1
-  std::size_t arena_bytes = std::size_t{16} << 20;  // of launches' arguments, to begin with; as much pinned memory
+  std::size_t arena_bytes = std::size_t{16} << 20;  // of launches' arguments and of their scratch, to begin with
 };
 
 /// InputError with the reason where there is no GPU (cuda_missing), and for zero threads.

@@ -16,12 +16,13 @@ void no_cuda_code(std::string_view what_has) {
       what_has);
 }
 
-LaunchArena::LaunchArena(std::size_t bytes) : device_(bytes), host_(bytes) {}
+LaunchArena::LaunchArena(std::size_t bytes, bool with_host)
+    : with_host_(with_host), device_(bytes), host_(with_host ? bytes : 0) {}
 
 void LaunchArena::grow(std::size_t bytes) {
   const std::size_t size = std::max(2 * device_.bytes(), 2 * bytes);
   CudaMemory device(size);
-  PinnedMemory host(size);
+  PinnedMemory host(with_host_ ? size : 0);
   old_device_.push_back(std::exchange(device_, std::move(device)));
   old_host_.push_back(std::exchange(host_, std::move(host)));
   used_.clear();
@@ -31,8 +32,8 @@ void LaunchArena::grow(std::size_t bytes) {
 LaunchArena::Room LaunchArena::take(std::size_t bytes) {
   bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (bytes > device_.bytes()) grow(bytes);
-  // Free are [next_, the oldest room) where that lies ahead, otherwise [next_, the end) and [0, the oldest room). A ring
-  // with next_ at the oldest room is full: it was empty only before anything was used.
+  // Free are [next_, the oldest room) where that lies ahead, otherwise [next_, the end) and [0, the oldest room). A
+  // ring with next_ at the oldest room is full: it was empty only before anything was used.
   while (!used_.empty()) {
     const std::size_t oldest = used_.front().begin;
     if (oldest > next_) {
@@ -52,7 +53,7 @@ LaunchArena::Room LaunchArena::take(std::size_t bytes) {
     used_.pop_front();
   }
   if (used_.empty() && bytes > device_.bytes() - next_) next_ = 0;
-  const Room room{host_.as<std::byte>() + next_, device_.as<std::byte>() + next_};
+  const Room room{with_host_ ? host_.as<std::byte>() + next_ : nullptr, device_.as<std::byte>() + next_};
   used_.push_back({next_, next_ + bytes, nullptr});
   next_ += bytes;
   return room;

@@ -14,16 +14,16 @@
 
 namespace tandem {
 
-/// Room in device memory, with as much pinned memory beside it, that operations use and leave again: a ring, of which
-/// the oldest part is free when its operation is done. Of one control thread.
+/// Room in device memory, with as much pinned memory beside it where that is wanted, that operations use and leave
+/// again: a ring, of which the oldest part is free when its operation is done. Of one control thread.
 class LaunchArena {
  public:
   struct Room {
-    std::byte* host = nullptr;    // pinned
+    std::byte* host = nullptr;    // pinned; nullptr without
     std::byte* device = nullptr;  // aligned to 256 bytes
   };
 
-  explicit LaunchArena(std::size_t bytes);
+  LaunchArena(std::size_t bytes, bool with_host);
 
   /// Room of the operation that is being launched. Waits for older ones where the ring is full of their rooms; where it
   /// is too small altogether it is replaced by a larger one.
@@ -40,6 +40,7 @@ class LaunchArena {
   };
   void grow(std::size_t bytes);
 
+  bool with_host_;
   CudaMemory device_;
   PinnedMemory host_;
   std::vector<CudaMemory> old_device_;  // may be in use until all is done
@@ -50,7 +51,8 @@ class LaunchArena {
 
 class LaunchContext : public BodyContext {
  public:
-  LaunchContext(const Op& op, CudaStream stream, LaunchArena& arena) : BodyContext(op), stream_(stream), arena_(arena) {}
+  LaunchContext(const Op& op, CudaStream stream, LaunchArena& uploads, LaunchArena& scratch)
+      : BodyContext(op), stream_(stream), uploads_(uploads), scratch_(scratch) {}
 
   CudaStream stream() const { return stream_; }
 
@@ -59,7 +61,7 @@ class LaunchContext : public BodyContext {
   const T* upload(std::span<const T> values) {
     static_assert(std::is_trivially_copyable_v<T>);
     if (values.empty()) return nullptr;
-    const LaunchArena::Room room = arena_.take(values.size_bytes());
+    const LaunchArena::Room room = uploads_.take(values.size_bytes());
     std::copy_n(values.data(), values.size(), reinterpret_cast<T*>(room.host));
     cuda_copy(room.device, room.host, values.size_bytes(), stream_);
     return reinterpret_cast<const T*>(room.device);
@@ -72,12 +74,13 @@ class LaunchContext : public BodyContext {
   /// Device memory of this operation alone, with anything in it.
   template <class T>
   T* scratch(std::size_t count) {
-    return reinterpret_cast<T*>(arena_.take(std::max<std::size_t>(count, 1) * sizeof(T)).device);
+    return reinterpret_cast<T*>(scratch_.take(std::max<std::size_t>(count, 1) * sizeof(T)).device);
   }
 
  private:
   CudaStream stream_;
-  LaunchArena& arena_;
+  LaunchArena& uploads_;
+  LaunchArena& scratch_;
 };
 
 /// InputError: what was asked for has a body and no launch, or not this part of one. "Averages of weights have".

@@ -25,9 +25,11 @@ std::size_t choose_scratch_bytes(std::uint32_t n, std::uint32_t vocab);
 
 /// On the GPU, for each row: top_two(), and log_probability() of tokens[i], of the best token where `tokens` is nullptr
 /// (exponentials in f32, their sum in f64: within 1e-6); NaN for a token that is not in [0, vocab). `best`: the best
-/// tokens alone, for the next step to read. What is nullptr is not written. Device memory; n <= 65535. `scratch`: choose_scratch_bytes(n, vocab), aligned to 8 bytes.
+/// tokens alone, for the next step to read. What is nullptr is not written. Device memory; n <= 65535. `scratch`:
+/// choose_scratch_bytes(n, vocab), aligned to 8 bytes.
 void choose_cuda(const float* logits /*[n][vocab]*/, std::uint32_t n, std::uint32_t vocab,
                  const std::int32_t* tokens /*[n] or nullptr*/, TopTwo* top /*[n] or nullptr*/,
-                 std::int32_t* best /*[n] or nullptr*/, double* log_probabilities /*[n] or nullptr*/, void* scratch, CudaStream stream);
+                 std::int32_t* best /*[n] or nullptr*/, double* log_probabilities /*[n] or nullptr*/, void* scratch,
+                 CudaStream stream);
 
 }  // namespace tandem

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/device/cuda/runtime.h"     // CudaStream
 #include "engine/kernels/attention_span.h"  // KvSpan
-#include "engine/device/cuda/runtime.h"    // CudaStream
 #include "engine/kernels/page_list.h"
 #include "engine/kernels/thread_pool.h"
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "engine/device/cuda/runtime.h"     // CudaStream
 #include "engine/kernels/attention_span.h"  // AttentionShape
-#include "engine/device/cuda/runtime.h"    // CudaStream
 #include "engine/kernels/page_list.h"
 
 namespace tandem {

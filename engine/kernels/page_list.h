@@ -23,6 +23,8 @@ struct KvPages {
   const void* pages = nullptr;  // aligned to 16 bytes
   DType type = DType::f32;
   std::uint32_t kv_heads = 0, dim = 0;
+  /// Decode attention only: where the pages of each row of a batch lie, in place of `pages`. Aligned like it.
+  const void* const* of_rows = nullptr;  // [rows]
 };
 
 inline constexpr std::uint32_t kListPageTokens = 16;

@@ -20,6 +20,10 @@ __device__ __forceinline__ std::size_t list_of(const KvPages& kv, const PageList
   return lists.per_kv_head ? std::size_t{row} * kv.kv_heads + kv_head : row;
 }
 
+__device__ __forceinline__ const void* pages_of_row(const KvPages& kv, std::uint32_t row) {
+  return kv.of_rows == nullptr ? kv.pages : kv.of_rows[row];
+}
+
 /// Entries of a piece of work that its list has.
 __device__ __forceinline__ std::uint32_t entries_of(const PageLists& lists, std::size_t list,
                                                     const AttentionWork& work) {

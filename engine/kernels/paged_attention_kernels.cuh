@@ -85,6 +85,7 @@ class PageStream {
     const std::size_t list = list_of(attention_.kv, lists, work.row, work.kv_head);
     entries_ = entries_of(lists, list, work);
     kv_head_ = work.kv_head;
+    pages_ = pages_of_row(attention_.kv, work.row);
     slot_ = span_ = heads_ = 0;
     if (lane_ < entries_) {
       const PageEntry& entry = lists.entries[list * lists.capacity + work.first + lane_];
@@ -101,7 +102,7 @@ class PageStream {
     if (step.heads != 0) step.tokens = token_bits(span);
     if (step.tokens == 0) slot = 0;  // nothing is read: the entry's own need not exist
     constexpr std::size_t kPageBytes = std::size_t{2} * kListPageTokens * kDim * 2;
-    const auto* from = static_cast<const unsigned char*>(attention_.kv.pages) +
+    const auto* from = static_cast<const unsigned char*>(pages_) +
                        (std::size_t{slot} * attention_.kv.kv_heads + kv_head_) * kPageBytes;
     constexpr unsigned kChunks = kDim / 8;  // of 16 bytes per row; rows 0..15 are K, 16..31 V
 #pragma unroll
@@ -115,6 +116,7 @@ class PageStream {
   const PagedAttention& attention_;
   unsigned lane_, work_, stride_;
   std::uint32_t entry_ = 0, entries_ = 0, kv_head_ = 0;
+  const void* pages_ = nullptr;                    // of the piece's row
   std::uint32_t slot_ = 0, span_ = 0, heads_ = 0;  // of entry `lane`
 };
 

@@ -132,11 +132,12 @@ template <class Element>
 __global__ void __launch_bounds__(kPlainThreads)
     plain_attention_kernel(const __grid_constant__ PagedAttention attention) {
   TANDEM_DYNAMIC_SHARED(shared);
-  const KvPages& kv = attention.kv;
+  KvPages kv = attention.kv;
   PlainAttention<Element> heads(shared, attention.group, kv.dim);
   for (unsigned w = blockIdx.x; w < attention.work_count; w += gridDim.x) {
     const AttentionWork& work = attention.work[w];
     heads.begin(attention.q + (std::size_t{work.row} * kv.kv_heads + work.kv_head) * attention.group * kv.dim);
+    kv.pages = pages_of_row(attention.kv, work.row);
     const std::size_t list = list_of(kv, attention.lists, work.row, work.kv_head);
     const std::uint32_t entries = entries_of(attention.lists, list, work);
     for (std::uint32_t e = 0; e < entries; ++e) {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/kernels/attention_span.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
+#include "engine/kernels/attention_span.h"
 #include "engine/kernels/rope.h"
 
 namespace tandem {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "engine/device/cuda/runtime.h"  // CudaStream
+#include "engine/kernels/page_list.h"
 
 namespace tandem {
 
@@ -37,8 +38,20 @@ struct ResidentSwap {
 };
 void swap_residents(const ResidentSwap& list);
 
+/// What a KV head attends of its residents: those that it chose, or all, slot by slot.
+struct ResidentPages {
+  const std::uint32_t* table = nullptr;   // [residents]
+  const std::uint32_t* chosen = nullptr;  // [1 + its count]; nullptr: all
+  std::uint32_t residents = 0, pages_per_block = 1;
+};
+
 /// The same on the GPU, for many lists at once. `lists` and all that it names is device memory; `pages` may be pinned.
 void split_residents_cuda(const ResidentSplit* lists /*[count]*/, std::uint32_t count, CudaStream stream);
 void swap_residents_cuda(const ResidentSwap* lists /*[count]*/, std::uint32_t count, CudaStream stream);
+/// Page lists of residents: page slot * pages_per_block + p of the residents' pages, all tokens, all query heads. A
+/// list has at most `capacity` entries: at least residents * pages_per_block.
+void pages_of_residents_cuda(const ResidentPages* lists /*[count]*/, std::uint32_t count, std::uint32_t capacity,
+                             PageEntry* entries /*[count][capacity]*/, std::uint32_t* counts /*[count]*/,
+                             CudaStream stream);
 
 }  // namespace tandem

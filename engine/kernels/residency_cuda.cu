@@ -14,4 +14,10 @@ void swap_residents_cuda(const ResidentSwap* lists, std::uint32_t count, CudaStr
   launch(gpu::swap_residents_kernel, count, gpu::kResidencyThreads, 0, lists);
 }
 
+void pages_of_residents_cuda(const ResidentPages* lists, std::uint32_t count, std::uint32_t capacity,
+                             PageEntry* entries, std::uint32_t* counts, CudaStream stream) {
+  gpu::Launcher launch(stream);
+  launch(gpu::pages_of_residents_kernel, count, gpu::kResidencyThreads, 0, lists, capacity, entries, counts);
+}
+
 }  // namespace tandem

@@ -72,4 +72,31 @@ inline __global__ void __launch_bounds__(kResidencyThreads) swap_residents_kerne
   if (threadIdx.x == 0) *list.moves = (gone < missing ? gone : missing) * pages;
 }
 
+inline __global__ void __launch_bounds__(kResidencyThreads)
+    pages_of_residents_kernel(const ResidentPages* lists, std::uint32_t capacity, PageEntry* entries,
+                              std::uint32_t* counts) {
+  TANDEM_SHARED(std::uint32_t, sums, kWarp);
+  const ResidentPages& list = lists[blockIdx.x];
+  const std::uint32_t pages = list.pages_per_block;
+  PageEntry* const out = entries + std::size_t{blockIdx.x} * capacity;
+  std::uint32_t written = 0;  // blocks
+  for (std::uint32_t begin = 0; begin < list.residents; begin += kResidencyThreads) {
+    const std::uint32_t slot = begin + threadIdx.x;
+    const bool attended = slot < list.residents && (list.chosen == nullptr || in_list(list.chosen, list.table[slot]));
+    std::uint32_t all = 0;
+    const std::uint32_t rank = written + sum_before(attended ? 1u : 0u, sums, all);
+    for (std::uint32_t page = 0; attended && page < pages; ++page) {
+      const std::uint32_t at = rank * pages + page;
+      if (at >= capacity) break;
+      PageEntry entry;
+      entry.slot = slot * pages + page;
+      entry.tokens = static_cast<std::uint16_t>(kListPageTokens);
+      entry.head_mask = 0xffffffffu;
+      out[at] = entry;
+    }
+    written += all;
+  }
+  if (threadIdx.x == 0) counts[blockIdx.x] = written * pages < capacity ? written * pages : capacity;
+}
+
 }  // namespace tandem::gpu

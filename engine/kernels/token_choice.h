@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/kernels/attention_span.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
+#include "engine/kernels/attention_span.h"
 #include "engine/kernels/page_list.h"
 
 namespace tandem {

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
+#include "engine/kernels/paged_attention.h"
 #include "engine/runtime/engine_ops.h"
 
 namespace tandem {
@@ -53,6 +55,12 @@ void EngineOps::observe_prompt(SequenceState& sequence, const ObserveRequest& re
       for (std::uint32_t head = 0; head < average.q_heads; ++head) {
         std::copy_n(from + std::size_t{head} * count, count,
                     ctx.write<float>(average.left) + average.left_offset(layer, head) + leaving.begin);
+      }
+    };
+    op.launch = [&](LaunchContext& ctx) {
+      for (std::uint32_t head = 0; head < average.q_heads; ++head) {
+        cuda_copy(ctx.write<float>(average.left) + average.left_offset(layer, head) + leaving.begin,
+                  ctx.read<float>(before) + std::size_t{head} * count, count * sizeof(float), ctx.stream());
       }
     };
     copied = ask(LaneKind::d2h, std::move(op));
@@ -133,15 +141,84 @@ Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveReque
       }
     });
   };
+  op.launch = [&](LaunchContext& ctx) {
+    launch_observation(ctx, average, queries, {layer, begin, tokens, leaving, observed, window}, before, slots);
+  };
   return ask(LaneKind::device_compute, std::move(op));
 }
 
+/// Some queries at a time, as many as there is room for scores of.
+void EngineOps::launch_observation(LaunchContext& ctx, const AttentionAverage& average, const PromptQueries& queries,
+                                   const Observation& o, const DeviceBuffer& before,
+                                   const std::vector<std::uint32_t>& slots) const {
+  constexpr std::size_t kScoreFloats = std::size_t{2} << 20;
+  const KvShape& s = kv_.shape();
+  const std::uint32_t heads = average.q_heads, group = heads / s.kv_heads;
+  const auto pages = static_cast<std::uint32_t>(slots.size());
+  const std::size_t columns = std::size_t{pages} * kPageTokens;
+  const auto together = static_cast<std::uint32_t>(std::clamp<std::size_t>(kScoreFloats / (heads * columns), 1, 65535));
+  const float* const kept = ctx.read<float>(queries.values) + std::size_t{o.layer} * queries.kept * heads * s.head_dim;
+  const float in_all = 1.0f / static_cast<float>(o.observed);
+  const float in_window = 1.0f / static_cast<float>(std::min(o.observed, o.tokens - o.leaving));
+  for (std::uint32_t first = 0; first < o.observed;) {
+    const std::uint32_t seen = o.tokens - o.observed + 1 + first;  // by the first of these queries
+    const std::uint32_t place = (o.begin + seen - 1) % queries.kept;
+    const std::uint32_t rows = std::min({together, o.observed - first, queries.kept - place});
+    std::vector<PageEntry> entries;
+    std::vector<std::uint32_t> counts;
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      counts.push_back(blocks_for(seen + row));
+      for (std::uint32_t page = 0; page < pages; ++page) {
+        const std::uint32_t at = page * kPageTokens;
+        entries.push_back({slots[page], 0,
+                           static_cast<std::uint16_t>(at < seen + row ? std::min(kPageTokens, seen + row - at) : 0),
+                           ~0u});
+      }
+    }
+    auto* const scores = ctx.scratch<float>(rows * heads * columns);
+    paged_token_scores_cuda(kept + std::size_t{place} * heads * s.head_dim, rows, group,
+                            {ctx.read<char>(kv_.device_buffer()), s.type, s.kv_heads, s.head_dim},
+                            {ctx.upload(entries), ctx.upload(counts), pages, false}, scores, ctx.stream());
+    // Tokens before the window by the softmax over all, those in it by the softmax over the window.
+    std::vector<ScoreRow> sums;
+    std::vector<WeightBlend> outside, inside;
+    auto* const lse = ctx.scratch<float>(std::size_t{2} * heads * rows);  // [head][part][query]
+    for (std::uint32_t head = 0; head < heads; ++head) {
+      float* const own = lse + std::size_t{2} * head * rows;
+      const float* const of_head = scores + head * columns;
+      for (std::uint32_t row = 0; row < rows; ++row) {
+        const float* const of_query = of_head + row * heads * columns;
+        sums.push_back({of_query, o.tokens, own + row});
+        sums.push_back({of_query + o.leaving, o.tokens - o.leaving, own + rows + row});
+      }
+      if (o.leaving > 0)
+        outside.push_back({of_head, own, ctx.write<float>(before) + std::size_t{head} * o.leaving, heads * columns,
+                           o.leaving, rows, first == 0 ? o.leaving : 0});
+      float* const ring = ctx.write<float>(average.window) + average.window_offset(o.layer, head);
+      average.for_each_run(o.window, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+        inside.push_back(
+            {of_head + (token - o.begin), own + rows, ring + at, heads * columns, count, rows, first == 0 ? count : 0});
+      });
+    }
+    log_sum_exp_cuda(ctx.upload(sums), static_cast<std::uint32_t>(sums.size()), ctx.stream());
+    blend_weights_cuda(ctx.upload(outside), static_cast<std::uint32_t>(outside.size()), o.leaving, 1, in_all,
+                       ctx.stream());
+    blend_weights_cuda(ctx.upload(inside), static_cast<std::uint32_t>(inside.size()), o.tokens - o.leaving, 1,
+                       in_window, ctx.stream());
+    first += rows;
+  }
+}
+
 TokenSetRef EngineOps::make_token_set(SequenceState& sequence) {
-  return {stores_.sets.add(tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens))};
+  TokenSet set = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
+  std::ranges::fill(device_.host_write<std::uint32_t>(set.counts), 0u);
+  return {stores_.sets.add(std::move(set))};
 }
 
 void EngineOps::renew_token_set(SequenceState& sequence, TokenSetRef set) {
-  stores_.sets.get(set.id) = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
+  TokenSet& renewed = stores_.sets.get(set.id);
+  renewed = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
+  std::ranges::fill(device_.host_write<std::uint32_t>(renewed.counts), 0u);
 }
 
 void EngineOps::extend_token_set(SequenceState& sequence, TokenSetRef ref) {

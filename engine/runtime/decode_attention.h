@@ -69,7 +69,8 @@ class DecodeAttention {
     AttentionAverage* average = nullptr;  // or
     HeavySet* heavy = nullptr;
     Range tokens;
-    std::size_t offset = 0;  // into scores_: [Hq][tokens]
+    std::size_t offset = 0;  // into scores_: [Hq][stride], of which `tokens` are theirs
+    std::size_t stride = 0;
   };
   struct HostRow;           // what one row attends on the host
   struct DeviceWork;        // what all rows attend on the device
@@ -106,8 +107,10 @@ class DecodeAttention {
   void append_chosen_spans(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& chosen,
                            std::vector<HeadSpans>& spans, std::vector<Access>& access, Cost& cost) const;
   /// The body's twin on a GPU (device_launch.cc).
-  void launch_device(LaunchContext& ctx, const ModelShape& shape, const DeviceWork& work, const DeviceBuffer& out,
-                     const DeviceBuffer& lse);
+  void launch_device(LaunchContext& ctx, const ModelShape& shape, const DeviceWork& work,
+                     const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
+  void launch_averages(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                       const std::vector<Emitted>& emitted) const;
   /// Adds what attention over so many tokens of a KV head costs on the device; returns `tokens`.
   std::uint64_t attention_cost(std::uint64_t tokens, Cost& cost) const;
   void submit_emitted(const LayerContext& context, const std::vector<Emitted>& emitted);
@@ -149,7 +152,8 @@ class DecodeAttention {
   std::vector<Attended> attended_;         // device side, what is known when plans are made
   HostBuffer device_attended_;             // [row] tokens u64: what was chosen; device bodies write it over the link
   HostCounters counters_;                  // of the host bodies
-  LaunchedAttention launched_fixed_, launched_fetched_, launched_chosen_;  // where the device launches
+  LaunchedAttention launched_fixed_, launched_fetched_, launched_resident_,
+      launched_chosen_;  // where the device launches
   LayerAhead ahead_;
   TaskAttention tasks_;
 };

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/device/launch_context.h"
 #include "engine/kernels/attention.h"
 #include "engine/runtime/device_work.h"
 
@@ -82,6 +81,9 @@ void DecodeAttention::gather_residents(const LayerContext& context, const Attend
     access.insert(access.end(), {set.table.reads(layer, layer + 1), set.chosen.reads(layer, layer + 1)});
     attention_cost(tokens, op.cost);
     op.cost.upper_bound = work.settles = true;
+  } else if (device_.launches()) {  // counted there with those that were chosen
+    attention_cost(tokens, work.cost);
+    work.settles = true;
   } else {
     attended_[item.row].tokens[static_cast<int>(Side::device)] += attention_cost(tokens, work.cost);
   }
@@ -200,10 +202,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   if (work.settles) {
     op.stand_in = [this, shape, shared](BodyContext& ctx) { resolve_device(ctx, shape, *shared); };
   }
-  op.launch = [&](LaunchContext& ctx) {
-    if (!emitted.empty()) no_cuda_code("Averages and masses of attention weights have");
-    launch_device(ctx, shape, work, out, lse);
-  };
+  op.launch = [&](LaunchContext& ctx) { launch_device(ctx, shape, work, emitted, out, lse); };
   op.body = [this, shape, shared, score_offset = std::move(score_offset), scores = scores_, out,
              lse](BodyContext& ctx) {
     const std::vector<HeadSpans> spans = resolve_device(ctx, shape, *shared);

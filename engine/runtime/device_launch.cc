@@ -6,6 +6,7 @@
 #include "engine/common/error.h"
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
+#include "engine/kernels/residency.h"
 #include "engine/runtime/device_work.h"
 
 namespace tandem {
@@ -32,11 +33,11 @@ PageLists upload_lists(LaunchContext& ctx, const std::vector<std::vector<PageEnt
 }  // namespace
 
 void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape, const DeviceWork& work,
-                                    const DeviceBuffer& out, const DeviceBuffer& lse) {
+                                    const std::vector<Emitted>& emitted, const DeviceBuffer& out,
+                                    const DeviceBuffer& lse) {
   if (!work.heavy.empty()) no_cuda_code("Attention over tokens that survived has");
   if (!work.tokens.empty()) no_cuda_code("Attention over single chosen tokens has");
   if (!work.ahead.empty()) no_cuda_code("Attention over what a cache rank sent has");
-  if (!work.residents.empty()) no_cuda_code("Attention over resident blocks has");
   if (!work.speculated.empty()) no_cuda_code("Attention over tokens that were fetched ahead has");
 
   const auto rows = static_cast<std::uint32_t>(work.fixed.size());
@@ -48,7 +49,7 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     parts.push_back({ctx.scratch<float>(heads * shape.head_dim), ctx.scratch<float>(heads)});
     return parts.back();
   };
-  const bool settled = work.chosen.empty() && work.fetched.empty();
+  const bool settled = work.chosen.empty() && work.fetched.empty() && work.residents.empty();
   std::vector<std::uint32_t> most;
 
   {  // pages of the store: for every row, so that those with nothing get the empty partial
@@ -61,8 +62,8 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
         std::vector<PageEntry>& list = lists.emplace_back();
         list.reserve(row.runs(head).size());
         for (const PageRun& run : row.runs(head))
-          list.push_back({run.slot, static_cast<std::uint16_t>(run.first), static_cast<std::uint16_t>(run.tokens),
-                          run.head_mask});
+          list.push_back(
+              {run.slot, static_cast<std::uint16_t>(run.first), static_cast<std::uint16_t>(run.tokens), run.head_mask});
         any = any || !list.empty();
       }
     }
@@ -75,18 +76,67 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     }
     launched_fixed_.run(ctx, q, rows, shape.group(), pages(any ? ctx.read<char>(kv_.device_buffer()) : nullptr),
                         uploaded, most, to);
+    if (!emitted.empty()) {
+      TANDEM_CHECK(!per_head && uploaded.capacity * kPageTokens == emitted.front().stride,
+                   "scores of {} pages in rows of {}", uploaded.capacity, emitted.front().stride);
+      paged_token_scores_cuda(q, rows, shape.group(), pages(any ? ctx.read<char>(kv_.device_buffer()) : nullptr),
+                              uploaded, ctx.write<float>(scores_), ctx.stream());
+    }
   }
   if (settled) return;
 
-  for (const DeviceFetched& f : work.fetched) {  // each row's lie in memory of its own
-    TANDEM_CHECK(f.heads == (Range{0, shape.kv_heads}), "fetched blocks are attended by all heads");
+  // Memory of each row's own.
+  const auto in_own_memory = [&](const std::vector<const void*>& bases) {
+    KvPages own = pages(nullptr);
+    own.of_rows = ctx.upload(bases);
+    return own;
+  };
+  if (!work.fetched.empty()) {
     std::vector<std::vector<PageEntry>> lists(rows);
-    for (std::uint32_t block = 0; block < f.blocks; ++block)
-      lists[f.row].push_back({block, 0, static_cast<std::uint16_t>(kPageTokens), ~0u});
+    std::vector<const void*> bases(rows);
+    for (const DeviceFetched& f : work.fetched) {
+      TANDEM_CHECK(f.heads == (Range{0, shape.kv_heads}) && bases[f.row] == nullptr,
+                   "fetched blocks are attended by all heads, once in a row");
+      bases[f.row] = ctx.read<char>(f.staging.values) + f.staging.part_offset(f.part);
+      for (std::uint32_t block = 0; block < f.blocks; ++block)
+        lists[f.row].push_back({block, 0, static_cast<std::uint16_t>(kPageTokens), ~0u});
+    }
     const PageLists uploaded = upload_lists(ctx, lists, false, most);
-    launched_fetched_.run(ctx, q, rows, shape.group(),
-                          pages(ctx.read<char>(f.staging.values) + f.staging.part_offset(f.part)), uploaded, most,
-                          new_part());
+    launched_fetched_.run(ctx, q, rows, shape.group(), in_own_memory(bases), uploaded, most, new_part());
+  }
+
+  if (!work.residents.empty()) {
+    std::vector<ResidentPages> residents(std::size_t{rows} * shape.kv_heads);
+    std::vector<const void*> bases(rows);
+    PageLists lists;
+    lists.per_kv_head = true;
+    most.assign(residents.size(), 0);
+    for (const DeviceResident& r : work.residents) {
+      const ResidentSet& set = r.set;
+      TANDEM_CHECK(bases[r.row] == nullptr, "a row attends two sets of residents");
+      bases[r.row] = ctx.read<char>(set.pages) + set.page_offset(r.layer, 0, 0, 0);
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+        const std::uint32_t list = set.list_of(head);
+        const std::size_t at = std::size_t{r.row} * shape.kv_heads + head;
+        ResidentPages& own = residents[at];
+        own.residents = set.residents(r.layer);
+        own.pages_per_block = set.pages_per_block();
+        if (r.chosen_only) {
+          own.table = ctx.read<std::uint32_t>(set.table) + set.table_offset(r.layer, list);
+          own.chosen = ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(r.layer, list);
+        }
+        most[at] = own.residents * own.pages_per_block;
+        lists.capacity = std::max(lists.capacity, most[at]);
+      }
+    }
+    auto* const entries = ctx.scratch<PageEntry>(most.size() * lists.capacity);
+    auto* const counts = ctx.scratch<std::uint32_t>(most.size());
+    pages_of_residents_cuda(ctx.upload(residents), static_cast<std::uint32_t>(residents.size()), lists.capacity,
+                            entries, counts, ctx.stream());
+    lists.entries = entries;
+    lists.counts = counts;
+    launched_resident_.run(ctx, q, rows, shape.group(), in_own_memory(bases), lists, most, new_part());
+    count_tokens_cuda(lists, rows, shape.kv_heads, ctx.write<std::uint64_t>(device_attended_), ctx.stream());
   }
 
   if (!work.chosen.empty()) {
@@ -102,8 +152,12 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
       TANDEM_CHECK(selections[c.row].chosen == nullptr, "a row attends two selections");
       const std::uint32_t pages_per_block = c.index.block / kPageTokens;
       const Range digested = c.index.digested(c.layer);
-      selections[c.row] = {c.index.selection.read<std::uint32_t>(ctx), ctx.upload(c.slots), c.blocks, pages_per_block,
-                           digested.end - digested.begin, c.index.room};
+      selections[c.row] = {c.index.selection.read<std::uint32_t>(ctx),
+                           ctx.upload(c.slots),
+                           c.blocks,
+                           pages_per_block,
+                           digested.end - digested.begin,
+                           c.index.room};
       const std::uint32_t entries = c.most * pages_per_block;
       std::fill_n(most.begin() + static_cast<std::ptrdiff_t>(c.row * shape.kv_heads), shape.kv_heads, entries);
       lists.capacity = std::max(lists.capacity, entries);

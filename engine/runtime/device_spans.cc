@@ -50,7 +50,8 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
                                [](const DeviceRow& row) { return !row.all.empty() || !row.by_head.empty(); });
   const char* pages = any ? ctx.read<char>(kv_.device_buffer()) : nullptr;
   pool_.parallel_for(spans.size(), [&](std::size_t i) {
-    const auto row = static_cast<std::uint32_t>(i / shape.kv_heads), head = static_cast<std::uint32_t>(i % shape.kv_heads);
+    const auto row = static_cast<std::uint32_t>(i / shape.kv_heads),
+               head = static_cast<std::uint32_t>(i % shape.kv_heads);
     const std::vector<PageRun>& runs = work.fixed[row].runs(head);
     spans[i].row = row;
     spans[i].kv_head = head;

@@ -51,8 +51,7 @@ struct Plan {
 
 }  // namespace
 
-DeviceWeights::DeviceWeights(Device& device, const Model& model, const RopeTable& rope)
-    : layers_(model.config.layers) {
+DeviceWeights::DeviceWeights(Device& device, const Model& model, const RopeTable& rope) : layers_(model.config.layers) {
   if (!device.launches()) {
     buffer_ = device.allocate_device(model.weights.bytes(), "weights");
     return;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/runtime/decode_attention.h"
 
@@ -16,7 +17,8 @@ std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const Layer
   for (const AttendItem* item : items) {
     if (const auto* heavy = std::get_if<HeavyRef>(&item->pages.source)) {
       HeavySet& set = stores_.heavy.get(heavy->id);
-      emitted.push_back({item->row, nullptr, &set, {0, set.held[context.layer] + 1}, floats});
+      const std::uint32_t tokens = set.held[context.layer] + 1;
+      emitted.push_back({item->row, nullptr, &set, {0, tokens}, floats, tokens});
       floats += std::size_t{context.shape.q_heads} * (set.room + 1);
       continue;
     }
@@ -30,8 +32,22 @@ std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const Layer
                  "weights are averaged over the one device item of a row, all heads, up to the newest token");
     TANDEM_CHECK(ranges[0].end - ranges[0].begin <= average.ring, "a window of {} tokens in a ring of {}",
                  ranges[0].end - ranges[0].begin, average.ring);
-    emitted.push_back({item->row, &average, nullptr, ranges[0], floats});
+    emitted.push_back({item->row, &average, nullptr, ranges[0], floats, ranges[0].end - ranges[0].begin});
     floats += std::size_t{context.shape.q_heads} * average.ring;
+  }
+  if (device_.launches() && !emitted.empty()) {  // all rows at once, by the slots of their pages
+    std::size_t stride = 0, most = 0;
+    for (const Emitted& e : emitted) {
+      if (e.average == nullptr) no_cuda_code("The mass of surviving tokens has");
+      stride = std::max<std::size_t>(stride, (blocks_for(e.tokens.end) - e.tokens.begin / kPageTokens) * kPageTokens);
+      most = std::max<std::size_t>(most, e.average->ring);
+    }
+    for (Emitted& e : emitted) {
+      e.stride = stride;
+      e.offset = e.row * context.shape.q_heads * stride + e.tokens.begin % kPageTokens;
+    }
+    floats = context.batch.size() * context.shape.q_heads * most;  // of the longest window there will be
+    TANDEM_CHECK(stride <= most, "scores of {} tokens in room for {}", stride, most);
   }
   if (floats * sizeof(float) > scores_.bytes()) scores_ = device_.allocate_device(floats * sizeof(float), "scores");
   return emitted;
@@ -67,8 +83,7 @@ void DecodeAttention::submit_averages(const LayerContext& context, std::vector<E
     pool_.parallel_for(emitted.size() * shape.q_heads, [&](std::size_t i) {
       const Emitted& e = emitted[i / shape.q_heads];
       const auto head = static_cast<std::uint32_t>(i % shape.q_heads);
-      const std::uint32_t tokens = e.tokens.end - e.tokens.begin;
-      const float* row = from + e.offset + std::size_t{head} * tokens;
+      const float* row = from + e.offset + head * e.stride;
       const float lse = ctx.read<float>(device_lse_)[std::size_t{e.row} * shape.q_heads + head];
       float* window = ctx.write<float>(e.average->window) + e.average->window_offset(layer, head);
       window[(e.tokens.end - 1) % e.average->ring] = 0;  // the step's own token is new
@@ -77,8 +92,32 @@ void DecodeAttention::submit_averages(const LayerContext& context, std::vector<E
       });
     });
   };
+  op.launch = [&](LaunchContext& ctx) { launch_averages(ctx, shape, layer, emitted); };
   const Event done = device_.submit(compute_, std::move(op));
   for (const Emitted& e : emitted) e.average->updated[layer] = done;
+}
+
+void DecodeAttention::launch_averages(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                                      const std::vector<Emitted>& emitted) const {
+  const float share = emitted.front().average->share;
+  std::vector<WeightBlend> blends;
+  std::uint32_t most = 0;
+  for (const Emitted& e : emitted) {
+    TANDEM_CHECK(e.average->share == share, "the rows of a batch average alike");
+    for (std::uint32_t head = 0; head < shape.q_heads; ++head) {
+      const float* row = ctx.read<float>(scores_) + e.offset + head * e.stride;
+      const float* lse = ctx.read<float>(device_lse_) + std::size_t{e.row} * shape.q_heads + head;
+      float* window = ctx.write<float>(e.average->window) + e.average->window_offset(layer, head);
+      e.average->for_each_run(e.tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+        // The step's own token is new.
+        blends.push_back({row + (token - e.tokens.begin), lse, window + at, e.stride, count, 1,
+                          token + count == e.tokens.end ? 1u : 0u});
+        most = std::max(most, count);
+      });
+    }
+  }
+  blend_weights_cuda(ctx.upload(blends), static_cast<std::uint32_t>(blends.size()), most, 1 - share, share,
+                     ctx.stream());
 }
 
 }  // namespace tandem

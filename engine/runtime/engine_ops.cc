@@ -100,11 +100,24 @@ Event EngineOps::offload(const SequenceState& sequence, Range tokens, std::uint3
     }
   };
   op.launch = [&](LaunchContext& ctx) {
-    if (average != nullptr) no_cuda_code("Moving averages of weights to the host has");
     const std::size_t bytes = kv_.shape().slot_bytes();
     const auto* from = ctx.read<std::byte>(kv_.device_buffer());
     auto* to = ctx.write<std::byte>(kv_.host_buffer());
     copy_slots(copies, from, to, bytes, ctx.stream());
+    if (average == nullptr) return;
+    std::vector<const void*> sources;
+    std::vector<void*> places;
+    std::vector<std::size_t> sizes;
+    for (std::uint32_t head = 0; head < average->q_heads; ++head) {
+      const float* window = ctx.read<float>(average->window) + average->window_offset(layer, head);
+      float* left = ctx.write<float>(average->left) + average->left_offset(layer, head);
+      average->for_each_run(tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+        sources.push_back(window + at);
+        places.push_back(left + token);
+        sizes.push_back(count * sizeof(float));
+      });
+    }
+    cuda_copy_pieces(places, sources, sizes, ctx.stream());
   };
   const Event done = ask(LaneKind::d2h, std::move(op));
   kv_.set_filled(sequence.id, layer, blocks, Tier::host, done);

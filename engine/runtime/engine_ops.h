@@ -12,6 +12,7 @@
 #include "engine/runtime/decode_attention.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/method.h"
+#include "engine/runtime/selection.h"
 
 namespace tandem {
 
@@ -126,6 +127,19 @@ class EngineOps : public Ops {
   DigestWork digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer, Range blocks, Op& op);
   std::uint32_t arriving_stride(const HeavySet& set) const;
   Event submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op);
+  void launch_placement(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, const Choice& choice,
+                        const DigestIndex& index, const float* query, const std::vector<std::uint32_t>& slots,
+                        const char* pages) const;
+  struct Observation {
+    std::uint32_t layer = 0, begin = 0;  // first token on the device
+    std::uint32_t tokens = 0;            // from there on,
+    std::uint32_t leaving = 0;           // of these before the window,
+    std::uint32_t observed = 0;          // and the last of them, whose queries are looked at
+    Range window;
+  };
+  void launch_observation(LaunchContext& ctx, const AttentionAverage& average, const PromptQueries& queries,
+                          const Observation& observation, const DeviceBuffer& before,
+                          const std::vector<std::uint32_t>& slots) const;
   void launch_digests(LaunchContext& ctx, std::uint32_t layer, const DigestWork& work) const;
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
   FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);

@@ -115,8 +115,7 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
   op.launch = [&](LaunchContext& ctx) {
     for (const FetchWork& w : work) launch_fetch(ctx, w);
   };
-  const auto run = [this, shape, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx,
-                                                                                               bool copies) {
+  const auto run = [this, shape, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx, bool copies) {
     std::vector<Access> access = fixed;
     Cost cost = fixed_cost;
     for (const FetchWork& w : work) {

@@ -197,8 +197,12 @@ Event Forward::predict_query(std::uint32_t layer, std::uint32_t norm_of, std::ve
   op.cost = weights_cost(Phase::decode, {w.q}, rows);
   op.cost.kernels = 3;  // norm, product, QK-norm and RoPE
   op.cost.hbm += w.q_bias.bytes();
-  op.access = {x_.reads(0, rows), out.writes(0, rows), scratch_.writes()};
-  op.body = [this, layer, norm_of, rows, positions = std::move(positions), out](BodyContext& ctx) {
+  op.access = {x_.reads(0, rows), out.writes(0, rows), scratch_.writes(), weights_.reads_layer(layer)};
+  if (norm_of != layer) op.access.push_back(weights_.reads_layer(norm_of));
+  op.launch = [&](LaunchContext& ctx) {
+    launch_predicted_query(ctx, layer, norm_of, positions, ctx.write<float>(out));
+  };
+  op.body = [this, layer, norm_of, rows, positions, out](BodyContext& ctx) {
     const ModelConfig& c = model_.config;
     float* normed = ctx.write<float>(scratch_);
     rms_norm(ctx.read<float>(x_), model_.weights.layers[norm_of].input_norm, c.rms_eps, normed, rows, c.hidden);
@@ -325,8 +329,8 @@ Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced, std:
   op.cost.kernels = draws.empty() ? 3 : 4;  // norm, product, arg max, draws
   for (const Draw& draw : draws)            // as if every pass came from HBM: a vocabulary's logits may be in the cache
     op.cost.hbm += std::uint64_t{sampling_passes(draw.how, model_.config.vocab)} * model_.config.vocab * sizeof(float);
-  op.access = {x_.reads(0, rows), scratch_.writes(), logits_.writes(0, rows), top_.writes(0, rows), tokens_.writes(),
-               weights_.reads_ends()};
+  op.access = {x_.reads(0, rows),    scratch_.writes(), logits_.writes(0, rows),
+               top_.writes(0, rows), tokens_.writes(),  weights_.reads_ends()};
   if (choose_scratch_) op.access.push_back(choose_scratch_.writes());
   if (!forced.empty()) op.access.push_back(log_probability_.writes(0, rows));
   op.launch = [&](LaunchContext& ctx) { launch_sample(ctx, rows, forced, draws); };

@@ -11,6 +11,7 @@
 #include "engine/device/device.h"
 #include "engine/kernels/argmax.h"
 #include "engine/kernels/linear_gpu.h"
+#include "engine/kernels/qkv.h"
 #include "engine/kernels/rope.h"
 #include "engine/kernels/sampling.h"
 #include "engine/kernels/thread_pool.h"
@@ -117,6 +118,9 @@ class Forward {
   void launch_embed(LaunchContext& ctx, const std::vector<std::uint32_t>& source) const;
   void launch_qkv(LaunchContext& ctx, std::uint32_t layer, const std::vector<std::uint32_t>& positions,
                   const std::vector<KvTarget>& targets, const KeepQueries& keep, std::uint32_t kept);
+  QkvWeights qkv_weights(const LaunchContext& ctx, std::uint32_t layer) const;
+  void launch_predicted_query(LaunchContext& ctx, std::uint32_t layer, std::uint32_t norm_of,
+                              const std::vector<std::uint32_t>& positions, float* q);
   void launch_prefill_attention(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows,
                                 const std::vector<std::uint32_t>& slots) const;
   void launch_finish_layer(LaunchContext& ctx, std::uint32_t layer, std::uint32_t rows);

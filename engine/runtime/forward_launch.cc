@@ -48,8 +48,8 @@ void Forward::launch_norm(LaunchContext& ctx, const PlacedMatrix& norm, const Pl
                           void* normed) const {
   // The kernel writes x only where it has something to add.
   auto* const x = const_cast<float*>(ctx.read<float>(x_));
-  add_rms_norm_cuda(x, nullptr, weights_.view(ctx, norm), model_.config.rms_eps, normed, next.type, rows,
-                    shape_.hidden, ctx.stream());
+  add_rms_norm_cuda(x, nullptr, weights_.view(ctx, norm), model_.config.rms_eps, normed, next.type, rows, shape_.hidden,
+                    ctx.stream());
 }
 
 void Forward::launch_embed(LaunchContext& ctx, const std::vector<std::uint32_t>& source) const {
@@ -64,6 +64,34 @@ void Forward::launch_embed(LaunchContext& ctx, const std::vector<std::uint32_t>&
     tokens = chosen;
   }
   embed_cuda(weights_.view(ctx, weights_.embedding()), tokens, ctx.write<float>(x_), rows, ctx.stream());
+}
+
+QkvWeights Forward::qkv_weights(const LaunchContext& ctx, std::uint32_t layer) const {
+  const DeviceWeights::Layer& w = weights_.layer(layer);
+  QkvWeights weights;
+  weights.bias = static_cast<const float*>(weights_.view(ctx, w.qkv_bias).data);
+  weights.q_norm = weights_.view(ctx, w.q_norm);
+  weights.k_norm = weights_.view(ctx, w.k_norm);
+  weights.eps = model_.config.rms_eps;
+  weights.inverse_frequency = weights_.inverse_frequency(ctx);
+  weights.scale = rope_.scale;
+  return weights;
+}
+
+/// The first rows of what makes queries, keys and values make the queries.
+void Forward::launch_predicted_query(LaunchContext& ctx, std::uint32_t layer, std::uint32_t norm_of,
+                                     const std::vector<std::uint32_t>& positions, float* q) {
+  const auto rows = static_cast<std::uint32_t>(positions.size());
+  const DeviceWeights::Layer& w = weights_.layer(layer);
+  const QkvShape shape{shape_.q_heads, 0, shape_.head_dim};
+  MatrixView product = weights_.view(ctx, w.qkv);
+  product.rows = shape.columns();
+  Cutter scratch(ctx.write<char>(scratch_));
+  void* const normed = scratch.take(std::size_t{rows} * shape_.hidden * size_of(product.type));
+  auto* const raw = scratch.take<float>(std::size_t{rows} * shape.columns() * sizeof(float));
+  launch_norm(ctx, weights_.layer(norm_of).input_norm, w.qkv, rows, normed);
+  (*linear_)(normed, product, nullptr, raw, DType::f32, rows, ctx.stream());
+  prepare_qkv_cuda(raw, shape, qkv_weights(ctx, layer), ctx.upload(positions), q, {}, rows, ctx.stream());
 }
 
 void Forward::launch_qkv(LaunchContext& ctx, std::uint32_t layer, const std::vector<std::uint32_t>& positions,
@@ -83,21 +111,14 @@ void Forward::launch_qkv(LaunchContext& ctx, std::uint32_t layer, const std::vec
   for (std::uint32_t row = 0; row < rows; ++row)
     offsets[row] = kv_.k_offset(targets[row].slot, 0) + targets[row].offset * kv.vector_bytes();
   char* const pages = ctx.write<char>(kv_.device_buffer());
-  QkvWeights with;
-  with.bias = static_cast<const float*>(weights_.view(ctx, w.qkv_bias).data);
-  with.q_norm = weights_.view(ctx, w.q_norm);
-  with.k_norm = weights_.view(ctx, w.k_norm);
-  with.eps = c.rms_eps;
-  with.inverse_frequency = weights_.inverse_frequency(ctx);
-  with.scale = rope_.scale;
   const KvRows to{pages, pages + kPageTokens * kv.vector_bytes(), kv.type, ctx.upload(offsets), 0, kv.page_bytes()};
   auto* const q = ctx.write<float>(q_);
-  prepare_qkv_cuda(qkv, shape, with, ctx.upload(positions), q, to, rows, ctx.stream());
+  prepare_qkv_cuda(qkv, shape, qkv_weights(ctx, layer), ctx.upload(positions), q, to, rows, ctx.stream());
   const std::size_t width = std::size_t{c.q_heads} * c.head_dim;
   for (std::uint32_t row = rows - kept; row < rows;) {  // runs that do not pass the end of the room
     const std::uint32_t begin = positions[row] % keep.to.kept, count = std::min(rows - row, keep.to.kept - begin);
-    cuda_copy(ctx.write<float>(keep.to.values) + (std::size_t{layer} * keep.to.kept + begin) * width,
-              q + row * width, count * width * sizeof(float), ctx.stream());
+    cuda_copy(ctx.write<float>(keep.to.values) + (std::size_t{layer} * keep.to.kept + begin) * width, q + row * width,
+              count * width * sizeof(float), ctx.stream());
     row += count;
   }
 }

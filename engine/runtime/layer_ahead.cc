@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
+#include "engine/kernels/gather.h"
 #include "engine/kernels/residency.h"
 #include "engine/kv/link_pieces.h"
 
@@ -73,7 +75,21 @@ Event LayerAhead::split(const SplitRef& split, std::span<const SelectionRef> sel
   // Recalls of several rows are one operation.
   std::sort(op.after.begin(), op.after.end(), [](const Event& a, const Event& b) { return a.value < b.value; });
   op.after.erase(std::unique(op.after.begin(), op.after.end()), op.after.end());
-  op.body = [layer, rows = std::move(rows)](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) {
+    std::vector<ResidentSplit> lists;
+    for (const Row& row : rows) {
+      const ResidentSet& set = row.set;
+      const std::uint32_t* selected = row.index.selection.read<std::uint32_t>(ctx);
+      for (std::uint32_t list = 0; list < set.lists; ++list)
+        lists.push_back({.selected = selected + list * (1 + std::size_t{row.index.room}),
+                         .table = ctx.read<std::uint32_t>(set.table) + set.table_offset(layer, list),
+                         .residents = set.residents(layer),
+                         .chosen = ctx.write<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
+                         .missing = ctx.write<std::uint32_t>(set.missing) + set.choice_offset(layer, list)});
+    }
+    split_residents_cuda(ctx.upload(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
+  };
+  op.body = [layer, rows](BodyContext& ctx) {
     for (const Row& row : rows) {
       const ResidentSet& set = row.set;
       const std::uint32_t* lists = row.index.selection.read<std::uint32_t>(ctx);
@@ -124,6 +140,16 @@ Event LayerAhead::prediction_to_host(const LayerContext& context, const SplitRef
       std::copy_n(ctx.read<std::uint32_t>(sets[i].missing) + sets[i].choice_offset(layer, 0),
                   sets[i].choice_bytes() / sizeof(std::uint32_t),
                   ctx.write<std::uint32_t>(sets[i].missing_on_host) + sets[i].choice_offset(part, 0));
+    }
+  };
+  op.launch = [&](LaunchContext& ctx) {
+    for (std::size_t i = 0; i < sets.size(); ++i) {
+      const std::uint32_t row = split.rows[i];
+      cuda_copy(ctx.write<float>(half(layer).host_query) + row * width, ctx.read<float>(query) + row * width,
+                width * sizeof(float), ctx.stream());
+      cuda_copy(ctx.write<std::uint32_t>(sets[i].missing_on_host) + sets[i].choice_offset(part, 0),
+                ctx.read<std::uint32_t>(sets[i].missing) + sets[i].choice_offset(layer, 0), sets[i].choice_bytes(),
+                ctx.stream());
     }
   };
   op.stand_in = [layer, part, sets](BodyContext& ctx) {
@@ -254,7 +280,8 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     if (std::find(rows.begin(), rows.end(), split.rows[i]) != rows.end()) recalled.push_back(split.sets[i]);
   }
-  const auto run = [this, layer, work = std::move(work)](BodyContext& ctx, bool move) {
+  op.launch = [&](LaunchContext& ctx) { launch_recall(ctx, layer, work); };
+  const auto run = [this, layer, work](BodyContext& ctx, bool move) {
     Cost cost;
     LinkPieces crossing;
     for (const Missing& m : work) {
@@ -292,6 +319,41 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
   const Event done = device_.submit(device_.lane(LaneKind::recall), std::move(op));
   for (const ResidentRef& set : recalled) stores_.residents.get(set.id).changed[layer] = done;
   return done;
+}
+
+/// Which blocks move is known on the device only: its own threads bring them over the link.
+void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const std::vector<Missing>& work) const {
+  std::vector<ResidentSwap> lists;
+  std::vector<Pieces> moves;
+  for (const Missing& m : work) {
+    const ResidentSet& set = m.set;
+    const KvShape& shape = set.shape;
+    const std::uint32_t* pages = ctx.upload(*m.pages);
+    for (std::uint32_t list = 0; list < set.lists; ++list) {
+      const std::size_t most = std::size_t{set.slots} * set.pages_per_block();
+      lists.push_back({.chosen = ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
+                       .missing = ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, list),
+                       .table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list),
+                       .slots = set.slots,
+                       .pages = pages,
+                       .pages_per_block = set.pages_per_block(),
+                       .from = ctx.scratch<std::uint32_t>(most),
+                       .to = ctx.scratch<std::uint32_t>(most),
+                       .moves = ctx.scratch<std::uint32_t>(1)});
+      moves.push_back({.from = ctx.read<char>(kv_.host_buffer()) + kv_.k_offset(0, list),
+                       .from_stride = shape.slot_bytes(),
+                       .to = ctx.write<char>(set.pages) + set.page_offset(layer, 0, 0, list),
+                       .to_stride = shape.slot_bytes(),
+                       .bytes = (set.per_head ? 1 : shape.kv_heads) * shape.page_bytes(),
+                       .from_slots = lists.back().from,
+                       .to_slots = lists.back().to,
+                       .count = static_cast<std::uint32_t>(most),
+                       .slots_on_host = false,
+                       .device_count = lists.back().moves});
+    }
+  }
+  swap_residents_cuda(ctx.upload(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
+  for (const Pieces& pieces : moves) gather_cuda(pieces, GatherWay::zero_copy, ctx.stream());
 }
 
 std::uint64_t LayerAhead::append_resident_spans(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer,

@@ -5,6 +5,11 @@
 #include <numeric>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
+#include "engine/kernels/digest.h"
+#include "engine/kernels/gather.h"
+#include "engine/kernels/residency.h"
+#include "engine/kernels/topk.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/engine_ops.h"
 #include "engine/runtime/selection.h"
@@ -100,7 +105,19 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
   op.cost.flops = std::uint64_t{4} * q_heads * choice.blocks * shape.head_dim;
   op.cost.upper_bound = from[static_cast<int>(Tier::host)];
   const bool mixed = op.cost.upper_bound;
-  const auto run = [this, set, layer, pages = std::move(pages), mixed, choice, cost = op.cost](
+  op.launch = [&](LaunchContext& ctx) {
+    std::vector<std::uint32_t> slots;
+    for (const Page& page : pages) {
+      if (page.tier != pages.front().tier) no_cuda_code("A set of residents whose blocks are on both sides has");
+      slots.push_back(page.slot);
+    }
+    const std::size_t at = std::size_t{layer} * queries.kept + (sequence.tokens - 1) % queries.kept;
+    const float* query = ctx.read<float>(queries.values) + at * q_heads * shape.head_dim;
+    launch_placement(
+        ctx, set, layer, choice, index, query, slots,
+        pages.front().tier == Tier::host ? ctx.read<char>(kv_.host_buffer()) : ctx.read<char>(kv_.device_buffer()));
+  };
+  const auto run = [this, set, layer, pages, mixed, choice, cost = op.cost](
                        BodyContext& ctx, const std::vector<float>& scores, const ModelShape& m, bool move) {
     std::vector<std::uint32_t> lists(set.lists * (1 + std::size_t{choice.blocks}));
     choose_blocks(pool_, m, choice, scores.data(), lists.data(), choice.blocks);
@@ -147,6 +164,57 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
     run(ctx, scores, model, false);
   };
   ask(LaneKind::device_compute, std::move(op));
+}
+
+/// Scores and choice as in a step. The chosen blocks then take the slots as a recall would give them, in order: from a
+/// table that holds none of them.
+void EngineOps::launch_placement(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, const Choice& choice,
+                                 const DigestIndex& index, const float* query, const std::vector<std::uint32_t>& slots,
+                                 const char* pages) const {
+  const KvShape& shape = set.shape;
+  const ModelShape model = attention_.shape();
+  const std::uint32_t blocks = choice.blocks, keep = choice.keep, per_block = set.pages_per_block();
+  auto* const scores = ctx.scratch<float>(std::size_t{model.q_heads} * blocks);
+  auto* const reduced = ctx.scratch<float>(std::size_t{set.lists} * blocks);
+  const std::vector<BlockScores> row = {
+      {query, index.values.read<char>(ctx) + index.min_offset(layer, 0), blocks, scores, index.room}};
+  score_blocks_cuda(ctx.upload(row), 1, blocks, shape.kv_heads, {model.group(), shape.head_dim, shape.type},
+                    ctx.stream());
+  reduce_scores_cuda(scores, set.lists, shape.kv_heads / set.lists, model.group(), blocks, choice.reduce, reduced,
+                     ctx.stream());
+  std::vector<TopKRow> lists;
+  std::vector<ResidentSwap> swaps;
+  std::vector<Pieces> moves;
+  const std::uint32_t* all_pages = ctx.upload(slots);
+  const std::vector<std::uint32_t> nothing = {0};
+  const std::uint32_t* none = ctx.upload(nothing);
+  for (std::uint32_t list = 0; list < set.lists; ++list) {
+    auto* const chosen = ctx.scratch<std::uint32_t>(1 + std::size_t{keep});
+    lists.push_back({reduced + std::size_t{list} * blocks, blocks, keep, chosen, choice.always_first});
+    const std::size_t most = std::size_t{keep} * per_block;
+    swaps.push_back({.chosen = none,
+                     .missing = chosen,
+                     .table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list),
+                     .slots = keep,
+                     .pages = all_pages,
+                     .pages_per_block = per_block,
+                     .from = ctx.scratch<std::uint32_t>(most),
+                     .to = ctx.scratch<std::uint32_t>(most),
+                     .moves = ctx.scratch<std::uint32_t>(1)});
+    moves.push_back({.from = pages + kv_.k_offset(0, list),
+                     .from_stride = shape.slot_bytes(),
+                     .to = ctx.write<char>(set.pages) + set.page_offset(layer, 0, 0, list),
+                     .to_stride = shape.slot_bytes(),
+                     .bytes = (set.per_head ? 1 : shape.kv_heads) * shape.page_bytes(),
+                     .from_slots = swaps.back().from,
+                     .to_slots = swaps.back().to,
+                     .count = static_cast<std::uint32_t>(most),
+                     .slots_on_host = false,
+                     .device_count = swaps.back().moves});
+  }
+  top_k_cuda(ctx.upload(lists), set.lists, 1, ctx.stream());
+  swap_residents_cuda(ctx.upload(swaps), set.lists, ctx.stream());
+  for (const Pieces& piece : moves) gather_cuda(piece, GatherWay::zero_copy, ctx.stream());
 }
 
 void EngineOps::extend_residents(SequenceState&, ResidentRef ref, std::uint32_t slots) {
@@ -203,7 +271,18 @@ void EngineOps::keep_filled(const SequenceState& sequence, const ResidentSet& se
   std::vector<std::uint32_t> slots;
   for (std::uint32_t page = pages.begin; page < pages.end; ++page)
     slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
-  op.body = [this, set, layer, slots = std::move(slots)](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) {
+    const std::uint32_t slot = set.candidates[layer];
+    const std::uint32_t* number = ctx.upload(std::vector<std::uint32_t>{slot});
+    for (std::uint32_t list = 0; list < set.lists; ++list)
+      cuda_copy(ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list) + slot, number, sizeof(slot),
+                ctx.stream());
+    const char* from = ctx.read<char>(kv_.device_buffer());
+    for (std::uint32_t page = 0; page < slots.size(); ++page)
+      cuda_copy(ctx.write<char>(set.pages) + set.page_offset(layer, slot, page, 0), from + kv_.k_offset(slots[page], 0),
+                set.shape.slot_bytes(), ctx.stream());
+  };
+  op.body = [this, set, layer, slots](BodyContext& ctx) {
     const std::uint32_t slot = set.candidates[layer];
     for (std::uint32_t list = 0; list < set.lists; ++list)
       ctx.write<std::uint32_t>(set.table)[set.table_offset(layer, list) + slot] = slot;

@@ -1,5 +1,5 @@
-// The methods that `tandem methods` marks, on an emulated GPU: the same plans on the kernels that a GPU runs, beside the
-// simulated device, whose kernels are the CPU's. The two differ by the rounding of sums.
+// The methods that `tandem methods` marks, on an emulated GPU: the same plans on the kernels that a GPU runs, beside
+// the simulated device, whose kernels are the CPU's. The two differ by the rounding of sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -71,7 +71,13 @@ std::vector<std::string> specs_on_gpu() {
   for (const char* spec :
        {"full-offload:look_ahead=0", "streaming:sinks=5,window=19", "quest:budget=48",
         "quest:budget=0.3,page=32,sinks=20,group_reduce=mean,dense_layers=1", "quest:budget=64,group_reduce=per_head",
-        "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32,union=attended", "hybrid-fixed:budget=0.2,sinks=0,window=1"})
+        "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32,union=attended",
+        "hybrid-fixed:budget=0.2,sinks=0,window=1", "hgca:device_kv=32,block=16,beta=0.7",
+        "hgca:device_kv=48,block=16,pad=attended,obs=8,alpha=0.5",
+        "scoutattention:budget=64,block=16,sinks=16,recall=3",
+        "scoutattention:budget=64,block=16,sinks=0,recall=1,scope=kv_head,device_scope=selected",
+        "scoutattention:budget=48,block=16,sinks=16,recall=2,layer0=resident,pred_norm=own",
+        "scoutattention:budget=64,block=32,sinks=0,recall=2,ahead=none"})
     specs.emplace_back(spec);
   return specs;
 }
@@ -174,13 +180,13 @@ TEST(OnGpu, PrefillAndWhatIsAppendedGiveTheSameLogits) {
 }
 
 TEST(OnGpu, DrawsAreThoseOfTheSimulatedDevice) {
-  const std::vector<Sampling> sampling = {{.temperature = 1.5f, .seed = 3}, {.temperature = 0.7f, .top_k = 9, .seed = 4},
+  const std::vector<Sampling> sampling = {{.temperature = 1.5f, .seed = 3},
+                                          {.temperature = 0.7f, .top_k = 9, .seed = 4},
                                           {.temperature = 2, .top_p = 0.8f, .seed = 5}};
   std::vector<std::int32_t> tokens[2];
   for (const bool on_gpu : {false, true}) {
     Bench bench(tiny_model(), on_gpu ? gpu() : sim());
-    for (const DecodedSequence& s :
-         bench.decode(*make_method("full"), kPrompts, 12, {.sampling = sampling}).sequences)
+    for (const DecodedSequence& s : bench.decode(*make_method("full"), kPrompts, 12, {.sampling = sampling}).sequences)
       tokens[on_gpu ? 1 : 0].insert(tokens[on_gpu ? 1 : 0].end(), s.tokens.begin(), s.tokens.end());
   }
   EXPECT_EQ(tokens[1], tokens[0]);
@@ -188,15 +194,12 @@ TEST(OnGpu, DrawsAreThoseOfTheSimulatedDevice) {
 
 TEST(OnGpu, OtherMethodsAreRefusedBySentence) {
   // With these they leave something out at such lengths: as they are by default they may all be `full`.
-  const std::map<std::string, std::string> budgets = {
-      {"h2o", ":budget=32"},
-      {"tova", ":budget=24"},
-      {"gpu-fetch", ":budget=0.3,sinks=0,window=16"},
-      {"hgca", ":device_kv=32,block=16"},
-      {"scoutattention", ":budget=48,block=16,sinks=16,recall=3"},
-      {"fluxion", ":bgt=0.1,sinks=0,window=1"},
-      {"infinigen", ":budget=24,dense_layers=0"},
-      {"asyncspade", ":budget=24"}};
+  const std::map<std::string, std::string> budgets = {{"h2o", ":budget=32"},
+                                                      {"tova", ":budget=24"},
+                                                      {"gpu-fetch", ":budget=0.3,sinks=0,window=16"},
+                                                      {"fluxion", ":bgt=0.1,sinks=0,window=1"},
+                                                      {"infinigen", ":budget=32,dense_layers=0"},
+                                                      {"asyncspade", ":budget=24"}};
   std::vector<std::string> others;
   for (const MethodInfo& info : method_registry()) {
     if (info.on_gpu) continue;

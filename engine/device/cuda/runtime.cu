@@ -163,11 +163,10 @@ void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32
       throw CudaError("The CUDA driver has no cuStreamWaitValue32, with which a stream waits for the host.");
     return reinterpret_cast<Wait>(found);
   }();
-  const CUresult result =
-      wait(of(stream), reinterpret_cast<CUdeviceptr>(count), value, CU_STREAM_WAIT_VALUE_GEQ);
+  const CUresult result = wait(of(stream), reinterpret_cast<CUdeviceptr>(count), value, CU_STREAM_WAIT_VALUE_GEQ);
   if (result != CUDA_SUCCESS)
-    throw CudaError(fmt::format("CUDA failed while having a stream wait for the host: driver error {}.",
-                                static_cast<int>(result)));
+    throw CudaError(
+        fmt::format("CUDA failed while having a stream wait for the host: driver error {}.", static_cast<int>(result)));
 }
 
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream) {

@@ -1,8 +1,8 @@
 // The attention kernels' twins in a build without CUDA: they say so.
+#include "engine/device/cuda/runtime.h"
 #include "engine/kernels/ahead_selection.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
-#include "engine/device/cuda/runtime.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/fetch_list.h"
 #include "engine/kernels/head_features.h"
@@ -89,6 +89,10 @@ void choose_skewed_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::
 }
 void choose_skewed_of_all_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
                                CudaStream) {
+  refuse();
+}
+void pages_of_residents_cuda(const ResidentPages*, std::uint32_t, std::uint32_t, PageEntry*, std::uint32_t*,
+                             CudaStream) {
   refuse();
 }
 void split_residents_cuda(const ResidentSplit*, std::uint32_t, CudaStream) {

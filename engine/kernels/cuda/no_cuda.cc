@@ -1,8 +1,8 @@
 // The kernels' twins in a build without CUDA: they say so.
+#include "engine/device/cuda/runtime.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/argmax.h"
 #include "engine/kernels/convert.h"
-#include "engine/device/cuda/runtime.h"
 #include "engine/kernels/embedding.h"
 #include "engine/kernels/gather.h"
 #include "engine/kernels/linear_gpu.h"
@@ -66,8 +66,8 @@ void gather_cuda(const Pieces&, const GatherCrossover&, CudaStream) {
 void move_kv_rows_cuda(const KvRows&, const KvRows&, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
-void choose_cuda(const float*, std::uint32_t, std::uint32_t, const std::int32_t*, TopTwo*, std::int32_t*, double*, void*,
-                 CudaStream) {
+void choose_cuda(const float*, std::uint32_t, std::uint32_t, const std::int32_t*, TopTwo*, std::int32_t*, double*,
+                 void*, CudaStream) {
   refuse();
 }
 

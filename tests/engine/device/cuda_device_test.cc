@@ -109,8 +109,12 @@ TEST(CudaDevice, AnErrorOfAHostLaneIsToldOnceAndNothingHangs) {
   waits.name = "waits";
   waits.after = {failed, after};
   const Event waited = cuda->submit(compute, waits);
-  EXPECT_THAT([&] { cuda->host_wait(waited); cuda->host_wait(after); },
-              ThrowsMessage<RunError>(HasSubstr("The disk is gone.")));
+  EXPECT_THAT(
+      [&] {
+        cuda->host_wait(waited);
+        cuda->host_wait(after);
+      },
+      ThrowsMessage<RunError>(HasSubstr("The disk is gone.")));
   EXPECT_EQ(ran, 0);
   cuda->drain();
   cuda->host_wait(cuda->submit(host, counts));
@@ -148,7 +152,7 @@ TEST(CudaDevice, TheTraceOfAStepAddsUp) {
 }
 
 TEST(LaunchArena, RoomsOfAnOperationAreApart) {
-  LaunchArena arena(1 << 12);
+  LaunchArena arena(1 << 12, true);
   CudaMark done[2];
   std::mt19937 random(7);
   for (int operation = 0; operation < 400; ++operation) {
@@ -170,7 +174,7 @@ TEST(LaunchArena, RoomsOfAnOperationAreApart) {
 // What an older operation may still read is given away only when that operation has been waited for: of three
 // operations in a ring for two, the third has to wait for the first, not for the second.
 TEST(LaunchArena, AFullRingTakesTheOldestRoom) {
-  LaunchArena arena(1024);
+  LaunchArena arena(1024, false);
   CudaMark first, second, third;
   const LaunchArena::Room a = arena.take(512);
   arena.launched(first);

@@ -91,8 +91,8 @@ TEST(ChooseCuda, ATokenOutsideTheVocabularyHasNoProbability) {
   cuda_copy(device.as<>(), logits.data(), 36, {});
   cuda_copy(tokens.as<>(), ids.data(), 12, {});
   std::fill_n(log_probabilities.as<double>(), 3, 0.0);
-  choose_cuda(device.as<float>(), 3, 3, tokens.as<std::int32_t>(), chosen.as<TopTwo>(),
-              best.as<std::int32_t>(), log_probabilities.as<double>(), scratch.as<>(), {});
+  choose_cuda(device.as<float>(), 3, 3, tokens.as<std::int32_t>(), chosen.as<TopTwo>(), best.as<std::int32_t>(),
+              log_probabilities.as<double>(), scratch.as<>(), {});
   EXPECT_TRUE(std::isnan(log_probabilities.as<double>()[0]));
   EXPECT_TRUE(std::isnan(log_probabilities.as<double>()[1]));
   EXPECT_NEAR(log_probabilities.as<double>()[2], -std::log(1 + std::exp(-1.0) + std::exp(-2.0)), 1e-6);
@@ -100,8 +100,9 @@ TEST(ChooseCuda, ATokenOutsideTheVocabularyHasNoProbability) {
     EXPECT_EQ(chosen.as<TopTwo>()[i].best, 1);
     EXPECT_EQ(best.as<std::int32_t>()[i], 1);
   }
-  EXPECT_THAT([&] { choose_cuda(device.as<float>(), 1, 3, nullptr, nullptr, nullptr, nullptr, scratch.as<char>() + 4, {}); },
-              ThrowsMessage<LogicError>(HasSubstr("aligned to 8 bytes")));
+  EXPECT_THAT(
+      [&] { choose_cuda(device.as<float>(), 1, 3, nullptr, nullptr, nullptr, nullptr, scratch.as<char>() + 4, {}); },
+      ThrowsMessage<LogicError>(HasSubstr("aligned to 8 bytes")));
 }
 
 TEST(EmulatedMemoryDeathTest, AWriteOutsideEndsTheProgram) {
