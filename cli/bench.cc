@@ -75,6 +75,8 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
   options.rounds = arguments.rounds;
   if (options.steps < 1 || options.steps > 100000) throw_input_error("--steps is {}: give 1 to 100000.", options.steps);
   if (options.rounds < 1 || options.rounds > 1000) throw_input_error("--rounds is {}: give 1 to 1000.", options.rounds);
+  if (arguments.session.device != "emu" && arguments.session.device != "cuda")
+    throw_input_error("--device is '{}': bench takes real time, so give emu or cuda.", arguments.session.device);
   check_new_file(arguments.out, arguments.force);
   check_methods({&arguments.method, 1}, arguments.session);
   Session session = open_session(arguments.session, /*with_tokenizer=*/false);
@@ -171,6 +173,7 @@ void add_common(CLI::App& command, BenchArguments& arguments) {
   command.add_flag("--force", arguments.force, "Replace that file");
   command.add_flag("--quiet", arguments.quiet, "No progress line");
   arguments.session.device = "emu";
+  command.add_option("--device", arguments.session.device, "emu: this CPU; cuda: a GPU")->capture_default_str();
   add_model_options(command, arguments.session);
 }
 

@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
-# Everything that a GPU is needed for, on the machine that has one: the kernels' tests on the real device, the machine's
-# rates (tandem-probe), the kernels' speed, those of the CPU's that a profile needs, the machine's hardware profile made from
+# Everything that a GPU is needed for, on the machine that has one: the kernels' tests on the real device, those of the
+# engine and its methods on it, the time of a decode step with each method, the machine's rates (tandem-probe), the kernels' speed, those of the CPU's that a profile needs, the machine's hardware profile made from
 # them (tandem calibrate), what ncu says of the kernels, their results at the shapes of an 8B model, and the tests under
 # compute-sanitizer.
 #
 #   kernels_on_gpu.sh [step ...]      only these, in the order given; all of them, in the order they have here:
-#                                     info tests probe bench cpu profile ncu check memcheck synccheck initcheck racecheck
+#                                     info tests engine decode probe bench cpu profile ncu check memcheck synccheck
+#                                     initcheck racecheck
 #
-# All of them take longer than ten minutes and leave many files. Where a command may run no longer, three calls with PACK=1, whose steps are over in time whatever they take (each replaces the packed
-# results of the one before):
-#   kernels_on_gpu.sh info tests check ncu
+# All of them take longer than ten minutes and leave many files. Where a command may run no longer, four calls with
+# PACK=1, whose steps are over in time whatever they take (each replaces the packed results of the one before):
+#   kernels_on_gpu.sh info tests engine decode
+#   kernels_on_gpu.sh check ncu
 #   kernels_on_gpu.sh probe bench cpu profile     # in one call: profile reads what the others left
 #   kernels_on_gpu.sh memcheck synccheck initcheck racecheck
 #
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
-# $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, probe.json, kernels.json and
+# $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, engine*.json, decode-*.json,
+# probe.json, kernels.json and
 # checks.json (both with what was finished, where the step was not), cpu-*.json, measured.json (the profile, for --hw),
 # ncu's report of each attention kernel, gather, rms_norm and prepare_qkv (NAME.ncu-rep), and summary.json with each
 # step's verdict (ok, failed, or why it did not run).
@@ -26,13 +29,14 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [ -x "$here/bin/tandem" ]; then
   tandem=$here/bin/tandem cases=$here/bin/test_kernel_cases properties=$here/bin/test_kernels_cuda base=$here
-  probe=$here/bin/tandem-probe
+  probe=$here/bin/tandem-probe methods=$here/bin/test_methods_cuda
 else
   base=$(dirname "$here")
   tandem=$base/build/cuda/bin/tandem cases=$base/build/cuda/tests/eval/test_kernel_cases
   properties=$base/build/cuda/tests/engine/kernels/test_kernels_cuda probe=$base/build/cuda/hardware/probe/tandem-probe
+  methods=$base/build/cuda/tests/methods/test_methods_cuda
 fi
-for program in "$tandem" "$cases" "$properties" "$probe"; do
+for program in "$tandem" "$cases" "$properties" "$probe" "$methods"; do
   if [ ! -x "$program" ]; then
     echo "kernels_on_gpu.sh: there is no $program; build the cuda preset, or run the copy in a bundle." >&2
     exit 2
@@ -56,7 +60,7 @@ if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libcublas.so.13*
   fi
 fi
 
-known=(info tests probe bench cpu profile ncu check memcheck synccheck initcheck racecheck)
+known=(info tests engine decode probe bench cpu profile ncu check memcheck synccheck initcheck racecheck)
 steps=("$@")
 if [ $# = 0 ]; then steps=("${known[@]}"); fi
 for step in "${steps[@]}"; do
@@ -91,6 +95,27 @@ step_tests() {
     echo "Cases were skipped: there is no GPU, or this build has no CUDA."
     bad=1
   fi
+  return "$bad"
+}
+# The methods that `tandem methods` marks, beside the simulated device.
+step_engine() {
+  local bad=0
+  run_cases engine "$methods" || bad=1
+  if grep -q '"result": "SKIPPED"' "$out"/engine*.json; then
+    echo "Cases were skipped: there is no GPU, or this build has no CUDA."
+    bad=1
+  fi
+  return "$bad"
+}
+# Times of a decode step at the shape of a published model with random weights, method by method: first figures, whose
+# parts by operation say where to look. Those that choose by queries choose among random ones.
+step_decode() {
+  local bad=0 method
+  rm -f "$out"/decode-*.json
+  for method in full quest:budget=4096 streaming hgca scoutattention:budget=4096 hybrid-fixed full-offload full-host; do
+    "$tandem" bench decode --device cuda --model synthetic:llama-3.2-1b --context 32K --method "$method" --steps 16 --rounds 3 \
+      --device-kv 4G --host-kv 4G --quiet --force --out "$out/decode-${method%%:*}.json" || bad=1
+  done
   return "$bad"
 }
 # Writes its file after every section.
@@ -166,6 +191,8 @@ cap_of() {
   case $1 in
     info) echo 30 ;;
     tests) echo 150 ;;
+    engine) echo 100 ;;
+    decode) echo 240 ;;
     probe) echo 250 ;;
     check) echo 200 ;;
     cpu) echo 40 ;;
@@ -180,8 +207,8 @@ tool_of() {
     *) echo bash ;;
   esac
 }
-export -f step_info run_cases step_tests step_probe sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_check step_bench step_cpu step_profile step_ncu
-export tandem cases properties probe out
+export -f step_info run_cases step_tests step_engine step_decode step_probe sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_check step_bench step_cpu step_profile step_ncu
+export tandem cases properties methods probe out
 
 failed=0 lines=() left_out=()
 write_summary() {

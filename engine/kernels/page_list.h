@@ -20,10 +20,11 @@ struct PageEntry {
 
 /// Pages as KvStore lays them out: [slot][kv head][K, V][16 tokens][D] of `type`. Device memory, not owned.
 struct KvPages {
-  const void* pages = nullptr;  // aligned to 16 bytes
+  const void* pages = nullptr;  // aligned to 16 bytes; slot 0 is there though nothing is attended
   DType type = DType::f32;
   std::uint32_t kv_heads = 0, dim = 0;
-  /// Decode attention only: where the pages of each row of a batch lie, in place of `pages`. Aligned like it.
+  /// Decode attention only: where the pages of each row of a batch lie, in place of `pages`. Aligned like it; a slot
+  /// is there for rows that attend nothing, too.
   const void* const* of_rows = nullptr;  // [rows]
 };
 

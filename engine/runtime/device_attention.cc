@@ -187,6 +187,8 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
     work.cost.hbm += std::uint64_t{shape.q_heads} * (e.tokens.end - e.tokens.begin) * sizeof(float);
   }
   if (!emitted.empty()) op.access.push_back(scores_.writes());
+  // A GPU's kernels name slot 0 where nothing is attended; they do not read it.
+  if (device_.launches()) op.access.push_back(kv_.slot_access(Tier::device, 0, 1, Range{0, shape.kv_heads}, false));
   work.own = op.access;
   for (const AttendItem* item : items) gather_device(context, *item, op, work);
   if (work.settles) {

@@ -43,7 +43,7 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
   const auto rows = static_cast<std::uint32_t>(work.fixed.size());
   const std::size_t heads = std::size_t{rows} * shape.q_heads;
   const auto* const q = ctx.read<float>(forward_.q());
-  const auto pages = [&](const char* at) { return KvPages{at, kv_.shape().type, shape.kv_heads, shape.head_dim}; };
+  const KvPages store{ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
   std::vector<PartialOut> parts;
   const auto new_part = [&] {
     parts.push_back({ctx.scratch<float>(heads * shape.head_dim), ctx.scratch<float>(heads)});
@@ -56,7 +56,6 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     const bool per_head =
         std::any_of(work.fixed.begin(), work.fixed.end(), [](const DeviceRow& row) { return !row.by_head.empty(); });
     std::vector<std::vector<PageEntry>> lists;
-    bool any = false;
     for (const DeviceRow& row : work.fixed) {
       for (std::uint32_t head = 0; head < (per_head ? shape.kv_heads : 1); ++head) {
         std::vector<PageEntry>& list = lists.emplace_back();
@@ -64,7 +63,6 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
         for (const PageRun& run : row.runs(head))
           list.push_back(
               {run.slot, static_cast<std::uint16_t>(run.first), static_cast<std::uint16_t>(run.tokens), run.head_mask});
-        any = any || !list.empty();
       }
     }
     const PageLists uploaded = upload_lists(ctx, lists, per_head, most);
@@ -74,20 +72,19 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     } else if (!lse) {
       to.lse = ctx.scratch<float>(heads);
     }
-    launched_fixed_.run(ctx, q, rows, shape.group(), pages(any ? ctx.read<char>(kv_.device_buffer()) : nullptr),
-                        uploaded, most, to);
+    launched_fixed_.run(ctx, q, rows, shape.group(), store, uploaded, most, to);
     if (!emitted.empty()) {
       TANDEM_CHECK(!per_head && uploaded.capacity * kPageTokens == emitted.front().stride,
                    "scores of {} pages in rows of {}", uploaded.capacity, emitted.front().stride);
-      paged_token_scores_cuda(q, rows, shape.group(), pages(any ? ctx.read<char>(kv_.device_buffer()) : nullptr),
-                              uploaded, ctx.write<float>(scores_), ctx.stream());
+      paged_token_scores_cuda(q, rows, shape.group(), store, uploaded, ctx.write<float>(scores_), ctx.stream());
     }
   }
   if (settled) return;
 
   // Memory of each row's own.
-  const auto in_own_memory = [&](const std::vector<const void*>& bases) {
-    KvPages own = pages(nullptr);
+  const auto in_own_memory = [&](std::vector<const void*> bases) {
+    std::replace(bases.begin(), bases.end(), static_cast<const void*>(nullptr), store.pages);
+    KvPages own = store;
     own.of_rows = ctx.upload(bases);
     return own;
   };
@@ -171,8 +168,7 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
                             lists.capacity, entries, counts, ctx.stream());
     lists.entries = entries;
     lists.counts = counts;
-    launched_chosen_.run(ctx, q, rows, shape.group(), pages(ctx.read<char>(kv_.device_buffer())), lists, most,
-                         new_part());
+    launched_chosen_.run(ctx, q, rows, shape.group(), store, lists, most, new_part());
     count_tokens_cuda(lists, rows, shape.kv_heads, ctx.write<std::uint64_t>(device_attended_), ctx.stream());
   }
 

@@ -53,6 +53,14 @@ TEST_F(AttentionWeightsCudaTest, AQueryOfMinusInfinityHasNoWeightsWhateverItsSco
   EXPECT_EQ(average.values(), faded);
 }
 
+TEST_F(AttentionWeightsCudaTest, FreshTokensHaveNoAverageYet) {
+  const float nan = std::nanf("");
+  const OnDevice<float> scores({0, 0, 0, 0}), lse(std::vector<float>{0.0f}), average({4, 8, nan, kInfinity});
+  const OnDevice<WeightBlend> blend({{scores.data(), lse.data(), average.data(), 4, 4, 1, 2}});
+  blend_weights_cuda(blend.data(), 1, 4, 0.75f, 0.25f, {});
+  EXPECT_EQ(average.values(), (std::vector<float>{3.25f, 6.25f, 0.25f, 0.25f}));
+}
+
 TEST_F(AttentionWeightsCudaTest, LogSumExpAgreesWithFloat64) {
   Random random(2);
   const std::uint32_t sizes[] = {0, 1, 33, 1000, 5};

@@ -1,7 +1,9 @@
 // Page lists that the GPU or its emulation makes of its own selections, and attention over them.
 #include <algorithm>
 
+#include "engine/common/error.h"
 #include "engine/kernels/digest.h"
+#include "engine/kernels/residency.h"
 #include "engine/kernels/topk.h"
 #include "tests/engine/kernels/paged_batch.h"
 
@@ -79,6 +81,62 @@ TEST_F(PageSelectionTest, ListsTheUnionInOrder) {
         }
         EXPECT_EQ(counts.values()[r * heads + h], at - first);
       }
+    }
+  }
+}
+
+TEST_F(PageSelectionTest, TokensOfListsAreAddedToTheirRows) {
+  Random random(12);
+  const std::uint32_t rows = 3, heads = 2, capacity = 700;
+  std::vector<PageEntry> entries(std::size_t{rows} * heads * capacity, PageEntry{0, 0, 16, ~0u});  // beyond the counts
+  const std::vector<std::uint32_t> counts = {0, 1, 700, 257, 0, 0};
+  std::vector<std::uint64_t> expected = {1000, 2000, std::uint64_t{1} << 40};
+  for (std::uint32_t list = 0; list < rows * heads; ++list) {
+    for (std::uint32_t i = 0; i < counts[list]; ++i) {
+      PageEntry& entry = entries[std::size_t{list} * capacity + i];
+      entry.tokens = static_cast<std::uint16_t>(random.below(17));
+      entry.head_mask = random.below(2) ? ~0u : 0u;
+      expected[list / heads] += entry.tokens;
+    }
+  }
+  const OnDevice<PageEntry> on_device(entries);
+  const OnDevice<std::uint32_t> device_counts(counts);
+  const OnDevice<std::uint64_t> totals(std::vector<std::uint64_t>{1000, 2000, std::uint64_t{1} << 40});
+  count_tokens_cuda({on_device.data(), device_counts.data(), capacity, true}, rows, heads, totals.data(), {});
+  EXPECT_EQ(totals.values(), expected);
+  EXPECT_THROW(count_tokens_cuda({}, 1, 1, nullptr, {}), LogicError);
+}
+
+TEST_F(PageSelectionTest, ResidentsAreListedSlotBySlot) {
+  Random random(14);
+  for (const std::uint32_t residents : {0u, 1u, 255u, 256u, 300u}) {
+    const std::uint32_t per_block = 3, capacity = residents * per_block + 2;
+    std::vector<std::uint32_t> table(residents), chosen = {0};
+    for (std::uint32_t slot = 0; slot < residents; ++slot) table[slot] = residents * 2 - 2 * slot;  // falling, even
+    for (std::uint32_t block = 0; block < 2 * residents + 3; ++block) {
+      if (random.below(3) != 0) continue;
+      chosen.push_back(block);
+      ++chosen[0];
+    }
+    const OnDevice<std::uint32_t> device_table(table), device_chosen(chosen), counts(2);
+    const OnDevice<ResidentPages> lists(
+        {{device_table.data(), device_chosen.data(), residents, per_block}, {nullptr, nullptr, residents, per_block}});
+    const OnDevice<PageEntry> entries(std::vector<PageEntry>(std::size_t{2} * capacity));
+    pages_of_residents_cuda(lists.data(), 2, capacity, entries.data(), counts.data(), {});
+    const auto found = entries.values();
+    for (const bool all : {false, true}) {
+      const PageEntry* at = found.data() + (all ? capacity : 0);
+      std::uint32_t count = 0;
+      for (std::uint32_t slot = 0; slot < residents; ++slot) {
+        if (!all && std::find(chosen.begin() + 1, chosen.end(), table[slot]) == chosen.end()) continue;
+        for (std::uint32_t page = 0; page < per_block; ++page, ++count, ++at) {
+          ASSERT_EQ(at->slot, slot * per_block + page);
+          ASSERT_EQ(at->first, 0);
+          ASSERT_EQ(at->tokens, 16);
+          ASSERT_EQ(at->head_mask, ~0u);
+        }
+      }
+      EXPECT_EQ(counts.values()[all ? 1 : 0], count);
     }
   }
 }

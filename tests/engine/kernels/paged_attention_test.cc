@@ -71,6 +71,30 @@ TEST_P(PagedAttentionTest, TensorCoresRefuseOddAddresses) {
   EXPECT_THROW(paged_token_scores_cuda(even, 0, 1, a.kv, {}, even, {}), LogicError);
 }
 
+// Two pools, of which each row has its pages in one: the same results as from one pool that holds both.
+TEST_P(PagedAttentionTest, RowsMayHavePagesInMemoryOfTheirOwn) {
+  Random random(6);
+  for (const std::uint32_t dim : {64u, 40u}) {
+    PagedBatch batch(random, type(), 2, 4, dim, 90);
+    for (const std::uint32_t tokens : {700u, 0u, 33u}) batch.lists.push_back(batch.tokens(random, tokens));
+    const auto q = queries(random, batch);
+    const DeviceBatch device(batch);
+    const std::size_t slot = std::size_t{2} * 32 * dim * size_of(type());
+    std::vector<char> moved(batch.pages.size() + slot, char(0xff));  // the last row's pages lie a slot further there
+    std::copy(batch.pages.begin(), batch.pages.end(), moved.begin() + static_cast<std::ptrdiff_t>(slot));
+    const OnDevice<char> other(moved);
+    const OnDevice<const void*> bases({device.pages.data(), device.pages.data(), other.data() + slot});
+    KvPages kv = device.kv;
+    kv.pages = nullptr;
+    kv.of_rows = bases.data();
+    const Attended result =
+        attend(plan_paged_attention(device.counts, 3, 2, false), 3, 4, OnDevice<float>(q), kv, device.lists);
+    const Attended wanted = attend(batch, q);
+    EXPECT_EQ(result.o, wanted.o);
+    EXPECT_EQ(result.lse, wanted.lse);
+  }
+}
+
 TEST_P(PagedAttentionTest, OneTokenIsItsValue) {
   Random random(5);
   PagedBatch batch(random, type(), 1, 4, 128, 4);

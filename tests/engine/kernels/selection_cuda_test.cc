@@ -45,6 +45,16 @@ TEST_P(DigestCudaTest, EqualsTheCpuBitForBit) {
     const KvPages kv{device.data(), type(), c.heads, c.dim};
     build_digests_cuda(kv, device_slots.data(), c.tokens, c.pages_per_block, digests.data(), 0, {});
     EXPECT_EQ(digests.values(), expected);
+    // Behind others that are there already, with room for more.
+    const std::uint32_t before = 2, room = before + blocks + 3;
+    const std::vector<char> marked(std::size_t{c.heads} * 2 * room * vector, 'x');
+    std::vector<char> grown = marked;
+    for (std::size_t list = 0; list < std::size_t{c.heads} * 2; ++list)
+      std::memcpy(&grown[(list * room + before) * vector], &expected[list * blocks * vector], blocks * vector);
+    const OnDevice<char> index(marked);
+    build_digests_cuda(kv, device_slots.data(), c.tokens, c.pages_per_block, index.data() + before * vector, room, {});
+    EXPECT_EQ(index.values(), grown);
+    EXPECT_THROW(build_digests_cuda(kv, device_slots.data(), 16 * 8 * 4, 1, index.data(), 1, {}), LogicError);
 
     for (const std::uint32_t children : {2u, 3u}) {
       const std::uint32_t coarse = (blocks + children - 1) / children;
