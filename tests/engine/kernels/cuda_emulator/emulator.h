@@ -8,11 +8,12 @@
 //   * a barrier that not every thread of the block reaches, a warp operation that a named lane does not take part in,
 //   and
 //     threads at different barriers are errors that say who waits where.
+// Streams are threads (streams.h), each as late as it likes.
 // Not emulated: blocks side by side (a block that waits for another never ends), caches, and time.
 // So it cannot see: a read-modify-write that should have been atomic but has no point in it where a fibre waits; warp
 // operations that two sites of the source issue as one (.aligned instructions after a divergence); that tensor cores
-// cut sums off where f32 would round them; work that is in the wrong stream or not waited for; and launches that a
-// device refuses, but for more shared memory than max_shared(), or than a launch has asked for.
+// cut sums off where f32 would round them; work that nobody waited for and that was done in time all the same; and
+// launches that a device refuses, but for more shared memory than max_shared(), or than a launch has asked for.
 #pragma once
 
 #include <cstddef>
