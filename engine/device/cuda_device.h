@@ -6,14 +6,16 @@
 // run their bodies on a thread of the lane, which waits for streams by events; those of the control lane run inside
 // submit(). Every kernel is a launch of its own: segments have no effect but their nesting is checked.
 //
-// Trace records have the shape of `emu`'s. The times of device lanes are those of events before and behind each
-// operation, some tenths of a microsecond fine, on the control thread's clock to within the time that the host takes
-// to see a stream end (some microseconds). Recording these events is part of every time that is measured here.
+// Trace records have the shape of `emu`'s. The times of device lanes are those of marks in the streams, before the
+// first thing that an operation puts there and behind the last, some tenths of a microsecond fine: gaps between its
+// kernels count as its own. They are on the control thread's clock to within the time that the host takes to see a
+// stream end (some microseconds). Recording the marks is part of every time that is measured here. Costs are those that
+// were declared, upper bounds among them, but for what a launch has had counted (LaunchContext::settle_by).
 //
 // Errors: an operation of a device lane without a launch is an InputError of submit(): whoever asked for it runs on
-// `sim` and `emu` only. What a launch throws comes out of submit(). The exception of a host lane's body, and what a
-// stream reports, is rethrown by the next host_wait, or by drain(); host bodies after it do not run until then.
-// submit, waits and drain belong to one thread, the control thread.
+// `sim` and `emu` only. What a launch throws comes out of submit(); the stream is idle then. The exception of a host
+// lane's body, and what a stream reports, is rethrown by the next host_wait, or by drain(); host bodies after it do not
+// run until drain(). submit, waits and drain belong to one thread, the control thread.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +26,8 @@
 namespace tandem {
 
 struct CudaOptions {
-  std::uint32_t host_worker_threads = 1;            // threads that kernels of the first host lane may use; at least 1
-  std::size_t arena_bytes = std::size_t{16} << 20;  // of launches' arguments and of their scratch, to begin with
+  std::uint32_t host_worker_threads = 1;             // threads that kernels of the first host lane may use; at least 1
+  std::size_t upload_bytes = std::size_t{16} << 20;  // of launches' arguments, to begin with
 };
 
 /// InputError with the reason where there is no GPU (cuda_missing), and for zero threads.

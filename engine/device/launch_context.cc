@@ -1,5 +1,7 @@
 #include "engine/device/launch_context.h"
 
+#include <utility>
+
 #include "engine/common/error.h"
 
 namespace tandem {
@@ -16,13 +18,12 @@ void no_cuda_code(std::string_view what_has) {
       what_has);
 }
 
-LaunchArena::LaunchArena(std::size_t bytes, bool with_host)
-    : with_host_(with_host), device_(bytes), host_(with_host ? bytes : 0) {}
+LaunchArena::LaunchArena(std::size_t bytes) : device_(bytes), host_(bytes) {}
 
 void LaunchArena::grow(std::size_t bytes) {
   const std::size_t size = std::max(2 * device_.bytes(), 2 * bytes);
   CudaMemory device(size);
-  PinnedMemory host(with_host_ ? size : 0);
+  PinnedMemory host(size);
   old_device_.push_back(std::exchange(device_, std::move(device)));
   old_host_.push_back(std::exchange(host_, std::move(host)));
   used_.clear();
@@ -53,7 +54,7 @@ LaunchArena::Room LaunchArena::take(std::size_t bytes) {
     used_.pop_front();
   }
   if (used_.empty() && bytes > device_.bytes() - next_) next_ = 0;
-  const Room room{with_host_ ? host_.as<std::byte>() + next_ : nullptr, device_.as<std::byte>() + next_};
+  const Room room{host_.as<std::byte>() + next_, device_.as<std::byte>() + next_};
   used_.push_back({next_, next_ + bytes, nullptr});
   next_ += bytes;
   return room;
@@ -68,6 +69,29 @@ void LaunchArena::all_done() {
   next_ = 0;
   old_device_.clear();
   old_host_.clear();
+}
+
+std::byte* LaunchScratch::take(std::size_t bytes) {
+  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (bytes > memory_.bytes() - next_) {
+    CudaMemory larger(std::max(2 * memory_.bytes(), 2 * bytes));
+    old_.push_back(std::exchange(memory_, std::move(larger)));
+    next_ = 0;
+  }
+  return memory_.as<std::byte>() + std::exchange(next_, next_ + bytes);
+}
+
+std::uint32_t* LaunchCounts::take() {
+  if (taken_ == chunks_.size() * kChunk) chunks_.emplace_back(kChunk * sizeof(std::uint32_t));
+  std::uint32_t* const count = chunks_[taken_ / kChunk].as<std::uint32_t>() + taken_ % kChunk;
+  ++taken_;
+  return count;
+}
+
+void LaunchContext::settle_by(const std::uint32_t* count, const Cost& each, const Cost& without) {
+  std::uint32_t* const kept = rooms_.counts.take();
+  cuda_copy(kept, count, sizeof(std::uint32_t), stream());
+  settled_.push_back({without, each, kept});
 }
 
 }  // namespace tandem

@@ -10,20 +10,21 @@
 #include <vector>
 
 #include "engine/device/cuda/runtime.h"
+#include "engine/device/cuda_trace.h"
 #include "engine/device/device.h"
 
 namespace tandem {
 
-/// Room in device memory, with as much pinned memory beside it where that is wanted, that operations use and leave
-/// again: a ring, of which the oldest part is free when its operation is done. Of one control thread.
+/// Room for arguments: device memory with as much pinned memory beside it, which operations use and leave again. A
+/// ring, of which the oldest part is free when its operation is done. Of one control thread.
 class LaunchArena {
  public:
   struct Room {
-    std::byte* host = nullptr;    // pinned; nullptr without
+    std::byte* host = nullptr;    // pinned
     std::byte* device = nullptr;  // aligned to 256 bytes
   };
 
-  LaunchArena(std::size_t bytes, bool with_host);
+  explicit LaunchArena(std::size_t bytes);
 
   /// Room of the operation that is being launched. Waits for older ones where the ring is full of their rooms; where it
   /// is too small altogether it is replaced by a larger one.
@@ -40,7 +41,6 @@ class LaunchArena {
   };
   void grow(std::size_t bytes);
 
-  bool with_host_;
   CudaMemory device_;
   PinnedMemory host_;
   std::vector<CudaMemory> old_device_;  // may be in use until all is done
@@ -49,21 +49,57 @@ class LaunchArena {
   std::size_t next_ = 0;   // where the next room may begin
 };
 
+/// Device memory that operations of one stream work in, each where the one before did: the stream keeps them apart.
+class LaunchScratch {
+ public:
+  std::byte* take(std::size_t bytes);   // aligned to 256
+  void next_operation() { next_ = 0; }  // what was taken belongs to the one before
+  void all_done() { old_.clear(); }     // nothing is in use
+
+ private:
+  CudaMemory memory_;
+  std::vector<CudaMemory> old_;  // too small; may be in use
+  std::size_t next_ = 0;
+};
+
+/// Numbers that operations leave for when all is done: pinned, each its own until then.
+class LaunchCounts {
+ public:
+  std::uint32_t* take();
+  void all_done() { taken_ = 0; }
+
+ private:
+  static constexpr std::size_t kChunk = 4096;
+  std::vector<PinnedMemory> chunks_;
+  std::size_t taken_ = 0;
+};
+
+/// What all launches of a stream share.
+struct LaunchRooms {
+  LaunchArena& uploads;
+  LaunchScratch& scratch;
+  LaunchCounts& counts;
+};
+
 class LaunchContext : public BodyContext {
  public:
-  LaunchContext(const Op& op, CudaStream stream, LaunchArena& uploads, LaunchArena& scratch)
-      : BodyContext(op), stream_(stream), uploads_(uploads), scratch_(scratch) {}
+  /// `begin` is recorded when the stream is first asked for: what the host prepares before is no time of the GPU.
+  LaunchContext(const Op& op, CudaStream stream, LaunchRooms rooms, CudaMark& begin)
+      : BodyContext(op), stream_(stream), rooms_(rooms), begin_(&begin) {}
 
-  CudaStream stream() const { return stream_; }
+  CudaStream stream() {
+    if (begin_ != nullptr) std::exchange(begin_, nullptr)->record(stream_);
+    return stream_;
+  }
 
   /// Device memory with these values for what is put into the stream from here on, until the operation is done.
   template <class T>
   const T* upload(std::span<const T> values) {
     static_assert(std::is_trivially_copyable_v<T>);
     if (values.empty()) return nullptr;
-    const LaunchArena::Room room = uploads_.take(values.size_bytes());
+    const LaunchArena::Room room = rooms_.uploads.take(values.size_bytes());
     std::copy_n(values.data(), values.size(), reinterpret_cast<T*>(room.host));
-    cuda_copy(room.device, room.host, values.size_bytes(), stream_);
+    cuda_copy(room.device, room.host, values.size_bytes(), stream());
     return reinterpret_cast<const T*>(room.device);
   }
   template <class T>
@@ -74,13 +110,19 @@ class LaunchContext : public BodyContext {
   /// Device memory of this operation alone, with anything in it.
   template <class T>
   T* scratch(std::size_t count) {
-    return reinterpret_cast<T*>(scratch_.take(std::max<std::size_t>(count, 1) * sizeof(T)).device);
+    return reinterpret_cast<T*>(rooms_.scratch.take(std::max<std::size_t>(count, 1) * sizeof(T)));
   }
+
+  /// The operation's cost is `without`, and `each` as many times as *count says, which a kernel has counted; in place
+  /// of the declared upper bound. Several counts add up, with the same `without`.
+  void settle_by(const std::uint32_t* count, const Cost& each, const Cost& without);
+  std::vector<CudaTrace::Settled>& settled() { return settled_; }
 
  private:
   CudaStream stream_;
-  LaunchArena& uploads_;
-  LaunchArena& scratch_;
+  LaunchRooms rooms_;
+  CudaMark* begin_;
+  std::vector<CudaTrace::Settled> settled_;
 };
 
 /// InputError: what was asked for has a body and no launch, or not this part of one. "Averages of weights have".

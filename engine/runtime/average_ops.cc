@@ -156,10 +156,13 @@ void EngineOps::launch_observation(LaunchContext& ctx, const AttentionAverage& a
   const std::uint32_t heads = average.q_heads, group = heads / s.kv_heads;
   const auto pages = static_cast<std::uint32_t>(slots.size());
   const std::size_t columns = std::size_t{pages} * kPageTokens;
-  const auto together = static_cast<std::uint32_t>(std::clamp<std::size_t>(kScoreFloats / (heads * columns), 1, 65535));
+  const auto together =
+      static_cast<std::uint32_t>(std::clamp<std::size_t>(kScoreFloats / (heads * columns), 1, o.observed));
   const float* const kept = ctx.read<float>(queries.values) + std::size_t{o.layer} * queries.kept * heads * s.head_dim;
   const float in_all = 1.0f / static_cast<float>(o.observed);
   const float in_window = 1.0f / static_cast<float>(std::min(o.observed, o.tokens - o.leaving));
+  auto* const scores = ctx.scratch<float>(together * heads * columns);
+  auto* const lse = ctx.scratch<float>(std::size_t{2} * heads * together);  // [head][part][query]
   for (std::uint32_t first = 0; first < o.observed;) {
     const std::uint32_t seen = o.tokens - o.observed + 1 + first;  // by the first of these queries
     const std::uint32_t place = (o.begin + seen - 1) % queries.kept;
@@ -175,14 +178,12 @@ void EngineOps::launch_observation(LaunchContext& ctx, const AttentionAverage& a
                            ~0u});
       }
     }
-    auto* const scores = ctx.scratch<float>(rows * heads * columns);
     paged_token_scores_cuda(kept + std::size_t{place} * heads * s.head_dim, rows, group,
                             {ctx.read<char>(kv_.device_buffer()), s.type, s.kv_heads, s.head_dim},
                             {ctx.upload(entries), ctx.upload(counts), pages, false}, scores, ctx.stream());
     // Tokens before the window by the softmax over all, those in it by the softmax over the window.
     std::vector<ScoreRow> sums;
     std::vector<WeightBlend> outside, inside;
-    auto* const lse = ctx.scratch<float>(std::size_t{2} * heads * rows);  // [head][part][query]
     for (std::uint32_t head = 0; head < heads; ++head) {
       float* const own = lse + std::size_t{2} * head * rows;
       const float* const of_head = scores + head * columns;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/merge.h"
 #include "engine/kv/link_pieces.h"
 
@@ -166,13 +167,8 @@ void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& 
     }
   };
   copy.launch = [&](LaunchContext& ctx) {
-    for (const std::uint32_t row : host.rows) {
-      cuda_copy(ctx.write<float>(host.landed_part) + row * width, ctx.read<float>(host.part) + row * width,
-                width * sizeof(float), ctx.stream());
-      const std::size_t at = std::size_t{row} * shape.q_heads;
-      cuda_copy(ctx.write<float>(host.landed_lse) + at, ctx.read<float>(host.lse) + at, shape.q_heads * sizeof(float),
-                ctx.stream());
-    }
+    copy_rows(host.rows, width, ctx.read<float>(host.part), ctx.write<float>(host.landed_part), ctx.stream());
+    copy_rows(host.rows, shape.q_heads, ctx.read<float>(host.lse), ctx.write<float>(host.landed_lse), ctx.stream());
   };
   const Event landed = device_.submit(h2d_, std::move(copy));
 

@@ -109,6 +109,8 @@ class DecodeAttention {
   /// The body's twin on a GPU (device_launch.cc).
   void launch_device(LaunchContext& ctx, const ModelShape& shape, const DeviceWork& work,
                      const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
+  PageLists launch_chosen_lists(LaunchContext& ctx, const ModelShape& shape, std::uint32_t rows,
+                                std::span<const DeviceChosen* const> chosen, std::vector<std::uint32_t>& most) const;
   void launch_averages(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
                        const std::vector<Emitted>& emitted) const;
   /// Adds what attention over so many tokens of a KV head costs on the device; returns `tokens`.

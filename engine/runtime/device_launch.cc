@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/common/error.h"
+#include "engine/kernels/fetch_list.h"
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kernels/residency.h"
@@ -31,6 +32,54 @@ PageLists upload_lists(LaunchContext& ctx, const std::vector<std::vector<PageEnt
 }
 
 }  // namespace
+
+/// Lists of every row and KV head; of rows that are not among `chosen`, empty ones. `most`: upper bounds of their
+/// lengths. What was fetched lies in the order of the lists.
+PageLists DecodeAttention::launch_chosen_lists(LaunchContext& ctx, const ModelShape& shape, std::uint32_t rows,
+                                               std::span<const DeviceChosen* const> chosen,
+                                               std::vector<std::uint32_t>& most) const {
+  const DeviceChosen& first = *chosen.front();
+  std::vector<BlockSelection> selections(rows);
+  PageLists lists;
+  lists.per_kv_head = true;
+  most.assign(std::size_t{rows} * shape.kv_heads, 0);
+  for (const DeviceChosen* c : chosen) {
+    TANDEM_CHECK(c->heads == (Range{0, shape.kv_heads}) && c->scope == first.scope && c->own_only == first.own_only,
+                 "the rows of a batch choose alike");
+    TANDEM_CHECK(selections[c->row].chosen == nullptr, "a row attends two selections");
+    const std::uint32_t pages_per_block = c->index.block / kPageTokens;
+    const Range digested = c->index.digested(c->layer);
+    const std::uint32_t tokens = digested.end - digested.begin;
+    selections[c->row] = {c->index.selection.read<std::uint32_t>(ctx),
+                          ctx.upload(c->staging ? std::vector<std::uint32_t>(blocks_for(tokens)) : c->slots),
+                          c->blocks,
+                          pages_per_block,
+                          tokens,
+                          c->index.room};
+    const std::uint32_t entries = c->most * pages_per_block;
+    std::fill_n(most.begin() + static_cast<std::ptrdiff_t>(c->row * shape.kv_heads), shape.kv_heads, entries);
+    lists.capacity = std::max(lists.capacity, entries);
+  }
+  auto* const entries = ctx.scratch<PageEntry>(most.size() * lists.capacity);
+  auto* const counts = ctx.scratch<std::uint32_t>(most.size());
+  const std::uint32_t together = first.scope == Scope::query_head ? 1
+                                 : first.scope == Scope::kv_head  ? shape.group()
+                                                                  : shape.q_heads;
+  pages_of_selection_cuda(ctx.upload(selections), rows, shape.kv_heads, shape.group(), together, first.own_only,
+                          lists.capacity, entries, counts, ctx.stream());
+  lists.entries = entries;
+  lists.counts = counts;
+  for (const DeviceChosen* c : chosen) {
+    if (!c->staging) continue;
+    const std::size_t list = std::size_t{c->row} * shape.kv_heads,
+                      pieces = std::size_t{shape.kv_heads} * lists.capacity;
+    list_pages_cuda(
+        entries + list * lists.capacity, counts + list, 1, shape.kv_heads, lists.capacity, lists.capacity,
+        {ctx.scratch<std::uint32_t>(pieces), ctx.scratch<std::uint32_t>(pieces), ctx.scratch<std::uint32_t>(1)},
+        ctx.stream());
+  }
+  return lists;
+}
 
 void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape, const DeviceWork& work,
                                     const std::vector<Emitted>& emitted, const DeviceBuffer& out,
@@ -136,39 +185,20 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     count_tokens_cuda(lists, rows, shape.kv_heads, ctx.write<std::uint64_t>(device_attended_), ctx.stream());
   }
 
-  if (!work.chosen.empty()) {
-    const DeviceChosen& first = work.chosen.front();
-    std::vector<BlockSelection> selections(rows);
-    PageLists lists;
-    lists.per_kv_head = true;
-    most.assign(std::size_t{rows} * shape.kv_heads, 0);
-    for (const DeviceChosen& c : work.chosen) {
-      if (c.staging) no_cuda_code("Attention over chosen blocks that were fetched has");
-      TANDEM_CHECK(c.heads == (Range{0, shape.kv_heads}) && c.scope == first.scope && c.own_only == first.own_only,
-                   "the rows of a batch choose alike");
-      TANDEM_CHECK(selections[c.row].chosen == nullptr, "a row attends two selections");
-      const std::uint32_t pages_per_block = c.index.block / kPageTokens;
-      const Range digested = c.index.digested(c.layer);
-      selections[c.row] = {c.index.selection.read<std::uint32_t>(ctx),
-                           ctx.upload(c.slots),
-                           c.blocks,
-                           pages_per_block,
-                           digested.end - digested.begin,
-                           c.index.room};
-      const std::uint32_t entries = c.most * pages_per_block;
-      std::fill_n(most.begin() + static_cast<std::ptrdiff_t>(c.row * shape.kv_heads), shape.kv_heads, entries);
-      lists.capacity = std::max(lists.capacity, entries);
+  for (const bool staged : {false, true}) {
+    std::vector<const DeviceChosen*> chosen;
+    for (const DeviceChosen& c : work.chosen)
+      if (c.staging.has_value() == staged) chosen.push_back(&c);
+    if (chosen.empty()) continue;
+    const PageLists lists = launch_chosen_lists(ctx, shape, rows, chosen, most);
+    KvPages from = store;
+    if (staged) {
+      std::vector<const void*> bases(rows);
+      for (const DeviceChosen* c : chosen)
+        bases[c->row] = ctx.read<char>(c->staging->values) + c->staging->part_offset(c->part);
+      from = in_own_memory(std::move(bases));
     }
-    auto* const entries = ctx.scratch<PageEntry>(most.size() * lists.capacity);
-    auto* const counts = ctx.scratch<std::uint32_t>(most.size());
-    const std::uint32_t together = first.scope == Scope::query_head ? 1
-                                   : first.scope == Scope::kv_head  ? shape.group()
-                                                                    : shape.q_heads;
-    pages_of_selection_cuda(ctx.upload(selections), rows, shape.kv_heads, shape.group(), together, first.own_only,
-                            lists.capacity, entries, counts, ctx.stream());
-    lists.entries = entries;
-    lists.counts = counts;
-    launched_chosen_.run(ctx, q, rows, shape.group(), store, lists, most, new_part());
+    launched_chosen_.run(ctx, q, rows, shape.group(), from, lists, most, new_part());
     count_tokens_cuda(lists, rows, shape.kv_heads, ctx.write<std::uint64_t>(device_attended_), ctx.stream());
   }
 

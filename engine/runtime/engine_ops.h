@@ -144,7 +144,9 @@ class EngineOps : public Ops {
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
   FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);
   void copy_blocks(BodyContext& ctx, const FetchWork& work) const;
-  void launch_fetch(LaunchContext& ctx, const FetchWork& work) const;
+  void launch_chosen_fetch(LaunchContext& ctx, const FetchWork& work, const Cost& fixed) const;
+  /// `fixed`: what the whole operation costs whatever was chosen.
+  void launch_fetch(LaunchContext& ctx, const FetchWork& work, const Cost& fixed) const;
   void copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& work, bool copies,
                    std::vector<Access>& access, Cost& cost) const;
   Event observe_layer(const SequenceState& sequence, const ObserveRequest& request, std::uint32_t layer,

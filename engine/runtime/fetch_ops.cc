@@ -4,6 +4,9 @@
 
 #include "engine/common/error.h"
 #include "engine/device/launch_context.h"
+#include "engine/kernels/fetch_list.h"
+#include "engine/kernels/gather.h"
+#include "engine/kernels/paged_attention.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/engine_ops.h"
 #include "engine/runtime/selection.h"
@@ -25,6 +28,7 @@ struct EngineOps::FetchWork {
   std::vector<std::uint32_t> slots;  // whole blocks in order; of a selection, all pages of its index
   std::optional<DigestIndex> index;  // of a selection
   std::uint32_t layer = 0, blocks = 0;
+  std::uint32_t most = 0;  // blocks that a KV head's query heads can have chosen together
   Scope scope = Scope::query_head;
 };
 
@@ -72,7 +76,7 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
   op.access.push_back(work.index->selection.reads());
   wait_for(op.after, selection.ready);
   const std::uint32_t lists = selection.scope == Scope::query_head ? attention_.q_heads() / shape.kv_heads : 1;
-  const std::uint32_t most = std::min(work.blocks, lists * selection.blocks);
+  const std::uint32_t most = work.most = std::min(work.blocks, lists * selection.blocks);
   TANDEM_CHECK(most * work.index->block / kPageTokens <= staging.pages_per_head, "{} blocks of {} in room for {} pages",
                most, work.index->block, staging.pages_per_head);
   op.cost.h2d += std::uint64_t{most} * work.index->block * 2 * shape.vector_bytes() * shape.kv_heads;
@@ -113,7 +117,7 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
   const ModelShape shape = attention_.shape();
   fixed_cost.pieces -= 1;  // a Cost starts with one
   op.launch = [&](LaunchContext& ctx) {
-    for (const FetchWork& w : work) launch_fetch(ctx, w);
+    for (const FetchWork& w : work) launch_fetch(ctx, w, fixed_cost);
   };
   const auto run = [this, shape, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx, bool copies) {
     std::vector<Access> access = fixed;
@@ -145,8 +149,48 @@ void EngineOps::copy_blocks(BodyContext& ctx, const FetchWork& w) const {
     std::memcpy(to + w.staging.block_offset(w.part, i, 0), from + w.slots[i] * bytes, bytes);
 }
 
-void EngineOps::launch_fetch(LaunchContext& ctx, const FetchWork& w) const {
-  if (w.index) no_cuda_code("A fetch of chosen blocks has");
+/// The device's own threads bring what it chose: the host does not know which pages these are. A page of a KV head
+/// goes to the place that it has in the head's list (DecodeAttention::launch_chosen_lists makes the same lists).
+void EngineOps::launch_chosen_fetch(LaunchContext& ctx, const FetchWork& w, const Cost& fixed) const {
+  TANDEM_CHECK(w.index.has_value(), "chosen pages are those of an index");
+  const DigestIndex& index = *w.index;
+  const ModelShape shape = attention_.shape();
+  const Range digested = index.digested(w.layer);
+  const std::uint32_t capacity = w.most * index.block / kPageTokens;
+  const std::vector<BlockSelection> selection = {{index.selection.read<std::uint32_t>(ctx), ctx.upload(w.slots),
+                                                  w.blocks, index.block / kPageTokens, digested.end - digested.begin,
+                                                  index.room}};
+  const std::uint32_t together = w.scope == Scope::query_head ? 1
+                                 : w.scope == Scope::kv_head  ? shape.group()
+                                                              : shape.q_heads;
+  auto* const entries = ctx.scratch<PageEntry>(std::size_t{shape.kv_heads} * capacity);
+  auto* const counts = ctx.scratch<std::uint32_t>(shape.kv_heads);
+  const std::uint32_t pieces = shape.kv_heads * capacity;
+  const FetchList list{ctx.scratch<std::uint32_t>(pieces), ctx.scratch<std::uint32_t>(pieces),
+                       ctx.scratch<std::uint32_t>(1)};
+  pages_of_selection_cuda(ctx.upload(selection), 1, shape.kv_heads, shape.group(), together, true, capacity, entries,
+                          counts, ctx.stream());
+  list_pages_cuda(entries, counts, 1, shape.kv_heads, capacity,
+                  static_cast<std::uint32_t>(kv_.host_buffer().bytes() / kv_.shape().slot_bytes()), list, ctx.stream());
+  const std::size_t bytes = kv_.shape().page_bytes();
+  Cost page;
+  page.h2d = bytes;
+  ctx.settle_by(list.count, page, fixed);
+  gather_cuda({.from = ctx.read<char>(kv_.host_buffer()),
+               .from_stride = bytes,
+               .to = ctx.write<char>(w.staging.values) + w.staging.part_offset(w.part),
+               .to_stride = bytes,
+               .bytes = bytes,
+               .from_slots = list.from,
+               .to_slots = list.to,
+               .count = pieces,
+               .slots_on_host = false,
+               .device_count = list.count},
+              GatherWay::zero_copy, ctx.stream());
+}
+
+void EngineOps::launch_fetch(LaunchContext& ctx, const FetchWork& w, const Cost& fixed) const {
+  if (w.index) return launch_chosen_fetch(ctx, w, fixed);
   const std::size_t bytes = kv_.shape().slot_bytes();
   const auto* from = ctx.read<char>(kv_.host_buffer());
   auto* to = ctx.write<char>(w.staging.values);

@@ -136,8 +136,8 @@ class Forward {
   KvStore& kv_;
   ModelShape shape_;
   RopeTable rope_;
-  DeviceWeights weights_;
   std::unique_ptr<LinearCuda> linear_;  // where the device launches; its workspace is the compute lane's
+  DeviceWeights weights_;
   ForwardObserver* observer_ = nullptr;
   std::uint32_t max_rows_, max_batch_;
   LaneId compute_, h2d_, d2h_;

@@ -1,23 +1,31 @@
 #include "engine/runtime/launched_attention.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tandem {
 namespace {
 
-/// Into memory that grows: what is queued in the stream still reads what was there before.
+/// Into memory that grows; what was there goes to `old`.
 template <class T>
-void replace(LaunchContext& ctx, const std::vector<T>& values, CudaMemory& memory) {
+void replace(LaunchContext& ctx, const std::vector<T>& values, CudaMemory& memory, std::vector<CudaMemory>& old) {
   const std::size_t bytes = values.size() * sizeof(T);
   if (bytes == 0) return;
-  if (bytes > memory.bytes()) {
-    cuda_wait(ctx.stream());
-    memory = CudaMemory(2 * bytes);
-  }
+  if (bytes > memory.bytes()) old.push_back(std::exchange(memory, CudaMemory(2 * bytes)));
   cuda_copy(memory.as<>(), ctx.upload(values), bytes, ctx.stream());
 }
 
 }  // namespace
+
+void copy_rows(std::span<const std::uint32_t> rows, std::size_t width, const float* from, float* to,
+               CudaStream stream) {
+  for (std::size_t i = 0; i < rows.size();) {
+    std::size_t count = 1;
+    while (i + count < rows.size() && rows[i + count] == rows[i] + count) ++count;
+    cuda_copy(to + rows[i] * width, from + rows[i] * width, count * width * sizeof(float), stream);
+    i += count;
+  }
+}
 
 void LaunchedAttention::run(LaunchContext& ctx, const float* q, std::uint32_t rows, std::uint32_t group,
                             const KvPages& kv, const PageLists& lists, std::span<const std::uint32_t> most,
@@ -26,8 +34,8 @@ void LaunchedAttention::run(LaunchContext& ctx, const float* q, std::uint32_t ro
     plan_ = plan_paged_attention(most, rows, kv.kv_heads, lists.per_kv_head);
     most_.assign(most.begin(), most.end());
     per_kv_head_ = lists.per_kv_head;
-    replace(ctx, plan_.work, work_);
-    replace(ctx, plan_.merges, merges_);
+    replace(ctx, plan_.work, work_, old_);
+    replace(ctx, plan_.merges, merges_, old_);
   }
   PagedAttention a;
   a.q = q;

@@ -17,6 +17,10 @@ struct PartialOut {
   float* lse = nullptr;
 };
 
+/// Rows [width] of f32 from one batch's buffer to another's; neighbours are one copy.
+void copy_rows(std::span<const std::uint32_t> rows /*ascending*/, std::size_t width, const float* from, float* to,
+               CudaStream stream);
+
 class LaunchedAttention {
  public:
   /// paged_attention_cuda of all rows. `most`: upper bounds of the lists' counts, as plan_paged_attention() takes them.
@@ -28,7 +32,8 @@ class LaunchedAttention {
   std::vector<std::uint32_t> most_;  // that the plan was made for
   bool per_kv_head_ = false;
   AttentionPlan plan_;
-  CudaMemory work_, merges_;  // the plan's
+  CudaMemory work_, merges_;     // the plan's
+  std::vector<CudaMemory> old_;  // too small; giving memory back waits for all streams
 };
 
 }  // namespace tandem

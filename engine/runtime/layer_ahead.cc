@@ -9,6 +9,7 @@
 #include "engine/kernels/gather.h"
 #include "engine/kernels/residency.h"
 #include "engine/kv/link_pieces.h"
+#include "engine/runtime/launched_attention.h"
 
 namespace tandem {
 namespace {
@@ -143,10 +144,8 @@ Event LayerAhead::prediction_to_host(const LayerContext& context, const SplitRef
     }
   };
   op.launch = [&](LaunchContext& ctx) {
+    copy_rows(split.rows, width, ctx.read<float>(query), ctx.write<float>(half(layer).host_query), ctx.stream());
     for (std::size_t i = 0; i < sets.size(); ++i) {
-      const std::uint32_t row = split.rows[i];
-      cuda_copy(ctx.write<float>(half(layer).host_query) + row * width, ctx.read<float>(query) + row * width,
-                width * sizeof(float), ctx.stream());
       cuda_copy(ctx.write<std::uint32_t>(sets[i].missing_on_host) + sets[i].choice_offset(part, 0),
                 ctx.read<std::uint32_t>(sets[i].missing) + sets[i].choice_offset(layer, 0), sets[i].choice_bytes(),
                 ctx.stream());
@@ -353,7 +352,14 @@ void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const st
     }
   }
   swap_residents_cuda(ctx.upload(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
-  for (const Pieces& pieces : moves) gather_cuda(pieces, GatherWay::zero_copy, ctx.stream());
+  Cost none;
+  none.pieces = 0;
+  for (const Pieces& pieces : moves) {
+    gather_cuda(pieces, GatherWay::zero_copy, ctx.stream());
+    Cost page;
+    page.h2d = pieces.bytes;
+    ctx.settle_by(pieces.device_count, page, none);
+  }
 }
 
 std::uint64_t LayerAhead::append_resident_spans(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer,

@@ -49,9 +49,8 @@ class LayerAhead {
                                              std::uint32_t kv_head, bool chosen_only, std::vector<KvSpan>& spans);
 
  private:
-  struct Missing;
-  void launch_recall(LaunchContext& ctx, std::uint32_t layer,
-                     const std::vector<Missing>& work) const;  // what one row attends on the host
+  struct Missing;  // what one row attends on the host
+  void launch_recall(LaunchContext& ctx, std::uint32_t layer, const std::vector<Missing>& work) const;
   void make_room();
   Event prediction_to_host(const LayerContext& context, const SplitRef& split);
 

@@ -214,7 +214,8 @@ void EngineOps::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
   }
   top_k_cuda(ctx.upload(lists), set.lists, 1, ctx.stream());
   swap_residents_cuda(ctx.upload(swaps), set.lists, ctx.stream());
-  for (const Pieces& piece : moves) gather_cuda(piece, GatherWay::zero_copy, ctx.stream());
+  for (const Pieces& piece : moves)
+    gather_cuda(piece, GatherWay::zero_copy, ctx.stream());  // as many as there are slots
 }
 
 void EngineOps::extend_residents(SequenceState&, ResidentRef ref, std::uint32_t slots) {

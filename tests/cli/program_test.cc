@@ -84,6 +84,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadUsage{"info --hw h200 --hw h200", "--hw is given 2 times: give it once; see tandem info --help."},
         BadUsage{"info --hw h20", "Did you mean 'h200'?"},
         BadUsage{"compare --device cuda --methods full,hgca,hgca:beta=0.5", "--device cuda does not run hgca yet"},
+        BadUsage{"generate --chat --device cuda", "--device cuda does not keep conversations yet"},
+        BadUsage{"bench decode --device sim", "--device is 'sim': bench takes real time, so give emu or cuda."},
         BadUsage{"compare --device cuda --hw h200", "--hw is 'h200', but --device cuda takes real time"},
         BadUsage{"compare --workload recorded", "belong to --as"}, BadUsage{"compare --context 32K", "belong to --as"},
         BadUsage{"compare --context 16K", "belong to --as"},

@@ -33,7 +33,7 @@ OwnedStream::OwnedStream() {
 }
 OwnedStream::~OwnedStream() = default;
 
-CudaMark::CudaMark() {
+CudaMark::CudaMark(Waiting) {
   refuse();
 }
 CudaMark::~CudaMark() = default;

@@ -77,6 +77,8 @@ class Event {
 
 const std::string& cuda_missing() {
   static const std::string reason = [] {
+    // Loading a kernel at its first launch may wait for all streams, one of which may wait for the host.
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     std::string why = why_missing();
     if (!why.empty()) static_cast<void>(cudaGetLastError());  // not for a later call to report
     return why;
@@ -125,9 +127,10 @@ OwnedStream::~OwnedStream() {
   cudaStreamDestroy(of(stream_));
 }
 
-CudaMark::CudaMark() {
+CudaMark::CudaMark(Waiting waiting) {
   cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreate(&event), "making an event");
+  check_cuda(cudaEventCreateWithFlags(&event, waiting == Waiting::sleeps ? cudaEventBlockingSync : cudaEventDefault),
+             "making an event");
   handle_ = event;
 }
 CudaMark::~CudaMark() {

@@ -1,5 +1,5 @@
 // What programs need of CUDA, without its types: whether there is a GPU, memory, streams, time. Defined by runtime.cu
-// in CUDA builds, by no_cuda.cc in others (every call but the questions throws InputError there), and by the tests'
+// in CUDA builds, by no_runtime.cc in others (every call but the questions throws InputError there), and by the tests'
 // emulator.
 #pragma once
 
@@ -92,7 +92,9 @@ class OwnedStream {
 /// reached it. Movable. It may be recorded again once nobody waits for it any more.
 class CudaMark {
  public:
-  CudaMark();
+  /// Waiting threads look at the device all the time, or sleep until it wakes them, which takes some 10 us more.
+  enum class Waiting : bool { spins, sleeps };
+  explicit CudaMark(Waiting waiting = Waiting::spins);
   ~CudaMark();  // NOLINT(performance-trivially-destructible): of builds without CUDA
   CudaMark(CudaMark&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   CudaMark& operator=(CudaMark&& other) noexcept {

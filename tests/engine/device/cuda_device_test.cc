@@ -31,7 +31,7 @@ TEST(CudaDevice, OneOfEachLaneAndAClockThatSaysMeasured) {
 }
 
 /// What a kernel would do.
-void in_stream(const LaunchContext& ctx, std::function<void()> work) {
+void in_stream(LaunchContext& ctx, std::function<void()> work) {
   cuda_emulator::enqueue(ctx.stream(), std::move(work));
 }
 
@@ -152,7 +152,7 @@ TEST(CudaDevice, TheTraceOfAStepAddsUp) {
 }
 
 TEST(LaunchArena, RoomsOfAnOperationAreApart) {
-  LaunchArena arena(1 << 12, true);
+  LaunchArena arena(1 << 12);
   CudaMark done[2];
   std::mt19937 random(7);
   for (int operation = 0; operation < 400; ++operation) {
@@ -171,19 +171,116 @@ TEST(LaunchArena, RoomsOfAnOperationAreApart) {
   }
 }
 
+/// A stream that is held up until open() is called.
+class Gate {
+ public:
+  Gate() {
+    cuda_emulator::enqueue(stream_, [this] { open_.wait(false); });
+  }
+  ~Gate() { open(); }
+  void open() {
+    open_ = true;
+    open_.notify_all();
+  }
+  CudaStream stream() const { return stream_; }
+
+ private:
+  std::atomic<bool> open_ = false;
+  OwnedStream stream_;
+};
+
 // What an older operation may still read is given away only when that operation has been waited for: of three
-// operations in a ring for two, the third has to wait for the first, not for the second.
-TEST(LaunchArena, AFullRingTakesTheOldestRoom) {
-  LaunchArena arena(1024, false);
-  CudaMark first, second, third;
+// operations in a ring for two, the third waits for the first, not for the second.
+TEST(LaunchArena, AFullRingWaitsForItsOldestRoom) {
+  LaunchArena arena(1024);
+  CudaMark first, second;
+  Gate gate_of_first, gate_of_second;
   const LaunchArena::Room a = arena.take(512);
+  first.record(gate_of_first.stream());
   arena.launched(first);
   const LaunchArena::Room b = arena.take(512);
+  second.record(gate_of_second.stream());
   arena.launched(second);
   EXPECT_NE(a.device, b.device);
+  std::atomic<bool> opened = false;
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    opened = true;
+    gate_of_first.open();
+  });
   EXPECT_EQ(arena.take(300).device, a.device);
-  arena.launched(third);
-  EXPECT_EQ(arena.take(300).device, b.device);
+  EXPECT_TRUE(opened);
+  opener.join();
+}
+
+TEST(LaunchScratch, AnOperationsRoomsAreApartAndTheNextOnesTakeTheirPlace) {
+  LaunchScratch scratch;
+  std::byte* const small = scratch.take(100);
+  std::byte* const large = scratch.take(5000);  // in new memory: the first is still there
+  std::fill_n(small, 100, std::byte(1));
+  std::fill_n(large, 5000, std::byte(2));
+  std::byte* const more = scratch.take(1000);
+  EXPECT_TRUE(more >= large + 5000 || more + 1000 <= large);
+  EXPECT_EQ(small[99], std::byte(1));
+  scratch.next_operation();
+  EXPECT_EQ(scratch.take(100), large);
+  scratch.all_done();
+}
+
+TEST(CudaDevice, ALaunchThatThrowsLeavesNothingBehind) {
+  const auto cuda = make_cuda_device({.upload_bytes = 4096});
+  const LaneId compute = cuda->lane(LaneKind::device_compute);
+  std::atomic<bool> done = false;
+  Op half;
+  half.name = "half";
+  half.launch = [&](LaunchContext& ctx) {
+    ctx.upload(std::vector<int>(500));
+    in_stream(ctx, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      done = true;
+    });
+    throw RunError("The other half is missing.");
+  };
+  EXPECT_THAT([&] { cuda->submit(compute, half); }, ThrowsMessage<RunError>(HasSubstr("other half")));
+  EXPECT_TRUE(done);
+  Op whole;
+  whole.name = "whole";
+  whole.launch = [&](LaunchContext& ctx) { ctx.upload(std::vector<int>(900)); };
+  for (int i = 0; i < 20; ++i) cuda->host_wait(cuda->submit(compute, whole));
+  EXPECT_EQ(account_idle(cuda->drain()).total.h2d, 0u);
+}
+
+// As far as the CPU's clock and the emulated one are the same, the marks lie where the host saw things happen.
+TEST(CudaDevice, CountsAreSettledAndTimesAreTheControlThreads) {
+  const auto cuda = make_cuda_device();
+  const DeviceBuffer counted = cuda->allocate_device(sizeof(std::uint32_t), "counted");
+  Op op;
+  op.name = "count";
+  op.access = {counted.writes()};
+  op.cost.h2d = 1000;
+  op.cost.upper_bound = true;
+  op.launch = [&](LaunchContext& ctx) {
+    auto* const count = ctx.write<std::uint32_t>(counted);
+    in_stream(ctx, [count] { *count = 7; });
+    Cost without, each;
+    without.h2d = 5;
+    without.pieces = 0;
+    each.h2d = 100;
+    ctx.settle_by(count, each, without);
+  };
+  const Nanos before = cuda->now();
+  cuda->host_wait(cuda->submit(cuda->lane(LaneKind::h2d), op));
+  const Nanos after = cuda->now();
+  const Trace trace = cuda->drain();
+  const auto record = std::find_if(trace.records.begin(), trace.records.end(),
+                                   [](const TraceRecord& r) { return std::string_view(r.name) == "count"; });
+  ASSERT_NE(record, trace.records.end());
+  EXPECT_EQ(record->cost.h2d, 705u);
+  EXPECT_EQ(record->cost.pieces, 7u);
+  EXPECT_FALSE(record->cost.upper_bound);
+  EXPECT_GE(record->start, before);
+  EXPECT_LE(record->start, record->end);
+  EXPECT_LE(record->end, after);
 }
 
 }  // namespace

@@ -104,6 +104,10 @@ struct Point {
     reached = true;
     changed.notify_all();
   }
+  bool is_reached() {
+    const std::lock_guard lock(mutex);
+    return reached;
+  }
   void wait() {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return reached; });
@@ -153,7 +157,7 @@ void cuda_wait(CudaStream stream) {
   if (stream.handle != nullptr) cuda_emulator::of(stream)->wait();
 }
 
-CudaMark::CudaMark() : handle_(new cuda_emulator::PointRef) {}
+CudaMark::CudaMark(Waiting) : handle_(new cuda_emulator::PointRef) {}
 CudaMark::~CudaMark() {
   delete static_cast<cuda_emulator::PointRef*>(handle_);
 }
@@ -172,9 +176,12 @@ void CudaMark::hold(CudaStream stream) const {
   if (const auto point = cuda_emulator::point_of(handle_)) enqueue(stream, [point] { point->wait(); });
 }
 double CudaMark::seconds_after(const CudaMark& other) const {
-  return std::chrono::duration<double>(cuda_emulator::point_of(handle_)->time -
-                                       cuda_emulator::point_of(other.handle_)->time)
-      .count();
+  const auto time = [](void* handle) {
+    const auto point = cuda_emulator::point_of(handle);
+    if (point == nullptr || !point->is_reached()) throw CudaError("CUDA failed while reading a time: not ready.");
+    return point->time;
+  };
+  return std::chrono::duration<double>(time(handle_) - time(other.handle_)).count();
 }
 
 void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32_t value) {

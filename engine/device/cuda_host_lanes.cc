@@ -1,0 +1,105 @@
+#include "engine/device/cuda_host_lanes.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "engine/device/device.h"
+
+namespace tandem {
+
+CudaHostLanes::CudaHostLanes(const std::vector<LaneInfo>& lanes, CudaTrace& trace, std::function<Nanos()> now)
+    : trace_(trace),
+      now_(std::move(now)),
+      counts_(lanes.size() * kCountStride * sizeof(std::uint32_t)),
+      lanes_(lanes.size()) {
+  std::fill_n(counts_.as<std::uint32_t>(), lanes.size() * kCountStride, 0u);
+  try {
+    for (const LaneInfo& info : lanes)
+      if (info.kind == LaneKind::host_workers) threads_.emplace_back([this, id = info.id] { run(id); });
+  } catch (const std::system_error& error) {  // a limit on processes
+    end();
+    throw_run_error("A thread for a host lane of --device cuda cannot be started ({}).", error.what());
+  }
+}
+
+CudaHostLanes::~CudaHostLanes() {
+  end();
+}
+
+void CudaHostLanes::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    for (Lane& lane : lanes_) lane.filled.notify_one();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void CudaHostLanes::submit(LaneId lane, Task task) {
+  const std::lock_guard lock(mutex_);
+  lanes_[lane].queue.push_back(std::move(task));
+  lanes_[lane].filled.notify_one();
+}
+
+bool CudaHostLanes::reached(Event event) const {
+  const std::atomic_ref<std::uint32_t> count(*const_cast<std::uint32_t*>(count_of(event.lane)));
+  return static_cast<std::int32_t>(count.load(std::memory_order_acquire) - static_cast<std::uint32_t>(event.value)) >=
+         0;
+}
+
+void CudaHostLanes::await(Event event) {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [&] { return reached(event); });
+}
+
+std::exception_ptr CudaHostLanes::take_error() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(error_, nullptr);
+}
+
+void CudaHostLanes::resume() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = false;
+}
+
+void CudaHostLanes::run(LaneId lane) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    lanes_[lane].filled.wait(lock, [&] { return ending_ || !lanes_[lane].queue.empty(); });
+    if (lanes_[lane].queue.empty()) return;
+    Task task = std::move(lanes_[lane].queue.front());
+    lanes_[lane].queue.pop_front();
+    done_.wait(lock, [&] {
+      return std::all_of(task.events.begin(), task.events.end(), [&](const Event& event) { return reached(event); });
+    });
+    const bool runs = task.op.body && !stopped_;
+    lock.unlock();
+    BodyContext context(task.op, /*host_only=*/true);
+    std::exception_ptr error;
+    std::optional<Nanos> start;
+    try {
+      for (const CudaMark* mark : task.marks) mark->wait();
+      start = now_();
+      if (runs) task.op.body(context);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const Nanos end = now_();
+    task.op.body = nullptr;  // what it captured is released before anybody learns that it is done
+    trace_.set_times(task.record, start.value_or(end), end, context.settled_cost() ? &context.cost() : nullptr);
+    lock.lock();
+    if (error && !stopped_) {
+      error_ = error;
+      stopped_ = true;
+    }
+    const std::atomic_ref<std::uint32_t> count(*const_cast<std::uint32_t*>(count_of(lane)));
+    count.fetch_add(1, std::memory_order_release);
+    done_.notify_all();
+  }
+}
+
+}  // namespace tandem

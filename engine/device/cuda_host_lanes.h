@@ -1,0 +1,67 @@
+// The host lanes of `cuda`: threads of the CPU that wait for streams by marks and are waited for by a count each, in
+// pinned memory, which streams read too.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/device/cuda/runtime.h"
+#include "engine/device/cuda_trace.h"
+#include "engine/device/types.h"
+
+namespace tandem {
+
+class CudaHostLanes {
+ public:
+  struct Task {
+    Op op;
+    std::int64_t record = -1;
+    std::vector<const CudaMark*> marks;  // of the operations of device lanes that it waits for
+    std::vector<Event> events;           // those of other host lanes
+  };
+
+  /// A thread for each host lane among `lanes`. RunError where the system has none left.
+  CudaHostLanes(const std::vector<LaneInfo>& lanes, CudaTrace& trace, std::function<Nanos()> now);
+  /// Does what is queued first.
+  ~CudaHostLanes();
+  CudaHostLanes(const CudaHostLanes&) = delete;
+  CudaHostLanes& operator=(const CudaHostLanes&) = delete;
+
+  void submit(LaneId lane, Task task);
+  /// Returns when the operation is done.
+  void await(Event event);
+  /// The lane's operations that are done, as a stream can wait for them: of 32 bits.
+  const std::uint32_t* count_of(LaneId lane) const { return counts_.as<std::uint32_t>() + lane * kCountStride; }
+
+  /// What a body has thrown, once; nullptr: nothing. No body runs after that until resume().
+  std::exception_ptr take_error();
+  void resume();
+
+ private:
+  struct Lane {
+    std::deque<Task> queue;
+    std::condition_variable filled;
+  };
+  static constexpr std::size_t kCountStride = 16;  // counts of two lanes do not share a cache line
+
+  bool reached(Event event) const;
+  void run(LaneId lane);
+  void end();
+
+  CudaTrace& trace_;
+  std::function<Nanos()> now_;
+  PinnedMemory counts_;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  bool ending_ = false, stopped_ = false;
+  std::exception_ptr error_;
+  std::vector<Lane> lanes_;  // by id
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,51 @@
+#include "engine/device/cuda_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+
+void CudaMemoryPool::Graveyard::add(CudaPlace place, void* data, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  dead_.push_back({place, data, bytes});
+}
+
+void CudaMemoryPool::Graveyard::sweep() {
+  std::vector<Dead> dead;
+  {
+    const std::lock_guard lock(mutex_);
+    dead.swap(dead_);
+  }
+  for (const Dead& one : dead) cuda_release(one.place, one.data, one.bytes);
+}
+
+std::shared_ptr<Allocation> CudaMemoryPool::allocate(Memory memory, std::size_t bytes, std::string name) {
+  const CudaPlace place = memory == Memory::device ? CudaPlace::device : CudaPlace::pinned;
+  auto allocation = std::make_shared<Allocation>();
+  allocation->id = ++buffers_;
+  allocation->memory = memory;
+  allocation->bytes = bytes;
+  allocation->name = std::move(name);
+  const std::size_t taken = std::max<std::size_t>(bytes, 1);
+  const auto take = [&] { return static_cast<std::byte*>(cuda_allocate(place, taken)); };
+  try {
+    try {
+      allocation->data = take();
+    } catch (const CudaError&) {  // what is kept may be what is missing
+      sweep();
+      allocation->data = take();
+    }
+  } catch (const CudaError& error) {
+    throw_run_error("Buffer '{}' needs {} bytes of {} and does not get them. {} Lower {}, the batch or the length.",
+                    allocation->name, bytes, memory == Memory::device ? "the GPU's memory" : "pinned memory",
+                    error.what(), memory == Memory::device ? "--device-kv" : "--host-kv");
+  }
+  allocation->release = [place, taken, graveyard = graveyard_](Allocation& freed) {
+    graveyard->add(place, freed.data, taken);
+  };
+  return allocation;
+}
+
+}  // namespace tandem

@@ -1,0 +1,44 @@
+// Buffers of `cuda`: memory of the GPU and pinned memory of the host.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/device/buffer.h"
+#include "engine/device/cuda/runtime.h"
+
+namespace tandem {
+
+/// Gives out memory, and keeps what nobody needs any more until it may be given back: giving it back waits for all
+/// streams, one of which may wait for the very thread that lets go of a buffer. A buffer may outlive its pool.
+class CudaMemoryPool {
+ public:
+  /// Of a control thread. What is there is not zero. RunError where there is no room.
+  std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name);
+  /// Gives back what nobody needs. Every stream must be idle, or wait for nothing that this thread does.
+  void sweep() { graveyard_->sweep(); }
+
+ private:
+  class Graveyard {
+   public:
+    ~Graveyard() { sweep(); }
+    void add(CudaPlace place, void* data, std::size_t bytes);
+    void sweep();
+
+   private:
+    struct Dead {
+      CudaPlace place = CudaPlace::device;
+      void* data = nullptr;
+      std::size_t bytes = 0;
+    };
+    std::mutex mutex_;
+    std::vector<Dead> dead_;
+  };
+
+  std::shared_ptr<Graveyard> graveyard_ = std::make_shared<Graveyard>();
+  BufferId buffers_ = 0;
+};
+
+}  // namespace tandem

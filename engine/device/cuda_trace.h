@@ -1,0 +1,98 @@
+// The trace of `cuda`: what was submitted, and when the GPU did it by marks in its streams, on the control thread's
+// clock. Records are appended by the control thread; host lanes fill in theirs.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/device/cuda/runtime.h"
+#include "engine/device/types.h"
+#include "engine/trace/trace.h"
+
+namespace tandem {
+
+/// Marks live as long as their owner and are used again once it is told that nobody waits for any of them.
+class CudaMarks {
+ public:
+  CudaMark* take();
+  void all_free();
+
+ private:
+  std::vector<std::unique_ptr<CudaMark>> all_;
+  std::vector<CudaMark*> free_;
+};
+
+class CudaTrace {
+ public:
+  /// Marks around an operation of a stream.
+  struct Marks {
+    const CudaMark* begin = nullptr;
+    const CudaMark* end = nullptr;
+  };
+  /// How many of something an operation found on the GPU (read when all is done), and what each costs beside what was
+  /// declared without them.
+  struct Settled {
+    Cost without, each;
+    const std::uint32_t* count = nullptr;  // pinned
+  };
+
+  /// Both appends return the record's number. `previous`: of the lane.
+  std::int64_t append(const TraceRecord& record, std::int64_t previous, std::vector<Event> after = {});
+  std::int64_t append_operation(const Op& op, LaneId lane, std::int64_t previous, std::int64_t launch);
+  void set_marks(std::int64_t record, const Marks& marks, std::vector<Settled> settled);
+  /// Of a host lane's operation, by its thread.
+  void set_times(std::int64_t record, Nanos start, Nanos end, const Cost* settled);
+  /// The control thread knew at `time` that it was done.
+  void seen(std::int64_t record, Nanos time);
+
+  /// A mark that everything of a step lies before, in a stream.
+  void end_step(const StepMark& step, const CudaMark* anchor);
+  /// Both clocks at a mark: at the beginning, and when all is done.
+  struct Anchor {
+    const CudaMark* mark = nullptr;
+    Nanos time = 0;
+  };
+  void begin(const Anchor& anchor);
+
+  /// What ran since begin(). Every lane is done. `number_of`: the record of an event, -1 where it is older.
+  template <class NumberOf>
+  Trace collect(const Anchor& end, const NumberOf& number_of) {
+    place_marked(end);
+    Trace trace;
+    for (std::size_t i = 0; i < records_.size(); ++i) {
+      std::vector<std::int64_t> before = {links_[i].previous};
+      for (const Event& event : links_[i].after) before.push_back(number_of(event));
+      before.push_back(links_[i].launch);
+      records_[i].critical = latest(before);
+    }
+    trace.records.assign(records_.begin(), records_.end());
+    trace.steps = steps_;
+    return trace;
+  }
+  void clear();
+
+  const TraceRecord& record(std::int64_t number) const { return records_[static_cast<std::size_t>(number)]; }
+
+ private:
+  struct Links {
+    std::int64_t previous = -1, launch = -1;
+    std::vector<Event> after;
+    Marks marks;
+    std::size_t anchor = 0;  // the last one before it
+    std::vector<Settled> settled;
+    Nanos seen = 0;  // 0: never
+  };
+  void place_marked(const Anchor& end);
+  std::int64_t latest(const std::vector<std::int64_t>& numbers) const;
+
+  std::mutex mutex_;  // of the records: host lanes fill in some while the control thread appends
+  std::deque<TraceRecord> records_;
+  std::deque<Links> links_;  // of each record
+  std::vector<StepMark> steps_;
+  std::vector<const CudaMark*> anchors_;  // at the beginning and behind every step
+  Nanos begin_ = 0;                       // time of the first
+};
+
+}  // namespace tandem
