@@ -101,10 +101,11 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
   const auto append_runs = [&](const StaticTokens& attended) {
     std::vector<PageRun> runs;
     append_static_runs(sequence, context.layer, attended, Tier::device, runs);
-    work.fixed[item.row].add(heads, shape.kv_heads, runs);
+    work.fixed[item.row].add(heads, shape.kv_heads, std::move(runs));
   };
   if (const auto* fixed = std::get_if<StaticTokens>(&item.pages.source)) {
     for (const Range& r : fixed->ranges) {
+      if (device_.launches()) break;  // nobody looks at them there, and slot 0 stands for the store
       kv_.append_access(sequence.id, context.layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::device, heads,
                         false, op.access);
     }

@@ -13,19 +13,19 @@
 namespace tandem {
 namespace {
 
-/// Lists of the same room, in device memory.
-PageLists upload_lists(LaunchContext& ctx, const std::vector<std::vector<PageEntry>>& lists, bool per_kv_head,
-                       std::vector<std::uint32_t>& counts) {
+/// Lists of the same room, in device memory. `length(list)` and `fill(list, entries)` say what they hold.
+template <class Length, class Fill>
+PageLists upload_lists(LaunchContext& ctx, std::uint32_t lists, bool per_kv_head, const Length& length,
+                       const Fill& fill, std::vector<std::uint32_t>& counts) {
   PageLists out;
   out.per_kv_head = per_kv_head;
-  counts.clear();
-  for (const auto& list : lists) {
-    counts.push_back(static_cast<std::uint32_t>(list.size()));
-    out.capacity = std::max(out.capacity, counts.back());
+  counts.resize(lists);
+  for (std::uint32_t list = 0; list < lists; ++list) {
+    counts[list] = static_cast<std::uint32_t>(length(list));
+    out.capacity = std::max(out.capacity, counts[list]);
   }
-  std::vector<PageEntry> entries(std::size_t{out.capacity} * lists.size());
-  for (std::size_t i = 0; i < lists.size(); ++i)
-    std::copy(lists[i].begin(), lists[i].end(), entries.begin() + static_cast<std::ptrdiff_t>(i * out.capacity));
+  std::vector<PageEntry> entries(std::size_t{out.capacity} * lists);
+  for (std::uint32_t list = 0; list < lists; ++list) fill(list, entries.data() + std::size_t{list} * out.capacity);
   out.entries = ctx.upload(entries);
   out.counts = ctx.upload(counts);
   return out;
@@ -104,17 +104,18 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
   {  // pages of the store: for every row, so that those with nothing get the empty partial
     const bool per_head =
         std::any_of(work.fixed.begin(), work.fixed.end(), [](const DeviceRow& row) { return !row.by_head.empty(); });
-    std::vector<std::vector<PageEntry>> lists;
-    for (const DeviceRow& row : work.fixed) {
-      for (std::uint32_t head = 0; head < (per_head ? shape.kv_heads : 1); ++head) {
-        std::vector<PageEntry>& list = lists.emplace_back();
-        list.reserve(row.runs(head).size());
-        for (const PageRun& run : row.runs(head))
-          list.push_back(
-              {run.slot, static_cast<std::uint16_t>(run.first), static_cast<std::uint16_t>(run.tokens), run.head_mask});
-      }
-    }
-    const PageLists uploaded = upload_lists(ctx, lists, per_head, most);
+    const std::uint32_t lists_of_row = per_head ? shape.kv_heads : 1;
+    const auto runs_of = [&](std::uint32_t list) -> const std::vector<PageRun>& {
+      return work.fixed[list / lists_of_row].runs(list % lists_of_row);
+    };
+    const PageLists uploaded = upload_lists(
+        ctx, rows * lists_of_row, per_head, [&](std::uint32_t list) { return runs_of(list).size(); },
+        [&](std::uint32_t list, PageEntry* at) {
+          for (const PageRun& run : runs_of(list))
+            *at++ = {run.slot, static_cast<std::uint16_t>(run.first), static_cast<std::uint16_t>(run.tokens),
+                     run.head_mask};
+        },
+        most);
     PartialOut to{ctx.write<float>(out), lse ? ctx.write<float>(lse) : nullptr};
     if (!settled) {
       to = new_part();
@@ -138,16 +139,21 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     return own;
   };
   if (!work.fetched.empty()) {
-    std::vector<std::vector<PageEntry>> lists(rows);
+    std::vector<std::uint32_t> blocks(rows);
     std::vector<const void*> bases(rows);
     for (const DeviceFetched& f : work.fetched) {
       TANDEM_CHECK(f.heads == (Range{0, shape.kv_heads}) && bases[f.row] == nullptr,
                    "fetched blocks are attended by all heads, once in a row");
       bases[f.row] = ctx.read<char>(f.staging.values) + f.staging.part_offset(f.part);
-      for (std::uint32_t block = 0; block < f.blocks; ++block)
-        lists[f.row].push_back({block, 0, static_cast<std::uint16_t>(kPageTokens), ~0u});
+      blocks[f.row] = f.blocks;
     }
-    const PageLists uploaded = upload_lists(ctx, lists, false, most);
+    const PageLists uploaded = upload_lists(
+        ctx, rows, false, [&](std::uint32_t row) { return blocks[row]; },
+        [&](std::uint32_t row, PageEntry* at) {
+          for (std::uint32_t block = 0; block < blocks[row]; ++block)
+            *at++ = {block, 0, static_cast<std::uint16_t>(kPageTokens), ~0u};
+        },
+        most);
     launched_fetched_.run(ctx, q, rows, shape.group(), in_own_memory(bases), uploaded, most, new_part());
   }
 

@@ -71,9 +71,13 @@ struct DecodeAttention::DeviceRow {
   std::vector<std::vector<PageRun>> by_head;  // [KV head] then all of these
 
   const std::vector<PageRun>& runs(std::uint32_t kv_head) const { return by_head.empty() ? all : by_head[kv_head]; }
-  void add(Range heads, std::uint32_t kv_heads, const std::vector<PageRun>& more) {
+  void add(Range heads, std::uint32_t kv_heads, std::vector<PageRun> more) {
     const auto append = [&](std::vector<PageRun>& to) { to.insert(to.end(), more.begin(), more.end()); };
-    if (by_head.empty() && heads == Range{0, kv_heads}) return append(all);
+    if (by_head.empty() && heads == Range{0, kv_heads}) {
+      if (!all.empty()) return append(all);
+      all = std::move(more);
+      return;
+    }
     if (by_head.empty()) by_head.assign(kv_heads, std::exchange(all, {}));
     for (std::uint32_t head = heads.begin; head < heads.end; ++head) append(by_head[head]);
   }

@@ -374,15 +374,7 @@ Event Forward::download_top(std::uint32_t rows, bool forced, bool drawn, Event s
     op.access.push_back(host_drawn_.writes(0, rows));
   }
   op.after = {sampled};
-  op.launch = [&](LaunchContext& ctx) {
-    if (drawn)
-      cuda_copy(ctx.write<std::int32_t>(host_drawn_), ctx.read<std::int32_t>(tokens_), rows * sizeof(std::int32_t),
-                ctx.stream());
-    if (forced)
-      cuda_copy(ctx.write<double>(host_log_probability_), ctx.read<double>(log_probability_), rows * sizeof(double),
-                ctx.stream());
-    cuda_copy(ctx.write<TopTwo>(host_top_), ctx.read<TopTwo>(top_), rows * sizeof(TopTwo), ctx.stream());
-  };
+  op.launch = [&](LaunchContext& ctx) { launch_download(ctx, rows, forced, drawn); };
   op.body = [this, rows, forced, drawn](BodyContext& ctx) {
     if (drawn) std::copy_n(ctx.read<std::int32_t>(tokens_), rows, ctx.write<std::int32_t>(host_drawn_));
     if (forced) std::copy_n(ctx.read<double>(log_probability_), rows, ctx.write<double>(host_log_probability_));
