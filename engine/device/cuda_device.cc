@@ -5,7 +5,6 @@
 #include <exception>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -35,7 +34,7 @@ class CudaExecution final : public Device {
     control_ = lane(LaneKind::control);
     compute_ = lane(LaneKind::device_compute);
     for (const LaneInfo& info : lanes_)
-      if (is_stream(info.kind)) state_[info.id].stream.emplace();
+      if (is_stream(info.kind)) state_[info.id].stream = std::make_unique<OwnedStream>();
     start_trace();
   }
 
@@ -55,7 +54,7 @@ class CudaExecution final : public Device {
     const Nanos entered = now();
     TANDEM_CHECK(lane_id < lanes_.size(), "'{}' is submitted to lane {}, which does not exist", op.name, lane_id);
     for (const Event& dependency : op.after) check_event(dependency, op.name);
-    if (lane_id == control_) return run_control(std::move(op));
+    if (lane_id == control_) return run_control(op);
     if (state_[lane_id].stream) return launch(lane_id, op, entered);
     if (is_host(lane_id)) return queue(lane_id, std::move(op), entered);
     throw_input_error("'{}' is work of a peer device, which --device cuda does not have: --device sim and emu do.",
@@ -146,7 +145,7 @@ class CudaExecution final : public Device {
     std::uint64_t submitted = 0, drained = 0;
     std::vector<std::int64_t> records;  // of the operations since the last drain
     // Of a device lane:
-    std::optional<OwnedStream> stream;
+    std::unique_ptr<OwnedStream> stream;
     std::vector<const CudaMark*> ends;  // of the operations since the last drain
     std::vector<std::uint64_t> waited;  // by lane: the stream waits for that operation already
     LaunchScratch scratch;
@@ -185,7 +184,7 @@ class CudaExecution final : public Device {
                                   last_control_);
   }
 
-  Event run_control(Op op) {
+  Event run_control(const Op& op) {
     for (const Event& event : op.after) await(event);
     BodyContext context(op, true);
     const Nanos start = now();

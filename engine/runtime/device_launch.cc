@@ -57,7 +57,7 @@ PageLists DecodeAttention::launch_chosen_lists(LaunchContext& ctx, const ModelSh
                           tokens,
                           c->index.room};
     const std::uint32_t entries = c->most * pages_per_block;
-    std::fill_n(most.begin() + static_cast<std::ptrdiff_t>(c->row * shape.kv_heads), shape.kv_heads, entries);
+    std::fill_n(most.data() + std::size_t{c->row} * shape.kv_heads, shape.kv_heads, entries);
     lists.capacity = std::max(lists.capacity, entries);
   }
   auto* const entries = ctx.scratch<PageEntry>(most.size() * lists.capacity);
@@ -201,7 +201,7 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     if (staged) {
       std::vector<const void*> bases(rows);
       for (const DeviceChosen* c : chosen)
-        bases[c->row] = ctx.read<char>(c->staging->values) + c->staging->part_offset(c->part);
+        if (c->staging) bases[c->row] = ctx.read<char>(c->staging->values) + c->staging->part_offset(c->part);
       from = in_own_memory(std::move(bases));
     }
     launched_chosen_.run(ctx, q, rows, shape.group(), from, lists, most, new_part());

@@ -156,11 +156,12 @@ void EngineOps::launch_digests(LaunchContext& ctx, std::uint32_t layer, const Di
   const std::uint32_t pages_per_block = index.block / kPageTokens;
   char* const values = index.values.write<char>(ctx) + index.min_offset(layer, 0);
   const auto tier_of = [&](std::uint32_t block) {
-    const auto first = w.pages.begin() + static_cast<std::ptrdiff_t>((block - w.blocks.begin) * pages_per_block);
-    const auto end = std::min(first + pages_per_block, w.pages.end());
-    if (std::any_of(first, end, [&](const DigestWork::Page& page) { return page.tier != first->tier; }))
+    const std::size_t at = std::size_t{block - w.blocks.begin} * pages_per_block;
+    const auto own = std::span(w.pages).subspan(at, std::min<std::size_t>(pages_per_block, w.pages.size() - at));
+    const Tier tier = own.front().tier;
+    if (std::any_of(own.begin(), own.end(), [&](const DigestWork::Page& page) { return page.tier != tier; }))
       no_cuda_code("A digest of pages on both sides has");
-    return first->tier;
+    return tier;
   };
   for (std::uint32_t begin = w.blocks.begin; begin < w.blocks.end;) {
     const Tier tier = tier_of(begin);

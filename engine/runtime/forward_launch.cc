@@ -24,7 +24,7 @@ class Cutter {
   T* take(std::size_t bytes) {
     char* const piece = at_;
     at_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    return static_cast<T*>(static_cast<void*>(piece));
+    return reinterpret_cast<T*>(piece);
   }
 
  private:
