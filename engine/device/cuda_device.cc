@@ -29,10 +29,12 @@ class CudaExecution final : public Device {
         clock_name_(fmt::format("measured on {}", cuda_device().name)),
         epoch_(std::chrono::steady_clock::now()),
         uploads_(options.upload_bytes),
+        arrived_(lanes_.size() * kWordStride * sizeof(std::uint32_t)),
         state_(lanes_.size()),
         host_(lanes_, trace_, [this] { return now(); }) {
     control_ = lane(LaneKind::control);
     compute_ = lane(LaneKind::device_compute);
+    std::fill_n(arrived_.as<std::uint32_t>(), lanes_.size() * kWordStride, 0u);
     for (const LaneInfo& info : lanes_)
       if (is_stream(info.kind)) state_[info.id].stream = std::make_unique<OwnedStream>();
     start_trace();
@@ -112,8 +114,10 @@ class CudaExecution final : public Device {
       }
     };
     for (const LaneInfo& info : lanes_) {
-      await({info.id, is_host(info.id) ? state_[info.id].submitted : 0});
-      if (state_[info.id].stream) keep_first([&] { cuda_wait(*state_[info.id].stream); });
+      if (is_host(info.id)) await({info.id, state_[info.id].submitted});
+    }
+    for (const LaneState& state : state_) {
+      if (state.stream) keep_first([&] { cuda_wait(*state.stream); });
     }
     Trace trace;
     if (!failed) {
@@ -149,7 +153,10 @@ class CudaExecution final : public Device {
     std::vector<const CudaMark*> ends;  // of the operations since the last drain
     std::vector<std::uint64_t> waited;  // by lane: the stream waits for that operation already
     LaunchScratch scratch;
+    std::uint32_t arrivals = 0;  // written to its word of arrived_
   };
+
+  static constexpr std::size_t kWordStride = 16;  // words of two lanes do not share a cache line
 
   bool is_host(LaneId lane_id) const { return lanes_[lane_id].kind == LaneKind::host_workers; }
 
@@ -220,7 +227,10 @@ class CudaExecution final : public Device {
       context.stream();  // the begin is recorded though nothing was launched
     } catch (...) {
       // What is in the stream already is no operation's: nothing is left that nobody waits for.
-      cuda_wait(*state.stream);
+      try {
+        cuda_wait(*state.stream);
+      } catch (const CudaError&) {  // of which every later wait tells
+      }
       end->record(*state.stream);
       uploads_.launched(*end);
       throw;
@@ -243,7 +253,11 @@ class CudaExecution final : public Device {
       if (is_host(event.lane)) {
         task.events.push_back(event);
       } else if (const CudaMark* const mark = end_of(event)) {
-        task.marks.push_back(mark);
+        // Behind whatever else is in that stream by now: as a rule nothing.
+        LaneState& from = state_[event.lane];
+        std::uint32_t* const word = arrived_.as<std::uint32_t>() + event.lane * kWordStride;
+        cuda_write_count(*from.stream, word, ++from.arrivals);
+        task.arrivals.push_back({word, from.arrivals, mark});
       }
     }
     const std::int64_t previous = last_of(lane_id);
@@ -327,6 +341,7 @@ class CudaExecution final : public Device {
   CudaMemoryPool memory_;
   LaunchArena uploads_;
   LaunchCounts counts_;
+  PinnedMemory arrived_;  // by lane: a word that its stream writes for host lanes
   CudaMarks marks_;
   CudaMark sleeper_{CudaMark::Waiting::sleeps};  // the control thread's own
   CudaTrace trace_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -10,6 +11,23 @@
 #include "engine/device/device.h"
 
 namespace tandem {
+namespace {
+
+bool at_least(const std::uint32_t* word, std::uint32_t value) {
+  const std::atomic_ref<std::uint32_t> now(*const_cast<std::uint32_t*>(word));
+  return static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) >= 0;
+}
+
+void wait_for(const CudaHostLanes::Arrival& arrival) {
+  constexpr auto kPatience = std::chrono::seconds(2);  // longer than any operation: the stream may have failed
+  const auto begin = std::chrono::steady_clock::now();
+  for (unsigned looks = 0; !at_least(arrival.word, arrival.value); ++looks) {
+    std::this_thread::yield();
+    if (looks % 1024 == 1023 && std::chrono::steady_clock::now() - begin > kPatience) return arrival.mark->wait();
+  }
+}
+
+}  // namespace
 
 CudaHostLanes::CudaHostLanes(const std::vector<LaneInfo>& lanes, CudaTrace& trace, std::function<Nanos()> now)
     : trace_(trace),
@@ -46,9 +64,7 @@ void CudaHostLanes::submit(LaneId lane, Task task) {
 }
 
 bool CudaHostLanes::reached(Event event) const {
-  const std::atomic_ref<std::uint32_t> count(*const_cast<std::uint32_t*>(count_of(event.lane)));
-  return static_cast<std::int32_t>(count.load(std::memory_order_acquire) - static_cast<std::uint32_t>(event.value)) >=
-         0;
+  return at_least(count_of(event.lane), static_cast<std::uint32_t>(event.value));
 }
 
 void CudaHostLanes::await(Event event) {
@@ -82,14 +98,15 @@ void CudaHostLanes::run(LaneId lane) {
     std::exception_ptr error;
     std::optional<Nanos> start;
     try {
-      for (const CudaMark* mark : task.marks) mark->wait();
+      for (const Arrival& arrival : task.arrivals) wait_for(arrival);
       start = now_();
       if (runs) task.op.body(context);
     } catch (...) {
       error = std::current_exception();
     }
     const Nanos end = now_();
-    task.op.body = nullptr;  // what it captured is released before anybody learns that it is done
+    task.op.body = task.op.stand_in = nullptr;  // what they hold is let go before anybody learns that it is done
+    task.op.launch = nullptr;
     trace_.set_times(task.record, start.value_or(end), end, context.settled_cost() ? &context.cost() : nullptr);
     lock.lock();
     if (error && !stopped_) {

@@ -1,5 +1,5 @@
-// The host lanes of `cuda`: threads of the CPU that wait for streams by marks and are waited for by a count each, in
-// pinned memory, which streams read too.
+// The host lanes of `cuda`: threads of the CPU that look at words in pinned memory which streams write, and are waited
+// for by a count each, in pinned memory, which streams read.
 #pragma once
 
 #include <condition_variable>
@@ -18,11 +18,19 @@ namespace tandem {
 
 class CudaHostLanes {
  public:
+  /// A point in a stream: a word in pinned memory becomes at least `value` there (in the sense of cuda_await_count). A
+  /// thread looks at that and leaves the driver alone, which may be held up by who waits for the thread; the mark is
+  /// for streams that never get there.
+  struct Arrival {
+    const std::uint32_t* word = nullptr;
+    std::uint32_t value = 0;
+    const CudaMark* mark = nullptr;
+  };
   struct Task {
     Op op;
     std::int64_t record = -1;
-    std::vector<const CudaMark*> marks;  // of the operations of device lanes that it waits for
-    std::vector<Event> events;           // those of other host lanes
+    std::vector<Arrival> arrivals;  // of the operations of device lanes that it waits for
+    std::vector<Event> events;      // those of other host lanes
   };
 
   /// A thread for each host lane among `lanes`. RunError where the system has none left.

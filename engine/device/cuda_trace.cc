@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace tandem {
@@ -102,7 +103,7 @@ void CudaTrace::place_marked(const Anchor& end) {
     if (links.settled.empty()) continue;
     Cost cost = links.settled.front().without;
     for (const Settled& settled : links.settled) {
-      const std::uint64_t count = *settled.count;
+      const std::uint64_t count = std::accumulate(settled.counts, settled.counts + settled.n, std::uint64_t{0});
       cost.h2d += count * settled.each.h2d;
       cost.d2h += count * settled.each.d2h;
       cost.hbm += count * settled.each.hbm;

@@ -35,7 +35,8 @@ class CudaTrace {
   /// declared without them.
   struct Settled {
     Cost without, each;
-    const std::uint32_t* count = nullptr;  // pinned
+    const std::uint32_t* counts = nullptr;  // [n] pinned
+    std::uint32_t n = 0;
   };
 
   /// Both appends return the record's number. `previous`: of the lane.

@@ -81,17 +81,19 @@ std::byte* LaunchScratch::take(std::size_t bytes) {
   return memory_.as<std::byte>() + std::exchange(next_, next_ + bytes);
 }
 
-std::uint32_t* LaunchCounts::take() {
-  if (taken_ == chunks_.size() * kChunk) chunks_.emplace_back(kChunk * sizeof(std::uint32_t));
-  std::uint32_t* const count = chunks_[taken_ / kChunk].as<std::uint32_t>() + taken_ % kChunk;
-  ++taken_;
-  return count;
+std::uint32_t* LaunchCounts::take(std::uint32_t n) {
+  TANDEM_CHECK(n <= kChunk, "{} counts at once", n);
+  if (taken_ % kChunk + n > kChunk) taken_ = (taken_ / kChunk + 1) * kChunk;
+  if (taken_ / kChunk >= chunks_.size()) chunks_.emplace_back(kChunk * sizeof(std::uint32_t));
+  std::uint32_t* const counts = chunks_[taken_ / kChunk].as<std::uint32_t>() + taken_ % kChunk;
+  taken_ += n;
+  return counts;
 }
 
-void LaunchContext::settle_by(const std::uint32_t* count, const Cost& each, const Cost& without) {
-  std::uint32_t* const kept = rooms_.counts.take();
-  cuda_copy(kept, count, sizeof(std::uint32_t), stream());
-  settled_.push_back({without, each, kept});
+void LaunchContext::settle_by(const std::uint32_t* counts, std::uint32_t n, const Cost& each, const Cost& without) {
+  std::uint32_t* const kept = rooms_.counts.take(n);
+  cuda_copy(kept, counts, n * sizeof(std::uint32_t), stream());
+  settled_.push_back({without, each, kept, n});
 }
 
 }  // namespace tandem

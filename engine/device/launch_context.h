@@ -65,11 +65,11 @@ class LaunchScratch {
 /// Numbers that operations leave for when all is done: pinned, each its own until then.
 class LaunchCounts {
  public:
-  std::uint32_t* take();
+  std::uint32_t* take(std::uint32_t n);  // at most kChunk
   void all_done() { taken_ = 0; }
+  static constexpr std::uint32_t kChunk = 16384;
 
  private:
-  static constexpr std::size_t kChunk = 4096;
   std::vector<PinnedMemory> chunks_;
   std::size_t taken_ = 0;
 };
@@ -113,9 +113,9 @@ class LaunchContext : public BodyContext {
     return reinterpret_cast<T*>(rooms_.scratch.take(std::max<std::size_t>(count, 1) * sizeof(T)));
   }
 
-  /// The operation's cost is `without`, and `each` as many times as *count says, which a kernel has counted; in place
-  /// of the declared upper bound. Several counts add up, with the same `without`.
-  void settle_by(const std::uint32_t* count, const Cost& each, const Cost& without);
+  /// The operation's cost is `without`, and `each` as many times as the counts say, which kernels have made; in place
+  /// of the declared upper bound. Several calls add up, with the same `without`.
+  void settle_by(const std::uint32_t* counts /*[n]*/, std::uint32_t n, const Cost& each, const Cost& without);
   std::vector<CudaTrace::Settled>& settled() { return settled_; }
 
  private:

@@ -160,8 +160,8 @@ struct Op {
   std::vector<Event> after;  // explicit edges; the lane's own order is implied
   Body body;                 // may be empty
   /// The body's twin on a GPU (Device::launches), for device lanes: puts kernels and copies into the lane's stream. It
-  /// is called before submit() returns, so it may refer to its caller's variables. What data decides is not settled
-  /// there: the declared cost stays.
+  /// is called before submit() returns, so it may refer to its caller's variables. What data decides is settled there
+  /// where a kernel counts it (LaunchContext::settle_by); otherwise the declared cost stays.
   Launch launch = {};
   /// What is left of the body where no tensor is computed (SimOptions::shapes_only): drawing what a choice would be and
   /// settling its cost. Empty where the cost does not depend on data.

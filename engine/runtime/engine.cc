@@ -140,9 +140,9 @@ PromptSums Engine::room_for_sums(const PromptSums& before, std::uint32_t held, s
   return room;
 }
 
-void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens, const PromptQueries& queries,
-                            const PromptSums& sums,
-                            const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done) {
+Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens, const PromptQueries& queries,
+                             const PromptSums& sums,
+                             const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done) {
   const auto total = static_cast<std::uint32_t>(tokens.size());
   const std::uint32_t before = kv_->tokens(sequence);
   Event last;
@@ -177,6 +177,7 @@ void Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> t
     }
     if (chunk_done) chunk_done(first, rows);
   }
+  return last;
 }
 
 std::unique_ptr<Prefix> Engine::prefill(std::span<const std::int32_t> prompt) {
@@ -206,7 +207,11 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
   try {
     sums = room_for_sums(prefix.sums, held, static_cast<std::uint32_t>(prompt.size() - 1));
     queries = room_for_queries(prefix.queries, held, static_cast<std::uint32_t>(prompt.size() - 1));
-    prefill_chunks(prefix.sequence, rest.first(rest.size() - 1), queries, sums, {});
+    const Event last = prefill_chunks(prefix.sequence, rest.first(rest.size() - 1), queries, sums, {});
+    if (device_.launches()) {  // there a drain reads the marks of every operation
+      device_.host_wait(last);
+      prefix.prefill_ns = device_.now() - begin;
+    }
     trace = device_.drain();  // the last chunk may fail here
   } catch (...) {
     device_.drain_after_error();
@@ -218,7 +223,7 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
   prefix.queries = std::move(queries);
   prefix.sums = std::move(sums);
   prefix.trace = std::move(trace);
-  prefix.prefill_ns = device_.now() - begin;
+  if (!device_.launches()) prefix.prefill_ns = device_.now() - begin;
   prefix.sums_ns = time_of_sums(prefix.trace);
   kv_->all_done();
 }

@@ -139,10 +139,10 @@ class Engine {
   void check_requests(Method& method, std::span<const DecodeRequest> requests) const;
   PromptQueries room_for_queries(const PromptQueries& before, std::uint32_t held, std::uint32_t total);
   PromptSums room_for_sums(const PromptSums& before, std::uint32_t held, std::uint32_t total);
-  /// `queries` and `sums`: where they go; without room, nowhere.
-  void prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens, const PromptQueries& queries,
-                      const PromptSums& sums,
-                      const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done);
+  /// `queries` and `sums`: where they go; without room, nowhere. Returns its last operation.
+  Event prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens, const PromptQueries& queries,
+                       const PromptSums& sums,
+                       const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done);
 
   const Model& model_;
   Device& device_;

@@ -175,7 +175,7 @@ void EngineOps::launch_chosen_fetch(LaunchContext& ctx, const FetchWork& w, cons
   const std::size_t bytes = kv_.shape().page_bytes();
   Cost page;
   page.h2d = bytes;
-  ctx.settle_by(list.count, page, fixed);
+  ctx.settle_by(list.count, 1, page, fixed);
   gather_cuda({.from = ctx.read<char>(kv_.host_buffer()),
                .from_stride = bytes,
                .to = ctx.write<char>(w.staging.values) + w.staging.part_offset(w.part),

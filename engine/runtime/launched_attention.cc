@@ -31,11 +31,12 @@ void LaunchedAttention::run(LaunchContext& ctx, const float* q, std::uint32_t ro
                             const KvPages& kv, const PageLists& lists, std::span<const std::uint32_t> most,
                             const PartialOut& to) {
   if (per_kv_head_ != lists.per_kv_head || !std::equal(most_.begin(), most_.end(), most.begin(), most.end())) {
+    most_.clear();  // until the plan is there
     plan_ = plan_paged_attention(most, rows, kv.kv_heads, lists.per_kv_head);
-    most_.assign(most.begin(), most.end());
     per_kv_head_ = lists.per_kv_head;
     replace(ctx, plan_.work, work_, old_);
     replace(ctx, plan_.merges, merges_, old_);
+    most_.assign(most.begin(), most.end());
   }
   PagedAttention a;
   a.q = q;

@@ -324,6 +324,9 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
 void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const std::vector<Missing>& work) const {
   std::vector<ResidentSwap> lists;
   std::vector<Pieces> moves;
+  std::size_t all = 0;
+  for (const Missing& m : work) all += m.set.lists;
+  auto* const moved = ctx.scratch<std::uint32_t>(all);  // pages of each list
   for (const Missing& m : work) {
     const ResidentSet& set = m.set;
     const KvShape& shape = set.shape;
@@ -338,7 +341,7 @@ void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const st
                        .pages_per_block = set.pages_per_block(),
                        .from = ctx.scratch<std::uint32_t>(most),
                        .to = ctx.scratch<std::uint32_t>(most),
-                       .moves = ctx.scratch<std::uint32_t>(1)});
+                       .moves = moved + lists.size()});
       moves.push_back({.from = ctx.read<char>(kv_.host_buffer()) + kv_.k_offset(0, list),
                        .from_stride = shape.slot_bytes(),
                        .to = ctx.write<char>(set.pages) + set.page_offset(layer, 0, 0, list),
@@ -352,14 +355,11 @@ void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const st
     }
   }
   swap_residents_cuda(ctx.upload(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
-  Cost none;
+  for (const Pieces& pieces : moves) gather_cuda(pieces, GatherWay::zero_copy, ctx.stream());
+  Cost none, page;
   none.pieces = 0;
-  for (const Pieces& pieces : moves) {
-    gather_cuda(pieces, GatherWay::zero_copy, ctx.stream());
-    Cost page;
-    page.h2d = pieces.bytes;
-    ctx.settle_by(pieces.device_count, page, none);
-  }
+  page.h2d = moves.front().bytes;
+  ctx.settle_by(moved, static_cast<std::uint32_t>(all), page, none);
 }
 
 std::uint64_t LayerAhead::append_resident_spans(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer,

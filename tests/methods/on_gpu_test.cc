@@ -165,7 +165,9 @@ void expect_greedy_tokens(const std::string& spec) {
 }
 
 TEST_F(Gpu, GreedyTokensAreThoseOfTheSimulatedDevice) {
-  for (const char* spec : {"full", "quest:budget=48", "hybrid-fixed:budget=0.2,sinks=0,window=1"})
+  for (const char* spec :
+       {"full", "quest:budget=48", "hybrid-fixed:budget=0.2,sinks=0,window=1", "gpu-fetch:budget=0.3,sinks=0,window=16",
+        "hgca:device_kv=32,block=16,beta=0.7", "scoutattention:budget=48,block=16,sinks=16,recall=3"})
     expect_greedy_tokens(spec);
 }
 

@@ -53,6 +53,10 @@ void cuda_await_count(CudaStream, const std::uint32_t*, std::uint32_t) {
   refuse();
 }
 
+void cuda_write_count(CudaStream, std::uint32_t*, std::uint32_t) {
+  refuse();
+}
+
 void cuda_copy(void*, const void*, std::size_t, CudaStream) {
   refuse();
 }

@@ -153,23 +153,42 @@ double CudaMark::seconds_after(const CudaMark& other) const {
   return double{milliseconds} * 1e-3;
 }
 
-// Of the driver, by name: no library of its own is linked for one function. Not cudaLaunchHostFunc, which takes some
-// 26 us from the host's signal to the stream (research of the design; tandem-probe measures it).
+namespace {
+
+/// A function of the driver, by name: no library of its own is linked for two of them.
+template <class Function>
+Function of_driver(const char* name) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  check_cuda(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result),
+             "looking for a function of the driver");
+  if (found == nullptr || result != cudaDriverEntryPointSuccess)
+    throw CudaError(
+        fmt::format("The CUDA driver has no {}, with which streams and the host wait for each other.", name));
+  return reinterpret_cast<Function>(found);
+}
+
+void check_driver(CUresult result, const char* doing) {
+  if (result != CUDA_SUCCESS)
+    throw CudaError(fmt::format("CUDA failed while {}: driver error {}.", doing, static_cast<int>(result)));
+}
+
+}  // namespace
+
+// Not cudaLaunchHostFunc, from which a stream goes on some 26 us later (tandem-probe measures both).
 void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32_t value) {
   using Wait = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-  static const Wait wait = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    check_cuda(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &found, 12000, cudaEnableDefault, &result),
-               "looking for cuStreamWaitValue32");
-    if (found == nullptr || result != cudaDriverEntryPointSuccess)
-      throw CudaError("The CUDA driver has no cuStreamWaitValue32, with which a stream waits for the host.");
-    return reinterpret_cast<Wait>(found);
-  }();
-  const CUresult result = wait(of(stream), reinterpret_cast<CUdeviceptr>(count), value, CU_STREAM_WAIT_VALUE_GEQ);
-  if (result != CUDA_SUCCESS)
-    throw CudaError(
-        fmt::format("CUDA failed while having a stream wait for the host: driver error {}.", static_cast<int>(result)));
+  static const Wait wait = of_driver<Wait>("cuStreamWaitValue32");
+  check_driver(wait(of(stream), reinterpret_cast<CUdeviceptr>(count), value, CU_STREAM_WAIT_VALUE_GEQ),
+               "having a stream wait for the host");
+}
+
+// By default a write comes behind a fence: what the stream wrote before is there for who sees it.
+void cuda_write_count(CudaStream stream, std::uint32_t* count, std::uint32_t value) {
+  using Write = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+  static const Write write = of_driver<Write>("cuStreamWriteValue32");
+  check_driver(write(of(stream), reinterpret_cast<CUdeviceptr>(count), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+               "having a stream tell the host");
 }
 
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream) {

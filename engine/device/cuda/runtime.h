@@ -119,6 +119,10 @@ class CudaMark {
 /// order. `count` is pinned; the comparison is of the difference's sign, so that a count may wrap around.
 void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32_t value);
 
+/// The other way: when everything before it in the stream is done *count becomes `value`, after all that was written.
+/// A thread that looks at it needs nothing of the driver, whose locks may be held by a thread that waits.
+void cuda_write_count(CudaStream stream, std::uint32_t* count, std::uint32_t value);
+
 /// In the order of the stream, between host and device memory in any direction. Ordinary host memory is staged by the
 /// driver; the call may then return late, but never before the source was read.
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream);

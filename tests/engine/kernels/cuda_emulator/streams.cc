@@ -191,6 +191,10 @@ void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32
   });
 }
 
+void cuda_write_count(CudaStream stream, std::uint32_t* count, std::uint32_t value) {
+  enqueue(stream, [count, value] { std::atomic_ref<std::uint32_t>(*count).store(value, std::memory_order_release); });
+}
+
 double cuda_seconds(CudaStream stream, const std::function<void()>& run) {
   const auto begin = std::chrono::steady_clock::now();
   run();
