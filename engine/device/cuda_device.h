@@ -3,8 +3,9 @@
 //
 // An operation of a device lane is launched (Op::launch) inside submit(), which does not wait for it: its stream waits
 // for what it comes after, in other streams by events, on the CPU by a count in pinned memory. Operations of host lanes
-// run their bodies on a thread of the lane, which waits for streams by events; those of the control lane run inside
-// submit(). Every kernel is a launch of its own: segments have no effect but their nesting is checked.
+// run their bodies on a thread of the lane, which looks at a word in pinned memory that the stream writes; those of the
+// control lane run inside submit(). Every kernel is a launch of its own: segments have no effect but their nesting is
+// checked.
 //
 // Trace records have the shape of `emu`'s. The times of device lanes are those of marks in the streams, before the
 // first thing that an operation puts there and behind the last, some tenths of a microsecond fine: gaps between its

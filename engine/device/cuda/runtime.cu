@@ -175,7 +175,7 @@ void check_driver(CUresult result, const char* doing) {
 
 }  // namespace
 
-// Not cudaLaunchHostFunc, from which a stream goes on some 26 us later (tandem-probe measures both).
+// Not cudaLaunchHostFunc, whose way back to the stream is known to take tens of us (tandem-probe measures both).
 void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32_t value) {
   using Wait = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
   static const Wait wait = of_driver<Wait>("cuStreamWaitValue32");
