@@ -62,8 +62,9 @@ class CudaTrace {
   Trace collect(const Anchor& end, const NumberOf& number_of) {
     place_marked(end);
     Trace trace;
+    std::vector<std::int64_t> before;
     for (std::size_t i = 0; i < records_.size(); ++i) {
-      std::vector<std::int64_t> before = {links_[i].previous};
+      before.assign(1, links_[i].previous);
       for (const Event& event : links_[i].after) before.push_back(number_of(event));
       before.push_back(links_[i].launch);
       records_[i].critical = latest(before);

@@ -5,32 +5,11 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kv/link_pieces.h"
 
 namespace tandem {
-namespace {
-
-/// Slots of one pool to slots of the other, neighbours that stay neighbours as one piece.
-void copy_slots(const std::vector<SlotCopy>& copies, const std::byte* from, std::byte* to, std::size_t bytes,
-                CudaStream stream) {
-  std::vector<const void*> sources;
-  std::vector<void*> places;
-  std::vector<std::size_t> sizes;
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    if (i > 0 && copies[i].from == copies[i - 1].from + 1 && copies[i].to == copies[i - 1].to + 1) {
-      sizes.back() += bytes;
-      continue;
-    }
-    sources.push_back(from + copies[i].from * bytes);
-    places.push_back(to + copies[i].to * bytes);
-    sizes.push_back(bytes);
-  }
-  cuda_copy_pieces(places, sources, sizes, stream);
-}
-
-}  // namespace
-
 Event EngineOps::ask(LaneKind kind, Op op) {
   return asked(device_.submit(device_.lane(kind), std::move(op)));
 }
@@ -103,21 +82,16 @@ Event EngineOps::offload(const SequenceState& sequence, Range tokens, std::uint3
     const std::size_t bytes = kv_.shape().slot_bytes();
     const auto* from = ctx.read<std::byte>(kv_.device_buffer());
     auto* to = ctx.write<std::byte>(kv_.host_buffer());
-    copy_slots(copies, from, to, bytes, ctx.stream());
-    if (average == nullptr) return;
-    std::vector<const void*> sources;
-    std::vector<void*> places;
-    std::vector<std::size_t> sizes;
-    for (std::uint32_t head = 0; head < average->q_heads; ++head) {
+    CopyList list;
+    for (const SlotCopy& copy : copies) list.add(to + copy.to * bytes, from + copy.from * bytes, bytes);
+    for (std::uint32_t head = 0; average != nullptr && head < average->q_heads; ++head) {
       const float* window = ctx.read<float>(average->window) + average->window_offset(layer, head);
       float* left = ctx.write<float>(average->left) + average->left_offset(layer, head);
       average->for_each_run(tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
-        sources.push_back(window + at);
-        places.push_back(left + token);
-        sizes.push_back(count * sizeof(float));
+        list.add(left + token, window + at, count * sizeof(float));
       });
     }
-    cuda_copy_pieces(places, sources, sizes, ctx.stream());
+    list.copy(ctx.stream());
   };
   const Event done = ask(LaneKind::d2h, std::move(op));
   kv_.set_filled(sequence.id, layer, blocks, Tier::host, done);
@@ -183,9 +157,7 @@ void EngineOps::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> r
   op.launch = [&](LaunchContext& ctx) {
     const char* from = ctx.read<char>(kv_.device_buffer());
     char* to = ctx.write<char>(kv_.host_buffer());
-    std::vector<const void*> sources;
-    std::vector<void*> places;
-    std::vector<std::size_t> sizes;
+    CopyList list;
     for (const Part& part : parts) {
       const std::size_t at = part.tokens.begin * shape.vector_bytes();
       const std::size_t count = (part.tokens.end - part.tokens.begin) * shape.vector_bytes();
@@ -194,13 +166,11 @@ void EngineOps::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> r
           const auto offset = [&](std::uint32_t slot) {
             return (values ? kv_.v_offset(slot, head) : kv_.k_offset(slot, head)) + at;
           };
-          sources.push_back(from + offset(part.from));
-          places.push_back(to + offset(part.to));
-          sizes.push_back(count);
+          list.add(to + offset(part.to), from + offset(part.from), count);
         }
       }
     }
-    cuda_copy_pieces(places, sources, sizes, ctx.stream());
+    list.copy(ctx.stream());
   };
   op.body = [this, parts](BodyContext& ctx) {
     const std::size_t bytes = kv_.shape().vector_bytes();

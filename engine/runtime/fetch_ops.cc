@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "engine/common/error.h"
+#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/fetch_list.h"
 #include "engine/kernels/gather.h"
@@ -194,13 +195,10 @@ void EngineOps::launch_fetch(LaunchContext& ctx, const FetchWork& w, const Cost&
   const std::size_t bytes = kv_.shape().slot_bytes();
   const auto* from = ctx.read<char>(kv_.host_buffer());
   auto* to = ctx.write<char>(w.staging.values);
-  std::vector<const void*> sources;
-  std::vector<void*> places;
-  for (std::uint32_t i = 0; i < w.slots.size(); ++i) {
-    sources.push_back(from + w.slots[i] * bytes);
-    places.push_back(to + w.staging.block_offset(w.part, i, 0));
-  }
-  cuda_copy_pieces(places, sources, std::vector<std::size_t>(w.slots.size(), bytes), ctx.stream());
+  CopyList list;
+  for (std::uint32_t i = 0; i < w.slots.size(); ++i)
+    list.add(to + w.staging.block_offset(w.part, i, 0), from + w.slots[i] * bytes, bytes);
+  list.copy(ctx.stream());
 }
 
 /// The chosen pages of each KV head, K and V; counts what it copies.

@@ -6,10 +6,10 @@
 
 #include "engine/common/error.h"
 #include "engine/device/launch_context.h"
-#include "engine/kernels/gather.h"
 #include "engine/kernels/residency.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/launched_attention.h"
+#include "engine/runtime/resident_moves.h"
 
 namespace tandem {
 namespace {
@@ -329,7 +329,6 @@ void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const st
   auto* const moved = ctx.scratch<std::uint32_t>(all);  // pages of each list
   for (const Missing& m : work) {
     const ResidentSet& set = m.set;
-    const KvShape& shape = set.shape;
     const std::uint32_t* pages = ctx.upload(*m.pages);
     for (std::uint32_t list = 0; list < set.lists; ++list) {
       const std::size_t most = std::size_t{set.slots} * set.pages_per_block();
@@ -342,16 +341,8 @@ void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const st
                        .from = ctx.scratch<std::uint32_t>(most),
                        .to = ctx.scratch<std::uint32_t>(most),
                        .moves = moved + lists.size()});
-      moves.push_back({.from = ctx.read<char>(kv_.host_buffer()) + kv_.k_offset(0, list),
-                       .from_stride = shape.slot_bytes(),
-                       .to = ctx.write<char>(set.pages) + set.page_offset(layer, 0, 0, list),
-                       .to_stride = shape.slot_bytes(),
-                       .bytes = (set.per_head ? 1 : shape.kv_heads) * shape.page_bytes(),
-                       .from_slots = lists.back().from,
-                       .to_slots = lists.back().to,
-                       .count = static_cast<std::uint32_t>(most),
-                       .slots_on_host = false,
-                       .device_count = lists.back().moves});
+      moves.push_back(resident_moves(kv_, set, layer, list, ctx.read<char>(kv_.host_buffer()),
+                                     ctx.write<char>(set.pages), lists.back()));
     }
   }
   swap_residents_cuda(ctx.upload(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());

@@ -7,11 +7,10 @@
 #include "engine/common/error.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/digest.h"
-#include "engine/kernels/gather.h"
-#include "engine/kernels/residency.h"
 #include "engine/kernels/topk.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/engine_ops.h"
+#include "engine/runtime/resident_moves.h"
 #include "engine/runtime/selection.h"
 
 namespace tandem {
@@ -201,16 +200,7 @@ void EngineOps::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
                      .from = ctx.scratch<std::uint32_t>(most),
                      .to = ctx.scratch<std::uint32_t>(most),
                      .moves = ctx.scratch<std::uint32_t>(1)});
-    moves.push_back({.from = pages + kv_.k_offset(0, list),
-                     .from_stride = shape.slot_bytes(),
-                     .to = ctx.write<char>(set.pages) + set.page_offset(layer, 0, 0, list),
-                     .to_stride = shape.slot_bytes(),
-                     .bytes = (set.per_head ? 1 : shape.kv_heads) * shape.page_bytes(),
-                     .from_slots = swaps.back().from,
-                     .to_slots = swaps.back().to,
-                     .count = static_cast<std::uint32_t>(most),
-                     .slots_on_host = false,
-                     .device_count = swaps.back().moves});
+    moves.push_back(resident_moves(kv_, set, layer, list, pages, ctx.write<char>(set.pages), swaps.back()));
   }
   top_k_cuda(ctx.upload(lists), set.lists, 1, ctx.stream());
   swap_residents_cuda(ctx.upload(swaps), set.lists, ctx.stream());

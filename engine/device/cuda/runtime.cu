@@ -61,18 +61,6 @@ cudaStream_t of(CudaStream stream) {
   return static_cast<cudaStream_t>(stream.handle);
 }
 
-class Event {
- public:
-  Event() { check_cuda(cudaEventCreate(&event_), "making an event"); }
-  ~Event() { cudaEventDestroy(event_); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  operator cudaEvent_t() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
 }  // namespace
 
 const std::string& cuda_missing() {
@@ -221,14 +209,12 @@ void cuda_wait(CudaStream stream) {
 }
 
 double cuda_seconds(CudaStream stream, const std::function<void()>& enqueue) {
-  const Event begin, end;
-  check_cuda(cudaEventRecord(begin, of(stream)), "recording an event");
+  CudaMark begin, end;
+  begin.record(stream);
   enqueue();
-  check_cuda(cudaEventRecord(end, of(stream)), "recording an event");
-  check_cuda(cudaEventSynchronize(end), "running what is measured");
-  float milliseconds = 0;
-  check_cuda(cudaEventElapsedTime(&milliseconds, begin, end), "reading a time");
-  return double{milliseconds} * 1e-3;
+  end.record(stream);
+  end.wait();
+  return end.seconds_after(begin);
 }
 
 }  // namespace tandem
