@@ -18,14 +18,20 @@ struct PageEntry {
   std::uint32_t head_mask = 0;  // bit g: query head g of the group attends it; 0: not read
 };
 
+/// Where the pages of one row of a batch lie, in place of KvPages::pages.
+struct RowPages {
+  const void* pages = nullptr;  // aligned like KvPages::pages; slot 0 is there for rows that attend nothing, too
+  /// 0: laid out as KvPages. Otherwise tokens that are packed, [kv head]{K [room][D], V [room][D]}: slot s are those
+  /// from 16 s on.
+  std::uint32_t room = 0;
+};
+
 /// Pages as KvStore lays them out: [slot][kv head][K, V][16 tokens][D] of `type`. Device memory, not owned.
 struct KvPages {
   const void* pages = nullptr;  // aligned to 16 bytes; slot 0 is there though nothing is attended
   DType type = DType::f32;
   std::uint32_t kv_heads = 0, dim = 0;
-  /// Decode attention only: where the pages of each row of a batch lie, in place of `pages`. Aligned like it; a slot
-  /// is there for rows that attend nothing, too.
-  const void* const* of_rows = nullptr;  // [rows]
+  const RowPages* of_rows = nullptr;  // [rows]; decode attention and scores of single tokens only
 };
 
 inline constexpr std::uint32_t kListPageTokens = 16;
@@ -36,6 +42,20 @@ struct PageLists {
   const std::uint32_t* counts = nullptr;  // [lists]
   std::uint32_t capacity = 0;
   bool per_kv_head = false;  // list row * kv_heads + kv_head; otherwise list `row` serves all KV heads
+};
+
+/// Tokens that lie packed (RowPages::room), the first so many of a row and KV head, on their way to a page list. Device
+/// memory, not owned.
+struct PackedTokens {
+  const std::uint32_t* count = nullptr;  // times `tokens`; nullptr: once
+  std::uint32_t tokens = 0;
+};
+
+/// Single tokens that a KV head chose among those of a row's pages, on their way to a page list. Device memory, not
+/// owned.
+struct ListedTokens {
+  const std::uint32_t* chosen = nullptr;  // a count, then tokens; nullptr: none
+  const std::uint32_t* slots = nullptr;   // of the pages, from token 0 on
 };
 
 /// What the query heads of one row chose, on its way to page lists. Device memory, not owned.

@@ -20,8 +20,24 @@ __device__ __forceinline__ std::size_t list_of(const KvPages& kv, const PageList
   return lists.per_kv_head ? std::size_t{row} * kv.kv_heads + kv_head : row;
 }
 
-__device__ __forceinline__ const void* pages_of_row(const KvPages& kv, std::uint32_t row) {
-  return kv.of_rows == nullptr ? kv.pages : kv.of_rows[row];
+/// Where a row's keys and values of one KV head lie, in bytes.
+struct HeadPages {
+  const unsigned char* k;   // of slot 0
+  std::size_t slot_stride;  // from a slot to the next one
+  std::size_t v_after_k;    // of the same slot
+
+  __device__ __forceinline__ const unsigned char* slot(std::uint32_t number) const { return k + number * slot_stride; }
+};
+__device__ __forceinline__ HeadPages head_pages(const KvPages& kv, std::uint32_t row, std::uint32_t kv_head,
+                                                std::size_t element_bytes) {
+  const std::size_t page = std::size_t{kListPageTokens} * kv.dim * element_bytes;  // K or V of a slot
+  RowPages of_row;
+  of_row.pages = kv.pages;
+  if (kv.of_rows != nullptr) of_row = kv.of_rows[row];
+  const auto* const base = static_cast<const unsigned char*>(of_row.pages);
+  if (of_row.room == 0) return {base + kv_head * 2 * page, kv.kv_heads * 2 * page, page};
+  const std::size_t half = std::size_t{of_row.room} * kv.dim * element_bytes;
+  return {base + kv_head * 2 * half, page, half};
 }
 
 /// Entries of a piece of work that its list has.

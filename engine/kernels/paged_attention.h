@@ -82,6 +82,17 @@ void pages_of_selection_cuda(const BlockSelection* rows /*[n]*/, std::uint32_t n
                              PageEntry* entries /*[n][kv_heads][capacity]*/, std::uint32_t* counts /*[n][kv_heads]*/,
                              CudaStream stream);
 
+/// List i = the pages of lists[i], in order, attended by all heads: its tokens begin at slot 0. Those beyond `capacity`
+/// pages are dropped.
+void pages_of_packed_cuda(const PackedTokens* lists /*[count]*/, std::uint32_t count, std::uint32_t capacity,
+                          PageEntry* entries /*[count][capacity]*/, std::uint32_t* counts /*[count]*/,
+                          CudaStream stream);
+
+/// List i = an entry for each token of lists[i], attended by all heads; as above.
+void pages_of_tokens_cuda(const ListedTokens* lists /*[count]*/, std::uint32_t count, std::uint32_t capacity,
+                          PageEntry* entries /*[count][capacity]*/, std::uint32_t* counts /*[count]*/,
+                          CudaStream stream);
+
 /// totals[row] += tokens of the row's lists, one per KV head, whatever the heads' masks. `totals` may be pinned memory.
 void count_tokens_cuda(const PageLists& lists, std::uint32_t rows, std::uint32_t kv_heads,
                        std::uint64_t* totals /*[rows]*/, CudaStream stream);

@@ -84,8 +84,7 @@ class PageStream {
     const PageLists& lists = attention_.lists;
     const std::size_t list = list_of(attention_.kv, lists, work.row, work.kv_head);
     entries_ = entries_of(lists, list, work);
-    kv_head_ = work.kv_head;
-    pages_ = pages_of_row(attention_.kv, work.row);
+    pages_ = head_pages(attention_.kv, work.row, work.kv_head, sizeof(typename Element::Bits));
     slot_ = span_ = heads_ = 0;
     if (lane_ < entries_) {
       const PageEntry& entry = lists.entries[list * lists.capacity + work.first + lane_];
@@ -101,22 +100,22 @@ class PageStream {
     step.heads = __shfl_sync(kWholeWarp, heads_, entry_);
     if (step.heads != 0) step.tokens = token_bits(span);
     if (step.tokens == 0) slot = 0;  // nothing is read: the entry's own need not exist
-    constexpr std::size_t kPageBytes = std::size_t{2} * kListPageTokens * kDim * 2;
-    const auto* from = static_cast<const unsigned char*>(pages_) +
-                       (std::size_t{slot} * attention_.kv.kv_heads + kv_head_) * kPageBytes;
+    const unsigned char* from = pages_.slot(slot);
     constexpr unsigned kChunks = kDim / 8;  // of 16 bytes per row; rows 0..15 are K, 16..31 V
+    static_assert(kChunks % 2 == 0);        // so that a warp's copies are all of K or all of V
 #pragma unroll
     for (unsigned i = 0; i < kChunks; ++i) {
       const unsigned chunk = i * kWarp + lane_, row = chunk / kChunks, column = chunk % kChunks * 8;
-      async_copy_16(stage + row * Shape::kRow + column, from + std::size_t{16} * chunk,
+      if (i == kChunks / 2) from += pages_.v_after_k;
+      async_copy_16(stage + row * Shape::kRow + column, from + std::size_t{16} * (chunk % (kChunks * kListPageTokens)),
                     (step.tokens >> row % kListPageTokens & 1u) != 0);
     }
   }
 
   const PagedAttention& attention_;
   unsigned lane_, work_, stride_;
-  std::uint32_t entry_ = 0, entries_ = 0, kv_head_ = 0;
-  const void* pages_ = nullptr;                    // of the piece's row
+  std::uint32_t entry_ = 0, entries_ = 0;
+  HeadPages pages_{};                              // of the piece's row and KV head
   std::uint32_t slot_ = 0, span_ = 0, heads_ = 0;  // of entry `lane`
 };
 

@@ -26,7 +26,7 @@ __device__ __forceinline__ float plain_score(const float* q, const typename Elem
   return fminf(warp_sum(sum) * scale, kLargestScore);
 }
 
-/// First element of K of a page; V follows after 16 tokens.
+/// First element of K of a page of KvPages::pages; V follows after 16 tokens.
 template <class Element>
 __device__ __forceinline__ const typename Element::Bits* page_of(const KvPages& kv, std::uint32_t slot,
                                                                  std::uint32_t kv_head) {
@@ -72,8 +72,7 @@ class PlainAttention {
   }
 
   /// Tokens [first, end) of a page, attended by the heads of the mask.
-  __device__ void add(const Bits* k, unsigned first, unsigned end, std::uint32_t heads) {
-    const Bits* const v = k + std::size_t{kListPageTokens} * dim_;
+  __device__ void add(const Bits* k, const Bits* v, unsigned first, unsigned end, std::uint32_t heads) {
     for (unsigned i = threadIdx.x / kWarp; i < group_ * kListPageTokens; i += kPlainThreads / kWarp) {
       const unsigned g = i / kListPageTokens, token = i % kListPageTokens;
       float score = kEmptyScore;
@@ -132,19 +131,22 @@ template <class Element>
 __global__ void __launch_bounds__(kPlainThreads)
     plain_attention_kernel(const __grid_constant__ PagedAttention attention) {
   TANDEM_DYNAMIC_SHARED(shared);
-  KvPages kv = attention.kv;
+  using Bits = typename Element::Bits;
+  const KvPages& kv = attention.kv;
   PlainAttention<Element> heads(shared, attention.group, kv.dim);
   for (unsigned w = blockIdx.x; w < attention.work_count; w += gridDim.x) {
     const AttentionWork& work = attention.work[w];
     heads.begin(attention.q + (std::size_t{work.row} * kv.kv_heads + work.kv_head) * attention.group * kv.dim);
-    kv.pages = pages_of_row(attention.kv, work.row);
+    const HeadPages pages = head_pages(kv, work.row, work.kv_head, sizeof(Bits));
     const std::size_t list = list_of(kv, attention.lists, work.row, work.kv_head);
     const std::uint32_t entries = entries_of(attention.lists, list, work);
     for (std::uint32_t e = 0; e < entries; ++e) {
       const PageEntry& entry = attention.lists.entries[list * attention.lists.capacity + work.first + e];
       const std::uint32_t mask = entry.head_mask & all_heads(attention.group);
-      if (mask != 0)
-        heads.add(page_of<Element>(kv, entry.slot, work.kv_head), entry.first, entry.first + entry.tokens, mask);
+      if (mask == 0) continue;
+      const unsigned char* const k = pages.slot(entry.slot);
+      heads.add(reinterpret_cast<const Bits*>(k), reinterpret_cast<const Bits*>(k + pages.v_after_k), entry.first,
+                entry.first + entry.tokens, mask);
     }
     const PieceOutput out = output_of(attention, work);
     heads.finish(out.o, out.lse);

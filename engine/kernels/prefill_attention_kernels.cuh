@@ -198,8 +198,9 @@ __global__ void __launch_bounds__(kPlainThreads)
     heads.begin(chunk.q + at);
     for (std::uint32_t token = 0; token < tokens; token += kListPageTokens) {
       const std::uint32_t left = tokens - token;
-      heads.add(page_of<Element>(chunk.kv, chunk.slots[token / kListPageTokens], kv_head), 0,
-                left < kListPageTokens ? left : kListPageTokens, 0xffffffffu);
+      const auto* const k = page_of<Element>(chunk.kv, chunk.slots[token / kListPageTokens], kv_head);
+      heads.add(k, k + std::size_t{kListPageTokens} * chunk.kv.dim, 0, left < kListPageTokens ? left : kListPageTokens,
+                0xffffffffu);
     }
     heads.finish(chunk.out + at, nullptr);
   }

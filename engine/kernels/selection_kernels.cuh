@@ -75,6 +75,42 @@ __global__ void __launch_bounds__(kSelectionThreads)
   if (threadIdx.x == 0) counts[list_number] = written < capacity ? written : capacity;
 }
 
+/// Grid: {lists}.
+inline __global__ void __launch_bounds__(kSelectionThreads)
+    pages_of_packed_kernel(const PackedTokens* lists, std::uint32_t capacity, PageEntry* entries,
+                           std::uint32_t* counts) {
+  const PackedTokens& list = lists[blockIdx.x];
+  const std::uint32_t tokens = list.tokens * (list.count == nullptr ? 1 : *list.count);
+  const std::uint32_t all = (tokens + kListPageTokens - 1) / kListPageTokens, pages = all < capacity ? all : capacity;
+  for (std::uint32_t page = threadIdx.x; page < pages; page += kSelectionThreads) {
+    const std::uint32_t left = tokens - page * kListPageTokens;
+    PageEntry entry;
+    entry.slot = page;
+    entry.tokens = static_cast<std::uint16_t>(left < kListPageTokens ? left : kListPageTokens);
+    entry.head_mask = 0xffffffffu;
+    entries[std::size_t{blockIdx.x} * capacity + page] = entry;
+  }
+  if (threadIdx.x == 0) counts[blockIdx.x] = pages;
+}
+
+/// Grid: {lists}.
+inline __global__ void __launch_bounds__(kSelectionThreads)
+    pages_of_tokens_kernel(const ListedTokens* lists, std::uint32_t capacity, PageEntry* entries,
+                           std::uint32_t* counts) {
+  const ListedTokens& list = lists[blockIdx.x];
+  const std::uint32_t all = list.chosen == nullptr ? 0 : list.chosen[0], tokens = all < capacity ? all : capacity;
+  for (std::uint32_t i = threadIdx.x; i < tokens; i += kSelectionThreads) {
+    const std::uint32_t token = list.chosen[1 + i];
+    PageEntry entry;
+    entry.slot = list.slots[token / kListPageTokens];
+    entry.first = static_cast<std::uint16_t>(token % kListPageTokens);
+    entry.tokens = 1;
+    entry.head_mask = 0xffffffffu;
+    entries[std::size_t{blockIdx.x} * capacity + i] = entry;
+  }
+  if (threadIdx.x == 0) counts[blockIdx.x] = tokens;
+}
+
 /// Grid: {rows}.
 inline __global__ void __launch_bounds__(kSelectionThreads)
     count_tokens_kernel(const __grid_constant__ PageLists lists, std::uint32_t kv_heads, std::uint64_t* totals) {

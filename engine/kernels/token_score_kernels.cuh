@@ -41,12 +41,13 @@ __global__ void __launch_bounds__(kTokenScoreThreads) token_scores_kernel(const 
   const float* q = request.q + head * kDim;
   query.load(lane, [q, group](unsigned r) { return r < group ? q + r * kDim : nullptr; });
 
+  const HeadPages pages = head_pages(request.kv, row, kv_head, sizeof(typename Element::Bits));
   const std::uint32_t begin = blockIdx.x * kTokenScoreEntries;
   for (std::uint32_t i = threadIdx.x / kWarp; i < kTokenScoreEntries; i += kTokenScoreThreads / kWarp) {
     const std::uint32_t at = begin + i;
     if (at >= request.lists.capacity) break;
     const ScoredPage page = scored_page(request.lists, list, at);
-    const std::uint16_t* k = page_of<Bf16>(request.kv, page.slot, kv_head);  // any type of 16 bits
+    const auto* k = reinterpret_cast<const std::uint16_t*>(pages.slot(page.slot));
     float sums[2][2][4] = {};
 #pragma unroll
     for (unsigned n = 0; n < 2; ++n) {
@@ -100,12 +101,13 @@ __global__ void __launch_bounds__(kTokenScoreThreads)
   for (unsigned i = threadIdx.x; i < group * dim; i += kTokenScoreThreads)
     q[i] = query_value<Element>(request.q[head * dim + i]);
   __syncthreads();
+  const HeadPages pages = head_pages(request.kv, row, kv_head, sizeof(typename Element::Bits));
   const std::uint32_t begin = blockIdx.x * kTokenScoreEntries;
   for (std::uint32_t i = threadIdx.x / kWarp; i < kTokenScoreEntries; i += kTokenScoreThreads / kWarp) {
     const std::uint32_t at = begin + i;
     if (at >= request.lists.capacity) break;
     const ScoredPage page = scored_page(request.lists, list, at);
-    const auto* k = page_of<Element>(request.kv, page.slot, kv_head);
+    const auto* k = reinterpret_cast<const typename Element::Bits*>(pages.slot(page.slot));
     for (unsigned g = 0; g < group; ++g) {
       for (unsigned token = 0; token < kListPageTokens; ++token) {
         float score = kEmptyScore;

@@ -106,6 +106,10 @@ EngineOps::Sent EngineOps::select_here(Range layers, const std::shared_ptr<std::
     push_queries(ctx, layers, *work, false);
     choose_ahead(ctx, layers, *work);
   };
+  op.launch = [&](LaunchContext& ctx) {
+    launch_pushes(ctx, layers, *work);
+    launch_choice(ctx, layers, *work);
+  };
   const Event done = ask(LaneKind::side_compute, std::move(op));
   return {done, done};
 }
@@ -176,6 +180,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
                   ctx.read<char>(kv_.device_buffer()) + copy.from * bytes, bytes);
     }
   };
+  out.launch = [&](LaunchContext& ctx) { launch_message(ctx, layers, *work, copies); };
   choice.body = [this, layers, work](BodyContext& ctx) {
     push_queries(ctx, layers, *work, true);
     choose_ahead(ctx, layers, *work);
@@ -187,6 +192,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
       std::memcpy(ctx.write<char>(w.rank.packed) + at, ctx.read<char>(w.rank.outbox) + at, end - at);
     }
   };
+  back.launch = [&](LaunchContext& ctx) { launch_answer(ctx, layers, *work); };
   const Event left = ask(LaneKind::d2h, std::move(out));
   for (const RankWork& w : *work) {
     for (std::uint32_t layer = layers.begin; layer < layers.end && w.sent.begin < w.sent.end; ++layer) {

@@ -131,7 +131,7 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
     tokens = rank.tokens[context.layer];
   } else if (const auto* single = std::get_if<ChosenTokens>(&item.pages.source)) {
     TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "chosen tokens are attended by all heads");
-    DeviceTokens own{item.row, stores_.choices.get(single->choice), {}};
+    DeviceTokens own{item.row, stores_.choices.get(single->choice), {}, single->tokens};
     const Range pages{0, blocks_for(single->scored.end)};
     own.slots.reserve(pages.end);
     for (std::uint32_t page = 0; page < pages.end; ++page)

@@ -11,28 +11,6 @@
 #include "engine/runtime/device_work.h"
 
 namespace tandem {
-namespace {
-
-/// Lists of the same room, in device memory. `length(list)` and `fill(list, entries)` say what they hold.
-template <class Length, class Fill>
-PageLists upload_lists(LaunchContext& ctx, std::uint32_t lists, bool per_kv_head, const Length& length,
-                       const Fill& fill, std::vector<std::uint32_t>& counts) {
-  PageLists out;
-  out.per_kv_head = per_kv_head;
-  counts.resize(lists);
-  for (std::uint32_t list = 0; list < lists; ++list) {
-    counts[list] = static_cast<std::uint32_t>(length(list));
-    out.capacity = std::max(out.capacity, counts[list]);
-  }
-  std::vector<PageEntry> entries(std::size_t{out.capacity} * lists);
-  for (std::uint32_t list = 0; list < lists; ++list) fill(list, entries.data() + std::size_t{list} * out.capacity);
-  out.entries = ctx.upload(entries);
-  out.counts = ctx.upload(counts);
-  return out;
-}
-
-}  // namespace
-
 /// Lists of every row and KV head; of rows that are not among `chosen`, empty ones. `most`: upper bounds of their
 /// lengths. What was fetched lies in the order of the lists.
 PageLists DecodeAttention::launch_chosen_lists(LaunchContext& ctx, const ModelShape& shape, std::uint32_t rows,
@@ -85,9 +63,6 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
                                     const std::vector<Emitted>& emitted, const DeviceBuffer& out,
                                     const DeviceBuffer& lse) {
   if (!work.heavy.empty()) no_cuda_code("Attention over tokens that survived has");
-  if (!work.tokens.empty()) no_cuda_code("Attention over single chosen tokens has");
-  if (!work.ahead.empty()) no_cuda_code("Attention over what a cache rank sent has");
-  if (!work.speculated.empty()) no_cuda_code("Attention over tokens that were fetched ahead has");
 
   const auto rows = static_cast<std::uint32_t>(work.fixed.size());
   const std::size_t heads = std::size_t{rows} * shape.q_heads;
@@ -98,7 +73,8 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     parts.push_back({ctx.scratch<float>(heads * shape.head_dim), ctx.scratch<float>(heads)});
     return parts.back();
   };
-  const bool settled = work.chosen.empty() && work.fetched.empty() && work.residents.empty();
+  const bool settled = work.chosen.empty() && work.fetched.empty() && work.residents.empty() && work.tokens.empty() &&
+                       work.ahead.empty() && work.speculated.empty();
   std::vector<std::uint32_t> most;
 
   {  // pages of the store: for every row, so that those with nothing get the empty partial
@@ -132,19 +108,20 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
   if (settled) return;
 
   // Memory of each row's own.
-  const auto in_own_memory = [&](std::vector<const void*> bases) {
-    std::replace(bases.begin(), bases.end(), static_cast<const void*>(nullptr), store.pages);
+  const auto in_own_memory = [&](std::vector<RowPages> bases) {
+    for (RowPages& base : bases)
+      if (base.pages == nullptr) base.pages = store.pages;
     KvPages own = store;
     own.of_rows = ctx.upload(bases);
     return own;
   };
   if (!work.fetched.empty()) {
     std::vector<std::uint32_t> blocks(rows);
-    std::vector<const void*> bases(rows);
+    std::vector<RowPages> bases(rows);
     for (const DeviceFetched& f : work.fetched) {
-      TANDEM_CHECK(f.heads == (Range{0, shape.kv_heads}) && bases[f.row] == nullptr,
+      TANDEM_CHECK(f.heads == (Range{0, shape.kv_heads}) && bases[f.row].pages == nullptr,
                    "fetched blocks are attended by all heads, once in a row");
-      bases[f.row] = ctx.read<char>(f.staging.values) + f.staging.part_offset(f.part);
+      bases[f.row].pages = ctx.read<char>(f.staging.values) + f.staging.part_offset(f.part);
       blocks[f.row] = f.blocks;
     }
     const PageLists uploaded = upload_lists(
@@ -159,14 +136,14 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
 
   if (!work.residents.empty()) {
     std::vector<ResidentPages> residents(std::size_t{rows} * shape.kv_heads);
-    std::vector<const void*> bases(rows);
+    std::vector<RowPages> bases(rows);
     PageLists lists;
     lists.per_kv_head = true;
     most.assign(residents.size(), 0);
     for (const DeviceResident& r : work.residents) {
       const ResidentSet& set = r.set;
-      TANDEM_CHECK(bases[r.row] == nullptr, "a row attends two sets of residents");
-      bases[r.row] = ctx.read<char>(set.pages) + set.page_offset(r.layer, 0, 0, 0);
+      TANDEM_CHECK(bases[r.row].pages == nullptr, "a row attends two sets of residents");
+      bases[r.row].pages = ctx.read<char>(set.pages) + set.page_offset(r.layer, 0, 0, 0);
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
         const std::uint32_t list = set.list_of(head);
         const std::size_t at = std::size_t{r.row} * shape.kv_heads + head;
@@ -191,6 +168,87 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     count_tokens_cuda(lists, rows, shape.kv_heads, ctx.write<std::uint64_t>(device_attended_), ctx.stream());
   }
 
+  // Tokens that lie packed, as many for each KV head of a row.
+  struct Packed {
+    std::uint32_t row = 0;
+    RowPages memory;
+    std::uint32_t most = 0, each = 0;      // tokens: at most; times the count
+    const std::uint32_t* count = nullptr;  // of the first KV head, and
+    std::size_t count_stride = 0;          // from one to the next
+  };
+  const auto attend_packed = [&](std::span<const Packed> packed, LaunchedAttention& launched, bool count) {
+    std::vector<RowPages> bases(rows);
+    std::vector<PackedTokens> tokens(std::size_t{rows} * shape.kv_heads);
+    PageLists lists;
+    lists.per_kv_head = true;
+    most.assign(tokens.size(), 0);
+    for (const Packed& p : packed) {
+      TANDEM_CHECK(bases[p.row].pages == nullptr, "a row attends two sets of packed tokens");
+      bases[p.row] = p.memory;
+      lists.capacity = std::max(lists.capacity, blocks_for(p.most));
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+        const std::size_t list = std::size_t{p.row} * shape.kv_heads + head;
+        tokens[list] = {p.count == nullptr ? nullptr : p.count + head * p.count_stride, p.each};
+        most[list] = blocks_for(p.most);
+      }
+    }
+    auto* const entries = ctx.scratch<PageEntry>(tokens.size() * lists.capacity);
+    auto* const counts = ctx.scratch<std::uint32_t>(tokens.size());
+    pages_of_packed_cuda(ctx.upload(tokens), static_cast<std::uint32_t>(tokens.size()), lists.capacity, entries, counts,
+                         ctx.stream());
+    lists.entries = entries;
+    lists.counts = counts;
+    launched.run(ctx, q, rows, shape.group(), in_own_memory(std::move(bases)), lists, most, new_part());
+    if (count) count_tokens_cuda(lists, rows, shape.kv_heads, ctx.write<std::uint64_t>(device_attended_), ctx.stream());
+  };
+  if (!work.ahead.empty()) {
+    std::vector<Packed> packed;
+    packed.reserve(work.ahead.size());
+    for (const DeviceAhead& a : work.ahead) {
+      const std::uint32_t tokens = a.rank.tokens[a.layer];
+      packed.push_back(
+          {a.row, {ctx.read<char>(a.rank.packed) + a.rank.packed_offset(a.layer, 0), a.rank.most}, tokens, tokens});
+    }
+    attend_packed(packed, launched_ahead_, false);
+  }
+  if (!work.speculated.empty()) {
+    std::vector<Packed> packed;
+    packed.reserve(work.speculated.size());
+    for (const DeviceSpeculated& s : work.speculated) {
+      const SkewedIndex& index = s.index;
+      packed.push_back({s.row,
+                        {ctx.read<char>(index.staged) + index.staged_offset(s.layer, 0), index.most * index.unit},
+                        index.most * index.unit,
+                        index.unit,
+                        ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(s.layer, 0),
+                        1 + std::size_t{index.most}});
+    }
+    attend_packed(packed, launched_ahead_, true);
+  }
+
+  if (!work.tokens.empty()) {
+    std::vector<ListedTokens> tokens(std::size_t{rows} * shape.kv_heads);
+    PageLists lists;
+    lists.per_kv_head = true;
+    most.assign(tokens.size(), 0);
+    for (const DeviceTokens& t : work.tokens) {
+      const auto* const slots = ctx.upload(t.slots);
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+        const std::size_t list = std::size_t{t.row} * shape.kv_heads + head;
+        tokens[list] = {ctx.read<std::uint32_t>(t.choice.lists) + t.choice.list(head), slots};
+        most[list] = t.keep;
+      }
+      lists.capacity = std::max(lists.capacity, t.keep);
+    }
+    auto* const entries = ctx.scratch<PageEntry>(tokens.size() * lists.capacity);
+    auto* const counts = ctx.scratch<std::uint32_t>(tokens.size());
+    pages_of_tokens_cuda(ctx.upload(tokens), static_cast<std::uint32_t>(tokens.size()), lists.capacity, entries, counts,
+                         ctx.stream());
+    lists.entries = entries;
+    lists.counts = counts;
+    launched_ahead_.run(ctx, q, rows, shape.group(), store, lists, most, new_part());
+  }
+
   for (const bool staged : {false, true}) {
     std::vector<const DeviceChosen*> chosen;
     for (const DeviceChosen& c : work.chosen)
@@ -199,9 +257,9 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     const PageLists lists = launch_chosen_lists(ctx, shape, rows, chosen, most);
     KvPages from = store;
     if (staged) {
-      std::vector<const void*> bases(rows);
+      std::vector<RowPages> bases(rows);
       for (const DeviceChosen* c : chosen)
-        if (c->staging) bases[c->row] = ctx.read<char>(c->staging->values) + c->staging->part_offset(c->part);
+        if (c->staging) bases[c->row].pages = ctx.read<char>(c->staging->values) + c->staging->part_offset(c->part);
       from = in_own_memory(std::move(bases));
     }
     launched_chosen_.run(ctx, q, rows, shape.group(), from, lists, most, new_part());

@@ -51,6 +51,7 @@ struct DecodeAttention::DeviceTokens {
   std::uint32_t row = 0;
   TokenChoice choice;
   std::vector<std::uint32_t> slots;  // of the pages that the candidates are in
+  std::uint32_t keep = 0;            // tokens of a KV head
 };
 
 /// Single tokens that a cache rank chose and sent, packed.

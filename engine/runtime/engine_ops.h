@@ -111,6 +111,12 @@ class EngineOps : public Ops {
   Sent select_on_peer(Range layers, const std::shared_ptr<std::vector<RankWork>>& work);
   void push_queries(BodyContext& ctx, Range layers, const std::vector<RankWork>& work, bool inbox) const;
   void choose_ahead(BodyContext& ctx, Range layers, const std::vector<RankWork>& work) const;
+  // Their twins on a GPU (rank_launch.cc), and the messages' between the device and a rank on the host.
+  void launch_pushes(LaunchContext& ctx, Range layers, const std::vector<RankWork>& work) const;
+  void launch_choice(LaunchContext& ctx, Range layers, const std::vector<RankWork>& work) const;
+  void launch_message(LaunchContext& ctx, Range layers, const std::vector<RankWork>& work,
+                      std::span<const SlotCopy> copies) const;
+  static void launch_answer(LaunchContext& ctx, Range layers, const std::vector<RankWork>& work);
   Event asked(Event event);
   void skew_layer(const SequenceState& sequence, const SkewedIndex& index, std::uint32_t layer);
   void keep_columns(const SkewedIndex& index, std::uint32_t layer);
@@ -120,6 +126,20 @@ class EngineOps : public Ops {
   Event speculate(const LayerContext& context, const QueryRef& query, std::span<const SpeculateRequest> requests);
   void move_units(BodyContext& ctx, const SkewedIndex& index, std::uint32_t layer,
                   const std::vector<std::uint32_t>& pages) const;
+  struct SpeculatingRow;  // what one request of a speculation chooses from
+  struct SpeculatedRow;   // and where its choice is fetched from
+  struct SkewedPrompt {   // what an index's directions are made from
+    std::uint32_t observed = 0, tokens = 0;
+  };
+  // The twins on a GPU (speculation_launch.cc).
+  void launch_skewing(LaunchContext& ctx, const SkewedIndex& index, std::uint32_t layer, const PromptQueries& queries,
+                      SkewedPrompt prompt, const std::vector<std::uint32_t>& slots) const;
+  void launch_skewed_keys(LaunchContext& ctx, const SkewedIndex& index, std::uint32_t layer, Range added,
+                          const std::vector<std::uint32_t>& slots) const;
+  void launch_speculation(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
+                          std::span<const SpeculatingRow> rows) const;
+  void launch_units(LaunchContext& ctx, const SkewedIndex& index, std::uint32_t layer,
+                    const std::vector<std::uint32_t>& pages) const;
   void take_in(SequenceState& sequence, ResidentRef ref);
   void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);
   void keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, std::uint32_t begin);

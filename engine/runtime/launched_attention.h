@@ -21,6 +21,42 @@ struct PartialOut {
 void copy_rows(std::span<const std::uint32_t> rows /*ascending*/, std::size_t width, const float* from, float* to,
                CudaStream stream);
 
+/// Lists of the same room, in device memory. `length(list)` and `fill(list, entries)` say what they hold; `counts`
+/// becomes their lengths.
+template <class Length, class Fill>
+PageLists upload_lists(LaunchContext& ctx, std::uint32_t lists, bool per_kv_head, const Length& length,
+                       const Fill& fill, std::vector<std::uint32_t>& counts) {
+  PageLists out;
+  out.per_kv_head = per_kv_head;
+  counts.resize(lists);
+  for (std::uint32_t list = 0; list < lists; ++list) {
+    counts[list] = static_cast<std::uint32_t>(length(list));
+    out.capacity = std::max(out.capacity, counts[list]);
+  }
+  std::vector<PageEntry> entries(std::size_t{out.capacity} * lists);
+  for (std::uint32_t list = 0; list < lists; ++list) fill(list, entries.data() + std::size_t{list} * out.capacity);
+  out.entries = ctx.upload(entries);
+  out.counts = ctx.upload(counts);
+  return out;
+}
+
+/// A list per row of pages that are full but for the last one. `slots(row)` and `tokens(row)`: theirs.
+template <class Slots, class Tokens>
+PageLists upload_whole_pages(LaunchContext& ctx, std::uint32_t rows, const Slots& slots, const Tokens& tokens) {
+  std::vector<std::uint32_t> counts;
+  return upload_lists(
+      ctx, rows, false, [&](std::uint32_t row) { return slots(row).size(); },
+      [&](std::uint32_t row, PageEntry* at) {
+        std::uint32_t left = tokens(row);
+        for (const std::uint32_t slot : slots(row)) {
+          const std::uint32_t count = std::min(left, kListPageTokens);
+          *at++ = {slot, 0, static_cast<std::uint16_t>(count), ~0u};
+          left -= count;
+        }
+      },
+      counts);
+}
+
 class LaunchedAttention {
  public:
   /// paged_attention_cuda of all rows. `most`: upper bounds of the lists' counts, as plan_paged_attention() takes them.

@@ -6,10 +6,12 @@
 #include <numeric>
 
 #include "engine/common/error.h"
+#include "engine/device/copy_list.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/fetch_list.h"
 #include "engine/kernels/skewed.h"
 #include "engine/runtime/engine_ops.h"
-#include "engine/runtime/workload.h"
+#include "engine/runtime/speculation_work.h"
 
 namespace tandem {
 namespace {
@@ -80,6 +82,16 @@ void EngineOps::keep_columns(const SkewedIndex& index, std::uint32_t layer) {
         own[std::size_t{i} * shape.head_dim + i] = 1;
     }
   };
+  op.launch = [&](LaunchContext& ctx) {
+    const std::size_t floats = std::size_t{index.columns} * shape.head_dim;
+    std::vector<float> skew(shape.kv_heads * floats);
+    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+      for (std::uint32_t i = 0; i < std::min(index.columns, shape.head_dim); ++i)
+        skew[head * floats + std::size_t{i} * shape.head_dim + i] = 1;
+    }
+    cuda_copy(ctx.write<float>(index.skew) + index.skew_offset(layer, 0), ctx.upload(skew), skew.size() * sizeof(float),
+              ctx.stream());
+  };
   ask(LaneKind::device_compute, std::move(op));
 }
 
@@ -110,7 +122,8 @@ void EngineOps::skew_layer(const SequenceState& sequence, const SkewedIndex& ind
     slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
     TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "page {} of the prompt is not on the device", page);
   }
-  op.body = [this, index, model, layer, queries, tokens, observed, dim, slots = std::move(slots)](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) { launch_skewing(ctx, index, layer, queries, {observed, tokens}, slots); };
+  op.body = [this, index, model, layer, queries, tokens, observed, dim, slots](BodyContext& ctx) {
     const KvShape& kv_shape = kv_.shape();
     const KvPages kv{ctx.read<char>(kv_.device_buffer()), kv_shape.type, model.kv_heads, dim};
     const float* kept = ctx.read<float>(queries.values) + std::size_t{layer} * queries.kept * model.q_heads * dim;
@@ -172,7 +185,8 @@ void EngineOps::index_keys_of(const SequenceState& sequence, const SkewedIndex& 
     slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
     TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "page {} of layer {} is not on the device", page, layer);
   }
-  op.body = [this, index, layer, added, slots = std::move(slots)](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) { launch_skewed_keys(ctx, index, layer, added, slots); };
+  op.body = [this, index, layer, added, slots](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
     const KvPages kv{ctx.read<char>(kv_.device_buffer()), s.type, s.kv_heads, s.head_dim};
     pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
@@ -209,6 +223,15 @@ void EngineOps::grow_index(SkewedIndex& index, std::uint32_t tokens) {
       }
     }
   };
+  op.launch = [&](LaunchContext& ctx) {
+    CopyList list;
+    for (std::uint32_t layer = old.first_layer; layer < old.shape.layers; ++layer) {
+      for (std::uint32_t g = 0; g < old.shape.kv_heads; ++g)
+        list.add(ctx.write<char>(index.keys) + index.keys_offset(layer, g),
+                 ctx.read<char>(old.keys) + old.keys_offset(layer, g), old.tokens[layer] * old.row_bytes());
+    }
+    list.copy(ctx.stream());
+  };
   ask(LaneKind::device_compute, std::move(op));
 }
 
@@ -216,13 +239,6 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
                            std::span<const SpeculateRequest> requests) {
   const ModelShape shape = context.shape;
   const std::uint32_t layer = query.layer;
-  struct Row {
-    std::uint32_t row = 0;
-    SkewedIndex index;  // as it is now
-    std::uint32_t most = 0;
-    double alpha = 0;
-    ScorePlace place;
-  };
   Op op;
   op.name = "speculate tokens";
   op.cause = Cause::selection;
@@ -230,7 +246,7 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
   op.cost.work = Work::select;
   op.cost.kernels = 3;  // skewed queries, scores, top-k
   const DeviceBuffer values = attention_.ahead().values(query);
-  std::vector<Row> rows;
+  std::vector<SpeculatingRow> rows;
   rows.reserve(requests.size());
   for (const SpeculateRequest& request : requests) {
     const SkewedIndex& index = stores_.skewed.get(request.index.id);
@@ -250,11 +266,12 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
                     {request.sequence->request, layer, 0, context.step}});
   }
   // Units that a share of the tokens comes to, at least one.
-  const auto units = [](const Row& r, std::uint32_t tokens) {
+  const auto units = [](const SpeculatingRow& r, std::uint32_t tokens) {
     return std::min(r.most, (tokens + r.index.unit - 1) / r.index.unit);
   };
+  op.launch = [&](LaunchContext& ctx) { launch_speculation(ctx, shape, layer, ctx.read<float>(values), rows); };
   op.body = [this, shape, layer, values, rows, units](BodyContext& ctx) {
-    for (const Row& r : rows) {
+    for (const SpeculatingRow& r : rows) {
       const SkewedIndex& index = r.index;
       const std::uint32_t n = index.tokens[layer], dim = shape.head_dim;
       const float* query_of_row = ctx.read<float>(values) + std::size_t{r.row} * shape.q_heads * dim;
@@ -272,7 +289,7 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
     }
   };
   op.stand_in = [this, shape, layer, rows, units](BodyContext& ctx) {
-    for (const Row& r : rows) {
+    for (const SpeculatingRow& r : rows) {
       const std::uint32_t n = r.index.tokens[layer];
       double near = 0;
       ScorePlace place = r.place;
@@ -311,10 +328,6 @@ void EngineOps::move_units(BodyContext& ctx, const SkewedIndex& index, std::uint
 SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const QueryRef& query,
                                           std::span<const SpeculateRequest> requests) {
   const std::uint32_t layer = query.layer;
-  struct Row {
-    SkewedIndex index;  // as it is now
-    HostPages::List pages;
-  };
   SpeculatedRef speculated{layer, {}, {}};
   Op op;
   op.name = "fetch speculated kv";
@@ -325,11 +338,11 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
   op.cost.pieces = 0;
   op.after = {speculate(context, query, requests)};
   const KvShape& shape = kv_.shape();
-  std::vector<Row> rows;
+  std::vector<SpeculatedRow> rows;
   rows.reserve(requests.size());
   for (const SpeculateRequest& request : requests) {
     const SkewedIndex& index = stores_.skewed.get(request.index.id);
-    Row row{index, {}};
+    SpeculatedRow row{index, {}};
     const Range pages{0, index.tokens[layer] / kPageTokens};
     row.pages = index.host_pages->of(kv_, request.sequence->id, layer, pages);
     kv_.append_access(request.sequence->id, layer, pages, Tier::host, Range{0, shape.kv_heads}, false, op.access);
@@ -340,12 +353,15 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
     speculated.rows.push_back(request.sequence->row);
     rows.push_back(std::move(row));
   }
-  const auto run = [this, layer, rows = std::move(rows)](BodyContext& ctx, bool move) {
+  op.launch = [&](LaunchContext& ctx) {
+    for (const SpeculatedRow& row : rows) launch_units(ctx, row.index, layer, *row.pages);
+  };
+  const auto run = [this, layer, rows](BodyContext& ctx, bool move) {
     Cost cost;
     cost.pieces = 0;
     const KvShape& s = kv_.shape();
     const std::size_t vector_bytes = s.vector_bytes();
-    for (const Row& r : rows) {
+    for (const SpeculatedRow& r : rows) {
       const SkewedIndex& index = r.index;
       for (std::uint32_t g = 0; g < s.kv_heads; ++g) {
         const std::uint32_t* list = ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, g);

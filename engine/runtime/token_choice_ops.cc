@@ -2,8 +2,10 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/token_choice.h"
 #include "engine/runtime/engine_ops.h"
+#include "engine/runtime/launched_attention.h"
 
 namespace tandem {
 
@@ -59,7 +61,28 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
     chosen.push_back({request.choice.id, {0, row.end}, row.keep});
     rows.push_back(std::move(row));
   }
-  op.body = [this, shape, values, rows = std::move(rows)](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) {
+    const auto all = static_cast<std::uint32_t>(context.batch.size());
+    // Rows that choose nothing leave a count of 0 somewhere.
+    std::vector<TokenChoiceRow> choices(all, {0, 0, ctx.scratch<std::uint32_t>(shape.kv_heads), 0});
+    std::vector<const Row*> choosing(all);
+    std::size_t pages = 1;
+    for (const Row& row : rows) {
+      choices[row.row] = {row.end, row.keep, ctx.write<std::uint32_t>(row.choice.lists), row.choice.most};
+      choosing[row.row] = &row;
+      pages = std::max(pages, row.slots.size());
+    }
+    const PageLists lists = upload_whole_pages(
+        ctx, all,
+        [&](std::uint32_t row) {
+          return choosing[row] == nullptr ? std::span<const std::uint32_t>() : std::span(choosing[row]->slots);
+        },
+        [&](std::uint32_t row) { return choosing[row] == nullptr ? 0 : choosing[row]->end; });
+    choose_tokens_cuda(ctx.read<float>(values), ctx.upload(choices), all, shape.group(),
+                       {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim}, lists,
+                       ctx.scratch<float>(all * shape.q_heads * pages * kPageTokens), ctx.stream());
+  };
+  op.body = [this, shape, values, rows](BodyContext& ctx) {
     pool_.parallel_for(rows.size() * shape.kv_heads, [&](std::size_t task) {
       const Row& row = rows[task / shape.kv_heads];
       const auto g = static_cast<std::uint32_t>(task % shape.kv_heads);

@@ -83,7 +83,8 @@ TEST_P(PagedAttentionTest, RowsMayHavePagesInMemoryOfTheirOwn) {
     std::vector<char> moved(batch.pages.size() + slot, char(0xff));  // the last row's pages lie a slot further there
     std::copy(batch.pages.begin(), batch.pages.end(), moved.begin() + static_cast<std::ptrdiff_t>(slot));
     const OnDevice<char> other(moved);
-    const OnDevice<const void*> bases({device.pages.data(), device.pages.data(), other.data() + slot});
+    const OnDevice<RowPages> bases(
+        std::vector<RowPages>{{device.pages.data()}, {device.pages.data()}, {other.data() + slot}});
     KvPages kv = device.kv;
     kv.pages = nullptr;
     kv.of_rows = bases.data();
@@ -92,6 +93,56 @@ TEST_P(PagedAttentionTest, RowsMayHavePagesInMemoryOfTheirOwn) {
     const Attended wanted = attend(batch, q);
     EXPECT_EQ(result.o, wanted.o);
     EXPECT_EQ(result.lse, wanted.lse);
+  }
+}
+
+// Packed tokens of as many rooms as rows, beside pages: the same bits for attention and for scores of single tokens.
+TEST_P(PagedAttentionTest, PackedTokensAreAttendedLikePages) {
+  Random random(16);
+  const std::vector<std::uint32_t> counts = {700, 0, 33}, rooms = {705, 3, 40};
+  for (const std::uint32_t dim : {64u, 40u}) {
+    PagedBatch batch(random, type(), 2, 4, dim, 90);
+    for (const std::uint32_t tokens : counts) batch.lists.push_back(batch.tokens(random, tokens));
+    const auto q = queries(random, batch);
+    const DeviceBatch device(batch);
+    const OnDevice<float> query(q);
+    const std::size_t width = dim * size_of(type());
+    std::vector<OnDevice<char>> memory;
+    std::vector<RowPages> rows;
+    std::vector<PackedTokens> tokens;
+    const OnDevice<std::uint32_t> units(std::vector<std::uint32_t>{100, 0, 33});
+    for (std::size_t row = 0; row < counts.size(); ++row) {
+      std::vector<char> packed(std::size_t{2} * 2 * rooms[row] * width, char(0xff));
+      for (std::uint32_t head = 0; head < 2; ++head) {
+        for (std::uint32_t t = 0; t < counts[row]; ++t) {
+          for (const bool value : {false, true})
+            std::copy_n(batch.vector(batch.lists[row][t / 16].slot, head, value, t % 16), width,
+                        packed.data() + ((std::size_t{head} * 2 + (value ? 1 : 0)) * rooms[row] + t) * width);
+        }
+      }
+      memory.emplace_back(packed);
+      rows.push_back({memory.back().data(), rooms[row]});
+      tokens.push_back(row == 1 ? PackedTokens{} : PackedTokens{units.data() + row, row == 0 ? 7u : 1u});
+    }
+    const OnDevice<RowPages> of_rows(rows);
+    const OnDevice<PackedTokens> packed(tokens);
+    const OnDevice<PageEntry> entries(std::size_t{3} * device.capacity);
+    const OnDevice<std::uint32_t> listed(3);
+    pages_of_packed_cuda(packed.data(), 3, device.capacity, entries.data(), listed.data(), {});
+    EXPECT_EQ(listed.values(), device.counts);
+    KvPages kv = device.kv;
+    kv.pages = nullptr;
+    kv.of_rows = of_rows.data();
+    const PageLists lists{entries.data(), listed.data(), device.capacity, false};
+    const Attended result = attend(plan_paged_attention(device.counts, 3, 2, false), 3, 4, query, kv, lists);
+    const Attended wanted = attend(batch, q);
+    EXPECT_EQ(result.o, wanted.o);
+    EXPECT_EQ(result.lse, wanted.lse);
+    const std::size_t scores = std::size_t{3} * 8 * 16 * device.capacity;
+    const OnDevice<float> of_packed(scores), of_pages(scores);
+    paged_token_scores_cuda(query.data(), 3, 4, kv, lists, of_packed.data(), {});
+    paged_token_scores_cuda(query.data(), 3, 4, device.kv, device.lists, of_pages.data(), {});
+    EXPECT_EQ(of_packed.values(), of_pages.values());
   }
 }
 

@@ -1,0 +1,146 @@
+// A cache rank that is another stream of the GPU (AsyncSpade section 4.1): the queries into their windows, and the
+// choice from windows to packed keys and values. The twin of push_queries() and choose_ahead().
+#include <algorithm>
+#include <vector>
+
+#include "engine/device/copy_list.h"
+#include "engine/device/launch_context.h"
+#include "engine/kernels/ahead_selection.h"
+#include "engine/runtime/cache_rank_work.h"
+#include "engine/runtime/launched_attention.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::size_t kScoreFloats = std::size_t{32} << 20;  // of layers that choose together
+
+DeviceRope device_rope(LaunchContext& ctx, const PredictionRule& rule, const RopeTable& rope) {
+  if (!rule.pre_rope) return {};
+  return {ctx.upload(rope.inverse_frequency), rope.scale};
+}
+
+}  // namespace
+
+void EngineOps::launch_pushes(LaunchContext& ctx, Range layers, const std::vector<RankWork>& work) const {
+  const PredictionRule& rule = work.front().rank.rule;
+  const DeviceRope rope = device_rope(ctx, rule, attention_.rope_table());
+  std::uint32_t most = 0;
+  for (const RankWork& w : work) most = std::max(most, w.pushed());
+  // One after another: of a prompt, several queries go into each window.
+  for (std::uint32_t i = 0; i < most; ++i) {
+    std::vector<QueryPush> pushes;
+    for (const RankWork& w : work) {
+      if (i >= w.pushed()) continue;
+      const CacheRank& rank = w.rank;
+      const std::uint32_t position = w.positions.begin + i;
+      for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+        const std::size_t at = std::size_t{layer} * w.slots + position % w.slots;
+        pushes.push_back({ctx.read<float>(w.from) + at * rank.width(),
+                          rank.window.write<float>(ctx) + rank.window_offset(layer), position});
+      }
+    }
+    push_queries_cuda(rule, rope, ctx.upload(pushes), static_cast<std::uint32_t>(pushes.size()),
+                      attention_.shape().q_heads, attention_.shape().head_dim, ctx.stream());
+  }
+}
+
+void EngineOps::launch_choice(LaunchContext& ctx, Range layers, const std::vector<RankWork>& work) const {
+  struct Row {
+    const RankWork* work = nullptr;
+    std::uint32_t layer = 0;
+    const std::vector<std::uint32_t>* slots = nullptr;
+  };
+  const ModelShape& shape = attention_.shape();
+  const PredictionRule& rule = work.front().rank.rule;
+  std::vector<Row> all;
+  std::size_t pages = 1;
+  for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+    for (const RankWork& w : work) {
+      if (w.keep == 0) continue;
+      all.push_back({&w, layer, &w.at[layer - layers.begin]});
+      pages = std::max(pages, all.back().slots->size());
+    }
+  }
+  const std::size_t together =
+      std::max<std::size_t>(1, kScoreFloats / (shape.q_heads * pages * std::size_t{kPageTokens}));
+  const DeviceRope rope = device_rope(ctx, rule, attention_.rope_table());
+  const std::size_t most_rows = std::min(together, all.size());
+  auto* const queries = ctx.scratch<float>(most_rows * shape.q_heads * shape.head_dim);
+  auto* const scores = ctx.scratch<float>(most_rows * shape.q_heads * pages * kPageTokens);
+  auto* const weights =
+      ctx.scratch<double>(prediction_scratch(rule, static_cast<std::uint32_t>(most_rows), shape.q_heads));
+  for (std::size_t first = 0; first < all.size(); first += together) {
+    const std::span<const Row> rows(all.data() + first, std::min(together, all.size() - first));
+    AheadBatch batch;
+    batch.rows = static_cast<std::uint32_t>(rows.size());
+    batch.group = shape.group();
+    batch.kv = {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
+    std::vector<QueryWindow> windows;
+    std::vector<TokenChoiceRow> choices;
+    std::vector<TokenPack> packs;
+    windows.reserve(rows.size());
+    choices.reserve(rows.size());
+    packs.reserve(rows.size());
+    for (const Row& row : rows) {
+      const CacheRank& rank = row.work->rank;
+      const std::uint32_t keep = row.work->keep;
+      auto* const chosen = ctx.scratch<std::uint32_t>(shape.kv_heads * (1 + std::size_t{rank.most}));
+      windows.push_back({rank.window.write<float>(ctx) + rank.window_offset(row.layer), row.work->known,
+                         row.work->positions.end - 1, queries + windows.size() * shape.q_heads * shape.head_dim});
+      choices.push_back({row.work->end, keep, chosen, rank.most});
+      packs.push_back(
+          {chosen, rank.most, ctx.upload(*row.slots), ctx.write<char>(rank.packed) + rank.packed_offset(row.layer, 0)});
+      batch.most = std::max(batch.most, keep);
+    }
+    batch.windows = ctx.upload(windows);
+    batch.choices = ctx.upload(choices);
+    batch.packs = ctx.upload(packs);
+    batch.lists = upload_whole_pages(
+        ctx, batch.rows, [&](std::uint32_t row) { return std::span(*rows[row].slots); },
+        [&](std::uint32_t row) { return rows[row].work->end; });
+    batch.queries = queries;
+    batch.scores = scores;
+    batch.weights = weights;
+    select_ahead_cuda(rule, rope, batch, ctx.stream());
+  }
+}
+
+/// Queries and pages to the host's memory, where its rank is.
+void EngineOps::launch_message(LaunchContext& ctx, Range layers, const std::vector<RankWork>& work,
+                               std::span<const SlotCopy> copies) const {
+  CopyList list;
+  for (const RankWork& w : work) {
+    const CacheRank& rank = w.rank;
+    for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+      for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p) {
+        list.add(ctx.write<float>(rank.inbox) + rank.inbox_offset(layer, p),
+                 ctx.read<float>(w.from) + (std::size_t{layer} * w.slots + p % w.slots) * rank.width(),
+                 rank.width() * sizeof(float));
+      }
+    }
+  }
+  const std::size_t bytes = kv_.shape().slot_bytes();
+  for (const SlotCopy& copy : copies)
+    list.add(ctx.write<char>(kv_.host_buffer()) + copy.to * bytes,
+             ctx.read<char>(kv_.device_buffer()) + copy.from * bytes, bytes);
+  list.copy(ctx.stream());
+}
+
+/// What the host's rank chose to the device.
+void EngineOps::launch_answer(LaunchContext& ctx, Range layers, const std::vector<RankWork>& work) {
+  CopyList list;
+  for (const RankWork& w : work) {
+    const CacheRank& rank = w.rank;
+    if (w.keep == 0) continue;
+    const std::size_t bytes = w.keep * rank.shape.vector_bytes();
+    for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+      for (std::uint32_t g = 0; g < rank.shape.kv_heads; ++g) {
+        for (const std::size_t at : {rank.packed_offset(layer, g), rank.packed_offset(layer, g) + rank.half_bytes()})
+          list.add(ctx.write<char>(rank.packed) + at, ctx.read<char>(rank.outbox) + at, bytes);
+      }
+    }
+  }
+  list.copy(ctx.stream());
+}
+
+}  // namespace tandem

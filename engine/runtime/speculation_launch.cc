@@ -1,0 +1,121 @@
+// InfiniGen's partial index, choice and fetch on a GPU: the twins of the bodies in speculation_ops.cc.
+#include <algorithm>
+#include <vector>
+
+#include "engine/device/launch_context.h"
+#include "engine/kernels/fetch_list.h"
+#include "engine/kernels/gather.h"
+#include "engine/kernels/skewed.h"
+#include "engine/runtime/speculation_work.h"
+
+namespace tandem {
+
+void EngineOps::launch_skewing(LaunchContext& ctx, const SkewedIndex& index, std::uint32_t layer,
+                               const PromptQueries& queries, SkewedPrompt prompt,
+                               const std::vector<std::uint32_t>& slots) const {
+  const ModelShape& shape = attention_.shape();
+  const std::uint32_t dim = shape.head_dim;
+  const std::size_t square = std::size_t{dim} * dim;
+  const auto* const kept = ctx.read<float>(queries.values) + std::size_t{layer} * queries.kept * shape.q_heads * dim;
+  auto* const of_keys = ctx.scratch<double>(shape.kv_heads * square);
+  auto* const of_queries = ctx.scratch<double>(shape.kv_heads * square);
+  const auto* const pages = ctx.upload(slots);
+  std::vector<SkewGrams> grams(shape.kv_heads);
+  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+    SkewGrams& own = grams[g];
+    own.slots = pages;
+    own.tokens = prompt.tokens;
+    own.kv_head = g;
+    own.queries = kept + std::size_t{g} * shape.group() * dim;
+    own.stride = std::size_t{shape.q_heads} * dim;
+    own.observed = prompt.observed;
+    own.key_gram = of_keys + g * square;
+    own.query_gram = of_queries + g * square;
+  }
+  skew_grams_cuda(ctx.upload(grams), shape.kv_heads, shape.group(),
+                  {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, dim}, ctx.stream());
+  skew_directions_cuda(of_keys, of_queries, shape.kv_heads, dim, index.columns,
+                       ctx.write<float>(index.skew) + index.skew_offset(layer, 0), ctx.stream());
+}
+
+void EngineOps::launch_skewed_keys(LaunchContext& ctx, const SkewedIndex& index, std::uint32_t layer, Range added,
+                                   const std::vector<std::uint32_t>& slots) const {
+  const KvShape& shape = kv_.shape();
+  const auto* const pages = ctx.upload(slots);
+  std::vector<SkewedKeys> keys(shape.kv_heads);
+  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+    keys[g] = {ctx.read<float>(index.skew) + index.skew_offset(layer, g), pages, added.end - added.begin, g,
+               ctx.write<char>(index.keys) + index.keys_offset(layer, g) + added.begin * index.row_bytes()};
+  }
+  skew_keys_cuda(ctx.upload(keys), shape.kv_heads, added.end - added.begin, index.columns,
+                 {ctx.read<char>(kv_.device_buffer()), shape.type, shape.kv_heads, shape.head_dim}, ctx.stream());
+}
+
+void EngineOps::launch_speculation(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                                   const float* queries /*[rows][Hq][D]*/, std::span<const SpeculatingRow> rows) const {
+  std::vector<SkewedScores> requests;
+  std::vector<SkewedChoice> choices;
+  requests.reserve(rows.size() * shape.kv_heads);
+  choices.reserve(rows.size());
+  std::uint32_t most = 0, most_units = 0;
+  for (const SpeculatingRow& r : rows) {
+    const SkewedIndex& index = r.index;
+    const std::uint32_t n = index.tokens[layer], units = n / index.unit;
+    auto* const scores = ctx.scratch<float>(std::size_t{shape.q_heads} * n);
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      const std::size_t head = std::size_t{g} * shape.group();
+      requests.push_back({queries + (std::size_t{r.row} * shape.q_heads + head) * shape.head_dim,
+                          ctx.read<float>(index.skew) + index.skew_offset(layer, g),
+                          ctx.read<char>(index.keys) + index.keys_offset(layer, g), n, scores + head * n});
+    }
+    choices.push_back({scores, n, index.unit, r.most, r.alpha,
+                       ctx.write<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0), index.most,
+                       ctx.scratch<std::uint32_t>(shape.q_heads), ctx.scratch<float>(units)});
+    most = std::max(most, n);
+    most_units = std::max(most_units, units);
+  }
+  const SkewedIndex& first = rows.front().index;
+  const SkewedShape skewed{shape.group(), shape.head_dim, first.columns, first.shape.type};
+  if (most > 0) {
+    skewed_scores_cuda(ctx.upload(requests), static_cast<std::uint32_t>(requests.size()), most, skewed, ctx.stream());
+  }
+  const auto count = static_cast<std::uint32_t>(choices.size());
+  if (first.per_head) {
+    choose_skewed_cuda(ctx.upload(choices), count, shape.kv_heads, shape.group(), ctx.stream());
+  } else {
+    choose_skewed_of_all_cuda(ctx.upload(choices), count, most_units, shape.kv_heads, shape.group(), ctx.stream());
+  }
+}
+
+void EngineOps::launch_units(LaunchContext& ctx, const SkewedIndex& index, std::uint32_t layer,
+                             const std::vector<std::uint32_t>& pages) const {
+  const KvShape& shape = kv_.shape();
+  const std::uint32_t piece = std::min(index.unit, kPageTokens);  // tokens that are adjacent on the host
+  const std::size_t bytes = piece * shape.vector_bytes();
+  const std::uint32_t room = 2 * shape.kv_heads * index.most * (index.unit / piece);
+  const FetchList list{ctx.scratch<std::uint32_t>(room), ctx.scratch<std::uint32_t>(room),
+                       ctx.scratch<std::uint32_t>(1)};
+  const std::vector<UnitFetch> fetch = {{ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0),
+                                         index.most, ctx.upload(pages),
+                                         static_cast<std::uint32_t>(index.staged_offset(layer, 0) / bytes)}};
+  list_units_cuda(ctx.upload(fetch), 1, shape.kv_heads, index.unit,
+                  static_cast<std::uint32_t>(kv_.host_buffer().bytes() / shape.slot_bytes()), list, ctx.stream());
+  Cost each;
+  each.h2d = bytes;
+  Cost without;
+  without.pieces = 0;
+  ctx.settle_by(list.count, 1, each, without);
+  gather_cuda({.from = ctx.read<char>(kv_.host_buffer()),
+               .from_stride = bytes,
+               .to = ctx.write<char>(index.staged),
+               .to_stride = bytes,
+               .bytes = bytes,
+               .from_slots = list.from,
+               .to_slots = list.to,
+               .count = room,
+               .slots_on_host = false,
+               .device_count = list.count},
+              GatherWay::zero_copy, ctx.stream());
+}
+
+}  // namespace tandem

@@ -1,0 +1,23 @@
+// A row of a speculation and of its fetch: shared by what plans them (speculation_ops.cc) and their launches on a GPU
+// (speculation_launch.cc).
+#pragma once
+
+#include "engine/runtime/engine_ops.h"
+#include "engine/runtime/workload.h"
+
+namespace tandem {
+
+struct EngineOps::SpeculatingRow {
+  std::uint32_t row = 0;
+  SkewedIndex index;  // as it is now
+  std::uint32_t most = 0;
+  double alpha = 0;
+  ScorePlace place;
+};
+
+struct EngineOps::SpeculatedRow {
+  SkewedIndex index;  // as it is now
+  HostPages::List pages;
+};
+
+}  // namespace tandem
