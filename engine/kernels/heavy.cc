@@ -34,9 +34,8 @@ void put(void* rows, std::uint32_t place, const char* row, std::size_t bytes) {
 float weigh(const HeavyStep& set, std::uint32_t group) {
   float newest = 0;
   for (std::uint32_t h = 0; h < group; ++h) {
-    const float* own = set.scores + std::size_t{h} * (set.held + 1);
-    blend_weights(own, set.lse[h], 1, 1, 1, &newest);
-    blend_weights(own + 1, set.lse[h], set.held, 1, 1, set.mass);
+    blend_weights(set.own + h * set.own_stride, set.lse[h], 1, 1, 1, &newest);
+    blend_weights(set.scores + h * set.stride, set.lse[h], set.held, 1, 1, set.mass);
   }
   return newest;
 }

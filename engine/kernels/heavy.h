@@ -44,9 +44,11 @@ void keep_heavy(const HeavyCompetition& set, const KvPages& kv);
 /// before the window, of equals the newest. NaN is the heaviest. A full set
 /// has a token before the window.
 struct HeavyStep {
-  const float* scores = nullptr;  // [group][held + 1]: the own token's first, then by place
-  const float* lse = nullptr;     // [group]
-  float* mass = nullptr;          // [room]
+  const float* scores = nullptr;  // [group][stride]: of the tokens in their places
+  const float* own = nullptr;     // [group], own_stride apart: of the own token
+  std::size_t stride = 0, own_stride = 0;
+  const float* lse = nullptr;  // [group]
+  float* mass = nullptr;       // [room]
   std::uint32_t* positions = nullptr;
   void* keys = nullptr;    // [room][D]
   void* values = nullptr;  // [room][D]
@@ -54,6 +56,13 @@ struct HeavyStep {
   std::uint32_t position = 0;  // of the own token
   std::uint32_t slot = 0;      // of the page that holds it
   std::uint32_t kv_head = 0;
+
+  /// Scores that lie together, [group][held + 1], the own token's first.
+  void set_scores(const float* all) {
+    own = all;
+    scores = all + 1;
+    stride = own_stride = std::size_t{held} + 1;
+  }
 };
 void update_heavy(const HeavyStep& set, std::uint32_t group, const KvPages& kv);
 

@@ -103,10 +103,9 @@ __device__ __forceinline__ bool lighter(const Lightest& a, const Lightest& b) {
   return a.mass < b.mass || (a.mass == b.mass && a.position > b.position);
 }
 
-/// The weight of query head h on a token of its scores.
-__device__ __forceinline__ float step_weight(const HeavyStep& set, std::uint32_t h, std::uint32_t token) {
-  const float infinity = __builtin_huge_valf();
-  const float score = set.scores[std::size_t{h} * (set.held + 1) + token], lse = set.lse[h];
+/// The weight of query head h on a token of that score.
+__device__ __forceinline__ float step_weight(const HeavyStep& set, std::uint32_t h, float score) {
+  const float infinity = __builtin_huge_valf(), lse = set.lse[h];
   return score == -infinity || lse == -infinity ? 0.0f : expf(score - lse);
 }
 
@@ -141,7 +140,7 @@ __device__ __forceinline__ void place_newest(const HeavyStep& set, std::uint32_t
   copy_row(static_cast<char*>(set.values) + place * bytes, row.v, bytes, threadIdx.x, kSelectThreads);
   if (threadIdx.x != 0) return;
   float newest = 0.0f;
-  for (std::uint32_t h = 0; h < group; ++h) newest += step_weight(set, h, 0);
+  for (std::uint32_t h = 0; h < group; ++h) newest += step_weight(set, h, set.own[h * set.own_stride]);
   set.mass[place] = newest;
   set.positions[place] = set.position;
 }
@@ -153,7 +152,7 @@ inline __global__ void __launch_bounds__(kSelectThreads)
   Lightest lightest{__builtin_huge_valf(), 0, kNoPlace};
   for (std::uint32_t i = threadIdx.x; i < set.held; i += kSelectThreads) {
     float mass = set.mass[i];
-    for (std::uint32_t h = 0; h < group; ++h) mass += step_weight(set, h, 1 + i);
+    for (std::uint32_t h = 0; h < group; ++h) mass += step_weight(set, h, set.scores[h * set.stride + i]);
     set.mass[i] = mass;
     const Lightest own = candidate_of(set, i, mass);
     if (lighter(own, lightest)) lightest = own;
@@ -171,7 +170,7 @@ inline __global__ void __launch_bounds__(kSelectThreads)
   const std::uint32_t i = blockIdx.x * kSelectThreads + threadIdx.x;
   if (i >= set.held) return;
   float mass = 0.0f;
-  for (std::uint32_t h = 0; h < group; ++h) mass += step_weight(set, h, 1 + i);
+  for (std::uint32_t h = 0; h < group; ++h) mass += step_weight(set, h, set.scores[h * set.stride + i]);
   set.mass[i] = mass;
 }
 

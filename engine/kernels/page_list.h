@@ -44,16 +44,16 @@ struct PageLists {
   bool per_kv_head = false;  // list row * kv_heads + kv_head; otherwise list `row` serves all KV heads
 };
 
-/// Tokens that lie packed (RowPages::room), the first so many of a row and KV head, on their way to a page list. Device
-/// memory, not owned.
-struct PackedTokens {
-  const std::uint32_t* count = nullptr;  // times `tokens`; nullptr: once
+/// The first so many tokens of a row, or of one of its KV heads, on their way to a page list. Device memory, not owned.
+struct WholePages {
   std::uint32_t tokens = 0;
+  const std::uint32_t* count = nullptr;  // times `tokens`; nullptr: once
+  const std::uint32_t* slots = nullptr;  // of the pages, from token 0 on; nullptr: 0, 1, 2, ..., as packed tokens lie
 };
 
 /// Single tokens that a KV head chose among those of a row's pages, on their way to a page list. Device memory, not
 /// owned.
-struct ListedTokens {
+struct SingleTokens {
   const std::uint32_t* chosen = nullptr;  // a count, then tokens; nullptr: none
   const std::uint32_t* slots = nullptr;   // of the pages, from token 0 on
 };

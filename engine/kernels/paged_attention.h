@@ -82,14 +82,13 @@ void pages_of_selection_cuda(const BlockSelection* rows /*[n]*/, std::uint32_t n
                              PageEntry* entries /*[n][kv_heads][capacity]*/, std::uint32_t* counts /*[n][kv_heads]*/,
                              CudaStream stream);
 
-/// List i = the pages of lists[i], in order, attended by all heads: its tokens begin at slot 0. Those beyond `capacity`
-/// pages are dropped.
-void pages_of_packed_cuda(const PackedTokens* lists /*[count]*/, std::uint32_t count, std::uint32_t capacity,
-                          PageEntry* entries /*[count][capacity]*/, std::uint32_t* counts /*[count]*/,
-                          CudaStream stream);
+/// List i = the pages of lists[i], full but for the last one, attended by all heads. Those beyond `capacity` are
+/// dropped.
+void whole_pages_cuda(const WholePages* lists /*[count]*/, std::uint32_t count, std::uint32_t capacity,
+                      PageEntry* entries /*[count][capacity]*/, std::uint32_t* counts /*[count]*/, CudaStream stream);
 
 /// List i = an entry for each token of lists[i], attended by all heads; as above.
-void pages_of_tokens_cuda(const ListedTokens* lists /*[count]*/, std::uint32_t count, std::uint32_t capacity,
+void pages_of_tokens_cuda(const SingleTokens* lists /*[count]*/, std::uint32_t count, std::uint32_t capacity,
                           PageEntry* entries /*[count][capacity]*/, std::uint32_t* counts /*[count]*/,
                           CudaStream stream);
 

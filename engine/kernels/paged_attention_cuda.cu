@@ -114,13 +114,13 @@ void pages_of_selection_cuda(const BlockSelection* rows, std::uint32_t n, std::u
          own_only, capacity, entries, counts);
 }
 
-void pages_of_packed_cuda(const PackedTokens* lists, std::uint32_t count, std::uint32_t capacity, PageEntry* entries,
-                          std::uint32_t* counts, CudaStream stream) {
+void whole_pages_cuda(const WholePages* lists, std::uint32_t count, std::uint32_t capacity, PageEntry* entries,
+                      std::uint32_t* counts, CudaStream stream) {
   gpu::Launcher launch(stream);
-  launch(gpu::pages_of_packed_kernel, count, gpu::kSelectionThreads, 0, lists, capacity, entries, counts);
+  launch(gpu::whole_pages_kernel, count, gpu::kSelectionThreads, 0, lists, capacity, entries, counts);
 }
 
-void pages_of_tokens_cuda(const ListedTokens* lists, std::uint32_t count, std::uint32_t capacity, PageEntry* entries,
+void pages_of_tokens_cuda(const SingleTokens* lists, std::uint32_t count, std::uint32_t capacity, PageEntry* entries,
                           std::uint32_t* counts, CudaStream stream) {
   gpu::Launcher launch(stream);
   launch(gpu::pages_of_tokens_kernel, count, gpu::kSelectionThreads, 0, lists, capacity, entries, counts);

@@ -77,15 +77,14 @@ __global__ void __launch_bounds__(kSelectionThreads)
 
 /// Grid: {lists}.
 inline __global__ void __launch_bounds__(kSelectionThreads)
-    pages_of_packed_kernel(const PackedTokens* lists, std::uint32_t capacity, PageEntry* entries,
-                           std::uint32_t* counts) {
-  const PackedTokens& list = lists[blockIdx.x];
+    whole_pages_kernel(const WholePages* lists, std::uint32_t capacity, PageEntry* entries, std::uint32_t* counts) {
+  const WholePages& list = lists[blockIdx.x];
   const std::uint32_t tokens = list.tokens * (list.count == nullptr ? 1 : *list.count);
   const std::uint32_t all = (tokens + kListPageTokens - 1) / kListPageTokens, pages = all < capacity ? all : capacity;
   for (std::uint32_t page = threadIdx.x; page < pages; page += kSelectionThreads) {
     const std::uint32_t left = tokens - page * kListPageTokens;
     PageEntry entry;
-    entry.slot = page;
+    entry.slot = list.slots == nullptr ? page : list.slots[page];
     entry.tokens = static_cast<std::uint16_t>(left < kListPageTokens ? left : kListPageTokens);
     entry.head_mask = 0xffffffffu;
     entries[std::size_t{blockIdx.x} * capacity + page] = entry;
@@ -95,9 +94,9 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
 
 /// Grid: {lists}.
 inline __global__ void __launch_bounds__(kSelectionThreads)
-    pages_of_tokens_kernel(const ListedTokens* lists, std::uint32_t capacity, PageEntry* entries,
+    pages_of_tokens_kernel(const SingleTokens* lists, std::uint32_t capacity, PageEntry* entries,
                            std::uint32_t* counts) {
-  const ListedTokens& list = lists[blockIdx.x];
+  const SingleTokens& list = lists[blockIdx.x];
   const std::uint32_t all = list.chosen == nullptr ? 0 : list.chosen[0], tokens = all < capacity ? all : capacity;
   for (std::uint32_t i = threadIdx.x; i < tokens; i += kSelectionThreads) {
     const std::uint32_t token = list.chosen[1 + i];

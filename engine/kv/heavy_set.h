@@ -1,10 +1,10 @@
 // Tokens of a sequence that survived on the device, per layer and KV head, with the attention mass that each has
 // gathered (H2O, Zhang et al. 2023). Which tokens they are is known to operation bodies only; every KV head of a layer
 // holds the same number.
-//   keys, values: [layer][kv_head][room][D] of KvShape::type
-//   mass:         [layer][kv_head][room] f32, summed over the query heads of the group and all queries so far
-//   positions:    [layer][kv_head][room] u32
-//   arriving:     [layer][kv_head][tokens] f32, mass of a new prompt's tokens while it is being computed
+//   kv:        [layer][kv_head]{K [room][D], V [room][D]} of KvShape::type
+//   mass:      [layer][kv_head][room] f32, summed over the query heads of the group and all queries so far
+//   positions: [layer][kv_head][room] u32
+//   arriving:  [layer][kv_head][tokens] f32, mass of a new prompt's tokens while it is being computed
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,26 @@ struct HeavySet {
   std::uint32_t window = 0;         // most recent tokens that nothing displaces
   bool latest = false;              // mass is the latest query's alone, and all KV heads hold the same tokens
   std::vector<std::uint32_t> held;  // [layer] tokens
-  DeviceBuffer keys, values, mass, positions;
+  DeviceBuffer kv, mass, positions;
   Range arriving_tokens{0, 0};
   DeviceBuffer arriving;
 
   std::size_t list(std::uint32_t layer, std::uint32_t kv_head) const {  // in tokens
     return (std::size_t{layer} * shape.kv_heads + kv_head) * room;
   }
+  std::size_t half_bytes() const { return std::size_t{room} * shape.vector_bytes(); }  // K or V of a KV head
+  std::size_t kv_offset(std::uint32_t layer, std::uint32_t kv_head) const {            // of K, in bytes
+    return (std::size_t{layer} * shape.kv_heads + kv_head) * 2 * half_bytes();
+  }
   /// K, V, mass and position of a token of one KV head.
   std::size_t token_bytes() const { return 2 * shape.vector_bytes() + sizeof(float) + sizeof(std::uint32_t); }
   /// All of a layer.
   void append_access(std::uint32_t layer, bool write, std::vector<Access>& out) const {
-    for (const DeviceBuffer* buffer : {&keys, &values, &mass, &positions})
+    for (const DeviceBuffer* buffer : {&kv, &mass, &positions})
       out.push_back(write ? buffer->writes(layer, layer + 1) : buffer->reads(layer, layer + 1));
   }
   std::size_t bytes(Tier tier) const {
-    return tier == Tier::host ? 0 : keys.bytes() + values.bytes() + mass.bytes() + positions.bytes() + arriving.bytes();
+    return tier == Tier::host ? 0 : kv.bytes() + mass.bytes() + positions.bytes() + arriving.bytes();
   }
 };
 
@@ -52,8 +56,7 @@ inline HeavySet make_heavy_set(Device& device, SequenceId sequence, const KvShap
   set.window = window;
   set.held.resize(shape.layers);
   const std::size_t tokens = std::size_t{shape.layers} * shape.kv_heads * room;
-  set.keys = device.allocate_device(tokens * shape.vector_bytes(), "heavy keys");
-  set.values = device.allocate_device(tokens * shape.vector_bytes(), "heavy values");
+  set.kv = device.allocate_device(2 * tokens * shape.vector_bytes(), "heavy kv");
   set.mass = device.allocate_device(tokens * sizeof(float), "attention mass");
   set.positions = device.allocate_device(tokens * sizeof(std::uint32_t), "heavy positions");
   return set;

@@ -165,8 +165,8 @@ void AppendAttention::attend_with_mass(BodyContext& ctx, std::uint32_t layer, st
     std::vector<float> scores(std::size_t{group} * (held + total));
     for (std::uint32_t row = 0; row < rows; ++row) {
       const std::uint32_t position = first + row, seen = held + position + 1 - tokens_.begin;
-      std::vector<KvSpan> spans = {
-          {ctx.read<char>(set.keys) + list * bytes, ctx.read<char>(set.values) + list * bytes, held, ~0u}};
+      const char* const kept = ctx.read<char>(set.kv) + set.kv_offset(layer, g);
+      std::vector<KvSpan> spans = {{kept, kept + set.half_bytes(), held, ~0u}};
       for (const Piece& piece : pieces) {
         if (piece.begin > position) break;
         const std::size_t at = piece.begin % kPageTokens * bytes;

@@ -10,6 +10,7 @@
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/runtime/engine_ops.h"
+#include "engine/runtime/launched_attention.h"
 
 namespace tandem {
 
@@ -163,24 +164,16 @@ void EngineOps::launch_observation(LaunchContext& ctx, const AttentionAverage& a
   const float in_window = 1.0f / static_cast<float>(std::min(o.observed, o.tokens - o.leaving));
   auto* const scores = ctx.scratch<float>(together * heads * columns);
   auto* const lse = ctx.scratch<float>(std::size_t{2} * heads * together);  // [head][part][query]
+  const auto* const placed = ctx.upload(slots);
   for (std::uint32_t first = 0; first < o.observed;) {
     const std::uint32_t seen = o.tokens - o.observed + 1 + first;  // by the first of these queries
     const std::uint32_t place = (o.begin + seen - 1) % queries.kept;
     const std::uint32_t rows = std::min({together, o.observed - first, queries.kept - place});
-    std::vector<PageEntry> entries;
-    std::vector<std::uint32_t> counts;
-    for (std::uint32_t row = 0; row < rows; ++row) {
-      counts.push_back(blocks_for(seen + row));
-      for (std::uint32_t page = 0; page < pages; ++page) {
-        const std::uint32_t at = page * kPageTokens;
-        entries.push_back({slots[page], 0,
-                           static_cast<std::uint16_t>(at < seen + row ? std::min(kPageTokens, seen + row - at) : 0),
-                           ~0u});
-      }
-    }
+    std::vector<WholePages> lists(rows);
+    for (std::uint32_t row = 0; row < rows; ++row) lists[row] = {seen + row, nullptr, placed};
     paged_token_scores_cuda(kept + std::size_t{place} * heads * s.head_dim, rows, group,
                             {ctx.read<char>(kv_.device_buffer()), s.type, s.kv_heads, s.head_dim},
-                            {ctx.upload(entries), ctx.upload(counts), pages, false}, scores, ctx.stream());
+                            list_whole_pages(ctx, lists, false, pages), scores, ctx.stream());
     // Tokens before the window by the softmax over all, those in it by the softmax over the window.
     std::vector<ScoreRow> sums;
     std::vector<WeightBlend> outside, inside;

@@ -111,6 +111,9 @@ class DecodeAttention {
                      const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
   PageLists launch_chosen_lists(LaunchContext& ctx, const ModelShape& shape, std::uint32_t rows,
                                 std::span<const DeviceChosen* const> chosen, std::vector<std::uint32_t>& most) const;
+  struct HeavyRow;  // a set's part of a step's update
+  void launch_heavy(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                    const std::vector<HeavyRow>& rows) const;
   void launch_averages(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
                        const std::vector<Emitted>& emitted) const;
   /// Adds what attention over so many tokens of a KV head costs on the device; returns `tokens`.

@@ -62,8 +62,6 @@ PageLists DecodeAttention::launch_chosen_lists(LaunchContext& ctx, const ModelSh
 void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape, const DeviceWork& work,
                                     const std::vector<Emitted>& emitted, const DeviceBuffer& out,
                                     const DeviceBuffer& lse) {
-  if (!work.heavy.empty()) no_cuda_code("Attention over tokens that survived has");
-
   const auto rows = static_cast<std::uint32_t>(work.fixed.size());
   const std::size_t heads = std::size_t{rows} * shape.q_heads;
   const auto* const q = ctx.read<float>(forward_.q());
@@ -74,7 +72,7 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     return parts.back();
   };
   const bool settled = work.chosen.empty() && work.fetched.empty() && work.residents.empty() && work.tokens.empty() &&
-                       work.ahead.empty() && work.speculated.empty();
+                       work.ahead.empty() && work.speculated.empty() && work.heavy.empty();
   std::vector<std::uint32_t> most;
 
   {  // pages of the store: for every row, so that those with nothing get the empty partial
@@ -100,8 +98,10 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     }
     launched_fixed_.run(ctx, q, rows, shape.group(), store, uploaded, most, to);
     if (!emitted.empty()) {
-      TANDEM_CHECK(!per_head && uploaded.capacity * kPageTokens == emitted.front().stride,
-                   "scores of {} pages in rows of {}", uploaded.capacity, emitted.front().stride);
+      // Of sets of survivors that is the step's own token.
+      const std::size_t stride = emitted.front().heavy == nullptr ? emitted.front().stride : kPageTokens;
+      TANDEM_CHECK(!per_head && uploaded.capacity * kPageTokens == stride, "scores of {} pages in rows of {}",
+                   uploaded.capacity, stride);
       paged_token_scores_cuda(q, rows, shape.group(), store, uploaded, ctx.write<float>(scores_), ctx.stream());
     }
   }
@@ -176,31 +176,38 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     const std::uint32_t* count = nullptr;  // of the first KV head, and
     std::size_t count_stride = 0;          // from one to the next
   };
-  const auto attend_packed = [&](std::span<const Packed> packed, LaunchedAttention& launched, bool count) {
+  const auto attend_packed = [&](std::span<const Packed> packed, bool count) {
     std::vector<RowPages> bases(rows);
-    std::vector<PackedTokens> tokens(std::size_t{rows} * shape.kv_heads);
-    PageLists lists;
-    lists.per_kv_head = true;
+    std::vector<WholePages> tokens(std::size_t{rows} * shape.kv_heads);
     most.assign(tokens.size(), 0);
+    std::uint32_t pages = 0;
     for (const Packed& p : packed) {
       TANDEM_CHECK(bases[p.row].pages == nullptr, "a row attends two sets of packed tokens");
       bases[p.row] = p.memory;
-      lists.capacity = std::max(lists.capacity, blocks_for(p.most));
+      pages = std::max(pages, blocks_for(p.most));
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
         const std::size_t list = std::size_t{p.row} * shape.kv_heads + head;
-        tokens[list] = {p.count == nullptr ? nullptr : p.count + head * p.count_stride, p.each};
+        tokens[list] = {p.each, p.count == nullptr ? nullptr : p.count + head * p.count_stride};
         most[list] = blocks_for(p.most);
       }
     }
-    auto* const entries = ctx.scratch<PageEntry>(tokens.size() * lists.capacity);
-    auto* const counts = ctx.scratch<std::uint32_t>(tokens.size());
-    pages_of_packed_cuda(ctx.upload(tokens), static_cast<std::uint32_t>(tokens.size()), lists.capacity, entries, counts,
-                         ctx.stream());
-    lists.entries = entries;
-    lists.counts = counts;
-    launched.run(ctx, q, rows, shape.group(), in_own_memory(std::move(bases)), lists, most, new_part());
+    const PageLists lists = list_whole_pages(ctx, tokens, true, pages);
+    const KvPages memory = in_own_memory(std::move(bases));
+    launched_ahead_.run(ctx, q, rows, shape.group(), memory, lists, most, new_part());
     if (count) count_tokens_cuda(lists, rows, shape.kv_heads, ctx.write<std::uint64_t>(device_attended_), ctx.stream());
+    return std::pair(memory, lists);
   };
+  if (!work.heavy.empty()) {
+    std::vector<Packed> packed;
+    packed.reserve(work.heavy.size());
+    for (const DeviceHeavy& h : work.heavy)
+      packed.push_back({h.row, {ctx.read<char>(h.set.kv) + h.set.kv_offset(h.layer, 0), h.set.room}, h.held, h.held});
+    const auto [memory, lists] = attend_packed(packed, false);
+    if (lists.capacity > 0) {  // behind the own tokens' scores
+      paged_token_scores_cuda(q, rows, shape.group(), memory, lists, ctx.write<float>(scores_) + heads * kPageTokens,
+                              ctx.stream());
+    }
+  }
   if (!work.ahead.empty()) {
     std::vector<Packed> packed;
     packed.reserve(work.ahead.size());
@@ -209,7 +216,7 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
       packed.push_back(
           {a.row, {ctx.read<char>(a.rank.packed) + a.rank.packed_offset(a.layer, 0), a.rank.most}, tokens, tokens});
     }
-    attend_packed(packed, launched_ahead_, false);
+    attend_packed(packed, false);
   }
   if (!work.speculated.empty()) {
     std::vector<Packed> packed;
@@ -223,11 +230,11 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
                         ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(s.layer, 0),
                         1 + std::size_t{index.most}});
     }
-    attend_packed(packed, launched_ahead_, true);
+    attend_packed(packed, true);
   }
 
   if (!work.tokens.empty()) {
-    std::vector<ListedTokens> tokens(std::size_t{rows} * shape.kv_heads);
+    std::vector<SingleTokens> tokens(std::size_t{rows} * shape.kv_heads);
     PageLists lists;
     lists.per_kv_head = true;
     most.assign(tokens.size(), 0);

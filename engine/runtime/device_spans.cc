@@ -73,10 +73,9 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
   }
   for (const DeviceHeavy& h : work.heavy) {
     if (h.held == 0) continue;
-    const char *keys = ctx.read<char>(h.set.keys), *values = ctx.read<char>(h.set.values);
     for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-      const std::size_t at = h.set.list(h.layer, g) * vector_bytes;
-      spans[h.row * shape.kv_heads + g].spans.push_back({keys + at, values + at, h.held, ~0u});
+      const char* k = ctx.read<char>(h.set.kv) + h.set.kv_offset(h.layer, g);
+      spans[h.row * shape.kv_heads + g].spans.push_back({k, k + h.set.half_bytes(), h.held, ~0u});
     }
   }
   for (const DeviceTokens& t : work.tokens) {

@@ -35,10 +35,17 @@ std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const Layer
     emitted.push_back({item->row, &average, nullptr, ranges[0], floats, ranges[0].end - ranges[0].begin});
     floats += std::size_t{context.shape.q_heads} * average.ring;
   }
-  if (device_.launches() && !emitted.empty()) {  // all rows at once, by the slots of their pages
+  if (device_.launches() && !emitted.empty() && emitted.front().heavy != nullptr) {  // as launch_heavy() reads them
+    std::uint32_t most = 0;
+    for (const Emitted& e : emitted) {
+      TANDEM_CHECK(e.heavy != nullptr, "the rows of a batch gather mass alike");
+      most = std::max(most, e.heavy->room);
+    }
+    floats = context.batch.size() * context.shape.q_heads * (std::size_t{1} + blocks_for(most)) * kPageTokens;
+  } else if (device_.launches() && !emitted.empty()) {  // all rows at once, by the slots of their pages
     std::size_t stride = 0, most = 0;
     for (const Emitted& e : emitted) {
-      if (e.average == nullptr) no_cuda_code("The mass of surviving tokens has");
+      TANDEM_CHECK(e.average != nullptr, "the rows of a batch average alike");
       stride = std::max<std::size_t>(stride, (blocks_for(e.tokens.end) - e.tokens.begin / kPageTokens) * kPageTokens);
       most = std::max<std::size_t>(most, e.average->ring);
     }

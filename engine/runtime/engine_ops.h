@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/kernels/heavy.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/kv/sequence_stores.h"
@@ -100,6 +101,7 @@ class EngineOps : public Ops {
   struct DigestWork;  // blocks of one sequence that get their digest
   struct FetchWork;   // what one request of a fetch brings to the device
   struct RankWork;    // what one request of a selection ahead comes to
+  struct HeavyWork;   // a layer's competition for the places of a set
   struct Sent {       // a message: the device's memory has been read; the answer is on the device
     Event left, arrived;
   };
@@ -146,6 +148,11 @@ class EngineOps : public Ops {
   Event offload(const SequenceState& sequence, Range tokens, std::uint32_t layer, AttentionAverage* average);
   DigestWork digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer, Range blocks, Op& op);
   std::uint32_t arriving_stride(const HeavySet& set) const;
+  HeavyCompetition competition(const BodyContext& ctx, const HeavyWork& work, std::uint32_t kv_head) const;
+  void compete(BodyContext& ctx, const HeavyWork& work) const;
+  // The twins on a GPU (heavy_launch.cc).
+  void launch_competition(LaunchContext& ctx, const HeavyWork& work) const;
+  const float* launch_latest_weights(LaunchContext& ctx, const HeavyWork& work, const std::uint32_t* slots) const;
   Event submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op);
   void launch_placement(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, const Choice& choice,
                         const DigestIndex& index, const float* query, const std::vector<std::uint32_t>& slots,

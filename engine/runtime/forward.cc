@@ -244,51 +244,6 @@ Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::
   return device_.submit(compute_, std::move(op));
 }
 
-Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
-                               const PromptSums& sums) {
-  const std::uint32_t blocks = blocks_for(first + rows);
-  Op op;
-  op.name = kColumnSums;
-  op.layer = layer;
-  op.cost.work = Work::gemm;
-  const std::uint64_t pairs = std::uint64_t{rows} * first + std::uint64_t{rows} * (rows + 1) / 2;
-  op.cost.flops = 2 * pairs * shape_.q_heads * shape_.head_dim;
-  op.cost.hbm = std::uint64_t{first + rows} * shape_.kv_heads * (kv_.shape().vector_bytes() + 2 * sizeof(float)) +
-                std::uint64_t{rows} * shape_.q_heads * shape_.head_dim * sizeof(float);
-  op.access = {q_.reads(0, rows), sums.values.writes(layer, layer + 1)};
-  kv_.append_access(sequence, layer, {0, blocks}, Tier::device, Range{0, shape_.kv_heads}, false, op.access);
-  std::vector<std::uint32_t> slots(blocks);
-  for (std::uint32_t block = 0; block < blocks; ++block) slots[block] = kv_.slot(sequence, layer, block, Tier::device);
-  op.body = [this, layer, first, rows, sums, slots = std::move(slots)](BodyContext& ctx) {
-    const char* pages = ctx.read<char>(kv_.device_buffer());
-    const float* query = ctx.read<float>(q_);
-    const std::uint32_t group = shape_.group(), dim = shape_.head_dim;
-    pool_.parallel_for(shape_.kv_heads, [&](std::size_t task) {
-      const auto head = static_cast<std::uint32_t>(task);
-      float* mass = ctx.write<float>(sums.values) + (std::size_t{layer} * shape_.kv_heads + head) * sums.room;
-      std::fill_n(mass + first, rows, 0.0f);
-      std::vector<KvSpan> spans;
-      std::vector<float> scores(std::size_t{group} * (first + rows));
-      for (std::uint32_t row = 0; row < rows; ++row) {
-        const std::uint32_t seen = first + row + 1;
-        spans.clear();
-        for (std::uint32_t at = 0; at < seen; at += kPageTokens) {
-          const std::uint32_t slot = slots[at / kPageTokens];
-          spans.push_back({pages + kv_.k_offset(slot, head), pages + kv_.v_offset(slot, head),
-                           std::min(kPageTokens, seen - at), ~0u});
-        }
-        token_scores(query + (std::size_t{row} * shape_.q_heads + head * group) * dim, spans,
-                     {group, dim, kv_.shape().type}, scores.data());
-        for (std::uint32_t g = 0; g < group; ++g) {
-          const float* own = scores.data() + std::size_t{g} * seen;
-          blend_weights(own, log_sum_exp(own, seen), seen, 1, 1, mass);
-        }
-      }
-    });
-  };
-  return device_.submit(compute_, std::move(op));
-}
-
 Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows, std::vector<Event> after) {
   const LayerWeights& w = model_.weights.layers[layer];
   Op op;

@@ -7,8 +7,7 @@
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/heavy.h"
-#include "engine/runtime/decode_attention.h"
-#include "engine/runtime/engine_ops.h"
+#include "engine/runtime/heavy_work.h"
 
 namespace tandem {
 namespace {
@@ -80,60 +79,76 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
       op.access.push_back(old.arriving.reads(layer, layer + 1));
     }
     kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
-    std::vector<std::uint32_t> slots;
+    HeavyWork work{old, set, layer, held, arriving, stride, window_begin, {}, queries, tokens - 1};
+    work.slots.reserve(blocks.end - blocks.begin);
     for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
-      slots.push_back(kv_.slot(sequence.id, layer, block, Tier::device));
-      TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the device", block, layer);
+      work.slots.push_back(kv_.slot(sequence.id, layer, block, Tier::device));
+      TANDEM_CHECK(work.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the device", block, layer);
     }
-    op.body = [this, old, to = set, layer, held, arriving, stride, window_begin, slots, blocks, queries,
-               last = tokens - 1](BodyContext& ctx) {
-      const KvShape& s = kv_.shape();
-      const std::size_t bytes = s.vector_bytes();
-      const bool any = arriving.begin < arriving.end;
-      const KvPages pages{any ? ctx.read<char>(kv_.device_buffer()) : nullptr, s.type, s.kv_heads, s.head_dim};
-      std::vector<float> latest;  // [held + arriving]
-      if (to.latest && any) {
-        const ModelShape& model = attention_.shape();
-        const std::size_t row = std::size_t{layer} * queries.kept + last % queries.kept;
-        latest = weigh_by_latest(pool_, ctx.read<float>(queries.values) + row * model.q_heads * model.head_dim, model,
-                                 s.type, held + (arriving.end - arriving.begin), [&](std::uint32_t g, std::size_t i) {
-                                   if (i < held) return ctx.read<char>(old.keys) + (old.list(layer, g) + i) * bytes;
-                                   const auto t = arriving.begin + static_cast<std::uint32_t>(i - held);
-                                   return static_cast<const char*>(pages.pages) + t % kPageTokens * bytes +
-                                          kv_.k_offset(slots[t / kPageTokens - blocks.begin], g);
-                                 });
-      }
-      pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
-        const auto g = static_cast<std::uint32_t>(head);
-        const std::size_t from = old.list(layer, g), at = to.list(layer, g);
-        HeavyCompetition one;
-        if (held > 0) {
-          one.mass = to.latest && any ? latest.data() : ctx.read<float>(old.mass) + from;
-          one.positions = ctx.read<std::uint32_t>(old.positions) + from;
-          one.keys = ctx.read<char>(old.keys) + from * bytes;
-          one.values = ctx.read<char>(old.values) + from * bytes;
-          one.held = held;
-        }
-        if (to.latest && any)
-          one.arriving = latest.data() + held;
-        else if (any)
-          one.arriving = ctx.read<float>(old.arriving) + (std::size_t{layer} * s.kv_heads + g) * stride;
-        one.arriving_begin = arriving.begin;
-        one.arriving_end = arriving.end;
-        one.slots = slots.data();
-        one.kv_head = g;
-        one.room = to.room;
-        one.window_begin = window_begin;
-        one.kept_mass = ctx.write<float>(to.mass) + at;
-        one.kept_positions = ctx.write<std::uint32_t>(to.positions) + at;
-        one.kept_keys = ctx.write<char>(to.keys) + at * bytes;
-        one.kept_values = ctx.write<char>(to.values) + at * bytes;
-        tandem::keep_heavy(one, pages);
-      });
-    };
+    op.launch = [&](LaunchContext& ctx) { launch_competition(ctx, work); };
+    op.body = [this, work](BodyContext& ctx) { compete(ctx, work); };
     ask(LaneKind::device_compute, std::move(op));
   }
   return *ref;
+}
+
+void EngineOps::compete(BodyContext& ctx, const HeavyWork& work) const {
+  const KvShape& s = kv_.shape();
+  const HeavySet& old = work.old;
+  const std::uint32_t layer = work.layer, held = work.held;
+  const Range arriving = work.arriving;
+  const std::size_t bytes = s.vector_bytes();
+  const bool any = work.added() > 0;
+  const KvPages pages{any ? ctx.read<char>(kv_.device_buffer()) : nullptr, s.type, s.kv_heads, s.head_dim};
+  std::vector<float> latest;  // [held + arriving]
+  if (work.by_latest()) {
+    const ModelShape& model = attention_.shape();
+    latest = weigh_by_latest(pool_, ctx.read<float>(work.queries.values) + work.query_offset(model), model, s.type,
+                             held + work.added(), [&](std::uint32_t g, std::size_t i) {
+                               if (i < held) return ctx.read<char>(old.kv) + old.kv_offset(layer, g) + i * bytes;
+                               const auto t = arriving.begin + static_cast<std::uint32_t>(i - held);
+                               return static_cast<const char*>(pages.pages) + t % kPageTokens * bytes +
+                                      kv_.k_offset(work.slots[t / kPageTokens - arriving.begin / kPageTokens], g);
+                             });
+  }
+  pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
+    HeavyCompetition one = competition(ctx, work, static_cast<std::uint32_t>(head));
+    one.slots = work.slots.data();
+    if (work.by_latest()) {
+      one.mass = latest.data();
+      one.arriving = latest.data() + held;
+    }
+    tandem::keep_heavy(one, pages);
+  });
+}
+
+/// Of one KV head, without the slots; by the masses that are there.
+HeavyCompetition EngineOps::competition(const BodyContext& ctx, const HeavyWork& work, std::uint32_t kv_head) const {
+  const HeavySet &old = work.old, &to = work.to;
+  HeavyCompetition one;
+  if (work.held > 0) {
+    const std::size_t from = old.list(work.layer, kv_head);
+    one.mass = ctx.read<float>(old.mass) + from;
+    one.positions = ctx.read<std::uint32_t>(old.positions) + from;
+    one.keys = ctx.read<char>(old.kv) + old.kv_offset(work.layer, kv_head);
+    one.values = static_cast<const char*>(one.keys) + old.half_bytes();
+    one.held = work.held;
+  }
+  if (work.added() > 0 && !to.latest) {
+    one.arriving =
+        ctx.read<float>(old.arriving) + (std::size_t{work.layer} * kv_.shape().kv_heads + kv_head) * work.stride;
+  }
+  one.arriving_begin = work.arriving.begin;
+  one.arriving_end = work.arriving.end;
+  one.kv_head = kv_head;
+  one.room = to.room;
+  one.window_begin = work.window_begin;
+  const std::size_t at = to.list(work.layer, kv_head);
+  one.kept_mass = ctx.write<float>(to.mass) + at;
+  one.kept_positions = ctx.write<std::uint32_t>(to.positions) + at;
+  one.kept_keys = ctx.write<char>(to.kv) + to.kv_offset(work.layer, kv_head);
+  one.kept_values = static_cast<char*>(one.kept_keys) + to.half_bytes();
+  return one;
 }
 
 /// Tokens that the buffer of a new prompt's mass has room for.
@@ -145,16 +160,11 @@ std::uint32_t EngineOps::arriving_stride(const HeavySet& set) const {
 void DecodeAttention::submit_heavy(const LayerContext& context, const std::vector<Emitted>& emitted) {
   const ModelShape& shape = context.shape;
   const std::uint32_t layer = context.layer;
-  struct Row {
-    HeavySet set;
-    std::uint32_t row = 0, held = 0, position = 0, slot = 0;
-    std::size_t offset = 0;  // of its scores
-  };
   Op op;
   op.name = "update heavy hitters";
   op.layer = layer;
   op.access = {scores_.reads()};
-  std::vector<Row> rows;
+  std::vector<HeavyRow> rows;
   rows.reserve(emitted.size());
   for (const Emitted& e : emitted) {
     HeavySet& set = *e.heavy;
@@ -172,33 +182,21 @@ void DecodeAttention::submit_heavy(const LayerContext& context, const std::vecto
     op.cost.flops += std::uint64_t{10} * shape.q_heads * (held + 1);
     set.held[layer] = std::min(held + 1, set.room);
   }
-  op.body = [this, shape, layer, rows = std::move(rows), scores = scores_](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) { launch_heavy(ctx, shape, layer, rows); };
+  op.body = [this, shape, layer, rows, scores = scores_](BodyContext& ctx) {
     const std::uint32_t group = shape.group();
-    const std::size_t bytes = kv_.shape().vector_bytes();
     const KvPages pages{ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
-    const auto step = [&](const Row& row, std::uint32_t g) {
-      const std::size_t list = row.set.list(layer, g);
-      HeavyStep one;
-      one.scores = ctx.read<float>(scores) + row.offset + std::size_t{g} * group * (row.held + 1);
-      one.lse = ctx.read<float>(device_lse_) + std::size_t{row.row} * shape.q_heads + g * group;
-      one.mass = ctx.write<float>(row.set.mass) + list;
-      one.positions = ctx.write<std::uint32_t>(row.set.positions) + list;
-      one.keys = ctx.write<char>(row.set.keys) + list * bytes;
-      one.values = ctx.write<char>(row.set.values) + list * bytes;
-      one.held = row.held;
-      one.room = row.set.room;
-      one.window_begin = row.position + 1 - std::min(row.set.window, row.position + 1);
-      one.position = row.position;
-      one.slot = row.slot;
-      one.kv_head = g;
+    const auto step = [&](const HeavyRow& row, std::uint32_t g) {
+      HeavyStep one = row.step(ctx, layer, g, group, ctx.read<float>(device_lse_));
+      one.set_scores(ctx.read<float>(scores) + row.offset + std::size_t{g} * group * (row.held + 1));
       return one;
     };
     pool_.parallel_for(rows.size() * shape.kv_heads, [&](std::size_t task) {
-      const Row& row = rows[task / shape.kv_heads];
+      const HeavyRow& row = rows[task / shape.kv_heads];
       if (!row.set.latest) update_heavy(step(row, static_cast<std::uint32_t>(task % shape.kv_heads)), group, pages);
     });
     std::vector<HeavyStep> sets(shape.kv_heads);
-    for (const Row& row : rows) {
+    for (const HeavyRow& row : rows) {
       if (!row.set.latest) continue;
       for (std::uint32_t g = 0; g < shape.kv_heads; ++g) sets[g] = step(row, g);
       update_heavy_alike(sets, group, pages);

@@ -27,6 +27,14 @@ void copy_rows(std::span<const std::uint32_t> rows, std::size_t width, const flo
   }
 }
 
+PageLists list_whole_pages(LaunchContext& ctx, const std::vector<WholePages>& lists, bool per_kv_head,
+                           std::uint32_t most) {
+  auto* const entries = ctx.scratch<PageEntry>(lists.size() * most);
+  auto* const counts = ctx.scratch<std::uint32_t>(lists.size());
+  whole_pages_cuda(ctx.upload(lists), static_cast<std::uint32_t>(lists.size()), most, entries, counts, ctx.stream());
+  return {entries, counts, most, per_kv_head};
+}
+
 void LaunchedAttention::run(LaunchContext& ctx, const float* q, std::uint32_t rows, std::uint32_t group,
                             const KvPages& kv, const PageLists& lists, std::span<const std::uint32_t> most,
                             const PartialOut& to) {

@@ -40,22 +40,9 @@ PageLists upload_lists(LaunchContext& ctx, std::uint32_t lists, bool per_kv_head
   return out;
 }
 
-/// A list per row of pages that are full but for the last one. `slots(row)` and `tokens(row)`: theirs.
-template <class Slots, class Tokens>
-PageLists upload_whole_pages(LaunchContext& ctx, std::uint32_t rows, const Slots& slots, const Tokens& tokens) {
-  std::vector<std::uint32_t> counts;
-  return upload_lists(
-      ctx, rows, false, [&](std::uint32_t row) { return slots(row).size(); },
-      [&](std::uint32_t row, PageEntry* at) {
-        std::uint32_t left = tokens(row);
-        for (const std::uint32_t slot : slots(row)) {
-          const std::uint32_t count = std::min(left, kListPageTokens);
-          *at++ = {slot, 0, static_cast<std::uint16_t>(count), ~0u};
-          left -= count;
-        }
-      },
-      counts);
-}
+/// A list each, with room for the longest of them, made on the device. `most`: upper bounds of their pages.
+PageLists list_whole_pages(LaunchContext& ctx, const std::vector<WholePages>& lists, bool per_kv_head,
+                           std::uint32_t most);
 
 class LaunchedAttention {
  public:

@@ -78,9 +78,11 @@ void EngineOps::launch_choice(LaunchContext& ctx, Range layers, const std::vecto
     std::vector<QueryWindow> windows;
     std::vector<TokenChoiceRow> choices;
     std::vector<TokenPack> packs;
+    std::vector<WholePages> lists;
     windows.reserve(rows.size());
     choices.reserve(rows.size());
     packs.reserve(rows.size());
+    lists.reserve(rows.size());
     for (const Row& row : rows) {
       const CacheRank& rank = row.work->rank;
       const std::uint32_t keep = row.work->keep;
@@ -88,16 +90,15 @@ void EngineOps::launch_choice(LaunchContext& ctx, Range layers, const std::vecto
       windows.push_back({rank.window.write<float>(ctx) + rank.window_offset(row.layer), row.work->known,
                          row.work->positions.end - 1, queries + windows.size() * shape.q_heads * shape.head_dim});
       choices.push_back({row.work->end, keep, chosen, rank.most});
-      packs.push_back(
-          {chosen, rank.most, ctx.upload(*row.slots), ctx.write<char>(rank.packed) + rank.packed_offset(row.layer, 0)});
+      const auto* const slots = ctx.upload(*row.slots);
+      lists.push_back({row.work->end, nullptr, slots});
+      packs.push_back({chosen, rank.most, slots, ctx.write<char>(rank.packed) + rank.packed_offset(row.layer, 0)});
       batch.most = std::max(batch.most, keep);
     }
     batch.windows = ctx.upload(windows);
     batch.choices = ctx.upload(choices);
     batch.packs = ctx.upload(packs);
-    batch.lists = upload_whole_pages(
-        ctx, batch.rows, [&](std::uint32_t row) { return std::span(*rows[row].slots); },
-        [&](std::uint32_t row) { return rows[row].work->end; });
+    batch.lists = list_whole_pages(ctx, lists, false, static_cast<std::uint32_t>(pages));
     batch.queries = queries;
     batch.scores = scores;
     batch.weights = weights;

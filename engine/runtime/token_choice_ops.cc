@@ -65,22 +65,17 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
     const auto all = static_cast<std::uint32_t>(context.batch.size());
     // Rows that choose nothing leave a count of 0 somewhere.
     std::vector<TokenChoiceRow> choices(all, {0, 0, ctx.scratch<std::uint32_t>(shape.kv_heads), 0});
-    std::vector<const Row*> choosing(all);
-    std::size_t pages = 1;
+    std::vector<WholePages> scored(all);
+    std::uint32_t pages = 1;
     for (const Row& row : rows) {
       choices[row.row] = {row.end, row.keep, ctx.write<std::uint32_t>(row.choice.lists), row.choice.most};
-      choosing[row.row] = &row;
-      pages = std::max(pages, row.slots.size());
+      scored[row.row] = {row.end, nullptr, ctx.upload(row.slots)};
+      pages = std::max(pages, blocks_for(row.end));
     }
-    const PageLists lists = upload_whole_pages(
-        ctx, all,
-        [&](std::uint32_t row) {
-          return choosing[row] == nullptr ? std::span<const std::uint32_t>() : std::span(choosing[row]->slots);
-        },
-        [&](std::uint32_t row) { return choosing[row] == nullptr ? 0 : choosing[row]->end; });
+    const PageLists lists = list_whole_pages(ctx, scored, false, pages);
     choose_tokens_cuda(ctx.read<float>(values), ctx.upload(choices), all, shape.group(),
                        {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim}, lists,
-                       ctx.scratch<float>(all * shape.q_heads * pages * kPageTokens), ctx.stream());
+                       ctx.scratch<float>(std::size_t{all} * shape.q_heads * pages * kPageTokens), ctx.stream());
   };
   op.body = [this, shape, values, rows](BodyContext& ctx) {
     pool_.parallel_for(rows.size() * shape.kv_heads, [&](std::size_t task) {

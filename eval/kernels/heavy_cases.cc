@@ -194,13 +194,13 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
     std::vector<HeavyStep> sets(heads);
     for (std::uint32_t head = 0; head < heads; ++head) {
       HeavyStep& set = sets[head];
-      set.scores = device_scores + std::size_t{head} * group * (held + 1);
       set.lse = lse + std::size_t{head} * group;
       set.mass = mass + std::size_t{head} * room;
       set.positions = positions + std::size_t{head} * room;
       set.keys = static_cast<char*>(keys) + head * room * width;
       set.values = static_cast<char*>(rows) + head * room * width;
       set.held = held;
+      set.set_scores(device_scores + std::size_t{head} * group * (held + 1));
       set.room = room;
       set.window_begin = held - std::min(held, window);
       set.position = position;

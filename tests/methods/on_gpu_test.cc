@@ -85,6 +85,10 @@ std::vector<std::string> specs_on_gpu() {
                            "scoutattention:budget=48,block=16,sinks=16,recall=2,layer0=resident,pred_norm=own",
                            "scoutattention:budget=64,block=32,sinks=0,recall=2,ahead=none",
                            "tova:budget=24",
+                           "tova:budget=24,evict=yes",
+                           "h2o:budget=32",
+                           "h2o:budget=40,heavy=0.9",
+                           "h2o:budget=0.3,heavy=0",
                            "tova:budget=0.4",
                            "asyncspade:budget=24,window=2",
                            "asyncspade:budget=24,place=host",
@@ -186,7 +190,9 @@ TEST_F(Gpu, GreedyTokensAreThoseOfTheSimulatedDevice) {
   for (const char* spec :
        {"full", "quest:budget=48", "hybrid-fixed:budget=0.2,sinks=0,window=1", "gpu-fetch:budget=0.3,sinks=0,window=16",
         "hgca:device_kv=32,block=16,beta=0.7", "scoutattention:budget=48,block=16,sinks=16,recall=3", "tova:budget=24",
-        "asyncspade:budget=24,window=3", "asyncspade:budget=24,place=host", "infinigen:budget=32,dense_layers=0"})
+        "tova:budget=24,evict=yes", "h2o:budget=32", "h2o:budget=40,heavy=0.9", "h2o:budget=0.3,heavy=0",
+        "asyncspade:budget=24,window=3", "asyncspade:budget=24,place=host", "infinigen:budget=32,dense_layers=0",
+        "h2o:budget=32", "tova:budget=24,evict=yes"})
     expect_greedy_tokens(spec);
 }
 
@@ -216,7 +222,8 @@ TEST_P(GpuPrecision, TensorCoresAndBiasesAgreeWithinTheRounding) {
   if (c.precision != DType::bf16)
     specs.insert(specs.end(),
                  {"quest:budget=0.5", "gpu-fetch:budget=0.3,sinks=0,window=16", "hgca:device_kv=32,block=16,beta=0.7",
-                  "scoutattention:budget=48,block=16,sinks=16,recall=3", "tova:budget=24",
+                  "scoutattention:budget=48,block=16,sinks=16,recall=3", "tova:budget=24", "tova:budget=24,evict=yes",
+                  "h2o:budget=32", "h2o:budget=40,heavy=0.9", "h2o:budget=0.3,heavy=0",
                   "asyncspade:budget=24,place=host", "infinigen:budget=32,dense_layers=0"});
   for (const std::string& spec : specs) {
     Bench expected_bench(wide_model(c.weights), sim(), options), bench(wide_model(c.weights), gpu(), options);
@@ -248,6 +255,21 @@ TEST_F(Gpu, PrefillAndWhatIsAppendedGiveTheSameLogits) {
   for (std::size_t step = 0; step < 3; ++step) EXPECT_LT(largest_difference(behind[1][step], behind[0][step]), 1e-4);
 }
 
+// Sums of a prompt that came in parts, its last tokens' own included.
+TEST_F(Gpu, MassOfAPromptInChunksIsThatOfTheSimulatedDevice) {
+  std::vector<std::vector<float>> logits[2];
+  for (const bool on_gpu : {false, true}) {
+    EngineOptions options;
+    options.prefill_chunk = 20;
+    Bench bench(tiny_model(), on_gpu ? gpu() : sim(), options);
+    const auto prefix = bench.engine.prefill(kPrompts[2]);
+    bench.engine.append(*prefix, kPrompts[1]);
+    const DecodeRequest request{prefix.get(), 5};
+    bench.engine.decode(*make_method("h2o:budget=20,heavy=0.9"), {&request, 1}, {.logits = &logits[on_gpu ? 1 : 0]});
+  }
+  for (std::size_t step = 0; step < 5; ++step) EXPECT_LT(largest_difference(logits[1][step], logits[0][step]), 1e-4);
+}
+
 TEST_F(Gpu, DrawsAreThoseOfTheSimulatedDevice) {
   const std::vector<Sampling> sampling = {{.temperature = 1.5f, .seed = 3},
                                           {.temperature = 0.7f, .top_k = 9, .seed = 4},
@@ -263,7 +285,7 @@ TEST_F(Gpu, DrawsAreThoseOfTheSimulatedDevice) {
 
 TEST_F(Gpu, OtherMethodsAreRefusedBySentence) {
   // With these they leave something out at such lengths: as they are by default they may all be `full`.
-  const std::map<std::string, std::string> budgets = {{"h2o", ":budget=32"}, {"fluxion", ":bgt=0.1,sinks=0,window=1"}};
+  const std::map<std::string, std::string> budgets = {{"fluxion", ":bgt=0.1,sinks=0,window=1"}};
   std::vector<std::string> others;
   for (const MethodInfo& info : method_registry()) {
     if (info.on_gpu) continue;
@@ -271,14 +293,13 @@ TEST_F(Gpu, OtherMethodsAreRefusedBySentence) {
     Bench bench(tiny_model_for(info.name), gpu());
     ASSERT_TRUE(budgets.contains(info.name)) << info.name;
     const auto method = make_method(info.name + budgets.at(info.name));
-    if (method->needs(bench.engine.shape()).column_sums) continue;  // what engines keep of prompts for it
     EXPECT_THAT([&] { bench.decode(*method, {kPrompts[0]}, 3); },
                 ThrowsMessage<InputError>(::testing::AnyOf(HasSubstr("no CUDA code yet"), HasSubstr("peer device"))))
         << info.name;
     // What it leaves behind does not hinder the next one.
     EXPECT_EQ(bench.decode(*make_method("full"), {kPrompts[1]}, 2).sequences[0].tokens.size(), 2u) << info.name;
   }
-  EXPECT_THAT([&] { check_on_gpu(others); }, ThrowsMessage<InputError>(HasSubstr("does not run h2o")));
+  EXPECT_THAT([&] { check_on_gpu(others); }, ThrowsMessage<InputError>(HasSubstr("does not run fluxion")));
   check_on_gpu(specs_on_gpu());
   EXPECT_EQ(default_comparison(true, true).size() + others.size(), method_registry().size());
 }

@@ -30,10 +30,10 @@ void pages_of_selection_cuda(const BlockSelection*, std::uint32_t, std::uint32_t
                              std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
   refuse();
 }
-void pages_of_packed_cuda(const PackedTokens*, std::uint32_t, std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
+void whole_pages_cuda(const WholePages*, std::uint32_t, std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
   refuse();
 }
-void pages_of_tokens_cuda(const ListedTokens*, std::uint32_t, std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
+void pages_of_tokens_cuda(const SingleTokens*, std::uint32_t, std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
   refuse();
 }
 void count_tokens_cuda(const PageLists&, std::uint32_t, std::uint32_t, std::uint64_t*, CudaStream) {

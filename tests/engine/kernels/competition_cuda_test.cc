@@ -26,13 +26,13 @@ struct Set {
   HeavyStep step() {
     std::fill(page.begin() + 64, page.end(), 2.0f);
     HeavyStep s;
-    s.scores = scores.data();
     s.lse = lse.data();
     s.mass = mass.data();
     s.positions = positions.data();
     s.keys = keys.data();
     s.values = values.data();
     s.held = held;
+    s.set_scores(scores.data());
     s.room = static_cast<std::uint32_t>(mass.size());
     s.position = 20;
     return s;
@@ -157,7 +157,7 @@ TEST_F(CompetitionCudaTest, EvictionsEqualTheCpus) {
         values(set.values);
     const OnDevice<std::uint32_t> positions(set.positions);
     HeavyStep on_device = step;
-    on_device.scores = scores.data();
+    on_device.set_scores(scores.data());
     on_device.lse = lse.data();
     on_device.mass = mass.data();
     on_device.positions = positions.data();
@@ -199,7 +199,7 @@ TEST_F(CompetitionCudaTest, EvictionsAlikeEqualTheCpusWithInfinitiesNanAndEquals
       HeavyStep step = set.step();
       step.window_begin = 16;
       on_cpu.push_back(step);
-      step.scores = place(set.scores);
+      step.set_scores(place(set.scores));
       step.lse = place(set.lse);
       step.mass = place(set.mass);
       step.keys = place(set.keys);

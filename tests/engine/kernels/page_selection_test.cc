@@ -107,24 +107,22 @@ TEST_F(PageSelectionTest, TokensOfListsAreAddedToTheirRows) {
   EXPECT_THROW(count_tokens_cuda({}, 1, 1, nullptr, {}), LogicError);
 }
 
-TEST_F(PageSelectionTest, PackedTokensFillPagesAndTheLastOnePartly) {
-  const OnDevice<std::uint32_t> three(std::vector<std::uint32_t>{3}), counts(6);
-  const OnDevice<PackedTokens> lists({{nullptr, 0},
-                                      {nullptr, 16},
-                                      {nullptr, 16 * 300 + 5},
-                                      {three.data(), 15},
-                                      {three.data(), 0},
-                                      {nullptr, 16 * 400}});
+TEST_F(PageSelectionTest, WholePagesFillTheirListsPagesAndTheLastOnePartly) {
+  std::vector<std::uint32_t> slots(301);
+  for (std::uint32_t page = 0; page < slots.size(); ++page) slots[page] = 7 * page + 2;
+  const OnDevice<std::uint32_t> three(std::vector<std::uint32_t>{3}), counts(6), places(slots);
+  const OnDevice<WholePages> lists(std::vector<WholePages>{
+      {0}, {16}, {16 * 300 + 5, nullptr, places.data()}, {15, three.data()}, {0, three.data()}, {16 * 400}});
   const std::vector<std::uint32_t> tokens = {0, 16, 16 * 300 + 5, 45, 0, 16 * 301}, pages = {0, 1, 301, 3, 0, 301};
   constexpr std::uint32_t kCapacity = 301;  // the last list has more
   const OnDevice<PageEntry> entries(std::vector<PageEntry>(std::size_t{6} * kCapacity));
-  pages_of_packed_cuda(lists.data(), 6, kCapacity, entries.data(), counts.data(), {});
+  whole_pages_cuda(lists.data(), 6, kCapacity, entries.data(), counts.data(), {});
   EXPECT_EQ(counts.values(), pages);
   const auto found = entries.values();
   for (std::uint32_t list = 0; list < 6; ++list) {
     for (std::uint32_t page = 0; page < pages[list]; ++page) {
       const PageEntry& entry = found[std::size_t{list} * kCapacity + page];
-      ASSERT_EQ(entry.slot, page);
+      ASSERT_EQ(entry.slot, list == 2 ? slots[page] : page);
       ASSERT_EQ(entry.first, 0);
       ASSERT_EQ(entry.tokens, std::min(16u, tokens[list] - 16 * page));
       ASSERT_EQ(entry.head_mask, ~0u);
@@ -142,7 +140,7 @@ TEST_F(PageSelectionTest, SingleTokensAreListedInTheirPages) {
   }
   const std::uint32_t count = chosen[0], capacity = count - 2;  // what is more is dropped
   const OnDevice<std::uint32_t> device_slots(slots), device_chosen(chosen), none(std::vector<std::uint32_t>{0});
-  const OnDevice<ListedTokens> lists(
+  const OnDevice<SingleTokens> lists(
       {{nullptr, nullptr}, {device_chosen.data(), device_slots.data()}, {none.data(), device_slots.data()}});
   const OnDevice<PageEntry> entries(std::vector<PageEntry>(std::size_t{3} * capacity));
   const OnDevice<std::uint32_t> counts(3);

@@ -109,7 +109,7 @@ TEST_P(PagedAttentionTest, PackedTokensAreAttendedLikePages) {
     const std::size_t width = dim * size_of(type());
     std::vector<OnDevice<char>> memory;
     std::vector<RowPages> rows;
-    std::vector<PackedTokens> tokens;
+    std::vector<WholePages> tokens;
     const OnDevice<std::uint32_t> units(std::vector<std::uint32_t>{100, 0, 33});
     for (std::size_t row = 0; row < counts.size(); ++row) {
       std::vector<char> packed(std::size_t{2} * 2 * rooms[row] * width, char(0xff));
@@ -122,13 +122,13 @@ TEST_P(PagedAttentionTest, PackedTokensAreAttendedLikePages) {
       }
       memory.emplace_back(packed);
       rows.push_back({memory.back().data(), rooms[row]});
-      tokens.push_back(row == 1 ? PackedTokens{} : PackedTokens{units.data() + row, row == 0 ? 7u : 1u});
+      tokens.push_back(row == 1 ? WholePages{} : WholePages{row == 0 ? 7u : 1u, units.data() + row});
     }
     const OnDevice<RowPages> of_rows(rows);
-    const OnDevice<PackedTokens> packed(tokens);
+    const OnDevice<WholePages> packed(tokens);
     const OnDevice<PageEntry> entries(std::size_t{3} * device.capacity);
     const OnDevice<std::uint32_t> listed(3);
-    pages_of_packed_cuda(packed.data(), 3, device.capacity, entries.data(), listed.data(), {});
+    whole_pages_cuda(packed.data(), 3, device.capacity, entries.data(), listed.data(), {});
     EXPECT_EQ(listed.values(), device.counts);
     KvPages kv = device.kv;
     kv.pages = nullptr;

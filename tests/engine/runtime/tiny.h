@@ -59,10 +59,9 @@ struct Bench {
       : model(std::move(m)),
         device(std::move(d)),
         pool(threads),
-        engine(model, *device, pool, small(std::move(options), !device->launches())) {}
-  /// `column_sums`: for whoever needs them; a GPU has no code for them.
-  static EngineOptions small(EngineOptions options, bool column_sums = true) {
-    options.column_sums = column_sums;
+        engine(model, *device, pool, small(std::move(options))) {}
+  static EngineOptions small(EngineOptions options) {
+    options.column_sums = true;  // for whoever needs them
     options.kv.device_bytes = options.kv.host_bytes = std::size_t{64} << 20;
     return options;
   }

@@ -1,0 +1,107 @@
+// The attention mass that a prompt's tokens get from its queries (H2O), in prefill: scores of every query with all
+// tokens before it, their softmax, and its sum over the query heads of a KV head.
+#include <algorithm>
+#include <vector>
+
+#include "engine/device/launch_context.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/attention_weights.h"
+#include "engine/kernels/paged_attention.h"
+#include "engine/runtime/forward.h"
+#include "engine/runtime/launched_attention.h"
+
+namespace tandem {
+
+Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
+                               const PromptSums& sums) {
+  const std::uint32_t blocks = blocks_for(first + rows);
+  Op op;
+  op.name = kColumnSums;
+  op.layer = layer;
+  op.cost.work = Work::gemm;
+  const std::uint64_t pairs = std::uint64_t{rows} * first + std::uint64_t{rows} * (rows + 1) / 2;
+  op.cost.flops = 2 * pairs * shape_.q_heads * shape_.head_dim;
+  op.cost.hbm = std::uint64_t{first + rows} * shape_.kv_heads * (kv_.shape().vector_bytes() + 2 * sizeof(float)) +
+                std::uint64_t{rows} * shape_.q_heads * shape_.head_dim * sizeof(float);
+  op.access = {q_.reads(0, rows), sums.values.writes(layer, layer + 1)};
+  kv_.append_access(sequence, layer, {0, blocks}, Tier::device, Range{0, shape_.kv_heads}, false, op.access);
+  std::vector<std::uint32_t> slots(blocks);
+  for (std::uint32_t block = 0; block < blocks; ++block) slots[block] = kv_.slot(sequence, layer, block, Tier::device);
+  op.launch = [&](LaunchContext& ctx) { launch_column_sums(ctx, layer, first, rows, sums, slots); };
+  op.body = [this, layer, first, rows, sums, slots](BodyContext& ctx) {
+    const char* pages = ctx.read<char>(kv_.device_buffer());
+    const float* query = ctx.read<float>(q_);
+    const std::uint32_t group = shape_.group(), dim = shape_.head_dim;
+    pool_.parallel_for(shape_.kv_heads, [&](std::size_t task) {
+      const auto head = static_cast<std::uint32_t>(task);
+      float* mass = ctx.write<float>(sums.values) + (std::size_t{layer} * shape_.kv_heads + head) * sums.room;
+      std::fill_n(mass + first, rows, 0.0f);
+      std::vector<KvSpan> spans;
+      std::vector<float> scores(std::size_t{group} * (first + rows));
+      for (std::uint32_t row = 0; row < rows; ++row) {
+        const std::uint32_t seen = first + row + 1;
+        spans.clear();
+        for (std::uint32_t at = 0; at < seen; at += kPageTokens) {
+          const std::uint32_t slot = slots[at / kPageTokens];
+          spans.push_back({pages + kv_.k_offset(slot, head), pages + kv_.v_offset(slot, head),
+                           std::min(kPageTokens, seen - at), ~0u});
+        }
+        token_scores(query + (std::size_t{row} * shape_.q_heads + head * group) * dim, spans,
+                     {group, dim, kv_.shape().type}, scores.data());
+        for (std::uint32_t g = 0; g < group; ++g) {
+          const float* own = scores.data() + std::size_t{g} * seen;
+          blend_weights(own, log_sum_exp(own, seen), seen, 1, 1, mass);
+        }
+      }
+    });
+  };
+  return device_.submit(compute_, std::move(op));
+}
+
+/// Some queries at a time, as many as there is room for scores of.
+void Forward::launch_column_sums(LaunchContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
+                                 const PromptSums& sums, const std::vector<std::uint32_t>& slots) const {
+  constexpr std::size_t kScoreFloats = std::size_t{32} << 20;
+  const auto pages = static_cast<std::uint32_t>(slots.size());
+  const std::size_t columns = std::size_t{pages} * kPageTokens;
+  const std::uint32_t heads = shape_.q_heads, group = shape_.group();
+  const auto together = static_cast<std::uint32_t>(std::clamp<std::size_t>(kScoreFloats / (heads * columns), 1, rows));
+  auto* const scores = ctx.scratch<float>(together * heads * columns);
+  auto* const lse = ctx.scratch<float>(std::size_t{heads} * together);  // [head][query]
+  const auto* const placed = ctx.upload(slots);
+  const auto* const query = ctx.read<float>(q_);
+  auto* const mass = ctx.write<float>(sums.values) + std::size_t{layer} * shape_.kv_heads * sums.room;
+  for (std::uint32_t begin = 0; begin < rows; begin += together) {
+    const std::uint32_t count = std::min(together, rows - begin), seen = first + begin + count;  // by the last of them
+    std::vector<WholePages> lists(count);
+    for (std::uint32_t row = 0; row < count; ++row) lists[row] = {first + begin + row + 1, nullptr, placed};
+    paged_token_scores_cuda(query + std::size_t{begin} * heads * shape_.head_dim, count, group,
+                            {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape_.kv_heads, shape_.head_dim},
+                            list_whole_pages(ctx, lists, false, pages), scores, ctx.stream());
+    std::vector<ScoreRow> logs;
+    logs.reserve(std::size_t{heads} * count);
+    for (std::uint32_t head = 0; head < heads; ++head) {
+      for (std::uint32_t row = 0; row < count; ++row)
+        logs.push_back({scores + (std::size_t{row} * heads + head) * columns, first + begin + row + 1,
+                        lse + std::size_t{head} * count + row});
+    }
+    log_sum_exp_cuda(ctx.upload(logs), static_cast<std::uint32_t>(logs.size()), ctx.stream());
+    // The query heads of a group one after another: they add to the same sums. The queries' own tokens have none yet.
+    for (std::uint32_t g = 0; g < group; ++g) {
+      std::vector<WeightBlend> blends(shape_.kv_heads);
+      for (std::uint32_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
+        const std::size_t head = std::size_t{kv_head} * group + g;
+        blends[kv_head] = {scores + head * columns,
+                           lse + head * count,
+                           mass + std::size_t{kv_head} * sums.room,
+                           heads * columns,
+                           seen,
+                           count,
+                           g == 0 ? count : 0};
+      }
+      blend_weights_cuda(ctx.upload(blends), shape_.kv_heads, seen, 1, 1, ctx.stream());
+    }
+  }
+}
+
+}  // namespace tandem
