@@ -68,17 +68,26 @@ std::vector<std::string> specs_on_gpu() {
   std::vector<std::string> specs;
   for (const MethodInfo& info : method_registry())
     if (info.on_gpu) specs.push_back(info.name);
-  for (const char* spec :
-       {"full-offload:look_ahead=0", "streaming:sinks=5,window=19", "quest:budget=48",
-        "quest:budget=0.3,page=32,sinks=20,group_reduce=mean,dense_layers=1", "quest:budget=64,group_reduce=per_head",
-        "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32,union=attended",
-        "hybrid-fixed:budget=0.2,sinks=0,window=1", "gpu-fetch:budget=0.3,sinks=0,window=16",
-        "gpu-fetch:budget=0.4,block=32,sinks=16,window=1,union=attended", "hgca:device_kv=32,block=16,beta=0.7",
-        "hgca:device_kv=48,block=16,pad=attended,obs=8,alpha=0.5",
-        "scoutattention:budget=48,block=16,sinks=16,recall=3",
-        "scoutattention:budget=48,block=16,sinks=0,recall=1,scope=kv_head,device_scope=selected",
-        "scoutattention:budget=48,block=16,sinks=16,recall=2,layer0=resident,pred_norm=own",
-        "scoutattention:budget=64,block=32,sinks=0,recall=2,ahead=none"})
+  for (const char* spec : {"full-offload:look_ahead=0",
+                           "streaming:sinks=5,window=19",
+                           "quest:budget=48",
+                           "quest:budget=0.3,page=32,sinks=20,group_reduce=mean,dense_layers=1",
+                           "quest:budget=64,group_reduce=per_head",
+                           "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32,union=attended",
+                           "hybrid-fixed:budget=0.2,sinks=0,window=1",
+                           "gpu-fetch:budget=0.3,sinks=0,window=16",
+                           "gpu-fetch:budget=0.4,block=32,sinks=16,window=1,union=attended",
+                           "hgca:device_kv=32,block=16,beta=0.7",
+                           "hgca:device_kv=48,block=16,pad=attended,obs=8,alpha=0.5",
+                           "scoutattention:budget=48,block=16,sinks=16,recall=3",
+                           "scoutattention:budget=48,block=16,sinks=0,recall=1,scope=kv_head,device_scope=selected",
+                           "scoutattention:budget=48,block=16,sinks=16,recall=2,layer0=resident,pred_norm=own",
+                           "scoutattention:budget=64,block=32,sinks=0,recall=2,ahead=none",
+                           "fluxion:bgt=0.3,sinks=0,window=1",
+                           "fluxion:bgt=0.5,slope=-0.05,streaming=0.5,sinks=16,window=16,guard=yes,workers=1",
+                           "fluxion:bgt=0.4,stage=fixed32,sinks=0,window=1,policy=cpu-only",
+                           "fluxion:bgt=0.2,stage=fixed16,sinks=0,window=1,policy=length,cpu_share=0.4",
+                           "fluxion:bgt=0.6,stage=dynamic,sinks=0,window=1,policy=uniform,cpu_share=0.01"})
     specs.emplace_back(spec);
   return specs;
 }
@@ -124,6 +133,11 @@ TEST_F(Gpu, BytesOfRecallsAndFetchesAreThoseThatMoved) {
   }
 }
 
+/// Who attends to what is in host memory is settled while it runs.
+bool sides_compete(const std::string& spec) {
+  return spec.starts_with("fluxion") && spec.find("policy=") == std::string::npos;
+}
+
 TEST_P(OnGpu, LogitsAndCountersAreThoseOfTheSimulatedDevice) {
   const auto forced = forced_tokens();
   Bench expected_bench(tiny_model()), bench(tiny_model(), gpu());
@@ -139,9 +153,12 @@ TEST_P(OnGpu, LogitsAndCountersAreThoseOfTheSimulatedDevice) {
     for (std::size_t t = 0; t < f.log_probabilities.size(); ++t)
       EXPECT_NEAR(f.log_probabilities[t], e.log_probabilities[t], 1e-4);
     for (int side = 0; side < 2; ++side) {
-      EXPECT_EQ(f.attended[side], e.attended[side]);
+      if (!sides_compete(GetParam())) {
+        EXPECT_EQ(f.attended[side], e.attended[side]);
+      }
       EXPECT_EQ(f.peak_kv_bytes[side], e.peak_kv_bytes[side]);
     }
+    EXPECT_EQ(f.attended[0] + f.attended[1], e.attended[0] + e.attended[1]);
   }
   EXPECT_EQ(found.result.idle.steps.size(), kSteps + 1);
   EXPECT_EQ(found.result.trace.clock, "measured on " + cuda_device().name);
@@ -165,9 +182,9 @@ void expect_greedy_tokens(const std::string& spec) {
 }
 
 TEST_F(Gpu, GreedyTokensAreThoseOfTheSimulatedDevice) {
-  for (const char* spec :
-       {"full", "quest:budget=48", "hybrid-fixed:budget=0.2,sinks=0,window=1", "gpu-fetch:budget=0.3,sinks=0,window=16",
-        "hgca:device_kv=32,block=16,beta=0.7", "scoutattention:budget=48,block=16,sinks=16,recall=3"})
+  for (const char* spec : {"full", "quest:budget=48", "hybrid-fixed:budget=0.2,sinks=0,window=1",
+                           "gpu-fetch:budget=0.3,sinks=0,window=16", "hgca:device_kv=32,block=16,beta=0.7",
+                           "scoutattention:budget=48,block=16,sinks=16,recall=3", "fluxion:bgt=0.3,sinks=0,window=1"})
     expect_greedy_tokens(spec);
 }
 
@@ -197,7 +214,8 @@ TEST_P(GpuPrecision, TensorCoresAndBiasesAgreeWithinTheRounding) {
   if (c.precision != DType::bf16)
     specs.insert(specs.end(),
                  {"quest:budget=0.5", "gpu-fetch:budget=0.3,sinks=0,window=16", "hgca:device_kv=32,block=16,beta=0.7",
-                  "scoutattention:budget=48,block=16,sinks=16,recall=3"});
+                  "scoutattention:budget=48,block=16,sinks=16,recall=3",
+                  "fluxion:bgt=0.3,sinks=16,window=1,policy=uniform,cpu_share=0.5"});
   for (const std::string& spec : specs) {
     Bench expected_bench(wide_model(c.weights), sim(), options), bench(wide_model(c.weights), gpu(), options);
     const Out expected = decode(expected_bench, spec, prompts, forced);
@@ -245,7 +263,6 @@ TEST_F(Gpu, OtherMethodsAreRefusedBySentence) {
   // With these they leave something out at such lengths: as they are by default they may all be `full`.
   const std::map<std::string, std::string> budgets = {{"h2o", ":budget=32"},
                                                       {"tova", ":budget=24"},
-                                                      {"fluxion", ":bgt=0.1,sinks=0,window=1"},
                                                       {"infinigen", ":budget=32,dense_layers=0"},
                                                       {"asyncspade", ":budget=24"}};
   std::vector<std::string> others;
