@@ -78,7 +78,6 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
   if (arguments.session.device != "emu" && arguments.session.device != "cuda")
     throw_input_error("--device is '{}': bench takes real time, so give emu or cuda.", arguments.session.device);
   check_new_file(arguments.out, arguments.force);
-  check_methods({&arguments.method, 1}, arguments.session);
   Session session = open_session(arguments.session, /*with_tokenizer=*/false);
   say_hints({&arguments.method, 1}, arguments.session);
   options.engine = session.engine;

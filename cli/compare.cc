@@ -135,9 +135,8 @@ void report_on(const CompareCommand& command, const Session& session, const std:
 
 void compare(const CompareCommand& command) {
   eval::CompareOptions options;
-  options.methods = command.methods.empty()
-                        ? default_comparison(is_embedded(command.session.model), command.session.device == "cuda")
-                        : split_method_list(command.methods);
+  options.methods = command.methods.empty() ? default_comparison(is_embedded(command.session.model))
+                                            : split_method_list(command.methods);
   const bool embedded = command.ruler_data.empty();
   if (!command.tasks.empty() || embedded)
     options.tasks = eval::expand_ruler_tasks(command.tasks.empty() ? kTasks : command.tasks);
@@ -167,7 +166,6 @@ void compare(const CompareCommand& command) {
   check_trained(command.session);
 
   std::optional<TargetPlan> target = plan_target(command.target, command.session, options);
-  check_methods(options.methods, command.session);
   Session session = open_session(command.session);
   options.engine = session.engine;
   eval::check_compare(options, session.model);

@@ -100,7 +100,6 @@ void perplexity(const PerplexityArguments& arguments) {
     options.text_source = fmt::format("--text '{}'", arguments.text);
     options.text = read_text(arguments.text);
   }
-  check_methods(options.methods, arguments.session);
   Session session = open_session(arguments.session);
   options.engine = session.engine;
   const eval::Windows windows = cut(options, session.model);

@@ -186,7 +186,6 @@ void generate(const GenerateOptions& options) {
   const std::string prompt = options.chat ? "" : read_prompt(options);  // a missing file is found before the model
   const auto method = make_method(options.method);
   say_hints({&options.method, 1}, options.session);
-  check_methods({&options.method, 1}, options.session);
   Session session = open_session(options.session);
   session.engine.max_batch = 1;
   ChatFormat format = ChatFormat::llama2;

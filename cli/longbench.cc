@@ -93,7 +93,6 @@ void longbench(const LongBenchCommand& command) {
   if (!command.max_length.empty()) what.max_length = parse_one_length(command.max_length, "--max-length");
   check_run_options(command.run);
   check_trained(command.session);
-  check_methods(options.methods, command.session);
   Session session = open_session(command.session);
   if (command.chat) what.template_of = choose_chat_format(command.chat_format, session.model);
   const eval::LongBench benchmark(std::move(what), session.model);

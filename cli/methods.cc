@@ -10,9 +10,8 @@ namespace tandem::cli {
 namespace {
 
 void list_methods() {
-  for (const MethodInfo& info : method_registry())
-    fmt::print("{} {:<14} {}\n", info.on_gpu ? '*' : ' ', info.name, hanging(info.summary, 17));
-  fmt::print("\n* also with --device cuda\ntandem methods <name> explains one and lists its options.\n");
+  for (const MethodInfo& info : method_registry()) fmt::print("{:<14} {}\n", info.name, hanging(info.summary, 15));
+  fmt::print("\ntandem methods <name> explains one and lists its options.\n");
 }
 
 std::string option_row(const std::string& name, const std::string& takes, const std::string& standard,

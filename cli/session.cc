@@ -65,7 +65,7 @@ void add_session_options(CLI::App& command, SessionOptions& options, Models mode
   command
       .add_option("--device", options.device,
                   "sim: virtual time from a hardware profile; emu: one thread per lane, real time on this CPU; cuda: "
-                  "real time on a GPU (`tandem methods` marks what runs there)")
+                  "real time on a GPU")
       ->capture_default_str();
   command.add_option("--hw", options.hardware, "Hardware profile of --device sim (`tandem info` lists them)")
       ->capture_default_str();
@@ -123,10 +123,6 @@ void say_hints(std::span<const std::string> methods, const SessionOptions& optio
     const std::string hint = is_embedded(options.model) ? hint_for_embedded(spec) : "";
     if (!hint.empty()) fmt::print(stderr, "{}\n", hint);
   }
-}
-
-void check_methods(std::span<const std::string> methods, const SessionOptions& options) {
-  if (options.device == "cuda") check_on_gpu(methods);
 }
 
 void check_trained(const SessionOptions& options) {

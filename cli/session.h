@@ -64,9 +64,6 @@ struct Session {
 /// Says on stderr where methods leave to their defaults what has been trained for the embedded model.
 void say_hints(std::span<const std::string> methods, const SessionOptions& options);
 
-/// InputError where the device does not run one of them.
-void check_methods(std::span<const std::string> methods, const SessionOptions& options);
-
 /// InputError for `synthetic:` models, whose random weights nothing can be scored with; they are not made for that.
 void check_trained(const SessionOptions& options);
 

@@ -38,12 +38,10 @@ std::unique_ptr<Method> make_method(std::string_view text) {
 namespace {
 
 /// Every method, with the first options and then the second.
-std::vector<std::string> specs_with(std::string MethodInfo::*first, std::string MethodInfo::*second,
-                                    bool on_gpu = false) {
+std::vector<std::string> specs_with(std::string MethodInfo::*first, std::string MethodInfo::*second) {
   std::vector<std::string> specs;
   specs.reserve(method_registry().size());
   for (const MethodInfo& info : method_registry()) {
-    if (on_gpu && !info.on_gpu) continue;
     std::string text = info.name;
     for (const auto options : {first, second}) {
       if (options == nullptr || (info.*options).empty()) continue;
@@ -56,25 +54,8 @@ std::vector<std::string> specs_with(std::string MethodInfo::*first, std::string 
 
 }  // namespace
 
-std::vector<std::string> default_comparison(bool embedded, bool on_gpu) {
-  return specs_with(&MethodInfo::at_short_contexts, embedded ? &MethodInfo::for_embedded_model : nullptr, on_gpu);
-}
-
-void check_on_gpu(std::span<const std::string> specs) {
-  std::vector<std::string> missing, there;
-  for (const MethodInfo& info : method_registry())
-    if (info.on_gpu) there.push_back(info.name);
-  for (const std::string& spec : specs) {
-    const std::string& name = find_method(parse_method_spec(spec).name).name;
-    if (!find_method(name).on_gpu && std::find(missing.begin(), missing.end(), name) == missing.end())
-      missing.push_back(name);
-  }
-  if (missing.empty()) return;
-  throw_input_error(
-      "--device cuda does not run {} yet: some of what {} no CUDA code. It runs {}; --device sim and emu run all "
-      "methods.",
-      join_names(missing), missing.size() == 1 ? "it asks of the engine has" : "they ask of the engine has",
-      join_names(there));
+std::vector<std::string> default_comparison(bool embedded) {
+  return specs_with(&MethodInfo::at_short_contexts, embedded ? &MethodInfo::for_embedded_model : nullptr);
 }
 
 std::vector<std::string> default_prediction(bool at_short_contexts) {

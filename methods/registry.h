@@ -34,8 +34,6 @@ struct MethodInfo {
   // Options in whose place the defaults would be no source's figures where only a shape is simulated. Empty: the
   // defaults.
   std::string for_simulated_shapes;
-  /// Whether --device cuda runs it: all that it asks of the engine can be launched on a GPU.
-  bool on_gpu = false;
   std::vector<OptionInfo> options;
   std::vector<OptionRemark> remarks;
   std::unique_ptr<Method> (*make)(const MethodSpec&) = nullptr;
@@ -49,10 +47,8 @@ const MethodInfo& find_method(std::string_view name);
 std::unique_ptr<Method> make_method(std::string_view spec);
 
 /// What `tandem compare` compares when nothing is asked for: every registered method, `full` first, since the others
-/// are compared with it. `embedded`: the model is the embedded one. `on_gpu`: only those that a GPU runs.
-std::vector<std::string> default_comparison(bool embedded, bool on_gpu = false);
-/// InputError that names those of these specs that --device cuda does not run, and what it does run.
-void check_on_gpu(std::span<const std::string> specs);
+/// are compared with it. `embedded`: the model is the embedded one.
+std::vector<std::string> default_comparison(bool embedded);
 
 /// What `tandem compare --as` predicts in its place: with published budgets, or those at short contexts, and with what
 /// simulated shapes ask for.

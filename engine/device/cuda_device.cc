@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/bag_share.h"
 #include "engine/device/cuda_host_lanes.h"
 #include "engine/device/cuda_memory.h"
 #include "engine/device/cuda_trace.h"
@@ -63,8 +64,30 @@ class CudaExecution final : public Device {
                       op.name);
   }
 
-  std::vector<Event> submit_bag(std::span<const Puller>, const TaskBag&) override {
-    no_cuda_code("Tasks that host and device pull from one queue have");
+  /// Host lanes take tasks for themselves, the control thread takes them for the stream. What it throws leaves nobody
+  /// waiting: the host lanes go on until the queue is empty.
+  std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
+    const std::shared_ptr<TaskQueue> queue = queue_of(bag, pullers);
+    std::vector<Event> last(pullers.size());
+    const Puller* device = nullptr;
+    for (std::uint32_t p = 0; p < pullers.size(); ++p) {
+      if (!is_host(pullers[p].lane)) {
+        TANDEM_CHECK(device == nullptr, "two device lanes pull from one bag");
+        device = &pullers[p];
+        continue;
+      }
+      std::optional<Op> share = bag_share(bag, pullers[p], p, queue, /*host_only=*/true);
+      if (share) last[p] = submit(pullers[p].lane, std::move(*share));
+    }
+    if (device == nullptr) return last;
+    const auto p = static_cast<std::uint32_t>(device - pullers.data());
+    while (const auto task = queue->pull(device->side)) {
+      const Event before = last[p];
+      for (Op& op : bag.ops(*task, p)) last[p] = submit(device->lane, std::move(op));
+      // One task runs and one is ready behind it: who takes more takes what the host could do sooner.
+      await(before);
+    }
+    return last;
   }
 
   void begin_segment(const char* name) override {
@@ -239,6 +262,7 @@ class CudaExecution final : public Device {
     uploads_.launched(*end);
     const std::int64_t previous = last_of(lane_id);
     append_launch("launch", op, entered);
+    if (context.settled_cost()) op.cost = context.cost();
     const std::int64_t record = trace_.append_operation(op, lane_id, previous, last_control_);
     trace_.set_marks(record, {begin, end}, std::move(context.settled()));
     state.records.push_back(record);

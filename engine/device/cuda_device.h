@@ -7,6 +7,10 @@
 // control lane run inside submit(). Every kernel is a launch of its own: segments have no effect but their nesting is
 // checked.
 //
+// Of a bag each host lane takes tasks as one operation, the control thread takes them for the stream, one behind the
+// one that runs, until nothing is left for it; what the host still has under way is behind the events that it returns.
+// An error that it throws ends only its own taking.
+//
 // Trace records have the shape of `emu`'s. The times of device lanes are those of marks in the streams, before the
 // first thing that an operation puts there and behind the last, some tenths of a microsecond fine: gaps between its
 // kernels count as its own. They are on the control thread's clock to within the time that the host takes to see a

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/bag_share.h"
 #include "engine/device/memory.h"
-#include "engine/device/task_queue.h"
 
 namespace tandem {
 namespace {
@@ -76,52 +76,11 @@ class EmuDevice final : public Device {
 
   /// One operation per lane, which takes tasks until none is left.
   std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
-    const auto queue = std::make_shared<TaskQueue>(bag.allowed, bag.work, bag.pace, workers_by_side(pullers));
+    const std::shared_ptr<TaskQueue> queue = queue_of(bag, pullers);
     std::vector<Event> last(pullers.size());
     for (std::uint32_t p = 0; p < pullers.size(); ++p) {
-      const auto tasks = std::make_shared<std::vector<std::vector<Op>>>(bag.allowed.size());
-      Op all;
-      bool any = false;
-      for (std::uint32_t task = 0; task < bag.allowed.size(); ++task) {
-        if ((bag.allowed[task] >> pullers[p].side & 1) == 0) continue;
-        any = true;
-        (*tasks)[task] = bag.ops(task, p);
-        for (const Op& op : (*tasks)[task]) {
-          all.name = op.name;
-          all.kind = op.kind;
-          all.cause = op.cause;
-          all.layer = op.layer;
-          for (const Event& event : op.after) tandem::wait_for(all.after, event);
-        }
-      }
-      if (!any) continue;
-      all.body = [queue, tasks, side = pullers[p].side](BodyContext& ctx) {
-        Cost sum;
-        sum.pieces = sum.kernels = 0;
-        while (const auto task = queue->pull(side)) {
-          for (const Op& op : (*tasks)[*task]) {
-            BodyContext own(op);
-            if (op.body) op.body(own);
-            const Cost& cost = own.settled_cost() ? own.cost() : op.cost;
-            sum.hbm += cost.hbm;
-            sum.dram += cost.dram;
-            sum.contiguous += cost.contiguous;
-            sum.h2d += cost.h2d;
-            sum.d2h += cost.d2h;
-            sum.peer += cost.peer;
-            sum.flops += cost.flops;
-            sum.solved += cost.solved;
-            sum.ranked += cost.ranked;
-            sum.pieces += cost.pieces;
-            sum.short_bytes += cost.short_bytes;
-            sum.short_pieces += cost.short_pieces;
-            sum.kernels += cost.kernels;
-            sum.tasks += cost.tasks;
-          }
-        }
-        ctx.settle(sum);
-      };
-      last[p] = submit(pullers[p].lane, std::move(all));
+      std::optional<Op> share = bag_share(bag, pullers[p], p, queue, /*host_only=*/false);
+      if (share) last[p] = submit(pullers[p].lane, std::move(*share));
     }
     return last;
   }

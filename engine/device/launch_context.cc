@@ -12,10 +12,7 @@ constexpr std::size_t kAlignment = 256;
 }  // namespace
 
 void no_cuda_code(std::string_view what_has) {
-  throw_input_error(
-      "{} no CUDA code yet, so that who asks for it runs with --device sim and emu only: `tandem methods` says which "
-      "methods run with --device cuda.",
-      what_has);
+  throw_input_error("{} no CUDA code yet, so that who asks for it runs with --device sim and emu only.", what_has);
 }
 
 LaunchArena::LaunchArena(std::size_t bytes) : device_(bytes), host_(bytes) {}

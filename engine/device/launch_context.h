@@ -81,6 +81,7 @@ struct LaunchRooms {
   LaunchCounts& counts;
 };
 
+/// A launch that knows on the control thread what it moves settles its cost like a body (BodyContext::settle).
 class LaunchContext : public BodyContext {
  public:
   /// `begin` is recorded when the stream is first asked for: what the host prepares before is no time of the GPU.

@@ -1,14 +1,52 @@
 // The part of Ops that shows a prefilled context to a method's own statistics.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "engine/common/error.h"
+#include "engine/device/copy_list.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/convert.h"
 #include "engine/runtime/engine_ops.h"
 
 namespace tandem {
+namespace {
 
+/// A layer of a context in memory that a body reaches.
+struct ContextLayer {
+  std::uint32_t layer = 0, tokens = 0;
+  std::vector<std::uint32_t> slots;  // of its pages
+};
+
+void show(const KvStore& kv, const ContextLayer& context, const char* pages, const float* query,
+          const ContextRequest& request) {
+  const KvShape& shape = kv.shape();
+  const std::size_t dim = shape.head_dim;
+  std::vector<std::vector<float>> rows(std::size_t{2} * shape.kv_heads, std::vector<float>(context.tokens * dim));
+  ContextView view;
+  view.layer = context.layer;
+  view.tokens = context.tokens;
+  view.query = query;
+  view.keys.reserve(shape.kv_heads);
+  view.values.reserve(shape.kv_heads);
+  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+    std::vector<float>&keys = rows[head], &values = rows[shape.kv_heads + head];
+    for (std::uint32_t page = 0; page < context.slots.size(); ++page) {
+      const std::size_t first = std::size_t{page} * kPageTokens;
+      const std::size_t n = std::min<std::size_t>(kPageTokens, context.tokens - first) * dim;
+      to_f32(pages + kv.k_offset(context.slots[page], head), shape.type, 0, n, keys.data() + first * dim);
+      to_f32(pages + kv.v_offset(context.slots[page], head), shape.type, 0, n, values.data() + first * dim);
+    }
+    view.keys.push_back(keys.data());
+    view.values.push_back(values.data());
+  }
+  request.read(view);
+}
+
+}  // namespace
+
+/// On a GPU a thread of the host looks at a copy of the layer, one layer at a time in the same memory.
 void EngineOps::read_context(SequenceState& sequence, const ContextRequest& request) {
   const ModelShape shape = attention_.shape();
   const KvShape& kv = kv_.shape();
@@ -17,6 +55,14 @@ void EngineOps::read_context(SequenceState& sequence, const ContextRequest& requ
   const PromptQueries queries = found->second;
   const std::uint32_t tokens = sequence.tokens;
   const Range pages{0, blocks_for(tokens)};
+  const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
+  HostBuffer copied_pages, copied_query;
+  if (device_.launches()) {
+    if (!request.read) return;
+    copied_pages = device_.allocate_host(pages.end * kv.slot_bytes(), "copy of a context");
+    copied_query = device_.allocate_host(width * sizeof(float), "copy of its last query");
+  }
+  Event looked;
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
     Op op;
     op.name = "read context";
@@ -27,36 +73,48 @@ void EngineOps::read_context(SequenceState& sequence, const ContextRequest& requ
     op.access = {queries.values.reads(layer, layer + 1)};
     kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, kv.kv_heads}, false, op.access);
     kv_.append_filled(sequence.id, layer, pages, Tier::device, op.after);
-    std::vector<std::uint32_t> slots;
-    slots.reserve(pages.end);
+    ContextLayer context{layer, tokens, {}};
+    context.slots.reserve(pages.end);
     for (std::uint32_t page = 0; page < pages.end; ++page) {
-      slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
-      TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "page {} of layer {} is not on the device", page, layer);
+      context.slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
+      TANDEM_CHECK(context.slots.back() != KvStore::kNoSlot, "page {} of layer {} is not on the device", page, layer);
     }
-    op.body = [this, shape, layer, tokens, queries, slots = std::move(slots), read = request.read](BodyContext& ctx) {
-      if (!read) return;
-      const char* from = ctx.read<char>(kv_.device_buffer());
-      const std::size_t dim = shape.head_dim;
-      std::vector<std::vector<float>> rows(std::size_t{2} * shape.kv_heads, std::vector<float>(tokens * dim));
-      ContextView view;
-      view.layer = layer;
-      view.tokens = tokens;
-      view.query = ctx.read<float>(queries.values) +
-                   (std::size_t{layer} * queries.kept + (tokens - 1) % queries.kept) * shape.q_heads * dim;
-      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-        std::vector<float>&keys = rows[head], &values = rows[shape.kv_heads + head];
-        for (std::uint32_t page = 0; page < slots.size(); ++page) {
-          const std::size_t first = std::size_t{page} * kPageTokens;
-          const std::size_t n = std::min<std::size_t>(kPageTokens, tokens - first) * dim;
-          to_f32(from + kv_.k_offset(slots[page], head), kv_.shape().type, 0, n, keys.data() + first * dim);
-          to_f32(from + kv_.v_offset(slots[page], head), kv_.shape().type, 0, n, values.data() + first * dim);
-        }
-        view.keys.push_back(keys.data());
-        view.values.push_back(values.data());
-      }
-      read(view);
+    const std::size_t query = (std::size_t{layer} * queries.kept + (tokens - 1) % queries.kept) * width;
+    if (!device_.launches()) {
+      op.body = [this, context = std::move(context), queries, query, request](BodyContext& ctx) {
+        if (!request.read) return;
+        show(kv_, context, ctx.read<char>(kv_.device_buffer()), ctx.read<float>(queries.values) + query, request);
+      };
+      ask(LaneKind::device_compute, std::move(op));
+      continue;
+    }
+    Op copy;
+    copy.name = "context to host";
+    copy.kind = Kind::copy;
+    copy.cause = Cause::selection;
+    copy.layer = layer;
+    copy.cost.d2h = copied_pages.bytes() + copied_query.bytes();
+    copy.access = std::exchange(op.access, {copied_pages.reads(), copied_query.reads()});
+    copy.access.insert(copy.access.end(), {copied_pages.writes(), copied_query.writes()});
+    copy.after = std::exchange(op.after, {});
+    wait_for(copy.after, looked);
+    copy.launch = [&](LaunchContext& ctx) {
+      const auto* const from = ctx.read<char>(kv_.device_buffer());
+      auto* const to = ctx.write<char>(copied_pages);
+      CopyList list;
+      for (std::size_t page = 0; page < context.slots.size(); ++page)
+        list.add(to + page * kv.slot_bytes(), from + context.slots[page] * kv.slot_bytes(), kv.slot_bytes());
+      list.copy(ctx.stream());
+      cuda_copy(ctx.write<float>(copied_query), ctx.read<float>(queries.values) + query, copied_query.bytes(),
+                ctx.stream());
     };
-    ask(LaneKind::device_compute, std::move(op));
+    op.after = {ask(LaneKind::d2h, std::move(copy))};
+    std::iota(context.slots.begin(), context.slots.end(), 0u);
+    op.cost.dram = std::exchange(op.cost.hbm, 0);
+    op.body = [this, context = std::move(context), copied_pages, copied_query, request](BodyContext& ctx) {
+      show(kv_, context, ctx.read<char>(copied_pages), ctx.read<float>(copied_query), request);
+    };
+    looked = ask(LaneKind::host_workers, std::move(op));
   }
 }
 

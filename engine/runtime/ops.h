@@ -180,7 +180,7 @@ class Ops {
   /// group. Runs on the host's threads.
   virtual void keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) = 0;
   /// Shows a prefilled sequence, all of it still on the device, to the method's own statistics, layer by layer on the
-  /// device (Needs::last_queries).
+  /// device (Needs::last_queries); on a GPU the host looks at a copy.
   virtual void read_context(SequenceState& sequence, const ContextRequest& request) = 0;
   /// Digests (per channel min and max of the keys) of every layer's blocks.
   virtual DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) = 0;

@@ -170,6 +170,9 @@ struct HeadEstimate {
   std::uint32_t width = 1;  // values per head
   Cost cost;                // of all rows of a layer
   std::function<void(const HeadView&, float* out /*[Hq][width]*/)> estimate;
+  /// Its twin on a GPU, of all rows of the batch at once; called when it is submitted. What the views name is device
+  /// memory, and so is `out`; rows lie one after another in both. Empty: estimates are refused there.
+  std::function<void(LaunchContext&, std::span<const HeadView>, float* out /*[row][Hq][width]*/)> launch;
 };
 
 /// Attention of one KV head over blocks in host memory: they are scored by the layer's true query, and each query head

@@ -31,10 +31,26 @@ void TaskAttention::make_room(std::uint32_t width) {
                               "tokens of the host's tasks");
     device_tasks_ =
         device_.allocate_host(std::size_t{forward_.max_batch()} * sizeof(std::uint64_t), "tasks of the device");
+    std::ranges::fill(device_.host_write<std::uint64_t>(host_tokens_), 0u);
+    std::ranges::fill(device_.host_write<std::uint64_t>(device_tasks_), 0u);
   }
   if (estimates_.bytes() >= heads * width * sizeof(float)) return;
   estimates_ = device_.allocate_device(heads * width * sizeof(float), "head estimates");
   host_estimates_ = device_.allocate_host(heads * width * sizeof(float), "head estimates on the host");
+}
+
+HeadView TaskAttention::seen(const BodyContext& ctx, HeadView view, const Room& room) const {
+  const ModelShape& shape = forward_.shape();
+  const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
+  const auto show = [&](const Partial& part, HeadView::Part& to) {
+    to.out = ctx.read<float>(part.out) + view.row * width;
+    to.lse = ctx.read<float>(part.lse) + std::size_t{view.row} * shape.q_heads;
+  };
+  view.query = ctx.read<float>(forward_.q()) + view.row * width;
+  show(apart_[0], view.apart[0]);
+  show(apart_[1], view.apart[1]);
+  show(room.rest, view.rest);
+  return view;
 }
 
 /// Estimates on the device, copied to the host.
@@ -57,18 +73,10 @@ Event TaskAttention::estimate(const LayerContext& context, const HeadEstimate& h
   op.access = {forward_.q().reads(0, rows), estimates_.writes(0, rows)};
   for (const Partial* part : on_device(room))
     op.access.insert(op.access.end(), {part->out.reads(0, rows), part->lse.reads(0, rows)});
-  op.body = [this, views, width, floats, q_heads = shape.q_heads, room, estimate = heads.estimate](BodyContext& ctx) {
-    for (HeadView view : views) {
-      view.query = ctx.read<float>(forward_.q()) + view.row * width;
-      const auto show = [&](const Partial& part, HeadView::Part& to) {
-        to.out = ctx.read<float>(part.out) + view.row * width;
-        to.lse = ctx.read<float>(part.lse) + std::size_t{view.row} * q_heads;
-      };
-      show(apart_[0], view.apart[0]);
-      show(apart_[1], view.apart[1]);
-      show(room.rest, view.rest);
-      estimate(view, ctx.write<float>(estimates_) + view.row * floats);
-    }
+  op.launch = [&](LaunchContext& ctx) { launch_estimate(ctx, views, heads, room); };
+  op.body = [this, views, floats, room, estimate = heads.estimate](BodyContext& ctx) {
+    for (const HeadView& view : views)
+      estimate(seen(ctx, view, room), ctx.write<float>(estimates_) + view.row * floats);
   };
   op.stand_in = [this, views, floats, estimate = heads.estimate](BodyContext& ctx) {
     for (const HeadView& view : views) estimate(view, ctx.write<float>(estimates_) + view.row * floats);
@@ -88,6 +96,9 @@ Event TaskAttention::estimate(const LayerContext& context, const HeadEstimate& h
     std::memcpy(ctx.write<float>(host_estimates_), ctx.read<float>(estimates_), bytes);
   };
   copy.stand_in = copy.body;
+  copy.launch = [&](LaunchContext& ctx) {
+    cuda_copy(ctx.write<float>(host_estimates_), ctx.read<float>(estimates_), bytes, ctx.stream());
+  };
   return device_.submit(device_.lane(LaneKind::d2h), std::move(copy));
 }
 
@@ -97,6 +108,7 @@ std::vector<PullTask> TaskAttention::choose(const LayerContext& context, const P
   const auto estimates = device_.host_read<float>(host_estimates_, {0, rows});
   const auto by_host = device_.host_write<std::uint8_t>(by_host_);
   std::fill(by_host.begin(), by_host.end(), std::uint8_t{0});
+  launched_.assign(std::size_t{rows} * context.shape.kv_heads, false);
   std::vector<PullTask> chosen =
       tasks.choose(estimates.first(std::size_t{rows} * context.shape.q_heads * tasks.heads.width));
   if (tasks.choose_ns == 0) return chosen;
@@ -165,9 +177,6 @@ std::vector<TaskAttention::Pulled> TaskAttention::gather(const LayerContext& con
 /// Brings what the host computed to where the device's results are.
 Event TaskAttention::land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
                           std::vector<Event> host_done) {
-  struct Part {
-    std::uint32_t row = 0, kv_head = 0;
-  };
   const ModelShape shape = context.shape;
   Op op;
   op.name = "host partials to device";
@@ -179,9 +188,9 @@ Event TaskAttention::land(const LayerContext& context, const std::vector<Pulled>
   op.after = std::move(host_done);
   const std::uint64_t sum_bytes = std::uint64_t{shape.group()} * sizeof(float),
                       bytes = sum_bytes * (shape.head_dim + 1);
-  std::vector<Part> parts;
+  std::vector<HostResult> parts;
   std::vector<Access> flags;
-  const auto moved = [room](const Part& p) {
+  const auto moved = [room](const HostResult& p) {
     return std::vector<Access>{of_head(room.host_part.reads(p.row, p.row + 1), p.kv_head),
                                of_head(room.host_lse.reads(p.row, p.row + 1), p.kv_head),
                                of_head(room.landed_part.writes(p.row, p.row + 1), p.kv_head),
@@ -199,15 +208,16 @@ Event TaskAttention::land(const LayerContext& context, const std::vector<Pulled>
     op.cost.short_pieces += 1;
   }
   // In the order of memory, so that what is adjacent crosses as one.
-  std::sort(parts.begin(), parts.end(),
-            [](const Part& a, const Part& b) { return a.row != b.row ? a.row < b.row : a.kv_head < b.kv_head; });
+  std::sort(parts.begin(), parts.end(), [](const HostResult& a, const HostResult& b) {
+    return a.row != b.row ? a.row < b.row : a.kv_head < b.kv_head;
+  });
   op.access.insert(op.access.end(), flags.begin(), flags.end());
   const auto body = [this, shape, room, parts, flags, moved, bytes, sum_bytes](BodyContext& ctx, bool copies) {
     const auto* by_host = ctx.read<std::uint8_t>(by_host_);
     std::vector<Access> access = flags;
     Cost cost;
     LinkPieces outputs, sums;
-    for (const Part& p : parts) {
+    for (const HostResult& p : parts) {
       if (by_host[p.row * shape.kv_heads + p.kv_head] == 0) continue;
       const std::size_t head = std::size_t{p.row} * shape.q_heads + p.kv_head * shape.group();
       const std::vector<Access> own = moved(p);
@@ -227,6 +237,7 @@ Event TaskAttention::land(const LayerContext& context, const std::vector<Pulled>
   };
   op.body = [body](BodyContext& ctx) { body(ctx, true); };
   op.stand_in = [body](BodyContext& ctx) { body(ctx, false); };
+  op.launch = [&](LaunchContext& ctx) { launch_landing(ctx, parts, room); };
   return device_.submit(device_.lane(LaneKind::h2d), std::move(op));
 }
 
@@ -252,6 +263,7 @@ void TaskAttention::merge(const LayerContext& context, const std::vector<Pulled>
   op.cost.hbm = vectors * sizeof(float);
   op.cost.flops = vectors;
   wait_for(op.after, landed);
+  op.launch = [&](LaunchContext& ctx) { launch_merge(ctx, has_task, room); };
   op.body = [this, shape, rows, group_width, has_task, room](BodyContext& ctx) {
     for (std::size_t i = 0; i < std::size_t{rows} * shape.kv_heads; ++i) {
       const std::size_t head = i * shape.group(), at = i * group_width;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/kv/link_pieces.h"
@@ -79,6 +80,8 @@ class TaskAttention {
   /// What is attended on the device beside tasks, in the order in which it is merged.
   std::array<const Partial*, 3> on_device(const Room& room) const { return {&apart_[0], &apart_[1], &room.rest}; }
   void make_room(std::uint32_t width);
+  /// With the layer's queries and partial results.
+  HeadView seen(const BodyContext& ctx, HeadView view, const Room& room) const;
   Event estimate(const LayerContext& context, const HeadEstimate& heads, const Room& room);
   std::vector<PullTask> choose(const LayerContext& context, const PulledTasks& tasks, Event on_host);
   std::vector<Pulled> gather(const LayerContext& context, std::vector<PullTask> tasks) const;
@@ -101,9 +104,20 @@ class TaskAttention {
                      std::vector<std::vector<std::uint32_t>>& lists) const;
   HeadSpans spans_of(BodyContext& ctx, const Pulled& work, const std::vector<std::vector<std::uint32_t>>& lists,
                      std::vector<Access>& access, std::uint32_t& runs, LinkPieces& pieces, std::uint64_t& tokens) const;
+  /// A task of the host, whose result goes to the device.
+  struct HostResult {
+    std::uint32_t row = 0, kv_head = 0;
+  };
   Event land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
              std::vector<Event> host_done);
   void merge(const LayerContext& context, const std::vector<Pulled>& work, const Room& room, Event landed);
+  // On a GPU (task_launch.cc):
+  void launch_estimate(LaunchContext& ctx, std::vector<HeadView> views, const HeadEstimate& heads,
+                       const Room& room) const;
+  /// What it costs without the tokens that it chooses, and what each of them costs.
+  void launch_task(LaunchContext& ctx, const Pulled& work, const Room& room, const Cost& without, const Cost& token);
+  void launch_landing(LaunchContext& ctx, std::span<const HostResult> results, const Room& room) const;
+  void launch_merge(LaunchContext& ctx, const std::vector<bool>& has_task, const Room& room) const;
 
   Forward& forward_;
   Device& device_;
@@ -112,11 +126,12 @@ class TaskAttention {
   SequenceStores& stores_;
   const ScoreProcess* process_;
   std::array<Partial, 2> apart_;
-  DeviceBuffer estimates_;     // [row][Hq][width]
-  HostBuffer host_estimates_;  //
-  HostBuffer by_host_;         // [row][KV head] u8: the host took the task
-  HostBuffer host_tokens_;     // [row][layer][KV head] u64: attended by a task of the host; 0: there was none
-  HostBuffer device_tasks_;    // [row] u64
+  DeviceBuffer estimates_;      // [row][Hq][width]
+  HostBuffer host_estimates_;   //
+  HostBuffer by_host_;          // [row][KV head] u8: the host took the task
+  HostBuffer host_tokens_;      // [row][layer][KV head] u64: attended by a task of the host; 0: there was none
+  HostBuffer device_tasks_;     // [row] u64
+  std::vector<bool> launched_;  // [row][KV head] on a GPU: the layer's tasks that it took
   std::vector<std::unique_ptr<ThreadPool>> pools_;  // of the host's workers, by what each had
 };
 

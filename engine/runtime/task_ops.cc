@@ -245,6 +245,14 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
   };
   op.body = [body](BodyContext& ctx) { body(ctx, true); };
   op.stand_in = [body](BodyContext& ctx) { body(ctx, false); };
+  Cost without = op.cost, token;
+  without.h2d = crossing;
+  without.flops = scoring;
+  without.pieces = 2;
+  token.h2d = per_token;
+  token.flops = flops;
+  token.pieces = 0;  // by pages
+  op.launch = [this, work, room, without, token](LaunchContext& ctx) { launch_task(ctx, work, room, without, token); };
   return op;
 }
 

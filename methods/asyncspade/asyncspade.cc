@@ -169,7 +169,6 @@ MethodInfo asyncspade_info() {
       "the "
       "newest page, which goes to the rank when it is full.";
   info.source = "AsyncSpade: Efficient Test-Time Scaling with Asynchronous Sparse Decoding";
-  info.on_gpu = true;
   info.budget = "tokens-attended";
   info.at_short_contexts = "budget=512";
   AsyncSpadeOptions defaults;

@@ -28,7 +28,6 @@ MethodInfo full_info() {
       "device "
       "memory grows with the context. New tokens: appended on the device.";
   info.source = "-";
-  info.on_gpu = true;
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {
     OptionSet("full").parse(spec);
     return std::make_unique<Full>();

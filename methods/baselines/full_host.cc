@@ -61,7 +61,6 @@ MethodInfo full_host_info() {
       "host, whose CPU attends to everything; only the output comes back. Lossless. New tokens: written to host memory "
       "at once; the device keeps the page that is being filled.";
   info.source = "FlexGen's CPU attention (arXiv 2303.06865), with exact attention";
-  info.on_gpu = true;
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {
     OptionSet("full-host").parse(spec);
     return std::make_unique<FullHost>();

@@ -95,7 +95,6 @@ MethodInfo full_offload_info() {
       "layer and look_ahead layers ahead of use, and attends to everything there. Lossless. New tokens: on the device "
       "until their page is full, then in host memory.";
   info.source = "Sheng et al. 2023, FlexGen (arXiv 2303.06865), with exact attention and weights on the device";
-  info.on_gpu = true;
   FullOffloadOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

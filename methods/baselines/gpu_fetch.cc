@@ -69,7 +69,6 @@ MethodInfo gpu_fetch_info() {
       "group chose, once) and attends to them. Budget: share of the host-resident tokens; sinks, window and new tokens "
       "are on top. New tokens: stay on the device, as sinks and window do; the paper has all KV in CPU memory.";
   info.source = "Fluxion's baseline 'GPU-only' (papers: Fluxion, section 2.2); digests: Quest (arXiv 2406.10774)";
-  info.on_gpu = true;
   info.budget = "share-of-host-tokens";
   FixedBudgetOptions defaults;
   info.options = defaults.bind("gpu-fetch").describe();

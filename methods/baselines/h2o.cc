@@ -103,7 +103,6 @@ MethodInfo h2o_info() {
       "tokens in the set; the step's own token is on top until the step ends. New tokens: enter the window; the token "
       "that leaves it competes with the heavy hitters, and the lightest of these is given up for good.";
   info.source = "Zhang et al. 2023, H2O (arXiv 2306.14048)";
-  info.on_gpu = true;
   info.budget = "tokens-kept";
   H2oOptions defaults;
   info.options = defaults.bind().describe();

@@ -55,7 +55,6 @@ MethodInfo hybrid_fixed_info() {
       "stay on "
       "the device.";
   info.source = "Fluxion's baseline 'w/o Fluxion' (papers: Fluxion, section 8.1); digests: Quest (arXiv 2406.10774)";
-  info.on_gpu = true;
   info.budget = "share-of-host-tokens";
   FixedBudgetOptions defaults;
   info.options = defaults.bind("hybrid-fixed").describe();

@@ -161,7 +161,6 @@ MethodInfo infinigen_info() {
       "tokens fetched per KV head and layer behind the dense ones; the newest block is on top. New tokens: on the "
       "device until their block is full.";
   info.source = "InfiniGen (Lee et al., arXiv 2406.19707), as ScoutAttention compares with it";
-  info.on_gpu = true;
   info.budget = "most-fetched-share-of-context";
   InfinigenOptions defaults;
   info.options = defaults.bind().describe();

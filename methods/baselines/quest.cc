@@ -105,7 +105,6 @@ MethodInfo quest_info() {
       "the device; a page "
       "gets its digest when it is full, until then it is attended anyway.";
   info.source = "Tang et al. 2024, Quest (arXiv 2406.10774)";
-  info.on_gpu = true;
   info.budget = "tokens-attended";
   info.at_short_contexts = "budget=512";
   QuestOptions defaults;

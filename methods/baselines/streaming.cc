@@ -82,7 +82,6 @@ MethodInfo streaming_info() {
       "left is freed. Keys keep their original positions. The defaults are Fluxion's sinks and window; StreamingLLM's "
       "own are 4 sinks and a window of 1K to 2K tokens.";
   info.source = "Xiao et al. 2024, StreamingLLM (arXiv 2309.17453)";
-  info.on_gpu = true;
   info.budget = "sinks-and-window";
   StreamingOptions defaults;
   info.options = defaults.bind().describe();

@@ -120,7 +120,6 @@ MethodInfo tova_info() {
       "a step attends them and its own, then gives up the token with the smallest weight, summed over all heads, as in "
       "the original; but the newest token always stays, unlike the original's.";
   info.source = "Oren et al. 2024, TOVA (arXiv 2401.06104), as AsyncSpade compares with it";
-  info.on_gpu = true;
   info.budget = "tokens-attended";
   info.at_short_contexts = "budget=512";
   TovaOptions defaults;

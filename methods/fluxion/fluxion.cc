@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
+#include "engine/kernels/head_network.h"
 #include "methods/fluxion/drawn_heads.h"
 #include "methods/fluxion/fluxion_options.h"
 #include "methods/fluxion/oracle_heads.h"
@@ -19,9 +21,19 @@
 namespace tandem {
 namespace {
 
-constexpr std::uint32_t kWidth = 3;                      // floats of a head's properties
+constexpr std::uint32_t kWidth = kHeadOutputs;           // floats of a head's properties
 constexpr std::uint32_t kSpill = kGranularities.back();  // tokens that leave the device together
 constexpr Nanos kChooseGroupNs = 100;                    // of the control thread: Eq. 3 for one KV group, assumed
+
+void write_properties(const ModelShape& shape, const HeadSource& source, const HeadInputs& inputs, float* out) {
+  std::vector<HeadProperties> properties(shape.q_heads);
+  source.properties(shape, inputs, properties.data());
+  for (const HeadProperties& head : properties) {
+    *out++ = head.budget;
+    *out++ = head.slope;
+    *out++ = head.streaming ? 1.0f : 0.0f;
+  }
+}
 
 /// Every head needs the same, but for a share of them that stream, whatever the sequence and the step.
 class FixedHeads : public HeadSource {
@@ -36,6 +48,10 @@ class FixedHeads : public HeadSource {
       const double at = (inputs.view.layer * shape.q_heads + h + 1) * 0.6180339887498949;
       out[h].streaming = at - std::floor(at) < streaming_;
     }
+  }
+  void launch(LaunchContext& ctx, const ModelShape& shape, std::span<const HeadInputs> inputs,
+              float* out) const override {
+    launch_known(ctx, *this, shape, inputs, out);
   }
   bool lossless() const override { return lossless_; }
 
@@ -185,18 +201,23 @@ class Fluxion : public Method {
       inputs[row.row].request = row.request;
       memories.push_back(row.state.memory);
     }
+    tasks.heads.launch = [shape, heads = heads_, inputs, memories](LaunchContext& ctx, std::span<const HeadView> views,
+                                                                   float* out) {
+      std::vector<HeadInputs> asked;
+      asked.reserve(views.size());
+      for (const HeadView& view : views) {
+        if (inputs[view.row].host.begin >= inputs[view.row].host.end) continue;
+        asked.push_back(inputs[view.row]);
+        asked.back().view = view;
+      }
+      heads->launch(ctx, shape, asked, out);
+    };
     tasks.heads.estimate = [shape, heads = heads_, inputs = std::move(inputs), memories = std::move(memories)](
                                const HeadView& view, float* out) {
       HeadInputs own = inputs[view.row];
       if (own.host.begin >= own.host.end) return;  // nothing is asked of this row
       own.view = view;
-      std::vector<HeadProperties> properties(shape.q_heads);
-      heads->properties(shape, own, properties.data());
-      for (const HeadProperties& head : properties) {
-        *out++ = head.budget;
-        *out++ = head.slope;
-        *out++ = head.streaming ? 1.0f : 0.0f;
-      }
+      write_properties(shape, *heads, own, out);
     };
     if (options_.guard == "yes" && policy_ == SchedulePolicy::priority) {
       tasks.pace[static_cast<int>(Side::host)] = 1 - options_.cpu_share;
@@ -287,6 +308,20 @@ class Fluxion : public Method {
 };
 
 }  // namespace
+
+void HeadSource::launch(LaunchContext&, const ModelShape&, std::span<const HeadInputs>, float*) const {
+  no_cuda_code("Method fluxion, option 'heads': what is measured in the run, or drawn for simulations, has");
+}
+
+void launch_known(LaunchContext& ctx, const HeadSource& source, const ModelShape& shape,
+                  std::span<const HeadInputs> inputs, float* out) {
+  const std::size_t width = std::size_t{shape.q_heads} * kWidth;
+  std::vector<float> values(inputs.size() * width);
+  for (std::size_t i = 0; i < inputs.size(); ++i) write_properties(shape, source, inputs[i], values.data() + i * width);
+  const float* const from = ctx.upload(values);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    cuda_copy(out + inputs[i].view.row * width, from + i * width, width * sizeof(float), ctx.stream());
+}
 
 std::unique_ptr<Method> make_fluxion(const MethodSpec& spec, std::shared_ptr<const HeadSource> source) {
   FluxionOptions options;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,15 @@ class HeadSource {
   virtual Cost cost(const ModelShape& shape, std::uint32_t rows) const = 0;
   /// Properties [Hq] of a row. Where only shapes are simulated the view has no values.
   virtual void properties(const ModelShape& shape, const HeadInputs& inputs, HeadProperties* out) const = 0;
+  /// Its twin on a GPU, for those rows of a batch that have something in host memory: the views name device memory, in
+  /// which rows lie one after another. On the control thread. By default an InputError: there is none.
+  virtual void launch(LaunchContext& ctx, const ModelShape& shape, std::span<const HeadInputs> inputs,
+                      float* out /*[row][Hq][budget, slope, streaming]*/) const;
 };
+
+/// HeadSource::launch() of a source that looks at no values: its properties are made on the host and copied.
+void launch_known(LaunchContext& ctx, const HeadSource& source, const ModelShape& shape,
+                  std::span<const HeadInputs> inputs, float* out);
 
 /// What the blocks that one row's heads attend in a layer and step leave out, by query head.
 struct HeadErrors {

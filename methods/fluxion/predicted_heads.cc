@@ -1,11 +1,13 @@
 #include "methods/fluxion/predicted_heads.h"
 
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "engine/common/error.h"
 #include "engine/kernels/merge.h"
 #include "methods/fluxion/features.h"
+#include "methods/fluxion/predictor_on_gpu.h"
 
 namespace tandem {
 namespace {
@@ -13,13 +15,17 @@ namespace {
 /// Of one sequence, by layer.
 struct Statistics {
   std::vector<PrefillStatistics> layers;
+  std::unique_ptr<KnownOnGpu> on_gpu = std::make_unique<KnownOnGpu>();
 };
 
 class PredictedHeads : public HeadSource {
  public:
   PredictedHeads(std::shared_ptr<const Predictor> predictor, BudgetPolicy policy,
                  std::shared_ptr<const HeadSource> otherwise)
-      : predictor_(std::move(predictor)), policy_(policy), otherwise_(std::move(otherwise)) {}
+      : predictor_(std::move(predictor)),
+        policy_(policy),
+        otherwise_(std::move(otherwise)),
+        on_gpu_(std::make_unique<PredictorOnGpu>(*predictor_)) {}
 
   void check(const ModelShape& shape, std::uint32_t sinks, std::uint32_t window) const override {
     const Predictor::Subject& s = predictor_->subject();
@@ -92,10 +98,30 @@ class PredictedHeads : public HeadSource {
     predictor_->predict(rows.data(), static_cast<int>(shape.q_heads), out);
   }
 
+  void launch(LaunchContext& ctx, const ModelShape& shape, std::span<const HeadInputs> inputs,
+              float* out) const override {
+    std::vector<PredictedRow> predicted;
+    std::vector<HeadInputs> others;
+    predicted.reserve(inputs.size());
+    others.reserve(inputs.size());
+    for (const HeadInputs& row : inputs) {
+      if (row.memory == nullptr) {
+        others.push_back(row);
+        continue;
+      }
+      const auto& statistics = *static_cast<const Statistics*>(row.memory);
+      predicted.push_back(
+          {row.view, row.host.end - row.host.begin, statistics.on_gpu->layer(ctx, statistics.layers, row.view.layer)});
+    }
+    if (!predicted.empty()) on_gpu_->predict(ctx, shape, predicted, out);
+    if (!others.empty()) otherwise_->launch(ctx, shape, others, out);
+  }
+
  private:
   std::shared_ptr<const Predictor> predictor_;
   BudgetPolicy policy_;
   std::shared_ptr<const HeadSource> otherwise_;
+  std::unique_ptr<PredictorOnGpu> on_gpu_;
 };
 
 }  // namespace

@@ -11,7 +11,6 @@
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
-#include "engine/kernels/head_network.h"
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 
@@ -164,12 +163,20 @@ std::shared_ptr<const Predictor> Predictor::shipped(const std::string& model, Bu
   return predictor;
 }
 
+HeadNetwork Predictor::network(std::vector<NetworkLayer>& layers) const {
+  layers.clear();
+  layers.reserve(layers_.size());
+  std::uint32_t widest = kFeatures;
+  for (const Layer& layer : layers_) {
+    layers.push_back({layer.weight.data(), layer.bias.data(), layer.in, layer.out});
+    widest = std::max(widest, layer.out);
+  }
+  return {mean_.data(), scale_.data(), layers.data(), static_cast<std::uint32_t>(layers.size()), kFeatures, widest};
+}
+
 void Predictor::predict(const float* features, int n, HeadProperties* out) const {
   std::vector<NetworkLayer> layers;
-  layers.reserve(layers_.size());
-  for (const Layer& layer : layers_) layers.push_back({layer.weight.data(), layer.bias.data(), layer.in, layer.out});
-  const auto count = static_cast<std::uint32_t>(layers.size());
-  const HeadNetwork network{mean_.data(), scale_.data(), layers.data(), count, kFeatures, 0};
+  const HeadNetwork network = this->network(layers);
   std::vector<float> said(static_cast<std::size_t>(n) * kHeadOutputs);
   predict_heads(network, features, static_cast<std::uint32_t>(n), said.data());
   for (const float* head = said.data(); head != said.data() + said.size(); head += kHeadOutputs)

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/kernels/head_network.h"
 #include "methods/fluxion/labels.h"
 #include "methods/fluxion/properties.h"
 
@@ -45,6 +46,9 @@ class Predictor {
   /// whose budget or slope is not finite is one that needs everything. The bits of a row depend on its features alone.
   /// Any thread may call.
   void predict(const float* features /*[n][kFeatures], as features() writes them*/, int n, HeadProperties* out) const;
+
+  /// The network in this object's memory; `layers` is room for what it refers to.
+  HeadNetwork network(std::vector<NetworkLayer>& layers) const;
 
   const Subject& subject() const { return subject_; }
   /// Whose labels it learnt: the features of the prefill follow the same rule.

@@ -164,7 +164,6 @@ MethodInfo hgca_info() {
       "counts the window; the salient tokens are on top, as many as beta lets through, and all of the first "
       "dense_layers layers. New tokens: appended on the device. No sinks.";
   info.source = "Deng et al., HGCA (papers: HGCA, sections 3.2 and 3.3, algorithms 1 and 2)";
-  info.on_gpu = true;
   info.budget = "device-window-of-all-tokens";
   HgcaOptions defaults;
   info.options = defaults.bind().describe();

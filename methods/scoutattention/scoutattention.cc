@@ -204,7 +204,6 @@ MethodInfo scoutattention_info() {
       "digest, "
       "and becomes resident at a recall. A new prompt in a session chooses the residents anew by its last query.";
   info.source = "ScoutAttention (papers: ScoutAttention, section 3, algorithm 1)";
-  info.on_gpu = true;
   info.budget = "tokens-per-layer";
   info.at_short_contexts = "budget=512";
   ScoutOptions defaults;

@@ -79,7 +79,6 @@ TEST(CudaDevice, WhatHasNoLaunchIsRefused) {
               ThrowsMessage<InputError>(HasSubstr("'new idea' has no CUDA code yet")));
   EXPECT_THAT([&] { cuda->submit(cuda->lane(LaneKind::peer_compute), op); },
               ThrowsMessage<InputError>(HasSubstr("peer device")));
-  EXPECT_THAT([&] { cuda->submit_bag({}, {}); }, ThrowsMessage<InputError>(HasSubstr("no CUDA code yet")));
   op.body = nullptr;  // nothing to do is done
   cuda->host_wait(cuda->submit(cuda->lane(LaneKind::device_compute), op));
 }

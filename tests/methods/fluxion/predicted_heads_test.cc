@@ -22,54 +22,12 @@
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"
 #include "tests/methods/fluxion/naive_features.h"
+#include "tests/methods/fluxion/tiny_predictor.h"
 
 namespace tandem::testing {
 namespace {
 
 using Vector = SlowModel::Vector;
-
-/// A predictor file for the tiny model, of these tensors and those that say what it was trained for.
-class PredictorFile {
- public:
-  void add(const std::string& tensor, const char* type, std::vector<std::uint32_t> shape, const auto& values) {
-    const std::size_t begin = body_.size();
-    body_.append(reinterpret_cast<const char*>(values.data()), values.size() * 4);
-    header_[tensor] = {{"dtype", type}, {"shape", shape}, {"data_offsets", {begin, body_.size()}}};
-  }
-  std::filesystem::path write(const std::filesystem::path& path, BudgetPolicy policy) {
-    add("limits", "F32", {2}, std::vector<float>{0.1f, 0.95f});
-    add("model", "I32", {7}, std::vector<std::int32_t>{2, 4, 2, 16, 16, 32, static_cast<std::int32_t>(policy)});
-    write_bytes(path, safetensors_bytes(header_.dump(), body_));
-    return path;
-  }
-
- private:
-  Json header_ = Json::object();
-  std::string body_;
-};
-
-/// A predictor for the tiny model whose three outputs change with every feature.
-std::filesystem::path write_predictor(const TemporaryFolder& folder) {
-  PredictorFile predictor;
-  std::mt19937 random(3);
-  std::normal_distribution<float> normal;
-  const auto noise = [&](std::size_t n, float scale) {
-    std::vector<float> values(n);
-    for (float& x : values) x = scale * normal(random);
-    return values;
-  };
-  std::vector<float> deviation(kFeatures, 3.0f);
-  deviation[kHostTokens] = deviation[kDeviceTokens] = 300;
-  predictor.add("feature.mean", "F32", {41}, std::vector<float>(kFeatures));
-  predictor.add("feature.std", "F32", {41}, deviation);
-  predictor.add("heads.bias", "F32", {3}, std::vector<float>{0.75f, 0.06f, -0.1f});
-  std::vector<float> heads = noise(48, 1);
-  for (std::size_t i = 0; i < heads.size(); ++i) heads[i] *= i < 16 ? 0.15f : i < 32 ? 0.005f : 0.3f;
-  predictor.add("heads.weight", "F32", {3, 16}, heads);
-  predictor.add("trunk.0.bias", "F32", {16}, noise(16, 0.2f));
-  predictor.add("trunk.0.weight", "F32", {16, 41}, noise(16 * 41, 0.3f));
-  return predictor.write(folder.path() / "predictor.safetensors", BudgetPolicy::fluxion);
-}
 
 std::vector<float> floats(const std::vector<Vector>& rows) {
   std::vector<float> out;

@@ -26,6 +26,10 @@ class RandomHeads : public HeadSource {
   void properties(const ModelShape& shape, const HeadInputs& in, HeadProperties* out) const override {
     for (std::uint32_t h = 0; h < shape.q_heads; ++h) out[h] = random_properties(in.view.layer, h, in.view.tokens);
   }
+  void launch(LaunchContext& ctx, const ModelShape& shape, std::span<const HeadInputs> inputs,
+              float* out) const override {
+    launch_known(ctx, *this, shape, inputs, out);
+  }
 };
 
 inline std::unique_ptr<Method> with_random_heads(const std::string& spec) {
