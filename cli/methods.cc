@@ -10,7 +10,7 @@ namespace tandem::cli {
 namespace {
 
 void list_methods() {
-  for (const MethodInfo& info : method_registry()) fmt::print("{:<14} {}\n", info.name, hanging(info.summary, 15));
+  for (const MethodInfo& info : method_registry()) fmt::print("  {:<14} {}\n", info.name, hanging(info.summary, 17));
   fmt::print("\ntandem methods <name> explains one and lists its options.\n");
 }
 

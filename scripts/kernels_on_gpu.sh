@@ -97,7 +97,7 @@ step_tests() {
   fi
   return "$bad"
 }
-# The methods that `tandem methods` marks, beside the simulated device.
+# Every method, beside the simulated device.
 step_engine() {
   local bad=0
   run_cases engine "$methods" || bad=1
@@ -107,13 +107,14 @@ step_engine() {
   fi
   return "$bad"
 }
-# Times of a decode step at the shape of a published model with random weights, with each method that a GPU runs: first
+# Times of a decode step at the shape of a published model with random weights, with each method: first
 # figures, whose parts by operation say where to look. Those that choose by queries choose among random ones. Each for no
 # longer than its own time; those that wait for the host come last.
 step_decode() {
   local bad=0 method
   rm -f "$out"/decode-*.json
-  for method in full streaming quest:budget=4096 full-offload gpu-fetch hgca scoutattention:budget=4096 hybrid-fixed full-host; do
+  for method in full streaming quest:budget=4096 tova:budget=4096 h2o asyncspade:budget=4096 full-offload gpu-fetch infinigen \
+    hgca scoutattention:budget=4096 fluxion:bgt=0.1 hybrid-fixed full-host; do
     timeout --kill-after=5 45 "$tandem" bench decode --device cuda --model synthetic:llama-3.2-1b --context 32K \
       --method "$method" --steps 16 --rounds 3 --device-kv 4G --host-kv 4G --quiet --force \
       --out "$out/decode-${method%%:*}.json" || { echo "$method: exit code $?"; bad=1; }

@@ -65,7 +65,7 @@ class CudaExecution final : public Device {
   }
 
   /// Host lanes take tasks for themselves, the control thread takes them for the stream. What it throws leaves nobody
-  /// waiting: the host lanes go on until the queue is empty.
+  /// waiting: host lanes that have begun go on until the queue is empty.
   std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
     const std::shared_ptr<TaskQueue> queue = queue_of(bag, pullers);
     std::vector<Event> last(pullers.size());
@@ -100,10 +100,15 @@ class CudaExecution final : public Device {
   }
   bool in_segment() const override { return segment_ != nullptr; }
 
-  void host_wait(Event event) override {
+  void host_wait(Event event) override { host_wait(event, Waiting::looks); }
+
+  /// A thread that looks at the device for nearly a whole step takes a CPU from the host's attention; inside a step
+  /// nothing of that is at work, and to sleep costs some 10 us more.
+  enum class Waiting : std::uint8_t { looks, sleeps };
+  void host_wait(Event event, Waiting how) {
     if (!event.valid()) return;
     check_event(event, "host wait");
-    await(event);
+    await(event, how);
     const Nanos seen = now();
     if (const std::int64_t awaited = record_of(event); awaited >= 0) trace_.seen(awaited, seen);
     last_control_ = trace_.append({.name = "host wait",
@@ -118,7 +123,7 @@ class CudaExecution final : public Device {
   }
 
   void end_step(std::uint32_t step, Event token) override {
-    host_wait(token);
+    host_wait(token, Waiting::sleeps);
     // The wait's own stamp closes the window, so that nothing lies between the record and the border.
     const Nanos end = token.valid() ? trace_.record(last_control_).end : now();
     CudaMark* const anchor = marks_.take();
@@ -295,14 +300,12 @@ class CudaExecution final : public Device {
   }
 
   /// Of the control thread. Throws what went wrong in a stream.
-  void await(Event event) {
+  void await(Event event, Waiting how = Waiting::looks) {
     if (!event.valid()) return;
     if (is_host(event.lane)) {
       host_.await(event);
     } else if (event.lane != control_) {
-      // As a rule the step's token, the last thing on its lane, for nearly the whole step: a thread that looks at the
-      // device all that time takes a CPU from the host's attention.
-      if (event.value == state_[event.lane].submitted) {
+      if (how == Waiting::sleeps && event.value == state_[event.lane].submitted) {  // as a token is
         sleeper_.record(*state_[event.lane].stream);
         sleeper_.wait();
       } else if (const CudaMark* const mark = end_of(event)) {

@@ -61,11 +61,10 @@ Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::ui
 /// Some queries at a time, as many as there is room for scores of.
 void Forward::launch_column_sums(LaunchContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
                                  const PromptSums& sums, const std::vector<std::uint32_t>& slots) const {
-  constexpr std::size_t kScoreFloats = std::size_t{32} << 20;
   const auto pages = static_cast<std::uint32_t>(slots.size());
   const std::size_t columns = std::size_t{pages} * kPageTokens;
   const std::uint32_t heads = shape_.q_heads, group = shape_.group();
-  const auto together = static_cast<std::uint32_t>(std::clamp<std::size_t>(kScoreFloats / (heads * columns), 1, rows));
+  const std::uint32_t together = rows_together(heads * columns, rows);
   auto* const scores = ctx.scratch<float>(together * heads * columns);
   auto* const lse = ctx.scratch<float>(std::size_t{heads} * together);  // [head][query]
   const auto* const placed = ctx.upload(slots);

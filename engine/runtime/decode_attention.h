@@ -158,7 +158,7 @@ class DecodeAttention {
   HostBuffer device_attended_;             // [row] tokens u64: what was chosen; device bodies write it over the link
   HostCounters counters_;                  // of the host bodies
   LaunchedAttention launched_fixed_, launched_fetched_, launched_resident_, launched_chosen_,
-      launched_ahead_;  // where the device launches
+      launched_tokens_;  // where the device launches
   LayerAhead ahead_;
   TaskAttention tasks_;
 };

@@ -193,15 +193,17 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     }
     const PageLists lists = list_whole_pages(ctx, tokens, true, pages);
     const KvPages memory = in_own_memory(std::move(bases));
-    launched_ahead_.run(ctx, q, rows, shape.group(), memory, lists, most, new_part());
+    launched_tokens_.run(ctx, q, rows, shape.group(), memory, lists, most, new_part());
     if (count) count_tokens_cuda(lists, rows, shape.kv_heads, ctx.write<std::uint64_t>(device_attended_), ctx.stream());
     return std::pair(memory, lists);
   };
   if (!work.heavy.empty()) {
     std::vector<Packed> packed;
     packed.reserve(work.heavy.size());
-    for (const DeviceHeavy& h : work.heavy)
+    for (const DeviceHeavy& h : work.heavy) {
+      if (h.held == 0) continue;  // of a prompt of one token, in its first step
       packed.push_back({h.row, {ctx.read<char>(h.set.kv) + h.set.kv_offset(h.layer, 0), h.set.room}, h.held, h.held});
+    }
     const auto [memory, lists] = attend_packed(packed, false);
     if (lists.capacity > 0) {  // behind the own tokens' scores
       paged_token_scores_cuda(q, rows, shape.group(), memory, lists, ctx.write<float>(scores_) + heads * kPageTokens,
@@ -253,7 +255,7 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
                          ctx.stream());
     lists.entries = entries;
     lists.counts = counts;
-    launched_ahead_.run(ctx, q, rows, shape.group(), store, lists, most, new_part());
+    launched_tokens_.run(ctx, q, rows, shape.group(), store, lists, most, new_part());
   }
 
   for (const bool staged : {false, true}) {

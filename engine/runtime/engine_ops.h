@@ -140,6 +140,8 @@ class EngineOps : public Ops {
                           const std::vector<std::uint32_t>& slots) const;
   void launch_speculation(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
                           std::span<const SpeculatingRow> rows) const;
+  void launch_choices(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
+                      std::span<const SpeculatingRow> rows, float* room) const;
   void launch_units(LaunchContext& ctx, const SkewedIndex& index, std::uint32_t layer,
                     const std::vector<std::uint32_t>& pages) const;
   void take_in(SequenceState& sequence, ResidentRef ref);

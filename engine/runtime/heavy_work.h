@@ -33,7 +33,7 @@ struct EngineOps::HeavyWork {
 struct DecodeAttention::HeavyRow {
   HeavySet set;
   std::uint32_t row = 0, held = 0, position = 0, slot = 0;
-  std::size_t offset = 0;  // of its scores
+  std::size_t offset = 0;  // of its scores, for the body
 
   /// Of one KV head, without scores. `lse` [rows][Hq].
   HeavyStep step(const BodyContext& ctx, std::uint32_t layer, std::uint32_t kv_head, std::uint32_t group,

@@ -40,6 +40,13 @@ PageLists upload_lists(LaunchContext& ctx, std::uint32_t lists, bool per_kv_head
   return out;
 }
 
+/// How many rows get scores of tokens at a time, each so many floats, so that these take 128 MB and not a multiple of
+/// the context.
+inline std::uint32_t rows_together(std::size_t floats, std::size_t rows) {
+  constexpr std::size_t kScoreFloats = std::size_t{32} << 20;
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(kScoreFloats / std::max<std::size_t>(floats, 1), 1, rows));
+}
+
 /// A list each, with room for the longest of them, made on the device. `most`: upper bounds of their pages.
 PageLists list_whole_pages(LaunchContext& ctx, const std::vector<WholePages>& lists, bool per_kv_head,
                            std::uint32_t most);

@@ -12,8 +12,6 @@
 namespace tandem {
 namespace {
 
-constexpr std::size_t kScoreFloats = std::size_t{32} << 20;  // of layers that choose together
-
 DeviceRope device_rope(LaunchContext& ctx, const PredictionRule& rule, const RopeTable& rope) {
   if (!rule.pre_rope) return {};
   return {ctx.upload(rope.inverse_frequency), rope.scale};
@@ -61,14 +59,13 @@ void EngineOps::launch_choice(LaunchContext& ctx, Range layers, const std::vecto
       pages = std::max(pages, all.back().slots->size());
     }
   }
-  const std::size_t together =
-      std::max<std::size_t>(1, kScoreFloats / (shape.q_heads * pages * std::size_t{kPageTokens}));
+  if (all.empty()) return;
+  const std::size_t together = rows_together(shape.q_heads * pages * kPageTokens, all.size());
   const DeviceRope rope = device_rope(ctx, rule, attention_.rope_table());
-  const std::size_t most_rows = std::min(together, all.size());
-  auto* const queries = ctx.scratch<float>(most_rows * shape.q_heads * shape.head_dim);
-  auto* const scores = ctx.scratch<float>(most_rows * shape.q_heads * pages * kPageTokens);
+  auto* const queries = ctx.scratch<float>(together * shape.q_heads * shape.head_dim);
+  auto* const scores = ctx.scratch<float>(together * shape.q_heads * pages * kPageTokens);
   auto* const weights =
-      ctx.scratch<double>(prediction_scratch(rule, static_cast<std::uint32_t>(most_rows), shape.q_heads));
+      ctx.scratch<double>(prediction_scratch(rule, static_cast<std::uint32_t>(together), shape.q_heads));
   for (std::size_t first = 0; first < all.size(); first += together) {
     const std::span<const Row> rows(all.data() + first, std::min(together, all.size() - first));
     AheadBatch batch;

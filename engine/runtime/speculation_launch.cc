@@ -6,6 +6,7 @@
 #include "engine/kernels/fetch_list.h"
 #include "engine/kernels/gather.h"
 #include "engine/kernels/skewed.h"
+#include "engine/runtime/launched_attention.h"
 #include "engine/runtime/speculation_work.h"
 
 namespace tandem {
@@ -53,6 +54,17 @@ void EngineOps::launch_skewed_keys(LaunchContext& ctx, const SkewedIndex& index,
 
 void EngineOps::launch_speculation(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
                                    const float* queries /*[rows][Hq][D]*/, std::span<const SpeculatingRow> rows) const {
+  std::size_t floats = 1;
+  for (const SpeculatingRow& r : rows) floats = std::max(floats, std::size_t{shape.q_heads} * r.index.tokens[layer]);
+  const std::size_t together = rows_together(floats, rows.size());
+  auto* const scores = ctx.scratch<float>(together * floats);
+  for (std::size_t first = 0; first < rows.size(); first += together)
+    launch_choices(ctx, shape, layer, queries, rows.subspan(first, std::min(together, rows.size() - first)), scores);
+}
+
+/// Of rows whose scores have room together: for each as many floats as it has tokens for all query heads.
+void EngineOps::launch_choices(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
+                               std::span<const SpeculatingRow> rows, float* room) const {
   std::vector<SkewedScores> requests;
   std::vector<SkewedChoice> choices;
   requests.reserve(rows.size() * shape.kv_heads);
@@ -61,7 +73,8 @@ void EngineOps::launch_speculation(LaunchContext& ctx, const ModelShape& shape, 
   for (const SpeculatingRow& r : rows) {
     const SkewedIndex& index = r.index;
     const std::uint32_t n = index.tokens[layer], units = n / index.unit;
-    auto* const scores = ctx.scratch<float>(std::size_t{shape.q_heads} * n);
+    float* const scores = room;
+    room += std::size_t{shape.q_heads} * n;
     for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
       const std::size_t head = std::size_t{g} * shape.group();
       requests.push_back({queries + (std::size_t{r.row} * shape.q_heads + head) * shape.head_dim,

@@ -87,7 +87,7 @@ void TaskAttention::launch_task(LaunchContext& ctx, const Pulled& work, const Ro
   ++ctx.write<std::uint64_t>(device_tasks_)[row];
 }
 
-/// Of the host's results those of tasks that the GPU did not take: who submits it has seen all tasks taken.
+/// Of the host's results those of tasks that the GPU did not take, and takes no more of.
 void TaskAttention::launch_landing(LaunchContext& ctx, std::span<const HostResult> results, const Room& room) const {
   const ModelShape& shape = forward_.shape();
   const std::size_t group = shape.group(), width = group * shape.head_dim;

@@ -72,10 +72,18 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
       scored[row.row] = {row.end, nullptr, ctx.upload(row.slots)};
       pages = std::max(pages, blocks_for(row.end));
     }
+    const std::size_t floats = std::size_t{shape.q_heads} * pages * kPageTokens;
+    const std::uint32_t together = rows_together(floats, all);
+    auto* const scores = ctx.scratch<float>(together * floats);
     const PageLists lists = list_whole_pages(ctx, scored, false, pages);
-    choose_tokens_cuda(ctx.read<float>(values), ctx.upload(choices), all, shape.group(),
-                       {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim}, lists,
-                       ctx.scratch<float>(std::size_t{all} * shape.q_heads * pages * kPageTokens), ctx.stream());
+    const auto* const choosing = ctx.upload(choices);
+    for (std::uint32_t first = 0; first < all; first += together) {
+      const PageLists own{lists.entries + std::size_t{first} * pages, lists.counts + first, pages, false};
+      choose_tokens_cuda(ctx.read<float>(values) + std::size_t{first} * shape.q_heads * shape.head_dim,
+                         choosing + first, std::min(together, all - first), shape.group(),
+                         {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim}, own,
+                         scores, ctx.stream());
+    }
   };
   op.body = [this, shape, values, rows](BodyContext& ctx) {
     pool_.parallel_for(rows.size() * shape.kv_heads, [&](std::size_t task) {

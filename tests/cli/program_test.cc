@@ -83,7 +83,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadUsage{"info --model", "see tandem info --help."},
         BadUsage{"info --hw h200 --hw h200", "--hw is given 2 times: give it once; see tandem info --help."},
         BadUsage{"info --hw h20", "Did you mean 'h200'?"},
-        BadUsage{"compare --device cuda --methods full,tova,tova:budget=0.5", "--device cuda does not run tova yet"},
         BadUsage{"generate --chat --device cuda", "--device cuda does not keep conversations yet"},
         BadUsage{"bench decode --device sim", "--device is 'sim': bench takes real time, so give emu or cuda."},
         BadUsage{"compare --device cuda --hw h200", "--hw is 'h200', but --device cuda takes real time"},

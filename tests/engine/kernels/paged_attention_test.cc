@@ -139,6 +139,33 @@ TEST_P(PagedAttentionTest, PackedTokensAreAttendedLikePages) {
     EXPECT_EQ(result.o, wanted.o);
     EXPECT_EQ(result.lse, wanted.lse);
     const std::size_t scores = std::size_t{3} * 8 * 16 * device.capacity;
+    {  // a list for each KV head of a row
+      std::vector<WholePages> twice;
+      std::vector<std::uint32_t> most;
+      for (std::size_t row = 0; row < counts.size(); ++row) {
+        for (const std::uint32_t less : {0u, counts[row] / 2}) {
+          twice.push_back({counts[row] - less});
+          most.push_back((counts[row] - less + 15) / 16);
+        }
+      }
+      const OnDevice<WholePages> own(twice);
+      const OnDevice<PageEntry> own_entries(std::size_t{6} * device.capacity);
+      const OnDevice<std::uint32_t> own_counts(6);
+      whole_pages_cuda(own.data(), 6, device.capacity, own_entries.data(), own_counts.data(), {});
+      PagedBatch by_head = batch;
+      by_head.per_kv_head = true;
+      by_head.lists.clear();
+      for (std::size_t list = 0; list < 6; ++list) {
+        std::vector<PageEntry> pages(batch.lists[list / 2].begin(), batch.lists[list / 2].begin() + most[list]);
+        if (!pages.empty()) pages.back().tokens = static_cast<std::uint16_t>((twice[list].tokens - 1) % 16 + 1);
+        by_head.lists.push_back(pages);
+      }
+      const Attended of_heads = attend(plan_paged_attention(most, 3, 2, true), 3, 4, query, kv,
+                                       {own_entries.data(), own_counts.data(), device.capacity, true});
+      const Attended alike = attend(by_head, q);
+      EXPECT_EQ(of_heads.o, alike.o);
+      EXPECT_EQ(of_heads.lse, alike.lse);
+    }
     const OnDevice<float> of_packed(scores), of_pages(scores);
     paged_token_scores_cuda(query.data(), 3, 4, kv, lists, of_packed.data(), {});
     paged_token_scores_cuda(query.data(), 3, 4, device.kv, device.lists, of_pages.data(), {});
