@@ -201,7 +201,7 @@ cap_of() {
     info) echo 30 ;;
     tests) echo 150 ;;
     engine) echo 100 ;;
-    decode) echo 240 ;;
+    decode) echo 300 ;;
     probe) echo 250 ;;
     check) echo 200 ;;
     cpu) echo 40 ;;

@@ -87,7 +87,7 @@ std::vector<std::string> specs_on_gpu() {
                            "tova:budget=24,evict=yes",
                            "h2o:budget=32",
                            "h2o:budget=40,heavy=0.9",
-                           "h2o:budget=0.3,heavy=0",
+                           "h2o:budget=6",
                            "tova:budget=0.4",
                            "asyncspade:budget=24,window=2",
                            "asyncspade:budget=24,place=host",
