@@ -22,7 +22,7 @@ struct PageEntry {
 struct RowPages {
   const void* pages = nullptr;  // aligned like KvPages::pages; slot 0 is there for rows that attend nothing, too
   /// 0: laid out as KvPages. Otherwise tokens that are packed, [kv head]{K [room][D], V [room][D]}: slot s are those
-  /// from 16 s on.
+  /// from 16 s on, and the last one need not be whole.
   std::uint32_t room = 0;
 };
 

@@ -107,8 +107,10 @@ class PageStream {
     for (unsigned i = 0; i < kChunks; ++i) {
       const unsigned chunk = i * kWarp + lane_, row = chunk / kChunks, column = chunk % kChunks * 8;
       if (i == kChunks / 2) from += pages_.v_after_k;
-      async_copy_16(stage + row * Shape::kRow + column, from + std::size_t{16} * (chunk % (kChunks * kListPageTokens)),
-                    (step.tokens >> row % kListPageTokens & 1u) != 0);
+      // Where nothing is read the first row stands for it: packed tokens need not fill their last page.
+      const bool valid = (step.tokens >> row % kListPageTokens & 1u) != 0;
+      const unsigned offset = valid ? 16 * (chunk % (kChunks * kListPageTokens)) : 0;
+      async_copy_16(stage + row * Shape::kRow + column, from + offset, valid);
     }
   }
 
