@@ -152,13 +152,11 @@ Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveReque
 void EngineOps::launch_observation(LaunchContext& ctx, const AttentionAverage& average, const PromptQueries& queries,
                                    const Observation& o, const DeviceBuffer& before,
                                    const std::vector<std::uint32_t>& slots) const {
-  constexpr std::size_t kScoreFloats = std::size_t{2} << 20;
   const KvShape& s = kv_.shape();
   const std::uint32_t heads = average.q_heads, group = heads / s.kv_heads;
   const auto pages = static_cast<std::uint32_t>(slots.size());
   const std::size_t columns = std::size_t{pages} * kPageTokens;
-  const auto together =
-      static_cast<std::uint32_t>(std::clamp<std::size_t>(kScoreFloats / (heads * columns), 1, o.observed));
+  const std::uint32_t together = rows_together(heads * columns, o.observed);
   const float* const kept = ctx.read<float>(queries.values) + std::size_t{o.layer} * queries.kept * heads * s.head_dim;
   const float in_all = 1.0f / static_cast<float>(o.observed);
   const float in_window = 1.0f / static_cast<float>(std::min(o.observed, o.tokens - o.leaving));

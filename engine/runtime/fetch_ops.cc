@@ -5,11 +5,10 @@
 #include "engine/common/error.h"
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
-#include "engine/kernels/fetch_list.h"
-#include "engine/kernels/gather.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/engine_ops.h"
+#include "engine/runtime/listed_fetch.h"
 #include "engine/runtime/selection.h"
 
 namespace tandem {
@@ -167,27 +166,13 @@ void EngineOps::launch_chosen_fetch(LaunchContext& ctx, const FetchWork& w, cons
   auto* const entries = ctx.scratch<PageEntry>(std::size_t{shape.kv_heads} * capacity);
   auto* const counts = ctx.scratch<std::uint32_t>(shape.kv_heads);
   const std::uint32_t pieces = shape.kv_heads * capacity;
-  const FetchList list{ctx.scratch<std::uint32_t>(pieces), ctx.scratch<std::uint32_t>(pieces),
-                       ctx.scratch<std::uint32_t>(1)};
+  const FetchList list = make_fetch_list(ctx, pieces);
   pages_of_selection_cuda(ctx.upload(selection), 1, shape.kv_heads, shape.group(), together, true, capacity, entries,
                           counts, ctx.stream());
   list_pages_cuda(entries, counts, 1, shape.kv_heads, capacity,
                   static_cast<std::uint32_t>(kv_.host_buffer().bytes() / kv_.shape().slot_bytes()), list, ctx.stream());
-  const std::size_t bytes = kv_.shape().page_bytes();
-  Cost page;
-  page.h2d = bytes;
-  ctx.settle_by(list.count, 1, page, fixed);
-  gather_cuda({.from = ctx.read<char>(kv_.host_buffer()),
-               .from_stride = bytes,
-               .to = ctx.write<char>(w.staging.values) + w.staging.part_offset(w.part),
-               .to_stride = bytes,
-               .bytes = bytes,
-               .from_slots = list.from,
-               .to_slots = list.to,
-               .count = pieces,
-               .slots_on_host = false,
-               .device_count = list.count},
-              GatherWay::zero_copy, ctx.stream());
+  fetch_listed(ctx, list, pieces, kv_.shape().page_bytes(), ctx.read<char>(kv_.host_buffer()),
+               ctx.write<char>(w.staging.values) + w.staging.part_offset(w.part), fixed);
 }
 
 void EngineOps::launch_fetch(LaunchContext& ctx, const FetchWork& w, const Cost& fixed) const {

@@ -3,10 +3,9 @@
 #include <vector>
 
 #include "engine/device/launch_context.h"
-#include "engine/kernels/fetch_list.h"
-#include "engine/kernels/gather.h"
 #include "engine/kernels/skewed.h"
 #include "engine/runtime/launched_attention.h"
+#include "engine/runtime/listed_fetch.h"
 #include "engine/runtime/speculation_work.h"
 
 namespace tandem {
@@ -106,29 +105,15 @@ void EngineOps::launch_units(LaunchContext& ctx, const SkewedIndex& index, std::
   const std::uint32_t piece = std::min(index.unit, kPageTokens);  // tokens that are adjacent on the host
   const std::size_t bytes = piece * shape.vector_bytes();
   const std::uint32_t room = 2 * shape.kv_heads * index.most * (index.unit / piece);
-  const FetchList list{ctx.scratch<std::uint32_t>(room), ctx.scratch<std::uint32_t>(room),
-                       ctx.scratch<std::uint32_t>(1)};
+  const FetchList list = make_fetch_list(ctx, room);
   const std::vector<UnitFetch> fetch = {{ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0),
                                          index.most, ctx.upload(pages),
                                          static_cast<std::uint32_t>(index.staged_offset(layer, 0) / bytes)}};
   list_units_cuda(ctx.upload(fetch), 1, shape.kv_heads, index.unit,
                   static_cast<std::uint32_t>(kv_.host_buffer().bytes() / shape.slot_bytes()), list, ctx.stream());
-  Cost each;
-  each.h2d = bytes;
   Cost without;
   without.pieces = 0;
-  ctx.settle_by(list.count, 1, each, without);
-  gather_cuda({.from = ctx.read<char>(kv_.host_buffer()),
-               .from_stride = bytes,
-               .to = ctx.write<char>(index.staged),
-               .to_stride = bytes,
-               .bytes = bytes,
-               .from_slots = list.from,
-               .to_slots = list.to,
-               .count = room,
-               .slots_on_host = false,
-               .device_count = list.count},
-              GatherWay::zero_copy, ctx.stream());
+  fetch_listed(ctx, list, room, bytes, ctx.read<char>(kv_.host_buffer()), ctx.write<char>(index.staged), without);
 }
 
 }  // namespace tandem
