@@ -32,7 +32,7 @@ std::shared_ptr<TaskQueue> queue_of(const TaskBag& bag, std::span<const Puller> 
 }
 
 std::optional<Op> bag_share(const TaskBag& bag, const Puller& puller, std::uint32_t number,
-                            std::shared_ptr<TaskQueue> queue, bool host_only) {
+                            std::shared_ptr<TaskQueue> queue, BodyContext::Reach reach) {
   const auto tasks = std::make_shared<std::vector<std::vector<Op>>>(bag.allowed.size());
   Op all;
   bool any = false;
@@ -49,12 +49,12 @@ std::optional<Op> bag_share(const TaskBag& bag, const Puller& puller, std::uint3
     }
   }
   if (!any) return std::nullopt;
-  all.body = [queue = std::move(queue), tasks, side = puller.side, host_only](BodyContext& ctx) {
+  all.body = [queue = std::move(queue), tasks, side = puller.side, reach](BodyContext& ctx) {
     Cost sum;
     sum.pieces = sum.kernels = 0;
     while (const auto task = queue->pull(side)) {
       for (const Op& op : (*tasks)[*task]) {
-        BodyContext own(op, host_only);
+        BodyContext own(op, reach);
         if (op.body) op.body(own);
         add(sum, own.settled_cost() ? own.cost() : op.cost);
       }

@@ -16,8 +16,8 @@ std::shared_ptr<TaskQueue> queue_of(const TaskBag& bag, std::span<const Puller> 
 
 /// Takes the tasks that the puller's side may take, one after another, until none is left; its cost is settled as that
 /// of what it took. nullopt: there are none. An exception of a task ends it: others that have begun take what is left.
-/// `host_only`: as in BodyContext.
+/// `reach`: of the bodies.
 std::optional<Op> bag_share(const TaskBag& bag, const Puller& puller, std::uint32_t number,
-                            std::shared_ptr<TaskQueue> queue, bool host_only);
+                            std::shared_ptr<TaskQueue> queue, BodyContext::Reach reach);
 
 }  // namespace tandem

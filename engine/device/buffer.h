@@ -11,7 +11,9 @@
 
 namespace tandem {
 
-enum class Memory : std::uint8_t { device, host };
+/// host_only: no operation of a device lane touches it, so that on a GPU it need not be page-locked, which takes every
+/// page of it at once.
+enum class Memory : std::uint8_t { device, host, host_only };
 
 /// Bytes owned by a device. Pages of the memory are touched lazily, so that a large budget costs nothing until used.
 struct Allocation {

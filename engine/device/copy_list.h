@@ -9,8 +9,9 @@ namespace tandem {
 
 class CopyList {
  public:
-  /// Neighbours that stay neighbours are one piece.
+  /// Neighbours that stay neighbours are one piece, and nothing is none: CUDA does not say what it does with those.
   void add(void* to, const void* from, std::size_t bytes) {
+    if (bytes == 0) return;
     if (!bytes_.empty() && static_cast<const char*>(from_.back()) + bytes_.back() == from &&
         static_cast<char*>(to_.back()) + bytes_.back() == to) {
       bytes_.back() += bytes;

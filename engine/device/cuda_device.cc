@@ -76,7 +76,7 @@ class CudaExecution final : public Device {
         device = &pullers[p];
         continue;
       }
-      std::optional<Op> share = bag_share(bag, pullers[p], p, queue, /*host_only=*/true);
+      std::optional<Op> share = bag_share(bag, pullers[p], p, queue, BodyContext::Reach::host);
       if (share) last[p] = submit(pullers[p].lane, std::move(*share));
     }
     if (device == nullptr) return last;
@@ -221,7 +221,7 @@ class CudaExecution final : public Device {
 
   Event run_control(const Op& op) {
     for (const Event& event : op.after) await(event);
-    BodyContext context(op, true);
+    BodyContext context(op, BodyContext::Reach::host);
     const Nanos start = now();
     if (op.body) op.body(context);
     const std::int64_t record = trace_.append_operation(op, control_, last_control_, -1);

@@ -92,15 +92,17 @@ void CudaHostLanes::run(LaneId lane) {
     done_.wait(lock, [&] {
       return std::all_of(task.events.begin(), task.events.end(), [&](const Event& event) { return reached(event); });
     });
-    const bool runs = task.op.body && !stopped_;
+    const bool runs = !stopped_;
     lock.unlock();
-    BodyContext context(task.op, /*host_only=*/true);
+    BodyContext context(task.op, BodyContext::Reach::host);
     std::exception_ptr error;
     std::optional<Nanos> start;
     try {
-      for (const Arrival& arrival : task.arrivals) wait_for(arrival);
+      // Behind an error nothing is waited for: a stream that has failed writes no more words.
+      for (const Arrival& arrival : task.arrivals)
+        if (runs) wait_for(arrival);
       start = now_();
-      if (runs) task.op.body(context);
+      if (runs && task.op.body) task.op.body(context);
     } catch (...) {
       error = std::current_exception();
     }

@@ -22,6 +22,11 @@ void CudaMemoryPool::Graveyard::sweep() {
 }
 
 std::shared_ptr<Allocation> CudaMemoryPool::allocate(Memory memory, std::size_t bytes, std::string name) {
+  if (memory == Memory::host_only) {
+    auto allocation = host_only_.allocate(memory, bytes, std::move(name));
+    allocation->id = ++buffers_;
+    return allocation;
+  }
   const CudaPlace place = memory == Memory::device ? CudaPlace::device : CudaPlace::pinned;
   auto allocation = std::make_shared<Allocation>();
   allocation->id = ++buffers_;

@@ -6,15 +6,17 @@
 
 namespace tandem {
 
-void BodyContext::check_declared(BufferId buffer, bool write, Memory memory, const std::string& name) const {
+void BodyContext::check_declared(const Allocation& buffer, bool write) const {
   // A declared write also allows reading: it conflicts with everything a read would conflict with.
   const bool declared = std::any_of(op_->access.begin(), op_->access.end(), [&](const Access& access) {
-    return access.extent.buffer == buffer && (access.write || !write);
+    return access.extent.buffer == buffer.id && (access.write || !write);
   });
   TANDEM_CHECK(declared, "operation '{}' {} buffer '{}' without having declared it", op_->name,
-               write ? "writes" : "reads", name);
-  TANDEM_CHECK(!host_only_ || memory == Memory::host, "operation '{}' of the CPU touches buffer '{}' on the GPU",
-               op_->name, name);
+               write ? "writes" : "reads", buffer.name);
+  TANDEM_CHECK(reach_ != Reach::host || buffer.memory != Memory::device,
+               "operation '{}' of the CPU touches buffer '{}' on the GPU", op_->name, buffer.name);
+  TANDEM_CHECK(reach_ != Reach::gpu || buffer.memory != Memory::host_only,
+               "operation '{}' of the GPU touches buffer '{}', which only the CPU reaches", op_->name, buffer.name);
 }
 
 void BodyContext::settle(const Cost& cost, std::vector<Access> access) {
@@ -59,6 +61,10 @@ DeviceBuffer Device::allocate_device(std::size_t bytes, std::string name) {
 
 HostBuffer Device::allocate_host(std::size_t bytes, std::string name) {
   return HostBuffer(allocate(Memory::host, bytes, std::move(name)));
+}
+
+HostBuffer Device::allocate_host_only(std::size_t bytes, std::string name) {
+  return HostBuffer(allocate(Memory::host_only, bytes, std::move(name)));
 }
 
 }  // namespace tandem

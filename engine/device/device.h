@@ -20,17 +20,19 @@ namespace tandem {
 /// Handed to an operation's body. The only way to memory.
 class BodyContext {
  public:
-  explicit BodyContext(const Op& op, bool host_only = false) : op_(&op), host_only_(host_only) {}
+  /// Whose memory can be touched: a CPU that does not reach the GPU's, or a GPU.
+  enum class Reach : std::uint8_t { all, host, gpu };
+  explicit BodyContext(const Op& op, Reach reach = Reach::all) : op_(&op), reach_(reach) {}
 
   /// Pointer to a buffer's first byte as T. LogicError unless the operation declared a read (or write) of the buffer.
   template <class T, Memory M>
   const T* read(const BasicBuffer<M>& buffer) const {
-    check_declared(buffer.id(), false, M, buffer.name());
+    check_declared(*buffer.allocation_, false);
     return reinterpret_cast<const T*>(buffer.allocation_->data);
   }
   template <class T, Memory M>
   T* write(const BasicBuffer<M>& buffer) const {
-    check_declared(buffer.id(), true, M, buffer.name());
+    check_declared(*buffer.allocation_, true);
     return reinterpret_cast<T*>(buffer.allocation_->data);
   }
 
@@ -45,9 +47,9 @@ class BodyContext {
   std::vector<Access>& access() { return access_; }
 
  private:
-  void check_declared(BufferId buffer, bool write, Memory memory, const std::string& name) const;
+  void check_declared(const Allocation& buffer, bool write) const;
   const Op* op_;
-  bool host_only_;  // runs on a CPU that does not reach the device's memory
+  Reach reach_;
   bool has_cost_ = false, has_access_ = false;
   Cost cost_;
   std::vector<Access> access_;
@@ -99,6 +101,7 @@ class Device {
 
   DeviceBuffer allocate_device(std::size_t bytes, std::string name);
   HostBuffer allocate_host(std::size_t bytes, std::string name);
+  HostBuffer allocate_host_only(std::size_t bytes, std::string name);
 
   /// Appends to the graph; never blocks. Events must come from this device.
   virtual Event submit(LaneId lane, Op op) = 0;

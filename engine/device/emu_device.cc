@@ -79,7 +79,7 @@ class EmuDevice final : public Device {
     const std::shared_ptr<TaskQueue> queue = queue_of(bag, pullers);
     std::vector<Event> last(pullers.size());
     for (std::uint32_t p = 0; p < pullers.size(); ++p) {
-      std::optional<Op> share = bag_share(bag, pullers[p], p, queue, /*host_only=*/false);
+      std::optional<Op> share = bag_share(bag, pullers[p], p, queue, BodyContext::Reach::all);
       if (share) last[p] = submit(pullers[p].lane, std::move(*share));
     }
     return last;

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"
 #include "engine/device/cuda_trace.h"
 #include "engine/device/device.h"
@@ -86,7 +87,7 @@ class LaunchContext : public BodyContext {
  public:
   /// `begin` is recorded when the stream is first asked for: what the host prepares before is no time of the GPU.
   LaunchContext(const Op& op, CudaStream stream, LaunchRooms rooms, CudaMark& begin)
-      : BodyContext(op), stream_(stream), rooms_(rooms), begin_(&begin) {}
+      : BodyContext(op, Reach::gpu), stream_(stream), rooms_(rooms), begin_(&begin) {}
 
   CudaStream stream() {
     if (begin_ != nullptr) std::exchange(begin_, nullptr)->record(stream_);
@@ -106,6 +107,16 @@ class LaunchContext : public BodyContext {
   template <class T>
   const T* upload(const std::vector<T>& values) {
     return upload(std::span<const T>(values));
+  }
+
+  /// The same for a kernel that takes few of them along: only more are copied.
+  template <class T>
+  LaunchArray<T> pass(std::span<const T> values) {
+    return values.size() <= LaunchArray<T>::kHere ? LaunchArray<T>(values) : LaunchArray<T>(upload(values));
+  }
+  template <class T>
+  LaunchArray<T> pass(const std::vector<T>& values) {
+    return pass(std::span<const T>(values));
   }
 
   /// Device memory of this operation alone, with anything in it.

@@ -45,10 +45,10 @@ inline TokenSet make_token_set(Device& device, SequenceId sequence, const KvShap
   set.offered.resize(shape.layers);
   set.packed.resize(shape.layers);
   const std::size_t lists = std::size_t{shape.layers} * shape.kv_heads, tokens = lists * capacity;
-  set.counts = device.allocate_host(lists * sizeof(std::uint32_t), "token set counts");
-  set.masks = device.allocate_host(tokens * sizeof(std::uint32_t), "token set masks");
-  set.keys = device.allocate_host(tokens * shape.vector_bytes(), "token set keys");
-  set.values = device.allocate_host(tokens * shape.vector_bytes(), "token set values");
+  set.counts = device.allocate_host_only(lists * sizeof(std::uint32_t), "token set counts");
+  set.masks = device.allocate_host_only(tokens * sizeof(std::uint32_t), "token set masks");
+  set.keys = device.allocate_host_only(tokens * shape.vector_bytes(), "token set keys");
+  set.values = device.allocate_host_only(tokens * shape.vector_bytes(), "token set values");
   return set;
 }
 

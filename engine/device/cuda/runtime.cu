@@ -67,6 +67,8 @@ const std::string& cuda_missing() {
   static const std::string reason = [] {
     // Loading a kernel at its first launch may wait for all streams, one of which may wait for the host.
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    // Streams that share a queue of the driver's hold each other up; one that waits for the host may do so for long.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     std::string why = why_missing();
     if (!why.empty()) static_cast<void>(cudaGetLastError());  // not for a later call to report
     return why;
