@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 
 namespace tandem {
@@ -37,8 +38,8 @@ struct WeightBlend {
 /// For each query in order: average[t] = keep * average[t] + share * exp(scores[query][t] - lse[query]). A decode
 /// step's moving average has one query; with keep = 1 the queries' weights are summed (column sums). most: the largest
 /// n.
-void blend_weights_cuda(const WeightBlend* blends /*[count]*/, std::uint32_t count, std::uint32_t most, float keep,
-                        float share, CudaStream stream);
+void blend_weights_cuda(const LaunchArray<WeightBlend>& blends /*[count]*/, std::uint32_t count, std::uint32_t most,
+                        float keep, float share, CudaStream stream);
 
 /// lse = ln sum_t exp(scores[t]) of each row; -infinity for none.
 struct ScoreRow {
@@ -46,7 +47,7 @@ struct ScoreRow {
   std::uint32_t n = 0;
   float* lse = nullptr;  // [1]
 };
-void log_sum_exp_cuda(const ScoreRow* rows /*[count]*/, std::uint32_t count, CudaStream stream);
+void log_sum_exp_cuda(const LaunchArray<ScoreRow>& rows /*[count]*/, std::uint32_t count, CudaStream stream);
 
 /// salient_masks of one KV head's averages; *chosen is the number of tokens with a bit set.
 void salient_masks_cuda(const float* averages /*[group][stride]*/, std::size_t stride, std::uint32_t n,

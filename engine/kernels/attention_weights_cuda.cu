@@ -7,8 +7,8 @@
 
 namespace tandem {
 
-void blend_weights_cuda(const WeightBlend* blends, std::uint32_t count, std::uint32_t most, float keep, float share,
-                        CudaStream stream) {
+void blend_weights_cuda(const LaunchArray<WeightBlend>& blends, std::uint32_t count, std::uint32_t most, float keep,
+                        float share, CudaStream stream) {
   gpu::Launcher launch(stream);
   for (std::uint32_t first = 0; first < count; first += gpu::kMaxGridRows) {
     launch(gpu::blend_weights_kernel,
@@ -17,7 +17,7 @@ void blend_weights_cuda(const WeightBlend* blends, std::uint32_t count, std::uin
   }
 }
 
-void log_sum_exp_cuda(const ScoreRow* rows, std::uint32_t count, CudaStream stream) {
+void log_sum_exp_cuda(const LaunchArray<ScoreRow>& rows, std::uint32_t count, CudaStream stream) {
   gpu::Launcher launch(stream);
   launch(gpu::log_sum_exp_kernel, count, gpu::kWeightThreads, 0, rows);
 }

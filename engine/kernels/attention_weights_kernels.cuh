@@ -10,7 +10,8 @@ constexpr unsigned kWeightThreads = 256;
 
 /// A token per thread. Grid: {ceil(most / kWeightThreads), blends}.
 __global__ void __launch_bounds__(kWeightThreads)
-    blend_weights_kernel(const WeightBlend* blends, std::uint32_t first, float keep, float share) {
+    blend_weights_kernel(const __grid_constant__ LaunchArray<WeightBlend> blends, std::uint32_t first, float keep,
+                         float share) {
   const WeightBlend& blend = blends[first + blockIdx.y];
   const std::uint32_t token = blockIdx.x * kWeightThreads + threadIdx.x;
   if (token >= blend.n) return;
@@ -25,7 +26,8 @@ __global__ void __launch_bounds__(kWeightThreads)
 }
 
 /// A block per row.
-__global__ void __launch_bounds__(kWeightThreads) log_sum_exp_kernel(const ScoreRow* rows) {
+__global__ void __launch_bounds__(kWeightThreads)
+    log_sum_exp_kernel(const __grid_constant__ LaunchArray<ScoreRow> rows) {
   TANDEM_SHARED(float, scratch, kWarp);
   const ScoreRow& row = rows[blockIdx.x];
   const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;

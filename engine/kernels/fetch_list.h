@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/page_list.h"
 
@@ -34,8 +35,8 @@ void list_units(const UnitFetch* fetches /*[n]*/, std::uint32_t n, std::uint32_t
                 std::uint32_t slots, const FetchList& list);
 
 /// The same on the GPU. The fetches and all that they name are device memory; `pages` may be pinned.
-void list_units_cuda(const UnitFetch* fetches /*[n]*/, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t unit,
-                     std::uint32_t slots, const FetchList& list, CudaStream stream);
+void list_units_cuda(const LaunchArray<UnitFetch>& fetches /*[n]*/, std::uint32_t n, std::uint32_t kv_heads,
+                     std::uint32_t unit, std::uint32_t slots, const FetchList& list, CudaStream stream);
 
 /// Lists of host pages, one per row and KV head as pages_of_selection_cuda() leaves them, become the same lists over
 /// pages of [rows * capacity] slots on the device, and what has to be fetched for that is listed: a piece is K and V of

@@ -5,7 +5,7 @@
 
 namespace tandem {
 
-void list_units_cuda(const UnitFetch* fetches, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t unit,
+void list_units_cuda(const LaunchArray<UnitFetch>& fetches, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t unit,
                      std::uint32_t slots, const FetchList& list, CudaStream stream) {
   const std::uint32_t piece = unit < kListPageTokens ? unit : kListPageTokens;
   TANDEM_CHECK(unit >= 1 && unit % piece == 0 && kListPageTokens % piece == 0, "Units of {} tokens.", unit);

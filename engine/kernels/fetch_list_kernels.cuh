@@ -23,7 +23,8 @@ __device__ __forceinline__ std::uint32_t pieces_before(const CountOf& count_of, 
 }
 
 inline __global__ void __launch_bounds__(kListThreads)
-    list_units_kernel(const UnitFetch* fetches, std::uint32_t per_unit, std::uint32_t per_page, FetchList list) {
+    list_units_kernel(const __grid_constant__ LaunchArray<UnitFetch> fetches, std::uint32_t per_unit,
+                      std::uint32_t per_page, FetchList list) {
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const std::uint32_t heads = gridDim.x, head = blockIdx.x;
   const auto list_of = [&](std::uint32_t l) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/device/cuda/runtime.h"
-#include "engine/kernels/qkv.h"  // KvRows
+#include "engine/kernels/tensor.h"
 
 namespace tandem {
 
@@ -65,6 +65,17 @@ void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream);
 
 /// The faster way, of those that are possible.
 void gather_cuda(const Pieces& pieces, const GatherCrossover& crossover, CudaStream stream);
+
+/// Keys and values of tokens: those of token i and KV head h begin at k (v) + offset(i) + h * head_stride bytes, with
+/// offset(i) = token_offsets[i], or i * token_stride where that is nullptr. A page [kv head][K 16 x D, V 16 x D] is:
+/// k = the pool, v = k + 16 * D * size, head_stride = 32 * D * size, and a token's offset is that of its page and row.
+struct KvRows {
+  void* k = nullptr;
+  void* v = nullptr;
+  DType type = DType::f32;
+  const std::uint64_t* token_offsets = nullptr;  // [n], device memory
+  std::uint64_t token_stride = 0, head_stride = 0;
+};
 
 /// Keys and values of n tokens from one layout to another: from rows as a projection leaves them to pages, from pages
 /// to a packed set of chosen tokens, device to pinned host or back. The types are the same; 16 bytes divide a row

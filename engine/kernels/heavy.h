@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/page_list.h"
 
@@ -74,10 +75,11 @@ void update_heavy_alike(std::span<const HeavyStep> sets, std::uint32_t group, co
 /// kept().
 void keep_heavy_cuda(const HeavyCompetition* sets /*[count]*/, std::uint32_t count, std::uint32_t most,
                      const KvPages& kv, CudaStream stream);
-void update_heavy_cuda(const HeavyStep* sets /*[count]*/, std::uint32_t count, std::uint32_t group, const KvPages& kv,
-                       CudaStream stream);
+void update_heavy_cuda(const LaunchArray<HeavyStep>& sets /*[count]*/, std::uint32_t count, std::uint32_t group,
+                       const KvPages& kv, CudaStream stream);
 /// update_heavy_alike of `count` layers and sequences. `most`: the largest `held`.
-void update_heavy_alike_cuda(const HeavyStep* sets /*[count][kv_heads]*/, std::uint32_t count, std::uint32_t kv_heads,
-                             std::uint32_t most, std::uint32_t group, const KvPages& kv, CudaStream stream);
+void update_heavy_alike_cuda(const LaunchArray<HeavyStep>& sets /*[count][kv_heads]*/, std::uint32_t count,
+                             std::uint32_t kv_heads, std::uint32_t most, std::uint32_t group, const KvPages& kv,
+                             CudaStream stream);
 
 }  // namespace tandem

@@ -17,14 +17,14 @@ void keep_heavy_cuda(const HeavyCompetition* sets, std::uint32_t count, std::uin
            gpu::kMoveThreads, 0, sets, first, kv);
 }
 
-void update_heavy_cuda(const HeavyStep* sets, std::uint32_t count, std::uint32_t group, const KvPages& kv,
+void update_heavy_cuda(const LaunchArray<HeavyStep>& sets, std::uint32_t count, std::uint32_t group, const KvPages& kv,
                        CudaStream stream) {
   gpu::Launcher launch(stream);
   launch(gpu::update_heavy_kernel, count, gpu::kSelectThreads, 0, sets, group, kv);
 }
 
-void update_heavy_alike_cuda(const HeavyStep* sets, std::uint32_t count, std::uint32_t kv_heads, std::uint32_t most,
-                             std::uint32_t group, const KvPages& kv, CudaStream stream) {
+void update_heavy_alike_cuda(const LaunchArray<HeavyStep>& sets, std::uint32_t count, std::uint32_t kv_heads,
+                             std::uint32_t most, std::uint32_t group, const KvPages& kv, CudaStream stream) {
   TANDEM_CHECK(kv_heads >= 1, "Sets of no KV heads.");
   gpu::Launcher launch(stream);
   const std::uint32_t all = count * kv_heads;

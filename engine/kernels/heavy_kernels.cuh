@@ -146,7 +146,8 @@ __device__ __forceinline__ void place_newest(const HeavyStep& set, std::uint32_t
 }
 
 inline __global__ void __launch_bounds__(kSelectThreads)
-    update_heavy_kernel(const HeavyStep* sets, std::uint32_t group, const __grid_constant__ KvPages kv) {
+    update_heavy_kernel(const __grid_constant__ LaunchArray<HeavyStep> sets, std::uint32_t group,
+                        const __grid_constant__ KvPages kv) {
   TANDEM_SHARED(Lightest, of_warps, kSelectThreads / kWarp);
   const HeavyStep& set = sets[blockIdx.x];
   Lightest lightest{__builtin_huge_valf(), 0, kNoPlace};
@@ -165,7 +166,7 @@ inline __global__ void __launch_bounds__(kSelectThreads)
 
 /// The mass of a step alone. Grid: {places, sets}.
 inline __global__ void __launch_bounds__(kSelectThreads)
-    weigh_step_kernel(const HeavyStep* sets, std::uint32_t first, std::uint32_t group) {
+    weigh_step_kernel(const __grid_constant__ LaunchArray<HeavyStep> sets, std::uint32_t first, std::uint32_t group) {
   const HeavyStep& set = sets[first + blockIdx.y];
   const std::uint32_t i = blockIdx.x * kSelectThreads + threadIdx.x;
   if (i >= set.held) return;
@@ -176,22 +177,24 @@ inline __global__ void __launch_bounds__(kSelectThreads)
 
 /// One place for the sets of all KV heads, from the masses of the step. A block per layer and sequence.
 inline __global__ void __launch_bounds__(kSelectThreads)
-    place_alike_kernel(const HeavyStep* sets, std::uint32_t kv_heads, std::uint32_t group,
+    place_alike_kernel(const __grid_constant__ LaunchArray<HeavyStep> sets, std::uint32_t kv_heads, std::uint32_t group,
                        const __grid_constant__ KvPages kv) {
   TANDEM_SHARED(Lightest, of_warps, kSelectThreads / kWarp);
-  const HeavyStep* const own = sets + std::size_t{blockIdx.x} * kv_heads;
-  const HeavyStep& first = own[0];
+  const auto own = [&](std::uint32_t head) -> const HeavyStep& {
+    return sets[std::size_t{blockIdx.x} * kv_heads + head];
+  };
+  const HeavyStep& first = own(0);
   Lightest lightest{__builtin_huge_valf(), 0, kNoPlace};
   for (std::uint32_t i = threadIdx.x; i < first.held && first.held == first.room; i += kSelectThreads) {
     float sum = 0.0f;
-    for (std::uint32_t head = 0; head < kv_heads; ++head) sum += own[head].mass[i];
+    for (std::uint32_t head = 0; head < kv_heads; ++head) sum += own(head).mass[i];
     const Lightest candidate = candidate_of(first, i, sum);
     if (lighter(candidate, lightest)) lightest = candidate;
   }
   lightest = lightest_of_block(lightest, of_warps);
   const std::uint32_t place = first.held < first.room ? first.held : lightest.place;
   if (place == kNoPlace) return;  // against the contract
-  for (std::uint32_t head = 0; head < kv_heads; ++head) place_newest(own[head], place, group, kv);
+  for (std::uint32_t head = 0; head < kv_heads; ++head) place_newest(own(head), place, group, kv);
 }
 
 }  // namespace tandem::gpu

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 
 namespace tandem {
@@ -15,10 +16,11 @@ void merge_partials(const float* const* o /*[parts] -> [rows][D]*/, const float*
                     std::uint32_t parts, std::uint32_t rows, std::uint32_t dim, float* out /*[rows][D]*/,
                     float* out_lse /*[rows] or nullptr*/);
 
-/// The same on the GPU. The lists of pointers are device memory or pinned; what they point to, too: a partial result
-/// that the CPU wrote is read over the link where it lies, each number once where there are up to 512 parts.
-void merge_partials_cuda(const float* const* o /*[parts] -> [rows][D]*/, const float* const* lse /*[parts] -> [rows]*/,
-                         std::uint32_t parts, std::uint32_t rows, std::uint32_t dim, float* out /*[rows][D]*/,
+/// The same on the GPU. The parts are device memory or pinned: a partial result that the CPU wrote is read over the
+/// link where it lies, each number once where there are up to 512 parts.
+void merge_partials_cuda(const LaunchArray<const float*>& o /*[parts] -> [rows][D]*/,
+                         const LaunchArray<const float*>& lse /*[parts] -> [rows]*/, std::uint32_t parts,
+                         std::uint32_t rows, std::uint32_t dim, float* out /*[rows][D]*/,
                          float* out_lse /*[rows] or nullptr*/, CudaStream stream);
 
 }  // namespace tandem

@@ -97,11 +97,12 @@ __global__ void __launch_bounds__(kMergeThreads, 8) merge_splits_kernel(const __
 
 /// Any parts: grid {rows}. The pointers are to device memory or to pinned host memory as the device sees it.
 __global__ void __launch_bounds__(kMergeThreads, 8)
-    merge_partials_kernel(const float* const* o, const float* const* lse, std::uint32_t parts, std::uint32_t dim,
+    merge_partials_kernel(const __grid_constant__ LaunchArray<const float*> o,
+                          const __grid_constant__ LaunchArray<const float*> lse, std::uint32_t parts, std::uint32_t dim,
                           float* out, float* out_lse) {
   struct Parts {
-    const float* const* all_o;
-    const float* const* all_lse;
+    const LaunchArray<const float*>& all_o;
+    const LaunchArray<const float*>& all_lse;
     std::size_t row, dim;
     __device__ const float* o(std::uint32_t i) const { return all_o[i] + row * dim; }
     __device__ float lse(std::uint32_t i) const { return all_lse[i][row]; }

@@ -51,6 +51,16 @@ struct WholePages {
   const std::uint32_t* slots = nullptr;  // of the pages, from token 0 on; nullptr: 0, 1, 2, ..., as packed tokens lie
 };
 
+/// Tokens [begin, end) of a sequence.
+struct TokenRange {
+  std::uint32_t begin = 0, end = 0;
+};
+/// Ranges [first, first + count) of an array of them, of one row or one of its KV heads, on their way to a page list.
+struct PageRanges {
+  const std::uint32_t* slots = nullptr;  // of the pages, from token 0 on; device memory, not owned
+  std::uint32_t first = 0, count = 0;
+};
+
 /// Single tokens that a KV head chose among those of a row's pages, on their way to a page list. Device memory, not
 /// owned.
 struct SingleTokens {
@@ -61,7 +71,7 @@ struct SingleTokens {
 /// What the query heads of one row chose, on its way to page lists. Device memory, not owned.
 struct BlockSelection {
   const std::uint32_t* chosen = nullptr;  // [lists][1 + room]: a count, then block numbers in ascending order
-  const std::uint32_t* slots = nullptr;   // [pages] of the tokens that the blocks cover, from block 0
+  const std::uint32_t* slots = nullptr;   // [pages] of the tokens that the blocks cover, from block 0; nullptr: all 0
   std::uint32_t blocks = 0;
   std::uint32_t pages_per_block = 0;
   std::uint32_t tokens = 0;  // covered by all blocks: the last page may be partly filled

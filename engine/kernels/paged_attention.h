@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/page_list.h"
 
@@ -77,20 +78,26 @@ void paged_attention_cuda(const PagedAttention& attention, CudaStream stream);
 /// chose together: 1, the group, or all of a row. own_only: a head attends what it chose; otherwise, and where the
 /// group chose together, the group attends the union. Entries beyond `capacity` are dropped: it is at least min(blocks,
 /// sum of the heads' counts) * pages_per_block of every row.
-void pages_of_selection_cuda(const BlockSelection* rows /*[n]*/, std::uint32_t n, std::uint32_t kv_heads,
+void pages_of_selection_cuda(const LaunchArray<BlockSelection>& rows /*[n]*/, std::uint32_t n, std::uint32_t kv_heads,
                              std::uint32_t group, std::uint32_t heads_per_list, bool own_only, std::uint32_t capacity,
                              PageEntry* entries /*[n][kv_heads][capacity]*/, std::uint32_t* counts /*[n][kv_heads]*/,
                              CudaStream stream);
 
 /// List i = the pages of lists[i], full but for the last one, attended by all heads. Those beyond `capacity` are
 /// dropped.
-void whole_pages_cuda(const WholePages* lists /*[count]*/, std::uint32_t count, std::uint32_t capacity,
+void whole_pages_cuda(const LaunchArray<WholePages>& lists /*[count]*/, std::uint32_t count, std::uint32_t capacity,
                       PageEntry* entries /*[count][capacity]*/, std::uint32_t* counts /*[count]*/, CudaStream stream);
 
+/// List i = the pages of the ranges of lists[i], one range behind the other, with the tokens of each page that its
+/// range has; as above.
+void pages_of_ranges_cuda(const LaunchArray<PageRanges>& lists /*[count]*/, const LaunchArray<TokenRange>& ranges,
+                          std::uint32_t count, std::uint32_t capacity, PageEntry* entries /*[count][capacity]*/,
+                          std::uint32_t* counts /*[count]*/, CudaStream stream);
+
 /// List i = an entry for each token of lists[i], attended by all heads; as above.
-void pages_of_tokens_cuda(const SingleTokens* lists /*[count]*/, std::uint32_t count, std::uint32_t capacity,
-                          PageEntry* entries /*[count][capacity]*/, std::uint32_t* counts /*[count]*/,
-                          CudaStream stream);
+void pages_of_tokens_cuda(const LaunchArray<SingleTokens>& lists /*[count]*/, std::uint32_t count,
+                          std::uint32_t capacity, PageEntry* entries /*[count][capacity]*/,
+                          std::uint32_t* counts /*[count]*/, CudaStream stream);
 
 /// totals[row] += tokens of the row's lists, one per KV head, whatever the heads' masks. `totals` may be pinned memory.
 void count_tokens_cuda(const PageLists& lists, std::uint32_t rows, std::uint32_t kv_heads,

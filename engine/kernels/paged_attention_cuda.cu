@@ -103,9 +103,9 @@ void paged_attention_cuda(const PagedAttention& a, CudaStream stream) {
   launch(gpu::merge_splits_kernel, dim3(a.merge_count, a.group), gpu::kMergeThreads, 0, a);
 }
 
-void pages_of_selection_cuda(const BlockSelection* rows, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t group,
-                             std::uint32_t heads_per_list, bool own_only, std::uint32_t capacity, PageEntry* entries,
-                             std::uint32_t* counts, CudaStream stream) {
+void pages_of_selection_cuda(const LaunchArray<BlockSelection>& rows, std::uint32_t n, std::uint32_t kv_heads,
+                             std::uint32_t group, std::uint32_t heads_per_list, bool own_only, std::uint32_t capacity,
+                             PageEntry* entries, std::uint32_t* counts, CudaStream stream) {
   TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
   TANDEM_CHECK(heads_per_list == 1 || heads_per_list == group || heads_per_list == kv_heads * group,
                "{} query heads choose together, of {} groups of {}.", heads_per_list, kv_heads, group);
@@ -114,14 +114,21 @@ void pages_of_selection_cuda(const BlockSelection* rows, std::uint32_t n, std::u
          own_only, capacity, entries, counts);
 }
 
-void whole_pages_cuda(const WholePages* lists, std::uint32_t count, std::uint32_t capacity, PageEntry* entries,
-                      std::uint32_t* counts, CudaStream stream) {
+void whole_pages_cuda(const LaunchArray<WholePages>& lists, std::uint32_t count, std::uint32_t capacity,
+                      PageEntry* entries, std::uint32_t* counts, CudaStream stream) {
   gpu::Launcher launch(stream);
   launch(gpu::whole_pages_kernel, count, gpu::kSelectionThreads, 0, lists, capacity, entries, counts);
 }
 
-void pages_of_tokens_cuda(const SingleTokens* lists, std::uint32_t count, std::uint32_t capacity, PageEntry* entries,
-                          std::uint32_t* counts, CudaStream stream) {
+void pages_of_ranges_cuda(const LaunchArray<PageRanges>& lists, const LaunchArray<TokenRange>& ranges,
+                          std::uint32_t count, std::uint32_t capacity, PageEntry* entries, std::uint32_t* counts,
+                          CudaStream stream) {
+  gpu::Launcher launch(stream);
+  launch(gpu::pages_of_ranges_kernel, count, gpu::kSelectionThreads, 0, lists, ranges, capacity, entries, counts);
+}
+
+void pages_of_tokens_cuda(const LaunchArray<SingleTokens>& lists, std::uint32_t count, std::uint32_t capacity,
+                          PageEntry* entries, std::uint32_t* counts, CudaStream stream) {
   gpu::Launcher launch(stream);
   launch(gpu::pages_of_tokens_kernel, count, gpu::kSelectionThreads, 0, lists, capacity, entries, counts);
 }
@@ -154,8 +161,8 @@ void paged_token_scores_cuda(const float* q, std::uint32_t rows, std::uint32_t g
   }
 }
 
-void merge_partials_cuda(const float* const* o, const float* const* lse, std::uint32_t parts, std::uint32_t rows,
-                         std::uint32_t dim, float* out, float* out_lse, CudaStream stream) {
+void merge_partials_cuda(const LaunchArray<const float*>& o, const LaunchArray<const float*>& lse, std::uint32_t parts,
+                         std::uint32_t rows, std::uint32_t dim, float* out, float* out_lse, CudaStream stream) {
   Launcher launch(stream);
   launch(gpu::merge_partials_kernel, rows, gpu::kMergeThreads, 0, o, lse, parts, dim, out, out_lse);
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/tensor.h"
 
@@ -24,20 +25,23 @@ struct QkvWeights {
   double scale = 1;                           // RopeTable::scale
 };
 
-/// Where keys and values go: that of token i and KV head h begins at k (v) + offset(i) + h * head_stride bytes, with
-/// offset(i) = token_offsets[i], or i * token_stride where that is nullptr. A page [kv head][K 16 x D, V 16 x D] is:
-/// k = the pool, v = k + 16 * D * size, head_stride = 32 * D * size, and a token's offset is that of its page and row.
-struct KvRows {
+/// Where keys and values go: those of KV head h begin at k (v) + the token's offset + h * head_stride bytes. A page
+/// [kv head][K 16 x D, V 16 x D] is: k = the pool, v = k + 16 * D * size, head_stride = 32 * D * size, and a token's
+/// offset is that of its page and row.
+struct KvPlaces {
   void* k = nullptr;
   void* v = nullptr;
   DType type = DType::f32;
-  const std::uint64_t* token_offsets = nullptr;  // [n], device memory
-  std::uint64_t token_stride = 0, head_stride = 0;
+  std::uint64_t head_stride = 0;
+};
+struct QkvToken {
+  std::uint64_t kv_offset = 0;  // bytes
+  std::uint32_t position = 0;
 };
 
 /// All pointers are device memory; qkv is what the projection wrote. The angle is computed in float64 as in rope().
 void prepare_qkv_cuda(const float* qkv /*[n][Hq D | Hkv D | Hkv D]*/, const QkvShape& shape, const QkvWeights& weights,
-                      const std::uint32_t* positions /*[n]*/, float* q /*[n][Hq][D]*/, const KvRows& kv,
+                      const LaunchArray<QkvToken>& tokens /*[n]*/, float* q /*[n][Hq][D]*/, const KvPlaces& kv,
                       std::uint32_t n, CudaStream stream);
 
 }  // namespace tandem

@@ -12,13 +12,14 @@ constexpr unsigned kMaxPairs = 128;
 
 /// gridDim = (tokens, heads / kQkvWarps): q heads first, then those of k, then of v.
 inline __global__ void __launch_bounds__(kQkvWarps* kWarp)
-    prepare_qkv_kernel(const float* qkv, QkvShape shape, QkvWeights weights, const std::uint32_t* positions, float* q,
-                       KvRows kv) {
+    prepare_qkv_kernel(const float* qkv, QkvShape shape, QkvWeights weights,
+                       const __grid_constant__ LaunchArray<QkvToken> tokens, float* q, KvPlaces kv) {
   TANDEM_SHARED(float2, rotations, kMaxPairs);
   const std::uint32_t token = blockIdx.x, pairs = shape.head_dim / 2;
   const unsigned lane = threadIdx.x % kWarp;
+  const QkvToken own = tokens[token];
   for (std::uint32_t i = threadIdx.x; i < pairs; i += blockDim.x)
-    rotations[i] = rotation(weights.inverse_frequency[i], positions[token], static_cast<float>(weights.scale));
+    rotations[i] = rotation(weights.inverse_frequency[i], own.position, static_cast<float>(weights.scale));
   __syncthreads();
   const std::uint32_t head = blockIdx.y * kQkvWarps + threadIdx.x / kWarp;
   const std::uint32_t rotated = shape.q_heads + shape.kv_heads;
@@ -46,9 +47,8 @@ inline __global__ void __launch_bounds__(kQkvWarps* kWarp)
 
   char* to = nullptr;
   if (!is_q) {
-    const std::uint64_t offset = kv.token_offsets == nullptr ? token * kv.token_stride : kv.token_offsets[token];
     const std::uint32_t kv_head = is_v ? head - rotated : head - shape.q_heads;
-    to = static_cast<char*>(is_v ? kv.v : kv.k) + offset + kv_head * kv.head_stride;
+    to = static_cast<char*>(is_v ? kv.v : kv.k) + own.kv_offset + kv_head * kv.head_stride;
   }
   float* const query = q + (std::size_t{token} * shape.q_heads + head) * shape.head_dim;
 #pragma unroll

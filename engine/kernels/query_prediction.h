@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/attention_span.h"
 #include "engine/kernels/rope.h"
@@ -69,7 +70,7 @@ struct QueryPush {
 };
 /// push_query of every one. D is even where the rule is pre_rope. Of two pushes into one window the latter belongs into
 /// another call.
-void push_queries_cuda(const PredictionRule& rule, const DeviceRope& rope, const QueryPush* pushes /*[n]*/,
+void push_queries_cuda(const PredictionRule& rule, const DeviceRope& rope, const LaunchArray<QueryPush>& pushes /*[n]*/,
                        std::uint32_t n, std::uint32_t heads, std::uint32_t dim, CudaStream stream);
 
 struct QueryWindow {

@@ -5,8 +5,8 @@
 
 namespace tandem {
 
-void push_queries_cuda(const PredictionRule& rule, const DeviceRope& rope, const QueryPush* pushes, std::uint32_t n,
-                       std::uint32_t heads, std::uint32_t dim, CudaStream stream) {
+void push_queries_cuda(const PredictionRule& rule, const DeviceRope& rope, const LaunchArray<QueryPush>& pushes,
+                       std::uint32_t n, std::uint32_t heads, std::uint32_t dim, CudaStream stream) {
   TANDEM_CHECK(!rule.pre_rope || (dim % 2 == 0 && rope.inverse_frequency != nullptr),
                "Queries of {} dimensions cannot be turned back.", dim);
   TANDEM_CHECK(n <= gpu::kMaxGridRows, "{} queries.", n);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/page_list.h"
 
@@ -46,12 +47,12 @@ struct ResidentPages {
 };
 
 /// The same on the GPU, for many lists at once. `lists` and all that it names is device memory; `pages` may be pinned.
-void split_residents_cuda(const ResidentSplit* lists /*[count]*/, std::uint32_t count, CudaStream stream);
-void swap_residents_cuda(const ResidentSwap* lists /*[count]*/, std::uint32_t count, CudaStream stream);
+void split_residents_cuda(const LaunchArray<ResidentSplit>& lists /*[count]*/, std::uint32_t count, CudaStream stream);
+void swap_residents_cuda(const LaunchArray<ResidentSwap>& lists /*[count]*/, std::uint32_t count, CudaStream stream);
 /// Page lists of residents: page slot * pages_per_block + p of the residents' pages, all tokens, all query heads. A
 /// list has at most `capacity` entries: at least residents * pages_per_block.
-void pages_of_residents_cuda(const ResidentPages* lists /*[count]*/, std::uint32_t count, std::uint32_t capacity,
-                             PageEntry* entries /*[count][capacity]*/, std::uint32_t* counts /*[count]*/,
-                             CudaStream stream);
+void pages_of_residents_cuda(const LaunchArray<ResidentPages>& lists /*[count]*/, std::uint32_t count,
+                             std::uint32_t capacity, PageEntry* entries /*[count][capacity]*/,
+                             std::uint32_t* counts /*[count]*/, CudaStream stream);
 
 }  // namespace tandem

@@ -4,17 +4,17 @@
 
 namespace tandem {
 
-void split_residents_cuda(const ResidentSplit* lists, std::uint32_t count, CudaStream stream) {
+void split_residents_cuda(const LaunchArray<ResidentSplit>& lists, std::uint32_t count, CudaStream stream) {
   gpu::Launcher launch(stream);
   launch(gpu::split_residents_kernel, count, gpu::kResidencyThreads, 0, lists);
 }
 
-void swap_residents_cuda(const ResidentSwap* lists, std::uint32_t count, CudaStream stream) {
+void swap_residents_cuda(const LaunchArray<ResidentSwap>& lists, std::uint32_t count, CudaStream stream) {
   gpu::Launcher launch(stream);
   launch(gpu::swap_residents_kernel, count, gpu::kResidencyThreads, 0, lists);
 }
 
-void pages_of_residents_cuda(const ResidentPages* lists, std::uint32_t count, std::uint32_t capacity,
+void pages_of_residents_cuda(const LaunchArray<ResidentPages>& lists, std::uint32_t count, std::uint32_t capacity,
                              PageEntry* entries, std::uint32_t* counts, CudaStream stream) {
   gpu::Launcher launch(stream);
   launch(gpu::pages_of_residents_kernel, count, gpu::kResidencyThreads, 0, lists, capacity, entries, counts);

@@ -21,7 +21,8 @@ __device__ __forceinline__ bool in_list(const std::uint32_t* list, std::uint32_t
   return low < list[0] && list[1 + low] == block;
 }
 
-inline __global__ void __launch_bounds__(kResidencyThreads) split_residents_kernel(const ResidentSplit* lists) {
+inline __global__ void __launch_bounds__(kResidencyThreads)
+    split_residents_kernel(const __grid_constant__ LaunchArray<ResidentSplit> lists) {
   TANDEM_SHARED(std::uint32_t, table, kResidencyThreads);
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const ResidentSplit& list = lists[blockIdx.x];
@@ -49,7 +50,8 @@ inline __global__ void __launch_bounds__(kResidencyThreads) split_residents_kern
   list.missing[0] = written;
 }
 
-inline __global__ void __launch_bounds__(kResidencyThreads) swap_residents_kernel(const ResidentSwap* lists) {
+inline __global__ void __launch_bounds__(kResidencyThreads)
+    swap_residents_kernel(const __grid_constant__ LaunchArray<ResidentSwap> lists) {
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const ResidentSwap& list = lists[blockIdx.x];
   const std::uint32_t missing = list.missing[0], pages = list.pages_per_block;
@@ -73,8 +75,8 @@ inline __global__ void __launch_bounds__(kResidencyThreads) swap_residents_kerne
 }
 
 inline __global__ void __launch_bounds__(kResidencyThreads)
-    pages_of_residents_kernel(const ResidentPages* lists, std::uint32_t capacity, PageEntry* entries,
-                              std::uint32_t* counts) {
+    pages_of_residents_kernel(const __grid_constant__ LaunchArray<ResidentPages> lists, std::uint32_t capacity,
+                              PageEntry* entries, std::uint32_t* counts) {
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const ResidentPages& list = lists[blockIdx.x];
   const std::uint32_t pages = list.pages_per_block;

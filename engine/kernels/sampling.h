@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 
 namespace tandem {
@@ -44,6 +45,7 @@ struct SampleRow {
   std::uint64_t position = 0;
   std::int32_t* token = nullptr;  // [1]
 };
-void sample_tokens_cuda(const SampleRow* rows /*[count]*/, std::uint32_t count, std::uint32_t vocab, CudaStream stream);
+void sample_tokens_cuda(const LaunchArray<SampleRow>& rows /*[count]*/, std::uint32_t count, std::uint32_t vocab,
+                        CudaStream stream);
 
 }  // namespace tandem

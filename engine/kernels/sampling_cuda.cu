@@ -5,7 +5,8 @@
 
 namespace tandem {
 
-void sample_tokens_cuda(const SampleRow* rows, std::uint32_t count, std::uint32_t vocab, CudaStream stream) {
+void sample_tokens_cuda(const LaunchArray<SampleRow>& rows, std::uint32_t count, std::uint32_t vocab,
+                        CudaStream stream) {
   TANDEM_CHECK(vocab >= 1, "An empty vocabulary has no token to draw.");
   gpu::Launcher launch(stream);
   launch(gpu::sample_tokens_kernel, count, gpu::kSelectThreads, 0, rows, vocab);

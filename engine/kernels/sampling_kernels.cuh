@@ -59,7 +59,7 @@ __device__ __forceinline__ SelectionEnd end_of_share(const KeyOf& key_of, const 
 }
 
 inline __global__ void __launch_bounds__(kSelectThreads)
-    sample_tokens_kernel(const SampleRow* rows, std::uint32_t vocab) {
+    sample_tokens_kernel(const __grid_constant__ LaunchArray<SampleRow> rows, std::uint32_t vocab) {
   TANDEM_SHARED(SampleScratch, all_scratch, 1);
   SampleScratch& scratch = all_scratch[0];
   const SampleRow& row = rows[blockIdx.x];

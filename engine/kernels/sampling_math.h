@@ -6,11 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __CUDACC__
-#define TANDEM_ON_BOTH __host__ __device__
-#else
-#define TANDEM_ON_BOTH
-#endif
+#include "engine/common/on_both.h"
 
 namespace tandem::sampling {
 

@@ -25,8 +25,9 @@ __device__ __forceinline__ std::uint32_t first_from(const std::uint32_t* chosen,
 
 /// Grid: {kv_heads, rows}.
 __global__ void __launch_bounds__(kSelectionThreads)
-    pages_of_selection_kernel(const BlockSelection* rows, std::uint32_t group, std::uint32_t heads_per_list,
-                              bool own_only, std::uint32_t capacity, PageEntry* entries, std::uint32_t* counts) {
+    pages_of_selection_kernel(const __grid_constant__ LaunchArray<BlockSelection> rows, std::uint32_t group,
+                              std::uint32_t heads_per_list, bool own_only, std::uint32_t capacity, PageEntry* entries,
+                              std::uint32_t* counts) {
   TANDEM_SHARED(std::uint32_t, masks, kSelectionBlocks);
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const BlockSelection& selection = rows[blockIdx.y];
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(kSelectionThreads)
           const std::uint32_t left = token < selection.tokens ? selection.tokens - token : 0;
           if (at >= capacity) break;
           PageEntry entry;
-          entry.slot = left > 0 ? selection.slots[page] : 0;
+          entry.slot = left > 0 && selection.slots != nullptr ? selection.slots[page] : 0;
           entry.tokens = static_cast<std::uint16_t>(left < kListPageTokens ? left : kListPageTokens);
           entry.head_mask = left == 0 ? 0 : own_only ? mask : 0xffffffffu;
           out[at] = entry;
@@ -77,7 +78,8 @@ __global__ void __launch_bounds__(kSelectionThreads)
 
 /// Grid: {lists}.
 inline __global__ void __launch_bounds__(kSelectionThreads)
-    whole_pages_kernel(const WholePages* lists, std::uint32_t capacity, PageEntry* entries, std::uint32_t* counts) {
+    whole_pages_kernel(const __grid_constant__ LaunchArray<WholePages> lists, std::uint32_t capacity,
+                       PageEntry* entries, std::uint32_t* counts) {
   const WholePages& list = lists[blockIdx.x];
   const std::uint32_t tokens = list.tokens * (list.count == nullptr ? 1 : *list.count);
   const std::uint32_t all = (tokens + kListPageTokens - 1) / kListPageTokens, pages = all < capacity ? all : capacity;
@@ -94,8 +96,36 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
 
 /// Grid: {lists}.
 inline __global__ void __launch_bounds__(kSelectionThreads)
-    pages_of_tokens_kernel(const SingleTokens* lists, std::uint32_t capacity, PageEntry* entries,
-                           std::uint32_t* counts) {
+    pages_of_ranges_kernel(const __grid_constant__ LaunchArray<PageRanges> lists,
+                           const __grid_constant__ LaunchArray<TokenRange> ranges, std::uint32_t capacity,
+                           PageEntry* entries, std::uint32_t* counts) {
+  const PageRanges list = lists[blockIdx.x];
+  PageEntry* const out = entries + std::size_t{blockIdx.x} * capacity;
+  std::uint32_t written = 0;
+  for (std::uint32_t i = 0; i < list.count; ++i) {
+    const TokenRange range = ranges[list.first + i];
+    if (range.begin >= range.end) continue;
+    const std::uint32_t first = range.begin / kListPageTokens, last = (range.end - 1) / kListPageTokens;
+    for (std::uint32_t page = first + threadIdx.x; page <= last && written + page - first < capacity;
+         page += kSelectionThreads) {
+      const std::uint32_t before = page == first ? range.begin % kListPageTokens : 0;
+      const std::uint32_t end = page == last ? range.end - page * kListPageTokens : kListPageTokens;
+      PageEntry entry;
+      entry.slot = list.slots[page];
+      entry.first = static_cast<std::uint16_t>(before);
+      entry.tokens = static_cast<std::uint16_t>(end - before);
+      entry.head_mask = 0xffffffffu;
+      out[written + page - first] = entry;
+    }
+    written += last - first + 1;
+  }
+  if (threadIdx.x == 0) counts[blockIdx.x] = written < capacity ? written : capacity;
+}
+
+/// Grid: {lists}.
+inline __global__ void __launch_bounds__(kSelectionThreads)
+    pages_of_tokens_kernel(const __grid_constant__ LaunchArray<SingleTokens> lists, std::uint32_t capacity,
+                           PageEntry* entries, std::uint32_t* counts) {
   const SingleTokens& list = lists[blockIdx.x];
   const std::uint32_t all = list.chosen == nullptr ? 0 : list.chosen[0], tokens = all < capacity ? all : capacity;
   for (std::uint32_t i = threadIdx.x; i < tokens; i += kSelectionThreads) {

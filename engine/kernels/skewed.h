@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/page_list.h"
 
@@ -77,10 +78,10 @@ void skew_directions_cuda(double* keys /*[heads][D][D]*/, double* queries /*[hea
                           std::uint32_t dim, std::uint32_t columns, float* skew /*[heads][columns][D]*/,
                           CudaStream stream);
 /// skew_keys of many KV heads; most: the largest number of tokens.
-void skew_keys_cuda(const SkewedKeys* keys /*[count]*/, std::uint32_t count, std::uint32_t most, std::uint32_t columns,
-                    const KvPages& kv, CudaStream stream);
+void skew_keys_cuda(const LaunchArray<SkewedKeys>& keys /*[count]*/, std::uint32_t count, std::uint32_t most,
+                    std::uint32_t columns, const KvPages& kv, CudaStream stream);
 /// skewed_scores of many KV heads; most: the largest n. group * columns <= 8192.
-void skewed_scores_cuda(const SkewedScores* requests /*[count]*/, std::uint32_t count, std::uint32_t most,
+void skewed_scores_cuda(const LaunchArray<SkewedScores>& requests /*[count]*/, std::uint32_t count, std::uint32_t most,
                         const SkewedShape& shape, CudaStream stream);
 
 /// The choice of one sequence: best_units of each KV head, with as many units as tokens_near_the_best of all heads come
@@ -94,10 +95,11 @@ struct SkewedChoice {
   std::uint32_t* near = nullptr;    // [kv_heads * group]; to work in
   float* sums = nullptr;            // [n / unit]; to work in, of all KV heads together
 };
-void choose_skewed_cuda(const SkewedChoice* choices /*[count]*/, std::uint32_t count, std::uint32_t kv_heads,
-                        std::uint32_t group, CudaStream stream);
+void choose_skewed_cuda(const LaunchArray<SkewedChoice>& choices /*[count]*/, std::uint32_t count,
+                        std::uint32_t kv_heads, std::uint32_t group, CudaStream stream);
 /// The same with best_units_of_all. most_units: the largest n / unit.
-void choose_skewed_of_all_cuda(const SkewedChoice* choices /*[count]*/, std::uint32_t count, std::uint32_t most_units,
-                               std::uint32_t kv_heads, std::uint32_t group, CudaStream stream);
+void choose_skewed_of_all_cuda(const LaunchArray<SkewedChoice>& choices /*[count]*/, std::uint32_t count,
+                               std::uint32_t most_units, std::uint32_t kv_heads, std::uint32_t group,
+                               CudaStream stream);
 
 }  // namespace tandem

@@ -24,7 +24,7 @@ void skew_directions_cuda(double* keys, double* queries, std::uint32_t heads, st
   launch(gpu::skew_directions_kernel, heads, gpu::kEigenThreads, 0, keys, queries, dim, columns, skew);
 }
 
-void skew_keys_cuda(const SkewedKeys* keys, std::uint32_t count, std::uint32_t most, std::uint32_t columns,
+void skew_keys_cuda(const LaunchArray<SkewedKeys>& keys, std::uint32_t count, std::uint32_t most, std::uint32_t columns,
                     const KvPages& kv, CudaStream stream) {
   gpu::Launcher launch(stream);
   for (std::uint32_t first = 0; first < count; first += gpu::kMaxGridRows)
@@ -33,8 +33,8 @@ void skew_keys_cuda(const SkewedKeys* keys, std::uint32_t count, std::uint32_t m
            gpu::kSkewTokens * kv.dim * sizeof(float), keys, first, columns, kv);
 }
 
-void skewed_scores_cuda(const SkewedScores* requests, std::uint32_t count, std::uint32_t most, const SkewedShape& shape,
-                        CudaStream stream) {
+void skewed_scores_cuda(const LaunchArray<SkewedScores>& requests, std::uint32_t count, std::uint32_t most,
+                        const SkewedShape& shape, CudaStream stream) {
   TANDEM_CHECK(std::size_t{shape.group} * shape.columns <= 8192, "{} query heads of {} components.", shape.group,
                shape.columns);
   gpu::Launcher launch(stream);
@@ -44,15 +44,15 @@ void skewed_scores_cuda(const SkewedScores* requests, std::uint32_t count, std::
            gpu::kSkewThreads, shape.group * shape.columns * sizeof(float), requests, first, shape);
 }
 
-void choose_skewed_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t kv_heads, std::uint32_t group,
-                        CudaStream stream) {
+void choose_skewed_cuda(const LaunchArray<SkewedChoice>& choices, std::uint32_t count, std::uint32_t kv_heads,
+                        std::uint32_t group, CudaStream stream) {
   TANDEM_CHECK(group >= 1 && count <= gpu::kMaxGridRows, "{} choices of groups of {}.", count, group);
   gpu::Launcher launch(stream);
   launch(gpu::near_the_best_kernel, dim3(kv_heads * group, count), gpu::kSelectThreads, 0, choices);
   launch(gpu::best_units_kernel, dim3(kv_heads, count), gpu::kSelectThreads, 0, choices, group);
 }
 
-void choose_skewed_of_all_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t most_units,
+void choose_skewed_of_all_cuda(const LaunchArray<SkewedChoice>& choices, std::uint32_t count, std::uint32_t most_units,
                                std::uint32_t kv_heads, std::uint32_t group, CudaStream stream) {
   TANDEM_CHECK(group >= 1 && kv_heads >= 1 && count <= gpu::kMaxGridRows, "{} choices of {} groups of {}.", count,
                kv_heads, group);

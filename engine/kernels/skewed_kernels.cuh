@@ -149,7 +149,7 @@ inline __global__ void __launch_bounds__(kEigenThreads)
 
 /// Dynamic shared memory: a page of keys, kSkewTokens * dim floats. Grid: {pages, heads}.
 inline __global__ void __launch_bounds__(kSkewThreads)
-    skew_keys_kernel(const SkewedKeys* all, std::uint32_t first, std::uint32_t columns,
+    skew_keys_kernel(const __grid_constant__ LaunchArray<SkewedKeys> all, std::uint32_t first, std::uint32_t columns,
                      const __grid_constant__ KvPages kv) {
   TANDEM_DYNAMIC_SHARED(shared);
   float* const rows = reinterpret_cast<float*>(shared);  // [token][dim]
@@ -181,7 +181,8 @@ inline __global__ void __launch_bounds__(kSkewThreads)
 
 /// Dynamic shared memory: group * columns floats. Grid: {ceil(n / kScoreTokens), heads}.
 inline __global__ void __launch_bounds__(kSkewThreads)
-    skewed_scores_kernel(const SkewedScores* requests, std::uint32_t first, const __grid_constant__ SkewedShape shape) {
+    skewed_scores_kernel(const __grid_constant__ LaunchArray<SkewedScores> requests, std::uint32_t first,
+                         const __grid_constant__ SkewedShape shape) {
   TANDEM_DYNAMIC_SHARED(shared);
   float* const query = reinterpret_cast<float*>(shared);  // [group][columns]
   const SkewedScores& request = requests[first + blockIdx.y];
@@ -210,7 +211,8 @@ inline __global__ void __launch_bounds__(kSkewThreads)
 }
 
 /// How many tokens of a query head score near its best. Grid: {query heads, choices}.
-inline __global__ void __launch_bounds__(kSelectThreads) near_the_best_kernel(const SkewedChoice* choices) {
+inline __global__ void __launch_bounds__(kSelectThreads)
+    near_the_best_kernel(const __grid_constant__ LaunchArray<SkewedChoice> choices) {
   TANDEM_SHARED(float, most_of, kWarp);
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const SkewedChoice& choice = choices[blockIdx.y];
@@ -254,7 +256,7 @@ __device__ __forceinline__ float unit_score(const SkewedChoice& choice, std::uin
 
 /// Grid: {KV heads, choices}.
 inline __global__ void __launch_bounds__(kSelectThreads)
-    best_units_kernel(const SkewedChoice* choices, std::uint32_t group) {
+    best_units_kernel(const __grid_constant__ LaunchArray<SkewedChoice> choices, std::uint32_t group) {
   TANDEM_SHARED(SelectScratch, all_scratch, 1);
   const SkewedChoice& choice = choices[blockIdx.y];
   const std::uint32_t units = choice.n / choice.unit, keep = kept_units(choice, gridDim.x * group);
@@ -268,7 +270,8 @@ inline __global__ void __launch_bounds__(kSelectThreads)
 
 /// A unit per thread, its scores summed in the order of the KV heads. Grid: {units, choices}.
 inline __global__ void __launch_bounds__(kSkewThreads)
-    sum_units_kernel(const SkewedChoice* choices, std::uint32_t kv_heads, std::uint32_t group) {
+    sum_units_kernel(const __grid_constant__ LaunchArray<SkewedChoice> choices, std::uint32_t kv_heads,
+                     std::uint32_t group) {
   const SkewedChoice& choice = choices[blockIdx.y];
   const std::uint32_t unit = blockIdx.x * kSkewThreads + threadIdx.x;
   if (unit >= choice.n / choice.unit) return;
@@ -279,7 +282,8 @@ inline __global__ void __launch_bounds__(kSkewThreads)
 
 /// One choice, copied to the lists of all KV heads. A block per choice.
 inline __global__ void __launch_bounds__(kSelectThreads)
-    best_units_of_all_kernel(const SkewedChoice* choices, std::uint32_t kv_heads, std::uint32_t group) {
+    best_units_of_all_kernel(const __grid_constant__ LaunchArray<SkewedChoice> choices, std::uint32_t kv_heads,
+                             std::uint32_t group) {
   TANDEM_SHARED(SelectScratch, all_scratch, 1);
   const SkewedChoice& choice = choices[blockIdx.x];
   const std::uint32_t units = choice.n / choice.unit, keep = kept_units(choice, kv_heads * group);

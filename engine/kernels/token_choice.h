@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/attention_span.h"
 #include "engine/kernels/page_list.h"
@@ -25,8 +26,8 @@ struct TokenChoiceRow {
   std::uint32_t room = 0;           // of a list, at least min(keep, tokens)
 };
 /// choose_tokens for every row and KV head. `lists`: the rows' pages, one list per row, full but for the last one.
-void choose_tokens_cuda(const float* q /*[rows][Hq][D]*/, const TokenChoiceRow* choices /*[rows]*/, std::uint32_t rows,
-                        std::uint32_t group, const KvPages& kv, const PageLists& lists,
+void choose_tokens_cuda(const float* q /*[rows][Hq][D]*/, const LaunchArray<TokenChoiceRow>& choices /*[rows]*/,
+                        std::uint32_t rows, std::uint32_t group, const KvPages& kv, const PageLists& lists,
                         float* scores /*[rows][Hq][16 * lists.capacity]; to work in*/, CudaStream stream);
 
 /// Chosen tokens' keys and values, packed: [kv_heads]{K [room][D], V [room][D]} of KvPages::type.

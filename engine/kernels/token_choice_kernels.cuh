@@ -8,7 +8,8 @@ namespace tandem::gpu {
 
 /// columns: of a query head's row of scores. Grid: {KV heads, rows}.
 inline __global__ void __launch_bounds__(kSelectThreads)
-    best_tokens_kernel(const TokenChoiceRow* choices, std::uint32_t group, std::size_t columns, const float* scores) {
+    best_tokens_kernel(const __grid_constant__ LaunchArray<TokenChoiceRow> choices, std::uint32_t group,
+                       std::size_t columns, const float* scores) {
   TANDEM_SHARED(SelectScratch, scratch, 1);
   const TokenChoiceRow& choice = choices[blockIdx.y];
   const std::uint32_t kept = choice.keep < choice.tokens ? choice.keep : choice.tokens;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 
 namespace tandem {
@@ -31,7 +32,8 @@ struct TopKRow {
 };
 /// The same as top_k for every row, exactly. With group > 1 the score of an index is the largest of its `group` scores:
 /// what a KV head selects for its query heads.
-void top_k_cuda(const TopKRow* rows /*[count]*/, std::uint32_t count, std::uint32_t group, CudaStream stream);
+void top_k_cuda(const LaunchArray<TopKRow>& rows /*[count]*/, std::uint32_t count, std::uint32_t group,
+                CudaStream stream);
 
 /// reduce_scores of `lists` lists, each of `heads` KV heads of its own. Device memory; lists <= 65535.
 void reduce_scores_cuda(const float* scores /*[lists][heads][group][n]*/, std::uint32_t lists, std::uint32_t heads,

@@ -5,7 +5,7 @@
 
 namespace tandem {
 
-void top_k_cuda(const TopKRow* rows, std::uint32_t count, std::uint32_t group, CudaStream stream) {
+void top_k_cuda(const LaunchArray<TopKRow>& rows, std::uint32_t count, std::uint32_t group, CudaStream stream) {
   TANDEM_CHECK(group >= 1, "The best of a group of no heads.");
   gpu::Launcher launch(stream);
   launch(gpu::top_k_kernel, count, gpu::kSelectThreads, 0, rows, group);

@@ -6,7 +6,8 @@
 
 namespace tandem::gpu {
 
-__global__ void __launch_bounds__(kSelectThreads) top_k_kernel(const TopKRow* rows, std::uint32_t group) {
+__global__ void __launch_bounds__(kSelectThreads)
+    top_k_kernel(const __grid_constant__ LaunchArray<TopKRow> rows, std::uint32_t group) {
   TANDEM_SHARED(SelectScratch, scratch, 1);
   const TopKRow row = rows[blockIdx.x];
   const std::uint32_t kept = row.k < row.n ? row.k : row.n;

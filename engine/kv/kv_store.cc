@@ -71,6 +71,10 @@ std::uint32_t KvStore::tokens(SequenceId id) const {
   return sequence(id).tokens;
 }
 
+std::uint32_t KvStore::rewrites(SequenceId id) const {
+  return sequence(id).rewrites;
+}
+
 void KvStore::require(Tier tier, std::size_t slots) const {
   const Pool& p = pool(tier);
   if (slots <= p.free.size() + (p.capacity - p.high_water)) return;
@@ -135,6 +139,7 @@ void KvStore::grow(SequenceId id, std::uint32_t count, std::vector<Event>& after
 void KvStore::truncate(SequenceId id, std::uint32_t tokens) {
   Sequence& s = sequence(id);
   TANDEM_CHECK(tokens <= s.tokens, "{} tokens of {}", tokens, s.tokens);
+  ++s.rewrites;
   constexpr int tier = static_cast<int>(Tier::device);
   for (Table& table : s.layers) {
     for (std::size_t block = blocks_for(tokens); block < table.slots[tier].size(); ++block) {
@@ -155,6 +160,7 @@ std::vector<SlotCopy> KvStore::privatise_tail(SequenceId id, std::vector<Event>&
     return pool(Tier::device).references[table.slots[static_cast<int>(Tier::device)].back()] != 1;
   };
   require(Tier::device, static_cast<std::size_t>(std::count_if(s.layers.begin(), s.layers.end(), shared)));
+  ++s.rewrites;
   for (Table& table : s.layers) {
     std::uint32_t& tail = table.slots[static_cast<int>(Tier::device)].back();
     if (pool(Tier::device).references[tail] == 1) continue;

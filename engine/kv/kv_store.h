@@ -64,6 +64,8 @@ class KvStore {
   void destroy(SequenceId sequence);
 
   std::uint32_t tokens(SequenceId sequence) const;
+  /// How often device blocks that were there already have got other slots, or made way for such.
+  std::uint32_t rewrites(SequenceId sequence) const;
   /// Makes room for `count` more tokens on the device in every layer and counts them as present; the caller submits the
   /// writes. Appends to `after` what recycled slots must wait for. The last page must be private (see privatise_tail).
   void grow(SequenceId sequence, std::uint32_t count, std::vector<Event>& after);
@@ -118,7 +120,7 @@ class KvStore {
     std::vector<std::uint32_t> slots[2];  // by tier, indexed by block
   };
   struct Sequence {
-    std::uint32_t tokens = 0;
+    std::uint32_t tokens = 0, rewrites = 0;
     std::vector<Table> layers;
     std::uint32_t held[2] = {0, 0};  // slots referred to, by tier
   };

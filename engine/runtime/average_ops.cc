@@ -192,11 +192,11 @@ void EngineOps::launch_observation(LaunchContext& ctx, const AttentionAverage& a
             {of_head + (token - o.begin), own + rows, ring + at, heads * columns, count, rows, first == 0 ? count : 0});
       });
     }
-    log_sum_exp_cuda(ctx.upload(sums), static_cast<std::uint32_t>(sums.size()), ctx.stream());
-    blend_weights_cuda(ctx.upload(outside), static_cast<std::uint32_t>(outside.size()), o.leaving, 1, in_all,
+    log_sum_exp_cuda(ctx.pass(sums), static_cast<std::uint32_t>(sums.size()), ctx.stream());
+    blend_weights_cuda(ctx.pass(outside), static_cast<std::uint32_t>(outside.size()), o.leaving, 1, in_all,
                        ctx.stream());
-    blend_weights_cuda(ctx.upload(inside), static_cast<std::uint32_t>(inside.size()), o.tokens - o.leaving, 1,
-                       in_window, ctx.stream());
+    blend_weights_cuda(ctx.pass(inside), static_cast<std::uint32_t>(inside.size()), o.tokens - o.leaving, 1, in_window,
+                       ctx.stream());
     first += rows;
   }
 }

@@ -84,7 +84,7 @@ void Forward::launch_column_sums(LaunchContext& ctx, std::uint32_t layer, std::u
         logs.push_back({scores + (std::size_t{row} * heads + head) * columns, first + begin + row + 1,
                         lse + std::size_t{head} * count + row});
     }
-    log_sum_exp_cuda(ctx.upload(logs), static_cast<std::uint32_t>(logs.size()), ctx.stream());
+    log_sum_exp_cuda(ctx.pass(logs), static_cast<std::uint32_t>(logs.size()), ctx.stream());
     // The query heads of a group one after another: they add to the same sums. The queries' own tokens have none yet.
     for (std::uint32_t g = 0; g < group; ++g) {
       std::vector<WeightBlend> blends(shape_.kv_heads);
@@ -98,7 +98,7 @@ void Forward::launch_column_sums(LaunchContext& ctx, std::uint32_t layer, std::u
                            count,
                            g == 0 ? count : 0};
       }
-      blend_weights_cuda(ctx.upload(blends), shape_.kv_heads, seen, 1, 1, ctx.stream());
+      blend_weights_cuda(ctx.pass(blends), shape_.kv_heads, seen, 1, 1, ctx.stream());
     }
   }
 }

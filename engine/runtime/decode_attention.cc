@@ -28,6 +28,7 @@ DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& p
       h2d_(device.lane(LaneKind::h2d)),
       d2h_(device.lane(LaneKind::d2h)),
       workers_(device.lane(LaneKind::host_workers)),
+      page_tables_(kv),
       ahead_(forward, device, pool, kv, stores, counters_),
       tasks_(forward, device, pool, kv, stores, process) {
   const ModelShape& s = forward.shape();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/layer_ahead.h"
 #include "engine/runtime/ops.h"
+#include "engine/runtime/page_tables.h"
 #include "engine/runtime/task_attention.h"
 #include "engine/runtime/workload.h"
 
@@ -33,6 +35,7 @@ class DecodeAttention {
   Event query_on_host(const LayerContext& context);
   const ModelShape& shape() const { return forward_.shape(); }
   LayerAhead& ahead() { return ahead_; }
+  PageTables& page_tables() { return page_tables_; }
   const RopeTable& rope_table() const { return forward_.rope_table(); }
   /// The true queries of the layer, for layer_ahead.h.
   QueryRef layer_query(const LayerContext& context) const { return {context.layer, false, query_ready_}; }
@@ -107,10 +110,12 @@ class DecodeAttention {
   void append_chosen_spans(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& chosen,
                            std::vector<HeadSpans>& spans, std::vector<Access>& access, Cost& cost) const;
   /// The body's twin on a GPU (device_launch.cc).
-  void launch_device(LaunchContext& ctx, const ModelShape& shape, const DeviceWork& work,
+  void launch_device(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const DeviceWork& work,
                      const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
   PageLists launch_chosen_lists(LaunchContext& ctx, const ModelShape& shape, std::uint32_t rows,
-                                std::span<const DeviceChosen* const> chosen, std::vector<std::uint32_t>& most) const;
+                                std::span<const DeviceChosen* const> chosen, std::vector<std::uint32_t>& most);
+  PageLists launch_fixed_lists(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const DeviceWork& work,
+                               std::vector<std::uint32_t>& most);
   struct HeavyRow;  // a set's part of a step's update
   void launch_heavy(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
                     const std::vector<HeavyRow>& rows) const;
@@ -157,7 +162,10 @@ class DecodeAttention {
   std::vector<Attended> attended_;         // device side, what is known when plans are made
   HostBuffer device_attended_;             // [row] tokens u64: what was chosen; device bodies write it over the link
   HostCounters counters_;                  // of the host bodies
-  LaunchedAttention launched_fixed_, launched_fetched_, launched_resident_, launched_chosen_,
+  PageTables page_tables_;                 // of the compute lane, where the device launches
+  std::map<BufferId, LaunchedAttention>
+      launched_fixed_;  // by where the result goes: plans last while lists are as long
+  LaunchedAttention launched_fetched_, launched_resident_, launched_chosen_,
       launched_tokens_;  // where the device launches
   LayerAhead ahead_;
   TaskAttention tasks_;

@@ -30,6 +30,7 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
   c.layer = selection.layer;
   c.index = stores_.digests.get(selection.digests.id);
   c.scope = selection.scope;
+  c.sequence = sequence.id;
   c.blocks = c.index.digests[context.layer];
   c.heads = {item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
   c.own_only = item.own_only;
@@ -39,7 +40,7 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
   if (fetched != nullptr) {
     c.staging = stores_.stagings.get(fetched->staging.id);
     c.part = fetched->part;
-  } else {
+  } else if (!device_.launches()) {
     const Range blocks{c.index.tokens.begin / kPageTokens, blocks_for(c.index.digested(context.layer).end)};
     for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
       c.slots.push_back(kv_.slot(sequence.id, context.layer, block, Tier::device));
@@ -98,25 +99,27 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
   const Range heads{item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
   const std::size_t before = op.access.size();
   std::uint64_t tokens = 0;
+  // A GPU's kernels list pages themselves, and of what they touch slot 0 stands for the store.
+  const auto append_access = [&](Range blocks) {
+    if (!device_.launches())
+      kv_.append_access(sequence.id, context.layer, blocks, Tier::device, heads, false, op.access);
+  };
   const auto append_runs = [&](const StaticTokens& attended) {
+    DeviceRow& row = work.fixed[item.row];
+    if (device_.launches()) return row.tokens.add(heads, shape.kv_heads, attended.ranges);
     std::vector<PageRun> runs;
     append_static_runs(sequence, context.layer, attended, Tier::device, runs);
-    work.fixed[item.row].add(heads, shape.kv_heads, std::move(runs));
+    row.pages.add(heads, shape.kv_heads, std::move(runs));
   };
   if (const auto* fixed = std::get_if<StaticTokens>(&item.pages.source)) {
-    for (const Range& r : fixed->ranges) {
-      if (device_.launches()) break;  // nobody looks at them there, and slot 0 stands for the store
-      kv_.append_access(sequence.id, context.layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::device, heads,
-                        false, op.access);
-    }
+    for (const Range& r : fixed->ranges) append_access({r.begin / kPageTokens, blocks_for(r.end)});
     append_runs(*fixed);
     tokens = fixed->count();
   } else if (const auto* heavy = std::get_if<HeavyRef>(&item.pages.source)) {
     const HeavySet& set = stores_.heavy.get(heavy->id);
     const std::uint32_t own = sequence.tokens - 1, held = set.held[context.layer];
     TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "surviving tokens are attended by all heads");
-    kv_.append_access(sequence.id, context.layer, {own / kPageTokens, blocks_for(own + 1)}, Tier::device, heads, false,
-                      op.access);
+    append_access({own / kPageTokens, blocks_for(own + 1)});
     append_runs({{{own, own + 1}}});
     if (held > 0) set.append_access(context.layer, false, op.access);
     work.heavy.push_back({item.row, context.layer, held, set});
@@ -131,12 +134,12 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
     tokens = rank.tokens[context.layer];
   } else if (const auto* single = std::get_if<ChosenTokens>(&item.pages.source)) {
     TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "chosen tokens are attended by all heads");
-    DeviceTokens own{item.row, stores_.choices.get(single->choice), {}, single->tokens};
+    DeviceTokens own{item.row, stores_.choices.get(single->choice), sequence.id, {}, single->tokens};
     const Range pages{0, blocks_for(single->scored.end)};
     own.slots.reserve(pages.end);
-    for (std::uint32_t page = 0; page < pages.end; ++page)
+    for (std::uint32_t page = 0; page < pages.end && !device_.launches(); ++page)
       own.slots.push_back(kv_.slot(sequence.id, context.layer, page, Tier::device));
-    kv_.append_access(sequence.id, context.layer, pages, Tier::device, heads, false, op.access);
+    append_access(pages);
     op.access.push_back(own.choice.lists.reads());
     work.tokens.push_back(std::move(own));
     tokens = single->tokens;
@@ -175,6 +178,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   const auto shared = std::make_shared<DeviceWork>();  // by the body and its twins
   DeviceWork& work = *shared;
   work.fixed.resize(rows);
+  for (std::uint32_t row = 0; row < rows; ++row) work.fixed[row].sequence = context.batch[row]->id;
   work.cost.work = Work::attention;
   work.cost.hbm = std::uint64_t{2} * rows * shape.q_heads * shape.head_dim * sizeof(float);
   Op op;
@@ -205,7 +209,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   if (work.settles) {
     op.stand_in = [this, shape, shared](BodyContext& ctx) { resolve_device(ctx, shape, *shared); };
   }
-  op.launch = [&](LaunchContext& ctx) { launch_device(ctx, shape, work, emitted, out, lse); };
+  op.launch = [&](LaunchContext& ctx) { launch_device(ctx, shape, context.layer, work, emitted, out, lse); };
   op.body = [this, shape, shared, score_offset = std::move(score_offset), scores = scores_, out,
              lse](BodyContext& ctx) {
     const std::vector<HeadSpans> spans = resolve_device(ctx, shape, *shared);

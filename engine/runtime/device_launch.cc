@@ -15,7 +15,7 @@ namespace tandem {
 /// lengths. What was fetched lies in the order of the lists.
 PageLists DecodeAttention::launch_chosen_lists(LaunchContext& ctx, const ModelShape& shape, std::uint32_t rows,
                                                std::span<const DeviceChosen* const> chosen,
-                                               std::vector<std::uint32_t>& most) const {
+                                               std::vector<std::uint32_t>& most) {
   const DeviceChosen& first = *chosen.front();
   std::vector<BlockSelection> selections(rows);
   PageLists lists;
@@ -28,12 +28,14 @@ PageLists DecodeAttention::launch_chosen_lists(LaunchContext& ctx, const ModelSh
     const std::uint32_t pages_per_block = c->index.block / kPageTokens;
     const Range digested = c->index.digested(c->layer);
     const std::uint32_t tokens = digested.end - digested.begin;
-    selections[c->row] = {c->index.selection.read<std::uint32_t>(ctx),
-                          ctx.upload(c->staging ? std::vector<std::uint32_t>(blocks_for(tokens)) : c->slots),
-                          c->blocks,
-                          pages_per_block,
-                          tokens,
-                          c->index.room};
+    const std::uint32_t* slots = nullptr;
+    if (!c->staging) {
+      const std::uint32_t before = c->index.tokens.begin / kPageTokens;
+      page_tables_.check(c->sequence, c->layer, {before, blocks_for(digested.end)});
+      slots = page_tables_.slots(ctx, c->sequence, c->layer) + before;
+    }
+    selections[c->row] = {
+        c->index.selection.read<std::uint32_t>(ctx), slots, c->blocks, pages_per_block, tokens, c->index.room};
     const std::uint32_t entries = c->most * pages_per_block;
     std::fill_n(most.data() + std::size_t{c->row} * shape.kv_heads, shape.kv_heads, entries);
     lists.capacity = std::max(lists.capacity, entries);
@@ -43,7 +45,7 @@ PageLists DecodeAttention::launch_chosen_lists(LaunchContext& ctx, const ModelSh
   const std::uint32_t together = first.scope == Scope::query_head ? 1
                                  : first.scope == Scope::kv_head  ? shape.group()
                                                                   : shape.q_heads;
-  pages_of_selection_cuda(ctx.upload(selections), rows, shape.kv_heads, shape.group(), together, first.own_only,
+  pages_of_selection_cuda(ctx.pass(selections), rows, shape.kv_heads, shape.group(), together, first.own_only,
                           lists.capacity, entries, counts, ctx.stream());
   lists.entries = entries;
   lists.counts = counts;
@@ -59,9 +61,45 @@ PageLists DecodeAttention::launch_chosen_lists(LaunchContext& ctx, const ModelSh
   return lists;
 }
 
-void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape, const DeviceWork& work,
-                                    const std::vector<Emitted>& emitted, const DeviceBuffer& out,
-                                    const DeviceBuffer& lse) {
+/// Lists of every row, so that those with nothing get the empty partial; `most`: their lengths.
+PageLists DecodeAttention::launch_fixed_lists(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                                              const DeviceWork& work, std::vector<std::uint32_t>& most) {
+  PageLists lists;
+  lists.per_kv_head = std::any_of(work.fixed.begin(), work.fixed.end(),
+                                  [](const DeviceRow& row) { return !row.tokens.by_head.empty(); });
+  const std::uint32_t of_row = lists.per_kv_head ? shape.kv_heads : 1;
+  std::vector<PageRanges> pages;
+  std::vector<TokenRange> ranges;
+  pages.reserve(work.fixed.size() * of_row);
+  most.clear();
+  for (const DeviceRow& row : work.fixed) {
+    const auto* const slots = page_tables_.slots(ctx, row.sequence, layer);
+    for (std::uint32_t list = 0; list < of_row; ++list) {
+      const std::vector<Range>& tokens = row.tokens.runs(list);
+      pages.push_back({slots, static_cast<std::uint32_t>(ranges.size()), static_cast<std::uint32_t>(tokens.size())});
+      std::uint32_t length = 0;
+      for (const Range& range : tokens) {
+        const Range blocks{range.begin / kPageTokens, blocks_for(range.end)};
+        page_tables_.check(row.sequence, layer, blocks);
+        ranges.push_back({range.begin, range.end});
+        if (range.begin < range.end) length += blocks.end - blocks.begin;
+      }
+      most.push_back(length);
+      lists.capacity = std::max(lists.capacity, length);
+    }
+  }
+  auto* const entries = ctx.scratch<PageEntry>(pages.size() * lists.capacity);
+  auto* const counts = ctx.scratch<std::uint32_t>(pages.size());
+  pages_of_ranges_cuda(ctx.pass(pages), ctx.pass(ranges), static_cast<std::uint32_t>(pages.size()), lists.capacity,
+                       entries, counts, ctx.stream());
+  lists.entries = entries;
+  lists.counts = counts;
+  return lists;
+}
+
+void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                                    const DeviceWork& work, const std::vector<Emitted>& emitted,
+                                    const DeviceBuffer& out, const DeviceBuffer& lse) {
   const auto rows = static_cast<std::uint32_t>(work.fixed.size());
   const std::size_t heads = std::size_t{rows} * shape.q_heads;
   const auto* const q = ctx.read<float>(forward_.q());
@@ -75,34 +113,21 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
                        work.ahead.empty() && work.speculated.empty() && work.heavy.empty();
   std::vector<std::uint32_t> most;
 
-  {  // pages of the store: for every row, so that those with nothing get the empty partial
-    const bool per_head =
-        std::any_of(work.fixed.begin(), work.fixed.end(), [](const DeviceRow& row) { return !row.by_head.empty(); });
-    const std::uint32_t lists_of_row = per_head ? shape.kv_heads : 1;
-    const auto runs_of = [&](std::uint32_t list) -> const std::vector<PageRun>& {
-      return work.fixed[list / lists_of_row].runs(list % lists_of_row);
-    };
-    const PageLists uploaded = upload_lists(
-        ctx, rows * lists_of_row, per_head, [&](std::uint32_t list) { return runs_of(list).size(); },
-        [&](std::uint32_t list, PageEntry* at) {
-          for (const PageRun& run : runs_of(list))
-            *at++ = {run.slot, static_cast<std::uint16_t>(run.first), static_cast<std::uint16_t>(run.tokens),
-                     run.head_mask};
-        },
-        most);
+  {  // pages of the store
+    const PageLists fixed = launch_fixed_lists(ctx, shape, layer, work, most);
     PartialOut to{ctx.write<float>(out), lse ? ctx.write<float>(lse) : nullptr};
     if (!settled) {
       to = new_part();
     } else if (!lse) {
       to.lse = ctx.scratch<float>(heads);
     }
-    launched_fixed_.run(ctx, q, rows, shape.group(), store, uploaded, most, to);
+    launched_fixed_[out.id()].run(ctx, q, rows, shape.group(), store, fixed, most, to);
     if (!emitted.empty()) {
       // Of sets of survivors that is the step's own token.
       const std::size_t stride = emitted.front().heavy == nullptr ? emitted.front().stride : kPageTokens;
-      TANDEM_CHECK(!per_head && uploaded.capacity * kPageTokens == stride, "scores of {} pages in rows of {}",
-                   uploaded.capacity, stride);
-      paged_token_scores_cuda(q, rows, shape.group(), store, uploaded, ctx.write<float>(scores_), ctx.stream());
+      TANDEM_CHECK(!fixed.per_kv_head && fixed.capacity * kPageTokens == stride, "scores of {} pages in rows of {}",
+                   fixed.capacity, stride);
+      paged_token_scores_cuda(q, rows, shape.group(), store, fixed, ctx.write<float>(scores_), ctx.stream());
     }
   }
   if (settled) return;
@@ -124,14 +149,10 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
       bases[f.row].pages = ctx.read<char>(f.staging.values) + f.staging.part_offset(f.part);
       blocks[f.row] = f.blocks;
     }
-    const PageLists uploaded = upload_lists(
-        ctx, rows, false, [&](std::uint32_t row) { return blocks[row]; },
-        [&](std::uint32_t row, PageEntry* at) {
-          for (std::uint32_t block = 0; block < blocks[row]; ++block)
-            *at++ = {block, 0, static_cast<std::uint16_t>(kPageTokens), ~0u};
-        },
-        most);
-    launched_fetched_.run(ctx, q, rows, shape.group(), in_own_memory(bases), uploaded, most, new_part());
+    std::vector<WholePages> whole(rows);
+    for (std::uint32_t row = 0; row < rows; ++row) whole[row].tokens = blocks[row] * kPageTokens;
+    const PageLists lists = list_whole_pages(ctx, whole, false, *std::max_element(blocks.begin(), blocks.end()));
+    launched_fetched_.run(ctx, q, rows, shape.group(), in_own_memory(bases), lists, blocks, new_part());
   }
 
   if (!work.residents.empty()) {
@@ -160,8 +181,8 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     }
     auto* const entries = ctx.scratch<PageEntry>(most.size() * lists.capacity);
     auto* const counts = ctx.scratch<std::uint32_t>(most.size());
-    pages_of_residents_cuda(ctx.upload(residents), static_cast<std::uint32_t>(residents.size()), lists.capacity,
-                            entries, counts, ctx.stream());
+    pages_of_residents_cuda(ctx.pass(residents), static_cast<std::uint32_t>(residents.size()), lists.capacity, entries,
+                            counts, ctx.stream());
     lists.entries = entries;
     lists.counts = counts;
     launched_resident_.run(ctx, q, rows, shape.group(), in_own_memory(bases), lists, most, new_part());
@@ -241,7 +262,7 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     lists.per_kv_head = true;
     most.assign(tokens.size(), 0);
     for (const DeviceTokens& t : work.tokens) {
-      const auto* const slots = ctx.upload(t.slots);
+      const auto* const slots = page_tables_.slots(ctx, t.sequence, layer);
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
         const std::size_t list = std::size_t{t.row} * shape.kv_heads + head;
         tokens[list] = {ctx.read<std::uint32_t>(t.choice.lists) + t.choice.list(head), slots};
@@ -251,7 +272,7 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     }
     auto* const entries = ctx.scratch<PageEntry>(tokens.size() * lists.capacity);
     auto* const counts = ctx.scratch<std::uint32_t>(tokens.size());
-    pages_of_tokens_cuda(ctx.upload(tokens), static_cast<std::uint32_t>(tokens.size()), lists.capacity, entries, counts,
+    pages_of_tokens_cuda(ctx.pass(tokens), static_cast<std::uint32_t>(tokens.size()), lists.capacity, entries, counts,
                          ctx.stream());
     lists.entries = entries;
     lists.counts = counts;
@@ -280,9 +301,8 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     values.push_back(part.o);
     sums.push_back(part.lse);
   }
-  merge_partials_cuda(ctx.upload(values), ctx.upload(sums), static_cast<std::uint32_t>(parts.size()),
-                      rows * shape.q_heads, shape.head_dim, ctx.write<float>(out),
-                      lse ? ctx.write<float>(lse) : nullptr, ctx.stream());
+  merge_partials_cuda(ctx.pass(values), ctx.pass(sums), static_cast<std::uint32_t>(parts.size()), rows * shape.q_heads,
+                      shape.head_dim, ctx.write<float>(out), lse ? ctx.write<float>(lse) : nullptr, ctx.stream());
 }
 
 /// Rows that share what they merge are one launch: as a rule all of them.
@@ -300,7 +320,7 @@ void DecodeAttention::launch_merge(LaunchContext& ctx, const ModelShape& shape, 
     };
     if (device_too) add(device_part_, device_lse_);
     if (on_host[first]) add(host.landed_part, host.landed_lse);
-    merge_partials_cuda(ctx.upload(values), ctx.upload(sums), static_cast<std::uint32_t>(values.size()),
+    merge_partials_cuda(ctx.pass(values), ctx.pass(sums), static_cast<std::uint32_t>(values.size()),
                         (end - first) * shape.q_heads, shape.head_dim,
                         ctx.write<float>(forward_.attention()) + first * width, nullptr, ctx.stream());
     first = end;

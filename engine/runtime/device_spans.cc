@@ -46,13 +46,13 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
                                                        const DeviceWork& work) {
   std::vector<HeadSpans> spans(work.fixed.size() * shape.kv_heads);
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
-  const bool any = std::any_of(work.fixed.begin(), work.fixed.end(),
-                               [](const DeviceRow& row) { return !row.all.empty() || !row.by_head.empty(); });
+  const bool any =
+      std::any_of(work.fixed.begin(), work.fixed.end(), [](const DeviceRow& row) { return !row.pages.empty(); });
   const char* pages = any ? ctx.read<char>(kv_.device_buffer()) : nullptr;
   pool_.parallel_for(spans.size(), [&](std::size_t i) {
     const auto row = static_cast<std::uint32_t>(i / shape.kv_heads),
                head = static_cast<std::uint32_t>(i % shape.kv_heads);
-    const std::vector<PageRun>& runs = work.fixed[row].runs(head);
+    const std::vector<PageRun>& runs = work.fixed[row].pages.runs(head);
     spans[i].row = row;
     spans[i].kv_head = head;
     spans[i].spans.reserve(runs.size());

@@ -18,7 +18,8 @@ struct DecodeAttention::DeviceChosen {
   Scope scope = Scope::query_head;
   std::uint32_t blocks = 0;          // that have a digest
   std::uint32_t most = 0;            // that a KV head's query heads can have chosen together
-  std::vector<std::uint32_t> slots;  // of their pages in the store
+  SequenceId sequence = 0;           // whose they are
+  std::vector<std::uint32_t> slots;  // of their pages in the store, for bodies
   std::optional<Staging> staging;    // where they were fetched to instead
   std::uint32_t part = 0;
   Range heads;
@@ -50,7 +51,8 @@ struct DecodeAttention::DeviceSpeculated {
 struct DecodeAttention::DeviceTokens {
   std::uint32_t row = 0;
   TokenChoice choice;
-  std::vector<std::uint32_t> slots;  // of the pages that the candidates are in
+  SequenceId sequence = 0;
+  std::vector<std::uint32_t> slots;  // of the pages that the candidates are in, for bodies
   std::uint32_t keep = 0;            // tokens of a KV head
 };
 
@@ -66,14 +68,16 @@ struct DecodeAttention::DeviceHeavy {
   HeavySet set;
 };
 
-/// Pages of the store that a row attends, in order.
-struct DecodeAttention::DeviceRow {
-  std::vector<PageRun> all;                   // of every KV head, until some get runs of their own:
-  std::vector<std::vector<PageRun>> by_head;  // [KV head] then all of these
+/// What a row attends of the store, in order: pages, or for launches the tokens, whose pages kernels list.
+template <class Run>
+struct OfHeads {
+  std::vector<Run> all;                   // of every KV head, until some get runs of their own:
+  std::vector<std::vector<Run>> by_head;  // [KV head] then all of these
 
-  const std::vector<PageRun>& runs(std::uint32_t kv_head) const { return by_head.empty() ? all : by_head[kv_head]; }
-  void add(Range heads, std::uint32_t kv_heads, std::vector<PageRun> more) {
-    const auto append = [&](std::vector<PageRun>& to) { to.insert(to.end(), more.begin(), more.end()); };
+  bool empty() const { return all.empty() && by_head.empty(); }
+  const std::vector<Run>& runs(std::uint32_t kv_head) const { return by_head.empty() ? all : by_head[kv_head]; }
+  void add(Range heads, std::uint32_t kv_heads, std::vector<Run> more) {
+    const auto append = [&](std::vector<Run>& to) { to.insert(to.end(), more.begin(), more.end()); };
     if (by_head.empty() && heads == Range{0, kv_heads}) {
       if (!all.empty()) return append(all);
       all = std::move(more);
@@ -82,6 +86,12 @@ struct DecodeAttention::DeviceRow {
     if (by_head.empty()) by_head.assign(kv_heads, std::exchange(all, {}));
     for (std::uint32_t head = heads.begin; head < heads.end; ++head) append(by_head[head]);
   }
+};
+
+struct DecodeAttention::DeviceRow {
+  SequenceId sequence = 0;
+  OfHeads<PageRun> pages;  // for bodies
+  OfHeads<Range> tokens;   // for launches
 };
 
 struct DecodeAttention::DeviceWork {

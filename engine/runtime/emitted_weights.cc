@@ -123,8 +123,7 @@ void DecodeAttention::launch_averages(LaunchContext& ctx, const ModelShape& shap
       });
     }
   }
-  blend_weights_cuda(ctx.upload(blends), static_cast<std::uint32_t>(blends.size()), most, 1 - share, share,
-                     ctx.stream());
+  blend_weights_cuda(ctx.pass(blends), static_cast<std::uint32_t>(blends.size()), most, 1 - share, share, ctx.stream());
 }
 
 }  // namespace tandem

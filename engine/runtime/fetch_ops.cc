@@ -167,7 +167,7 @@ void EngineOps::launch_chosen_fetch(LaunchContext& ctx, const FetchWork& w, cons
   auto* const counts = ctx.scratch<std::uint32_t>(shape.kv_heads);
   const std::uint32_t pieces = shape.kv_heads * capacity;
   const FetchList list = make_fetch_list(ctx, pieces);
-  pages_of_selection_cuda(ctx.upload(selection), 1, shape.kv_heads, shape.group(), together, true, capacity, entries,
+  pages_of_selection_cuda(ctx.pass(selection), 1, shape.kv_heads, shape.group(), together, true, capacity, entries,
                           counts, ctx.stream());
   list_pages_cuda(entries, counts, 1, shape.kv_heads, capacity,
                   static_cast<std::uint32_t>(kv_.host_buffer().bytes() / kv_.shape().slot_bytes()), list, ctx.stream());

@@ -91,7 +91,9 @@ void Forward::launch_predicted_query(LaunchContext& ctx, std::uint32_t layer, st
   auto* const raw = scratch.take<float>(std::size_t{rows} * shape.columns() * sizeof(float));
   launch_norm(ctx, weights_.layer(norm_of).input_norm, w.qkv, rows, normed);
   (*linear_)(normed, product, nullptr, raw, DType::f32, rows, ctx.stream());
-  prepare_qkv_cuda(raw, shape, qkv_weights(ctx, layer), ctx.upload(positions), q, {}, rows, ctx.stream());
+  std::vector<QkvToken> tokens(rows);
+  for (std::uint32_t row = 0; row < rows; ++row) tokens[row].position = positions[row];
+  prepare_qkv_cuda(raw, shape, qkv_weights(ctx, layer), ctx.pass(tokens), q, {}, rows, ctx.stream());
 }
 
 void Forward::launch_qkv(LaunchContext& ctx, std::uint32_t layer, const std::vector<std::uint32_t>& positions,
@@ -107,13 +109,13 @@ void Forward::launch_qkv(LaunchContext& ctx, std::uint32_t layer, const std::vec
   launch_norm(ctx, w.input_norm, w.qkv, rows, normed);
   (*linear_)(normed, weights_.view(ctx, w.qkv), nullptr, qkv, DType::f32, rows, ctx.stream());
 
-  std::vector<std::uint64_t> offsets(rows);
+  std::vector<QkvToken> tokens(rows);
   for (std::uint32_t row = 0; row < rows; ++row)
-    offsets[row] = kv_.k_offset(targets[row].slot, 0) + targets[row].offset * kv.vector_bytes();
+    tokens[row] = {kv_.k_offset(targets[row].slot, 0) + targets[row].offset * kv.vector_bytes(), positions[row]};
   char* const pages = ctx.write<char>(kv_.device_buffer());
-  const KvRows to{pages, pages + kPageTokens * kv.vector_bytes(), kv.type, ctx.upload(offsets), 0, kv.page_bytes()};
+  const KvPlaces to{pages, pages + kPageTokens * kv.vector_bytes(), kv.type, kv.page_bytes()};
   auto* const q = ctx.write<float>(q_);
-  prepare_qkv_cuda(qkv, shape, qkv_weights(ctx, layer), ctx.upload(positions), q, to, rows, ctx.stream());
+  prepare_qkv_cuda(qkv, shape, qkv_weights(ctx, layer), ctx.pass(tokens), q, to, rows, ctx.stream());
   const std::size_t width = std::size_t{c.q_heads} * c.head_dim;
   for (std::uint32_t row = rows - kept; row < rows;) {  // runs that do not pass the end of the room
     const std::uint32_t begin = positions[row] % keep.to.kept, count = std::min(rows - row, keep.to.kept - begin);
@@ -184,7 +186,7 @@ void Forward::launch_sample(LaunchContext& ctx, std::uint32_t rows, const std::v
   std::vector<SampleRow> sampled(rows);
   for (std::uint32_t row = 0; row < rows; ++row)
     sampled[row] = {logits + std::size_t{row} * vocab, draws[row].how, draws[row].position, tokens + row};
-  sample_tokens_cuda(ctx.upload(sampled), rows, vocab, ctx.stream());
+  sample_tokens_cuda(ctx.pass(sampled), rows, vocab, ctx.stream());
 }
 
 void Forward::launch_download(LaunchContext& ctx, std::uint32_t rows, bool forced, bool drawn) const {

@@ -28,9 +28,9 @@ const float* EngineOps::launch_latest_weights(LaunchContext& ctx, const HeavyWor
                           lists, scores, ctx.stream());
   std::vector<ScoreRow> rows(shape.q_heads);
   for (std::uint32_t head = 0; head < shape.q_heads; ++head) rows[head] = {scores + head * columns, tokens, lse + head};
-  log_sum_exp_cuda(ctx.upload(rows), shape.q_heads, ctx.stream());
+  log_sum_exp_cuda(ctx.pass(rows), shape.q_heads, ctx.stream());
   const std::vector<WeightBlend> sum = {{scores, lse, weights, columns, tokens, shape.q_heads, tokens}};
-  blend_weights_cuda(ctx.upload(sum), 1, tokens, 1, 1, ctx.stream());
+  blend_weights_cuda(ctx.pass(sum), 1, tokens, 1, 1, ctx.stream());
   return weights;
 }
 
@@ -76,10 +76,10 @@ void DecodeAttention::launch_heavy(LaunchContext& ctx, const ModelShape& shape, 
   }
   const KvPages pages{ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
   if (!alone.empty())
-    update_heavy_cuda(ctx.upload(alone), static_cast<std::uint32_t>(alone.size()), group, pages, ctx.stream());
+    update_heavy_cuda(ctx.pass(alone), static_cast<std::uint32_t>(alone.size()), group, pages, ctx.stream());
   if (!alike.empty()) {
-    update_heavy_alike_cuda(ctx.upload(alike), static_cast<std::uint32_t>(alike.size() / shape.kv_heads),
-                            shape.kv_heads, most, group, pages, ctx.stream());
+    update_heavy_alike_cuda(ctx.pass(alike), static_cast<std::uint32_t>(alike.size() / shape.kv_heads), shape.kv_heads,
+                            most, group, pages, ctx.stream());
   }
 }
 

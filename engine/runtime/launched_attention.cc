@@ -31,7 +31,7 @@ PageLists list_whole_pages(LaunchContext& ctx, const std::vector<WholePages>& li
                            std::uint32_t most) {
   auto* const entries = ctx.scratch<PageEntry>(lists.size() * most);
   auto* const counts = ctx.scratch<std::uint32_t>(lists.size());
-  whole_pages_cuda(ctx.upload(lists), static_cast<std::uint32_t>(lists.size()), most, entries, counts, ctx.stream());
+  whole_pages_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), most, entries, counts, ctx.stream());
   return {entries, counts, most, per_kv_head};
 }
 

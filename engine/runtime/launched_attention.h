@@ -21,25 +21,6 @@ struct PartialOut {
 void copy_rows(std::span<const std::uint32_t> rows /*ascending*/, std::size_t width, const float* from, float* to,
                CudaStream stream);
 
-/// Lists of the same room, in device memory. `length(list)` and `fill(list, entries)` say what they hold; `counts`
-/// becomes their lengths.
-template <class Length, class Fill>
-PageLists upload_lists(LaunchContext& ctx, std::uint32_t lists, bool per_kv_head, const Length& length,
-                       const Fill& fill, std::vector<std::uint32_t>& counts) {
-  PageLists out;
-  out.per_kv_head = per_kv_head;
-  counts.resize(lists);
-  for (std::uint32_t list = 0; list < lists; ++list) {
-    counts[list] = static_cast<std::uint32_t>(length(list));
-    out.capacity = std::max(out.capacity, counts[list]);
-  }
-  std::vector<PageEntry> entries(std::size_t{out.capacity} * lists);
-  for (std::uint32_t list = 0; list < lists; ++list) fill(list, entries.data() + std::size_t{list} * out.capacity);
-  out.entries = ctx.upload(entries);
-  out.counts = ctx.upload(counts);
-  return out;
-}
-
 /// How many rows get scores of tokens at a time, each so many floats, so that these take 128 MB and not a multiple of
 /// the context.
 inline std::uint32_t rows_together(std::size_t floats, std::size_t rows) {

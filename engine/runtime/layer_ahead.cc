@@ -88,7 +88,7 @@ Event LayerAhead::split(const SplitRef& split, std::span<const SelectionRef> sel
                          .chosen = ctx.write<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
                          .missing = ctx.write<std::uint32_t>(set.missing) + set.choice_offset(layer, list)});
     }
-    split_residents_cuda(ctx.upload(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
+    split_residents_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
   };
   op.body = [layer, rows](BodyContext& ctx) {
     for (const Row& row : rows) {
@@ -345,7 +345,7 @@ void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const st
                                      ctx.write<char>(set.pages), lists.back()));
     }
   }
-  swap_residents_cuda(ctx.upload(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
+  swap_residents_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
   for (const Pieces& pieces : moves) gather_cuda(pieces, GatherWay::zero_copy, ctx.stream());
   Cost none, page;
   none.pieces = 0;

@@ -37,7 +37,7 @@ void EngineOps::launch_pushes(LaunchContext& ctx, Range layers, const std::vecto
                           rank.window.write<float>(ctx) + rank.window_offset(layer), position});
       }
     }
-    push_queries_cuda(rule, rope, ctx.upload(pushes), static_cast<std::uint32_t>(pushes.size()),
+    push_queries_cuda(rule, rope, ctx.pass(pushes), static_cast<std::uint32_t>(pushes.size()),
                       attention_.shape().q_heads, attention_.shape().head_dim, ctx.stream());
   }
 }

@@ -177,7 +177,7 @@ void EngineOps::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
   auto* const reduced = ctx.scratch<float>(std::size_t{set.lists} * blocks);
   const std::vector<BlockScores> row = {
       {query, index.values.read<char>(ctx) + index.min_offset(layer, 0), blocks, scores, index.room}};
-  score_blocks_cuda(ctx.upload(row), 1, blocks, shape.kv_heads, {model.group(), shape.head_dim, shape.type},
+  score_blocks_cuda(ctx.pass(row), 1, blocks, shape.kv_heads, {model.group(), shape.head_dim, shape.type},
                     ctx.stream());
   reduce_scores_cuda(scores, set.lists, shape.kv_heads / set.lists, model.group(), blocks, choice.reduce, reduced,
                      ctx.stream());
@@ -202,8 +202,8 @@ void EngineOps::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
                      .moves = ctx.scratch<std::uint32_t>(1)});
     moves.push_back(resident_moves(kv_, set, layer, list, pages, ctx.write<char>(set.pages), swaps.back()));
   }
-  top_k_cuda(ctx.upload(lists), set.lists, 1, ctx.stream());
-  swap_residents_cuda(ctx.upload(swaps), set.lists, ctx.stream());
+  top_k_cuda(ctx.pass(lists), set.lists, 1, ctx.stream());
+  swap_residents_cuda(ctx.pass(swaps), set.lists, ctx.stream());
   for (const Pieces& piece : moves)
     gather_cuda(piece, GatherWay::zero_copy, ctx.stream());  // as many as there are slots
 }

@@ -131,7 +131,7 @@ void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& sha
     most = std::max(most, s.choice.blocks);
   }
   const KvShape& kv = kv_.shape();
-  score_blocks_cuda(ctx.upload(rows), static_cast<std::uint32_t>(rows.size()), most, shape.kv_heads,
+  score_blocks_cuda(ctx.pass(rows), static_cast<std::uint32_t>(rows.size()), most, shape.kv_heads,
                     {shape.group(), shape.head_dim, kv.type}, ctx.stream());
   for (std::size_t i = 0; i < work.size(); ++i) {
     const Choice& choice = work[i].choice;
@@ -148,7 +148,7 @@ void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& sha
       lists.push_back({scores + std::size_t{list} * choice.blocks, choice.blocks, choice.keep,
                        out + list * (1 + std::size_t{work[i].index.room}), choice.always_first});
   }
-  top_k_cuda(ctx.upload(lists), static_cast<std::uint32_t>(lists.size()), 1, ctx.stream());
+  top_k_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), 1, ctx.stream());
 }
 
 SelectionRef DecodeAttention::select_on_host(const LayerContext& context, const ScoreRequest& request) {

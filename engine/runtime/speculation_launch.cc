@@ -47,7 +47,7 @@ void EngineOps::launch_skewed_keys(LaunchContext& ctx, const SkewedIndex& index,
     keys[g] = {ctx.read<float>(index.skew) + index.skew_offset(layer, g), pages, added.end - added.begin, g,
                ctx.write<char>(index.keys) + index.keys_offset(layer, g) + added.begin * index.row_bytes()};
   }
-  skew_keys_cuda(ctx.upload(keys), shape.kv_heads, added.end - added.begin, index.columns,
+  skew_keys_cuda(ctx.pass(keys), shape.kv_heads, added.end - added.begin, index.columns,
                  {ctx.read<char>(kv_.device_buffer()), shape.type, shape.kv_heads, shape.head_dim}, ctx.stream());
 }
 
@@ -89,13 +89,13 @@ void EngineOps::launch_choices(LaunchContext& ctx, const ModelShape& shape, std:
   const SkewedIndex& first = rows.front().index;
   const SkewedShape skewed{shape.group(), shape.head_dim, first.columns, first.shape.type};
   if (most > 0) {
-    skewed_scores_cuda(ctx.upload(requests), static_cast<std::uint32_t>(requests.size()), most, skewed, ctx.stream());
+    skewed_scores_cuda(ctx.pass(requests), static_cast<std::uint32_t>(requests.size()), most, skewed, ctx.stream());
   }
   const auto count = static_cast<std::uint32_t>(choices.size());
   if (first.per_head) {
-    choose_skewed_cuda(ctx.upload(choices), count, shape.kv_heads, shape.group(), ctx.stream());
+    choose_skewed_cuda(ctx.pass(choices), count, shape.kv_heads, shape.group(), ctx.stream());
   } else {
-    choose_skewed_of_all_cuda(ctx.upload(choices), count, most_units, shape.kv_heads, shape.group(), ctx.stream());
+    choose_skewed_of_all_cuda(ctx.pass(choices), count, most_units, shape.kv_heads, shape.group(), ctx.stream());
   }
 }
 
@@ -109,7 +109,7 @@ void EngineOps::launch_units(LaunchContext& ctx, const SkewedIndex& index, std::
   const std::vector<UnitFetch> fetch = {{ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0),
                                          index.most, ctx.upload(pages),
                                          static_cast<std::uint32_t>(index.staged_offset(layer, 0) / bytes)}};
-  list_units_cuda(ctx.upload(fetch), 1, shape.kv_heads, index.unit,
+  list_units_cuda(ctx.pass(fetch), 1, shape.kv_heads, index.unit,
                   static_cast<std::uint32_t>(kv_.host_buffer().bytes() / shape.slot_bytes()), list, ctx.stream());
   Cost without;
   without.pieces = 0;

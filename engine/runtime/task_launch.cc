@@ -36,7 +36,7 @@ void TaskAttention::launch_task(LaunchContext& ctx, const Pulled& work, const Ro
   const std::vector<BlockScores> scored = {{query + std::size_t{head} * group * shape.head_dim,
                                             index.values.read<char>(ctx) + index.min_offset(work.layer, head),
                                             work.blocks, scores, index.room}};
-  score_blocks_cuda(ctx.upload(scored), 1, work.blocks, 1, {group, shape.head_dim, index.shape.type}, stream);
+  score_blocks_cuda(ctx.pass(scored), 1, work.blocks, 1, {group, shape.head_dim, index.shape.type}, stream);
 
   auto* const chosen = ctx.scratch<std::uint32_t>(std::size_t{group} * (1 + work.blocks));
   std::vector<TopKRow> best;
@@ -45,7 +45,7 @@ void TaskAttention::launch_task(LaunchContext& ctx, const Pulled& work, const Ro
     best.push_back({scores + std::size_t{h} * work.blocks, work.blocks, work.task.blocks[h],
                     chosen + h * (1 + std::size_t{work.blocks})});
   }
-  top_k_cuda(ctx.upload(best), group, 1, stream);
+  top_k_cuda(ctx.pass(best), group, 1, stream);
 
   const Range digested = index.digested(work.layer);
   const std::vector<BlockSelection> selection = {{chosen, ctx.upload(work.pages->slots), work.blocks, pages_per_block,
@@ -54,7 +54,7 @@ void TaskAttention::launch_task(LaunchContext& ctx, const Pulled& work, const Ro
   auto* const entries = ctx.scratch<PageEntry>(std::size_t{shape.kv_heads} * capacity);
   auto* const counts = ctx.scratch<std::uint32_t>(shape.kv_heads);
   const PageLists own = {entries + std::size_t{head} * capacity, counts + head, capacity, true};
-  pages_of_selection_cuda(ctx.upload(selection), 1, 1, group, 1, true, capacity, entries + std::size_t{head} * capacity,
+  pages_of_selection_cuda(ctx.pass(selection), 1, 1, group, 1, true, capacity, entries + std::size_t{head} * capacity,
                           counts + head, stream);
   count_tokens_cuda(own, 1, 1, ctx.write<std::uint64_t>(room.device_attended) + row, stream);
   // Of a short last block the list has entries without tokens: bytes go by tokens. As a number of 64 bits these are two
@@ -127,7 +127,7 @@ void TaskAttention::launch_merge(LaunchContext& ctx, const std::vector<bool>& ha
     };
     for (const Partial* part : on_device(room)) add(part->out, part->lse);
     if (has_task[first]) add(room.landed_part, room.landed_lse);
-    merge_partials_cuda(ctx.upload(values), ctx.upload(sums), static_cast<std::uint32_t>(values.size()),
+    merge_partials_cuda(ctx.pass(values), ctx.pass(sums), static_cast<std::uint32_t>(values.size()),
                         static_cast<std::uint32_t>((end - first) * group), shape.head_dim,
                         ctx.write<float>(forward_.attention()) + first * width, nullptr, ctx.stream());
     first = end;

@@ -25,7 +25,8 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
   struct Row {
     std::uint32_t row = 0, end = 0, keep = 0;
     TokenChoice choice;
-    std::vector<std::uint32_t> slots;
+    SequenceId sequence = 0;
+    std::vector<std::uint32_t> slots;  // for bodies
   };
   Op op;
   op.name = "choose tokens";
@@ -42,15 +43,16 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
   chosen.reserve(requests.size());
   for (const ChooseRequest& request : requests) {
     const SequenceState& sequence = *request.sequence;
-    Row row{
-        sequence.row, request.end, std::min(request.tokens, request.end), stores_.choices.get(request.choice.id), {}};
+    Row row{sequence.row, request.end, std::min(request.tokens, request.end), stores_.choices.get(request.choice.id),
+            sequence.id,  {}};
     TANDEM_CHECK(row.keep <= row.choice.most && row.end <= sequence.tokens, "a choice of {} of {} tokens, room for {}",
                  row.keep, row.end, row.choice.most);
-    const Range pages{0, blocks_for(row.end)};
-    for (std::uint32_t page = pages.begin; page < pages.end; ++page) {
+    Range pages{0, blocks_for(row.end)};
+    for (std::uint32_t page = pages.begin; page < pages.end && !device_.launches(); ++page) {
       row.slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
       TANDEM_CHECK(row.slots.back() != KvStore::kNoSlot, "page {} of layer {} is not on the device", page, layer);
     }
+    if (device_.launches()) pages.end = 1;  // a block stands for all, which nobody looks at there
     kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, shape.kv_heads}, false, op.access);
     op.access.insert(op.access.end(), {values.reads(row.row, row.row + 1), row.choice.lists.writes()});
     // Every key, a score per token and KV head out and in, the lists, the query.
@@ -69,18 +71,18 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
     std::uint32_t pages = 1;
     for (const Row& row : rows) {
       choices[row.row] = {row.end, row.keep, ctx.write<std::uint32_t>(row.choice.lists), row.choice.most};
-      scored[row.row] = {row.end, nullptr, ctx.upload(row.slots)};
+      scored[row.row] = {row.end, nullptr, attention_.page_tables().slots(ctx, row.sequence, layer)};
       pages = std::max(pages, blocks_for(row.end));
     }
     const std::size_t floats = std::size_t{shape.q_heads} * pages * kPageTokens;
     const std::uint32_t together = rows_together(floats, all);
     auto* const scores = ctx.scratch<float>(together * floats);
     const PageLists lists = list_whole_pages(ctx, scored, false, pages);
-    const auto* const choosing = ctx.upload(choices);
     for (std::uint32_t first = 0; first < all; first += together) {
+      const std::uint32_t count = std::min(together, all - first);
       const PageLists own{lists.entries + std::size_t{first} * pages, lists.counts + first, pages, false};
       choose_tokens_cuda(ctx.read<float>(values) + std::size_t{first} * shape.q_heads * shape.head_dim,
-                         choosing + first, std::min(together, all - first), shape.group(),
+                         ctx.pass(std::span<const TokenChoiceRow>(choices).subspan(first, count)), count, shape.group(),
                          {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim}, own,
                          scores, ctx.stream());
     }

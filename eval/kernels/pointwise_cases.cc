@@ -256,9 +256,12 @@ KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias,
     }
     weights.eps = 1e-6f;
     weights.inverse_frequency = memory.input(table.inverse_frequency);
-    const std::uint32_t* const at = memory.input(positions);
+    const std::uint64_t token_stride = shape.kv_heads * dim * size_of(type);
+    std::vector<QkvToken> tokens(n);
+    for (std::uint32_t i = 0; i < n; ++i) tokens[i] = {paged ? offsets[i] : i * token_stride, positions[i]};
+    const QkvToken* const at = memory.input(tokens);
     float* const q = memory.output<float>(q_count);
-    KvRows kv;
+    KvPlaces kv;
     // Rows that nobody writes are read back with the others, so all begin as NaN.
     char* const pool =
         memory.input(std::vector<char>(paged ? pages * page : kv_count * size_of(type), static_cast<char>(0xff)));
@@ -266,11 +269,9 @@ KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias,
     kv.k = pool;
     if (paged) {
       kv.v = pool + kPageRows * dim * size_of(type);
-      kv.token_offsets = memory.input(offsets);
       kv.head_stride = 2 * kPageRows * dim * size_of(type);
     } else {
       kv.v = pool + kv_count / 2 * size_of(type);
-      kv.token_stride = shape.kv_heads * dim * size_of(type);
       kv.head_stride = dim * size_of(type);
     }
     float* const work = memory.cuda() ? nullptr : memory.output<float>(shape.columns());
@@ -289,10 +290,10 @@ KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias,
           rms_norm(work, weights.q_norm, weights.eps, work, shape.q_heads, shape.head_dim);
           rms_norm(keys, weights.k_norm, weights.eps, keys, shape.kv_heads, shape.head_dim);
         }
-        rope(work, at + i, table, 1, static_cast<std::uint32_t>(heads));
+        rope(work, &tokens[i].position, table, 1, static_cast<std::uint32_t>(heads));
         std::copy_n(work, shape.q_heads * dim, q + i * shape.q_heads * dim);
         for (std::size_t h = 0; h < shape.kv_heads; ++h) {
-          const std::uint64_t offset = (paged ? offsets[i] : i * kv.token_stride) + h * kv.head_stride;
+          const std::uint64_t offset = tokens[i].kv_offset + h * kv.head_stride;
           from_f32(keys + h * dim, type, dim, static_cast<char*>(kv.k) + offset);
           from_f32(work + (heads + h) * dim, type, dim, static_cast<char*>(kv.v) + offset);
         }
@@ -305,7 +306,7 @@ KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias,
         for (std::size_t i = 0; i < n; ++i) {
           for (std::size_t h = 0; h < shape.kv_heads; ++h) {
             const std::uint64_t offset = static_cast<std::uint64_t>(static_cast<const char*>(part) - pool) +
-                                         (paged ? offsets[i] : i * kv.token_stride) + h * kv.head_stride;
+                                         tokens[i].kv_offset + h * kv.head_stride;
             for (std::size_t j = 0; j < dim; ++j) result.push_back(load_element(bytes.data() + offset, type, j));
           }
         }

@@ -71,7 +71,7 @@ void PredictorOnGpu::predict(LaunchContext& ctx, const ModelShape& shape, std::s
   auto* const device = ctx.scratch<float>(all * width);  // rows between these among them
   const std::vector<const float*> parts = {from.apart[0].out, from.apart[1].out, from.rest.out},
                                   sums = {from.apart[0].lse, from.apart[1].lse, from.rest.lse};
-  merge_partials_cuda(ctx.upload(parts), ctx.upload(sums), static_cast<std::uint32_t>(parts.size()), all * heads,
+  merge_partials_cuda(ctx.pass(parts), ctx.pass(sums), static_cast<std::uint32_t>(parts.size()), all * heads,
                       shape.head_dim, device, nullptr, ctx.stream());
 
   auto* const features = ctx.scratch<float>(rows.size() * heads * kFeatures);

@@ -161,7 +161,7 @@ void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bia
     int results = 0;
     const cublasStatus_t status = lt.choose(state_->handle, operation.handle, weights.handle, rows.handle,
                                             result.handle, result.handle, preference.handle, 1, &best, &results);
-    if (status != CUBLAS_STATUS_SUCCESS || results == 0)
+    if (status != CUBLAS_STATUS_SUCCESS || results == 0 || best.state != CUBLAS_STATUS_SUCCESS)
       throw InputError(fmt::format("cuBLASLt has no algorithm for {} rows times {} weights of {} x {}, result in {}.",
                                    n, to_string(w.type), w.rows, w.cols, to_string(y_type)));
     found = state_->chosen.emplace(key, best.algo).first;

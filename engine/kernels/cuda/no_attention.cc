@@ -9,6 +9,7 @@
 #include "engine/kernels/head_network.h"
 #include "engine/kernels/heavy.h"
 #include "engine/kernels/merge.h"
+#include "engine/kernels/page_table.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kernels/residency.h"
 #include "engine/kernels/skewed.h"
@@ -26,14 +27,24 @@ namespace {
 void paged_attention_cuda(const PagedAttention&, CudaStream) {
   refuse();
 }
-void pages_of_selection_cuda(const BlockSelection*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, bool,
-                             std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
+void pages_of_selection_cuda(const LaunchArray<BlockSelection>&, std::uint32_t, std::uint32_t, std::uint32_t,
+                             std::uint32_t, bool, std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
   refuse();
 }
-void whole_pages_cuda(const WholePages*, std::uint32_t, std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
+void whole_pages_cuda(const LaunchArray<WholePages>&, std::uint32_t, std::uint32_t, PageEntry*, std::uint32_t*,
+                      CudaStream) {
   refuse();
 }
-void pages_of_tokens_cuda(const SingleTokens*, std::uint32_t, std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
+void place_slots_cuda(const LaunchArray<std::uint32_t>&, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                      std::uint32_t*, CudaStream) {
+  refuse();
+}
+void pages_of_ranges_cuda(const LaunchArray<PageRanges>&, const LaunchArray<TokenRange>&, std::uint32_t, std::uint32_t,
+                          PageEntry*, std::uint32_t*, CudaStream) {
+  refuse();
+}
+void pages_of_tokens_cuda(const LaunchArray<SingleTokens>&, std::uint32_t, std::uint32_t, PageEntry*, std::uint32_t*,
+                          CudaStream) {
   refuse();
 }
 void count_tokens_cuda(const PageLists&, std::uint32_t, std::uint32_t, std::uint64_t*, CudaStream) {
@@ -43,8 +54,8 @@ void paged_token_scores_cuda(const float*, std::uint32_t, std::uint32_t, const K
                              CudaStream) {
   refuse();
 }
-void merge_partials_cuda(const float* const*, const float* const*, std::uint32_t, std::uint32_t, std::uint32_t, float*,
-                         float*, CudaStream) {
+void merge_partials_cuda(const LaunchArray<const float*>&, const LaunchArray<const float*>&, std::uint32_t,
+                         std::uint32_t, std::uint32_t, float*, float*, CudaStream) {
   refuse();
 }
 void prefill_attention_cuda(const PrefillChunk&, CudaStream) {
@@ -58,10 +69,11 @@ void merge_digests_cuda(const void*, std::uint32_t, std::uint32_t, DType, std::u
                         CudaStream) {
   refuse();
 }
-void score_blocks_cuda(const BlockScores*, std::uint32_t, std::uint32_t, std::uint32_t, AttentionShape, CudaStream) {
+void score_blocks_cuda(const LaunchArray<BlockScores>&, std::uint32_t, std::uint32_t, std::uint32_t, AttentionShape,
+                       CudaStream) {
   refuse();
 }
-void top_k_cuda(const TopKRow*, std::uint32_t, std::uint32_t, CudaStream) {
+void top_k_cuda(const LaunchArray<TopKRow>&, std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
 void reduce_scores_cuda(const float*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, Reduce, float*,
@@ -71,10 +83,10 @@ void reduce_scores_cuda(const float*, std::uint32_t, std::uint32_t, std::uint32_
 void keep_heavy_cuda(const HeavyCompetition*, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
   refuse();
 }
-void update_heavy_cuda(const HeavyStep*, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
+void update_heavy_cuda(const LaunchArray<HeavyStep>&, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
   refuse();
 }
-void update_heavy_alike_cuda(const HeavyStep*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+void update_heavy_alike_cuda(const LaunchArray<HeavyStep>&, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
                              const KvPages&, CudaStream) {
   refuse();
 }
@@ -84,46 +96,48 @@ void skew_grams_cuda(const SkewGrams*, std::uint32_t, std::uint32_t, const KvPag
 void skew_directions_cuda(double*, double*, std::uint32_t, std::uint32_t, std::uint32_t, float*, CudaStream) {
   refuse();
 }
-void skew_keys_cuda(const SkewedKeys*, std::uint32_t, std::uint32_t, std::uint32_t, const KvPages&, CudaStream) {
+void skew_keys_cuda(const LaunchArray<SkewedKeys>&, std::uint32_t, std::uint32_t, std::uint32_t, const KvPages&,
+                    CudaStream) {
   refuse();
 }
-void skewed_scores_cuda(const SkewedScores*, std::uint32_t, std::uint32_t, const SkewedShape&, CudaStream) {
+void skewed_scores_cuda(const LaunchArray<SkewedScores>&, std::uint32_t, std::uint32_t, const SkewedShape&,
+                        CudaStream) {
   refuse();
 }
-void choose_skewed_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
+void choose_skewed_cuda(const LaunchArray<SkewedChoice>&, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
-void choose_skewed_of_all_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
-                               CudaStream) {
+void choose_skewed_of_all_cuda(const LaunchArray<SkewedChoice>&, std::uint32_t, std::uint32_t, std::uint32_t,
+                               std::uint32_t, CudaStream) {
   refuse();
 }
-void pages_of_residents_cuda(const ResidentPages*, std::uint32_t, std::uint32_t, PageEntry*, std::uint32_t*,
-                             CudaStream) {
+void pages_of_residents_cuda(const LaunchArray<ResidentPages>&, std::uint32_t, std::uint32_t, PageEntry*,
+                             std::uint32_t*, CudaStream) {
   refuse();
 }
-void split_residents_cuda(const ResidentSplit*, std::uint32_t, CudaStream) {
+void split_residents_cuda(const LaunchArray<ResidentSplit>&, std::uint32_t, CudaStream) {
   refuse();
 }
-void swap_residents_cuda(const ResidentSwap*, std::uint32_t, CudaStream) {
+void swap_residents_cuda(const LaunchArray<ResidentSwap>&, std::uint32_t, CudaStream) {
   refuse();
 }
-void list_units_cuda(const UnitFetch*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, const FetchList&,
-                     CudaStream) {
+void list_units_cuda(const LaunchArray<UnitFetch>&, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                     const FetchList&, CudaStream) {
   refuse();
 }
 void list_pages_cuda(PageEntry*, const std::uint32_t*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
                      const FetchList&, CudaStream) {
   refuse();
 }
-void push_queries_cuda(const PredictionRule&, const DeviceRope&, const QueryPush*, std::uint32_t, std::uint32_t,
-                       std::uint32_t, CudaStream) {
+void push_queries_cuda(const PredictionRule&, const DeviceRope&, const LaunchArray<QueryPush>&, std::uint32_t,
+                       std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
 void predict_next_cuda(const PredictionRule&, const DeviceRope&, const QueryWindow*, std::uint32_t, std::uint32_t,
                        std::uint32_t, double*, CudaStream) {
   refuse();
 }
-void choose_tokens_cuda(const float*, const TokenChoiceRow*, std::uint32_t, std::uint32_t, const KvPages&,
+void choose_tokens_cuda(const float*, const LaunchArray<TokenChoiceRow>&, std::uint32_t, std::uint32_t, const KvPages&,
                         const PageLists&, float*, CudaStream) {
   refuse();
 }
@@ -139,10 +153,10 @@ void step_features_cuda(const StepFeatures*, std::uint32_t, const HeadShape&, Cu
 void predict_heads_cuda(const HeadNetwork&, const float*, std::uint32_t, float*, CudaStream) {
   refuse();
 }
-void blend_weights_cuda(const WeightBlend*, std::uint32_t, std::uint32_t, float, float, CudaStream) {
+void blend_weights_cuda(const LaunchArray<WeightBlend>&, std::uint32_t, std::uint32_t, float, float, CudaStream) {
   refuse();
 }
-void log_sum_exp_cuda(const ScoreRow*, std::uint32_t, CudaStream) {
+void log_sum_exp_cuda(const LaunchArray<ScoreRow>&, std::uint32_t, CudaStream) {
   refuse();
 }
 void salient_masks_cuda(const float*, std::size_t, std::uint32_t, std::uint32_t, float, std::uint32_t*, std::uint32_t*,

@@ -35,14 +35,14 @@ void convert_cuda(const void*, DType, void*, DType, std::size_t, CudaStream) {
 void embed_cuda(const MatrixView&, const std::int32_t*, float*, std::uint32_t, CudaStream) {
   refuse();
 }
-void prepare_qkv_cuda(const float*, const QkvShape&, const QkvWeights&, const std::uint32_t*, float*, const KvRows&,
-                      std::uint32_t, CudaStream) {
+void prepare_qkv_cuda(const float*, const QkvShape&, const QkvWeights&, const LaunchArray<QkvToken>&, float*,
+                      const KvPlaces&, std::uint32_t, CudaStream) {
   refuse();
 }
 std::size_t choose_scratch_bytes(std::uint32_t, std::uint32_t) {
   refuse();
 }
-void sample_tokens_cuda(const SampleRow*, std::uint32_t, std::uint32_t, CudaStream) {
+void sample_tokens_cuda(const LaunchArray<SampleRow>&, std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
 struct LinearCuda::State {};

@@ -1,8 +1,10 @@
 // Page lists that the GPU or its emulation makes of its own selections, and attention over them.
 #include <algorithm>
+#include <tuple>
 
 #include "engine/common/error.h"
 #include "engine/kernels/digest.h"
+#include "engine/kernels/page_table.h"
 #include "engine/kernels/residency.h"
 #include "engine/kernels/topk.h"
 #include "tests/engine/kernels/paged_batch.h"
@@ -128,6 +130,73 @@ TEST_F(PageSelectionTest, WholePagesFillTheirListsPagesAndTheLastOnePartly) {
       ASSERT_EQ(entry.head_mask, ~0u);
     }
   }
+}
+
+TEST_F(PageSelectionTest, RangesOfTokensAreListedPageByPage) {
+  std::vector<std::uint32_t> slots(700);
+  for (std::uint32_t page = 0; page < slots.size(); ++page) slots[page] = 3 * page + 1;
+  const OnDevice<std::uint32_t> places(slots);
+  // Two ranges may share a page, and one may lie within a page or be empty.
+  const std::vector<TokenRange> ranges = {{5, 39}, {40, 41}, {41, 48}, {7, 7}, {16, 16 * 700}, {3, 4}};
+  const std::vector<PageRanges> lists = {{places.data(), 0, 3}, {places.data(), 3, 1}, {places.data(), 4, 2}, {}};
+  constexpr std::uint32_t kCapacity = 699;  // the third list has one more
+  std::vector<std::vector<PageEntry>> expected(lists.size());
+  for (std::size_t list = 0; list < lists.size(); ++list) {
+    for (std::uint32_t r = lists[list].first; r < lists[list].first + lists[list].count; ++r) {
+      std::uint32_t before = ~0u;
+      for (std::uint32_t token = ranges[r].begin; token < ranges[r].end; ++token) {
+        if (token / 16 != before)
+          expected[list].push_back({slots[token / 16], static_cast<std::uint16_t>(token % 16), 0, ~0u});
+        before = token / 16;
+        ++expected[list].back().tokens;
+      }
+    }
+    expected[list].resize(std::min<std::size_t>(expected[list].size(), kCapacity));
+  }
+  ASSERT_EQ(expected[2].size(), kCapacity);
+  const OnDevice<PageRanges> far_lists(lists);
+  const OnDevice<TokenRange> far_ranges(ranges);
+  const struct {
+    LaunchArray<PageRanges> lists;
+    LaunchArray<TokenRange> ranges;
+  } ways[] = {{far_lists.data(), far_ranges.data()},
+              {LaunchArray<PageRanges>(std::span(lists)), LaunchArray<TokenRange>(std::span(ranges))}};
+  for (const auto& way : ways) {
+    const OnDevice<PageEntry> entries(std::vector<PageEntry>(lists.size() * kCapacity));
+    const OnDevice<std::uint32_t> counts(4);
+    pages_of_ranges_cuda(way.lists, way.ranges, 4, kCapacity, entries.data(), counts.data(), {});
+    const auto found = entries.values();
+    for (std::size_t list = 0; list < lists.size(); ++list) {
+      ASSERT_EQ(counts.values()[list], expected[list].size());
+      for (std::size_t i = 0; i < expected[list].size(); ++i) {
+        const PageEntry &a = found[list * kCapacity + i], &b = expected[list][i];
+        ASSERT_EQ(std::tie(a.slot, a.first, a.tokens, a.head_mask), std::tie(b.slot, b.first, b.tokens, b.head_mask))
+            << "list " << list << ", entry " << i;
+      }
+    }
+  }
+}
+
+TEST_F(PageSelectionTest, SlotsArePlacedInEveryLayersTable) {
+  constexpr std::uint32_t kLayers = 3, kCapacity = 400;
+  std::vector<std::uint32_t> expected(std::size_t{kLayers} * kCapacity, 7);
+  const OnDevice<std::uint32_t> table(expected);
+  for (const auto& [first, count] : {std::pair{0u, 300u}, {300u, 5u}, {305u, 0u}}) {  // more than go along, and few
+    std::vector<std::uint32_t> slots;
+    for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+      for (std::uint32_t i = 0; i < count; ++i) {
+        slots.push_back(1000 * layer + first + i);
+        expected[layer * kCapacity + first + i] = slots.back();
+      }
+    }
+    const OnDevice<std::uint32_t> far_slots(slots);
+    const bool goes_along = slots.size() <= LaunchArray<std::uint32_t>::kHere;
+    place_slots_cuda(goes_along ? LaunchArray<std::uint32_t>(std::span<const std::uint32_t>(slots)) : far_slots.data(),
+                     kLayers, first, count, kCapacity, table.data(), {});
+  }
+  EXPECT_EQ(table.values(), expected);
+  EXPECT_THROW(place_slots_cuda({}, kLayers, kCapacity, 1, kCapacity, nullptr, {}), LogicError);
+  EXPECT_THROW(LaunchArray<std::uint32_t>(std::span<const std::uint32_t>(expected)), LogicError);
 }
 
 TEST_F(PageSelectionTest, SingleTokensAreListedInTheirPages) {

@@ -25,6 +25,7 @@ class Launcher {
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t dynamic_shared,
                   Arguments... arguments) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    if (!cuda_emulator::asked(cuda_emulator::Call::kernel)) return;
     // The parameters are copied now, as a launch copies them.
     const std::tuple<Parameters...> parameters(static_cast<Parameters>(arguments)...);
     cuda_emulator::enqueue(stream_, [=, seed = seed_++] {

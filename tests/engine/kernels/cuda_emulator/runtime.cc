@@ -19,11 +19,14 @@ namespace tandem {
 namespace {
 
 constexpr std::size_t kGuard = 256;
-constexpr unsigned char kPoison = 0xff;  // NaN in f64, f32, f16 and bf16
+/// NaN in f64, f32, f16 and bf16.
+unsigned char poison() {
+  return cuda_emulator::idle() ? 0 : 0xff;
+}
 
 void* allocate(std::size_t bytes) {
   auto* const all = static_cast<unsigned char*>(::operator new(bytes + 2 * kGuard, std::align_val_t(kGuard)));
-  std::memset(all, kPoison, bytes + 2 * kGuard);
+  std::memset(all, poison(), bytes + 2 * kGuard);
   return all + kGuard;
 }
 
@@ -32,7 +35,7 @@ void release(void* data, std::size_t bytes) {
   if (data == nullptr) return;
   auto* const all = static_cast<unsigned char*>(data) - kGuard;
   const auto clean = [](const unsigned char* from) {
-    return std::all_of(from, from + kGuard, [](unsigned char byte) { return byte == kPoison; });
+    return std::all_of(from, from + kGuard, [](unsigned char byte) { return byte == poison(); });
   };
   if (!clean(all) || !clean(all + kGuard + bytes)) {
     std::fprintf(stderr, "A kernel wrote outside %zu bytes of emulated device memory.\n", bytes);
@@ -88,7 +91,7 @@ void cuda_release(CudaPlace, void* data, std::size_t bytes) noexcept {
 // A copy with memory that was not allocated here, as std::vector has it, is over when the call returns, as a GPU's is
 // when it goes to such memory, or may be.
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream) {
-  if (bytes == 0) return;
+  if (bytes == 0 || !cuda_emulator::asked(cuda_emulator::Call::copy)) return;
   cuda_emulator::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
   if (!reachable(to) || !reachable(from)) cuda_wait(stream);
 }
@@ -99,6 +102,7 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
                bytes.size());
   for (std::size_t i = 0; i < to.size(); ++i)
     TANDEM_CHECK(reachable(to[i]) && reachable(from[i]), "Piece {} is in memory that is not pinned.", i);
+  if (!cuda_emulator::asked(cuda_emulator::Call::copy)) return;
   const std::vector<void*> places(to.begin(), to.end());
   const std::vector<const void*> sources(from.begin(), from.end());
   const std::vector<std::size_t> sizes(bytes.begin(), bytes.end());

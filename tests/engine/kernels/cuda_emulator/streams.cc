@@ -130,6 +130,28 @@ void enqueue(CudaStream stream, std::function<void()> work) {
   }
 }
 
+namespace {
+std::atomic<std::uint64_t> counted[4];  // by Call
+std::atomic<bool> idling = false;
+}  // namespace
+
+bool asked(Call call) {
+  ++counted[static_cast<std::size_t>(call)];
+  return !idling || call == Call::mark || call == Call::wait;
+}
+
+void be_idle() {
+  idling = true;
+}
+bool idle() {
+  return idling;
+}
+
+Calls calls() {
+  const auto of = [](Call call) { return counted[static_cast<std::size_t>(call)].load(); };
+  return {of(Call::kernel), of(Call::copy), of(Call::mark), of(Call::wait)};
+}
+
 void settle_all() {
   const std::lock_guard lock(streams_mutex);
   for (Stream* stream : streams) stream->settle();
@@ -162,6 +184,7 @@ CudaMark::~CudaMark() {
   delete static_cast<cuda_emulator::PointRef*>(handle_);
 }
 void CudaMark::record(CudaStream stream) {
+  cuda_emulator::asked(cuda_emulator::Call::mark);
   const auto point = cuda_emulator::point_of(handle_) = std::make_shared<cuda_emulator::Point>();
   if (stream.handle == nullptr) {
     point->reach(nullptr);
@@ -173,6 +196,7 @@ void CudaMark::wait() const {
   if (const auto point = cuda_emulator::point_of(handle_)) point->wait();
 }
 void CudaMark::hold(CudaStream stream) const {
+  cuda_emulator::asked(cuda_emulator::Call::wait);
   if (const auto point = cuda_emulator::point_of(handle_)) enqueue(stream, [point] { point->wait(); });
 }
 double CudaMark::seconds_after(const CudaMark& other) const {
@@ -185,6 +209,7 @@ double CudaMark::seconds_after(const CudaMark& other) const {
 }
 
 void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32_t value) {
+  cuda_emulator::asked(cuda_emulator::Call::wait);
   enqueue(stream, [count, value] {
     const std::atomic_ref<std::uint32_t> now(*const_cast<std::uint32_t*>(count));
     while (static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) < 0) std::this_thread::yield();
@@ -192,6 +217,7 @@ void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32
 }
 
 void cuda_write_count(CudaStream stream, std::uint32_t* count, std::uint32_t value) {
+  cuda_emulator::asked(cuda_emulator::Call::mark);
   enqueue(stream, [count, value] { std::atomic_ref<std::uint32_t>(*count).store(value, std::memory_order_release); });
 }
 

@@ -3,6 +3,7 @@
 // take turns. The default stream does everything at once.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "engine/device/cuda/runtime.h"
@@ -12,6 +13,20 @@ namespace tandem::cuda_emulator {
 /// What `work` throws is rethrown by every later wait for the stream, and nothing behind it runs, as on a GPU. Of the
 /// default stream it comes out at once.
 void enqueue(CudaStream stream, std::function<void()> work);
+
+/// How much of what streams do was put into any of them, since the process began.
+struct Calls {
+  std::uint64_t kernels = 0, copies = 0, marks = 0, waits = 0;  // a batch of copies is one
+};
+Calls calls();
+enum class Call : std::uint8_t { kernel, copy, mark, wait };
+/// Counts it; whether it is to be done.
+bool asked(Call call);
+
+/// From here on kernels and copies are counted and not done, and memory begins as zeros: to measure what it takes to
+/// ask for them. Before the first allocation.
+void be_idle();
+bool idle();
 
 /// Every stream has done what was put into it: freeing memory waits for that, as on a GPU.
 void settle_all();

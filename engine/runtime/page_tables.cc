@@ -1,0 +1,48 @@
+#include "engine/runtime/page_tables.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "engine/kernels/page_table.h"
+
+namespace tandem {
+
+void PageTables::update(LaunchContext& ctx, SequenceId sequence, Table& table) {
+  const std::uint32_t layers = kv_.shape().layers, blocks = blocks_for(kv_.tokens(sequence));
+  std::uint32_t first = table.rewrites == kv_.rewrites(sequence) ? table.blocks : 0;
+  if (blocks > table.capacity) {
+    constexpr std::uint32_t kLeast = 64;
+    outgrown_.push_back(std::move(table.memory));
+    table.capacity = std::max(kLeast, blocks + blocks / 2);
+    table.memory = CudaMemory(std::size_t{layers} * table.capacity * sizeof(std::uint32_t));
+    first = 0;
+  }
+  table.rewrites = kv_.rewrites(sequence);
+  table.blocks = blocks;
+  if (first >= blocks) return;
+  std::vector<std::uint32_t> slots;
+  slots.reserve(std::size_t{layers} * (blocks - first));
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    for (std::uint32_t block = first; block < blocks; ++block)
+      slots.push_back(kv_.slot(sequence, layer, block, Tier::device));
+  }
+  place_slots_cuda(ctx.pass(slots), layers, first, blocks - first, table.capacity, table.memory.as<std::uint32_t>(),
+                   ctx.stream());
+}
+
+const std::uint32_t* PageTables::slots(LaunchContext& ctx, SequenceId sequence, std::uint32_t layer) {
+  Table& table = tables_[sequence];
+  update(ctx, sequence, table);
+  return table.memory.as<std::uint32_t>() + std::size_t{layer} * table.capacity;
+}
+
+void PageTables::check(SequenceId sequence, std::uint32_t layer, Range blocks) const {
+  if (blocks.begin >= blocks.end) return;
+  for (const std::uint32_t block : {blocks.begin, blocks.end - 1}) {
+    TANDEM_CHECK(kv_.slot(sequence, layer, block, Tier::device) != KvStore::kNoSlot,
+                 "a plan attends block {} of layer {}, which is not on the device", block, layer);
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,59 @@
+// What a decode step puts into the streams of an emulated GPU, by layer: small operations take less time than to put
+// them there, so that each one counts. Numbers of every method: docs/status.md.
+#include <gtest/gtest.h>
+
+#include "engine/device/cuda_device.h"
+#include "methods/registry.h"
+#include "tests/engine/kernels/cuda_emulator/streams.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::testing {
+namespace {
+
+using cuda_emulator::Calls;
+
+struct PerLayer {
+  double kernels = 0, copies = 0, marks = 0, waits = 0;
+};
+
+/// Calls of a whole run.
+Calls calls_of(const std::string& spec, std::uint32_t layers, std::uint32_t rows, std::uint32_t steps) {
+  EngineOptions options;
+  keep_what_methods_need(options, {&spec, 1}, tiny_model(true, layers));
+  Bench bench(tiny_model(true, layers), make_cuda_device({.host_worker_threads = 2}), options);
+  // No sequence reaches the end of a page.
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (std::uint32_t row = 0; row < rows; ++row) prompts.push_back(random_prompt(20, row + 1));
+  const auto method = make_method(spec);
+  const Calls before = cuda_emulator::calls();
+  bench.decode(*method, prompts, steps);
+  const Calls after = cuda_emulator::calls();
+  return {after.kernels - before.kernels, after.copies - before.copies, after.marks - before.marks,
+          after.waits - before.waits};
+}
+
+/// What two more layers add to what six more steps add: neither the prefill nor the first step nor the token's choice.
+PerLayer per_layer(const std::string& spec, std::uint32_t rows) {
+  constexpr std::uint32_t kFew = 2, kMany = 4, kLess = 2, kMore = 3;
+  const Calls a = calls_of(spec, kLess, rows, kFew), b = calls_of(spec, kLess, rows, kMany),
+              c = calls_of(spec, kMore, rows, kFew), d = calls_of(spec, kMore, rows, kMany);
+  const auto difference = [&](std::uint64_t Calls::*what) {
+    const auto more = static_cast<double>(d.*what) - static_cast<double>(c.*what);
+    return (more - (static_cast<double>(b.*what) - static_cast<double>(a.*what))) / ((kMany - kFew) * (kMore - kLess));
+  };
+  return {difference(&Calls::kernels), difference(&Calls::copies), difference(&Calls::marks),
+          difference(&Calls::waits)};
+}
+
+TEST(Launches, ALayerOfFullAttentionIsKernelsAlone) {
+  const PerLayer full = per_layer("full", 2);
+  // Norm, product, heads; pages, attention; product, norm, product, activation, product, sum. Longer contexts take one
+  // more, which merges their parts, and so do weights of other types than f32: what attention gives is rounded.
+  EXPECT_EQ(full.kernels, 11);
+  EXPECT_EQ(full.copies, 0);
+  EXPECT_EQ(full.marks, 6);  // two around each of three operations
+  EXPECT_EQ(full.waits, 0);
+}
+
+}  // namespace
+}  // namespace tandem::testing
