@@ -109,13 +109,10 @@ class DecodeAttention {
   std::vector<HeadSpans> resolve_device(BodyContext& ctx, const ModelShape& shape, const DeviceWork& work);
   void append_chosen_spans(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& chosen,
                            std::vector<HeadSpans>& spans, std::vector<Access>& access, Cost& cost) const;
+  class DeviceLaunch;
   /// The body's twin on a GPU (device_launch.cc).
   void launch_device(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const DeviceWork& work,
                      const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
-  PageLists launch_chosen_lists(LaunchContext& ctx, const ModelShape& shape, std::uint32_t rows,
-                                std::span<const DeviceChosen* const> chosen, std::vector<std::uint32_t>& most);
-  PageLists launch_fixed_lists(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const DeviceWork& work,
-                               std::vector<std::uint32_t>& most);
   struct HeavyRow;  // a set's part of a step's update
   void launch_heavy(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
                     const std::vector<HeavyRow>& rows) const;

@@ -1,6 +1,7 @@
-// Attention of a decode step on a GPU: page lists of what is known when it is submitted, lists that a kernel makes of
-// what another one chose, and a partial result of each kind, merged.
+// Attention of a decode step on a GPU: a partial result for each kind of tokens that a batch's rows attend, merged.
+// Kernels make the lists of pages: of what a plan says, of what others chose, of what lies packed.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "engine/common/error.h"
@@ -11,185 +12,172 @@
 #include "engine/runtime/device_work.h"
 
 namespace tandem {
-/// Lists of every row and KV head; of rows that are not among `chosen`, empty ones. `most`: upper bounds of their
-/// lengths. What was fetched lies in the order of the lists.
-PageLists DecodeAttention::launch_chosen_lists(LaunchContext& ctx, const ModelShape& shape, std::uint32_t rows,
-                                               std::span<const DeviceChosen* const> chosen,
-                                               std::vector<std::uint32_t>& most) {
-  const DeviceChosen& first = *chosen.front();
-  std::vector<BlockSelection> selections(rows);
-  PageLists lists;
-  lists.per_kv_head = true;
-  most.assign(std::size_t{rows} * shape.kv_heads, 0);
-  for (const DeviceChosen* c : chosen) {
-    TANDEM_CHECK(c->heads == (Range{0, shape.kv_heads}) && c->scope == first.scope && c->own_only == first.own_only,
-                 "the rows of a batch choose alike");
-    TANDEM_CHECK(selections[c->row].chosen == nullptr, "a row attends two selections");
-    const std::uint32_t pages_per_block = c->index.block / kPageTokens;
-    const Range digested = c->index.digested(c->layer);
-    const std::uint32_t tokens = digested.end - digested.begin;
-    const std::uint32_t* slots = nullptr;
-    if (!c->staging) {
-      const std::uint32_t before = c->index.tokens.begin / kPageTokens;
-      page_tables_.check(c->sequence, c->layer, {before, blocks_for(digested.end)});
-      slots = page_tables_.slots(ctx, c->sequence, c->layer) + before;
-    }
-    selections[c->row] = {
-        c->index.selection.read<std::uint32_t>(ctx), slots, c->blocks, pages_per_block, tokens, c->index.room};
-    const std::uint32_t entries = c->most * pages_per_block;
-    std::fill_n(most.data() + std::size_t{c->row} * shape.kv_heads, shape.kv_heads, entries);
-    lists.capacity = std::max(lists.capacity, entries);
-  }
-  auto* const entries = ctx.scratch<PageEntry>(most.size() * lists.capacity);
-  auto* const counts = ctx.scratch<std::uint32_t>(most.size());
-  const std::uint32_t together = first.scope == Scope::query_head ? 1
-                                 : first.scope == Scope::kv_head  ? shape.group()
-                                                                  : shape.q_heads;
-  pages_of_selection_cuda(ctx.pass(selections), rows, shape.kv_heads, shape.group(), together, first.own_only,
-                          lists.capacity, entries, counts, ctx.stream());
-  lists.entries = entries;
-  lists.counts = counts;
-  for (const DeviceChosen* c : chosen) {
-    if (!c->staging) continue;
-    const std::size_t list = std::size_t{c->row} * shape.kv_heads,
-                      pieces = std::size_t{shape.kv_heads} * lists.capacity;
-    list_pages_cuda(
-        entries + list * lists.capacity, counts + list, 1, shape.kv_heads, lists.capacity, lists.capacity,
-        {ctx.scratch<std::uint32_t>(pieces), ctx.scratch<std::uint32_t>(pieces), ctx.scratch<std::uint32_t>(1)},
-        ctx.stream());
-  }
-  return lists;
-}
 
-/// Lists of every row, so that those with nothing get the empty partial; `most`: their lengths.
-PageLists DecodeAttention::launch_fixed_lists(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
-                                              const DeviceWork& work, std::vector<std::uint32_t>& most) {
-  PageLists lists;
-  lists.per_kv_head = std::any_of(work.fixed.begin(), work.fixed.end(),
-                                  [](const DeviceRow& row) { return !row.tokens.by_head.empty(); });
-  const std::uint32_t of_row = lists.per_kv_head ? shape.kv_heads : 1;
-  std::vector<PageRanges> pages;
-  std::vector<TokenRange> ranges;
-  pages.reserve(work.fixed.size() * of_row);
-  most.clear();
-  for (const DeviceRow& row : work.fixed) {
-    const auto* const slots = page_tables_.slots(ctx, row.sequence, layer);
-    for (std::uint32_t list = 0; list < of_row; ++list) {
-      const std::vector<Range>& tokens = row.tokens.runs(list);
-      pages.push_back({slots, static_cast<std::uint32_t>(ranges.size()), static_cast<std::uint32_t>(tokens.size())});
-      std::uint32_t length = 0;
-      for (const Range& range : tokens) {
-        const Range blocks{range.begin / kPageTokens, blocks_for(range.end)};
-        page_tables_.check(row.sequence, layer, blocks);
-        ranges.push_back({range.begin, range.end});
-        if (range.begin < range.end) length += blocks.end - blocks.begin;
-      }
-      most.push_back(length);
-      lists.capacity = std::max(lists.capacity, length);
-    }
+class DecodeAttention::DeviceLaunch {
+ public:
+  DeviceLaunch(DecodeAttention& owner, LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
+               std::uint32_t rows)
+      : owner_(owner),
+        ctx_(ctx),
+        shape_(shape),
+        layer_(layer),
+        rows_(rows),
+        q_(ctx.read<float>(owner.forward_.q())),
+        store_{ctx.read<char>(owner.kv_.device_buffer()), owner.kv_.shape().type, shape.kv_heads, shape.head_dim} {}
+
+  /// Room for the result of a kind, which merge() takes in.
+  PartialOut new_part() {
+    parts_.push_back({ctx_.scratch<float>(heads() * shape_.head_dim), ctx_.scratch<float>(heads())});
+    return parts_.back();
   }
-  auto* const entries = ctx.scratch<PageEntry>(pages.size() * lists.capacity);
-  auto* const counts = ctx.scratch<std::uint32_t>(pages.size());
-  pages_of_ranges_cuda(ctx.pass(pages), ctx.pass(ranges), static_cast<std::uint32_t>(pages.size()), lists.capacity,
-                       entries, counts, ctx.stream());
-  lists.entries = entries;
-  lists.counts = counts;
-  return lists;
-}
-
-void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
-                                    const DeviceWork& work, const std::vector<Emitted>& emitted,
-                                    const DeviceBuffer& out, const DeviceBuffer& lse) {
-  const auto rows = static_cast<std::uint32_t>(work.fixed.size());
-  const std::size_t heads = std::size_t{rows} * shape.q_heads;
-  const auto* const q = ctx.read<float>(forward_.q());
-  const KvPages store{ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
-  std::vector<PartialOut> parts;
-  const auto new_part = [&] {
-    parts.push_back({ctx.scratch<float>(heads * shape.head_dim), ctx.scratch<float>(heads)});
-    return parts.back();
-  };
-  const bool settled = work.chosen.empty() && work.fetched.empty() && work.residents.empty() && work.tokens.empty() &&
-                       work.ahead.empty() && work.speculated.empty() && work.heavy.empty();
-  std::vector<std::uint32_t> most;
-
-  {  // pages of the store
-    const PageLists fixed = launch_fixed_lists(ctx, shape, layer, work, most);
-    PartialOut to{ctx.write<float>(out), lse ? ctx.write<float>(lse) : nullptr};
-    if (!settled) {
-      to = new_part();
-    } else if (!lse) {
-      to.lse = ctx.scratch<float>(heads);
+  void merge(const DeviceBuffer& out, const DeviceBuffer& lse) {
+    std::vector<const float*> values, sums;
+    for (const PartialOut& part : parts_) {
+      values.push_back(part.o);
+      sums.push_back(part.lse);
     }
-    launched_fixed_[out.id()].run(ctx, q, rows, shape.group(), store, fixed, most, to);
-    if (!emitted.empty()) {
-      // Of sets of survivors that is the step's own token.
-      const std::size_t stride = emitted.front().heavy == nullptr ? emitted.front().stride : kPageTokens;
-      TANDEM_CHECK(!fixed.per_kv_head && fixed.capacity * kPageTokens == stride, "scores of {} pages in rows of {}",
-                   fixed.capacity, stride);
-      paged_token_scores_cuda(q, rows, shape.group(), store, fixed, ctx.write<float>(scores_), ctx.stream());
-    }
+    merge_partials_cuda(ctx_.pass(values), ctx_.pass(sums), static_cast<std::uint32_t>(parts_.size()),
+                        rows_ * shape_.q_heads, shape_.head_dim, ctx_.write<float>(out),
+                        lse ? ctx_.write<float>(lse) : nullptr, ctx_.stream());
   }
-  if (settled) return;
 
-  // Memory of each row's own.
-  const auto in_own_memory = [&](std::vector<RowPages> bases) {
-    for (RowPages& base : bases)
-      if (base.pages == nullptr) base.pages = store.pages;
-    KvPages own = store;
-    own.of_rows = ctx.upload(bases);
-    return own;
-  };
-  if (!work.fetched.empty()) {
-    std::vector<std::uint32_t> blocks(rows);
-    std::vector<RowPages> bases(rows);
-    for (const DeviceFetched& f : work.fetched) {
-      TANDEM_CHECK(f.heads == (Range{0, shape.kv_heads}) && bases[f.row].pages == nullptr,
+  /// Tokens of the store that the plan names, and their scores where something is made of them. Every row has lists, so
+  /// that one with nothing gets the empty partial.
+  void fixed(const DeviceWork& work, const std::vector<Emitted>& emitted, LaunchedAttention& with,
+             const PartialOut& to) {
+    const PageLists lists = list_fixed(work.fixed);
+    with.run(ctx_, q_, rows_, shape_.group(), store_, lists, most_, to);
+    if (emitted.empty()) return;
+    // Of sets of survivors that is the step's own token.
+    const std::size_t stride = emitted.front().heavy == nullptr ? emitted.front().stride : kPageTokens;
+    TANDEM_CHECK(!lists.per_kv_head && lists.capacity * kPageTokens == stride, "scores of {} pages in rows of {}",
+                 lists.capacity, stride);
+    paged_token_scores_cuda(q_, rows_, shape_.group(), store_, lists, ctx_.write<float>(owner_.scores_), ctx_.stream());
+  }
+
+  void fetched(std::span<const DeviceFetched> work) {
+    if (work.empty()) return;
+    std::vector<std::uint32_t> blocks(rows_);
+    std::vector<WholePages> pages(rows_);
+    std::vector<RowPages> bases(rows_);
+    for (const DeviceFetched& f : work) {
+      TANDEM_CHECK(f.heads == (Range{0, shape_.kv_heads}) && bases[f.row].pages == nullptr,
                    "fetched blocks are attended by all heads, once in a row");
-      bases[f.row].pages = ctx.read<char>(f.staging.values) + f.staging.part_offset(f.part);
+      bases[f.row].pages = ctx_.read<char>(f.staging.values) + f.staging.part_offset(f.part);
       blocks[f.row] = f.blocks;
+      pages[f.row].tokens = f.blocks * kPageTokens;
     }
-    std::vector<WholePages> whole(rows);
-    for (std::uint32_t row = 0; row < rows; ++row) whole[row].tokens = blocks[row] * kPageTokens;
-    const PageLists lists = list_whole_pages(ctx, whole, false, *std::max_element(blocks.begin(), blocks.end()));
-    launched_fetched_.run(ctx, q, rows, shape.group(), in_own_memory(bases), lists, blocks, new_part());
+    const PageLists lists = list_whole_pages(ctx_, pages, false, *std::max_element(blocks.begin(), blocks.end()));
+    owner_.launched_fetched_.run(ctx_, q_, rows_, shape_.group(), in_own_memory(bases), lists, blocks, new_part());
   }
 
-  if (!work.residents.empty()) {
-    std::vector<ResidentPages> residents(std::size_t{rows} * shape.kv_heads);
-    std::vector<RowPages> bases(rows);
-    PageLists lists;
-    lists.per_kv_head = true;
-    most.assign(residents.size(), 0);
-    for (const DeviceResident& r : work.residents) {
+  void residents(std::span<const DeviceResident> work) {
+    if (work.empty()) return;
+    std::vector<ResidentPages> residents(lists_of_heads());
+    std::vector<RowPages> bases(rows_);
+    for (const DeviceResident& r : work) {
       const ResidentSet& set = r.set;
       TANDEM_CHECK(bases[r.row].pages == nullptr, "a row attends two sets of residents");
-      bases[r.row].pages = ctx.read<char>(set.pages) + set.page_offset(r.layer, 0, 0, 0);
-      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+      bases[r.row].pages = ctx_.read<char>(set.pages) + set.page_offset(r.layer, 0, 0, 0);
+      for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
         const std::uint32_t list = set.list_of(head);
-        const std::size_t at = std::size_t{r.row} * shape.kv_heads + head;
+        const std::size_t at = std::size_t{r.row} * shape_.kv_heads + head;
         ResidentPages& own = residents[at];
         own.residents = set.residents(r.layer);
         own.pages_per_block = set.pages_per_block();
         if (r.chosen_only) {
-          own.table = ctx.read<std::uint32_t>(set.table) + set.table_offset(r.layer, list);
-          own.chosen = ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(r.layer, list);
+          own.table = ctx_.read<std::uint32_t>(set.table) + set.table_offset(r.layer, list);
+          own.chosen = ctx_.read<std::uint32_t>(set.chosen) + set.choice_offset(r.layer, list);
         }
-        most[at] = own.residents * own.pages_per_block;
-        lists.capacity = std::max(lists.capacity, most[at]);
+        most_[at] = own.residents * own.pages_per_block;
       }
     }
-    auto* const entries = ctx.scratch<PageEntry>(most.size() * lists.capacity);
-    auto* const counts = ctx.scratch<std::uint32_t>(most.size());
-    pages_of_residents_cuda(ctx.pass(residents), static_cast<std::uint32_t>(residents.size()), lists.capacity, entries,
-                            counts, ctx.stream());
-    lists.entries = entries;
-    lists.counts = counts;
-    launched_resident_.run(ctx, q, rows, shape.group(), in_own_memory(bases), lists, most, new_part());
-    count_tokens_cuda(lists, rows, shape.kv_heads, ctx.write<std::uint64_t>(device_attended_), ctx.stream());
+    const ListRoom lists = room_for_heads();
+    pages_of_residents_cuda(ctx_.pass(residents), static_cast<std::uint32_t>(residents.size()), lists.capacity,
+                            lists.entries, lists.counts, ctx_.stream());
+    attend_counted(owner_.launched_resident_, in_own_memory(bases), lists);
   }
 
-  // Tokens that lie packed, as many for each KV head of a row.
+  void heavy(std::span<const DeviceHeavy> work) {
+    if (work.empty()) return;
+    std::vector<Packed> packed;
+    packed.reserve(work.size());
+    for (const DeviceHeavy& h : work) {
+      if (h.held == 0) continue;  // of a prompt of one token, in its first step
+      packed.push_back({h.row, {ctx_.read<char>(h.set.kv) + h.set.kv_offset(h.layer, 0), h.set.room}, h.held, h.held});
+    }
+    const auto [memory, lists] = list_packed(packed);
+    attend(owner_.launched_tokens_, memory, lists);
+    if (lists.capacity == 0) return;
+    paged_token_scores_cuda(q_, rows_, shape_.group(), memory, lists,  // behind the own tokens' scores
+                            ctx_.write<float>(owner_.scores_) + heads() * kPageTokens, ctx_.stream());
+  }
+
+  void ahead(std::span<const DeviceAhead> work) {
+    if (work.empty()) return;
+    std::vector<Packed> packed;
+    packed.reserve(work.size());
+    for (const DeviceAhead& a : work) {
+      const std::uint32_t tokens = a.rank.tokens[a.layer];
+      packed.push_back(
+          {a.row, {ctx_.read<char>(a.rank.packed) + a.rank.packed_offset(a.layer, 0), a.rank.most}, tokens, tokens});
+    }
+    const auto [memory, lists] = list_packed(packed);
+    attend(owner_.launched_tokens_, memory, lists);
+  }
+
+  void speculated(std::span<const DeviceSpeculated> work) {
+    if (work.empty()) return;
+    std::vector<Packed> packed;
+    packed.reserve(work.size());
+    for (const DeviceSpeculated& s : work) {
+      const SkewedIndex& index = s.index;
+      packed.push_back({s.row,
+                        {ctx_.read<char>(index.staged) + index.staged_offset(s.layer, 0), index.most * index.unit},
+                        index.most * index.unit,
+                        index.unit,
+                        ctx_.read<std::uint32_t>(index.chosen) + index.chosen_offset(s.layer, 0),
+                        1 + std::size_t{index.most}});
+    }
+    const auto [memory, lists] = list_packed(packed);
+    attend_counted(owner_.launched_tokens_, memory, lists);
+  }
+
+  void tokens(std::span<const DeviceTokens> work) {
+    if (work.empty()) return;
+    std::vector<SingleTokens> tokens(lists_of_heads());
+    for (const DeviceTokens& t : work) {
+      const auto* const slots = owner_.page_tables_.slots(ctx_, t.sequence, layer_);
+      for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
+        const std::size_t list = std::size_t{t.row} * shape_.kv_heads + head;
+        tokens[list] = {ctx_.read<std::uint32_t>(t.choice.lists) + t.choice.list(head), slots};
+        most_[list] = t.keep;
+      }
+    }
+    const ListRoom lists = room_for_heads();
+    pages_of_tokens_cuda(ctx_.pass(tokens), static_cast<std::uint32_t>(tokens.size()), lists.capacity, lists.entries,
+                         lists.counts, ctx_.stream());
+    attend(owner_.launched_tokens_, store_, lists);
+  }
+
+  void chosen(std::span<const DeviceChosen> work, bool staged) {
+    std::vector<const DeviceChosen*> own;
+    for (const DeviceChosen& c : work)
+      if (c.staging.has_value() == staged) own.push_back(&c);
+    if (own.empty()) return;
+    const PageLists lists = list_chosen(own);
+    KvPages from = store_;
+    if (staged) {
+      std::vector<RowPages> bases(rows_);
+      for (const DeviceChosen* c : own)
+        if (c->staging) bases[c->row].pages = ctx_.read<char>(c->staging->values) + c->staging->part_offset(c->part);
+      from = in_own_memory(std::move(bases));
+    }
+    attend_counted(owner_.launched_chosen_, from, lists);
+  }
+
+ private:
+  /// Tokens that lie packed, as many for each KV head of a row.
   struct Packed {
     std::uint32_t row = 0;
     RowPages memory;
@@ -197,112 +185,154 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     const std::uint32_t* count = nullptr;  // of the first KV head, and
     std::size_t count_stride = 0;          // from one to the next
   };
-  const auto attend_packed = [&](std::span<const Packed> packed, bool count) {
-    std::vector<RowPages> bases(rows);
-    std::vector<WholePages> tokens(std::size_t{rows} * shape.kv_heads);
-    most.assign(tokens.size(), 0);
+
+  std::size_t heads() const { return std::size_t{rows_} * shape_.q_heads; }
+  /// Of every row; all are empty until most_ says otherwise.
+  std::size_t lists_of_heads() {
+    most_.assign(std::size_t{rows_} * shape_.kv_heads, 0);
+    return most_.size();
+  }
+  ListRoom room_for_heads() {
+    return room_for_lists(ctx_, most_.size(), *std::max_element(most_.begin(), most_.end()), true);
+  }
+  void attend(LaunchedAttention& with, const KvPages& kv, const PageLists& lists) {
+    with.run(ctx_, q_, rows_, shape_.group(), kv, lists, most_, new_part());
+  }
+  void attend_counted(LaunchedAttention& with, const KvPages& kv, const PageLists& lists) {
+    attend(with, kv, lists);
+    count_tokens_cuda(lists, rows_, shape_.kv_heads, ctx_.write<std::uint64_t>(owner_.device_attended_), ctx_.stream());
+  }
+  /// Memory of each row's own.
+  KvPages in_own_memory(std::vector<RowPages> bases) {
+    for (RowPages& base : bases)
+      if (base.pages == nullptr) base.pages = store_.pages;
+    KvPages own = store_;
+    own.of_rows = ctx_.upload(bases);
+    return own;
+  }
+
+  PageLists list_fixed(const std::vector<DeviceRow>& work) {
+    const bool per_kv_head =
+        std::any_of(work.begin(), work.end(), [](const DeviceRow& row) { return !row.tokens.by_head.empty(); });
+    const std::uint32_t of_row = per_kv_head ? shape_.kv_heads : 1;
+    std::vector<PageRanges> pages;
+    std::vector<TokenRange> ranges;
+    pages.reserve(work.size() * of_row);
+    most_.clear();
+    for (const DeviceRow& row : work) {
+      const auto* const slots = owner_.page_tables_.slots(ctx_, row.sequence, layer_);
+      for (std::uint32_t list = 0; list < of_row; ++list) {
+        const std::vector<Range>& tokens = row.tokens.runs(list);
+        pages.push_back({slots, static_cast<std::uint32_t>(ranges.size()), static_cast<std::uint32_t>(tokens.size())});
+        std::uint32_t length = 0;
+        for (const Range& range : tokens) {
+          if (range.begin >= range.end) continue;
+          const Range blocks{range.begin / kPageTokens, blocks_for(range.end)};
+          owner_.page_tables_.check(row.sequence, layer_, blocks);
+          length += blocks.end - blocks.begin;
+        }
+        for (const Range& range : tokens) ranges.push_back({range.begin, range.end});
+        most_.push_back(length);
+      }
+    }
+    const ListRoom lists =
+        room_for_lists(ctx_, most_.size(), *std::max_element(most_.begin(), most_.end()), per_kv_head);
+    pages_of_ranges_cuda(ctx_.pass(pages), ctx_.pass(ranges), static_cast<std::uint32_t>(pages.size()), lists.capacity,
+                         lists.entries, lists.counts, ctx_.stream());
+    return lists;
+  }
+
+  std::pair<KvPages, PageLists> list_packed(std::span<const Packed> packed) {
+    std::vector<RowPages> bases(rows_);
+    std::vector<WholePages> tokens(lists_of_heads());
     std::uint32_t pages = 0;
     for (const Packed& p : packed) {
       TANDEM_CHECK(bases[p.row].pages == nullptr, "a row attends two sets of packed tokens");
       bases[p.row] = p.memory;
       pages = std::max(pages, blocks_for(p.most));
-      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-        const std::size_t list = std::size_t{p.row} * shape.kv_heads + head;
+      for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
+        const std::size_t list = std::size_t{p.row} * shape_.kv_heads + head;
         tokens[list] = {p.each, p.count == nullptr ? nullptr : p.count + head * p.count_stride};
-        most[list] = blocks_for(p.most);
+        most_[list] = blocks_for(p.most);
       }
     }
-    const PageLists lists = list_whole_pages(ctx, tokens, true, pages);
-    const KvPages memory = in_own_memory(std::move(bases));
-    launched_tokens_.run(ctx, q, rows, shape.group(), memory, lists, most, new_part());
-    if (count) count_tokens_cuda(lists, rows, shape.kv_heads, ctx.write<std::uint64_t>(device_attended_), ctx.stream());
-    return std::pair(memory, lists);
-  };
-  if (!work.heavy.empty()) {
-    std::vector<Packed> packed;
-    packed.reserve(work.heavy.size());
-    for (const DeviceHeavy& h : work.heavy) {
-      if (h.held == 0) continue;  // of a prompt of one token, in its first step
-      packed.push_back({h.row, {ctx.read<char>(h.set.kv) + h.set.kv_offset(h.layer, 0), h.set.room}, h.held, h.held});
-    }
-    const auto [memory, lists] = attend_packed(packed, false);
-    if (lists.capacity > 0) {  // behind the own tokens' scores
-      paged_token_scores_cuda(q, rows, shape.group(), memory, lists, ctx.write<float>(scores_) + heads * kPageTokens,
-                              ctx.stream());
-    }
-  }
-  if (!work.ahead.empty()) {
-    std::vector<Packed> packed;
-    packed.reserve(work.ahead.size());
-    for (const DeviceAhead& a : work.ahead) {
-      const std::uint32_t tokens = a.rank.tokens[a.layer];
-      packed.push_back(
-          {a.row, {ctx.read<char>(a.rank.packed) + a.rank.packed_offset(a.layer, 0), a.rank.most}, tokens, tokens});
-    }
-    attend_packed(packed, false);
-  }
-  if (!work.speculated.empty()) {
-    std::vector<Packed> packed;
-    packed.reserve(work.speculated.size());
-    for (const DeviceSpeculated& s : work.speculated) {
-      const SkewedIndex& index = s.index;
-      packed.push_back({s.row,
-                        {ctx.read<char>(index.staged) + index.staged_offset(s.layer, 0), index.most * index.unit},
-                        index.most * index.unit,
-                        index.unit,
-                        ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(s.layer, 0),
-                        1 + std::size_t{index.most}});
-    }
-    attend_packed(packed, true);
+    const PageLists lists = list_whole_pages(ctx_, tokens, true, pages);
+    return {in_own_memory(std::move(bases)), lists};
   }
 
-  if (!work.tokens.empty()) {
-    std::vector<SingleTokens> tokens(std::size_t{rows} * shape.kv_heads);
-    PageLists lists;
-    lists.per_kv_head = true;
-    most.assign(tokens.size(), 0);
-    for (const DeviceTokens& t : work.tokens) {
-      const auto* const slots = page_tables_.slots(ctx, t.sequence, layer);
-      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-        const std::size_t list = std::size_t{t.row} * shape.kv_heads + head;
-        tokens[list] = {ctx.read<std::uint32_t>(t.choice.lists) + t.choice.list(head), slots};
-        most[list] = t.keep;
+  /// What was fetched lies in the order of the lists.
+  PageLists list_chosen(std::span<const DeviceChosen* const> work) {
+    const DeviceChosen& first = *work.front();
+    std::vector<BlockSelection> selections(rows_);
+    lists_of_heads();
+    for (const DeviceChosen* c : work) {
+      TANDEM_CHECK(c->heads == (Range{0, shape_.kv_heads}) && c->scope == first.scope && c->own_only == first.own_only,
+                   "the rows of a batch choose alike");
+      TANDEM_CHECK(selections[c->row].chosen == nullptr, "a row attends two selections");
+      const std::uint32_t pages_per_block = c->index.block / kPageTokens;
+      const Range digested = c->index.digested(c->layer);
+      const std::uint32_t* slots = nullptr;
+      if (!c->staging) {
+        const std::uint32_t before = c->index.tokens.begin / kPageTokens;
+        owner_.page_tables_.check(c->sequence, c->layer, {before, blocks_for(digested.end)});
+        slots = owner_.page_tables_.slots(ctx_, c->sequence, c->layer) + before;
       }
-      lists.capacity = std::max(lists.capacity, t.keep);
+      selections[c->row] = {c->index.selection.read<std::uint32_t>(ctx_),
+                            slots,
+                            c->blocks,
+                            pages_per_block,
+                            digested.end - digested.begin,
+                            c->index.room};
+      std::fill_n(most_.data() + std::size_t{c->row} * shape_.kv_heads, shape_.kv_heads, c->most * pages_per_block);
     }
-    auto* const entries = ctx.scratch<PageEntry>(tokens.size() * lists.capacity);
-    auto* const counts = ctx.scratch<std::uint32_t>(tokens.size());
-    pages_of_tokens_cuda(ctx.pass(tokens), static_cast<std::uint32_t>(tokens.size()), lists.capacity, entries, counts,
-                         ctx.stream());
-    lists.entries = entries;
-    lists.counts = counts;
-    launched_tokens_.run(ctx, q, rows, shape.group(), store, lists, most, new_part());
+    const ListRoom lists = room_for_heads();
+    const std::uint32_t together = first.scope == Scope::query_head ? 1
+                                   : first.scope == Scope::kv_head  ? shape_.group()
+                                                                    : shape_.q_heads;
+    pages_of_selection_cuda(ctx_.pass(selections), rows_, shape_.kv_heads, shape_.group(), together, first.own_only,
+                            lists.capacity, lists.entries, lists.counts, ctx_.stream());
+    for (const DeviceChosen* c : work) {
+      if (!c->staging) continue;
+      const std::size_t list = std::size_t{c->row} * shape_.kv_heads,
+                        pieces = std::size_t{shape_.kv_heads} * lists.capacity;
+      list_pages_cuda(
+          lists.entries + list * lists.capacity, lists.counts + list, 1, shape_.kv_heads, lists.capacity,
+          lists.capacity,
+          {ctx_.scratch<std::uint32_t>(pieces), ctx_.scratch<std::uint32_t>(pieces), ctx_.scratch<std::uint32_t>(1)},
+          ctx_.stream());
+    }
+    return lists;
   }
 
-  for (const bool staged : {false, true}) {
-    std::vector<const DeviceChosen*> chosen;
-    for (const DeviceChosen& c : work.chosen)
-      if (c.staging.has_value() == staged) chosen.push_back(&c);
-    if (chosen.empty()) continue;
-    const PageLists lists = launch_chosen_lists(ctx, shape, rows, chosen, most);
-    KvPages from = store;
-    if (staged) {
-      std::vector<RowPages> bases(rows);
-      for (const DeviceChosen* c : chosen)
-        if (c->staging) bases[c->row].pages = ctx.read<char>(c->staging->values) + c->staging->part_offset(c->part);
-      from = in_own_memory(std::move(bases));
-    }
-    launched_chosen_.run(ctx, q, rows, shape.group(), from, lists, most, new_part());
-    count_tokens_cuda(lists, rows, shape.kv_heads, ctx.write<std::uint64_t>(device_attended_), ctx.stream());
-  }
+  DecodeAttention& owner_;
+  LaunchContext& ctx_;
+  const ModelShape& shape_;
+  std::uint32_t layer_, rows_;
+  const float* q_;  // [rows][Hq][D]
+  KvPages store_;
+  std::vector<PartialOut> parts_;
+  std::vector<std::uint32_t> most_;  // upper bounds of the lengths of the lists that are being made
+};
 
-  std::vector<const float*> values, sums;
-  for (const PartialOut& part : parts) {
-    values.push_back(part.o);
-    sums.push_back(part.lse);
+void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                                    const DeviceWork& work, const std::vector<Emitted>& emitted,
+                                    const DeviceBuffer& out, const DeviceBuffer& lse) {
+  const auto rows = static_cast<std::uint32_t>(work.fixed.size());
+  LaunchedAttention& with = launched_fixed_[out.id()];
+  DeviceLaunch launch(*this, ctx, shape, layer, rows);
+  if (work.only_fixed()) {  // no other part to merge it with
+    float* const sums = lse ? ctx.write<float>(lse) : ctx.scratch<float>(std::size_t{rows} * shape.q_heads);
+    return launch.fixed(work, emitted, with, {ctx.write<float>(out), sums});
   }
-  merge_partials_cuda(ctx.pass(values), ctx.pass(sums), static_cast<std::uint32_t>(parts.size()), rows * shape.q_heads,
-                      shape.head_dim, ctx.write<float>(out), lse ? ctx.write<float>(lse) : nullptr, ctx.stream());
+  launch.fixed(work, emitted, with, launch.new_part());
+  launch.fetched(work.fetched);
+  launch.residents(work.residents);
+  launch.heavy(work.heavy);
+  launch.ahead(work.ahead);
+  launch.speculated(work.speculated);
+  launch.tokens(work.tokens);
+  for (const bool staged : {false, true}) launch.chosen(work.chosen, staged);
+  launch.merge(out, lse);
 }
 
 /// Rows that share what they merge are one launch: as a rule all of them.

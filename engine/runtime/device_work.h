@@ -106,6 +106,11 @@ struct DecodeAttention::DeviceWork {
   std::vector<Access> own;  // what is touched whatever was chosen
   Cost cost;                // of that
   bool settles = false;     // what is attended is known to the body only
+
+  bool only_fixed() const {
+    return chosen.empty() && fetched.empty() && residents.empty() && tokens.empty() && ahead.empty() &&
+           speculated.empty() && heavy.empty();
+  }
 };
 
 }  // namespace tandem

@@ -29,10 +29,10 @@ void copy_rows(std::span<const std::uint32_t> rows, std::size_t width, const flo
 
 PageLists list_whole_pages(LaunchContext& ctx, const std::vector<WholePages>& lists, bool per_kv_head,
                            std::uint32_t most) {
-  auto* const entries = ctx.scratch<PageEntry>(lists.size() * most);
-  auto* const counts = ctx.scratch<std::uint32_t>(lists.size());
-  whole_pages_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), most, entries, counts, ctx.stream());
-  return {entries, counts, most, per_kv_head};
+  const ListRoom room = room_for_lists(ctx, lists.size(), most, per_kv_head);
+  whole_pages_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), most, room.entries, room.counts,
+                   ctx.stream());
+  return room;
 }
 
 void LaunchedAttention::run(LaunchContext& ctx, const float* q, std::uint32_t rows, std::uint32_t group,

@@ -28,6 +28,21 @@ inline std::uint32_t rows_together(std::size_t floats, std::size_t rows) {
   return static_cast<std::uint32_t>(std::clamp<std::size_t>(kScoreFloats / std::max<std::size_t>(floats, 1), 1, rows));
 }
 
+/// Lists in device memory that a kernel is to fill.
+struct ListRoom {
+  PageEntry* entries = nullptr;     // [lists][capacity]
+  std::uint32_t* counts = nullptr;  // [lists]
+  std::uint32_t capacity = 0;
+  bool per_kv_head = false;
+
+  operator PageLists() const {
+    return {entries, counts, capacity, per_kv_head};
+  }  // NOLINT(google-explicit-constructor)
+};
+inline ListRoom room_for_lists(LaunchContext& ctx, std::size_t lists, std::uint32_t capacity, bool per_kv_head) {
+  return {ctx.scratch<PageEntry>(lists * capacity), ctx.scratch<std::uint32_t>(lists), capacity, per_kv_head};
+}
+
 /// A list each, with room for the longest of them, made on the device. `most`: upper bounds of their pages.
 PageLists list_whole_pages(LaunchContext& ctx, const std::vector<WholePages>& lists, bool per_kv_head,
                            std::uint32_t most);
