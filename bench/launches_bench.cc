@@ -4,6 +4,7 @@
 //
 //   bench_launches [--context TOKENS] [--batch ROWS] [--layers N] [METHOD ...]
 #include <algorithm>
+#include <cstdio>
 #include <ctime>
 #include <memory>
 #include <string>

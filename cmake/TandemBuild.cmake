@@ -31,12 +31,9 @@ target_compile_options(tandem_flags INTERFACE
 target_link_libraries(tandem_flags INTERFACE Threads::Threads fmt::fmt nlohmann_json::nlohmann_json)
 
 # Kernels ask for -O3 (engine/kernels). Elsewhere it gains nothing and costs: a file of the command line compiles in 11.6 s of
-# CPU time with it, in 9.1 s with -O2 and in 6.8 s with -O1, which what talks to people and files is content with.
-set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-add_library(tandem_unhurried INTERFACE)
-if(CMAKE_BUILD_TYPE STREQUAL Release)
-  target_compile_options(tandem_unhurried INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
-endif()
+# CPU time with it, in 9.1 s with -O2. With -O1 for that and for evaluations it would be 6.8 s, but the linker takes one copy of a
+# template that several files have, and the first: theirs.
+string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
 
 if(TANDEM_SANITIZE)
   target_compile_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -61,14 +58,11 @@ if(TANDEM_SANITIZE MATCHES undefined)
   target_compile_options(tandem_test_flags INTERFACE -fno-sanitize=alignment)
 endif()
 
-# tandem_library(name SOURCES a.cc b.cc [LINKS other libraries] [UNHURRIED]): a static library named tandem_<name>.
+# tandem_library(name SOURCES a.cc b.cc [LINKS other libraries]): a static library named tandem_<name>.
 function(tandem_library name)
-  cmake_parse_arguments(ARG "UNHURRIED" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_library(tandem_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(tandem_${name} PUBLIC tandem_flags ${ARG_LINKS})
-  if(ARG_UNHURRIED)
-    target_link_libraries(tandem_${name} PRIVATE tandem_unhurried)
-  endif()
 endfunction()
 
 # tandem_test(name SOURCES a_test.cc [LINKS ...]): one GoogleTest binary test_<name>, each case known to ctest

@@ -109,7 +109,7 @@ class LaunchContext : public BodyContext {
     return upload(std::span<const T>(values));
   }
 
-  /// The same for a kernel that takes few of them along: only more are copied.
+  /// The same for a kernel that takes a LaunchArray: few values go along with the launch, more are copied before it.
   template <class T>
   LaunchArray<T> pass(std::span<const T> values) {
     return values.size() <= LaunchArray<T>::kHere ? LaunchArray<T>(values) : LaunchArray<T>(upload(values));

@@ -12,7 +12,7 @@ constexpr unsigned kWeightThreads = 256;
 __global__ void __launch_bounds__(kWeightThreads)
     blend_weights_kernel(const __grid_constant__ LaunchArray<WeightBlend> blends, std::uint32_t first, float keep,
                          float share) {
-  const WeightBlend& blend = blends[first + blockIdx.y];
+  const WeightBlend blend = blends[first + blockIdx.y];
   const std::uint32_t token = blockIdx.x * kWeightThreads + threadIdx.x;
   if (token >= blend.n) return;
   float average = token >= blend.n - blend.fresh ? 0.0f : blend.average[token];
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kWeightThreads)
 __global__ void __launch_bounds__(kWeightThreads)
     log_sum_exp_kernel(const __grid_constant__ LaunchArray<ScoreRow> rows) {
   TANDEM_SHARED(float, scratch, kWarp);
-  const ScoreRow& row = rows[blockIdx.x];
+  const ScoreRow row = rows[blockIdx.x];
   const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   float most = -__builtin_huge_valf();
   for (std::uint32_t i = threadIdx.x; i < row.n; i += kWeightThreads) most = fmaxf(most, row.scores[i]);

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"     // CudaStream
 #include "engine/kernels/attention_span.h"  // AttentionShape
 #include "engine/kernels/page_list.h"
@@ -52,7 +51,7 @@ struct BlockScores {
   std::uint32_t room = 0;   // blocks from a minimum to its maximum, at least `blocks`; 0: `blocks`
 };
 /// score_blocks for every row and KV head. most_blocks: the largest number of blocks of a row.
-void score_blocks_cuda(const LaunchArray<BlockScores>& rows /*[n]*/, std::uint32_t n, std::uint32_t most_blocks,
+void score_blocks_cuda(const BlockScores* rows /*[n]*/, std::uint32_t n, std::uint32_t most_blocks,
                        std::uint32_t kv_heads, AttentionShape shape, CudaStream stream);
 
 }  // namespace tandem

@@ -46,8 +46,8 @@ void merge_digests_cuda(const void* fine, std::uint32_t fine_blocks, std::uint32
   });
 }
 
-void score_blocks_cuda(const LaunchArray<BlockScores>& rows, std::uint32_t n, std::uint32_t most_blocks,
-                       std::uint32_t kv_heads, AttentionShape shape, CudaStream stream) {
+void score_blocks_cuda(const BlockScores* rows, std::uint32_t n, std::uint32_t most_blocks, std::uint32_t kv_heads,
+                       AttentionShape shape, CudaStream stream) {
   TANDEM_CHECK(shape.group >= 1 && shape.group <= 32, "A group has 1 to 32 query heads, not {}.", shape.group);
   const dim3 grid((most_blocks + gpu::kScoreBlocks - 1) / gpu::kScoreBlocks, kv_heads, n);
   const std::size_t shared = std::size_t{2} * shape.group * shape.dim * sizeof(float);

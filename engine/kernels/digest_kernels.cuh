@@ -89,7 +89,7 @@ struct Chunk {
 /// of digests are whole chunks of 16 bytes.
 template <class Element, bool kWide>
 __global__ void __launch_bounds__(kScoreThreads)
-    score_blocks_kernel(const __grid_constant__ LaunchArray<BlockScores> rows, std::uint32_t group, std::uint32_t dim) {
+    score_blocks_kernel(const BlockScores* rows, std::uint32_t group, std::uint32_t dim) {
   constexpr unsigned kCount = kWide ? Chunk<Element>::kCount : 1;
   TANDEM_DYNAMIC_SHARED(shared);
   float* const positive = reinterpret_cast<float*>(shared);     // [group][part of a chunk][chunk][4 or 1]

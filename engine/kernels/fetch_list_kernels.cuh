@@ -28,14 +28,14 @@ inline __global__ void __launch_bounds__(kListThreads)
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const std::uint32_t heads = gridDim.x, head = blockIdx.x;
   const auto list_of = [&](std::uint32_t l) {
-    const UnitFetch& fetch = fetches[l / heads];
+    const UnitFetch fetch = fetches[l / heads];
     return fetch.chosen + (l % heads) * (1 + std::size_t{fetch.room});
   };
   const std::uint32_t* const chosen = list_of(blockIdx.y * heads + head);
   const std::uint32_t pieces = chosen[0] * per_unit;
   const std::uint32_t first =
       pieces_before([&](std::uint32_t l) { return 2 * list_of(l)[0] * per_unit; }, 2 * pieces, sums, list);
-  const UnitFetch& fetch = fetches[blockIdx.y];
+  const UnitFetch fetch = fetches[blockIdx.y];
   const std::uint32_t half = fetch.room * per_unit;
   for (std::uint32_t n = threadIdx.x; n < 2 * pieces; n += kListThreads) {
     const std::uint32_t i = n / 2, is_v = n % 2, at = chosen[1 + i / per_unit] * per_unit + i % per_unit;

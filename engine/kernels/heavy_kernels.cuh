@@ -149,7 +149,7 @@ inline __global__ void __launch_bounds__(kSelectThreads)
     update_heavy_kernel(const __grid_constant__ LaunchArray<HeavyStep> sets, std::uint32_t group,
                         const __grid_constant__ KvPages kv) {
   TANDEM_SHARED(Lightest, of_warps, kSelectThreads / kWarp);
-  const HeavyStep& set = sets[blockIdx.x];
+  const HeavyStep set = sets[blockIdx.x];
   Lightest lightest{__builtin_huge_valf(), 0, kNoPlace};
   for (std::uint32_t i = threadIdx.x; i < set.held; i += kSelectThreads) {
     float mass = set.mass[i];
@@ -167,7 +167,7 @@ inline __global__ void __launch_bounds__(kSelectThreads)
 /// The mass of a step alone. Grid: {places, sets}.
 inline __global__ void __launch_bounds__(kSelectThreads)
     weigh_step_kernel(const __grid_constant__ LaunchArray<HeavyStep> sets, std::uint32_t first, std::uint32_t group) {
-  const HeavyStep& set = sets[first + blockIdx.y];
+  const HeavyStep set = sets[first + blockIdx.y];
   const std::uint32_t i = blockIdx.x * kSelectThreads + threadIdx.x;
   if (i >= set.held) return;
   float mass = 0.0f;

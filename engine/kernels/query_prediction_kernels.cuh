@@ -13,7 +13,7 @@ constexpr unsigned kPushThreads = 64;
 inline __global__ void __launch_bounds__(kPushThreads)
     push_queries_kernel(const __grid_constant__ PredictionRule rule, const __grid_constant__ DeviceRope rope,
                         const __grid_constant__ LaunchArray<QueryPush> pushes, std::uint32_t dim) {
-  const QueryPush& push = pushes[blockIdx.y];
+  const QueryPush push = pushes[blockIdx.y];
   const std::uint32_t head = blockIdx.x, room = rule.window + 1, pairs = dim / 2;
   const float* const from = push.q + std::size_t{head} * dim;
   float* const to = push.window + (std::size_t{head} * room + push.position % room) * dim;

@@ -25,7 +25,7 @@ inline __global__ void __launch_bounds__(kResidencyThreads)
     split_residents_kernel(const __grid_constant__ LaunchArray<ResidentSplit> lists) {
   TANDEM_SHARED(std::uint32_t, table, kResidencyThreads);
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
-  const ResidentSplit& list = lists[blockIdx.x];
+  const ResidentSplit list = lists[blockIdx.x];
   const std::uint32_t count = list.selected[0];
   std::uint32_t written = 0;
   for (std::uint32_t begin = 0; begin < count; begin += kResidencyThreads) {
@@ -78,7 +78,7 @@ inline __global__ void __launch_bounds__(kResidencyThreads)
     pages_of_residents_kernel(const __grid_constant__ LaunchArray<ResidentPages> lists, std::uint32_t capacity,
                               PageEntry* entries, std::uint32_t* counts) {
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
-  const ResidentPages& list = lists[blockIdx.x];
+  const ResidentPages list = lists[blockIdx.x];
   const std::uint32_t pages = list.pages_per_block;
   PageEntry* const out = entries + std::size_t{blockIdx.x} * capacity;
   std::uint32_t written = 0;  // blocks

@@ -62,7 +62,7 @@ inline __global__ void __launch_bounds__(kSelectThreads)
     sample_tokens_kernel(const __grid_constant__ LaunchArray<SampleRow> rows, std::uint32_t vocab) {
   TANDEM_SHARED(SampleScratch, all_scratch, 1);
   SampleScratch& scratch = all_scratch[0];
-  const SampleRow& row = rows[blockIdx.x];
+  const SampleRow row = rows[blockIdx.x];
   const Sampling& how = row.how;
   const auto key_of = [&row](std::uint32_t i) { return order_key(row.logits[i]); };
   // The best token: the first of the selection of one.

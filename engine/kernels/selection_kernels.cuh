@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kSelectionThreads)
                               std::uint32_t* counts) {
   TANDEM_SHARED(std::uint32_t, masks, kSelectionBlocks);
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
-  const BlockSelection& selection = rows[blockIdx.y];
+  const BlockSelection selection = rows[blockIdx.y];
   const std::uint32_t kv_head = blockIdx.x, list_number = blockIdx.y * gridDim.x + kv_head, blocks = selection.blocks;
   PageEntry* const out = entries + std::size_t{list_number} * capacity;
   std::uint32_t written = 0;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kSelectionThreads)
 inline __global__ void __launch_bounds__(kSelectionThreads)
     whole_pages_kernel(const __grid_constant__ LaunchArray<WholePages> lists, std::uint32_t capacity,
                        PageEntry* entries, std::uint32_t* counts) {
-  const WholePages& list = lists[blockIdx.x];
+  const WholePages list = lists[blockIdx.x];
   const std::uint32_t tokens = list.tokens * (list.count == nullptr ? 1 : *list.count);
   const std::uint32_t all = (tokens + kListPageTokens - 1) / kListPageTokens, pages = all < capacity ? all : capacity;
   for (std::uint32_t page = threadIdx.x; page < pages; page += kSelectionThreads) {
@@ -126,7 +126,7 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
 inline __global__ void __launch_bounds__(kSelectionThreads)
     pages_of_tokens_kernel(const __grid_constant__ LaunchArray<SingleTokens> lists, std::uint32_t capacity,
                            PageEntry* entries, std::uint32_t* counts) {
-  const SingleTokens& list = lists[blockIdx.x];
+  const SingleTokens list = lists[blockIdx.x];
   const std::uint32_t all = list.chosen == nullptr ? 0 : list.chosen[0], tokens = all < capacity ? all : capacity;
   for (std::uint32_t i = threadIdx.x; i < tokens; i += kSelectionThreads) {
     const std::uint32_t token = list.chosen[1 + i];

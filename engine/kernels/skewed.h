@@ -95,11 +95,10 @@ struct SkewedChoice {
   std::uint32_t* near = nullptr;    // [kv_heads * group]; to work in
   float* sums = nullptr;            // [n / unit]; to work in, of all KV heads together
 };
-void choose_skewed_cuda(const LaunchArray<SkewedChoice>& choices /*[count]*/, std::uint32_t count,
-                        std::uint32_t kv_heads, std::uint32_t group, CudaStream stream);
+void choose_skewed_cuda(const SkewedChoice* choices /*[count]*/, std::uint32_t count, std::uint32_t kv_heads,
+                        std::uint32_t group, CudaStream stream);
 /// The same with best_units_of_all. most_units: the largest n / unit.
-void choose_skewed_of_all_cuda(const LaunchArray<SkewedChoice>& choices /*[count]*/, std::uint32_t count,
-                               std::uint32_t most_units, std::uint32_t kv_heads, std::uint32_t group,
-                               CudaStream stream);
+void choose_skewed_of_all_cuda(const SkewedChoice* choices /*[count]*/, std::uint32_t count, std::uint32_t most_units,
+                               std::uint32_t kv_heads, std::uint32_t group, CudaStream stream);
 
 }  // namespace tandem

@@ -44,15 +44,15 @@ void skewed_scores_cuda(const LaunchArray<SkewedScores>& requests, std::uint32_t
            gpu::kSkewThreads, shape.group * shape.columns * sizeof(float), requests, first, shape);
 }
 
-void choose_skewed_cuda(const LaunchArray<SkewedChoice>& choices, std::uint32_t count, std::uint32_t kv_heads,
-                        std::uint32_t group, CudaStream stream) {
+void choose_skewed_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t kv_heads, std::uint32_t group,
+                        CudaStream stream) {
   TANDEM_CHECK(group >= 1 && count <= gpu::kMaxGridRows, "{} choices of groups of {}.", count, group);
   gpu::Launcher launch(stream);
   launch(gpu::near_the_best_kernel, dim3(kv_heads * group, count), gpu::kSelectThreads, 0, choices);
   launch(gpu::best_units_kernel, dim3(kv_heads, count), gpu::kSelectThreads, 0, choices, group);
 }
 
-void choose_skewed_of_all_cuda(const LaunchArray<SkewedChoice>& choices, std::uint32_t count, std::uint32_t most_units,
+void choose_skewed_of_all_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t most_units,
                                std::uint32_t kv_heads, std::uint32_t group, CudaStream stream) {
   TANDEM_CHECK(group >= 1 && kv_heads >= 1 && count <= gpu::kMaxGridRows, "{} choices of {} groups of {}.", count,
                kv_heads, group);

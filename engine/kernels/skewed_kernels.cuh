@@ -153,7 +153,7 @@ inline __global__ void __launch_bounds__(kSkewThreads)
                      const __grid_constant__ KvPages kv) {
   TANDEM_DYNAMIC_SHARED(shared);
   float* const rows = reinterpret_cast<float*>(shared);  // [token][dim]
-  const SkewedKeys& keys = all[first + blockIdx.y];
+  const SkewedKeys keys = all[first + blockIdx.y];
   const std::uint32_t begin = blockIdx.x * kSkewTokens, dim = kv.dim;
   if (begin >= keys.tokens) return;
   const std::uint32_t tokens = keys.tokens - begin < kSkewTokens ? keys.tokens - begin : kSkewTokens;
@@ -185,7 +185,7 @@ inline __global__ void __launch_bounds__(kSkewThreads)
                          const __grid_constant__ SkewedShape shape) {
   TANDEM_DYNAMIC_SHARED(shared);
   float* const query = reinterpret_cast<float*>(shared);  // [group][columns]
-  const SkewedScores& request = requests[first + blockIdx.y];
+  const SkewedScores request = requests[first + blockIdx.y];
   const std::uint32_t begin = blockIdx.x * kScoreTokens;
   if (begin >= request.n) return;
   for (std::uint32_t i = threadIdx.x / kWarp; i < shape.group * shape.columns; i += kSkewThreads / kWarp) {
@@ -211,8 +211,7 @@ inline __global__ void __launch_bounds__(kSkewThreads)
 }
 
 /// How many tokens of a query head score near its best. Grid: {query heads, choices}.
-inline __global__ void __launch_bounds__(kSelectThreads)
-    near_the_best_kernel(const __grid_constant__ LaunchArray<SkewedChoice> choices) {
+inline __global__ void __launch_bounds__(kSelectThreads) near_the_best_kernel(const SkewedChoice* choices) {
   TANDEM_SHARED(float, most_of, kWarp);
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const SkewedChoice& choice = choices[blockIdx.y];
@@ -256,7 +255,7 @@ __device__ __forceinline__ float unit_score(const SkewedChoice& choice, std::uin
 
 /// Grid: {KV heads, choices}.
 inline __global__ void __launch_bounds__(kSelectThreads)
-    best_units_kernel(const __grid_constant__ LaunchArray<SkewedChoice> choices, std::uint32_t group) {
+    best_units_kernel(const SkewedChoice* choices, std::uint32_t group) {
   TANDEM_SHARED(SelectScratch, all_scratch, 1);
   const SkewedChoice& choice = choices[blockIdx.y];
   const std::uint32_t units = choice.n / choice.unit, keep = kept_units(choice, gridDim.x * group);
@@ -270,8 +269,7 @@ inline __global__ void __launch_bounds__(kSelectThreads)
 
 /// A unit per thread, its scores summed in the order of the KV heads. Grid: {units, choices}.
 inline __global__ void __launch_bounds__(kSkewThreads)
-    sum_units_kernel(const __grid_constant__ LaunchArray<SkewedChoice> choices, std::uint32_t kv_heads,
-                     std::uint32_t group) {
+    sum_units_kernel(const SkewedChoice* choices, std::uint32_t kv_heads, std::uint32_t group) {
   const SkewedChoice& choice = choices[blockIdx.y];
   const std::uint32_t unit = blockIdx.x * kSkewThreads + threadIdx.x;
   if (unit >= choice.n / choice.unit) return;
@@ -282,8 +280,7 @@ inline __global__ void __launch_bounds__(kSkewThreads)
 
 /// One choice, copied to the lists of all KV heads. A block per choice.
 inline __global__ void __launch_bounds__(kSelectThreads)
-    best_units_of_all_kernel(const __grid_constant__ LaunchArray<SkewedChoice> choices, std::uint32_t kv_heads,
-                             std::uint32_t group) {
+    best_units_of_all_kernel(const SkewedChoice* choices, std::uint32_t kv_heads, std::uint32_t group) {
   TANDEM_SHARED(SelectScratch, all_scratch, 1);
   const SkewedChoice& choice = choices[blockIdx.x];
   const std::uint32_t units = choice.n / choice.unit, keep = kept_units(choice, kv_heads * group);

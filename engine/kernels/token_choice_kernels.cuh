@@ -11,7 +11,7 @@ inline __global__ void __launch_bounds__(kSelectThreads)
     best_tokens_kernel(const __grid_constant__ LaunchArray<TokenChoiceRow> choices, std::uint32_t group,
                        std::size_t columns, const float* scores) {
   TANDEM_SHARED(SelectScratch, scratch, 1);
-  const TokenChoiceRow& choice = choices[blockIdx.y];
+  const TokenChoiceRow choice = choices[blockIdx.y];
   const std::uint32_t kept = choice.keep < choice.tokens ? choice.keep : choice.tokens;
   std::uint32_t* const chosen = choice.chosen + blockIdx.x * (1 + std::size_t{choice.room});
   const float* const own = scores + (std::size_t{blockIdx.y} * gridDim.x + blockIdx.x) * group * columns;

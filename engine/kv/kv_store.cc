@@ -75,6 +75,16 @@ std::uint32_t KvStore::rewrites(SequenceId id) const {
   return sequence(id).rewrites;
 }
 
+bool KvStore::on_device(SequenceId id, std::uint32_t layer, Range blocks) const {
+  const Table& table = sequence(id).layers[layer];
+  const std::vector<std::uint32_t>& slots = table.slots[static_cast<int>(Tier::device)];
+  if (blocks.begin >= blocks.end) return true;
+  if (blocks.end > slots.size()) return false;
+  const std::uint32_t begin = std::max(blocks.begin, table.dropped.begin),
+                      end = std::min(blocks.end, table.dropped.end);
+  return begin >= end || std::find(slots.begin() + begin, slots.begin() + end, kNoSlot) == slots.begin() + end;
+}
+
 void KvStore::require(Tier tier, std::size_t slots) const {
   const Pool& p = pool(tier);
   if (slots <= p.free.size() + (p.capacity - p.high_water)) return;
@@ -216,6 +226,10 @@ void KvStore::drop(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, 
     give_back(tier, slots[block], after);
     slots[block] = kNoSlot;
     --s.held[static_cast<int>(tier)];
+    if (tier != Tier::device) continue;
+    Range& dropped = s.layers[layer].dropped;
+    if (dropped.begin >= dropped.end) dropped = {block, block};
+    dropped = {std::min(dropped.begin, block), std::max(dropped.end, block + 1)};
   }
 }
 

@@ -66,6 +66,8 @@ class KvStore {
   std::uint32_t tokens(SequenceId sequence) const;
   /// How often device blocks that were there already have got other slots, or made way for such.
   std::uint32_t rewrites(SequenceId sequence) const;
+  /// Whether all of these blocks are on the device; looks at single ones only where some near them were dropped.
+  bool on_device(SequenceId sequence, std::uint32_t layer, Range blocks) const;
   /// Makes room for `count` more tokens on the device in every layer and counts them as present; the caller submits the
   /// writes. Appends to `after` what recycled slots must wait for. The last page must be private (see privatise_tail).
   void grow(SequenceId sequence, std::uint32_t count, std::vector<Event>& after);
@@ -118,6 +120,7 @@ class KvStore {
   };
   struct Table {
     std::vector<std::uint32_t> slots[2];  // by tier, indexed by block
+    Range dropped{0, 0};                  // device blocks among which all that were dropped are
   };
   struct Sequence {
     std::uint32_t tokens = 0, rewrites = 0;

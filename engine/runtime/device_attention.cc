@@ -136,9 +136,11 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
     TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "chosen tokens are attended by all heads");
     DeviceTokens own{item.row, stores_.choices.get(single->choice), sequence.id, {}, single->tokens};
     const Range pages{0, blocks_for(single->scored.end)};
-    own.slots.reserve(pages.end);
-    for (std::uint32_t page = 0; page < pages.end && !device_.launches(); ++page)
-      own.slots.push_back(kv_.slot(sequence.id, context.layer, page, Tier::device));
+    if (!device_.launches()) {
+      own.slots.reserve(pages.end);
+      for (std::uint32_t page = 0; page < pages.end; ++page)
+        own.slots.push_back(kv_.slot(sequence.id, context.layer, page, Tier::device));
+    }
     append_access(pages);
     op.access.push_back(own.choice.lists.reads());
     work.tokens.push_back(std::move(own));

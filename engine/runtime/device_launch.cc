@@ -147,7 +147,7 @@ class DecodeAttention::DeviceLaunch {
     if (work.empty()) return;
     std::vector<SingleTokens> tokens(lists_of_heads());
     for (const DeviceTokens& t : work) {
-      const auto* const slots = owner_.page_tables_.slots(ctx_, t.sequence, layer_);
+      const auto* const slots = owner_.page_tables_.slots(ctx_, t.sequence, layer_);  // checked where they were scored
       for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
         const std::size_t list = std::size_t{t.row} * shape_.kv_heads + head;
         tokens[list] = {ctx_.read<std::uint32_t>(t.choice.lists) + t.choice.list(head), slots};

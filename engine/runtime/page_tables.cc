@@ -13,9 +13,10 @@ void PageTables::update(LaunchContext& ctx, SequenceId sequence, Table& table) {
   std::uint32_t first = table.rewrites == kv_.rewrites(sequence) ? table.blocks : 0;
   if (blocks > table.capacity) {
     constexpr std::uint32_t kLeast = 64;
-    outgrown_.push_back(std::move(table.memory));
-    table.capacity = std::max(kLeast, blocks + blocks / 2);
-    table.memory = CudaMemory(std::size_t{layers} * table.capacity * sizeof(std::uint32_t));
+    const std::uint32_t capacity = std::max(kLeast, blocks + blocks / 2);
+    CudaMemory memory(std::size_t{layers} * capacity * sizeof(std::uint32_t));
+    outgrown_.push_back(std::exchange(table.memory, std::move(memory)));
+    table.capacity = capacity;
     first = 0;
   }
   table.rewrites = kv_.rewrites(sequence);
@@ -38,11 +39,9 @@ const std::uint32_t* PageTables::slots(LaunchContext& ctx, SequenceId sequence, 
 }
 
 void PageTables::check(SequenceId sequence, std::uint32_t layer, Range blocks) const {
-  if (blocks.begin >= blocks.end) return;
-  for (const std::uint32_t block : {blocks.begin, blocks.end - 1}) {
-    TANDEM_CHECK(kv_.slot(sequence, layer, block, Tier::device) != KvStore::kNoSlot,
-                 "a plan attends block {} of layer {}, which is not on the device", block, layer);
-  }
+  TANDEM_CHECK(kv_.on_device(sequence, layer, blocks),
+               "a plan attends blocks [{}, {}) of layer {}, which are not all on the device", blocks.begin, blocks.end,
+               layer);
 }
 
 }  // namespace tandem

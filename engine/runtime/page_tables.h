@@ -20,8 +20,7 @@ class PageTables {
   /// Slots of a layer's blocks from block 0 on, as many as the sequence has now, in device memory; KvStore::kNoSlot or
   /// what was there once where a block has left the device. Puts into the stream what has come since the last call.
   const std::uint32_t* slots(LaunchContext& ctx, SequenceId sequence, std::uint32_t layer);
-  /// LogicError unless a plan's blocks are on the device, looked up at both ends: what is between leaves it before one
-  /// of them, and to look at all is what this saves.
+  /// LogicError unless these blocks, which a plan attends, are on the device.
   void check(SequenceId sequence, std::uint32_t layer, Range blocks) const;
 
  private:

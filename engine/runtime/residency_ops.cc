@@ -177,7 +177,7 @@ void EngineOps::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
   auto* const reduced = ctx.scratch<float>(std::size_t{set.lists} * blocks);
   const std::vector<BlockScores> row = {
       {query, index.values.read<char>(ctx) + index.min_offset(layer, 0), blocks, scores, index.room}};
-  score_blocks_cuda(ctx.pass(row), 1, blocks, shape.kv_heads, {model.group(), shape.head_dim, shape.type},
+  score_blocks_cuda(ctx.upload(row), 1, blocks, shape.kv_heads, {model.group(), shape.head_dim, shape.type},
                     ctx.stream());
   reduce_scores_cuda(scores, set.lists, shape.kv_heads / set.lists, model.group(), blocks, choice.reduce, reduced,
                      ctx.stream());

@@ -131,7 +131,7 @@ void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& sha
     most = std::max(most, s.choice.blocks);
   }
   const KvShape& kv = kv_.shape();
-  score_blocks_cuda(ctx.pass(rows), static_cast<std::uint32_t>(rows.size()), most, shape.kv_heads,
+  score_blocks_cuda(ctx.upload(rows), static_cast<std::uint32_t>(rows.size()), most, shape.kv_heads,
                     {shape.group(), shape.head_dim, kv.type}, ctx.stream());
   for (std::size_t i = 0; i < work.size(); ++i) {
     const Choice& choice = work[i].choice;

@@ -93,9 +93,9 @@ void EngineOps::launch_choices(LaunchContext& ctx, const ModelShape& shape, std:
   }
   const auto count = static_cast<std::uint32_t>(choices.size());
   if (first.per_head) {
-    choose_skewed_cuda(ctx.pass(choices), count, shape.kv_heads, shape.group(), ctx.stream());
+    choose_skewed_cuda(ctx.upload(choices), count, shape.kv_heads, shape.group(), ctx.stream());
   } else {
-    choose_skewed_of_all_cuda(ctx.pass(choices), count, most_units, shape.kv_heads, shape.group(), ctx.stream());
+    choose_skewed_of_all_cuda(ctx.upload(choices), count, most_units, shape.kv_heads, shape.group(), ctx.stream());
   }
 }
 

@@ -36,7 +36,7 @@ void TaskAttention::launch_task(LaunchContext& ctx, const Pulled& work, const Ro
   const std::vector<BlockScores> scored = {{query + std::size_t{head} * group * shape.head_dim,
                                             index.values.read<char>(ctx) + index.min_offset(work.layer, head),
                                             work.blocks, scores, index.room}};
-  score_blocks_cuda(ctx.pass(scored), 1, work.blocks, 1, {group, shape.head_dim, index.shape.type}, stream);
+  score_blocks_cuda(ctx.upload(scored), 1, work.blocks, 1, {group, shape.head_dim, index.shape.type}, stream);
 
   auto* const chosen = ctx.scratch<std::uint32_t>(std::size_t{group} * (1 + work.blocks));
   std::vector<TopKRow> best;

@@ -71,7 +71,9 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
     std::uint32_t pages = 1;
     for (const Row& row : rows) {
       choices[row.row] = {row.end, row.keep, ctx.write<std::uint32_t>(row.choice.lists), row.choice.most};
-      scored[row.row] = {row.end, nullptr, attention_.page_tables().slots(ctx, row.sequence, layer)};
+      PageTables& tables = attention_.page_tables();
+      tables.check(row.sequence, layer, {0, blocks_for(row.end)});
+      scored[row.row] = {row.end, nullptr, tables.slots(ctx, row.sequence, layer)};
       pages = std::max(pages, blocks_for(row.end));
     }
     const std::size_t floats = std::size_t{shape.q_heads} * pages * kPageTokens;

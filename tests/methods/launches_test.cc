@@ -1,5 +1,5 @@
 // What a decode step puts into the streams of an emulated GPU, by layer: small operations take less time than to put
-// them there, so that each one counts. Numbers of every method: docs/status.md.
+// them there, so that each one counts. bench/launches_bench.cc has the numbers of every method.
 #include <gtest/gtest.h>
 
 #include "engine/device/cuda_device.h"
@@ -20,7 +20,8 @@ struct PerLayer {
 Calls calls_of(const std::string& spec, std::uint32_t layers, std::uint32_t rows, std::uint32_t steps) {
   EngineOptions options;
   keep_what_methods_need(options, {&spec, 1}, tiny_model(true, layers));
-  Bench bench(tiny_model(true, layers), make_cuda_device({.host_worker_threads = 2}), options);
+  Bench bench(tiny_model(true, layers),
+              make_cuda_device({.host_worker_threads = 2, .upload_bytes = std::size_t{1} << 20}), options);
   // No sequence reaches the end of a page.
   std::vector<std::vector<std::int32_t>> prompts;
   for (std::uint32_t row = 0; row < rows; ++row) prompts.push_back(random_prompt(20, row + 1));
@@ -32,7 +33,7 @@ Calls calls_of(const std::string& spec, std::uint32_t layers, std::uint32_t rows
           after.waits - before.waits};
 }
 
-/// What two more layers add to what six more steps add: neither the prefill nor the first step nor the token's choice.
+/// What one more layer adds to what two more steps add: neither the prefill nor the first step nor the token's choice.
 PerLayer per_layer(const std::string& spec, std::uint32_t rows) {
   constexpr std::uint32_t kFew = 2, kMany = 4, kLess = 2, kMore = 3;
   const Calls a = calls_of(spec, kLess, rows, kFew), b = calls_of(spec, kLess, rows, kMany),

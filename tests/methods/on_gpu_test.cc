@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 std::unique_ptr<Device> gpu() {
-  return make_cuda_device({.host_worker_threads = 2});
+  return make_cuda_device({.host_worker_threads = 2, .upload_bytes = std::size_t{1} << 20});
 }
 
 double largest_difference(std::span<const float> a, std::span<const float> b) {

@@ -13,7 +13,9 @@ namespace tandem {
 /// What a kernel is told of each row or list: among its parameters where that fits, so that nothing is copied before
 /// the launch, and in device memory where not. A copy into a stream between two kernels costs as much as either of
 /// them where these are short, as in a decode step. Kernels take it as a __grid_constant__ parameter: the compiler
-/// would put one that is indexed into every thread's own memory otherwise.
+/// would put one that is indexed into every thread's own memory otherwise. A kernel whose registers are scarce takes a
+/// plain pointer: where an element lies is known only when it runs, so that its members are kept in registers instead
+/// of being read again (score_blocks and best_units_of_all spill for it).
 template <class T>
 class LaunchArray {
  public:

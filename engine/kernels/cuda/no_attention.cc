@@ -69,8 +69,7 @@ void merge_digests_cuda(const void*, std::uint32_t, std::uint32_t, DType, std::u
                         CudaStream) {
   refuse();
 }
-void score_blocks_cuda(const LaunchArray<BlockScores>&, std::uint32_t, std::uint32_t, std::uint32_t, AttentionShape,
-                       CudaStream) {
+void score_blocks_cuda(const BlockScores*, std::uint32_t, std::uint32_t, std::uint32_t, AttentionShape, CudaStream) {
   refuse();
 }
 void top_k_cuda(const LaunchArray<TopKRow>&, std::uint32_t, std::uint32_t, CudaStream) {
@@ -104,11 +103,11 @@ void skewed_scores_cuda(const LaunchArray<SkewedScores>&, std::uint32_t, std::ui
                         CudaStream) {
   refuse();
 }
-void choose_skewed_cuda(const LaunchArray<SkewedChoice>&, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
+void choose_skewed_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
-void choose_skewed_of_all_cuda(const LaunchArray<SkewedChoice>&, std::uint32_t, std::uint32_t, std::uint32_t,
-                               std::uint32_t, CudaStream) {
+void choose_skewed_of_all_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                               CudaStream) {
   refuse();
 }
 void pages_of_residents_cuda(const LaunchArray<ResidentPages>&, std::uint32_t, std::uint32_t, PageEntry*,

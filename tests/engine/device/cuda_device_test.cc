@@ -94,6 +94,46 @@ TEST(CudaDevice, TheCpuDoesNotTouchTheGpusMemory) {
   EXPECT_THAT([&] { cuda->host_wait(event); }, ThrowsMessage<LogicError>(HasSubstr("'far away' on the GPU")));
 }
 
+TEST(CudaDevice, TheGpuDoesNotTouchWhatOnlyTheHostReaches) {
+  const auto cuda = make_cuda_device();
+  const HostBuffer own = cuda->allocate_host_only(std::size_t{3} << 20, "at home"),
+                   other = cuda->allocate_host(64, "x");
+  EXPECT_NE(own.id(), other.id());
+  EXPECT_EQ(cuda->host_read<int>(own)[0], 0);
+  Op op;
+  op.name = "reach";
+  op.access = {own.writes()};
+  op.launch = [&](LaunchContext& ctx) { ctx.write<int>(own); };
+  EXPECT_THAT([&] { cuda->submit(cuda->lane(LaneKind::d2h), op); },
+              ThrowsMessage<LogicError>(HasSubstr("'at home', which only the CPU reaches")));
+  op.body = [&](BodyContext& ctx) { ctx.write<int>(own)[1] = 5; };
+  cuda->host_wait(cuda->submit(cuda->lane(LaneKind::host_workers), op));
+  EXPECT_EQ(cuda->host_read<int>(own)[1], 5);
+}
+
+// A stream that has failed writes no more words for host lanes.
+TEST(CudaDevice, BehindAnErrorHostLanesWaitForNoStream) {
+  const auto cuda = make_cuda_device();
+  const LaneId host = cuda->lane(LaneKind::host_workers), compute = cuda->lane(LaneKind::device_compute);
+  std::atomic<bool> held = true;
+  Op fails, runs, waits;
+  fails.name = "fails";
+  fails.body = [](BodyContext&) { throw RunError("The disk is gone."); };
+  runs.name = "runs";
+  runs.launch = [&](LaunchContext& ctx) {
+    in_stream(ctx, [&] {
+      while (held) std::this_thread::yield();
+    });
+  };
+  waits.name = "waits";
+  cuda->submit(host, fails);
+  waits.after = {cuda->submit(compute, runs)};
+  const Event waited = cuda->submit(host, waits);
+  EXPECT_THROW(cuda->host_wait(waited), RunError);  // though the stream is still held
+  held = false;
+  cuda->drain();
+}
+
 TEST(CudaDevice, AnErrorOfAHostLaneIsToldOnceAndNothingHangs) {
   const auto cuda = make_cuda_device();
   const LaneId host = cuda->lane(LaneKind::host_workers), compute = cuda->lane(LaneKind::device_compute);

@@ -177,6 +177,15 @@ TEST_F(PageSelectionTest, RangesOfTokensAreListedPageByPage) {
   }
 }
 
+TEST_F(PageSelectionTest, ListsWithoutRoomAreEmpty) {
+  const OnDevice<std::uint32_t> places(std::vector<std::uint32_t>{5}), counts(std::vector<std::uint32_t>{9, 9});
+  const std::vector<PageRanges> lists = {{places.data(), 0, 1}, {}};
+  const std::vector<TokenRange> ranges = {{0, 16}};
+  pages_of_ranges_cuda(LaunchArray<PageRanges>(std::span(lists)), LaunchArray<TokenRange>(std::span(ranges)), 2, 0,
+                       nullptr, counts.data(), {});
+  EXPECT_EQ(counts.values(), (std::vector<std::uint32_t>{0, 0}));
+}
+
 TEST_F(PageSelectionTest, SlotsArePlacedInEveryLayersTable) {
   constexpr std::uint32_t kLayers = 3, kCapacity = 400;
   std::vector<std::uint32_t> expected(std::size_t{kLayers} * kCapacity, 7);

@@ -69,14 +69,14 @@ TEST_F(PageTablesTest, FollowWhatGetsOtherSlots) {
 
 TEST_F(PageTablesTest, BlocksThatAPlanAttendsAreOnTheDevice) {
   const SequenceId a = kv_.create();
-  kv_.grow(a, 100, after_);
-  tables_.check(a, 1, {0, 7});
-  kv_.drop(a, 1, {0, 2}, Tier::device, {});
-  tables_.check(a, 1, {2, 7});
-  tables_.check(a, 1, {1, 1});
-  tables_.check(a, 0, {0, 7});
-  EXPECT_THROW(tables_.check(a, 1, {1, 7}), LogicError);
-  EXPECT_THROW(tables_.check(a, 1, {2, 8}), LogicError);
+  kv_.grow(a, 300, after_);  // 19 blocks
+  tables_.check(a, 1, {0, 19});
+  kv_.drop(a, 1, {3, 5}, Tier::device, {});
+  kv_.drop(a, 1, {8, 9}, Tier::device, {});
+  for (const Range& there : {Range{0, 3}, {5, 8}, {9, 19}, {4, 4}}) tables_.check(a, 1, there);
+  for (const Range& gone : {Range{0, 19}, {2, 4}, {4, 6}, {5, 9}, {8, 19}, {9, 20}})
+    EXPECT_THROW(tables_.check(a, 1, gone), LogicError) << gone.begin;
+  tables_.check(a, 0, {0, 19});
 }
 
 }  // namespace
