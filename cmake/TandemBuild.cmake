@@ -30,9 +30,10 @@ target_compile_options(tandem_flags INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TANDEM_WERROR}>>:-Werror>)
 target_link_libraries(tandem_flags INTERFACE Threads::Threads fmt::fmt nlohmann_json::nlohmann_json)
 
-# Kernels ask for -O3 (engine/kernels). Elsewhere it gains nothing and costs: a file of the command line compiles in 11.6 s of
-# CPU time with it, in 9.1 s with -O2. With -O1 for that and for evaluations it would be 6.8 s, but the linker takes one copy of a
-# template that several files have, and the first: theirs.
+# Kernels ask for -O3 (engine/kernels). Elsewhere it costs more than it gains: `reproduce asyncspade-table2` takes 13.3 s of CPU time
+# with it and 14.1 s with -O2 (medians of three in turns), `compare` at 1K 3.2 and 3.4 s (four), but a file of the command line
+# compiles in 11.6 s, with -O2 in 9.1 s. With -O1 for that and for evaluations it would be 6.8 s, but the linker takes one copy of
+# a template that several files have, and the first: theirs.
 string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
 
 if(TANDEM_SANITIZE)
