@@ -35,9 +35,8 @@ struct ListRoom {
   std::uint32_t capacity = 0;
   bool per_kv_head = false;
 
-  operator PageLists() const {
-    return {entries, counts, capacity, per_kv_head};
-  }  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  operator PageLists() const { return {entries, counts, capacity, per_kv_head}; }
 };
 inline ListRoom room_for_lists(LaunchContext& ctx, std::size_t lists, std::uint32_t capacity, bool per_kv_head) {
   return {ctx.scratch<PageEntry>(lists * capacity), ctx.scratch<std::uint32_t>(lists), capacity, per_kv_head};
