@@ -82,6 +82,7 @@ void measure(const Shape& shape, const std::vector<std::string>& specs) {
   ThreadPool pool(1);
   Engine engine(model, *device, pool, options);
   std::vector<std::unique_ptr<Prefix>> prefixes;
+  prefixes.reserve(shape.batch);
   for (std::uint32_t row = 0; row < shape.batch; ++row)
     prefixes.push_back(engine.prefill(std::vector<std::int32_t>(shape.context, 1)));
   fmt::print("{} tokens x {} rows, {} layers; per step and layer\n{:<36} {:>9} {:>8} {:>7} {:>7} {:>7}\n",
