@@ -15,11 +15,11 @@
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/common/version.h"
 #include "eval/heads/prompts.h"
 #include "eval/heads/query_shift_report.h"
 #include "eval/heads/report.h"
-#include "eval/report/json_text.h"
 #include "eval/report/line_file.h"
 #include "eval/ruler/ruler.h"
 #include "eval/scout/recall_profile.h"
@@ -185,7 +185,7 @@ auto with_progress(const char* title, const ProfileOptions& options, const Work&
 
 void write_json(const ProfileOptions& options, const nlohmann::ordered_json& json, const char* what) {
   if (options.out.empty()) return;
-  eval::write_file(options.out, eval::json_text(json, 1) + "\n");
+  eval::write_file(options.out, json_text(json, 1) + "\n");
   fmt::print("\n{}: {}, as JSON\n", options.out, what);
 }
 

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 
 namespace tandem {
@@ -71,39 +72,41 @@ class Reader {
   }
 
   std::string text(const Json& value, const std::string& path) const {
-    if (!value.is_string() || value.get<std::string>().empty()) fail(path, "is {}; it must be a text.", value.dump());
+    if (!value.is_string() || value.get<std::string>().empty())
+      fail(path, "is {}; it must be a text.", json_excerpt(value));
     return value.get<std::string>();
   }
 
   void read(const Json& value, const std::string& path, double& out) const {
-    if (!value.is_number()) fail(path, "is {}; it must be a number.", value.dump());
+    if (!value.is_number()) fail(path, "is {}; it must be a number.", json_excerpt(value));
     out = value.get<double>();
-    if (!(out > 0) || !std::isfinite(out)) fail(path, "is {}; it must be greater than 0.", value.dump());
-    if (out > 1e9) fail(path, "is {}; no hardware is that fast, check the unit.", value.dump());
-    if (path.ends_with("_efficiency") && out > 1) fail(path, "is {}; a share lies in (0, 1].", value.dump());
-    if (out < 1e-6) fail(path, "is {}; no hardware is that slow, check the unit.", value.dump());
+    if (!(out > 0) || !std::isfinite(out)) fail(path, "is {}; it must be greater than 0.", json_excerpt(value));
+    if (out > 1e9) fail(path, "is {}; no hardware is that fast, check the unit.", json_excerpt(value));
+    if (path.ends_with("_efficiency") && out > 1) fail(path, "is {}; a share lies in (0, 1].", json_excerpt(value));
+    if (out < 1e-6) fail(path, "is {}; no hardware is that slow, check the unit.", json_excerpt(value));
   }
   void read(const Json& value, const std::string& path, Nanos& out) const {
-    if (!value.is_number_integer()) fail(path, "is {}; it must be a whole number of nanoseconds.", value.dump());
-    if (value < 0 || value > 1'000'000'000) fail(path, "is {}; it must lie in 0 .. 1000000000.", value.dump());
+    if (!value.is_number_integer()) fail(path, "is {}; it must be a whole number of nanoseconds.", json_excerpt(value));
+    if (value < 0 || value > 1'000'000'000) fail(path, "is {}; it must lie in 0 .. 1000000000.", json_excerpt(value));
     out = value.get<Nanos>();
   }
   void read(const Json& value, const std::string& path, std::uint32_t& out) const {
     if (!value.is_number_integer() || value < 1 || value > 65536) {
-      fail(path, "is {}; it must be a whole number in 1 .. 65536.", value.dump());
+      fail(path, "is {}; it must be a whole number in 1 .. 65536.", json_excerpt(value));
     }
     out = value.get<std::uint32_t>();
   }
   void read(const Json& value, const std::string& path, std::vector<LinkPoint>& out) const {
-    if (!value.is_array() || value.empty()) fail(path, "must be a list of [piece bytes, GB/s], not {}.", value.dump());
+    if (!value.is_array() || value.empty())
+      fail(path, "must be a list of [piece bytes, GB/s], not {}.", json_excerpt(value));
     out.clear();
     for (const Json& pair : value) {
       if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer()) {
-        fail(path, "has the entry {}; each entry is [piece bytes, GB/s].", pair.dump());
+        fail(path, "has the entry {}; each entry is [piece bytes, GB/s].", json_excerpt(pair));
       }
       LinkPoint point;
       if (pair[0] < 1 || pair[0] > (std::int64_t{1} << 32)) {
-        fail(path, "has a piece of {} bytes; it must lie in 1 .. 2^32.", pair[0].dump());
+        fail(path, "has a piece of {} bytes; it must lie in 1 .. 2^32.", json_excerpt(pair[0]));
       }
       point.piece_bytes = pair[0].get<std::uint64_t>();
       read(pair[1], path, point.gbps);
@@ -151,14 +154,7 @@ void refuse_unknown(const Reader& reader, const Json& object, const std::string&
 
 HardwareProfile parse_profile(std::string_view text, const std::string& name, const std::string& file) {
   const Reader reader(file);
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    throw_input_error("{}: not valid JSON from byte {} of {} on.", file, error.byte, text.size());
-  } catch (const Json::exception&) {
-    throw_input_error("{}: not valid JSON: a number is too large.", file);
-  }
+  const Json json = parse_ordered_json(text, file);
   if (!json.is_object()) throw_input_error("{}: a profile is a JSON object, not {}.", file, json.type_name());
 
   HardwareProfile profile;
@@ -171,7 +167,7 @@ HardwareProfile parse_profile(std::string_view text, const std::string& name, co
   };
   visit_fields(profile, given, [&](const std::string& group, const std::string& key, auto& value) {
     const Json& object = reader.member(json, group, group);
-    if (!object.is_object()) reader.fail(group, "is {}; it must be an object.", object.dump());
+    if (!object.is_object()) reader.fail(group, "is {}; it must be an object.", json_excerpt(object));
     fields[group].push_back(key);
     const std::string path = group + "." + key;
     reader.read(reader.member(object, path, key), path, value);
@@ -215,7 +211,7 @@ std::string profile_to_json(const HardwareProfile& profile) {
     const auto found = profile.sources.find(group + "." + key);
     if (found != profile.sources.end()) json["sources"][found->first] = found->second;
   });
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 std::vector<std::string> profile_names() {

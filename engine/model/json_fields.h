@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 
 namespace tandem {
 
@@ -63,9 +64,7 @@ class JsonFields {
   }
 
   [[noreturn]] void bad(const char* name, const Json& value, const std::string& wanted) const {
-    std::string shown = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-    if (shown.size() > 60) shown = shown.substr(0, 60) + "...";
-    throw_input_error("{}: field '{}' is {}, but {} is needed.", file_, name, shown, wanted);
+    throw_input_error("{}: field '{}' is {}, but {} is needed.", file_, name, json_excerpt(value), wanted);
   }
 
  private:

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 
 namespace tandem {
 
@@ -46,32 +47,10 @@ bool path_exists(const std::filesystem::path& path) {
   return std::filesystem::exists(path, refused) && !refused;
 }
 
-bool nests_deeper(std::string_view json, int most) {
-  int depth = 0;
-  bool in_text = false;
-  for (std::size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (in_text) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        in_text = false;
-      }
-    } else if (c == '"') {
-      in_text = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > most) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return false;
-}
-
 nlohmann::json read_json_object(const std::filesystem::path& file) {
   const std::string text = read_small_file(file, std::size_t{64} << 20);
-  if (nests_deeper(text, 32)) throw_input_error("{} is nested more than 32 deep.", file.string());
-  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (nests_deeper(text)) throw_input_error("{} is nested more than {} deep.", file.string(), kJsonNesting);
+  nlohmann::json json = json_or_discarded(text);
   if (!json.is_object()) throw_input_error("{} is not a JSON object, or it is damaged.", file.string());
   return json;
 }

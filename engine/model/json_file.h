@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <string_view>
 
 namespace tandem {
 
@@ -16,11 +15,7 @@ std::string read_small_file(const std::filesystem::path& file, std::size_t most)
 /// Whether the file or folder exists; false, not an exception, for names the system refuses.
 bool path_exists(const std::filesystem::path& path);
 
-/// Whether brackets in JSON text nest deeper than `most`. The JSON library parses without recursion, but copies and
-/// prints values with it: 300,000 brackets would overflow the stack.
-bool nests_deeper(std::string_view json, int most);
-
-/// A file that holds one JSON object of at most 64 MiB, nested at most 32 deep. InputError otherwise.
+/// A file that holds one JSON object of at most 64 MiB, nested at most kJsonNesting deep. InputError otherwise.
 nlohmann::json read_json_object(const std::filesystem::path& file);
 
 }  // namespace tandem

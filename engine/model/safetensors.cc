@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/model/json_file.h"
 
 namespace tandem {
@@ -54,25 +55,6 @@ std::shared_ptr<Mapping> map_file(const std::filesystem::path& file) {
   return mapping;
 }
 
-/// Parses with a bound on nesting, and refuses repeated names (which the plain parser would silently merge).
-Json parse_header(std::string_view text, const std::string& file) {
-  std::vector<std::set<std::string>> names;
-  std::string problem;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) names.emplace_back();
-    if (event == Json::parse_event_t::key && !names.back().insert(parsed.get<std::string>()).second) {
-      problem = fmt::format("names '{}' twice", parsed.get<std::string>());
-    }
-    if (event == Json::parse_event_t::object_end) names.pop_back();
-    return true;
-  };
-  if (nests_deeper(text, 8)) throw_input_error("{}: the header is nested too deeply.", file);
-  Json header = Json::parse(text, watch, /*allow_exceptions=*/false);
-  if (!problem.empty()) throw_input_error("{}: the header {}.", file, problem);
-  if (!header.is_object()) throw_input_error("{}: the header is not a JSON object.", file);
-  return header;
-}
-
 bool read_sizes(const Json& value, std::vector<std::uint64_t>& out) {
   if (!value.is_array() || value.size() > 8) return false;
   for (const Json& v : value) {
@@ -106,7 +88,9 @@ void TensorFiles::add(const std::filesystem::path& path) {
   if (header_bytes > kMaxHeader || header_bytes > all.size() - 8) {
     throw_input_error("{}: the header claims {} bytes, the file has {}.", file, header_bytes, all.size());
   }
-  const Json header = parse_header({reinterpret_cast<const char*>(all.data()) + 8, header_bytes}, file);
+  const std::string where = file + ": the header";
+  const Json header = parse_json({reinterpret_cast<const char*>(all.data()) + 8, header_bytes}, where);
+  if (!header.is_object()) throw_input_error("{} is not a JSON object.", where);
   const std::span<const std::byte> body = all.subspan(8 + header_bytes);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> used;
   for (const auto& [name, entry] : header.items()) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/model/bpe_tokenizer.h"
 #include "engine/model/json_fields.h"
 #include "engine/model/json_file.h"
@@ -19,8 +20,9 @@ class TokenizerJson {
   explicit TokenizerJson(const std::filesystem::path& folder)
       : folder_(folder), path_(folder / "tokenizer.json"), config_(read_tokenizer_config(folder)) {
     const std::string bytes = read_small_file(path_, std::size_t{128} << 20);
-    if (nests_deeper(bytes, 32)) throw_input_error("{}: its brackets are nested deeper than 32.", path_.string());
-    json_ = Json::parse(bytes, nullptr, false);
+    if (nests_deeper(bytes))
+      throw_input_error("{}: its brackets are nested deeper than {}.", path_.string(), kJsonNesting);
+    json_ = json_or_discarded(bytes);
     if (!json_.is_object()) throw_input_error("{} is not a JSON object, or it is damaged.", path_.string());
     spec_.file = path_.string();
     spec_.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes))));
@@ -38,9 +40,7 @@ class TokenizerJson {
 
  private:
   [[noreturn]] void refuse(const std::string& field, const Json& value, const std::string& wanted) const {
-    std::string shown = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-    if (shown.size() > 60) shown = shown.substr(0, 60) + "...";
-    throw_input_error("{}: field '{}' is {}, but {} is needed.", path_.string(), field, shown, wanted);
+    throw_input_error("{}: field '{}' is {}, but {} is needed.", path_.string(), field, json_excerpt(value), wanted);
   }
 
   static bool absent(const Json& object, const char* name) { return !object.contains(name) || object[name].is_null(); }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/model/bpe_tokenizer.h"
 #include "engine/model/json_fields.h"
 #include "engine/model/json_file.h"
@@ -71,7 +72,7 @@ BpeSpec read_vocab_merges(const std::filesystem::path& folder) {
   const std::string merges_text = read_small_file(merges, std::size_t{64} << 20);
   const std::filesystem::path config_file = folder / "tokenizer_config.json";
   const Json config = read_tokenizer_config(folder);
-  const Json vocab = Json::parse(bytes, nullptr, false);
+  const Json vocab = json_or_discarded(bytes);
   if (!vocab.is_object()) throw_input_error("{} is not a JSON object, or it is damaged.", spec.file);
   Vocabulary vocabulary;
   for (const auto& [text, id] : vocab.items()) {
@@ -85,7 +86,7 @@ BpeSpec read_vocab_merges(const std::filesystem::path& folder) {
   spec.words = {spec.composed ? kQwen2Words : kGpt2Words};
   if (fields.flag("add_prefix_space", false)) fields.bad("add_prefix_space", config["add_prefix_space"], "false");
   spec.add_bos = fields.flag("add_bos_token", false);
-  const std::string all = config.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string all = json_text(config);
   spec.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes)),
                                                   content_hash(std::as_bytes(std::span(merges_text)),
                                                                content_hash(std::as_bytes(std::span(all))))));

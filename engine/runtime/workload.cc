@@ -7,6 +7,7 @@
 #include <span>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 
 namespace tandem {
 namespace {
@@ -206,7 +207,7 @@ double ScoreProcess::tokens_near_best(const ScorePlace& place, std::uint32_t n, 
 Workload parse_workload(const std::string& text, const std::string& file) {
   Workload workload;
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
+    const nlohmann::json json = parse_json(text, file);
     workload.name = json.at("name").get<std::string>();
     workload.source = json.at("source").get<std::string>();
     for (const nlohmann::json& layer : json.at("layers")) {
@@ -216,8 +217,6 @@ Workload parse_workload(const std::string& text, const std::string& file) {
                          h.value("turnover", 0.0)});
       workload.layers.push_back(std::move(heads));
     }
-  } catch (const nlohmann::json::parse_error& error) {
-    throw_input_error("{}: not valid JSON from byte {} of {} on.", file, error.byte, text.size());
   } catch (const nlohmann::json::exception& error) {
     const std::string_view what = error.what();  // "[json.exception.type_error.302] type must be string, but is null"
     throw_input_error("{} is not a workload profile: {}.", file,
@@ -255,7 +254,7 @@ std::string workload_to_json(const Workload& workload) {
     }
     json["layers"].push_back(std::move(heads));
   }
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 }  // namespace tandem

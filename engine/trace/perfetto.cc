@@ -4,19 +4,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/device/device.h"
 
 namespace tandem {
 namespace {
-
-// Quotes a text as JSON; bytes that are not UTF-8 are replaced rather than refused.
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 std::string micros(Nanos ns) {
   const bool negative = ns < 0;
@@ -66,7 +61,7 @@ void write_record(Writer& out, const Trace& trace, const TraceRecord& r) {
   amount("peer_bytes", r.cost.peer);
   amount("flops", r.cost.flops + r.cost.solved);
   out.event(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"name":{},"cat":"{}","args":{{{}}}}})", kPid, r.lane + 1,
-            micros(r.start), micros(r.end - r.start), quoted(r.name), to_string(r.cause), args);
+            micros(r.start), micros(r.end - r.start), json_quoted(r.name), to_string(r.cause), args);
   if (r.critical < 0) return;
   const TraceRecord& from = trace.records[static_cast<std::size_t>(r.critical)];
   if (from.lane == r.lane) return;
@@ -84,14 +79,14 @@ void write_perfetto(const Trace& trace, const std::filesystem::path& path) {
   errno = 0;
   Writer out(path);
   out.raw(R"({"displayTimeUnit":"ns","traceEvents":[)");
-  out.event(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", kPid, quoted(trace.clock));
+  out.event(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", kPid, json_quoted(trace.clock));
   out.event(R"({{"ph":"M","pid":{},"tid":0,"name":"thread_name","args":{{"name":"steps"}}}})", kPid);
   std::vector<bool> used(trace.lanes.size());
   for (const TraceRecord& record : trace.records) used.at(record.lane) = true;
   for (const LaneInfo& lane : trace.lanes) {
     if (!used.at(lane.id)) continue;  // a device has more lanes than most methods use
     out.event(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", kPid, lane.id + 1,
-              quoted(lane.name));
+              json_quoted(lane.name));
     out.event(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})", kPid,
               lane.id + 1, lane.id + 1);
   }

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
-#include "eval/report/json_text.h"
+#include "engine/common/json.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {

@@ -8,11 +8,11 @@
 #include <set>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/model/json_file.h"
 #include "engine/model/safetensors.h"
 #include "eval/report/folder_lock.h"
 #include "eval/report/json_reader.h"
-#include "eval/report/json_text.h"
 #include "eval/report/line_file.h"
 #include "methods/fluxion/features.h"
 
@@ -102,7 +102,6 @@ struct Ledger {
   static Ledger read(const fs::path& folder) {
     const fs::path file = folder / kManifest;
     const std::string text = read_small_file(file, std::size_t{256} << 20);
-    if (nests_deeper(text, 8)) throw_input_error("{} is nested too deeply.", file.string());
     const Json json = parse_object(text, file.string());
     ObjectReader in(json, file.string());
     if (const std::string schema = in.text("schema"); schema != kSchema)
@@ -188,7 +187,7 @@ CollectResult collect_fluxion(
   Ledger ledger{source.tandem_version, source.git_commit, plan_of(source, options), {}, false};
   if (mode == CollectMode::resume) {
     Ledger before = Ledger::read(folder);
-    check_same_plan(folder, before.plan, Json::parse(json_text(ledger.plan)));
+    check_same_plan(folder, before.plan, parse_ordered_json(json_text(ledger.plan), "the plan"));
     ledger = std::move(before);
     ledger.finished = false;
     std::set<std::string> wanted;

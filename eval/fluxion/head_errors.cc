@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "engine/common/json.h"
 #include "eval/report/json_reader.h"
-#include "eval/report/json_text.h"
 #include "eval/report/table.h"
 #include "methods/registry.h"
 

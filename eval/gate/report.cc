@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "eval/gate/gate.h"
-#include "eval/report/json_text.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {

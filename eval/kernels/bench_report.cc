@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/common/json.h"
 #include "eval/kernels/bench.h"
-#include "eval/report/json_text.h"
 
 namespace tandem::eval {
 namespace {

@@ -1,9 +1,9 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/common/json.h"
 #include "engine/common/version.h"
 #include "eval/latency/latency.h"
-#include "eval/report/json_text.h"
 #include "eval/report/statistics.h"
 #include "eval/report/table.h"
 

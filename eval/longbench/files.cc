@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/model/json_file.h"
 #include "eval/ruler/random.h"
 
@@ -21,7 +22,7 @@ constexpr std::uint32_t kMostNewTokens = 1 << 16;
 class RecordReader {
  public:
   RecordReader(std::string_view text, const std::string& file, std::size_t line)
-      : json_(Json::parse(text, nullptr, /*allow_exceptions=*/false)), file_(file), line_(line) {
+      : json_(json_or_discarded(text)), file_(file), line_(line) {
     if (!json_.is_object()) refuse("not a JSON object");
   }
   LongBenchRecord read() const {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "eval/report/json_text.h"
+#include "engine/common/json.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
-#include "eval/report/json_text.h"
+#include "engine/common/json.h"
 
 namespace tandem::eval {
 namespace {

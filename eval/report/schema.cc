@@ -6,8 +6,8 @@
 #include <set>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "eval/report/json_reader.h"
-#include "eval/report/json_text.h"
 
 namespace tandem::eval {
 namespace {
@@ -60,24 +60,7 @@ constexpr const char* kBytes[] = {"hbm", "dram", "h2d", "d2h"};
 }  // namespace
 
 Json parse_object(std::string_view text, const std::string& where) {
-  std::vector<std::set<std::string>> keys;
-  std::string repeated;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      repeated = parsed.get<std::string>();
-    return true;
-  };
-  Json result;
-  try {
-    result = Json::parse(text, watch);
-  } catch (const Json::parse_error& error) {
-    throw_input_error("{}: not valid JSON from byte {} of {} on.", where, error.byte, text.size());
-  } catch (const Json::exception&) {
-    throw_input_error("{}: not valid JSON: a number is too large.", where);
-  }
-  if (!repeated.empty()) throw_input_error("{}: the field '{}' occurs twice.", where, repeated);
+  Json result = parse_ordered_json(text, where);
   if (!result.is_object()) throw_input_error("{}: an object was expected.", where);
   return result;
 }

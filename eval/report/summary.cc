@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "eval/report/json_text.h"
+#include "engine/common/json.h"
 #include "eval/ruler/protocol.h"
 
 namespace tandem::eval {

@@ -4,8 +4,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "engine/common/json.h"
 #include "engine/common/version.h"
-#include "eval/report/json_text.h"
 #include "eval/report/table.h"
 #include "eval/reproduce/asyncspade.h"
 

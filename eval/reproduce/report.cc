@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/common/json.h"
 #include "engine/common/version.h"
-#include "eval/report/json_text.h"
 #include "eval/report/table.h"
 #include "eval/reproduce/reproduce.h"
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/model/json_file.h"
 #include "engine/model/utf8.h"
 #include "eval/ruler/random.h"
@@ -57,8 +58,7 @@ std::string text_of(std::string_view bytes, const std::string& file) {
       throw_input_error("The essays '{}' are not UTF-8 text: convert the file, or name it .json if it is JSON.", file);
     return std::string(bytes);
   }
-  const auto json = nests_deeper(bytes, 32) ? nlohmann::json(nlohmann::json::value_t::discarded)
-                                            : nlohmann::json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = json_or_discarded(bytes);
   if (!json.is_object()) throw_input_error("The essays '{}' are not a JSON object with a field 'text'.", file);
   const auto text = json.find("text");
   if (text == json.end()) throw_input_error("The essays '{}' have no field 'text'.", file);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/model/json_file.h"
 #include "eval/ruler/random.h"
 #include "eval/scoring/white_space.h"
@@ -33,7 +34,7 @@ std::string text_of(const Json& value, const char* name, const std::string& file
 }
 
 OfficialSample parse_line(std::string_view text, const std::string& file, std::size_t line) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = json_or_discarded(text);
   if (!json.is_object()) refuse(file, line, "not a JSON object");
   OfficialSample sample;
   sample.prompt = text_of(field(json, "input", file, line), "input", file, line);

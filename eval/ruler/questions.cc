@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/model/json_file.h"
 #include "eval/ruler/random.h"
 #include "eval/scoring/white_space.h"
@@ -157,8 +158,8 @@ void read_hotpot(const Node& root, QuestionSet& set) {
 }  // namespace
 
 QuestionSet parse_questions(std::string_view bytes, const std::string& file) {
-  if (nests_deeper(bytes, 32)) throw_input_error("The questions '{}' are nested more than 32 deep.", file);
-  const Json json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  if (nests_deeper(bytes)) throw_input_error("The questions '{}' are nested more than {} deep.", file, kJsonNesting);
+  const Json json = json_or_discarded(bytes);
   if (json.is_discarded()) throw_input_error("The questions '{}' are not valid JSON.", file);
   QuestionSet set;
   set.file = file;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 
 namespace tandem::eval {
@@ -20,7 +21,7 @@ std::string read_bytes(const std::string& file) {
 }
 
 json parse(const std::string& file, const std::string& bytes) {
-  json document = json::parse(bytes, nullptr, false);
+  json document = json_or_discarded(bytes);
   if (!document.is_object()) throw_input_error("The file '{}' is not a JSON object.", file);
   return document;
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/common/python.h"
 
 namespace tandem::eval {
@@ -68,7 +69,7 @@ std::string run_script(const std::string& lines) {
 }
 
 std::vector<std::string> words_of(const std::string& line) {
-  const auto words = nlohmann::json::parse(line, nullptr, false);
+  const nlohmann::json words = json_or_discarded(line);
   std::vector<std::string> result;
   bool good = words.is_array();
   if (good)
@@ -85,8 +86,7 @@ std::vector<std::string> words_of(const std::string& line) {
 std::vector<std::vector<std::string>> segment_chinese(std::span<const std::string> texts) {
   if (texts.empty()) return {};
   std::string lines;
-  for (const std::string& text : texts)
-    lines += nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + '\n';
+  for (const std::string& text : texts) lines += json_quoted(text, /*ascii=*/true) + '\n';
   const std::string answer = run_script(lines);
   std::vector<std::vector<std::string>> result;
   for (std::size_t begin = 0; begin < answer.size();) {

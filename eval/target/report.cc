@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "eval/report/json_text.h"
+#include "engine/common/json.h"
 #include "eval/report/table.h"
 #include "eval/target/target.h"
 
@@ -127,7 +127,7 @@ std::string target_json(const Target& t) {
     if (r.peer_kv_bytes > 0) row["peer_kv_bytes"] = r.peer_kv_bytes;
     json["methods"].push_back(std::move(row));
   }
-  json["workload"] = nlohmann::ordered_json::parse(workload_to_json(t.workload));
+  json["workload"] = parse_ordered_json(workload_to_json(t.workload), "the workload");
   return json_text(json, 1) + "\n";
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 
 namespace tandem::hardware {
 namespace {
@@ -326,7 +327,7 @@ class Calibrator {
       if (figure == nullptr || trip == nullptr) return std::nullopt;
       return From{figure->value + sign * trip->value / 2,
                   fmt::format("{} by {} {} half of a running kernel's round trip ({:.4g} us)", figure->name,
-                              figure->conditions.contains("by") ? figure->conditions["by"].dump() : "?",
+                              figure->conditions.contains("by") ? json_text(figure->conditions["by"]) : "?",
                               sign > 0 ? "plus" : "minus", trip->value),
                   figure};
     };

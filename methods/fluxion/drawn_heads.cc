@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 #include "methods/fluxion/predicted_heads.h"
 
@@ -99,7 +100,7 @@ HeadSpreads parse_head_spreads(const std::string& text, const std::string& file)
     return HeadSpread{share(from, path, "mean", 1), share(from, path, "growth", 10), share(from, path, "streaming", 1)};
   };
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
+    const nlohmann::json json = parse_json(text, file);
     spreads.name = json.at("name").get<std::string>();
     spreads.source = json.at("source").get<std::string>();
     spreads.group = share(json, "", "group", 1);

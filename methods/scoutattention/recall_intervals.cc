@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 
 namespace tandem {
 namespace {
@@ -25,11 +26,13 @@ RecallIntervals read_intervals(const std::string& file) {
   RecallIntervals intervals;
   intervals.steps.clear();
   try {
-    const nlohmann::json json = nlohmann::json::parse(in);
+    std::stringstream text;
+    text << in.rdbuf();
+    const nlohmann::json json = parse_json(text.str(), file);
     for (const nlohmann::json& value : json.at("intervals")) {
       if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMostSteps) {
         throw_input_error("{}: intervals[{}] is {}; it must be a whole number of steps from 0 (never) to {}.", file,
-                          intervals.steps.size(), value.dump(), kMostSteps);
+                          intervals.steps.size(), json_excerpt(value), kMostSteps);
       }
       intervals.steps.push_back(value.get<std::uint32_t>());
     }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 #include "tests/cli/program.h"
 #include "tests/engine/model/model_folder.h"
@@ -42,16 +43,16 @@ class DamagedModel : public ::testing::Test {
   }
 
   void edit_json(const char* file, const std::function<void(Json&)>& edit) {
-    Json json = Json::parse(read_bytes(folder_.path() / file));
+    Json json = parse_json(read_bytes(folder_.path() / file), "JSON");
     edit(json);
-    write_bytes(folder_.path() / file, json.dump());
+    write_bytes(folder_.path() / file, json_text(json));
   }
 
   void edit_weights(const std::function<void(Json& header)>& edit) {
     const fs::path file = folder_.path() / "model.safetensors";
     auto [header, body] = split_safetensors(read_bytes(file));
     edit(header);
-    write_bytes(file, safetensors_bytes(header.dump(), body));
+    write_bytes(file, safetensors_bytes(json_text(header), body));
   }
 
   TemporaryFolder folder_;
@@ -221,7 +222,7 @@ TEST_F(DamagedModel, NotANumberInTheWeightsEndsTheRun) {
   auto [header, body] = split_safetensors(read_bytes(file));
   const auto offsets = header["model.layers.0.self_attn.k_proj.weight"]["data_offsets"];
   for (std::size_t at = offsets[0]; at < offsets[1]; at += 2) body.replace(at, 2, "\xc0\x7f");  // bf16 NaN
-  write_bytes(file, safetensors_bytes(header.dump(), body));
+  write_bytes(file, safetensors_bytes(json_text(header), body));
   for (const char* method : {"full", "hybrid-fixed:sinks=16,window=32"}) {
     const cli::Outcome outcome = cli::run("generate --model " + folder_.path().string() + " --method " + method +
                                               " --prompt '" + std::string(800, 'x') + "'",

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "engine/common/json.h"
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
 #include "tests/engine/model/model_folder.h"
@@ -25,7 +26,7 @@ TEST(BenchProgram, DecodeTellsRealTimeByOperation) {
   ASSERT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, AllOf(HasSubstr("measured on"), HasSubstr("streaming"), HasSubstr("tokens/s"),
                                   HasSubstr("output and mlp"), HasSubstr("logits and arg max")));
-  const Json json = Json::parse(read_bytes(file));
+  const Json json = parse_json(read_bytes(file), "JSON");
   EXPECT_EQ(json.at("round_ms").size(), 3u);
   EXPECT_EQ(json.at("threads"), 1);
   double sum = json.at("between_ms");
@@ -53,7 +54,7 @@ TEST(BenchProgram, KernelsBesideTheMachine) {
       cli::run("bench kernels --quiet --kernel choose --rounds 1 --threads 1 --out " + file, cli::kOnlyOutput);
   ASSERT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, AllOf(HasSubstr("measured on"), HasSubstr("choose"), HasSubstr("vocabulary 151936")));
-  const Json json = Json::parse(read_bytes(file));
+  const Json json = parse_json(read_bytes(file), "JSON");
   EXPECT_EQ(json.at("device"), "cpu");
   ASSERT_EQ(json.at("kernels").size(), 2u);
   EXPECT_GT(json.at("kernels")[0].at("us"), 0);
@@ -65,7 +66,7 @@ TEST(BenchProgram, KernelsOfOneShape) {
   const cli::Outcome outcome = cli::run(
       "bench kernels --quiet --kernel choose --shape 'n 16,' --rounds 1 --threads 1 --out " + file, cli::kOnlyOutput);
   ASSERT_EQ(outcome.code, 0) << outcome.text;
-  const Json json = Json::parse(read_bytes(file));
+  const Json json = parse_json(read_bytes(file), "JSON");
   ASSERT_EQ(json.at("kernels").size(), 1u);
   EXPECT_EQ(json.at("kernels")[0].at("shape"), "n 16, vocabulary 151936, random");
 }
@@ -77,7 +78,7 @@ TEST(BenchProgram, KernelsAreCheckedAtTheShapesThatAreMeasured) {
       cli::run("bench kernels --quiet --check --kernel choose --threads 1 --out " + file, cli::kOnlyOutput);
   ASSERT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, AllOf(HasSubstr("vocabulary 151936"), HasSubstr("right")));
-  const Json json = Json::parse(read_bytes(file));
+  const Json json = parse_json(read_bytes(file), "JSON");
   ASSERT_EQ(json.at("kernels").size(), 2u);
   EXPECT_EQ(json.at("kernels")[0].at("wrong"), "");
   EXPECT_FALSE(json.contains("unfinished"));
@@ -113,7 +114,7 @@ TEST(BenchProgram, AnInterruptKeepsTheCasesThatAreFinished) {
   cli::wait_for_file(file);
   kill(child, SIGINT);
   EXPECT_EQ(cli::exit_code_of(child), 3);
-  const Json json = Json::parse(read_bytes(file));
+  const Json json = parse_json(read_bytes(file), "JSON");
   EXPECT_EQ(json.at("unfinished"), "1 of 2 cases");
   ASSERT_EQ(json.at("kernels").size(), 1u);
   EXPECT_GT(json.at("kernels")[0].at("us"), 0);
@@ -129,7 +130,7 @@ TEST(BenchProgram, NamesThatAreNoTextAreWrittenAllTheSame) {
   const cli::Outcome outcome = cli::run("bench prefill --quiet --tokens 48 --rounds 010 --threads 1 --model " +
                                         model.string() + " --out " + file.string());
   ASSERT_EQ(outcome.code, 0) << outcome.text;
-  const Json json = Json::parse(read_bytes(file));
+  const Json json = parse_json(read_bytes(file), "JSON");
   EXPECT_EQ(json.at("model"), "m\uFFFD");
   EXPECT_EQ(json.at("round_ms").size(), 10u) << "010 is ten, not eight";
 }
@@ -143,7 +144,7 @@ TEST(BenchProgram, OutIsAFileOrALinkToOne) {
   std::filesystem::create_symlink("real.json", link);
   ASSERT_EQ(cli::run(command + link.string()).code, 0);
   EXPECT_TRUE(std::filesystem::is_symlink(link));
-  EXPECT_EQ(Json::parse(read_bytes(file)).at("device"), "cpu");
+  EXPECT_EQ(parse_json(read_bytes(file), "JSON").at("device"), "cpu");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const cli::Outcome refused = cli::run(command + pipe.string());
   EXPECT_EQ(refused.code, 2);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
+#include "engine/common/json.h"
 #include "methods/registry.h"
 #include "tests/cli/program.h"
 #include "tests/cli/run_folders.h"
@@ -38,7 +39,7 @@ TEST_F(CompareTarget, PredictsAtAnotherShape) {
                                 HasSubstr("recorded on embedded")));
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("## At a target shape"));
   const std::vector<std::string> specs = default_prediction(/*at_short_contexts=*/true);
-  const Json rows = Json::parse(bytes("a", "target.json")).at("methods");
+  const Json rows = parse_json(bytes("a", "target.json"), "JSON").at("methods");
   ASSERT_EQ(rows.size(), specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) {
     EXPECT_EQ(rows[i].at("method"), specs[i]);
@@ -72,7 +73,7 @@ TEST_F(CompareTarget, ALongTargetHasThePublishedBudgetsAndTheChunkThatIsGiven) {
       "published --context 3K --out ";
   const cli::Outcome first = cli::run(run + folder("a"));
   ASSERT_EQ(first.code, 0) << first.text;
-  const Json target = Json::parse(bytes("a", "target.json"));
+  const Json target = parse_json(bytes("a", "target.json"), "JSON");
   std::map<std::string, std::string> other;
   for (const Json& row : target.at("methods")) {
     const std::string spec = row.at("method");
@@ -93,7 +94,7 @@ TEST_F(CompareTarget, ALongTargetHasThePublishedBudgetsAndTheChunkThatIsGiven) {
       << "it would be the prediction's when the command is typed again";
   const cli::Outcome chunked = cli::run(run + folder("b") + " --methods full --prefill-chunk 256");
   ASSERT_EQ(chunked.code, 0) << chunked.text;
-  const Json in_chunks = Json::parse(bytes("b", "target.json"));
+  const Json in_chunks = parse_json(bytes("b", "target.json"), "JSON");
   EXPECT_EQ(in_chunks.at("prefill_chunk"), 256);
   EXPECT_NE(in_chunks.at("methods")[0].at("prefill_ms"), target.at("methods")[0].at("prefill_ms"));
   EXPECT_THAT(bytes("b", "manifest.json"), HasSubstr(" --prefill-chunk 256"));
@@ -105,7 +106,7 @@ TEST_F(CompareTarget, AMethodThatTheTargetShapeRefusesIsARow) {
       "--as llama-3.2-1b --context 1K --workload published --out " +
       folder("a"));
   ASSERT_EQ(done.code, 0) << done.text;
-  const Json rows = Json::parse(bytes("a", "target.json")).at("methods");
+  const Json rows = parse_json(bytes("a", "target.json"), "JSON").at("methods");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_FALSE(rows[0].contains("refused"));
   EXPECT_THAT(rows[1].at("refused").get<std::string>(), HasSubstr("heads=fixed"));

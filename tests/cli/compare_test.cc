@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 #include "eval/report/table.h"
 #include "methods/registry.h"
@@ -248,8 +249,8 @@ TEST_F(CompareProgram, FilesWhoseNamesAreNoText) {
       essays + " --out " + folder("a");
   const cli::Outcome done = cli::run(command);
   ASSERT_EQ(done.code, 0) << done.text;
-  EXPECT_EQ(Json::parse(bytes("a", "flops.json")).at("command"),
-            Json::parse(bytes("a", "manifest.json")).at("command"));
+  EXPECT_EQ(parse_json(bytes("a", "flops.json"), "JSON").at("command"),
+            parse_json(bytes("a", "manifest.json"), "JSON").at("command"));
   const cli::Outcome resumed = cli::run(command + " --resume");
   EXPECT_EQ(resumed.code, 0) << resumed.text;
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+#include "engine/common/json.h"
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
 #include "tests/engine/model/model_folder.h"
@@ -29,7 +30,7 @@ TEST(FluxionCollect, WritesTheSameFolderWhateverTheThreads) {
   EXPECT_THAT(first.text, HasSubstr("2 prompts, 192 rows of 41 features"));
   for (const char* file : {"manifest.json", "niah_single_1-512-0000.safetensors", "niah_single_1-512-0001.safetensors"})
     EXPECT_EQ(read_bytes(folder.path() / "a" / file), read_bytes(folder.path() / "b" / file));
-  const Json manifest = Json::parse(read_bytes(folder.path() / "a" / "manifest.json"));
+  const Json manifest = parse_json(read_bytes(folder.path() / "a" / "manifest.json"), "JSON");
   EXPECT_EQ(manifest.at("schema"), "tandem-fluxion-2");
   EXPECT_EQ(manifest.at("finished"), true);
   EXPECT_EQ(manifest.at("plan").at("features").size(), 41u);
@@ -50,7 +51,7 @@ TEST(FluxionCollect, GoesOnAfterAnInterrupt) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   kill(child, SIGINT);
   EXPECT_EQ(cli::exit_code_of(child), 3);
-  EXPECT_EQ(Json::parse(read_bytes(cut / "manifest.json")).at("finished"), false);
+  EXPECT_EQ(parse_json(read_bytes(cut / "manifest.json"), "JSON").at("finished"), false);
   EXPECT_EQ(cli::run(options + cut.string() + " --resume").code, 0);
   EXPECT_EQ(cli::run(options + whole.string()).code, 0);
   EXPECT_EQ(read_bytes(cut / "manifest.json"), read_bytes(whole / "manifest.json"));  // with every file's hash

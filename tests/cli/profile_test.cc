@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sstream>
 
+#include "engine/common/json.h"
 #include "tests/cli/program.h"
 #include "tests/engine/model/model_folder.h"
 
@@ -42,7 +43,7 @@ TEST(ProfileHeads, FileHoldsEveryHead) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "heads.json").string();
   ASSERT_EQ(cli::run("profile heads --quiet --length 512 --samples 1 --tasks niah_single_1 --out " + file).code, 0);
-  const Json json = Json::parse(read_bytes(file));
+  const Json json = parse_json(read_bytes(file), "JSON");
   EXPECT_EQ(json.at("schema"), "tandem-heads-1");
   EXPECT_EQ(json.at("prompts"), 1);
   ASSERT_EQ(json.at("layers").size(), 6u);
@@ -69,7 +70,7 @@ TEST(ProfileHeads, TakesAText) {
                                         (folder.path() / "text.txt").string() + " --out " + file);
   EXPECT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, HasSubstr("text.txt"));
-  const Json json = Json::parse(read_bytes(file));
+  const Json json = parse_json(read_bytes(file), "JSON");
   EXPECT_EQ(json.at("prompts"), 2);
   EXPECT_EQ(json.at("queries"), 2 * 32);
   EXPECT_EQ(json.at("mean_tokens"), 512);
@@ -82,7 +83,7 @@ TEST(ProfileLayerAhead, TableAndFileAgree) {
       cli::run("profile layer-ahead --quiet --length 512 --samples 1 --tasks niah_single_1 --out " + file);
   ASSERT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, ::testing::AllOf(HasSubstr("predicted one layer ahead"), HasSubstr("Llama 3.1 8B")));
-  const Json layers = Json::parse(read_bytes(file)).at("layers");
+  const Json layers = parse_json(read_bytes(file), "JSON").at("layers");
   ASSERT_EQ(layers.size(), 6u);
   for (std::size_t layer = 1; layer < layers.size(); ++layer) {
     double mean = 0;
@@ -102,7 +103,7 @@ TEST(ProfileScoutRecall, ItsFileIsWhatTheMethodLoads) {
       "profile scout-recall --quiet --length 1K --samples 1 --tasks niah_single_1 --budget 256 --steps 8 --out " +
       file);
   ASSERT_EQ(outcome.code, 0) << outcome.text;
-  const Json intervals = Json::parse(read_bytes(file)).at("intervals");
+  const Json intervals = parse_json(read_bytes(file), "JSON").at("intervals");
   ASSERT_EQ(intervals.size(), 6u);
   std::string spelled;
   for (const Json& steps : intervals) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
+#include "engine/common/json.h"
 #include "tests/cli/program.h"
 #include "tests/engine/model/model_folder.h"
 
@@ -36,7 +37,7 @@ TEST_P(ShippedModel, AnswersWhatItWasTrainedFor) {
       cli::run(std::string("compare --no-plot --quiet --methods full --samples 12 --model ") + GetParam().model +
                " --lengths " + GetParam().length + " --tasks " + tasks + " --out " + run);
   ASSERT_EQ(outcome.code, 0) << outcome.text;
-  const Json summary = Json::parse(read_bytes(folder.path() / "run/summary.json"));
+  const Json summary = parse_json(read_bytes(folder.path() / "run/summary.json"), "JSON");
   for (const Json& cell : summary["methods"][0]["cells"]) {
     const std::string task = cell["task"];
     EXPECT_GE(cell["accuracy"].get<double>(), GetParam().least.at(task)) << task;

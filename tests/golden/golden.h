@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 
 namespace tandem::testing {
@@ -29,7 +30,7 @@ inline std::filesystem::path golden_folder() {
 
 inline Golden load_golden(const std::string& name) {
   std::ifstream text(golden_folder() / (name + ".json"));
-  const nlohmann::json json = nlohmann::json::parse(text);
+  const nlohmann::json json = parse_json(text, "JSON");
   Golden golden;
   golden.model = json.at("model").get<std::string>();
   if (golden.model != "embedded") golden.model = (source_folder() / golden.model).string();

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 
 namespace tandem {
 namespace {
@@ -23,11 +24,11 @@ std::string input_error(Function function) {
 }
 
 nlohmann::json good() {
-  return nlohmann::json::parse(profile_to_json(load_profile("fluxion-a100")));
+  return parse_json(profile_to_json(load_profile("fluxion-a100")), "JSON");
 }
 
 std::string error_of(const nlohmann::json& json) {
-  return input_error([&] { parse_profile(json.dump(), "x", "x.json"); });
+  return input_error([&] { parse_profile(json_text(json), "x", "x.json"); });
 }
 
 TEST(Profile, EveryShippedProfileLoadsAndSurvivesARoundTrip) {
@@ -63,11 +64,11 @@ TEST(Profile, SomeFieldsAreOptional) {
   json["host"]["select_efficiency"] = 0.5;
   EXPECT_THAT(error_of(json), HasSubstr("sources.device.layer_ns"));
   json["sources"]["device.layer_ns"] = json["sources"]["host.select_efficiency"] = "assumed: a test";
-  const HardwareProfile profile = parse_profile(json.dump(), "x", "x.json");
+  const HardwareProfile profile = parse_profile(json_text(json), "x", "x.json");
   EXPECT_EQ(profile.device.layer_ns, 800000);
   EXPECT_EQ(profile.host.select_efficiency, 0.5);
-  EXPECT_EQ(nlohmann::json::parse(profile_to_json(profile))["device"], json["device"]);
-  EXPECT_EQ(nlohmann::json::parse(profile_to_json(profile))["host"], json["host"]);
+  EXPECT_EQ(parse_json(profile_to_json(profile), "JSON")["device"], json["device"]);
+  EXPECT_EQ(parse_json(profile_to_json(profile), "JSON")["host"], json["host"]);
   json["host"]["select_efficiency"] = 1.5;
   EXPECT_THAT(error_of(json), HasSubstr("a share lies in (0, 1]"));
 }
@@ -78,7 +79,7 @@ TEST(Profile, RatesOfContiguousAttentionAreOptionalEachForItself) {
     pages["host"].erase(key);
     pages["sources"].erase("host." + key);
   }
-  const HardwareProfile without = parse_profile(pages.dump(), "x", "x.json");
+  const HardwareProfile without = parse_profile(json_text(pages), "x", "x.json");
   EXPECT_EQ(without.host.attention_contiguous_efficiency, 0);
   EXPECT_EQ(without.host.attention_contiguous_gbps_per_thread, 0);
   EXPECT_THAT(profile_to_json(without), Not(HasSubstr("contiguous")));
@@ -87,10 +88,10 @@ TEST(Profile, RatesOfContiguousAttentionAreOptionalEachForItself) {
     json["host"][key] = 0.75;
     EXPECT_THAT(error_of(json), HasSubstr("sources.host." + key));
     json["sources"]["host." + key] = "assumed: a test";
-    const HardwareProfile profile = parse_profile(json.dump(), "x", "x.json");
+    const HardwareProfile profile = parse_profile(json_text(json), "x", "x.json");
     EXPECT_EQ(profile.host.attention_contiguous_efficiency + profile.host.attention_contiguous_gbps_per_thread, 0.75);
-    EXPECT_EQ(nlohmann::json::parse(profile_to_json(profile))["host"], json["host"]);
-    EXPECT_EQ(nlohmann::json::parse(profile_to_json(profile))["sources"], json["sources"]);
+    EXPECT_EQ(parse_json(profile_to_json(profile), "JSON")["host"], json["host"]);
+    EXPECT_EQ(parse_json(profile_to_json(profile), "JSON")["sources"], json["sources"]);
     json["host"][key] = 0;
     EXPECT_THAT(error_of(json), AllOf(HasSubstr("x.json"), HasSubstr("host." + key), HasSubstr("greater than 0")));
     json["host"][key] = "fast";
@@ -163,15 +164,15 @@ TEST(Profile, BadContentNamesFileFieldAndValue) {
 
 TEST(Profile, LinkCurvesAreCheckedPointByPoint) {
   nlohmann::json json = good();
-  json["link"]["h2d_curve"] = nlohmann::json::parse("[[4096, 2], [1024, 3]]");
+  json["link"]["h2d_curve"] = parse_json("[[4096, 2], [1024, 3]]", "JSON");
   EXPECT_THAT(error_of(json), AllOf(HasSubstr("link.h2d_curve"), HasSubstr("not sorted")));
-  json["link"]["h2d_curve"] = nlohmann::json::parse("[[1024, 1], [2048, 3]]");
+  json["link"]["h2d_curve"] = parse_json("[[1024, 1], [2048, 3]]", "JSON");
   EXPECT_THAT(error_of(json), HasSubstr("makes a piece of 2048 bytes faster than one of 1024"));
-  json["link"]["h2d_curve"] = nlohmann::json::parse("[]");
+  json["link"]["h2d_curve"] = parse_json("[]", "JSON");
   EXPECT_THAT(error_of(json), HasSubstr("link.h2d_curve"));
-  json["link"]["h2d_curve"] = nlohmann::json::parse("[[4096]]");
+  json["link"]["h2d_curve"] = parse_json("[[4096]]", "JSON");
   EXPECT_THAT(error_of(json), HasSubstr("[4096]"));
-  json["link"]["h2d_curve"] = nlohmann::json::parse("[[0, 1]]");
+  json["link"]["h2d_curve"] = parse_json("[[0, 1]]", "JSON");
   EXPECT_THAT(error_of(json), HasSubstr("0 bytes"));
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "engine/common/json.h"
 #include "engine/model/tokenizer.h"
 #include "tests/engine/model/model_folder.h"
 
@@ -29,9 +30,9 @@ class AddedTokens : public ::testing::Test {
       fs::copy_file(entry.path(), path(entry.path().filename().string()), fs::copy_options::overwrite_existing);
   }
   fs::path path(const std::string& file) const { return folder_.path() / file; }
-  void write(const char* file, const Json& json) const { write_bytes(path(file), json.dump()); }
+  void write(const char* file, const Json& json) const { write_bytes(path(file), json_text(json)); }
   void change(const char* file, const std::function<void(Json&)>& edit) const {
-    Json json = Json::parse(read_bytes(path(file)));
+    Json json = parse_json(read_bytes(path(file)), "JSON");
     edit(json);
     write(file, json);
   }

@@ -1,6 +1,7 @@
 // Files of byte-level tokenizers that are damaged, or that hold what is not supported: a sentence with file and field.
 #include <functional>
 
+#include "engine/common/json.h"
 #include "engine/model/tokenizer.h"
 #include "engine/model/utf8.h"
 #include "tests/engine/model/model_folder.h"
@@ -26,9 +27,9 @@ class BpeFiles : public ::testing::Test {
   }
   std::string said_of_json(const char* tokenizer, const char* file, const std::function<void(Json&)>& change) {
     return said(tokenizer, file, [&](std::string& bytes) {
-      Json json = Json::parse(bytes);
+      Json json = parse_json(bytes, "JSON");
       change(json);
-      bytes = json.dump();
+      bytes = json_text(json);
     });
   }
 };
@@ -116,7 +117,7 @@ TEST_F(BpeFiles, ALlamaFlagThatContradictsTheTemplateIsRefused) {
   const TemporaryFolder folder;
   fs::copy_file(golden_folder() / "tokenizers" / "small_llama3" / "tokenizer.json", folder.path() / "tokenizer.json");
   const auto with = [&](const Json& config) {
-    write_bytes(folder.path() / "tokenizer_config.json", config.dump());
+    write_bytes(folder.path() / "tokenizer_config.json", json_text(config));
     return sentence_of([&] { load_tokenizer(folder.path()); });
   };
   for (const char* kind : {"LlamaTokenizer", "LlamaTokenizerFast"}) {

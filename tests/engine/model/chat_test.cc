@@ -1,5 +1,6 @@
 #include "engine/model/chat.h"
 
+#include "engine/common/json.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
@@ -15,7 +16,7 @@ std::vector<ChatMessage> messages_of(const Json& list) {
 }
 
 TEST(Chat, IsWhatTheOfficialTemplatesWrite) {
-  const Json cases = Json::parse(read_bytes(golden_folder() / "chat.json"));
+  const Json cases = parse_json(read_bytes(golden_folder() / "chat.json"), "JSON");
   EXPECT_GT(cases.size(), 90u);
   for (const Json& c : cases) {
     ChatOptions options;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <vector>
 
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 #include "tests/engine/model/model_folder.h"
 
@@ -14,13 +15,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Json sound_config() {
-  return Json::parse(read_bytes(golden_folder() / "tiny_qwen3" / "config.json"));
+  return parse_json(read_bytes(golden_folder() / "tiny_qwen3" / "config.json"), "JSON");
 }
 
 class Config : public ::testing::Test {
  protected:
   ModelConfig load(const Json& json) {
-    write_bytes(folder_.path() / "config.json", json.dump());
+    write_bytes(folder_.path() / "config.json", json_text(json));
     return load_config(folder_.path());
   }
   std::string sentence(const Json& json) {
@@ -55,7 +56,7 @@ TEST_F(Config, Qwen2HasBiases) {
 }
 
 TEST_F(Config, WhatTransformersReadsIsNotRefused) {
-  Json json = Json::parse(read_bytes(golden_folder() / "tiny_qwen2" / "config.json"));
+  Json json = parse_json(read_bytes(golden_folder() / "tiny_qwen2" / "config.json"), "JSON");
   json["attention_bias"] = true;  // Qwen2 has these biases whatever the field says
   json["hidden_act"] = "swish";
   EXPECT_TRUE(load(json).qkv_bias);

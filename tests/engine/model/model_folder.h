@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "tests/golden/golden.h"
 
 namespace tandem::testing {
@@ -43,7 +44,7 @@ inline std::string safetensors_bytes(const std::string& header, const std::strin
 inline std::pair<Json, std::string> split_safetensors(const std::string& bytes) {
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), 8);
-  return {Json::parse(bytes.substr(8, length)), bytes.substr(8 + length)};
+  return {parse_json(bytes.substr(8, length), "JSON"), bytes.substr(8 + length)};
 }
 
 class TemporaryFolder {

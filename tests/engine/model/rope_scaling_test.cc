@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 #include "engine/model/config.h"
 #include "engine/model/model.h"
@@ -130,14 +131,14 @@ TEST(RopeScaling, WhatTransformersReadsIsNotRefused) {
 }
 
 TEST(RopeScaling, YarnStretchesTheModelsPositions) {
-  Json config = Json::parse(read_bytes(golden_folder() / "tiny_qwen25" / "config.json"));
+  Json config = parse_json(read_bytes(golden_folder() / "tiny_qwen25" / "config.json"), "JSON");
   const TemporaryFolder folder;
   config["max_position_embeddings"] = 48;
-  write_bytes(folder.path() / "config.json", config.dump());
+  write_bytes(folder.path() / "config.json", json_text(config));
   EXPECT_EQ(load_config(folder.path()).max_positions, 192u);
   config["rope_parameters"].erase("original_max_position_embeddings");
   config["max_position_embeddings"] = 100;
-  write_bytes(folder.path() / "config.json", config.dump());
+  write_bytes(folder.path() / "config.json", json_text(config));
   EXPECT_EQ(load_config(folder.path()).max_positions, 400u);
 }
 

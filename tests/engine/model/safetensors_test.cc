@@ -137,12 +137,14 @@ TEST_F(Safetensors, HostileHeadersAreSentences) {
   EXPECT_THAT(
       sentence(safetensors_bytes("{" + a + R"(,"b":{"dtype":"U8","shape":[2],"data_offsets":[6,8]}})", "12345678")),
       HasSubstr("[4, 6) belong to no tensor"));
-  EXPECT_THAT(sentence(safetensors_bytes("{" + a + "," + a + "}", "1234")), HasSubstr("'a' twice"));
+  EXPECT_THAT(sentence(safetensors_bytes("{" + a + "," + a + "}", "1234")), HasSubstr("'a' occurs twice"));
   EXPECT_THAT(sentence(safetensors_bytes("{" + a + "}", "1234trailing")), HasSubstr("[4, 12) belong to no tensor"));
+  for (const char* header : {"[]", "null", "\"a\""}) {
+    EXPECT_THAT(sentence(safetensors_bytes(header, "")), HasSubstr("the header is not a JSON object")) << header;
+  }
   for (const std::string& header :
-       {std::string("[]"), std::string("{"), std::string("{}x"), std::string(), std::string("null"),
-        std::string("\"a\""), std::string("{\"\xff\":1}"), std::string(100, '\0')}) {
-    EXPECT_THAT(sentence(safetensors_bytes(header, "")), HasSubstr("not a JSON object")) << header;
+       {std::string("{"), std::string("{}x"), std::string(), std::string("{\"\xff\":1}"), std::string(100, '\0')}) {
+    EXPECT_THAT(sentence(safetensors_bytes(header, "")), HasSubstr("the header: not valid JSON from byte")) << header;
   }
   for (const std::string& bomb : {std::string(1000000, '['), "{\"a\":" + std::string(1000000, '[') + "}",
                                   "{\"__metadata__\":" + std::string(200000, '{')}) {

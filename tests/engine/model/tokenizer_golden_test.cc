@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/common/json.h"
 #include "engine/model/tokenizer.h"
 #include "engine/model/utf8.h"
 #include "tests/engine/model/model_folder.h"
@@ -26,7 +27,7 @@ std::string digest(const std::vector<std::int32_t>& ids) {
 const std::vector<std::string>& texts() {
   static const std::vector<std::string> all = [] {
     std::vector<std::string> out;
-    for (const Json& text : Json::parse(read_bytes(golden_folder() / "tokenizers" / "texts.json"))) {
+    for (const Json& text : parse_json(read_bytes(golden_folder() / "tokenizers" / "texts.json"), "JSON")) {
       if (text.is_string()) {
         out.push_back(text.get<std::string>());
         continue;
@@ -72,7 +73,8 @@ TEST_P(TokenizerGoldens, IdsAreTheReferencesAndDecodeBack) {
   const fs::path folder = family.published ? test_data(family.folder) : golden_folder() / "tokenizers" / family.folder;
   if (folder.empty()) GTEST_SKIP() << missing_test_data(family.folder);
   const auto tokenizer = load_tokenizer(folder);
-  const Json golden = Json::parse(read_bytes(golden_folder() / "tokenizers" / (std::string(family.golden) + ".json")));
+  const Json golden =
+      parse_json(read_bytes(golden_folder() / "tokenizers" / (std::string(family.golden) + ".json")), "JSON");
   ASSERT_GE(texts().size(), 2000u);
   ASSERT_EQ(golden.at("digests").size(), texts().size());
   std::size_t wrong = 0, parsed_differently = 0;

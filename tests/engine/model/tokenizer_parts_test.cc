@@ -2,6 +2,7 @@
 #include <random>
 #include <vector>
 
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 #include "engine/model/text_borders.h"
 #include "engine/model/tokenizer.h"
@@ -26,7 +27,7 @@ Ids in_parts(const Tokenizer& tokenizer, std::string_view text, std::size_t part
 
 std::vector<std::string> texts() {
   std::string all;
-  for (const Json& text : Json::parse(read_bytes(golden_folder() / "tokenizers" / "texts.json"))) {
+  for (const Json& text : parse_json(read_bytes(golden_folder() / "tokenizers" / "texts.json"), "JSON")) {
     if (text.is_string()) all += text.get<std::string>() + "\n";
   }
   std::vector<std::string> texts = {"", "a", all, read_bytes(golden_folder() / "README.md")};

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/model/safetensors.h"
 #include "eval/report/folder_lock.h"
 #include "methods/fluxion/features.h"
@@ -190,7 +191,7 @@ TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
         collect_fluxion(folder.path() / "hurt", CollectMode::resume, bench.engine, bench.pool, ends, small());
       },
       Interrupted);
-  const Json hurt = Json::parse(read_bytes(folder.path() / "hurt" / "manifest.json"));
+  const Json hurt = parse_json(read_bytes(folder.path() / "hurt" / "manifest.json"), "JSON");
   EXPECT_EQ(hurt.at("finished"), false);
   EXPECT_EQ(hurt.at("shards").size(), 3u);
   const CollectResult rest = run("cut", CollectMode::resume, 2, 99);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "eval/report/table.h"
 #include "tests/eval/gate/fixtures.h"
 
@@ -332,7 +333,7 @@ TEST_F(GateOfRuns, TextFitsTheTerminalAndJsonHasTheSame) {
   }
   EXPECT_THAT(text, AllOf(HasSubstr("hybrid:budget=0.2"), HasSubstr("+20.0 %"), HasSubstr("simulated for"),
                           HasSubstr("Failed: the run is not as good as the baseline (6 failures).")));
-  const nlohmann::json json = nlohmann::json::parse(gate_json(result));
+  const nlohmann::json json = parse_json(gate_json(result), "JSON");
   EXPECT_EQ(json["verdict"], "failed");
   EXPECT_EQ(json["methods"][1]["method"], "hybrid:budget=0.2");
   EXPECT_EQ(json["methods"][1]["accuracy"]["verdict"], "failed");

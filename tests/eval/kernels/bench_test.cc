@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 
 namespace tandem::eval {
@@ -53,8 +54,8 @@ TEST(KernelBenches, ACaseThatFailsLosesOnlyItself) {
   EXPECT_THAT(kernel_bench_text(bench), HasSubstr("not measured: The launch was refused."));
   EXPECT_THAT(kernel_bench_text(bench), Not(HasSubstr("Unfinished")));
   ASSERT_EQ(so_far.size(), 3u);
-  EXPECT_EQ(Json::parse(so_far[0]).at("unfinished"), "1 of 3 cases");
-  const Json all = Json::parse(so_far[2]);
+  EXPECT_EQ(parse_json(so_far[0], "JSON").at("unfinished"), "1 of 3 cases");
+  const Json all = parse_json(so_far[2], "JSON");
   EXPECT_FALSE(all.contains("unfinished"));
   EXPECT_EQ(all.at("kernels")[1].at("error"), "The launch was refused.");
   EXPECT_FALSE(all.at("kernels")[1].contains("us"));
@@ -84,7 +85,7 @@ TEST(KernelBenches, ACheckThatFailsIsNeitherRightNorWrong) {
   const KernelChecks checks =
       check_kernels(cases, options, [&](const KernelChecks& one) { EXPECT_EQ(one.rows.size(), ++calls); });
   ASSERT_EQ(checks.rows.size(), 3u);
-  const Json json = Json::parse(kernel_check_json(checks)).at("kernels");
+  const Json json = parse_json(kernel_check_json(checks), "JSON").at("kernels");
   EXPECT_EQ(json[0], (Json{{"kernel", "kernel"}, {"shape", "a"}, {"wrong", ""}}));
   EXPECT_EQ(json[1], (Json{{"kernel", "kernel"}, {"shape", "b"}, {"error", "The launch was refused."}}));
   EXPECT_THAT(json[2].at("wrong").get<std::string>(), HasSubstr("1 of 1 numbers are wrong"));
@@ -99,7 +100,7 @@ TEST(KernelBenches, ATimeWithoutAShareSaysWhy) {
   time.median_us = 3;
   time.no_share = "There is no cuBLASLt.";
   EXPECT_THAT(kernel_bench_text(bench), HasSubstr("+: no share: There is no cuBLASLt.\n"));
-  const Json row = Json::parse(kernel_bench_json(bench)).at("kernels")[0];
+  const Json row = parse_json(kernel_bench_json(bench), "JSON").at("kernels")[0];
   EXPECT_EQ(row.at("us"), 3);
   EXPECT_EQ(row.at("no_share"), "There is no cuBLASLt.");
   EXPECT_FALSE(row.contains("share"));

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/tiny.h"
 
@@ -108,7 +109,7 @@ TEST(Latency, JsonHoldsEveryRound) {
   const auto device = tandem::testing::sim();
   ThreadPool pool(1);
   const Latency result = measure_decode(small_options(), model, *device, pool);
-  const auto json = nlohmann::json::parse(latency_json(result));
+  const auto json = parse_json(latency_json(result), "JSON");
   EXPECT_EQ(json.at("what"), "decode");
   EXPECT_EQ(json.at("context"), kContext);
   EXPECT_EQ(json.at("steps"), 3);

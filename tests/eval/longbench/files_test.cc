@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "tests/eval/longbench/longbench_folder.h"
 #include "tests/test_data.h"
 
@@ -103,13 +104,13 @@ TEST(LongBenchLines, FieldsAreRequired) {
   const std::string good = testing::LongBenchFolder::record("c", "i", {"a"});
   ASSERT_EQ(parse_longbench(good + "\n\r\n" + good, "f").size(), 2u);
   const auto without = [&](const char* field, const nlohmann::json& value, bool there) {
-    nlohmann::json json = nlohmann::json::parse(good);
+    nlohmann::json json = parse_json(good, "JSON");
     if (there) {
       json[field] = value;
     } else {
       json.erase(field);
     }
-    return refusal([&] { parse_longbench(good + json.dump() + "\n", "f.jsonl"); });
+    return refusal([&] { parse_longbench(good + json_text(json) + "\n", "f.jsonl"); });
   };
   for (const char* field : {"input", "context", "answers", "length", "all_classes"})
     EXPECT_EQ(without(field, {}, false), std::string("f.jsonl, line 2: '") + field + "' is missing.");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/model/model.h"
 #include "eval/perplexity/summary.h"
 #include "tests/engine/runtime/tiny.h"
@@ -190,7 +191,7 @@ TEST_F(DecodePerplexity, ReportsSayWhatTheyShow) {
                           HasSubstr("22 to 24"), HasSubstr("too narrow: take 10 or more"), HasSubstr("TPOT")));
   EXPECT_THAT(perplexity_report(three, /*markdown=*/true),
               AllOf(HasSubstr("# Perplexity of tiny"), HasSubstr("## Loss by position"), HasSubstr("- command: `")));
-  auto json = nlohmann::json::parse(to_json_text(three));
+  auto json = parse_json(to_json_text(three), "JSON");
   EXPECT_EQ(json["methods"][1]["nll_difference"]["n"], 3);
   EXPECT_EQ(json["methods"][1]["nll"]["interval"].size(), 2u);
   EXPECT_NEAR(json["methods"][0]["perplexity"], std::exp(mean(three.methods[0].nll)), 1e-9);
@@ -201,7 +202,7 @@ TEST_F(DecodePerplexity, ReportsSayWhatTheyShow) {
   const PerplexitySummary single = run("one", one);
   EXPECT_THAT(perplexity_report(single, false),
               AllOf(HasSubstr("[-]"), HasSubstr("so there is no interval"), Not(HasSubstr("1 windows"))));
-  json = nlohmann::json::parse(to_json_text(single));
+  json = parse_json(to_json_text(single), "JSON");
   EXPECT_TRUE(json["methods"][0]["nll"]["interval"].is_null());
   EXPECT_TRUE(json["methods"][1]["nll_difference"]["interval"].is_null());
 }
@@ -261,7 +262,7 @@ TEST_F(DecodePerplexity, WhatIsTheSameInAllWindowsHasNoInterval) {
   const std::string text = perplexity_report(result, /*markdown=*/true);
   EXPECT_THAT(text, AllOf(HasSubstr("+0.0000 [the same in all 3]"), Not(HasSubstr("[+0.0000, +0.0000]")),
                           HasSubstr("they do not say how far off others may be")));
-  const auto json = nlohmann::json::parse(to_json_text(result));
+  const auto json = parse_json(to_json_text(result), "JSON");
   EXPECT_TRUE(json["methods"][1]["nll_difference"]["interval"].is_null());
   EXPECT_EQ(json["methods"][1]["nll_difference"]["interval_kind"], "none");
   EXPECT_EQ(json["methods"][2]["nll_difference"]["interval_kind"], "paired bootstrap");

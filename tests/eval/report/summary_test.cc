@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "eval/report/table.h"
 #include "tests/eval/report/fixtures.h"
 
@@ -119,13 +120,13 @@ TEST(Summary, AQuestionThatEveryLengthAsksCountsOnce) {
     EXPECT_THAT(report_text(s, true), HasSubstr("qa_1 asks the same questions at every length: over all lengths, "
                                                 "intervals and p take a question with its mean score as one sample, "
                                                 "so that there are 10, not 30."));
-    EXPECT_EQ(nlohmann::json::parse(to_json_text(s))["methods"][1]["overall"]["units"], 10);
+    EXPECT_EQ(parse_json(to_json_text(s), "JSON")["methods"][1]["overall"]["units"], 10);
   }
   TemporaryFolder root;
   const Summary s = summarise(RunFolder::open(write_questions(root, 0, kMadeUp)));
   EXPECT_EQ(s.methods[1].overall.accuracy.interval, wilson_interval(15, 30)) << "every length has its own";
   EXPECT_THAT(report_text(s, true), Not(HasSubstr("the same questions")));
-  EXPECT_FALSE(nlohmann::json::parse(to_json_text(s))["methods"][1]["overall"].contains("units"));
+  EXPECT_FALSE(parse_json(to_json_text(s), "JSON")["methods"][1]["overall"].contains("units"));
 }
 
 TEST(Summary, QuestionsBesideOtherTasksKeepTheirWeight) {
@@ -226,7 +227,7 @@ TEST(Summary, LinesThatAreNotOfTheRunAreRefused) {
 
 TEST(Summary, JsonHoldsWhatThePlotReads) {
   TemporaryFolder root;
-  const auto json = nlohmann::json::parse(to_json_text(summarise(RunFolder::open(write_run(root)))));
+  const auto json = parse_json(to_json_text(summarise(RunFolder::open(write_run(root)))), "JSON");
   EXPECT_EQ(json["clock"], "simulated for h200");
   const auto& hybrid = json["methods"][1];
   EXPECT_EQ(hybrid["method"], "hybrid:budget=0.2");

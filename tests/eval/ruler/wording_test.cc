@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 
 namespace tandem::eval {
@@ -86,11 +87,11 @@ TEST_F(WordingFiles, BrokenFilesAreNamed) {
   expect(put("e.json", R"({"niah": {"intro": "no place"}})"), words, "must contain {type}");
   Json relations = Json::parse(std::ifstream(good));
   relations["qa"]["relations"][1].erase("question");
-  expect(put("i.json", relations.dump()), words, "no field 'question'");
+  expect(put("i.json", json_text(relations)), words, "no field 'question'");
   relations["qa"]["relations"] = Json::array();
-  expect(put("j.json", relations.dump()), words, "'relations'");
+  expect(put("j.json", json_text(relations)), words, "'relations'");
   relations["vt"]["next"] = "VAR {name}.";
-  expect(put("k.json", relations.dump()), words, "must contain {previous}");
+  expect(put("k.json", json_text(relations)), words, "must contain {previous}");
   expect(good, put("f.json", R"({"noun": "x", "adj": ["y"], "verb": ["z"]})"), "'noun'");
   expect(good, put("g.json", R"({"noun": ["x", 1], "adj": ["y"], "verb": ["z"]})"), "'noun'");
   expect(good, put("h.json", R"({"noun": ["x"], "adj": ["y"], "verb": ["z"]})"), "1000 or more");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 #include "eval/scoring/choice.h"
 #include "eval/scoring/edit_similarity.h"
@@ -52,7 +53,7 @@ TEST(LongBenchGoldens, EveryMetricGivesUpstreamsScore) {
   std::set<std::string> between;  // metrics of which a score is neither 0 nor 1
   for (const auto& golden : goldens().at("cases")) {
     const auto expected = golden.at("score").get<double>();
-    ASSERT_EQ(score_of(golden), expected) << golden.dump();
+    ASSERT_EQ(score_of(golden), expected) << json_text(golden);
     if (expected > 0 && expected < 1) between.insert(golden.at("metric").get<std::string>());
   }
   EXPECT_EQ(between.size(), 9u);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "eval/kernels/bench.h"
 #include "tests/hardware/calibration/machine.h"
 
@@ -38,13 +39,13 @@ class Measurements : public ::testing::Test {
 TEST_F(Measurements, WhatIsNoProbesReport) {
   ProbedMachine machine;
   machine.add("dram", "dram_read", "GB/s", 70, {{"threads", 16}});
-  const json good = json::parse(probe::to_json(machine.report));
+  const json good = parse_json(probe::to_json(machine.report), "JSON");
   const auto with = [&](const std::string& pointer, const json& value) {
     json changed = good;
     changed[json::json_pointer(pointer)] = value;
-    return refusal(read_probe, changed.dump());
+    return refusal(read_probe, json_text(changed));
   };
-  EXPECT_EQ(refusal(read_probe, good.dump()), "accepted");
+  EXPECT_EQ(refusal(read_probe, json_text(good)), "accepted");
   EXPECT_THAT(refusal(read_probe, "{"), HasSubstr("f.json"));
   EXPECT_THAT(refusal(read_probe, "{}"), HasSubstr("not what tandem-probe writes"));
   EXPECT_THAT(with("/program", "iperf"), HasSubstr("not what tandem-probe writes"));

@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 
+#include "engine/common/json.h"
 #include "engine/common/paths.h"
 #include "engine/model/model.h"
 #include "methods/fluxion/features.h"
@@ -36,7 +37,7 @@ std::string bytes_of(const File& file) {
     }
     header[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, body.size()}}};
   }
-  return safetensors_bytes(header.dump(), body);
+  return safetensors_bytes(json_text(header), body);
 }
 
 Tensor random_tensor(std::mt19937& random, std::vector<std::uint32_t> shape, float scale) {
@@ -206,7 +207,7 @@ TEST_P(BadPredictor, IsNamed) {
 
 // Rows of held-out prompts and what PyTorch says of them (train.py --vector).
 TEST(EmbeddedPredictor, SaysWhatPyTorchSays) {
-  const Json vector = Json::parse(read_bytes(source_folder() / "tests/methods/fluxion/predictor.json"));
+  const Json vector = parse_json(read_bytes(source_folder() / "tests/methods/fluxion/predictor.json"), "JSON");
   const auto rows = vector.at("features").get<std::vector<std::vector<float>>>();
   const auto expected = vector.at("outputs").get<std::vector<std::vector<double>>>();
   ASSERT_GE(rows.size(), 10u);
@@ -236,7 +237,7 @@ TEST(ShippedPredictors, AreOfThePapersSizeUnderEveryPolicyAndOfTheirModel) {
           model.folder / "fluxion" / kBudgetPolicyNames[static_cast<std::size_t>(policy)];
       EXPECT_LE(std::filesystem::file_size(file.string() + ".safetensors"), 500000u);
       // Layer and head numbers are features: of another model, or of a later one, it would know nothing.
-      EXPECT_EQ(Json::parse(read_bytes(file.string() + ".json")).at("weights_hash"), model.weights_hash);
+      EXPECT_EQ(parse_json(read_bytes(file.string() + ".json"), "JSON").at("weights_hash"), model.weights_hash);
       EXPECT_EQ(predictor->subject(), (Predictor::Subject{model.config.layers, 8, 2, 64, 64, 256}));
       EXPECT_EQ(predictor->policy(), policy);
     }
