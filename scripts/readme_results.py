@@ -93,7 +93,7 @@ RULER needle tasks (three single, three multikey) at {' and '.join(lengths)}, em
 A decode step of {shape}, {target['clock']}{too_large}. Methods have their published budgets here (quest, tova, \
 scoutattention and asyncspade 2,048 tokens) and choose from {choices(target)}: rows of the two tables are not pairs.
 
-{table(["method", "TTFT s", "step ms", "tokens/s", "idle ms/layer", "idle %", "waits mostly for", "attended on device",
+{table(["method", "TTFT of the batch, s", "step ms", "tokens/s", "idle ms/layer", "idle %", "waits mostly for", "attended on device",
         "on host", "KV GB, device", "host"], [target_row(method, target) for method in target["methods"]])}
 {END}"""
 

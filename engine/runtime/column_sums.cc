@@ -21,8 +21,10 @@ Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::ui
   op.cost.work = Work::gemm;
   const std::uint64_t pairs = std::uint64_t{rows} * first + std::uint64_t{rows} * (rows + 1) / 2;
   op.cost.flops = 2 * pairs * shape_.q_heads * shape_.head_dim;
+  constexpr std::uint64_t kPasses = 3;  // over the scores: written, summed up, and taken to their columns
   op.cost.hbm = std::uint64_t{first + rows} * shape_.kv_heads * (kv_.shape().vector_bytes() + 2 * sizeof(float)) +
-                std::uint64_t{rows} * shape_.q_heads * shape_.head_dim * sizeof(float);
+                std::uint64_t{rows} * shape_.q_heads * shape_.head_dim * sizeof(float) +
+                kPasses * pairs * shape_.q_heads * sizeof(float);
   op.access = {q_.reads(0, rows), sums.values.writes(layer, layer + 1)};
   kv_.append_access(sequence, layer, {0, blocks}, Tier::device, Range{0, shape_.kv_heads}, false, op.access);
   std::vector<std::uint32_t> slots(blocks);

@@ -34,6 +34,7 @@ std::string cut_middle(const Tokenizer& tokenizer, std::string text, std::uint32
 std::uint32_t default_max_length(const ModelConfig& config) {
   constexpr std::uint32_t kStep = 500, kLeft = kLongestAnswer + kRoom;
   const std::uint32_t most = config.max_positions;
+  if (most == 32768) return 31500;  // upstream's config/model2maxlen.json leaves more room there than at 4K, 8K and 16K
   return most < kLeft + kStep ? most / 2 : (most - kLeft) / kStep * kStep;
 }
 

@@ -34,8 +34,9 @@ struct LongBenchOptions {
   std::optional<ChatFormat> template_of = {};
 };
 
-/// Multiples of 500 that leave room for the longest answers (512 tokens) and a chat template, as upstream has 3500 for
-/// 4096 positions and 15500 for 16384; half the positions of models that have less than 1,076.
+/// What upstream has: 3500 for 4096 positions, 7500 for 8192, 15500 for 16384, 31500 for 32768. For others multiples of
+/// 500 that leave room for the longest answers (512 tokens) and a chat template, as the first three do; half the
+/// positions of models that have less than 1,076.
 std::uint32_t default_max_length(const ModelConfig& config);
 
 /// The prompt of a record as the model is given it, its begin token included.

@@ -126,10 +126,10 @@ Table attended_table(const Summary& s, const Labels& labels) {
 
 std::string latency_note(const Summary& s) {
   std::string text =
-      "TTFT = prefill, which all methods share (but for column sums of the prompt's attention, which are in the "
-      "prefill "
-      "of the methods that need them), + the method's setup + first step. TPOT is the time of a step after the first: "
-      "mean, median, 90th and 99th percentile. Idle is per step.";
+      "TTFT = prefill of all prompts of the batch, which all methods share (but for column sums of the prompt's "
+      "attention, which are in the prefill of the methods that need them), + the method's setup + first step. TPOT is "
+      "the time of a step after the first: "
+      "mean, median, 90th and 99th percentile. Idle is per step, the first included.";
   const LatencySummary& l = s.methods.front().latency;
   const auto launch = l.idle_ms_by_cause.find("launch");
   const double share = launch == l.idle_ms_by_cause.end() || l.step_ms <= 0 ? 0 : launch->second / l.step_ms;

@@ -100,12 +100,12 @@ nlohmann::ordered_json json_of(const LatencySummary& l) {
       {"busy_ms", l.busy_ms},
       {"idle_ms", l.idle_ms},
       {"idle_ms_by_cause", l.idle_ms_by_cause},
-      {"bytes_per_step", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
+      {"bytes_per_token", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
       {"attended_per_step", {{"device", l.attended_device}, {"host", l.attended_host}, {"host_share", l.host_share()}}},
       {"peak_kv_bytes", {{"device", l.peak_device_kv}, {"host", l.peak_host_kv}}}};
   if (l.peer_link > 0) {
-    json["bytes_per_step"]["peer_link"] = l.peer_link;
-    json["bytes_per_step"]["peer_hbm"] = l.peer_hbm;
+    json["bytes_per_token"]["peer_link"] = l.peer_link;
+    json["bytes_per_token"]["peer_hbm"] = l.peer_hbm;
   }
   if (l.peak_peer_kv > 0) json["peak_kv_bytes"]["peer"] = l.peak_peer_kv;
   return json;

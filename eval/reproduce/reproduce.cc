@@ -204,6 +204,9 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
   Reproduction result;
   result.experiment = experiment;
   result.clock = laboratory.clock();
+  const std::vector<FreeParameter>& free = experiment.free;
+  if (std::any_of(free.begin(), free.end(), [](const FreeParameter& p) { return p.of_machine(); }))
+    result.clock += ", with what was fitted of it";  // not the machine that other commands simulate by this name
   ThreadPool pool(options.threads);
   result.fitted.resize(experiment.free.size());
   Values values;

@@ -72,12 +72,11 @@ std::string target_text(const Target& t, bool markdown) {
       "prompt of "
       "{} tokens that is prefilled in chunks of {}; no tensor is computed. Which blocks and tokens heads choose is "
       "drawn from the workload {} ({}). "
-      "Step: "
-      "mean window of the steps after the first; step / batch is what papers that divide by the batch call TPOT. A "
-      "small "
-      "model's own latency is mostly launches and kernel floors and says nothing about this table, nor this table "
-      "about "
-      "its accuracy.\n",
+      "TTFT is of the batch, all of whose prompts are prefilled before it decodes. Step: "
+      "mean window of the steps after the first; step / batch is what papers that divide by the batch call TPOT. "
+      "Launches are priced as captured graphs, and prefill's attention at the rate of its products. A small model's "
+      "own latency is mostly launches and kernel floors and says nothing about this table, nor this table about its "
+      "accuracy.\n",
       t.steps, tokens_text(t.context), t.prefill_chunk, t.workload.name, t.workload.source);
   if (const std::string others = other_specs(t); !others.empty()) {
     remarks += fmt::format(

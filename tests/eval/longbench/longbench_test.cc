@@ -132,8 +132,8 @@ TEST_F(LongBenchTest, TheManifestSaysWhatScoresDependOn) {
 
 TEST_F(LongBenchTest, LengthsThatUpstreamHas) {
   ModelConfig config;
-  for (const auto& [positions, length] :
-       std::vector<std::pair<std::uint32_t, std::uint32_t>>{{4096, 3500}, {8192, 7500}, {16384, 15500}, {800, 400}}) {
+  for (const auto& [positions, length] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
+           {4096, 3500}, {8192, 7500}, {16384, 15500}, {32768, 31500}, {40960, 40000}, {800, 400}}) {
     config.max_positions = positions;
     EXPECT_EQ(default_max_length(config), length);
   }

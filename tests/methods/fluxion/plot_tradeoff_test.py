@@ -27,7 +27,7 @@ def write_run(folder, methods):
     """methods: label, accuracy, bytes that the CPU reads and that cross the link in a step."""
     entries = []
     for i, (label, accuracy, dram, h2d) in enumerate(methods):
-        latency = {"bytes_per_step": {"hbm": 9, "dram": dram, "h2d": h2d, "d2h": 9}, "tpot_ms": 1.5}
+        latency = {"bytes_per_token": {"hbm": 9, "dram": dram, "h2d": h2d, "d2h": 9}, "tpot_ms": 1.5}
         entries.append({"method": label, "overall": cell(accuracy, i == 0), "latency": latency,
                         "lengths": [{"length": 1024, **cell(accuracy / 2, i == 0)}],
                         "latency_by_length": [{"length": 1024, **latency}]})
