@@ -1,7 +1,9 @@
 // The GPU behind gpu.h: finding a device, its passport, and what cuda_common.h declares.
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <dlfcn.h>
+#include <fstream>
 #include <thread>
 
 #include "hardware/probe/cuda_common.h"
@@ -83,6 +85,14 @@ __global__ void hold(const volatile unsigned* gate, unsigned value) {
   came_within(kHoldLimit, gate, value);
 }
 
+/// The node of the host's memory that the device hangs on: figures of the link and of host memory on a machine with
+/// several are of the threads' node, which `numactl` chooses. Nothing where the system does not say.
+void add_numa_node(std::string bus, Fields& fields) {
+  std::transform(bus.begin(), bus.end(), bus.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::ifstream file("/sys/bus/pci/devices/" + bus + "/numa_node");
+  if (int node = -1; file >> node && node >= 0) fields.emplace_back("numa_node", node);
+}
+
 Fields read_passport() {
   cudaDeviceProp properties{};
   cuda_check(cudaGetDeviceProperties(&properties, 0), "reading the device's properties");
@@ -111,7 +121,10 @@ Fields read_passport() {
     fields.emplace_back("memory_clock_peak_khz", khz);
   }
   char bus[32] = {};
-  if (cudaDeviceGetPCIBusId(bus, sizeof bus, 0) == cudaSuccess) fields.emplace_back("pci_bus_id", std::string(bus));
+  if (cudaDeviceGetPCIBusId(bus, sizeof bus, 0) == cudaSuccess) {
+    fields.emplace_back("pci_bus_id", std::string(bus));
+    add_numa_node(bus, fields);
+  }
   Nvml().describe(bus, fields);
   return fields;
 }
@@ -213,6 +226,15 @@ std::size_t pinned_room(const Recorder& recorder) {
   return std::min(recorder.options().memory, available_memory() / 4);
 }
 
+StreamValue stream_value_function(const char* name) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
+  if (result != cudaSuccess) cudaGetLastError();
+  return result == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<StreamValue>(function)
+                                                                       : nullptr;
+}
+
 int device_attribute(cudaDeviceAttr attribute, const char* what) {
   int value = 0;
   cuda_check(cudaDeviceGetAttribute(&value, attribute, 0), what);
@@ -254,7 +276,9 @@ void run_gpu_section(const std::string& name, Recorder& recorder) {
   if (name == "bandwidth") return run_bandwidth(recorder);
   if (name == "gemm") return run_gemm(recorder);
   if (name == "launch") return run_launch(recorder);
+  if (name == "calls") return run_calls(recorder);
   if (name == "link") return run_link(recorder);
+  if (name == "traffic") return run_traffic(recorder);
   if (name == "handoff") return run_handoff(recorder);
   throw ProbeError("There is no GPU section '" + name + "'.");
 }

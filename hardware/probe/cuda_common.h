@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <functional>
 #include <string>
@@ -99,6 +100,11 @@ std::size_t pinned_room(const Recorder& recorder);
 /// Attribute of device 0.
 int device_attribute(cudaDeviceAttr attribute, const char* what);
 
+/// cuStreamWaitValue32 or cuStreamWriteValue32. The driver is asked for it, so that the program starts where there is
+/// no driver library; null where it has none.
+using StreamValue = CUresult(CUDAAPI*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+StreamValue stream_value_function(const char* name);
+
 /// The word at `index` of every test pattern, the same on host and device.
 __host__ __device__ inline std::uint32_t pattern_word(std::uint64_t index) {
   return static_cast<std::uint32_t>(index * 2654435761u) ^ static_cast<std::uint32_t>(index >> 15);
@@ -125,7 +131,9 @@ __device__ inline bool came_within(unsigned long long limit, const volatile unsi
 void run_bandwidth(Recorder& recorder);
 void run_gemm(Recorder& recorder);
 void run_launch(Recorder& recorder);
+void run_calls(Recorder& recorder);
 void run_link(Recorder& recorder);
+void run_traffic(Recorder& recorder);
 void run_handoff(Recorder& recorder);
 
 }  // namespace tandem::probe

@@ -5,7 +5,6 @@
 // declared stuck, and the probe goes on without it.
 #include <algorithm>
 #include <atomic>
-#include <cuda.h>
 
 #include "hardware/probe/cuda_common.h"
 
@@ -95,8 +94,8 @@ class HandoffBench {
   explicit HandoffBench(Recorder& recorder)
       : recorder_(recorder), memory_(sizeof(Flags)), counter_(sizeof(unsigned)), flags_(*memory_.as<Flags>()) {
     flags_ = Flags{};
-    wait_value_ = find("cuStreamWaitValue32");
-    write_value_ = find("cuStreamWriteValue32");
+    wait_value_ = stream_value_function("cuStreamWaitValue32");
+    write_value_ = stream_value_function("cuStreamWriteValue32");
     cuda_check(cudaMemsetAsync(counter_.as<void>(), 0, sizeof(unsigned), stream_), "clearing a counter");
     // Kernels load at their first launch, which may wait for the device: none may load while another spins.
     store_flag<<<1, 1, 0, stream_>>>(&flags_.to_host, 0);
@@ -228,18 +227,7 @@ class HandoffBench {
   }
 
  private:
-  using StreamValue = CUresult(CUDAAPI*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
   static constexpr int kChain = 64;
-
-  /// The driver is asked for the function, so that the program starts where there is no driver library.
-  static StreamValue find(const char* name) {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
-    if (result != cudaSuccess) cudaGetLastError();
-    return result == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<StreamValue>(function)
-                                                                         : nullptr;
-  }
 
   void stream_value(StreamValue function, unsigned& flag, unsigned value, unsigned mode, const char* name) {
     const CUresult result = function(stream_, reinterpret_cast<CUdeviceptr>(&flag), value, mode);

@@ -143,12 +143,14 @@ const std::vector<SectionSpec>& section_specs() {
   // Shares are the seconds a full run gives each section; together they make the default cap.
   static const std::vector<SectionSpec> specs = {
       {"dram", "host memory read bandwidth by number of threads", 15, false},
-      {"cpu_attention", "partial attention over bf16 KV pages on the CPU, by pattern, page size and threads", 35,
+      {"cpu_attention", "partial attention over bf16 KV pages on the CPU, by pattern, page size and threads", 33,
        false},
       {"bandwidth", "device memory read, write and copy bandwidth by size", 20, true},
-      {"gemm", "bf16 matrix products at decode and prefill shapes", 35, true},
-      {"launch", "kernel launches and graph segments", 15, true},
-      {"link", "host <-> device by piece size and count: DMA loop, batched DMA, zero-copy kernel", 55, true},
+      {"gemm", "bf16 matrix products at decode and prefill shapes", 30, true},
+      {"launch", "kernel launches and graph segments", 12, true},
+      {"calls", "marks, waits, small copies and arguments between kernels", 12, true},
+      {"link", "host <-> device by piece size and count: DMA loop, batched DMA, zero-copy kernel", 50, true},
+      {"traffic", "copies beside each other: both directions, small beside large", 3, true},
       {"handoff", "signals between CPU and GPU, both directions", 25, true},
   };
   return specs;
