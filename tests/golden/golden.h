@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,10 @@ inline std::filesystem::path golden_folder() {
 }
 
 inline Golden load_golden(const std::string& name) {
-  std::ifstream text(golden_folder() / (name + ".json"));
-  const nlohmann::json json = parse_json(text, "JSON");
+  std::ifstream file(golden_folder() / (name + ".json"));
+  std::stringstream text;
+  text << file.rdbuf();
+  const nlohmann::json json = parse_json(text.str(), name);
   Golden golden;
   golden.model = json.at("model").get<std::string>();
   if (golden.model != "embedded") golden.model = (source_folder() / golden.model).string();
