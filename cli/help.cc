@@ -1,5 +1,8 @@
 #include "cli/help.h"
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
 #include <sstream>
 
 #include "eval/report/table.h"
@@ -8,6 +11,7 @@ namespace tandem::cli {
 namespace {
 
 constexpr std::size_t kWidth = eval::kTerminalWidth;
+constexpr std::size_t kColumn = 28;    // where descriptions of options begin
 constexpr std::size_t kFarRight = 68;  // columns: what begins behind it has no room to hang there
 constexpr std::size_t kBelow = 6;      // columns: indent of what stands below its command
 
@@ -32,11 +36,16 @@ std::string example(const std::string& line) {
   return line.substr(0, begin) + command + does;
 }
 
-}  // namespace
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool is_positional) const override;
+  std::string make_subcommand(const CLI::App* command) const override;
+  std::string make_description(const CLI::App* command) const override;
+  std::string make_footer(const CLI::App* command) const override;
 
-std::string hanging(const std::string& text, std::size_t indent) {
-  return broken(text, kWidth - indent, "\n" + std::string(indent, ' '));
-}
+ private:
+  std::string entry(const std::string& name, const std::string& description) const;
+};
 
 std::string HelpFormatter::entry(const std::string& name, const std::string& description) const {
   const std::size_t indent = get_column_width();
@@ -75,6 +84,18 @@ std::string HelpFormatter::make_footer(const CLI::App* command) const {
   }
   end_paragraph();
   return out;
+}
+
+}  // namespace
+
+std::string hanging(const std::string& text, std::size_t indent) {
+  return broken(text, kWidth - indent, "\n" + std::string(indent, ' '));
+}
+
+void format_help(CLI::App& app) {
+  const auto formatter = std::make_shared<HelpFormatter>();
+  formatter->column_width(kColumn);
+  app.formatter(formatter);
 }
 
 }  // namespace tandem::cli

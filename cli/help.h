@@ -2,8 +2,12 @@
 // are.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <cstddef>
 #include <string>
+
+namespace CLI {
+class App;
+}
 
 namespace tandem::cli {
 
@@ -11,17 +15,9 @@ namespace tandem::cli {
 /// column `indent`, where the others begin; no newline at the end.
 std::string hanging(const std::string& text, std::size_t indent);
 
-/// What CLI11 prints, in lines of that width: a description hangs behind its option. Of a footer, lines without an
-/// indent are paragraphs, those with one examples, with what they do two or more spaces behind the command.
-class HelpFormatter : public CLI::Formatter {
- public:
-  std::string make_option(const CLI::Option* option, bool is_positional) const override;
-  std::string make_subcommand(const CLI::App* command) const override;
-  std::string make_description(const CLI::App* command) const override;
-  std::string make_footer(const CLI::App* command) const override;
-
- private:
-  std::string entry(const std::string& name, const std::string& description) const;
-};
+/// What CLI11 prints of `app` and of the subcommands that it gets from here on, in lines of that width: a description
+/// hangs behind its option. Of a footer, lines without an indent are paragraphs, those with one examples, with what
+/// they do two or more spaces behind the command.
+void format_help(CLI::App& app);
 
 }  // namespace tandem::cli

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <fmt/core.h>
 #include <limits>
-#include <memory>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -166,9 +165,7 @@ int run(const std::vector<std::string>& words) {
   app.footer(kFooter);
   app.set_version_flag("--version", fmt::format("tandem {} ({})", version(), git_commit()));
   app.require_subcommand(0, 1);
-  const auto formatter = std::make_shared<HelpFormatter>();
-  formatter->column_width(28);
-  app.formatter(formatter);  // the subcommands have it from here
+  format_help(app);
   add_subcommands(app);
 
   if (words.empty()) {
