@@ -166,58 +166,58 @@ void bench_kernels(KernelArguments& arguments) {
 }
 
 /// What decode and prefill have.
-void add_common(CLI::App& command, BenchArguments& arguments) {
-  command.add_option("--rounds", arguments.rounds, "Measured rounds; one more warms up")->capture_default_str();
-  command.add_option("--out", arguments.out, "A JSON file for every round");
-  command.add_flag("--force", arguments.force, "Replace that file");
-  command.add_flag("--quiet", arguments.quiet, "No progress line");
+void add_common(Command command, BenchArguments& arguments) {
+  command.option("--rounds", arguments.rounds, "Measured rounds; one more warms up").show_default();
+  command.option("--out", arguments.out, "A JSON file for every round");
+  command.flag("--force", arguments.force, "Replace that file");
+  command.flag("--quiet", arguments.quiet, "No progress line");
   arguments.session.device = "emu";
-  command.add_option("--device", arguments.session.device, "emu: this CPU; cuda: a GPU")->capture_default_str();
+  command.option("--device", arguments.session.device, "emu: this CPU; cuda: a GPU").show_default();
   add_model_options(command, arguments.session);
 }
 
 }  // namespace
 
-void add_bench(CLI::App& app) {
-  auto* command =
-      app.add_subcommand("bench", "Real time of a model or of kernels on this machine: decode, prefill, kernels");
-  command->require_subcommand(1);
-  command->footer(kFooter);
+void add_bench(Command app) {
+  Command command =
+      app.subcommand("bench", "Real time of a model or of kernels on this machine: decode, prefill, kernels");
+  command.require_subcommand();
+  command.footer(kFooter);
 
-  auto* decode = command->add_subcommand("decode", "Time of a decode step behind a long context");
+  Command decode = command.subcommand("decode", "Time of a decode step behind a long context");
   auto decoding = std::make_shared<BenchArguments>();
   decoding->context = "8K";
-  decode->add_option("--context", decoding->context, "Tokens before the first step: 8K, 32768")->capture_default_str();
-  decode->add_option("--steps", decoding->steps, "Measured steps of a round")->capture_default_str();
-  decode->add_option("--method", decoding->method, "Method with its options (`tandem methods`)")->capture_default_str();
-  add_common(*decode, *decoding);
-  decode->footer(kDecodeFooter);
-  decode->callback([decoding] { bench(*decoding, "--context", eval::measure_decode); });
+  decode.option("--context", decoding->context, "Tokens before the first step: 8K, 32768").show_default();
+  decode.option("--steps", decoding->steps, "Measured steps of a round").show_default();
+  decode.option("--method", decoding->method, "Method with its options (`tandem methods`)").show_default();
+  add_common(decode, *decoding);
+  decode.footer(kDecodeFooter);
+  decode.callback([decoding] { bench(*decoding, "--context", eval::measure_decode); });
 
-  auto* prefill = command->add_subcommand("prefill", "Tokens per second of a prefill");
+  Command prefill = command.subcommand("prefill", "Tokens per second of a prefill");
   auto prefilling = std::make_shared<BenchArguments>();
   prefilling->context = "4K";
-  prefill->add_option("--tokens", prefilling->context, "Tokens to prefill: 4K, 8192")->capture_default_str();
-  add_common(*prefill, *prefilling);
-  prefill->footer(kPrefillFooter);
-  prefill->callback([prefilling] { bench(*prefilling, "--tokens", eval::measure_prefill); });
+  prefill.option("--tokens", prefilling->context, "Tokens to prefill: 4K, 8192").show_default();
+  add_common(prefill, *prefilling);
+  prefill.footer(kPrefillFooter);
+  prefill.callback([prefilling] { bench(*prefilling, "--tokens", eval::measure_prefill); });
 
-  auto* kernels = command->add_subcommand("kernels", "Every kernel beside what this machine attains");
+  Command kernels = command.subcommand("kernels", "Every kernel beside what this machine attains");
   auto measured = std::make_shared<KernelArguments>();
-  kernels->add_option("--device", measured->device, "cpu or cuda")->capture_default_str();
-  kernels->add_option("--kernel", measured->options.kernel, "Only this one, for example swiglu");
-  kernels->add_option("--shape", measured->options.shape, "Only cases whose shape has this text, for example 'n 4096'");
-  kernels->add_option("--threads", measured->options.threads, "Of the CPU's kernels that use several; 0: all usable")
-      ->capture_default_str();
-  kernels->add_option("--rounds", measured->options.rounds, "Measured rounds of each")->capture_default_str();
-  kernels->add_flag("--check", measured->check,
-                    "Measure nothing: run each once and compare with its oracle in float64 (a minute or more)");
-  kernels->add_option("--out", measured->out, "A JSON file");
-  kernels->add_flag("--force", measured->force, "Replace that file");
-  kernels->add_flag("--quiet", measured->quiet, "No progress line");
-  kernels->footer(kKernelsFooter);
-  kernels->callback([measured, kernels] {
-    measured->rounds_given = kernels->count("--rounds") > 0;
+  kernels.option("--device", measured->device, "cpu or cuda").show_default();
+  kernels.option("--kernel", measured->options.kernel, "Only this one, for example swiglu");
+  kernels.option("--shape", measured->options.shape, "Only cases whose shape has this text, for example 'n 4096'");
+  kernels.option("--threads", measured->options.threads, "Of the CPU's kernels that use several; 0: all usable")
+      .show_default();
+  kernels.option("--rounds", measured->options.rounds, "Measured rounds of each").show_default();
+  kernels.flag("--check", measured->check,
+               "Measure nothing: run each once and compare with its oracle in float64 (a minute or more)");
+  kernels.option("--out", measured->out, "A JSON file");
+  kernels.flag("--force", measured->force, "Replace that file");
+  kernels.flag("--quiet", measured->quiet, "No progress line");
+  kernels.footer(kKernelsFooter);
+  kernels.callback([measured, kernels] {
+    measured->rounds_given = kernels.given("--rounds");
     bench_kernels(*measured);
   });
 }

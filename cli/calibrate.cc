@@ -52,26 +52,24 @@ void calibrate(const CalibrateArguments& arguments) {
 
 }  // namespace
 
-void add_calibrate(CLI::App& app) {
-  auto* command = app.add_subcommand("calibrate", "A hardware profile from what was measured on a machine");
+void add_calibrate(Command app) {
+  Command command = app.subcommand("calibrate", "A hardware profile from what was measured on a machine");
   auto arguments = std::make_shared<CalibrateArguments>();
-  command->add_option("--probe", arguments->probe, "What tandem-probe wrote on the machine, JSON")->required();
-  command->add_option("--kernels", arguments->kernels,
-                      "What `tandem bench kernels --out` wrote there; may be given again, for the GPU and for other "
-                      "numbers of threads");
+  command.option("--probe", arguments->probe, "What tandem-probe wrote on the machine, JSON").required();
+  command.option("--kernels", arguments->kernels,
+                 "What `tandem bench kernels --out` wrote there; may be given again, for the GPU and for other "
+                 "numbers of threads");
+  command.option("--base", arguments->base, "The profile that what was not measured is taken from: a name or a file")
+      .required();
+  command.option("--out", arguments->out, "The profile's file, NAME.json").required();
+  command.option("--title", arguments->title, "Of the profile, in column heads; default: the GPU's and CPU's names");
   command
-      ->add_option("--base", arguments->base, "The profile that what was not measured is taken from: a name or a file")
-      ->required();
-  command->add_option("--out", arguments->out, "The profile's file, NAME.json")->required();
-  command->add_option("--title", arguments->title,
-                      "Of the profile, in column heads; default: the GPU's and CPU's names");
-  command
-      ->add_option("--threads", arguments->threads,
-                   "For host workers; 0: all that the probe could use but one, for the control thread")
-      ->capture_default_str();
-  command->add_flag("--force", arguments->force, "Replace that file");
-  command->footer(kFooter);
-  command->callback([arguments] { calibrate(*arguments); });
+      .option("--threads", arguments->threads,
+              "For host workers; 0: all that the probe could use but one, for the control thread")
+      .show_default();
+  command.flag("--force", arguments->force, "Replace that file");
+  command.footer(kFooter);
+  command.callback([arguments] { calibrate(*arguments); });
 }
 
 }  // namespace tandem::cli

@@ -1,31 +1,31 @@
-// The program's subcommands. A new one is a file cli/<name>.cc with `void add_<name>(CLI::App&)`, declared here, called
+// The program's subcommands. A new one is a file cli/<name>.cc with `void add_<name>(Command)`, declared here, called
 // in cli/main.cc and listed in cli/CMakeLists.txt; cli/info.cc is the example to follow.
 //
 // add_<name> declares the options and sets the subcommand's callback, which does the work and returns when all went
 // well. Anything else is an exception, and main.cc turns it into a sentence on stderr and the exit code.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
+#include "cli/command.h"
 #include "cli/exit_code.h"
 
 namespace tandem::cli {
 
-void add_bench(CLI::App& app);
-void add_calibrate(CLI::App& app);
-void add_compare(CLI::App& app);
-void add_eval(CLI::App& app);
-void add_fluxion(CLI::App& app);
-void add_gate(CLI::App& app);
-void add_generate(CLI::App& app);
-void add_info(CLI::App& app);
-void add_methods(CLI::App& app);
-void add_profile(CLI::App& app);
-void add_reproduce(CLI::App& app);
+void add_bench(Command app);
+void add_calibrate(Command app);
+void add_compare(Command app);
+void add_eval(Command app);
+void add_fluxion(Command app);
+void add_gate(Command app);
+void add_generate(Command app);
+void add_info(Command app);
+void add_methods(Command app);
+void add_profile(Command app);
+void add_reproduce(Command app);
 
-void add_longbench(CLI::App& eval);  // of eval
+void add_longbench(Command eval);  // of eval
 
 /// What a paper publishes as statistics of models and not as times: ScoutAttention's "table1" and "fig6", by `tandem
 /// profile layer-ahead` and `scout-recall` on the embedded model. Prints, and writes `out` where it is not empty: the

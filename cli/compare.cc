@@ -204,65 +204,56 @@ void compare(const CompareCommand& command) {
 
 }  // namespace
 
-void add_compare(CLI::App& app) {
-  auto* command =
-      app.add_subcommand("compare", "Compare methods: accuracy, latency, idle time and bytes of the same run");
+void add_compare(Command app) {
+  Command command =
+      app.subcommand("compare", "Compare methods: accuracy, latency, idle time and bytes of the same run");
   auto options = std::make_shared<CompareCommand>();
-  command->add_option("--methods", options->methods,
-                      fmt::format("Methods with their options; the first is the baseline [all: {}]",
-                                  fmt::join(default_comparison(true), ", ")));
-  command->add_option(
+  command.option("--methods", options->methods,
+                 fmt::format("Methods with their options; the first is the baseline [all: {}]",
+                             fmt::join(default_comparison(true), ", ")));
+  command.option(
       "--ruler-data", options->ruler_data,
       "Samples that NVIDIA/RULER made: a folder of <length>/<task>.jsonl, or one such file (default: the embedded "
       "source). No chat template is added; one that the files have is kept, its special tokens being read as such");
-  command->add_option(
-      "--ruler-essays", options->texts.essays,
-      "Text around the needles of the tasks that upstream hides in essays: {\"text\": ...} in a .json, or "
-      "plain text (default: invented prose)");
+  command.option("--ruler-essays", options->texts.essays,
+                 "Text around the needles of the tasks that upstream hides in essays: {\"text\": ...} in a .json, or "
+                 "plain text (default: invented prose)");
   command
-      ->add_option(
-          "--ruler-qa", options->texts.questions,
-          "Questions and documents: a SQuAD file for qa_1, a HotpotQA file for qa_2, or both, each with its own "
-          "--ruler-qa (default: questions on made-up facts)")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);
-  command->add_option(
-      "--tasks", options->tasks,
-      fmt::format("RULER tasks or groups: single, multikey, niah, qa, all [{}; of files: all]", kTasks));
-  command->add_option("--lengths", options->lengths,
-                      fmt::format("Context lengths in tokens: 4K,32768 [{}; of files: all]", kLengths));
+      .option("--ruler-qa", options->texts.questions,
+              "Questions and documents: a SQuAD file for qa_1, a HotpotQA file for qa_2, or both, each with its own "
+              "--ruler-qa (default: questions on made-up facts)")
+      .repeatable();
+  command.option("--tasks", options->tasks,
+                 fmt::format("RULER tasks or groups: single, multikey, niah, qa, all [{}; of files: all]", kTasks));
+  command.option("--lengths", options->lengths,
+                 fmt::format("Context lengths in tokens: 4K,32768 [{}; of files: all]", kLengths));
   command
-      ->add_option("--samples", options->samples,
-                   "Samples per task and length; of files, at most what the shortest holds")
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, fmt::format("Seed of the samples [{}; files have theirs]", kSeed));
-  command->add_option("--batch", options->batch, "Sequences decoded together")->capture_default_str();
-  command->add_option(
-      "--as", options->target.as,
-      "Also predict latency at this shape (a preset of `tandem info`, or a model folder), with --batch");
+      .option("--samples", options->samples, "Samples per task and length; of files, at most what the shortest holds")
+      .show_default();
+  command.option("--seed", options->seed, fmt::format("Seed of the samples [{}; files have theirs]", kSeed));
+  command.option("--batch", options->batch, "Sequences decoded together").show_default();
+  command.option("--as", options->target.as,
+                 "Also predict latency at this shape (a preset of `tandem info`, or a model folder), with --batch");
   command
-      ->add_option("--context", options->target.context,
-                   "With --as: prompt tokens of each sequence, prefilled in chunks of 2048 or as --prefill-chunk says")
-      ->capture_default_str();
+      .option("--context", options->target.context,
+              "With --as: prompt tokens of each sequence, prefilled in chunks of 2048 or as --prefill-chunk says")
+      .show_default();
   command
-      ->add_option("--workload", options->target.workload,
-                   "With --as: what heads choose, as recorded in this run, as published, or from a file")
-      ->capture_default_str();
-  add_run_options(*command, options->run, "compare");
-  command->add_flag(
-      "--head-errors", options->head_errors,
-      "Also measure how far the outputs of fluxion's heads are off in every step (errors.jsonl); slow, and "
-      "not part of the times");
-  command->add_flag(
-      "--trace", options->trace,
-      "Write each method's first decode for Perfetto (trace-<number>-<method>.json); of a run that goes on, "
-      "the first one there, where none is there yet");
-  command->add_flag("--no-plot", options->no_plot, "Draw no plot");
-  add_session_options(*command, options->session, Models::trained);
-  command->footer(kFooter);
-  command->callback([options, command] {
-    options->target.shaped = command->count("--context") + command->count("--workload") > 0;
+      .option("--workload", options->target.workload,
+              "With --as: what heads choose, as recorded in this run, as published, or from a file")
+      .show_default();
+  add_run_options(command, options->run, "compare");
+  command.flag("--head-errors", options->head_errors,
+               "Also measure how far the outputs of fluxion's heads are off in every step (errors.jsonl); slow, and "
+               "not part of the times");
+  command.flag("--trace", options->trace,
+               "Write each method's first decode for Perfetto (trace-<number>-<method>.json); of a run that goes on, "
+               "the first one there, where none is there yet");
+  command.flag("--no-plot", options->no_plot, "Draw no plot");
+  add_session_options(command, options->session, Models::trained);
+  command.footer(kFooter);
+  command.callback([options, command] {
+    options->target.shaped = command.given("--context") || command.given("--workload");
     compare(*options);
   });
 }

@@ -119,28 +119,27 @@ void perplexity(const PerplexityArguments& arguments) {
 
 }  // namespace
 
-void add_eval(CLI::App& app) {
-  auto* command = app.add_subcommand("eval", "Measures beside RULER: LongBench, perplexity");
-  command->require_subcommand(1);
-  command->footer(kEvalFooter);
-  add_longbench(*command);
-  auto* inner = command->add_subcommand("perplexity", "Perplexity of a text when every token goes through a method");
+void add_eval(Command app) {
+  Command command = app.subcommand("eval", "Measures beside RULER: LongBench, perplexity");
+  command.require_subcommand();
+  command.footer(kEvalFooter);
+  add_longbench(command);
+  Command inner = command.subcommand("perplexity", "Perplexity of a text when every token goes through a method");
   auto arguments = std::make_shared<PerplexityArguments>();
   inner
-      ->add_option("--methods", arguments->methods,
-                   "Methods with their options; the first is the baseline. By default fewer than compare takes: every "
-                   "scored token is a decode step of every method")
-      ->capture_default_str();
-  inner->add_option("--text", arguments->text, "A UTF-8 file (default: invented prose)");
-  inner->add_option("--context", arguments->context, "Tokens of a window before the scored ones")
-      ->capture_default_str();
-  inner->add_option("--new", arguments->scored, "Tokens of a window that are scored")->capture_default_str();
-  inner->add_option("--windows", arguments->windows, "Windows of the text")->capture_default_str();
-  inner->add_option("--batch", arguments->batch, "Windows decoded together")->capture_default_str();
-  add_run_options(*inner, arguments->run, "perplexity");
-  add_session_options(*inner, arguments->session, Models::trained);
-  inner->footer(kFooter);
-  inner->callback([arguments] { perplexity(*arguments); });
+      .option("--methods", arguments->methods,
+              "Methods with their options; the first is the baseline. By default fewer than compare takes: every "
+              "scored token is a decode step of every method")
+      .show_default();
+  inner.option("--text", arguments->text, "A UTF-8 file (default: invented prose)");
+  inner.option("--context", arguments->context, "Tokens of a window before the scored ones").show_default();
+  inner.option("--new", arguments->scored, "Tokens of a window that are scored").show_default();
+  inner.option("--windows", arguments->windows, "Windows of the text").show_default();
+  inner.option("--batch", arguments->batch, "Windows decoded together").show_default();
+  add_run_options(inner, arguments->run, "perplexity");
+  add_session_options(inner, arguments->session, Models::trained);
+  inner.footer(kFooter);
+  inner.callback([arguments] { perplexity(*arguments); });
 }
 
 }  // namespace tandem::cli

@@ -194,39 +194,38 @@ void collect(CollectArguments& a) {
 
 }  // namespace
 
-void add_fluxion(CLI::App& app) {
-  auto* command = app.add_subcommand("fluxion", "Training data for Fluxion's predictor");
-  command->require_subcommand(1);
-  command->footer(kFooter);
-  auto* sub = command->add_subcommand("collect", "Features and labels of every head at sampled decode steps");
+void add_fluxion(Command app) {
+  Command command = app.subcommand("fluxion", "Training data for Fluxion's predictor");
+  command.require_subcommand();
+  command.footer(kFooter);
+  Command sub = command.subcommand("collect", "Features and labels of every head at sampled decode steps");
   auto a = std::make_shared<CollectArguments>();
-  sub->add_option("--out", a->out, "Folder for the data");
-  sub->add_option("--model", a->session.model, kModelHelp)->capture_default_str();
-  sub->add_option("--tasks", a->tasks, "RULER tasks or groups: all, niah, single, multikey, qa")->capture_default_str();
-  sub->add_option("--text-file", a->text_file, "Windows of this text instead of RULER tasks");
-  sub->add_option("--lengths", a->lengths, "Context lengths in tokens: 512,4K,32K")->capture_default_str();
-  sub->add_option("--samples", a->samples, "Prompts per task and length")->capture_default_str();
-  sub->add_option("--decode-steps", a->collect.decode_steps, "Tokens decoded per prompt")->capture_default_str();
-  sub->add_option("--steps", a->collect.steps, "Of these, how many are sampled")->capture_default_str();
-  sub->add_option("--sinks", a->collect.sinks, "First tokens, on the device")->capture_default_str();
-  sub->add_option("--window", a->collect.window, "Last prompt tokens, on the device")->capture_default_str();
-  sub->add_option(
-         "--tau", a->collect.taus,
-         "Error that is good enough, of the layer's largest output; several, with commas, give labels for each")
-      ->delimiter(',')
-      ->capture_default_str();
-  sub->add_option("--mass", a->collect.mass, "Attention that the score rule must cover")->capture_default_str();
-  sub->add_option("--seed", a->collect.seed,
-                  "Of prompts and sampled steps; another one than the runs that judge the predictor have")
-      ->capture_default_str();
-  sub->add_option("--threads", a->session.threads,
-                  "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
-      ->capture_default_str();
-  sub->add_flag("--force", a->force, "Replace a collection in that folder");
-  sub->add_flag("--resume", a->resume, "Continue a collection in that folder; damaged files of it are made again");
-  sub->add_flag("--quiet", a->quiet, "No progress line");
-  sub->footer(kCollectFooter);
-  sub->callback([a] { collect(*a); });
+  sub.option("--out", a->out, "Folder for the data");
+  sub.option("--model", a->session.model, kModelHelp).show_default();
+  sub.option("--tasks", a->tasks, "RULER tasks or groups: all, niah, single, multikey, qa").show_default();
+  sub.option("--text-file", a->text_file, "Windows of this text instead of RULER tasks");
+  sub.option("--lengths", a->lengths, "Context lengths in tokens: 512,4K,32K").show_default();
+  sub.option("--samples", a->samples, "Prompts per task and length").show_default();
+  sub.option("--decode-steps", a->collect.decode_steps, "Tokens decoded per prompt").show_default();
+  sub.option("--steps", a->collect.steps, "Of these, how many are sampled").show_default();
+  sub.option("--sinks", a->collect.sinks, "First tokens, on the device").show_default();
+  sub.option("--window", a->collect.window, "Last prompt tokens, on the device").show_default();
+  sub.option("--tau", a->collect.taus,
+             "Error that is good enough, of the layer's largest output; several, with commas, give labels for each")
+      .comma_separated()
+      .show_default();
+  sub.option("--mass", a->collect.mass, "Attention that the score rule must cover").show_default();
+  sub.option("--seed", a->collect.seed,
+             "Of prompts and sampled steps; another one than the runs that judge the predictor have")
+      .show_default();
+  sub.option("--threads", a->session.threads,
+             "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
+      .show_default();
+  sub.flag("--force", a->force, "Replace a collection in that folder");
+  sub.flag("--resume", a->resume, "Continue a collection in that folder; damaged files of it are made again");
+  sub.flag("--quiet", a->quiet, "No progress line");
+  sub.footer(kCollectFooter);
+  sub.callback([a] { collect(*a); });
 }
 
 }  // namespace tandem::cli

@@ -74,38 +74,33 @@ void gate(const GateArguments& arguments) {
 
 }  // namespace
 
-void add_gate(CLI::App& app) {
-  auto* command = app.add_subcommand("gate", "Decide for CI whether a run is as good as a baseline run");
+void add_gate(Command app) {
+  Command command = app.subcommand("gate", "Decide for CI whether a run is as good as a baseline run");
   auto arguments = std::make_shared<GateArguments>();
-  command->add_option("--baseline", arguments->baseline, "Run folder of compare or eval longbench that was found good")
-      ->required();
-  command->add_option("--run", arguments->run, "Run folder to judge")->required();
-  command->add_option("--methods", arguments->methods,
-                      "Which of the baseline's methods, by label or name (default: all)");
+  command.option("--baseline", arguments->baseline, "Run folder of compare or eval longbench that was found good")
+      .required();
+  command.option("--run", arguments->run, "Run folder to judge").required();
+  command.option("--methods", arguments->methods, "Which of the baseline's methods, by label or name (default: all)");
   command
-      ->add_option("--accuracy-margin", arguments->accuracy_margin,
-                   "Points of accuracy, the loss that must be excluded for a method to pass without a doubt")
-      ->capture_default_str();
-  command->add_option("--latency-margin", arguments->latency_margin,
-                      fmt::format("Per cent that TPOT and TTFT may rise [simulated: {}; measured: {}]",
-                                  100 * eval::kExactMargin, 100 * eval::kMeasuredMargin));
+      .option("--accuracy-margin", arguments->accuracy_margin,
+              "Points of accuracy, the loss that must be excluded for a method to pass without a doubt")
+      .show_default();
+  command.option("--latency-margin", arguments->latency_margin,
+                 fmt::format("Per cent that TPOT and TTFT may rise [simulated: {}; measured: {}]",
+                             100 * eval::kExactMargin, 100 * eval::kMeasuredMargin));
   command
-      ->add_option("--noise", arguments->noise,
-                   "Run folder of the baseline's program again, measured; may be given again")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);
+      .option("--noise", arguments->noise, "Run folder of the baseline's program again, measured; may be given again")
+      .repeatable();
   command
-      ->add_option("--alpha", arguments->alpha,
-                   "Chance that a run as accurate as the baseline fails, all methods together")
-      ->capture_default_str();
-  command->add_flag("--strict", arguments->strict, "Where the samples cannot tell, fail");
-  command->add_flag("--same-tokens", arguments->same_tokens, "Where a sample has other tokens, fail");
-  command->add_flag("--any-machine", arguments->any_machine, "Compare measured times of two machines");
-  command->add_option("--out", arguments->out, "Also write the verdict: JSON, or Markdown to a .md file");
-  command->add_flag("--force", arguments->force, "Replace that file");
-  command->footer(kFooter);
-  command->callback([arguments] { gate(*arguments); });
+      .option("--alpha", arguments->alpha, "Chance that a run as accurate as the baseline fails, all methods together")
+      .show_default();
+  command.flag("--strict", arguments->strict, "Where the samples cannot tell, fail");
+  command.flag("--same-tokens", arguments->same_tokens, "Where a sample has other tokens, fail");
+  command.flag("--any-machine", arguments->any_machine, "Compare measured times of two machines");
+  command.option("--out", arguments->out, "Also write the verdict: JSON, or Markdown to a .md file");
+  command.flag("--force", arguments->force, "Replace that file");
+  command.footer(kFooter);
+  command.callback([arguments] { gate(*arguments); });
 }
 
 }  // namespace tandem::cli

@@ -202,41 +202,38 @@ void generate(const GenerateOptions& options) {
 
 }  // namespace
 
-void add_generate(CLI::App& app) {
-  auto* command = app.add_subcommand("generate", "Continue a prompt or a conversation with one method");
+void add_generate(Command app) {
+  Command command = app.subcommand("generate", "Continue a prompt or a conversation with one method");
   auto options = std::make_shared<GenerateOptions>();
-  command->add_option("--prompt", options->prompt,
-                      "The prompt. Special tokens written in it (\"<|im_end|>\") are text");
-  command->add_option("--prompt-file", options->prompt_file, "A file or pipe with the prompt");
-  command->add_option("--method", options->method, "Method with its options (`tandem methods`)")->capture_default_str();
-  command->add_flag("--chat", options->chat, "A conversation: each line of the input is a turn");
-  command->add_option("--system", options->system, "With --chat: the system's message");
-  command->add_option("--chat-format", options->chat_format,
-                      "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
-                          " (default: as the model's chat template)");
-  command->add_flag("--no-thinking", options->no_thinking, "With --chat and qwen3: answer without reasoning first");
-  command->add_option("--max-new", options->max_new, "Tokens to generate at most (with --chat: per answer)")
-      ->capture_default_str();
+  command.option("--prompt", options->prompt, "The prompt. Special tokens written in it (\"<|im_end|>\") are text");
+  command.option("--prompt-file", options->prompt_file, "A file or pipe with the prompt");
+  command.option("--method", options->method, "Method with its options (`tandem methods`)").show_default();
+  command.flag("--chat", options->chat, "A conversation: each line of the input is a turn");
+  command.option("--system", options->system, "With --chat: the system's message");
+  command.option("--chat-format", options->chat_format,
+                 "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
+                     " (default: as the model's chat template)");
+  command.flag("--no-thinking", options->no_thinking, "With --chat and qwen3: answer without reasoning first");
+  command.option("--max-new", options->max_new, "Tokens to generate at most (with --chat: per answer)").show_default();
   command
-      ->add_option("--temperature", options->sampling.temperature,
-                   "0: the best token, always; above: draw tokens, 1 as the model says, less for likelier ones")
-      ->capture_default_str();
-  command->add_option("--top-k", options->sampling.top_k, "Draw from the k best tokens (0: all)")
-      ->capture_default_str();
+      .option("--temperature", options->sampling.temperature,
+              "0: the best token, always; above: draw tokens, 1 as the model says, less for likelier ones")
+      .show_default();
+  command.option("--top-k", options->sampling.top_k, "Draw from the k best tokens (0: all)").show_default();
   command
-      ->add_option("--top-p", options->sampling.top_p,
-                   "Draw from the best tokens that together have this probability (1: all)")
-      ->capture_default_str();
+      .option("--top-p", options->sampling.top_p,
+              "Draw from the best tokens that together have this probability (1: all)")
+      .show_default();
   command
-      ->add_option("--min-p", options->sampling.min_p,
-                   "Draw from tokens at least this share as likely as the best one (0: all)")
-      ->capture_default_str();
-  command->add_option("--seed", options->sampling.seed, "Seed of the draws")->capture_default_str();
-  add_session_options(*command, options->session);
-  command->footer(kFooter);
-  command->callback([options, command] {
+      .option("--min-p", options->sampling.min_p,
+              "Draw from tokens at least this share as likely as the best one (0: all)")
+      .show_default();
+  command.option("--seed", options->sampling.seed, "Seed of the draws").show_default();
+  add_session_options(command, options->session);
+  command.footer(kFooter);
+  command.callback([options, command] {
     for (const char* name : {"--top-k", "--top-p", "--min-p", "--seed"})
-      options->filtered = options->filtered || command->count(name) > 0;
+      options->filtered = options->filtered || command.given(name);
     generate(*options);
   });
 }

@@ -124,13 +124,13 @@ void print_info(const InfoOptions& options) {
 
 }  // namespace
 
-void add_info(CLI::App& app) {
-  auto* command = app.add_subcommand("info", "This build, this machine, hardware profiles and a model's shape");
+void add_info(Command app) {
+  Command command = app.subcommand("info", "This build, this machine, hardware profiles and a model's shape");
   auto options = std::make_shared<InfoOptions>();
-  command->add_option("--model", options->model, std::string("Only this model. ") + kModelHelp);
-  command->add_option("--hw", options->hardware, "Only this hardware profile: a name or a JSON file");
-  command->footer(kFooter);
-  command->callback([options] { print_info(*options); });
+  command.option("--model", options->model, std::string("Only this model. ") + kModelHelp);
+  command.option("--hw", options->hardware, "Only this hardware profile: a name or a JSON file");
+  command.footer(kFooter);
+  command.callback([options] { print_info(*options); });
 }
 
 }  // namespace tandem::cli

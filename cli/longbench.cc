@@ -114,27 +114,26 @@ void longbench(const LongBenchCommand& command) {
 
 }  // namespace
 
-void add_longbench(CLI::App& eval) {
-  auto* command = eval.add_subcommand("longbench", "LongBench's published files: upstream's prompts and scores");
+void add_longbench(Command eval) {
+  Command command = eval.subcommand("longbench", "LongBench's published files: upstream's prompts and scores");
   auto options = std::make_shared<LongBenchCommand>();
-  command->add_option("--data", options->data, "Folder with LongBench's config/ and data/")->required();
-  command->add_option("--methods", options->methods, "Methods with their options; the first is the baseline")
-      ->capture_default_str();
-  command->add_option("--tasks", options->tasks,
-                      "Data sets, as qasper,hotpotqa; of LongBench-E: qasper_e [all that --data holds]");
-  command->add_option("--samples", options->samples, "First samples of each task [all]");
-  command->add_option(
+  command.option("--data", options->data, "Folder with LongBench's config/ and data/").required();
+  command.option("--methods", options->methods, "Methods with their options; the first is the baseline").show_default();
+  command.option("--tasks", options->tasks,
+                 "Data sets, as qasper,hotpotqa; of LongBench-E: qasper_e [all that --data holds]");
+  command.option("--samples", options->samples, "First samples of each task [all]");
+  command.option(
       "--max-length", options->max_length,
       "Tokens of a prompt, whose middle is cut out where it has more [multiples of 500 that leave 576 positions]");
-  command->add_option("--batch", options->batch, "Sequences decoded together")->capture_default_str();
-  command->add_flag("--chat", options->chat, "Put the model's chat template around prompts");
-  command->add_option("--chat-format", options->chat_format,
-                      "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
-                          " [as the model's chat template looks]");
-  add_run_options(*command, options->run, "longbench");
-  add_session_options(*command, options->session, Models::trained);
-  command->footer(kFooter);
-  command->callback([options] { longbench(*options); });
+  command.option("--batch", options->batch, "Sequences decoded together").show_default();
+  command.flag("--chat", options->chat, "Put the model's chat template around prompts");
+  command.option("--chat-format", options->chat_format,
+                 "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
+                     " [as the model's chat template looks]");
+  add_run_options(command, options->run, "longbench");
+  add_session_options(command, options->session, Models::trained);
+  command.footer(kFooter);
+  command.callback([options] { longbench(*options); });
 }
 
 }  // namespace tandem::cli

@@ -1,9 +1,8 @@
 // The `tandem` program: the list of subcommands, and what becomes of errors.
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
 #include <fmt/core.h>
-#include <limits>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -12,7 +11,6 @@
 #include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/parse.h"
 #include "cli/ranks.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
@@ -20,7 +18,7 @@
 namespace tandem::cli {
 namespace {
 
-void add_subcommands(CLI::App& app) {
+void add_subcommands(Command app) {
   add_compare(app);
   add_eval(app);
   add_gate(app);
@@ -130,34 +128,6 @@ bool only_asks(const std::vector<std::string>& words) {
                      [](const std::string& word) { return word == "--help" || word == "-h" || word == "--version"; });
 }
 
-/// CLI11 would take 010 for 8, and what is beyond 64 bits for the largest number. Seeds have 64 bits, other numbers 32,
-/// which CLI11 does not tell apart.
-void read_numbers_as_decimal(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_type_name() != "UINT") continue;
-    const std::string name = option->get_name();
-    const std::uint64_t most =
-        name == "--seed" ? std::numeric_limits<std::uint64_t>::max() : std::numeric_limits<std::uint32_t>::max();
-    option->transform(
-        [name, most](const std::string& text) { return std::to_string(parse_count(text, name, 0, most)); }, "");
-  }
-  for (CLI::App* inner : app.get_subcommands([](CLI::App*) { return true; })) read_numbers_as_decimal(*inner);
-}
-
-/// Nothing is no name, text or list: it would be taken for an option that was not given.
-void refuse_empty_values(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_type_name() != "TEXT") continue;
-    option->check(
-        [name = option->get_name()](const std::string& text) {
-          if (text.empty()) throw_input_error("{} is empty: give a value, or leave it away.", name);
-          return std::string();
-        },
-        "");
-  }
-  for (CLI::App* inner : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*inner);
-}
-
 int run(const std::vector<std::string>& words) {
   CLI::App app{
       "Tandem: accuracy and latency of methods that decode long contexts with most of the KV cache in CPU memory",
@@ -166,15 +136,13 @@ int run(const std::vector<std::string>& words) {
   app.set_version_flag("--version", fmt::format("tandem {} ({})", version(), git_commit()));
   app.require_subcommand(0, 1);
   format_help(app);
-  add_subcommands(app);
+  add_subcommands(Command(app));
 
   if (words.empty()) {
     fmt::print(stderr, "{}", app.help());
     return kBadInput;
   }
   handle_interrupts();
-  read_numbers_as_decimal(app);
-  refuse_empty_values(app);
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes the last one first
     check_stdout();

@@ -45,12 +45,12 @@ void explain_method(const std::string& name) {
 
 }  // namespace
 
-void add_methods(CLI::App& app) {
-  auto* command = app.add_subcommand("methods", "List the methods, or explain one with its options");
+void add_methods(Command app) {
+  Command command = app.subcommand("methods", "List the methods, or explain one with its options");
   auto name = std::make_shared<std::string>();
-  command->add_option("name", *name, "Method to explain");
-  command->footer("Example: tandem methods hybrid-fixed");
-  command->callback([name] {
+  command.option("name", *name, "Method to explain");
+  command.footer("Example: tandem methods hybrid-fixed");
+  command.callback([name] {
     if (name->empty()) {
       list_methods();
     } else {

@@ -287,20 +287,20 @@ void profile_shift(const ProfileOptions& options) {
   write_json(options, eval::query_shift_json(profile, subject.source), "all layers and readings");
 }
 
-void add_common(CLI::App& command, ProfileOptions& options) {
-  command.add_option("--model", options.session.model, kModelHelp)->capture_default_str();
-  command.add_option("--length", options.length, "Context length in tokens: 4K, 32768; query-shift takes several")
-      ->capture_default_str();
-  command.add_option("--samples", options.samples, "Samples per task, or windows of the text")->capture_default_str();
-  command.add_option("--tasks", options.tasks, "RULER tasks or groups: niah, single, multikey")->capture_default_str();
-  command.add_option("--text-file", options.text_file, "Profile on windows of this text instead of RULER tasks");
-  command.add_option("--out", options.out, "Write all numbers to this JSON file");
-  command.add_flag("--force", options.force, "Replace the file");
+void add_common(Command command, ProfileOptions& options) {
+  command.option("--model", options.session.model, kModelHelp).show_default();
+  command.option("--length", options.length, "Context length in tokens: 4K, 32768; query-shift takes several")
+      .show_default();
+  command.option("--samples", options.samples, "Samples per task, or windows of the text").show_default();
+  command.option("--tasks", options.tasks, "RULER tasks or groups: niah, single, multikey").show_default();
+  command.option("--text-file", options.text_file, "Profile on windows of this text instead of RULER tasks");
+  command.option("--out", options.out, "Write all numbers to this JSON file");
+  command.flag("--force", options.force, "Replace the file");
   command
-      .add_option("--threads", options.session.threads,
-                  "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
-      ->capture_default_str();
-  command.add_flag("--quiet", options.quiet, "No progress line");
+      .option("--threads", options.session.threads,
+              "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
+      .show_default();
+  command.flag("--quiet", options.quiet, "No progress line");
 }
 
 }  // namespace
@@ -319,52 +319,48 @@ void profile_model_figure(const ModelFigure& wanted) {
   }
 }
 
-void add_profile(CLI::App& app) {
-  auto* command =
-      app.add_subcommand("profile", "Statistics of a model that methods build on: heads, layer-ahead, recalls, shift");
-  command->require_subcommand(1);
-  command->footer(kFooter);
-  auto* heads = command->add_subcommand("heads", "Attention heads: sinks, window, streaming, budgets, predictability");
+void add_profile(Command app) {
+  Command command =
+      app.subcommand("profile", "Statistics of a model that methods build on: heads, layer-ahead, recalls, shift");
+  command.require_subcommand();
+  command.footer(kFooter);
+  Command heads = command.subcommand("heads", "Attention heads: sinks, window, streaming, budgets, predictability");
   auto of_heads = std::make_shared<ProfileOptions>();
-  add_common(*heads, *of_heads);
-  heads->add_option("--window", of_heads->window, "Most recent tokens, the query's own included")
-      ->capture_default_str();
-  heads->add_flag("--each-head", of_heads->each_head, "A row per head, not only per layer");
-  heads->footer(kHeadsFooter);
-  heads->callback([of_heads] { profile_heads(*of_heads, false); });
+  add_common(heads, *of_heads);
+  heads.option("--window", of_heads->window, "Most recent tokens, the query's own included").show_default();
+  heads.flag("--each-head", of_heads->each_head, "A row per head, not only per layer");
+  heads.footer(kHeadsFooter);
+  heads.callback([of_heads] { profile_heads(*of_heads, false); });
 
-  auto* ahead = command->add_subcommand("layer-ahead", "How well queries can be predicted one layer ahead");
+  Command ahead = command.subcommand("layer-ahead", "How well queries can be predicted one layer ahead");
   auto of_ahead = std::make_shared<ProfileOptions>();
-  add_common(*ahead, *of_ahead);
-  ahead->footer(kAheadFooter);
-  ahead->callback([of_ahead] { profile_heads(*of_ahead, true); });
+  add_common(ahead, *of_ahead);
+  ahead.footer(kAheadFooter);
+  ahead.callback([of_ahead] { profile_heads(*of_ahead, true); });
 
-  auto* shift = command->add_subcommand("query-shift", "How well the next token's choice is known ahead of its query");
+  Command shift = command.subcommand("query-shift", "How well the next token's choice is known ahead of its query");
   auto of_shift = std::make_shared<ProfileOptions>();
   of_shift->tasks = "niah_single_1,niah_multikey_1,niah_multivalue,vt,cwe,fwe";
   of_shift->length = "512,1K,2K";
-  add_common(*shift, *of_shift);
-  shift->add_option("--query-window", of_shift->shift.window, "Queries that are regressed on, and the longest distance")
-      ->capture_default_str();
-  shift->add_option("--share", of_shift->shift.share, "Of the tokens before a query: how many it chooses")
-      ->capture_default_str();
-  shift->add_option("--epsilon", of_shift->shift.epsilon, "Of the ridge")->capture_default_str();
-  shift->footer(kShiftFooter);
-  shift->callback([of_shift] { profile_shift(*of_shift); });
+  add_common(shift, *of_shift);
+  shift.option("--query-window", of_shift->shift.window, "Queries that are regressed on, and the longest distance")
+      .show_default();
+  shift.option("--share", of_shift->shift.share, "Of the tokens before a query: how many it chooses").show_default();
+  shift.option("--epsilon", of_shift->shift.epsilon, "Of the ridge").show_default();
+  shift.footer(kShiftFooter);
+  shift.callback([of_shift] { profile_shift(*of_shift); });
 
-  auto* recall = command->add_subcommand("scout-recall", "How often each layer needs a recall under scoutattention");
+  Command recall = command.subcommand("scout-recall", "How often each layer needs a recall under scoutattention");
   auto of_recall = std::make_shared<ProfileOptions>();
-  add_common(*recall, *of_recall);
-  recall->add_option("--budget", of_recall->budget, "The method's budget in tokens")->capture_default_str();
-  recall->add_option("--block", of_recall->block, "The method's block in tokens")->capture_default_str();
-  recall->add_option("--scope", of_recall->scope, "The method's scope: layer or kv_head")->capture_default_str();
-  recall->add_option("--pred-norm", of_recall->pred_norm, "The method's pred_norm: next or own")->capture_default_str();
-  recall->add_option("--steps", of_recall->steps, "Decode steps per prompt, and the longest interval")
-      ->capture_default_str();
-  recall->add_option("--threshold", of_recall->threshold, "Share of the budget that the CPU must stay below")
-      ->capture_default_str();
-  recall->footer(kRecallFooter);
-  recall->callback([of_recall] { profile_recall(*of_recall); });
+  add_common(recall, *of_recall);
+  recall.option("--budget", of_recall->budget, "The method's budget in tokens").show_default();
+  recall.option("--block", of_recall->block, "The method's block in tokens").show_default();
+  recall.option("--scope", of_recall->scope, "The method's scope: layer or kv_head").show_default();
+  recall.option("--pred-norm", of_recall->pred_norm, "The method's pred_norm: next or own").show_default();
+  recall.option("--steps", of_recall->steps, "Decode steps per prompt, and the longest interval").show_default();
+  recall.option("--threshold", of_recall->threshold, "Share of the budget that the CPU must stay below").show_default();
+  recall.footer(kRecallFooter);
+  recall.callback([of_recall] { profile_recall(*of_recall); });
 }
 
 }  // namespace tandem::cli

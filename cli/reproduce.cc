@@ -149,21 +149,18 @@ void run(const ReproduceArguments& arguments) {
 
 }  // namespace
 
-void add_reproduce(CLI::App& app) {
-  auto* command = app.add_subcommand("reproduce", "Simulate a paper's figures on its testbed, published beside ours");
+void add_reproduce(Command app) {
+  Command command = app.subcommand("reproduce", "Simulate a paper's figures on its testbed, published beside ours");
   auto arguments = std::make_shared<ReproduceArguments>();
-  command->add_option("name", arguments->name, "Experiment, or one figure of it; none: list them");
-  command->add_option(
-      "--out", arguments->out,
-      "Also write the result to this file, Markdown or (.json) JSON; scout-table1 and scout-fig6: JSON");
-  command->add_flag("--force", arguments->force, "Replace that file");
-  command
-      ->add_option("--threads", arguments->threads,
-                   "Runs at a time, one thread each; 0: as many as this process may use")
-      ->capture_default_str();
-  command->add_flag("--quiet", arguments->quiet, "No progress line");
-  command->footer(kFooter);
-  command->callback([arguments] {
+  command.option("name", arguments->name, "Experiment, or one figure of it; none: list them");
+  command.option("--out", arguments->out,
+                 "Also write the result to this file, Markdown or (.json) JSON; scout-table1 and scout-fig6: JSON");
+  command.flag("--force", arguments->force, "Replace that file");
+  command.option("--threads", arguments->threads, "Runs at a time, one thread each; 0: as many as this process may use")
+      .show_default();
+  command.flag("--quiet", arguments->quiet, "No progress line");
+  command.footer(kFooter);
+  command.callback([arguments] {
     if (arguments->name.empty() && !arguments->out.empty())
       throw_input_error("--out holds what is reproduced: name it too, for example tandem reproduce scout --out {}.",
                         shell_word(arguments->out));

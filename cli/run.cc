@@ -36,12 +36,12 @@ void say_programs(const eval::RunFolder& folder, const eval::Manifest& mine) {
 
 }  // namespace
 
-void add_run_options(CLI::App& command, RunOptions& options, const std::string& what) {
-  command.add_option("--out", options.out, fmt::format("Run folder (default: runs/{}-<time>)", what));
-  command.add_flag("--force", options.force, "Replace an earlier run in that folder");
-  command.add_flag("--resume", options.resume,
-                   "Continue an interrupted run in that folder; damaged lines of it are run again");
-  command.add_flag("--quiet", options.quiet, "No progress line");
+void add_run_options(Command command, RunOptions& options, const std::string& what) {
+  command.option("--out", options.out, fmt::format("Run folder (default: runs/{}-<time>)", what));
+  command.flag("--force", options.force, "Replace an earlier run in that folder");
+  command.flag("--resume", options.resume,
+               "Continue an interrupted run in that folder; damaged lines of it are run again");
+  command.flag("--quiet", options.quiet, "No progress line");
 }
 
 void check_run_options(const RunOptions& options) {

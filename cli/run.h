@@ -2,11 +2,11 @@
 // session, and what becomes of the folder when a run ends early.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "cli/command.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "eval/report/run_folder.h"
@@ -19,7 +19,7 @@ struct RunOptions {
 };
 
 /// `what`: "compare".
-void add_run_options(CLI::App& command, RunOptions& options, const std::string& what);
+void add_run_options(Command command, RunOptions& options, const std::string& what);
 
 /// InputError for options that exclude each other. To be called before anything slow.
 void check_run_options(const RunOptions& options);

@@ -60,47 +60,44 @@ std::uint32_t chunk_of(const SessionOptions& options) {
   return chunk;
 }
 
-void add_session_options(CLI::App& command, SessionOptions& options, Models models) {
+void add_session_options(Command command, SessionOptions& options, Models models) {
   add_model_options(command, options, models);
   command
-      .add_option("--device", options.device,
-                  "sim: virtual time from a hardware profile; emu: one thread per lane, real time on this CPU; cuda: "
-                  "real time on a GPU")
-      ->capture_default_str();
-  command.add_option("--hw", options.hardware, "Hardware profile of --device sim (`tandem info` lists them)")
-      ->capture_default_str();
+      .option("--device", options.device,
+              "sim: virtual time from a hardware profile; emu: one thread per lane, real time on this CPU; cuda: "
+              "real time on a GPU")
+      .show_default();
+  command.option("--hw", options.hardware, "Hardware profile of --device sim (`tandem info` lists them)")
+      .show_default();
   command
-      .add_option(
-          "--peer-link", options.peer_link,
-          "How messages reach a cache rank that is a peer (asyncspade:place=peer): threads; nccl: from GPU 0 to "
-          "GPU 1. Under mpirun -n 2 the other process is the rank")
-      ->capture_default_str();
+      .option("--peer-link", options.peer_link,
+              "How messages reach a cache rank that is a peer (asyncspade:place=peer): threads; nccl: from GPU 0 to "
+              "GPU 1. Under mpirun -n 2 the other process is the rank")
+      .show_default();
   command
-      .add_option(
+      .option(
           "--rank-timeout", options.rank_timeout,
           "Seconds after which the run ends where a cache rank sends nothing that is due, or nobody takes its answer")
-      ->capture_default_str();
+      .show_default();
 }
 
-void add_model_options(CLI::App& command, SessionOptions& options, Models models) {
+void add_model_options(Command command, SessionOptions& options, Models models) {
   command
-      .add_option("--model", options.model,
-                  std::string(kModelHelp) + (models == Models::any ? ", or synthetic:<preset>" : ""))
-      ->capture_default_str();
+      .option("--model", options.model,
+              std::string(kModelHelp) + (models == Models::any ? ", or synthetic:<preset>" : ""))
+      .show_default();
   command
-      .add_option("--threads", options.threads,
-                  "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
-      ->capture_default_str();
-  command.add_option("--device-kv", options.device_kv, "Budget of the KV store on the device")->capture_default_str();
-  command.add_option("--host-kv", options.host_kv, "Budget of the KV store in host memory")->capture_default_str();
-  command.add_option("--prefill-chunk", options.prefill_chunk,
-                     fmt::format("Tokens per prefill chunk [{}]", kPrefillChunk));
+      .option("--threads", options.threads,
+              "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
+      .show_default();
+  command.option("--device-kv", options.device_kv, "Budget of the KV store on the device").show_default();
+  command.option("--host-kv", options.host_kv, "Budget of the KV store in host memory").show_default();
+  command.option("--prefill-chunk", options.prefill_chunk, fmt::format("Tokens per prefill chunk [{}]", kPrefillChunk));
   command
-      .add_option(
-          "--precision", options.precision,
-          "f32; f16: K and V in f16; bf16: K and V in bf16, and prefill rounds activations to bf16; auto: as the "
-          "weights are stored")
-      ->capture_default_str();
+      .option("--precision", options.precision,
+              "f32; f16: K and V in f16; bf16: K and V in bf16, and prefill rounds activations to bf16; auto: as the "
+              "weights are stored")
+      .show_default();
 }
 
 std::string session_arguments(const SessionOptions& o) {

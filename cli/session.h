@@ -2,13 +2,13 @@
 // them.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "cli/command.h"
 #include "engine/device/device.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/model/model.h"
@@ -37,9 +37,9 @@ struct SessionOptions {
 enum class Models : std::uint8_t { any, trained };
 
 /// --model, --threads, --device-kv, --host-kv, --prefill-chunk.
-void add_model_options(CLI::App& command, SessionOptions& options, Models models = Models::any);
+void add_model_options(Command command, SessionOptions& options, Models models = Models::any);
 /// These, and which device and hardware.
-void add_session_options(CLI::App& command, SessionOptions& options, Models models = Models::any);
+void add_session_options(Command command, SessionOptions& options, Models models = Models::any);
 
 /// Whether --model names the embedded model, by that name or by its own.
 bool is_embedded(const std::string& model);
