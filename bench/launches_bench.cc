@@ -2,7 +2,7 @@
 // emulated GPU, which here counts kernels and copies and does none of them. Small models' steps take a GPU less than
 // this; what a call takes CUDA itself comes on top (some 2 us for a kernel).
 //
-//   bench_launches [--context TOKENS] [--batch ROWS] [--layers N] [METHOD ...]
+//   bench_launches [--context TOKENS] [--batch ROWS] [--layers N] [--steps N] [METHOD ...]
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -20,19 +20,19 @@ namespace tandem {
 namespace {
 
 struct Shape {
-  std::uint32_t context = 32768, batch = 8, layers = 32;
+  std::uint32_t context = 32768, batch = 8, layers = 32, steps = 64;
 };
 
-/// Few heads, so that KV of long contexts fits; calls are as many as with more of them.
+/// As many KV heads as models have, since what is told of each head and row takes room in launches and time to list;
+/// small ones, so that KV of long contexts fits.
 Model model_of(const Shape& shape) {
   Model model;
   ModelConfig& c = model.config;
   c.architecture = "llama";
   c.layers = shape.layers;
   c.hidden = c.intermediate = 32;
-  c.q_heads = 4;
-  c.kv_heads = 1;
-  c.head_dim = 16;
+  c.q_heads = c.kv_heads = 8;
+  c.head_dim = 4;
   c.vocab = 64;
   c.max_positions = 2 * shape.context;
   c.rms_eps = 1e-6f;
@@ -76,8 +76,10 @@ void measure(const Shape& shape, const std::vector<std::string>& specs) {
   EngineOptions options;
   options.max_batch = shape.batch;
   keep_what_methods_need(options, specs, model);
+  const std::size_t token_bytes =
+      std::size_t{2} * model.config.kv_heads * model.config.head_dim * sizeof(float) * shape.layers;
   const std::size_t tokens = std::size_t{shape.batch} * (shape.context + 4096);
-  options.kv.device_bytes = options.kv.host_bytes = tokens * 2 * model.config.head_dim * sizeof(float) * shape.layers;
+  options.kv.device_bytes = options.kv.host_bytes = tokens * token_bytes;
   const auto device = make_cuda_device({.host_worker_threads = 1});
   ThreadPool pool(1);
   Engine engine(model, *device, pool, options);
@@ -88,18 +90,18 @@ void measure(const Shape& shape, const std::vector<std::string>& specs) {
   fmt::print("{} tokens x {} rows, {} layers; per step and layer\n{:<36} {:>9} {:>8} {:>7} {:>7} {:>7}\n",
              shape.context, shape.batch, shape.layers, "method", "thread us", "kernels", "copies", "marks", "waits");
   for (const std::string& spec : specs) {
-    constexpr std::uint32_t kFew = 8, kMany = 72;  // what the setup takes is in both
+    constexpr std::uint32_t kFew = 4;  // what the setup takes is in both
     constexpr int kRounds = 3;
     decode(engine, spec, prefixes, 2);
     std::vector<double> times;
     Spent few, many;
     for (int round = 0; round < kRounds; ++round) {
       few = decode(engine, spec, prefixes, kFew);
-      many = decode(engine, spec, prefixes, kMany);
+      many = decode(engine, spec, prefixes, kFew + shape.steps);
       times.push_back(many.milliseconds - few.milliseconds);
     }
     std::sort(times.begin(), times.end());
-    const double each = (kMany - kFew) * shape.layers;
+    const double each = std::size_t{shape.steps} * shape.layers;
     const auto calls = [&](std::uint64_t cuda_emulator::Calls::*what) {
       return static_cast<double>(many.calls.*what - few.calls.*what) / each;
     };
@@ -127,6 +129,8 @@ int main(int argc, char** argv) {
         shape.batch = number();
       } else if (argument == "--layers") {
         shape.layers = number();
+      } else if (argument == "--steps") {
+        shape.steps = number();
       } else {
         specs.push_back(argument);
       }
