@@ -30,12 +30,11 @@ class CudaExecution final : public Device {
         clock_name_(fmt::format("measured on {}", cuda_device().name)),
         epoch_(std::chrono::steady_clock::now()),
         uploads_(options.upload_bytes),
-        arrived_(lanes_.size() * kWordStride * sizeof(std::uint32_t)),
+        arrivals_(lanes_.size()),
         state_(lanes_.size()),
         host_(lanes_, trace_, [this] { return now(); }) {
     control_ = lane(LaneKind::control);
     compute_ = lane(LaneKind::device_compute);
-    std::fill_n(arrived_.as<std::uint32_t>(), lanes_.size() * kWordStride, 0u);
     for (const LaneInfo& info : lanes_)
       if (is_stream(info.kind)) state_[info.id].stream = std::make_unique<OwnedStream>();
     start_trace();
@@ -176,15 +175,12 @@ class CudaExecution final : public Device {
   struct LaneState {
     std::uint64_t submitted = 0, drained = 0;
     std::vector<std::int64_t> records;  // of the operations since the last drain
+    std::vector<std::uint64_t> waited;  // by lane: the latest operation that one of this lane waits for
     // Of a device lane:
     std::unique_ptr<OwnedStream> stream;
     std::vector<const CudaMark*> ends;  // of the operations since the last drain
-    std::vector<std::uint64_t> waited;  // by lane: the stream waits for that operation already
     LaunchScratch scratch;
-    std::uint32_t arrivals = 0;  // written to its word of arrived_
   };
-
-  static constexpr std::size_t kWordStride = 16;  // words of two lanes do not share a cache line
 
   bool is_host(LaneId lane_id) const { return lanes_[lane_id].kind == LaneKind::host_workers; }
 
@@ -201,6 +197,15 @@ class CudaExecution final : public Device {
   const CudaMark* end_of(Event event) const {
     const LaneState& state = state_[event.lane];
     return event.value <= state.drained ? nullptr : state.ends[event.value - state.drained - 1];
+  }
+  /// Whether an operation of the lane is to wait for the event: not where one before it does, since lanes are in order.
+  bool waits_anew(LaneId lane_id, Event event) {
+    if (!event.valid() || event.lane == lane_id || event.lane == control_) return false;
+    std::vector<std::uint64_t>& waited = state_[lane_id].waited;
+    waited.resize(lanes_.size());
+    if (waited[event.lane] >= event.value) return false;
+    waited[event.lane] = event.value;
+    return true;
   }
   std::int64_t last_of(LaneId lane_id) const {
     const std::vector<std::int64_t>& own = state_[lane_id].records;
@@ -236,11 +241,8 @@ class CudaExecution final : public Device {
   Event launch(LaneId lane_id, Op& op, Nanos entered) {
     LaneState& state = state_[lane_id];
     if (op.body && !op.launch) no_cuda_code(fmt::format("Operation '{}' has", op.name));
-    state.waited.resize(lanes_.size());
     for (const Event& event : op.after) {
-      if (!event.valid() || event.lane == lane_id || event.lane == control_) continue;
-      if (state.waited[event.lane] >= event.value) continue;
-      state.waited[event.lane] = event.value;
+      if (!waits_anew(lane_id, event)) continue;
       if (is_host(event.lane)) {
         cuda_await_count(*state.stream, host_.count_of(event.lane), static_cast<std::uint32_t>(event.value));
       } else if (const CudaMark* const mark = end_of(event)) {
@@ -278,15 +280,12 @@ class CudaExecution final : public Device {
   Event queue(LaneId lane_id, Op op, Nanos entered) {
     CudaHostLanes::Task task;
     for (const Event& event : op.after) {
-      if (!event.valid() || event.lane == control_ || event.lane == lane_id) continue;
+      if (!waits_anew(lane_id, event)) continue;
       if (is_host(event.lane)) {
         task.events.push_back(event);
       } else if (const CudaMark* const mark = end_of(event)) {
-        // Behind whatever else is in that stream by now: as a rule nothing.
-        LaneState& from = state_[event.lane];
-        std::uint32_t* const word = arrived_.as<std::uint32_t>() + event.lane * kWordStride;
-        cuda_write_count(*from.stream, word, ++from.arrivals);
-        task.arrivals.push_back({word, from.arrivals, mark});
+        const LaneState& from = state_[event.lane];
+        task.arrivals.push_back(arrivals_.behind(event, *from.stream, from.submitted, mark));
       }
     }
     const std::int64_t previous = last_of(lane_id);
@@ -351,6 +350,7 @@ class CudaExecution final : public Device {
     }
     uploads_.all_done();
     counts_.all_done();
+    arrivals_.all_done();
     memory_.sweep();
     marks_.all_free();
   }
@@ -368,7 +368,7 @@ class CudaExecution final : public Device {
   CudaMemoryPool memory_;
   LaunchArena uploads_;
   LaunchCounts counts_;
-  PinnedMemory arrived_;  // by lane: a word that its stream writes for host lanes
+  CudaArrivals arrivals_;
   CudaMarks marks_;
   CudaMark sleeper_{CudaMark::Waiting::sleeps};  // the control thread's own
   CudaTrace trace_;

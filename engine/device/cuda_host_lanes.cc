@@ -18,7 +18,7 @@ bool at_least(const std::uint32_t* word, std::uint32_t value) {
   return static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) >= 0;
 }
 
-void wait_for(const CudaHostLanes::Arrival& arrival) {
+void wait_for(const CudaArrival& arrival) {
   constexpr auto kPatience = std::chrono::seconds(2);  // longer than any operation: the stream may have failed
   const auto begin = std::chrono::steady_clock::now();
   for (unsigned looks = 0; !at_least(arrival.word, arrival.value); ++looks) {
@@ -28,6 +28,27 @@ void wait_for(const CudaHostLanes::Arrival& arrival) {
 }
 
 }  // namespace
+
+CudaArrivals::CudaArrivals(std::size_t lanes) : words_(lanes * kStride * sizeof(std::uint32_t)), lanes_(lanes) {
+  std::fill_n(words_.as<std::uint32_t>(), lanes * kStride, 0u);
+}
+
+CudaArrival CudaArrivals::behind(Event event, CudaStream stream, std::uint64_t submitted, const CudaMark* mark) {
+  Lane& lane = lanes_[event.lane];
+  std::uint32_t* const word = words_.as<std::uint32_t>() + event.lane * kStride;
+  const auto first = std::lower_bound(lane.in_front.begin(), lane.in_front.end(), event.value);
+  if (first != lane.in_front.end()) {
+    const auto later = static_cast<std::uint32_t>(lane.in_front.end() - first) - 1;
+    return {word, lane.value - later, mark};
+  }
+  cuda_write_count(stream, word, lane.value + 1);
+  lane.in_front.push_back(submitted);
+  return {word, ++lane.value, mark};
+}
+
+void CudaArrivals::all_done() {
+  for (Lane& lane : lanes_) lane.in_front.clear();
+}
 
 CudaHostLanes::CudaHostLanes(const std::vector<LaneInfo>& lanes, CudaTrace& trace, std::function<Nanos()> now)
     : trace_(trace),
@@ -99,7 +120,7 @@ void CudaHostLanes::run(LaneId lane) {
     std::optional<Nanos> start;
     try {
       // Behind an error nothing is waited for: a stream that has failed writes no more words.
-      for (const Arrival& arrival : task.arrivals)
+      for (const CudaArrival& arrival : task.arrivals)
         if (runs) wait_for(arrival);
       start = now_();
       if (runs && task.op.body) task.op.body(context);

@@ -16,21 +16,43 @@
 
 namespace tandem {
 
+/// A point in a stream: a word in pinned memory becomes at least `value` there (in the sense of cuda_await_count). A
+/// thread looks at that and leaves the driver alone, which may be held up by who waits for the thread; the mark is for
+/// streams that never get there.
+struct CudaArrival {
+  const std::uint32_t* word = nullptr;
+  std::uint32_t value = 0;
+  const CudaMark* mark = nullptr;
+};
+
+/// The words that streams write for threads of the host, one of each lane.
+class CudaArrivals {
+ public:
+  explicit CudaArrivals(std::size_t lanes);
+  /// A point behind the event, whose stream has got `submitted` operations so far: the first that was put there, or a
+  /// new one behind whatever else is in the stream by now, as a rule nothing. One serves any number of lanes: a stream
+  /// writes in its order, so a word that is at least a point's value says that all before that point is done.
+  CudaArrival behind(Event event, CudaStream stream, std::uint64_t submitted, const CudaMark* mark);
+  /// Of events until now nobody asks any more.
+  void all_done();
+
+ private:
+  struct Lane {
+    std::uint32_t value = 0;              // of its last point
+    std::vector<std::uint64_t> in_front;  // by point since all_done: the last operation before it
+  };
+  static constexpr std::size_t kStride = 16;  // words of two lanes do not share a cache line
+  PinnedMemory words_;
+  std::vector<Lane> lanes_;
+};
+
 class CudaHostLanes {
  public:
-  /// A point in a stream: a word in pinned memory becomes at least `value` there (in the sense of cuda_await_count). A
-  /// thread looks at that and leaves the driver alone, which may be held up by who waits for the thread; the mark is
-  /// for streams that never get there.
-  struct Arrival {
-    const std::uint32_t* word = nullptr;
-    std::uint32_t value = 0;
-    const CudaMark* mark = nullptr;
-  };
   struct Task {
     Op op;
     std::int64_t record = -1;
-    std::vector<Arrival> arrivals;  // of the operations of device lanes that it waits for
-    std::vector<Event> events;      // those of other host lanes
+    std::vector<CudaArrival> arrivals;  // of the operations of device lanes that it waits for
+    std::vector<Event> events;          // those of other host lanes
   };
 
   /// A thread for each host lane among `lanes`. RunError where the system has none left.

@@ -140,9 +140,17 @@ struct Event {
   bool operator==(const Event&) const = default;
 };
 
-/// Appends an event to wait for, once. Default events are done already.
+/// Appends an event to wait for, unless a later one of its lane is there: lanes are in order. An earlier one gives way,
+/// and its place, since of equal arrivals the first in the list is the one that was waited for. Default events are done
+/// already.
 inline void wait_for(std::vector<Event>& after, Event event) {
-  if (event.valid() && std::find(after.begin(), after.end(), event) == after.end()) after.push_back(event);
+  if (!event.valid()) return;
+  const auto own = std::find_if(after.begin(), after.end(), [&](const Event& e) { return e.lane == event.lane; });
+  if (own != after.end()) {
+    if (own->value >= event.value) return;
+    after.erase(own);
+  }
+  after.push_back(event);
 }
 
 class BodyContext;

@@ -102,7 +102,7 @@ std::uint32_t KvStore::take(Tier tier, std::vector<Event>& after) {
   if (!p.free.empty()) {
     slot = *p.free.begin();
     p.free.erase(p.free.begin());
-    if (p.drained[slot].valid()) after.push_back(p.drained[slot]);
+    wait_for(after, p.drained[slot]);
   } else {
     TANDEM_CHECK(p.high_water < p.capacity, "a slot was taken without room for it");
     slot = p.high_water++;

@@ -93,7 +93,7 @@ Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveReque
   kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
   average.append_window_access(layer, window, true, op.access);
   if (leaving > 0) op.access.push_back(before.writes());
-  if (before_free.valid() && leaving > 0) op.after = {before_free};
+  if (leaving > 0) wait_for(op.after, before_free);
   std::vector<std::uint32_t> slots;
   for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
     slots.push_back(kv_.slot(sequence.id, layer, block, Tier::device));
@@ -300,7 +300,7 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const
   kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
   set.append_access(layer, true, op.access);
   kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
-  if (average.moved[layer].valid()) op.after.push_back(average.moved[layer]);
+  wait_for(op.after, average.moved[layer]);
   std::vector<std::uint32_t> slots;
   for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
     slots.push_back(kv_.slot(sequence.id, layer, block, Tier::host));

@@ -127,7 +127,7 @@ std::vector<Event> DecodeSession::prepare() {
       for (const SlotCopy& copy : copies)
         cuda_copy(pages + copy.to * bytes, pages + copy.from * bytes, bytes, ctx.stream());
     };
-    ready.push_back(device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
+    wait_for(ready, device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
   }
   return ready;
 }
@@ -157,8 +157,8 @@ void DecodeSession::begin() {
   prepared_ = true;
   for (const auto& a : active_) count_bytes(*a, std::exchange(a->prompt_bytes, 0), 0);
   uploaded_ = forward_.upload_tokens(tokens);
-  ready.push_back(uploaded_);
-  ready.insert(ready.end(), ops_.last_asked().begin(), ops_.last_asked().end());
+  wait_for(ready, uploaded_);
+  for (const Event& asked : ops_.last_asked()) wait_for(ready, asked);
   // When all that the methods asked for is done, the setup ends: a measuring point on the control lane that nothing
   // waits for, since every reader below waits for its own inputs.
   Op done;

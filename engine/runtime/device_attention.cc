@@ -63,8 +63,7 @@ void DecodeAttention::gather_speculated(const LayerContext& context, const Atten
   const Access access[2] = {index.chosen.reads(half, half + 1), index.staged.reads(half, half + 1)};
   op.access.insert(op.access.end(), access, access + 2);
   work.own.insert(work.own.end(), access, access + 2);
-  if (std::find(op.after.begin(), op.after.end(), speculated.ready) == op.after.end())
-    op.after.push_back(speculated.ready);
+  wait_for(op.after, speculated.ready);
   attention_cost(std::uint64_t{index.most} * index.unit * context.shape.kv_heads, op.cost);
   op.cost.upper_bound = work.settles = true;
   work.speculated.push_back({item.row, context.layer, index});

@@ -81,9 +81,8 @@ void DecodeAttention::submit_averages(const LayerContext& context, std::vector<E
     op.cost.flops += 10 * values;
     op.access.push_back(device_lse_.reads(e.row, e.row + 1));
     average.append_window_access(layer, e.tokens, true, op.access);
-    if ((e.tokens.end - 1) % kPageTokens == 0) {  // a page of the ring is used again
-      if (const Event copied = average.copied_page(layer, e.tokens.end - 1); copied.valid()) op.after.push_back(copied);
-    }
+    if ((e.tokens.end - 1) % kPageTokens == 0)  // a page of the ring is used again
+      wait_for(op.after, average.copied_page(layer, e.tokens.end - 1));
   }
   op.body = [this, shape, layer, emitted, scores = scores_](BodyContext& ctx) {
     const float* from = ctx.read<float>(scores);

@@ -62,7 +62,7 @@ Event EngineOps::offload(const SequenceState& sequence, Range tokens, std::uint3
     op.cost.pieces += op.cost.short_pieces;
     average->append_window_access(layer, tokens, false, op.access);
     op.access.push_back(average->left_access(layer, tokens, true));
-    if (average->updated[layer].valid()) op.after.push_back(average->updated[layer]);
+    wait_for(op.after, average->updated[layer]);
   }
   op.body = [this, copies, tokens, layer, average](BodyContext& ctx) {
     const std::size_t bytes = kv_.shape().slot_bytes();

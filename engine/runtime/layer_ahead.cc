@@ -70,12 +70,9 @@ Event LayerAhead::split(const SplitRef& split, std::span<const SelectionRef> sel
     op.cost.hbm += 4 * set.choice_bytes();  // choice and table in, choice and what is missing out
     op.access.insert(op.access.end(), {index.selection.reads(), set.table.reads(layer, layer + 1),
                                        set.chosen.writes(layer, layer + 1), set.missing.writes(layer, layer + 1)});
-    if (set.changed[layer].valid()) op.after.push_back(set.changed[layer]);
+    wait_for(op.after, set.changed[layer]);
     rows.push_back({set, index});
   }
-  // Recalls of several rows are one operation.
-  std::sort(op.after.begin(), op.after.end(), [](const Event& a, const Event& b) { return a.value < b.value; });
-  op.after.erase(std::unique(op.after.begin(), op.after.end()), op.after.end());
   op.launch = [&](LaunchContext& ctx) {
     std::vector<ResidentSplit> lists;
     for (const Row& row : rows) {
@@ -270,8 +267,7 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
                                        set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1)});
     op.cost.h2d += set.slots * set.block_bytes();
     op.cost.pieces += set.slots * set.lists * set.pages_per_block();
-    if (std::find(op.after.begin(), op.after.end(), set.read[layer]) == op.after.end())
-      op.after.push_back(set.read[layer]);
+    wait_for(op.after, set.read[layer]);
     work.push_back(std::move(missing));
   }
   if (work.empty()) return {};

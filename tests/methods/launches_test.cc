@@ -56,5 +56,14 @@ TEST(Launches, ALayerOfFullAttentionIsKernelsAlone) {
   EXPECT_EQ(full.waits, 0);
 }
 
+TEST(Launches, AHostThatAttendsWaitsForTheQueryAlone) {
+  // Pages of each row came to the host by copies of their own, in the query's stream and before it.
+  for (const std::uint32_t rows : {1u, 4u}) {
+    const PerLayer host = per_layer("full-host", rows);
+    EXPECT_EQ(host.marks, 13) << rows;  // two around each of six operations of the device, and the query's arrival
+    EXPECT_EQ(host.waits, 3) << rows;   // of the query, for the host and for what the host gives
+  }
+}
+
 }  // namespace
 }  // namespace tandem::testing
