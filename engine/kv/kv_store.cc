@@ -6,7 +6,8 @@
 
 namespace tandem {
 
-KvStore::KvStore(Device& device, const KvShape& shape, const KvBudget& budget) : shape_(shape) {
+KvStore::KvStore(Device& device, const KvShape& shape, const KvBudget& budget)
+    : shape_(shape), launches_(device.launches()) {
   const std::size_t bytes[2] = {budget.device_bytes, budget.host_bytes};
   const char* options[2] = {"--device-kv", "--host-kv"};
   for (int tier = 0; tier < 2; ++tier) {
@@ -48,6 +49,7 @@ SequenceId KvStore::fork(SequenceId from) {
   copy.held[device_tier] = source.held[device_tier];
   for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
     copy.layers[layer].slots[device_tier] = source.layers[layer].slots[device_tier];
+    copy.layers[layer].filled[device_tier] = source.layers[layer].filled[device_tier];
     for (const std::uint32_t s : copy.layers[layer].slots[device_tier]) {
       if (s != kNoSlot) ++pool(Tier::device).references[s];
     }
@@ -205,6 +207,7 @@ std::vector<SlotCopy> KvStore::add_host_blocks(SequenceId id, std::uint32_t laye
 }
 
 void KvStore::set_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, Event event) {
+  if (launches_) return wait_for(sequence(id).layers[layer].filled[static_cast<int>(tier)], event);
   for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
     if (const std::uint32_t s = slot(id, layer, block, tier); s != kNoSlot) pool(tier).filled[s] = event;
   }
@@ -212,6 +215,8 @@ void KvStore::set_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier 
 
 void KvStore::append_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier tier,
                             std::vector<Event>& after) const {
+  for (const Event& event : sequence(id).layers[layer].filled[static_cast<int>(tier)]) wait_for(after, event);
+  if (launches_) return;
   for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
     const std::uint32_t s = slot(id, layer, block, tier);
     if (s != kNoSlot) wait_for(after, pool(tier).filled[s]);
@@ -250,6 +255,7 @@ Access KvStore::slot_access(Tier tier, std::uint32_t first_slot, std::uint32_t s
 
 void KvStore::append_access(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, Range heads, bool write,
                             std::vector<Access>& out) const {
+  if (launches_) return out.push_back(slot_access(tier, 0, 1, heads, write));
   const std::vector<std::uint32_t>& slots = sequence(id).layers[layer].slots[static_cast<int>(tier)];
   const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(blocks.end, slots.size()));
   for (std::uint32_t block = blocks.begin; block < end;) {
@@ -276,6 +282,11 @@ void KvStore::all_done() {
   for (Pool& p : pools_) {
     std::fill(p.filled.begin(), p.filled.end(), Event{});
     std::fill(p.drained.begin(), p.drained.end(), Event{});
+  }
+  for (auto& [id, sequence] : sequences_) {
+    for (Table& table : sequence.layers) {
+      for (std::vector<Event>& filled : table.filled) filled.clear();
+    }
   }
 }
 

@@ -82,7 +82,9 @@ class KvStore {
                                         std::vector<Event>& after);
   /// Names the event that fills these host slots.
   void set_filled(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Event event);
-  /// Appends the events (each once) that a reader of these blocks must wait for.
+  /// Appends the events (the latest of each lane) that a reader of these blocks must wait for. Where the device
+  /// launches kernels, of all blocks of that layer and tier: going through them in every step would cost the control
+  /// thread more than a wait for the few that were filled since.
   void append_filled(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier,
                      std::vector<Event>& after) const;
   /// Drops the sequence's references in one tier; slots nobody else holds are recycled once `after` is done.
@@ -97,7 +99,8 @@ class KvStore {
     return k_offset(slot, kv_head) + kPageTokens * shape_.vector_bytes();
   }
 
-  /// Appends the accesses of blocks [begin, end) that are present in the tier, adjacent slots as one extent.
+  /// Appends the accesses of blocks [begin, end) that are present in the tier, adjacent slots as one extent. Where the
+  /// device launches kernels, which are held to the buffers that they name and no more, one slot stands for all.
   void append_access(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Range heads, bool write,
                      std::vector<Access>& out) const;
   Access slot_access(Tier tier, std::uint32_t first_slot, std::uint32_t slots, Range heads, bool write) const;
@@ -114,13 +117,14 @@ class KvStore {
     std::uint32_t capacity = 0, used = 0, high_water = 0;
     std::set<std::uint32_t> free;           // recycled slots, lowest first, so that runs stay adjacent
     std::vector<std::uint32_t> references;  // per slot
-    std::vector<Event> filled, drained;     // per slot
+    std::vector<Event> filled, drained;     // per slot; `filled` where bodies run
     std::size_t budget_bytes = 0;
     const char* option = "";
   };
   struct Table {
     std::vector<std::uint32_t> slots[2];  // by tier, indexed by block
     Range dropped{0, 0};                  // device blocks among which all that were dropped are
+    std::vector<Event> filled[2];         // by tier, where kernels are launched: the latest of each lane
   };
   struct Sequence {
     std::uint32_t tokens = 0, rewrites = 0;
@@ -138,6 +142,7 @@ class KvStore {
   void give_back(Tier tier, std::uint32_t slot, Event after);
 
   KvShape shape_;
+  bool launches_;  // Device::launches(): nobody looks at single pages
   Pool pools_[2];
   DeviceBuffer device_buffer_;
   HostBuffer host_buffer_;

@@ -40,9 +40,9 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
   if (fetched != nullptr) {
     c.staging = stores_.stagings.get(fetched->staging.id);
     c.part = fetched->part;
-  } else if (!device_.launches()) {
+  } else {
     const Range blocks{c.index.tokens.begin / kPageTokens, blocks_for(c.index.digested(context.layer).end)};
-    for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
+    for (std::uint32_t block = blocks.begin; block < blocks.end && !device_.launches(); ++block) {
       c.slots.push_back(kv_.slot(sequence.id, context.layer, block, Tier::device));
       TANDEM_CHECK(c.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the device", block,
                    context.layer);
@@ -98,11 +98,10 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
   const Range heads{item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
   const std::size_t before = op.access.size();
   std::uint64_t tokens = 0;
-  // A GPU's kernels list pages themselves, and of what they touch slot 0 stands for the store.
   const auto append_access = [&](Range blocks) {
-    if (!device_.launches())
-      kv_.append_access(sequence.id, context.layer, blocks, Tier::device, heads, false, op.access);
+    kv_.append_access(sequence.id, context.layer, blocks, Tier::device, heads, false, op.access);
   };
+  // A GPU's kernels list pages themselves.
   const auto append_runs = [&](const StaticTokens& attended) {
     DeviceRow& row = work.fixed[item.row];
     if (device_.launches()) return row.tokens.add(heads, shape.kv_heads, attended.ranges);
@@ -135,11 +134,8 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
     TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "chosen tokens are attended by all heads");
     DeviceTokens own{item.row, stores_.choices.get(single->choice), sequence.id, {}, single->tokens};
     const Range pages{0, blocks_for(single->scored.end)};
-    if (!device_.launches()) {
-      own.slots.reserve(pages.end);
-      for (std::uint32_t page = 0; page < pages.end; ++page)
-        own.slots.push_back(kv_.slot(sequence.id, context.layer, page, Tier::device));
-    }
+    for (std::uint32_t page = 0; page < pages.end && !device_.launches(); ++page)
+      own.slots.push_back(kv_.slot(sequence.id, context.layer, page, Tier::device));
     append_access(pages);
     op.access.push_back(own.choice.lists.reads());
     work.tokens.push_back(std::move(own));
