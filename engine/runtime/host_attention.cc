@@ -41,8 +41,11 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
     const Range heads{item->kv_heads.begin, std::min(item->kv_heads.end, shape.kv_heads)};
     const std::uint32_t count = heads.end - heads.begin;
     if (const auto* tokens = std::get_if<StaticTokens>(&item->pages.source)) {
+      std::vector<PageRun> more;  // the same for every head
+      append_static_runs(sequence, layer, *tokens, Tier::host, more);
       for (std::uint32_t head = heads.begin; head < heads.end; ++head) {
-        append_static_runs(sequence, layer, *tokens, Tier::host, out.fixed[head].runs);
+        std::vector<PageRun>& runs = out.fixed[head].runs;
+        runs.insert(runs.end(), more.begin(), more.end());
       }
       for (const Range& r : tokens->ranges) {
         kv_.append_access(sequence.id, layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::host, heads, false,
