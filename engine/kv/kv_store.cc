@@ -102,8 +102,7 @@ std::uint32_t KvStore::take(Tier tier, std::vector<Event>& after) {
   Pool& p = pool(tier);
   std::uint32_t slot = 0;
   if (!p.free.empty()) {
-    slot = *p.free.begin();
-    p.free.erase(p.free.begin());
+    slot = p.free.take();
     wait_for(after, p.drained[slot]);
   } else {
     TANDEM_CHECK(p.high_water < p.capacity, "a slot was taken without room for it");
@@ -123,7 +122,7 @@ void KvStore::give_back(Tier tier, std::uint32_t slot, Event after) {
   TANDEM_CHECK(p.references[slot] > 0, "slot {} is free already", slot);
   if (--p.references[slot] > 0) return;
   p.drained[slot] = after;
-  p.free.insert(slot);
+  p.free.put(slot);
   --p.used;
 }
 

@@ -12,12 +12,12 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/device/device.h"
 #include "engine/kernels/tensor.h"
+#include "engine/kv/free_slots.h"
 
 namespace tandem {
 
@@ -115,7 +115,7 @@ class KvStore {
  private:
   struct Pool {
     std::uint32_t capacity = 0, used = 0, high_water = 0;
-    std::set<std::uint32_t> free;           // recycled slots, lowest first, so that runs stay adjacent
+    FreeSlots free;                         // recycled ones
     std::vector<std::uint32_t> references;  // per slot
     std::vector<Event> filled, drained;     // per slot; `filled` where bodies run
     std::size_t budget_bytes = 0;
