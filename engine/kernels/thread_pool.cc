@@ -173,11 +173,12 @@ bool ThreadPool::pinned() const {
 
 void ThreadPool::parallel_for(std::size_t n, const std::function<void(std::size_t)>& task) {
   State& state = *state_;
-  std::unique_lock busy(state.busy, std::defer_lock);
-  if (n <= 1 || state.threads.empty() || inside_task || !busy.try_lock()) {
+  if (n <= 1 || state.threads.empty() || inside_task) {
     for (std::size_t i = 0; i < n; ++i) task(i);
     return;
   }
+  // Who waits here is in no task of any pool, so no loop that is running waits for this thread's.
+  const std::lock_guard busy(state.busy);
   Loop loop{.task = &task, .n = n, .next = {}, .error_mutex = {}, .error = nullptr};
   {
     const std::lock_guard lock(state.mutex);

@@ -29,8 +29,10 @@ class ThreadPool {
   bool pinned() const;
 
   /// Calls task(0) .. task(n - 1), each exactly once, and returns when all have returned. If tasks throw, indices not
-  /// yet begun are dropped and the first exception is rethrown here. Called from inside a task, or while another
-  /// thread's loop is running, the loop runs on the calling thread alone, so nesting never deadlocks.
+  /// yet begun are dropped and the first exception is rethrown here. Called from inside a task, of this pool
+  /// or another, the loop runs on the calling thread alone, so nesting never deadlocks. While another thread's loop is
+  /// running it waits for that: a task must not wait for another thread's loop, nor the caller hold a lock that tasks
+  /// take.
   void parallel_for(std::size_t n, const std::function<void(std::size_t)>& task);
 
   /// The pool of the process, created at first use with usable_threads() threads.

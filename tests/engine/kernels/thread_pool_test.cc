@@ -105,6 +105,55 @@ TEST(ThreadPool, ServesSeveralCallersAtOnce) {
   EXPECT_EQ(count, 4u * 50u * 20u);
 }
 
+TEST(ThreadPool, ALoopWaitsForAnotherThreadsAndThenHasAllThreads) {
+  ThreadPool pool(3);
+  std::atomic<int> running{0};
+  std::atomic<bool> asked{false};
+  std::jthread first([&] {
+    pool.parallel_for(2, [&](std::size_t) {
+      ++running;
+      while (!asked) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    });
+  });
+  while (running < 2) std::this_thread::yield();
+  asked = true;
+  // None of the three can finish before all have begun, each on a thread of its own.
+  std::atomic<int> inside{0}, missed{0};
+  pool.parallel_for(3, [&](std::size_t) {
+    ++inside;
+    const auto begin = std::chrono::steady_clock::now();
+    while (inside < 3) {
+      std::this_thread::yield();
+      if (std::chrono::steady_clock::now() - begin < std::chrono::seconds(5)) continue;
+      ++missed;
+      break;
+    }
+  });
+  EXPECT_EQ(missed, 0);
+  first.join();
+}
+
+// Loops of two pools inside each other, from several threads: whoever waits for a pool holds none.
+TEST(ThreadPool, NestedLoopsOfTwoPoolsNeverWaitForEachOther) {
+  ThreadPool a(3), b(2);
+  std::atomic<std::size_t> count{0};
+  {
+    std::vector<std::jthread> callers;
+    for (int c = 0; c < 4; ++c)
+      callers.emplace_back([&, c] {
+        ThreadPool &outer = c % 2 == 0 ? a : b, &inner = c % 2 == 0 ? b : a;
+        for (int round = 0; round < 100; ++round) {
+          outer.parallel_for(4, [&](std::size_t i) {
+            inner.parallel_for(3, [&](std::size_t) { ++count; });
+            outer.parallel_for(i, [&](std::size_t) { ++count; });
+          });
+        }
+      });
+  }
+  EXPECT_EQ(count, 4u * 100u * (4u * 3u + 0u + 1u + 2u + 3u));
+}
+
 TEST(ThreadPool, UsableThreadsFollowTheAffinityMask) {
   EXPECT_GE(usable_threads(), 1u);
   cpu_set_t before;
