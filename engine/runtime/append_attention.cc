@@ -20,7 +20,7 @@ std::uint32_t token_count(const auto& pieces) {
 constexpr std::uint32_t kMostHeads = 32;  // AttentionShape::group
 
 /// Rows of a new prompt that attend what lies on the host together, so that it is read once for all of them.
-std::uint32_t rows_together(std::uint32_t group) {
+std::uint32_t rows_per_read(std::uint32_t group) {
   return std::max(kMostHeads / group, 1u);
 }
 
@@ -208,7 +208,7 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
   op.cause = Cause::host_attention;
   op.layer = layer;
   op.cost.work = Work::attention;
-  const std::uint32_t together = rows_together(shape.group()), blocks_of_rows = (rows + together - 1) / together;
+  const std::uint32_t together = rows_per_read(shape.group()), blocks_of_rows = (rows + together - 1) / together;
   op.cost.dram = blocks_of_rows * tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
   op.cost.flops = 4 * rows * tokens * width;
   op.cost.tasks = average_ != nullptr ? shape.kv_heads : shape.kv_heads * blocks_of_rows;

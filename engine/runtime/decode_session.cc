@@ -200,7 +200,7 @@ Event DecodeSession::attend_layers(std::uint32_t step) {
     attention_.begin_layer(query);
     policy_time("plan attention", layer);
     attention_.run(context, method_.plan_attend(context, ops_));
-    last = forward_.finish_layer(Forward::Phase::decode, layer, count, {});
+    last = forward_.finish_layer(Forward::Phase::decode, layer, count);
     ops_.set_last_reader(last);
     method_.after_layer(context, ops_);
   }

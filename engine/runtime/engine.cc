@@ -172,7 +172,7 @@ Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> 
                       layer == 0 ? after : std::vector<Event>{}, keep);
         forward_->prefill_attention(sequence, layer, before + first, rows);
         if (sums.room > 0) forward_->add_column_sums(sequence, layer, before + first, rows, sums);
-        last = forward_->finish_layer(Forward::Phase::prefill, layer, rows, {});
+        last = forward_->finish_layer(Forward::Phase::prefill, layer, rows);
       }
     }
     if (chunk_done) chunk_done(first, rows);

@@ -150,7 +150,7 @@ void EngineOps::copy_blocks(BodyContext& ctx, const FetchWork& w) const {
 }
 
 /// The device's own threads bring what it chose: the host does not know which pages these are. A page of a KV head
-/// goes to the place that it has in the head's list (DecodeAttention::launch_chosen_lists makes the same lists).
+/// goes to the place that it has in the head's list (DeviceLaunch::list_chosen makes the same lists).
 void EngineOps::launch_chosen_fetch(LaunchContext& ctx, const FetchWork& w, const Cost& fixed) const {
   TANDEM_CHECK(w.index.has_value(), "chosen pages are those of an index");
   const DigestIndex& index = *w.index;

@@ -244,7 +244,7 @@ Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::
   return device_.submit(compute_, std::move(op));
 }
 
-Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows, std::vector<Event> after) {
+Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows) {
   const LayerWeights& w = model_.weights.layers[layer];
   Op op;
   op.name = "output and mlp";
@@ -252,7 +252,6 @@ Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows
   op.cost = weights_cost(phase, {w.o, w.gate, w.up, w.down}, rows);
   op.cost.kernels = 5;  // output product; residual and norm; gate and up in one; SwiGLU; down product and residual
   op.access = {attention_.reads(0, rows), x_.writes(0, rows), scratch_.writes(), weights_.reads_layer(layer)};
-  op.after = std::move(after);
   op.launch = [&](LaunchContext& ctx) { launch_finish_layer(ctx, layer, rows); };
   op.body = [this, phase, layer, rows](BodyContext& ctx) {
     const LayerWeights& weights = model_.weights.layers[layer];

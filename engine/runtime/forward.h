@@ -83,7 +83,7 @@ class Forward {
   Event add_column_sums(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
                         const PromptSums& sums);
   /// Output projection, residual, norm, MLP, residual.
-  Event finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows, std::vector<Event> after);
+  Event finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows);
   /// A row's draw of the token at `position`.
   struct Draw {
     Sampling how;

@@ -30,7 +30,7 @@ Event DecodeSession::append_chunk(Active& a, AppendAttention& attention, std::sp
     const Event query = forward_.qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
                                      layer == 0 ? recycled : std::vector<Event>{}, keep);
     attention.run(layer, first, rows, query);
-    last = forward_.finish_layer(Forward::Phase::prefill, layer, rows, {});
+    last = forward_.finish_layer(Forward::Phase::prefill, layer, rows);
   }
   ops_.set_last_reader(last);
   return last;
