@@ -300,15 +300,11 @@ TaskAttention::Crew TaskAttention::crew(const LayerContext& context, const Pulle
   return {{lanes.begin(), lanes.begin() + workers}, threads};
 }
 
-ThreadPool& TaskAttention::pool_of(std::uint32_t worker, std::size_t workers) {
-  if (workers == 1 || device_.simulated()) return pool_;  // bodies of a simulated device run one after the other
-  const unsigned threads = std::max(pool_.size() / static_cast<unsigned>(workers), 1u);
-  std::uint32_t before = 0;  // layers differ in how many workers they have, and so in what each gets
-  for (const auto& pool : pools_) {
-    if (pool->size() == threads && before++ == worker) return *pool;
-  }
-  for (; before <= worker; ++before) pools_.push_back(std::make_unique<ThreadPool>(threads));
-  return *pools_.back();
+ThreadPool& TaskAttention::pool_of(std::uint32_t worker, const Crew& crew) {
+  if (crew.lanes.size() == 1 || device_.simulated()) return pool_;  // simulated bodies run one after the other
+  std::unique_ptr<ThreadPool>& pool = pools_[{worker, crew.of(worker)}];
+  if (pool == nullptr) pool = std::make_unique<ThreadPool>(crew.of(worker));
+  return *pool;
 }
 
 void TaskAttention::run(const LayerContext& context, const PulledTasks& tasks, const Room& room, Event query_on_host) {
@@ -329,7 +325,7 @@ void TaskAttention::run(const LayerContext& context, const PulledTasks& tasks, c
         static_cast<std::size_t>(std::count_if(work.begin(), work.end(), [](const Pulled& w) { return w.task.host; })));
     const auto workers = static_cast<std::uint32_t>(crew.lanes.size());
     bag.ops = [&](std::uint32_t task, std::uint32_t puller) {
-      if (puller < workers) return host_ops(work[task], room, query_on_host, crew.of(puller), pool_of(puller, workers));
+      if (puller < workers) return host_ops(work[task], room, query_on_host, crew.of(puller), pool_of(puller, crew));
       std::vector<Op> ops;
       ops.push_back(device_op(work[task], room));
       return ops;

@@ -5,8 +5,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/device/device.h"
@@ -96,7 +98,7 @@ class TaskAttention {
   };
   Crew crew(const LayerContext& context, const PulledTasks& tasks, std::size_t host_tasks);
   /// For the bodies of one worker: its own where they run at the same time.
-  ThreadPool& pool_of(std::uint32_t worker, std::size_t workers);
+  ThreadPool& pool_of(std::uint32_t worker, const Crew& crew);
   std::vector<Op> host_ops(const Pulled& work, const Room& room, Event query_on_host, std::uint32_t threads,
                            ThreadPool& pool);
   Op device_op(const Pulled& work, const Room& room);
@@ -132,7 +134,8 @@ class TaskAttention {
   HostBuffer host_tokens_;      // [row][layer][KV head] u64: attended by a task of the host; 0: there was none
   HostBuffer device_tasks_;     // [row] u64
   std::vector<bool> launched_;  // [row][KV head] on a GPU: the layer's tasks that it took
-  std::vector<std::unique_ptr<ThreadPool>> pools_;  // of the host's workers, by what each had
+  /// By worker and its threads: layers differ in how many workers they have, and so in what each gets.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::unique_ptr<ThreadPool>> pools_;
 };
 
 }  // namespace tandem
