@@ -376,7 +376,10 @@ TEST(Scout, RecallIntervalsAreANumberOnePerLayerOrAFile) {
   EXPECT_THAT(with(R"({"intervals": [4, 2.5]})"), HasSubstr("intervals[1] is 2.5"));
   EXPECT_THAT(with(R"({"intervals": []})"), HasSubstr("'intervals' is empty"));
   EXPECT_THAT(with(R"({"interval": [4]})"), HasSubstr("does not hold recall intervals"));
-  EXPECT_THAT(with("no"), HasSubstr("does not hold recall intervals"));
+  EXPECT_THAT(with("no"), HasSubstr("not valid JSON from byte 2 of 2 on"));
+  EXPECT_THAT(with(R"({"intervals": [)" + std::string(400000, '[') + std::string(400000, ']') + "]}"),
+              HasSubstr("nested more than 32 deep"));
+  EXPECT_THAT(with("[]"), HasSubstr("does not hold recall intervals"));
 }
 
 }  // namespace

@@ -132,6 +132,11 @@ TEST(Profile, UnknownNameSuggestsTheNearest) {
 TEST(Profile, BadContentNamesFileFieldAndValue) {
   EXPECT_THAT(input_error([] { parse_profile("{", "x", "x.json"); }), HasSubstr("x.json"));
   EXPECT_THAT(input_error([] { parse_profile("[1]", "x", "x.json"); }), HasSubstr("array"));
+  const std::string bomb = R"({"title": )" + std::string(400000, '[') + std::string(400000, ']') + "}";
+  EXPECT_THAT(input_error([&] { parse_profile(bomb, "x", "x.json"); }),
+              HasSubstr("x.json: its brackets are nested more than 32"));
+  EXPECT_THAT(input_error([] { parse_profile(R"({"title": "a", "title": "b"})", "x", "x.json"); }),
+              HasSubstr("x.json: the field 'title' occurs twice"));
 
   nlohmann::json json = good();
   json["device"].erase("hbm_gbps");
