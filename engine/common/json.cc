@@ -87,12 +87,22 @@ nlohmann::json json_or_discarded(std::string_view text) {
   return nests_deeper(text) ? Json(Json::value_t::discarded) : Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-std::string json_text(const nlohmann::json& json, int indent) { return text_of(json, indent); }
-std::string json_text(const nlohmann::ordered_json& json, int indent) { return text_of(json, indent); }
+std::string json_text(const nlohmann::json& json, int indent) {
+  return text_of(json, indent);
+}
+std::string json_text(const nlohmann::ordered_json& json, int indent) {
+  return text_of(json, indent);
+}
 
-std::string json_quoted(const std::string& text, bool ascii) { return text_of(nlohmann::json(text), -1, ascii); }
+std::string json_quoted(const std::string& text, bool ascii) {
+  return text_of(nlohmann::json(text), -1, ascii);
+}
 
-std::string json_excerpt(const nlohmann::json& json) { return excerpt(json); }
-std::string json_excerpt(const nlohmann::ordered_json& json) { return excerpt(json); }
+std::string json_excerpt(const nlohmann::json& json) {
+  return excerpt(json);
+}
+std::string json_excerpt(const nlohmann::ordered_json& json) {
+  return excerpt(json);
+}
 
 }  // namespace tandem

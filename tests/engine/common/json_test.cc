@@ -11,7 +11,9 @@ namespace {
 
 using ::testing::ThrowsMessage;
 
-std::string nested(int depth) { return std::string(depth, '[') + std::string(depth, ']'); }
+std::string nested(int depth) {
+  return std::string(depth, '[') + std::string(depth, ']');
+}
 
 TEST(JsonText, IsParsedWithItsOrderOrSorted) {
   EXPECT_EQ(json_text(parse_json(R"({"b": 1, "a": [2.5, null]})", "x")), R"({"a":[2.5,null],"b":1})");
