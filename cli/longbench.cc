@@ -32,7 +32,7 @@ Examples:
 scores are upstream's; each prompt is prefilled once and decoded with every method, greedily. The first method is the
 baseline. Scores of multifieldqa_zh, dureader and vcsum need Debian's python3-jieba: scripts/install_packages.sh --chinese.
 Truncated prompts make scores comparable only at the same --max-length: upstream has 3500 for models of 4K, 7500 for 8K,
-31500 for 32K. Upstream asks models that it does not know without a template; --chat puts the model's own around prompts
+15500 for 16K, 31500 for 32K. Upstream asks models that it does not know without a template; --chat puts the model's own around prompts
 but for the tasks that upstream leaves plain. The run folder gets what `tandem compare` writes, and longbench.json.)";
 
 struct LongBenchCommand {
@@ -122,9 +122,10 @@ void add_longbench(Command eval) {
   command.option("--tasks", options->tasks,
                  "Data sets, as qasper,hotpotqa; of LongBench-E: qasper_e [all that --data holds]");
   command.option("--samples", options->samples, "First samples of each task [all]");
-  command.option(
-      "--max-length", options->max_length,
-      "Tokens of a prompt, whose middle is cut out where it has more [multiples of 500 that leave 576 positions]");
+  command.option("--max-length", options->max_length,
+                 "Tokens of a prompt, whose middle is cut out where it has more [upstream's; of other models multiples "
+                 "of 500 that "
+                 "leave 576 positions]");
   command.option("--batch", options->batch, "Sequences decoded together").show_default();
   command.flag("--chat", options->chat, "Put the model's chat template around prompts");
   command.option("--chat-format", options->chat_format,

@@ -45,7 +45,7 @@ def rows_of(folder, length):
             latency = next((c for c in method["latency_by_length"] if c["length"] == length), None)
             if accuracy is None or latency is None:
                 sys.exit(f"plot_tradeoff.py: {folder} has no length {length}.")
-        read = latency["bytes_per_token"]
+        read = latency.get("bytes_per_token") or latency["bytes_per_step"]  # its name before schema version 7
         rows.append({"label": method["method"], "accuracy": 100 * accuracy["accuracy"],
                      "interval": [100 * x for x in accuracy["interval"]], "n": accuracy["n"],
                      "difference": [100 * x for x in (accuracy["difference"]["value"], *accuracy["difference"]["interval"])]

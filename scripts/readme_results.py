@@ -67,7 +67,8 @@ def choices(target):
     """Where it is known from what heads choose, of all rows and of those that have their own."""
     name = target["workload"]["name"]
     text = ("statistics that HGCA and ScoutAttention publish of their models (hardware/workloads/published.json, with what "
-            "is assumed)" if name == "published" else f"the workload '{name}'")
+            "is assumed; how long choices last is fitted to the share that ScoutAttention's CPU attends, so that its row's "
+            "tokens on the host are put in)" if name == "published" else f"the workload '{name}'")
     fitted = [method["method"] for method in target["methods"] if "heads=published" in method["method"]]
     if fitted:
         text += (f"; in `{fitted[0]}` from budgets fitted to two times that Fluxion's paper gives of this shape, so that "

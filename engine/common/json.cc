@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "engine/common/error.h"
@@ -10,7 +9,7 @@
 namespace tandem {
 namespace {
 
-constexpr std::size_t kExcerpt = 60;  // characters
+constexpr std::size_t kExcerpt = 60;  // bytes
 
 template <class Json>
 Json parse(std::string_view text, const std::string& where) {

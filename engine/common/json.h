@@ -33,7 +33,7 @@ std::string json_text(const nlohmann::ordered_json& json, int indent = -1);
 /// A text in quotes, as json_text() writes it; with `ascii`, escapes for what is not.
 std::string json_quoted(const std::string& text, bool ascii = false);
 
-/// A value as an error shows it: its first 60 characters.
+/// A value as an error shows it: its first 60 bytes, and no half of a character.
 std::string json_excerpt(const nlohmann::json& json);
 std::string json_excerpt(const nlohmann::ordered_json& json);
 

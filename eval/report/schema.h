@@ -19,8 +19,9 @@
 
 namespace tandem::eval {
 
-/// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0. All are read.
-inline constexpr int kSchemaVersion = 6;
+/// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0; 7: summary.json's
+/// bytes_per_token, which was called bytes_per_step. All are read.
+inline constexpr int kSchemaVersion = 7;
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 

@@ -44,7 +44,7 @@ struct LatencySummary {
   double step_ms = 0, busy_ms = 0, idle_ms = 0;                           // means per decode step; busy + idle = step
   double layer0_idle_ms = 0;                                              // of idle_ms
   std::map<std::string, double> idle_ms_by_cause;                         // sums to idle_ms
-  double hbm = 0, dram = 0, h2d = 0, d2h = 0;                             // bytes per decode step
+  double hbm = 0, dram = 0, h2d = 0, d2h = 0;                             // bytes per decoded token
   double peer_link = 0, peer_hbm = 0;                                     // between two devices; of the other one
   double attended_device = 0, attended_host = 0;                          // tokens per KV head, layer and step
   std::uint64_t peak_device_kv = 0, peak_host_kv = 0, peak_peer_kv = 0;   // bytes, largest sample

@@ -158,6 +158,10 @@ class CallBench {
       const char* const memory = pinned ? "host" : "device";
       measure({{"what", "write_value"}, {"memory", memory}},
               [&] { value(write, word, 7, CU_STREAM_WRITE_VALUE_DEFAULT, "cuStreamWriteValue32"); });
+      if (word_at(word) != 7) {  // a driver that takes the call and does nothing would never let a wait go
+        recorder_.skip(std::string("wait_value (memory=") + memory + "): the word was not written");
+        continue;
+      }
       measure({{"what", "wait_value"}, {"memory", memory}, {"state", "done"}},
               [&] { value(wait, word, 7, CU_STREAM_WAIT_VALUE_GEQ, "cuStreamWaitValue32"); });
     }
@@ -196,11 +200,15 @@ class CallBench {
   void measure_arguments() {
     Arguments<Bytes> arguments{};
     arguments.word[Bytes / sizeof(unsigned) - 1] = 1;
-    measure({{"what", "kernel"}, {"argument_bytes", Bytes}}, [&] {
-      count_with<Bytes><<<1, 1, 0, stream_>>>(counter_.as<unsigned>(), arguments);
-      cuda_check(cudaGetLastError(), "launching a kernel with arguments");
-      ++expected_;
-    });
+    // Few: room for arguments that wait with their kernels is not documented.
+    measure(
+        {{"what", "kernel"}, {"argument_bytes", Bytes}},
+        [&] {
+          count_with<Bytes><<<1, 1, 0, stream_>>>(counter_.as<unsigned>(), arguments);
+          cuda_check(cudaGetLastError(), "launching a kernel with arguments");
+          ++expected_;
+        },
+        kPairs / 10);
   }
 
   /// How a step ends: one kernel, a mark and a wait for it.
@@ -224,10 +232,7 @@ class CallBench {
   }
 
   void check_count() {
-    unsigned seen = 0;
-    cuda_check(cudaMemcpyAsync(&seen, counter_.as<void>(), sizeof seen, cudaMemcpyDeviceToHost, stream_),
-               "reading a counter");
-    stream_.drain("reading a counter");
+    const unsigned seen = word_at(counter_.as<void>());
     if (seen != expected_) {
       throw ProbeError("The kernels counted " + std::to_string(seen) + " where " + std::to_string(expected_) +
                        " were launched.");
@@ -237,6 +242,13 @@ class CallBench {
   }
 
  private:
+  unsigned word_at(const void* word) {
+    unsigned seen = 0;
+    cuda_check(cudaMemcpyAsync(&seen, word, sizeof seen, cudaMemcpyDefault, stream_), "reading a word");
+    stream_.drain("reading a word");
+    return seen;
+  }
+
   void kernel() {
     count<<<1, 1, 0, stream_>>>(counter_.as<unsigned>());
     cuda_check(cudaGetLastError(), "launching a kernel");
@@ -262,11 +274,11 @@ void run_calls(Recorder& recorder) {
   if (!bench.measure_kernels()) return;
   bench.measure_events();
   bench.measure_hop();
-  bench.measure_values();
   bench.measure_copies();
   bench.measure_arguments<8>();
   bench.measure_arguments<1024>();
   bench.measure_arguments<3072>();
+  bench.measure_values();
   bench.measure_wake_up();
   bench.check_count();
 }

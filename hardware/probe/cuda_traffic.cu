@@ -1,6 +1,7 @@
 // Copies that share the link: both directions at once, and a small one beside a large one, as a query's partial result
 // is beside an offload.
 #include <algorithm>
+#include <vector>
 
 #include "hardware/probe/cuda_common.h"
 
@@ -31,6 +32,8 @@ class TrafficBench {
     cuda_check(cudaEventCreateWithFlags(&begun_, cudaEventDisableTiming), "creating an event");
     cuda_check(cudaEventCreateWithFlags(&ended_, cudaEventDisableTiming), "creating an event");
     cuda_check(cudaMemsetAsync(device_out_.as<void>(), 0, large_, stream_), "clearing a buffer");
+    cuda_check(cudaMemsetAsync(device_in_.as<void>(), 2, large_, stream_), "filling a buffer");
+    std::fill_n(host_out_.as<char>(), large_, char{2});
     stream_.drain("clearing a buffer");
     std::fill_n(host_in_.as<char>(), large_, char{1});
   }
@@ -56,6 +59,23 @@ class TrafficBench {
           });
         },
         [&](double seconds) { return 2.0 * static_cast<double>(large_) / seconds * 1e-9; });
+  }
+
+  /// Both sides were filled with other bytes than they must hold now.
+  void check_both_ways() {
+    std::vector<char> arrived(large_);
+    copy(stream_, true);
+    copy(other_, false);
+    cuda_check(cudaMemcpyAsync(arrived.data(), device_in_.as<void>(), large_, cudaMemcpyDeviceToHost, stream_),
+               "reading what arrived");
+    stream_.drain("reading what arrived");
+    other_.drain("copying many bytes");
+    const auto all = [](const char* bytes, std::size_t count, char value) {
+      return std::all_of(bytes, bytes + count, [value](char byte) { return byte == value; });
+    };
+    if (!all(arrived.data(), large_, 1) || !all(host_out_.as<char>(), large_, 0))
+      throw ProbeError("Copies in both directions at once arrived wrong.");
+    recorder_.checked("Large copies in both directions at once: every byte arrived.");
   }
 
   /// The large copy is under way when the small one begins, and takes longer than it takes to queue both.
@@ -107,6 +127,7 @@ void run_traffic(Recorder& recorder) {
         "less.");
   }
   TrafficBench bench(recorder, large);
+  bench.check_both_ways();
   bench.measure_both_ways();
   for (const bool in : {true, false})
     for (const Beside beside : {Beside::nothing, Beside::same_direction, Beside::other_direction})

@@ -26,9 +26,7 @@ RecallIntervals read_intervals(const std::string& file) {
   RecallIntervals intervals;
   intervals.steps.clear();
   try {
-    std::stringstream text;
-    text << in.rdbuf();
-    const nlohmann::json json = parse_json(text.str(), file);
+    const nlohmann::json json = parse_json(std::string(std::istreambuf_iterator<char>(in), {}), file);
     for (const nlohmann::json& value : json.at("intervals")) {
       if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMostSteps) {
         throw_input_error("{}: intervals[{}] is {}; it must be a whole number of steps from 0 (never) to {}.", file,

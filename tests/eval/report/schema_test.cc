@@ -253,7 +253,7 @@ TEST(Schema, BrokenManifests) {
   const auto expect = [](const std::string& text, const char* message) {
     EXPECT_THAT([&] { parse_manifest(text, "m"); }, ThrowsMessage<InputError>(HasSubstr(message))) << text;
   };
-  expect(change(good, "\"schema_version\": 6", "\"schema_version\": 7"), "schema version is 7");
+  expect(change(good, "\"schema_version\": 7", "\"schema_version\": 8"), "schema version is 8");
   expect(change(good, "\"label\": \"hybrid:budget=0.2\"", "\"label\": \"full\""), "two methods have the label 'full'");
   expect(change(good, "\"0.2\"", "0.2"), "'options'");
   expect(change(good, "simulated for h200", "guessed"), "'clock'");
