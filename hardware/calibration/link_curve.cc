@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "hardware/calibration/calibration.h"
 
 namespace tandem::hardware {
@@ -50,7 +51,7 @@ LinkCurve link_curve(const ProbeReport& probe, const std::string& direction) {
     if (!(figure->value > 0) || method == figure->conditions.end()) continue;
     const double moved = static_cast<double>(bytes) * static_cast<double>(pieces);
     // The zero-copy kernel is measured with other numbers of blocks, too: those come later and the first one stays.
-    measured[bytes][method->dump()].emplace(pieces, moved / (figure->value * 1e9));
+    measured[bytes][json_text(*method)].emplace(pieces, moved / (figure->value * 1e9));
     best_rate = std::max(best_rate, figure->value * 1e9);
   }
   LinkCurve curve;
