@@ -28,6 +28,7 @@ class CudaExecution final : public Device {
   explicit CudaExecution(const CudaOptions& options)
       : lanes_(make_lanes(options.host_worker_threads, {})),
         clock_name_(fmt::format("measured on {}", cuda_device().name)),
+        launched_(options.launched),
         epoch_(std::chrono::steady_clock::now()),
         uploads_(options.upload_bytes),
         arrivals_(lanes_.size()),
@@ -270,6 +271,7 @@ class CudaExecution final : public Device {
     const std::int64_t previous = last_of(lane_id);
     append_launch("launch", op, entered);
     if (context.settled_cost()) op.cost = context.cost();
+    if (launched_) launched_(op);
     const std::int64_t record = trace_.append_operation(op, lane_id, previous, last_control_);
     trace_.set_marks(record, {begin, end}, std::move(context.settled()));
     state.records.push_back(record);
@@ -362,6 +364,7 @@ class CudaExecution final : public Device {
 
   std::vector<LaneInfo> lanes_;
   std::string clock_name_;
+  std::function<void(const Op&)> launched_;
   std::chrono::steady_clock::time_point epoch_;
   LaneId control_ = 0, compute_ = 0;
   const char* segment_ = nullptr;

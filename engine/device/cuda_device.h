@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "engine/device/device.h"
@@ -33,6 +34,9 @@ namespace tandem {
 struct CudaOptions {
   std::uint32_t host_worker_threads = 1;             // threads that kernels of the first host lane may use; at least 1
   std::size_t upload_bytes = std::size_t{16} << 20;  // of launches' arguments, to begin with
+  /// Told, on the control thread, of each operation of a device lane when all of it is in its stream: for tests, which
+  /// count what that was.
+  std::function<void(const Op&)> launched = {};
 };
 
 /// InputError with the reason where there is no GPU (cuda_missing), and for zero threads.

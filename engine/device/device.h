@@ -37,7 +37,7 @@ class BodyContext {
   }
 
   /// Replaces the declared upper bounds by what was really touched. At most once per body; each settled access must lie
-  /// inside a declared one (checked by `sim`).
+  /// inside a declared one (checked by `sim`). Cost::kernels stays as declared.
   void settle(const Cost& cost, std::vector<Access> access);
   void settle(const Cost& cost);
 

@@ -109,7 +109,27 @@ class LaunchContext : public BodyContext {
     return upload(std::span<const T>(values));
   }
 
-  /// The same for a kernel that takes a LaunchArray: few values go along with the launch, more are copied before it.
+  /// Several arrays by one copy: where each begins.
+  template <class T>
+  std::vector<const T*> upload_each(const std::vector<std::span<const T>>& arrays) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::size_t all = 0;
+    for (const std::span<const T>& values : arrays) all += values.size();
+    const LaunchArena::Room room = rooms_.uploads.take(std::max<std::size_t>(all, 1) * sizeof(T));
+    auto* const host = reinterpret_cast<T*>(room.host);
+    std::vector<const T*> begins;
+    begins.reserve(arrays.size());
+    std::size_t next = 0;
+    for (const std::span<const T>& values : arrays) {
+      begins.push_back(reinterpret_cast<const T*>(room.device) + next);
+      std::copy(values.begin(), values.end(), host + next);
+      next += values.size();
+    }
+    if (all > 0) cuda_copy(room.device, room.host, all * sizeof(T), stream());
+    return begins;
+  }
+
+  /// upload() for a kernel that takes a LaunchArray: few values go along with the launch, more are copied before it.
   template <class T>
   LaunchArray<T> pass(std::span<const T> values) {
     return values.size() <= LaunchArray<T>::kHere ? LaunchArray<T>(values) : LaunchArray<T>(upload(values));

@@ -120,7 +120,9 @@ struct Cost {
   // 15 us at 0.8 GB/s for 4 KB and 15 for 128 KB, 41 pieces of their mean 170 us.
   std::uint64_t short_bytes = 0;
   std::uint32_t short_pieces = 0;
-  // Of a device operation: kernels that it stands for, each with a launch of its own or, in a segment, a floor.
+  // Of a device operation: kernels that it stands for, each with a launch of its own or, in a segment, a floor: as many
+  // as its launch puts into the stream (tests/methods/launches_test.cc). Copies of a launch's arguments, which large
+  // batches need, are not counted. 1 of an operation that only copies.
   std::uint32_t kernels = 1;
   std::uint32_t tasks = 0;    // of a host operation: parts that threads can share it by; 0: any number
   std::uint32_t threads = 0;  // of a host operation: threads that it gets, at most; 0: all of its lane

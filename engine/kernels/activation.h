@@ -21,6 +21,4 @@ void add(float* x /*[n]*/, const float* y /*[n]*/, std::size_t n);
 void swiglu_cuda(const float* gate /*[n][d]*/, const float* up /*[n][d]*/, std::size_t in_stride, void* out /*[n][d]*/,
                  DType out_type, std::uint32_t n, std::uint32_t d, CudaStream stream);
 
-void add_cuda(float* x /*[n]*/, const float* y /*[n]*/, std::size_t n, CudaStream stream);
-
 }  // namespace tandem

@@ -19,11 +19,6 @@ void swiglu_cuda(const float* gate, const float* up, std::size_t in_stride, void
   }
 }
 
-void add_cuda(float* x, const float* y, std::size_t n, CudaStream stream) {
-  gpu::Launcher launch(stream);
-  launch(gpu::add_kernel, gpu::blocks_for(n, 256), 256, 0, x, y, n);
-}
-
 void convert_cuda(const void* in, DType in_type, void* out, DType out_type, std::size_t n, CudaStream stream) {
   gpu::Launcher launch(stream);
   launch(gpu::convert_kernel, gpu::blocks_for(n, 1024), 256, 0, in, in_type, out, out_type, n,

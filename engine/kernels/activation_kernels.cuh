@@ -25,11 +25,6 @@ __global__ void __launch_bounds__(256) swiglu_kernel(const float* gate, const fl
   }
 }
 
-inline __global__ void __launch_bounds__(256) add_kernel(float* x, const float* y, std::size_t n) {
-  const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < n) x[i] += y[i];
-}
-
 /// Four elements of any type to any other.
 inline __global__ void __launch_bounds__(256)
     convert_kernel(const void* in, DType in_type, void* out, DType out_type, std::size_t n, bool fours) {

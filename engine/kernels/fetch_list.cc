@@ -20,8 +20,10 @@ void list_units(const UnitFetch* fetches, std::uint32_t n, std::uint32_t kv_head
   TANDEM_CHECK(unit >= 1 && unit % piece == 0 && kListPageTokens % piece == 0, "Units of {} tokens.", unit);
   const std::uint32_t per_unit = unit / piece, per_page = kListPageTokens / piece;
   check_piece_numbers(slots, kv_heads, 2 * per_page);
-  std::uint32_t next = 0;
-  for (const UnitFetch* fetch = fetches; fetch != fetches + n; ++fetch) {
+  for (std::uint32_t s = 0; s < n; ++s) {
+    const UnitFetch* const fetch = fetches + s;
+    const std::size_t first = std::size_t{s} * list.room;
+    std::size_t next = first;
     for (std::uint32_t head = 0; head < kv_heads; ++head) {
       const std::uint32_t* chosen = fetch->chosen + std::size_t{head} * (1 + fetch->room);
       const std::uint32_t half = fetch->room * per_unit;
@@ -33,8 +35,8 @@ void list_units(const UnitFetch* fetches, std::uint32_t n, std::uint32_t kv_head
         }
       }
     }
+    list.count[s] = static_cast<std::uint32_t>(next - first);
   }
-  *list.count = next;
 }
 
 }  // namespace tandem

@@ -11,13 +11,15 @@
 
 namespace tandem {
 
-/// Piece i of a list moves from number from[i] of one pool to number to[i] of another; *count of them. On the GPU that
-/// is Pieces::from_slots, to_slots and device_count. Numbers have 32 bits: `slots`, which every list is told, is how
-/// many pages for all KV heads its host's pool has, and what has more than 2^32 pieces is an InputError.
+/// A list for each sequence, one behind the other. Piece i of sequence s moves from number from[s * room + i] of one
+/// pool to number to[s * room + i] of the sequence's own; count[s] of them. On the GPU that is Pieces::from_slots,
+/// to_slots and device_count. Numbers have 32 bits: `slots`, which every list is told, is how many pages for all KV
+/// heads its host's pool has, and what has more than 2^32 pieces is an InputError.
 struct FetchList {
-  std::uint32_t* from = nullptr;
-  std::uint32_t* to = nullptr;
-  std::uint32_t* count = nullptr;  // [1]
+  std::uint32_t* from = nullptr;   // [sequences][room]
+  std::uint32_t* to = nullptr;     // [sequences][room]
+  std::uint32_t* count = nullptr;  // [sequences]
+  std::uint32_t room = 0;          // pieces
 };
 
 /// Units of tokens that each KV head of one sequence chose (SkewedChoice), and where they go: to
@@ -29,8 +31,8 @@ struct UnitFetch {
   std::uint32_t to_first = 0;            // number of the piece where the first K begins
 };
 /// A piece is K, or V, of min(unit, 16) tokens: of the host's pool, which is KvPages, and of the other one alike.
-/// `unit` divides 16 or is a multiple of it. By fetch, KV head and unit, K before V. Room for 2 * kv_heads * the sum of
-/// `room` * max(unit / 16, 1) pieces. n and kv_heads are at least 1.
+/// `unit` divides 16 or is a multiple of it. By KV head and unit, K before V. Room for 2 * kv_heads * the largest
+/// UnitFetch::room * max(unit / 16, 1) pieces. n and kv_heads are at least 1.
 void list_units(const UnitFetch* fetches /*[n]*/, std::uint32_t n, std::uint32_t kv_heads, std::uint32_t unit,
                 std::uint32_t slots, const FetchList& list);
 
@@ -38,14 +40,18 @@ void list_units(const UnitFetch* fetches /*[n]*/, std::uint32_t n, std::uint32_t
 void list_units_cuda(const LaunchArray<UnitFetch>& fetches /*[n]*/, std::uint32_t n, std::uint32_t kv_heads,
                      std::uint32_t unit, std::uint32_t slots, const FetchList& list, CudaStream stream);
 
-/// Lists of host pages, one per row and KV head as pages_of_selection_cuda() leaves them, become the same lists over
-/// pages of [rows * capacity] slots on the device, and what has to be fetched for that is listed: a piece is K and V of
-/// a page and KV head, number slot * kv_heads + kv_head of KvPages on either side. Entries without tokens, which stand
-/// at the end, move nothing. Room for rows * kv_heads * capacity pieces; rows and kv_heads are at least 1. All pointers
-/// are device memory. On the CPU runtime/fetch_ops.cc copies where it lists.
-void list_pages_cuda(PageEntry* entries /*[rows][kv_heads][capacity]*/,
+/// Of lists of host pages, one per row and KV head as pages_of_selection_cuda() leaves them: what has to be fetched so
+/// that page i of a KV head's list is in slot i of the row's own pages on the device. A piece is K and V of a page and
+/// KV head, number slot * kv_heads + kv_head of KvPages on either side. Entries without tokens, which stand at the end,
+/// move nothing. Room for kv_heads * capacity pieces; rows and kv_heads are at least 1. All pointers are device memory.
+/// On the CPU runtime/fetch_ops.cc copies where it lists.
+void list_pages_cuda(const PageEntry* entries /*[rows][kv_heads][capacity]*/,
                      const std::uint32_t* counts /*[rows][kv_heads]*/, std::uint32_t rows, std::uint32_t kv_heads,
                      std::uint32_t capacity, std::uint32_t slots, const FetchList& list, CudaStream stream);
+
+/// The same lists over what was fetched so: entry i is slot i.
+void number_pages_cuda(PageEntry* entries /*[lists][capacity]*/, const std::uint32_t* counts /*[lists]*/,
+                       std::uint32_t lists, std::uint32_t capacity, CudaStream stream);
 
 /// What the lists ask: InputError where pages in `slots` have more than 2^32 pieces, of which a page of one KV head has
 /// `per_page`.

@@ -16,14 +16,18 @@ void list_units_cuda(const LaunchArray<UnitFetch>& fetches, std::uint32_t n, std
          kListPageTokens / piece, list);
 }
 
-void list_pages_cuda(PageEntry* entries, const std::uint32_t* counts, std::uint32_t rows, std::uint32_t kv_heads,
+void list_pages_cuda(const PageEntry* entries, const std::uint32_t* counts, std::uint32_t rows, std::uint32_t kv_heads,
                      std::uint32_t capacity, std::uint32_t slots, const FetchList& list, CudaStream stream) {
   TANDEM_CHECK(rows >= 1 && rows <= gpu::kMaxGridRows && kv_heads >= 1, "{} rows of {} lists.", rows, kv_heads);
   check_piece_numbers(slots, kv_heads, 1);
   gpu::Launcher launch(stream);
-  // What every list holds is known before the first one's entries change.
   launch(gpu::list_pages_kernel, dim3(kv_heads, rows), gpu::kListThreads, 0, entries, counts, capacity, list);
-  launch(gpu::rename_pages_kernel, dim3(kv_heads, rows), gpu::kListThreads, 0, entries, counts, capacity);
+}
+
+void number_pages_cuda(PageEntry* entries, const std::uint32_t* counts, std::uint32_t lists, std::uint32_t capacity,
+                       CudaStream stream) {
+  gpu::Launcher launch(stream);
+  launch(gpu::number_pages_kernel, lists, gpu::kListThreads, 0, entries, counts, capacity);
 }
 
 }  // namespace tandem

@@ -28,6 +28,17 @@ Place place(const std::vector<double>& ends, double value) {
 
 }  // namespace
 
+void check_pieces(const Pieces& pieces) {
+  const auto number_of = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at); };
+  TANDEM_CHECK(
+      (pieces.bytes | pieces.from_stride | pieces.to_stride | number_of(pieces.from) | number_of(pieces.to)) % 16 == 0,
+      "Pieces of {} bytes at strides of {} and {} are not all multiples of 16.", pieces.bytes, pieces.from_stride,
+      pieces.to_stride);
+  // The last step of the kernel's loop must not wrap around.
+  TANDEM_CHECK(pieces.bytes / 16 * pieces.count < std::size_t{1} << 31, "{} pieces of {} bytes in one gather.",
+               pieces.count, pieces.bytes);
+}
+
 GatherCrossover::GatherCrossover(std::vector<Point> points) : points_(std::move(points)) {
   for (const Point& point : points_) {
     if (point.bytes == 0 || point.count == 0 || !(point.dma_seconds > 0) || !(point.zero_copy_seconds > 0))

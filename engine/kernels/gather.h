@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"
 #include "engine/kernels/tensor.h"
 
@@ -65,6 +66,13 @@ void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream);
 
 /// The faster way, of those that are possible.
 void gather_cuda(const Pieces& pieces, const GatherCrossover& crossover, CudaStream stream);
+
+/// Zero copy of several lists of pieces by one kernel, as many of its threads for each. most_bytes: of the largest
+/// list.
+void gather_lists_cuda(const LaunchArray<Pieces>& lists /*[n]*/, std::uint32_t n, std::size_t most_bytes,
+                       CudaStream stream);
+/// What every list must be: LogicError where it is not in units of 16 bytes, or has 2^31 of them.
+void check_pieces(const Pieces& pieces);
 
 /// Keys and values of tokens: those of token i and KV head h begin at k (v) + offset(i) + h * head_stride bytes, with
 /// offset(i) = token_offsets[i], or i * token_stride where that is nullptr. A page [kv head][K 16 x D, V 16 x D] is:

@@ -31,21 +31,22 @@ void gather_by_dma(const Pieces& pieces, CudaStream stream) {
 }  // namespace
 
 void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream) {
-  TANDEM_CHECK(in_sixteens(pieces.bytes, pieces.from_stride, pieces.to_stride) &&
-                   in_sixteens(number_of(pieces.from), number_of(pieces.to)),
-               "Pieces of {} bytes at strides of {} and {} are not all multiples of 16.", pieces.bytes,
-               pieces.from_stride, pieces.to_stride);
+  check_pieces(pieces);
   if (pieces.bytes == 0 || pieces.count == 0) return;
   if (way == GatherWay::dma) {
     gather_by_dma(pieces, stream);
-    return;
+  } else {
+    gather_lists_cuda(LaunchArray<Pieces>({&pieces, 1}), 1, pieces.bytes * pieces.count, stream);
   }
-  const std::size_t units = pieces.bytes / 16 * pieces.count;
-  // The last step of the loop must not wrap around.
-  TANDEM_CHECK(units < std::size_t{1} << 31, "{} pieces of {} bytes in one gather.", pieces.count, pieces.bytes);
+}
+
+void gather_lists_cuda(const LaunchArray<Pieces>& lists, std::uint32_t n, std::size_t most_bytes, CudaStream stream) {
+  if (n == 0 || most_bytes == 0) return;
+  TANDEM_CHECK(n <= gpu::kMaxGridRows, "{} lists of pieces.", n);
+  const unsigned each = (gpu::kCopyBlocks + n - 1) / n;  // blocks
   gpu::Launcher launch(stream);
-  launch(gpu::gather_kernel, std::min(gpu::kCopyBlocks, gpu::blocks_for(units, gpu::kCopyThreads)), gpu::kCopyThreads,
-         0, pieces);
+  launch(gpu::gather_kernel, dim3(std::min(each, gpu::blocks_for(most_bytes / 16, gpu::kCopyThreads)), n),
+         gpu::kCopyThreads, 0, lists);
 }
 
 void gather_cuda(const Pieces& pieces, const GatherCrossover& crossover, CudaStream stream) {

@@ -34,7 +34,10 @@ __device__ __forceinline__ void copy_units(std::uint32_t total, const Locate& lo
   }
 }
 
-inline __global__ void __launch_bounds__(kCopyThreads) gather_kernel(Pieces pieces) {
+/// blockIdx.y: the list.
+inline __global__ void __launch_bounds__(kCopyThreads)
+    gather_kernel(const __grid_constant__ LaunchArray<Pieces> lists) {
+  const Pieces pieces = lists[blockIdx.y];
   const auto units = static_cast<std::uint32_t>(pieces.bytes / 16);
   std::uint32_t count = pieces.count;
   if (pieces.device_count != nullptr && *pieces.device_count < count) count = *pieces.device_count;

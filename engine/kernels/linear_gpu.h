@@ -25,8 +25,14 @@ class LinearCuda {
   void operator()(const void* x /*[n][in]*/, const MatrixView& w /*[out][in]*/, const float* bias /*[out] or nullptr*/,
                   void* y /*[n][out]*/, DType y_type, std::uint32_t n, CudaStream stream);
 
+  /// y += x W^T, added in f32 by the product's own kernel: the residual stream.
+  void add(const void* x /*[n][in]*/, const MatrixView& w /*[out][in]*/, float* y /*[n][out]*/, std::uint32_t n,
+           CudaStream stream);
+
  private:
   struct State;
+  struct Result;
+  void multiply(const void* x, const MatrixView& w, const Result& to, std::uint32_t n, CudaStream stream);
   std::unique_ptr<State> state_;
 };
 

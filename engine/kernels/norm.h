@@ -21,11 +21,10 @@ void rms_norm_strided(const float* x, std::size_t x_stride, const MatrixView& we
 void rms_norm_reference(const float* x /*[n][d]*/, const MatrixView& weight /*[1][d]*/, float eps, float* y /*[n][d]*/,
                         std::uint32_t n, std::uint32_t d);
 
-/// On the GPU: x += add where `add` is no nullptr (the residual stream), then y = the norm of x, rounded to y_type. All
-/// pointers are device memory. y may be x with y_type f32. Rows that are aligned for it are read four elements at a
-/// time.
-void add_rms_norm_cuda(float* x /*[n][d]*/, const float* add /*[n][d] or nullptr*/, const MatrixView& weight /*[1][d]*/,
-                       float eps, void* y /*[n][d]*/, DType y_type, std::uint32_t n, std::uint32_t d,
-                       CudaStream stream);
+/// On the GPU, rounded to y_type. All pointers are device memory. y may be x with y_type f32. Rows that are aligned for
+/// it are read four elements at a time. Nothing is added to x before: the product that the sum comes from does that
+/// (LinearCuda::add), which saves a kernel in each layer and the sum's way through memory.
+void rms_norm_cuda(const float* x /*[n][d]*/, const MatrixView& weight /*[1][d]*/, float eps, void* y /*[n][d]*/,
+                   DType y_type, std::uint32_t n, std::uint32_t d, CudaStream stream);
 
 }  // namespace tandem

@@ -1,34 +1,24 @@
-// RMSNorm, with the addition to the residual stream that precedes it.
+// RMSNorm.
 #pragma once
 
 #include "engine/kernels/cuda/launch.cuh"
 
 namespace tandem::gpu {
 
-/// A block per row. The sum goes to memory before it is read again by the same thread, from the first-level cache.
+/// A block per row, which each thread reads a second time from the first-level cache. x and y may be the same.
 template <bool fours>
-__global__ void __launch_bounds__(1024)
-    add_rms_norm_kernel(float* x, const float* add, const void* weight, DType weight_type, float eps, void* y,
-                        DType y_type, std::uint32_t d) {
+__global__ void __launch_bounds__(1024) rms_norm_kernel(const float* x, const void* weight, DType weight_type,
+                                                        float eps, void* y, DType y_type, std::uint32_t d) {
   TANDEM_SHARED(float, scratch, kWarp);
   const std::size_t row = std::size_t{blockIdx.x} * d;
   float squares = 0;
   if constexpr (fours) {
     for (std::uint32_t i = 4 * threadIdx.x; i < d; i += 4 * blockDim.x) {
-      float4 v = load_vector<float4>(x + row + i);
-      if (add != nullptr) {
-        const float4 more = load_vector<float4>(add + row + i);
-        v = make_float4(v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w);
-        store_vector(x + row + i, v);
-      }
+      const float4 v = load_vector<float4>(x + row + i);
       squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
     }
   } else {
-    for (std::uint32_t i = threadIdx.x; i < d; i += blockDim.x) {
-      float v = x[row + i];
-      if (add != nullptr) x[row + i] = v += add[row + i];
-      squares += v * v;
-    }
+    for (std::uint32_t i = threadIdx.x; i < d; i += blockDim.x) squares += x[row + i] * x[row + i];
   }
   const float scale = 1.0f / sqrtf(block_sum(squares, scratch) / static_cast<float>(d) + eps);
   if constexpr (fours) {

@@ -16,6 +16,10 @@ std::uint32_t split_entries(std::uint32_t entries) {
 
 }  // namespace
 
+bool is_split(std::uint32_t entries) {
+  return entries > split_entries(entries);
+}
+
 AttentionPlan plan_paged_attention(std::span<const std::uint32_t> entries, std::uint32_t rows, std::uint32_t kv_heads,
                                    bool per_kv_head) {
   TANDEM_CHECK(entries.size() == std::size_t{rows} * (per_kv_head ? kv_heads : 1),
@@ -33,11 +37,11 @@ AttentionPlan plan_attention_tasks(std::span<const AttentionTask> tasks) {
   AttentionPlan plan;
   std::vector<AttentionWork> by_length[kMaxSplitEntries + 1];
   for (const auto& [row, head, all] : tasks) {
-    const std::uint32_t split = split_entries(all);
-    if (all <= split) {
+    if (!is_split(all)) {
       by_length[all].push_back({row, head, 0, all, AttentionWork::kWhole});
       continue;
     }
+    const std::uint32_t split = split_entries(all);
     plan.merges.push_back({row, head, plan.parts, 0});
     for (std::uint32_t first = 0; first < all; first += split) {
       const std::uint32_t count = std::min(split, all - first);

@@ -35,6 +35,9 @@ struct AttentionPlan {
   std::uint32_t parts = 0;
 };
 
+/// Whether a list of so many entries is cut, so that a second kernel merges its parts.
+bool is_split(std::uint32_t entries);
+
 /// entries: upper bounds of the lists' counts, one per row, or with per_kv_head one per row and KV head. A list without
 /// entries gets work too: it writes the empty result. A plan serves every layer of a step.
 AttentionPlan plan_paged_attention(std::span<const std::uint32_t> entries, std::uint32_t rows, std::uint32_t kv_heads,
@@ -89,19 +92,21 @@ void whole_pages_cuda(const LaunchArray<WholePages>& lists /*[count]*/, std::uin
                       PageEntry* entries /*[count][capacity]*/, std::uint32_t* counts /*[count]*/, CudaStream stream);
 
 /// List i = the pages of the ranges of lists[i], one range behind the other, with the tokens of each page that its
-/// range has; as above.
+/// range has; as above. behind: they come behind the counts[i] entries that are in the list already.
 void pages_of_ranges_cuda(const LaunchArray<PageRanges>& lists /*[count]*/, const LaunchArray<TokenRange>& ranges,
-                          std::uint32_t count, std::uint32_t capacity, PageEntry* entries /*[count][capacity]*/,
-                          std::uint32_t* counts /*[count]*/, CudaStream stream);
+                          std::uint32_t count, bool behind, std::uint32_t capacity,
+                          PageEntry* entries /*[count][capacity]*/, std::uint32_t* counts /*[count]*/,
+                          CudaStream stream);
 
 /// List i = an entry for each token of lists[i], attended by all heads; as above.
 void pages_of_tokens_cuda(const LaunchArray<SingleTokens>& lists /*[count]*/, std::uint32_t count,
                           std::uint32_t capacity, PageEntry* entries /*[count][capacity]*/,
                           std::uint32_t* counts /*[count]*/, CudaStream stream);
 
-/// totals[row] += tokens of the row's lists, one per KV head, whatever the heads' masks. `totals` may be pinned memory.
+/// totals[row] += tokens of the row's lists, one per KV head, whatever the heads' masks; added[row] = these, where it
+/// is no nullptr. Both may be pinned memory.
 void count_tokens_cuda(const PageLists& lists, std::uint32_t rows, std::uint32_t kv_heads,
-                       std::uint64_t* totals /*[rows]*/, CudaStream stream);
+                       std::uint64_t* totals /*[rows]*/, std::uint64_t* added /*[rows] or nullptr*/, CudaStream stream);
 
 /// scores[row][head][16 * e + s] = q.k / sqrt(D) of token slot s of the list's entry e; -infinity where the entry does
 /// not hold the slot, whatever the masks, and for entries from the count up to `capacity`. Reads no V. Rounding of q as

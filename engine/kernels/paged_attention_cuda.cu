@@ -121,10 +121,11 @@ void whole_pages_cuda(const LaunchArray<WholePages>& lists, std::uint32_t count,
 }
 
 void pages_of_ranges_cuda(const LaunchArray<PageRanges>& lists, const LaunchArray<TokenRange>& ranges,
-                          std::uint32_t count, std::uint32_t capacity, PageEntry* entries, std::uint32_t* counts,
-                          CudaStream stream) {
+                          std::uint32_t count, bool behind, std::uint32_t capacity, PageEntry* entries,
+                          std::uint32_t* counts, CudaStream stream) {
   gpu::Launcher launch(stream);
-  launch(gpu::pages_of_ranges_kernel, count, gpu::kSelectionThreads, 0, lists, ranges, capacity, entries, counts);
+  launch(gpu::pages_of_ranges_kernel, count, gpu::kSelectionThreads, 0, lists, ranges, behind, capacity, entries,
+         counts);
 }
 
 void pages_of_tokens_cuda(const LaunchArray<SingleTokens>& lists, std::uint32_t count, std::uint32_t capacity,
@@ -134,10 +135,10 @@ void pages_of_tokens_cuda(const LaunchArray<SingleTokens>& lists, std::uint32_t 
 }
 
 void count_tokens_cuda(const PageLists& lists, std::uint32_t rows, std::uint32_t kv_heads, std::uint64_t* totals,
-                       CudaStream stream) {
+                       std::uint64_t* added, CudaStream stream) {
   TANDEM_CHECK(lists.per_kv_head, "Tokens are counted in lists of KV heads.");
   Launcher launch(stream);
-  launch(gpu::count_tokens_kernel, rows, gpu::kSelectionThreads, 0, lists, kv_heads, totals);
+  launch(gpu::count_tokens_kernel, rows, gpu::kSelectionThreads, 0, lists, kv_heads, totals, added);
 }
 
 void paged_token_scores_cuda(const float* q, std::uint32_t rows, std::uint32_t group, const KvPages& kv,

@@ -97,11 +97,12 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
 /// Grid: {lists}.
 inline __global__ void __launch_bounds__(kSelectionThreads)
     pages_of_ranges_kernel(const __grid_constant__ LaunchArray<PageRanges> lists,
-                           const __grid_constant__ LaunchArray<TokenRange> ranges, std::uint32_t capacity,
+                           const __grid_constant__ LaunchArray<TokenRange> ranges, bool behind, std::uint32_t capacity,
                            PageEntry* entries, std::uint32_t* counts) {
   const PageRanges list = lists[blockIdx.x];
   PageEntry* const out = entries + std::size_t{blockIdx.x} * capacity;
-  std::uint32_t written = 0;
+  std::uint32_t written = behind ? counts[blockIdx.x] : 0;
+  __syncthreads();  // all have read what the first one writes
   for (std::uint32_t i = 0; i < list.count; ++i) {
     const TokenRange range = ranges[list.first + i];
     if (range.begin >= range.end) continue;
@@ -142,7 +143,8 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
 
 /// Grid: {rows}.
 inline __global__ void __launch_bounds__(kSelectionThreads)
-    count_tokens_kernel(const __grid_constant__ PageLists lists, std::uint32_t kv_heads, std::uint64_t* totals) {
+    count_tokens_kernel(const __grid_constant__ PageLists lists, std::uint32_t kv_heads, std::uint64_t* totals,
+                        std::uint64_t* added) {
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   std::uint32_t mine = 0;  // of a row and layer: far below 2^32
   for (std::uint32_t head = 0; head < kv_heads; ++head) {
@@ -153,7 +155,9 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
   }
   std::uint32_t all = 0;
   sum_before(mine, sums, all);
-  if (threadIdx.x == 0) totals[blockIdx.x] += all;
+  if (threadIdx.x != 0) return;
+  totals[blockIdx.x] += all;
+  if (added != nullptr) added[blockIdx.x] = all;
 }
 
 }  // namespace tandem::gpu

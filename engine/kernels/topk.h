@@ -35,9 +35,17 @@ struct TopKRow {
 void top_k_cuda(const LaunchArray<TopKRow>& rows /*[count]*/, std::uint32_t count, std::uint32_t group,
                 CudaStream stream);
 
-/// reduce_scores of `lists` lists, each of `heads` KV heads of its own. Device memory; lists <= 65535.
-void reduce_scores_cuda(const float* scores /*[lists][heads][group][n]*/, std::uint32_t lists, std::uint32_t heads,
-                        std::uint32_t group, std::uint32_t n, Reduce reduce, float* out /*[lists][n]*/,
-                        CudaStream stream);
+/// A row of a batch whose scores are reduced. Device memory.
+struct ScoreReduction {
+  const float* scores = nullptr;  // [lists][heads][group][n]
+  float* out = nullptr;           // [lists][n]
+  std::uint32_t n = 0;
+};
+struct ReductionShape {
+  std::uint32_t lists = 1, heads = 1, group = 1;  // in each row; of a list; query heads of a KV head
+};
+/// reduce_scores of all lists of every row, most_n: the largest n of a row. rows and lists are at most 65535.
+void reduce_scores_cuda(const LaunchArray<ScoreReduction>& rows /*[count]*/, std::uint32_t count, std::uint32_t most_n,
+                        const ReductionShape& shape, Reduce reduce, CudaStream stream);
 
 }  // namespace tandem

@@ -30,13 +30,14 @@ __global__ void __launch_bounds__(kSelectThreads)
 
 constexpr unsigned kReduceThreads = 256;
 
-/// Grid: {blocks of n, lists}.
+/// Grid: {blocks of the largest n, lists, rows}.
 inline __global__ void __launch_bounds__(kReduceThreads)
-    reduce_scores_kernel(const float* scores, std::uint32_t heads, std::uint32_t group, std::uint32_t n, bool mean,
-                         float* out) {
-  const std::uint32_t i = blockIdx.x * kReduceThreads + threadIdx.x;
+    reduce_scores_kernel(const __grid_constant__ LaunchArray<ScoreReduction> rows, std::uint32_t heads,
+                         std::uint32_t group, bool mean) {
+  const ScoreReduction row = rows[blockIdx.z];
+  const std::uint32_t n = row.n, i = blockIdx.x * kReduceThreads + threadIdx.x;
   if (i >= n) return;
-  const float* own = scores + std::size_t{blockIdx.y} * heads * group * n + i;
+  const float* own = row.scores + std::size_t{blockIdx.y} * heads * group * n + i;
   float sum = 0.0f;
   for (std::uint32_t head = 0; head < heads; ++head) {
     float of_head = *own;
@@ -47,7 +48,7 @@ inline __global__ void __launch_bounds__(kReduceThreads)
     }
     sum += mean ? of_head / static_cast<float>(group) : of_head;
   }
-  out[std::size_t{blockIdx.y} * n + i] = sum;
+  row.out[std::size_t{blockIdx.y} * n + i] = sum;
 }
 
 }  // namespace tandem::gpu

@@ -86,6 +86,9 @@ Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveReque
   op.cause = Cause::selection;
   op.layer = layer;
   op.cost.work = Work::gemm;
+  // Pages, scores, their sums, weights before the window and in it; of queries on both sides of their ring's end twice.
+  const bool around = (sequence.tokens - observed) % queries.kept + observed > queries.kept;
+  op.cost.kernels = (leaving > 0 ? 5 : 4) * (around ? 2 : 1);
   op.cost.hbm = std::uint64_t{tokens} * shape.kv_heads * shape.vector_bytes() +
                 std::uint64_t{average.q_heads} * (observed * shape.head_dim + tokens) * sizeof(float);
   op.cost.flops = std::uint64_t{2} * observed * tokens * average.q_heads * shape.head_dim;

@@ -25,16 +25,22 @@ Op transfer_op(const char* name, Range layers) {
   return op;
 }
 
-/// `rule`: the batch's, as of one method.
-Op choice_op(Range layers, const PredictionRule& rule) {
+Op choice_op(Range layers, const auto& work /*RankWork*/) {
   Op op;
   op.name = "select ahead";
   op.cause = Cause::selection;
   op.layer = layers.begin;
   op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
-  // Prediction (equation 2's windows are solved in a kernel of their own), scores, top-k, gather; all layers and rows
-  // at once.
-  op.cost.kernels = rule.weights == LagWeights::eq2 ? 5 : 4;
+  // New queries one after the other; pages, prediction (equation 2's windows are solved in a kernel of their own),
+  // scores, top-k, gather. All layers and rows at once.
+  std::uint32_t pushed = 0;
+  bool chooses = false;
+  for (const auto& w : work) {
+    pushed = std::max(pushed, w.pushed());
+    chooses = chooses || w.keep > 0;
+  }
+  const std::uint32_t kernels = pushed + (!chooses ? 0 : work.front().rank.rule.weights == LagWeights::eq2 ? 6 : 5);
+  op.cost.kernels = std::max(kernels, 1u);
   return op;
 }
 
@@ -84,7 +90,7 @@ void EngineOps::choose_ahead(BodyContext& ctx, Range layers, const std::vector<R
 }
 
 EngineOps::Sent EngineOps::select_here(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
-  Op op = choice_op(layers, work->front().rank.rule);
+  Op op = choice_op(layers, *work);
   for (RankWork& w : *work) {
     const CacheRank& rank = w.rank;
     wait_for(op.after, rank.kept[layers.end - 1]);
@@ -117,7 +123,7 @@ EngineOps::Sent EngineOps::select_here(Range layers, const std::shared_ptr<std::
 EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
   const Range heads{0, kv_.shape().kv_heads};
   Op out = transfer_op("queries to cache rank", layers);
-  Op choice = choice_op(layers, work->front().rank.rule);
+  Op choice = choice_op(layers, *work);
   Op back = transfer_op("selection to device", layers);
   out.cost.pieces = back.cost.pieces = 0;
   std::vector<SlotCopy> copies;
@@ -210,7 +216,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
 EngineOps::Sent EngineOps::select_on_peer(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
   const KvShape& shape = kv_.shape();
   Op out = transfer_op("message to peer", layers);
-  Op choice = choice_op(layers, work->front().rank.rule);
+  Op choice = choice_op(layers, *work);
   Op back = transfer_op("selection from peer", layers);
   const std::uint32_t count = layers.end - layers.begin;
   for (RankWork& w : *work) {

@@ -162,7 +162,7 @@ class DecodeAttention {
   PageTables page_tables_;                 // of the compute lane, where the device launches
   std::map<BufferId, LaunchedAttention>
       launched_fixed_;  // by where the result goes: plans last while lists are as long
-  LaunchedAttention launched_fetched_, launched_resident_, launched_chosen_,
+  LaunchedAttention launched_fetched_, launched_resident_, launched_chosen_, launched_staged_,
       launched_tokens_;  // where the device launches
   LayerAhead ahead_;
   TaskAttention tasks_;

@@ -7,11 +7,46 @@
 
 #include "engine/common/error.h"
 #include "engine/kernels/attention.h"
+#include "engine/kernels/paged_attention.h"
 #include "engine/runtime/device_work.h"
 
 namespace tandem {
 namespace {
 constexpr std::size_t kNoScores = ~std::size_t{0};
+}
+
+std::uint32_t DecodeAttention::DeviceWork::kernels(bool scores) const {
+  // Lists, attention, and the merge of parts where lists are long.
+  const auto attend = [](std::uint32_t entries) { return is_split(entries) ? 3u : 2u; };
+  // Of those that are attended by one kernel, each other kind by its own.
+  const auto of_kind = [&](const auto& items, const auto& entries) {
+    std::uint32_t most = 0;
+    for (const auto& item : items) most = std::max(most, entries(item));
+    return items.empty() ? 0 : attend(most);
+  };
+  constexpr std::uint32_t kCounts = 1, kScores = 1, kNumbers = 1, kMerge = 1, kBehind = 1;
+  std::uint32_t most = 0;
+  for (const DeviceRow& row : fixed) most = std::max(most, *std::max_element(row.entries.begin(), row.entries.end()));
+  std::uint32_t all = attend(most) + (scores ? kScores : 0);
+  if (chooses_of_store()) all += kBehind + (tokens.empty() ? kCounts : 0);
+  all += of_kind(fetched, [](const DeviceFetched& f) { return f.blocks; });
+  if (!residents.empty()) {
+    all += kCounts + of_kind(residents, [](const DeviceResident& r) {
+             return r.set.residents(r.layer) * r.set.pages_per_block();
+           });
+  }
+  const auto of_heavy = [](const DeviceHeavy& h) { return blocks_for(h.held); };
+  all += of_kind(heavy, of_heavy);
+  if (std::any_of(heavy.begin(), heavy.end(), [](const DeviceHeavy& h) { return h.held > 0; })) all += kScores;
+  all += of_kind(ahead, [](const DeviceAhead& a) { return blocks_for(a.rank.tokens[a.layer]); });
+  if (!speculated.empty()) {
+    all += kCounts +
+           of_kind(speculated, [](const DeviceSpeculated& s) { return blocks_for(s.index.most * s.index.unit); });
+  }
+  const auto in_staging = [](const DeviceChosen& c) { return c.staging ? c.most * c.index.block / kPageTokens : 0; };
+  if (std::any_of(chosen.begin(), chosen.end(), [](const DeviceChosen& c) { return c.staging.has_value(); }))
+    all += kNumbers + kCounts + of_kind(chosen, in_staging);
+  return only_store() ? all : all + kMerge;
 }
 
 std::uint64_t DecodeAttention::attention_cost(std::uint64_t tokens, Cost& cost) const {
@@ -51,6 +86,7 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
   }
   const std::uint32_t lists = selection.scope == Scope::query_head ? shape.group() : 1;
   c.most = std::min(c.blocks, lists * selection.blocks);
+  if (fetched == nullptr) work.fixed[item.row].add_entries(c.heads, c.most * c.index.block / kPageTokens);
   attention_cost(std::uint64_t{c.most} * c.index.block * (c.heads.end - c.heads.begin), op.cost);
   op.cost.upper_bound = work.settles = true;
   work.chosen.push_back(std::move(c));
@@ -104,6 +140,8 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
   // A GPU's kernels list pages themselves.
   const auto append_runs = [&](const StaticTokens& attended) {
     DeviceRow& row = work.fixed[item.row];
+    for (const Range& r : attended.ranges)
+      if (r.begin < r.end) row.add_entries(heads, blocks_for(r.end) - r.begin / kPageTokens);
     if (device_.launches()) return row.tokens.add(heads, shape.kv_heads, attended.ranges);
     std::vector<PageRun> runs;
     append_static_runs(sequence, context.layer, attended, Tier::device, runs);
@@ -138,6 +176,7 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
       own.slots.push_back(kv_.slot(sequence.id, context.layer, page, Tier::device));
     append_access(pages);
     op.access.push_back(own.choice.lists.reads());
+    work.fixed[item.row].add_entries(heads, single->tokens);
     work.tokens.push_back(std::move(own));
     tokens = single->tokens;
   } else if (const auto* selection = std::get_if<SelectionRef>(&item.pages.source)) {
@@ -175,7 +214,10 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   const auto shared = std::make_shared<DeviceWork>();  // by the body and its twins
   DeviceWork& work = *shared;
   work.fixed.resize(rows);
-  for (std::uint32_t row = 0; row < rows; ++row) work.fixed[row].sequence = context.batch[row]->id;
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    work.fixed[row].sequence = context.batch[row]->id;
+    work.fixed[row].entries.assign(shape.kv_heads, 0);
+  }
   work.cost.work = Work::attention;
   work.cost.hbm = std::uint64_t{2} * rows * shape.q_heads * shape.head_dim * sizeof(float);
   Op op;
@@ -203,6 +245,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   op.cost.hbm += chosen.hbm;
   op.cost.flops += chosen.flops;
   op.cost.upper_bound = chosen.upper_bound;
+  op.cost.kernels = work.kernels(!emitted.empty());
   if (work.settles) {
     op.stand_in = [this, shape, shared](BodyContext& ctx) { resolve_device(ctx, shape, *shared); };
   }

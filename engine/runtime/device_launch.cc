@@ -55,6 +55,22 @@ class DecodeAttention::DeviceLaunch {
     paged_token_scores_cuda(q_, rows_, shape_.group(), store_, lists, ctx_.write<float>(owner_.scores_), ctx_.stream());
   }
 
+  /// What was chosen of the store, blocks or single tokens, and what the plan names behind it, in one list for each KV
+  /// head: both lie in the same pages, and an attention of their own each, with the merge of the two, would be four
+  /// kernels more.
+  void chosen_and_fixed(const DeviceWork& work, const PartialOut& to) {
+    std::vector<const DeviceChosen*> blocks = chosen_of(work.chosen, false);
+    TANDEM_CHECK(blocks.empty() != work.tokens.empty(), "the rows of a batch choose alike");
+    take_lengths(work.fixed, true);
+    const ListRoom lists = blocks.empty() ? list_tokens(work.tokens) : list_chosen(blocks);
+    if (!blocks.empty()) count(lists);
+    const RangesOfLists fixed = ranges_of(work.fixed, true);
+    pages_of_ranges_cuda(ctx_.pass(fixed.lists), ctx_.pass(fixed.ranges),
+                         static_cast<std::uint32_t>(fixed.lists.size()), true, lists.capacity, lists.entries,
+                         lists.counts, ctx_.stream());
+    owner_.launched_chosen_.run(ctx_, q_, rows_, shape_.group(), store_, lists, most_, to);
+  }
+
   void fetched(std::span<const DeviceFetched> work) {
     if (work.empty()) return;
     std::vector<std::uint32_t> blocks(rows_);
@@ -143,37 +159,23 @@ class DecodeAttention::DeviceLaunch {
     attend_counted(owner_.launched_tokens_, memory, lists);
   }
 
-  void tokens(std::span<const DeviceTokens> work) {
-    if (work.empty()) return;
-    std::vector<SingleTokens> tokens(lists_of_heads());
-    for (const DeviceTokens& t : work) {
-      const auto* const slots = owner_.page_tables_.slots(ctx_, t.sequence, layer_);  // checked where they were scored
-      for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
-        const std::size_t list = std::size_t{t.row} * shape_.kv_heads + head;
-        tokens[list] = {ctx_.read<std::uint32_t>(t.choice.lists) + t.choice.list(head), slots};
-        most_[list] = t.keep;
-      }
-    }
-    const ListRoom lists = room_for_heads();
-    pages_of_tokens_cuda(ctx_.pass(tokens), static_cast<std::uint32_t>(tokens.size()), lists.capacity, lists.entries,
-                         lists.counts, ctx_.stream());
-    attend(owner_.launched_tokens_, store_, lists);
-  }
-
-  void chosen(std::span<const DeviceChosen> work, bool staged) {
-    std::vector<const DeviceChosen*> own;
-    for (const DeviceChosen& c : work)
-      if (c.staging.has_value() == staged) own.push_back(&c);
+  /// Chosen blocks that were fetched, which lie in the order of the lists.
+  void staged(std::span<const DeviceChosen> work) {
+    const std::vector<const DeviceChosen*> own = chosen_of(work, true);
     if (own.empty()) return;
-    const PageLists lists = list_chosen(own);
-    KvPages from = store_;
-    if (staged) {
-      std::vector<RowPages> bases(rows_);
-      for (const DeviceChosen* c : own)
-        if (c->staging) bases[c->row].pages = ctx_.read<char>(c->staging->values) + c->staging->part_offset(c->part);
-      from = in_own_memory(std::move(bases));
+    lists_of_heads();
+    for (const DeviceChosen* c : own)
+      std::fill_n(most_.data() + std::size_t{c->row} * shape_.kv_heads, shape_.kv_heads,
+                  c->most * c->index.block / kPageTokens);
+    const ListRoom lists = list_chosen(own);
+    number_pages_cuda(lists.entries, lists.counts, static_cast<std::uint32_t>(most_.size()), lists.capacity,
+                      ctx_.stream());
+    std::vector<RowPages> bases(rows_);
+    for (const DeviceChosen* c : own) {
+      const Staging& staging = *c->staging;
+      bases[c->row].pages = ctx_.read<char>(staging.values) + staging.part_offset(c->part);
     }
-    attend_counted(owner_.launched_chosen_, from, lists);
+    attend_counted(owner_.launched_staged_, in_own_memory(std::move(bases)), lists);
   }
 
  private:
@@ -200,7 +202,17 @@ class DecodeAttention::DeviceLaunch {
   }
   void attend_counted(LaunchedAttention& with, const KvPages& kv, const PageLists& lists) {
     attend(with, kv, lists);
-    count_tokens_cuda(lists, rows_, shape_.kv_heads, ctx_.write<std::uint64_t>(owner_.device_attended_), ctx_.stream());
+    count(lists);
+  }
+  void count(const PageLists& lists) {
+    count_tokens_cuda(lists, rows_, shape_.kv_heads, ctx_.write<std::uint64_t>(owner_.device_attended_), nullptr,
+                      ctx_.stream());
+  }
+  static std::vector<const DeviceChosen*> chosen_of(std::span<const DeviceChosen> work, bool staged) {
+    std::vector<const DeviceChosen*> own;
+    for (const DeviceChosen& c : work)
+      if (c.staging.has_value() == staged) own.push_back(&c);
+    return own;
   }
   /// Memory of each row's own.
   KvPages in_own_memory(std::vector<RowPages> bases) {
@@ -211,34 +223,51 @@ class DecodeAttention::DeviceLaunch {
     return own;
   }
 
-  PageLists list_fixed(const std::vector<DeviceRow>& work) {
-    const bool per_kv_head =
-        std::any_of(work.begin(), work.end(), [](const DeviceRow& row) { return !row.tokens.by_head.empty(); });
-    const std::uint32_t of_row = per_kv_head ? shape_.kv_heads : 1;
-    std::vector<PageRanges> pages;
+  /// Ranges of tokens by list.
+  struct RangesOfLists {
+    std::vector<PageRanges> lists;
     std::vector<TokenRange> ranges;
-    pages.reserve(work.size() * of_row);
-    most_.clear();
+  };
+  RangesOfLists ranges_of(const std::vector<DeviceRow>& work, bool per_kv_head) {
+    const std::uint32_t of_row = per_kv_head ? shape_.kv_heads : 1;
+    RangesOfLists all;
+    all.lists.reserve(work.size() * of_row);
     for (const DeviceRow& row : work) {
       const auto* const slots = owner_.page_tables_.slots(ctx_, row.sequence, layer_);
       for (std::uint32_t list = 0; list < of_row; ++list) {
-        const std::vector<Range>& tokens = row.tokens.runs(list);
-        pages.push_back({slots, static_cast<std::uint32_t>(ranges.size()), static_cast<std::uint32_t>(tokens.size())});
-        std::uint32_t length = 0;
-        for (const Range& range : tokens) {
-          if (range.begin >= range.end) continue;
-          const Range blocks{range.begin / kPageTokens, blocks_for(range.end)};
-          owner_.page_tables_.check(row.sequence, layer_, blocks);
-          length += blocks.end - blocks.begin;
+        if (list > 0 && row.tokens.by_head.empty()) {  // the same ranges
+          all.lists.push_back(all.lists.back());
+          continue;
         }
-        for (const Range& range : tokens) ranges.push_back({range.begin, range.end});
-        most_.push_back(length);
+        const std::vector<Range>& tokens = row.tokens.runs(list);
+        all.lists.push_back(
+            {slots, static_cast<std::uint32_t>(all.ranges.size()), static_cast<std::uint32_t>(tokens.size())});
+        for (const Range& range : tokens) {
+          if (range.begin < range.end)
+            owner_.page_tables_.check(row.sequence, layer_, {range.begin / kPageTokens, blocks_for(range.end)});
+          all.ranges.push_back({range.begin, range.end});
+        }
       }
     }
+    return all;
+  }
+  /// Of what is attended in the store, into most_.
+  void take_lengths(const std::vector<DeviceRow>& work, bool per_kv_head) {
+    most_.clear();
+    for (const DeviceRow& row : work)
+      most_.insert(most_.end(), row.entries.begin(), per_kv_head ? row.entries.end() : row.entries.begin() + 1);
+  }
+
+  PageLists list_fixed(const std::vector<DeviceRow>& work) {
+    const bool per_kv_head =
+        std::any_of(work.begin(), work.end(), [](const DeviceRow& row) { return !row.tokens.by_head.empty(); });
+    take_lengths(work, per_kv_head);
+    const RangesOfLists fixed = ranges_of(work, per_kv_head);
     const ListRoom lists =
         room_for_lists(ctx_, most_.size(), *std::max_element(most_.begin(), most_.end()), per_kv_head);
-    pages_of_ranges_cuda(ctx_.pass(pages), ctx_.pass(ranges), static_cast<std::uint32_t>(pages.size()), lists.capacity,
-                         lists.entries, lists.counts, ctx_.stream());
+    pages_of_ranges_cuda(ctx_.pass(fixed.lists), ctx_.pass(fixed.ranges),
+                         static_cast<std::uint32_t>(fixed.lists.size()), false, lists.capacity, lists.entries,
+                         lists.counts, ctx_.stream());
     return lists;
   }
 
@@ -260,11 +289,10 @@ class DecodeAttention::DeviceLaunch {
     return {in_own_memory(std::move(bases)), lists};
   }
 
-  /// What was fetched lies in the order of the lists.
-  PageLists list_chosen(std::span<const DeviceChosen* const> work) {
+  /// With room for as many entries as most_ says.
+  ListRoom list_chosen(std::span<const DeviceChosen* const> work) {
     const DeviceChosen& first = *work.front();
     std::vector<BlockSelection> selections(rows_);
-    lists_of_heads();
     for (const DeviceChosen* c : work) {
       TANDEM_CHECK(c->heads == (Range{0, shape_.kv_heads}) && c->scope == first.scope && c->own_only == first.own_only,
                    "the rows of a batch choose alike");
@@ -283,7 +311,6 @@ class DecodeAttention::DeviceLaunch {
                             pages_per_block,
                             digested.end - digested.begin,
                             c->index.room};
-      std::fill_n(most_.data() + std::size_t{c->row} * shape_.kv_heads, shape_.kv_heads, c->most * pages_per_block);
     }
     const ListRoom lists = room_for_heads();
     const std::uint32_t together = first.scope == Scope::query_head ? 1
@@ -291,16 +318,21 @@ class DecodeAttention::DeviceLaunch {
                                                                     : shape_.q_heads;
     pages_of_selection_cuda(ctx_.pass(selections), rows_, shape_.kv_heads, shape_.group(), together, first.own_only,
                             lists.capacity, lists.entries, lists.counts, ctx_.stream());
-    for (const DeviceChosen* c : work) {
-      if (!c->staging) continue;
-      const std::size_t list = std::size_t{c->row} * shape_.kv_heads,
-                        pieces = std::size_t{shape_.kv_heads} * lists.capacity;
-      list_pages_cuda(
-          lists.entries + list * lists.capacity, lists.counts + list, 1, shape_.kv_heads, lists.capacity,
-          lists.capacity,
-          {ctx_.scratch<std::uint32_t>(pieces), ctx_.scratch<std::uint32_t>(pieces), ctx_.scratch<std::uint32_t>(1)},
-          ctx_.stream());
+    return lists;
+  }
+
+  ListRoom list_tokens(std::span<const DeviceTokens> work) {
+    std::vector<SingleTokens> tokens(most_.size());
+    for (const DeviceTokens& t : work) {
+      const auto* const slots = owner_.page_tables_.slots(ctx_, t.sequence, layer_);  // checked where they were scored
+      for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
+        const std::size_t list = std::size_t{t.row} * shape_.kv_heads + head;
+        tokens[list] = {ctx_.read<std::uint32_t>(t.choice.lists) + t.choice.list(head), slots};
+      }
     }
+    const ListRoom lists = room_for_heads();
+    pages_of_tokens_cuda(ctx_.pass(tokens), static_cast<std::uint32_t>(tokens.size()), lists.capacity, lists.entries,
+                         lists.counts, ctx_.stream());
     return lists;
   }
 
@@ -320,18 +352,24 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
   const auto rows = static_cast<std::uint32_t>(work.fixed.size());
   LaunchedAttention& with = launched_fixed_[out.id()];
   DeviceLaunch launch(*this, ctx, shape, layer, rows);
-  if (work.only_fixed()) {  // no other part to merge it with
+  TANDEM_CHECK(emitted.empty() || !work.chooses_of_store(), "scores of tokens beside chosen ones");
+  const auto store = [&](const PartialOut& to) {
+    if (work.chooses_of_store())
+      launch.chosen_and_fixed(work, to);
+    else
+      launch.fixed(work, emitted, with, to);
+  };
+  if (work.only_store()) {  // no other part to merge it with
     float* const sums = lse ? ctx.write<float>(lse) : ctx.scratch<float>(std::size_t{rows} * shape.q_heads);
-    return launch.fixed(work, emitted, with, {ctx.write<float>(out), sums});
+    return store({ctx.write<float>(out), sums});
   }
-  launch.fixed(work, emitted, with, launch.new_part());
+  store(launch.new_part());
   launch.fetched(work.fetched);
   launch.residents(work.residents);
   launch.heavy(work.heavy);
   launch.ahead(work.ahead);
   launch.speculated(work.speculated);
-  launch.tokens(work.tokens);
-  for (const bool staged : {false, true}) launch.chosen(work.chosen, staged);
+  launch.staged(work.chosen);
   launch.merge(out, lse);
 }
 

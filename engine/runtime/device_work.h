@@ -2,6 +2,7 @@
 // turned into spans of KV when the body runs (device_spans.cc), which alone knows what was chosen.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -90,8 +91,14 @@ struct OfHeads {
 
 struct DecodeAttention::DeviceRow {
   SequenceId sequence = 0;
+  // [KV head] entries of its list over the store's pages, at most: of what the plan names and of what was chosen there.
+  std::vector<std::uint32_t> entries;
   OfHeads<PageRun> pages;  // for bodies
   OfHeads<Range> tokens;   // for launches
+
+  void add_entries(Range heads, std::uint32_t more) {
+    for (std::uint32_t head = heads.begin; head < heads.end; ++head) entries[head] += more;
+  }
 };
 
 struct DecodeAttention::DeviceWork {
@@ -107,9 +114,17 @@ struct DecodeAttention::DeviceWork {
   Cost cost;                // of that
   bool settles = false;     // what is attended is known to the body only
 
-  bool only_fixed() const {
-    return chosen.empty() && fetched.empty() && residents.empty() && tokens.empty() && ahead.empty() &&
-           speculated.empty() && heavy.empty();
+  /// Of launch_device(). scores: of what the plan names, for something that is made of them.
+  std::uint32_t kernels(bool scores) const;
+
+  /// Blocks or single tokens of the store's pages were chosen.
+  bool chooses_of_store() const {
+    return !tokens.empty() || std::any_of(chosen.begin(), chosen.end(), [](const auto& c) { return !c.staging; });
+  }
+  /// Nothing that lies elsewhere is attended.
+  bool only_store() const {
+    return fetched.empty() && residents.empty() && ahead.empty() && speculated.empty() && heavy.empty() &&
+           std::none_of(chosen.begin(), chosen.end(), [](const auto& c) { return c.staging.has_value(); });
   }
 };
 

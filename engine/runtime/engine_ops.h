@@ -142,8 +142,7 @@ class EngineOps : public Ops {
                           std::span<const SpeculatingRow> rows) const;
   void launch_choices(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
                       std::span<const SpeculatingRow> rows, float* room) const;
-  void launch_units(LaunchContext& ctx, const SkewedIndex& index, std::uint32_t layer,
-                    const std::vector<std::uint32_t>& pages) const;
+  void launch_units(LaunchContext& ctx, std::span<const SpeculatedRow> rows, std::uint32_t layer) const;
   void take_in(SequenceState& sequence, ResidentRef ref);
   void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);
   void keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, std::uint32_t begin);
@@ -173,9 +172,9 @@ class EngineOps : public Ops {
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
   FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);
   void copy_blocks(BodyContext& ctx, const FetchWork& work) const;
-  void launch_chosen_fetch(LaunchContext& ctx, const FetchWork& work, const Cost& fixed) const;
+  void launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWork* const> work, const Cost& fixed) const;
   /// `fixed`: what the whole operation costs whatever was chosen.
-  void launch_fetch(LaunchContext& ctx, const FetchWork& work, const Cost& fixed) const;
+  void launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work, const Cost& fixed) const;
   void copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& work, bool copies,
                    std::vector<Access>& access, Cost& cost) const;
   Event observe_layer(const SequenceState& sequence, const ObserveRequest& request, std::uint32_t layer,

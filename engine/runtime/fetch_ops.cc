@@ -8,6 +8,7 @@
 #include "engine/kernels/paged_attention.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/engine_ops.h"
+#include "engine/runtime/launched_attention.h"
 #include "engine/runtime/listed_fetch.h"
 #include "engine/runtime/selection.h"
 
@@ -105,6 +106,7 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
     work.push_back(fetch_work(request, layer, op));
     fetched.push_back({request.staging, work.back().part, request.tokens, {}});
     const FetchWork& w = work.back();
+    if (w.index) op.cost.kernels = 3;  // pages, pieces, gather; what is known on the host comes along as one copy
     if (!w.index) {
       fixed.insert(fixed.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
       fixed_cost.h2d += op.cost.h2d - cost.h2d;
@@ -116,9 +118,7 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
   }
   const ModelShape shape = attention_.shape();
   fixed_cost.pieces -= 1;  // a Cost starts with one
-  op.launch = [&](LaunchContext& ctx) {
-    for (const FetchWork& w : work) launch_fetch(ctx, w, fixed_cost);
-  };
+  op.launch = [&](LaunchContext& ctx) { launch_fetch(ctx, work, fixed_cost); };
   const auto run = [this, shape, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx, bool copies) {
     std::vector<Access> access = fixed;
     Cost cost = fixed_cost;
@@ -151,39 +151,60 @@ void EngineOps::copy_blocks(BodyContext& ctx, const FetchWork& w) const {
 
 /// The device's own threads bring what it chose: the host does not know which pages these are. A page of a KV head
 /// goes to the place that it has in the head's list (DeviceLaunch::list_chosen makes the same lists).
-void EngineOps::launch_chosen_fetch(LaunchContext& ctx, const FetchWork& w, const Cost& fixed) const {
-  TANDEM_CHECK(w.index.has_value(), "chosen pages are those of an index");
-  const DigestIndex& index = *w.index;
+void EngineOps::launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWork* const> work,
+                                    const Cost& fixed) const {
   const ModelShape shape = attention_.shape();
-  const Range digested = index.digested(w.layer);
-  const std::uint32_t capacity = w.most * index.block / kPageTokens;
-  const std::vector<BlockSelection> selection = {{index.selection.read<std::uint32_t>(ctx), ctx.upload(w.slots),
-                                                  w.blocks, index.block / kPageTokens, digested.end - digested.begin,
-                                                  index.room}};
-  const std::uint32_t together = w.scope == Scope::query_head ? 1
-                                 : w.scope == Scope::kv_head  ? shape.group()
-                                                              : shape.q_heads;
-  auto* const entries = ctx.scratch<PageEntry>(std::size_t{shape.kv_heads} * capacity);
-  auto* const counts = ctx.scratch<std::uint32_t>(shape.kv_heads);
-  const std::uint32_t pieces = shape.kv_heads * capacity;
-  const FetchList list = make_fetch_list(ctx, pieces);
-  pages_of_selection_cuda(ctx.pass(selection), 1, shape.kv_heads, shape.group(), together, true, capacity, entries,
-                          counts, ctx.stream());
-  list_pages_cuda(entries, counts, 1, shape.kv_heads, capacity,
+  const auto rows = static_cast<std::uint32_t>(work.size());
+  const Scope scope = work.front()->scope;
+  std::vector<std::span<const std::uint32_t>> slots;
+  slots.reserve(rows);
+  std::uint32_t capacity = 0;
+  for (const FetchWork* w : work) {
+    TANDEM_CHECK(w->index.has_value() && w->scope == scope, "the rows of a batch choose alike, of indexes");
+    slots.emplace_back(w->slots);
+    capacity = std::max(capacity, w->most * w->index->block / kPageTokens);
+  }
+  const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(slots);
+  std::vector<BlockSelection> selections;
+  std::vector<void*> to;
+  selections.reserve(rows);
+  to.reserve(rows);
+  for (std::size_t i = 0; i < rows; ++i) {
+    const FetchWork& w = *work[i];
+    const DigestIndex& index = *w.index;
+    const Range digested = index.digested(w.layer);
+    selections.push_back({index.selection.read<std::uint32_t>(ctx), uploaded[i], w.blocks, index.block / kPageTokens,
+                          digested.end - digested.begin, index.room});
+    to.push_back(ctx.write<char>(w.staging.values) + w.staging.part_offset(w.part));
+  }
+  const std::uint32_t together = scope == Scope::query_head ? 1
+                                 : scope == Scope::kv_head  ? shape.group()
+                                                            : shape.q_heads;
+  const ListRoom lists = room_for_lists(ctx, std::size_t{rows} * shape.kv_heads, capacity, true);
+  const FetchList list = make_fetch_list(ctx, rows, shape.kv_heads * capacity);
+  pages_of_selection_cuda(ctx.pass(selections), rows, shape.kv_heads, shape.group(), together, true, capacity,
+                          lists.entries, lists.counts, ctx.stream());
+  list_pages_cuda(lists.entries, lists.counts, rows, shape.kv_heads, capacity,
                   static_cast<std::uint32_t>(kv_.host_buffer().bytes() / kv_.shape().slot_bytes()), list, ctx.stream());
-  fetch_listed(ctx, list, pieces, kv_.shape().page_bytes(), ctx.read<char>(kv_.host_buffer()),
-               ctx.write<char>(w.staging.values) + w.staging.part_offset(w.part), fixed);
+  fetch_listed(ctx, list, kv_.shape().page_bytes(), ctx.read<char>(kv_.host_buffer()), to, fixed);
 }
 
-void EngineOps::launch_fetch(LaunchContext& ctx, const FetchWork& w, const Cost& fixed) const {
-  if (w.index) return launch_chosen_fetch(ctx, w, fixed);
+void EngineOps::launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work, const Cost& fixed) const {
   const std::size_t bytes = kv_.shape().slot_bytes();
   const auto* from = ctx.read<char>(kv_.host_buffer());
-  auto* to = ctx.write<char>(w.staging.values);
   CopyList list;
-  for (std::uint32_t i = 0; i < w.slots.size(); ++i)
-    list.add(to + w.staging.block_offset(w.part, i, 0), from + w.slots[i] * bytes, bytes);
+  std::vector<const FetchWork*> chosen;
+  for (const FetchWork& w : work) {
+    if (w.index) {
+      chosen.push_back(&w);
+      continue;
+    }
+    auto* const to = ctx.write<char>(w.staging.values);
+    for (std::uint32_t i = 0; i < w.slots.size(); ++i)
+      list.add(to + w.staging.block_offset(w.part, i, 0), from + w.slots[i] * bytes, bytes);
+  }
   list.copy(ctx.stream());
+  if (!chosen.empty()) launch_chosen_fetch(ctx, chosen, fixed);
 }
 
 /// The chosen pages of each KV head, K and V; counts what it copies.

@@ -250,7 +250,9 @@ Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows
   op.name = "output and mlp";
   op.layer = layer;
   op.cost = weights_cost(phase, {w.o, w.gate, w.up, w.down}, rows);
-  op.cost.kernels = 5;  // output product; residual and norm; gate and up in one; SwiGLU; down product and residual
+  // Output product with the residual, norm, gate and up in one, SwiGLU, down product with the residual; before them
+  // what attention gives is rounded to what the product reads.
+  op.cost.kernels = w.o.type == DType::f32 ? 5 : 6;
   op.access = {attention_.reads(0, rows), x_.writes(0, rows), scratch_.writes(), weights_.reads_layer(layer)};
   op.launch = [&](LaunchContext& ctx) { launch_finish_layer(ctx, layer, rows); };
   op.body = [this, phase, layer, rows](BodyContext& ctx) {
@@ -280,7 +282,7 @@ Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced, std:
   op.name = "logits and arg max";
   op.cause = Cause::sampling;
   op.cost = weights_cost(Phase::decode, {model_.weights.lm_head}, rows);
-  op.cost.kernels = draws.empty() ? 3 : 4;  // norm, product, arg max, draws
+  op.cost.kernels = draws.empty() ? 4 : 5;  // norm, product, arg max of parts and of these, draws
   for (const Draw& draw : draws)            // as if every pass came from HBM: a vocabulary's logits may be in the cache
     op.cost.hbm += std::uint64_t{sampling_passes(draw.how, model_.config.vocab)} * model_.config.vocab * sizeof(float);
   op.access = {x_.reads(0, rows),    scratch_.writes(), logits_.writes(0, rows),

@@ -38,18 +38,16 @@ std::size_t Forward::scratch_floats(std::size_t rows) const {
   const std::size_t q_width = std::size_t{shape_.q_heads} * shape_.head_dim;
   const std::size_t kv_width = std::size_t{shape_.kv_heads} * shape_.head_dim;
   if (!device_.launches()) return rows * std::max(hidden + 2 * kv_width, 2 * hidden + 2 * inner);
-  // launch_qkv: the norm, the product; launch_finish_layer: attention, product, norm, gate and up, their activation.
-  constexpr std::size_t kPieces = 5, kFloats = kAlignment / sizeof(float);
-  return rows * std::max(hidden + q_width + 2 * kv_width, q_width + 2 * hidden + 3 * inner) + kPieces * kFloats;
+  // launch_qkv: the norm, the product; launch_finish_layer: attention, norm, gate and up, their activation.
+  constexpr std::size_t kPieces = 4, kFloats = kAlignment / sizeof(float);
+  return rows * std::max(hidden + q_width + 2 * kv_width, q_width + hidden + 3 * inner) + kPieces * kFloats;
 }
 
 /// x under a norm, as the product with `next` wants it.
 void Forward::launch_norm(LaunchContext& ctx, const PlacedMatrix& norm, const PlacedMatrix& next, std::uint32_t rows,
                           void* normed) const {
-  // The kernel writes x only where it has something to add.
-  auto* const x = const_cast<float*>(ctx.read<float>(x_));
-  add_rms_norm_cuda(x, nullptr, weights_.view(ctx, norm), model_.config.rms_eps, normed, next.type, rows, shape_.hidden,
-                    ctx.stream());
+  rms_norm_cuda(ctx.read<float>(x_), weights_.view(ctx, norm), model_.config.rms_eps, normed, next.type, rows,
+                shape_.hidden, ctx.stream());
 }
 
 void Forward::launch_embed(LaunchContext& ctx, const std::vector<std::uint32_t>& source) const {
@@ -149,19 +147,16 @@ void Forward::launch_finish_layer(LaunchContext& ctx, std::uint32_t layer, std::
     convert_cuda(attended, DType::f32, rounded, w.o.type, rows * width, ctx.stream());
     attended = rounded;
   }
-  auto* const out = scratch.take<float>(std::size_t{rows} * c.hidden * sizeof(float));
   void* const normed = scratch.take(std::size_t{rows} * c.hidden * size_of(w.gate_up.type));
   auto* const gate_up = scratch.take<float>(std::size_t{2} * rows * c.intermediate * sizeof(float));
   void* const activated = scratch.take(std::size_t{rows} * c.intermediate * size_of(w.down.type));
   auto* const x = ctx.write<float>(x_);
-  (*linear_)(attended, weights_.view(ctx, w.o), nullptr, out, DType::f32, rows, ctx.stream());
-  add_rms_norm_cuda(x, out, weights_.view(ctx, w.post_norm), c.rms_eps, normed, w.gate_up.type, rows, c.hidden,
-                    ctx.stream());
+  linear_->add(attended, weights_.view(ctx, w.o), x, rows, ctx.stream());
+  rms_norm_cuda(x, weights_.view(ctx, w.post_norm), c.rms_eps, normed, w.gate_up.type, rows, c.hidden, ctx.stream());
   (*linear_)(normed, weights_.view(ctx, w.gate_up), nullptr, gate_up, DType::f32, rows, ctx.stream());
   swiglu_cuda(gate_up, gate_up + c.intermediate, std::size_t{2} * c.intermediate, activated, w.down.type, rows,
               c.intermediate, ctx.stream());
-  (*linear_)(activated, weights_.view(ctx, w.down), nullptr, out, DType::f32, rows, ctx.stream());
-  add_cuda(x, out, std::size_t{rows} * c.hidden, ctx.stream());
+  linear_->add(activated, weights_.view(ctx, w.down), x, rows, ctx.stream());
 }
 
 /// logits() of rows [first, first + rows) of what launch_norm left in the scratch buffer.

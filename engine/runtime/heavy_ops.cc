@@ -74,6 +74,7 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
     if (held > 0) old.append_access(layer, false, op.access);
     if (request.latest && added > 0) {
       op.access.push_back(queries.values.reads(layer, layer + 1));
+      op.cost.kernels += 4;  // pages, scores, their sums, weights
       op.cost.hbm += std::uint64_t{held + added} * shape.kv_heads * shape.vector_bytes();  // keys, for their scores
     } else if (added > 0) {
       op.access.push_back(old.arriving.reads(layer, layer + 1));
@@ -163,6 +164,7 @@ void DecodeAttention::submit_heavy(const LayerContext& context, const std::vecto
   Op op;
   op.name = "update heavy hitters";
   op.layer = layer;
+  op.cost.kernels = emitted.front().heavy->latest ? 2 : 1;  // of all heads together what is lightest, then the places
   op.access = {scores_.reads()};
   std::vector<HeavyRow> rows;
   rows.reserve(emitted.size());

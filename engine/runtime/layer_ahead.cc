@@ -9,6 +9,7 @@
 #include "engine/kernels/residency.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/launched_attention.h"
+#include "engine/runtime/listed_fetch.h"
 #include "engine/runtime/resident_moves.h"
 
 namespace tandem {
@@ -251,6 +252,7 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
   op.kind = Kind::copy;
   op.cause = Cause::recall;
   op.layer = layer;
+  op.cost.kernels = 2;  // slots, gather
   op.cost.upper_bound = true;
   op.cost.pieces = 0;
   std::vector<Missing> work;
@@ -321,11 +323,17 @@ void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const st
   std::vector<ResidentSwap> lists;
   std::vector<Pieces> moves;
   std::size_t all = 0;
-  for (const Missing& m : work) all += m.set.lists;
-  auto* const moved = ctx.scratch<std::uint32_t>(all);  // pages of each list
+  std::vector<std::span<const std::uint32_t>> pages_of;
+  pages_of.reserve(work.size());
   for (const Missing& m : work) {
-    const ResidentSet& set = m.set;
-    const std::uint32_t* pages = ctx.upload(*m.pages);
+    all += m.set.lists;
+    pages_of.emplace_back(*m.pages);
+  }
+  const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(pages_of);
+  auto* const moved = ctx.scratch<std::uint32_t>(all);  // pages of each list
+  for (std::size_t row = 0; row < work.size(); ++row) {
+    const ResidentSet& set = work[row].set;
+    const std::uint32_t* const pages = uploaded[row];
     for (std::uint32_t list = 0; list < set.lists; ++list) {
       const std::size_t most = std::size_t{set.slots} * set.pages_per_block();
       lists.push_back({.chosen = ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
@@ -342,7 +350,7 @@ void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const st
     }
   }
   swap_residents_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
-  for (const Pieces& pieces : moves) gather_cuda(pieces, GatherWay::zero_copy, ctx.stream());
+  gather_lists(ctx, moves);
   Cost none, page;
   none.pieces = 0;
   page.h2d = moves.front().bytes;

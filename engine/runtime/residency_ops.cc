@@ -10,6 +10,7 @@
 #include "engine/kernels/topk.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/engine_ops.h"
+#include "engine/runtime/listed_fetch.h"
 #include "engine/runtime/resident_moves.h"
 #include "engine/runtime/selection.h"
 
@@ -70,7 +71,7 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
   op.name = "place residents";
   op.cause = Cause::recall;
   op.layer = layer;
-  op.cost.kernels = 3;  // scores, top-k, gather
+  op.cost.kernels = 5;  // scores, what heads share, top-k, slots, gather
   struct Page {
     std::uint32_t slot = 0;
     Tier tier = Tier::device;
@@ -179,8 +180,9 @@ void EngineOps::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
       {query, index.values.read<char>(ctx) + index.min_offset(layer, 0), blocks, scores, index.room}};
   score_blocks_cuda(ctx.upload(row), 1, blocks, shape.kv_heads, {model.group(), shape.head_dim, shape.type},
                     ctx.stream());
-  reduce_scores_cuda(scores, set.lists, shape.kv_heads / set.lists, model.group(), blocks, choice.reduce, reduced,
-                     ctx.stream());
+  const std::vector<ScoreReduction> reduction = {{scores, reduced, blocks}};
+  reduce_scores_cuda(ctx.pass(reduction), 1, blocks, {set.lists, shape.kv_heads / set.lists, model.group()},
+                     choice.reduce, ctx.stream());
   std::vector<TopKRow> lists;
   std::vector<ResidentSwap> swaps;
   std::vector<Pieces> moves;
@@ -204,8 +206,7 @@ void EngineOps::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
   }
   top_k_cuda(ctx.pass(lists), set.lists, 1, ctx.stream());
   swap_residents_cuda(ctx.pass(swaps), set.lists, ctx.stream());
-  for (const Pieces& piece : moves)
-    gather_cuda(piece, GatherWay::zero_copy, ctx.stream());  // as many as there are slots
+  gather_lists(ctx, moves);  // as many as there are slots
 }
 
 void EngineOps::extend_residents(SequenceState&, ResidentRef ref, std::uint32_t slots) {

@@ -133,20 +133,28 @@ void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& sha
   const KvShape& kv = kv_.shape();
   score_blocks_cuda(ctx.upload(rows), static_cast<std::uint32_t>(rows.size()), most, shape.kv_heads,
                     {shape.group(), shape.head_dim, kv.type}, ctx.stream());
+  const Choice& first = work.front().choice;
+  std::vector<ScoreReduction> reductions;
+  reductions.reserve(work.size());
   for (std::size_t i = 0; i < work.size(); ++i) {
     const Choice& choice = work[i].choice;
+    TANDEM_CHECK(choice.scope == first.scope && choice.reduce == first.reduce, "the rows of a batch choose alike");
     const std::uint32_t count = choice.lists(shape);
     const float* scores = rows[i].scores;
     if (choice.scope != Scope::query_head) {
       auto* const reduced = ctx.scratch<float>(std::size_t{count} * choice.blocks);
-      reduce_scores_cuda(scores, count, shape.kv_heads / count, shape.group(), choice.blocks, choice.reduce, reduced,
-                         ctx.stream());
+      reductions.push_back({scores, reduced, choice.blocks});
       scores = reduced;
     }
     auto* const out = work[i].index.selection.write<std::uint32_t>(ctx);
     for (std::uint32_t list = 0; list < count; ++list)
       lists.push_back({scores + std::size_t{list} * choice.blocks, choice.blocks, choice.keep,
                        out + list * (1 + std::size_t{work[i].index.room}), choice.always_first});
+  }
+  if (!reductions.empty()) {
+    const std::uint32_t count = first.lists(shape);
+    reduce_scores_cuda(ctx.pass(reductions), static_cast<std::uint32_t>(reductions.size()), most,
+                       {count, shape.kv_heads / count, shape.group()}, first.reduce, ctx.stream());
   }
   top_k_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), 1, ctx.stream());
 }
@@ -183,7 +191,7 @@ std::vector<SelectionRef> DecodeAttention::select_on_device(const LayerContext& 
   op.cause = Cause::selection;
   op.layer = context.layer;
   op.cost.work = Work::select;
-  op.cost.kernels = 2;  // scores, top-k
+  op.cost.kernels = requests.front().scope == Scope::query_head ? 2 : 3;  // scores, what heads share, top-k
   op.after = {query_ready};
   for (const Selecting& s : work) {
     const std::uint64_t scores = std::uint64_t{shape.q_heads} * s.choice.blocks * sizeof(float);

@@ -99,21 +99,35 @@ void EngineOps::launch_choices(LaunchContext& ctx, const ModelShape& shape, std:
   }
 }
 
-void EngineOps::launch_units(LaunchContext& ctx, const SkewedIndex& index, std::uint32_t layer,
-                             const std::vector<std::uint32_t>& pages) const {
+void EngineOps::launch_units(LaunchContext& ctx, std::span<const SpeculatedRow> rows, std::uint32_t layer) const {
   const KvShape& shape = kv_.shape();
-  const std::uint32_t piece = std::min(index.unit, kPageTokens);  // tokens that are adjacent on the host
+  const std::uint32_t unit = rows.front().index.unit;
+  const std::uint32_t piece = std::min(unit, kPageTokens);  // tokens that are adjacent on the host
   const std::size_t bytes = piece * shape.vector_bytes();
-  const std::uint32_t room = 2 * shape.kv_heads * index.most * (index.unit / piece);
-  const FetchList list = make_fetch_list(ctx, room);
-  const std::vector<UnitFetch> fetch = {{ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0),
-                                         index.most, ctx.upload(pages),
-                                         static_cast<std::uint32_t>(index.staged_offset(layer, 0) / bytes)}};
-  list_units_cuda(ctx.pass(fetch), 1, shape.kv_heads, index.unit,
+  std::vector<UnitFetch> fetches;
+  std::vector<void*> to;
+  std::vector<std::span<const std::uint32_t>> pages;
+  std::uint32_t most = 0;
+  fetches.reserve(rows.size());
+  to.reserve(rows.size());
+  pages.reserve(rows.size());
+  for (const SpeculatedRow& row : rows) pages.emplace_back(*row.pages);
+  const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(pages);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const SkewedIndex& index = rows[i].index;
+    TANDEM_CHECK(index.unit == unit, "the rows of a batch choose alike");
+    fetches.push_back({ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0), index.most, uploaded[i],
+                       static_cast<std::uint32_t>(index.staged_offset(layer, 0) / bytes)});
+    to.push_back(ctx.write<char>(index.staged));
+    most = std::max(most, index.most);
+  }
+  const auto count = static_cast<std::uint32_t>(rows.size());
+  const FetchList list = make_fetch_list(ctx, count, 2 * shape.kv_heads * most * (unit / piece));
+  list_units_cuda(ctx.pass(fetches), count, shape.kv_heads, unit,
                   static_cast<std::uint32_t>(kv_.host_buffer().bytes() / shape.slot_bytes()), list, ctx.stream());
   Cost without;
   without.pieces = 0;
-  fetch_listed(ctx, list, room, bytes, ctx.read<char>(kv_.host_buffer()), ctx.write<char>(index.staged), without);
+  fetch_listed(ctx, list, bytes, ctx.read<char>(kv_.host_buffer()), to, without);
 }
 
 }  // namespace tandem

@@ -108,6 +108,7 @@ void EngineOps::skew_layer(const SequenceState& sequence, const SkewedIndex& ind
   op.cause = Cause::selection;
   op.layer = layer;
   op.cost.work = Work::gemm;
+  op.cost.kernels = 2;  // products, directions
   op.cost.hbm = std::uint64_t{tokens} * shape.kv_heads * shape.vector_bytes() +
                 std::uint64_t{observed} * model.q_heads * dim * sizeof(float) +
                 std::uint64_t{shape.kv_heads} * index.columns * dim * sizeof(float);
@@ -319,7 +320,8 @@ void EngineOps::move_units(BodyContext& ctx, const SkewedIndex& index, std::uint
   const UnitFetch fetch{ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0), index.most, pages.data(),
                         static_cast<std::uint32_t>(index.staged_offset(layer, 0) / bytes)};
   const auto slots = static_cast<std::uint32_t>(kv_.host_buffer().bytes() / shape.slot_bytes());
-  list_units(&fetch, 1, shape.kv_heads, index.unit, slots, {from.data(), to.data(), &count});
+  list_units(&fetch, 1, shape.kv_heads, index.unit, slots,
+             {from.data(), to.data(), &count, static_cast<std::uint32_t>(room)});
   const char* host = ctx.read<char>(kv_.host_buffer());
   char* staged = ctx.write<char>(index.staged);
   for (std::uint32_t i = 0; i < count; ++i) std::memcpy(staged + to[i] * bytes, host + from[i] * bytes, bytes);
@@ -334,6 +336,7 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
   op.kind = Kind::copy;
   op.cause = Cause::recall;
   op.layer = layer;
+  op.cost.kernels = 2;  // list, gather
   op.cost.upper_bound = true;
   op.cost.pieces = 0;
   op.after = {speculate(context, query, requests)};
@@ -353,9 +356,7 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
     speculated.rows.push_back(request.sequence->row);
     rows.push_back(std::move(row));
   }
-  op.launch = [&](LaunchContext& ctx) {
-    for (const SpeculatedRow& row : rows) launch_units(ctx, row.index, layer, *row.pages);
-  };
+  op.launch = [&](LaunchContext& ctx) { launch_units(ctx, rows, layer); };
   const auto run = [this, layer, rows](BodyContext& ctx, bool move) {
     Cost cost;
     cost.pieces = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/kernels/digest.h"
+#include "engine/kernels/paged_attention.h"
 #include "engine/kernels/topk.h"
 #include "engine/runtime/selection.h"
 #include "engine/runtime/task_attention.h"
@@ -197,7 +198,8 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
   op.layer = layer;
   op.cost.work = Work::attention;
   op.cost.upper_bound = true;
-  op.cost.kernels = 4;  // scores, top-k, attention and the merge of its parts
+  // Scores, top-k, pages, their tokens counted, attention; the merge of its parts where there are several.
+  op.cost.kernels = is_split(work.most * blocks_for(work.pages->index.block)) ? 6 : 5;
   const std::uint64_t small = std::uint64_t{2} * group * shape.head_dim * sizeof(float),
                       most = std::uint64_t{work.most} * work.pages->index.block;
   const std::uint64_t per_token = 2 * kv_.shape().vector_bytes(), flops = std::uint64_t{4} * group * shape.head_dim;

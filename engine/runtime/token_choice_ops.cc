@@ -33,7 +33,7 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
   op.cause = Cause::selection;
   op.layer = layer;
   op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
-  op.cost.kernels = 2;             // scores, top-k
+  op.cost.kernels = 3;             // pages, scores, top-k
   const QueryRef query = attention_.layer_query(context);
   op.after = {query.ready};
   const DeviceBuffer values = attention_.ahead().values(query);

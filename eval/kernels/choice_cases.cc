@@ -150,43 +150,60 @@ KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32
   return one;
 }
 
-// What KV heads choose together.
-KernelCase reduce_scores_case(std::uint32_t lists, std::uint32_t heads, std::uint32_t group, std::uint32_t n,
-                              Reduce reduce) {
+// What KV heads choose together. Each row has fewer blocks than the one before.
+KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint32_t heads, std::uint32_t group,
+                              std::uint32_t most, Reduce reduce) {
   KernelCase one;
   one.kernel = "reduce_scores";
-  one.shape =
-      fmt::format("{} lists of {} heads of {}, {}, {}", lists, heads, group, n, reduce == Reduce::max ? "max" : "mean");
-  one.bytes = 4.0 * lists * n * (1.0 * heads * group + 1.0);
+  one.shape = fmt::format("{} rows of {} lists of {} heads of {}, {}, {}", rows, lists, heads, group, most,
+                          reduce == Reduce::max ? "max" : "mean");
+  one.bytes = 4.0 * lists * (rows * most - rows * (rows - 1) / 2.0) * (1.0 * heads * group + 1.0);
   one.tolerance = 1e-5;
   one.threaded = true;
   one.prepare = [=](CaseMemory& memory) {
-    const std::size_t per_list = std::size_t{heads} * group * n;
-    const auto scores = case_normals(lists * per_list, 1, 3);
-    const float* const at = memory.input(scores);
-    float* const out = memory.output<float>(std::size_t{lists} * n);
+    std::vector<std::vector<float>> scores;
+    std::vector<ScoreReduction> work;
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      const std::uint32_t n = most - row;
+      scores.push_back(case_normals(std::size_t{lists} * heads * group * n, 1 + row, 3));
+      work.push_back({memory.input(scores.back()), memory.output<float>(std::size_t{lists} * n), n});
+    }
+    const ScoreReduction* const at = memory.input(work);
     PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (memory.cuda()) {
-        reduce_scores_cuda(at, lists, heads, group, n, reduce, out, memory.stream());
-      } else {
-        memory.pool().parallel_for(lists, [&](std::size_t list) {
-          reduce_scores(at + list * per_list, heads, group, n, reduce, out + list * n);
-        });
+        reduce_scores_cuda(at, rows, most, {lists, heads, group}, reduce, memory.stream());
+        return;
       }
+      memory.pool().parallel_for(std::size_t{rows} * lists, [&](std::size_t i) {
+        const ScoreReduction& row = work[i / lists];
+        const std::size_t list = i % lists;
+        reduce_scores(row.scores + list * heads * group * row.n, heads, group, row.n, reduce, row.out + list * row.n);
+      });
     };
-    prepared.result = [=, &memory] { return memory.read(out, std::size_t{lists} * n); };
+    prepared.result = [=, &memory] {
+      std::vector<float> all;
+      for (const ScoreReduction& row : work) {
+        const auto out = memory.read(row.out, std::size_t{lists} * row.n);
+        all.insert(all.end(), out.begin(), out.end());
+      }
+      return all;
+    };
     prepared.expected = [=] {
-      std::vector<double> expected(std::size_t{lists} * n);
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        for (std::uint32_t head = 0; head < heads; ++head) {
-          double most = -INFINITY, sum = 0;
-          for (std::uint32_t g = 0; g < group; ++g) {
-            const double score = double{scores[i / n * per_list + (std::size_t{head} * group + g) * n + i % n]};
-            most = std::max(most, score);
-            sum += score;
+      std::vector<double> expected;
+      for (std::uint32_t row = 0; row < rows; ++row) {
+        const std::size_t n = most - row, per_list = std::size_t{heads} * group * n;
+        for (std::size_t i = 0; i < lists * n; ++i) {
+          double& own = expected.emplace_back(0);
+          for (std::uint32_t head = 0; head < heads; ++head) {
+            double best = -INFINITY, sum = 0;
+            for (std::uint32_t g = 0; g < group; ++g) {
+              const double score = double{scores[row][i / n * per_list + (std::size_t{head} * group + g) * n + i % n]};
+              best = std::max(best, score);
+              sum += score;
+            }
+            own += reduce == Reduce::max ? best : sum / group;
           }
-          expected[i] += reduce == Reduce::max ? most : sum / group;
         }
       }
       return expected;
@@ -243,7 +260,7 @@ void append_choice_cases(CaseSize size, std::vector<KernelCase>& cases) {
   if (size == CaseSize::bench) {
     take(residents_case(40, 1024, 64, 2, false));
     take(residents_case(40, 1024, 64, 2, true));
-    take(reduce_scores_case(8, 8, 4, 1024, Reduce::mean));
+    take(reduce_scores_case(8, 8, 1, 4, 1024, Reduce::mean));
     take(sample_case(8, 131072, {0.8f, 0, 0.95f, 0, 1}, "top-p"));
     take(sample_case(8, 131072, {0.8f, 40, 1, 0, 1}, "top-k"));
     return;
@@ -254,8 +271,8 @@ void append_choice_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(residents_case(2, 900, 300, 1, swap));
   }
   for (const Reduce reduce : {Reduce::max, Reduce::mean}) {
-    take(reduce_scores_case(1, 2, 4, 70, reduce));
-    take(reduce_scores_case(3, 1, 1, 300, reduce));
+    take(reduce_scores_case(1, 1, 2, 4, 70, reduce));
+    take(reduce_scores_case(3, 2, 1, 1, 300, reduce));
   }
   take(sample_case(3, 1000, {}, "greedy"));
   take(sample_case(3, 1000, {1, 0, 1, 0, 1}, "all"));

@@ -36,6 +36,34 @@ void append(std::vector<float>& all, const std::vector<std::uint32_t>& part) {
   all.insert(all.end(), part.begin(), part.end());
 }
 
+FetchList room_for(CaseMemory& memory, std::uint32_t sequences, std::uint32_t room) {
+  const std::size_t all = std::size_t{sequences} * room;
+  return {memory.output<std::uint32_t>(all), memory.output<std::uint32_t>(all), memory.output<std::uint32_t>(sequences),
+          room};
+}
+
+/// Of each sequence: how many pieces, where from and where to.
+std::vector<float> listed(CaseMemory& memory, std::uint32_t sequences, const FetchList& list) {
+  std::vector<float> all;
+  for (std::uint32_t s = 0; s < sequences; ++s) {
+    const std::uint32_t count = memory.read(list.count + s, 1)[0];
+    all.push_back(static_cast<float>(count));
+    append(all, memory.read(list.from + std::size_t{s} * list.room, count));
+    append(all, memory.read(list.to + std::size_t{s} * list.room, count));
+  }
+  return all;
+}
+std::vector<double> wanted_lists(const std::vector<std::vector<double>>& from,
+                                 const std::vector<std::vector<double>>& to) {
+  std::vector<double> all;
+  for (std::size_t s = 0; s < from.size(); ++s) {
+    all.push_back(static_cast<double>(from[s].size()));
+    all.insert(all.end(), from[s].begin(), from[s].end());
+    all.insert(all.end(), to[s].begin(), to[s].end());
+  }
+  return all;
+}
+
 // What InfiniGen fetches: every head another number of units.
 KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::uint32_t units, std::uint32_t room,
                            std::uint32_t unit) {
@@ -43,7 +71,7 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
   one.kernel = "list_units";
   one.shape = fmt::format("{} sequences, {} heads, up to {} of {} units of {}", sequences, heads, room, units, unit);
   const std::uint32_t piece = std::min(unit, kPage), per_unit = unit / piece;
-  const std::uint32_t most = 2 * sequences * heads * room * per_unit;
+  const std::uint32_t most = 2 * heads * room * per_unit + 3;  // of a sequence, with some that are not used
   // Of a head that keeps some: the list of units, and per piece of K and of V where it lies and goes, and its page.
   const auto kept = [=](std::uint32_t s, std::uint32_t head) {
     return head % 3 == 2 ? 0 : room - (head + s) % 3 * room / 3;
@@ -56,11 +84,11 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
     std::mt19937 random(units + unit);
     const std::uint32_t pages_each = (units * unit + kPage - 1) / kPage, slots = kFirstSlot + pages_each;
     std::vector<UnitFetch> fetches;
-    std::vector<double> from, to;
+    std::vector<std::vector<double>> from(sequences), to(sequences);
     for (std::uint32_t s = 0; s < sequences; ++s) {
       const auto pages = slots_of(pages_each, random);
       std::vector<std::uint32_t> chosen;
-      const std::uint32_t first = 2 * s * heads * room * per_unit;
+      const std::uint32_t first = 7 * s;
       for (std::uint32_t head = 0; head < heads; ++head) {
         const std::uint32_t keep = kept(s, head);
         const auto list = list_of(units, keep, room, random);
@@ -70,16 +98,15 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
             const std::uint32_t token = list[1 + i] * unit + p * piece;
             for (std::uint32_t is_v = 0; is_v < 2; ++is_v) {  // in tokens of the pools first
               const double row = ((1.0 * pages[token / kPage] * heads + head) * 2 + is_v) * kPage + token % kPage;
-              from.push_back(row / piece);
-              to.push_back(first + ((1.0 * head * 2 + is_v) * room * unit + i * unit + p * piece) / piece);
+              from[s].push_back(row / piece);
+              to[s].push_back(first + ((1.0 * head * 2 + is_v) * room * unit + i * unit + p * piece) / piece);
             }
           }
         }
       }
       fetches.push_back({memory.input(chosen), room, memory.input(pages), first});
     }
-    const FetchList list{memory.output<std::uint32_t>(most), memory.output<std::uint32_t>(most),
-                         memory.output<std::uint32_t>(1)};
+    const FetchList list = room_for(memory, sequences, most);
     const UnitFetch* const at = memory.input(fetches);
     PreparedCase prepared;
     prepared.run = [=, &memory] {
@@ -89,19 +116,8 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
         list_units(at, sequences, heads, unit, slots, list);
       }
     };
-    prepared.result = [=, &memory] {
-      const std::uint32_t count = memory.read(list.count, 1)[0];
-      std::vector<float> all(1, static_cast<float>(count));
-      append(all, memory.read(list.from, count));
-      append(all, memory.read(list.to, count));
-      return all;
-    };
-    prepared.expected = [=] {
-      std::vector<double> all(1, static_cast<double>(from.size()));
-      all.insert(all.end(), from.begin(), from.end());
-      all.insert(all.end(), to.begin(), to.end());
-      return all;
-    };
+    prepared.result = [=, &memory] { return listed(memory, sequences, list); };
+    prepared.expected = [=] { return wanted_lists(from, to); };
     return prepared;
   };
   return one;
@@ -207,61 +223,53 @@ KernelCase pages_of_selection_case(const Choices& c) {
   return one;
 }
 
-// What gpu-fetch fetches: the lists of its choices, over pages on the device, and the pieces that go there.
-KernelCase list_pages_case(const Choices& c) {
+// What gpu-fetch fetches: the pieces of its choices, or the lists over what it has fetched.
+KernelCase list_pages_case(const Choices& c, bool numbers) {
   KernelCase one;
-  one.kernel = "list_pages";
+  one.kernel = numbers ? "number_pages" : "list_pages";
   one.shape = c.name();
   const std::uint32_t lists = c.rows * c.heads, most = lists * c.capacity();
-  one.bytes = 24.0 * most;
+  one.bytes = (numbers ? 4.0 : 12.0) * most;
   one.targets = {Target::cuda};
   one.prepare = [=](CaseMemory& memory) {
     const MadeChoices made = make_choices(c, memory);
     std::vector<PageEntry> before(most);
     std::vector<std::uint32_t> held;
-    std::vector<double> expected, from, to;
+    std::vector<double> numbered;
+    std::vector<std::vector<double>> from(c.rows), to(c.rows);
     for (std::uint32_t list = 0; list < lists; ++list) {
-      const auto wanted = entries_of(c, made, list / c.heads, list % c.heads);
+      const std::uint32_t row = list / c.heads, head = list % c.heads;
+      const auto wanted = entries_of(c, made, row, head);
       held.push_back(static_cast<std::uint32_t>(wanted.size()));
       for (std::uint32_t i = 0; i < wanted.size(); ++i) {
         const Entry& e = wanted[i];
         before[std::size_t{list} * c.capacity() + i] = {e.slot, 0, static_cast<std::uint16_t>(e.tokens), e.mask};
-        const std::uint32_t slot = list / c.heads * c.capacity() + i;
-        expected.push_back(slot);
+        numbered.push_back(i);
         if (e.tokens == 0) continue;
-        from.push_back(e.slot * c.heads + list % c.heads);
-        to.push_back(slot * c.heads + list % c.heads);
+        from[row].push_back(e.slot * c.heads + head);
+        to[row].push_back(i * c.heads + head);
       }
     }
     PageEntry* const entries = memory.input(before);
-    const PageEntry* const again = memory.input(before);
     const std::uint32_t* const counts = memory.input(held);
-    const FetchList list{memory.output<std::uint32_t>(most), memory.output<std::uint32_t>(most),
-                         memory.output<std::uint32_t>(1)};
+    const FetchList list = room_for(memory, c.rows, c.heads * c.capacity());
     PreparedCase prepared;
     prepared.run = [=, &memory] {
-      cuda_copy(entries, again, most * sizeof(PageEntry), memory.stream());
-      list_pages_cuda(entries, counts, c.rows, c.heads, c.capacity(), kFirstSlot + c.pages(), list, memory.stream());
+      if (numbers)
+        number_pages_cuda(entries, counts, lists, c.capacity(), memory.stream());
+      else
+        list_pages_cuda(entries, counts, c.rows, c.heads, c.capacity(), kFirstSlot + c.pages(), list, memory.stream());
     };
     prepared.result = [=, &memory] {
+      if (!numbers) return listed(memory, c.rows, list);
       std::vector<float> all;
       for (std::uint32_t l = 0; l < lists; ++l) {
         for (const PageEntry& e : memory.read(entries + std::size_t{l} * c.capacity(), held[l]))
           all.push_back(static_cast<float>(e.slot));
       }
-      const std::uint32_t count = memory.read(list.count, 1)[0];
-      all.push_back(static_cast<float>(count));
-      append(all, memory.read(list.from, count));
-      append(all, memory.read(list.to, count));
       return all;
     };
-    prepared.expected = [=] {
-      std::vector<double> all = expected;
-      all.push_back(static_cast<double>(from.size()));
-      all.insert(all.end(), from.begin(), from.end());
-      all.insert(all.end(), to.begin(), to.end());
-      return all;
-    };
+    prepared.expected = [=] { return numbers ? numbered : wanted_lists(from, to); };
     return prepared;
   };
   return one;
@@ -276,7 +284,7 @@ void append_fetch_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(list_units_case(1, 8, 32768, 6144, 1));
     for (const Choices& c : {Choices{8, 8, 4, 1, 2048, 64, 1}, Choices{8, 8, 4, 4, 2048, 64, 1}}) {
       take(pages_of_selection_case(c));
-      take(list_pages_case(c));
+      for (const bool numbers : {false, true}) take(list_pages_case(c, numbers));
     }
     return;
   }
@@ -289,7 +297,7 @@ void append_fetch_cases(CaseSize size, std::vector<KernelCase>& cases) {
        {Choices{2, 2, 3, 1, 40, 7, 1}, Choices{1, 3, 4, 1, 9, 9, 2}, Choices{2, 1, 5, 5, 70, 30, 3},
         Choices{1, 2, 2, 4, 300, 280, 1}, Choices{40, 8, 2, 1, 6, 2, 1}}) {  // the last: more lists than threads
     take(pages_of_selection_case(c));
-    take(list_pages_case(c));
+    for (const bool numbers : {false, true}) take(list_pages_case(c, numbers));
   }
 }
 

@@ -17,10 +17,6 @@ namespace {
 
 constexpr std::size_t kPageRows = 16;
 
-std::vector<double> wide(const std::vector<float>& values) {
-  return {values.begin(), values.end()};
-}
-
 float rounded_alone(float value, DType type) {
   if (type == DType::f32) return value;
   return type == DType::bf16 ? bf16_to_float(float_to_bf16(value)) : f16_to_float(float_to_f16(value));
@@ -31,50 +27,40 @@ double tolerance_of(DType type) {
   return type == DType::f32 ? 2e-6 : type == DType::f16 ? 0x1p-11 + 2e-6 : 0x1p-8 + 2e-6;
 }
 
-// x += add; y = norm(x) * weight. On the CPU two calls.
-KernelCase rms_norm_case(std::uint32_t n, std::uint32_t d, DType weight_type, DType y_type, bool with_add) {
+KernelCase rms_norm_case(std::uint32_t n, std::uint32_t d, DType weight_type, DType y_type) {
   KernelCase one;
-  one.kernel = with_add ? "add_rms_norm" : "rms_norm";
+  one.kernel = "rms_norm";
   one.shape = fmt::format("n {}, d {}, weight {}, out {}", n, d, to_string(weight_type), to_string(y_type));
   const std::size_t all = std::size_t{n} * d;
-  one.bytes = static_cast<double>(all) * (with_add ? 12.0 : 4.0) + static_cast<double>(all * size_of(y_type)) +
-              static_cast<double>(d * size_of(weight_type));
-  one.cpu_bytes = one.bytes + static_cast<double>(all) * (4.0 - static_cast<double>(size_of(y_type)));
+  one.bytes = static_cast<double>(all * (sizeof(float) + size_of(y_type)) + d * size_of(weight_type));
+  one.cpu_bytes = static_cast<double>(all * 2 * sizeof(float) + d * size_of(weight_type));
   one.tolerance = tolerance_of(y_type);
   one.prepare = [=](CaseMemory& memory) {
-    const auto x = case_normals(all, 1), add = case_normals(all, 2);
+    const auto x = case_normals(all, 1);
     const auto weight = rounded(case_normals(d, 3), weight_type);
-    float* const at = memory.input(x);
-    const float* const more = with_add ? memory.input(add) : nullptr;
+    const float* const at = memory.input(x);
     const MatrixView norm = memory.matrix(weight, weight_type, 1, d);
     void* const y = memory.bytes(all * size_of(y_type));
     float* const unrounded = memory.cuda() ? nullptr : memory.output<float>(all);
     PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        add_rms_norm_cuda(at, more, norm, 1e-6f, y, y_type, n, d, memory.stream());
-        return;
-      }
-      if (with_add) tandem::add(at, more, all);
-      rms_norm(at, norm, 1e-6f, unrounded, n, d);
+      if (memory.cuda())
+        rms_norm_cuda(at, norm, 1e-6f, y, y_type, n, d, memory.stream());
+      else
+        rms_norm(at, norm, 1e-6f, unrounded, n, d);
     };
     prepared.result = [=, &memory] {
-      auto result = memory.cuda() ? memory.read_stored(y, y_type, all) : rounded(memory.read(unrounded, all), y_type);
-      const auto sum = memory.read(at, all);
-      result.insert(result.end(), sum.begin(), sum.end());
-      return result;
+      return memory.cuda() ? memory.read_stored(y, y_type, all) : rounded(memory.read(unrounded, all), y_type);
     };
     prepared.expected = [=] {
-      std::vector<double> sum = wide(x), y_expected(all);
-      for (std::size_t i = 0; with_add && i < all; ++i) sum[i] = double{x[i] + add[i]};
+      std::vector<double> expected(all);
       for (std::size_t row = 0; row < n; ++row) {
         double squares = 0;
-        for (std::size_t i = row * d; i < (row + 1) * d; ++i) squares += sum[i] * sum[i];
+        for (std::size_t i = row * d; i < (row + 1) * d; ++i) squares += double{x[i]} * double{x[i]};
         const double scale = 1 / std::sqrt(squares / d + 1e-6);
-        for (std::size_t i = 0; i < d; ++i) y_expected[row * d + i] = sum[row * d + i] * scale * double{weight[i]};
+        for (std::size_t i = 0; i < d; ++i) expected[row * d + i] = double{x[row * d + i]} * scale * double{weight[i]};
       }
-      y_expected.insert(y_expected.end(), sum.begin(), sum.end());
-      return y_expected;
+      return expected;
     };
     return prepared;
   };
@@ -115,33 +101,6 @@ KernelCase swiglu_case(std::uint32_t n, std::uint32_t d, DType type) {
         expected[i] = gate / (1 + std::exp(-gate)) * up;
       }
       return expected;
-    };
-    return prepared;
-  };
-  return one;
-}
-
-KernelCase add_case(std::size_t n) {
-  KernelCase one;
-  one.kernel = "add";
-  one.shape = fmt::format("n {}", n);
-  one.bytes = static_cast<double>(n) * 12;
-  one.prepare = [=](CaseMemory& memory) {
-    const auto x = case_normals(n, 5), y = case_normals(n, 6);
-    float* const at = memory.input(x);
-    const float* const more = memory.input(y);
-    PreparedCase prepared;
-    prepared.run = [=, &memory] {
-      if (memory.cuda())
-        add_cuda(at, more, n, memory.stream());
-      else
-        tandem::add(at, more, n);
-    };
-    prepared.result = [=, &memory] { return memory.read(at, n); };
-    prepared.expected = [=] {
-      std::vector<double> sum(n);
-      for (std::size_t i = 0; i < n; ++i) sum[i] = double{x[i] + y[i]};
-      return sum;
     };
     return prepared;
   };
@@ -353,31 +312,26 @@ void append_pointwise_cases(CaseSize size, std::vector<KernelCase>& cases) {
   const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
   if (size == CaseSize::bench) {
     for (const std::uint32_t n : {1u, 4096u}) {
-      take(rms_norm_case(n, 4096, kBf16, kBf16, false));
-      take(rms_norm_case(n, 4096, kBf16, kBf16, true));
+      take(rms_norm_case(n, 4096, kBf16, kBf16));
       take(swiglu_case(n, 14336, kBf16));
       take(embed_case(128256, 4096, n, kBf16));
       take(qkv_case(n, {32, 8, 128}, kBf16, false, false, true));
       take(qkv_case(n, {32, 8, 128}, kBf16, true, true, true));
     }
-    take(add_case(std::size_t{1} << 24));
     take(convert_case(std::size_t{1} << 24, kF32, kBf16, 0));
     take(convert_case(std::size_t{1} << 24, kBf16, kF32, 0));
     return;
   }
-  for (const bool with_add : {false, true}) {
-    for (const DType type : {kF32, kF16, kBf16}) {
-      take(rms_norm_case(3, 64, type, kBf16, with_add));
-      take(rms_norm_case(2, 300, kBf16, type, with_add));
-      take(rms_norm_case(2, 37, type, kF32, with_add));
-    }
-    take(rms_norm_case(1, 1, kF32, kF32, with_add));
-    take(rms_norm_case(1, 8200, kBf16, kF16, with_add));
+  for (const DType type : {kF32, kF16, kBf16}) {
+    take(rms_norm_case(3, 64, type, kBf16));
+    take(rms_norm_case(2, 300, kBf16, type));
+    take(rms_norm_case(2, 37, type, kF32));
   }
+  take(rms_norm_case(1, 1, kF32, kF32));
+  take(rms_norm_case(1, 8200, kBf16, kF16));
   for (const DType type : {kF32, kF16, kBf16})
     for (const std::uint32_t d : {1u, 33u, 1000u, 1028u}) take(swiglu_case(3, d, type));
   for (const std::size_t n : {std::size_t{1}, std::size_t{33}, std::size_t{1000}}) {
-    take(add_case(n));
     for (const DType type : {kF32, kF16, kBf16}) {
       take(convert_case(n, kF32, type, 1));
       take(convert_case(n, type, kF32, 0));

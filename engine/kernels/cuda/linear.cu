@@ -93,11 +93,19 @@ class Descriptor {
   cublasStatus_t (*destroy_)(Handle);
 };
 
-// Types, shape, and alignments of w, x, y and the bias (0 without one), all of which the choice depends on.
-using Key = std::tuple<DType, DType, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+// Types, whether the result is added, shape, and alignments of w, x, y and the bias (0 without one), all of which the
+// choice may depend on.
+using Key = std::tuple<DType, DType, bool, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
                        std::uint32_t, std::uint32_t>;
 
 }  // namespace
+
+struct LinearCuda::Result {
+  void* y = nullptr;
+  DType type = DType::f32;
+  const float* bias = nullptr;
+  bool adds = false;  // to what is in y
+};
 
 struct LinearCuda::State {
   cublasLtHandle_t handle = nullptr;
@@ -116,6 +124,15 @@ LinearCuda::~LinearCuda() {
 
 void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bias, void* y, DType y_type,
                             std::uint32_t n, CudaStream stream) {
+  multiply(x, w, {.y = y, .type = y_type, .bias = bias, .adds = false}, n, stream);
+}
+
+void LinearCuda::add(const void* x, const MatrixView& w, float* y, std::uint32_t n, CudaStream stream) {
+  multiply(x, w, {.y = y, .type = DType::f32, .bias = nullptr, .adds = true}, n, stream);
+}
+
+void LinearCuda::multiply(const void* x, const MatrixView& w, const Result& to, std::uint32_t n, CudaStream stream) {
+  const auto [y, y_type, bias, adds] = to;
   TANDEM_CHECK(y_type == DType::f32 || y_type == w.type, "A product of {} is not stored as {}.", to_string(w.type),
                to_string(y_type));
   // cuBLASLt adds a bias of the result's type, f32 for f32 alone.
@@ -140,7 +157,7 @@ void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bia
 
   const std::array<std::uint32_t, 3> aligned = {alignment_of(w.data), alignment_of(x), alignment_of(y)};
   const std::uint32_t bias_aligned = bias == nullptr ? 0 : alignment_of(bias);
-  const Key key{w.type, y_type, n, w.rows, w.cols, aligned[0], aligned[1], aligned[2], bias_aligned};
+  const Key key{w.type, y_type, adds, n, w.rows, w.cols, aligned[0], aligned[1], aligned[2], bias_aligned};
   auto found = state_->chosen.find(key);
   if (found == state_->chosen.end()) {
     Descriptor<cublasLtMatmulPreference_t> preference(lt.preference_destroy);
@@ -166,8 +183,8 @@ void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bia
                                    n, to_string(w.type), w.rows, w.cols, to_string(y_type)));
     found = state_->chosen.emplace(key, best.algo).first;
   }
-  const float one = 1, zero = 0;
-  check(lt.matmul(state_->handle, operation.handle, &one, w.data, weights.handle, x, rows.handle, &zero, y,
+  const float one = 1, kept = adds ? 1 : 0;
+  check(lt.matmul(state_->handle, operation.handle, &one, w.data, weights.handle, x, rows.handle, &kept, y,
                   result.handle, y, result.handle, &found->second, state_->workspace.as<>(), kWorkspace,
                   static_cast<cudaStream_t>(stream.handle)),
         "multiplying");

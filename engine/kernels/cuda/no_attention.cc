@@ -39,15 +39,15 @@ void place_slots_cuda(const LaunchArray<std::uint32_t>&, std::uint32_t, std::uin
                       std::uint32_t*, CudaStream) {
   refuse();
 }
-void pages_of_ranges_cuda(const LaunchArray<PageRanges>&, const LaunchArray<TokenRange>&, std::uint32_t, std::uint32_t,
-                          PageEntry*, std::uint32_t*, CudaStream) {
+void pages_of_ranges_cuda(const LaunchArray<PageRanges>&, const LaunchArray<TokenRange>&, std::uint32_t, bool,
+                          std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
   refuse();
 }
 void pages_of_tokens_cuda(const LaunchArray<SingleTokens>&, std::uint32_t, std::uint32_t, PageEntry*, std::uint32_t*,
                           CudaStream) {
   refuse();
 }
-void count_tokens_cuda(const PageLists&, std::uint32_t, std::uint32_t, std::uint64_t*, CudaStream) {
+void count_tokens_cuda(const PageLists&, std::uint32_t, std::uint32_t, std::uint64_t*, std::uint64_t*, CudaStream) {
   refuse();
 }
 void paged_token_scores_cuda(const float*, std::uint32_t, std::uint32_t, const KvPages&, const PageLists&, float*,
@@ -75,7 +75,7 @@ void score_blocks_cuda(const BlockScores*, std::uint32_t, std::uint32_t, std::ui
 void top_k_cuda(const LaunchArray<TopKRow>&, std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
-void reduce_scores_cuda(const float*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, Reduce, float*,
+void reduce_scores_cuda(const LaunchArray<ScoreReduction>&, std::uint32_t, std::uint32_t, const ReductionShape&, Reduce,
                         CudaStream) {
   refuse();
 }
@@ -124,8 +124,11 @@ void list_units_cuda(const LaunchArray<UnitFetch>&, std::uint32_t, std::uint32_t
                      const FetchList&, CudaStream) {
   refuse();
 }
-void list_pages_cuda(PageEntry*, const std::uint32_t*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+void list_pages_cuda(const PageEntry*, const std::uint32_t*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
                      const FetchList&, CudaStream) {
+  refuse();
+}
+void number_pages_cuda(PageEntry*, const std::uint32_t*, std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
 void push_queries_cuda(const PredictionRule&, const DeviceRope&, const LaunchArray<QueryPush>&, std::uint32_t,

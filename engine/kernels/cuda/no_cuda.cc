@@ -19,14 +19,10 @@ namespace {
 
 }  // namespace
 
-void add_rms_norm_cuda(float*, const float*, const MatrixView&, float, void*, DType, std::uint32_t, std::uint32_t,
-                       CudaStream) {
+void rms_norm_cuda(const float*, const MatrixView&, float, void*, DType, std::uint32_t, std::uint32_t, CudaStream) {
   refuse();
 }
 void swiglu_cuda(const float*, const float*, std::size_t, void*, DType, std::uint32_t, std::uint32_t, CudaStream) {
-  refuse();
-}
-void add_cuda(float*, const float*, std::size_t, CudaStream) {
   refuse();
 }
 void convert_cuda(const void*, DType, void*, DType, std::size_t, CudaStream) {
@@ -53,6 +49,9 @@ LinearCuda::~LinearCuda() = default;
 void LinearCuda::operator()(const void*, const MatrixView&, const float*, void*, DType, std::uint32_t, CudaStream) {
   refuse();
 }
+void LinearCuda::add(const void*, const MatrixView&, float*, std::uint32_t, CudaStream) {
+  refuse();
+}
 
 GatherCrossover measure_gather_crossover(std::size_t) {
   refuse();
@@ -61,6 +60,9 @@ void gather_cuda(const Pieces&, GatherWay, CudaStream) {
   refuse();
 }
 void gather_cuda(const Pieces&, const GatherCrossover&, CudaStream) {
+  refuse();
+}
+void gather_lists_cuda(const LaunchArray<Pieces>&, std::uint32_t, std::size_t, CudaStream) {
   refuse();
 }
 void move_kv_rows_cuda(const KvRows&, const KvRows&, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {

@@ -25,6 +25,7 @@ TEST(SimDevice, BodiesComputeAndSettle) {
   copy.name = "copy";
   copy.kind = Kind::copy;
   copy.cost.h2d = 1'000'000;
+  copy.cost.kernels = 3;
   copy.cost.upper_bound = true;
   copy.access = {in.reads(), on_device.writes()};
   copy.body = [=](BodyContext& context) {
@@ -47,6 +48,7 @@ TEST(SimDevice, BodiesComputeAndSettle) {
   EXPECT_EQ(find(trace, "copy").cost.h2d, 400u);
   EXPECT_EQ(find(trace, "copy").end - find(trace, "copy").start, 40);
   EXPECT_FALSE(find(trace, "copy").cost.upper_bound);
+  EXPECT_EQ(find(trace, "copy").cost.kernels, 3u) << "that was known before";
 }
 
 TEST(SimDevice, UndeclaredAccessIsOurMistake) {

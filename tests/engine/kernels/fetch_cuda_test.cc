@@ -42,7 +42,7 @@ TEST_F(FetchCudaTest, UnitsCrossTheLinkAsTheDeviceListsThem) {
         std::vector<SkewedChoice>{{device_scores.data(), n, unit, most, 3, chosen.data(), most, near.data(), nullptr}});
     choose_skewed_cuda(choice.data(), 1, heads, group, {});
     const OnDevice<UnitFetch> fetch(std::vector<UnitFetch>{{chosen.data(), most, host_slots.as<std::uint32_t>(), 0}});
-    list_units_cuda(fetch.data(), 1, heads, unit, pages, {from.data(), to.data(), count.data()}, {});
+    list_units_cuda(fetch.data(), 1, heads, unit, pages, {from.data(), to.data(), count.data(), room}, {});
     const std::size_t row = std::size_t{piece} * dim;
     const std::vector<float> nothing(room * row, -7.0f);
     const OnDevice<float> staged(nothing), by_dma(nothing);
@@ -97,7 +97,7 @@ TEST_F(FetchCudaTest, PiecesThatHaveNoNumberAreRefused) {
   EXPECT_THROW(list_pages_cuda(nullptr, nullptr, 1, 8, 1, (1u << 29) + 1, {}, {}), InputError);
   Words nothing(4);
   const UnitFetch none{nothing.data(), 0, nothing.data(), 0};
-  list_units(&none, 1, 1, 32, kMost, {&nothing[1], &nothing[2], &nothing[3]});
+  list_units(&none, 1, 1, 32, kMost, {&nothing[1], &nothing[2], &nothing[3], 0});
   EXPECT_EQ(nothing[3], 0u) << "larger pieces are fewer";
 }
 
@@ -175,26 +175,36 @@ TEST_P(FetchTypeTest, WhatTheDeviceSelectedIsFetchedAndAttended) {
   }
   const OnDevice<BlockSelection> selection(selections);
   const OnDevice<PageEntry> entries(std::vector<PageEntry>(std::size_t{rows} * heads * capacity));
-  const std::uint32_t room = rows * heads * capacity;
-  const OnDevice<std::uint32_t> counts(rows * heads), from(room), to(room), count(1);
+  const std::uint32_t room = heads * capacity;
+  const OnDevice<std::uint32_t> counts(rows * heads), from(rows * room), to(rows * room), count(rows);
   pages_of_selection_cuda(selection.data(), rows, heads, group, 1, true, capacity, entries.data(), counts.data(), {});
-  list_pages_cuda(entries.data(), counts.data(), rows, heads, capacity, 60, {from.data(), to.data(), count.data()}, {});
+  list_pages_cuda(entries.data(), counts.data(), rows, heads, capacity, 60,
+                  {from.data(), to.data(), count.data(), room}, {});
+  number_pages_cuda(entries.data(), counts.data(), rows * heads, capacity, {});
   const PinnedMemory host = pinned(batch.pages.data(), batch.pages.size());
   const std::size_t page_bytes = std::size_t{32} * dim * size_of(type());
-  const OnDevice<char> staged(std::vector<char>(rows * capacity * heads * page_bytes, char(0xff)));
-  Pieces move;
-  move.from = host.as<>();
-  move.to = staged.data();
-  move.from_stride = move.to_stride = move.bytes = page_bytes;
-  move.from_slots = from.data();
-  move.to_slots = to.data();
-  move.count = room;
-  move.slots_on_host = false;
-  move.device_count = count.data();
-  gather_cuda(move, GatherWay::zero_copy, {});
+  std::vector<OnDevice<char>> staged;  // of each row
+  std::vector<RowPages> bases;
+  std::vector<Pieces> moves;
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    staged.emplace_back(std::vector<char>(room * page_bytes, char(0xff)));
+    bases.push_back({staged.back().data()});
+    Pieces& move = moves.emplace_back();
+    move.from = host.as<>();
+    move.to = staged.back().data();
+    move.from_stride = move.to_stride = move.bytes = page_bytes;
+    move.from_slots = from.data() + row * room;
+    move.to_slots = to.data() + row * room;
+    move.count = room;
+    move.slots_on_host = false;
+    move.device_count = count.data() + row;
+  }
+  gather_lists_cuda(LaunchArray<Pieces>(std::span<const Pieces>(moves)), rows, room * page_bytes, {});
+  const OnDevice<RowPages> of_rows(bases);
+  KvPages landed{staged.front().data(), type(), heads, dim};
+  landed.of_rows = of_rows.data();
   const AttentionPlan plan = plan_paged_attention(Words(rows * heads, capacity), rows, heads, true);
-  const Attended result = attend(plan, rows, group, query, {staged.data(), type(), heads, dim},
-                                 {entries.data(), counts.data(), capacity, true});
+  const Attended result = attend(plan, rows, group, query, landed, {entries.data(), counts.data(), capacity, true});
   expect_agrees(result, expected(wanted, q), kTolerance);
 }
 

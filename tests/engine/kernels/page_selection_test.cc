@@ -92,21 +92,27 @@ TEST_F(PageSelectionTest, TokensOfListsAreAddedToTheirRows) {
   const std::uint32_t rows = 3, heads = 2, capacity = 700;
   std::vector<PageEntry> entries(std::size_t{rows} * heads * capacity, PageEntry{0, 0, 16, ~0u});  // beyond the counts
   const std::vector<std::uint32_t> counts = {0, 1, 700, 257, 0, 0};
-  std::vector<std::uint64_t> expected = {1000, 2000, std::uint64_t{1} << 40};
+  const std::vector<std::uint64_t> before = {1000, 2000, std::uint64_t{1} << 40};
+  std::vector<std::uint64_t> expected = before, added(rows);
   for (std::uint32_t list = 0; list < rows * heads; ++list) {
     for (std::uint32_t i = 0; i < counts[list]; ++i) {
       PageEntry& entry = entries[std::size_t{list} * capacity + i];
       entry.tokens = static_cast<std::uint16_t>(random.below(17));
       entry.head_mask = random.below(2) ? ~0u : 0u;
       expected[list / heads] += entry.tokens;
+      added[list / heads] += entry.tokens;
     }
   }
   const OnDevice<PageEntry> on_device(entries);
   const OnDevice<std::uint32_t> device_counts(counts);
-  const OnDevice<std::uint64_t> totals(std::vector<std::uint64_t>{1000, 2000, std::uint64_t{1} << 40});
-  count_tokens_cuda({on_device.data(), device_counts.data(), capacity, true}, rows, heads, totals.data(), {});
+  const PageLists lists{on_device.data(), device_counts.data(), capacity, true};
+  const OnDevice<std::uint64_t> totals(before), again(before), of_this(std::vector<std::uint64_t>(rows, 7));
+  count_tokens_cuda(lists, rows, heads, totals.data(), nullptr, {});
   EXPECT_EQ(totals.values(), expected);
-  EXPECT_THROW(count_tokens_cuda({}, 1, 1, nullptr, {}), LogicError);
+  count_tokens_cuda(lists, rows, heads, again.data(), of_this.data(), {});
+  EXPECT_EQ(again.values(), expected);
+  EXPECT_EQ(of_this.values(), added);
+  EXPECT_THROW(count_tokens_cuda({}, 1, 1, nullptr, nullptr, {}), LogicError);
 }
 
 TEST_F(PageSelectionTest, WholePagesFillTheirListsPagesAndTheLastOnePartly) {
@@ -164,7 +170,7 @@ TEST_F(PageSelectionTest, RangesOfTokensAreListedPageByPage) {
   for (const auto& way : ways) {
     const OnDevice<PageEntry> entries(std::vector<PageEntry>(lists.size() * kCapacity));
     const OnDevice<std::uint32_t> counts(4);
-    pages_of_ranges_cuda(way.lists, way.ranges, 4, kCapacity, entries.data(), counts.data(), {});
+    pages_of_ranges_cuda(way.lists, way.ranges, 4, false, kCapacity, entries.data(), counts.data(), {});
     const auto found = entries.values();
     for (std::size_t list = 0; list < lists.size(); ++list) {
       ASSERT_EQ(counts.values()[list], expected[list].size());
@@ -177,12 +183,46 @@ TEST_F(PageSelectionTest, RangesOfTokensAreListedPageByPage) {
   }
 }
 
+TEST_F(PageSelectionTest, RangesComeBehindWhatIsListed) {
+  std::vector<std::uint32_t> slots(600);
+  for (std::uint32_t page = 0; page < slots.size(); ++page) slots[page] = 1000 + page;
+  const OnDevice<std::uint32_t> places(slots);
+  constexpr std::uint32_t kCapacity = 302;
+  // In lists with two entries, none, all but one and all that there is room for; nothing comes to a fifth.
+  const std::vector<std::uint32_t> held = {2, 0, kCapacity - 1, kCapacity, 7};
+  const std::vector<TokenRange> ranges = {{16 * 300 + 5, 16 * 600}, {3, 40}};
+  const std::vector<PageRanges> lists = {
+      {places.data(), 0, 1}, {places.data(), 1, 1}, {places.data(), 1, 1}, {places.data(), 1, 1}, {}};
+  std::vector<PageEntry> before(lists.size() * kCapacity);
+  for (std::uint32_t i = 0; i < before.size(); ++i) before[i] = {i, 1, 2, 3};
+  const OnDevice<PageEntry> entries(before);
+  const OnDevice<std::uint32_t> counts(held);
+  pages_of_ranges_cuda(LaunchArray<PageRanges>(std::span(lists)), LaunchArray<TokenRange>(std::span(ranges)), 5, true,
+                       kCapacity, entries.data(), counts.data(), {});
+  EXPECT_EQ(counts.values(), (std::vector<std::uint32_t>{kCapacity, 3, kCapacity, kCapacity, 7}));
+  const auto found = entries.values();
+  for (std::size_t list = 0; list < lists.size(); ++list) {
+    for (std::uint32_t i = 0; i < counts.values()[list]; ++i) {
+      const PageEntry& entry = found[list * kCapacity + i];
+      if (i < held[list]) {
+        ASSERT_EQ(entry.slot, list * kCapacity + i);
+        continue;
+      }
+      const std::uint32_t page = i - held[list] + (list == 0 ? 300 : 0);
+      ASSERT_EQ(entry.slot, 1000 + page);
+      ASSERT_EQ(entry.first, i > held[list] ? 0 : list == 0 ? 5 : 3);
+      ASSERT_EQ(entry.tokens, list == 0 ? 16 - entry.first : page == 2 ? 8 : 16 - entry.first);
+      ASSERT_EQ(entry.head_mask, ~0u);
+    }
+  }
+}
+
 TEST_F(PageSelectionTest, ListsWithoutRoomAreEmpty) {
   const OnDevice<std::uint32_t> places(std::vector<std::uint32_t>{5}), counts(std::vector<std::uint32_t>{9, 9});
   const std::vector<PageRanges> lists = {{places.data(), 0, 1}, {}};
   const std::vector<TokenRange> ranges = {{0, 16}};
-  pages_of_ranges_cuda(LaunchArray<PageRanges>(std::span(lists)), LaunchArray<TokenRange>(std::span(ranges)), 2, 0,
-                       nullptr, counts.data(), {});
+  pages_of_ranges_cuda(LaunchArray<PageRanges>(std::span(lists)), LaunchArray<TokenRange>(std::span(ranges)), 2, false,
+                       0, nullptr, counts.data(), {});
   EXPECT_EQ(counts.values(), (std::vector<std::uint32_t>{0, 0}));
 }
 

@@ -115,7 +115,7 @@ TEST_F(PredictionCudaTest, NothingIsChosenAndNothingFetched) {
   pack_tokens_cuda(pack.data(), 1, 1, kv, {});
   EXPECT_EQ(packed.values(), std::vector<float>(2 * dim, 5));
   const OnDevice<UnitFetch> fetch(std::vector<UnitFetch>{{chosen.data(), 1, slots.data(), 0}});
-  list_units_cuda(fetch.data(), 1, 1, 16, 1, {pieces.data(), pieces.data(), listed.data()}, {});
+  list_units_cuda(fetch.data(), 1, 1, 16, 1, {pieces.data(), pieces.data(), listed.data(), 2}, {});
   EXPECT_EQ(listed.values(), Words{0});
   EXPECT_EQ(pieces.values(), (Words{7, 7}));
 }

@@ -29,6 +29,9 @@ void LinearCuda::operator()(const void* x, const MatrixView& w, const float*, vo
   for (std::size_t i = 0; i < std::size_t{w.rows} * w.cols; ++i) values.push_back(load_element(w.data, w.type, i));
   std::memset(y, 0, std::size_t{n} * w.rows * size_of(y_type));
 }
+void LinearCuda::add(const void*, const MatrixView&, float*, std::uint32_t, CudaStream) {
+  ADD_FAILURE() << "nothing is added to";
+}
 
 namespace eval {
 namespace {

@@ -6,13 +6,14 @@
 namespace tandem {
 namespace {
 
-void product(const void* x, const MatrixView& w, const float* bias, void* y, DType y_type, std::uint32_t n) {
+void product(const void* x, const MatrixView& w, const float* bias, bool adds, void* y, DType y_type, std::uint32_t n) {
   for (std::size_t row = 0; row < n; ++row) {
     for (std::size_t column = 0; column < w.rows; ++column) {
       double sum = bias == nullptr ? 0 : double{bias[column]};
       for (std::size_t i = 0; i < w.cols; ++i)
         sum += double{load_element(x, w.type, row * w.cols + i)} *
                double{load_element(w.data, w.type, column * w.cols + i)};
+      if (adds) sum += double{static_cast<const float*>(y)[row * w.rows + column]};
       const auto value = static_cast<float>(sum);
       from_f32(&value, y_type, 1, static_cast<char*>(y) + (row * w.rows + column) * size_of(y_type));
     }
@@ -29,7 +30,12 @@ LinearCuda::~LinearCuda() = default;
 void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bias, void* y, DType y_type,
                             std::uint32_t n, CudaStream stream) {
   if (!cuda_emulator::asked(cuda_emulator::Call::kernel)) return;
-  cuda_emulator::enqueue(stream, [=] { product(x, w, bias, y, y_type, n); });
+  cuda_emulator::enqueue(stream, [=] { product(x, w, bias, false, y, y_type, n); });
+}
+
+void LinearCuda::add(const void* x, const MatrixView& w, float* y, std::uint32_t n, CudaStream stream) {
+  if (!cuda_emulator::asked(cuda_emulator::Call::kernel)) return;
+  cuda_emulator::enqueue(stream, [=] { product(x, w, nullptr, true, y, DType::f32, n); });
 }
 
 }  // namespace tandem

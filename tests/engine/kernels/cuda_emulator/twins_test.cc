@@ -60,16 +60,16 @@ TEST(MoveKvRows, RefusesOtherTypesAndOddRows) {
               ThrowsMessage<LogicError>(HasSubstr("multiples of 16")));
 }
 
-TEST(AddRmsNormCuda, InPlaceAndRefusesAnotherShape) {
+TEST(RmsNormCuda, InPlaceAndRefusesAnotherShape) {
   const CudaMemory x(16), weight(8);
   const float row[] = {3, 4}, ones[] = {1, 2};
   cuda_copy(x.as<>(), row, 8, {});
   cuda_copy(weight.as<>(), ones, 8, {});
   const MatrixView norm{weight.as<>(), DType::f32, 1, 2};
-  add_rms_norm_cuda(x.as<float>(), nullptr, norm, 0, x.as<>(), DType::f32, 1, 2, {});
+  rms_norm_cuda(x.as<float>(), norm, 0, x.as<>(), DType::f32, 1, 2, {});
   EXPECT_NEAR(x.as<float>()[0], 3 / std::sqrt(12.5), 1e-6);
   EXPECT_NEAR(x.as<float>()[1], 8 / std::sqrt(12.5), 1e-6);
-  EXPECT_THROW(add_rms_norm_cuda(x.as<float>(), nullptr, norm, 0, x.as<>(), DType::f32, 1, 4, {}), LogicError);
+  EXPECT_THROW(rms_norm_cuda(x.as<float>(), norm, 0, x.as<>(), DType::f32, 1, 4, {}), LogicError);
 }
 
 TEST(EmbedCuda, AnUnknownTokenMakesARowOfNaN) {
