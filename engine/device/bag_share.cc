@@ -21,7 +21,6 @@ void add(Cost& sum, const Cost& cost) {
   sum.pieces += cost.pieces;
   sum.short_bytes += cost.short_bytes;
   sum.short_pieces += cost.short_pieces;
-  sum.kernels += cost.kernels;
   sum.tasks += cost.tasks;
 }
 
@@ -51,7 +50,7 @@ std::optional<Op> bag_share(const TaskBag& bag, const Puller& puller, std::uint3
   if (!any) return std::nullopt;
   all.body = [queue = std::move(queue), tasks, side = puller.side, reach](BodyContext& ctx) {
     Cost sum;
-    sum.pieces = sum.kernels = 0;
+    sum.pieces = 0;
     while (const auto task = queue->pull(side)) {
       for (const Op& op : (*tasks)[*task]) {
         BodyContext own(op, reach);

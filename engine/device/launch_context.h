@@ -109,7 +109,7 @@ class LaunchContext : public BodyContext {
     return upload(std::span<const T>(values));
   }
 
-  /// Several arrays by one copy: where each begins.
+  /// Several arrays by one copy: where each begins, aligned as T is.
   template <class T>
   std::vector<const T*> upload_each(const std::vector<std::span<const T>>& arrays) {
     static_assert(std::is_trivially_copyable_v<T>);

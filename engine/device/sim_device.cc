@@ -266,6 +266,8 @@ class SimDevice final : public Device {
       // Taken, not submitted: the control thread has nothing to do with it.
     } else if (!is_device_side(lane_info.kind)) {
       launch = trace_.add_launch("submit", op.layer, profile_.control.submit_ns);
+    } else if (lane_info.kind == LaneKind::peer_compute && segment_ == nullptr) {
+      launch = trace_.add_launch("launch", op.layer, profile_.device.launch_ns);  // a request: the peer launches
     } else if (segment_ == nullptr) {
       // Of an operation that stands for several kernels all are launched before it begins: a little late, since the
       // first could run meanwhile.

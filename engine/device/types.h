@@ -121,8 +121,9 @@ struct Cost {
   std::uint64_t short_bytes = 0;
   std::uint32_t short_pieces = 0;
   // Of a device operation: kernels that it stands for, each with a launch of its own or, in a segment, a floor: as many
-  // as its launch puts into the stream (tests/methods/launches_test.cc). Copies of a launch's arguments, which large
-  // batches need, are not counted. 1 of an operation that only copies.
+  // as its launch puts into the stream (tests/methods/launches_test.cc). Not counted are copies of a launch's
+  // arguments, which large batches need, a page table's new slots (once in 16 tokens of a sequence), and what cuBLASLt
+  // adds for products that it cuts. 1 of an operation that only copies.
   std::uint32_t kernels = 1;
   std::uint32_t tasks = 0;    // of a host operation: parts that threads can share it by; 0: any number
   std::uint32_t threads = 0;  // of a host operation: threads that it gets, at most; 0: all of its lane

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"     // CudaStream
 #include "engine/kernels/attention_span.h"  // AttentionShape
 #include "engine/kernels/page_list.h"
@@ -33,10 +34,16 @@ void score_blocks_reference(const float* q /*[group][D]*/, const void* digest_mi
 // On the GPU: digests of all KV heads of a layer lie as [kv head][min, max][block][D]. All pointers are device memory,
 // digests aligned to 16 bytes.
 
-/// Digests of `tokens` tokens, in blocks of pages_per_block pages, all KV heads. slots: of the pages, from token 0.
-/// room: blocks from a minimum to its maximum, at least those that are made; 0: these.
-void build_digests_cuda(const KvPages& kv, const std::uint32_t* slots /*[ceil(tokens / 16)]*/, std::uint32_t tokens,
-                        std::uint32_t pages_per_block, void* digests, std::uint32_t room, CudaStream stream);
+/// Tokens that digests are made of, in blocks.
+struct DigestRun {
+  const std::uint32_t* slots = nullptr;  // [ceil(tokens / 16)] of the pages, from token 0
+  void* digests = nullptr;               // the first one's place
+  std::uint32_t tokens = 0;
+  std::uint32_t room = 0;  // blocks from a minimum to its maximum, at least those that are made
+};
+/// Digests of every run, in blocks of pages_per_block pages, all KV heads. most_tokens: of a run.
+void build_digests_cuda(const KvPages& kv, const LaunchArray<DigestRun>& runs /*[n]*/, std::uint32_t n,
+                        std::uint32_t most_tokens, std::uint32_t pages_per_block, CudaStream stream);
 
 /// One step up the pyramid: block b is the union of blocks [children * b, children * (b + 1)) that exist.
 void merge_digests_cuda(const void* fine, std::uint32_t fine_blocks, std::uint32_t children, DType type,

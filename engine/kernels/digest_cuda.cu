@@ -21,16 +21,15 @@ void with_element(DType type, const Call& call) {
 
 }  // namespace
 
-void build_digests_cuda(const KvPages& kv, const std::uint32_t* slots, std::uint32_t tokens,
-                        std::uint32_t pages_per_block, void* digests, std::uint32_t room, CudaStream stream) {
+void build_digests_cuda(const KvPages& kv, const LaunchArray<DigestRun>& runs, std::uint32_t n,
+                        std::uint32_t most_tokens, std::uint32_t pages_per_block, CudaStream stream) {
   TANDEM_CHECK(pages_per_block >= 1, "An empty block has no digest.");
-  const std::uint32_t block = pages_per_block * kListPageTokens, blocks = (tokens + block - 1) / block;
-  TANDEM_CHECK(room == 0 || room >= blocks, "{} digests in room for {}.", blocks, room);
+  TANDEM_CHECK(n <= gpu::kMaxGridRows, "{} runs of blocks.", n);
+  const std::uint32_t block = pages_per_block * kListPageTokens;
   gpu::Launcher launch(stream);
   with_element(kv.type, [&](auto element) {
-    using Element = decltype(element);
-    launch(gpu::build_digests_kernel<Element>, dim3(blocks, kv.kv_heads), gpu::kDigestThreads, 0, kv, slots, tokens,
-           block, static_cast<typename Element::Bits*>(digests), room == 0 ? blocks : room);
+    launch(gpu::build_digests_kernel<decltype(element)>, dim3((most_tokens + block - 1) / block, kv.kv_heads, n),
+           gpu::kDigestThreads, 0, kv, runs, block);
   });
 }
 

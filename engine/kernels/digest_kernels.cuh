@@ -26,20 +26,23 @@ __device__ __forceinline__ void min_max_columns(const Low& low, const High& high
   }
 }
 
-/// Grid: {blocks, kv_heads}.
+/// Grid: {blocks of the longest run, kv_heads, runs}.
 template <class Element>
 __global__ void __launch_bounds__(kDigestThreads)
-    build_digests_kernel(const __grid_constant__ KvPages kv, const std::uint32_t* slots, std::uint32_t tokens,
-                         std::uint32_t block_tokens, typename Element::Bits* digests, std::uint32_t room) {
+    build_digests_kernel(const __grid_constant__ KvPages kv, const __grid_constant__ LaunchArray<DigestRun> runs,
+                         std::uint32_t block_tokens) {
+  const DigestRun run = runs[blockIdx.z];
   const std::uint32_t first = blockIdx.x * block_tokens;
-  const std::uint32_t count = tokens - first < block_tokens ? tokens - first : block_tokens;
+  if (first >= run.tokens) return;
+  const std::uint32_t count = run.tokens - first < block_tokens ? run.tokens - first : block_tokens;
   const auto key = [&](std::uint32_t i) {
-    const std::uint32_t token = first + i, slot = slots[token / kListPageTokens];
+    const std::uint32_t token = first + i, slot = run.slots[token / kListPageTokens];
     return static_cast<const typename Element::Bits*>(kv.pages) +
            ((std::size_t{slot} * kv.kv_heads + blockIdx.y) * 2 * kListPageTokens + token % kListPageTokens) * kv.dim;
   };
-  auto* const least = digests + (std::size_t{blockIdx.y} * 2 * room + blockIdx.x) * kv.dim;
-  min_max_columns<Element>(key, key, count, kv.dim, least, least + std::size_t{room} * kv.dim);
+  auto* const least = static_cast<typename Element::Bits*>(run.digests) +
+                      (std::size_t{blockIdx.y} * 2 * run.room + blockIdx.x) * kv.dim;
+  min_max_columns<Element>(key, key, count, kv.dim, least, least + std::size_t{run.room} * kv.dim);
 }
 
 /// Grid: {blocks of the result, kv_heads}.

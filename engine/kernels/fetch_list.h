@@ -1,4 +1,4 @@
-// Lists for gather_cuda() of what a choice fetches from host memory, made where the choice was made: the host sees
+// Lists for gather_lists_cuda() of what a choice fetches from host memory, made where the choice was made: the host sees
 // neither the choice nor the list before the pieces have crossed the link. Exact on every device: numbers, no
 // arithmetic.
 #pragma once

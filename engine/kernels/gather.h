@@ -67,11 +67,13 @@ void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream);
 /// The faster way, of those that are possible.
 void gather_cuda(const Pieces& pieces, const GatherCrossover& crossover, CudaStream stream);
 
-/// Zero copy of several lists of pieces by one kernel, as many of its threads for each. most_bytes: of the largest
-/// list.
-void gather_lists_cuda(const LaunchArray<Pieces>& lists /*[n]*/, std::uint32_t n, std::size_t most_bytes,
+/// Zero copy of several lists of pieces by one kernel, as one long list: whoever has few pieces leaves the threads to
+/// the others. All pieces have the same size, n is at most kMostLists, and each list is as check_pieces() wants it.
+/// all_bytes: of all lists together, below 2^35.
+void gather_lists_cuda(const LaunchArray<Pieces>& lists /*[n]*/, std::uint32_t n, std::size_t all_bytes,
                        CudaStream stream);
-/// What every list must be: LogicError where it is not in units of 16 bytes, or has 2^31 of them.
+constexpr std::uint32_t kMostLists = 256;
+/// LogicError where a list is not in units of 16 bytes, or has 2^31 of them.
 void check_pieces(const Pieces& pieces);
 
 /// Keys and values of tokens: those of token i and KV head h begin at k (v) + offset(i) + h * head_stride bytes, with

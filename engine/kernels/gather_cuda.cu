@@ -40,13 +40,14 @@ void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream) {
   }
 }
 
-void gather_lists_cuda(const LaunchArray<Pieces>& lists, std::uint32_t n, std::size_t most_bytes, CudaStream stream) {
-  if (n == 0 || most_bytes == 0) return;
-  TANDEM_CHECK(n <= gpu::kMaxGridRows, "{} lists of pieces.", n);
-  const unsigned each = (gpu::kCopyBlocks + n - 1) / n;  // blocks
+void gather_lists_cuda(const LaunchArray<Pieces>& lists, std::uint32_t n, std::size_t all_bytes, CudaStream stream) {
+  if (n == 0 || all_bytes == 0) return;
+  static_assert(kMostLists <= gpu::kCopyThreads);  // each of which looks at one
+  TANDEM_CHECK(n <= kMostLists && all_bytes / 16 < std::size_t{1} << 31, "{} lists of {} bytes in one gather.", n,
+               all_bytes);
   gpu::Launcher launch(stream);
-  launch(gpu::gather_kernel, dim3(std::min(each, gpu::blocks_for(most_bytes / 16, gpu::kCopyThreads)), n),
-         gpu::kCopyThreads, 0, lists);
+  launch(gpu::gather_kernel, std::min(gpu::kCopyBlocks, gpu::blocks_for(all_bytes / 16, gpu::kCopyThreads)),
+         gpu::kCopyThreads, 0, lists, n);
 }
 
 void gather_cuda(const Pieces& pieces, const GatherCrossover& crossover, CudaStream stream) {

@@ -1,6 +1,7 @@
 // Copies that a kernel makes in units of 16 bytes, over the link too.
 #pragma once
 
+#include "engine/kernels/block_scan.cuh"
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/gather.h"
 
@@ -34,15 +35,33 @@ __device__ __forceinline__ void copy_units(std::uint32_t total, const Locate& lo
   }
 }
 
-/// blockIdx.y: the list.
+/// The lists one behind the other; n <= kMostLists.
 inline __global__ void __launch_bounds__(kCopyThreads)
-    gather_kernel(const __grid_constant__ LaunchArray<Pieces> lists) {
-  const Pieces pieces = lists[blockIdx.y];
-  const auto units = static_cast<std::uint32_t>(pieces.bytes / 16);
-  std::uint32_t count = pieces.count;
-  if (pieces.device_count != nullptr && *pieces.device_count < count) count = *pieces.device_count;
-  copy_units(count * units, [&](std::uint32_t unit, const char*& from, char*& to) {
-    const std::uint32_t piece = unit / units;
+    gather_kernel(const __grid_constant__ LaunchArray<Pieces> lists, std::uint32_t n) {
+  TANDEM_SHARED(std::uint32_t, begins, kMostLists);  // of each list's pieces among all
+  TANDEM_SHARED(std::uint32_t, sums, kWarp);
+  std::uint32_t count = 0, all = 0;
+  if (threadIdx.x < n) {
+    const Pieces& own = lists[threadIdx.x];
+    count = own.count;
+    if (own.device_count != nullptr && *own.device_count < count) count = *own.device_count;
+  }
+  const std::uint32_t before = sum_before(count, sums, all);
+  if (threadIdx.x < n) begins[threadIdx.x] = before;
+  __syncthreads();
+  const auto units = static_cast<std::uint32_t>(lists[0].bytes / 16);
+  copy_units(all * units, [&](std::uint32_t unit, const char*& from, char*& to) {
+    const std::uint32_t among_all = unit / units;
+    std::uint32_t list = 0;  // the last one that begins here or before; of equals the others are empty
+    for (std::uint32_t end = n; list + 1 < end;) {
+      const std::uint32_t middle = (list + end) / 2;
+      if (begins[middle] <= among_all)
+        list = middle;
+      else
+        end = middle;
+    }
+    const Pieces& pieces = lists[list];
+    const std::uint32_t piece = among_all - begins[list];
     const std::size_t within = 16 * std::size_t{unit % units};
     const std::size_t source = pieces.from_slots == nullptr ? piece : pieces.from_slots[piece];
     const std::size_t target = pieces.to_slots == nullptr ? piece : pieces.to_slots[piece];

@@ -25,7 +25,7 @@ class LinearCuda {
   void operator()(const void* x /*[n][in]*/, const MatrixView& w /*[out][in]*/, const float* bias /*[out] or nullptr*/,
                   void* y /*[n][out]*/, DType y_type, std::uint32_t n, CudaStream stream);
 
-  /// y += x W^T, added in f32 by the product's own kernel: the residual stream.
+  /// y += x W^T, added in f32 by the product's own kernel: the residual stream. x, W, y and errors as above.
   void add(const void* x /*[n][in]*/, const MatrixView& w /*[out][in]*/, float* y /*[n][out]*/, std::uint32_t n,
            CudaStream stream);
 

@@ -16,11 +16,19 @@ void merge_partials(const float* const* o /*[parts] -> [rows][D]*/, const float*
                     std::uint32_t parts, std::uint32_t rows, std::uint32_t dim, float* out /*[rows][D]*/,
                     float* out_lse /*[rows] or nullptr*/);
 
+/// Rows for which the last part counts: of every `per_bit` rows together one bit, the lowest of the first word first.
+/// per_bit 0: all.
+struct LastPart {
+  LaunchArray<std::uint32_t> bits;
+  std::uint32_t per_bit = 0;
+};
+
 /// The same on the GPU. The parts are device memory or pinned: a partial result that the CPU wrote is read over the
-/// link where it lies, each number once where there are up to 512 parts.
+/// link where it lies, each number once where there are up to 512 parts. Where the last part does not count it is not
+/// read.
 void merge_partials_cuda(const LaunchArray<const float*>& o /*[parts] -> [rows][D]*/,
                          const LaunchArray<const float*>& lse /*[parts] -> [rows]*/, std::uint32_t parts,
                          std::uint32_t rows, std::uint32_t dim, float* out /*[rows][D]*/,
-                         float* out_lse /*[rows] or nullptr*/, CudaStream stream);
+                         float* out_lse /*[rows] or nullptr*/, CudaStream stream, const LastPart& last = {});
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/kernels/attention_tiles.cuh"
+#include "engine/kernels/merge.h"
 #include "engine/kernels/page_list_device.cuh"
 
 namespace tandem::gpu {
@@ -98,8 +99,8 @@ __global__ void __launch_bounds__(kMergeThreads, 8) merge_splits_kernel(const __
 /// Any parts: grid {rows}. The pointers are to device memory or to pinned host memory as the device sees it.
 __global__ void __launch_bounds__(kMergeThreads, 8)
     merge_partials_kernel(const __grid_constant__ LaunchArray<const float*> o,
-                          const __grid_constant__ LaunchArray<const float*> lse, std::uint32_t parts, std::uint32_t dim,
-                          float* out, float* out_lse) {
+                          const __grid_constant__ LaunchArray<const float*> lse, const __grid_constant__ LastPart last,
+                          std::uint32_t parts, std::uint32_t dim, float* out, float* out_lse) {
   struct Parts {
     const LaunchArray<const float*>& all_o;
     const LaunchArray<const float*>& all_lse;
@@ -108,7 +109,12 @@ __global__ void __launch_bounds__(kMergeThreads, 8)
     __device__ float lse(std::uint32_t i) const { return all_lse[i][row]; }
   };
   const std::size_t row = blockIdx.x;
-  merge_row(Parts{o, lse, row, dim}, parts, dim, out + row * dim, out_lse == nullptr ? nullptr : out_lse + row);
+  std::uint32_t count = parts;
+  if (last.per_bit > 0 && count > 0) {
+    const std::size_t bit = row / last.per_bit;
+    if ((last.bits[bit / 32] >> bit % 32 & 1u) == 0) --count;
+  }
+  merge_row(Parts{o, lse, row, dim}, count, dim, out + row * dim, out_lse == nullptr ? nullptr : out_lse + row);
 }
 
 }  // namespace tandem::gpu

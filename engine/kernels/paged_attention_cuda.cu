@@ -163,9 +163,10 @@ void paged_token_scores_cuda(const float* q, std::uint32_t rows, std::uint32_t g
 }
 
 void merge_partials_cuda(const LaunchArray<const float*>& o, const LaunchArray<const float*>& lse, std::uint32_t parts,
-                         std::uint32_t rows, std::uint32_t dim, float* out, float* out_lse, CudaStream stream) {
+                         std::uint32_t rows, std::uint32_t dim, float* out, float* out_lse, CudaStream stream,
+                         const LastPart& last) {
   Launcher launch(stream);
-  launch(gpu::merge_partials_kernel, rows, gpu::kMergeThreads, 0, o, lse, parts, dim, out, out_lse);
+  launch(gpu::merge_partials_kernel, rows, gpu::kMergeThreads, 0, o, lse, last, parts, dim, out, out_lse);
 }
 
 }  // namespace tandem

@@ -23,7 +23,7 @@ struct ResidentSplit {
 void split_residents(const ResidentSplit& list);
 
 /// The recall of one list: slot by slot, a resident that was not chosen gives its place to the next missing block,
-/// until there is nobody left on one of the sides. What moves is said page by page, as gather_cuda() takes it.
+/// until there is nobody left on one of the sides. What moves is said page by page, as gather_lists_cuda() takes it.
 struct ResidentSwap {
   const std::uint32_t* chosen = nullptr;   // [1 + its count]
   const std::uint32_t* missing = nullptr;  // [1 + its count]

@@ -13,6 +13,15 @@
 #include "engine/runtime/launched_attention.h"
 
 namespace tandem {
+namespace {
+
+/// Of `left` queries from `position` on those that are looked at by one launch: side by side in their ring, as many as
+/// have room for their scores.
+std::uint32_t queries_together(std::uint32_t position, std::uint32_t left, std::uint32_t kept, std::size_t floats) {
+  return std::min(rows_together(floats, left), kept - position % kept);
+}
+
+}  // namespace
 
 AverageRef EngineOps::make_average(SequenceState& sequence, std::uint32_t window_tokens, float share) {
   AttentionAverage average = tandem::make_average(device_, sequence.id, kv_.shape().layers, attention_.q_heads(),
@@ -86,9 +95,11 @@ Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveReque
   op.cause = Cause::selection;
   op.layer = layer;
   op.cost.work = Work::gemm;
-  // Pages, scores, their sums, weights before the window and in it; of queries on both sides of their ring's end twice.
-  const bool around = (sequence.tokens - observed) % queries.kept + observed > queries.kept;
-  op.cost.kernels = (leaving > 0 ? 5 : 4) * (around ? 2 : 1);
+  // Of some queries at a time: pages, scores, their sums, weights before the window and in it.
+  const std::size_t floats = std::size_t{average.q_heads} * (blocks.end - blocks.begin) * kPageTokens;
+  op.cost.kernels = 0;
+  for (std::uint32_t first = 0; first<observed; op.cost.kernels += leaving> 0 ? 5 : 4)
+    first += queries_together(sequence.tokens - observed + first, observed - first, queries.kept, floats);
   op.cost.hbm = std::uint64_t{tokens} * shape.kv_heads * shape.vector_bytes() +
                 std::uint64_t{average.q_heads} * (observed * shape.head_dim + tokens) * sizeof(float);
   op.cost.flops = std::uint64_t{2} * observed * tokens * average.q_heads * shape.head_dim;
@@ -159,17 +170,17 @@ void EngineOps::launch_observation(LaunchContext& ctx, const AttentionAverage& a
   const std::uint32_t heads = average.q_heads, group = heads / s.kv_heads;
   const auto pages = static_cast<std::uint32_t>(slots.size());
   const std::size_t columns = std::size_t{pages} * kPageTokens;
-  const std::uint32_t together = rows_together(heads * columns, o.observed);
   const float* const kept = ctx.read<float>(queries.values) + std::size_t{o.layer} * queries.kept * heads * s.head_dim;
   const float in_all = 1.0f / static_cast<float>(o.observed);
   const float in_window = 1.0f / static_cast<float>(std::min(o.observed, o.tokens - o.leaving));
+  const std::uint32_t together = rows_together(heads * columns, o.observed);
   auto* const scores = ctx.scratch<float>(together * heads * columns);
   auto* const lse = ctx.scratch<float>(std::size_t{2} * heads * together);  // [head][part][query]
   const auto* const placed = ctx.upload(slots);
   for (std::uint32_t first = 0; first < o.observed;) {
     const std::uint32_t seen = o.tokens - o.observed + 1 + first;  // by the first of these queries
     const std::uint32_t place = (o.begin + seen - 1) % queries.kept;
-    const std::uint32_t rows = std::min({together, o.observed - first, queries.kept - place});
+    const std::uint32_t rows = queries_together(o.begin + seen - 1, o.observed - first, queries.kept, heads * columns);
     std::vector<WholePages> lists(rows);
     for (std::uint32_t row = 0; row < rows; ++row) lists[row] = {seen + row, nullptr, placed};
     paged_token_scores_cuda(kept + std::size_t{place} * heads * s.head_dim, rows, group,

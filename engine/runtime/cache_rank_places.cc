@@ -11,6 +11,7 @@
 #include "engine/kernels/ahead_selection.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/cache_rank_work.h"
+#include "engine/runtime/launched_attention.h"
 #include "engine/runtime/selection.h"
 
 namespace tandem {
@@ -31,16 +32,21 @@ Op choice_op(Range layers, const auto& work /*RankWork*/) {
   op.cause = Cause::selection;
   op.layer = layers.begin;
   op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
-  // New queries one after the other; pages, prediction (equation 2's windows are solved in a kernel of their own),
-  // scores, top-k, gather. All layers and rows at once.
-  std::uint32_t pushed = 0;
-  bool chooses = false;
+  // New queries one after the other, of all layers and rows at once; then of as many as have room for scores together
+  // pages, prediction (equation 2's windows are solved in a kernel of their own), scores, top-k, gather.
+  std::uint32_t pushed = 0, pages = 1;
+  std::size_t choosing = 0;
   for (const auto& w : work) {
     pushed = std::max(pushed, w.pushed());
-    chooses = chooses || w.keep > 0;
+    if (w.keep == 0) continue;
+    choosing += layers.end - layers.begin;
+    pages = std::max(pages, blocks_for(w.end));
   }
-  const std::uint32_t kernels = pushed + (!chooses ? 0 : work.front().rank.rule.weights == LagWeights::eq2 ? 6 : 5);
-  op.cost.kernels = std::max(kernels, 1u);
+  const auto& rank = work.front().rank;
+  const std::size_t floats = std::size_t{rank.q_heads} * pages * kPageTokens;
+  const std::uint32_t each = rank.rule.weights == LagWeights::eq2 ? 6 : 5;
+  const std::uint32_t rounds = choosing == 0 ? 0 : rounds_of(choosing, rows_together(floats, choosing));
+  op.cost.kernels = std::max(pushed + rounds * each, 1u);
   return op;
 }
 

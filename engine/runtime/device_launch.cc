@@ -373,26 +373,19 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
   launch.merge(out, lse);
 }
 
-/// Rows that share what they merge are one launch: as a rule all of them.
 void DecodeAttention::launch_merge(LaunchContext& ctx, const ModelShape& shape, const HostPart& host, bool device_too,
                                    const std::vector<bool>& on_host) const {
-  const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
-  const auto rows = static_cast<std::uint32_t>(on_host.size());
-  for (std::uint32_t first = 0; first < rows;) {
-    std::uint32_t end = first + 1;
-    while (end < rows && on_host[end] == on_host[first]) ++end;
-    std::vector<const float*> values, sums;
-    const auto add = [&](const DeviceBuffer& part, const DeviceBuffer& lse) {
-      values.push_back(ctx.read<float>(part) + first * width);
-      sums.push_back(ctx.read<float>(lse) + std::size_t{first} * shape.q_heads);
-    };
-    if (device_too) add(device_part_, device_lse_);
-    if (on_host[first]) add(host.landed_part, host.landed_lse);
-    merge_partials_cuda(ctx.pass(values), ctx.pass(sums), static_cast<std::uint32_t>(values.size()),
-                        (end - first) * shape.q_heads, shape.head_dim,
-                        ctx.write<float>(forward_.attention()) + first * width, nullptr, ctx.stream());
-    first = end;
-  }
+  std::vector<const float*> values, sums;
+  const auto add = [&](const DeviceBuffer& part, const DeviceBuffer& lse) {
+    values.push_back(ctx.read<float>(part));
+    sums.push_back(ctx.read<float>(lse));
+  };
+  if (device_too) add(device_part_, device_lse_);
+  add(host.landed_part, host.landed_lse);
+  merge_partials_cuda(ctx.pass(values), ctx.pass(sums), static_cast<std::uint32_t>(values.size()),
+                      static_cast<std::uint32_t>(on_host.size()) * shape.q_heads, shape.head_dim,
+                      ctx.write<float>(forward_.attention()), nullptr, ctx.stream(),
+                      last_part(ctx, on_host, shape.q_heads));
 }
 
 }  // namespace tandem

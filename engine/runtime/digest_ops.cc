@@ -109,9 +109,13 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
   std::uint32_t pieces = 0;
   for (const DigestWork& w : work) pieces += w.pieces.count();
   op.cost.pieces = std::max(pieces, 1u);
-  op.launch = [&](LaunchContext& ctx) {
-    for (const DigestWork& w : work) launch_digests(ctx, layer, w);
-  };
+  bool on_device = false, on_host = false;
+  for (const DigestWork& w : work) {
+    on_device = on_device || w.on_device;
+    on_host = on_host || w.on_host;
+  }
+  op.cost.kernels = on_device && on_host ? 2 : 1;
+  op.launch = [&](LaunchContext& ctx) { launch_digests(ctx, layer, work); };
   op.body = [this, layer, work](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
     for (const DigestWork& w : work) {
@@ -148,34 +152,54 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
   return ask(tier == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
 }
 
-/// Runs of blocks whose pages lie in the same memory are one launch.
-void EngineOps::launch_digests(LaunchContext& ctx, std::uint32_t layer, const DigestWork& w) const {
-  if (w.finer) no_cuda_code("Digests of blocks from those of smaller ones have");
+/// One launch for what lies on the device and one for what lies on the host.
+void EngineOps::launch_digests(LaunchContext& ctx, std::uint32_t layer, std::span<const DigestWork> work) const {
   const KvShape& s = kv_.shape();
-  const DigestIndex& index = w.index;
-  const std::uint32_t pages_per_block = index.block / kPageTokens;
-  char* const values = index.values.write<char>(ctx) + index.min_offset(layer, 0);
-  const auto tier_of = [&](std::uint32_t block) {
-    const std::size_t at = std::size_t{block - w.blocks.begin} * pages_per_block;
-    const auto own = std::span(w.pages).subspan(at, std::min<std::size_t>(pages_per_block, w.pages.size() - at));
-    const Tier tier = own.front().tier;
-    if (std::any_of(own.begin(), own.end(), [&](const DigestWork::Page& page) { return page.tier != tier; }))
-      no_cuda_code("A digest of pages on both sides has");
-    return tier;
-  };
-  for (std::uint32_t begin = w.blocks.begin; begin < w.blocks.end;) {
-    const Tier tier = tier_of(begin);
-    std::uint32_t end = begin + 1;
-    while (end < w.blocks.end && tier_of(end) == tier) ++end;
+  const std::uint32_t pages_per_block = work.front().index.block / kPageTokens;
+  struct Launched {
+    std::vector<DigestRun> runs;
     std::vector<std::uint32_t> slots;
-    const std::size_t first = std::size_t{begin - w.blocks.begin} * pages_per_block;
-    const std::size_t last = std::min(std::size_t{end - w.blocks.begin} * pages_per_block, w.pages.size());
-    for (std::size_t page = first; page < last; ++page) slots.push_back(w.pages[page].slot);
+    std::vector<std::size_t> first_slots;
+    std::uint32_t most = 0;
+  };
+  Launched of_tiers[2];
+  for (const DigestWork& w : work) {
+    if (w.finer) no_cuda_code("Digests of blocks from those of smaller ones have");
+    const DigestIndex& index = w.index;
+    TANDEM_CHECK(index.block == work.front().index.block && index.room >= w.blocks.end,
+                 "blocks of {} tokens, {} of them in room for {}", index.block, w.blocks.end, index.room);
+    char* const values = index.values.write<char>(ctx) + index.min_offset(layer, 0);
+    const auto tier_of = [&](std::uint32_t block) {
+      const std::size_t at = std::size_t{block - w.blocks.begin} * pages_per_block;
+      const auto own = std::span(w.pages).subspan(at, std::min<std::size_t>(pages_per_block, w.pages.size() - at));
+      const Tier tier = own.front().tier;
+      if (std::any_of(own.begin(), own.end(), [&](const DigestWork::Page& page) { return page.tier != tier; }))
+        no_cuda_code("A digest of pages on both sides has");
+      return tier;
+    };
+    for (std::uint32_t begin = w.blocks.begin; begin < w.blocks.end;) {
+      const Tier tier = tier_of(begin);
+      std::uint32_t end = begin + 1;
+      while (end < w.blocks.end && tier_of(end) == tier) ++end;
+      Launched& launched = of_tiers[static_cast<int>(tier)];
+      const std::size_t first = std::size_t{begin - w.blocks.begin} * pages_per_block;
+      const std::size_t last = std::min(std::size_t{end - w.blocks.begin} * pages_per_block, w.pages.size());
+      launched.first_slots.push_back(launched.slots.size());
+      for (std::size_t page = first; page < last; ++page) launched.slots.push_back(w.pages[page].slot);
+      const std::uint32_t tokens = index.block_tokens(end - 1).end - index.block_tokens(begin).begin;
+      launched.runs.push_back({nullptr, values + begin * s.vector_bytes(), tokens, index.room});
+      launched.most = std::max(launched.most, tokens);
+      begin = end;
+    }
+  }
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    Launched& launched = of_tiers[static_cast<int>(tier)];
+    if (launched.runs.empty()) continue;
+    const std::uint32_t* const slots = ctx.upload(launched.slots);
+    for (std::size_t i = 0; i < launched.runs.size(); ++i) launched.runs[i].slots = slots + launched.first_slots[i];
     const char* pages = tier == Tier::device ? ctx.read<char>(kv_.device_buffer()) : ctx.read<char>(kv_.host_buffer());
-    build_digests_cuda({pages, s.type, s.kv_heads, s.head_dim}, ctx.upload(slots),
-                       index.block_tokens(end - 1).end - index.block_tokens(begin).begin, pages_per_block,
-                       values + begin * s.vector_bytes(), index.room, ctx.stream());
-    begin = end;
+    build_digests_cuda({pages, s.type, s.kv_heads, s.head_dim}, ctx.pass(launched.runs),
+                       static_cast<std::uint32_t>(launched.runs.size()), launched.most, pages_per_block, ctx.stream());
   }
 }
 

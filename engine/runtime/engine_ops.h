@@ -168,7 +168,7 @@ class EngineOps : public Ops {
   void launch_observation(LaunchContext& ctx, const AttentionAverage& average, const PromptQueries& queries,
                           const Observation& observation, const DeviceBuffer& before,
                           const std::vector<std::uint32_t>& slots) const;
-  void launch_digests(LaunchContext& ctx, std::uint32_t layer, const DigestWork& work) const;
+  void launch_digests(LaunchContext& ctx, std::uint32_t layer, std::span<const DigestWork> work) const;
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
   FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);
   void copy_blocks(BodyContext& ctx, const FetchWork& work) const;

@@ -343,6 +343,7 @@ void Forward::all_logits(std::uint32_t rows, float* out) {
   Op op;
   op.name = "all logits";
   op.cost = weights_cost(Phase::prefill, {model_.weights.lm_head}, rows);
+  op.cost.kernels = 1 + (rows + max_batch_ - 1) / max_batch_;  // norm, products
   op.access = {x_.reads(0, rows), scratch_.writes(), logits_.writes(), weights_.reads_ends()};
   op.launch = [&](LaunchContext& ctx) { launch_all_logits(ctx, rows, out); };
   op.body = [this, rows, out](BodyContext& ctx) {

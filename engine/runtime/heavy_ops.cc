@@ -170,6 +170,7 @@ void DecodeAttention::submit_heavy(const LayerContext& context, const std::vecto
   rows.reserve(emitted.size());
   for (const Emitted& e : emitted) {
     HeavySet& set = *e.heavy;
+    TANDEM_CHECK(set.latest == emitted.front().heavy->latest, "the rows of a batch compete alike");
     const SequenceState& sequence = *context.batch[e.row];
     const std::uint32_t position = sequence.tokens - 1, held = set.held[layer];
     rows.push_back(

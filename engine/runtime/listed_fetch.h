@@ -2,9 +2,10 @@
 // know which they are.
 #pragma once
 
-#include <algorithm>
+#include <span>
 #include <vector>
 
+#include "engine/common/error.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/fetch_list.h"
 #include "engine/kernels/gather.h"
@@ -17,14 +18,23 @@ inline FetchList make_fetch_list(LaunchContext& ctx, std::uint32_t lists, std::u
   return {ctx.scratch<std::uint32_t>(all), ctx.scratch<std::uint32_t>(all), ctx.scratch<std::uint32_t>(lists), room};
 }
 
-/// Moves them all by one kernel.
+/// Moves pieces of one size by one kernel, or where these are very many lists or bytes by as few as it takes.
 inline void gather_lists(LaunchContext& ctx, const std::vector<Pieces>& lists) {
-  std::size_t most = 0;
-  for (const Pieces& pieces : lists) {
-    check_pieces(pieces);
-    most = std::max(most, pieces.bytes * pieces.count);
+  constexpr std::size_t kMostBytes = std::size_t{1} << 34;
+  for (std::size_t first = 0; first < lists.size();) {
+    std::size_t end = first, bytes = 0;
+    for (; end < lists.size() && end < first + kMostLists; ++end) {
+      check_pieces(lists[end]);
+      TANDEM_CHECK(lists[end].bytes == lists[first].bytes, "pieces of {} and of {} bytes", lists[first].bytes,
+                   lists[end].bytes);
+      const std::size_t own = lists[end].bytes * lists[end].count;
+      if (end > first && bytes + own > kMostBytes) break;
+      bytes += own;
+    }
+    gather_lists_cuda(ctx.pass(std::span<const Pieces>(lists).subspan(first, end - first)),
+                      static_cast<std::uint32_t>(end - first), bytes, ctx.stream());
+    first = end;
   }
-  gather_lists_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), most, ctx.stream());
 }
 
 /// Moves what `list` has, pieces of `bytes` each: those of the i-th list into to[i]. The operation's cost is `without`

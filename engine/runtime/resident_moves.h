@@ -1,4 +1,4 @@
-// Blocks on their way into a set of residents, as gather_cuda() takes what swap_residents_cuda() has listed.
+// Blocks on their way into a set of residents, as gather_lists_cuda() takes what swap_residents_cuda() has listed.
 #pragma once
 
 #include "engine/kernels/gather.h"

@@ -11,6 +11,7 @@
 #include "engine/kernels/fetch_list.h"
 #include "engine/kernels/skewed.h"
 #include "engine/runtime/engine_ops.h"
+#include "engine/runtime/launched_attention.h"
 #include "engine/runtime/speculation_work.h"
 
 namespace tandem {
@@ -245,7 +246,6 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
   op.cause = Cause::selection;
   op.layer = layer;
   op.cost.work = Work::select;
-  op.cost.kernels = 3;  // skewed queries, scores, top-k
   const DeviceBuffer values = attention_.ahead().values(query);
   std::vector<SpeculatingRow> rows;
   rows.reserve(requests.size());
@@ -266,6 +266,11 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
                     request.alpha,
                     {request.sequence->request, layer, 0, context.step}});
   }
+  std::size_t most = 0;
+  for (const SpeculatingRow& r : rows) most = std::max<std::size_t>(most, r.index.tokens[layer]);
+  // Of some rows at a time: scores of skewed queries, what is near the best, the best units; what heads share.
+  op.cost.kernels = rounds_of(rows.size(), rows_together(shape.q_heads * most, rows.size())) *
+                    ((most > 0 ? 1 : 0) + (rows.front().index.per_head ? 2 : 3));
   // Units that a share of the tokens comes to, at least one.
   const auto units = [](const SpeculatingRow& r, std::uint32_t tokens) {
     return std::min(r.most, (tokens + r.index.unit - 1) / r.index.unit);

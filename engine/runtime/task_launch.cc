@@ -9,6 +9,7 @@
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kernels/topk.h"
+#include "engine/runtime/launched_attention.h"
 #include "engine/runtime/task_attention.h"
 
 namespace tandem {
@@ -111,25 +112,20 @@ void TaskAttention::launch_landing(LaunchContext& ctx, std::span<const HostResul
   ctx.settle(cost);
 }
 
-/// KV heads that share what they merge are one launch.
 void TaskAttention::launch_merge(LaunchContext& ctx, const std::vector<bool>& has_task, const Room& room) const {
   const ModelShape& shape = forward_.shape();
-  const std::size_t group = shape.group(), width = group * shape.head_dim;
-  for (std::size_t first = 0; first < has_task.size();) {
-    std::size_t end = first + 1;
-    while (end < has_task.size() && has_task[end] == has_task[first]) ++end;
-    std::vector<const float*> values, sums;
-    const auto add = [&](const DeviceBuffer& out, const DeviceBuffer& lse) {
-      values.push_back(ctx.read<float>(out) + first * width);
-      sums.push_back(ctx.read<float>(lse) + first * group);
-    };
-    for (const Partial* part : on_device(room)) add(part->out, part->lse);
-    if (has_task[first]) add(room.landed_part, room.landed_lse);
-    merge_partials_cuda(ctx.pass(values), ctx.pass(sums), static_cast<std::uint32_t>(values.size()),
-                        static_cast<std::uint32_t>((end - first) * group), shape.head_dim,
-                        ctx.write<float>(forward_.attention()) + first * width, nullptr, ctx.stream());
-    first = end;
-  }
+  std::vector<const float*> values, sums;
+  const auto add = [&](const DeviceBuffer& out, const DeviceBuffer& lse) {
+    values.push_back(ctx.read<float>(out));
+    sums.push_back(ctx.read<float>(lse));
+  };
+  for (const Partial* part : on_device(room)) add(part->out, part->lse);
+  const bool any = std::find(has_task.begin(), has_task.end(), true) != has_task.end();
+  if (any) add(room.landed_part, room.landed_lse);
+  merge_partials_cuda(ctx.pass(values), ctx.pass(sums), static_cast<std::uint32_t>(values.size()),
+                      static_cast<std::uint32_t>(has_task.size()) * shape.group(), shape.head_dim,
+                      ctx.write<float>(forward_.attention()), nullptr, ctx.stream(),
+                      any ? last_part(ctx, has_task, shape.group()) : LastPart());
 }
 
 }  // namespace tandem

@@ -33,7 +33,6 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
   op.cause = Cause::selection;
   op.layer = layer;
   op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
-  op.cost.kernels = 3;             // pages, scores, top-k
   const QueryRef query = attention_.layer_query(context);
   op.after = {query.ready};
   const DeviceBuffer values = attention_.ahead().values(query);
@@ -62,6 +61,10 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
     chosen.push_back({request.choice.id, {0, row.end}, row.keep});
     rows.push_back(std::move(row));
   }
+  std::uint32_t most = 0;
+  for (const Row& row : rows) most = std::max(most, blocks_for(row.end));
+  const std::size_t batch = context.batch.size(), floats = std::size_t{shape.q_heads} * most * kPageTokens;
+  op.cost.kernels = 1 + 2 * rounds_of(batch, rows_together(floats, batch));  // pages; scores, top-k of some rows
   op.launch = [&](LaunchContext& ctx) {
     const auto all = static_cast<std::uint32_t>(context.batch.size());
     // Rows that choose nothing leave a count of 0 somewhere.
@@ -75,7 +78,6 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
       scored[row.row] = {row.end, nullptr, tables.slots(ctx, row.sequence, layer)};
       pages = std::max(pages, blocks_for(row.end));
     }
-    const std::size_t floats = std::size_t{shape.q_heads} * pages * kPageTokens;
     const std::uint32_t together = rows_together(floats, all);
     auto* const scores = ctx.scratch<float>(together * floats);
     const PageLists lists = list_whole_pages(ctx, scored, false, pages);

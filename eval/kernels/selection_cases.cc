@@ -33,13 +33,14 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
     std::vector<std::uint32_t> slots(pages);
     for (std::uint32_t p = 0; p < pages; ++p) slots[p] = pages - 1 - p;
     const std::uint32_t* const device_slots = memory.input(slots);
+    const DigestRun* const run = memory.input(std::vector<DigestRun>{{device_slots, out, tokens, blocks}});
     const auto key = [=](std::uint32_t head, std::uint32_t token) {  // its first element
       return ((std::size_t{slots[token / kPage]} * kv_heads + head) * 2 * kPage + token % kPage) * dim;
     };
     PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (memory.cuda()) {
-        build_digests_cuda({kv, type, kv_heads, dim}, device_slots, tokens, pages_per_block, out, 0, memory.stream());
+        build_digests_cuda({kv, type, kv_heads, dim}, run, 1, tokens, pages_per_block, memory.stream());
         return;
       }
       // A page's digest, then the union of a block's pages.

@@ -142,7 +142,8 @@ Cost prediction_cost(const ModelShape& shape, std::uint32_t rows, std::uint64_t 
   // The network once; per head its known features, the anchor and what it makes of them; per KV head a mean key.
   cost.hbm = bytes + heads * (3 * kFeatures + shape.head_dim) * sizeof(float) +
              std::uint64_t{rows} * shape.kv_heads * shape.head_dim * sizeof(float);
-  cost.kernels = 3;  // what lies on the device merged, features, the network
+  cost.kernels =
+      3;  // what lies on the device merged, features, the network for rows that lie side by side: all of them
   return cost;
 }
 

@@ -55,13 +55,13 @@ void paged_token_scores_cuda(const float*, std::uint32_t, std::uint32_t, const K
   refuse();
 }
 void merge_partials_cuda(const LaunchArray<const float*>&, const LaunchArray<const float*>&, std::uint32_t,
-                         std::uint32_t, std::uint32_t, float*, float*, CudaStream) {
+                         std::uint32_t, std::uint32_t, float*, float*, CudaStream, const LastPart&) {
   refuse();
 }
 void prefill_attention_cuda(const PrefillChunk&, CudaStream) {
   refuse();
 }
-void build_digests_cuda(const KvPages&, const std::uint32_t*, std::uint32_t, std::uint32_t, void*, std::uint32_t,
+void build_digests_cuda(const KvPages&, const LaunchArray<DigestRun>&, std::uint32_t, std::uint32_t, std::uint32_t,
                         CudaStream) {
   refuse();
 }

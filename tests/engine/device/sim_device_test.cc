@@ -46,6 +46,28 @@ TEST(SimDevice, ShortKernelsAreBoundByTheirLaunches) {
   EXPECT_EQ(sim->drain().records[7].critical, 6);  // its launch
 }
 
+TEST(SimDevice, SeveralKernelsAreSeveralLaunchesHereAndOneRequestToAPeer) {
+  HardwareProfile profile = round_profile();
+  profile.peer = {.gbps = 50, .latency_ns = 9};
+  auto sim = make_sim_device(profile);
+  const Lanes lanes(*sim);
+  Op op = fixed("four", 10);
+  op.cost.kernels = 4;
+  sim->submit(lanes.device, op);
+  EXPECT_EQ(sim->now(), 400);
+  sim->submit(sim->lane(LaneKind::peer_compute), op);
+  EXPECT_EQ(sim->now(), 500);
+  sim->drain();
+  const Nanos before = sim->now();
+  {
+    const Segment segment(*sim, "graph");
+    sim->submit(lanes.device, op);
+  }
+  const Trace trace = sim->drain();
+  EXPECT_EQ(find(trace, "four").end - find(trace, "four").start, 4 * 20) << "each has a floor";
+  EXPECT_EQ(find(trace, "four").start, before + 500);
+}
+
 TEST(SimDevice, ASegmentPaysOneLaunchAndHasAFloor) {
   auto sim = make_sim_device(round_profile());
   const Lanes lanes(*sim);

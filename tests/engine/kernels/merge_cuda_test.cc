@@ -52,6 +52,34 @@ TEST_F(MergeCudaTest, AgreesWithTheCpu) {
   }
 }
 
+TEST_F(MergeCudaTest, TheLastPartCountsWhereItsBitSays) {
+  Random random(13);
+  const std::uint32_t dim = 40, groups = 70, per_bit = 3, rows = groups * per_bit;
+  const auto a = random.normals(rows * dim), a_lse = random.normals(rows), b_lse = random.normals(rows);
+  auto b = random.normals(rows * dim);
+  std::vector<std::uint32_t> bits((groups + 31) / 32);
+  Attended oracle{std::vector<float>(rows * dim), std::vector<float>(rows)}, alone{b, b_lse};
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    const std::uint32_t group = row / per_bit;
+    const bool counts = group % 5 == 0 || group == 31 || group == 32;
+    bits[group / 32] |= std::uint32_t{counts} << group % 32;
+    const float *o[] = {&a[row * dim], &b[row * dim]}, *lse[] = {&a_lse[row], &b_lse[row]};
+    merge_partials(o, lse, counts ? 2 : 1, 1, dim, &oracle.o[row * dim], &oracle.lse[row]);
+    if (counts) continue;
+    std::fill_n(&b[row * dim], dim, std::nanf(""));
+    std::fill_n(&alone.o[row * dim], dim, 0.0f);
+    alone.lse[row] = -kInfinity;
+  }
+  const OnDevice<float> a_at(a), b_at(b), a_lse_at(a_lse), b_lse_at(b_lse), out(rows * dim), out_lse(rows);
+  const OnDevice<const float*> o_list({a_at.data(), b_at.data()}), lse_list({a_lse_at.data(), b_lse_at.data()});
+  const LastPart last{LaunchArray<std::uint32_t>(std::span<const std::uint32_t>(bits)), per_bit};
+  merge_partials_cuda(o_list.data(), lse_list.data(), 2, rows, dim, out.data(), out_lse.data(), {}, last);
+  expect_agrees({out.values(), out_lse.values()}, oracle, 1e-5);
+  // Of one part nothing is left where it does not count.
+  merge_partials_cuda(o_list.data() + 1, lse_list.data() + 1, 1, rows, dim, out.data(), out_lse.data(), {}, last);
+  expect_agrees({out.values(), out_lse.values()}, alone, 1e-5);
+}
+
 TEST_F(MergeCudaTest, PartsFarApartAndPinnedMemory) {
   const std::uint32_t dim = 128;
   PinnedMemory pinned((dim + 1) * sizeof(float));

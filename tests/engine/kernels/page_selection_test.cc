@@ -320,7 +320,8 @@ TEST_P(AttendedSelectionTest, WhatTheDeviceSelectedIsAttendedThere) {
   const OnDevice<float> query(q), scores(std::size_t{heads} * group * blocks);
   const OnDevice<std::uint32_t> device_slots(slots);
   const OnDevice<char> digests(std::size_t{heads} * 2 * blocks * dim * size_of(type()));
-  build_digests_cuda(device.kv, device_slots.data(), tokens, 1, digests.data(), 0, {});
+  const OnDevice<DigestRun> run({{device_slots.data(), digests.data(), tokens, blocks}});
+  build_digests_cuda(device.kv, run.data(), 1, tokens, 1, {});
   const OnDevice<BlockScores> request({{query.data(), digests.data(), blocks, scores.data()}});
   score_blocks_cuda(request.data(), 1, blocks, heads, {group, dim, type()}, {});
   const OnDevice<std::uint32_t> chosen(std::size_t{heads} * group * (1 + blocks));

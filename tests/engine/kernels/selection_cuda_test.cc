@@ -43,18 +43,29 @@ TEST_P(DigestCudaTest, EqualsTheCpuBitForBit) {
     const OnDevice<char> device(storage), digests(expected.size());
     const OnDevice<std::uint32_t> device_slots(slots);
     const KvPages kv{device.data(), type(), c.heads, c.dim};
-    build_digests_cuda(kv, device_slots.data(), c.tokens, c.pages_per_block, digests.data(), 0, {});
+    const OnDevice<DigestRun> run({{device_slots.data(), digests.data(), c.tokens, blocks}});
+    build_digests_cuda(kv, run.data(), 1, c.tokens, c.pages_per_block, {});
     EXPECT_EQ(digests.values(), expected);
-    // Behind others that are there already, with room for more.
+    // Behind others that are there already, with room for more; beside a run of one token.
     const std::uint32_t before = 2, room = before + blocks + 3;
     const std::vector<char> marked(std::size_t{c.heads} * 2 * room * vector, 'x');
     std::vector<char> grown = marked;
     for (std::size_t list = 0; list < std::size_t{c.heads} * 2; ++list)
       std::memcpy(&grown[(list * room + before) * vector], &expected[list * blocks * vector], blocks * vector);
-    const OnDevice<char> index(marked);
-    build_digests_cuda(kv, device_slots.data(), c.tokens, c.pages_per_block, index.data() + before * vector, room, {});
+    const OnDevice<char> index(marked), single(std::vector<char>(std::size_t{c.heads} * 4 * vector, 'x'));
+    const std::vector<DigestRun> runs = {{device_slots.data(), single.data(), 1, 2},
+                                         {device_slots.data(), index.data() + before * vector, c.tokens, room}};
+    build_digests_cuda(kv, LaunchArray<DigestRun>(std::span<const DigestRun>(runs)), 2, c.tokens, c.pages_per_block,
+                       {});
     EXPECT_EQ(index.values(), grown);
-    EXPECT_THROW(build_digests_cuda(kv, device_slots.data(), 16 * 8 * 4, 1, index.data(), 1, {}), LogicError);
+    const auto first = single.values();
+    for (std::uint32_t h = 0; h < c.heads; ++h) {
+      for (std::uint32_t high = 0; high < 2; ++high) {
+        const std::size_t at = (std::size_t{h} * 4 + high * 2) * vector;
+        EXPECT_EQ(std::memcmp(&first[at], &storage[(std::size_t{slots[0]} * c.heads + h) * 32 * vector], vector), 0);
+        EXPECT_EQ(first[at + vector], 'x');
+      }
+    }
 
     for (const std::uint32_t children : {2u, 3u}) {
       const std::uint32_t coarse = (blocks + children - 1) / children;
