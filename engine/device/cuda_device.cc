@@ -384,7 +384,7 @@ class CudaExecution final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_cuda_device(CudaOptions options) {
+std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
   if (!cuda_missing().empty()) throw InputError(cuda_missing());
   if (options.host_worker_threads == 0) throw_input_error("The CUDA device needs at least one host worker thread.");
   return std::make_unique<CudaExecution>(options);

@@ -40,6 +40,6 @@ struct CudaOptions {
 };
 
 /// InputError with the reason where there is no GPU (cuda_missing), and for zero threads.
-std::unique_ptr<Device> make_cuda_device(CudaOptions options = {});
+std::unique_ptr<Device> make_cuda_device(const CudaOptions& options = {});
 
 }  // namespace tandem

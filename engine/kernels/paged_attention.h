@@ -76,6 +76,13 @@ struct PagedAttention {
 /// of the same results, D up to 512. Throws CudaError where the launch is refused, InputError for a larger D.
 void paged_attention_cuda(const PagedAttention& attention, CudaStream stream);
 
+/// Where to say how many tokens the list of each row has, of rows of one KV head: added to what is in `totals`, and by
+/// itself. Both may be pinned memory; nullptr: not wanted.
+struct SelectedTokens {
+  std::uint64_t* totals = nullptr;  // [n]
+  std::uint64_t* own = nullptr;     // [n]
+};
+
 /// List row * kv_heads + kv_head of `entries` and `counts` = the pages of the union of the blocks that the KV head's
 /// `group` query heads chose in rows[row], in ascending order: lists with per_kv_head. `heads_per_list` query heads
 /// chose together: 1, the group, or all of a row. own_only: a head attends what it chose; otherwise, and where the
@@ -84,7 +91,7 @@ void paged_attention_cuda(const PagedAttention& attention, CudaStream stream);
 void pages_of_selection_cuda(const LaunchArray<BlockSelection>& rows /*[n]*/, std::uint32_t n, std::uint32_t kv_heads,
                              std::uint32_t group, std::uint32_t heads_per_list, bool own_only, std::uint32_t capacity,
                              PageEntry* entries /*[n][kv_heads][capacity]*/, std::uint32_t* counts /*[n][kv_heads]*/,
-                             CudaStream stream);
+                             CudaStream stream, const SelectedTokens& tokens = {});
 
 /// List i = the pages of lists[i], full but for the last one, attended by all heads. Those beyond `capacity` are
 /// dropped.
@@ -103,10 +110,9 @@ void pages_of_tokens_cuda(const LaunchArray<SingleTokens>& lists /*[count]*/, st
                           std::uint32_t capacity, PageEntry* entries /*[count][capacity]*/,
                           std::uint32_t* counts /*[count]*/, CudaStream stream);
 
-/// totals[row] += tokens of the row's lists, one per KV head, whatever the heads' masks; added[row] = these, where it
-/// is no nullptr. Both may be pinned memory.
+/// totals[row] += tokens of the row's lists, one per KV head, whatever the heads' masks. `totals` may be pinned memory.
 void count_tokens_cuda(const PageLists& lists, std::uint32_t rows, std::uint32_t kv_heads,
-                       std::uint64_t* totals /*[rows]*/, std::uint64_t* added /*[rows] or nullptr*/, CudaStream stream);
+                       std::uint64_t* totals /*[rows]*/, CudaStream stream);
 
 /// scores[row][head][16 * e + s] = q.k / sqrt(D) of token slot s of the list's entry e; -infinity where the entry does
 /// not hold the slot, whatever the masks, and for entries from the count up to `capacity`. Reads no V. Rounding of q as

@@ -105,13 +105,16 @@ void paged_attention_cuda(const PagedAttention& a, CudaStream stream) {
 
 void pages_of_selection_cuda(const LaunchArray<BlockSelection>& rows, std::uint32_t n, std::uint32_t kv_heads,
                              std::uint32_t group, std::uint32_t heads_per_list, bool own_only, std::uint32_t capacity,
-                             PageEntry* entries, std::uint32_t* counts, CudaStream stream) {
+                             PageEntry* entries, std::uint32_t* counts, CudaStream stream,
+                             const SelectedTokens& tokens) {
   TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
   TANDEM_CHECK(heads_per_list == 1 || heads_per_list == group || heads_per_list == kv_heads * group,
                "{} query heads choose together, of {} groups of {}.", heads_per_list, kv_heads, group);
+  TANDEM_CHECK(kv_heads == 1 || (tokens.totals == nullptr && tokens.own == nullptr), "Tokens of {} KV heads.",
+               kv_heads);
   Launcher launch(stream);
   launch(gpu::pages_of_selection_kernel, dim3(kv_heads, n), gpu::kSelectionThreads, 0, rows, group, heads_per_list,
-         own_only, capacity, entries, counts);
+         own_only, capacity, entries, counts, tokens);
 }
 
 void whole_pages_cuda(const LaunchArray<WholePages>& lists, std::uint32_t count, std::uint32_t capacity,
@@ -135,10 +138,10 @@ void pages_of_tokens_cuda(const LaunchArray<SingleTokens>& lists, std::uint32_t 
 }
 
 void count_tokens_cuda(const PageLists& lists, std::uint32_t rows, std::uint32_t kv_heads, std::uint64_t* totals,
-                       std::uint64_t* added, CudaStream stream) {
+                       CudaStream stream) {
   TANDEM_CHECK(lists.per_kv_head, "Tokens are counted in lists of KV heads.");
   Launcher launch(stream);
-  launch(gpu::count_tokens_kernel, rows, gpu::kSelectionThreads, 0, lists, kv_heads, totals, added);
+  launch(gpu::count_tokens_kernel, rows, gpu::kSelectionThreads, 0, lists, kv_heads, totals);
 }
 
 void paged_token_scores_cuda(const float* q, std::uint32_t rows, std::uint32_t group, const KvPages& kv,

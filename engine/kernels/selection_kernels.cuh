@@ -27,13 +27,13 @@ __device__ __forceinline__ std::uint32_t first_from(const std::uint32_t* chosen,
 __global__ void __launch_bounds__(kSelectionThreads)
     pages_of_selection_kernel(const __grid_constant__ LaunchArray<BlockSelection> rows, std::uint32_t group,
                               std::uint32_t heads_per_list, bool own_only, std::uint32_t capacity, PageEntry* entries,
-                              std::uint32_t* counts) {
+                              std::uint32_t* counts, SelectedTokens tokens) {
   TANDEM_SHARED(std::uint32_t, masks, kSelectionBlocks);
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const BlockSelection selection = rows[blockIdx.y];
   const std::uint32_t kv_head = blockIdx.x, list_number = blockIdx.y * gridDim.x + kv_head, blocks = selection.blocks;
   PageEntry* const out = entries + std::size_t{list_number} * capacity;
-  std::uint32_t written = 0;
+  std::uint32_t written = 0, mine = 0;
   for (std::uint32_t begin = 0; begin < blocks; begin += kSelectionBlocks) {
     const std::uint32_t here = blocks - begin < kSelectionBlocks ? blocks - begin : kSelectionBlocks;
     for (unsigned b = threadIdx.x; b < here; b += kSelectionThreads) masks[b] = 0;
@@ -67,6 +67,7 @@ __global__ void __launch_bounds__(kSelectionThreads)
           entry.tokens = static_cast<std::uint16_t>(left < kListPageTokens ? left : kListPageTokens);
           entry.head_mask = left == 0 ? 0 : own_only ? mask : 0xffffffffu;
           out[at] = entry;
+          mine += entry.tokens;
         }
       }
       written += all * selection.pages_per_block;
@@ -74,6 +75,12 @@ __global__ void __launch_bounds__(kSelectionThreads)
     __syncthreads();
   }
   if (threadIdx.x == 0) counts[list_number] = written < capacity ? written : capacity;
+  if (tokens.totals == nullptr && tokens.own == nullptr) return;
+  std::uint32_t all = 0;
+  sum_before(mine, sums, all);
+  if (threadIdx.x != 0) return;
+  if (tokens.totals != nullptr) tokens.totals[list_number] += all;
+  if (tokens.own != nullptr) tokens.own[list_number] = all;
 }
 
 /// Grid: {lists}.
@@ -143,8 +150,7 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
 
 /// Grid: {rows}.
 inline __global__ void __launch_bounds__(kSelectionThreads)
-    count_tokens_kernel(const __grid_constant__ PageLists lists, std::uint32_t kv_heads, std::uint64_t* totals,
-                        std::uint64_t* added) {
+    count_tokens_kernel(const __grid_constant__ PageLists lists, std::uint32_t kv_heads, std::uint64_t* totals) {
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   std::uint32_t mine = 0;  // of a row and layer: far below 2^32
   for (std::uint32_t head = 0; head < kv_heads; ++head) {
@@ -155,9 +161,7 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
   }
   std::uint32_t all = 0;
   sum_before(mine, sums, all);
-  if (threadIdx.x != 0) return;
-  totals[blockIdx.x] += all;
-  if (added != nullptr) added[blockIdx.x] = all;
+  if (threadIdx.x == 0) totals[blockIdx.x] += all;
 }
 
 }  // namespace tandem::gpu

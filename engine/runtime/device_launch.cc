@@ -171,10 +171,8 @@ class DecodeAttention::DeviceLaunch {
     number_pages_cuda(lists.entries, lists.counts, static_cast<std::uint32_t>(most_.size()), lists.capacity,
                       ctx_.stream());
     std::vector<RowPages> bases(rows_);
-    for (const DeviceChosen* c : own) {
-      const Staging& staging = *c->staging;
-      bases[c->row].pages = ctx_.read<char>(staging.values) + staging.part_offset(c->part);
-    }
+    for (const DeviceChosen* c : own)
+      if (c->staging) bases[c->row].pages = ctx_.read<char>(c->staging->values) + c->staging->part_offset(c->part);
     attend_counted(owner_.launched_staged_, in_own_memory(std::move(bases)), lists);
   }
 
@@ -205,8 +203,7 @@ class DecodeAttention::DeviceLaunch {
     count(lists);
   }
   void count(const PageLists& lists) {
-    count_tokens_cuda(lists, rows_, shape_.kv_heads, ctx_.write<std::uint64_t>(owner_.device_attended_), nullptr,
-                      ctx_.stream());
+    count_tokens_cuda(lists, rows_, shape_.kv_heads, ctx_.write<std::uint64_t>(owner_.device_attended_), ctx_.stream());
   }
   static std::vector<const DeviceChosen*> chosen_of(std::span<const DeviceChosen> work, bool staged) {
     std::vector<const DeviceChosen*> own;

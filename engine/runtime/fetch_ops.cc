@@ -160,9 +160,11 @@ void EngineOps::launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWor
   slots.reserve(rows);
   std::uint32_t capacity = 0;
   for (const FetchWork* w : work) {
-    TANDEM_CHECK(w->index.has_value() && w->scope == scope, "the rows of a batch choose alike, of indexes");
+    const std::optional<DigestIndex>& index = w->index;
+    TANDEM_CHECK(index.has_value(), "chosen pages are those of an index");
+    TANDEM_CHECK(w->scope == scope, "the rows of a batch choose alike");
     slots.emplace_back(w->slots);
-    capacity = std::max(capacity, w->most * w->index->block / kPageTokens);
+    capacity = std::max(capacity, w->most * index->block / kPageTokens);
   }
   const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(slots);
   std::vector<BlockSelection> selections;
@@ -171,6 +173,7 @@ void EngineOps::launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWor
   to.reserve(rows);
   for (std::size_t i = 0; i < rows; ++i) {
     const FetchWork& w = *work[i];
+    TANDEM_CHECK(w.index.has_value(), "chosen pages are those of an index");
     const DigestIndex& index = *w.index;
     const Range digested = index.digested(w.layer);
     selections.push_back({index.selection.read<std::uint32_t>(ctx), uploaded[i], w.blocks, index.block / kPageTokens,

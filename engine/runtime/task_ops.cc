@@ -198,8 +198,8 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
   op.layer = layer;
   op.cost.work = Work::attention;
   op.cost.upper_bound = true;
-  // Scores, top-k, pages, their tokens counted, attention; the merge of its parts where there are several.
-  op.cost.kernels = is_split(work.most * blocks_for(work.pages->index.block)) ? 6 : 5;
+  // Scores, top-k, pages, attention; the merge of its parts where there are several.
+  op.cost.kernels = is_split(work.most * blocks_for(work.pages->index.block)) ? 5 : 4;
   const std::uint64_t small = std::uint64_t{2} * group * shape.head_dim * sizeof(float),
                       most = std::uint64_t{work.most} * work.pages->index.block;
   const std::uint64_t per_token = 2 * kv_.shape().vector_bytes(), flops = std::uint64_t{4} * group * shape.head_dim;

@@ -28,7 +28,8 @@ void paged_attention_cuda(const PagedAttention&, CudaStream) {
   refuse();
 }
 void pages_of_selection_cuda(const LaunchArray<BlockSelection>&, std::uint32_t, std::uint32_t, std::uint32_t,
-                             std::uint32_t, bool, std::uint32_t, PageEntry*, std::uint32_t*, CudaStream) {
+                             std::uint32_t, bool, std::uint32_t, PageEntry*, std::uint32_t*, CudaStream,
+                             const SelectedTokens&) {
   refuse();
 }
 void whole_pages_cuda(const LaunchArray<WholePages>&, std::uint32_t, std::uint32_t, PageEntry*, std::uint32_t*,
@@ -47,7 +48,7 @@ void pages_of_tokens_cuda(const LaunchArray<SingleTokens>&, std::uint32_t, std::
                           CudaStream) {
   refuse();
 }
-void count_tokens_cuda(const PageLists&, std::uint32_t, std::uint32_t, std::uint64_t*, std::uint64_t*, CudaStream) {
+void count_tokens_cuda(const PageLists&, std::uint32_t, std::uint32_t, std::uint64_t*, CudaStream) {
   refuse();
 }
 void paged_token_scores_cuda(const float*, std::uint32_t, std::uint32_t, const KvPages&, const PageLists&, float*,
