@@ -1,5 +1,5 @@
-// Lists for gather_lists_cuda() of what a choice fetches from host memory, made where the choice was made: the host sees
-// neither the choice nor the list before the pieces have crossed the link. Exact on every device: numbers, no
+// Lists for gather_lists_cuda() of what a choice fetches from host memory, made where the choice was made: the host
+// sees neither the choice nor the list before the pieces have crossed the link. Exact on every device: numbers, no
 // arithmetic.
 #pragma once
 
