@@ -97,9 +97,10 @@ Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveReque
   op.cost.work = Work::gemm;
   // Of some queries at a time: pages, scores, their sums, weights before the window and in it.
   const std::size_t floats = std::size_t{average.q_heads} * (blocks.end - blocks.begin) * kPageTokens;
-  op.cost.kernels = 0;
-  for (std::uint32_t first = 0; first<observed; op.cost.kernels += leaving> 0 ? 5 : 4)
-    first += queries_together(sequence.tokens - observed + first, observed - first, queries.kept, floats);
+  std::uint32_t rounds = 0;
+  for (std::uint32_t left = observed; left > 0; ++rounds)
+    left -= queries_together(sequence.tokens - left, left, queries.kept, floats);
+  op.cost.kernels = rounds * (leaving > 0 ? 5 : 4);
   op.cost.hbm = std::uint64_t{tokens} * shape.kv_heads * shape.vector_bytes() +
                 std::uint64_t{average.q_heads} * (observed * shape.head_dim + tokens) * sizeof(float);
   op.cost.flops = std::uint64_t{2} * observed * tokens * average.q_heads * shape.head_dim;
@@ -170,10 +171,10 @@ void EngineOps::launch_observation(LaunchContext& ctx, const AttentionAverage& a
   const std::uint32_t heads = average.q_heads, group = heads / s.kv_heads;
   const auto pages = static_cast<std::uint32_t>(slots.size());
   const std::size_t columns = std::size_t{pages} * kPageTokens;
+  const std::uint32_t together = rows_together(heads * columns, o.observed);
   const float* const kept = ctx.read<float>(queries.values) + std::size_t{o.layer} * queries.kept * heads * s.head_dim;
   const float in_all = 1.0f / static_cast<float>(o.observed);
   const float in_window = 1.0f / static_cast<float>(std::min(o.observed, o.tokens - o.leaving));
-  const std::uint32_t together = rows_together(heads * columns, o.observed);
   auto* const scores = ctx.scratch<float>(together * heads * columns);
   auto* const lse = ctx.scratch<float>(std::size_t{2} * heads * together);  // [head][part][query]
   const auto* const placed = ctx.upload(slots);

@@ -106,12 +106,12 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
     work.push_back(fetch_work(request, layer, op));
     fetched.push_back({request.staging, work.back().part, request.tokens, {}});
     const FetchWork& w = work.back();
-    if (w.index) op.cost.kernels = 3;  // pages, pieces, gather; what is known on the host comes along as one copy
     if (!w.index) {
       fixed.insert(fixed.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
       fixed_cost.h2d += op.cost.h2d - cost.h2d;
       fixed_cost.pieces += op.cost.pieces - cost.pieces;
     } else {
+      op.cost.kernels = 3;  // pages, pieces, gather; what is known on the host comes along as one copy
       fixed.push_back(w.staging.values.writes(w.part, w.part + 1));
       fixed.push_back(w.index->selection.reads());
     }
@@ -158,23 +158,19 @@ void EngineOps::launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWor
   const Scope scope = work.front()->scope;
   std::vector<std::span<const std::uint32_t>> slots;
   slots.reserve(rows);
-  std::uint32_t capacity = 0;
-  for (const FetchWork* w : work) {
-    const std::optional<DigestIndex>& index = w->index;
-    TANDEM_CHECK(index.has_value(), "chosen pages are those of an index");
-    TANDEM_CHECK(w->scope == scope, "the rows of a batch choose alike");
-    slots.emplace_back(w->slots);
-    capacity = std::max(capacity, w->most * index->block / kPageTokens);
-  }
+  for (const FetchWork* w : work) slots.emplace_back(w->slots);
   const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(slots);
   std::vector<BlockSelection> selections;
   std::vector<void*> to;
+  std::uint32_t capacity = 0;
   selections.reserve(rows);
   to.reserve(rows);
   for (std::size_t i = 0; i < rows; ++i) {
     const FetchWork& w = *work[i];
     TANDEM_CHECK(w.index.has_value(), "chosen pages are those of an index");
+    TANDEM_CHECK(w.scope == scope, "the rows of a batch choose alike");
     const DigestIndex& index = *w.index;
+    capacity = std::max(capacity, w.most * index.block / kPageTokens);
     const Range digested = index.digested(w.layer);
     selections.push_back({index.selection.read<std::uint32_t>(ctx), uploaded[i], w.blocks, index.block / kPageTokens,
                           digested.end - digested.begin, index.room});
