@@ -1,8 +1,10 @@
 #include "engine/device/bag_share.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "engine/common/error.h"
 #include "engine/device/memory.h"
 
 namespace tandem {
@@ -24,6 +26,12 @@ void add(Cost& sum, const Cost& cost) {
   sum.tasks += cost.tasks;
 }
 
+/// Whether who waits for all of `waited` has waited for `event`.
+bool is_behind(const std::vector<Event>& waited, Event event) {
+  return !event.valid() || std::any_of(waited.begin(), waited.end(),
+                                       [&](const Event& e) { return e.lane == event.lane && e.value >= event.value; });
+}
+
 }  // namespace
 
 std::shared_ptr<TaskQueue> queue_of(const TaskBag& bag, std::span<const Puller> pullers) {
@@ -32,27 +40,26 @@ std::shared_ptr<TaskQueue> queue_of(const TaskBag& bag, std::span<const Puller> 
 
 std::optional<Op> bag_share(const TaskBag& bag, const Puller& puller, std::uint32_t number,
                             std::shared_ptr<TaskQueue> queue, BodyContext::Reach reach) {
-  const auto tasks = std::make_shared<std::vector<std::vector<Op>>>(bag.allowed.size());
+  const auto mine = [&](std::uint8_t sides) { return (sides >> puller.side & 1) != 0; };
+  const auto first = std::find_if(bag.allowed.begin(), bag.allowed.end(), mine);
+  if (first == bag.allowed.end()) return std::nullopt;
+  const std::vector<Op> like = bag.ops(static_cast<std::uint32_t>(first - bag.allowed.begin()), number);
+  TANDEM_CHECK(!like.empty(), "a task without operations");
   Op all;
-  bool any = false;
-  for (std::uint32_t task = 0; task < bag.allowed.size(); ++task) {
-    if ((bag.allowed[task] >> puller.side & 1) == 0) continue;
-    any = true;
-    (*tasks)[task] = bag.ops(task, number);
-    for (const Op& op : (*tasks)[task]) {
-      all.name = op.name;
-      all.kind = op.kind;
-      all.cause = op.cause;
-      all.layer = op.layer;
-      for (const Event& event : op.after) wait_for(all.after, event);
-    }
-  }
-  if (!any) return std::nullopt;
-  all.body = [queue = std::move(queue), tasks, side = puller.side, reach](BodyContext& ctx) {
+  all.name = like.back().name;
+  all.kind = like.back().kind;
+  all.cause = like.back().cause;
+  all.layer = like.back().layer;
+  if (!bag.after.empty()) all.after = bag.after[puller.side];
+  // A task's operations are made by who takes it: made ahead, each would be once for every lane, on one thread.
+  all.body = [queue = std::move(queue), ops = bag.ops, after = all.after, side = puller.side, number,
+              reach](BodyContext& ctx) {
     Cost sum;
     sum.pieces = 0;
     while (const auto task = queue->pull(side)) {
-      for (const Op& op : (*tasks)[*task]) {
+      for (const Op& op : ops(*task, number)) {
+        for (const Event& event : op.after)
+          TANDEM_CHECK(is_behind(after, event), "'{}' waits for what its bag does not declare", op.name);
         BodyContext own(op, reach);
         if (op.body) op.body(own);
         add(sum, own.settled_cost() ? own.cost() : op.cost);

@@ -37,7 +37,8 @@ class BodyContext {
   }
 
   /// Replaces the declared upper bounds by what was really touched. At most once per body; each settled access must lie
-  /// inside a declared one (checked by `sim`). Cost::kernels stays as declared.
+  /// inside a declared one (checked by `sim`). How it is launched stays as
+  /// declared (Cost::launched_as).
   void settle(const Cost& cost, std::vector<Access> access);
   void settle(const Cost& cost);
 
@@ -64,11 +65,12 @@ struct Puller {
 /// Tasks that several lanes pull from one queue: each lane takes the first task left that its side may take, and the
 /// next one when it is done with that. Whoever takes a task must come to the same values.
 struct TaskBag {
-  std::vector<std::uint8_t> allowed;  // by task, in the order in which they are taken; bit s: side s may
-  std::vector<std::uint64_t> work;    // by task, and
-  std::vector<double> pace;           // by side: a guard (TaskQueue); empty: none
-  /// What a task comes to on a puller's lane, in order. Called when it is taken, or ahead of that for every puller: it
-  /// reads nothing that changes.
+  std::vector<std::uint8_t> allowed;      // by task, in the order in which they are taken; bit s: side s may
+  std::vector<std::uint64_t> work;        // by task, and
+  std::vector<double> pace;               // by side: a guard (TaskQueue); empty: none
+  std::vector<std::vector<Event>> after;  // by side: all that operations of its tasks wait for; empty: nothing
+  /// What a task comes to on a puller's lane, in order. Called when it is taken, by the lane's own thread where it has
+  /// one, until the returned events are done: it holds what it needs, and reads nothing that changes.
   std::function<std::vector<Op>(std::uint32_t task, std::uint32_t puller)> ops;
 };
 

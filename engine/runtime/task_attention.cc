@@ -310,7 +310,8 @@ ThreadPool& TaskAttention::pool_of(std::uint32_t worker, const Crew& crew) {
 void TaskAttention::run(const LayerContext& context, const PulledTasks& tasks, const Room& room, Event query_on_host) {
   const Event on_host = estimate(context, tasks.heads, room);
   device_.end_segment();  // a captured segment must not contain a wait for the host
-  const std::vector<Pulled> work = gather(context, choose(context, tasks, on_host));
+  const auto all = std::make_shared<const std::vector<Pulled>>(gather(context, choose(context, tasks, on_host)));
+  const std::vector<Pulled>& work = *all;
   Event landed;
   if (!work.empty()) {
     TaskBag bag;
@@ -324,15 +325,25 @@ void TaskAttention::run(const LayerContext& context, const PulledTasks& tasks, c
         context, tasks,
         static_cast<std::size_t>(std::count_if(work.begin(), work.end(), [](const Pulled& w) { return w.task.host; })));
     const auto workers = static_cast<std::uint32_t>(crew.lanes.size());
-    bag.ops = [&](std::uint32_t task, std::uint32_t puller) {
-      if (puller < workers) return host_ops(work[task], room, query_on_host, crew.of(puller), pool_of(puller, crew));
+    bag.after.resize(2);
+    for (const Pulled& w : work)
+      for (std::vector<Event>& after : bag.after)
+        for (const Event& filled : w.pages->filled) wait_for(after, filled);
+    wait_for(bag.after[0], query_on_host);
+    std::vector<ThreadPool*> pools;  // of the workers, whose threads ask for operations
+    pools.reserve(workers);
+    for (std::uint32_t worker = 0; worker < workers; ++worker) pools.push_back(&pool_of(worker, crew));
+    bag.ops = [this, all, room = std::make_shared<const Room>(room), query_on_host, crew, pools](std::uint32_t task,
+                                                                                                 std::uint32_t puller) {
+      const Pulled& w = (*all)[task];
+      if (puller < pools.size()) return host_ops(w, *room, query_on_host, crew.of(puller), *pools[puller]);
       std::vector<Op> ops;
-      ops.push_back(device_op(work[task], room));
+      ops.push_back(device_op(w, *room));
       return ops;
     };
     std::vector<Puller> pullers;
     pullers.reserve(workers + 1);
-    for (const LaneId lane : crew.lanes) pullers.push_back({lane, 0});
+    for (const LaneId lane : crew.lanes) pullers.push_back({lane, 0});  // the host is side 0
     pullers.push_back({device_.lane(LaneKind::device_compute), 1});
     std::vector<Event> last = device_.submit_bag(pullers, bag);
     device_.begin_segment("after tasks");
