@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/distributed/remote_rank.h"
 #include "engine/runtime/cache_rank_work.h"
@@ -67,10 +68,11 @@ void EngineOps::keep_queries(const LayerContext& context, std::span<const RankRe
       std::copy_n(ctx.read<float>(values) + row * width, width, ctx.write<float>(recent[row]) + layer * width);
   };
   op.launch = [&](LaunchContext& ctx) {
-    for (std::size_t row = 0; row < ranks.size(); ++row) {
-      cuda_copy(ctx.write<float>(stores_.ranks.get(ranks[row].id).recent) + layer * width,
-                ctx.read<float>(values) + row * width, width * sizeof(float), ctx.stream());
-    }
+    CopyList list;
+    for (std::size_t row = 0; row < ranks.size(); ++row)
+      list.add(ctx.write<float>(stores_.ranks.get(ranks[row].id).recent) + layer * width,
+               ctx.read<float>(values) + row * width, width * sizeof(float));
+    list.copy(ctx.stream());
   };
   const Event done = ask(LaneKind::device_compute, std::move(op));
   for (const RankRef& ref : ranks) stores_.ranks.get(ref.id).kept[layer] = done;

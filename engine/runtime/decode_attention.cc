@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/merge.h"
 #include "engine/kv/link_pieces.h"
@@ -168,8 +169,10 @@ void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& 
     }
   };
   copy.launch = [&](LaunchContext& ctx) {
-    copy_rows(host.rows, width, ctx.read<float>(host.part), ctx.write<float>(host.landed_part), ctx.stream());
-    copy_rows(host.rows, shape.q_heads, ctx.read<float>(host.lse), ctx.write<float>(host.landed_lse), ctx.stream());
+    CopyList list;
+    add_rows(list, host.rows, width, ctx.read<float>(host.part), ctx.write<float>(host.landed_part));
+    add_rows(list, host.rows, shape.q_heads, ctx.read<float>(host.lse), ctx.write<float>(host.landed_lse));
+    list.copy(ctx.stream());
   };
   const Event landed = device_.submit(h2d_, std::move(copy));
 

@@ -17,14 +17,8 @@ void replace(LaunchContext& ctx, const std::vector<T>& values, CudaMemory& memor
 
 }  // namespace
 
-void copy_rows(std::span<const std::uint32_t> rows, std::size_t width, const float* from, float* to,
-               CudaStream stream) {
-  for (std::size_t i = 0; i < rows.size();) {
-    std::size_t count = 1;
-    while (i + count < rows.size() && rows[i + count] == rows[i] + count) ++count;
-    cuda_copy(to + rows[i] * width, from + rows[i] * width, count * width * sizeof(float), stream);
-    i += count;
-  }
+void add_rows(CopyList& list, std::span<const std::uint32_t> rows, std::size_t width, const float* from, float* to) {
+  for (const std::uint32_t row : rows) list.add(to + row * width, from + row * width, width * sizeof(float));
 }
 
 PageLists list_whole_pages(LaunchContext& ctx, const std::vector<WholePages>& lists, bool per_kv_head,

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
@@ -18,9 +19,9 @@ struct PartialOut {
   float* lse = nullptr;
 };
 
-/// Rows [width] of f32 from one batch's buffer to another's; neighbours are one copy.
-void copy_rows(std::span<const std::uint32_t> rows /*ascending*/, std::size_t width, const float* from, float* to,
-               CudaStream stream);
+/// Rows [width] of f32 from one batch's buffer to another's.
+void add_rows(CopyList& list, std::span<const std::uint32_t> rows /*ascending*/, std::size_t width, const float* from,
+              float* to);
 
 /// How many rows get scores of tokens at a time, each so many floats, so that these take 128 MB and not a multiple of
 /// the context.

@@ -76,6 +76,10 @@ void EngineOps::launch_choice(LaunchContext& ctx, Range layers, const std::vecto
     std::vector<TokenChoiceRow> choices;
     std::vector<TokenPack> packs;
     std::vector<WholePages> lists;
+    std::vector<std::span<const std::uint32_t>> slots_of;
+    slots_of.reserve(rows.size());
+    for (const Row& row : rows) slots_of.emplace_back(*row.slots);
+    const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(slots_of);
     windows.reserve(rows.size());
     choices.reserve(rows.size());
     packs.reserve(rows.size());
@@ -87,7 +91,7 @@ void EngineOps::launch_choice(LaunchContext& ctx, Range layers, const std::vecto
       windows.push_back({rank.window.write<float>(ctx) + rank.window_offset(row.layer), row.work->known,
                          row.work->positions.end - 1, queries + windows.size() * shape.q_heads * shape.head_dim});
       choices.push_back({row.work->end, keep, chosen, rank.most});
-      const auto* const slots = ctx.upload(*row.slots);
+      const std::uint32_t* const slots = uploaded[lists.size()];
       lists.push_back({row.work->end, nullptr, slots});
       packs.push_back({chosen, rank.most, slots, ctx.write<char>(rank.packed) + rank.packed_offset(row.layer, 0)});
       batch.most = std::max(batch.most, keep);

@@ -89,23 +89,29 @@ void TaskAttention::launch_task(LaunchContext& ctx, const Pulled& work, const Ro
 void TaskAttention::launch_landing(LaunchContext& ctx, std::span<const HostResult> results, const Room& room) const {
   const ModelShape& shape = forward_.shape();
   const std::size_t group = shape.group(), width = group * shape.head_dim;
-  CopyList outputs, sums;
+  CopyList landed;
   LinkPieces output_pieces, sum_pieces;
   Cost cost;
+  std::vector<std::size_t> heads;
+  heads.reserve(results.size());
   for (const HostResult& r : results) {
     const std::size_t at = std::size_t{r.row} * shape.kv_heads + r.kv_head;
-    if (launched_[at]) continue;
-    outputs.add(ctx.write<float>(room.landed_part) + at * width, ctx.read<float>(room.host_part) + at * width,
-                width * sizeof(float));
-    sums.add(ctx.write<float>(room.landed_lse) + at * group, ctx.read<float>(room.host_lse) + at * group,
-             group * sizeof(float));
-    output_pieces.add(at * width * sizeof(float), width * sizeof(float));
-    sum_pieces.add(at * group * sizeof(float), group * sizeof(float));
-    cost.h2d += (width + group) * sizeof(float);
-    cost.short_bytes += group * sizeof(float);
+    if (!launched_[at]) heads.push_back(at);
   }
-  outputs.copy(ctx.stream());
-  sums.copy(ctx.stream());
+  // First all outputs, then all sums: what is adjacent crosses as one.
+  for (const std::size_t at : heads) {
+    landed.add(ctx.write<float>(room.landed_part) + at * width, ctx.read<float>(room.host_part) + at * width,
+               width * sizeof(float));
+    output_pieces.add(at * width * sizeof(float), width * sizeof(float));
+  }
+  for (const std::size_t at : heads) {
+    landed.add(ctx.write<float>(room.landed_lse) + at * group, ctx.read<float>(room.host_lse) + at * group,
+               group * sizeof(float));
+    sum_pieces.add(at * group * sizeof(float), group * sizeof(float));
+  }
+  landed.copy(ctx.stream());
+  cost.h2d = heads.size() * (width + group) * sizeof(float);
+  cost.short_bytes = heads.size() * group * sizeof(float);
   cost.short_pieces = sum_pieces.count();
   cost.pieces = std::max(output_pieces.count() + cost.short_pieces, 1u);
   ctx.settle(cost);

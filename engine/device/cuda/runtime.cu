@@ -190,6 +190,7 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
   TANDEM_CHECK(to.size() == from.size() && to.size() == bytes.size(), "{}, {} and {} pieces.", to.size(), from.size(),
                bytes.size());
   if (to.empty()) return;
+  if (to.size() == 1) return cuda_copy(to[0], from[0], bytes[0], stream);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   if (stream.handle != nullptr)
     check_cuda(cudaStreamIsCapturing(of(stream), &capture), "asking whether a stream is being captured");

@@ -100,6 +100,7 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
                       CudaStream stream) {
   TANDEM_CHECK(to.size() == from.size() && to.size() == bytes.size(), "{}, {} and {} pieces.", to.size(), from.size(),
                bytes.size());
+  if (to.empty()) return;
   for (std::size_t i = 0; i < to.size(); ++i)
     TANDEM_CHECK(reachable(to[i]) && reachable(from[i]), "Piece {} is in memory that is not pinned.", i);
   if (!cuda_emulator::asked(cuda_emulator::Call::copy)) return;
