@@ -9,6 +9,7 @@ namespace tandem {
 namespace {
 
 using Wide = CostModel::Wide;
+using Way = CostModel::Way;
 
 constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
 
@@ -44,6 +45,7 @@ Part longer(Part a, Part b) {
 
 CostModel::CostModel(const HardwareProfile& p)
     : stream_hbm_(per_second(p.device.hbm_gbps * p.device.stream_efficiency)),
+      weights_hbm_(per_second(p.device.hbm_gbps * given_or(p.device.weights_efficiency, p.device.stream_efficiency))),
       attention_hbm_(per_second(p.device.hbm_gbps * p.device.attention_efficiency)),
       select_hbm_(per_second(p.device.hbm_gbps * p.device.select_efficiency)),
       gemm_flops_(per_second(p.device.gemm_tflops * 1e3)),
@@ -61,7 +63,8 @@ CostModel::CostModel(const HardwareProfile& p)
       select_{per_second(p.host.dram_gbps * p.host.select_efficiency), per_second(p.host.select_gbps_per_thread)},
       flops_thread_(per_second(p.host.gflops_per_thread)),
       host_threads_(std::max<std::uint32_t>(p.host.threads, 1)),
-      piece_ns_(p.link.piece_ns) {
+      piece_ns_(p.link.piece_ns),
+      transfer_ns_(p.link.transfer_ns) {
   const auto points = [](const std::vector<LinkPoint>& curve, std::vector<Point>& out) {
     for (const LinkPoint& point : curve) {
       const std::uint64_t rate = per_second(point.gbps);
@@ -69,13 +72,14 @@ CostModel::CostModel(const HardwareProfile& p)
     }
   };
   points(p.link.h2d_curve, h2d_);
+  points(p.link.h2d_gather_curve.empty() ? p.link.h2d_curve : p.link.h2d_gather_curve, h2d_gather_);
   points(p.link.d2h_curve, d2h_);
   TANDEM_CHECK(!h2d_.empty() && !d2h_.empty(), "profile '{}' has no link curve", p.name);
 }
 
-CostModel::Wide CostModel::link_time(bool h2d, std::uint64_t bytes, std::uint32_t pieces) const {
+CostModel::Wide CostModel::link_time(Way way, std::uint64_t bytes, std::uint32_t pieces) const {
   if (bytes == 0) return 0;
-  const std::vector<Point>& curve = h2d ? h2d_ : d2h_;
+  const std::vector<Point>& curve = way == Way::h2d ? h2d_ : way == Way::d2h ? d2h_ : h2d_gather_;
   const Wide all = bytes, count = std::max<std::uint32_t>(pieces, 1);
   if (all <= count * curve.front().bytes) return part(bytes, curve.front().rate).scaled_ns;
   for (std::size_t i = 1; i < curve.size(); ++i) {
@@ -103,6 +107,7 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
 
   const std::uint64_t hbm_rate = cost.work == Work::attention ? attention_hbm_
                                  : cost.work == Work::select  ? select_hbm_
+                                 : cost.work == Work::weights ? weights_hbm_
                                                               : stream_hbm_;
   const bool peer = lane.kind == LaneKind::peer_compute;
   at(peer ? Resource::peer_hbm : Resource::hbm) = part(cost.hbm, hbm_rate);
@@ -132,18 +137,18 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
         longer(part(cost.flops, flops_rate), part(cost.solved * kSolvedFlopsDevice, gemm_flops_));
   }
   at(Resource::dram) = part(cost.dram + cost.h2d + cost.d2h, dram_);
-  const auto over_link = [&](bool h2d, std::uint64_t bytes) -> Part {
+  const auto over_link = [&](Way way, std::uint64_t bytes) -> Part {
     if (bytes == 0) return {};
-    return {link_time(h2d, bytes - cost.short_bytes, pieces - cost.short_pieces) +
-            link_time(h2d, cost.short_bytes, cost.short_pieces)};
+    return {link_time(way, bytes - cost.short_bytes, pieces - cost.short_pieces) +
+            link_time(way, cost.short_bytes, cost.short_pieces)};
   };
   TANDEM_CHECK(cost.short_bytes == 0 || ((cost.h2d == 0) != (cost.d2h == 0) &&
                                          cost.short_bytes <= cost.h2d + cost.d2h && cost.short_pieces <= pieces),
                "{} short pieces of {} bytes among {} of {}", cost.short_pieces, cost.short_bytes, pieces,
                cost.h2d + cost.d2h);
-  at(Resource::h2d) = over_link(true, cost.h2d);
-  at(Resource::d2h) = over_link(false, cost.d2h);
-  if (cost.h2d + cost.d2h != 0) phases.fixed += piece_ns_ * pieces;
+  at(Resource::h2d) = over_link(cost.gathered ? Way::h2d_gather : Way::h2d, cost.h2d);
+  at(Resource::d2h) = over_link(Way::d2h, cost.d2h);
+  if (cost.h2d + cost.d2h != 0) phases.fixed += piece_ns_ * pieces + (cost.gathered ? 0 : transfer_ns_);
 
   if (cost.peer != 0) {
     at(lane.kind == LaneKind::from_peer ? Resource::from_peer : Resource::to_peer) = part(cost.peer, peer_link_);

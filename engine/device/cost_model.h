@@ -67,17 +67,19 @@ class CostModel {
   /// threads. Link bytes also occupy host DRAM (pinned memory is on the other end), whatever the lane.
   Phases phases(const Cost& cost, const LaneInfo& lane) const;
 
+  enum class Way : std::uint8_t { h2d, h2d_gather, d2h };
   /// Time of `bytes` over the link in `pieces` pieces of one size, in 1/kUnit ns: see LinkPoint.
   __extension__ using Wide = unsigned __int128;
-  Wide link_time(bool h2d, std::uint64_t bytes, std::uint32_t pieces) const;
+  Wide link_time(Way way, std::uint64_t bytes, std::uint32_t pieces) const;
 
  private:
   struct Point {
     std::uint64_t bytes, rate;  // of a piece, and bytes per second
     Wide time;                  // of a piece, in 1/kUnit ns
   };
-  std::vector<Point> h2d_, d2h_;
-  std::uint64_t stream_hbm_, attention_hbm_, select_hbm_, gemm_flops_, attention_flops_, select_flops_;
+  std::vector<Point> h2d_, h2d_gather_, d2h_;
+  std::uint64_t stream_hbm_, weights_hbm_, attention_hbm_, select_hbm_;
+  std::uint64_t gemm_flops_, attention_flops_, select_flops_;
   std::uint64_t peer_link_;
   Nanos peer_latency_;
   struct HostRates {
@@ -88,7 +90,7 @@ class CostModel {
   HostRates stream_, attention_, contiguous_, select_;
   std::uint64_t flops_thread_;
   std::uint32_t host_threads_;
-  Nanos piece_ns_;
+  Nanos piece_ns_, transfer_ns_;
 };
 
 }  // namespace tandem

@@ -112,7 +112,7 @@ void CudaTrace::place_marked(const Anchor& end) {
     }
     cost.pieces = std::max(cost.pieces, 1u);
     cost.upper_bound = false;
-    cost.kernels = record.cost.kernels;
+    cost.launched_as(record.cost);
     record.cost = cost;
   }
 }

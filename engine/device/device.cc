@@ -29,7 +29,7 @@ void BodyContext::settle(const Cost& cost) {
   TANDEM_CHECK(!has_cost_, "operation '{}' settles its cost twice", op_->name);
   cost_ = cost;
   cost_.upper_bound = false;
-  cost_.kernels = op_->cost.kernels;  // whatever was chosen, as many are launched
+  cost_.launched_as(op_->cost);
   has_cost_ = true;
 }
 

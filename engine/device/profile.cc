@@ -24,6 +24,7 @@ void visit_fields(Profile& p, const Given& given, Visit visit) {
   visit("device", "memory_gb", p.device.memory_gb);
   visit("device", "hbm_gbps", p.device.hbm_gbps);
   visit("device", "stream_efficiency", p.device.stream_efficiency);
+  if (given("device", "weights_efficiency")) visit("device", "weights_efficiency", p.device.weights_efficiency);
   visit("device", "attention_efficiency", p.device.attention_efficiency);
   visit("device", "select_efficiency", p.device.select_efficiency);
   visit("device", "gemm_tflops", p.device.gemm_tflops);
@@ -33,7 +34,9 @@ void visit_fields(Profile& p, const Given& given, Visit visit) {
   if (given("device", "layer_ns")) visit("device", "layer_ns", p.device.layer_ns);
   visit("link", "h2d_curve", p.link.h2d_curve);
   visit("link", "d2h_curve", p.link.d2h_curve);
+  if (given("link", "h2d_gather_curve")) visit("link", "h2d_gather_curve", p.link.h2d_gather_curve);
   visit("link", "piece_ns", p.link.piece_ns);
+  if (given("link", "transfer_ns")) visit("link", "transfer_ns", p.link.transfer_ns);
   if (given("peer", "gbps")) {
     visit("peer", "gbps", p.peer.gbps);
     visit("peer", "latency_ns", p.peer.latency_ns);
@@ -52,8 +55,10 @@ void visit_fields(Profile& p, const Given& given, Visit visit) {
   visit("host", "gflops_per_thread", p.host.gflops_per_thread);
   visit("handoff", "device_to_host_ns", p.handoff.device_to_host_ns);
   visit("handoff", "host_to_device_ns", p.handoff.host_to_device_ns);
+  if (given("handoff", "stream_ns")) visit("handoff", "stream_ns", p.handoff.stream_ns);
   visit("control", "submit_ns", p.control.submit_ns);
   visit("control", "policy_ns", p.control.policy_ns);
+  if (given("control", "operation_ns")) visit("control", "operation_ns", p.control.operation_ns);
 }
 
 class Reader {
@@ -198,9 +203,14 @@ std::string profile_to_json(const HardwareProfile& profile) {
   json["title"] = profile.title;
   const auto given = [&](std::string_view group, std::string_view key) {
     if (group == "peer") return profile.peer.gbps > 0;
+    if (key == "weights_efficiency") return profile.device.weights_efficiency > 0;
     if (key == "layer_ns") return profile.device.layer_ns > 0;
+    if (key == "h2d_gather_curve") return !profile.link.h2d_gather_curve.empty();
+    if (key == "transfer_ns") return profile.link.transfer_ns > 0;
     if (key == "attention_contiguous_gbps_per_thread") return profile.host.attention_contiguous_gbps_per_thread > 0;
     if (key == "attention_contiguous_efficiency") return profile.host.attention_contiguous_efficiency > 0;
+    if (key == "stream_ns") return profile.handoff.stream_ns > 0;
+    if (key == "operation_ns") return profile.control.operation_ns > 0;
     return profile.host.select_efficiency < 1;
   };
   visit_fields(profile, given, [&](const std::string& group, const std::string& key, const auto& value) {

@@ -28,18 +28,22 @@ struct HardwareProfile {
     double memory_gb = 0;             // 10^9 bytes
     double hbm_gbps = 0;              // datasheet bandwidth
     double stream_efficiency = 0;     // share of it that streaming kernels reach, in (0, 1]
+    double weights_efficiency = 0;    // optional: share that products of a decode step reach; 0: as streaming kernels
     double attention_efficiency = 0;  // share that decode attention over pages reaches, of HBM and of FLOPs
     double select_efficiency = 0;     // share that digest scoring and top-k reach
     double gemm_tflops = 0;           // achieved bf16 rate of large matrix products
     Nanos launch_ns = 0;              // control time of one kernel or copy launch
-    Nanos segment_launch_ns = 0;      // control time of one graph launch
-    Nanos op_floor_ns = 0;            // smallest duration of a device operation inside a segment
+    Nanos segment_launch_ns = 0;      // control time of one graph launch; 0: no graphs, every kernel is launched
+    Nanos op_floor_ns = 0;            // smallest duration of a kernel inside a segment
     Nanos layer_ns = 0;               // optional: added to a decode layer by a slower framework than this engine
   } device;
 
   struct LinkRates {
     std::vector<LinkPoint> h2d_curve, d2h_curve;  // ascending piece_bytes, and ns per piece
-    Nanos piece_ns = 0;                           // added per piece, on top of the curve
+    // Optional: of pieces that a kernel reads from host memory itself (Cost::gathered). Empty: as h2d_curve.
+    std::vector<LinkPoint> h2d_gather_curve;
+    Nanos piece_ns = 0;     // added per piece, on top of the curve
+    Nanos transfer_ns = 0;  // optional: added per transfer of copy engines
   } link;
 
   /// Another device like this one, for methods that use two. Optional: 0 GB/s is none.
@@ -65,11 +69,13 @@ struct HardwareProfile {
   struct Handoff {
     Nanos device_to_host_ns = 0;  // device event seen by a host worker or by the control thread
     Nanos host_to_device_ns = 0;  // host worker's flag seen by a device lane
+    Nanos stream_ns = 0;          // optional: end of one stream's operation seen by another stream of the device
   } handoff;
 
   struct ControlCosts {
-    Nanos submit_ns = 0;  // control time of handing one operation to host workers
-    Nanos policy_ns = 0;  // control time of one policy hook of a method, for whoever submits it as Work::fixed
+    Nanos submit_ns = 0;     // control time of handing one operation to host workers
+    Nanos policy_ns = 0;     // control time of one policy hook of a method, for whoever submits it as Work::fixed
+    Nanos operation_ns = 0;  // optional: of one operation that is launched outside a graph, beside its launches
   } control;
 
   /// "device.hbm_gbps" -> where the number comes from. Every number has an entry.

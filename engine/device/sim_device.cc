@@ -22,6 +22,7 @@ bool is_device_side(LaneKind kind) {
 Nanos handoff_latency(const HardwareProfile& profile, LaneKind from, LaneKind to) {
   if (is_device_side(from) && !is_device_side(to)) return profile.handoff.device_to_host_ns;
   if (from == LaneKind::host_workers && is_device_side(to)) return profile.handoff.host_to_device_ns;
+  if (is_device_side(from) && is_device_side(to)) return profile.handoff.stream_ns;
   return 0;
 }
 
@@ -261,24 +262,28 @@ class SimDevice final : public Device {
   void enqueue(const LaneInfo& lane_info, const Op& op, const Cost& cost, const ScheduleOp& entry, std::int64_t woken) {
     ScheduledOp scheduled;
     scheduled.phases = cost_model_.phases(cost, lane_info);
+    const bool graph = segment_ != nullptr && profile_.device.segment_launch_ns > 0;
     std::int64_t launch = woken;
     if (woken >= 0) {
       // Taken, not submitted: the control thread has nothing to do with it.
     } else if (!is_device_side(lane_info.kind)) {
       launch = trace_.add_launch("submit", op.layer, profile_.control.submit_ns);
-    } else if (lane_info.kind == LaneKind::peer_compute && segment_ == nullptr) {
+    } else if (lane_info.kind == LaneKind::peer_compute && !graph) {
       launch = trace_.add_launch("launch", op.layer, profile_.device.launch_ns);  // a request: the peer launches
-    } else if (segment_ == nullptr) {
+    } else if (!graph) {
       // Of an operation that stands for several kernels all are launched before it begins: a little late, since the
       // first could run meanwhile.
-      launch = trace_.add_launch("launch", op.layer, profile_.device.launch_ns * std::max(cost.kernels, 1u));
+      launch = trace_.add_launch(
+          "launch", op.layer, profile_.device.launch_ns * std::max(cost.kernels, 1u) + profile_.control.operation_ns);
     } else {
       if (segment_launch_ < 0)
         segment_launch_ = trace_.add_launch(segment_, op.layer, profile_.device.segment_launch_ns);
       launch = segment_launch_;
-      const Nanos alone = scheduled.phases.fixed + scheduled.phases.flow;
-      const Nanos floor = profile_.device.op_floor_ns * std::max(cost.kernels, 1u);
-      scheduled.phases.fixed += std::max<Nanos>(0, floor - alone);
+    }
+    if (segment_ != nullptr && is_device_side(lane_info.kind)) {
+      const std::uint32_t kernels = std::max(cost.kernels, 1u), heavy = std::clamp(cost.heavy, 1u, kernels);
+      const Nanos alone = scheduled.phases.fixed + scheduled.phases.flow, floor = profile_.device.op_floor_ns;
+      scheduled.phases.fixed += std::max<Nanos>(0, floor * heavy - alone) + floor * (kernels - heavy);
     }
     // Inside a segment the launch may lie behind control work of the segment. An operation still starts no earlier than
     // its submission: the checker lets it see whatever the control thread has done by then.

@@ -64,7 +64,8 @@ const char* to_string(LaneKind kind);
 
 /// Which of the profile's rates an operation's duration is computed from.
 enum class Work : std::uint8_t {
-  stream,     // reads and writes memory once: norms, activations, matrix-vector products, digests, copies
+  stream,     // reads and writes memory once: norms, activations, digests, copies
+  weights,    // products of a decode step, which read the weights once
   gemm,       // matrix products with many rows (prefill)
   attention,  // partial attention over selected KV
   select,     // scoring digests and top-k
@@ -120,11 +121,16 @@ struct Cost {
   // 15 us at 0.8 GB/s for 4 KB and 15 for 128 KB, 41 pieces of their mean 170 us.
   std::uint64_t short_bytes = 0;
   std::uint32_t short_pieces = 0;
-  // Of a device operation: kernels that it stands for, each with a launch of its own or, in a segment, a floor: as many
+  // Of `h2d`: a kernel reads it from host memory itself (zero copy), since the host does not know what was chosen; of
+  // an operation that does both, all of it.
+  bool gathered = false;
+  // Of a device operation: kernels that it stands for, each with a launch of its own, and in a segment a floor: as many
   // as its launch puts into the stream (tests/methods/launches_test.cc). Not counted are copies of a launch's
   // arguments, which large batches need, a page table's new slots (once in 16 tokens of a sequence), and what cuBLASLt
   // adds for products that it cuts. 1 of an operation that only copies.
   std::uint32_t kernels = 1;
+  // Of `kernels`: those that share its bytes and FLOPs, one behind the other. Each of the others takes the floor.
+  std::uint32_t heavy = 1;
   std::uint32_t tasks = 0;    // of a host operation: parts that threads can share it by; 0: any number
   std::uint32_t threads = 0;  // of a host operation: threads that it gets, at most; 0: all of its lane
   std::uint32_t lists = 0;    // of a host operation: lists that are then chosen, each by one thread, ...
@@ -133,6 +139,13 @@ struct Cost {
   Nanos fixed_ns = 0;         // added to the duration whatever the rates say
   bool upper_bound = false;   // the body settles the exact figures when it runs
   bool operator==(const Cost&) const = default;
+
+  /// Whatever data decided, it is launched as it was declared.
+  void launched_as(const Cost& declared) {
+    kernels = declared.kernels;
+    heavy = declared.heavy;
+    gathered = declared.gathered;
+  }
 };
 
 /// Completion of the `value`-th operation (counted from 1) of a lane.

@@ -101,6 +101,7 @@ Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveReque
   for (std::uint32_t left = observed; left > 0; ++rounds)
     left -= queries_together(sequence.tokens - left, left, queries.kept, floats);
   op.cost.kernels = rounds * (leaving > 0 ? 5 : 4);
+  op.cost.heavy = std::max(rounds, 1u);
   op.cost.hbm = std::uint64_t{tokens} * shape.kv_heads * shape.vector_bytes() +
                 std::uint64_t{average.q_heads} * (observed * shape.head_dim + tokens) * sizeof(float);
   op.cost.flops = std::uint64_t{2} * observed * tokens * average.q_heads * shape.head_dim;

@@ -47,6 +47,7 @@ Op choice_op(Range layers, const auto& work /*RankWork*/) {
   const std::uint32_t each = rank.rule.weights == LagWeights::eq2 ? 6 : 5;
   const std::uint32_t rounds = choosing == 0 ? 0 : rounds_of(choosing, rows_together(floats, choosing));
   op.cost.kernels = std::max(pushed + rounds * each, 1u);
+  op.cost.heavy = std::max(rounds, 1u);
   return op;
 }
 

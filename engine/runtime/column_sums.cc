@@ -27,7 +27,8 @@ Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::ui
                 kPasses * pairs * shape_.q_heads * sizeof(float);
   // Of some queries at a time: pages, scores, their sums, and the heads of a group one after another.
   const std::uint32_t together = rows_together(std::size_t{shape_.q_heads} * blocks * kPageTokens, rows);
-  op.cost.kernels = rounds_of(rows, together) * (3 + shape_.group());
+  op.cost.heavy = rounds_of(rows, together);
+  op.cost.kernels = op.cost.heavy * (3 + shape_.group());
   op.access = {q_.reads(0, rows), sums.values.writes(layer, layer + 1)};
   kv_.append_access(sequence, layer, {0, blocks}, Tier::device, Range{0, shape_.kv_heads}, false, op.access);
   std::vector<std::uint32_t> slots(blocks);

@@ -115,6 +115,7 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
     on_host = on_host || w.on_host;
   }
   op.cost.kernels = on_device && on_host ? 2 : 1;
+  op.cost.gathered = on_host;
   op.launch = [&](LaunchContext& ctx) { launch_digests(ctx, layer, work); };
   op.body = [this, layer, work](BodyContext& ctx) {
     const KvShape& s = kv_.shape();

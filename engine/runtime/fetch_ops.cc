@@ -112,6 +112,7 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
       fixed_cost.pieces += op.cost.pieces - cost.pieces;
     } else {
       op.cost.kernels = 3;  // pages, pieces, gather; what is known on the host comes along as one copy
+      op.cost.gathered = true;
       fixed.push_back(w.staging.values.writes(w.part, w.part + 1));
       fixed.push_back(w.index->selection.reads());
     }

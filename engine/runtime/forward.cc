@@ -85,7 +85,7 @@ void Forward::observe(ForwardObserver* observer) {
 
 Cost Forward::weights_cost(Phase phase, std::initializer_list<MatrixView> weights, std::uint32_t rows) const {
   Cost cost;
-  cost.work = phase == Phase::prefill ? Work::gemm : Work::stream;
+  cost.work = phase == Phase::prefill ? Work::gemm : Work::weights;
   for (const MatrixView& w : weights) {
     cost.hbm += w.bytes() + std::uint64_t{rows} * (w.cols + w.rows) * sizeof(float);
     cost.flops += std::uint64_t{2} * rows * w.rows * w.cols;
@@ -253,6 +253,7 @@ Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows
   // Output product with the residual, norm, gate and up in one, SwiGLU, down product with the residual; before them
   // what attention gives is rounded to what the product reads.
   op.cost.kernels = w.o.type == DType::f32 ? 5 : 6;
+  op.cost.heavy = 3;  // the products
   op.access = {attention_.reads(0, rows), x_.writes(0, rows), scratch_.writes(), weights_.reads_layer(layer)};
   op.launch = [&](LaunchContext& ctx) { launch_finish_layer(ctx, layer, rows); };
   op.body = [this, phase, layer, rows](BodyContext& ctx) {
@@ -343,7 +344,8 @@ void Forward::all_logits(std::uint32_t rows, float* out) {
   Op op;
   op.name = "all logits";
   op.cost = weights_cost(Phase::prefill, {model_.weights.lm_head}, rows);
-  op.cost.kernels = 1 + (rows + max_batch_ - 1) / max_batch_;  // norm, products
+  op.cost.heavy = (rows + max_batch_ - 1) / max_batch_;
+  op.cost.kernels = 1 + op.cost.heavy;  // norm, products
   op.access = {x_.reads(0, rows), scratch_.writes(), logits_.writes(), weights_.reads_ends()};
   op.launch = [&](LaunchContext& ctx) { launch_all_logits(ctx, rows, out); };
   op.body = [this, rows, out](BodyContext& ctx) {

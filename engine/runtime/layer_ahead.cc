@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/residency.h"
 #include "engine/kv/link_pieces.h"
@@ -142,12 +143,12 @@ Event LayerAhead::prediction_to_host(const LayerContext& context, const SplitRef
     }
   };
   op.launch = [&](LaunchContext& ctx) {
-    copy_rows(split.rows, width, ctx.read<float>(query), ctx.write<float>(half(layer).host_query), ctx.stream());
-    for (std::size_t i = 0; i < sets.size(); ++i) {
-      cuda_copy(ctx.write<std::uint32_t>(sets[i].missing_on_host) + sets[i].choice_offset(part, 0),
-                ctx.read<std::uint32_t>(sets[i].missing) + sets[i].choice_offset(layer, 0), sets[i].choice_bytes(),
-                ctx.stream());
-    }
+    CopyList list;
+    add_rows(list, split.rows, width, ctx.read<float>(query), ctx.write<float>(half(layer).host_query));
+    for (const ResidentSet& set : sets)
+      list.add(ctx.write<std::uint32_t>(set.missing_on_host) + set.choice_offset(part, 0),
+               ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, 0), set.choice_bytes());
+    list.copy(ctx.stream());
   };
   op.stand_in = [layer, part, sets](BodyContext& ctx) {
     for (const ResidentSet& set : sets) {
@@ -253,6 +254,7 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
   op.cause = Cause::recall;
   op.layer = layer;
   op.cost.kernels = 2;  // slots, gather
+  op.cost.gathered = true;
   op.cost.upper_bound = true;
   op.cost.pieces = 0;
   std::vector<Missing> work;

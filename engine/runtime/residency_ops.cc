@@ -103,7 +103,7 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
   op.cost.h2d = from[static_cast<int>(Tier::host)] ? choice.keep * set.block_bytes() : 0;
   op.cost.pieces = choice.keep * set.pages_per_block() * set.lists;
   op.cost.flops = std::uint64_t{4} * q_heads * choice.blocks * shape.head_dim;
-  op.cost.upper_bound = from[static_cast<int>(Tier::host)];
+  op.cost.gathered = op.cost.upper_bound = from[static_cast<int>(Tier::host)];
   const bool mixed = op.cost.upper_bound;
   op.launch = [&](LaunchContext& ctx) {
     std::vector<std::uint32_t> slots;

@@ -269,8 +269,8 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
   std::size_t most = 0;
   for (const SpeculatingRow& r : rows) most = std::max<std::size_t>(most, r.index.tokens[layer]);
   // Of some rows at a time: scores of skewed queries, what is near the best, the best units; what heads share.
-  op.cost.kernels = rounds_of(rows.size(), rows_together(shape.q_heads * most, rows.size())) *
-                    ((most > 0 ? 1 : 0) + (rows.front().index.per_head ? 2 : 3));
+  op.cost.heavy = rounds_of(rows.size(), rows_together(shape.q_heads * most, rows.size()));
+  op.cost.kernels = op.cost.heavy * ((most > 0 ? 1 : 0) + (rows.front().index.per_head ? 2 : 3));
   // Units that a share of the tokens comes to, at least one.
   const auto units = [](const SpeculatingRow& r, std::uint32_t tokens) {
     return std::min(r.most, (tokens + r.index.unit - 1) / r.index.unit);
@@ -342,6 +342,7 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
   op.cause = Cause::recall;
   op.layer = layer;
   op.cost.kernels = 2;  // list, gather
+  op.cost.gathered = true;
   op.cost.upper_bound = true;
   op.cost.pieces = 0;
   op.after = {speculate(context, query, requests)};

@@ -197,7 +197,7 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
   op.cause = Cause::recall;
   op.layer = layer;
   op.cost.work = Work::attention;
-  op.cost.upper_bound = true;
+  op.cost.gathered = op.cost.upper_bound = true;
   // Scores, top-k, pages, attention; the merge of its parts where there are several.
   op.cost.kernels = is_split(work.most * blocks_for(work.pages->index.block)) ? 5 : 4;
   const std::uint64_t small = std::uint64_t{2} * group * shape.head_dim * sizeof(float),

@@ -64,7 +64,8 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
   std::uint32_t most = 0;
   for (const Row& row : rows) most = std::max(most, blocks_for(row.end));
   const std::size_t batch = context.batch.size(), floats = std::size_t{shape.q_heads} * most * kPageTokens;
-  op.cost.kernels = 1 + 2 * rounds_of(batch, rows_together(floats, batch));  // pages; scores, top-k of some rows
+  op.cost.heavy = rounds_of(batch, rows_together(floats, batch));
+  op.cost.kernels = 1 + 2 * op.cost.heavy;  // pages; scores, top-k of some rows
   op.launch = [&](LaunchContext& ctx) {
     const auto all = static_cast<std::uint32_t>(context.batch.size());
     // Rows that choose nothing leave a count of 0 somewhere.

@@ -156,7 +156,7 @@ TEST(CostModel, TimeOfAPieceIsLinearInItsBytesBetweenPoints) {
   profile.link.piece_ns = 3;
   const CostModel model(profile);
   const auto ns = [&](std::uint64_t bytes, std::uint32_t pieces = 1) {
-    return static_cast<double>(model.link_time(true, bytes, pieces)) / kUnit;
+    return static_cast<double>(model.link_time(CostModel::Way::h2d, bytes, pieces)) / kUnit;
   };
   EXPECT_EQ(ns(0), 0);
   EXPECT_NEAR(ns(4096), 5120, 1e-3);
@@ -177,6 +177,37 @@ TEST(CostModel, TimeOfAPieceIsLinearInItsBytesBetweenPoints) {
   const Phases pieces = model.phases({.h2d = 8192, .pieces = 2}, kH2d);
   EXPECT_EQ(pieces.flow, 10240);  // 8192 B at 0.8 B/ns
   EXPECT_EQ(pieces.fixed, 6);
+}
+
+TEST(CostModel, WhatAKernelReadsFromHostMemoryHasACurveOfItsOwn) {
+  HardwareProfile profile = round_profile();
+  profile.link.h2d_curve = {{4096, 1}};
+  profile.link.transfer_ns = 11;
+  const Cost copied{.h2d = 8192, .pieces = 2};
+  Cost gathered = copied, back{.d2h = 8192, .pieces = 2};
+  gathered.gathered = true;
+  EXPECT_EQ(CostModel(profile).phases(gathered, kH2d).flow, 8192) << "as copies, where the profile has no other";
+  profile.link.h2d_gather_curve = {{4096, 8}};
+  const CostModel model(profile);
+  EXPECT_EQ(model.phases(copied, kH2d).flow, 8192);
+  EXPECT_EQ(model.phases(copied, kH2d).fixed, 11);
+  EXPECT_EQ(model.phases(gathered, kH2d).flow, 1024);
+  EXPECT_EQ(model.phases(gathered, kH2d).fixed, 0) << "no copy engine";
+  EXPECT_EQ(model.phases(back, kH2d).flow, 820) << "10 B/ns";
+  EXPECT_EQ(model.phases(back, kH2d).fixed, 11);
+  EXPECT_EQ(model.phases({.hbm = 1000}, kDevice).fixed, 0);
+}
+
+TEST(CostModel, WeightsMayBeReadAtARateOfTheirOwn) {
+  HardwareProfile profile = round_profile();
+  const Cost product{.work = Work::weights, .hbm = 1'000'000, .flops = 100};
+  EXPECT_EQ(CostModel(profile).phases(product, kDevice).flow, 1000) << "as streaming kernels";
+  profile.device.weights_efficiency = 0.8;
+  EXPECT_EQ(CostModel(profile).phases(product, kDevice).flow, 1250);
+  EXPECT_EQ(CostModel(profile).phases({.hbm = 1'000'000}, kDevice).flow, 1000);
+  Cost rows = product;
+  rows.flops = 5'000'000;
+  EXPECT_EQ(CostModel(profile).phases(rows, kDevice).flow, 5000) << "at the rate of products";
 }
 
 TEST(CostModel, ShortPiecesAreNotAveragedWithLongOnes) {

@@ -73,6 +73,32 @@ TEST(Profile, SomeFieldsAreOptional) {
   EXPECT_THAT(error_of(json), HasSubstr("a share lies in (0, 1]"));
 }
 
+TEST(Profile, WhatAnEngineTakesBesideItsKernelsIsOptional) {
+  const HardwareProfile without = load_profile("fluxion-a100");
+  EXPECT_EQ(without.device.weights_efficiency, 0);
+  EXPECT_TRUE(without.link.h2d_gather_curve.empty());
+  EXPECT_EQ(without.link.transfer_ns + without.handoff.stream_ns + without.control.operation_ns, 0);
+  nlohmann::json json = good();
+  json["device"]["weights_efficiency"] = 0.8;
+  json["link"]["h2d_gather_curve"] = {{256, 20.0}, {4096, 40.0}};
+  json["link"]["transfer_ns"] = 1500;
+  json["handoff"]["stream_ns"] = 1600;
+  json["control"]["operation_ns"] = 1700;
+  for (const char* path : {"device.weights_efficiency", "link.h2d_gather_curve", "link.transfer_ns",
+                           "handoff.stream_ns", "control.operation_ns"}) {
+    EXPECT_THAT(error_of(json), HasSubstr("sources.")) << path;
+    json["sources"][path] = "assumed: a test";
+  }
+  const HardwareProfile profile = parse_profile(json_text(json), "x", "x.json");
+  EXPECT_EQ(profile.device.weights_efficiency, 0.8);
+  EXPECT_EQ(profile.link.h2d_gather_curve.at(1).gbps, 40);
+  EXPECT_EQ(profile.link.transfer_ns, 1500);
+  EXPECT_EQ(profile.handoff.stream_ns, 1600);
+  EXPECT_EQ(profile.control.operation_ns, 1700);
+  const nlohmann::json again = parse_json(profile_to_json(profile), "JSON");
+  for (const char* group : {"device", "link", "handoff", "control", "sources"}) EXPECT_EQ(again[group], json[group]);
+}
+
 TEST(Profile, RatesOfContiguousAttentionAreOptionalEachForItself) {
   nlohmann::json pages = good();
   for (const std::string key : {"attention_contiguous_efficiency", "attention_contiguous_gbps_per_thread"}) {

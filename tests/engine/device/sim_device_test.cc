@@ -86,6 +86,64 @@ TEST(SimDevice, ASegmentPaysOneLaunchAndHasAFloor) {
   EXPECT_EQ(trace.records.size(), 5u);
 }
 
+TEST(SimDevice, KernelsThatShareTheWorkTakeAFloorEachAndTheOthersTakeTheirsBesides) {
+  auto sim = make_sim_device(round_profile());
+  const Lanes lanes(*sim);
+  const auto time = [&](Nanos ns, std::uint32_t kernels, std::uint32_t heavy) {
+    Op op = fixed("layer", ns);
+    op.cost.kernels = kernels;
+    op.cost.heavy = heavy;
+    {
+      const Segment segment(*sim, "graph");
+      sim->submit(lanes.device, op);
+    }
+    const Trace trace = sim->drain();
+    return find(trace, "layer").end - find(trace, "layer").start;
+  };
+  EXPECT_EQ(time(1000, 6, 3), 1000 + 3 * 20);
+  EXPECT_EQ(time(50, 6, 3), 3 * 20 + 3 * 20) << "three of 50 / 3 ns are three floors";
+  EXPECT_EQ(time(1000, 1, 1), 1000);
+  EXPECT_EQ(time(1000, 1, 3), 1000) << "no more share it than there are";
+}
+
+// Without graphs: every kernel is launched, whoever asks, and takes its floor.
+TEST(SimDevice, WithoutGraphsASegmentPaysForEveryKernel) {
+  HardwareProfile profile = round_profile();
+  profile.device.segment_launch_ns = 0;
+  profile.control.operation_ns = 7;
+  auto sim = make_sim_device(profile);
+  const Lanes lanes(*sim);
+  Op op = fixed("four", 10);
+  op.cost.kernels = 4;
+  {
+    const Segment segment(*sim, "graph");
+    sim->submit(lanes.device, op);
+    EXPECT_EQ(sim->now(), 407);
+    op.name = "again";
+    sim->submit(lanes.device, op);
+    EXPECT_EQ(sim->now(), 814);
+    sim->submit(lanes.host, fixed("on the host", 10));
+    EXPECT_EQ(sim->now(), 824) << "no launch";
+  }
+  const Trace trace = sim->drain();
+  EXPECT_EQ(find(trace, "four").start, 407);
+  EXPECT_EQ(find(trace, "four").end, 407 + 4 * 20);
+  EXPECT_EQ(find(trace, "again").start, 814);
+}
+
+TEST(SimDevice, StreamsOfTheDeviceSeeEachOtherAfterASignal) {
+  HardwareProfile profile = round_profile();
+  profile.handoff.stream_ns = 60;
+  auto sim = make_sim_device(profile);
+  const Lanes lanes(*sim);
+  const Event copied = sim->submit(lanes.h2d, fixed("copy", 300));
+  sim->submit(lanes.device, fixed("kernel", 10, {copied}));
+  sim->submit(lanes.device, fixed("behind", 10));
+  const Trace trace = sim->drain();
+  EXPECT_EQ(find(trace, "kernel").start, find(trace, "copy").end + 60);
+  EXPECT_EQ(find(trace, "behind").start, find(trace, "kernel").end) << "one stream is in order";
+}
+
 TEST(SimDevice, ControlWorkInsideASegmentDelaysWhatIsSubmittedAfterIt) {
   auto sim = make_sim_device(round_profile());
   const Lanes lanes(*sim);

@@ -18,7 +18,7 @@ inline HardwareProfile round_profile() {
               .launch_ns = 100,
               .segment_launch_ns = 500,
               .op_floor_ns = 20};
-  p.link = {.h2d_curve = {{1, 10}}, .d2h_curve = {{1, 10}}, .piece_ns = 0};
+  p.link = {.h2d_curve = {{1, 10}}, .d2h_curve = {{1, 10}}, .h2d_gather_curve = {}, .piece_ns = 0};
   p.host = {.threads = 10,
             .dram_gbps = 100,
             .attention_gbps_per_thread = 20,

@@ -22,8 +22,8 @@ TEST(SpadeTable2, AStepTakesAtLeastTheCacheRanksTime) {
   const SpadePack& pack = spade_table2().front();
   const SpadeRow row = simulate_spade_pack(pack, {});
   ASSERT_GT(row.ours.times.management_ms, row.ours.times.inference_ms) << "here the rank is the slower one";
-  // Both are means, over other steps: a tenth of a percent apart at most.
-  EXPECT_GE(row.ours.step_ms, 0.999 * 36.0 / pack.layers * row.ours.times.management_ms);
+  // Both are means, over other steps: two tenths of a percent apart at most.
+  EXPECT_GE(row.ours.step_ms, 0.998 * 36.0 / pack.layers * row.ours.times.management_ms);
   EXPECT_LT(row.ours.step_ms, 1.2 * 36.0 / pack.layers * row.ours.times.management_ms);
 }
 
@@ -33,8 +33,9 @@ TEST(SpadeTable2, TheFrameworkSlowsTheInferenceRankOnly) {
   SpadeRow row = simulate_spade_pack(spade_table2().front(), {});
   row.framework_ms = 0.9;
   add_framework(row, {});
+  // Copies between the ranks share the device's memory with other operations then.
   EXPECT_NEAR(row.with_framework.times.inference_ms, row.ours.times.inference_ms + 6 * 0.9,
-              1e-3 * row.with_framework.times.inference_ms);
+              3e-3 * row.with_framework.times.inference_ms);
   EXPECT_NEAR(row.with_framework.times.management_ms, row.ours.times.management_ms,
               1e-3 * row.ours.times.management_ms);
   EXPECT_LT(row.with_framework.idle_ms, 0.01 * row.with_framework.step_ms) << "now the rank keeps up";
@@ -46,7 +47,11 @@ TEST(SpadeTable2, TheCacheRanksTimeIsItsBytesAtTheRateOfAttention) {
   const SpadeRow row = simulate_spade_pack(pack, {});
   const HardwareProfile::DeviceRates device = load_profile("asyncspade-a100").device;
   const double per_ms = device.hbm_gbps * device.attention_efficiency * 1e6;
-  EXPECT_NEAR(row.ours.times.management_ms, row.bytes.management() / per_ms, 0.005 * row.ours.times.management_ms);
+  // Of 64 query heads' scores over 32K tokens, 32 choices are two rounds of six kernels behind one for the new queries:
+  // two read nearly all, and each of the others takes its floor.
+  const double floors_ms = 11 * static_cast<double>(device.op_floor_ns) * 1e-6;
+  EXPECT_NEAR(row.ours.times.management_ms, row.bytes.management() / per_ms + floors_ms,
+              0.005 * row.ours.times.management_ms);
   EXPECT_LT(row.ours.times.management_ms, row.ours.times.inference_ms) << "at a large model's shape the rank keeps up";
   EXPECT_LT(row.ours.idle_ms, 0.01 * row.ours.step_ms);
 }
