@@ -15,8 +15,8 @@ Examples:
   tandem-probe --out probe.json                                      first, on the machine (four minutes)
   tandem calibrate --probe probe.json --base h200 --out mine.json
   tandem bench kernels --device cuda --out gpu.json                  attention and selection on the GPU
-  tandem bench kernels --kernel score_blocks --out all.json          selection on the CPU, by all threads
-  tandem bench kernels --kernel score_blocks --threads 1 --out one.json      and by one
+  tandem bench kernels --out all.json                                and on the CPU, by all threads
+  tandem bench kernels --threads 1 --out one.json                    and by one
   tandem calibrate --probe probe.json --kernels gpu.json --kernels all.json --kernels one.json --base h200 --out mine.json
   tandem compare --hw ./mine.json                                    simulated for that machine
 
@@ -28,7 +28,7 @@ struct CalibrateArguments {
   std::string probe, base, out, title;
   std::vector<std::string> kernels;
   unsigned threads = 0;
-  bool force = false;
+  bool graphs = false, force = false;
 };
 
 void calibrate(const CalibrateArguments& arguments) {
@@ -42,7 +42,7 @@ void calibrate(const CalibrateArguments& arguments) {
   for (const std::string& file : arguments.kernels) kernels.push_back(hardware::read_kernels(file));
   const std::string name = std::filesystem::path(arguments.out).stem().string();
   const hardware::CalibratedProfile result =
-      hardware::calibrate(probe, kernels, base, {name, arguments.title, arguments.threads});
+      hardware::calibrate(probe, kernels, base, {name, arguments.title, arguments.threads, arguments.graphs});
   eval::write_file(arguments.out, profile_to_json(result.profile));
   fmt::print("{}: {}\n\n{}\n{}: use it with --hw {}\n", result.profile.name, result.profile.title,
              hardware::calibration_text(result, base.name), arguments.out,
@@ -67,6 +67,8 @@ void add_calibrate(Command app) {
       .option("--threads", arguments->threads,
               "For host workers; 0: all that the probe could use but one, for the control thread")
       .show_default();
+  command.flag("--graphs", arguments->graphs,
+               "Launches as an engine has them that captures layers as graphs; this one launches every kernel");
   command.flag("--force", arguments->force, "Replace that file");
   command.footer(kFooter);
   command.callback([arguments] { calibrate(*arguments); });

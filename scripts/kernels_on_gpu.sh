@@ -152,10 +152,12 @@ step_bench() {
 }
 # Of the CPU's kernels what the profile needs: by one thread a rate, by all a share of the memory's bandwidth.
 step_cpu() {
-  local bad=0 threads
+  local bad=0 kernel threads
   rm -f "$out"/cpu-*.json
-  for threads in 1 0; do
-    "$tandem" bench kernels --kernel score_blocks --threads "$threads" --quiet --force --out "$out/cpu-$threads.json" || bad=1
+  for kernel in score_blocks decode_attention contiguous_attention; do
+    for threads in 1 0; do
+      "$tandem" bench kernels --kernel "$kernel" --threads "$threads" --quiet --force --out "$out/cpu-$kernel-$threads.json" || bad=1
+    done
   done
   return "$bad"
 }

@@ -86,10 +86,12 @@ void sharpen(const PagedBatch& batch, auto& result) {
   }
 }
 
-KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint32_t> tokens, float scale = 1) {
-  const PagedBatch batch(heads, type, std::move(tokens), scale);
+KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint32_t> tokens, float scale = 1,
+                                 KvPlacing placing = KvPlacing::pages) {
+  const PagedBatch batch(heads, type, std::move(tokens), scale, placing);
   KernelCase one;
-  one.kernel = "decode_attention";
+  one.kernel = placing == KvPlacing::pages ? "decode_attention" : "contiguous_attention";
+  if (placing == KvPlacing::runs) one.targets = {Target::cpu};  // on a device all KV lies in pages
   one.shape = batch.shape();
   one.bytes = 2 * batch.vector_bytes() + 8.0 * static_cast<double>(batch.queries());
   one.flops = 4.0 * batch.all_tokens() * heads.q() * heads.dim;
@@ -204,6 +206,7 @@ void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases) {
     const Heads model{8, 4, 128};
     take(decode_attention_case(model, kBf16, {32 * kK}));
     take(decode_attention_case(model, kBf16, {4 * kK}));
+    take(decode_attention_case(model, kBf16, {32 * kK}, 1, KvPlacing::runs));
     on_gpu(decode_attention_case(model, kBf16, std::vector<std::uint32_t>(8, 32 * kK)));
     on_gpu(decode_attention_case({8, 8, 128}, kBf16, std::vector<std::uint32_t>(8, 32 * kK)));
     on_gpu(decode_attention_case({32, 1, 128}, kBf16, std::vector<std::uint32_t>(4, 16 * kK)));
@@ -226,6 +229,7 @@ void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(decode_attention_case({1, 20, 128}, type, {20}));
     take(decode_attention_case({2, 32, 24}, type, {17}));
     take(decode_attention_case({1, 2, 64}, type, {1300, 5, 700, 64, 65}));
+    take(decode_attention_case({2, 4, 64}, type, {1300, 5, 700}, 1, KvPlacing::runs));
     take(token_scores_case({2, 1, 64}, type, 2, 3));
     take(token_scores_case({1, 9, 128}, type, 1, 35));
     take(token_scores_case({1, 16, 256}, type, 1, 2));

@@ -20,10 +20,16 @@ struct Heads {
   std::uint32_t q() const { return kv * group; }
 };
 
-/// In shuffled slots, all of it normal numbers of one seed.
+enum class KvPlacing : std::uint8_t {
+  pages,  // of 16 tokens of all heads, in shuffled slots
+  runs,   // for the host alone: all K of a row's head, then all V, as HGCA packs tokens
+};
+
+/// All of it normal numbers of one seed.
 struct PagedBatch {
-  PagedBatch(Heads of, DType kv_type, std::vector<std::uint32_t> counts, float key_scale)
-      : heads(of), type(kv_type), tokens(std::move(counts)), scale(key_scale) {
+  PagedBatch(Heads of, DType kv_type, std::vector<std::uint32_t> counts, float key_scale,
+             KvPlacing placed = KvPlacing::pages)
+      : heads(of), type(kv_type), placing(placed), tokens(std::move(counts)), scale(key_scale) {
     for (const std::uint32_t count : tokens) pages.push_back((count + kListPageTokens - 1) / kListPageTokens);
     all_pages = std::accumulate(pages.begin(), pages.end(), std::uint32_t{0});
     slots.resize(all_pages);
@@ -45,8 +51,14 @@ struct PagedBatch {
   std::vector<KvSpan> spans(const void* kv, std::size_t row, std::uint32_t kv_head, std::uint32_t first,
                             std::uint32_t last) const {
     const std::size_t half = std::size_t{kListPageTokens} * heads.dim * size_of(type);
-    const std::uint32_t* const slot =
-        slots.data() + std::accumulate(pages.begin(), pages.begin() + static_cast<std::ptrdiff_t>(row), 0u);
+    const std::uint32_t before = std::accumulate(pages.begin(), pages.begin() + static_cast<std::ptrdiff_t>(row), 0u);
+    if (placing == KvPlacing::runs) {
+      const std::size_t begin = std::size_t{before} * heads.kv * 2 + std::size_t{kv_head} * pages[row] * 2;
+      const char* const keys = static_cast<const char*>(kv) + (begin + first) * half;
+      return {{keys, keys + pages[row] * half, std::min(last * kListPageTokens, tokens[row]) - first * kListPageTokens,
+               ~0u}};
+    }
+    const std::uint32_t* const slot = slots.data() + before;
     std::vector<KvSpan> out;
     out.reserve(last - first);
     for (std::uint32_t page = first; page < last; ++page) {
@@ -65,6 +77,7 @@ struct PagedBatch {
 
   Heads heads;
   DType type;
+  KvPlacing placing;
   std::vector<std::uint32_t> tokens, pages, slots;
   std::uint32_t all_pages = 0;
   float scale;

@@ -14,6 +14,7 @@ struct CalibrationOptions {
   std::string name;           // of the new profile
   std::string title;          // empty: from the passport
   unsigned host_threads = 0;  // for host workers; 0: all that the probe could use but one, for the control thread
+  bool graphs = false;        // launches of an engine that captures a layer as graphs, which this one does not
 };
 
 /// Where one field of the new profile comes from.
@@ -31,24 +32,25 @@ struct CalibratedProfile {
 };
 
 /// What was not measured is `base`'s, and its source says so. A framework's time per layer (device.layer_ns) is none of
-/// the machine's and is left out. Of the kernels' reports count: on the GPU decode_attention and score_blocks; on the
-/// CPU score_blocks, for a rate per thread of a report of one thread, for a share of the memory's bandwidth of one of
-/// all threads. Host attention is the probe's, whose pages fit no cache.
-/// Throws InputError where nothing was measured, or where the figures make no profile.
+/// the machine's and is left out. Of several ways that were measured this engine's counts: copies of many pieces by one
+/// call, pieces that a kernel reads from host memory itself, signals by values that streams write and wait for, and,
+/// without `graphs`, a launch for every kernel. Of the kernels' reports count: on the GPU decode_attention and
+/// score_blocks; on the CPU these and contiguous_attention, for a rate per thread of a report of one thread, for a
+/// share of the memory's bandwidth of one of all threads. Host attention that no report has is the probe's loop. Throws
+/// InputError where nothing was measured, or where the figures make no profile.
 CalibratedProfile calibrate(const ProbeReport& probe, const std::vector<KernelReport>& kernels,
                             const HardwareProfile& base, const CalibrationOptions& options);
 
 struct LinkCurve {
   std::vector<LinkPoint> points;  // empty where no figure is there
-  double once_us = 0;             // what a transfer takes beside its pieces, by the fastest way of the shortest ones
+  double once_us = 0;             // what a transfer takes beside its pieces, of the shortest ones
 };
 
-/// Bandwidth by size of piece, in one direction, by the faster of the ways that were measured for each size. The time
-/// of a piece is what one more piece costs: the difference between the two largest numbers of pieces, so that what
-/// every transfer pays once is not in it; no less than its bytes take at the best rate of any transfer
-/// (2 % above it). Noise in which
-/// a longer piece takes less time is taken out of the shorter one. InputError for figures without size and number.
-LinkCurve link_curve(const ProbeReport& probe, const std::string& direction);
+/// Bandwidth by size of piece, in one direction ("h2d") and one way ("dma_batch"). The time of a piece is what one more
+/// piece costs: the difference between the two largest numbers of pieces, so that what every transfer pays once is not
+/// in it; no less than its bytes take at the best rate of any transfer (2 % above it). Noise in which a longer piece
+/// takes less time is taken out of the shorter one. InputError for figures without size and number.
+LinkCurve link_curve(const ProbeReport& probe, const std::string& direction, const std::string& method);
 
 /// The table of fields, and the warnings, for a terminal.
 std::string calibration_text(const CalibratedProfile& result, const std::string& base);

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "engine/common/error.h"
-#include "engine/common/json.h"
 #include "hardware/calibration/calibration.h"
 
 namespace tandem::hardware {
@@ -13,11 +12,11 @@ namespace {
 // What a transfer takes once lies in the best rate, too: of 64 MB at 50 GB/s 5 us are 0.4 %.
 constexpr double kAboveBest = 1.02;
 
-/// Seconds by number of pieces, of one way and one size of piece.
+/// Seconds by number of pieces, of one size of piece.
 using ByCount = std::map<std::uint64_t, double>;
 
 struct PieceTime {
-  double seconds = INFINITY, once = 0;
+  double seconds = 0, once = 0;
 };
 
 /// What one more piece costs, no less than `least`, and what is left of the largest transfer then. Where only one
@@ -42,29 +41,25 @@ std::uint64_t whole(const ProbeReport& probe, const ProbeFigure& figure, const c
 
 }  // namespace
 
-LinkCurve link_curve(const ProbeReport& probe, const std::string& direction) {
-  std::map<std::uint64_t, std::map<std::string, ByCount>> measured;  // by bytes of a piece, then by way
-  double best_rate = 0;                                              // bytes per second
-  for (const ProbeFigure* figure : probe.all("link", {{"direction", direction}, {"beside", "nothing"}})) {
+LinkCurve link_curve(const ProbeReport& probe, const std::string& direction, const std::string& method) {
+  std::map<std::uint64_t, ByCount> measured;  // by bytes of a piece
+  double best_rate = 0;                       // bytes per second
+  for (const ProbeFigure* figure :
+       probe.all("link", {{"method", method}, {"direction", direction}, {"beside", "nothing"}})) {
     const std::uint64_t bytes = whole(probe, *figure, "piece_bytes"), pieces = whole(probe, *figure, "pieces");
-    const auto method = figure->conditions.find("method");
-    if (!(figure->value > 0) || method == figure->conditions.end()) continue;
+    if (!(figure->value > 0)) continue;
     const double moved = static_cast<double>(bytes) * static_cast<double>(pieces);
     // The zero-copy kernel is measured with other numbers of blocks, too: those come later and the first one stays.
-    measured[bytes][json_text(*method)].emplace(pieces, moved / (figure->value * 1e9));
+    measured[bytes].emplace(pieces, moved / (figure->value * 1e9));
     best_rate = std::max(best_rate, figure->value * 1e9);
   }
   LinkCurve curve;
   std::vector<double> seconds;
-  for (const auto& [bytes, ways] : measured) {
-    PieceTime best;
-    for (const auto& [way, by_count] : ways) {
-      const PieceTime time = piece_time(by_count, static_cast<double>(bytes) / (kAboveBest * best_rate));
-      if (time.seconds < best.seconds) best = time;
-    }
+  for (const auto& [bytes, by_count] : measured) {
+    const PieceTime time = piece_time(by_count, static_cast<double>(bytes) / (kAboveBest * best_rate));
     curve.points.push_back({bytes, 0});
-    seconds.push_back(best.seconds);
-    if (curve.points.size() == 1) curve.once_us = best.once * 1e6;
+    seconds.push_back(time.seconds);
+    if (curve.points.size() == 1) curve.once_us = time.once * 1e6;
   }
   for (std::size_t i = seconds.size(); i-- > 1;) seconds[i - 1] = std::min(seconds[i - 1], seconds[i]);
   for (std::size_t i = 0; i < seconds.size(); ++i)

@@ -33,16 +33,27 @@ struct WholeMachine : ProbedMachine {
     add("launch", "launch_host", "us", 2.5, {{"what", "kernel"}, {"burst", 500}});
     for (const int nodes : {1, 8, 32})
       add("launch", "launch_host", "us", 4 + 0.1 * nodes, {{"what", "graph"}, {"nodes", nodes}});
+    add("launch", "launch_back_to_back", "us", 1.75, {{"what", "kernel"}, {"burst", 500}});
     add("launch", "graph_node", "us", 1.25, {{"from_nodes", 1}, {"to_nodes", 32}});
-    add_link("zero_copy", "h2d", {5e-6, 20e-9, 1 / 50e9}, {256, 4096, 1 << 20}, {8, 64});
-    add_link("zero_copy", "d2h", {5e-6, 20e-9, 1 / 40e9}, {256, 4096, 1 << 20}, {8, 64});
+    for (const int rows : {1, 16, 64})  // 60 and 20 GB of weights a second, of three times as many bytes
+      for (const int out : {1024, 3072})
+        add("gemm", "gemm_bytes", "GB/s", rows == 16 ? (out == 1024 ? 800 : 1600) : 10,
+            {{"phase", "decode"}, {"rows", rows}, {"in", 4096}, {"out", out}});
+    for (const bool timing : {false, true})
+      add("calls", "call_host", "us", timing ? 0.6 : 0.2, {{"what", "event_record"}, {"timing", timing}});
+    add("calls", "stream_hop", "us", 2.3, {{"by", "event"}});
+    add_link("dma_loop", "h2d", {5e-6, 2e-6, 1 / 50e9}, {256, 4096, 1 << 20}, {8, 64});
+    add_link("dma_batch", "h2d", {5e-6, 500e-9, 1 / 50e9}, {256, 4096, 1 << 20}, {8, 64});
+    add_link("dma_batch", "d2h", {5e-6, 500e-9, 1 / 40e9}, {256, 4096, 1 << 20}, {8, 64});
+    add_link("zero_copy", "h2d", {9e-6, 20e-9, 1 / 45e9}, {256, 4096, 1 << 20}, {8, 64});
     add("handoff", "round_trip", "us", 1.6, {{"gpu_to_cpu", "running_kernel"}, {"cpu_to_gpu", "running_kernel"}});
     add("handoff", "round_trip", "us", 6, {{"gpu_to_cpu", "none"}, {"cpu_to_gpu", "none"}});
     add("handoff", "gpu_to_cpu_after_store", "us", 20, {{"by", "host_callback"}});
     add("handoff", "gpu_to_cpu_after_store", "us", 1.0, {{"by", "store_kernel"}});
+    add("handoff", "gpu_to_cpu_after_store", "us", 1.4, {{"by", "stream_write_value"}});
     add("handoff", "gpu_to_cpu_after_store", "us", 0.1, {{"by", "cudaStreamSynchronize"}});
-    add("handoff", "cpu_to_gpu_to_cpu_store", "us", 3.2, {{"by", "wait_kernel"}});
-    add("handoff", "cpu_to_gpu_to_cpu_store", "us", 2.9, {{"by", "stream_wait_value"}});
+    add("handoff", "cpu_to_gpu_to_cpu_store", "us", 3.2, {{"by", "stream_wait_value"}});
+    add("handoff", "cpu_to_gpu_to_cpu_store", "us", 2.9, {{"by", "wait_kernel"}});
     add("handoff", "cpu_to_gpu_to_cpu_store", "us", 0.2, {{"by", "kernel_launch"}});
   }
 };
@@ -78,20 +89,25 @@ TEST(Calibration, TakesEveryRateThatTheProbeHas) {
   EXPECT_NEAR(p.device.stream_efficiency, 0.9, 1e-4);
   EXPECT_NEAR(p.device.gemm_tflops, 245.8, 1e-9);
   EXPECT_EQ(p.device.launch_ns, 2500);
-  EXPECT_EQ(p.device.segment_launch_ns, 7200);
-  EXPECT_EQ(p.device.op_floor_ns, 1250);
-  ASSERT_EQ(p.link.h2d_curve.size(), 3u);
-  EXPECT_NEAR(p.link.h2d_curve[2].gbps, 50, 0.1);
-  EXPECT_NEAR(p.link.d2h_curve.at(2).gbps, 40, 0.1);
-  EXPECT_THAT(p.sources.at("link.h2d_curve"), HasSubstr("takes 5 us besides"));
+  EXPECT_EQ(p.device.segment_launch_ns, 0) << "this engine captures no graphs";
+  EXPECT_THAT(p.sources.at("device.segment_launch_ns"), HasSubstr("a graph of 32 took 7.2 us"));
+  EXPECT_EQ(p.device.op_floor_ns, 1750);
+  EXPECT_NEAR(p.device.weights_efficiency, 4.0 / (1 / 800.0 + 3 / 1600.0) / 2039, 1e-4);  // of 16 rows
+  EXPECT_NEAR(256 / p.link.h2d_curve.at(0).gbps, 500 + 256 / 50.0, 1) << "copies by one call";
+  EXPECT_NEAR(p.link.h2d_curve.at(2).gbps, 48.8, 0.1);
+  EXPECT_NEAR(p.link.d2h_curve.at(2).gbps, 39.2, 0.1);
+  EXPECT_NEAR(256 / p.link.h2d_gather_curve.at(0).gbps, 20 + 256 / 45.0, 0.1);
+  EXPECT_EQ(p.link.transfer_ns, 5000);
   EXPECT_EQ(p.link.piece_ns, 0);
   EXPECT_EQ(p.host.threads, 15u);
   EXPECT_EQ(p.host.dram_gbps, 120);
   EXPECT_EQ(p.host.attention_gbps_per_thread, 9);
   EXPECT_EQ(p.host.attention_efficiency, 0.75);
   EXPECT_EQ(p.host.stream_gbps_per_thread, 14);
-  EXPECT_EQ(p.handoff.device_to_host_ns, 1800);  // the store kernel's, and a store
-  EXPECT_EQ(p.handoff.host_to_device_ns, 2100);  // the stream operation's, without the store back
+  EXPECT_EQ(p.handoff.device_to_host_ns, 2200);  // the stream operation's, and a store
+  EXPECT_EQ(p.handoff.host_to_device_ns, 2400);  // the stream operation's, without the store back
+  EXPECT_EQ(p.handoff.stream_ns, 2300);
+  EXPECT_EQ(p.control.operation_ns, 4500);  // two records with times, and the engine's own
   EXPECT_THAT(result.warnings, IsEmpty());
   EXPECT_THAT(p.sources.at("host.dram_gbps"),
               AllOf(StartsWith("measured: dram_read, 16 threads, median of 9"), HasSubstr("118.8 to 121.2 GB/s"),
@@ -103,6 +119,37 @@ TEST(Calibration, TakesEveryRateThatTheProbeHas) {
     EXPECT_THAT(p.sources.at(name), StartsWith("assumed: not measured, as h200 has it (")) << name;
   }
   EXPECT_EQ(p.host.gflops_per_thread, load_profile("h200").host.gflops_per_thread);
+}
+
+TEST(Calibration, OfAnEngineWithGraphsLaunchesAreTheirs) {
+  const HardwareProfile p = calibrated(WholeMachine(), {}, {"mine", "", 0, true}).profile;
+  EXPECT_EQ(p.device.segment_launch_ns, 7200);
+  EXPECT_EQ(p.device.op_floor_ns, 1250);
+  EXPECT_EQ(p.control.operation_ns, 0);
+  EXPECT_EQ(p.handoff.stream_ns, 2300);
+}
+
+TEST(Calibration, WaysThatADriverDoesNotOfferAreReplacedAndItSaysSo) {
+  WholeMachine machine;
+  auto& handoff = machine.at("handoff").figures;
+  std::erase_if(handoff, [](const probe::Figure& f) {
+    return std::any_of(f.conditions.begin(), f.conditions.end(), [](const auto& c) {
+      const auto* text = std::get_if<std::string>(&c.value);
+      return text != nullptr && (*text == "stream_write_value" || *text == "stream_wait_value");
+    });
+  });
+  const CalibratedProfile result = calibrated(machine);
+  EXPECT_EQ(result.profile.handoff.device_to_host_ns, 1800);  // the store kernel's
+  EXPECT_EQ(result.profile.handoff.host_to_device_ns, 2100);
+  EXPECT_THAT(result.warnings, ::testing::ElementsAre(HasSubstr("no figure by stream_write_value"),
+                                                      HasSubstr("no figure by stream_wait_value")));
+}
+
+TEST(Calibration, SaysWhereALoadedDeviceSlowsTheLink) {
+  WholeMachine machine;
+  machine.add_link("dma_batch", "h2d", {5e-6, 500e-9, 1 / 30e9}, {256, 4096, 1 << 20}, {8, 64}, "device_read");
+  EXPECT_THAT(calibrated(machine).warnings,
+              ::testing::ElementsAre(AllOf(HasSubstr("While a kernel read device memory"), HasSubstr("1048576"))));
 }
 
 TEST(Calibration, TakesSharesAndRatesPerThreadFromTheKernels) {
@@ -122,10 +169,29 @@ TEST(Calibration, TakesSharesAndRatesPerThreadFromTheKernels) {
   EXPECT_EQ(p.host.select_efficiency, 0.5);     // of all threads, 60 of 120 GB/s
   EXPECT_NEAR(p.device.attention_efficiency, 285.46e6 / 200e-6 / 2039e9, 1e-4);
   EXPECT_NEAR(p.device.select_efficiency, 80e6 / 60e-6 / 2039e9, 1e-4);
-  EXPECT_EQ(p.host.attention_efficiency, 0.75);  // the probe's
+  EXPECT_EQ(p.host.attention_efficiency, 0.75) << "the probe's: no report has the CPU's";
   EXPECT_THAT(p.sources.at("host.select_gbps_per_thread"),
               HasSubstr("score_blocks of bench kernels on Test CPU, 1 th"));
   EXPECT_THAT(result.warnings, ::testing::ElementsAre(HasSubstr("1 rows were measured beside busy neighbours")));
+}
+
+// The engine's own kernel where it was measured by one thread and by all, and never beside the probe's loop.
+TEST(Calibration, HostAttentionIsTheEnginesKernelWhereThatWasMeasured) {
+  const KernelReport all = kernels(16, {{"decode_attention", 1000, 96e6}, {"contiguous_attention", 1000, 108e6}}),
+                     one = kernels(1, {{"decode_attention", 1000, 11e6}, {"contiguous_attention", 1000, 13e6}});
+  const auto& own = calibrated(WholeMachine(), {all, one}).profile.host;
+  EXPECT_EQ(own.attention_gbps_per_thread, 11);
+  EXPECT_EQ(own.attention_efficiency, 0.8);
+  EXPECT_EQ(own.attention_contiguous_gbps_per_thread, 13);
+  EXPECT_EQ(own.attention_contiguous_efficiency, 0.9);
+  const auto& half = calibrated(WholeMachine(), {all}).profile.host;
+  EXPECT_EQ(half.attention_gbps_per_thread, 9) << "no report of one thread";
+  EXPECT_EQ(half.attention_efficiency, 0.75);
+  const auto& pages = calibrated(WholeMachine(), {kernels(16, {{"decode_attention", 1000, 96e6}}),
+                                                  kernels(1, {{"decode_attention", 1000, 11e6}})})
+                          .profile.host;
+  EXPECT_EQ(pages.attention_efficiency, 0.8);
+  EXPECT_EQ(pages.attention_contiguous_efficiency, 0) << "of the probe's";
 }
 
 void add_attention(ProbedMachine& machine, const char* pattern, int threads, double gbps, const char* isa = "avx2") {
@@ -209,8 +275,8 @@ TEST(Calibration, RoundingMakesNoLongerPieceFaster) {
   for (int i = 0; i < 40; ++i) {
     WholeMachine machine;
     machine.at("link").figures.clear();
-    machine.add_link("zero_copy", "h2d", {0, 400e-9 + i * 1.7e-9, 1 / 50e9}, {4096}, {1, 512});
-    machine.add_link("zero_copy", "h2d", {0, 20e-9 + i * 1.7e-9, 1 / 50e9}, {8192}, {1, 512});
+    machine.add_link("dma_batch", "h2d", {0, 400e-9 + i * 1.7e-9, 1 / 50e9}, {4096}, {1, 512});
+    machine.add_link("dma_batch", "h2d", {0, 20e-9 + i * 1.7e-9, 1 / 50e9}, {8192}, {1, 512});
     EXPECT_NO_THROW(calibrated(machine)) << i;
   }
 }

@@ -14,14 +14,14 @@ const std::vector<std::size_t> kSizes = {256, 4096, 65536, 1 << 20};
 double simulated(const std::vector<LinkPoint>& curve, std::uint64_t bytes) {
   HardwareProfile profile = load_profile("h200");
   profile.link.h2d_curve = curve;
-  return static_cast<double>(CostModel(profile).link_time(true, bytes * 1000, 1000)) / kUnit / 1000;
+  return static_cast<double>(CostModel(profile).link_time(CostModel::Way::h2d, bytes * 1000, 1000)) / kUnit / 1000;
 }
 
 TEST(LinkCurve, HasWhatOneMorePieceCosts) {
   ProbedMachine machine;
   const LinkOf link;
   machine.add_link("zero_copy", "h2d", link, kSizes, {1, 64, 512});
-  const LinkCurve found = link_curve(machine.read(), "h2d");
+  const LinkCurve found = link_curve(machine.read(), "h2d", "zero_copy");
   const auto& curve = found.points;
   ASSERT_EQ(curve.size(), kSizes.size());
   EXPECT_NEAR(found.once_us, link.once * 1e6, 1e-6);
@@ -30,35 +30,38 @@ TEST(LinkCurve, HasWhatOneMorePieceCosts) {
     const double expected = (link.piece + double(bytes) * link.byte) * 1e9;
     EXPECT_NEAR(simulated(curve, bytes), expected, 0.001 * expected) << bytes;
   }
-  EXPECT_TRUE(link_curve(machine.read(), "d2h").points.empty());
+  EXPECT_TRUE(link_curve(machine.read(), "d2h", "zero_copy").points.empty());
 }
 
-TEST(LinkCurve, TakesTheFasterWayOfEachSize) {
+TEST(LinkCurve, EachWayHasItsOwn) {
   ProbedMachine machine;
   const LinkOf kernel{5e-6, 10e-9, 1 / 40e9}, engine{8e-6, 500e-9, 1 / 55e9};
   machine.add_link("zero_copy", "h2d", kernel, kSizes, {8, 64});
   machine.add_link("dma_batch", "h2d", engine, kSizes, {8, 64});
   machine.add_link("dma_batch", "h2d", {1e-9, 1e-12, 1e-12}, kSizes, {8, 64}, "device_read");
   machine.add_link("dma_batch", "d2h", {1e-9, 1e-12, 1e-12}, kSizes, {8, 64});
-  const auto curve = link_curve(machine.read(), "h2d").points;
-  ASSERT_EQ(curve.size(), kSizes.size());
-  EXPECT_NEAR(256 / curve[0].gbps, (10e-9 + 256 / 40e9) * 1e9, 1e-6);
-  EXPECT_NEAR((1 << 20) / curve[3].gbps, (500e-9 + (1 << 20) / 55e9) * 1e9, 1e-3);
+  for (const auto& [method, link] : {std::pair{"zero_copy", kernel}, std::pair{"dma_batch", engine}}) {
+    const LinkCurve found = link_curve(machine.read(), "h2d", method);
+    ASSERT_EQ(found.points.size(), kSizes.size());
+    EXPECT_NEAR(256 / found.points[0].gbps, (link.piece + 256 * link.byte) * 1e9, 1e-6) << method;
+    EXPECT_NEAR((1 << 20) / found.points[3].gbps, (link.piece + (1 << 20) * link.byte) * 1e9, 1e-3) << method;
+    EXPECT_NEAR(found.once_us, link.once * 1e6, 1e-6) << method;
+  }
 }
 
 TEST(LinkCurve, OtherNumbersOfBlocksDoNotReplaceTheFirst) {
   ProbedMachine machine;
   machine.add_link("zero_copy", "h2d", {}, {65536}, {64, 512});
-  const auto curve = link_curve(machine.read(), "h2d").points;
+  const auto curve = link_curve(machine.read(), "h2d", "zero_copy").points;
   machine.add_link("zero_copy", "h2d", {5e-6, 20e-9, 1 / 10e9}, {65536}, {512});
-  EXPECT_EQ(link_curve(machine.read(), "h2d").points.at(0).gbps, curve.at(0).gbps);
+  EXPECT_EQ(link_curve(machine.read(), "h2d", "zero_copy").points.at(0).gbps, curve.at(0).gbps);
 }
 
 TEST(LinkCurve, NoiseMakesNoLongerPieceFaster) {
   ProbedMachine machine;
   machine.add_link("zero_copy", "h2d", {0, 400e-9, 1 / 50e9}, {4096}, {1, 512});
   machine.add_link("zero_copy", "h2d", {0, 20e-9, 1 / 50e9}, {8192, 16384}, {1, 512});
-  const auto curve = link_curve(machine.read(), "h2d").points;
+  const auto curve = link_curve(machine.read(), "h2d", "zero_copy").points;
   ASSERT_EQ(curve.size(), 3u);
   const double expected = (20e-9 + 8192 / 50e9) * 1e9;
   EXPECT_NEAR(4096 / curve[0].gbps, expected, 1e-6);
@@ -81,7 +84,7 @@ TEST(LinkCurve, APieceIsNoFasterThanTheBestTransfer) {
     add_pieces(machine, 64, shorter);
     add_pieces(machine, 512, 90e-6);
     const double best = 512 * 4096 / 90e-6 * 1e-9;
-    EXPECT_NEAR(link_curve(machine.read(), "h2d").points.at(0).gbps, best, 0.021 * best) << shorter;
+    EXPECT_NEAR(link_curve(machine.read(), "h2d", "zero_copy").points.at(0).gbps, best, 0.021 * best) << shorter;
   }
 }
 
@@ -89,7 +92,7 @@ TEST(LinkCurve, APieceTakesNoMoreThanItsShareOfAll) {
   ProbedMachine machine;
   add_pieces(machine, 64, 1e-6);  // noise: too short
   add_pieces(machine, 512, 90e-6);
-  EXPECT_NEAR(link_curve(machine.read(), "h2d").points.at(0).gbps, 512 * 4096 / 90e-6 * 1e-9, 1e-9);
+  EXPECT_NEAR(link_curve(machine.read(), "h2d", "zero_copy").points.at(0).gbps, 512 * 4096 / 90e-6 * 1e-9, 1e-9);
 }
 
 TEST(LinkCurve, RefusesFiguresWithoutSizeAndNumber) {
@@ -103,7 +106,7 @@ TEST(LinkCurve, RefusesFiguresWithoutSizeAndNumber) {
                  {"beside", "nothing"},
                  {"piece_bytes", bytes ? value : 4096.0},
                  {"pieces", bytes ? 8.0 : value}});
-    EXPECT_THROW(link_curve(machine.read(), "h2d"), InputError) << name << value;
+    EXPECT_THROW(link_curve(machine.read(), "h2d", "zero_copy"), InputError) << name << value;
   }
 }
 
