@@ -4,12 +4,12 @@
 // Two ways over the link. DMA: one batched call that names every piece, best for large or few pieces; captured into a
 // CUDA graph, or in the default stream, it is a copy per piece, since the batched call can be in neither. Zero copy: a
 // kernel that reads (or writes) pinned memory itself, best for many small ones, but it takes multiprocessors from what
-// computes beside it. Which is faster depends on both size and count and on the machine: GatherCrossover says.
+// computes beside it. Which is faster depends on both size and count and on the machine: the benchmark of `gather`
+// says.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"
@@ -37,35 +37,9 @@ struct Pieces {
 
 enum class GatherWay : std::uint8_t { dma, zero_copy };
 
-/// Which way is faster, from times at some sizes and counts: the logarithm of their ratio is interpolated in the
-/// logarithms of both, and held beyond the ends.
-class GatherCrossover {
- public:
-  struct Point {
-    std::size_t bytes = 0;    // of a piece
-    std::uint32_t count = 0;  // of pieces
-    double dma_seconds = 0, zero_copy_seconds = 0;
-  };
-  /// `points` are a full grid: every size with every count, each once, in any order. Throws InputError otherwise.
-  explicit GatherCrossover(std::vector<Point> points);
-  GatherWay choose(std::size_t bytes, std::uint32_t count) const;
-  const std::vector<Point>& points() const { return points_; }
-
- private:
-  std::vector<Point> points_;           // by size, then count
-  std::vector<double> sizes_, counts_;  // logarithms, ascending
-};
-
-/// Measured on this machine from pinned memory to the device, sizes 1 KiB to 1 MiB and counts 1 to 512, in some 50 ms.
-/// Takes pool_bytes of either memory (at least 1 MiB); more pieces than the pool holds count as those it holds.
-GatherCrossover measure_gather_crossover(std::size_t pool_bytes = std::size_t{64} << 20);
-
 /// One way: InputError where it is DMA and the slots or their number are not on the host. No pieces, or pieces of 0
 /// bytes, are nothing to do, whatever the way.
 void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream);
-
-/// The faster way, of those that are possible.
-void gather_cuda(const Pieces& pieces, const GatherCrossover& crossover, CudaStream stream);
 
 /// Zero copy of several lists of pieces by one kernel, as one long list: whoever has few pieces leaves the threads to
 /// the others. All pieces have the same size, n is at most kMostLists, and each list is as check_pieces() wants it.

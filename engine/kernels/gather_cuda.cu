@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <vector>
 
 #include "engine/common/error.h"
 #include "engine/kernels/gather_kernels.cuh"
@@ -50,11 +51,6 @@ void gather_lists_cuda(const LaunchArray<Pieces>& lists, std::uint32_t n, std::s
          gpu::kCopyThreads, 0, lists, n);
 }
 
-void gather_cuda(const Pieces& pieces, const GatherCrossover& crossover, CudaStream stream) {
-  const bool either = pieces.slots_on_host && pieces.device_count == nullptr;
-  gather_cuda(pieces, either ? crossover.choose(pieces.bytes, pieces.count) : GatherWay::zero_copy, stream);
-}
-
 void move_kv_rows_cuda(const KvRows& from, const KvRows& to, std::uint32_t kv_heads, std::uint32_t head_dim,
                        std::uint32_t n, CudaStream stream) {
   const std::size_t row = head_dim * size_of(from.type);
@@ -67,45 +63,6 @@ void move_kv_rows_cuda(const KvRows& from, const KvRows& to, std::uint32_t kv_he
   gpu::Launcher launch(stream);
   launch(gpu::move_kv_rows_kernel, dim3(std::min(gpu::kCopyBlocks, gpu::blocks_for(units, gpu::kCopyThreads)), 2),
          gpu::kCopyThreads, 0, from, to, kv_heads, static_cast<std::uint32_t>(row / 16), n);
-}
-
-GatherCrossover measure_gather_crossover(std::size_t pool_bytes) {
-  TANDEM_CHECK(pool_bytes >= std::size_t{1} << 20, "A pool of {} bytes.", pool_bytes);
-  const PinnedMemory host(pool_bytes);
-  const CudaMemory device(pool_bytes);
-  const OwnedStream stream;
-  const PinnedMemory slots(512 * sizeof(std::uint32_t));
-  std::vector<GatherCrossover::Point> points;
-  for (const std::size_t bytes :
-       {std::size_t{1} << 10, std::size_t{1} << 13, std::size_t{1} << 15, std::size_t{1} << 17, std::size_t{1} << 20}) {
-    for (const std::uint32_t count : {1u, 8u, 64u, 512u}) {
-      const auto distinct = static_cast<std::uint32_t>(pool_bytes / bytes);
-      for (std::uint32_t i = 0; i < count; ++i) slots.as<std::uint32_t>()[i] = (i * 2654435761u) % distinct;
-      Pieces pieces;
-      pieces.from = host.as<>();
-      pieces.to = device.as<>();
-      pieces.from_stride = pieces.to_stride = pieces.bytes = bytes;
-      pieces.from_slots = slots.as<std::uint32_t>();
-      pieces.count = std::min(count, distinct);
-      const auto least = [&](GatherWay way) {
-        const auto seconds_of = [&](int gathers) {
-          return cuda_seconds(stream,
-                              [&] {
-                                for (int i = 0; i < gathers; ++i) gather_cuda(pieces, way, stream);
-                              }) /
-                 gathers;
-        };
-        seconds_of(1);  // warms up
-        double seconds = seconds_of(1);
-        // Short ones go one after another, as many as 0.2 ms take: a single one is timed with its submission.
-        const int gathers = static_cast<int>(std::clamp(2e-4 / std::max(seconds, 1e-6), 1.0, 32.0));
-        for (int round = 0; round < 2; ++round) seconds = std::min(seconds, seconds_of(gathers));
-        return seconds;
-      };
-      points.push_back({bytes, count, least(GatherWay::dma), least(GatherWay::zero_copy)});
-    }
-  }
-  return GatherCrossover(std::move(points));
 }
 
 }  // namespace tandem

@@ -11,36 +11,13 @@ namespace {
 
 constexpr std::size_t kPageRows = 16;
 
-enum class By : std::uint8_t { dma, zero_copy, faster, faster_small };
-
-const char* name_of(By way) {
-  return way == By::dma ? "DMA" : way == By::zero_copy ? "zero copy" : "the faster way";
-}
-
-// Measured once; for the tests with a pool that an emulated device gets through in a moment.
-const GatherCrossover& crossover_of(By way) {
-  if (way == By::faster_small) {
-    static const GatherCrossover small = measure_gather_crossover(std::size_t{1} << 20);
-    return small;
-  }
-  static const GatherCrossover measured = measure_gather_crossover();
-  return measured;
-}
-
-void gather_by(const Pieces& pieces, By way, CudaStream stream) {
-  if (way == By::dma || way == By::zero_copy)
-    gather_cuda(pieces, way == By::dma ? GatherWay::dma : GatherWay::zero_copy, stream);
-  else
-    gather_cuda(pieces, crossover_of(way), stream);
-}
-
 enum class Slots : std::uint8_t { on_host, on_device, counted_on_device };
 
 // Pieces of a pinned pool in a scattered order to a device pool, or back.
-KernelCase gather_case(std::size_t bytes, std::uint32_t count, By way, bool to_device, Slots where) {
+KernelCase gather_case(std::size_t bytes, std::uint32_t count, GatherWay way, bool to_device, Slots where) {
   KernelCase one;
   one.kernel = to_device ? "gather" : "scatter_to_host";
-  one.shape = fmt::format("{} pieces of {}, {}{}", count, bytes, name_of(way),
+  one.shape = fmt::format("{} pieces of {}, {}{}", count, bytes, way == GatherWay::dma ? "DMA" : "zero copy",
                           where == Slots::on_host     ? ""
                           : where == Slots::on_device ? ", slots on the device"
                                                       : ", counted on the device");
@@ -86,8 +63,7 @@ KernelCase gather_case(std::size_t bytes, std::uint32_t count, By way, bool to_d
     pieces.slots_on_host = where == Slots::on_host;
     if (where == Slots::counted_on_device) pieces.device_count = memory.input(std::vector<std::uint32_t>{moved});
     PreparedCase prepared;
-    if (way == By::faster || way == By::faster_small) crossover_of(way);  // not while it is measured
-    prepared.run = [=, &memory] { gather_by(pieces, way, memory.stream()); };
+    prepared.run = [=, &memory] { gather_cuda(pieces, way, memory.stream()); };
     prepared.result = [=, &memory] {
       return to_device ? memory.read(device, device_words) : memory.read(host, host_words);
     };
@@ -187,10 +163,10 @@ void append_gather_cases(CaseSize size, std::vector<KernelCase>& cases) {
                                     std::size_t{256} << 10, std::size_t{1} << 20})
       for (const std::uint32_t count : {1u, 8u, 64u, 512u}) {
         if (bytes * count > std::size_t{128} << 20) continue;
-        for (const By way : {By::dma, By::zero_copy, By::faster})
+        for (const GatherWay way : {GatherWay::dma, GatherWay::zero_copy})
           cases.push_back(gather_case(bytes, count, way, true, Slots::on_host));
       }
-    for (const By way : {By::dma, By::zero_copy})
+    for (const GatherWay way : {GatherWay::dma, GatherWay::zero_copy})
       cases.push_back(gather_case(8 << 10, 512, way, false, Slots::on_host));
     cases.push_back(move_case(Move::rows_to_pages, 4096, 8, 128, DType::bf16));
     cases.push_back(move_case(Move::pages_to_set, 4096, 8, 128, DType::bf16));
@@ -198,14 +174,15 @@ void append_gather_cases(CaseSize size, std::vector<KernelCase>& cases) {
   }
   for (const std::size_t bytes : {std::size_t{16}, std::size_t{208}, std::size_t{4096}}) {
     for (const std::uint32_t count : {1u, 7u, 100u}) {
-      for (const By way : {By::dma, By::zero_copy, By::faster_small})
+      for (const GatherWay way : {GatherWay::dma, GatherWay::zero_copy})
         for (const bool to_device : {false, true})
           cases.push_back(gather_case(bytes, count, way, to_device, Slots::on_host));
-      cases.push_back(gather_case(bytes, count, By::zero_copy, true, Slots::on_device));
-      cases.push_back(gather_case(bytes, count, By::zero_copy, true, Slots::counted_on_device));
+      cases.push_back(gather_case(bytes, count, GatherWay::zero_copy, true, Slots::on_device));
+      cases.push_back(gather_case(bytes, count, GatherWay::zero_copy, true, Slots::counted_on_device));
     }
   }
-  for (const By way : {By::dma, By::zero_copy}) cases.push_back(gather_case(8192, 100, way, true, Slots::on_host));
+  for (const GatherWay way : {GatherWay::dma, GatherWay::zero_copy})
+    cases.push_back(gather_case(8192, 100, way, true, Slots::on_host));
   for (const Move move : {Move::rows_to_pages, Move::pages_to_set}) {
     cases.push_back(move_case(move, 1, 1, 8, DType::bf16));
     cases.push_back(move_case(move, 35, 3, 64, DType::f16));

@@ -53,13 +53,7 @@ void LinearCuda::add(const void*, const MatrixView&, float*, std::uint32_t, Cuda
   refuse();
 }
 
-GatherCrossover measure_gather_crossover(std::size_t) {
-  refuse();
-}
 void gather_cuda(const Pieces&, GatherWay, CudaStream) {
-  refuse();
-}
-void gather_cuda(const Pieces&, const GatherCrossover&, CudaStream) {
   refuse();
 }
 void gather_lists_cuda(const LaunchArray<Pieces>&, std::uint32_t, std::size_t, CudaStream) {

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-TEST(GatherCuda, TakesTheWayThatIsPossible) {
+TEST(GatherCuda, TakesOnlyAWayThatIsPossible) {
   const PinnedMemory host(1024);
   const CudaMemory device(1024), slots(4);
   std::iota(host.as<std::uint8_t>(), host.as<std::uint8_t>() + 1024, std::uint8_t{0});
@@ -28,8 +28,7 @@ TEST(GatherCuda, TakesTheWayThatIsPossible) {
   pieces.from_slots = slots.as<std::uint32_t>();
   pieces.count = 1;
   pieces.slots_on_host = false;
-  const GatherCrossover always_dma({{1024, 1, 1, 2}});
-  gather_cuda(pieces, always_dma, {});
+  gather_cuda(pieces, GatherWay::zero_copy, {});
   EXPECT_EQ(device.as<std::uint8_t>()[5], 3 * 64 + 5);
   EXPECT_THAT([&] { gather_cuda(pieces, GatherWay::dma, {}); }, ThrowsMessage<InputError>(HasSubstr("on the device")));
   pieces.count = 0;
@@ -40,13 +39,6 @@ TEST(GatherCuda, TakesTheWayThatIsPossible) {
   pieces.bytes = 60;
   EXPECT_THAT([&] { gather_cuda(pieces, GatherWay::zero_copy, {}); },
               ThrowsMessage<LogicError>(HasSubstr("multiples of 16")));
-}
-
-TEST(GatherCuda, MeasuresACrossover) {
-  const GatherCrossover crossover = measure_gather_crossover(std::size_t{1} << 20);
-  EXPECT_EQ(crossover.points().size(), 20u);
-  EXPECT_EQ(crossover.points().front().bytes, 1024u);
-  EXPECT_EQ(crossover.points().back().count, 512u);
 }
 
 TEST(MoveKvRows, RefusesOtherTypesAndOddRows) {
