@@ -1,5 +1,4 @@
-// Moving KV between host and device: equal pieces at slots of two pools (pages, or tokens of a packed set), and rows of
-// keys and values from any layout to any other.
+// Moving KV between host and device: equal pieces at slots of two pools (pages, or tokens of a packed set).
 //
 // Two ways over the link. DMA: one batched call that names every piece, best for large or few pieces; captured into a
 // CUDA graph, or in the default stream, it is a copy per piece, since the batched call can be in neither. Zero copy: a
@@ -13,7 +12,6 @@
 
 #include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"
-#include "engine/kernels/tensor.h"
 
 namespace tandem {
 
@@ -49,23 +47,5 @@ void gather_lists_cuda(const LaunchArray<Pieces>& lists /*[n]*/, std::uint32_t n
 constexpr std::uint32_t kMostLists = 256;
 /// LogicError where a list is not in units of 16 bytes, or has 2^31 of them.
 void check_pieces(const Pieces& pieces);
-
-/// Keys and values of tokens: those of token i and KV head h begin at k (v) + offset(i) + h * head_stride bytes, with
-/// offset(i) = token_offsets[i], or i * token_stride where that is nullptr. A page [kv head][K 16 x D, V 16 x D] is:
-/// k = the pool, v = k + 16 * D * size, head_stride = 32 * D * size, and a token's offset is that of its page and row.
-struct KvRows {
-  void* k = nullptr;
-  void* v = nullptr;
-  DType type = DType::f32;
-  const std::uint64_t* token_offsets = nullptr;  // [n], device memory
-  std::uint64_t token_stride = 0, head_stride = 0;
-};
-
-/// Keys and values of n tokens from one layout to another: from rows as a projection leaves them to pages, from pages
-/// to a packed set of chosen tokens, device to pinned host or back. The types are the same; 16 bytes divide a row
-/// (head_dim * size) and all offsets and strides. token_offsets lie in device or pinned memory. What is read and what
-/// is written must not overlap.
-void move_kv_rows_cuda(const KvRows& from, const KvRows& to, std::uint32_t kv_heads, std::uint32_t head_dim,
-                       std::uint32_t n, CudaStream stream);
 
 }  // namespace tandem

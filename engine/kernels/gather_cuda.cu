@@ -7,13 +7,6 @@
 namespace tandem {
 namespace {
 
-bool in_sixteens(std::size_t a, std::size_t b = 0, std::size_t c = 0, std::size_t d = 0) {
-  return (a | b | c | d) % 16 == 0;
-}
-std::size_t number_of(const void* at) {
-  return reinterpret_cast<std::uintptr_t>(at);
-}
-
 void gather_by_dma(const Pieces& pieces, CudaStream stream) {
   if (!pieces.slots_on_host || pieces.device_count != nullptr)
     throw InputError("DMA needs to know every piece on the host; these are known on the device only.");
@@ -49,20 +42,6 @@ void gather_lists_cuda(const LaunchArray<Pieces>& lists, std::uint32_t n, std::s
   gpu::Launcher launch(stream);
   launch(gpu::gather_kernel, std::min(gpu::kCopyBlocks, gpu::blocks_for(all_bytes / 16, gpu::kCopyThreads)),
          gpu::kCopyThreads, 0, lists, n);
-}
-
-void move_kv_rows_cuda(const KvRows& from, const KvRows& to, std::uint32_t kv_heads, std::uint32_t head_dim,
-                       std::uint32_t n, CudaStream stream) {
-  const std::size_t row = head_dim * size_of(from.type);
-  TANDEM_CHECK(from.type == to.type, "Rows of {} cannot be moved to {}.", to_string(from.type), to_string(to.type));
-  TANDEM_CHECK(in_sixteens(row, from.head_stride, to.head_stride) && in_sixteens(from.token_stride, to.token_stride) &&
-                   in_sixteens(number_of(from.k), number_of(from.v), number_of(to.k), number_of(to.v)),
-               "Rows of {} bytes, or what they lie in, are no multiples of 16.", row);
-  const std::size_t units = row / 16 * kv_heads * n;
-  TANDEM_CHECK(units < std::size_t{1} << 31, "{} tokens of {} heads in one call.", n, kv_heads);
-  gpu::Launcher launch(stream);
-  launch(gpu::move_kv_rows_kernel, dim3(std::min(gpu::kCopyBlocks, gpu::blocks_for(units, gpu::kCopyThreads)), 2),
-         gpu::kCopyThreads, 0, from, to, kv_heads, static_cast<std::uint32_t>(row / 16), n);
 }
 
 }  // namespace tandem

@@ -70,22 +70,4 @@ inline __global__ void __launch_bounds__(kCopyThreads)
   });
 }
 
-__device__ __forceinline__ std::uint64_t row_offset(const KvRows& rows, std::uint32_t token, std::uint32_t head) {
-  return (rows.token_offsets == nullptr ? token * rows.token_stride : rows.token_offsets[token]) +
-         head * rows.head_stride;
-}
-
-/// blockIdx.y: 0 keys, 1 values. row_units: 16-byte units of one row.
-inline __global__ void __launch_bounds__(kCopyThreads)
-    move_kv_rows_kernel(KvRows from, KvRows to, std::uint32_t kv_heads, std::uint32_t row_units, std::uint32_t n) {
-  const char* const source = static_cast<const char*>(blockIdx.y == 0 ? from.k : from.v);
-  char* const target = static_cast<char*>(blockIdx.y == 0 ? to.k : to.v);
-  copy_units(n * kv_heads * row_units, [&](std::uint32_t unit, const char*& at, char*& out) {
-    const std::uint32_t row = unit / row_units, token = row / kv_heads, head = row % kv_heads;
-    const std::size_t within = 16 * std::size_t{unit % row_units};
-    at = source + row_offset(from, token, head) + within;
-    out = target + row_offset(to, token, head) + within;
-  });
-}
-
 }  // namespace tandem::gpu

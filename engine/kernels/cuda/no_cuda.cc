@@ -59,9 +59,6 @@ void gather_cuda(const Pieces&, GatherWay, CudaStream) {
 void gather_lists_cuda(const LaunchArray<Pieces>&, std::uint32_t, std::size_t, CudaStream) {
   refuse();
 }
-void move_kv_rows_cuda(const KvRows&, const KvRows&, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
-  refuse();
-}
 void choose_cuda(const float*, std::uint32_t, std::uint32_t, const std::int32_t*, TopTwo*, std::int32_t*, double*,
                  void*, CudaStream) {
   refuse();

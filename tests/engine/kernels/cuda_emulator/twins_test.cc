@@ -41,17 +41,6 @@ TEST(GatherCuda, TakesOnlyAWayThatIsPossible) {
               ThrowsMessage<LogicError>(HasSubstr("multiples of 16")));
 }
 
-TEST(MoveKvRows, RefusesOtherTypesAndOddRows) {
-  const CudaMemory memory(4096);
-  KvRows from{memory.as<>(), memory.as<>(), DType::bf16, nullptr, 64, 64}, to = from;
-  to.type = DType::f16;
-  EXPECT_THAT([&] { move_kv_rows_cuda(from, to, 1, 32, 1, {}); },
-              ThrowsMessage<LogicError>(HasSubstr("Rows of bf16 cannot be moved to f16")));
-  to.type = DType::bf16;
-  EXPECT_THAT([&] { move_kv_rows_cuda(from, to, 1, 30, 1, {}); },
-              ThrowsMessage<LogicError>(HasSubstr("multiples of 16")));
-}
-
 TEST(RmsNormCuda, InPlaceAndRefusesAnotherShape) {
   const CudaMemory x(16), weight(8);
   const float row[] = {3, 4}, ones[] = {1, 2};
