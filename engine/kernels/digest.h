@@ -45,10 +45,6 @@ struct DigestRun {
 void build_digests_cuda(const KvPages& kv, const LaunchArray<DigestRun>& runs /*[n]*/, std::uint32_t n,
                         std::uint32_t most_tokens, std::uint32_t pages_per_block, CudaStream stream);
 
-/// One step up the pyramid: block b is the union of blocks [children * b, children * (b + 1)) that exist.
-void merge_digests_cuda(const void* fine, std::uint32_t fine_blocks, std::uint32_t children, DType type,
-                        std::uint32_t kv_heads, std::uint32_t dim, void* coarse, CudaStream stream);
-
 /// One row of a batch. The digests may lie in pinned memory: each is then read over the link once per four query heads.
 struct BlockScores {
   const float* q = nullptr;  // [Hq][D]

@@ -33,18 +33,6 @@ void build_digests_cuda(const KvPages& kv, const LaunchArray<DigestRun>& runs, s
   });
 }
 
-void merge_digests_cuda(const void* fine, std::uint32_t fine_blocks, std::uint32_t children, DType type,
-                        std::uint32_t kv_heads, std::uint32_t dim, void* coarse, CudaStream stream) {
-  TANDEM_CHECK(children >= 1, "An empty block has no digest.");
-  gpu::Launcher launch(stream);
-  with_element(type, [&](auto element) {
-    using Bits = typename decltype(element)::Bits;
-    launch(gpu::merge_digests_kernel<decltype(element)>, dim3((fine_blocks + children - 1) / children, kv_heads),
-           gpu::kDigestThreads, 0, static_cast<const Bits*>(fine), fine_blocks, children, dim,
-           static_cast<Bits*>(coarse));
-  });
-}
-
 void score_blocks_cuda(const BlockScores* rows, std::uint32_t n, std::uint32_t most_blocks, std::uint32_t kv_heads,
                        AttentionShape shape, CudaStream stream) {
   TANDEM_CHECK(shape.group >= 1 && shape.group <= 32, "A group has 1 to 32 query heads, not {}.", shape.group);

@@ -8,25 +8,8 @@ namespace tandem::gpu {
 
 constexpr unsigned kDigestThreads = 128;
 
-/// Minimum and maximum of the elements that low(i) and high(i) give for i < count, one dimension after the other of
-/// each thread. Exact: they are elements.
-template <class Element, class Low, class High>
-__device__ __forceinline__ void min_max_columns(const Low& low, const High& high, std::uint32_t count,
-                                                std::uint32_t dim, typename Element::Bits* min_out,
-                                                typename Element::Bits* max_out) {
-  for (std::uint32_t d = threadIdx.x; d < dim; d += blockDim.x) {
-    float least = Element::widen(low(0)[d]), most = Element::widen(high(0)[d]);
-#pragma unroll 8
-    for (std::uint32_t i = 1; i < count; ++i) {
-      least = fminf(least, Element::widen(low(i)[d]));
-      most = fmaxf(most, Element::widen(high(i)[d]));
-    }
-    min_out[d] = Element::narrow(least);
-    max_out[d] = Element::narrow(most);
-  }
-}
-
-/// Grid: {blocks of the longest run, kv_heads, runs}.
+/// One dimension after the other of each thread. Exact: minimum and maximum are elements. Grid: {blocks of the longest
+/// run, kv_heads, runs}.
 template <class Element>
 __global__ void __launch_bounds__(kDigestThreads)
     build_digests_kernel(const __grid_constant__ KvPages kv, const __grid_constant__ LaunchArray<DigestRun> runs,
@@ -42,22 +25,18 @@ __global__ void __launch_bounds__(kDigestThreads)
   };
   auto* const least = static_cast<typename Element::Bits*>(run.digests) +
                       (std::size_t{blockIdx.y} * 2 * run.room + blockIdx.x) * kv.dim;
-  min_max_columns<Element>(key, key, count, kv.dim, least, least + std::size_t{run.room} * kv.dim);
-}
-
-/// Grid: {blocks of the result, kv_heads}.
-template <class Element>
-__global__ void __launch_bounds__(kDigestThreads)
-    merge_digests_kernel(const typename Element::Bits* fine, std::uint32_t fine_blocks, std::uint32_t children,
-                         std::uint32_t dim, typename Element::Bits* coarse) {
-  const std::uint32_t first = blockIdx.x * children;
-  const std::uint32_t count = fine_blocks - first < children ? fine_blocks - first : children;
-  const auto* const least = fine + (std::size_t{blockIdx.y} * 2 * fine_blocks + first) * dim;
-  const auto* const most = least + std::size_t{fine_blocks} * dim;
-  auto* const out = coarse + (std::size_t{blockIdx.y} * 2 * gridDim.x + blockIdx.x) * dim;
-  min_max_columns<Element>([&](std::uint32_t i) { return least + std::size_t{i} * dim; },
-                           [&](std::uint32_t i) { return most + std::size_t{i} * dim; }, count, dim, out,
-                           out + std::size_t{gridDim.x} * dim);
+  auto* const most = least + std::size_t{run.room} * kv.dim;
+  for (std::uint32_t d = threadIdx.x; d < kv.dim; d += blockDim.x) {
+    float low = Element::widen(key(0)[d]), high = low;
+#pragma unroll 8
+    for (std::uint32_t i = 1; i < count; ++i) {
+      const float value = Element::widen(key(i)[d]);
+      low = fminf(low, value);
+      high = fmaxf(high, value);
+    }
+    least[d] = Element::narrow(low);
+    most[d] = Element::narrow(high);
+  }
 }
 
 constexpr unsigned kScoreThreads = 128;

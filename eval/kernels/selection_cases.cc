@@ -81,53 +81,6 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
   return one;
 }
 
-// One step up the pyramid of digests: every second or fourth becomes one.
-KernelCase merge_digests_case(std::uint32_t kv_heads, std::uint32_t dim, std::uint32_t blocks, std::uint32_t children,
-                              DType type) {
-  KernelCase one;
-  one.kernel = "merge_digests";
-  one.shape = fmt::format("{} digests by {}, {} heads, D {}, {}", blocks, children, kv_heads, dim, to_string(type));
-  const std::uint32_t coarse = (blocks + children - 1) / children;
-  const std::size_t fine_values = std::size_t{kv_heads} * 2 * blocks * dim;
-  const std::size_t coarse_values = std::size_t{kv_heads} * 2 * coarse * dim, bytes = dim * size_of(type);
-  one.bytes = static_cast<double>((fine_values + coarse_values) * size_of(type));
-  one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
-    const char* const fine = static_cast<const char*>(memory.stored_normals(fine_values, type, 1));
-    char* const out = static_cast<char*>(memory.bytes(coarse_values * size_of(type)));
-    PreparedCase prepared;
-    prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        merge_digests_cuda(fine, blocks, children, type, kv_heads, dim, out, memory.stream());
-        return;
-      }
-      memory.pool().parallel_for(std::size_t{kv_heads} * coarse, [&](std::size_t task) {
-        const std::size_t head = task / coarse, b = task % coarse;
-        const char* const from = fine + (head * 2 * blocks + b * children) * bytes;
-        char* const to = out + (head * 2 * coarse + b) * bytes;
-        merge_digest(from, from + blocks * bytes, type,
-                     std::min(children, blocks - static_cast<std::uint32_t>(b) * children), dim, to,
-                     to + coarse * bytes);
-      });
-    };
-    prepared.result = [=, &memory] { return memory.read_stored(out, type, coarse_values); };
-    prepared.expected = [=] {
-      const auto values = rounded(case_normals(fine_values, 1), type);
-      std::vector<double> expected(coarse_values);
-      for (std::size_t i = 0; i < coarse_values; ++i) {  // [head][min, max][block][D]
-        const std::size_t d = i % dim, b = i / dim % coarse, half = i / dim / coarse;
-        const auto child = [&](std::size_t c) { return double{values[(half * blocks + c) * dim + d]}; };
-        expected[i] = child(b * children);
-        for (std::size_t c = b * children; c < std::min<std::size_t>(blocks, (b + 1) * children); ++c)
-          expected[i] = half % 2 == 0 ? std::min(expected[i], child(c)) : std::max(expected[i], child(c));
-      }
-      return expected;
-    };
-    return prepared;
-  };
-  return one;
-}
-
 KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32_t group, std::uint32_t dim,
                              std::uint32_t blocks, DType type) {
   KernelCase one;
@@ -247,7 +200,6 @@ void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases) {
   constexpr std::uint32_t kK = 1024;
   if (size == CaseSize::bench) {
     take(build_digest_case(8, 128, 32 * kK, 1, kBf16));
-    take(merge_digests_case(8, 128, 8 * kK, 2, kBf16));
     take(score_blocks_case(1, 8, 4, 128, 8 * kK, kBf16));
     take(score_blocks_case(8, 8, 4, 128, 2 * kK, kBf16));
     take(top_k_case(32, 8 * kK, 128, false));
@@ -260,8 +212,6 @@ void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(build_digest_case(1, 128, 131, 2, type));
     take(build_digest_case(3, 80, 1, 1, type));
     take(build_digest_case(1, 5, 300, 8, type));
-    take(merge_digests_case(2, 64, 10, 2, type));
-    take(merge_digests_case(1, 5, 7, 4, type));
     take(score_blocks_case(1, 2, 1, 64, 70, type));
     take(score_blocks_case(2, 2, 4, 128, 130, type));
     take(score_blocks_case(1, 1, 7, 96, 64, type));

@@ -66,10 +66,6 @@ void build_digests_cuda(const KvPages&, const LaunchArray<DigestRun>&, std::uint
                         CudaStream) {
   refuse();
 }
-void merge_digests_cuda(const void*, std::uint32_t, std::uint32_t, DType, std::uint32_t, std::uint32_t, void*,
-                        CudaStream) {
-  refuse();
-}
 void score_blocks_cuda(const BlockScores*, std::uint32_t, std::uint32_t, std::uint32_t, AttentionShape, CudaStream) {
   refuse();
 }

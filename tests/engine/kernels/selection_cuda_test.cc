@@ -66,22 +66,7 @@ TEST_P(DigestCudaTest, EqualsTheCpuBitForBit) {
         EXPECT_EQ(first[at + vector], 'x');
       }
     }
-
-    for (const std::uint32_t children : {2u, 3u}) {
-      const std::uint32_t coarse = (blocks + children - 1) / children;
-      std::vector<char> merged(std::size_t{c.heads} * 2 * coarse * vector);
-      for (std::uint32_t h = 0; h < c.heads; ++h)
-        for (std::uint32_t b = 0; b < coarse; ++b)
-          merge_digest(&expected[(h * 2 * blocks + b * children) * vector],
-                       &expected[((h * 2 + 1) * blocks + b * children) * vector], type(),
-                       std::min(children, blocks - b * children), c.dim, &merged[(h * 2 * coarse + b) * vector],
-                       &merged[((h * 2 + 1) * coarse + b) * vector]);
-      const OnDevice<char> device_merged(merged.size());
-      merge_digests_cuda(digests.data(), blocks, children, type(), c.heads, c.dim, device_merged.data(), {});
-      EXPECT_EQ(device_merged.values(), merged);
-    }
   }
-  EXPECT_THROW(merge_digests_cuda(nullptr, 1, 0, type(), 1, 8, nullptr, {}), LogicError);
 }
 
 TEST_P(DigestCudaTest, ScoresAgreeWithFloat64) {
