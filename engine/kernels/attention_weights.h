@@ -49,9 +49,4 @@ struct ScoreRow {
 };
 void log_sum_exp_cuda(const LaunchArray<ScoreRow>& rows /*[count]*/, std::uint32_t count, CudaStream stream);
 
-/// salient_masks of one KV head's averages; *chosen is the number of tokens with a bit set.
-void salient_masks_cuda(const float* averages /*[group][stride]*/, std::size_t stride, std::uint32_t n,
-                        std::uint32_t group, float threshold, std::uint32_t* masks /*[n]*/,
-                        std::uint32_t* chosen /*[1]*/, CudaStream stream);
-
 }  // namespace tandem

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "engine/common/error.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/attention_weights_kernels.cuh"
 #include "engine/kernels/cuda/launch.cuh"
@@ -20,15 +19,6 @@ void blend_weights_cuda(const LaunchArray<WeightBlend>& blends, std::uint32_t co
 void log_sum_exp_cuda(const LaunchArray<ScoreRow>& rows, std::uint32_t count, CudaStream stream) {
   gpu::Launcher launch(stream);
   launch(gpu::log_sum_exp_kernel, count, gpu::kWeightThreads, 0, rows);
-}
-
-void salient_masks_cuda(const float* averages, std::size_t stride, std::uint32_t n, std::uint32_t group,
-                        float threshold, std::uint32_t* masks, std::uint32_t* chosen, CudaStream stream) {
-  TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
-  gpu::Launcher launch(stream);
-  launch(gpu::clear_word_kernel, 1, 1, 0, chosen);
-  launch(gpu::salient_masks_kernel, gpu::blocks_for(n, gpu::kWeightThreads), gpu::kWeightThreads, 0, averages, stride,
-         n, group, threshold, masks, chosen);
 }
 
 }  // namespace tandem

@@ -46,22 +46,4 @@ __global__ void __launch_bounds__(kWeightThreads)
   if (threadIdx.x == 0) *row.lse = sum == 0.0f ? -__builtin_huge_valf() : most + logf(sum);
 }
 
-/// *chosen was set to 0 before.
-__global__ void __launch_bounds__(kWeightThreads)
-    salient_masks_kernel(const float* averages, std::size_t stride, std::uint32_t n, std::uint32_t group,
-                         float threshold, std::uint32_t* masks, std::uint32_t* chosen) {
-  const std::uint32_t token = blockIdx.x * kWeightThreads + threadIdx.x;
-  std::uint32_t mask = 0;
-  if (token < n) {
-    for (std::uint32_t g = 0; g < group; ++g) mask |= (averages[g * stride + token] > threshold ? 1u : 0u) << g;
-    masks[token] = mask;
-  }
-  const int here = __syncthreads_count(mask != 0);
-  if (threadIdx.x == 0 && here > 0) atomicAdd(chosen, static_cast<std::uint32_t>(here));
-}
-
-__global__ void clear_word_kernel(std::uint32_t* word) {
-  *word = 0;
-}
-
 }  // namespace tandem::gpu

@@ -1,4 +1,4 @@
-// Cases of what follows attention weights: averages, column sums, sums of exponentials, salient tokens.
+// Cases of what follows attention weights: averages, column sums, sums of exponentials.
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
@@ -93,55 +93,6 @@ KernelCase log_sum_exp_case(std::uint32_t rows, std::uint32_t n) {
   return one;
 }
 
-// Who chose each token; averages at the threshold are not above it.
-KernelCase salient_masks_case(std::uint32_t group, std::uint32_t n) {
-  KernelCase one;
-  one.kernel = "salient_masks";
-  one.shape = fmt::format("a group of {}, {} tokens", group, n);
-  one.bytes = 4.0 * n * (group + 1.0);
-  one.prepare = [=](CaseMemory& memory) {
-    const std::size_t stride = n + 5;
-    auto averages = case_normals(group * stride, 1, 2);
-    for (float& average : averages) average = std::round(average);
-    const float* const at = memory.input(averages);
-    std::uint32_t* const masks = memory.output<std::uint32_t>(n);
-    std::uint32_t* const chosen = memory.output<std::uint32_t>(1);
-    PreparedCase prepared;
-    prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        salient_masks_cuda(at, stride, n, group, 1.0f, masks, chosen, memory.stream());
-      } else {
-        *chosen = salient_masks(at, stride, n, group, 1.0f, masks);
-      }
-    };
-    prepared.result = [=, &memory] {
-      const auto found = memory.read(masks, n);
-      std::vector<float> bits;  // a mask may have more digits than a float
-      for (const std::uint32_t mask : found)
-        for (std::uint32_t g = 0; g < 32; ++g) bits.push_back(static_cast<float>(mask >> g & 1u));
-      bits.push_back(static_cast<float>(memory.read(chosen, 1)[0]));
-      return bits;
-    };
-    prepared.expected = [=] {
-      std::vector<double> expected;
-      double any = 0;
-      for (std::uint32_t t = 0; t < n; ++t) {
-        bool salient = false;
-        for (std::uint32_t g = 0; g < 32; ++g) {
-          const bool chose = g < group && averages[g * stride + t] > 1.0f;
-          expected.push_back(chose ? 1 : 0);
-          salient = salient || chose;
-        }
-        any += salient ? 1 : 0;
-      }
-      expected.push_back(any);
-      return expected;
-    };
-    return prepared;
-  };
-  return one;
-}
-
 }  // namespace
 
 void append_weight_cases(CaseSize size, std::vector<KernelCase>& cases) {
@@ -151,14 +102,12 @@ void append_weight_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(blend_weights_case(32, 32 * kK, 1));
     take(blend_weights_case(32, 8 * kK, 64));
     take(log_sum_exp_case(2048, 8 * kK));
-    take(salient_masks_case(4, 32 * kK));
     return;
   }
   for (const std::uint32_t n : {1u, 77u, 600u}) {
     take(blend_weights_case(3, n, 1));
     take(blend_weights_case(2, n, 5));
     take(log_sum_exp_case(3, n));
-    take(salient_masks_case(n % 32 + 1, n));
   }
 }
 

@@ -158,9 +158,5 @@ void blend_weights_cuda(const LaunchArray<WeightBlend>&, std::uint32_t, std::uin
 void log_sum_exp_cuda(const LaunchArray<ScoreRow>&, std::uint32_t, CudaStream) {
   refuse();
 }
-void salient_masks_cuda(const float*, std::size_t, std::uint32_t, std::uint32_t, float, std::uint32_t*, std::uint32_t*,
-                        CudaStream) {
-  refuse();
-}
 
 }  // namespace tandem

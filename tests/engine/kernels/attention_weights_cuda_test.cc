@@ -1,7 +1,6 @@
 // Averages of attention weights on the GPU or its emulation, against the CPU twins.
 #include <limits>
 
-#include "engine/common/error.h"
 #include "engine/kernels/attention_weights.h"
 #include "tests/engine/kernels/cuda_test.h"
 
@@ -84,25 +83,6 @@ TEST_F(AttentionWeightsCudaTest, LogSumExpAgreesWithFloat64) {
   EXPECT_EQ(actual[4], -kInfinity);
   for (std::size_t r = 1; r < 4; ++r)
     EXPECT_NEAR(actual[r], expected[r], 1e-5 * std::max(1.0f, std::fabs(expected[r])));
-}
-
-TEST_F(AttentionWeightsCudaTest, SalientMasksEqualTheCpus) {
-  Random random(3);
-  const OnDevice<std::uint32_t> chosen(1);
-  for (const std::uint32_t n : {1u, 256u, 700u}) {
-    for (const std::uint32_t group : {1u, 7u, 32u}) {
-      const std::size_t stride = n + 3;
-      const auto averages = random.normals(stride * group);
-      std::vector<std::uint32_t> expected(n);
-      const std::uint32_t count = salient_masks(averages.data(), stride, n, group, 1.5f, expected.data());
-      const OnDevice<float> device(averages);
-      const OnDevice<std::uint32_t> masks(n);
-      salient_masks_cuda(device.data(), stride, n, group, 1.5f, masks.data(), chosen.data(), {});
-      EXPECT_EQ(masks.values(), expected);
-      EXPECT_EQ(chosen.values()[0], count);
-    }
-  }
-  EXPECT_THROW(salient_masks_cuda(nullptr, 1, 1, 33, 0, nullptr, nullptr, {}), LogicError);
 }
 
 }  // namespace
