@@ -21,7 +21,7 @@ __device__ __forceinline__ void load_matrices_4(std::uint32_t (&out)[4], const v
                : "r"(row)
                : "memory");
 #else
-  cuda_emulator::load_matrices(out, 4, row_in_shared, false);
+  cuda_emulator::load_matrices(out, row_in_shared, false);
 #endif
 }
 
@@ -34,32 +34,7 @@ __device__ __forceinline__ void load_matrices_4_transposed(std::uint32_t (&out)[
                : "r"(row)
                : "memory");
 #else
-  cuda_emulator::load_matrices(out, 4, row_in_shared, true);
-#endif
-}
-
-/// Two matrices: lanes 0 to 15 give the addresses; the other lanes' addresses are not used.
-__device__ __forceinline__ void load_matrices_2(std::uint32_t (&out)[2], const void* row_in_shared) {
-#ifdef __CUDACC__
-  const unsigned row = static_cast<unsigned>(__cvta_generic_to_shared(row_in_shared));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-               : "=r"(out[0]), "=r"(out[1])
-               : "r"(row)
-               : "memory");
-#else
-  cuda_emulator::load_matrices(out, 2, row_in_shared, false);
-#endif
-}
-
-__device__ __forceinline__ void load_matrices_2_transposed(std::uint32_t (&out)[2], const void* row_in_shared) {
-#ifdef __CUDACC__
-  const unsigned row = static_cast<unsigned>(__cvta_generic_to_shared(row_in_shared));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(out[0]), "=r"(out[1])
-               : "r"(row)
-               : "memory");
-#else
-  cuda_emulator::load_matrices(out, 2, row_in_shared, true);
+  cuda_emulator::load_matrices(out, row_in_shared, true);
 #endif
 }
 

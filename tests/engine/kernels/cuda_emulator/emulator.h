@@ -87,6 +87,6 @@ void async_wait(int pending);
 /// mma.m16n8k16 and ldmatrix by their definition in the PTX manual.
 void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
                       float (*widen)(std::uint16_t));
-void load_matrices(std::uint32_t* out, unsigned matrices, const void* row, bool transposed);
+void load_matrices(std::uint32_t (&out)[4], const void* row, bool transposed);
 
 }  // namespace tandem::cuda_emulator

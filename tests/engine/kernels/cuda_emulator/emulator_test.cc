@@ -224,9 +224,10 @@ __global__ void product_kernel(const std::uint16_t* a, const std::uint16_t* b, f
   a_rows[lane] = gpu::load_vector<uint4>(a + 8 * lane);
   if (lane < 16) b_rows[lane] = gpu::load_vector<uint4>(b + 8 * lane);
   __syncwarp();
-  std::uint32_t a_fragment[4], b_fragment[2];
+  std::uint32_t a_fragment[4], b_twice[4];
   gpu::load_matrices_4(a_fragment, &a_rows[2 * (lane % 16) + lane / 16]);
-  gpu::load_matrices_2_transposed(b_fragment, &b_rows[lane % 16]);
+  gpu::load_matrices_4_transposed(b_twice, &b_rows[lane % 16]);
+  const std::uint32_t b_fragment[2] = {b_twice[0], b_twice[1]};
   float sums[4] = {1, 2, 3, 4};
   gpu::multiply_16x8x16<Element>(sums, a_fragment, b_fragment);
   for (unsigned i = 0; i < 4; ++i) c[8 * (group + 8 * (i / 2)) + pair + i % 2] = sums[i];

@@ -42,7 +42,6 @@ void multiply(WarpArguments lanes, std::uint32_t) {
 
 struct Load {
   std::uint32_t* out;
-  unsigned matrices;
   const void* row;
   bool transposed;
 };
@@ -52,7 +51,7 @@ void load(WarpArguments lanes, std::uint32_t) {
   for (unsigned lane = 0; lane < 32; ++lane) {
     const Load& mine = of(lane);
     const unsigned group = lane / 4, pair = 2 * (lane % 4);
-    for (unsigned m = 0; m < mine.matrices; ++m) {
+    for (unsigned m = 0; m < 4; ++m) {
       const auto element = [&](unsigned row, unsigned column) {
         std::uint16_t value;
         std::memcpy(&value, static_cast<const char*>(of(8 * m + row).row) + 2 * column, 2);
@@ -72,13 +71,10 @@ void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], const std::uin
   warp_operation(0xffffffffu, "mma", &arguments, multiply);
 }
 
-void load_matrices(std::uint32_t* out, unsigned matrices, const void* row, bool transposed) {
-  if (lane() < 8 * matrices) check_shared(row, 16, 16, "ldmatrix");
-  Load arguments{out, matrices, row, transposed};
-  warp_operation(0xffffffffu,
-                 matrices == 4 ? (transposed ? "ldmatrix.x4.trans" : "ldmatrix.x4")
-                               : (transposed ? "ldmatrix.x2.trans" : "ldmatrix.x2"),
-                 &arguments, load);
+void load_matrices(std::uint32_t (&out)[4], const void* row, bool transposed) {
+  check_shared(row, 16, 16, "ldmatrix");
+  Load arguments{out, row, transposed};
+  warp_operation(0xffffffffu, transposed ? "ldmatrix.x4.trans" : "ldmatrix.x4", &arguments, load);
 }
 
 }  // namespace tandem::cuda_emulator
