@@ -10,9 +10,6 @@ void check_pieces(const Pieces& pieces) {
       (pieces.bytes | pieces.from_stride | pieces.to_stride | number_of(pieces.from) | number_of(pieces.to)) % 16 == 0,
       "Pieces of {} bytes at strides of {} and {} are not all multiples of 16.", pieces.bytes, pieces.from_stride,
       pieces.to_stride);
-  // The last step of the kernel's loop must not wrap around.
-  TANDEM_CHECK(pieces.bytes / 16 * pieces.count < std::size_t{1} << 31, "{} pieces of {} bytes in one gather.",
-               pieces.count, pieces.bytes);
 }
 
 }  // namespace tandem

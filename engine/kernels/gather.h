@@ -41,11 +41,11 @@ void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream);
 
 /// Zero copy of several lists of pieces by one kernel, as one long list: whoever has few pieces leaves the threads to
 /// the others. All pieces have the same size, n is at most kMostLists, and each list is as check_pieces() wants it.
-/// all_bytes: of all lists together, below 2^35.
+/// all_bytes: of all lists together, each with as many pieces as it may have, below 2^35.
 void gather_lists_cuda(const LaunchArray<Pieces>& lists /*[n]*/, std::uint32_t n, std::size_t all_bytes,
                        CudaStream stream);
 constexpr std::uint32_t kMostLists = 256;
-/// LogicError where a list is not in units of 16 bytes, or has 2^31 of them.
+/// LogicError where pools, strides and pieces are not in units of 16 bytes.
 void check_pieces(const Pieces& pieces);
 
 }  // namespace tandem

@@ -37,6 +37,7 @@ void gather_cuda(const Pieces& pieces, GatherWay way, CudaStream stream) {
 void gather_lists_cuda(const LaunchArray<Pieces>& lists, std::uint32_t n, std::size_t all_bytes, CudaStream stream) {
   if (n == 0 || all_bytes == 0) return;
   static_assert(kMostLists <= gpu::kCopyThreads);  // each of which looks at one
+  // The last step of the kernel's loop must not wrap around.
   TANDEM_CHECK(n <= kMostLists && all_bytes / 16 < std::size_t{1} << 31, "{} lists of {} bytes in one gather.", n,
                all_bytes);
   gpu::Launcher launch(stream);

@@ -41,6 +41,20 @@ TEST(GatherCuda, TakesOnlyAWayThatIsPossible) {
               ThrowsMessage<LogicError>(HasSubstr("multiples of 16")));
 }
 
+// The kernel counts units of 16 bytes in 32 bits; copies count nothing.
+TEST(GatherCuda, OnlyZeroCopyHasAMostOfUnits) {
+  const CudaMemory device(16);
+  Pieces pieces;
+  pieces.from = pieces.to = device.as<>();
+  pieces.from_stride = pieces.to_stride = pieces.bytes = std::size_t{1} << 20;
+  pieces.count = 1u << 15;
+  pieces.slots_on_host = false;
+  check_pieces(pieces);
+  EXPECT_THAT([&] { gather_cuda(pieces, GatherWay::dma, {}); }, ThrowsMessage<InputError>(HasSubstr("on the device")));
+  EXPECT_THAT([&] { gather_cuda(pieces, GatherWay::zero_copy, {}); },
+              ThrowsMessage<LogicError>(HasSubstr("1 lists of 34359738368 bytes")));
+}
+
 TEST(RmsNormCuda, InPlaceAndRefusesAnotherShape) {
   const CudaMemory x(16), weight(8);
   const float row[] = {3, 4}, ones[] = {1, 2};
