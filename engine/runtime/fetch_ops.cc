@@ -31,6 +31,9 @@ struct EngineOps::FetchWork {
   std::uint32_t layer = 0, blocks = 0;
   std::uint32_t most = 0;  // blocks that a KV head's query heads can have chosen together
   Scope scope = Scope::query_head;
+
+  /// That a KV head can have chosen: of a selection.
+  std::uint32_t most_pages() const { return index ? most * index->block / kPageTokens : 0; }
 };
 
 EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op) {
@@ -111,13 +114,20 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
       fixed_cost.h2d += op.cost.h2d - cost.h2d;
       fixed_cost.pieces += op.cost.pieces - cost.pieces;
     } else {
-      op.cost.kernels = 3;  // pages, pieces, gather; what is known on the host comes along as one copy
       op.cost.gathered = true;
       fixed.push_back(w.staging.values.writes(w.part, w.part + 1));
       fixed.push_back(w.index->selection.reads());
     }
   }
   const ModelShape shape = attention_.shape();
+  std::size_t chosen = 0;
+  std::uint32_t pages = 0;
+  for (const FetchWork& w : work) {
+    chosen += w.index ? 1 : 0;
+    pages = std::max(pages, w.most_pages());
+  }
+  // Pages, pieces, gathers; what is known on the host comes along as one copy.
+  if (chosen > 0) op.cost.kernels = 2 + gathers_of(chosen, pages * kv_.shape().slot_bytes());
   fixed_cost.pieces -= 1;  // a Cost starts with one
   op.launch = [&](LaunchContext& ctx) { launch_fetch(ctx, work, fixed_cost); };
   const auto run = [this, shape, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx, bool copies) {
@@ -171,7 +181,7 @@ void EngineOps::launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWor
     TANDEM_CHECK(w.index.has_value(), "chosen pages are those of an index");
     TANDEM_CHECK(w.scope == scope, "the rows of a batch choose alike");
     const DigestIndex& index = *w.index;
-    capacity = std::max(capacity, w.most * index.block / kPageTokens);
+    capacity = std::max(capacity, w.most_pages());
     const Range digested = index.digested(w.layer);
     selections.push_back({index.selection.read<std::uint32_t>(ctx), uploaded[i], w.blocks, index.block / kPageTokens,
                           digested.end - digested.begin, index.room});

@@ -253,11 +253,11 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
   op.kind = Kind::copy;
   op.cause = Cause::recall;
   op.layer = layer;
-  op.cost.kernels = 2;  // slots, gather
   op.cost.gathered = true;
   op.cost.upper_bound = true;
   op.cost.pieces = 0;
   std::vector<Missing> work;
+  std::vector<std::size_t> gathered;  // bytes of each list
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const std::uint32_t row = split.rows[i];
     if (std::find(rows.begin(), rows.end(), row) == rows.end()) continue;
@@ -272,9 +272,11 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
     op.cost.h2d += set.slots * set.block_bytes();
     op.cost.pieces += set.slots * set.lists * set.pages_per_block();
     wait_for(op.after, set.read[layer]);
+    gathered.insert(gathered.end(), set.lists, set.slots * set.block_bytes() / set.lists);
     work.push_back(std::move(missing));
   }
   if (work.empty()) return {};
+  op.cost.kernels = 1 + gathers_of(gathered);  // slots, gathers
   std::vector<ResidentRef> recalled;
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     if (std::find(rows.begin(), rows.end(), split.rows[i]) != rows.end()) recalled.push_back(split.sets[i]);

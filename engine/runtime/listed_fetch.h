@@ -18,22 +18,48 @@ inline FetchList make_fetch_list(LaunchContext& ctx, std::uint32_t lists, std::u
   return {ctx.scratch<std::uint32_t>(all), ctx.scratch<std::uint32_t>(all), ctx.scratch<std::uint32_t>(lists), room};
 }
 
-/// Moves pieces of one size by one kernel, or where these are very many lists or bytes by as few as it takes.
-inline void gather_lists(LaunchContext& ctx, const std::vector<Pieces>& lists) {
+/// Lists that one kernel moves, one behind the other.
+struct Gather {
+  std::size_t first = 0, lists = 0;
+  std::size_t bytes = 0;
+};
+
+/// What gather_lists() launches for lists of at most so many bytes: one kernel, or where these are very many lists or
+/// bytes as few as it takes; none for nothing.
+inline std::vector<Gather> plan_gathers(std::span<const std::size_t> bytes) {
   constexpr std::size_t kMostBytes = std::size_t{1} << 34;
-  for (std::size_t first = 0; first < lists.size();) {
-    std::size_t end = first, bytes = 0;
-    for (; end < lists.size() && end < first + kMostLists; ++end) {
-      check_pieces(lists[end]);
-      TANDEM_CHECK(lists[end].bytes == lists[first].bytes, "pieces of {} and of {} bytes", lists[first].bytes,
-                   lists[end].bytes);
-      const std::size_t own = lists[end].bytes * lists[end].count;
-      if (end > first && bytes + own > kMostBytes) break;
-      bytes += own;
-    }
-    gather_lists_cuda(ctx.pass(std::span<const Pieces>(lists).subspan(first, end - first)),
-                      static_cast<std::uint32_t>(end - first), bytes, ctx.stream());
-    first = end;
+  std::vector<Gather> plan;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (plan.empty() || plan.back().lists == kMostLists ||
+        (plan.back().bytes > 0 && plan.back().bytes + bytes[i] > kMostBytes))
+      plan.push_back({i, 0, 0});
+    ++plan.back().lists;
+    plan.back().bytes += bytes[i];
+  }
+  std::erase_if(plan, [](const Gather& gather) { return gather.bytes == 0; });
+  return plan;
+}
+
+/// How many kernels that is: what an operation declares.
+inline std::uint32_t gathers_of(std::span<const std::size_t> bytes) {
+  return static_cast<std::uint32_t>(plan_gathers(bytes).size());
+}
+inline std::uint32_t gathers_of(std::size_t lists, std::size_t bytes_of_each) {
+  return gathers_of(std::vector<std::size_t>(lists, bytes_of_each));
+}
+
+/// Moves pieces of one size.
+inline void gather_lists(LaunchContext& ctx, const std::vector<Pieces>& lists) {
+  std::vector<std::size_t> bytes;
+  bytes.reserve(lists.size());
+  for (const Pieces& list : lists) {
+    check_pieces(list);
+    TANDEM_CHECK(list.bytes == lists.front().bytes, "pieces of {} and of {} bytes", lists.front().bytes, list.bytes);
+    bytes.push_back(list.bytes * list.count);
+  }
+  for (const Gather& gather : plan_gathers(bytes)) {
+    gather_lists_cuda(ctx.pass(std::span<const Pieces>(lists).subspan(gather.first, gather.lists)),
+                      static_cast<std::uint32_t>(gather.lists), gather.bytes, ctx.stream());
   }
 }
 

@@ -71,7 +71,6 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
   op.name = "place residents";
   op.cause = Cause::recall;
   op.layer = layer;
-  op.cost.kernels = 5;  // scores, what heads share, top-k, slots, gather
   struct Page {
     std::uint32_t slot = 0;
     Tier tier = Tier::device;
@@ -96,6 +95,8 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
   choice.keep = set.residents(layer);
   choice.scope = set.per_head ? Scope::kv_head : Scope::layer;
   choice.reduce = set.per_head ? Reduce::max : Reduce::mean;
+  // Scores, what heads share, top-k, slots, gathers.
+  op.cost.kernels = 4 + gathers_of(set.lists, choice.keep * set.block_bytes() / set.lists);
   op.access.insert(op.access.end(), {set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1),
                                      queries.values.reads(layer, layer + 1), index.values.reads(layer, layer + 1)});
   op.cost.hbm = index.digest_bytes(choice.blocks) + std::uint64_t{q_heads} * shape.head_dim * sizeof(float) +

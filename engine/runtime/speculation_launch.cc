@@ -1,4 +1,5 @@
-// InfiniGen's partial index, choice and fetch on a GPU: the twins of the bodies in speculation_ops.cc.
+// InfiniGen's partial index, choice and fetch on a GPU: the twins of the bodies in speculation_ops.cc and
+// speculated_fetch.cc.
 #include <algorithm>
 #include <vector>
 

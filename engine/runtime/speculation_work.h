@@ -1,5 +1,5 @@
-// A row of a speculation and of its fetch: shared by what plans them (speculation_ops.cc) and their launches on a GPU
-// (speculation_launch.cc).
+// A row of a speculation and of its fetch: shared by what plans them (speculation_ops.cc, speculated_fetch.cc) and
+// their launches on a GPU (speculation_launch.cc).
 #pragma once
 
 #include "engine/runtime/engine_ops.h"

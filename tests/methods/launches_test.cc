@@ -71,6 +71,8 @@ struct Case {
   const char* spec;
   DType weights = DType::f32;
   std::uint32_t prompt = 66, steps = 4;  // lists of more than four pages are cut
+  std::uint32_t rows = 3, kv_heads = 2, head_dim = 16;
+  bool one_prompt = false;  // of all rows
 };
 
 /// Every operation of a device lane, by what it said and did.
@@ -93,15 +95,19 @@ std::vector<Launched> launched_by(const Case& c) {
   };
   const std::string spec = c.spec;
   Model model = tiny_model_for(spec);
+  model.config.kv_heads = c.kv_heads;
+  model.config.q_heads = std::max(model.config.q_heads, c.kv_heads);
+  model.config.head_dim = c.head_dim;
   model.weights = random_weights(model.config, c.weights, 11);
   EngineOptions options;
   keep_what_methods_need(options, {&spec, 1}, model);
   Bench bench(std::move(model), make_cuda_device(cuda), options);
   std::vector<std::unique_ptr<Prefix>> prefixes;
   std::vector<DecodeRequest> requests;
-  for (std::uint32_t row = 0; row < 3; ++row) {
-    prefixes.push_back(bench.engine.prefill(random_prompt(c.prompt, row)));
-    requests.push_back({prefixes.back().get(), row == 0 ? 2 : c.steps});  // the first row ends before the others
+  for (std::uint32_t row = 0; row < c.rows; ++row) {
+    if (row == 0 || !c.one_prompt) prefixes.push_back(bench.engine.prefill(random_prompt(c.prompt, row)));
+    // The first row ends before the others.
+    requests.push_back({prefixes.back().get(), row == 0 ? std::min(c.steps, 2u) : c.steps});
   }
   const auto method = make_method(spec);
   bench.engine.decode(*method, requests);
@@ -123,7 +129,7 @@ TEST_P(LaunchesOf, AreTheKernelsThatOperationsDeclare) {
       // Heads that are fixed are copied to where others are estimated.
       EXPECT_TRUE(op.kind == Kind::copy || op.name == "estimate heads") << op.name << " launches nothing";
     } else if (tables && op.kernels > op.declared) {
-      EXPECT_EQ(op.kernels, op.declared + 3) << op.name;
+      EXPECT_EQ(op.kernels, op.declared + GetParam().rows) << op.name;
     } else {
       EXPECT_EQ(op.kernels, op.declared) << op.name;
     }
@@ -161,6 +167,24 @@ INSTANTIATE_TEST_SUITE_P(Methods, LaunchesOf, ::testing::ValuesIn(cases()), [](c
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;
 });
+
+// Each KV head of a row has a list of its own: more of them than one kernel takes.
+TEST(Launches, OfManyListsAreAsDeclared) {
+  std::uint32_t recalls = 0;
+  for (const Launched& op : launched_by({.spec = "scoutattention:budget=32,block=16,sinks=0,recall=1,scope=kv_head",
+                            .prompt = 35,
+                            .steps = 1,
+                            .rows = 4,
+                            .kv_heads = 65,
+                            .head_dim = 8,
+                            .one_prompt = true})) {
+    if (op.name != "recall blocks") continue;
+    ++recalls;
+    EXPECT_EQ(op.kernels, 3u);
+    EXPECT_EQ(op.declared, 3u);
+  }
+  EXPECT_GT(recalls, 0u);
+}
 
 // Where pages and blocks end in several rows at once, digests are made of all of them together.
 TEST(Launches, OfStepsInWhichPagesEndAreAsDeclared) {

@@ -9,6 +9,7 @@
 #include "engine/kernels/skewed.h"
 #include "engine/kernels/topk.h"
 #include "tests/engine/kernels/paged_batch.h"
+#include "tests/engine/kernels/uneven_lists.h"
 
 namespace tandem {
 namespace {
@@ -99,6 +100,20 @@ TEST_F(FetchCudaTest, PiecesThatHaveNoNumberAreRefused) {
   const UnitFetch none{nothing.data(), 0, nothing.data(), 0};
   list_units(&none, 1, 1, 32, kMost, {&nothing[1], &nothing[2], &nothing[3], 0});
   EXPECT_EQ(nothing[3], 0u) << "larger pieces are fewer";
+}
+
+// As many as go with a launch, more, and as many as a kernel takes.
+TEST_F(FetchCudaTest, PiecesOfUnevenListsLandWhereTheirSlotsSay) {
+  for (const std::uint32_t n : {1u, 2u, 14u, 15u, kMostLists - 1, kMostLists}) {
+    const UnevenLists uneven(n);
+    std::size_t bytes = 0;
+    for (const Pieces& list : uneven.lists) bytes += list.bytes * list.count;
+    const OnDevice<Pieces> far(uneven.lists);
+    const auto lists = n <= LaunchArray<Pieces>::kHere ? LaunchArray<Pieces>(std::span<const Pieces>(uneven.lists))
+                                                       : LaunchArray<Pieces>(far.data());
+    gather_lists_cuda(lists, n, bytes, {});
+    EXPECT_EQ(uneven.target.values(), uneven.expected) << n;
+  }
 }
 
 class FetchTypeTest : public CudaTypeTest {};
@@ -199,7 +214,7 @@ TEST_P(FetchTypeTest, WhatTheDeviceSelectedIsFetchedAndAttended) {
     move.slots_on_host = false;
     move.device_count = count.data() + row;
   }
-  gather_lists_cuda(LaunchArray<Pieces>(std::span<const Pieces>(moves)), rows, room * page_bytes, {});
+  gather_lists_cuda(LaunchArray<Pieces>(std::span<const Pieces>(moves)), rows, rows * room * page_bytes, {});
   const OnDevice<RowPages> of_rows(bases);
   KvPages landed{staged.front().data(), type(), heads, dim};
   landed.of_rows = of_rows.data();
