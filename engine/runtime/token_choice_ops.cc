@@ -61,7 +61,7 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
     chosen.push_back({request.choice.id, {0, row.end}, row.keep});
     rows.push_back(std::move(row));
   }
-  std::uint32_t most = 0;
+  std::uint32_t most = 1;  // pages of a list: kernels have no lists without room
   for (const Row& row : rows) most = std::max(most, blocks_for(row.end));
   const std::size_t batch = context.batch.size(), floats = std::size_t{shape.q_heads} * most * kPageTokens;
   op.cost.heavy = rounds_of(batch, rows_together(floats, batch));
@@ -71,20 +71,18 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
     // Rows that choose nothing leave a count of 0 somewhere.
     std::vector<TokenChoiceRow> choices(all, {0, 0, ctx.scratch<std::uint32_t>(shape.kv_heads), 0});
     std::vector<WholePages> scored(all);
-    std::uint32_t pages = 1;
     for (const Row& row : rows) {
       choices[row.row] = {row.end, row.keep, ctx.write<std::uint32_t>(row.choice.lists), row.choice.most};
       PageTables& tables = attention_.page_tables();
       tables.check(row.sequence, layer, {0, blocks_for(row.end)});
       scored[row.row] = {row.end, nullptr, tables.slots(ctx, row.sequence, layer)};
-      pages = std::max(pages, blocks_for(row.end));
     }
     const std::uint32_t together = rows_together(floats, all);
     auto* const scores = ctx.scratch<float>(together * floats);
-    const PageLists lists = list_whole_pages(ctx, scored, false, pages);
+    const PageLists lists = list_whole_pages(ctx, scored, false, most);
     for (std::uint32_t first = 0; first < all; first += together) {
       const std::uint32_t count = std::min(together, all - first);
-      const PageLists own{lists.entries + std::size_t{first} * pages, lists.counts + first, pages, false};
+      const PageLists own{lists.entries + std::size_t{first} * most, lists.counts + first, most, false};
       choose_tokens_cuda(ctx.read<float>(values) + std::size_t{first} * shape.q_heads * shape.head_dim,
                          ctx.pass(std::span<const TokenChoiceRow>(choices).subspan(first, count)), count, shape.group(),
                          {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim}, own,
