@@ -1,7 +1,10 @@
-"""Writes the numbers of docs/fluxion.md from what `tandem reproduce fluxion --out FILE.json` wrote: whatever stands
-between `<!-- made: NAME -->` and `<!-- end -->` is replaced; the text around it stays.
+"""Writes the tables of a document from what `tandem reproduce NAME --out FILE.json` wrote: whatever stands between
+`<!-- made: PART -->` and `<!-- end -->` is replaced; the text around it stays.
 
   python3 scripts/reproduction_tables.py results/reproduce-fluxion.json docs/fluxion.md
+  python3 scripts/reproduction_tables.py results/reproduce-scout.json docs/scoutattention.md
+  python3 scripts/reproduction_tables.py results/reproduce-asyncspade-table2.json methods/asyncspade/README.md
+  python3 scripts/reproduction_tables.py results/reproduce-asyncspade-fig10.json methods/asyncspade/README.md
 """
 import json
 import re
@@ -55,12 +58,33 @@ def share(items, is_right):
 
 
 class Document:
-    def __init__(self, data):
+    def __init__(self, data, parts):
         self.data = data
+        self.parts = parts
+
+    def fill(self, text):
+        found = 0
+
+        def made(match):
+            nonlocal found
+            name = match.group(1)
+            if name not in self.parts:  # of another file's
+                return match.group(0)
+            found += 1
+            part = self.parts[name]()
+            return f"<!-- made: {name} -->" + ("\n" + part if "\n" in part else part) + "<!-- end -->"
+        text = re.sub(r"<!-- made: ([^>]+?) -->.*?<!-- end -->", made, text, flags=re.DOTALL)
+        if found == 0:
+            sys.exit(f"The document has none of the parts that this file makes: {', '.join(self.parts)}.")
+        return text
+
+
+class Fluxion(Document):
+    def __init__(self, data):
+        super().__init__(data, {"head": self.head, "pairs": self.pairs, "runs": self.run_table, "shares": self.shares,
+                                "null": self.null, "errors": self.errors, "budgets": self.budgets,
+                                "bounds": self.bounds, "sizes": self.sizes, "mixed": self.mixed, "count": self.count})
         self.runs = {run["name"]: run for run in data["runs"]}
-        self.parts = {"head": self.head, "pairs": self.pairs, "runs": self.run_table, "shares": self.shares,
-                      "null": self.null, "errors": self.errors, "budgets": self.budgets, "bounds": self.bounds,
-                      "sizes": self.sizes, "mixed": self.mixed, "count": self.count}
         for figure in ("table5", "7", "8", "9", "10", "2"):
             self.parts["cells " + figure] = lambda figure=figure: self.cells(figure)
             self.parts["orders " + figure] = lambda figure=figure: self.orders(figure)
@@ -181,14 +205,105 @@ class Document:
                      f"{self.idle_ms(name):.3f} | {tasks} |\n")
         return text
 
-    def fill(self, text):
-        def made(match):
-            name = match.group(1)
-            if name not in self.parts:
-                sys.exit(f"'{name}' is no part that this script makes: there are {', '.join(self.parts)}.")
-            part = self.parts[name]()
-            return f"<!-- made: {name} -->" + ("\n" + part if "\n" in part else part) + "<!-- end -->"
-        return re.sub(r"<!-- made: ([^>]+?) -->.*?<!-- end -->", made, text, flags=re.DOTALL)
+
+class Scout(Document):
+    def __init__(self, data):
+        super().__init__(data, {"scout fitted": self.fitted, "scout cells": self.cells, "scout orders": self.orders,
+                                "scout runs": self.runs})
+
+    def fitted(self):
+        hgca, infinigen = self.data["fitted"]
+        return (f"Fitted: HGCA's CPU attends {hgca['value']:.0f} tokens per KV head ({100 * hgca['reached']:.1f} % idle "
+                f"reached); InfiniGen fetches {infinigen['value']:.0f} pages of 32 tokens per layer and step "
+                f"({100 * infinigen['reached']:.1f} %; pages are whole, so this is the nearest).")
+
+    def cells(self):
+        text = "| cell | figure | published | ours | error | which |\n|---|---|---:|---:|---:|---|\n"
+        for c in self.data["cells"]:
+            idle = " idle" if c["quantity"] == "idle_ratio" else ""
+            text += (f"| {c['name']} | {c['figure']} | {value(c['quantity'], c['published'])}{idle} | "
+                     f"{value(c['quantity'], c['ours'])}{idle} | {error(c, c['ours'])} | {which(c)} |\n")
+        return text
+
+    def orders(self):
+        text = "| order, as published | figure | tokens/s, slowest first | holds |\n|---|---|---|---|\n"
+        for o in self.data["orders"]:
+            numbers = " < ".join(f"{x:.0f}" for x in o["tokens_per_second"])
+            apart = "; decided by sources" if o.get("decided_by_source") else ""
+            text += f"| {o['says']} | {o['figure']} | {numbers} | {'yes' if o['holds'] else '**no**'}{apart} |\n"
+        return text
+
+    def runs(self):
+        text = ("| run | batch | steps | step ms | tokens/s | idle % | idle ms | in layer 0 | KV GB, device | attended on host |\n"
+                "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+        for r in self.data["runs"]:
+            text += (f"| {r['name']} | {r['batch']} | {r['steps']} | {r['step_ms']:.2f} | {1e3 * r['batch'] / r['step_ms']:.0f} | "
+                     f"{100 * r['idle_ms'] / r['step_ms']:.1f} | {r['idle_ms']:.3f} | {r['layer0_idle_ms']:.3f} | "
+                     f"{r['device_kv_bytes'] * 1e-9:.2f} | {r['attended_host']:.0f} |\n")
+        return text
+
+
+def size(model):
+    return model.rsplit("-", 1)[1].upper()
+
+
+class SpadeTable2(Document):
+    def __init__(self, data):
+        super().__init__(data, {"table2": self.rows, "table2 framework": self.framework})
+
+    def framework(self):
+        per_gpu = {r["gpu"]: r["framework_ms"] for r in self.data["rows"]}
+        return " and ".join(f"{ms:.3f} ms on the {gpu.upper()}" for gpu, ms in per_gpu.items())
+
+    def rows(self):
+        text = ("| model, batch x context, pack | GPU | inference, published | cache, published | inference, bare | inference, with framework | "
+                "cache, simulated | inference, roofline | cache, roofline |\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n")
+        packs = {}
+        for r in self.data["rows"]:
+            packs[r["model"]] = min(r["pack"], packs.get(r["model"], r["pack"]))
+        for r in self.data["rows"]:
+            if r["pack"] != packs[r["model"]]:
+                continue
+            off = lambda ours, key: f"{100 * (ours / r['published'][key] - 1):+.0f} %"
+            own, slow, roof = r["ours"], r["with_framework"], r["roofline"]
+            how = "fitted" if r["fitted"] else off(slow["inference_ms"], "inference_ms")
+            text += (f"| {size(r['model'])}, {r['batch']} x {r['context'] // 1024}K, {r['pack']} layers | {r['gpu'].upper()} | "
+                     f"{r['published']['inference_ms']:.2f} | {r['published']['management_ms']:.2f} | {own['inference_ms']:.2f} | "
+                     f"{slow['inference_ms']:.2f} ({how}) | {own['management_ms']:.2f} ({off(own['management_ms'], 'management_ms')}) | "
+                     f"{roof['inference_ms']:.2f} | {roof['management_ms']:.2f} |\n")
+        return text
+
+
+class SpadeFigure10(Document):
+    def __init__(self, data):
+        super().__init__(data, {"figure10": self.rows})
+
+    def rows(self):
+        text = ("| model, GPU | full | quest | tova | asyncspade, peer | against full | against quest | roofline: against full | "
+                "against quest |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+        groups = {}
+        for bar in self.data["bars"]:
+            groups.setdefault((bar["model"], bar["gpu"]), {})[bar["method"].split(":")[0]] = bar
+        for (model, gpu), bars in groups.items():
+            own = bars["asyncspade"]
+            least = lambda bar: bar["roofline_ms"]
+            off = lambda of, name: f"{100 * (of(own) / of(bars[name]) - 1):+.0f} %"
+            step = lambda bar: bar["tpot_ms"]
+            text += (f"| {size(model)}, {gpu.upper()} | " +
+                     " | ".join(f"{step(bars[n]):.2f}" for n in ("full", "quest", "tova", "asyncspade")) +
+                     f" | {off(step, 'full')} | {off(step, 'quest')} | {off(least, 'full')} | {off(least, 'quest')} |\n")
+        return text
+
+
+def document(data):
+    """Of a file's content; nothing where this version knows none of its kind."""
+    if data.get("schema") == "tandem-asyncspade-table2-3":
+        return SpadeTable2(data)
+    if data.get("schema") == "tandem-asyncspade-fig10-2":
+        return SpadeFigure10(data)
+    if "layers" not in data.get("runs", [{}])[0]:
+        return None
+    return {"fluxion": Fluxion, "scout": Scout}.get(data.get("experiment"), lambda _: None)(data)
 
 
 def main():
@@ -196,12 +311,13 @@ def main():
         sys.exit(__doc__)
     with open(sys.argv[1], encoding="utf-8") as file:
         data = json.load(file)
-    if data.get("experiment") != "fluxion" or "layers" not in data["runs"][0]:
-        sys.exit(f"{sys.argv[1]} is not what this version's `tandem reproduce fluxion --out FILE.json` writes; run that first.")
+    made = document(data)
+    if made is None:
+        sys.exit(f"{sys.argv[1]} is not what this version's `tandem reproduce NAME --out FILE.json` writes; run that first.")
     with open(sys.argv[2], encoding="utf-8") as file:
         text = file.read()
     try:
-        text = Document(data).fill(text)
+        text = made.fill(text)
     except KeyError as e:
         sys.exit(f"{sys.argv[1]} has no {e}: it must come from a run of all figures, not of one.")
     with open(sys.argv[2], "w", encoding="utf-8") as file:
