@@ -15,10 +15,10 @@
 namespace tandem {
 namespace {
 
-/// Of `left` queries from `position` on those that are looked at by one launch: side by side in their ring, as many as
-/// have room for their scores.
-std::uint32_t queries_together(std::uint32_t position, std::uint32_t left, std::uint32_t kept, std::size_t floats) {
-  return std::min(rows_together(floats, left), kept - position % kept);
+/// Of `left` queries from `position` on those that are looked at by one launch: side by side in their ring, and no more
+/// than have room for their scores.
+std::uint32_t queries_together(std::uint32_t position, std::uint32_t left, std::uint32_t kept, std::uint32_t most) {
+  return std::min({left, most, kept - position % kept});
 }
 
 }  // namespace
@@ -97,11 +97,12 @@ Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveReque
   op.cost.work = Work::gemm;
   // Of some queries at a time: pages, scores, their sums, weights before the window and in it.
   const std::size_t floats = std::size_t{average.q_heads} * (blocks.end - blocks.begin) * kPageTokens;
+  const std::uint32_t together = rows_together(attention_.score_floats(), floats, observed);
   std::uint32_t rounds = 0;
   for (std::uint32_t left = observed; left > 0; ++rounds)
-    left -= queries_together(sequence.tokens - left, left, queries.kept, floats);
+    left -= queries_together(sequence.tokens - left, left, queries.kept, together);
   op.cost.kernels = rounds * (leaving > 0 ? 5 : 4);
-  op.cost.heavy = std::max(rounds, 1u);
+  op.cost.heavy = std::max(op.cost.kernels - rounds, 1u);  // all but the lists of pages go over the scores
   op.cost.hbm = std::uint64_t{tokens} * shape.kv_heads * shape.vector_bytes() +
                 std::uint64_t{average.q_heads} * (observed * shape.head_dim + tokens) * sizeof(float);
   op.cost.flops = std::uint64_t{2} * observed * tokens * average.q_heads * shape.head_dim;
@@ -172,7 +173,7 @@ void EngineOps::launch_observation(LaunchContext& ctx, const AttentionAverage& a
   const std::uint32_t heads = average.q_heads, group = heads / s.kv_heads;
   const auto pages = static_cast<std::uint32_t>(slots.size());
   const std::size_t columns = std::size_t{pages} * kPageTokens;
-  const std::uint32_t together = rows_together(heads * columns, o.observed);
+  const std::uint32_t together = rows_together(attention_.score_floats(), heads * columns, o.observed);
   const float* const kept = ctx.read<float>(queries.values) + std::size_t{o.layer} * queries.kept * heads * s.head_dim;
   const float in_all = 1.0f / static_cast<float>(o.observed);
   const float in_window = 1.0f / static_cast<float>(std::min(o.observed, o.tokens - o.leaving));
@@ -182,7 +183,7 @@ void EngineOps::launch_observation(LaunchContext& ctx, const AttentionAverage& a
   for (std::uint32_t first = 0; first < o.observed;) {
     const std::uint32_t seen = o.tokens - o.observed + 1 + first;  // by the first of these queries
     const std::uint32_t place = (o.begin + seen - 1) % queries.kept;
-    const std::uint32_t rows = queries_together(o.begin + seen - 1, o.observed - first, queries.kept, heads * columns);
+    const std::uint32_t rows = queries_together(o.begin + seen - 1, o.observed - first, queries.kept, together);
     std::vector<WholePages> lists(rows);
     for (std::uint32_t row = 0; row < rows; ++row) lists[row] = {seen + row, nullptr, placed};
     paged_token_scores_cuda(kept + std::size_t{place} * heads * s.head_dim, rows, group,

@@ -26,7 +26,7 @@ Op transfer_op(const char* name, Range layers) {
   return op;
 }
 
-Op choice_op(Range layers, const auto& work /*RankWork*/) {
+Op choice_op(Range layers, const auto& work /*RankWork*/, std::size_t score_floats) {
   Op op;
   op.name = "select ahead";
   op.cause = Cause::selection;
@@ -45,7 +45,7 @@ Op choice_op(Range layers, const auto& work /*RankWork*/) {
   const auto& rank = work.front().rank;
   const std::size_t floats = std::size_t{rank.q_heads} * pages * kPageTokens;
   const std::uint32_t each = rank.rule.weights == LagWeights::eq2 ? 6 : 5;
-  const std::uint32_t rounds = choosing == 0 ? 0 : rounds_of(choosing, rows_together(floats, choosing));
+  const std::uint32_t rounds = choosing == 0 ? 0 : rounds_of(choosing, rows_together(score_floats, floats, choosing));
   op.cost.kernels = std::max(pushed + rounds * each, 1u);
   op.cost.heavy = std::max(rounds, 1u);
   return op;
@@ -97,7 +97,7 @@ void EngineOps::choose_ahead(BodyContext& ctx, Range layers, const std::vector<R
 }
 
 EngineOps::Sent EngineOps::select_here(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
-  Op op = choice_op(layers, *work);
+  Op op = choice_op(layers, *work, attention_.score_floats());
   for (RankWork& w : *work) {
     const CacheRank& rank = w.rank;
     wait_for(op.after, rank.kept[layers.end - 1]);
@@ -130,7 +130,7 @@ EngineOps::Sent EngineOps::select_here(Range layers, const std::shared_ptr<std::
 EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
   const Range heads{0, kv_.shape().kv_heads};
   Op out = transfer_op("queries to cache rank", layers);
-  Op choice = choice_op(layers, *work);
+  Op choice = choice_op(layers, *work, attention_.score_floats());
   Op back = transfer_op("selection to device", layers);
   out.cost.pieces = back.cost.pieces = 0;
   std::vector<SlotCopy> copies;
@@ -223,7 +223,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
 EngineOps::Sent EngineOps::select_on_peer(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
   const KvShape& shape = kv_.shape();
   Op out = transfer_op("message to peer", layers);
-  Op choice = choice_op(layers, *work);
+  Op choice = choice_op(layers, *work, attention_.score_floats());
   Op back = transfer_op("selection from peer", layers);
   const std::uint32_t count = layers.end - layers.begin;
   for (RankWork& w : *work) {

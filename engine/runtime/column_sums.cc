@@ -26,9 +26,10 @@ Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::ui
                 std::uint64_t{rows} * shape_.q_heads * shape_.head_dim * sizeof(float) +
                 kPasses * pairs * shape_.q_heads * sizeof(float);
   // Of some queries at a time: pages, scores, their sums, and the heads of a group one after another.
-  const std::uint32_t together = rows_together(std::size_t{shape_.q_heads} * blocks * kPageTokens, rows);
-  op.cost.heavy = rounds_of(rows, together);
-  op.cost.kernels = op.cost.heavy * (3 + shape_.group());
+  const std::uint32_t together = rows_together(score_floats_, std::size_t{shape_.q_heads} * blocks * kPageTokens, rows);
+  const std::uint32_t rounds = rounds_of(rows, together);
+  op.cost.kernels = rounds * (3 + shape_.group());
+  op.cost.heavy = op.cost.kernels - rounds;  // all but the lists of pages go over the scores
   op.access = {q_.reads(0, rows), sums.values.writes(layer, layer + 1)};
   kv_.append_access(sequence, layer, {0, blocks}, Tier::device, Range{0, shape_.kv_heads}, false, op.access);
   std::vector<std::uint32_t> slots(blocks);
@@ -70,7 +71,7 @@ void Forward::launch_column_sums(LaunchContext& ctx, std::uint32_t layer, std::u
   const auto pages = static_cast<std::uint32_t>(slots.size());
   const std::size_t columns = std::size_t{pages} * kPageTokens;
   const std::uint32_t heads = shape_.q_heads, group = shape_.group();
-  const std::uint32_t together = rows_together(heads * columns, rows);
+  const std::uint32_t together = rows_together(score_floats_, heads * columns, rows);
   auto* const scores = ctx.scratch<float>(together * heads * columns);
   auto* const lse = ctx.scratch<float>(std::size_t{heads} * together);  // [head][query]
   const auto* const placed = ctx.upload(slots);

@@ -40,6 +40,7 @@ class DecodeAttention {
   /// The true queries of the layer, for layer_ahead.h.
   QueryRef layer_query(const LayerContext& context) const { return {context.layer, false, query_ready_}; }
   std::uint32_t q_heads() const { return forward_.shape().q_heads; }
+  std::size_t score_floats() const { return forward_.score_floats(); }
   std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests);
   /// On the device, by other queries [row][Hq][D] than the layer's own, for the digests of context.layer.
   std::vector<SelectionRef> select_on_device(const LayerContext& context, std::span<const ScoreRequest> requests,

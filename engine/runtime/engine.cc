@@ -40,7 +40,7 @@ Engine::Engine(const Model& model, Device& device, ThreadPool& pool, EngineOptio
   if (options_.prefill_chunk == 0) throw_input_error("The prefill chunk is 0 tokens: give at least 1.");
   kv_ = std::make_unique<KvStore>(device, kv_shape(model.config, options_), options_.kv);
   forward_ = std::make_unique<Forward>(model, device, pool, *kv_, std::max(options_.prefill_chunk, options_.max_batch),
-                                       options_.max_batch);
+                                       options_.max_batch, options_.score_floats);
 }
 
 Engine::~Engine() {

@@ -32,6 +32,9 @@ struct EngineOptions {
   Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
   Nanos layer_ns = 0;                 // device time that a framework adds to a decode layer (from the hardware profile)
   float near_tie = 1e-3f;             // steps whose two best logits differ by less are reported
+  // That scores of single tokens take on a GPU: 128 MB, and not a multiple of the context. Where all rows have more,
+  // some rows come after the others.
+  std::size_t score_floats = std::size_t{32} << 20;
   // How K and V are stored. With bf16, prefill also rounds what it multiplies with weights to bf16, as the reference
   // implementations of such models do; a decode step multiplies f32 with the weights as they are.
   DType precision = DType::f32;

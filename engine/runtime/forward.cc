@@ -45,7 +45,7 @@ void make_query(Forward::Phase phase, DType precision, const Model& model, const
 }
 
 Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& kv, std::uint32_t max_rows,
-                 std::uint32_t max_batch)
+                 std::uint32_t max_batch, std::size_t score_floats)
     : model_(model),
       device_(device),
       pool_(pool),
@@ -56,6 +56,7 @@ Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& 
       weights_(device, model, rope_),
       max_rows_(max_rows),
       max_batch_(max_batch),
+      score_floats_(score_floats),
       compute_(device.lane(LaneKind::device_compute)),
       h2d_(device.lane(LaneKind::h2d)),
       d2h_(device.lane(LaneKind::d2h)) {

@@ -53,8 +53,9 @@ class Forward {
  public:
   enum class Phase : std::uint8_t { prefill, decode };
 
+  /// score_floats: EngineOptions.
   Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& kv, std::uint32_t max_rows,
-          std::uint32_t max_batch);
+          std::uint32_t max_batch, std::size_t score_floats);
 
   const ModelShape& shape() const { return shape_; }
   const RopeTable& rope_table() const { return rope_; }
@@ -106,6 +107,7 @@ class Forward {
   const HostBuffer& host_log_probability() const { return host_log_probability_; }
   const HostBuffer& host_drawn() const { return host_drawn_; }  // [batch] i32
   std::uint32_t max_batch() const { return max_batch_; }
+  std::size_t score_floats() const { return score_floats_; }
 
  private:
   Cost weights_cost(Phase phase, std::initializer_list<MatrixView> weights, std::uint32_t rows) const;
@@ -143,6 +145,7 @@ class Forward {
   DeviceWeights weights_;
   ForwardObserver* observer_ = nullptr;
   std::uint32_t max_rows_, max_batch_;
+  std::size_t score_floats_;
   LaneId compute_, h2d_, d2h_;
   DeviceBuffer tokens_;              // [row] i32
   DeviceBuffer x_;                   // [row][hidden]

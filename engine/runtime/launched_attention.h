@@ -23,11 +23,9 @@ struct PartialOut {
 void add_rows(CopyList& list, std::span<const std::uint32_t> rows /*ascending*/, std::size_t width, const float* from,
               float* to);
 
-/// How many rows get scores of tokens at a time, each so many floats, so that these take 128 MB and not a multiple of
-/// the context.
-inline std::uint32_t rows_together(std::size_t floats, std::size_t rows) {
-  constexpr std::size_t kScoreFloats = std::size_t{32} << 20;
-  return static_cast<std::uint32_t>(std::clamp<std::size_t>(kScoreFloats / std::max<std::size_t>(floats, 1), 1, rows));
+/// How many rows get scores of tokens at a time, each so many floats, where `room` is what all of these may take.
+inline std::uint32_t rows_together(std::size_t room, std::size_t floats, std::size_t rows) {
+  return static_cast<std::uint32_t>(std::max<std::size_t>(std::min(room / std::max<std::size_t>(floats, 1), rows), 1));
 }
 
 /// How many launches that takes.

@@ -60,7 +60,8 @@ void EngineOps::launch_choice(LaunchContext& ctx, Range layers, const std::vecto
     }
   }
   if (all.empty()) return;
-  const std::size_t together = rows_together(shape.q_heads * pages * kPageTokens, all.size());
+  const std::size_t together =
+      rows_together(attention_.score_floats(), shape.q_heads * pages * kPageTokens, all.size());
   const DeviceRope rope = device_rope(ctx, rule, attention_.rope_table());
   auto* const queries = ctx.scratch<float>(together * shape.q_heads * shape.head_dim);
   auto* const scores = ctx.scratch<float>(together * shape.q_heads * pages * kPageTokens);

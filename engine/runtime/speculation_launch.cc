@@ -56,7 +56,7 @@ void EngineOps::launch_speculation(LaunchContext& ctx, const ModelShape& shape, 
                                    const float* queries /*[rows][Hq][D]*/, std::span<const SpeculatingRow> rows) const {
   std::size_t floats = 1;
   for (const SpeculatingRow& r : rows) floats = std::max(floats, std::size_t{shape.q_heads} * r.index.tokens[layer]);
-  const std::size_t together = rows_together(floats, rows.size());
+  const std::size_t together = rows_together(attention_.score_floats(), floats, rows.size());
   auto* const scores = ctx.scratch<float>(together * floats);
   for (std::size_t first = 0; first < rows.size(); first += together)
     launch_choices(ctx, shape, layer, queries, rows.subspan(first, std::min(together, rows.size() - first)), scores);

@@ -267,7 +267,8 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
   std::size_t most = 0;
   for (const SpeculatingRow& r : rows) most = std::max<std::size_t>(most, r.index.tokens[layer]);
   // Of some rows at a time: scores of skewed queries, what is near the best, the best units; what heads share.
-  op.cost.heavy = rounds_of(rows.size(), rows_together(shape.q_heads * most, rows.size()));
+  const std::uint32_t together = rows_together(attention_.score_floats(), shape.q_heads * most, rows.size());
+  op.cost.heavy = rounds_of(rows.size(), together);
   op.cost.kernels = op.cost.heavy * ((most > 0 ? 1 : 0) + (rows.front().index.per_head ? 2 : 3));
   // Units that a share of the tokens comes to, at least one.
   const auto units = [](const SpeculatingRow& r, std::uint32_t tokens) {

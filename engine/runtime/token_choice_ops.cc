@@ -64,7 +64,8 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
   std::uint32_t most = 1;  // pages of a list: kernels have no lists without room
   for (const Row& row : rows) most = std::max(most, blocks_for(row.end));
   const std::size_t batch = context.batch.size(), floats = std::size_t{shape.q_heads} * most * kPageTokens;
-  op.cost.heavy = rounds_of(batch, rows_together(floats, batch));
+  const std::uint32_t together = rows_together(attention_.score_floats(), floats, batch);
+  op.cost.heavy = rounds_of(batch, together);
   op.cost.kernels = 1 + 2 * op.cost.heavy;  // pages; scores, top-k of some rows
   op.launch = [&](LaunchContext& ctx) {
     const auto all = static_cast<std::uint32_t>(context.batch.size());
@@ -77,7 +78,6 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
       tables.check(row.sequence, layer, {0, blocks_for(row.end)});
       scored[row.row] = {row.end, nullptr, tables.slots(ctx, row.sequence, layer)};
     }
-    const std::uint32_t together = rows_together(floats, all);
     auto* const scores = ctx.scratch<float>(together * floats);
     const PageLists lists = list_whole_pages(ctx, scored, false, most);
     for (std::uint32_t first = 0; first < all; first += together) {

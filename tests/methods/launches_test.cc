@@ -73,6 +73,7 @@ struct Case {
   std::uint32_t prompt = 66, steps = 4;  // lists of more than four pages are cut
   std::uint32_t rows = 3, kv_heads = 2, head_dim = 16;
   bool one_prompt = false;  // of all rows
+  std::size_t score_floats = EngineOptions{}.score_floats;
 };
 
 /// Every operation of a device lane, by what it said and did.
@@ -100,6 +101,7 @@ std::vector<Launched> launched_by(const Case& c) {
   model.config.head_dim = c.head_dim;
   model.weights = random_weights(model.config, c.weights, 11);
   EngineOptions options;
+  options.score_floats = c.score_floats;
   keep_what_methods_need(options, {&spec, 1}, model);
   Bench bench(std::move(model), make_cuda_device(cuda), options);
   std::vector<std::unique_ptr<Prefix>> prefixes;
@@ -184,6 +186,30 @@ TEST(Launches, OfManyListsAreAsDeclared) {
     EXPECT_EQ(op.declared, 3u);
   }
   EXPECT_GT(recalls, 0u);
+}
+
+// Where scores of single tokens have no room together, what they are made into takes rows, or queries of a prompt, by
+// turns.
+TEST(Launches, OfScoresInRoundsAreAsDeclared) {
+  const struct {
+    const char *spec, *name;
+    std::uint32_t prompt, kernels;                                                 // at most, of rounds of so many rows
+  } cases[] = {{"tova:budget=24", "choose tokens", 66, 1 + 2 * 2},                 // 2 of 3
+               {"hgca:device_kv=48,block=16,obs=8", "observe prompt", 66, 5 * 5},  // 2 of 8, which the ring cuts
+               {"h2o:budget=32", "column sums", 20, 4 * 5},                        // 5 of 19
+               {"infinigen:budget=32", "speculate tokens", 66, 2 * 3},             // 2 of 3
+               {"asyncspade:budget=24,window=2", "select ahead", 66, 4 + 3 * 5}};  // 2 of 3 in each of 2 layers
+  for (const auto& c : cases) {
+    std::uint32_t most = 0;
+    bool tables = c.name == std::string_view("choose tokens");  // new slots in them
+    const Case run{.spec = c.spec, .prompt = c.prompt, .steps = 2, .score_floats = 700};
+    for (const Launched& op : launched_by(run)) {
+      if (op.name != c.name) continue;
+      EXPECT_EQ(op.kernels, op.declared + (std::exchange(tables, false) ? run.rows : 0)) << c.spec;
+      most = std::max(most, op.declared);
+    }
+    EXPECT_EQ(most, c.kernels) << c.spec;
+  }
 }
 
 // Where pages and blocks end in several rows at once, digests are made of all of them together.

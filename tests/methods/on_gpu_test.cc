@@ -187,6 +187,25 @@ TEST_P(OnGpu, LogitsAndCountersAreThoseOfTheSimulatedDevice) {
   EXPECT_EQ(found.result.trace.clock, "measured on " + cuda_device().name);
 }
 
+TEST_F(Gpu, ScoresThatHaveNoRoomTogetherAreTheSame) {
+  constexpr std::uint32_t kFew = 3;  // steps
+  const std::vector<std::vector<std::int32_t>> prompts = {kPrompts[1], kPrompts[2]},
+                                               forced(prompts.size(), random_prompt(kFew, 11));
+  for (const char* spec : {"tova:budget=24", "hgca:device_kv=32,block=16,beta=0.7,obs=8", "h2o:budget=32",
+                           "infinigen:budget=32,dense_layers=0", "infinigen:budget=48,dense_layers=1,scope=layer",
+                           "asyncspade:budget=24,window=2"}) {
+    EngineOptions options = options_of(spec);
+    Bench expected_bench(tiny_model(), gpu(), options);
+    options.score_floats = 200;  // of one row
+    Bench bench(tiny_model(), gpu(), options);
+    const Out expected = decode(expected_bench, spec, prompts, forced);
+    const Out found = decode(bench, spec, prompts, forced);
+    ASSERT_EQ(found.logits.size(), kFew);
+    for (std::size_t step = 0; step < kFew; ++step)
+      EXPECT_EQ(largest_difference(found.logits[step], expected.logits[step]), 0) << spec << ", step " << step;
+  }
+}
+
 void expect_greedy_tokens(const std::string& spec) {
   std::vector<std::vector<std::int32_t>> tokens[2];
   for (const bool on_gpu : {false, true}) {
