@@ -235,6 +235,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   if (device_.launches()) op.access.push_back(kv_.slot_access(Tier::device, 0, 1, Range{0, shape.kv_heads}, false));
   work.own = op.access;
   for (const AttendItem* item : items) gather_device(context, *item, op, work);
+  TANDEM_CHECK(work.tokens.empty() || !work.chooses_blocks_of_store(), "the rows of a batch choose alike");
   if (work.settles) {
     work.own.push_back(device_attended_.writes());
     op.access.push_back(work.own.back());

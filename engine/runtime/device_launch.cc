@@ -60,7 +60,6 @@ class DecodeAttention::DeviceLaunch {
   /// kernels more.
   void chosen_and_fixed(const DeviceWork& work, const PartialOut& to) {
     std::vector<const DeviceChosen*> blocks = chosen_of(work.chosen, false);
-    TANDEM_CHECK(blocks.empty() != work.tokens.empty(), "the rows of a batch choose alike");
     take_lengths(work.fixed, true);
     const ListRoom lists = blocks.empty() ? list_tokens(work.tokens) : list_chosen(blocks);
     if (!blocks.empty()) count(lists);

@@ -117,10 +117,11 @@ struct DecodeAttention::DeviceWork {
   /// Of launch_device(). scores: of what the plan names, for something that is made of them.
   std::uint32_t kernels(bool scores) const;
 
-  /// Blocks or single tokens of the store's pages were chosen.
-  bool chooses_of_store() const {
-    return !tokens.empty() || std::any_of(chosen.begin(), chosen.end(), [](const auto& c) { return !c.staging; });
+  bool chooses_blocks_of_store() const {
+    return std::any_of(chosen.begin(), chosen.end(), [](const auto& c) { return !c.staging; });
   }
+  /// Blocks of the store's pages were chosen, or single tokens: not both.
+  bool chooses_of_store() const { return !tokens.empty() || chooses_blocks_of_store(); }
   /// Nothing that lies elsewhere is attended.
   bool only_store() const {
     return fetched.empty() && residents.empty() && ahead.empty() && speculated.empty() && heavy.empty() &&

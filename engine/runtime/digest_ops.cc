@@ -59,6 +59,7 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
   work.index = stores_.digests.get(id);
   work.blocks = blocks;
   const DigestIndex& index = work.index;
+  TANDEM_CHECK(blocks.end <= index.room, "digests of {} blocks in room for {}", blocks.end, index.room);
   const bool device = index.tier() == Tier::device;
   (device ? op.cost.hbm : op.cost.dram) += index.digest_bytes(blocks.end - blocks.begin);
   op.access.push_back(index.values.writes(layer, layer + 1));
@@ -110,7 +111,13 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
   for (const DigestWork& w : work) pieces += w.pieces.count();
   op.cost.pieces = std::max(pieces, 1u);
   bool on_device = false, on_host = false;
+  std::uint32_t block = 0;  // of digests that the device makes of keys
   for (const DigestWork& w : work) {
+    if (tier == Tier::device && !w.finer) {
+      TANDEM_CHECK(block == 0 || block == w.index.block, "digests of {} and of {} tokens at once", block,
+                   w.index.block);
+      block = w.index.block;
+    }
     on_device = on_device || w.on_device;
     on_host = on_host || w.on_host;
   }
@@ -167,8 +174,6 @@ void EngineOps::launch_digests(LaunchContext& ctx, std::uint32_t layer, std::spa
   for (const DigestWork& w : work) {
     if (w.finer) no_cuda_code("Digests of blocks from those of smaller ones have");
     const DigestIndex& index = w.index;
-    TANDEM_CHECK(index.block == work.front().index.block && index.room >= w.blocks.end,
-                 "blocks of {} tokens, {} of them in room for {}", index.block, w.blocks.end, index.room);
     char* const values = index.values.write<char>(ctx) + index.min_offset(layer, 0);
     const auto tier_of = [&](std::uint32_t block) {
       const std::size_t at = std::size_t{block - w.blocks.begin} * pages_per_block;

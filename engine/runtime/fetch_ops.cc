@@ -120,14 +120,16 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
     }
   }
   const ModelShape shape = attention_.shape();
-  std::size_t chosen = 0;
+  std::vector<const FetchWork*> chosen;
   std::uint32_t pages = 0;
   for (const FetchWork& w : work) {
-    chosen += w.index ? 1 : 0;
+    if (!w.index) continue;
+    chosen.push_back(&w);
+    TANDEM_CHECK(w.scope == chosen.front()->scope, "the rows of a batch choose alike");
     pages = std::max(pages, w.most_pages());
   }
   // Pages, pieces, gathers; what is known on the host comes along as one copy.
-  if (chosen > 0) op.cost.kernels = 2 + gathers_of(chosen, pages * kv_.shape().slot_bytes());
+  if (!chosen.empty()) op.cost.kernels = 2 + gathers_of(chosen.size(), pages * kv_.shape().slot_bytes());
   fixed_cost.pieces -= 1;  // a Cost starts with one
   op.launch = [&](LaunchContext& ctx) { launch_fetch(ctx, work, fixed_cost); };
   const auto run = [this, shape, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx, bool copies) {
@@ -179,7 +181,6 @@ void EngineOps::launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWor
   for (std::size_t i = 0; i < rows; ++i) {
     const FetchWork& w = *work[i];
     TANDEM_CHECK(w.index.has_value(), "chosen pages are those of an index");
-    TANDEM_CHECK(w.scope == scope, "the rows of a batch choose alike");
     const DigestIndex& index = *w.index;
     capacity = std::max(capacity, w.most_pages());
     const Range digested = index.digested(w.layer);

@@ -62,7 +62,7 @@ void DecodeAttention::launch_heavy(LaunchContext& ctx, const ModelShape& shape, 
   const std::size_t stride = std::size_t{blocks_for(most)} * kPageTokens,
                     own_scores = rows.size() * shape.q_heads * kPageTokens;
   const auto* const scores = ctx.read<float>(scores_);
-  std::vector<HeavyStep> alone, alike;
+  std::vector<HeavyStep> steps;
   for (const HeavyRow& row : rows) {
     for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
       const std::size_t head = std::size_t{row.row} * shape.q_heads + g * group;
@@ -71,15 +71,15 @@ void DecodeAttention::launch_heavy(LaunchContext& ctx, const ModelShape& shape, 
       one.own_stride = kPageTokens;
       one.scores = scores + own_scores + head * stride;
       one.stride = stride;
-      (row.set.latest ? alike : alone).push_back(one);
+      steps.push_back(one);
     }
   }
   const KvPages pages{ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
-  if (!alone.empty())
-    update_heavy_cuda(ctx.pass(alone), static_cast<std::uint32_t>(alone.size()), group, pages, ctx.stream());
-  if (!alike.empty()) {
-    update_heavy_alike_cuda(ctx.pass(alike), static_cast<std::uint32_t>(alike.size() / shape.kv_heads), shape.kv_heads,
-                            most, group, pages, ctx.stream());
+  if (rows.front().set.latest) {
+    update_heavy_alike_cuda(ctx.pass(steps), static_cast<std::uint32_t>(rows.size()), shape.kv_heads, most, group,
+                            pages, ctx.stream());
+  } else {
+    update_heavy_cuda(ctx.pass(steps), static_cast<std::uint32_t>(steps.size()), group, pages, ctx.stream());
   }
 }
 

@@ -194,13 +194,15 @@ void DecodeAttention::submit_heavy(const LayerContext& context, const std::vecto
       one.set_scores(ctx.read<float>(scores) + row.offset + std::size_t{g} * group * (row.held + 1));
       return one;
     };
-    pool_.parallel_for(rows.size() * shape.kv_heads, [&](std::size_t task) {
-      const HeavyRow& row = rows[task / shape.kv_heads];
-      if (!row.set.latest) update_heavy(step(row, static_cast<std::uint32_t>(task % shape.kv_heads)), group, pages);
-    });
+    if (!rows.front().set.latest) {
+      pool_.parallel_for(rows.size() * shape.kv_heads, [&](std::size_t task) {
+        const auto g = static_cast<std::uint32_t>(task % shape.kv_heads);
+        update_heavy(step(rows[task / shape.kv_heads], g), group, pages);
+      });
+      return;
+    }
     std::vector<HeavyStep> sets(shape.kv_heads);
     for (const HeavyRow& row : rows) {
-      if (!row.set.latest) continue;
       for (std::uint32_t g = 0; g < shape.kv_heads; ++g) sets[g] = step(row, g);
       update_heavy_alike(sets, group, pages);
     }

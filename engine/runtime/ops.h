@@ -38,7 +38,8 @@ struct HeavyRequest {
   std::uint32_t heavy = 0;   // tokens that stay for their mass
   std::uint32_t window = 1;  // most recent tokens, which stay anyway
   /// By the latest query's weights alone, summed over all heads of the layer, which hold the same tokens (TOVA); the
-  /// prompt's are its last kept query's (Needs::last_queries). Otherwise by all queries' (H2O), per KV head.
+  /// prompt's are its last kept query's (Needs::last_queries). Otherwise by all queries' (H2O), per KV head. All rows
+  /// of a batch alike.
   bool latest = false;
 };
 
@@ -185,8 +186,9 @@ class Ops {
   /// Digests (per channel min and max of the keys) of every layer's blocks.
   virtual DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) = 0;
   /// Digests of blocks that have filled up since, of one layer and any number of sequences; finer ones come before
-  /// those that are made from them. Call it when nothing later in the step scores the layer's blocks: the newest block,
-  /// with the token that is being computed, is attended by the plan itself.
+  /// those that are made from them. On the device those of one call that are made of keys have blocks of one size. Call
+  /// it when nothing later in the step scores the layer's blocks: the newest block, with the token that is being
+  /// computed, is attended by the plan itself.
   virtual void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) = 0;
   /// The heaviest tokens and the most recent ones, per layer and KV head, of the prompt (by its column sums, see Needs)
   /// or, with a set, of that and of the prompt that was appended since. They are copies: the pages can be dropped.
@@ -194,7 +196,8 @@ class Ops {
   /// Gives up device pages that lie wholly inside `tokens`, for good.
   virtual void drop(SequenceState& sequence, Range tokens) = 0;
   /// Scores all blocks against this layer's true query (Quest's upper bound) and takes the best; ties go to the lower
-  /// index. Runs where the digests are: on the device for all requests at once, on the host one by one.
+  /// index. Runs where the digests are: on the host one by one, on the device for all requests at once, which then have
+  /// one scope and one reduction.
   virtual std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) = 0;
   /// Room for a choice of at most `most` tokens per KV head.
   virtual TokenChoiceRef make_token_choice(SequenceState& sequence, std::uint32_t most) = 0;
@@ -223,8 +226,8 @@ class Ops {
   virtual StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) = 0;
   virtual void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens) = 0;
   /// Brings KV of one layer from host memory into the staging's next part, for one attention of the same step. It waits
-  /// until the part's last reader is done. Whole pages are copied; chosen blocks are read by the device itself. Pieces
-  /// are counted as engine/kv/link_pieces.h says.
+  /// until the part's last reader is done. Whole pages are copied; chosen blocks, whose selections have one scope, are
+  /// read by the device itself. Pieces are counted as engine/kv/link_pieces.h says.
   virtual std::vector<FetchedRef> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) = 0;
 
   /// Queries of `layer` for all rows from the input of the layer that runs, under the input norm of layer `norm_of`, at
@@ -265,7 +268,8 @@ class Ops {
   /// goes to host memory.
   virtual void index_filled(SequenceState& sequence, SkewedRef index, std::uint32_t layer) = 0;
   /// Scores the indexed tokens of the query's layer and brings those that are wanted to the device, while the step goes
-  /// on. Two layers' worth at a time. Every request has tokens in its index.
+  /// on. Two layers' worth at a time. Every request has tokens in its index, and the indexes are alike: in columns,
+  /// unit and who chooses.
   virtual SpeculatedRef fetch_speculated(const LayerContext& context, const QueryRef& query,
                                          std::span<const SpeculateRequest> requests) = 0;
 };

@@ -202,7 +202,9 @@ struct PulledTasks {
 };
 
 struct AttendPlan {
-  std::vector<AttendItem> items;          // every row at least once; no token twice for a head
+  // Every row at least once; no token twice for a head. Where items name what was chosen of the device's
+  // pages, all name blocks or all name single tokens.
+  std::vector<AttendItem> items;
   std::optional<PartialRef> ready = {};   // of this layer, begun earlier; then no item is on the host
   std::optional<PulledTasks> tasks = {};  // then no item is on the host and no weights are averaged
 };

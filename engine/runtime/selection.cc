@@ -133,12 +133,10 @@ void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& sha
   const KvShape& kv = kv_.shape();
   score_blocks_cuda(ctx.upload(rows), static_cast<std::uint32_t>(rows.size()), most, shape.kv_heads,
                     {shape.group(), shape.head_dim, kv.type}, ctx.stream());
-  const Choice& first = work.front().choice;
   std::vector<ScoreReduction> reductions;
   reductions.reserve(work.size());
   for (std::size_t i = 0; i < work.size(); ++i) {
     const Choice& choice = work[i].choice;
-    TANDEM_CHECK(choice.scope == first.scope && choice.reduce == first.reduce, "the rows of a batch choose alike");
     const std::uint32_t count = choice.lists(shape);
     const float* scores = rows[i].scores;
     if (choice.scope != Scope::query_head) {
@@ -152,6 +150,7 @@ void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& sha
                        out + list * (1 + std::size_t{work[i].index.room}), choice.always_first});
   }
   if (!reductions.empty()) {
+    const Choice& first = work.front().choice;
     const std::uint32_t count = first.lists(shape);
     reduce_scores_cuda(ctx.pass(reductions), static_cast<std::uint32_t>(reductions.size()), most,
                        {count, shape.kv_heads / count, shape.group()}, first.reduce, ctx.stream());
@@ -185,7 +184,11 @@ std::vector<SelectionRef> DecodeAttention::select_on_device(const LayerContext& 
   const ModelShape& shape = context.shape;
   std::vector<Selecting> work;
   work.reserve(requests.size());
-  for (const ScoreRequest& request : requests) work.push_back(selecting(context, request));
+  for (const ScoreRequest& request : requests) {
+    TANDEM_CHECK(request.scope == requests.front().scope && request.reduce == requests.front().reduce,
+                 "the rows of a batch choose alike");
+    work.push_back(selecting(context, request));
+  }
   Op op;
   op.name = "select blocks";
   op.cause = Cause::selection;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/common/error.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/fetch_list.h"
 #include "engine/runtime/engine_ops.h"

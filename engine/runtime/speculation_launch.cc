@@ -116,7 +116,6 @@ void EngineOps::launch_units(LaunchContext& ctx, std::span<const SpeculatedRow> 
   const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(pages);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const SkewedIndex& index = rows[i].index;
-    TANDEM_CHECK(index.unit == unit, "the rows of a batch choose alike");
     fetches.push_back({ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0), index.most, uploaded[i],
                        static_cast<std::uint32_t>(index.staged_offset(layer, 0) / bytes)});
     to.push_back(ctx.write<char>(index.staged));

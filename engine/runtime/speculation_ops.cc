@@ -249,7 +249,10 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
   rows.reserve(requests.size());
   for (const SpeculateRequest& request : requests) {
     const SkewedIndex& index = stores_.skewed.get(request.index.id);
+    const SkewedIndex& first = stores_.skewed.get(requests.front().index.id);
     const std::uint32_t row = request.sequence->row;
+    TANDEM_CHECK(index.unit == first.unit && index.columns == first.columns && index.per_head == first.per_head,
+                 "the rows of a batch choose alike");
     TANDEM_CHECK(layer >= index.first_layer, "scores of layer {}, of an index from {} on", layer, index.first_layer);
     const std::uint64_t n = index.tokens[layer];
     op.cost.hbm += n * shape.kv_heads * index.row_bytes() + 2 * n * shape.q_heads * sizeof(float) +
