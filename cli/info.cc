@@ -1,16 +1,19 @@
 // tandem info: this build, this machine, the hardware profiles that can be simulated, and a model's shape. Also the
 // example of a subcommand: options with defaults, a footer with an example and what the output means, a callback that
 // throws.
+#include <cmath>
 #include <fmt/core.h>
 #include <string>
 
 #include "cli/commands.h"
 #include "cli/session.h"
+#include "engine/common/cgroup.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/device/cuda/runtime.h"
 #include "engine/device/profile.h"
 #include "engine/kernels/isa.h"
+#include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
 #include "engine/model/presets.h"
@@ -54,11 +57,11 @@ void print_build() {
 
 void print_machine() {
   const eval::Machine machine = eval::this_machine();
-  const double quota = probe::cgroup_cpu_quota();
+  const double quota = cgroup_cpus();
   fmt::print("\nmachine\n");
   row("CPU", machine.cpu_model);
-  row("cores", fmt::format("{}, {} usable here; CPU quota: {}", machine.cores, probe::usable_threads(),
-                           quota > 0 ? fmt::format("{:g}", quota) : "none"));
+  row("cores", fmt::format("{}, {} usable here; CPU quota: {}", machine.cores, usable_threads(),
+                           std::isfinite(quota) ? fmt::format("{:g}", quota) : "none"));
   row("memory", fmt::format("{}, {} available", bytes_text(static_cast<double>(machine.memory_bytes)),
                             bytes_text(static_cast<double>(probe::available_memory()))));
   if (!cuda_missing().empty()) {

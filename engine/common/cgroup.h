@@ -1,6 +1,9 @@
-// The CPU quota that a container or a service manager sets for a process.
+// What a container or a service manager lets a process have of the machine. tandem-probe compiles this, too, on
+// machines without any library: the standard library only.
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <string>
 
 namespace tandem {
@@ -9,5 +12,15 @@ namespace tandem {
 /// cpu.cfs_period_us), infinity where there is no quota. It can be a fraction: 1.5 is three threads half of the time.
 /// `root` is where cgroups are mounted, `membership` says where in them the process is.
 double cgroup_cpus(const std::string& root = "/sys/fs/cgroup", const std::string& membership = "/proc/self/cgroup");
+
+struct CgroupMemory {
+  static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+  std::size_t limit = kNoLimit;  // the smallest of the process's cgroup and its parents
+  std::size_t room = kNoLimit;   // what the one with the least still gives, its cache of files included
+};
+
+/// The same for memory, in bytes (cgroup v2's memory.max, v1's memory.limit_in_bytes).
+CgroupMemory cgroup_memory(const std::string& root = "/sys/fs/cgroup",
+                           const std::string& membership = "/proc/self/cgroup");
 
 }  // namespace tandem

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <dirent.h>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <sched.h>
 #include <set>
@@ -13,6 +12,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "engine/common/cgroup.h"
 #include "hardware/probe/cpu_kernels.h"
 
 namespace tandem::probe {
@@ -62,19 +62,6 @@ std::size_t meminfo(const std::string& key) {
   return 0;
 }
 
-/// Smallest number among the limits of this process's control groups, versions 2 and 1; 0 where none is set.
-std::size_t cgroup_memory_limit() {
-  std::size_t limit = std::numeric_limits<std::size_t>::max();
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    const std::string line = first_line(path);
-    if (line.empty() || line == "max") continue;
-    const std::size_t bytes = std::strtoull(line.c_str(), nullptr, 10);
-    // Version 1 writes a huge number for "no limit".
-    if (bytes > 0 && bytes < (std::size_t{1} << 60)) limit = std::min(limit, bytes);
-  }
-  return limit == std::numeric_limits<std::size_t>::max() ? 0 : limit;
-}
-
 struct CpuInfo {
   std::map<std::string, std::string> first;  // keys of the first processor
   int processors = 0;
@@ -116,53 +103,17 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-double cgroup_cpu_quota() {
-  std::istringstream v2(first_line("/sys/fs/cgroup/cpu.max"));
-  std::string quota;
-  double period = 0;
-  if (v2 >> quota >> period && quota != "max" && period > 0) return std::strtod(quota.c_str(), nullptr) / period;
-  const double v1_quota = std::strtod(first_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").c_str(), nullptr);
-  const double v1_period = std::strtod(first_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us").c_str(), nullptr);
-  return v1_quota > 0 && v1_period > 0 ? v1_quota / v1_period : 0;
-}
-
 int usable_threads() {
   const int allowed = static_cast<int>(allowed_cpus().size());
-  const double quota = cgroup_cpu_quota();
-  return quota > 0 ? std::clamp(static_cast<int>(std::ceil(quota)), 1, allowed) : allowed;
+  const double quota = cgroup_cpus();
+  return quota < allowed ? std::max(1, static_cast<int>(std::ceil(quota))) : allowed;
 }
-
-namespace {
-
-/// Bytes of files in memory that count as the control group's.
-std::size_t cgroup_file_cache() {
-  const bool v2 = !first_line("/sys/fs/cgroup/memory.stat").empty();
-  std::ifstream stat(v2 ? "/sys/fs/cgroup/memory.stat" : "/sys/fs/cgroup/memory/memory.stat");
-  const std::string prefix = v2 ? "" : "total_";
-  std::size_t bytes = 0, value = 0;
-  for (std::string name; stat >> name >> value;) {
-    if (name == prefix + "inactive_file" || name == prefix + "active_file") bytes += value;
-  }
-  return bytes;
-}
-
-}  // namespace
 
 std::size_t available_memory() {
   std::size_t bytes = meminfo("MemAvailable");
   if (bytes == 0) bytes = meminfo("MemTotal") / 2;
   if (bytes == 0) bytes = std::size_t{1} << 30;
-  if (const std::size_t limit = cgroup_memory_limit()) {
-    std::size_t used = std::strtoull(first_line("/sys/fs/cgroup/memory.current").c_str(), nullptr, 10);
-    if (used == 0) {
-      used = std::strtoull(first_line("/sys/fs/cgroup/memory/memory.usage_in_bytes").c_str(), nullptr, 10);
-    }
-    // What files keep in the cache is given back to whoever asks.
-    const std::size_t files = cgroup_file_cache();
-    used -= std::min(used, files);
-    bytes = std::min(bytes, limit > used ? limit - used : 0);
-  }
-  return bytes;
+  return std::min(bytes, cgroup_memory().room);
 }
 
 std::size_t last_level_cache() {
@@ -218,7 +169,7 @@ void read_machine(Report& report) {
   cpu.emplace_back("allowed_cpus", allowed_cpus().size());
   if (!info.cores.empty()) cpu.emplace_back("cores", info.cores.size());
   if (!info.sockets.empty()) cpu.emplace_back("sockets", info.sockets.size());
-  if (const double quota = cgroup_cpu_quota(); quota > 0) cpu.emplace_back("cgroup_cpu_quota", quota);
+  if (const double quota = cgroup_cpus(); std::isfinite(quota)) cpu.emplace_back("cgroup_cpu_quota", quota);
   cpu.emplace_back("threads_used", usable_threads());
   cpu.emplace_back("last_level_cache_bytes", last_level_cache());
   cpu.emplace_back("isa", to_string(best_isa()));
@@ -226,7 +177,8 @@ void read_machine(Report& report) {
 
   Fields& memory = report.memory;
   memory = {{"total_bytes", meminfo("MemTotal")}, {"available_bytes", available_memory()}};
-  if (const std::size_t limit = cgroup_memory_limit()) memory.emplace_back("cgroup_limit_bytes", limit);
+  if (const std::size_t limit = cgroup_memory().limit; limit != CgroupMemory::kNoLimit)
+    memory.emplace_back("cgroup_limit_bytes", limit);
   const std::size_t nodes = numbered("/sys/devices/system/node", "node").size();
   memory.emplace_back("numa_nodes", std::max<std::size_t>(1, nodes));
   if (const std::string pages = first_line("/sys/kernel/mm/transparent_hugepage/enabled"); !pages.empty()) {

@@ -14,11 +14,9 @@ void read_machine(Report& report);
 
 /// Logical CPUs this process may run on, in ascending order.
 std::vector<int> allowed_cpus();
-/// CPUs' worth of time the control group grants; 0 where there is no limit.
-double cgroup_cpu_quota();
-/// Threads worth starting: allowed CPUs, not more than the quota rounded up.
+/// Threads worth starting: allowed CPUs, not more than the control groups' quota rounded up.
 int usable_threads();
-/// Bytes that can be taken without swapping, the control group's limit included.
+/// Bytes that can be taken without swapping, the control groups' limits included.
 std::size_t available_memory();
 /// Bytes of all last-level caches together; 0 where unknown.
 std::size_t last_level_cache();

@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "engine/common/cgroup.h"
 #include "hardware/probe/cpu_kernels.h"
 #include "hardware/probe/cpu_sections.h"
 #include "hardware/probe/machine.h"
@@ -101,6 +102,8 @@ TEST(ProbeMachine, ReadsThisMachine) {
   EXPECT_GE(allowed_cpus().size(), 1u);
   EXPECT_GE(usable_threads(), 1);
   EXPECT_LE(usable_threads(), static_cast<int>(allowed_cpus().size()));
+  EXPECT_LT(usable_threads(), cgroup_cpus() + 1) << "the quota that the engine keeps to";
+  EXPECT_LE(available_memory(), cgroup_memory().limit);
   EXPECT_GT(available_memory(), std::size_t{1} << 20);
 }
 

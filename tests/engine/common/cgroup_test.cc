@@ -28,6 +28,10 @@ class Cgroup : public ::testing::Test {
     put("membership", membership);
     return cgroup_cpus((folder_ / "root").string(), (folder_ / "membership").string());
   }
+  CgroupMemory memory(const std::string& membership) const {
+    put("membership", membership);
+    return cgroup_memory((folder_ / "root").string(), (folder_ / "membership").string());
+  }
 
  private:
   std::filesystem::path folder_;
@@ -72,6 +76,36 @@ TEST_F(Cgroup, WhatIsNotUnderstoodIsNoQuota) {
   EXPECT_EQ(cpus("0::/a\n"), INFINITY);
   put("root/a/cpu.max", "150000 0\n");
   EXPECT_EQ(cpus("0::/a\nnonsense\n::\n"), INFINITY);
+}
+
+TEST_F(Cgroup, MemoryOfTheTightestParentCounts) {
+  EXPECT_EQ(memory("0::/a/b\n").limit, CgroupMemory::kNoLimit);
+  EXPECT_EQ(memory("0::/a/b\n").room, CgroupMemory::kNoLimit);
+  put("root/a/b/memory.max", "max\n");
+  put("root/a/b/memory.current", "900\n");
+  EXPECT_EQ(memory("0::/a/b\n").room, CgroupMemory::kNoLimit);
+  put("root/a/memory.max", "1000\n");
+  put("root/a/memory.current", "950\n");
+  put("root/a/memory.stat", "anon 500\nfile 450\ninactive_file 300\nactive_file 100\n");
+  EXPECT_EQ(memory("0::/a/b\n").limit, 1000u);
+  EXPECT_EQ(memory("0::/a/b\n").room, 450u) << "files in the cache are room";
+  put("root/memory.max", "5000\n");
+  put("root/memory.current", "4800\n");
+  EXPECT_EQ(memory("0::/a/b\n").limit, 1000u);
+  EXPECT_EQ(memory("0::/a/b\n").room, 200u) << "the one with the least room need not be the one with the least limit";
+  put("root/a/memory.current", "2000\n");
+  EXPECT_EQ(memory("0::/a/b\n").room, 0u);
+}
+
+TEST_F(Cgroup, MemoryOfVersionOne) {
+  put("root/memory/docker/1/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(memory("5:memory:/docker/1\n").limit, CgroupMemory::kNoLimit);
+  put("root/memory/docker/1/memory.limit_in_bytes", "1000\n");
+  put("root/memory/docker/1/memory.usage_in_bytes", "600\n");
+  put("root/memory/docker/1/memory.stat", "inactive_file 1\ntotal_inactive_file 100\ntotal_active_file 50\n");
+  EXPECT_EQ(memory("4:cpu,cpuacct:/docker/1\n5:memory:/docker/1\n").limit, 1000u);
+  EXPECT_EQ(memory("5:memory:/docker/1\n").room, 550u);
+  EXPECT_EQ(memory("4:cpu,cpuacct:/docker/1\n").room, CgroupMemory::kNoLimit);
 }
 
 }  // namespace
