@@ -1,15 +1,12 @@
 // tandem generate: one prompt, or a conversation, through one method, streamed, with the step times behind it.
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <unistd.h>
 
 #include "cli/chat_format.h"
 #include "cli/commands.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -68,13 +65,10 @@ std::string read_prompt(const GenerateOptions& options) {
     check_text(options.prompt, "--prompt");
     return options.prompt;
   }
-  std::ifstream in(options.prompt_file, std::ios::binary);
-  std::error_code refused;
-  if (!in || std::filesystem::is_directory(options.prompt_file, refused))
-    throw_input_error("The prompt file '{}' cannot be read.", options.prompt_file);
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (text.empty()) throw_input_error("The prompt file '{}' is empty.", options.prompt_file);
-  check_text(text, fmt::format("The prompt file '{}'", options.prompt_file));
+  const std::string what = fmt::format("The prompt file '{}'", options.prompt_file);
+  std::string text = read_text(options.prompt_file, what);
+  if (text.empty()) throw_input_error("{} is empty.", what);
+  check_text(text, what);
   return text;
 }
 
@@ -141,13 +135,13 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
   ChatOptions chat_options;
   chat_options.thinking = !options.no_thinking;
   const bool asks = isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0;
+  InputLines input;
   std::string line = options.prompt;
-  // While a turn is being typed ^C ends the conversation, and so does one between two turns.
+  // While a turn is being typed a signal ends the conversation, and so does one between two turns.
   const auto next_line = [&] {
     if (interrupted()) return false;
     if (asks) fmt::print(stderr, "> ");
-    const EndsReading ends;
-    if (!std::getline(std::cin, line)) return false;
+    if (!input.next(line)) return false;
     if (line.ends_with('\r')) line.pop_back();  // a file with Windows' line ends
     return !line.empty() && !interrupted();
   };

@@ -11,13 +11,7 @@ void handle_interrupts();
 /// Whether one has arrived. Cheap; any thread may ask.
 bool interrupted();
 
-/// While it lives, ^C ends a read of the terminal instead of waiting for its line.
-class EndsReading {
- public:
-  EndsReading();
-  ~EndsReading();
-  EndsReading(const EndsReading&) = delete;
-  EndsReading& operator=(const EndsReading&) = delete;
-};
+/// Returns when a read of `descriptor` would not wait: true; or when a signal has arrived, be it before: false.
+bool wait_for_input(int descriptor);
 
 }  // namespace tandem::cli

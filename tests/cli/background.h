@@ -50,6 +50,20 @@ inline void wait_for_file(const std::filesystem::path& file) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
+/// Whether the program ends in this time; where it does not it is killed.
+inline bool ends_within(pid_t child, std::chrono::milliseconds time) {
+  const auto last = std::chrono::steady_clock::now() + time;
+  siginfo_t end{};
+  while (waitid(P_PID, static_cast<id_t>(child), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == 0) {
+    if (std::chrono::steady_clock::now() > last) {
+      kill(child, SIGKILL);
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 inline int exit_code_of(pid_t child) {
   int status = 0;
   waitpid(child, &status, 0);

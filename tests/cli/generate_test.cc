@@ -1,7 +1,16 @@
 // `tandem generate`: a prompt and a conversation as a user sees them.
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
 
+#include "tests/cli/background.h"
 #include "tests/cli/program.h"
 #include "tests/engine/model/model_folder.h"
 
@@ -70,6 +79,28 @@ TEST(GenerateProgram, WindowsLineEndsAreNoPartOfATurn) {
     return cli::run("generate --chat --chat-format qwen2 --max-new 3 < " + turns + " 2>&1 #", "").text;
   };
   EXPECT_EQ(say("First\r\nSecond\r\n\r\nnever read\r\n"), say("First\nSecond\n\nnever read\n"));
+}
+
+TEST(GenerateProgram, ASignalEndsTheWaitForATurn) {
+  const TemporaryFolder folder;
+  const std::string turns = (folder.path() / "turns").string();
+  ASSERT_EQ(mkfifo(turns.c_str(), 0600), 0);
+  const int open_end = open(turns.c_str(), O_RDWR | O_CLOEXEC);  // nobody writes, and the input does not end
+  ASSERT_GE(open_end, 0);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string errors = (folder.path() / fmt::format("errors{}", signal)).string();
+    const pid_t child =
+        cli::start("generate --chat --chat-format qwen2 --max-new 2 --prompt 'First words' < " + turns, errors);
+    // The figures are the last that it does before it waits.
+    const auto said = [&](const char* text) { return read_bytes(errors).find(text) != std::string::npos; };
+    for (int i = 0; i < 3000 && !(std::filesystem::exists(errors) && said("device busy")); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    kill(child, signal);
+    EXPECT_TRUE(cli::ends_within(child, std::chrono::seconds(10))) << strsignal(signal) << ": it waits on";
+    EXPECT_EQ(cli::exit_code_of(child), 0);
+    EXPECT_TRUE(said("Stopping"));
+  }
+  close(open_end);
 }
 
 TEST(GenerateProgram, SaysWhatItAssumes) {

@@ -1,0 +1,93 @@
+#include "cli/input.h"
+
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "engine/common/error.h"
+
+namespace tandem::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ReadText : public ::testing::Test {
+ protected:
+  ReadText() : folder_(std::filesystem::path(::testing::TempDir()) / "tandem_read_text") {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~ReadText() override { std::filesystem::remove_all(folder_); }
+
+  std::string file(const char* name) const { return (folder_ / name).string(); }
+  static std::string refused(const std::string& name, std::size_t most = kLongestText) {
+    try {
+      read_text(name, "--text 'it'", most);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "nothing is wrong";
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST_F(ReadText, FilesAndPipesUpToTheLimit) {
+  const std::string words = std::string("Some words\n\0more", 16);
+  std::ofstream(file("words"), std::ios::binary) << words;
+  EXPECT_EQ(read_text(file("words"), ""), words);
+  EXPECT_EQ(read_text(file("words"), "", 16), words);
+  EXPECT_THAT(refused(file("words"), 15), HasSubstr("--text 'it' is longer than 15 bytes"));
+  std::ofstream(file("empty")).flush();
+  EXPECT_EQ(read_text(file("empty"), ""), "");
+  ASSERT_EQ(mkfifo(file("pipe").c_str(), 0600), 0);
+  const std::string much(3'000'000, 'x');
+  std::thread writer([&] { std::ofstream(file("pipe")) << much; });
+  EXPECT_EQ(read_text(file("pipe"), ""), much);
+  writer.join();
+}
+
+TEST_F(ReadText, WhatCannotBeReadOrHasNoEndIsASentence) {
+  EXPECT_THAT(refused(file("absent")), AllOf(HasSubstr("--text 'it' cannot be read"), HasSubstr("No such file")));
+  EXPECT_THAT(refused(file("")), AllOf(HasSubstr("cannot be read"), HasSubstr("Is a directory")));
+  EXPECT_THAT(refused("/dev/zero", 1 << 21), HasSubstr("is longer than 2097152 bytes"));
+}
+
+/// The lines that `text` as standard input has.
+std::vector<std::string> lines_of(const std::string& text) {
+  int ends[2];
+  if (pipe(ends) != 0 || write(ends[1], text.data(), text.size()) != static_cast<ssize_t>(text.size())) return {"?"};
+  close(ends[1]);
+  const int before = dup(STDIN_FILENO);
+  dup2(ends[0], STDIN_FILENO);
+  close(ends[0]);
+  std::vector<std::string> lines;
+  InputLines input;
+  for (std::string line; input.next(line);) lines.push_back(line);
+  std::string line;
+  EXPECT_FALSE(input.next(line)) << "the end stays the end";
+  dup2(before, STDIN_FILENO);
+  close(before);
+  return lines;
+}
+
+TEST(InputLines, AreThoseOfGetline) {
+  EXPECT_THAT(lines_of("one\ntwo\n"), ElementsAre("one", "two"));
+  EXPECT_THAT(lines_of("one\n\ntwo"), ElementsAre("one", "", "two"));
+  EXPECT_THAT(lines_of("\n"), ElementsAre(""));
+  EXPECT_THAT(lines_of(""), ElementsAre());
+  const std::string much(10'000, 'x');
+  EXPECT_THAT(lines_of(much + "\nend"), ElementsAre(much, "end"));
+}
+
+}  // namespace
+}  // namespace tandem::cli
