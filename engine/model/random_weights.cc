@@ -8,6 +8,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "engine/common/drawing.h"
 #include "engine/common/error.h"
 #include "engine/kernels/convert.h"
 #include "engine/model/weight_slots.h"
@@ -36,14 +37,6 @@ std::shared_ptr<std::byte> map_memory(std::size_t bytes) {
   return {static_cast<std::byte*>(data), [bytes](std::byte* p) { munmap(p, bytes); }};
 }
 
-std::uint64_t mixed(std::uint64_t x) {  // splitmix64's finaliser
-  x ^= x >> 30;
-  x *= 0xbf58476d1ce4e5b9u;
-  x ^= x >> 27;
-  x *= 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 /// Values are drawn from 4096 levels: a table look-up where a conversion per element took five times as long.
 using Levels = std::array<float, 4096>;
 
@@ -59,9 +52,9 @@ Levels levels_of(const WeightSlot& slot) {
 
 template <class Element>
 void fill(Element* out, std::size_t n, std::uint64_t seed, const std::array<Element, 4096>& table) {
-  std::uint64_t counter = mixed(seed);
+  std::uint64_t counter = finalise64(seed);
   for (std::size_t i = 0; i < n;) {
-    std::uint64_t bits = mixed(counter += 0x9e3779b97f4a7c15u);
+    std::uint64_t bits = finalise64(counter += 0x9e3779b97f4a7c15u);
     for (int used = 0; used < 5 && i < n; ++used, bits >>= 12) out[i++] = table[bits & 4095];
   }
 }
@@ -135,7 +128,7 @@ ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t
     view.data = storage.get() + offsets[i];
     const std::size_t elements = std::size_t{view.rows} * view.cols;
     for (std::size_t first = 0; first < elements; first += kChunk)
-      chunks.push_back({&slots[i], first, std::min(kChunk, elements - first), mixed(seed + chunks.size()) ^ seed});
+      chunks.push_back({&slots[i], first, std::min(kChunk, elements - first), finalise64(seed + chunks.size()) ^ seed});
   }
   const std::size_t workers =
       std::clamp<std::size_t>(chunks.size() / 8, 1, std::max(1u, std::thread::hardware_concurrency()));
@@ -154,8 +147,8 @@ ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t
   for (std::thread& thread : threads) thread.join();
   if (config.tied_embeddings) w.lm_head = w.embedding;
   // What the values follow from, not the values: hashing 16 GB would take longer than making them.
-  w.hash = mixed(seed ^ mixed(static_cast<std::uint64_t>(type)));
-  for (const WeightSlot& s : slots) w.hash = mixed(w.hash ^ (std::uint64_t{s.rows} << 32 | s.cols));
+  w.hash = finalise64(seed ^ finalise64(static_cast<std::uint64_t>(type)));
+  for (const WeightSlot& s : slots) w.hash = finalise64(w.hash ^ (std::uint64_t{s.rows} << 32 | s.cols));
   w.storage = storage;
   return w;
 }

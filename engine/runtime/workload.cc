@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "engine/common/drawing.h"
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 
@@ -14,20 +15,8 @@ namespace {
 
 constexpr std::size_t kLevels = 4096;
 
-double normal_below(double x) {
-  return 0.5 * std::erfc(-x / std::sqrt(2.0));
-}
-
-double bisect(double low, double high, const auto& rising, double target) {
-  for (int i = 0; i < 60; ++i) {
-    const double middle = (low + high) / 2;
-    (rising(middle) < target ? low : high) = middle;
-  }
-  return (low + high) / 2;
-}
-
 double normal_quantile(double p) {
-  return bisect(-12, 12, normal_below, p);
+  return normal_quantile_within(12, p);
 }
 
 /// Equally likely values of the standard normal distribution: a table look-up instead of logarithms per item.
@@ -40,19 +29,12 @@ const std::array<float, kLevels>& levels() {
   return table;
 }
 
-std::uint64_t mixed(std::uint64_t x) {  // splitmix64's finaliser
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 constexpr std::uint32_t kPerHash = 5;
 
 /// out[i] = normal(key, first + i), the same for the same key and number. Five values per hash.
 void draw_normals(std::uint64_t key, std::uint32_t first, std::uint32_t n, float* out) {
   const std::array<float, kLevels>& table = levels();
-  const auto bits = [&](std::uint32_t group) { return mixed(key ^ mixed(group)); };
+  const auto bits = [&](std::uint32_t group) { return mix64(key ^ mix64(group)); };
   const auto value = [&](std::uint64_t hash, std::uint32_t place) {
     return table[hash >> (place * 12) & (kLevels - 1)];
   };
@@ -78,7 +60,7 @@ void add(std::span<const float> normals, double weight, float* out) {
 }
 
 std::uint64_t key_of(const ScorePlace& place, std::uint32_t head, std::uint64_t part) {
-  return mixed(mixed(mixed(std::uint64_t{place.sequence} << 32 | place.layer) ^ place.kv_head) ^
+  return mix64(mix64(mix64(std::uint64_t{place.sequence} << 32 | place.layer) ^ place.kv_head) ^
                (std::uint64_t{head} << 40 | part));
 }
 
@@ -135,7 +117,7 @@ void ScoreProcess::block_scores(const ScorePlace& place, std::uint32_t n, float*
     const auto turn = static_cast<std::uint64_t>(whole);
     const auto key = [&](std::uint64_t of_turn) {
       const std::uint64_t first = key_of(place, of, part);
-      return of_turn == 0 ? first : mixed(first + of_turn);
+      return of_turn == 0 ? first : mix64(first + of_turn);
     };
     draw_normals(key(turn), 0, n, out);
     if (turnover == 0) return;

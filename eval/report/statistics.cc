@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <vector>
 
+#include "engine/common/drawing.h"
 #include "engine/common/error.h"
 #include "eval/ruler/random.h"
 
@@ -28,12 +28,8 @@ double upper_tail(std::uint64_t k, std::uint64_t n, double p) {
 
 /// The p at which P(X >= k) is `tail`; the tail grows with p.
 double solve_tail(std::uint64_t k, std::uint64_t n, double tail) {
-  double low = 0, high = 1;
-  for (int i = 0; i < 60; ++i) {  // 2^-60 is below the resolution of the tail
-    const double middle = (low + high) / 2;
-    (upper_tail(k, n, middle) < tail ? low : high) = middle;
-  }
-  return (low + high) / 2;
+  return bisect(
+      0, 1, [&](double p) { return upper_tail(k, n, p); }, tail);
 }
 
 bool all_binary(std::span<const double> scores) {
@@ -105,12 +101,7 @@ double corrected_correlation(double covariance, double variance1, double varianc
 
 double normal_quantile(double p) {
   TANDEM_CHECK(p > 0 && p < 1, "p = {}", p);
-  double low = -40, high = 40;  // beyond, a double has no tail left
-  for (int i = 0; i < 60; ++i) {
-    const double middle = (low + high) / 2;
-    (std::erfc(-middle / std::numbers::sqrt2) / 2 < p ? low : high) = middle;
-  }
-  return (low + high) / 2;
+  return normal_quantile_within(40, p);  // beyond, a double has no tail left
 }
 
 Interval wilson_interval(std::uint64_t successes, std::uint64_t n) {

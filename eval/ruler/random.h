@@ -8,15 +8,9 @@
 #include <span>
 #include <string_view>
 
-namespace tandem::eval {
+#include "engine/common/drawing.h"
 
-/// One step of splitmix64 (Steele, Lea, Flood 2014): turns any 64-bit state into a well mixed word.
-constexpr std::uint64_t mix64(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
+namespace tandem::eval {
 
 /// FNV-1a, 64 bits: names a text (a task, a file's content). Not cryptographic.
 constexpr std::uint64_t fnv1a64(std::string_view text) {

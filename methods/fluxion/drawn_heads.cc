@@ -7,6 +7,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "engine/common/drawing.h"
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/common/paths.h"
@@ -15,21 +16,14 @@
 namespace tandem {
 namespace {
 
-std::uint64_t mixed(std::uint64_t x) {  // splitmix64's finaliser
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 double uniform(std::uint64_t hash) {  // in (0, 1)
   return (double(hash >> 11) + 0.5) * 0x1p-53;
 }
 
 /// Standard normal (Box and Muller).
 double normal(std::uint64_t key) {
-  const std::uint64_t hash = mixed(key);
-  return std::sqrt(-2 * std::log(uniform(hash))) * std::cos(2 * M_PI * uniform(mixed(hash)));
+  const std::uint64_t hash = mix64(key);
+  return std::sqrt(-2 * std::log(uniform(hash))) * std::cos(2 * M_PI * uniform(mix64(hash)));
 }
 
 class DrawnHeads : public HeadSource {
@@ -52,12 +46,12 @@ class DrawnHeads : public HeadSource {
   void properties(const ModelShape& shape, const HeadInputs& inputs, HeadProperties* out) const override {
     const HeadView& view = inputs.view;
     const std::uint32_t group = shape.group();
-    const std::uint64_t now = mixed(sequence(shape, inputs) ^ mixed(view.tokens));
+    const std::uint64_t now = mix64(sequence(shape, inputs) ^ mix64(view.tokens));
     for (std::uint32_t h = 0; h < shape.q_heads; ++h) {
       // A KV group's part is drawn as that of a head that no group has.
       const double shared = need(view.layer, shape.q_heads + h / group, now), own = need(view.layer, h, now);
       const double z = std::sqrt(spreads_.group) * shared + std::sqrt(1 - spreads_.group) * own;
-      const double above = 0.5 * std::erfc(z / std::sqrt(2.0));  // 1 - Phi(z)
+      const double above = normal_below(-z);
       const double budget = -rule_.mean * std::log(above);
       out[h].budget = static_cast<float>(budget);
       out[h].slope = static_cast<float>(rule_.growth * budget);
@@ -69,17 +63,17 @@ class DrawnHeads : public HeadSource {
   /// What tells sequences apart, whatever else is in the batch: their queries, whose bits depend on the sequence alone,
   /// and where there are none, their numbers.
   static std::uint64_t sequence(const ModelShape& shape, const HeadInputs& inputs) {
-    if (inputs.view.query == nullptr) return mixed(inputs.request);
+    if (inputs.view.query == nullptr) return mix64(inputs.request);
     std::uint64_t hash = 0;
     for (std::size_t i = 0; i < std::size_t{shape.q_heads} * shape.head_dim; ++i)
-      hash = mixed(hash ^ std::bit_cast<std::uint32_t>(inputs.view.query[i]));
+      hash = mix64(hash ^ std::bit_cast<std::uint32_t>(inputs.view.query[i]));
     return hash;
   }
 
   double need(std::uint32_t layer, std::uint32_t head, std::uint64_t now) const {
-    const std::uint64_t of_head = mixed(std::uint64_t{layer} << 32 | head);
+    const std::uint64_t of_head = mix64(std::uint64_t{layer} << 32 | head);
     return std::sqrt(spreads_.lasting) * normal(of_head) +
-           std::sqrt(1 - spreads_.lasting) * normal(mixed(of_head ^ now));
+           std::sqrt(1 - spreads_.lasting) * normal(mix64(of_head ^ now));
   }
 
   HeadSpreads spreads_;
