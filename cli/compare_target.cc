@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
+#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
@@ -51,11 +50,11 @@ std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const Se
   if (arguments.workload == "recorded") return plan;
   const std::filesystem::path file = arguments.workload == "published" ? data_path("hardware/workloads/published.json")
                                                                        : std::filesystem::path(arguments.workload);
-  std::ifstream in(file, std::ios::binary);
   std::error_code refused;
-  if (!in || std::filesystem::is_directory(file, refused))
+  if (!std::filesystem::exists(file, refused) || std::filesystem::is_directory(file, refused))
     throw_input_error("--workload: '{}' cannot be read; give recorded, published or a file.", file.string());
-  plan.workload = parse_workload({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}, file.string());
+  plan.workload = parse_workload(
+      read_text(file.string(), fmt::format("--workload: '{}'", file.string()), std::size_t{64} << 20), file.string());
   return plan;
 }
 

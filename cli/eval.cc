@@ -1,10 +1,9 @@
 // tandem eval perplexity.
 #include <filesystem>
 #include <fmt/ranges.h>
-#include <fstream>
-#include <iterator>
 
 #include "cli/commands.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
@@ -46,13 +45,6 @@ struct PerplexityArguments {
   std::string methods = "full,streaming,hybrid-fixed,hgca", text, context = "1K", scored = "256";
   std::uint32_t windows = 32, batch = 4;
 };
-
-std::string read_text(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::error_code refused;
-  if (!in || std::filesystem::is_directory(file, refused)) throw_input_error("--text '{}' cannot be read.", file);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
 
 /// The command as it can be typed again, without where the results go.
 std::string command_of(const PerplexityArguments& a, const eval::PerplexityOptions& options) {
@@ -98,7 +90,7 @@ void perplexity(const PerplexityArguments& arguments) {
   } else {
     options.text_name = repair_utf8(std::filesystem::path(arguments.text).filename().string());
     options.text_source = fmt::format("--text '{}'", arguments.text);
-    options.text = read_text(arguments.text);
+    options.text = read_text(arguments.text, options.text_source);
   }
   Session session = open_session(arguments.session);
   options.engine = session.engine;

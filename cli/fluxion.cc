@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <span>
 
 #include "cli/commands.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
@@ -88,13 +87,6 @@ void check(const CollectArguments& a) {
     throw_input_error("--force replaces a collection and --resume continues it: give one of them.");
 }
 
-std::string read_text(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::error_code refused;
-  if (!in || std::filesystem::is_directory(file, refused)) throw_input_error("--text-file '{}' cannot be read.", file);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 std::vector<std::int32_t> up_to_first_query(const eval::HeadPrompt& prompt) {
   return {prompt.tokens.begin(), prompt.tokens.begin() + prompt.first_query + 1};
 }
@@ -115,7 +107,7 @@ eval::CollectSource source_of(const CollectArguments& a, const Model& model, con
   }
   if (!a.text_file.empty()) {
     std::map<std::uint32_t, std::vector<eval::HeadPrompt>> windows;
-    const std::string text = read_text(a.text_file);
+    const std::string text = read_text(a.text_file, fmt::format("--text-file '{}'", a.text_file));
     // By its content: a text that changed is another plan.
     source.prompts = fmt::format("{}, {:016x}", std::filesystem::path(a.text_file).filename().string(),
                                  content_hash(std::as_bytes(std::span(text.data(), text.size()))));

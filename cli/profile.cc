@@ -2,13 +2,11 @@
 // `layer-ahead`: how well the next layer's queries can be predicted; `scout-recall`: how often ScoutAttention recalls;
 // `query-shift`: how well the next token's choice is known before its query is.
 #include <cmath>
-#include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/parse.h"
@@ -92,13 +90,6 @@ struct ProfileOptions {
   bool each_head = false, force = false, quiet = false;
 };
 
-std::string read_text(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::error_code refused;
-  if (!in || std::filesystem::is_directory(file, refused)) throw_input_error("--text-file '{}' cannot be read.", file);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 void check_samples(const ProfileOptions& options) {
   if (options.samples < 1 || options.samples > 10000)
     throw_input_error("--samples is {}: give 1 to 10000.", options.samples);
@@ -129,7 +120,8 @@ struct Subject {
 
 Subject open_subject(const ProfileOptions& options, const char* what, const std::vector<std::uint32_t>& lengths) {
   const auto tasks = eval::expand_ruler_tasks(options.tasks);
-  const std::string text = options.text_file.empty() ? "" : read_text(options.text_file);
+  const std::string text =
+      options.text_file.empty() ? "" : read_text(options.text_file, fmt::format("--text-file '{}'", options.text_file));
   Subject subject{open_session(options.session), {}, {}};
   const Model& model = subject.session.model;
   for (const std::uint32_t length : lengths) {

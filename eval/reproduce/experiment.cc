@@ -4,12 +4,11 @@
 #include <array>
 #include <filesystem>
 #include <fmt/ranges.h>
-#include <fstream>
-#include <iterator>
 #include <random>
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
+#include "engine/model/json_file.h"
 #include "eval/report/json_reader.h"
 
 namespace tandem::eval {
@@ -252,9 +251,7 @@ Experiment load_experiment(const std::string& name) {
   if (std::find(names.begin(), names.end(), name) == names.end())
     throw_input_error("There is no experiment '{}'. There are {}.", name, fmt::join(names, ", "));
   const std::filesystem::path file = data_path("hardware/experiments") / (name + ".json");
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw_input_error("{} cannot be read.", file.string());
-  return parse_experiment({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}, file.string());
+  return parse_experiment(read_small_file(file, std::size_t{16} << 20), file.string());
 }
 
 }  // namespace tandem::eval

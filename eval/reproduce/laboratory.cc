@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
-#include <fstream>
 #include <functional>
-#include <iterator>
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
+#include "engine/model/json_file.h"
 #include "engine/runtime/forward.h"
 
 namespace tandem::eval {
@@ -20,9 +19,7 @@ constexpr std::uint32_t kStepsOfOne = 2;  // its memory is all that is asked for
 
 Workload read_workload(const std::string& name) {
   const std::filesystem::path file = data_path("hardware/workloads") / (name + ".json");
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw_input_error("The workload '{}' cannot be read.", file.string());
-  return parse_workload({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}, file.string());
+  return parse_workload(read_small_file(file, std::size_t{16} << 20), file.string());
 }
 
 }  // namespace

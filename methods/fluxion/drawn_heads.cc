@@ -3,14 +3,13 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "engine/common/drawing.h"
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/common/paths.h"
+#include "engine/model/json_file.h"
 #include "methods/fluxion/predicted_heads.h"
 
 namespace tandem {
@@ -129,9 +128,7 @@ HeadSpreads at_error(HeadSpreads spreads, double error) {
 
 HeadSpreads published_head_spreads() {
   const std::filesystem::path file = data_path("hardware/workloads/fluxion-heads.json");
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw_input_error("{} cannot be read.", file.string());
-  return parse_head_spreads({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}, file.string());
+  return parse_head_spreads(read_small_file(file, std::size_t{16} << 20), file.string());
 }
 
 std::shared_ptr<const HeadSource> drawn_heads(const HeadSpreads& spreads, BudgetPolicy policy) {

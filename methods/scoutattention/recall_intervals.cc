@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/ranges.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
+#include "engine/model/json_file.h"
 
 namespace tandem {
 namespace {
@@ -15,9 +15,8 @@ namespace {
 constexpr std::uint32_t kMostSteps = 1'000'000;
 
 RecallIntervals read_intervals(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
   std::error_code refused;
-  if (!in || std::filesystem::is_directory(file, refused)) {
+  if (!std::filesystem::is_regular_file(file, refused)) {
     throw_input_error(
         "Option 'recall' of method 'scoutattention' is '{}', which is neither a number of steps, nor numbers with '-' "
         "between them, nor a file that can be read. `tandem profile scout-recall --out FILE` writes such a file.",
@@ -26,7 +25,7 @@ RecallIntervals read_intervals(const std::string& file) {
   RecallIntervals intervals;
   intervals.steps.clear();
   try {
-    const nlohmann::json json = parse_json(std::string(std::istreambuf_iterator<char>(in), {}), file);
+    const nlohmann::json json = parse_json(read_small_file(file, std::size_t{64} << 20), file);
     for (const nlohmann::json& value : json.at("intervals")) {
       if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMostSteps) {
         throw_input_error("{}: intervals[{}] is {}; it must be a whole number of steps from 0 (never) to {}.", file,
