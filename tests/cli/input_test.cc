@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/common/error.h"
+#include "tests/engine/model/model_folder.h"
 
 namespace tandem::cli {
 namespace {
@@ -21,13 +22,7 @@ using ::testing::HasSubstr;
 
 class ReadText : public ::testing::Test {
  protected:
-  ReadText() : folder_(std::filesystem::path(::testing::TempDir()) / "tandem_read_text") {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~ReadText() override { std::filesystem::remove_all(folder_); }
-
-  std::string file(const char* name) const { return (folder_ / name).string(); }
+  std::string file(const char* name) const { return (folder_.path() / name).string(); }
   static std::string refused(const std::string& name, std::size_t most = kLongestText) {
     try {
       read_text(name, "--text 'it'", most);
@@ -38,7 +33,7 @@ class ReadText : public ::testing::Test {
   }
 
  private:
-  std::filesystem::path folder_;
+  testing::TemporaryFolder folder_;
 };
 
 TEST_F(ReadText, FilesAndPipesUpToTheLimit) {
