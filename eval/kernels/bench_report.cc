@@ -22,17 +22,17 @@ std::string unfinished_text(const auto& run) {
 
 std::string kernel_bench_text(const KernelBench& bench) {
   std::string text = fmt::format("measured on {}\n\n", bench.machine);
-  text += fmt::format("{:<18} {:<48} {:>10} {:>10} {:>10} {:>8} {:>9} {:>6}\n", "kernel", "shape", "us", "least",
+  text += fmt::format("{:<20} {:<48} {:>10} {:>10} {:>10} {:>8} {:>9} {:>6}\n", "kernel", "shape", "us", "least",
                       "most", "GB/s", "GFLOP/s", "share");
   for (const KernelTime& time : bench.rows) {
     if (!time.error.empty()) {
-      text += fmt::format("{:<18} {:<48} not measured: {}\n", time.kernel, time.shape, time.error);
+      text += fmt::format("{:<20} {:<48} not measured: {}\n", time.kernel, time.shape, time.error);
       continue;
     }
     const auto rate = [&](double amount) {
       return amount > 0 ? fmt::format("{:.4g}", amount / time.median_us * 1e-3) : std::string();
     };
-    text += fmt::format("{:<18} {:<48} {:>10.2f} {:>10.2f} {:>10.2f} {:>8} {:>9} {:>6}{}\n", time.kernel, time.shape,
+    text += fmt::format("{:<20} {:<48} {:>10.2f} {:>10.2f} {:>10.2f} {:>8} {:>9} {:>6}{}\n", time.kernel, time.shape,
                         time.median_us, time.least_us, time.most_us, rate(time.bytes), rate(time.flops),
                         time.share >= 0 ? fmt::format("{:.2f}", time.share) : std::string(),
                         !time.disturbed.empty()  ? " *"
@@ -94,7 +94,7 @@ std::string kernel_bench_json(const KernelBench& bench) {
 std::string kernel_check_text(const KernelChecks& checks) {
   std::string text;
   for (const KernelCheck& one : checks.rows)
-    text += fmt::format("{:<18} {:<70} {}\n", one.kernel, one.shape,
+    text += fmt::format("{:<20} {:<70} {}\n", one.kernel, one.shape,
                         !one.error.empty()  ? "not checked: " + one.error
                         : one.wrong.empty() ? "right"
                                             : one.wrong);
