@@ -139,6 +139,8 @@ void run_cases(const KernelArguments& arguments, const auto& run, const std::vec
   const auto failed =
       std::count_if(result.rows.begin(), result.rows.end(), [](const auto& row) { return !row.error.empty(); });
   const std::size_t wrong = wrong_ones(result);
+  if (!result.stopped.empty())
+    throw_run_error("{} {} of {} cases were run.", result.stopped, result.rows.size(), result.cases);
   if (result.rows.size() < result.cases)
     throw_run_error("Interrupted: {} of {} cases were {}.", result.rows.size(), result.cases, done);
   if (failed > 0) throw_run_error("{} of {} cases could not be {}.", failed, result.cases, done);

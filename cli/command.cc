@@ -10,11 +10,14 @@
 namespace tandem::cli {
 namespace {
 
-/// Nothing is no name, text or list: it would be taken for an option that was not given.
-Option text(CLI::Option* option) {
+/// Nothing is no name, text or list: it would be taken for an option that was not given. Nor is the option that follows
+/// where a value was forgotten, which CLI11 would take for it.
+Option text(const CLI::App& app, CLI::Option* option) {
   option->check(
-      [name = option->get_name()](const std::string& value) {
+      [&app, name = option->get_name()](const std::string& value) {
         if (value.empty()) throw_input_error("{} is empty: give a value, or leave it away.", name);
+        if (value.starts_with('-') && app.get_option_no_throw(value) != nullptr)
+          throw_input_error("{} has no value: '{}' is an option of its own.", name, value);
         return std::string();
       },
       "");
@@ -71,7 +74,7 @@ void Command::callback(std::function<void()> work) {
 }
 
 Option Command::option(const std::string& name, std::string& value, const std::string& help) {
-  return text(app_->add_option(name, value, help));
+  return text(*app_, app_->add_option(name, value, help));
 }
 
 Option Command::option(const std::string& name, std::uint32_t& value, const std::string& help) {
@@ -103,7 +106,7 @@ Option Command::option(const std::string& name, std::optional<double>& value, co
 }
 
 Option Command::option(const std::string& name, std::vector<std::string>& value, const std::string& help) {
-  return text(app_->add_option(name, value, help));
+  return text(*app_, app_->add_option(name, value, help));
 }
 
 Option Command::option(const std::string& name, std::vector<double>& value, const std::string& help) {

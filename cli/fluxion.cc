@@ -158,12 +158,8 @@ void collect(CollectArguments& a) {
                       a.collect.decode_steps, c.max_positions, session.model.name);
   }
   c.stop_tokens.clear();  // every prompt has all steps
-  // Pages for one prompt and what it becomes; the context and its fork share the prompt's.
-  const KvShape kv{c.layers, c.kv_heads, c.head_dim};
-  session.engine.kv.device_bytes = (blocks_for(longest + a.collect.decode_steps) + 4) * c.layers * kv.slot_bytes();
-  session.engine.kv.host_bytes = c.layers * kv.slot_bytes();  // the least a store takes
-  session.engine.max_batch = 1;
-  session.engine.precision = DType::f32;  // what the model computes, not a way to store its KV
+  // What the model computes, not a way to store its KV.
+  keep_one_prompt(session, longest + a.collect.decode_steps, DType::f32);
   eval::CollectSource source = source_of(a, session.model, lengths, tasks);
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   source.shape = engine.shape();

@@ -111,18 +111,6 @@ std::uint64_t parse_size(std::string_view text, std::string_view option) {
   return static_cast<std::uint64_t>(bytes);
 }
 
-double parse_share(std::string_view text, std::string_view option) {
-  const std::string_view item = trimmed(text);
-  const auto number = leading_number<double>(item);
-  const bool percent = number && number->second == "%";
-  const double share = number ? number->first / (percent ? 100 : 1) : -1;
-  if (!number || (!percent && !number->second.empty()) || share > 1) {
-    throw_input_error("{}: '{}' is not a share. Write a number from 0 to 1, or a percentage such as 25%.", option,
-                      text);
-  }
-  return share;
-}
-
 std::string shell_word(std::string_view text) {
   const auto plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 ||

@@ -22,9 +22,6 @@ std::uint64_t parse_count(std::string_view text, std::string_view option, std::u
 /// least one byte; a fraction of a byte is cut.
 std::uint64_t parse_size(std::string_view text, std::string_view option);
 
-/// A share in [0, 1]: "0.25" or "25%".
-double parse_share(std::string_view text, std::string_view option);
-
 /// The other way, for commands that can be typed again: `text` as a shell reads it back, quoted where it has to be.
 std::string shell_word(std::string_view text);
 

@@ -189,13 +189,7 @@ void profile_heads(const ProfileOptions& options, bool ahead) {
   Subject subject = open_subject(options, ahead ? "layer-ahead" : "heads", {length});
   if (!ahead) subject.source.command += fmt::format(" --window {}", options.window);
   Session& session = subject.session;
-  const ModelConfig& c = session.model.config;
-  // Pages for one prompt with its answer; nothing is decoded.
-  const KvShape kv{c.layers, c.kv_heads, c.head_dim};
-  session.engine.kv.device_bytes = (blocks_for(longest(subject.prompts)) + 1) * c.layers * kv.slot_bytes();
-  session.engine.kv.host_bytes = c.layers * kv.slot_bytes();  // the least a store takes
-  session.engine.max_batch = 1;
-  session.engine.precision = DType::f32;  // statistics of the model, not of a way to store its KV
+  keep_one_prompt(session, longest(subject.prompts), DType::f32);  // the model's statistics, not a KV store's
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   const eval::HeadProfile profile = with_progress("profiling heads", options, [&](const auto& progress) {
     return eval::profile_heads(session.model, engine, *session.pool, subject.prompts, heads, progress);
@@ -230,12 +224,10 @@ void profile_recall(const ProfileOptions& options) {
                       c.max_positions, session.model.name);
   }
   c.stop_tokens.clear();  // every prompt has all steps
-  session.engine.max_batch = 1;
-  // One prompt, and what a method makes of it; one at a time.
-  const KvShape kv{c.layers, c.kv_heads, c.head_dim, session.engine.precision};
-  const std::size_t pages = blocks_for(static_cast<std::uint32_t>(longest(subject.prompts)) + options.steps) + 4;
-  session.engine.kv.device_bytes = 2 * pages * c.layers * kv.slot_bytes();
-  session.engine.kv.host_bytes = pages * c.layers * kv.slot_bytes();
+  keep_one_prompt(session, longest(subject.prompts) + options.steps, session.engine.precision);
+  KvBudget& kv = session.engine.kv;  // for what the method makes of the prompt, too
+  kv.host_bytes = kv.device_bytes;
+  kv.device_bytes *= 2;
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   const eval::RecallProfile profile = with_progress("profiling recalls", options, [&](const auto& progress) {
     return eval::profile_recall(engine, subject.prompts, recall, progress);
@@ -265,12 +257,7 @@ void profile_shift(const ProfileOptions& options) {
         options.length, prompt.first_query, shift.window, shift.window + 1);
   }
   Session& session = subject.session;
-  const ModelConfig& c = session.model.config;
-  const KvShape kv{c.layers, c.kv_heads, c.head_dim};
-  session.engine.kv.device_bytes = (blocks_for(longest(subject.prompts)) + 1) * c.layers * kv.slot_bytes();
-  session.engine.kv.host_bytes = c.layers * kv.slot_bytes();  // the least a store takes
-  session.engine.max_batch = 1;
-  session.engine.precision = DType::f32;
+  keep_one_prompt(session, longest(subject.prompts), DType::f32);
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   const eval::ShiftProfile profile = with_progress("profiling queries", options, [&](const auto& progress) {
     return eval::profile_query_shift(session.model, engine, *session.pool, subject.prompts, shift, progress);

@@ -57,10 +57,13 @@ void describe_session(const SessionOptions& options, const Session& session, eva
   manifest.model = session.model.name;
   manifest.weights_hash = session.model.weights_hash;
   manifest.tokenizer_hash = session.model.tokenizer->hash();
+  manifest.precision = to_string(session.engine.precision);
+  manifest.prefill_chunk = session.engine.prefill_chunk;
   if (options.device == "sim") manifest.hardware_profile = options.hardware;
   manifest.hardware_hash = session.hardware_hash;
   manifest.clock = session.device->clock_name();
   manifest.machine = eval::this_machine();
+  manifest.machine.device = session.device->gpu_name();
   manifest.isa = to_string(active_isa());
   manifest.threads = session.pool->size();
   manifest.started_utc = eval::utc_now();
@@ -119,9 +122,11 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
   progress.finish();
   folder.keep();
   try {
-    eval::Manifest manifest = folder.manifest();
-    manifest.finished_utc = eval::utc_now();
-    folder.write_manifest(manifest);
+    // A report made anew does not make the run newer: where samples were missing, resume() emptied the field.
+    if (eval::Manifest manifest = folder.manifest(); manifest.finished_utc.empty()) {
+      manifest.finished_utc = eval::utc_now();
+      folder.write_manifest(manifest);
+    }
     report();
   } catch (const Interrupted&) {
     throw RunError("Interrupted. All samples are finished and kept. For the report, " + go_on + ".");

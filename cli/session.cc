@@ -101,10 +101,12 @@ void add_model_options(Command command, SessionOptions& options, Models models) 
 }
 
 std::string session_arguments(const SessionOptions& o) {
-  return fmt::format(" --device {}{} --device-kv {} --host-kv {}{} --precision {}", o.device,
-                     o.device == "sim" ? " --hw " + shell_word(o.hardware) : "", shell_word(o.device_kv),
-                     shell_word(o.host_kv), o.prefill_chunk ? fmt::format(" --prefill-chunk {}", *o.prefill_chunk) : "",
-                     o.precision);
+  const bool simulated = o.device == "sim";  // virtual time is the same with any number of threads
+  return fmt::format(" --device {}{}{} --device-kv {} --host-kv {}{} --precision {}", o.device,
+                     simulated ? " --hw " + shell_word(o.hardware) : "",
+                     simulated || o.threads == 0 ? "" : fmt::format(" --threads {}", o.threads),
+                     shell_word(o.device_kv), shell_word(o.host_kv),
+                     o.prefill_chunk ? fmt::format(" --prefill-chunk {}", *o.prefill_chunk) : "", o.precision);
 }
 
 bool is_embedded(const std::string& model) {
@@ -167,6 +169,16 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
   session.model = load_model(options.model, with_tokenizer);
   session.engine.precision = parse_precision(options.precision, session.model);
   return session;
+}
+
+void keep_one_prompt(Session& session, std::uint32_t tokens, DType precision) {
+  constexpr std::uint32_t kSpare = 4;  // pages: forks have last ones of their own
+  const ModelConfig& c = session.model.config;
+  const std::size_t page = c.layers * KvShape{c.layers, c.kv_heads, c.head_dim, precision}.slot_bytes();
+  session.engine.kv.device_bytes = (blocks_for(tokens) + kSpare) * page;
+  session.engine.kv.host_bytes = page;  // the least a store takes
+  session.engine.max_batch = 1;
+  session.engine.precision = precision;
 }
 
 }  // namespace tandem::cli

@@ -52,7 +52,7 @@ std::uint32_t chunk_of(const SessionOptions& options);
 /// The options that results depend on, model aside, as they can be typed again: " --device sim --hw ...".
 std::string session_arguments(const SessionOptions& options);
 
-/// In order of construction; the pool and the device outlive engines made from them.
+/// What engines are made from; all of it outlives them.
 struct Session {
   Model model;
   std::unique_ptr<ThreadPool> pool;
@@ -69,5 +69,8 @@ void check_trained(const SessionOptions& options);
 
 /// InputError for unknown names and impossible sizes. `with_tokenizer = false`: for work on token ids alone.
 Session open_session(const SessionOptions& options, bool with_tokenizer = true);
+
+/// An engine for one prompt at a time that becomes `tokens` long, all of it on the device; forks of it share its pages.
+void keep_one_prompt(Session& session, std::uint32_t tokens, DType precision);
 
 }  // namespace tandem::cli

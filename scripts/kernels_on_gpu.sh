@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
 # Everything that a GPU is needed for, on the machine that has one: the kernels' tests on the real device, those of the
-# engine and its methods on it, the time of a decode step with each method, the machine's rates (tandem-probe), the kernels' speed, those of the CPU's that a profile needs, the machine's hardware profile made from
-# them (tandem calibrate), what ncu says of the kernels, their results at the shapes of an 8B model, and the tests under
+# engine and its methods on it, the time of a decode step with each method, the machine's rates (tandem-probe), the
+# kernels' speed, those of the CPU's that a profile needs, the machine's hardware profile made from them (tandem
+# calibrate), the kernels' results at the shapes of an 8B model, what ncu says of them, and the tests under
 # compute-sanitizer.
 #
 #   kernels_on_gpu.sh [step ...]      only these, in the order given; all of them, in the order they have here:
-#                                     info tests engine decode probe bench cpu profile ncu check memcheck synccheck
+#                                     info tests engine decode probe bench cpu profile check ncu memcheck synccheck
 #                                     initcheck racecheck
 #
 # All of them take longer than ten minutes and leave many files. Where a command may run no longer, four calls with
 # PACK=1, whose steps are over in time whatever they take (each replaces the packed results of the one before):
 #   kernels_on_gpu.sh info tests engine decode
-#   kernels_on_gpu.sh check ncu
 #   kernels_on_gpu.sh probe bench cpu profile     # in one call: profile reads what the others left
+#   kernels_on_gpu.sh check ncu
 #   kernels_on_gpu.sh memcheck synccheck initcheck racecheck
+# What matters least comes last: with every cap reached they are 9, 9, 5 1/3 and 9 minutes, more than half an hour with
+# the starts. LIMIT cuts the last one to what is left.
 #
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
 # $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, engine*.json, decode-*.json,
@@ -60,7 +63,7 @@ if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libcublas.so.13*
   fi
 fi
 
-known=(info tests engine decode probe bench cpu profile ncu check memcheck synccheck initcheck racecheck)
+known=(info tests engine decode probe bench cpu profile check ncu memcheck synccheck initcheck racecheck)
 steps=("$@")
 if [ $# = 0 ]; then steps=("${known[@]}"); fi
 for step in "${steps[@]}"; do
@@ -74,49 +77,73 @@ step_info() {
   "$tandem" info
   if command -v nvidia-smi >/dev/null; then nvidia-smi -q; fi
 }
-# One test program, NAME for its results. A kernel that touches memory it should not leaves every later case of the process
-# without a device: a program that fails is run again in sixteen parts, which tell the case from the others.
-run_cases() {
+# A program for so many SECONDS, or what is left of its step. `timeout` gives it a process group of its own, which it
+# ends as a whole, a tool's program with the tool; what ends the step would not reach it, so it is over before that.
+within() {
+  local most=$1 left=$((step_seconds - SECONDS - 7)) status=0
+  shift
+  if [ "$left" -lt "$most" ]; then most=$left; fi
+  if [ "$most" -lt 3 ]; then
+    echo "Not run, the step's $step_seconds s are over: $*"
+    return 124
+  fi
+  timeout --kill-after=5 "$most" "$@" || status=$?
+  if [ "$status" = 124 ] || [ "$status" = 137 ]; then echo "Not done after $most s: $*"; fi
+  return "$status"
+}
+# One test program, NAME for its results. It names each test as it begins: where one hangs, it is in the last line.
+run_whole() {
+  local name=$1 seconds=$2
+  shift 2
+  within "$seconds" "$@" --gtest_output="json:$out/$name.json"
+}
+# A kernel that touches memory it should not leaves every later case of the process without a device: a program that
+# fails is run again in sixteen parts, which tell the case from the others.
+run_parts() {
   local name=$1 part bad=0
   shift
-  if "$@" --gtest_output="json:$out/$name.json"; then return 0; fi
   for part in $(seq 0 15); do
-    GTEST_TOTAL_SHARDS=16 GTEST_SHARD_INDEX=$part "$@" --gtest_brief=1 --gtest_output="json:$out/$name-$part.json" || bad=1
+    GTEST_TOTAL_SHARDS=16 GTEST_SHARD_INDEX=$part within 30 "$@" --gtest_output="json:$out/$name-$part.json" || bad=1
   done
   echo "$name: failed as a whole; in parts: $([ "$bad" = 0 ] && echo "no part did" || echo "see above")"
-  return 1
 }
 # A run in which the device's cases were skipped has checked nothing.
-step_tests() {
-  local bad=0
-  run_cases tests "$cases" --gtest_filter='*cuda*:KernelCases.*' || bad=1
-  run_cases properties "$properties" || bad=1
-  if grep -q '"result": "SKIPPED"' "$out"/tests*.json "$out"/properties*.json; then
+none_skipped() {
+  if grep -qs '"result": "SKIPPED"' "$@"; then
     echo "Cases were skipped: there is no GPU, or this build has no CUDA."
-    bad=1
+    return 1
   fi
-  return "$bad"
+}
+# Parts come when every program has had its turn.
+step_tests() {
+  local wrong=() filter='--gtest_filter=*cuda*:KernelCases.*'
+  run_whole tests 80 "$cases" "$filter" || wrong+=(tests)
+  run_whole properties 50 "$properties" || wrong+=(properties)
+  if [[ " ${wrong[*]} " == *" tests "* ]]; then run_parts tests "$cases" "$filter"; fi
+  if [[ " ${wrong[*]} " == *" properties "* ]]; then run_parts properties "$properties"; fi
+  none_skipped "$out"/tests*.json "$out"/properties*.json || wrong+=(skipped)
+  [ ${#wrong[@]} = 0 ]
 }
 # Every method, beside the simulated device.
 step_engine() {
-  local bad=0
-  run_cases engine "$methods" || bad=1
-  if grep -q '"result": "SKIPPED"' "$out"/engine*.json; then
-    echo "Cases were skipped: there is no GPU, or this build has no CUDA."
-    bad=1
-  fi
-  return "$bad"
+  local wrong=()
+  run_whole engine 80 "$methods" || wrong+=(engine)
+  if [ ${#wrong[@]} != 0 ]; then run_parts engine "$methods"; fi
+  none_skipped "$out"/engine*.json || wrong+=(skipped)
+  [ ${#wrong[@]} = 0 ]
 }
 # Times of a decode step at the shape of a published model with random weights, with each method: first
 # figures, whose parts by operation say where to look. Those that choose by queries choose among random ones. Each for no
-# longer than its own time; those that wait for the host come last.
+# longer than its own time; those that wait for the host come last. One CPU is left to the thread that launches, which
+# the workers would take turns with otherwise.
 step_decode() {
-  local bad=0 method
+  local bad=0 method workers
+  workers=$(($(nproc) > 1 ? $(nproc) - 1 : 1))
   rm -f "$out"/decode-*.json
   for method in full streaming quest:budget=4096 tova:budget=4096 h2o asyncspade:budget=4096 full-offload gpu-fetch infinigen \
     hgca scoutattention:budget=4096 fluxion:bgt=0.1 hybrid-fixed full-host; do
-    timeout --kill-after=5 45 "$tandem" bench decode --device cuda --model synthetic:llama-3.2-1b --context 32K \
-      --method "$method" --steps 16 --rounds 3 --device-kv 4G --host-kv 4G --quiet --force \
+    within 45 "$tandem" bench decode --device cuda --model synthetic:llama-3.2-1b \
+      --context 32K --threads "$workers" --method "$method" --steps 16 --rounds 3 --device-kv 4G --host-kv 4G --quiet --force \
       --out "$out/decode-${method%%:*}.json" || { echo "$method: exit code $?"; bad=1; }
   done
   return "$bad"
@@ -126,24 +153,32 @@ step_probe() {
   rm -f "$out/probe.json"
   "$probe" --out "$out/probe.json"
 }
-# Without products by cuBLASLt: its kernels are not ours, and would take most of the time.
+# Without products by cuBLASLt: its kernels are not ours, and would take most of the time. Loaded lazily, for the programs
+# load all that they link otherwise, cuBLASLt's thousands of kernels too, which the tool would go through.
+sanitize_one() {
+  local seconds=$1
+  shift
+  CUDA_MODULE_LOADING=LAZY within "$seconds" compute-sanitizer --error-exitcode 9 "$@"
+}
 sanitize() {
-  local bad=0
-  compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" "$cases" --gtest_filter='*cuda*-*cuda_linear*' --gtest_brief=1 || bad=1
-  compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" "$properties" --gtest_brief=1 || bad=1
+  local seconds=$1 tool=$2 bad=0
+  shift 2
+  sanitize_one "$seconds" --tool "$tool" "$@" "$properties" --gtest_color=no || bad=1
+  sanitize_one "$seconds" --tool "$tool" "$@" "$cases" --gtest_filter='*cuda*-*cuda_linear*' || bad=1
   return "$bad"
 }
-# The engine's launches too: what they name lies where only they put it. Its products are cuBLASLt's.
+# The engine's launches too: what they name lies where only they put it. Its products are cuBLASLt's, which asks the
+# driver for what an older one does not have: such errors are its own.
 step_memcheck() {
   local bad=0
-  sanitize memcheck --leak-check full || bad=1
-  compute-sanitizer --tool memcheck --error-exitcode 9 "$methods" --gtest_filter='*OnGpu*' --gtest_brief=1 || bad=1
+  sanitize 60 memcheck --leak-check full || bad=1
+  sanitize_one 90 --tool memcheck --report-api-errors no "$methods" --gtest_filter='*OnGpu*' || bad=1
   return "$bad"
 }
-step_racecheck() { sanitize racecheck; }
-step_synccheck() { sanitize synccheck; }
+step_racecheck() { sanitize 60 racecheck; }
+step_synccheck() { sanitize 50 synccheck; }
 # Poison would be a write to what nobody wrote.
-step_initcheck() { TANDEM_POISON=0 sanitize initcheck; }
+step_initcheck() { TANDEM_POISON=0 sanitize 50 initcheck; }
 # At the shapes that are measured: the tests' are small.
 step_check() { "$tandem" bench kernels --device cuda --check --quiet --force --out "$out/checks.json"; }
 step_bench() {
@@ -180,8 +215,8 @@ step_ncu() {
   local bad=0 k shape
   while IFS=: read -r k shape; do
     rm -f "$out/$k.ncu-rep"
-    ncu --clock-control none --force-overwrite --export "$out/$k" --launch-skip 2 --launch-count 3 --set full \
-      --kernel-name 'regex:attention|token_scores|gather|rms_norm|prepare_qkv' \
+    CUDA_MODULE_LOADING=LAZY within 45 ncu --clock-control none --force-overwrite --export "$out/$k" \
+      --launch-skip 2 --launch-count 3 --set full --kernel-name 'regex:attention|token_scores|gather|rms_norm|prepare_qkv' \
       "$tandem" bench kernels --device cuda --kernel "$k" --shape "$shape" --quiet --rounds 1 </dev/null || bad=1
     if [ ! -s "$out/$k.ncu-rep" ]; then
       echo "$k: ncu left no report."
@@ -201,14 +236,17 @@ END
 cap_of() {
   case $1 in
     info) echo 30 ;;
-    tests) echo 150 ;;
-    engine) echo 100 ;;
+    tests) echo 200 ;;
+    engine) echo 120 ;;
     decode) echo 300 ;;
     probe) echo 250 ;;
     check) echo 200 ;;
-    cpu) echo 40 ;;
+    bench) echo 200 ;;
+    cpu) echo 80 ;;
     profile) echo 10 ;;
-    memcheck) echo 170 ;;
+    memcheck) echo 215 ;;
+    synccheck | initcheck) echo 105 ;;
+    racecheck) echo 125 ;;
     *) echo 120 ;;
   esac
 }
@@ -219,8 +257,9 @@ tool_of() {
     *) echo bash ;;
   esac
 }
-export -f step_info run_cases step_tests step_engine step_decode step_probe sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_check step_bench step_cpu step_profile step_ncu
+export -f step_info within run_whole run_parts none_skipped step_tests step_engine step_decode step_probe sanitize_one sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_check step_bench step_cpu step_profile step_ncu
 export tandem cases properties methods probe out
+export step_seconds=$limit
 
 failed=0 lines=() left_out=()
 write_summary() {
@@ -256,7 +295,7 @@ for step in "${steps[@]}"; do
     verdict="not run: there is no $(tool_of "$step") here"
   elif [ "$left" -lt 5 ]; then
     verdict="not run: the $limit s of all steps are over"
-  elif timeout --kill-after=10 "$time" bash -euo pipefail -c "step_$step" >"$out/$step.txt" 2>&1 </dev/null; then
+  elif step_seconds=$time timeout --kill-after=10 "$time" bash -euo pipefail -c "step_$step" >"$out/$step.txt" 2>&1 </dev/null; then
     verdict=ok
   else
     status=$?
@@ -265,6 +304,11 @@ for step in "${steps[@]}"; do
     failed=1
   fi
   echo "$step: $verdict ($((SECONDS - start)) s)"
+  # Where nothing else comes back from such a machine, this does.
+  if [[ $verdict == failed* ]]; then
+    { grep -E 'Not done|FAILED|ERROR SUMMARY|exit code' "$out/$step.txt" || cat "$out/$step.txt"; } |
+      tail -n 12 | cut -c1-160 | sed 's/^/    /'
+  fi
   lines+=("  \"$step\": {\"verdict\": \"$verdict\", \"seconds\": $((SECONDS - start))}")
   if [ "$out" = "$results" ]; then write_summary; else pack; fi
 done

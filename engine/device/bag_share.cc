@@ -27,14 +27,27 @@ void add(Cost& sum, const Cost& cost) {
 }
 
 /// Whether who waits for all of `waited` has waited for `event`.
-bool is_behind(const std::vector<Event>& waited, Event event) {
+bool is_behind(std::span<const Event> waited, Event event) {
   return !event.valid() || std::any_of(waited.begin(), waited.end(),
                                        [&](const Event& e) { return e.lane == event.lane && e.value >= event.value; });
 }
 
 }  // namespace
 
+std::span<const Event> declared_waits(const TaskBag& bag, std::uint32_t side) {
+  if (bag.after.empty()) return {};
+  return bag.after[side];
+}
+
+void check_waits(std::span<const Event> declared, const Op& op) {
+  for (const Event& event : op.after)
+    TANDEM_CHECK(is_behind(declared, event), "'{}' waits for what its bag does not declare", op.name);
+}
+
 std::shared_ptr<TaskQueue> queue_of(const TaskBag& bag, std::span<const Puller> pullers) {
+  for (const Puller& puller : pullers)
+    TANDEM_CHECK(bag.after.empty() || puller.side < bag.after.size(), "a bag of {} sides is pulled from for side {}",
+                 bag.after.size(), puller.side);
   return std::make_shared<TaskQueue>(bag.allowed, bag.work, bag.pace, workers_by_side(pullers));
 }
 
@@ -50,7 +63,8 @@ std::optional<Op> bag_share(const TaskBag& bag, const Puller& puller, std::uint3
   all.kind = like.back().kind;
   all.cause = like.back().cause;
   all.layer = like.back().layer;
-  if (!bag.after.empty()) all.after = bag.after[puller.side];
+  const std::span<const Event> declared = declared_waits(bag, puller.side);
+  all.after.assign(declared.begin(), declared.end());
   // A task's operations are made by who takes it: made ahead, each would be once for every lane, on one thread.
   all.body = [queue = std::move(queue), ops = bag.ops, after = all.after, side = puller.side, number,
               reach](BodyContext& ctx) {
@@ -58,8 +72,7 @@ std::optional<Op> bag_share(const TaskBag& bag, const Puller& puller, std::uint3
     sum.pieces = 0;
     while (const auto task = queue->pull(side)) {
       for (const Op& op : ops(*task, number)) {
-        for (const Event& event : op.after)
-          TANDEM_CHECK(is_behind(after, event), "'{}' waits for what its bag does not declare", op.name);
+        check_waits(after, op);
         BodyContext own(op, reach);
         if (op.body) op.body(own);
         add(sum, own.settled_cost() ? own.cost() : op.cost);

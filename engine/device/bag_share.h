@@ -1,4 +1,5 @@
-// What of a bag a lane with a thread of its own takes, as one operation: for devices whose lanes compete in real time.
+// Bags of tasks on every device, and what of one a lane with a thread of its own takes, as one operation: for devices
+// whose lanes compete in real time.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,11 @@
 #include "engine/device/task_queue.h"
 
 namespace tandem {
+
+/// What a side's operations may wait for, and LogicError for one that waits for anything else: on some devices they are
+/// made when it is too late to wait.
+std::span<const Event> declared_waits(const TaskBag& bag, std::uint32_t side);
+void check_waits(std::span<const Event> declared, const Op& op);
 
 /// The queue that the pullers empty together, with the bag's guard.
 std::shared_ptr<TaskQueue> queue_of(const TaskBag& bag, std::span<const Puller> pullers);

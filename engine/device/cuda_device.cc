@@ -12,6 +12,7 @@
 #include "engine/device/cuda_host_lanes.h"
 #include "engine/device/cuda_memory.h"
 #include "engine/device/cuda_trace.h"
+#include "engine/device/emu_device.h"
 #include "engine/device/launch_context.h"
 #include "engine/device/memory.h"
 
@@ -27,7 +28,9 @@ class CudaExecution final : public Device {
  public:
   explicit CudaExecution(const CudaOptions& options)
       : lanes_(make_lanes(options.host_worker_threads, {})),
-        clock_name_(fmt::format("measured on {}", cuda_device().name)),
+        // The host is part of it: the control thread launches every kernel, and most methods attend or choose there.
+        clock_name_(fmt::format("measured on {}, host {}, {} threads", cuda_device().name, cpu_model_name(),
+                                options.host_worker_threads)),
         launched_(options.launched),
         epoch_(std::chrono::steady_clock::now()),
         uploads_(options.upload_bytes),
@@ -44,6 +47,7 @@ class CudaExecution final : public Device {
   ~CudaExecution() override { drain_after_error(); }  // no stream is left waiting for a thread that has ended
 
   std::string clock_name() const override { return clock_name_; }
+  std::string gpu_name() const override { return cuda_device().name; }
   bool simulated() const override { return false; }
   bool launches() const override { return true; }
   bool has_peer() const override { return false; }
@@ -83,7 +87,10 @@ class CudaExecution final : public Device {
     const auto p = static_cast<std::uint32_t>(device - pullers.data());
     while (const auto task = queue->pull(device->side)) {
       const Event before = last[p];
-      for (Op& op : bag.ops(*task, p)) last[p] = submit(device->lane, std::move(op));
+      for (Op& op : bag.ops(*task, p)) {
+        check_waits(declared_waits(bag, device->side), op);
+        last[p] = submit(device->lane, std::move(op));
+      }
       // One task runs and one is ready behind it: who takes more takes what the host could do sooner.
       await(before);
     }

@@ -83,6 +83,8 @@ class Device {
 
   /// "measured on <machine>" or "simulated for <profile>": the column head of every number from this device.
   virtual std::string clock_name() const = 0;
+  /// "NVIDIA H200"; empty where no GPU is at work.
+  virtual std::string gpu_name() const { return ""; }
   virtual bool simulated() const = 0;
   /// Operations of device lanes are launched on a GPU (Op::launch): their bodies do not run.
   virtual bool launches() const { return false; }

@@ -20,9 +20,9 @@ namespace {
 class EmuDevice final : public Device {
  public:
   explicit EmuDevice(EmuOptions options)
-      : lanes_(make_lanes(options.host_worker_threads, options.extra_lanes)),
+      : lanes_(make_lanes(options.host_worker_threads, {})),
         clock_name_(fmt::format("measured on {}, {} threads", cpu_model_name(), options.host_worker_threads)),
-        pool_(options.device_memory_bytes, "the emulated device"),
+        pool_(0, "the emulated device"),
         epoch_(std::chrono::steady_clock::now()),
         state_(lanes_.size()) {
     control_ = lane(LaneKind::control);

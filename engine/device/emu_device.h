@@ -21,9 +21,7 @@
 namespace tandem {
 
 struct EmuOptions {
-  std::uint32_t host_worker_threads = 1;   // threads that kernels of the first host lane may use; at least 1
-  std::vector<LaneInfo> extra_lanes = {};  // behind the standard ones (make_lanes)
-  std::uint64_t device_memory_bytes = 0;   // 0: no limit
+  std::uint32_t host_worker_threads = 1;  // threads that kernels of the host lane may use; at least 1
 };
 
 /// InputError for zero threads.

@@ -78,8 +78,6 @@ class HazardChecker {
   /// What is ordered before `op` if it were appended now.
   VectorClock clock_before(const ScheduleOp& op) const;
 
-  const VectorClock& control_clock() const { return control_; }
-
   /// Number of accesses kept (for tests of the memory bound).
   std::size_t kept() const;
 

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/bag_share.h"
 #include "engine/device/cost_model.h"
 #include "engine/device/memory.h"
 #include "engine/device/scheduler.h"
 #include "engine/device/sim_trace.h"
-#include "engine/device/task_queue.h"
 
 namespace tandem {
 namespace {
@@ -68,7 +68,6 @@ class SimDevice final : public Device {
   const std::vector<LaneInfo>& lanes() const override { return lanes_; }
   Nanos now() const override { return trace_.now(); }
 
-  const HardwareProfile& profile() const { return profile_; }
   const ScheduleNames& names() const { return names_; }
   const std::vector<ScheduleOp>& schedule() const {
     TANDEM_CHECK(options_.record_schedule, "the schedule is recorded only with SimOptions::record_schedule");
@@ -79,7 +78,7 @@ class SimDevice final : public Device {
 
   std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
     TANDEM_CHECK(segment_ == nullptr, "a bag is submitted inside segment '{}'", segment_);
-    TaskQueue queue(bag.allowed, bag.work, bag.pace, workers_by_side(pullers));
+    const std::shared_ptr<TaskQueue> queue = queue_of(bag, pullers);
     const bool compete =
         std::any_of(bag.allowed.begin(), bag.allowed.end(), [](std::uint8_t bits) { return (bits & (bits - 1)) != 0; });
     std::vector<Event> last(pullers.size());
@@ -99,11 +98,12 @@ class SimDevice final : public Device {
         const auto free = [&state, this] { return state.last_record < 0 || scheduler_.ended(state.last_record); };
         while (left > 0 && !done[p] && (!waits || free())) {
           if (waits && state.last_record >= 0) see(lane_id, state.last_record);
-          const auto task = queue.pull(side);
+          const auto task = queue->pull(side);
           done[p] = !task;
           if (!task) break;
           --left;
           for (Op& op : bag.ops(*task, p)) {
+            check_waits(declared_waits(bag, side), op);
             last[p] = submit_op(lane_id, std::move(op), device_side ? -1 : woken);
             if (woken < 0 && !device_side) woken = trace_.last_control();
           }
@@ -299,7 +299,10 @@ class SimDevice final : public Device {
       // The control thread's own operations come before the launch. Done and seen before this trace: nothing to wait
       // for.
       if (dependency < 0 || event.lane == control_) continue;
-      scheduled.after.push_back({dependency, handoff_latency(profile_, lanes_[event.lane].kind, lane_info.kind)});
+      // A lane is in order: it needs no signal from itself.
+      const Nanos latency =
+          event.lane == lane_info.id ? 0 : handoff_latency(profile_, lanes_[event.lane].kind, lane_info.kind);
+      scheduled.after.push_back({dependency, latency});
     }
     const std::int64_t index = trace_.add(op.name, op.kind, op.cause, lane_info.id, op.layer, cost);
     state_[lane_info.id].records.push_back(index);
@@ -386,9 +389,6 @@ std::unique_ptr<Device> make_sim_device(HardwareProfile profile, SimOptions opti
   return std::make_unique<SimDevice>(std::move(profile), std::move(options));
 }
 
-const HardwareProfile& simulated_profile(const Device& device) {
-  return as_sim(device).profile();
-}
 const std::vector<ScheduleOp>& recorded_schedule(const Device& device) {
   return as_sim(device).schedule();
 }

@@ -7,8 +7,9 @@
 // same nanoseconds on every machine.
 //
 // What costs control time (a lane like the others, so that launching runs ahead of the device until a host wait):
-//   an operation of a device lane           launch_ns, a record "launch"
-//   the first one of a segment              segment_launch_ns, a record named like the segment; the others nothing
+//   an operation of a device lane           launch_ns for each of its kernels, and operation_ns; a record "launch"
+//   the first one of a segment              segment_launch_ns, a record named like the segment; the others nothing.
+//                                           Where that is 0 there are no graphs, and all are launched
 //   an operation of host workers            submit_ns, a record "submit"
 //   an operation of the control lane        its own duration (fixed_ns and its cost with one thread, not shared)
 // No operation starts before it is submitted, inside a segment either: control work between two of its operations
@@ -16,8 +17,8 @@
 // a graph would.
 //
 // Hand-off latency is added where an edge crosses from a device lane (compute or copy) to host workers or the control
-// thread (device_to_host_ns), and from host workers to a device lane (host_to_device_ns). A host wait for host workers
-// costs nothing extra: submit_ns pays for waking both sides.
+// thread (device_to_host_ns), from host workers to a device lane (host_to_device_ns), and from one device lane to
+// another (stream_ns). A host wait for host workers costs nothing extra: submit_ns pays for waking both sides.
 //
 // Errors: a body's exception is rethrown by host_wait for its event or a later one of the lane; operations that depend
 // on a failed one do not run their bodies. drain() throws an error that no wait has reported, once, and starts afresh
@@ -49,9 +50,6 @@ struct SimOptions {
 /// InputError when the host lanes ask for more threads than the profile has. Device memory is limited to
 /// profile.device.memory_gb: allocate_device throws RunError beyond it.
 std::unique_ptr<Device> make_sim_device(HardwareProfile profile, SimOptions options = {});
-
-/// The profile of a simulated device; LogicError for another device.
-const HardwareProfile& simulated_profile(const Device& device);
 
 /// Everything submitted since construction; LogicError unless SimOptions::record_schedule was set.
 const std::vector<ScheduleOp>& recorded_schedule(const Device& device);

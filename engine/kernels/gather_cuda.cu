@@ -19,7 +19,7 @@ void gather_by_dma(const Pieces& pieces, CudaStream stream) {
     from[i] = static_cast<const char*>(pieces.from) + source * pieces.from_stride;
     to[i] = static_cast<char*>(pieces.to) + target * pieces.to_stride;
   }
-  cuda_copy_pieces(to, from, bytes, stream);
+  cuda_copy_pieces(to, from, bytes, CopyWay::over_link, stream);
 }
 
 }  // namespace

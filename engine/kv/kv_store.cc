@@ -242,6 +242,17 @@ std::uint32_t KvStore::slot(SequenceId id, std::uint32_t layer, std::uint32_t bl
   return block < slots.size() ? slots[block] : kNoSlot;
 }
 
+void KvStore::append_slots(SequenceId id, std::uint32_t layer, Range blocks, Tier tier,
+                           std::vector<std::uint32_t>& out) const {
+  if (blocks.begin >= blocks.end) return;
+  const std::vector<std::uint32_t>& slots = sequence(id).layers[layer].slots[static_cast<int>(tier)];
+  const std::uint32_t *const first = slots.data() + blocks.begin, *const last = slots.data() + blocks.end;
+  TANDEM_CHECK(blocks.end <= slots.size() && std::find(first, last, kNoSlot) == last,
+               "blocks {} to {} of layer {} are not all on the {}", blocks.begin, blocks.end - 1, layer,
+               tier == Tier::device ? "device" : "host");
+  out.insert(out.end(), first, last);
+}
+
 Access KvStore::slot_access(Tier tier, std::uint32_t first_slot, std::uint32_t slots, Range heads, bool write) const {
   // Slots are physical, so the sequence and layer of an extent stay 0: a recycled slot keeps its history.
   Access access;

@@ -92,6 +92,10 @@ class KvStore {
 
   /// kNoSlot where the block is not in that tier.
   std::uint32_t slot(SequenceId sequence, std::uint32_t layer, std::uint32_t block, Tier tier) const;
+  /// Of all of these blocks; LogicError where one is not in that tier. Of long contexts a look-up each is what takes
+  /// the control thread's time.
+  void append_slots(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier,
+                    std::vector<std::uint32_t>& out) const;
   std::size_t k_offset(std::uint32_t slot, std::uint32_t kv_head) const {  // in bytes from the tier's buffer
     return (std::size_t{slot} * shape_.kv_heads + kv_head) * shape_.page_bytes();
   }

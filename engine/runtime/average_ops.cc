@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
@@ -68,10 +69,12 @@ void EngineOps::observe_prompt(SequenceState& sequence, const ObserveRequest& re
       }
     };
     op.launch = [&](LaunchContext& ctx) {
-      for (std::uint32_t head = 0; head < average.q_heads; ++head) {
-        cuda_copy(ctx.write<float>(average.left) + average.left_offset(layer, head) + leaving.begin,
-                  ctx.read<float>(before) + std::size_t{head} * count, count * sizeof(float), ctx.stream());
-      }
+      CopyList list;
+      CopyList::Between weights = list.between(ctx.write<float>(average.left), ctx.read<float>(before));
+      for (std::uint32_t head = 0; head < average.q_heads; ++head)
+        weights.add((average.left_offset(layer, head) + leaving.begin) * sizeof(float),
+                    std::size_t{head} * count * sizeof(float), count * sizeof(float));
+      list.copy(CopyWay::over_link, ctx.stream());
     };
     copied = ask(LaneKind::d2h, std::move(op));
     average.moved[layer] = copied;
@@ -112,10 +115,7 @@ Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveReque
   if (leaving > 0) op.access.push_back(before.writes());
   if (leaving > 0) wait_for(op.after, before_free);
   std::vector<std::uint32_t> slots;
-  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
-    slots.push_back(kv_.slot(sequence.id, layer, block, Tier::device));
-    TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "block {} of the prompt is not on the device", block);
-  }
+  kv_.append_slots(sequence.id, layer, blocks, Tier::device, slots);
   op.body = [this, &average, queries, window, begin, tokens, leaving, layer, before, observed,
              slots](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
@@ -319,10 +319,7 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const
   kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
   wait_for(op.after, average.moved[layer]);
   std::vector<std::uint32_t> slots;
-  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
-    slots.push_back(kv_.slot(sequence.id, layer, block, Tier::host));
-    TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the host", block, layer);
-  }
+  kv_.append_slots(sequence.id, layer, blocks, Tier::host, slots);
   const auto settle = [looked_at, per_token](BodyContext& ctx, const std::vector<std::uint64_t>& kept) {
     Cost cost;
     cost.work = Work::select;

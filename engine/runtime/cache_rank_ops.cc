@@ -68,11 +68,12 @@ void EngineOps::keep_queries(const LayerContext& context, std::span<const RankRe
       std::copy_n(ctx.read<float>(values) + row * width, width, ctx.write<float>(recent[row]) + layer * width);
   };
   op.launch = [&](LaunchContext& ctx) {
+    const std::size_t bytes = width * sizeof(float);
     CopyList list;
     for (std::size_t row = 0; row < ranks.size(); ++row)
-      list.add(ctx.write<float>(stores_.ranks.get(ranks[row].id).recent) + layer * width,
-               ctx.read<float>(values) + row * width, width * sizeof(float));
-    list.copy(ctx.stream());
+      list.between(ctx.write<float>(stores_.ranks.get(ranks[row].id).recent), ctx.read<float>(values))
+          .add(layer * bytes, row * bytes, bytes);
+    list.copy(CopyWay::within_device, ctx.stream());
   };
   const Event done = ask(LaneKind::device_compute, std::move(op));
   for (const RankRef& ref : ranks) stores_.ranks.get(ref.id).kept[layer] = done;

@@ -110,9 +110,7 @@ EngineOps::Sent EngineOps::select_here(Range layers, const std::shared_ptr<std::
       if (w.keep == 0) continue;
       const Range pages{0, w.end / kPageTokens};
       kv_.append_access(rank.sequence, layer, pages, Tier::device, Range{0, rank.shape.kv_heads}, false, op.access);
-      slots.reserve(pages.end);
-      for (std::uint32_t page = 0; page < pages.end; ++page)
-        slots.push_back(kv_.slot(rank.sequence, layer, page, Tier::device));
+      kv_.append_slots(rank.sequence, layer, pages, Tier::device, slots);
     }
   }
   op.body = [this, layers, work](BodyContext& ctx) {
@@ -171,9 +169,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
       if (w.keep == 0) continue;
       const Range pages{0, w.end / kPageTokens};
       kv_.append_access(rank.sequence, layer, pages, Tier::host, heads, false, choice.access);
-      slots.reserve(pages.end);
-      for (std::uint32_t page = 0; page < pages.end; ++page)
-        slots.push_back(kv_.slot(rank.sequence, layer, page, Tier::host));
+      kv_.append_slots(rank.sequence, layer, pages, Tier::host, slots);
     }
     out.cost.pieces += queries.count() + pages_sent.count();
   }
@@ -244,8 +240,7 @@ EngineOps::Sent EngineOps::select_on_peer(Range layers, const std::shared_ptr<st
       std::vector<std::uint32_t>& slots = w.leaving.emplace_back();
       kv_.append_filled(rank.sequence, layer, w.sent, Tier::device, out.after);
       kv_.append_access(rank.sequence, layer, w.sent, Tier::device, Range{0, shape.kv_heads}, false, out.access);
-      for (std::uint32_t page = w.sent.begin; page < w.sent.end; ++page)
-        slots.push_back(kv_.slot(rank.sequence, layer, page, Tier::device));
+      kv_.append_slots(rank.sequence, layer, w.sent, Tier::device, slots);
     }
   }
   out.cost.hbm = out.cost.peer;

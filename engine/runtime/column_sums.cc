@@ -32,8 +32,8 @@ Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::ui
   op.cost.heavy = op.cost.kernels - rounds;  // all but the lists of pages go over the scores
   op.access = {q_.reads(0, rows), sums.values.writes(layer, layer + 1)};
   kv_.append_access(sequence, layer, {0, blocks}, Tier::device, Range{0, shape_.kv_heads}, false, op.access);
-  std::vector<std::uint32_t> slots(blocks);
-  for (std::uint32_t block = 0; block < blocks; ++block) slots[block] = kv_.slot(sequence, layer, block, Tier::device);
+  std::vector<std::uint32_t> slots;
+  kv_.append_slots(sequence, layer, {0, blocks}, Tier::device, slots);
   op.launch = [&](LaunchContext& ctx) { launch_column_sums(ctx, layer, first, rows, sums, slots); };
   op.body = [this, layer, first, rows, sums, slots](BodyContext& ctx) {
     const char* pages = ctx.read<char>(kv_.device_buffer());

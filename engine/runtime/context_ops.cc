@@ -74,11 +74,7 @@ void EngineOps::read_context(SequenceState& sequence, const ContextRequest& requ
     kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, kv.kv_heads}, false, op.access);
     kv_.append_filled(sequence.id, layer, pages, Tier::device, op.after);
     ContextLayer context{layer, tokens, {}};
-    context.slots.reserve(pages.end);
-    for (std::uint32_t page = 0; page < pages.end; ++page) {
-      context.slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
-      TANDEM_CHECK(context.slots.back() != KvStore::kNoSlot, "page {} of layer {} is not on the device", page, layer);
-    }
+    kv_.append_slots(sequence.id, layer, pages, Tier::device, context.slots);
     const std::size_t query = (std::size_t{layer} * queries.kept + (tokens - 1) % queries.kept) * width;
     if (!device_.launches()) {
       op.body = [this, context = std::move(context), queries, query, request](BodyContext& ctx) {
@@ -99,14 +95,13 @@ void EngineOps::read_context(SequenceState& sequence, const ContextRequest& requ
     copy.after = std::exchange(op.after, {});
     wait_for(copy.after, looked);
     copy.launch = [&](LaunchContext& ctx) {
-      const auto* const from = ctx.read<char>(kv_.device_buffer());
-      auto* const to = ctx.write<char>(copied_pages);
       CopyList list;
+      CopyList::Between slots = list.between(ctx.write<char>(copied_pages), ctx.read<char>(kv_.device_buffer()));
       for (std::size_t page = 0; page < context.slots.size(); ++page)
-        list.add(to + page * kv.slot_bytes(), from + context.slots[page] * kv.slot_bytes(), kv.slot_bytes());
-      list.copy(ctx.stream());
-      cuda_copy(ctx.write<float>(copied_query), ctx.read<float>(queries.values) + query, copied_query.bytes(),
-                ctx.stream());
+        slots.add(page * kv.slot_bytes(), context.slots[page] * kv.slot_bytes(), kv.slot_bytes());
+      list.between(ctx.write<float>(copied_query), ctx.read<float>(queries.values))
+          .add(0, query * sizeof(float), copied_query.bytes());
+      list.copy(CopyWay::over_link, ctx.stream());
     };
     op.after = {ask(LaneKind::d2h, std::move(copy))};
     std::iota(context.slots.begin(), context.slots.end(), 0u);

@@ -123,13 +123,14 @@ void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& 
 
 void DecodeAttention::append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens,
                                          Tier tier, std::vector<PageRun>& runs) const {
+  std::vector<std::uint32_t> slots;
   for (const Range& range : tokens.ranges) {
-    for (std::uint32_t token = range.begin; token < range.end;) {
-      const std::uint32_t block = token / kPageTokens, first = token % kPageTokens;
-      const std::uint32_t count = std::min(kPageTokens - first, range.end - token);
-      const std::uint32_t slot = kv_.slot(sequence.id, layer, block, tier);
-      TANDEM_CHECK(slot != KvStore::kNoSlot, "a plan attends block {} of layer {}, which is not on that side", block,
-                   layer);
+    if (range.begin >= range.end) continue;
+    slots.clear();
+    kv_.append_slots(sequence.id, layer, {range.begin / kPageTokens, blocks_for(range.end)}, tier, slots);
+    std::uint32_t token = range.begin;
+    for (const std::uint32_t slot : slots) {
+      const std::uint32_t first = token % kPageTokens, count = std::min(kPageTokens - first, range.end - token);
       runs.push_back({slot, first, count, 0xFFFFFFFFu});
       token += count;
     }
@@ -170,9 +171,9 @@ void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& 
   };
   copy.launch = [&](LaunchContext& ctx) {
     CopyList list;
-    add_rows(list, host.rows, width, ctx.read<float>(host.part), ctx.write<float>(host.landed_part));
-    add_rows(list, host.rows, shape.q_heads, ctx.read<float>(host.lse), ctx.write<float>(host.landed_lse));
-    list.copy(ctx.stream());
+    add_rows(list.between(ctx.write<float>(host.landed_part), ctx.read<float>(host.part)), host.rows, width);
+    add_rows(list.between(ctx.write<float>(host.landed_lse), ctx.read<float>(host.lse)), host.rows, shape.q_heads);
+    list.copy(CopyWay::over_link, ctx.stream());
   };
   const Event landed = device_.submit(h2d_, std::move(copy));
 

@@ -64,10 +64,6 @@ class DecodeAttention {
     std::uint32_t first = 0, tokens = 0;
     std::uint32_t head_mask = 0;
   };
-  struct HeadWork {  // one row and KV head
-    std::uint32_t row = 0, kv_head = 0;
-    std::vector<PageRun> runs;
-  };
   struct Emitted {  // scores of one row's device item, on their way into an average or a set's mass
     std::uint32_t row = 0;
     AttentionAverage* average = nullptr;  // or

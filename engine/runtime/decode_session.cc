@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/runtime/limits.h"
 
@@ -124,8 +125,10 @@ std::vector<Event> DecodeSession::prepare() {
     op.launch = [&](LaunchContext& ctx) {
       const std::size_t bytes = kv_.shape().slot_bytes();
       char* pages = ctx.write<char>(kv_.device_buffer());
-      for (const SlotCopy& copy : copies)
-        cuda_copy(pages + copy.to * bytes, pages + copy.from * bytes, bytes, ctx.stream());
+      CopyList list;
+      CopyList::Between slots = list.between(pages, pages);
+      for (const SlotCopy& copy : copies) slots.add(copy.to * bytes, copy.from * bytes, bytes);
+      list.copy(CopyWay::within_device, ctx.stream());
     };
     wait_for(ready, device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
   }
@@ -336,6 +339,7 @@ DecodeResult DecodeSession::decode(const DecodeOptions& options) {
   TANDEM_CHECK(options.sampling.empty() || (options.sampling.size() == waiting_.size() && options.forced.empty()),
                "{} ways of sampling for {} requests", options.sampling.size(), waiting_.size());
   for (const Sampling& how : options.sampling) check_sampling(how);
+  TANDEM_CHECK(options.trace_steps > 0, "a trace of no step");
   options_ = &options;
   device_.drain();
   kv_.all_done();
@@ -346,12 +350,22 @@ DecodeResult DecodeSession::decode(const DecodeOptions& options) {
     collect(n);
     const std::vector<SequenceState*> rows = batch();
     method_.after_step({n, rows, forward_.shape()}, ops_);
+    if ((n + 1) % options.trace_steps == 0) drain();
   }
   options_ = nullptr;
-  result_.trace = device_.drain();
-  kv_.all_done();
-  result_.idle = account_idle(result_.trace);
+  drain();
   return std::move(result_);
+}
+
+void DecodeSession::drain() {
+  Trace trace = device_.drain();
+  kv_.all_done();
+  if (result_.trace.lanes.empty()) {
+    result_.trace = std::move(trace);
+    result_.idle = account_idle(result_.trace);
+  } else {
+    append_idle(result_.idle, account_idle(trace));
+  }
 }
 
 }  // namespace tandem

@@ -61,6 +61,7 @@ class DecodeSession {
   void policy_time(const char* name, std::uint32_t layer);
   void framework_time(std::uint32_t layer);
   void collect(std::uint32_t step);
+  void drain();
   std::vector<SequenceState*> batch();
 
   const Model& model_;

@@ -1,6 +1,6 @@
 // The device's part of DecodeAttention: attention over the store's pages, over blocks chosen on the device and over
-// KV that was fetched for it. What it reads is put together in device_spans.cc; what its weights go into is in
-// emitted_weights.cc.
+// KV that was fetched for it. What one kernel call for all rows asks of them is in device_work.cc, what it reads is put
+// together in device_spans.cc; what its weights go into is in emitted_weights.cc.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -13,40 +13,6 @@
 namespace tandem {
 namespace {
 constexpr std::size_t kNoScores = ~std::size_t{0};
-}
-
-std::uint32_t DecodeAttention::DeviceWork::kernels(bool scores) const {
-  // Lists, attention, and the merge of parts where lists are long.
-  const auto attend = [](std::uint32_t entries) { return is_split(entries) ? 3u : 2u; };
-  // Of those that are attended by one kernel, each other kind by its own.
-  const auto of_kind = [&](const auto& items, const auto& entries) {
-    std::uint32_t most = 0;
-    for (const auto& item : items) most = std::max(most, entries(item));
-    return items.empty() ? 0 : attend(most);
-  };
-  constexpr std::uint32_t kCounts = 1, kScores = 1, kNumbers = 1, kMerge = 1, kBehind = 1;
-  std::uint32_t most = 0;
-  for (const DeviceRow& row : fixed) most = std::max(most, *std::max_element(row.entries.begin(), row.entries.end()));
-  std::uint32_t all = attend(most) + (scores ? kScores : 0);
-  if (chooses_of_store()) all += kBehind + (tokens.empty() ? kCounts : 0);
-  all += of_kind(fetched, [](const DeviceFetched& f) { return f.blocks; });
-  if (!residents.empty()) {
-    all += kCounts + of_kind(residents, [](const DeviceResident& r) {
-             return r.set.residents(r.layer) * r.set.pages_per_block();
-           });
-  }
-  const auto of_heavy = [](const DeviceHeavy& h) { return blocks_for(h.held); };
-  all += of_kind(heavy, of_heavy);
-  if (std::any_of(heavy.begin(), heavy.end(), [](const DeviceHeavy& h) { return h.held > 0; })) all += kScores;
-  all += of_kind(ahead, [](const DeviceAhead& a) { return blocks_for(a.rank.tokens[a.layer]); });
-  if (!speculated.empty()) {
-    all += kCounts +
-           of_kind(speculated, [](const DeviceSpeculated& s) { return blocks_for(s.index.most * s.index.unit); });
-  }
-  const auto in_staging = [](const DeviceChosen& c) { return c.staging ? c.most * c.index.block / kPageTokens : 0; };
-  if (std::any_of(chosen.begin(), chosen.end(), [](const DeviceChosen& c) { return c.staging.has_value(); }))
-    all += kNumbers + kCounts + of_kind(chosen, in_staging);
-  return only_store() ? all : all + kMerge;
 }
 
 std::uint64_t DecodeAttention::attention_cost(std::uint64_t tokens, Cost& cost) const {
@@ -77,11 +43,7 @@ void DecodeAttention::gather_chosen(const LayerContext& context, const AttendIte
     c.part = fetched->part;
   } else {
     const Range blocks{c.index.tokens.begin / kPageTokens, blocks_for(c.index.digested(context.layer).end)};
-    for (std::uint32_t block = blocks.begin; block < blocks.end && !device_.launches(); ++block) {
-      c.slots.push_back(kv_.slot(sequence.id, context.layer, block, Tier::device));
-      TANDEM_CHECK(c.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the device", block,
-                   context.layer);
-    }
+    if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, blocks, Tier::device, c.slots);
     kv_.append_access(sequence.id, context.layer, blocks, Tier::device, c.heads, false, op.access);
   }
   const std::uint32_t lists = selection.scope == Scope::query_head ? shape.group() : 1;
@@ -172,8 +134,7 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
     TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "chosen tokens are attended by all heads");
     DeviceTokens own{item.row, stores_.choices.get(single->choice), sequence.id, {}, single->tokens};
     const Range pages{0, blocks_for(single->scored.end)};
-    for (std::uint32_t page = 0; page < pages.end && !device_.launches(); ++page)
-      own.slots.push_back(kv_.slot(sequence.id, context.layer, page, Tier::device));
+    if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, pages, Tier::device, own.slots);
     append_access(pages);
     op.access.push_back(own.choice.lists.reads());
     work.fixed[item.row].add_entries(heads, single->tokens);
@@ -235,7 +196,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   if (device_.launches()) op.access.push_back(kv_.slot_access(Tier::device, 0, 1, Range{0, shape.kv_heads}, false));
   work.own = op.access;
   for (const AttendItem* item : items) gather_device(context, *item, op, work);
-  TANDEM_CHECK(work.tokens.empty() || !work.chooses_blocks_of_store(), "the rows of a batch choose alike");
+  work.check(shape.kv_heads, !emitted.empty());
   if (work.settles) {
     work.own.push_back(device_attended_.writes());
     op.access.push_back(work.own.back());

@@ -76,8 +76,6 @@ class DecodeAttention::DeviceLaunch {
     std::vector<WholePages> pages(rows_);
     std::vector<RowPages> bases(rows_);
     for (const DeviceFetched& f : work) {
-      TANDEM_CHECK(f.heads == (Range{0, shape_.kv_heads}) && bases[f.row].pages == nullptr,
-                   "fetched blocks are attended by all heads, once in a row");
       bases[f.row].pages = ctx_.read<char>(f.staging.values) + f.staging.part_offset(f.part);
       blocks[f.row] = f.blocks;
       pages[f.row].tokens = f.blocks * kPageTokens;
@@ -92,7 +90,6 @@ class DecodeAttention::DeviceLaunch {
     std::vector<RowPages> bases(rows_);
     for (const DeviceResident& r : work) {
       const ResidentSet& set = r.set;
-      TANDEM_CHECK(bases[r.row].pages == nullptr, "a row attends two sets of residents");
       bases[r.row].pages = ctx_.read<char>(set.pages) + set.page_offset(r.layer, 0, 0, 0);
       for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
         const std::uint32_t list = set.list_of(head);
@@ -272,7 +269,6 @@ class DecodeAttention::DeviceLaunch {
     std::vector<WholePages> tokens(lists_of_heads());
     std::uint32_t pages = 0;
     for (const Packed& p : packed) {
-      TANDEM_CHECK(bases[p.row].pages == nullptr, "a row attends two sets of packed tokens");
       bases[p.row] = p.memory;
       pages = std::max(pages, blocks_for(p.most));
       for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
@@ -290,9 +286,6 @@ class DecodeAttention::DeviceLaunch {
     const DeviceChosen& first = *work.front();
     std::vector<BlockSelection> selections(rows_);
     for (const DeviceChosen* c : work) {
-      TANDEM_CHECK(c->heads == (Range{0, shape_.kv_heads}) && c->scope == first.scope && c->own_only == first.own_only,
-                   "the rows of a batch choose alike");
-      TANDEM_CHECK(selections[c->row].chosen == nullptr, "a row attends two selections");
       const std::uint32_t pages_per_block = c->index.block / kPageTokens;
       const Range digested = c->index.digested(c->layer);
       const std::uint32_t* slots = nullptr;
@@ -348,7 +341,6 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
   const auto rows = static_cast<std::uint32_t>(work.fixed.size());
   LaunchedAttention& with = launched_fixed_[out.id()];
   DeviceLaunch launch(*this, ctx, shape, layer, rows);
-  TANDEM_CHECK(emitted.empty() || !work.chooses_of_store(), "scores of tokens beside chosen ones");
   const auto store = [&](const PartialOut& to) {
     if (work.chooses_of_store())
       launch.chosen_and_fixed(work, to);

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "engine/runtime/decode_attention.h"
+#include "engine/runtime/of_heads.h"
 
 namespace tandem {
 
@@ -69,26 +69,6 @@ struct DecodeAttention::DeviceHeavy {
   HeavySet set;
 };
 
-/// What a row attends of the store, in order: pages, or for launches the tokens, whose pages kernels list.
-template <class Run>
-struct OfHeads {
-  std::vector<Run> all;                   // of every KV head, until some get runs of their own:
-  std::vector<std::vector<Run>> by_head;  // [KV head] then all of these
-
-  bool empty() const { return all.empty() && by_head.empty(); }
-  const std::vector<Run>& runs(std::uint32_t kv_head) const { return by_head.empty() ? all : by_head[kv_head]; }
-  void add(Range heads, std::uint32_t kv_heads, std::vector<Run> more) {
-    const auto append = [&](std::vector<Run>& to) { to.insert(to.end(), more.begin(), more.end()); };
-    if (by_head.empty() && heads == Range{0, kv_heads}) {
-      if (!all.empty()) return append(all);
-      all = std::move(more);
-      return;
-    }
-    if (by_head.empty()) by_head.assign(kv_heads, std::exchange(all, {}));
-    for (std::uint32_t head = heads.begin; head < heads.end; ++head) append(by_head[head]);
-  }
-};
-
 struct DecodeAttention::DeviceRow {
   SequenceId sequence = 0;
   // [KV head] entries of its list over the store's pages, at most: of what the plan names and of what was chosen there.
@@ -114,6 +94,8 @@ struct DecodeAttention::DeviceWork {
   Cost cost;                // of that
   bool settles = false;     // what is attended is known to the body only
 
+  /// LogicError for rows that launch_device() does not take together, so that every device refuses what a GPU would.
+  void check(std::uint32_t kv_heads, bool scores) const;
   /// Of launch_device(). scores: of what the plan names, for something that is made of them.
   std::uint32_t kernels(bool scores) const;
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "engine/common/error.h"
+#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/runtime/decode_session.h"
 #include "engine/runtime/forward.h"
@@ -99,15 +100,18 @@ PromptQueries Engine::room_for_queries(const PromptQueries& before, std::uint32_
     }
   };
   op.launch = [&](LaunchContext& ctx) {
+    const std::size_t bytes = width * sizeof(float);
+    CopyList list;
+    CopyList::Between queries = list.between(ctx.write<float>(room.values), ctx.read<float>(before.values));
     for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
       for (std::uint32_t t = first; t < held;) {  // runs that do not pass the end of the room
         const std::uint32_t begin = t % room.kept, count = std::min(held - t, room.kept - begin);
-        const std::size_t at = (std::size_t{layer} * room.kept + begin) * width;
-        cuda_copy(ctx.write<float>(room.values) + at, ctx.read<float>(before.values) + at,
-                  count * width * sizeof(float), ctx.stream());
+        const std::size_t at = (std::size_t{layer} * room.kept + begin) * bytes;
+        queries.add(at, at, count * bytes);
         t += count;
       }
     }
+    list.copy(CopyWay::within_device, ctx.stream());
   };
   device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
   return room;
@@ -132,9 +136,11 @@ PromptSums Engine::room_for_sums(const PromptSums& before, std::uint32_t held, s
                   ctx.write<float>(room.values) + list * room.room);
   };
   op.launch = [&](LaunchContext& ctx) {
+    CopyList copies;
+    CopyList::Between sums = copies.between(ctx.write<float>(room.values), ctx.read<float>(before.values));
     for (std::size_t list = 0; list < lists; ++list)
-      cuda_copy(ctx.write<float>(room.values) + list * room.room, ctx.read<float>(before.values) + list * before.room,
-                held * sizeof(float), ctx.stream());
+      sums.add(list * room.room * sizeof(float), list * before.room * sizeof(float), held * sizeof(float));
+    copies.copy(CopyWay::within_device, ctx.stream());
   };
   device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
   return room;

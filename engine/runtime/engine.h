@@ -89,8 +89,8 @@ struct DecodedSequence {
 
 struct DecodeResult {
   std::vector<DecodedSequence> sequences;  // in request order
-  Trace trace;
-  IdleReport idle;  // of `trace`, invariants checked
+  Trace trace;                             // of the first DecodeOptions::trace_steps steps
+  IdleReport idle;                         // of all, invariants checked
 };
 
 struct DecodeOptions {
@@ -104,6 +104,9 @@ struct DecodeOptions {
   /// Per request, how its tokens are chosen; empty: greedily. A sequence's tokens depend on its own entry only, not on
   /// the batch, and go on from where it stands: a second decode of a session draws new numbers. Not with `forced`.
   std::span<const Sampling> sampling = {};
+  /// After each so many steps the device is drained, the time of which is in no step, and what it remembers of them is
+  /// summed up: a step of a 32-layer model is a thousand records, and as many pairs of marks on a GPU. At least 1.
+  std::uint32_t trace_steps = 512;
 };
 
 class Engine {

@@ -80,18 +80,18 @@ Event EngineOps::offload(const SequenceState& sequence, Range tokens, std::uint3
   };
   op.launch = [&](LaunchContext& ctx) {
     const std::size_t bytes = kv_.shape().slot_bytes();
-    const auto* from = ctx.read<std::byte>(kv_.device_buffer());
-    auto* to = ctx.write<std::byte>(kv_.host_buffer());
     CopyList list;
-    for (const SlotCopy& copy : copies) list.add(to + copy.to * bytes, from + copy.from * bytes, bytes);
+    CopyList::Between pages =
+        list.between(ctx.write<std::byte>(kv_.host_buffer()), ctx.read<std::byte>(kv_.device_buffer()));
+    for (const SlotCopy& copy : copies) pages.add(copy.to * bytes, copy.from * bytes, bytes);
     for (std::uint32_t head = 0; average != nullptr && head < average->q_heads; ++head) {
-      const float* window = ctx.read<float>(average->window) + average->window_offset(layer, head);
-      float* left = ctx.write<float>(average->left) + average->left_offset(layer, head);
+      const std::size_t window = average->window_offset(layer, head), left = average->left_offset(layer, head);
+      CopyList::Between weights = list.between(ctx.write<float>(average->left), ctx.read<float>(average->window));
       average->for_each_run(tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
-        list.add(left + token, window + at, count * sizeof(float));
+        weights.add((left + token) * sizeof(float), (window + at) * sizeof(float), count * sizeof(float));
       });
     }
-    list.copy(ctx.stream());
+    list.copy(CopyWay::over_link, ctx.stream());
   };
   const Event done = ask(LaneKind::d2h, std::move(op));
   kv_.set_filled(sequence.id, layer, blocks, Tier::host, done);
@@ -155,9 +155,8 @@ void EngineOps::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> r
   }
   op.cost.pieces = pieces.count();
   op.launch = [&](LaunchContext& ctx) {
-    const char* from = ctx.read<char>(kv_.device_buffer());
-    char* to = ctx.write<char>(kv_.host_buffer());
     CopyList list;
+    CopyList::Between pages = list.between(ctx.write<char>(kv_.host_buffer()), ctx.read<char>(kv_.device_buffer()));
     for (const Part& part : parts) {
       const std::size_t at = part.tokens.begin * shape.vector_bytes();
       const std::size_t count = (part.tokens.end - part.tokens.begin) * shape.vector_bytes();
@@ -166,11 +165,11 @@ void EngineOps::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> r
           const auto offset = [&](std::uint32_t slot) {
             return (values ? kv_.v_offset(slot, head) : kv_.k_offset(slot, head)) + at;
           };
-          list.add(to + offset(part.to), from + offset(part.from), count);
+          pages.add(offset(part.to), offset(part.from), count);
         }
       }
     }
-    list.copy(ctx.stream());
+    list.copy(CopyWay::over_link, ctx.stream());
   };
   op.body = [this, parts](BodyContext& ctx) {
     const std::size_t bytes = kv_.shape().vector_bytes();

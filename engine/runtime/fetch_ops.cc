@@ -48,10 +48,7 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
   op.access.push_back(staging.values.writes(work.part, work.part + 1));
   wait_for(op.after, staging.read[work.part]);
   const auto add_blocks = [&](Range blocks) {
-    for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
-      work.slots.push_back(kv_.slot(sequence.id, layer, block, Tier::host));
-      TANDEM_CHECK(work.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the host", block, layer);
-    }
+    kv_.append_slots(sequence.id, layer, blocks, Tier::host, work.slots);
     kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
     kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
   };
@@ -210,11 +207,11 @@ void EngineOps::launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work
       chosen.push_back(&w);
       continue;
     }
-    auto* const to = ctx.write<char>(w.staging.values);
+    CopyList::Between pages = list.between(ctx.write<char>(w.staging.values), from);
     for (std::uint32_t i = 0; i < w.slots.size(); ++i)
-      list.add(to + w.staging.block_offset(w.part, i, 0), from + w.slots[i] * bytes, bytes);
+      pages.add(w.staging.block_offset(w.part, i, 0), w.slots[i] * bytes, bytes);
   }
-  list.copy(ctx.stream());
+  list.copy(CopyWay::over_link, ctx.stream());
   if (!chosen.empty()) launch_chosen_fetch(ctx, chosen, fixed);
 }
 

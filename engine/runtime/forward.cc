@@ -225,8 +225,8 @@ Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::
                 std::uint64_t{2} * rows * shape_.q_heads * shape_.head_dim * sizeof(float);
   op.access = {q_.reads(0, rows), attention_.writes(0, rows)};
   kv_.append_access(sequence, layer, {0, blocks}, Tier::device, Range{0, shape_.kv_heads}, false, op.access);
-  std::vector<std::uint32_t> slots(blocks);
-  for (std::uint32_t block = 0; block < blocks; ++block) slots[block] = kv_.slot(sequence, layer, block, Tier::device);
+  std::vector<std::uint32_t> slots;
+  kv_.append_slots(sequence, layer, {0, blocks}, Tier::device, slots);
   op.launch = [&](LaunchContext& ctx) { launch_prefill_attention(ctx, first, rows, slots); };
   op.body = [this, first, rows, slots](BodyContext& ctx) {
     const char* pages = ctx.read<char>(kv_.device_buffer());

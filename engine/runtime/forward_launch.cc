@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "engine/device/copy_list.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/convert.h"
@@ -57,8 +58,11 @@ void Forward::launch_embed(LaunchContext& ctx, const std::vector<std::uint32_t>&
   for (std::uint32_t row = 0; row < rows; ++row) in_place = in_place && source[row] == row;
   if (!in_place) {  // sequences before these have ended
     auto* const chosen = ctx.scratch<std::int32_t>(rows);
+    CopyList list;
+    CopyList::Between going_on = list.between(chosen, tokens);
     for (std::uint32_t row = 0; row < rows; ++row)
-      cuda_copy(chosen + row, tokens + source[row], sizeof(std::int32_t), ctx.stream());
+      going_on.add(row * sizeof(std::int32_t), source[row] * sizeof(std::int32_t), sizeof(std::int32_t));
+    list.copy(CopyWay::within_device, ctx.stream());
     tokens = chosen;
   }
   embed_cuda(weights_.view(ctx, weights_.embedding()), tokens, ctx.write<float>(x_), rows, ctx.stream());

@@ -81,11 +81,7 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
     }
     kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
     HeavyWork work{old, set, layer, held, arriving, stride, window_begin, {}, queries, tokens - 1};
-    work.slots.reserve(blocks.end - blocks.begin);
-    for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
-      work.slots.push_back(kv_.slot(sequence.id, layer, block, Tier::device));
-      TANDEM_CHECK(work.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the device", block, layer);
-    }
+    kv_.append_slots(sequence.id, layer, blocks, Tier::device, work.slots);
     op.launch = [&](LaunchContext& ctx) { launch_competition(ctx, work); };
     op.body = [this, work](BodyContext& ctx) { compete(ctx, work); };
     ask(LaneKind::device_compute, std::move(op));

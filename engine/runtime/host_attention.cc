@@ -1,8 +1,10 @@
 // The host's part of DecodeAttention: partial attention over pages and packed tokens in host memory.
 #include <algorithm>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/runtime/decode_attention.h"
+#include "engine/runtime/of_heads.h"
 #include "engine/runtime/selection.h"
 
 namespace tandem {
@@ -23,7 +25,7 @@ struct DecodeAttention::HostRow {
     bool own_only;
   };
   std::uint32_t row = 0;
-  std::vector<HeadWork> fixed;  // [KV head]
+  OfHeads<PageRun> fixed;
   std::vector<Chosen> chosen;
   std::vector<Packed> packed;
 };
@@ -35,18 +37,14 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
   const std::uint32_t layer = context.layer;
   HostRow out;
   out.row = row;
-  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) out.fixed.push_back({row, head, {}});
   std::uint64_t most = 0;  // tokens, summed over KV heads
   for (const AttendItem* item : items) {
     const Range heads{item->kv_heads.begin, std::min(item->kv_heads.end, shape.kv_heads)};
     const std::uint32_t count = heads.end - heads.begin;
     if (const auto* tokens = std::get_if<StaticTokens>(&item->pages.source)) {
-      std::vector<PageRun> more;  // the same for every head
+      std::vector<PageRun> more;
       append_static_runs(sequence, layer, *tokens, Tier::host, more);
-      for (std::uint32_t head = heads.begin; head < heads.end; ++head) {
-        std::vector<PageRun>& runs = out.fixed[head].runs;
-        runs.insert(runs.end(), more.begin(), more.end());
-      }
+      out.fixed.add(heads, shape.kv_heads, std::move(more));
       for (const Range& r : tokens->ranges) {
         kv_.append_access(sequence.id, layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::host, heads, false,
                           op.access);
@@ -57,10 +55,7 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
       const DigestIndex& index = stores_.digests.get(chosen->digests.id);
       HostRow::Chosen c{index, chosen->scope, index.digests[layer], {}, heads, item->own_only};
       const Range blocks{index.tokens.begin / kPageTokens, blocks_for(index.digested(layer).end)};
-      for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
-        c.slots.push_back(kv_.slot(sequence.id, layer, block, Tier::host));
-        TANDEM_CHECK(c.slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the host", block, layer);
-      }
+      kv_.append_slots(sequence.id, layer, blocks, Tier::host, c.slots);
       kv_.append_access(sequence.id, layer, blocks, Tier::host, heads, false, op.access);
       op.access.push_back(index.selection.reads());
       wait_for(op.after, chosen->ready);
@@ -137,12 +132,12 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
   auto* counters = ctx.write<HostAttended>(counters_.values);
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
   const std::uint64_t per_token = 2 * vector_bytes;
-  std::vector<HeadWork> work;
+  std::vector<std::vector<PageRun>> chosen(shape.kv_heads);
   std::vector<std::uint32_t> mask;                      // per block: which heads of the group chose it
   std::vector<std::uint64_t> attended(shape.kv_heads);  // tokens
   for (const HostRow& row : rows) {
     HostAttended& counted = counters[counters_.at(row.row, layer)];
-    work = row.fixed;
+    for (std::vector<PageRun>& runs : chosen) runs.clear();
     const std::size_t first_entry = out != nullptr ? out->size() : 0;
     for (const HostRow::Chosen& c : row.chosen) {
       const std::uint32_t* lists = c.index.selection.read<std::uint32_t>(ctx);
@@ -156,30 +151,36 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
           const Range tokens = c.index.block_tokens(b);
           for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens) {
             const std::uint32_t slot = c.slots[(token - c.index.tokens.begin) / kPageTokens];
-            work[g].runs.push_back(
+            chosen[g].push_back(
                 {slot, 0, std::min(kPageTokens, tokens.end - token), c.own_only ? mask[b] : 0xFFFFFFFFu});
           }
         }
       }
     }
     for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-      const std::vector<PageRun>& runs = work[g].runs;
-      const char* pages = runs.empty() ? nullptr : ctx.read<char>(kv_.host_buffer());
-      if (out != nullptr) out->push_back({row.row, g, {}});
-      attended[g] = 0;
-      for (std::size_t i = 0; i < runs.size();) {  // adjacent slots as one extent
-        const std::uint32_t first = runs[i].slot;
-        std::uint32_t last = first;
-        for (; i < runs.size() && (runs[i].slot == last || runs[i].slot == last + 1); ++i) {
-          last = runs[i].slot;
-          attended[g] += runs[i].tokens;
-          if (out == nullptr) continue;
-          const std::size_t at = runs[i].first * vector_bytes;
-          out->back().spans.push_back({pages + kv_.k_offset(last, g) + at, pages + kv_.v_offset(last, g) + at,
-                                       runs[i].tokens, runs[i].head_mask});
+      const auto add = [&](const std::vector<PageRun>& runs) {
+        const char* pages = runs.empty() ? nullptr : ctx.read<char>(kv_.host_buffer());
+        for (std::size_t i = 0; i < runs.size();) {  // adjacent slots as one extent
+          const std::uint32_t first = runs[i].slot;
+          std::uint32_t last = first;
+          for (; i < runs.size() && (runs[i].slot == last || runs[i].slot == last + 1); ++i) {
+            last = runs[i].slot;
+            attended[g] += runs[i].tokens;
+            if (out == nullptr) continue;
+            const std::size_t at = runs[i].first * vector_bytes;
+            out->back().spans.push_back({pages + kv_.k_offset(last, g) + at, pages + kv_.v_offset(last, g) + at,
+                                         runs[i].tokens, runs[i].head_mask});
+          }
+          access.push_back(kv_.slot_access(Tier::host, first, last - first + 1, Range{g, g + 1}, false));
         }
-        access.push_back(kv_.slot_access(Tier::host, first, last - first + 1, Range{g, g + 1}, false));
+      };
+      attended[g] = 0;
+      if (out != nullptr) {
+        out->push_back({row.row, g, {}});
+        out->back().spans.reserve(row.fixed.runs(g).size() + chosen[g].size());
       }
+      add(row.fixed.runs(g));
+      add(chosen[g]);
     }
     for (const HostRow::Packed& p : row.packed) {
       p.set->append_access(layer, false, access);

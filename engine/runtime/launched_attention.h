@@ -20,8 +20,7 @@ struct PartialOut {
 };
 
 /// Rows [width] of f32 from one batch's buffer to another's.
-void add_rows(CopyList& list, std::span<const std::uint32_t> rows /*ascending*/, std::size_t width, const float* from,
-              float* to);
+void add_rows(CopyList::Between list, std::span<const std::uint32_t> rows /*ascending*/, std::size_t width);
 
 /// How many rows get scores of tokens at a time, each so many floats, where `room` is what all of these may take.
 inline std::uint32_t rows_together(std::size_t room, std::size_t floats, std::size_t rows) {

@@ -144,11 +144,12 @@ Event LayerAhead::prediction_to_host(const LayerContext& context, const SplitRef
   };
   op.launch = [&](LaunchContext& ctx) {
     CopyList list;
-    add_rows(list, split.rows, width, ctx.read<float>(query), ctx.write<float>(half(layer).host_query));
+    add_rows(list.between(ctx.write<float>(half(layer).host_query), ctx.read<float>(query)), split.rows, width);
     for (const ResidentSet& set : sets)
-      list.add(ctx.write<std::uint32_t>(set.missing_on_host) + set.choice_offset(part, 0),
-               ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, 0), set.choice_bytes());
-    list.copy(ctx.stream());
+      list.between(ctx.write<std::uint32_t>(set.missing_on_host), ctx.read<std::uint32_t>(set.missing))
+          .add(set.choice_offset(part, 0) * sizeof(std::uint32_t), set.choice_offset(layer, 0) * sizeof(std::uint32_t),
+               set.choice_bytes());
+    list.copy(CopyWay::over_link, ctx.stream());
   };
   op.stand_in = [layer, part, sets](BodyContext& ctx) {
     for (const ResidentSet& set : sets) {

@@ -24,7 +24,6 @@ struct AppendRequest {
 
 struct Needs {
   bool lossless = false;           // with its options as given, the output equals full attention
-  bool host_tier = false;          // keeps KV in host memory
   std::uint32_t last_queries = 0;  // queries of the prompt's end a snapshot must keep
   bool column_sums = false;        // the prompt's attention mass by token and KV head
 };

@@ -114,19 +114,20 @@ void EngineOps::launch_message(LaunchContext& ctx, Range layers, const std::vect
   CopyList list;
   for (const RankWork& w : work) {
     const CacheRank& rank = w.rank;
+    const std::size_t bytes = rank.width() * sizeof(float);
+    CopyList::Between queries = list.between(ctx.write<float>(rank.inbox), ctx.read<float>(w.from));
     for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
-      for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p) {
-        list.add(ctx.write<float>(rank.inbox) + rank.inbox_offset(layer, p),
-                 ctx.read<float>(w.from) + (std::size_t{layer} * w.slots + p % w.slots) * rank.width(),
-                 rank.width() * sizeof(float));
-      }
+      for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p)
+        queries.add(rank.inbox_offset(layer, p) * sizeof(float), (std::size_t{layer} * w.slots + p % w.slots) * bytes,
+                    bytes);
     }
   }
   const std::size_t bytes = kv_.shape().slot_bytes();
-  for (const SlotCopy& copy : copies)
-    list.add(ctx.write<char>(kv_.host_buffer()) + copy.to * bytes,
-             ctx.read<char>(kv_.device_buffer()) + copy.from * bytes, bytes);
-  list.copy(ctx.stream());
+  if (!copies.empty()) {
+    CopyList::Between slots = list.between(ctx.write<char>(kv_.host_buffer()), ctx.read<char>(kv_.device_buffer()));
+    for (const SlotCopy& copy : copies) slots.add(copy.to * bytes, copy.from * bytes, bytes);
+  }
+  list.copy(CopyWay::over_link, ctx.stream());
 }
 
 /// What the host's rank chose to the device.
@@ -136,14 +137,15 @@ void EngineOps::launch_answer(LaunchContext& ctx, Range layers, const std::vecto
     const CacheRank& rank = w.rank;
     if (w.keep == 0) continue;
     const std::size_t bytes = w.keep * rank.shape.vector_bytes();
+    CopyList::Between chosen = list.between(ctx.write<char>(rank.packed), ctx.read<char>(rank.outbox));
     for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
       for (std::uint32_t g = 0; g < rank.shape.kv_heads; ++g) {
         for (const std::size_t at : {rank.packed_offset(layer, g), rank.packed_offset(layer, g) + rank.half_bytes()})
-          list.add(ctx.write<char>(rank.packed) + at, ctx.read<char>(rank.outbox) + at, bytes);
+          chosen.add(at, at, bytes);
       }
     }
   }
-  list.copy(ctx.stream());
+  list.copy(CopyWay::over_link, ctx.stream());
 }
 
 }  // namespace tandem

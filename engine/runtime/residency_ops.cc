@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "engine/common/error.h"
+#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/topk.h"
@@ -262,18 +263,18 @@ void EngineOps::keep_filled(const SequenceState& sequence, const ResidentSet& se
   kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, set.shape.kv_heads}, false, op.access);
   op.access.insert(op.access.end(), {set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1)});
   std::vector<std::uint32_t> slots;
-  for (std::uint32_t page = pages.begin; page < pages.end; ++page)
-    slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
+  kv_.append_slots(sequence.id, layer, pages, Tier::device, slots);
   op.launch = [&](LaunchContext& ctx) {
     const std::uint32_t slot = set.candidates[layer];
     const std::uint32_t* number = ctx.upload(std::vector<std::uint32_t>{slot});
+    CopyList copies;
+    CopyList::Between entries = copies.between(ctx.write<std::uint32_t>(set.table), number);
     for (std::uint32_t list = 0; list < set.lists; ++list)
-      cuda_copy(ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list) + slot, number, sizeof(slot),
-                ctx.stream());
-    const char* from = ctx.read<char>(kv_.device_buffer());
+      entries.add((set.table_offset(layer, list) + slot) * sizeof(slot), 0, sizeof(slot));
+    CopyList::Between filled = copies.between(ctx.write<char>(set.pages), ctx.read<char>(kv_.device_buffer()));
     for (std::uint32_t page = 0; page < slots.size(); ++page)
-      cuda_copy(ctx.write<char>(set.pages) + set.page_offset(layer, slot, page, 0), from + kv_.k_offset(slots[page], 0),
-                set.shape.slot_bytes(), ctx.stream());
+      filled.add(set.page_offset(layer, slot, page, 0), kv_.k_offset(slots[page], 0), set.shape.slot_bytes());
+    copies.copy(CopyWay::within_device, ctx.stream());
   };
   op.body = [this, set, layer, slots](BodyContext& ctx) {
     const std::uint32_t slot = set.candidates[layer];

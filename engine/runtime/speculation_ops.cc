@@ -118,10 +118,7 @@ void EngineOps::skew_layer(const SequenceState& sequence, const SkewedIndex& ind
   kv_.append_access(sequence.id, layer, {0, blocks_for(tokens)}, Tier::device, Range{0, shape.kv_heads}, false,
                     op.access);
   std::vector<std::uint32_t> slots;
-  for (std::uint32_t page = 0; page < blocks_for(tokens); ++page) {
-    slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
-    TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "page {} of the prompt is not on the device", page);
-  }
+  kv_.append_slots(sequence.id, layer, {0, blocks_for(tokens)}, Tier::device, slots);
   op.launch = [&](LaunchContext& ctx) { launch_skewing(ctx, index, layer, queries, {observed, tokens}, slots); };
   op.body = [this, index, model, layer, queries, tokens, observed, dim, slots](BodyContext& ctx) {
     const KvShape& kv_shape = kv_.shape();
@@ -181,10 +178,7 @@ void EngineOps::index_keys_of(const SequenceState& sequence, const SkewedIndex& 
   op.access = {index.skew.reads(layer, layer + 1), index.keys.writes(layer, layer + 1)};
   kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, shape.kv_heads}, false, op.access);
   std::vector<std::uint32_t> slots;
-  for (std::uint32_t page = pages.begin; page < pages.end; ++page) {
-    slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
-    TANDEM_CHECK(slots.back() != KvStore::kNoSlot, "page {} of layer {} is not on the device", page, layer);
-  }
+  kv_.append_slots(sequence.id, layer, pages, Tier::device, slots);
   op.launch = [&](LaunchContext& ctx) { launch_skewed_keys(ctx, index, layer, added, slots); };
   op.body = [this, index, layer, added, slots](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
@@ -225,12 +219,12 @@ void EngineOps::grow_index(SkewedIndex& index, std::uint32_t tokens) {
   };
   op.launch = [&](LaunchContext& ctx) {
     CopyList list;
+    CopyList::Between keys = list.between(ctx.write<char>(index.keys), ctx.read<char>(old.keys));
     for (std::uint32_t layer = old.first_layer; layer < old.shape.layers; ++layer) {
       for (std::uint32_t g = 0; g < old.shape.kv_heads; ++g)
-        list.add(ctx.write<char>(index.keys) + index.keys_offset(layer, g),
-                 ctx.read<char>(old.keys) + old.keys_offset(layer, g), old.tokens[layer] * old.row_bytes());
+        keys.add(index.keys_offset(layer, g), old.keys_offset(layer, g), old.tokens[layer] * old.row_bytes());
     }
-    list.copy(ctx.stream());
+    list.copy(CopyWay::within_device, ctx.stream());
   };
   ask(LaneKind::device_compute, std::move(op));
 }

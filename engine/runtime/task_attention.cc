@@ -146,11 +146,7 @@ std::vector<TaskAttention::Pulled> TaskAttention::gather(const LayerContext& con
       pages->index = stores_.digests.get(task.digests.id);
       TANDEM_CHECK(pages->index.tier() == Tier::host, "tasks are chosen by digests in host memory");
       const Range range{pages->index.tokens.begin / kPageTokens, blocks_for(pages->index.digested(context.layer).end)};
-      for (std::uint32_t page = range.begin; page < range.end; ++page) {
-        pages->slots.push_back(kv_.slot(sequence.id, context.layer, page, Tier::host));
-        TANDEM_CHECK(pages->slots.back() != KvStore::kNoSlot, "block {} of layer {} is not on the host", page,
-                     context.layer);
-      }
+      kv_.append_slots(sequence.id, context.layer, range, Tier::host, pages->slots);
       kv_.append_access(sequence.id, context.layer, range, Tier::host, Range{0, context.shape.kv_heads}, false,
                         pages->access);
       kv_.append_filled(sequence.id, context.layer, range, Tier::host, pages->filled);

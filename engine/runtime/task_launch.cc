@@ -99,17 +99,19 @@ void TaskAttention::launch_landing(LaunchContext& ctx, std::span<const HostResul
     if (!launched_[at]) heads.push_back(at);
   }
   // First all outputs, then all sums: what is adjacent crosses as one.
+  CopyList::Between outputs = landed.between(ctx.write<float>(room.landed_part), ctx.read<float>(room.host_part));
+  CopyList::Between sums = landed.between(ctx.write<float>(room.landed_lse), ctx.read<float>(room.host_lse));
   for (const std::size_t at : heads) {
-    landed.add(ctx.write<float>(room.landed_part) + at * width, ctx.read<float>(room.host_part) + at * width,
-               width * sizeof(float));
-    output_pieces.add(at * width * sizeof(float), width * sizeof(float));
+    const std::size_t bytes = width * sizeof(float);
+    outputs.add(at * bytes, at * bytes, bytes);
+    output_pieces.add(at * bytes, bytes);
   }
   for (const std::size_t at : heads) {
-    landed.add(ctx.write<float>(room.landed_lse) + at * group, ctx.read<float>(room.host_lse) + at * group,
-               group * sizeof(float));
-    sum_pieces.add(at * group * sizeof(float), group * sizeof(float));
+    const std::size_t bytes = group * sizeof(float);
+    sums.add(at * bytes, at * bytes, bytes);
+    sum_pieces.add(at * bytes, bytes);
   }
-  landed.copy(ctx.stream());
+  landed.copy(CopyWay::over_link, ctx.stream());
   cost.h2d = heads.size() * (width + group) * sizeof(float);
   cost.short_bytes = heads.size() * group * sizeof(float);
   cost.short_pieces = sum_pieces.count();

@@ -47,10 +47,7 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
     TANDEM_CHECK(row.keep <= row.choice.most && row.end <= sequence.tokens, "a choice of {} of {} tokens, room for {}",
                  row.keep, row.end, row.choice.most);
     const Range pages{0, blocks_for(row.end)};
-    for (std::uint32_t page = pages.begin; page < pages.end && !device_.launches(); ++page) {
-      row.slots.push_back(kv_.slot(sequence.id, layer, page, Tier::device));
-      TANDEM_CHECK(row.slots.back() != KvStore::kNoSlot, "page {} of layer {} is not on the device", page, layer);
-    }
+    if (!device_.launches()) kv_.append_slots(sequence.id, layer, pages, Tier::device, row.slots);
     kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, shape.kv_heads}, false, op.access);
     op.access.insert(op.access.end(), {values.reads(row.row, row.row + 1), row.choice.lists.writes()});
     // Every key, a score per token and KV head out and in, the lists, the query.

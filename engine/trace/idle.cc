@@ -1,8 +1,10 @@
 #include "engine/trace/idle.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/device/device.h"
@@ -166,6 +168,20 @@ void add_to_sum(StepIdle& sum, std::map<std::uint32_t, LayerIdle>& layers, const
   sum.cost.add(step.cost);
 }
 
+// Its sums over steps, from these.
+void sum_up(IdleReport& report) {
+  std::map<std::uint32_t, LayerIdle> layers;
+  CostTotals sum = report.outside;
+  report.decode = {};
+  for (const StepIdle& step : report.steps) {
+    sum.add(step.cost);
+    if (step.step != Device::kSetupStep) add_to_sum(report.decode, layers, step);
+  }
+  for (const auto& [layer, entry] : layers) report.decode.layers.push_back(entry);
+  check_step(report.decode);
+  TANDEM_CHECK(sum == report.total, "the costs of the windows do not sum to the costs of the records");
+}
+
 // Measure of the pieces inside [begin, end). `first` only moves forward: windows are ascending.
 Nanos measure(const std::vector<Busy>& pieces, std::size_t& first, Nanos begin, Nanos end) {
   while (first < pieces.size() && pieces[first].end <= begin) ++first;
@@ -263,17 +279,16 @@ IdleReport account_idle(const Trace& trace) {
     (found ? after->cost : report.outside).add(record.cost, trace.lanes[record.lane].kind);
   }
 
-  std::map<std::uint32_t, LayerIdle> layers;
-  CostTotals sum = report.outside;
-  for (const StepIdle& step : report.steps) {
-    check_step(step);
-    sum.add(step.cost);
-    if (step.step != Device::kSetupStep) add_to_sum(report.decode, layers, step);
-  }
-  for (const auto& [layer, entry] : layers) report.decode.layers.push_back(entry);
-  check_step(report.decode);
-  TANDEM_CHECK(sum == report.total, "the costs of the windows do not sum to the costs of the records");
+  for (const StepIdle& step : report.steps) check_step(step);
+  sum_up(report);
   return report;
+}
+
+void append_idle(IdleReport& report, IdleReport later) {
+  std::move(later.steps.begin(), later.steps.end(), std::back_inserter(report.steps));
+  report.outside.add(later.outside);
+  report.total.add(later.total);
+  sum_up(report);
 }
 
 }  // namespace tandem

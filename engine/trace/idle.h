@@ -63,4 +63,7 @@ struct IdleReport {
 /// Between two records of the path: handoff. Before its first record: scheduler.
 IdleReport account_idle(const Trace& trace);
 
+/// Adds what was accounted of a later trace; between the two lies time in no window.
+void append_idle(IdleReport& report, IdleReport later);
+
 }  // namespace tandem

@@ -88,9 +88,10 @@ std::string published_flops_text(const ModelConfig& config, const Summary& summa
 
 std::string published_flops_json(const ModelConfig& config, const Summary& summary) {
   const Manifest& m = summary.manifest;
-  nlohmann::ordered_json json = {
-      {"schema", "tandem-accuracy-flops-1"}, {"command", m.command}, {"tandem_version", m.tandem_version},
-      {"git_commit", m.git_commit},          {"model", m.model},     {"clock", m.clock}};
+  nlohmann::ordered_json json = {{"schema", "tandem-accuracy-flops-1"}, {"command", m.command}};
+  write_programs(json, m);
+  json["model"] = m.model;
+  json["clock"] = m.clock;
   json["points"] = nlohmann::ordered_json::array();
   bool any = false;
   for (std::size_t i = 0; i < m.methods.size(); ++i) {

@@ -1,6 +1,5 @@
 #include "eval/gate/comparable.h"
 
-#include <charconv>
 #include <map>
 
 #include "engine/common/error.h"
@@ -88,14 +87,17 @@ void check_whole(const RunFolder& folder) {
       folder.path().string());
 }
 
-}  // namespace
-
-std::uint32_t batch_of(const Manifest& manifest) {
-  const std::string text = option_in(manifest.command, "--batch").value_or("1");
-  std::uint32_t batch = 1;
-  std::from_chars(text.data(), text.data() + text.size(), batch);
-  return std::max(batch, 1u);
+/// What the computation had, however it was asked for; empty where an older run does not say it.
+std::string precision_of(const Manifest& m) {
+  if (!m.precision.empty()) return m.precision;
+  const std::string given = option_in(m.command, "--precision").value_or("auto");
+  return given == "auto" ? "" : given;
 }
+std::string chunk_of(const Manifest& m) {
+  return m.prefill_chunk > 0 ? std::to_string(m.prefill_chunk) : option_in(m.command, "--prefill-chunk").value_or("");
+}
+
+}  // namespace
 
 void check_comparable(const RunFolder& baseline, const RunFolder& run, bool any_machine) {
   check_whole(baseline);
@@ -119,11 +121,15 @@ std::vector<std::string> differences_to_note(const Manifest& baseline, const Man
         fmt::format("The instruction sets are {} in the baseline and {} in the run: another one rounds differently, so "
                     "that tokens and with them times may differ.",
                     shown(baseline.isa), shown(run.isa)));
-  for (const char* option : {"--precision", "--prefill-chunk"}) {
-    const std::string before = option_in(baseline.command, option).value_or("not given");
-    const std::string now = option_in(run.command, option).value_or("not given");
+  const auto compare = [&](const char* option, std::string before, std::string now) {
+    if (before.empty() || now.empty()) {  // older runs do not say what an option came to
+      before = option_in(baseline.command, option).value_or("not given");
+      now = option_in(run.command, option).value_or("not given");
+    }
     if (before != now) notes.push_back(fmt::format("{} is {} in the baseline and {} in the run.", option, before, now));
-  }
+  };
+  compare("--precision", precision_of(baseline), precision_of(run));
+  compare("--prefill-chunk", chunk_of(baseline), chunk_of(run));
   if (!baseline.clock.empty() && !is_simulated(baseline.clock) && baseline.clock != run.clock)
     notes.push_back(fmt::format("The baseline's times are {}, the run's {}.", baseline.clock, run.clock));
   return notes;

@@ -16,7 +16,4 @@ void check_comparable(const RunFolder& baseline, const RunFolder& run, bool any_
 /// What differs and may be what is to be judged: a sentence each.
 std::vector<std::string> differences_to_note(const Manifest& baseline, const Manifest& run);
 
-/// Sequences decoded together: all of them have the batch's times.
-std::uint32_t batch_of(const Manifest& manifest);
-
 }  // namespace tandem::eval

@@ -8,6 +8,7 @@
 #include "eval/gate/comparable.h"
 #include "eval/gate/samples.h"
 #include "eval/gate/times.h"
+#include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
 #include "eval/ruler/protocol.h"
 
@@ -163,7 +164,7 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
     throw_input_error("The runs have no sample of the same task, length and number, so that nothing can be compared.");
   out.run_label = now.label;
   out.accuracy = judge_accuracy(scores, terms.options.accuracy_margin, terms.alpha);
-  if (out.accuracy.verdict == Verdict::failed) out.worst_task = worst_task(there, here, b);
+  if (out.accuracy.verdict != Verdict::passed) out.worst_task = worst_task(there, here, b);
   const MethodSummary earlier = shared_latency(there, here, a, before.label);
   const MethodSummary later = shared_latency(here, there, b, now.label);
   out.before = earlier.latency;
@@ -173,8 +174,8 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
   out.tokens_compared = same_computation(a, before, b, now);
   if (terms.options.same_tokens && !out.tokens_compared)
     throw_input_error(
-        "--same-tokens: {} is not the same computation in both runs, by instruction set, options or precision, so that "
-        "its tokens need not be the same. Leave the option away.",
+        "--same-tokens: {} is not the same computation in both runs, by instruction set, options, precision or prefill "
+        "chunk, so that its tokens need not be the same. Leave the option away.",
         before.label);
   if (out.tokens_compared) out.other_tokens = other_tokens(there, here);
   out.verdict = out.accuracy.verdict;

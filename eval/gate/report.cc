@@ -81,17 +81,25 @@ Table table_of(const Gate& gate, bool markdown) {
     row.push_back(there ? fmt::format("{:.1f} → {:.1f}", 100 * m.accuracy.before, 100 * m.accuracy.after) : "-");
     row.push_back(there ? points(m.accuracy.change.difference) : "-");
     if (timed)
-      row.push_back(there && m.before.tpot_ms > 0 ? fmt::format("{:.4g} → {:.4g} {}", m.before.tpot_ms, m.after.tpot_ms,
-                                                                percent(m.after.tpot_ms / m.before.tpot_ms - 1))
-                                                  : "-");
+      row.push_back(there && m.before.tpot_ms > 0 && m.after.tpot_ms > 0
+                        ? fmt::format("{:.4g} → {:.4g} {}", m.before.tpot_ms, m.after.tpot_ms,
+                                      percent(m.after.tpot_ms / m.before.tpot_ms - 1))
+                        : "-");
     row.emplace_back(to_string(m.verdict));
     t.rows.push_back(std::move(row));
   }
   return t;
 }
 
+std::string programs_of(const Manifest& m) {
+  std::vector<std::string> programs;
+  for (const Program& program : m.programs())
+    programs.push_back(fmt::format("{} ({})", program.tandem_version, program.git_commit));
+  return "tandem " + join_names(programs);
+}
+
 std::string origin(const std::string& path, const Manifest& m) {
-  return fmt::format("{}: tandem {} ({}), finished {}", path, m.tandem_version, m.git_commit, m.finished_utc);
+  return fmt::format("{}: {}, finished {}", path, programs_of(m), m.finished_utc);
 }
 
 /// One sentence for all methods whose accuracy the samples cannot judge.
@@ -112,11 +120,35 @@ std::string accuracy_doubt(const Gate& gate) {
   return text;
 }
 
+/// A loss that the samples show, but not beyond what one of so many methods has by chance.
+bool looks_worse(const MethodVerdict& m) {
+  return !m.run_label.empty() && m.accuracy.verdict == Verdict::cannot_tell &&
+         m.accuracy.change.difference.interval.high < 0;
+}
+
+std::string loss_doubt(const Gate& gate) {
+  std::vector<std::string> methods;
+  for (const MethodVerdict& m : gate.methods) {
+    if (!looks_worse(m)) continue;
+    const std::string most = m.worst_task.empty() ? "" : fmt::format(" (most of it in {})", m.worst_task);
+    methods.push_back(fmt::format("{} with {}{}", points(m.accuracy.change.difference), m.label, most));
+  }
+  if (methods.empty()) return "";
+  const auto judged = static_cast<double>(gate.methods.size());
+  return fmt::format(
+      "Losses in points whose intervals have no 0: {}. Of {} methods that lose nothing, one or more have such an "
+      "interval in "
+      "{:.0f} % of gates: look at it alone (--methods) or with more samples.",
+      join_names(methods), gate.methods.size(), 100 * (1 - std::pow(0.975, judged)));
+}
+
 std::string conclusion(const Gate& gate, std::size_t failures, std::size_t doubts) {
   if (gate.verdict == Verdict::failed)
     return failures > 0 ? fmt::format("Failed: the run is not as good as the baseline ({} {}).", failures,
                                       failures == 1 ? "failure" : "failures")
                         : "Failed: --strict, and the samples are too few to tell.";
+  if (std::any_of(gate.methods.begin(), gate.methods.end(), looks_worse))
+    return "Passed: no loss is significant, but the samples do not show that there is none; --strict would fail.";
   if (doubts > 0)
     return "Passed: nothing shows that the run is worse, but the samples are too few to show that it is not; --strict "
            "would fail.";
@@ -126,6 +158,13 @@ std::string conclusion(const Gate& gate, std::size_t failures, std::size_t doubt
 
 std::vector<std::string> notes_of(const Gate& gate) {
   std::vector<std::string> notes = gate.notes;
+  for (const auto& [what, m] : {std::pair("baseline", &gate.baseline), std::pair("run", &gate.run)}) {
+    if (!m->later_programs.empty())
+      notes.push_back(fmt::format(
+          "The {} was resumed, so that its samples are a mixture of what {} programs made; which of them made a sample "
+          "is not known.",
+          what, m->programs().size()));
+  }
   for (const MethodVerdict& m : gate.methods) {
     if (m.other_tokens > 0 && !gate.options.same_tokens)
       notes.push_back(fmt::format("{}: {} of {} samples have other tokens than in the baseline.", m.label,
@@ -135,11 +174,11 @@ std::vector<std::string> notes_of(const Gate& gate) {
 }
 
 nlohmann::ordered_json json_of(const Manifest& m, const std::string& path) {
-  return {{"folder", path},
-          {"tandem_version", m.tandem_version},
-          {"git_commit", m.git_commit},
-          {"finished_utc", m.finished_utc},
-          {"clock", m.clock}};
+  nlohmann::ordered_json json = {{"folder", path}};
+  write_programs(json, m);
+  json["finished_utc"] = m.finished_utc;
+  json["clock"] = m.clock;
+  return json;
 }
 
 nlohmann::ordered_json json_of(const TimeVerdict& time) {
@@ -150,7 +189,11 @@ nlohmann::ordered_json json_of(const TimeVerdict& time) {
     json["baseline_ms"] = time.before_ms;
     json["run_ms"] = time.after_ms;
   }
-  json["change"] = time.change;
+  if (time.verdict == Verdict::cannot_tell && !time.remark.empty()) {
+    json["remark"] = time.remark;
+  } else {
+    json["change"] = time.change;
+  }
   if (time.interval) json["interval"] = {time.interval->low, time.interval->high};
   json["margin"] = time.margin;
   return json;
@@ -195,9 +238,15 @@ std::vector<std::string> failures_of(const Gate& gate) {
 std::vector<std::string> doubts_of(const Gate& gate) {
   std::vector<std::string> out;
   if (std::string accuracy = accuracy_doubt(gate); !accuracy.empty()) out.push_back(std::move(accuracy));
+  if (std::string loss = loss_doubt(gate); !loss.empty()) out.push_back(std::move(loss));
   for (const MethodVerdict& m : gate.methods) {
     for (const TimeVerdict& time : m.times) {
       if (time.verdict != Verdict::cannot_tell) continue;
+      if (!time.remark.empty()) {
+        out.push_back(
+            fmt::format("{}: nothing shows whether {}{} rose: {}.", m.label, time.what, at_length(time), time.remark));
+        continue;
+      }
       out.push_back(fmt::format(
           "{}: the samples do not show whether {} rose by more than {:.3g} %: it changed by {}{}.", m.label, time.what,
           100 * time.margin, percent(time), time.interval ? "" : ", of too few samples for an interval"));

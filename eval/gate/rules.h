@@ -44,7 +44,7 @@ struct TimeVerdict {
   double change = 0;                   // 0.1: the run takes 10 % longer
   std::optional<Interval> interval;    // of `change`, 95 %, where the clock is measured and samples suffice
   double margin = 0;                   // the largest `change` that passes
-  std::string remark;                  // where the device waits longer; empty where it does not
+  std::string remark;  // failed: where the device waits longer; cannot tell: which run has no such time; else empty
 };
 
 /// Virtual time, which has no noise: more than `margin` fails. `verdict`, `change` and `margin` are filled in.

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
+#include <set>
 
-#include "eval/gate/comparable.h"
+#include "eval/report/manifest_difference.h"
 
 namespace tandem::eval {
 namespace {
@@ -33,6 +34,15 @@ double tpot_of(const SampleTiming& t) {
   return t.step_ns.empty() ? 0 : sum / double(t.step_ns.size());
 }
 
+/// Where one of the runs has no such time: its samples end with their first token.
+TimeVerdict untold(bool in_run, double margin) {
+  TimeVerdict time;
+  time.verdict = Verdict::cannot_tell;
+  time.margin = margin;
+  time.remark = fmt::format("no sample of the {} has a second token", in_run ? "baseline" : "run");
+  return time;
+}
+
 /// log(run / baseline) of the samples of both, a mean for each batch, whose samples have the same steps.
 std::vector<double> log_ratios(const Samples& before, const Samples& now, std::uint32_t batch,
                                double (*time)(const SampleTiming&)) {
@@ -52,6 +62,11 @@ std::vector<double> log_ratios(const Samples& before, const Samples& now, std::u
   return ratios;
 }
 
+bool any_time(const Samples& samples, double (*time)(const SampleTiming&)) {
+  return std::any_of(samples.timings.begin(), samples.timings.end(),
+                     [&](const auto& entry) { return time(*entry.second) > 0; });
+}
+
 }  // namespace
 
 Samples in_equal_batches(Samples samples, const Manifest& own, const Manifest& other) {
@@ -69,9 +84,19 @@ Samples in_equal_batches(Samples samples, const Manifest& own, const Manifest& o
 
 MethodSummary shared_latency(const Samples& own, const Samples& other, const Manifest& manifest,
                              const std::string& label) {
+  // Where answers end elsewhere, means over all steps would weigh the samples differently, and so their contexts.
+  const auto common_steps = [&](const Place& place, const SampleTiming& timing) {
+    return std::min(timing.step_ns.size(), other.timings.at(place)->step_ns.size());
+  };
   std::vector<SampleTiming> shared;
-  for (const auto& [place, timing] : own.timings)
-    if (other.timings.contains(place)) shared.push_back(*timing);
+  std::set<std::uint32_t> stepping;  // lengths where there are any
+  for (const auto& [place, timing] : own.timings) {
+    if (!other.timings.contains(place)) continue;
+    shared.push_back(*timing);
+    if (common_steps(place, *timing) > 0) stepping.insert(timing->length);
+  }
+  for (SampleTiming& timing : shared)
+    if (stepping.contains(timing.length)) timing.step_ns.resize(common_steps(place_of(timing), timing));
   MethodSummary summary;
   summary.label = label;
   add_latency(manifest, shared, summary);
@@ -85,8 +110,9 @@ std::vector<TimeVerdict> judge_virtual_times(const MethodSummary& before, const 
                                       [&](const LengthLatency& l) { return l.length == now.length; });
     if (earlier == before.by_length.end()) continue;
     const auto add = [&](const char* what, double before_ms, double after_ms) {
-      if (before_ms <= 0) return;  // no step after the first
-      TimeVerdict& time = times.emplace_back(judge_exact(before_ms, after_ms, margin));
+      if (before_ms <= 0 && after_ms <= 0) return;  // no step after the first
+      TimeVerdict& time = times.emplace_back(before_ms > 0 && after_ms > 0 ? judge_exact(before_ms, after_ms, margin)
+                                                                           : untold(after_ms > 0, margin));
       time.what = what;
       time.length = now.length;
       if (time.verdict == Verdict::failed) time.remark = longer_waits(earlier->latency, now.latency);
@@ -102,8 +128,14 @@ std::vector<TimeVerdict> judge_measured_times(const Samples& before, const Sampl
   std::vector<TimeVerdict> times;
   const auto add = [&](const char* what, double (*time)(const SampleTiming&), double margin) {
     const std::vector<double> ratios = log_ratios(before, now, batch, time);
-    if (ratios.empty()) return;  // no step after the first
-    times.push_back(judge_measured(ratios, margin));
+    if (ratios.empty()) {
+      const bool there = any_time(before, time), here = any_time(now, time);
+      if (!there && !here) return;  // no step after the first
+      times.push_back(untold(here, margin));
+      if (there && here) times.back().remark = "no sample has a second token in both runs";
+    } else {
+      times.push_back(judge_measured(ratios, margin));
+    }
     times.back().what = what;
   };
   add("TPOT", tpot_of, margins.tpot);

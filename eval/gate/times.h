@@ -18,12 +18,13 @@ struct TimeMargins {
 /// batch have the batch's times.
 Samples in_equal_batches(Samples samples, const Manifest& own, const Manifest& other);
 
-/// Times of those of `own` that `other` has too, summed up as reports do.
+/// Times of those of `own` that `other` has too, summed up as reports do, but TPOT over the steps that a sample has in
+/// both.
 MethodSummary shared_latency(const Samples& own, const Samples& other, const Manifest& manifest,
                              const std::string& label);
 
-/// TPOT and TTFT at each length. A longer idle time is no verdict of its own: where a step takes no longer for it, the
-/// device has become faster. It says why where one does.
+/// TPOT and TTFT at each length; of what one of the runs alone has, nothing can be told. A longer idle time is no
+/// verdict of its own: where a step takes no longer for it, the device has become faster. It says why where one does.
 std::vector<TimeVerdict> judge_virtual_times(const MethodSummary& before, const MethodSummary& after, double margin);
 
 /// TPOT and TTFT, all lengths together; the samples of a batch, which have the same steps, count once.

@@ -28,6 +28,18 @@ std::string sentence_of(const std::exception& error) {
   return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "There is not enough memory for it." : error.what();
 }
 
+/// Why no other case can run after what this one threw, a sentence; empty where the next can: memory that was not there
+/// costs a case, a kernel that failed costs the process its device.
+std::string device_lost(const KernelCase& one, const std::exception& error) {
+  if (dynamic_cast<const CudaError*>(&error) == nullptr) return {};
+  try {
+    cuda_wait({});
+  } catch (const std::exception& lost) {
+    return fmt::format("After {} ({}) the device answers no more: {}", one.kernel, one.shape, lost.what());
+  }
+  return {};
+}
+
 /// Seconds of one call, over as many calls as fill a round.
 class Stopwatch {
  public:
@@ -158,9 +170,11 @@ KernelBench measure_kernels(const std::vector<KernelCase>& cases, const KernelBe
                     options.target == Target::cpu ? pool.size() : 0,
                     limits.disturbed(),
                     cases.size(),
+                    {},
                     {}};
   bench.rows.reserve(cases.size());
   for (const KernelCase& one : cases) {
+    if (!bench.stopped.empty()) break;
     try {
       bench.rows.push_back(measure(one, options, pool, limits, bench.no_share.empty()));
     } catch (const Interrupted&) {
@@ -170,6 +184,7 @@ KernelBench measure_kernels(const std::vector<KernelCase>& cases, const KernelBe
       row.kernel = one.kernel;
       row.shape = one.shape;
       row.error = sentence_of(error);
+      bench.stopped = device_lost(one, error);
     }
     if (after_case) after_case(bench);
   }
@@ -179,7 +194,7 @@ KernelBench measure_kernels(const std::vector<KernelCase>& cases, const KernelBe
 KernelChecks check_kernels(const std::vector<KernelCase>& cases, const KernelBenchOptions& options,
                            const std::function<void(const KernelChecks&)>& after_case) {
   ThreadPool pool(options.threads);
-  KernelChecks checks{options.target, machine_of(options.target, pool), cases.size(), {}};
+  KernelChecks checks{options.target, machine_of(options.target, pool), cases.size(), {}, {}};
   std::map<std::size_t, KernelCheck> finished;
   std::mutex mutex;
   const auto finish = [&](std::size_t i, std::string error, std::string wrong) {
@@ -192,11 +207,11 @@ KernelChecks check_kernels(const std::vector<KernelCase>& cases, const KernelBen
   const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
   // A case's inputs and results are a few hundred MB, its oracle may take some 15 s of one thread: as many cases at
   // a time as there are threads.
-  for (std::size_t begin = 0; begin < cases.size() && !interrupted(); begin += pool.size()) {
+  for (std::size_t begin = 0; begin < cases.size() && !interrupted() && checks.stopped.empty(); begin += pool.size()) {
     const std::size_t some = std::min<std::size_t>(pool.size(), cases.size() - begin);
     std::vector<std::function<std::vector<double>()>> oracles(some);
     std::vector<std::vector<float>> results(some);
-    for (std::size_t i = 0; i < some && !interrupted(); ++i) {
+    for (std::size_t i = 0; i < some && !interrupted() && checks.stopped.empty(); ++i) {
       std::string error;
       try {
         CaseMemory memory(options.target, pool);
@@ -207,6 +222,7 @@ KernelChecks check_kernels(const std::vector<KernelCase>& cases, const KernelBen
         oracles[i] = prepared.expected;
       } catch (const std::exception& thrown) {
         error = sentence_of(thrown);
+        checks.stopped = device_lost(cases[begin + i], thrown);
       }
       if (!error.empty()) finish(begin + i, std::move(error), {});
     }

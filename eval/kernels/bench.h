@@ -42,11 +42,13 @@ struct KernelBench {
   unsigned threads = 0;          // of the CPU kernels that use more than one; 0 on a GPU
   std::string no_share;          // why shares are left out; empty where they are there
   std::size_t cases = 0;         // that there are
-  std::vector<KernelTime> rows;  // of those that are finished: fewer where the run was interrupted
+  std::vector<KernelTime> rows;  // of those that are finished: fewer where the run was interrupted or stopped
+  std::string stopped;           // the case that cost the device, and how, a sentence; empty: none did
 };
 
 /// Measures one case after the other and calls `after_case`, which may be empty, with what there is so far after each.
-/// What a case throws becomes its row's error. Where `interrupted` says so, the rows that are finished are the result.
+/// What a case throws becomes its row's error. Where `interrupted` says so, or a case leaves a device that answers no
+/// more (a kernel that touched memory it should not), the rows that are finished are the result.
 /// Throws what `after_case` throws, and CudaError where the device has no memory for what cases are measured beside.
 KernelBench measure_kernels(const std::vector<KernelCase>& cases, const KernelBenchOptions& options,
                             const std::function<void(const KernelBench&)>& after_case);
@@ -63,6 +65,7 @@ struct KernelChecks {
   std::string machine;
   std::size_t cases = 0;          // that there are
   std::vector<KernelCheck> rows;  // of those that are finished, in their order
+  std::string stopped;            // as above
 };
 
 /// Runs each case once and compares it with its oracle in float64. Oracles run beside each other on the threads of the

@@ -9,13 +9,15 @@
 namespace tandem::eval {
 namespace {
 
-// KernelBench and KernelChecks alike: a run that was interrupted, or goes on.
+// KernelBench and KernelChecks alike: a run that was interrupted, lost its device, or goes on.
 void mark_unfinished(nlohmann::ordered_json& json, const auto& run) {
+  if (!run.stopped.empty()) json["stopped"] = run.stopped;
   if (run.rows.size() < run.cases) json["unfinished"] = fmt::format("{} of {} cases", run.rows.size(), run.cases);
 }
 std::string unfinished_text(const auto& run) {
-  if (run.rows.size() == run.cases) return {};
-  return fmt::format("\nUnfinished: {} of {} cases.\n", run.rows.size(), run.cases);
+  const std::string stopped = run.stopped.empty() ? "" : "\n" + run.stopped + "\n";
+  if (run.rows.size() == run.cases) return stopped;
+  return stopped + fmt::format("\nUnfinished: {} of {} cases.\n", run.rows.size(), run.cases);
 }
 
 }  // namespace
@@ -45,9 +47,9 @@ std::string kernel_bench_text(const KernelBench& bench) {
             "for\nmatrix kernels. What fits a cache can be above 1.\n"
           : "\nshare: of a copy within device memory (bytes read and written), in the same rounds; of a bf16 product "
             "of 8192 x 8192 x 8192\nfor matrix kernels; of a copy of 256 MiB between pinned and device memory, the "
-            "same way, for what crosses the\nlink (gather, scatter_to_host, offload_pages, offload_tokens, "
-            "merge_from_host), the bytes that cross it counted once.\nWhat fits the cache can be above 1. A time of a "
-            "few us is the rate at which the host starts kernels.\n";
+            "same way, for what crosses the\nlink (gather, scatter_to_host, merge_from_host), the bytes that cross it "
+            "counted once.\nWhat fits the cache can be above 1. A time of a few us is the rate at which the host "
+            "starts kernels.\n";
   const auto disturbed = std::find_if(bench.rows.begin(), bench.rows.end(),
                                       [](const KernelTime& time) { return !time.disturbed.empty(); });
   if (disturbed != bench.rows.end())

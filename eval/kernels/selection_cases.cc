@@ -202,6 +202,7 @@ void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(build_digest_case(8, 128, 32 * kK, 1, kBf16));
     take(score_blocks_case(1, 8, 4, 128, 8 * kK, kBf16));
     take(score_blocks_case(8, 8, 4, 128, 2 * kK, kBf16));
+    take(score_blocks_case(64, 8, 4, 128, 2 * kK, kBf16));  // 0.5 GB: no cache, of a GPU or of a server, helps
     take(top_k_case(32, 8 * kK, 128, false));
     take(top_k_case(256, 2 * kK, 64, false));
     take(top_k_case(32, 128 * kK, 2 * kK, false));

@@ -49,7 +49,7 @@ class Times {
     std::sort(operations_.begin(), operations_.end(),
               [](const OperationTime& a, const OperationTime& b) { return a.ms > b.ms; });
     result.operations = std::move(operations_);
-    result.between_ms = double(window_ - busy_) * 1e-6 / units;
+    result.compute_lane_idle_ms = double(window_ - busy_) * 1e-6 / units;
   }
 
  private:
@@ -127,6 +127,7 @@ Latency measure_decode(const LatencyOptions& options, const Model& model, Device
   const std::vector<std::vector<std::int32_t>> fed = {random_tokens(options.steps + 1, model.config.vocab)};
   DecodeOptions feed;
   feed.forced = fed;
+  feed.trace_steps = options.steps + 2;  // nothing is drained in between
   Times times;
   for (std::uint64_t round = 0; round <= rounds; ++round) {
     tell(round + 1);

@@ -38,8 +38,8 @@ struct Latency {
   std::vector<double> round_ms;  // [round] a decode step's mean, or the prefill
   double median_ms = 0, min_ms = 0, max_ms = 0;
   double tokens_per_second = 0;           // of the median
-  std::vector<OperationTime> operations;  // of the device's compute lane and the host's workers, largest first
-  double between_ms = 0;                  // per step or prefill: the device's compute lanes run nothing
+  std::vector<OperationTime> operations;  // of all lanes but the control thread's, largest first; lanes overlap
+  double compute_lane_idle_ms = 0;        // per step or prefill: the device's compute lane runs nothing
 };
 
 /// Prefills `context` random tokens once, then decodes behind them, a round of 1 + steps tokens at a time, each from

@@ -32,17 +32,21 @@ std::string latency_text(const Latency& r) {
     operations.rows.push_back({o.name, fmt::format("{:.3f}", o.ms), fmt::format("{:.1f}", 100 * o.ms / mean_ms),
                                rate(o.gigabytes, o.ms), rate(o.gigaflops, o.ms)});
   }
-  operations.rows.push_back({"between operations", fmt::format("{:.3f}", r.between_ms),
-                             fmt::format("{:.1f}", 100 * r.between_ms / mean_ms), "-", "-"});
+  operations.rows.push_back({"compute lane idle", fmt::format("{:.3f}", r.compute_lane_idle_ms),
+                             fmt::format("{:.1f}", 100 * r.compute_lane_idle_ms / mean_ms), "-", "-"});
   const std::string what = decode ? fmt::format("{} per round after one that is not counted", counted(r.steps, "step"))
                                   : fmt::format("chunks of {} tokens, no logits", r.prefill_chunk);
-  return fmt::format("{}, {}, {} threads, {} kernels; {}; one round before these warms up.\n\n{}\n{}", r.model,
-                     r.precision, r.threads, r.isa, what, figures.text(), operations.text());
+  return fmt::format(
+      "{}, {}, {} threads, {} kernels; {}; one round before these warms up.\n\n{}\n{}{}", r.model, r.precision,
+      r.threads, r.isa, what, figures.text(), operations.text(),
+      note("Side streams, copies and the host run beside the compute lane and each other: their rows overlap "
+           "with others, with the last one too.",
+           /*markdown=*/false));
 }
 
 std::string latency_json(const Latency& r) {
   nlohmann::ordered_json json;
-  json["schema"] = "tandem-latency-1";
+  json["schema"] = "tandem-latency-2";
   json["what"] = r.steps > 0 ? "decode" : "prefill";
   json["tandem_version"] = version();
   json["git_commit"] = git_commit();
@@ -72,7 +76,7 @@ std::string latency_json(const Latency& r) {
     operation["gigaflops"] = o.gigaflops;
     json["operations"].push_back(std::move(operation));
   }
-  json["between_ms"] = r.between_ms;
+  json["compute_lane_idle_ms"] = r.compute_lane_idle_ms;
   return json_text(json, 1) + "\n";
 }
 

@@ -80,10 +80,7 @@ std::string to_json_text(const PerplexitySummary& summary) {
   const Manifest& m = summary.run.manifest;
   nlohmann::ordered_json json;
   json["schema_version"] = kSchemaVersion;
-  json["benchmark"] = m.benchmark;
-  json["protocol_id"] = m.protocol_id;
-  json["model"] = m.model;
-  json["clock"] = m.clock;
+  write_origin(json, m);
   json["complete"] = summary.run.complete;
   json["text"] = m.tasks.front();
   json["context"] = m.lengths.front();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <fmt/core.h>
 
+#include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
 #include "eval/ruler/protocol.h"
 
@@ -131,6 +132,12 @@ std::string latency_note(const Summary& s) {
       "the time of a step after the first: "
       "mean, median, 90th and 99th percentile. Idle is per step, the first included.";
   const LatencySummary& l = s.methods.front().latency;
+  if (const std::uint32_t batch = batch_of(s.manifest); batch > 1) {
+    text += fmt::format(" A step is one of {} sequences, or of those that have not ended yet.", batch);
+    if (l.left_out > 0)
+      text += fmt::format(" Times of {} in smaller batches are left out here and below.",
+                          l.left_out == 1 ? "a sample" : fmt::format("{} samples", l.left_out));
+  }
   const auto launch = l.idle_ms_by_cause.find("launch");
   const double share = launch == l.idle_ms_by_cause.end() || l.step_ms <= 0 ? 0 : launch->second / l.step_ms;
   if (share > 0.3)

@@ -1,6 +1,7 @@
 #include "eval/report/manifest_difference.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <set>
 
@@ -53,6 +54,13 @@ std::optional<std::string> option_in(const std::string& command, std::string_vie
   const auto found = std::find(words.begin(), words.end(), option);
   if (found == words.end() || found + 1 == words.end()) return std::nullopt;
   return *(found + 1);
+}
+
+std::uint32_t batch_of(const Manifest& manifest) {
+  const std::string text = option_in(manifest.command, "--batch").value_or("1");
+  std::uint32_t batch = 1;
+  std::from_chars(text.data(), text.data() + text.size(), batch);
+  return std::max(batch, 1u);
 }
 
 }  // namespace tandem::eval

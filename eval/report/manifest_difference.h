@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "eval/report/schema.h"
+
 namespace tandem::eval {
 
 struct FieldDifference {
@@ -21,5 +23,8 @@ std::vector<std::string> words_of(const std::string& command);
 
 /// What follows the option's name ("--batch") in a command; none where it is not given.
 std::optional<std::string> option_in(const std::string& command, std::string_view option);
+
+/// Samples that were decoded together, but for the last ones of a task.
+std::uint32_t batch_of(const Manifest& manifest);
 
 }  // namespace tandem::eval

@@ -1,5 +1,6 @@
 // The report of a run: which tables there are, and how they are to be read.
 #include <algorithm>
+#include <cmath>
 #include <fmt/ranges.h>
 #include <set>
 
@@ -71,10 +72,12 @@ Table task_table(const Summary& s, const Labels& labels) {
 std::string accuracy_note(const Summary& s, const Labels& labels) {
   std::set<std::string> kinds, paired;
   std::uint64_t ties = 0;
+  std::size_t comparisons = 0;
   for (const MethodSummary& m : s.methods) {
     kinds.insert(to_string(m.overall.accuracy.kind));
     for (const AccuracyCell& cell : m.cells) kinds.insert(to_string(cell.accuracy.kind));
     if (m.overall.has_difference) paired.insert(to_string(m.overall.difference.difference.kind));
+    comparisons += m.overall.has_difference ? 1 : 0;
     ties += m.near_ties;
   }
   std::string text = fmt::format("n samples; [95 % interval]: {}.", fmt::join(kinds, ", "));
@@ -104,6 +107,14 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
         "{}.",
         fmt::join(detectable, ", "));
   }
+  // Nothing is corrected for how many comparisons there are.
+  const bool with_p = !detectable.empty();
+  if (const std::size_t n = with_p ? detectable.size() : comparisons; n > 1)
+    text += fmt::format(
+        " Each {} is that of its comparison alone: of {} without a true difference, were they independent, one or more "
+        "would {} in {:.0f} % of runs.",
+        with_p ? "p" : "interval of a difference", n, with_p ? "be below 0.05" : "have no 0 in theirs",
+        100 * (1 - std::pow(0.95, static_cast<double>(n))));
   return text + fmt::format(
                     " {} decode steps were near ties of the two best logits, where rounding may choose the token; "
                     "samples.jsonl names them.",

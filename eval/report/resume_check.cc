@@ -11,11 +11,12 @@ namespace tandem::eval {
 namespace {
 
 /// Without the room for KV: slots are given out lowest first, however many there are, so that samples and virtual times
-/// do not depend on it, and a run that ended for want of room goes on with more.
+/// do not depend on it, and a run that ended for want of room goes on with more. Without the threads: where times
+/// depend on them, the clock says how many they are, also where all of a machine were taken unasked.
 std::vector<std::string> what_makes_samples(const std::string& command) {
   std::vector<std::string> words = words_of(command), kept;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == "--device-kv" || words[i] == "--host-kv") {
+    if (words[i] == "--device-kv" || words[i] == "--host-kv" || words[i] == "--threads") {
       ++i;
     } else {
       kept.push_back(std::move(words[i]));
@@ -60,6 +61,14 @@ void check_same_inputs(const std::string& run, const Manifest& there, const Mani
                       mine.clock);
   }
   if (there.schema_version < 5) return;
+  // The command need not name them: with another default, the rest of the run would be another computation.
+  if (there.schema_version >= 8 && (there.precision != mine.precision || there.prefill_chunk != mine.prefill_chunk)) {
+    throw_input_error(
+        "{} was begun with precision {} and prefill chunks of {} tokens; here they would be {} and {}, so that it "
+        "cannot "
+        "be resumed.",
+        run, there.precision, there.prefill_chunk, mine.precision, mine.prefill_chunk);
+  }
   if (there.hardware_hash != mine.hardware_hash) {
     throw_input_error("The hardware profile '{}' has changed since {} was begun, so that it cannot be resumed.",
                       mine.hardware_profile, run);

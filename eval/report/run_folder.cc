@@ -191,6 +191,7 @@ void RunFolder::continued_by(const Manifest& mine) {
   if (there == manifest_.all_samples() * manifest_.methods.size()) return;
   Manifest manifest = manifest_;
   manifest.command = mine.command;  // the room for KV may be another: that of before may not have been enough
+  manifest.finished_utc.clear();    // a damaged line may have made it unfinished again
   if (there == 0) {
     manifest.tandem_version = program.tandem_version;
     manifest.git_commit = program.git_commit;

@@ -26,8 +26,8 @@ class RunFolder {
   /// An existing run, to continue with the command of `mine`. InputError where that cannot go on (resume_check.h);
   /// nothing is changed then. Takes out the line that was being written, samples without a timing (or the reverse), and
   /// damaged lines, which are kept beside in samples.jsonl.damaged and timings.jsonl.damaged. Where samples are
-  /// missing, the manifest names the program of `mine` too. The caller runs what finished() lacks, and ends with
-  /// arrange().
+  /// missing, the manifest names the program of `mine` too, and is without finished_utc. The caller runs what
+  /// finished() lacks, and ends with arrange().
   static RunFolder resume(const std::filesystem::path& path, const Manifest& mine);
 
   const std::filesystem::path& path() const { return path_; }

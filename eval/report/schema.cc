@@ -73,6 +73,14 @@ bool is_clock(std::string_view clock) {
   return is_simulated(clock) || (clock.starts_with("measured on ") && clock.size() > 12);
 }
 
+void write_programs(Json& json, const Manifest& manifest) {
+  json["tandem_version"] = manifest.tandem_version;
+  json["git_commit"] = manifest.git_commit;
+  for (const Program& program : manifest.later_programs) {
+    json["later_programs"].push_back({{"tandem_version", program.tandem_version}, {"git_commit", program.git_commit}});
+  }
+}
+
 std::vector<Program> Manifest::programs() const {
   std::vector<Program> all = {{tandem_version, git_commit}};
   all.insert(all.end(), later_programs.begin(), later_programs.end());
@@ -159,11 +167,7 @@ std::string to_json_text(const Manifest& manifest) {
   Json json;
   json["schema_version"] = manifest.schema_version;
   json["command"] = manifest.command;
-  json["tandem_version"] = manifest.tandem_version;
-  json["git_commit"] = manifest.git_commit;
-  for (const Program& program : manifest.later_programs) {
-    json["later_programs"].push_back({{"tandem_version", program.tandem_version}, {"git_commit", program.git_commit}});
-  }
+  write_programs(json, manifest);
   json["model"] = manifest.model;
   json["weights_hash"] = manifest.weights_hash;
   json["tokenizer_hash"] = manifest.tokenizer_hash;
@@ -181,6 +185,10 @@ std::string to_json_text(const Manifest& manifest) {
   if (!manifest.task_samples.empty()) json["task_samples"] = manifest.task_samples;
   json["seed"] = manifest.seed;
   json["protocol_id"] = manifest.protocol_id;
+  if (manifest.schema_version >= 8) {
+    json["precision"] = manifest.precision;
+    json["prefill_chunk"] = manifest.prefill_chunk;
+  }
   json["hardware_profile"] = manifest.hardware_profile;
   if (manifest.schema_version >= 5) json["hardware_hash"] = manifest.hardware_hash;
   json["clock"] = manifest.clock;
@@ -334,6 +342,10 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   }
   manifest.seed = in.integer<std::uint64_t>("seed");
   manifest.protocol_id = in.text("protocol_id");
+  if (manifest.schema_version >= 8) {
+    manifest.precision = in.text("precision");
+    manifest.prefill_chunk = in.integer<std::uint32_t>("prefill_chunk");
+  }
   manifest.hardware_profile = in.text("hardware_profile");
   if (manifest.schema_version >= 5) manifest.hardware_hash = in.text("hardware_hash");
   read_clock(in, manifest.clock, true);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,8 +21,8 @@
 namespace tandem::eval {
 
 /// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0; 7: summary.json's
-/// bytes_per_token, which was called bytes_per_step. All are read.
-inline constexpr int kSchemaVersion = 7;
+/// bytes_per_token, which was called bytes_per_step; 8: precision, prefill_chunk. All are read.
+inline constexpr int kSchemaVersion = 8;
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 
@@ -127,9 +128,11 @@ struct Manifest {
   std::vector<std::uint32_t> task_samples;
   std::uint64_t seed = 0;
   std::string protocol_id;
-  std::string hardware_profile;  // empty for a measured run
-  std::string hardware_hash;     // of its content, 16 hexadecimal digits; empty for a measured run and before version 5
-  std::string clock;             // as SampleTiming::clock; empty when no timings are taken
+  std::string precision;            // "bf16": what --precision auto came to; empty before version 8
+  std::uint32_t prefill_chunk = 0;  // tokens; 0 before version 8
+  std::string hardware_profile;     // empty for a measured run
+  std::string hardware_hash;  // of its content, 16 hexadecimal digits; empty for a measured run and before version 5
+  std::string clock;          // as SampleTiming::clock; empty when no timings are taken
   Machine machine;
   std::string isa;  // of the CPU kernels: another one rounds differently; empty in runs of schema version 1
   std::uint32_t threads = 0;
@@ -154,6 +157,9 @@ std::string to_line(const SampleResult& sample);  // no newline at the end
 std::string to_line(const WindowLoss& window);
 std::string to_line(const SampleTiming& timing);
 std::string to_json_text(const Manifest& manifest);
+
+/// The fields "tandem_version", "git_commit" and "later_programs" of a manifest, which other files have too.
+void write_programs(nlohmann::ordered_json& json, const Manifest& manifest);
 
 /// Parse one line or document; `where` ("samples.jsonl:12") begins every error. Unknown, missing, repeated and mistyped
 /// fields, values outside their range and broken sums are InputErrors.

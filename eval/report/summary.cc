@@ -6,6 +6,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
+#include "eval/report/manifest_difference.h"
 #include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
@@ -37,12 +38,19 @@ AccuracyCell cell_of(const Scores& own, const Scores& baseline, bool is_baseline
 }
 
 /// `length` 0: all lengths.
-LatencySummary latency_of(const std::vector<SampleTiming>& timings, const std::string& label, std::uint32_t length) {
+/// A step of fewer sequences is a shorter one.
+bool in_whole_batch(const Manifest& manifest, const SampleTiming& timing) {
+  const std::uint32_t batch = batch_of(manifest), first = timing.index - timing.index % batch;
+  return manifest.samples_of(timing.task) >= first + std::uint64_t{batch};
+}
+
+/// length 0: of all.
+LatencySummary latency_of(const std::vector<SampleTiming>& timings, std::uint32_t length) {
   LatencySummary out;
   std::vector<double> later;
   const auto ms = [](std::int64_t ns) { return double(ns) * 1e-6; };
   for (const SampleTiming& t : timings) {
-    if (t.method != label || (length != 0 && t.length != length)) continue;
+    if (length != 0 && t.length != length) continue;
     ++out.samples;
     out.steps += t.steps;
     out.prefill_ms += ms(t.prefill_ns);
@@ -108,6 +116,7 @@ nlohmann::ordered_json json_of(const LatencySummary& l) {
     json["bytes_per_token"]["peer_hbm"] = l.peer_hbm;
   }
   if (l.peak_peer_kv > 0) json["peak_kv_bytes"]["peer"] = l.peak_peer_kv;
+  if (l.left_out > 0) json["samples_of_smaller_batches"] = l.left_out;
   return json;
 }
 
@@ -163,9 +172,18 @@ nlohmann::ordered_json estimate_json(const Estimate& estimate, const char* name)
 }
 
 void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method) {
-  method.latency = latency_of(timings, method.label, 0);
+  std::vector<SampleTiming> own, of_whole_batches;
+  for (const SampleTiming& t : timings) {
+    if (t.method != method.label) continue;
+    own.push_back(t);
+    if (in_whole_batch(manifest, t)) of_whole_batches.push_back(t);
+  }
+  const std::uint64_t all = own.size();
+  if (!of_whole_batches.empty()) own = std::move(of_whole_batches);
+  method.latency = latency_of(own, 0);
+  method.latency.left_out = all - own.size();
   for (const std::uint32_t length : manifest.lengths) {
-    LatencySummary latency = latency_of(timings, method.label, length);
+    LatencySummary latency = latency_of(own, length);
     if (latency.samples > 0) method.by_length.push_back({length, std::move(latency)});
   }
 }
@@ -213,6 +231,23 @@ Summary summarise(const RunFolder& folder) {
   return summary;
 }
 
+void write_origin(nlohmann::ordered_json& json, const Manifest& m) {
+  json["command"] = m.command;
+  write_programs(json, m);
+  json["model"] = m.model;
+  json["weights_hash"] = m.weights_hash;
+  json["benchmark"] = m.benchmark;
+  json["protocol_id"] = m.protocol_id;
+  json["seed"] = m.seed;
+  json["batch"] = batch_of(m);
+  json["precision"] = m.precision;
+  json["clock"] = m.clock;
+  if (!m.hardware_hash.empty()) json["hardware_hash"] = m.hardware_hash;
+  json["machine"] = {{"cpu_model", m.machine.cpu_model}, {"device", m.machine.device}, {"cores", m.machine.cores}};
+  json["isa"] = m.isa;
+  if (!m.clock.empty() && !is_simulated(m.clock)) json["threads"] = m.threads;
+}
+
 void write_latency(nlohmann::ordered_json& json, const MethodSummary& method) {
   json["latency"] = json_of(method.latency);
   json["latency_by_length"] = nlohmann::ordered_json::array();
@@ -226,10 +261,7 @@ void write_latency(nlohmann::ordered_json& json, const MethodSummary& method) {
 std::string to_json_text(const Summary& summary) {
   nlohmann::ordered_json json;
   json["schema_version"] = kSchemaVersion;
-  json["benchmark"] = summary.manifest.benchmark;
-  json["protocol_id"] = summary.manifest.protocol_id;
-  json["model"] = summary.manifest.model;
-  json["clock"] = summary.manifest.clock;
+  write_origin(json, summary.manifest);
   json["complete"] = summary.complete;
   json["methods"] = nlohmann::ordered_json::array();
   for (const MethodSummary& method : summary.methods) {

@@ -39,6 +39,7 @@ struct AccuracyCell {
 
 struct LatencySummary {
   std::uint64_t samples = 0, steps = 0;
+  std::uint64_t left_out = 0;  // samples beside these, of a task's last batch that is smaller; of all lengths together
   double ttft_ms = 0, prefill_ms = 0, setup_ms = 0, first_step_ms = 0;    // means over samples
   double tpot_ms = 0, tpot_p50_ms = 0, tpot_p90_ms = 0, tpot_p99_ms = 0;  // over steps after the first
   double step_ms = 0, busy_ms = 0, idle_ms = 0;                           // means per decode step; busy + idle = step
@@ -77,13 +78,18 @@ struct Summary {
   std::vector<std::string> remarks;    // sentences on the methods' options, for below the tables
 };
 
-/// Fills in `latency` and `by_length` from the timings of the method that `method.label` names.
+/// Fills in `latency` and `by_length` from the timings of the method that `method.label` names: of whole batches, where
+/// there is one.
 void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method);
 
 /// InputError for a run without samples and what RunFolder::samples() and timings() refuse.
 Summary summarise(const RunFolder& folder);
 
 std::string to_json_text(const Summary& summary);
+
+/// The fields of a summary.json, or of another file that stands for a run, which say what it is of: command, programs,
+/// model, machine, clock and seed. The threads only where the clock is measured: virtual time is the same with any.
+void write_origin(nlohmann::ordered_json& json, const Manifest& manifest);
 
 /// The fields "latency" and "latency_by_length" of a method in summary.json.
 void write_latency(nlohmann::ordered_json& json, const MethodSummary& method);

@@ -50,10 +50,11 @@ std::string ruler_protocol_id(const RulerProtocol& protocol) {
               {"wording", wording.wording_hash},
               {"words", wording.words_hash}};
   }
+  const bool answers_from_files = official || protocol.texts.squad != nullptr || protocol.texts.hotpot != nullptr;
   fields.insert(fields.end(), {{"tok", protocol.tokenizer_hash.empty() ? "unknown" : protocol.tokenizer_hash},
                                {"template", protocol.chat_template},
                                {"length", official ? "as-is" : "fitted"},
-                               {"score", "upstream"},
+                               {"score", answers_from_files ? "upstream-v2" : "upstream"},
                                {"budget", protocol.budget},
                                {"query", protocol.query_aware ? "aware" : "unaware"},
                                {"question", protocol.question_in_prefill ? "in-prefill" : "after-prefill"},

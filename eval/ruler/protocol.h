@@ -16,7 +16,9 @@
 //              they begin like one, which is kept, but is none that is known here
 //   length     fitted: begin token + prompt + tokens to generate are as long as the length allows; as-is: whatever the
 //              files hold. Nothing is ever cut off.
-//   score      upstream: its post-processing, string match and tokens to generate
+//   score      upstream: its post-processing, string match and tokens to generate. upstream-v2: the same, where answers
+//              come from files; before, upper and lower case were alike for letters of ASCII only, of which all other
+//              answers are
 //   budget     what the budget of each of the run's methods counts (MethodInfo::budget), by name:
 //              hgca=...,streaming=...; none: no method has one
 //   query      aware: the question is part of the context when methods select or compress; unaware: it comes later

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 
-#include "eval/scoring/rounding.h"
+#include "eval/scoring/python_text.h"
 #include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {
 
-std::string lower(std::string_view text) {
+/// UTF-8, in which a text is part of another where its code points are.
+std::string lowered(std::string_view text) {
+  if (std::any_of(text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; }))
+    return to_utf8(lower(code_points(text)));
   std::string result(text);
   for (char& c : result)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -16,10 +19,10 @@ std::string lower(std::string_view text) {
 }
 
 std::size_t found(std::string_view prediction, std::span<const std::string> references) {
-  const std::string text = lower(prediction);
+  const std::string text = lowered(prediction);
   return static_cast<std::size_t>(
       std::count_if(references.begin(), references.end(),
-                    [&](const std::string& reference) { return text.find(lower(reference)) != std::string::npos; }));
+                    [&](const std::string& reference) { return text.find(lowered(reference)) != std::string::npos; }));
 }
 
 }  // namespace
@@ -38,13 +41,6 @@ double string_match_all(std::string_view prediction, std::span<const std::string
 
 double string_match_part(std::string_view prediction, std::span<const std::string> references) {
   return found(prediction, references) > 0 ? 1.0 : 0.0;
-}
-
-double task_score(std::span<const double> scores) {
-  if (scores.empty()) return 0;
-  double sum = 0;
-  for (const double score : scores) sum += score;
-  return round_to_hundredths(sum / static_cast<double>(scores.size()) * 100);
 }
 
 }  // namespace tandem::eval

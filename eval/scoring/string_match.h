@@ -13,15 +13,11 @@ std::string postprocess_prediction(std::string_view prediction);
 
 /// Share of `references` that occur in `prediction`, upper and lower case alike: string_match_all of one sample, in
 /// [0, 1]. No word boundary is asked for: "12" is found in "1234", as upstream.
-/// Case is folded for ASCII letters only. Python's lower() also maps letters outside ASCII, so the two differ only for
-/// references with such letters and for predictions where a letter such as U+212A (Kelvin) lowers to an ASCII one;
-/// answers of the embedded tasks are ASCII. No references: 0 (upstream divides by zero).
+/// Both are lowered as Python's str.lower() does (python_text.h); in both, bytes that are no valid UTF-8 are U+FFFD, as
+/// in the texts that upstream's tokenizers decode. No references: 0 (upstream divides by zero).
 double string_match_all(std::string_view prediction, std::span<const std::string> references);
 
 /// 1 if any reference occurs in `prediction`, else 0: string_match_part of one sample (QA tasks).
 double string_match_part(std::string_view prediction, std::span<const std::string> references);
-
-/// Upstream's task score: mean of the samples' scores, times 100, rounded to two decimals. No samples: 0.
-double task_score(std::span<const double> scores);
 
 }  // namespace tandem::eval

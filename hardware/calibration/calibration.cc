@@ -92,9 +92,13 @@ class Calibrator {
       out_.warn(
           fmt::format("{}: {} rows were measured beside busy neighbours and are not used.", report.file, disturbed));
     for (const char* name : {"decode_attention", "contiguous_attention", "score_blocks"}) {
-      const auto is_it = [&](const KernelReport::Row& row) { return row.kernel == name && !row.disturbed; };
-      if (std::any_of(report.rows.begin(), report.rows.end(), is_it) && report.gbps(name, cache(report)) == 0)
+      const double most = report.most_bytes(name);
+      if (most > 0 && most < cache(report)) {
         out_.warn(fmt::format("{}: what {} read fits the last-level cache and is not used.", report.file, name));
+      } else if (most > 0 && most < KernelReport::kCachesRead * cache(report)) {
+        out_.warn(fmt::format("{}: what {} read is at most {:.2g} times the last-level cache, which may have helped.",
+                              report.file, name, most / cache(report)));
+      }
     }
     kernels_.push_back(&report);
   }
@@ -308,7 +312,8 @@ class Calibrator {
     if (mark != nullptr && !graphs_)
       from = From{2 * mark->value + kOwnOperationUs,
                   fmt::format("two of call_host of event_record ({:.4g} us each) and {:.2g} us of this engine's own "
-                              "code, measured elsewhere",
+                              "code for an operation of full, measured elsewhere; methods that look pages up for the "
+                              "host take more",
                               mark->value, kOwnOperationUs)};
     if (graphs_) c.operation_ns = 0;
     out_.set_optional("control.operation_ns", c.operation_ns, from);

@@ -19,8 +19,9 @@ struct PieceTime {
   double seconds = 0, once = 0;
 };
 
-/// What one more piece costs, no less than `least`, and what is left of the largest transfer then. Where only one
-/// number of pieces was measured: its share of that transfer.
+/// What one more piece costs, no less than `least`, and what is left of the largest transfer then: no more than all of
+/// the smallest one, since a small error of what a piece costs is a large one of that. Where only one number of pieces
+/// was measured: its share of that transfer.
 PieceTime piece_time(const ByCount& by_count, double least) {
   const auto [count, seconds] = *std::prev(by_count.end());
   const double pieces = static_cast<double>(count), share = seconds / pieces;
@@ -28,7 +29,7 @@ PieceTime piece_time(const ByCount& by_count, double least) {
   const auto [fewer, shorter] = *std::prev(by_count.end(), 2);
   const double more = (seconds - shorter) / (pieces - static_cast<double>(fewer));
   const double piece = std::clamp(more, std::min(least, share), share);
-  return {piece, seconds - piece * pieces};
+  return {piece, std::min(seconds - piece * pieces, by_count.begin()->second)};
 }
 
 std::uint64_t whole(const ProbeReport& probe, const ProbeFigure& figure, const char* name) {

@@ -110,17 +110,25 @@ ProbeReport read_probe(const std::filesystem::path& file) {
       report.problems.push_back(
           fmt::format("The section '{}' failed: {}", name, part.has("error") ? part.text("error") : ""));
     if (status == "partial")
-      report.problems.push_back(
-          fmt::format("The section '{}' ran out of time; {} figures are missing.", name, part.array("skipped").size()));
+      report.problems.push_back(fmt::format("The section '{}' left out {} figures (named in its 'skipped').", name,
+                                            part.array("skipped").size()));
     for (const Json& figure : part.array("figures")) report.figures.push_back(read_figure(figure, where));
   }
   return report;
 }
 
+double KernelReport::most_bytes(const std::string& kernel) const {
+  double most = 0;
+  for (const Row& row : rows)
+    if (row.kernel == kernel && !row.disturbed) most = std::max(most, row.bytes);
+  return most;
+}
+
 double KernelReport::gbps(const std::string& kernel, double cache) const {
+  const bool enough = most_bytes(kernel) >= kCachesRead * cache;
   double bytes = 0, us = 0;
   for (const Row& row : rows) {
-    if (row.kernel != kernel || row.disturbed || row.bytes < cache) continue;
+    if (row.kernel != kernel || row.disturbed || row.bytes < (enough ? kCachesRead * cache : cache)) continue;
     bytes += row.bytes;
     us += row.us;
   }

@@ -54,8 +54,12 @@ struct KernelReport {
   };
   std::vector<Row> rows;  // those that were measured
 
-  /// 10^9 bytes per second of a kernel, its shapes together: without rows that were disturbed, and without those of
-  /// less than `cache` bytes, which were read from a cache again and again. 0 where nothing is left.
+  /// Of a kernel's shapes, without rows that were disturbed.
+  double most_bytes(const std::string& kernel) const;
+  /// Runs come one behind the other: of less than so many caches a good part is still there from the one before.
+  static constexpr double kCachesRead = 4;
+  /// 10^9 bytes per second of a kernel, its shapes together: without rows that were disturbed, and of at least
+  /// kCachesRead times `cache` bytes where there are such, else of at least `cache`. 0 where nothing is left.
   double gbps(const std::string& kernel, double cache) const;
 };
 

@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "hardware/probe/probe.h"
@@ -78,17 +79,23 @@ class EventPair {
   EventPair(const EventPair&) = delete;
   EventPair& operator=(const EventPair&) = delete;
   /// Seconds on the device between the two ends of what `enqueue` puts on the stream. Waits for it. The stream is held
-  /// until all of that is queued, so that what the host pays for queueing is not in the figure; where that takes longer
-  /// than 20 ms, or more is queued than the device takes in (about a thousand), it goes on by itself.
+  /// until all of that is queued, so that what the host pays for queueing is not in the figure. Where that takes longer
+  /// than 20 ms it is done again, held for longer. FigureError where even that was not enough, as where more is queued
+  /// than the device takes in (about a thousand): the host then waits for the device.
   double time(const Stream& stream, const std::function<void()>& enqueue);
 
  private:
+  struct Gate;
+  /// Nothing where the stream went on by itself.
+  std::optional<double> time_held(const Stream& stream, const std::function<void()>& enqueue);
+
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   PinnedMemory gate_;
   unsigned opened_ = 0;
+  bool long_holds_ = false;  // since one that was not was too short
 };
 
-/// Repeats of `enqueue` that fill about `target_s`, from one timed run; between 1 and `most`.
+/// Repeats of `enqueue` that fill about `target_s`, from one timed run; between 1 and `most`. 1 where that has no time.
 int calibrate_loops(EventPair& events, const Stream& stream, const std::function<void()>& enqueue, double target_s,
                     int most);
 

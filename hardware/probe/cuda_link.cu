@@ -84,6 +84,7 @@ class Beside {
 
   /// Starts the load for `duration_s`, calls `work`, and returns whether the load was still running at its end.
   bool run(double duration_s, const std::function<void()>& work) {
+    stream_.drain("running the load kernel");  // of work that threw
     const unsigned token = ++token_;
     read_for<<<blocks_, 1024, 0, stream_>>>(data_.as<uint4>(), data_.bytes() / 16,
                                             static_cast<unsigned long long>(duration_s * 1e9), flag_.as<unsigned>(),
@@ -233,12 +234,12 @@ class LinkBench {
     double last = 1e-3;
     const auto copy = [&] { return last = events_.time(stream_, [&] { enqueue(method, direction, blocks); }); };
     const auto copy_beside = [&] {
-      double duration = 3 * last + 2e-3;  // the copy, and queueing it
+      double duration = 3 * last + 2e-3;  // the copy, and queueing it; more where that takes the host longer
       for (int attempt = 0; attempt < 8; ++attempt, duration *= 2) {
         double seconds = 0;
         if (beside_.run(duration, [&] { seconds = copy(); })) return seconds;
       }
-      throw ProbeError("The load kernel ended before the copy beside it, eight times.");
+      throw FigureError("The load kernel ended before the copy beside it, eight times.");
     };
     const double bytes = static_cast<double>(piece * pieces);
     const std::function<double()> sample = with_load ? std::function<double()>(copy_beside) : copy;

@@ -81,7 +81,7 @@ int run(const Options& options) {
   run_probe(report, [&](const Section& section) {
     std::fprintf(stderr, "%-14s %-8s %3zu figures %7.1f s", section.name.c_str(), to_string(section.status),
                  section.figures.size(), section.seconds);
-    if (!section.skipped.empty()) std::fprintf(stderr, "  %zu left out for lack of time", section.skipped.size());
+    if (!section.skipped.empty()) std::fprintf(stderr, "  %zu left out", section.skipped.size());
     if (!section.error.empty()) std::fprintf(stderr, "  %s", section.error.c_str());
     std::fprintf(stderr, "\n");
     if (!options.out.empty()) write_file(options.out, to_json(report));

@@ -88,6 +88,15 @@ double Recorder::seconds_left() const {
 }
 
 std::optional<std::vector<double>> Recorder::collect(const std::string& label, const std::function<double()>& sample) {
+  try {
+    return repeats(label, sample);
+  } catch (const FigureError& error) {
+    skip(label + ": " + error.what());
+    return std::nullopt;
+  }
+}
+
+std::optional<std::vector<double>> Recorder::repeats(const std::string& label, const std::function<double()>& sample) {
   if (seconds_left() <= 0) {
     skip(label);
     return std::nullopt;

@@ -32,6 +32,12 @@ class ProbeError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// One figure cannot be measured; it is left out by name, with the sentence, and the next one follows.
+class FigureError : public ProbeError {
+ public:
+  using ProbeError::ProbeError;
+};
+
 /// The command line is wrong (exit code 2).
 class UsageError : public std::runtime_error {
  public:
@@ -69,7 +75,7 @@ struct Figure {
 
 enum class Status : std::uint8_t {
   ok,       // every figure was measured
-  partial,  // the time cap left figures out, named in `skipped`
+  partial,  // figures were left out, named in `skipped`
   failed,   // `error` says why; figures measured before the failure are kept
   absent,   // not possible here; `error` says why
 };
@@ -82,7 +88,7 @@ struct Section {
   std::string error;
   double seconds = 0, cap_seconds = 0;
   std::vector<std::string> checks;   // what was verified before it was timed
-  std::vector<std::string> skipped;  // figures left out for lack of time
+  std::vector<std::string> skipped;  // figures left out: for lack of time, or why else
   std::vector<Figure> figures;
 };
 
@@ -130,7 +136,8 @@ class Recorder {
   double seconds_left() const;
 
   /// Runs `sample` (returns one repeat's duration in seconds) once as warm-up, then kMinRepeats to kMaxRepeats times.
-  /// Nothing, with `label` noted as skipped, when the section's time does not allow kMinRepeats repeats.
+  /// Nothing, with `label` noted as skipped, when the section's time does not allow kMinRepeats repeats, or where
+  /// `sample` throws FigureError.
   std::optional<std::vector<double>> collect(const std::string& label, const std::function<double()>& sample);
 
   /// collect(), then one figure whose value is `convert(seconds)` of each repeat.
@@ -144,6 +151,8 @@ class Recorder {
   void checked(const std::string& sentence);
 
  private:
+  std::optional<std::vector<double>> repeats(const std::string& label, const std::function<double()>& sample);
+
   Report& report_;
   std::size_t section_;
   Clock::time_point deadline_;

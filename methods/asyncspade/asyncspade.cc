@@ -65,9 +65,7 @@ class AsyncSpade : public Method {
     return copy.bind().spelled_out();
   }
   Needs needs(const ModelShape&) const override {
-    return {.lossless = options_.budget.ratio >= 1,
-            .host_tier = options_.place == "host",
-            .last_queries = options_.rule().room()};
+    return {.lossless = options_.budget.ratio >= 1, .last_queries = options_.rule().room()};
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {

@@ -9,7 +9,7 @@ namespace {
 class FullHost : public Method {
  public:
   std::string spelled_out() const override { return "full-host"; }
-  Needs needs(const ModelShape&) const override { return {.lossless = true, .host_tier = true}; }
+  Needs needs(const ModelShape&) const override { return {.lossless = true}; }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
     const std::uint32_t whole = sequence.tokens / kPageTokens * kPageTokens;

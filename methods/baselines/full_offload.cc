@@ -31,7 +31,7 @@ class FullOffload : public Method {
     FullOffloadOptions copy = options_;
     return copy.bind().spelled_out();
   }
-  Needs needs(const ModelShape&) const override { return {.lossless = true, .host_tier = true}; }
+  Needs needs(const ModelShape&) const override { return {.lossless = true}; }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
     OffloadState state;

@@ -21,7 +21,7 @@ class GpuFetch : public Method {
     FixedBudgetOptions copy = options_;
     return copy.bind("gpu-fetch").spelled_out();
   }
-  Needs needs(const ModelShape&) const override { return {.lossless = options_.lossless(), .host_tier = true}; }
+  Needs needs(const ModelShape&) const override { return {.lossless = options_.lossless()}; }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
     FetchRegion region{place_host_region(sequence, options_, Side::device, ops), {}};

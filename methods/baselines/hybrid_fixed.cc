@@ -16,7 +16,7 @@ class HybridFixed : public Method {
     FixedBudgetOptions copy = options_;
     return copy.bind("hybrid-fixed").spelled_out();
   }
-  Needs needs(const ModelShape&) const override { return {.lossless = options_.lossless(), .host_tier = true}; }
+  Needs needs(const ModelShape&) const override { return {.lossless = options_.lossless()}; }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
     sequence.method = place_host_region(sequence, options_, Side::host, ops);

@@ -56,7 +56,7 @@ class Infinigen : public Method {
   }
   Needs needs(const ModelShape& shape) const override {
     const bool all = dense_layers(shape) == shape.layers;
-    return {.lossless = all, .host_tier = true, .last_queries = all ? 0u : 64u};
+    return {.lossless = all, .last_queries = all ? 0u : 64u};
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {

@@ -141,7 +141,7 @@ class Fluxion : public Method {
   std::uint64_t content() const override { return heads_->content(); }
   Needs needs(const ModelShape& shape) const override {
     heads_->check(shape, options_.sinks, options_.window);
-    return {.lossless = heads_->lossless(), .host_tier = true, .last_queries = heads_->last_queries()};
+    return {.lossless = heads_->lossless(), .last_queries = heads_->last_queries()};
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {

@@ -44,7 +44,7 @@ class Hgca : public Method {
   }
   Needs needs(const ModelShape& shape) const override {
     const bool lossless = options_.beta == 0 || options_.dense_layers >= shape.layers;
-    return {.lossless = lossless, .host_tier = true, .last_queries = options_.obs};
+    return {.lossless = lossless, .last_queries = options_.obs};
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {

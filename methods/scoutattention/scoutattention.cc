@@ -70,7 +70,7 @@ class Scout : public Method {
           "profile scout-recall` on this model.",
           given, shape.layers);
     }
-    return {.host_tier = true, .last_queries = 1};
+    return {.last_queries = 1};
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {

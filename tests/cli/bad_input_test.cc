@@ -205,6 +205,12 @@ TEST(BadInput, AnEmptyValueIsNotTheDefault) {
     expect_sentence(command, {" is empty: give a value, or leave it away"});
 }
 
+TEST(BadInput, AnOptionIsNoValueOfTheOneBefore) {
+  for (const char* command : {"compare --out --force", "profile heads --text-file --quiet", "info --model --help"})
+    expect_sentence(command, {" has no value: '--", "' is an option of its own."});
+  EXPECT_EQ(cli::run("generate --max-new 1 --prompt --not-one").code, 0);
+}
+
 TEST(BadInput, AFailedReplacementLeavesTheEarlierRun) {
   const TemporaryFolder folder;
   const std::string run = (folder.path() / "run").string();

@@ -29,7 +29,7 @@ TEST(BenchProgram, DecodeTellsRealTimeByOperation) {
   const Json json = parse_json(read_bytes(file), "JSON");
   EXPECT_EQ(json.at("round_ms").size(), 3u);
   EXPECT_EQ(json.at("threads"), 1);
-  double sum = json.at("between_ms");
+  double sum = json.at("compute_lane_idle_ms");
   for (const Json& o : json.at("operations")) sum += o.at("ms").get<double>();
   double mean = 0;
   for (const double ms : json.at("round_ms")) mean += ms / 3;

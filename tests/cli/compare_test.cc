@@ -40,6 +40,10 @@ TEST_F(CompareProgram, ARerunGivesTheSameBytes) {
   EXPECT_EQ(cli::lines(bytes("a", "samples.jsonl")), 32u);  // 2 tasks, 2 lengths, 2 samples, 4 methods
   EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("b", "samples.jsonl"));
   EXPECT_EQ(bytes("a", "timings.jsonl"), bytes("b", "timings.jsonl"));
+  EXPECT_THAT(bytes("b", "manifest.json"), ::testing::Not(HasSubstr("--threads")));
+  EXPECT_THAT(bytes("b", "manifest.json"),
+              AllOf(HasSubstr("\"precision\": \"bf16\""), HasSubstr("\"prefill_chunk\": 512")))
+      << "auto, of a model whose weights are bf16";
   EXPECT_TRUE(fs::exists(folder("a") + "/report.md"));
 }
 
@@ -112,6 +116,24 @@ TEST_F(CompareProgram, WithoutMethodsAllAreCompared) {
     begin = end + 1;
   }
   EXPECT_THAT(bytes("a", "manifest.json"), HasSubstr("--methods full,full-offload")) << "so that it can be typed again";
+}
+
+TEST_F(CompareProgram, AReportMadeAnewDoesNotMakeTheRunNewer) {
+  const std::string command =
+      "compare --no-plot --quiet --methods full --tasks niah_single_1 --lengths 256 --samples 2 --out " + folder("a");
+  ASSERT_EQ(cli::run(command).code, 0);
+  std::string manifest = bytes("a", "manifest.json");
+  const std::size_t year = manifest.find("finished_utc\": \"") + 16;
+  write_bytes(folder("a") + "/manifest.json", manifest.replace(year, 4, "1999"));
+  ASSERT_EQ(cli::run(command + " --resume").code, 0);
+  EXPECT_EQ(bytes("a", "manifest.json"), manifest);
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr(" to 1999-"));
+  const std::string samples = bytes("a", "samples.jsonl");
+  write_bytes(folder("a") + "/samples.jsonl", samples.substr(0, samples.size() - 20));  // inside the last line
+  ASSERT_EQ(cli::run(command + " --resume").code, 0);
+  EXPECT_EQ(bytes("a", "samples.jsonl"), samples);
+  EXPECT_THAT(bytes("a", "manifest.json"), ::testing::Not(HasSubstr("1999-")));
+  EXPECT_THAT(bytes("a", "manifest.json"), ::testing::Not(HasSubstr("finished_utc\": \"\"")));
 }
 
 TEST_F(CompareProgram, AResumedRunEndsWithTheSameBytes) {
@@ -219,6 +241,8 @@ TEST_F(CompareProgram, AChangedProfileOrClockIsNotResumed) {
   if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one CPU: there is no other number of threads";
   const std::string measured = one + "--device emu --out " + folder("b");
   ASSERT_EQ(cli::run(measured + " --threads 2").code, 0);
+  EXPECT_THAT(bytes("b", "manifest.json"), HasSubstr(" --threads 2")) << "without them it would be another measurement";
+  EXPECT_EQ(cli::run(measured + " --threads 2 --resume").code, 0);
   const std::string timings = bytes("b", "timings.jsonl");
   const cli::Outcome slower = cli::run(measured + " --threads 1 --resume");
   EXPECT_EQ(slower.code, 2);

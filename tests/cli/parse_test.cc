@@ -89,15 +89,5 @@ TEST(ParseSize, KnowsBinaryAndDecimalUnits) {
   }
 }
 
-TEST(ParseShare, TakesNumbersAndPercentages) {
-  EXPECT_DOUBLE_EQ(parse_share("0.25", "--share"), 0.25);
-  EXPECT_DOUBLE_EQ(parse_share("25%", "--share"), 0.25);
-  EXPECT_DOUBLE_EQ(parse_share("1", "--share"), 1);
-  EXPECT_DOUBLE_EQ(parse_share("0", "--share"), 0);
-  for (const char* bad : {"", "25", "1.01", "101%", "-0.1", "25 %x", "nan", "%"}) {
-    EXPECT_THAT(sentence([&] { parse_share(bad, "--share"); }), HasSubstr("is not a share")) << bad;
-  }
-}
-
 }  // namespace
 }  // namespace tandem::cli

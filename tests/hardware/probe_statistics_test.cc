@@ -107,5 +107,28 @@ TEST_F(ProbeRecorder, SkipsAndNamesWhatDoesNotFit) {
   EXPECT_TRUE(section().figures.empty());
 }
 
+// A figure that cannot be measured costs itself; what else goes wrong is the section's.
+TEST_F(ProbeRecorder, LeavesOutByNameWhatCannotBeMeasured) {
+  Recorder recorder(report_, 0, 10);
+  for (const int fails_at : {0, 3}) {
+    int calls = 0;
+    recorder.figure(
+        "held", "s", {{"n", fails_at}},
+        [&] {
+          if (calls++ == fails_at) throw FigureError("The host was late.");
+          return 1.0;
+        },
+        [](double s) { return s; });
+  }
+  recorder.figure(
+      "next", "s", {}, [] { return 1.0; }, [](double s) { return s; });
+  EXPECT_EQ(section().skipped,
+            (std::vector<std::string>{"held (n=0): The host was late.", "held (n=3): The host was late."}));
+  ASSERT_EQ(section().figures.size(), 1u);
+  EXPECT_EQ(section().figures[0].name, "next");
+  const auto broken = []() -> double { throw ProbeError("The device is gone."); };
+  EXPECT_THROW(recorder.collect("broken", broken), ProbeError);
+}
+
 }  // namespace
 }  // namespace tandem::probe

@@ -63,17 +63,36 @@ struct Out {
   std::vector<std::vector<std::int32_t>> tokens;
   std::vector<std::vector<float>> logits;  // [step][rows * vocab]
   Nanos end = 0;
+  IdleReport idle;
 };
 
 Out run(const std::string& spec, const std::vector<std::vector<std::int32_t>>& prompts, std::unique_ptr<Device> device,
-        unsigned threads) {
+        unsigned threads, std::uint32_t trace_steps = 512) {
   Bench bench(tiny_model_for(spec), std::move(device), {}, threads);
   const auto method = make_method(spec);
   Out out;
-  const DecodeResult result = bench.decode(*method, prompts, 9, {.logits = &out.logits});
+  DecodeResult result = bench.decode(*method, prompts, 9, {.logits = &out.logits, .trace_steps = trace_steps});
   for (const DecodedSequence& s : result.sequences) out.tokens.push_back(s.tokens);
   out.end = result.trace.steps.back().end - result.trace.steps.front().begin;
+  out.idle = std::move(result.idle);
   return out;
+}
+
+TEST_P(Conformance, WhatIsSummedUpBetweenStepsIsNotLost) {
+  const Out whole = run(GetParam(), kRagged, sim(), 1), parts = run(GetParam(), kRagged, sim(), 1, 4);
+  EXPECT_EQ(parts.tokens, whole.tokens);
+  EXPECT_EQ(parts.logits, whole.logits);
+  EXPECT_EQ(parts.idle.total, whole.idle.total);
+  ASSERT_EQ(parts.idle.steps.size(), whole.idle.steps.size());
+  Nanos window = 0;
+  for (std::size_t i = 0; i < parts.idle.steps.size(); ++i) {
+    EXPECT_EQ(parts.idle.steps[i].step, whole.idle.steps[i].step);
+    EXPECT_EQ(parts.idle.steps[i].busy + parts.idle.steps[i].idle, parts.idle.steps[i].window);
+    if (parts.idle.steps[i].step != Device::kSetupStep) window += parts.idle.steps[i].window;
+  }
+  EXPECT_EQ(parts.idle.decode.window, window);
+  EXPECT_LT(parts.end, whole.end) << "the trace is of the first steps";
+  EXPECT_EQ(run(GetParam(), kRagged, make_emu_device({.host_worker_threads = 2}), 2, 2).tokens, whole.tokens);
 }
 
 TEST_P(Conformance, ASequenceDoesNotDependOnItsBatchNorOnThreads) {  // invariant B, bit for bit on the simulated device

@@ -11,6 +11,7 @@
 #include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
 #include "methods/scoutattention/recall_intervals.h"
+#include "tests/engine/model/model_folder.h"
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"
 
@@ -365,7 +366,8 @@ TEST(Scout, RecallIntervalsAreANumberOnePerLayerOrAFile) {
   EXPECT_THAT(error_of("scoutattention:recall=nowhere.json"), HasSubstr("nor a file that can be read"));
   EXPECT_THAT(error_of("scoutattention:budget=127"), HasSubstr("need 128"));
   EXPECT_THAT(error_of("scoutattention:block=128,sinks=1,budget=300"), HasSubstr("the sinks (128)"));
-  const std::string file = ::testing::TempDir() + "/intervals.json";
+  const testing::TemporaryFolder folder;
+  const std::string file = (folder.path() / "intervals.json").string();
   const auto with = [&](const std::string& text) {
     std::ofstream(file) << text;
     return error_of("scoutattention:recall=" + file);

@@ -60,7 +60,8 @@ void cuda_write_count(CudaStream, std::uint32_t*, std::uint32_t) {
 void cuda_copy(void*, const void*, std::size_t, CudaStream) {
   refuse();
 }
-void cuda_copy_pieces(std::span<void* const>, std::span<const void* const>, std::span<const std::size_t>, CudaStream) {
+void cuda_copy_pieces(std::span<void* const>, std::span<const void* const>, std::span<const std::size_t>, CopyWay,
+                      CudaStream) {
   refuse();
 }
 void cuda_wait(CudaStream) {

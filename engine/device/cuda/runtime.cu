@@ -186,7 +186,7 @@ void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream)
 }
 
 void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> from, std::span<const std::size_t> bytes,
-                      CudaStream stream) {
+                      CopyWay way, CudaStream stream) {
   TANDEM_CHECK(to.size() == from.size() && to.size() == bytes.size(), "{}, {} and {} pieces.", to.size(), from.size(),
                bytes.size());
   if (to.empty()) return;
@@ -201,7 +201,8 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
   }
   cudaMemcpyAttributes attributes{};
   attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-  attributes.flags = cudaMemcpyFlagPreferOverlapWithCompute;
+  // The hint keeps copies off the multiprocessors: right for the link, which needs none of them.
+  attributes.flags = way == CopyWay::over_link ? cudaMemcpyFlagPreferOverlapWithCompute : cudaMemcpyFlagDefault;
   std::size_t first = 0;
   check_cuda(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &attributes, &first, 1, of(stream)),
              "copying pieces");

@@ -123,15 +123,19 @@ void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32
 /// A thread that looks at it needs nothing of the driver, whose locks may be held by a thread that waits.
 void cuda_write_count(CudaStream stream, std::uint32_t* count, std::uint32_t value);
 
-/// In the order of the stream, between host and device memory in any direction. Ordinary host memory is staged by the
-/// driver; the call may then return late, but never before the source was read.
+/// In the order of the stream, between host and device memory in any direction. Of ordinary host memory the call may
+/// return late, as the driver stages it, or before it was read or written, where the GPU reaches all of the host's
+/// memory itself (HMM, ATS): whoever names it keeps it, and leaves it alone, until the stream has done it.
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream);
+
+/// Where the ends of pieces lie: one in host memory, or both on the device, where copy engines would be the slow way.
+enum class CopyWay : bool { over_link, within_device };
 
 /// The same for many pieces in one call. to.size() == from.size() == bytes.size(). Host memory must be pinned. The
 /// copies start when what is before them in the stream is done and may run beside each other; in the default stream,
 /// and where the stream is being captured into a graph, they are single copies one after another.
 void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> from, std::span<const std::size_t> bytes,
-                      CudaStream stream);
+                      CopyWay way, CudaStream stream);
 
 /// Returns when everything in the stream is done; throws what went wrong in it.
 void cuda_wait(CudaStream stream);

@@ -11,10 +11,17 @@ namespace tandem {
 namespace {
 
 constexpr std::size_t kWorkspace = std::size_t{32} << 20;
+constexpr int kMostAlgorithms = 4;  // that are tried, best first
 
 void check(cublasStatus_t status, const char* doing) {
   if (status != CUBLAS_STATUS_SUCCESS)
     throw CudaError(fmt::format("cuBLASLt failed while {}: status {}.", doing, static_cast<int>(status)));
+}
+
+/// The product was not begun: another algorithm may take it.
+bool refused(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
 /// The functions we call, by name.
@@ -158,8 +165,18 @@ void LinearCuda::multiply(const void* x, const MatrixView& w, const Result& to, 
   const std::array<std::uint32_t, 3> aligned = {alignment_of(w.data), alignment_of(x), alignment_of(y)};
   const std::uint32_t bias_aligned = bias == nullptr ? 0 : alignment_of(bias);
   const Key key{w.type, y_type, adds, n, w.rows, w.cols, aligned[0], aligned[1], aligned[2], bias_aligned};
-  auto found = state_->chosen.find(key);
-  if (found == state_->chosen.end()) {
+  const auto run = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    const float one = 1, kept = to.adds ? 1 : 0;
+    return lt.matmul(state_->handle, operation.handle, &one, w.data, weights.handle, x, rows.handle, &kept, to.y,
+                     result.handle, to.y, result.handle, &algorithm, state_->workspace.as<>(), kWorkspace,
+                     static_cast<cudaStream_t>(stream.handle));
+  };
+  if (const auto found = state_->chosen.find(key); found != state_->chosen.end())
+    return check(run(found->second), "multiplying");
+
+  std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> algorithms{};
+  int results = 0;
+  {
     Descriptor<cublasLtMatmulPreference_t> preference(lt.preference_destroy);
     check(lt.preference_create(&preference.handle), "choosing an algorithm");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -174,20 +191,23 @@ void LinearCuda::multiply(const void* x, const MatrixView& w, const Result& to, 
     // meet.
     if (y_type != DType::f32)
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-    cublasLtMatmulHeuristicResult_t best{};
-    int results = 0;
-    const cublasStatus_t status = lt.choose(state_->handle, operation.handle, weights.handle, rows.handle,
-                                            result.handle, result.handle, preference.handle, 1, &best, &results);
-    if (status != CUBLAS_STATUS_SUCCESS || results == 0 || best.state != CUBLAS_STATUS_SUCCESS)
-      throw InputError(fmt::format("cuBLASLt has no algorithm for {} rows times {} weights of {} x {}, result in {}.",
-                                   n, to_string(w.type), w.rows, w.cols, to_string(y_type)));
-    found = state_->chosen.emplace(key, best.algo).first;
+    // What it says where it knows none is no error of ours.
+    if (lt.choose(state_->handle, operation.handle, weights.handle, rows.handle, result.handle, result.handle,
+                  preference.handle, kMostAlgorithms, algorithms.data(), &results) != CUBLAS_STATUS_SUCCESS)
+      results = 0;
   }
-  const float one = 1, kept = adds ? 1 : 0;
-  check(lt.matmul(state_->handle, operation.handle, &one, w.data, weights.handle, x, rows.handle, &kept, y,
-                  result.handle, y, result.handle, &found->second, state_->workspace.as<>(), kWorkspace,
-                  static_cast<cudaStream_t>(stream.handle)),
-        "multiplying");
+  // The choice is a guess about this device: what it names first may be refused when it is to run.
+  for (int i = 0; i < results; ++i) {
+    if (algorithms[i].state != CUBLAS_STATUS_SUCCESS) continue;
+    const cublasStatus_t status = run(algorithms[i].algo);
+    if (refused(status)) continue;
+    check(status, "multiplying");
+    state_->chosen.emplace(key, algorithms[i].algo);
+    return;
+  }
+  throw InputError(fmt::format(
+      "cuBLASLt has no algorithm that takes {} rows times {} weights of {} x {}, result in {}; it named {}.", n,
+      to_string(w.type), w.rows, w.cols, to_string(y_type), results));
 }
 
 }  // namespace tandem

@@ -98,6 +98,28 @@ TEST(CudaBag, EachTaskIsTakenOnceByWhoeverIsFree) {
   EXPECT_EQ(launched, device);
 }
 
+TEST(CudaBag, NoSideWaitsForWhatIsNotDeclared) {
+  for (const std::uint8_t side : {kHost, kDevice}) {
+    Bag bag(std::vector<std::uint8_t>(4, side));
+    const LaneId copies = bag.cuda->lane(LaneKind::h2d);
+    Op copy;
+    copy.name = "copy";
+    const Event copied = bag.cuda->submit(copies, copy);
+    bag.bag.ops = [copied, made = bag.bag.ops](std::uint32_t task, std::uint32_t puller) {
+      std::vector<Op> ops = made(task, puller);
+      ops[0].after = {copied};
+      return ops;
+    };
+    const auto run = [&] {
+      for (const Event& event : bag.submit()) bag.cuda->host_wait(event);
+    };
+    EXPECT_THROW(run(), LogicError);
+    bag.cuda->drain_after_error();
+    bag.bag.after.assign(2, {bag.cuda->submit(copies, copy)});
+    EXPECT_NO_THROW(run());
+  }
+}
+
 TEST(CudaBag, WhoMayTakeNothingHasNoOperation) {
   Bag for_host(std::vector<std::uint8_t>(4, kHost)), for_device(std::vector<std::uint8_t>(4, kDevice));
   const std::vector<Event> host = for_host.submit(), device = for_device.submit();

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "engine/common/error.h"
+#include "engine/device/emu_device.h"
 #include "engine/device/launch_context.h"
 #include "engine/trace/idle.h"
 #include "tests/engine/kernels/cuda_emulator/streams.h"
@@ -20,7 +21,8 @@ using ::testing::ThrowsMessage;
 
 TEST(CudaDevice, OneOfEachLaneAndAClockThatSaysMeasured) {
   const auto cuda = make_cuda_device({.host_worker_threads = 2});
-  EXPECT_EQ(cuda->clock_name(), "measured on emulated");
+  EXPECT_EQ(cuda->clock_name(), "measured on emulated, host " + cpu_model_name() + ", 2 threads");
+  EXPECT_EQ(cuda->gpu_name(), "emulated");
   EXPECT_FALSE(cuda->simulated());
   EXPECT_TRUE(cuda->launches());
   EXPECT_FALSE(cuda->has_peer());

@@ -27,6 +27,7 @@ Op with_body(const char* name, Body body, std::vector<Event> after = {}) {
 TEST(EmuDevice, OneOfEachLaneAndAClockThatSaysMeasured) {
   auto emu = make_emu_device({.host_worker_threads = 3});
   EXPECT_THAT(emu->clock_name(), AllOf(HasSubstr("measured on "), HasSubstr("3 threads")));
+  EXPECT_EQ(emu->gpu_name(), "");
   EXPECT_FALSE(emu->simulated());
   for (const LaneKind kind :
        {LaneKind::control, LaneKind::device_compute, LaneKind::h2d, LaneKind::d2h, LaneKind::host_workers}) {

@@ -137,8 +137,8 @@ TEST(SimDevice, StreamsOfTheDeviceSeeEachOtherAfterASignal) {
   auto sim = make_sim_device(profile);
   const Lanes lanes(*sim);
   const Event copied = sim->submit(lanes.h2d, fixed("copy", 300));
-  sim->submit(lanes.device, fixed("kernel", 10, {copied}));
-  sim->submit(lanes.device, fixed("behind", 10));
+  const Event done = sim->submit(lanes.device, fixed("kernel", 10, {copied}));
+  sim->submit(lanes.device, fixed("behind", 10, {done}));
   const Trace trace = sim->drain();
   EXPECT_EQ(find(trace, "kernel").start, find(trace, "copy").end + 60);
   EXPECT_EQ(find(trace, "behind").start, find(trace, "kernel").end) << "one stream is in order";

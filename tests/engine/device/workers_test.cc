@@ -3,13 +3,16 @@
 #include <array>
 #include <atomic>
 #include <gtest/gtest.h>
+#include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
+#include "engine/common/error.h"
 #include "engine/device/emu_device.h"
 #include "engine/device/sim_device.h"
+#include "tests/engine/device/sim_test.h"
 #include "tests/engine/device/test_profile.h"
 
 namespace tandem {
@@ -31,13 +34,6 @@ Op reading(const char* name, std::uint64_t bytes) {
   op.name = name;
   op.cost = {.work = Work::attention, .dram = bytes, .threads = 2};
   return op;
-}
-
-const TraceRecord& find(const Trace& trace, const std::string& name) {
-  for (const TraceRecord& record : trace.records) {
-    if (name == record.name) return record;
-  }
-  throw std::runtime_error("no record " + name);
 }
 
 TEST(Workers, ShareWhatTheCpuReadsAndAreWokenOnce) {
@@ -236,6 +232,30 @@ TEST(Workers, LoseAndRepeatNoTask) {
       every_task_once(*sim, workers, random);
       every_task_once(*emu, workers, random);
     }
+  }
+}
+
+// Where a thread of the lane makes them it is too late to wait.
+TEST(Workers, WaitForNothingThatTheirBagDoesNotDeclare) {
+  for (const bool simulated : {true, false}) {
+    const std::unique_ptr<Device> device = simulated ? make_sim_device(round_profile()) : make_emu_device({});
+    const Event copied = device->submit(device->lane(LaneKind::h2d), fixed("copy", 10));
+    const std::vector<Puller> pullers = pullers_of(*device, 1);
+    TaskBag bag;
+    bag.allowed = {1, 2};
+    bag.ops = [copied](std::uint32_t, std::uint32_t) { return std::vector<Op>{fixed("task", 10, {copied})}; };
+    const auto run = [&] {
+      for (const Event& event : device->submit_bag(pullers, bag)) device->host_wait(event);
+      device->drain();
+    };
+    EXPECT_THROW(run(), LogicError) << simulated;
+    device->drain_after_error();
+    bag.after = {{copied}};
+    EXPECT_THROW(run(), LogicError) << "of one side only";
+    device->drain_after_error();
+    const Event again = device->submit(device->lane(LaneKind::h2d), fixed("copy", 10));
+    bag.after = {{again}, {again}};  // is behind the first
+    EXPECT_NO_THROW(run()) << simulated;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <tuple>
 
 #include "engine/common/error.h"
 #include "tests/engine/runtime/tiny.h"
@@ -70,6 +71,34 @@ TEST(KvStore, ARecycledSlotHandsOutTheEventItMustWaitFor) {
   s.after.clear();
   s.kv.grow(a, 16, s.after);
   EXPECT_TRUE(s.after.empty());
+}
+
+TEST(KvStore, ListsSlotsOfBlocksThatAreAllThere) {
+  Store s;
+  const SequenceId a = s.kv.create();
+  s.kv.grow(a, 5 * kPageTokens, s.after);
+  s.kv.add_host_blocks(a, 1, {1, 3}, s.after);
+  s.kv.drop(a, 1, {1, 3}, Tier::device, {});
+  const auto listed = [&](std::uint32_t layer, Range blocks, Tier tier) {
+    std::vector<std::uint32_t> slots = {77};
+    s.kv.append_slots(a, layer, blocks, tier, slots);
+    EXPECT_EQ(slots.front(), 77u);
+    EXPECT_EQ(slots.size(), 1 + blocks.end - blocks.begin);
+    for (std::uint32_t block = blocks.begin; block < blocks.end; ++block)
+      EXPECT_EQ(slots[1 + block - blocks.begin], s.kv.slot(a, layer, block, tier));
+  };
+  listed(0, {0, 5}, Tier::device);
+  listed(1, {3, 5}, Tier::device);
+  listed(1, {1, 3}, Tier::host);
+  listed(0, {9, 9}, Tier::host);
+  std::vector<std::uint32_t> slots;
+  for (const auto& [layer, blocks, tier] : {std::tuple{1u, Range{0, 2}, Tier::device},
+                                            {0u, Range{4, 6}, Tier::device},
+                                            {0u, Range{0, 1}, Tier::host},
+                                            {1u, Range{2, 4}, Tier::host}}) {
+    EXPECT_THROW(s.kv.append_slots(a, layer, blocks, tier, slots), LogicError) << layer << ' ' << blocks.begin;
+  }
+  EXPECT_TRUE(slots.empty());
 }
 
 TEST(KvStore, AFullTierIsASentenceThatNamesTheOption) {

@@ -20,7 +20,7 @@ struct TwoRows : public Method {
   std::size_t rows = 0;
 
   std::string spelled_out() const override { return "two-rows"; }
-  Needs needs(const ModelShape&) const override { return {.host_tier = true, .last_queries = 16}; }
+  Needs needs(const ModelShape&) const override { return {.last_queries = 16}; }
   void context_ready(SequenceState& sequence, Ops& ops) override { ready(sequence, ops, rows++); }
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override { return plan(context, ops); }
 };
@@ -78,6 +78,31 @@ TEST(AlikeRows, HaveOneScopeAndOneReduction) {
     decode(method, sim());
     alike = false;
     expect_refused(method, kAlike);
+  }
+}
+
+// Chosen one by one, so that the choices have nothing in common but the attention.
+TEST(AlikeRows, AttendSelectionsOfOneScopeForAllHeadsOnce) {
+  enum Mistake { none, other_scope, not_own_only, some_heads, twice };
+  for (const Mistake mistake : {none, other_scope, not_own_only, some_heads, twice}) {
+    Digested method;
+    method.plan = [&](const LayerContext& context, Ops& ops) {
+      AttendPlan plan = Digested::behind(context);
+      for (std::uint32_t row = 0; row < 2; ++row) {
+        ScoreRequest request = method.request(context, row);
+        if (mistake == other_scope && row == 1) request.scope = Scope::kv_head;
+        AttendItem item{.row = row, .pages = {ops.score_topk(context, {&request, 1})[0]}};
+        if (mistake == not_own_only && row == 1) item.own_only = false;
+        if (mistake == some_heads && row == 1) item.kv_heads = {0, 1};
+        plan.items.push_back(item);
+        if (mistake == twice && row == 1) plan.items.push_back(item);
+      }
+      return plan;
+    };
+    if (mistake == none)
+      decode(method, sim());
+    else
+      expect_refused(method, mistake == twice ? "a row attends two selections" : kAlike);
   }
 }
 

@@ -79,8 +79,7 @@ TEST(Engine, ColumnSumsAreTimedApart) {
     EXPECT_EQ(without.sums_ns, 0);
     EXPECT_GT(with.sums_ns, 0);
     EXPECT_EQ(with.prefill_ns_for({}), without.prefill_ns) << "chunks of " << chunk;
-    EXPECT_EQ(with.prefill_ns_for({.lossless = false, .host_tier = false, .last_queries = 0, .column_sums = true}),
-              with.prefill_ns);
+    EXPECT_EQ(with.prefill_ns_for({.lossless = false, .last_queries = 0, .column_sums = true}), with.prefill_ns);
   }
   Bench real(tiny_model(), make_emu_device());
   const auto measured = real.engine.prefill(random_prompt(403, 5));

@@ -38,9 +38,16 @@ const Edit kMeasured = [](Manifest& m) {
   m.hardware_hash.clear();
 };
 
+const Edit kOnGpu = [](Manifest& m) {
+  kMeasured(m);
+  m.clock = "measured on NVIDIA H200, host A CPU, 15 threads";
+  m.machine.device = "NVIDIA H200";
+};
+
 TEST(GateComparable, RunsOfOneCommandAre) {
   EXPECT_EQ(refusal(kAsItIs, kAsItIs), "");
   EXPECT_EQ(refusal(kMeasured, kMeasured), "");
+  EXPECT_EQ(refusal(kOnGpu, kOnGpu), "");
   EXPECT_EQ(refusal(kAsItIs,
                     [](Manifest& m) {
                       m.git_commit = "def";
@@ -86,6 +93,24 @@ TEST(GateComparable, WhatDiffersIsNamedWithBothValues) {
          m.clock = "measured on A CPU, 1 threads";
        },
        "the clock", "1 threads", "2 threads"},
+      {kOnGpu,
+       [](Manifest& m) {
+         kOnGpu(m);
+         m.clock = "measured on NVIDIA H200, host A CPU, 7 threads";
+       },
+       "the clock", "7 threads", "15 threads"},
+      {kOnGpu,
+       [](Manifest& m) {
+         kOnGpu(m);
+         m.machine.cpu_model = "B CPU";
+       },
+       "the machine", "B CPU, 2 cores, NVIDIA H200", "A CPU, 2 cores, NVIDIA H200"},
+      {kOnGpu,
+       [](Manifest& m) {
+         kOnGpu(m);
+         m.machine.device = "NVIDIA H100";
+       },
+       "the machine", "A CPU, 2 cores, NVIDIA H100", "A CPU, 2 cores, NVIDIA H200"},
   };
   for (const Case& c : cases) {
     EXPECT_THAT(refusal(c.baseline, c.run), AllOf(HasSubstr("/run' cannot be judged by '"), HasSubstr(c.field),
@@ -101,6 +126,7 @@ TEST(GateComparable, AnyMachineIsForMeasuredTimes) {
     m.machine.cpu_model = "B CPU";
   };
   EXPECT_EQ(refusal(kMeasured, other, true), "");
+  EXPECT_EQ(refusal(kOnGpu, other, true), "");
   EXPECT_THAT(refusal(kAsItIs, other, true), HasSubstr("the clock"));
 }
 
@@ -127,12 +153,37 @@ TEST(GateComparable, OnlyFinishedRunsOfCompare) {
 TEST(GateComparable, WhatMayBeJudgedIsNoted) {
   Manifest a = gate_manifest(), b = a;
   EXPECT_THAT(differences_to_note(a, b), IsEmpty());
-  a.command += " --precision f32";
-  b.command += " --precision bf16";
-  EXPECT_THAT(differences_to_note(a, b), ElementsAre("--precision is f32 in the baseline and bf16 in the run."));
-  b.command = a.command;
+  a.precision = "f32";
+  b.prefill_chunk = 256;
+  EXPECT_THAT(differences_to_note(a, b), ElementsAre("--precision is f32 in the baseline and bf16 in the run.",
+                                                     "--prefill-chunk is 512 in the baseline and 256 in the run."));
+  b = a;
   b.isa = "avx512";
   EXPECT_THAT(differences_to_note(a, b), ElementsAre(HasSubstr("avx2 in the baseline and avx512 in the run")));
+}
+
+TEST(GateComparable, WhatWasComputedCountsNotHowItWasAskedFor) {
+  Manifest a = gate_manifest(), b = a;  // bf16 and 512
+  a.command += " --precision auto";
+  b.command += " --precision bf16 --prefill-chunk 512";
+  EXPECT_THAT(differences_to_note(a, b), IsEmpty());
+  // A run of an older program says what was asked for alone.
+  a.schema_version = 7;
+  a.precision.clear();
+  a.prefill_chunk = 0;
+  EXPECT_THAT(differences_to_note(a, b),
+              ElementsAre("--precision is auto in the baseline and bf16 in the run.",
+                          "--prefill-chunk is not given in the baseline and 512 in the run."));
+  a.command = gate_manifest().command + " --prefill-chunk 512 --precision bf16";
+  b.command = gate_manifest().command + " --precision auto";
+  EXPECT_THAT(differences_to_note(a, b), IsEmpty());
+  a.command = b.command;
+  EXPECT_THAT(differences_to_note(a, b), IsEmpty());
+  EXPECT_THAT(differences_to_note(b, a), IsEmpty());
+  b.command += " --prefill-chunk 256";
+  b.prefill_chunk = 256;
+  EXPECT_THAT(differences_to_note(a, b),
+              ElementsAre("--prefill-chunk is not given in the baseline and 256 in the run."));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <gtest/gtest.h>
 
 #include "eval/gate/gate.h"
 #include "tests/eval/report/fixtures.h"
@@ -60,5 +61,15 @@ inline void slow_down(SampleTiming& timing, double ratio) {
   changed += more;
   if (ratio > 1) timing.idle_by_cause.front().second += more;  // "host attention"
 }
+
+/// Judges a run of fixtures against another.
+class TwoRuns : public ::testing::Test {
+ protected:
+  Gate gate(const Changes& run, const Changes& baseline = {}, const GateOptions& options = {}) {
+    return judge(write_gate_run(root_ / "baseline", baseline), write_gate_run(root_ / "run", run), {}, options);
+  }
+
+  TemporaryFolder root_;
+};
 
 }  // namespace tandem::eval

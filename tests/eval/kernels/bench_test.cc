@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
@@ -15,6 +17,7 @@ namespace tandem::eval {
 namespace {
 
 using Json = nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -63,6 +66,35 @@ TEST(KernelBenches, ACaseThatFailsLosesOnlyItself) {
   EXPECT_TRUE(all.at("kernels")[2].contains("us"));
 }
 
+// Every later case would fail, too, and no error of theirs would say which kernel it was.
+TEST(KernelBenches, ACaseThatCostsTheDeviceIsTheLast) {
+  if (cuda_missing().empty()) GTEST_SKIP() << "There is a GPU, and it goes on answering.";
+  const std::vector<KernelCase> cases = {case_of("a", 1), case_of("b", 1, [] { throw CudaError("It was lost."); }),
+                                         case_of("c", 1)};
+  const auto says = HasSubstr("After kernel (b) the device answers no more: ");
+  const KernelBench bench = measure_kernels(cases, quick(), {});
+  ASSERT_EQ(bench.rows.size(), 2u);
+  EXPECT_EQ(bench.rows[0].error, "");
+  EXPECT_EQ(bench.rows[1].error, "It was lost.");
+  EXPECT_THAT(bench.stopped, says);
+  EXPECT_THAT(kernel_bench_text(bench), AllOf(says, HasSubstr("Unfinished: 2 of 3 cases.")));
+  EXPECT_THAT(parse_json(kernel_bench_json(bench), "JSON").at("stopped").get<std::string>(), says);
+  KernelBenchOptions options = quick();
+  options.threads = 3;  // all would be run before the first is compared
+  const KernelChecks checks = check_kernels(cases, options, {});
+  ASSERT_EQ(checks.rows.size(), 2u) << "the first is compared all the same";
+  EXPECT_EQ(checks.rows[0].error + checks.rows[0].wrong, "");
+  EXPECT_EQ(checks.rows[1].error, "It was lost.");
+  EXPECT_THAT(kernel_check_text(checks), says);
+}
+
+TEST(KernelBenches, AnErrorThatTheDeviceSurvivesCostsACase) {
+  if (!cuda_missing().empty()) GTEST_SKIP() << cuda_missing();
+  const std::vector<KernelCase> cases = {case_of("a", 1, [] { throw CudaError("No room."); }), case_of("b", 1)};
+  EXPECT_EQ(measure_kernels(cases, quick(), {}).rows.size(), 2u);
+  EXPECT_EQ(check_kernels(cases, quick(), {}).stopped, "");
+}
+
 TEST(KernelBenches, AnInterruptKeepsWhatIsFinished) {
   bool ends = false;
   KernelBenchOptions options = quick();
@@ -104,6 +136,21 @@ TEST(KernelBenches, ATimeWithoutAShareSaysWhy) {
   EXPECT_EQ(row.at("us"), 3);
   EXPECT_EQ(row.at("no_share"), "There is no cuBLASLt.");
   EXPECT_FALSE(row.contains("share"));
+}
+
+// The footer lists them by hand: a name there that no case has, or a kernel that is left out, would be read as a fact.
+TEST(KernelBenches, TheFooterNamesTheKernelsThatCrossTheLink) {
+  KernelBench bench;
+  bench.target = Target::cuda;
+  const std::string text = kernel_bench_text(bench), before = "for what crosses the\nlink (";
+  const std::size_t begin = text.find(before);
+  ASSERT_NE(begin, std::string::npos) << text;
+  std::istringstream list(text.substr(begin + before.size(), text.find(')', begin) - begin - before.size()));
+  std::set<std::string> named, crossing;
+  for (std::string name; std::getline(list >> std::ws, name, ',');) named.insert(name);
+  for (const KernelCase& one : kernel_cases(CaseSize::bench))
+    if (one.link != Link::none) crossing.insert(one.kernel);
+  EXPECT_EQ(named, crossing);
 }
 
 TEST(KernelBenches, WithoutMemoryThereIsASentence) {

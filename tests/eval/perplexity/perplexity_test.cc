@@ -192,6 +192,8 @@ TEST_F(DecodePerplexity, ReportsSayWhatTheyShow) {
   EXPECT_THAT(perplexity_report(three, /*markdown=*/true),
               AllOf(HasSubstr("# Perplexity of tiny"), HasSubstr("## Loss by position"), HasSubstr("- command: `")));
   auto json = parse_json(to_json_text(three), "JSON");
+  for (const char* field : {"command", "git_commit", "seed", "batch", "machine", "clock"})
+    EXPECT_TRUE(json.contains(field)) << field;
   EXPECT_EQ(json["methods"][1]["nll_difference"]["n"], 3);
   EXPECT_EQ(json["methods"][1]["nll"]["interval"].size(), 2u);
   EXPECT_NEAR(json["methods"][0]["perplexity"], std::exp(mean(three.methods[0].nll)), 1e-9);

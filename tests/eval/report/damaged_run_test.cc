@@ -194,7 +194,7 @@ TEST_F(DamagedRun, AManifestIsASentence) {
     }
   }
   const std::string version = "version\": " + std::to_string(kSchemaVersion);
-  write_all(path_ / "manifest.json", std::string(good).replace(good.find(version), version.size(), "version\": 9"));
+  write_all(path_ / "manifest.json", std::string(good).replace(good.find(version), version.size(), "version\": 99"));
   EXPECT_THAT([&] { RunFolder::open(path_); },
               ThrowsMessage<InputError>(AllOf(HasSubstr("Use the program that made"), Not(HasSubstr("copy")))));
   EXPECT_EQ(read_all(path_ / "samples.jsonl"), samples_);

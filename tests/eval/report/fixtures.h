@@ -75,6 +75,8 @@ inline Manifest example_manifest() {
   manifest.samples = 4;
   manifest.seed = 42;
   manifest.protocol_id = "ruler/embedded-v1";
+  manifest.precision = "bf16";
+  manifest.prefill_chunk = 512;
   manifest.hardware_profile = "h200";
   manifest.hardware_hash = "h1";
   manifest.clock = "simulated for h200";

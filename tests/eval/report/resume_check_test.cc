@@ -32,6 +32,30 @@ TEST(ResumeCheck, RoomForKvMayBeAnother) {
                 ThrowsMessage<InputError>(AllOf(HasSubstr("made by another command"), HasSubstr(other))));
 }
 
+TEST(ResumeCheck, TheClockKnowsTheThreadsAndTheHost) {
+  Manifest there = run_of("tandem compare --device cuda --threads 15 --samples 4");
+  there.clock = "measured on NVIDIA H200, host A CPU, 15 threads";
+  Manifest mine = run_of("tandem compare --device cuda --samples 4");  // all 15, or a program that did not record them
+  mine.clock = there.clock;
+  check_resumable("run", there, mine);
+  check_resumable("run", mine, there);
+  for (const char* other : {"measured on NVIDIA H200, host A CPU, 7 threads", "measured on NVIDIA H200",
+                            "measured on NVIDIA H200, host B CPU, 15 threads"}) {
+    mine.clock = other;
+    EXPECT_THAT([&] { check_resumable("run", there, mine); },
+                ThrowsMessage<InputError>(AllOf(HasSubstr(there.clock + "; here they would be " + other + ","),
+                                                HasSubstr("cannot be resumed"))));
+  }
+}
+
+TEST(ResumeCheck, WhatAnOlderProgramDidNotWriteIsNotKnownToDiffer) {
+  Manifest there = example_manifest();
+  there.schema_version = 7;
+  there.precision.clear();
+  there.prefill_chunk = 0;
+  check_resumable("run", there, example_manifest());
+}
+
 TEST(ResumeCheck, QuotedWordsAreOneWord) {
   const Manifest there = run_of("tandem eval perplexity --text 'it'\\''s --host-kv 1.txt' --new 16");
   check_resumable("run", there, there);
@@ -58,6 +82,9 @@ TEST(ResumeCheck, NamesWhatTheSameCommandNoLongerMeans) {
       {[](Manifest& m) { m.weights_hash = "w2"; }, {"other weights", "'tiny'", "w1 there, w2 here"}},
       {[](Manifest& m) { m.isa = "avx512"; },
        {"instruction set avx2", "with the instruction set avx512", "TANDEM_ISA"}},
+      {[](Manifest& m) { m.prefill_chunk = 1024; },
+       {"begun with precision bf16 and prefill chunks of 512 tokens", "would be bf16 and 1024"}},
+      {[](Manifest& m) { m.precision = "f16"; }, {"here they would be f16 and 512"}},
       {[](Manifest& m) { m.protocol_id = "ruler/official-v2+data:d2+tok:t1+score:upstream"; },
        {"other data", "data: d1 there, d2 here"}},
       {[](Manifest& m) { m.protocol_id = "ruler/official-v2+data:d1+tok:t2+score:upstream"; },

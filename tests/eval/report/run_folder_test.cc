@@ -211,6 +211,25 @@ TEST(RunFolder, EveryProgramThatMadeSamplesIsNamed) {
   EXPECT_EQ(resumed_by("jkl", 0), "def abc ghi ") << "nothing was missing";
 }
 
+TEST(RunFolder, ARunIsUnfinishedAgainOnlyWhereSamplesAreMissing) {
+  TemporaryFolder root;
+  const fs::path path = root / "run";
+  {
+    RunFolder folder = RunFolder::create(path, example_manifest());
+    for (const SampleKey& key : keys_in_order(example_manifest(), 1)) {
+      folder.append(example_sample(key.index, key.method));
+      folder.append(example_timing(key.index, key.method));
+    }
+    Manifest manifest = folder.manifest();
+    manifest.finished_utc = "2026-01-31T13:00:00Z";
+    folder.write_manifest(manifest);
+  }
+  EXPECT_EQ(RunFolder::resume(path, example_manifest()).manifest().finished_utc, "2026-01-31T13:00:00Z");
+  write_all(path / "samples.jsonl", "?" + read_all(path / "samples.jsonl"));
+  { RunFolder::resume(path, example_manifest()); }
+  EXPECT_EQ(RunFolder::open(path).manifest().finished_utc, "");
+}
+
 TEST(RunFolder, UnwritableFolderIsASentence) {
   EXPECT_THAT([] { RunFolder::create("/proc/tandem-run", example_manifest()); },
               ThrowsMessage<InputError>(HasSubstr("/proc/tandem-run")));

@@ -71,6 +71,20 @@ TEST(Schema, LaterProgramsAreWrittenWhereThereAreAny) {
   EXPECT_EQ(parse_manifest(to_json_text(manifest), "x"), manifest);
 }
 
+TEST(Schema, ManifestsOfOlderVersionsAreRead) {
+  Manifest manifest = example_manifest();
+  manifest.schema_version = 7;
+  const std::string seventh = to_json_text(manifest);
+  for (const char* later : {"precision", "prefill_chunk"}) EXPECT_EQ(seventh.find(later), std::string::npos);
+  manifest.precision.clear();
+  manifest.prefill_chunk = 0;
+  EXPECT_EQ(parse_manifest(seventh, "x"), manifest);
+  manifest.schema_version = 1;
+  manifest.hardware_hash.clear();
+  manifest.isa.clear();
+  EXPECT_EQ(parse_manifest(to_json_text(manifest), "x"), manifest);
+}
+
 TEST(Schema, TasksMayHaveDifferentNumbersOfSamples) {
   Manifest manifest = example_manifest();
   EXPECT_EQ(to_json_text(manifest).find("task_samples"), std::string::npos);
@@ -253,7 +267,7 @@ TEST(Schema, BrokenManifests) {
   const auto expect = [](const std::string& text, const char* message) {
     EXPECT_THAT([&] { parse_manifest(text, "m"); }, ThrowsMessage<InputError>(HasSubstr(message))) << text;
   };
-  expect(change(good, "\"schema_version\": 7", "\"schema_version\": 8"), "schema version is 8");
+  expect(change(good, "\"schema_version\": 8", "\"schema_version\": 9"), "schema version is 9");
   expect(change(good, "\"label\": \"hybrid:budget=0.2\"", "\"label\": \"full\""), "two methods have the label 'full'");
   expect(change(good, "\"0.2\"", "0.2"), "'options'");
   expect(change(good, "simulated for h200", "guessed"), "'clock'");

@@ -9,7 +9,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "eval/report/table.h"
-#include "tests/eval/report/fixtures.h"
+#include "tests/eval/report/example_run.h"
 
 namespace tandem::eval {
 namespace {
@@ -18,38 +18,6 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
-
-/// Two tasks, two lengths, four samples each; the second method is wrong on every fourth sample and twice as slow at
-/// 2048.
-fs::path write_run(const TemporaryFolder& root, bool all = true) {
-  Manifest manifest = example_manifest();
-  manifest.tasks = {"niah_single_1", "niah_single_2"};
-  manifest.lengths = {1024, 2048};
-  RunFolder folder = RunFolder::create(root / "run", manifest);
-  for (const std::uint32_t length : manifest.lengths) {
-    for (const std::string& task : manifest.tasks) {
-      for (std::uint32_t index = 0; index < manifest.samples; ++index) {
-        for (const MethodEntry& method : manifest.methods) {
-          SampleResult sample = example_sample(index, method.label);
-          SampleTiming timing = example_timing(index, method.label);
-          sample.task = timing.task = task;
-          sample.length = timing.length = length;
-          sample.score = method.name == "hybrid" && index == 3 ? 0 : 1;
-          if (method.name == "hybrid" && length == 2048) {
-            for (std::int64_t& ns : timing.step_ns) ns *= 2;
-            timing.window_ns += 4000000;
-            timing.idle_ns += 4000000;
-            timing.idle_by_cause.emplace_back("recall", 4000000);
-          }
-          if (!all && method.name == "hybrid" && length == 2048) continue;
-          folder.append(sample);
-          folder.append(timing);
-        }
-      }
-    }
-  }
-  return root / "run";
-}
 
 TEST(Summary, AccuracyAndPairedDifference) {
   TemporaryFolder root;
@@ -182,6 +150,35 @@ TEST(Summary, LatencyByLength) {
   EXPECT_NEAR(s.methods[1].latency.tpot_ms, 3.0, 1e-12);
 }
 
+TEST(Summary, TimesAreOfWholeBatches) {
+  TemporaryFolder root;
+  Manifest manifest = example_manifest();
+  manifest.samples = 5;
+  const auto tpot = [&](const char* name, const std::string& batch) {
+    Manifest own = manifest;
+    own.command += batch;
+    RunFolder folder = RunFolder::create(root / name, own);
+    for (std::uint32_t index = 0; index < 5; ++index) {
+      folder.append(example_sample(index, own.methods[0].label));
+      SampleTiming timing = example_timing(index, own.methods[0].label);
+      for (std::int64_t& ns : timing.step_ns) ns = index < 4 ? 2000000 : 1000000;
+      folder.append(timing);
+    }
+    return summarise(folder);
+  };
+  const Summary four = tpot("four", " --batch 4"), alone = tpot("alone", ""), eight = tpot("eight", " --batch 8");
+  EXPECT_NEAR(four.methods[0].latency.tpot_ms, 2.0, 1e-12);
+  EXPECT_EQ(four.methods[0].latency.samples, 4u);
+  EXPECT_EQ(four.methods[0].latency.left_out, 1u);
+  EXPECT_EQ(four.methods[0].overall.accuracy.n, 5u);
+  EXPECT_THAT(report_text(four, true), HasSubstr("A step is one of 4 sequences, or of those that have not ended yet. "
+                                                 "Times of a sample in smaller batches are left out"));
+  EXPECT_THAT(to_json_text(four), HasSubstr("\"samples_of_smaller_batches\": 1"));
+  EXPECT_NEAR(alone.methods[0].latency.tpot_ms, 1.8, 1e-12);
+  EXPECT_NEAR(eight.methods[0].latency.tpot_ms, 1.8, 1e-12) << "no batch is whole";
+  EXPECT_EQ(eight.methods[0].latency.left_out, 0u);
+}
+
 TEST(Summary, UnfinishedRunsSaySo) {
   TemporaryFolder root;
   const Summary s = summarise(RunFolder::open(write_run(root, false)));
@@ -243,6 +240,32 @@ TEST(Summary, JsonHoldsWhatThePlotReads) {
   EXPECT_NEAR(hybrid["latency_by_length"][1]["idle_ms_by_cause"]["recall"].get<double>(), 4.0 / 3, 1e-12);
 }
 
+TEST(Summary, JsonSaysWhatItIsOf) {
+  Summary s;
+  s.manifest = example_manifest();
+  s.manifest.command += " --batch 4";
+  auto json = parse_json(to_json_text(s), "JSON");
+  EXPECT_EQ(json["command"], "tandem compare --samples 4 --batch 4");
+  EXPECT_EQ(json["tandem_version"], "0.1.0");
+  EXPECT_EQ(json["git_commit"], "abc");
+  EXPECT_FALSE(json.contains("later_programs"));
+  EXPECT_EQ(json["weights_hash"], "w1");
+  EXPECT_EQ(json["seed"], 42);
+  EXPECT_EQ(json["batch"], 4);
+  EXPECT_EQ(json["precision"], "bf16");
+  EXPECT_EQ(json["hardware_hash"], "h1");
+  EXPECT_EQ(json["machine"]["cpu_model"], "A CPU");
+  EXPECT_EQ(json["isa"], "avx2");
+  EXPECT_FALSE(json.contains("threads")) << "virtual time is the same with any number of them";
+  s.manifest.later_programs = {{"0.1.0", "def"}};
+  s.manifest.clock = "measured on NVIDIA H200, host A CPU, 2 threads";
+  s.manifest.machine.device = "NVIDIA H200";
+  json = parse_json(to_json_text(s), "JSON");
+  EXPECT_EQ(json["later_programs"][0]["git_commit"], "def");
+  EXPECT_EQ(json["machine"]["device"], "NVIDIA H200");
+  EXPECT_EQ(json["threads"], 2);
+}
+
 /// Whether some Python that make_plot() tries has matplotlib.
 bool has_matplotlib() {
   return std::system(
@@ -264,129 +287,6 @@ TEST(Plot, IsDrawnOrSaysWhyNot) {
   EXPECT_THAT(read_all(path / "plot.svg"), HasSubstr("<svg"));
   fs::remove(path / "summary.json");
   EXPECT_THAT(make_plot(path), HasSubstr("plot.py failed"));
-}
-
-std::size_t widest(const std::string& text) {
-  std::size_t width = 0;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    width = std::max(width, text_columns(std::string_view(text).substr(begin, end - begin)));
-    begin = end + 1;
-  }
-  return width;
-}
-
-TEST(Report, ProvenanceNamesEveryProgram) {
-  Manifest manifest = example_manifest();
-  EXPECT_THAT(provenance(manifest), HasSubstr("\n- tandem 0.1.0 (abc), weights w1, tokenizer t1\n"));
-  manifest.later_programs = {{"0.1.0", "def"}};
-  EXPECT_THAT(provenance(manifest),
-              HasSubstr("\n- tandem 0.1.0 (abc) and, where it was resumed, 0.1.0 (def), weights w1, tokenizer t1\n"));
-}
-
-TEST(Table, TextIsThis) {
-  Table t;
-  t.head = {"method", "accuracy, % [95 %]", "n"};
-  t.rows = {{"full", "100.0 [83.9, 100.0]", "20"}, {"é", "5.0", "1000"}};
-  t.clock = "simulated for h200";
-  EXPECT_EQ(t.text(),
-            "        ── simulated for h200 ───\n"
-            "method   accuracy, % [95 %]     n\n"
-            "──────  ───────────────────  ────\n"
-            "full    100.0 [83.9, 100.0]    20\n"
-            "é                       5.0  1000\n");
-  EXPECT_EQ(t.markdown(),
-            "| method | accuracy, % [95 %]<br>simulated for h200 | n<br>simulated for h200 |\n"
-            "|---|---:|---:|\n"
-            "| full | 100.0 [83.9, 100.0] | 20 |\n"
-            "| é | 5.0 | 1000 |\n");
-}
-
-TEST(Table, NarrowerThanItsClockStillNamesIt) {
-  Table t;
-  t.head = {"m", "TPOT"};
-  t.rows = {{"a", "1"}};
-  t.clock = "simulated for a machine with a very long name";
-  EXPECT_THAT(t.text(), HasSubstr(t.clock));
-  t.clock = "measured on " + std::string(30, 'x') + " " + std::string(30, 'y') + " " + std::string(30, 'z');
-  EXPECT_LE(widest(t.text()), 100u);
-  for (const char c : {'x', 'y', 'z'}) EXPECT_THAT(t.text(), HasSubstr(std::string(30, c)));
-}
-
-TEST(Table, AnythingFitsTheWidthAndLosesNoColumn) {
-  for (const std::size_t width : {40u, 60u, 80u, 100u}) {
-    for (const std::size_t columns : {2u, 5u, 30u}) {
-      for (const std::size_t size : {1u, 9u, 45u, 300u}) {
-        for (const std::size_t leading : {1u, 2u}) {
-          if (leading >= columns) continue;
-          Table t;
-          t.leading = leading;
-          t.clock = "simulated for h200";
-          std::vector<std::string> row;
-          for (std::size_t c = 0; c < columns; ++c) {
-            t.head.push_back("h" + std::to_string(c) + " long head of a column");
-            row.push_back("<" + std::to_string(c) + ">" + std::string(size, 'x'));
-          }
-          t.rows = {row, row};
-          const std::string text = t.text(width);
-          EXPECT_LE(widest(text), width) << text;
-          for (std::size_t c = 0; c < columns; ++c) EXPECT_THAT(text, HasSubstr("<" + std::to_string(c) + ">"));
-        }
-      }
-    }
-  }
-}
-
-TEST(Table, MarkdownIsSafeFromItsCells) {
-  Table t;
-  t.head = {"a|b", "c"};
-  t.rows = {{"x\ny", "|"}};
-  EXPECT_EQ(t.markdown(), "| a\\|b | c |\n|---|---:|\n| x y | \\| |\n");
-}
-
-TEST(Table, WrapKeepsWordsAndLines) {
-  EXPECT_EQ(counted(0, "sample") + counted(1, "sample") + counted(20, "sample"), "0 samples1 sample20 samples");
-  EXPECT_EQ(wrap("one two three", 7), "one two\nthree");
-  EXPECT_EQ(wrap("ééé éé", 6), "ééé éé");
-  EXPECT_EQ(wrap("longerthanthat a", 4), "longerthanthat\na");
-  EXPECT_EQ(wrap("a\nb  c", 10), "a\nb c");
-  EXPECT_EQ(wrap("", 5), "");
-}
-
-TEST(Report, TerminalFitsAndTimesCarryTheirClock) {
-  TemporaryFolder root;
-  Summary s = summarise(RunFolder::open(write_run(root)));
-  for (int extra = 0; extra < 9; ++extra) {  // many methods with long options
-    s.manifest.methods.push_back(
-        {"hybrid:budget=0." + std::to_string(extra) + ",sink=4,recent=64,recall=8", "hybrid", {}, {}});
-    s.methods.push_back(s.methods[1]);
-    s.methods.back().label = s.manifest.methods.back().label;
-  }
-  s.remarks = {
-      "Some method with option=0 does what others do not, and this sentence about it is longer than a line of "
-      "a terminal."};
-  const std::string text = report_text(s, false);
-  EXPECT_LE(widest(text), kTerminalWidth) << text;
-  EXPECT_THAT(text, HasSubstr("\nSome method with option=0 "));
-  for (const char* part : {"Accuracy", "Latency", "Where the device waits", "Bytes per decoded token", "TPOT",
-                           "Host share", "88.8", "Wilson score", "Newcombe paired", "near ties",
-                           "hybrid#11 = hybrid:budget=0.8", "simulated for h200", "host attention", "McNemar"})
-    EXPECT_THAT(text, HasSubstr(part));
-  const std::string markdown = report_text(s, true);
-  for (const MethodEntry& method : s.manifest.methods) EXPECT_THAT(markdown, HasSubstr("| " + method.label + " |"));
-  EXPECT_THAT(markdown, HasSubstr("TPOT ms<br>simulated for h200"));
-  // Every Markdown table line has as many cells as its head.
-  std::size_t bars = 0;
-  for (std::size_t begin = 0; begin < markdown.size();) {
-    const std::size_t end = std::min(markdown.find('\n', begin), markdown.size());
-    const std::string line = markdown.substr(begin, end - begin);
-    const auto here = static_cast<std::size_t>(std::count(line.begin(), line.end(), '|'));
-    if (here > 0 && bars > 0) {
-      EXPECT_EQ(here, bars) << line;
-    }
-    bars = here;
-    begin = end + 1;
-  }
 }
 
 }  // namespace

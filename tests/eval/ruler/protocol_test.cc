@@ -24,19 +24,38 @@ RulerProtocol example() {
 }
 
 constexpr const char* kCommon =
-    "+tok:abc123+template:none+length:{}+score:upstream+budget:hgca=device-window,streaming=sinks-and-window"
+    "+tok:abc123+template:none+length:{}+score:{}+budget:hgca=device-window,streaming=sinks-and-window"
     "+query:aware+question:in-prefill+eos:stops";
 
 TEST(RulerProtocolId, EmbeddedSource) {
   EXPECT_EQ(ruler_protocol_id(example()),
             "ruler/embedded-v4+essay:prose+qa_1:made-up+qa_2:made-up+wording:" + ruler_wording().wording_hash +
-                "+words:" + ruler_wording().words_hash + fmt::format(fmt::runtime(kCommon), "fitted"));
+                "+words:" + ruler_wording().words_hash + fmt::format(fmt::runtime(kCommon), "fitted", "upstream"));
 }
 
 TEST(RulerProtocolId, OfficialFiles) {
   RulerProtocol protocol = example();
   protocol.data_hash = "def";
-  EXPECT_EQ(ruler_protocol_id(protocol), "ruler/official-v2+data:def" + fmt::format(fmt::runtime(kCommon), "as-is"));
+  EXPECT_EQ(ruler_protocol_id(protocol),
+            "ruler/official-v2+data:def" + fmt::format(fmt::runtime(kCommon), "as-is", "upstream-v2"));
+}
+
+TEST(RulerProtocolId, ScoresOfAnswersFromFilesAreAnotherVersion) {
+  const auto score = [](const auto& change) {
+    RulerProtocol protocol = example();
+    change(protocol);
+    for (const auto& [name, value] : ruler_protocol_fields(ruler_protocol_id(protocol)))
+      if (name == "score") return value;
+    return std::string();
+  };
+  EXPECT_EQ(score([](RulerProtocol& p) { p.texts.essays = std::make_shared<const Essays>(parse_essays("a", "e")); }),
+            "upstream");
+  EXPECT_EQ(
+      score([](RulerProtocol& p) { p.texts.squad = std::make_shared<QuestionSet>(parse_questions(kSquad, "s")); }),
+      "upstream-v2");
+  EXPECT_EQ(
+      score([](RulerProtocol& p) { p.texts.hotpot = std::make_shared<QuestionSet>(parse_questions(kHotpot, "h")); }),
+      "upstream-v2");
 }
 
 TEST(RulerProtocolId, WhateverDiffersGivesAnotherId) {

@@ -9,6 +9,7 @@
 #include "engine/common/error.h"
 #include "eval/scout/report.h"
 #include "methods/scoutattention/recall_intervals.h"
+#include "tests/engine/model/model_folder.h"
 #include "tests/engine/runtime/tiny.h"
 
 namespace tandem::eval {
@@ -61,7 +62,8 @@ TEST(RecallProfile, RecallsLowerTheRatioAndIntervalsFollowTheThreshold) {
   const std::string text = recall_text(profile, source);
   EXPECT_THAT(text, ::testing::HasSubstr("Recalls of tiny under scoutattention:budget=192"));
   EXPECT_THAT(text, ::testing::HasSubstr("published"));
-  const std::string file = ::testing::TempDir() + "/recall.json";
+  const tandem::testing::TemporaryFolder folder;
+  const std::string file = (folder.path() / "recall.json").string();
   std::ofstream(file) << recall_json(profile, source).dump(1);
   EXPECT_EQ(parse_recall_intervals(file).steps, profile.intervals);
 }

@@ -95,6 +95,16 @@ TEST(LinkCurve, APieceTakesNoMoreThanItsShareOfAll) {
   EXPECT_NEAR(link_curve(machine.read(), "h2d", "zero_copy").points.at(0).gbps, 512 * 4096 / 90e-6 * 1e-9, 1e-9);
 }
 
+// Extrapolated over 8,000 pieces, a piece's 25 % less beyond 512 would make it 10 times as much.
+TEST(LinkCurve, ATransferTakesNoMoreOnceThanTheSmallestTakes) {
+  ProbedMachine machine;
+  const double smallest = 5.4e-6, at_512 = 5e-6 + 512 * 0.4e-6;
+  add_pieces(machine, 1, smallest);
+  add_pieces(machine, 512, at_512);
+  add_pieces(machine, 8192, at_512 + (8192 - 512) * 0.3e-6);
+  EXPECT_NEAR(link_curve(machine.read(), "h2d", "zero_copy").once_us, smallest * 1e6, 1e-6);
+}
+
 TEST(LinkCurve, RefusesFiguresWithoutSizeAndNumber) {
   for (const auto& [name, value] : std::vector<std::pair<std::string, double>>{
            {"piece_bytes", 0.5}, {"piece_bytes", 1e19}, {"piece_bytes", 256.5}, {"pieces", 0}}) {

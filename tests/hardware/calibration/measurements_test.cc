@@ -97,6 +97,9 @@ TEST_F(Measurements, KernelsAreReadAsTheyAreWritten) {
   EXPECT_EQ(report.rows.size(), 3u);
   EXPECT_NEAR(report.gbps("top_k", 0), 12e3 / 40e-6 * 1e-9, 1e-12);
   EXPECT_NEAR(report.gbps("top_k", 5e3), 8e3 / 30e-6 * 1e-9, 1e-12);  // the other row fits a cache of as many bytes
+  EXPECT_NEAR(report.gbps("top_k", 2e3), 8e3 / 30e-6 * 1e-9, 1e-12) << "four times the cache, the other is twice it";
+  EXPECT_NEAR(report.gbps("top_k", 2.1e3), 12e3 / 40e-6 * 1e-9, 1e-12) << "neither is, so that both count";
+  EXPECT_EQ(report.most_bytes("top_k"), 8e3);
   EXPECT_EQ(report.gbps("choose", 0), 0);
   bench.target = eval::Target::cuda;
   EXPECT_TRUE(read_kernels(file(eval::kernel_bench_json(bench))).cuda);

@@ -9,6 +9,7 @@
 #include "tests/engine/model/model_folder.h"
 #include "tests/methods/fluxion/random_heads.h"
 #include "tests/methods/fluxion/tiny_predictor.h"
+#include "tests/methods/logits_difference.h"
 
 namespace tandem::testing {
 namespace {
@@ -61,16 +62,7 @@ std::uint64_t sum(const std::uint64_t (&by_side)[2]) {
 
 /// Tasks, whoever took them, and logits.
 void expect_same(const Out& found, const Out& expected) {
-  ASSERT_EQ(found.logits.size(), expected.logits.size());
-  double worst = 0;
-  for (std::size_t step = 0; step < found.logits.size(); ++step) {
-    ASSERT_EQ(found.logits[step].size(), expected.logits[step].size());
-    for (std::size_t i = 0; i < found.logits[step].size(); ++i) {
-      ASSERT_FALSE(std::isnan(found.logits[step][i]));
-      worst = std::max(worst, std::abs(double{found.logits[step][i]} - double{expected.logits[step][i]}));
-    }
-  }
-  EXPECT_LT(worst, 1e-4);
+  EXPECT_TRUE(logits_agree(found.logits, expected.logits, kPrompts.size(), 1e-4));
   for (std::size_t i = 0; i < kPrompts.size(); ++i) {
     const DecodedSequence &f = found.result.sequences[i], &e = expected.result.sequences[i];
     EXPECT_EQ(sum(f.tasks), sum(e.tasks)) << i;

@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <vector>
 
 #include "tests/engine/kernels/cuda_emulator/emulator.h"
@@ -44,16 +45,21 @@ void release(void* data, std::size_t bytes) {
   ::operator delete(all, std::align_val_t(kGuard));
 }
 
+struct Allocated {
+  CudaPlace place;
+  std::size_t bytes;
+};
 std::mutex allocated_mutex;
-std::map<const void*, std::size_t> allocated;
+std::map<const void*, Allocated> allocated;
 
-/// Whether a GPU reaches it: device or pinned memory.
-bool reachable(const void* data) {
+/// Nothing where a GPU does not reach it.
+std::optional<CudaPlace> place_of(const void* data) {
   const std::lock_guard lock(allocated_mutex);
   const auto next = allocated.upper_bound(data);
-  if (next == allocated.begin()) return false;
-  const auto& [begin, bytes] = *std::prev(next);
-  return static_cast<const char*>(data) < static_cast<const char*>(begin) + bytes;
+  if (next == allocated.begin()) return std::nullopt;
+  const auto& [begin, there] = *std::prev(next);
+  if (static_cast<const char*>(data) >= static_cast<const char*>(begin) + there.bytes) return std::nullopt;
+  return there.place;
 }
 
 }  // namespace
@@ -72,10 +78,10 @@ unsigned cuda_multiprocessors() {
   return cuda_device().multiprocessors;
 }
 
-void* cuda_allocate(CudaPlace, std::size_t bytes) {
+void* cuda_allocate(CudaPlace place, std::size_t bytes) {
   void* const data = allocate(bytes);
   const std::lock_guard lock(allocated_mutex);
-  allocated[data] = bytes;
+  allocated[data] = {place, bytes};
   return data;
 }
 void cuda_release(CudaPlace, void* data, std::size_t bytes) noexcept {
@@ -88,21 +94,26 @@ void cuda_release(CudaPlace, void* data, std::size_t bytes) noexcept {
   release(data, bytes);
 }
 
-// A copy with memory that was not allocated here, as std::vector has it, is over when the call returns, as a GPU's is
-// when it goes to such memory, or may be.
+// As late with memory that was not allocated here, as std::vector has it: so may a GPU be that reaches all of the
+// host's.
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream) {
   if (bytes == 0 || !cuda_emulator::asked(cuda_emulator::Call::copy)) return;
   cuda_emulator::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
-  if (!reachable(to) || !reachable(from)) cuda_wait(stream);
 }
 
 void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> from, std::span<const std::size_t> bytes,
-                      CudaStream stream) {
+                      CopyWay way, CudaStream stream) {
   TANDEM_CHECK(to.size() == from.size() && to.size() == bytes.size(), "{}, {} and {} pieces.", to.size(), from.size(),
                bytes.size());
   if (to.empty()) return;
-  for (std::size_t i = 0; i < to.size(); ++i)
-    TANDEM_CHECK(reachable(to[i]) && reachable(from[i]), "Piece {} is in memory that is not pinned.", i);
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const auto to_place = place_of(to[i]), from_place = place_of(from[i]);
+    TANDEM_CHECK(to_place && from_place, "Piece {} is in memory that is not pinned.", i);
+    const bool within = to_place == CudaPlace::device && from_place == CudaPlace::device;
+    TANDEM_CHECK(
+        within == (way == CopyWay::within_device), "Piece {} is said to {}.", i,
+        within ? "cross the link, and stays within the device" : "stay within the device, and crosses the link");
+  }
   if (!cuda_emulator::asked(cuda_emulator::Call::copy)) return;
   const std::vector<void*> places(to.begin(), to.end());
   const std::vector<const void*> sources(from.begin(), from.end());

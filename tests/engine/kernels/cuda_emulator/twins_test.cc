@@ -1,4 +1,5 @@
 // What the CUDA twins refuse and decide on the host, with the emulated device.
+#include <algorithm>
 #include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,6 +40,27 @@ TEST(GatherCuda, TakesOnlyAWayThatIsPossible) {
   pieces.bytes = 60;
   EXPECT_THAT([&] { gather_cuda(pieces, GatherWay::zero_copy, {}); },
               ThrowsMessage<LogicError>(HasSubstr("multiples of 16")));
+}
+
+// A GPU takes a wrong hint and is slow.
+TEST(CopyPieces, SayWhetherTheyCrossTheLink) {
+  const PinnedMemory host(64);
+  const CudaMemory a(64), b(64);
+  const auto copy = [&](void* to, const void* from, CopyWay way) {
+    void* const tos[] = {to};
+    const void* const froms[] = {from};
+    const std::size_t bytes[] = {64};
+    cuda_copy_pieces(tos, froms, bytes, way, {});
+  };
+  std::fill_n(host.as<char>(), 64, 'x');
+  copy(a.as<>(), host.as<>(), CopyWay::over_link);
+  copy(b.as<>(), a.as<>(), CopyWay::within_device);
+  cuda_wait({});
+  EXPECT_EQ(b.as<char>()[63], 'x');
+  EXPECT_THAT([&] { copy(host.as<>(), b.as<>(), CopyWay::within_device); },
+              ThrowsMessage<LogicError>(HasSubstr("stay within the device, and crosses")));
+  EXPECT_THAT([&] { copy(b.as<>(), a.as<>(), CopyWay::over_link); },
+              ThrowsMessage<LogicError>(HasSubstr("cross the link, and stays")));
 }
 
 // The kernel counts units of 16 bytes in 32 bits; copies count nothing.

@@ -1,0 +1,160 @@
+// What people read of a run: tables, notes, and how wide they are.
+#include <algorithm>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "eval/report/table.h"
+#include "tests/eval/report/example_run.h"
+
+namespace tandem::eval {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::size_t widest(const std::string& text) {
+  std::size_t width = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    width = std::max(width, text_columns(std::string_view(text).substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return width;
+}
+
+TEST(Report, ProvenanceNamesEveryProgram) {
+  Manifest manifest = example_manifest();
+  EXPECT_THAT(provenance(manifest), HasSubstr("\n- tandem 0.1.0 (abc), weights w1, tokenizer t1\n"));
+  manifest.later_programs = {{"0.1.0", "def"}};
+  EXPECT_THAT(provenance(manifest),
+              HasSubstr("\n- tandem 0.1.0 (abc) and, where it was resumed, 0.1.0 (def), weights w1, tokenizer t1\n"));
+}
+
+TEST(Report, SaysHowManyComparisonsThereAre) {
+  TemporaryFolder root;
+  Summary s = summarise(RunFolder::open(write_run(root)));
+  EXPECT_THAT(report_text(s, true), Not(HasSubstr("of its comparison alone")));
+  for (int extra = 0; extra < 2; ++extra) {
+    s.manifest.methods.push_back(s.manifest.methods[1]);
+    s.methods.push_back(s.methods[1]);
+    s.manifest.methods.back().label = s.methods.back().label = "hybrid:budget=0." + std::to_string(extra + 3);
+  }
+  EXPECT_THAT(report_text(s, true),
+              HasSubstr(" Each p is that of its comparison alone: of 3 without a true difference, "
+                        "were they independent, one or more would be below 0.05 in 14 % of runs."));
+  for (MethodSummary& m : s.methods) m.overall.difference.has_p = false;  // scores that are shares
+  EXPECT_THAT(report_text(s, true),
+              AllOf(HasSubstr(" Each interval of a difference is that of its comparison alone: of 3"),
+                    HasSubstr("one or more would have no 0 in theirs in 14 % of runs.")));
+}
+
+TEST(Table, TextIsThis) {
+  Table t;
+  t.head = {"method", "accuracy, % [95 %]", "n"};
+  t.rows = {{"full", "100.0 [83.9, 100.0]", "20"}, {"é", "5.0", "1000"}};
+  t.clock = "simulated for h200";
+  EXPECT_EQ(t.text(),
+            "        ── simulated for h200 ───\n"
+            "method   accuracy, % [95 %]     n\n"
+            "──────  ───────────────────  ────\n"
+            "full    100.0 [83.9, 100.0]    20\n"
+            "é                       5.0  1000\n");
+  EXPECT_EQ(t.markdown(),
+            "| method | accuracy, % [95 %]<br>simulated for h200 | n<br>simulated for h200 |\n"
+            "|---|---:|---:|\n"
+            "| full | 100.0 [83.9, 100.0] | 20 |\n"
+            "| é | 5.0 | 1000 |\n");
+}
+
+TEST(Table, NarrowerThanItsClockStillNamesIt) {
+  Table t;
+  t.head = {"m", "TPOT"};
+  t.rows = {{"a", "1"}};
+  t.clock = "simulated for a machine with a very long name";
+  EXPECT_THAT(t.text(), HasSubstr(t.clock));
+  t.clock = "measured on " + std::string(30, 'x') + " " + std::string(30, 'y') + " " + std::string(30, 'z');
+  EXPECT_LE(widest(t.text()), 100u);
+  for (const char c : {'x', 'y', 'z'}) EXPECT_THAT(t.text(), HasSubstr(std::string(30, c)));
+}
+
+TEST(Table, AnythingFitsTheWidthAndLosesNoColumn) {
+  for (const std::size_t width : {40u, 60u, 80u, 100u}) {
+    for (const std::size_t columns : {2u, 5u, 30u}) {
+      for (const std::size_t size : {1u, 9u, 45u, 300u}) {
+        for (const std::size_t leading : {1u, 2u}) {
+          if (leading >= columns) continue;
+          Table t;
+          t.leading = leading;
+          t.clock = "simulated for h200";
+          std::vector<std::string> row;
+          for (std::size_t c = 0; c < columns; ++c) {
+            t.head.push_back("h" + std::to_string(c) + " long head of a column");
+            row.push_back("<" + std::to_string(c) + ">" + std::string(size, 'x'));
+          }
+          t.rows = {row, row};
+          const std::string text = t.text(width);
+          EXPECT_LE(widest(text), width) << text;
+          for (std::size_t c = 0; c < columns; ++c) EXPECT_THAT(text, HasSubstr("<" + std::to_string(c) + ">"));
+        }
+      }
+    }
+  }
+}
+
+TEST(Table, MarkdownIsSafeFromItsCells) {
+  Table t;
+  t.head = {"a|b", "c"};
+  t.rows = {{"x\ny", "|"}};
+  EXPECT_EQ(t.markdown(), "| a\\|b | c |\n|---|---:|\n| x y | \\| |\n");
+}
+
+TEST(Table, WrapKeepsWordsAndLines) {
+  EXPECT_EQ(counted(0, "sample") + counted(1, "sample") + counted(20, "sample"), "0 samples1 sample20 samples");
+  EXPECT_EQ(wrap("one two three", 7), "one two\nthree");
+  EXPECT_EQ(wrap("ééé éé", 6), "ééé éé");
+  EXPECT_EQ(wrap("longerthanthat a", 4), "longerthanthat\na");
+  EXPECT_EQ(wrap("a\nb  c", 10), "a\nb c");
+  EXPECT_EQ(wrap("", 5), "");
+}
+
+TEST(Report, TerminalFitsAndTimesCarryTheirClock) {
+  TemporaryFolder root;
+  Summary s = summarise(RunFolder::open(write_run(root)));
+  for (int extra = 0; extra < 9; ++extra) {  // many methods with long options
+    s.manifest.methods.push_back(
+        {"hybrid:budget=0." + std::to_string(extra) + ",sink=4,recent=64,recall=8", "hybrid", {}, {}});
+    s.methods.push_back(s.methods[1]);
+    s.methods.back().label = s.manifest.methods.back().label;
+  }
+  s.remarks = {
+      "Some method with option=0 does what others do not, and this sentence about it is longer than a line of "
+      "a terminal."};
+  const std::string text = report_text(s, false);
+  EXPECT_LE(widest(text), kTerminalWidth) << text;
+  EXPECT_THAT(text, HasSubstr("\nSome method with option=0 "));
+  for (const char* part : {"Accuracy", "Latency", "Where the device waits", "Bytes per decoded token", "TPOT",
+                           "Host share", "88.8", "Wilson score", "Newcombe paired", "near ties",
+                           "hybrid#11 = hybrid:budget=0.8", "simulated for h200", "host attention", "McNemar"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const std::string markdown = report_text(s, true);
+  for (const MethodEntry& method : s.manifest.methods) EXPECT_THAT(markdown, HasSubstr("| " + method.label + " |"));
+  EXPECT_THAT(markdown, HasSubstr("TPOT ms<br>simulated for h200"));
+  EXPECT_THAT(markdown, HasSubstr("of 10 without a true difference, were they independent, one or more would be below "
+                                  "0.05 in 40 % of runs."));
+  // Every Markdown table line has as many cells as its head.
+  std::size_t bars = 0;
+  for (std::size_t begin = 0; begin < markdown.size();) {
+    const std::size_t end = std::min(markdown.find('\n', begin), markdown.size());
+    const std::string line = markdown.substr(begin, end - begin);
+    const auto here = static_cast<std::size_t>(std::count(line.begin(), line.end(), '|'));
+    if (here > 0 && bars > 0) {
+      EXPECT_EQ(here, bars) << line;
+    }
+    bars = here;
+    begin = end + 1;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::eval
