@@ -17,7 +17,7 @@
 namespace tandem::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kBenchFooter = R"(
 Examples:
   tandem bench decode --model ~/models/Qwen2.5-0.5B --context 8K
   tandem bench prefill --model synthetic:llama-3.2-1b --tokens 4K
@@ -152,7 +152,7 @@ void bench_kernels(KernelArguments& arguments) {
     throw_input_error("--device is '{}': give cpu or cuda.", arguments.device);
   if (arguments.check && arguments.rounds_given)
     throw_input_error("--check runs every kernel once, so that --rounds has no place beside it.");
-  arguments.options.target = arguments.device == "cpu" ? eval::Target::cpu : eval::Target::cuda;
+  arguments.options.target = arguments.device == "cpu" ? eval::KernelTarget::cpu : eval::KernelTarget::cuda;
   if (arguments.options.rounds < 1 || arguments.options.rounds > 1000)
     throw_input_error("--rounds is {}: give 1 to 1000.", arguments.options.rounds);
   if (arguments.options.threads > usable_threads())
@@ -184,7 +184,7 @@ void add_bench(Command app) {
   Command command =
       app.subcommand("bench", "Real time of a model or of kernels on this machine: decode, prefill, kernels");
   command.require_subcommand();
-  command.footer(kFooter);
+  command.footer(kBenchFooter);
 
   Command decode = command.subcommand("decode", "Time of a decode step behind a long context");
   auto decoding = std::make_shared<BenchArguments>();

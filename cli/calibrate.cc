@@ -10,7 +10,7 @@
 namespace tandem::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kCalibrateFooter = R"(
 Examples:
   tandem-probe --out probe.json                                      first, on the machine (four minutes)
   tandem calibrate --probe probe.json --base h200 --out mine.json
@@ -70,7 +70,7 @@ void add_calibrate(Command app) {
   command.flag("--graphs", arguments->graphs,
                "Launches as an engine has them that captures layers as graphs; this one launches every kernel");
   command.flag("--force", arguments->force, "Replace that file");
-  command.footer(kFooter);
+  command.footer(kCalibrateFooter);
   command.callback([arguments] { calibrate(*arguments); });
 }
 

@@ -31,7 +31,7 @@ constexpr const char* kTasks = "single,multikey";
 constexpr const char* kLengths = "1K,2K";
 constexpr std::uint64_t kSeed = 42;
 
-constexpr const char* kFooter = R"(
+constexpr const char* kCompareFooter = R"(
 Examples:
   tandem compare                                       all methods, single and multikey tasks, embedded model
   tandem compare --methods full,hybrid-fixed:budget=0.05,hybrid-fixed:budget=0.2 --tasks single --lengths 1K,4K
@@ -251,7 +251,7 @@ void add_compare(Command app) {
                "the first one there, where none is there yet");
   command.flag("--no-plot", options->no_plot, "Draw no plot");
   add_session_options(command, options->session, Models::trained);
-  command.footer(kFooter);
+  command.footer(kCompareFooter);
   command.callback([options, command] {
     options->target.shaped = command.given("--context") || command.given("--workload");
     compare(*options);

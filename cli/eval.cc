@@ -25,7 +25,7 @@ Examples:
   tandem eval perplexity --text book.txt                  how much a method loses when every token goes through it
   tandem eval longbench --data LongBench --model ~/llama --chat    questions, summaries and code, as published)";
 
-constexpr const char* kFooter = R"(
+constexpr const char* kPerplexityFooter = R"(
 Examples:
   tandem eval perplexity --methods full,streaming,hgca:beta=0.5
   tandem eval perplexity --text book.txt --context 4K --new 1K --windows 8 --methods full,hybrid-fixed:budget=0.05
@@ -130,7 +130,7 @@ void add_eval(Command app) {
   inner.option("--batch", arguments->batch, "Windows decoded together").show_default();
   add_run_options(inner, arguments->run, "perplexity");
   add_session_options(inner, arguments->session, Models::trained);
-  inner.footer(kFooter);
+  inner.footer(kPerplexityFooter);
   inner.callback([arguments] { perplexity(*arguments); });
 }
 

@@ -24,7 +24,7 @@
 namespace tandem::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kFluxionFooter = R"(
 Examples:
   tandem fluxion collect --out data                      the embedded model on all RULER tasks
   python3 methods/fluxion/train.py --data data --out fluxion.safetensors
@@ -185,7 +185,7 @@ void collect(CollectArguments& a) {
 void add_fluxion(Command app) {
   Command command = app.subcommand("fluxion", "Training data for Fluxion's predictor");
   command.require_subcommand();
-  command.footer(kFooter);
+  command.footer(kFluxionFooter);
   Command sub = command.subcommand("collect", "Features and labels of every head at sampled decode steps");
   auto a = std::make_shared<CollectArguments>();
   sub.option("--out", a->out, "Folder for the data");

@@ -13,7 +13,7 @@
 namespace tandem::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kGateFooter =
     R"(
 Examples:
   tandem compare --no-plot --out baseline              once, with the program that is good; keep the folder
@@ -99,7 +99,7 @@ void add_gate(Command app) {
   command.flag("--any-machine", arguments->any_machine, "Compare measured times of two machines");
   command.option("--out", arguments->out, "Also write the verdict: JSON, or Markdown to a .md file");
   command.flag("--force", arguments->force, "Replace that file");
-  command.footer(kFooter);
+  command.footer(kGateFooter);
   command.callback([arguments] { gate(*arguments); });
 }
 

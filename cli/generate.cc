@@ -20,7 +20,7 @@
 namespace tandem::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kGenerateFooter = R"(
 Examples:
   tandem generate --prompt "Some secret numbers are written in the text below. ..."
   tandem generate --prompt-file prompt.txt --method hybrid-fixed:budget=0.1 --max-new 64
@@ -224,7 +224,7 @@ void add_generate(Command app) {
       .show_default();
   command.option("--seed", options->sampling.seed, "Seed of the draws").show_default();
   add_session_options(command, options->session);
-  command.footer(kFooter);
+  command.footer(kGenerateFooter);
   command.callback([options, command] {
     for (const char* name : {"--top-k", "--top-p", "--min-p", "--seed"})
       options->filtered = options->filtered || command.given(name);

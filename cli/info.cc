@@ -23,7 +23,7 @@
 namespace tandem::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kInfoFooter = R"(
 Examples:
   tandem info                      this build, this machine, all profiles, the embedded model
   tandem info --hw fluxion-a100    every number of one profile, and where it comes from
@@ -132,7 +132,7 @@ void add_info(Command app) {
   auto options = std::make_shared<InfoOptions>();
   command.option("--model", options->model, std::string("Only this model. ") + kModelHelp);
   command.option("--hw", options->hardware, "Only this hardware profile: a name or a JSON file");
-  command.footer(kFooter);
+  command.footer(kInfoFooter);
   command.callback([options] { print_info(*options); });
 }
 

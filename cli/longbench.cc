@@ -20,7 +20,7 @@
 namespace tandem::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kLongbenchFooter = R"(
 Examples:
   tandem eval longbench --data LongBench --model ~/models/Llama-3.1-8B-Instruct --chat --methods full,hgca,scoutattention
   tandem eval longbench --data LongBench --tasks qasper,hotpotqa --samples 50 --methods full,quest:budget=1024
@@ -133,7 +133,7 @@ void add_longbench(Command eval) {
                      " [as the model's chat template looks]");
   add_run_options(command, options->run, "longbench");
   add_session_options(command, options->session, Models::trained);
-  command.footer(kFooter);
+  command.footer(kLongbenchFooter);
   command.callback([options] { longbench(*options); });
 }
 

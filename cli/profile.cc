@@ -27,7 +27,7 @@
 namespace tandem::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kProfileFooter = R"(
 Examples:
   tandem profile heads                                   which heads of the embedded model stream, which retrieve
   tandem profile layer-ahead                             whether its queries can be predicted a layer ahead
@@ -76,7 +76,7 @@ of the true query's best tokens earlier queries choose too, by their distance (f
 reading of the paper (figure 5). The default of asyncspade is the best of them on the embedded model;
 methods/asyncspade/README.md has the table.)";
 
-constexpr std::uint64_t kSeed = 42;
+constexpr std::uint64_t kPromptSeed = 42;
 
 struct ProfileOptions {
   SessionOptions session;
@@ -139,7 +139,7 @@ Subject open_subject(const ProfileOptions& options, const char* what, const std:
                                options.length, options.samples);
   if (options.text_file.empty()) {
     for (const std::uint32_t length : lengths) {
-      auto more = eval::ruler_head_prompts(model, tasks, length, options.samples, kSeed);
+      auto more = eval::ruler_head_prompts(model, tasks, length, options.samples, kPromptSeed);
       std::move(more.begin(), more.end(), std::back_inserter(subject.prompts));
     }
     source.command += " --tasks " + fmt::format("{}", fmt::join(tasks, ","));
@@ -302,7 +302,7 @@ void add_profile(Command app) {
   Command command =
       app.subcommand("profile", "Statistics of a model that methods build on: heads, layer-ahead, recalls, shift");
   command.require_subcommand();
-  command.footer(kFooter);
+  command.footer(kProfileFooter);
   Command heads = command.subcommand("heads", "Attention heads: sinks, window, streaming, budgets, predictability");
   auto of_heads = std::make_shared<ProfileOptions>();
   add_common(heads, *of_heads);

@@ -19,7 +19,7 @@
 namespace tandem::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kReproduceFooter = R"(
 Examples:
   tandem reproduce                        what there is
   tandem reproduce scout-fig11            one figure
@@ -159,7 +159,7 @@ void add_reproduce(Command app) {
   command.option("--threads", arguments->threads, "Runs at a time, one thread each; 0: as many as this process may use")
       .show_default();
   command.flag("--quiet", arguments->quiet, "No progress line");
-  command.footer(kFooter);
+  command.footer(kReproduceFooter);
   command.callback([arguments] {
     if (arguments->name.empty() && !arguments->out.empty())
       throw_input_error("--out holds what is reproduced: name it too, for example tandem reproduce scout --out {}.",

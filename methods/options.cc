@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 30;  // sums and rounded values of these fit 32 bits
+constexpr std::uint64_t kMostOptionTokens = std::uint64_t{1} << 30;  // sums and rounded values of these fit 32 bits
 
 bool parse_tokens(const std::string& text, std::uint32_t& out) {
   std::uint64_t value = 0;
@@ -19,12 +19,12 @@ bool parse_tokens(const std::string& text, std::uint32_t& out) {
   if (error != std::errc{} || end == text.data()) return false;
   const std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
   if (rest == "K" || rest == "k") {
-    if (value > kMostTokens / 1024) return false;
+    if (value > kMostOptionTokens / 1024) return false;
     value *= 1024;
   } else if (!rest.empty()) {
     return false;
   }
-  if (value > kMostTokens) return false;
+  if (value > kMostOptionTokens) return false;
   out = static_cast<std::uint32_t>(value);
   return true;
 }

@@ -34,7 +34,7 @@ else
   status=1
 fi
 
-configure release >/dev/null
-cmake build/release >/dev/null  # the compile database of the tree as it is now
+configure files >/dev/null
+cmake build/files >/dev/null  # the compile database of the tree as it is now
 if ! python3 scripts/tidy.py --jobs "$jobs"; then status=1; fi
 exit $status

@@ -1,4 +1,4 @@
-"""clang-tidy over build/release/compile_commands.json, skipping what was found clean before. Called by lint.sh.
+"""clang-tidy over build/files/compile_commands.json, skipping what was found clean before. Called by lint.sh.
 
 A file's key is the hash of .clang-tidy, the clang-tidy version, the checks and its preprocessed text, so that a changed header
 re-checks what includes it and nothing else. Only clean results are kept, in ~/.cache/tandem/lint (XDG_CACHE_HOME), so
@@ -96,7 +96,7 @@ def main():
             (cache / name).touch()
         return file, clean, text, False
 
-    tasks = [task for task in commands(ROOT / "build/release/compile_commands.json")
+    tasks = [task for task in commands(ROOT / "build/files/compile_commands.json")
              if not options.only or re.search(options.only, str(task[0].relative_to(ROOT)))]
     bad = fresh = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kBufferAlignment = 256;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void LaunchArena::grow(std::size_t bytes) {
 }
 
 LaunchArena::Room LaunchArena::take(std::size_t bytes) {
-  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  bytes = (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
   if (bytes > device_.bytes()) grow(bytes);
   // Free are [next_, the oldest room) where that lies ahead, otherwise [next_, the end) and [0, the oldest room). A
   // ring with next_ at the oldest room is full: it was empty only before anything was used.
@@ -69,7 +69,7 @@ void LaunchArena::all_done() {
 }
 
 std::byte* LaunchScratch::take(std::size_t bytes) {
-  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  bytes = (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
   if (bytes > memory_.bytes() - next_) {
     CudaMemory larger(std::max(2 * memory_.bytes(), 2 * bytes));
     old_.push_back(std::exchange(memory_, std::move(larger)));

@@ -12,7 +12,7 @@ namespace {
 
 // Small buffers come from the heap so that an address sanitizer sees a body that runs over their end.
 constexpr std::size_t kHeapBelow = std::size_t{1} << 20;
-constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kHostAlignment = 64;
 
 }  // namespace
 
@@ -34,8 +34,9 @@ std::shared_ptr<Allocation> MemoryPool::allocate(Memory memory, std::size_t byte
   allocation->memory = memory;
   allocation->bytes = bytes;
   if (bytes < kHeapBelow) {
-    const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-    void* data = std::aligned_alloc(kAlignment, rounded);
+    const std::size_t rounded =
+        (std::max<std::size_t>(bytes, 1) + kHostAlignment - 1) / kHostAlignment * kHostAlignment;
+    void* data = std::aligned_alloc(kHostAlignment, rounded);
     if (data == nullptr) throw_run_error("The machine is out of memory: buffer '{}' needs {} bytes.", name, bytes);
     std::memset(data, 0, rounded);
     allocation->data = static_cast<std::byte*>(data);

@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-struct Shared {
+struct SharedPair {
   std::mutex mutex;
   std::condition_variable changed;
   std::array<std::deque<Message>, 2> inbox;  // of either end
@@ -19,7 +19,7 @@ struct Shared {
 
 class ThreadEnd final : public Communicator {
  public:
-  ThreadEnd(std::shared_ptr<Shared> shared, int own, std::string other, std::chrono::milliseconds patience)
+  ThreadEnd(std::shared_ptr<SharedPair> shared, int own, std::string other, std::chrono::milliseconds patience)
       : shared_(std::move(shared)), own_(own), other_(std::move(other)), patience_(patience) {}
   ~ThreadEnd() override {
     const std::lock_guard lock(shared_->mutex);
@@ -53,7 +53,7 @@ class ThreadEnd final : public Communicator {
     return message;
   }
 
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<SharedPair> shared_;
   int own_;
   std::string other_;
   std::chrono::milliseconds patience_;
@@ -62,7 +62,7 @@ class ThreadEnd final : public Communicator {
 }  // namespace
 
 CommunicatorPair make_thread_pair(std::string first, std::string second, std::chrono::milliseconds patience) {
-  auto shared = std::make_shared<Shared>();
+  auto shared = std::make_shared<SharedPair>();
   return {std::make_unique<ThreadEnd>(shared, 0, std::move(second), patience),
           std::make_unique<ThreadEnd>(shared, 1, std::move(first), patience)};
 }

@@ -122,15 +122,15 @@ class Channel {
   bool aborted_ = false;
 };
 
-struct Shared {
-  explicit Shared(const GpuLibraries& libraries) : lib(libraries) {}
-  ~Shared() {
+struct SharedRings {
+  explicit SharedRings(const GpuLibraries& libraries) : lib(libraries) {}
+  ~SharedRings() {
     for (auto& own : out) own.reset();
     for (auto& own : in) own.reset();
     for (const int device : retained) lib.context_release(device);
   }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
+  SharedRings(const SharedRings&) = delete;
+  SharedRings& operator=(const SharedRings&) = delete;
 
   /// Ends both directions. What to say about it: `reason`, with another's that came first.
   std::string abort(const std::string& reason) {
@@ -159,7 +159,7 @@ struct Shared {
 
 /// Sends one message each way. NCCL sets up a connection inside the first call that needs it, where it waits for the
 /// other end's: without a time limit, and nobody could abort what holds the channel meanwhile.
-void connect(Shared& shared) {
+void connect(SharedRings& shared) {
   const auto check = [&](int result) {
     if (result != 0) throw_run_error("NCCL cannot connect the two GPUs: {}.", shared.lib.nccl_error(result));
   };
@@ -185,7 +185,7 @@ void connect(Shared& shared) {
 
 class NcclEnd final : public Communicator {
  public:
-  NcclEnd(std::shared_ptr<Shared> shared, int own, std::string other, std::chrono::milliseconds patience)
+  NcclEnd(std::shared_ptr<SharedRings> shared, int own, std::string other, std::chrono::milliseconds patience)
       : shared_(std::move(shared)), own_(own), other_(std::move(other)), patience_(patience) {}
   ~NcclEnd() override { shared_->gone[own_] = true; }
   NcclEnd(const NcclEnd&) = delete;
@@ -261,7 +261,7 @@ class NcclEnd final : public Communicator {
     }
   }
 
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<SharedRings> shared_;
   int own_;
   std::string other_;
   std::chrono::milliseconds patience_;
@@ -284,7 +284,7 @@ CommunicatorPair make_nccl_pair(const GpuLibraries& libraries, const NcclPlaces&
     throw_input_error("Messages over NCCL go between two GPUs, here number {} and {}, and this machine has {}.",
                       places.first, places.second, count);
   }
-  auto shared = std::make_shared<Shared>(libraries);
+  auto shared = std::make_shared<SharedRings>(libraries);
   const std::array<int, 2> ordinals = {places.first, places.second};
   std::array<DriverContext, 2> contexts{};
   for (std::size_t i = 0; i < 2; ++i) {

@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kDoubleInfinity = std::numeric_limits<double>::infinity();
 
 struct Token {
   const void* k;
@@ -40,14 +40,14 @@ double attend(const float* q, const std::vector<Token>& tokens, std::size_t dim,
   const std::vector<double> query = query_of(q, dim, kv);
   std::vector<double> scores(tokens.size()), sum(dim, 0.0);
   std::vector<float> row(dim);
-  double most = -kInfinity, total = 0;
+  double most = -kDoubleInfinity, total = 0;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     scores[t] = score(query, tokens[t], kv, row);
     most = std::max(most, scores[t]);
   }
-  if (most == -kInfinity) {
+  if (most == -kDoubleInfinity) {
     std::fill(o, o + dim, 0.0f);
-    return -kInfinity;
+    return -kDoubleInfinity;
   }
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     const double weight = std::exp(scores[t] - most);

@@ -14,8 +14,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int32_t kMostTokens = 1 << 22;
-
 std::string text_of(const Json& token) {
   if (token.is_string()) return token.get<std::string>();
   const bool whole = token.is_object() && token.contains("content") && token["content"].is_string();

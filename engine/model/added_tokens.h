@@ -12,6 +12,9 @@
 
 namespace tandem {
 
+/// Ids are below it: one from a broken file would make a table of that size.
+inline constexpr std::int32_t kMostTokens = 1 << 22;
+
 struct AddedToken {
   std::string text;
   std::int32_t id = 0;

@@ -12,8 +12,6 @@
 namespace tandem {
 namespace {
 
-constexpr std::int32_t kMostTokens = 1 << 22;
-
 class BpeTokenizer : public Tokenizer {
  public:
   explicit BpeTokenizer(BpeSpec spec)

@@ -8,7 +8,8 @@
 namespace tandem {
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // as cudaMalloc's: what kernels and cuBLASLt read sixteen bytes at a time
+constexpr std::size_t kTensorAlignment =
+    256;  // as cudaMalloc's: what kernels and cuBLASLt read sixteen bytes at a time
 
 /// Copies into the allocation, collected while places are given out.
 struct Plan {
@@ -24,7 +25,7 @@ struct Plan {
     copies.push_back({bytes, from, size});
     return std::exchange(bytes, bytes + size);
   }
-  void align() { bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  void align() { bytes = (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment; }
 
   /// Matrices of as many columns under each other, vectors behind each other.
   PlacedMatrix place(const Model& model, std::initializer_list<MatrixView> parts) {

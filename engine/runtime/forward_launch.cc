@@ -15,7 +15,8 @@
 namespace tandem {
 namespace {
 
-constexpr std::size_t kAlignment = 16;  // of what is cut out of the scratch buffer: vector loads of kernels, cuBLASLt
+constexpr std::size_t kScratchAlignment =
+    16;  // of what is cut out of the scratch buffer: vector loads of kernels, cuBLASLt
 
 /// Cuts a buffer into pieces, one behind the other.
 class Cutter {
@@ -24,7 +25,7 @@ class Cutter {
   template <class T = void>
   T* take(std::size_t bytes) {
     char* const piece = at_;
-    at_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    at_ += (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
     return reinterpret_cast<T*>(piece);
   }
 
@@ -40,7 +41,7 @@ std::size_t Forward::scratch_floats(std::size_t rows) const {
   const std::size_t kv_width = std::size_t{shape_.kv_heads} * shape_.head_dim;
   if (!device_.launches()) return rows * std::max(hidden + 2 * kv_width, 2 * hidden + 2 * inner);
   // launch_qkv: the norm, the product; launch_finish_layer: attention, norm, gate and up, their activation.
-  constexpr std::size_t kPieces = 4, kFloats = kAlignment / sizeof(float);
+  constexpr std::size_t kPieces = 4, kFloats = kScratchAlignment / sizeof(float);
   return rows * std::max(hidden + q_width + 2 * kv_width, q_width + hidden + 3 * inner) + kPieces * kFloats;
 }
 

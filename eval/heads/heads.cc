@@ -22,8 +22,8 @@ void for_each_budget(Use use) {
   }
 }
 
-/// Sums over the queries of all prompts so far, by query head and by KV head.
-struct Sums {
+/// HeadSums over the queries of all prompts so far, by query head and by KV head.
+struct HeadSums {
   std::vector<HeadStats> q_heads;
   std::vector<KvHeadStats> kv_heads;
 };
@@ -45,7 +45,7 @@ class PromptProfiler {
                  const RopeTable& rope)
       : model_(model), pool_(pool), options_(options), capture_(capture), rope_(rope) {}
 
-  void add_layer(std::uint32_t layer, Sums& sums) {
+  void add_layer(std::uint32_t layer, HeadSums& sums) {
     const ModelConfig& c = model_.config;
     Outputs outputs;
     outputs.length.resize(std::size_t{capture_.queries()} * c.q_heads);
@@ -64,7 +64,7 @@ class PromptProfiler {
     return capture_.query(layer, n) + std::size_t{head} * model_.config.head_dim;
   }
 
-  void add_group(std::uint32_t layer, std::uint32_t g, std::uint32_t n, Outputs& outputs, Sums& sums) const {
+  void add_group(std::uint32_t layer, std::uint32_t g, std::uint32_t n, Outputs& outputs, HeadSums& sums) const {
     const ModelConfig& c = model_.config;
     const std::uint32_t group = c.q_heads / c.kv_heads, tokens = capture_.position(n) + 1;
     KvHeadStats& kv = sums.kv_heads[g];
@@ -136,7 +136,7 @@ class PromptProfiler {
                                       block_bounds(query_of(layer, n, h), keys, shared, dim));
   }
 
-  void add_streaming(const Outputs& outputs, Sums& sums) const {
+  void add_streaming(const Outputs& outputs, HeadSums& sums) const {
     const std::uint32_t heads = model_.config.q_heads, group = heads / model_.config.kv_heads;
     for (std::uint32_t n = 0; n < capture_.queries(); ++n) {
       const std::size_t at = std::size_t{n} * heads;
@@ -155,7 +155,7 @@ class PromptProfiler {
   }
 
   /// ScoutAttention §3.3: the layer's W_Q applied to the previous layer's input.
-  void add_prediction(std::uint32_t layer, Sums& sums) const {
+  void add_prediction(std::uint32_t layer, HeadSums& sums) const {
     const ModelConfig& c = model_.config;
     const std::uint32_t rows = capture_.queries();
     std::vector<std::uint32_t> positions(rows);
@@ -183,7 +183,7 @@ class PromptProfiler {
   const RopeTable& rope_;
 };
 
-void divide(Sums& sums, std::uint64_t queries, std::uint64_t pairs, bool first_layer) {
+void divide(HeadSums& sums, std::uint64_t queries, std::uint64_t pairs, bool first_layer) {
   const double n = double(queries), p = pairs > 0 ? double(pairs) : kNone, predicted = first_layer ? kNone : n;
   for (HeadStats& head : sums.q_heads) {
     for (double* x : {&head.sink_mass, &head.window_mass, &head.streaming}) *x /= n;
@@ -246,7 +246,7 @@ HeadProfile profile_heads(const Model& model, Engine& engine, ThreadPool& pool, 
   const RopeTable rope = make_rope_table(c.head_dim, c.rope);
   HeadProfile profile;
   profile.options = options;
-  std::vector<Sums> sums(c.layers, {std::vector<HeadStats>(c.q_heads), std::vector<KvHeadStats>(c.kv_heads)});
+  std::vector<HeadSums> sums(c.layers, {std::vector<HeadStats>(c.q_heads), std::vector<KvHeadStats>(c.kv_heads)});
   std::uint64_t pairs = 0;
   for (const HeadPrompt& prompt : prompts) {
     TANDEM_CHECK(std::size_t{prompt.first_query} + 1 < prompt.tokens.size(), "prompt '{}' has no decode query",

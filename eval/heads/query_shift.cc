@@ -31,13 +31,13 @@ double overlap(const std::vector<std::uint32_t>& a, const std::vector<std::uint3
 }
 
 /// One layer's sums over queries and heads.
-struct Sums {
+struct ShiftSums {
   std::vector<double> by_distance, with_shift, without;
 };
 
-/// Sums of one query and head. `past`: room + 1 queries of the head, oldest first, the last one the true one; `plain`:
-/// the same without their rotation.
-void add_head(Sums& sums, const std::vector<ShiftVariant>& variants, const std::vector<float>& past,
+/// ShiftSums of one query and head. `past`: room + 1 queries of the head, oldest first, the last one the true one;
+/// `plain`: the same without their rotation.
+void add_head(ShiftSums& sums, const std::vector<ShiftVariant>& variants, const std::vector<float>& past,
               const std::vector<float>& plain, const RopeTable& rope, std::uint32_t position, const float* keys,
               std::uint32_t dim, double share) {
   const auto count = static_cast<std::uint32_t>(past.size() / dim);
@@ -67,8 +67,9 @@ void add_head(Sums& sums, const std::vector<ShiftVariant>& variants, const std::
 }
 
 /// Adds one prompt's sums to those of all, and their means over `count` to the prompt.
-void add_prompt(ShiftProfile::Prompt& prompt, const std::vector<Sums>& own, std::vector<Sums>& all, double count) {
-  const auto add = [&](std::vector<double> Sums::*sums, std::vector<double>& mean) {
+void add_prompt(ShiftProfile::Prompt& prompt, const std::vector<ShiftSums>& own, std::vector<ShiftSums>& all,
+                double count) {
+  const auto add = [&](std::vector<double> ShiftSums::*sums, std::vector<double>& mean) {
     mean.resize((own.front().*sums).size());
     for (std::size_t l = 0; l < own.size(); ++l) {
       for (std::size_t i = 0; i < mean.size(); ++i) {
@@ -77,9 +78,9 @@ void add_prompt(ShiftProfile::Prompt& prompt, const std::vector<Sums>& own, std:
       }
     }
   };
-  add(&Sums::by_distance, prompt.by_distance);
-  add(&Sums::with_shift, prompt.with_shift);
-  add(&Sums::without, prompt.without);
+  add(&ShiftSums::by_distance, prompt.by_distance);
+  add(&ShiftSums::with_shift, prompt.with_shift);
+  add(&ShiftSums::without, prompt.without);
 }
 
 }  // namespace
@@ -148,9 +149,9 @@ ShiftProfile profile_query_shift(const Model& model, Engine& engine, ThreadPool&
   ShiftProfile profile;
   profile.options = options;
   profile.prompts = prompts.size();
-  const Sums zero{std::vector<double>(options.window), std::vector<double>(variants.size()),
-                  std::vector<double>(variants.size())};
-  std::vector<Sums> layers(shape.layers, zero);
+  const ShiftSums zero{std::vector<double>(options.window), std::vector<double>(variants.size()),
+                       std::vector<double>(variants.size())};
+  std::vector<ShiftSums> layers(shape.layers, zero);
   const std::uint32_t before = options.window + 1, dim = shape.head_dim;
   for (std::size_t p = 0; p < prompts.size(); ++p) {
     const HeadPrompt& prompt = prompts[p];
@@ -171,7 +172,7 @@ ShiftProfile profile_query_shift(const Model& model, Engine& engine, ThreadPool&
     const std::uint32_t queries = tokens - prompt.first_query;
     profile.queries += queries;
     profile.tokens += tokens;
-    std::vector<Sums> own(shape.layers, zero);
+    std::vector<ShiftSums> own(shape.layers, zero);
     pool.parallel_for(shape.layers, [&](std::size_t l) {
       const auto layer = static_cast<std::uint32_t>(l);
       for (std::uint32_t q = 0; q < queries; ++q) {
@@ -195,7 +196,7 @@ ShiftProfile profile_query_shift(const Model& model, Engine& engine, ThreadPool&
   }
   const double n = static_cast<double>(profile.queries) * shape.q_heads;
   for (const ShiftVariant& variant : variants) profile.variants.push_back({variant, {}, {}});
-  for (Sums& sums : layers) {
+  for (ShiftSums& sums : layers) {
     for (double& x : sums.by_distance) x /= n;
     profile.by_distance.push_back(sums.by_distance);
     for (std::size_t v = 0; v < variants.size(); ++v) {

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string percent(double share) {
+std::string percent_or_dash(double share) {
   return std::isnan(share) ? "–" : fmt::format("{:.1f}", 100 * share);
 }
 std::string number(double x) {
@@ -19,10 +19,11 @@ std::string number(double x) {
 }
 
 std::vector<std::string> cells(std::vector<std::string> names, const HeadStats& s) {
-  names.insert(names.end(), {percent(s.sink_mass), percent(s.window_mass), percent(s.streaming)});
-  for (const double share : s.budget[1]) names.push_back(percent(share));
   names.insert(names.end(),
-               {percent(s.budget[0][0]), percent(s.token_overlap), percent(s.block_overlap), number(s.cosine_next)});
+               {percent_or_dash(s.sink_mass), percent_or_dash(s.window_mass), percent_or_dash(s.streaming)});
+  for (const double share : s.budget[1]) names.push_back(percent_or_dash(share));
+  names.insert(names.end(), {percent_or_dash(s.budget[0][0]), percent_or_dash(s.token_overlap),
+                             percent_or_dash(s.block_overlap), number(s.cosine_next)});
   return names;
 }
 
@@ -124,10 +125,10 @@ std::string head_report_text(const HeadProfile& profile, const HeadSource& sourc
     for (std::size_t l = 0; l < profile.layers.size(); ++l) {
       for (std::size_t g = 0; g < profile.layers[l].kv_heads.size(); ++g) {
         const KvHeadStats& s = profile.layers[l].kv_heads[g];
-        std::vector<std::string> row = {fmt::format("{}.{}", l, g), percent(s.sink_mass), percent(s.window_mass),
-                                        percent(s.streaming)};
-        for (const double share : s.budget[1]) row.push_back(percent(share));
-        row.push_back(percent(s.budget[0][0]));
+        std::vector<std::string> row = {fmt::format("{}.{}", l, g), percent_or_dash(s.sink_mass),
+                                        percent_or_dash(s.window_mass), percent_or_dash(s.streaming)};
+        for (const double share : s.budget[1]) row.push_back(percent_or_dash(share));
+        row.push_back(percent_or_dash(s.budget[0][0]));
         groups.rows.push_back(std::move(row));
       }
     }

@@ -11,8 +11,6 @@
 namespace tandem::eval {
 namespace {
 
-constexpr std::uint32_t kPage = kListPageTokens;
-
 enum class Stage : std::uint8_t { choose, select };
 
 // Tokens by their scores, in whole numbers so that nothing is rounded: only the first dimension of a query is not zero.
@@ -35,14 +33,16 @@ KernelCase select_case(Stage stage, std::vector<std::uint32_t> tokens, std::uint
   one.prepare = [=](CaseMemory& memory) {
     PredictionRule rule;
     rule.window = 3;
-    const std::uint32_t capacity = (most + kPage - 1) / kPage, q_heads = kv_heads * group, pages = rows * capacity;
+    const std::uint32_t capacity = (most + kListPageTokens - 1) / kListPageTokens, q_heads = kv_heads * group,
+                        pages = rows * capacity;
     const std::size_t width = std::size_t{q_heads} * dim;
-    auto values = case_normals(std::size_t{pages} * kv_heads * 2 * kPage * dim, 1, 40);
+    auto values = case_normals(std::size_t{pages} * kv_heads * 2 * kListPageTokens * dim, 1, 40);
     for (float& value : values) value = std::clamp(std::round(value), -200.0f, 200.0f);
     const auto slot = [=](std::uint32_t row, std::uint32_t page) { return pages - 1 - row * capacity - page; };
     const auto at = [=](std::uint32_t row, std::uint32_t head, std::uint32_t token, bool is_v) {  // its first value
-      return (((std::size_t{slot(row, token / kPage)} * kv_heads + head) * 2 + (is_v ? 1 : 0)) * kPage +
-              token % kPage) *
+      return (((std::size_t{slot(row, token / kListPageTokens)} * kv_heads + head) * 2 + (is_v ? 1 : 0)) *
+                  kListPageTokens +
+              token % kListPageTokens) *
              dim;
     };
     const char* const kv_at = static_cast<const char*>(memory.stored(values, type));
@@ -64,12 +64,12 @@ KernelCase select_case(Stage stage, std::vector<std::uint32_t> tokens, std::uint
       std::vector<std::uint32_t> slots, counts;
       std::vector<PageEntry> entries(pages);
       for (std::uint32_t row = 0; row < rows; ++row) {
-        counts.push_back((tokens[row] + kPage - 1) / kPage);
+        counts.push_back((tokens[row] + kListPageTokens - 1) / kListPageTokens);
         for (std::uint32_t page = 0; page < capacity; ++page) {
           slots.push_back(slot(row, page));
-          const std::uint32_t left = tokens[row] > page * kPage ? tokens[row] - page * kPage : 0;
-          entries[std::size_t{row} * capacity + page] = {slots.back(), 0,
-                                                         static_cast<std::uint16_t>(std::min(left, kPage)), ~0u};
+          const std::uint32_t left = tokens[row] > page * kListPageTokens ? tokens[row] - page * kListPageTokens : 0;
+          entries[std::size_t{row} * capacity + page] = {
+              slots.back(), 0, static_cast<std::uint16_t>(std::min(left, kListPageTokens)), ~0u};
         }
       }
       const std::uint32_t* const device_slots = memory.input(slots);
@@ -80,7 +80,7 @@ KernelCase select_case(Stage stage, std::vector<std::uint32_t> tokens, std::uint
       batch.kv = kv;
       batch.lists = {memory.input(entries), memory.input(counts), capacity, false};
       batch.queries = memory.output<float>(rows * width);
-      batch.scores = memory.output<float>(std::size_t{rows} * q_heads * kPage * capacity);
+      batch.scores = memory.output<float>(std::size_t{rows} * q_heads * kListPageTokens * capacity);
       std::vector<QueryWindow> from;
       std::vector<TokenChoiceRow> choices;
       std::vector<TokenPack> packs;
@@ -107,9 +107,10 @@ KernelCase select_case(Stage stage, std::vector<std::uint32_t> tokens, std::uint
           const auto row = static_cast<std::uint32_t>(list / kv_heads),
                      head = static_cast<std::uint32_t>(list % kv_heads);
           std::vector<KvSpan> spans;
-          for (std::uint32_t t = 0; t < tokens[row]; t += kPage)
+          for (std::uint32_t t = 0; t < tokens[row]; t += kListPageTokens)
             spans.push_back({kv_at + at(row, head, t, false) * size_of(type),
-                             kv_at + at(row, head, t, true) * size_of(type), std::min(kPage, tokens[row] - t), ~0u});
+                             kv_at + at(row, head, t, true) * size_of(type), std::min(kListPageTokens, tokens[row] - t),
+                             ~0u});
           const AttentionShape shape{group, dim, type};
           chosen[list * (1 + room)] = std::min(keep, tokens[row]);
           if (stage == Stage::choose) {

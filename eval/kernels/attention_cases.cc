@@ -91,7 +91,7 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
   const PagedBatch batch(heads, type, std::move(tokens), scale, placing);
   KernelCase one;
   one.kernel = placing == KvPlacing::pages ? "decode_attention" : "contiguous_attention";
-  if (placing == KvPlacing::runs) one.targets = {Target::cpu};  // on a device all KV lies in pages
+  if (placing == KvPlacing::runs) one.targets = {KernelTarget::cpu};  // on a device all KV lies in pages
   one.shape = batch.shape();
   one.bytes = 2 * batch.vector_bytes() + 8.0 * static_cast<double>(batch.queries());
   one.flops = 4.0 * batch.all_tokens() * heads.q() * heads.dim;
@@ -200,7 +200,7 @@ void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases) {
   constexpr std::uint32_t kK = 1024;
   if (size == CaseSize::bench) {
     const auto on_gpu = [&](KernelCase one) {  // more memory, or time, than a CPU should spend
-      one.targets = {Target::cuda};
+      one.targets = {KernelTarget::cuda};
       take(std::move(one));
     };
     const Heads model{8, 4, 128};

@@ -70,8 +70,8 @@ class Stopwatch {
 /// What the target attains now, per second: bytes or FLOPs.
 class Limits {
  public:
-  Limits(Target target, ThreadPool& pool) : pool_(pool), alone_(1) {
-    if (target == Target::cuda) gpu_ = std::make_unique<GpuLimits>(pool);
+  Limits(KernelTarget target, ThreadPool& pool) : pool_(pool), alone_(1) {
+    if (target == KernelTarget::cuda) gpu_ = std::make_unique<GpuLimits>(pool);
   }
   /// 0: not known.
   double of(const KernelCase& one) {
@@ -96,7 +96,7 @@ KernelTime measure(const KernelCase& one, const KernelBenchOptions& options, Thr
   CaseMemory memory(options.target, pool);
   const PreparedCase prepared = one.prepare(memory);
   Stopwatch watch(memory, prepared, options.round_seconds);
-  const double bytes = options.target == Target::cpu && one.cpu_bytes > 0 ? one.cpu_bytes : one.bytes;
+  const double bytes = options.target == KernelTarget::cpu && one.cpu_bytes > 0 ? one.cpu_bytes : one.bytes;
   const double amount = one.bound == Bound::bytes ? bytes : one.flops;
   KernelTime time;
   std::vector<double> seconds, shares;
@@ -121,13 +121,13 @@ KernelTime measure(const KernelCase& one, const KernelBenchOptions& options, Thr
   time.median_us = median(seconds) * 1e6;
   time.least_us = *std::min_element(seconds.begin(), seconds.end()) * 1e6;
   time.most_us = *std::max_element(seconds.begin(), seconds.end()) * 1e6;
-  if (options.target == Target::cpu) time.disturbed = neighbours.disturbance();
+  if (options.target == KernelTarget::cpu) time.disturbed = neighbours.disturbance();
   if (!shares.empty() && time.no_share.empty() && time.disturbed.empty()) time.share = median(shares);
   return time;
 }
 
-std::string machine_of(Target target, const ThreadPool& pool) {
-  if (target == Target::cuda) return cuda_device().name;
+std::string machine_of(KernelTarget target, const ThreadPool& pool) {
+  if (target == KernelTarget::cuda) return cuda_device().name;
   return fmt::format("{}, {} thread{}, {}", this_machine().cpu_model, pool.size(), pool.size() == 1 ? "" : "s",
                      to_string(active_isa()));
 }
@@ -157,7 +157,8 @@ std::vector<KernelCase> bench_cases(const KernelBenchOptions& options) {
                       options.kernel.empty() ? "" : " of " + options.kernel, to_string(options.target), options.shape,
                       shapes.size() == 1 ? "is" : "are", fmt::join(shapes, "; "),
                       more > 0 ? fmt::format(" and {} more", more) : "");
-  if (options.target == Target::cuda && !cuda_missing().empty()) throw_input_error("--device cuda: {}", cuda_missing());
+  if (options.target == KernelTarget::cuda && !cuda_missing().empty())
+    throw_input_error("--device cuda: {}", cuda_missing());
   return all;
 }
 
@@ -167,7 +168,7 @@ KernelBench measure_kernels(const std::vector<KernelCase>& cases, const KernelBe
   Limits limits(options.target, pool);
   KernelBench bench{options.target,
                     machine_of(options.target, pool),
-                    options.target == Target::cpu ? pool.size() : 0,
+                    options.target == KernelTarget::cpu ? pool.size() : 0,
                     limits.disturbed(),
                     cases.size(),
                     {},

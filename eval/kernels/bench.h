@@ -11,7 +11,7 @@
 namespace tandem::eval {
 
 struct KernelBenchOptions {
-  Target target = Target::cpu;
+  KernelTarget target = KernelTarget::cpu;
   std::string kernel;    // only this one; empty: all
   std::string shape;     // only cases whose shape contains this text; empty: all
   unsigned threads = 0;  // of the CPU kernels that use more than one; 0: all usable
@@ -37,7 +37,7 @@ struct KernelTime {
 };
 
 struct KernelBench {
-  Target target = Target::cpu;
+  KernelTarget target = KernelTarget::cpu;
   std::string machine;           // "AMD EPYC 9B45, 2 threads, avx512_bf16", "NVIDIA H200"
   unsigned threads = 0;          // of the CPU kernels that use more than one; 0 on a GPU
   std::string no_share;          // why shares are left out; empty where they are there
@@ -61,7 +61,7 @@ struct KernelCheck {
 };
 
 struct KernelChecks {
-  Target target = Target::cpu;
+  KernelTarget target = KernelTarget::cpu;
   std::string machine;
   std::size_t cases = 0;          // that there are
   std::vector<KernelCheck> rows;  // of those that are finished, in their order

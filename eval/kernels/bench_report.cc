@@ -42,7 +42,7 @@ std::string kernel_bench_text(const KernelBench& bench) {
                                                  : "");
   }
   text +=
-      bench.target == Target::cpu
+      bench.target == KernelTarget::cpu
           ? "\nshare: of pure reads of memory by as many threads, in the same rounds; of multiply-adds in registers "
             "for\nmatrix kernels. What fits a cache can be above 1.\n"
           : "\nshare: of a copy within device memory (bytes read and written), in the same rounds; of a bf16 product "
@@ -67,7 +67,7 @@ std::string kernel_bench_json(const KernelBench& bench) {
   nlohmann::ordered_json json;
   json["device"] = to_string(bench.target);
   json["measured_on"] = bench.machine;
-  if (bench.target == Target::cpu) json["threads"] = bench.threads;
+  if (bench.target == KernelTarget::cpu) json["threads"] = bench.threads;
   if (!bench.no_share.empty()) json["no_share"] = bench.no_share;
   mark_unfinished(json, bench);
   json["kernels"] = nlohmann::ordered_json::array();

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/core.h>
+#include <numeric>
 #include <random>
 
 #include "engine/kernels/convert.h"
@@ -27,7 +28,7 @@ struct CaseMemory::Held {
   std::vector<PinnedMemory> pinned;
 };
 
-CaseMemory::CaseMemory(Target target, ThreadPool& pool)
+CaseMemory::CaseMemory(KernelTarget target, ThreadPool& pool)
     : target_(target), pool_(pool), held_(std::make_unique<Held>()) {
   if (cuda()) stream_ = std::make_unique<OwnedStream>();
 }
@@ -129,6 +130,13 @@ std::string wrong_result(const KernelCase& one, std::span<const float> result, s
   if (wrong == 0) return {};
   return fmt::format("{} of {} numbers are wrong, the first at {}: {} instead of {} (tolerance {}).", wrong,
                      result.size(), first, result[first], expected[first], one.tolerance);
+}
+
+std::vector<std::uint32_t> shuffled(std::uint32_t n, unsigned seed) {
+  std::vector<std::uint32_t> order(n);
+  std::iota(order.begin(), order.end(), 0u);
+  std::shuffle(order.begin(), order.end(), std::mt19937(seed));
+  return order;
 }
 
 std::vector<float> case_normals(std::size_t n, unsigned seed, float scale) {

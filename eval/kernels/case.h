@@ -18,21 +18,21 @@
 
 namespace tandem::eval {
 
-enum class Target : std::uint8_t { cpu, cuda };
-constexpr const char* to_string(Target target) {
-  return target == Target::cpu ? "cpu" : "cuda";
+enum class KernelTarget : std::uint8_t { cpu, cuda };
+constexpr const char* to_string(KernelTarget target) {
+  return target == KernelTarget::cpu ? "cpu" : "cuda";
 }
 
 /// The memory of one prepared case, on its target; lives as long as the case is run. Copies in and out; not
 /// thread-safe.
 class CaseMemory {
  public:
-  CaseMemory(Target target, ThreadPool& pool);
+  CaseMemory(KernelTarget target, ThreadPool& pool);
   ~CaseMemory();
   CaseMemory(const CaseMemory&) = delete;
   CaseMemory& operator=(const CaseMemory&) = delete;
 
-  bool cuda() const { return target_ == Target::cuda; }
+  bool cuda() const { return target_ == KernelTarget::cuda; }
   ThreadPool& pool() const { return pool_; }
   CudaStream stream() const { return stream_ ? static_cast<CudaStream>(*stream_) : CudaStream{}; }
 
@@ -70,7 +70,7 @@ class CaseMemory {
   void write(void* to, const void* from, std::size_t count);
   void read(void* to, const void* from, std::size_t count);
   struct Held;
-  Target target_;
+  KernelTarget target_;
   ThreadPool& pool_;
   std::unique_ptr<OwnedStream> stream_;
   std::unique_ptr<Held> held_;
@@ -100,7 +100,7 @@ struct KernelCase {
   Link link = Link::none;      // bound by the link: its share is that of a large copy over it
   bool threaded = false;       // the CPU twin uses the pool
   double tolerance = 0;        // |result - expected| <= tolerance * max(1, |expected|), on every target
-  std::vector<Target> targets = {Target::cpu, Target::cuda};  // that have the kernel
+  std::vector<KernelTarget> targets = {KernelTarget::cpu, KernelTarget::cuda};  // that have the kernel
   std::function<PreparedCase(CaseMemory&)> prepare;
 };
 
@@ -116,6 +116,8 @@ std::string wrong_result(const KernelCase& one, std::span<const float> result, s
 /// Standard normal numbers, the same in every run; number i is number i % kNormals.
 constexpr std::size_t kNormals = 1 << 16;  // drawing gigabytes of them takes minutes
 std::vector<float> case_normals(std::size_t n, unsigned seed, float scale = 1);
+/// 0 to n - 1 in an order of the seed.
+std::vector<std::uint32_t> shuffled(std::uint32_t n, unsigned seed);
 /// What CaseMemory::stored_normals writes, in host memory.
 std::vector<char> host_normals(std::size_t count, DType type, unsigned seed, float scale = 1);
 /// `values` as they are after rounding to `type`.

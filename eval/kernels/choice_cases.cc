@@ -3,8 +3,6 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <iterator>
-#include <numeric>
-#include <random>
 
 #include "engine/kernels/residency.h"
 #include "engine/kernels/sampling.h"
@@ -15,13 +13,6 @@ namespace tandem::eval {
 namespace {
 
 /// 0 .. n - 1 in an order of its own.
-std::vector<std::uint32_t> shuffled(std::uint32_t n, unsigned seed) {
-  std::vector<std::uint32_t> order(n);
-  std::iota(order.begin(), order.end(), 0u);
-  std::shuffle(order.begin(), order.end(), std::mt19937(seed));
-  return order;
-}
-
 // What of a choice is resident, and the swap that follows: tables, choices and moves, all as numbers.
 KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32_t slots, std::uint32_t pages,
                           bool swap) {

@@ -12,8 +12,6 @@
 namespace tandem::eval {
 namespace {
 
-constexpr std::uint32_t kPage = kListPageTokens;
-
 /// `keep` of the numbers below n, ascending, behind their count and followed by room up to `room`.
 std::vector<std::uint32_t> list_of(std::uint32_t n, std::uint32_t keep, std::uint32_t room, std::mt19937& random) {
   std::vector<std::uint32_t> all(n), list(1, keep);
@@ -70,7 +68,7 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
   KernelCase one;
   one.kernel = "list_units";
   one.shape = fmt::format("{} sequences, {} heads, up to {} of {} units of {}", sequences, heads, room, units, unit);
-  const std::uint32_t piece = std::min(unit, kPage), per_unit = unit / piece;
+  const std::uint32_t piece = std::min(unit, kListPageTokens), per_unit = unit / piece;
   const std::uint32_t most = 2 * heads * room * per_unit + 3;  // of a sequence, with some that are not used
   // Of a head that keeps some: the list of units, and per piece of K and of V where it lies and goes, and its page.
   const auto kept = [=](std::uint32_t s, std::uint32_t head) {
@@ -82,7 +80,8 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
   }
   one.prepare = [=](CaseMemory& memory) {
     std::mt19937 random(units + unit);
-    const std::uint32_t pages_each = (units * unit + kPage - 1) / kPage, slots = kFirstSlot + pages_each;
+    const std::uint32_t pages_each = (units * unit + kListPageTokens - 1) / kListPageTokens,
+                        slots = kFirstSlot + pages_each;
     std::vector<UnitFetch> fetches;
     std::vector<std::vector<double>> from(sequences), to(sequences);
     for (std::uint32_t s = 0; s < sequences; ++s) {
@@ -97,7 +96,8 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
           for (std::uint32_t p = 0; p < per_unit; ++p) {
             const std::uint32_t token = list[1 + i] * unit + p * piece;
             for (std::uint32_t is_v = 0; is_v < 2; ++is_v) {  // in tokens of the pools first
-              const double row = ((1.0 * pages[token / kPage] * heads + head) * 2 + is_v) * kPage + token % kPage;
+              const double row = ((1.0 * pages[token / kListPageTokens] * heads + head) * 2 + is_v) * kListPageTokens +
+                                 token % kListPageTokens;
               from[s].push_back(row / piece);
               to[s].push_back(first + ((1.0 * head * 2 + is_v) * room * unit + i * unit + p * piece) / piece);
             }
@@ -127,8 +127,10 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
 struct Choices {
   std::uint32_t rows, heads, group, together, blocks, keep, per_block;
   std::uint32_t capacity() const { return std::min(blocks, group / std::min(together, group) * keep) * per_block; }
-  std::uint32_t tokens() const { return blocks * per_block * kPage - kPage - 3; }  // the last block is short
-  std::uint32_t pages() const { return (tokens() + kPage - 1) / kPage; }
+  std::uint32_t tokens() const {
+    return blocks * per_block * kListPageTokens - kListPageTokens - 3;
+  }  // the last block is short
+  std::uint32_t pages() const { return (tokens() + kListPageTokens - 1) / kListPageTokens; }
   std::string name() const {
     return fmt::format("{} rows, {} heads of {}, {} together, {} of {} blocks of {} pages", rows, heads, group,
                        together, keep, blocks, per_block);
@@ -170,7 +172,8 @@ std::vector<Entry> entries_of(const Choices& c, const MadeChoices& made, std::ui
   for (std::uint32_t page = 0; page < c.blocks * c.per_block; ++page) {
     const std::uint32_t mask = made.masks[row][head][page / c.per_block];
     if (mask == 0) continue;
-    const std::uint32_t left = c.tokens() > page * kPage ? std::min(kPage, c.tokens() - page * kPage) : 0;
+    const std::uint32_t left =
+        c.tokens() > page * kListPageTokens ? std::min(kListPageTokens, c.tokens() - page * kListPageTokens) : 0;
     list.push_back({left > 0 ? made.slots[row][page] : 0, left, left > 0 ? mask : 0});
   }
   return list;
@@ -183,7 +186,7 @@ KernelCase pages_of_selection_case(const Choices& c) {
   one.shape = c.name();
   const double lists = 1.0 * c.rows * c.heads;
   one.bytes = 4.0 * lists * c.group / c.together * (c.keep + 1.0) + 16.0 * lists * c.capacity();
-  one.targets = {Target::cuda};
+  one.targets = {KernelTarget::cuda};
   one.prepare = [=](CaseMemory& memory) {
     const MadeChoices made = make_choices(c, memory);
     const BlockSelection* const rows = memory.input(made.rows);
@@ -230,7 +233,7 @@ KernelCase list_pages_case(const Choices& c, bool numbers) {
   one.shape = c.name();
   const std::uint32_t lists = c.rows * c.heads, most = lists * c.capacity();
   one.bytes = (numbers ? 4.0 : 12.0) * most;
-  one.targets = {Target::cuda};
+  one.targets = {KernelTarget::cuda};
   one.prepare = [=](CaseMemory& memory) {
     const MadeChoices made = make_choices(c, memory);
     std::vector<PageEntry> before(most);

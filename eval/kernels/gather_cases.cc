@@ -21,7 +21,7 @@ KernelCase gather_case(std::size_t bytes, std::uint32_t count, GatherWay way, bo
                                                       : ", counted on the device");
   one.bytes = static_cast<double>(bytes) * count;
   one.link = to_device ? Link::to_device : Link::to_host;
-  one.targets = {Target::cuda};
+  one.targets = {KernelTarget::cuda};
   one.prepare = [=](CaseMemory& memory) {
     const std::size_t words = bytes / 4;
     const std::uint32_t pool_slots = count + count / 2 + 1;

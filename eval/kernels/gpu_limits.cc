@@ -5,7 +5,7 @@
 namespace tandem::eval {
 
 GpuLimits::GpuLimits(ThreadPool& pool, const GpuLimitSizes& sizes)
-    : sizes_(sizes), memory_(Target::cuda, pool), copy_(memory_.output<char>(2 * sizes.copy)) {}
+    : sizes_(sizes), memory_(KernelTarget::cuda, pool), copy_(memory_.output<char>(2 * sizes.copy)) {}
 
 double GpuLimits::of(const KernelCase& one) {
   if (one.bound == Bound::bf16) return product_rate();

@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <numeric>
-#include <random>
 
 #include "engine/kernels/heavy.h"
 #include "eval/kernels/case.h"
@@ -11,16 +9,7 @@
 namespace tandem::eval {
 namespace {
 
-constexpr std::uint32_t kPage = kListPageTokens;
-
 /// 0 .. n - 1 in an order of its own.
-std::vector<std::uint32_t> shuffled(std::uint32_t n, unsigned seed) {
-  std::vector<std::uint32_t> order(n);
-  std::iota(order.begin(), order.end(), 0u);
-  std::shuffle(order.begin(), order.end(), std::mt19937(seed));
-  return order;
-}
-
 /// Positive numbers with, on request, many equal ones.
 std::vector<float> masses(std::size_t n, unsigned seed, bool ties) {
   std::vector<float> values = case_normals(n, seed);
@@ -36,7 +25,8 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
   one.shape = fmt::format("{} heads, {} + {} to {}, window {}, D {}, {}{}", heads, held, end - begin, room, window, dim,
                           to_string(type), ties ? ", ties" : "");
   const std::uint32_t arrive = end - begin, count = held + arrive, kept = std::min(count, room);
-  const std::uint32_t first_page = begin / kPage, pages = (end + kPage - 1) / kPage - first_page;
+  const std::uint32_t first_page = begin / kListPageTokens,
+                      pages = (end + kListPageTokens - 1) / kListPageTokens - first_page;
   const std::size_t row = 2 * dim * size_of(type);
   one.bytes = 1.0 * heads * (8.0 * count + 2.0 * kept * static_cast<double>(row) + 8.0 * kept);
   one.threaded = true;
@@ -120,8 +110,10 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
           }
           const std::uint32_t p = begin + i - held;
           const float* row_k =
-              &page[((std::size_t{slots[p / kPage - first_page]} * heads + head) * 2 * kPage + p % kPage) * dim];
-          all.push_back({p, mass[std::size_t{head} * count + i], row_k, row_k + std::size_t{kPage} * dim});
+              &page[((std::size_t{slots[p / kListPageTokens - first_page]} * heads + head) * 2 * kListPageTokens +
+                     p % kListPageTokens) *
+                    dim];
+          all.push_back({p, mass[std::size_t{head} * count + i], row_k, row_k + std::size_t{kListPageTokens} * dim});
         }
         // The window first, newest first; then by mass, older first.
         const std::uint32_t window_begin = end - std::min(window, end);
@@ -260,10 +252,10 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
         }
         masses_after[std::size_t{head} * room + place] = owns[head];
         at[std::size_t{head} * room + place] = position;
-        const std::size_t from = ((std::size_t{heads} + head) * 2 * kPage + position % kPage) * dim;
+        const std::size_t from = ((std::size_t{heads} + head) * 2 * kListPageTokens + position % kListPageTokens) * dim;
         for (std::uint32_t d = 0; d < dim; ++d) {
           k[(std::size_t{head} * room + place) * dim + d] = double{page[from + d]};
-          v[(std::size_t{head} * room + place) * dim + d] = double{page[from + std::size_t{kPage} * dim + d]};
+          v[(std::size_t{head} * room + place) * dim + d] = double{page[from + std::size_t{kListPageTokens} * dim + d]};
         }
       }
       for (const auto* part : {&at, &k, &v}) masses_after.insert(masses_after.end(), part->begin(), part->end());

@@ -81,7 +81,7 @@ void append_merge_cases(CaseSize size, std::vector<KernelCase>& cases) {
   if (size == CaseSize::bench) {
     take(merge_case(2, 8 * 32, 128, false));
     take(merge_case(2, 8 * 32, 128, true));
-    cases.back().targets = {Target::cuda};
+    cases.back().targets = {KernelTarget::cuda};
     return;
   }
   for (const bool on_host : {false, true}) {

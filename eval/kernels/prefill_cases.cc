@@ -81,7 +81,7 @@ void append_prefill_cases(CaseSize size, std::vector<KernelCase>& cases) {
   const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
   if (size == CaseSize::bench) {
     const auto on_gpu = [&](KernelCase one) {  // more time than a CPU should spend
-      one.targets = {Target::cuda};
+      one.targets = {KernelTarget::cuda};
       take(std::move(one));
     };
     constexpr DType kBf16 = DType::bf16;

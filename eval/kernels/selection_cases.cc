@@ -12,18 +12,17 @@
 namespace tandem::eval {
 namespace {
 
-constexpr std::uint32_t kPage = kListPageTokens;
-
 // Digests of all blocks of a layer. Pages lie in reverse.
 KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uint32_t tokens,
                              std::uint32_t pages_per_block, DType type) {
   KernelCase one;
   one.kernel = "build_digest";
-  one.shape = fmt::format("{} tokens by {}, {} heads, D {}, {}", tokens, pages_per_block * kPage, kv_heads, dim,
-                          to_string(type));
-  const std::uint32_t pages = (tokens + kPage - 1) / kPage, block = pages_per_block * kPage;
+  one.shape = fmt::format("{} tokens by {}, {} heads, D {}, {}", tokens, pages_per_block * kListPageTokens, kv_heads,
+                          dim, to_string(type));
+  const std::uint32_t pages = (tokens + kListPageTokens - 1) / kListPageTokens,
+                      block = pages_per_block * kListPageTokens;
   const std::uint32_t blocks = (tokens + block - 1) / block;
-  const std::size_t elements = std::size_t{pages} * kv_heads * 2 * kPage * dim;
+  const std::size_t elements = std::size_t{pages} * kv_heads * 2 * kListPageTokens * dim;
   const std::size_t digests = std::size_t{kv_heads} * 2 * blocks * dim;
   one.bytes = (1.0 * tokens * kv_heads * dim + static_cast<double>(digests)) * static_cast<double>(size_of(type));
   one.threaded = true;
@@ -35,7 +34,9 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
     const std::uint32_t* const device_slots = memory.input(slots);
     const DigestRun* const run = memory.input(std::vector<DigestRun>{{device_slots, out, tokens, blocks}});
     const auto key = [=](std::uint32_t head, std::uint32_t token) {  // its first element
-      return ((std::size_t{slots[token / kPage]} * kv_heads + head) * 2 * kPage + token % kPage) * dim;
+      return ((std::size_t{slots[token / kListPageTokens]} * kv_heads + head) * 2 * kListPageTokens +
+              token % kListPageTokens) *
+             dim;
     };
     PreparedCase prepared;
     prepared.run = [=, &memory] {
@@ -49,9 +50,10 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
         const std::size_t bytes = dim * size_of(type);
         std::vector<char> low(pages_per_block * bytes), high(low.size());
         std::uint32_t found = 0;
-        for (std::uint32_t token = b * block; token < std::min(tokens, (b + 1) * block); token += kPage, ++found)
+        for (std::uint32_t token = b * block; token < std::min(tokens, (b + 1) * block);
+             token += kListPageTokens, ++found)
           build_digest(static_cast<const char*>(kv) + key(head, token) * size_of(type), type,
-                       std::min(kPage, tokens - token), dim, &low[found * bytes], &high[found * bytes]);
+                       std::min(kListPageTokens, tokens - token), dim, &low[found * bytes], &high[found * bytes]);
         char* const to = static_cast<char*>(out) + (std::size_t{head} * 2 * blocks + b) * bytes;
         merge_digest(low.data(), high.data(), type, found, dim, to, to + blocks * bytes);
       });

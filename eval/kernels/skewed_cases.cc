@@ -10,8 +10,6 @@
 namespace tandem::eval {
 namespace {
 
-constexpr std::uint32_t kPage = kListPageTokens;
-
 // Components of keys along directions, or scores of queries from them. Pages lie in reverse.
 KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, std::uint32_t dim, std::uint32_t columns,
                        std::uint32_t tokens, DType type) {
@@ -28,7 +26,7 @@ KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, st
   one.tolerance = type == DType::f32 || scores ? 2e-5 : type == DType::f16 ? 2e-3 : 1e-2;
   one.threaded = true;
   one.prepare = [=](CaseMemory& memory) {
-    const std::uint32_t pages = (tokens + kPage - 1) / kPage;
+    const std::uint32_t pages = (tokens + kListPageTokens - 1) / kListPageTokens;
     const std::size_t kv_values = std::size_t{pages} * heads * 32 * dim,
                       index_values = std::size_t{heads} * tokens * columns;
     const auto skew = case_normals(std::size_t{heads} * columns * dim, 1, 1 / std::sqrt(static_cast<float>(dim)));
@@ -96,8 +94,8 @@ KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, st
               if (scores) {
                 sum += skewed[c] * double{stored[(std::size_t{head} * tokens + t) * columns + c]};
               } else {
-                const std::size_t page = std::size_t{slots[t / kPage]} * heads + head;
-                expected.push_back(dot(head, c, &stored[(page * 2 * kPage + t % kPage) * dim]));
+                const std::size_t page = std::size_t{slots[t / kListPageTokens]} * heads + head;
+                expected.push_back(dot(head, c, &stored[(page * 2 * kListPageTokens + t % kListPageTokens) * dim]));
               }
             }
             if (scores) expected.push_back(sum / std::sqrt(static_cast<double>(dim)));
@@ -124,7 +122,7 @@ KernelCase skew_grams_case(std::uint32_t heads, std::uint32_t group, std::uint32
   one.tolerance = 1e-6;  // of the numbers as f32
   one.threaded = true;
   one.prepare = [=](CaseMemory& memory) {
-    const std::uint32_t pages = (tokens + kPage - 1) / kPage;
+    const std::uint32_t pages = (tokens + kListPageTokens - 1) / kListPageTokens;
     const std::size_t kv_values = std::size_t{pages} * heads * 32 * dim, matrix = std::size_t{dim} * dim;
     const std::size_t stride = std::size_t{heads} * group * dim;
     const auto queries = case_normals(observed * stride, 2);
@@ -163,8 +161,8 @@ KernelCase skew_grams_case(std::uint32_t heads, std::uint32_t group, std::uint32
       };
       for (std::uint32_t head = 0; head < heads; ++head) {
         for (std::uint32_t t = 0; t < tokens; ++t) {
-          const std::size_t page = std::size_t{slots[t / kPage]} * heads + head;
-          add(&stored[(page * 2 * kPage + t % kPage) * dim], &expected[2 * head * matrix]);
+          const std::size_t page = std::size_t{slots[t / kListPageTokens]} * heads + head;
+          add(&stored[(page * 2 * kListPageTokens + t % kListPageTokens) * dim], &expected[2 * head * matrix]);
         }
         for (std::uint32_t i = 0; i < observed * group; ++i)
           add(&queries[i / group * stride + (std::size_t{head} * group + i % group) * dim],

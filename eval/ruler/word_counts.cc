@@ -8,8 +8,9 @@
 namespace tandem::eval {
 namespace {
 
+/// A copy of `random`: the same order for each list of one length.
 template <class Item>
-void shuffle(std::vector<Item>& items, Random random) {
+void shuffle_alike(std::vector<Item>& items, Random random) {
   for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random.below(i)]);
 }
 
@@ -27,7 +28,7 @@ class CommonDraft : public Draft {
         if (seen_.insert(word).second) pool_.push_back(word);
       }
     }
-    shuffle(pool_, seed.stream(0));
+    shuffle_alike(pool_, seed.stream(0));
     TANDEM_CHECK(pool_.size() > kCommon, "{} words", pool_.size());
   }
 
@@ -36,7 +37,7 @@ class CommonDraft : public Draft {
     std::vector<std::size_t> list;  // indices into pool_
     for (std::size_t i = 0; i < kCommon; ++i) list.insert(list.end(), often_, i);
     for (std::size_t i = 0; i < n; ++i) list.insert(list.end(), seldom_, kCommon + i);
-    shuffle(list, shuffling_);
+    shuffle_alike(list, shuffling_);
     std::string text = wording_.counts.common_intro + '\n';
     for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : wording_.counts.common_join) + pool_[list[i]];
     if (depth != nullptr) depth->reset();
@@ -85,7 +86,7 @@ class FrequentDraft : public Draft {
       const double share = 1 / (static_cast<double>(rank) * static_cast<double>(rank) * kZeta2);
       list.insert(list.end(), static_cast<std::size_t>(total * share), rank - 1);
     }
-    shuffle(list, shuffling_);
+    shuffle_alike(list, shuffling_);
     std::string text = wording_.counts.frequent_intro + '\n';
     for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : " ") + words_[list[i]];
     if (depth != nullptr) depth->reset();

@@ -152,38 +152,33 @@ TEST(BenchProgram, OutIsAFileOrALinkToOne) {
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
-struct Bad {
-  const char* arguments;
-  const char* says;
-};
-void PrintTo(const Bad& bad, std::ostream* out) {
-  *out << bad.arguments;
-}
-class BadBench : public ::testing::TestWithParam<Bad> {};
+class BadBench : public ::testing::TestWithParam<cli::BadUsage> {};
 INSTANTIATE_TEST_SUITE_P(
     Sentences, BadBench,
-    ::testing::Values(Bad{"bench", "see tandem bench --help."},
-                      Bad{"bench decoed", "tandem bench has no 'decoed'. Did you mean 'decode'?"},
-                      Bad{"bench kernels --kernel swigl", "there is no kernel 'swigl'. Did you mean 'swiglu'?"},
-                      Bad{"bench kernels --device gpu", "--device is 'gpu': give cpu or cuda."},
-                      Bad{"bench kernels --kernel gather", "'gather' does not run on cpu."},
-                      Bad{"bench kernels --kernel choose --shape n2",
-                          "--shape: no shape of choose on cpu has 'n2' in it. There are 'n 1, vocabulary 151936"},
-                      Bad{"bench kernels --shape nowhere", "on cpu has 'nowhere' in it. There are "},
-                      Bad{"bench kernels --rounds 0", "--rounds is 0: give 1 to 1000."},
-                      Bad{"bench kernels --check --rounds 3", "--rounds has no place beside it"},
-                      Bad{"bench kernels --rounds 0x10", "--rounds: '0x10' is not a whole number"},
-                      Bad{"bench kernels --rounds 99999999999999999999999", "is not a whole number"},
-                      Bad{"bench decode --tokens 4K", "There is no option '--tokens' of tandem bench decode."},
-                      Bad{"bench decode --context 1K,2K", "--context is '1K,2K': give one length."},
-                      Bad{"bench prefill --tokens 0", "--tokens: the length '0' is outside"},
-                      Bad{"bench decode --context 1M", "positions of model 'embedded'"},
-                      Bad{"bench prefill --tokens 1M", "positions"}, Bad{"bench decode --steps 0", "--steps is 0"},
-                      Bad{"bench prefill --rounds 0", "--rounds is 0"},
-                      Bad{"bench decode --method ful", "Did you mean 'full'?"},
-                      Bad{"bench decode --threads 4000", "--threads is 4000"},
-                      Bad{"bench prefill --out /no/such/folder/x.json", "'/no/such/folder' does not exist"},
-                      Bad{"bench prefill --model /no/such/model", "/no/such/model"}));
+    ::testing::Values(
+        cli::BadUsage{"bench", "see tandem bench --help."},
+        cli::BadUsage{"bench decoed", "tandem bench has no 'decoed'. Did you mean 'decode'?"},
+        cli::BadUsage{"bench kernels --kernel swigl", "there is no kernel 'swigl'. Did you mean 'swiglu'?"},
+        cli::BadUsage{"bench kernels --device gpu", "--device is 'gpu': give cpu or cuda."},
+        cli::BadUsage{"bench kernels --kernel gather", "'gather' does not run on cpu."},
+        cli::BadUsage{"bench kernels --kernel choose --shape n2",
+                      "--shape: no shape of choose on cpu has 'n2' in it. There are 'n 1, vocabulary 151936"},
+        cli::BadUsage{"bench kernels --shape nowhere", "on cpu has 'nowhere' in it. There are "},
+        cli::BadUsage{"bench kernels --rounds 0", "--rounds is 0: give 1 to 1000."},
+        cli::BadUsage{"bench kernels --check --rounds 3", "--rounds has no place beside it"},
+        cli::BadUsage{"bench kernels --rounds 0x10", "--rounds: '0x10' is not a whole number"},
+        cli::BadUsage{"bench kernels --rounds 99999999999999999999999", "is not a whole number"},
+        cli::BadUsage{"bench decode --tokens 4K", "There is no option '--tokens' of tandem bench decode."},
+        cli::BadUsage{"bench decode --context 1K,2K", "--context is '1K,2K': give one length."},
+        cli::BadUsage{"bench prefill --tokens 0", "--tokens: the length '0' is outside"},
+        cli::BadUsage{"bench decode --context 1M", "positions of model 'embedded'"},
+        cli::BadUsage{"bench prefill --tokens 1M", "positions"},
+        cli::BadUsage{"bench decode --steps 0", "--steps is 0"},
+        cli::BadUsage{"bench prefill --rounds 0", "--rounds is 0"},
+        cli::BadUsage{"bench decode --method ful", "Did you mean 'full'?"},
+        cli::BadUsage{"bench decode --threads 4000", "--threads is 4000"},
+        cli::BadUsage{"bench prefill --out /no/such/folder/x.json", "'/no/such/folder' does not exist"},
+        cli::BadUsage{"bench prefill --model /no/such/model", "/no/such/model"}));
 
 TEST_P(BadBench, EndsWithTwoAndOneSentence) {
   const std::string arguments = GetParam().arguments;

@@ -26,17 +26,17 @@ using ::testing::HasSubstr;
 using ::testing::Key;
 namespace fs = std::filesystem;
 
-constexpr const char* kSmall =
+constexpr const char* kSmallCompare =
     "compare --no-plot --quiet --methods full,streaming,hybrid-fixed,hgca --tasks niah_single_1,niah_multikey_1 "
     "--lengths 256,512 --samples 2 ";
 
 class CompareProgram : public RunFolders {};
 
 TEST_F(CompareProgram, ARerunGivesTheSameBytes) {
-  const cli::Outcome first = cli::run(std::string(kSmall) + "--out " + folder("a"));
+  const cli::Outcome first = cli::run(std::string(kSmallCompare) + "--out " + folder("a"));
   ASSERT_EQ(first.code, 0) << first.text;
   EXPECT_THAT(first.text, AllOf(HasSubstr("hybrid-fixed"), HasSubstr("simulated for"), HasSubstr("TPOT")));
-  ASSERT_EQ(cli::run(std::string(kSmall) + "--threads 1 --out " + folder("b")).code, 0);
+  ASSERT_EQ(cli::run(std::string(kSmallCompare) + "--threads 1 --out " + folder("b")).code, 0);
   EXPECT_EQ(cli::lines(bytes("a", "samples.jsonl")), 32u);  // 2 tasks, 2 lengths, 2 samples, 4 methods
   EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("b", "samples.jsonl"));
   EXPECT_EQ(bytes("a", "timings.jsonl"), bytes("b", "timings.jsonl"));
@@ -137,15 +137,15 @@ TEST_F(CompareProgram, AReportMadeAnewDoesNotMakeTheRunNewer) {
 }
 
 TEST_F(CompareProgram, AResumedRunEndsWithTheSameBytes) {
-  ASSERT_EQ(cli::run(std::string(kSmall) + "--out " + folder("a")).code, 0);
+  ASSERT_EQ(cli::run(std::string(kSmallCompare) + "--out " + folder("a")).code, 0);
   const std::string samples = bytes("a", "samples.jsonl"), timings = bytes("a", "timings.jsonl");
   // As a kill leaves it: one file further than the other, a line cut off in the middle.
   fs::resize_file(folder("a") + "/samples.jsonl", samples.size() / 2);
   fs::resize_file(folder("a") + "/timings.jsonl", timings.size() / 3);
-  const cli::Outcome other = cli::run(std::string(kSmall) + "--seed 7 --resume --out " + folder("a"));
+  const cli::Outcome other = cli::run(std::string(kSmallCompare) + "--seed 7 --resume --out " + folder("a"));
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.text, HasSubstr("was made by another command"));
-  const cli::Outcome resumed = cli::run(std::string(kSmall) + "--resume --out " + folder("a"));
+  const cli::Outcome resumed = cli::run(std::string(kSmallCompare) + "--resume --out " + folder("a"));
   ASSERT_EQ(resumed.code, 0) << resumed.text;
   EXPECT_EQ(bytes("a", "samples.jsonl"), samples);
   EXPECT_EQ(bytes("a", "timings.jsonl"), timings);
@@ -189,7 +189,7 @@ TEST_F(CompareProgram, KilledRunsAreResumedToTheSameBytes) {
   const char* asked = std::getenv("TANDEM_KILLS");
   const int kills = asked == nullptr ? 8 : std::atoi(asked);
   const auto begin = std::chrono::steady_clock::now();
-  ASSERT_EQ(cli::run(std::string(kSmall) + "--out " + folder("whole")).code, 0);
+  ASSERT_EQ(cli::run(std::string(kSmallCompare) + "--out " + folder("whole")).code, 0);
   const auto whole = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
   std::mt19937 random(7);
   std::uniform_int_distribution<std::int64_t> moment(0, whole.count());
@@ -197,7 +197,7 @@ TEST_F(CompareProgram, KilledRunsAreResumedToTheSameBytes) {
   while (killed < kills || completed == 0) {
     ASSERT_LT(completed, 50 * kills) << "no kill ever met a run";
     const bool resume = fs::exists(folder("a") + "/manifest.json");
-    const pid_t child = cli::start(std::string(kSmall) + (resume ? "--resume --out " : "--out ") + folder("a"));
+    const pid_t child = cli::start(std::string(kSmallCompare) + (resume ? "--resume --out " : "--out ") + folder("a"));
     ASSERT_GT(child, 0);
     if (killed < kills) {
       std::this_thread::sleep_for(std::chrono::microseconds(moment(random)));
@@ -218,8 +218,8 @@ TEST_F(CompareProgram, KilledRunsAreResumedToTheSameBytes) {
 }
 
 TEST_F(CompareProgram, RealTimeOnThisCpuGivesTheSameTokens) {
-  ASSERT_EQ(cli::run(std::string(kSmall) + "--out " + folder("a")).code, 0);
-  const cli::Outcome emu = cli::run(std::string(kSmall) + "--device emu --out " + folder("b"));
+  ASSERT_EQ(cli::run(std::string(kSmallCompare) + "--out " + folder("a")).code, 0);
+  const cli::Outcome emu = cli::run(std::string(kSmallCompare) + "--device emu --out " + folder("b"));
   ASSERT_EQ(emu.code, 0) << emu.text;
   EXPECT_THAT(emu.text, AllOf(HasSubstr("measured on"), ::testing::Not(HasSubstr("simulated for"))));
   EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("b", "samples.jsonl"));

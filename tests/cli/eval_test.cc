@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
 
-constexpr const char* kSmall =
+constexpr const char* kSmallEval =
     "eval perplexity --quiet --context 128 --new 16 --windows 6 --batch 2 --methods full,streaming,hgca ";
 
 class EvalProgram : public RunFolders {
@@ -32,7 +32,7 @@ class EvalProgram : public RunFolders {
 };
 
 TEST_F(EvalProgram, ARunLeavesAFolder) {
-  const cli::Outcome first = cli::run(std::string(kSmall) + "--out " + folder("a"));
+  const cli::Outcome first = cli::run(std::string(kSmallEval) + "--out " + folder("a"));
   ASSERT_EQ(first.code, 0) << first.text;
   EXPECT_THAT(first.text, AllOf(HasSubstr("perplexity"), HasSubstr("simulated for"), HasSubstr(folder("a"))));
   EXPECT_EQ(cli::lines(bytes("a", "windows.jsonl")), 18u);
@@ -42,7 +42,7 @@ TEST_F(EvalProgram, ARunLeavesAFolder) {
       AllOf(HasSubstr("tandem eval perplexity --model embedded"), HasSubstr("weights_hash"), HasSubstr("git_commit"),
             HasSubstr("perplexity/decode+text:"), Not(HasSubstr("finished_utc\": \"\""))));
   EXPECT_THAT(bytes("a", "report.md"), AllOf(HasSubstr("| full |"), HasSubstr("## How it was made")));
-  ASSERT_EQ(cli::run(std::string(kSmall) + "--threads 1 --out " + folder("b")).code, 0);
+  ASSERT_EQ(cli::run(std::string(kSmallEval) + "--threads 1 --out " + folder("b")).code, 0);
   expect_same("a", "b");
 }
 
@@ -55,8 +55,8 @@ TEST_F(EvalProgram, TablesSayWhereQuestHasNoDenseLayers) {
 }
 
 TEST_F(EvalProgram, ForceReplacesAndResumeContinues) {
-  ASSERT_EQ(cli::run(std::string(kSmall) + "--out " + folder("whole")).code, 0);
-  const std::string run = std::string(kSmall) + "--out " + folder("a");
+  ASSERT_EQ(cli::run(std::string(kSmallEval) + "--out " + folder("whole")).code, 0);
+  const std::string run = std::string(kSmallEval) + "--out " + folder("a");
   ASSERT_EQ(cli::run(run + " --prefill-chunk 64").code, 0);
   const cli::Outcome there = cli::run(run, cli::kOnlyErrors);
   EXPECT_EQ(there.code, 2);
@@ -96,7 +96,7 @@ TEST_F(EvalProgram, AnInterruptKeepsFinishedWindows) {
 }
 
 TEST_F(EvalProgram, NoRoomForMoreWindows) {
-  const std::string command = std::string(kSmall) + "--out ";
+  const std::string command = std::string(kSmallEval) + "--out ";
   ASSERT_EQ(cli::run(command + folder("whole")).code, 0);
   const cli::Outcome stopped = cli::run_limited(command + folder("a"), 3000);
   EXPECT_EQ(stopped.code, 3);

@@ -89,35 +89,28 @@ TEST(FluxionCollect, ANameThatIsNoTextCanBeResumed) {
   EXPECT_EQ(again.code, 0) << again.text;
 }
 
-struct Bad {
-  const char* arguments;
-  const char* says;
-};
-void PrintTo(const Bad& bad, std::ostream* out) {
-  *out << bad.arguments;
-}
-class BadFluxion : public ::testing::TestWithParam<Bad> {};
+class BadFluxion : public ::testing::TestWithParam<cli::BadUsage> {};
 INSTANTIATE_TEST_SUITE_P(
     Sentences, BadFluxion,
     ::testing::Values(
-        Bad{"fluxion", "see tandem fluxion --help."},
-        Bad{"fluxion colect", "tandem fluxion has no 'colect'. Did you mean 'collect'?"},
-        Bad{"fluxion collect", "--out is missing"},
-        Bad{"fluxion collect --out /proc/none --steps 40", "--steps is 40: give 1 to --decode-steps (32)."},
-        Bad{"fluxion collect --out /proc/none --tau 0", "--tau is 0"},
-        Bad{"fluxion collect --out /proc/none --mass 1.5", "--mass is 1.5"},
-        Bad{"fluxion collect --out /proc/none --samples 0", "--samples is 0"},
-        Bad{"fluxion collect --out /proc/none --window 0", "a window of at least 1"},
-        Bad{"fluxion collect --out /proc/none --lengths 320", "of 320 tokens, sinks (64) and window (256)"},
-        Bad{"fluxion collect --out /proc/none --lengths 400", "400 is too short for cwe"},
-        Bad{"fluxion collect --out /proc/none --lengths 1M", "positions of model 'embedded'"},
-        Bad{"fluxion collect --out /proc/none --tasks niah_singel_1", "Did you mean 'niah_single_1'?"},
-        Bad{"fluxion collect --out /proc/none --text-file /no/such", "'/no/such' cannot be read"},
-        Bad{"fluxion collect --out /proc/none --model synthetic:llama-3.1-8b", "has random weights"},
-        Bad{"fluxion collect --out /proc/none --force --resume", "give one of them"},
-        Bad{"fluxion collect --out /no/such/folder --resume", "there is no collection in"},
-        Bad{"fluxion collect --out /dev/null", "'/dev/null' is no folder"},
-        Bad{"fluxion collect --out /usr", "none of them is a collection's manifest.json"}));
+        cli::BadUsage{"fluxion", "see tandem fluxion --help."},
+        cli::BadUsage{"fluxion colect", "tandem fluxion has no 'colect'. Did you mean 'collect'?"},
+        cli::BadUsage{"fluxion collect", "--out is missing"},
+        cli::BadUsage{"fluxion collect --out /proc/none --steps 40", "--steps is 40: give 1 to --decode-steps (32)."},
+        cli::BadUsage{"fluxion collect --out /proc/none --tau 0", "--tau is 0"},
+        cli::BadUsage{"fluxion collect --out /proc/none --mass 1.5", "--mass is 1.5"},
+        cli::BadUsage{"fluxion collect --out /proc/none --samples 0", "--samples is 0"},
+        cli::BadUsage{"fluxion collect --out /proc/none --window 0", "a window of at least 1"},
+        cli::BadUsage{"fluxion collect --out /proc/none --lengths 320", "of 320 tokens, sinks (64) and window (256)"},
+        cli::BadUsage{"fluxion collect --out /proc/none --lengths 400", "400 is too short for cwe"},
+        cli::BadUsage{"fluxion collect --out /proc/none --lengths 1M", "positions of model 'embedded'"},
+        cli::BadUsage{"fluxion collect --out /proc/none --tasks niah_singel_1", "Did you mean 'niah_single_1'?"},
+        cli::BadUsage{"fluxion collect --out /proc/none --text-file /no/such", "'/no/such' cannot be read"},
+        cli::BadUsage{"fluxion collect --out /proc/none --model synthetic:llama-3.1-8b", "has random weights"},
+        cli::BadUsage{"fluxion collect --out /proc/none --force --resume", "give one of them"},
+        cli::BadUsage{"fluxion collect --out /no/such/folder --resume", "there is no collection in"},
+        cli::BadUsage{"fluxion collect --out /dev/null", "'/dev/null' is no folder"},
+        cli::BadUsage{"fluxion collect --out /usr", "none of them is a collection's manifest.json"}));
 
 TEST_P(BadFluxion, EndsWithTwoAndOneSentence) {
   const cli::Outcome outcome = cli::run(GetParam().arguments, cli::kOnlyErrors);

@@ -121,38 +121,31 @@ TEST(ProfileScoutRecall, ItsFileIsWhatTheMethodLoads) {
   EXPECT_THAT(all.text, HasSubstr("there is nothing to recall"));
 }
 
-struct Bad {
-  const char* arguments;
-  const char* says;
-};
-void PrintTo(const Bad& bad, std::ostream* out) {
-  *out << bad.arguments;
-}
-class BadProfile : public ::testing::TestWithParam<Bad> {};
+class BadProfile : public ::testing::TestWithParam<cli::BadUsage> {};
 INSTANTIATE_TEST_SUITE_P(
     Sentences, BadProfile,
-    ::testing::Values(Bad{"profile", "see tandem profile --help."},
-                      Bad{"profile hedas", "tandem profile has no 'hedas'. Did you mean 'heads'?"},
-                      Bad{"profile heads --modle x", "of tandem profile heads. Did you mean '--model'?"},
-                      Bad{"profile heads x", "'x' is one word too many; see tandem profile heads --help."},
-                      Bad{"profile heads --length 300", "every head would be a streaming one"},
-                      Bad{"profile heads --length 1K,2K", "give one length"},
-                      Bad{"profile heads --length 1M", "positions of model 'embedded'"},
-                      Bad{"profile layer-ahead --length 1", "--length is 1: give at least 2 tokens"},
-                      Bad{"profile heads --length 330 --window 4294967290", "cover that already"},
-                      Bad{"profile query-shift --epsilon inf", "--epsilon is inf"},
-                      Bad{"profile heads --samples 0", "--samples is 0"},
-                      Bad{"profile heads --window 0", "--window is 0"},
-                      Bad{"profile heads --tasks niah_singel_1", "Did you mean 'niah_single_1'?"},
-                      Bad{"profile heads --text-file /no/such/text",
-                          "--text-file '/no/such/text' cannot be read (No such file or directory)."},
-                      Bad{"profile heads --text-file /dev/null", "has 0 tokens"},
-                      Bad{"profile heads --out /no/such/folder/x.json", "'/no/such/folder' does not exist"},
-                      Bad{"profile heads --out /tmp", "is a folder"},
-                      Bad{"profile scout-recall --steps 1", "--steps is 1: give 2 to 100000."},
-                      Bad{"profile scout-recall --threshold 1", "--threshold is 1"},
-                      Bad{"profile scout-recall --budget 64", "Option 'budget' of method 'scoutattention'"},
-                      Bad{"profile heads --model /no/such/model", "/no/such/model"}));
+    ::testing::Values(cli::BadUsage{"profile", "see tandem profile --help."},
+                      cli::BadUsage{"profile hedas", "tandem profile has no 'hedas'. Did you mean 'heads'?"},
+                      cli::BadUsage{"profile heads --modle x", "of tandem profile heads. Did you mean '--model'?"},
+                      cli::BadUsage{"profile heads x", "'x' is one word too many; see tandem profile heads --help."},
+                      cli::BadUsage{"profile heads --length 300", "every head would be a streaming one"},
+                      cli::BadUsage{"profile heads --length 1K,2K", "give one length"},
+                      cli::BadUsage{"profile heads --length 1M", "positions of model 'embedded'"},
+                      cli::BadUsage{"profile layer-ahead --length 1", "--length is 1: give at least 2 tokens"},
+                      cli::BadUsage{"profile heads --length 330 --window 4294967290", "cover that already"},
+                      cli::BadUsage{"profile query-shift --epsilon inf", "--epsilon is inf"},
+                      cli::BadUsage{"profile heads --samples 0", "--samples is 0"},
+                      cli::BadUsage{"profile heads --window 0", "--window is 0"},
+                      cli::BadUsage{"profile heads --tasks niah_singel_1", "Did you mean 'niah_single_1'?"},
+                      cli::BadUsage{"profile heads --text-file /no/such/text",
+                                    "--text-file '/no/such/text' cannot be read (No such file or directory)."},
+                      cli::BadUsage{"profile heads --text-file /dev/null", "has 0 tokens"},
+                      cli::BadUsage{"profile heads --out /no/such/folder/x.json", "'/no/such/folder' does not exist"},
+                      cli::BadUsage{"profile heads --out /tmp", "is a folder"},
+                      cli::BadUsage{"profile scout-recall --steps 1", "--steps is 1: give 2 to 100000."},
+                      cli::BadUsage{"profile scout-recall --threshold 1", "--threshold is 1"},
+                      cli::BadUsage{"profile scout-recall --budget 64", "Option 'budget' of method 'scoutattention'"},
+                      cli::BadUsage{"profile heads --model /no/such/model", "/no/such/model"}));
 
 TEST_P(BadProfile, EndsWithTwoAndOneSentence) {
   const cli::Outcome outcome = cli::run(GetParam().arguments, cli::kOnlyErrors);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdio>
+#include <ostream>
 #include <string>
 #include <sys/wait.h>
 
@@ -24,6 +25,15 @@ inline Outcome run(const std::string& arguments, const char* keep = "2>&1") {
   const int status = pclose(pipe);
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return outcome;
+}
+
+/// A command line that is refused, and what it is told.
+struct BadUsage {
+  const char* arguments;
+  const char* says;
+};
+inline void PrintTo(const BadUsage& usage, std::ostream* out) {
+  *out << usage.arguments;
 }
 
 inline constexpr const char* kOnlyErrors = "2>&1 >/dev/null";

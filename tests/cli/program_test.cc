@@ -52,15 +52,7 @@ TEST(Program, NoSubcommandIsBadUsageWithTheHelp) {
   EXPECT_THAT(outcome.text, HasSubstr("compare"));
 }
 
-struct BadUsage {
-  const char* arguments;
-  const char* says;
-};
-void PrintTo(const BadUsage& usage, std::ostream* out) {
-  *out << usage.arguments;
-}
-
-class ProgramBadUsage : public ::testing::TestWithParam<BadUsage> {};
+class ProgramBadUsage : public ::testing::TestWithParam<cli::BadUsage> {};
 
 TEST_P(ProgramBadUsage, EndsWithTwoAndOneSentenceOnStderr) {
   const Outcome outcome = run(GetParam().arguments, kOnlyErrors);
@@ -73,30 +65,32 @@ TEST_P(ProgramBadUsage, EndsWithTwoAndOneSentenceOnStderr) {
 INSTANTIATE_TEST_SUITE_P(
     Sentences, ProgramBadUsage,
     ::testing::Values(
-        BadUsage{"inof", "There is no subcommand 'inof'. Did you mean 'info'? There are"},
-        BadUsage{"comparre --lengths 4K", "Did you mean 'compare'?"},
-        BadUsage{"xyzzyplugh", "There is no subcommand 'xyzzyplugh'. There are"},
-        BadUsage{"--nonsense", "There is no option '--nonsense'."},
-        BadUsage{"info --modle x", "There is no option '--modle' of tandem info. Did you mean '--model'?"},
-        BadUsage{"info --modle=x", "'--modle' of tandem info. Did you mean '--model'?"},
-        BadUsage{"info extra", "'extra' is one word too many; see tandem info --help."},
-        BadUsage{"info --model", "see tandem info --help."},
-        BadUsage{"info --hw h200 --hw h200", "--hw is given 2 times: give it once; see tandem info --help."},
-        BadUsage{"info --hw h20", "Did you mean 'h200'?"},
-        BadUsage{"generate --chat --device cuda", "--device cuda does not keep conversations yet"},
-        BadUsage{"bench decode --device sim", "--device is 'sim': bench takes real time, so give emu or cuda."},
-        BadUsage{"compare --device cuda --hw h200", "--hw is 'h200', but --device cuda takes real time"},
-        BadUsage{"compare --workload recorded", "belong to --as"}, BadUsage{"compare --context 32K", "belong to --as"},
-        BadUsage{"compare --context 16K", "belong to --as"},
-        BadUsage{"reproduce --out x.json", "--out holds what is reproduced: name it too"},
-        BadUsage{"generate --prompt 'caf'$(printf '\\351')' au lait'", "--prompt: byte 3 (0xe9) is no UTF-8"},
-        BadUsage{"generate --prompt-file /bin/true", "The prompt file '/bin/true': byte"},
-        BadUsage{"reproduce asyncspade-table2 --quiet --out /proc/r.json", "--out: '/proc/r.json' cannot be written"},
-        BadUsage{"profile heads --quiet --out /proc/r.json", "--out: '/proc/r.json' cannot be written"},
-        BadUsage{"info --hw /no/such.json", "/no/such.json"},
-        BadUsage{"info --model /no/such/folder", "/no/such/folder"},
-        BadUsage{"methods hybrid-fixd", "Did you mean 'hybrid-fixed'?"},
-        BadUsage{"methods full streaming", "'streaming' is one word too many"}));
+        cli::BadUsage{"inof", "There is no subcommand 'inof'. Did you mean 'info'? There are"},
+        cli::BadUsage{"comparre --lengths 4K", "Did you mean 'compare'?"},
+        cli::BadUsage{"xyzzyplugh", "There is no subcommand 'xyzzyplugh'. There are"},
+        cli::BadUsage{"--nonsense", "There is no option '--nonsense'."},
+        cli::BadUsage{"info --modle x", "There is no option '--modle' of tandem info. Did you mean '--model'?"},
+        cli::BadUsage{"info --modle=x", "'--modle' of tandem info. Did you mean '--model'?"},
+        cli::BadUsage{"info extra", "'extra' is one word too many; see tandem info --help."},
+        cli::BadUsage{"info --model", "see tandem info --help."},
+        cli::BadUsage{"info --hw h200 --hw h200", "--hw is given 2 times: give it once; see tandem info --help."},
+        cli::BadUsage{"info --hw h20", "Did you mean 'h200'?"},
+        cli::BadUsage{"generate --chat --device cuda", "--device cuda does not keep conversations yet"},
+        cli::BadUsage{"bench decode --device sim", "--device is 'sim': bench takes real time, so give emu or cuda."},
+        cli::BadUsage{"compare --device cuda --hw h200", "--hw is 'h200', but --device cuda takes real time"},
+        cli::BadUsage{"compare --workload recorded", "belong to --as"},
+        cli::BadUsage{"compare --context 32K", "belong to --as"},
+        cli::BadUsage{"compare --context 16K", "belong to --as"},
+        cli::BadUsage{"reproduce --out x.json", "--out holds what is reproduced: name it too"},
+        cli::BadUsage{"generate --prompt 'caf'$(printf '\\351')' au lait'", "--prompt: byte 3 (0xe9) is no UTF-8"},
+        cli::BadUsage{"generate --prompt-file /bin/true", "The prompt file '/bin/true': byte"},
+        cli::BadUsage{"reproduce asyncspade-table2 --quiet --out /proc/r.json",
+                      "--out: '/proc/r.json' cannot be written"},
+        cli::BadUsage{"profile heads --quiet --out /proc/r.json", "--out: '/proc/r.json' cannot be written"},
+        cli::BadUsage{"info --hw /no/such.json", "/no/such.json"},
+        cli::BadUsage{"info --model /no/such/folder", "/no/such/folder"},
+        cli::BadUsage{"methods hybrid-fixd", "Did you mean 'hybrid-fixed'?"},
+        cli::BadUsage{"methods full streaming", "'streaming' is one word too many"}));
 
 TEST(Program, WhatCannotBePrintedIsAnError) {
   for (const char* command : {"methods", "methods full", "info", "reproduce", "--help", "--version", "compare --help"})

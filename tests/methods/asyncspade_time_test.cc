@@ -11,7 +11,7 @@ namespace tandem::testing {
 namespace {
 
 /// Launching costs nothing; 1 byte of HBM per ns; the host's threads choose at `host_gbps` each.
-HardwareProfile plain_profile(double host_gbps) {
+HardwareProfile plain_asyncspade_profile(double host_gbps) {
   HardwareProfile p = load_profile("asyncspade-a100");
   p.device.hbm_gbps = 1;
   p.device.stream_efficiency = p.device.attention_efficiency = p.device.select_efficiency = 1;
@@ -53,7 +53,7 @@ DecodeResult timed(const std::string& options, const HardwareProfile& profile) {
 }
 
 TEST(AsyncSpadeTime, TheDeviceNeverWaitsWhereTheRankKeepsUp) {
-  HardwareProfile fast = plain_profile(1e4);
+  HardwareProfile fast = plain_asyncspade_profile(1e4);
   fast.handoff = {0, 0};
   for (LinkPoint& point : fast.link.h2d_curve) point.gbps = 1e4;
   for (LinkPoint& point : fast.link.d2h_curve) point.gbps = 1e4;
@@ -88,25 +88,26 @@ TEST(AsyncSpadeTime, APredictionTakesTheTimeOfItsRule) {
 }
 
 TEST(AsyncSpadeTime, AWaitIsPutDownToWhoeverIsLate) {
-  const DecodeResult slow_choice = timed("pack=2,place=host", plain_profile(0.002));
+  const DecodeResult slow_choice = timed("pack=2,place=host", plain_asyncspade_profile(0.002));
   const Waits selection = waits_of(slow_choice);
   EXPECT_GT(selection.gaps, 0);
   EXPECT_GT(selection.selection, selection.gaps / 10 * 9);
   EXPECT_GE(selection.selection + selection.transfer + selection.signals, selection.gaps);
   EXPECT_EQ(selection.others, 0);
-  HardwareProfile slow_link = plain_profile(1e4);
+  HardwareProfile slow_link = plain_asyncspade_profile(1e4);
   slow_link.peer = {0.001, 5};
   const Waits transfer = waits_of(timed("pack=2,place=peer", slow_link));
   EXPECT_GT(transfer.gaps, 0);
   EXPECT_GT(transfer.transfer, transfer.gaps / 10 * 9);
   EXPECT_GE(transfer.selection + transfer.transfer + transfer.signals, transfer.gaps);
   EXPECT_EQ(transfer.others, 0);
-  EXPECT_EQ(timed("pack=2,place=host", plain_profile(1e4)).sequences[0].tokens, slow_choice.sequences[0].tokens)
+  EXPECT_EQ(timed("pack=2,place=host", plain_asyncspade_profile(1e4)).sequences[0].tokens,
+            slow_choice.sequences[0].tokens)
       << "when a selection arrives changes nothing";
 }
 
 TEST(AsyncSpadeTime, ASideStreamsChoiceIsTheDevicesOwnWork) {
-  HardwareProfile slow = plain_profile(1e4);
+  HardwareProfile slow = plain_asyncspade_profile(1e4);
   slow.device.gemm_tflops = 1e-4;  // what chooses computes more than a layer does
   const DecodeResult result = timed("pack=1,place=stream", slow);
   const Waits waits = waits_of(result);
@@ -120,7 +121,7 @@ TEST(AsyncSpadeTime, ASideStreamsChoiceIsTheDevicesOwnWork) {
 }
 
 TEST(AsyncSpadeTime, AnAttentionBeginsWhenItsPacksSelectionIsThere) {
-  const DecodeResult result = timed("pack=2,place=host", plain_profile(0.002));
+  const DecodeResult result = timed("pack=2,place=host", plain_asyncspade_profile(0.002));
   std::map<std::uint32_t, std::vector<TraceRecord>> arrived, attention;
   for (const TraceRecord& r : result.trace.records) {
     if (r.start < result.trace.steps.front().end) continue;

@@ -84,14 +84,14 @@ TEST(Streaming, AttendsSinksAndTheNewestTokens) {
       200, 40);
 }
 
-struct Rule {
+struct BudgetRule {
   double budget;
   std::uint32_t block, sinks, window;
   bool union_attended;
 };
 
 /// Sinks, window and new tokens, and of the region between them each head's best blocks.
-void expect_fixed_budget(const std::string& method, const Rule& rule) {
+void expect_fixed_budget(const std::string& method, const BudgetRule& rule) {
   const std::uint32_t prompt = 501;  // 500 prefilled; not a multiple of a page
   const std::uint32_t begin = (rule.sinks + 15) / 16 * 16, end = (500 - rule.window) / 16 * 16;
   const std::uint32_t keep = std::uint32_t(std::ceil(rule.budget * (end - begin) / rule.block - 1e-9));
@@ -121,11 +121,11 @@ void expect_fixed_budget(const std::string& method, const Rule& rule) {
       prompt, 12);
 }
 
-class FixedBudget : public ::testing::TestWithParam<Rule> {};
+class FixedBudget : public ::testing::TestWithParam<BudgetRule> {};
 INSTANTIATE_TEST_SUITE_P(Rules, FixedBudget,
-                         ::testing::Values(Rule{0.1, 16, 64, 256, false}, Rule{0.25, 32, 16, 40, false},
-                                           Rule{0.02, 16, 0, 1, false}, Rule{0.4, 64, 32, 17, false},
-                                           Rule{0.15, 128, 16, 100, false}, Rule{0.2, 32, 16, 100, true}));
+                         ::testing::Values(BudgetRule{0.1, 16, 64, 256, false}, BudgetRule{0.25, 32, 16, 40, false},
+                                           BudgetRule{0.02, 16, 0, 1, false}, BudgetRule{0.4, 64, 32, 17, false},
+                                           BudgetRule{0.15, 128, 16, 100, false}, BudgetRule{0.2, 32, 16, 100, true}));
 
 TEST_P(FixedBudget, EachHeadAttendsItsBestBlocksOnTheHost) {
   expect_fixed_budget("hybrid-fixed", GetParam());

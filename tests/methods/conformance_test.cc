@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, Conformance, ::testing::ValuesIn(all_methods()
   return name;
 });
 
-const std::vector<std::vector<std::int32_t>> kRagged = {
+const std::vector<std::vector<std::int32_t>> kUneven = {
     random_prompt(401, 1), random_prompt(30, 2), random_prompt(720, 3), random_prompt(48, 4), random_prompt(65, 5)};
 
 struct Out {
@@ -79,7 +79,7 @@ Out run(const std::string& spec, const std::vector<std::vector<std::int32_t>>& p
 }
 
 TEST_P(Conformance, WhatIsSummedUpBetweenStepsIsNotLost) {
-  const Out whole = run(GetParam(), kRagged, sim(), 1), parts = run(GetParam(), kRagged, sim(), 1, 4);
+  const Out whole = run(GetParam(), kUneven, sim(), 1), parts = run(GetParam(), kUneven, sim(), 1, 4);
   EXPECT_EQ(parts.tokens, whole.tokens);
   EXPECT_EQ(parts.logits, whole.logits);
   EXPECT_EQ(parts.idle.total, whole.idle.total);
@@ -92,13 +92,13 @@ TEST_P(Conformance, WhatIsSummedUpBetweenStepsIsNotLost) {
   }
   EXPECT_EQ(parts.idle.decode.window, window);
   EXPECT_LT(parts.end, whole.end) << "the trace is of the first steps";
-  EXPECT_EQ(run(GetParam(), kRagged, make_emu_device({.host_worker_threads = 2}), 2, 2).tokens, whole.tokens);
+  EXPECT_EQ(run(GetParam(), kUneven, make_emu_device({.host_worker_threads = 2}), 2, 2).tokens, whole.tokens);
 }
 
 TEST_P(Conformance, ASequenceDoesNotDependOnItsBatchNorOnThreads) {  // invariant B, bit for bit on the simulated device
-  const Out together = run(GetParam(), kRagged, sim(), 2);
-  for (std::size_t i = 0; i < kRagged.size(); ++i) {
-    const Out alone = run(GetParam(), {kRagged[i]}, sim(), i % 2 == 0 ? 1 : 3);
+  const Out together = run(GetParam(), kUneven, sim(), 2);
+  for (std::size_t i = 0; i < kUneven.size(); ++i) {
+    const Out alone = run(GetParam(), {kUneven[i]}, sim(), i % 2 == 0 ? 1 : 3);
     EXPECT_EQ(alone.tokens[0], together.tokens[i]);
     for (std::size_t step = 0; step < alone.logits.size(); ++step) {
       const std::vector<float>& all = together.logits[step];
@@ -109,22 +109,22 @@ TEST_P(Conformance, ASequenceDoesNotDependOnItsBatchNorOnThreads) {  // invarian
 }
 
 TEST_P(Conformance, ARepeatGivesTheSameTokensAndTheSameVirtualNanoseconds) {
-  const Out first = run(GetParam(), kRagged, sim(), 2), second = run(GetParam(), kRagged, sim(), 2);
+  const Out first = run(GetParam(), kUneven, sim(), 2), second = run(GetParam(), kUneven, sim(), 2);
   EXPECT_EQ(first.tokens, second.tokens);
   EXPECT_EQ(first.logits, second.logits);
   EXPECT_EQ(first.end, second.end);
 }
 
 TEST_P(Conformance, RealThreadsGiveTheSimulatedDevicesTokens) {
-  const Out virtual_time = run(GetParam(), kRagged, sim(), 2);
-  const Out real_time = run(GetParam(), kRagged, make_emu_device({.host_worker_threads = 4}), 2);
+  const Out virtual_time = run(GetParam(), kUneven, sim(), 2);
+  const Out real_time = run(GetParam(), kUneven, make_emu_device({.host_worker_threads = 4}), 2);
   EXPECT_EQ(virtual_time.tokens, real_time.tokens);
 }
 
 TEST_P(Conformance, TheCountersAreTheSumsOfWhatTheOperationsDeclared) {  // invariant C
   Bench bench(tiny_model_for(GetParam()));
   const auto method = make_method(GetParam());
-  const DecodeResult result = bench.decode(*method, kRagged, 5);
+  const DecodeResult result = bench.decode(*method, kUneven, 5);
   Cost sum, steps;
   for (const TraceRecord& record : result.trace.records) {
     sum.hbm += record.cost.hbm;
@@ -231,9 +231,9 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
                                  "scoutattention:budget=800,block=16,sinks=0,scope=kv_head,device_scope=selected"}) {
     const auto full = make_method("full"), method = make_method(spec);
     std::vector<std::vector<float>> expected, actual;
-    const DecodeResult a = bench.decode(*full, kRagged, 9, {.logits = &expected});
-    const DecodeResult b = bench.decode(*method, kRagged, 9, {.logits = &actual});
-    for (std::size_t i = 0; i < kRagged.size(); ++i) EXPECT_EQ(a.sequences[i].tokens, b.sequences[i].tokens) << spec;
+    const DecodeResult a = bench.decode(*full, kUneven, 9, {.logits = &expected});
+    const DecodeResult b = bench.decode(*method, kUneven, 9, {.logits = &actual});
+    for (std::size_t i = 0; i < kUneven.size(); ++i) EXPECT_EQ(a.sequences[i].tokens, b.sequences[i].tokens) << spec;
     ASSERT_EQ(expected.size(), actual.size());
     for (std::size_t step = 0; step < expected.size(); ++step) {
       double worst = 0, scale = 0;

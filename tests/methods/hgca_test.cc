@@ -15,7 +15,7 @@ namespace {
 
 using Vector = SlowModel::Vector;
 
-struct Rule {
+struct HgcaRule {
   std::uint32_t prompt, steps;  // tokens
   std::uint32_t capacity;       // of the window, a multiple of block
   std::uint32_t block, obs;
@@ -30,14 +30,14 @@ struct Rule {
   }
 };
 
-void PrintTo(const Rule& rule, std::ostream* out) {
+void PrintTo(const HgcaRule& rule, std::ostream* out) {
   *out << rule.spec() << ", " << rule.prompt << " tokens";
 }
 
 /// The rules, token by token. Knows nothing of pages, rings, packed sets or lanes.
 class SlowHgca {
  public:
-  SlowHgca(const Rule& rule, std::uint32_t layers, std::uint32_t q_heads, std::uint32_t kv_heads)
+  SlowHgca(const HgcaRule& rule, std::uint32_t layers, std::uint32_t q_heads, std::uint32_t kv_heads)
       : rule_(rule), group_(q_heads / kv_heads), heads_(layers, std::vector<Head>(q_heads)) {}
 
   /// One token of a prompt, the first or a later one, of which `tokens` are new. It attends to everything. Averages
@@ -135,23 +135,24 @@ class SlowHgca {
     return weights;
   }
 
-  Rule rule_;
+  HgcaRule rule_;
   std::uint32_t group_, begin_ = 0;
   std::vector<std::vector<Head>> heads_;  // [layer][query head]
 };
 
-class HgcaRules : public ::testing::TestWithParam<Rule> {};
+class HgcaRules : public ::testing::TestWithParam<HgcaRule> {};
 INSTANTIATE_TEST_SUITE_P(Traces, HgcaRules,
-                         ::testing::Values(Rule{401, 70, 64, 16, 64, 0.1, 1}, Rule{501, 40, 128, 32, 64, 0.1, 0.5},
-                                           Rule{300, 60, 96, 16, 8, 0.5, 1.5, true}, Rule{40, 90, 64, 32, 64, 0.2, 1},
-                                           Rule{129, 50, 32, 16, 64, 0.05, 2}, Rule{257, 34, 256, 64, 1, 0.1, 1},
-                                           Rule{200, 40, 64, 16, 16, 0.3, 0},
-                                           Rule{230, 50, 64, 16, 32, 0.1, 1, false, 1}));
+                         ::testing::Values(HgcaRule{401, 70, 64, 16, 64, 0.1, 1},
+                                           HgcaRule{501, 40, 128, 32, 64, 0.1, 0.5},
+                                           HgcaRule{300, 60, 96, 16, 8, 0.5, 1.5, true},
+                                           HgcaRule{40, 90, 64, 32, 64, 0.2, 1}, HgcaRule{129, 50, 32, 16, 64, 0.05, 2},
+                                           HgcaRule{257, 34, 256, 64, 1, 0.1, 1}, HgcaRule{200, 40, 64, 16, 16, 0.3, 0},
+                                           HgcaRule{230, 50, 64, 16, 32, 0.1, 1, false, 1}));
 
 /// The engine's decodes beside the rules, token by token.
 class Trial {
  public:
-  explicit Trial(const Rule& rule)
+  explicit Trial(const HgcaRule& rule)
       : rule_(rule),
         bench_(tiny_model(), sim(), in_chunks()),
         shape_(bench_.engine.shape()),
@@ -218,7 +219,7 @@ class Trial {
     return options;
   }
 
-  Rule rule_;
+  HgcaRule rule_;
   Bench bench_;
   ModelShape shape_;
   SlowModel slow_;

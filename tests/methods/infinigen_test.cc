@@ -18,7 +18,7 @@ namespace {
 using Vector = SlowModel::Vector;
 using Keys = std::vector<std::vector<Vector>>;
 
-struct Rule {
+struct InfinigenRule {
   std::uint32_t prompt, budget;
   double partial, alpha;
   std::uint32_t unit;
@@ -26,14 +26,15 @@ struct Rule {
   bool together = false;    // all KV heads fetch the same
 };
 
-void PrintTo(const Rule& rule, std::ostream* out) {
+void PrintTo(const InfinigenRule& rule, std::ostream* out) {
   *out << rule.prompt << " tokens, budget " << rule.budget << ", partial " << rule.partial << ", unit " << rule.unit
        << ", " << rule.dense << " dense" << (rule.together ? ", together" : "");
 }
 
 class SlowInfinigen {
  public:
-  SlowInfinigen(const Model& model, const Rule& rule) : model_(model), rule_(rule), c_(model.config), slow_(model) {
+  SlowInfinigen(const Model& model, const InfinigenRule& rule)
+      : model_(model), rule_(rule), c_(model.config), slow_(model) {
     columns_ = std::uint32_t(std::ceil(rule.partial * c_.head_dim));
     queries_.resize(c_.layers);
     skew_.assign(c_.layers, std::vector<Vector>(c_.kv_heads));
@@ -190,7 +191,7 @@ class SlowInfinigen {
   }
 
   const Model& model_;
-  Rule rule_;
+  InfinigenRule rule_;
   const ModelConfig& c_;
   SlowModel slow_;
   std::uint32_t columns_ = 0, tokens_ = 0, indexed_ = 0;
@@ -198,18 +199,20 @@ class SlowInfinigen {
   std::vector<Keys> keys_;
 };
 
-class InfinigenRules : public ::testing::TestWithParam<Rule> {};
+class InfinigenRules : public ::testing::TestWithParam<InfinigenRule> {};
 INSTANTIATE_TEST_SUITE_P(Rules, InfinigenRules,
-                         ::testing::Values(Rule{207, 96, 0.3, 4, 1}, Rule{230, 64, 0.5, 0.5, 1},
-                                           Rule{201, 96, 0.3, 4, 32}, Rule{150, 64, 0.3, 0.2, 32},
-                                           Rule{201, 64, 0.3, 4, 32, 0, true}, Rule{1, 32, 0.5, 4, 1},
-                                           Rule{207, 96, 0.3, 0.5, 1, 0, true}, Rule{207, 96, 0.3, 4, 1, 1},
-                                           Rule{230, 64, 0.5, 0.5, 1, 2}, Rule{201, 96, 0.3, 4, 32, 2},
-                                           Rule{150, 64, 0.3, 0.2, 32, 1}, Rule{201, 64, 0.3, 4, 32, 2, true},
-                                           Rule{1, 32, 0.5, 4, 1, 2}, Rule{207, 96, 0.3, 4, 32, 3}));
+                         ::testing::Values(InfinigenRule{207, 96, 0.3, 4, 1}, InfinigenRule{230, 64, 0.5, 0.5, 1},
+                                           InfinigenRule{201, 96, 0.3, 4, 32}, InfinigenRule{150, 64, 0.3, 0.2, 32},
+                                           InfinigenRule{201, 64, 0.3, 4, 32, 0, true}, InfinigenRule{1, 32, 0.5, 4, 1},
+                                           InfinigenRule{207, 96, 0.3, 0.5, 1, 0, true},
+                                           InfinigenRule{207, 96, 0.3, 4, 1, 1}, InfinigenRule{230, 64, 0.5, 0.5, 1, 2},
+                                           InfinigenRule{201, 96, 0.3, 4, 32, 2},
+                                           InfinigenRule{150, 64, 0.3, 0.2, 32, 1},
+                                           InfinigenRule{201, 64, 0.3, 4, 32, 2, true},
+                                           InfinigenRule{1, 32, 0.5, 4, 1, 2}, InfinigenRule{207, 96, 0.3, 4, 32, 3}));
 
 TEST_P(InfinigenRules, EqualTheSlowModel) {
-  const Rule rule = GetParam();
+  const InfinigenRule rule = GetParam();
   Bench bench(tiny_model(true, 3));
   const std::vector<std::int32_t> prompt = random_prompt(rule.prompt, rule.prompt);
   const auto method =

@@ -10,7 +10,7 @@ namespace tandem::testing {
 namespace {
 
 /// Launching costs nothing and memories are wide, so that what waits, waits for the host. 1 byte of HBM per ns.
-HardwareProfile plain_profile(double host_gbps_per_thread) {
+HardwareProfile plain_fluxion_profile(double host_gbps_per_thread) {
   HardwareProfile p = load_profile("fluxion-a100");
   p.device.hbm_gbps = 1;
   p.device.stream_efficiency = p.device.attention_efficiency = p.device.select_efficiency = 1;
@@ -60,7 +60,8 @@ Nanos waited(const Timeline& t, std::uint32_t layer, std::size_t step, const cha
 
 TEST(LayerAheadTime, ScoutWaitsForWhatALayerAndItsAttentionDoNotHide) {
   for (const double host_gbps : {0.02, 0.2, 50.0}) {
-    const DecodeResult result = run("scoutattention:budget=160,block=16,sinks=16,recall=0", plain_profile(host_gbps));
+    const DecodeResult result =
+        run("scoutattention:budget=160,block=16,sinks=16,recall=0", plain_fluxion_profile(host_gbps));
     const Timeline t(result.trace);
     for (const TraceRecord& r : result.trace.records) {
       if (std::string(r.name) == "prediction to host") {
@@ -107,7 +108,7 @@ TEST(LayerAheadTime, ScoutWaitsForWhatALayerAndItsAttentionDoNotHide) {
 TEST(LayerAheadTime, WithoutItScoutWaitsForWhatItsAttentionDoesNotHideInEveryLayer) {
   for (const double host_gbps : {0.02, 50.0}) {
     const DecodeResult result =
-        run("scoutattention:budget=160,block=16,sinks=16,recall=0,ahead=none", plain_profile(host_gbps));
+        run("scoutattention:budget=160,block=16,sinks=16,recall=0,ahead=none", plain_fluxion_profile(host_gbps));
     const Timeline t(result.trace);
     EXPECT_FALSE(t.has("predict query", 1));
     std::size_t waits = 0;
@@ -127,7 +128,7 @@ TEST(LayerAheadTime, WithoutItScoutWaitsForWhatItsAttentionDoesNotHideInEveryLay
 
 TEST(LayerAheadTime, HgcaWaitsForWhatItsAttentionDoesNotHideInEveryLayer) {
   for (const double host_gbps : {0.02, 50.0}) {
-    const DecodeResult result = run("hgca:device_kv=128,block=16,beta=0.5", plain_profile(host_gbps));
+    const DecodeResult result = run("hgca:device_kv=128,block=16,beta=0.5", plain_fluxion_profile(host_gbps));
     const Timeline t(result.trace);
     std::size_t waits = 0;
     for (std::size_t step = 0; step < kSteps; ++step) {
@@ -149,7 +150,7 @@ Nanos idle_for(const DecodeResult& result, Cause cause) {
 }
 
 TEST(LayerAheadTime, ARecallThatFitsIntoAStepDelaysNothing) {
-  HardwareProfile fast = plain_profile(50), slow = fast;
+  HardwareProfile fast = plain_fluxion_profile(50), slow = fast;
   for (LinkPoint& point : slow.link.h2d_curve) point.gbps = 0.01;
   const std::string spec = "scoutattention:budget=160,block=16,sinks=16,recall=1";
   const DecodeResult fits = run(spec, fast), late = run(spec, slow);

@@ -21,7 +21,7 @@ namespace {
 using Vector = SlowModel::Vector;
 using Keys = std::vector<std::vector<Vector>>;  // [kv head][token]
 
-struct Rule {
+struct ScoutRule {
   std::uint32_t prompt, steps;
   std::uint32_t budget, block, sinks, recall;
   bool per_head = false, selected = false, own_norm = false, layer0_resident = false, not_ahead = false;
@@ -36,7 +36,7 @@ struct Rule {
   std::uint32_t slots() const { return (budget - sinks) / block - 1; }
 };
 
-void PrintTo(const Rule& rule, std::ostream* out) {
+void PrintTo(const ScoutRule& rule, std::ostream* out) {
   *out << rule.spec() << ", " << rule.prompt << " tokens";
 }
 
@@ -44,7 +44,7 @@ void PrintTo(const Rule& rule, std::ostream* out) {
 /// sets of tokens is not a set of visible tokens, so it computes the layers itself.
 class SlowScout {
  public:
-  SlowScout(const Model& model, const Rule& rule)
+  SlowScout(const Model& model, const ScoutRule& rule)
       : model_(model),
         rule_(rule),
         c_(model.config),
@@ -210,7 +210,7 @@ class SlowScout {
   }
 
   const Model& model_;
-  Rule rule_;
+  ScoutRule rule_;
   const ModelConfig& c_;
   SlowModel slow_;
   std::uint32_t tokens_ = 0, steps_ = 0, candidates_ = 0;
@@ -219,19 +219,19 @@ class SlowScout {
   std::vector<Keys> keys_, values_;  // [layer]
 };
 
-class ScoutRules : public ::testing::TestWithParam<Rule> {};
+class ScoutRules : public ::testing::TestWithParam<ScoutRule> {};
 INSTANTIATE_TEST_SUITE_P(Rules, ScoutRules,
-                         ::testing::Values(Rule{301, 40, 128, 16, 16, 3}, Rule{270, 40, 128, 32, 0, 1},
-                                           Rule{333, 30, 96, 16, 32, 0}, Rule{301, 40, 128, 16, 16, 2, true},
-                                           Rule{260, 40, 160, 32, 32, 4, false, true},
-                                           Rule{290, 36, 112, 16, 0, 2, true, true, true},
-                                           Rule{301, 36, 128, 16, 16, 5, false, false, true, true},
-                                           Rule{301, 40, 128, 16, 16, 3, false, false, false, false, true},
-                                           Rule{280, 36, 112, 16, 0, 2, true, true, false, true, true},
-                                           Rule{90, 60, 128, 16, 16, 2}, Rule{12, 60, 96, 16, 16, 1}));
+                         ::testing::Values(ScoutRule{301, 40, 128, 16, 16, 3}, ScoutRule{270, 40, 128, 32, 0, 1},
+                                           ScoutRule{333, 30, 96, 16, 32, 0}, ScoutRule{301, 40, 128, 16, 16, 2, true},
+                                           ScoutRule{260, 40, 160, 32, 32, 4, false, true},
+                                           ScoutRule{290, 36, 112, 16, 0, 2, true, true, true},
+                                           ScoutRule{301, 36, 128, 16, 16, 5, false, false, true, true},
+                                           ScoutRule{301, 40, 128, 16, 16, 3, false, false, false, false, true},
+                                           ScoutRule{280, 36, 112, 16, 0, 2, true, true, false, true, true},
+                                           ScoutRule{90, 60, 128, 16, 16, 2}, ScoutRule{12, 60, 96, 16, 16, 1}));
 
 TEST_P(ScoutRules, EqualTheSlowModel) {
-  const Rule rule = GetParam();
+  const ScoutRule rule = GetParam();
   Bench bench(tiny_model(true, 3));
   SlowScout slow(bench.model, rule);
   const auto method = make_method(rule.spec());

@@ -6,27 +6,12 @@
 #include "engine/common/error.h"
 #include "engine/distributed/message.h"
 #include "engine/distributed/remote_rank.h"
+#include "tests/engine/distributed/messages.h"
 
 namespace tandem {
 namespace {
 
 using std::chrono::milliseconds;
-
-template <class Work>
-std::string sentence_of(const Work& work) {
-  try {
-    work();
-  } catch (const RunError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-Message numbered(int n) {
-  MessageWriter out;
-  out.put(n);
-  return out.take();
-}
 
 TEST(Communicator, MessagesArriveWholeAndInOrder) {
   CommunicatorPair pair = make_thread_pair("one", "two", milliseconds(0));
@@ -43,13 +28,13 @@ TEST(Communicator, WhatWasSentBeforeAnEndLeftStillArrives) {
   pair.second->send(numbered(7));
   pair.second.reset();
   EXPECT_EQ(MessageReader(pair.first->receive()).get<int>(), 7);
-  EXPECT_EQ(sentence_of([&] { pair.first->receive(); }), "two is gone: it ended before it answered.");
-  EXPECT_EQ(sentence_of([&] { pair.first->send(numbered(1)); }), "A message cannot be sent: two is gone.");
+  EXPECT_EQ(sentence_of<RunError>([&] { pair.first->receive(); }), "two is gone: it ended before it answered.");
+  EXPECT_EQ(sentence_of<RunError>([&] { pair.first->send(numbered(1)); }), "A message cannot be sent: two is gone.");
 }
 
 TEST(Communicator, AnEndThatIsSilentIsAnErrorAfterTheTime) {
   const CommunicatorPair pair = make_thread_pair("one", "two", milliseconds(20));
-  EXPECT_THAT(sentence_of([&] { pair.first->receive(); }),
+  EXPECT_THAT(sentence_of<RunError>([&] { pair.first->receive(); }),
               ::testing::HasSubstr("two has sent nothing for 0.02 seconds"));
 }
 
@@ -66,19 +51,17 @@ TEST(Communicator, AnEndThatAwaitsHasAllTheTimeThereIs) {
 TEST(Communicator, AMessageThatIsTooShortIsASentence) {
   MessageReader in(numbered(3));
   in.get<int>();
-  EXPECT_THAT(sentence_of([&] { in.get<double>(); }), ::testing::HasSubstr("4 bytes long"));
+  EXPECT_THAT(sentence_of<RunError>([&] { in.get<double>(); }), ::testing::HasSubstr("4 bytes long"));
 }
 
 constexpr milliseconds kPatient{60'000};
 /// Of one layer and head with 8 floats each; a page of 16 tokens takes 1,024 bytes.
-const RankModel kSmall{1, 1, 1, {1, 8, DType::f32}, 16, RopeTable(8, 10000)};
-
 TEST(RemoteRank, WhatGoesWrongThereIsSaidHere) {
   const RankThread thread;
-  RemoteRank rank(thread.link(), kSmall, kPatient);
+  RemoteRank rank(thread.link(), kSmallRank, kPatient);
   // Queries are announced that do not come with the message.
   rank.send(0, 1, {{.sequence = 1, .rule = {}, .first = 0, .queries = 2, .known = 2, .keep = 1}}, {Message(4)});
-  EXPECT_THAT(sentence_of([&] { rank.receive(); }), ::testing::HasSubstr("The cache rank failed: A message"));
+  EXPECT_THAT(sentence_of<RunError>([&] { rank.receive(); }), ::testing::HasSubstr("The cache rank failed: A message"));
 }
 
 /// The first message of a sequence: a page, a query, a token to choose.
@@ -99,17 +82,17 @@ RemoteRow next_row(std::uint32_t sequence) {
 
 TEST(RemoteRank, WhatGoesOnFromNothingIsAnErrorAndNotZeros) {
   const RankThread thread;
-  RemoteRank rank(thread.link(), kSmall, kPatient);
+  RemoteRank rank(thread.link(), kSmallRank, kPatient);
   rank.send(0, 1, {first_row(1)}, {Message(32 + 1024)});
   EXPECT_EQ(rank.receive().size(), 64u);
   rank.send(0, 1, {next_row(1)}, {Message(32)});
   EXPECT_EQ(rank.receive().size(), 64u);
   rank.send(0, 1, {next_row(2)}, {Message(32)});
-  EXPECT_THAT(sentence_of([&] { rank.receive(); }),
+  EXPECT_THAT(sentence_of<RunError>([&] { rank.receive(); }),
               ::testing::HasSubstr("page 1 and 1 queries of a sequence of which 0"));
-  RemoteRank another(thread.link(), kSmall, kPatient);  // its greeting ends what the first one told
+  RemoteRank another(thread.link(), kSmallRank, kPatient);  // its greeting ends what the first one told
   rank.send(0, 1, {next_row(1)}, {Message(32)});
-  EXPECT_THAT(sentence_of([&] { rank.receive(); }), ::testing::HasSubstr("two decodes share one link"));
+  EXPECT_THAT(sentence_of<RunError>([&] { rank.receive(); }), ::testing::HasSubstr("two decodes share one link"));
 }
 
 /// Counts what is sent.
@@ -134,7 +117,7 @@ TEST(RemoteRank, WhatIsForgottenIsToldWithTheNextMessage) {
   const RankThread thread;
   const auto link = std::make_shared<Counting>(thread.link());
   {
-    RemoteRank rank(link, kSmall, kPatient);
+    RemoteRank rank(link, kSmallRank, kPatient);
     rank.send(0, 1, {first_row(1), first_row(2)}, {Message(32 + 1024), Message(32 + 1024)});
     EXPECT_EQ(rank.receive().size(), 128u);
     EXPECT_EQ(link->sent, 2);
@@ -143,7 +126,7 @@ TEST(RemoteRank, WhatIsForgottenIsToldWithTheNextMessage) {
     rank.send(0, 1, {next_row(2)}, {Message(32)});
     EXPECT_EQ(rank.receive().size(), 64u);
     rank.send(0, 1, {next_row(1)}, {Message(32)});
-    EXPECT_THAT(sentence_of([&] { rank.receive(); }), ::testing::HasSubstr("0 pages and 0 queries are here"));
+    EXPECT_THAT(sentence_of<RunError>([&] { rank.receive(); }), ::testing::HasSubstr("0 pages and 0 queries are here"));
     rank.forget(2);
     EXPECT_EQ(link->sent, 4);
   }

@@ -11,6 +11,7 @@
 #include "engine/common/error.h"
 #include "engine/distributed/message.h"
 #include "engine/distributed/remote_rank.h"
+#include "tests/engine/distributed/messages.h"
 
 namespace tandem {
 namespace {
@@ -20,24 +21,8 @@ using ::testing::HasSubstr;
 
 const char* const kFake = TANDEM_FAKE_LIBRARY;
 
-template <class Error, class Work>
-std::string sentence_of(const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 CommunicatorPair pair_of(milliseconds patience = milliseconds(0)) {
   return make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "one", "two", patience);
-}
-
-Message numbered(int n, std::size_t more = 0) {
-  Message message(sizeof n + more, std::byte{7});
-  std::memcpy(message.data(), &n, sizeof n);
-  return message;
 }
 
 template <class Function>
@@ -134,12 +119,10 @@ TEST_F(Nccl, WithoutTwoGpusOrTheLibraryItIsRefusedWithASentence) {
 }
 
 /// Of one layer and head with 8 floats each; a page of 16 tokens takes 1,024 bytes.
-const RankModel kSmall{1, 1, 1, {1, 8, DType::f32}, 16, RopeTable(8, 10000)};
-
 TEST_F(Nccl, ACacheRankAnswersOverIt) {
   const RankThread thread(
       make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "The inference rank", "The cache rank", milliseconds(0)));
-  RemoteRank rank(thread.link(), kSmall, milliseconds(5000));
+  RemoteRank rank(thread.link(), kSmallRank, milliseconds(5000));
   rank.send(0, 1, {{.sequence = 1, .rule = {}, .first = 0, .queries = 2, .known = 2, .keep = 1}}, {Message(4)});
   EXPECT_THAT(sentence_of<RunError>([&] { rank.receive(); }), HasSubstr("The cache rank failed: A message"));
 }
@@ -148,7 +131,7 @@ TEST_F(Nccl, ACacheRankAwaitsMessagesForEverAndTheTakingOfItsAnswerForTheTimeItW
   CommunicatorPair pair = make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "one", "two", milliseconds(0));
   std::string ended;
   std::thread serving([&ended, far = std::move(pair.second)] { ended = serve_cache_rank(*far); });
-  RemoteRank rank(std::move(pair.first), kSmall, milliseconds(500));
+  RemoteRank rank(std::move(pair.first), kSmallRank, milliseconds(500));
   std::this_thread::sleep_for(milliseconds(600));
   const auto ask = [&](std::uint32_t sequence) {
     rank.send(0, 1, {{.sequence = sequence, .rule = {}, .queries = 1, .known = 1, .end_page = 1, .keep = 1}},

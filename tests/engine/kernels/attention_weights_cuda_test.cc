@@ -7,8 +7,6 @@
 namespace tandem {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 class AttentionWeightsCudaTest : public CudaTest {};
 
 TEST_F(AttentionWeightsCudaTest, BlendsLikeTheCpu) {

@@ -1,15 +1,11 @@
 #include "engine/kernels/attention_weights.h"
 
-#include <limits>
-
 #include "engine/common/error.h"
 #include "engine/kernels/attention.h"
 #include "tests/engine/kernels/kernel_test.h"
 
 namespace tandem {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class AttentionWeightsTest : public IsaTest {};
 TANDEM_EACH_ISA(AttentionWeightsTest);

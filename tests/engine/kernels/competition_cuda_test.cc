@@ -1,6 +1,5 @@
 // What the cases of competitions for places leave out: nothing to choose from, equals, infinities and NaN; on the CPU
 // by hand, and the CUDA twins against the CPU.
-#include <limits>
 
 #include "engine/kernels/heavy.h"
 #include "engine/kernels/residency.h"
@@ -12,8 +11,6 @@ namespace tandem {
 namespace {
 
 using Words = std::vector<std::uint32_t>;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// A set in host memory, rows of four f32; a page with K = 1 and V = 2.
 struct Set {

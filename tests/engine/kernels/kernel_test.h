@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -15,6 +16,8 @@
 #include "engine/kernels/tensor.h"
 
 namespace tandem {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// Runs each case once per instruction set that this CPU supports.
 class IsaTest : public ::testing::TestWithParam<Isa> {

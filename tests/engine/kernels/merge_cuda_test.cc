@@ -1,15 +1,12 @@
 // Merges of partial attention on the GPU or its emulation, also of parts in pinned memory.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "engine/kernels/merge.h"
 #include "tests/engine/kernels/paged_batch.h"
 
 namespace tandem {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class MergeCudaTest : public CudaTest {};
 

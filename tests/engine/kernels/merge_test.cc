@@ -8,8 +8,6 @@
 namespace tandem {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 struct Part {
   std::vector<float> o, lse;
 };

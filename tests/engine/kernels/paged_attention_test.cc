@@ -3,14 +3,11 @@
 #include "engine/kernels/paged_attention.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "tests/engine/kernels/paged_batch.h"
 
 namespace tandem {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class PagedAttentionTest : public CudaTypeTest {};
 TANDEM_EACH_TYPE(PagedAttentionTest);

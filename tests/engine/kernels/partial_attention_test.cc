@@ -1,4 +1,3 @@
-#include <limits>
 
 #include "engine/common/error.h"
 #include "engine/kernels/attention.h"
@@ -7,7 +6,6 @@
 namespace tandem {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::uint32_t kAllHeads = ~0u;
 
 struct Result {

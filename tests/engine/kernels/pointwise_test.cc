@@ -14,8 +14,6 @@
 namespace tandem {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 class PointwiseTest : public IsaTest {};
 TANDEM_EACH_ISA(PointwiseTest);
 

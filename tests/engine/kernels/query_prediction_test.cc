@@ -9,20 +9,20 @@
 namespace tandem {
 namespace {
 
-using Vector = std::vector<double>;
-constexpr std::uint32_t kDim = 24;
+using Doubles = std::vector<double>;
+constexpr std::uint32_t kHeadDim = 24;
 
 /// Queries that change slowly, as those of consecutive tokens do.
 std::vector<float> slow_queries(std::uint32_t count, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  std::vector<float> q(std::size_t{count} * kDim);
+  std::vector<float> q(std::size_t{count} * kHeadDim);
   for (std::size_t i = 0; i < q.size(); ++i)
-    q[i] = i < kDim ? normal(random) : 0.8f * q[i - kDim] + 0.5f * normal(random);
+    q[i] = i < kHeadDim ? normal(random) : 0.8f * q[i - kHeadDim] + 0.5f * normal(random);
   return q;
 }
 
-Vector softmax(Vector x) {
+Doubles softmax(Doubles x) {
   double sum = 0;
   for (double& v : x) sum += v = std::exp(v);
   for (double& v : x) v /= sum;
@@ -31,12 +31,12 @@ Vector softmax(Vector x) {
 
 /// One problem: Q_t and the k queries before it, newest first.
 struct Problem {
-  std::vector<Vector> rows;
-  Vector target;
+  std::vector<Doubles> rows;
+  Doubles target;
   double ridge;
 
   Problem(const std::vector<float>& q, std::uint32_t count, std::uint32_t k, std::uint32_t of_ridge, double epsilon) {
-    const auto row = [&](std::uint32_t i) { return Vector(q.begin() + i * kDim, q.begin() + (i + 1) * kDim); };
+    const auto row = [&](std::uint32_t i) { return Doubles(q.begin() + i * kHeadDim, q.begin() + (i + 1) * kHeadDim); };
     target = row(count - 1);
     for (std::uint32_t i = 1; i <= k; ++i) rows.push_back(row(count - 1 - i));
     double norms = 0;
@@ -45,14 +45,14 @@ struct Problem {
     }
     ridge = epsilon * norms / of_ridge;
   }
-  Vector solve() const {
+  Doubles solve() const {
     const std::size_t n = rows.size();
-    std::vector<Vector> a(n, Vector(n + 1));
+    std::vector<Doubles> a(n, Doubles(n + 1));
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t j = 0; j < n; ++j) {
-        for (std::size_t d = 0; d < kDim; ++d) a[i][j] += rows[i][d] * rows[j][d];
+        for (std::size_t d = 0; d < kHeadDim; ++d) a[i][j] += rows[i][d] * rows[j][d];
       }
-      for (std::size_t d = 0; d < kDim; ++d) a[i][n] += rows[i][d] * target[d];
+      for (std::size_t d = 0; d < kHeadDim; ++d) a[i][n] += rows[i][d] * target[d];
       a[i][i] += ridge;
     }
     for (std::size_t c = 0; c < n; ++c) {
@@ -65,22 +65,22 @@ struct Problem {
         for (std::size_t j = c; j <= n; ++j) a[r][j] -= factor * a[c][j];
       }
     }
-    Vector x(n);
+    Doubles x(n);
     for (std::size_t i = 0; i < n; ++i) x[i] = a[i][n] / a[i][i];
     return x;
   }
   /// Of equation 2, and its gradient.
-  double objective(const Vector& omega, Vector* gradient = nullptr) const {
-    const Vector p = softmax(omega);
-    Vector residual(kDim), inner(p.size());
+  double objective(const Doubles& omega, Doubles* gradient = nullptr) const {
+    const Doubles p = softmax(omega);
+    Doubles residual(kHeadDim), inner(p.size());
     double sum = 0, mean = 0;
-    for (std::size_t d = 0; d < kDim; ++d) {
+    for (std::size_t d = 0; d < kHeadDim; ++d) {
       residual[d] = -target[d];
       for (std::size_t i = 0; i < p.size(); ++i) residual[d] += p[i] * rows[i][d];
       sum += residual[d] * residual[d];
     }
     for (std::size_t i = 0; i < p.size(); ++i) {
-      for (std::size_t d = 0; d < kDim; ++d) inner[i] += rows[i][d] * residual[d];
+      for (std::size_t d = 0; d < kHeadDim; ++d) inner[i] += rows[i][d] * residual[d];
       mean += p[i] * inner[i];
       sum += ridge * omega[i] * omega[i];
     }
@@ -90,12 +90,12 @@ struct Problem {
     }
     return sum;
   }
-  Vector descend() const {
-    Vector omega(rows.size()), gradient;
+  Doubles descend() const {
+    Doubles omega(rows.size()), gradient;
     double value = objective(omega), rate = 1e-2;
     for (int step = 0; step < 30000 && rate > 1e-14; ++step) {
       objective(omega, &gradient);
-      Vector next = omega;
+      Doubles next = omega;
       for (std::size_t i = 0; i < next.size(); ++i) next[i] -= rate * gradient[i];
       const double reached = objective(next);
       if (reached < value) {
@@ -119,7 +119,7 @@ PredictionRule rule_of(LagWeights weights, std::uint32_t window, bool all, doubl
   return rule;
 }
 
-void expect_near(const Vector& expected, const Vector& actual, double tolerance, const std::string& what) {
+void expect_vector_near(const Doubles& expected, const Doubles& actual, double tolerance, const std::string& what) {
   ASSERT_EQ(expected.size(), actual.size()) << what;
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_NEAR(expected[i], actual[i], tolerance) << what << " lag " << i;
@@ -130,25 +130,25 @@ TEST(QueryPrediction, TheRidgeIsThatOfAnIndependentSolver) {
     for (const double epsilon : {1e-6, 1e-3, 0.1}) {
       const std::uint32_t count = window + 1;
       const std::vector<float> q = slow_queries(count, window);
-      Vector mean(window), soft(window);
+      Doubles mean(window), soft(window);
       for (std::uint32_t k = 1; k <= window; ++k) {
-        const Vector x = Problem(q, count, k, window, epsilon).solve(), p = softmax(x);
+        const Doubles x = Problem(q, count, k, window, epsilon).solve(), p = softmax(x);
         for (std::uint32_t i = 0; i < k; ++i) {
           mean[i] += x[i] / window;
           soft[i] += p[i] / window;
         }
       }
-      const Vector last = Problem(q, count, window, window, epsilon).solve();
+      const Doubles last = Problem(q, count, window, window, epsilon).solve();
       const std::string what = "W = " + std::to_string(window) + ", epsilon " + std::to_string(epsilon);
       // More queries than dimensions: the smaller the ridge, the worse the condition.
       const double tolerance = epsilon < 1e-5 ? 1e-7 : 1e-10;
       const auto weights = [&](LagWeights w, bool all) {
-        return lag_weights(rule_of(w, window, all, epsilon), q.data(), count, kDim);
+        return lag_weights(rule_of(w, window, all, epsilon), q.data(), count, kHeadDim);
       };
-      expect_near(mean, weights(LagWeights::raw, true), tolerance, what);
-      expect_near(soft, weights(LagWeights::ridge_softmax, true), tolerance, what);
-      expect_near(last, weights(LagWeights::raw, false), tolerance, what);
-      expect_near(softmax(last), weights(LagWeights::ridge_softmax, false), tolerance, what);
+      expect_vector_near(mean, weights(LagWeights::raw, true), tolerance, what);
+      expect_vector_near(soft, weights(LagWeights::ridge_softmax, true), tolerance, what);
+      expect_vector_near(last, weights(LagWeights::raw, false), tolerance, what);
+      expect_vector_near(softmax(last), weights(LagWeights::ridge_softmax, false), tolerance, what);
     }
   }
 }
@@ -157,26 +157,27 @@ TEST(QueryPrediction, Equation2IsWhereGradientDescentEnds) {
   for (const std::uint32_t window : {1u, 2u, 5u, 16u, 32u}) {
     const std::uint32_t count = window + 1;
     const std::vector<float> q = slow_queries(count, 100 + window);
-    const Vector expected = Problem(q, count, window, window, 0.02).descend();
-    expect_near(expected, lag_weights(rule_of(LagWeights::eq2, window, false, 0.02), q.data(), count, kDim), 1e-6,
-                "W = " + std::to_string(window));
+    const Doubles expected = Problem(q, count, window, window, 0.02).descend();
+    expect_vector_near(expected, lag_weights(rule_of(LagWeights::eq2, window, false, 0.02), q.data(), count, kHeadDim),
+                       1e-6, "W = " + std::to_string(window));
   }
-  Vector mean(4);
+  Doubles mean(4);
   const std::vector<float> q = slow_queries(5, 3);
   for (std::uint32_t k = 1; k <= 4; ++k) {
-    const Vector p = Problem(q, 5, k, 4, 0.02).descend();
+    const Doubles p = Problem(q, 5, k, 4, 0.02).descend();
     for (std::uint32_t i = 0; i < k; ++i) mean[i] += p[i] / 4;
   }
-  expect_near(mean, lag_weights(rule_of(LagWeights::eq2, 4, true, 0.02), q.data(), 5, kDim), 1e-6, "all windows");
+  expect_vector_near(mean, lag_weights(rule_of(LagWeights::eq2, 4, true, 0.02), q.data(), 5, kHeadDim), 1e-6,
+                     "all windows");
 }
 
 /// Equation 2's largest gradient where the softmax of its arguments is `p`, beside the squared norm of Q_t. The
 /// arguments are p's logarithms but for a constant, which the penalty sets: their sum is 0.
-double steepest(const Problem& problem, Vector p) {
+double steepest(const Problem& problem, Doubles p) {
   double mean = 0, norm = 0, most = 0;
   for (double& x : p) mean += (x = std::log(x)) / static_cast<double>(p.size());
   for (double& x : p) x -= mean;
-  Vector gradient;
+  Doubles gradient;
   problem.objective(p, &gradient);
   for (const double x : problem.target) norm += x * x;
   for (const double g : gradient) most = std::max(most, std::abs(g));
@@ -190,16 +191,16 @@ TEST(QueryPrediction, Equation2EndsWhereTheGradientIsZero) {
     for (const double epsilon : {1e-5, 1e-3, 0.1}) {
       const std::string what = "W = " + std::to_string(window) + ", epsilon " + std::to_string(epsilon);
       const std::uint32_t count = window + 1;
-      const std::vector<float> q = slow_queries(count, 40 + window), newest(q.begin() + kDim, q.end());
+      const std::vector<float> q = slow_queries(count, 40 + window), newest(q.begin() + kHeadDim, q.end());
       const Problem problem(q, count, window, window, epsilon);
       const auto weights = [&](std::uint32_t w, bool all, double e, const std::vector<float>& from) {
-        return lag_weights(rule_of(LagWeights::eq2, w, all, e), from.data(), w + 1, kDim);
+        return lag_weights(rule_of(LagWeights::eq2, w, all, e), from.data(), w + 1, kHeadDim);
       };
       EXPECT_LT(steepest(problem, weights(window, false, epsilon, q)), 1e-9) << what;
       // The mean over all windows less that of the smaller ones, with the same ridge, is the longest's.
       const double same = epsilon * problem.ridge / Problem(newest, window, window - 1, window - 1, epsilon).ridge;
-      const Vector smaller = weights(window - 1, true, same, newest);
-      Vector longest = weights(window, true, epsilon, q);
+      const Doubles smaller = weights(window - 1, true, same, newest);
+      Doubles longest = weights(window, true, epsilon, q);
       for (std::uint32_t i = 0; i < window; ++i)
         longest[i] = longest[i] * window - (i + 1 < window ? smaller[i] * (window - 1) : 0);
       EXPECT_LT(steepest(problem, longest), 1e-9) << what << ", all windows";
@@ -208,24 +209,24 @@ TEST(QueryPrediction, Equation2EndsWhereTheGradientIsZero) {
 }
 
 /// Appendix C written out. q: W queries, the newest last; `last`: the candidate of the longest window alone.
-Vector pseudo_code(const std::vector<float>& q, std::uint32_t window, double epsilon, bool last) {
-  Vector predicted(kDim);
+Doubles pseudo_code(const std::vector<float>& q, std::uint32_t window, double epsilon, bool last) {
+  Doubles predicted(kHeadDim);
   if (window == 1) {
-    std::copy_n(q.begin(), kDim, predicted.begin());
+    std::copy_n(q.begin(), kHeadDim, predicted.begin());
     return predicted;
   }
-  Vector base = Problem(q, window, window - 1, window - 1, epsilon).solve();
-  base = Vector(base.rbegin(), base.rend());
+  Doubles base = Problem(q, window, window - 1, window - 1, epsilon).solve();
+  base = Doubles(base.rbegin(), base.rend());
   for (double& x : base) x = -x;
   base = softmax(base);
   for (std::uint32_t j = last ? window : 1; j <= window; ++j) {
-    Vector row(window - 1);
+    Doubles row(window - 1);
     for (std::uint32_t k = 0; k < std::min(j, window - 1); ++k) row[k] = base[k];
     row = softmax(row);
     const std::uint32_t taken = std::min(j, window - 1), first = window - 1 - taken;  // Q_cache[-1 - j : -1]
     for (std::uint32_t k = 0; k < taken; ++k) {
-      for (std::uint32_t d = 0; d < kDim; ++d)
-        predicted[d] += row[k] * double(q[(first + k) * kDim + d]) / (last ? 1 : window);
+      for (std::uint32_t d = 0; d < kHeadDim; ++d)
+        predicted[d] += row[k] * double(q[(first + k) * kHeadDim + d]) / (last ? 1 : window);
     }
   }
   return predicted;
@@ -236,11 +237,12 @@ TEST(QueryPrediction, Algorithm1IsThePseudoCode) {
     const std::vector<float> q = slow_queries(window, 7 + window);
     for (const double epsilon : {1e-5, 1e-3, 0.1}) {
       for (const bool last : {false, true}) {
-        const Vector expected = pseudo_code(q, window, epsilon, last);
+        const Doubles expected = pseudo_code(q, window, epsilon, last);
         const PredictionRule rule = rule_of(LagWeights::alg1, window, !last, epsilon);
-        std::vector<float> out(kDim);
-        apply_lag_weights(rule, lag_weights(rule, q.data(), window, kDim), q.data(), window, kDim, true, out.data());
-        for (std::uint32_t d = 0; d < kDim; ++d)
+        std::vector<float> out(kHeadDim);
+        apply_lag_weights(rule, lag_weights(rule, q.data(), window, kHeadDim), q.data(), window, kHeadDim, true,
+                          out.data());
+        for (std::uint32_t d = 0; d < kHeadDim; ++d)
           EXPECT_NEAR(expected[d], double(out[d]), 1e-6) << "W = " << window << ", epsilon " << epsilon << last;
       }
     }
@@ -250,16 +252,16 @@ TEST(QueryPrediction, Algorithm1IsThePseudoCode) {
 TEST(QueryPrediction, WeightsFoundForOneTokenAreAppliedToTheNext) {
   const std::vector<float> q = slow_queries(5, 9);
   const PredictionRule rule = rule_of(LagWeights::raw, 3, false, 1e-3);
-  const Vector weights = lag_weights(rule, q.data(), 5, kDim);
+  const Doubles weights = lag_weights(rule, q.data(), 5, kHeadDim);
   ASSERT_EQ(weights.size(), 3u);
-  std::vector<float> shifted(kDim), same(kDim);
-  apply_lag_weights(rule, weights, q.data(), 5, kDim, true, shifted.data());
-  apply_lag_weights(rule, weights, q.data(), 5, kDim, false, same.data());
-  for (std::uint32_t d = 0; d < kDim; ++d) {
+  std::vector<float> shifted(kHeadDim), same(kHeadDim);
+  apply_lag_weights(rule, weights, q.data(), 5, kHeadDim, true, shifted.data());
+  apply_lag_weights(rule, weights, q.data(), 5, kHeadDim, false, same.data());
+  for (std::uint32_t d = 0; d < kHeadDim; ++d) {
     double next = 0, own = 0;
     for (std::uint32_t i = 1; i <= 3; ++i) {
-      next += weights[i - 1] * double(q[(5 - i) * kDim + d]);
-      own += weights[i - 1] * double(q[(4 - i) * kDim + d]);
+      next += weights[i - 1] * double(q[(5 - i) * kHeadDim + d]);
+      own += weights[i - 1] * double(q[(4 - i) * kHeadDim + d]);
     }
     EXPECT_NEAR(next, double(shifted[d]), 1e-5);
     EXPECT_NEAR(own, double(same[d]), 1e-5);
@@ -268,45 +270,45 @@ TEST(QueryPrediction, WeightsFoundForOneTokenAreAppliedToTheNext) {
 
 TEST(QueryPrediction, AFewQueriesAreEnoughAndEqualOnesStayWhatTheyAre) {
   PredictionRule rule;
-  std::vector<float> q = slow_queries(1, 4), out(kDim);
-  apply_lag_weights(rule, lag_weights(rule, q.data(), 1, kDim), q.data(), 1, kDim, true, out.data());
+  std::vector<float> q = slow_queries(1, 4), out(kHeadDim);
+  apply_lag_weights(rule, lag_weights(rule, q.data(), 1, kHeadDim), q.data(), 1, kHeadDim, true, out.data());
   EXPECT_EQ(out, q);
-  for (int i = 0; i < 9; ++i) q.insert(q.end(), q.begin(), q.begin() + kDim);
+  for (int i = 0; i < 9; ++i) q.insert(q.end(), q.begin(), q.begin() + kHeadDim);
   for (const LagWeights weights : {LagWeights::ridge_softmax, LagWeights::eq2}) {  // a singular Gram matrix
     rule.weights = weights;
-    apply_lag_weights(rule, lag_weights(rule, q.data(), 10, kDim), q.data(), 10, kDim, true, out.data());
-    for (std::uint32_t d = 0; d < kDim; ++d) EXPECT_NEAR(out[d], q[d], 1e-6f);
+    apply_lag_weights(rule, lag_weights(rule, q.data(), 10, kHeadDim), q.data(), 10, kHeadDim, true, out.data());
+    for (std::uint32_t d = 0; d < kHeadDim; ++d) EXPECT_NEAR(out[d], q[d], 1e-6f);
   }
-  const std::vector<float> zero(10 * kDim);
-  apply_lag_weights(rule, lag_weights(rule, zero.data(), 10, kDim), zero.data(), 10, kDim, true, out.data());
+  const std::vector<float> zero(10 * kHeadDim);
+  apply_lag_weights(rule, lag_weights(rule, zero.data(), 10, kHeadDim), zero.data(), 10, kHeadDim, true, out.data());
   for (const float x : out) EXPECT_EQ(x, 0.0f);
 }
 
 TEST(QueryPrediction, AWindowGoesRoundAndGivesRotationsBack) {
-  RopeTable rope(kDim, 10000);
+  RopeTable rope(kHeadDim, 10000);
   rope.scale = 1.2;
   constexpr std::uint32_t kHeads = 2, kLast = 1000;
   for (const bool pre : {false, true}) {
     PredictionRule rule;
     rule.window = 4;
     rule.pre_rope = pre;
-    std::vector<float> window(std::size_t{kHeads} * rule.room() * kDim);
+    std::vector<float> window(std::size_t{kHeads} * rule.room() * kHeadDim);
     std::vector<std::vector<float>> plain(kHeads);  // what a prediction should look at, oldest first
     for (std::uint32_t position = kLast - 6; position <= kLast; ++position) {
       const std::vector<float> unrotated = slow_queries(kHeads, position);
       std::vector<float> q = unrotated;
       tandem::rope(q.data(), &position, rope, 1, kHeads);
-      push_query(rule, rope, q.data(), kHeads, kDim, position, window.data());
+      push_query(rule, rope, q.data(), kHeads, kHeadDim, position, window.data());
       for (std::uint32_t h = 0; h < kHeads && position + 5 > kLast; ++h) {
         const std::vector<float>& from = pre ? unrotated : q;
-        plain[h].insert(plain[h].end(), from.begin() + h * kDim, from.begin() + (h + 1) * kDim);
+        plain[h].insert(plain[h].end(), from.begin() + h * kHeadDim, from.begin() + (h + 1) * kHeadDim);
       }
     }
-    std::vector<float> predicted(kHeads * kDim), expected(kHeads * kDim);
-    predict_next(rule, rope, window.data(), kHeads, kDim, 5, kLast, predicted.data());
+    std::vector<float> predicted(kHeads * kHeadDim), expected(kHeads * kHeadDim);
+    predict_next(rule, rope, window.data(), kHeads, kHeadDim, 5, kLast, predicted.data());
     for (std::uint32_t h = 0; h < kHeads; ++h) {
-      apply_lag_weights(rule, lag_weights(rule, plain[h].data(), 5, kDim), plain[h].data(), 5, kDim, true,
-                        expected.data() + h * kDim);
+      apply_lag_weights(rule, lag_weights(rule, plain[h].data(), 5, kHeadDim), plain[h].data(), 5, kHeadDim, true,
+                        expected.data() + h * kHeadDim);
     }
     const std::uint32_t next = kLast + 1;
     if (pre) tandem::rope(expected.data(), &next, rope, 1, kHeads);

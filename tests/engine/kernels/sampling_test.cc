@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <gmock/gmock.h>
-#include <limits>
 #include <numeric>
 #include <set>
 
@@ -17,8 +16,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TEST(Sampling, TheGeneratorIsPhilox) {
   EXPECT_EQ(sampling::random_bits(0, 0), 0xe169c58d6627e8d5u);  // the authors' known answer

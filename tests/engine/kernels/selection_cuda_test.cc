@@ -1,6 +1,5 @@
 // Digests, block scores and top-k on the GPU or its emulation, against the CPU twins.
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "engine/common/error.h"
@@ -10,8 +9,6 @@
 
 namespace tandem {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class DigestCudaTest : public CudaTypeTest {};
 TANDEM_EACH_TYPE(DigestCudaTest);

@@ -1,7 +1,6 @@
 // Digests, block scores and top-k.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "engine/common/error.h"
@@ -11,8 +10,6 @@
 
 namespace tandem {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class SelectionTest : public IsaAndTypeTest {
  protected:

@@ -25,7 +25,7 @@ Ids in_parts(const Tokenizer& tokenizer, std::string_view text, std::size_t part
   return ids;
 }
 
-std::vector<std::string> texts() {
+std::vector<std::string> texts_and_atoms() {
   std::string all;
   for (const Json& text : parse_json(read_bytes(golden_folder() / "tokenizers" / "texts.json"), "JSON")) {
     if (text.is_string()) all += text.get<std::string>() + "\n";
@@ -54,7 +54,7 @@ TEST(TokenizerParts, AreTheWholeTextsIds) {
                                                       golden / "small_tiktoken", golden / "small_qwen2_files"};
   for (const auto& folder : folders) {
     const auto tokenizer = load_tokenizer(folder);
-    for (const std::string& text : texts()) {
+    for (const std::string& text : texts_and_atoms()) {
       const Ids whole = tokenizer->encode(text, false);
       for (const std::size_t part_bytes : {1u, 40u})
         ASSERT_EQ(in_parts(*tokenizer, text, part_bytes), whole)

@@ -23,7 +23,7 @@ using ::testing::ThrowsMessage;
 bool is_hybrid(const SampleKey& key) {
   return key.method != "full";
 }
-const auto kMeasured = [](Manifest& m) { m.clock = "measured on A CPU, 2 threads"; };
+const auto kOnACpu = [](Manifest& m) { m.clock = "measured on A CPU, 2 threads"; };
 
 using GateOfRuns = TwoRuns;
 
@@ -32,7 +32,7 @@ TEST_F(GateOfRuns, ARunIsAsGoodAsItself) {
     for (const std::uint32_t samples : {1u, 3u, 120u}) {
       Changes same;
       same.manifest = [&](Manifest& m) {
-        if (measured) kMeasured(m);
+        if (measured) kOnACpu(m);
         m.samples = samples;
       };
       GateOptions options;
@@ -153,7 +153,7 @@ TEST_F(GateOfRuns, ALongerAnswerIsNoLongerStep) {
 TEST_F(GateOfRuns, ATimeThatOneRunDoesNotHaveIsADoubt) {
   for (const bool measured : {false, true}) {
     Changes stepping, stopping;  // with and without a token after the first
-    if (measured) stepping.manifest = stopping.manifest = kMeasured;
+    if (measured) stepping.manifest = stopping.manifest = kOnACpu;
     stopping.timing = [](SampleTiming& t) {
       t.steps = 1;
       t.step_ns.clear();
@@ -178,7 +178,7 @@ TEST_F(GateOfRuns, TimeToTheFirstTokenIsJudgedToo) {
 TEST_F(GateOfRuns, MeasuredTimesFailAboveTheNoise) {
   const auto run_at = [](double ratio) {
     Changes changes;
-    changes.manifest = kMeasured;
+    changes.manifest = kOnACpu;
     changes.timing = [ratio](SampleTiming& t) { slow_down(t, ratio * (1 + 0.002 * (t.index % 21) - 0.02)); };
     return changes;
   };
@@ -199,7 +199,7 @@ TEST_F(GateOfRuns, MeasuredTimesFailAboveTheNoise) {
 TEST_F(GateOfRuns, SamplesOfABatchCountOnce) {
   Changes batched;
   batched.manifest = [](Manifest& m) {
-    kMeasured(m);
+    kOnACpu(m);
     m.command += " --batch 60";
   };
   EXPECT_EQ(gate(batched, batched).methods[0].times[0].verdict, Verdict::cannot_tell) << "four batches at two lengths";
@@ -309,7 +309,7 @@ TEST_F(GateOfRuns, BatchesWithOtherSamplesAreLeftOutOfTheTimes) {
 
 TEST_F(GateOfRuns, OnlyAnotherRunOfTheBaselinesProgramIsNoise) {
   Changes measured;
-  measured.manifest = kMeasured;
+  measured.manifest = kOnACpu;
   const RunFolder baseline = write_gate_run(root_ / "baseline", measured),
                   run = write_gate_run(root_ / "run", measured);
   const auto refused = [&](const char* folder) {
@@ -324,13 +324,13 @@ TEST_F(GateOfRuns, OnlyAnotherRunOfTheBaselinesProgramIsNoise) {
   };
   EXPECT_THAT(refused("run"), HasSubstr("is the run that is judged"));
   measured.manifest = [](Manifest& m) {
-    kMeasured(m);
+    kOnACpu(m);
     m.git_commit = "def";
   };
   write_gate_run(root_ / "other", measured);
   EXPECT_THAT(refused("other"), HasSubstr("is of another program than the baseline"));
   measured.manifest = [](Manifest& m) {
-    kMeasured(m);
+    kOnACpu(m);
     m.methods[1].options[0].second = "0.3";
   };
   write_gate_run(root_ / "options", measured);

@@ -141,7 +141,7 @@ TEST(KernelBenches, ATimeWithoutAShareSaysWhy) {
 // The footer lists them by hand: a name there that no case has, or a kernel that is left out, would be read as a fact.
 TEST(KernelBenches, TheFooterNamesTheKernelsThatCrossTheLink) {
   KernelBench bench;
-  bench.target = Target::cuda;
+  bench.target = KernelTarget::cuda;
   const std::string text = kernel_bench_text(bench), before = "for what crosses the\nlink (";
   const std::size_t begin = text.find(before);
   ASSERT_NE(begin, std::string::npos) << text;

@@ -32,7 +32,7 @@ const std::vector<KernelCase>& cases() {
 /// What this program checks: a case on a target that has the kernel.
 struct Check {
   std::size_t index;
-  Target target;
+  KernelTarget target;
 };
 
 void PrintTo(const Check& check, std::ostream* out) {
@@ -43,8 +43,8 @@ void PrintTo(const Check& check, std::ostream* out) {
 std::vector<Check> checks() {
   std::vector<Check> all;
   for (std::size_t i = 0; i < cases().size(); ++i)
-    for (const Target target : cases()[i].targets)
-      if (target == Target::cuda || kWithCpu) all.push_back({i, target});
+    for (const KernelTarget target : cases()[i].targets)
+      if (target == KernelTarget::cuda || kWithCpu) all.push_back({i, target});
   return all;
 }
 
@@ -56,7 +56,7 @@ std::string readable(const ::testing::TestParamInfo<Check>& info) {
   return name;
 }
 
-void check(const KernelCase& one, Target target, unsigned threads) {
+void check(const KernelCase& one, KernelTarget target, unsigned threads) {
   ThreadPool pool(threads);
   CaseMemory memory(target, pool);
   const PreparedCase prepared = one.prepare(memory);
@@ -74,9 +74,9 @@ INSTANTIATE_TEST_SUITE_P(Kernels, KernelCaseTest, ::testing::ValuesIn(checks()),
 
 TEST_P(KernelCaseTest, AgreesWithItsOracle) {
   const KernelCase& one = cases()[GetParam().index];
-  if (GetParam().target == Target::cuda) {
+  if (GetParam().target == KernelTarget::cuda) {
     if (!cuda_missing().empty()) GTEST_SKIP() << cuda_missing();
-    check(one, Target::cuda, 1);
+    check(one, KernelTarget::cuda, 1);
     return;
   }
   for (const Isa isa : kIsas) {
@@ -84,7 +84,7 @@ TEST_P(KernelCaseTest, AgreesWithItsOracle) {
     SCOPED_TRACE(to_string(isa));
     const ScopedIsa scope(isa);
     for (const unsigned threads : {1u, 3u})
-      if (threads == 1 || one.threaded) check(one, Target::cpu, threads);
+      if (threads == 1 || one.threaded) check(one, KernelTarget::cpu, threads);
   }
 }
 
@@ -92,7 +92,7 @@ TEST(KernelCases, MemoryOfTheDeviceBeginsAsNan) {
   if (!cuda_missing().empty()) GTEST_SKIP() << cuda_missing();
   if (std::string(std::getenv("TANDEM_POISON")) != "1") GTEST_SKIP() << "TANDEM_POISON is not 1.";
   ThreadPool pool(1);
-  CaseMemory memory(Target::cuda, pool);
+  CaseMemory memory(KernelTarget::cuda, pool);
   for (const float value : memory.read(memory.output<float>(1000), 1000)) ASSERT_TRUE(std::isnan(value));
 }
 
@@ -123,7 +123,7 @@ TEST(KernelCases, EveryRunHasAsMuchToDo) {
       if (one.kernel == kernel) return one.prepare(memory);
     return PreparedCase{};
   };
-  CaseMemory memory(Target::cpu, pool);
+  CaseMemory memory(KernelTarget::cpu, pool);
   const PreparedCase swap = prepared("swap_residents", memory);
   swap.run();
   const std::vector<float> first = swap.result();

@@ -71,7 +71,7 @@ TEST_F(DamagedRun, OrderIsThatOfTheLoops) {
   std::vector<std::string> order;
   for (const SampleKey& key : keys_in_order(example_manifest(), 3))
     order.push_back(key.method.substr(0, 1) + std::to_string(key.index));
-  EXPECT_THAT(order, testing::ElementsAre("f0", "f1", "f2", "h0", "h1", "h2", "f3", "h3"));
+  EXPECT_THAT(order, ::testing::ElementsAre("f0", "f1", "f2", "h0", "h1", "h2", "f3", "h3"));
 }
 
 TEST_F(DamagedRun, OneLineCostsOneSample) {

@@ -9,7 +9,7 @@
 namespace tandem::eval {
 namespace {
 
-double binomial(std::uint64_t n, std::uint64_t k, double p) {  // product form, no logarithms of factorials
+double binomial_product(std::uint64_t n, std::uint64_t k, double p) {  // product form, no logarithms of factorials
   double value = 1;
   for (std::uint64_t i = 1; i <= k; ++i) value *= static_cast<double>(n - k + i) / static_cast<double>(i);
   return value * std::pow(p, static_cast<double>(k)) * std::pow(1 - p, static_cast<double>(n - k));
@@ -60,8 +60,8 @@ TEST(Statistics, ExactIntervalCoversAtLeastAndWilsonAbout95Percent) {
     double exact = 0, wilson = 0;
     for (std::uint64_t k = 0; k <= n; ++k) {
       const Interval e = clopper_pearson_interval(k, n), w = wilson_interval(k, n);
-      if (e.low <= p && p <= e.high) exact += binomial(n, k, p);
-      if (w.low <= p && p <= w.high) wilson += binomial(n, k, p);
+      if (e.low <= p && p <= e.high) exact += binomial_product(n, k, p);
+      if (w.low <= p && p <= w.high) wilson += binomial_product(n, k, p);
     }
     EXPECT_GE(exact, 0.95) << p;
     EXPECT_GE(wilson, 0.90) << p;
@@ -130,7 +130,7 @@ TEST(Statistics, McnemarMidPAgainstTheDefinition) {
   for (const Case& c : {Case{{9, 12, 2, 4}, 0.012939453125}, Case{{3, 0, 7, 3}, 0.015625},
                         Case{{5, 30, 14, 5}, 0.022628841205914796}}) {
     const std::uint64_t n = c.counts.first_only + c.counts.second_only;
-    EXPECT_NEAR(mcnemar_mid_p(c.counts), c.exact - binomial(n, c.counts.first_only, 0.5), 1e-12);
+    EXPECT_NEAR(mcnemar_mid_p(c.counts), c.exact - binomial_product(n, c.counts.first_only, 0.5), 1e-12);
   }
   EXPECT_EQ(mcnemar_mid_p({5, 0, 0, 5}), 1);
   EXPECT_NEAR(mcnemar_mid_p({0, 5, 5, 0}), 1, 1e-12);
@@ -246,7 +246,7 @@ TEST(Statistics, WeightsCountAsSamples) {
   EXPECT_NEAR(mean.value, (3 + 0.5 + 1) / 8, 1e-15);
   EXPECT_EQ(mean.kind, IntervalKind::shares);
   EXPECT_NEAR(compare_paired(first, second, weights).difference.value, (-3 + 0.5) / 8, 1e-15);
-  // Right and wrong questions of different weights are no binomial; of one weight they are.
+  // Right and wrong questions of different weights are no binomial_product; of one weight they are.
   const std::vector<double> a = {1, 0, 1, 1}, b = {0, 0, 1, 1}, threes(4, 3.0);
   EXPECT_FALSE(compare_paired(a, b, weights).has_p);
   EXPECT_EQ(estimate_mean(a, weights).kind, IntervalKind::shares);
@@ -279,7 +279,7 @@ TEST(Statistics, PairedComparisonIsSecondMinusFirst) {
   EXPECT_NEAR(worse.difference.interval.low, -0.3292069954001405, 1e-12);
   EXPECT_NEAR(worse.difference.interval.high, -0.05615642484174832, 1e-12);
   EXPECT_TRUE(worse.has_p);
-  EXPECT_NEAR(worse.p, 0.012939453125 - binomial(14, 12, 0.5), 1e-12);
+  EXPECT_NEAR(worse.p, 0.012939453125 - binomial_product(14, 12, 0.5), 1e-12);
   EXPECT_EQ(worse.counts.first_only, 12u);
   EXPECT_EQ(worse.difference.n, 50u);
   const PairedEstimate same = compare_paired(first, first);

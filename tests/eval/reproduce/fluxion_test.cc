@@ -7,6 +7,7 @@
 
 #include "engine/common/error.h"
 #include "eval/reproduce/reproduce.h"
+#include "tests/eval/reproduce/changed.h"
 
 namespace tandem::eval {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-std::string small() {
+std::string small_fluxion() {
   return R"({
  "name": "small", "title": "A small experiment", "source": "made up",
  "hardware": "fluxion-a100", "model": "llama-3.2-1b", "workload": "published", "notes": [],
@@ -42,12 +43,6 @@ std::string small() {
 })";
 }
 
-std::string changed(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
-}
-
 const RunOutcome& run_of(const Reproduction& result, const std::string& name) {
   for (const RunOutcome& run : result.runs)
     if (run.name == name) return run;
@@ -55,7 +50,7 @@ const RunOutcome& run_of(const Reproduction& result, const std::string& name) {
 }
 
 TEST(FluxionExperiment, FitsTheMachineAndMeasuresEveryQuantity) {
-  const Reproduction result = reproduce(parse_experiment(small(), "small"), {});
+  const Reproduction result = reproduce(parse_experiment(small_fluxion(), "small"), {});
   const auto cell = [&](std::size_t i) { return result.cells.at(i).ours; };
   ASSERT_EQ(result.fitted.size(), 2u);
   EXPECT_NEAR(cell(0), 0.5, 0.0026);  // the CPU's rate: idle times do not depend on what a layer takes beside
@@ -124,7 +119,7 @@ TEST(FluxionExperiment, FitsTheMachineAndMeasuresEveryQuantity) {
 }
 
 TEST(FluxionExperiment, CalibratesOnABatchOfItsOwn) {
-  Experiment e = parse_experiment(small(), "small");
+  Experiment e = parse_experiment(small_fluxion(), "small");
   e.free.clear();
   e.cells.clear();
   e.orders = {{"4", "calibrated", {"mixed cpu", "even"}}};
@@ -182,7 +177,7 @@ TEST(FluxionExperiment, LengthsAreThoseOfTheSeed) {
 
 TEST(FluxionExperiment, SaysWhatIsWrong) {
   const auto parse = [](const std::string& from, const std::string& to) {
-    return [text = changed(small(), from, to)] { parse_experiment(text, "x.json"); };
+    return [text = changed(small_fluxion(), from, to)] { parse_experiment(text, "x.json"); };
   };
   EXPECT_THAT(parse("[2048, 8192]", "[2048]"), ThrowsMessage<InputError>(HasSubstr("'lengths'")));
   EXPECT_THAT(parse("[2048, 8192]", "[9048, 8192]"), ThrowsMessage<InputError>(HasSubstr("'lengths'")));

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "engine/common/error.h"
+#include "tests/eval/reproduce/changed.h"
 
 namespace tandem::eval {
 namespace {
@@ -33,12 +34,6 @@ std::string small(const std::string& published_idle = "0.5") {
             {"figure": "3", "says": "full below hybrid", "slowest_first": ["full", "hybrid"]},
             {"figure": "3", "says": "more is more", "slowest_first": ["full", "many"]}]
 })";
-}
-
-std::string changed(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
 }
 
 TEST(Experiment, SaysWhatIsWrong) {

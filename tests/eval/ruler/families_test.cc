@@ -17,13 +17,13 @@ std::string question_of(const std::string& prompt) {
   return prompt.substr(prompt.rfind('\n') + 1);
 }
 
-class Samples : public testing::TestWithParam<std::uint32_t> {  // by length
+class Samples : public ::testing::TestWithParam<std::uint32_t> {  // by length
  protected:
   static std::vector<RulerSample> of(const char* task) {
     return make_ruler_samples(task, GetParam(), 8, 21, count_thirds);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Lengths, Samples, testing::Values(900u, 2000u, 4096u, 9000u));
+INSTANTIATE_TEST_SUITE_P(Lengths, Samples, ::testing::Values(900u, 2000u, 4096u, 9000u));
 
 TEST_P(Samples, MultivalueAsksForAllValuesOfItsKey) {
   for (const RulerSample& sample : of("niah_multivalue")) {

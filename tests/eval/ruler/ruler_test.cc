@@ -14,18 +14,19 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-class EveryTask : public testing::TestWithParam<std::string> {};
+class EveryTask : public ::testing::TestWithParam<std::string> {};
 std::vector<std::string> all_names() {
   std::vector<std::string> names;
   for (const RulerTask& task : ruler_tasks()) names.push_back(task.name);
   return names;
 }
-INSTANTIATE_TEST_SUITE_P(Ruler, EveryTask, testing::ValuesIn(all_names()), [](const auto& name) { return name.param; });
+INSTANTIATE_TEST_SUITE_P(Ruler, EveryTask, ::testing::ValuesIn(all_names()),
+                         [](const auto& name) { return name.param; });
 
-class OneNeedle : public testing::TestWithParam<std::string> {};
+class OneNeedle : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Ruler, OneNeedle,
-                         testing::Values("niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1",
-                                         "niah_multikey_2", "niah_multikey_3"),
+                         ::testing::Values("niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1",
+                                           "niah_multikey_2", "niah_multikey_3"),
                          [](const auto& name) { return name.param; });
 
 TEST_P(EveryTask, NeverExceedsAndOneMoreSentenceWould) {
@@ -140,11 +141,11 @@ TEST_P(EveryTask, EveryLengthEndsWithASampleOrASentence) {
   }
 }
 
-class PlacedTask : public testing::TestWithParam<std::string> {};  // word counts are everywhere in the text
+class PlacedTask : public ::testing::TestWithParam<std::string> {};  // word counts are everywhere in the text
 INSTANTIATE_TEST_SUITE_P(Ruler, PlacedTask,
-                         testing::Values("niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1",
-                                         "niah_multikey_2", "niah_multikey_3", "niah_multivalue", "niah_multiquery",
-                                         "qa_1", "qa_2"),
+                         ::testing::Values("niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1",
+                                           "niah_multikey_2", "niah_multikey_3", "niah_multivalue", "niah_multiquery",
+                                           "qa_1", "qa_2"),
                          [](const auto& name) { return name.param; });
 
 TEST_P(PlacedTask, DepthsReachBothEnds) {
@@ -236,10 +237,10 @@ TEST(Ruler, HostileLengthsAndCounters) {
 TEST(Ruler, NamesAndGroups) {
   EXPECT_EQ(expand_ruler_tasks("all").size(), 13u);
   EXPECT_EQ(expand_ruler_tasks("niah").size(), 8u);
-  EXPECT_THAT(expand_ruler_tasks("qa,vt"), testing::ElementsAre("qa_1", "qa_2", "vt"));
-  EXPECT_THAT(expand_ruler_tasks("single"), testing::ElementsAre("niah_single_1", "niah_single_2", "niah_single_3"));
+  EXPECT_THAT(expand_ruler_tasks("qa,vt"), ::testing::ElementsAre("qa_1", "qa_2", "vt"));
+  EXPECT_THAT(expand_ruler_tasks("single"), ::testing::ElementsAre("niah_single_1", "niah_single_2", "niah_single_3"));
   EXPECT_THAT(expand_ruler_tasks("niah_multikey_2,multikey"),
-              testing::ElementsAre("niah_multikey_2", "niah_multikey_1", "niah_multikey_3"));
+              ::testing::ElementsAre("niah_multikey_2", "niah_multikey_1", "niah_multikey_3"));
   EXPECT_THAT([] { expand_ruler_tasks("niah_single_4"); },
               ThrowsMessage<InputError>(AllOf(HasSubstr("'niah_single_4'"), HasSubstr("Did you mean"))));
   for (const char* bad : {"", ",", "niah,", " niah", "NIAH"}) EXPECT_THROW(expand_ruler_tasks(bad), InputError) << bad;

@@ -48,7 +48,7 @@ TEST(Wording, FillReplacesOnceAndNeverInsideValues) {
   EXPECT_EQ(fill("", {{"a", "b"}}), "");
 }
 
-class WordingFiles : public testing::Test {
+class WordingFiles : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = std::filesystem::temp_directory_path() / fmt::format("tandem_wording_{}", getpid());

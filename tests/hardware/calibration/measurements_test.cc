@@ -101,7 +101,7 @@ TEST_F(Measurements, KernelsAreReadAsTheyAreWritten) {
   EXPECT_NEAR(report.gbps("top_k", 2.1e3), 12e3 / 40e-6 * 1e-9, 1e-12) << "neither is, so that both count";
   EXPECT_EQ(report.most_bytes("top_k"), 8e3);
   EXPECT_EQ(report.gbps("choose", 0), 0);
-  bench.target = eval::Target::cuda;
+  bench.target = eval::KernelTarget::cuda;
   EXPECT_TRUE(read_kernels(file(eval::kernel_bench_json(bench))).cuda);
   EXPECT_THAT(refusal(read_kernels, R"({"device": "cpu"})"), HasSubstr("'measured_on' is missing"));
   EXPECT_THAT(refusal(read_kernels, R"({"device": "cpu", "measured_on": "x", "kernels": []})"), HasSubstr("'threads'"));

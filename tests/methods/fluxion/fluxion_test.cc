@@ -12,6 +12,7 @@
 #include "methods/registry.h"
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"
+#include "tests/methods/fluxion/naive.h"
 #include "tests/methods/fluxion/random_heads.h"
 
 namespace tandem::testing {
@@ -21,17 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using Vector = SlowModel::Vector;
 
-double upper_bound(const Vector& q, const std::vector<Vector>& keys, std::uint32_t begin, std::uint32_t end) {
-  double bound = 0;
-  for (std::size_t d = 0; d < q.size(); ++d) {
-    double best = -INFINITY;
-    for (std::uint32_t t = begin; t < end; ++t) best = std::max(best, q[d] * keys[t][d]);
-    bound += best;
-  }
-  return bound;
-}
-
-struct Rule {
+struct RegionRule {
   std::string options;
   std::uint32_t sinks, window, fixed_block;  // 0: Eq. 3 chooses
   bool skip;
@@ -39,7 +30,8 @@ struct Rule {
 };
 
 /// What lies in host memory when a sequence that had `prompt` tokens has `tokens`.
-std::pair<std::uint32_t, std::uint32_t> host_region(const Rule& rule, std::uint32_t prompt, std::uint32_t tokens) {
+std::pair<std::uint32_t, std::uint32_t> host_region(const RegionRule& rule, std::uint32_t prompt,
+                                                    std::uint32_t tokens) {
   const std::uint32_t begin = (rule.sinks + 15) / 16 * 16, pages = (rule.window + 15) / 16 * 16;
   std::uint32_t end = std::max(begin, prompt > rule.window ? (prompt - rule.window) / 16 * 16 : 0);
   if (rule.spill == 0) return {begin, end};
@@ -51,17 +43,18 @@ std::pair<std::uint32_t, std::uint32_t> host_region(const Rule& rule, std::uint3
   return {begin, end};
 }
 
-class FluxionRule : public ::testing::TestWithParam<Rule> {};
+class FluxionRule : public ::testing::TestWithParam<RegionRule> {};
 INSTANTIATE_TEST_SUITE_P(Rules, FluxionRule,
-                         ::testing::Values(Rule{"", 16, 40, 0, true, 0}, Rule{",stage=dynamic", 16, 40, 0, false, 0},
-                                           Rule{",stage=fixed16", 0, 100, 16, false, 0},
-                                           Rule{",stage=fixed32,policy=cpu-only", 30, 1, 32, false, 0},
-                                           Rule{",policy=uniform,cpu_share=0.4", 48, 17, 0, true, 0},
-                                           Rule{",policy=length,cpu_share=0.4", 48, 17, 0, true, 5},
-                                           Rule{"", 16, 30, 0, true, 20}));
+                         ::testing::Values(RegionRule{"", 16, 40, 0, true, 0},
+                                           RegionRule{",stage=dynamic", 16, 40, 0, false, 0},
+                                           RegionRule{",stage=fixed16", 0, 100, 16, false, 0},
+                                           RegionRule{",stage=fixed32,policy=cpu-only", 30, 1, 32, false, 0},
+                                           RegionRule{",policy=uniform,cpu_share=0.4", 48, 17, 0, true, 0},
+                                           RegionRule{",policy=length,cpu_share=0.4", 48, 17, 0, true, 5},
+                                           RegionRule{"", 16, 30, 0, true, 20}));
 
 TEST_P(FluxionRule, EachHeadAttendsWhatItsPropertiesAskFor) {
-  const Rule rule = GetParam();
+  const RegionRule rule = GetParam();
   std::string spec = "fluxion:sinks=" + std::to_string(rule.sinks) + ",window=" + std::to_string(rule.window) +
                      rule.options + ",spill=" + std::to_string(rule.spill);
   Bench bench(tiny_model());

@@ -15,6 +15,17 @@ namespace tandem::testing {
 
 using Vec = std::vector<double>;
 
+/// An upper bound of q k over keys [begin, end): the best product of each dimension.
+inline double upper_bound(const Vec& q, const std::vector<Vec>& keys, std::uint32_t begin, std::uint32_t end) {
+  double bound = 0;
+  for (std::size_t d = 0; d < q.size(); ++d) {
+    double best = -INFINITY;
+    for (std::uint32_t t = begin; t < end; ++t) best = std::max(best, q[d] * keys[t][d]);
+    bound += best;
+  }
+  return bound;
+}
+
 inline double dot(const Vec& a, const Vec& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];

@@ -17,10 +17,10 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-const std::vector<std::vector<std::int32_t>> kPrompts = {random_prompt(272, 1), random_prompt(30, 2),
-                                                         random_prompt(150, 3)};
+const std::vector<std::vector<std::int32_t>> kFluxionPrompts = {random_prompt(272, 1), random_prompt(30, 2),
+                                                                random_prompt(150, 3)};
 
-struct Out {
+struct FluxionOut {
   Logits logits;
   DecodeResult result;
 };
@@ -29,16 +29,16 @@ struct Out {
 class Prefilled {
  public:
   explicit Prefilled(std::unique_ptr<Device> device) : bench_(tiny_model(), std::move(device), {}, 4) {
-    for (const auto& prompt : kPrompts) prefixes_.push_back(bench_.engine.prefill(prompt));
+    for (const auto& prompt : kFluxionPrompts) prefixes_.push_back(bench_.engine.prefill(prompt));
   }
-  Out decode(Method& method, std::uint32_t steps) {
+  FluxionOut decode(Method& method, std::uint32_t steps) {
     std::vector<DecodeRequest> requests;
     std::vector<std::vector<std::int32_t>> forced;
-    for (std::uint32_t i = 0; i < kPrompts.size(); ++i) {
+    for (std::uint32_t i = 0; i < kFluxionPrompts.size(); ++i) {
       requests.push_back({prefixes_[i].get(), steps});
       forced.push_back(random_prompt(steps, 11 + i));
     }
-    Out out;
+    FluxionOut out;
     out.result = bench_.engine.decode(method, requests, {.logits = &out.logits, .forced = forced});
     return out;
   }
@@ -61,9 +61,9 @@ std::uint64_t sum(const std::uint64_t (&by_side)[2]) {
 }
 
 /// Tasks, whoever took them, and logits.
-void expect_same(const Out& found, const Out& expected) {
-  EXPECT_TRUE(logits_agree(found.logits, expected.logits, kPrompts.size(), 1e-4));
-  for (std::size_t i = 0; i < kPrompts.size(); ++i) {
+void expect_same(const FluxionOut& found, const FluxionOut& expected) {
+  EXPECT_TRUE(logits_agree(found.logits, expected.logits, kFluxionPrompts.size(), 1e-4));
+  for (std::size_t i = 0; i < kFluxionPrompts.size(); ++i) {
     const DecodedSequence &f = found.result.sequences[i], &e = expected.result.sequences[i];
     EXPECT_EQ(sum(f.tasks), sum(e.tasks)) << i;
     EXPECT_EQ(sum(f.attended), sum(e.attended)) << i;
@@ -71,7 +71,7 @@ void expect_same(const Out& found, const Out& expected) {
   }
 }
 
-std::uint64_t tasks_of(const Out& out, Side side) {
+std::uint64_t tasks_of(const FluxionOut& out, Side side) {
   std::uint64_t tasks = 0;
   for (const DecodedSequence& s : out.result.sequences) tasks += s.tasks[static_cast<int>(side)];
   return tasks;
@@ -101,9 +101,10 @@ TEST_F(FluxionOnGpu, HeadsThatNeedDifferentThingsAttendThem) {
 TEST_F(FluxionOnGpu, WhatSpillsIsAttendedOnEitherSide) {
   const std::string spec = "fluxion:sinks=16,window=1,spill=1";
   Prefilled on_gpu(gpu()), simulated(sim());
-  const Out found = on_gpu.decode(*with_random_heads(spec), 22), all = simulated.decode(*with_random_heads(spec), 22);
+  const FluxionOut found = on_gpu.decode(*with_random_heads(spec), 22),
+                   all = simulated.decode(*with_random_heads(spec), 22);
   expect_same(found, all);
-  const Out before = on_gpu.decode(*with_random_heads(spec), 3);
+  const FluxionOut before = on_gpu.decode(*with_random_heads(spec), 3);
   constexpr int kHost = static_cast<int>(Tier::host);
   EXPECT_GT(found.result.sequences[0].peak_kv_bytes[kHost], before.result.sequences[0].peak_kv_bytes[kHost]);
 }
@@ -114,8 +115,8 @@ TEST_F(FluxionOnGpu, BytesOfTasksAreThoseThatMoved) {
   for (const std::string policy : {"cpu-only", "uniform,cpu_share=0.01", "uniform,cpu_share=0.5"}) {
     const std::string spec = "fluxion:sinks=16,window=32,policy=" + policy;
     SCOPED_TRACE(spec);
-    const Out found = on_gpu.decode(*with_random_heads(spec), 4),
-              expected = simulated.decode(*with_random_heads(spec), 4);
+    const FluxionOut found = on_gpu.decode(*with_random_heads(spec), 4),
+                     expected = simulated.decode(*with_random_heads(spec), 4);
     expect_same(found, expected);
     for (const Side side : {Side::device, Side::host}) EXPECT_EQ(tasks_of(found, side), tasks_of(expected, side));
     for (const char* name : {"attend over the link", "host partials to device"}) {
@@ -135,7 +136,7 @@ TEST_F(FluxionOnGpu, AGuardLeavesTasksToTheFasterSide) {
     const std::string spec =
         std::string("fluxion:sinks=16,window=32,guard=yes,cpu_share=") + (host ? "0.999" : "0.001");
     SCOPED_TRACE(spec);
-    const Out found = on_gpu.decode(*with_random_heads(spec), 5);
+    const FluxionOut found = on_gpu.decode(*with_random_heads(spec), 5);
     expect_same(found, simulated.decode(*with_random_heads(spec), 5));
     EXPECT_GT(tasks_of(found, host ? Side::host : Side::device), 0u);
     EXPECT_EQ(tasks_of(found, host ? Side::device : Side::host), 0u);
@@ -147,11 +148,11 @@ TEST_F(FluxionOnGpu, ThePredictorSaysWhatItSaysOnTheCpu) {
   const TemporaryFolder folder;
   const std::string spec = "fluxion:sinks=16,window=32,bgt=0.1,heads=" + write_predictor(folder).string();
   Prefilled on_gpu(gpu()), simulated(sim());
-  const Out found = on_gpu.decode(*make_method(spec), 5), expected = simulated.decode(*make_method(spec), 5);
+  const FluxionOut found = on_gpu.decode(*make_method(spec), 5), expected = simulated.decode(*make_method(spec), 5);
   expect_same(found, expected);
   for (const std::size_t i : {0, 2}) EXPECT_GT(sum(found.result.sequences[i].tasks), 0u);
   // Its budgets are its own: fixed ones of the same kind attend something else.
-  const Out fixed = simulated.decode(*make_method("fluxion:sinks=16,window=32,bgt=0.1"), 5);
+  const FluxionOut fixed = simulated.decode(*make_method("fluxion:sinks=16,window=32,bgt=0.1"), 5);
   EXPECT_NE(sum(fixed.result.sequences[0].attended), sum(found.result.sequences[0].attended));
 }
 
@@ -159,9 +160,9 @@ TEST_F(FluxionOnGpu, HeadsThatAreMeasuredOrDrawnAreRefused) {
   for (const std::string heads : {"oracle", "published"}) {
     Bench bench(tiny_model(), make_cuda_device());
     const auto method = make_method("fluxion:sinks=0,window=1,heads=" + heads);
-    EXPECT_THAT([&] { bench.decode(*method, {kPrompts[2]}, 2); },
+    EXPECT_THAT([&] { bench.decode(*method, {kFluxionPrompts[2]}, 2); },
                 ThrowsMessage<InputError>(HasSubstr("option 'heads': what is measured in the run, or drawn")));
-    EXPECT_EQ(bench.decode(*make_method("full"), {kPrompts[1]}, 2).sequences[0].tokens.size(), 2u);
+    EXPECT_EQ(bench.decode(*make_method("full"), {kFluxionPrompts[1]}, 2).sequences[0].tokens.size(), 2u);
   }
 }
 

@@ -18,14 +18,14 @@ using Vector = SlowModel::Vector;
 constexpr std::uint32_t kPrefill = 422;
 
 /// One layer of the slow model in f32.
-struct LayerData {
+struct OracleLayer {
   std::vector<float> q;
   std::vector<std::vector<float>> keys, values;
   std::vector<const float*> key_rows, value_rows;
   LayerQuery query;
 
-  LayerData(const ModelConfig& c, const Vector& now, const std::vector<std::vector<Vector>>& k,
-            const std::vector<std::vector<Vector>>& v, const Segments& at)
+  OracleLayer(const ModelConfig& c, const Vector& now, const std::vector<std::vector<Vector>>& k,
+              const std::vector<std::vector<Vector>>& v, const Segments& at)
       : q(now.begin(), now.end()), keys(c.kv_heads), values(c.kv_heads) {
     for (std::uint32_t g = 0; g < c.kv_heads; ++g) {
       for (const Vector& row : k[g]) keys[g].insert(keys[g].end(), row.begin(), row.end());
@@ -43,26 +43,26 @@ struct LayerData {
   }
 };
 
-struct Rule {
+struct OracleRule {
   const char* options;
   BudgetPolicy policy;
   double tau;
   BudgetLine line;
 };
-void PrintTo(const Rule& rule, std::ostream* out) {
+void PrintTo(const OracleRule& rule, std::ostream* out) {
   *out << rule.options;
 }
-class FluxionOracle : public ::testing::TestWithParam<Rule> {};
+class FluxionOracle : public ::testing::TestWithParam<OracleRule> {};
 INSTANTIATE_TEST_SUITE_P(
     Rules, FluxionOracle,
-    ::testing::Values(Rule{",tau=0.5", BudgetPolicy::fluxion, 0.5, BudgetLine::measured},
-                      Rule{",tau=0.03,line=cover", BudgetPolicy::fluxion, 0.03, BudgetLine::cover},
-                      Rule{",budgets=output,line=cover", BudgetPolicy::output, 0.1, BudgetLine::cover},
-                      Rule{",budgets=score,line=cover", BudgetPolicy::score, 0.1, BudgetLine::cover}));
+    ::testing::Values(OracleRule{",tau=0.5", BudgetPolicy::fluxion, 0.5, BudgetLine::measured},
+                      OracleRule{",tau=0.03,line=cover", BudgetPolicy::fluxion, 0.03, BudgetLine::cover},
+                      OracleRule{",budgets=output,line=cover", BudgetPolicy::output, 0.1, BudgetLine::cover},
+                      OracleRule{",budgets=score,line=cover", BudgetPolicy::score, 0.1, BudgetLine::cover}));
 
 // The slow model chooses what its own labels ask for; where engine and model agree on every logit, they attended alike.
 TEST_P(FluxionOracle, EachHeadAttendsWhatItsLabelsAskFor) {
-  const Rule& rule = GetParam();
+  const OracleRule& rule = GetParam();
   Bench bench(tiny_model());
   const ModelConfig& c = bench.model.config;
   const std::uint32_t group = c.q_heads / c.kv_heads;
@@ -81,7 +81,7 @@ TEST_P(FluxionOracle, EachHeadAttendsWhatItsLabelsAskFor) {
   const SlowModel::Look look = [&](std::uint32_t, const Vector&, const Vector& q, const auto& keys,
                                    const auto& values) {
     const Segments at = fluxion_segments(kPrefill, static_cast<std::uint32_t>(keys[0].size()), 16, 32);
-    const LayerData data(c, q, keys, values, at);
+    const OracleLayer data(c, q, keys, values, at);
     const auto digests = data.digests();
     const auto heads = attend_heads(data.query);
     const auto labels = label_heads(data.query, heads, digests, BudgetLimits{rule.tau, 0.95});

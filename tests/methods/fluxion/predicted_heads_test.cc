@@ -38,14 +38,14 @@ std::vector<float> floats(const std::vector<Vector>& rows) {
 }
 
 /// One layer of the slow model in f32, and attention over its segments.
-struct LayerData {
+struct PredictedLayer {
   std::vector<float> q;
   std::vector<std::vector<float>> keys, values;
   std::vector<const float*> key_rows, value_rows;
   LayerQuery query;
 
-  LayerData(const ModelConfig& c, const Vector& now, const std::vector<std::vector<Vector>>& k,
-            const std::vector<std::vector<Vector>>& v, const Segments& at) {
+  PredictedLayer(const ModelConfig& c, const Vector& now, const std::vector<std::vector<Vector>>& k,
+                 const std::vector<std::vector<Vector>>& v, const Segments& at) {
     q.assign(now.begin(), now.end());
     for (std::uint32_t g = 0; g < c.kv_heads; ++g) {
       keys.push_back(floats(k[g]));
@@ -58,16 +58,6 @@ struct LayerData {
     query = {c.q_heads, c.kv_heads, c.head_dim, q.data(), key_rows, value_rows, at};
   }
 };
-
-double upper_bound(const Vector& q, const std::vector<Vector>& keys, std::uint32_t begin, std::uint32_t end) {
-  double bound = 0;
-  for (std::size_t d = 0; d < q.size(); ++d) {
-    double best = -INFINITY;
-    for (std::uint32_t t = begin; t < end; ++t) best = std::max(best, q[d] * keys[t][d]);
-    bound += best;
-  }
-  return bound;
-}
 
 TEST(FluxionPredictedHeads, EachHeadAttendsWhatThePredictorSays) {
   const TemporaryFolder folder;
@@ -88,7 +78,7 @@ TEST(FluxionPredictedHeads, EachHeadAttendsWhatThePredictorSays) {
                                    const auto& values) {
     const auto tokens = static_cast<std::uint32_t>(keys[0].size());
     const Segments at = fluxion_segments(prefill, tokens, 16, 32);
-    const LayerData data(c, q, keys, values, at);
+    const PredictedLayer data(c, q, keys, values, at);
     if (tokens == prefill) {
       std::vector<HostDigests> digests;
       for (const float* rows : data.key_rows)
