@@ -1,28 +1,25 @@
 #include "cli/compare_target.h"
 
 #include <algorithm>
-#include <filesystem>
 
-#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
+#include "cli/workload.h"
 #include "engine/common/error.h"
-#include "engine/common/paths.h"
 #include "eval/target/record.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
 namespace {
 
-constexpr std::uint32_t kSteps = 64;           // windows slide and blocks fill up meanwhile
-constexpr std::uint32_t kShortContext = 2048;  // tokens: the longest that MethodInfo::at_short_contexts is meant for
+constexpr std::uint32_t kSteps = 64;  // windows slide and blocks fill up meanwhile
 
 /// What is predicted of the methods that are compared by default: they have budgets for the embedded tasks' short
 /// prompts, and a predictor of head properties that was trained for the embedded model alone or none.
 std::vector<std::string> specs_at_target(const std::vector<std::string>& compared, std::uint32_t context) {
   if (compared != default_comparison(true) && compared != default_comparison(false)) return compared;
-  return default_prediction(context <= kShortContext);
+  return default_prediction(context);
 }
 
 }  // namespace
@@ -48,13 +45,7 @@ std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const Se
   plan.options.interrupted = [] { return interrupted(); };
   eval::check_target(plan.shape, plan.hardware, plan.options);
   if (arguments.workload == "recorded") return plan;
-  const std::filesystem::path file = arguments.workload == "published" ? data_path("hardware/workloads/published.json")
-                                                                       : std::filesystem::path(arguments.workload);
-  std::error_code refused;
-  if (!std::filesystem::exists(file, refused) || std::filesystem::is_directory(file, refused))
-    throw_input_error("--workload: '{}' cannot be read; give recorded, published or a file.", file.string());
-  plan.workload = parse_workload(
-      read_text(file.string(), fmt::format("--workload: '{}'", file.string()), std::size_t{64} << 20), file.string());
+  plan.workload = read_workload(arguments.workload, "recorded, ");
   return plan;
 }
 

@@ -27,6 +27,7 @@ void add_subcommands(Command app) {
   add_methods(app);
   add_profile(app);
   add_fluxion(app);
+  add_simulate(app);
   add_reproduce(app);
   add_calibrate(app);
   add_info(app);
@@ -37,6 +38,7 @@ Examples:
   tandem compare                                    all methods on the embedded model, two minutes
   tandem compare --methods full,hybrid-fixed:budget=0.05 --lengths 4K --hw fluxion-a100
   tandem eval perplexity --text book.txt            how much a method loses when every token goes through it
+  tandem simulate --as qwen3-8b --context 16K,64K --batch 1,16    which method is fast on which hardware
   tandem gate --baseline baseline --run run         whether a run is as good as an earlier one: exit code 0 or 1
   tandem methods hybrid-fixed                       what a method does, and its options
   tandem profile heads                              where the attention of a model's heads goes

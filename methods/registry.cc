@@ -58,8 +58,9 @@ std::vector<std::string> default_comparison(bool embedded) {
   return specs_with(&MethodInfo::at_short_contexts, embedded ? &MethodInfo::for_embedded_model : nullptr);
 }
 
-std::vector<std::string> default_prediction(bool at_short_contexts) {
-  return specs_with(at_short_contexts ? &MethodInfo::at_short_contexts : nullptr, &MethodInfo::for_simulated_shapes);
+std::vector<std::string> default_prediction(std::uint32_t longest_context) {
+  return specs_with(longest_context <= kShortContext ? &MethodInfo::at_short_contexts : nullptr,
+                    &MethodInfo::for_simulated_shapes);
 }
 
 std::string hint_for_embedded(std::string_view text) {

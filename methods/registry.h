@@ -1,6 +1,7 @@
 // Every method Tandem knows. A method is one folder (or one file of baselines/) and one line in registry.cc.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -50,9 +51,12 @@ std::unique_ptr<Method> make_method(std::string_view spec);
 /// are compared with it. `embedded`: the model is the embedded one.
 std::vector<std::string> default_comparison(bool embedded);
 
-/// What `tandem compare --as` predicts in its place: with published budgets, or those at short contexts, and with what
-/// simulated shapes ask for.
-std::vector<std::string> default_prediction(bool at_short_contexts);
+/// Tokens: the longest contexts that MethodInfo::at_short_contexts is meant for.
+inline constexpr std::uint32_t kShortContext = 2048;
+
+/// What `tandem simulate`, and `tandem compare --as` in place of the default comparison, predict at contexts of at most
+/// so many tokens: with published budgets, or those at short contexts, and with what simulated shapes ask for.
+std::vector<std::string> default_prediction(std::uint32_t longest_context);
 
 /// What a spec leaves to its defaults though something has been trained for the embedded model, as a sentence that says
 /// what to give instead; empty where there is nothing. InputError as find_method().

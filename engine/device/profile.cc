@@ -41,6 +41,7 @@ void visit_fields(Profile& p, const Given& given, Visit visit) {
     visit("peer", "gbps", p.peer.gbps);
     visit("peer", "latency_ns", p.peer.latency_ns);
   }
+  if (given("host", "memory_gb")) visit("host", "memory_gb", p.host.memory_gb);
   visit("host", "threads", p.host.threads);
   visit("host", "dram_gbps", p.host.dram_gbps);
   visit("host", "attention_gbps_per_thread", p.host.attention_gbps_per_thread);
@@ -205,6 +206,7 @@ std::string profile_to_json(const HardwareProfile& profile) {
     if (group == "peer") return profile.peer.gbps > 0;
     if (key == "weights_efficiency") return profile.device.weights_efficiency > 0;
     if (key == "layer_ns") return profile.device.layer_ns > 0;
+    if (key == "memory_gb") return profile.host.memory_gb > 0;
     if (key == "h2d_gather_curve") return !profile.link.h2d_gather_curve.empty();
     if (key == "transfer_ns") return profile.link.transfer_ns > 0;
     if (key == "attention_contiguous_gbps_per_thread") return profile.host.attention_contiguous_gbps_per_thread > 0;

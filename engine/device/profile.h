@@ -53,6 +53,7 @@ struct HardwareProfile {
   } peer;
 
   struct HostRates {
+    double memory_gb = 0;                  // optional: 10^9 bytes; 0: not known, KV on the host always fits
     std::uint32_t threads = 0;             // for host worker lanes, the control thread not counted
     double dram_gbps = 0;                  // all threads together, shared with copies over the link
     double attention_gbps_per_thread = 0;  // partial attention over pages of 16 tokens, wherever they lie

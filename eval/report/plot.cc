@@ -6,11 +6,15 @@
 namespace tandem::eval {
 
 std::string make_plot(const std::filesystem::path& folder) {
-  switch (run_python("eval/report/plot.py", std::array{folder.string()})) {
+  return draw_plot("eval/report/plot.py", folder);
+}
+
+std::string draw_plot(const std::string& script, const std::filesystem::path& folder) {
+  switch (run_python(script, std::array{folder.string()})) {
     case PythonEnd::done:
       return "";
     case PythonEnd::failed:
-      return "The plot was not drawn: eval/report/plot.py failed.";
+      return "The plot was not drawn: " + script + " failed.";
     case PythonEnd::no_package:
       return "The plot was not drawn: python3 has no matplotlib (Debian package python3-matplotlib).";
     case PythonEnd::not_installed:

@@ -61,5 +61,7 @@ std::string report_text(const Summary& summary, bool markdown, bool with_plot = 
 
 /// Runs plot.py on a run folder's summary.json; empty when it worked, else a sentence that says why not.
 std::string make_plot(const std::filesystem::path& folder);
+/// The same by another shipped script that draws what is in a folder.
+std::string draw_plot(const std::string& script, const std::filesystem::path& folder);
 
 }  // namespace tandem::eval

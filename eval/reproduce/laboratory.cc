@@ -49,8 +49,7 @@ RunOutcome Laboratory::run(const ExperimentRun& run, const Values& values) {
     const TargetRow one = simulate(alone, 1).row;
     outcome.row = one;
     if (!one.refused.empty()) return outcome;
-    const double fit = device_kv_room(shape, hardware) / double(one.device_kv_bytes);
-    outcome.batch = std::min(run.batch, static_cast<std::uint32_t>(fit));
+    outcome.batch = sequences_that_fit(shape, hardware, one, run.batch);
   }
   const std::uint32_t seeds = std::max(run.mixed.seeds, 1u);
   std::vector<Simulated> results;

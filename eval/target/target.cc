@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <limits>
 
 #include "engine/common/error.h"
 #include "engine/device/sim_device.h"
@@ -12,7 +13,7 @@
 namespace tandem::eval {
 namespace {
 
-// Device memory that is left for what is no weight and no KV: activations, scores, averages.
+// Memory that is left for what is no weight and no KV: activations, scores, averages; the host's programs.
 constexpr double kReserved = 0.05;
 constexpr double kRoomyGb = 1e9;  // more than any batch takes
 
@@ -51,11 +52,29 @@ void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
   }
 }
 
-TargetRow refused_row(std::string method, std::string why) {
+TargetRow refused_row(std::string method, std::string why, bool too_large = false) {
   TargetRow row;
   row.method = std::move(method);
   row.refused = std::move(why);
+  row.too_large = too_large;
   return row;
+}
+
+/// What of a row is more than its place holds, as the end of a sentence about the method; empty: nothing.
+std::string what_is_too_large(const Model& shape, const HardwareProfile& hardware, const TargetRow& row) {
+  constexpr double kGb = 1e-9;
+  if (double(row.device_kv_bytes) > device_kv_room(shape, hardware))
+    return fmt::format("its KV takes {:.1f} GB of device memory, and beside the weights '{}' has {:.1f} GB",
+                       double(row.device_kv_bytes) * kGb, hardware.name, device_kv_room(shape, hardware) * kGb);
+  if (double(row.host_kv_bytes) > host_kv_room(hardware))
+    return fmt::format("its KV takes {:.1f} GB of host memory, and '{}' has {:.1f} GB for it",
+                       double(row.host_kv_bytes) * kGb, hardware.name, host_kv_room(hardware) * kGb);
+  if (double(row.peer_kv_bytes) > peer_kv_room(hardware))
+    return fmt::format(
+        "its cache rank holds {:.1f} GB of KV, query windows and selections, and the peer, a device "
+        "like that of '{}' without weights, has {:.1f} GB",
+        double(row.peer_kv_bytes) * kGb, hardware.name, peer_kv_room(hardware) * kGb);
+  return "";
 }
 
 EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
@@ -94,10 +113,27 @@ double peer_kv_room(const HardwareProfile& hardware) {
   return hardware.device.memory_gb * 1e9 * (1 - kReserved);
 }
 
+double host_kv_room(const HardwareProfile& hardware) {
+  if (hardware.host.memory_gb == 0) return std::numeric_limits<double>::infinity();
+  return hardware.host.memory_gb * 1e9 * (1 - kReserved);
+}
+
+std::uint32_t sequences_that_fit(const Model& shape, const HardwareProfile& hardware, const TargetRow& one,
+                                 std::uint32_t most) {
+  double fit = most;
+  const auto limit = [&](double room, std::size_t bytes) {
+    if (bytes > 0) fit = std::min(fit, room / double(bytes));
+  };
+  limit(device_kv_room(shape, hardware), one.device_kv_bytes);
+  limit(host_kv_room(hardware), one.host_kv_bytes);
+  limit(peer_kv_room(hardware), one.peer_kv_bytes);
+  return static_cast<std::uint32_t>(std::max(fit, 0.0));
+}
+
 void check_target(const Model& shape, const HardwareProfile& hardware, const TargetOptions& options) {
   if (device_kv_room(shape, hardware) <= 0) {
     throw_input_error(
-        "--as {}: the weights take {:.1f} GB, and '{}' has {:.0f} GB of device memory, of which 5 % are kept for "
+        "The weights of {} take {:.1f} GB, and '{}' has {:.0f} GB of device memory, of which 5 % are kept for "
         "activations.",
         shape.name, double(shape.weights.bytes()) * 1e-9, hardware.name, hardware.device.memory_gb);
   }
@@ -142,18 +178,8 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
       const DecodeResult result = engine->decode(*method, requests, {.forced = forced});
       fill_row(result, prefill_ns_of(requests, method->needs(engine->shape())), row);
       if (options.look) options.look(result);
-      if (double(row.device_kv_bytes) > device_kv_room(shape, hardware)) {
-        row =
-            refused_row(row.method, fmt::format("its KV takes {:.1f} GB of device memory, and beside the weights '{}' "
-                                                "has {:.1f} GB",
-                                                double(row.device_kv_bytes) * 1e-9, hardware.name,
-                                                device_kv_room(shape, hardware) * 1e-9));
-      } else if (double(row.peer_kv_bytes) > peer_kv_room(hardware)) {
-        row = refused_row(row.method,
-                          fmt::format("its cache rank holds {:.1f} GB of KV, query windows and selections, and the "
-                                      "peer, a device like that of '{}' without weights, has {:.1f} GB",
-                                      double(row.peer_kv_bytes) * 1e-9, hardware.name, peer_kv_room(hardware) * 1e-9));
-      }
+      if (std::string why = what_is_too_large(shape, hardware, row); !why.empty())
+        row = refused_row(row.method, std::move(why), /*too_large=*/true);
     } catch (const Interrupted&) {
       throw;
     } catch (const InputError& e) {

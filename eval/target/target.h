@@ -37,6 +37,7 @@ struct TargetRow {
   std::string method;
   std::string compared;                                    // its spec in the run, where that is another; else empty
   std::string refused;                                     // why it cannot run at this shape; the figures are then 0
+  bool too_large = false;                                  // refused, since memory ends
   double prefill_ms = 0, setup_ms = 0, first_step_ms = 0;  // TTFT of the whole batch is their sum
   double step_ms = 0, busy_ms = 0, idle_ms = 0;            // means over the steps after the first; busy + idle = step
   std::array<double, kCauseCount> idle_ms_by_cause{};      // sums to idle_ms
@@ -61,6 +62,13 @@ double device_kv_room(const Model& shape, const HardwareProfile& hardware);
 
 /// The same of a peer device, which is one like this (HardwareProfile::PeerRates) and has no weights.
 double peer_kv_room(const HardwareProfile& hardware);
+
+/// Bytes of host memory beside a reserve of 5 %; infinite where the profile does not say.
+double host_kv_room(const HardwareProfile& hardware);
+
+/// How many sequences fit that take as much as the one of `one` does, at most `most`; 0: not even that.
+std::uint32_t sequences_that_fit(const Model& shape, const HardwareProfile& hardware, const TargetRow& one,
+                                 std::uint32_t most);
 
 /// check_target's errors; a method that does not fit is a row that says so.
 Target simulate_target(const Model& shape, const HardwareProfile& hardware, const Workload& workload,

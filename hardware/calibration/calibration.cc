@@ -266,6 +266,7 @@ class Calibrator {
 
   void host(unsigned threads) {
     auto& h = result_.profile.host;
+    memory();
     const std::uint32_t workers = threads != 0 ? threads : std::max(2u, probe_.threads) - 1;
     out_.note("host.threads", std::exchange(h.threads, workers), workers,
               threads != 0 ? "asked for" : FieldWriter::kMeasured,
@@ -301,6 +302,15 @@ class Calibrator {
     // Attention, scores and their ranking are what it prices; products of weights, which `bench kernels` has, run on
     // units of their own (AMX, vdpbf16ps: 396 GFLOP/s of a Zen 5 core where ranking has 80).
     out_.assume("host.gflops_per_thread", h.gflops_per_thread);
+  }
+
+  /// Another machine's memory says nothing of this one's.
+  void memory() {
+    double& gb = result_.profile.host.memory_gb;
+    gb = 0;
+    result_.profile.sources.erase("host.memory_gb");
+    if (probe_.host_memory_bytes > 0)
+      out_.set("host.memory_gb", gb, From{probe_.host_memory_bytes * 1e-9, "memory that a process may use"});
   }
 
   void control() {

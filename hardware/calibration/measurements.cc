@@ -63,6 +63,12 @@ void read_machine(const Json& json, ProbeReport& report) {
   report.threads = cpu.integer<unsigned>("threads_used");
   if (report.threads == 0) cpu.fail("threads_used", "1 or more");
   report.cpu_cache_bytes = optional_count(cpu, "last_level_cache_bytes");
+  if (machine.has("memory")) {
+    ObjectReader memory(machine.object("memory"), report.file + ", machine.memory");
+    report.host_memory_bytes = optional_count(memory, "total_bytes");
+    const double limit = optional_count(memory, "cgroup_limit_bytes");
+    if (limit > 0) report.host_memory_bytes = std::min(report.host_memory_bytes, limit);
+  }
   if (machine.has("gpu") && json.at("gpu").is_object()) {
     ObjectReader gpu(json.at("gpu"), report.file + ", machine.gpu");
     report.gpu = gpu.text("name", false);

@@ -28,6 +28,7 @@ struct ProbeReport {
   unsigned threads = 0;                             // that the process could use
   double cpu_cache_bytes = 0, gpu_cache_bytes = 0;  // of the last level; 0: not known
   double gpu_memory_bytes = 0;                      // 0: not known
+  double host_memory_bytes = 0;                     // that the process could use; 0: not known
   double gpu_bus_bits = 0, gpu_memory_khz = 0;
   std::vector<std::string> problems;  // of sections that failed or were cut short, a sentence each
   std::vector<ProbeFigure> figures;

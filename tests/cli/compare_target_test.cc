@@ -38,7 +38,7 @@ TEST_F(CompareTarget, PredictsAtAnotherShape) {
   EXPECT_THAT(first.text, AllOf(HasSubstr("At a target shape"), HasSubstr("simulated: llama-3.2-1b, batch 2 x 1K"),
                                 HasSubstr("recorded on embedded")));
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("## At a target shape"));
-  const std::vector<std::string> specs = default_prediction(/*at_short_contexts=*/true);
+  const std::vector<std::string> specs = default_prediction(kShortContext);
   const Json rows = parse_json(bytes("a", "target.json"), "JSON").at("methods");
   ASSERT_EQ(rows.size(), specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) {

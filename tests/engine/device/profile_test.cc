@@ -99,6 +99,20 @@ TEST(Profile, WhatAnEngineTakesBesideItsKernelsIsOptional) {
   for (const char* group : {"device", "link", "handoff", "control", "sources"}) EXPECT_EQ(again[group], json[group]);
 }
 
+TEST(Profile, TheHostsMemoryIsOptional) {
+  EXPECT_EQ(load_profile("h200").host.memory_gb, 0) << "not known";
+  nlohmann::json json = good();
+  EXPECT_EQ(json["host"]["memory_gb"], 220);
+  json["host"]["memory_gb"] = 0;
+  EXPECT_THAT(error_of(json), HasSubstr("'host.memory_gb' is 0; it must be greater than 0"));
+  json["host"].erase("memory_gb");
+  EXPECT_THAT(error_of(json), HasSubstr("sources.host.memory_gb"));
+  json["sources"].erase("host.memory_gb");
+  const HardwareProfile profile = parse_profile(json_text(json), "x", "x.json");
+  EXPECT_EQ(profile.host.memory_gb, 0);
+  EXPECT_EQ(parse_json(profile_to_json(profile), "JSON")["host"], json["host"]);
+}
+
 TEST(Profile, RatesOfContiguousAttentionAreOptionalEachForItself) {
   nlohmann::json pages = good();
   for (const std::string key : {"attention_contiguous_efficiency", "attention_contiguous_gbps_per_thread"}) {

@@ -79,6 +79,21 @@ const CalibratedField& field(const CalibratedProfile& result, const std::string&
   throw std::logic_error("no field " + name);
 }
 
+TEST(Calibration, TheHostsMemoryIsThisMachinesOrNotKnown) {
+  WholeMachine machine;
+  const HardwareProfile base = load_profile("fluxion-a100");
+  ASSERT_GT(base.host.memory_gb, 0);
+  const HardwareProfile unknown = calibrate(machine.read(), {}, base, {"mine", "", 0}).profile;
+  EXPECT_EQ(unknown.host.memory_gb, 0) << "the base's is another machine's";
+  EXPECT_FALSE(unknown.sources.contains("host.memory_gb"));
+  machine.report.memory = {{"total_bytes", std::int64_t{128'000'000'000}}};
+  const HardwareProfile whole = calibrate(machine.read(), {}, base, {"mine", "", 0}).profile;
+  EXPECT_EQ(whole.host.memory_gb, 128);
+  EXPECT_THAT(whole.sources.at("host.memory_gb"), StartsWith("measured: memory that a process may use"));
+  machine.report.memory.emplace_back("cgroup_limit_bytes", std::int64_t{64'000'000'000});
+  EXPECT_EQ(calibrate(machine.read(), {}, base, {"mine", "", 0}).profile.host.memory_gb, 64);
+}
+
 TEST(Calibration, TakesEveryRateThatTheProbeHas) {
   const CalibratedProfile result = calibrated(WholeMachine());
   const HardwareProfile& p = result.profile;

@@ -1,0 +1,228 @@
+// tandem simulate: step time, throughput and idle time of methods over machines, batches and contexts, without a GPU
+// and without weights.
+#include <algorithm>
+#include <filesystem>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include "cli/commands.h"
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+#include "cli/workload.h"
+#include "engine/common/error.h"
+#include "engine/common/version.h"
+#include "eval/report/line_file.h"
+#include "eval/report/table.h"
+#include "eval/target/sweep.h"
+#include "methods/registry.h"
+
+namespace tandem::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSweepFile = "sweep.json";
+
+constexpr const char* kSimulateFooter = R"(
+Examples:
+  tandem simulate                                        llama-3.1-8b on an A100, batch 16, three contexts
+  tandem simulate --as qwen3-14b --hw h200,scoutattention-a100 --batch 1,16,64 --context 32K
+  tandem simulate --as ./my-model --hw mine.json --batch max --context 8K,32K,128K --out runs/mine
+  tandem simulate --methods full,hgca:device_kv=0.25,hgca:device_kv=0.5 --context 16K,64K --batch max
+  tandem simulate --resume --out runs/mine --batch max,8 --context 8K,32K,128K --as ./my-model --hw mine.json
+                                                         goes on where ^C stopped it; adds what the folder lacks
+
+The engine's own schedule of each method runs with the costs of the shape that --as names on a simulated machine
+(`tandem info` lists the profiles; `tandem calibrate` makes one of yours): no weights, no GPU, no tensor. Times are
+virtual: the same in every run. Which blocks and tokens heads would choose is drawn from --workload.
+
+--batch max decodes as many sequences as the method's KV leaves room for: what it can serve, not how fast it is beside
+others of the same batch. A method that keeps little of the context is fast and may answer badly: `tandem compare` and
+`tandem eval` measure that. `tandem compare --as` records a workload on a model of yours and predicts with it.
+
+The folder of --out gets report.md, sweep.json, sweep.csv and plot.png.)";
+
+struct SimulateArguments {
+  std::string as = "llama-3.1-8b", hardware = "fluxion-a100", contexts = "8K,32K,64K", batches = "16", methods;
+  std::string workload = "published", out;
+  std::uint32_t steps = 64, prefill_chunk = 2048, most = 256;
+  unsigned threads = 0;
+  bool force = false, resume = false, no_plot = false, quiet = false;
+};
+
+std::vector<std::string> split(const std::string& text, const char* option) {
+  std::vector<std::string> items;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    std::string item = text.substr(at, comma - at);
+    if (item.empty()) throw_input_error("{} is '{}': there is nothing between two commas or at an end.", option, text);
+    if (std::find(items.begin(), items.end(), item) != items.end())
+      throw_input_error("{}: '{}' is given twice.", option, item);
+    items.push_back(std::move(item));
+    at = comma + 1;
+  }
+  return items;
+}
+
+/// "1,16,max".
+std::vector<std::uint32_t> parse_batches(const std::string& text) {
+  constexpr std::uint64_t kMost = 1024;
+  std::vector<std::uint32_t> batches;
+  for (const std::string& item : split(text, "--batch"))
+    batches.push_back(item == "max" ? eval::kAsManyAsFit
+                                    : static_cast<std::uint32_t>(parse_count(item, "--batch", 1, kMost)));
+  return batches;
+}
+
+eval::SweepOptions options_of(const SimulateArguments& a) {
+  eval::SweepOptions o;
+  for (const std::string& name : split(a.hardware, "--hw")) {
+    o.hardware.push_back(load_profile(name));
+    for (std::size_t i = 0; i + 1 < o.hardware.size(); ++i)
+      if (o.hardware[i].name == o.hardware.back().name)
+        throw_input_error("--hw: two profiles are named '{}': rename one of the files.", o.hardware[i].name);
+  }
+  o.contexts = parse_lengths(a.contexts, "--context");
+  for (const std::uint32_t context : o.contexts)
+    if (context < 2) throw_input_error("--context is {}: give at least 2 tokens.", context);
+  o.batches = parse_batches(a.batches);
+  const std::uint32_t longest = *std::max_element(o.contexts.begin(), o.contexts.end());
+  o.methods = a.methods.empty() ? default_prediction(longest) : split_method_list(a.methods);
+  if (a.steps < 2 || a.steps > 4096) throw_input_error("--steps is {}: give 2 to 4096.", a.steps);
+  if (a.prefill_chunk < 1) throw_input_error("--prefill-chunk is 0: give 1 or more tokens.");
+  if (a.most < 1 || a.most > 1024) throw_input_error("--most is {}: give 1 to 1024.", a.most);
+  if (a.threads > usable_threads())
+    throw_input_error("--threads is {}: this process may use {}.", a.threads, usable_threads());
+  o.steps = a.steps;
+  o.prefill_chunk = a.prefill_chunk;
+  o.most_sequences = a.most;
+  o.threads = a.threads;
+  o.interrupted = [] { return interrupted(); };
+  return o;
+}
+
+/// The command as it can be typed again, without where the results go.
+std::string command_of(const SimulateArguments& a, const eval::SweepOptions& o) {
+  return fmt::format(
+      "tandem simulate --as {} --hw {} --methods {} --context {} --batch {} --workload {} --steps {} "
+      "--prefill-chunk {} --most {}",
+      shell_word(a.as), shell_word(a.hardware), shell_word(fmt::format("{}", fmt::join(o.methods, ","))),
+      shell_word(a.contexts), a.batches, shell_word(a.workload), a.steps, a.prefill_chunk, a.most);
+}
+
+std::string program_text() {
+  return fmt::format("tandem {} ({})", version(), git_commit());
+}
+
+/// Makes the folder of --out, or looks at what is there, before anything slow.
+void open_folder(const SimulateArguments& a) {
+  if (a.resume && a.force) throw_input_error("--resume goes on with what --force would replace: give one of them.");
+  if (a.out.empty()) {
+    if (a.resume) throw_input_error("--resume goes on in the folder of --out: give it too.");
+    if (a.force) throw_input_error("--force replaces what is in the folder of --out: give it too.");
+    return;
+  }
+  const fs::path folder(a.out), file = folder / kSweepFile;
+  std::error_code ignored;
+  if (fs::exists(folder, ignored) && !fs::is_directory(folder, ignored))
+    throw_input_error("--out: '{}' is a file: name a folder.", a.out);
+  const bool there = fs::exists(file, ignored);
+  if (a.resume && !there) throw_input_error("--resume: there is no sweep.json in '{}'.", a.out);
+  if (there && !a.resume && !a.force)
+    throw_input_error("--out: '{}' has a sweep already; --resume goes on with it, --force replaces it.", a.out);
+  if (!there && fs::exists(folder, ignored) && !fs::is_empty(folder, ignored))
+    throw_input_error("--out: '{}' has files that are no sweep's: name another folder.", a.out);
+  fs::create_directories(folder, ignored);
+  eval::check_writable(file, "--out");
+}
+
+void write_files(const SimulateArguments& a, const eval::Sweep& sweep, const std::string& command) {
+  const fs::path folder(a.out);
+  eval::write_file(folder / kSweepFile, eval::sweep_json(sweep, command, program_text()));
+  if (!sweep.complete()) return;
+  eval::write_file(folder / "sweep.csv", eval::sweep_csv(sweep));
+  const std::string no_plot = a.no_plot ? "" : eval::draw_plot("eval/target/plot_sweep.py", folder);
+  const bool plotted = !a.no_plot && no_plot.empty();
+  const std::string plot = plotted ? "![Tokens per second, and idle time](plot.png)\n\n" : "";
+  eval::write_file(folder / "report.md",
+                   fmt::format("# {}\n\n{}{}\nMade by {}: `{}`\n", sweep.model, plot,
+                               eval::sweep_text(sweep, /*markdown=*/true), program_text(), command));
+  if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
+  fmt::print("\n{}: report.md{}, sweep.json, sweep.csv\n", folder.string(), plotted ? ", plot.png" : "");
+}
+
+void simulate(const SimulateArguments& a) {
+  eval::SweepOptions options = options_of(a);
+  const Workload workload = read_workload(a.workload, "");
+  Model shape = load_shape(a.as);
+  open_folder(a);
+  const std::string command = command_of(a, options);
+  std::vector<eval::SweepPoint> known;
+  if (a.resume) {
+    const std::string file = (fs::path(a.out) / kSweepFile).string();
+    const eval::Sweep settings{shape.name, shape.config.layers, shape.config.max_positions, options, workload, {}};
+    known = eval::known_points(read_text(file, "--resume: '" + file + "'"), file, settings, program_text());
+  }
+  Progress progress("simulating", Progress::standard(a.quiet));
+  options.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
+    progress.update(done, total, what);
+  };
+  std::function<void(const eval::Sweep&)> keep;
+  if (!a.out.empty())
+    keep = [&](const eval::Sweep& so_far) {
+      eval::write_file(fs::path(a.out) / kSweepFile, eval::sweep_json(so_far, command, program_text()));
+    };
+  const eval::Sweep sweep = eval::simulate_sweep(std::move(shape), workload, options, std::move(known), keep);
+  progress.finish();
+  if (!sweep.complete()) {
+    if (a.out.empty()) throw RunError("Interrupted; nothing was written. With --out what is finished is kept.");
+    write_files(a, sweep, command);
+    throw_run_error("Interrupted: {} points are kept. Go on with the same command and --resume.", sweep.points.size());
+  }
+  fmt::print("{}", eval::sweep_text(sweep, /*markdown=*/false));
+  check_stdout();
+  if (!a.out.empty()) write_files(a, sweep, command);
+  check_stdout();
+}
+
+}  // namespace
+
+void add_simulate(Command app) {
+  Command command = app.subcommand(
+      "simulate", "Which method is fast where: step, throughput and idle time by machine, batch and context");
+  auto arguments = std::make_shared<SimulateArguments>();
+  command.option("--as", arguments->as, "The model's shape: a preset of `tandem info`, or a model folder")
+      .show_default();
+  command.option("--hw", arguments->hardware, "Machines, with commas: names of profiles, or JSON files").show_default();
+  command.option("--context", arguments->contexts, "Prompt tokens of each sequence, with commas: 8K,32K")
+      .show_default();
+  command.option("--batch", arguments->batches, "Sequences decoded together, with commas; max: as many as fit")
+      .show_default();
+  command.option(
+      "--methods", arguments->methods,
+      fmt::format("Methods with their options [{}]", fmt::join(default_prediction(kShortContext + 1), ", ")));
+  command
+      .option("--workload", arguments->workload,
+              "What heads choose: published, or a file (hardware/workloads, or the workload of a target.json)")
+      .show_default();
+  command.option("--steps", arguments->steps, "Decode steps of each point; the first is not in the mean")
+      .show_default();
+  command.option("--prefill-chunk", arguments->prefill_chunk, "Tokens of a chunk of the prefill").show_default();
+  command.option("--most", arguments->most, "Sequences that max stops at").show_default();
+  command.option("--out", arguments->out, "Folder for the report, the figures and a plot; none: printed alone");
+  command.flag("--resume", arguments->resume, "Go on with the sweep in that folder, or add to it");
+  command.flag("--force", arguments->force, "Replace the sweep in that folder");
+  command
+      .option("--threads", arguments->threads, "Points at a time, one thread each; 0: as many as this process may use")
+      .show_default();
+  command.flag("--no-plot", arguments->no_plot, "Draw no plot");
+  command.flag("--quiet", arguments->quiet, "No progress line");
+  command.footer(kSimulateFooter);
+  command.callback([arguments] { simulate(*arguments); });
+}
+
+}  // namespace tandem::cli

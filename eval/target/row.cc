@@ -1,0 +1,130 @@
+#include "eval/target/row.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+namespace tandem::eval {
+namespace {
+
+constexpr double kMostMs = 1e12;
+
+std::string gigabytes(std::size_t bytes) {
+  return bytes == 0 ? "0" : fmt::format("{:.2f}", double(bytes) * 1e-9);
+}
+
+// One list of the plain fields serves writing and reading.
+template <class Row, class Visit>
+void visit_times(Row& row, Visit visit) {
+  visit("prefill_ms", row.prefill_ms);
+  visit("setup_ms", row.setup_ms);
+  visit("first_step_ms", row.first_step_ms);
+  visit("step_ms", row.step_ms);
+  visit("busy_ms", row.busy_ms);
+  visit("idle_ms", row.idle_ms);
+  visit("layer0_idle_ms", row.layer0_idle_ms);
+}
+
+}  // namespace
+
+std::optional<Cause> largest_cause(const TargetRow& row) {
+  const auto largest = std::max_element(row.idle_ms_by_cause.begin(), row.idle_ms_by_cause.end());
+  if (*largest == 0) return std::nullopt;
+  return static_cast<Cause>(largest - row.idle_ms_by_cause.begin());
+}
+
+std::vector<std::string> row_heads(bool peers) {
+  std::vector<std::string> heads = {"TTFT s",
+                                    "step ms",
+                                    "step\u00a0/ batch ms",
+                                    "tokens/s",
+                                    "idle\u00a0ms / layer",
+                                    "idle %",
+                                    "of it in layer\u00a00, ms",
+                                    "waits mostly for",
+                                    "attended on device",
+                                    "attended on host",
+                                    "KV GB, device",
+                                    "KV GB, host"};
+  if (peers) heads.emplace_back("KV GB, peer");
+  return heads;
+}
+
+std::string why_absent(const TargetRow& row) {
+  if (row.refused.empty()) return "";
+  return row.too_large ? "does not fit" : "refused";
+}
+
+std::vector<std::string> row_cells(const TargetRow& r, std::uint32_t layers, std::uint32_t sequences, bool peers) {
+  if (const std::string absent = why_absent(r); !absent.empty()) {
+    std::vector<std::string> cells(row_heads(peers).size(), "-");
+    cells[1] = absent;
+    return cells;
+  }
+  const std::optional<Cause> cause = largest_cause(r);
+  std::vector<std::string> cells = {
+      fmt::format("{:.2f}", (r.prefill_ms + r.setup_ms + r.first_step_ms) * 1e-3),
+      fmt::format("{:.2f}", r.step_ms),
+      fmt::format("{:.3f}", r.step_ms / sequences),
+      fmt::format("{:.0f}", 1e3 * sequences / r.step_ms),
+      fmt::format("{:.3f}", r.idle_ms / layers),
+      fmt::format("{:.1f}", 100 * r.idle_ms / r.step_ms),
+      fmt::format("{:.3f}", r.layer0_idle_ms),
+      !cause ? "-"
+             : fmt::format("{} {:.0f}\u00a0%", to_string(*cause),
+                           100 * r.idle_ms_by_cause[static_cast<std::size_t>(*cause)] / r.idle_ms),
+      fmt::format("{:.0f}", r.attended_device),
+      fmt::format("{:.0f}", r.attended_host),
+      gigabytes(r.device_kv_bytes),
+      gigabytes(r.host_kv_bytes)};
+  if (peers) cells.push_back(gigabytes(r.peer_kv_bytes));
+  return cells;
+}
+
+void add_row(const TargetRow& r, nlohmann::ordered_json& json) {
+  json["method"] = r.method;
+  if (!r.compared.empty()) json["compared_as"] = r.compared;
+  if (!r.refused.empty()) {
+    json["refused"] = r.refused;
+    if (r.too_large) json["too_large"] = true;
+    return;
+  }
+  visit_times(r, [&](const char* name, double ms) { json[name] = ms; });
+  for (std::size_t c = 0; c < r.idle_ms_by_cause.size(); ++c) {
+    if (r.idle_ms_by_cause[c] > 0) json["idle_ms_by_cause"][to_string(static_cast<Cause>(c))] = r.idle_ms_by_cause[c];
+  }
+  json["attended_device"] = r.attended_device;
+  json["attended_host"] = r.attended_host;
+  json["device_kv_bytes"] = r.device_kv_bytes;
+  json["host_kv_bytes"] = r.host_kv_bytes;
+  if (r.peer_kv_bytes > 0) json["peer_kv_bytes"] = r.peer_kv_bytes;
+}
+
+TargetRow read_row(ObjectReader& reader) {
+  TargetRow r;
+  r.method = reader.text("method");
+  if (reader.has("compared_as")) r.compared = reader.text("compared_as");
+  if (reader.has("refused")) {
+    r.refused = reader.text("refused", /*may_be_empty=*/false);
+    if (reader.has("too_large")) r.too_large = reader.boolean("too_large");
+    return r;
+  }
+  visit_times(r, [&](const char* name, double& ms) { ms = reader.number(name, 0, kMostMs); });
+  if (!(r.step_ms > 0)) reader.fail("step_ms", "above 0");
+  if (reader.has("idle_ms_by_cause")) {
+    ObjectReader causes(reader.object("idle_ms_by_cause"), reader.where() + ", idle_ms_by_cause");
+    for (std::size_t c = 0; c < r.idle_ms_by_cause.size(); ++c) {
+      const char* name = to_string(static_cast<Cause>(c));
+      if (causes.has(name)) r.idle_ms_by_cause[c] = causes.number(name, 0, kMostMs);
+    }
+    causes.finish();
+  }
+  r.attended_device = reader.number("attended_device", 0, kMostMs);
+  r.attended_host = reader.number("attended_host", 0, kMostMs);
+  r.device_kv_bytes = reader.integer<std::size_t>("device_kv_bytes");
+  r.host_kv_bytes = reader.integer<std::size_t>("host_kv_bytes");
+  if (reader.has("peer_kv_bytes")) r.peer_kv_bytes = reader.integer<std::size_t>("peer_kv_bytes");
+  return r;
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,31 @@
+// A predicted row as tables and files show it.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "eval/report/json_reader.h"
+#include "eval/target/target.h"
+
+namespace tandem::eval {
+
+/// The cause that most idle time goes to; nothing where the device never waits.
+std::optional<Cause> largest_cause(const TargetRow& row);
+
+/// Columns of a row, without its method; with `peers`, of a peer's memory, too.
+std::vector<std::string> row_heads(bool peers);
+/// As many; dashes and "does not fit" or "refused" where it has no figures. `sequences` decode together.
+std::vector<std::string> row_cells(const TargetRow& row, std::uint32_t layers, std::uint32_t sequences, bool peers);
+
+/// What stands in the place of a figure; empty: the row has figures.
+std::string why_absent(const TargetRow& row);
+
+/// Adds the row's fields to a JSON object.
+void add_row(const TargetRow& row, nlohmann::ordered_json& json);
+/// Reads what add_row() wrote.
+TargetRow read_row(ObjectReader& reader);
+
+}  // namespace tandem::eval

@@ -1,0 +1,173 @@
+#include "eval/target/sweep.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fmt/core.h>
+#include <mutex>
+
+#include "engine/common/error.h"
+#include "engine/kernels/thread_pool.h"
+#include "engine/runtime/forward.h"
+#include "methods/registry.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr std::chrono::seconds kKeptEvery{20};
+
+/// How much work a point is beside others.
+std::uint64_t weight_of(const SweepOptions& options, std::uint32_t batch, std::uint32_t context) {
+  return std::uint64_t{context} * (batch == kAsManyAsFit ? options.most_sequences : batch);
+}
+
+/// Hazards are looked for at each method's lightest point. Others have the same schedule with more pages, of which the
+/// search takes two thirds of the time (quest at 16 x 32K: 45 s with it, 15 s without; one core, Zen 5).
+bool is_lightest(const SweepOptions& options, const SweepPoint& point) {
+  std::uint64_t least = UINT64_MAX;
+  for (const std::uint32_t batch : options.batches)
+    for (const std::uint32_t context : options.contexts) least = std::min(least, weight_of(options, batch, context));
+  return weight_of(options, point.batch, point.context) == least;
+}
+
+TargetRow simulate_point(const Model& shape, const Workload& workload, const SweepOptions& options,
+                         const HardwareProfile& hardware, const SweepPoint& point, std::uint32_t sequences) {
+  TargetOptions target;
+  target.checked = is_lightest(options, point);
+  target.methods = {point.method};
+  target.batch = sequences;
+  target.context = point.context;
+  target.steps = options.steps;
+  target.prefill_chunk = options.prefill_chunk;
+  target.threads = 1;
+  target.interrupted = options.interrupted;
+  return simulate_target(shape, hardware, workload, target).rows.at(0);
+}
+
+/// As many sequences as fit beside each other. What one takes alone is what each takes, within a page or two that
+/// several share: so the number is tried, and one fewer where it is too many.
+void fill_memory(const Model& shape, const Workload& workload, const SweepOptions& options,
+                 const HardwareProfile& hardware, SweepPoint& point) {
+  point.row = simulate_point(shape, workload, options, hardware, point, 1);
+  if (!point.row.refused.empty()) return;
+  point.sequences = sequences_that_fit(shape, hardware, point.row, options.most_sequences);
+  while (point.sequences > 1) {
+    point.row = simulate_point(shape, workload, options, hardware, point, point.sequences);
+    if (!point.row.too_large) return;
+    --point.sequences;
+  }
+}
+
+bool is_lossless(const std::string& method, const Model& shape) {
+  try {
+    return make_method(method)->needs(shape_of(shape.config)).lossless;
+  } catch (const InputError&) {
+    return false;  // it refuses the shape, as its row will say
+  }
+}
+
+void simulate_one(const Model& shape, const Workload& workload, const SweepOptions& options,
+                  const HardwareProfile& hardware, SweepPoint& point) {
+  point.lossless = is_lossless(point.method, shape);
+  point.sequences = std::max(point.batch, 1u);
+  if (device_kv_room(shape, hardware) <= 0) {
+    point.row.method = point.method;
+    point.row.too_large = true;
+    point.row.refused = fmt::format("the weights take {:.1f} GB, and '{}' has {:.0f} GB of device memory",
+                                    double(shape.weights.bytes()) * 1e-9, hardware.name, hardware.device.memory_gb);
+  } else if (point.batch == kAsManyAsFit) {
+    fill_memory(shape, workload, options, hardware, point);
+  } else {
+    point.row = simulate_point(shape, workload, options, hardware, point, point.sequences);
+  }
+}
+
+void check_sweep(const SweepOptions& options) {
+  TANDEM_CHECK(options.steps >= 2, "the first step is no other's measure");
+  for (const std::string& spec : options.methods) make_method(spec);
+}
+
+}  // namespace
+
+const SweepPoint* Sweep::find(const std::string& hardware, std::uint32_t batch, std::uint32_t context,
+                              const std::string& method) const {
+  const auto found = std::find_if(points.begin(), points.end(), [&](const SweepPoint& p) {
+    return p.hardware == hardware && p.batch == batch && p.context == context && p.method == method;
+  });
+  return found == points.end() ? nullptr : &*found;
+}
+
+bool Sweep::complete() const {
+  for (const HardwareProfile& hardware : options.hardware)
+    for (const std::uint32_t batch : options.batches)
+      for (const std::uint32_t context : options.contexts)
+        for (const std::string& method : options.methods)
+          if (find(hardware.name, batch, context, method) == nullptr) return false;
+  return true;
+}
+
+Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& options, std::vector<SweepPoint> known,
+                     const std::function<void(const Sweep&)>& keep) {
+  check_sweep(options);
+  Sweep sweep{shape.name, shape.config.layers, shape.config.max_positions, options, workload, {}};
+  const std::uint32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
+  shape.config.max_positions = std::max(shape.config.max_positions, longest + options.steps);
+
+  struct Task {
+    SweepPoint point;
+    const HardwareProfile* hardware = nullptr;
+    bool done = false;
+  };
+  Sweep before;
+  before.points = std::move(known);
+  std::vector<Task> tasks;
+  for (const HardwareProfile& hardware : options.hardware) {
+    for (const std::uint32_t batch : options.batches) {
+      for (const std::uint32_t context : options.contexts) {
+        for (const std::string& method : options.methods) {
+          const SweepPoint* there = before.find(hardware.name, batch, context, method);
+          SweepPoint fresh{hardware.name, method, context, batch, 0, false, {}};
+          tasks.push_back({there != nullptr ? *there : std::move(fresh), &hardware, there != nullptr});
+        }
+      }
+    }
+  }
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < tasks.size(); ++i)
+    if (!tasks[i].done) open.push_back(i);
+  // The longest first, so that no thread ends with one alone.
+  const auto weight = [&](std::size_t i) { return weight_of(options, tasks[i].point.batch, tasks[i].point.context); };
+  std::stable_sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
+  const auto finished = [&] {
+    sweep.points.clear();
+    for (const Task& task : tasks)
+      if (task.done) sweep.points.push_back(task.point);
+    return sweep;
+  };
+
+  std::mutex mutex;
+  std::uint64_t done = tasks.size() - open.size();
+  auto kept = std::chrono::steady_clock::now();
+  if (options.progress) options.progress(done, tasks.size(), "");
+  ThreadPool pool(options.threads);
+  try {
+    pool.parallel_for(open.size(), [&](std::size_t i) {
+      if (options.interrupted && options.interrupted()) throw Interrupted();
+      SweepPoint point = tasks[open[i]].point;
+      simulate_one(shape, workload, options, *tasks[open[i]].hardware, point);
+      const std::lock_guard lock(mutex);
+      const std::string method = point.method;
+      tasks[open[i]].point = std::move(point);
+      tasks[open[i]].done = true;
+      ++done;
+      if (options.progress) options.progress(done, tasks.size(), method);
+      if (keep && std::chrono::steady_clock::now() - kept > kKeptEvery) {
+        keep(finished());
+        kept = std::chrono::steady_clock::now();
+      }
+    });
+  } catch (const Interrupted&) {  // complete() says so
+  }
+  return finished();
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,82 @@
+// Predictions over a grid: methods x machines x batches x contexts, each point a simulate_target() of its own. What
+// `tandem simulate` prints: which method to run on hardware that one has, or does not have yet.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/device/profile.h"
+#include "engine/model/model.h"
+#include "engine/runtime/workload.h"
+#include "eval/target/target.h"
+
+namespace tandem::eval {
+
+/// In place of a batch: as many sequences as the method's KV leaves room for.
+inline constexpr std::uint32_t kAsManyAsFit = 0;
+
+struct SweepOptions {
+  std::vector<std::string> methods;  // specs
+  std::vector<HardwareProfile> hardware;
+  std::vector<std::uint32_t> contexts;  // prompt tokens of each sequence
+  std::vector<std::uint32_t> batches;   // sequences, or kAsManyAsFit
+  std::uint32_t most_sequences = 256;   // of kAsManyAsFit
+  std::uint32_t steps = 64;             // decode steps, at least 2
+  std::uint32_t prefill_chunk = 2048;
+  unsigned threads = 0;  // points at a time, one thread each; 0: as many as this process may use
+  std::function<bool()> interrupted;
+  /// In points, those that were known before included; `what` was done last. From any thread.
+  std::function<void(std::uint64_t done, std::uint64_t total, const std::string& what)> progress;
+};
+
+struct SweepPoint {
+  std::string hardware, method;  // a profile's name, a spec
+  std::uint32_t context = 0, batch = 0;
+  std::uint32_t sequences = 0;  // that decode together: `batch`, or as many as fit
+  bool lossless = false;        // with the method's options as given
+  TargetRow row;
+
+  /// Of the whole batch; 0 where it is refused.
+  double tokens_per_second() const { return row.step_ms > 0 ? 1e3 * sequences / row.step_ms : 0; }
+};
+
+struct Sweep {
+  std::string model;
+  std::uint32_t layers = 0, positions = 0;  // the model's own; longer contexts are costed as ones with scaled RoPE
+  SweepOptions options;
+  Workload workload;
+  std::vector<SweepPoint> points;  // by machine, batch, context, method, each in the order of its option
+
+  /// nullptr: not simulated (yet).
+  const SweepPoint* find(const std::string& hardware, std::uint32_t batch, std::uint32_t context,
+                         const std::string& method) const;
+  bool complete() const;
+};
+
+/// Simulates the points that `known` does not have, heaviest first. `shape` may have fewer positions than a context
+/// takes. Where options.interrupted says so it stops between points or within one: what was finished is there,
+/// complete() is false. InputError for an impossible method or option; a machine that cannot hold a batch, or not even
+/// the weights, is a point that says so.
+/// `keep`: called now and then with what is finished, from any thread, one call at a time.
+Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& options,
+                     std::vector<SweepPoint> known = {}, const std::function<void(const Sweep&)>& keep = {});
+
+/// Tables of step times, tokens per second and idle time, and the fastest methods of each machine, batch and context.
+/// Markdown also has all figures of each point.
+std::string sweep_text(const Sweep& sweep, bool markdown);
+
+/// One line per point.
+std::string sweep_csv(const Sweep& sweep);
+
+/// `command` and `program` (its version) are kept with the figures.
+std::string sweep_json(const Sweep& sweep, const std::string& command, const std::string& program);
+
+/// The points of sweep_json()'s text that a sweep with these settings would give, of this program. InputError that
+/// names `file` and the field where the text is not a sweep's, or is one of another model, workload, machine, number of
+/// steps, or program: those would be mixed with what is simulated now.
+std::vector<SweepPoint> known_points(const std::string& text, const std::string& file, const Sweep& settings,
+                                     const std::string& program);
+
+}  // namespace tandem::eval

@@ -1,0 +1,253 @@
+// Tables of a sweep: one per quantity, machine and batch, a row per method and a column per context. Where only one
+// context is asked for, batches are the columns; where there is one batch, too, machines are.
+#include <algorithm>
+#include <fmt/core.h>
+#include <utility>
+
+#include "eval/report/table.h"
+#include "eval/target/row.h"
+#include "eval/target/sweep.h"
+
+namespace tandem::eval {
+namespace {
+
+enum class Axis { context, batch, machine };
+
+std::string batch_text(std::uint32_t batch) {
+  return batch == kAsManyAsFit ? "as many as fit" : fmt::format("batch {}", batch);
+}
+
+/// A place of the grid, for all methods.
+struct Place {
+  std::string hardware;
+  std::uint32_t batch = 0, context = 0;
+};
+
+struct Column {
+  std::string head;
+  Place place;
+};
+
+struct Group {
+  std::string clock;
+  std::vector<Column> columns;
+};
+
+Axis columns_of(const SweepOptions& o) {
+  if (o.contexts.size() > 1) return Axis::context;
+  if (o.batches.size() > 1) return Axis::batch;
+  return o.hardware.size() > 1 ? Axis::machine : Axis::context;
+}
+
+/// The tables that a quantity needs.
+std::vector<Group> groups_of(const Sweep& s) {
+  const SweepOptions& o = s.options;
+  std::vector<Group> groups;
+  if (columns_of(o) == Axis::machine) {
+    Group& all = groups.emplace_back();
+    all.clock = fmt::format("simulated: {}, {} x {}", s.model, batch_text(o.batches[0]), length_text(o.contexts[0]));
+    for (const HardwareProfile& h : o.hardware) all.columns.push_back({h.name, {h.name, o.batches[0], o.contexts[0]}});
+    return groups;
+  }
+  for (const HardwareProfile& h : o.hardware) {
+    if (columns_of(o) == Axis::batch) {
+      Group& group = groups.emplace_back();
+      group.clock = fmt::format("simulated: {}, contexts of {}, {}", s.model, length_text(o.contexts[0]), h.title);
+      for (const std::uint32_t batch : o.batches)
+        group.columns.push_back({batch_text(batch), {h.name, batch, o.contexts[0]}});
+      continue;
+    }
+    for (const std::uint32_t batch : o.batches) {
+      Group& group = groups.emplace_back();
+      group.clock = fmt::format("simulated: {}, {}, {}", s.model, batch_text(batch), h.title);
+      for (const std::uint32_t context : o.contexts)
+        group.columns.push_back({length_text(context), {h.name, batch, context}});
+    }
+  }
+  return groups;
+}
+
+/// The cell of a point without figures; empty: it has them.
+std::string absent(const SweepPoint* point) {
+  return point == nullptr ? "not run" : why_absent(point->row);
+}
+
+/// On one line of a cell.
+std::string no_break(std::string text) {
+  for (std::size_t at; (at = text.find(' ')) != std::string::npos;) text.replace(at, 1, "\u00a0");
+  return text;
+}
+
+std::string step_cell(const SweepPoint& p) {
+  return fmt::format("{:.{}f}", p.row.step_ms, p.row.step_ms < 100 ? 2 : 1);
+}
+
+std::string tokens_cell(const SweepPoint& p) {
+  const double rate = p.tokens_per_second();
+  std::string text = fmt::format("{:.{}f}", rate, rate < 9.95 ? 1 : 0);
+  if (p.batch == kAsManyAsFit) text += fmt::format(" ({})", p.sequences);
+  return text;
+}
+
+/// Share of the step, ms per layer, and what most of it is for where it is worth a word.
+std::string idle_cell(const SweepPoint& p, const Sweep& s) {
+  constexpr double kWorthAWord = 0.5;
+  const double percent = 100 * p.row.idle_ms / p.row.step_ms;
+  std::string text = fmt::format("{:.0f}\u00a0% {:.2f}", percent, p.row.idle_ms / s.layers);
+  const std::optional<Cause> cause = largest_cause(p.row);
+  if (cause && percent >= kWorthAWord) text += fmt::format(" {}", no_break(to_string(*cause)));
+  return text;
+}
+
+/// With its clock above it, in Markdown, too: in every head it would be most of the table.
+std::string shown(Table table, bool markdown) {
+  if (!markdown) return table.text();
+  const std::string clock = std::exchange(table.clock, "");
+  return "\n" + clock + "\n\n" + table.markdown();
+}
+
+template <class Cell>
+std::string quantity(const Sweep& s, const std::string& title, bool markdown, const Cell& cell) {
+  std::string text = section(title, markdown);
+  bool first = true;
+  for (const Group& group : groups_of(s)) {
+    if (!std::exchange(first, false) && !markdown) text += "\n";
+    Table table;
+    table.clock = group.clock;
+    table.head = {"method"};
+    for (const Column& column : group.columns) table.head.push_back(column.head);
+    for (const std::string& method : s.options.methods) {
+      std::vector<std::string>& row = table.rows.emplace_back();
+      row.push_back(method);
+      for (const Column& column : group.columns) {
+        const SweepPoint* point = s.find(column.place.hardware, column.place.batch, column.place.context, method);
+        const std::string none = absent(point);
+        row.push_back(none.empty() ? cell(*point) : none);
+      }
+    }
+    text += shown(std::move(table), markdown);
+  }
+  return text;
+}
+
+/// The points of a place that have figures, the fastest first.
+std::vector<const SweepPoint*> ranked(const Sweep& s, const Place& place) {
+  std::vector<const SweepPoint*> points;
+  for (const std::string& method : s.options.methods) {
+    const SweepPoint* point = s.find(place.hardware, place.batch, place.context, method);
+    if (absent(point).empty()) points.push_back(point);
+  }
+  std::stable_sort(points.begin(), points.end(), [](const SweepPoint* a, const SweepPoint* b) {
+    return a->tokens_per_second() > b->tokens_per_second();
+  });
+  return points;
+}
+
+std::string named(const SweepPoint& p) {
+  return fmt::format("{} {}", p.method, no_break(tokens_cell(p)));
+}
+
+std::string fastest(const Sweep& s, bool markdown) {
+  constexpr std::size_t kShown = 3;
+  Table table;
+  table.clock = fmt::format("simulated: {}", s.model);
+  table.leading = 3;
+  table.head = {"machine", "batch", "context", "fastest, tokens/s", "second", "third", "fastest that loses nothing"};
+  for (const HardwareProfile& h : s.options.hardware) {
+    for (const std::uint32_t batch : s.options.batches) {
+      for (const std::uint32_t context : s.options.contexts) {
+        const auto points = ranked(s, {h.name, batch, context});
+        std::vector<std::string>& row = table.rows.emplace_back();
+        row = {h.name, batch == kAsManyAsFit ? "max" : std::to_string(batch), length_text(context)};
+        for (std::size_t i = 0; i < kShown; ++i) row.push_back(i < points.size() ? named(*points[i]) : "-");
+        const auto whole = std::find_if(points.begin(), points.end(), [](const SweepPoint* p) { return p->lossless; });
+        row.push_back(whole == points.end() ? "none fits" : named(**whole));
+      }
+    }
+  }
+  return section("Fastest", markdown) + shown(std::move(table), markdown);
+}
+
+/// "method at 16 x 32K on a machine: why", each sentence once with all its places.
+std::string refusals(const Sweep& s, bool markdown) {
+  std::string text;
+  for (const std::string& method : s.options.methods) {
+    std::vector<std::string> told;
+    for (const SweepPoint& p : s.points) {
+      if (p.method != method || p.row.refused.empty() || p.row.too_large) continue;
+      if (std::find(told.begin(), told.end(), p.row.refused) != told.end()) continue;
+      told.push_back(p.row.refused);
+      text += note(fmt::format("{}: {}", method, p.row.refused), markdown);
+    }
+  }
+  return text;
+}
+
+std::string how_to_read(const Sweep& s, bool markdown) {
+  const SweepOptions& o = s.options;
+  std::string text = fmt::format(
+      "Step: mean window of the {} steps after the first, of the whole batch; it is what a user waits for a token "
+      "(TPOT as servers report it; papers that divide it by the batch give less). Idle: share of the step in which the "
+      "device "
+      "computes nothing, ms per layer, and the cause that most of it goes to. The schedule of each method with the "
+      "costs of this shape, weights and KV in bf16; no tensor is computed. Which blocks and tokens heads choose is "
+      "drawn from the workload {} ({}).",
+      o.steps - 1, s.workload.name, s.workload.source);
+  text = note(text, markdown);
+  if (std::find(o.batches.begin(), o.batches.end(), kAsManyAsFit) != o.batches.end())
+    text += note(
+        fmt::format("As many as fit: the number in brackets decode together, at most {}; device memory without the "
+                    "weights and 5 %, and host memory without 5 % where the profile knows it, are what they may fill.",
+                    o.most_sequences),
+        markdown);
+  std::string beyond;
+  for (const std::uint32_t context : o.contexts)
+    if (context + o.steps > s.positions) beyond += (beyond.empty() ? "" : ", ") + length_text(context);
+  if (!beyond.empty())
+    text += note(fmt::format("{} has {} positions: contexts of {} are costed as those of the same shape with scaled "
+                             "RoPE, which takes no time of its own.",
+                             s.model, s.positions, beyond),
+                 markdown);
+  text += note(
+      "Speed alone: how much a method loses is what `tandem compare` and `tandem eval` measure, at budgets of its own. "
+      "Launches are priced as the profile says (captured graphs where it has a time for them), and prefill's attention "
+      "at the rate of its products.",
+      markdown);
+  return text;
+}
+
+std::string all_figures(const Sweep& s) {
+  Table table;
+  table.head = {"machine", "batch", "context", "method"};
+  const bool peers =
+      std::any_of(s.points.begin(), s.points.end(), [](const SweepPoint& p) { return p.row.peer_kv_bytes > 0; });
+  for (std::string& name : row_heads(peers)) table.head.push_back(std::move(name));
+  table.leading = 4;
+  table.clock = fmt::format("simulated: {}", s.model);
+  for (const SweepPoint& p : s.points) {
+    std::vector<std::string>& row = table.rows.emplace_back();
+    row = {p.hardware, p.batch == kAsManyAsFit ? fmt::format("max: {}", p.sequences) : std::to_string(p.batch),
+           length_text(p.context), p.method};
+    for (std::string& cell : row_cells(p.row, s.layers, p.sequences, peers)) row.push_back(std::move(cell));
+  }
+  return section("All figures", /*markdown=*/true) + shown(std::move(table), /*markdown=*/true);
+}
+
+}  // namespace
+
+std::string sweep_text(const Sweep& s, bool markdown) {
+  std::string text;
+  if (!s.complete()) text += note(fmt::format("Not finished: {} points are here.", s.points.size()), markdown);
+  text += quantity(s, "Tokens/s", markdown, tokens_cell);
+  text += quantity(s, "Step, ms (TPOT)", markdown, step_cell);
+  text += quantity(s, "Idle: share of the step, ms per layer, what for", markdown,
+                   [&](const SweepPoint& p) { return idle_cell(p, s); });
+  text += fastest(s, markdown);
+  if (!markdown) text += "\n";
+  text += how_to_read(s, markdown);
+  text += refusals(s, markdown);
+  if (markdown) text += all_figures(s);
+  return text;
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,136 @@
+// tandem simulate as a user meets it.
+#include <csignal>
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/common/json.h"
+#include "tests/cli/background.h"
+#include "tests/cli/program.h"
+#include "tests/cli/run_folders.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+namespace fs = std::filesystem;
+
+constexpr const char* kSmall =
+    "simulate --quiet --no-plot --as llama-3.2-1b --steps 4 --methods full,quest:budget=256 ";
+
+class Simulate : public RunFolders {
+ protected:
+  std::string small(const std::string& arguments, const char* out) const {
+    return kSmall + arguments + " --out " + folder(out);
+  }
+};
+
+TEST_F(Simulate, PrintsTablesAndWritesThem) {
+  const cli::Outcome done = cli::run(small("--context 512,1K --batch 2,max --most 3 --hw h200", "a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(done.text,
+              AllOf(HasSubstr("Tokens/s"), HasSubstr("Step, ms (TPOT)"), HasSubstr("Idle: "), HasSubstr("Fastest"),
+                    HasSubstr("simulated: llama-3.2-1b, batch 2, H200 141 GB, PCIe 5, 16 vCPU"),
+                    HasSubstr("as many as fit"), HasSubstr(" (3)")));
+  const Json sweep = parse_json(bytes("a", "sweep.json"), "JSON");
+  EXPECT_EQ(sweep.at("complete"), true);
+  EXPECT_EQ(sweep.at("points").size(), 8u);
+  EXPECT_THAT(sweep.at("command").get<std::string>(), HasSubstr("--context 512,1K --batch 2,max --workload published"));
+  EXPECT_THAT(bytes("a", "report.md"),
+              AllOf(HasSubstr("# llama-3.2-1b"), HasSubstr("## All figures"), HasSubstr("Made by tandem")));
+  EXPECT_THAT(bytes("a", "sweep.csv"), HasSubstr("llama-3.2-1b,h200,simulated,max,3,1024,full,1,"));
+  EXPECT_FALSE(fs::exists(folder("a") + "/plot.png"));
+}
+
+TEST_F(Simulate, GoesOnWhereItStoppedAndAddsToASweep) {
+  ASSERT_EQ(cli::run(small("--context 512,1K --batch 1", "whole")).code, 0);
+  ASSERT_EQ(cli::run(small("--context 512 --batch 1", "part")).code, 0);
+  const cli::Outcome less = cli::run(small("--context 1K --batch 1 --resume", "part"));
+  EXPECT_EQ(less.code, 2);
+  EXPECT_THAT(less.text, HasSubstr("which this command does not ask for"));
+  const cli::Outcome more = cli::run(small("--context 512,1K --batch 1 --resume", "part"));
+  ASSERT_EQ(more.code, 0) << more.text;
+  for (const char* file : {"sweep.json", "sweep.csv", "report.md"})
+    EXPECT_EQ(bytes("part", file), bytes("whole", file));
+  const cli::Outcome again = cli::run(small("--context 512,1K --batch 1", "part"));
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.text, AllOf(HasSubstr("has a sweep already"), HasSubstr("--resume"), HasSubstr("--force")));
+  EXPECT_EQ(cli::run(small("--context 512 --batch 2 --force", "part")).code, 0);
+  EXPECT_THAT(bytes("part", "sweep.json"), Not(HasSubstr("\"context\": 1024")));
+}
+
+TEST_F(Simulate, ASignalKeepsWhatIsFinished) {
+  // Its last points take seconds.
+  const std::string command =
+      "simulate --quiet --no-plot --as llama-3.1-8b --threads 1 --methods streaming,quest --context 256,32K --batch 8 "
+      "--out " +
+      folder("a");
+  const pid_t program = cli::start(command, folder("said"));
+  cli::wait_until_it_handles_interrupts(program);
+  cli::wait_for_file(folder("a"));
+  kill(program, SIGINT);
+  EXPECT_EQ(cli::exit_code_of(program), 3);
+  EXPECT_THAT(bytes(".", "said"), AllOf(HasSubstr("points are kept"), HasSubstr("--resume")));
+  const Json sweep = parse_json(bytes("a", "sweep.json"), "JSON");
+  EXPECT_EQ(sweep.at("complete"), false);
+  EXPECT_FALSE(fs::exists(folder("a") + "/report.md"));
+}
+
+TEST_F(Simulate, PlotsTheSweep) {
+  const cli::Outcome done = cli::run(
+      "simulate --quiet --as llama-3.2-1b --steps 4 --methods full,streaming --context 512,1K --batch 1 --out " +
+      folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  if (!fs::exists(folder("a") + "/plot.svg")) {
+    EXPECT_THAT(done.text, HasSubstr("The plot was not drawn"));
+    GTEST_SKIP() << "matplotlib is not here";
+  }
+  EXPECT_THAT(bytes("a", "plot.svg"),
+              AllOf(HasSubstr("fluxion-a100, batch 1"), HasSubstr("streaming"), HasSubstr("tokens/s, simulated")));
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("](plot.png)"));
+}
+
+TEST_F(Simulate, SaysWhatIsWrongBeforeAnythingRuns) {
+  const std::string file = folder("file");
+  std::ofstream(file) << "x";
+  fs::create_directories(folder("full"));
+  std::ofstream(folder("full") + "/notes.txt") << "x";
+  const std::pair<std::string, const char*> cases[] = {
+      {"--as llama-3.1-9b", "Did you mean 'llama-3.1-8b'?"},
+      {"--hw h20", "Did you mean 'h200'?"},
+      {"--hw h200,h200", "'h200' is given twice"},
+      {"--hw h200,", "there is nothing between two commas"},
+      {"--context 4X", "'4X' is not a length"},
+      {"--context 1", "at least 2 tokens"},
+      {"--context 8K,8192", "given twice"},
+      {"--batch 0", "'0' is not a whole number from 1 to 1024"},
+      {"--batch most", "'most' is not a whole number"},
+      {"--batch max,max", "'max' is given twice"},
+      {"--methods full,ques", "Did you mean 'quest'?"},
+      {"--methods quest:budget=x", "'budget'"},
+      {"--steps 1", "--steps is 1"},
+      {"--most 0", "--most is 0"},
+      {"--prefill-chunk 0", "--prefill-chunk is 0"},
+      {"--threads 100000", "--threads is 100000"},
+      {"--workload recorded", "'recorded' cannot be read; give published or a file"},
+      {"--workload /etc/passwd", "not valid JSON"},
+      {"--resume", "give it too"},
+      {"--force", "give it too"},
+      {"--out " + folder("none") + " --resume", "there is no sweep.json"},
+      {"--out " + folder("none") + " --resume --force", "give one of them"},
+      {"--out " + file, "is a file"},
+      {"--out " + folder("full"), "files that are no sweep's"},
+  };
+  for (const auto& [arguments, says] : cases) {
+    const cli::Outcome outcome = cli::run("simulate --quiet " + arguments, cli::kOnlyErrors);
+    EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(says)) << arguments;
+    EXPECT_EQ(outcome.text.find('\n'), outcome.text.size() - 1) << outcome.text;
+  }
+  EXPECT_FALSE(fs::exists(folder("none")));
+}
+
+}  // namespace
+}  // namespace tandem::testing
