@@ -22,6 +22,7 @@ void add_gate(Command app);
 void add_generate(Command app);
 void add_info(Command app);
 void add_methods(Command app);
+void add_plan(Command app);
 void add_profile(Command app);
 void add_reproduce(Command app);
 void add_simulate(Command app);

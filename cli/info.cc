@@ -17,6 +17,7 @@
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
 #include "engine/model/presets.h"
+#include "eval/plan/plan.h"
 #include "eval/report/schema.h"
 #include "hardware/probe/machine.h"
 
@@ -79,10 +80,6 @@ void print_profiles() {
   for (const std::string& name : profile_names()) fmt::print("  {:<20} {}\n", name, load_profile(name).title);
 }
 
-double kv_bytes_per_token(const ModelConfig& config, DType type) {
-  return 2.0 * double(size_of(type)) * config.layers * config.kv_heads * config.head_dim;
-}
-
 void print_presets() {
   fmt::print(
       "\nshapes of published models (--as of simulate and compare; `tandem info --model synthetic:<name>` shows "
@@ -91,7 +88,7 @@ void print_presets() {
     const ModelConfig config = preset_config(name);
     fmt::print("  {:<20} {:.3g} billion parameters, KV per token {} (bf16)\n", name,
                static_cast<double>(parameter_count(config)) * 1e-9,
-               bytes_text(kv_bytes_per_token(config, DType::bf16)));
+               bytes_text(double(eval::kv_bytes_per_token(config, DType::bf16))));
   }
 }
 
@@ -102,7 +99,7 @@ void print_profile(const std::string& name) {
 
 /// `stored`: the weights' type, in which KV is kept too where --precision does not say otherwise.
 void print_shape(const std::string& name, const ModelConfig& config, DType stored) {
-  const double per_token = kv_bytes_per_token(config, stored);
+  const auto per_token = double(eval::kv_bytes_per_token(config, stored));
   fmt::print("\nmodel {}\n", name);
   row("architecture", config.architecture);
   row("parameters", fmt::format("{:.4g} million", static_cast<double>(parameter_count(config)) * 1e-6));

@@ -87,6 +87,20 @@ std::uint64_t parse_count(std::string_view text, std::string_view option, std::u
   return number->first;
 }
 
+std::vector<std::string> split_list(const std::string& text, std::string_view option) {
+  std::vector<std::string> items;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    std::string item = text.substr(at, comma - at);
+    if (item.empty()) throw_input_error("{} is '{}': there is nothing between two commas or at an end.", option, text);
+    if (std::find(items.begin(), items.end(), item) != items.end())
+      throw_input_error("{}: '{}' is given twice.", option, item);
+    items.push_back(std::move(item));
+    at = comma + 1;
+  }
+  return items;
+}
+
 std::uint64_t parse_size(std::string_view text, std::string_view option) {
   const std::string_view item = trimmed(text);
   const auto number = leading_number<double>(item);

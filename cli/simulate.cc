@@ -54,25 +54,11 @@ struct SimulateArguments {
   bool force = false, resume = false, no_plot = false, quiet = false;
 };
 
-std::vector<std::string> split(const std::string& text, const char* option) {
-  std::vector<std::string> items;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    std::string item = text.substr(at, comma - at);
-    if (item.empty()) throw_input_error("{} is '{}': there is nothing between two commas or at an end.", option, text);
-    if (std::find(items.begin(), items.end(), item) != items.end())
-      throw_input_error("{}: '{}' is given twice.", option, item);
-    items.push_back(std::move(item));
-    at = comma + 1;
-  }
-  return items;
-}
-
 /// "1,16,max".
 std::vector<std::uint32_t> parse_batches(const std::string& text) {
   constexpr std::uint64_t kMost = 1024;
   std::vector<std::uint32_t> batches;
-  for (const std::string& item : split(text, "--batch"))
+  for (const std::string& item : split_list(text, "--batch"))
     batches.push_back(item == "max" ? eval::kAsManyAsFit
                                     : static_cast<std::uint32_t>(parse_count(item, "--batch", 1, kMost)));
   return batches;
@@ -80,7 +66,7 @@ std::vector<std::uint32_t> parse_batches(const std::string& text) {
 
 eval::SweepOptions options_of(const SimulateArguments& a) {
   eval::SweepOptions o;
-  for (const std::string& name : split(a.hardware, "--hw")) {
+  for (const std::string& name : split_list(a.hardware, "--hw")) {
     o.hardware.push_back(load_profile(name));
     for (std::size_t i = 0; i + 1 < o.hardware.size(); ++i)
       if (o.hardware[i].name == o.hardware.back().name)
@@ -209,7 +195,11 @@ void add_simulate(Command app) {
       .option("--workload", arguments->workload,
               "What heads choose: published, or a file (hardware/workloads, or the workload of a target.json)")
       .show_default();
-  command.option("--steps", arguments->steps, "Decode steps of each point; the first is not in the mean")
+  command
+      .option(
+          "--steps", arguments->steps,
+          "Decode steps of each point; the first is not in the mean. 16 take a quarter of the time (at 16 x 8K their "
+          "mean was within 0.4 % of that of 64, asyncspade's within 2.2 %)")
       .show_default();
   command.option("--prefill-chunk", arguments->prefill_chunk, "Tokens of a chunk of the prefill").show_default();
   command.option("--most", arguments->most, "Sequences that max stops at").show_default();

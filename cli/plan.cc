@@ -1,0 +1,100 @@
+// tandem plan: bytes of KV, requests that fit, and what the link can bring back.
+#include "eval/plan/plan.h"
+
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+#include "engine/common/error.h"
+#include "engine/model/model.h"
+#include "eval/report/line_file.h"
+#include "eval/target/target.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kPlanFooter = R"(
+Examples:
+  tandem plan                                            llama-3.1-8b on an A100 with 80 GB
+  tandem plan --as llama-3.1-70b --hw h200 --context 32K,128K --batch 1,8
+  tandem plan --as ./my-model --hw mine.json --kv-type f16 --block 256 --step-ms 40
+  tandem plan --as qwen3-32b --memory 192GB --link-gbps 55       a machine that has no profile
+
+Arithmetic alone: bytes per token, block and request, requests that a memory holds, what is left for host memory, and
+how much of it the link brings back within a step. Device memory is the profile's without the weights (bf16) and 5 % for
+activations. --memory and --link-gbps take the place of the profile's figures. What methods do with it, and how long
+their steps take: `tandem simulate`.)";
+
+struct PlanArguments {
+  std::string as = "llama-3.1-8b", hardware = "fluxion-a100", contexts = "8K,32K,128K", batches = "1,8,32";
+  std::string kv_type = "bf16", memory, out;
+  std::uint32_t block = 32;
+  double step_ms = 100;
+  std::optional<double> link_gbps;
+  bool force = false;
+};
+
+DType type_of(const std::string& name) {
+  for (const DType type : {DType::bf16, DType::f16, DType::f32})
+    if (name == to_string(type)) return type;
+  throw_input_error("--kv-type is '{}': give bf16, f16 or f32.", name);
+}
+
+void plan(const PlanArguments& a) {
+  constexpr std::uint64_t kMostRequests = 1'000'000;
+  eval::PlanOptions options;
+  options.kv_type = type_of(a.kv_type);
+  options.contexts = parse_lengths(a.contexts, "--context");
+  for (const std::string& item : split_list(a.batches, "--batch"))
+    options.batches.push_back(static_cast<std::uint32_t>(parse_count(item, "--batch", 1, kMostRequests)));
+  options.block_tokens = a.block;
+  if (a.block < 1 || a.block > 65536) throw_input_error("--block is {}: give 1 to 65536 tokens.", a.block);
+  options.step_ms = a.step_ms;
+  if (!(a.step_ms > 0 && a.step_ms <= 1e7)) throw_input_error("--step-ms is {}: give a time above 0.", a.step_ms);
+  if (a.link_gbps && !(*a.link_gbps > 0 && *a.link_gbps <= 1e6))
+    throw_input_error("--link-gbps is {}: give 10^9 bytes per second, above 0.", *a.link_gbps);
+  check_new_file(a.out, a.force);
+
+  const Model shape = load_shape(a.as);
+  HardwareProfile hardware = load_profile(a.hardware);
+  if (!a.memory.empty()) hardware.device.memory_gb = double(parse_size(a.memory, "--memory")) * 1e-9;
+  eval::PlanMemory memory{hardware.title, eval::device_kv_room(shape, hardware), eval::host_kv_room(hardware),
+                          a.link_gbps.value_or(hardware.link.h2d_curve.back().gbps) * 1e9};
+  if (!a.memory.empty() || a.link_gbps) {
+    memory.title += ", with";
+    if (!a.memory.empty()) memory.title += fmt::format(" {:.4g} GB of device memory", hardware.device.memory_gb);
+    if (a.link_gbps)
+      memory.title += fmt::format("{} a link of {:.4g} GB/s", a.memory.empty() ? "" : " and", *a.link_gbps);
+  }
+  const eval::Plan result = eval::make_plan(shape.name, shape.config, memory, options);
+  fmt::print("{}", eval::plan_text(result, /*markdown=*/false));
+  check_stdout();
+  if (!a.out.empty())
+    eval::write_file(a.out,
+                     a.out.ends_with(".json") ? eval::plan_json(result) : eval::plan_text(result, /*markdown=*/true));
+}
+
+}  // namespace
+
+void add_plan(Command app) {
+  Command command = app.subcommand("plan", "What a model's KV takes: requests that fit, blocks to offload, link time");
+  auto arguments = std::make_shared<PlanArguments>();
+  command.option("--as", arguments->as, "The model's shape: a preset of `tandem info`, or a model folder")
+      .show_default();
+  command.option("--hw", arguments->hardware, "Machine: a profile's name, or a JSON file").show_default();
+  command.option("--context", arguments->contexts, "Tokens of a request, with commas: 8K,32K").show_default();
+  command.option("--batch", arguments->batches, "Requests at a time, with commas").show_default();
+  command.option("--block", arguments->block, "Tokens of a block").show_default();
+  command.option("--kv-type", arguments->kv_type, "Numbers of the KV cache: bf16, f16 or f32").show_default();
+  command.option("--step-ms", arguments->step_ms, "A decode step, in which blocks can be brought back").show_default();
+  command.option("--memory", arguments->memory, "Device memory in place of the profile's, as 80GB or 80G (2^30)");
+  command.option("--link-gbps", arguments->link_gbps,
+                 "Rate of the link in place of the profile's at its largest pieces");
+  command.option("--out", arguments->out, "Also write the result to this file, Markdown or (.json) JSON");
+  command.flag("--force", arguments->force, "Replace that file");
+  command.footer(kPlanFooter);
+  command.callback([arguments] { plan(*arguments); });
+}
+
+}  // namespace tandem::cli

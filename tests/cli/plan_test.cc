@@ -1,0 +1,42 @@
+// tandem plan as a user meets it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/json.h"
+#include "tests/cli/program.h"
+#include "tests/engine/model/model_folder.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(PlanCommand, SaysWhatFitsAndWritesIt) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "plan.json").string();
+  const cli::Outcome done = cli::run(
+      "plan --as llama-3.1-70b --kv-type f16 --block 256 --link-gbps 32 --memory 192GB --context 128K "
+      "--batch 1,8 --out " +
+      file);
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(done.text, AllOf(HasSubstr("83886080"), HasSubstr("2.621 ms"),
+                               HasSubstr("with 192 GB of device memory and a link of 32 GB/s")));
+  const auto json = parse_json(read_bytes(file), "JSON");
+  EXPECT_EQ(json.at("batches").size(), 2u);
+  EXPECT_EQ(json.at("contexts")[0].at("requests_on_device"), 0);  // 41 GB beside 141 GB of weights
+  for (const auto& [arguments, says] :
+       {std::pair{"--kv-type fp8", "--kv-type is 'fp8'"}, std::pair{"--block 0", "--block is 0"},
+        std::pair{"--step-ms 0", "--step-ms is 0"}, std::pair{"--link-gbps -1", "--link-gbps is -1"},
+        std::pair{"--memory much", "'much' is not a size"}, std::pair{"--batch 1,1", "'1' is given twice"},
+        std::pair{"--as llama-4", "There is no synthetic model 'llama-4'"},
+        std::pair{"--out /nowhere/x", "does not exist"}}) {
+    const cli::Outcome outcome = cli::run(std::string("plan ") + arguments, cli::kOnlyErrors);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_THAT(outcome.text, HasSubstr(says));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing
