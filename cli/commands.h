@@ -24,6 +24,7 @@ void add_info(Command app);
 void add_methods(Command app);
 void add_plan(Command app);
 void add_profile(Command app);
+void add_report(Command app);
 void add_reproduce(Command app);
 void add_simulate(Command app);
 

@@ -21,6 +21,7 @@ namespace {
 void add_subcommands(Command app) {
   add_compare(app);
   add_eval(app);
+  add_report(app);
   add_gate(app);
   add_generate(app);
   add_bench(app);

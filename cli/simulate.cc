@@ -29,12 +29,10 @@ constexpr const char* kSweepFile = "sweep.json";
 
 constexpr const char* kSimulateFooter = R"(
 Examples:
-  tandem simulate                                        llama-3.1-8b on an A100, batch 16, three contexts
+  tandem simulate                                        llama-3.1-8b on an A100, 16 x 8K and 16 x 32K
   tandem simulate --as qwen3-14b --hw h200,scoutattention-a100 --batch 1,16,64 --context 32K
   tandem simulate --as ./my-model --hw mine.json --batch max --context 8K,32K,128K --out runs/mine
-  tandem simulate --methods full,hgca:device_kv=0.25,hgca:device_kv=0.5 --context 16K,64K --batch max
-  tandem simulate --resume --out runs/mine --batch max,8 --context 8K,32K,128K --as ./my-model --hw mine.json
-                                                         goes on where ^C stopped it; adds what the folder lacks
+  tandem simulate --methods full,hgca:device_kv=0.25,hgca:device_kv=0.5 --context 16K --batch max
 
 The engine's own schedule of each method runs with the costs of the shape that --as names on a simulated machine
 (`tandem info` lists the profiles; `tandem calibrate` makes one of yours): no weights, no GPU, no tensor. Times are
@@ -44,10 +42,11 @@ virtual: the same in every run. Which blocks and tokens heads would choose is dr
 others of the same batch. A method that keeps little of the context is fast and may answer badly: `tandem compare` and
 `tandem eval` measure that. `tandem compare --as` records a workload on a model of yours and predicts with it.
 
-The folder of --out gets report.md, sweep.json, sweep.csv and plot.png.)";
+The folder of --out gets report.md, sweep.json, sweep.csv and plot.png. The same command with --resume goes on where ^C
+stopped it; with more machines, batches, contexts or methods it simulates what the folder lacks.)";
 
 struct SimulateArguments {
-  std::string as = "llama-3.1-8b", hardware = "fluxion-a100", contexts = "8K,32K,64K", batches = "16", methods;
+  std::string as = "llama-3.1-8b", hardware = "fluxion-a100", contexts = "8K,32K", batches = "16", methods;
   std::string workload = "published", out;
   std::uint32_t steps = 64, prefill_chunk = 2048, most = 256;
   unsigned threads = 0;

@@ -9,18 +9,6 @@
 namespace tandem::eval {
 namespace {
 
-/// "a=x,b=y" by name.
-std::map<std::string, std::string> meanings_of(std::string_view budgets) {
-  std::map<std::string, std::string> meanings;
-  while (!budgets.empty()) {
-    const std::string_view part = budgets.substr(0, budgets.find(','));
-    budgets.remove_prefix(std::min(budgets.size(), part.size() + 1));
-    const std::size_t equals = part.find('=');
-    if (equals != std::string_view::npos) meanings.emplace(part.substr(0, equals), part.substr(equals + 1));
-  }
-  return meanings;
-}
-
 /// What the runs' paths and one of their fields are to a sentence.
 class Pair {
  public:
@@ -45,7 +33,7 @@ class Pair {
 void check_protocol(const Pair& pair, const Manifest& baseline, const Manifest& run) {
   for (const FieldDifference& d : protocol_differences(baseline.protocol_id, run.protocol_id)) {
     if (d.field != "budget") pair.refuse(fmt::format("the protocol's field '{}'", d.field), d.there, d.here);
-    const auto there = meanings_of(d.there), here = meanings_of(d.here);
+    const auto there = budgets_of(d.there), here = budgets_of(d.here);
     for (const auto& [method, meaning] : there) {
       const auto other = here.find(method);
       if (other != here.end())

@@ -34,6 +34,17 @@ std::vector<FieldDifference> protocol_differences(std::string_view there, std::s
   return differences;
 }
 
+std::map<std::string, std::string> budgets_of(std::string_view field) {
+  std::map<std::string, std::string> budgets;
+  while (!field.empty()) {
+    const std::string_view part = field.substr(0, field.find(','));
+    field.remove_prefix(std::min(field.size(), part.size() + 1));
+    const std::size_t equals = part.find('=');
+    if (equals != std::string_view::npos) budgets.emplace(part.substr(0, equals), part.substr(equals + 1));
+  }
+  return budgets;
+}
+
 std::vector<std::string> words_of(const std::string& command) {
   std::vector<std::string> words(1);
   bool quoted = false;

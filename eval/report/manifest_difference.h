@@ -1,6 +1,7 @@
 // In what two runs' manifests differ, for those who ask whether the runs belong together.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,9 @@ struct FieldDifference {
 /// Fields of two protocol ids, "<variant>+<field>:<value>+...", that have other values, by name; "nothing" stands for
 /// one that only one of them has. The first part, where it has no name, is the field "variant".
 std::vector<FieldDifference> protocol_differences(std::string_view there, std::string_view here);
+
+/// What a protocol's field "budget", "a=x,b=y", says of each method.
+std::map<std::string, std::string> budgets_of(std::string_view field);
 
 /// The words of a command as a shell tells them apart, with their quotes.
 std::vector<std::string> words_of(const std::string& command);

@@ -5,6 +5,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
+#include "eval/report/csv.h"
 #include "eval/report/json_reader.h"
 #include "eval/target/row.h"
 #include "eval/target/sweep.h"
@@ -55,13 +56,6 @@ bool asked_for(const SweepOptions& o, const SweepPoint& p) {
   return has(o.methods, p.method) && has(o.contexts, p.context) && has(o.batches, p.batch) &&
          std::any_of(o.hardware.begin(), o.hardware.end(),
                      [&](const HardwareProfile& h) { return h.name == p.hardware; });
-}
-
-std::string csv_quoted(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
 }
 
 }  // namespace
@@ -141,9 +135,9 @@ std::string sweep_csv(const Sweep& s) {
   text += ",attended_device,attended_host,device_kv_bytes,host_kv_bytes,peer_kv_bytes\n";
   for (const SweepPoint& p : s.points) {
     const TargetRow& r = p.row;
-    text += fmt::format("{},{},simulated,{},{},{},{},{},{}", csv_quoted(s.model), csv_quoted(p.hardware),
+    text += fmt::format("{},{},simulated,{},{},{},{},{},{}", csv_cell(s.model), csv_cell(p.hardware),
                         p.batch == kAsManyAsFit ? "max" : std::to_string(p.batch), p.sequences, p.context,
-                        csv_quoted(p.method), p.lossless ? 1 : 0, csv_quoted(r.refused));
+                        csv_cell(p.method), p.lossless ? 1 : 0, csv_cell(r.refused));
     if (!r.refused.empty()) {
       text += std::string(7 + kCauseCount + 5, ',') + "\n";
       continue;

@@ -1,0 +1,102 @@
+// tandem report: finished runs as tables for a paper or a spreadsheet.
+#include <algorithm>
+#include <filesystem>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "engine/common/error.h"
+#include "eval/report/line_file.h"
+#include "eval/tables/tables.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kReportFooter = R"(
+Examples:
+  tandem report runs/a                                   the run's main tables again, from its samples
+  tandem report runs/a --format latex --out table.tex    for a paper (booktabs)
+  tandem report runs/* --format csv --out all.csv        every figure by run, method, task and length
+  tandem report runs/llama runs/qwen --mixed             side by side, though other models saw other tokens
+
+Folders are those of compare and eval. Several stand side by side where they ask the same questions in the same way
+(benchmark, tasks, lengths, samples, seed, protocol id). Others are refused, since their figures are not comparable;
+--mixed shows them all the same and says in what they differ.)";
+
+struct ReportArguments {
+  std::vector<std::string> runs;
+  std::string format, out;
+  bool mixed = false, force = false;
+};
+
+/// By --format, or by what the file's name ends in.
+std::string format_of(const ReportArguments& a) {
+  const std::vector<std::string> formats = {"text", "markdown", "latex", "csv"};
+  if (!a.format.empty()) {
+    if (std::find(formats.begin(), formats.end(), a.format) == formats.end())
+      throw_input_error("--format is '{}'.{} There are {}.", a.format, did_you_mean(a.format, formats),
+                        join_names(formats));
+    return a.format;
+  }
+  if (a.out.ends_with(".tex")) return "latex";
+  if (a.out.ends_with(".csv")) return "csv";
+  return a.out.ends_with(".md") ? "markdown" : "text";
+}
+
+/// The last parts of the folders' names that tell them apart.
+std::vector<std::string> names_of(const std::vector<std::string>& folders) {
+  std::vector<std::string> names;
+  for (const std::string& folder : folders) {
+    std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();
+    names.push_back(path.filename().string());
+  }
+  std::vector<std::string> sorted = names;
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? names : folders;
+}
+
+void report(const ReportArguments& a) {
+  const std::string format = format_of(a);
+  for (std::size_t i = 0; i < a.runs.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (a.runs[i] == a.runs[j]) throw_input_error("'{}' is given twice.", a.runs[i]);
+  check_new_file(a.out, a.force);
+  const std::vector<std::string> names = names_of(a.runs);
+  std::vector<eval::ReportedRun> runs;
+  for (std::size_t i = 0; i < a.runs.size(); ++i) runs.push_back(eval::read_run(a.runs[i], names[i]));
+  if (const auto differences = eval::unlike(runs); !differences.empty() && !a.mixed)
+    throw_input_error("The runs are not comparable: {} --mixed shows them side by side all the same.",
+                      fmt::join(differences, " "));
+  std::string text;
+  if (format == "csv") {
+    text = eval::tables_csv(runs);
+  } else {
+    text = eval::tables_text(runs, format == "latex"      ? eval::TableFormat::latex
+                                   : format == "markdown" ? eval::TableFormat::markdown
+                                                          : eval::TableFormat::terminal);
+  }
+  if (a.out.empty()) {
+    fmt::print("{}", text);
+    check_stdout();
+  } else {
+    eval::write_file(a.out, text);
+  }
+}
+
+}  // namespace
+
+void add_report(Command app) {
+  Command command = app.subcommand("report", "Finished runs as tables: text, Markdown, LaTeX or CSV, side by side");
+  auto arguments = std::make_shared<ReportArguments>();
+  command.option("runs", arguments->runs, "Run folders of compare and eval").required();
+  command.option("--format", arguments->format, "text, markdown, latex or csv [by the name of --out, else text]");
+  command.option("--out", arguments->out, "File for the tables; none: printed");
+  command.flag("--force", arguments->force, "Replace that file");
+  command.flag("--mixed", arguments->mixed, "Show runs side by side that are not comparable, and say why");
+  command.footer(kReportFooter);
+  command.callback([arguments] { report(*arguments); });
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,75 @@
+// Figures of runs as lines of comma-separated values (RFC 4180).
+#include "eval/report/csv.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <set>
+
+#include "eval/tables/tables.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr std::size_t kTimes = 19;
+
+const LatencySummary* latency_of(const ReportedMethod& m, const ReportedCell& cell) {
+  if (!cell.task.empty()) return nullptr;  // times are of all tasks together
+  if (cell.length == 0) return m.latency.samples > 0 ? &m.latency : nullptr;
+  const auto found = std::find_if(m.by_length.begin(), m.by_length.end(),
+                                  [&](const LengthLatency& l) { return l.length == cell.length; });
+  return found == m.by_length.end() ? nullptr : &found->latency;
+}
+
+std::string estimate(const std::optional<Estimate>& e) {
+  if (!e || e->n == 0) return ",,";
+  if (e->kind == IntervalKind::none) return fmt::format("{},,", e->value);
+  return fmt::format("{},{},{}", e->value, e->interval.low, e->interval.high);
+}
+
+std::string times(const LatencySummary* l, const std::set<std::string>& causes) {
+  if (l == nullptr) return std::string(kTimes + causes.size() - 1, ',');
+  std::string text =
+      fmt::format("{},{},{},{},{},{},{},{},{},{},{}", l->ttft_ms, l->prefill_ms, l->setup_ms, l->first_step_ms,
+                  l->tpot_ms, l->tpot_p50_ms, l->tpot_p90_ms, l->tpot_p99_ms, l->step_ms, l->busy_ms, l->idle_ms);
+  for (const std::string& cause : causes) {
+    const auto found = l->idle_ms_by_cause.find(cause);
+    text += fmt::format(",{}", found == l->idle_ms_by_cause.end() ? 0 : found->second);
+  }
+  return text + fmt::format(",{},{},{},{},{},{},{},{}", l->hbm, l->dram, l->h2d, l->d2h, l->attended_device,
+                            l->attended_host, l->peak_device_kv, l->peak_host_kv);
+}
+
+}  // namespace
+
+std::string tables_csv(std::span<const ReportedRun> runs) {
+  std::set<std::string> causes;
+  for (const ReportedRun& run : runs)
+    for (const ReportedMethod& m : run.methods)
+      for (const auto& [cause, ms] : m.latency.idle_ms_by_cause) causes.insert(cause);
+  std::string text =
+      "run,model,benchmark,protocol,clock,method,task,length,measure,n,value,low,high,difference,difference_low,"
+      "difference_high,p,ttft_ms,prefill_ms,setup_ms,first_step_ms,tpot_ms,tpot_p50_ms,tpot_p90_ms,tpot_p99_ms,step_ms,"
+      "busy_ms,idle_ms";
+  for (const std::string& cause : causes) text += "," + csv_cell("idle_ms: " + cause);
+  text +=
+      ",hbm_bytes_per_token,dram_bytes_per_token,h2d_bytes_per_token,d2h_bytes_per_token,attended_device,attended_host,"
+      "peak_device_kv_bytes,peak_host_kv_bytes\n";
+  for (const ReportedRun& run : runs) {
+    const Manifest& m = run.manifest;
+    const std::string origin = fmt::format("{},{},{},{},{}", csv_cell(run.name), csv_cell(m.model),
+                                           csv_cell(m.benchmark), csv_cell(m.protocol_id), csv_cell(m.clock));
+    for (const ReportedMethod& method : run.methods) {
+      for (const ReportedCell& cell : method.cells) {
+        text += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", origin, csv_cell(method.label),
+                            cell.task.empty() ? "all" : csv_cell(cell.task),
+                            cell.length == 0 ? "all" : std::to_string(cell.length),
+                            run.perplexity ? "nats_per_token" : "accuracy", cell.value.n, estimate(cell.value),
+                            estimate(cell.difference), cell.p ? fmt::format("{}", *cell.p) : "",
+                            times(latency_of(method, cell), causes));
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace tandem::eval

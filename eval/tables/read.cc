@@ -1,0 +1,97 @@
+#include <algorithm>
+#include <fmt/ranges.h>
+
+#include "engine/common/error.h"
+#include "eval/perplexity/summary.h"
+#include "eval/report/manifest_difference.h"
+#include "eval/tables/tables.h"
+
+namespace tandem::eval {
+namespace {
+
+ReportedCell cell_of(const AccuracyCell& a) {
+  ReportedCell cell{a.task, a.length, a.accuracy, {}, {}};
+  if (a.has_difference) cell.difference = a.difference.difference;
+  if (a.has_difference && a.difference.has_p) cell.p = a.difference.p;
+  return cell;
+}
+
+void read_scores(const RunFolder& folder, ReportedRun& run) {
+  Summary summary = summarise(folder);
+  run.complete = summary.complete;
+  for (MethodSummary& m : summary.methods) {
+    ReportedMethod& method = run.methods.emplace_back();
+    method.label = m.label;
+    method.cells.push_back(cell_of(m.overall));
+    if (summary.manifest.lengths.size() > 1)
+      for (const AccuracyCell& cell : m.lengths) method.cells.push_back(cell_of(cell));
+    for (const AccuracyCell& cell : m.cells) method.cells.push_back(cell_of(cell));
+    method.latency = m.latency;
+    method.by_length = std::move(m.by_length);
+  }
+}
+
+void read_losses(const RunFolder& folder, ReportedRun& run) {
+  PerplexitySummary summary = summarise_perplexity(folder);
+  run.perplexity = true;
+  run.complete = summary.run.complete;
+  for (std::size_t i = 0; i < summary.methods.size(); ++i) {
+    const MethodLoss& m = summary.methods[i];
+    ReportedMethod& method = run.methods.emplace_back();
+    method.label = m.label;
+    ReportedCell& cell = method.cells.emplace_back();
+    cell.value = m.loss;
+    if (m.difference.n > 0) cell.difference = m.difference;
+    method.latency = summary.run.methods[i].latency;
+    method.by_length = std::move(summary.run.methods[i].by_length);
+  }
+}
+
+/// Whether two protocols' budgets differ where both have the method.
+bool contradict(const std::string& there, const std::string& here) {
+  const auto others = budgets_of(here);
+  return std::ranges::any_of(budgets_of(there), [&](const auto& budget) {
+    const auto found = others.find(budget.first);
+    return found != others.end() && found->second != budget.second;
+  });
+}
+
+}  // namespace
+
+ReportedRun read_run(const std::filesystem::path& path, const std::string& name) {
+  const RunFolder folder = RunFolder::open(path);
+  ReportedRun run;
+  run.name = name;
+  run.manifest = folder.manifest();
+  if (run.manifest.benchmark == kPerplexity) {
+    read_losses(folder, run);
+  } else {
+    read_scores(folder, run);
+  }
+  return run;
+}
+
+std::vector<std::string> unlike(std::span<const ReportedRun> runs) {
+  std::vector<std::string> sentences;
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    const Manifest &first = runs[0].manifest, &other = runs[i].manifest;
+    std::vector<std::string> differences;
+    const auto differ = [&](const std::string& what, const std::string& there, const std::string& here) {
+      if (there != here)
+        differences.push_back(fmt::format("{} '{}' where '{}' has '{}'", what, here, runs[0].name, there));
+    };
+    differ("the benchmark", first.benchmark, other.benchmark);
+    differ("the tasks", fmt::format("{}", fmt::join(first.tasks, ",")), fmt::format("{}", fmt::join(other.tasks, ",")));
+    differ("the lengths", fmt::format("{}", fmt::join(first.lengths, ",")),
+           fmt::format("{}", fmt::join(other.lengths, ",")));
+    differ("samples", std::to_string(first.samples), std::to_string(other.samples));
+    differ("the seed", std::to_string(first.seed), std::to_string(other.seed));
+    for (const FieldDifference& d : protocol_differences(first.protocol_id, other.protocol_id))
+      if (d.field != "budget" || contradict(d.there, d.here)) differ("the protocol's " + d.field, d.there, d.here);
+    if (!differences.empty())
+      sentences.push_back(fmt::format("{} has {}.", runs[i].name, fmt::join(differences, ", ")));
+  }
+  return sentences;
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,52 @@
+// Finished runs as tables for a paper or a spreadsheet: one run, or several side by side.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "eval/report/summary.h"
+
+namespace tandem::eval {
+
+/// A figure of one task and length of a method; empty and 0: of all.
+struct ReportedCell {
+  std::string task;
+  std::uint32_t length = 0;
+  Estimate value;                      // accuracy in [0, 1], or mean nats of a token where the run is a perplexity
+  std::optional<Estimate> difference;  // to the run's first method, on the same samples
+  std::optional<double> p;             // McNemar's
+};
+
+struct ReportedMethod {
+  std::string label;
+  std::vector<ReportedCell> cells;  // the first is of all
+  LatencySummary latency;           // samples 0: the run has no times
+  std::vector<LengthLatency> by_length;
+};
+
+struct ReportedRun {
+  std::string name;  // for heads
+  Manifest manifest;
+  bool perplexity = false, complete = false;
+  std::vector<ReportedMethod> methods;  // in the manifest's order
+};
+
+/// A run's folder under a name. InputError where it is none, or a damaged one.
+ReportedRun read_run(const std::filesystem::path& folder, const std::string& name);
+
+/// In what the runs' questions differ, a sentence for each later run, beside another budget of methods that only one of
+/// them has; empty: they are alike. Figures of unlike runs are not comparable.
+std::vector<std::string> unlike(std::span<const ReportedRun> runs);
+
+enum class TableFormat : std::uint8_t { terminal, markdown, latex };
+
+/// Two tables, of quality and of times, with a line for each method and columns for each run.
+std::string tables_text(std::span<const ReportedRun> runs, TableFormat format);
+
+/// A line for each run, method, task and length, and for all of them together. Shares and milliseconds as they are.
+std::string tables_csv(std::span<const ReportedRun> runs);
+
+}  // namespace tandem::eval

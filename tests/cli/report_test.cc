@@ -1,0 +1,87 @@
+// tandem report as a user meets it.
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+#include "tests/cli/run_folders.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class Report : public RunFolders {
+ protected:
+  void run(const char* name, const std::string& more) const {
+    const cli::Outcome done = cli::run(
+        "compare --no-plot --quiet --model tiny --methods full,streaming --tasks niah_single_1 "
+        "--samples 2 --out " +
+        folder(name) + " " + more);
+    ASSERT_EQ(done.code, 0) << done.text;
+  }
+};
+
+TEST_F(Report, PutsRunsSideBySideInEveryFormat) {
+  run("a", "--lengths 256");
+  run("b", "--lengths 256 --batch 2");
+  const std::string both = "report " + folder("a") + " " + folder("b") + "/";
+  const cli::Outcome text = cli::run(both);
+  ASSERT_EQ(text.code, 0) << text.text;
+  EXPECT_THAT(text.text,
+              AllOf(HasSubstr("a: accuracy"), HasSubstr("b: accuracy"), HasSubstr("simulated for A100-80G")));
+  EXPECT_THAT(cli::run(both + " --format latex").text, HasSubstr("\\begin{tabular}"));
+  EXPECT_THAT(cli::run(both + " --format csv").text, StartsWith("run,model,benchmark,"));
+  for (const auto& [file, says] : {std::pair{"t.tex", "\\toprule"}, std::pair{"t.csv", "run,model"},
+                                   std::pair{"t.md", "| full |"}, std::pair{"t.txt", "full  "}}) {
+    const std::string out = " --out " + folder(file);
+    ASSERT_EQ(cli::run(both + out).code, 0);
+    EXPECT_THAT(bytes(".", file), HasSubstr(says));
+    EXPECT_EQ(cli::run(both + out).code, 2) << "it exists";
+    EXPECT_EQ(cli::run(both + out + " --force").code, 0);
+  }
+}
+
+TEST_F(Report, SetsRunsOfOtherQuestionsSideBySideOnlyWhereAskedTo) {
+  run("a", "--lengths 256");
+  run("b", "--lengths 512");
+  const std::string both = "report " + folder("a") + " " + folder("b");
+  const cli::Outcome refused = cli::run(both, cli::kOnlyErrors);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.text, AllOf(HasSubstr("not comparable"), HasSubstr("the lengths '512' where 'a' has '256'"),
+                                  HasSubstr("--mixed")));
+  const cli::Outcome mixed = cli::run(both + " --mixed");
+  EXPECT_EQ(mixed.code, 0);
+  EXPECT_THAT(mixed.text, HasSubstr("Not comparable: b has the lengths"));
+}
+
+TEST_F(Report, TakesAPerplexityRun) {
+  const cli::Outcome made = cli::run(
+      "eval perplexity --quiet --model tiny --methods full,streaming --context 128 --new 16 --windows 2 --out " +
+      folder("p"));
+  ASSERT_EQ(made.code, 0) << made.text;
+  EXPECT_THAT(cli::run("report " + folder("p")).text,
+              AllOf(HasSubstr("perplexity [95"), HasSubstr("nats more than full")));
+  EXPECT_THAT(cli::run("report " + folder("p") + " --format csv").text, HasSubstr(",nats_per_token,2,"));
+}
+
+TEST_F(Report, SaysWhatIsWrong) {
+  run("a", "--lengths 256");
+  const std::pair<std::string, const char*> cases[] = {
+      {"report", "runs is required"},
+      {"report /no/such/folder", "/no/such/folder"},
+      {"report " + folder("a") + " " + folder("a"), "is given twice"},
+      {"report " + folder("a") + " --format latx", "Did you mean 'latex'?"},
+      {"report " + folder("a") + " --out /no/such/file.md", "does not exist"},
+  };
+  for (const auto& [arguments, says] : cases) {
+    const cli::Outcome outcome = cli::run(arguments, cli::kOnlyErrors);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_THAT(outcome.text, HasSubstr(says)) << arguments;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,180 @@
+// Tables of finished runs: figures by hand, of the invented run of eval/report's tests.
+#include "eval/tables/tables.h"
+
+#include <cmath>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+#include <sstream>
+
+#include "engine/common/error.h"
+#include "eval/report/csv.h"
+#include "eval/tables/latex.h"
+#include "tests/eval/report/example_run.h"
+
+namespace tandem::eval {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class Tables : public ::testing::Test {
+ protected:
+  std::vector<ReportedRun> twice() const { return {read_run(folder_, "a"), read_run(folder_, "b")}; }
+
+  TemporaryFolder root_;
+  std::filesystem::path folder_ = write_run(root_);
+};
+
+/// Cells of a line of comma-separated values, by an automaton of its own.
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells(1);
+  bool quoted = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"') {
+      cells.back() += line[i++];
+    } else if (line[i] == '"') {
+      quoted = !quoted;
+    } else if (line[i] == ',' && !quoted) {
+      cells.emplace_back();
+    } else {
+      cells.back() += line[i];
+    }
+  }
+  return cells;
+}
+
+TEST_F(Tables, OneRunHasItsFigures) {
+  const std::vector<ReportedRun> runs = {read_run(folder_, "a")};
+  const std::string text = tables_text(runs, TableFormat::markdown);
+  // Sixteen samples each; the second method misses four of them.
+  EXPECT_THAT(text, HasSubstr("a: ruler of tiny, niah_single_1, niah_single_2 at 1K, 2K, 16 samples per method"));
+  EXPECT_THAT(text, HasSubstr("| full | 100.0 ["));
+  EXPECT_THAT(text, HasSubstr("| hybrid:budget=0.2 | 75.0 ["));
+  EXPECT_THAT(text, HasSubstr("| -25.0 ["));
+  // 6 ms to the first token, then 1 and 3 ms; half of the second's steps take twice as long: mean 3 ms.
+  EXPECT_THAT(text, HasSubstr("TPOT ms<br>simulated for h200"));
+  EXPECT_THAT(text, HasSubstr("| full | 6 | 2 | 3 | 0.7333 | 40.0 | 1.00 | 2.00 |"));
+  EXPECT_THAT(text, HasSubstr("| hybrid:budget=0.2 | 6 | 3 |"));
+  EXPECT_THAT(text, Not(HasSubstr("NOT COMPLETE")));
+}
+
+TEST_F(Tables, RunsStandSideBySide) {
+  std::vector<ReportedRun> runs = twice();
+  EXPECT_THAT(unlike(runs), IsEmpty());
+  runs[1].methods.erase(runs[1].methods.begin());
+  runs[1].methods[0].label = "other";
+  const std::string text = tables_text(runs, TableFormat::markdown);
+  EXPECT_THAT(text, AllOf(HasSubstr("a: accuracy"), HasSubstr("b: accuracy"), HasSubstr("b: TPOT ms")));
+  EXPECT_THAT(text, HasSubstr("| other | - | - | 75.0 ["));
+  EXPECT_THAT(text, HasSubstr("| full | 6 | 2 | 3 | 0.7333 | 40.0 | 1.00 | 2.00 | - | - | - | - | - | - | - |"));
+  runs[1].manifest.clock = "measured on a CPU";
+  const std::string clocks = tables_text(runs, TableFormat::markdown);
+  EXPECT_THAT(clocks, AllOf(HasSubstr("a: TPOT ms, simulated for h200"), HasSubstr("b: TPOT ms, measured on a CPU")));
+  runs[1].manifest.clock.clear();
+  EXPECT_THAT(tables_text(runs, TableFormat::terminal), Not(HasSubstr("b: TPOT")));
+}
+
+TEST_F(Tables, UnlikeRunsAreTold) {
+  const auto told = [&](const auto& change) {
+    std::vector<ReportedRun> runs = twice();
+    change(runs[1].manifest);
+    const auto sentences = unlike(runs);
+    return sentences.empty() ? std::string("alike") : sentences.front();
+  };
+  EXPECT_EQ(told([](Manifest&) {}), "alike");
+  EXPECT_EQ(told([](Manifest& m) {
+              m.model = "another";
+              m.git_commit = "x";
+            }),
+            "alike");
+  EXPECT_EQ(told([](Manifest& m) { m.samples = 8; }), "b has samples '8' where 'a' has '4'.");
+  EXPECT_THAT(told([](Manifest& m) { m.tasks = {"vt"}; }),
+              HasSubstr("the tasks 'vt' where 'a' has 'niah_single_1,niah_single_2'"));
+  EXPECT_THAT(told([](Manifest& m) { m.lengths = {512}; }), HasSubstr("the lengths '512'"));
+  EXPECT_THAT(told([](Manifest& m) { m.seed = 1; }), HasSubstr("the seed '1'"));
+  EXPECT_THAT(told([](Manifest& m) { m.benchmark = "longbench"; }), HasSubstr("the benchmark 'longbench'"));
+  EXPECT_THAT(told([](Manifest& m) { m.protocol_id += "+tok:x"; }), HasSubstr("the protocol's tok 'x'"));
+  std::vector<ReportedRun> budgets = twice();
+  budgets[0].manifest.protocol_id += "+budget:hgca=device-kv,quest=tokens";
+  budgets[1].manifest.protocol_id += "+budget:h2o=tokens,quest=tokens";
+  EXPECT_THAT(unlike(budgets), IsEmpty()) << "what only one has is no difference";
+  budgets[1].manifest.protocol_id += "-of-all";
+  EXPECT_THAT(unlike(budgets).at(0), HasSubstr("the protocol's budget"));
+  EXPECT_THAT(tables_text(budgets, TableFormat::terminal), HasSubstr("Not comparable: b has"));
+}
+
+TEST_F(Tables, AnUnfinishedRunSaysSo) {
+  const TemporaryFolder root;
+  const std::vector<ReportedRun> runs = {read_run(write_run(root, /*all=*/false), "part")};
+  EXPECT_THAT(tables_text(runs, TableFormat::terminal), HasSubstr("NOT COMPLETE"));
+  EXPECT_THROW(read_run(root / "none", "none"), InputError);
+}
+
+TEST_F(Tables, CsvHasALineForEachFigure) {
+  std::istringstream lines(tables_csv(twice()));
+  std::string line;
+  std::getline(lines, line);
+  const std::vector<std::string> heads = cells_of(line);
+  std::vector<std::map<std::string, std::string>> rows;
+  while (std::getline(lines, line)) {
+    const std::vector<std::string> cells = cells_of(line);
+    ASSERT_EQ(cells.size(), heads.size()) << line;
+    auto& row = rows.emplace_back();
+    for (std::size_t i = 0; i < heads.size(); ++i) row[heads[i]] = cells[i];
+  }
+  ASSERT_EQ(rows.size(), 2u * 2 * (1 + 2 + 4));  // runs, methods; all, lengths, tasks by length
+  const auto at = [&](const char* method, const char* task, const char* length) {
+    for (const auto& row : rows)
+      if (row.at("method") == method && row.at("task") == task && row.at("length") == length) return row;
+    return std::map<std::string, std::string>();
+  };
+  auto all = at("hybrid:budget=0.2", "all", "all");
+  EXPECT_EQ(all["run"], "a");
+  EXPECT_EQ(all["value"], "0.75");
+  EXPECT_EQ(all["difference"], "-0.25");
+  EXPECT_EQ(all["n"], "16");
+  EXPECT_EQ(all["tpot_ms"], "3");
+  EXPECT_EQ(std::stod(all["busy_ms"]) + std::stod(all["idle_ms"]), std::stod(all["step_ms"]));
+  EXPECT_NEAR(
+      std::stod(all["idle_ms: launch"]) + std::stod(all["idle_ms: host attention"]) + std::stod(all["idle_ms: recall"]),
+      std::stod(all["idle_ms"]), 1e-9);
+  EXPECT_EQ(at("hybrid:budget=0.2", "all", "1024")["tpot_ms"], "2");
+  EXPECT_EQ(at("hybrid:budget=0.2", "all", "2048")["tpot_ms"], "4");
+  auto cell = at("full", "niah_single_2", "2048");
+  EXPECT_EQ(cell["n"], "4");
+  EXPECT_EQ(cell["difference"] + cell["p"] + cell["tpot_ms"], "") << "times are of all tasks together";
+}
+
+TEST(Csv, QuotesWhatSeparates) {
+  EXPECT_EQ(csv_cell("plain"), "plain");
+  EXPECT_EQ(csv_cell("a,b"), "\"a,b\"");
+  EXPECT_EQ(csv_cell("say \"x\""), "\"say \"\"x\"\"\"");
+  EXPECT_EQ(csv_cell("two\nlines"), "\"two\nlines\"");
+}
+
+TEST(Latex, EscapesWhatTexWouldTakeForItsOwn) {
+  EXPECT_EQ(latex_text("a_b & 50\u00a0% #1 {x} $"), "a\\_b \\& 50~\\% \\#1 \\{x\\} \\$");
+  EXPECT_EQ(latex_text("<0.001 ~ \\ ^"), "$<$0.001 \\textasciitilde{} \\textbackslash{} \\textasciicircum{}");
+  EXPECT_EQ(latex_text("-1.5 [-2.0, +0.5], layer-ahead, -"), "$-$1.5 [$-$2.0, +0.5], layer-ahead, -");
+  EXPECT_EQ(latex_comment("one\ntwo"), "% one\n% two\n");
+}
+
+TEST_F(Tables, LatexRowsHaveAsManyCellsAsColumns) {
+  const std::string text = tables_text(twice(), TableFormat::latex);
+  std::istringstream lines(text);
+  std::size_t columns = 0, rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("\\begin{tabular}{")) columns = line.size() - std::string("\\begin{tabular}{}").size();
+    if (!line.ends_with("\\\\") || line.find("multicolumn") != std::string::npos) continue;
+    EXPECT_EQ(static_cast<std::size_t>(std::count(line.begin(), line.end(), '&')) + 1, columns) << line;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 6u);  // a head and two methods, twice
+  EXPECT_THAT(text, HasSubstr("& \\multicolumn{14}{c}{simulated for h200} \\\\\n\\cmidrule(lr){2-15}"));
+}
+
+}  // namespace
+}  // namespace tandem::eval
