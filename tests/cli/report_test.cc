@@ -62,7 +62,7 @@ TEST_F(Report, TakesAPerplexityRun) {
       "eval perplexity --quiet --model tiny --methods full,streaming --context 128 --new 16 --windows 2 --out " +
       folder("p"));
   ASSERT_EQ(made.code, 0) << made.text;
-  EXPECT_THAT(cli::run("report " + folder("p")).text,
+  EXPECT_THAT(cli::run("report --format markdown " + folder("p")).text,
               AllOf(HasSubstr("perplexity [95"), HasSubstr("nats more than full")));
   EXPECT_THAT(cli::run("report " + folder("p") + " --format csv").text, HasSubstr(",nats_per_token,2,"));
 }
