@@ -23,7 +23,8 @@ namespace {
 constexpr const char* kEvalFooter = R"(
 Examples:
   tandem eval perplexity --text book.txt                  how much a method loses when every token goes through it
-  tandem eval longbench --data LongBench --model ~/llama --chat    questions, summaries and code, as published)";
+  tandem eval longbench --data LongBench --model ~/llama --chat    questions, summaries and code, as published
+  tandem eval needle --lengths 1K,2K,4K                   where in a context methods still find a needle)";
 
 constexpr const char* kPerplexityFooter = R"(
 Examples:
@@ -112,10 +113,12 @@ void perplexity(const PerplexityArguments& arguments) {
 }  // namespace
 
 void add_eval(Command app) {
-  Command command = app.subcommand("eval", "Measures beside RULER: LongBench, perplexity");
+  Command command =
+      app.subcommand("eval", "Measures beside RULER: LongBench, a needle by depth and length, perplexity");
   command.require_subcommand();
   command.footer(kEvalFooter);
   add_longbench(command);
+  add_needle(command);
   Command inner = command.subcommand("perplexity", "Perplexity of a text when every token goes through a method");
   auto arguments = std::make_shared<PerplexityArguments>();
   inner

@@ -122,7 +122,9 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
 }
 
 std::string title_of(const std::string& benchmark) {
-  return benchmark == "ruler" ? "RULER" : benchmark == "longbench" ? "LongBench" : benchmark;
+  if (benchmark == "ruler") return "RULER";
+  if (benchmark == "longbench") return "LongBench";
+  return benchmark == "needle" ? "A needle by depth and length" : benchmark;
 }
 
 /// How many, and where samples are made, from which seed.
@@ -137,7 +139,7 @@ std::string samples_text(const Manifest& m) {
 
 }  // namespace
 
-std::string report_text(const Summary& s, bool markdown, bool with_plot) {
+std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by_task) {
   const Manifest& m = s.manifest;
   const Labels labels = labels_of(s, markdown);
   std::string out;
@@ -147,7 +149,7 @@ std::string report_text(const Summary& s, bool markdown, bool with_plot) {
   out += section("Accuracy", markdown);
   out += text_of(accuracy_table(s, labels), markdown);
   out += note(accuracy_note(s, labels), markdown) + remarks_note(s, markdown);
-  if (m.tasks.size() * m.lengths.size() > 1) {
+  if (by_task && m.tasks.size() * m.lengths.size() > 1) {
     out += "\n";
     out += text_of(task_table(s, labels), markdown);
   }

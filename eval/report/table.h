@@ -56,8 +56,9 @@ std::string remarks_note(const Summary& summary, bool markdown);
 /// Markdown: how the run was made.
 std::string provenance(const Manifest& manifest);
 
-/// Sections with tables and how to read them; `markdown` false: for a terminal of kTerminalWidth columns.
-std::string report_text(const Summary& summary, bool markdown, bool with_plot = false);
+/// Sections with tables and how to read them; `markdown` false: for a terminal of kTerminalWidth columns. Without
+/// `by_task` there is no table of tasks and lengths.
+std::string report_text(const Summary& summary, bool markdown, bool with_plot = false, bool by_task = true);
 
 /// Runs plot.py on a run folder's summary.json; empty when it worked, else a sentence that says why not.
 std::string make_plot(const std::filesystem::path& folder);

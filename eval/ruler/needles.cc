@@ -56,6 +56,7 @@ class NeedleDraft : public Draft {
       needles_[i].percent = depths[i];
       needles_[i].position = random.next();
     }
+    if (task_.percent) needles_[asked_.front()].percent = *task_.percent;
     order_.resize(needles_.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     std::sort(order_.begin(), order_.end(),
@@ -135,7 +136,8 @@ class NeedleDraft : public Draft {
       const std::uint64_t sentences = essays_->sentences_before(n), before = sentences * needle.percent / 100;
       return before == sentences ? n : static_cast<std::uint32_t>(essays_->first_word(before));
     }
-    if (task_.haystack == Haystack::prose) return static_cast<std::uint32_t>(std::uint64_t{n} * needle.percent / 100);
+    if (task_.haystack == Haystack::prose || task_.percent)
+      return static_cast<std::uint32_t>(std::uint64_t{n} * needle.percent / 100);
     return scaled_place(needle.position, n);
   }
 

@@ -255,6 +255,25 @@ RulerSample make_ruler_sample(std::string_view task, std::uint32_t length, std::
   return fit(find_ruler_task(task), length, index, seed, count_tokens, texts, index);
 }
 
+const RulerTask& find_one_needle_task(std::string_view name) {
+  std::vector<std::string> names;
+  for (const RulerTask& task : ruler_tasks()) {
+    if (task.family != Family::needles || task.values != 1 || task.queries != 1) continue;
+    if (task.name == name) return task;
+    names.push_back(task.name);
+  }
+  throw_input_error("'{}' is no task with one needle as its answer.{} There are {}.", name, did_you_mean(name, names),
+                    join_names(names));
+}
+
+RulerSample make_needle_sample(std::string_view name, std::uint32_t percent, std::uint32_t length, std::uint32_t index,
+                               std::uint64_t seed, const TokenCounter& count_tokens, const RulerTexts& texts) {
+  TANDEM_CHECK(percent <= 100, "a depth of {} %", percent);
+  RulerTask task = find_one_needle_task(name);
+  task.percent = percent;
+  return fit(task, length, index, mix64(seed + percent), count_tokens, texts, index);
+}
+
 std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count,
                                             std::uint64_t seed, const TokenCounter& count_tokens,
                                             const RulerTexts& texts) {

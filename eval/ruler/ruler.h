@@ -49,9 +49,10 @@ struct RulerTask {
   Haystack haystack = Haystack::noise;
   Kind key = Kind::words;
   Kind value = Kind::numbers;
-  std::uint32_t keys = 1;     // that are not part of the haystack
-  std::uint32_t values = 1;   // of each key: a needle each
-  std::uint32_t queries = 1;  // keys that are asked for
+  std::uint32_t keys = 1;                     // that are not part of the haystack
+  std::uint32_t values = 1;                   // of each key: a needle each
+  std::uint32_t queries = 1;                  // keys that are asked for
+  std::optional<std::uint32_t> percent = {};  // of the haystack before the (first) asked needle; none: drawn
   // facts
   std::uint32_t hops = 1;  // facts that the answer follows from
 };
@@ -97,6 +98,15 @@ struct RulerSample {
 /// (the sentence names a length that is enough), and for more samples than a file has questions.
 RulerSample make_ruler_sample(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
                               const TokenCounter& count_tokens, const RulerTexts& texts = {});
+
+/// A task whose answer is one needle's value: niah_single_* and niah_multikey_*. InputError for another, with these.
+const RulerTask& find_one_needle_task(std::string_view name);
+
+/// A sample of such a task whose asked needle stands behind `percent` of the haystack's sentences (of essays: of its
+/// sentences, of noise and needles: of its lines). Samples of other depths have other needles and another text, so that
+/// those of several depths are independent. Throws what make_ruler_sample() throws.
+RulerSample make_needle_sample(std::string_view task, std::uint32_t percent, std::uint32_t length, std::uint32_t index,
+                               std::uint64_t seed, const TokenCounter& count_tokens, const RulerTexts& texts = {});
 
 /// Samples 0 .. count - 1.
 std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count,

@@ -1,0 +1,106 @@
+#include "eval/needle/needle.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/core.h>
+
+#include "engine/common/error.h"
+#include "eval/ruler/protocol.h"
+#include "eval/run/decoded.h"
+#include "eval/scoring/string_match.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr std::string_view kDepthPrefix = "depth_";
+
+TokenCounter counter_of(const Model& model) {
+  return [&](std::string_view prompt) {
+    return static_cast<std::uint32_t>(model.tokenizer->encode(prompt, /*add_bos=*/true).size());
+  };
+}
+
+}  // namespace
+
+std::string depth_task(std::uint32_t percent) {
+  return fmt::format("{}{}", kDepthPrefix, percent);
+}
+
+std::uint32_t depth_of_task(std::string_view task) {
+  std::uint32_t percent = 0;
+  const char* end = task.data() + task.size();
+  if (task.starts_with(kDepthPrefix)) {
+    const auto read = std::from_chars(task.data() + kDepthPrefix.size(), end, percent);
+    if (read.ec == std::errc{} && read.ptr == end && percent <= 100) return percent;
+  }
+  throw_input_error("The task '{}' is no depth of a needle: those are depth_0 to depth_100.", task);
+}
+
+NeedleBenchmark::NeedleBenchmark(NeedleOptions options, const Model& model)
+    : options_(std::move(options)), model_(model) {
+  const RulerTask& task = find_one_needle_task(options_.task);
+  for (std::size_t i = 0; i < options_.depths.size(); ++i) {
+    const std::uint32_t depth = options_.depths[i];
+    if (depth > 100) throw_input_error("--depths: {} is more than 100 %.", depth);
+    if (std::count(options_.depths.begin(), options_.depths.end(), depth) > 1)
+      throw_input_error("--depths: {} is given twice.", depth);
+  }
+  if (options_.texts.essays != nullptr && task.haystack != RulerTask::Haystack::prose)
+    throw_input_error("--ruler-essays has no place in {}, whose haystack is no prose: give --task niah_single_2.",
+                      options_.task);
+  for (const std::uint32_t length : options_.lengths) {
+    if (length > model.config.max_positions)
+      throw_input_error("--lengths: {} is more than the {} positions of model '{}' (max_position_embeddings).", length,
+                        model.config.max_positions, model.name);
+    check_ruler_samples(options_.task, length, options_.samples, options_.seed, counter_of(model), options_.texts);
+  }
+}
+
+BenchmarkSample NeedleBenchmark::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
+  RulerSample made = make_needle_sample(options_.task, depth_of_task(task), length, index, options_.seed,
+                                        counter_of(model_), options_.texts);
+  return {.task = task,
+          .length = length,
+          .index = index,
+          .prompt = model_.tokenizer->encode(made.prompt, /*add_bos=*/true),
+          .answers = std::move(made.answers),
+          .max_new_tokens = made.max_new_tokens,
+          .depth = made.depth};
+}
+
+std::string NeedleBenchmark::prediction(std::span<const std::int32_t> tokens) const {
+  return postprocess_prediction(model_.tokenizer->decode(tokens));
+}
+
+std::vector<double> NeedleBenchmark::scores(std::span<const BenchmarkSample> samples,
+                                            std::span<const std::string> predictions) const {
+  const RulerTask& task = find_one_needle_task(options_.task);
+  std::vector<double> scores;
+  scores.reserve(samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i)
+    scores.push_back(ruler_score(task, predictions[i], samples[i].answers));
+  return scores;
+}
+
+std::uint32_t NeedleBenchmark::longest_prompt() const {
+  const std::uint32_t longest = *std::max_element(options_.lengths.begin(), options_.lengths.end());
+  return longest - ruler_max_new_tokens(find_one_needle_task(options_.task), longest);
+}
+
+void NeedleBenchmark::fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const {
+  manifest.methods = method_entries(methods);
+  manifest.benchmark = kName;
+  for (const std::uint32_t depth : options_.depths) manifest.tasks.push_back(depth_task(depth));
+  manifest.lengths = options_.lengths;
+  manifest.samples = options_.samples;
+  manifest.seed = options_.seed;
+  RulerProtocol protocol;
+  protocol.tokenizer_hash = manifest.tokenizer_hash;
+  protocol.texts = options_.texts;
+  protocol.budget = budget_meanings(manifest.methods);
+  manifest.protocol_id = fmt::format("needle/v1+task:{}", options_.task);
+  for (const auto& [field, value] : ruler_protocol_fields(ruler_protocol_id(protocol)))
+    manifest.protocol_id += fmt::format("+{}:{}", field == "variant" ? "source" : field, value);
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,59 @@
+// A needle in a haystack by its depth and the context's length, as a benchmark (eval/run/benchmark.h): which of them a
+// method finds where. Needles, haystacks, questions and scores are those of RULER's tasks with one needle
+// (eval/ruler); here the depth is set, not drawn. A run's tasks are depths: "depth_30" has the needle behind 30 % of
+// the haystack's sentences. Cells are independent of each other, and of which others a run has.
+//
+// The protocol id is that of RULER's task with where the needle is from:
+//   needle/v1+task:niah_single_2+source:embedded-v4+<the other fields of eval/ruler/protocol.h>
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "eval/report/schema.h"
+#include "eval/ruler/ruler.h"
+#include "eval/run/benchmark.h"
+
+namespace tandem::eval {
+
+struct NeedleOptions {
+  std::string task = "niah_single_2";
+  std::vector<std::uint32_t> depths;   // per cent, each once
+  std::vector<std::uint32_t> lengths;  // tokens: prompt and answer
+  std::uint32_t samples = 0;           // of each depth and length
+  std::uint64_t seed = 0;
+  RulerTexts texts = {};  // essays in place of invented prose
+};
+
+/// "depth_30" and back; InputError for another name.
+std::string depth_task(std::uint32_t percent);
+std::uint32_t depth_of_task(std::string_view task);
+
+class NeedleBenchmark final : public Benchmark {
+ public:
+  /// The model must outlive this. InputError for a task without one needle, a depth beyond 100 %, one that is given
+  /// twice, and lengths that the model or the needle has no room for.
+  NeedleBenchmark(NeedleOptions options, const Model& model);
+
+  std::string name() const override { return kName; }
+  BenchmarkSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
+  std::string prediction(std::span<const std::int32_t> tokens) const override;
+  std::vector<double> scores(std::span<const BenchmarkSample> samples,
+                             std::span<const std::string> predictions) const override;
+
+  /// The longest prompt that samples of the longest length have.
+  std::uint32_t longest_prompt() const;
+  /// The manifest's entries that follow from the benchmark and the methods; its tokenizer is set already.
+  void fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const;
+
+  static constexpr const char* kName = "needle";
+
+ private:
+  NeedleOptions options_;
+  const Model& model_;
+};
+
+}  // namespace tandem::eval

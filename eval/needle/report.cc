@@ -1,0 +1,130 @@
+#include "eval/needle/report.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fmt/core.h>
+
+#include "eval/needle/needle.h"
+#include "eval/report/table.h"
+
+namespace tandem::eval {
+namespace {
+
+/// Darker is more: a block of text for recall in fifths.
+std::string shade(double recall) {
+  constexpr std::array<const char*, 5> kShades = {"·", "░", "▒", "▓", "█"};
+  return kShades[std::min<std::size_t>(kShades.size() - 1, static_cast<std::size_t>(recall * kShades.size()))];
+}
+
+std::string per_cent(double share, bool markdown) {
+  const std::string number = fmt::format("{:.0f}", 100 * share);
+  return markdown ? number : fmt::format("{} {}", number, shade(share));
+}
+
+const AccuracyCell* cell_at(const MethodSummary& m, const std::string& task, std::uint32_t length) {
+  const auto found = std::find_if(m.cells.begin(), m.cells.end(),
+                                  [&](const AccuracyCell& c) { return c.task == task && c.length == length; });
+  return found == m.cells.end() ? nullptr : &*found;
+}
+
+/// Mean of what is there, by samples; nothing where nothing is.
+struct Mean {
+  double sum = 0;
+  std::uint64_t n = 0;
+  void add(const AccuracyCell* cell) {
+    if (cell == nullptr) return;
+    sum += cell->accuracy.value * static_cast<double>(cell->accuracy.n);
+    n += cell->accuracy.n;
+  }
+  std::string text(bool markdown) const { return n == 0 ? "-" : per_cent(sum / static_cast<double>(n), markdown); }
+};
+
+Table map_of(const Summary& s, const MethodSummary& m, const std::string& label, bool markdown) {
+  const Manifest& manifest = s.manifest;
+  Table t;
+  t.clock = markdown ? "" : label;
+  t.head = {"depth"};
+  for (const std::uint32_t length : manifest.lengths) t.head.push_back(length_text(length));
+  t.head.emplace_back("all");
+  std::vector<Mean> columns(manifest.lengths.size() + 1);
+  for (const std::string& task : manifest.tasks) {
+    std::vector<std::string>& row = t.rows.emplace_back();
+    row.push_back(fmt::format("{}\u00a0%", depth_of_task(task)));
+    Mean all;
+    for (std::size_t l = 0; l < manifest.lengths.size(); ++l) {
+      const AccuracyCell* cell = cell_at(m, task, manifest.lengths[l]);
+      row.push_back(cell == nullptr ? "-" : per_cent(cell->accuracy.value, markdown));
+      all.add(cell);
+      columns[l].add(cell);
+      columns.back().add(cell);
+    }
+    row.push_back(all.text(markdown));
+  }
+  std::vector<std::string>& last = t.rows.emplace_back();
+  last.emplace_back("all");
+  for (const Mean& column : columns) last.push_back(column.text(markdown));
+  return t;
+}
+
+/// Cells whose difference to the baseline cannot be chance at 95 %, each for itself.
+std::string losses(const Summary& s, const std::vector<std::string>& labels) {
+  std::string text;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    std::string cells;
+    std::size_t found = 0, all = 0;
+    for (const AccuracyCell& cell : s.methods[i].cells) {
+      if (!cell.has_difference) continue;
+      ++all;
+      const Estimate& d = cell.difference.difference;
+      if (d.interval.high >= 0) continue;
+      ++found;
+      constexpr std::size_t kNamed = 4;
+      if (found <= kNamed)
+        cells += fmt::format("{} {}\u00a0% at {} ({:+.0f} points)", found == 1 ? ":" : ",", depth_of_task(cell.task),
+                             length_text(cell.length), 100 * d.value);
+      if (found == kNamed + 1) cells += ", ...";
+    }
+    if (all > 0) text += fmt::format("{}{}: {} of {} cells{}", text.empty() ? "" : "\n", labels[i], found, all, cells);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string needle_report(const Summary& s, bool markdown) {
+  const std::vector<std::string> labels = labels_of(s, markdown);
+  std::string out = section("Recall by depth and length, %", markdown);
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (i > 0) out += "\n";
+    if (markdown) out += fmt::format("**{}**\n\n", labels[i]);
+    out += text_of(map_of(s, s.methods[i], labels[i], markdown), markdown);
+  }
+  const std::uint32_t n = s.manifest.samples;
+  out += (markdown ? "" : "\n") +
+         note(fmt::format("The needle stands behind so much of the haystack's sentences; {} a cell, of each method the "
+                          "same. A cell of {} that are all found is one of 95 %: [{:.0f}, 100].",
+                          counted(n, "sample"), n, 100 * wilson_interval(n, n).low),
+              markdown);
+  if (const std::string text = losses(s, labels); !text.empty()) {
+    out += section(fmt::format("Cells below {}", labels.front()), markdown);
+    if (markdown) {
+      std::string list;
+      for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = std::min(text.find('\n', at), text.size());
+        list += "* " + text.substr(at, end - at) + "\n";
+        at = end + 1;
+      }
+      out += list;
+    } else {
+      out += wrap(text, kTerminalWidth) + "\n";
+    }
+    out += note(
+        "Cells whose 95 % interval of the paired difference lies below 0; of cells without a true difference "
+        "one in forty would, by chance.",
+        markdown);
+  }
+  return out;
+}
+
+}  // namespace tandem::eval

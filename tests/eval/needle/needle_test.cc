@@ -1,0 +1,218 @@
+// A needle's depth is what was asked for, whatever else a run has; lossless methods' maps are full attention's.
+#include "eval/needle/needle.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+
+#include "engine/common/error.h"
+#include "eval/needle/report.h"
+#include "eval/report/summary.h"
+#include "eval/ruler/essays.h"
+#include "tests/engine/runtime/tiny.h"
+#include "tests/eval/report/fixtures.h"
+
+namespace tandem::eval {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+NeedleOptions some_options() {
+  NeedleOptions o;
+  o.depths = {0, 35, 100};
+  o.lengths = {256, 512};
+  o.samples = 2;
+  o.seed = 3;
+  return o;
+}
+
+class Needle : public ::testing::Test {
+ protected:
+  std::string text_of(const BenchmarkSample& sample) const { return model_.tokenizer->decode(sample.prompt); }
+  std::string refusal(const NeedleOptions& options) const {
+    try {
+      const NeedleBenchmark made(options, model_);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "no InputError";
+  }
+  /// A whole run in the folder `name`.
+  RunFolder run(const char* name, const NeedleOptions& what, const std::vector<std::string>& methods,
+                std::uint32_t batch = 1) const {
+    const NeedleBenchmark benchmark(what, model_);
+    const auto device = tandem::testing::sim();
+    Manifest manifest = example_manifest();
+    manifest.tokenizer_hash = model_.tokenizer->hash();
+    manifest.clock = device->clock_name();
+    manifest.tasks.clear();
+    benchmark.fill_manifest(methods, manifest);
+    RunFolder folder = RunFolder::create(root_ / name, manifest);
+    BenchmarkOptions options;
+    options.methods = methods;
+    options.batch = batch;
+    ThreadPool pool(2);
+    run_benchmark(benchmark, options, model_, *device, pool, folder);
+    folder.keep();
+    return folder;
+  }
+
+  TemporaryFolder root_;
+  Model model_ = load_model("tiny");
+};
+
+TEST_F(Needle, StandsBehindTheShareOfSentencesThatIsAskedFor) {
+  // Sentences are counted by their full stops, in the text that the model is given.
+  for (const char* task : {"niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multikey_2"}) {
+    for (const std::uint32_t depth : {0u, 10u, 50u, 73u, 100u}) {
+      NeedleOptions options = some_options();
+      options.task = task;
+      options.depths = {depth};
+      options.lengths = {1024};
+      const NeedleBenchmark benchmark(options, model_);
+      for (std::uint32_t index = 0; index < 3; ++index) {
+        const BenchmarkSample sample = benchmark.sample(depth_task(depth), 1024, index);
+        const std::string text = text_of(sample);
+        const std::size_t begin = text.find('\n') + 1, end = text.rfind('\n'), at = text.find(sample.answers.front());
+        ASSERT_LT(at, end);
+        EXPECT_EQ(text.find(sample.answers.front(), at + 1), std::string::npos) << "it is there once";
+        const auto stops = [&](std::size_t from, std::size_t to) {
+          return std::count(text.begin() + static_cast<std::ptrdiff_t>(from),
+                            text.begin() + static_cast<std::ptrdiff_t>(to), '.');
+        };
+        // Of multikey_1 three other needles may stand before it.
+        const double others = std::string(task) == "niah_multikey_1" ? 3 : 0;
+        const double all = double(stops(begin, end)) - 1 - others, before = double(stops(begin, at));
+        EXPECT_GE(before, std::floor(depth / 100.0 * all) - 1e-9) << task << " " << depth;
+        EXPECT_LE(before, std::floor(depth / 100.0 * all) + others + 1e-9) << task << " " << depth;
+        ASSERT_TRUE(sample.depth.has_value());
+        EXPECT_NEAR(*sample.depth, depth / 100.0, 0.12) << task;
+      }
+    }
+  }
+}
+
+TEST_F(Needle, PromptsFillTheirLengthAndNoMore) {
+  const NeedleBenchmark benchmark(some_options(), model_);
+  for (const std::uint32_t length : {256u, 512u}) {
+    for (const std::uint32_t depth : {0u, 35u, 100u}) {
+      const BenchmarkSample sample = benchmark.sample(depth_task(depth), length, 1);
+      EXPECT_LE(sample.prompt.size() + sample.max_new_tokens, length);
+      EXPECT_GT(sample.prompt.size() + sample.max_new_tokens, length - 48) << "a sentence more would not fit";
+    }
+  }
+  EXPECT_LE(benchmark.sample("depth_0", 512, 0).prompt.size(), benchmark.longest_prompt());
+}
+
+TEST_F(Needle, CellsDoNotDependOnEachOther) {
+  const NeedleBenchmark all(some_options(), model_);
+  NeedleOptions alone = some_options();
+  alone.depths = {35};
+  alone.lengths = {512};
+  alone.samples = 1;
+  const NeedleBenchmark one(alone, model_);
+  EXPECT_EQ(one.sample("depth_35", 512, 1).prompt, all.sample("depth_35", 512, 1).prompt);
+  EXPECT_NE(all.sample("depth_35", 512, 0).answers, all.sample("depth_100", 512, 0).answers) << "independent samples";
+  EXPECT_NE(all.sample("depth_35", 512, 0).answers, all.sample("depth_35", 512, 1).answers);
+  alone.seed = 4;
+  EXPECT_NE(NeedleBenchmark(alone, model_).sample("depth_35", 512, 1).prompt, all.sample("depth_35", 512, 1).prompt);
+}
+
+TEST_F(Needle, RulersOwnDepthsAreDrawn) {
+  const TokenCounter counter = [&](std::string_view text) {
+    return static_cast<std::uint32_t>(model_.tokenizer->encode(text, true).size());
+  };
+  std::map<double, int> depths;
+  for (std::uint32_t i = 0; i < 12; ++i) ++depths[*make_ruler_sample("niah_single_2", 1024, i, 42, counter).depth];
+  EXPECT_GT(depths.size(), 6u);
+}
+
+TEST_F(Needle, SaysWhatCannotBe) {
+  NeedleOptions o = some_options();
+  o.task = "niah_multivalue";
+  EXPECT_THAT(refusal(o), AllOf(HasSubstr("no task with one needle"), HasSubstr("niah_single_1, niah_single_2")));
+  o = some_options();
+  o.depths = {101};
+  EXPECT_THAT(refusal(o), HasSubstr("101 is more than 100 %"));
+  o.depths = {5, 5};
+  EXPECT_THAT(refusal(o), HasSubstr("5 is given twice"));
+  o = some_options();
+  o.lengths = {20};
+  EXPECT_THAT(refusal(o), HasSubstr("too short"));
+  o.lengths = {model_.config.max_positions + 1};
+  EXPECT_THAT(refusal(o), HasSubstr("positions of model"));
+  o = some_options();
+  o.task = "niah_single_1";
+  o.texts.essays = std::make_shared<const Essays>();
+  EXPECT_THAT(refusal(o), HasSubstr("--ruler-essays has no place in niah_single_1"));
+  for (const char* name : {"depth_", "depth_101", "depth_1x", "depth_-1", "niah_single_1"})
+    EXPECT_THROW(depth_of_task(name), InputError) << name;
+  EXPECT_EQ(depth_of_task(depth_task(100)), 100u);
+}
+
+// Offloading all KV changes where it lies, not what is attended: METHODS.md asks for the same tokens in every cell.
+TEST_F(Needle, LosslessOffloadEqualsTheResidentRun) {
+  const RunFolder folder = run("lossless", some_options(), {"full", "full-offload", "full-host"}, 2);
+  std::map<std::tuple<std::string, std::uint32_t, std::uint32_t>, std::vector<std::vector<std::int32_t>>> tokens;
+  for (const SampleResult& sample : folder.samples())
+    tokens[{sample.task, sample.length, sample.index}].push_back(sample.tokens);
+  ASSERT_EQ(tokens.size(), 3u * 2 * 2);
+  for (const auto& [cell, of] : tokens) {
+    ASSERT_EQ(of.size(), 3u);
+    EXPECT_EQ(of[1], of[0]) << std::get<0>(cell);
+    EXPECT_EQ(of[2], of[0]) << std::get<0>(cell);
+  }
+}
+
+TEST_F(Needle, TheProtocolSaysWhatIsHiddenInWhat) {
+  NeedleOptions options = some_options();
+  options.samples = 1;
+  const Manifest manifest = run("protocol", options, {"full", "quest:budget=64"}).manifest();
+  EXPECT_EQ(manifest.benchmark, "needle");
+  EXPECT_EQ(manifest.tasks, (std::vector<std::string>{"depth_0", "depth_35", "depth_100"}));
+  EXPECT_THAT(manifest.protocol_id,
+              AllOf(HasSubstr("needle/v1+task:niah_single_2+source:embedded-v"), HasSubstr("+essay:prose"),
+                    HasSubstr("+tok:" + model_.tokenizer->hash()), HasSubstr("+budget:quest=")));
+}
+
+/// Scores that are put in: the second method finds nothing between the ends at 2K.
+TEST(NeedleReport, ShowsRecallWhereItBelongs) {
+  const TemporaryFolder root;
+  Manifest manifest = example_manifest();
+  manifest.benchmark = "needle";
+  manifest.tasks = {"depth_0", "depth_50", "depth_100"};
+  manifest.lengths = {1024, 2048};
+  manifest.samples = 8;
+  manifest.clock.clear();
+  RunFolder folder = RunFolder::create(root / "run", manifest);
+  for (const std::string& task : manifest.tasks) {
+    for (const std::uint32_t length : manifest.lengths) {
+      for (const MethodEntry& method : manifest.methods) {
+        for (std::uint32_t i = 0; i < manifest.samples; ++i) {
+          SampleResult sample = example_sample(i, method.label);
+          sample.benchmark = "needle";
+          sample.task = task;
+          sample.length = length;
+          const bool lost = method.name == "hybrid" && (task == "depth_50" && (length == 2048 || i < 2));
+          sample.score = lost ? 0 : 1;
+          folder.append(sample);
+        }
+      }
+    }
+  }
+  folder.keep();
+  const Summary summary = summarise(folder);
+  const std::string markdown = needle_report(summary, true);
+  EXPECT_THAT(markdown, HasSubstr("| 50\u00a0% | 100 | 100 | 100 |"));
+  EXPECT_THAT(markdown, HasSubstr("| 50\u00a0% | 75 | 0 | 38 |"));
+  EXPECT_THAT(markdown, HasSubstr("| all | 92 | 67 | 79 |"));
+  EXPECT_THAT(markdown, HasSubstr("* hybrid:budget=0.2: 1 of 6 cells: 50\u00a0% at 2K (-100 points)\n"));
+  EXPECT_THAT(markdown, Not(HasSubstr("* full")));
+  const std::string terminal = needle_report(summary, false);
+  EXPECT_THAT(terminal, AllOf(HasSubstr("100 █"), HasSubstr("75 ▓"), HasSubstr("0 ·"), HasSubstr("38 ░")));
+}
+
+}  // namespace
+}  // namespace tandem::eval
