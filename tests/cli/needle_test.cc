@@ -55,7 +55,7 @@ TEST_F(NeedleProgram, AnInterruptedRunEndsWithTheSameBytes) {
   if (code == 0) GTEST_SKIP() << "the run was over before the signal came";
   const cli::Outcome resumed = cli::run(command("part") + " --resume");
   ASSERT_EQ(resumed.code, 0) << resumed.text;
-  for (const char* file : {"samples.jsonl", "timings.jsonl"}) EXPECT_EQ(bytes("part", file), bytes("whole", file));
+  for (const char* name : {"samples.jsonl", "timings.jsonl"}) EXPECT_EQ(bytes("part", name), bytes("whole", name));
 }
 
 TEST_F(NeedleProgram, PlotsAMapForEachMethod) {
