@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
-#include "engine/common/json.h"
+#include "engine/common/json_lines.h"
 #include "engine/model/json_file.h"
 #include "eval/ruler/random.h"
 
@@ -18,50 +18,18 @@ using Json = nlohmann::json;
 constexpr std::size_t kLargestFile = std::size_t{4} << 30;  // bytes
 constexpr std::uint32_t kMostNewTokens = 1 << 16;
 
-/// A record's fields, with errors that name the place.
-class RecordReader {
- public:
-  RecordReader(std::string_view text, const std::string& file, std::size_t line)
-      : json_(json_or_discarded(text)), file_(file), line_(line) {
-    if (!json_.is_object()) refuse("not a JSON object");
-  }
-  LongBenchRecord read() const {
-    LongBenchRecord record;
-    record.input = text(field("input"), "input");
-    record.context = text(field("context"), "context");
-    record.answers = texts(field("answers"), "answers");
-    if (record.answers.empty()) refuse("'answers' must be a list of at least one answer");
-    const Json& length = field("length");
-    if (!length.is_number_integer() || length.get<std::int64_t>() < 0) refuse("'length' must be a number of words");
-    record.length = length.get<std::int64_t>();
-    if (const Json& classes = field("all_classes"); !classes.is_null())
-      record.all_classes = texts(classes, "all_classes");
-    return record;
-  }
-
- private:
-  [[noreturn]] void refuse(const std::string& what) const { throw_input_error("{}, line {}: {}.", file_, line_, what); }
-  const Json& field(const char* name) const {
-    const auto found = json_.find(name);
-    if (found == json_.end()) refuse(fmt::format("'{}' is missing", name));
-    return *found;
-  }
-  std::string text(const Json& value, const char* name) const {
-    if (!value.is_string()) refuse(fmt::format("'{}' must hold text", name));
-    return value.get<std::string>();
-  }
-  std::vector<std::string> texts(const Json& value, const char* name) const {
-    if (!value.is_array()) refuse(fmt::format("'{}' must be a list of texts", name));
-    std::vector<std::string> all;
-    all.reserve(value.size());
-    for (const Json& one : value) all.push_back(text(one, name));
-    return all;
-  }
-
-  Json json_;
-  const std::string& file_;
-  std::size_t line_;
-};
+LongBenchRecord record_of(const JsonLine& line) {
+  LongBenchRecord record;
+  record.input = line.text("input");
+  record.context = line.text("context");
+  record.answers = line.texts("answers");
+  if (record.answers.empty()) line.refuse("'answers' must be a list of at least one answer");
+  const Json& length = line.field("length");
+  if (!length.is_number_integer() || length.get<std::int64_t>() < 0) line.refuse("'length' must be a number of words");
+  record.length = length.get<std::int64_t>();
+  record.all_classes = line.texts_or_none("all_classes");
+  return record;
+}
 
 fs::path data_folder(const fs::path& folder) {
   std::error_code refused;
@@ -151,14 +119,7 @@ std::string_view longbench_dataset_of(std::string_view task) {
 
 std::vector<LongBenchRecord> parse_longbench(std::string_view text, const std::string& file) {
   std::vector<LongBenchRecord> records;
-  for (std::size_t line = 1; !text.empty(); ++line) {
-    const std::size_t end = text.find('\n');
-    std::string_view one = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    if (one.ends_with('\r')) one.remove_suffix(1);
-    if (!one.empty()) records.push_back(RecordReader(one, file, line).read());
-  }
-  if (records.empty()) throw_input_error("{} holds no sample.", file);
+  for_each_json_line(text, file, [&](const JsonLine& line) { records.push_back(record_of(line)); });
   return records;
 }
 

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/common/error.h"
-#include "engine/common/json.h"
+#include "engine/common/json_lines.h"
 #include "engine/model/json_file.h"
 #include "eval/ruler/random.h"
 #include "eval/scoring/white_space.h"
@@ -16,34 +15,14 @@ namespace tandem::eval {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
-[[noreturn]] void refuse(const std::string& file, std::size_t line, const std::string& what) {
-  throw_input_error("{}, line {}: {}.", file, line, what);
-}
-
-const Json& field(const Json& object, const char* name, const std::string& file, std::size_t line) {
-  const auto found = object.find(name);
-  if (found == object.end()) refuse(file, line, fmt::format("'{}' is missing", name));
-  return *found;
-}
-
-std::string text_of(const Json& value, const char* name, const std::string& file, std::size_t line) {
-  if (!value.is_string()) refuse(file, line, fmt::format("'{}' must be a string", name));
-  return value.get<std::string>();
-}
-
-OfficialSample parse_line(std::string_view text, const std::string& file, std::size_t line) {
-  const Json json = json_or_discarded(text);
-  if (!json.is_object()) refuse(file, line, "not a JSON object");
+OfficialSample sample_of(const JsonLine& line) {
   OfficialSample sample;
-  sample.prompt = text_of(field(json, "input", file, line), "input", file, line);
-  if (const auto prefix = json.find("answer_prefix"); prefix != json.end())
-    sample.prompt += text_of(*prefix, "answer_prefix", file, line);
-  if (sample.prompt.empty()) refuse(file, line, "'input' is empty");
-  const Json& outputs = field(json, "outputs", file, line);
-  if (!outputs.is_array() || outputs.empty()) refuse(file, line, "'outputs' must be a list of at least one answer");
-  for (const Json& answer : outputs) sample.answers.push_back(text_of(answer, "outputs", file, line));
+  sample.prompt = line.text("input");
+  if (line.has("answer_prefix")) sample.prompt += line.text("answer_prefix");
+  if (sample.prompt.empty()) line.refuse("'input' is empty");
+  sample.answers = line.texts("outputs");
+  if (sample.answers.empty()) line.refuse("'outputs' must be a list of at least one answer");
   return sample;
 }
 
@@ -201,15 +180,7 @@ std::string_view leading_mark(std::string_view prompt) {
 
 std::vector<OfficialSample> parse_official(std::string_view text, const std::string& file) {
   std::vector<OfficialSample> samples;
-  for (std::size_t line = 1; !text.empty(); ++line) {
-    const std::size_t end = text.find('\n');
-    std::string_view one = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    if (one.ends_with('\r')) one.remove_suffix(1);
-    if (one.empty()) continue;
-    samples.push_back(parse_line(one, file, line));
-  }
-  if (samples.empty()) throw_input_error("{} holds no sample.", file);
+  for_each_json_line(text, file, [&](const JsonLine& line) { samples.push_back(sample_of(line)); });
   return samples;
 }
 

@@ -64,7 +64,11 @@ std::string joined_words(std::string_view text, std::string_view separator) {
 }  // namespace
 
 std::string normalise_answer(std::string_view text) {
-  std::u32string kept = lower(code_points(text));
+  return normalise_cased_answer(to_utf8(lower(code_points(text))));
+}
+
+std::string normalise_cased_answer(std::string_view text) {
+  std::u32string kept = code_points(text);
   std::erase_if(kept, is_ascii_punctuation);
   return joined_words(to_utf8(without_articles(kept)), " ");
 }

@@ -12,6 +12,9 @@ namespace tandem::eval {
 /// nothing is dropped from "thé". Dropped punctuation leaves no space: "well-known" is one word.
 std::string normalise_answer(std::string_view text);
 
+/// The same without lower case, as L-Eval's exact match has it: "A" is an answer there, and no article.
+std::string normalise_cased_answer(std::string_view text);
+
 /// Lower case; ASCII punctuation, upstream's list of Chinese punctuation and white space dropped. The list has
 /// gaps that scores depend on: 》 is in it, 《, 〈 and 〉 are not.
 std::string normalise_chinese_answer(std::string_view text);

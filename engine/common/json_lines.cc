@@ -1,0 +1,58 @@
+#include "engine/common/json_lines.h"
+
+#include <fmt/core.h>
+
+#include "engine/common/error.h"
+#include "engine/common/json.h"
+
+namespace tandem {
+
+JsonLine::JsonLine(std::string_view text, const std::string& file, std::size_t line)
+    : json_(json_or_discarded(text)), file_(file), line_(line) {
+  if (!json_.is_object()) refuse("not a JSON object");
+}
+
+void JsonLine::refuse(const std::string& what) const {
+  throw_input_error("{}, line {}: {}.", file_, line_, what);
+}
+
+const nlohmann::json& JsonLine::field(const char* name) const {
+  const auto found = json_.find(name);
+  if (found == json_.end()) refuse(fmt::format("'{}' is missing", name));
+  return *found;
+}
+
+std::vector<std::string> JsonLine::texts_or_none(const char* name) const {
+  const nlohmann::json& value = field(name);
+  return value.is_null() ? std::vector<std::string>() : texts_of(value, name);
+}
+
+std::string JsonLine::text_of(const nlohmann::json& value, const char* name) const {
+  if (!value.is_string()) refuse(fmt::format("'{}' must hold text", name));
+  return value.get<std::string>();
+}
+
+std::vector<std::string> JsonLine::texts_of(const nlohmann::json& value, const char* name) const {
+  if (!value.is_array()) refuse(fmt::format("'{}' must be a list of texts", name));
+  std::vector<std::string> all;
+  all.reserve(value.size());
+  for (const nlohmann::json& one : value) all.push_back(text_of(one, name));
+  return all;
+}
+
+void for_each_json_line(std::string_view text, const std::string& file,
+                        const std::function<void(const JsonLine&)>& with) {
+  bool any = false;
+  for (std::size_t line = 1; !text.empty(); ++line) {
+    const std::size_t end = text.find('\n');
+    std::string_view one = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (one.ends_with('\r')) one.remove_suffix(1);
+    if (one.empty()) continue;
+    with(JsonLine(one, file, line));
+    any = true;
+  }
+  if (!any) throw_input_error("{} holds no sample.", file);
+}
+
+}  // namespace tandem

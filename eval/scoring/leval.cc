@@ -1,0 +1,279 @@
+#include "eval/scoring/leval.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "engine/common/error.h"
+#include "eval/scoring/normalise.h"
+#include "eval/scoring/python_text.h"
+#include "eval/scoring/white_space.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr std::array<LEvalDataset, 19> kLEvalDatasets = {{{"coursera", true},
+                                                          {"quality", true},
+                                                          {"topic_retrieval_longchat", true},
+                                                          {"tpo", true},
+                                                          {"gsm100", true},
+                                                          {"codeU", true},
+                                                          {"financial_qa", false},
+                                                          {"gov_report_summ", false},
+                                                          {"legal_contract_qa", false},
+                                                          {"meeting_summ", false},
+                                                          {"multidoc_qa", false},
+                                                          {"narrative_qa", false},
+                                                          {"natural_question", false},
+                                                          {"news_summ", false},
+                                                          {"paper_assistant", false},
+                                                          {"patent_summ", false},
+                                                          {"review_summ", false},
+                                                          {"scientific_qa", false},
+                                                          {"tv_show_summ", false}}};
+
+bool is_choice(char c) {
+  return c >= 'A' && c <= 'D';
+}
+
+std::string choices_in(std::string_view text) {
+  std::string found;
+  std::copy_if(text.begin(), text.end(), std::back_inserter(found), is_choice);
+  return found;
+}
+
+/// Each letter once, in order.
+std::string sorted_once(const std::string& letters) {
+  const std::set<char> once(letters.begin(), letters.end());
+  return {once.begin(), once.end()};
+}
+
+bool begins_with_space(std::string_view text) {
+  return leading_space(text) > 0;
+}
+
+/// The first run of A to D.
+std::string first_run(std::string_view text) {
+  const auto begin = std::find_if(text.begin(), text.end(), is_choice);
+  return {begin, std::find_if_not(begin, text.end(), is_choice)};
+}
+
+std::string chosen(std::string_view response, bool several) {
+  if (strip(response).empty()) return "None";
+  if (std::string_view("ABCD").find(response) != std::string_view::npos) return std::string(response);
+  if (!several) {
+    const auto first = std::find_if(response.begin(), response.end(), is_choice);
+    if (first != response.end()) return {*first};
+  }
+  const auto run =
+      static_cast<std::size_t>(std::find_if_not(response.begin(), response.end(), is_choice) - response.begin());
+  std::string letters(response.substr(0, run));
+  if (letters.size() > 1) return sorted_once(letters);
+  response.remove_prefix(run);
+  response = response.substr(0, response.find("Question"));
+  for (std::size_t i = 0; i + 1 < response.size(); ++i) {
+    const std::string_view behind = response.substr(i + 1);
+    if (is_choice(response[i]) && (behind[0] == '.' || behind[0] == ')' || begins_with_space(behind)))
+      letters += response[i];
+  }
+  letters = sorted_once(letters);
+  if (letters.empty()) letters = first_run(response);
+  return letters.empty() ? "A" : letters;  // upstream's guess
+}
+
+std::string right_choice(std::string_view answer) {
+  const std::vector<std::string_view> words = split_words(answer);
+  const std::string letters = words.empty() ? "" : choices_in(words.front());
+  return letters.empty() ? "A" : letters;
+}
+
+/// What stands between single spaces, as str.split(" ").
+std::vector<std::u32string_view> between_spaces(std::u32string_view text) {
+  std::vector<std::u32string_view> parts;
+  for (std::size_t at = 0;;) {
+    const std::size_t end = text.find(U' ', at);
+    parts.push_back(text.substr(at, end - at));
+    if (end == std::u32string_view::npos) return parts;
+    at = end + 1;
+  }
+}
+
+bool has_digit(std::u32string_view word) {
+  return std::any_of(word.begin(), word.end(), is_digit);
+}
+
+std::string number_in(std::string_view response) {
+  const std::u32string all = code_points(response);
+  std::u32string_view text = all, found;
+  constexpr std::u32string_view kMark = U"The answer is ";
+  bool marked = false;
+  for (std::size_t at = 0; (at = text.find(kMark, at)) != std::u32string_view::npos; ++at) {
+    const std::string rest = to_utf8(text.substr(at + kMark.size()));
+    const auto space = [](char32_t c) { return begins_with_space(to_utf8(std::u32string_view(&c, 1))); };
+    const std::u32string_view behind = text.substr(at + kMark.size());
+    const auto end = std::find_if(behind.begin(), behind.end(), space);
+    if (end == behind.begin()) continue;  // a word has to follow at once
+    found = behind.substr(0, static_cast<std::size_t>(end - behind.begin()));
+    marked = true;
+    break;
+  }
+  if (!marked) {
+    text = text.substr(0, text.find(U"\n\n"));
+    const std::vector<std::u32string_view> words = between_spaces(text);
+    const auto last = std::find_if(words.rbegin(), words.rend(), has_digit);
+    if (last != words.rend()) found = *last;
+  }
+  std::u32string digits;
+  for (const char32_t c : found) {
+    if (c == U'.') break;
+    if (is_digit(c)) digits += c;
+  }
+  return to_utf8(digits);
+}
+
+std::string replaced(std::string text, std::string_view what, std::string_view by) {
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
+    text.replace(at, what.size(), by);
+  return text;
+}
+
+/// A space in place of each run of white space.
+std::string single_spaces(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    std::size_t bytes = leading_space(text);
+    if (bytes > 0) {
+      out += ' ';
+      while (bytes > 0) {
+        text.remove_prefix(bytes);
+        bytes = leading_space(text);
+      }
+    } else {
+      out += text[0];
+      text.remove_prefix(1);
+    }
+  }
+  return out;
+}
+
+std::string plain_code(std::string_view text) {
+  std::string code = single_spaces(text);
+  for (const char* dropped : {",", "'", "\\", ".0"}) code = replaced(code, dropped, "");
+  code = replaced(code, "] [", "][");
+  code = replaced(code, "[ [", "[[");
+  return replaced(code, "] ]", "]]");
+}
+
+std::string printed_code(std::string_view response, std::string_view answer) {
+  const std::size_t words = split_words(answer).size() + 3;
+  std::string code = plain_code(response);
+  for (const char* dropped : {"will be", "of the code", "is", "would be", "the value of", "the result of", "printed"})
+    code = replaced(code, dropped, "");
+  constexpr std::string_view kMark = "the final output";
+  const std::size_t mark = code.rfind(kMark);
+  if (mark != std::string::npos) code = code.substr(mark + kMark.size());
+  // Between runs of spaces, as re.split: nothing stands before one at the beginning, or behind one at the end.
+  const std::string spaced = single_spaces(code);
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at <= spaced.size();) {
+    const std::size_t end = std::min(spaced.find(' ', at), spaced.size());
+    parts.push_back(spaced.substr(at, end - at));
+    at = end + 1;
+  }
+  const std::size_t kept = std::min(words, parts.size());
+  const std::size_t first = mark != std::string::npos ? 0 : parts.size() - kept;
+  std::string out;
+  for (std::size_t i = first; i < first + kept; ++i) out += (i == first ? "" : " ") + parts[i];
+  return out;
+}
+
+/// A number as Python's float() reads it: nothing where that raises an error.
+std::optional<double> python_float(std::string_view text) {
+  const std::string stripped(strip(text));
+  std::string plain;
+  for (std::size_t i = 0; i < stripped.size(); ++i) {
+    const char c = stripped[i];
+    const auto digit_at = [&](std::size_t at) {
+      return at < stripped.size() && stripped[at] >= '0' && stripped[at] <= '9';
+    };
+    if (c == '_') {  // between two digits only
+      if (i == 0 || !digit_at(i - 1) || !digit_at(i + 1)) return std::nullopt;
+      continue;
+    }
+    if (c == 'x' || c == 'X' || c == 'p' || c == 'P' || c == '(') return std::nullopt;  // strtod's own
+    plain += c;
+  }
+  if (plain.empty() || begins_with_space(plain)) return std::nullopt;
+  char* end = nullptr;
+  const double value = std::strtod(plain.c_str(), &end);
+  if (end != plain.c_str() + plain.size()) return std::nullopt;
+  return value;
+}
+
+std::string without_spaces(std::string_view text) {
+  return replaced(to_utf8(lower(code_points(text))), " ", "");
+}
+
+double exact_match(const std::string& prediction, const std::string& answer) {
+  const std::string right = normalise_cased_answer(answer);
+  if (std::all_of(right.begin(), right.end(), is_choice)) {
+    const std::string said = normalise_cased_answer(prediction);
+    if (said == right) return 1;
+    const bool part = std::all_of(said.begin(), said.end(), [&](char c) { return right.find(c) != std::string::npos; });
+    return part ? 0.25 : 0;
+  }
+  const std::optional<double> said = python_float(prediction), value = python_float(answer);
+  if (said && value) return *said == *value ? 1 : 0;
+  return without_spaces(prediction).find(without_spaces(answer)) != std::string::npos ? 1 : 0;
+}
+
+}  // namespace
+
+std::span<const LEvalDataset> leval_datasets() {
+  return kLEvalDatasets;
+}
+
+const LEvalDataset& leval_dataset(std::string_view name) {
+  std::vector<std::string> names;
+  for (const LEvalDataset& dataset : kLEvalDatasets) {
+    if (dataset.name == name) return dataset;
+    names.emplace_back(dataset.name);
+  }
+  if (name == "sci_fi")
+    throw_input_error(
+        "L-Eval's sci_fi is not here: each of its answers is one to a question with the document and one to the same "
+        "question without it, of which there is one prompt for two answers.");
+  throw_input_error("L-Eval has no data set '{}'.{} There are {}.", name, did_you_mean(name, names), join_names(names));
+}
+
+LEvalKind leval_kind(const LEvalDataset& dataset, std::string_view evaluation) {
+  if (!dataset.closed) return evaluation == "f1" ? LEvalKind::f1 : LEvalKind::rouge;
+  if (dataset.name == "coursera") return LEvalKind::choices;
+  if (dataset.name == "gsm100") return LEvalKind::number;
+  if (dataset.name == "codeU") return LEvalKind::code;
+  return dataset.name == "topic_retrieval_longchat" ? LEvalKind::contains : LEvalKind::choice;
+}
+
+double leval_exam(LEvalKind kind, std::string_view prediction, std::string_view answer) {
+  switch (kind) {
+    case LEvalKind::choice:
+    case LEvalKind::choices:
+      return exact_match(chosen(prediction, kind == LEvalKind::choices), right_choice(answer));
+    case LEvalKind::number:
+      return exact_match(number_in(prediction), number_in(answer));
+    case LEvalKind::contains:
+      return exact_match(std::string(prediction), std::string(answer));
+    case LEvalKind::code:
+      return exact_match(printed_code(prediction, answer), plain_code(answer));
+    case LEvalKind::f1:
+    case LEvalKind::rouge:
+      break;
+  }
+  TANDEM_CHECK(false, "an open task's score is no exam's");
+}
+
+}  // namespace tandem::eval
