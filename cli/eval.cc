@@ -24,6 +24,7 @@ constexpr const char* kEvalFooter = R"(
 Examples:
   tandem eval perplexity --text book.txt                  how much a method loses when every token goes through it
   tandem eval longbench --data LongBench --model ~/llama --chat    questions, summaries and code, as published
+  tandem eval leval --data LEval-data --model ~/llama --chat       exams, questions and summaries, as published
   tandem eval needle --lengths 1K,2K,4K                   where in a context methods still find a needle)";
 
 constexpr const char* kPerplexityFooter = R"(
@@ -114,10 +115,11 @@ void perplexity(const PerplexityArguments& arguments) {
 
 void add_eval(Command app) {
   Command command =
-      app.subcommand("eval", "Measures beside RULER: LongBench, a needle by depth and length, perplexity");
+      app.subcommand("eval", "Measures beside RULER: LongBench, L-Eval, a needle by depth and length, perplexity");
   command.require_subcommand();
   command.footer(kEvalFooter);
   add_longbench(command);
+  add_leval(command);
   add_needle(command);
   Command inner = command.subcommand("perplexity", "Perplexity of a text when every token goes through a method");
   auto arguments = std::make_shared<PerplexityArguments>();

@@ -110,11 +110,9 @@ void LongBench::fill_manifest(const std::vector<std::string>& methods, Manifest&
   manifest.benchmark = kName;
   manifest.tasks = options_.tasks;
   manifest.lengths = {0};
-  for (const std::string& task : options_.tasks) manifest.task_samples.push_back(samples_of(task));
-  manifest.samples = *std::max_element(manifest.task_samples.begin(), manifest.task_samples.end());
-  if (std::all_of(manifest.task_samples.begin(), manifest.task_samples.end(),
-                  [&](std::uint32_t n) { return n == manifest.samples; }))
-    manifest.task_samples.clear();
+  std::vector<std::uint32_t> samples;
+  for (const std::string& task : options_.tasks) samples.push_back(samples_of(task));
+  manifest.set_samples(std::move(samples));
   manifest.protocol_id = fmt::format(
       "longbench/v1+data:{}+tok:{}+template:{}+length:cut-middle-{}+score:upstream+budget:{}+query:aware+"
       "question:in-prefill+eos:stops",

@@ -124,6 +124,7 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
 std::string title_of(const std::string& benchmark) {
   if (benchmark == "ruler") return "RULER";
   if (benchmark == "longbench") return "LongBench";
+  if (benchmark == "leval") return "L-Eval";
   return benchmark == "needle" ? "A needle by depth and length" : benchmark;
 }
 

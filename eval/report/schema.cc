@@ -87,6 +87,12 @@ std::vector<Program> Manifest::programs() const {
   return all;
 }
 
+void Manifest::set_samples(std::vector<std::uint32_t> of_tasks) {
+  samples = *std::max_element(of_tasks.begin(), of_tasks.end());
+  const bool alike = std::all_of(of_tasks.begin(), of_tasks.end(), [&](std::uint32_t n) { return n == samples; });
+  task_samples = alike ? std::vector<std::uint32_t>() : std::move(of_tasks);
+}
+
 std::uint32_t Manifest::samples_of(std::string_view task) const {
   const auto found = std::find(tasks.begin(), tasks.end(), task);
   if (found == tasks.end()) return 0;

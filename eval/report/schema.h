@@ -139,6 +139,8 @@ struct Manifest {
   std::string started_utc, finished_utc;  // "2026-01-31T12:00:00Z"; finished is empty while the run is going on
   /// All that made samples, the first being tandem_version's.
   std::vector<Program> programs() const;
+  /// Sets `samples` and, where they differ, `task_samples`: one number per task.
+  void set_samples(std::vector<std::uint32_t> of_tasks);
   /// Samples of a task at a length; 0 for a task that the run does not have.
   std::uint32_t samples_of(std::string_view task) const;
   /// Of all tasks and lengths, under one method.

@@ -171,7 +171,7 @@ double longbench_dataset_score(std::span<const double> scores) {
   if (scores.empty()) return 0;
   double sum = 0;
   for (const double score : scores) sum += score;
-  return round_to_hundredths(100 * sum / static_cast<double>(scores.size()));
+  return python_round(100 * sum / static_cast<double>(scores.size()), 2);
 }
 
 std::size_t longbench_bucket(std::int64_t length) {

@@ -30,8 +30,8 @@ double numpy_sum(std::span<const double> values) {
 
 }  // namespace
 
-double round_to_hundredths(double value) {
-  return std::strtod(fmt::format("{:.2f}", value).c_str(), nullptr);
+double python_round(double value, int digits) {
+  return std::strtod(fmt::format("{:.{}f}", value, digits).c_str(), nullptr);
 }
 
 double numpy_percentage(std::span<const double> values) {

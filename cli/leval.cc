@@ -1,0 +1,126 @@
+// tandem eval leval: methods side by side on L-Eval's published files.
+#include "eval/leval/leval.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+
+#include "cli/chat_format.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+#include "cli/progress.h"
+#include "cli/run.h"
+#include "cli/session.h"
+#include "engine/common/error.h"
+#include "eval/leval/report.h"
+#include "eval/report/table.h"
+#include "eval/run/decoded.h"
+#include "methods/options.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kLevalFooter = R"(
+Examples:
+  tandem eval leval --data LEval-data --model ~/models/Llama-3.1-8B-Instruct --chat --methods full,hgca,scoutattention
+  tandem eval leval --data LEval-data --tasks financial_qa,gov_report_summ --methods full,fluxion:heads=fixed,bgt=0.05,slope=0
+  tandem eval leval --data LEval-data --tasks tpo --samples 50 --out runs/tpo
+  tandem eval leval --data LEval-data --tasks tpo --samples 50 --out runs/tpo --resume     goes on where ^C stopped it
+
+--data is the folder LEval-data/ of github.com/OpenLMLab/LEval. Each question is asked with its whole document; instructions,
+truncation, tokens to generate (512) and the scores that need no judge are upstream's: exact match of exams, F1 of answers,
+ROUGE of summaries. Each prompt is prefilled once and decoded with every method, greedily; the first method is the
+baseline. Documents for a language model's judgement alone, and sci_fi, are not asked. Figures are comparable at the same
+--max-length only. The run folder gets what `tandem compare` writes, and leval.json.)";
+
+struct LEvalCommand {
+  SessionOptions session;
+  RunOptions run;
+  std::string data, tasks, max_length, methods = "full,streaming,quest,hgca,scoutattention", chat_format;
+  std::uint32_t samples = 0, batch = 1;
+  bool chat = false;
+};
+
+/// The command as it can be typed again, without where the results go.
+std::string command_of(const LEvalCommand& c, const std::vector<std::string>& methods, const eval::LEval& benchmark) {
+  std::string chat = c.chat ? " --chat" : "";
+  if (!c.chat_format.empty()) chat += " --chat-format " + c.chat_format;
+  const std::string samples = c.samples == 0 ? "" : fmt::format(" --samples {}", c.samples);
+  return fmt::format("tandem eval leval --data {} --model {} --methods {} --tasks {}{} --max-length {}{} --batch {}{}",
+                     shell_word(c.data), recorded_model(c.session.model),
+                     shell_word(fmt::format("{}", fmt::join(methods, ","))), fmt::join(benchmark.tasks(), ","), samples,
+                     benchmark.max_length(), chat, c.batch, session_arguments(c.session));
+}
+
+void report_on(const eval::LEval& benchmark, const eval::RunFolder& folder) {
+  eval::Summary summary = eval::summarise(folder);
+  summary.remarks = eval::method_remarks(summary.manifest.methods);
+  const auto text = [&](bool markdown) {
+    return eval::report_text(summary, markdown) + eval::leval_report(benchmark, folder, summary, markdown);
+  };
+  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
+  eval::write_file(folder.path() / "leval.json", eval::leval_json(benchmark, folder));
+  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true));
+  fmt::print("{}\n{}: report.md, summary.json, leval.json, samples.jsonl, timings.jsonl\n", text(/*markdown=*/false),
+             folder.path().string());
+  check_stdout();
+}
+
+void leval(const LEvalCommand& command) {
+  eval::BenchmarkOptions options;
+  options.methods = split_method_list(command.methods);
+  options.batch = command.batch;
+  if (command.samples > 100000) throw_input_error("--samples is {}: give at most 100000.", command.samples);
+  if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
+  if (!command.chat && !command.chat_format.empty())
+    throw_input_error("--chat-format belongs to prompts in a chat template: add --chat.");
+  eval::LEvalOptions what{command.data, {}, command.samples, 0, {}};
+  if (!command.tasks.empty()) what.tasks = split_list(command.tasks, "--tasks");
+  for (const std::string& task : what.tasks) eval::leval_dataset(task);
+  if (!command.max_length.empty()) what.max_length = parse_one_length(command.max_length, "--max-length");
+  check_run_options(command.run);
+  check_trained(command.session);
+  Session session = open_session(command.session);
+  if (command.chat) what.template_of = choose_chat_format(command.chat_format, session.model);
+  const eval::LEval benchmark(std::move(what), session.model);
+  options.engine = session.engine;
+  eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "--max-length");
+  say_hints(options.methods, command.session);
+  eval::Manifest manifest;
+  manifest.command = command_of(command, options.methods, benchmark);
+  describe_session(command.session, session, manifest);
+  benchmark.fill_manifest(options.methods, manifest);
+  eval::RunFolder folder = open_run(command.run, "leval", manifest);
+  Progress progress("answering", Progress::standard(command.run.quiet));
+  options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  fill_run(
+      command.run, folder, progress,
+      [&] { eval::run_benchmark(benchmark, options, session.model, *session.device, *session.pool, folder); },
+      [&] { report_on(benchmark, folder); });
+}
+
+}  // namespace
+
+void add_leval(Command eval) {
+  Command command = eval.subcommand("leval", "L-Eval's published files: upstream's prompts and scores");
+  auto options = std::make_shared<LEvalCommand>();
+  command.option("--data", options->data, "Folder with L-Eval's Closed-ended-tasks/ and Open-ended-tasks/").required();
+  command.option("--methods", options->methods, "Methods with their options; the first is the baseline").show_default();
+  command.option("--tasks", options->tasks, "Data sets, as tpo,financial_qa [all that --data holds]");
+  command.option("--samples", options->samples, "First questions of each task [all]");
+  command.option(
+      "--max-length", options->max_length,
+      "Tokens of a document, of which only the first words are kept where it has more [the model's positions "
+      "without 1024; half of them where those are few]");
+  command.option("--batch", options->batch, "Sequences decoded together").show_default();
+  command.flag("--chat", options->chat, "Put the model's chat template around prompts");
+  command.option("--chat-format", options->chat_format,
+                 "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
+                     " [as the model's chat template looks]");
+  add_run_options(command, options->run, "leval");
+  add_session_options(command, options->session, Models::trained);
+  command.footer(kLevalFooter);
+  command.callback([options] { leval(*options); });
+}
+
+}  // namespace tandem::cli

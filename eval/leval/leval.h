@@ -1,0 +1,101 @@
+// L-Eval (An et al. 2023, arXiv 2307.11088) as a benchmark (eval/run/benchmark.h), from its published files:
+//   Closed-ended-tasks/<data set>.jsonl, Open-ended-tasks/<data set>.jsonl     in a folder, or beside each other in it
+// A line is one document, "input", with questions to it, "instructions", and their answers, "outputs"; each question is
+// a sample, asked with the whole document. "evaluation" says how: exam, f1, rouge; documents for a judge alone (LLM,
+// human) are left out, as upstream's auto_eval.py leaves them out.
+//
+// Instructions, context and truncation are those of upstream's Baselines/llama2-chat-test.py (OpenLMLab/LEval,
+// cd34b05): a document of more than max_length tokens keeps its first max_length words (codeU: its last), 250 fewer
+// each time that this was too much. Open questions ask for as many words as the right answer has. 512 tokens are
+// generated, greedily. Without a chat template the instruction stands before the document, as in longchat-test.py's
+// plain form; with Llama 2's the prompt is upstream's to the letter, and with another the instruction is the system
+// message.
+//
+// What is left to say so that two scores can be compared is in the protocol id:
+//   leval/v1+data:<hash>+tok:<hash>+template:<none, or a chat format>+length:first-words-<max_length>+score:upstream
+//   +budget:<as ruler's>+query:aware+question:in-prefill+eos:stops
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/model/chat.h"
+#include "engine/model/model.h"
+#include "eval/report/schema.h"
+#include "eval/run/benchmark.h"
+#include "eval/scoring/leval.h"
+
+namespace tandem::eval {
+
+struct LEvalQuestion {
+  std::size_t document = 0;  // index into LEvalFile::documents
+  std::string instruction, answer;
+  LEvalKind kind = LEvalKind::f1;
+};
+
+struct LEvalFile {
+  const LEvalDataset* dataset = nullptr;
+  std::vector<std::string> documents;
+  std::vector<LEvalQuestion> questions;  // in the file's order
+  std::uint64_t hash = 0;
+};
+
+/// The documents and questions of one file; `file` is for error sentences, which name the line and the field.
+LEvalFile parse_leval(std::string_view text, const LEvalDataset& dataset, const std::string& file);
+
+struct LEvalOptions {
+  std::filesystem::path data;
+  std::vector<std::string> tasks;  // data sets; none: all that are there
+  std::uint32_t samples = 0;       // of each task, its first questions; 0: all
+  std::uint32_t max_length = 0;    // tokens of a document; 0: as many as leave room for question, instruction, answer
+  std::optional<ChatFormat> template_of = {};
+};
+
+/// Of a document as the model gets it.
+std::string cut_leval_document(const Tokenizer& tokenizer, std::string document, std::uint32_t max_length,
+                               bool from_the_end);
+
+class LEval final : public Benchmark {
+ public:
+  /// Reads the files. The model must outlive this. InputError for files that cannot be used, and for a max_length that
+  /// leaves no room for answers.
+  LEval(LEvalOptions options, const Model& model);
+
+  std::string name() const override { return kName; }
+  BenchmarkSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
+  std::string prediction(std::span<const std::int32_t> tokens) const override;
+  /// Exact match and F1 as upstream's; of a summary ROUGE-L, whose means the report has beside ROUGE-1 and -2.
+  std::vector<double> scores(std::span<const BenchmarkSample> samples,
+                             std::span<const std::string> predictions) const override;
+
+  const std::vector<std::string>& tasks() const { return options_.tasks; }
+  std::uint32_t max_length() const { return options_.max_length; }
+  std::uint32_t samples_of(const std::string& task) const;
+  std::uint32_t longest_prompt() const { return longest_prompt_; }  // tokens, of all samples
+  const LEvalFile& file(const std::string& task) const { return files_.at(task); }
+
+  /// The manifest's entries that follow from the benchmark and the methods; its tokenizer is set already.
+  void fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const;
+
+  static constexpr const char* kName = "leval";
+  static constexpr std::uint32_t kMaxNewTokens = 512;
+
+ private:
+  void add_file(const std::string& task, LEvalFile file);
+
+  LEvalOptions options_;
+  const Model& model_;
+  std::map<std::string, LEvalFile> files_;  // their documents cut
+  std::uint32_t longest_prompt_ = 0;
+};
+
+/// The prompt of a question whose document is cut already, its begin token included.
+std::vector<std::int32_t> leval_tokens(const Tokenizer& tokenizer, const LEvalDataset& dataset,
+                                       const std::string& document, const LEvalQuestion& question,
+                                       std::optional<ChatFormat> template_of);
+
+}  // namespace tandem::eval

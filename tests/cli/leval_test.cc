@@ -1,0 +1,70 @@
+// `tandem eval leval` as a whole: the run folder, --resume, and bad input.
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+#include "tests/cli/run_folders.h"
+#include "tests/eval/leval/leval_folder.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class LEvalProgram : public RunFolders {
+ protected:
+  LEvalProgram() {
+    data.add("tpo", "exam", {"A barn is red."}, {"Which?\nA. red\nB. blue", "Where?\nA. here\nB. there"}, {"A", "B"});
+    data.add("gov_report_summ", "rouge", {"It rained. Then it snowed."}, {"Sum it up."}, {"Rain and snow."});
+  }
+  std::string command(const std::string& more) const {
+    return "eval leval --model tiny --quiet --methods full,streaming:sinks=16,window=64 --data '" +
+           data.path().string() + "' " + more;
+  }
+  LEvalFolder data;
+};
+
+TEST_F(LEvalProgram, ARunLeavesAFolderWithUpstreamsFigures) {
+  const cli::Outcome done = cli::run(command("--out " + folder("a")));
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(done.text, AllOf(HasSubstr("1 to 2 samples per task, complete"), HasSubstr("exact_match"),
+                               HasSubstr("geometric_mean"), HasSubstr("simulated for A100-80G")));
+  EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("leval/v1+data:"), HasSubstr("--max-length ")));
+  EXPECT_THAT(bytes("a", "leval.json"), AllOf(HasSubstr("\"full\": {"), HasSubstr("\"rougeL\": ")));
+  EXPECT_THAT(bytes("a", "report.md"), AllOf(HasSubstr("# L-Eval on"), HasSubstr("## L-Eval")));
+  EXPECT_EQ(cli::run("gate --baseline " + folder("a") + " --run " + folder("a")).code, 0);
+  EXPECT_EQ(cli::run("report " + folder("a")).code, 0);
+}
+
+TEST_F(LEvalProgram, ResumeMakesWhatIsMissingAndTheSameBytes) {
+  ASSERT_EQ(cli::run(command("--out " + folder("a"))).code, 0);
+  const std::string whole = bytes("a", "samples.jsonl");
+  std::ofstream(std::filesystem::path(folder("a")) / "samples.jsonl") << whole.substr(0, whole.size() / 2);
+  const cli::Outcome resumed = cli::run(command("--resume --out " + folder("a")));
+  ASSERT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_EQ(bytes("a", "samples.jsonl"), whole);
+}
+
+TEST_F(LEvalProgram, BadInputIsASentence) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--tasks tpu", "Did you mean 'tpo'?"},      {"--tasks sci_fi", "one prompt for two answers"},
+      {"--tasks tpo,tpo", "'tpo' is given twice"}, {"--tasks quality", "there is no 'quality.jsonl'"},
+      {"--max-length 1", "--max-length is 1"},     {"--batch 0", "--batch is 0"},
+      {"--chat-format qwen3", "add --chat"},       {"--methods ques", "Did you mean 'quest'?"},
+  };
+  for (const auto& [arguments, says] : cases) {
+    const cli::Outcome outcome = cli::run("eval leval --model tiny --quiet --data '" + data.path().string() +
+                                              "' --out " + folder("none") + " " + arguments,
+                                          cli::kOnlyErrors);
+    EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(says));
+    EXPECT_FALSE(std::filesystem::exists(folder("none"))) << arguments;
+  }
+  EXPECT_THAT(cli::run("eval leval --data /no/such --model tiny").text, HasSubstr("there is no folder '/no/such'"));
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,309 @@
+#include "eval/leval/leval.h"
+
+#include <fstream>
+#include <functional>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+#include "eval/leval/report.h"
+#include "eval/ruler/random.h"
+#include "tests/eval/leval/leval_folder.h"
+#include "tests/eval/report/fixtures.h"
+#include "tests/test_data.h"
+
+namespace tandem::eval {
+namespace {
+
+using tandem::testing::LEvalFolder;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class LEvalTest : public ::testing::Test {
+ protected:
+  LEvalTest() : model(load_model("tiny")) { options.data = folder.path(); }
+  LEval read() const { return {options, model}; }
+  std::string refused() const {
+    try {
+      read();
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "nothing was refused";
+  }
+  std::string text_of(const std::string& task, std::uint32_t index) const {
+    return model.tokenizer->decode(read().sample(task, 0, index).prompt);
+  }
+
+  LEvalFolder folder;
+  Model model;
+  LEvalOptions options;
+};
+
+TEST_F(LEvalTest, EveryQuestionIsASampleWithItsDocument) {
+  folder.add("tpo", "exam", {"The first text.", "The second text."}, {"What?\nA. x\nB. y", "Why?"}, {"A", "B. y"});
+  const LEval benchmark = read();
+  EXPECT_EQ(benchmark.samples_of("tpo"), 4u);
+  EXPECT_THAT(text_of("tpo", 1), AllOf(HasSubstr("The first text."), HasSubstr("Why?."), EndsWith("\nAnswer:")));
+  EXPECT_THAT(text_of("tpo", 2),
+              AllOf(HasSubstr("The second text."), HasSubstr("What?\nA. x"), Not(HasSubstr("first text"))));
+  EXPECT_THAT(benchmark.sample("tpo", 0, 3).answers, ElementsAre("B. y"));
+  EXPECT_EQ(benchmark.sample("tpo", 0, 3).max_new_tokens, 512u);
+  options.samples = 3;
+  EXPECT_EQ(read().samples_of("tpo"), 3u);
+}
+
+TEST_F(LEvalTest, PromptsHaveTheFormOfTheirTask) {
+  folder.add("financial_qa", "f1", {"A {report}."}, {"How much?"}, {"three dollars and a half"});
+  folder.add("gsm100", "exam", {"Question: 1+1? The answer is 2."}, {"Question: 2+2?"}, {"4"});
+  EXPECT_THAT(text_of("financial_qa", 0),
+              AllOf(HasSubstr("Document is as follows. A {report}. Instruction: How much? "),
+                    EndsWith("Answer this question with 5 words.")));
+  EXPECT_THAT(text_of("gsm100", 0), AllOf(StartsWith("Given several question answer pairs"),
+                                          EndsWith("Question: 1+1? The answer is 2.\n\nQuestion: 2+2?")));
+  options.template_of = ChatFormat::llama2;
+  EXPECT_THAT(text_of("financial_qa", 0),
+              AllOf(StartsWith("[INST]<<SYS>>\nNow you are given"), EndsWith("5 words.[/INST]")));
+  EXPECT_THAT(text_of("gsm100", 0), AllOf(StartsWith("[INST]<<SYS>>\nGiven"), Not(HasSubstr("[/INST]"))));
+}
+
+TEST_F(LEvalTest, BracesAreFormattedAsUpstreamFormatsThem) {
+  const auto asked = [&](const std::string& document) {
+    folder.add("gsm100", "exam", {document}, {"Why?"}, {"4"});
+    const std::string text = text_of("gsm100", 0);
+    return text.substr(text.find("answer is _ . ") + 14);
+  };
+  EXPECT_EQ(asked("a {{b}} c"), "a {b} c\n\nWhy?");
+  EXPECT_EQ(asked("a {b} {{c}}"), "a {b} {{c}}\n\nWhy?") << "refused as a whole";
+  EXPECT_EQ(asked("a } {{c}}"), "a } {{c}}\n\nWhy?");
+  EXPECT_EQ(asked("a {{ {inst}"), "a { Why?\n\nWhy?");
+  EXPECT_EQ(asked("open {"), "open {\n\nWhy?");
+}
+
+TEST_F(LEvalTest, ALongDocumentKeepsItsFirstWords) {
+  std::string words = "begin";
+  for (int i = 0; i < 3000; ++i) words += " w" + std::to_string(i);
+  words += " end";
+  const Tokenizer& tokenizer = *model.tokenizer;
+  const std::string cut = cut_leval_document(tokenizer, words, 1500, false);
+  EXPECT_LE(tokenizer.encode(cut, true).size(), 1500u);
+  EXPECT_TRUE(words.starts_with(cut + " "));
+  const auto kept = std::count(cut.begin(), cut.end(), ' ') + 1;
+  EXPECT_EQ((1500 - kept) % 250, 0) << kept;  // max_length words, then 250 fewer each time
+  const std::string last = cut_leval_document(tokenizer, words, 1500, true);
+  EXPECT_TRUE(words.ends_with(" " + last));
+  EXPECT_LE(tokenizer.encode(last, true).size(), 1500u);
+  EXPECT_EQ(cut_leval_document(tokenizer, "short", 1500, false), "short");
+  // Below 0 words upstream's slice drops as many from the end; one long word ends empty.
+  EXPECT_EQ(cut_leval_document(tokenizer, std::string(4000, 'x'), 100, false), "");
+}
+
+TEST_F(LEvalTest, ScoresAreByTaskAndKind) {
+  folder.add("tpo", "exam", {"d"}, {"q"}, {"B"});
+  folder.add("financial_qa", "f1", {"d"}, {"q"}, {"the red barn"});
+  folder.add("gov_report_summ", "rouge", {"d"}, {"q"}, {"one two three four"});
+  const LEval benchmark = read();
+  const auto score = [&](const char* task, const std::string& said) {
+    const std::vector<BenchmarkSample> samples = {benchmark.sample(task, 0, 0)};
+    const std::vector<std::string> predictions = {said};
+    return benchmark.scores(samples, predictions).at(0);
+  };
+  EXPECT_EQ(score("tpo", "It is B."), 1);
+  EXPECT_EQ(score("tpo", "C"), 0);
+  EXPECT_DOUBLE_EQ(score("financial_qa", "a barn"), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(score("gov_report_summ", "one three five"), 2 * (2.0 / 3) * (2.0 / 4) / (2.0 / 3 + 2.0 / 4));
+}
+
+TEST_F(LEvalTest, DocumentsForAJudgeAreNotAsked) {
+  folder.add("financial_qa", "LLM", {"for a judge"}, {"q"}, {"x"});
+  EXPECT_THAT(refused(), HasSubstr("no question that is scored without a judge"));
+  folder.add("financial_qa", "f1", {"for a score"}, {"q"}, {"x"}, /*append=*/true);
+  EXPECT_EQ(read().samples_of("financial_qa"), 1u);
+  EXPECT_THAT(text_of("financial_qa", 0), HasSubstr("for a score"));
+}
+
+TEST_F(LEvalTest, WhatCannotBeIsToldWithFileAndLine) {
+  EXPECT_THAT(refused(), AllOf(HasSubstr("holds none of L-Eval's files"), HasSubstr("LEval-data/")));
+  folder.add("tpo", "exam", {"d"}, {"q"}, {"A"});
+  options.tasks = {"quality"};
+  EXPECT_THAT(refused(), AllOf(HasSubstr("there is no 'quality.jsonl'"), HasSubstr("holds tpo")));
+  options.tasks = {"sci_fi"};
+  EXPECT_THAT(refused(), HasSubstr("one prompt for two answers"));
+  options.tasks = {"tpu"};
+  EXPECT_THAT(refused(), HasSubstr("Did you mean 'tpo'?"));
+  options.tasks = {};
+  for (const auto& [line, says] :
+       {std::pair{"{", "line 1: not a JSON object"},
+        std::pair{R"({"input": "d", "instructions": ["q"], "outputs": [], "evaluation": "exam"})",
+                  "line 1: 'instructions' are 1, but 'outputs' 0"},
+        std::pair{R"({"input": "d", "instructions": ["q"], "outputs": ["A"], "evaluation": "f1"})",
+                  "'evaluation' is 'f1', where tpo has exam"},
+        std::pair{R"({"input": "d", "instructions": ["q"], "outputs": [" "], "evaluation": "exam"})",
+                  "answer 1 in 'outputs' has no word"},
+        std::pair{R"({"instructions": ["q"], "outputs": ["A"], "evaluation": "exam"})", "'input' is missing"},
+        std::pair{R"({"input": 1, "instructions": ["q"], "outputs": ["A"], "evaluation": "exam"})",
+                  "'input' must hold text"},
+        std::pair{"\n", "holds no sample"}}) {
+    folder.write("Closed-ended-tasks/tpo.jsonl", line);
+    EXPECT_THAT(refused(), AllOf(HasSubstr("tpo.jsonl"), HasSubstr(says)));
+  }
+}
+
+TEST_F(LEvalTest, RoomForAnswersIsAskedFor) {
+  std::string words = "w";
+  for (int i = 0; i < 4000; ++i) words += " w";
+  folder.add("tpo", "exam", {words}, {"q"}, {"A"});
+  EXPECT_EQ(read().max_length(),
+            model.config.max_positions > 2048 ? model.config.max_positions - 1024 : model.config.max_positions / 2);
+  options.max_length = 500;
+  EXPECT_GE(read().longest_prompt(), read().sample("tpo", 0, 0).prompt.size());
+  words = "w";
+  while (model.tokenizer->encode(words, true).size() < model.config.max_positions - 500) words += " w w w w w w w w";
+  folder.add("tpo", "exam", {words}, {"q"}, {"A"});
+  options.max_length = model.config.max_positions;
+  EXPECT_THAT(refused(), AllOf(HasSubstr("Question 1 of tpo"), HasSubstr("lower --max-length")));
+  options.max_length = 1;
+  EXPECT_THAT(refused(), HasSubstr("--max-length is 1"));
+}
+
+TEST_F(LEvalTest, TheManifestSaysWhatScoresDependOn) {
+  folder.add("tpo", "exam", {"d"}, {"q", "r"}, {"A", "B"});
+  folder.add("financial_qa", "f1", {"d"}, {"q"}, {"x"});
+  Manifest manifest;
+  manifest.tokenizer_hash = "abc";
+  options.max_length = 1000;
+  read().fill_manifest({"full", "hgca"}, manifest);
+  EXPECT_EQ(manifest.benchmark, "leval");
+  EXPECT_THAT(manifest.tasks, ElementsAre("tpo", "financial_qa"));
+  EXPECT_THAT(manifest.task_samples, ElementsAre(2u, 1u));
+  EXPECT_THAT(manifest.protocol_id, AllOf(HasSubstr("leval/v1+data:"), HasSubstr("+tok:abc+template:none"),
+                                          HasSubstr("+length:first-words-1000+"), HasSubstr("budget:hgca=")));
+  folder.add("financial_qa", "f1", {"d"}, {"q"}, {"y"});
+  Manifest other;
+  other.tokenizer_hash = "abc";
+  read().fill_manifest({"full", "hgca"}, other);
+  EXPECT_NE(other.protocol_id, manifest.protocol_id) << "other data";
+}
+
+TEST_F(LEvalTest, TheReportHasUpstreamsFigures) {
+  folder.add("tpo", "exam", {"d"}, {"q", "r", "s"}, {"A", "B", "C"});
+  folder.add("gov_report_summ", "rouge", {"d", "e"}, {"q"}, {"one two three four"});
+  const LEval benchmark = read();
+  const TemporaryFolder root;
+  Manifest manifest = example_manifest();
+  manifest.clock.clear();
+  benchmark.fill_manifest({"full", "streaming"}, manifest);
+  RunFolder run = RunFolder::create(root / "run", manifest);
+  for (const std::string& task : benchmark.tasks()) {
+    for (std::uint32_t i = 0; i < benchmark.samples_of(task); ++i) {
+      for (const char* method : {"full", "streaming"}) {
+        if (std::string(method) == "streaming" && task == "gov_report_summ" && i == 1) continue;  // not there yet
+        SampleResult sample = example_sample(i, method);
+        sample.benchmark = "leval";
+        sample.task = task;
+        sample.length = 0;
+        sample.prediction = task == "tpo" ? "A" : i == 0 ? "one two three four" : "four";
+        const std::vector<BenchmarkSample> asked = {benchmark.sample(task, 0, i)};
+        sample.score = benchmark.scores(asked, std::vector{sample.prediction}).at(0);
+        run.append(sample);
+      }
+    }
+  }
+  run.keep();
+  const Summary summary = summarise(run);
+  const std::string text = leval_report(benchmark, run, summary, true);
+  EXPECT_THAT(text, HasSubstr("| tpo | exact_match | 3 | 33.33 | 33.33 |"));
+  // 1 and 2 / 5; pairs 1 and 0: means 70, 50 and 70.
+  EXPECT_THAT(text, HasSubstr("| gov_report_summ | rouge1 | 2 | 70.00 | - |"));
+  EXPECT_THAT(text, HasSubstr("|  | rouge2 |  | 50.00 | - |"));
+  EXPECT_THAT(text, HasSubstr("|  | geometric_mean |  | 62.57 | - |"));
+  EXPECT_THAT(leval_json(benchmark, run),
+              AllOf(HasSubstr("\"exact_match\": 33.3333"), HasSubstr("\"geometric_mean\": 62.5732")));
+}
+
+struct Golden {
+  const char* task;
+  std::size_t tokens;
+  std::uint64_t hash;  // FNV-1a of the ids, 32 bits each, little endian
+};
+
+/// What upstream's steps give of the first 4 questions of each file: with sentencepiece 0.2 (Llama 2, its template,
+/// documents of 3,488 tokens) and Hugging Face's tokenizers 0.23 (Qwen2, no template, 7,488 tokens).
+struct GoldenQuestions {
+  std::string tokenizer;
+  std::optional<ChatFormat> template_of;
+  std::uint32_t max_length;
+  std::vector<Golden> files;
+};
+
+class LEvalPrompts : public ::testing::TestWithParam<GoldenQuestions> {};
+
+TEST_P(LEvalPrompts, AreUpstreamsToTheToken) {
+  using testing::test_data;
+  const GoldenQuestions& goldens = GetParam();
+  const auto data = test_data("leval"), folder = test_data("tokenizers/" + goldens.tokenizer);
+  if (data.empty()) GTEST_SKIP() << testing::missing_test_data("leval");
+  if (folder.empty()) GTEST_SKIP() << testing::missing_test_data("tokenizers/" + goldens.tokenizer);
+  Model model = load_model("tiny");
+  model.tokenizer = load_tokenizer(folder);
+  model.config.max_positions = 32768;
+  LEvalOptions options{data, {}, 4, goldens.max_length, goldens.template_of};
+  for (const Golden& golden : goldens.files) options.tasks.emplace_back(golden.task);
+  const LEval benchmark(options, model);
+  for (const Golden& golden : goldens.files) {
+    std::string bytes;
+    std::size_t tokens = 0;
+    for (std::uint32_t i = 0; i < benchmark.samples_of(golden.task); ++i) {
+      const std::vector<std::int32_t> prompt = benchmark.sample(golden.task, 0, i).prompt;
+      EXPECT_LE(prompt.size(), benchmark.longest_prompt());
+      tokens += prompt.size();
+      for (const std::int32_t id : prompt)
+        for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(id >> shift);
+    }
+    EXPECT_EQ(tokens, golden.tokens) << golden.task;
+    EXPECT_EQ(fnv1a64(bytes), golden.hash) << golden.task;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokenizers, LEvalPrompts,
+                         ::testing::Values(GoldenQuestions{"llama-2",
+                                                           ChatFormat::llama2,
+                                                           3488,
+                                                           {{"coursera", 14382, 0x2775b4964b38e113},
+                                                            {"gsm100", 13360, 0x6dd6fc244d7b4cbe},
+                                                            {"quality", 14746, 0x15a0ffcce63e3fe0},
+                                                            {"topic_retrieval_longchat", 14319, 0xcbed8908f3f8414e},
+                                                            {"tpo", 13774, 0xc9aca22e9e2e3459},
+                                                            {"financial_qa", 13136, 0xa7985c69f6a3ffc6},
+                                                            {"gov_report_summ", 13227, 0xd51df60a9dd1f8b1},
+                                                            {"legal_contract_qa", 13838, 0x0bd6c8507e94e61b},
+                                                            {"meeting_summ", 13063, 0x6a3bd993ba0b1693},
+                                                            {"multidoc_qa", 12926, 0x16291972352d6262},
+                                                            {"natural_question", 13138, 0xf0e8ce57ffa1ad32},
+                                                            {"news_summ", 13558, 0xd6054555a70dbbd5},
+                                                            {"paper_assistant", 13376, 0x56768a63ae73521e}}},
+                                           GoldenQuestions{"qwen2",
+                                                           std::nullopt,
+                                                           7488,
+                                                           {{"coursera", 21100, 0xed89657ae3daafdb},
+                                                            {"gsm100", 20150, 0xa8fe487038296ef5},
+                                                            {"quality", 25817, 0x8bc0de9ead4c73fc},
+                                                            {"topic_retrieval_longchat", 30145, 0xb1a91d5e3630f50d},
+                                                            {"tpo", 14537, 0x50c05857146e87bb},
+                                                            {"financial_qa", 19216, 0x3d43a0bbed14a158},
+                                                            {"gov_report_summ", 23877, 0xce221e186f7d539d},
+                                                            {"legal_contract_qa", 29861, 0xf0788f81d8c92d4a},
+                                                            {"meeting_summ", 29218, 0x8a0eae13fe312fa3},
+                                                            {"multidoc_qa", 11293, 0x342f2c38e25f4a04},
+                                                            {"natural_question", 29982, 0x420ee29006fd96db},
+                                                            {"news_summ", 17708, 0x4b06809e736824c8},
+                                                            {"paper_assistant", 23957, 0x6618bdfe47bb8606}}}),
+                         [](const auto& which) { return which.param.tokenizer == "qwen2" ? "qwen2" : "llama2"; });
+
+}  // namespace
+}  // namespace tandem::eval
