@@ -65,6 +65,7 @@ void report(const ReportArguments& a) {
   check_new_file(a.out, a.force);
   const std::vector<std::string> names = names_of(a.runs);
   std::vector<eval::ReportedRun> runs;
+  runs.reserve(a.runs.size());
   for (std::size_t i = 0; i < a.runs.size(); ++i) runs.push_back(eval::read_run(a.runs[i], names[i]));
   if (const auto differences = eval::unlike(runs); !differences.empty() && !a.mixed)
     throw_input_error("The runs are not comparable: {} --mixed shows them side by side all the same.",

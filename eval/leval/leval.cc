@@ -189,6 +189,7 @@ void LEval::fill_manifest(const std::vector<std::string>& methods, Manifest& man
   manifest.tasks = options_.tasks;
   manifest.lengths = {0};
   std::vector<std::uint32_t> samples;
+  samples.reserve(options_.tasks.size());
   for (const std::string& task : options_.tasks) samples.push_back(samples_of(task));
   manifest.set_samples(std::move(samples));
   std::uint64_t hash = 0;

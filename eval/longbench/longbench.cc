@@ -111,6 +111,7 @@ void LongBench::fill_manifest(const std::vector<std::string>& methods, Manifest&
   manifest.tasks = options_.tasks;
   manifest.lengths = {0};
   std::vector<std::uint32_t> samples;
+  samples.reserve(options_.tasks.size());
   for (const std::string& task : options_.tasks) samples.push_back(samples_of(task));
   manifest.set_samples(std::move(samples));
   manifest.protocol_id = fmt::format(

@@ -112,7 +112,6 @@ std::string number_in(std::string_view response) {
   constexpr std::u32string_view kMark = U"The answer is ";
   bool marked = false;
   for (std::size_t at = 0; (at = text.find(kMark, at)) != std::u32string_view::npos; ++at) {
-    const std::string rest = to_utf8(text.substr(at + kMark.size()));
     const auto space = [](char32_t c) { return begins_with_space(to_utf8(std::u32string_view(&c, 1))); };
     const std::u32string_view behind = text.substr(at + kMark.size());
     const auto end = std::find_if(behind.begin(), behind.end(), space);

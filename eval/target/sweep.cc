@@ -125,8 +125,8 @@ Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& 
       for (const std::uint32_t context : options.contexts) {
         for (const std::string& method : options.methods) {
           const SweepPoint* there = before.find(hardware.name, batch, context, method);
-          SweepPoint fresh{hardware.name, method, context, batch, 0, false, {}};
-          tasks.push_back({there != nullptr ? *there : std::move(fresh), &hardware, there != nullptr});
+          const SweepPoint fresh{hardware.name, method, context, batch, 0, false, {}};
+          tasks.push_back({there != nullptr ? *there : fresh, &hardware, there != nullptr});
         }
       }
     }

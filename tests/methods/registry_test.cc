@@ -42,7 +42,8 @@ void expect_something_left_out(Bench& bench, const std::vector<std::string>& spe
 
 TEST(DefaultPrediction, HasPublishedBudgetsAtLongContextsAndNoPredictorOfAnotherModel) {
   for (const bool at_short : {false, true}) {
-    const std::vector<std::string> specs = default_prediction(at_short ? 2048 : 2049), compared = default_comparison(false);
+    const std::vector<std::string> specs = default_prediction(at_short ? 2048 : 2049),
+                                   compared = default_comparison(false);
     ASSERT_EQ(specs.size(), compared.size());
     for (std::size_t i = 0; i < specs.size(); ++i) {
       if (compared[i] == "fluxion") {
