@@ -72,8 +72,7 @@ PairedScores shared_scores(const Samples& before, const Samples& now, const Mani
     first[place] = other->second->score;
     second[place] = sample->score;
   }
-  const std::vector<std::string> repeating = ruler_repeating_tasks(run.protocol_id, run.tasks);
-  return paired_scores(first, second, {repeating.begin(), repeating.end()});
+  return paired_scores(first, second, repeated_in(run));
 }
 
 /// The task whose mean score fell most.
