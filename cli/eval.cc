@@ -23,7 +23,8 @@ namespace {
 constexpr const char* kEvalFooter = R"(
 Examples:
   tandem eval perplexity --text book.txt                  how much a method loses when every token goes through it
-  tandem eval longbench --data LongBench --model ~/llama --chat    questions, summaries and code, as published)";
+  tandem eval longbench --data LongBench --model ~/llama --chat    questions, summaries and code, as published
+  tandem eval reasoning --data reasoning --model ~/qwen3 --chat      Pass@1 on AIME, MATH-500, GPQA beside FLOPs)";
 
 constexpr const char* kPerplexityFooter = R"(
 Examples:
@@ -112,10 +113,11 @@ void perplexity(const PerplexityArguments& arguments) {
 }  // namespace
 
 void add_eval(Command app) {
-  Command command = app.subcommand("eval", "Measures beside RULER: LongBench, perplexity");
+  Command command = app.subcommand("eval", "Measures beside RULER: LongBench, reasoning, perplexity");
   command.require_subcommand();
   command.footer(kEvalFooter);
   add_longbench(command);
+  add_reasoning(command);
   Command inner = command.subcommand("perplexity", "Perplexity of a text when every token goes through a method");
   auto arguments = std::make_shared<PerplexityArguments>();
   inner

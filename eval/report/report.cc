@@ -129,7 +129,10 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
 }
 
 std::string title_of(const std::string& benchmark) {
-  return benchmark == "ruler" ? "RULER" : benchmark == "longbench" ? "LongBench" : benchmark == "reasoning" ? "Reasoning" : benchmark;
+  return benchmark == "ruler"       ? "RULER"
+         : benchmark == "longbench" ? "LongBench"
+         : benchmark == "reasoning" ? "Reasoning"
+                                    : benchmark;
 }
 
 /// How many, and where samples are made, from which seed.

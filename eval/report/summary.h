@@ -40,7 +40,7 @@ struct AccuracyCell {
   Estimate accuracy;
   bool has_difference = false;  // false for the baseline and where no sample is shared with it
   PairedEstimate difference;    // this method minus the baseline
-  std::uint64_t units = 0;  // independent ones: samples, but a question that is asked several times counts once
+  std::uint64_t units = 0;      // independent ones: samples, but a question that is asked several times counts once
 };
 
 struct LatencySummary {
