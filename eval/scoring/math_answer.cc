@@ -99,7 +99,7 @@ std::u32string hendrycks_form(std::string_view answer) {
         Pair{U"\\left", U""}, Pair{U"\\right", U""}, Pair{U"^{\\circ}", U""}, Pair{U"^\\circ", U""}, Pair{U"\\$", U""}})
     text = replaced<std::u32string>(text, from, to);
   text = without_units(text);
-  for (const auto& [from, to] : {Pair{U"\\%", U""}, Pair{U"%", U""}, Pair{U" .", U" 0."}, Pair{U"{.", U"{0."}})
+  for (const auto& [from, to] : {Pair{U"\\%", U""}, Pair{U" .", U" 0."}, Pair{U"{.", U"{0."}})
     text = replaced<std::u32string>(text, from, to);
   if (text.empty()) return text;
   if (text[0] == U'.') text.insert(text.begin(), U'0');

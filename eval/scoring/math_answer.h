@@ -7,8 +7,8 @@
 
 namespace tandem::eval {
 
-/// is_equiv() of Hendrycks et al. 2021 (math_equivalence.py of github.com/hendrycks/math, 08e65fc), which MATH is
-/// scored with: equal as texts once line ends, "\!", "\left", "\right", degrees, "\$", "%", units ("\text{ " and what
+/// is_equiv() of Hendrycks et al. 2021 (math_equivalence.py of github.com/hendrycks/math, 985bdc1), which MATH is
+/// scored with: equal as texts once line ends, "\!", "\left", "\right", degrees, "\$", "\%", units ("\text{ " and what
 /// follows), "x =" and spaces are gone, \dfrac and \tfrac are \frac, \sqrt3 and \frac12 have braces, a/b of whole
 /// numbers is a fraction, .5 is 0.5 and a sole 0.5 one half. Quirk, kept: where Python would raise (two units, \frac at
 /// the end), texts are equal as they are. Not a rule for arithmetic or algebra: "2+3" is not "5".
