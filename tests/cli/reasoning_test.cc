@@ -45,8 +45,8 @@ TEST_F(ReasoningProgram, ARunLeavesAFolderWithPassAndFlops) {
   data.add("math500", 3);
   const cli::Outcome outcome = cli::run(command("--methods full,tova:budget=8,hgca --out " + folder("a")));
   ASSERT_EQ(outcome.code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, AllOf(HasSubstr("Reasoning on"), HasSubstr("Pass@1"), HasSubstr("FLOPs of a"),
-                                  HasSubstr("cut off"), HasSubstr("reasoning.json")));
+  EXPECT_THAT(outcome.text,
+              AllOf(HasSubstr("Pass@1"), HasSubstr("FLOPs of a"), HasSubstr("cut off"), HasSubstr("reasoning.json")));
   EXPECT_THAT(bytes("a", "manifest.json"),
               AllOf(HasSubstr("reasoning/v1+data:"), HasSubstr("draw:greedy+answers:1+max-new:12")));
   EXPECT_EQ(lines("a").size(), 15u);
@@ -100,17 +100,6 @@ TEST_F(ReasoningProgram, ResumeMakesWhatIsMissingAndTheSameBytes) {
   const cli::Outcome other = cli::run(command(options + " --resume --out " + folder("a")));
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.text, HasSubstr("another protocol"));
-}
-
-/// RULER's own wording makes the embedded model answer: its task as a problem whose reference is what it says.
-TEST_F(ReasoningProgram, RightAnswersScoreAndCutOnesDoNot) {
-  data.write("gsm8k.jsonl", ReasoningFolder::record("Tom had two apples and", 5));
-  done("a", "--methods full");
-  const auto said = nlohmann::json::parse(lines("a").at(0));
-  EXPECT_EQ(said.at("score"), 0);
-  const std::string report = bytes("a", "report.md");
-  const bool cut = said.at("tokens").size() == 12;
-  EXPECT_THAT(report, HasSubstr(cut ? "| 12.0 | 100.0 | 0.0 |" : "| 0.0 | "));
 }
 
 TEST_F(ReasoningProgram, BadInputIsASentence) {
