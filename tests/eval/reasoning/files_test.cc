@@ -132,7 +132,7 @@ TEST_P(PublishedReasoning, ReferencesAreRightForThemselvesAlone) {
     EXPECT_TRUE(same_answer(*found, problem.answer, file.kind)) << problem.answer;
     answers.insert(problem.answer);
   }
-  // Pairs that are written differently and are the same, in all files: none but these.
+  // Pairs that differ in form or unit alone, in all files: none but these.
   const std::set<std::pair<std::string, std::string>> same = {
       {"14,000", "14000"},           {"5,600", "5600"},   {"10,\\!080", "10080"}, {"120", "120^\\circ"},
       {"2 \\sqrt{5}", "2\\sqrt{5}"}, {"30", "30^\\circ"}, {"36", "36^\\circ"},    {"36", "\\$36"},

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "engine/common/error.h"
+#include "engine/device/sim_device.h"
+#include "eval/ruler/ruler.h"
 #include "tests/eval/reasoning/reasoning_folder.h"
 
 namespace tandem::eval {
@@ -169,6 +171,46 @@ TEST_F(ReasoningTest, WhatCannotWorkIsRefusedFirst) {
   ++options.max_new_tokens;
   EXPECT_THAT(refused(), AllOf(HasSubstr("leaves no room for problem 1 of aime24"),
                                HasSubstr("At most " + std::to_string(model.config.max_positions - prompt))));
+}
+
+/// The embedded model reasons about nothing, but it finds a needle and says so in words that end with the number.
+TEST(ReasoningRun, AModelThatKnowsTheAnswerScores) {
+  const Model model = load_model("embedded");
+  const auto count = [&](std::string_view text) { return model.tokenizer->encode(std::string(text), false).size(); };
+  const testing::ReasoningFolder folder;
+  std::string text;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    const RulerSample asked = make_ruler_sample("niah_single_1", 256, i, 5, count);
+    // The third problem's reference is another number than the one in the text.
+    text += testing::ReasoningFolder::record(asked.prompt, i == 2 ? "#### 12" : "#### " + asked.answers.at(0));
+  }
+  folder.write("gsm8k.jsonl", text);
+  ThreadPool pool(1);
+  const auto device = make_sim_device(load_profile("fluxion-a100"));
+  const auto scores_with = [&](std::uint32_t max_new_tokens) {
+    ReasoningOptions asked;
+    asked.data = folder.path();
+    asked.max_new_tokens = max_new_tokens;
+    const Reasoning benchmark(asked, model);
+    BenchmarkOptions options;
+    options.methods = {"full"};
+    options.batch = 4;
+    options.engine.kv = {std::size_t{64} << 20, std::size_t{64} << 20};
+    options.engine.precision = DType::bf16;
+    Manifest manifest;
+    manifest.command = "tandem eval reasoning --batch 4";
+    manifest.clock = device->clock_name();
+    manifest.started_utc = utc_now();
+    benchmark.fill_manifest(options.methods, manifest);
+    const testing::TemporaryFolder root;
+    RunFolder run = RunFolder::create(root.path() / "run", manifest);
+    run_benchmark(benchmark, options, model, *device, pool, run);
+    std::vector<double> scores;
+    for (const SampleResult& sample : run.samples()) scores.push_back(sample.score);
+    return scores;
+  };
+  EXPECT_THAT(scores_with(64), ElementsAre(1, 1, 0, 1));
+  EXPECT_THAT(scores_with(5), ElementsAre(0, 0, 0, 0)) << "cut off";
 }
 
 }  // namespace
