@@ -115,7 +115,7 @@ void reasoning(const ReasoningCommand& command) {
   if (command.chat) what.template_of = choose_chat_format(command.chat_format, session.model);
   what.thinking = !command.no_thinking;
   if (command.no_thinking && what.template_of != ChatFormat::qwen3)
-    throw_input_error("--no-thinking belongs to the chat format qwen3; this is {}.", to_string(*what.template_of));
+    throw_input_error("--no-thinking belongs to the chat format qwen3: no other closes its reasoning.");
   const eval::Reasoning benchmark(std::move(what), session.model);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "the prompts");

@@ -147,6 +147,7 @@ std::vector<ReasoningProblem> parse_reasoning(std::string_view text, AnswerKind 
 std::map<std::string, ReasoningFile> read_reasoning(const std::string& data, std::vector<std::string>& tasks) {
   const std::map<std::string, fs::path> there = is_folder(data) ? files_in(data) : files_listed(data);
   std::vector<std::string> names;
+  names.reserve(there.size());
   for (const auto& [task, path] : there) names.push_back(task);
   if (tasks.empty()) tasks = names;
   std::map<std::string, ReasoningFile> files;

@@ -83,6 +83,22 @@ std::optional<std::string_view> last_number(std::string_view text) {
   return text.substr(begin, end - begin);
 }
 
+/// Whether a text that begins with a choice has another one beside it: "(A), (D)", "A) or D".
+bool names_others(std::string_view text, char letter) {
+  const auto is_part_of_word = [&](std::size_t at) {
+    return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])) != 0;
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool alone = (i == 0 || !is_part_of_word(i - 1)) && !is_part_of_word(i + 1);
+    if (!alone || text[i] < 'A' || text[i] > 'D' || text[i] == letter) continue;
+    const std::string_view before = strip(text.substr(0, i)), behind = text.substr(i + 1);
+    const bool joined = before.ends_with("or") || before.ends_with("and") || before.ends_with(',') ||
+                        before.ends_with('/') || before.ends_with('&');
+    if (joined || behind.starts_with(')')) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::optional<std::string> final_answer(std::string_view text, AnswerKind kind) {
@@ -116,9 +132,9 @@ char choice_of(std::string_view answer) {
   if (text.empty()) return 0;
   const char letter = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
   if (letter < 'A' || letter > 'D') return 0;
-  const bool ends = text.size() == 1 ? !parenthesis
-                    : parenthesis    ? text[1] == ')'
-                                     : std::string_view(").:").find(text[1]) != std::string_view::npos;
+  if (names_others(answer, letter)) return 0;
+  if (text.size() == 1) return parenthesis ? '\0' : letter;
+  const bool ends = parenthesis ? text[1] == ')' : std::string_view(").:").find(text[1]) != std::string_view::npos;
   return ends ? letter : '\0';
 }
 

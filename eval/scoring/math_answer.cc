@@ -177,12 +177,15 @@ std::optional<Rational> fraction(std::string_view above, std::string_view below,
 
 /// Words behind a number that make it another one.
 bool changes_value(const std::string& word) {
-  constexpr std::array<std::string_view, 40> kWords = {
-      "hundred",   "hundreds",   "thousand",   "thousands",   "million", "millions", "billion", "billions",
-      "trillion",  "trillions",  "dozen",      "dozens",      "half",    "halves",   "third",   "thirds",
-      "quarter",   "quarters",   "fourth",     "fourths",     "fifth",   "fifths",   "tenth",   "tenths",
-      "hundredth", "hundredths", "thousandth", "thousandths", "score",   "times",    "plus",    "minus",
-      "over",      "pi",         "and",        "or",          "to",      "mod",      "squared", "cubed"};
+  constexpr auto kWords = std::to_array<std::string_view>(
+      {"hundred", "hundreds", "thousand", "thousands", "million",    "millions",   "mil",         "mn",
+       "billion", "billions", "bn",       "trillion",  "trillions",  "tn",         "lakh",        "lakhs",
+       "crore",   "crores",   "dozen",    "dozens",    "gross",      "half",       "halves",      "third",
+       "thirds",  "quarter",  "quarters", "fourth",    "fourths",    "fifth",      "fifths",      "sixth",
+       "sixths",  "seventh",  "sevenths", "eighth",    "eighths",    "ninth",      "ninths",      "tenth",
+       "tenths",  "twelfth",  "twelfths", "hundredth", "hundredths", "thousandth", "thousandths", "score",
+       "times",   "plus",     "minus",    "over",      "pi",         "and",        "or",          "to",
+       "mod",     "squared",  "cubed",    "factorial", "choose",     "than"});
   return std::find(kWords.begin(), kWords.end(), word) != kWords.end();
 }
 

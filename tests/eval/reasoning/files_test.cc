@@ -127,9 +127,8 @@ TEST_P(PublishedReasoning, ReferencesAreRightForThemselvesAlone) {
   std::set<std::string> answers;
   for (const ReasoningProblem& problem : file.problems) {
     const std::string said = "So it is\n\n\\[\\boxed{" + problem.answer + "}\\]";
-    const std::optional<std::string> found = final_answer(said, file.kind);
-    ASSERT_TRUE(found.has_value()) << problem.answer;
-    EXPECT_TRUE(same_answer(*found, problem.answer, file.kind)) << problem.answer;
+    const std::string found = final_answer(said, file.kind).value_or("");
+    EXPECT_TRUE(same_answer(found, problem.answer, file.kind)) << problem.answer;
     answers.insert(problem.answer);
   }
   // Pairs that differ in form or unit alone, in all files: none but these.

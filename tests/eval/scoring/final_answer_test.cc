@@ -44,10 +44,11 @@ TEST(FinalAnswer, OtherFormsWhereThereIsNoBox) {
 }
 
 TEST(FinalAnswer, Choices) {
-  for (const char* d :
-       {"D", "(D)", "d", "\\text{D}", "\\text{(D)}", "$D$", "D.", "D) 10^-4 eV", "(D) 10", "\\mathrm{D}", "**D**"})
+  for (const char* d : {"D", "(D)", "d", "\\text{D}", "\\text{(D)}", "$D$", "D.", "D) 10^-4 eV", "(D) 10",
+                        "\\mathrm{D}", "**D**", "D) Vitamin C", "(D) acid, organic"})
     EXPECT_EQ(choice_of(d), 'D') << d;
-  for (const char* none : {"", "E", "DNA", "A or D", "AD", "(D", "10^-4 eV", "A, D", "D-glucose", "()", "\\text{"})
+  for (const char* none : {"", "E", "DNA", "A or D", "AD", "(D", "10^-4 eV", "A, D", "(A), (D)", "(A) (D)", "A) or D)",
+                           "A) or D", "A. and B", "A)/B)", "D-glucose", "()", "\\text{"})
     EXPECT_EQ(choice_of(none), '\0') << none;
   for (const char one : {'A', 'B', 'C', 'D'})
     for (const char two : {'A', 'B', 'C', 'D'})

@@ -104,11 +104,31 @@ TEST(MathAnswer, StatedNumbers) {
                                "$18$",
                                "\u20ac18"})
     EXPECT_EQ(stated_number(eighteen), (Rational{18, 1})) << eighteen;
-  for (const char* other : {"",          "18 thousand",        "18 and a half", "18 half-hours", "18x",
-                            "18 m",      "18 to 20",           "18/2 dollars",  "18^2",          "18!",
-                            "18 - 3",    "x \\ne 18 != 3",     "about 18",      "18, 19",        "18\\sqrt{2}",
-                            "18\\pi",    "18 million dollars", "18 Hundred",    "18-19",         "1 8",
-                            "\\text{18", "18 a.m. 5"})
+  for (const char* other : {"",
+                            "18 thousand",
+                            "18 and a half",
+                            "18 half-hours",
+                            "18x",
+                            "18 m",
+                            "18 to 20",
+                            "18/2 dollars",
+                            "18^2",
+                            "18!",
+                            "18 - 3",
+                            "x \\ne 18 != 3",
+                            "about 18",
+                            "18, 19",
+                            "18\\sqrt{2}",
+                            "18\\pi",
+                            "18 million dollars",
+                            "18 eighths",
+                            "18 more than x",
+                            "18 lakh",
+                            "18 Hundred",
+                            "18-19",
+                            "1 8",
+                            "\\text{18",
+                            "18 a.m. 5"})
     EXPECT_NE(stated_number(other), (Rational{18, 1})) << other;
   EXPECT_EQ(stated_number("1{,}000"), (Rational{1000, 1}));
   EXPECT_EQ(stated_number("12\\,345"), (Rational{12345, 1}));
