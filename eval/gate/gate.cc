@@ -10,7 +10,6 @@
 #include "eval/gate/times.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
-#include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
 namespace {
