@@ -25,6 +25,7 @@ Examples:
   tandem eval perplexity --text book.txt                  how much a method loses when every token goes through it
   tandem eval longbench --data LongBench --model ~/llama --chat    questions, summaries and code, as published
   tandem eval leval --data LEval-data --model ~/llama --chat       exams, questions and summaries, as published
+  tandem eval reasoning --data reasoning --model ~/qwen3 --chat    Pass@1 on AIME, MATH-500, GPQA beside FLOPs
   tandem eval needle --lengths 1K,2K,4K                   where in a context methods still find a needle)";
 
 constexpr const char* kPerplexityFooter = R"(
@@ -115,11 +116,12 @@ void perplexity(const PerplexityArguments& arguments) {
 
 void add_eval(Command app) {
   Command command =
-      app.subcommand("eval", "Measures beside RULER: LongBench, L-Eval, a needle by depth and length, perplexity");
+      app.subcommand("eval", "Measures beside RULER: LongBench, L-Eval, reasoning, a needle by depth, perplexity");
   command.require_subcommand();
   command.footer(kEvalFooter);
   add_longbench(command);
   add_leval(command);
+  add_reasoning(command);
   add_needle(command);
   Command inner = command.subcommand("perplexity", "Perplexity of a text when every token goes through a method");
   auto arguments = std::make_shared<PerplexityArguments>();

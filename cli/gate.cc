@@ -77,7 +77,8 @@ void gate(const GateArguments& arguments) {
 void add_gate(Command app) {
   Command command = app.subcommand("gate", "Decide for CI whether a run is as good as a baseline run");
   auto arguments = std::make_shared<GateArguments>();
-  command.option("--baseline", arguments->baseline, "Run folder of compare or eval longbench that was found good")
+  command
+      .option("--baseline", arguments->baseline, "Run folder of compare or of an eval that scores samples, found good")
       .required();
   command.option("--run", arguments->run, "Run folder to judge").required();
   command.option("--methods", arguments->methods, "Which of the baseline's methods, by label or name (default: all)");

@@ -1,5 +1,5 @@
 """Draws what `tandem reproduce NAME --out FILE.json` wrote: published beside simulated, or figure 6's CPU compute ratio;
-what `tandem profile query-shift --out FILE.json` wrote, and a comparison's flops.json.
+what `tandem profile query-shift --out FILE.json` wrote, a comparison's flops.json, and reasoning.json of `tandem eval reasoning`.
 
   python3 scripts/plot_reproduction.py FILE.json PLOT.svg
 """
@@ -188,20 +188,26 @@ def draw_shift(data, target):
 
 
 def draw_flops(data, target):
-    """AsyncSpade's Figure 9: accuracy against FLOPs per token."""
+    """AsyncSpade's Figure 9: accuracy, or Pass@1 of each task, against FLOPs per token. Methods without a formula have no place."""
     figure, axes = plt.subplots(figsize=(7, 4), constrained_layout=True)
     colours = ["#4D4D4D", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00"]
-    methods = list(dict.fromkeys(p["method"] for p in data["points"]))
+    found = [p for p in data["points"] if "attention_flops" in p]
+    if not found:
+        raise ValueError("no method of the run has a published formula")
+    methods, tasks = (list(dict.fromkeys(p.get(key, "") for p in found)) for key in ("method", "task"))
     for method, colour in zip(methods, colours * len(methods)):
-        points = sorted((p["attention_flops"] * 1e-6, 100 * p["accuracy"], *(100 * x for x in p["interval"])) for p in data["points"]
-                        if p["method"] == method)
-        x, y, low, high = zip(*points)
-        axes.errorbar(x, y, yerr=([a - b for a, b in zip(y, low)], [b - a for a, b in zip(y, high)]), fmt="o", color=colour,
-                      markersize=4, linewidth=0.8, label=method)
+        for task, marker in zip(tasks, "os^Dv" * len(tasks)):
+            points = sorted((p["attention_flops"] * 1e-6, 100 * p["accuracy"], *(100 * x for x in p["interval"])) for p in found
+                            if p["method"] == method and p.get("task", "") == task)
+            if not points:
+                continue
+            x, y, low, high = zip(*points)
+            axes.errorbar(x, y, yerr=([a - b for a, b in zip(y, low)], [b - a for a, b in zip(y, high)]), fmt=marker, color=colour,
+                          markersize=4, linewidth=0.8, label=", ".join(filter(None, (method, task))))
     axes.set_xscale("log")
     axes.set_ylim(0, 100)
     axes.set_xlabel("published FLOPs per token of attention, M", loc="left")
-    axes.set_ylabel("accuracy, % (95 % interval)")
+    axes.set_ylabel(("Pass@1" if tasks != [""] else "accuracy") + ", % (95 % interval)")
     axes.set_title(f"figure 9: {data['model']}", fontsize=9, loc="left")
     axes.legend(frameon=False, fontsize=8)
     save(figure, target)

@@ -63,8 +63,7 @@ void check_clock(const Pair& pair, const Manifest& baseline, const Manifest& run
 void check_whole(const RunFolder& folder) {
   const Manifest& m = folder.manifest();
   if (m.benchmark == kPerplexity)
-    throw_input_error("'{}' is a perplexity run: tandem gate judges runs of tandem compare and tandem eval longbench.",
-                      folder.path().string());
+    throw_input_error("'{}' is a perplexity run: tandem gate judges runs that score samples.", folder.path().string());
   const std::uint64_t wanted = m.all_samples() * m.methods.size();
   if (wanted == 0) throw_input_error("The run in '{}' has no samples by its manifest.json.", folder.path().string());
   const std::size_t there = folder.finished().size();

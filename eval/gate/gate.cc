@@ -10,7 +10,6 @@
 #include "eval/gate/times.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
-#include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
 namespace {
@@ -72,8 +71,7 @@ PairedScores shared_scores(const Samples& before, const Samples& now, const Mani
     first[place] = other->second->score;
     second[place] = sample->score;
   }
-  const std::vector<std::string> repeating = ruler_repeating_tasks(run.protocol_id, run.tasks);
-  return paired_scores(first, second, {repeating.begin(), repeating.end()});
+  return paired_scores(first, second, repeated_in(run));
 }
 
 /// The task whose mean score fell most.

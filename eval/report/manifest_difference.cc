@@ -67,11 +67,24 @@ std::optional<std::string> option_in(const std::string& command, std::string_vie
   return *(found + 1);
 }
 
+namespace {
+
+/// Of an option that is 1 where it is not given.
+std::uint32_t count_in(const std::string& command, std::string_view option) {
+  const std::string text = option_in(command, option).value_or("1");
+  std::uint32_t count = 1;
+  std::from_chars(text.data(), text.data() + text.size(), count);
+  return std::max(count, 1u);
+}
+
+}  // namespace
+
 std::uint32_t batch_of(const Manifest& manifest) {
-  const std::string text = option_in(manifest.command, "--batch").value_or("1");
-  std::uint32_t batch = 1;
-  std::from_chars(text.data(), text.data() + text.size(), batch);
-  return std::max(batch, 1u);
+  return count_in(manifest.command, "--batch");
+}
+
+std::uint32_t repeats_of(const Manifest& manifest) {
+  return count_in(manifest.command, "--repeats");
 }
 
 }  // namespace tandem::eval

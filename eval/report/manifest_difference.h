@@ -31,4 +31,8 @@ std::optional<std::string> option_in(const std::string& command, std::string_vie
 /// Samples that were decoded together, but for the last ones of a task.
 std::uint32_t batch_of(const Manifest& manifest);
 
+/// Answers to each question, --repeats: the samples of question q are the indices q * repeats to q * repeats + repeats
+/// - 1.
+std::uint32_t repeats_of(const Manifest& manifest);
+
 }  // namespace tandem::eval

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "engine/common/error.h"
+#include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
 #include "eval/ruler/protocol.h"
 
@@ -91,6 +92,12 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
         s.manifest.tasks.size() > repeating.size() ? "; beside samples of other tasks, which weigh less, there is no p"
                                                    : "");
   }
+  if (const std::uint32_t answers = repeats_of(s.manifest); answers > 1) {
+    text += fmt::format(
+        " Each question has {} answers: intervals take it with its mean score as one sample, so that there are {}, not "
+        "{}.",
+        answers, first.units, first.accuracy.n);
+  }
   if (!paired.empty())
     text +=
         fmt::format(" Differences are taken on the same samples ({}); an interval that holds 0 shows no difference.",
@@ -125,6 +132,7 @@ std::string title_of(const std::string& benchmark) {
   if (benchmark == "ruler") return "RULER";
   if (benchmark == "longbench") return "LongBench";
   if (benchmark == "leval") return "L-Eval";
+  if (benchmark == "reasoning") return "Reasoning";
   return benchmark == "needle" ? "A needle by depth and length" : benchmark;
 }
 

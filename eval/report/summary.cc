@@ -12,9 +12,8 @@
 namespace tandem::eval {
 namespace {
 
-/// `repeating` as in paired_scores().
 AccuracyCell cell_of(const Scores& own, const Scores& baseline, bool is_baseline, const std::string& task,
-                     std::uint32_t length, const std::set<std::string>& repeating) {
+                     std::uint32_t length, const Repeated& repeated) {
   AccuracyCell cell;
   cell.task = task;
   cell.length = length;
@@ -25,11 +24,11 @@ AccuracyCell cell_of(const Scores& own, const Scores& baseline, bool is_baseline
     mine.emplace(place, score);
   }
   if (mine.empty()) return cell;
-  const PairedScores all = paired_scores(mine, mine, repeating);
+  const PairedScores all = paired_scores(mine, mine, repeated);
   cell.accuracy = estimate_mean(all.second, all.weights);
   cell.units = std::exchange(cell.accuracy.n, all.samples);
   if (is_baseline) return cell;
-  const PairedScores both = paired_scores(baseline, mine, repeating);
+  const PairedScores both = paired_scores(baseline, mine, repeated);
   if (both.samples == 0) return cell;
   cell.difference = compare_paired(both.first, both.second, both.weights);
   cell.difference.difference.n = both.samples;
@@ -139,7 +138,12 @@ nlohmann::ordered_json json_of(const AccuracyCell& cell) {
 
 }  // namespace
 
-PairedScores paired_scores(const Scores& first, const Scores& second, const std::set<std::string>& repeating) {
+Repeated repeated_in(const Manifest& manifest) {
+  const std::vector<std::string> tasks = ruler_repeating_tasks(manifest.protocol_id, manifest.tasks);
+  return {{tasks.begin(), tasks.end()}, repeats_of(manifest)};
+}
+
+PairedScores paired_scores(const Scores& first, const Scores& second, const Repeated& repeated) {
   struct Unit {
     double first = 0, second = 0, samples = 0;  // sums of scores
   };
@@ -149,7 +153,8 @@ PairedScores paired_scores(const Scores& first, const Scores& second, const std:
     const auto other = first.find(place);
     if (other == first.end()) continue;
     Scores::key_type question = place;
-    if (repeating.contains(std::get<0>(place))) std::get<1>(question) = 0;
+    if (repeated.tasks.contains(std::get<0>(place))) std::get<1>(question) = 0;
+    std::get<2>(question) /= repeated.answers;
     Unit& unit = units[question];
     unit.first += other->second;
     unit.second += score;
@@ -198,8 +203,7 @@ Summary summarise(const RunFolder& folder) {
   for (const SampleResult& s : samples) scores[s.method][{s.task, s.length, s.index}] = s.score;
   const Manifest& m = summary.manifest;
   const Scores& baseline = scores[m.methods.front().label];
-  const std::vector<std::string> repeated = ruler_repeating_tasks(m.protocol_id, m.tasks);
-  const std::set<std::string> repeating(repeated.begin(), repeated.end());
+  const Repeated repeated = repeated_in(m);
   const std::uint64_t wanted = m.all_samples();
   summary.complete = true;
   for (const MethodEntry& entry : m.methods) {
@@ -209,15 +213,15 @@ Summary summarise(const RunFolder& folder) {
     const bool is_baseline = entry.label == m.methods.front().label;
     MethodSummary method;
     method.label = entry.label;
-    method.overall = cell_of(own, baseline, is_baseline, "", 0, repeating);
+    method.overall = cell_of(own, baseline, is_baseline, "", 0, repeated);
     for (const std::string& task : m.tasks) {
       for (const std::uint32_t length : m.lengths) {
-        AccuracyCell cell = cell_of(own, baseline, is_baseline, task, length, repeating);
+        AccuracyCell cell = cell_of(own, baseline, is_baseline, task, length, repeated);
         if (cell.accuracy.n > 0) method.cells.push_back(std::move(cell));
       }
     }
     for (const std::uint32_t length : m.lengths) {
-      AccuracyCell cell = cell_of(own, baseline, is_baseline, "", length, repeating);
+      AccuracyCell cell = cell_of(own, baseline, is_baseline, "", length, repeated);
       if (cell.accuracy.n > 0) method.lengths.push_back(std::move(cell));
     }
     add_latency(m, timings, method);

@@ -18,15 +18,21 @@ namespace tandem::eval {
 /// Scores by sample: task, length, index.
 using Scores = std::map<std::tuple<std::string, std::uint32_t, std::uint32_t>, double>;
 
-/// The samples that two methods, or one method in two runs, both have. A question that is asked at several lengths is
-/// one unit with its mean scores and as much weight as it has samples.
+/// Which samples are of one question, and so not independent.
+struct Repeated {
+  std::set<std::string> tasks;  // ask the same questions at every length (ruler_repeating_tasks())
+  std::uint32_t answers = 1;    // to each question, one after another (repeats_of())
+};
+Repeated repeated_in(const Manifest& manifest);
+
+/// The samples that two methods, or one method in two runs, both have. A question that is asked at several lengths, or
+/// several times, is one unit with its mean scores and as much weight as it has samples.
 struct PairedScores {
   std::vector<double> first, second, weights;
   std::uint64_t samples = 0;
 };
 
-/// `repeating`: tasks that ask the same questions at every length (ruler_repeating_tasks()).
-PairedScores paired_scores(const Scores& first, const Scores& second, const std::set<std::string>& repeating);
+PairedScores paired_scores(const Scores& first, const Scores& second, const Repeated& repeated);
 
 struct AccuracyCell {
   std::string task;          // empty: all tasks
@@ -34,7 +40,7 @@ struct AccuracyCell {
   Estimate accuracy;
   bool has_difference = false;  // false for the baseline and where no sample is shared with it
   PairedEstimate difference;    // this method minus the baseline
-  std::uint64_t units = 0;  // independent ones: samples, but a question that is asked at several lengths counts once
+  std::uint64_t units = 0;      // independent ones: samples, but a question that is asked several times counts once
 };
 
 struct LatencySummary {

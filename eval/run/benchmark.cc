@@ -92,17 +92,23 @@ class BenchmarkRun {
     std::vector<BenchmarkSample> samples;
     std::vector<std::unique_ptr<Prefix>> prefixes;
     std::vector<DecodeRequest> requests;
+    std::vector<Sampling> sampling;
     samples.reserve(count);
     prefixes.reserve(count);
     requests.reserve(count);
+    sampling.reserve(count);
     for (std::uint32_t i = 0; i < count; ++i) {
       const BenchmarkSample& sample = samples.emplace_back(benchmark_.sample(task, length, first + i));
       prefixes.push_back(engine_.prefill(sample.prompt));
       requests.push_back({prefixes.back().get(), sample.max_new_tokens, sample.stop_tokens});
+      sampling.push_back(sample.sampling);
     }
+    DecodeOptions decode;
+    if (std::any_of(sampling.begin(), sampling.end(), [](const Sampling& how) { return how.temperature > 0; }))
+      decode.sampling = sampling;  // the simulated cost of drawing is only where there is any
     for (std::size_t m = 0; m < methods_.size(); ++m) {
       const std::int64_t prefill_ns = prefill_ns_of(requests, methods_[m]->needs(engine_.shape()));
-      const DecodeResult result = engine_.decode(*methods_[m], requests);
+      const DecodeResult result = engine_.decode(*methods_[m], requests, decode);
       if (trace_of_first_ && !traced_[m]) trace_of_first_(m, has_samples_of(options_.methods[m]), result.trace);
       traced_[m] = true;
       if (options_.decoded) options_.decoded(key_of(samples.front(), m));
@@ -128,7 +134,8 @@ class BenchmarkRun {
       line.tokens = result.sequences[i].tokens;
       line.prediction = predictions[i];
       line.answers = samples[i].answers;
-      line.score = scores[i];
+      const bool cut = line.tokens.size() >= samples[i].max_new_tokens;
+      line.score = cut && samples[i].cut_is_wrong ? 0 : scores[i];
       for (const NearTie& tie : result.sequences[i].near_ties) line.near_ties.push_back({tie.step, double(tie.margin)});
       line.depth = samples[i].depth;
       folder_.append(line);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/kernels/sampling.h"
 #include "engine/model/model.h"
 #include "engine/runtime/engine.h"
 #include "eval/report/run_folder.h"
@@ -25,6 +26,8 @@ struct BenchmarkSample {
   std::uint32_t max_new_tokens = 0;
   std::vector<std::int32_t> stop_tokens = {};  // beside the model's (DecodeRequest)
   std::optional<double> depth = {};            // of what is asked for, 0 first, 1 last; nothing where it is not known
+  Sampling sampling = {};                      // how its tokens are chosen, the same with every method
+  bool cut_is_wrong = false;                   // an answer that max_new_tokens cut off scores 0, whatever it says
 };
 
 class Benchmark {

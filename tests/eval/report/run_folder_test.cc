@@ -97,7 +97,13 @@ TEST(RunFolder, AReplacedRunComesBackUnlessTheNewOneIsKept) {
 TEST(RunFolder, FilesBesideTheSamplesComeAndGoWithTheRun) {
   TemporaryFolder root;
   const fs::path path = finished_run(root);
-  const char* beside[] = {"flops.json", "errors.json", "errors.jsonl", "trace-2-hgca_beta_0.5.json"};
+  const char* beside[] = {"flops.json",
+                          "leval.json",
+                          "longbench.json",
+                          "reasoning.json",
+                          "errors.json",
+                          "errors.jsonl",
+                          "trace-2-hgca_beta_0.5.json"};
   for (const char* name : beside) write_all(path / name, "earlier");
   for (const bool keep : {false, true}) {
     RunFolder again = RunFolder::create(path, example_manifest(), true);

@@ -1,0 +1,178 @@
+// tandem eval reasoning: Pass@1 of methods side by side on AIME, MATH-500, GPQA and GSM8K, beside FLOPs per token.
+#include "eval/reasoning/reasoning.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+
+#include "cli/chat_format.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+#include "cli/progress.h"
+#include "cli/run.h"
+#include "cli/session.h"
+#include "engine/common/error.h"
+#include "eval/reasoning/report.h"
+#include "eval/report/table.h"
+#include "eval/run/decoded.h"
+#include "methods/options.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kReasoningFooter = R"(
+Examples:
+  tandem eval reasoning --data reasoning --model ~/models/Qwen3-8B --chat --max-new 32K --temperature 0.6 --top-p 0.95 --repeats 4
+  tandem eval reasoning --data reasoning --tasks math500 --samples 50 --methods full,quest:budget=2048,tova:budget=2048
+  tandem eval reasoning --data aime24.jsonl,aime25.jsonl --out runs/aime            files instead of a folder
+  tandem eval reasoning --data aime24.jsonl,aime25.jsonl --out runs/aime --resume   goes on where ^C stopped it
+
+--data holds files of one problem per line, {"prompt": "...", "answer": ...}; a file's name is its task and begins with
+aime (answers are whole numbers), gsm8k (numbers), gpqa (A to D) or math (LaTeX). The answer is the last \boxed{...} behind
+</think>; docs/reasoning.md has the rules and what they misjudge. Answers that --max-new cuts off count as wrong.
+Greedy unless --temperature is above 0; then --repeats answers to each problem are drawn, with the same random numbers for
+every method, and Pass@1 is their mean. The first method is the baseline. The run folder gets what `tandem compare` writes,
+and reasoning.json, which scripts/plot_reproduction.py draws as AsyncSpade's figure 9.)";
+
+struct ReasoningCommand {
+  SessionOptions session;
+  RunOptions run;
+  eval::ReasoningOptions what;
+  std::string tasks, max_new = "4K", methods = "full,quest,tova,asyncspade", chat_format;
+  std::uint32_t batch = 1;
+  bool chat = false, no_thinking = false;
+  bool filtered = false;  // --top-k and the like were given
+};
+
+/// The command as it can be typed again, without where the results go.
+std::string command_of(const ReasoningCommand& c, const std::vector<std::string>& methods,
+                       const eval::Reasoning& benchmark) {
+  const eval::ReasoningOptions& o = benchmark.options();
+  std::string more = o.samples == 0 ? "" : fmt::format(" --samples {}", o.samples);
+  if (const Sampling& how = o.sampling; how.temperature > 0) {
+    more += fmt::format(" --repeats {} --temperature {} --top-k {} --top-p {} --min-p {} --seed {}", o.repeats,
+                        how.temperature, how.top_k, how.top_p, how.min_p, how.seed);
+  }
+  if (c.chat) more += " --chat";
+  if (!c.chat_format.empty()) more += " --chat-format " + c.chat_format;
+  if (c.no_thinking) more += " --no-thinking";
+  return fmt::format("tandem eval reasoning --data {} --model {} --methods {} --tasks {} --max-new {}{} --batch {}{}",
+                     shell_word(o.data), recorded_model(c.session.model),
+                     shell_word(fmt::format("{}", fmt::join(methods, ","))),
+                     shell_word(fmt::format("{}", fmt::join(o.tasks, ","))), eval::length_text(o.max_new_tokens), more,
+                     c.batch, session_arguments(c.session));
+}
+
+std::vector<std::string> split_names(const std::string& list) {
+  std::vector<std::string> names;
+  for (std::size_t at = 0; !list.empty() && at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    std::string name = list.substr(at, end - at);
+    eval::answer_kind_of(name);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+    at = end + 1;
+  }
+  return names;
+}
+
+void report_on(const eval::Reasoning& benchmark, const ModelConfig& config, const eval::RunFolder& folder) {
+  eval::Summary summary = eval::summarise(folder);
+  summary.remarks = eval::method_remarks(summary.manifest.methods);
+  const auto text = [&](bool markdown) {
+    return eval::report_text(summary, markdown) + eval::reasoning_report(benchmark, config, folder, summary, markdown);
+  };
+  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
+  eval::write_file(folder.path() / "reasoning.json", eval::reasoning_json(benchmark, config, folder, summary));
+  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true));
+  fmt::print("{}\n{}: report.md, summary.json, reasoning.json, samples.jsonl, timings.jsonl\n",
+             text(/*markdown=*/false), folder.path().string());
+  check_stdout();
+}
+
+void check_command(const ReasoningCommand& command) {
+  const eval::ReasoningOptions& what = command.what;
+  if (what.samples > 100000) throw_input_error("--samples is {}: give at most 100000.", what.samples);
+  if (what.repeats > 1024) throw_input_error("--repeats is {}: give at most 1024.", what.repeats);
+  if (command.batch < 1 || command.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", command.batch);
+  if (!command.chat && (command.no_thinking || !command.chat_format.empty()))
+    throw_input_error("--chat-format and --no-thinking belong to prompts in a chat template: add --chat.");
+  if (what.sampling.temperature == 0 && command.filtered)
+    throw_input_error(
+        "--top-k, --top-p, --min-p and --seed say how tokens are drawn: add --temperature above 0, 0.6 for example.");
+  check_run_options(command.run);
+  check_trained(command.session);
+}
+
+void reasoning(const ReasoningCommand& command) {
+  eval::BenchmarkOptions options;
+  options.methods = split_method_list(command.methods);
+  options.batch = command.batch;
+  check_command(command);
+  eval::ReasoningOptions what = command.what;
+  what.tasks = split_names(command.tasks);
+  what.max_new_tokens = parse_one_length(command.max_new, "--max-new");
+  Session session = open_session(command.session);
+  if (command.chat) what.template_of = choose_chat_format(command.chat_format, session.model);
+  what.thinking = !command.no_thinking;
+  if (command.no_thinking && what.template_of != ChatFormat::qwen3)
+    throw_input_error("--no-thinking belongs to the chat format qwen3: no other closes its reasoning.");
+  const eval::Reasoning benchmark(std::move(what), session.model);
+  options.engine = session.engine;
+  eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "the prompts");
+  say_hints(options.methods, command.session);
+  eval::Manifest manifest;
+  manifest.command = command_of(command, options.methods, benchmark);
+  describe_session(command.session, session, manifest);
+  benchmark.fill_manifest(options.methods, manifest);
+  eval::RunFolder folder = open_run(command.run, "reasoning", manifest);
+  Progress progress("answering", Progress::standard(command.run.quiet));
+  options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  fill_run(
+      command.run, folder, progress,
+      [&] { eval::run_benchmark(benchmark, options, session.model, *session.device, *session.pool, folder); },
+      [&] { report_on(benchmark, session.model.config, folder); });
+}
+
+}  // namespace
+
+void add_reasoning(Command eval) {
+  Command command = eval.subcommand("reasoning", "Pass@1 on AIME, MATH-500, GPQA and GSM8K beside FLOPs per token");
+  auto options = std::make_shared<ReasoningCommand>();
+  eval::ReasoningOptions& what = options->what;
+  command.option("--data", what.data, "Folder with the problems' .jsonl files, or such files with commas between")
+      .required();
+  command.option("--methods", options->methods, "Methods with their options; the first is the baseline").show_default();
+  command.option("--tasks", options->tasks, "Names of files, as aime24,math500 [all that --data holds]");
+  command.option("--samples", what.samples, "First problems of each task [all]");
+  command.option("--repeats", what.repeats, "Answers drawn to each problem; Pass@1 is their mean").show_default();
+  command.option("--max-new", options->max_new, "Tokens of an answer at most; longer ones are cut off and wrong")
+      .show_default();
+  command
+      .option("--temperature", what.sampling.temperature,
+              "0: the best token, always; above: draw tokens, 1 as the model says, less for likelier ones")
+      .show_default();
+  command.option("--top-k", what.sampling.top_k, "Draw from the k best tokens (0: all)").show_default();
+  command
+      .option("--top-p", what.sampling.top_p, "Draw from the best tokens that together have this probability (1: all)")
+      .show_default();
+  command
+      .option("--min-p", what.sampling.min_p, "Draw from tokens at least this share as likely as the best one (0: all)")
+      .show_default();
+  command.option("--seed", what.sampling.seed, "Seed of the draws").show_default();
+  command.option("--batch", options->batch, "Sequences decoded together").show_default();
+  command.flag("--chat", options->chat, "Put the model's chat template around prompts");
+  command.option("--chat-format", options->chat_format,
+                 "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
+                     " [as the model's chat template looks]");
+  command.flag("--no-thinking", options->no_thinking, "With --chat and qwen3: answer without reasoning first");
+  add_run_options(command, options->run, "reasoning");
+  add_session_options(command, options->session, Models::trained);
+  command.footer(kReasoningFooter);
+  command.callback([options, command] {
+    for (const char* name : {"--top-k", "--top-p", "--min-p", "--seed"})
+      options->filtered = options->filtered || command.given(name);
+    reasoning(*options);
+  });
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,148 @@
+#include "eval/reasoning/files.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+#include "engine/common/json.h"
+#include "engine/common/json_lines.h"
+#include "engine/model/json_file.h"
+#include "eval/ruler/random.h"
+
+namespace tandem::eval {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLargestFile = std::size_t{1} << 30;  // bytes
+constexpr std::string_view kSuffix = ".jsonl";
+
+struct KindOfName {
+  std::string_view begins;
+  AnswerKind kind;
+};
+constexpr std::array<KindOfName, 4> kKinds = {{{"aime", AnswerKind::integer},
+                                               {"gpqa", AnswerKind::letter},
+                                               {"gsm8k", AnswerKind::number},
+                                               {"math", AnswerKind::expression}}};
+
+const KindOfName* kind_by_name(std::string_view task) {
+  const auto found =
+      std::find_if(kKinds.begin(), kKinds.end(), [&](const KindOfName& kind) { return task.starts_with(kind.begins); });
+  return found == kKinds.end() ? nullptr : &*found;
+}
+
+/// The final answer of a reference. Empty where there is none of this kind.
+std::string reference_of(const std::string& text, AnswerKind kind) {
+  const bool is_whole = kind == AnswerKind::expression || kind == AnswerKind::integer;
+  const std::string answer = is_whole ? text : final_answer(text, kind).value_or(text);
+  if (kind == AnswerKind::integer && answer.find_first_not_of("0123456789") != std::string::npos) return "";
+  return same_answer(answer, answer, kind) ? answer : "";
+}
+
+const char* expected(AnswerKind kind) {
+  switch (kind) {
+    case AnswerKind::integer:
+      return "whole number";
+    case AnswerKind::number:
+      return "number, as in '#### 18'";
+    case AnswerKind::letter:
+      return "choice from A to D, as in '\\boxed{D}'";
+    case AnswerKind::expression:
+      break;
+  }
+  return "answer";
+}
+
+ReasoningProblem problem_of(const JsonLine& line, AnswerKind kind) {
+  ReasoningProblem problem{line.text("prompt"), ""};
+  if (problem.prompt.empty()) line.refuse("'prompt' is empty");
+  const nlohmann::json& answer = line.field("answer");
+  if (!answer.is_string() && !answer.is_number()) line.refuse("'answer' must hold text or a number");
+  problem.answer = reference_of(answer.is_string() ? answer.get<std::string>() : json_text(answer), kind);
+  if (problem.answer.empty())
+    line.refuse(fmt::format("'answer' holds {}, no {}", json_excerpt(answer), expected(kind)));
+  return problem;
+}
+
+std::string task_of(const fs::path& file) {
+  return file.stem().string();
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code refused;
+  return fs::is_directory(path, refused);
+}
+
+/// By task.
+std::map<std::string, fs::path> files_in(const fs::path& folder) {
+  std::map<std::string, fs::path> files;
+  std::error_code refused;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, refused)) {
+    const fs::path& path = entry.path();
+    if (path.extension() == kSuffix && kind_by_name(task_of(path)) != nullptr) files.emplace(task_of(path), path);
+  }
+  if (refused) throw_input_error("--data: '{}' cannot be read: {}.", folder.string(), refused.message());
+  if (files.empty()) {
+    throw_input_error(
+        "--data: '{}' holds no problems, as aime24.jsonl, gpqa_diamond.jsonl, gsm8k.jsonl or math500.jsonl.",
+        folder.string());
+  }
+  return files;
+}
+
+/// Of a list with commas; a path with a comma that exists is one file.
+std::map<std::string, fs::path> files_listed(const std::string& data) {
+  std::map<std::string, fs::path> files;
+  const bool one = path_exists(data);
+  for (std::size_t at = 0; at <= data.size();) {
+    const std::size_t end = one ? data.size() : std::min(data.find(',', at), data.size());
+    const fs::path file = data.substr(at, end - at);
+    if (!path_exists(file)) throw_input_error("--data: there is no file or folder '{}'.", file.string());
+    if (is_folder(file)) throw_input_error("--data: give one folder, or files: '{}' is a folder.", file.string());
+    if (!files.emplace(task_of(file), file).second)
+      throw_input_error("--data: two files are named '{}', and names are tasks.", task_of(file));
+    at = end + 1;
+  }
+  return files;
+}
+
+}  // namespace
+
+AnswerKind answer_kind_of(std::string_view task) {
+  if (const KindOfName* kind = kind_by_name(task)) return kind->kind;
+  throw_input_error(
+      "'{}' does not say what its answers are: names of tasks and files begin with aime (whole numbers), gsm8k "
+      "(numbers), gpqa (A to D) or math (LaTeX).",
+      task);
+}
+
+std::vector<ReasoningProblem> parse_reasoning(std::string_view text, AnswerKind kind, const std::string& file) {
+  std::vector<ReasoningProblem> problems;
+  for_each_json_line(text, file, [&](const JsonLine& line) { problems.push_back(problem_of(line, kind)); });
+  return problems;
+}
+
+std::map<std::string, ReasoningFile> read_reasoning(const std::string& data, std::vector<std::string>& tasks) {
+  const std::map<std::string, fs::path> there = is_folder(data) ? files_in(data) : files_listed(data);
+  std::vector<std::string> names;
+  names.reserve(there.size());
+  for (const auto& [task, path] : there) names.push_back(task);
+  if (tasks.empty()) tasks = names;
+  std::map<std::string, ReasoningFile> files;
+  for (const std::string& task : tasks) {
+    ReasoningFile& file = files[task];
+    file.kind = answer_kind_of(task);
+    const auto found = there.find(task);
+    if (found == there.end())
+      throw_input_error("--tasks: there is no '{}{}'; --data holds {}.", task, kSuffix, fmt::join(names, ", "));
+    const std::string text = read_small_file(found->second, kLargestFile);
+    file.problems = parse_reasoning(text, file.kind, found->second.string());
+    file.hash = fnv1a64(text);
+  }
+  return files;
+}
+
+}  // namespace tandem::eval

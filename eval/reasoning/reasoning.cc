@@ -1,0 +1,125 @@
+#include "eval/reasoning/reasoning.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "engine/common/error.h"
+#include "eval/ruler/random.h"
+#include "eval/run/decoded.h"
+
+namespace tandem::eval {
+namespace {
+
+std::string drawing_text(const Sampling& how) {
+  if (how.temperature == 0) return "greedy";
+  return fmt::format("temperature-{}-top-k-{}-top-p-{}-min-p-{}", how.temperature, how.top_k, how.top_p, how.min_p);
+}
+
+}  // namespace
+
+std::uint64_t seed_of_answer(std::uint64_t seed, std::string_view task, std::uint32_t problem, std::uint32_t repeat) {
+  std::uint64_t state = mix64(seed);
+  for (const std::uint64_t word : {fnv1a64(task), std::uint64_t{problem}, std::uint64_t{repeat}})
+    state = mix64(state ^ word);
+  return state;
+}
+
+Reasoning::Reasoning(ReasoningOptions options, const Model& model) : options_(std::move(options)), model_(model) {
+  check_sampling(options_.sampling);
+  if (options_.repeats < 1) throw_input_error("--repeats is 0: ask for at least one answer to each problem.");
+  if (options_.max_new_tokens < 1) throw_input_error("--max-new is 0: ask for at least one token.");
+  if (options_.sampling.temperature == 0 && options_.repeats > 1) {
+    throw_input_error(
+        "--repeats is {}, but greedy answers to a problem are all the same: add --temperature above 0, 0.6 for "
+        "example.",
+        options_.repeats);
+  }
+  files_ = read_reasoning(options_.data, options_.tasks);
+  for (const std::string& task : options_.tasks) {
+    for (std::uint32_t i = 0; i < problems_of(task); ++i) {
+      const auto tokens = static_cast<std::uint32_t>(prompt_of(files_.at(task).problems[i]).size());
+      longest_prompt_ = std::max(longest_prompt_, tokens);
+      if (tokens + std::uint64_t{options_.max_new_tokens} <= model.config.max_positions) continue;
+      throw_input_error(
+          "--max-new {} leaves no room for problem {} of {}, which has {} tokens: model '{}' has {} positions.{}",
+          options_.max_new_tokens, i + 1, task, tokens, model.name, model.config.max_positions,
+          tokens < model.config.max_positions
+              ? fmt::format(" At most {} can be generated there.", model.config.max_positions - tokens)
+              : "");
+    }
+  }
+}
+
+std::uint32_t Reasoning::problems_of(const std::string& task) const {
+  const auto there = static_cast<std::uint32_t>(files_.at(task).problems.size());
+  return options_.samples == 0 ? there : std::min(there, options_.samples);
+}
+
+std::vector<std::int32_t> Reasoning::prompt_of(const ReasoningProblem& problem) const {
+  if (!options_.template_of) return model_.tokenizer->encode(problem.prompt, /*add_bos=*/true);
+  const ChatMessage message{"user", problem.prompt};
+  ChatOptions chat;
+  chat.thinking = options_.thinking;
+  return model_.tokenizer->encode(render_chat(*options_.template_of, {&message, 1}, chat), /*add_bos=*/false,
+                                  Specials::parsed);
+}
+
+BenchmarkSample Reasoning::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
+  const std::uint32_t problem = index / options_.repeats, repeat = index % options_.repeats;
+  const ReasoningProblem& asked = files_.at(task).problems.at(problem);
+  BenchmarkSample sample;
+  sample.task = task;
+  sample.length = length;
+  sample.index = index;
+  sample.prompt = prompt_of(asked);
+  sample.answers = {asked.answer};
+  sample.max_new_tokens = options_.max_new_tokens;
+  sample.sampling = options_.sampling;
+  sample.sampling.seed = seed_of_answer(options_.sampling.seed, task, problem, repeat);
+  sample.cut_is_wrong = true;
+  return sample;
+}
+
+std::string Reasoning::prediction(std::span<const std::int32_t> tokens) const {
+  return model_.tokenizer->decode(tokens);
+}
+
+std::vector<double> Reasoning::scores(std::span<const BenchmarkSample> samples,
+                                      std::span<const std::string> predictions) const {
+  std::vector<double> scores;
+  scores.reserve(samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const AnswerKind kind = kind_of(samples[i].task);
+    const std::optional<std::string> answer = final_answer(predictions[i], kind);
+    scores.push_back(answer && same_answer(*answer, samples[i].answers.front(), kind) ? 1 : 0);
+  }
+  return scores;
+}
+
+std::string Reasoning::hash() const {
+  std::uint64_t hash = 0;
+  for (const auto& [task, file] : files_) hash = mix64(hash ^ fnv1a64(task) ^ mix64(file.hash));
+  return fmt::format("{:016x}", hash);
+}
+
+void Reasoning::fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const {
+  manifest.methods = method_entries(methods);
+  manifest.benchmark = kName;
+  manifest.tasks = options_.tasks;
+  manifest.lengths = {0};
+  manifest.seed = options_.sampling.seed;
+  for (const std::string& task : options_.tasks) manifest.task_samples.push_back(problems_of(task) * options_.repeats);
+  manifest.samples = *std::max_element(manifest.task_samples.begin(), manifest.task_samples.end());
+  if (std::all_of(manifest.task_samples.begin(), manifest.task_samples.end(),
+                  [&](std::uint32_t n) { return n == manifest.samples; }))
+    manifest.task_samples.clear();
+  std::string chat = options_.template_of ? to_string(*options_.template_of) : "none";
+  if (!options_.thinking) chat += "-no-thinking";
+  manifest.protocol_id = fmt::format(
+      "reasoning/v1+data:{}+tok:{}+template:{}+draw:{}+answers:{}+max-new:{}+score:{}+budget:{}+query:aware+"
+      "question:in-prefill+eos:stops",
+      hash(), manifest.tokenizer_hash, chat, drawing_text(options_.sampling), options_.repeats, options_.max_new_tokens,
+      kGrader, budget_meanings(manifest.methods));
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,163 @@
+#include "eval/reasoning/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "engine/common/json.h"
+#include "eval/compare/published_flops.h"
+#include "eval/report/table.h"
+
+namespace tandem::eval {
+namespace {
+
+using ByTask = std::map<std::pair<std::string, std::string>, std::vector<SampleResult>>;  // by task and method
+
+struct Point {
+  std::string task;
+  std::size_t method = 0;  // of Summary::methods
+  const AccuracyCell* pass = nullptr;
+  ReasoningFigures figures;
+  std::optional<double> attention;  // FLOPs
+};
+
+std::vector<Point> points_of(const Reasoning& benchmark, const ModelConfig& config, const RunFolder& folder,
+                             const Summary& summary) {
+  ByTask answers;
+  for (SampleResult& sample : folder.samples()) answers[{sample.task, sample.method}].push_back(std::move(sample));
+  std::vector<Point> points;
+  for (const std::string& task : benchmark.tasks()) {
+    for (std::size_t m = 0; m < summary.methods.size(); ++m) {
+      const MethodSummary& method = summary.methods[m];
+      const auto cell =
+          std::find_if(method.cells.begin(), method.cells.end(), [&](const AccuracyCell& c) { return c.task == task; });
+      if (cell == method.cells.end()) continue;
+      const auto entry = std::find_if(summary.manifest.methods.begin(), summary.manifest.methods.end(),
+                                      [&](const MethodEntry& e) { return e.label == method.label; });
+      const ReasoningFigures figures =
+          reasoning_figures(answers[{task, method.label}], benchmark.kind_of(task), benchmark.options().max_new_tokens);
+      const auto context = static_cast<std::uint32_t>(std::lround(figures.context));
+      points.push_back({task, m, &*cell, figures, attention_flops(config, *entry, context)});
+    }
+  }
+  return points;
+}
+
+std::string shares_text(std::uint64_t part, std::uint64_t all) {
+  return fmt::format("{:.1f}", 100 * static_cast<double>(part) / static_cast<double>(all));
+}
+
+std::string estimate_text(const Estimate& e, bool is_difference) {
+  const double value = 100 * e.value, low = 100 * e.interval.low, high = 100 * e.interval.high;
+  return is_difference ? fmt::format("{:+.1f} [{:+.1f}, {:+.1f}]", value, low, high)
+                       : fmt::format("{:.1f} [{:.1f}, {:.1f}]", value, low, high);
+}
+
+/// Three figures, with its unit: a small model's token takes megaflops, a large one's gigaflops.
+std::string flops_text(double flops) {
+  return flops >= 1e9 ? fmt::format("{:.2f} G", flops * 1e-9) : fmt::format("{:.2f} M", flops * 1e-6);
+}
+
+double mean_tokens(const ReasoningFigures& figures) {
+  return static_cast<double>(figures.tokens) / static_cast<double>(figures.answers);
+}
+
+}  // namespace
+
+ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, AnswerKind kind,
+                                   std::uint32_t max_new_tokens) {
+  ReasoningFigures figures;
+  double contexts = 0, steps = 0;
+  for (const SampleResult& answer : answers) {
+    ++figures.answers;
+    figures.tokens += answer.tokens.size();
+    const bool cut = answer.tokens.size() >= max_new_tokens;
+    if (cut) {
+      ++figures.cut;
+    } else if (!final_answer(answer.prediction, kind)) {
+      ++figures.without_answer;
+    }
+    // The step that makes token j, from 0 on, attends to the prompt and the j tokens before; the end token has a step.
+    const double own = static_cast<double>(answer.tokens.size() + (cut ? 0 : 1));
+    contexts += own * (answer.prompt_tokens + (own - 1) / 2);
+    steps += own;
+  }
+  if (steps > 0) figures.context = contexts / steps;
+  return figures;
+}
+
+std::string reasoning_report(const Reasoning& benchmark, const ModelConfig& config, const RunFolder& folder,
+                             const Summary& summary, bool markdown) {
+  const std::vector<std::string> labels = labels_of(summary, markdown);
+  Table pass, cost;
+  pass.leading = cost.leading = 2;
+  pass.head = {"task", "method", "problems", "Pass@1, % [95\u00a0%]",
+               "difference to " + labels.front() + ", points [95\u00a0%]"};
+  cost.head = {"task",         "method",           "tokens of an answer", "cut off, %", "no answer found, %",
+               "mean context", "FLOPs of a token", "of attention"};
+  for (const Point& p : points_of(benchmark, config, folder, summary)) {
+    const ReasoningFigures& f = p.figures;
+    pass.rows.push_back({p.task, labels[p.method], std::to_string(p.pass->units),
+                         estimate_text(p.pass->accuracy, false),
+                         p.pass->has_difference ? estimate_text(p.pass->difference.difference, true) : "-"});
+    cost.rows.push_back({p.task, labels[p.method], fmt::format("{:.1f}", mean_tokens(f)), shares_text(f.cut, f.answers),
+                         shares_text(f.without_answer, f.answers), fmt::format("{:.0f}", f.context),
+                         p.attention ? flops_text(parameter_flops(config) + *p.attention) : "-",
+                         p.attention ? flops_text(*p.attention) : "-"});
+  }
+  const ReasoningOptions& o = benchmark.options();
+  std::string text = section("Pass@1", markdown) + text_of(pass, markdown);
+  text += note(
+      fmt::format("{} An interval takes a problem, with the mean score of its answers, as one sample; differences are "
+                  "between answers of the same problem{}.",
+                  o.repeats == 1 ? "One answer to each problem."
+                                 : fmt::format("The mean over {} answers to each problem.", o.repeats),
+                  o.sampling.temperature == 0 ? "" : " and the same random numbers"),
+      markdown);
+  text += section("Tokens and FLOPs", markdown) + text_of(cost, markdown);
+  text += note(
+      fmt::format(
+          "Cut off: answers of all {} tokens that --max-new allows; they count as wrong, whatever they say, and so do "
+          "answers in which no final answer was found. FLOPs of decoding one token by AsyncSpade's appendix B at the "
+          "mean context of the decode steps: projections and MLP, and of attention 4qh for each token attended, 2qh "
+          "for each token or page scored on the step's way. -: no formula was published for the method with these "
+          "options. What the operations of this run computed is in timings.jsonl.",
+          o.max_new_tokens),
+      markdown);
+  return text;
+}
+
+std::string reasoning_json(const Reasoning& benchmark, const ModelConfig& config, const RunFolder& folder,
+                           const Summary& summary) {
+  const Manifest& m = summary.manifest;
+  nlohmann::ordered_json json = {{"schema", "tandem-accuracy-flops-1"}, {"command", m.command}};
+  write_programs(json, m);
+  json["model"] = m.model;
+  json["protocol_id"] = m.protocol_id;
+  json["clock"] = m.clock;
+  json["points"] = nlohmann::ordered_json::array();
+  for (const Point& p : points_of(benchmark, config, folder, summary)) {
+    const ReasoningFigures& f = p.figures;
+    const MethodSummary& method = summary.methods[p.method];
+    nlohmann::ordered_json point = {{"method", method.label}, {"task", p.task}, {"problems", p.pass->units}};
+    point.update(estimate_json(p.pass->accuracy, "accuracy"));
+    if (p.pass->has_difference) point["difference"] = estimate_json(p.pass->difference.difference, "value");
+    const auto all = static_cast<double>(f.answers);
+    point["tokens"] = mean_tokens(f);
+    point["cut"] = static_cast<double>(f.cut) / all;
+    point["without_answer"] = static_cast<double>(f.without_answer) / all;
+    point["context"] = f.context;
+    if (p.attention) {
+      point["flops"] = parameter_flops(config) + *p.attention;
+      point["attention_flops"] = *p.attention;
+    }
+    point["tpot_ms_of_all_tasks"] = method.latency.tpot_ms;
+    json["points"].push_back(std::move(point));
+  }
+  return json_text(json, 1) + "\n";
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,151 @@
+#include "eval/reasoning/files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <set>
+
+#include "engine/common/error.h"
+#include "eval/scoring/math_answer.h"
+#include "tests/eval/reasoning/reasoning_folder.h"
+#include "tests/test_data.h"
+
+namespace tandem::eval {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::ReasoningFolder;
+
+std::string refused_file(std::string_view text, AnswerKind kind) {
+  try {
+    parse_reasoning(text, kind, "x.jsonl");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+std::string refused_data(const std::string& data, std::vector<std::string> tasks = {}) {
+  try {
+    read_reasoning(data, tasks);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(ReasoningFiles, AnswersAreTheFinalOnes) {
+  const std::string text =
+      ReasoningFolder::record("a", "16 - 7 = <<16-7=9>>9\n#### 1,009") + "\r\n\n" + ReasoningFolder::record("b", 18);
+  const auto problems = parse_reasoning(text, AnswerKind::number, "x.jsonl");
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_EQ(problems[0].answer, "1,009");
+  EXPECT_EQ(problems[1].answer, "18");
+  EXPECT_EQ(problems[1].prompt, "b");
+  EXPECT_EQ(parse_reasoning(ReasoningFolder::record("a", "\\boxed{D}"), AnswerKind::letter, "x")[0].answer, "D");
+  EXPECT_EQ(parse_reasoning(ReasoningFolder::record("a", 73), AnswerKind::integer, "x")[0].answer, "73");
+  EXPECT_EQ(parse_reasoning(ReasoningFolder::record("a", "\\boxed{1}"), AnswerKind::expression, "x")[0].answer,
+            "\\boxed{1}")
+      << "MATH's answers stand alone";
+}
+
+TEST(ReasoningFiles, BadLinesAreNamed) {
+  const auto record = [](const nlohmann::json& answer) { return ReasoningFolder::record("a", answer); };
+  EXPECT_EQ(refused_file("\n{", AnswerKind::number), "x.jsonl, line 2: not a JSON object.");
+  EXPECT_THAT(refused_file("[]", AnswerKind::number), HasSubstr("not a JSON object"));
+  EXPECT_THAT(refused_file("{\"answer\": 1}", AnswerKind::number), HasSubstr("'prompt' is missing"));
+  EXPECT_THAT(refused_file(R"({"prompt": "", "answer": 1})", AnswerKind::number), HasSubstr("'prompt' is empty"));
+  EXPECT_THAT(refused_file(R"({"prompt": "a"})", AnswerKind::number), HasSubstr("'answer' is missing"));
+  EXPECT_THAT(refused_file(record(nullptr), AnswerKind::number), HasSubstr("'answer' must hold text or a number"));
+  EXPECT_THAT(refused_file(record("#### many"), AnswerKind::number), HasSubstr("no number, as in '#### 18'"));
+  EXPECT_THAT(refused_file(record("1/2"), AnswerKind::integer), HasSubstr("no whole number"));
+  EXPECT_THAT(refused_file(record("\\boxed{E}"), AnswerKind::letter), HasSubstr("no choice from A to D"));
+  EXPECT_THAT(refused_file(record("\\text{ cm}"), AnswerKind::expression), HasSubstr("nothing was refused"));
+  EXPECT_THAT(refused_file(record(""), AnswerKind::expression), HasSubstr("no answer"));
+  EXPECT_THAT(refused_file("\n\n", AnswerKind::expression), HasSubstr("holds no sample"));
+}
+
+TEST(ReasoningFiles, AFolderAFileOrSeveral) {
+  const ReasoningFolder folder;
+  folder.add("aime24", 2);
+  folder.add("math500", 3);
+  folder.write("notes.jsonl", "not read");
+  folder.write("gsm8k.txt", "not read");
+  std::vector<std::string> tasks;
+  EXPECT_EQ(read_reasoning(folder.path(), tasks).size(), 2u);
+  EXPECT_THAT(tasks, ElementsAre("aime24", "math500"));
+  tasks = {"math500"};
+  const auto one = read_reasoning(folder.path(), tasks);
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one.at("math500").problems.size(), 3u);
+  EXPECT_EQ(one.at("math500").kind, AnswerKind::expression);
+  tasks.clear();
+  EXPECT_EQ(read_reasoning(folder.file("math500.jsonl") + "," + folder.file("aime24.jsonl"), tasks).size(), 2u);
+  tasks.clear();
+  folder.write("math,hard.jsonl", ReasoningFolder::record("a", "1"));
+  read_reasoning(folder.file("math,hard.jsonl"), tasks);
+  EXPECT_THAT(tasks, ElementsAre("math,hard"));
+  const std::uint64_t before = one.at("math500").hash;
+  folder.add("math500", 4);
+  tasks = {"math500"};
+  EXPECT_NE(read_reasoning(folder.path(), tasks).at("math500").hash, before);
+}
+
+TEST(ReasoningFiles, DataThatCannotBeUsedIsRefused) {
+  const ReasoningFolder folder;
+  EXPECT_THAT(refused_data(folder.path()), HasSubstr("holds no problems"));
+  EXPECT_THAT(refused_data(folder.file("aime24.jsonl")), HasSubstr("there is no file or folder"));
+  folder.add("aime24", 1);
+  EXPECT_THAT(refused_data(folder.path(), {"aime25"}), HasSubstr("there is no 'aime25.jsonl'; --data holds aime24"));
+  EXPECT_THAT(refused_data(folder.path(), {"poems"}), HasSubstr("does not say what its answers are"));
+  EXPECT_THAT(refused_data(folder.file("aime24.jsonl") + ","), HasSubstr("there is no file or folder ''"));
+  EXPECT_THAT(refused_data(folder.file("aime24.jsonl") + "," + folder.file("aime24.jsonl")), HasSubstr("two files"));
+  EXPECT_THAT(refused_data(folder.path() + "," + folder.path()), HasSubstr("is a folder"));
+  folder.write("notes.jsonl", ReasoningFolder::record("a", 1));
+  EXPECT_THAT(refused_data(folder.file("notes.jsonl")), HasSubstr("does not say"));
+  folder.write("gpqa.jsonl", "");
+  EXPECT_THAT(refused_data(folder.path()), AllOf(HasSubstr("gpqa.jsonl"), HasSubstr("holds no sample")));
+}
+
+struct Published {
+  const char* task;
+  std::size_t problems;
+};
+
+class PublishedReasoning : public ::testing::TestWithParam<Published> {};
+
+/// Every reference, boxed as a model would, is right for its own problem and wrong for every problem whose answer
+/// differs.
+TEST_P(PublishedReasoning, ReferencesAreRightForThemselvesAlone) {
+  const std::string name = std::string("reasoning/") + GetParam().task + ".jsonl";
+  const auto data = testing::test_data(name);
+  if (data.empty()) GTEST_SKIP() << testing::missing_test_data(name);
+  std::vector<std::string> tasks;
+  const ReasoningFile file = read_reasoning(data.string(), tasks).at(GetParam().task);
+  ASSERT_EQ(file.problems.size(), GetParam().problems);
+  std::set<std::string> answers;
+  for (const ReasoningProblem& problem : file.problems) {
+    const std::string said = "So it is\n\n\\[\\boxed{" + problem.answer + "}\\]";
+    const std::string found = final_answer(said, file.kind).value_or("");
+    EXPECT_TRUE(same_answer(found, problem.answer, file.kind)) << problem.answer;
+    answers.insert(problem.answer);
+  }
+  // Pairs that differ in form or unit alone, in all files: none but these.
+  const std::set<std::pair<std::string, std::string>> same = {
+      {"14,000", "14000"},           {"5,600", "5600"},   {"10,\\!080", "10080"}, {"120", "120^\\circ"},
+      {"2 \\sqrt{5}", "2\\sqrt{5}"}, {"30", "30^\\circ"}, {"36", "36^\\circ"},    {"36", "\\$36"},
+      {"36^\\circ", "\\$36"},        {"5", "x=5"},        {"90", "90^\\circ"},    {"\\frac14", "\\frac{1}{4}"}};
+  for (auto one = answers.begin(); one != answers.end(); ++one)
+    for (auto two = std::next(one); two != answers.end(); ++two)
+      EXPECT_EQ(same_answer(*one, *two, file.kind), same.contains({*one, *two})) << *one << "   " << *two;
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, PublishedReasoning,
+                         ::testing::Values(Published{"aime24", 30}, Published{"aime25", 30},
+                                           Published{"gpqa_diamond", 198}, Published{"gsm8k", 1319},
+                                           Published{"math500", 500}),
+                         [](const ::testing::TestParamInfo<Published>& one) { return std::string(one.param.task); });
+
+}  // namespace
+}  // namespace tandem::eval
