@@ -67,7 +67,17 @@ Table map_of(const Summary& s, const MethodSummary& m, const std::string& label,
   return t;
 }
 
-/// Cells whose difference to the baseline cannot be chance at 95 %, each for itself.
+/// How many needles of `n` that the baseline finds a method has to lose at least, to be listed by losses().
+std::uint32_t smallest_listed(std::uint32_t n) {
+  for (std::uint32_t lost = 1; lost <= n; ++lost) {
+    for (std::uint32_t nobody = 0; nobody <= n - lost; ++nobody) {
+      if (newcombe_paired_interval({n - lost - nobody, lost, 0, nobody}).low > 0) return lost;
+    }
+  }
+  return n + 1;
+}
+
+/// Cells whose paired difference to the baseline has a 95 % interval below 0, each for itself.
 std::string losses(const Summary& s, const std::vector<std::string>& labels) {
   std::string text;
   for (std::size_t i = 0; i < labels.size(); ++i) {
@@ -119,10 +129,16 @@ std::string needle_report(const Summary& s, bool markdown) {
     } else {
       out += wrap(text, kTerminalWidth) + "\n";
     }
-    out += note(
-        "Cells whose 95 % interval of the paired difference lies below 0; of cells without a true difference "
-        "one in forty would, by chance.",
-        markdown);
+    std::string how =
+        "Cells whose 95 % interval of the paired difference lies below 0, each for itself: of cells without a true "
+        "difference some would, by chance, nominally one in forty.";
+    if (n > 0) {
+      const std::uint32_t least = smallest_listed(n);
+      how += least > n
+                 ? fmt::format(" With {} a cell there can be none.", counted(n, "sample"))
+                 : fmt::format(" With {} a cell, losses of fewer than {} are not seen.", counted(n, "sample"), least);
+    }
+    out += note(how, markdown);
   }
   return out;
 }

@@ -42,8 +42,9 @@ TEST_F(NeedleProgram, ShowsMapsAndKeepsARun) {
 }
 
 TEST_F(NeedleProgram, AnInterruptedRunEndsWithTheSameBytes) {
-  ASSERT_EQ(cli::run(command("whole")).code, 0);
-  const pid_t program = cli::start(command("part"));
+  const std::string longer = " --samples 24";  // the last one given counts: it has to last until the signal comes
+  ASSERT_EQ(cli::run(command("whole") + longer).code, 0);
+  const pid_t program = cli::start(command("part") + longer);
   cli::wait_until_it_handles_interrupts(program);
   const std::string file = folder("part") + "/samples.jsonl";
   cli::wait_for_file(file);
@@ -53,7 +54,7 @@ TEST_F(NeedleProgram, AnInterruptedRunEndsWithTheSameBytes) {
   kill(program, SIGINT);
   const int code = cli::exit_code_of(program);
   if (code == 0) GTEST_SKIP() << "the run was over before the signal came";
-  const cli::Outcome resumed = cli::run(command("part") + " --resume");
+  const cli::Outcome resumed = cli::run(command("part") + longer + " --resume");
   ASSERT_EQ(resumed.code, 0) << resumed.text;
   for (const char* name : {"samples.jsonl", "timings.jsonl"}) EXPECT_EQ(bytes("part", name), bytes("whole", name));
 }

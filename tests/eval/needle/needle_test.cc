@@ -210,8 +210,42 @@ TEST(NeedleReport, ShowsRecallWhereItBelongs) {
   EXPECT_THAT(markdown, HasSubstr("| all | 92 | 67 | 79 |"));
   EXPECT_THAT(markdown, HasSubstr("* hybrid:budget=0.2: 1 of 6 cells: 50\u00a0% at 2K (-100 points)\n"));
   EXPECT_THAT(markdown, Not(HasSubstr("* full")));
+  EXPECT_THAT(markdown, HasSubstr("With 8 samples a cell, losses of fewer than 4 are not seen."));
   const std::string terminal = needle_report(summary, false);
   EXPECT_THAT(terminal, AllOf(HasSubstr("100 █"), HasSubstr("75 ▓"), HasSubstr("0 ·"), HasSubstr("38 ░")));
+}
+
+/// Of the first method's hits the second loses the first `lost`.
+std::string report_of_losses(std::uint32_t samples, std::uint32_t lost) {
+  const TemporaryFolder root;
+  Manifest manifest = example_manifest();
+  manifest.benchmark = "needle";
+  manifest.tasks = {"depth_50"};
+  manifest.lengths = {1024};
+  manifest.samples = samples;
+  RunFolder folder = RunFolder::create(root / "run", manifest);
+  for (const MethodEntry& method : manifest.methods) {
+    for (std::uint32_t i = 0; i < samples; ++i) {
+      SampleResult sample = example_sample(i, method.label);
+      sample.benchmark = "needle";
+      sample.task = "depth_50";
+      sample.length = 1024;
+      sample.score = method.label == manifest.methods.front().label || i >= lost ? 1 : 0;
+      folder.append(sample);
+    }
+  }
+  folder.keep();
+  return needle_report(summarise(folder), true);
+}
+
+TEST(NeedleReport, SaysWhichLossesItCannotSee) {
+  for (const auto &[samples, least] : {std::pair{2u, 2u}, {3u, 3u}, {5u, 3u}, {10u, 4u}, {50u, 5u}}) {  // by hand
+    const std::string says =
+        fmt::format("With {} samples a cell, losses of fewer than {} are not seen.", samples, least);
+    EXPECT_THAT(report_of_losses(samples, least), HasSubstr(says));
+    EXPECT_THAT(report_of_losses(samples, least - 1), HasSubstr("0 of 1 cells\n")) << samples;
+  }
+  EXPECT_THAT(report_of_losses(1, 1), AllOf(HasSubstr("With 1 sample a cell there can be none."), HasSubstr("0 of 1")));
 }
 
 }  // namespace
