@@ -10,6 +10,7 @@
 #include "engine/common/json_lines.h"
 #include "engine/model/json_file.h"
 #include "eval/ruler/random.h"
+#include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {
@@ -36,8 +37,11 @@ const KindOfName* kind_by_name(std::string_view task) {
 
 /// The final answer of a reference. Empty where there is none of this kind.
 std::string reference_of(const std::string& text, AnswerKind kind) {
-  const bool is_whole = kind == AnswerKind::expression || kind == AnswerKind::integer;
-  const std::string answer = is_whole ? text : final_answer(text, kind).value_or(text);
+  std::string answer(strip(text));
+  const bool has_mark = kind == AnswerKind::number && text.find("####") != std::string::npos;
+  const bool has_box =
+      (kind == AnswerKind::number || kind == AnswerKind::letter) && text.find("\\boxed") != std::string::npos;
+  if (has_mark || has_box) answer = final_answer(text, kind).value_or("");  // "5 - 3" is no 3: no other place counts
   if (kind == AnswerKind::integer && answer.find_first_not_of("0123456789") != std::string::npos) return "";
   return same_answer(answer, answer, kind) ? answer : "";
 }

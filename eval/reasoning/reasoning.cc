@@ -108,11 +108,10 @@ void Reasoning::fill_manifest(const std::vector<std::string>& methods, Manifest&
   manifest.tasks = options_.tasks;
   manifest.lengths = {0};
   manifest.seed = options_.sampling.seed;
-  for (const std::string& task : options_.tasks) manifest.task_samples.push_back(problems_of(task) * options_.repeats);
-  manifest.samples = *std::max_element(manifest.task_samples.begin(), manifest.task_samples.end());
-  if (std::all_of(manifest.task_samples.begin(), manifest.task_samples.end(),
-                  [&](std::uint32_t n) { return n == manifest.samples; }))
-    manifest.task_samples.clear();
+  std::vector<std::uint32_t> answers;
+  answers.reserve(options_.tasks.size());
+  for (const std::string& task : options_.tasks) answers.push_back(problems_of(task) * options_.repeats);
+  manifest.set_samples(std::move(answers));
   std::string chat = options_.template_of ? to_string(*options_.template_of) : "none";
   if (!options_.thinking) chat += "-no-thinking";
   manifest.protocol_id = fmt::format(

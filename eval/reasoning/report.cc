@@ -1,7 +1,6 @@
 #include "eval/reasoning/report.h"
 
 #include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -24,6 +23,20 @@ struct Point {
   std::optional<double> attention;  // FLOPs
 };
 
+/// Mean over steps: with a budget the formula at the mean context is more than that.
+std::optional<double> mean_attention_flops(const ModelConfig& config, const MethodEntry& method,
+                                           const std::vector<std::uint64_t>& steps) {
+  double sum = 0, all = 0;
+  for (std::size_t context = 0; context < steps.size(); ++context) {
+    if (steps[context] == 0) continue;
+    const std::optional<double> flops = attention_flops(config, method, static_cast<std::uint32_t>(context));
+    if (!flops) return std::nullopt;
+    sum += *flops * static_cast<double>(steps[context]);
+    all += static_cast<double>(steps[context]);
+  }
+  return all > 0 ? std::optional(sum / all) : std::nullopt;
+}
+
 std::vector<Point> points_of(const Reasoning& benchmark, const ModelConfig& config, const RunFolder& folder,
                              const Summary& summary) {
   ByTask answers;
@@ -39,8 +52,7 @@ std::vector<Point> points_of(const Reasoning& benchmark, const ModelConfig& conf
                                       [&](const MethodEntry& e) { return e.label == method.label; });
       const ReasoningFigures figures =
           reasoning_figures(answers[{task, method.label}], benchmark.kind_of(task), benchmark.options().max_new_tokens);
-      const auto context = static_cast<std::uint32_t>(std::lround(figures.context));
-      points.push_back({task, m, &*cell, figures, attention_flops(config, *entry, context)});
+      points.push_back({task, m, &*cell, figures, mean_attention_flops(config, *entry, figures.steps)});
     }
   }
   return points;
@@ -70,7 +82,6 @@ double mean_tokens(const ReasoningFigures& figures) {
 ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, AnswerKind kind,
                                    std::uint32_t max_new_tokens) {
   ReasoningFigures figures;
-  double contexts = 0, steps = 0;
   for (const SampleResult& answer : answers) {
     ++figures.answers;
     figures.tokens += answer.tokens.size();
@@ -81,11 +92,16 @@ ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, Ans
       ++figures.without_answer;
     }
     // The step that makes token j, from 0 on, attends to the prompt and the j tokens before; the end token has a step.
-    const double own = static_cast<double>(answer.tokens.size() + (cut ? 0 : 1));
-    contexts += own * (answer.prompt_tokens + (own - 1) / 2);
-    steps += own;
+    const std::size_t own = answer.tokens.size() + (cut ? 0 : 1), end = answer.prompt_tokens + own;
+    if (figures.steps.size() < end) figures.steps.resize(end);
+    for (std::size_t context = answer.prompt_tokens; context < end; ++context) ++figures.steps[context];
   }
-  if (steps > 0) figures.context = contexts / steps;
+  double contexts = 0, all = 0;
+  for (std::size_t context = 0; context < figures.steps.size(); ++context) {
+    contexts += static_cast<double>(context) * static_cast<double>(figures.steps[context]);
+    all += static_cast<double>(figures.steps[context]);
+  }
+  if (all > 0) figures.context = contexts / all;
   return figures;
 }
 
@@ -121,8 +137,8 @@ std::string reasoning_report(const Reasoning& benchmark, const ModelConfig& conf
   text += note(
       fmt::format(
           "Cut off: answers of all {} tokens that --max-new allows; they count as wrong, whatever they say, and so do "
-          "answers in which no final answer was found. FLOPs of decoding one token by AsyncSpade's appendix B at the "
-          "mean context of the decode steps: projections and MLP, and of attention 4qh for each token attended, 2qh "
+          "answers in which no final answer was found. FLOPs of decoding one token by AsyncSpade's appendix B, the "
+          "mean over decode steps: projections and MLP, and of attention 4qh for each token attended, 2qh "
           "for each token or page scored on the step's way. -: no formula was published for the method with these "
           "options. What the operations of this run computed is in timings.jsonl.",
           o.max_new_tokens),

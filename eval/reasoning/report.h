@@ -2,7 +2,9 @@
 // all runs have.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/model/config.h"
 #include "eval/reasoning/reasoning.h"
@@ -17,13 +19,15 @@ struct ReasoningFigures {
   std::uint64_t cut = 0;                  // answers of all the tokens that may be generated: wrong
   std::uint64_t without_answer = 0;       // ended, but with no final answer in it: wrong
   double context = 0;                     // tokens of context of a decode step, mean over steps
+  std::vector<std::uint64_t> steps;       // decode steps by their tokens of context
 };
 
 /// Answers of one task and method.
 ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, AnswerKind kind,
                                    std::uint32_t max_new_tokens);
 
-/// A row per task and method. FLOPs are by the published formulas (eval/compare/published_flops.h) at the mean context.
+/// A row per task and method. FLOPs are by the published formulas (eval/compare/published_flops.h), the mean over
+/// steps.
 std::string reasoning_report(const Reasoning& benchmark, const ModelConfig& config, const RunFolder& folder,
                              const Summary& summary, bool markdown);
 

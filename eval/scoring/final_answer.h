@@ -1,4 +1,4 @@
-// The final answer in a model's text, and whether it is right: grader version 1 of `tandem eval reasoning`.
+// The final answer in a model's text, and whether it is right: grader version 2 of `tandem eval reasoning`.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace tandem::eval {
 /// number: AIME and GSM8K; letter: GPQA; expression: MATH.
 enum class AnswerKind : std::uint8_t { integer, number, letter, expression };
 
-inline constexpr const char* kGrader = "hendrycks-and-rationals-1";  // changes with any verdict
+inline constexpr const char* kGrader = "hendrycks-and-rationals-2";  // changes with any verdict
 
 /// Behind the last "</think>", or in all of a text that has none, the first of these that is there:
-///   the last \boxed{...} (or, without any, the last \fbox{...}), braces in braces included, or "\boxed 5" up to the
-///   line's end or a $; a box that is not closed is no answer, and nothing else is then
-///   number: what follows the last "####" in its line, as GSM8K writes its own answers
-///   what follows the last "answer is" or "answer:" in its line (between $ where there are any)
-///   number: the last number
+///   the last \boxed{...} that is not empty (or, without any, the last \fbox{...}), braces in braces included, or
+///   "\boxed 5" up to the line's end or a $; a box that is not closed is no answer, and nothing else is then number:
+///   what follows the last "####" in its line, as GSM8K writes its own answers what follows the last "answer is" or
+///   "answer:" in its line, or the next one that is not empty (between $ or \( \)) number: the last number, unless it
+///   is a part of something else (1/2, 2^10, 18 thousand)
 std::optional<std::string> final_answer(std::string_view text, AnswerKind kind);
 
 /// Whether an answer is right. integer and number: stated_number() of both are equal; letter: both are the same choice

@@ -134,12 +134,6 @@ std::string number_in(std::string_view response) {
   return to_utf8(digits);
 }
 
-std::string replaced(std::string text, std::string_view what, std::string_view by) {
-  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
-    text.replace(at, what.size(), by);
-  return text;
-}
-
 /// A space in place of each run of white space.
 std::string single_spaces(std::string_view text) {
   std::string out;

@@ -1,31 +1,17 @@
 #include "eval/scoring/math_answer.h"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "eval/scoring/python_text.h"
-#include "eval/scoring/white_space.h"
+#include "eval/scoring/stated_number.h"
 
 namespace tandem::eval {
 namespace {
 
 /// Where upstream's Python raises an exception.
 struct Raised {};
-
-template <typename Text>
-Text replaced(const Text& text, const Text& from, const Text& to) {
-  Text out;
-  std::size_t at = 0;
-  for (std::size_t found = text.find(from); found != Text::npos; found = text.find(from, at)) {
-    out.append(text, at, found - at).append(to);
-    at = found + from.size();
-  }
-  return out.append(text, at);
-}
 
 std::vector<std::u32string> split_at(const std::u32string& text, const std::u32string& separator) {
   std::vector<std::u32string> parts;
@@ -97,14 +83,14 @@ std::u32string hendrycks_form(std::string_view answer) {
   for (const auto& [from, to] :
        {Pair{U"\n", U""}, Pair{U"\\!", U""}, Pair{U"\\\\", U"\\"}, Pair{U"tfrac", U"frac"}, Pair{U"dfrac", U"frac"},
         Pair{U"\\left", U""}, Pair{U"\\right", U""}, Pair{U"^{\\circ}", U""}, Pair{U"^\\circ", U""}, Pair{U"\\$", U""}})
-    text = replaced<std::u32string>(text, from, to);
+    text = replaced(text, from, to);
   text = without_units(text);
   for (const auto& [from, to] : {Pair{U"\\%", U""}, Pair{U" .", U" 0."}, Pair{U"{.", U"{0."}})
-    text = replaced<std::u32string>(text, from, to);
+    text = replaced(text, from, to);
   if (text.empty()) return text;
   if (text[0] == U'.') text.insert(text.begin(), U'0');
   if (const auto sides = split_at(text, U"="); sides.size() == 2 && sides[0].size() <= 2) text = sides[1];
-  text = with_braces_of_fractions(replaced<std::u32string>(with_braces_of_roots(text), U" ", U""));
+  text = with_braces_of_fractions(replaced(with_braces_of_roots(text), U" ", U""));
   return as_fraction(text == U"0.5" ? U"\\frac{1}{2}" : text);
 }
 
@@ -116,110 +102,89 @@ std::optional<std::u32string> form_of(std::string_view answer) {
   }
 }
 
-bool is_figure(char c) {
-  return c >= '0' && c <= '9';
+bool is_letter(char32_t c) {
+  return (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z');
 }
 
-std::size_t count_figures(std::string_view text) {
-  const auto end = std::find_if_not(text.begin(), text.end(), is_figure);
-  return static_cast<std::size_t>(end - text.begin());
-}
-
-struct Decimal {
-  Rational value;
-  std::size_t length = 0;  // bytes; 0: the text does not begin with one
-};
-
-/// The longest decimal that `text` begins with.
-Decimal leading_decimal(std::string_view text, bool leading_zeros) {
-  constexpr std::size_t kMostFigures = 18;
-  std::size_t at = 0;
-  const bool negative = text.starts_with('-');
-  if (negative || text.starts_with('+')) at = 1;
-  std::string figures(text.substr(at, count_figures(text.substr(at))));
-  at += figures.size();
-  if (!figures.empty() && figures.size() <= 3) {
-    while (at < text.size() && text[at] == ',' && count_figures(text.substr(at + 1)) == 3) {
-      figures += text.substr(at + 1, 3);
-      at += 4;
-    }
+/// Where the brace that is open before `at` closes; npos where it does not.
+std::size_t closing(const std::u32string& text, std::size_t at) {
+  for (std::size_t open = 1; at < text.size(); ++at) {
+    if (text[at] == U'{') ++open;
+    if (text[at] == U'}' && --open == 0) return at;
   }
-  if (figures.size() > 1 && figures[0] == '0' && !leading_zeros) return {};
-  std::size_t places = 0;
-  if (at < text.size() && text[at] == '.') {
-    places = count_figures(text.substr(at + 1));
-    figures += text.substr(at + 1, places);
-    if (places > 0) at += 1 + places;
-  }
-  if (figures.empty() || figures.size() > kMostFigures) return {};
-  Decimal decimal{{std::stoll(figures), 1}, at};
-  for (; places > 0; --places) decimal.value.denominator *= 10;
-  const std::int64_t common = std::gcd(decimal.value.numerator, decimal.value.denominator);
-  decimal.value.numerator /= negative ? -common : common;
-  decimal.value.denominator /= common;
-  return decimal;
+  return std::u32string::npos;
 }
 
-/// All of `text`, a whole number.
-std::optional<std::int64_t> whole_number(std::string_view text) {
-  const Decimal decimal = leading_decimal(text, /*leading_zeros=*/false);
-  const bool is_whole =
-      decimal.length > 0 && decimal.length == text.size() && text.find_first_of(".,") == std::string_view::npos;
-  return is_whole ? std::optional(decimal.value.numerator) : std::nullopt;
-}
-
-std::optional<Rational> fraction(std::string_view above, std::string_view below, bool negative) {
-  const std::optional<std::int64_t> a = whole_number(above), b = whole_number(below);
-  if (!a || !b || *b == 0) return std::nullopt;
-  const std::int64_t common = std::gcd(*a, *b), sign = negative != (*b < 0) ? -1 : 1;
-  return Rational{sign * *a / common, (*b < 0 ? -*b : *b) / common};
-}
-
-/// Words behind a number that make it another one.
-bool changes_value(const std::string& word) {
-  constexpr auto kWords = std::to_array<std::string_view>(
-      {"hundred", "hundreds", "thousand", "thousands", "million",    "millions",   "mil",         "mn",
-       "billion", "billions", "bn",       "trillion",  "trillions",  "tn",         "lakh",        "lakhs",
-       "crore",   "crores",   "dozen",    "dozens",    "gross",      "half",       "halves",      "third",
-       "thirds",  "quarter",  "quarters", "fourth",    "fourths",    "fifth",      "fifths",      "sixth",
-       "sixths",  "seventh",  "sevenths", "eighth",    "eighths",    "ninth",      "ninths",      "tenth",
-       "tenths",  "twelfth",  "twelfths", "hundredth", "hundredths", "thousandth", "thousandths", "score",
-       "times",   "plus",     "minus",    "over",      "pi",         "and",        "or",          "to",
-       "mod",     "squared",  "cubed",    "factorial", "choose",     "than"});
-  return std::find(kWords.begin(), kWords.end(), word) != kWords.end();
-}
-
-/// Whether what stands behind a number is nothing but units.
-bool only_units(std::string_view rest) {
-  for (const std::string_view given : split_words(rest)) {
+/// Whether all that Hendrycks' rule leaves out of an answer says nothing: what follows "\text{ " is a unit, and what
+/// stands before "=" a name. "5 \text{ or } 6" and ">=5" are not 5.
+bool drops_nothing_said(const std::u32string& answer) {
+  constexpr std::u32string_view kText = U"\\text{ ";
+  if (const std::size_t at = answer.find(kText); at != std::u32string::npos) {
+    const std::size_t begin = at + kText.size(), end = closing(answer, begin);
+    if (end == std::u32string::npos) return false;
     std::string word;
-    for (const char c : given) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (std::isalpha(byte) == 0 && c != '.' && c != '-') return false;
-      word += static_cast<char>(std::tolower(byte));
-    }
-    std::size_t letters = 0;
-    std::string part;
-    for (const char c : word + "-") {  // "half-hours" has two parts
-      if (c != '-' && c != '.') {
-        part += c;
-        ++letters;
+    for (const char32_t c : answer.substr(begin, end - begin) + U" ") {
+      if (c >= U'0' && c <= U'9') return false;
+      if (is_letter(c)) {
+        word += static_cast<char>(c | 0x20);
         continue;
       }
-      if (changes_value(part)) return false;
-      part.clear();
+      if (changes_value(word) || word == "not") return false;
+      word.clear();
     }
-    if (letters < 2 || !std::isalpha(static_cast<unsigned char>(word[0]))) return false;
+    std::u32string_view behind = std::u32string_view(answer).substr(end + 1);
+    for (const std::u32string_view power : {U"^2", U"^3", U"^{2}", U"^{3}"})
+      if (behind.starts_with(power)) behind.remove_prefix(power.size());
+    if (behind.find_first_not_of(U" .$") != std::u32string_view::npos) return false;
   }
-  return true;
+  const std::size_t equals = answer.find(U'=');
+  return equals == std::u32string::npos || equals > 2 || equals == 0 ||
+         std::all_of(answer.begin(), answer.begin() + static_cast<std::ptrdiff_t>(equals),
+                     [](char32_t c) { return is_letter(c) || c == U' ' || c == U'$' || c > 0x7f; });
 }
 
-/// Behind the last "=" that is no part of another relation.
-std::string_view right_side(std::string_view text) {
-  const std::size_t at = text.rfind('=');
-  if (at == std::string_view::npos || (at > 0 && std::string_view("!<>:").find(text[at - 1]) != std::string_view::npos))
-    return text;
-  return text.substr(at + 1);
+/// The text without what only looks differently: \text{east} is east, (C) is C, 2516_{8} is 2516_8, x \in [0,1] is
+/// [0,1]. All words stay. Empty where nothing is left.
+std::u32string bare_form(std::u32string text) {
+  using Pair = std::pair<const char32_t*, const char32_t*>;
+  constexpr const char32_t* kRowEnd = U"\ue000";  // of a matrix: "\\\\ 1" is no "\\ " and a 1
+  for (const auto& [from, to] :
+       {Pair{U"\\\\", kRowEnd}, Pair{U"\n", U""}, Pair{U"tfrac", U"frac"}, Pair{U"dfrac", U"frac"},
+        Pair{U"\\left", U""}, Pair{U"\\right", U""}, Pair{U"\\!", U""}, Pair{U"\\,", U""}, Pair{U"\\;", U""},
+        Pair{U"\\:", U""}, Pair{U"\\ ", U""}, Pair{U"~", U""}, Pair{U"{,}", U","}, Pair{U"\\$", U""}, Pair{U"$", U""}})
+    text = replaced(text, from, to);
+  for (const std::u32string_view wrapper :
+       {U"\\text{", U"\\textbf{", U"\\textit{", U"\\textrm{", U"\\mathrm{", U"\\mathbf{", U"\\mbox{"}) {
+    for (std::size_t at = 0; (at = text.find(wrapper, at)) != std::u32string::npos;) {
+      const std::size_t end = closing(text, at + wrapper.size());
+      if (end == std::u32string::npos) break;
+      text.erase(end, 1);
+      text.erase(at, wrapper.size());
+    }
+  }
+  text = replaced(text, U" ", U"");
+  if (text.size() > 4 && is_letter(text[0]) && std::u32string_view(text).substr(1).starts_with(U"\\in") &&
+      !is_letter(text[4]))
+    text.erase(0, 4);
+  for (std::size_t i = 0; i + 3 < text.size(); ++i) {  // one character needs no braces
+    const bool raised = text[i] == U'_' || text[i] == U'^';
+    if (raised && text[i + 1] == U'{' && text[i + 3] == U'}' && text[i + 2] != U'{')
+      text = text.erase(i + 3, 1).erase(i + 1, 1);
+  }
+  while (text.ends_with(U'.')) text.pop_back();
+  if (text.size() == 3 && text[0] == U'(' && is_letter(text[1]) && text[2] == U')') text = text.substr(1, 1);
+  return text;
+}
+
+/// A number by itself, with the signs that a number may have around it.
+std::optional<Rational> number_of(const std::u32string& form) {
+  std::string text = to_utf8(form);
+  for (const auto& [from, to] : {std::pair{"{,}", ","}, {"\\,", ","}, {"%", ""}, {"\u00b0", ""}})
+    text = replaced(text, from, to);
+  std::string_view rest = text;
+  if (rest.size() > 1 && rest.starts_with('$') && rest.ends_with('$')) rest = rest.substr(1, rest.size() - 2);
+  if (rest.ends_with('.')) rest.remove_suffix(1);
+  return plain_number(rest);
 }
 
 }  // namespace
@@ -229,57 +194,17 @@ bool hendrycks_equal(std::string_view first, std::string_view second) {
   return a && b ? *a == *b : first == second;
 }
 
-std::optional<Rational> plain_number(std::string_view text, bool leading_zeros) {
-  const Decimal decimal = leading_decimal(text, leading_zeros);
-  if (decimal.length > 0 && decimal.length == text.size()) return decimal.value;
-  if (const std::size_t slash = text.find('/'); slash != std::string_view::npos)
-    return fraction(text.substr(0, slash), text.substr(slash + 1), false);
-  const bool negative = text.starts_with('-');
-  if (negative) text.remove_prefix(1);
-  constexpr std::string_view kFraction = "\\frac{";
-  const std::size_t middle = text.find("}{");
-  if (!text.starts_with(kFraction) || !text.ends_with('}') || middle == std::string_view::npos) return std::nullopt;
-  const std::string_view below = text.substr(middle + 2);
-  return fraction(text.substr(kFraction.size(), middle - kFraction.size()), below.substr(0, below.size() - 1),
-                  negative);
-}
-
-std::optional<Rational> stated_number(std::string_view answer) {
-  std::string text(answer);
-  using Pair = std::pair<const char*, const char*>;
-  for (const auto& [from, to] :
-       {Pair{"\\dfrac", "\\frac"}, Pair{"\\tfrac", "\\frac"}, Pair{"\\$", ""}, Pair{"$", ""}, Pair{"\u20ac", ""},
-        Pair{"\u00a3", ""}, Pair{"\\!", ""}, Pair{"\\,", ""}, Pair{"\\;", " "}, Pair{"\\:", " "}, Pair{"\\ ", " "},
-        Pair{"~", " "}, Pair{"{,}", ","}, Pair{"\\%", ""}, Pair{"%", ""}, Pair{"^{\\circ}", ""}, Pair{"^\\circ", ""}})
-    text = replaced<std::string>(text, from, to);
-  for (const std::string_view wrapper : {"\\text{", "\\textbf{", "\\mathbf{", "\\mathrm{", "\\mbox{", "\\textrm{"}) {
-    for (std::size_t at = text.find(wrapper); at != std::string::npos; at = text.find(wrapper)) {
-      const std::size_t end = text.find('}', at);
-      if (end == std::string::npos) return std::nullopt;
-      text[end] = ' ';
-      text.replace(at, wrapper.size(), " ");
-    }
-  }
-  std::string_view rest = strip(right_side(text));
-  if (rest.ends_with('.')) rest = strip(rest.substr(0, rest.size() - 1));
-  if (const auto whole = plain_number(rest, /*leading_zeros=*/true)) return whole;
-  const Decimal decimal = leading_decimal(rest, /*leading_zeros=*/true);
-  if (decimal.length == 0 || !only_units(rest.substr(decimal.length))) return std::nullopt;
-  return decimal.value;
-}
-
 bool math_equal(std::string_view first, std::string_view second) {
-  const auto a = form_of(first), b = form_of(second);
-  if (!a || !b) return first == second;
-  if (*a == *b) return !a->empty() || first == second;
-  const auto number = [](const std::u32string& form) {
-    const std::string text = to_utf8(form);
-    std::string_view rest = text;
-    if (rest.size() > 1 && rest.starts_with('$') && rest.ends_with('$')) rest = rest.substr(1, rest.size() - 2);
-    if (rest.ends_with('.')) rest.remove_suffix(1);
-    return plain_number(rest);
-  };
-  const std::optional<Rational> x = number(*a), y = number(*b);
+  const std::u32string texts[] = {replaced(code_points(first), U"\\mbox{ ", U"\\text{ "),
+                                  replaced(code_points(second), U"\\mbox{ ", U"\\text{ ")};
+  const std::u32string bare[] = {bare_form(texts[0]), bare_form(texts[1])};
+  if (bare[0] == bare[1]) return !bare[0].empty() || first == second;
+  std::optional<std::u32string> forms[2];
+  for (std::size_t i = 0; i < 2; ++i)
+    forms[i] = drops_nothing_said(texts[i]) ? form_of(to_utf8(texts[i])) : std::optional(bare[i]);
+  if (!forms[0] || !forms[1] || forms[0]->empty()) return false;
+  if (*forms[0] == *forms[1]) return true;
+  const std::optional<Rational> x = number_of(*forms[0]), y = number_of(*forms[1]);
   return x && y && *x == *y;
 }
 

@@ -14,26 +14,11 @@ namespace tandem::eval {
 /// the end), texts are equal as they are. Not a rule for arithmetic or algebra: "2+3" is not "5".
 bool hendrycks_equal(std::string_view first, std::string_view second);
 
-/// A number as a fraction in lowest terms, the denominator above 0.
-struct Rational {
-  std::int64_t numerator = 0, denominator = 1;
-  bool operator==(const Rational&) const = default;
-};
-
-/// The number that `text` is, and nothing beside it: 12, -0.50, .5, 12,345.6 (commas between groups of three only),
-/// 3/4, \frac{3}{4}, with at most 18 digits in a whole number or a decimal. No spaces, no units. Leading zeros are none
-/// of a number's unless `leading_zeros`: "010" may be of another base.
-std::optional<Rational> plain_number(std::string_view text, bool leading_zeros = false);
-
-/// The number that a short answer states: as plain_number(), with leading zeros, and besides $ and other currency
-/// signs, "%", degrees, LaTeX spaces and \text{...}, a full stop at the end, what stands before the last "=", and words
-/// behind the number (units, which are not compared). None where such a word may change the value ("thousand", "half",
-/// "and"), or is a single letter, or where anything else is left.
-std::optional<Rational> stated_number(std::string_view text);
-
-/// The rule for MATH: hendrycks_equal(), but two answers of which nothing is left (units alone) are not equal unless
-/// they are the same text; or both are plain numbers of one value (3/4 and 0.75, 10,080 and 10080), which Hendrycks'
-/// rule tells apart.
+/// The rule for MATH. Equal are answers that hendrycks_equal() calls so, unless what it leaves out says something ("5
+/// \text{ or } 6", "5 \text{ million}", ">=5") or nothing is left of either (units alone); and beyond it
+///   plain numbers of one value: 3/4 and 0.75, 10{,}080 and 10080, \frac{270}7 and 270/7
+///   what only looks differently: \text{east} and east, \text{(C)} and C, 2516_{8} and 2516_8, x \in [0,1] and [0,1],
+///   \, and other spaces, a full stop at the end
 bool math_equal(std::string_view first, std::string_view second);
 
 }  // namespace tandem::eval

@@ -10,6 +10,18 @@
 namespace tandem::eval {
 namespace {
 
+template <typename Char>
+std::basic_string<Char> replaced_in(std::basic_string_view<Char> text, std::basic_string_view<Char> from,
+                                    std::basic_string_view<Char> to) {
+  std::basic_string<Char> out;
+  std::size_t at = 0;
+  for (std::size_t found = text.find(from); found != text.npos; found = text.find(from, at)) {
+    out.append(text, at, found - at).append(to);
+    at = found + from.size();
+  }
+  return out.append(text, at);
+}
+
 constexpr char32_t kCapitalSigma = 0x3A3, kSigma = 0x3C3, kFinalSigma = 0x3C2, kCapitalDottedI = 0x130;
 
 utf8proc_category_t category(char32_t c) {
@@ -115,6 +127,14 @@ bool is_digit(char32_t c) {
 
 bool is_ascii_punctuation(char32_t c) {
   return (c >= U'!' && c <= U'/') || (c >= U':' && c <= U'@') || (c >= U'[' && c <= U'`') || (c >= U'{' && c <= U'~');
+}
+
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  return replaced_in(text, from, to);
+}
+
+std::u32string replaced(std::u32string_view text, std::u32string_view from, std::u32string_view to) {
+  return replaced_in(text, from, to);
 }
 
 }  // namespace tandem::eval

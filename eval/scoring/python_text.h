@@ -16,6 +16,10 @@ std::string to_utf8(std::u32string_view text);
 /// str.lower(): one letter may become two (U+0130), and a capital sigma at the end of a word becomes the final one.
 std::u32string lower(std::u32string_view text);
 
+/// str.replace(), of a `from` that is not empty.
+std::string replaced(std::string_view text, std::string_view from, std::string_view to);
+std::u32string replaced(std::u32string_view text, std::u32string_view from, std::u32string_view to);
+
 /// re's \w: letters, numbers of all kinds, underscore; no combining marks.
 bool is_word(char32_t c);
 

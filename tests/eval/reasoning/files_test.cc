@@ -60,6 +60,14 @@ TEST(ReasoningFiles, BadLinesAreNamed) {
   EXPECT_THAT(refused_file(record(nullptr), AnswerKind::number), HasSubstr("'answer' must hold text or a number"));
   EXPECT_THAT(refused_file(record("#### many"), AnswerKind::number), HasSubstr("no number, as in '#### 18'"));
   EXPECT_THAT(refused_file(record("1/2"), AnswerKind::integer), HasSubstr("no whole number"));
+  for (const nlohmann::json& no_number : {nlohmann::json("5 - 3"), nlohmann::json("2^10"), nlohmann::json("3 million"),
+                                          nlohmann::json("18 and a half"), nlohmann::json("it is 18")})
+    EXPECT_THAT(refused_file(record(no_number), AnswerKind::number), HasSubstr("no number, as in '#### 18'"))
+        << no_number;
+  EXPECT_EQ(parse_reasoning(record("1/2"), AnswerKind::number, "x")[0].answer, "1/2");
+  EXPECT_EQ(parse_reasoning(record("\\frac{3}{4}"), AnswerKind::number, "x")[0].answer, "\\frac{3}{4}");
+  EXPECT_THAT(refused_file(record(1e20), AnswerKind::number), HasSubstr("no number"));
+  EXPECT_THAT(refused_file(record("   "), AnswerKind::expression), HasSubstr("no answer"));
   EXPECT_THAT(refused_file(record("\\boxed{E}"), AnswerKind::letter), HasSubstr("no choice from A to D"));
   EXPECT_THAT(refused_file(record("\\text{ cm}"), AnswerKind::expression), HasSubstr("nothing was refused"));
   EXPECT_THAT(refused_file(record(""), AnswerKind::expression), HasSubstr("no answer"));
@@ -133,9 +141,11 @@ TEST_P(PublishedReasoning, ReferencesAreRightForThemselvesAlone) {
   }
   // Pairs that differ in form or unit alone, in all files: none but these.
   const std::set<std::pair<std::string, std::string>> same = {
-      {"14,000", "14000"},           {"5,600", "5600"},   {"10,\\!080", "10080"}, {"120", "120^\\circ"},
-      {"2 \\sqrt{5}", "2\\sqrt{5}"}, {"30", "30^\\circ"}, {"36", "36^\\circ"},    {"36", "\\$36"},
-      {"36^\\circ", "\\$36"},        {"5", "x=5"},        {"90", "90^\\circ"},    {"\\frac14", "\\frac{1}{4}"}};
+      {"15", "15\\mbox{ cm}^2"},   {"14,000", "14000"},   {"5,600", "5600"},
+      {"10,\\!080", "10080"},      {"120", "120^\\circ"}, {"2 \\sqrt{5}", "2\\sqrt{5}"},
+      {"30", "30^\\circ"},         {"36", "36^\\circ"},   {"36", "\\$36"},
+      {"36^\\circ", "\\$36"},      {"5", "x=5"},          {"90", "90^\\circ"},
+      {"\\frac14", "\\frac{1}{4}"}};
   for (auto one = answers.begin(); one != answers.end(); ++one)
     for (auto two = std::next(one); two != answers.end(); ++two)
       EXPECT_EQ(same_answer(*one, *two, file.kind), same.contains({*one, *two})) << *one << "   " << *two;

@@ -113,7 +113,7 @@ TEST_F(ReasoningTest, TheProtocolNamesWhatScoresDependOn) {
   folder.add("aime24", 3);
   EXPECT_THAT(protocol(), AllOf(HasSubstr("reasoning/v1+data:"),
                                 HasSubstr("+tok:abc+template:none+draw:greedy+answers:1+max-new:16+"),
-                                HasSubstr("score:hendrycks-and-rationals-1"), HasSubstr("budget:hgca=")));
+                                HasSubstr("score:hendrycks-and-rationals-2"), HasSubstr("budget:hgca=")));
   std::set<std::string> ids = {protocol()};
   options.samples = 2;
   ids.insert(protocol());
@@ -152,6 +152,9 @@ TEST_F(ReasoningTest, TheManifestCountsAnswers) {
   EXPECT_EQ(manifest.seed, 7u);
   options.samples = 2;
   read().fill_manifest({"full"}, manifest);
+  EXPECT_THAT(manifest.task_samples, ElementsAre());
+  EXPECT_EQ(manifest.samples, 8u);
+  EXPECT_EQ(manifest.all_samples(), 16u);
 }
 
 TEST_F(ReasoningTest, WhatCannotWorkIsRefusedFirst) {
