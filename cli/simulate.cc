@@ -57,9 +57,17 @@ struct SimulateArguments {
 std::vector<std::uint32_t> parse_batches(const std::string& text) {
   constexpr std::uint64_t kMost = 1024;
   std::vector<std::uint32_t> batches;
-  for (const std::string& item : split_list(text, "--batch"))
-    batches.push_back(item == "max" ? eval::kAsManyAsFit
-                                    : static_cast<std::uint32_t>(parse_count(item, "--batch", 1, kMost)));
+  for (const std::string& item : split_list(text, "--batch")) {
+    std::uint32_t batch = eval::kAsManyAsFit;
+    if (item != "max") {
+      if (item.find_first_of("0123456789") == std::string::npos)
+        throw_input_error("--batch: '{}' is not a whole number from 1 to {}, nor max.", item, kMost);
+      batch = static_cast<std::uint32_t>(parse_count(item, "--batch", 1, kMost));
+    }
+    if (std::find(batches.begin(), batches.end(), batch) != batches.end())
+      throw_input_error("--batch: '{}' is given twice.", item);
+    batches.push_back(batch);
+  }
   return batches;
 }
 
@@ -77,8 +85,12 @@ eval::SweepOptions options_of(const SimulateArguments& a) {
   o.batches = parse_batches(a.batches);
   const std::uint32_t longest = *std::max_element(o.contexts.begin(), o.contexts.end());
   o.methods = a.methods.empty() ? default_prediction(longest) : split_method_list(a.methods);
+  for (std::size_t i = 0; i < o.methods.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (o.methods[i] == o.methods[j]) throw_input_error("--methods: '{}' is given twice.", o.methods[i]);
   if (a.steps < 2 || a.steps > 4096) throw_input_error("--steps is {}: give 2 to 4096.", a.steps);
-  if (a.prefill_chunk < 1) throw_input_error("--prefill-chunk is 0: give 1 or more tokens.");
+  if (a.prefill_chunk < 1 || a.prefill_chunk > 65536)
+    throw_input_error("--prefill-chunk is {}: give 1 to 65536 tokens.", a.prefill_chunk);
   if (a.most < 1 || a.most > 1024) throw_input_error("--most is {}: give 1 to 1024.", a.most);
   if (a.threads > usable_threads())
     throw_input_error("--threads is {}: this process may use {}.", a.threads, usable_threads());
@@ -119,15 +131,25 @@ void open_folder(const SimulateArguments& a) {
   if (a.resume && !there) throw_input_error("--resume: there is no sweep.json in '{}'.", a.out);
   if (there && !a.resume && !a.force)
     throw_input_error("--out: '{}' has a sweep already; --resume goes on with it, --force replaces it.", a.out);
-  if (!there && fs::exists(folder, ignored) && !fs::is_empty(folder, ignored))
-    throw_input_error("--out: '{}' has files that are no sweep's: name another folder.", a.out);
-  fs::create_directories(folder, ignored);
+  std::error_code refused;
+  const bool empty = !fs::exists(folder, ignored) || fs::is_empty(folder, refused);
+  if (refused) throw_input_error("--out: '{}' cannot be read ({}).", a.out, refused.message());
+  if (!there && !empty) throw_input_error("--out: '{}' has files that are no sweep's: name another folder.", a.out);
+  fs::create_directories(folder, refused);
+  if (refused) throw_input_error("--out: '{}' cannot be made ({}).", a.out, refused.message());
   eval::check_writable(file, "--out");
+}
+
+/// What else of the folder is a sweep's, so of an earlier one where this one did not write it.
+void remove_made_of_it(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* name : {"report.md", "sweep.csv", "plot.png", "plot.svg"}) fs::remove(folder / name, ignored);
 }
 
 void write_files(const SimulateArguments& a, const eval::Sweep& sweep, const std::string& command) {
   const fs::path folder(a.out);
   eval::write_file(folder / kSweepFile, eval::sweep_json(sweep, command, program_text()));
+  remove_made_of_it(folder);
   if (!sweep.complete()) return;
   eval::write_file(folder / "sweep.csv", eval::sweep_csv(sweep));
   const std::string no_plot = a.no_plot ? "" : eval::draw_plot("eval/target/plot_sweep.py", folder);
@@ -137,7 +159,6 @@ void write_files(const SimulateArguments& a, const eval::Sweep& sweep, const std
                    fmt::format("# {}\n\n{}{}\nMade by {}: `{}`\n", sweep.model, plot,
                                eval::sweep_text(sweep, /*markdown=*/true), program_text(), command));
   if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
-  fmt::print("\n{}: report.md{}, sweep.json, sweep.csv\n", folder.string(), plotted ? ", plot.png" : "");
 }
 
 void simulate(const SimulateArguments& a) {
@@ -149,8 +170,8 @@ void simulate(const SimulateArguments& a) {
   std::vector<eval::SweepPoint> known;
   if (a.resume) {
     const std::string file = (fs::path(a.out) / kSweepFile).string();
-    const eval::Sweep settings{shape.name, shape.config.layers, shape.config.max_positions, options, workload, {}};
-    known = eval::known_points(read_text(file, "--resume: '" + file + "'"), file, settings, program_text());
+    known = eval::known_points(read_text(file, "--resume: '" + file + "'"), file,
+                               eval::empty_sweep(shape, options, workload), program_text());
   }
   Progress progress("simulating", Progress::standard(a.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
@@ -160,17 +181,24 @@ void simulate(const SimulateArguments& a) {
   if (!a.out.empty())
     keep = [&](const eval::Sweep& so_far) {
       eval::write_file(fs::path(a.out) / kSweepFile, eval::sweep_json(so_far, command, program_text()));
+      remove_made_of_it(a.out);
     };
   const eval::Sweep sweep = eval::simulate_sweep(std::move(shape), workload, options, std::move(known), keep);
   progress.finish();
   if (!sweep.complete()) {
     if (a.out.empty()) throw RunError("Interrupted; nothing was written. With --out what is finished is kept.");
+    if (sweep.points.empty()) throw_run_error("Interrupted before the first point; '{}' is as it was.", a.out);
     write_files(a, sweep, command);
-    throw_run_error("Interrupted: {} points are kept. Go on with the same command and --resume.", sweep.points.size());
+    throw_run_error("Interrupted: {} points are kept. Go on with the same command and --resume{}.", sweep.points.size(),
+                    a.force ? " in place of --force" : "");
   }
-  fmt::print("{}", eval::sweep_text(sweep, /*markdown=*/false));
-  check_stdout();
   if (!a.out.empty()) write_files(a, sweep, command);
+  fmt::print("{}", eval::sweep_text(sweep, /*markdown=*/false));
+  if (!a.out.empty()) {
+    std::error_code ignored;
+    const bool plotted = fs::exists(fs::path(a.out) / "plot.png", ignored);
+    fmt::print("\n{}: report.md, {}sweep.json, sweep.csv\n", a.out, plotted ? "plot.png, plot.svg, " : "");
+  }
   check_stdout();
 }
 
@@ -189,7 +217,8 @@ void add_simulate(Command app) {
       .show_default();
   command.option(
       "--methods", arguments->methods,
-      fmt::format("Methods with their options [{}]", fmt::join(default_prediction(kShortContext + 1), ", ")));
+      fmt::format("Methods with their options [{}; with budgets of 512 where no context is longer than {} tokens]",
+                  fmt::join(default_prediction(kShortContext + 1), ", "), kShortContext));
   command
       .option("--workload", arguments->workload,
               "What heads choose: published, or a file (hardware/workloads, or the workload of a target.json)")

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <fmt/core.h>
 #include <mutex>
+#include <optional>
 
 #include "engine/common/error.h"
 #include "engine/kernels/thread_pool.h"
@@ -49,12 +50,15 @@ void fill_memory(const Model& shape, const Workload& workload, const SweepOption
                  const HardwareProfile& hardware, SweepPoint& point) {
   point.row = simulate_point(shape, workload, options, hardware, point, 1);
   if (!point.row.refused.empty()) return;
-  point.sequences = sequences_that_fit(shape, hardware, point.row, options.most_sequences);
+  const TargetRow one = point.row;
+  point.sequences = sequences_that_fit(shape, hardware, one, options.most_sequences);
   while (point.sequences > 1) {
     point.row = simulate_point(shape, workload, options, hardware, point, point.sequences);
     if (!point.row.too_large) return;
     --point.sequences;
   }
+  point.sequences = 1;
+  point.row = one;
 }
 
 bool is_lossless(const std::string& method, const Model& shape) {
@@ -68,7 +72,7 @@ bool is_lossless(const std::string& method, const Model& shape) {
 void simulate_one(const Model& shape, const Workload& workload, const SweepOptions& options,
                   const HardwareProfile& hardware, SweepPoint& point) {
   point.lossless = is_lossless(point.method, shape);
-  point.sequences = std::max(point.batch, 1u);
+  point.sequences = point.batch;  // 0 where not even one fits
   if (device_kv_room(shape, hardware) <= 0) {
     point.row.method = point.method;
     point.row.too_large = true;
@@ -105,10 +109,19 @@ bool Sweep::complete() const {
   return true;
 }
 
+Sweep empty_sweep(const Model& shape, const SweepOptions& options, const Workload& workload) {
+  const ModelConfig& c = shape.config;
+  Sweep sweep{shape.name, c.layers, c.max_positions, "", options, workload, {}};
+  sweep.shape =
+      fmt::format("hidden {}, {} query heads, {} KV heads of {}, intermediate {}, vocabulary {}, weights {} bytes",
+                  c.hidden, c.q_heads, c.kv_heads, c.head_dim, c.intermediate, c.vocab, shape.weights.bytes());
+  return sweep;
+}
+
 Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& options, std::vector<SweepPoint> known,
                      const std::function<void(const Sweep&)>& keep) {
   check_sweep(options);
-  Sweep sweep{shape.name, shape.config.layers, shape.config.max_positions, options, workload, {}};
+  Sweep sweep = empty_sweep(shape, options, workload);
   const std::uint32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
   shape.config.max_positions = std::max(shape.config.max_positions, longest + options.steps);
 
@@ -146,7 +159,7 @@ Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& 
 
   std::mutex mutex;
   std::uint64_t done = tasks.size() - open.size();
-  auto kept = std::chrono::steady_clock::now();
+  std::optional<std::chrono::steady_clock::time_point> kept;  // the first point at once
   if (options.progress) options.progress(done, tasks.size(), "");
   ThreadPool pool(options.threads);
   try {
@@ -160,7 +173,7 @@ Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& 
       tasks[open[i]].done = true;
       ++done;
       if (options.progress) options.progress(done, tasks.size(), method);
-      if (keep && std::chrono::steady_clock::now() - kept > kKeptEvery) {
+      if (keep && (!kept || std::chrono::steady_clock::now() - *kept > kKeptEvery)) {
         keep(finished());
         kept = std::chrono::steady_clock::now();
       }

@@ -45,6 +45,7 @@ struct SweepPoint {
 struct Sweep {
   std::string model;
   std::uint32_t layers = 0, positions = 0;  // the model's own; longer contexts are costed as ones with scaled RoPE
+  std::string shape;                        // all that a cost depends on: two models may have one name
   SweepOptions options;
   Workload workload;
   std::vector<SweepPoint> points;  // by machine, batch, context, method, each in the order of its option
@@ -54,6 +55,9 @@ struct Sweep {
                          const std::string& method) const;
   bool complete() const;
 };
+
+/// Without points.
+Sweep empty_sweep(const Model& shape, const SweepOptions& options, const Workload& workload);
 
 /// Simulates the points that `known` does not have, heaviest first. `shape` may have fewer positions than a context
 /// takes. Where options.interrupted says so it stops between points or within one: what was finished is there,

@@ -29,6 +29,7 @@ Json settings_json(const Sweep& s, const std::string& program) {
   json["model"] = s.model;
   json["layers"] = s.layers;
   json["positions"] = s.positions;
+  json["shape"] = s.shape;
   json["steps"] = s.options.steps;
   json["prefill_chunk"] = s.options.prefill_chunk;
   json["most_sequences"] = s.options.most_sequences;
@@ -104,7 +105,8 @@ std::vector<SweepPoint> known_points(const std::string& text, const std::string&
     ObjectReader fields(one, fmt::format("{}, point {}", file, ++number));
     SweepPoint p;
     p.hardware = fields.text("hardware");
-    const bool most = one.contains("batch") && one.at("batch") == "max";
+    const bool most = one.contains("batch") && one.at("batch").is_string();
+    if (most && fields.text("batch") != "max") fields.fail("batch", "1 or more, or \"max\"");
     p.batch = most ? kAsManyAsFit : fields.integer<std::uint32_t>("batch");
     if (!most && p.batch == 0) fields.fail("batch", "1 or more, or \"max\"");
     p.context = fields.integer<std::uint32_t>("context");
@@ -116,7 +118,7 @@ std::vector<SweepPoint> known_points(const std::string& text, const std::string&
     if (!asked_for(settings.options, p))
       throw_input_error(
           "{}: it has {} at {} x {} on {}, which this command does not ask for and would lose. Name what the file has, "
-          "too, or give another --out.",
+          "too (its 'command' names everything), or give another --out.",
           file, p.method, most ? "max" : std::to_string(p.batch), p.context, p.hardware);
     points.push_back(std::move(p));
   }

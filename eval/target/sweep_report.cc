@@ -161,7 +161,9 @@ std::string fastest(const Sweep& s, bool markdown) {
         row = {h.name, batch == kAsManyAsFit ? "max" : std::to_string(batch), length_text(context)};
         for (std::size_t i = 0; i < kShown; ++i) row.push_back(i < points.size() ? named(*points[i]) : "-");
         const auto whole = std::find_if(points.begin(), points.end(), [](const SweepPoint* p) { return p->lossless; });
-        row.push_back(whole == points.end() ? "none fits" : named(**whole));
+        const bool asked =
+            std::any_of(s.points.begin(), s.points.end(), [](const SweepPoint& p) { return p.lossless; });
+        row.push_back(whole != points.end() ? named(**whole) : asked ? "none" : "none asked for");
       }
     }
   }
@@ -183,6 +185,13 @@ std::string refusals(const Sweep& s, bool markdown) {
   return text;
 }
 
+std::string without_host_limit(const SweepOptions& o) {
+  std::string names;
+  for (const HardwareProfile& h : o.hardware)
+    if (h.host.memory_gb == 0) names += (names.empty() ? "" : ", ") + h.name;
+  return names.empty() ? "" : fmt::format(" Host memory of {} is not known: there it is no limit.", names);
+}
+
 std::string how_to_read(const Sweep& s, bool markdown) {
   const SweepOptions& o = s.options;
   std::string text = fmt::format(
@@ -197,8 +206,8 @@ std::string how_to_read(const Sweep& s, bool markdown) {
   if (std::find(o.batches.begin(), o.batches.end(), kAsManyAsFit) != o.batches.end())
     text += note(
         fmt::format("As many as fit: the number in brackets decode together, at most {}; device memory without the "
-                    "weights and 5 %, and host memory without 5 % where the profile knows it, are what they may fill.",
-                    o.most_sequences),
+                    "weights and 5 %, and host memory without 5 %, are what they may fill.{}",
+                    o.most_sequences, without_host_limit(o)),
         markdown);
   std::string beyond;
   for (const std::uint32_t context : o.contexts)

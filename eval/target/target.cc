@@ -159,12 +159,19 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
   roomy.device.memory_gb = kRoomyGb;
   const auto device = make_sim_device(roomy, {.shapes_only = true, .checked = options.checked});
   std::vector<std::unique_ptr<Prefix>> prefixes;
-  const auto engine =
-      std::make_unique<Engine>(shape, *device, pool, engine_options(shape, hardware, workload, options));
-  prefixes.reserve(options.batch);
-  for (std::uint32_t i = 0; i < options.batch; ++i) {
-    const std::vector<std::int32_t> prompt(options.contexts.empty() ? options.context : options.contexts.at(i), 0);
-    prefixes.push_back(engine->prefill(prompt));
+  std::unique_ptr<Engine> engine;
+  try {
+    engine = std::make_unique<Engine>(shape, *device, pool, engine_options(shape, hardware, workload, options));
+    prefixes.reserve(options.batch);
+    for (std::uint32_t i = 0; i < options.batch; ++i) {
+      const std::vector<std::int32_t> prompt(options.contexts.empty() ? options.context : options.contexts.at(i), 0);
+      prefixes.push_back(engine->prefill(prompt));
+    }
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const RunError& e) {  // address space or memory of the machine that simulates
+    for (const std::string& method : options.methods) target.rows.push_back(refused_row(method, e.what()));
+    return target;
   }
   std::vector<DecodeRequest> requests;
   requests.reserve(prefixes.size());

@@ -1,5 +1,6 @@
 // tandem simulate as a user meets it.
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,20 +63,45 @@ TEST_F(Simulate, GoesOnWhereItStoppedAndAddsToASweep) {
 }
 
 TEST_F(Simulate, ASignalKeepsWhatIsFinished) {
-  // Its last points take seconds.
+  // The first point takes a moment, the next seconds.
   const std::string command =
-      "simulate --quiet --no-plot --as llama-3.1-8b --threads 1 --methods streaming,quest --context 256,32K --batch 8 "
+      "simulate --quiet --no-plot --as llama-3.1-8b --threads 1 --methods streaming,quest --context 256,16K --batch 8 "
       "--out " +
       folder("a");
   const pid_t program = cli::start(command, folder("said"));
   cli::wait_until_it_handles_interrupts(program);
-  cli::wait_for_file(folder("a"));
+  cli::wait_for_file(folder("a") + "/sweep.json");
   kill(program, SIGINT);
   EXPECT_EQ(cli::exit_code_of(program), 3);
   EXPECT_THAT(bytes(".", "said"), AllOf(HasSubstr("points are kept"), HasSubstr("--resume")));
   const Json sweep = parse_json(bytes("a", "sweep.json"), "JSON");
   EXPECT_EQ(sweep.at("complete"), false);
+  EXPECT_GE(sweep.at("points").size(), 1u);
   EXPECT_FALSE(fs::exists(folder("a") + "/report.md"));
+}
+
+TEST_F(Simulate, GoesOnWithAsManyAsFit) {
+  const std::string most = " --batch max --most 3 ";
+  ASSERT_EQ(cli::run(small("--context 512,1K" + most, "whole")).code, 0);
+  ASSERT_EQ(cli::run(small("--context 512" + most, "part")).code, 0);
+  const cli::Outcome more = cli::run(small("--context 512,1K --resume" + most, "part"));
+  ASSERT_EQ(more.code, 0) << more.text;
+  for (const char* file : {"sweep.json", "sweep.csv"}) EXPECT_EQ(bytes("part", file), bytes("whole", file));
+}
+
+TEST_F(Simulate, WhatIsInTheFolderIsOfOneSweep) {
+  ASSERT_EQ(cli::run(small("--context 512 --batch 1", "a")).code, 0);
+  std::ofstream(folder("a") + "/plot.png") << "of an earlier one";
+  const std::string earlier = bytes("a", "sweep.json");
+  // What the terminal did not take is in the folder all the same.
+  EXPECT_EQ(std::system((std::string(TANDEM_PROGRAM) + " " + small("--context 1K --batch 1 --force", "a") +
+                         " > /dev/full 2> /dev/null")
+                            .c_str()) >>
+                8,
+            3);
+  EXPECT_NE(bytes("a", "sweep.json"), earlier);
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("1K"));
+  EXPECT_FALSE(fs::exists(folder("a") + "/plot.png"));
 }
 
 TEST_F(Simulate, PlotsTheSweep) {
@@ -106,8 +132,11 @@ TEST_F(Simulate, SaysWhatIsWrongBeforeAnythingRuns) {
       {"--context 1", "at least 2 tokens"},
       {"--context 8K,8192", "given twice"},
       {"--batch 0", "'0' is not a whole number from 1 to 1024"},
-      {"--batch most", "'most' is not a whole number"},
+      {"--batch most", "'most' is not a whole number from 1 to 1024, nor max"},
       {"--batch max,max", "'max' is given twice"},
+      {"--batch 01,1", "'1' is given twice"},
+      {"--methods full,full", "'full' is given twice"},
+      {"--prefill-chunk 4294967295", "give 1 to 65536 tokens"},
       {"--methods full,ques", "Did you mean 'quest'?"},
       {"--methods quest:budget=x", "'budget'"},
       {"--steps 1", "--steps is 1"},

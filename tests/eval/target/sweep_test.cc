@@ -41,7 +41,7 @@ std::string json_of(const Sweep& sweep) {
 
 Sweep settings_of(const SweepOptions& options) {
   const Model shape = load_shape(kShape);
-  return {shape.name, shape.config.layers, shape.config.max_positions, options, a_workload(), {}};
+  return empty_sweep(shape, options, a_workload());
 }
 
 std::string refusal(const std::string& text, const Sweep& settings, const std::string& program = kProgram) {
@@ -126,6 +126,36 @@ TEST(Sweep, MemoryIsFilledToTheLastSequence) {
   EXPECT_EQ(none.tokens_per_second(), 0);
 }
 
+/// hgca's second sequence needs a little more than its first, so that the estimate is two and one fits.
+TEST(Sweep, WhereTheEstimateIsTooLargeTheLastThatFitsIsShown) {
+  SweepOptions options = a_sweep();
+  options.methods = {"hgca:device_kv=0.25,block=16"};
+  options.contexts = {1000};
+  options.steps = 8;
+  options.hardware.resize(1);
+  options.batches = {1, 2};
+  const auto bytes = simulate_sweep(load_shape(kShape), a_workload(), options);
+  const double one = double(bytes.points[0].row.host_kv_bytes), two = double(bytes.points[1].row.host_kv_bytes);
+  ASSERT_GT(two, 2 * one);
+  options.hardware[0].host.memory_gb = (one + two / 2) / 0.95 * 1e-9;
+  options.batches = {kAsManyAsFit};
+  const SweepPoint most = simulate_sweep(load_shape(kShape), a_workload(), options).points[0];
+  EXPECT_EQ(most.sequences, 1u);
+  EXPECT_EQ(most.row.refused, "");
+  EXPECT_EQ(most.row.step_ms, bytes.points[0].row.step_ms);
+}
+
+TEST(Sweep, WhatTheMachineRefusesIsAPoint) {
+  SweepOptions options = a_sweep();
+  options.methods = {"full"};
+  options.contexts = {512, 1u << 24};
+  options.batches = {1024};
+  options.hardware.resize(1);
+  const Sweep sweep = simulate_sweep(load_shape(kShape), a_workload(), options);
+  EXPECT_EQ(sweep.points.at(0).row.refused, "");
+  EXPECT_THAT(sweep.points.at(1).row.refused, HasSubstr("refuses"));
+}
+
 TEST(Sweep, HostMemoryIsALimitWhereTheProfileKnowsIt) {
   TargetOptions target;
   target.methods = {"full-host"};
@@ -208,6 +238,9 @@ TEST(SweepFile, RefusesFiguresOfOtherSettings) {
   other.model = "qwen3-8b";
   EXPECT_THAT(refusal(text, other), HasSubstr("its model is \"llama-3.2-1b\", and this command's is \"qwen3-8b\""));
   other = settings_of(options);
+  other.shape += " and more";
+  EXPECT_THAT(refusal(text, other), HasSubstr("its shape is \"hidden 2048, 32 query heads"));
+  other = settings_of(options);
   other.options.steps = 8;
   EXPECT_THAT(refusal(text, other), HasSubstr("its steps is 4, and this command's is 8"));
   other = settings_of(options);
@@ -249,7 +282,7 @@ Sweep made_up() {
   options.contexts = {1024, 2048};
   options.batches = {4, kAsManyAsFit};
   options.steps = 64;
-  Sweep sweep{"a model", 10, 4096, options, a_workload(), {}};
+  Sweep sweep{"a model", 10, 4096, "a shape", options, a_workload(), {}};
   for (const std::uint32_t batch : options.batches) {
     for (const std::uint32_t context : options.contexts) {
       for (std::size_t m = 0; m < options.methods.size(); ++m) {
@@ -289,7 +322,7 @@ TEST(SweepReport, HasTheFiguresInTheirPlaces) {
   EXPECT_THAT(text, Not(HasSubstr("full: its KV takes more"))) << "the cell says it";
   EXPECT_THAT(text,
               HasSubstr("| fluxion-a100 | 4 | 1K | streaming 1500 | quest:budget=256 1000 | full 500 | full 500 |"));
-  EXPECT_THAT(text, HasSubstr("| fluxion-a100 | 4 | 2K | streaming 750 | - | - | none fits |"));
+  EXPECT_THAT(text, HasSubstr("| fluxion-a100 | 4 | 2K | streaming 750 | - | - | none |"));
   EXPECT_THAT(text, HasSubstr("at most 256"));
   for (const char* head : {"simulated: a model, batch 4, A100-80G", "simulated: a model, as many as fit, A100-80G"})
     EXPECT_THAT(text, HasSubstr(head));
