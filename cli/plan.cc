@@ -1,7 +1,9 @@
 // tandem plan: bytes of KV, requests that fit, and what the link can bring back.
 #include "eval/plan/plan.h"
 
+#include <algorithm>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -19,16 +21,17 @@ Examples:
   tandem plan                                            llama-3.1-8b on an A100 with 80 GB
   tandem plan --as llama-3.1-70b --hw h200 --context 32K,128K --batch 1,8
   tandem plan --as ./my-model --hw mine.json --kv-type f16 --block 256 --step-ms 40
-  tandem plan --as qwen3-32b --memory 192GB --link-gbps 55       a machine that has no profile
+  tandem plan --as qwen3-32b --memory 192GB --host-memory 512GB --link-gbps 55       a machine that has no profile
 
 Arithmetic alone: bytes per token, block and request, requests that a memory holds, what is left for host memory, and
 how much of it the link brings back within a step. Device memory is the profile's without the weights (bf16) and 5 % for
-activations. --memory and --link-gbps take the place of the profile's figures. What methods do with it, and how long
-their steps take: `tandem simulate`.)";
+activations; host memory is the profile's without 5 %, where it has one. --memory, --host-memory and --link-gbps take
+the place of the profile's figures; with --memory alone host memory is not known. What methods do with it, and how
+long their steps take: `tandem simulate`.)";
 
 struct PlanArguments {
   std::string as = "llama-3.1-8b", hardware = "fluxion-a100", contexts = "8K,32K,128K", batches = "1,8,32";
-  std::string kv_type = "bf16", memory, out;
+  std::string kv_type = "bf16", memory, host_memory, out;
   std::uint32_t block = 32;
   double step_ms = 100;
   std::optional<double> link_gbps;
@@ -46,27 +49,35 @@ void plan(const PlanArguments& a) {
   eval::PlanOptions options;
   options.kv_type = type_of(a.kv_type);
   options.contexts = parse_lengths(a.contexts, "--context");
-  for (const std::string& item : split_list(a.batches, "--batch"))
-    options.batches.push_back(static_cast<std::uint32_t>(parse_count(item, "--batch", 1, kMostRequests)));
+  for (const std::string& item : split_list(a.batches, "--batch")) {
+    const auto batch = static_cast<std::uint32_t>(parse_count(item, "--batch", 1, kMostRequests));
+    if (std::find(options.batches.begin(), options.batches.end(), batch) != options.batches.end())
+      throw_input_error("--batch: '{}' is given twice.", item);
+    options.batches.push_back(batch);
+  }
   options.block_tokens = a.block;
   if (a.block < 1 || a.block > 65536) throw_input_error("--block is {}: give 1 to 65536 tokens.", a.block);
   options.step_ms = a.step_ms;
-  if (!(a.step_ms > 0 && a.step_ms <= 1e7)) throw_input_error("--step-ms is {}: give a time above 0.", a.step_ms);
-  if (a.link_gbps && !(*a.link_gbps > 0 && *a.link_gbps <= 1e6))
-    throw_input_error("--link-gbps is {}: give 10^9 bytes per second, above 0.", *a.link_gbps);
+  if (!(a.step_ms > 0 && a.step_ms <= 1e7))
+    throw_input_error("--step-ms is {}: give a time above 0, up to 10^7 ms.", a.step_ms);
+  if (a.link_gbps && !(*a.link_gbps >= 1e-3 && *a.link_gbps <= 1e6))
+    throw_input_error("--link-gbps is {}: give 10^9 bytes per second, from 0.001 to 10^6.", *a.link_gbps);
   check_new_file(a.out, a.force);
 
   const Model shape = load_shape(a.as);
   HardwareProfile hardware = load_profile(a.hardware);
-  if (!a.memory.empty()) hardware.device.memory_gb = double(parse_size(a.memory, "--memory")) * 1e-9;
+  if (!a.memory.empty()) {
+    hardware.device.memory_gb = double(parse_size(a.memory, "--memory")) * 1e-9;
+    hardware.host.memory_gb = 0;  // another machine's
+  }
+  if (!a.host_memory.empty()) hardware.host.memory_gb = double(parse_size(a.host_memory, "--host-memory")) * 1e-9;
   eval::PlanMemory memory{hardware.title, eval::device_kv_room(shape, hardware), eval::host_kv_room(hardware),
                           a.link_gbps.value_or(hardware.link.h2d_curve.back().gbps) * 1e9};
-  if (!a.memory.empty() || a.link_gbps) {
-    memory.title += ", with";
-    if (!a.memory.empty()) memory.title += fmt::format(" {:.4g} GB of device memory", hardware.device.memory_gb);
-    if (a.link_gbps)
-      memory.title += fmt::format("{} a link of {:.4g} GB/s", a.memory.empty() ? "" : " and", *a.link_gbps);
-  }
+  std::vector<std::string> others;
+  if (!a.memory.empty()) others.push_back(fmt::format("{:.4g} GB of device memory", hardware.device.memory_gb));
+  if (!a.host_memory.empty()) others.push_back(fmt::format("{:.4g} GB of host memory", hardware.host.memory_gb));
+  if (a.link_gbps) others.push_back(fmt::format("a link of {:.4g} GB/s", *a.link_gbps));
+  if (!others.empty()) memory.title += fmt::format(", with {}", fmt::join(others, " and "));
   const eval::Plan result = eval::make_plan(shape.name, shape.config, memory, options);
   fmt::print("{}", eval::plan_text(result, /*markdown=*/false));
   check_stdout();
@@ -89,6 +100,7 @@ void add_plan(Command app) {
   command.option("--kv-type", arguments->kv_type, "Numbers of the KV cache: bf16, f16 or f32").show_default();
   command.option("--step-ms", arguments->step_ms, "A decode step, in which blocks can be brought back").show_default();
   command.option("--memory", arguments->memory, "Device memory in place of the profile's, as 80GB or 80G (2^30)");
+  command.option("--host-memory", arguments->host_memory, "Host memory in place of the profile's");
   command.option("--link-gbps", arguments->link_gbps,
                  "Rate of the link in place of the profile's at its largest pieces");
   command.option("--out", arguments->out, "Also write the result to this file, Markdown or (.json) JSON");

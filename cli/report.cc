@@ -44,14 +44,19 @@ std::string format_of(const ReportArguments& a) {
   return a.out.ends_with(".md") ? "markdown" : "text";
 }
 
-/// The last parts of the folders' names that tell them apart.
+/// Without "." and links where it is there.
+std::filesystem::path whole_path(const std::string& folder) {
+  std::error_code refused;
+  std::filesystem::path path = std::filesystem::weakly_canonical(folder, refused);
+  if (refused) path = std::filesystem::path(folder).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
+/// The last parts of the folders' names; as they were typed where two have the same.
 std::vector<std::string> names_of(const std::vector<std::string>& folders) {
   std::vector<std::string> names;
-  for (const std::string& folder : folders) {
-    std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
-    if (!path.has_filename()) path = path.parent_path();
-    names.push_back(path.filename().string());
-  }
+  names.reserve(folders.size());
+  for (const std::string& folder : folders) names.push_back(whole_path(folder).filename().string());
   std::vector<std::string> sorted = names;
   std::sort(sorted.begin(), sorted.end());
   return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? names : folders;
@@ -61,7 +66,7 @@ void report(const ReportArguments& a) {
   const std::string format = format_of(a);
   for (std::size_t i = 0; i < a.runs.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
-      if (a.runs[i] == a.runs[j]) throw_input_error("'{}' is given twice.", a.runs[i]);
+      if (whole_path(a.runs[i]) == whole_path(a.runs[j])) throw_input_error("'{}' is given twice.", a.runs[i]);
   check_new_file(a.out, a.force);
   const std::vector<std::string> names = names_of(a.runs);
   std::vector<eval::ReportedRun> runs;

@@ -22,6 +22,9 @@ std::string facts(const Plan& p, bool markdown) {
     text += fmt::format("Room for KV on the device: {} GB, {} blocks, {} tokens.\n", gb(p.memory.device_bytes),
                         p.device_blocks, p.device_blocks * p.options.block_tokens);
   }
+  text += std::isinf(p.memory.host_bytes)
+              ? "Host memory is not known: what it holds is not counted.\n"
+              : fmt::format("Room for KV in host memory: {} GB.\n", gb(p.memory.host_bytes));
   text += fmt::format(
       "The link ({:.4g} GB/s) brings a block back in {:.3f} ms: {} blocks, {} tokens, within a step of {:g} ms.\n",
       p.memory.link_bytes_per_second * 1e-9, p.block_ms, p.blocks_per_step, p.blocks_per_step * p.options.block_tokens,

@@ -5,12 +5,13 @@
 #include <fmt/core.h>
 #include <set>
 
+#include "eval/report/manifest_difference.h"
 #include "eval/tables/tables.h"
 
 namespace tandem::eval {
 namespace {
 
-constexpr std::size_t kTimes = 19;
+constexpr std::size_t kTimes = 23;
 
 const LatencySummary* latency_of(const ReportedMethod& m, const ReportedCell& cell) {
   if (!cell.task.empty()) return nullptr;  // times are of all tasks together
@@ -28,15 +29,16 @@ std::string estimate(const std::optional<Estimate>& e) {
 
 std::string times(const LatencySummary* l, const std::set<std::string>& causes) {
   if (l == nullptr) return std::string(kTimes + causes.size() - 1, ',');
-  std::string text =
-      fmt::format("{},{},{},{},{},{},{},{},{},{},{}", l->ttft_ms, l->prefill_ms, l->setup_ms, l->first_step_ms,
-                  l->tpot_ms, l->tpot_p50_ms, l->tpot_p90_ms, l->tpot_p99_ms, l->step_ms, l->busy_ms, l->idle_ms);
+  std::string text = fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", l->samples, l->ttft_ms, l->prefill_ms,
+                                 l->setup_ms, l->first_step_ms, l->tpot_ms, l->tpot_p50_ms, l->tpot_p90_ms,
+                                 l->tpot_p99_ms, l->step_ms, l->busy_ms, l->idle_ms);
   for (const std::string& cause : causes) {
     const auto found = l->idle_ms_by_cause.find(cause);
     text += fmt::format(",{}", found == l->idle_ms_by_cause.end() ? 0 : found->second);
   }
-  return text + fmt::format(",{},{},{},{},{},{},{},{}", l->hbm, l->dram, l->h2d, l->d2h, l->attended_device,
-                            l->attended_host, l->peak_device_kv, l->peak_host_kv);
+  return text + fmt::format(",{},{},{},{},{},{},{},{},{},{},{}", l->hbm, l->dram, l->h2d, l->d2h, l->peer_link,
+                            l->peer_hbm, l->attended_device, l->attended_host, l->peak_device_kv, l->peak_host_kv,
+                            l->peak_peer_kv);
 }
 
 }  // namespace
@@ -47,24 +49,27 @@ std::string tables_csv(std::span<const ReportedRun> runs) {
     for (const ReportedMethod& m : run.methods)
       for (const auto& [cause, ms] : m.latency.idle_ms_by_cause) causes.insert(cause);
   std::string text =
-      "run,model,benchmark,protocol,clock,method,task,length,measure,n,value,low,high,difference,difference_low,"
-      "difference_high,p,ttft_ms,prefill_ms,setup_ms,first_step_ms,tpot_ms,tpot_p50_ms,tpot_p90_ms,tpot_p99_ms,step_ms,"
+      "run,model,benchmark,protocol,clock,batch,precision,method,task,length,measure,n,units,value,low,high,difference,"
+      "difference_low,difference_high,p,timed_samples,ttft_ms,prefill_ms,setup_ms,first_step_ms,tpot_ms,tpot_p50_ms,"
+      "tpot_p90_ms,tpot_p99_ms,step_ms,"
       "busy_ms,idle_ms";
   for (const std::string& cause : causes) text += "," + csv_cell("idle_ms: " + cause);
   text +=
-      ",hbm_bytes_per_token,dram_bytes_per_token,h2d_bytes_per_token,d2h_bytes_per_token,attended_device,attended_host,"
-      "peak_device_kv_bytes,peak_host_kv_bytes\n";
+      ",hbm_bytes_per_token,dram_bytes_per_token,h2d_bytes_per_token,d2h_bytes_per_token,peer_link_bytes_per_token,"
+      "peer_hbm_bytes_per_token,attended_device,attended_host,peak_device_kv_bytes,peak_host_kv_bytes,"
+      "peak_peer_kv_bytes\n";
   for (const ReportedRun& run : runs) {
     const Manifest& m = run.manifest;
-    const std::string origin = fmt::format("{},{},{},{},{}", csv_cell(run.name), csv_cell(m.model),
-                                           csv_cell(m.benchmark), csv_cell(m.protocol_id), csv_cell(m.clock));
+    const std::string origin =
+        fmt::format("{},{},{},{},{},{},{}", csv_cell(run.name), csv_cell(m.model), csv_cell(m.benchmark),
+                    csv_cell(m.protocol_id), csv_cell(m.clock), batch_of(m), csv_cell(m.precision));
     for (const ReportedMethod& method : run.methods) {
       for (const ReportedCell& cell : method.cells) {
-        text += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", origin, csv_cell(method.label),
+        text += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", origin, csv_cell(method.label),
                             cell.task.empty() ? "all" : csv_cell(cell.task),
                             cell.length == 0 ? "all" : std::to_string(cell.length),
-                            run.perplexity ? "nats_per_token" : "accuracy", cell.value.n, estimate(cell.value),
-                            estimate(cell.difference), cell.p ? fmt::format("{}", *cell.p) : "",
+                            run.perplexity ? "nats_per_token" : "accuracy", cell.value.n, cell.units,
+                            estimate(cell.value), estimate(cell.difference), cell.p ? fmt::format("{}", *cell.p) : "",
                             times(latency_of(method, cell), causes));
       }
     }

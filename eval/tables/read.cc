@@ -10,7 +10,7 @@ namespace tandem::eval {
 namespace {
 
 ReportedCell cell_of(const AccuracyCell& a) {
-  ReportedCell cell{a.task, a.length, a.accuracy, {}, {}};
+  ReportedCell cell{a.task, a.length, a.accuracy, a.units, {}, {}};
   if (a.has_difference) cell.difference = a.difference.difference;
   if (a.has_difference && a.difference.has_p) cell.p = a.difference.p;
   return cell;
@@ -41,6 +41,7 @@ void read_losses(const RunFolder& folder, ReportedRun& run) {
     method.label = m.label;
     ReportedCell& cell = method.cells.emplace_back();
     cell.value = m.loss;
+    cell.units = m.loss.n;
     if (m.difference.n > 0) cell.difference = m.difference;
     method.latency = summary.run.methods[i].latency;
     method.by_length = std::move(summary.run.methods[i].by_length);

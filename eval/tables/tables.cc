@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/ranges.h>
 
+#include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
 #include "eval/tables/latex.h"
 
@@ -69,6 +70,11 @@ Table quality_table(std::span<const ReportedRun> runs) {
   return t;
 }
 
+bool has_peer(const ReportedRun& run) {
+  return std::any_of(run.methods.begin(), run.methods.end(),
+                     [](const ReportedMethod& m) { return m.latency.peak_peer_kv > 0; });
+}
+
 /// Only of runs that have times; no columns where none has.
 Table time_table(std::span<const ReportedRun> runs) {
   std::vector<const ReportedRun*> timed;
@@ -80,11 +86,16 @@ Table time_table(std::span<const ReportedRun> runs) {
     return r->manifest.clock == timed.front()->manifest.clock;
   });
   if (one_clock && !timed.empty()) t.clock = timed.front()->manifest.clock;
+  const bool one_batch = std::all_of(timed.begin(), timed.end(), [&](const ReportedRun* r) {
+    return batch_of(r->manifest) == batch_of(timed.front()->manifest);
+  });
   for (const ReportedRun* run : timed) {
-    const std::string clock = one_clock ? "" : ", " + run->manifest.clock;
+    std::string clock = one_clock ? "" : ", " + run->manifest.clock;
+    if (!one_batch) clock += fmt::format(", batch {}", batch_of(run->manifest));
     for (const char* what : {"TTFT ms", "TPOT ms", "p99 ms", "idle ms a step"})
       t.head.push_back(head(runs, *run, what + clock));
     for (const char* what : {"idle %", "KV MB, device", "host"}) t.head.push_back(head(runs, *run, what));
+    if (has_peer(*run)) t.head.push_back(head(runs, *run, "peer"));
   }
   for (const std::string& label : all_labels(runs)) {
     std::vector<std::string>& row = t.rows.emplace_back();
@@ -92,7 +103,7 @@ Table time_table(std::span<const ReportedRun> runs) {
     for (const ReportedRun* run : timed) {
       const ReportedMethod* m = find(*run, label);
       if (m == nullptr || m->latency.samples == 0) {
-        row.insert(row.end(), 7, "-");
+        row.insert(row.end(), has_peer(*run) ? 8 : 7, "-");
         continue;
       }
       const LatencySummary& l = m->latency;
@@ -102,6 +113,7 @@ Table time_table(std::span<const ReportedRun> runs) {
                              fmt::format("{:.1f}", l.step_ms > 0 ? 100 * l.idle_ms / l.step_ms : 0),
                              fmt::format("{:.2f}", double(l.peak_device_kv) * 1e-6),
                              fmt::format("{:.2f}", double(l.peak_host_kv) * 1e-6)});
+      if (has_peer(*run)) row.push_back(fmt::format("{:.2f}", double(l.peak_peer_kv) * 1e-6));
     }
   }
   return t;
@@ -111,10 +123,16 @@ std::string describe(const ReportedRun& run) {
   const Manifest& m = run.manifest;
   std::string lengths;
   for (const std::uint32_t length : m.lengths) lengths += (lengths.empty() ? "" : ", ") + length_text(length);
-  return fmt::format("{}: {} of {}, {} at {}, {} per method; {}, commit {}{}.", run.name, m.benchmark, m.model,
-                     fmt::join(m.tasks, ", "), lengths,
-                     counted(m.all_samples(), m.benchmark == kPerplexity ? "window" : "sample"),
-                     m.clock.empty() ? "no times" : m.clock, m.git_commit, run.complete ? "" : ", NOT COMPLETE");
+  std::string text = fmt::format(
+      "{}: {} of {}, {} at {}, {} per method; batch {}{}, {}, commit {}{}.", run.name, m.benchmark, m.model,
+      fmt::join(m.tasks, ", "), lengths, counted(m.all_samples(), m.benchmark == kPerplexity ? "window" : "sample"),
+      batch_of(m), m.precision.empty() ? "" : ", precision " + m.precision, m.clock.empty() ? "no times" : m.clock,
+      m.git_commit, run.complete ? "" : ", NOT COMPLETE");
+  if (const ReportedMethod& first = run.methods.front(); first.latency.left_out > 0)
+    text += fmt::format(" Times of {} in smaller batches are left out.", counted(first.latency.left_out, "sample"));
+  if (const ReportedCell& all = run.methods.front().cells.front(); all.units > 0 && all.units < all.value.n)
+    text += fmt::format(" Of these {} are independent: intervals are of them.", all.units);
+  return text;
 }
 
 std::string show(const Table& table, TableFormat format, const std::string& title) {

@@ -16,6 +16,7 @@ struct ReportedCell {
   std::string task;
   std::uint32_t length = 0;
   Estimate value;                      // accuracy in [0, 1], or mean nats of a token where the run is a perplexity
+  std::uint64_t units = 0;             // independent ones of its samples (AccuracyCell)
   std::optional<Estimate> difference;  // to the run's first method, on the same samples
   std::optional<double> p;             // McNemar's
 };

@@ -32,6 +32,9 @@ TEST_F(Report, PutsRunsSideBySideInEveryFormat) {
   ASSERT_EQ(text.code, 0) << text.text;
   EXPECT_THAT(text.text,
               AllOf(HasSubstr("a: accuracy"), HasSubstr("b: accuracy"), HasSubstr("simulated for A100-80G")));
+  EXPECT_THAT(cli::run(both + " --format markdown").text,
+              AllOf(HasSubstr("batch 1, precision"), HasSubstr("b: TTFT ms, batch 2")))
+      << "batches differ";
   EXPECT_THAT(cli::run(both + " --format latex").text, HasSubstr("\\begin{tabular}"));
   EXPECT_THAT(cli::run(both + " --format csv").text, StartsWith("run,model,benchmark,"));
   for (const auto& [file, says] : {std::pair{"t.tex", "\\toprule"}, std::pair{"t.csv", "run,model"},
@@ -64,7 +67,7 @@ TEST_F(Report, TakesAPerplexityRun) {
   ASSERT_EQ(made.code, 0) << made.text;
   EXPECT_THAT(cli::run("report --format markdown " + folder("p")).text,
               AllOf(HasSubstr("perplexity [95"), HasSubstr("nats more than full")));
-  EXPECT_THAT(cli::run("report " + folder("p") + " --format csv").text, HasSubstr(",nats_per_token,2,"));
+  EXPECT_THAT(cli::run("report " + folder("p") + " --format csv").text, HasSubstr(",nats_per_token,2,2,"));
 }
 
 TEST_F(Report, SaysWhatIsWrong) {
@@ -73,6 +76,7 @@ TEST_F(Report, SaysWhatIsWrong) {
       {"report", "runs is required"},
       {"report /no/such/folder", "/no/such/folder"},
       {"report " + folder("a") + " " + folder("a"), "is given twice"},
+      {"report " + folder("a") + " " + folder("a") + "/", "is given twice"},
       {"report " + folder("a") + " --format latx", "Did you mean 'latex'?"},
       {"report " + folder("a") + " --out /no/such/file.md", "does not exist"},
   };
