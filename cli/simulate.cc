@@ -15,6 +15,7 @@
 #include "cli/workload.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
+#include "eval/report/folder_lock.h"
 #include "eval/report/line_file.h"
 #include "eval/report/table.h"
 #include "eval/target/sweep.h"
@@ -115,13 +116,13 @@ std::string program_text() {
   return fmt::format("tandem {} ({})", version(), git_commit());
 }
 
-/// Makes the folder of --out, or looks at what is there, before anything slow.
-void open_folder(const SimulateArguments& a) {
+/// Makes the folder of --out, or looks at what is there, before anything slow. Nobody else writes there meanwhile.
+eval::FolderLock open_folder(const SimulateArguments& a) {
   if (a.resume && a.force) throw_input_error("--resume goes on with what --force would replace: give one of them.");
   if (a.out.empty()) {
     if (a.resume) throw_input_error("--resume goes on in the folder of --out: give it too.");
     if (a.force) throw_input_error("--force replaces what is in the folder of --out: give it too.");
-    return;
+    return {};
   }
   const fs::path folder(a.out), file = folder / kSweepFile;
   std::error_code ignored;
@@ -137,7 +138,9 @@ void open_folder(const SimulateArguments& a) {
   if (!there && !empty) throw_input_error("--out: '{}' has files that are no sweep's: name another folder.", a.out);
   fs::create_directories(folder, refused);
   if (refused) throw_input_error("--out: '{}' cannot be made ({}).", a.out, refused.message());
+  eval::FolderLock lock(folder);
   eval::check_writable(file, "--out");
+  return lock;
 }
 
 /// What else of the folder is a sweep's, so of an earlier one where this one did not write it.
@@ -165,7 +168,7 @@ void simulate(const SimulateArguments& a) {
   eval::SweepOptions options = options_of(a);
   const Workload workload = read_workload(a.workload, "");
   Model shape = load_shape(a.as);
-  open_folder(a);
+  const eval::FolderLock lock = open_folder(a);
   const std::string command = command_of(a, options);
   std::vector<eval::SweepPoint> known;
   if (a.resume) {

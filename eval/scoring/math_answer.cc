@@ -1,6 +1,7 @@
 #include "eval/scoring/math_answer.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -138,7 +139,7 @@ bool drops_nothing_said(const std::u32string& answer) {
     if (behind.find_first_not_of(U" .$") != std::u32string_view::npos) return false;
   }
   const std::size_t equals = answer.find(U'=');
-  return equals == std::u32string::npos || equals > 2 || equals == 0 ||
+  return equals == 0 || equals > 2 ||  // none at all, too
          std::all_of(answer.begin(), answer.begin() + static_cast<std::ptrdiff_t>(equals),
                      [](char32_t c) { return is_letter(c) || c == U' ' || c == U'$' || c > 0x7f; });
 }
@@ -195,16 +196,17 @@ bool hendrycks_equal(std::string_view first, std::string_view second) {
 }
 
 bool math_equal(std::string_view first, std::string_view second) {
-  const std::u32string texts[] = {replaced(code_points(first), U"\\mbox{ ", U"\\text{ "),
-                                  replaced(code_points(second), U"\\mbox{ ", U"\\text{ ")};
-  const std::u32string bare[] = {bare_form(texts[0]), bare_form(texts[1])};
+  const auto texts = std::array{replaced(code_points(first), U"\\mbox{ ", U"\\text{ "),
+                                replaced(code_points(second), U"\\mbox{ ", U"\\text{ ")};
+  const auto bare = std::array{bare_form(texts[0]), bare_form(texts[1])};
   if (bare[0] == bare[1]) return !bare[0].empty() || first == second;
-  std::optional<std::u32string> forms[2];
-  for (std::size_t i = 0; i < 2; ++i)
-    forms[i] = drops_nothing_said(texts[i]) ? form_of(to_utf8(texts[i])) : std::optional(bare[i]);
-  if (!forms[0] || !forms[1] || forms[0]->empty()) return false;
-  if (*forms[0] == *forms[1]) return true;
-  const std::optional<Rational> x = number_of(*forms[0]), y = number_of(*forms[1]);
+  const auto form = [&](std::size_t i) {
+    return drops_nothing_said(texts[i]) ? form_of(to_utf8(texts[i])) : std::optional(bare[i]);
+  };
+  const std::optional<std::u32string> a = form(0), b = form(1);
+  if (!a || !b || a->empty()) return false;
+  if (*a == *b) return true;
+  const std::optional<Rational> x = number_of(*a), y = number_of(*b);
   return x && y && *x == *y;
 }
 

@@ -67,7 +67,8 @@ void read_machine(const Json& json, ProbeReport& report) {
     ObjectReader memory(machine.object("memory"), report.file + ", machine.memory");
     report.host_memory_bytes = optional_count(memory, "total_bytes");
     const double limit = optional_count(memory, "cgroup_limit_bytes");
-    if (limit > 0) report.host_memory_bytes = std::min(report.host_memory_bytes, limit);
+    const bool is_known = report.host_memory_bytes > 0;
+    if (limit > 0) report.host_memory_bytes = is_known ? std::min(report.host_memory_bytes, limit) : limit;
   }
   if (machine.has("gpu") && json.at("gpu").is_object()) {
     ObjectReader gpu(json.at("gpu"), report.file + ", machine.gpu");

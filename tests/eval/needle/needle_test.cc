@@ -239,7 +239,7 @@ std::string report_of_losses(std::uint32_t samples, std::uint32_t lost) {
 }
 
 TEST(NeedleReport, SaysWhichLossesItCannotSee) {
-  for (const auto &[samples, least] : {std::pair{2u, 2u}, {3u, 3u}, {5u, 3u}, {10u, 4u}, {50u, 5u}}) {  // by hand
+  for (const auto& [samples, least] : {std::pair{2u, 2u}, {3u, 3u}, {5u, 3u}, {10u, 4u}, {50u, 5u}}) {  // by hand
     const std::string says =
         fmt::format("With {} samples a cell, losses of fewer than {} are not seen.", samples, least);
     EXPECT_THAT(report_of_losses(samples, least), HasSubstr(says));

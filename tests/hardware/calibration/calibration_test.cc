@@ -92,6 +92,8 @@ TEST(Calibration, TheHostsMemoryIsThisMachinesOrNotKnown) {
   EXPECT_THAT(whole.sources.at("host.memory_gb"), StartsWith("measured: memory that a process may use"));
   machine.report.memory.emplace_back("cgroup_limit_bytes", std::int64_t{64'000'000'000});
   EXPECT_EQ(calibrate(machine.read(), {}, base, {"mine", "", 0}).profile.host.memory_gb, 64);
+  machine.report.memory = {{"cgroup_limit_bytes", std::int64_t{64'000'000'000}}};
+  EXPECT_EQ(calibrate(machine.read(), {}, base, {"mine", "", 0}).profile.host.memory_gb, 64);
 }
 
 TEST(Calibration, TakesEveryRateThatTheProbeHas) {
