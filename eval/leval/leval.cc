@@ -18,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLargestLEvalFile = std::size_t{4} << 30;  // bytes
-constexpr std::uint32_t kAroundDocument = 512;                   // tokens: instruction, question, template
 
 fs::path file_of(const fs::path& folder, const LEvalDataset& dataset) {
   std::error_code refused;
@@ -52,6 +51,17 @@ std::string words_between(const std::string& text, std::int64_t first, std::int6
   return text.substr(from, words[static_cast<std::size_t>(end - 1)].second - from);
 }
 
+/// Whether a document has more than `most` tokens, its begin token among them; of a long one only so many are made.
+bool exceeds(const Tokenizer& tokenizer, std::string_view document, std::size_t most) {
+  constexpr std::size_t kPart = 4096;  // bytes
+  std::size_t tokens = tokenizer.encode("", /*add_bos=*/true).size();
+  tokenizer.encode_parts(document, kPart, [&](std::span<const std::int32_t> part) {
+    tokens += part.size();
+    return tokens <= most;
+  });
+  return tokens > most;
+}
+
 }  // namespace
 
 LEvalFile parse_leval(std::string_view text, const LEvalDataset& dataset, const std::string& file) {
@@ -67,9 +77,15 @@ LEvalFile parse_leval(std::string_view text, const LEvalDataset& dataset, const 
     if (!known)
       line.refuse(fmt::format("'evaluation' is '{}', where {} has {}", evaluation, dataset.name,
                               dataset.closed ? "exam" : "f1, rouge, LLM or human"));
+    const LEvalKind kind = leval_kind(dataset, evaluation);
+    if (!out.questions.empty() && out.questions.front().kind != kind)
+      line.refuse(
+          fmt::format("'evaluation' is '{}', but another further up, and there is one figure of {}: keep "
+                      "documents of one kind in a file",
+                      evaluation, dataset.name));
     for (std::size_t i = 0; i < instructions.size(); ++i) {
       if (split_words(outputs[i]).empty()) line.refuse(fmt::format("answer {} in 'outputs' has no word", i + 1));
-      out.questions.push_back({out.documents.size(), instructions[i], outputs[i], leval_kind(dataset, evaluation)});
+      out.questions.push_back({out.documents.size(), instructions[i], outputs[i], kind});
     }
     out.documents.push_back(document);
   });
@@ -81,7 +97,7 @@ LEvalFile parse_leval(std::string_view text, const LEvalDataset& dataset, const 
 std::string cut_leval_document(const Tokenizer& tokenizer, std::string document, std::uint32_t max_length,
                                bool from_the_end) {
   constexpr std::int64_t kFewer = 250;
-  for (std::int64_t cut = 0; tokenizer.encode(document, /*add_bos=*/true).size() > max_length; cut += kFewer) {
+  for (std::int64_t cut = 0; exceeds(tokenizer, document, max_length); cut += kFewer) {
     const std::int64_t kept = std::int64_t{max_length} - cut;
     // Upstream's slices: of no more words than are kept, and below 0 all but so many.
     document = from_the_end ? words_between(document, -kept, INT64_MAX) : words_between(document, 0, kept);
@@ -102,39 +118,81 @@ LEval::LEval(LEvalOptions options, const Model& model) : options_(std::move(opti
         "of github.com/OpenLMLab/LEval.",
         options_.data.string());
   if (options_.tasks.empty()) options_.tasks = all;
-  const std::uint32_t around = kAroundDocument + kMaxNewTokens;
-  if (options_.max_length == 0)
-    options_.max_length =
-        model.config.max_positions > 2 * around ? model.config.max_positions - around : model.config.max_positions / 2;
-  if (options_.max_length < 2) throw_input_error("--max-length is {}: give at least 2 tokens.", options_.max_length);
+  if (options_.max_length == 1) throw_input_error("--max-length is 1: give at least 2 tokens.");
   for (const std::string& task : options_.tasks) {
-    const LEvalDataset& dataset = leval_dataset(task);
-    const fs::path path = file_of(options_.data, dataset);
-    if (!fs::is_regular_file(path, refused))
+    if (!fs::is_regular_file(file_of(options_.data, leval_dataset(task)), refused))
       throw_input_error("--tasks: there is no '{}.jsonl'; '{}' holds {}.", task, options_.data.string(),
                         fmt::join(all, ", "));
-    add_file(task, parse_leval(read_small_file(path, kLargestLEvalFile), dataset, path.string()));
+  }
+  read_files();
+  if (options_.max_length == 0) {
+    const std::uint32_t reserved = longest_around() + kMaxNewTokens;
+    if (reserved + 2 > model.config.max_positions)
+      throw_input_error(
+          "The longest question has {} tokens with its instruction, and {} are generated, which leaves no room for a "
+          "document in the {} positions of model '{}': ask other --tasks, or a model with more positions.",
+          reserved - kMaxNewTokens, kMaxNewTokens, model.config.max_positions, model.name);
+    options_.max_length = model.config.max_positions - reserved;
+  }
+  std::uint64_t documents = 0;  // questions are in their documents' order
+  for (const std::string& task : options_.tasks)
+    documents += file(task).questions.at(samples_of(task) - 1).document + 1;
+  if (options_.progress) options_.progress(0, documents);
+  for (const std::string& task : options_.tasks) cut_documents_of(task, documents);
+  options_.progress = {};  // may refer to what does not outlive the reading
+  options_.interrupted = {};
+}
+
+void LEval::poll() const {
+  if (options_.interrupted && options_.interrupted()) throw Interrupted();
+}
+
+void LEval::read_files() {
+  for (const std::string& task : options_.tasks) {
+    poll();
+    const LEvalDataset& dataset = leval_dataset(task);
+    const fs::path path = file_of(options_.data, dataset);
+    files_[task] = parse_leval(read_small_file(path, kLargestLEvalFile), dataset, path.string());
   }
 }
 
-/// Documents are cut here, once, and prompts not put together: what one takes is what its parts take, within a few
-/// tokens where they meet.
-void LEval::add_file(const std::string& task, LEvalFile file) {
+/// Prompts are not put together to count them: what one takes is what its parts take, within a few tokens where they
+/// meet.
+std::uint32_t LEval::around(const LEvalFile& file, std::uint32_t index) const {
   constexpr std::size_t kMeet = 8;
-  const auto asked =
-      options_.samples == 0 ? file.questions.size() : std::min<std::size_t>(file.questions.size(), options_.samples);
+  const std::vector<std::int32_t> tokens =
+      leval_tokens(*model_.tokenizer, *file.dataset, "", file.questions[index], options_.template_of);
+  return static_cast<std::uint32_t>(tokens.size() + kMeet);
+}
+
+std::uint32_t LEval::longest_around() const {
+  std::uint32_t longest = 0;
+  for (const std::string& task : options_.tasks) {
+    for (std::uint32_t i = 0; i < samples_of(task); ++i) {
+      poll();
+      longest = std::max(longest, around(file(task), i));
+    }
+  }
+  return longest;
+}
+
+void LEval::cut_documents_of(const std::string& task, std::uint64_t all) {
+  LEvalFile& file = files_.at(task);
   std::vector<std::size_t> tokens(file.documents.size());  // 0: not asked about so far
-  for (std::size_t i = 0; i < asked; ++i) {
+  for (std::uint32_t i = 0; i < samples_of(task); ++i) {
+    poll();
     const LEvalQuestion& question = file.questions[i];
-    if (tokens[question.document] == 0) {
+    if (std::size_t& of = tokens[question.document]; of == 0) {
       std::string& document = file.documents[question.document];
+      const std::size_t bytes = document.size();
       document = cut_leval_document(*model_.tokenizer, std::move(document), options_.max_length,
                                     file.dataset->name == "codeU");
-      tokens[question.document] = model_.tokenizer->encode(document, /*add_bos=*/true).size();
+      of = std::max<std::size_t>(1, model_.tokenizer->encode(document, /*add_bos=*/true).size());
+      ++documents_;
+      if (document.size() < bytes) ++(document.empty() ? empty_ : cut_);
+      if (options_.progress) options_.progress(documents_, all);
     }
-    const std::size_t most = tokens[question.document] +
-                             leval_tokens(*model_.tokenizer, *file.dataset, "", question, options_.template_of).size() +
-                             kMeet;
+    const std::size_t most = tokens[question.document] + around(file, i);
     if (most + kMaxNewTokens > model_.config.max_positions)
       throw_input_error(
           "Question {} of {} has {} tokens with a document of at most {}, and {} are generated, more than the {} "
@@ -142,7 +200,6 @@ void LEval::add_file(const std::string& task, LEvalFile file) {
           i + 1, task, most, options_.max_length, kMaxNewTokens, model_.config.max_positions, model_.name);
     longest_prompt_ = std::max(longest_prompt_, static_cast<std::uint32_t>(most));
   }
-  files_[task] = std::move(file);
 }
 
 std::uint32_t LEval::samples_of(const std::string& task) const {

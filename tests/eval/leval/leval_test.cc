@@ -127,6 +127,13 @@ TEST_F(LEvalTest, DocumentsForAJudgeAreNotAsked) {
   EXPECT_THAT(text_of("financial_qa", 0), HasSubstr("for a score"));
 }
 
+TEST_F(LEvalTest, AFileIsOfOneKind) {
+  folder.add("financial_qa", "LLM", {"for a judge"}, {"q"}, {"x"});
+  folder.add("financial_qa", "f1", {"d"}, {"q"}, {"x"}, /*append=*/true);
+  folder.add("financial_qa", "rouge", {"d"}, {"q"}, {"x"}, /*append=*/true);
+  EXPECT_THAT(refused(), AllOf(HasSubstr("line 3"), HasSubstr("'evaluation' is 'rouge'"), HasSubstr("one kind")));
+}
+
 TEST_F(LEvalTest, WhatCannotBeIsToldWithFileAndLine) {
   EXPECT_THAT(refused(), AllOf(HasSubstr("holds none of L-Eval's files"), HasSubstr("LEval-data/")));
   folder.add("tpo", "exam", {"d"}, {"q"}, {"A"});
@@ -158,8 +165,8 @@ TEST_F(LEvalTest, RoomForAnswersIsAskedFor) {
   std::string words = "w";
   for (int i = 0; i < 4000; ++i) words += " w";
   folder.add("tpo", "exam", {words}, {"q"}, {"A"});
-  EXPECT_EQ(read().max_length(),
-            model.config.max_positions > 2048 ? model.config.max_positions - 1024 : model.config.max_positions / 2);
+  EXPECT_LE(read().max_length(), model.config.max_positions - 512 - 40);
+  EXPECT_GE(read().max_length(), model.config.max_positions - 1024) << "the question is short";
   options.max_length = 500;
   EXPECT_GE(read().longest_prompt(), read().sample("tpo", 0, 0).prompt.size());
   words = "w";
@@ -169,6 +176,39 @@ TEST_F(LEvalTest, RoomForAnswersIsAskedFor) {
   EXPECT_THAT(refused(), AllOf(HasSubstr("Question 1 of tpo"), HasSubstr("lower --max-length")));
   options.max_length = 1;
   EXPECT_THAT(refused(), HasSubstr("--max-length is 1"));
+}
+
+TEST_F(LEvalTest, TheLongestQuestionHasRoomBesideADocument) {
+  std::string words = "w", question = "Why";
+  for (int i = 0; i < 6000; ++i) words += " w";
+  for (int i = 0; i < 600; ++i) question += " so so";
+  folder.write("Open-ended-tasks/paper_assistant.jsonl", nlohmann::json({{"input", words},
+                                                                         {"instructions", {"Why?", question}},
+                                                                         {"outputs", {"Because of it.", "No"}},
+                                                                         {"evaluation", "rouge"}})
+                                                             .dump());
+  const LEval both = read();
+  EXPECT_LT(both.max_length(), model.config.max_positions - 512 - 1200);
+  EXPECT_LE(both.sample("paper_assistant", 0, 1).prompt.size() + 512, model.config.max_positions);
+  EXPECT_LE(both.longest_prompt() + 512, model.config.max_positions);
+  options.samples = 1;
+  EXPECT_GT(read().max_length(), both.max_length()) << "only what is asked takes room";
+  options.samples = 0;
+  model.config.max_positions = 1700;
+  EXPECT_THAT(refused(), AllOf(HasSubstr("The longest question has"), HasSubstr("1700 positions")));
+}
+
+TEST_F(LEvalTest, ReadingTellsHowFarItIsAndCanBeInterrupted) {
+  folder.add("tpo", "exam", {"d", "e", "f"}, {"q", "r"}, {"A", "B"});
+  std::vector<std::uint64_t> seen;
+  options.progress = [&](std::uint64_t done, std::uint64_t total) {
+    EXPECT_EQ(total, 3u);
+    seen.push_back(done);
+  };
+  read();
+  EXPECT_THAT(seen, ElementsAre(0u, 1u, 2u, 3u));
+  options.interrupted = [] { return true; };
+  EXPECT_THROW(read(), Interrupted);
 }
 
 TEST_F(LEvalTest, TheManifestSaysWhatScoresDependOn) {
@@ -224,6 +264,34 @@ TEST_F(LEvalTest, TheReportHasUpstreamsFigures) {
   EXPECT_THAT(text, HasSubstr("|  | geometric_mean |  | 62.57 | - |"));
   EXPECT_THAT(leval_json(benchmark, run),
               AllOf(HasSubstr("\"exact_match\": 33.3333"), HasSubstr("\"geometric_mean\": 62.5732")));
+}
+
+// Of four questions the first and the fourth are of the same place: right ones there are (100 + 0 + 0) / 3, where the
+// plain mean is 50.
+TEST_F(LEvalTest, TopicsAreOfThreePlaces) {
+  folder.add("topic_retrieval_longchat", "exam", {"d"}, {"q", "r", "s", "t"}, {"sea", "sky", "sun", "ice"});
+  std::string words = "w";
+  for (int i = 0; i < 3000; ++i) words += " w";
+  folder.add("tpo", "exam", {words, "short", std::string(4000, 'x')}, {"q"}, {"A"});
+  options.max_length = 1000;
+  const LEval benchmark = read();
+  const TemporaryFolder root;
+  Manifest manifest = example_manifest();
+  manifest.clock.clear();
+  benchmark.fill_manifest({"full"}, manifest);
+  RunFolder run = RunFolder::create(root / "run", manifest);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    SampleResult sample = example_sample(i, "full");
+    sample.benchmark = "leval";
+    sample.task = "topic_retrieval_longchat";
+    sample.length = 0;
+    sample.score = i == 0 || i == 3 ? 1 : 0;
+    run.append(sample);
+  }
+  run.keep();
+  EXPECT_THAT(leval_json(benchmark, run), HasSubstr("\"exact_match\": 33.3333"));
+  const std::string text = leval_report(benchmark, run, summarise(run), true);
+  EXPECT_THAT(text, HasSubstr("2 of 4 documents were cut to 1000 tokens; of 1 of them nothing is left."));
 }
 
 struct Golden {
