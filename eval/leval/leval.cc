@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/ranges.h>
+#include <optional>
 
 #include "engine/common/error.h"
 #include "engine/common/json_lines.h"
@@ -35,7 +36,7 @@ std::vector<std::string> there(const fs::path& folder) {
 }
 
 /// text.split(" ")[first:last] joined again, with Python's negative ends.
-std::string words_between(const std::string& text, std::int64_t first, std::int64_t last) {
+std::string_view words_between(std::string_view text, std::int64_t first, std::int64_t last) {
   std::vector<std::pair<std::size_t, std::size_t>> words;
   for (std::size_t at = 0;;) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
@@ -46,21 +47,53 @@ std::string words_between(const std::string& text, std::int64_t first, std::int6
   const auto n = static_cast<std::int64_t>(words.size());
   const auto place = [n](std::int64_t index) { return std::clamp<std::int64_t>(index < 0 ? index + n : index, 0, n); };
   const std::int64_t begin = place(first), end = place(last);
-  if (begin >= end) return "";
+  if (begin >= end) return {};
   const std::size_t from = words[static_cast<std::size_t>(begin)].first;
   return text.substr(from, words[static_cast<std::size_t>(end - 1)].second - from);
 }
 
-/// Whether a document has more than `most` tokens, its begin token among them; of a long one only so many are made.
-bool exceeds(const Tokenizer& tokenizer, std::string_view document, std::size_t most) {
-  constexpr std::size_t kPart = 4096;  // bytes
-  std::size_t tokens = tokenizer.encode("", /*add_bos=*/true).size();
-  tokenizer.encode_parts(document, kPart, [&](std::span<const std::int32_t> part) {
-    tokens += part.size();
-    return tokens <= most;
-  });
-  return tokens > most;
-}
+/// Counts the tokens of parts of a document, of which most have far too many. Texts are encoded as a whole only where
+/// pieces of them, encoded once and remembered, do not show already that they are too long.
+class PartCounter {
+ public:
+  PartCounter(const Tokenizer& tokenizer, std::string_view document) : tokenizer_(tokenizer), document_(document) {
+    for (std::size_t at = 0; at < document.size();) {
+      ends_.push_back(std::min(document.find(' ', at + kPiece), document.size()));
+      at = ends_.back();
+    }
+    tokens_.resize(ends_.size());
+  }
+
+  /// The tokens of a part of the document, its begin token among them; nothing where there are more than `most`.
+  std::optional<std::size_t> count(std::string_view part, std::size_t most) {
+    if (part.size() > kMostlyFewer * most && least(part, most) > most) return std::nullopt;
+    const std::size_t tokens = tokenizer_.encode(part, /*add_bos=*/true).size();
+    return tokens > most ? std::nullopt : std::optional(tokens);
+  }
+
+ private:
+  static constexpr std::size_t kPiece = 1024;     // bytes, up to the next space
+  static constexpr std::size_t kMostlyFewer = 3;  // bytes: tokens of natural text have more
+  static constexpr std::size_t kMeet = 8;         // tokens, at most so many fewer where pieces meet
+
+  /// No more tokens than the part has. Stops where they are more than `enough`.
+  std::size_t least(std::string_view part, std::size_t enough) {
+    const auto from = static_cast<std::size_t>(part.data() - document_.data()), to = from + part.size();
+    std::size_t sum = 0;
+    for (std::size_t i = 0, begin = 0; i < ends_.size() && ends_[i] <= to && sum <= enough; begin = ends_[i++]) {
+      if (begin < from) continue;
+      if (!tokens_[i])
+        tokens_[i] = tokenizer_.encode(document_.substr(begin, ends_[i] - begin), /*add_bos=*/false).size();
+      sum += *tokens_[i] - std::min(*tokens_[i], kMeet);
+    }
+    return sum;
+  }
+
+  const Tokenizer& tokenizer_;
+  std::string_view document_;
+  std::vector<std::size_t> ends_;                   // of the pieces
+  std::vector<std::optional<std::size_t>> tokens_;  // of the pieces, where they were needed
+};
 
 }  // namespace
 
@@ -94,16 +127,20 @@ LEvalFile parse_leval(std::string_view text, const LEvalDataset& dataset, const 
   return out;
 }
 
-std::string cut_leval_document(const Tokenizer& tokenizer, std::string document, std::uint32_t max_length,
-                               bool from_the_end) {
+std::string cut_leval_document(const Tokenizer& tokenizer, const std::string& document, std::uint32_t max_length,
+                               bool from_the_end, std::size_t* tokens) {
   constexpr std::int64_t kFewer = 250;
-  for (std::int64_t cut = 0; exceeds(tokenizer, document, max_length); cut += kFewer) {
+  PartCounter counter(tokenizer, document);
+  std::string_view kept_text = document;
+  std::optional<std::size_t> counted;
+  for (std::int64_t cut = 0; !(counted = counter.count(kept_text, max_length)); cut += kFewer) {
     const std::int64_t kept = std::int64_t{max_length} - cut;
     // Upstream's slices: of no more words than are kept, and below 0 all but so many.
-    document = from_the_end ? words_between(document, -kept, INT64_MAX) : words_between(document, 0, kept);
-    if (document.empty()) break;
+    kept_text = from_the_end ? words_between(kept_text, -kept, INT64_MAX) : words_between(kept_text, 0, kept);
+    if (kept_text.empty()) break;
   }
-  return document;
+  if (tokens != nullptr) *tokens = counted ? *counted : tokenizer.encode(kept_text, /*add_bos=*/true).size();
+  return std::string(kept_text);
 }
 
 LEval::LEval(LEvalOptions options, const Model& model) : options_(std::move(options)), model_(model) {
@@ -185,9 +222,9 @@ void LEval::cut_documents_of(const std::string& task, std::uint64_t all) {
     if (std::size_t& of = tokens[question.document]; of == 0) {
       std::string& document = file.documents[question.document];
       const std::size_t bytes = document.size();
-      document = cut_leval_document(*model_.tokenizer, std::move(document), options_.max_length,
-                                    file.dataset->name == "codeU");
-      of = std::max<std::size_t>(1, model_.tokenizer->encode(document, /*add_bos=*/true).size());
+      document =
+          cut_leval_document(*model_.tokenizer, document, options_.max_length, file.dataset->name == "codeU", &of);
+      of = std::max<std::size_t>(1, of);
       ++documents_;
       if (document.size() < bytes) ++(document.empty() ? empty_ : cut_);
       if (options_.progress) options_.progress(documents_, all);

@@ -58,9 +58,9 @@ struct LEvalOptions {
   std::function<bool()> interrupted = {};  // polled while files are read and cut; true ends that with Interrupted
 };
 
-/// Of a document as the model gets it.
-std::string cut_leval_document(const Tokenizer& tokenizer, std::string document, std::uint32_t max_length,
-                               bool from_the_end);
+/// Of a document as the model gets it. `tokens`: how many these are, the begin token among them.
+std::string cut_leval_document(const Tokenizer& tokenizer, const std::string& document, std::uint32_t max_length,
+                               bool from_the_end, std::size_t* tokens = nullptr);
 
 class LEval final : public Benchmark {
  public:
