@@ -1,5 +1,6 @@
 #include "eval/leval/leval.h"
 
+#include <fmt/ranges.h>
 #include <fstream>
 #include <functional>
 #include <gmock/gmock.h>
@@ -101,6 +102,48 @@ TEST_F(LEvalTest, ALongDocumentKeepsItsFirstWords) {
   EXPECT_EQ(cut_leval_document(tokenizer, "short", 1500, false), "short");
   // Below 0 words upstream's slice drops as many from the end; one long word ends empty.
   EXPECT_EQ(cut_leval_document(tokenizer, std::string(4000, 'x'), 100, false), "");
+}
+
+/// Upstream's loop as it is written: the whole document is encoded each time.
+std::string cut_as_upstream(const Tokenizer& tokenizer, const std::string& document, std::int64_t most, bool from_end) {
+  const auto split = [](const std::string& text) {
+    std::vector<std::string> words(1);
+    for (const char c : text) c == ' ' ? words.emplace_back() : words.back() += c;
+    return words;
+  };
+  std::vector<std::string> words = split(document);
+  std::string text = document;
+  for (std::int64_t kept = most; std::int64_t(tokenizer.encode(text, true).size()) > most; kept -= 250) {
+    const auto n = std::int64_t(words.size());
+    const auto place = [&](std::int64_t i) { return std::clamp<std::int64_t>(i < 0 ? i + n : i, 0, n); };
+    const std::int64_t first = from_end ? place(-kept) : 0, last = from_end ? n : place(kept);
+    words = first < last ? std::vector(words.begin() + first, words.begin() + last) : std::vector<std::string>();
+    text = fmt::format("{}", fmt::join(words, " "));
+    if (text.empty()) break;
+  }
+  return text;
+}
+
+TEST_F(LEvalTest, CutsAreThoseOfEncodingTheWholeEachTime) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  Random random(5);
+  const std::vector<std::string> pieces = {"the",  "a",     "of barns",      "",        "",      "  ",
+                                           "\n\n", "12345", "\u00e9t\u00e9", "x_y(z);", "=====", "\u4e2d\u6587"};
+  for (int round = 0; round < 60; ++round) {
+    const std::uint64_t spaces = random.below(3), kinds = 1 + random.below(pieces.size());
+    std::string text;
+    for (std::uint64_t i = 0, n = random.below(6000); i < n; ++i) {
+      text += pieces[random.below(kinds)];
+      if (random.below(4) >= spaces) text += ' ';
+    }
+    const auto most = static_cast<std::uint32_t>(50 + random.below(2000));
+    for (const bool from_end : {false, true}) {
+      std::size_t tokens = 0;
+      const std::string expected = cut_as_upstream(tokenizer, text, most, from_end);
+      EXPECT_EQ(cut_leval_document(tokenizer, text, most, from_end, &tokens), expected) << round;
+      EXPECT_EQ(tokens, tokenizer.encode(expected, true).size());
+    }
+  }
 }
 
 TEST_F(LEvalTest, ScoresAreByTaskAndKind) {
