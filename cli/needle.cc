@@ -47,6 +47,7 @@ struct NeedleCommand {
 std::string command_of(const NeedleCommand& c, const std::vector<std::string>& methods,
                        const eval::NeedleOptions& what) {
   std::vector<std::string> lengths;  // as parsed: a run made with 1024 is resumed with 1K
+  lengths.reserve(what.lengths.size());
   for (const std::uint32_t length : what.lengths) lengths.push_back(eval::length_text(length));
   const std::string essays = c.essays.empty() ? "" : " --ruler-essays " + shell_word(c.essays);
   return fmt::format(

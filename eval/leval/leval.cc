@@ -61,7 +61,7 @@ class PartCounter {
       ends_.push_back(std::min(document.find(' ', at + kPiece), document.size()));
       at = ends_.back();
     }
-    tokens_.resize(ends_.size());
+    tokens_.resize(ends_.size(), kUnknown);
   }
 
   /// The tokens of a part of the document, its begin token among them; nothing where there are more than `most`.
@@ -76,23 +76,25 @@ class PartCounter {
   static constexpr std::size_t kMostlyFewer = 3;  // bytes: tokens of natural text have more
   static constexpr std::size_t kMeet = 8;         // tokens, at most so many fewer where pieces meet
 
+  static constexpr std::size_t kUnknown = SIZE_MAX;
+
   /// No more tokens than the part has. Stops where they are more than `enough`.
   std::size_t least(std::string_view part, std::size_t enough) {
     const auto from = static_cast<std::size_t>(part.data() - document_.data()), to = from + part.size();
     std::size_t sum = 0;
     for (std::size_t i = 0, begin = 0; i < ends_.size() && ends_[i] <= to && sum <= enough; begin = ends_[i++]) {
       if (begin < from) continue;
-      if (!tokens_[i])
+      if (tokens_[i] == kUnknown)
         tokens_[i] = tokenizer_.encode(document_.substr(begin, ends_[i] - begin), /*add_bos=*/false).size();
-      sum += *tokens_[i] - std::min(*tokens_[i], kMeet);
+      sum += tokens_[i] - std::min(tokens_[i], kMeet);
     }
     return sum;
   }
 
   const Tokenizer& tokenizer_;
   std::string_view document_;
-  std::vector<std::size_t> ends_;                   // of the pieces
-  std::vector<std::optional<std::size_t>> tokens_;  // of the pieces, where they were needed
+  std::vector<std::size_t> ends_;    // of the pieces
+  std::vector<std::size_t> tokens_;  // of the pieces, where they were needed
 };
 
 }  // namespace
