@@ -2,10 +2,12 @@
 #include "eval/leval/leval.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fmt/ranges.h>
 
 #include "cli/chat_format.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
@@ -66,6 +68,32 @@ void report_on(const eval::LEval& benchmark, const eval::RunFolder& folder) {
   check_stdout();
 }
 
+/// What RunFolder says of a folder that is in the way, before files are read.
+void check_out(const RunOptions& run) {
+  namespace fs = std::filesystem;
+  std::error_code refused;
+  if (run.out.empty() || !fs::exists(run.out, refused)) return;
+  if (!fs::is_directory(run.out, refused))
+    throw_input_error("--out: '{}' is a file, but the run needs a folder there. Choose another name.", run.out);
+  if (!run.resume && !run.force && !fs::is_empty(run.out, refused))
+    throw_input_error(
+        "--out: the folder '{}' is not empty. Continue a run in it with --resume, replace that with --force or choose "
+        "another folder.",
+        run.out);
+}
+
+eval::LEval read(eval::LEvalOptions what, const Model& model, bool quiet) {
+  Progress progress("reading documents", Progress::standard(quiet));
+  what.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  what.interrupted = interrupted;
+  try {
+    return {std::move(what), model};
+  } catch (const Interrupted&) {
+    progress.finish();
+    throw RunError("Interrupted while documents were read; nothing was written.");
+  }
+}
+
 void leval(const LEvalCommand& command) {
   eval::BenchmarkOptions options;
   options.methods = split_method_list(command.methods);
@@ -78,11 +106,13 @@ void leval(const LEvalCommand& command) {
   if (!command.tasks.empty()) what.tasks = split_list(command.tasks, "--tasks");
   for (const std::string& task : what.tasks) eval::leval_dataset(task);
   if (!command.max_length.empty()) what.max_length = parse_one_length(command.max_length, "--max-length");
+  eval::method_entries(options.methods);  // wrong names, before files are read
   check_run_options(command.run);
+  check_out(command.run);
   check_trained(command.session);
   Session session = open_session(command.session);
   if (command.chat) what.template_of = choose_chat_format(command.chat_format, session.model);
-  const eval::LEval benchmark(std::move(what), session.model);
+  const eval::LEval benchmark = read(std::move(what), session.model, command.run.quiet);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "--max-length");
   say_hints(options.methods, command.session);
@@ -108,10 +138,9 @@ void add_leval(Command eval) {
   command.option("--methods", options->methods, "Methods with their options; the first is the baseline").show_default();
   command.option("--tasks", options->tasks, "Data sets, as tpo,financial_qa [all that --data holds]");
   command.option("--samples", options->samples, "First questions of each task [all]");
-  command.option(
-      "--max-length", options->max_length,
-      "Tokens of a document, of which only the first words are kept where it has more [the model's positions "
-      "without 1024; half of them where those are few]");
+  command.option("--max-length", options->max_length,
+                 "Tokens of a document, of which only the first words are kept where it has more [as many "
+                 "as the model has positions for beside answer and longest question]");
   command.option("--batch", options->batch, "Sequences decoded together").show_default();
   command.flag("--chat", options->chat, "Put the model's chat template around prompts");
   command.option("--chat-format", options->chat_format,

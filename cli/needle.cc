@@ -25,7 +25,7 @@ Examples:
   tandem eval needle                                     five methods, depths 0 to 100 %, embedded model
   tandem eval needle --methods full,quest:budget=256,scoutattention:budget=256 --lengths 1K,2K,4K --samples 10
   tandem eval needle --model ~/models/Llama-3.1-8B --lengths 8K,32K,128K --depths 0,25,50,75,100
-  tandem eval needle --task niah_multikey_2 --ruler-essays essays.txt --out runs/needle
+  tandem eval needle --task niah_multikey_1 --ruler-essays essays.txt --out runs/needle
   tandem eval needle --resume --out runs/needle ...      goes on where ^C stopped it, with the same options
 
 One needle, a key and its number, stands behind --depths per cent of the haystack, and the question comes last; needles,
@@ -44,13 +44,17 @@ struct NeedleCommand {
 };
 
 /// The command as it can be typed again, without where the results go.
-std::string command_of(const NeedleCommand& c, const std::vector<std::string>& methods) {
+std::string command_of(const NeedleCommand& c, const std::vector<std::string>& methods,
+                       const eval::NeedleOptions& what) {
+  std::vector<std::string> lengths;  // as parsed: a run made with 1024 is resumed with 1K
+  lengths.reserve(what.lengths.size());
+  for (const std::uint32_t length : what.lengths) lengths.push_back(eval::length_text(length));
   const std::string essays = c.essays.empty() ? "" : " --ruler-essays " + shell_word(c.essays);
   return fmt::format(
       "tandem eval needle --model {} --methods {} --task {}{} --lengths {} --depths {} --samples {} --seed {} --batch "
       "{}{}",
       recorded_model(c.session.model), shell_word(fmt::format("{}", fmt::join(methods, ","))), c.task, essays,
-      c.lengths, c.depths, c.samples, c.seed, c.batch, session_arguments(c.session));
+      fmt::join(lengths, ","), fmt::join(what.depths, ","), c.samples, c.seed, c.batch, session_arguments(c.session));
 }
 
 void report_on(const NeedleCommand& command, const eval::RunFolder& folder) {
@@ -86,16 +90,17 @@ void needle(const NeedleCommand& command) {
   what.lengths = parse_lengths(command.lengths, "--lengths");
   what.samples = command.samples;
   what.seed = command.seed;
+  if (!command.essays.empty()) eval::check_hidden_in_prose(what.task);
   what.texts = eval::read_ruler_texts({command.essays, {}}, {what.task});
   check_run_options(command.run);
   check_trained(command.session);
   Session session = open_session(command.session);
-  const eval::NeedleBenchmark benchmark(std::move(what), session.model);
+  const eval::NeedleBenchmark benchmark(what, session.model);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "--lengths");
   say_hints(options.methods, command.session);
   eval::Manifest manifest;
-  manifest.command = command_of(command, options.methods);
+  manifest.command = command_of(command, options.methods, what);
   describe_session(command.session, session, manifest);
   benchmark.fill_manifest(options.methods, manifest);
   eval::RunFolder folder = open_run(command.run, "needle", manifest);

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -53,16 +54,18 @@ struct LEvalOptions {
   std::uint32_t samples = 0;       // of each task, its first questions; 0: all
   std::uint32_t max_length = 0;    // tokens of a document; 0: as many as leave room for question, instruction, answer
   std::optional<ChatFormat> template_of = {};
+  std::function<void(std::uint64_t, std::uint64_t)> progress = {};  // documents cut, of those that are asked about
+  std::function<bool()> interrupted = {};  // polled while files are read and cut; true ends that with Interrupted
 };
 
-/// Of a document as the model gets it.
-std::string cut_leval_document(const Tokenizer& tokenizer, std::string document, std::uint32_t max_length,
-                               bool from_the_end);
+/// Of a document as the model gets it. `tokens`: how many these are, the begin token among them.
+std::string cut_leval_document(const Tokenizer& tokenizer, const std::string& document, std::uint32_t max_length,
+                               bool from_the_end, std::size_t* tokens = nullptr);
 
 class LEval final : public Benchmark {
  public:
-  /// Reads the files. The model must outlive this. InputError for files that cannot be used, and for a max_length that
-  /// leaves no room for answers.
+  /// Reads the files and cuts their documents. The model must outlive this. InputError for files that cannot be used,
+  /// and for a max_length that leaves no room for answers.
   LEval(LEvalOptions options, const Model& model);
 
   std::string name() const override { return kName; }
@@ -75,6 +78,9 @@ class LEval final : public Benchmark {
   const std::vector<std::string>& tasks() const { return options_.tasks; }
   std::uint32_t max_length() const { return options_.max_length; }
   std::uint32_t samples_of(const std::string& task) const;
+  std::uint32_t documents() const { return documents_; }            // that are asked about
+  std::uint32_t cut_documents() const { return cut_; }              // of these, to some of their words
+  std::uint32_t empty_documents() const { return empty_; }          // of these, to nothing
   std::uint32_t longest_prompt() const { return longest_prompt_; }  // tokens, of all samples
   const LEvalFile& file(const std::string& task) const { return files_.at(task); }
 
@@ -85,12 +91,17 @@ class LEval final : public Benchmark {
   static constexpr std::uint32_t kMaxNewTokens = 512;
 
  private:
-  void add_file(const std::string& task, LEvalFile file);
+  void read_files();
+  void poll() const;
+  /// Tokens of a question with all that is around its document, and of the longest one.
+  std::uint32_t around(const LEvalFile& file, std::uint32_t index) const;
+  std::uint32_t longest_around() const;
+  void cut_documents_of(const std::string& task, std::uint64_t all);
 
   LEvalOptions options_;
   const Model& model_;
   std::map<std::string, LEvalFile> files_;  // their documents cut
-  std::uint32_t longest_prompt_ = 0;
+  std::uint32_t longest_prompt_ = 0, documents_ = 0, cut_ = 0, empty_ = 0;
 };
 
 /// The prompt of a question whose document is cut already, its begin token included.

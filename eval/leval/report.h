@@ -10,8 +10,9 @@
 namespace tandem::eval {
 
 /// Per task and method in per cent: exact match, F1, or ROUGE-1, -2 and -L with the geometric mean of their means,
-/// which upstream calls the score of a summary. Four digits behind the point, as upstream rounds them, in the JSON; two
-/// in the table. A task without all samples of a method shows "-".
+/// which upstream calls the score of a summary; of topic_retrieval the mean of the three places' rounded means. Four
+/// digits behind the point, as upstream rounds them, in the JSON; two in the table. A task without all samples of a
+/// method shows "-".
 std::string leval_report(const LEval& benchmark, const RunFolder& folder, const Summary& summary, bool markdown);
 
 /// {"protocol_id": ..., "methods": {<label>: {<task>: {"exact_match": ...} or {"f1": ...} or {"rouge1": ...}}}}.

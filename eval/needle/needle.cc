@@ -36,23 +36,29 @@ std::uint32_t depth_of_task(std::string_view task) {
   throw_input_error("The task '{}' is no depth of a needle: those are depth_0 to depth_100.", task);
 }
 
+void check_hidden_in_prose(std::string_view task) {
+  if (find_one_needle_task(task).haystack != RulerTask::Haystack::prose)
+    throw_input_error("--ruler-essays has no place in {}, whose haystack is no prose: give --task niah_single_2.",
+                      task);
+}
+
 NeedleBenchmark::NeedleBenchmark(NeedleOptions options, const Model& model)
     : options_(std::move(options)), model_(model) {
-  const RulerTask& task = find_one_needle_task(options_.task);
+  find_one_needle_task(options_.task);
   for (std::size_t i = 0; i < options_.depths.size(); ++i) {
     const std::uint32_t depth = options_.depths[i];
     if (depth > 100) throw_input_error("--depths: {} is more than 100 %.", depth);
     if (std::count(options_.depths.begin(), options_.depths.end(), depth) > 1)
       throw_input_error("--depths: {} is given twice.", depth);
   }
-  if (options_.texts.essays != nullptr && task.haystack != RulerTask::Haystack::prose)
-    throw_input_error("--ruler-essays has no place in {}, whose haystack is no prose: give --task niah_single_2.",
-                      options_.task);
+  if (options_.texts.essays != nullptr) check_hidden_in_prose(options_.task);
   for (const std::uint32_t length : options_.lengths) {
     if (length > model.config.max_positions)
       throw_input_error("--lengths: {} is more than the {} positions of model '{}' (max_position_embeddings).", length,
                         model.config.max_positions, model.name);
-    check_ruler_samples(options_.task, length, options_.samples, options_.seed, counter_of(model), options_.texts);
+    for (const std::uint32_t depth : options_.depths)
+      check_needle_samples(options_.task, depth, length, options_.samples, options_.seed, counter_of(model),
+                           options_.texts);
   }
 }
 
@@ -98,7 +104,7 @@ void NeedleBenchmark::fill_manifest(const std::vector<std::string>& methods, Man
   protocol.tokenizer_hash = manifest.tokenizer_hash;
   protocol.texts = options_.texts;
   protocol.budget = budget_meanings(manifest.methods);
-  manifest.protocol_id = fmt::format("needle/v1+task:{}", options_.task);
+  manifest.protocol_id = fmt::format("needle/v2+task:{}", options_.task);
   for (const auto& [field, value] : ruler_protocol_fields(ruler_protocol_id(protocol)))
     manifest.protocol_id += fmt::format("+{}:{}", field == "variant" ? "source" : field, value);
 }

@@ -4,7 +4,7 @@
 // the haystack's sentences. Cells are independent of each other, and of which others a run has.
 //
 // The protocol id is that of RULER's task with where the needle is from:
-//   needle/v1+task:niah_single_2+source:embedded-v4+<the other fields of eval/ruler/protocol.h>
+//   needle/v2+task:niah_single_2+source:embedded-v4+<the other fields of eval/ruler/protocol.h>
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,9 @@ struct NeedleOptions {
 /// "depth_30" and back; InputError for another name.
 std::string depth_task(std::uint32_t percent);
 std::uint32_t depth_of_task(std::string_view task);
+
+/// InputError for a task whose needle is not hidden in prose, so that essays have no place in it.
+void check_hidden_in_prose(std::string_view task);
 
 class NeedleBenchmark final : public Benchmark {
  public:

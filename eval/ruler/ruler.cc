@@ -123,6 +123,27 @@ RulerSample fit(const RulerTask& task, std::uint32_t length, std::uint32_t index
   return finish(task, length, index, draft, low, low_tokens);
 }
 
+/// Throws what fit() would throw for samples 0 .. count - 1.
+void check_samples(const RulerTask& task, std::uint32_t length, std::uint32_t count, std::uint64_t seed,
+                   const TokenCounter& count_tokens, const RulerTexts& texts) {
+  check_length(length);
+  if (count == 0) return;
+  make_draft({&task, length, count - 1, seed, &texts});  // there are so many questions
+  // Made-up samples of a task differ by few tokens; questions of files, by whole paragraphs.
+  const bool alike = task.family != Family::facts || (texts.squad == nullptr && texts.hotpot == nullptr);
+  if (alike && 2 * least(task, length, 0, seed, count_tokens, texts) <= length) return;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (least(task, length, i, seed, count_tokens, texts) > length)
+      too_short(task, length, count - 1, seed, count_tokens, texts);
+  }
+}
+
+/// Samples of a depth have their own seed. It is hashed first: otherwise neighbouring seeds would share samples, one's
+/// at a depth being the other's at another.
+std::uint64_t seed_of_depth(std::uint64_t seed, std::uint32_t percent) {
+  return mix64(mix64(seed) + percent);
+}
+
 }  // namespace
 
 Random DraftSeed::stream(std::uint64_t which) const {
@@ -271,7 +292,15 @@ RulerSample make_needle_sample(std::string_view name, std::uint32_t percent, std
   TANDEM_CHECK(percent <= 100, "a depth of {} %", percent);
   RulerTask task = find_one_needle_task(name);
   task.percent = percent;
-  return fit(task, length, index, mix64(seed + percent), count_tokens, texts, index);
+  return fit(task, length, index, seed_of_depth(seed, percent), count_tokens, texts, index);
+}
+
+void check_needle_samples(std::string_view name, std::uint32_t percent, std::uint32_t length, std::uint32_t count,
+                          std::uint64_t seed, const TokenCounter& count_tokens, const RulerTexts& texts) {
+  TANDEM_CHECK(percent <= 100, "a depth of {} %", percent);
+  RulerTask task = find_one_needle_task(name);
+  task.percent = percent;
+  check_samples(task, length, count, seed_of_depth(seed, percent), count_tokens, texts);
 }
 
 std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count,
@@ -288,17 +317,7 @@ std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t
 
 void check_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count, std::uint64_t seed,
                          const TokenCounter& count_tokens, const RulerTexts& texts) {
-  const RulerTask& found = find_ruler_task(task);
-  check_length(length);
-  if (count == 0) return;
-  make_draft({&found, length, count - 1, seed, &texts});  // there are so many questions
-  // Made-up samples of a task differ by few tokens; questions of files, by whole paragraphs.
-  const bool alike = found.family != Family::facts || (texts.squad == nullptr && texts.hotpot == nullptr);
-  if (alike && 2 * least(found, length, 0, seed, count_tokens, texts) <= length) return;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (least(found, length, i, seed, count_tokens, texts) > length)
-      too_short(found, length, count - 1, seed, count_tokens, texts);
-  }
+  check_samples(find_ruler_task(task), length, count, seed, count_tokens, texts);
 }
 
 RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,

@@ -108,6 +108,10 @@ const RulerTask& find_one_needle_task(std::string_view name);
 RulerSample make_needle_sample(std::string_view task, std::uint32_t percent, std::uint32_t length, std::uint32_t index,
                                std::uint64_t seed, const TokenCounter& count_tokens, const RulerTexts& texts = {});
 
+/// Throws what making samples 0 .. count - 1 of this depth would throw, in much less time: no haystack is made.
+void check_needle_samples(std::string_view task, std::uint32_t percent, std::uint32_t length, std::uint32_t count,
+                          std::uint64_t seed, const TokenCounter& count_tokens, const RulerTexts& texts = {});
+
 /// Samples 0 .. count - 1.
 std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count,
                                             std::uint64_t seed, const TokenCounter& count_tokens,

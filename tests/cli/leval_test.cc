@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/cli/background.h"
 #include "tests/cli/program.h"
 #include "tests/cli/run_folders.h"
 #include "tests/eval/leval/leval_folder.h"
@@ -46,6 +47,30 @@ TEST_F(LEvalProgram, ResumeMakesWhatIsMissingAndTheSameBytes) {
   const cli::Outcome resumed = cli::run(command("--resume --out " + folder("a")));
   ASSERT_EQ(resumed.code, 0) << resumed.text;
   EXPECT_EQ(bytes("a", "samples.jsonl"), whole);
+}
+
+TEST_F(LEvalProgram, WhatIsWrongIsSaidBeforeFilesAreRead) {
+  ASSERT_EQ(cli::run(command("--out " + folder("a"))).code, 0);
+  data.write("Closed-ended-tasks/tpo.jsonl", "damaged");
+  EXPECT_THAT(cli::run("eval leval --model tiny --methods ques --data '" + data.path().string() + "'").text,
+              HasSubstr("Did you mean 'quest'?"));
+  const cli::Outcome outcome = cli::run(command("--out " + folder("a")), cli::kOnlyErrors);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("is not empty"), HasSubstr("--resume")));
+  std::ofstream(folder("file")) << "x";
+  EXPECT_THAT(cli::run(command("--out " + folder("file"))).text, HasSubstr("is a file"));
+}
+
+TEST_F(LEvalProgram, ReadingCanBeInterrupted) {
+  std::string words = "begin";
+  for (int i = 0; i < 200'000; ++i) words += " w" + std::to_string(i);
+  data.add("tpo", "exam", std::vector<std::string>(100, words), {"Which?"}, {"A"});
+  const pid_t program = cli::start(command("--tasks tpo --out " + folder("a")), folder("errors"));
+  cli::wait_until_it_handles_interrupts(program);
+  kill(program, SIGINT);
+  EXPECT_EQ(cli::exit_code_of(program), 3);
+  EXPECT_THAT(bytes("", "errors"), HasSubstr("Interrupted while documents were read; nothing was written."));
+  EXPECT_FALSE(std::filesystem::exists(folder("a")));
 }
 
 TEST_F(LEvalProgram, BadInputIsASentence) {

@@ -1,5 +1,6 @@
 // tandem eval needle as a user meets it.
 #include <filesystem>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -18,10 +19,10 @@ namespace fs = std::filesystem;
 
 class NeedleProgram : public RunFolders {
  protected:
-  std::string command(const char* out) const {
+  std::string command(const char* out, int samples = 2) const {
     return "eval needle --quiet --no-plot --model tiny --methods full,streaming:sinks=16,window=32 --lengths 256,400 "
-           "--depths 0,50,100 --samples 2 --out " +
-           folder(out);
+           "--depths 0,50,100 --samples " +
+           std::to_string(samples) + " --out " + folder(out);
   }
 };
 
@@ -41,10 +42,29 @@ TEST_F(NeedleProgram, ShowsMapsAndKeepsARun) {
   EXPECT_EQ(cli::run("gate --baseline " + folder("a") + " --run " + folder("b")).code, 0);
 }
 
+TEST_F(NeedleProgram, ResumesWithTheSameListsInAnotherSpelling) {
+  const auto with = [&](const char* lists) {
+    return "eval needle --quiet --no-plot --model tiny --methods full --samples 1 " + std::string(lists) + " --out " +
+           folder("a");
+  };
+  ASSERT_EQ(cli::run(with("--lengths 512,1024 --depths 05")).code, 0);
+  const cli::Outcome resumed = cli::run(with("--lengths 512,1K --depths 5 --resume"));
+  EXPECT_EQ(resumed.code, 0) << resumed.text;
+}
+
+TEST_F(NeedleProgram, HidesANeedleInEssays) {
+  std::ofstream(folder("essays.txt")) << "One day it rained. The barn was red. Nobody came, and nothing happened.";
+  const cli::Outcome done = cli::run(
+      "eval needle --quiet --no-plot --model tiny --methods full --samples 1 --lengths 512 --depths 50 --task "
+      "niah_multikey_1 --ruler-essays " +
+      folder("essays.txt") + " --out " + folder("a"));
+  EXPECT_EQ(done.code, 0) << done.text;
+}
+
 TEST_F(NeedleProgram, AnInterruptedRunEndsWithTheSameBytes) {
-  const std::string longer = " --samples 24";  // the last one given counts: it has to last until the signal comes
-  ASSERT_EQ(cli::run(command("whole") + longer).code, 0);
-  const pid_t program = cli::start(command("part") + longer);
+  constexpr int kSamples = 24;  // it has to last until the signal comes
+  ASSERT_EQ(cli::run(command("whole", kSamples)).code, 0);
+  const pid_t program = cli::start(command("part", kSamples));
   cli::wait_until_it_handles_interrupts(program);
   const std::string file = folder("part") + "/samples.jsonl";
   cli::wait_for_file(file);
@@ -54,7 +74,7 @@ TEST_F(NeedleProgram, AnInterruptedRunEndsWithTheSameBytes) {
   kill(program, SIGINT);
   const int code = cli::exit_code_of(program);
   if (code == 0) GTEST_SKIP() << "the run was over before the signal came";
-  const cli::Outcome resumed = cli::run(command("part") + longer + " --resume");
+  const cli::Outcome resumed = cli::run(command("part", kSamples) + " --resume");
   ASSERT_EQ(resumed.code, 0) << resumed.text;
   for (const char* name : {"samples.jsonl", "timings.jsonl"}) EXPECT_EQ(bytes("part", name), bytes("whole", name));
 }
@@ -84,6 +104,7 @@ TEST_F(NeedleProgram, SaysWhatIsWrongAndLeavesNoFolder) {
       {"--samples 0", "--samples is 0"},
       {"--batch 0", "--batch is 0"},
       {"--ruler-essays /no/such/file", "cannot be read"},
+      {"--task niah_multikey_2 --ruler-essays /no/such/file", "has no place in niah_multikey_2"},
       {"--methods full,ques", "Did you mean 'quest'?"},
       {"--model synthetic:qwen3-0.6b", "random weights"},
   };

@@ -1,5 +1,6 @@
 #include "eval/leval/leval.h"
 
+#include <fmt/ranges.h>
 #include <fstream>
 #include <functional>
 #include <gmock/gmock.h>
@@ -103,6 +104,48 @@ TEST_F(LEvalTest, ALongDocumentKeepsItsFirstWords) {
   EXPECT_EQ(cut_leval_document(tokenizer, std::string(4000, 'x'), 100, false), "");
 }
 
+/// Upstream's loop as it is written: the whole document is encoded each time.
+std::string cut_as_upstream(const Tokenizer& tokenizer, const std::string& document, std::int64_t most, bool from_end) {
+  const auto split = [](const std::string& text) {
+    std::vector<std::string> words(1);
+    for (const char c : text) c == ' ' ? words.emplace_back() : words.back() += c;
+    return words;
+  };
+  std::vector<std::string> words = split(document);
+  std::string text = document;
+  for (std::int64_t kept = most; std::int64_t(tokenizer.encode(text, true).size()) > most; kept -= 250) {
+    const auto n = std::int64_t(words.size());
+    const auto place = [&](std::int64_t i) { return std::clamp<std::int64_t>(i < 0 ? i + n : i, 0, n); };
+    const std::int64_t first = from_end ? place(-kept) : 0, last = from_end ? n : place(kept);
+    words = first < last ? std::vector(words.begin() + first, words.begin() + last) : std::vector<std::string>();
+    text = fmt::format("{}", fmt::join(words, " "));
+    if (text.empty()) break;
+  }
+  return text;
+}
+
+TEST_F(LEvalTest, CutsAreThoseOfEncodingTheWholeEachTime) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  Random random(5);
+  const std::vector<std::string> pieces = {"the",  "a",     "of barns",      "",        "",      "  ",
+                                           "\n\n", "12345", "\u00e9t\u00e9", "x_y(z);", "=====", "\u4e2d\u6587"};
+  for (int round = 0; round < 60; ++round) {
+    const std::uint64_t spaces = random.below(3), kinds = 1 + random.below(pieces.size());
+    std::string text;
+    for (std::uint64_t i = 0, n = random.below(6000); i < n; ++i) {
+      text += pieces[random.below(kinds)];
+      if (random.below(4) >= spaces) text += ' ';
+    }
+    const auto most = static_cast<std::uint32_t>(50 + random.below(2000));
+    for (const bool from_end : {false, true}) {
+      std::size_t tokens = 0;
+      const std::string expected = cut_as_upstream(tokenizer, text, most, from_end);
+      EXPECT_EQ(cut_leval_document(tokenizer, text, most, from_end, &tokens), expected) << round;
+      EXPECT_EQ(tokens, tokenizer.encode(expected, true).size());
+    }
+  }
+}
+
 TEST_F(LEvalTest, ScoresAreByTaskAndKind) {
   folder.add("tpo", "exam", {"d"}, {"q"}, {"B"});
   folder.add("financial_qa", "f1", {"d"}, {"q"}, {"the red barn"});
@@ -125,6 +168,13 @@ TEST_F(LEvalTest, DocumentsForAJudgeAreNotAsked) {
   folder.add("financial_qa", "f1", {"for a score"}, {"q"}, {"x"}, /*append=*/true);
   EXPECT_EQ(read().samples_of("financial_qa"), 1u);
   EXPECT_THAT(text_of("financial_qa", 0), HasSubstr("for a score"));
+}
+
+TEST_F(LEvalTest, AFileIsOfOneKind) {
+  folder.add("financial_qa", "LLM", {"for a judge"}, {"q"}, {"x"});
+  folder.add("financial_qa", "f1", {"d"}, {"q"}, {"x"}, /*append=*/true);
+  folder.add("financial_qa", "rouge", {"d"}, {"q"}, {"x"}, /*append=*/true);
+  EXPECT_THAT(refused(), AllOf(HasSubstr("line 3"), HasSubstr("'evaluation' is 'rouge'"), HasSubstr("one kind")));
 }
 
 TEST_F(LEvalTest, WhatCannotBeIsToldWithFileAndLine) {
@@ -158,8 +208,8 @@ TEST_F(LEvalTest, RoomForAnswersIsAskedFor) {
   std::string words = "w";
   for (int i = 0; i < 4000; ++i) words += " w";
   folder.add("tpo", "exam", {words}, {"q"}, {"A"});
-  EXPECT_EQ(read().max_length(),
-            model.config.max_positions > 2048 ? model.config.max_positions - 1024 : model.config.max_positions / 2);
+  EXPECT_LE(read().max_length(), model.config.max_positions - 512 - 40);
+  EXPECT_GE(read().max_length(), model.config.max_positions - 1024) << "the question is short";
   options.max_length = 500;
   EXPECT_GE(read().longest_prompt(), read().sample("tpo", 0, 0).prompt.size());
   words = "w";
@@ -169,6 +219,39 @@ TEST_F(LEvalTest, RoomForAnswersIsAskedFor) {
   EXPECT_THAT(refused(), AllOf(HasSubstr("Question 1 of tpo"), HasSubstr("lower --max-length")));
   options.max_length = 1;
   EXPECT_THAT(refused(), HasSubstr("--max-length is 1"));
+}
+
+TEST_F(LEvalTest, TheLongestQuestionHasRoomBesideADocument) {
+  std::string words = "w", question = "Why";
+  for (int i = 0; i < 6000; ++i) words += " w";
+  for (int i = 0; i < 600; ++i) question += " so so";
+  folder.write("Open-ended-tasks/paper_assistant.jsonl", nlohmann::json({{"input", words},
+                                                                         {"instructions", {"Why?", question}},
+                                                                         {"outputs", {"Because of it.", "No"}},
+                                                                         {"evaluation", "rouge"}})
+                                                             .dump());
+  const LEval both = read();
+  EXPECT_LT(both.max_length(), model.config.max_positions - 512 - 1200);
+  EXPECT_LE(both.sample("paper_assistant", 0, 1).prompt.size() + 512, model.config.max_positions);
+  EXPECT_LE(both.longest_prompt() + 512, model.config.max_positions);
+  options.samples = 1;
+  EXPECT_GT(read().max_length(), both.max_length()) << "only what is asked takes room";
+  options.samples = 0;
+  model.config.max_positions = 1700;
+  EXPECT_THAT(refused(), AllOf(HasSubstr("The longest question has"), HasSubstr("1700 positions")));
+}
+
+TEST_F(LEvalTest, ReadingTellsHowFarItIsAndCanBeInterrupted) {
+  folder.add("tpo", "exam", {"d", "e", "f"}, {"q", "r"}, {"A", "B"});
+  std::vector<std::uint64_t> seen;
+  options.progress = [&](std::uint64_t done, std::uint64_t total) {
+    EXPECT_EQ(total, 3u);
+    seen.push_back(done);
+  };
+  read();
+  EXPECT_THAT(seen, ElementsAre(0u, 1u, 2u, 3u));
+  options.interrupted = [] { return true; };
+  EXPECT_THROW(read(), Interrupted);
 }
 
 TEST_F(LEvalTest, TheManifestSaysWhatScoresDependOn) {
@@ -224,6 +307,34 @@ TEST_F(LEvalTest, TheReportHasUpstreamsFigures) {
   EXPECT_THAT(text, HasSubstr("|  | geometric_mean |  | 62.57 | - |"));
   EXPECT_THAT(leval_json(benchmark, run),
               AllOf(HasSubstr("\"exact_match\": 33.3333"), HasSubstr("\"geometric_mean\": 62.5732")));
+}
+
+// Of four questions the first and the fourth are of the same place: right ones there are (100 + 0 + 0) / 3, where the
+// plain mean is 50.
+TEST_F(LEvalTest, TopicsAreOfThreePlaces) {
+  folder.add("topic_retrieval_longchat", "exam", {"d"}, {"q", "r", "s", "t"}, {"sea", "sky", "sun", "ice"});
+  std::string words = "w";
+  for (int i = 0; i < 3000; ++i) words += " w";
+  folder.add("tpo", "exam", {words, "short", std::string(4000, 'x')}, {"q"}, {"A"});
+  options.max_length = 1000;
+  const LEval benchmark = read();
+  const TemporaryFolder root;
+  Manifest manifest = example_manifest();
+  manifest.clock.clear();
+  benchmark.fill_manifest({"full"}, manifest);
+  RunFolder run = RunFolder::create(root / "run", manifest);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    SampleResult sample = example_sample(i, "full");
+    sample.benchmark = "leval";
+    sample.task = "topic_retrieval_longchat";
+    sample.length = 0;
+    sample.score = i == 0 || i == 3 ? 1 : 0;
+    run.append(sample);
+  }
+  run.keep();
+  EXPECT_THAT(leval_json(benchmark, run), HasSubstr("\"exact_match\": 33.3333"));
+  const std::string text = leval_report(benchmark, run, summarise(run), true);
+  EXPECT_THAT(text, HasSubstr("2 of 4 documents were cut to 1000 tokens; of 1 of them nothing is left."));
 }
 
 struct Golden {

@@ -120,6 +120,35 @@ TEST_F(Needle, CellsDoNotDependOnEachOther) {
   EXPECT_NE(NeedleBenchmark(alone, model_).sample("depth_35", 512, 1).prompt, all.sample("depth_35", 512, 1).prompt);
 }
 
+TEST_F(Needle, NeighbouringSeedsShareNoSamples) {
+  NeedleOptions ten = some_options(), none = some_options();
+  ten.seed = 42;
+  ten.depths = {10};
+  none.seed = 52;
+  none.depths = {0};
+  EXPECT_NE(NeedleBenchmark(ten, model_).sample("depth_10", 512, 0).answers,
+            NeedleBenchmark(none, model_).sample("depth_0", 512, 0).answers);
+}
+
+// Keys differ in their tokens from depth to depth: whatever length is taken, all samples can be made.
+TEST_F(Needle, RoomIsAskedForAtEveryDepth) {
+  NeedleOptions o = some_options();
+  o.task = "niah_single_1";
+  o.depths = {0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100};
+  o.samples = 3;
+  int taken = 0;
+  for (std::uint32_t length = 110; length < 140; ++length) {
+    o.lengths = {length};
+    if (refusal(o) != "no InputError") continue;
+    ++taken;
+    const NeedleBenchmark benchmark(o, model_);
+    for (const std::uint32_t depth : o.depths)
+      for (std::uint32_t i = 0; i < o.samples; ++i)
+        EXPECT_NO_THROW(benchmark.sample(depth_task(depth), length, i)) << length << " " << depth << " " << i;
+  }
+  EXPECT_GT(taken, 0);
+}
+
 TEST_F(Needle, RulersOwnDepthsAreDrawn) {
   const TokenCounter counter = [&](std::string_view text) {
     return static_cast<std::uint32_t>(model_.tokenizer->encode(text, true).size());
@@ -173,7 +202,7 @@ TEST_F(Needle, TheProtocolSaysWhatIsHiddenInWhat) {
   EXPECT_EQ(manifest.benchmark, "needle");
   EXPECT_EQ(manifest.tasks, (std::vector<std::string>{"depth_0", "depth_35", "depth_100"}));
   EXPECT_THAT(manifest.protocol_id,
-              AllOf(HasSubstr("needle/v1+task:niah_single_2+source:embedded-v"), HasSubstr("+essay:prose"),
+              AllOf(HasSubstr("needle/v2+task:niah_single_2+source:embedded-v"), HasSubstr("+essay:prose"),
                     HasSubstr("+tok:" + model_.tokenizer->hash()), HasSubstr("+budget:quest=")));
 }
 
