@@ -1,21 +1,18 @@
 // tandem eval leval: methods side by side on L-Eval's published files.
 #include "eval/leval/leval.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fmt/ranges.h>
 
 #include "cli/chat_format.h"
 #include "cli/commands.h"
+#include "cli/eval_run.h"
 #include "cli/interrupt.h"
-#include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
-#include "cli/run.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "eval/leval/report.h"
-#include "eval/report/table.h"
 #include "eval/run/decoded.h"
 #include "methods/options.h"
 
@@ -55,17 +52,11 @@ std::string command_of(const LEvalCommand& c, const std::vector<std::string>& me
 }
 
 void report_on(const eval::LEval& benchmark, const eval::RunFolder& folder) {
-  eval::Summary summary = eval::summarise(folder);
-  summary.remarks = eval::method_remarks(summary.manifest.methods);
-  const auto text = [&](bool markdown) {
-    return eval::report_text(summary, markdown) + eval::leval_report(benchmark, folder, summary, markdown);
-  };
-  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
-  eval::write_file(folder.path() / "leval.json", eval::leval_json(benchmark, folder));
-  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true));
-  fmt::print("{}\n{}: report.md, summary.json, leval.json, samples.jsonl, timings.jsonl\n", text(/*markdown=*/false),
-             folder.path().string());
-  check_stdout();
+  write_report(
+      folder, "leval", [&](const eval::Summary&) { return eval::leval_json(benchmark, folder); },
+      [&](const eval::Summary& summary, bool markdown) {
+        return eval::leval_report(benchmark, folder, summary, markdown);
+      });
 }
 
 /// What RunFolder says of a folder that is in the way, before files are read.
@@ -116,17 +107,14 @@ void leval(const LEvalCommand& command) {
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "--max-length");
   say_hints(options.methods, command.session);
-  eval::Manifest manifest;
-  manifest.command = command_of(command, options.methods, benchmark);
-  describe_session(command.session, session, manifest);
-  benchmark.fill_manifest(options.methods, manifest);
-  eval::RunFolder folder = open_run(command.run, "leval", manifest);
-  Progress progress("answering", Progress::standard(command.run.quiet));
-  options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-  fill_run(
-      command.run, folder, progress,
-      [&] { eval::run_benchmark(benchmark, options, session.model, *session.device, *session.pool, folder); },
-      [&] { report_on(benchmark, folder); });
+  const EvalRun asked{command.session,
+                      command.run,
+                      "leval",
+                      "answering",
+                      command_of(command, options.methods, benchmark),
+                      [&](eval::Manifest& manifest) { benchmark.fill_manifest(options.methods, manifest); },
+                      [&](const eval::RunFolder& folder) { report_on(benchmark, folder); }};
+  answer(asked, benchmark, options, session);
 }
 
 }  // namespace

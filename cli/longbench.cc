@@ -1,19 +1,15 @@
 // tandem eval longbench: methods side by side on LongBench's published files.
 #include "eval/longbench/longbench.h"
 
-#include <algorithm>
 #include <fmt/ranges.h>
 
 #include "cli/chat_format.h"
 #include "cli/commands.h"
-#include "cli/output.h"
+#include "cli/eval_run.h"
 #include "cli/parse.h"
-#include "cli/progress.h"
-#include "cli/run.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "eval/longbench/report.h"
-#include "eval/report/table.h"
 #include "eval/run/decoded.h"
 #include "methods/options.h"
 
@@ -55,30 +51,12 @@ std::string command_of(const LongBenchCommand& c, const std::vector<std::string>
       fmt::join(benchmark.tasks(), ","), samples, benchmark.max_length(), chat, c.batch, session_arguments(c.session));
 }
 
-std::vector<std::string> split_tasks(const std::string& list) {
-  std::vector<std::string> tasks;
-  for (std::size_t at = 0; !list.empty() && at <= list.size();) {
-    const std::size_t end = std::min(list.find(',', at), list.size());
-    std::string task = list.substr(at, end - at);
-    eval::longbench_dataset(eval::longbench_dataset_of(task));
-    if (std::find(tasks.begin(), tasks.end(), task) == tasks.end()) tasks.push_back(std::move(task));
-    at = end + 1;
-  }
-  return tasks;
-}
-
 void report_on(const eval::LongBench& benchmark, const eval::RunFolder& folder) {
-  eval::Summary summary = eval::summarise(folder);
-  summary.remarks = eval::method_remarks(summary.manifest.methods);
-  const auto text = [&](bool markdown) {
-    return eval::report_text(summary, markdown) + eval::longbench_report(benchmark, folder, summary, markdown);
-  };
-  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
-  eval::write_file(folder.path() / "longbench.json", eval::longbench_json(benchmark, folder));
-  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true));
-  fmt::print("{}\n{}: report.md, summary.json, longbench.json, samples.jsonl, timings.jsonl\n",
-             text(/*markdown=*/false), folder.path().string());
-  check_stdout();
+  write_report(
+      folder, "longbench", [&](const eval::Summary&) { return eval::longbench_json(benchmark, folder); },
+      [&](const eval::Summary& summary, bool markdown) {
+        return eval::longbench_report(benchmark, folder, summary, markdown);
+      });
 }
 
 void longbench(const LongBenchCommand& command) {
@@ -89,7 +67,13 @@ void longbench(const LongBenchCommand& command) {
   if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
   if (!command.chat && !command.chat_format.empty())
     throw_input_error("--chat-format belongs to prompts in a chat template: add --chat.");
-  eval::LongBenchOptions what{command.data, split_tasks(command.tasks), command.samples, 0, {}};
+  eval::LongBenchOptions what{
+      command.data,
+      split_names(command.tasks,
+                  [](const std::string& task) { eval::longbench_dataset(eval::longbench_dataset_of(task)); }),
+      command.samples,
+      0,
+      {}};
   if (!command.max_length.empty()) what.max_length = parse_one_length(command.max_length, "--max-length");
   check_run_options(command.run);
   check_trained(command.session);
@@ -99,17 +83,14 @@ void longbench(const LongBenchCommand& command) {
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.max_length(), "--max-length");
   say_hints(options.methods, command.session);
-  eval::Manifest manifest;
-  manifest.command = command_of(command, options.methods, benchmark);
-  describe_session(command.session, session, manifest);
-  benchmark.fill_manifest(options.methods, manifest);
-  eval::RunFolder folder = open_run(command.run, "longbench", manifest);
-  Progress progress("answering", Progress::standard(command.run.quiet));
-  options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-  fill_run(
-      command.run, folder, progress,
-      [&] { eval::run_benchmark(benchmark, options, session.model, *session.device, *session.pool, folder); },
-      [&] { report_on(benchmark, folder); });
+  const EvalRun asked{command.session,
+                      command.run,
+                      "longbench",
+                      "answering",
+                      command_of(command, options.methods, benchmark),
+                      [&](eval::Manifest& manifest) { benchmark.fill_manifest(options.methods, manifest); },
+                      [&](const eval::RunFolder& folder) { report_on(benchmark, folder); }};
+  answer(asked, benchmark, options, session);
 }
 
 }  // namespace

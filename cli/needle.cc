@@ -1,14 +1,12 @@
 // tandem eval needle: where in a context, and how long a one, methods still find a needle.
 #include "eval/needle/needle.h"
 
-#include <algorithm>
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"
+#include "cli/eval_run.h"
 #include "cli/output.h"
 #include "cli/parse.h"
-#include "cli/progress.h"
-#include "cli/run.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "eval/needle/report.h"
@@ -99,17 +97,14 @@ void needle(const NeedleCommand& command) {
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "--lengths");
   say_hints(options.methods, command.session);
-  eval::Manifest manifest;
-  manifest.command = command_of(command, options.methods, what);
-  describe_session(command.session, session, manifest);
-  benchmark.fill_manifest(options.methods, manifest);
-  eval::RunFolder folder = open_run(command.run, "needle", manifest);
-  Progress progress("searching", Progress::standard(command.run.quiet));
-  options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-  fill_run(
-      command.run, folder, progress,
-      [&] { eval::run_benchmark(benchmark, options, session.model, *session.device, *session.pool, folder); },
-      [&] { report_on(command, folder); });
+  const EvalRun asked{command.session,
+                      command.run,
+                      "needle",
+                      "searching",
+                      command_of(command, options.methods, what),
+                      [&](eval::Manifest& manifest) { benchmark.fill_manifest(options.methods, manifest); },
+                      [&](const eval::RunFolder& folder) { report_on(command, folder); }};
+  answer(asked, benchmark, options, session);
 }
 
 }  // namespace

@@ -1,15 +1,12 @@
 // tandem eval reasoning: Pass@1 of methods side by side on AIME, MATH-500, GPQA and GSM8K, beside FLOPs per token.
 #include "eval/reasoning/reasoning.h"
 
-#include <algorithm>
 #include <fmt/ranges.h>
 
 #include "cli/chat_format.h"
 #include "cli/commands.h"
-#include "cli/output.h"
+#include "cli/eval_run.h"
 #include "cli/parse.h"
-#include "cli/progress.h"
-#include "cli/run.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "eval/reasoning/report.h"
@@ -63,30 +60,13 @@ std::string command_of(const ReasoningCommand& c, const std::vector<std::string>
                      c.batch, session_arguments(c.session));
 }
 
-std::vector<std::string> split_names(const std::string& list) {
-  std::vector<std::string> names;
-  for (std::size_t at = 0; !list.empty() && at <= list.size();) {
-    const std::size_t end = std::min(list.find(',', at), list.size());
-    std::string name = list.substr(at, end - at);
-    eval::answer_kind_of(name);
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
-    at = end + 1;
-  }
-  return names;
-}
-
 void report_on(const eval::Reasoning& benchmark, const ModelConfig& config, const eval::RunFolder& folder) {
-  eval::Summary summary = eval::summarise(folder);
-  summary.remarks = eval::method_remarks(summary.manifest.methods);
-  const auto text = [&](bool markdown) {
-    return eval::report_text(summary, markdown) + eval::reasoning_report(benchmark, config, folder, summary, markdown);
-  };
-  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
-  eval::write_file(folder.path() / "reasoning.json", eval::reasoning_json(benchmark, config, folder, summary));
-  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true));
-  fmt::print("{}\n{}: report.md, summary.json, reasoning.json, samples.jsonl, timings.jsonl\n",
-             text(/*markdown=*/false), folder.path().string());
-  check_stdout();
+  write_report(
+      folder, "reasoning",
+      [&](const eval::Summary& summary) { return eval::reasoning_json(benchmark, config, folder, summary); },
+      [&](const eval::Summary& summary, bool markdown) {
+        return eval::reasoning_report(benchmark, config, folder, summary, markdown);
+      });
 }
 
 void check_command(const ReasoningCommand& command) {
@@ -109,7 +89,7 @@ void reasoning(const ReasoningCommand& command) {
   options.batch = command.batch;
   check_command(command);
   eval::ReasoningOptions what = command.what;
-  what.tasks = split_names(command.tasks);
+  what.tasks = split_names(command.tasks, [](const std::string& task) { eval::answer_kind_of(task); });
   what.max_new_tokens = parse_one_length(command.max_new, "--max-new");
   Session session = open_session(command.session);
   if (command.chat) what.template_of = choose_chat_format(command.chat_format, session.model);
@@ -120,17 +100,14 @@ void reasoning(const ReasoningCommand& command) {
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "the prompts");
   say_hints(options.methods, command.session);
-  eval::Manifest manifest;
-  manifest.command = command_of(command, options.methods, benchmark);
-  describe_session(command.session, session, manifest);
-  benchmark.fill_manifest(options.methods, manifest);
-  eval::RunFolder folder = open_run(command.run, "reasoning", manifest);
-  Progress progress("answering", Progress::standard(command.run.quiet));
-  options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-  fill_run(
-      command.run, folder, progress,
-      [&] { eval::run_benchmark(benchmark, options, session.model, *session.device, *session.pool, folder); },
-      [&] { report_on(benchmark, session.model.config, folder); });
+  const EvalRun asked{command.session,
+                      command.run,
+                      "reasoning",
+                      "answering",
+                      command_of(command, options.methods, benchmark),
+                      [&](eval::Manifest& manifest) { benchmark.fill_manifest(options.methods, manifest); },
+                      [&](const eval::RunFolder& folder) { report_on(benchmark, session.model.config, folder); }};
+  answer(asked, benchmark, options, session);
 }
 
 }  // namespace

@@ -1,0 +1,39 @@
+// What the evals share that ask the prompts of a benchmark: how they are answered with every method, and the report.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/run.h"
+#include "cli/session.h"
+#include "eval/report/summary.h"
+#include "eval/run/benchmark.h"
+
+namespace tandem::cli {
+
+/// Names between commas, each once however often it is given; none of an empty list. `check` throws InputError for what
+/// is no name.
+std::vector<std::string> split_names(const std::string& list, const std::function<void(const std::string&)>& check);
+
+/// The samples of `benchmark` that the folder of `run` lacks are decoded with every method, and reported on. `what`:
+/// "leval"; `doing`: the word of the progress line; `command`: as it can be typed again; `fill`: the benchmark's own
+/// fields of the manifest.
+struct EvalRun {
+  const SessionOptions& options;
+  const RunOptions& run;
+  const char* what;
+  const char* doing;
+  std::string command;
+  std::function<void(eval::Manifest&)> fill;
+  std::function<void(const eval::RunFolder&)> report;
+};
+void answer(const EvalRun& asked, const eval::Benchmark& benchmark, eval::BenchmarkOptions options, Session& session);
+
+/// Writes summary.json, report.md and the benchmark's own figures as <what>.json, and prints the report. `own`: what
+/// the benchmark adds to the report of all runs.
+void write_report(const eval::RunFolder& folder, const std::string& what,
+                  const std::function<std::string(const eval::Summary&)>& figures,
+                  const std::function<std::string(const eval::Summary&, bool markdown)>& own);
+
+}  // namespace tandem::cli
