@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "engine/common/error.h"
+#include "engine/common/version.h"
 #include "eval/report/line_file.h"
 #include "eval/tables/tables.h"
 
@@ -18,6 +19,7 @@ Examples:
   tandem report runs/a                                   the run's main tables again, from its samples
   tandem report runs/a --format latex --out table.tex    for a paper (booktabs)
   tandem report runs/* --format csv --out all.csv        every figure by run, method, task and length
+  tandem report runs/a runs/b --out page.html            one page with all tables and plots, to look at or to send
   tandem report runs/llama runs/qwen --mixed             side by side, though other models saw other tokens
 
 Folders are those of compare and eval. Several stand side by side where they ask the same questions in the same way
@@ -32,7 +34,7 @@ struct ReportArguments {
 
 /// By --format, or by what the file's name ends in.
 std::string format_of(const ReportArguments& a) {
-  const std::vector<std::string> formats = {"text", "markdown", "latex", "csv"};
+  const std::vector<std::string> formats = {"text", "markdown", "latex", "csv", "html"};
   if (!a.format.empty()) {
     if (std::find(formats.begin(), formats.end(), a.format) == formats.end())
       throw_input_error("--format is '{}'.{} There are {}.", a.format, did_you_mean(a.format, formats),
@@ -41,6 +43,7 @@ std::string format_of(const ReportArguments& a) {
   }
   if (a.out.ends_with(".tex")) return "latex";
   if (a.out.ends_with(".csv")) return "csv";
+  if (a.out.ends_with(".html")) return "html";
   return a.out.ends_with(".md") ? "markdown" : "text";
 }
 
@@ -78,6 +81,8 @@ void report(const ReportArguments& a) {
   std::string text;
   if (format == "csv") {
     text = eval::tables_csv(runs);
+  } else if (format == "html") {
+    text = eval::tables_page(runs, a.runs, fmt::format("Made by tandem {} ({}).", version(), git_commit()));
   } else {
     text = eval::tables_text(runs, format == "latex"      ? eval::TableFormat::latex
                                    : format == "markdown" ? eval::TableFormat::markdown
@@ -94,10 +99,10 @@ void report(const ReportArguments& a) {
 }  // namespace
 
 void add_report(Command app) {
-  Command command = app.subcommand("report", "Finished runs as tables: text, Markdown, LaTeX or CSV, side by side");
+  Command command = app.subcommand("report", "Finished runs as tables: text, Markdown, LaTeX, CSV or HTML, side by side");
   auto arguments = std::make_shared<ReportArguments>();
   command.option("runs", arguments->runs, "Run folders of compare and eval").required();
-  command.option("--format", arguments->format, "text, markdown, latex or csv [by the name of --out, else text]");
+  command.option("--format", arguments->format, "text, markdown, latex, csv or html [by the name of --out, else text]");
   command.option("--out", arguments->out, "File for the tables; none: printed");
   command.flag("--force", arguments->force, "Replace that file");
   command.flag("--mixed", arguments->mixed, "Show runs side by side that are not comparable, and say why");

@@ -2,16 +2,53 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
+#include <memory>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
+#include "engine/common/error.h"
 #include "engine/common/paths.h"
 
 namespace tandem {
 namespace {
 
 constexpr int kNoPackage = 4, kNoProgram = 127;
+
+/// A file without a name: however much is written to it before the other side reads, nobody waits for the other.
+class Scratch {
+ public:
+  explicit Scratch(std::string_view script) : script_(script), file_(std::tmpfile(), &std::fclose) {
+    check(file_ != nullptr, "made");
+  }
+
+  int descriptor() const { return fileno(file_.get()); }
+
+  void write(std::string_view text) {
+    check(std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() && std::fflush(file_.get()) == 0,
+          "written");
+    rewind();
+  }
+
+  /// What was written to the descriptor.
+  std::string read() {
+    rewind();
+    std::string text;
+    char part[65536];
+    while (const std::size_t n = std::fread(part, 1, sizeof part, file_.get())) text.append(part, n);
+    return text;
+  }
+
+ private:
+  void rewind() { check(std::fseek(file_.get(), 0, SEEK_SET) == 0, "read"); }
+  void check(bool good, const char* what) const {
+    if (!good) throw_run_error("A temporary file for {} could not be {}.", script_, what);
+  }
+
+  const std::string script_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+};
 
 }  // namespace
 
@@ -51,6 +88,13 @@ PythonEnd run_python(std::string_view script, std::span<const std::string> argum
     default:
       return PythonEnd::failed;
   }
+}
+
+PythonAnswer ask_python(std::string_view script, std::string_view text) {
+  Scratch input(script), output(script);
+  input.write(text);
+  const PythonEnd end = run_python(script, {}, input.descriptor(), output.descriptor());
+  return {end, end == PythonEnd::done ? output.read() : ""};
 }
 
 }  // namespace tandem

@@ -20,4 +20,13 @@ enum class PythonEnd {
 /// its standard input and output; below 0: those of this program. InputError where the script itself is not there.
 PythonEnd run_python(std::string_view script, std::span<const std::string> arguments, int input = -1, int output = -1);
 
+struct PythonAnswer {
+  PythonEnd end = PythonEnd::failed;
+  std::string text;  // what the script wrote
+};
+
+/// The same without arguments: the script reads `text` and its output is the answer. RunError where there is no room for
+/// a temporary file.
+PythonAnswer ask_python(std::string_view script, std::string_view text);
+
 }  // namespace tandem

@@ -1,8 +1,7 @@
 #include "eval/scoring/segment_chinese.h"
 
-#include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
@@ -13,45 +12,11 @@ namespace {
 
 constexpr const char* kScript = "eval/scoring/segment_chinese.py";
 
-/// A file without a name: however much is written to it before the other side reads, nobody waits for the other.
-class Scratch {
- public:
-  Scratch() : file_(std::tmpfile(), &std::fclose) {
-    if (!file_) throw_run_error("No temporary file could be made: Chinese texts were not cut into words.");
-  }
-
-  int descriptor() const { return fileno(file_.get()); }
-
-  void write(const std::string& text) {
-    if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() || std::fflush(file_.get()) != 0)
-      throw_run_error("A temporary file could not be written: Chinese texts were not cut into words.");
-  }
-
-  void rewind() {
-    if (std::fseek(file_.get(), 0, SEEK_SET) != 0)
-      throw_run_error("A temporary file could not be read: Chinese texts were not cut into words.");
-  }
-
-  /// What was written to the descriptor.
-  std::string read() {
-    rewind();
-    std::string text;
-    char part[65536];
-    while (const std::size_t n = std::fread(part, 1, sizeof part, file_.get())) text.append(part, n);
-    return text;
-  }
-
- private:
-  std::unique_ptr<std::FILE, decltype(&std::fclose)> file_;
-};
-
 std::string run_script(const std::string& lines) {
-  Scratch input, output;
-  input.write(lines);
-  input.rewind();
-  switch (run_python(kScript, {}, input.descriptor(), output.descriptor())) {
+  PythonAnswer answer = ask_python(kScript, lines);
+  switch (answer.end) {
     case PythonEnd::done:
-      return output.read();
+      return std::move(answer.text);
     case PythonEnd::failed:
       throw_run_error("{} failed: Chinese texts were not cut into words.", kScript);
     case PythonEnd::no_package:

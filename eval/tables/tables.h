@@ -47,6 +47,11 @@ enum class TableFormat : std::uint8_t { terminal, markdown, latex };
 /// Two tables, of quality and of times, with a line for each method and columns for each run.
 std::string tables_text(std::span<const ReportedRun> runs, TableFormat format);
 
+/// One HTML page: the tables, and each run's own report with its plots, from the folders that the runs were read from.
+/// Nothing of it lies in another file. `made_by`: the program. InputError where Python or a package of it is missing.
+std::string tables_page(std::span<const ReportedRun> runs, std::span<const std::string> folders,
+                        const std::string& made_by);
+
 /// A line for each run, method, task and length, and for all of them together. Shares and milliseconds as they are.
 std::string tables_csv(std::span<const ReportedRun> runs);
 

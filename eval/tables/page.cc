@@ -1,0 +1,52 @@
+// One page of runs, for people who look at them in a browser.
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "engine/common/json.h"
+#include "engine/common/python.h"
+#include "eval/tables/tables.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr const char* kScript = "eval/tables/page.py";
+
+std::string title_of(std::span<const ReportedRun> runs) {
+  const Manifest& first = runs.front().manifest;
+  std::string title = fmt::format("{} on {}", first.benchmark, first.model);
+  if (runs.size() == 1) return title;
+  for (const ReportedRun& run : runs)
+    if (run.manifest.model != first.model || run.manifest.benchmark != first.benchmark) title = "Tandem";
+  return fmt::format("{}: {} runs", title, runs.size());
+}
+
+}  // namespace
+
+std::string tables_page(std::span<const ReportedRun> runs, std::span<const std::string> folders,
+                        const std::string& made_by) {
+  nlohmann::ordered_json page = {{"title", title_of(runs)},
+                                 {"tables", tables_text(runs, TableFormat::markdown)},
+                                 {"runs", nlohmann::ordered_json::array()},
+                                 {"made_by", made_by}};
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    page["runs"].push_back({{"name", runs[i].name}, {"folder", folders[i]}});
+  PythonAnswer answer = ask_python(kScript, json_text(page));
+  switch (answer.end) {
+    case PythonEnd::done:
+      return std::move(answer.text);
+    case PythonEnd::failed:
+      throw_run_error("{} failed: there is no page.", kScript);
+    case PythonEnd::no_package:
+    case PythonEnd::not_installed:
+      throw_input_error(
+          "--format html needs python3 and its markdown: install the Debian package python3-markdown "
+          "(scripts/install_packages.sh does).");
+    case PythonEnd::not_started:
+      break;
+  }
+  throw_run_error("No new process could be started: there is no page.");
+}
+
+}  // namespace tandem::eval
