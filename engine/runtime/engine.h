@@ -2,9 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "engine/device/device.h"
@@ -129,6 +131,14 @@ class Engine {
   /// so that every method continues from the same context. Errors as in prefill; the prefix is then what it was before.
   void append(Prefix& prefix, std::span<const std::int32_t> more);
   void release(const Prefix& prefix);
+
+  /// Writes all that a prefilled prompt holds, its trace aside, into a file (prefix_file.cc), which it replaces in one
+  /// step. `identity`: what a prefill depends on beside the prompt. RunError where the file cannot be written.
+  void save(const Prefix& prefix, const std::filesystem::path& file, std::string_view identity);
+  /// What save() wrote, bit by bit, with the times of that prefill; nullptr where the file is not there or not whole, is
+  /// of another identity or prompt, or has other things kept (keep_queries, column_sums). Errors as in prefill.
+  std::unique_ptr<Prefix> load(std::span<const std::int32_t> prompt, const std::filesystem::path& file,
+                               std::string_view identity);
 
   /// Decodes a ragged batch. At most max_batch requests. InputError for a sampling that check_sampling() refuses.
   DecodeResult decode(Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options = {});

@@ -1,0 +1,310 @@
+// A prefilled prompt as a file:
+//   Header, identity, prompt tokens (int32)
+//   KV      [layer][block]{one slot as the store keeps it}
+//   queries [layer][kept][query head][head_dim] f32     where they are kept
+//   sums    [layer][kv_head][room] f32                  where they are kept
+//   hash of all bytes before it
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/common/error.h"
+#include "engine/device/launch_context.h"
+#include "engine/model/safetensors.h"
+#include "engine/runtime/engine.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Header {
+  char magic[8] = {'T', 'A', 'N', 'D', 'E', 'M', 'P', '1'};
+  std::uint64_t identity_bytes = 0, tokens = 0;  // tokens: of the prompt, the last of which is not prefilled
+  std::int64_t prefill_ns = 0, sums_ns = 0;
+  std::uint64_t kv_bytes = 0, query_bytes = 0, sum_bytes = 0;
+};
+
+/// All bytes of the file but the hash at its end.
+std::uint64_t bytes_of(const Header& h) {
+  return sizeof(Header) + h.identity_bytes + h.tokens * sizeof(std::int32_t) + h.kv_bytes + h.query_bytes + h.sum_bytes;
+}
+
+std::uint64_t hashed(const void* data, std::size_t bytes, std::uint64_t seed) {
+  return content_hash({static_cast<const std::byte*>(data), bytes}, seed);
+}
+
+/// Writes beside the file and puts it in its place when it is whole.
+class Writer {
+ public:
+  explicit Writer(const fs::path& file)
+      : file_(file), part_(file.string() + ".part" + std::to_string(getpid())), out_(part_, std::ios::binary) {
+    check();
+  }
+  ~Writer() {
+    std::error_code ignored;
+    fs::remove(part_, ignored);
+  }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  void write(const void* data, std::size_t bytes) {
+    if (bytes == 0) return;
+    hash_ = hashed(data, bytes, hash_);
+    out_.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+    check();
+  }
+  void finish() {
+    const std::uint64_t hash = hash_;
+    out_.write(reinterpret_cast<const char*>(&hash), sizeof hash);
+    out_.close();
+    check();
+    std::error_code error;
+    fs::rename(part_, file_, error);
+    if (error) throw_run_error("The prefilled prompt '{}' cannot be written ({}).", file_.string(), error.message());
+  }
+
+ private:
+  void check() const {
+    if (!out_) throw_run_error("The prefilled prompt '{}' cannot be written ({}).", file_.string(), std::strerror(errno));
+  }
+  const fs::path file_, part_;
+  std::ofstream out_;
+  std::uint64_t hash_ = 0;
+};
+
+/// A file's bytes, read in the order that a Writer wrote them.
+class Reader {
+ public:
+  explicit Reader(const fs::path& file) {
+    const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0) return;
+    struct stat status {};
+    if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
+      void* data = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, descriptor, 0);
+      if (data != MAP_FAILED) {
+        data_ = static_cast<const char*>(data);
+        bytes_ = static_cast<std::size_t>(status.st_size);
+      }
+    }
+    close(descriptor);
+  }
+  ~Reader() {
+    if (data_ != nullptr) munmap(const_cast<char*>(data_), bytes_);
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  std::size_t bytes() const { return bytes_; }
+  /// nullptr where there are no so many more.
+  const char* next(std::size_t bytes) {
+    if (bytes > bytes_ - at_) return nullptr;
+    const char* here = data_ + at_;
+    hash_ = bytes == 0 ? hash_ : hashed(here, bytes, hash_);
+    at_ += bytes;
+    return here;
+  }
+  bool ends_with_hash() const {
+    std::uint64_t hash = 0;
+    if (bytes_ - at_ != sizeof hash) return false;
+    std::memcpy(&hash, data_ + at_, sizeof hash);
+    return hash == hash_;
+  }
+
+ private:
+  const char* data_ = nullptr;
+  std::size_t bytes_ = 0, at_ = 0;
+  std::uint64_t hash_ = 0;
+};
+
+/// The parts of a file that is whole and of this identity and prompt.
+struct Parts {
+  Header header;
+  const char *kv = nullptr, *queries = nullptr, *sums = nullptr;
+};
+
+std::optional<Parts> read_parts(Reader& in, std::string_view identity, std::span<const std::int32_t> prompt) {
+  Parts parts;
+  const char* header = in.next(sizeof(Header));
+  if (header == nullptr) return std::nullopt;
+  std::memcpy(static_cast<void*>(&parts.header), header, sizeof(Header));
+  const Header& h = parts.header;
+  if (std::memcmp(h.magic, Header().magic, sizeof h.magic) != 0 || h.identity_bytes != identity.size() ||
+      h.tokens != prompt.size())
+    return std::nullopt;
+  const char* whose = in.next(identity.size());
+  if (whose == nullptr || std::memcmp(whose, identity.data(), identity.size()) != 0) return std::nullopt;
+  const char* tokens = in.next(prompt.size_bytes());
+  if (tokens == nullptr || std::memcmp(tokens, prompt.data(), prompt.size_bytes()) != 0) return std::nullopt;
+  // Sizes that no file has would wrap around.
+  for (const std::uint64_t bytes : {h.kv_bytes, h.query_bytes, h.sum_bytes})
+    if (bytes > in.bytes()) return std::nullopt;
+  if (bytes_of(h) + sizeof(std::uint64_t) != in.bytes()) return std::nullopt;
+  return parts;
+}
+
+/// The large parts, each hashed as it was written.
+bool read_contents(Reader& in, std::uint32_t layers, Parts& parts) {
+  const auto layered = [&](std::uint64_t bytes, const char*& first) {
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      const char* here = in.next(bytes / layers);
+      if (here == nullptr) return false;
+      if (layer == 0) first = here;
+    }
+    return true;
+  };
+  const Header& h = parts.header;
+  if (!layered(h.kv_bytes, parts.kv)) return false;
+  parts.queries = in.next(h.query_bytes);
+  parts.sums = in.next(h.sum_bytes);
+  return parts.queries != nullptr && parts.sums != nullptr && in.ends_with_hash();
+}
+
+Op copy_op(const char* name) {
+  Op op;
+  op.name = name;
+  op.kind = Kind::copy;
+  op.cause = Cause::transfer;
+  return op;
+}
+
+void read_buffer(Device& device, const DeviceBuffer& from, std::vector<char>& out) {
+  Op op = copy_op("save prefix");
+  op.cost.d2h = out.size();
+  op.access = {from.reads()};
+  op.body = [&from, &out](BodyContext& ctx) { std::memcpy(out.data(), ctx.read<char>(from), out.size()); };
+  op.launch = [&](LaunchContext& ctx) { cuda_copy(out.data(), ctx.read<char>(from), out.size(), ctx.stream()); };
+  device.host_wait(device.submit(device.lane(LaneKind::d2h), std::move(op)));
+}
+
+void write_buffer(Device& device, const DeviceBuffer& to, const char* from, std::size_t bytes) {
+  Op op = copy_op("load prefix");
+  op.cost.h2d = bytes;
+  op.access = {to.writes()};
+  op.body = [&to, from, bytes](BodyContext& ctx) { std::memcpy(ctx.write<char>(to), from, bytes); };
+  op.launch = [&](LaunchContext& ctx) { cuda_copy(ctx.write<char>(to), from, bytes, ctx.stream()); };
+  device.host_wait(device.submit(device.lane(LaneKind::h2d), std::move(op)));
+}
+
+}  // namespace
+
+void Engine::save(const Prefix& prefix, const fs::path& file, std::string_view identity) {
+  const ModelShape s = shape();
+  const std::uint32_t tokens = kv_->tokens(prefix.sequence);
+  const Range blocks{0, blocks_for(tokens)};
+  const std::size_t slot_bytes = kv_->shape().slot_bytes();
+  Header header;
+  header.identity_bytes = identity.size();
+  header.tokens = prefix.prompt.size();
+  header.prefill_ns = prefix.prefill_ns;
+  header.sums_ns = prefix.sums_ns;
+  header.kv_bytes = std::uint64_t{s.layers} * blocks.end * slot_bytes;
+  header.query_bytes = std::uint64_t{s.layers} * prefix.queries.kept * s.q_heads * s.head_dim * sizeof(float);
+  header.sum_bytes = std::uint64_t{s.layers} * s.kv_heads * prefix.sums.room * sizeof(float);
+  Writer out(file);
+  out.write(&header, sizeof header);
+  out.write(identity.data(), identity.size());
+  out.write(prefix.prompt.data(), prefix.prompt.size() * sizeof(std::int32_t));
+  std::vector<char> layer_pages(blocks.end * slot_bytes);
+  for (std::uint32_t layer = 0; layer < s.layers && !layer_pages.empty(); ++layer) {
+    std::vector<std::uint32_t> slots;
+    kv_->append_slots(prefix.sequence, layer, blocks, Tier::device, slots);
+    Op op = copy_op("save prefix");
+    op.cost.d2h = layer_pages.size();
+    op.cost.pieces = static_cast<std::uint32_t>(slots.size());
+    kv_->append_access(prefix.sequence, layer, blocks, Tier::device, Range{0, s.kv_heads}, false, op.access);
+    op.body = [&](BodyContext& ctx) {
+      const char* pages = ctx.read<char>(kv_->device_buffer());
+      for (std::size_t i = 0; i < slots.size(); ++i)
+        std::memcpy(layer_pages.data() + i * slot_bytes, pages + slots[i] * slot_bytes, slot_bytes);
+    };
+    op.launch = [&](LaunchContext& ctx) {
+      const char* pages = ctx.read<char>(kv_->device_buffer());
+      for (std::size_t i = 0; i < slots.size(); ++i)
+        cuda_copy(layer_pages.data() + i * slot_bytes, pages + slots[i] * slot_bytes, slot_bytes, ctx.stream());
+    };
+    device_.host_wait(device_.submit(device_.lane(LaneKind::d2h), std::move(op)));
+    out.write(layer_pages.data(), layer_pages.size());
+  }
+  for (const auto& [buffer, bytes] : {std::pair{&prefix.queries.values, header.query_bytes},
+                                      std::pair{&prefix.sums.values, header.sum_bytes}}) {
+    std::vector<char> values(bytes);
+    if (bytes > 0) read_buffer(device_, *buffer, values);
+    out.write(values.data(), values.size());
+  }
+  device_.drain();
+  kv_->all_done();
+  out.finish();
+}
+
+std::unique_ptr<Prefix> Engine::load(std::span<const std::int32_t> prompt, const fs::path& file,
+                                     std::string_view identity) {
+  check_prompt(prompt);
+  const ModelShape s = shape();
+  const auto tokens = static_cast<std::uint32_t>(prompt.size() - 1);
+  const Range blocks{0, blocks_for(tokens)};
+  const std::size_t slot_bytes = kv_->shape().slot_bytes();
+  Reader in(file);
+  std::optional<Parts> parts = read_parts(in, identity, prompt);
+  if (!parts || parts->header.kv_bytes != std::uint64_t{s.layers} * blocks.end * slot_bytes) return nullptr;
+  device_.drain();
+  kv_->all_done();
+  auto prefix = std::make_unique<Prefix>();
+  prefix->queries = room_for_queries({}, 0, tokens);
+  prefix->sums = room_for_sums({}, 0, tokens);
+  const std::size_t query_bytes = std::size_t{s.layers} * prefix->queries.kept * s.q_heads * s.head_dim * sizeof(float),
+                    sum_bytes = std::size_t{s.layers} * s.kv_heads * prefix->sums.room * sizeof(float);
+  // It may have been kept for methods that needed more or less of it.
+  if (parts->header.query_bytes != query_bytes || parts->header.sum_bytes != sum_bytes) return nullptr;
+  if (!read_contents(in, s.layers, *parts)) return nullptr;
+  prefix->sequence = kv_->create();
+  try {
+    // In the same steps as a prefill's, so that slots lie as they would, and with them pieces that cross a link.
+    std::vector<Event> after;
+    for (std::uint32_t first = 0; first < tokens; first += options_.prefill_chunk)
+      kv_->grow(prefix->sequence, std::min(options_.prefill_chunk, tokens - first), after);
+    for (std::uint32_t layer = 0; layer < s.layers && tokens > 0; ++layer) {
+      if (options_.interrupted && options_.interrupted()) throw Interrupted();
+      std::vector<std::uint32_t> slots;
+      kv_->append_slots(prefix->sequence, layer, blocks, Tier::device, slots);
+      const char* from = parts->kv + std::size_t{layer} * slots.size() * slot_bytes;
+      Op op = copy_op("load prefix");
+      op.cost.h2d = slots.size() * slot_bytes;
+      op.cost.pieces = static_cast<std::uint32_t>(slots.size());
+      kv_->append_access(prefix->sequence, layer, blocks, Tier::device, Range{0, s.kv_heads}, true, op.access);
+      op.after = after;
+      op.body = [&, from](BodyContext& ctx) {
+        char* pages = ctx.write<char>(kv_->device_buffer());
+        for (std::size_t i = 0; i < slots.size(); ++i)
+          std::memcpy(pages + slots[i] * slot_bytes, from + i * slot_bytes, slot_bytes);
+      };
+      op.launch = [&](LaunchContext& ctx) {
+        char* pages = ctx.write<char>(kv_->device_buffer());
+        for (std::size_t i = 0; i < slots.size(); ++i)
+          cuda_copy(pages + slots[i] * slot_bytes, from + i * slot_bytes, slot_bytes, ctx.stream());
+      };
+      device_.host_wait(device_.submit(device_.lane(LaneKind::h2d), std::move(op)));
+    }
+    if (query_bytes > 0) write_buffer(device_, prefix->queries.values, parts->queries, query_bytes);
+    if (sum_bytes > 0) write_buffer(device_, prefix->sums.values, parts->sums, sum_bytes);
+    device_.drain();
+  } catch (...) {
+    device_.drain_after_error();
+    kv_->all_done();
+    release(*prefix);
+    throw;
+  }
+  kv_->all_done();
+  prefix->prompt.assign(prompt.begin(), prompt.end());
+  prefix->prefill_ns = parts->header.prefill_ns;
+  prefix->sums_ns = parts->header.sums_ns;
+  return prefix;
+}
+
+}  // namespace tandem
