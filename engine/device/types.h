@@ -121,6 +121,8 @@ struct Cost {
   // 15 us at 0.8 GB/s for 4 KB and 15 for 128 KB, 41 pieces of their mean 170 us.
   std::uint64_t short_bytes = 0;
   std::uint32_t short_pieces = 0;
+  // The model's own: its weights and activations, and none of the context that attention looks at (touched_bytes).
+  bool of_model = false;
   // Of `h2d`: a kernel reads it from host memory itself (zero copy), since the host does not know what was chosen; of
   // an operation that does both, all of it.
   bool gathered = false;

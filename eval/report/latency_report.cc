@@ -101,10 +101,14 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
 Table bytes_table(const Summary& s, const Labels& labels) {
   const bool peers =
       std::any_of(s.methods.begin(), s.methods.end(), [](const MethodSummary& m) { return m.latency.peer_link > 0; });
+  const bool touched =
+      std::any_of(s.methods.begin(), s.methods.end(), [](const MethodSummary& m) { return m.latency.touched > 0; });
   std::vector<std::string> head = {"HBM", "DRAM", "link to device", "link to host"};
+  if (touched) head.insert(head.begin(), "touched");
   if (peers) head.insert(head.end(), {"link of the two devices", "HBM of the other one"});
-  return by_length(s, labels, head, [peers](const LatencySummary& l) {
+  return by_length(s, labels, head, [peers, touched](const LatencySummary& l) {
     std::vector<std::string> cells = {bytes_text(l.hbm), bytes_text(l.dram), bytes_text(l.h2d), bytes_text(l.d2h)};
+    if (touched) cells.insert(cells.begin(), l.touched > 0 ? bytes_text(l.touched) : "-");
     if (peers) cells.insert(cells.end(), {bytes_text(l.peer_link), bytes_text(l.peer_hbm)});
     return cells;
   });
@@ -216,7 +220,10 @@ std::string latency_report(const Summary& s, bool markdown) {
       "is named after what the device waits for.",
       markdown);
   out += section("Bytes per decoded token", markdown) + text_of(bytes_table(s, labels), markdown);
-  out += note("Bytes are those that the operations declared.", markdown);
+  out += note(
+      "Touched: what computing reads and writes of the context, wherever it lies: KV, indices, scores, statistics. HBM "
+      "and DRAM have the model's weights and activations too. Bytes are those that the operations declared.",
+      markdown);
   out += section("Tokens attended, and peak KV", markdown) + text_of(attended_table(s, labels), markdown);
   return out + note(
                    "Attended: tokens per KV head and layer in a step. Host share: of all that is attended, what "

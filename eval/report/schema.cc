@@ -156,6 +156,7 @@ std::string to_line(const SampleTiming& timing) {
   json["layer0_idle_ns"] = timing.layer0_idle_ns;
   json["bytes"] = {
       {"hbm", timing.bytes.hbm}, {"dram", timing.bytes.dram}, {"h2d", timing.bytes.h2d}, {"d2h", timing.bytes.d2h}};
+  if (timing.bytes.touched > 0) json["bytes"]["touched"] = timing.bytes.touched;
   if (timing.bytes.peer_link > 0) json["bytes"]["peer_link"] = timing.bytes.peer_link;
   if (timing.bytes.peer_hbm > 0) json["bytes"]["peer_hbm"] = timing.bytes.peer_hbm;
   json["flops"] = timing.flops;
@@ -281,6 +282,7 @@ SampleTiming parse_timing(std::string_view line, const std::string& where) {
   ObjectReader bytes(in.object("bytes"), where + ", bytes");
   std::uint64_t* const counts[] = {&timing.bytes.hbm, &timing.bytes.dram, &timing.bytes.h2d, &timing.bytes.d2h};
   for (int i = 0; i < 4; ++i) *counts[i] = bytes.integer<std::uint64_t>(kBytes[i]);
+  if (bytes.has("touched")) timing.bytes.touched = bytes.integer<std::uint64_t>("touched");
   if (bytes.has("peer_link")) timing.bytes.peer_link = bytes.integer<std::uint64_t>("peer_link");
   if (bytes.has("peer_hbm")) timing.bytes.peer_hbm = bytes.integer<std::uint64_t>("peer_hbm");
   bytes.finish();

@@ -21,8 +21,8 @@
 namespace tandem::eval {
 
 /// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0; 7: summary.json's
-/// bytes_per_token, which was called bytes_per_step; 8: precision, prefill_chunk. All are read.
-inline constexpr int kSchemaVersion = 8;
+/// bytes_per_token, which was called bytes_per_step; 8: precision, prefill_chunk; 9: bytes touched. All are read.
+inline constexpr int kSchemaVersion = 9;
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 
@@ -67,6 +67,7 @@ struct WindowLoss : SampleKey {
 struct ByteCounts {
   std::uint64_t hbm = 0, dram = 0, h2d = 0, d2h = 0;
   std::uint64_t peer_link = 0, peer_hbm = 0;  // between two devices; of the other one. Written where there is one
+  std::uint64_t touched = 0;                  // touched_bytes() of the trace's records; 0 before version 9
   bool operator==(const ByteCounts&) const = default;
 };
 

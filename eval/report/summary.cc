@@ -47,6 +47,7 @@ bool in_whole_batch(const Manifest& manifest, const SampleTiming& timing) {
 LatencySummary latency_of(const std::vector<SampleTiming>& timings, std::uint32_t length) {
   LatencySummary out;
   std::vector<double> later;
+  bool counts_touched = true;
   const auto ms = [](std::int64_t ns) { return double(ns) * 1e-6; };
   for (const SampleTiming& t : timings) {
     if (length != 0 && t.length != length) continue;
@@ -67,18 +68,21 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, std::uint32_
     out.d2h += double(t.bytes.d2h);
     out.peer_link += double(t.bytes.peer_link);
     out.peer_hbm += double(t.bytes.peer_hbm);
+    out.touched += double(t.bytes.touched);
+    counts_touched = counts_touched && t.bytes.touched > 0;
     out.attended_device += double(t.tokens_attended_device);
     out.attended_host += double(t.tokens_attended_host);
     out.peak_device_kv = std::max(out.peak_device_kv, t.device_kv_bytes);
     out.peak_host_kv = std::max(out.peak_host_kv, t.host_kv_bytes);
     out.peak_peer_kv = std::max(out.peak_peer_kv, t.peer_kv_bytes);
   }
+  if (!counts_touched) out.touched = 0;
   if (out.samples == 0) return out;
   for (double* per_sample : {&out.prefill_ms, &out.setup_ms, &out.first_step_ms}) *per_sample /= double(out.samples);
   out.ttft_ms = out.prefill_ms + out.setup_ms + out.first_step_ms;
   if (out.steps == 0) return out;
   for (double* per_step : {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.layer0_idle_ms, &out.hbm, &out.dram, &out.h2d,
-                           &out.d2h, &out.peer_link, &out.peer_hbm, &out.attended_device, &out.attended_host}) {
+                           &out.d2h, &out.peer_link, &out.peer_hbm, &out.touched, &out.attended_device, &out.attended_host}) {
     *per_step /= double(out.steps);
   }
   for (auto& [cause, value] : out.idle_ms_by_cause) value /= double(out.steps);
@@ -110,6 +114,7 @@ nlohmann::ordered_json json_of(const LatencySummary& l) {
       {"bytes_per_token", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
       {"attended_per_step", {{"device", l.attended_device}, {"host", l.attended_host}, {"host_share", l.host_share()}}},
       {"peak_kv_bytes", {{"device", l.peak_device_kv}, {"host", l.peak_host_kv}}}};
+  if (l.touched > 0) json["bytes_per_token"]["touched"] = l.touched;
   if (l.peer_link > 0) {
     json["bytes_per_token"]["peer_link"] = l.peer_link;
     json["bytes_per_token"]["peer_hbm"] = l.peer_hbm;

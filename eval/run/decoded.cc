@@ -106,6 +106,7 @@ SampleTiming timing_of(const SampleKey& key, const DecodeResult& result, std::si
     t.bytes.d2h += share(step.cost.d2h);
     t.bytes.peer_link += share(step.cost.peer_link);
     t.bytes.peer_hbm += share(step.cost.peer_hbm);
+    t.bytes.touched += share(step.cost.touched);
     t.flops += share(step.cost.flops);
     t.peer_flops += share(step.cost.peer_flops);
   }

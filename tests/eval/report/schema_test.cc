@@ -59,8 +59,16 @@ TEST(Schema, APeersBytesAreThereWhereThereIsOne) {
   timing.bytes.peer_link = 5000;
   timing.bytes.peer_hbm = 7000;
   timing.peer_flops = 11;
+  EXPECT_EQ(to_line(timing).find("touched"), std::string::npos);
   EXPECT_NE(to_line(timing).find(R"("d2h":3000,"peer_link":5000,"peer_hbm":7000},"flops":1048576,"peer_flops":11,)"),
             std::string::npos);
+  EXPECT_EQ(parse_timing(to_line(timing), "x"), timing);
+}
+
+TEST(Schema, TouchedBytesAreWrittenWhereTheyAreCounted) {
+  SampleTiming timing = example_timing();
+  timing.bytes.touched = 77;
+  EXPECT_NE(to_line(timing).find(R"("d2h":3000,"touched":77},)"), std::string::npos) << to_line(timing);
   EXPECT_EQ(parse_timing(to_line(timing), "x"), timing);
 }
 
@@ -267,7 +275,7 @@ TEST(Schema, BrokenManifests) {
   const auto expect = [](const std::string& text, const char* message) {
     EXPECT_THAT([&] { parse_manifest(text, "m"); }, ThrowsMessage<InputError>(HasSubstr(message))) << text;
   };
-  expect(change(good, "\"schema_version\": 8", "\"schema_version\": 9"), "schema version is 9");
+  expect(change(good, "\"schema_version\": 9", "\"schema_version\": 10"), "schema version is 10");
   expect(change(good, "\"label\": \"hybrid:budget=0.2\"", "\"label\": \"full\""), "two methods have the label 'full'");
   expect(change(good, "\"0.2\"", "0.2"), "'options'");
   expect(change(good, "simulated for h200", "guessed"), "'clock'");
