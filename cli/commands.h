@@ -21,6 +21,7 @@ void add_fluxion(Command app);
 void add_gate(Command app);
 void add_generate(Command app);
 void add_info(Command app);
+void add_merge(Command app);
 void add_methods(Command app);
 void add_plan(Command app);
 void add_profile(Command app);

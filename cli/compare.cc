@@ -15,6 +15,8 @@
 #include "engine/common/error.h"
 #include "engine/trace/perfetto.h"
 #include "eval/compare/published_flops.h"
+#include "eval/equal/equal.h"
+#include "eval/equal/measure.h"
 #include "eval/fluxion/head_errors.h"
 #include "eval/report/run_files.h"
 #include "eval/report/summary.h"
@@ -29,6 +31,7 @@ namespace {
 
 constexpr const char* kTasks = "single,multikey";
 constexpr const char* kLengths = "1K,2K";
+constexpr const char* kEqualLength = "2K";  // with --equal, which takes one
 constexpr std::uint64_t kSeed = 42;
 
 constexpr const char* kCompareFooter = R"(
@@ -40,6 +43,7 @@ Examples:
   tandem compare --tasks niah,qa --ruler-essays PaulGrahamEssays.json --ruler-qa squad.json    natural texts
   tandem compare --as llama-3.1-8b --batch 8 --context 32K --hw fluxion-a100    adds a prediction at that shape
   tandem compare --methods full,fluxion:heads=oracle,fluxion:heads=embedded --head-errors    a predictor's regret
+  tandem compare --equal touched-bytes=0.1,0.25        every method's budget set so that a step touches equal bytes
   tandem compare --resume --out runs/h200              goes on where ^C stopped it, with the same options
 
 The first method is the baseline that the others are compared with, on the same samples. Each prompt is prefilled once
@@ -48,6 +52,11 @@ times are not. Without --methods, methods whose published budget covers the embe
 tokens; `tandem methods <name>` has the published defaults, which --as predicts with where --context is above 2K. Fluxion
 then has the embedded model's predictor, and with --as, since a predictor serves one model, heads=published: properties
 drawn from a spread fitted to two times that the paper gives of Llama-3.1-8B.
+
+A budget means something else in every method (`tandem methods`). --equal sets all of them by what can be compared:
+touched-bytes is what a decode step reads and writes of the context, indices, scores and statistics included, wherever
+it lies; device-bytes what is kept on the device. Shares are of what full comes to; several give a curve for each
+method. Methods that no option of theirs can set take part as they are.
 The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same instruction set),
 timings.jsonl, summary.json, report.md and plot.png. docs/reading_results.md explains idle causes, columns and fields.)";
 
@@ -57,6 +66,7 @@ struct CompareCommand {
   std::string ruler_data;      // official files; empty: the embedded source
   eval::RulerFiles texts;      // in place of embedded texts
   std::string tasks, lengths;  // empty: kTasks and kLengths, or all that the files hold
+  std::string equal;           // empty: methods as they are given
   std::uint32_t samples = 20, batch = 1;
   std::optional<std::uint64_t> seed;  // none: kSeed; files have their samples
   RunOptions run;
@@ -72,8 +82,9 @@ std::string lengths_text(const std::vector<std::uint32_t>& lengths) {
 }
 
 /// The command as it can be typed again, without where the results go.
-std::string command_of(const CompareCommand& c, const eval::CompareOptions& options,
-                       const std::optional<TargetPlan>& plan) {
+std::string command_of(const CompareCommand& c, const std::vector<std::string>& methods,
+                       const eval::CompareOptions& options, const std::optional<TargetPlan>& plan,
+                       const std::optional<eval::EqualBytes>& equal) {
   const std::string target = !plan
                                  ? ""
                                  : fmt::format(" --as {} --context {} --workload {}", shell_word(c.target.as),
@@ -82,10 +93,35 @@ std::string command_of(const CompareCommand& c, const eval::CompareOptions& opti
   if (!c.texts.essays.empty()) data += " --ruler-essays " + shell_word(c.texts.essays);
   for (const std::string& file : c.texts.questions) data += " --ruler-qa " + shell_word(file);
   const std::string seed = options.official ? "" : fmt::format(" --seed {}", options.seed);
-  return fmt::format("tandem compare --model {} --methods {}{} --tasks {} --lengths {} --samples {}{} --batch {}{}{}{}",
-                     recorded_model(c.session.model), shell_word(fmt::format("{}", fmt::join(options.methods, ","))),
-                     data, fmt::join(options.tasks, ","), lengths_text(options.lengths), options.samples, seed, c.batch,
+  const std::string at_equal = equal ? " --equal " + eval::to_text(*equal) : "";
+  return fmt::format("tandem compare --model {} --methods {}{}{} --tasks {} --lengths {} --samples {}{} --batch {}{}{}{}",
+                     recorded_model(c.session.model), shell_word(fmt::format("{}", fmt::join(methods, ","))),
+                     at_equal, data, fmt::join(options.tasks, ","), lengths_text(options.lengths), options.samples, seed, c.batch,
                      session_arguments(c.session), target, c.head_errors ? " --head-errors" : "");
+}
+
+/// Methods with their budgets set to equal bytes on the first sample of each task, or as the run that goes on has them.
+eval::Equal equal_of(const CompareCommand& command, const eval::EqualBytes& asked, const eval::CompareOptions& options,
+                     Session& session) {
+  if (command.run.resume) {
+    if (auto known = eval::read_equal(command.run.out, asked, options.methods)) return *known;
+  }
+  std::vector<eval::BenchmarkSample> samples;
+  std::uint32_t most_tokens = 0;
+  for (const std::string& task : options.tasks) {
+    const eval::BenchmarkSample& sample =
+        samples.emplace_back(eval::compare_sample(options, session.model, task, options.lengths.front(), 0));
+    most_tokens =
+        std::max(most_tokens, static_cast<std::uint32_t>(sample.prompt.size()) + sample.max_new_tokens);
+  }
+  Progress progress("setting budgets", Progress::standard(command.run.quiet));
+  eval::BytesOfPrompts bytes(samples, options, session.model, *session.device, *session.pool);
+  const std::uint64_t most = eval::most_questions(asked, options.methods, most_tokens);
+  std::uint64_t done = 0;
+  return eval::find_equal(asked, options.methods, most_tokens, [&](const std::string& spec) {
+    progress.update(done++, most, spec);
+    return bytes(spec, asked.measure);
+  });
 }
 
 /// The trace of a method's first decode; of a run that goes on, the one that is there is that.
@@ -97,16 +133,18 @@ void write_trace(const eval::RunFolder& folder, std::size_t method, bool resumed
 
 /// Everything that follows from the samples: files, and text on stdout.
 void report_on(const CompareCommand& command, const Session& session, const std::optional<TargetPlan>& target,
-               const eval::RunFolder& folder) {
+               const std::optional<eval::Equal>& equal, const eval::RunFolder& folder) {
   eval::Summary summary = eval::summarise(folder);
   summary.remarks = eval::method_remarks(summary.manifest.methods);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   const ModelConfig& config = session.model.config;
-  std::string more = eval::published_flops_text(config, summary, /*markdown=*/true);
+  std::string more = equal ? eval::equal_text(*equal, summary, /*markdown=*/true) : "";
+  more += eval::published_flops_text(config, summary, /*markdown=*/true);
   eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + more);
   const std::string flops = eval::published_flops_json(config, summary);
   if (!flops.empty()) eval::write_file(folder.path() / "flops.json", flops);
-  fmt::print("{}{}", eval::report_text(summary, /*markdown=*/false),
+  fmt::print("{}{}{}", eval::report_text(summary, /*markdown=*/false),
+             equal ? eval::equal_text(*equal, summary, /*markdown=*/false) : "",
              eval::published_flops_text(config, summary, /*markdown=*/false));
   if (command.head_errors) {
     const auto errors = eval::read_head_errors(folder.path(), folder.manifest());
@@ -125,11 +163,13 @@ void report_on(const CompareCommand& command, const Session& session, const std:
   check_stdout();
   const std::string no_plot = command.no_plot ? "" : eval::make_plot(folder.path());
   const bool plotted = !command.no_plot && no_plot.empty();
+  const bool curves = plotted && equal && eval::draw_plot("eval/equal/plot_equal.py", folder.path()).empty();
+  if (curves) more += "\n![Accuracy at equal bytes](equal.png)\n";
   if (plotted)
     eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + more);
   if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
-  fmt::print("\n{}: report.md{}, summary.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
-             plotted ? ", plot.png" : "");
+  fmt::print("\n{}: report.md{}{}, summary.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
+             plotted ? ", plot.png" : "", curves ? ", equal.png" : "");
   check_stdout();
 }
 
@@ -140,10 +180,15 @@ void compare(const CompareCommand& command) {
   const bool embedded = command.ruler_data.empty();
   if (!command.tasks.empty() || embedded)
     options.tasks = eval::expand_ruler_tasks(command.tasks.empty() ? kTasks : command.tasks);
-  if (!command.lengths.empty() || embedded)
-    options.lengths = parse_lengths(command.lengths.empty() ? kLengths : command.lengths, "--lengths");
+  std::optional<eval::EqualBytes> equal_bytes;
+  if (!command.equal.empty()) equal_bytes = eval::parse_equal_bytes(command.equal, "--equal");
+  if (!command.lengths.empty() || embedded) {
+    const char* all = equal_bytes ? kEqualLength : kLengths;
+    options.lengths = parse_lengths(command.lengths.empty() ? all : command.lengths, "--lengths");
+  }
   options.samples = command.samples;
   options.batch = command.batch;
+  options.shard = shard_of(command.run);
   if (options.samples < 1 || options.samples > 100000)
     throw_input_error("--samples is {}: give 1 to 100000.", options.samples);
   if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
@@ -159,15 +204,28 @@ void compare(const CompareCommand& command) {
     options.official = std::make_shared<const eval::OfficialRuler>(command.ruler_data, options.tasks, options.lengths);
     options = eval::from_official(std::move(options));
   }
+  if (equal_bytes && !command.target.as.empty())
+    throw_input_error(
+        "--equal sets budgets at the length of the samples, and --as predicts another one: give one of them.");
+  if (equal_bytes && options.lengths.size() != 1)
+    throw_input_error(
+        "--equal sets budgets at one length, since what is equal at one is not at another, and --lengths has {}: give "
+        "one, and `tandem report` puts runs side by side.",
+        options.lengths.size());
   if (command.head_errors && std::none_of(options.methods.begin(), options.methods.end(), eval::has_head_errors))
     throw_input_error(
         "--head-errors measures fluxion's heads, and no method here is fluxion: leave it away or add one.");
+  if (command.head_errors && !command.run.shard.empty())
+    throw_input_error("--head-errors keeps more than shards are joined by: give it without --shard.");
+  if (!command.target.as.empty() && !command.run.shard.empty())
+    throw_input_error("--as predicts when all samples are there: give it without --shard, and with --resume afterwards.");
   check_run_options(command.run);
   check_trained(command.session);
 
   std::optional<TargetPlan> target = plan_target(command.target, command.session, options);
   Session session = open_session(command.session);
   options.engine = session.engine;
+  options.prefix_files = prefix_files_of(command.run, command.session, session);
   eval::check_compare(options, session.model);
   say_hints(options.methods, command.session);
   if (target) choose_prompts(*target, options, session.model);
@@ -175,11 +233,18 @@ void compare(const CompareCommand& command) {
     for (const std::string& note : eval::official_notes(*options.official, command.samples, *session.model.tokenizer))
       fmt::print(stderr, "{}\n", note);
   }
+  const std::vector<std::string> given = options.methods;
+  std::optional<eval::Equal> equal;
+  if (equal_bytes) {
+    equal = equal_of(command, *equal_bytes, options, session);
+    options.methods = equal->specs();
+  }
   eval::Manifest manifest;
-  manifest.command = command_of(command, options, target);
+  manifest.command = command_of(command, given, options, target, equal_bytes);
   describe_session(command.session, session, manifest);
   eval::fill_manifest(options, manifest);
   eval::RunFolder folder = open_run(command.run, "compare", manifest);
+  if (equal) eval::write_file(folder.path() / eval::kEqualFile, eval::equal_json(*equal));
   Progress progress("comparing", Progress::standard(command.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(
@@ -199,7 +264,7 @@ void compare(const CompareCommand& command) {
                           });
         if (errors) errors->arrange();
       },
-      [&] { report_on(command, session, target, folder); });
+      [&] { report_on(command, session, target, equal, folder); });
 }
 
 }  // namespace
@@ -232,6 +297,9 @@ void add_compare(Command app) {
       .show_default();
   command.option("--seed", options->seed, fmt::format("Seed of the samples [{}; files have theirs]", kSeed));
   command.option("--batch", options->batch, "Sequences decoded together").show_default();
+  command.option("--equal", options->equal,
+                 "Set every method's budget to equal bytes: touched-bytes=SHARES or device-bytes=SHARES of what full "
+                 "comes to, such as touched-bytes=0.1,0.25; at one length");
   command.option("--as", options->target.as,
                  "Also predict latency at this shape (a preset of `tandem info`, or a model folder), with --batch");
   command

@@ -82,6 +82,7 @@ void perplexity(const PerplexityArguments& arguments) {
   options.scored = parse_one_length(arguments.scored, "--new");
   options.windows = arguments.windows;
   options.batch = arguments.batch;
+  options.shard = shard_of(arguments.run);
   if (options.windows < 1 || options.windows > 100000)
     throw_input_error("--windows is {}: give 1 to 100000.", options.windows);
   if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
@@ -97,6 +98,7 @@ void perplexity(const PerplexityArguments& arguments) {
   }
   Session session = open_session(arguments.session);
   options.engine = session.engine;
+  options.prefix_files = prefix_files_of(arguments.run, arguments.session, session);
   const eval::Windows windows = cut(options, session.model);
   say_hints(options.methods, arguments.session);
   eval::Manifest manifest;

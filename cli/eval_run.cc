@@ -30,6 +30,8 @@ void answer(const EvalRun& asked, const eval::Benchmark& benchmark, eval::Benchm
   asked.fill(manifest);
   eval::RunFolder folder = open_run(asked.run, asked.what, manifest);
   Progress progress(asked.doing, Progress::standard(asked.run.quiet));
+  options.shard = shard_of(asked.run);
+  options.prefix_files = prefix_files_of(asked.run, asked.options, session);
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(
       asked.run, folder, progress,

@@ -22,6 +22,7 @@ void add_subcommands(Command app) {
   add_compare(app);
   add_eval(app);
   add_report(app);
+  add_merge(app);
   add_gate(app);
   add_generate(app);
   add_bench(app);

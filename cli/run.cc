@@ -4,10 +4,13 @@
 #include <cstdio>
 #include <fmt/core.h>
 
+#include "cli/input.h"
+#include "cli/output.h"
 #include "cli/parse.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/kernels/isa.h"
+#include "engine/model/safetensors.h"
 #include "engine/model/utf8.h"
 
 namespace tandem::cli {
@@ -41,7 +44,42 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
   command.flag("--force", options.force, "Replace an earlier run in that folder");
   command.flag("--resume", options.resume,
                "Continue an interrupted run in that folder; damaged lines of it are run again");
+  command.option("--prefix-cache", options.prefix_cache,
+                 "Folder for prefilled prompts: a later run of the same model and prompts, with whatever methods, takes "
+                 "them from there. As many bytes as their KV; on a simulated clock alone");
+  command.option("--shard", options.shard,
+                 "Run one part of several, each into a folder of its own, on as many machines: 2/4 is the second of "
+                 "four. `tandem merge` joins them");
   command.flag("--quiet", options.quiet, "No progress line");
+}
+
+eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& options, const Session& session) {
+  if (run.prefix_cache.empty()) return {};
+  if (options.device != "sim")
+    throw_input_error(
+        "--prefix-cache keeps prefills with the times that they had, and with --device {} those have to be measured in "
+        "the run itself: leave it away.",
+        options.device);
+  // Of the same weights, too: a folder's scaling of RoPE may be another today.
+  const std::filesystem::path config = session.model.folder / "config.json";
+  const std::string text = read_text(config.string(), "'" + config.string() + "'");
+  return {run.prefix_cache,
+          fmt::format("engine {}, weights {}, config {:016x}, {}, {}, profile {}", engine_hash(),
+                      session.model.weights_hash, content_hash(std::as_bytes(std::span(text.data(), text.size()))),
+                      to_string(active_isa()), session.device->clock_name(), session.hardware_hash)};
+}
+
+eval::Shard shard_of(const RunOptions& options) {
+  constexpr std::uint32_t kMost = 10000;
+  if (options.shard.empty()) return {};
+  const std::size_t slash = options.shard.find('/');
+  if (slash == std::string::npos)
+    throw_input_error("--shard is '{}': give which part and of how many, such as 2/4.", options.shard);
+  const std::string_view text = options.shard;
+  eval::Shard shard;
+  shard.of = static_cast<std::uint32_t>(parse_count(text.substr(slash + 1), "--shard", 1, kMost));
+  shard.number = static_cast<std::uint32_t>(parse_count(text.substr(0, slash), "--shard", 1, shard.of));
+  return shard;
 }
 
 void check_run_options(const RunOptions& options) {
@@ -49,6 +87,7 @@ void check_run_options(const RunOptions& options) {
     throw_input_error("--force replaces a run and --resume continues it: give one of them.");
   if (options.resume && options.out.empty())
     throw_input_error("--resume needs --out, the folder of the run to continue.");
+  shard_of(options);
 }
 
 void describe_session(const SessionOptions& options, const Session& session, eval::Manifest& manifest) {
@@ -120,6 +159,21 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
     throw;
   }
   progress.finish();
+  const std::uint64_t there = folder.finished().size(),
+                      all = folder.manifest().all_samples() * folder.manifest().methods.size();
+  if (!options.shard.empty() && there < all) {
+    if (there == 0) {
+      if (!options.resume) folder.discard();
+      throw_input_error("--shard {}: the run has fewer batches than that, and this shard has none: give fewer shards.",
+                        options.shard);
+    }
+    folder.keep();
+    fmt::print("{}: {} of the run's {} samples, counted with every method. When all shards are there, join them:\n"
+               "  tandem merge FOLDER FOLDER ... --out FOLDER\n",
+               path, there, all);
+    check_stdout();
+    return;
+  }
   folder.keep();
   try {
     // A report made anew does not make the run newer: where samples were missing, resume() emptied the field.

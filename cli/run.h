@@ -10,19 +10,29 @@
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "eval/report/run_folder.h"
+#include "eval/run/prefix_cache.h"
+#include "eval/run/shard.h"
 
 namespace tandem::cli {
 
 struct RunOptions {
   std::string out;  // empty: runs/<what>-<time>
+  std::string shard;         // "2/4"; empty: all of the run
+  std::string prefix_cache;  // folder; empty: prefilled prompts are not kept
   bool force = false, resume = false, quiet = false;
 };
+
+/// InputError for what is no shard.
+eval::Shard shard_of(const RunOptions& options);
 
 /// `what`: "compare".
 void add_run_options(Command command, RunOptions& options, const std::string& what);
 
 /// InputError for options that exclude each other. To be called before anything slow.
 void check_run_options(const RunOptions& options);
+
+/// Where prefilled prompts are kept. InputError on a measured clock: a prefill's time has to be of its own run.
+eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& options, const Session& session);
 
 /// The entries of a manifest that follow from the program, the machine and the session.
 void describe_session(const SessionOptions& options, const Session& session, eval::Manifest& manifest);
@@ -36,7 +46,7 @@ eval::RunFolder open_run(const RunOptions& options, const std::string& what, eva
 
 /// Does the work that fills the folder, marks the run finished, and reports on it. Where the work throws, finished
 /// samples are kept and the error says how to go on; where there are none, an earlier run is as it was, and a new
-/// folder is gone.
+/// folder is gone. A shard is not reported on: it says how shards are joined.
 void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& progress, const std::function<void()>& work,
               const std::function<void()>& report);
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/input.h"
@@ -18,6 +19,7 @@
 #include "eval/report/folder_lock.h"
 #include "eval/report/line_file.h"
 #include "eval/report/table.h"
+#include "eval/target/equal_shape.h"
 #include "eval/target/sweep.h"
 #include "methods/registry.h"
 
@@ -33,6 +35,7 @@ Examples:
   tandem simulate                                        llama-3.1-8b on an A100, 16 x 8K and 16 x 32K
   tandem simulate --as qwen3-14b --hw h200,scoutattention-a100 --batch 1,16,64 --context 32K
   tandem simulate --as ./my-model --hw mine.json --batch max --context 8K,32K,128K --out runs/mine
+  tandem simulate --equal touched-bytes=0.05 --context 32K    every method's budget set to equal bytes
   tandem simulate --methods full,hgca:device_kv=0.25,hgca:device_kv=0.5 --context 16K --batch max
 
 The engine's own schedule of each method runs with the costs of the shape that --as names on a simulated machine
@@ -49,6 +52,7 @@ stopped it; with more machines, batches, contexts or methods it simulates what t
 struct SimulateArguments {
   std::string as = "llama-3.1-8b", hardware = "fluxion-a100", contexts = "8K,32K", batches = "16", methods;
   std::string workload = "published", out;
+  std::string equal;  // empty: methods as they are given
   std::uint32_t steps = 64, prefill_chunk = 2048, most = 256;
   unsigned threads = 0;
   bool force = false, resume = false, no_plot = false, quiet = false;
@@ -103,17 +107,50 @@ eval::SweepOptions options_of(const SimulateArguments& a) {
   return o;
 }
 
-/// The command as it can be typed again, without where the results go.
-std::string command_of(const SimulateArguments& a, const eval::SweepOptions& o) {
+/// The command as it can be typed again, without where the results go. `methods`: as they are given.
+std::string command_of(const SimulateArguments& a, const std::vector<std::string>& methods,
+                       const std::optional<eval::EqualBytes>& equal) {
   return fmt::format(
-      "tandem simulate --as {} --hw {} --methods {} --context {} --batch {} --workload {} --steps {} "
+      "tandem simulate --as {} --hw {} --methods {}{} --context {} --batch {} --workload {} --steps {} "
       "--prefill-chunk {} --most {}",
-      shell_word(a.as), shell_word(a.hardware), shell_word(fmt::format("{}", fmt::join(o.methods, ","))),
-      shell_word(a.contexts), a.batches, shell_word(a.workload), a.steps, a.prefill_chunk, a.most);
+      shell_word(a.as), shell_word(a.hardware), shell_word(fmt::format("{}", fmt::join(methods, ","))),
+      equal ? " --equal " + eval::to_text(*equal) : "", shell_word(a.contexts), a.batches, shell_word(a.workload), a.steps, a.prefill_chunk, a.most);
 }
 
 std::string program_text() {
   return fmt::format("tandem {} ({})", version(), git_commit());
+}
+
+/// Methods with their budgets set to equal bytes, or as the sweep that goes on has them.
+eval::Equal equal_of(const SimulateArguments& a, const eval::EqualBytes& asked, const eval::SweepOptions& options,
+                     const Workload& workload) {
+  if (a.resume) {
+    if (auto known = eval::read_equal(a.out, asked, options.methods)) return *known;
+  }
+  Progress progress("setting budgets", Progress::standard(a.quiet));
+  eval::EqualShapeOptions equal;
+  equal.asked = asked;
+  equal.methods = options.methods;
+  equal.context = options.contexts.front();
+  equal.prefill_chunk = options.prefill_chunk;
+  equal.threads = options.threads;
+  equal.interrupted = options.interrupted;
+  equal.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
+    progress.update(done, total, what);
+  };
+  try {
+    return eval::equal_at_shape(load_shape(a.as), options.hardware.front(), workload, equal);
+  } catch (const Interrupted&) {
+    throw RunError("Interrupted while budgets were set; nothing was simulated yet.");
+  }
+}
+
+std::string equal_section(const std::optional<eval::Equal>& equal, bool markdown) {
+  if (!equal) return "";
+  return eval::equal_found_text(
+      *equal, "Of one sequence, mean of 15 steps after the first (bytes on the device: at their peak); what a batch "
+              "keeps together is divided by nobody here.",
+      markdown);
 }
 
 /// Makes the folder of --out, or looks at what is there, before anything slow. Nobody else writes there meanwhile.
@@ -143,24 +180,30 @@ eval::FolderLock open_folder(const SimulateArguments& a) {
   return lock;
 }
 
-/// What else of the folder is a sweep's, so of an earlier one where this one did not write it.
-void remove_made_of_it(const fs::path& folder) {
-  std::error_code ignored;
-  for (const char* name : {"report.md", "sweep.csv", "plot.png", "plot.svg"}) fs::remove(folder / name, ignored);
-}
-
-void write_files(const SimulateArguments& a, const eval::Sweep& sweep, const std::string& command) {
+/// What a sweep goes on with. Whatever else of the folder is a sweep's is of an earlier one.
+void write_so_far(const SimulateArguments& a, const eval::Sweep& sweep, const std::string& command,
+                  const std::optional<eval::Equal>& equal) {
   const fs::path folder(a.out);
   eval::write_file(folder / kSweepFile, eval::sweep_json(sweep, command, program_text()));
-  remove_made_of_it(folder);
+  std::error_code ignored;
+  for (const char* name : {"report.md", "sweep.csv", "plot.png", "plot.svg", eval::kEqualFile})
+    fs::remove(folder / name, ignored);
+  if (equal) eval::write_file(folder / eval::kEqualFile, eval::equal_json(*equal));
+}
+
+void write_files(const SimulateArguments& a, const eval::Sweep& sweep, const std::string& command,
+                 const std::optional<eval::Equal>& equal) {
+  const fs::path folder(a.out);
+  write_so_far(a, sweep, command, equal);
   if (!sweep.complete()) return;
   eval::write_file(folder / "sweep.csv", eval::sweep_csv(sweep));
   const std::string no_plot = a.no_plot ? "" : eval::draw_plot("eval/target/plot_sweep.py", folder);
   const bool plotted = !a.no_plot && no_plot.empty();
   const std::string plot = plotted ? "![Tokens per second, and idle time](plot.png)\n\n" : "";
   eval::write_file(folder / "report.md",
-                   fmt::format("# {}\n\n{}{}\nMade by {}: `{}`\n", sweep.model, plot,
-                               eval::sweep_text(sweep, /*markdown=*/true), program_text(), command));
+                   fmt::format("# {}\n\n{}{}{}\nMade by {}: `{}`\n", sweep.model, plot,
+                               equal_section(equal, /*markdown=*/true), eval::sweep_text(sweep, /*markdown=*/true),
+                               program_text(), command));
   if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
 }
 
@@ -168,8 +211,20 @@ void simulate(const SimulateArguments& a) {
   eval::SweepOptions options = options_of(a);
   const Workload workload = read_workload(a.workload, "");
   Model shape = load_shape(a.as);
+  std::optional<eval::EqualBytes> equal_bytes;
+  if (!a.equal.empty()) equal_bytes = eval::parse_equal_bytes(a.equal, "--equal");
+  if (equal_bytes && options.contexts.size() != 1)
+    throw_input_error(
+        "--equal sets budgets at one context, since what is equal at one is not at another, and --context has {}: give "
+        "one.",
+        options.contexts.size());
   const eval::FolderLock lock = open_folder(a);
-  const std::string command = command_of(a, options);
+  const std::string command = command_of(a, options.methods, equal_bytes);
+  std::optional<eval::Equal> equal;
+  if (equal_bytes) {
+    equal = equal_of(a, *equal_bytes, options, workload);
+    options.methods = equal->specs();
+  }
   std::vector<eval::SweepPoint> known;
   if (a.resume) {
     const std::string file = (fs::path(a.out) / kSweepFile).string();
@@ -182,21 +237,18 @@ void simulate(const SimulateArguments& a) {
   };
   std::function<void(const eval::Sweep&)> keep;
   if (!a.out.empty())
-    keep = [&](const eval::Sweep& so_far) {
-      eval::write_file(fs::path(a.out) / kSweepFile, eval::sweep_json(so_far, command, program_text()));
-      remove_made_of_it(a.out);
-    };
+    keep = [&](const eval::Sweep& so_far) { write_so_far(a, so_far, command, equal); };
   const eval::Sweep sweep = eval::simulate_sweep(std::move(shape), workload, options, std::move(known), keep);
   progress.finish();
   if (!sweep.complete()) {
     if (a.out.empty()) throw RunError("Interrupted; nothing was written. With --out what is finished is kept.");
     if (sweep.points.empty()) throw_run_error("Interrupted before the first point; '{}' is as it was.", a.out);
-    write_files(a, sweep, command);
+    write_files(a, sweep, command, equal);
     throw_run_error("Interrupted: {} points are kept. Go on with the same command and --resume{}.", sweep.points.size(),
                     a.force ? " in place of --force" : "");
   }
-  if (!a.out.empty()) write_files(a, sweep, command);
-  fmt::print("{}", eval::sweep_text(sweep, /*markdown=*/false));
+  if (!a.out.empty()) write_files(a, sweep, command, equal);
+  fmt::print("{}{}", equal_section(equal, /*markdown=*/false), eval::sweep_text(sweep, /*markdown=*/false));
   if (!a.out.empty()) {
     std::error_code ignored;
     const bool plotted = fs::exists(fs::path(a.out) / "plot.png", ignored);
@@ -222,6 +274,9 @@ void add_simulate(Command app) {
       "--methods", arguments->methods,
       fmt::format("Methods with their options [{}; with budgets of 512 where no context is longer than {} tokens]",
                   fmt::join(default_prediction(kShortContext + 1), ", "), kShortContext));
+  command.option("--equal", arguments->equal,
+                 "Set every method's budget to equal bytes: touched-bytes=SHARES or device-bytes=SHARES of what full "
+                 "comes to, such as touched-bytes=0.05,0.1; at one context");
   command
       .option("--workload", arguments->workload,
               "What heads choose: published, or a file (hardware/workloads, or the workload of a target.json)")

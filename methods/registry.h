@@ -19,6 +19,22 @@ struct OptionRemark {
   std::string option, value, text;  // text: a sentence
 };
 
+/// An option that says how much of a context a method attends to or keeps: with more of it, it does with no fewer bytes,
+/// or a few per cent fewer where larger blocks save an index. What comparisons at equal bytes set (eval/equal).
+struct BudgetOption {
+  enum class Scale : std::uint8_t {
+    tokens,  // least, least + step, ...
+    share,   // above 0, at most 1
+    error,   // above 0, at most 1; the smaller, the more bytes
+  };
+  std::string option;
+  Scale scale = Scale::tokens;
+  std::uint32_t step = 1, least = 16;  // tokens; with fewer a method would be none: nothing chosen beside the newest page
+  bool turns_touched = true;      // bytes that a step touches
+  bool turns_device = true;       // bytes that are kept on the device
+  std::string where = {}, is = {};  // only where option `where` has the value `is`; empty: always
+};
+
 struct MethodInfo {
   std::string name;
   std::string summary;      // one line
@@ -36,6 +52,7 @@ struct MethodInfo {
   // defaults.
   std::string for_simulated_shapes;
   std::vector<OptionInfo> options;
+  std::vector<BudgetOption> budget_options;  // for each measure, the first that applies; empty: nothing can be set
   std::vector<OptionRemark> remarks;
   std::unique_ptr<Method> (*make)(const MethodSpec&) = nullptr;
 };

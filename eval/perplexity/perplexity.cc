@@ -73,6 +73,7 @@ void run_perplexity(const PerplexityOptions& options, const Windows& windows, co
   engine_options.max_batch = options.batch;
   keep_what_methods_need(engine_options, options.methods, model);
   Engine engine(model, device, pool, engine_options);
+  const PrefixCache prefixes_kept(options.prefix_files, engine_options);
   std::vector<std::unique_ptr<Method>> methods;
   methods.reserve(options.methods.size());
   for (const std::string& spec : options.methods) methods.push_back(make_method(spec));
@@ -80,8 +81,7 @@ void run_perplexity(const PerplexityOptions& options, const Windows& windows, co
   const auto key_of = [&](std::uint32_t window, std::size_t method) {
     return SampleKey{kPerplexity, options.text_name, options.context, window, options.methods[method]};
   };
-  const std::uint64_t total = std::uint64_t{options.windows} * methods.size();
-  std::uint64_t done = total;
+  std::uint64_t total = 0, done = 0;  // of this shard
   const auto tick = [&](std::uint64_t count) {
     done += count;
     if (options.progress) options.progress(done, total);
@@ -92,6 +92,9 @@ void run_perplexity(const PerplexityOptions& options, const Windows& windows, co
   std::vector<Batch> batches;
   for (std::uint32_t first = 0, count = 0; first < options.windows; first += count) {
     count = std::min(options.batch, options.windows - first);
+    if (!options.shard.has(first / options.batch)) continue;
+    total += std::uint64_t{count} * methods.size();
+    done += std::uint64_t{count} * methods.size();
     // A batch is redone whole if any of it is missing: its timings belong together.
     std::size_t missing = 0;
     for (std::uint32_t i = 0; i < count; ++i)
@@ -108,7 +111,7 @@ void run_perplexity(const PerplexityOptions& options, const Windows& windows, co
     for (std::uint32_t i = 0; i < count; ++i) {
       const Tokens window = windows.tokens(first + i);
       const auto split = window.begin() + options.context;
-      prefixes.push_back(engine.prefill(Tokens(window.begin(), split)));
+      prefixes.push_back(prefixes_kept.prefill(engine, Tokens(window.begin(), split)));
       requests.push_back({prefixes.back().get(), options.scored});
       forced.emplace_back(split, window.end());
     }

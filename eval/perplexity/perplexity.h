@@ -15,6 +15,8 @@
 #include "engine/runtime/engine.h"
 #include "eval/perplexity/windows.h"
 #include "eval/report/run_folder.h"
+#include "eval/run/prefix_cache.h"
+#include "eval/run/shard.h"
 
 namespace tandem::eval {
 
@@ -30,7 +32,9 @@ struct PerplexityOptions {
   std::uint32_t scored = 256;        // tokens of a window that are scored
   std::uint32_t windows = 32;
   std::uint32_t batch = 1;
+  Shard shard = {};  // of the run's batches, those that are decoded here
   EngineOptions engine;
+  PrefixFiles prefix_files;  // where prefilled windows are kept
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in windows times methods
 };
 

@@ -21,6 +21,7 @@ class BenchmarkRun {
         folder_(folder),
         trace_of_first_(trace_of_first),
         engine_(model, device, pool, engine_options(options, model)),
+        prefixes_kept_(options.prefix_files, engine_options(options, model)),
         done_before_(folder.finished()),
         traced_(options.methods.size()) {
     methods_.reserve(options.methods.size());
@@ -29,16 +30,14 @@ class BenchmarkRun {
   }
 
   void run() {
-    const Manifest& manifest = folder_.manifest();
     const std::vector<Batch> missing = missing_batches();
-    total_ = done_ = manifest.all_samples() * methods_.size();
     for (const Batch& batch : missing) done_ -= std::uint64_t{batch.count} * methods_.size();
     tick(0);  // what was there has taken no time of this run
     for (const Batch& batch : missing) {
       if (options_.engine.interrupted && options_.engine.interrupted()) throw Interrupted();
       run_batch(batch);
     }
-    folder_.arrange(keys_in_order(manifest, options_.batch));
+    folder_.arrange(keys_in_order(folder_.manifest(), options_.batch));
   }
 
  private:
@@ -59,14 +58,18 @@ class BenchmarkRun {
     if (options_.progress) options_.progress(done_, total_);
   }
 
-  std::vector<Batch> missing_batches() const {
+  /// Of this shard, whose samples are total_ and done_ then.
+  std::vector<Batch> missing_batches() {
     const Manifest& manifest = folder_.manifest();
     std::vector<Batch> missing;
+    std::uint64_t number = 0;
     for (const std::uint32_t length : manifest.lengths) {
       for (const std::string& task : manifest.tasks) {
         const std::uint32_t samples = manifest.samples_of(task);
         for (std::uint32_t first = 0, count = 0; first < samples; first += count) {
           count = std::min(options_.batch, samples - first);
+          if (!options_.shard.has(number++)) continue;
+          total_ = done_ += std::uint64_t{count} * methods_.size();
           if (is_missing({benchmark_.name(), task, length, first, ""}, count))
             missing.push_back({task, length, first, count});
         }
@@ -99,7 +102,7 @@ class BenchmarkRun {
     sampling.reserve(count);
     for (std::uint32_t i = 0; i < count; ++i) {
       const BenchmarkSample& sample = samples.emplace_back(benchmark_.sample(task, length, first + i));
-      prefixes.push_back(engine_.prefill(sample.prompt));
+      prefixes.push_back(prefixes_kept_.prefill(engine_, sample.prompt));
       requests.push_back({prefixes.back().get(), sample.max_new_tokens, sample.stop_tokens});
       sampling.push_back(sample.sampling);
     }
@@ -158,6 +161,7 @@ class BenchmarkRun {
   RunFolder& folder_;
   const TraceOfFirst& trace_of_first_;
   Engine engine_;
+  const PrefixCache prefixes_kept_;
   std::vector<std::unique_ptr<Method>> methods_;
   const std::set<SampleKey> done_before_;
   std::vector<bool> traced_;

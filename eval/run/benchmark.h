@@ -15,6 +15,8 @@
 #include "engine/model/model.h"
 #include "engine/runtime/engine.h"
 #include "eval/report/run_folder.h"
+#include "eval/run/prefix_cache.h"
+#include "eval/run/shard.h"
 
 namespace tandem::eval {
 
@@ -45,7 +47,9 @@ class Benchmark {
 struct BenchmarkOptions {
   std::vector<std::string> methods;  // specs; the first is the baseline
   std::uint32_t batch = 1;           // sequences decoded together
+  Shard shard = {};                  // of the run's batches, those that are decoded here
   EngineOptions engine;
+  PrefixFiles prefix_files;  // where prefilled prompts are kept
   std::function<std::unique_ptr<Method>(const std::string& spec)> make;  // empty: make_method
   /// A method has decoded a batch, whose results are kept next; the key of the batch's first sample.
   std::function<void(const SampleKey& first)> decoded;

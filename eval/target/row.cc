@@ -7,7 +7,7 @@
 namespace tandem::eval {
 namespace {
 
-constexpr double kMostMs = 1e12;
+constexpr double kMostMs = 1e12, kMostBytes = 1e15;
 
 std::string gigabytes(std::size_t bytes) {
   return bytes == 0 ? "0" : fmt::format("{:.2f}", double(bytes) * 1e-9);
@@ -95,6 +95,7 @@ void add_row(const TargetRow& r, nlohmann::ordered_json& json) {
   }
   json["attended_device"] = r.attended_device;
   json["attended_host"] = r.attended_host;
+  json["touched_bytes"] = r.touched_bytes;
   json["device_kv_bytes"] = r.device_kv_bytes;
   json["host_kv_bytes"] = r.host_kv_bytes;
   if (r.peer_kv_bytes > 0) json["peer_kv_bytes"] = r.peer_kv_bytes;
@@ -121,6 +122,7 @@ TargetRow read_row(ObjectReader& reader) {
   }
   r.attended_device = reader.number("attended_device", 0, kMostMs);
   r.attended_host = reader.number("attended_host", 0, kMostMs);
+  r.touched_bytes = reader.number("touched_bytes", 0, kMostBytes);
   r.device_kv_bytes = reader.integer<std::size_t>("device_kv_bytes");
   r.host_kv_bytes = reader.integer<std::size_t>("host_kv_bytes");
   if (reader.has("peer_kv_bytes")) r.peer_kv_bytes = reader.integer<std::size_t>("peer_kv_bytes");

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kSweepVersion = 1;
+constexpr int kSweepVersion = 2;
 
 Json profile_json(const HardwareProfile& profile) {
   return parse_ordered_json(profile_to_json(profile), profile.name);
@@ -134,21 +134,21 @@ std::string sweep_csv(const Sweep& s) {
     std::replace(cause.begin(), cause.end(), ' ', '_');
     text += fmt::format(",idle_ms_{}", cause);
   }
-  text += ",attended_device,attended_host,device_kv_bytes,host_kv_bytes,peer_kv_bytes\n";
+  text += ",attended_device,attended_host,touched_bytes,device_kv_bytes,host_kv_bytes,peer_kv_bytes\n";
   for (const SweepPoint& p : s.points) {
     const TargetRow& r = p.row;
     text += fmt::format("{},{},simulated,{},{},{},{},{},{}", csv_cell(s.model), csv_cell(p.hardware),
                         p.batch == kAsManyAsFit ? "max" : std::to_string(p.batch), p.sequences, p.context,
                         csv_cell(p.method), p.lossless ? 1 : 0, csv_cell(r.refused));
     if (!r.refused.empty()) {
-      text += std::string(7 + kCauseCount + 5, ',') + "\n";
+      text += std::string(7 + kCauseCount + 6, ',') + "\n";
       continue;
     }
     text += fmt::format(",{:.6f},{:.6f},{:.3f},{:.6f},{:.6f},{:.6f},{:.6f}",
                         r.prefill_ms + r.setup_ms + r.first_step_ms, r.step_ms, p.tokens_per_second(), r.busy_ms,
                         r.idle_ms, r.idle_ms / r.step_ms, r.idle_ms / s.layers);
     for (const double ms : r.idle_ms_by_cause) text += fmt::format(",{:.6f}", ms);
-    text += fmt::format(",{:.3f},{:.3f},{},{},{}\n", r.attended_device, r.attended_host, r.device_kv_bytes,
+    text += fmt::format(",{:.3f},{:.3f},{:.1f},{},{},{}\n", r.attended_device, r.attended_host, r.touched_bytes, r.device_kv_bytes,
                         r.host_kv_bytes, r.peer_kv_bytes);
   }
   return text;

@@ -20,7 +20,7 @@ constexpr double kRoomyGb = 1e9;  // more than any batch takes
 void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
   constexpr double kMs = 1e-6;
   row.prefill_ms = double(prefill) * kMs;
-  std::uint64_t later = 0;
+  std::uint64_t later = 0, touched = 0;
   Nanos step = 0, busy = 0, idle = 0, layer0 = 0;
   CauseTimes by_cause{};
   for (const StepIdle& s : result.idle.steps) {
@@ -33,6 +33,7 @@ void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
       step += s.window;
       busy += s.busy;
       idle += s.idle;
+      touched += s.cost.touched;
       for (std::size_t c = 0; c < s.by_cause.size(); ++c) by_cause[c] += s.by_cause[c];
       for (const LayerIdle& layer : s.layers) layer0 += layer.layer == 0 ? layer.idle : 0;
     }
@@ -42,6 +43,7 @@ void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
   row.idle_ms = double(idle) * kMs / double(later);
   for (std::size_t c = 0; c < by_cause.size(); ++c) row.idle_ms_by_cause[c] = double(by_cause[c]) * kMs / double(later);
   row.layer0_idle_ms = double(layer0) * kMs / double(later);
+  row.touched_bytes = double(touched) / (double(later) * double(result.sequences.size()));
   for (const DecodedSequence& s : result.sequences) {
     const double steps = double(s.steps.size()) * double(result.sequences.size());
     row.attended_device += double(s.attended[static_cast<int>(Side::device)]) / steps;

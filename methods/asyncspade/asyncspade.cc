@@ -168,6 +168,9 @@ MethodInfo asyncspade_info() {
       "newest page, which goes to the rank when it is full.";
   info.source = "AsyncSpade: Efficient Test-Time Scaling with Asynchronous Sparse Decoding";
   info.budget = "tokens-attended";
+  info.budget_options = {{.option = "budget", .step = 4, .least = 32, .turns_device = false},
+                         {.option = "budget", .step = 4, .least = 32, .where = "place", .is = "host"},
+                         {.option = "budget", .step = 4, .least = 32, .where = "place", .is = "peer"}};
   info.at_short_contexts = "budget=512";
   AsyncSpadeOptions defaults;
   info.options = defaults.bind().describe();

@@ -17,6 +17,11 @@ OptionSet FixedBudgetOptions::bind(std::string method) {
   return set;
 }
 
+std::vector<BudgetOption> budget_options_of_fixed() {
+  return {{.option = "budget", .scale = BudgetOption::Scale::share, .turns_device = false},
+          {.option = "window", .step = kPageTokens, .turns_touched = false}};
+}
+
 StaticTokens HostRegion::near(const SequenceState& sequence) const {
   if (empty()) return {{{0, sequence.tokens}}};
   StaticTokens out;

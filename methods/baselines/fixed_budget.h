@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/runtime/method.h"
 #include "methods/options.h"
+#include "methods/registry.h"
 
 namespace tandem {
 
@@ -19,6 +21,9 @@ struct FixedBudgetOptions {
   bool lossless() const { return budget >= 1; }
   bool own_only() const { return union_mode == "masked"; }
 };
+
+/// What comparisons at equal bytes set: the share that is attended, or the window, which is what the device keeps.
+std::vector<BudgetOption> budget_options_of_fixed();
 
 /// What a sequence keeps in host memory, fixed when its context is ready.
 struct HostRegion {

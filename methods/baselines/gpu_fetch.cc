@@ -70,6 +70,7 @@ MethodInfo gpu_fetch_info() {
       "are on top. New tokens: stay on the device, as sinks and window do; the paper has all KV in CPU memory.";
   info.source = "Fluxion's baseline 'GPU-only' (papers: Fluxion, section 2.2); digests: Quest (arXiv 2406.10774)";
   info.budget = "share-of-host-tokens";
+  info.budget_options = budget_options_of_fixed();
   FixedBudgetOptions defaults;
   info.options = defaults.bind("gpu-fetch").describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

@@ -104,6 +104,7 @@ MethodInfo h2o_info() {
       "that leaves it competes with the heavy hitters, and the lightest of these is given up for good.";
   info.source = "Zhang et al. 2023, H2O (arXiv 2306.14048)";
   info.budget = "tokens-kept";
+  info.budget_options = {{.option = "budget", .step = 4}};
   H2oOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

@@ -56,6 +56,7 @@ MethodInfo hybrid_fixed_info() {
       "the device.";
   info.source = "Fluxion's baseline 'w/o Fluxion' (papers: Fluxion, section 8.1); digests: Quest (arXiv 2406.10774)";
   info.budget = "share-of-host-tokens";
+  info.budget_options = budget_options_of_fixed();
   FixedBudgetOptions defaults;
   info.options = defaults.bind("hybrid-fixed").describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

@@ -162,6 +162,7 @@ MethodInfo infinigen_info() {
       "device until their block is full.";
   info.source = "InfiniGen (Lee et al., arXiv 2406.19707), as ScoutAttention compares with it";
   info.budget = "most-fetched-share-of-context";
+  info.budget_options = {{.option = "budget", .step = 32, .least = 32}};
   InfinigenOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

@@ -106,6 +106,7 @@ MethodInfo quest_info() {
       "gets its digest when it is full, until then it is attended anyway.";
   info.source = "Tang et al. 2024, Quest (arXiv 2406.10774)";
   info.budget = "tokens-attended";
+  info.budget_options = {{.option = "budget", .step = 16, .least = 32, .turns_device = false}};
   info.at_short_contexts = "budget=512";
   QuestOptions defaults;
   info.options = defaults.bind().describe();

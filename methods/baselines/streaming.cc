@@ -83,6 +83,7 @@ MethodInfo streaming_info() {
       "own are 4 sinks and a window of 1K to 2K tokens.";
   info.source = "Xiao et al. 2024, StreamingLLM (arXiv 2309.17453)";
   info.budget = "sinks-and-window";
+  info.budget_options = {{.option = "window", .step = 4}};
   StreamingOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

@@ -121,6 +121,8 @@ MethodInfo tova_info() {
       "the original; but the newest token always stays, unlike the original's.";
   info.source = "Oren et al. 2024, TOVA (arXiv 2401.06104), as AsyncSpade compares with it";
   info.budget = "tokens-attended";
+  info.budget_options = {{.option = "budget", .step = 4, .turns_device = false},
+                         {.option = "budget", .step = 4, .where = "evict", .is = "yes"}};
   info.at_short_contexts = "budget=512";
   TovaOptions defaults;
   info.options = defaults.bind().describe();

@@ -358,6 +358,11 @@ MethodInfo fluxion_info() {
       "stay on the device, or with spill go to host memory in blocks of 128, the oldest behind the host's first.";
   info.source = "Fluxion (papers: Fluxion, sections 5 and 6)";
   info.budget = "share-of-host-tokens";
+  constexpr auto kShare = BudgetOption::Scale::share, kError = BudgetOption::Scale::error;
+  info.budget_options = {{.option = "bgt", .scale = kShare, .turns_device = false, .where = "heads", .is = "fixed"},
+                         {.option = "tau", .scale = kError, .turns_device = false, .where = "heads", .is = "oracle"},
+                         {.option = "tau", .scale = kError, .turns_device = false, .where = "heads", .is = "published"},
+                         {.option = "window", .step = kPageTokens, .turns_touched = false}};
   info.for_embedded_model = "heads=embedded";
   info.for_simulated_shapes = "heads=published";
   FluxionOptions defaults;

@@ -165,6 +165,7 @@ MethodInfo hgca_info() {
       "dense_layers layers. New tokens: appended on the device. No sinks.";
   info.source = "Deng et al., HGCA (papers: HGCA, sections 3.2 and 3.3, algorithms 1 and 2)";
   info.budget = "device-window-of-all-tokens";
+  info.budget_options = {{.option = "device_kv", .scale = BudgetOption::Scale::share}};
   HgcaOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

@@ -205,6 +205,7 @@ MethodInfo scoutattention_info() {
       "and becomes resident at a recall. A new prompt in a session chooses the residents anew by its last query.";
   info.source = "ScoutAttention (papers: ScoutAttention, section 3, algorithm 1)";
   info.budget = "tokens-per-layer";
+  info.budget_options = {{.option = "budget", .step = kPageTokens}};
   info.at_short_contexts = "budget=512";
   ScoutOptions defaults;
   info.options = defaults.bind().describe();

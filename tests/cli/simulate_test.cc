@@ -1,4 +1,6 @@
 // tandem simulate as a user meets it.
+#include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -43,6 +45,37 @@ TEST_F(Simulate, PrintsTablesAndWritesThem) {
               AllOf(HasSubstr("# llama-3.2-1b"), HasSubstr("## All figures"), HasSubstr("Made by tandem")));
   EXPECT_THAT(bytes("a", "sweep.csv"), HasSubstr("llama-3.2-1b,h200,simulated,max,3,1024,full,1,"));
   EXPECT_FALSE(fs::exists(folder("a") + "/plot.png"));
+}
+
+TEST_F(Simulate, BudgetsAreSetToEqualBytes) {
+  const std::string command = "--context 2K --batch 1,2 --equal touched-bytes=0.2,0.4 --methods full,quest,streaming";
+  const std::string start = "simulate --quiet --no-plot --as llama-3.2-1b --steps 4 ";
+  const cli::Outcome done = cli::run(start + command + " --out " + folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(done.text, AllOf(HasSubstr("At equal bytes touched"), HasSubstr("Tokens/s")));
+  const Json sweep = parse_json(bytes("a", "sweep.json"), "JSON");
+  EXPECT_THAT(sweep.at("command").get<std::string>(),
+              HasSubstr("--methods full,quest,streaming --equal touched-bytes=0.2,0.4"));
+  ASSERT_EQ(sweep.at("points").size(), 10u) << "full, and two methods at two shares, at two batches";
+  double full = 0;
+  for (const Json& point : sweep.at("points")) {
+    if (point.at("method") == "full") full = point.at("touched_bytes");
+    if (point.at("method") == "full") continue;
+    const double share = double(point.at("touched_bytes")) / full;
+    EXPECT_LT(std::min(std::abs(share / 0.2 - 1), std::abs(share / 0.4 - 1)), 0.05) << point;
+  }
+  const std::string text = bytes("a", "sweep.json"), report = bytes("a", "report.md");
+  EXPECT_THAT(report, HasSubstr("## At equal bytes touched"));
+  for (const bool kept : {true, false}) {
+    if (!kept) fs::remove(folder("a") + "/equal.json");
+    ASSERT_EQ(cli::run(start + command + " --resume --out " + folder("a")).code, 0);
+    EXPECT_EQ(bytes("a", "sweep.json"), text);
+    EXPECT_EQ(bytes("a", "report.md"), report);
+    EXPECT_TRUE(fs::exists(folder("a") + "/equal.json"));
+  }
+  const cli::Outcome two = cli::run(start + "--context 1K,2K --equal touched-bytes=0.2");
+  EXPECT_EQ(two.code, 2);
+  EXPECT_THAT(two.text, HasSubstr("--context has 2"));
 }
 
 TEST_F(Simulate, GoesOnWhereItStoppedAndAddsToASweep) {

@@ -1,0 +1,53 @@
+// tandem merge: the shards of a run as one run.
+#include <filesystem>
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+#include "eval/report/merge.h"
+#include "eval/report/run_folder.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kMergeFooter = R"(
+Examples:
+  tandem compare --samples 200 --shard 1/2 --out runs/s1      on one machine
+  tandem compare --samples 200 --shard 2/2 --out runs/s2      on another, or later
+  tandem merge runs/s1 runs/s2 --out runs/whole
+  tandem compare --samples 200 --resume --out runs/whole      writes the report, and runs what no shard had
+
+Shards are runs of one command. Samples and, on a simulated clock, times are the bytes that one process would have
+written: it must be the same instruction set everywhere (TANDEM_ISA), as for --resume.)";
+
+struct MergeArguments {
+  std::vector<std::string> runs;
+  std::string out;
+  bool force = false;
+};
+
+void merge(const MergeArguments& a) {
+  const std::vector<std::filesystem::path> runs(a.runs.begin(), a.runs.end());
+  const eval::Merged merged = eval::merge_runs(runs, a.out, a.force);
+  const std::string command = eval::RunFolder::open(a.out).manifest().command;
+  fmt::print("{}: {} of the run's {} samples, counted with every method.{} For the report:\n  {} --resume --out {}\n",
+             a.out, merged.there, merged.all,
+             merged.there < merged.all ? " What is missing is run before the report is made." : "", command,
+             shell_word(a.out));
+  check_stdout();
+}
+
+}  // namespace
+
+void add_merge(Command app) {
+  Command command = app.subcommand("merge", "Join the shards of a run, which --shard made");
+  auto arguments = std::make_shared<MergeArguments>();
+  command.option("runs", arguments->runs, "Run folders of compare and eval, all of one command").required();
+  command.option("--out", arguments->out, "Folder of the whole run").required();
+  command.flag("--force", arguments->force, "Replace an earlier run in that folder");
+  command.footer(kMergeFooter);
+  command.callback([arguments] { merge(*arguments); });
+}
+
+}  // namespace tandem::cli

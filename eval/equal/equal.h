@@ -1,0 +1,105 @@
+// Methods at equal bytes: what each one's budget has to be, so that all touch equally many bytes of a context in a
+// decode step, or keep equally many on the device. A budget counts something else in every method (MethodInfo::budget),
+// so that rows with the same number are no comparison of equals; bytes count indices, scores and statistics too.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "eval/report/summary.h"
+#include "methods/registry.h"
+
+namespace tandem::eval {
+
+enum class Measure : std::uint8_t {
+  touched,  // touched_bytes() per decoded token, mean over the samples' steps
+  device,   // KV and all that is kept about it on the device, at its peak, of the largest sample
+};
+const char* to_string(Measure measure);  // "touched-bytes", "device-bytes"
+
+/// What is asked for: shares of what kReference comes to, each above 0 and at most 1, none twice.
+struct EqualBytes {
+  Measure measure = Measure::touched;
+  std::vector<double> shares;
+  bool operator==(const EqualBytes&) const = default;
+};
+inline constexpr const char* kReference = "full";
+
+/// "touched-bytes=0.05,0.1" or "device-bytes=25%"; InputError that begins with `option` for anything else.
+EqualBytes parse_equal_bytes(std::string_view text, std::string_view option);
+/// As it can be typed again.
+std::string to_text(const EqualBytes& asked);
+
+enum class Fit : std::uint8_t {
+  set,       // as close as the option's steps come
+  least,     // its least sensible value still comes to more
+  most,      // its largest value still comes to less
+  as_given,  // no option of it changes this measure, or not as it was given
+};
+
+struct EqualMethod {
+  std::string given;  // spec, as it was asked for
+  std::string spec;   // as it is run
+  std::string option, value;
+  double bytes = 0;  // found on the prompts that it was set with
+  Fit fit = Fit::as_given;
+  bool operator==(const EqualMethod&) const = default;
+};
+
+struct EqualShare {
+  double share = 0;
+  std::vector<EqualMethod> methods;  // those with such an option, in the order given
+  bool operator==(const EqualShare&) const = default;
+};
+
+struct Equal {
+  EqualBytes asked;
+  double reference_bytes = 0;  // what kReference comes to
+  std::vector<EqualMethod> as_given;
+  std::vector<EqualShare> shares;
+
+  /// What is run: methods without such an option first, then the shares in their order; a spec that several shares have
+  /// comes once. The first is what the others are compared with.
+  std::vector<std::string> specs() const;
+  bool operator==(const Equal&) const = default;
+};
+
+/// The option of a method that turns this measure, as `spec` configures it; nullopt: there is none. InputError for a
+/// spec that make_method refuses.
+std::optional<BudgetOption> budget_option(std::string_view spec, Measure measure);
+
+/// `spec` with the option set to this value, whatever it had there.
+std::string with_option(std::string_view spec, std::string_view option, std::string_view value);
+
+/// What a spec comes to, in bytes of the measure.
+using BytesOf = std::function<double(const std::string& spec)>;
+
+/// Sets every method that has an option for it, by bisection: the more of a budget, the more bytes. `most_tokens`: what
+/// a budget in tokens has no use beyond. A spec is asked for once. InputError for a method that is listed twice.
+Equal find_equal(const EqualBytes& asked, const std::vector<std::string>& methods, std::uint32_t most_tokens,
+                 const BytesOf& bytes_of);
+
+/// Times that find_equal() asks for a spec's bytes, at most.
+std::uint64_t most_questions(const EqualBytes& asked, const std::vector<std::string>& methods,
+                             std::uint32_t most_tokens);
+
+/// equal.json of a run's folder: what was found. read_equal(): nullopt where the file is not there, is no such file, or
+/// is of another question.
+inline constexpr const char* kEqualFile = "equal.json";
+std::string equal_json(const Equal& equal);
+std::optional<Equal> read_equal(const std::filesystem::path& folder, const EqualBytes& asked,
+                                const std::vector<std::string>& methods);
+
+/// The section that puts methods beside each other by share: what they came to in the run, accuracy, and difference to
+/// the first method.
+std::string equal_text(const Equal& equal, const Summary& summary, bool markdown);
+
+/// The same of what was found alone. `how`: sentences on where the bytes are from.
+std::string equal_found_text(const Equal& equal, const std::string& how, bool markdown);
+
+}  // namespace tandem::eval

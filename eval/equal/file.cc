@@ -1,0 +1,115 @@
+// equal.json: what find_equal() found, so that a run that goes on need not look for it again.
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "eval/equal/equal.h"
+#include "eval/report/json_reader.h"
+
+namespace tandem::eval {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kEqualVersion = 1;
+constexpr std::array<const char*, 4> kFits = {"set", "least", "most", "as given"};  // by Fit
+
+Json json_of(const EqualMethod& m) {
+  return {{"given", m.given}, {"method", m.spec}, {"option", m.option},
+          {"value", m.value}, {"bytes", m.bytes}, {"fit", kFits[static_cast<std::size_t>(m.fit)]}};
+}
+
+EqualMethod read_method(const Json& json, const std::string& where) {
+  ObjectReader in(json, where);
+  EqualMethod m{in.text("given", false), in.text("method", false), in.text("option"), in.text("value")};
+  m.bytes = in.number("bytes", 0, std::numeric_limits<double>::max());
+  const std::string fit = in.text("fit");
+  const auto* const found = std::find(kFits.begin(), kFits.end(), fit);
+  if (found == kFits.end()) in.fail("fit", "one of set, least, most, as given");
+  m.fit = static_cast<Fit>(found - kFits.begin());
+  in.finish();
+  return m;
+}
+
+Equal read(const Json& json, const std::string& where) {
+  ObjectReader in(json, where);
+  if (in.integer<int>("schema_version") != kEqualVersion) in.fail("schema_version", "1");
+  Equal equal;
+  equal.asked = parse_equal_bytes(in.text("asked"), where + ": the field 'asked'");
+  if (in.text("reference") != kReference) in.fail("reference", kReference);
+  equal.reference_bytes = in.number("reference_bytes", 0, std::numeric_limits<double>::max());
+  for (const Json& method : in.array("as_given")) equal.as_given.push_back(read_method(method, where + ", as_given"));
+  for (const Json& part : in.array("shares")) {
+    ObjectReader share(part, where + ", shares");
+    EqualShare& entry = equal.shares.emplace_back();
+    entry.share = share.number("share", 0, 1);
+    for (const Json& method : share.array("methods")) entry.methods.push_back(read_method(method, where + ", methods"));
+    share.finish();
+  }
+  in.finish();
+  return equal;
+}
+
+/// Whether it answers what is asked for these methods, in whatever order it has them.
+bool answers(const Equal& equal, const EqualBytes& asked, const std::vector<std::string>& methods) {
+  if (!(equal.asked == asked) || equal.shares.size() != asked.shares.size()) return false;
+  for (std::size_t i = 0; i < asked.shares.size(); ++i)
+    if (equal.shares[i].share != asked.shares[i]) return false;
+  std::vector<std::string> as_given, set;
+  for (const EqualMethod& m : equal.as_given) as_given.push_back(m.given);
+  for (const EqualMethod& m : equal.shares.front().methods) set.push_back(m.given);
+  for (const EqualShare& share : equal.shares) {
+    std::vector<std::string> here;
+    for (const EqualMethod& m : share.methods) here.push_back(m.given);
+    if (here != set) return false;
+  }
+  // Both in the order given, and together what was given.
+  std::size_t a = 0, s = 0;
+  for (const std::string& method : methods) {
+    if (a < as_given.size() && as_given[a] == method) {
+      ++a;
+    } else if (s < set.size() && set[s] == method) {
+      ++s;
+    } else {
+      return false;
+    }
+  }
+  return a == as_given.size() && s == set.size();
+}
+
+}  // namespace
+
+std::string equal_json(const Equal& equal) {
+  Json json = {{"schema_version", kEqualVersion},
+               {"asked", to_text(equal.asked)},
+               {"reference", kReference},
+               {"reference_bytes", equal.reference_bytes},
+               {"as_given", Json::array()},
+               {"shares", Json::array()}};
+  for (const EqualMethod& method : equal.as_given) json["as_given"].push_back(json_of(method));
+  for (const EqualShare& share : equal.shares) {
+    Json methods = Json::array();
+    for (const EqualMethod& method : share.methods) methods.push_back(json_of(method));
+    json["shares"].push_back({{"share", share.share}, {"methods", std::move(methods)}});
+  }
+  return json.dump(2) + "\n";
+}
+
+std::optional<Equal> read_equal(const std::filesystem::path& folder, const EqualBytes& asked,
+                                const std::vector<std::string>& methods) {
+  const std::filesystem::path file = folder / kEqualFile;
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return std::nullopt;
+  try {
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    Equal equal = read(parse_object(text, file.string()), file.string());
+    if (answers(equal, asked, methods)) return equal;
+  } catch (const InputError&) {
+    // Found anew, and written over: the run itself says whether it can go on.
+  }
+  return std::nullopt;
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,123 @@
+// The sections of comparisons at equal bytes: what a run came to, and what was found before anything ran.
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "eval/equal/equal.h"
+#include "eval/report/table.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr double kNoticeable = 0.05;  // off by more than this is said below the table
+
+std::string percent(double share) {
+  return fmt::format("{:.1f}", 100 * share);
+}
+
+std::string with_interval(const Estimate& e, bool sign) {
+  const auto points = [&](double value) {
+    return sign ? fmt::format("{:+.1f}", 100 * value) : fmt::format("{:.1f}", 100 * value);
+  };
+  return fmt::format("{} [{}, {}]", points(e.value), points(e.interval.low), points(e.interval.high));
+}
+
+class Section {
+ public:
+  /// `whole`: bytes that shares are of. `more`: heads of columns behind the methods' bytes.
+  Section(const Equal& equal, double whole, std::vector<std::string> more) : equal_(equal), whole_(whole) {
+    table_.leading = 2;
+    table_.head = {"asked, %", "method", fmt::format("of {}'s bytes, %", kReference)};
+    table_.head.insert(table_.head.end(), more.begin(), more.end());
+  }
+
+  /// Calls add(method, share) for every row, share 0 for methods as they were given.
+  template <class Add>
+  void for_each(const Add& add) {
+    for (const EqualMethod& method : equal_.as_given) add(method, 0.0);
+    for (const EqualShare& share : equal_.shares)
+      for (const EqualMethod& method : share.methods) add(method, share.share);
+  }
+
+  /// `bytes` 0: not counted.
+  void add(const EqualMethod& method, double share, const std::string& label, double bytes,
+           std::vector<std::string> more) {
+    const double of_whole = bytes / whole_;
+    std::vector<std::string>& row = table_.rows.emplace_back();
+    row = {share > 0 ? percent(share) : "-", label, bytes > 0 ? percent(of_whole) : "-"};
+    row.insert(row.end(), more.begin(), more.end());
+    if (share == 0) return;
+    std::string* list = method.fit == Fit::least ? &least_ : method.fit == Fit::most ? &most_ : nullptr;
+    if (list == nullptr && bytes > 0 && std::abs(of_whole / share - 1) > kNoticeable) list = &off_;
+    const std::string name = fmt::format("{}{}", label, equal_.shares.size() > 1 ? " at " + percent(share) : "");
+    if (list != nullptr) *list += fmt::format("{}{}", list->empty() ? "" : ", ", name);
+  }
+
+  /// `how`: sentences on where the bytes are from.
+  std::string text(const std::string& how, bool markdown) const {
+    const bool touched = equal_.asked.measure == Measure::touched;
+    std::string notes = fmt::format("Shares are of what {} {}: {:.4g} MB{}. {}", kReference,
+                                    touched ? "touches of the context for a token" : "keeps on the device",
+                                    1e-6 * whole_, touched ? "" : ", at its peak", how);
+    if (!equal_.as_given.empty())
+      notes += fmt::format(" Without a share: methods as they were given, no option of which sets {}.",
+                           touched ? "what they touch" : "what they keep there");
+    if (!least_.empty()) notes += fmt::format(" At the least budget there is, which comes to more: {}.", least_);
+    if (!most_.empty()) notes += fmt::format(" At the largest budget there is, which comes to less: {}.", most_);
+    if (!off_.empty())
+      notes += fmt::format(" Off by more than {:.0f} % of the share, where steps of the budget are coarse or samples "
+                           "differ: {}.",
+                           100 * kNoticeable, off_);
+    return section(touched ? "At equal bytes touched" : "At equal bytes on the device", markdown) +
+           text_of(table_, markdown) + note(notes, markdown);
+  }
+
+ private:
+  const Equal& equal_;
+  const double whole_;
+  Table table_;
+  std::string least_, most_, off_;
+};
+
+const MethodSummary* find(const Summary& s, const std::string& spec) {
+  const auto found =
+      std::find_if(s.methods.begin(), s.methods.end(), [&](const MethodSummary& m) { return m.label == spec; });
+  return found == s.methods.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::string equal_text(const Equal& equal, const Summary& summary, bool markdown) {
+  const std::vector<std::string> labels = labels_of(summary, markdown);
+  const auto label_of = [&](const MethodSummary& m) {
+    return labels[static_cast<std::size_t>(&m - summary.methods.data())];
+  };
+  const auto bytes_of = [&](const MethodSummary& m) {
+    return equal.asked.measure == Measure::touched ? m.latency.touched : static_cast<double>(m.latency.peak_device_kv);
+  };
+  const MethodSummary* full = find(summary, kReference);
+  const bool same_run = full != nullptr && bytes_of(*full) > 0;
+  Section rows(equal, same_run ? bytes_of(*full) : equal.reference_bytes,
+               {"accuracy, % [95\u00a0%]",
+                fmt::format("difference to {}, points [95\u00a0%]", label_of(summary.methods.front()))});
+  rows.for_each([&](const EqualMethod& method, double share) {
+    const MethodSummary* m = find(summary, method.spec);
+    if (m == nullptr) return;  // no sample of it yet
+    rows.add(method, share, label_of(*m), bytes_of(*m),
+             {with_interval(m->overall.accuracy, false),
+              m->overall.has_difference ? with_interval(m->overall.difference.difference, true) : "-"});
+  });
+  return rows.text(fmt::format("Budgets were set on the first sample of some or all tasks by their bytes alone; the "
+                               "column is what came of it in this run{}.",
+                               same_run ? "" : fmt::format(", of what {} comes to on those samples", kReference)),
+                   markdown);
+}
+
+std::string equal_found_text(const Equal& equal, const std::string& how, bool markdown) {
+  Section rows(equal, equal.reference_bytes, {});
+  rows.for_each(
+      [&](const EqualMethod& method, double share) { rows.add(method, share, method.spec, method.bytes, {}); });
+  return rows.text(how, markdown);
+}
+
+}  // namespace tandem::eval

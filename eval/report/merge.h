@@ -1,0 +1,19 @@
+// Joins the shards of a run (eval/run/shard.h), or any runs of one command that have different samples.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+namespace tandem::eval {
+
+struct Merged {
+  std::uint64_t there = 0, all = 0;  // samples, counted with every method
+};
+
+/// Makes a run in `out` of what is in `runs`, in the run's order: on a simulated clock the bytes that one process would
+/// have written. InputError, and no folder, where runs are of different commands, inputs or clocks (resume_check.h),
+/// where two have a sample in common that is not the same, for damaged lines, and as RunFolder::create().
+Merged merge_runs(std::span<const std::filesystem::path> runs, const std::filesystem::path& out, bool force);
+
+}  // namespace tandem::eval

@@ -1,0 +1,37 @@
+#include "eval/target/equal_shape.h"
+
+#include <algorithm>
+
+#include "engine/common/error.h"
+#include "eval/target/target.h"
+
+namespace tandem::eval {
+
+Equal equal_at_shape(Model shape, const HardwareProfile& hardware, const Workload& workload,
+                     const EqualShapeOptions& options) {
+  HardwareProfile roomy = hardware;
+  roomy.device.memory_gb = 1e6;
+  roomy.host.memory_gb = 0;  // no limit
+  shape.config.max_positions = std::max(shape.config.max_positions, options.context + options.steps);
+  TargetOptions target;
+  target.context = options.context;
+  target.steps = options.steps;
+  target.prefill_chunk = options.prefill_chunk;
+  target.threads = options.threads;
+  target.interrupted = options.interrupted;
+  target.checked = false;  // the points that are simulated afterwards are
+  const std::uint32_t most_tokens = options.context + options.steps;
+  const std::uint64_t most = most_questions(options.asked, options.methods, most_tokens);
+  std::uint64_t done = 0;
+  return find_equal(options.asked, options.methods, most_tokens, [&](const std::string& spec) {
+    if (options.progress) options.progress(done++, most, spec);
+    target.methods = {spec};
+    const TargetRow row = simulate_target(shape, roomy, workload, target).rows.at(0);
+    if (!row.refused.empty() && spec == kReference)
+      throw_input_error("{} cannot be simulated at a context of {} tokens, so that nothing is a share of it: {}.",
+                        kReference, options.context, row.refused);
+    return options.asked.measure == Measure::touched ? row.touched_bytes : static_cast<double>(row.device_kv_bytes);
+  });
+}
+
+}  // namespace tandem::eval

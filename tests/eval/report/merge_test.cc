@@ -1,0 +1,107 @@
+// Shards of a run become the run that one process would have made.
+#include "eval/report/merge.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/common/error.h"
+#include "eval/run/shard.h"
+#include "tests/eval/report/fixtures.h"
+
+namespace tandem::eval {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// These samples of the example under all its methods, in this order.
+std::filesystem::path write_part(const TemporaryFolder& root, const char* name, const Manifest& manifest,
+                                 const std::vector<std::uint32_t>& indices) {
+  RunFolder folder = RunFolder::create(root / name, manifest);
+  for (const std::uint32_t index : indices) {
+    for (const MethodEntry& method : manifest.methods) {
+      folder.append(example_sample(index, method.label));
+      folder.append(example_timing(index, method.label));
+    }
+  }
+  folder.keep();
+  return root / name;
+}
+
+std::string refusal(const std::vector<std::filesystem::path>& runs, const std::filesystem::path& out) {
+  try {
+    merge_runs(runs, out, false);
+  } catch (const InputError& error) {
+    EXPECT_FALSE(std::filesystem::exists(out));
+    return error.what();
+  }
+  return "merged";
+}
+
+TEST(Shard, TakesEveryBatchOnce) {
+  for (std::uint32_t of = 1; of < 6; ++of) {
+    for (std::uint64_t batch = 0; batch < 23; ++batch) {
+      int takers = 0;
+      for (std::uint32_t number = 1; number <= of; ++number) takers += Shard{number, of}.has(batch) ? 1 : 0;
+      EXPECT_EQ(takers, 1);
+    }
+  }
+}
+
+TEST(MergeRuns, GivesTheBytesOfOneRun) {
+  const TemporaryFolder root;
+  const Manifest manifest = example_manifest();
+  const auto whole = write_part(root, "whole", manifest, {0, 1, 2, 3});
+  Manifest later = manifest;
+  later.started_utc = "2026-01-30T12:00:00Z";
+  later.git_commit = "def";
+  const auto a = write_part(root, "a", manifest, {3, 1}), b = write_part(root, "b", later, {2, 0, 1});
+  const Merged merged = merge_runs(std::vector{a, b}, root / "both", false);
+  EXPECT_EQ(merged.there, 8u);
+  EXPECT_EQ(merged.all, 8u);
+  for (const char* file : {"samples.jsonl", "timings.jsonl"})
+    EXPECT_EQ(read_all(root / "both" / file), read_all(whole / file)) << file;
+  const Manifest both = RunFolder::open(root / "both").manifest();
+  EXPECT_EQ(both.started_utc, "2026-01-30T12:00:00Z");
+  EXPECT_EQ(both.finished_utc, "");
+  ASSERT_EQ(both.later_programs.size(), 1u);
+  EXPECT_EQ(both.later_programs[0].git_commit, "def");
+}
+
+TEST(MergeRuns, SaysWhatIsMissing) {
+  const TemporaryFolder root;
+  const auto a = write_part(root, "a", example_manifest(), {3});
+  const Merged merged = merge_runs(std::vector{a}, root / "both", false);
+  EXPECT_EQ(merged.there, 2u);
+  EXPECT_EQ(merged.all, 8u);
+}
+
+TEST(MergeRuns, RefusesWhatIsNotOneRun) {
+  const TemporaryFolder root;
+  const Manifest manifest = example_manifest();
+  const auto a = write_part(root, "a", manifest, {0, 1});
+  Manifest other = manifest;
+  other.command += " --seed 7";
+  const auto out = root / "out";
+  EXPECT_THAT(refusal({a, write_part(root, "command", other, {2})}, out), HasSubstr("another command"));
+  other = manifest;
+  other.isa = "avx512";
+  EXPECT_THAT(refusal({a, write_part(root, "isa", other, {2})}, out), HasSubstr("instruction set"));
+  other = manifest;
+  other.weights_hash = "w2";
+  EXPECT_THAT(refusal({a, write_part(root, "weights", other, {2})}, out), HasSubstr("other weights"));
+  RunFolder changed = RunFolder::create(root / "changed", manifest);
+  SampleResult sample = example_sample(1);
+  sample.score = 0.25;
+  changed.append(sample);
+  changed.append(example_timing(1));
+  changed.keep();
+  EXPECT_THAT(refusal({a, root / "changed"}, out), HasSubstr("is not the same"));
+  const auto damaged = write_part(root, "damaged", manifest, {2});
+  write_all(damaged / "samples.jsonl", read_all(damaged / "samples.jsonl") + "{\"half\":");
+  EXPECT_THAT(refusal({a, damaged}, out), HasSubstr("damaged/samples.jsonl"));
+  EXPECT_THAT(refusal({a, root / "nothing"}, out), HasSubstr("holds no run"));
+  EXPECT_THROW(merge_runs(std::vector{a}, a.parent_path(), false), InputError) << "a folder that holds other things";
+}
+
+}  // namespace
+}  // namespace tandem::eval
