@@ -94,10 +94,11 @@ std::string command_of(const CompareCommand& c, const std::vector<std::string>& 
   for (const std::string& file : c.texts.questions) data += " --ruler-qa " + shell_word(file);
   const std::string seed = options.official ? "" : fmt::format(" --seed {}", options.seed);
   const std::string at_equal = equal ? " --equal " + eval::to_text(*equal) : "";
-  return fmt::format("tandem compare --model {} --methods {}{}{} --tasks {} --lengths {} --samples {}{} --batch {}{}{}{}",
-                     recorded_model(c.session.model), shell_word(fmt::format("{}", fmt::join(methods, ","))),
-                     at_equal, data, fmt::join(options.tasks, ","), lengths_text(options.lengths), options.samples, seed, c.batch,
-                     session_arguments(c.session), target, c.head_errors ? " --head-errors" : "");
+  return fmt::format(
+      "tandem compare --model {} --methods {}{}{} --tasks {} --lengths {} --samples {}{} --batch {}{}{}{}",
+      recorded_model(c.session.model), shell_word(fmt::format("{}", fmt::join(methods, ","))), at_equal, data,
+      fmt::join(options.tasks, ","), lengths_text(options.lengths), options.samples, seed, c.batch,
+      session_arguments(c.session), target, c.head_errors ? " --head-errors" : "");
 }
 
 /// Methods with their budgets set to equal bytes on the first sample of each task, or as the run that goes on has them.
@@ -111,8 +112,7 @@ eval::Equal equal_of(const CompareCommand& command, const eval::EqualBytes& aske
   for (const std::string& task : options.tasks) {
     const eval::BenchmarkSample& sample =
         samples.emplace_back(eval::compare_sample(options, session.model, task, options.lengths.front(), 0));
-    most_tokens =
-        std::max(most_tokens, static_cast<std::uint32_t>(sample.prompt.size()) + sample.max_new_tokens);
+    most_tokens = std::max(most_tokens, static_cast<std::uint32_t>(sample.prompt.size()) + sample.max_new_tokens);
   }
   Progress progress("setting budgets", Progress::standard(command.run.quiet));
   eval::BytesOfPrompts bytes(samples, options, session.model, *session.device, *session.pool);
@@ -218,7 +218,8 @@ void compare(const CompareCommand& command) {
   if (command.head_errors && !command.run.shard.empty())
     throw_input_error("--head-errors keeps more than shards are joined by: give it without --shard.");
   if (!command.target.as.empty() && !command.run.shard.empty())
-    throw_input_error("--as predicts when all samples are there: give it without --shard, and with --resume afterwards.");
+    throw_input_error(
+        "--as predicts when all samples are there: give it without --shard, and with --resume afterwards.");
   check_run_options(command.run);
   check_trained(command.session);
 

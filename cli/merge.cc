@@ -1,11 +1,12 @@
 // tandem merge: the shards of a run as one run.
+#include "eval/report/merge.h"
+
 #include <filesystem>
 #include <fmt/core.h>
 
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/parse.h"
-#include "eval/report/merge.h"
 #include "eval/report/run_folder.h"
 
 namespace tandem::cli {

@@ -99,7 +99,8 @@ void report(const ReportArguments& a) {
 }  // namespace
 
 void add_report(Command app) {
-  Command command = app.subcommand("report", "Finished runs as tables: text, Markdown, LaTeX, CSV or HTML, side by side");
+  Command command =
+      app.subcommand("report", "Finished runs as tables: text, Markdown, LaTeX, CSV or HTML, side by side");
   auto arguments = std::make_shared<ReportArguments>();
   command.option("runs", arguments->runs, "Run folders of compare and eval").required();
   command.option("--format", arguments->format, "text, markdown, latex, csv or html [by the name of --out, else text]");

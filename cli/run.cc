@@ -44,9 +44,10 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
   command.flag("--force", options.force, "Replace an earlier run in that folder");
   command.flag("--resume", options.resume,
                "Continue an interrupted run in that folder; damaged lines of it are run again");
-  command.option("--prefix-cache", options.prefix_cache,
-                 "Folder for prefilled prompts: a later run of the same model and prompts, with whatever methods, takes "
-                 "them from there. As many bytes as their KV; on a simulated clock alone");
+  command.option(
+      "--prefix-cache", options.prefix_cache,
+      "Folder for prefilled prompts: a later run of the same model and prompts, with whatever methods, takes "
+      "them from there. As many bytes as their KV; on a simulated clock alone");
   command.option("--shard", options.shard,
                  "Run one part of several, each into a folder of its own, on as many machines: 2/4 is the second of "
                  "four. `tandem merge` joins them");
@@ -168,9 +169,10 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
                         options.shard);
     }
     folder.keep();
-    fmt::print("{}: {} of the run's {} samples, counted with every method. When all shards are there, join them:\n"
-               "  tandem merge FOLDER FOLDER ... --out FOLDER\n",
-               path, there, all);
+    fmt::print(
+        "{}: {} of the run's {} samples, counted with every method. When all shards are there, join them:\n"
+        "  tandem merge FOLDER FOLDER ... --out FOLDER\n",
+        path, there, all);
     check_stdout();
     return;
   }

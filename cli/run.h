@@ -16,7 +16,7 @@
 namespace tandem::cli {
 
 struct RunOptions {
-  std::string out;  // empty: runs/<what>-<time>
+  std::string out;           // empty: runs/<what>-<time>
   std::string shard;         // "2/4"; empty: all of the run
   std::string prefix_cache;  // folder; empty: prefilled prompts are not kept
   bool force = false, resume = false, quiet = false;

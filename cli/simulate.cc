@@ -114,7 +114,8 @@ std::string command_of(const SimulateArguments& a, const std::vector<std::string
       "tandem simulate --as {} --hw {} --methods {}{} --context {} --batch {} --workload {} --steps {} "
       "--prefill-chunk {} --most {}",
       shell_word(a.as), shell_word(a.hardware), shell_word(fmt::format("{}", fmt::join(methods, ","))),
-      equal ? " --equal " + eval::to_text(*equal) : "", shell_word(a.contexts), a.batches, shell_word(a.workload), a.steps, a.prefill_chunk, a.most);
+      equal ? " --equal " + eval::to_text(*equal) : "", shell_word(a.contexts), a.batches, shell_word(a.workload),
+      a.steps, a.prefill_chunk, a.most);
 }
 
 std::string program_text() {
@@ -148,8 +149,9 @@ eval::Equal equal_of(const SimulateArguments& a, const eval::EqualBytes& asked, 
 std::string equal_section(const std::optional<eval::Equal>& equal, bool markdown) {
   if (!equal) return "";
   return eval::equal_found_text(
-      *equal, "Of one sequence, mean of 15 steps after the first (bytes on the device: at their peak); what a batch "
-              "keeps together is divided by nobody here.",
+      *equal,
+      "Of one sequence, mean of 15 steps after the first (bytes on the device: at their peak); what a batch "
+      "keeps together is divided by nobody here.",
       markdown);
 }
 
@@ -200,10 +202,10 @@ void write_files(const SimulateArguments& a, const eval::Sweep& sweep, const std
   const std::string no_plot = a.no_plot ? "" : eval::draw_plot("eval/target/plot_sweep.py", folder);
   const bool plotted = !a.no_plot && no_plot.empty();
   const std::string plot = plotted ? "![Tokens per second, and idle time](plot.png)\n\n" : "";
-  eval::write_file(folder / "report.md",
-                   fmt::format("# {}\n\n{}{}{}\nMade by {}: `{}`\n", sweep.model, plot,
-                               equal_section(equal, /*markdown=*/true), eval::sweep_text(sweep, /*markdown=*/true),
-                               program_text(), command));
+  eval::write_file(
+      folder / "report.md",
+      fmt::format("# {}\n\n{}{}{}\nMade by {}: `{}`\n", sweep.model, plot, equal_section(equal, /*markdown=*/true),
+                  eval::sweep_text(sweep, /*markdown=*/true), program_text(), command));
   if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
 }
 
@@ -236,8 +238,7 @@ void simulate(const SimulateArguments& a) {
     progress.update(done, total, what);
   };
   std::function<void(const eval::Sweep&)> keep;
-  if (!a.out.empty())
-    keep = [&](const eval::Sweep& so_far) { write_so_far(a, so_far, command, equal); };
+  if (!a.out.empty()) keep = [&](const eval::Sweep& so_far) { write_so_far(a, so_far, command, equal); };
   const eval::Sweep sweep = eval::simulate_sweep(std::move(shape), workload, options, std::move(known), keep);
   progress.finish();
   if (!sweep.complete()) {

@@ -19,8 +19,8 @@ struct OptionRemark {
   std::string option, value, text;  // text: a sentence
 };
 
-/// An option that says how much of a context a method attends to or keeps: with more of it, it does with no fewer bytes,
-/// or a few per cent fewer where larger blocks save an index. What comparisons at equal bytes set (eval/equal).
+/// An option that says how much of a context a method attends to or keeps: with more of it, it does with no fewer
+/// bytes, or a few per cent fewer where larger blocks save an index. What comparisons at equal bytes set (eval/equal).
 struct BudgetOption {
   enum class Scale : std::uint8_t {
     tokens,  // least, least + step, ...
@@ -29,9 +29,10 @@ struct BudgetOption {
   };
   std::string option;
   Scale scale = Scale::tokens;
-  std::uint32_t step = 1, least = 16;  // tokens; with fewer a method would be none: nothing chosen beside the newest page
-  bool turns_touched = true;      // bytes that a step touches
-  bool turns_device = true;       // bytes that are kept on the device
+  std::uint32_t step = 1,
+                least = 16;         // tokens; with fewer a method would be none: nothing chosen beside the newest page
+  bool turns_touched = true;        // bytes that a step touches
+  bool turns_device = true;         // bytes that are kept on the device
   std::string where = {}, is = {};  // only where option `where` has the value `is`; empty: always
 };
 

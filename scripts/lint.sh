@@ -3,8 +3,8 @@
 #
 #   scripts/lint.sh [--fix] [--jobs N]      --fix: let clang-format rewrite the files first
 #
-# clang-tidy works on the .cc files (headers through them) that changed since they were last found clean: what a file and
-# all that it includes look like after preprocessing is remembered in ~/.cache/tandem/lint.
+# clang-tidy works on the .cc files (headers through them) that changed since they were last found clean: what is compiled
+# together with all that it includes is remembered as it looks after preprocessing, in ~/.cache/tandem/lint.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 cd "$root"
@@ -34,7 +34,7 @@ else
   status=1
 fi
 
-configure files >/dev/null
-cmake build/files >/dev/null  # the compile database of the tree as it is now
+configure release >/dev/null
+cmake build/release >/dev/null  # the compile database of the tree as it is now
 if ! python3 scripts/tidy.py --jobs "$jobs"; then status=1; fi
 exit $status

@@ -25,8 +25,8 @@ struct PythonAnswer {
   std::string text;  // what the script wrote
 };
 
-/// The same without arguments: the script reads `text` and its output is the answer. RunError where there is no room for
-/// a temporary file.
+/// The same without arguments: the script reads `text` and its output is the answer. RunError where there is no room
+/// for a temporary file.
 PythonAnswer ask_python(std::string_view script, std::string_view text);
 
 }  // namespace tandem

@@ -36,18 +36,25 @@ bool is_sound(std::string_view map) {
   return true;
 }
 
+bool normalizer_is_sound(std::string_view bytes) {
+  constexpr std::uint64_t kMap = 2;
+  for (ProtobufMessage spec(bytes); !spec.at_end();) {
+    const auto field = spec.next();
+    if (!field) return false;
+    if (field->number == kMap && field->bytes && !is_sound(*field->bytes)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool character_maps_are_sound(std::string_view model) {
-  constexpr std::uint64_t kNormalizer = 3, kDenormalizer = 5, kMap = 2;
+  constexpr std::uint64_t kNormalizer = 3, kDenormalizer = 5;
   for (ProtobufMessage message(model); !message.at_end();) {
     const auto field = message.next();
     if (!field) return false;
-    if (!field->bytes || (field->number != kNormalizer && field->number != kDenormalizer)) continue;
-    for (ProtobufMessage spec(*field->bytes); !spec.at_end();) {
-      const auto inner = spec.next();
-      if (!inner || (inner->number == kMap && inner->bytes && !is_sound(*inner->bytes))) return false;
-    }
+    const bool normalizer = field->number == kNormalizer || field->number == kDenormalizer;
+    if (normalizer && field->bytes && !normalizer_is_sound(*field->bytes)) return false;
   }
   return true;
 }

@@ -135,8 +135,8 @@ class Engine {
   /// Writes all that a prefilled prompt holds, its trace aside, into a file (prefix_file.cc), which it replaces in one
   /// step. `identity`: what a prefill depends on beside the prompt. RunError where the file cannot be written.
   void save(const Prefix& prefix, const std::filesystem::path& file, std::string_view identity);
-  /// What save() wrote, bit by bit, with the times of that prefill; nullptr where the file is not there or not whole, is
-  /// of another identity or prompt, or has other things kept (keep_queries, column_sums). Errors as in prefill.
+  /// What save() wrote, bit by bit, with the times of that prefill; nullptr where the file is not there or not whole,
+  /// is of another identity or prompt, or has other things kept (keep_queries, column_sums). Errors as in prefill.
   std::unique_ptr<Prefix> load(std::span<const std::int32_t> prompt, const std::filesystem::path& file,
                                std::string_view identity);
 

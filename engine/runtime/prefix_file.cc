@@ -72,7 +72,8 @@ class Writer {
 
  private:
   void check() const {
-    if (!out_) throw_run_error("The prefilled prompt '{}' cannot be written ({}).", file_.string(), std::strerror(errno));
+    if (!out_)
+      throw_run_error("The prefilled prompt '{}' cannot be written ({}).", file_.string(), std::strerror(errno));
   }
   const fs::path file_, part_;
   std::ofstream out_;
@@ -232,8 +233,8 @@ void Engine::save(const Prefix& prefix, const fs::path& file, std::string_view i
     device_.host_wait(device_.submit(device_.lane(LaneKind::d2h), std::move(op)));
     out.write(layer_pages.data(), layer_pages.size());
   }
-  for (const auto& [buffer, bytes] : {std::pair{&prefix.queries.values, header.query_bytes},
-                                      std::pair{&prefix.sums.values, header.sum_bytes}}) {
+  for (const auto& [buffer, bytes] :
+       {std::pair{&prefix.queries.values, header.query_bytes}, std::pair{&prefix.sums.values, header.sum_bytes}}) {
     std::vector<char> values(bytes);
     if (bytes > 0) read_buffer(device_, *buffer, values);
     out.write(values.data(), values.size());

@@ -18,9 +18,9 @@ namespace tandem {
 
 using CauseTimes = std::array<Nanos, kCauseCount>;  // indexed by Cause
 
-/// What computing reads and writes of the context: KV, indices, scores and statistics, in the memory of either device or
-/// of the host, or over a link where it computes from there. Without what is only copied, which the links' bytes tell,
-/// and without the model's weights and activations.
+/// What computing reads and writes of the context: KV, indices, scores and statistics, in the memory of either device
+/// or of the host, or over a link where it computes from there. Without what is only copied, which the links' bytes
+/// tell, and without the model's weights and activations.
 std::uint64_t touched_bytes(const TraceRecord& record);
 
 /// Sums of Cost over operations. 64 bits hold 1.8e19 bytes or FLOPs.

@@ -37,6 +37,17 @@ double chosen_tokens(const MethodEntry& method, double tokens) {
   return std::min(tokens, budget <= 1 ? std::ceil(budget * tokens) : budget);
 }
 
+nlohmann::ordered_json point_of(const MethodSummary& method, const AccuracyCell& cell, double parameters,
+                                double attention) {
+  nlohmann::ordered_json point = {{"method", method.label}, {"length", cell.length}};
+  point.update(estimate_json(cell.accuracy, "accuracy"));
+  point["flops"] = parameters + attention;
+  point["attention_flops"] = attention;
+  for (const LengthLatency& latency : method.by_length)
+    if (latency.length == cell.length) point["tpot_ms"] = latency.latency.tpot_ms;
+  return point;
+}
+
 }  // namespace
 
 double parameter_flops(const ModelConfig& c) {
@@ -68,9 +79,14 @@ std::string published_flops_text(const ModelConfig& config, const Summary& summa
     std::vector<std::string> row = {labels[i]}, attention;
     for (const std::uint32_t length : m.lengths) {
       const std::optional<double> flops = attention_flops(config, m.methods[i], length);
-      row.push_back(flops ? mega(parameters + *flops) : "-");
-      attention.push_back(flops ? mega(*flops) : "-");
-      any = any || (flops && m.methods[i].name != "full");
+      if (!flops) {
+        row.emplace_back("-");
+        attention.emplace_back("-");
+        continue;
+      }
+      row.push_back(mega(parameters + *flops));
+      attention.push_back(mega(*flops));
+      if (m.methods[i].name != "full") any = true;
     }
     row.insert(row.end(), attention.begin(), attention.end());
     table.rows.push_back(std::move(row));
@@ -99,13 +115,7 @@ std::string published_flops_json(const ModelConfig& config, const Summary& summa
       const std::optional<double> flops = attention_flops(config, m.methods[i], cell.length);
       if (!flops) continue;
       any = any || m.methods[i].name != "full";
-      nlohmann::ordered_json point = {{"method", m.methods[i].label}, {"length", cell.length}};
-      point.update(estimate_json(cell.accuracy, "accuracy"));
-      point["flops"] = parameter_flops(config) + *flops;
-      point["attention_flops"] = *flops;
-      for (const LengthLatency& latency : summary.methods[i].by_length)
-        if (latency.length == cell.length) point["tpot_ms"] = latency.latency.tpot_ms;
-      json["points"].push_back(std::move(point));
+      json["points"].push_back(point_of(summary.methods[i], cell, parameter_flops(config), *flops));
     }
   }
   return any ? json_text(json, 1) + "\n" : "";

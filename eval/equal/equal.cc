@@ -12,9 +12,9 @@
 namespace tandem::eval {
 namespace {
 
-constexpr std::uint32_t kShares = 1000;          // steps of an option that is a share
-constexpr std::uint32_t kErrorsPerDecade = 40;   // steps of an option that is an error, ...
-constexpr std::uint32_t kErrorDecades = 4;       // ... from 1 down to 1e-4
+constexpr std::uint32_t kShares = 1000;         // steps of an option that is a share
+constexpr std::uint32_t kErrorsPerDecade = 40;  // steps of an option that is an error, ...
+constexpr std::uint32_t kErrorDecades = 4;      // ... from 1 down to 1e-4
 
 /// The values of an option as numbers 1 .. count, each with at least as many bytes as the one before.
 struct Values {
@@ -23,9 +23,12 @@ struct Values {
 
   std::string text(std::uint32_t number) const {
     switch (option->scale) {
-      case BudgetOption::Scale::tokens: return std::to_string(option->least + std::uint64_t{number - 1} * option->step);
-      case BudgetOption::Scale::share: return fmt::format("{}", double(number) / kShares);
-      case BudgetOption::Scale::error: break;
+      case BudgetOption::Scale::tokens:
+        return std::to_string(option->least + std::uint64_t{number - 1} * option->step);
+      case BudgetOption::Scale::share:
+        return fmt::format("{}", double(number) / kShares);
+      case BudgetOption::Scale::error:
+        break;
     }
     return fmt::format("{:.3g}", std::pow(10, -double(number - 1) / kErrorsPerDecade));
   }
@@ -37,8 +40,10 @@ Values values_of(const BudgetOption& option, std::uint32_t most_tokens) {
       const std::uint32_t more = std::max(most_tokens, option.least) - option.least;
       return {&option, 1 + (more + option.step - 1) / option.step};
     }
-    case BudgetOption::Scale::share: return {&option, kShares};
-    case BudgetOption::Scale::error: break;
+    case BudgetOption::Scale::share:
+      return {&option, kShares};
+    case BudgetOption::Scale::error:
+      break;
   }
   return {&option, kErrorDecades * kErrorsPerDecade + 1};
 }
@@ -188,7 +193,8 @@ Equal find_equal(const EqualBytes& asked, const std::vector<std::string>& method
   Equal equal{asked, search.bytes(kReference), {}, {}};
   for (const double share : asked.shares) equal.shares.push_back({share, {}});
   for (auto method = methods.begin(); method != methods.end(); ++method) {
-    if (std::find(methods.begin(), method, *method) != method) throw_input_error("Method '{}' is listed twice.", *method);
+    if (std::find(methods.begin(), method, *method) != method)
+      throw_input_error("Method '{}' is listed twice.", *method);
     const std::optional<BudgetOption> option = budget_option(*method, asked.measure);
     std::vector<EqualMethod> set;
     for (const double share : asked.shares) {

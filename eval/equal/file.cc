@@ -58,10 +58,13 @@ bool answers(const Equal& equal, const EqualBytes& asked, const std::vector<std:
   for (std::size_t i = 0; i < asked.shares.size(); ++i)
     if (equal.shares[i].share != asked.shares[i]) return false;
   std::vector<std::string> as_given, set;
+  as_given.reserve(equal.as_given.size());
+  set.reserve(equal.shares.front().methods.size());
   for (const EqualMethod& m : equal.as_given) as_given.push_back(m.given);
   for (const EqualMethod& m : equal.shares.front().methods) set.push_back(m.given);
   for (const EqualShare& share : equal.shares) {
     std::vector<std::string> here;
+    here.reserve(share.methods.size());
     for (const EqualMethod& m : share.methods) here.push_back(m.given);
     if (here != set) return false;
   }
@@ -82,12 +85,8 @@ bool answers(const Equal& equal, const EqualBytes& asked, const std::vector<std:
 }  // namespace
 
 std::string equal_json(const Equal& equal) {
-  Json json = {{"schema_version", kEqualVersion},
-               {"asked", to_text(equal.asked)},
-               {"reference", kReference},
-               {"reference_bytes", equal.reference_bytes},
-               {"as_given", Json::array()},
-               {"shares", Json::array()}};
+  Json json = {{"schema_version", kEqualVersion},          {"asked", to_text(equal.asked)}, {"reference", kReference},
+               {"reference_bytes", equal.reference_bytes}, {"as_given", Json::array()},     {"shares", Json::array()}};
   for (const EqualMethod& method : equal.as_given) json["as_given"].push_back(json_of(method));
   for (const EqualShare& share : equal.shares) {
     Json methods = Json::array();

@@ -65,9 +65,10 @@ class Section {
     if (!least_.empty()) notes += fmt::format(" At the least budget there is, which comes to more: {}.", least_);
     if (!most_.empty()) notes += fmt::format(" At the largest budget there is, which comes to less: {}.", most_);
     if (!off_.empty())
-      notes += fmt::format(" Off by more than {:.0f} % of the share, where steps of the budget are coarse or samples "
-                           "differ: {}.",
-                           100 * kNoticeable, off_);
+      notes += fmt::format(
+          " Off by more than {:.0f} % of the share, where steps of the budget are coarse or samples "
+          "differ: {}.",
+          100 * kNoticeable, off_);
     return section(touched ? "At equal bytes touched" : "At equal bytes on the device", markdown) +
            text_of(table_, markdown) + note(notes, markdown);
   }

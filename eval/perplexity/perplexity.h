@@ -34,7 +34,7 @@ struct PerplexityOptions {
   std::uint32_t batch = 1;
   Shard shard = {};  // of the run's batches, those that are decoded here
   EngineOptions engine;
-  PrefixFiles prefix_files;  // where prefilled windows are kept
+  PrefixFiles prefix_files;                                               // where prefilled windows are kept
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in windows times methods
 };
 

@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 template <class Item>
 class Union {
  public:
-  void add(std::vector<Item> items, const std::string& run) {
-    for (Item& item : items) {
-      const auto [there, is_new] = items_.try_emplace(item.key(), std::move(item), run);
+  void add(const std::vector<Item>& items, const std::string& run) {
+    for (const Item& item : items) {
+      const auto [there, is_new] = items_.try_emplace(item.key(), item, run);
       if (is_new) continue;
       const SampleKey& key = there->first;
       if (there->second.first != item)

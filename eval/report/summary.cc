@@ -81,8 +81,9 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, std::uint32_
   for (double* per_sample : {&out.prefill_ms, &out.setup_ms, &out.first_step_ms}) *per_sample /= double(out.samples);
   out.ttft_ms = out.prefill_ms + out.setup_ms + out.first_step_ms;
   if (out.steps == 0) return out;
-  for (double* per_step : {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.layer0_idle_ms, &out.hbm, &out.dram, &out.h2d,
-                           &out.d2h, &out.peer_link, &out.peer_hbm, &out.touched, &out.attended_device, &out.attended_host}) {
+  for (double* per_step :
+       {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.layer0_idle_ms, &out.hbm, &out.dram, &out.h2d, &out.d2h,
+        &out.peer_link, &out.peer_hbm, &out.touched, &out.attended_device, &out.attended_host}) {
     *per_step /= double(out.steps);
   }
   for (auto& [cause, value] : out.idle_ms_by_cause) value /= double(out.steps);

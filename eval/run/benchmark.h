@@ -49,7 +49,7 @@ struct BenchmarkOptions {
   std::uint32_t batch = 1;           // sequences decoded together
   Shard shard = {};                  // of the run's batches, those that are decoded here
   EngineOptions engine;
-  PrefixFiles prefix_files;  // where prefilled prompts are kept
+  PrefixFiles prefix_files;                                              // where prefilled prompts are kept
   std::function<std::unique_ptr<Method>(const std::string& spec)> make;  // empty: make_method
   /// A method has decoded a batch, whose results are kept next; the key of the batch's first sample.
   std::function<void(const SampleKey& first)> decoded;

@@ -37,8 +37,8 @@ std::string times(const LatencySummary* l, const std::set<std::string>& causes) 
     text += fmt::format(",{}", found == l->idle_ms_by_cause.end() ? 0 : found->second);
   }
   return text + fmt::format(",{},{},{},{},{},{},{},{},{},{},{},{}", l->hbm, l->dram, l->h2d, l->d2h, l->peer_link,
-                            l->peer_hbm, l->touched, l->attended_device, l->attended_host, l->peak_device_kv, l->peak_host_kv,
-                            l->peak_peer_kv);
+                            l->peer_hbm, l->touched, l->attended_device, l->attended_host, l->peak_device_kv,
+                            l->peak_host_kv, l->peak_peer_kv);
 }
 
 }  // namespace
@@ -56,7 +56,8 @@ std::string tables_csv(std::span<const ReportedRun> runs) {
   for (const std::string& cause : causes) text += "," + csv_cell("idle_ms: " + cause);
   text +=
       ",hbm_bytes_per_token,dram_bytes_per_token,h2d_bytes_per_token,d2h_bytes_per_token,peer_link_bytes_per_token,"
-      "peer_hbm_bytes_per_token,touched_bytes_per_token,attended_device,attended_host,peak_device_kv_bytes,peak_host_kv_bytes,"
+      "peer_hbm_bytes_per_token,touched_bytes_per_token,attended_device,attended_host,peak_device_kv_bytes,peak_host_"
+      "kv_bytes,"
       "peak_peer_kv_bytes\n";
   for (const ReportedRun& run : runs) {
     const Manifest& m = run.manifest;

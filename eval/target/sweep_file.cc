@@ -148,8 +148,8 @@ std::string sweep_csv(const Sweep& s) {
                         r.prefill_ms + r.setup_ms + r.first_step_ms, r.step_ms, p.tokens_per_second(), r.busy_ms,
                         r.idle_ms, r.idle_ms / r.step_ms, r.idle_ms / s.layers);
     for (const double ms : r.idle_ms_by_cause) text += fmt::format(",{:.6f}", ms);
-    text += fmt::format(",{:.3f},{:.3f},{:.1f},{},{},{}\n", r.attended_device, r.attended_host, r.touched_bytes, r.device_kv_bytes,
-                        r.host_kv_bytes, r.peer_kv_bytes);
+    text += fmt::format(",{:.3f},{:.3f},{:.1f},{},{},{}\n", r.attended_device, r.attended_host, r.touched_bytes,
+                        r.device_kv_bytes, r.host_kv_bytes, r.peer_kv_bytes);
   }
   return text;
 }

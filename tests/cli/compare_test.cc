@@ -96,7 +96,8 @@ TEST_F(CompareProgram, BudgetsAreSetToEqualBytes) {
   EXPECT_GE(compared, 4);
   // Every key is scored: tova cannot come down to a third.
   EXPECT_EQ(found["shares"][0]["methods"][2]["fit"], "least");
-  EXPECT_THAT(bytes("a", "manifest.json"), HasSubstr("--methods full,quest,hybrid-fixed:sinks=16,window=32,tova --equal touched-bytes=0.3,0.6"));
+  EXPECT_THAT(bytes("a", "manifest.json"),
+              HasSubstr("--methods full,quest,hybrid-fixed:sinks=16,window=32,tova --equal touched-bytes=0.3,0.6"));
 
   // It goes on with the budgets that it has, and with the same ones where they have to be found again.
   const std::string samples = bytes("a", "samples.jsonl");
@@ -109,10 +110,10 @@ TEST_F(CompareProgram, BudgetsAreSetToEqualBytes) {
     EXPECT_EQ(nlohmann::json::parse(bytes("a", "equal.json")), found);
   }
   EXPECT_EQ(cli::run(command + "--equal touched-bytes=0.3 --resume --out " + folder("a")).code, 2);
-  for (const auto& [more, says] : std::map<std::string, const char*>{
-           {"--equal touched-bytes=0.3 --lengths 256,512 ", "--lengths has 2"},
-           {"--equal touched-bytes=0.3 --as llama-3.1-8b ", "give one of them"},
-           {"--equal device=0.3 ", "--equal is 'device=0.3'"}}) {
+  for (const auto& [more, says] :
+       std::map<std::string, const char*>{{"--equal touched-bytes=0.3 --lengths 256,512 ", "--lengths has 2"},
+                                          {"--equal touched-bytes=0.3 --as llama-3.1-8b ", "give one of them"},
+                                          {"--equal device=0.3 ", "--equal is 'device=0.3'"}}) {
     const cli::Outcome refused =
         cli::run("compare --no-plot --quiet --methods full,quest " + more + "--out " + folder("b"), cli::kOnlyErrors);
     EXPECT_EQ(refused.code, 2);
@@ -146,11 +147,11 @@ TEST_F(CompareProgram, ShardsAreJoinedToTheBytesOfOneRun) {
       EXPECT_EQ(bytes(joined, file), bytes("whole", file)) << joined << "/" << file;
   }
   for (const auto& [part, says] : std::map<std::string, const char*>{{"0/3", "--shard"},
-                                                                    {"4/3", "--shard"},
-                                                                    {"3", "such as 2/4"},
-                                                                    {"2/x", "--shard"},
-                                                                    {"9/9", "this shard has none"},
-                                                                    {"1/2 --as llama-3.1-8b", "without --shard"}}) {
+                                                                     {"4/3", "--shard"},
+                                                                     {"3", "such as 2/4"},
+                                                                     {"2/x", "--shard"},
+                                                                     {"9/9", "this shard has none"},
+                                                                     {"1/2 --as llama-3.1-8b", "without --shard"}}) {
     const cli::Outcome refused = cli::run(command + "--shard " + part + " --out " + folder("none"), cli::kOnlyErrors);
     EXPECT_EQ(refused.code, 2) << part;
     EXPECT_THAT(refused.text, HasSubstr(says));
@@ -183,8 +184,7 @@ TEST_F(CompareProgram, PrefilledPromptsAreKeptForOtherMethods) {
   ASSERT_EQ(cli::run(start + others + kept + folder("e")).code, 0);
   EXPECT_EQ(bytes("e", "samples.jsonl"), bytes("c", "samples.jsonl"));
   EXPECT_EQ(files().size(), 8u);
-  const cli::Outcome measured =
-      cli::run(start + "full --device emu" + kept + folder("f"), cli::kOnlyErrors);
+  const cli::Outcome measured = cli::run(start + "full --device emu" + kept + folder("f"), cli::kOnlyErrors);
   EXPECT_EQ(measured.code, 2);
   EXPECT_THAT(measured.text, HasSubstr("--prefix-cache keeps prefills with the times that they had"));
 }

@@ -60,10 +60,11 @@ TEST_F(Report, MakesOnePageOfRunsAndTheirPlots) {
   if (done.text.find("python3-markdown") != std::string::npos) GTEST_SKIP() << "python3-markdown is not here";
   ASSERT_EQ(done.code, 0) << done.text;
   const std::string page = bytes(".", "page.html");
-  EXPECT_THAT(page, AllOf(StartsWith("<!DOCTYPE html>"), HasSubstr("<h1>ruler on tiny: 2 runs</h1>"),
-                          HasSubstr("<h2>a&lt;b&gt;&amp;: RULER on tiny</h2>"), HasSubstr("<td>streaming</td>"),
-                          HasSubstr("Not comparable: c has the seed"), HasSubstr("data:image/png;base64,bm90IGEgcGljdHVyZQ=="),
-                          HasSubstr("Gone: not drawn"), HasSubstr("Not reported yet"), HasSubstr("Made by tandem")));
+  EXPECT_THAT(
+      page, AllOf(StartsWith("<!DOCTYPE html>"), HasSubstr("<h1>ruler on tiny: 2 runs</h1>"),
+                  HasSubstr("<h2>a&lt;b&gt;&amp;: RULER on tiny</h2>"), HasSubstr("<td>streaming</td>"),
+                  HasSubstr("Not comparable: c has the seed"), HasSubstr("data:image/png;base64,bm90IGEgcGljdHVyZQ=="),
+                  HasSubstr("Gone: not drawn"), HasSubstr("Not reported yet"), HasSubstr("Made by tandem")));
   EXPECT_EQ(page.find("<b>"), std::string::npos) << "of a folder's name";
   for (const char* elsewhere : {"src=\"plot", "href=\"http", "<script", "<link"})
     EXPECT_EQ(page.find(elsewhere), std::string::npos) << elsewhere;

@@ -61,8 +61,8 @@ TEST(BudgetOptions, EveryMethodWithABudgetHasOne) {
     EXPECT_EQ(option.has_value(), !info.budget.empty()) << info.name;
     for (const BudgetOption& each : info.budget_options) {
       for (const std::string& name : {each.option, each.where}) {
-        const bool known = std::any_of(info.options.begin(), info.options.end(),
-                                       [&](const OptionInfo& o) { return o.name == name; });
+        const bool known =
+            std::any_of(info.options.begin(), info.options.end(), [&](const OptionInfo& o) { return o.name == name; });
         EXPECT_TRUE(known || (name.empty() && name == each.where)) << info.name << ": " << name;
       }
     }
@@ -137,9 +137,8 @@ TEST(FindEqual, SaysWhereABudgetEnds) {
 }
 
 TEST(FindEqual, WhatAnOptionDoesNotChangeIsAsGiven) {
-  const Equal equal = find_equal({Measure::touched, {0.5}}, {"quest", "full"}, 100, [](const std::string& spec) {
-    return spec.starts_with("quest") ? 700.0 : 1000.0;
-  });
+  const Equal equal = find_equal({Measure::touched, {0.5}}, {"quest", "full"}, 100,
+                                 [](const std::string& spec) { return spec.starts_with("quest") ? 700.0 : 1000.0; });
   ASSERT_EQ(equal.as_given.size(), 2u);
   EXPECT_EQ(equal.as_given[0].spec, "quest");
   EXPECT_THAT(equal.specs(), ElementsAre("quest", "full"));
@@ -187,8 +186,7 @@ TEST(EqualFile, IsReadBackForTheSameQuestionOnly) {
   EXPECT_FALSE(read(text, asked, {"quest", "full", "tova"}));
   EXPECT_FALSE(read(text, asked, {"hybrid-fixed", "full", "quest"}));
   for (const char* damaged : {"", "{}", "[]", "{\"schema_version\": 1}"}) EXPECT_FALSE(read(damaged, asked, methods));
-  for (std::size_t cut = 0; cut < text.size(); cut += 7)
-    EXPECT_FALSE(read(text.substr(0, cut), asked, methods)) << cut;
+  for (std::size_t cut = 0; cut < text.size(); cut += 7) EXPECT_FALSE(read(text.substr(0, cut), asked, methods)) << cut;
 }
 
 TEST(EqualText, PutsWhatCameOfItBesideAccuracy) {
