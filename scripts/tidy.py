@@ -1,10 +1,14 @@
 """clang-tidy over build/release/compile_commands.json, skipping what was found clean before. Called by lint.sh.
 
-It looks at what the build compiles: several sources of a target at once, whose headers are then parsed once (2 cores, Zen 5, nothing
-cached: 292 to 328 s instead of 819 s file by file). What is compiled alone is looked at alone. Of twenty planted mistakes, each another check's, one
-is not found that way: an unused namespace alias, which misc-unused-alias-decls looks for in main files alone. The key of either is the hash of .clang-tidy, the clang-tidy version, the checks and its preprocessed text, so that a changed header
-re-checks what includes it and nothing else. Only clean results are kept, in ~/.cache/tandem/lint (XDG_CACHE_HOME), so
-that all checkouts of one machine share them; the checkout's own path does not count.
+It looks at what the build compiles: several sources of a target at once, whose headers are then parsed once (2 cores,
+Zen 5, nothing cached: 292 to 328 s instead of 819 s file by file). What is compiled alone is looked at alone. Of twenty
+planted mistakes, each another check's, one is not found that way: an unused namespace alias, which
+misc-unused-alias-decls looks for in main files alone.
+
+The key of what is compiled together is the hash of .clang-tidy, the clang-tidy version, the checks and the preprocessed
+text, so that a changed header re-checks what includes it and nothing else. Only clean results are kept, in
+~/.cache/tandem/lint (XDG_CACHE_HOME), so that all checkouts of one machine share them; the checkout's own path does not
+count.
 """
 import argparse
 import concurrent.futures
