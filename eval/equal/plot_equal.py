@@ -29,8 +29,15 @@ def style(i):
             "elinewidth": 0.8}
 
 
+def without(spec, option):
+    """The method as it was given, but for the option that is set."""
+    name, _, options = spec.partition(":")
+    kept = [o for o in options.split(",") if o and o.partition("=")[0] != option]
+    return name + (": " + ", ".join(kept) if kept else "")
+
+
 def lines_of(equal, run):
-    """{method as given: [(share of the reference's bytes, accuracy, low, high)]}, in the order of the run's methods."""
+    """{method without what is set: [(share of the reference's bytes, accuracy, low, high)]}, in the order of the run's methods."""
     methods = {m["method"]: m for m in run["methods"]}
     bytes_of = BYTES[equal["asked"].split("=")[0]][1]
     reference = methods.get(equal["reference"])
@@ -40,8 +47,9 @@ def lines_of(equal, run):
         m = methods.get(entry["method"])
         if m is None:
             continue
-        point = (bytes_of(m) / whole, m["accuracy"], *m["interval"])
-        line = lines.setdefault(entry["given"], [])
+        overall = m["overall"]
+        point = (bytes_of(m) / whole, overall["accuracy"], *overall["interval"])
+        line = lines.setdefault(without(entry["given"], entry["option"]), [])
         if point not in line:
             line.append(point)
     return lines
@@ -62,7 +70,8 @@ def main(folder):
     for share in equal["shares"]:
         axes.axvline(100 * share["share"], color="#BBBBBB", linewidth=0.8, zorder=0)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x:.3g}")
+    ticks = sorted({100.0} | {100 * share["share"] for share in equal["shares"]})
+    axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_ylim(0, 100)
     axes.set_xlabel(f"{BYTES[equal['asked'].split('=')[0]][0]}, % of what {equal['reference']} comes to", loc="left")
@@ -72,7 +81,7 @@ def main(folder):
     axes.set_axisbelow(True)
     handles = [plt.Line2D([], [], **{k: v for k, v in style(i).items() if k not in ("capsize", "elinewidth")})
                for i in range(len(lines))]
-    figure.legend(handles, ["\n".join(textwrap.wrap(m.replace(":", ": ", 1).replace(",", ", "), 26)) for m in lines],
+    figure.legend(handles, ["\n".join(textwrap.wrap(m, 26)) for m in lines],
                   loc="upper left", bbox_to_anchor=(1.0, 0.97), frameon=False, fontsize=8, handlelength=3)
     figure.savefig(os.path.join(folder, "equal.png"), dpi=150, bbox_inches="tight", metadata={"Software": None})
     figure.savefig(os.path.join(folder, "equal.svg"), bbox_inches="tight", metadata={"Date": None})

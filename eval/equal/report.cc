@@ -31,26 +31,43 @@ class Section {
     table_.head.insert(table_.head.end(), more.begin(), more.end());
   }
 
-  /// Calls add(method, share) for every row, share 0 for methods as they were given.
+  /// Calls add(method, share) for every row: methods as they were given, then those of each share, then the least and the
+  /// largest budgets of those that do not come to a share, each once; share 0 for the first and the last.
   template <class Add>
   void for_each(const Add& add) {
     for (const EqualMethod& method : equal_.as_given) add(method, 0.0);
-    for (const EqualShare& share : equal_.shares)
-      for (const EqualMethod& method : share.methods) add(method, share.share);
+    for (const EqualShare& share : equal_.shares) {
+      for (const EqualMethod& method : share.methods)
+        if (method.fit == Fit::set) add(method, share.share);
+    }
+    for (const Fit end : {Fit::least, Fit::most}) {
+      std::vector<std::string> told;
+      for (const EqualShare& share : equal_.shares) {
+        for (const EqualMethod& method : share.methods) {
+          if (method.fit != end || std::find(told.begin(), told.end(), method.spec) != told.end()) continue;
+          told.push_back(method.spec);
+          add(method, 0.0);
+        }
+      }
+    }
   }
 
   /// `bytes` 0: not counted.
   void add(const EqualMethod& method, double share, const std::string& label, double bytes,
            std::vector<std::string> more) {
     const double of_whole = bytes / whole_;
+    any_least_ = any_least_ || method.fit == Fit::least;
+    any_most_ = any_most_ || method.fit == Fit::most;
     std::vector<std::string>& row = table_.rows.emplace_back();
-    row = {share > 0 ? percent(share) : "-", label, bytes > 0 ? percent(of_whole) : "-"};
+    row = {method.fit == Fit::set     ? percent(share)
+           : method.fit == Fit::least ? "least"
+           : method.fit == Fit::most  ? "most"
+                                      : "-",
+           label, bytes > 0 ? percent(of_whole) : "-"};
     row.insert(row.end(), more.begin(), more.end());
-    if (share == 0) return;
-    std::string* list = method.fit == Fit::least ? &least_ : method.fit == Fit::most ? &most_ : nullptr;
-    if (list == nullptr && bytes > 0 && std::abs(of_whole / share - 1) > kNoticeable) list = &off_;
-    const std::string name = fmt::format("{}{}", label, equal_.shares.size() > 1 ? " at " + percent(share) : "");
-    if (list != nullptr) *list += fmt::format("{}{}", list->empty() ? "" : ", ", name);
+    if (method.fit == Fit::set && bytes > 0 && std::abs(of_whole / share - 1) > kNoticeable)
+      off_ += fmt::format("{}{}{}", off_.empty() ? "" : ", ", label,
+                          equal_.shares.size() > 1 ? fmt::format(" at {}", percent(share)) : "");
   }
 
   /// `how`: sentences on where the bytes are from.
@@ -62,8 +79,9 @@ class Section {
     if (!equal_.as_given.empty())
       notes += fmt::format(" Without a share: methods as they were given, no option of which sets {}.",
                            touched ? "what they touch" : "what they keep there");
-    if (!least_.empty()) notes += fmt::format(" At the least budget there is, which comes to more: {}.", least_);
-    if (!most_.empty()) notes += fmt::format(" At the largest budget there is, which comes to less: {}.", most_);
+    const char* some = equal_.shares.size() > 1 ? "some of the shares" : "the share";
+    if (any_least_) notes += fmt::format(" Least: the method's least budget, which comes to more than {}.", some);
+    if (any_most_) notes += fmt::format(" Most: the method's largest budget, which comes to less than {}.", some);
     if (!off_.empty())
       notes += fmt::format(
           " Off by more than {:.0f} % of the share, where steps of the budget are coarse or samples "
@@ -77,7 +95,8 @@ class Section {
   const Equal& equal_;
   const double whole_;
   Table table_;
-  std::string least_, most_, off_;
+  std::string off_;
+  bool any_least_ = false, any_most_ = false;
 };
 
 const MethodSummary* find(const Summary& s, const std::string& spec) {

@@ -121,6 +121,18 @@ TEST_F(CompareProgram, BudgetsAreSetToEqualBytes) {
   }
 }
 
+TEST_F(CompareProgram, EqualBytesAreDrawnAsCurves) {
+  const cli::Outcome done = cli::run(
+      "compare --quiet --model tiny --tasks niah_single_1 --lengths 256 --samples 1 --methods full,streaming,"
+      "quest:budget=64,page=32 --equal touched-bytes=0.5,0.8 --out " +
+      folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  if (!fs::exists(folder("a") + "/plot.svg")) GTEST_SKIP() << "matplotlib is not here";
+  EXPECT_THAT(bytes("a", "equal.svg"), AllOf(HasSubstr(">streaming<"), HasSubstr(">quest: page=32<"),
+                                             HasSubstr("% of what full comes to")));
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("](equal.png)"));
+}
+
 TEST_F(CompareProgram, ShardsAreJoinedToTheBytesOfOneRun) {
   const std::string command =
       "compare --no-plot --quiet --methods full,streaming,hybrid-fixed,hgca --tasks niah_single_1,niah_multikey_1 "

@@ -207,7 +207,11 @@ TEST(EqualText, PutsWhatCameOfItBesideAccuracy) {
   Equal least = equal;
   least.shares[0].methods[0].fit = Fit::least;
   EXPECT_THAT(equal_text(least, summary, true),
-              HasSubstr("At the least budget there is, which comes to more: hybrid:budget=0.2."));
+              AllOf(HasSubstr("| least | hybrid:budget=0.2 | 20.5 |"), HasSubstr("comes to more than the share")));
+  // At two shares it is the same one, and stands there once.
+  least.shares.push_back({0.1, least.shares[0].methods});
+  const std::string twice = equal_text(least, summary, true);
+  EXPECT_EQ(twice.find("hybrid:budget=0.2"), twice.rfind("hybrid:budget=0.2"));
   summary.methods.erase(summary.methods.begin());  // shares are then of what full came to where budgets were set
   EXPECT_THAT(equal_text(equal, summary, true), HasSubstr("| 21.6 |"));
   // On a terminal no line is too long.
