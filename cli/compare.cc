@@ -54,9 +54,10 @@ then has the embedded model's predictor, and with --as, since a predictor serves
 drawn from a spread fitted to two times that the paper gives of Llama-3.1-8B.
 
 A budget means something else in every method (`tandem methods`). --equal sets all of them by what can be compared:
-touched-bytes is what a decode step reads and writes of the context, indices, scores and statistics included, wherever
-it lies; device-bytes what is kept on the device. Shares are of what full comes to; several give a curve for each
-method. Methods that no option of theirs can set take part as they are.
+touched-bytes is what a decode step reads and writes of the context, indices and statistics included, wherever it lies;
+device-bytes what is kept on the device. Shares are of what full comes to; several give a curve for each method. Methods
+that no option of theirs can set take part as they are (docs/equal_bytes.md).
+
 The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same instruction set),
 timings.jsonl, summary.json, report.md and plot.png. docs/reading_results.md explains idle causes, columns and fields.)";
 
@@ -115,13 +116,17 @@ eval::Equal equal_of(const CompareCommand& command, const eval::EqualBytes& aske
     most_tokens = std::max(most_tokens, static_cast<std::uint32_t>(sample.prompt.size()) + sample.max_new_tokens);
   }
   Progress progress("setting budgets", Progress::standard(command.run.quiet));
-  eval::BytesOfPrompts bytes(samples, options, session.model, *session.device, *session.pool);
-  const std::uint64_t most = eval::most_questions(asked, options.methods, most_tokens);
-  std::uint64_t done = 0;
-  return eval::find_equal(asked, options.methods, most_tokens, [&](const std::string& spec) {
-    progress.update(done++, most, spec);
-    return bytes(spec, asked.measure);
-  });
+  try {
+    eval::BytesOfPrompts bytes(samples, options, session.model, *session.device, *session.pool);
+    const std::uint64_t most = eval::most_questions(asked, options.methods, most_tokens);
+    std::uint64_t done = 0;
+    return eval::find_equal(asked, options.methods, most_tokens, [&](const std::string& spec) {
+      progress.update(done++, most, spec);
+      return eval::Bytes{bytes(spec, asked.measure)};
+    });
+  } catch (const Interrupted&) {
+    throw RunError("Interrupted while budgets were set; nothing was run yet.");
+  }
 }
 
 /// The trace of a method's first decode; of a run that goes on, the one that is there is that.
@@ -163,11 +168,13 @@ void report_on(const CompareCommand& command, const Session& session, const std:
   check_stdout();
   const std::string no_plot = command.no_plot ? "" : eval::make_plot(folder.path());
   const bool plotted = !command.no_plot && no_plot.empty();
-  const bool curves = plotted && equal && eval::draw_plot("eval/equal/plot_equal.py", folder.path()).empty();
+  const std::string no_curves = plotted && equal ? eval::draw_plot("eval/equal/plot_equal.py", folder.path()) : "";
+  const bool curves = plotted && equal && no_curves.empty();
   if (curves) more += "\n![Accuracy at equal bytes](equal.png)\n";
   if (plotted)
     eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + more);
-  if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
+  for (const std::string& not_drawn : {no_plot, no_curves})
+    if (!not_drawn.empty()) fmt::print(stderr, "{}\n", not_drawn);
   fmt::print("\n{}: report.md{}{}, summary.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
              plotted ? ", plot.png" : "", curves ? ", equal.png" : "");
   check_stdout();
@@ -217,6 +224,9 @@ void compare(const CompareCommand& command) {
         "--head-errors measures fluxion's heads, and no method here is fluxion: leave it away or add one.");
   if (command.head_errors && !command.run.shard.empty())
     throw_input_error("--head-errors keeps more than shards are joined by: give it without --shard.");
+  if (command.trace && !command.run.shard.empty())
+    throw_input_error(
+        "--trace keeps a method's first decode, which shards are not joined with: give it without --shard.");
   if (!command.target.as.empty() && !command.run.shard.empty())
     throw_input_error(
         "--as predicts when all samples are there: give it without --shard, and with --resume afterwards.");
@@ -245,12 +255,12 @@ void compare(const CompareCommand& command) {
   describe_session(command.session, session, manifest);
   eval::fill_manifest(options, manifest);
   eval::RunFolder folder = open_run(command.run, "compare", manifest);
-  if (equal) eval::write_file(folder.path() / eval::kEqualFile, eval::equal_json(*equal));
   Progress progress("comparing", Progress::standard(command.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(
       command.run, folder, progress,
       [&] {
+        if (equal) eval::write_file(folder.path() / eval::kEqualFile, eval::equal_json(*equal));
         std::optional<eval::HeadErrorLog> errors;
         if (command.head_errors) {
           errors.emplace(folder, options.batch);

@@ -26,14 +26,16 @@ struct BudgetOption {
     tokens,  // least, least + step, ...
     share,   // above 0, at most 1
     error,   // above 0, at most 1; the smaller, the more bytes
+    listed,  // `values`
   };
   std::string option;
   Scale scale = Scale::tokens;
-  std::uint32_t step = 1,
-                least = 16;         // tokens; with fewer a method would be none: nothing chosen beside the newest page
-  bool turns_touched = true;        // bytes that a step touches
-  bool turns_device = true;         // bytes that are kept on the device
-  std::string where = {}, is = {};  // only where option `where` has the value `is`; empty: always
+  std::uint32_t step = 1;                // tokens
+  std::uint32_t least = 16;              // tokens; with fewer it chooses nothing beside the newest page
+  bool turns_touched = true;             // bytes that a step touches
+  bool turns_device = true;              // bytes that are kept on the device
+  std::string where = {}, is = {};       // only where option `where` has the value `is`; empty: always
+  std::vector<std::string> values = {};  // the only ones that there are, from few bytes to many
 };
 
 struct MethodInfo {

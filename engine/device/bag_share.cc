@@ -17,6 +17,7 @@ void add(Cost& sum, const Cost& cost) {
   sum.h2d += cost.h2d;
   sum.d2h += cost.d2h;
   sum.peer += cost.peer;
+  sum.context += cost.context;
   sum.flops += cost.flops;
   sum.solved += cost.solved;
   sum.ranked += cost.ranked;

@@ -107,6 +107,7 @@ void CudaTrace::place_marked(const Anchor& end) {
       cost.h2d += count * settled.each.h2d;
       cost.d2h += count * settled.each.d2h;
       cost.hbm += count * settled.each.hbm;
+      cost.context += count * settled.each.context;
       cost.flops += count * settled.each.flops;
       cost.pieces += static_cast<std::uint32_t>(count * settled.each.pieces);
     }

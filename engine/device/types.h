@@ -121,8 +121,10 @@ struct Cost {
   // 15 us at 0.8 GB/s for 4 KB and 15 for 128 KB, 41 pieces of their mean 170 us.
   std::uint64_t short_bytes = 0;
   std::uint32_t short_pieces = 0;
-  // The model's own: its weights and activations, and none of the context that attention looks at (touched_bytes).
-  bool of_model = false;
+  // Of a decode step, of hbm, dram and h2d: what computing reads and writes of what is kept about the context, wherever
+  // that is: K and V, digests and other indices, statistics. Not queries, scores, lists and partial results, which live
+  // for the operation, nor what is only copied, nor weights.
+  std::uint64_t context = 0;
   // Of `h2d`: a kernel reads it from host memory itself (zero copy), since the host does not know what was chosen; of
   // an operation that does both, all of it.
   bool gathered = false;

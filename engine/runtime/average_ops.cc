@@ -310,6 +310,7 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const
   op.layer = layer;
   op.cost.work = Work::select;
   const std::uint64_t looked_at = count * average.q_heads * sizeof(float);
+  op.cost.context = looked_at;
   op.cost.dram = looked_at + 2 * count * shape.kv_heads * per_token;  // read from its page, written to the set
   op.cost.tasks = shape.kv_heads;
   op.cost.upper_bound = true;
@@ -324,6 +325,7 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const
     Cost cost;
     cost.work = Work::select;
     cost.tasks = static_cast<std::uint32_t>(kept.size());
+    cost.context = looked_at;
     cost.dram = looked_at + 2 * per_token * std::accumulate(kept.begin(), kept.end(), std::uint64_t{0});
     ctx.settle(cost);
   };

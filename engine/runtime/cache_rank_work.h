@@ -32,6 +32,7 @@ struct EngineOps::RankWork {
     const std::uint64_t window = std::uint64_t{known} * rank.width(), candidates = std::uint64_t{end} * shape.kv_heads;
     bytes += window * sizeof(float) + candidates * (shape.vector_bytes() + 2 * sizeof(float)) +
              std::uint64_t{4} * keep * shape.kv_heads * shape.vector_bytes();
+    cost.context += window * sizeof(float) + candidates * shape.vector_bytes();
     cost.flops += std::uint64_t{2} * end * rank.width();
     cost.solved += rank.q_heads * prediction_flops(rank.rule, known, shape.head_dim);
   }

@@ -17,7 +17,9 @@ constexpr std::size_t kNoScores = ~std::size_t{0};
 
 std::uint64_t DecodeAttention::attention_cost(std::uint64_t tokens, Cost& cost) const {
   const ModelShape& shape = forward_.shape();
-  cost.hbm += tokens * 2 * kv_.shape().vector_bytes();
+  const std::uint64_t bytes = tokens * 2 * kv_.shape().vector_bytes();
+  cost.hbm += bytes;
+  cost.context += bytes;
   cost.flops += tokens * 4 * shape.group() * shape.head_dim;
   return tokens;
 }
@@ -205,6 +207,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   const Cost chosen = op.cost;
   op.cost = work.cost;
   op.cost.hbm += chosen.hbm;
+  op.cost.context += chosen.context;
   op.cost.flops += chosen.flops;
   op.cost.upper_bound = chosen.upper_bound;
   op.cost.kernels = work.kernels(!emitted.empty());

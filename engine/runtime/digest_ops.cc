@@ -105,6 +105,7 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
 
 Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op) {
   op.name = "build digests";
+  op.cost.context = op.cost.hbm + op.cost.dram + op.cost.h2d;
   op.cause = Cause::selection;
   op.layer = layer;
   std::uint32_t pieces = 0;

@@ -77,7 +77,8 @@ void DecodeAttention::submit_averages(const LayerContext& context, std::vector<E
   for (const Emitted& e : emitted) {
     AttentionAverage& average = *e.average;
     const std::uint64_t values = std::uint64_t{shape.q_heads} * (e.tokens.end - e.tokens.begin);
-    op.cost.hbm += 3 * values * sizeof(float);
+    op.cost.hbm += 3 * values * sizeof(float);  // scores in, averages in and out
+    op.cost.context += 2 * values * sizeof(float);
     op.cost.flops += 10 * values;
     op.access.push_back(device_lse_.reads(e.row, e.row + 1));
     average.append_window_access(layer, e.tokens, true, op.access);

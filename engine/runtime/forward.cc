@@ -87,7 +87,6 @@ void Forward::observe(ForwardObserver* observer) {
 Cost Forward::weights_cost(Phase phase, std::initializer_list<MatrixView> weights, std::uint32_t rows) const {
   Cost cost;
   cost.work = phase == Phase::prefill ? Work::gemm : Work::weights;
-  cost.of_model = true;
   for (const MatrixView& w : weights) {
     cost.hbm += w.bytes() + std::uint64_t{rows} * (w.cols + w.rows) * sizeof(float);
     cost.flops += std::uint64_t{2} * rows * w.rows * w.cols;
@@ -119,7 +118,6 @@ Event Forward::embed(std::vector<std::uint32_t> source, std::vector<Event> after
   const auto rows = static_cast<std::uint32_t>(source.size());
   Op op;
   op.name = "embed";
-  op.cost.of_model = true;
   op.cost.hbm = std::uint64_t{rows} * shape_.hidden * (size_of(model_.weights.embedding.type) + sizeof(float));
   op.access = {tokens_.reads(), x_.writes(0, rows), weights_.reads_ends()};
   op.after = std::move(after);

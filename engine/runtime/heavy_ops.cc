@@ -178,6 +178,7 @@ void DecodeAttention::submit_heavy(const LayerContext& context, const std::vecto
     // Scores in; mass in and out, positions in; the own token from its page to its place.
     op.cost.hbm += std::uint64_t{shape.q_heads} * (held + 1) * sizeof(float) +
                    shape.kv_heads * (3 * held * sizeof(float) + 2 * set.token_bytes());
+    op.cost.context += std::uint64_t{shape.kv_heads} * 3 * held * sizeof(float);
     op.cost.flops += std::uint64_t{10} * shape.q_heads * (held + 1);
     set.held[layer] = std::min(held + 1, set.room);
   }

@@ -74,6 +74,7 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
     }
   }
   op.cost.dram += most * 2 * kv_.shape().vector_bytes();
+  op.cost.context += most * 2 * kv_.shape().vector_bytes();
   op.cost.flops += most * 4 * shape.group() * shape.head_dim;
   op.cost.tasks += shape.kv_heads + static_cast<std::uint32_t>(most / kPartTokens);
   return out;
@@ -190,6 +191,7 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
         attended[g] += count;
         cost.pieces += count > 0 ? 2 : 0;
         cost.dram += count * sizeof(std::uint32_t);
+        cost.context += count * sizeof(std::uint32_t);
         cost.contiguous += packed_contiguous(count, vector_bytes);
         counted.packed_bytes += count * p.set->token_bytes();
         if (out == nullptr) continue;
@@ -209,6 +211,7 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
     for (const std::uint64_t tokens : attended) {
       counted.tokens += tokens;
       cost.dram += tokens * per_token;
+      cost.context += tokens * per_token;
       cost.flops += tokens * 4 * shape.group() * shape.head_dim;
       cost.tasks += parts_of(tokens);
     }

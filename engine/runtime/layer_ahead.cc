@@ -197,7 +197,8 @@ std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context,
     most += std::uint64_t{shape.kv_heads} * missing.set.slots * missing.set.block;
     work.push_back(std::move(missing));
   }
-  op.cost.dram = small + most * 2 * vector_bytes;
+  op.cost.context = most * 2 * vector_bytes;
+  op.cost.dram = small + op.cost.context;
   op.cost.flops = most * 4 * shape.group() * shape.head_dim;
   op.cost.tasks =
       shape.kv_heads * static_cast<std::uint32_t>(work.size()) + static_cast<std::uint32_t>(most / kPartTokens);
@@ -236,7 +237,8 @@ std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context,
     if (attend)
       attend_in_parts(pool_, shape, kv_.shape().type, heads, cut_parts(heads, vector_bytes),
                       ctx.read<float>(own.host_query), ctx.write<float>(own.host_part), ctx.write<float>(own.host_lse));
-    cost.dram += attended * 2 * vector_bytes;
+    cost.context = attended * 2 * vector_bytes;
+    cost.dram += cost.context;
     cost.flops = attended * 4 * shape.group() * shape.head_dim;
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost);  // which pages it reads is known earlier than what they are: all candidates stay declared

@@ -166,7 +166,7 @@ SelectionRef DecodeAttention::select_on_host(const LayerContext& context, const 
   op.cause = Cause::selection;
   op.layer = context.layer;
   op.cost.work = Work::select;
-  op.cost.dram = s.index.digest_bytes(s.choice.blocks);
+  op.cost.dram = op.cost.context = s.index.digest_bytes(s.choice.blocks);
   op.cost.tasks = shape.kv_heads * selection_parts(s.choice.blocks);
   op.cost.flops = std::uint64_t{4} * shape.q_heads * s.choice.blocks * shape.head_dim;
   rank_scores(op.cost, s.choice.lists(shape), s.choice.blocks, s.choice.keep);
@@ -199,6 +199,7 @@ std::vector<SelectionRef> DecodeAttention::select_on_device(const LayerContext& 
   for (const Selecting& s : work) {
     const std::uint64_t scores = std::uint64_t{shape.q_heads} * s.choice.blocks * sizeof(float);
     const std::uint64_t lists = std::uint64_t{s.choice.lists(shape)} * (1 + s.choice.keep) * sizeof(std::uint32_t);
+    op.cost.context += s.index.digest_bytes(s.choice.blocks);
     op.cost.hbm += s.index.digest_bytes(s.choice.blocks) + 2 * scores + lists +
                    std::uint64_t{shape.q_heads} * shape.head_dim * sizeof(float);
     op.cost.flops += std::uint64_t{4} * shape.q_heads * s.choice.blocks * shape.head_dim;

@@ -174,6 +174,7 @@ void EngineOps::index_keys_of(const SequenceState& sequence, const SkewedIndex& 
   op.cost.work = added.end - added.begin > kIndexBlock ? Work::gemm : Work::stream;
   op.cost.hbm = std::uint64_t{added.end - added.begin} * shape.kv_heads * (shape.vector_bytes() + index.row_bytes()) +
                 std::uint64_t{shape.kv_heads} * index.columns * shape.head_dim * sizeof(float);
+  op.cost.context = op.cost.hbm;
   op.cost.flops = std::uint64_t{2} * (added.end - added.begin) * shape.kv_heads * index.columns * shape.head_dim;
   op.access = {index.skew.reads(layer, layer + 1), index.keys.writes(layer, layer + 1)};
   kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, shape.kv_heads}, false, op.access);
@@ -249,8 +250,10 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
                  "the rows of a batch choose alike");
     TANDEM_CHECK(layer >= index.first_layer, "scores of layer {}, of an index from {} on", layer, index.first_layer);
     const std::uint64_t n = index.tokens[layer];
-    op.cost.hbm += n * shape.kv_heads * index.row_bytes() + 2 * n * shape.q_heads * sizeof(float) +
-                   std::uint64_t{shape.kv_heads} * index.columns * shape.head_dim * sizeof(float);
+    const std::uint64_t read = n * shape.kv_heads * index.row_bytes() +
+                               std::uint64_t{shape.kv_heads} * index.columns * shape.head_dim * sizeof(float);
+    op.cost.context += read;
+    op.cost.hbm += read + 2 * n * shape.q_heads * sizeof(float);
     op.cost.flops += std::uint64_t{2} * shape.q_heads * index.columns * (shape.head_dim + n);  // skewing, scores
     op.access.insert(op.access.end(), {values.reads(row, row + 1), index.skew.reads(layer, layer + 1),
                                        index.keys.reads(layer, layer + 1),

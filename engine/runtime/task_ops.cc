@@ -104,7 +104,7 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
   select.cause = Cause::selection;
   select.layer = layer;
   select.cost.work = Work::select;
-  select.cost.dram = work.digest_bytes();
+  select.cost.dram = select.cost.context = work.digest_bytes();
   select.cost.threads = threads;
   select.cost.tasks = (work.blocks + kScoredBlocks - 1) / kScoredBlocks;
   select.cost.flops = std::uint64_t{4} * group * work.blocks * shape.head_dim;
@@ -136,7 +136,8 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
   const std::uint64_t small = std::uint64_t{2} * group * shape.head_dim * sizeof(float),
                       most = std::uint64_t{work.most} * index.block;
   const std::uint64_t per_token = 2 * kv_.shape().vector_bytes(), flops = std::uint64_t{4} * group * shape.head_dim;
-  attend.cost.dram = small + most * per_token;
+  attend.cost.context = most * per_token;
+  attend.cost.dram = small + attend.cost.context;
   attend.cost.flops = most * flops;
   attend.cost.tasks = 1 + static_cast<std::uint32_t>(most / kTaskPartTokens);
   attend.cost.threads = threads;
@@ -172,7 +173,8 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
     ctx.write<std::uint8_t>(by_host_)[task] = 1;
     Cost cost;
     cost.work = Work::attention;
-    cost.dram = small + tokens * per_token;
+    cost.context = tokens * per_token;
+    cost.dram = small + cost.context;
     cost.flops = tokens * flops;
     cost.tasks = static_cast<std::uint32_t>(parts.size());
     cost.threads = threads;
@@ -207,7 +209,7 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
   // The kernel reads a digest once for four query heads.
   const std::uint64_t crossing = work.digest_bytes() * ((group + 3) / 4);
   op.cost.hbm = small + std::uint64_t{2} * group * work.blocks * sizeof(float);
-  op.cost.h2d = crossing + most * per_token;
+  op.cost.h2d = op.cost.context = crossing + most * per_token;
   // Lows and highs of the digests, and pages; of a short page, the index's last tokens, K and V are apart.
   op.cost.pieces = 2 + work.most * blocks_for(work.pages->index.block) + 1;
   op.cost.flops = scoring + most * flops;
@@ -240,7 +242,7 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
     ++ctx.write<std::uint64_t>(device_tasks_)[work.task.row];
     Cost settled = cost;
     settled.upper_bound = false;
-    settled.h2d = crossing + tokens * per_token;
+    settled.h2d = settled.context = crossing + tokens * per_token;
     settled.pieces = 2 + pieces.count();
     settled.flops = scoring + tokens * flops;
     ctx.settle(settled, std::move(access));
@@ -248,10 +250,10 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
   op.body = [body](BodyContext& ctx) { body(ctx, true); };
   op.stand_in = [body](BodyContext& ctx) { body(ctx, false); };
   Cost without = op.cost, token;
-  without.h2d = crossing;
+  without.h2d = without.context = crossing;
   without.flops = scoring;
   without.pieces = 2;
-  token.h2d = per_token;
+  token.h2d = token.context = per_token;
   token.flops = flops;
   token.pieces = 0;  // by pages
   op.launch = [this, work, room, without, token](LaunchContext& ctx) { launch_task(ctx, work, room, without, token); };

@@ -52,6 +52,7 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
     op.access.insert(op.access.end(), {values.reads(row.row, row.row + 1), row.choice.lists.writes()});
     // Every key, a score per token and KV head out and in, the lists, the query.
     const std::uint64_t width = std::uint64_t{shape.q_heads} * shape.head_dim;
+    op.cost.context += std::uint64_t{row.end} * shape.kv_heads * kv_.shape().vector_bytes();
     op.cost.hbm += std::uint64_t{row.end} * shape.kv_heads * (kv_.shape().vector_bytes() + 2 * sizeof(float)) +
                    std::uint64_t{shape.kv_heads} * (1 + row.keep) * sizeof(std::uint32_t) + width * sizeof(float);
     op.cost.flops += 2 * width * row.end;

@@ -210,15 +210,7 @@ void check_trace(const Trace& trace) {
 
 }  // namespace
 
-std::uint64_t touched_bytes(const TraceRecord& record) {
-  const Cost& cost = record.cost;
-  // A kernel that attends while it reads a link is a copy by its kind, and no stream by its work.
-  const bool copies = record.kind == Kind::copy && cost.work == Work::stream;
-  return copies || cost.of_model ? 0 : cost.hbm + cost.dram + cost.h2d;
-}
-
-void CostTotals::add(const TraceRecord& record, LaneKind lane) {
-  const Cost& cost = record.cost;
+void CostTotals::add(const Cost& cost, LaneKind lane) {
   const bool other = lane == LaneKind::peer_compute;
   (other ? peer_hbm : hbm) += cost.hbm;
   (other ? peer_flops : flops) += cost.flops + cost.solved;
@@ -226,7 +218,7 @@ void CostTotals::add(const TraceRecord& record, LaneKind lane) {
   dram += cost.dram;
   h2d += cost.h2d;
   d2h += cost.d2h;
-  touched += touched_bytes(record);
+  touched += cost.context;
 }
 
 void CostTotals::add(const CostTotals& other) {
@@ -282,11 +274,11 @@ IdleReport account_idle(const Trace& trace) {
   }
 
   for (const TraceRecord& record : trace.records) {
-    report.total.add(record, trace.lanes[record.lane].kind);
+    report.total.add(record.cost, trace.lanes[record.lane].kind);
     const auto after = std::upper_bound(report.steps.begin(), report.steps.end(), record.start,
                                         [](Nanos start, const StepIdle& step) { return start < step.end; });
     const bool found = after != report.steps.end() && record.start >= after->begin;
-    (found ? after->cost : report.outside).add(record, trace.lanes[record.lane].kind);
+    (found ? after->cost : report.outside).add(record.cost, trace.lanes[record.lane].kind);
   }
 
   for (const StepIdle& step : report.steps) check_step(step);

@@ -18,18 +18,13 @@ namespace tandem {
 
 using CauseTimes = std::array<Nanos, kCauseCount>;  // indexed by Cause
 
-/// What computing reads and writes of the context: KV, indices, scores and statistics, in the memory of either device
-/// or of the host, or over a link where it computes from there. Without what is only copied, which the links' bytes
-/// tell, and without the model's weights and activations.
-std::uint64_t touched_bytes(const TraceRecord& record);
-
 /// Sums of Cost over operations. 64 bits hold 1.8e19 bytes or FLOPs.
 struct CostTotals {
   std::uint64_t hbm = 0, dram = 0, h2d = 0, d2h = 0, flops = 0;
   std::uint64_t peer_link = 0;                 // bytes between the two devices, both ways
   std::uint64_t peer_hbm = 0, peer_flops = 0;  // of the other device, in none of those above
-  std::uint64_t touched = 0;                   // touched_bytes() of all
-  void add(const TraceRecord& record, LaneKind lane);
+  std::uint64_t touched = 0;                   // Cost::context of all, of either device and the host
+  void add(const Cost& cost, LaneKind lane);
   void add(const CostTotals& other);
   bool operator==(const CostTotals&) const = default;
 };

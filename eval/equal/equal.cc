@@ -28,9 +28,11 @@ struct Values {
       case BudgetOption::Scale::share:
         return fmt::format("{}", double(number) / kShares);
       case BudgetOption::Scale::error:
+        return fmt::format("{:.3g}", std::pow(10, -double(number - 1) / kErrorsPerDecade));
+      case BudgetOption::Scale::listed:
         break;
     }
-    return fmt::format("{:.3g}", std::pow(10, -double(number - 1) / kErrorsPerDecade));
+    return option->values[number - 1];
   }
 };
 
@@ -43,9 +45,11 @@ Values values_of(const BudgetOption& option, std::uint32_t most_tokens) {
     case BudgetOption::Scale::share:
       return {&option, kShares};
     case BudgetOption::Scale::error:
+      return {&option, kErrorDecades * kErrorsPerDecade + 1};
+    case BudgetOption::Scale::listed:
       break;
   }
-  return {&option, kErrorDecades * kErrorsPerDecade + 1};
+  return {&option, static_cast<std::uint32_t>(option.values.size())};
 }
 
 /// Whether the method takes the value: some have a least budget.
@@ -62,32 +66,41 @@ class Search {
  public:
   Search(std::uint32_t most_tokens, const BytesOf& bytes_of) : most_tokens_(most_tokens), bytes_of_(bytes_of) {}
 
-  double bytes(const std::string& spec) {
+  const Bytes& ask(const std::string& spec) {
     const auto known = known_.find(spec);
     return known != known_.end() ? known->second : known_.emplace(spec, bytes_of_(spec)).first->second;
   }
 
+  EqualMethod unset(const std::string& given) {
+    const Bytes& found = ask(given);
+    return {given, given, "", found.refused, found.bytes, found.refused.empty() ? Fit::as_given : Fit::refused};
+  }
+
+  /// Fit::as_given and Fit::refused: there is nothing to set, whatever the target.
   EqualMethod set(const std::string& given, const BudgetOption& option, double target) {
     const Values values = values_of(option, most_tokens_);
     const auto at = [&](std::uint32_t number) {
       EqualMethod m{given, with_option(given, option.option, values.text(number)), option.option, values.text(number)};
-      m.bytes = bytes(m.spec);
+      const Bytes& found = ask(m.spec);
+      m.bytes = found.bytes;
+      m.fit = found.refused.empty() ? Fit::set : Fit::refused;
       return m;
     };
     const auto possible = [&](std::uint32_t number) {
       return is_possible(with_option(given, option.option, values.text(number)));
     };
-    // The least value that the method takes: they all take the largest ones.
+    if (!possible(values.count)) return unset(given);
+    // The least value that the method takes: it takes all above.
     std::uint32_t impossible = 0, least = values.count;
     while (least - impossible > 1) {
       const std::uint32_t middle = impossible + (least - impossible) / 2;
       (possible(middle) ? least : impossible) = middle;
     }
     EqualMethod low = at(least), high = at(values.count);
-    if (low.bytes == high.bytes) return {given, given, "", "", bytes(given), Fit::as_given};
+    if (low.fit == Fit::refused || high.fit == Fit::refused || low.bytes == high.bytes) return unset(given);
     if (low.bytes >= target) return as(low, low.bytes > target ? Fit::least : Fit::set);
     if (high.bytes <= target) return as(high, high.bytes < target ? Fit::most : Fit::set);
-    // low.bytes < target <= high.bytes from here on.
+    // low.bytes < target < high.bytes from here on.
     std::uint32_t below = least, above = values.count;
     while (above - below > 1) {
       const std::uint32_t middle = below + (above - below) / 2;
@@ -106,7 +119,7 @@ class Search {
 
   const std::uint32_t most_tokens_;
   const BytesOf& bytes_of_;
-  std::map<std::string, double> known_;
+  std::map<std::string, Bytes> known_;
 };
 
 double parse_share(std::string_view text, std::string_view whole, std::string_view option) {
@@ -161,6 +174,11 @@ std::vector<std::string> Equal::specs() const {
   const auto add = [&](const EqualMethod& method) {
     if (std::find(specs.begin(), specs.end(), method.spec) == specs.end()) specs.push_back(method.spec);
   };
+  const auto add_first = [&](const EqualMethod& method) {
+    if (specs.empty() && method.given == given.front()) add(method);
+  };
+  std::for_each(as_given.begin(), as_given.end(), add_first);
+  for (const EqualShare& share : shares) std::for_each(share.methods.begin(), share.methods.end(), add_first);
   std::for_each(as_given.begin(), as_given.end(), add);
   for (const EqualShare& share : shares) std::for_each(share.methods.begin(), share.methods.end(), add);
   return specs;
@@ -183,25 +201,32 @@ std::string with_option(std::string_view spec, std::string_view option, std::str
   std::vector<std::string> parts;
   for (const auto& [name, old] : parsed.options)
     if (name != option) parts.push_back(fmt::format("{}={}", name, old));
-  parts.push_back(fmt::format("{}={}", option, value));
-  return fmt::format("{}:{}", parsed.name, fmt::join(parts, ","));
+  if (!value.empty()) parts.push_back(fmt::format("{}={}", option, value));
+  return parts.empty() ? parsed.name : fmt::format("{}:{}", parsed.name, fmt::join(parts, ","));
 }
 
 Equal find_equal(const EqualBytes& asked, const std::vector<std::string>& methods, std::uint32_t most_tokens,
                  const BytesOf& bytes_of) {
   Search search(most_tokens, bytes_of);
-  Equal equal{asked, search.bytes(kReference), {}, {}};
+  const Bytes& reference = search.ask(kReference);
+  if (!reference.refused.empty())
+    throw_input_error("{} cannot be run, so that nothing is a share of it: {}", kReference, reference.refused);
+  Equal equal{asked, methods, reference.bytes, {}, {}};
   for (const double share : asked.shares) equal.shares.push_back({share, {}});
-  for (auto method = methods.begin(); method != methods.end(); ++method) {
-    if (std::find(methods.begin(), method, *method) != method)
-      throw_input_error("Method '{}' is listed twice.", *method);
-    const std::optional<BudgetOption> option = budget_option(*method, asked.measure);
+  std::map<std::string, std::string> seen;  // without what is set: as given
+  for (const std::string& method : methods) {
+    const std::optional<BudgetOption> option = budget_option(method, asked.measure);
+    const auto [other, is_new] = seen.emplace(option ? with_option(method, option->option, "") : method, method);
+    if (!is_new && other->second == method) throw_input_error("Method '{}' is listed twice.", method);
+    if (!is_new)
+      throw_input_error("Methods '{}' and '{}' differ only in {}, which is what is set: give one of them.",
+                        other->second, method, option->option);
     std::vector<EqualMethod> set;
     for (const double share : asked.shares) {
-      if (option) set.push_back(search.set(*method, *option, share * equal.reference_bytes));
+      if (option) set.push_back(search.set(method, *option, share * equal.reference_bytes));
     }
-    const bool turns = !set.empty() && set.front().fit != Fit::as_given;
-    if (!turns) equal.as_given.push_back({*method, *method, "", "", search.bytes(*method), Fit::as_given});
+    const bool turns = !set.empty() && set.front().fit != Fit::as_given && set.front().fit != Fit::refused;
+    if (!turns) equal.as_given.push_back(search.unset(method));
     for (std::size_t i = 0; turns && i < set.size(); ++i) equal.shares[i].methods.push_back(std::move(set[i]));
   }
   return equal;
@@ -209,7 +234,7 @@ Equal find_equal(const EqualBytes& asked, const std::vector<std::string>& method
 
 std::uint64_t most_questions(const EqualBytes& asked, const std::vector<std::string>& methods,
                              std::uint32_t most_tokens) {
-  std::uint64_t sum = 1;
+  std::uint64_t sum = 1;  // the reference
   for (const std::string& method : methods) {
     ++sum;
     if (const auto option = budget_option(method, asked.measure))

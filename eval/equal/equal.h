@@ -1,6 +1,6 @@
 // Methods at equal bytes: what each one's budget has to be, so that all touch equally many bytes of a context in a
 // decode step, or keep equally many on the device. A budget counts something else in every method (MethodInfo::budget),
-// so that rows with the same number are no comparison of equals; bytes count indices, scores and statistics too.
+// so that rows with the same number are no comparison of equals; bytes count indices and statistics too.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace tandem::eval {
 
 enum class Measure : std::uint8_t {
-  touched,  // touched_bytes() per decoded token, mean over the samples' steps
+  touched,  // Cost::context per decoded token, mean over the samples' steps
   device,   // KV and all that is kept about it on the device, at its peak, of the largest sample
 };
 const char* to_string(Measure measure);  // "touched-bytes", "device-bytes"
@@ -40,6 +40,7 @@ enum class Fit : std::uint8_t {
   least,     // its least sensible value still comes to more
   most,      // its largest value still comes to less
   as_given,  // no option of it changes this measure, or not as it was given
+  refused,   // it cannot run: EqualMethod::value says why
 };
 
 struct EqualMethod {
@@ -59,12 +60,13 @@ struct EqualShare {
 
 struct Equal {
   EqualBytes asked;
-  double reference_bytes = 0;  // what kReference comes to
+  std::vector<std::string> given;  // all methods, in their order
+  double reference_bytes = 0;      // what kReference comes to
   std::vector<EqualMethod> as_given;
   std::vector<EqualShare> shares;
 
-  /// What is run: methods without such an option first, then the shares in their order; a spec that several shares have
-  /// comes once. The first is what the others are compared with.
+  /// What is run: the first method given, which the others are compared with, then methods without such an option, then
+  /// the shares in their order; a spec that several shares have comes once.
   std::vector<std::string> specs() const;
   bool operator==(const Equal&) const = default;
 };
@@ -73,14 +75,19 @@ struct Equal {
 /// spec that make_method refuses.
 std::optional<BudgetOption> budget_option(std::string_view spec, Measure measure);
 
-/// `spec` with the option set to this value, whatever it had there.
+/// `spec` with the option set to this value, whatever it had there; without a value: without the option.
 std::string with_option(std::string_view spec, std::string_view option, std::string_view value);
 
-/// What a spec comes to, in bytes of the measure.
-using BytesOf = std::function<double(const std::string& spec)>;
+/// What a spec comes to, in bytes of the measure; or why it cannot run.
+struct Bytes {
+  double bytes = 0;
+  std::string refused = {};
+};
+using BytesOf = std::function<Bytes(const std::string& spec)>;
 
 /// Sets every method that has an option for it, by bisection: the more of a budget, the more bytes. `most_tokens`: what
-/// a budget in tokens has no use beyond. A spec is asked for once. InputError for a method that is listed twice.
+/// a budget in tokens has no use beyond. A spec is asked for once. InputError for methods that are listed twice, or
+/// differ in nothing but what is set, and where kReference cannot run.
 Equal find_equal(const EqualBytes& asked, const std::vector<std::string>& methods, std::uint32_t most_tokens,
                  const BytesOf& bytes_of);
 
@@ -99,7 +106,7 @@ std::optional<Equal> read_equal(const std::filesystem::path& folder, const Equal
 /// the first method.
 std::string equal_text(const Equal& equal, const Summary& summary, bool markdown);
 
-/// The same of what was found alone. `how`: sentences on where the bytes are from.
+/// The same of what was found alone, with the values that were set. `how`: sentences on where the bytes are from.
 std::string equal_found_text(const Equal& equal, const std::string& how, bool markdown);
 
 }  // namespace tandem::eval

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kEqualVersion = 1;
-constexpr std::array<const char*, 4> kFits = {"set", "least", "most", "as given"};  // by Fit
+constexpr std::array<const char*, 5> kFits = {"set", "least", "most", "as given", "refused"};  // by Fit
 
 Json json_of(const EqualMethod& m) {
   return {{"given", m.given}, {"method", m.spec}, {"option", m.option},
@@ -27,8 +27,9 @@ EqualMethod read_method(const Json& json, const std::string& where) {
   m.bytes = in.number("bytes", 0, std::numeric_limits<double>::max());
   const std::string fit = in.text("fit");
   const auto* const found = std::find(kFits.begin(), kFits.end(), fit);
-  if (found == kFits.end()) in.fail("fit", "one of set, least, most, as given");
+  if (found == kFits.end()) in.fail("fit", "one of set, least, most, as given, refused");
   m.fit = static_cast<Fit>(found - kFits.begin());
+  make_method(m.spec);
   in.finish();
   return m;
 }
@@ -38,6 +39,7 @@ Equal read(const Json& json, const std::string& where) {
   if (in.integer<int>("schema_version") != kEqualVersion) in.fail("schema_version", "1");
   Equal equal;
   equal.asked = parse_equal_bytes(in.text("asked"), where + ": the field 'asked'");
+  equal.given = in.texts("given");
   if (in.text("reference") != kReference) in.fail("reference", kReference);
   equal.reference_bytes = in.number("reference_bytes", 0, std::numeric_limits<double>::max());
   for (const Json& method : in.array("as_given")) equal.as_given.push_back(read_method(method, where + ", as_given"));
@@ -52,41 +54,16 @@ Equal read(const Json& json, const std::string& where) {
   return equal;
 }
 
-/// Whether it answers what is asked for these methods, in whatever order it has them.
-bool answers(const Equal& equal, const EqualBytes& asked, const std::vector<std::string>& methods) {
-  if (!(equal.asked == asked) || equal.shares.size() != asked.shares.size()) return false;
-  for (std::size_t i = 0; i < asked.shares.size(); ++i)
-    if (equal.shares[i].share != asked.shares[i]) return false;
-  std::vector<std::string> as_given, set;
-  as_given.reserve(equal.as_given.size());
-  set.reserve(equal.shares.front().methods.size());
-  for (const EqualMethod& m : equal.as_given) as_given.push_back(m.given);
-  for (const EqualMethod& m : equal.shares.front().methods) set.push_back(m.given);
-  for (const EqualShare& share : equal.shares) {
-    std::vector<std::string> here;
-    here.reserve(share.methods.size());
-    for (const EqualMethod& m : share.methods) here.push_back(m.given);
-    if (here != set) return false;
-  }
-  // Both in the order given, and together what was given.
-  std::size_t a = 0, s = 0;
-  for (const std::string& method : methods) {
-    if (a < as_given.size() && as_given[a] == method) {
-      ++a;
-    } else if (s < set.size() && set[s] == method) {
-      ++s;
-    } else {
-      return false;
-    }
-  }
-  return a == as_given.size() && s == set.size();
-}
-
 }  // namespace
 
 std::string equal_json(const Equal& equal) {
-  Json json = {{"schema_version", kEqualVersion},          {"asked", to_text(equal.asked)}, {"reference", kReference},
-               {"reference_bytes", equal.reference_bytes}, {"as_given", Json::array()},     {"shares", Json::array()}};
+  Json json = {{"schema_version", kEqualVersion},
+               {"asked", to_text(equal.asked)},
+               {"given", equal.given},
+               {"reference", kReference},
+               {"reference_bytes", equal.reference_bytes},
+               {"as_given", Json::array()},
+               {"shares", Json::array()}};
   for (const EqualMethod& method : equal.as_given) json["as_given"].push_back(json_of(method));
   for (const EqualShare& share : equal.shares) {
     Json methods = Json::array();
@@ -104,7 +81,7 @@ std::optional<Equal> read_equal(const std::filesystem::path& folder, const Equal
   try {
     const std::string text(std::istreambuf_iterator<char>(in), {});
     Equal equal = read(parse_object(text, file.string()), file.string());
-    if (answers(equal, asked, methods)) return equal;
+    if (equal.asked == asked && equal.given == methods) return equal;
   } catch (const InputError&) {
     // Found anew, and written over: the run itself says whether it can go on.
   }

@@ -12,7 +12,7 @@ namespace {
 constexpr double kNoticeable = 0.05;  // off by more than this is said below the table
 
 std::string percent(double share) {
-  return fmt::format("{:.1f}", 100 * share);
+  return 100 * share < 0.95 ? fmt::format("{:.2g}", 100 * share) : fmt::format("{:.1f}", 100 * share);
 }
 
 std::string with_interval(const Estimate& e, bool sign) {
@@ -31,8 +31,8 @@ class Section {
     table_.head.insert(table_.head.end(), more.begin(), more.end());
   }
 
-  /// Calls add(method, share) for every row: methods as they were given, then those of each share, then the least and the
-  /// largest budgets of those that do not come to a share, each once; share 0 for the first and the last.
+  /// Calls add(method, share) for every row: methods as they were given, then those of each share, then the least and
+  /// the largest budgets of those that do not come to a share, each once; share 0 for the first and the last.
   template <class Add>
   void for_each(const Add& add) {
     for (const EqualMethod& method : equal_.as_given) add(method, 0.0);
@@ -59,12 +59,16 @@ class Section {
     any_least_ = any_least_ || method.fit == Fit::least;
     any_most_ = any_most_ || method.fit == Fit::most;
     std::vector<std::string>& row = table_.rows.emplace_back();
-    row = {method.fit == Fit::set     ? percent(share)
-           : method.fit == Fit::least ? "least"
-           : method.fit == Fit::most  ? "most"
-                                      : "-",
+    row = {method.fit == Fit::set       ? percent(share)
+           : method.fit == Fit::least   ? "least"
+           : method.fit == Fit::most    ? "most"
+           : method.fit == Fit::refused ? "refused"
+                                        : "-",
            label, bytes > 0 ? percent(of_whole) : "-"};
     row.insert(row.end(), more.begin(), more.end());
+    if (method.fit == Fit::refused)
+      refused_ += fmt::format(" {} is refused: {}{}", label, method.value, method.value.ends_with('.') ? "" : ".");
+    any_as_given_ = any_as_given_ || method.fit == Fit::as_given;
     if (method.fit == Fit::set && bytes > 0 && std::abs(of_whole / share - 1) > kNoticeable)
       off_ += fmt::format("{}{}{}", off_.empty() ? "" : ", ", label,
                           equal_.shares.size() > 1 ? fmt::format(" at {}", percent(share)) : "");
@@ -76,7 +80,7 @@ class Section {
     std::string notes = fmt::format("Shares are of what {} {}: {:.4g} MB{}. {}", kReference,
                                     touched ? "touches of the context for a token" : "keeps on the device",
                                     1e-6 * whole_, touched ? "" : ", at its peak", how);
-    if (!equal_.as_given.empty())
+    if (any_as_given_)
       notes += fmt::format(" Without a share: methods as they were given, no option of which sets {}.",
                            touched ? "what they touch" : "what they keep there");
     const char* some = equal_.shares.size() > 1 ? "some of the shares" : "the share";
@@ -87,6 +91,7 @@ class Section {
           " Off by more than {:.0f} % of the share, where steps of the budget are coarse or samples "
           "differ: {}.",
           100 * kNoticeable, off_);
+    notes += refused_;
     return section(touched ? "At equal bytes touched" : "At equal bytes on the device", markdown) +
            text_of(table_, markdown) + note(notes, markdown);
   }
@@ -95,8 +100,8 @@ class Section {
   const Equal& equal_;
   const double whole_;
   Table table_;
-  std::string off_;
-  bool any_least_ = false, any_most_ = false;
+  std::string off_, refused_;
+  bool any_as_given_ = false, any_least_ = false, any_most_ = false;
 };
 
 const MethodSummary* find(const Summary& s, const std::string& spec) {
@@ -134,9 +139,12 @@ std::string equal_text(const Equal& equal, const Summary& summary, bool markdown
 }
 
 std::string equal_found_text(const Equal& equal, const std::string& how, bool markdown) {
-  Section rows(equal, equal.reference_bytes, {});
-  rows.for_each(
-      [&](const EqualMethod& method, double share) { rows.add(method, share, method.spec, method.bytes, {}); });
+  Section rows(equal, equal.reference_bytes, {"set"});
+  rows.for_each([&](const EqualMethod& method, double share) {
+    const bool set = !method.option.empty();
+    rows.add(method, share, set ? with_option(method.given, method.option, "") : method.given, method.bytes,
+             {set ? fmt::format("{}={}", method.option, method.value) : "-"});
+  });
   return rows.text(how, markdown);
 }
 

@@ -221,8 +221,9 @@ std::string latency_report(const Summary& s, bool markdown) {
       markdown);
   out += section("Bytes per decoded token", markdown) + text_of(bytes_table(s, labels), markdown);
   out += note(
-      "Touched: what computing reads and writes of the context, wherever it lies: KV, indices, scores, statistics. HBM "
-      "and DRAM have the model's weights and activations too. Bytes are those that the operations declared.",
+      "Touched: what computing reads and writes of what is kept about the context, wherever it lies: KV, indices, "
+      "statistics. HBM and DRAM have weights, activations, scores and copies too. Bytes are those that the operations "
+      "declared.",
       markdown);
   out += section("Tokens attended, and peak KV", markdown) + text_of(attended_table(s, labels), markdown);
   return out + note(

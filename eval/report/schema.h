@@ -67,7 +67,7 @@ struct WindowLoss : SampleKey {
 struct ByteCounts {
   std::uint64_t hbm = 0, dram = 0, h2d = 0, d2h = 0;
   std::uint64_t peer_link = 0, peer_hbm = 0;  // between two devices; of the other one. Written where there is one
-  std::uint64_t touched = 0;                  // touched_bytes() of the trace's records; 0 before version 9
+  std::uint64_t touched = 0;                  // Cost::context of the trace's records; 0 before version 9
   bool operator==(const ByteCounts&) const = default;
 };
 

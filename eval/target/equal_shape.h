@@ -25,7 +25,7 @@ struct EqualShapeOptions {
 };
 
 /// Of one sequence, on a machine like `hardware` with as much memory as it takes: bytes are no machine's. A method that
-/// refuses the shape is as it was given. `shape` may have fewer positions than the context takes. Throws Interrupted,
+/// refuses the shape says why. `shape` may have fewer positions than the context takes. Throws Interrupted,
 /// and InputError as find_equal().
 Equal equal_at_shape(Model shape, const HardwareProfile& hardware, const Workload& workload,
                      const EqualShapeOptions& options);

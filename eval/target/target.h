@@ -43,7 +43,7 @@ struct TargetRow {
   std::array<double, kCauseCount> idle_ms_by_cause{};      // sums to idle_ms
   double layer0_idle_ms = 0;  // of idle_ms; a layer ahead has no layer before it there (ScoutAttention, InfiniGen)
   double attended_device = 0, attended_host = 0;       // tokens per sequence, KV head, layer and step
-  double touched_bytes = 0;                            // of the context, per sequence and step (touched_bytes())
+  double touched_bytes = 0;                            // of the context, per sequence and step (Cost::context)
   std::size_t device_kv_bytes = 0, host_kv_bytes = 0;  // of the batch, peaks
   std::size_t peer_kv_bytes = 0;                       // the same of a cache rank on a peer device
 };

@@ -361,7 +361,12 @@ MethodInfo fluxion_info() {
   constexpr auto kShare = BudgetOption::Scale::share, kError = BudgetOption::Scale::error;
   info.budget_options = {{.option = "bgt", .scale = kShare, .turns_device = false, .where = "heads", .is = "fixed"},
                          {.option = "tau", .scale = kError, .turns_device = false, .where = "heads", .is = "oracle"},
-                         {.option = "tau", .scale = kError, .turns_device = false, .where = "heads", .is = "published"},
+                         {.option = "tau",
+                          .scale = BudgetOption::Scale::listed,
+                          .turns_device = false,
+                          .where = "heads",
+                          .is = "published",
+                          .values = {"0.2", "0.15", "0.1", "0.05", "0.02"}},
                          {.option = "window", .step = kPageTokens, .turns_touched = false}};
   info.for_embedded_model = "heads=embedded";
   info.for_simulated_shapes = "heads=published";

@@ -279,25 +279,9 @@ TEST(Idle, RandomSimulatedTracesNanosecondByNanosecond) {
       if (HasFailure()) FAIL() << "seed " << seed << " window " << i;
     }
     CostTotals sum;
-    for (const TraceRecord& record : trace.records) sum.add(record, trace.lanes[record.lane].kind);
+    for (const TraceRecord& record : trace.records) sum.add(record.cost, trace.lanes[record.lane].kind);
     EXPECT_EQ(report.total, sum);
   }
-}
-
-TEST(TouchedBytes, AreOfTheContextAndNotOfCopies) {
-  TraceRecord record;
-  record.cost.hbm = 1000;
-  record.cost.dram = 200;
-  record.cost.h2d = 30;
-  record.cost.d2h = 4;
-  EXPECT_EQ(touched_bytes(record), 1230u);
-  record.cost.of_model = true;
-  EXPECT_EQ(touched_bytes(record), 0u);
-  record.cost.of_model = false;
-  record.kind = Kind::copy;
-  EXPECT_EQ(touched_bytes(record), 0u);
-  record.cost.work = Work::attention;  // over the link
-  EXPECT_EQ(touched_bytes(record), 1230u);
 }
 
 TEST(Idle, TracesOfRealThreadsAddUp) {

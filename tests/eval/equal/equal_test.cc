@@ -26,12 +26,13 @@ double option_of(const std::string& spec, const std::string& name) {
 }
 
 /// 1,000 bytes; quest a byte for each token in whole hundreds, hybrid-fixed 200 and half of the share of the rest.
-double invented(const std::string& spec) {
+Bytes invented(const std::string& spec) {
   const std::string name = parse_method_spec(spec).name;
-  if (name == "quest") return 100 * std::ceil(option_of(spec, "budget") / 100);
-  if (name == "hybrid-fixed") return 200 + 400 * option_of(spec, "budget");
-  if (name == "scoutattention") return option_of(spec, "budget");
-  return name == "full" ? 1000 : 1100;
+  if (name == "quest") return {100 * std::ceil(option_of(spec, "budget") / 100)};
+  if (name == "hybrid-fixed") return {200 + 400 * option_of(spec, "budget")};
+  if (name == "scoutattention") return {option_of(spec, "budget")};
+  if (name == "asyncspade") return {0, "there is no peer."};
+  return {name == "full" ? 1000.0 : 1100.0};
 }
 
 TEST(EqualBytes, AreReadAndWritten) {
@@ -53,6 +54,8 @@ TEST(EqualBytes, AreReadAndWritten) {
 TEST(WithOption, ReplacesTheValueAndKeepsTheOthers) {
   EXPECT_EQ(with_option("quest", "budget", "64"), "quest:budget=64");
   EXPECT_EQ(with_option("quest:budget=512,page=32", "budget", "64"), "quest:page=32,budget=64");
+  EXPECT_EQ(with_option("quest:budget=512,page=32", "budget", ""), "quest:page=32");
+  EXPECT_EQ(with_option("quest:budget=512", "budget", ""), "quest");
 }
 
 TEST(BudgetOptions, EveryMethodWithABudgetHasOne) {
@@ -115,7 +118,7 @@ TEST(FindEqual, IsAsCloseAsTryingEverything) {
     const auto off = [&](double bytes) { return std::abs(bytes - target); };
     double quest = 1e9, hybrid = 1e9;
     for (int tokens = 32; tokens <= 1504; tokens += 16)
-      quest = std::min(quest, off(invented("quest:budget=" + std::to_string(tokens))));
+      quest = std::min(quest, off(invented("quest:budget=" + std::to_string(tokens)).bytes));
     for (int share = 1; share <= 1000; ++share) hybrid = std::min(hybrid, off(200 + 400 * (share / 1000.0)));
     EXPECT_EQ(off(equal.shares[0].methods.at(0).bytes), quest) << percent;
     EXPECT_NEAR(off(equal.shares[0].methods.at(1).bytes), hybrid, 1e-9) << percent;
@@ -137,8 +140,9 @@ TEST(FindEqual, SaysWhereABudgetEnds) {
 }
 
 TEST(FindEqual, WhatAnOptionDoesNotChangeIsAsGiven) {
-  const Equal equal = find_equal({Measure::touched, {0.5}}, {"quest", "full"}, 100,
-                                 [](const std::string& spec) { return spec.starts_with("quest") ? 700.0 : 1000.0; });
+  const Equal equal = find_equal({Measure::touched, {0.5}}, {"quest", "full"}, 100, [](const std::string& spec) {
+    return Bytes{spec.starts_with("quest") ? 700.0 : 1000.0};
+  });
   ASSERT_EQ(equal.as_given.size(), 2u);
   EXPECT_EQ(equal.as_given[0].spec, "quest");
   EXPECT_THAT(equal.specs(), ElementsAre("quest", "full"));
@@ -147,24 +151,54 @@ TEST(FindEqual, WhatAnOptionDoesNotChangeIsAsGiven) {
 
 TEST(FindEqual, ErrorsTurnTheOtherWay) {
   const auto bytes = [](const std::string& spec) {
-    return spec == "full" ? 1000.0 : -200 * std::log10(option_of(spec, "tau"));
+    return Bytes{spec == "full" ? 1000.0 : -200 * std::log10(option_of(spec, "tau"))};
   };
   const Equal equal = find_equal({Measure::touched, {0.2, 0.4}}, {"fluxion:heads=oracle"}, 100, bytes);
   EXPECT_EQ(equal.shares[0].methods.at(0).spec, "fluxion:heads=oracle,tau=0.1");
   EXPECT_EQ(equal.shares[1].methods.at(0).spec, "fluxion:heads=oracle,tau=0.01");
 }
 
-TEST(FindEqual, AMethodIsListedOnce) {
-  EXPECT_THROW(find_equal({Measure::touched, {0.5}}, {"full", "quest", "full"}, 100, invented), InputError);
+TEST(FindEqual, WhereThereAreFewValuesItTakesOneOfThem) {
+  const auto bytes = [](const std::string& spec) {
+    if (spec != "full") make_method(spec);  // throws for other errors than there are heads of
+    return Bytes{spec == "full" ? 1000.0 : -200 * std::log10(option_of(spec, "tau"))};
+  };
+  const Equal equal = find_equal({Measure::touched, {0.01, 0.19, 0.9}}, {"fluxion:heads=published"}, 100, bytes);
+  EXPECT_EQ(equal.shares[0].methods.at(0).value, "0.2");
+  EXPECT_EQ(equal.shares[0].methods.at(0).fit, Fit::least);
+  EXPECT_EQ(equal.shares[1].methods.at(0).value, "0.1");
+  EXPECT_EQ(equal.shares[1].methods.at(0).fit, Fit::set);
+  EXPECT_EQ(equal.shares[2].methods.at(0).value, "0.02");
 }
 
-TEST(Specs, BeginWithWhatIsAsGivenAndHaveNothingTwice) {
-  Equal equal;
-  const EqualMethod full{"full", "full", "", ""}, quest{"quest", "quest:budget=16", "budget", "16"},
-      more{"quest", "quest:budget=32", "budget", "32"};
-  equal.as_given = {full};
-  equal.shares = {{0.1, {quest}}, {0.12, {quest}}, {0.2, {more}}};
-  EXPECT_THAT(equal.specs(), ElementsAre("full", "quest:budget=16", "quest:budget=32"));
+TEST(FindEqual, WhatCannotRunSaysWhy) {
+  const Equal equal = find_equal({Measure::touched, {0.3}}, {"full", "asyncspade", "quest"}, 1000, invented);
+  ASSERT_EQ(equal.as_given.size(), 2u);
+  EXPECT_EQ(equal.as_given[1], (EqualMethod{"asyncspade", "asyncspade", "", "there is no peer.", 0, Fit::refused}));
+  EXPECT_THAT(equal_found_text(equal, "", true), AllOf(HasSubstr("| refused | asyncspade | - | - |"),
+                                                       HasSubstr("asyncspade is refused: there is no peer.")));
+  EXPECT_THROW(find_equal({Measure::touched, {0.3}}, {"quest"}, 1000,
+                          [](const std::string&) {
+                            return Bytes{0, "no room."};
+                          }),
+               InputError);
+}
+
+TEST(FindEqual, AMethodIsListedOnce) {
+  EXPECT_THROW(find_equal({Measure::touched, {0.5}}, {"full", "quest", "full"}, 100, invented), InputError);
+  EXPECT_THROW(find_equal({Measure::touched, {0.5}}, {"quest", "quest:budget=128"}, 100, invented), InputError)
+      << "they would be one";
+  EXPECT_NO_THROW(find_equal({Measure::touched, {0.5}}, {"quest", "quest:page=32"}, 100, invented));
+}
+
+TEST(Specs, BeginWithTheBaselineAndHaveNothingTwice) {
+  const EqualBytes asked{Measure::touched, {0.33, 0.34, 0.6}};
+  Equal equal = find_equal(asked, {"full", "quest", "full-host"}, 2000, invented);
+  const auto set = [&](std::size_t share) { return equal.shares[share].methods.at(0).spec; };
+  EXPECT_EQ(set(0), set(1)) << "both are closest to 300 bytes";
+  EXPECT_THAT(equal.specs(), ElementsAre("full", "full-host", set(0), set(2)));
+  equal = find_equal(asked, {"quest", "full-host", "full"}, 2000, invented);
+  EXPECT_THAT(equal.specs(), ElementsAre(set(0), "full-host", "full", set(2)));
 }
 
 TEST(EqualFile, IsReadBackForTheSameQuestionOnly) {
@@ -185,6 +219,9 @@ TEST(EqualFile, IsReadBackForTheSameQuestionOnly) {
   EXPECT_FALSE(read(text, asked, {"quest", "full"}));
   EXPECT_FALSE(read(text, asked, {"quest", "full", "tova"}));
   EXPECT_FALSE(read(text, asked, {"hybrid-fixed", "full", "quest"}));
+  std::string unknown = text;
+  unknown.replace(unknown.find("\"method\": \"full\""), 16, "\"method\": \"fool\"");
+  EXPECT_FALSE(read(unknown, asked, methods));
   for (const char* damaged : {"", "{}", "[]", "{\"schema_version\": 1}"}) EXPECT_FALSE(read(damaged, asked, methods));
   for (std::size_t cut = 0; cut < text.size(); cut += 7) EXPECT_FALSE(read(text.substr(0, cut), asked, methods)) << cut;
 }
@@ -196,7 +233,8 @@ TEST(EqualText, PutsWhatCameOfItBesideAccuracy) {
   summary.methods[0].latency.touched = 2e6;
   summary.methods[1].latency.touched = 0.43e6;
   const EqualMethod hybrid{"hybrid", "hybrid:budget=0.2", "budget", "0.2", 4e5, Fit::set};
-  const Equal equal{{Measure::touched, {0.2}}, 1.9e6, {{"full", "full", "", "", 1.9e6}}, {{0.2, {hybrid}}}};
+  const Equal equal{
+      {Measure::touched, {0.2}}, {"full", "hybrid"}, 1.9e6, {{"full", "full", "", "", 1.9e6}}, {{0.2, {hybrid}}}};
   std::string text = equal_text(equal, summary, /*markdown=*/true);
   EXPECT_THAT(text, AllOf(HasSubstr("At equal bytes touched"), HasSubstr("| 20.0 | hybrid:budget=0.2 | 21.5 | 75.0"),
                           HasSubstr("| - | full | 100.0 | 100.0"), HasSubstr("2 MB"),

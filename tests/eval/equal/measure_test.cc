@@ -44,7 +44,8 @@ TEST(BytesOfPrompts, AreThoseOfARunOnThem) {
   RunFolder folder = RunFolder::create(root / "run", manifest);
   run_compare(options, model, *device, pool, folder);
   const Summary summary = summarise(folder);
-  BytesOfPrompts bytes(first_samples(options, model), options, model, *device, pool);
+  const std::vector<BenchmarkSample> samples = first_samples(options, model);
+  BytesOfPrompts bytes(samples, options, model, *device, pool);
   EXPECT_EQ(bytes.prompts(), 3u);
   for (const MethodSummary& method : summary.methods) {
     EXPECT_DOUBLE_EQ(bytes(method.label, Measure::touched), method.latency.touched) << method.label;
