@@ -13,6 +13,13 @@ namespace {
 
 constexpr const char* kScript = "eval/tables/page.py";
 
+/// As text of JSON it would have to be UTF-8, which a folder's name need not be.
+std::string hex_of(const std::string& bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
 std::string title_of(std::span<const ReportedRun> runs) {
   const Manifest& first = runs.front().manifest;
   std::string title = fmt::format("{} on {}", first.benchmark, first.model);
@@ -31,7 +38,7 @@ std::string tables_page(std::span<const ReportedRun> runs, std::span<const std::
                                  {"runs", nlohmann::ordered_json::array()},
                                  {"made_by", made_by}};
   for (std::size_t i = 0; i < runs.size(); ++i)
-    page["runs"].push_back({{"name", runs[i].name}, {"folder", folders[i]}});
+    page["runs"].push_back({{"name", runs[i].name}, {"folder", hex_of(folders[i])}, {"complete", runs[i].complete}});
   PythonAnswer answer = ask_python(kScript, json_text(page));
   switch (answer.end) {
     case PythonEnd::done:

@@ -1,5 +1,9 @@
-"""Makes one page of runs: reads {"title", "tables", "runs": [{"name", "folder"}]} as JSON, `tables` being Markdown, and writes HTML with
-each run's report.md and plots in it. Nothing of it lies in another file.
+"""Makes one page of runs: reads {"title", "tables", "runs": [{"name", "folder", "complete"}], "made_by"} as JSON, `tables` being
+Markdown and `folder` the bytes of its path in hexadecimal digits, and writes HTML with each run's report.md and plots in it.
+Nothing of it lies in another file.
+
+Names of folders, methods and models are in the midst of that Markdown, so only what our own reports are made of is read as such:
+headings, paragraphs, tables, lists and code, and, each on a line of its own, bold lines and pictures. Nothing becomes a link.
 
   python3 eval/tables/page.py <page.json >page.html
 """
@@ -8,6 +12,7 @@ import html
 import json
 import os
 import re
+import secrets
 import sys
 
 try:
@@ -32,49 +37,74 @@ footer { color: var(--faint); margin-top: 3rem; }
 """
 
 
-def to_html(text):
-    """Without HTML of its own: what looks like it in a label or a path is text."""
+def converted(text, blocks, inline):
+    """HTML of Markdown of which only these are read; all else is text, HTML and its entities too."""
     reader = markdown.Markdown(extensions=["tables"])
+    reader.ESCAPED_CHARS = ["|"]  # as cells have it; elsewhere a backslash is one
     reader.preprocessors.deregister("html_block")
-    reader.inlinePatterns.deregister("html")
-    reader.inlinePatterns.deregister("entity")
-    body = reader.convert(text)
+    for registry, kept in ((reader.parser.blockprocessors, blocks), (reader.inlinePatterns, inline)):
+        for name in [item.name for item in registry._priority]:
+            if name not in kept:
+                registry.deregister(name)
+    body = reader.convert(text.replace("&", "&amp;"))  # what looks like an entity is taken for one
+    body = re.sub(r"<code>.*?</code>", lambda code: code[0].replace("&amp;amp;", "&amp;"), body, flags=re.DOTALL)
+    body = re.sub(r"<th\b.*?</th>", lambda head: head[0].replace("&lt;br&gt;", "<br>"), body)  # above the clock's name
     return body.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
 
 
-def picture(folder, name):
-    """The picture as a data URI, as vectors where there are some; None: it is not there."""
+def tables_to_html(text):
+    """Sections of paragraphs and tables. A name ends in ": ", so that no paragraph that begins with one is a heading."""
+    html_of = []
+    for i, part in enumerate(re.split(r"(?m)^## ([A-Za-z, ]+)$", text)):
+        html_of.append(f"<h3>{part}</h3>" if i % 2 else converted(part, ("empty", "table", "paragraph"), ("escape",)))
+    return "\n".join(html_of)
+
+
+def report_to_html(text, folder):
+    """A report, whose pictures are in the folder."""
+    mark = secrets.token_hex(16)  # that no report has
+    lines = []
+
+    def keep(line):
+        lines.append(line)
+        return f"\n\n{mark}-{len(lines) - 1}-\n\n"
+
+    text = re.sub(r"(?m)^!\[([^\]\n]*)\]\(([\w.-]+\.(?:png|svg))\)$", lambda m: keep(picture(folder, m[2], m[1])), text)
+    text = re.sub(r"(?m)^\*\*(.+)\*\*$", lambda m: keep(f"<strong>{html.escape(m[1])}</strong>"), text)
+    blocks = ("empty", "indent", "code", "table", "hashheader", "hr", "olist", "ulist", "quote", "paragraph")
+    body = converted(text, blocks, ("backtick", "escape"))
+    return re.sub(mark + r"-(\d+)-", lambda m: lines[int(m[1])], body)
+
+
+def picture(folder, name, shows):
+    """The picture itself, as vectors where there are some; where it is not there, what it would show."""
+    shows = html.escape(shows)
     stem = os.path.join(folder, os.path.splitext(os.path.basename(name))[0])
     for end, kind in TYPES.items():
         try:
             with open(stem + end, "rb") as file:
-                return f"data:{kind};base64,{base64.b64encode(file.read()).decode()}"
+                return f'<img alt="{shows}" src="data:{kind};base64,{base64.b64encode(file.read()).decode()}" />'
         except FileNotFoundError:
             continue
-    return None
-
-
-def with_pictures(body, folder):
-    def inline(match):
-        data = picture(folder, html.unescape(match["src"]))
-        return match[0].replace(f'src="{match["src"]}"', f'src="{data}"') if data else f"<em>{match['alt']}: not drawn</em>"
-    return re.sub(r'<img alt="(?P<alt>[^"]*)" src="(?P<src>[^"]*)" />', inline, body)
+    return f"<em>{shows}: not drawn</em>"
 
 
 def section_of(run, number):
     """A run's own report, its headings a level lower."""
+    folder = os.fsdecode(bytes.fromhex(run["folder"]))
     try:
-        with open(os.path.join(run["folder"], "report.md"), encoding="utf-8", errors="replace") as file:
+        with open(os.path.join(folder, "report.md"), encoding="utf-8", errors="replace") as file:
             report = file.read()
     except FileNotFoundError:
-        report = "# Not reported yet\n\nThe run has no report.md: it was stopped before its end.\n"
+        report = "# Not reported yet\n\nThe folder has no report.md."
+        report += "\n" if run["complete"] else " The run is not complete.\n"
     first, _, rest = report.partition("\n")
     title = first.removeprefix("# ") if first.startswith("# ") else ""
     body = rest if title else report
     body = re.sub(r"(?m)^(#+ )", r"#\1", body)
     name = html.escape(run["name"])
     return (f'<section id="run-{number}">\n<h2>{name}{": " + html.escape(title) if title else ""}</h2>\n'
-            f'{with_pictures(to_html(body), run["folder"])}\n</section>')
+            f"{report_to_html(body, folder)}\n</section>")
 
 
 def main():
@@ -82,7 +112,7 @@ def main():
     title = html.escape(page["title"])
     links = " ".join(f'<a href="#run-{i}">{html.escape(run["name"])}</a>' for i, run in enumerate(page["runs"]))
     sections = "\n".join(section_of(run, i) for i, run in enumerate(page["runs"]))
-    tables = to_html(re.sub(r"(?m)^## ", "### ", page["tables"]))
+    tables = tables_to_html(page["tables"])
     sys.stdout.reconfigure(encoding="utf-8")
     sys.stdout.write(f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
                      f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n'
