@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include "cli/input.h"
 #include "cli/output.h"
@@ -67,7 +68,11 @@ eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& o
   return {run.prefix_cache,
           fmt::format("engine {}, weights {}, config {:016x}, {}, {}, profile {}", engine_hash(),
                       session.model.weights_hash, content_hash(std::as_bytes(std::span(text.data(), text.size()))),
-                      to_string(active_isa()), session.device->clock_name(), session.hardware_hash)};
+                      to_string(active_isa()), session.device->clock_name(), session.hardware_hash),
+          [](const std::string& sentence) {
+            // On a terminal the line of progress is there already.
+            fmt::print(stderr, "{}{}\n", isatty(STDERR_FILENO) == 1 ? "\n" : "", sentence);
+          }};
 }
 
 eval::Shard shard_of(const RunOptions& options) {
@@ -165,8 +170,9 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
   if (!options.shard.empty() && there < all) {
     if (there == 0) {
       if (!options.resume) folder.discard();
-      throw_input_error("--shard {}: the run has fewer batches than that, and this shard has none: give fewer shards.",
-                        options.shard);
+      throw_input_error(
+          "--shard {}: the run has too few batches for so many shards, and this shard has none: give fewer shards.",
+          options.shard);
     }
     folder.keep();
     fmt::print(

@@ -1,7 +1,8 @@
-# Run at every build (cmake -P): writes OUTPUT with a hash of all sources of engine/ and of COMPILER, but only where it
-# changed. What is computed by one engine is not taken for another's (engine/common/version.h).
+# Run at every build (cmake -P): writes OUTPUT with a hash of all sources of engine/, of what says how they are compiled, and
+# of COMPILER, but only where it changed. What is computed by one engine is not taken for another's (engine/common/version.h).
 file(GLOB_RECURSE sources RELATIVE ${SOURCE_DIR} ${SOURCE_DIR}/engine/*.h ${SOURCE_DIR}/engine/*.cc ${SOURCE_DIR}/engine/*.cu
-  ${SOURCE_DIR}/engine/*.cuh)
+  ${SOURCE_DIR}/engine/*.cuh ${SOURCE_DIR}/engine/CMakeLists.txt)
+list(APPEND sources cmake/TandemBuild.cmake)
 list(SORT sources)
 set(hashes "${COMPILER}")
 foreach(source ${sources})

@@ -18,7 +18,7 @@ if(TANDEM_CCACHE)
 endif()
 
 # Headers are most of what a file's compilation takes, so eight files of a target share one. What is local to a file needs a
-# name of its own within the target. scripts/lint.sh looks at files one by one, so it finds a missing #include.
+# name of its own within the target. `scripts/lint.sh --each` parses files one by one, so it finds a missing #include.
 set(CMAKE_UNITY_BUILD ${TANDEM_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 

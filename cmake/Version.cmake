@@ -6,7 +6,8 @@ set(commit_command ${CMAKE_COMMAND} -DGIT=${TANDEM_GIT} -DSOURCE_DIR=${CMAKE_SOU
 add_custom_target(tandem_git_commit COMMAND ${commit_command} BYPRODUCTS ${commit_source} COMMENT "Commit of this build" VERBATIM)
 
 set(engine_source ${CMAKE_BINARY_DIR}/generated/engine_hash.cc)
-set(engine_command ${CMAKE_COMMAND} "-DCOMPILER=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${CMAKE_CXX_FLAGS} ${TANDEM_SANITIZE}"
+string(TOUPPER "CMAKE_CXX_FLAGS_${CMAKE_BUILD_TYPE}" type_flags)
+set(engine_command ${CMAKE_COMMAND} "-DCOMPILER=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${CMAKE_CXX_FLAGS} ${${type_flags}} ${TANDEM_SANITIZE}"
   -DSOURCE_DIR=${CMAKE_SOURCE_DIR} -DOUTPUT=${engine_source} -P ${CMAKE_SOURCE_DIR}/cmake/EngineHash.cmake)
 add_custom_target(tandem_engine_hash COMMAND ${engine_command} BYPRODUCTS ${engine_source} COMMENT "Hash of the engine's sources" VERBATIM)
 

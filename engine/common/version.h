@@ -13,8 +13,9 @@ std::string_view version();
 /// "unknown" outside a git checkout or without git.
 std::string_view git_commit();
 
-/// 16 hexadecimal digits over the sources of engine/ and the compiler with its options: what two programs with the same
-/// one compute of the same prompt is the same, whatever differs in methods and tools.
+/// 16 hexadecimal digits over the sources and build files of engine/, cmake/TandemBuild.cmake, and the compiler with
+/// its options: what two programs with the same one compute of the same prompt is the same, whatever differs in methods
+/// and tools.
 std::string_view engine_hash();
 
 /// "GCC 12.2.0, Release": compiler, build type and sanitizers.

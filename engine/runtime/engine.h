@@ -136,7 +136,9 @@ class Engine {
   /// step. `identity`: what a prefill depends on beside the prompt. RunError where the file cannot be written.
   void save(const Prefix& prefix, const std::filesystem::path& file, std::string_view identity);
   /// What save() wrote, bit by bit, with the times of that prefill; nullptr where the file is not there or not whole,
-  /// is of another identity or prompt, or has other things kept (keep_queries, column_sums). Errors as in prefill.
+  /// is of another identity or prompt, or has other queries kept (keep_queries) or no sums where they are needed
+  /// (column_sums). Sums that are not needed are left out, and their time with them: it is the prefix of a prefill
+  /// without them. Errors as in prefill.
   std::unique_ptr<Prefix> load(std::span<const std::int32_t> prompt, const std::filesystem::path& file,
                                std::string_view identity);
 

@@ -5,14 +5,17 @@
 //   sums    [layer][kv_head][room] f32                  where they are kept
 //   hash of all bytes before it
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
-#include <fstream>
+#include <fmt/format.h>
 #include <optional>
+#include <random>
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/device/launch_context.h"
@@ -43,13 +46,19 @@ std::uint64_t hashed(const void* data, std::size_t bytes, std::uint64_t seed) {
 /// Writes beside the file and puts it in its place when it is whole.
 class Writer {
  public:
-  explicit Writer(const fs::path& file)
-      : file_(file), part_(file.string() + ".part" + std::to_string(getpid())), out_(part_, std::ios::binary) {
-    check();
+  explicit Writer(const fs::path& file) : file_(file) {
+    // A process's number is another's, too, in another container or on another machine that shares the folder.
+    std::random_device random;
+    do {
+      part_ = file_.string() + fmt::format(".part{:08x}{:08x}", random(), random());
+      out_ = open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (out_ < 0 && errno == EEXIST);
+    if (out_ < 0) fail(errno);
   }
   ~Writer() {
+    if (out_ >= 0) close(out_);
     std::error_code ignored;
-    fs::remove(part_, ignored);
+    if (!part_.empty()) fs::remove(part_, ignored);
   }
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
@@ -57,26 +66,32 @@ class Writer {
   void write(const void* data, std::size_t bytes) {
     if (bytes == 0) return;
     hash_ = hashed(data, bytes, hash_);
-    out_.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
-    check();
+    put(static_cast<const char*>(data), bytes);
   }
   void finish() {
-    const std::uint64_t hash = hash_;
-    out_.write(reinterpret_cast<const char*>(&hash), sizeof hash);
-    out_.close();
-    check();
-    std::error_code error;
-    fs::rename(part_, file_, error);
-    if (error) throw_run_error("The prefilled prompt '{}' cannot be written ({}).", file_.string(), error.message());
+    put(reinterpret_cast<const char*>(&hash_), sizeof hash_);
+    if (close(std::exchange(out_, -1)) != 0) fail(errno);
+    if (std::rename(part_.c_str(), file_.c_str()) != 0) fail(errno);
+    part_.clear();
   }
 
  private:
-  void check() const {
-    if (!out_)
-      throw_run_error("The prefilled prompt '{}' cannot be written ({}).", file_.string(), std::strerror(errno));
+  void put(const char* data, std::size_t bytes) {
+    while (bytes > 0) {
+      const ssize_t written = ::write(out_, data, bytes);
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) fail(written < 0 ? errno : ENOSPC);
+      data += written;
+      bytes -= static_cast<std::size_t>(written);
+    }
   }
-  const fs::path file_, part_;
-  std::ofstream out_;
+  [[noreturn]] void fail(int error) const {
+    throw_run_error("The prefilled prompt '{}' cannot be written ({}).", file_.string(), std::strerror(error));
+  }
+
+  const fs::path file_;
+  fs::path part_;
+  int out_ = -1;
   std::uint64_t hash_ = 0;
 };
 
@@ -212,34 +227,40 @@ void Engine::save(const Prefix& prefix, const fs::path& file, std::string_view i
   out.write(&header, sizeof header);
   out.write(identity.data(), identity.size());
   out.write(prefix.prompt.data(), prefix.prompt.size() * sizeof(std::int32_t));
-  std::vector<char> layer_pages(blocks.end * slot_bytes);
-  for (std::uint32_t layer = 0; layer < s.layers && !layer_pages.empty(); ++layer) {
-    std::vector<std::uint32_t> slots;
-    kv_->append_slots(prefix.sequence, layer, blocks, Tier::device, slots);
-    Op op = copy_op("save prefix");
-    op.cost.d2h = layer_pages.size();
-    op.cost.pieces = static_cast<std::uint32_t>(slots.size());
-    kv_->append_access(prefix.sequence, layer, blocks, Tier::device, Range{0, s.kv_heads}, false, op.access);
-    op.body = [&](BodyContext& ctx) {
-      const char* pages = ctx.read<char>(kv_->device_buffer());
-      for (std::size_t i = 0; i < slots.size(); ++i)
-        std::memcpy(layer_pages.data() + i * slot_bytes, pages + slots[i] * slot_bytes, slot_bytes);
-    };
-    op.launch = [&](LaunchContext& ctx) {
-      const char* pages = ctx.read<char>(kv_->device_buffer());
-      for (std::size_t i = 0; i < slots.size(); ++i)
-        cuda_copy(layer_pages.data() + i * slot_bytes, pages + slots[i] * slot_bytes, slot_bytes, ctx.stream());
-    };
-    device_.host_wait(device_.submit(device_.lane(LaneKind::d2h), std::move(op)));
-    out.write(layer_pages.data(), layer_pages.size());
+  try {
+    std::vector<char> layer_pages(blocks.end * slot_bytes);
+    for (std::uint32_t layer = 0; layer < s.layers && !layer_pages.empty(); ++layer) {
+      std::vector<std::uint32_t> slots;
+      kv_->append_slots(prefix.sequence, layer, blocks, Tier::device, slots);
+      Op op = copy_op("save prefix");
+      op.cost.d2h = layer_pages.size();
+      op.cost.pieces = static_cast<std::uint32_t>(slots.size());
+      kv_->append_access(prefix.sequence, layer, blocks, Tier::device, Range{0, s.kv_heads}, false, op.access);
+      op.body = [&](BodyContext& ctx) {
+        const char* pages = ctx.read<char>(kv_->device_buffer());
+        for (std::size_t i = 0; i < slots.size(); ++i)
+          std::memcpy(layer_pages.data() + i * slot_bytes, pages + slots[i] * slot_bytes, slot_bytes);
+      };
+      op.launch = [&](LaunchContext& ctx) {
+        const char* pages = ctx.read<char>(kv_->device_buffer());
+        for (std::size_t i = 0; i < slots.size(); ++i)
+          cuda_copy(layer_pages.data() + i * slot_bytes, pages + slots[i] * slot_bytes, slot_bytes, ctx.stream());
+      };
+      device_.host_wait(device_.submit(device_.lane(LaneKind::d2h), std::move(op)));
+      out.write(layer_pages.data(), layer_pages.size());
+    }
+    for (const auto& [buffer, bytes] :
+         {std::pair{&prefix.queries.values, header.query_bytes}, std::pair{&prefix.sums.values, header.sum_bytes}}) {
+      std::vector<char> values(bytes);
+      if (bytes > 0) read_buffer(device_, *buffer, values);
+      out.write(values.data(), values.size());
+    }
+    device_.drain();
+  } catch (...) {  // of a full disk, after which the run goes on: these copies are not of what comes next
+    device_.drain_after_error();
+    kv_->all_done();
+    throw;
   }
-  for (const auto& [buffer, bytes] :
-       {std::pair{&prefix.queries.values, header.query_bytes}, std::pair{&prefix.sums.values, header.sum_bytes}}) {
-    std::vector<char> values(bytes);
-    if (bytes > 0) read_buffer(device_, *buffer, values);
-    out.write(values.data(), values.size());
-  }
-  device_.drain();
   kv_->all_done();
   out.finish();
 }
@@ -261,8 +282,11 @@ std::unique_ptr<Prefix> Engine::load(std::span<const std::int32_t> prompt, const
   prefix->sums = room_for_sums({}, 0, tokens);
   const std::size_t query_bytes = std::size_t{s.layers} * prefix->queries.kept * s.q_heads * s.head_dim * sizeof(float),
                     sum_bytes = std::size_t{s.layers} * s.kv_heads * prefix->sums.room * sizeof(float);
-  // It may have been kept for methods that needed more or less of it.
-  if (parts->header.query_bytes != query_bytes || parts->header.sum_bytes != sum_bytes) return nullptr;
+  // It may have been kept for methods that needed more or less of it. Sums that nobody needs here are no hindrance:
+  // nothing else of a prefill depends on them, and their time is known.
+  const bool without_sums = prefix->sums.room == 0;
+  if (parts->header.query_bytes != query_bytes) return nullptr;
+  if (!without_sums && parts->header.sum_bytes != sum_bytes) return nullptr;
   if (!read_contents(in, s.layers, *parts)) return nullptr;
   prefix->sequence = kv_->create();
   try {
@@ -303,8 +327,8 @@ std::unique_ptr<Prefix> Engine::load(std::span<const std::int32_t> prompt, const
   }
   kv_->all_done();
   prefix->prompt.assign(prompt.begin(), prompt.end());
-  prefix->prefill_ns = parts->header.prefill_ns;
-  prefix->sums_ns = parts->header.sums_ns;
+  prefix->prefill_ns = parts->header.prefill_ns - (without_sums ? parts->header.sums_ns : 0);
+  prefix->sums_ns = without_sums ? 0 : parts->header.sums_ns;
   return prefix;
 }
 

@@ -1,19 +1,40 @@
 #include "eval/run/prefix_cache.h"
 
+#include <chrono>
 #include <fmt/core.h>
 
 #include "engine/common/error.h"
 #include "engine/model/safetensors.h"
 
 namespace tandem::eval {
+namespace {
 
-PrefixCache::PrefixCache(const PrefixFiles& files, const EngineOptions& engine) : folder_(files.folder) {
+namespace fs = std::filesystem;
+
+/// Files being written that nobody has written to for a day: their process was killed.
+void remove_left_over(const fs::path& folder) {
+  constexpr auto kLong = std::chrono::hours(24);
+  std::error_code end, error;
+  for (auto entry = fs::directory_iterator(folder, end); !end && entry != fs::directory_iterator();
+       entry.increment(end)) {
+    if (entry->path().filename().native().find(".prefix.part") == std::string::npos) continue;
+    const auto written = fs::last_write_time(entry->path(), error);
+    if (!error && fs::file_time_type::clock::now() - written > kLong) fs::remove(entry->path(), error);
+  }
+}
+
+}  // namespace
+
+PrefixCache::PrefixCache(const PrefixFiles& files, const EngineOptions& engine)
+    : folder_(files.folder), warn_(files.warn) {
   if (folder_.empty()) return;
   std::error_code refused;
-  std::filesystem::create_directories(folder_, refused);
+  fs::create_directories(folder_, refused);
   if (refused) throw_input_error("--prefix-cache: '{}' cannot be made ({}).", folder_.string(), refused.message());
-  identity_ = fmt::format("{}, KV {}, chunks {}, queries {}, sums {}", files.identity, to_string(engine.precision),
-                          engine.prefill_chunk, engine.keep_queries, engine.column_sums ? 1 : 0);
+  remove_left_over(folder_);
+  // Without column sums: the engine leaves them out where they are not needed.
+  identity_ = fmt::format("{}, KV {}, chunks {}, queries {}", files.identity, to_string(engine.precision),
+                          engine.prefill_chunk, engine.keep_queries);
 }
 
 std::unique_ptr<Prefix> PrefixCache::prefill(Engine& engine, std::span<const std::int32_t> prompt) const {
@@ -22,8 +43,12 @@ std::unique_ptr<Prefix> PrefixCache::prefill(Engine& engine, std::span<const std
   const auto file = folder_ / fmt::format("{:016x}.prefix", content_hash(std::as_bytes(prompt), whose));
   if (auto prefix = engine.load(prompt, file, identity_)) return prefix;
   auto prefix = engine.prefill(prompt);
+  if (!saves_) return prefix;
   try {
     engine.save(*prefix, file, identity_);
+  } catch (const RunError& error) {  // a full disk, for example, which is no reason to end a run
+    saves_ = false;
+    if (warn_) warn_(fmt::format("{} The run goes on without keeping prompts.", error.what()));
   } catch (...) {
     engine.release(*prefix);
     throw;

@@ -8,7 +8,7 @@ namespace tandem::eval {
 
 struct Shard {
   std::uint32_t number = 1, of = 1;  // 1 .. of
-  /// Batches in the run's order, from 0: every shard has long and short ones.
+  /// Batches in the run's order, from 0, dealt out in turn: as many to each as can be.
   bool has(std::uint64_t batch) const { return batch % of == number - 1; }
 };
 

@@ -7,6 +7,7 @@
 #include "methods/registry.h"
 #include "tests/engine/model/model_folder.h"
 #include "tests/engine/runtime/tiny.h"
+#include "tests/eval/report/file_size_limit.h"
 
 namespace tandem::testing {
 namespace {
@@ -62,6 +63,36 @@ TEST_F(PrefixFile, EveryMethodDecodesBehindItAsBehindThePrefill) {
     second.engine.release(*loaded);
     EXPECT_EQ(second.engine.kv().bytes_in_use(Tier::device), 0u);
   }
+}
+
+// What one method of a run needs of prompts does not keep them from a run without it, and is not in its times.
+TEST_F(PrefixFile, SumsThatNobodyNeedsAreLeftOut) {
+  const std::vector<std::int32_t> prompt = random_prompt(700, 3);
+  const Model model = tiny_model();
+  ThreadPool pool(2);
+  EngineOptions plain;
+  plain.kv.device_bytes = plain.kv.host_bytes = std::size_t{64} << 20;
+  plain.prefill_chunk = 256;
+  const auto first_device = sim(), second_device = sim(), sums_device = sim();
+  Engine first(model, *first_device, pool, plain), second(model, *second_device, pool, plain);
+  EngineOptions kept = plain;
+  kept.column_sums = true;
+  Engine sums(model, *sums_device, pool, kept);
+  const auto more = sums.prefill(prompt), expected = first.prefill(prompt);
+  EXPECT_GT(more->sums_ns, 0);
+  sums.save(*more, file(), kIdentity);
+  const auto loaded = second.load(prompt, file(), kIdentity);
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->sums.room, 0u);
+  EXPECT_EQ(loaded->sums_ns, 0);
+  EXPECT_EQ(loaded->prefill_ns, expected->prefill_ns);
+  for (const char* method : {"full", "hybrid-fixed:budget=0.5"})
+    EXPECT_EQ(decode(first, *expected, method), decode(second, *loaded, method)) << method;
+  EXPECT_TRUE(sums.load(prompt, file(), kIdentity));
+  // The reverse is not enough.
+  second.save(*loaded, file(), kIdentity);
+  EXPECT_FALSE(sums.load(prompt, file(), kIdentity));
+  EXPECT_TRUE(first.load(prompt, file(), kIdentity));
 }
 
 TEST_F(PrefixFile, ItMayBeOneTokenAndGoOn) {
@@ -135,6 +166,14 @@ TEST_F(PrefixFile, WhereThereIsNoRoomNothingIsLost) {
   EXPECT_THROW(tight.load(prompt, file(), kIdentity), InputError);
   EXPECT_EQ(tight.kv().bytes_in_use(Tier::device), 0u);
   EXPECT_THROW(bench.engine.save(*prefilled, root_.path() / "no" / "folder", kIdentity), RunError);
+  {
+    const eval::FileSizeLimit limit(std::size_t{64} << 10);
+    EXPECT_THROW(bench.engine.save(*prefilled, root_.path() / "b.prefix", kIdentity), RunError);
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_.path()), {}), 1) << "the first file";
+  Bench other(tiny_model());
+  const auto same = other.engine.prefill(prompt);
+  EXPECT_EQ(decode(bench.engine, *prefilled, "full"), decode(other.engine, *same, "full")) << "what was copied is past";
 }
 
 }  // namespace

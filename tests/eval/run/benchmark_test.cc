@@ -1,5 +1,8 @@
 #include "eval/run/benchmark.h"
 
+#include <chrono>
+#include <filesystem>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/device/sim_device.h"
@@ -65,6 +68,41 @@ TEST(RunBenchmark, ASampleMayBeDrawnAndAnAnswerThatIsCutMayBeWrong) {
   EXPECT_EQ(samples[1].score, 1) << "benchmarks that do not ask for it";
   EXPECT_EQ(samples[0].tokens, samples[1].tokens) << "greedy beside one that is drawn";
   EXPECT_NE(samples[2].tokens, samples[1].tokens);
+}
+
+TEST(PrefixCache, GoesOnWhereNothingCanBeKept) {
+  const Model model = load_model("tiny");
+  ThreadPool pool(1);
+  const auto device = make_sim_device(load_profile("fluxion-a100"));
+  Engine engine(model, *device, pool, {});
+  const testing::TemporaryFolder root;
+  std::vector<std::string> said;
+  const PrefixCache cache(
+      {root.path() / "kept", "engine 1", [&](const std::string& sentence) { said.push_back(sentence); }}, {});
+  const std::vector<std::int32_t> prompt = model.tokenizer->encode("Tom had an apple and", true);
+  engine.release(*cache.prefill(engine, prompt));
+  EXPECT_TRUE(said.empty());
+  std::filesystem::remove_all(root.path() / "kept");
+  for (int i = 0; i < 2; ++i) {
+    const auto prefix = cache.prefill(engine, prompt);
+    EXPECT_EQ(prefix->prompt, prompt);
+    engine.release(*prefix);
+  }
+  EXPECT_THAT(said, ::testing::ElementsAre(::testing::HasSubstr("goes on without keeping")));
+  EXPECT_EQ(engine.kv().bytes_in_use(Tier::device), 0u);
+}
+
+TEST(PrefixCache, RemovesWhatWasLeftHalfWritten) {
+  const testing::TemporaryFolder root;
+  const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(25);
+  for (const char* name : {"a.prefix", "a.prefix.part12", "b.prefix.part34", "notes.txt"}) {
+    testing::write_bytes(root.path() / name, "x");
+    if (name[0] != 'b') std::filesystem::last_write_time(root.path() / name, long_ago);
+  }
+  const PrefixCache cache({root.path(), "engine 1"}, {});
+  EXPECT_FALSE(std::filesystem::exists(root.path() / "a.prefix.part12"));
+  for (const char* name : {"a.prefix", "b.prefix.part34", "notes.txt"})
+    EXPECT_TRUE(std::filesystem::exists(root.path() / name)) << name;
 }
 
 }  // namespace
