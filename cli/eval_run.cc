@@ -28,10 +28,11 @@ void answer(const EvalRun& asked, const eval::Benchmark& benchmark, eval::Benchm
   manifest.command = asked.command;
   describe_session(asked.options, session, manifest);
   asked.fill(manifest);
-  eval::RunFolder folder = open_run(asked.run, asked.what, manifest);
-  Progress progress(asked.doing, Progress::standard(asked.run.quiet));
+  // What refuses an option comes before the folder, which it would leave behind.
   options.shard = shard_of(asked.run);
   options.prefix_files = prefix_files_of(asked.run, asked.options, session);
+  eval::RunFolder folder = open_run(asked.run, asked.what, manifest);
+  Progress progress(asked.doing, Progress::standard(asked.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(
       asked.run, folder, progress,

@@ -41,6 +41,28 @@ class Union {
   std::map<SampleKey, std::pair<Item, std::string>> items_;  // with the run that it is from
 };
 
+/// Also through links, and where there is no such folder.
+bool same_folder(const fs::path& a, const fs::path& b) {
+  std::error_code none;
+  if (fs::equivalent(a, b, none) && !none) return true;
+  const auto whole = [](const fs::path& path) {
+    std::error_code refused;
+    fs::path found = fs::weakly_canonical(path, refused);
+    if (refused) found = path.lexically_normal();
+    return found.has_filename() ? found : found.parent_path();
+  };
+  return whole(a) == whole(b);
+}
+
+/// As check_resumable(), whose sentences are about a run that goes on.
+void check_one_run(const fs::path& first, const Manifest& manifest, const fs::path& other, const Manifest& others) {
+  try {
+    check_resumable(other, others, manifest);
+  } catch (const InputError& error) {
+    throw_input_error("'{}' and '{}' are not shards of one run: {}", first.string(), other.string(), error.what());
+  }
+}
+
 /// Who made samples of any of them, and when.
 Manifest manifest_of(const std::vector<RunFolder>& runs) {
   Manifest merged = runs.front().manifest();
@@ -63,9 +85,12 @@ Merged merge_runs(std::span<const fs::path> paths, const fs::path& out, bool for
   Union<SampleResult> samples;
   Union<WindowLoss> windows;
   Union<SampleTiming> timings;
+  for (const fs::path& path : paths)
+    if (same_folder(path, out))
+      throw_input_error("'{}' is one of the runs to join: give another folder for the whole run.", out.string());
   for (const fs::path& path : paths) {
     const RunFolder& run = runs.emplace_back(RunFolder::open(path));
-    check_resumable(path, run.manifest(), runs.front().manifest());
+    check_one_run(paths.front(), runs.front().manifest(), path, run.manifest());
     if (run.manifest().benchmark == kPerplexity)
       windows.add(run.windows(), path.string());
     else
@@ -74,12 +99,18 @@ Merged merge_runs(std::span<const fs::path> paths, const fs::path& out, bool for
   }
   const Manifest manifest = manifest_of(runs);
   RunFolder merged = RunFolder::create(out, manifest, force);
-  samples.append_to(merged);
-  windows.append_to(merged);
-  timings.append_to(merged);
-  merged.arrange(keys_in_order(manifest, batch_of(manifest)));
-  merged.keep();
-  return {merged.finished().size(), manifest.all_samples() * manifest.methods.size()};
+  try {
+    samples.append_to(merged);
+    windows.append_to(merged);
+    timings.append_to(merged);
+    merged.arrange(keys_in_order(manifest, batch_of(manifest)));
+    const Merged counts{merged.finished().size(), manifest.all_samples() * manifest.methods.size()};
+    merged.keep();
+    return counts;
+  } catch (...) {
+    merged.undo();  // half of the samples look like a run that was interrupted
+    throw;
+  }
 }
 
 }  // namespace tandem::eval

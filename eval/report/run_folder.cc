@@ -263,7 +263,19 @@ void RunFolder::discard() {
   const bool replaced = fs::exists(path_ / kAside / kManifest, ignored);
   stop_appending();
   use_ = Use::read;
-  if (!replaced && !finished().empty()) return;
+  if (replaced || finished().empty()) put_back(replaced);
+}
+
+void RunFolder::undo() {
+  TANDEM_CHECK(use_ == Use::begun, "{} holds samples that are not this run's to remove", path_.string());
+  std::error_code ignored;
+  stop_appending();
+  use_ = Use::read;
+  put_back(fs::exists(path_ / kAside / kManifest, ignored));
+}
+
+void RunFolder::put_back(bool replaced) {
+  std::error_code ignored;
   for (const std::string& name : own_files(path_)) fs::remove(path_ / name, ignored);
   if (replaced) {
     bring_back(path_);

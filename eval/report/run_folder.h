@@ -50,10 +50,11 @@ class RunFolder {
 
   /// After create(), exactly one of these ends the run's beginning. keep: what it has is worth keeping, an earlier run
   /// that `force` replaced is gone for good. discard: the earlier run comes back; without one, a run that has no
-  /// finished sample is removed, and the folder if nothing else is in it. Only what create() made can be discarded, and
-  /// only before keep().
+  /// finished sample is removed, and the folder if nothing else is in it. undo: all is as before create(), whatever
+  /// samples are finished. Only what create() made can be discarded or undone, and only before keep().
   void keep();
   void discard();
+  void undo();
 
   /// All lines. Throw InputError with file and line for one that is malformed, repeated, or not of this run: another
   /// clock, a method, task, length or index that its manifest does not have.
@@ -67,6 +68,7 @@ class RunFolder {
   void append_line(LineAppender& out, const std::string& line);
   void continued_by(const Manifest& mine);
   void stop_appending();
+  void put_back(bool replaced);
 
   std::filesystem::path path_;
   FolderLock lock_;

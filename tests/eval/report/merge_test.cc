@@ -6,11 +6,13 @@
 
 #include "engine/common/error.h"
 #include "eval/run/shard.h"
+#include "tests/eval/report/file_size_limit.h"
 #include "tests/eval/report/fixtures.h"
 
 namespace tandem::eval {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 /// These samples of the example under all its methods, in this order.
@@ -82,7 +84,9 @@ TEST(MergeRuns, RefusesWhatIsNotOneRun) {
   Manifest other = manifest;
   other.command += " --seed 7";
   const auto out = root / "out";
-  EXPECT_THAT(refusal({a, write_part(root, "command", other, {2})}, out), HasSubstr("another command"));
+  EXPECT_THAT(refusal({a, write_part(root, "command", other, {2})}, out),
+              AllOf(HasSubstr("'" + a.string() + "' and '" + (root / "command").string() + "' are not shards"),
+                    HasSubstr("another command")));
   other = manifest;
   other.isa = "avx512";
   EXPECT_THAT(refusal({a, write_part(root, "isa", other, {2})}, out), HasSubstr("instruction set"));
@@ -101,6 +105,41 @@ TEST(MergeRuns, RefusesWhatIsNotOneRun) {
   EXPECT_THAT(refusal({a, damaged}, out), HasSubstr("damaged/samples.jsonl"));
   EXPECT_THAT(refusal({a, root / "nothing"}, out), HasSubstr("holds no run"));
   EXPECT_THROW(merge_runs(std::vector{a}, a.parent_path(), false), InputError) << "a folder that holds other things";
+}
+
+TEST(MergeRuns, DoesNotReplaceWhatItJoins) {
+  const TemporaryFolder root;
+  const auto a = write_part(root, "a", example_manifest(), {0}), b = write_part(root, "b", example_manifest(), {1});
+  const std::string before = read_all(b / "samples.jsonl");
+  std::filesystem::create_directory_symlink(b, root / "link");
+  for (const auto& out : {b, b / "", root / "link", root / "a" / ".." / "b"})
+    EXPECT_THAT(
+        [&] {
+          merge_runs(std::vector{a, b}, out, true);
+        },
+        ::testing::ThrowsMessage<InputError>(HasSubstr("one of the runs to join")))
+        << out;
+  EXPECT_EQ(read_all(b / "samples.jsonl"), before);
+}
+
+TEST(MergeRuns, AFullDiskLeavesAllAsItWas) {
+  const TemporaryFolder root;
+  const auto a = write_part(root, "a", example_manifest(), {0, 1}),
+             b = write_part(root, "b", example_manifest(), {2, 3}),
+             earlier = write_part(root, "earlier", example_manifest(), {3});
+  const std::string before = read_all(earlier / "samples.jsonl");
+  {
+    // Room for the manifest and some samples.
+    const std::size_t room = read_all(a / "manifest.json").size() + 64;
+    ASSERT_LT(room, 2 * read_all(a / "samples.jsonl").size());
+    const FileSizeLimit limit(room);
+    EXPECT_THROW(merge_runs(std::vector{a, b}, root / "new", false), RunError);
+    EXPECT_THROW(merge_runs(std::vector{a, b}, earlier, true), RunError);
+  }
+  EXPECT_FALSE(std::filesystem::exists(root / "new"));
+  EXPECT_FALSE(std::filesystem::exists(earlier / ".replaced"));
+  EXPECT_EQ(read_all(earlier / "samples.jsonl"), before);
+  EXPECT_EQ(RunFolder::open(earlier).finished().size(), 2u);
 }
 
 }  // namespace

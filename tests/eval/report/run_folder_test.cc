@@ -91,6 +91,11 @@ TEST(RunFolder, AReplacedRunComesBackUnlessTheNewOneIsKept) {
   RunFolder fresh = RunFolder::create(root / "b", example_manifest());
   fresh.discard();
   EXPECT_FALSE(fs::exists(root / "b"));
+  RunFolder undone = RunFolder::create(root / "b", example_manifest());
+  undone.append(example_sample(3));
+  undone.append(example_timing(3));
+  undone.undo();
+  EXPECT_FALSE(fs::exists(root / "b"));
   for (const auto& entry : fs::directory_iterator(path)) EXPECT_NE(entry.path().filename(), ".replaced");
 }
 
