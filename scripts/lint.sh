@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # clang-format and clang-tidy over the repository's C++ and CUDA files. Exit code 1 where they have something to say.
 #
-#   scripts/lint.sh [--fix] [--jobs N]      --fix: let clang-format rewrite the files first
+#   scripts/lint.sh [--fix] [--each] [--jobs N]      --fix: let clang-format rewrite the files first; --each: parse each file by
+#                                             itself, too, for a missing #include and declarations that nothing uses
 #
 # clang-tidy works on the .cc files (headers through them) that changed since they were last found clean: what is compiled
 # together with all that it includes is remembered as it looks after preprocessing, in ~/.cache/tandem/lint.
@@ -9,12 +10,13 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 cd "$root"
 
-fix=0 jobs=$(nproc)
+fix=0 each=() jobs=$(nproc)
 while [ $# -gt 0 ]; do
   case $1 in
     --fix) fix=1; shift ;;
+    --each) each=(--each); shift ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift 2 ;;
-    *) echo "lint.sh: unknown option '$1'; there are --fix and --jobs." >&2; exit 2 ;;
+    *) echo "lint.sh: unknown option '$1'; there are --fix, --each and --jobs." >&2; exit 2 ;;
   esac
 done
 "$root/scripts/install_packages.sh" --lint
@@ -34,7 +36,9 @@ else
   status=1
 fi
 
-configure release >/dev/null
-cmake build/release >/dev/null  # the compile database of the tree as it is now
-if ! python3 scripts/tidy.py --jobs "$jobs"; then status=1; fi
+for preset in release ${each:+files}; do
+  configure "$preset" >/dev/null
+  cmake "build/$preset" >/dev/null  # the compile database of the tree as it is now
+done
+if ! python3 scripts/tidy.py "${each[@]}" --jobs "$jobs"; then status=1; fi
 exit $status
