@@ -53,8 +53,8 @@ struct LatencySummary {
   std::map<std::string, double> idle_ms_by_cause;                         // sums to idle_ms
   double hbm = 0, dram = 0, h2d = 0, d2h = 0;                             // bytes per decoded token
   double peer_link = 0, peer_hbm = 0;                                     // between two devices; of the other one
-  double touched = 0;  // Cost::context, per decoded token; 0 where a sample does not have it
-  double attended_device = 0, attended_host = 0;                         // tokens per KV head, layer and step
+  double touched = 0;                             // Cost::context, per decoded token; 0 where a sample does not have it
+  double attended_device = 0, attended_host = 0;  // tokens per KV head, layer and step
   std::uint64_t peak_device_kv = 0, peak_host_kv = 0, peak_peer_kv = 0;  // bytes, largest sample
   /// The host's share of all tokens that are attended. ScoutAttention's CPU compute ratio is another: of the budget.
   double host_share() const {

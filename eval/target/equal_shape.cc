@@ -10,7 +10,7 @@ Equal equal_at_shape(Model shape, const HardwareProfile& hardware, const Workloa
                      const EqualShapeOptions& options) {
   HardwareProfile roomy = hardware;
   roomy.device.memory_gb = 1e6;  // more than any sequence takes
-  roomy.host.memory_gb = 0;  // no limit
+  roomy.host.memory_gb = 0;      // no limit
   shape.config.max_positions = std::max(shape.config.max_positions, options.context + options.steps);
   TargetOptions target;
   target.context = options.context;

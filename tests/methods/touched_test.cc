@@ -76,6 +76,24 @@ TEST(Touched, AttendingOverTheLinkCounts) {
   }
 }
 
+// An operation that forgets to declare it would make its method look cheaper than others.
+TEST(Touched, WhatAttendsOrChoosesDeclaresIt) {
+  for (const MethodInfo& info : method_registry()) {
+    Bench bench(tiny_model_for(info.name));
+    const std::vector<std::vector<std::int32_t>> prompts = {random_prompt(1200, 5)};
+    const DecodeResult result = bench.decode(*make_method(info.name), prompts, kSteps);
+    std::uint64_t looked_at = 0;
+    for (const TraceRecord& r : result.trace.records) {
+      const bool looks = r.cost.work == Work::attention || r.cost.work == Work::select;
+      if (!looks || r.cost.flops == 0 || r.start < result.trace.steps.front().end) continue;  // none, or set-up
+      ++looked_at;
+      EXPECT_GT(r.cost.context, 0u) << info.name << ": " << r.name;
+      EXPECT_LE(r.cost.context, r.cost.hbm + r.cost.dram + r.cost.h2d) << info.name << ": " << r.name;
+    }
+    EXPECT_GT(looked_at, 0u) << info.name;
+  }
+}
+
 // What comparisons at equal bytes rest on: more of the option is no fewer bytes, but for what larger blocks save of an
 // index where nearly everything is attended.
 TEST(Touched, GrowsWithEveryBudget) {
