@@ -133,7 +133,8 @@ class Engine {
   void release(const Prefix& prefix);
 
   /// Writes all that a prefilled prompt holds, its trace aside, into a file (prefix_file.cc), which it replaces in one
-  /// step. `identity`: what a prefill depends on beside the prompt. RunError where the file cannot be written.
+  /// step. Not on a GPU, as load() is not. `identity`: what a prefill depends on beside the prompt. RunError where the
+  /// file cannot be written.
   void save(const Prefix& prefix, const std::filesystem::path& file, std::string_view identity);
   /// What save() wrote, bit by bit, with the times of that prefill; nullptr where the file is not there or not whole,
   /// is of another identity or prompt, or has other queries kept (keep_queries) or no sums where they are needed

@@ -18,7 +18,6 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/device/launch_context.h"
 #include "engine/model/safetensors.h"
 #include "engine/runtime/engine.h"
 
@@ -195,7 +194,6 @@ void read_buffer(Device& device, const DeviceBuffer& from, std::vector<char>& ou
   op.cost.d2h = out.size();
   op.access = {from.reads()};
   op.body = [&from, &out](BodyContext& ctx) { std::memcpy(out.data(), ctx.read<char>(from), out.size()); };
-  op.launch = [&](LaunchContext& ctx) { cuda_copy(out.data(), ctx.read<char>(from), out.size(), ctx.stream()); };
   device.host_wait(device.submit(device.lane(LaneKind::d2h), std::move(op)));
 }
 
@@ -204,7 +202,6 @@ void write_buffer(Device& device, const DeviceBuffer& to, const char* from, std:
   op.cost.h2d = bytes;
   op.access = {to.writes()};
   op.body = [&to, from, bytes](BodyContext& ctx) { std::memcpy(ctx.write<char>(to), from, bytes); };
-  op.launch = [&](LaunchContext& ctx) { cuda_copy(ctx.write<char>(to), from, bytes, ctx.stream()); };
   device.host_wait(device.submit(device.lane(LaneKind::h2d), std::move(op)));
 }
 
@@ -240,11 +237,6 @@ void Engine::save(const Prefix& prefix, const fs::path& file, std::string_view i
         const char* pages = ctx.read<char>(kv_->device_buffer());
         for (std::size_t i = 0; i < slots.size(); ++i)
           std::memcpy(layer_pages.data() + i * slot_bytes, pages + slots[i] * slot_bytes, slot_bytes);
-      };
-      op.launch = [&](LaunchContext& ctx) {
-        const char* pages = ctx.read<char>(kv_->device_buffer());
-        for (std::size_t i = 0; i < slots.size(); ++i)
-          cuda_copy(layer_pages.data() + i * slot_bytes, pages + slots[i] * slot_bytes, slot_bytes, ctx.stream());
       };
       device_.host_wait(device_.submit(device_.lane(LaneKind::d2h), std::move(op)));
       out.write(layer_pages.data(), layer_pages.size());
@@ -308,11 +300,6 @@ std::unique_ptr<Prefix> Engine::load(std::span<const std::int32_t> prompt, const
         char* pages = ctx.write<char>(kv_->device_buffer());
         for (std::size_t i = 0; i < slots.size(); ++i)
           std::memcpy(pages + slots[i] * slot_bytes, from + i * slot_bytes, slot_bytes);
-      };
-      op.launch = [&](LaunchContext& ctx) {
-        char* pages = ctx.write<char>(kv_->device_buffer());
-        for (std::size_t i = 0; i < slots.size(); ++i)
-          cuda_copy(pages + slots[i] * slot_bytes, from + i * slot_bytes, slot_bytes, ctx.stream());
       };
       device_.host_wait(device_.submit(device_.lane(LaneKind::h2d), std::move(op)));
     }

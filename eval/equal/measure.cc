@@ -8,20 +8,11 @@
 namespace tandem::eval {
 namespace {
 
-EngineOptions engine_options(const BenchmarkOptions& options, const Model& model) {
-  EngineOptions engine = options.engine;
-  engine.max_batch = options.batch;
-  keep_what_methods_need(engine, options.methods, model);
-  return engine;
-}
-
 /// How many of the samples, from the first on.
 std::size_t that_fit(std::span<const BenchmarkSample> samples, const EngineOptions& engine, const Model& model) {
-  const ModelConfig& c = model.config;
-  const KvShape kv{c.layers, c.kv_heads, c.head_dim, engine.precision};
   std::size_t bytes = 0, count = 0;
   for (const BenchmarkSample& sample : samples) {
-    bytes += blocks_for(static_cast<std::uint32_t>(sample.prompt.size())) * std::size_t{c.layers} * kv.slot_bytes();
+    bytes += prompt_kv_bytes(engine, model, static_cast<std::uint32_t>(sample.prompt.size()));
     if (count > 0 && bytes > engine.kv.device_bytes / 2) break;
     ++count;
   }
@@ -32,8 +23,8 @@ std::size_t that_fit(std::span<const BenchmarkSample> samples, const EngineOptio
 
 BytesOfPrompts::BytesOfPrompts(std::span<const BenchmarkSample> samples, const BenchmarkOptions& options,
                                const Model& model, Device& device, ThreadPool& pool)
-    : batch_(options.batch), engine_(model, device, pool, engine_options(options, model)) {
-  const PrefixCache kept(options.prefix_files, engine_options(options, model));
+    : batch_(options.batch), engine_(model, device, pool, engine_options_of(options, model)) {
+  const PrefixCache kept(options.prefix_files, engine_options_of(options, model));
   for (const BenchmarkSample& sample : samples.first(that_fit(samples, options.engine, model))) {
     prefixes_.push_back(kept.prefill(engine_, sample.prompt));
     requests_.push_back({prefixes_.back().get(), sample.max_new_tokens, sample.stop_tokens});

@@ -15,13 +15,6 @@ std::string percent(double share) {
   return 100 * share < 0.95 ? fmt::format("{:.2g}", 100 * share) : fmt::format("{:.1f}", 100 * share);
 }
 
-std::string with_interval(const Estimate& e, bool sign) {
-  const auto points = [&](double value) {
-    return sign ? fmt::format("{:+.1f}", 100 * value) : fmt::format("{:.1f}", 100 * value);
-  };
-  return fmt::format("{} [{}, {}]", points(e.value), points(e.interval.low), points(e.interval.high));
-}
-
 class Section {
  public:
   /// `whole`: bytes that shares are of. `more`: heads of columns behind the methods' bytes.
@@ -129,8 +122,7 @@ std::string equal_text(const Equal& equal, const Summary& summary, bool markdown
     const MethodSummary* m = find(summary, method.spec);
     if (m == nullptr) return;  // no sample of it yet
     rows.add(method, share, label_of(*m), bytes_of(*m),
-             {with_interval(m->overall.accuracy, false),
-              m->overall.has_difference ? with_interval(m->overall.difference.difference, true) : "-"});
+             {accuracy_text(m->overall.accuracy), difference_text(m->overall)});
   });
   return rows.text(fmt::format("Budgets were set on the first sample of some or all tasks by their bytes alone; the "
                                "column is what came of it in this run{}.",

@@ -18,16 +18,6 @@ std::string percent(double share) {
   return fmt::format("{:.1f}", 100 * share);
 }
 
-std::string with_interval(const Estimate& e) {
-  return fmt::format("{} [{}, {}]", percent(e.value), percent(e.interval.low), percent(e.interval.high));
-}
-
-std::string points(const AccuracyCell& cell) {
-  if (!cell.has_difference) return "-";
-  const Estimate& d = cell.difference.difference;
-  return fmt::format("{:+.1f} [{:+.1f}, {:+.1f}]", 100 * d.value, 100 * d.interval.low, 100 * d.interval.high);
-}
-
 std::string p_text(const AccuracyCell& cell) {
   if (!cell.has_difference || !cell.difference.has_p) return "-";
   return cell.difference.p < 0.001 ? "<0.001" : fmt::format("{:.3f}", cell.difference.p);
@@ -46,7 +36,7 @@ Table accuracy_table(const Summary& s, const Labels& labels) {
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const AccuracyCell& all = s.methods[i].overall;
     t.rows.push_back(
-        {labels[i], std::to_string(all.accuracy.n), with_interval(all.accuracy), points(all), p_text(all)});
+        {labels[i], std::to_string(all.accuracy.n), accuracy_text(all.accuracy), difference_text(all), p_text(all)});
   }
   return t;
 }
@@ -62,7 +52,7 @@ Table task_table(const Summary& s, const Labels& labels) {
       for (const MethodSummary& m : s.methods) {
         const auto cell = std::find_if(m.cells.begin(), m.cells.end(),
                                        [&](const AccuracyCell& c) { return c.task == task && c.length == length; });
-        row.push_back(cell == m.cells.end() ? "-" : with_interval(cell->accuracy));
+        row.push_back(cell == m.cells.end() ? "-" : accuracy_text(cell->accuracy));
       }
       t.rows.push_back(std::move(row));
     }
@@ -147,6 +137,16 @@ std::string samples_text(const Manifest& m) {
 }
 
 }  // namespace
+
+std::string accuracy_text(const Estimate& e) {
+  return fmt::format("{} [{}, {}]", percent(e.value), percent(e.interval.low), percent(e.interval.high));
+}
+
+std::string difference_text(const AccuracyCell& cell) {
+  if (!cell.has_difference) return "-";
+  const Estimate& d = cell.difference.difference;
+  return fmt::format("{:+.1f} [{:+.1f}, {:+.1f}]", 100 * d.value, 100 * d.interval.low, 100 * d.interval.high);
+}
 
 std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by_task) {
   const Manifest& m = s.manifest;

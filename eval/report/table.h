@@ -36,6 +36,10 @@ std::string wrap(std::string_view text, std::size_t width);
 /// Labels of the methods as they are, or "name#3" where an option list is too long for a column of a terminal.
 std::vector<std::string> labels_of(const Summary& summary, bool markdown);
 
+/// "80.8 [72.9, 86.9]", in per cent; "-19.2 [-27.0, -11.2]", in points, "-" for the baseline.
+std::string accuracy_text(const Estimate& accuracy);
+std::string difference_text(const AccuracyCell& cell);
+
 /// A paragraph, a section's title: Markdown, or for a terminal of kTerminalWidth columns.
 std::string note(const std::string& text, bool markdown);
 std::string section(const std::string& title, bool markdown);

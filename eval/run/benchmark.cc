@@ -20,8 +20,8 @@ class BenchmarkRun {
         device_(device),
         folder_(folder),
         trace_of_first_(trace_of_first),
-        engine_(model, device, pool, engine_options(options, model)),
-        prefixes_kept_(options.prefix_files, engine_options(options, model)),
+        engine_(model, device, pool, engine_options_of(options, model)),
+        prefixes_kept_(options.prefix_files, engine_options_of(options, model)),
         done_before_(folder.finished()),
         traced_(options.methods.size()) {
     methods_.reserve(options.methods.size());
@@ -45,13 +45,6 @@ class BenchmarkRun {
     std::string task;
     std::uint32_t length, first, count;
   };
-
-  static EngineOptions engine_options(const BenchmarkOptions& options, const Model& model) {
-    EngineOptions engine = options.engine;
-    engine.max_batch = options.batch;
-    keep_what_methods_need(engine, options.methods, model);
-    return engine;
-  }
 
   void tick(std::uint64_t samples) {
     done_ += samples;
@@ -169,6 +162,13 @@ class BenchmarkRun {
 };
 
 }  // namespace
+
+EngineOptions engine_options_of(const BenchmarkOptions& options, const Model& model) {
+  EngineOptions engine = options.engine;
+  engine.max_batch = options.batch;
+  keep_what_methods_need(engine, options.methods, model);
+  return engine;
+}
 
 void run_benchmark(const Benchmark& benchmark, const BenchmarkOptions& options, const Model& model, Device& device,
                    ThreadPool& pool, RunFolder& folder, const TraceOfFirst& trace_of_first) {

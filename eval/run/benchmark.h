@@ -59,6 +59,9 @@ struct BenchmarkOptions {
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
 
+/// The engine that decodes these batches with these methods.
+EngineOptions engine_options_of(const BenchmarkOptions& options, const Model& model);
+
 /// Called once per method (by index) with the trace of its first decode in this process; `resumed`: samples of it had
 /// been finished before.
 using TraceOfFirst = std::function<void(std::size_t method, bool resumed, const Trace&)>;

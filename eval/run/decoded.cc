@@ -50,11 +50,15 @@ std::vector<std::string> method_remarks(const std::vector<MethodEntry>& methods)
   return remarks;
 }
 
-void check_device_room(const EngineOptions& engine, const Model& model, std::uint32_t batch, std::uint32_t tokens,
-                       const char* lengths) {
+std::size_t prompt_kv_bytes(const EngineOptions& engine, const Model& model, std::uint32_t tokens) {
   const ModelConfig& c = model.config;
   const KvShape kv{c.layers, c.kv_heads, c.head_dim, engine.precision};
-  const std::size_t needed = blocks_for(tokens) * std::size_t{c.layers} * batch * kv.slot_bytes();
+  return blocks_for(tokens) * std::size_t{c.layers} * kv.slot_bytes();
+}
+
+void check_device_room(const EngineOptions& engine, const Model& model, std::uint32_t batch, std::uint32_t tokens,
+                       const char* lengths) {
+  const std::size_t needed = batch * prompt_kv_bytes(engine, model, tokens);
   if (needed <= engine.kv.device_bytes) return;
   throw_input_error(
       "--device-kv is {} bytes, but the prompts of {} sequences of {} tokens need {}: raise it, or lower --batch or "

@@ -22,6 +22,9 @@ std::string budget_meanings(const std::vector<MethodEntry>& methods);
 /// What tables of these methods have to say of their options, each sentence once.
 std::vector<std::string> method_remarks(const std::vector<MethodEntry>& methods);
 
+/// What a prompt's KV takes in the store.
+std::size_t prompt_kv_bytes(const EngineOptions& engine, const Model& model, std::uint32_t tokens);
+
 /// InputError where the prompts of a batch, `tokens` each, are more than the device's KV budget. `lengths`: the option
 /// to lower.
 void check_device_room(const EngineOptions& engine, const Model& model, std::uint32_t batch, std::uint32_t tokens,
