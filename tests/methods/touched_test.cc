@@ -66,6 +66,7 @@ TEST(Touched, ChoosingCountsWhatIsLookedAt) {
 
 // A KV group's part is attended by either side: over the link digests are read once for four query heads, here once.
 TEST(Touched, AttendingOverTheLinkCounts) {
+  std::uint64_t simulated = 0;
   for (const bool emulated : {false, true}) {
     Bench bench(tiny_model(), emulated ? make_emu_device() : sim());
     const std::string fluxion = "fluxion:bgt=0.3,slope=0,stage=fixed16,";
@@ -73,6 +74,8 @@ TEST(Touched, AttendingOverTheLinkCounts) {
                      shared = cost_of(bench, fluxion + "policy=uniform,cpu_share=0.3", 1200);
     EXPECT_GT(shared.h2d, host.h2d + host.touched / 4) << "the device has taken some";
     EXPECT_EQ(shared.touched, host.touched) << (emulated ? "emu" : "sim");
+    if (!emulated) simulated = host.touched;
+    EXPECT_EQ(host.touched, simulated) << "of all tasks that a worker took";
   }
 }
 
