@@ -34,6 +34,7 @@ constexpr const char* kSimulateFooter = R"(
 Examples:
   tandem simulate                                        llama-3.1-8b on an A100, 16 x 8K and 16 x 32K
   tandem simulate --as qwen3-14b --hw h200,scoutattention-a100 --batch 1,16,64 --context 32K
+  tandem simulate --hw all --context 8K --batch 1        every shipped machine beside the others
   tandem simulate --as ./my-model --hw mine.json --batch max --context 8K,32K,128K --out runs/mine
   tandem simulate --equal touched-bytes=0.05 --context 32K    every method's budget set to equal bytes
   tandem simulate --methods full,hgca:device_kv=0.25,hgca:device_kv=0.5 --context 16K --batch max
@@ -78,7 +79,7 @@ std::vector<std::uint32_t> parse_batches(const std::string& text) {
 
 eval::SweepOptions options_of(const SimulateArguments& a) {
   eval::SweepOptions o;
-  for (const std::string& name : split_list(a.hardware, "--hw")) {
+  for (const std::string& name : a.hardware == "all" ? profile_names() : split_list(a.hardware, "--hw")) {
     o.hardware.push_back(load_profile(name));
     for (std::size_t i = 0; i + 1 < o.hardware.size(); ++i)
       if (o.hardware[i].name == o.hardware.back().name)
@@ -266,7 +267,10 @@ void add_simulate(Command app) {
   auto arguments = std::make_shared<SimulateArguments>();
   command.option("--as", arguments->as, "The model's shape: a preset of `tandem info`, or a model folder")
       .show_default();
-  command.option("--hw", arguments->hardware, "Machines, with commas: names of profiles, or JSON files").show_default();
+  command
+      .option("--hw", arguments->hardware,
+              "Machines, with commas: names of profiles, or JSON files; all: every profile that ships")
+      .show_default();
   command.option("--context", arguments->contexts, "Prompt tokens of each sequence, with commas: 8K,32K")
       .show_default();
   command.option("--batch", arguments->batches, "Sequences decoded together, with commas; max: as many as fit")

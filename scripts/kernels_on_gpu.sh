@@ -196,9 +196,22 @@ step_cpu() {
   done
   return "$bad"
 }
-# From what the steps before left. What they did not measure is that of the shipped profile.
+# From what the steps before left. What they did not measure is that of the shipped profile of such a GPU.
 step_profile() {
-  local kernels=() file
+  local kernels=() file name like=h200
+  name=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1 || true)
+  case $name in
+    *H100*) like=h100 ;;
+    *GH200*) like=gh200 ;;
+    *B200*) like=b200 ;;
+    *L40S*) like=l40s ;;
+    *"RTX PRO 6000"*) like=rtx-pro-6000 ;;
+    *"RTX 5090"*) like=rtx-5090 ;;
+    *"RTX 4090"*) like=rtx-4090 ;;
+    *A100*) like=fluxion-a100 ;;
+    *A6000*) like=hgca-a6000 ;;
+  esac
+  echo "What is not measured is $like's (GPU: ${name:-none})."
   if [ ! -s "$out/probe.json" ]; then
     echo "There is no probe.json: run the step probe, too."
     return 1
@@ -206,7 +219,7 @@ step_profile() {
   for file in "$out"/kernels.json "$out"/cpu-*.json; do
     if [ -s "$file" ]; then kernels+=(--kernels "$file"); fi
   done
-  "$tandem" calibrate --probe "$out/probe.json" ${kernels[@]+"${kernels[@]}"} --base h200 --out "$out/measured.json" --force
+  "$tandem" calibrate --probe "$out/probe.json" ${kernels[@]+"${kernels[@]}"} --base "$like" --out "$out/measured.json" --force
 }
 # The clocks stay as they are: by default ncu would lower them, and the figures would be of another machine. Where it may
 # not read the counters, or no kernel ran, ncu can end well without a report. Each kernel at one large shape: small ones

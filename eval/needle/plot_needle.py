@@ -2,24 +2,14 @@
 
   python3 eval/needle/plot_needle.py RUN_FOLDER
 """
-import json
 import math
 import os
 import sys
-import textwrap
 
-try:
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-except ImportError:
-    sys.exit(4)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report"))
+from plotting import length_name, method_name, plt, read_json, run_script, save  # noqa: E402
 
 ACROSS = 5  # maps beside each other
-
-
-def length_name(length):
-    return f"{length // 1024}K" if length % 1024 == 0 else str(length)
 
 
 def grid_of(method, depths, lengths):
@@ -37,19 +27,17 @@ def draw(axes, method, depths, lengths):
                           color="black" if recall > 0.6 else "white")
     axes.set_xticks(range(len(lengths)), [length_name(length) for length in lengths])
     axes.set_yticks(range(len(depths)), [f"{depth} %" for depth in depths])
-    axes.set_title("\n".join(textwrap.wrap(method["method"].replace(":", ": ", 1).replace(",", ", "), 26)), fontsize=9, loc="left")
+    axes.set_title(method_name(method["method"], 26), fontsize=9, loc="left")
     axes.tick_params(length=0)
     return image
 
 
 def main(folder):
-    with open(os.path.join(folder, "summary.json"), encoding="utf-8") as file:
-        run = json.load(file)
-    methods = run["methods"]
+    methods = read_json(folder, "summary.json")["methods"]
     cells = [cell for method in methods for cell in method["cells"]]
     depths = sorted({int(cell["task"].removeprefix("depth_")) for cell in cells})
     lengths = sorted({cell["length"] for cell in cells})
-    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "svg.fonttype": "none"})
+    plt.rcParams.update({"axes.spines.top": True, "axes.spines.right": True})
     across, down = min(ACROSS, len(methods)), math.ceil(len(methods) / ACROSS)
     size = (0.9 + across * (0.7 + 0.42 * len(lengths)) + 0.6, 0.4 + down * (0.8 + 0.24 * len(depths)))
     figure, panels = plt.subplots(down, across, figsize=(max(size[0], 4), max(size[1], 2.4)), sharex=True, sharey=True,
@@ -66,14 +54,8 @@ def main(folder):
     bar = figure.colorbar(image, ax=panels, shrink=0.8, ticks=[0, 0.5, 1])
     bar.set_ticklabels(["0 %", "50 %", "100 %"])
     bar.set_label("found")
-    figure.savefig(os.path.join(folder, "plot.png"), dpi=150, metadata={"Software": None})
-    figure.savefig(os.path.join(folder, "plot.svg"), metadata={"Date": None})
+    save(figure, folder, "plot")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    try:
-        main(sys.argv[1])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        sys.exit(f"eval/needle/plot_needle.py: {type(error).__name__}: {error}")
+    run_script("eval/needle/plot_needle.py", __doc__, main)

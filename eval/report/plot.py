@@ -5,32 +5,15 @@ target shape was asked for (target.json), where its time would go, too.
 
 One row per method and length, shared by all panels, so that what a method loses and what it gains stand side by side.
 """
-import json
 import os
-import sys
-import textwrap
 
-try:
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-except ImportError:
-    sys.exit(4)
+from plotting import length_name, method_name, plt, read_json, run_script, save, wrapped
 
 # Okabe and Ito's palette, told apart with any kind of colour vision; neighbours in a bar differ in lightness too.
 BUSY = "#4D4D4D"
 CAUSES = {"host attention": "#D55E00", "selection": "#F0E442", "recall": "#CC79A7", "offload": "#56B4E9", "transfer": "#0072B2",
           "handoff": "#E69F00", "launch": "#C8C8C8", "sampling": "#009E73", "scheduler": "#000000"}
 OTHER = "#8A6FB5"  # a cause that this program does not know
-
-
-def length_name(length):
-    return f"{length // 1024}K" if length % 1024 == 0 else str(length)
-
-
-def method_name(label):
-    """Options on lines of their own, so that long ones do not squeeze the panels."""
-    return "\n".join(textwrap.wrap(label.replace(":", ": ", 1).replace(",", ", "), 30))
 
 
 def rows_of(run):
@@ -41,7 +24,7 @@ def rows_of(run):
         for cell in method["lengths"]:
             rows.append((y, i, cell["length"], cell, latency.get(cell["length"])))
             y += 1
-        lines = method_name(method["method"]).count("\n") + 1
+        lines = method_name(method["method"], 30).count("\n") + 1
         y += max(0.6, 0.5 * lines + 0.3 - len(method["lengths"]))  # a line of text is half a row high
     return rows
 
@@ -64,7 +47,7 @@ def draw_accuracy(axes, run, rows):
     for i, method in enumerate(run["methods"]):
         ys = [row[0] for row in rows if row[1] == i]
         if ys:
-            axes.text(-0.09 if len(lengths) > 1 else -0.02, sum(ys) / len(ys), method_name(method["method"]), ha="right",
+            axes.text(-0.09 if len(lengths) > 1 else -0.02, sum(ys) / len(ys), method_name(method["method"], 30), ha="right",
                       va="center", transform=axes.get_yaxis_transform())
 
 
@@ -93,7 +76,7 @@ def draw_bars(axes, bars, height, clock):
         else:
             axes.text(at + 0.015 * scale * longest, y, "does not fit" if busy is None else number(at), va="center", fontsize=8)
     axes.set_xlim(0, right)
-    axes.set_xlabel("\n".join(textwrap.wrap(f"{unit} per decode step, {clock}", 58)), loc="left")
+    axes.set_xlabel(wrapped(f"{unit} per decode step, {clock}", 58), loc="left")
     axes.tick_params(axis="y", length=0, labelleft=False)
     return order
 
@@ -121,17 +104,10 @@ def add_legend(axes, order):
                 bbox_to_anchor=(-0.02, 1.0), ncol=3, fontsize=8, handlelength=1.2, columnspacing=1.2)
 
 
-def read_json(folder, name):
-    with open(os.path.join(folder, name), encoding="utf-8") as file:
-        return json.load(file)
-
-
 def main(folder):
     run = read_json(folder, "summary.json")
     target = read_json(folder, "target.json") if os.path.exists(os.path.join(folder, "target.json")) else None
     rows = rows_of(run)
-    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "svg.fonttype": "none", "axes.spines.top": False,
-                         "axes.spines.right": False})
     timed = any(row[4] and row[4]["steps"] > 0 for row in rows)
     height = 1.7 + 0.3 * (rows[-1][0] + 1)
     count = 1 + timed + (target is not None)
@@ -149,14 +125,8 @@ def main(folder):
         orders.append((panels[0][-1], draw_target(panels[0][-1], run, rows, target)))
     for axes, order in orders:
         add_legend(axes, order)
-    figure.savefig(os.path.join(folder, "plot.png"), dpi=150, metadata={"Software": None})
-    figure.savefig(os.path.join(folder, "plot.svg"), metadata={"Date": None})
+    save(figure, folder, "plot")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    try:
-        main(sys.argv[1])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        sys.exit(f"eval/report/plot.py: {type(error).__name__}: {error}")
+    run_script("eval/report/plot.py", __doc__, main)

@@ -1,6 +1,7 @@
 #include "eval/report/table.h"
 
 #include <algorithm>
+#include <numeric>
 #include <sstream>
 
 #include "engine/common/error.h"
@@ -62,6 +63,24 @@ Column make_column(const Table& table, std::size_t index, std::size_t limit) {
     column.width = std::max(column.width, text_columns(column.head.back()));
   }
   return column;
+}
+
+/// The columns that name the rows, `most` wide together, so that at least one other stands beside them: what narrow ones
+/// leave over is the wide ones'.
+std::vector<Column> leading_columns(const Table& table, std::size_t most) {
+  std::vector<Column> columns;
+  for (std::size_t c = 0; c < table.leading; ++c) columns.push_back(make_column(table, c, most));
+  std::vector<std::size_t> order(columns.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return columns[a].width < columns[b].width; });
+  std::size_t room = most - kGap.size() * (columns.size() - 1);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    Column& column = columns[order[i]];
+    column = make_column(table, order[i], room / (order.size() - i));
+    room -= column.width;
+  }
+  return columns;
 }
 
 /// One table of `columns`, of which the first `leading` name the rows.
@@ -149,14 +168,9 @@ std::string Table::text(std::size_t width) const {
   TANDEM_CHECK(leading >= 1 && leading < head.size(), "{} leading columns of {}", leading, head.size());
   TANDEM_CHECK(width >= 40, "a table of {} columns", width);
   for (const auto& row : rows) TANDEM_CHECK(row.size() == head.size(), "{} cells under {}", row.size(), head.size());
-  // The leading columns together take at most half of the line, so that at least one other stands beside them.
-  const std::size_t leading_limit = (width / 2 - kGap.size() * (leading - 1)) / leading;
-  std::vector<Column> names;
-  std::size_t named = 0;
-  for (std::size_t c = 0; c < leading; ++c) {
-    names.push_back(make_column(*this, c, leading_limit));
-    named += names.back().width + (c > 0 ? kGap.size() : 0);
-  }
+  const std::vector<Column> names = leading_columns(*this, width / 2);
+  std::size_t named = kGap.size() * (leading - 1);
+  for (const Column& column : names) named += column.width;
   std::string out;
   std::vector<Column> columns = names;
   std::size_t used = named;

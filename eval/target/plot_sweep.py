@@ -1,28 +1,13 @@
 """Draws plot.png and plot.svg of a sweep: tokens per second and idle time of each method, by context or batch, a column of panels
-for each machine and batch.
+for each machine and batch. Of several machines with one batch and one context: a map of methods by machines.
 
   python3 eval/target/plot_sweep.py FOLDER          with the sweep.json that `tandem simulate --out FOLDER` wrote
 """
-import json
 import os
 import sys
-import textwrap
 
-try:
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-except ImportError:
-    sys.exit(4)
-
-# Okabe and Ito's palette, told apart with any kind of colour vision; where methods are more, dashes tell them apart.
-COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
-DASHES = ["-", "--", ":"]
-MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
-
-
-def length_name(length):
-    return f"{length // 1024}K" if length % 1024 == 0 else str(length)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report"))
+from plotting import FAINT, length_name, line_legend, line_style, method_name, plt, read_json, run_script, save, wrapped  # noqa: E402
 
 
 def unique(values):
@@ -33,9 +18,8 @@ def batch_name(batch):
     return "as many as fit" if batch == "max" else f"batch {batch}"
 
 
-def style(i):
-    return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)],
-            "marker": MARKERS[(i + i // len(COLOURS)) % len(MARKERS)], "markersize": 4, "linewidth": 1.4}
+def tokens_per_second(point):
+    return 1e3 * point["sequences"] / point["step_ms"]
 
 
 def panels_of(points):
@@ -54,49 +38,92 @@ def panels_of(points):
             for (hardware, part), lines in columns.items()]
 
 
-def draw(axes, name, lines, methods, value):
+def draw_lines(axes, name, lines, methods, value):
     for i, method in enumerate(methods):
         line = sorted(lines.get(method, []), key=lambda entry: entry[0])
         if line:
-            axes.plot([x for x, _ in line], [value(p) for _, p in line], **style(i))
+            axes.plot([x for x, _ in line], [value(p) for _, p in line], **line_style(i))
     ticks = sorted({x for line in lines.values() for x, _ in line})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [str(t) if name == "batch" else length_name(t) for t in ticks])
     axes.minorticks_off()
-    axes.grid(color="#E5E5E5")
+    axes.grid(color=FAINT)
     axes.set_axisbelow(True)
 
 
-def main(folder):
-    with open(os.path.join(folder, "sweep.json"), encoding="utf-8") as file:
-        sweep = json.load(file)
-    points = sweep["points"]
-    methods, columns = unique(p["method"] for p in points), panels_of(points)
-    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "svg.fonttype": "none", "axes.spines.top": False,
-                         "axes.spines.right": False})
+def draw_panels(sweep, methods, folder):
+    columns = panels_of(sweep["points"])
     figure, panels = plt.subplots(2, len(columns), figsize=(3.4 * len(columns) + 0.6, 6.4), sharey="row", sharex="col",
                                   squeeze=False, constrained_layout=True)
     for (title, name, lines), (rate, idle) in zip(columns, panels.T):
-        draw(rate, name, lines, methods, lambda p: 1e3 * p["sequences"] / p["step_ms"])
-        draw(idle, name, lines, methods, lambda p: 100 * p["idle_ms"] / p["step_ms"])
+        draw_lines(rate, name, lines, methods, tokens_per_second)
+        draw_lines(idle, name, lines, methods, lambda p: 100 * p["idle_ms"] / p["step_ms"])
         if any(lines.values()):
             rate.set_yscale("log")
-        rate.set_title("\n".join(textwrap.wrap(title, 40)), fontsize=9, loc="left")
+        rate.set_title(wrapped(title, 40), fontsize=9, loc="left")
         idle.set_ylim(0, 100)
         idle.set_xlabel(name, loc="left")
     panels[0][0].set_ylabel(f"tokens/s, simulated, {sweep['model']}")
     panels[1][0].set_ylabel("device idle, % of a decode step")
-    handles = [plt.Line2D([], [], **style(i)) for i in range(len(methods))]
-    figure.legend(handles, ["\n".join(textwrap.wrap(m.replace(":", ": ", 1).replace(",", ", "), 26)) for m in methods],
-                  loc="upper left", bbox_to_anchor=(1.0, 0.98), frameon=False, fontsize=8, handlelength=3)
-    figure.savefig(os.path.join(folder, "plot.png"), dpi=150, bbox_inches="tight", metadata={"Software": None})
-    figure.savefig(os.path.join(folder, "plot.svg"), bbox_inches="tight", metadata={"Date": None})
+    line_legend(figure, methods)
+    save(figure, folder, "plot", bbox_inches="tight")
+
+
+def cell_text(point):
+    rate = tokens_per_second(point)
+    return f"{rate:.1f}" if rate < 9.95 else f"{rate:,.0f}"
+
+
+def draw_map(axes, points, methods, machines):
+    """Tokens per second in numbers, and in colour as a share of what the machine's fastest method has."""
+    fastest = {}
+    for p in points:
+        if "refused" not in p:
+            fastest[p["hardware"]] = max(fastest.get(p["hardware"], 0), tokens_per_second(p))
+    at = {(p["method"], p["hardware"]): p for p in points}
+    shares = [[float("nan")] * len(machines) for _ in methods]
+    for y, method in enumerate(methods):
+        for x, machine in enumerate(machines):
+            point = at.get((method, machine), {"refused": ""})
+            text, colour = "\u2013", "#999999"
+            if "refused" not in point:
+                shares[y][x] = tokens_per_second(point) / fastest[machine]
+                text, colour = cell_text(point), "black" if shares[y][x] > 0.6 else "white"
+                if point["batch"] == "max":
+                    text += f"\n({point['sequences']})"
+            axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=colour)
+    image = axes.imshow(shares, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    axes.set_xticks(range(len(machines)), [wrapped(m, 14) for m in machines], fontsize=8)
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(methods)), [method_name(m, 30) for m in methods])
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    return image
+
+
+def draw_machines(sweep, methods, machines, folder):
+    points = sweep["points"]
+    batch, context = points[0]["batch"], length_name(points[0]["context"])
+    figure, axes = plt.subplots(figsize=(2.6 + 0.78 * len(machines), 1.5 + 0.36 * len(methods)), constrained_layout=True)
+    image = draw_map(axes, points, methods, machines)
+    sequences = f"contexts of {context}, as many as fit (in brackets)" if batch == "max" else f"batch {batch} x {context}"
+    axes.set_xlabel(f"tokens/s, simulated, {sweep['model']}, {sequences}; \u2013: does not fit, or not simulated", loc="left")
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, 0.5, 1])
+    bar.set_ticklabels(["0 %", "50 %", "100 %"])
+    bar.set_label("of the machine's fastest method")
+    save(figure, folder, "plot")
+
+
+def main(folder):
+    sweep = read_json(folder, "sweep.json")
+    points = sweep["points"]
+    methods, machines = unique(p["method"] for p in points), unique(p["hardware"] for p in points)
+    if len(machines) > 1 and len(unique((p["batch"], p["context"]) for p in points)) == 1:
+        draw_machines(sweep, methods, machines, folder)
+    else:
+        draw_panels(sweep, methods, folder)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    try:
-        main(sys.argv[1])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        sys.exit(f"eval/target/plot_sweep.py: {type(error).__name__}: {error}")
+    run_script("eval/target/plot_sweep.py", __doc__, main)

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/common/json.h"
+#include "engine/device/profile.h"
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
 #include "tests/cli/run_folders.h"
@@ -149,6 +150,26 @@ TEST_F(Simulate, PlotsTheSweep) {
   EXPECT_THAT(bytes("a", "plot.svg"),
               AllOf(HasSubstr("fluxion-a100, batch 1"), HasSubstr("streaming"), HasSubstr("tokens/s, simulated")));
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("](plot.png)"));
+}
+
+TEST_F(Simulate, DrawsAMapOfMethodsByMachines) {
+  const cli::Outcome done = cli::run(
+      "simulate --quiet --as llama-3.1-8b --steps 4 --methods full,full-offload,streaming --context 32K --batch 4 --hw "
+      "h100,rtx-4090 --out " +
+      folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("| method | h100 | rtx-4090 |\n"));
+  if (!fs::exists(folder("a") + "/plot.svg")) GTEST_SKIP() << "matplotlib is not here";
+  EXPECT_THAT(bytes("a", "plot.svg"),
+              AllOf(HasSubstr("rtx-4090"), HasSubstr("full-offload"), HasSubstr("batch 4 x 32K"),
+                    HasSubstr(">\u2013<") /* full does not fit into 24 GB */, HasSubstr(">100 %<")));
+}
+
+TEST_F(Simulate, AllIsEveryMachineThatShips) {
+  const cli::Outcome done = cli::run(small("--context 512 --batch 1 --hw all", "a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  for (const std::string& name : profile_names())
+    EXPECT_THAT(bytes("a", "sweep.csv"), HasSubstr("," + name + ",simulated,1,")) << name;
 }
 
 TEST_F(Simulate, SaysWhatIsWrongBeforeAnythingRuns) {

@@ -33,8 +33,8 @@ std::string error_of(const nlohmann::json& json) {
 
 TEST(Profile, EveryShippedProfileLoadsAndSurvivesARoundTrip) {
   const std::vector<std::string> names = profile_names();
-  for (const char* name :
-       {"asyncspade-a100", "asyncspade-h100", "fluxion-a100", "h200", "hgca-a6000", "scoutattention-a100"}) {
+  for (const char* name : {"asyncspade-a100", "asyncspade-h100", "b200", "fluxion-a100", "gh200", "h100", "h200",
+                           "hgca-a6000", "l40s", "rtx-4090", "rtx-5090", "rtx-pro-6000", "scoutattention-a100"}) {
     EXPECT_THAT(names, ::testing::Contains(name));
   }
   for (const std::string& name : names) {

@@ -78,6 +78,17 @@ TEST(Table, NarrowerThanItsClockStillNamesIt) {
   for (const char c : {'x', 'y', 'z'}) EXPECT_THAT(t.text(), HasSubstr(std::string(30, c)));
 }
 
+TEST(Table, NarrowNamesLeaveTheirRoomToWideOnes) {
+  Table t;
+  t.leading = 3;
+  t.head = {"machine", "batch", "context", "tokens/s"};
+  t.rows = {{"a-machine-with-long-name", "1", "8K", "12"}, {"another", "16", "128K", "3"}};
+  EXPECT_THAT(t.text(80), HasSubstr("a-machine-with-long-name  1"));
+  t.rows[0][0] += "-and-some-more-than-half-a-line";
+  EXPECT_THAT(t.text(80), HasSubstr("…  1 "));
+  EXPECT_THAT(t.text(80), Not(HasSubstr("half-a-line")));
+}
+
 TEST(Table, AnythingFitsTheWidthAndLosesNoColumn) {
   for (const std::size_t width : {40u, 60u, 80u, 100u}) {
     for (const std::size_t columns : {2u, 5u, 30u}) {
