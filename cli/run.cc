@@ -5,13 +5,11 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include "cli/input.h"
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/kernels/isa.h"
-#include "engine/model/safetensors.h"
 #include "engine/model/utf8.h"
 
 namespace tandem::cli {
@@ -62,13 +60,9 @@ eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& o
         "--prefix-cache keeps prefills with the times that they had, and with --device {} those have to be measured in "
         "the run itself: leave it away.",
         options.device);
-  // Of the same weights, too: a folder's scaling of RoPE may be another today.
-  const std::filesystem::path config = session.model.folder / "config.json";
-  const std::string text = read_text(config.string(), "'" + config.string() + "'");
   return {run.prefix_cache,
-          fmt::format("engine {}, weights {}, config {:016x}, {}, {}, profile {}", engine_hash(),
-                      session.model.weights_hash, content_hash(std::as_bytes(std::span(text.data(), text.size()))),
-                      to_string(active_isa()), session.device->clock_name(), session.hardware_hash),
+          fmt::format("engine {}, weights {}, config {}, {}, {}, profile {}", engine_hash(),
+                      session.model.weights_hash, session.model.config_hash, to_string(active_isa()), session.device->clock_name(), session.hardware_hash),
           [](const std::string& sentence) {
             // On a terminal the line of progress is there already.
             fmt::print(stderr, "{}{}\n", isatty(STDERR_FILENO) == 1 ? "\n" : "", sentence);
@@ -101,6 +95,7 @@ void describe_session(const SessionOptions& options, const Session& session, eva
   manifest.git_commit = std::string(git_commit());
   manifest.model = session.model.name;
   manifest.weights_hash = session.model.weights_hash;
+  manifest.config_hash = session.model.config_hash;
   manifest.tokenizer_hash = session.model.tokenizer->hash();
   manifest.precision = to_string(session.engine.precision);
   manifest.prefill_chunk = session.engine.prefill_chunk;

@@ -19,6 +19,7 @@ struct Model {
   std::string name;
   bool synthetic = false;    // random weights: for speed only
   std::string weights_hash;  // 16 hexadecimal digits, over the bytes of the weight files
+  std::string config_hash;   // as that, of what config.json says; of a synthetic one's name
 };
 
 /// The folder of the shipped models/ that "embedded" is.

@@ -93,6 +93,8 @@ void check_comparable(const RunFolder& baseline, const RunFolder& run, bool any_
   const Manifest &a = baseline.manifest(), &b = run.manifest();
   pair.same("the benchmark", a.benchmark, b.benchmark);
   pair.same("the hash of the weights", a.weights_hash, b.weights_hash);
+  if (!a.config_hash.empty() && !b.config_hash.empty())
+    pair.same("the hash of the model's config.json", a.config_hash, b.config_hash);
   pair.same("the hash of the tokenizer", a.tokenizer_hash, b.tokenizer_hash);
   check_protocol(pair, a, b);
   if (!ruler_reads_files(a.protocol_id)) pair.same("the seed", std::to_string(a.seed), std::to_string(b.seed));

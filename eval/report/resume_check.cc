@@ -46,6 +46,11 @@ void check_same_inputs(const std::string& run, const Manifest& there, const Mani
         "{} was begun with other weights of '{}', so it cannot be resumed with these ({} there, {} here).", run,
         mine.model, there.weights_hash, mine.weights_hash);
   }
+  if (!there.config_hash.empty() && there.config_hash != mine.config_hash) {
+    throw_input_error(
+        "{} was begun with another config.json of '{}', so it cannot be resumed with this one ({} there, {} here).",
+        run, mine.model, there.config_hash, mine.config_hash);
+  }
   if (there.protocol_id != mine.protocol_id) {
     throw_input_error("{} was begun under another protocol, so it cannot be resumed under this one ({}).", run,
                       protocol_difference(there.protocol_id, mine.protocol_id));

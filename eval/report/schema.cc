@@ -177,6 +177,7 @@ std::string to_json_text(const Manifest& manifest) {
   write_programs(json, manifest);
   json["model"] = manifest.model;
   json["weights_hash"] = manifest.weights_hash;
+  if (manifest.schema_version >= 10) json["config_hash"] = manifest.config_hash;
   json["tokenizer_hash"] = manifest.tokenizer_hash;
   json["methods"] = Json::array();
   for (const MethodEntry& method : manifest.methods) {
@@ -320,6 +321,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   }
   manifest.model = in.text("model");
   manifest.weights_hash = in.text("weights_hash");
+  if (manifest.schema_version >= 10) manifest.config_hash = in.text("config_hash");
   manifest.tokenizer_hash = in.text("tokenizer_hash");
   std::set<std::string> labels;
   for (const Json& item : in.array("methods")) {

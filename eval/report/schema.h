@@ -22,7 +22,7 @@ namespace tandem::eval {
 
 /// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0; 7: summary.json's
 /// bytes_per_token, which was called bytes_per_step; 8: precision, prefill_chunk; 9: bytes touched. All are read.
-inline constexpr int kSchemaVersion = 9;
+inline constexpr int kSchemaVersion = 10;
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 
@@ -120,6 +120,7 @@ struct Manifest {
   std::string tandem_version, git_commit;  // of the program that began, or made the first samples
   std::vector<Program> later_programs;     // others that made samples when the run went on; written where there are any
   std::string model, weights_hash, tokenizer_hash;
+  std::string config_hash;  // of the model's config.json; empty before version 10
   std::vector<MethodEntry> methods;  // the first is the baseline that others are compared with
   std::string benchmark;
   std::vector<std::string> tasks;

@@ -1,5 +1,6 @@
 #include "engine/model/model.h"
 
+#include <fstream>
 #include <vector>
 
 #include "engine/common/paths.h"
@@ -40,6 +41,7 @@ TEST(LoadModel, TheEmbeddedModelIsComplete) {
   EXPECT_EQ(by_path.name, kEmbeddedModel);
   EXPECT_EQ(by_name.weights_hash, model.weights_hash);
   EXPECT_EQ(by_path.weights_hash, model.weights_hash);
+  EXPECT_EQ(by_path.config_hash, model.config_hash);
 }
 
 TEST(LoadModel, EveryShippedModelIsWholeAndSmall) {
@@ -67,6 +69,23 @@ TEST(LoadModel, FoldersHaveTheirOwnNames) {
   EXPECT_EQ(load_model(".", false).name, "tiny_llama");
   EXPECT_EQ(load_model("../tiny_qwen3/", false).name, "tiny_qwen3");
   EXPECT_NE(load_model(".", false).weights_hash, load_model("../tiny_qwen3", false).weights_hash);
+}
+
+TEST(LoadModel, AnEditedConfigurationIsAnotherModel) {
+  const TemporaryFolder copy;
+  fs::copy(golden_folder() / "tiny_llama", copy.path() / "model");
+  const Model before = load_model(copy.path() / "model", false);
+  const fs::path file = copy.path() / "model" / "config.json";
+  std::string text = read_bytes(file);
+  std::ofstream(file) << "\n " << text;
+  EXPECT_EQ(load_model(copy.path() / "model", false).config_hash, before.config_hash) << "other spaces";
+  const std::string theta = "\"rope_theta\": ";
+  const std::size_t at = text.find(theta);
+  ASSERT_NE(at, std::string::npos) << text;
+  std::ofstream(file) << text.insert(at + theta.size(), "9");
+  const Model after = load_model(copy.path() / "model", false);
+  EXPECT_EQ(after.weights_hash, before.weights_hash);
+  EXPECT_NE(after.config_hash, before.config_hash);
 }
 
 TEST(LoadModel, ABareNameIsTheShippedModel) {

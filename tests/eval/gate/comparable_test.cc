@@ -66,6 +66,7 @@ TEST(GateComparable, WhatDiffersIsNamedWithBothValues) {
   };
   const Case cases[] = {
       {kAsItIs, [](Manifest& m) { m.weights_hash = "w2"; }, "the hash of the weights", "w2", "w1"},
+      {kAsItIs, [](Manifest& m) { m.config_hash = "c2"; }, "config.json", "c2", "c1"},
       {kAsItIs, [](Manifest& m) { m.tokenizer_hash = "t2"; }, "the hash of the tokenizer", "t2", "t1"},
       {kAsItIs, [](Manifest& m) { m.seed = 7; }, "the seed", "7", "42"},
       {kAsItIs, [](Manifest& m) { m.protocol_id = "ruler/embedded-v2"; }, "the protocol's field 'variant'",

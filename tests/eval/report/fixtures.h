@@ -67,6 +67,7 @@ inline Manifest example_manifest() {
   manifest.git_commit = "abc";
   manifest.model = "tiny";
   manifest.weights_hash = "w1";
+  manifest.config_hash = "c1";
   manifest.tokenizer_hash = "t1";
   manifest.methods = {{"full", "full", {}, {}}, {"hybrid:budget=0.2", "hybrid", {{"budget", "0.2"}}, "c1"}};
   manifest.benchmark = "ruler";

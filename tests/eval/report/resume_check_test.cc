@@ -80,6 +80,7 @@ TEST(ResumeCheck, NamesWhatTheSameCommandNoLongerMeans) {
   EXPECT_EQ(refused([](Manifest&) {}), "goes on");
   const std::pair<std::function<void(Manifest&)>, std::vector<const char*>> cases[] = {
       {[](Manifest& m) { m.weights_hash = "w2"; }, {"other weights", "'tiny'", "w1 there, w2 here"}},
+      {[](Manifest& m) { m.config_hash = "c2"; }, {"another config.json", "'tiny'", "c1 there, c2 here"}},
       {[](Manifest& m) { m.isa = "avx512"; },
        {"instruction set avx2", "with the instruction set avx512", "TANDEM_ISA"}},
       {[](Manifest& m) { m.prefill_chunk = 1024; },
