@@ -1,7 +1,6 @@
 // tandem eval leval: methods side by side on L-Eval's published files.
 #include "eval/leval/leval.h"
 
-#include <filesystem>
 #include <fmt/ranges.h>
 
 #include "cli/chat_format.h"
@@ -59,20 +58,6 @@ void report_on(const eval::LEval& benchmark, const eval::RunFolder& folder) {
       });
 }
 
-/// What RunFolder says of a folder that is in the way, before files are read.
-void check_out(const RunOptions& run) {
-  namespace fs = std::filesystem;
-  std::error_code refused;
-  if (run.out.empty() || !fs::exists(run.out, refused)) return;
-  if (!fs::is_directory(run.out, refused))
-    throw_input_error("--out: '{}' is a file, but the run needs a folder there. Choose another name.", run.out);
-  if (!run.resume && !run.force && !fs::is_empty(run.out, refused))
-    throw_input_error(
-        "--out: the folder '{}' is not empty. Continue a run in it with --resume, replace that with --force or choose "
-        "another folder.",
-        run.out);
-}
-
 eval::LEval read(eval::LEvalOptions what, const Model& model, bool quiet) {
   Progress progress("reading documents", Progress::standard(quiet));
   what.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
@@ -99,7 +84,6 @@ void leval(const LEvalCommand& command) {
   if (!command.max_length.empty()) what.max_length = parse_one_length(command.max_length, "--max-length");
   eval::method_entries(options.methods);  // wrong names, before files are read
   check_run_options(command.run);
-  check_out(command.run);
   check_trained(command.session);
   Session session = open_session(command.session);
   if (command.chat) what.template_of = choose_chat_format(command.chat_format, session.model);

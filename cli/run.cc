@@ -88,6 +88,8 @@ void check_run_options(const RunOptions& options) {
   if (options.resume && options.out.empty())
     throw_input_error("--resume needs --out, the folder of the run to continue.");
   shard_of(options);
+  // Before anything slow: the run itself asks again.
+  if (!options.out.empty() && !options.resume) eval::RunFolder::check_new(options.out, options.force);
 }
 
 void describe_session(const SessionOptions& options, const Session& session, eval::Manifest& manifest) {

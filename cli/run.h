@@ -28,7 +28,8 @@ eval::Shard shard_of(const RunOptions& options);
 /// `what`: "compare".
 void add_run_options(Command command, RunOptions& options, const std::string& what);
 
-/// InputError for options that exclude each other. To be called before anything slow.
+/// InputError for options that exclude each other, and for a folder that the run may not have. To be called before
+/// anything slow.
 void check_run_options(const RunOptions& options);
 
 /// Where prefilled prompts are kept. InputError on a measured clock: a prefill's time has to be of its own run.

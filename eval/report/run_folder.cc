@@ -92,7 +92,33 @@ std::set<SampleKey> keys_of(const std::vector<Line>& lines) {
   return keys;
 }
 
+/// InputError for what must not be replaced; the folder is locked and whole.
+void check_free(const fs::path& path, bool force) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return;
+  if (!fs::is_directory(path, error))
+    throw_input_error("'{}' is a file, but the run needs a folder there. Choose another name.", path.string());
+  const bool empty = fs::is_empty(path, error);
+  if (error) throw_input_error("The folder '{}' cannot be read ({}).", path.string(), error.message());
+  if (empty) return;
+  if (!holds_run(path))
+    throw_input_error(
+        "The folder '{}' is not empty and holds no run{}. Choose another one; --force replaces only runs.",
+        path.string(), fs::exists(path / kManifest, error) ? ": its manifest.json is damaged, or no run's" : "");
+  if (!force)
+    throw_input_error(
+        "The folder '{}' already holds a run. Continue it with --resume, replace it with --force or choose "
+        "another folder.",
+        path.string());
+}
+
 }  // namespace
+
+void RunFolder::check_new(const fs::path& path, bool force) {
+  const FolderLock lock(path);
+  undo_a_killed_beginning(path);
+  check_free(path, force);
+}
 
 RunFolder::RunFolder(fs::path path, Manifest manifest, Use use, FolderLock lock)
     : path_(std::move(path)),
@@ -109,24 +135,11 @@ RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool
   std::error_code error;
   FolderLock lock(path);  // of nothing where there is no folder yet
   undo_a_killed_beginning(path);
-  if (fs::exists(path, error) && !fs::is_directory(path, error))
-    throw_input_error("'{}' is a file, but the run needs a folder there. Choose another name.", path.string());
   const bool existed = fs::is_directory(path, error);
   if (!lock.held()) lock = FolderLock(path);  // somebody may have made it meanwhile
+  check_free(path, force);
   const bool replaces = existed && !fs::is_empty(path, error);
-  if (replaces) {
-    if (error) throw_input_error("The folder '{}' cannot be read ({}).", path.string(), error.message());
-    if (!holds_run(path))
-      throw_input_error(
-          "The folder '{}' is not empty and holds no run{}. Choose another one; --force replaces only runs.",
-          path.string(), fs::exists(path / kManifest, error) ? ": its manifest.json is damaged, or no run's" : "");
-    if (!force)
-      throw_input_error(
-          "The folder '{}' already holds a run. Continue it with --resume, replace it with --force or choose "
-          "another folder.",
-          path.string());
-    set_aside(path);
-  }
+  if (replaces) set_aside(path);
   fs::create_directories(path, error);
   if (error)
     throw_input_error("The folder '{}' cannot be made ({}). Choose another one.", path.string(), error.message());

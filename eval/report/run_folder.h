@@ -21,6 +21,9 @@ class RunFolder {
   /// then, and so is one that another process is writing into.
   /// Where the new run's manifest cannot be written, the earlier run is back when the error is thrown.
   static RunFolder create(const std::filesystem::path& path, const Manifest& manifest, bool force = false);
+
+  /// InputError where create() would refuse the folder for what is in it: to be asked before slow work.
+  static void check_new(const std::filesystem::path& path, bool force);
   /// An existing run, to read.
   static RunFolder open(const std::filesystem::path& path);
   /// An existing run, to continue with the command of `mine`. InputError where that cannot go on (resume_check.h);

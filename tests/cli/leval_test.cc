@@ -56,7 +56,7 @@ TEST_F(LEvalProgram, WhatIsWrongIsSaidBeforeFilesAreRead) {
               HasSubstr("Did you mean 'quest'?"));
   const cli::Outcome outcome = cli::run(command("--out " + folder("a")), cli::kOnlyErrors);
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.text, AllOf(HasSubstr("is not empty"), HasSubstr("--resume")));
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("already holds a run"), HasSubstr("--resume")));
   std::ofstream(folder("file")) << "x";
   EXPECT_THAT(cli::run(command("--out " + folder("file"))).text, HasSubstr("is a file"));
 }

@@ -50,6 +50,16 @@ TEST_F(LongBenchProgram, RangesOfLengthsAreLongBenchEs) {
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("| qasper_e | 4-8k | qa_f1 | 1 |"));
 }
 
+TEST_F(LongBenchProgram, AFolderInTheWayIsSaidBeforeFilesAreRead) {
+  data.add("qasper", 2);
+  ASSERT_EQ(cli::run(command("--out " + folder("a"))).code, 0);
+  const std::string again = "eval longbench --model tiny --data /no/such --out ";
+  EXPECT_THAT(cli::run(again + folder("a")).text, AllOf(HasSubstr("already holds a run"), Not(HasSubstr("/no/such"))));
+  EXPECT_THAT(cli::run(again + folder("a") + " --force").text, HasSubstr("/no/such"));
+  std::ofstream(folder("file")) << "x";
+  EXPECT_THAT(cli::run(again + folder("file")).text, HasSubstr("is a file"));
+}
+
 TEST_F(LongBenchProgram, ResumeMakesWhatIsMissingAndTheSameBytes) {
   data.add("qasper", 3);
   data.add("trec", 4);
