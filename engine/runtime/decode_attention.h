@@ -19,8 +19,8 @@
 #include "engine/runtime/layer_ahead.h"
 #include "engine/runtime/ops.h"
 #include "engine/runtime/page_tables.h"
+#include "engine/runtime/score_process.h"
 #include "engine/runtime/task_attention.h"
-#include "engine/runtime/workload.h"
 
 namespace tandem {
 

@@ -8,7 +8,7 @@
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/digest_index.h"
 #include "engine/runtime/ops.h"
-#include "engine/runtime/workload.h"
+#include "engine/runtime/score_process.h"
 
 namespace tandem {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/runtime/engine_ops.h"
-#include "engine/runtime/workload.h"
+#include "engine/runtime/score_process.h"
 
 namespace tandem {
 

@@ -20,7 +20,7 @@
 #include "engine/runtime/forward.h"
 #include "engine/runtime/host_parts.h"
 #include "engine/runtime/plan.h"
-#include "engine/runtime/workload.h"
+#include "engine/runtime/score_process.h"
 
 namespace tandem {
 

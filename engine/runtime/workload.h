@@ -1,5 +1,5 @@
-// A workload profile and the synthetic score process that follows from it: which blocks and tokens heads would choose
-// where no tensor is computed (SimOptions::shapes_only). Top-k, thresholds and everything behind them run as always.
+// A workload profile: figures of how heads choose blocks and tokens, from which score_process.h draws scores where no
+// tensor is computed.
 //
 // A head's score of an item is normal, in part shared with the other heads of its group and in part with its own score
 // one step earlier; the part that lasts turns into another one over `turnover` steps, evenly: so what a head chose is
@@ -43,32 +43,5 @@ double share_above_mean(double concentration);
 /// back.
 double overlap_of(double correlation, double fraction);
 double correlation_of(double overlap, double fraction);
-
-/// Which items of a sequence the query heads of one KV head choose.
-struct ScorePlace {
-  SequenceId sequence = 0;
-  std::uint32_t layer = 0, kv_head = 0, step = 0;
-};
-
-class ScoreProcess {
- public:
-  ScoreProcess(const Workload& workload, const ModelShape& shape);
-  double concentration(std::uint32_t layer, std::uint32_t q_head) const {
-    return workload_.at(shape_, layer, q_head).concentration;
-  }
-  /// scores [group][n] of blocks 0 .. n - 1 at a step.
-  void block_scores(const ScorePlace& place, std::uint32_t n, float* scores) const;
-  /// Of tokens first .. first + n - 1, how many have a mean weight that exceeds `times` the mean for some query head.
-  /// The step does not matter.
-  std::uint32_t salient_tokens(const ScorePlace& place, std::uint32_t first, std::uint32_t n, double times) const;
-  /// Of n tokens, how many have a score at this step that lies within `alpha` of the head's largest, the tokens' own
-  /// draws and s times their normal parts: summed over the query heads. No token is drawn: a head's largest is, as the
-  /// largest of n, and the count is its mean under that one. n > 0.
-  double tokens_near_best(const ScorePlace& place, std::uint32_t n, double alpha) const;
-
- private:
-  const Workload& workload_;
-  ModelShape shape_;
-};
 
 }  // namespace tandem

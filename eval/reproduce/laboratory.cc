@@ -9,6 +9,7 @@
 #include "engine/common/paths.h"
 #include "engine/model/json_file.h"
 #include "engine/runtime/forward.h"
+#include "engine/runtime/score_process.h"
 
 namespace tandem::eval {
 namespace {
