@@ -176,8 +176,8 @@ int run(const std::vector<std::string>& words) {
                "There is not enough memory for this. Shorter contexts, fewer samples or a smaller batch need less.");
   } catch (const std::exception& error) {
     return say(kRunFailed,
-               fmt::format("{}. This is a mistake of the program, not yours: please report it with the command "
-                           "and the output of `tandem info`.",
+               fmt::format("{}. This is a mistake of the program, or of the method that it names, not of the command: "
+                           "please report it with that and the output of `tandem info`.",
                            error.what()));
   }
 }

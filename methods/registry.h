@@ -60,6 +60,9 @@ struct MethodInfo {
   std::unique_ptr<Method> (*make)(const MethodSpec&) = nullptr;
 };
 
+/// Those of folders outside this tree (cmake/ExtraMethods.cmake), which the registry ends with.
+std::vector<MethodInfo> extra_methods();
+
 /// `full` is the first.
 const std::vector<MethodInfo>& method_registry();
 /// Unknown name: InputError with the nearest known one.

@@ -131,8 +131,8 @@ class HazardChecker {
   std::uint64_t since_sweep_ = 0;
 };
 
-/// LogicError unless every settled access of an operation lies inside a declared one (a settled write in a declared
-/// write).
+/// LogicError unless every settled access of an operation lies inside declared ones (a settled write in declared
+/// writes).
 void check_settled_inside(const char* op_name, const std::vector<Access>& declared, const std::vector<Access>& settled,
                           const ScheduleNames& names);
 

@@ -78,6 +78,10 @@ struct Range {  // half open
   bool operator==(const Range&) const = default;
 };
 
+constexpr bool overlap(const Range& a, const Range& b) {
+  return a.begin < b.end && b.begin < a.end;
+}
+
 /// A rectangle heads x pages of one (buffer, sequence, layer). Buffers that are not a KV store use `pages` for rows and
 /// leave the rest alone; the default is the whole buffer.
 struct Extent {

@@ -117,8 +117,41 @@ void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& 
   }
   TANDEM_CHECK(std::all_of(covered.begin(), covered.end(), [](bool c) { return c; }),
                "a plan leaves a row without attention");
+  check_disjoint(context, plan);
   TANDEM_CHECK(!plan.ready || plan.ready->layer == context.layer, "a partial of layer {} in layer {}",
                plan.ready->layer, context.layer);
+}
+
+/// No token twice for a head: what items name by position, and what selections are made of.
+void DecodeAttention::check_disjoint(const LayerContext& context, const AttendPlan& plan) const {
+  struct Piece {
+    Range heads, tokens;
+  };
+  std::vector<std::vector<Piece>> rows(context.batch.size());
+  for (const AttendItem& item : plan.items) {
+    std::vector<Piece>& row = rows[item.row];
+    const std::size_t before = row.size();
+    const auto add_static = [&](const StaticTokens& fixed) {
+      for (const Range& r : fixed.ranges) row.push_back({item.kv_heads, r});
+    };
+    const auto add_selection = [&](const SelectionRef& chosen) {
+      row.push_back({item.kv_heads, stores_.digests.get(chosen.digests.id).digested(context.layer)});
+    };
+    if (const auto* fixed = std::get_if<StaticTokens>(&item.pages.source)) add_static(*fixed);
+    if (const auto* chosen = std::get_if<SelectionRef>(&item.pages.source)) add_selection(*chosen);
+    if (const auto* fetched = std::get_if<FetchedRef>(&item.pages.source)) {
+      if (const auto* fixed = std::get_if<StaticTokens>(&fetched->tokens)) add_static(*fixed);
+      if (const auto* chosen = std::get_if<SelectionRef>(&fetched->tokens)) add_selection(*chosen);
+    }
+    for (std::size_t i = before; i < row.size(); ++i) {
+      for (std::size_t j = 0; j < before; ++j) {
+        const Range &a = row[i].tokens, &b = row[j].tokens;
+        TANDEM_CHECK(!overlap(a, b) || !overlap(row[i].heads, row[j].heads),
+                     "a plan attends tokens [{}, {}) of row {} twice: they are in [{}, {}) and in [{}, {})",
+                     std::max(a.begin, b.begin), std::min(a.end, b.end), item.row, b.begin, b.end, a.begin, a.end);
+      }
+    }
+  }
 }
 
 void DecodeAttention::append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens,

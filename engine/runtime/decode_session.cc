@@ -1,15 +1,37 @@
 #include "engine/runtime/decode_session.h"
 
 #include <algorithm>
+#include <any>
 #include <cmath>
+#include <fmt/format.h>
 #include <utility>
 
 #include "engine/common/error.h"
 #include "engine/device/copy_list.h"
+#include "engine/device/hazard.h"
 #include "engine/device/launch_context.h"
 #include "engine/runtime/limits.h"
 
 namespace tandem {
+namespace {
+
+/// The exception that is being handled: what is a mistake of a method's, or met in its decode, with its name and place.
+[[noreturn]] void rethrow_with_place(const Method& method, const LayerContext& context) {
+  const auto with_place = [&](const char* what) {
+    return fmt::format("'{}', step {}, layer {}: {}", method.spelled_out(), context.step, context.layer, what);
+  };
+  try {
+    throw;
+  } catch (const HazardError& error) {
+    throw HazardError(with_place(error.what()));
+  } catch (const LogicError& error) {
+    throw LogicError(with_place(error.what()));
+  } catch (const std::bad_any_cast&) {
+    throw LogicError(with_place("SequenceState::method holds nothing, or another type than the hook asks for"));
+  }
+}
+
+}  // namespace
 
 DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& pool, const EngineOptions& engine,
                              KvStore& kv, Forward& forward, Method& method, std::span<const DecodeRequest> requests,
@@ -175,7 +197,6 @@ void DecodeSession::begin() {
 
 Event DecodeSession::attend_layers(std::uint32_t step) {
   const std::vector<SequenceState*> rows = batch();
-  const auto count = static_cast<std::uint32_t>(rows.size());
   std::vector<Event> recycled;
   std::vector<std::uint32_t> source, positions;
   for (const auto& a : active_) {
@@ -187,26 +208,38 @@ Event DecodeSession::attend_layers(std::uint32_t step) {
   Event last = forward_.embed(std::move(source), step == 0 ? std::vector<Event>{uploaded_} : std::vector<Event>{});
   for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
     const LayerContext context{step, layer, rows, forward_.shape()};
-    method_.before_layer(context, ops_);
-    std::vector<KvTarget> targets;
-    for (std::uint32_t row = 0; row < count; ++row) {
-      const std::uint32_t position = positions[row];
-      targets.push_back({kv_.slot(rows[row]->id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
+    try {
+      last = attend_layer(context, positions, layer == 0 ? recycled : std::vector<Event>{});
+    } catch (...) {
+      rethrow_with_place(method_, context);
     }
-    framework_time(layer);
-    const Event query = forward_.qkv(Forward::Phase::decode, layer, positions, std::move(targets),
-                                     layer == 0 ? recycled : std::vector<Event>{});
-    for (std::uint32_t row = 0; row < count; ++row) {
-      const std::uint32_t block = positions[row] / kPageTokens;
-      kv_.set_filled(rows[row]->id, layer, {block, block + 1}, Tier::device, query);
-    }
-    attention_.begin_layer(query);
-    policy_time("plan attention", layer);
-    attention_.run(context, method_.plan_attend(context, ops_));
-    last = forward_.finish_layer(Forward::Phase::decode, layer, count);
-    ops_.set_last_reader(last);
-    method_.after_layer(context, ops_);
   }
+  return last;
+}
+
+Event DecodeSession::attend_layer(const LayerContext& context, const std::vector<std::uint32_t>& positions,
+                                  std::vector<Event> recycled) {
+  method_.before_layer(context, ops_);
+  std::vector<KvTarget> targets;
+  for (std::uint32_t row = 0; row < positions.size(); ++row) {
+    const std::uint32_t block = positions[row] / kPageTokens;
+    targets.push_back(
+        {kv_.slot(context.batch[row]->id, context.layer, block, Tier::device), positions[row] % kPageTokens});
+  }
+  framework_time(context.layer);
+  const Event query =
+      forward_.qkv(Forward::Phase::decode, context.layer, positions, std::move(targets), std::move(recycled));
+  for (std::uint32_t row = 0; row < positions.size(); ++row) {
+    const std::uint32_t block = positions[row] / kPageTokens;
+    kv_.set_filled(context.batch[row]->id, context.layer, {block, block + 1}, Tier::device, query);
+  }
+  attention_.begin_layer(query);
+  policy_time("plan attention", context.layer);
+  attention_.run(context, method_.plan_attend(context, ops_));
+  const Event last =
+      forward_.finish_layer(Forward::Phase::decode, context.layer, static_cast<std::uint32_t>(positions.size()));
+  ops_.set_last_reader(last);
+  method_.after_layer(context, ops_);
   return last;
 }
 

@@ -52,6 +52,8 @@ class DecodeSession {
   void begin();
   void step(std::uint32_t step);
   Event attend_layers(std::uint32_t step);
+  Event attend_layer(const LayerContext& context, const std::vector<std::uint32_t>& positions,
+                     std::vector<Event> recycled);
   Event append_chunk(Active& sequence, AppendAttention& attention, std::span<const std::int32_t> tokens,
                      std::uint32_t first, const KeepQueries& keep);
   void append_chunks(Active& sequence, std::span<const std::int32_t> tokens, AttentionAverage* average,

@@ -24,7 +24,7 @@ struct AppendRequest {
 
 struct Needs {
   bool lossless = false;           // with its options as given, the output equals full attention
-  std::uint32_t last_queries = 0;  // queries of the prompt's end a snapshot must keep
+  std::uint32_t last_queries = 0;  // queries of the prompt's end a snapshot must keep: at most EngineOptions::keep_queries
   bool column_sums = false;        // the prompt's attention mass by token and KV head
 };
 
@@ -41,6 +41,7 @@ class Method {
   virtual void before_layer(const LayerContext&, Ops&) {}         // the layer's input exists
   virtual AttendPlan plan_attend(const LayerContext&, Ops&) = 0;  // the true query exists
   virtual void after_layer(const LayerContext&, Ops&) {}
+  /// Of the sequences that go on: one that has its last token is not in the batch any more.
   virtual void after_step(const StepContext&, Ops&) {}
   // A new prompt in a running session: before and after its `tokens` are computed. state.tokens counts them from then
   // on. Where computing them fails, the sequence is what it was before, but for room that before_append made.

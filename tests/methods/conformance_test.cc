@@ -78,6 +78,19 @@ Out run(const std::string& spec, const std::vector<std::vector<std::int32_t>>& p
   return out;
 }
 
+void expect_near(const std::vector<std::vector<float>>& actual, const std::vector<std::vector<float>>& expected,
+                 const std::string& what) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (std::size_t step = 0; step < expected.size(); ++step) {
+    double worst = 0, scale = 0;
+    for (std::size_t i = 0; i < expected[step].size(); ++i) {
+      worst = std::max(worst, std::abs(double(expected[step][i]) - double(actual[step][i])));
+      scale = std::max(scale, std::abs(double(expected[step][i])));
+    }
+    EXPECT_LE(worst, 1e-4 * scale) << what << " step " << step;
+  }
+}
+
 TEST_P(Conformance, WhatIsSummedUpBetweenStepsIsNotLost) {
   const Out whole = run(GetParam(), kUneven, sim(), 1), parts = run(GetParam(), kUneven, sim(), 1, 4);
   EXPECT_EQ(parts.tokens, whole.tokens);
@@ -144,6 +157,24 @@ TEST_P(Conformance, TheCountersAreTheSumsOfWhatTheOperationsDeclared) {  // inva
   EXPECT_EQ(sum.h2d, steps.h2d);
   EXPECT_EQ(sum.d2h, steps.d2h);
   EXPECT_GT(sum.hbm, 0u);
+}
+
+TEST_P(Conformance, NoTokenIsAttendedTwiceAndALosslessMethodAttendsAll) {  // invariant A
+  Bench bench(tiny_model_for(GetParam()));
+  const auto full = make_method("full"), method = make_method(GetParam());
+  std::vector<std::vector<float>> expected, actual;
+  const DecodeResult all = bench.decode(*full, kUneven, 5, {.logits = &expected}),
+                     mine = bench.decode(*method, kUneven, 5, {.logits = &actual});
+  const bool lossless = method->needs(bench.engine.shape()).lossless;
+  for (std::size_t i = 0; i < kUneven.size(); ++i) {
+    const std::uint64_t attended = mine.sequences[i].attended[0] + mine.sequences[i].attended[1];
+    EXPECT_GT(attended, 0u);
+    EXPECT_LE(attended, all.sequences[i].attended[0]) << "of all tokens of sequence " << i;
+    if (lossless) {
+      EXPECT_EQ(attended, all.sequences[i].attended[0]) << "Needs::lossless, and tokens are left out";
+    }
+  }
+  if (lossless) expect_near(actual, expected, GetParam());
 }
 
 /// A host wait that directly follows "context ready".
@@ -234,15 +265,7 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
     const DecodeResult a = bench.decode(*full, kUneven, 9, {.logits = &expected});
     const DecodeResult b = bench.decode(*method, kUneven, 9, {.logits = &actual});
     for (std::size_t i = 0; i < kUneven.size(); ++i) EXPECT_EQ(a.sequences[i].tokens, b.sequences[i].tokens) << spec;
-    ASSERT_EQ(expected.size(), actual.size());
-    for (std::size_t step = 0; step < expected.size(); ++step) {
-      double worst = 0, scale = 0;
-      for (std::size_t i = 0; i < expected[step].size(); ++i) {
-        worst = std::max(worst, std::abs(double(expected[step][i]) - double(actual[step][i])));
-        scale = std::max(scale, std::abs(double(expected[step][i])));
-      }
-      EXPECT_LE(worst, 1e-4 * scale) << spec << " step " << step;
-    }
+    expect_near(actual, expected, spec);
   }
 }
 

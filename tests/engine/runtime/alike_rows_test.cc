@@ -102,7 +102,7 @@ TEST(AlikeRows, AttendSelectionsOfOneScopeForAllHeadsOnce) {
     if (mistake == none)
       decode(method, sim());
     else
-      expect_refused(method, mistake == twice ? "a row attends two selections" : kAlike);
+      expect_refused(method, mistake == twice ? "of row 1 twice" : kAlike);
   }
 }
 

@@ -1,0 +1,38 @@
+# tandem_extra_methods(TARGET FOLDER ...): an object library with the methods of folders outside methods/ and the list of
+# them that the registry asks for (methods/registry.h, extra_methods()). A folder "my-method" has my-method.h, which declares
+# MethodInfo my_method_info() in namespace tandem, and any number of .cc files (docs/add_a_method.md).
+function(tandem_extra_methods target)
+  set(sources "")
+  set(includes "")
+  set(infos "")
+  foreach(folder IN LISTS ARGN)
+    get_filename_component(folder "${folder}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_SOURCE_DIR}")
+    get_filename_component(name "${folder}" NAME)
+    if(NOT EXISTS "${folder}/${name}.h")
+      message(FATAL_ERROR "TANDEM_METHODS names '${folder}', but there is no ${name}.h in it, which has to declare the method's "
+        "MethodInfo function (docs/add_a_method.md).")
+    endif()
+    file(GLOB found CONFIGURE_DEPENDS "${folder}/*.cc")
+    if(NOT found)
+      message(FATAL_ERROR "TANDEM_METHODS names '${folder}', but there is no .cc file in it.")
+    endif()
+    string(REPLACE "-" "_" function "${name}_info")
+    list(APPEND sources ${found})
+    string(APPEND includes "#include \"${folder}/${name}.h\"\n")
+    list(APPEND infos "${function}()")
+  endforeach()
+  list(JOIN infos ", " infos)
+  file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${target}.cc" @ONLY CONTENT
+"// Made by cmake/ExtraMethods.cmake.
+#include \"methods/registry.h\"
+@includes@
+namespace tandem {
+std::vector<MethodInfo> extra_methods() {
+  return {@infos@};
+}
+}  // namespace tandem
+")
+  add_library(${target} OBJECT "${CMAKE_CURRENT_BINARY_DIR}/${target}.cc" ${sources})
+  target_link_libraries(${target} PRIVATE tandem_flags tandem_runtime)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
+endfunction()

@@ -1,0 +1,9 @@
+#pragma once
+
+#include "methods/registry.h"
+
+namespace tandem {
+
+MethodInfo tail_info();
+
+}  // namespace tandem
