@@ -48,7 +48,7 @@ std::string refusal(Method& method, const std::vector<std::vector<std::int32_t>>
 Planned two_selections(Side side) {
   constexpr std::uint32_t kPart = 96;
   using Parts = std::array<DigestRef, 2>;
-  const auto plan = [side](const LayerContext& context, Ops& ops) {
+  const auto chooses = [side](const LayerContext& context, Ops& ops) {
     AttendPlan plan;
     std::vector<ScoreRequest> requests;
     for (const SequenceState* sequence : context.batch)
@@ -61,7 +61,7 @@ Planned two_selections(Side side) {
       plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{2 * kPart, sequence->tokens}}}}});
     return plan;
   };
-  return Planned(plan, [side](SequenceState& sequence, Ops& ops) {
+  return Planned(chooses, [side](SequenceState& sequence, Ops& ops) {
     if (side == Side::host) ops.move_to_host(sequence, {0, 2 * kPart});
     Parts parts;
     for (std::uint32_t i = 0; i < 2; ++i)
