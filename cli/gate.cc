@@ -57,6 +57,7 @@ void gate(const GateArguments& arguments) {
   options.strict = arguments.strict;
   options.same_tokens = arguments.same_tokens;
   options.any_machine = arguments.any_machine;
+  check_ending(arguments.out, {".json", ".md"});
   check_new_file(arguments.out, arguments.force);
   std::vector<eval::RunFolder> noise;
   noise.reserve(arguments.noise.size());

@@ -2,11 +2,15 @@
 // a place.
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fmt/ranges.h>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 
 #include "engine/common/error.h"
 #include "eval/report/line_file.h"
@@ -32,6 +36,14 @@ inline void check_new_file(const std::string& file, bool force) {
   if (std::filesystem::exists(out) && !force)
     throw_input_error("--out: '{}' exists already; --force replaces it.", file);
   eval::check_writable(out, "--out");
+}
+
+/// InputError where a file's name ends in something that says another format than `endings`, with their dots: no file
+/// gets text under a name that promises a picture.
+inline void check_ending(const std::string& file, std::initializer_list<std::string_view> endings) {
+  const std::string ending = std::filesystem::path(file).extension().string();
+  if (ending.empty() || std::find(endings.begin(), endings.end(), ending) != endings.end()) return;
+  throw_input_error("--out is '{}', which ends in none of {}.", file, fmt::join(endings, ", "));
 }
 
 }  // namespace tandem::cli

@@ -62,6 +62,7 @@ void plan(const PlanArguments& a) {
     throw_input_error("--step-ms is {}: give a time above 0, up to 10^7 ms.", a.step_ms);
   if (a.link_gbps && !(*a.link_gbps >= 1e-3 && *a.link_gbps <= 1e6))
     throw_input_error("--link-gbps is {}: give 10^9 bytes per second, from 0.001 to 10^6.", *a.link_gbps);
+  check_ending(a.out, {".md", ".json"});
   check_new_file(a.out, a.force);
 
   const Model shape = load_shape(a.as);

@@ -66,6 +66,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& folders) {
 }
 
 void report(const ReportArguments& a) {
+  if (a.format.empty()) check_ending(a.out, {".txt", ".md", ".tex", ".csv", ".html"});
   const std::string format = format_of(a);
   for (std::size_t i = 0; i < a.runs.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)

@@ -109,6 +109,7 @@ void reproduce(const ReproduceArguments& arguments) {
   const auto [name, figure] = parts_of(arguments.name);
   const bool table2 = arguments.name == "asyncspade-table2", fig10 = arguments.name == "asyncspade-fig10";
   const eval::Experiment experiment = table2 || fig10 ? eval::Experiment{} : eval::load_experiment(name);
+  check_ending(arguments.out, {".md", ".json"});
   check_new_file(arguments.out, arguments.force);
   Progress progress("reproducing", Progress::standard(arguments.quiet));
   eval::ReproduceOptions options;

@@ -61,8 +61,9 @@ eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& o
         "the run itself: leave it away.",
         options.device);
   return {run.prefix_cache,
-          fmt::format("engine {}, weights {}, config {}, {}, {}, profile {}", engine_hash(),
-                      session.model.weights_hash, session.model.config_hash, to_string(active_isa()), session.device->clock_name(), session.hardware_hash),
+          fmt::format("engine {}, weights {}, config {}, {}, {}, profile {}", engine_hash(), session.model.weights_hash,
+                      session.model.config_hash, to_string(active_isa()), session.device->clock_name(),
+                      session.hardware_hash),
           [](const std::string& sentence) {
             // On a terminal the line of progress is there already.
             fmt::print(stderr, "{}{}\n", isatty(STDERR_FILENO) == 1 ? "\n" : "", sentence);

@@ -150,8 +150,8 @@ class Ops {
  public:
   virtual ~Ops() = default;
   virtual const ModelShape& shape() const = 0;
-  /// Copies whole blocks of all layers to host memory and drops the device's copy once that is done.
-  /// `tokens` must be block aligned and in the past.
+  /// Copies whole pages (kPageTokens) of all layers to host memory and drops the device's copy once that is done.
+  /// `tokens` must begin and end at a page's first token and lie in the past; a method's own blocks do not matter here.
   virtual void move_to_host(SequenceState& sequence, Range tokens) = 0;
   /// The same for one layer. With averages, those of the tokens go along, and the window that they follow then begins
   /// at tokens.end.

@@ -30,14 +30,6 @@ fs::path part_of(fs::path file) {
   return file += ".new";
 }
 
-std::string read_if_there(const fs::path& file) {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) return {};
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw_input_error("The file '{}' cannot be read ({}).", file.string(), std::strerror(errno));
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 std::string where(const fs::path& file, std::size_t number) {
   return fmt::format("{}:{}", file.string(), number);
 }
@@ -91,6 +83,14 @@ ScannedLines scan_text(std::string_view text, const fs::path& file, const LinePa
 }
 
 }  // namespace
+
+std::string read_if_there(const fs::path& file) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return {};
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw_input_error("The file '{}' cannot be read ({}).", file.string(), std::strerror(errno));
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
 
 ScannedLines scan_lines(const fs::path& file, const LineParser& parse) {
   return scan_text(read_if_there(file), file, parse);

@@ -56,6 +56,9 @@ void rewrite_lines(const std::filesystem::path& file, const std::vector<Line>& l
 /// RunError when that fails; an earlier file is as it was then.
 void write_file(const std::filesystem::path& file, std::string_view text);
 
+/// A file's bytes; none where there is no such file. InputError where it cannot be read.
+std::string read_if_there(const std::filesystem::path& file);
+
 /// Whether write_file() could begin now; InputError that begins with `what` where the temporary file cannot be made.
 void check_writable(const std::filesystem::path& file, const std::string& what);
 

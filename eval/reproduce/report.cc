@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -149,6 +151,17 @@ std::string tasks_text(const Reproduction& r, const std::string& clock, bool mar
                             : section("Tasks that CPU and device share, per step", markdown) + text_of(table, markdown);
 }
 
+/// Shapes of the runs, each once.
+std::vector<std::string> models_of(const Reproduction& r) {
+  std::vector<std::string> models;
+  for (const RunOutcome& run : r.runs) {
+    const std::string& own = r.experiment.run(run.name).model;
+    const std::string& model = own.empty() ? r.experiment.model : own;
+    if (std::find(models.begin(), models.end(), model) == models.end()) models.push_back(model);
+  }
+  return models;
+}
+
 }  // namespace
 
 std::string reproduction_text(const Reproduction& r, bool markdown) {
@@ -158,7 +171,7 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
   const bool null_model = CellCounts(r).null_model.all > 0;
   cells.head = {"cell", "figure", "published", "ours", "error", "which"};
   if (null_model) cells.head.emplace_back("null model");
-  cells.clock = fmt::format("{}, {}", r.clock, e.model);
+  cells.clock = fmt::format("{}, {}", r.clock, fmt::join(models_of(r), " and "));
   for (const CellOutcome& c : r.cells) {
     cells.rows.push_back({c.cell.name, c.cell.figure, value_text(c.cell, c.cell.published),
                           c.known ? value_text(c.cell, c.ours) : "-", error_text(c), verdict(c)});

@@ -3,6 +3,7 @@
 
 #include "engine/common/error.h"
 #include "eval/perplexity/summary.h"
+#include "eval/report/line_file.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/tables/tables.h"
 
@@ -60,6 +61,14 @@ bool contradict(const std::string& there, const std::string& here) {
 }  // namespace
 
 ReportedRun read_run(const std::filesystem::path& path, const std::string& name) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path / "sweep.json", ignored) &&
+      !std::filesystem::exists(path / "manifest.json", ignored))
+    throw_input_error(
+        "'{}' holds a sweep of `tandem simulate`, whose tables are its report.md and sweep.csv: report is of the runs "
+        "of "
+        "compare and eval.",
+        path.string());
   const RunFolder folder = RunFolder::open(path);
   ReportedRun run;
   run.name = name;
@@ -69,6 +78,8 @@ ReportedRun read_run(const std::filesystem::path& path, const std::string& name)
   } else {
     read_scores(folder, run);
   }
+  const std::filesystem::path target = path / "target.json";
+  if (const std::string text = read_if_there(target); !text.empty()) run.target = parse_target(text, target.string());
   return run;
 }
 

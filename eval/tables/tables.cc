@@ -155,6 +155,10 @@ std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
   text += show(quality_table(runs), format, losses ? "Loss" : "Accuracy");
   const Table times = time_table(runs);
   if (times.head.size() > 1) text += show(times, format, "Latency, idle time, memory");
+  for (const ReportedRun& run : runs)
+    if (run.target)
+      text += show(target_table(*run.target), format,
+                   runs.size() > 1 ? "At a target shape: " + run.name : "At a target shape");
   for (const std::string& sentence : unlike(runs)) {
     if (format == TableFormat::latex)
       text += latex_comment("Not comparable: " + sentence);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "eval/report/summary.h"
+#include "eval/target/target.h"
 
 namespace tandem::eval {
 
@@ -33,6 +34,7 @@ struct ReportedRun {
   Manifest manifest;
   bool perplexity = false, complete = false;
   std::vector<ReportedMethod> methods;  // in the manifest's order
+  std::optional<Target> target;         // what --as predicted
 };
 
 /// A run's folder under a name. InputError where it is none, or a damaged one.
@@ -44,7 +46,8 @@ std::vector<std::string> unlike(std::span<const ReportedRun> runs);
 
 enum class TableFormat : std::uint8_t { terminal, markdown, latex };
 
-/// Two tables, of quality and of times, with a line for each method and columns for each run.
+/// Two tables, of quality and of times, with a line for each method and columns for each run, and one of each
+/// prediction at a target shape.
 std::string tables_text(std::span<const ReportedRun> runs, TableFormat format);
 
 /// One HTML page: the tables, and each run's own report with its plots, from the folders that the runs were read from.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "engine/common/json.h"
 #include "eval/report/table.h"
@@ -20,19 +21,25 @@ std::string other_specs(const Target& t) {
 
 }  // namespace
 
-std::string target_text(const Target& t, bool markdown) {
+Table target_table(const Target& t) {
   Table table;
   table.clock =
       fmt::format("simulated: {}, batch {} x {}, {}", t.model, t.batch, length_text(t.context), t.hardware_title);
   const bool peers = std::any_of(t.rows.begin(), t.rows.end(), [](const TargetRow& r) { return r.peer_kv_bytes > 0; });
   table.head = row_heads(peers);
   table.head.insert(table.head.begin(), "method");
-  std::string remarks;
   for (const TargetRow& r : t.rows) {
     std::vector<std::string>& row = table.rows.emplace_back(row_cells(r, t.layers, t.batch, peers));
     row.insert(row.begin(), r.method);
-    if (!r.refused.empty()) remarks += fmt::format("{}: {}\n", r.method, r.refused);
   }
+  return table;
+}
+
+std::string target_text(const Target& t, bool markdown) {
+  const Table table = target_table(t);
+  std::string remarks;
+  for (const TargetRow& r : t.rows)
+    if (!r.refused.empty()) remarks += fmt::format("{}: {}\n", r.method, r.refused);
   const std::string notes = fmt::format(
       "The schedule of each method with the costs of this shape, weights and KV in bf16, {} decode steps after a "
       "prompt of "
@@ -74,6 +81,33 @@ std::string target_json(const Target& t) {
   }
   json["workload"] = parse_ordered_json(workload_to_json(t.workload), "the workload");
   return json_text(json, 1) + "\n";
+}
+
+Target parse_target(const std::string& text, const std::string& file) {
+  constexpr std::string_view kClock = "simulated for ";
+  const auto json = parse_ordered_json(text, file);
+  ObjectReader in(json, file);
+  Target t;
+  const std::string clock = in.text("clock");
+  if (!clock.starts_with(kClock)) in.fail("clock", "\"simulated for \" and a machine");
+  t.hardware_title = clock.substr(kClock.size());
+  t.model = in.text("model");
+  t.hardware = in.text("hardware_profile");
+  t.layers = in.integer<std::uint32_t>("layers");
+  t.batch = in.integer<std::uint32_t>("batch");
+  t.context = in.integer<std::uint32_t>("context");
+  t.steps = in.integer<std::uint32_t>("steps");
+  t.prefill_chunk = in.integer<std::uint32_t>("prefill_chunk");
+  if (t.layers == 0 || t.batch == 0) in.fail("layers", "1 or more, as 'batch'");
+  std::size_t number = 0;
+  for (const auto& one : in.array("methods")) {
+    ObjectReader row(one, fmt::format("{}, method {}", file, ++number));
+    t.rows.push_back(read_row(row));
+    row.finish();
+  }
+  t.workload = parse_workload(json_text(in.object("workload")), file + ", workload");
+  in.finish();
+  return t;
 }
 
 }  // namespace tandem::eval

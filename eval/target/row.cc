@@ -122,7 +122,7 @@ TargetRow read_row(ObjectReader& reader) {
   }
   r.attended_device = reader.number("attended_device", 0, kMostMs);
   r.attended_host = reader.number("attended_host", 0, kMostMs);
-  r.touched_bytes = reader.number("touched_bytes", 0, kMostBytes);
+  if (reader.has("touched_bytes")) r.touched_bytes = reader.number("touched_bytes", 0, kMostBytes);  // since schema 9
   r.device_kv_bytes = reader.integer<std::size_t>("device_kv_bytes");
   r.host_kv_bytes = reader.integer<std::size_t>("host_kv_bytes");
   if (reader.has("peer_kv_bytes")) r.peer_kv_bytes = reader.integer<std::size_t>("peer_kv_bytes");

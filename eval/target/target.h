@@ -14,6 +14,7 @@
 #include "engine/runtime/engine.h"
 #include "engine/runtime/workload.h"
 #include "engine/trace/idle.h"
+#include "eval/report/table.h"
 
 namespace tandem::eval {
 
@@ -76,6 +77,10 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
                        const TargetOptions& options);
 
 std::string target_text(const Target& target, bool markdown);
+/// A line for each method; the clock names shape and machine.
+Table target_table(const Target& target);
 std::string target_json(const Target& target);
+/// What target_json() wrote. InputError naming file and field.
+Target parse_target(const std::string& text, const std::string& file);
 
 }  // namespace tandem::eval

@@ -38,6 +38,10 @@ TEST_F(CompareTarget, PredictsAtAnotherShape) {
   EXPECT_THAT(first.text, AllOf(HasSubstr("At a target shape"), HasSubstr("simulated: llama-3.2-1b, batch 2 x 1K"),
                                 HasSubstr("recorded on embedded")));
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("## At a target shape"));
+  EXPECT_THAT(cli::run("report " + folder("a")).text,
+              AllOf(HasSubstr("At a target shape"), HasSubstr("simulated: llama-3.2-1b, batch 2 x 1K")));
+  EXPECT_THAT(cli::run("report --format latex " + folder("a")).text,
+              AllOf(HasSubstr("% At a target shape\n"), HasSubstr("simulated: llama-3.2-1b, batch 2 x 1K")));
   const std::vector<std::string> specs = default_prediction(kShortContext);
   const Json rows = parse_json(bytes("a", "target.json"), "JSON").at("methods");
   ASSERT_EQ(rows.size(), specs.size());

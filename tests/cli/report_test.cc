@@ -128,6 +128,7 @@ TEST_F(Report, SaysWhatIsWrong) {
       {"report " + folder("a") + " " + folder("a"), "is given twice"},
       {"report " + folder("a") + " " + folder("a") + "/", "is given twice"},
       {"report " + folder("a") + " --format latx", "Did you mean 'latex'?"},
+      {"report " + folder("a") + " --out page.pdf", "'page.pdf', which ends in none of .txt, .md, .tex, .csv, .html"},
       {"report " + folder("a") + " --out /no/such/file.md", "does not exist"},
   };
   for (const auto& [arguments, says] : cases) {

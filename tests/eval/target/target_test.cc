@@ -94,6 +94,9 @@ TEST(Target, APublishedShapeInSeconds) {
   EXPECT_GT(target.rows[3].attended_host, 16);
   EXPECT_LT(target.rows[3].attended_host, 256);
   EXPECT_EQ(target_json(target), target_json(simulate_target(shape, hardware, some_workload(), options)));
+  const Target again = parse_target(target_json(target), "target.json");
+  EXPECT_EQ(target_json(again), target_json(target));
+  EXPECT_EQ(target_table(again).markdown(), target_table(target).markdown());
   const std::string text = target_text(target, true);
   EXPECT_THAT(text, ::testing::HasSubstr("simulated: llama-3.2-1b, batch 2 x 2K, A100-80G PCIe 4"));
   EXPECT_THAT(text, ::testing::HasSubstr("workload test (made up)"));
