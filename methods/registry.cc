@@ -14,10 +14,10 @@ namespace tandem {
 
 const std::vector<MethodInfo>& method_registry() {
   static const std::vector<MethodInfo> registry = [] {
-    std::vector<MethodInfo> all = {
-        full_info(),           full_offload_info(), full_host_info(),    streaming_info(), h2o_info(),
-        quest_info(),          tova_info(),         hybrid_fixed_info(), gpu_fetch_info(), hgca_info(),
-        scoutattention_info(), fluxion_info(),      infinigen_info(),    asyncspade_info()};
+    std::vector<MethodInfo> all = {full_info(),      full_offload_info(), full_host_info(),      streaming_info(),
+                                   h2o_info(),       quest_info(),        tova_info(),           hybrid_fixed_info(),
+                                   gpu_fetch_info(), hgca_info(),         scoutattention_info(), fluxion_info(),
+                                   infinigen_info(), asyncspade_info()};
     for (MethodInfo& extra : extra_methods()) {
       const auto same = [&](const MethodInfo& info) { return info.name == extra.name; };
       if (std::any_of(all.begin(), all.end(), same))

@@ -69,6 +69,7 @@ Column make_column(const Table& table, std::size_t index, std::size_t limit) {
 /// leave over is the wide ones'.
 std::vector<Column> leading_columns(const Table& table, std::size_t most) {
   std::vector<Column> columns;
+  columns.reserve(table.leading);
   for (std::size_t c = 0; c < table.leading; ++c) columns.push_back(make_column(table, c, most));
   std::vector<std::size_t> order(columns.size());
   std::iota(order.begin(), order.end(), 0u);
