@@ -22,7 +22,7 @@ Examples:
   tandem gate --baseline baseline --run run --methods full,quest --latency-margin 0 --same-tokens --out gate.md
   tandem gate --baseline runs/a --run runs/c --noise runs/b      real times: how far two runs of one program differ
 
-A method of the baseline is compared with the run's of the same label, on the samples that both runs have.
+A method of the baseline is compared with the run's of the same label, on the baseline's samples.
 )"
     "  accuracy  fails where McNemar's test finds a loss (of the whole gate's methods --alpha is the chance of a false "
     "one; it is half of that in practice, since gains never fail), and passes where the 95 % interval of the "
@@ -39,7 +39,7 @@ struct GateArguments {
   std::vector<std::string> noise;
   double accuracy_margin = 3, alpha = 0.05;
   std::optional<double> latency_margin;
-  bool strict = false, same_tokens = false, any_machine = false, force = false;
+  bool strict = false, same_tokens = false, any_machine = false, subset = false, force = false;
 };
 
 double in_range(double value, const char* option, double low, double high, const char* unit) {
@@ -57,6 +57,7 @@ void gate(const GateArguments& arguments) {
   options.strict = arguments.strict;
   options.same_tokens = arguments.same_tokens;
   options.any_machine = arguments.any_machine;
+  options.subset = arguments.subset;
   check_ending(arguments.out, {".json", ".md"});
   check_new_file(arguments.out, arguments.force);
   std::vector<eval::RunFolder> noise;
@@ -99,6 +100,7 @@ void add_gate(Command app) {
   command.flag("--strict", arguments->strict, "Where the samples cannot tell, fail");
   command.flag("--same-tokens", arguments->same_tokens, "Where a sample has other tokens, fail");
   command.flag("--any-machine", arguments->any_machine, "Compare measured times of two machines");
+  command.flag("--subset", arguments->subset, "Judge a run that lacks samples of the baseline, by those that it has");
   command.option("--out", arguments->out, "Also write the verdict: JSON, or Markdown to a .md file");
   command.flag("--force", arguments->force, "Replace that file");
   command.footer(kGateFooter);

@@ -65,13 +65,18 @@ void plan(const PlanArguments& a) {
   check_ending(a.out, {".md", ".json"});
   check_new_file(a.out, a.force);
 
+  const auto memory_of = [](const std::string& text, const char* option) {
+    const std::uint64_t bytes = parse_size(text, option);
+    if (bytes < 100'000'000) throw_input_error("{} is {} bytes: write a unit, for example 80GB.", option, bytes);
+    return double(bytes) * 1e-9;
+  };
   const Model shape = load_shape(a.as);
   HardwareProfile hardware = load_profile(a.hardware);
   if (!a.memory.empty()) {
-    hardware.device.memory_gb = double(parse_size(a.memory, "--memory")) * 1e-9;
+    hardware.device.memory_gb = memory_of(a.memory, "--memory");
     hardware.host.memory_gb = 0;  // another machine's
   }
-  if (!a.host_memory.empty()) hardware.host.memory_gb = double(parse_size(a.host_memory, "--host-memory")) * 1e-9;
+  if (!a.host_memory.empty()) hardware.host.memory_gb = memory_of(a.host_memory, "--host-memory");
   eval::PlanMemory memory{hardware.title, eval::device_kv_room(shape, hardware), eval::host_kv_room(hardware),
                           a.link_gbps.value_or(hardware.link.h2d_curve.back().gbps) * 1e9};
   std::vector<std::string> others;

@@ -79,7 +79,12 @@ std::vector<std::uint32_t> parse_batches(const std::string& text) {
 
 eval::SweepOptions options_of(const SimulateArguments& a) {
   eval::SweepOptions o;
-  for (const std::string& name : a.hardware == "all" ? profile_names() : split_list(a.hardware, "--hw")) {
+  std::vector<std::string> names = split_list(a.hardware, "--hw");
+  if (const auto all = std::find(names.begin(), names.end(), "all"); all != names.end()) {
+    const std::vector<std::string> shipped = profile_names();
+    names.insert(names.erase(all), shipped.begin(), shipped.end());
+  }
+  for (const std::string& name : names) {
     o.hardware.push_back(load_profile(name));
     for (std::size_t i = 0; i + 1 < o.hardware.size(); ++i)
       if (o.hardware[i].name == o.hardware.back().name)

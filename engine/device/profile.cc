@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 #include <type_traits>
 
 #include "engine/common/error.h"
@@ -62,6 +63,23 @@ void visit_fields(Profile& p, const Given& given, Visit visit) {
   if (given("control", "operation_ns")) visit("control", "operation_ns", p.control.operation_ns);
 }
 
+/// What some machine could have, small boards and the next decade's servers included: what lies outside is a number in
+/// another unit, from which a prediction would be nonsense. The first field that a path ends with counts.
+struct Plausible {
+  std::string_view field;
+  double low, high;
+  const char* unit;
+};
+constexpr Plausible kPlausible[] = {{"memory_gb", 0.1, 1e5, "10^9 bytes"},
+                                    {"hbm_gbps", 10, 1e5, "10^9 bytes per second"},
+                                    {"gemm_tflops", 0.05, 2e4, "10^12 operations per second"},
+                                    {"_curve", 1e-4, 5e3, "10^9 bytes per second"},
+                                    {"gbps_per_thread", 0.01, 1e3, "10^9 bytes per second"},
+                                    {"gflops_per_thread", 0.05, 2e4, "10^9 operations per second"},
+                                    {"dram_gbps", 1, 2e4, "10^9 bytes per second"},
+                                    {"peer.gbps", 0.01, 2e4, "10^9 bytes per second"},
+                                    {"_efficiency", 1e-4, 1, "a share"}};
+
 class Reader {
  public:
   explicit Reader(std::string file) : file_(std::move(file)) {}
@@ -87,9 +105,13 @@ class Reader {
     if (!value.is_number()) fail(path, "is {}; it must be a number.", json_excerpt(value));
     out = value.get<double>();
     if (!(out > 0) || !std::isfinite(out)) fail(path, "is {}; it must be greater than 0.", json_excerpt(value));
-    if (out > 1e9) fail(path, "is {}; no hardware is that fast, check the unit.", json_excerpt(value));
     if (path.ends_with("_efficiency") && out > 1) fail(path, "is {}; a share lies in (0, 1].", json_excerpt(value));
-    if (out < 1e-6) fail(path, "is {}; no hardware is that slow, check the unit.", json_excerpt(value));
+    for (const Plausible& range : kPlausible) {
+      if (!path.ends_with(range.field)) continue;
+      if (out >= range.low && out <= range.high) return;
+      fail(path, "is {}; no hardware has that: it must lie in {} .. {}, in {}.", json_excerpt(value), range.low,
+           range.high, range.unit);
+    }
   }
   void read(const Json& value, const std::string& path, Nanos& out) const {
     if (!value.is_number_integer()) fail(path, "is {}; it must be a whole number of nanoseconds.", json_excerpt(value));

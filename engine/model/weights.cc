@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
+#include <set>
+#include <string_view>
+#include <vector>
 
 #include "engine/common/error.h"
 #include "engine/kernels/convert.h"
@@ -83,6 +86,25 @@ void widen(MatrixView& view, LoadedStorage& storage) {
   view.type = DType::f32;
 }
 
+/// A layer's tensor that the configuration has no place for (a layer more, norms of queries) belongs to another model:
+/// read as this one it would answer fluent nonsense. Further heads and tables that are computed may lie there.
+void check_all_used(const TensorFiles& files, const std::vector<WeightSlot>& slots, const ModelConfig& config) {
+  std::set<std::string_view> used;
+  for (const WeightSlot& slot : slots) used.insert(slot.name);
+  std::string first;
+  std::size_t unused = 0;
+  for (const auto& [name, tensor] : files.tensors()) {
+    if (!name.starts_with("model.layers.") || used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+    if (unused++ == 0) first = name;
+  }
+  if (unused > 0)
+    throw_input_error(
+        "{}: tensor '{}'{} has no place in the model that config.json describes ({}, {} layers): weights and "
+        "configuration are of two models.",
+        files.source(), first, unused > 1 ? fmt::format(" and {} more", unused - 1) : "", config.architecture,
+        config.layers);
+}
+
 }  // namespace
 
 std::size_t ModelWeights::bytes() const {
@@ -102,7 +124,8 @@ ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig
   storage->mapping = files.mapping();
   ModelWeights w;
   w.layers.resize(config.layers);
-  for (const WeightSlot& slot : weight_slots(config, w)) {
+  const std::vector<WeightSlot> slots = weight_slots(config, w);
+  for (const WeightSlot& slot : slots) {
     const auto found = files.tensors().find(slot.name);
     if (found == files.tensors().end()) {
       throw_input_error("{}: tensor '{}' is missing; config.json ({} layers) asks for it.", files.source(), slot.name,
@@ -113,6 +136,7 @@ ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig
     align(*slot.view, *storage);
     if (slot.is_bias) widen(*slot.view, *storage);
   }
+  check_all_used(files, slots, config);
   if (config.tied_embeddings) w.lm_head = w.embedding;
   w.storage = storage;
   w.hash = files.hash();

@@ -52,7 +52,9 @@ double correlation_of(double overlap, double fraction) {
 Workload parse_workload(const std::string& text, const std::string& file) {
   Workload workload;
   try {
-    const nlohmann::json json = parse_json(text, file);
+    const nlohmann::json whole = parse_json(text, file);
+    const bool of_target = whole.is_object() && whole.contains("workload") && whole.contains("methods");
+    const nlohmann::json& json = of_target ? whole.at("workload") : whole;
     workload.name = json.at("name").get<std::string>();
     workload.source = json.at("source").get<std::string>();
     for (const nlohmann::json& layer : json.at("layers")) {

@@ -32,7 +32,8 @@ struct Workload {
   const HeadWorkload& at(const ModelShape& shape, std::uint32_t layer, std::uint32_t q_head) const;
 };
 
-/// InputError naming file, field and value for text that is no workload.
+/// A workload's file, or a target.json of `tandem compare --as`, which has one. InputError naming file, field and value
+/// for text that is neither.
 Workload parse_workload(const std::string& text, const std::string& file);
 std::string workload_to_json(const Workload& workload);
 

@@ -1,5 +1,6 @@
 #include "eval/gate/comparable.h"
 
+#include <algorithm>
 #include <map>
 
 #include "engine/common/error.h"
@@ -100,6 +101,25 @@ void check_comparable(const RunFolder& baseline, const RunFolder& run, bool any_
   if (!ruler_reads_files(a.protocol_id)) pair.same("the seed", std::to_string(a.seed), std::to_string(b.seed));
   check_clock(pair, a, b, any_machine);
   if (!a.clock.empty()) pair.same("--batch", std::to_string(batch_of(a)), std::to_string(batch_of(b)));
+}
+
+void check_has_samples_of(const RunFolder& baseline, const RunFolder& run) {
+  const Manifest &a = baseline.manifest(), &b = run.manifest();
+  const auto lacks = [&](const std::string& what) {
+    throw_input_error(
+        "'{}' cannot be judged by '{}': it lacks {}. Make it anew with all that the baseline has; --subset judges what "
+        "both have.",
+        run.path().string(), baseline.path().string(), what);
+  };
+  for (const std::string& task : a.tasks)
+    if (std::find(b.tasks.begin(), b.tasks.end(), task) == b.tasks.end()) lacks("the task " + task);
+  for (const std::uint32_t length : a.lengths)
+    if (std::find(b.lengths.begin(), b.lengths.end(), length) == b.lengths.end())
+      lacks("the length " + std::to_string(length));
+  for (const std::string& task : a.tasks)
+    if (b.samples_of(task) < a.samples_of(task))
+      lacks(
+          fmt::format("{} of the {} samples of {}", a.samples_of(task) - b.samples_of(task), a.samples_of(task), task));
 }
 
 std::vector<std::string> differences_to_note(const Manifest& baseline, const Manifest& run) {

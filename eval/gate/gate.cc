@@ -209,6 +209,7 @@ TimeMargins measured_margins(const Run& baseline, const std::vector<const Method
 Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const std::vector<RunFolder>& noise,
            const GateOptions& options) {
   check_comparable(baseline_folder, run_folder, options.any_machine);
+  if (!options.subset) check_has_samples_of(baseline_folder, run_folder);
   for (const RunFolder& folder : noise) check_comparable(baseline_folder, folder, options.any_machine);
   const Run baseline(baseline_folder), run(run_folder);
   const Manifest &a = baseline.manifest(), &b = run.manifest();

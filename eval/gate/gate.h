@@ -17,6 +17,7 @@ struct GateOptions {
   bool strict = false;                   // what cannot be told fails
   bool same_tokens = false;              // so does a sample with other tokens
   bool any_machine = false;              // measured times of two machines are compared
+  bool subset = false;                   // the run may lack samples of the baseline
 };
 
 /// Virtual time has no jitter, but where rounding changes a token or a chosen block, a method's work changes a little.
@@ -48,7 +49,8 @@ struct Gate {
 
 /// `noise`: further runs of the baseline's program, of which the clock is measured; the largest change among them
 /// becomes the margin of times where it is above options.latency_margin. InputError for runs that cannot be compared
-/// (comparable.h), that share no sample, that are unfinished, and for methods that the baseline does not have.
+/// (comparable.h), that lack samples of the baseline (unless options.subset) or share none, that are unfinished, and
+/// for methods that the baseline does not have.
 Gate judge(const RunFolder& baseline, const RunFolder& run, const std::vector<RunFolder>& noise,
            const GateOptions& options);
 

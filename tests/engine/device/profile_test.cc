@@ -99,6 +99,23 @@ TEST(Profile, WhatAnEngineTakesBesideItsKernelsIsOptional) {
   for (const char* group : {"device", "link", "handoff", "control", "sources"}) EXPECT_EQ(again[group], json[group]);
 }
 
+TEST(Profile, NumbersInAnotherUnitAreRefused) {
+  const auto error_with = [](const char* group, const char* field, double value) {
+    nlohmann::json json = good();
+    json[group][field] = value;
+    return error_of(json);
+  };
+  EXPECT_THAT(error_with("device", "hbm_gbps", 3.35),
+              HasSubstr("it must lie in 10 .. 100000, in 10^9 bytes per second"));
+  EXPECT_THAT(error_with("device", "hbm_gbps", 3e6), HasSubstr("'device.hbm_gbps' is 3000000"));
+  EXPECT_THAT(error_with("device", "gemm_tflops", 740000), HasSubstr("10^12 operations per second"));
+  EXPECT_THAT(error_with("host", "dram_gbps", 56000), HasSubstr("'host.dram_gbps' is 56000"));
+  EXPECT_THAT(error_with("device", "memory_gb", 8e10), HasSubstr("in 10^9 bytes"));
+  nlohmann::json json = good();
+  for (auto& point : json["link"]["h2d_curve"]) point[1] = point[1].get<double>() * 1000;
+  EXPECT_THAT(error_of(json), HasSubstr("'link.h2d_curve' is "));
+}
+
 TEST(Profile, TheHostsMemoryIsOptional) {
   EXPECT_EQ(load_profile("h200").host.memory_gb, 0) << "not known";
   nlohmann::json json = good();

@@ -151,6 +151,18 @@ TEST_P(Weights, UnknownTensorsAreIgnored) {
   expect_equal(before, load());
 }
 
+TEST_P(Weights, TensorsOfLayersThatTheConfigurationDoesNotHaveAreRefused) {
+  const std::string more = "model.layers.2.input_layernorm.weight";
+  const Json tensor = {{"dtype", "I64"}, {"shape", {2}}, {"data_offsets", {body_.size(), body_.size() + 16}}};
+  body_ += std::string(16, 'x');
+  header_[more] = tensor;
+  EXPECT_THAT(sentence(), AllOf(HasSubstr("'" + more + "' has no place in the model that config.json describes"),
+                                HasSubstr("2 layers")));
+  header_.erase(more);
+  header_["model.layers.0.self_attn.unknown.weight"] = tensor;
+  EXPECT_THAT(sentence(), HasSubstr("self_attn.unknown.weight' has no place"));
+}
+
 TEST_P(Weights, WrongShapesAndDtypesAreNamed) {
   header_[kQ]["shape"] = {48, 96};
   EXPECT_THAT(sentence(),

@@ -47,6 +47,13 @@ TEST(Workload, ReadsBackWhatItWrites) {
   EXPECT_EQ(parse_workload(text, "published.json").name, "published");
 }
 
+TEST(Workload, IsReadOutOfATargetsFileToo) {
+  const Workload workload{"test", "made up", {{HeadWorkload{1, 0.5, 0.9, 8}}}};
+  const std::string target =
+      R"({"clock": "simulated for x", "methods": [], "workload": )" + workload_to_json(workload) + "}";
+  EXPECT_EQ(workload_to_json(parse_workload(target, "target.json")), workload_to_json(workload));
+}
+
 TEST(Workload, MistakesAreSentences) {
   const auto error = [](const std::string& text) {
     try {

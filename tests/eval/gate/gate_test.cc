@@ -273,7 +273,11 @@ TEST_F(GateOfRuns, WhatBothRunsHaveIsComparedAndSaid) {
   slow_elsewhere.timing = [](SampleTiming& t) {
     if (t.length == 1024 || t.index >= 100) slow_down(t, 3);
   };
-  const Gate result = gate(fewer, slow_elsewhere);
+  EXPECT_THAT([&] { gate(fewer, slow_elsewhere); },
+              ThrowsMessage<InputError>(AllOf(HasSubstr("it lacks the length 1024"), HasSubstr("--subset"))));
+  GateOptions subset;
+  subset.subset = true;
+  const Gate result = gate(fewer, slow_elsewhere, subset);
   EXPECT_EQ(result.samples, 100u);
   EXPECT_THAT(result.notes, ElementsAre("100 samples of a method are in both runs and were compared; the baseline has "
                                         "240, the run 200."));
@@ -281,8 +285,11 @@ TEST_F(GateOfRuns, WhatBothRunsHaveIsComparedAndSaid) {
     EXPECT_EQ(time.length, 2048u);
     EXPECT_EQ(time.change, 0) << time.what;
   }
+  fewer.manifest = [](Manifest& m) { m.samples = 100; };
+  EXPECT_THAT([&] { gate(fewer); }, ThrowsMessage<InputError>(HasSubstr("it lacks 20 of the 120 samples of ")));
   fewer.manifest = [](Manifest& m) { m.tasks = {"niah_single_2"}; };
-  EXPECT_THAT([&] { gate(fewer); }, ThrowsMessage<InputError>(HasSubstr("no sample of the same task")));
+  EXPECT_THAT([&] { gate(fewer); }, ThrowsMessage<InputError>(HasSubstr("it lacks the task ")));
+  EXPECT_THAT([&] { gate(fewer, {}, subset); }, ThrowsMessage<InputError>(HasSubstr("no sample of the same task")));
 }
 
 TEST_F(GateOfRuns, BatchesWithOtherSamplesAreLeftOutOfTheTimes) {
@@ -299,7 +306,9 @@ TEST_F(GateOfRuns, BatchesWithOtherSamplesAreLeftOutOfTheTimes) {
     return changes;
   };
   for (const auto& [run, baseline] : {std::pair{120u, 100u}, std::pair{100u, 120u}}) {
-    const Gate result = gate(of(run), of(baseline));
+    GateOptions subset;
+    subset.subset = true;
+    const Gate result = gate(of(run), of(baseline), subset);
     EXPECT_EQ(result.samples, 200u);  // their accuracy is compared
     ASSERT_EQ(result.methods[0].times.size(), 4u);
     for (const TimeVerdict& time : result.methods[0].times) EXPECT_EQ(time.change, 0) << time.what;
