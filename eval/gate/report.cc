@@ -61,8 +61,9 @@ std::string accuracy_failure(const MethodVerdict& m) {
 }
 
 std::string time_failure(const MethodVerdict& m, const TimeVerdict& time) {
-  const std::string from =
-      time.interval ? "" : fmt::format(", from {:.4g} to {:.4g} ms", time.before_ms, time.after_ms);
+  // Measured: of each sample's ratio, where the table has the ratio of the means.
+  const std::string from = time.interval ? " in the geometric mean of the samples' ratios"
+                                         : fmt::format(", from {:.4g} to {:.4g} ms", time.before_ms, time.after_ms);
   return fmt::format("{}: {}{} rose by {}{}; the margin is {:.3g} %{}.", m.label, time.what, at_length(time),
                      percent(time), from, 100 * time.margin, time.remark.empty() ? "" : "; " + time.remark);
 }

@@ -185,6 +185,25 @@ std::string refusals(const Sweep& s, bool markdown) {
   return text;
 }
 
+/// Why the first point of each machine does not fit, and how many others do not.
+std::string too_large(const Sweep& s, bool markdown) {
+  std::string text;
+  for (const HardwareProfile& h : s.options.hardware) {
+    const SweepPoint* first = nullptr;
+    std::size_t count = 0;
+    for (const SweepPoint& p : s.points)
+      if (p.hardware == h.name && p.row.too_large && count++ == 0) first = &p;
+    if (first == nullptr) continue;
+    const std::string others =
+        count > 1 ? fmt::format("; {} of this machine, too: sweep.csv says why", counted(count - 1, "other point"))
+                  : "";
+    text += note(fmt::format("{} does not fit, {} x {}: {}{}.", first->method, batch_text(first->batch),
+                             length_text(first->context), first->row.refused, others),
+                 markdown);
+  }
+  return text;
+}
+
 std::string without_host_limit(const SweepOptions& o) {
   std::string names;
   for (const HardwareProfile& h : o.hardware)
@@ -254,6 +273,7 @@ std::string sweep_text(const Sweep& s, bool markdown) {
   text += fastest(s, markdown);
   if (!markdown) text += "\n";
   text += how_to_read(s, markdown);
+  text += too_large(s, markdown);
   text += refusals(s, markdown);
   if (markdown) text += all_figures(s);
   return text;

@@ -186,7 +186,8 @@ TEST_F(GateOfRuns, MeasuredTimesFailAboveTheNoise) {
   EXPECT_EQ(gate(run_at(1.02), run_at(1)).verdict, Verdict::passed) << "less than machines vary";
   const Gate slow = gate(run_at(1.1), run_at(1));
   EXPECT_EQ(slow.verdict, Verdict::failed);
-  EXPECT_THAT(failures_of(slow), Contains(HasSubstr("full: TPOT rose by +10.0 % [+10.0, +10.0]; the margin is 5 %.")));
+  EXPECT_THAT(failures_of(slow), Contains(HasSubstr("full: TPOT rose by +10.0 % [+10.0, +10.0] in the geometric mean "
+                                                    "of the samples' ratios; the margin is 5 %.")));
   const RunFolder baseline = write_gate_run(root_ / "baseline", run_at(1));
   const RunFolder run = write_gate_run(root_ / "run", run_at(1.1));
   std::vector<RunFolder> noise;
