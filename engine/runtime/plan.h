@@ -204,8 +204,8 @@ struct PulledTasks {
 struct AttendPlan {
   // Every row at least once; no token twice for a head; the step's own token once. On the device rows are attended
   // together, so there a row has at most one item of each kind but StaticTokens (one selection, one set of residents,
-  // ...), for all KV heads, and selections of all rows have one scope and one own_only; all choose blocks, or all choose
-  // single tokens. On the host a row may have several of each, for some of the KV heads.
+  // ...), for all KV heads, and selections of all rows have one scope and one own_only; all choose blocks, or all
+  // choose single tokens. On the host a row may have several of each, for some of the KV heads.
   std::vector<AttendItem> items;
   std::optional<PartialRef> ready = {};   // of this layer, begun earlier; then no item is on the host
   std::optional<PulledTasks> tasks = {};  // then no item is on the host and no weights are averaged

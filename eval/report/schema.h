@@ -120,7 +120,7 @@ struct Manifest {
   std::string tandem_version, git_commit;  // of the program that began, or made the first samples
   std::vector<Program> later_programs;     // others that made samples when the run went on; written where there are any
   std::string model, weights_hash, tokenizer_hash;
-  std::string config_hash;  // of the model's config.json; empty before version 10
+  std::string config_hash;           // of the model's config.json; empty before version 10
   std::vector<MethodEntry> methods;  // the first is the baseline that others are compared with
   std::string benchmark;
   std::vector<std::string> tasks;
