@@ -24,8 +24,8 @@ struct AppendRequest {
 
 struct Needs {
   bool lossless = false;  // with its options as given, the output equals full attention
-  std::uint32_t last_queries =
-      0;                     // queries of the prompt's end a snapshot must keep: at most EngineOptions::keep_queries
+  /// Queries of the prompt's end that a snapshot must keep: at most EngineOptions::keep_queries.
+  std::uint32_t last_queries = 0;
   bool column_sums = false;  // the prompt's attention mass by token and KV head
 };
 
