@@ -44,7 +44,8 @@ Examples:
   tandem compare --as llama-3.1-8b --batch 8 --context 32K --hw fluxion-a100    adds a prediction at that shape
   tandem compare --methods full,fluxion:heads=oracle,fluxion:heads=embedded --head-errors    a predictor's regret
   tandem compare --equal touched-bytes=0.1,0.25        every method's budget set so that a step touches equal bytes
-  tandem compare --resume --out runs/h200              goes on where ^C stopped it, with the same options
+  tandem compare --hw h200 --batch 4 --trace --resume --out runs/h200
+                                                       goes on where ^C stopped it: the same options
 
 The first method is the baseline that the others are compared with, on the same samples. Each prompt is prefilled once
 and decoded with every method, the lossless ones (full-offload, full-host) too: their accuracy must be full's, their

@@ -23,6 +23,8 @@ OfficialSample sample_of(const JsonLine& line) {
   if (sample.prompt.empty()) line.refuse("'input' is empty");
   sample.answers = line.texts("outputs");
   if (sample.answers.empty()) line.refuse("'outputs' must be a list of at least one answer");
+  for (const std::string& answer : sample.answers)  // which every text would contain
+    if (answer.find_first_not_of(" \t\r\n") == std::string::npos) line.refuse("'outputs' has an answer without text");
   return sample;
 }
 

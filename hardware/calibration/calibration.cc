@@ -307,10 +307,12 @@ class Calibrator {
   /// Another machine's memory says nothing of this one's.
   void memory() {
     double& gb = result_.profile.host.memory_gb;
-    gb = 0;
-    result_.profile.sources.erase("host.memory_gb");
-    if (probe_.host_memory_bytes > 0)
+    if (probe_.host_memory_bytes > 0) {
       out_.set("host.memory_gb", gb, From{probe_.host_memory_bytes * 1e-9, "memory that a process may use"});
+    } else {
+      gb = 0;
+      result_.profile.sources.erase("host.memory_gb");
+    }
   }
 
   void control() {

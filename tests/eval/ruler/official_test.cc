@@ -79,6 +79,8 @@ TEST_F(OfficialFiles, MalformedLinesNameFileAndLine) {
   EXPECT_THAT(second("{\"index\": 1, \"outputs\": [\"x\"]}"), HasSubstr("'input' is missing"));
   EXPECT_THAT(second("{\"index\": 1, \"input\": 5, \"outputs\": [\"x\"]}"), HasSubstr("'input' must hold text"));
   EXPECT_THAT(second("{\"index\": 1, \"input\": \"a\", \"outputs\": []}"), HasSubstr("'outputs' must be a list"));
+  EXPECT_THAT(second("{\"index\": 1, \"input\": \"a\", \"outputs\": [\"x\", \"\"]}"),
+              HasSubstr("an answer without text"));
   EXPECT_THAT(second("{\"index\": 1, \"input\": \"a\", \"outputs\": [3]}"), HasSubstr("'outputs' must hold text"));
   EXPECT_EQ(parse_official(good + good + "{\"index\": -1, \"input\": \"a\", \"outputs\": [\"x\"]}", "f").size(), 3u)
       << "upstream's needle files repeat an index, and -1 stands for none";
