@@ -161,7 +161,15 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
   if (scores.samples == 0)
     throw_input_error("The runs have no sample of the same task, length and number, so that nothing can be compared.");
   out.run_label = now.label;
+  out.tokens_compared = same_computation(a, before, b, now);
+  if (out.tokens_compared) out.other_tokens = other_tokens(there, here);
   out.accuracy = judge_accuracy(scores, terms.options.accuracy_margin, terms.alpha);
+  if (out.tokens_compared && out.other_tokens == 0 && scores.first == scores.second) {
+    // However few they are: the same computation that makes the same tokens has not become worse.
+    out.by_tokens = out.accuracy.verdict != Verdict::passed;
+    out.accuracy.verdict = Verdict::passed;
+    out.accuracy.needed = 0;
+  }
   if (out.accuracy.verdict != Verdict::passed) out.worst_task = worst_task(there, here, b);
   const MethodSummary earlier = shared_latency(there, here, a, before.label);
   const MethodSummary later = shared_latency(here, there, b, now.label);
@@ -169,13 +177,11 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
   out.after = later.latency;
   if (terms.simulated) out.times = judge_virtual_times(earlier, later, terms.margins.tpot);
   if (terms.timed && !terms.simulated) out.times = judge_measured_times(there, here, batch_of(b), terms.margins);
-  out.tokens_compared = same_computation(a, before, b, now);
   if (terms.options.same_tokens && !out.tokens_compared)
     throw_input_error(
         "--same-tokens: {} is not the same computation in both runs, by instruction set, options, precision or prefill "
         "chunk, so that its tokens need not be the same. Leave the option away.",
         before.label);
-  if (out.tokens_compared) out.other_tokens = other_tokens(there, here);
   out.verdict = out.accuracy.verdict;
   for (const TimeVerdict& time : out.times) out.verdict = std::max(out.verdict, time.verdict);
   if (terms.options.same_tokens && out.other_tokens > 0) out.verdict = Verdict::failed;

@@ -166,6 +166,14 @@ std::vector<std::string> notes_of(const Gate& gate) {
           "is not known.",
           what, m->programs().size()));
   }
+  std::vector<std::string> by_tokens;
+  for (const MethodVerdict& m : gate.methods)
+    if (m.by_tokens) by_tokens.push_back(m.label);
+  if (!by_tokens.empty())
+    notes.push_back(
+        fmt::format("Of {}, all samples have the baseline's tokens, by which accuracy passes; other tokens in so few "
+                    "samples ({}) could not have been judged to {:.3g} points.",
+                    join_names(by_tokens), gate.samples, 100 * gate.options.accuracy_margin));
   for (const MethodVerdict& m : gate.methods) {
     if (m.other_tokens > 0 && !gate.options.same_tokens)
       notes.push_back(fmt::format("{}: {} of {} samples have other tokens than in the baseline.", m.label,
