@@ -91,7 +91,7 @@ std::vector<std::string> split_list(const std::string& text, std::string_view op
   std::vector<std::string> items;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
-    std::string item = text.substr(at, comma - at);
+    std::string item(trimmed(std::string_view(text).substr(at, comma - at)));
     if (item.empty()) throw_input_error("{} is '{}': there is nothing between two commas or at an end.", option, text);
     if (std::find(items.begin(), items.end(), item) != items.end())
       throw_input_error("{}: '{}' is given twice.", option, item);

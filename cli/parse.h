@@ -18,7 +18,7 @@ std::uint32_t parse_one_length(std::string_view text, std::string_view option);
 /// A whole number in [low, high], digits only.
 std::uint64_t parse_count(std::string_view text, std::string_view option, std::uint64_t low, std::uint64_t high);
 
-/// What stands between commas: "a,b" -> {"a", "b"}; nothing empty, nothing twice.
+/// What stands between commas, without spaces around it: "a, b" -> {"a", "b"}; nothing empty, nothing twice.
 std::vector<std::string> split_list(const std::string& text, std::string_view option);
 
 /// Bytes: "2G", "1.5GiB", "512M", "4096". K, M, G, T (and KiB, ...) are powers of 1024, KB, MB, ... powers of 1000. At

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"
+#include "cli/machines.h"
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "engine/common/error.h"
@@ -21,6 +22,7 @@ Examples:
   tandem plan                                            llama-3.1-8b on an A100 with 80 GB
   tandem plan --as llama-3.1-70b --hw h200 --context 32K,128K --batch 1,8
   tandem plan --as ./my-model --hw mine.json --kv-type f16 --block 256 --step-ms 40
+  tandem plan --as qwen3-32b --hw all --context 32K --batch 1       which machines hold how much
   tandem plan --as qwen3-32b --memory 192GB --host-memory 512GB --link-gbps 55       a machine that has no profile
 
 Arithmetic alone: bytes per token, block and request, requests that a memory holds, what is left for host memory, and
@@ -71,20 +73,35 @@ void plan(const PlanArguments& a) {
     return double(bytes) * 1e-9;
   };
   const Model shape = load_shape(a.as);
-  HardwareProfile hardware = load_profile(a.hardware);
+  std::vector<HardwareProfile> machines = load_profiles(a.hardware, "--hw");
+  HardwareProfile& hardware = machines.front();
+  std::vector<std::string> others;
   if (!a.memory.empty()) {
     hardware.device.memory_gb = memory_of(a.memory, "--memory");
     hardware.host.memory_gb = 0;  // another machine's
+    others.push_back(fmt::format("{:.4g} GB of device memory", hardware.device.memory_gb));
   }
-  if (!a.host_memory.empty()) hardware.host.memory_gb = memory_of(a.host_memory, "--host-memory");
-  eval::PlanMemory memory{hardware.title, eval::device_kv_room(shape, hardware), eval::host_kv_room(hardware),
-                          a.link_gbps.value_or(hardware.link.h2d_curve.back().gbps) * 1e9};
-  std::vector<std::string> others;
-  if (!a.memory.empty()) others.push_back(fmt::format("{:.4g} GB of device memory", hardware.device.memory_gb));
-  if (!a.host_memory.empty()) others.push_back(fmt::format("{:.4g} GB of host memory", hardware.host.memory_gb));
-  if (a.link_gbps) others.push_back(fmt::format("a link of {:.4g} GB/s", *a.link_gbps));
-  if (!others.empty()) memory.title += fmt::format(", with {}", fmt::join(others, " and "));
-  const eval::Plan result = eval::make_plan(shape.name, shape.config, memory, options);
+  if (!a.host_memory.empty()) {
+    hardware.host.memory_gb = memory_of(a.host_memory, "--host-memory");
+    others.push_back(fmt::format("{:.4g} GB of host memory", hardware.host.memory_gb));
+  }
+  if (a.link_gbps) {
+    hardware.link.h2d_curve.back().gbps = *a.link_gbps;
+    others.push_back(fmt::format("a link of {:.4g} GB/s", *a.link_gbps));
+  }
+  if (!others.empty()) {
+    if (machines.size() > 1)
+      throw_input_error(
+          "--memory, --host-memory and --link-gbps change one machine, and --hw names {}: give one, or a JSON file of "
+          "each.",
+          machines.size());
+    hardware.title += fmt::format(", with {}", fmt::join(others, " and "));
+  }
+  std::vector<eval::PlanMemory> memories;
+  for (const HardwareProfile& m : machines)
+    memories.push_back({m.name, m.title, eval::device_kv_room(shape, m), eval::host_kv_room(m),
+                        m.link.h2d_curve.back().gbps * 1e9});
+  const eval::Plan result = eval::make_plan(shape, memories, options);
   fmt::print("{}", eval::plan_text(result, /*markdown=*/false));
   check_stdout();
   if (!a.out.empty())
@@ -99,7 +116,7 @@ void add_plan(Command app) {
   auto arguments = std::make_shared<PlanArguments>();
   command.option("--as", arguments->as, "The model's shape: a preset of `tandem info`, or a model folder")
       .show_default();
-  command.option("--hw", arguments->hardware, "Machine: a profile's name, or a JSON file").show_default();
+  command.option("--hw", arguments->hardware, "Machines, with commas: profiles' names or JSON files; all: every shipped one").show_default();
   command.option("--context", arguments->contexts, "Tokens of a request, with commas: 8K,32K").show_default();
   command.option("--batch", arguments->batches, "Requests at a time, with commas").show_default();
   command.option("--block", arguments->block, "Tokens of a block").show_default();

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/machines.h"
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
@@ -79,17 +80,7 @@ std::vector<std::uint32_t> parse_batches(const std::string& text) {
 
 eval::SweepOptions options_of(const SimulateArguments& a) {
   eval::SweepOptions o;
-  std::vector<std::string> names = split_list(a.hardware, "--hw");
-  if (const auto all = std::find(names.begin(), names.end(), "all"); all != names.end()) {
-    const std::vector<std::string> shipped = profile_names();
-    names.insert(names.erase(all), shipped.begin(), shipped.end());
-  }
-  for (const std::string& name : names) {
-    o.hardware.push_back(load_profile(name));
-    for (std::size_t i = 0; i + 1 < o.hardware.size(); ++i)
-      if (o.hardware[i].name == o.hardware.back().name)
-        throw_input_error("--hw: two profiles are named '{}': rename one of the files.", o.hardware[i].name);
-  }
+  o.hardware = load_profiles(a.hardware, "--hw");
   o.contexts = parse_lengths(a.contexts, "--context");
   for (const std::uint32_t context : o.contexts)
     if (context < 2) throw_input_error("--context is {}: give at least 2 tokens.", context);

@@ -60,7 +60,9 @@ std::vector<std::string> split_method_list(std::string_view text) {
   std::vector<std::string> specs;
   while (true) {
     const std::size_t comma = text.find(',');
-    const std::string_view part = text.substr(0, comma);
+    std::string_view part = text.substr(0, comma);
+    while (part.starts_with(' ')) part.remove_prefix(1);
+    while (part.ends_with(' ')) part.remove_suffix(1);
     const bool continues = !specs.empty() && specs.back().find(':') != std::string::npos &&
                            part.find('=') != std::string_view::npos && part.find(':') == std::string_view::npos;
     if (continues) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -13,91 +14,150 @@ std::string gb(double bytes) {
   return fmt::format("{:.{}f}", bytes * 1e-9, bytes < 99.5e9 ? 2 : 0);
 }
 
-std::string facts(const Plan& p, bool markdown) {
-  std::string text = fmt::format("KV of a token: {} bytes; of a block of {} tokens, over all layers: {} ({:.3f} MB).\n",
-                                 p.token_bytes, p.options.block_tokens, p.block_bytes, double(p.block_bytes) * 1e-6);
-  if (p.memory.device_bytes <= 0) {
-    text += "The device does not hold the weights and 5 % for activations: nothing is left for KV.\n";
+std::string model_facts(const Plan& p) {
+  std::string text =
+      fmt::format("Weights in bf16: {} GB. KV of a token: {} bytes; of a block of {} tokens, over all layers: {} ({:.3f} "
+                  "MB).\n",
+                  gb(double(p.weight_bytes)), p.token_bytes, p.options.block_tokens, p.block_bytes,
+                  double(p.block_bytes) * 1e-6);
+  std::string beyond;
+  for (const std::uint32_t context : p.options.contexts)
+    if (context > p.positions) beyond += (beyond.empty() ? "" : ", ") + length_text(context);
+  if (!beyond.empty())
+    text += fmt::format("The model knows {} positions, and contexts of {} are beyond them: its RoPE would have to be "
+                        "scaled.\n",
+                        p.positions, beyond);
+  return text;
+}
+
+std::string machine_facts(const Plan& p, const MachinePlan& m) {
+  std::string text;
+  if (!m.memory.holds_weights()) {
+    text = fmt::format(
+        "The device does not hold the weights and 5 % for activations, {} GB short: nothing is left for KV, and no "
+        "request can run.\n",
+        gb(-m.memory.device_bytes));
   } else {
-    text += fmt::format("Room for KV on the device: {} GB, {} blocks, {} tokens.\n", gb(p.memory.device_bytes),
-                        p.device_blocks, p.device_blocks * p.options.block_tokens);
+    text = fmt::format("Room for KV on the device: {} GB, {} blocks, {} tokens.\n", gb(m.memory.device_bytes),
+                       m.device_blocks, m.device_blocks * p.options.block_tokens);
   }
-  text += std::isinf(p.memory.host_bytes)
+  text += std::isinf(m.memory.host_bytes)
               ? "Host memory is not known: what it holds is not counted.\n"
-              : fmt::format("Room for KV in host memory: {} GB.\n", gb(p.memory.host_bytes));
-  text += fmt::format(
-      "The link ({:.4g} GB/s) brings a block back in {:.3f} ms: {} blocks, {} tokens, within a step of {:g} ms.\n",
-      p.memory.link_bytes_per_second * 1e-9, p.block_ms, p.blocks_per_step, p.blocks_per_step * p.options.block_tokens,
-      p.options.step_ms);
-  return markdown ? text + "\n" : text;
+              : fmt::format("Room for KV in host memory: {} GB.\n", gb(m.memory.host_bytes));
+  return text +
+         fmt::format(
+             "The link ({:.4g} GB/s) brings a block back in {:.3f} ms: {} blocks, {} tokens, within a step of {:g} "
+             "ms.\n",
+             m.memory.link_bytes_per_second * 1e-9, m.block_ms, m.blocks_per_step,
+             m.blocks_per_step * p.options.block_tokens, p.options.step_ms);
 }
 
-std::string cell_text(const PlanCell& c) {
+std::string milliseconds(double ms) {
+  return fmt::format("{:.{}f} ms", ms, ms < 99.5 ? 1 : 0);
+}
+
+/// `blocks`: how many, too.
+std::string cell_text(const PlanCell& c, bool blocks) {
   if (c.offloaded == 0) return "fits";
-  if (!c.host_fits) return fmt::format("{} GB: too much", gb(c.offloaded_bytes));
-  return fmt::format("{} GB, {} blocks, {:.{}f} ms", gb(c.offloaded_bytes), c.offloaded, c.restore_ms,
-                     c.restore_ms < 99.5 ? 1 : 0);
+  const std::string bytes = gb(c.offloaded_bytes) + " GB";
+  if (!c.host_fits) return bytes + ": too much";
+  return bytes + (blocks ? fmt::format(", {} blocks, ", c.offloaded) : ", ") + milliseconds(c.restore_ms);
 }
 
-}  // namespace
+std::string count_text(std::uint64_t requests) {
+  return requests == kUnlimited ? "not known" : std::to_string(requests);
+}
 
-std::string plan_text(const Plan& p, bool markdown) {
-  std::string text = markdown
-                         ? fmt::format("# KV of {}, {}\n\n", p.model, to_string(p.options.kv_type))
-                         : fmt::format("KV of {} in {}, {}\n\n", p.model, to_string(p.options.kv_type), p.memory.title);
-  if (markdown) text += p.memory.title + "\n\n";
-  text += facts(p, markdown);
+constexpr const char* kLeftForHostMemory =
+    "Blocks beyond the device's room, and how long the link takes to bring all of them back once, which is the least "
+    "that a step takes where all are attended on the device. `tandem simulate` has what methods do instead.";
 
+std::string one_machine(const Plan& p, const MachinePlan& m, bool markdown) {
   Table requests;
   requests.head = {"context", "GB of a request", "requests on the device", "requests in host memory"};
-  for (const PlanRow& r : p.rows)
-    requests.rows.push_back({length_text(r.context), gb(r.request_bytes), std::to_string(r.on_device),
-                             r.on_host == kUnlimited ? "not known" : std::to_string(r.on_host)});
-  text += section("Requests", markdown) + text_of(requests, markdown);
+  for (std::size_t i = 0; i < m.rows.size(); ++i)
+    requests.rows.push_back({length_text(m.rows[i].context), gb(p.request_bytes[i]),
+                             std::to_string(m.rows[i].on_device), count_text(m.rows[i].on_host)});
+  std::string text = section("Requests", markdown) + text_of(requests, markdown);
 
   Table batches;
   batches.head = {"context"};
   for (const std::uint32_t batch : p.options.batches) batches.head.push_back(fmt::format("batch {}", batch));
-  for (std::size_t i = 0; i < p.rows.size(); ++i) {
+  for (std::size_t i = 0; i < m.rows.size(); ++i) {
     std::vector<std::string>& row = batches.rows.emplace_back();
-    row.push_back(length_text(p.rows[i].context));
+    row.push_back(length_text(m.rows[i].context));
     for (std::size_t b = 0; b < p.options.batches.size(); ++b)
-      row.push_back(cell_text(p.cells[i * p.options.batches.size() + b]));
+      row.push_back(cell_text(m.cells[i * p.options.batches.size() + b], /*blocks=*/true));
   }
-  text += section("Left for host memory", markdown) + text_of(batches, markdown);
-  text += (markdown ? "" : "\n") +
-          note(
-              "Blocks beyond the device's room, and how long the link takes to bring all of them back once, which is "
-              "the least that a step takes where all are attended on the device. `tandem simulate` has what methods "
-              "do instead.",
-              markdown);
+  return text + section("Left for host memory", markdown) + text_of(batches, markdown);
+}
+
+/// A line for each machine and a column for each context; `cell` of a machine that holds the weights, by context.
+template <typename Cell>
+Table by_context(const Plan& p, const Cell& cell) {
+  Table table;
+  table.head = {"machine"};
+  for (const std::uint32_t context : p.options.contexts) table.head.push_back(length_text(context));
+  for (const MachinePlan& m : p.machines) {
+    std::vector<std::string>& row = table.rows.emplace_back();
+    row.push_back(m.memory.name);
+    for (std::size_t i = 0; i < p.options.contexts.size(); ++i)
+      row.push_back(m.memory.holds_weights() ? cell(m, i) : "-");
+  }
+  return table;
+}
+
+std::string several_machines(const Plan& p, bool markdown) {
+  Table machines;
+  machines.head = {"machine", "GB for KV on the device", "GB for KV in host memory", "link GB/s",
+                   fmt::format("tokens over the link in {:g} ms", p.options.step_ms)};
+  std::string without;
+  for (const MachinePlan& m : p.machines) {
+    machines.rows.push_back({m.memory.name, m.memory.holds_weights() ? gb(m.memory.device_bytes) : "-",
+                             std::isinf(m.memory.host_bytes) ? "not known" : gb(m.memory.host_bytes),
+                             fmt::format("{:.4g}", m.memory.link_bytes_per_second * 1e-9),
+                             std::to_string(m.blocks_per_step * p.options.block_tokens)});
+    if (!m.memory.holds_weights()) without += (without.empty() ? "" : ", ") + m.memory.name;
+  }
+  std::string text = section("Machines", markdown) + text_of(machines, markdown);
+  if (!without.empty())
+    text += (markdown ? "" : "\n") +
+            note("-: " + without + " cannot hold the weights and 5 % for activations, so that no request runs there.",
+                 markdown);
+  text += section("Requests on the device", markdown) +
+          text_of(by_context(p, [](const MachinePlan& m, std::size_t i) { return count_text(m.rows[i].on_device); }),
+                  markdown);
+  text += section("Requests in host memory", markdown) +
+          text_of(by_context(p, [](const MachinePlan& m, std::size_t i) { return count_text(m.rows[i].on_host); }),
+                  markdown);
+  for (std::size_t b = 0; b < p.options.batches.size(); ++b) {
+    const auto left = [&](const MachinePlan& m, std::size_t i) {
+      return cell_text(m.cells[i * p.options.batches.size() + b], /*blocks=*/false);
+    };
+    text += section(fmt::format("Left for host memory, batch {}", p.options.batches[b]), markdown) +
+            text_of(by_context(p, left), markdown);
+  }
   return text;
 }
 
-std::string plan_json(const Plan& p) {
-  nlohmann::ordered_json json;
-  json["model"] = p.model;
-  json["machine"] = p.memory.title;
-  json["kv_type"] = to_string(p.options.kv_type);
-  json["token_bytes"] = p.token_bytes;
-  json["block_tokens"] = p.options.block_tokens;
-  json["block_bytes"] = p.block_bytes;
-  json["device_kv_bytes"] = p.memory.device_bytes;
-  json["device_blocks"] = p.device_blocks;
-  if (!std::isinf(p.memory.host_bytes)) json["host_kv_bytes"] = p.memory.host_bytes;
-  json["link_bytes_per_second"] = p.memory.link_bytes_per_second;
-  json["block_ms"] = p.block_ms;
-  json["step_ms"] = p.options.step_ms;
-  json["blocks_per_step"] = p.blocks_per_step;
+nlohmann::ordered_json json_of(const MachinePlan& m) {
+  nlohmann::ordered_json json = {{"name", m.memory.name},
+                                 {"title", m.memory.title},
+                                 {"holds_weights", m.memory.holds_weights()},
+                                 {"device_kv_bytes", m.memory.device_bytes},
+                                 {"device_blocks", m.device_blocks}};
+  if (!std::isinf(m.memory.host_bytes)) json["host_kv_bytes"] = m.memory.host_bytes;
+  json["link_bytes_per_second"] = m.memory.link_bytes_per_second;
+  json["block_ms"] = m.block_ms;
+  json["blocks_per_step"] = m.blocks_per_step;
   json["contexts"] = nlohmann::ordered_json::array();
-  for (const PlanRow& r : p.rows) {
-    nlohmann::ordered_json row = {
-        {"context", r.context}, {"request_bytes", r.request_bytes}, {"requests_on_device", r.on_device}};
+  for (const PlanRow& r : m.rows) {
+    nlohmann::ordered_json row = {{"context", r.context}, {"requests_on_device", r.on_device}};
     if (r.on_host != kUnlimited) row["requests_on_host"] = r.on_host;
     json["contexts"].push_back(std::move(row));
   }
   json["batches"] = nlohmann::ordered_json::array();
-  for (const PlanCell& c : p.cells)
+  for (const PlanCell& c : m.cells)
     json["batches"].push_back({{"context", c.context},
                                {"batch", c.batch},
                                {"blocks", c.blocks},
@@ -105,6 +165,41 @@ std::string plan_json(const Plan& p) {
                                {"offloaded_bytes", c.offloaded_bytes},
                                {"restore_ms", c.restore_ms},
                                {"host_fits", c.host_fits}});
+  return json;
+}
+
+}  // namespace
+
+std::string plan_text(const Plan& p, bool markdown) {
+  const bool one = p.machines.size() == 1;
+  const std::string what = fmt::format("KV of {} in {}", p.model, to_string(p.options.kv_type));
+  const std::string machine = one ? p.machines.front().memory.title : "";
+  std::string text = (markdown ? "# " : "") + what;
+  if (one) text += (markdown ? "\n\n" : ", ") + machine;
+  const std::string facts = model_facts(p) + (one ? machine_facts(p, p.machines.front()) : "");
+  text += "\n\n" + (markdown ? facts + "\n" : wrap(facts, kTerminalWidth) + "\n");
+  const bool runs = std::any_of(p.machines.begin(), p.machines.end(),
+                                [](const MachinePlan& m) { return m.memory.holds_weights(); });
+  if (one && !runs) return text;
+  text += one ? one_machine(p, p.machines.front(), markdown) : several_machines(p, markdown);
+  return text + (markdown ? "" : "\n") + note(kLeftForHostMemory, markdown);
+}
+
+std::string plan_json(const Plan& p) {
+  nlohmann::ordered_json json;
+  json["model"] = p.model;
+  json["positions"] = p.positions;
+  json["weight_bytes"] = p.weight_bytes;
+  json["kv_type"] = to_string(p.options.kv_type);
+  json["token_bytes"] = p.token_bytes;
+  json["block_tokens"] = p.options.block_tokens;
+  json["block_bytes"] = p.block_bytes;
+  json["step_ms"] = p.options.step_ms;
+  json["requests"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < p.request_bytes.size(); ++i)
+    json["requests"].push_back({{"context", p.options.contexts[i]}, {"bytes", p.request_bytes[i]}});
+  json["machines"] = nlohmann::ordered_json::array();
+  for (const MachinePlan& m : p.machines) json["machines"].push_back(json_of(m));
   return json_text(json, 1) + "\n";
 }
 

@@ -235,7 +235,9 @@ std::vector<std::string> expand_ruler_tasks(std::string_view list) {
   };
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string_view item = list.substr(begin, end - begin);
+    std::string_view item = list.substr(begin, end - begin);
+    while (item.starts_with(' ')) item.remove_prefix(1);
+    while (item.ends_with(' ')) item.remove_suffix(1);
     if (item == "all" || item == "niah" || item == "single" || item == "multikey" || item == "qa") {
       for (const RulerTask& task : ruler_tasks())
         if (item == "all" || task.name.find(item) != std::string::npos) add(task.name);

@@ -25,8 +25,9 @@ TEST(PlanCommand, SaysWhatFitsAndWritesIt) {
                                HasSubstr("with 192 GB of device memory and a link of 32 GB/s"),
                                HasSubstr("Host memory is not known")));
   const auto json = parse_json(read_bytes(file), "JSON");
-  EXPECT_EQ(json.at("batches").size(), 2u);
-  EXPECT_EQ(json.at("contexts")[0].at("requests_on_device"), 0);  // 41 GB beside 141 GB of weights
+  const auto& machine = json.at("machines")[0];
+  EXPECT_EQ(machine.at("batches").size(), 2u);
+  EXPECT_EQ(machine.at("contexts")[0].at("requests_on_device"), 0);  // 41 GB beside 141 GB of weights
   for (const auto& [arguments, says] :
        {std::pair{"--kv-type fp8", "--kv-type is 'fp8'"}, std::pair{"--block 0", "--block is 0"},
         std::pair{"--step-ms 0", "--step-ms is 0"}, std::pair{"--link-gbps -1", "--link-gbps is -1"},
@@ -34,6 +35,7 @@ TEST(PlanCommand, SaysWhatFitsAndWritesIt) {
         std::pair{"--batch 01,1", "'1' is given twice"}, std::pair{"--link-gbps 1e-300", "from 0.001 to 10^6"},
         std::pair{"--host-memory much", "'much' is not a size"},
         std::pair{"--as llama-4", "There is no synthetic model 'llama-4'"},
+        std::pair{"--hw h100,h200 --link-gbps 30", "change one machine, and --hw names 2"},
         std::pair{"--out /nowhere/x", "does not exist"}}) {
     const cli::Outcome outcome = cli::run(std::string("plan ") + arguments, cli::kOnlyErrors);
     EXPECT_EQ(outcome.code, 2) << arguments;
@@ -47,6 +49,13 @@ TEST(PlanCommand, HostMemoryIsTheMachines) {
   const cli::Outcome given = cli::run("plan --memory 80GB --host-memory 100GB --context 32K --batch 1");
   EXPECT_THAT(given.text, AllOf(HasSubstr("with 80 GB of device memory and 100 GB of host memory"),
                                 HasSubstr("Room for KV in host memory: 95.00 GB.")));
+}
+
+TEST(PlanCommand, SeveralMachinesAreSideBySide) {
+  const cli::Outcome done = cli::run("plan --as llama-3.1-70b --hw h200,all --context 32K --batch 8");
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(done.text, AllOf(HasSubstr("Requests on the device"), HasSubstr("gh200"),
+                               HasSubstr("cannot hold the weights and")));
 }
 
 }  // namespace
