@@ -99,8 +99,8 @@ void plan(const PlanArguments& a) {
   }
   std::vector<eval::PlanMemory> memories;
   for (const HardwareProfile& m : machines)
-    memories.push_back({m.name, m.title, eval::device_kv_room(shape, m), eval::host_kv_room(m),
-                        m.link.h2d_curve.back().gbps * 1e9});
+    memories.push_back(
+        {m.name, m.title, eval::device_kv_room(shape, m), eval::host_kv_room(m), m.link.h2d_curve.back().gbps * 1e9});
   const eval::Plan result = eval::make_plan(shape, memories, options);
   fmt::print("{}", eval::plan_text(result, /*markdown=*/false));
   check_stdout();
@@ -116,7 +116,10 @@ void add_plan(Command app) {
   auto arguments = std::make_shared<PlanArguments>();
   command.option("--as", arguments->as, "The model's shape: a preset of `tandem info`, or a model folder")
       .show_default();
-  command.option("--hw", arguments->hardware, "Machines, with commas: profiles' names or JSON files; all: every shipped one").show_default();
+  command
+      .option("--hw", arguments->hardware,
+              "Machines, with commas: profiles' names or JSON files; all: every shipped one")
+      .show_default();
   command.option("--context", arguments->contexts, "Tokens of a request, with commas: 8K,32K").show_default();
   command.option("--batch", arguments->batches, "Requests at a time, with commas").show_default();
   command.option("--block", arguments->block, "Tokens of a block").show_default();

@@ -15,18 +15,18 @@ std::string gb(double bytes) {
 }
 
 std::string model_facts(const Plan& p) {
-  std::string text =
-      fmt::format("Weights in bf16: {} GB. KV of a token: {} bytes; of a block of {} tokens, over all layers: {} ({:.3f} "
-                  "MB).\n",
-                  gb(double(p.weight_bytes)), p.token_bytes, p.options.block_tokens, p.block_bytes,
-                  double(p.block_bytes) * 1e-6);
+  std::string text = fmt::format(
+      "Weights in bf16: {} GB. KV of a token: {} bytes; of a block of {} tokens, over all layers: {} ({:.3f} "
+      "MB).\n",
+      gb(double(p.weight_bytes)), p.token_bytes, p.options.block_tokens, p.block_bytes, double(p.block_bytes) * 1e-6);
   std::string beyond;
   for (const std::uint32_t context : p.options.contexts)
     if (context > p.positions) beyond += (beyond.empty() ? "" : ", ") + length_text(context);
   if (!beyond.empty())
-    text += fmt::format("The model knows {} positions, and contexts of {} are beyond them: its RoPE would have to be "
-                        "scaled.\n",
-                        p.positions, beyond);
+    text += fmt::format(
+        "The model knows {} positions, and contexts of {} are beyond them: its RoPE would have to be "
+        "scaled.\n",
+        p.positions, beyond);
   return text;
 }
 
@@ -178,8 +178,8 @@ std::string plan_text(const Plan& p, bool markdown) {
   if (one) text += (markdown ? "\n\n" : ", ") + machine;
   const std::string facts = model_facts(p) + (one ? machine_facts(p, p.machines.front()) : "");
   text += "\n\n" + (markdown ? facts + "\n" : wrap(facts, kTerminalWidth) + "\n");
-  const bool runs = std::any_of(p.machines.begin(), p.machines.end(),
-                                [](const MachinePlan& m) { return m.memory.holds_weights(); });
+  const bool runs =
+      std::any_of(p.machines.begin(), p.machines.end(), [](const MachinePlan& m) { return m.memory.holds_weights(); });
   if (one && !runs) return text;
   text += one ? one_machine(p, p.machines.front(), markdown) : several_machines(p, markdown);
   return text + (markdown ? "" : "\n") + note(kLeftForHostMemory, markdown);

@@ -54,8 +54,8 @@ TEST(PlanCommand, HostMemoryIsTheMachines) {
 TEST(PlanCommand, SeveralMachinesAreSideBySide) {
   const cli::Outcome done = cli::run("plan --as llama-3.1-70b --hw h200,all --context 32K --batch 8");
   ASSERT_EQ(done.code, 0) << done.text;
-  EXPECT_THAT(done.text, AllOf(HasSubstr("Requests on the device"), HasSubstr("gh200"),
-                               HasSubstr("cannot hold the weights and")));
+  EXPECT_THAT(done.text,
+              AllOf(HasSubstr("Requests on the device"), HasSubstr("gh200"), HasSubstr("cannot hold the weights and")));
 }
 
 }  // namespace

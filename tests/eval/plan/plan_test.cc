@@ -51,7 +51,8 @@ TEST(Plan, CountsWholeBlocks) {
   options.batches = {1, 3};
   options.step_ms = 10;
   const double block = 2.0 * 16 * 8 * 64 * 64 * 2;  // llama-3.2-1b: 16 layers, 8 KV heads of 64
-  const Plan plan = plan_of({"one", "a machine", 20.9 * block, 31 * block, 2.5 * block * 1e3 / 10}, options, "llama-3.2-1b");
+  const Plan plan =
+      plan_of({"one", "a machine", 20.9 * block, 31 * block, 2.5 * block * 1e3 / 10}, options, "llama-3.2-1b");
   EXPECT_EQ(double(plan.block_bytes), block);
   EXPECT_EQ(plan.machines[0].device_blocks, 20u);
   EXPECT_EQ(plan.machines[0].blocks_per_step, 2u);
@@ -78,8 +79,8 @@ TEST(Plan, AMachineWithoutRoomHoldsNothing) {
   const Plan plan = plan_of({"small", "a small machine", -5e9, kUnknown, 1e9}, options);
   EXPECT_EQ(plan.machines[0].device_blocks, 0u);
   EXPECT_THAT(plan.machines[0].rows, IsEmpty());
-  EXPECT_THAT(plan_text(plan, false), AllOf(HasSubstr("5.00 GB short: nothing is left"),
-                                            Not(HasSubstr("Requests")), Not(HasSubstr("Left for host memory"))));
+  EXPECT_THAT(plan_text(plan, false), AllOf(HasSubstr("5.00 GB short: nothing is left"), Not(HasSubstr("Requests")),
+                                            Not(HasSubstr("Left for host memory"))));
   const auto json = parse_json(plan_json(plan), "JSON");
   EXPECT_FALSE(json.at("machines")[0].at("holds_weights"));
   EXPECT_FALSE(json.at("machines")[0].contains("host_kv_bytes"));
@@ -90,8 +91,8 @@ TEST(Plan, MachinesStandSideBySideAsEachAlone) {
   PlanOptions options;
   options.contexts = {1024, 4096};
   options.batches = {1, 64};
-  const std::vector<PlanMemory> memories = {{"large", "", 20e9, 40e9, 32e9}, {"small", "", -1e9, kUnknown, 16e9},
-                                            {"medium", "", 9e9, kUnknown, 64e9}};
+  const std::vector<PlanMemory> memories = {
+      {"large", "", 20e9, 40e9, 32e9}, {"small", "", -1e9, kUnknown, 16e9}, {"medium", "", 9e9, kUnknown, 64e9}};
   const Plan all = make_plan(load_shape("llama-3.1-8b"), memories, options);
   const auto together = parse_json(plan_json(all), "JSON");
   ASSERT_EQ(all.machines.size(), 3u);
