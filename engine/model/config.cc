@@ -11,6 +11,23 @@ namespace tandem {
 
 using Json = nlohmann::json;
 
+namespace {
+
+/// InputError where "architectures" names the model class of another family than "model_type" does: one of the two
+/// fields was edited, and which weights these are nobody knows.
+void check_architectures(const JsonFields& fields, const Json& json, const std::string& type) {
+  const std::pair<const char*, const char*> families[] = {
+      {"llama", "LlamaForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}};
+  if (!fields.has("architectures") || !json["architectures"].is_array()) return;
+  for (const auto& [family, name] : families)
+    for (const Json& architecture : json["architectures"])
+      if (architecture == name && family != type)
+        fields.bad("architectures", json["architectures"],
+                   fmt::format("what belongs to the 'model_type' \"{}\"", type));
+}
+
+}  // namespace
+
 ModelConfig load_config(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
   const Json json = read_json_object(file);
@@ -22,6 +39,7 @@ ModelConfig load_config(const std::filesystem::path& folder) {
     throw_input_error("{}: field 'model_type' is \"{}\"; this version runs {}.", file.string(), c.architecture,
                       join_names(known));
   }
+  check_architectures(fields, json, c.architecture);
   c.qk_norm = c.architecture == "qwen3";
   c.qkv_bias = c.architecture == "qwen2";
   c.layers = fields.size("num_hidden_layers", 1024);

@@ -117,6 +117,9 @@ RopeConfig read_rope(const Json& config, const std::string& file, std::uint32_t 
       inner.bad("partial_rotary_factor", group["partial_rotary_factor"], "1");
     RopeConfig rope = plain;
     if (inner.has("rope_theta")) rope.theta = inner.number("rope_theta", 1, 1e12);
+    if (fields.has("rope_theta") && rope.theta != plain.theta)
+      inner.bad("rope_theta", group["rope_theta"],
+                fmt::format("the {} that is beside the group (or nothing in one of the two places)", plain.theta));
     rope.scaling = read_scaling(fields, inner, group, max_positions);
     if (stretched.has_value() && *stretched != rope) {
       throw_input_error(

@@ -89,6 +89,7 @@ TEST_F(Config, EveryBadValueIsNamedWithFileAndField) {
   std::vector<BadField> cases = {{"model_type", "mamba"},
                                  {"model_type", 7},
                                  {"model_type", nullptr},
+                                 {"architectures", {"LlamaForCausalLM"}},
                                  {"head_dim", 15},
                                  {"head_dim", 2000},
                                  {"num_key_value_heads", 4},

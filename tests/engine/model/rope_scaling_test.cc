@@ -92,6 +92,8 @@ TEST(RopeScaling, TwoGroupsThatDifferAreRefusedByName) {
   EXPECT_THAT(sentence({{"rope_theta", 1e6}, {"rope_scaling", kYarn}, {"rope_parameters", plain}}), refused);
   EXPECT_THAT(sentence({{"rope_scaling", plain}, {"rope_parameters", same}}), refused);
   EXPECT_THAT(sentence({{"rope_scaling", kYarn}, {"rope_parameters", same}}), refused) << "one has another base";
+  EXPECT_THAT(sentence({{"rope_theta", 5e5}, {"rope_parameters", same}}),
+              AllOf(HasSubstr("'rope_theta' is 1000000"), HasSubstr("but the 500000 that is beside")));
   EXPECT_EQ(sentence({{"rope_theta", 1e6}, {"rope_scaling", kYarn}, {"rope_parameters", same}}), "");
   for (const Json& none : {Json(nullptr), Json::object()}) {
     EXPECT_EQ(read({{"rope_scaling", same}, {"rope_parameters", none}}), read({{"rope_scaling", same}}));
@@ -170,7 +172,7 @@ TEST(RopeScaling, WhatIsNotUnderstoodIsRefusedByName) {
       for (const bool with_theta : {false, true}) {  // a base beside the group must not hide it
         Json config = {{group, c.base}};
         config[group][c.field] = c.value;
-        if (with_theta) config["rope_theta"] = 10000.0;
+        if (with_theta) config["rope_theta"] = 5e5;
         const std::string said = sentence(config);
         EXPECT_THAT(said, ::testing::AllOf(HasSubstr(group), HasSubstr(c.field))) << config;
       }
