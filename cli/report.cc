@@ -9,6 +9,7 @@
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "eval/report/line_file.h"
+#include "eval/tables/sweeps.h"
 #include "eval/tables/tables.h"
 
 namespace tandem::cli {
@@ -20,11 +21,12 @@ Examples:
   tandem report runs/a --format latex --out table.tex    for a paper (booktabs)
   tandem report runs/* --format csv --out all.csv        every figure by run, method, task and length
   tandem report runs/a runs/b --out page.html            one page with all tables and plots, to look at or to send
+  tandem report runs/sweep --format latex                a sweep of `tandem simulate`
   tandem report runs/llama runs/qwen --mixed             side by side, though other models saw other tokens
 
-Folders are those of compare and eval. Several stand side by side where they ask the same questions in the same way
-(benchmark, tasks, lengths, samples, seed, protocol id). Others are refused, since their figures are not comparable;
---mixed shows them all the same and says in what they differ.)";
+Folders are those of compare, eval and simulate. Several runs stand side by side where they ask the same questions in the
+same way (benchmark, tasks, lengths, samples, seed, protocol id). Others are refused, since their figures are not
+comparable; --mixed shows them all the same and says in what they differ. Sweeps of simulate follow, one by one.)";
 
 struct ReportArguments {
   std::vector<std::string> runs;
@@ -65,6 +67,24 @@ std::vector<std::string> names_of(const std::vector<std::string>& folders) {
   return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? names : folders;
 }
 
+std::string text_of(const std::vector<eval::ReportedRun>& runs, const std::vector<eval::ReportedSweep>& sweeps,
+                    const std::vector<eval::PageFolder>& folders, const std::string& format) {
+  if (format == "csv") return sweeps.empty() ? eval::tables_csv(runs) : eval::sweeps_csv(sweeps);
+  if (format == "html") {
+    const std::string tables = runs.empty() ? "" : eval::tables_text(runs, eval::TableFormat::markdown);
+    const std::string title = sweeps.empty() ? eval::title_of(runs)
+                              : runs.empty() ? fmt::format("Predictions for {}", sweeps.front().file.sweep.model)
+                                             : "Tandem";
+    return eval::tables_page(title, tables, folders, fmt::format("Made by tandem {} ({}).", version(), git_commit()));
+  }
+  const eval::TableFormat as = format == "latex"      ? eval::TableFormat::latex
+                               : format == "markdown" ? eval::TableFormat::markdown
+                                                      : eval::TableFormat::terminal;
+  std::string text = runs.empty() ? "" : eval::tables_text(runs, as);
+  if (!runs.empty() && !sweeps.empty()) text += "\n";
+  return text + eval::sweeps_text(sweeps, as);
+}
+
 void report(const ReportArguments& a) {
   if (a.format.empty()) check_ending(a.out, {".txt", ".md", ".tex", ".csv", ".html"});
   const std::string format = format_of(a);
@@ -74,21 +94,23 @@ void report(const ReportArguments& a) {
   check_new_file(a.out, a.force);
   const std::vector<std::string> names = names_of(a.runs);
   std::vector<eval::ReportedRun> runs;
-  runs.reserve(a.runs.size());
-  for (std::size_t i = 0; i < a.runs.size(); ++i) runs.push_back(eval::read_run(a.runs[i], names[i]));
+  std::vector<eval::ReportedSweep> sweeps;
+  std::vector<eval::PageFolder> folders;
+  for (std::size_t i = 0; i < a.runs.size(); ++i) {
+    if (eval::holds_sweep(a.runs[i]))
+      sweeps.push_back(eval::read_sweep(a.runs[i], names[i]));
+    else
+      runs.push_back(eval::read_run(a.runs[i], names[i]));
+    folders.push_back(
+        {names[i], a.runs[i], eval::holds_sweep(a.runs[i]) ? sweeps.back().file.complete : runs.back().complete});
+  }
   if (const auto differences = eval::unlike(runs); !differences.empty() && !a.mixed)
     throw_input_error("The runs are not comparable: {} --mixed shows them side by side all the same.",
                       fmt::join(differences, " "));
-  std::string text;
-  if (format == "csv") {
-    text = eval::tables_csv(runs);
-  } else if (format == "html") {
-    text = eval::tables_page(runs, a.runs, fmt::format("Made by tandem {} ({}).", version(), git_commit()));
-  } else {
-    text = eval::tables_text(runs, format == "latex"      ? eval::TableFormat::latex
-                                   : format == "markdown" ? eval::TableFormat::markdown
-                                                          : eval::TableFormat::terminal);
-  }
+  if (format == "csv" && !runs.empty() && !sweeps.empty())
+    throw_input_error("--format csv: '{}' is a sweep of simulate, which has other columns than runs: name it alone.",
+                      sweeps.front().name);
+  const std::string text = text_of(runs, sweeps, folders, format);
   if (a.out.empty()) {
     fmt::print("{}", text);
     check_stdout();
@@ -103,7 +125,7 @@ void add_report(Command app) {
   Command command =
       app.subcommand("report", "Finished runs as tables: text, Markdown, LaTeX, CSV or HTML, side by side");
   auto arguments = std::make_shared<ReportArguments>();
-  command.option("runs", arguments->runs, "Run folders of compare and eval").required();
+  command.option("runs", arguments->runs, "Folders of compare, eval and simulate").required();
   command.option("--format", arguments->format, "text, markdown, latex, csv or html [by the name of --out, else text]");
   command.option("--out", arguments->out, "File for the tables; none: printed");
   command.flag("--force", arguments->force, "Replace that file");

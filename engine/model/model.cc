@@ -88,6 +88,10 @@ Model load_shape(const std::string& preset_or_folder) {
     model.name = (refused ? model.folder : full).filename().string();
     model.config = load_config(model.folder);
   } else {
+    const std::vector<std::string> presets = preset_names();
+    if (std::find(presets.begin(), presets.end(), preset_or_folder) == presets.end())
+      throw_input_error("There is no model shape '{}': give the folder of a Hugging Face model, or {}.{}",
+                        preset_or_folder, fmt::join(presets, ", "), did_you_mean(preset_or_folder, presets));
     model.name = preset_or_folder;
     model.config = preset_config(preset_or_folder);
   }

@@ -20,6 +20,8 @@ std::string hex_of(const std::string& bytes) {
   return text;
 }
 
+}  // namespace
+
 std::string title_of(std::span<const ReportedRun> runs) {
   const Manifest& first = runs.front().manifest;
   std::string title = fmt::format("{} on {}", first.benchmark, first.model);
@@ -29,16 +31,12 @@ std::string title_of(std::span<const ReportedRun> runs) {
   return fmt::format("{}: {} runs", title, runs.size());
 }
 
-}  // namespace
-
-std::string tables_page(std::span<const ReportedRun> runs, std::span<const std::string> folders,
+std::string tables_page(const std::string& title, const std::string& tables, std::span<const PageFolder> folders,
                         const std::string& made_by) {
-  nlohmann::ordered_json page = {{"title", title_of(runs)},
-                                 {"tables", tables_text(runs, TableFormat::markdown)},
-                                 {"runs", nlohmann::ordered_json::array()},
-                                 {"made_by", made_by}};
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    page["runs"].push_back({{"name", runs[i].name}, {"folder", hex_of(folders[i])}, {"complete", runs[i].complete}});
+  nlohmann::ordered_json page = {
+      {"title", title}, {"tables", tables}, {"runs", nlohmann::ordered_json::array()}, {"made_by", made_by}};
+  for (const PageFolder& folder : folders)
+    page["runs"].push_back({{"name", folder.name}, {"folder", hex_of(folder.path)}, {"complete", folder.complete}});
   PythonAnswer answer = ask_python(kScript, json_text(page));
   switch (answer.end) {
     case PythonEnd::done:

@@ -61,14 +61,6 @@ bool contradict(const std::string& there, const std::string& here) {
 }  // namespace
 
 ReportedRun read_run(const std::filesystem::path& path, const std::string& name) {
-  std::error_code ignored;
-  if (std::filesystem::exists(path / "sweep.json", ignored) &&
-      !std::filesystem::exists(path / "manifest.json", ignored))
-    throw_input_error(
-        "'{}' holds a sweep of `tandem simulate`, whose tables are its report.md and sweep.csv: report is of the runs "
-        "of "
-        "compare and eval.",
-        path.string());
   const RunFolder folder = RunFolder::open(path);
   ReportedRun run;
   run.name = name;

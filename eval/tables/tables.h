@@ -50,10 +50,18 @@ enum class TableFormat : std::uint8_t { terminal, markdown, latex };
 /// prediction at a target shape.
 std::string tables_text(std::span<const ReportedRun> runs, TableFormat format);
 
-/// One HTML page: the tables, and each run's own report with its plots, from the folders that the runs were read from.
-/// Nothing of it lies in another file. `made_by`: the program. InputError where Python or a package of it is missing.
-std::string tables_page(std::span<const ReportedRun> runs, std::span<const std::string> folders,
+/// A folder as it stands in a page.
+struct PageFolder {
+  std::string name, path;
+  bool complete = false;
+};
+
+/// One HTML page: `tables`, in Markdown, and each folder's own report with its plots. Nothing of it lies in another
+/// file. `made_by`: the program. InputError where Python or a package of it is missing.
+std::string tables_page(const std::string& title, const std::string& tables, std::span<const PageFolder> folders,
                         const std::string& made_by);
+/// Of a page of these: what they measure, and of which model where that is one.
+std::string title_of(std::span<const ReportedRun> runs);
 
 /// A line for each run, method, task and length, and for all of them together. Shares and milliseconds as they are.
 std::string tables_csv(std::span<const ReportedRun> runs);

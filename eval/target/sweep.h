@@ -10,6 +10,7 @@
 #include "engine/device/profile.h"
 #include "engine/model/model.h"
 #include "engine/runtime/workload.h"
+#include "eval/report/table.h"
 #include "eval/target/target.h"
 
 namespace tandem::eval {
@@ -67,8 +68,16 @@ Sweep empty_sweep(const Model& shape, const SweepOptions& options, const Workloa
 Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& options,
                      std::vector<SweepPoint> known = {}, const std::function<void(const Sweep&)>& keep = {});
 
-/// Tables of step times, tokens per second and idle time, and the fastest methods of each machine, batch and context.
-/// Markdown also has all figures of each point.
+struct SweepTable {
+  std::string title;          // of a quantity
+  std::vector<Table> tables;  // their clocks name shape, batch and machine
+};
+
+/// Tokens per second, step times and idle time, and the fastest methods of each machine, batch and context.
+std::vector<SweepTable> sweep_tables(const Sweep& sweep);
+/// How those are to be read, and what was refused: sentences.
+std::vector<std::string> sweep_notes(const Sweep& sweep);
+/// Both. Markdown also has all figures of each point.
 std::string sweep_text(const Sweep& sweep, bool markdown);
 
 /// One line per point.
@@ -76,6 +85,15 @@ std::string sweep_csv(const Sweep& sweep);
 
 /// `command` and `program` (its version) are kept with the figures.
 std::string sweep_json(const Sweep& sweep, const std::string& command, const std::string& program);
+
+struct SweepFile {
+  Sweep sweep;  // options: what its points are of, in their order
+  std::string command, program;
+  bool complete = false;
+};
+
+/// What sweep_json() wrote. InputError naming `file` and field, also for a sweep without points.
+SweepFile parse_sweep(const std::string& text, const std::string& file);
 
 /// The points of sweep_json()'s text that a sweep with these settings would give, of this program. InputError that
 /// names `file` and the field where the text is not a sweep's, or is one of another model, workload, machine, number of

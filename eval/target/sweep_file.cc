@@ -50,13 +50,38 @@ void check_settings(const Json& there, const Sweep& settings, const std::string&
   }
 }
 
+bool is_among(const std::vector<HardwareProfile>& profiles, const std::string& name) {
+  return std::any_of(profiles.begin(), profiles.end(), [&](const HardwareProfile& h) { return h.name == name; });
+}
+
 bool asked_for(const SweepOptions& o, const SweepPoint& p) {
   const auto has = [](const auto& list, const auto& value) {
     return std::find(list.begin(), list.end(), value) != list.end();
   };
   return has(o.methods, p.method) && has(o.contexts, p.context) && has(o.batches, p.batch) &&
-         std::any_of(o.hardware.begin(), o.hardware.end(),
-                     [&](const HardwareProfile& h) { return h.name == p.hardware; });
+         is_among(o.hardware, p.hardware);
+}
+
+std::vector<SweepPoint> read_points(ObjectReader& sweep, const std::string& file) {
+  std::vector<SweepPoint> points;
+  std::size_t number = 0;
+  for (const Json& one : sweep.array("points")) {
+    ObjectReader fields(one, fmt::format("{}, point {}", file, ++number));
+    SweepPoint p;
+    p.hardware = fields.text("hardware");
+    const bool most = one.contains("batch") && one.at("batch").is_string();
+    if (most && fields.text("batch") != "max") fields.fail("batch", "1 or more, or \"max\"");
+    p.batch = most ? kAsManyAsFit : fields.integer<std::uint32_t>("batch");
+    if (!most && p.batch == 0) fields.fail("batch", "1 or more, or \"max\"");
+    p.context = fields.integer<std::uint32_t>("context");
+    p.sequences = fields.integer<std::uint32_t>("sequences");
+    p.lossless = fields.boolean("lossless");
+    p.row = read_row(fields);
+    p.method = p.row.method;
+    fields.finish();
+    points.push_back(std::move(p));
+  }
+  return points;
 }
 
 }  // namespace
@@ -99,30 +124,52 @@ std::vector<SweepPoint> known_points(const std::string& text, const std::string&
           "without --resume to replace it.",
           file, h.name);
   }
-  std::vector<SweepPoint> points;
-  std::size_t number = 0;
-  for (const Json& one : reader.array("points")) {
-    ObjectReader fields(one, fmt::format("{}, point {}", file, ++number));
-    SweepPoint p;
-    p.hardware = fields.text("hardware");
-    const bool most = one.contains("batch") && one.at("batch").is_string();
-    if (most && fields.text("batch") != "max") fields.fail("batch", "1 or more, or \"max\"");
-    p.batch = most ? kAsManyAsFit : fields.integer<std::uint32_t>("batch");
-    if (!most && p.batch == 0) fields.fail("batch", "1 or more, or \"max\"");
-    p.context = fields.integer<std::uint32_t>("context");
-    p.sequences = fields.integer<std::uint32_t>("sequences");
-    p.lossless = fields.boolean("lossless");
-    p.row = read_row(fields);
-    p.method = p.row.method;
-    fields.finish();
+  std::vector<SweepPoint> points = read_points(reader, file);
+  for (const SweepPoint& p : points)
     if (!asked_for(settings.options, p))
       throw_input_error(
           "{}: it has {} at {} x {} on {}, which this command does not ask for and would lose. Name what the file has, "
           "too (its 'command' names everything), or give another --out.",
-          file, p.method, most ? "max" : std::to_string(p.batch), p.context, p.hardware);
-    points.push_back(std::move(p));
-  }
+          file, p.method, p.batch == kAsManyAsFit ? "max" : std::to_string(p.batch), p.context, p.hardware);
   return points;
+}
+
+SweepFile parse_sweep(const std::string& text, const std::string& file) {
+  const Json json = parse_object(text, file);
+  ObjectReader reader(json, file);
+  if (reader.integer<int>("schema_version") != kSweepVersion)
+    reader.fail("schema_version", fmt::format("{}, which this program reads: simulate anew", kSweepVersion));
+  SweepFile out;
+  out.program = reader.text("program");
+  out.command = reader.text("command");
+  Sweep& s = out.sweep;
+  s.model = reader.text("model");
+  s.layers = reader.integer<std::uint32_t>("layers");
+  if (s.layers == 0) reader.fail("layers", "1 or more");
+  s.positions = reader.integer<std::uint32_t>("positions");
+  s.shape = reader.text("shape");
+  s.options.steps = reader.integer<std::uint32_t>("steps");
+  if (s.options.steps < 2) reader.fail("steps", "2 or more");
+  s.options.prefill_chunk = reader.integer<std::uint32_t>("prefill_chunk");
+  s.options.most_sequences = reader.integer<std::uint32_t>("most_sequences");
+  s.workload = parse_workload(json_text(reader.object("workload")), file + ", workload");
+  for (const auto& [name, profile] : reader.object("hardware").items())
+    s.options.hardware.push_back(parse_profile(json_text(profile), name, fmt::format("{}, hardware, {}", file, name)));
+  s.points = read_points(reader, file);
+  const auto add = [](auto& list, const auto& value) {
+    if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+  };
+  for (const SweepPoint& p : s.points) {
+    if (!is_among(s.options.hardware, p.hardware))
+      throw_input_error("{}: a point is of the machine '{}', which 'hardware' does not have.", file, p.hardware);
+    add(s.options.batches, p.batch);
+    add(s.options.contexts, p.context);
+    add(s.options.methods, p.method);
+  }
+  out.complete = reader.boolean("complete");
+  if (out.complete && !s.complete()) reader.fail("complete", "false, since points are missing");
+  if (s.points.empty()) throw_input_error("{}: the sweep has no point yet.", file);
+  return out;
 }
 
 std::string sweep_csv(const Sweep& s) {

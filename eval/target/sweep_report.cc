@@ -78,14 +78,19 @@ std::string no_break(std::string text) {
   return text;
 }
 
-std::string step_cell(const SweepPoint& p) {
+std::string step_cell(const SweepPoint& p, const Sweep& /*s*/) {
   return fmt::format("{:.{}f}", p.row.step_ms, p.row.step_ms < 100 ? 2 : 1);
 }
 
-std::string tokens_cell(const SweepPoint& p) {
+/// "256+" where --most ended it.
+std::string sequences_text(const SweepPoint& p, const Sweep& s) {
+  return fmt::format("{}{}", p.sequences, p.sequences >= s.options.most_sequences ? "+" : "");
+}
+
+std::string tokens_cell(const SweepPoint& p, const Sweep& s) {
   const double rate = p.tokens_per_second();
   std::string text = fmt::format("{:.{}f}", rate, rate < 9.95 ? 1 : 0);
-  if (p.batch == kAsManyAsFit) text += fmt::format(" ({})", p.sequences);
+  if (p.batch == kAsManyAsFit) text += fmt::format(" ({})", sequences_text(p, s));
   return text;
 }
 
@@ -107,12 +112,10 @@ std::string shown(Table table, bool markdown) {
 }
 
 template <class Cell>
-std::string quantity(const Sweep& s, const std::string& title, bool markdown, const Cell& cell) {
-  std::string text = section(title, markdown);
-  bool first = true;
+SweepTable quantity(const Sweep& s, const std::string& title, const Cell& cell) {
+  SweepTable out{title, {}};
   for (const Group& group : groups_of(s)) {
-    if (!std::exchange(first, false) && !markdown) text += "\n";
-    Table table;
+    Table& table = out.tables.emplace_back();
     table.clock = group.clock;
     table.head = {"method"};
     for (const Column& column : group.columns) table.head.push_back(column.head);
@@ -122,12 +125,11 @@ std::string quantity(const Sweep& s, const std::string& title, bool markdown, co
       for (const Column& column : group.columns) {
         const SweepPoint* point = s.find(column.place.hardware, column.place.batch, column.place.context, method);
         const std::string none = absent(point);
-        row.push_back(none.empty() ? cell(*point) : none);
+        row.push_back(none.empty() ? cell(*point, s) : none);
       }
     }
-    text += shown(std::move(table), markdown);
   }
-  return text;
+  return out;
 }
 
 /// The points of a place that have figures, the fastest first.
@@ -143,11 +145,11 @@ std::vector<const SweepPoint*> ranked(const Sweep& s, const Place& place) {
   return points;
 }
 
-std::string named(const SweepPoint& p) {
-  return fmt::format("{} {}", p.method, no_break(tokens_cell(p)));
+std::string named(const SweepPoint& p, const Sweep& s) {
+  return fmt::format("{} {}", p.method, no_break(tokens_cell(p, s)));
 }
 
-std::string fastest(const Sweep& s, bool markdown) {
+SweepTable fastest(const Sweep& s) {
   constexpr std::size_t kShown = 3;
   Table table;
   table.clock = fmt::format("simulated: {}", s.model);
@@ -159,35 +161,32 @@ std::string fastest(const Sweep& s, bool markdown) {
         const auto points = ranked(s, {h.name, batch, context});
         std::vector<std::string>& row = table.rows.emplace_back();
         row = {h.name, batch == kAsManyAsFit ? "max" : std::to_string(batch), length_text(context)};
-        for (std::size_t i = 0; i < kShown; ++i) row.push_back(i < points.size() ? named(*points[i]) : "-");
+        for (std::size_t i = 0; i < kShown; ++i) row.push_back(i < points.size() ? named(*points[i], s) : "-");
         const auto whole = std::find_if(points.begin(), points.end(), [](const SweepPoint* p) { return p->lossless; });
         const bool asked =
             std::any_of(s.points.begin(), s.points.end(), [](const SweepPoint& p) { return p.lossless; });
-        row.push_back(whole != points.end() ? named(**whole) : asked ? "none" : "none asked for");
+        row.push_back(whole != points.end() ? named(**whole, s) : asked ? "none" : "none asked for");
       }
     }
   }
-  return section("Fastest", markdown) + shown(std::move(table), markdown);
+  return {"Fastest", {std::move(table)}};
 }
 
 /// "method at 16 x 32K on a machine: why", each sentence once with all its places.
-std::string refusals(const Sweep& s, bool markdown) {
-  std::string text;
+void add_refusals(const Sweep& s, std::vector<std::string>& notes) {
   for (const std::string& method : s.options.methods) {
     std::vector<std::string> told;
     for (const SweepPoint& p : s.points) {
       if (p.method != method || p.row.refused.empty() || p.row.too_large) continue;
       if (std::find(told.begin(), told.end(), p.row.refused) != told.end()) continue;
       told.push_back(p.row.refused);
-      text += note(fmt::format("{}: {}", method, p.row.refused), markdown);
+      notes.push_back(fmt::format("{}: {}", method, p.row.refused));
     }
   }
-  return text;
 }
 
 /// Why the first point of each machine does not fit, and how many others do not.
-std::string too_large(const Sweep& s, bool markdown) {
-  std::string text;
+void add_too_large(const Sweep& s, std::vector<std::string>& notes) {
   for (const HardwareProfile& h : s.options.hardware) {
     const SweepPoint* first = nullptr;
     std::size_t count = 0;
@@ -197,11 +196,9 @@ std::string too_large(const Sweep& s, bool markdown) {
     const std::string others =
         count > 1 ? fmt::format("; {} of this machine, too: sweep.csv says why", counted(count - 1, "other point"))
                   : "";
-    text += note(fmt::format("{} does not fit, {} x {}: {}{}.", first->method, batch_text(first->batch),
-                             length_text(first->context), first->row.refused, others),
-                 markdown);
+    notes.push_back(fmt::format("{} does not fit, {} x {}: {}{}.", first->method, batch_text(first->batch),
+                                length_text(first->context), first->row.refused, others));
   }
-  return text;
 }
 
 std::string without_host_limit(const SweepOptions& o) {
@@ -211,37 +208,41 @@ std::string without_host_limit(const SweepOptions& o) {
   return names.empty() ? "" : fmt::format(" Host memory of {} is not known: there it is no limit.", names);
 }
 
-std::string how_to_read(const Sweep& s, bool markdown) {
+std::string ended_by_most(const Sweep& s) {
+  const std::uint32_t most = s.options.most_sequences;
+  const bool ended = std::any_of(s.points.begin(), s.points.end(),
+                                 [&](const SweepPoint& p) { return p.batch == kAsManyAsFit && p.sequences >= most; });
+  return ended ? fmt::format("at most {}: a + stands where that ended it and more may fit (--most)", most)
+               : fmt::format("at most {}", most);
+}
+
+void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
   const SweepOptions& o = s.options;
-  std::string text = fmt::format(
+  notes.push_back(fmt::format(
       "Step: mean window of the {} steps after the first, of the whole batch; it is what a user waits for a token "
       "(TPOT as servers report it; papers that divide it by the batch give less). Idle: share of the step in which the "
       "device "
       "computes nothing, ms per layer, and the cause that most of it goes to. The schedule of each method with the "
       "costs of this shape, weights and KV in bf16; no tensor is computed. Which blocks and tokens heads choose is "
       "drawn from the workload {} ({}).",
-      o.steps - 1, s.workload.name, s.workload.source);
-  text = note(text, markdown);
+      o.steps - 1, s.workload.name, s.workload.source));
   if (std::find(o.batches.begin(), o.batches.end(), kAsManyAsFit) != o.batches.end())
-    text += note(
-        fmt::format("As many as fit: the number in brackets decode together, at most {}; device memory without the "
-                    "weights and 5 %, and host memory without 5 %, are what they may fill.{}",
-                    o.most_sequences, without_host_limit(o)),
-        markdown);
+    notes.push_back(
+        fmt::format("As many as fit: the number in brackets decode together, {}; device memory without the weights and "
+                    "5 %, and host memory without 5 %, are what they may fill.{}",
+                    ended_by_most(s), without_host_limit(o)));
   std::string beyond;
   for (const std::uint32_t context : o.contexts)
     if (context + o.steps > s.positions) beyond += (beyond.empty() ? "" : ", ") + length_text(context);
   if (!beyond.empty())
-    text += note(fmt::format("{} has {} positions: contexts of {} are costed as those of the same shape with scaled "
-                             "RoPE, which takes no time of its own.",
-                             s.model, s.positions, beyond),
-                 markdown);
-  text += note(
+    notes.push_back(
+        fmt::format("{} has {} positions: contexts of {} are costed as those of the same shape with scaled "
+                    "RoPE, which takes no time of its own.",
+                    s.model, s.positions, beyond));
+  notes.emplace_back(
       "Speed alone: how much a method loses is what `tandem compare` and `tandem eval` measure, at budgets of its own. "
       "Launches are priced as the profile says (captured graphs where it has a time for them), and prefill's attention "
-      "at the rate of its products.",
-      markdown);
-  return text;
+      "at the rate of its products.");
 }
 
 std::string all_figures(const Sweep& s) {
@@ -254,7 +255,7 @@ std::string all_figures(const Sweep& s) {
   table.clock = fmt::format("simulated: {}", s.model);
   for (const SweepPoint& p : s.points) {
     std::vector<std::string>& row = table.rows.emplace_back();
-    row = {p.hardware, p.batch == kAsManyAsFit ? fmt::format("max: {}", p.sequences) : std::to_string(p.batch),
+    row = {p.hardware, p.batch == kAsManyAsFit ? "max: " + sequences_text(p, s) : std::to_string(p.batch),
            length_text(p.context), p.method};
     for (std::string& cell : row_cells(p.row, s.layers, p.sequences, peers)) row.push_back(std::move(cell));
   }
@@ -263,18 +264,29 @@ std::string all_figures(const Sweep& s) {
 
 }  // namespace
 
+std::vector<SweepTable> sweep_tables(const Sweep& s) {
+  return {quantity(s, "Tokens/s", tokens_cell), quantity(s, "Step, ms (TPOT)", step_cell),
+          quantity(s, "Idle: share of the step, ms per layer, what for", idle_cell), fastest(s)};
+}
+
+std::vector<std::string> sweep_notes(const Sweep& s) {
+  std::vector<std::string> notes;
+  add_how_to_read(s, notes);
+  add_too_large(s, notes);
+  add_refusals(s, notes);
+  return notes;
+}
+
 std::string sweep_text(const Sweep& s, bool markdown) {
   std::string text;
   if (!s.complete()) text += note(fmt::format("Not finished: {} points are here.", s.points.size()), markdown);
-  text += quantity(s, "Tokens/s", markdown, tokens_cell);
-  text += quantity(s, "Step, ms (TPOT)", markdown, step_cell);
-  text += quantity(s, "Idle: share of the step, ms per layer, what for", markdown,
-                   [&](const SweepPoint& p) { return idle_cell(p, s); });
-  text += fastest(s, markdown);
+  for (SweepTable& part : sweep_tables(s)) {
+    text += section(part.title, markdown);
+    for (std::size_t i = 0; i < part.tables.size(); ++i)
+      text += (i > 0 && !markdown ? "\n" : "") + shown(std::move(part.tables[i]), markdown);
+  }
   if (!markdown) text += "\n";
-  text += how_to_read(s, markdown);
-  text += too_large(s, markdown);
-  text += refusals(s, markdown);
+  for (const std::string& sentence : sweep_notes(s)) text += note(sentence, markdown);
   if (markdown) text += all_figures(s);
   return text;
 }

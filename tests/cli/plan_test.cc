@@ -34,7 +34,7 @@ TEST(PlanCommand, SaysWhatFitsAndWritesIt) {
         std::pair{"--memory much", "'much' is not a size"}, std::pair{"--batch 1,1", "'1' is given twice"},
         std::pair{"--batch 01,1", "'1' is given twice"}, std::pair{"--link-gbps 1e-300", "from 0.001 to 10^6"},
         std::pair{"--host-memory much", "'much' is not a size"},
-        std::pair{"--as llama-4", "There is no synthetic model 'llama-4'"},
+        std::pair{"--as llama-4", "There is no model shape 'llama-4'"},
         std::pair{"--hw h100,h200 --link-gbps 30", "change one machine, and --hw names 2"},
         std::pair{"--out /nowhere/x", "does not exist"}}) {
     const cli::Outcome outcome = cli::run(std::string("plan ") + arguments, cli::kOnlyErrors);

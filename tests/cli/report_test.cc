@@ -1,4 +1,5 @@
 // tandem report as a user meets it.
+#include <algorithm>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,6 +46,29 @@ TEST_F(Report, PutsRunsSideBySideInEveryFormat) {
     EXPECT_EQ(cli::run(both + out).code, 2) << "it exists";
     EXPECT_EQ(cli::run(both + out + " --force").code, 0);
   }
+}
+
+TEST_F(Report, ShowsSweepsBehindRuns) {
+  run("a", "--lengths 256");
+  const std::string simulate =
+      "simulate --quiet --no-plot --as qwen2.5-0.5b --methods full,streaming --steps 2 --context 1K,2K ";
+  ASSERT_EQ(cli::run(simulate + "--hw h100,l40s --batch 1 --out " + folder("s")).code, 0);
+  ASSERT_EQ(cli::run(simulate + "--hw h200 --batch max --most 2 --out " + folder("t")).code, 0);
+  const std::string all = "report " + folder("a") + " " + folder("s") + " " + folder("t");
+  const cli::Outcome text = cli::run(all);
+  ASSERT_EQ(text.code, 0) << text.text;
+  EXPECT_THAT(text.text, AllOf(HasSubstr("a: ruler of tiny"), HasSubstr("s: sweep of qwen2.5-0.5b, made by tandem"),
+                               HasSubstr("(2+)"), HasSubstr("L40S")));
+  // What the sweep itself printed, to the letter.
+  const std::string own = bytes("s", "report.md"), again = cli::run("report --format markdown " + folder("s")).text;
+  const std::string tables = own.substr(own.find("## Tokens/s"), own.find("Made by") - own.find("## Tokens/s"));
+  EXPECT_THAT(again, HasSubstr(tables.substr(0, tables.rfind('|'))));
+  EXPECT_THAT(cli::run("report --format latex " + folder("s")).text,
+              AllOf(HasSubstr("% Tokens/s\n\\begin{tabular}{lrr}"), HasSubstr("% Step: mean window")));
+  const std::string csv = cli::run("report --format csv " + folder("s") + " " + folder("t")).text;
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 8 + 4);
+  EXPECT_THAT(csv, AllOf(StartsWith("run,model,hardware,"), HasSubstr("\nt,qwen2.5-0.5b,h200,simulated,max,2,")));
+  EXPECT_THAT(cli::run(all + " --format csv", cli::kOnlyErrors).text, HasSubstr("'s' is a sweep of simulate"));
 }
 
 TEST_F(Report, MakesOnePageOfRunsAndTheirPlots) {

@@ -44,13 +44,18 @@ Sweep settings_of(const SweepOptions& options) {
   return empty_sweep(shape, options, a_workload());
 }
 
-std::string refusal(const std::string& text, const Sweep& settings, const std::string& program = kProgram) {
+template <class Read>
+std::string sentence_of(const Read& read) {
   try {
-    known_points(text, "sweep.json", settings, program);
+    read();
   } catch (const InputError& error) {
     return error.what();
   }
   return "no InputError";
+}
+
+std::string refusal(const std::string& text, const Sweep& settings, const std::string& program = kProgram) {
+  return sentence_of([&] { known_points(text, "sweep.json", settings, program); });
 }
 
 TEST(Sweep, EveryPointIsASimulationOfItsOwn) {
@@ -272,6 +277,29 @@ TEST(SweepFile, DamagedFilesAreRefusedInSentences) {
   EXPECT_THAT(broken("\"lossless\": true", "\"lossless\": 1"), HasSubstr("'lossless' must be true or false"));
   EXPECT_THAT(broken("\"batch\": 2", "\"batch\": 0"), HasSubstr("'batch'"));
   EXPECT_THAT(broken("\"sequences\": 2", "\"sequence\": 2"), HasSubstr("'sequences' is missing"));
+}
+
+TEST(SweepFile, IsReadBackWhole) {
+  SweepOptions options = a_sweep();
+  options.methods.emplace_back("fluxion:heads=embedded");  // refused
+  options.hardware[1].device.memory_gb = 2;
+  const std::string text = json_of(simulate_sweep(load_shape(kShape), a_workload(), options));
+  const SweepFile file = parse_sweep(text, "sweep.json");
+  EXPECT_TRUE(file.complete);
+  EXPECT_EQ(sweep_json(file.sweep, file.command, file.program), text);
+  const auto broken = [&](const std::string& part, const std::string& by) {
+    std::string changed = text;
+    changed.replace(changed.find(part), part.size(), by);
+    return sentence_of([&] { parse_sweep(changed, "sweep.json"); });
+  };
+  EXPECT_THAT(broken("\"schema_version\": 2", "\"schema_version\": 1"), HasSubstr("'schema_version' must be 2"));
+  EXPECT_THAT(broken("\"layers\": 16", "\"layers\": 0"), HasSubstr("'layers' must be 1 or more"));
+  EXPECT_THAT(broken("\"fluxion-a100\": {", "\"another\": {"),
+              HasSubstr("machine 'fluxion-a100', which 'hardware' does not have"));
+  EXPECT_THAT(broken("\"hardware\": \"fluxion-a100\"", "\"hardware\": \"a200\""),
+              HasSubstr("of the machine 'a200', which 'hardware' does not have"));
+  for (const char* nothing : {"", "{}", "[]", "{\"schema_version\": 2}"})
+    EXPECT_THAT(sentence_of([&] { parse_sweep(nothing, "sweep.json"); }), HasSubstr("sweep.json")) << nothing;
 }
 
 /// A sweep whose figures are put in.
