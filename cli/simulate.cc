@@ -240,7 +240,7 @@ void simulate(const SimulateArguments& a) {
   progress.finish();
   if (!sweep.complete()) {
     if (a.out.empty()) throw RunError("Interrupted; nothing was written. With --out what is finished is kept.");
-    if (sweep.points.empty()) throw_run_error("Interrupted before the first point; '{}' is as it was.", a.out);
+    if (sweep.points.empty()) throw_run_error("Interrupted before the first point; '{}' is as it was, and the same command begins anew.", a.out);
     write_files(a, sweep, command, equal);
     throw_run_error("Interrupted: {} points are kept. Go on with the same command and --resume{}.", sweep.points.size(),
                     a.force ? " in place of --force" : "");

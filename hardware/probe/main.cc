@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <thread>
@@ -114,6 +115,8 @@ int main(int argc, char** argv) {
       std::cout << help_text();
       return 0;
     }
+    if (!options.out.empty() && !options.force && std::filesystem::exists(options.out))
+      throw UsageError("--out: '" + options.out + "' is there already; --force replaces it.");
     return run(options);
   } catch (const UsageError& error) {
     std::fprintf(stderr, "tandem-probe: %s\n", error.what());

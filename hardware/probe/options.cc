@@ -81,6 +81,8 @@ Options parse_options(std::span<const std::string> arguments) {
     };
     if (name == "--help" || name == "-h") {
       options.help = flag();
+    } else if (name == "--force") {
+      options.force = flag();
     } else if (name == "--quick") {
       options.quick = flag();
     } else if (name == "--out") {
@@ -119,6 +121,7 @@ std::string help_text() {
       "Options\n"
       "  --out FILE       write the JSON here (rewritten after each section, so that an interrupted run keeps what it "
       "has)\n"
+      "  --force          replace that file\n"
       "  --sections A,B   run only these sections\n"
       "  --quick          fewer points; caps the time at 20 s unless --seconds is given\n"
       "  --seconds S      cap on the measuring time of all sections together (default 200); figures that do not fit "

@@ -96,6 +96,7 @@ struct Options {
   std::string out;                    // empty: standard output
   std::string label;                  // machine's name in the passport; empty: the CPU model
   std::vector<std::string> sections;  // empty: all
+  bool force = false;                 // `out` may be there
   bool quick = false;                 // fewer points
   bool help = false;
   double seconds = 200;                       // cap on the measuring time of all sections together

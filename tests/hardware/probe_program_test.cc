@@ -93,6 +93,17 @@ TEST_F(ProbeProgram, UnwritableOutputExitsWithThree) {
   EXPECT_THAT(text("err"), HasSubstr("could not be written"));
 }
 
+TEST_F(ProbeProgram, AFileThatIsThereIsReplacedOnlyWhereAskedTo) {
+  const std::string command = "--sections gemm --out " + path("p.json");
+  ASSERT_EQ(run(command), 0) << text("err");
+  const std::string before = text("p.json");
+  EXPECT_EQ(run(command + " --label other"), 2);
+  EXPECT_THAT(text("err"), HasSubstr("--force replaces it"));
+  EXPECT_EQ(text("p.json"), before);
+  EXPECT_EQ(run(command + " --label other --force"), 0) << text("err");
+  EXPECT_THAT(text("p.json"), HasSubstr("other"));
+}
+
 TEST_F(ProbeProgram, HelpGoesToStandardOutput) {
   EXPECT_EQ(run("--help"), 0);
   EXPECT_THAT(text("out"), HasSubstr("--quick"));
