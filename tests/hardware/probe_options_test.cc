@@ -64,7 +64,8 @@ TEST(ProbeOptions, ErrorsNameTheOptionAndTheValue) {
 TEST(ProbeOptions, HelpNamesEverySectionAndOption) {
   const std::string text = help_text();
   for (const SectionSpec& spec : section_specs()) EXPECT_THAT(text, HasSubstr("\n  " + spec.name + " "));
-  for (const char* option : {"--out", "--force", "--sections", "--quick", "--seconds", "--memory", "--label", "--help"}) {
+  for (const char* option :
+       {"--out", "--force", "--sections", "--quick", "--seconds", "--memory", "--label", "--help"}) {
     EXPECT_THAT(text, HasSubstr(option));
   }
 }
