@@ -38,6 +38,7 @@ Examples:
   tandem simulate --hw all --context 8K --batch 1        every shipped machine beside the others
   tandem simulate --as ./my-model --hw mine.json --batch max --context 8K,32K,128K --out runs/mine
   tandem simulate --equal touched-bytes=0.05 --context 32K    every method's budget set to equal bytes
+  tandem simulate --hw all --context 32K --batch max --tpot 50 --steps 16    who serves most within 50 ms a token
   tandem simulate --methods full,hgca:device_kv=0.25,hgca:device_kv=0.5 --context 16K --batch max
 
 The engine's own schedule of each method runs with the costs of the shape that --as names on a simulated machine
@@ -45,7 +46,7 @@ The engine's own schedule of each method runs with the costs of the shape that -
 virtual: the same in every run. Which blocks and tokens heads would choose is drawn from --workload.
 
 --batch max decodes as many sequences as the method's KV leaves room for: what it can serve, not how fast it is beside
-others of the same batch. A method that keeps little of the context is fast and may answer badly: `tandem compare` and
+others of the same batch; with --tpot, as many as keep to that time per token. A method that keeps little of the context is fast and may answer badly: `tandem compare` and
 `tandem eval` measure that. `tandem compare --as` records a workload on a model of yours and predicts with it.
 
 The folder of --out gets report.md, sweep.json, sweep.csv and plot.png. The same command with --resume goes on where ^C
@@ -56,6 +57,7 @@ struct SimulateArguments {
   std::string workload = "published", out;
   std::string equal;  // empty: methods as they are given
   std::uint32_t steps = 64, prefill_chunk = 2048, most = 256;
+  std::optional<double> tpot_ms;
   unsigned threads = 0;
   bool force = false, resume = false, no_plot = false, quiet = false;
 };
@@ -96,6 +98,12 @@ eval::SweepOptions options_of(const SimulateArguments& a) {
   if (a.most < 1 || a.most > 1024) throw_input_error("--most is {}: give 1 to 1024.", a.most);
   if (a.threads > usable_threads())
     throw_input_error("--threads is {}: this process may use {}.", a.threads, usable_threads());
+  if (a.tpot_ms && !(*a.tpot_ms >= 1e-3 && *a.tpot_ms <= 1e7))
+    throw_input_error("--tpot is {}: give milliseconds from 0.001 to 10^7.", *a.tpot_ms);
+  if (a.tpot_ms && std::find(o.batches.begin(), o.batches.end(), eval::kAsManyAsFit) == o.batches.end())
+    throw_input_error("--tpot says how long a step of --batch max may take, and --batch is {}: give max too.",
+                      a.batches);
+  o.tpot_ms = a.tpot_ms.value_or(0);
   o.steps = a.steps;
   o.prefill_chunk = a.prefill_chunk;
   o.most_sequences = a.most;
@@ -109,10 +117,10 @@ std::string command_of(const SimulateArguments& a, const std::vector<std::string
                        const std::optional<eval::EqualBytes>& equal) {
   return fmt::format(
       "tandem simulate --as {} --hw {} --methods {}{} --context {} --batch {} --workload {} --steps {} "
-      "--prefill-chunk {} --most {}",
+      "--prefill-chunk {} --most {}{}",
       shell_word(a.as), shell_word(a.hardware), shell_word(fmt::format("{}", fmt::join(methods, ","))),
       equal ? " --equal " + eval::to_text(*equal) : "", shell_word(a.contexts), a.batches, shell_word(a.workload),
-      a.steps, a.prefill_chunk, a.most);
+      a.steps, a.prefill_chunk, a.most, a.tpot_ms ? fmt::format(" --tpot {}", *a.tpot_ms) : "");
 }
 
 std::string program_text() {
@@ -240,7 +248,9 @@ void simulate(const SimulateArguments& a) {
   progress.finish();
   if (!sweep.complete()) {
     if (a.out.empty()) throw RunError("Interrupted; nothing was written. With --out what is finished is kept.");
-    if (sweep.points.empty()) throw_run_error("Interrupted before the first point; '{}' is as it was, and the same command begins anew.", a.out);
+    if (sweep.points.empty())
+      throw_run_error("Interrupted before the first point; '{}' is as it was, and the same command begins anew.",
+                      a.out);
     write_files(a, sweep, command, equal);
     throw_run_error("Interrupted: {} points are kept. Go on with the same command and --resume{}.", sweep.points.size(),
                     a.force ? " in place of --force" : "");
@@ -291,6 +301,8 @@ void add_simulate(Command app) {
       .show_default();
   command.option("--prefill-chunk", arguments->prefill_chunk, "Tokens of a chunk of the prefill").show_default();
   command.option("--most", arguments->most, "Sequences that max stops at").show_default();
+  command.option("--tpot", arguments->tpot_ms,
+                 "Milliseconds that a step of max may take: fewer sequences than fit where these take longer");
   command.option("--out", arguments->out, "Folder for the report, the figures and a plot; none: printed alone");
   command.flag("--resume", arguments->resume, "Go on with the sweep in that folder, or add to it");
   command.flag("--force", arguments->force, "Replace the sweep in that folder");

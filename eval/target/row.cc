@@ -52,6 +52,7 @@ std::vector<std::string> row_heads(bool peers) {
 
 std::string why_absent(const TargetRow& row) {
   if (row.refused.empty()) return "";
+  if (row.too_slow) return "too slow";
   return row.too_large ? "does not fit" : "refused";
 }
 
@@ -87,6 +88,7 @@ void add_row(const TargetRow& r, nlohmann::ordered_json& json) {
   if (!r.refused.empty()) {
     json["refused"] = r.refused;
     if (r.too_large) json["too_large"] = true;
+    if (r.too_slow) json["too_slow"] = true;
     return;
   }
   visit_times(r, [&](const char* name, double ms) { json[name] = ms; });
@@ -108,6 +110,7 @@ TargetRow read_row(ObjectReader& reader) {
   if (reader.has("refused")) {
     r.refused = reader.text("refused", /*may_be_empty=*/false);
     if (reader.has("too_large")) r.too_large = reader.boolean("too_large");
+    if (reader.has("too_slow")) r.too_slow = reader.boolean("too_slow");
     return r;
   }
   visit_times(r, [&](const char* name, double& ms) { ms = reader.number(name, 0, kMostMs); });

@@ -17,7 +17,7 @@ std::optional<Cause> largest_cause(const TargetRow& row);
 
 /// Columns of a row, without its method; with `peers`, of a peer's memory, too.
 std::vector<std::string> row_heads(bool peers);
-/// As many; dashes and "does not fit" or "refused" where it has no figures. `sequences` decode together.
+/// As many; dashes and "does not fit", "too slow" or "refused" where it has no figures. `sequences` decode together.
 std::vector<std::string> row_cells(const TargetRow& row, std::uint32_t layers, std::uint32_t sequences, bool peers);
 
 /// What stands in the place of a figure; empty: the row has figures.

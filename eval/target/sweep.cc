@@ -61,6 +61,41 @@ void fill_memory(const Model& shape, const Workload& workload, const SweepOption
   point.row = one;
 }
 
+/// The most sequences whose step takes no longer than is asked for, where those of `point`, which fit, take longer. A
+/// step of more sequences is taken to be no shorter.
+void keep_pace(const Model& shape, const Workload& workload, const SweepOptions& options,
+               const HardwareProfile& hardware, SweepPoint& point) {
+  if (!point.row.refused.empty() || point.row.step_ms <= options.tpot_ms) return;
+  std::uint32_t low = 1, high = point.sequences;
+  double high_ms = point.row.step_ms;
+  if (high > 1) point.row = simulate_point(shape, workload, options, hardware, point, 1);
+  point.sequences = 1;
+  if (point.row.step_ms > options.tpot_ms) {
+    TargetRow refused;
+    refused.method = point.method;
+    refused.too_slow = true;
+    refused.refused = fmt::format("a step of one sequence takes {:.4g} ms, and --tpot asks for {:.4g} ms",
+                                  point.row.step_ms, options.tpot_ms);
+    point.row = std::move(refused);
+    point.sequences = 0;
+    return;
+  }
+  // Steps grow nearly evenly, so that a straight line finds the place in a few tries; each third halves what is left.
+  for (int tries = 1; high - low > 1; ++tries) {
+    const double share = tries % 3 == 0 ? 0.5 : (options.tpot_ms - point.row.step_ms) / (high_ms - point.row.step_ms);
+    const auto next = static_cast<std::uint32_t>(low + share * (high - low));
+    const std::uint32_t tried = std::clamp(next, low + 1, high - 1);
+    TargetRow row = simulate_point(shape, workload, options, hardware, point, tried);
+    if (row.step_ms <= options.tpot_ms) {
+      low = point.sequences = tried;
+      point.row = std::move(row);
+    } else {
+      high = tried;
+      high_ms = row.step_ms;
+    }
+  }
+}
+
 bool is_lossless(const std::string& method, const Model& shape) {
   try {
     return make_method(method)->needs(shape_of(shape.config)).lossless;
@@ -80,6 +115,7 @@ void simulate_one(const Model& shape, const Workload& workload, const SweepOptio
                                     double(shape.weights.bytes()) * 1e-9, hardware.name, hardware.device.memory_gb);
   } else if (point.batch == kAsManyAsFit) {
     fill_memory(shape, workload, options, hardware, point);
+    if (options.tpot_ms > 0) keep_pace(shape, workload, options, hardware, point);
   } else {
     point.row = simulate_point(shape, workload, options, hardware, point, point.sequences);
   }

@@ -15,7 +15,7 @@
 
 namespace tandem::eval {
 
-/// In place of a batch: as many sequences as the method's KV leaves room for.
+/// In place of a batch: as many sequences as the method's KV leaves room for, and as keep to SweepOptions::tpot_ms.
 inline constexpr std::uint32_t kAsManyAsFit = 0;
 
 struct SweepOptions {
@@ -24,6 +24,7 @@ struct SweepOptions {
   std::vector<std::uint32_t> contexts;  // prompt tokens of each sequence
   std::vector<std::uint32_t> batches;   // sequences, or kAsManyAsFit
   std::uint32_t most_sequences = 256;   // of kAsManyAsFit
+  double tpot_ms = 0;                   // above 0: the longest step that kAsManyAsFit may come to
   std::uint32_t steps = 64;             // decode steps, at least 2
   std::uint32_t prefill_chunk = 2048;
   unsigned threads = 0;  // points at a time, one thread each; 0: as many as this process may use

@@ -16,6 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kSweepVersion = 2;
+constexpr double kMostTpot = 1e7;  // ms
 
 Json profile_json(const HardwareProfile& profile) {
   return parse_ordered_json(profile_to_json(profile), profile.name);
@@ -33,6 +34,7 @@ Json settings_json(const Sweep& s, const std::string& program) {
   json["steps"] = s.options.steps;
   json["prefill_chunk"] = s.options.prefill_chunk;
   json["most_sequences"] = s.options.most_sequences;
+  json["tpot_ms"] = s.options.tpot_ms > 0 ? Json(s.options.tpot_ms) : Json();
   json["workload"] = parse_ordered_json(workload_to_json(s.workload), "the workload");
   return json;
 }
@@ -152,6 +154,7 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
   if (s.options.steps < 2) reader.fail("steps", "2 or more");
   s.options.prefill_chunk = reader.integer<std::uint32_t>("prefill_chunk");
   s.options.most_sequences = reader.integer<std::uint32_t>("most_sequences");
+  if (reader.has("tpot_ms")) s.options.tpot_ms = reader.number_or_null("tpot_ms", 0, kMostTpot).value_or(0);
   s.workload = parse_workload(json_text(reader.object("workload")), file + ", workload");
   for (const auto& [name, profile] : reader.object("hardware").items())
     s.options.hardware.push_back(parse_profile(json_text(profile), name, fmt::format("{}, hardware, {}", file, name)));

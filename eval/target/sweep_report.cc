@@ -13,8 +13,9 @@ namespace {
 
 enum class Axis { context, batch, machine };
 
-std::string batch_text(std::uint32_t batch) {
-  return batch == kAsManyAsFit ? "as many as fit" : fmt::format("batch {}", batch);
+std::string batch_text(std::uint32_t batch, const SweepOptions& o) {
+  if (batch != kAsManyAsFit) return fmt::format("batch {}", batch);
+  return o.tpot_ms > 0 ? fmt::format("as many as fit within {:.4g} ms a step", o.tpot_ms) : "as many as fit";
 }
 
 /// A place of the grid, for all methods.
@@ -45,7 +46,7 @@ std::vector<Group> groups_of(const Sweep& s) {
   std::vector<Group> groups;
   if (columns_of(o) == Axis::machine) {
     Group& all = groups.emplace_back();
-    all.clock = fmt::format("simulated: {}, {} x {}", s.model, batch_text(o.batches[0]), length_text(o.contexts[0]));
+    all.clock = fmt::format("simulated: {}, {} x {}", s.model, batch_text(o.batches[0], o), length_text(o.contexts[0]));
     for (const HardwareProfile& h : o.hardware) all.columns.push_back({h.name, {h.name, o.batches[0], o.contexts[0]}});
     return groups;
   }
@@ -54,12 +55,12 @@ std::vector<Group> groups_of(const Sweep& s) {
       Group& group = groups.emplace_back();
       group.clock = fmt::format("simulated: {}, contexts of {}, {}", s.model, length_text(o.contexts[0]), h.title);
       for (const std::uint32_t batch : o.batches)
-        group.columns.push_back({batch_text(batch), {h.name, batch, o.contexts[0]}});
+        group.columns.push_back({batch_text(batch, o), {h.name, batch, o.contexts[0]}});
       continue;
     }
     for (const std::uint32_t batch : o.batches) {
       Group& group = groups.emplace_back();
-      group.clock = fmt::format("simulated: {}, {}, {}", s.model, batch_text(batch), h.title);
+      group.clock = fmt::format("simulated: {}, {}, {}", s.model, batch_text(batch, o), h.title);
       for (const std::uint32_t context : o.contexts)
         group.columns.push_back({length_text(context), {h.name, batch, context}});
     }
@@ -177,7 +178,7 @@ void add_refusals(const Sweep& s, std::vector<std::string>& notes) {
   for (const std::string& method : s.options.methods) {
     std::vector<std::string> told;
     for (const SweepPoint& p : s.points) {
-      if (p.method != method || p.row.refused.empty() || p.row.too_large) continue;
+      if (p.method != method || p.row.refused.empty() || p.row.too_large || p.row.too_slow) continue;
       if (std::find(told.begin(), told.end(), p.row.refused) != told.end()) continue;
       told.push_back(p.row.refused);
       notes.push_back(fmt::format("{}: {}", method, p.row.refused));
@@ -196,7 +197,7 @@ void add_too_large(const Sweep& s, std::vector<std::string>& notes) {
     const std::string others =
         count > 1 ? fmt::format("; {} of this machine, too: sweep.csv says why", counted(count - 1, "other point"))
                   : "";
-    notes.push_back(fmt::format("{} does not fit, {} x {}: {}{}.", first->method, batch_text(first->batch),
+    notes.push_back(fmt::format("{} does not fit, {} x {}: {}{}.", first->method, batch_text(first->batch, s.options),
                                 length_text(first->context), first->row.refused, others));
   }
 }
@@ -206,6 +207,14 @@ std::string without_host_limit(const SweepOptions& o) {
   for (const HardwareProfile& h : o.hardware)
     if (h.host.memory_gb == 0) names += (names.empty() ? "" : ", ") + h.name;
   return names.empty() ? "" : fmt::format(" Host memory of {} is not known: there it is no limit.", names);
+}
+
+std::string within_pace(const SweepOptions& o) {
+  if (o.tpot_ms == 0) return "";
+  return fmt::format(
+      " Of these, the most whose step takes no longer than {:.4g} ms (--tpot); too slow: one takes "
+      "longer. A step of more sequences is taken to be no shorter.",
+      o.tpot_ms);
 }
 
 std::string ended_by_most(const Sweep& s) {
@@ -229,8 +238,8 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
   if (std::find(o.batches.begin(), o.batches.end(), kAsManyAsFit) != o.batches.end())
     notes.push_back(
         fmt::format("As many as fit: the number in brackets decode together, {}; device memory without the weights and "
-                    "5 %, and host memory without 5 %, are what they may fill.{}",
-                    ended_by_most(s), without_host_limit(o)));
+                    "5 %, and host memory without 5 %, are what they may fill.{}{}",
+                    ended_by_most(s), without_host_limit(o), within_pace(o)));
   std::string beyond;
   for (const std::uint32_t context : o.contexts)
     if (context + o.steps > s.positions) beyond += (beyond.empty() ? "" : ", ") + length_text(context);

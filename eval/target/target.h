@@ -39,6 +39,7 @@ struct TargetRow {
   std::string compared;                                    // its spec in the run, where that is another; else empty
   std::string refused;                                     // why it cannot run at this shape; the figures are then 0
   bool too_large = false;                                  // refused, since memory ends
+  bool too_slow = false;                                   // refused, since one sequence takes longer than is asked for
   double prefill_ms = 0, setup_ms = 0, first_step_ms = 0;  // TTFT of the whole batch is their sum
   double step_ms = 0, busy_ms = 0, idle_ms = 0;            // means over the steps after the first; busy + idle = step
   std::array<double, kCauseCount> idle_ms_by_cause{};      // sums to idle_ms

@@ -132,6 +132,52 @@ TEST(Sweep, MemoryIsFilledToTheLastSequence) {
 }
 
 /// hgca's second sequence needs a little more than its first, so that the estimate is two and one fits.
+TEST(Sweep, AsManyAsKeepToATimePerToken) {
+  SweepOptions options = a_sweep();
+  options.hardware.resize(1);
+  options.contexts = {1024};
+  options.batches = {kAsManyAsFit};
+  options.most_sequences = 40;
+  const Sweep free = simulate_sweep(load_shape(kShape), a_workload(), options);
+  for (const std::string& method : options.methods) {
+    const SweepPoint most = *free.find("fluxion-a100", kAsManyAsFit, 1024, method);
+    ASSERT_EQ(most.sequences, 40u);
+    SweepOptions one_method = options;
+    one_method.methods = {method};
+    const auto within = [&](double ms) {
+      one_method.tpot_ms = ms;
+      return simulate_sweep(load_shape(kShape), a_workload(), one_method).points.at(0);
+    };
+    const auto step_of = [&](std::uint32_t sequences) {
+      SweepOptions fixed = one_method;
+      fixed.batches = {sequences};
+      return simulate_sweep(load_shape(kShape), a_workload(), fixed).points.at(0).row.step_ms;
+    };
+    const double one = step_of(1), all = most.row.step_ms;
+    ASSERT_LT(one, all);
+    for (const double share : {0.1, 0.5, 0.9}) {
+      const double limit = one + share * (all - one);
+      const SweepPoint point = within(limit);
+      ASSERT_GE(point.sequences, 1u);
+      EXPECT_EQ(point.row.step_ms, step_of(point.sequences)) << method;
+      EXPECT_LE(point.row.step_ms, limit) << method;
+      EXPECT_GT(step_of(point.sequences + 1), limit) << method << ": one more fits, too";
+    }
+    EXPECT_EQ(within(all).sequences, 40u);
+    EXPECT_EQ(within(one).sequences, 1u);
+    const SweepPoint slow = within(0.9 * one);
+    EXPECT_TRUE(slow.row.too_slow);
+    EXPECT_EQ(slow.sequences, 0u);
+    EXPECT_THAT(slow.row.refused, HasSubstr("a step of one sequence takes"));
+  }
+  options.tpot_ms = 0.9 * free.points[0].row.step_ms;
+  const Sweep sweep = simulate_sweep(load_shape(kShape), a_workload(), options);
+  EXPECT_THAT(sweep_text(sweep, false), AllOf(HasSubstr("as many as fit within"), HasSubstr("(--tpot)")));
+  const SweepFile file = parse_sweep(json_of(sweep), "sweep.json");
+  EXPECT_EQ(sweep_json(file.sweep, file.command, file.program), json_of(sweep));
+  EXPECT_THAT(refusal(json_of(free), settings_of(options)), HasSubstr("its tpot_ms is null"));
+}
+
 TEST(Sweep, WhereTheEstimateIsTooLargeTheLastThatFitsIsShown) {
   SweepOptions options = a_sweep();
   options.methods = {"hgca:device_kv=0.25,block=16"};
