@@ -10,6 +10,7 @@
 #include "engine/device/launch_context.h"
 #include "engine/kernels/merge.h"
 #include "engine/kv/link_pieces.h"
+#include "engine/runtime/plan_check.h"
 
 namespace tandem {
 std::uint32_t StaticTokens::count() const {
@@ -76,82 +77,6 @@ Event DecodeAttention::query_on_host(const LayerContext& context) {
   };
   query_on_host_ = device_.submit(d2h_, std::move(op));
   return query_on_host_;
-}
-
-void DecodeAttention::check_plan(const LayerContext& context, const AttendPlan& plan) const {
-  std::vector<bool> covered(context.batch.size());
-  for (const AttendItem& item : plan.items) {
-    TANDEM_CHECK(item.row < context.batch.size(), "a plan names row {} of a batch of {}", item.row,
-                 context.batch.size());
-    covered[item.row] = true;
-    if (const auto* fixed = std::get_if<StaticTokens>(&item.pages.source)) {
-      std::uint32_t at = 0;
-      for (const Range& r : fixed->ranges) {
-        TANDEM_CHECK(r.begin >= at && r.begin < r.end && r.end <= context.batch[item.row]->tokens,
-                     "a plan names tokens [{}, {}) of {} (ranges must be sorted, disjoint, not empty)", r.begin, r.end,
-                     context.batch[item.row]->tokens);
-        at = r.end;
-      }
-    } else if (const auto* residents = std::get_if<ResidentBlocks>(&item.pages.source)) {
-      TANDEM_CHECK(item.side == Side::device && item.kv_heads.begin == 0 && !item.average,
-                   "residents are attended on the device, by all heads");
-      const auto in_partial = [&] {
-        return plan.ready &&
-               std::find(plan.ready->rows.begin(), plan.ready->rows.end(), item.row) != plan.ready->rows.end();
-      };
-      TANDEM_CHECK(
-          !residents->chosen_only || !stores_.residents.get(residents->set.id).open(context.layer) || in_partial(),
-          "chosen residents are attended where the host attends to the rest of the choice");
-    } else {
-      const auto* selection = std::get_if<SelectionRef>(&item.pages.source);
-      const bool fetched = std::holds_alternative<FetchedRef>(item.pages.source) ||
-                           std::holds_alternative<Speculated>(item.pages.source) ||
-                           std::holds_alternative<HeavyRef>(item.pages.source) ||
-                           std::holds_alternative<ChosenTokens>(item.pages.source) ||
-                           std::holds_alternative<SelectedAhead>(item.pages.source);
-      const Side side = fetched ? Side::device : selection != nullptr ? selection->digests.side : Side::host;
-      TANDEM_CHECK(item.side == side,
-                   "a selection is attended on the side where it was made, fetched and surviving KV on the device");
-      TANDEM_CHECK(!item.average, "only attention on the device goes into an average");
-    }
-  }
-  TANDEM_CHECK(std::all_of(covered.begin(), covered.end(), [](bool c) { return c; }),
-               "a plan leaves a row without attention");
-  check_disjoint(context, plan);
-  TANDEM_CHECK(!plan.ready || plan.ready->layer == context.layer, "a partial of layer {} in layer {}",
-               plan.ready->layer, context.layer);
-}
-
-/// No token twice for a head: what items name by position, and what selections are made of.
-void DecodeAttention::check_disjoint(const LayerContext& context, const AttendPlan& plan) const {
-  struct Piece {
-    Range heads, tokens;
-  };
-  std::vector<std::vector<Piece>> rows(context.batch.size());
-  for (const AttendItem& item : plan.items) {
-    std::vector<Piece>& row = rows[item.row];
-    const std::size_t before = row.size();
-    const auto add_static = [&](const StaticTokens& fixed) {
-      for (const Range& r : fixed.ranges) row.push_back({item.kv_heads, r});
-    };
-    const auto add_selection = [&](const SelectionRef& chosen) {
-      row.push_back({item.kv_heads, stores_.digests.get(chosen.digests.id).digested(context.layer)});
-    };
-    if (const auto* fixed = std::get_if<StaticTokens>(&item.pages.source)) add_static(*fixed);
-    if (const auto* chosen = std::get_if<SelectionRef>(&item.pages.source)) add_selection(*chosen);
-    if (const auto* fetched = std::get_if<FetchedRef>(&item.pages.source)) {
-      if (const auto* fixed = std::get_if<StaticTokens>(&fetched->tokens)) add_static(*fixed);
-      if (const auto* chosen = std::get_if<SelectionRef>(&fetched->tokens)) add_selection(*chosen);
-    }
-    for (std::size_t i = before; i < row.size(); ++i) {
-      for (std::size_t j = 0; j < before; ++j) {
-        const Range &a = row[i].tokens, &b = row[j].tokens;
-        TANDEM_CHECK(!overlap(a, b) || !overlap(row[i].heads, row[j].heads),
-                     "a plan attends tokens [{}, {}) of row {} twice: they are in [{}, {}) and in [{}, {})",
-                     std::max(a.begin, b.begin), std::min(a.end, b.end), item.row, b.begin, b.end, a.begin, a.end);
-      }
-    }
-  }
 }
 
 void DecodeAttention::append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens,
@@ -243,7 +168,7 @@ void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& 
 }
 
 void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
-  check_plan(context, plan);
+  check_plan(context, plan, stores_);
   std::vector<const AttendItem*> on_device;
   std::vector<std::vector<const AttendItem*>> on_host(context.batch.size());
   for (const AttendItem& item : plan.items) {
@@ -295,7 +220,6 @@ void DecodeAttention::run_tasks(const LayerContext& context, const PulledTasks& 
     std::vector<const AttendItem*> apart;
     apart.reserve(tasks.apart[i].size());
     for (const AttendItem& item : tasks.apart[i]) {
-      TANDEM_CHECK(item.side == Side::device, "what is attended apart for estimates lies on the device");
       apart.push_back(&item);
     }
     const TaskAttention::Partial to = tasks_.apart(i);

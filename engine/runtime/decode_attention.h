@@ -84,8 +84,6 @@ class DecodeAttention {
   struct DeviceAhead;       // of it: single tokens that a cache rank chose and sent
   struct Selecting;         // a selection to be made
 
-  void check_plan(const LayerContext& context, const AttendPlan& plan) const;
-  void check_disjoint(const LayerContext& context, const AttendPlan& plan) const;
   void append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens, Tier tier,
                           std::vector<PageRun>& runs) const;
   Selecting selecting(const LayerContext& context, const ScoreRequest& request) const;

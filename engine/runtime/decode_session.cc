@@ -1,34 +1,21 @@
 #include "engine/runtime/decode_session.h"
 
 #include <algorithm>
-#include <any>
 #include <cmath>
 #include <fmt/format.h>
 #include <utility>
 
 #include "engine/common/error.h"
 #include "engine/device/copy_list.h"
-#include "engine/device/hazard.h"
 #include "engine/device/launch_context.h"
+#include "engine/runtime/hook.h"
 #include "engine/runtime/limits.h"
 
 namespace tandem {
 namespace {
 
-/// The exception that is being handled: what is a mistake of a method's, or met in its decode, with its name and place.
-[[noreturn]] void rethrow_with_place(const Method& method, const LayerContext& context) {
-  const auto with_place = [&](const char* what) {
-    return fmt::format("'{}', step {}, layer {}: {}", method.spelled_out(), context.step, context.layer, what);
-  };
-  try {
-    throw;
-  } catch (const HazardError& error) {
-    throw HazardError(with_place(error.what()));
-  } catch (const LogicError& error) {
-    throw LogicError(with_place(error.what()));
-  } catch (const std::bad_any_cast&) {
-    throw LogicError(with_place("SequenceState::method holds nothing, or another type than the hook asks for"));
-  }
+std::string place_of(const char* hook, const SequenceState& sequence) {
+  return fmt::format("{} of request {}", hook, sequence.request);
 }
 
 }  // namespace
@@ -125,7 +112,8 @@ void DecodeSession::count_bytes(const Active& a, std::size_t device_more, std::s
 std::vector<Event> DecodeSession::prepare() {
   std::vector<Event> ready;
   for (const auto& a : active_) {
-    method_.context_ready(a->state, ops_);
+    in_hook(
+        method_, [&] { return place_of("context_ready", a->state); }, [&] { method_.context_ready(a->state, ops_); });
     prompt_seen(*a);
     Op op;
     op.name = "copy shared tail";
@@ -175,7 +163,9 @@ void DecodeSession::begin() {
     tokens.push_back(a->next);
     active_.push_back(std::move(a));
     SequenceState& state = active_.back()->state;
-    if (prepared_ && state.max_tokens > announced) method_.goes_on(state, ops_);
+    if (prepared_ && state.max_tokens > announced)
+      in_hook(
+          method_, [&] { return place_of("goes_on", state); }, [&] { method_.goes_on(state, ops_); });
   }
   std::vector<Event> ready;
   if (!prepared_) ready = prepare();
@@ -208,11 +198,9 @@ Event DecodeSession::attend_layers(std::uint32_t step) {
   Event last = forward_.embed(std::move(source), step == 0 ? std::vector<Event>{uploaded_} : std::vector<Event>{});
   for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
     const LayerContext context{step, layer, rows, forward_.shape()};
-    try {
-      last = attend_layer(context, positions, layer == 0 ? recycled : std::vector<Event>{});
-    } catch (...) {
-      rethrow_with_place(method_, context);
-    }
+    last = in_hook(
+        method_, [&] { return fmt::format("step {}, layer {}", step, layer); },
+        [&] { return attend_layer(context, positions, layer == 0 ? recycled : std::vector<Event>{}); });
   }
   return last;
 }
@@ -382,7 +370,11 @@ DecodeResult DecodeSession::decode(const DecodeOptions& options) {
     step(n);
     collect(n);
     const std::vector<SequenceState*> rows = batch();
-    method_.after_step({n, rows, forward_.shape()}, ops_);
+    in_hook(
+        method_, [&] { return fmt::format("after_step of step {}", n); },
+        [&] {
+          method_.after_step({n, rows, forward_.shape()}, ops_);
+        });
     if ((n + 1) % options.trace_steps == 0) drain();
   }
   options_ = nullptr;

@@ -202,7 +202,8 @@ struct PulledTasks {
 };
 
 struct AttendPlan {
-  // Every row at least once; no token twice for a head; the step's own token once. On the device rows are attended
+  // Every row at least once; no token twice for a head; the step's own token once, by position or as a survivors' own
+  // (HeavyRef, which is then the row's only item); of a digest index one choice. On the device rows are attended
   // together, so there a row has at most one item of each kind but StaticTokens (one selection, one set of residents,
   // ...), for all KV heads, and selections of all rows have one scope and one own_only; all choose blocks, or all
   // choose single tokens. On the host a row may have several of each, for some of the KV heads.

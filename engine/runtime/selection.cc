@@ -224,6 +224,12 @@ std::vector<SelectionRef> DecodeAttention::select_on_device(const LayerContext& 
 
 std::vector<SelectionRef> DecodeAttention::score_topk(const LayerContext& context,
                                                       std::span<const ScoreRequest> requests) {
+  std::vector<std::uint32_t> indices;
+  indices.reserve(requests.size());
+  for (const ScoreRequest& request : requests) indices.push_back(request.digests.id);
+  std::sort(indices.begin(), indices.end());
+  TANDEM_CHECK(std::adjacent_find(indices.begin(), indices.end()) == indices.end(),
+               "two choices are asked of one digest index, which holds one: build an index for each");
   std::vector<SelectionRef> selections(requests.size());
   std::vector<ScoreRequest> on_device;
   std::vector<std::size_t> places;

@@ -1,10 +1,12 @@
 // A new prompt for a sequence that was kept: prefilled behind what it has, chunk by chunk, in its own pages.
 #include <algorithm>
+#include <fmt/format.h>
 #include <numeric>
 #include <utility>
 
 #include "engine/common/error.h"
 #include "engine/runtime/decode_session.h"
+#include "engine/runtime/hook.h"
 #include "engine/runtime/limits.h"
 
 namespace tandem {
@@ -88,7 +90,8 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
   const Range range{a.state.tokens, a.state.tokens + added};
   const std::uint32_t most_before = std::exchange(a.state.max_tokens, range.end + max_new_tokens);
   try {
-    const AppendRequest wanted = method_.before_append(a.state, range, ops_);
+    const auto place = [&] { return fmt::format("before_append of request {}", a.state.request); };
+    const AppendRequest wanted = in_hook(method_, place, [&] { return method_.before_append(a.state, range, ops_); });
     append_chunks(a, std::span<const std::int32_t>(tokens).first(added),
                   wanted.average ? &stores_.averages.get(wanted.average->id) : nullptr,
                   wanted.heavy ? &stores_.heavy.get(wanted.heavy->id) : nullptr);
@@ -97,7 +100,9 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
     throw;
   }
   a.state.tokens = range.end;
-  method_.appended(a.state, range, ops_);
+  in_hook(
+      method_, [&] { return fmt::format("appended of request {}", a.state.request); },
+      [&] { method_.appended(a.state, range, ops_); });
   prompt_seen(a);
   a.next = tokens.back();
   a.max_new = max_new_tokens;

@@ -159,7 +159,7 @@ TEST_P(Conformance, TheCountersAreTheSumsOfWhatTheOperationsDeclared) {  // inva
   EXPECT_GT(sum.hbm, 0u);
 }
 
-TEST_P(Conformance, NoTokenIsAttendedTwiceAndALosslessMethodAttendsAll) {  // invariant A
+TEST_P(Conformance, NoMoreThanAllIsAttendedAndAllByALosslessMethod) {  // invariant A
   Bench bench(tiny_model_for(GetParam()));
   const auto full = make_method("full"), method = make_method(GetParam());
   std::vector<std::vector<float>> expected, actual;

@@ -117,13 +117,170 @@ TEST(Plan, MistakesNameTheMethodAndThePlace) {
     return plan;
   });
   EXPECT_THAT(refusal(no_row, {random_prompt(30, 1)}),
-              AllOf(HasSubstr("'planned', step 0, layer 1: "), HasSubstr("leaves a row without attention")));
+              AllOf(HasSubstr("'planned', step 0, layer 1: "), HasSubstr("leaves row 0 without attention")));
   Planned no_state([](const LayerContext& context, Ops&) {
     std::any_cast<const int&>(context.batch[0]->method);
     return AttendPlan{};
   });
   EXPECT_THAT(refusal(no_state, {random_prompt(30, 1)}),
               HasSubstr("'planned', step 0, layer 0: SequenceState::method"));
+}
+
+AttendItem fixed(Range tokens, Range heads = {}) {
+  return {.row = 0, .kv_heads = heads, .pages = {StaticTokens{{tokens}}}};
+}
+
+/// What is said of a plan of one row made of these; `tasks`: those are attended apart.
+std::string refusal_of(const std::function<std::vector<AttendItem>(std::uint32_t tokens)>& items,
+                       const std::vector<AttendItem>& apart = {}) {
+  Planned method([&](const LayerContext& context, Ops&) {
+    AttendPlan plan;
+    plan.items = items(context.batch[0]->tokens);
+    if (apart.empty()) return plan;
+    plan.tasks.emplace();
+    plan.tasks->apart[0] = apart;
+    plan.tasks->heads.estimate = [](const HeadView& view, float* out) { *out = float(view.row); };
+    plan.tasks->choose = [](std::span<const float>) { return std::vector<PullTask>{}; };
+    return plan;
+  });
+  return refusal(method, {random_prompt(60, 1)});
+}
+
+TEST(Plan, EveryHeadAttendsItsOwnToken) {
+  EXPECT_THAT(refusal_of([](std::uint32_t n) {
+                return std::vector{fixed({0, n - 1})};
+              }),
+              HasSubstr("leaves out the step's own token, 59 of row 0, for KV head 0"));
+  EXPECT_THAT(refusal_of([](std::uint32_t n) {
+                return std::vector{fixed({0, n}, {0, 1})};
+              }),
+              HasSubstr("59 of row 0, for KV head 1"));
+  EXPECT_THAT(refusal_of([](std::uint32_t) { return std::vector{AttendItem{.pages = {StaticTokens{}}}}; }),
+              HasSubstr("leaves out the step's own token"));
+}
+
+TEST(Plan, HeadsAndTokensAreThere) {
+  const auto beside = [](const AttendItem& item) {
+    return [item](std::uint32_t n) { return std::vector{fixed({32, n}), item}; };
+  };
+  EXPECT_THAT(refusal_of(beside(fixed({0, 16}, {1, 0}))), HasSubstr("names KV heads [1, 0) of 2"));
+  EXPECT_THAT(refusal_of(beside(fixed({0, 16}, {5, 7}))), HasSubstr("names KV heads [5, 7) of 2"));
+  EXPECT_THAT(refusal_of(beside(fixed({8, 4}))), HasSubstr("names tokens [8, 4) of 60"));
+  EXPECT_THAT(refusal_of(beside(fixed({60, 62}))), HasSubstr("names tokens [60, 62) of 60"));
+  AttendItem far = fixed({0, 16});
+  far.row = 1;
+  EXPECT_THAT(refusal_of(beside(far)), HasSubstr("names row 1 of a batch of 1"));
+}
+
+TEST(Plan, WhatIsAttendedApartIsLookedAtToo) {
+  const auto rest = [](std::uint32_t n) { return std::vector{fixed({16, n})}; };
+  EXPECT_EQ(refusal_of(rest, {fixed({0, 16})}), "it ran");
+  EXPECT_THAT(refusal_of(rest, {fixed({0, 20})}), HasSubstr("attends tokens [16, 20) of row 0 twice"));
+  EXPECT_THAT(refusal_of(rest, {fixed({0, 5000})}), HasSubstr("names tokens [0, 5000) of"));
+  EXPECT_THAT(refusal_of(rest, {fixed({8, 4})}), HasSubstr("names tokens [8, 4)"));
+  AttendItem far = fixed({0, 16});
+  far.row = 3;
+  EXPECT_THAT(refusal_of(rest, {far}), HasSubstr("names row 3 of a batch of 1"));
+}
+
+TEST(Plan, ChosenTokensAreNotAttendedTwice) {
+  Planned method(
+      [](const LayerContext& context, Ops& ops) {
+        const SequenceState* s = context.batch[0];
+        const ChooseRequest asked{s, std::any_cast<TokenChoiceRef>(s->method), s->tokens - 1, 40};
+        AttendPlan plan;
+        plan.items.push_back({.pages = {ops.choose_tokens(context, std::span(&asked, 1))[0]}});
+        plan.items.push_back(fixed({s->tokens - 20, s->tokens}));
+        return plan;
+      },
+      [](SequenceState& sequence, Ops& ops) { sequence.method = ops.make_token_choice(sequence, 40); });
+  EXPECT_THAT(refusal(method, {random_prompt(60, 1)}), HasSubstr("attends tokens [40, 59) of row 0 twice"));
+}
+
+TEST(Plan, SurvivorsAreARowsOnlyItem) {
+  class Survivors : public Planned {
+   public:
+    using Planned::Planned;
+    Needs needs(const ModelShape&) const override { return {.last_queries = 1}; }
+  } method(
+      [](const LayerContext& context, Ops&) {
+        AttendPlan plan;
+        plan.items.push_back({.pages = {std::any_cast<HeavyRef>(context.batch[0]->method)}});
+        plan.items.push_back(fixed({0, 128}));
+        return plan;
+      },
+      [](SequenceState& sequence, Ops& ops) {
+        sequence.method = ops.keep_heavy(sequence, {}, {0, 41, true});
+      });
+  EXPECT_THAT(refusal(method, {random_prompt(301, 1)}), HasSubstr("row 0 attends survivors and something else"));
+}
+
+TEST(Plan, AnIndexHoldsOneChoice) {
+  for (const bool together : {true, false}) {
+    Planned method(
+        [&](const LayerContext& context, Ops& ops) {
+          const SequenceState* s = context.batch[0];
+          const std::array<ScoreRequest, 2> asked = {
+              ScoreRequest{.sequence = s, .digests = std::any_cast<DigestRef>(s->method), .blocks = 12},
+              ScoreRequest{.sequence = s, .digests = std::any_cast<DigestRef>(s->method), .blocks = 1}};
+          std::vector<SelectionRef> chosen;
+          if (together) chosen = ops.score_topk(context, asked);
+          for (std::uint32_t head = 0; head < 2 && !together; ++head)
+            chosen.push_back(ops.score_topk(context, std::span(&asked[head], 1))[0]);
+          AttendPlan plan;
+          for (std::uint32_t head = 0; head < 2; ++head)
+            plan.items.push_back({.kv_heads = {head, head + 1}, .pages = {chosen[head]}, .side = Side::host});
+          plan.items.push_back(fixed({192, s->tokens}));
+          return plan;
+        },
+        [](SequenceState& sequence, Ops& ops) {
+          ops.move_to_host(sequence, {0, 192});
+          sequence.method = ops.build_digests(sequence, {.tokens = {0, 192}, .block = 16, .side = Side::host});
+        });
+    EXPECT_THAT(refusal(method, {random_prompt(301, 1)}), HasSubstr("two choices"));
+    EXPECT_THAT(refusal(method, {random_prompt(301, 1)}), HasSubstr("build an index for each"));
+  }
+}
+
+// The first layer has no digests: its choice is empty, wherever it stands.
+TEST(Plan, AnEmptyChoiceOverlapsNothing) {
+  Planned method(
+      [](const LayerContext& context, Ops& ops) {
+        const SequenceState* s = context.batch[0];
+        const ScoreRequest asked{.sequence = s, .digests = std::any_cast<DigestRef>(s->method), .blocks = 6};
+        AttendPlan plan;
+        plan.items.push_back({.pages = {ops.score_topk(context, std::span(&asked, 1))[0]}});
+        if (context.layer == 0) {
+          plan.items.push_back(fixed({0, s->tokens}));
+        } else {
+          plan.items.push_back({.pages = {StaticTokens{{{0, 96}, {192, s->tokens}}}}});
+        }
+        return plan;
+      },
+      [](SequenceState& sequence, Ops& ops) {
+        sequence.method =
+            ops.build_digests(sequence, {.tokens = {96, 192}, .block = 16, .side = Side::device, .first_layer = 1});
+      });
+  EXPECT_EQ(refusal(method, {random_prompt(301, 1)}), "it ran");
+}
+
+TEST(Plan, MistakesInOtherHooksNameTheMethodToo) {
+  const auto all = [](const LayerContext& context, Ops&) {
+    AttendPlan plan;
+    plan.items.push_back(fixed({0, context.batch[0]->tokens}));
+    return plan;
+  };
+  Planned no_state(all, [](SequenceState& sequence, Ops&) { std::any_cast<const int&>(sequence.method); });
+  EXPECT_THAT(refusal(no_state, {random_prompt(30, 1)}),
+              HasSubstr("'planned', context_ready of request 0: SequenceState::method"));
+  Planned not_whole(all, [](SequenceState& sequence, Ops& ops) { ops.move_to_host(sequence, {0, 20}); });
+  EXPECT_THAT(refusal(not_whole, {random_prompt(30, 1)}), HasSubstr("'planned', context_ready of request 0: "));
+  class AfterStep : public Planned {
+   public:
+    using Planned::Planned;
+    void after_step(const StepContext&, Ops&) override { std::vector<int>().at(3) = 1; }
+  } after_step(all);
+  EXPECT_THAT(refusal(after_step, {random_prompt(30, 1)}), HasSubstr("'planned', after_step of step 0: vector"));
 }
 
 }  // namespace

@@ -1,0 +1,13 @@
+// Whether a plan is one that the engine may carry out: AttendPlan's rules, before anything is submitted.
+#pragma once
+
+#include "engine/kv/sequence_stores.h"
+#include "engine/runtime/plan.h"
+
+namespace tandem {
+
+/// LogicError naming the rule that `plan` breaks. Not looked at is what has no positions before it is there: residents,
+/// packed and speculated tokens, and what a cache rank sends must not be in other items too.
+void check_plan(const LayerContext& context, const AttendPlan& plan, const SequenceStores& stores);
+
+}  // namespace tandem
