@@ -14,6 +14,7 @@
 #include "cli/ranks.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
+#include "methods/registry.h"
 
 namespace tandem::cli {
 namespace {
@@ -187,6 +188,11 @@ int run(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words = tandem::cli::words_of(argc, argv);
+  try {
+    tandem::method_registry();  // every help text asks for it
+  } catch (const tandem::InputError& error) {
+    return tandem::cli::say(tandem::cli::kBadInput, error.what());
+  }
   if (tandem::cli::only_asks(words)) return tandem::cli::run(words);
   return tandem::cli::run_as_rank([=] { return tandem::cli::run(words); });
 }

@@ -1,7 +1,7 @@
 # tandem_version: engine/common/version.h, commit and hash renewed at every build.
 find_program(TANDEM_GIT git)
 set(commit_source ${CMAKE_BINARY_DIR}/generated/git_commit.cc)
-string(REPLACE ";" "," methods "${TANDEM_METHODS}")
+string(REPLACE ";" "|" methods "${TANDEM_METHODS}")
 set(commit_command ${CMAKE_COMMAND} -DGIT=${TANDEM_GIT} "-DMETHODS=${methods}" -DSOURCE_DIR=${CMAKE_SOURCE_DIR} -DOUTPUT=${commit_source}
   -P ${CMAKE_SOURCE_DIR}/cmake/GitCommit.cmake)
 add_custom_target(tandem_git_commit COMMAND ${commit_command} BYPRODUCTS ${commit_source} COMMENT "Commit of this build" VERBATIM)

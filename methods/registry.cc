@@ -18,15 +18,22 @@ const std::vector<MethodInfo>& method_registry() {
                                    h2o_info(),       quest_info(),        tova_info(),           hybrid_fixed_info(),
                                    gpu_fetch_info(), hgca_info(),         scoutattention_info(), fluxion_info(),
                                    infinigen_info(), asyncspade_info()};
-    for (MethodInfo& extra : extra_methods()) {
-      const auto same = [&](const MethodInfo& info) { return info.name == extra.name; };
-      if (std::any_of(all.begin(), all.end(), same))
-        throw_input_error("There are two methods '{}': rename the one of TANDEM_METHODS.", extra.name);
-      all.push_back(std::move(extra));
-    }
+    for (MethodInfo& extra : extra_methods()) all.push_back(std::move(extra));
     return all;
   }();
   return registry;
+}
+
+MethodInfo checked_method(std::string_view folder, MethodInfo info) {
+  if (info.name != folder)
+    throw_input_error(
+        "TANDEM_METHODS: the method of the folder '{}' is named '{}': MethodInfo::name must be the folder's.", folder,
+        info.name);
+  if (info.make == nullptr)
+    throw_input_error("TANDEM_METHODS: MethodInfo::make of the method '{}' is not set.", folder);
+  if (info.summary.empty() || info.description.empty())
+    throw_input_error("TANDEM_METHODS: MethodInfo of the method '{}' has no summary or no description.", folder);
+  return info;
 }
 
 const MethodInfo& find_method(std::string_view name) {

@@ -62,6 +62,8 @@ struct MethodInfo {
 
 /// Those of folders outside this tree (cmake/ExtraMethods.cmake), which the registry ends with.
 std::vector<MethodInfo> extra_methods();
+/// InputError where what a folder's function says is no method of the folder's name that can be made and shown.
+MethodInfo checked_method(std::string_view folder, MethodInfo info);
 
 /// `full` is the first.
 const std::vector<MethodInfo>& method_registry();

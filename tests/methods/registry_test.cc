@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
+#include "engine/common/error.h"
 #include "tests/engine/runtime/tiny.h"
 
 namespace tandem::testing {
@@ -23,6 +24,26 @@ TEST(DefaultComparison, HasEveryMethodOnceAndFullFirst) {
     }
     for (const MethodInfo& info : method_registry()) EXPECT_EQ(names.count(info.name), 1u) << info.name;
   }
+}
+
+TEST(CheckedMethod, WhatAFolderSaysIsAMethodThatCanBeMade) {
+  const MethodInfo sound = find_method("streaming");
+  EXPECT_EQ(checked_method("streaming", sound).name, "streaming");
+  const auto refusal = [](const std::string& folder, const MethodInfo& info) {
+    try {
+      checked_method(folder, info);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(refusal("tail", sound), ::testing::HasSubstr("the folder 'tail' is named 'streaming'"));
+  MethodInfo other = sound;
+  other.make = nullptr;
+  EXPECT_THAT(refusal("streaming", other), ::testing::HasSubstr("MethodInfo::make of the method 'streaming'"));
+  other = sound;
+  other.summary = "";
+  EXPECT_THAT(refusal("streaming", other), ::testing::HasSubstr("no summary"));
 }
 
 // A method that attends everything there would be `full` under another name: give its MethodInfo::at_short_contexts.

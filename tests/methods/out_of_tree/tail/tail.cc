@@ -45,9 +45,8 @@ MethodInfo tail_info() {
   info.name = "tail";
   info.summary = "the most recent tokens only";
   info.description =
-      "Attends the last `keep` tokens on the device; all KV stays there. Budget: keep tokens, whatever the context. "
-      "New "
-      "tokens: appended on the device.";
+      "Attends the last `keep` tokens on the device; all KV stays there. "
+      "Budget: keep tokens, whatever the context. New tokens: appended on the device.";
   info.source = "docs/add_a_method.md";
   info.budget = "recent-tokens";
   info.budget_options = {{.option = "keep"}};
