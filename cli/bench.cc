@@ -77,6 +77,7 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
   if (options.rounds < 1 || options.rounds > 1000) throw_input_error("--rounds is {}: give 1 to 1000.", options.rounds);
   if (arguments.session.device != "emu" && arguments.session.device != "cuda")
     throw_input_error("--device is '{}': bench takes real time, so give emu or cuda.", arguments.session.device);
+  check_ending(arguments.out, {".json"});
   check_new_file(arguments.out, arguments.force);
   Session session = open_session(arguments.session, /*with_tokenizer=*/false);
   say_hints({&arguments.method, 1}, arguments.session);
@@ -157,6 +158,7 @@ void bench_kernels(KernelArguments& arguments) {
     throw_input_error("--rounds is {}: give 1 to 1000.", arguments.options.rounds);
   if (arguments.options.threads > usable_threads())
     throw_input_error("--threads is {}: this process may use {}.", arguments.options.threads, usable_threads());
+  check_ending(arguments.out, {".json"});
   check_new_file(arguments.out, arguments.force);
   arguments.options.interrupted = [] { return interrupted(); };
   const std::vector<eval::KernelCase> cases = eval::bench_cases(arguments.options);

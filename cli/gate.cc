@@ -67,8 +67,8 @@ void gate(const GateArguments& arguments) {
   const eval::Gate result =
       eval::judge(eval::RunFolder::open(arguments.baseline), eval::RunFolder::open(arguments.run), noise, options);
   if (!arguments.out.empty())
-    eval::write_file(arguments.out, arguments.out.ends_with(".md") ? eval::gate_text(result, /*markdown=*/true)
-                                                                   : eval::gate_json(result));
+    eval::write_file(arguments.out, ending_of(arguments.out) == ".md" ? eval::gate_text(result, /*markdown=*/true)
+                                                                      : eval::gate_json(result));
   fmt::print("{}", eval::gate_text(result, /*markdown=*/false));
   check_stdout();
   if (result.verdict == eval::Verdict::failed)

@@ -38,10 +38,18 @@ inline void check_new_file(const std::string& file, bool force) {
   eval::check_writable(out, "--out");
 }
 
+/// ".md" of "Gate.MD"; empty where a name has none.
+inline std::string ending_of(const std::string& file) {
+  std::string ending = std::filesystem::path(file).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return ending;
+}
+
 /// InputError where a file's name ends in something that says another format than `endings`, with their dots: no file
 /// gets text under a name that promises a picture.
 inline void check_ending(const std::string& file, std::initializer_list<std::string_view> endings) {
-  const std::string ending = std::filesystem::path(file).extension().string();
+  const std::string ending = ending_of(file);
   if (ending.empty() || std::find(endings.begin(), endings.end(), ending) != endings.end()) return;
   throw_input_error("--out is '{}', which ends in none of {}.", file, fmt::join(endings, ", "));
 }

@@ -105,8 +105,8 @@ void plan(const PlanArguments& a) {
   fmt::print("{}", eval::plan_text(result, /*markdown=*/false));
   check_stdout();
   if (!a.out.empty())
-    eval::write_file(a.out,
-                     a.out.ends_with(".json") ? eval::plan_json(result) : eval::plan_text(result, /*markdown=*/true));
+    eval::write_file(
+        a.out, ending_of(a.out) == ".json" ? eval::plan_json(result) : eval::plan_text(result, /*markdown=*/true));
 }
 
 }  // namespace

@@ -107,6 +107,7 @@ std::uint32_t check(const ProfileOptions& options, const eval::HeadOptions& head
         "give more than {} tokens or a smaller --window.",
         length, heads.streaming_sinks, options.window, std::uint64_t{heads.streaming_sinks} + options.window);
   }
+  check_ending(options.out, {".json"});
   check_new_file(options.out, options.force);
   return length;
 }
@@ -205,6 +206,7 @@ void profile_recall(const ProfileOptions& options) {
   if (options.steps < 2 || options.steps > 100000) throw_input_error("--steps is {}: give 2 to 100000.", options.steps);
   if (!(options.threshold > 0 && options.threshold < 1))
     throw_input_error("--threshold is {}: give a share of the budget between 0 and 1.", options.threshold);
+  check_ending(options.out, {".json"});
   check_new_file(options.out, options.force);
   eval::RecallOptions recall;
   recall.budget = parse_one_length(options.budget, "--budget");
@@ -246,6 +248,7 @@ void profile_shift(const ProfileOptions& options) {
     throw_input_error("--epsilon is {}: give a number above 0.", shift.epsilon);
   const std::vector<std::uint32_t> lengths = parse_lengths(options.length, "--length");
   check_samples(options);
+  check_ending(options.out, {".json"});
   check_new_file(options.out, options.force);
   Subject subject = open_subject(options, "query-shift", lengths);
   subject.source.command +=

@@ -43,10 +43,10 @@ std::string format_of(const ReportArguments& a) {
                         join_names(formats));
     return a.format;
   }
-  if (a.out.ends_with(".tex")) return "latex";
-  if (a.out.ends_with(".csv")) return "csv";
-  if (a.out.ends_with(".html")) return "html";
-  return a.out.ends_with(".md") ? "markdown" : "text";
+  if (ending_of(a.out) == ".tex") return "latex";
+  if (ending_of(a.out) == ".csv") return "csv";
+  if (ending_of(a.out) == ".html") return "html";
+  return ending_of(a.out) == ".md" ? "markdown" : "text";
 }
 
 /// Without "." and links where it is there.

@@ -90,7 +90,7 @@ void show(const ReproduceArguments& arguments, const std::function<std::string(b
   fmt::print("{}", text(false));
   check_stdout();
   if (arguments.out.empty()) return;
-  eval::write_file(arguments.out, arguments.out.ends_with(".json") ? json() : text(true));
+  eval::write_file(arguments.out, ending_of(arguments.out) == ".json" ? json() : text(true));
 }
 
 void reproduce(const ReproduceArguments& arguments) {
@@ -98,7 +98,7 @@ void reproduce(const ReproduceArguments& arguments) {
   if (arguments.threads > usable_threads())
     throw_input_error("--threads is {}: this process may use {}.", arguments.threads, usable_threads());
   if (std::find(kModelFigures.begin(), kModelFigures.end(), arguments.name) != kModelFigures.end()) {
-    if (!arguments.out.empty() && !arguments.out.ends_with(".json")) {
+    if (!arguments.out.empty() && ending_of(arguments.out) != ".json") {
       throw_input_error("--out is '{}', but {} is written as JSON alone: give a name that ends in .json.",
                         arguments.out, arguments.name);
     }

@@ -148,7 +148,8 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
     work();
   } catch (const Interrupted&) {
     if (!keeps_samples())
-      throw RunError(fmt::format("Interrupted before a sample was finished; {} is as it was, and the same command begins anew.", path));
+      throw RunError(fmt::format(
+          "Interrupted before a sample was finished; {} is as it was, and the same command begins anew.", path));
     throw RunError("Interrupted; finished samples are kept. To continue, " + go_on + ".");
   } catch (const RunError& error) {  // a full disk, for example
     if (!keeps_samples()) throw;

@@ -290,7 +290,7 @@ void add_simulate(Command app) {
                  "comes to, such as touched-bytes=0.05,0.1; at one context");
   command
       .option("--workload", arguments->workload,
-              "What heads choose: published, or a file (hardware/workloads, or the workload of a target.json)")
+              "What heads choose: published, or a file: one of hardware/workloads, or a target.json of compare --as")
       .show_default();
   command
       .option(

@@ -192,18 +192,24 @@ namespace {
 /// Whether declared accesses that lie next to each other cover the pages of a settled one together.
 bool covered(const std::vector<Access>& declared, const Access& access) {
   const Extent& extent = access.extent;
+  const auto matches = [&](const Access& allowed) {
+    const Extent& outer = allowed.extent;
+    return outer.buffer == extent.buffer && outer.sequence == extent.sequence && outer.layer == extent.layer &&
+           (allowed.write || !access.write) && inside(extent.heads, outer.heads);
+  };
   std::uint32_t at = extent.pages.begin;
-  while (at < extent.pages.end) {
+  do {  // once for no pages, too: they are of a buffer that is declared
     std::uint32_t end = at;
+    bool found = false;
     for (const Access& allowed : declared) {
-      const Extent& outer = allowed.extent;
-      if (outer.buffer == extent.buffer && outer.sequence == extent.sequence && outer.layer == extent.layer &&
-          (allowed.write || !access.write) && inside(extent.heads, outer.heads) && outer.pages.begin <= at)
-        end = std::max(end, outer.pages.end);
+      const Range& pages = allowed.extent.pages;
+      if (!matches(allowed) || pages.begin > at || pages.end < at) continue;
+      found = true;
+      end = std::max(end, pages.end);
     }
-    if (end == at) return false;
+    if (!found || (end == at && at < extent.pages.end)) return false;
     at = end;
-  }
+  } while (at < extent.pages.end);
   return true;
 }
 
@@ -213,12 +219,7 @@ void check_settled_inside(const char* op_name, const std::vector<Access>& declar
                           const ScheduleNames& names) {
   for (const Access& access : settled) {
     const Extent& extent = access.extent;
-    const bool found = std::any_of(declared.begin(), declared.end(), [&](const Access& allowed) {
-      const Extent& outer = allowed.extent;
-      return outer.buffer == extent.buffer && outer.sequence == extent.sequence && outer.layer == extent.layer &&
-             (allowed.write || !access.write) && inside(extent.pages, outer.pages) && inside(extent.heads, outer.heads);
-    });
-    TANDEM_CHECK(found || covered(declared, access),
+    TANDEM_CHECK(covered(declared, access),
                  "'{}' settled a {} of '{}', sequence {}, layer {}, heads {}, pages {} that it had not declared",
                  op_name, access.write ? "write" : "read",
                  names.buffer ? names.buffer(extent.buffer) : fmt::format("buffer {}", extent.buffer), extent.sequence,

@@ -55,6 +55,7 @@ Workload parse_workload(const std::string& text, const std::string& file) {
     const nlohmann::json whole = parse_json(text, file);
     const bool of_target = whole.is_object() && whole.contains("workload") && whole.contains("methods");
     const nlohmann::json& json = of_target ? whole.at("workload") : whole;
+    if (!json.is_object()) throw_input_error("{} is not a workload profile: an object is needed.", file);
     workload.name = json.at("name").get<std::string>();
     workload.source = json.at("source").get<std::string>();
     for (const nlohmann::json& layer : json.at("layers")) {

@@ -203,8 +203,11 @@ TimeMargins measured_margins(const Run& baseline, const std::vector<const Method
         throw_input_error("--noise: the run in '{}' has no method '{}' with the baseline's options.",
                           folder.path().string(), method->label);
       const Manifest &a = baseline.manifest(), &b = again.manifest();
-      allow_noise(in_equal_batches(baseline.of(*method), a, b), in_equal_batches(again.of(*method), b, a), batch_of(a),
-                  margins);
+      if (!allow_noise(in_equal_batches(baseline.of(*method), a, b), in_equal_batches(again.of(*method), b, a),
+                       batch_of(a), margins))
+        throw_input_error(
+            "--noise: the run in '{}' shares no time of '{}' with the baseline, so that it shows no noise.",
+            folder.path().string(), method->label);
     }
   }
   return margins;

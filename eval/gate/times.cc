@@ -143,13 +143,16 @@ std::vector<TimeVerdict> judge_measured_times(const Samples& before, const Sampl
   return times;
 }
 
-void allow_noise(const Samples& baseline, const Samples& again, std::uint32_t batch, TimeMargins& margins) {
+bool allow_noise(const Samples& baseline, const Samples& again, std::uint32_t batch, TimeMargins& margins) {
+  bool shared = false;
   const auto raise = [&](double& margin, double (*time)(const SampleTiming&)) {
     const std::vector<double> ratios = log_ratios(baseline, again, batch, time);
+    shared = shared || !ratios.empty();
     if (!ratios.empty()) margin = std::max(margin, std::abs(std::expm1(mean(ratios))));
   };
   raise(margins.tpot, tpot_of);
   raise(margins.ttft, ttft_of);
+  return shared;
 }
 
 }  // namespace tandem::eval

@@ -32,6 +32,7 @@ std::vector<TimeVerdict> judge_measured_times(const Samples& before, const Sampl
                                               const TimeMargins& margins);
 
 /// Raises the margins to what `again`, a run of the baseline's program, differs from it.
-void allow_noise(const Samples& baseline, const Samples& again, std::uint32_t batch, TimeMargins& margins);
+/// False where they share no time.
+bool allow_noise(const Samples& baseline, const Samples& again, std::uint32_t batch, TimeMargins& margins);
 
 }  // namespace tandem::eval

@@ -46,7 +46,8 @@ void check_same_inputs(const std::string& run, const Manifest& there, const Mani
         "{} was begun with other weights of '{}', so it cannot be resumed with these ({} there, {} here).", run,
         mine.model, there.weights_hash, mine.weights_hash);
   }
-  if (!there.config_hash.empty() && there.config_hash != mine.config_hash) {
+  const bool named = !there.config_hash.empty() && !mine.config_hash.empty();  // of merged runs either may be older
+  if (named && there.config_hash != mine.config_hash) {
     throw_input_error(
         "{} was begun with another config.json of '{}', so it cannot be resumed with this one ({} there, {} here).",
         run, mine.model, there.config_hash, mine.config_hash);
@@ -65,9 +66,10 @@ void check_same_inputs(const std::string& run, const Manifest& there, const Mani
     throw_input_error("The times in {} are {}; here they would be {}, so that it cannot be resumed.", run, there.clock,
                       mine.clock);
   }
-  if (there.schema_version < 5) return;
+  const int version = std::min(there.schema_version, mine.schema_version);
+  if (version < 5) return;
   // The command need not name them: with another default, the rest of the run would be another computation.
-  if (there.schema_version >= 8 && (there.precision != mine.precision || there.prefill_chunk != mine.prefill_chunk)) {
+  if (version >= 8 && (there.precision != mine.precision || there.prefill_chunk != mine.prefill_chunk)) {
     throw_input_error(
         "{} was begun with precision {} and prefill chunks of {} tokens; here they would be {} and {}, so that it "
         "cannot "

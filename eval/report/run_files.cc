@@ -112,8 +112,11 @@ void set_aside(const fs::path& path) {
 void undo_a_killed_beginning(const fs::path& path) {
   std::error_code ignored;
   if (fs::exists(path / kManifest, ignored)) return;
-  fs::remove(path / "manifest.json.new", ignored);
-  if (fs::exists(path / kAside / kManifest, ignored)) bring_back(path);
+  const bool replaced = fs::exists(path / kAside / kManifest, ignored);
+  // Alone it is what a killed run began with; beside other files it may be somebody's.
+  const auto entries = std::distance(fs::directory_iterator(path, ignored), fs::directory_iterator());
+  if (replaced || entries == 1) fs::remove(path / "manifest.json.new", ignored);
+  if (replaced) bring_back(path);
 }
 
 }  // namespace tandem::eval

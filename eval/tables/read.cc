@@ -71,7 +71,13 @@ ReportedRun read_run(const std::filesystem::path& path, const std::string& name)
     read_scores(folder, run);
   }
   const std::filesystem::path target = path / "target.json";
-  if (const std::string text = read_if_there(target); !text.empty()) run.target = parse_target(text, target.string());
+  std::error_code ignored;
+  if (!std::filesystem::exists(target, ignored)) return run;
+  try {
+    run.target = parse_target(read_if_there(target), target.string());
+  } catch (const InputError& error) {  // another version's, for example: the run's own figures are there all the same
+    run.target_problem = error.what();
+  }
   return run;
 }
 

@@ -159,6 +159,12 @@ std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
     if (run.target)
       text += show(target_table(*run.target), format,
                    runs.size() > 1 ? "At a target shape: " + run.name : "At a target shape");
+  for (const ReportedRun& run : runs) {
+    if (run.target_problem.empty()) continue;
+    const std::string sentence =
+        fmt::format("{}: the prediction at a target shape cannot be shown. {}", run.name, run.target_problem);
+    text += format == TableFormat::latex ? latex_comment(sentence) : note(sentence, markdown);
+  }
   for (const std::string& sentence : unlike(runs)) {
     if (format == TableFormat::latex)
       text += latex_comment("Not comparable: " + sentence);

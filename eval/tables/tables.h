@@ -35,6 +35,7 @@ struct ReportedRun {
   bool perplexity = false, complete = false;
   std::vector<ReportedMethod> methods;  // in the manifest's order
   std::optional<Target> target;         // what --as predicted
+  std::string target_problem;           // why its file cannot be shown: a sentence; else empty
 };
 
 /// A run's folder under a name. InputError where it is none, or a damaged one.

@@ -330,5 +330,28 @@ TEST(SimHazard, SettledAccessesReplaceDeclaredOnes) {
   EXPECT_THROW(sim->submit(sim->lane(LaneKind::d2h), append), HazardError);
 }
 
+TEST(SettledAccess, LiesWithinWhatWasDeclared) {
+  const auto extent = [](Range pages, Range heads = {0, 4}, BufferId buffer = 1) {
+    return Extent{.buffer = buffer, .sequence = 2, .layer = 3, .heads = heads, .pages = pages};
+  };
+  const std::vector<Access> declared = {{extent({0, 4}), false}, {extent({4, 8}, {0, 2}), true}};
+  const auto refusal = [&](const Extent& settled, bool write) {
+    try {
+      check_settled_inside("op", declared, {{settled, write}}, {});
+    } catch (const LogicError& error) {
+      return std::string(error.what());
+    }
+    return std::string("inside");
+  };
+  EXPECT_EQ(refusal(extent({1, 3}), false), "inside");
+  EXPECT_EQ(refusal(extent({1, 7}, {0, 2}), false), "inside") << "of two that lie side by side";
+  EXPECT_EQ(refusal(extent({5, 8}, {1, 2}), true), "inside");
+  EXPECT_EQ(refusal(extent({4, 4}), false), "inside") << "no page of it";
+  EXPECT_THAT(refusal(extent({1, 7}), false), HasSubstr("had not declared")) << "heads 2 and 3";
+  EXPECT_THAT(refusal(extent({3, 5}, {0, 2}), true), HasSubstr("a write of 'buffer 1'"));
+  EXPECT_THAT(refusal(extent({7, 9}, {0, 2}), false), HasSubstr("had not declared"));
+  EXPECT_THAT(refusal(extent({4, 4}, {0, 4}, 9), false), HasSubstr("had not declared")) << "another buffer";
+}
+
 }  // namespace
 }  // namespace tandem

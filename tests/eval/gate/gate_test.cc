@@ -363,6 +363,12 @@ TEST_F(GateOfRuns, OnlyAnotherRunOfTheBaselinesProgramIsNoise) {
   };
   write_gate_run(root_ / "options", measured);
   EXPECT_THAT(refused("options"), HasSubstr("no method 'hybrid:budget=0.2' with the baseline's options"));
+  measured.manifest = [](Manifest& m) {
+    kOnACpu(m);
+    m.lengths = {4096};
+  };
+  write_gate_run(root_ / "lengths", measured);
+  EXPECT_THAT(refused("lengths"), HasSubstr("shares no time of 'full' with the baseline"));
 }
 
 TEST_F(GateOfRuns, ARunOfNoSamplesIsRefused) {

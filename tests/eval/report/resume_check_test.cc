@@ -53,7 +53,9 @@ TEST(ResumeCheck, WhatAnOlderProgramDidNotWriteIsNotKnownToDiffer) {
   there.schema_version = 7;
   there.precision.clear();
   there.prefill_chunk = 0;
+  there.config_hash.clear();
   check_resumable("run", there, example_manifest());
+  check_resumable("run", example_manifest(), there);  // as shards of two programs are merged
 }
 
 TEST(ResumeCheck, QuotedWordsAreOneWord) {

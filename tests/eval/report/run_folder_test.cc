@@ -154,10 +154,13 @@ TEST(RunFolder, ForeignFoldersAreNeverTouched) {
   TemporaryFolder root;
   fs::create_directories(root / "photos");
   write_all(root / "photos" / "samples.jsonl", "precious");
+  write_all(root / "photos" / "manifest.json.new", "precious, too");
+  EXPECT_THROW(RunFolder::check_new(root / "photos", true), InputError);
   for (const bool force : {false, true})
     EXPECT_THAT([&] { RunFolder::create(root / "photos", example_manifest(), force); },
                 ThrowsMessage<InputError>(HasSubstr("holds no run")));
   EXPECT_EQ(read_all(root / "photos" / "samples.jsonl"), "precious");
+  EXPECT_EQ(read_all(root / "photos" / "manifest.json.new"), "precious, too");
   EXPECT_THROW(RunFolder::create(root / "photos" / "samples.jsonl", example_manifest(), true), InputError);
   EXPECT_THROW(RunFolder::create(root / "photos" / "samples.jsonl" / "x", example_manifest()), InputError);
 }

@@ -77,6 +77,19 @@ TEST_F(Tables, RunsStandSideBySide) {
   EXPECT_THAT(tables_text(runs, TableFormat::terminal), Not(HasSubstr("b: TPOT")));
 }
 
+TEST_F(Tables, APredictionThatCannotBeReadLeavesTheRest) {
+  for (const char* damaged : {"", "{", "{\"clock\": \"simulated for h200\", \"model\": \"m\"}"}) {
+    write_all(folder_ / "target.json", damaged);
+    const std::vector<ReportedRun> runs = {read_run(folder_, "a")};
+    EXPECT_THAT(tables_text(runs, TableFormat::markdown),
+                AllOf(HasSubstr("| full | 100.0 ["), HasSubstr("a: the prediction at a target shape cannot be shown. "),
+                      HasSubstr("target.json")))
+        << damaged;
+    EXPECT_THAT(tables_text(runs, TableFormat::latex), HasSubstr("% a: the prediction at a target shape cannot"));
+    EXPECT_THAT(tables_csv(runs), HasSubstr("a,tiny,"));
+  }
+}
+
 TEST_F(Tables, UnlikeRunsAreTold) {
   const auto told = [&](const auto& change) {
     std::vector<ReportedRun> runs = twice();
