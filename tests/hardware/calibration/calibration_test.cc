@@ -87,7 +87,10 @@ TEST(Calibration, TheHostsMemoryIsThisMachinesOrNotKnown) {
   EXPECT_EQ(unknown.host.memory_gb, 0) << "the base's is another machine's";
   EXPECT_FALSE(unknown.sources.contains("host.memory_gb"));
   machine.report.memory = {{"total_bytes", std::int64_t{128'000'000'000}}};
-  const HardwareProfile whole = calibrate(machine.read(), {}, base, {"mine", "", 0}).profile;
+  const CalibratedProfile calibrated = calibrate(machine.read(), {}, base, {"mine", "", 0});
+  EXPECT_EQ(field(calibrated, "host.memory_gb").base, fmt::format("{:.4g}", base.host.memory_gb));
+  EXPECT_EQ(field(calibrated, "host.memory_gb").value, "128");
+  const HardwareProfile& whole = calibrated.profile;
   EXPECT_EQ(whole.host.memory_gb, 128);
   EXPECT_THAT(whole.sources.at("host.memory_gb"), StartsWith("measured: memory that a process may use"));
   machine.report.memory.emplace_back("cgroup_limit_bytes", std::int64_t{64'000'000'000});
