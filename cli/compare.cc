@@ -333,6 +333,7 @@ void add_compare(Command app) {
   add_session_options(command, options->session, Models::trained);
   command.footer(kCompareFooter);
   command.callback([options, command] {
+    settle_shard(options->run);
     options->target.shaped = command.given("--context") || command.given("--workload");
     compare(*options);
   });

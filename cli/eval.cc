@@ -140,7 +140,10 @@ void add_eval(Command app) {
   add_run_options(inner, arguments->run, "perplexity");
   add_session_options(inner, arguments->session, Models::trained);
   inner.footer(kPerplexityFooter);
-  inner.callback([arguments] { perplexity(*arguments); });
+  inner.callback([arguments] {
+    settle_shard(arguments->run);
+    perplexity(*arguments);
+  });
 }
 
 }  // namespace tandem::cli

@@ -121,7 +121,10 @@ void add_leval(Command eval) {
   add_run_options(command, options->run, "leval");
   add_session_options(command, options->session, Models::trained);
   command.footer(kLevalFooter);
-  command.callback([options] { leval(*options); });
+  command.callback([options] {
+    settle_shard(options->run);
+    leval(*options);
+  });
 }
 
 }  // namespace tandem::cli

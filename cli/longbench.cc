@@ -115,7 +115,10 @@ void add_longbench(Command eval) {
   add_run_options(command, options->run, "longbench");
   add_session_options(command, options->session, Models::trained);
   command.footer(kLongbenchFooter);
-  command.callback([options] { longbench(*options); });
+  command.callback([options] {
+    settle_shard(options->run);
+    longbench(*options);
+  });
 }
 
 }  // namespace tandem::cli

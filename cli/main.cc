@@ -128,6 +128,11 @@ std::vector<std::string> words_of(int argc, char** argv) {
   return words;
 }
 
+/// Processes that each run a part of their own do not wait for one another.
+bool is_shard(const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(), [](const std::string& word) { return word.starts_with("--shard"); });
+}
+
 /// What needs no other rank waits for none.
 bool only_asks(const std::vector<std::string>& words) {
   return std::any_of(words.begin(), words.end(),
@@ -193,6 +198,6 @@ int main(int argc, char** argv) {
   } catch (const tandem::InputError& error) {
     return tandem::cli::say(tandem::cli::kBadInput, error.what());
   }
-  if (tandem::cli::only_asks(words)) return tandem::cli::run(words);
+  if (tandem::cli::only_asks(words) || tandem::cli::is_shard(words)) return tandem::cli::run(words);
   return tandem::cli::run_as_rank([=] { return tandem::cli::run(words); });
 }

@@ -18,6 +18,8 @@ Examples:
   tandem compare --samples 200 --shard 2/2 --out runs/s2      on another, or later
   tandem merge runs/s1 runs/s2 --out runs/whole
   tandem compare --samples 200 --resume --out runs/whole      writes the report, and runs what no shard had
+  mpirun -n 4 tandem compare --samples 200 --shard rank --threads 2 --out runs/parts      all parts at once (or srun)
+  tandem merge runs/parts/* --out runs/whole
 
 Shards are runs of one command. Samples and, on a simulated clock, times are the bytes that one process would have
 written: it must be the same instruction set everywhere (TANDEM_ISA), as for --resume.)";

@@ -128,7 +128,10 @@ void add_needle(Command eval) {
   command.flag("--no-plot", options->no_plot, "Draw no plot");
   add_session_options(command, options->session, Models::trained);
   command.footer(kNeedleFooter);
-  command.callback([options] { needle(*options); });
+  command.callback([options] {
+    settle_shard(options->run);
+    needle(*options);
+  });
 }
 
 }  // namespace tandem::cli

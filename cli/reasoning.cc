@@ -146,6 +146,7 @@ void add_reasoning(Command eval) {
   add_session_options(command, options->session, Models::trained);
   command.footer(kReasoningFooter);
   command.callback([options, command] {
+    settle_shard(options->run);
     for (const char* name : {"--top-k", "--top-p", "--min-p", "--seed"})
       options->filtered = options->filtered || command.given(name);
     reasoning(*options);

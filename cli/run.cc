@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fmt/core.h>
 #include <unistd.h>
+#include <utility>
 
 #include "cli/output.h"
 #include "cli/parse.h"
@@ -14,6 +17,8 @@
 
 namespace tandem::cli {
 namespace {
+
+constexpr std::uint32_t kMostShards = 10000;
 
 std::string default_folder(const std::string& what) {
   std::string name = fmt::format("runs/{}-{}", what, eval::utc_now());
@@ -49,7 +54,8 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
       "them from there. As many bytes as their KV; on a simulated clock alone");
   command.option("--shard", options.shard,
                  "Run one part of several, each into a folder of its own, on as many machines: 2/4 is the second of "
-                 "four. `tandem merge` joins them");
+                 "four; rank, under mpirun or srun: the process's own, into a folder in that of --out. `tandem merge` "
+                 "joins them");
   command.flag("--quiet", options.quiet, "No progress line");
 }
 
@@ -70,15 +76,37 @@ eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& o
           }};
 }
 
+void settle_shard(RunOptions& options) {
+  if (options.shard != "rank") return;
+  if (options.out.empty())
+    throw_input_error("--shard rank needs --out, the folder in which each process gets one of its own.");
+  const std::pair<const char*, const char*> launchers[] = {
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+  for (const auto& [rank_name, size_name] : launchers) {
+    const char *rank = std::getenv(rank_name), *size = std::getenv(size_name);
+    if (rank == nullptr || size == nullptr) continue;
+    const std::uint64_t of = parse_count(size, size_name, 1, kMostShards),
+                        number = parse_count(rank, rank_name, 0, of - 1);
+    options.shard = fmt::format("{}/{}", number + 1, of);
+    // The folders sort as they are numbered.
+    const std::string name = fmt::format("{:0{}}-of-{}", number + 1, std::to_string(of).size(), of);
+    options.out = (std::filesystem::path(options.out) / name).string();
+    options.quiet = options.quiet || number > 0;
+    return;
+  }
+  throw_input_error(
+      "--shard rank asks mpirun or srun which process this is, and no variable of theirs says it "
+      "(OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID): give the part itself, such as 2/4.");
+}
+
 eval::Shard shard_of(const RunOptions& options) {
-  constexpr std::uint32_t kMost = 10000;
   if (options.shard.empty()) return {};
   const std::size_t slash = options.shard.find('/');
   if (slash == std::string::npos)
-    throw_input_error("--shard is '{}': give which part and of how many, such as 2/4.", options.shard);
+    throw_input_error("--shard is '{}': give which part and of how many, such as 2/4, or rank.", options.shard);
   const std::string_view text = options.shard;
   eval::Shard shard;
-  shard.of = static_cast<std::uint32_t>(parse_count(text.substr(slash + 1), "--shard", 1, kMost));
+  shard.of = static_cast<std::uint32_t>(parse_count(text.substr(slash + 1), "--shard", 1, kMostShards));
   shard.number = static_cast<std::uint32_t>(parse_count(text.substr(0, slash), "--shard", 1, shard.of));
   return shard;
 }

@@ -22,6 +22,11 @@ struct RunOptions {
   bool force = false, resume = false, quiet = false;
 };
 
+/// Where --shard is "rank", it becomes what mpirun or srun say that this process is, the folder one of its own in that
+/// of
+/// --out, and all processes but the first are quiet. InputError where nothing says it, or without --out.
+void settle_shard(RunOptions& options);
+
 /// InputError for what is no shard.
 eval::Shard shard_of(const RunOptions& options);
 

@@ -104,9 +104,25 @@ TEST_F(CompareWays, ShardsAreJoinedToTheBytesOfOneRun) {
     for (const char* file : {"samples.jsonl", "timings.jsonl", "summary.json"})
       EXPECT_EQ(bytes(joined, file), bytes("whole", file)) << joined << "/" << file;
   }
+  // As mpirun and srun start them; folders of their own in one.
+  const std::string three = "--shard rank --out " + folder("ranks");
+  const std::pair<const char*, const char*> launchers[] = {
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+  for (int rank = 0; rank < 3; ++rank) {
+    setenv(launchers[rank].first, std::to_string(rank).c_str(), 1);
+    setenv(launchers[rank].second, "3", 1);
+    const cli::Outcome done = cli::run(command + three);
+    unsetenv(launchers[rank].first);
+    unsetenv(launchers[rank].second);
+    ASSERT_EQ(done.code, 0) << done.text;
+  }
+  for (const char* part : {"1", "2", "3"})
+    EXPECT_EQ(bytes("ranks", (std::string(part) + "-of-3/samples.jsonl").c_str()),
+              bytes((std::string("s") + part).c_str(), "samples.jsonl"));
   for (const auto& [part, says] : std::map<std::string, const char*>{{"0/3", "--shard"},
                                                                      {"4/3", "--shard"},
                                                                      {"3", "such as 2/4"},
+                                                                     {"rank", "no variable of theirs"},
                                                                      {"2/x", "--shard"},
                                                                      {"9/9", "this shard has none"},
                                                                      {"1/2 --as llama-3.1-8b", "without --shard"}}) {
