@@ -1,6 +1,8 @@
 #include "cli/machines.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "cli/parse.h"
@@ -9,21 +11,28 @@
 namespace tandem::cli {
 
 std::vector<HardwareProfile> load_profiles(const std::string& text, std::string_view option) {
-  std::vector<std::string> names = split_list(text, option);
-  if (const auto all = std::find(names.begin(), names.end(), "all"); all != names.end()) {
-    const auto at = names.erase(all);
-    std::vector<std::string> others = profile_names();
-    std::erase_if(others, [&](const auto& name) { return std::find(names.begin(), names.end(), name) != names.end(); });
-    names.insert(at, others.begin(), others.end());
-  }
+  const std::vector<std::string> names = split_list(text, option);
   std::vector<HardwareProfile> profiles;
+  const auto there = [&](const std::string& name) {
+    return std::any_of(profiles.begin(), profiles.end(), [&](const HardwareProfile& p) { return p.name == name; });
+  };
+  std::size_t all = names.size();  // where the shipped ones go
   for (const std::string& name : names) {
+    if (name == "all") {
+      all = profiles.size();
+      continue;
+    }
     HardwareProfile profile = load_profile(name);
-    for (const HardwareProfile& other : profiles)
-      if (other.name == profile.name)
-        throw_input_error("{}: two profiles are named '{}': rename one of the files.", option, other.name);
+    if (there(profile.name))
+      throw_input_error("{}: two profiles are named '{}': rename one of the files.", option, profile.name);
     profiles.push_back(std::move(profile));
   }
+  if (all == names.size()) return profiles;
+  std::vector<HardwareProfile> shipped;
+  for (const std::string& name : profile_names())
+    if (!there(name)) shipped.push_back(load_profile(name));
+  profiles.insert(profiles.begin() + static_cast<std::ptrdiff_t>(all), std::make_move_iterator(shipped.begin()),
+                  std::make_move_iterator(shipped.end()));
   return profiles;
 }
 

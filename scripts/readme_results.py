@@ -48,7 +48,8 @@ def gigabytes(count):
 
 def target_row(method, target):
     if "refused" in method:
-        return [method["method"], "", "does not fit"] + [""] * 8
+        why = "does not fit" if method.get("too_large") else "refused"
+        return [method["method"], "", why] + [""] * 8
     causes = method.get("idle_ms_by_cause", {})
     cause = max(causes, key=causes.get) if causes else "-"
     ttft = (method["prefill_ms"] + method["setup_ms"] + method["first_step_ms"]) * 1e-3

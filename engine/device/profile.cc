@@ -70,7 +70,8 @@ struct Plausible {
   double low, high;
   const char* unit;
 };
-constexpr Plausible kPlausible[] = {{"memory_gb", 0.1, 1e5, "10^9 bytes"},
+constexpr Plausible kPlausible[] = {{"device.memory_gb", 0.1, 1e4, "10^9 bytes"},
+                                    {"host.memory_gb", 0.1, 1e5, "10^9 bytes"},
                                     {"hbm_gbps", 10, 1e5, "10^9 bytes per second"},
                                     {"gemm_tflops", 0.05, 2e4, "10^12 operations per second"},
                                     {"_curve", 1e-4, 5e3, "10^9 bytes per second"},

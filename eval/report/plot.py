@@ -7,7 +7,7 @@ One row per method and length, shared by all panels, so that what a method loses
 """
 import os
 
-from plotting import length_name, method_name, plt, read_json, run_script, save, wrapped
+from plotting import length_name, method_name, plt, read_json, run_script, save, why_absent, wrapped
 
 # Okabe and Ito's palette, told apart with any kind of colour vision; neighbours in a bar differ in lightness too.
 BUSY = "#4D4D4D"
@@ -56,17 +56,20 @@ def number(value):
 
 
 def draw_bars(axes, bars, height, clock):
-    """bars: (y, ms busy, {cause: ms idle}); None for ms: it does not fit there."""
+    """bars: (y, ms busy, {cause: ms idle}); in place of the ms a text that says why there are none."""
     found = {cause for _, _, idle in bars for cause, ms in idle.items() if ms > 0}
     order = [cause for cause in CAUSES if cause in found] + sorted(found - set(CAUSES))
-    totals = sorted(busy + sum(idle.values()) for _, busy, idle in bars if busy is not None) or [1]
+    totals = sorted(busy + sum(idle.values()) for _, busy, idle in bars if not isinstance(busy, str)) or [1]
     unit, scale = ("us", 1000) if totals[-1] < 1 else ("ms", 1)
     # A few steps that are many times as long as the others would make those invisible: they leave the panel.
     longest = max(total for total in totals if total <= 4 * totals[len(totals) // 2])
     right = 1.12 * scale * longest
     for y, busy, idle in bars:
+        if isinstance(busy, str):
+            axes.text(0.015 * scale * longest, y, busy, va="center", fontsize=8)
+            continue
         at = 0.0
-        for ms, colour in [(busy or 0, BUSY)] + [(idle.get(c, 0), CAUSES.get(c, OTHER)) for c in order]:
+        for ms, colour in [(busy, BUSY)] + [(idle.get(c, 0), CAUSES.get(c, OTHER)) for c in order]:
             if ms > 0:
                 axes.barh(y, scale * ms, left=at, height=height, color=colour, edgecolor="white", linewidth=0.4)
             at += scale * ms
@@ -74,7 +77,7 @@ def draw_bars(axes, bars, height, clock):
             axes.text(0.985 * right, y, f"{number(at)} \u2192", va="center", ha="right", fontsize=8,
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})
         else:
-            axes.text(at + 0.015 * scale * longest, y, "does not fit" if busy is None else number(at), va="center", fontsize=8)
+            axes.text(at + 0.015 * scale * longest, y, number(at), va="center", fontsize=8)
     axes.set_xlim(0, right)
     axes.set_xlabel(wrapped(f"{unit} per decode step, {clock}", 58), loc="left")
     axes.tick_params(axis="y", length=0, labelleft=False)
@@ -93,7 +96,7 @@ def draw_target(axes, run, rows, target):
     for i, method in enumerate(run["methods"]):
         row, ys = predicted.get(method["method"]), [y for y, of, *_ in rows if of == i]
         if row and ys:
-            bars.append((sum(ys) / len(ys), row.get("busy_ms"), row.get("idle_ms_by_cause", {})))
+            bars.append((sum(ys) / len(ys), why_absent(row) or row["busy_ms"], row.get("idle_ms_by_cause", {})))
     shape = f"{target['model']}, batch {target['batch']} x {length_name(target['context'])}"
     return draw_bars(axes, bars, 1.0, f"{target['clock']}: {shape}")
 

@@ -42,6 +42,13 @@ def read_json(folder, name):
         return json.load(file)
 
 
+def why_absent(row):
+    """What stands in the place of a prediction's figures, as in the tables (eval/target/row.cc); empty: it has them."""
+    if "refused" not in row:
+        return ""
+    return "too slow" if row.get("too_slow") else "does not fit" if row.get("too_large") else "refused"
+
+
 def line_legend(figure, names):
     """Of lines in line_style(0), line_style(1), ..., beside the panels: to be saved with bbox_inches="tight"."""
     handles = [plt.Line2D([], [], **line_style(i)) for i in range(len(names))]
@@ -63,5 +70,5 @@ def run_script(script, explanation, draw):
                          "axes.spines.right": False})
     try:
         draw(sys.argv[1])
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except Exception as error:  # a damaged file of any kind: a line, not a traceback
         sys.exit(f"{script}: {type(error).__name__}: {error}")

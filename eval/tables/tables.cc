@@ -155,10 +155,13 @@ std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
   text += show(quality_table(runs), format, losses ? "Loss" : "Accuracy");
   const Table times = time_table(runs);
   if (times.head.size() > 1) text += show(times, format, "Latency, idle time, memory");
-  for (const ReportedRun& run : runs)
-    if (run.target)
-      text += show(target_table(*run.target), format,
-                   runs.size() > 1 ? "At a target shape: " + run.name : "At a target shape");
+  for (const ReportedRun& run : runs) {
+    if (!run.target) continue;
+    text += show(target_table(*run.target), format,
+                 runs.size() > 1 ? "At a target shape: " + run.name : "At a target shape");
+    for (const std::string& sentence : target_notes(*run.target))
+      text += format == TableFormat::latex ? latex_comment(sentence) : note(sentence, markdown);
+  }
   for (const ReportedRun& run : runs) {
     if (run.target_problem.empty()) continue;
     const std::string sentence =

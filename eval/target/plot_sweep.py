@@ -14,23 +14,26 @@ def unique(values):
     return list(dict.fromkeys(values))
 
 
-def batch_name(batch):
-    return "as many as fit" if batch == "max" else f"batch {batch}"
+def batch_name(batch, sweep):
+    if batch != "max":
+        return f"batch {batch}"
+    return "as many as fit" + (f" within {sweep['tpot_ms']:g} ms a step" if sweep.get("tpot_ms") else "")
 
 
 def tokens_per_second(point):
     return 1e3 * point["sequences"] / point["step_ms"]
 
 
-def panels_of(points):
+def panels_of(sweep):
     """(title, x's name, {method: [(x, point)]}) of each column of panels. Batches are the x where there is one context."""
+    points = sweep["points"]
     contexts, batches = unique(p["context"] for p in points), unique(p["batch"] for p in points)
     by_batch = len(contexts) == 1 and len([b for b in batches if b != "max"]) > 1
     columns = {}
     for p in points:
         if by_batch and p["batch"] == "max":
             continue
-        part = f"contexts of {length_name(p['context'])}" if by_batch else batch_name(p["batch"])
+        part = f"contexts of {length_name(p['context'])}" if by_batch else batch_name(p["batch"], sweep)
         column = columns.setdefault((p["hardware"], part), {})
         if "refused" not in p:
             column.setdefault(p["method"], []).append((p["batch"] if by_batch else p["context"], p))
@@ -52,7 +55,7 @@ def draw_lines(axes, name, lines, methods, value):
 
 
 def draw_panels(sweep, methods, folder):
-    columns = panels_of(sweep["points"])
+    columns = panels_of(sweep)
     figure, panels = plt.subplots(2, len(columns), figsize=(3.4 * len(columns) + 0.6, 6.4), sharey="row", sharex="col",
                                   squeeze=False, constrained_layout=True)
     for (title, name, lines), (rate, idle) in zip(columns, panels.T):
@@ -74,8 +77,9 @@ def cell_text(point):
     return f"{rate:.1f}" if rate < 9.95 else f"{rate:,.0f}"
 
 
-def draw_map(axes, points, methods, machines):
+def draw_map(axes, sweep, methods, machines):
     """Tokens per second in numbers, and in colour as a share of what the machine's fastest method has."""
+    points = sweep["points"]
     fastest = {}
     for p in points:
         if "refused" not in p:
@@ -90,7 +94,8 @@ def draw_map(axes, points, methods, machines):
                 shares[y][x] = tokens_per_second(point) / fastest[machine]
                 text, colour = cell_text(point), "black" if shares[y][x] > 0.6 else "white"
                 if point["batch"] == "max":
-                    text += f"\n({point['sequences']})"
+                    more = "+" if point["sequences"] >= sweep["most_sequences"] else ""
+                    text += f"\n({point['sequences']}{more})"
             axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=colour)
     image = axes.imshow(shares, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     axes.set_xticks(range(len(machines)), [wrapped(m, 14) for m in machines], fontsize=8)
@@ -106,9 +111,11 @@ def draw_machines(sweep, methods, machines, folder):
     points = sweep["points"]
     batch, context = points[0]["batch"], length_name(points[0]["context"])
     figure, axes = plt.subplots(figsize=(2.6 + 0.78 * len(machines), 1.5 + 0.36 * len(methods)), constrained_layout=True)
-    image = draw_map(axes, points, methods, machines)
-    sequences = f"contexts of {context}, as many as fit (in brackets)" if batch == "max" else f"batch {batch} x {context}"
-    axes.set_xlabel(f"tokens/s, simulated, {sweep['model']}, {sequences}; \u2013: does not fit, or not simulated", loc="left")
+    image = draw_map(axes, sweep, methods, machines)
+    name = batch_name(batch, sweep)
+    sequences = f"contexts of {context}, {name} (in brackets)" if batch == "max" else f"{name} x {context}"
+    absent = "does not fit, too slow, refused or not simulated" if batch == "max" else "does not fit, refused or not simulated"
+    axes.set_xlabel(wrapped(f"tokens/s, simulated, {sweep['model']}, {sequences}; \u2013: {absent}", 100), loc="left")
     bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, 0.5, 1])
     bar.set_ticklabels(["0 %", "50 %", "100 %"])
     bar.set_label("of the machine's fastest method")
@@ -118,6 +125,8 @@ def draw_machines(sweep, methods, machines, folder):
 def main(folder):
     sweep = read_json(folder, "sweep.json")
     points = sweep["points"]
+    if not points:
+        sys.exit("eval/target/plot_sweep.py: the sweep has no point yet")
     methods, machines = unique(p["method"] for p in points), unique(p["hardware"] for p in points)
     if len(machines) > 1 and len(unique((p["batch"], p["context"]) for p in points)) == 1:
         draw_machines(sweep, methods, machines, folder)

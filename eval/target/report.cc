@@ -35,32 +35,32 @@ Table target_table(const Target& t) {
   return table;
 }
 
+std::vector<std::string> target_notes(const Target& t) {
+  std::vector<std::string> notes = {fmt::format(
+      "The schedule of each method with the costs of this shape, weights and KV in bf16, {} decode steps after a "
+      "prompt of {} tokens that is prefilled in chunks of {}; no tensor is computed. Which blocks and tokens heads "
+      "choose is drawn from the workload {} ({}). TTFT is of the batch, all of whose prompts are prefilled before it "
+      "decodes. Step: mean window of the steps after the first; step / batch is what papers that divide by the batch "
+      "call TPOT. Launches are priced as captured graphs where the profile has a time for one, and prefill's attention "
+      "at the rate of its products. A small model's own latency is mostly launches and kernel floors and says nothing "
+      "about this table, nor this table about its accuracy.",
+      t.steps, length_text(t.context), t.prefill_chunk, t.workload.name, t.workload.source)};
+  for (const TargetRow& r : t.rows)
+    if (!r.refused.empty()) notes.push_back(fmt::format("{}: {}", r.method, r.refused));
+  if (const std::string others = other_specs(t); !others.empty())
+    notes.push_back(
+        fmt::format("Predicted with other options than in the tables above, whose are for short prompts or for the "
+                    "model there: {}.",
+                    others));
+  return notes;
+}
+
 std::string target_text(const Target& t, bool markdown) {
   const Table table = target_table(t);
-  std::string remarks;
-  for (const TargetRow& r : t.rows)
-    if (!r.refused.empty()) remarks += fmt::format("{}: {}\n", r.method, r.refused);
-  const std::string notes = fmt::format(
-      "The schedule of each method with the costs of this shape, weights and KV in bf16, {} decode steps after a "
-      "prompt of "
-      "{} tokens that is prefilled in chunks of {}; no tensor is computed. Which blocks and tokens heads choose is "
-      "drawn from the workload {} ({}). "
-      "TTFT is of the batch, all of whose prompts are prefilled before it decodes. Step: "
-      "mean window of the steps after the first; step / batch is what papers that divide by the batch call TPOT. "
-      "Launches are priced as captured graphs where the profile has a time for one, and prefill's attention at the "
-      "rate of its products. A small model's own latency is mostly launches and kernel floors and says nothing about "
-      "this table, nor this table about its "
-      "accuracy.\n",
-      t.steps, length_text(t.context), t.prefill_chunk, t.workload.name, t.workload.source);
-  if (const std::string others = other_specs(t); !others.empty()) {
-    remarks += fmt::format(
-        "Predicted with other options than in the tables above, whose are for short prompts or for the model there: "
-        "{}.\n",
-        others);
-  }
-  if (markdown)
-    return "## At a target shape\n\n" + table.markdown() + "\n" + notes + (remarks.empty() ? "" : "\n") + remarks;
-  return "\nAt a target shape\n" + table.text() + wrap(notes + remarks, kTerminalWidth);
+  std::string notes;
+  for (const std::string& sentence : target_notes(t)) notes += note(sentence, markdown);
+  if (markdown) return "## At a target shape\n\n" + table.markdown() + notes;
+  return "\nAt a target shape\n" + table.text() + notes;
 }
 
 std::string target_json(const Target& t) {
@@ -98,7 +98,9 @@ Target parse_target(const std::string& text, const std::string& file) {
   t.context = in.integer<std::uint32_t>("context");
   t.steps = in.integer<std::uint32_t>("steps");
   t.prefill_chunk = in.integer<std::uint32_t>("prefill_chunk");
-  if (t.layers == 0 || t.batch == 0) in.fail("layers", "1 or more, as 'batch'");
+  if (t.layers == 0) in.fail("layers", "1 or more");
+  if (t.batch == 0) in.fail("batch", "1 or more");
+  if (t.context == 0) in.fail("context", "1 or more");
   std::size_t number = 0;
   for (const auto& one : in.array("methods")) {
     ObjectReader row(one, fmt::format("{}, method {}", file, ++number));

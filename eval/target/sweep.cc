@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/kernels/thread_pool.h"
@@ -44,54 +45,55 @@ TargetRow simulate_point(const Model& shape, const Workload& workload, const Swe
   return simulate_target(shape, hardware, workload, target).rows.at(0);
 }
 
-/// As many sequences as fit beside each other. What one takes alone is what each takes, within a page or two that
-/// several share: so the number is tried, and one fewer where it is too many.
-void fill_memory(const Model& shape, const Workload& workload, const SweepOptions& options,
-                 const HardwareProfile& hardware, SweepPoint& point) {
-  point.row = simulate_point(shape, workload, options, hardware, point, 1);
-  if (!point.row.refused.empty()) return;
-  const TargetRow one = point.row;
+/// As many sequences as fit beside each other, in `point`; returns what one takes alone, which is what each takes,
+/// within a page or two that several share: so the number is tried, and one fewer where it is too many.
+TargetRow fill_memory(const Model& shape, const Workload& workload, const SweepOptions& options,
+                      const HardwareProfile& hardware, SweepPoint& point) {
+  const TargetRow one = simulate_point(shape, workload, options, hardware, point, 1);
+  point.row = one;
+  if (!one.refused.empty()) return one;
   point.sequences = sequences_that_fit(shape, hardware, one, options.most_sequences);
   while (point.sequences > 1) {
     point.row = simulate_point(shape, workload, options, hardware, point, point.sequences);
-    if (!point.row.too_large) return;
+    if (!point.row.too_large) return one;
     --point.sequences;
   }
   point.sequences = 1;
   point.row = one;
+  return one;
 }
 
 /// The most sequences whose step takes no longer than is asked for, where those of `point`, which fit, take longer. A
-/// step of more sequences is taken to be no shorter.
+/// step of more sequences is taken to be no shorter. `one`: what one sequence takes.
 void keep_pace(const Model& shape, const Workload& workload, const SweepOptions& options,
-               const HardwareProfile& hardware, SweepPoint& point) {
-  if (!point.row.refused.empty() || point.row.step_ms <= options.tpot_ms) return;
-  std::uint32_t low = 1, high = point.sequences;
-  double high_ms = point.row.step_ms;
-  if (high > 1) point.row = simulate_point(shape, workload, options, hardware, point, 1);
-  point.sequences = 1;
-  if (point.row.step_ms > options.tpot_ms) {
+               const HardwareProfile& hardware, const TargetRow& one, SweepPoint& point) {
+  const auto keeps = [&](const TargetRow& row) { return row.refused.empty() && row.step_ms <= options.tpot_ms; };
+  if (!point.row.refused.empty() || keeps(point.row)) return;
+  if (!keeps(one)) {
     TargetRow refused;
     refused.method = point.method;
     refused.too_slow = true;
-    refused.refused = fmt::format("a step of one sequence takes {:.4g} ms, and --tpot asks for {:.4g} ms",
-                                  point.row.step_ms, options.tpot_ms);
+    refused.refused = fmt::format("a step of one sequence takes {:.4g} ms, and --tpot asks for {:.4g} ms", one.step_ms,
+                                  options.tpot_ms);
     point.row = std::move(refused);
     point.sequences = 0;
     return;
   }
   // Steps grow nearly evenly, so that a straight line finds the place in a few tries; each third halves what is left.
-  for (int tries = 1; high - low > 1; ++tries) {
-    const double share = tries % 3 == 0 ? 0.5 : (options.tpot_ms - point.row.step_ms) / (high_ms - point.row.step_ms);
-    const auto next = static_cast<std::uint32_t>(low + share * (high - low));
-    const std::uint32_t tried = std::clamp(next, low + 1, high - 1);
+  std::uint32_t high = std::exchange(point.sequences, 1);
+  TargetRow slower = std::exchange(point.row, one);
+  for (int tries = 1; high - point.sequences > 1; ++tries) {
+    const double part = (options.tpot_ms - point.row.step_ms) / (slower.step_ms - point.row.step_ms),
+                 share = tries % 3 == 0 || !slower.refused.empty() ? 0.5 : part;
+    const auto next = static_cast<std::uint32_t>(point.sequences + share * (high - point.sequences));
+    const std::uint32_t tried = std::clamp(next, point.sequences + 1, high - 1);
     TargetRow row = simulate_point(shape, workload, options, hardware, point, tried);
-    if (row.step_ms <= options.tpot_ms) {
-      low = point.sequences = tried;
+    if (keeps(row)) {
+      point.sequences = tried;
       point.row = std::move(row);
     } else {
       high = tried;
-      high_ms = row.step_ms;
+      slower = std::move(row);
     }
   }
 }
@@ -108,14 +110,13 @@ void simulate_one(const Model& shape, const Workload& workload, const SweepOptio
                   const HardwareProfile& hardware, SweepPoint& point) {
   point.lossless = is_lossless(point.method, shape);
   point.sequences = point.batch;  // 0 where not even one fits
-  if (device_kv_room(shape, hardware) <= 0) {
+  if (std::string problem = what_of_weights_is_too_large(shape, hardware); !problem.empty()) {
     point.row.method = point.method;
     point.row.too_large = true;
-    point.row.refused = fmt::format("the weights take {:.1f} GB, and '{}' has {:.0f} GB of device memory",
-                                    double(shape.weights.bytes()) * 1e-9, hardware.name, hardware.device.memory_gb);
+    point.row.refused = std::move(problem);
   } else if (point.batch == kAsManyAsFit) {
-    fill_memory(shape, workload, options, hardware, point);
-    if (options.tpot_ms > 0) keep_pace(shape, workload, options, hardware, point);
+    const TargetRow one = fill_memory(shape, workload, options, hardware, point);
+    if (options.tpot_ms > 0) keep_pace(shape, workload, options, hardware, one, point);
   } else {
     point.row = simulate_point(shape, workload, options, hardware, point, point.sequences);
   }

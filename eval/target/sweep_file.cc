@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
@@ -66,6 +68,7 @@ bool asked_for(const SweepOptions& o, const SweepPoint& p) {
 
 std::vector<SweepPoint> read_points(ObjectReader& sweep, const std::string& file) {
   std::vector<SweepPoint> points;
+  std::set<std::tuple<std::string, std::string, std::uint32_t, std::uint32_t>> places;
   std::size_t number = 0;
   for (const Json& one : sweep.array("points")) {
     ObjectReader fields(one, fmt::format("{}, point {}", file, ++number));
@@ -81,6 +84,10 @@ std::vector<SweepPoint> read_points(ObjectReader& sweep, const std::string& file
     p.row = read_row(fields);
     p.method = p.row.method;
     fields.finish();
+    const bool counted = most ? p.sequences > 0 : p.sequences == p.batch;
+    if (p.row.refused.empty() && !counted) fields.fail("sequences", most ? "1 or more" : "the batch");
+    if (!places.insert({p.hardware, p.method, p.context, p.batch}).second)
+      throw_input_error("{}, point {}: the same point is there twice.", file, number);
     points.push_back(std::move(p));
   }
   return points;
@@ -154,6 +161,7 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
   if (s.options.steps < 2) reader.fail("steps", "2 or more");
   s.options.prefill_chunk = reader.integer<std::uint32_t>("prefill_chunk");
   s.options.most_sequences = reader.integer<std::uint32_t>("most_sequences");
+  if (s.options.most_sequences == 0) reader.fail("most_sequences", "1 or more");
   if (reader.has("tpot_ms")) s.options.tpot_ms = reader.number_or_null("tpot_ms", 0, kMostTpot).value_or(0);
   s.workload = parse_workload(json_text(reader.object("workload")), file + ", workload");
   for (const auto& [name, profile] : reader.object("hardware").items())
@@ -169,7 +177,9 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
     add(s.options.contexts, p.context);
     add(s.options.methods, p.method);
   }
+  if (reader.text("clock") != "simulated") reader.fail("clock", "\"simulated\"");
   out.complete = reader.boolean("complete");
+  reader.finish();
   if (out.complete && !s.complete()) reader.fail("complete", "false, since points are missing");
   if (s.points.empty()) throw_input_error("{}: the sweep has no point yet.", file);
   return out;

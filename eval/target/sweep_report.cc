@@ -195,10 +195,10 @@ void add_too_large(const Sweep& s, std::vector<std::string>& notes) {
       if (p.hardware == h.name && p.row.too_large && count++ == 0) first = &p;
     if (first == nullptr) continue;
     const std::string others =
-        count > 1 ? fmt::format("; {} of this machine, too: sweep.csv says why", counted(count - 1, "other point"))
-                  : "";
-    notes.push_back(fmt::format("{} does not fit, {} x {}: {}{}.", first->method, batch_text(first->batch, s.options),
-                                length_text(first->context), first->row.refused, others));
+        count > 1 ? fmt::format("; nor {} of this machine", counted(count - 1, "other point")) : "";
+    const std::string what = first->batch == kAsManyAsFit ? "one sequence" : batch_text(first->batch, s.options);
+    notes.push_back(fmt::format("{}: {} x {} does not fit on {}, since {}{}.", first->method, what,
+                                length_text(first->context), h.name, first->row.refused, others));
   }
 }
 

@@ -132,13 +132,16 @@ std::uint32_t sequences_that_fit(const Model& shape, const HardwareProfile& hard
   return static_cast<std::uint32_t>(std::max(fit, 0.0));
 }
 
+std::string what_of_weights_is_too_large(const Model& shape, const HardwareProfile& hardware) {
+  if (device_kv_room(shape, hardware) > 0) return "";
+  return fmt::format(
+      "the weights take {:.1f} GB, and '{}' has {:.4g} GB of device memory, of which 5 % are kept for activations",
+      double(shape.weights.bytes()) * 1e-9, hardware.name, hardware.device.memory_gb);
+}
+
 void check_target(const Model& shape, const HardwareProfile& hardware, const TargetOptions& options) {
-  if (device_kv_room(shape, hardware) <= 0) {
-    throw_input_error(
-        "The weights of {} take {:.1f} GB, and '{}' has {:.0f} GB of device memory, of which 5 % are kept for "
-        "activations.",
-        shape.name, double(shape.weights.bytes()) * 1e-9, hardware.name, hardware.device.memory_gb);
-  }
+  if (const std::string problem = what_of_weights_is_too_large(shape, hardware); !problem.empty())
+    throw_input_error("{}: {}.", shape.name, problem);
   if (options.context < 2) throw_input_error("--context is {}: give at least 2 tokens.", options.context);
   if (std::size_t{options.context} + options.steps > shape.config.max_positions) {
     throw_input_error("--context {} and {} decode steps exceed the {} positions of {} (max_position_embeddings).",

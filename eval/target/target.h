@@ -57,6 +57,10 @@ struct Target {
   std::vector<TargetRow> rows;
 };
 
+/// Why a machine cannot hold the weights beside what is kept for activations, as a sentence without its end; empty: it
+/// can.
+std::string what_of_weights_is_too_large(const Model& shape, const HardwareProfile& hardware);
+
 /// InputError where not even the weights fit, or the context exceeds the model's positions.
 void check_target(const Model& shape, const HardwareProfile& hardware, const TargetOptions& options);
 
@@ -80,6 +84,8 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
 std::string target_text(const Target& target, bool markdown);
 /// A line for each method; the clock names shape and machine.
 Table target_table(const Target& target);
+/// How that is to be read, why methods were refused, and which were predicted with other options: sentences.
+std::vector<std::string> target_notes(const Target& target);
 std::string target_json(const Target& target);
 /// What target_json() wrote. InputError naming file and field.
 Target parse_target(const std::string& text, const std::string& file);

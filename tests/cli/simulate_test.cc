@@ -165,11 +165,28 @@ TEST_F(Simulate, DrawsAMapOfMethodsByMachines) {
                     HasSubstr(">\u2013<") /* full does not fit into 24 GB */, HasSubstr(">100 %<")));
 }
 
+TEST_F(Simulate, AMapSaysWhatMaxCameTo) {
+  const cli::Outcome done = cli::run(
+      "simulate --quiet --as llama-3.2-1b --steps 2 --methods full,streaming,full-offload --context 32K --batch max "
+      "--most 8 --tpot 4 --hw h100,rtx-4090 --out " +
+      folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(bytes("a", "report.md"), AllOf(HasSubstr("too slow"), HasSubstr("(8+)"), HasSubstr("within 4 ms")));
+  if (!fs::exists(folder("a") + "/plot.svg")) GTEST_SKIP() << "matplotlib is not here";
+  EXPECT_THAT(bytes("a", "plot.svg"),
+              AllOf(HasSubstr("(8+)"), HasSubstr("as many as fit within 4 ms a step (in brackets)"),
+                    HasSubstr("too slow, refused or not simulated")));
+}
+
 TEST_F(Simulate, AllIsEveryMachineThatShips) {
   const cli::Outcome done = cli::run(small("--context 512 --batch 1 --hw all", "a"));
   ASSERT_EQ(done.code, 0) << done.text;
   for (const std::string& name : profile_names())
     EXPECT_THAT(bytes("a", "sweep.csv"), HasSubstr("," + name + ",simulated,1,")) << name;
+  // A file of one's own in the place of a shipped one.
+  write_bytes(folder("h100.json"), profile_to_json(load_profile("h100")));
+  const cli::Outcome own = cli::run(small("--context 512 --batch 1 --hw all," + folder("h100.json"), "b"));
+  EXPECT_EQ(own.code, 0) << own.text;
 }
 
 TEST_F(Simulate, SaysWhatIsWrongBeforeAnythingRuns) {

@@ -131,7 +131,6 @@ TEST(Sweep, MemoryIsFilledToTheLastSequence) {
   EXPECT_EQ(none.tokens_per_second(), 0);
 }
 
-/// hgca's second sequence needs a little more than its first, so that the estimate is two and one fits.
 TEST(Sweep, AsManyAsKeepToATimePerToken) {
   SweepOptions options = a_sweep();
   options.hardware.resize(1);
@@ -178,6 +177,7 @@ TEST(Sweep, AsManyAsKeepToATimePerToken) {
   EXPECT_THAT(refusal(json_of(free), settings_of(options)), HasSubstr("its tpot_ms is null"));
 }
 
+/// hgca's second sequence needs a little more than its first, so that the estimate is two and one fits.
 TEST(Sweep, WhereTheEstimateIsTooLargeTheLastThatFitsIsShown) {
   SweepOptions options = a_sweep();
   options.methods = {"hgca:device_kv=0.25,block=16"};
@@ -344,6 +344,10 @@ TEST(SweepFile, IsReadBackWhole) {
               HasSubstr("machine 'fluxion-a100', which 'hardware' does not have"));
   EXPECT_THAT(broken("\"hardware\": \"fluxion-a100\"", "\"hardware\": \"a200\""),
               HasSubstr("of the machine 'a200', which 'hardware' does not have"));
+  EXPECT_THAT(broken("\"sequences\": 2", "\"sequences\": 3"), HasSubstr("'sequences' must be the batch"));
+  EXPECT_THAT(broken("\"clock\": \"simulated\"", "\"clock\": \"measured\""), HasSubstr("'clock' must be"));
+  EXPECT_THAT(broken("\"complete\"", "\"more\": 1, \"complete\""), HasSubstr("'more'"));
+  EXPECT_THAT(broken("\"context\": 1024", "\"context\": 512"), HasSubstr("the same point is there twice"));
   for (const char* nothing : {"", "{}", "[]", "{\"schema_version\": 2}"})
     EXPECT_THAT(sentence_of([&] { parse_sweep(nothing, "sweep.json"); }), HasSubstr("sweep.json")) << nothing;
 }
@@ -393,7 +397,7 @@ TEST(SweepReport, HasTheFiguresInTheirPlaces) {
   EXPECT_THAT(text, HasSubstr("| full | 8.00 | does not fit |"));
   EXPECT_THAT(text, HasSubstr("| full | 25\u00a0% 0.20 recall | does not fit |"));
   EXPECT_THAT(text, HasSubstr("quest:budget=256: a reason"));
-  EXPECT_THAT(text, HasSubstr("full does not fit, batch 4 x 2K: its KV takes more."));
+  EXPECT_THAT(text, HasSubstr("full: batch 4 x 2K does not fit on fluxion-a100, since its KV takes more."));
   EXPECT_THAT(text,
               HasSubstr("| fluxion-a100 | 4 | 1K | streaming 1500 | quest:budget=256 1000 | full 500 | full 500 |"));
   EXPECT_THAT(text, HasSubstr("| fluxion-a100 | 4 | 2K | streaming 750 | - | - | none |"));
