@@ -82,7 +82,7 @@ def results(folder):
     lengths = [length(cell["length"]) for cell in summary["methods"][0]["lengths"]]
     shape = f"{target['model']}, batch {target['batch']} x {length(target['context'])}"
     too_large = ", where full KV is too large for the GPU" if "refused" in target["methods"][0] else ""
-    return f"""{BEGIN} (scripts/readme_results.py, from `{manifest['command']}`) -->
+    return f"""{BEGIN} (scripts/readme_results.py) -->
 ![Accuracy, and where a decode step's time goes](results/readme.svg)
 
 RULER needle tasks (three single, three multikey) at {' and '.join(lengths)}, embedded 5.4 M-parameter model, \
@@ -97,6 +97,12 @@ scoutattention and asyncspade 2,048 tokens) and choose from {choices(target)}: r
 
 {table(["method", "TTFT of the batch, s", "step ms", "tokens/s", "idle ms/layer", "idle %", "waits mostly for", "attended on device",
         "on host", "KV GB, device", "host"], [target_row(method, target) for method in target["methods"]])}
+
+<details><summary>The command that makes both tables</summary>
+
+`{manifest['command']}`
+</details>
+
 {END}"""
 
 

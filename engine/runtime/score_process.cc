@@ -122,7 +122,7 @@ void ScoreProcess::block_scores(const ScorePlace& place, std::uint32_t n, float*
                   c = weight((1 - of.step) * of.group), d = weight((1 - of.step) * (1 - of.group));
       float* out = scores + std::size_t{g} * n + at;
       draw_lasting(kLasting, 1 + g, own);
-      for (std::uint32_t i = 0; i < count; ++i)
+      for (std::uint32_t i = 0; i < count; ++i)  // a sum that begins at 0: it is never -0
         out[i] = 0.0f + a * lasting_shared[i] + b * own[i] + c * fresh_shared[i];
       draw_normals(key_of(place, 1 + g, fresh), at, count, own.data());
       for (std::uint32_t i = 0; i < count; ++i) out[i] += d * own[i];
