@@ -136,11 +136,12 @@ TEST(Sweep, AsManyAsKeepToATimePerToken) {
   options.hardware.resize(1);
   options.contexts = {1024};
   options.batches = {kAsManyAsFit};
-  options.most_sequences = 40;
+  options.most_sequences = 10;
+  options.methods.pop_back();
   const Sweep free = simulate_sweep(load_shape(kShape), a_workload(), options);
   for (const std::string& method : options.methods) {
     const SweepPoint most = *free.find("fluxion-a100", kAsManyAsFit, 1024, method);
-    ASSERT_EQ(most.sequences, 40u);
+    ASSERT_EQ(most.sequences, 10u);
     SweepOptions one_method = options;
     one_method.methods = {method};
     const auto within = [&](double ms) {
@@ -154,7 +155,7 @@ TEST(Sweep, AsManyAsKeepToATimePerToken) {
     };
     const double one = step_of(1), all = most.row.step_ms;
     ASSERT_LT(one, all);
-    for (const double share : {0.1, 0.5, 0.9}) {
+    for (const double share : {0.2, 0.7}) {
       const double limit = one + share * (all - one);
       const SweepPoint point = within(limit);
       ASSERT_GE(point.sequences, 1u);
@@ -162,7 +163,7 @@ TEST(Sweep, AsManyAsKeepToATimePerToken) {
       EXPECT_LE(point.row.step_ms, limit) << method;
       EXPECT_GT(step_of(point.sequences + 1), limit) << method << ": one more fits, too";
     }
-    EXPECT_EQ(within(all).sequences, 40u);
+    EXPECT_EQ(within(all).sequences, 10u);
     EXPECT_EQ(within(one).sequences, 1u);
     const SweepPoint slow = within(0.9 * one);
     EXPECT_TRUE(slow.row.too_slow);
