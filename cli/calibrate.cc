@@ -32,9 +32,8 @@ struct CalibrateArguments {
 };
 
 void calibrate(const CalibrateArguments& arguments) {
-  if (!arguments.out.ends_with(".json"))
+  if (ending_of(arguments.out) != ".json")
     throw_input_error("--out is '{}'; a profile is a .json file, and its name is the profile's.", arguments.out);
-  check_ending(arguments.out, {".json"});
   check_new_file(arguments.out, arguments.force);
   const HardwareProfile base = load_profile(arguments.base);
   const hardware::ProbeReport probe = hardware::read_probe(arguments.probe);

@@ -128,9 +128,12 @@ std::vector<std::string> words_of(int argc, char** argv) {
   return words;
 }
 
-/// Processes that each run a part of their own do not wait for one another.
-bool is_shard(const std::vector<std::string>& words) {
-  return std::any_of(words.begin(), words.end(), [](const std::string& word) { return word.starts_with("--shard"); });
+/// Processes that each run a part of their own (--shard rank) do not wait for one another.
+bool is_ranked_shard(const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (words[i] == "--shard=rank" || (words[i] == "--shard" && i + 1 < words.size() && words[i + 1] == "rank"))
+      return true;
+  return false;
 }
 
 /// What needs no other rank waits for none.
@@ -194,10 +197,10 @@ int run(const std::vector<std::string>& words) {
 int main(int argc, char** argv) {
   const std::vector<std::string> words = tandem::cli::words_of(argc, argv);
   try {
-    tandem::method_registry();  // every help text asks for it
-  } catch (const tandem::InputError& error) {
+    tandem::method_registry();             // every help text asks for it
+  } catch (const std::exception& error) {  // of a folder of TANDEM_METHODS
     return tandem::cli::say(tandem::cli::kBadInput, error.what());
   }
-  if (tandem::cli::only_asks(words) || tandem::cli::is_shard(words)) return tandem::cli::run(words);
+  if (tandem::cli::only_asks(words) || tandem::cli::is_ranked_shard(words)) return tandem::cli::run(words);
   return tandem::cli::run_as_rank([=] { return tandem::cli::run(words); });
 }

@@ -72,9 +72,13 @@ std::string text_of(const std::vector<eval::ReportedRun>& runs, const std::vecto
   if (format == "csv") return sweeps.empty() ? eval::tables_csv(runs) : eval::sweeps_csv(sweeps);
   if (format == "html") {
     const std::string tables = runs.empty() ? "" : eval::tables_text(runs, eval::TableFormat::markdown);
+    const bool one_model = std::all_of(sweeps.begin(), sweeps.end(), [&](const eval::ReportedSweep& s) {
+      return s.file.sweep.model == sweeps.front().file.sweep.model;
+    });
     const std::string title = sweeps.empty() ? eval::title_of(runs)
-                              : runs.empty() ? fmt::format("Predictions for {}", sweeps.front().file.sweep.model)
-                                             : "Tandem";
+                              : runs.empty() && one_model
+                                  ? fmt::format("Predictions for {}", sweeps[0].file.sweep.model)
+                                  : "Tandem";
     return eval::tables_page(title, tables, folders, fmt::format("Made by tandem {} ({}).", version(), git_commit()));
   }
   const eval::TableFormat as = format == "latex"      ? eval::TableFormat::latex
@@ -97,10 +101,15 @@ void report(const ReportArguments& a) {
   std::vector<eval::ReportedSweep> sweeps;
   std::vector<eval::PageFolder> folders;
   for (std::size_t i = 0; i < a.runs.size(); ++i) {
-    if (eval::holds_sweep(a.runs[i]))
+    if (eval::holds_sweep(a.runs[i])) {
       sweeps.push_back(eval::read_sweep(a.runs[i], names[i]));
-    else
+      std::error_code ignored;
+      if (format == "html" && !std::filesystem::exists(std::filesystem::path(a.runs[i]) / "report.md", ignored))
+        throw_input_error("'{}' has no report.md, which a page shows of a sweep: `simulate --resume` writes it.",
+                          a.runs[i]);
+    } else {
       runs.push_back(eval::read_run(a.runs[i], names[i]));
+    }
     folders.push_back(
         {names[i], a.runs[i], eval::holds_sweep(a.runs[i]) ? sweeps.back().file.complete : runs.back().complete});
   }

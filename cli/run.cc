@@ -54,8 +54,8 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
       "them from there. As many bytes as their KV; on a simulated clock alone");
   command.option("--shard", options.shard,
                  "Run one part of several, each into a folder of its own, on as many machines: 2/4 is the second of "
-                 "four; rank, under mpirun or srun: the process's own, into a folder in that of --out. `tandem merge` "
-                 "joins them");
+                 "four; rank, under mpirun or srun: the process's own, into a folder in that of --out (on one machine "
+                 "with --threads, since each takes all it may). `tandem merge` joins them");
   command.flag("--quiet", options.quiet, "No progress line");
 }
 
@@ -92,6 +92,7 @@ void settle_shard(RunOptions& options) {
     const std::string name = fmt::format("{:0{}}-of-{}", number + 1, std::to_string(of).size(), of);
     options.out = (std::filesystem::path(options.out) / name).string();
     options.quiet = options.quiet || number > 0;
+    options.ranked = true;
     return;
   }
   throw_input_error(
@@ -164,7 +165,9 @@ eval::RunFolder open_run(const RunOptions& options, const std::string& what, eva
 void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& progress, const std::function<void()>& work,
               const std::function<void()>& report) {
   const std::string path = folder.path().string();
-  const std::string go_on = fmt::format("go on with the same options and --resume --out {}", shell_word(path));
+  const std::string go_on = options.ranked
+                                ? "go on with the same command and --resume"
+                                : fmt::format("go on with the same options and --resume --out {}", shell_word(path));
   // Finished samples are worth more than what they replace; where there are none, all is as it was.
   const auto keeps_samples = [&] {
     progress.finish();
@@ -197,6 +200,11 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
   if (!options.shard.empty() && there < all) {
     if (there == 0) {
       if (!options.resume) folder.discard();
+      if (options.ranked) {  // an error would end the processes that have something to do
+        fmt::print("{}: the run has fewer batches than there are processes, and none for this one.\n", path);
+        check_stdout();
+        return;
+      }
       throw_input_error(
           "--shard {}: the run has too few batches for so many shards, and this shard has none: give fewer shards.",
           options.shard);

@@ -20,11 +20,11 @@ struct RunOptions {
   std::string shard;         // "2/4"; empty: all of the run
   std::string prefix_cache;  // folder; empty: prefilled prompts are not kept
   bool force = false, resume = false, quiet = false;
+  bool ranked = false;  // settle_shard() chose `shard` and `out`
 };
 
-/// Where --shard is "rank", it becomes what mpirun or srun say that this process is, the folder one of its own in that
-/// of
-/// --out, and all processes but the first are quiet. InputError where nothing says it, or without --out.
+/// Where --shard is "rank", it becomes what mpirun or srun say that this process is, and --out a folder of its own in
+/// the one that was named; all processes but the first are quiet. InputError where nothing says it, or without --out.
 void settle_shard(RunOptions& options);
 
 /// InputError for what is no shard.

@@ -119,8 +119,8 @@ std::string command_of(const SimulateArguments& a, const std::vector<std::string
       "tandem simulate --as {} --hw {} --methods {}{} --context {} --batch {} --workload {} --steps {} "
       "--prefill-chunk {} --most {}{}",
       shell_word(a.as), shell_word(a.hardware), shell_word(fmt::format("{}", fmt::join(methods, ","))),
-      equal ? " --equal " + eval::to_text(*equal) : "", shell_word(a.contexts), a.batches, shell_word(a.workload),
-      a.steps, a.prefill_chunk, a.most, a.tpot_ms ? fmt::format(" --tpot {}", *a.tpot_ms) : "");
+      equal ? " --equal " + eval::to_text(*equal) : "", shell_word(a.contexts), shell_word(a.batches),
+      shell_word(a.workload), a.steps, a.prefill_chunk, a.most, a.tpot_ms ? fmt::format(" --tpot {}", *a.tpot_ms) : "");
 }
 
 std::string program_text() {

@@ -3,12 +3,16 @@
 #
 #   scripts/probe_on_gpu.sh [options of tandem-probe]
 #
-# The JSON goes to $OUT/probe.json; OUT defaults to results/ in the repository. PROBE (one that is built already, such as
+# The JSON goes to $OUT/probe.json (--force replaces one that is there); OUT defaults to results/ in the repository. PROBE (one that is built already, such as
 # a bundle's bin/tandem-probe), NVCC, CXX and BUILD (a folder for object files) can be set too. Building takes cuBLAS's
 # header, of CUDA or of PyTorch's wheels. The exit code is tandem-probe's: 0 done, 2 bad usage, 3 a section failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${OUT:-$root/results}
+if [ -e "$out/probe.json" ] && [[ " $* " != *" --force "* ]]; then
+  echo "probe_on_gpu.sh: '$out/probe.json' is there already; --force replaces it." >&2
+  exit 2
+fi
 # cuBLAS is loaded by name. Where the system has none, PyTorch's wheels may have brought it, and its header.
 wheels=$(python3 -c 'import nvidia.cu13 as m; print(list(m.__path__)[0])' 2>/dev/null || true)
 if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libcublas.so.13* ]] &&

@@ -64,6 +64,8 @@ class PlanCheck {
   void check_source(const AttendItem& item, const StaticTokens& fixed) {
     const std::uint32_t tokens = context_.batch[item.row]->tokens;
     std::uint32_t at = 0;
+    TANDEM_CHECK(!item.average || item.side == Side::device, "only attention on the device goes into an average");
+    if (item.average) check_own(item, stores_.averages.get(item.average->id));
     for (const Range& r : fixed.ranges) {
       TANDEM_CHECK(r.begin >= at && r.begin < r.end && r.end <= tokens,
                    "a plan names tokens [{}, {}) of {} (ranges must be sorted, disjoint, not empty)", r.begin, r.end,
@@ -79,21 +81,25 @@ class PlanCheck {
   }
   void check_source(const AttendItem& item, const FetchedRef& fetched) {
     check_side(item, Side::device);
+    check_own(item, stores_.stagings.get(fetched.staging.id));
     if (const auto* fixed = std::get_if<StaticTokens>(&fetched.tokens)) check_source(item, *fixed);
     if (const auto* chosen = std::get_if<SelectionRef>(&fetched.tokens)) add_choice(item, *chosen);
   }
   void check_source(const AttendItem& item, const ChosenTokens& chosen) {
     check_side(item, Side::device);
+    check_own(item, stores_.choices.get(chosen.choice));
     add(item, chosen.scored);
   }
-  void check_source(const AttendItem& item, const HeavyRef& /*survivors*/) {
+  void check_source(const AttendItem& item, const HeavyRef& survivors) {
     check_side(item, Side::device);
+    check_own(item, stores_.heavy.get(survivors.id));
     rows_[item.row].heavy = true;
     rows_[item.row].own.push_back(item.kv_heads);
   }
   void check_source(const AttendItem& item, const ResidentBlocks& residents) {
     TANDEM_CHECK(item.side == Side::device && item.kv_heads.begin == 0 && !item.average,
                  "residents are attended on the device, by all heads");
+    check_own(item, stores_.residents.get(residents.set.id));
     const auto in_partial = [&] {
       return plan_.ready &&
              std::find(plan_.ready->rows.begin(), plan_.ready->rows.end(), item.row) != plan_.ready->rows.end();
@@ -102,11 +108,27 @@ class PlanCheck {
         !residents.chosen_only || !stores_.residents.get(residents.set.id).open(context_.layer) || in_partial(),
         "chosen residents are attended where the host attends to the rest of the choice");
   }
-  void check_source(const AttendItem& item, const TokenSetRef& /*packed*/) { check_side(item, Side::host); }
-  void check_source(const AttendItem& item, const Speculated& /*fetched*/) { check_side(item, Side::device); }
-  void check_source(const AttendItem& item, const SelectedAhead& /*sent*/) { check_side(item, Side::device); }
+  void check_source(const AttendItem& item, const TokenSetRef& packed) {
+    check_side(item, Side::host);
+    check_own(item, stores_.sets.get(packed.id));
+  }
+  void check_source(const AttendItem& item, const Speculated& fetched) {
+    check_side(item, Side::device);
+    check_own(item, stores_.skewed.get(fetched.index.id));
+  }
+  void check_source(const AttendItem& item, const SelectedAhead& sent) {
+    check_side(item, Side::device);
+    check_own(item, stores_.ranks.get(sent.rank.id));
+  }
 
-  /// Of all kinds but StaticTokens.
+  /// What a handle names is the row's.
+  template <class T>
+  void check_own(const AttendItem& item, const T& object) const {
+    TANDEM_CHECK(object.sequence == context_.batch[item.row]->id, "row {} attends by a {} of another sequence",
+                 item.row, T::kName);
+  }
+
+  /// Of all kinds but StaticTokens and residents.
   static void check_side(const AttendItem& item, Side side) {
     TANDEM_CHECK(item.side == side,
                  "a selection is attended on the side where it was made, fetched and surviving KV on the device");
@@ -114,7 +136,9 @@ class PlanCheck {
   }
 
   void add_choice(const AttendItem& item, const SelectionRef& chosen) {
-    add(item, stores_.digests.get(chosen.digests.id).digested(context_.layer));
+    const DigestIndex& index = stores_.digests.get(chosen.digests.id);
+    check_own(item, index);
+    add(item, index.digested(context_.layer));
     rows_[item.row].choices.push_back(&chosen);
   }
 

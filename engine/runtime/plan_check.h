@@ -7,7 +7,7 @@
 namespace tandem {
 
 /// LogicError naming the rule that `plan` breaks. Not looked at is what has no positions before it is there: residents,
-/// packed and speculated tokens, and what a cache rank sends must not be in other items too.
+/// packed and speculated tokens, what a cache rank sends, and the tasks of a plan must not be in other items too.
 void check_plan(const LayerContext& context, const AttendPlan& plan, const SequenceStores& stores);
 
 }  // namespace tandem

@@ -218,6 +218,7 @@ nlohmann::ordered_json json_of(const MethodVerdict& m) {
                                      {"run", m.accuracy.after},
                                      {"difference", estimate_json(change.difference, "value")}};
   if (change.has_p) accuracy["difference"]["mcnemar_mid_p"] = change.p;
+  if (m.by_tokens) accuracy["by_tokens"] = true;
   if (m.accuracy.needed > 0) accuracy["samples_needed"] = m.accuracy.needed;
   json["accuracy"] = std::move(accuracy);
   json["times"] = nlohmann::ordered_json::array();

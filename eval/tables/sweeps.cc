@@ -1,7 +1,6 @@
 #include "eval/tables/sweeps.h"
 
 #include <fmt/core.h>
-#include <string_view>
 
 #include "engine/common/error.h"
 #include "eval/report/csv.h"
@@ -49,7 +48,10 @@ std::string sweeps_text(std::span<const ReportedSweep> sweeps, TableFormat forma
       text += latex_of(s);
     } else {
       const bool markdown = format == TableFormat::markdown;
-      text += note(describe(s), markdown) + sweep_text(s.file.sweep, markdown);
+      text += note(describe(s), markdown);
+      if (!s.file.complete && s.file.sweep.complete())  // of what it has places of; whole ones may be missing
+        text += note(fmt::format("Not finished: {} points are here.", s.file.sweep.points.size()), markdown);
+      text += sweep_text(s.file.sweep, markdown);
     }
   }
   return text;

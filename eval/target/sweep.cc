@@ -31,10 +31,12 @@ bool is_lightest(const SweepOptions& options, const SweepPoint& point) {
   return weight_of(options, point.batch, point.context) == least;
 }
 
+/// `again`: of a point whose hazards were looked for with another number of sequences.
 TargetRow simulate_point(const Model& shape, const Workload& workload, const SweepOptions& options,
-                         const HardwareProfile& hardware, const SweepPoint& point, std::uint32_t sequences) {
+                         const HardwareProfile& hardware, const SweepPoint& point, std::uint32_t sequences,
+                         bool again = false) {
   TargetOptions target;
-  target.checked = is_lightest(options, point);
+  target.checked = is_lightest(options, point) && !again;
   target.methods = {point.method};
   target.batch = sequences;
   target.context = point.context;
@@ -87,7 +89,7 @@ void keep_pace(const Model& shape, const Workload& workload, const SweepOptions&
                  share = tries % 3 == 0 || !slower.refused.empty() ? 0.5 : part;
     const auto next = static_cast<std::uint32_t>(point.sequences + share * (high - point.sequences));
     const std::uint32_t tried = std::clamp(next, point.sequences + 1, high - 1);
-    TargetRow row = simulate_point(shape, workload, options, hardware, point, tried);
+    TargetRow row = simulate_point(shape, workload, options, hardware, point, tried, /*again=*/true);
     if (keeps(row)) {
       point.sequences = tried;
       point.row = std::move(row);

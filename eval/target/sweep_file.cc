@@ -181,6 +181,11 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
   out.complete = reader.boolean("complete");
   reader.finish();
   if (out.complete && !s.complete()) reader.fail("complete", "false, since points are missing");
+  if (!out.complete) {  // the heaviest points come first, so that not every place has its lists in order
+    std::sort(s.options.contexts.begin(), s.options.contexts.end());
+    std::sort(s.options.batches.begin(), s.options.batches.end(),
+              [](std::uint32_t x, std::uint32_t y) { return x - 1 < y - 1; });  // as many as fit: last
+  }
   if (s.points.empty()) throw_input_error("{}: the sweep has no point yet.", file);
   return out;
 }

@@ -186,6 +186,21 @@ void add_refusals(const Sweep& s, std::vector<std::string>& notes) {
   }
 }
 
+/// How slow the first point of each machine is that is too slow, and how many others are.
+void add_too_slow(const Sweep& s, std::vector<std::string>& notes) {
+  for (const HardwareProfile& h : s.options.hardware) {
+    const SweepPoint* first = nullptr;
+    std::size_t count = 0;
+    for (const SweepPoint& p : s.points)
+      if (p.hardware == h.name && p.row.too_slow && count++ == 0) first = &p;
+    if (first == nullptr) continue;
+    const std::string others =
+        count > 1 ? fmt::format("; {} of this machine, too", counted(count - 1, "other point")) : "";
+    notes.push_back(fmt::format("{}: too slow at {} on {}, since {}{}.", first->method, length_text(first->context),
+                                h.name, first->row.refused, others));
+  }
+}
+
 /// Why the first point of each machine does not fit, and how many others do not.
 void add_too_large(const Sweep& s, std::vector<std::string>& notes) {
   for (const HardwareProfile& h : s.options.hardware) {
@@ -282,6 +297,7 @@ std::vector<std::string> sweep_notes(const Sweep& s) {
   std::vector<std::string> notes;
   add_how_to_read(s, notes);
   add_too_large(s, notes);
+  add_too_slow(s, notes);
   add_refusals(s, notes);
   return notes;
 }

@@ -115,6 +115,9 @@ int main(int argc, char** argv) {
       std::cout << help_text();
       return 0;
     }
+    // The result is renamed over the file: a device or a pipe would be replaced, too.
+    if (!options.out.empty() && std::filesystem::exists(options.out) && !std::filesystem::is_regular_file(options.out))
+      throw UsageError("--out: '" + options.out + "' is no regular file: name another.");
     if (!options.out.empty() && !options.force && std::filesystem::exists(options.out))
       throw UsageError("--out: '" + options.out + "' is there already; --force replaces it.");
     return run(options);

@@ -116,6 +116,18 @@ TEST_F(CompareWays, ShardsAreJoinedToTheBytesOfOneRun) {
     unsetenv(launchers[rank].second);
     ASSERT_EQ(done.code, 0) << done.text;
   }
+  // One that has all it needs goes on, one that is too many ends without harm.
+  setenv("PMI_RANK", "1", 1);
+  setenv("PMI_SIZE", "3", 1);
+  EXPECT_EQ(cli::run(command + three + " --resume").code, 0);
+  setenv("PMI_RANK", "49", 1);
+  setenv("PMI_SIZE", "50", 1);
+  const cli::Outcome idle = cli::run(command + three);
+  unsetenv("PMI_RANK");
+  unsetenv("PMI_SIZE");
+  EXPECT_EQ(idle.code, 0) << idle.text;
+  EXPECT_THAT(idle.text, HasSubstr("none for this one"));
+  EXPECT_FALSE(fs::exists(folder("ranks") + "/50-of-50"));
   for (const char* part : {"1", "2", "3"})
     EXPECT_EQ(bytes("ranks", (std::string(part) + "-of-3/samples.jsonl").c_str()),
               bytes((std::string("s") + part).c_str(), "samples.jsonl"));

@@ -184,9 +184,13 @@ TEST_F(Simulate, AllIsEveryMachineThatShips) {
   for (const std::string& name : profile_names())
     EXPECT_THAT(bytes("a", "sweep.csv"), HasSubstr("," + name + ",simulated,1,")) << name;
   // A file of one's own in the place of a shipped one.
-  write_bytes(folder("h100.json"), profile_to_json(load_profile("h100")));
+  HardwareProfile mine = load_profile("h100");
+  mine.title = "one of my own";
+  write_bytes(folder("h100.json"), profile_to_json(mine));
   const cli::Outcome own = cli::run(small("--context 512 --batch 1 --hw all," + folder("h100.json"), "b"));
   EXPECT_EQ(own.code, 0) << own.text;
+  EXPECT_THAT(own.text, HasSubstr("one of my own"));
+  EXPECT_THAT(own.text, ::testing::Not(HasSubstr("H100 SXM 80 GB")));
 }
 
 TEST_F(Simulate, SaysWhatIsWrongBeforeAnythingRuns) {

@@ -102,6 +102,8 @@ TEST_F(ProbeProgram, AFileThatIsThereIsReplacedOnlyWhereAskedTo) {
   EXPECT_EQ(text("p.json"), before);
   EXPECT_EQ(run(command + " --label other --force"), 0) << text("err");
   EXPECT_THAT(text("p.json"), HasSubstr("other"));
+  EXPECT_EQ(run("--sections gemm --force --out /dev/null"), 2);
+  EXPECT_THAT(text("err"), HasSubstr("is no regular file"));
 }
 
 TEST_F(ProbeProgram, HelpGoesToStandardOutput) {

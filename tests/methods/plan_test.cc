@@ -242,6 +242,28 @@ TEST(Plan, AnIndexHoldsOneChoice) {
   }
 }
 
+TEST(Plan, AChoiceIsOfTheRowsOwnSequence) {
+  Planned method(
+      [](const LayerContext& context, Ops& ops) {
+        AttendPlan plan;
+        std::vector<ScoreRequest> asked;
+        for (const SequenceState* s : context.batch)
+          asked.push_back({.sequence = s, .digests = std::any_cast<DigestRef>(s->method), .blocks = 2});
+        const std::vector<SelectionRef> chosen = ops.score_topk(context, asked);
+        for (std::uint32_t row = 0; row < 2; ++row) {
+          plan.items.push_back({.row = row, .pages = {chosen[1 - row]}, .side = Side::host});
+          plan.items.push_back({.row = row, .pages = {StaticTokens{{{192, context.batch[row]->tokens}}}}});
+        }
+        return plan;
+      },
+      [](SequenceState& sequence, Ops& ops) {
+        ops.move_to_host(sequence, {0, 192});
+        sequence.method = ops.build_digests(sequence, {.tokens = {0, 192}, .block = 16, .side = Side::host});
+      });
+  EXPECT_THAT(refusal(method, {random_prompt(301, 1), random_prompt(250, 2)}),
+              HasSubstr("row 0 attends by a digest index of another sequence"));
+}
+
 // The first layer has no digests: its choice is empty, wherever it stands.
 TEST(Plan, AnEmptyChoiceOverlapsNothing) {
   Planned method(
