@@ -163,7 +163,7 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
       {"--ruler-qa a.json --ruler-data b", {"--ruler-data", "--ruler-qa"}},
       {"--as llama-3.1-9b", {"'llama-3.1-9b'", "Did you mean 'llama-3.1-8b'?"}},
       {"--as llama-2-7b --context 8K", {"--context 8192", "4096 positions"}},
-      {"--as qwen3-32b --hw hgca-a6000", {"weights of qwen3-32b take 65.5 GB", "48 GB"}},
+      {"--as qwen3-32b --hw hgca-a6000", {"qwen3-32b: the weights take 65.5 GB", "48 GB"}},
       {"--as llama-3.1-8b --context 1K,2K", {"--context is '1K,2K'", "one length"}},
       {"--as llama-3.1-8b --device emu", {"--as", "--device sim"}},
       {"--as llama-3.1-8b --workload /dev/zero", {"--workload", "'/dev/zero' is longer than 67108864 bytes"}},

@@ -189,8 +189,8 @@ TEST_F(Simulate, AllIsEveryMachineThatShips) {
   write_bytes(folder("h100.json"), profile_to_json(mine));
   const cli::Outcome own = cli::run(small("--context 512 --batch 1 --hw all," + folder("h100.json"), "b"));
   EXPECT_EQ(own.code, 0) << own.text;
-  EXPECT_THAT(own.text, HasSubstr("one of my own"));
-  EXPECT_THAT(own.text, ::testing::Not(HasSubstr("H100 SXM 80 GB")));
+  EXPECT_THAT(bytes("b", "sweep.json"),
+              AllOf(HasSubstr("one of my own"), ::testing::Not(HasSubstr("H100 SXM 80 GB, PCIe 5, 14 cores"))));
 }
 
 TEST_F(Simulate, SaysWhatIsWrongBeforeAnythingRuns) {
