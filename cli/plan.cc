@@ -98,6 +98,7 @@ void plan(const PlanArguments& a) {
     hardware.title += fmt::format(", with {}", fmt::join(others, " and "));
   }
   std::vector<eval::PlanMemory> memories;
+  memories.reserve(machines.size());
   for (const HardwareProfile& m : machines)
     memories.push_back(
         {m.name, m.title, eval::device_kv_room(shape, m), eval::host_kv_room(m), m.link.h2d_curve.back().gbps * 1e9});
