@@ -9,17 +9,12 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/common/trimmed.h"
 
 namespace tandem::cli {
 namespace {
 
 constexpr std::uint64_t kLongestContext = std::uint64_t{16} << 20;
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
 
 /// The number at the front and the rest; nothing where there is none, or it is no finite plain decimal.
 template <class Number>

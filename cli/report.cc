@@ -101,7 +101,8 @@ void report(const ReportArguments& a) {
   std::vector<eval::ReportedSweep> sweeps;
   std::vector<eval::PageFolder> folders;
   for (std::size_t i = 0; i < a.runs.size(); ++i) {
-    if (eval::holds_sweep(a.runs[i])) {
+    const bool sweep = eval::holds_sweep(a.runs[i]);
+    if (sweep) {
       sweeps.push_back(eval::read_sweep(a.runs[i], names[i]));
       std::error_code ignored;
       if (format == "html" && !std::filesystem::exists(std::filesystem::path(a.runs[i]) / "report.md", ignored))
@@ -110,8 +111,7 @@ void report(const ReportArguments& a) {
     } else {
       runs.push_back(eval::read_run(a.runs[i], names[i]));
     }
-    folders.push_back(
-        {names[i], a.runs[i], eval::holds_sweep(a.runs[i]) ? sweeps.back().file.complete : runs.back().complete});
+    folders.push_back({names[i], a.runs[i], sweep ? sweeps.back().file.complete : runs.back().complete});
   }
   if (const auto differences = eval::unlike(runs); !differences.empty() && !a.mixed)
     throw_input_error("The runs are not comparable: {} --mixed shows them side by side all the same.",

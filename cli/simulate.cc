@@ -29,8 +29,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSweepFile = "sweep.json";
-
 constexpr const char* kSimulateFooter = R"(
 Examples:
   tandem simulate                                        llama-3.1-8b on an A100, 16 x 8K and 16 x 32K
@@ -46,8 +44,9 @@ The engine's own schedule of each method runs with the costs of the shape that -
 virtual: the same in every run. Which blocks and tokens heads would choose is drawn from --workload.
 
 --batch max decodes as many sequences as the method's KV leaves room for: what it can serve, not how fast it is beside
-others of the same batch; with --tpot, as many as keep to that time per token. A method that keeps little of the context is fast and may answer badly: `tandem compare` and
-`tandem eval` measure that. `tandem compare --as` records a workload on a model of yours and predicts with it.
+others of the same batch; with --tpot, as many as keep to that time per token. A method that keeps little of the context
+is fast and may answer badly: `tandem compare` and `tandem eval` measure that. `tandem compare --as` records a workload
+on a model of yours and predicts with it.
 
 The folder of --out gets report.md, sweep.json, sweep.csv and plot.png. The same command with --resume goes on where ^C
 stopped it; with more machines, batches, contexts or methods it simulates what the folder lacks.)";
@@ -168,7 +167,7 @@ eval::FolderLock open_folder(const SimulateArguments& a) {
     if (a.force) throw_input_error("--force replaces what is in the folder of --out: give it too.");
     return {};
   }
-  const fs::path folder(a.out), file = folder / kSweepFile;
+  const fs::path folder(a.out), file = folder / eval::kSweepFile;
   std::error_code ignored;
   if (fs::exists(folder, ignored) && !fs::is_directory(folder, ignored))
     throw_input_error("--out: '{}' is a file: name a folder.", a.out);
@@ -191,7 +190,7 @@ eval::FolderLock open_folder(const SimulateArguments& a) {
 void write_so_far(const SimulateArguments& a, const eval::Sweep& sweep, const std::string& command,
                   const std::optional<eval::Equal>& equal) {
   const fs::path folder(a.out);
-  eval::write_file(folder / kSweepFile, eval::sweep_json(sweep, command, program_text()));
+  eval::write_file(folder / eval::kSweepFile, eval::sweep_json(sweep, command, program_text()));
   std::error_code ignored;
   for (const char* name : {"report.md", "sweep.csv", "plot.png", "plot.svg", eval::kEqualFile})
     fs::remove(folder / name, ignored);
@@ -234,7 +233,7 @@ void simulate(const SimulateArguments& a) {
   }
   std::vector<eval::SweepPoint> known;
   if (a.resume) {
-    const std::string file = (fs::path(a.out) / kSweepFile).string();
+    const std::string file = (fs::path(a.out) / eval::kSweepFile).string();
     known = eval::known_points(read_text(file, "--resume: '" + file + "'"), file,
                                eval::empty_sweep(shape, options, workload), program_text());
   }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "engine/common/error.h"
+#include "engine/common/trimmed.h"
 
 namespace tandem {
 namespace {
@@ -60,9 +61,7 @@ std::vector<std::string> split_method_list(std::string_view text) {
   std::vector<std::string> specs;
   while (true) {
     const std::size_t comma = text.find(',');
-    std::string_view part = text.substr(0, comma);
-    while (part.starts_with(' ')) part.remove_prefix(1);
-    while (part.ends_with(' ')) part.remove_suffix(1);
+    const std::string_view part = trimmed(text.substr(0, comma));
     const bool continues = !specs.empty() && specs.back().find(':') != std::string::npos &&
                            part.find('=') != std::string_view::npos && part.find(':') == std::string_view::npos;
     if (continues) {

@@ -3,9 +3,10 @@
 #
 #   scripts/probe_on_gpu.sh [options of tandem-probe]
 #
-# The JSON goes to $OUT/probe.json (--force replaces one that is there); OUT defaults to results/ in the repository. PROBE (one that is built already, such as
-# a bundle's bin/tandem-probe), NVCC, CXX and BUILD (a folder for object files) can be set too. Building takes cuBLAS's
-# header, of CUDA or of PyTorch's wheels. The exit code is tandem-probe's: 0 done, 2 bad usage, 3 a section failed.
+# The JSON goes to $OUT/probe.json (--force replaces one that is there); OUT defaults to results/ in the repository. PROBE
+# (one that is built already, such as a bundle's bin/tandem-probe), NVCC, CXX and BUILD (a folder for object files) can be
+# set too. Building takes cuBLAS's header, of CUDA or of PyTorch's wheels. The exit code is tandem-probe's: 0 done, 2 bad
+# usage, 3 a section failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${OUT:-$root/results}

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "engine/common/trimmed.h"
 #include "eval/ruler/draft.h"
 #include "eval/scoring/string_match.h"
 
@@ -235,9 +236,7 @@ std::vector<std::string> expand_ruler_tasks(std::string_view list) {
   };
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
-    std::string_view item = list.substr(begin, end - begin);
-    while (item.starts_with(' ')) item.remove_prefix(1);
-    while (item.ends_with(' ')) item.remove_suffix(1);
+    const std::string_view item = trimmed(list.substr(begin, end - begin));
     if (item == "all" || item == "niah" || item == "single" || item == "multikey" || item == "qa") {
       for (const RulerTask& task : ruler_tasks())
         if (item == "all" || task.name.find(item) != std::string::npos) add(task.name);

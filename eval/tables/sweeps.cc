@@ -10,8 +10,6 @@
 namespace tandem::eval {
 namespace {
 
-constexpr const char* kSweepFile = "sweep.json";
-
 std::string describe(const ReportedSweep& s) {
   return fmt::format("{}: sweep of {}, made by {}: {}{}", s.name, s.file.sweep.model, s.file.program, s.file.command,
                      s.file.complete ? "" : " (NOT COMPLETE)");

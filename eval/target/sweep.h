@@ -87,6 +87,9 @@ std::string sweep_csv(const Sweep& sweep);
 /// `command` and `program` (its version) are kept with the figures.
 std::string sweep_json(const Sweep& sweep, const std::string& command, const std::string& program);
 
+/// In the folder of --out.
+inline constexpr const char* kSweepFile = "sweep.json";
+
 struct SweepFile {
   Sweep sweep;  // options: what its points are of, in their order
   std::string command, program;

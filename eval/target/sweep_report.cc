@@ -186,35 +186,33 @@ void add_refusals(const Sweep& s, std::vector<std::string>& notes) {
   }
 }
 
-/// How slow the first point of each machine is that is too slow, and how many others are.
-void add_too_slow(const Sweep& s, std::vector<std::string>& notes) {
+/// The first point of each machine that was refused for a reason, and how many others were.
+template <class Say>
+void add_firsts(const Sweep& s, bool TargetRow::*reason, const char* others_too, std::vector<std::string>& notes,
+                const Say& say) {
   for (const HardwareProfile& h : s.options.hardware) {
     const SweepPoint* first = nullptr;
     std::size_t count = 0;
     for (const SweepPoint& p : s.points)
-      if (p.hardware == h.name && p.row.too_slow && count++ == 0) first = &p;
+      if (p.hardware == h.name && p.row.*reason && count++ == 0) first = &p;
     if (first == nullptr) continue;
     const std::string others =
-        count > 1 ? fmt::format("; {} of this machine, too", counted(count - 1, "other point")) : "";
-    notes.push_back(fmt::format("{}: too slow at {} on {}, since {}{}.", first->method, length_text(first->context),
-                                h.name, first->row.refused, others));
+        count > 1 ? fmt::format("; {} {} of this machine", others_too, counted(count - 1, "other point")) : "";
+    notes.push_back(
+        fmt::format("{}: {} on {}, since {}{}.", first->method, say(*first), h.name, first->row.refused, others));
   }
 }
 
-/// Why the first point of each machine does not fit, and how many others do not.
 void add_too_large(const Sweep& s, std::vector<std::string>& notes) {
-  for (const HardwareProfile& h : s.options.hardware) {
-    const SweepPoint* first = nullptr;
-    std::size_t count = 0;
-    for (const SweepPoint& p : s.points)
-      if (p.hardware == h.name && p.row.too_large && count++ == 0) first = &p;
-    if (first == nullptr) continue;
-    const std::string others =
-        count > 1 ? fmt::format("; nor {} of this machine", counted(count - 1, "other point")) : "";
-    const std::string what = first->batch == kAsManyAsFit ? "one sequence" : batch_text(first->batch, s.options);
-    notes.push_back(fmt::format("{}: {} x {} does not fit on {}, since {}{}.", first->method, what,
-                                length_text(first->context), h.name, first->row.refused, others));
-  }
+  add_firsts(s, &TargetRow::too_large, "nor", notes, [&](const SweepPoint& p) {
+    const std::string what = p.batch == kAsManyAsFit ? "one sequence" : batch_text(p.batch, s.options);
+    return fmt::format("{} x {} does not fit", what, length_text(p.context));
+  });
+}
+
+void add_too_slow(const Sweep& s, std::vector<std::string>& notes) {
+  add_firsts(s, &TargetRow::too_slow, "and", notes,
+             [](const SweepPoint& p) { return fmt::format("too slow at {}", length_text(p.context)); });
 }
 
 std::string without_host_limit(const SweepOptions& o) {
