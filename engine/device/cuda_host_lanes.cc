@@ -1,7 +1,6 @@
 #include "engine/device/cuda_host_lanes.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <optional>
 #include <system_error>
@@ -13,15 +12,10 @@
 namespace tandem {
 namespace {
 
-bool at_least(const std::uint32_t* word, std::uint32_t value) {
-  const std::atomic_ref<std::uint32_t> now(*const_cast<std::uint32_t*>(word));
-  return static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) >= 0;
-}
-
 void wait_for(const CudaArrival& arrival) {
   constexpr auto kPatience = std::chrono::seconds(2);  // longer than any operation: the stream may have failed
   const auto begin = std::chrono::steady_clock::now();
-  for (unsigned looks = 0; !at_least(arrival.word, arrival.value); ++looks) {
+  for (unsigned looks = 0; !cuda_count_reached(arrival.word, arrival.value); ++looks) {
     std::this_thread::yield();
     if (looks % 1024 == 1023 && std::chrono::steady_clock::now() - begin > kPatience) return arrival.mark->wait();
   }
@@ -85,7 +79,7 @@ void CudaHostLanes::submit(LaneId lane, Task task) {
 }
 
 bool CudaHostLanes::reached(Event event) const {
-  return at_least(count_of(event.lane), static_cast<std::uint32_t>(event.value));
+  return cuda_count_reached(count_of(event.lane), static_cast<std::uint32_t>(event.value));
 }
 
 void CudaHostLanes::await(Event event) {
@@ -136,8 +130,7 @@ void CudaHostLanes::run(LaneId lane) {
       error_ = error;
       stopped_ = true;
     }
-    const std::atomic_ref<std::uint32_t> count(*const_cast<std::uint32_t*>(count_of(lane)));
-    count.fetch_add(1, std::memory_order_release);
+    cuda_raise_count(count_of(lane));
     done_.notify_all();
   }
 }

@@ -66,7 +66,7 @@ class CudaHostLanes {
   /// Returns when the operation is done.
   void await(Event event);
   /// The lane's operations that are done, as a stream can wait for them: of 32 bits.
-  const std::uint32_t* count_of(LaneId lane) const { return counts_.as<std::uint32_t>() + lane * kCountStride; }
+  std::uint32_t* count_of(LaneId lane) const { return counts_.as<std::uint32_t>() + lane * kCountStride; }
 
   /// What a body has thrown, once; nullptr: nothing. No body runs after that until resume().
   std::exception_ptr take_error();

@@ -286,6 +286,7 @@ void append_heavy_cases(CaseSize size, std::vector<KernelCase>& cases) {
   take(keep_heavy_case(1, 8, 40, 200, 200, 16, 4, DType::f32, true));         // a smaller room
   take(keep_heavy_case(1, 8, 3, 50, 53, 100, 16, DType::f32, false));         // all stay
   take(keep_heavy_case(1, 8, 5, 20, 60, 10, 32, DType::f32, false));          // more recent ones than places
+  take(keep_heavy_case(2, 8, 60, 80, 96, 40, 32, DType::f32, false));         // some that were held are recent
   take(keep_heavy_case(1, 8, 0, 0, 3000, 1500, 100, DType::f32, true));       // more than a pass of the walk
   take(keep_heavy_case(2, 8, 700, 3000, 5000, 1500, 300, DType::f32, true));  // the same, with many held before
   take(update_heavy_case(1, 1, 8, 0, 4, 2, DType::f32));

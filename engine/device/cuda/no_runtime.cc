@@ -57,6 +57,14 @@ void cuda_write_count(CudaStream, std::uint32_t*, std::uint32_t) {
   refuse();
 }
 
+bool cuda_count_reached(const std::uint32_t*, std::uint32_t) {
+  refuse();
+}
+
+void cuda_raise_count(std::uint32_t*) {
+  refuse();
+}
+
 void cuda_copy(void*, const void*, std::size_t, CudaStream) {
   refuse();
 }

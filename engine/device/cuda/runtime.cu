@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <cuda.h>
@@ -179,6 +180,15 @@ void cuda_write_count(CudaStream stream, std::uint32_t* count, std::uint32_t val
   static const Write write = of_driver<Write>("cuStreamWriteValue32");
   check_driver(write(of(stream), reinterpret_cast<CUdeviceptr>(count), value, CU_STREAM_WRITE_VALUE_DEFAULT),
                "having a stream tell the host");
+}
+
+bool cuda_count_reached(const std::uint32_t* count, std::uint32_t value) {
+  const std::atomic_ref<std::uint32_t> now(*const_cast<std::uint32_t*>(count));
+  return static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) >= 0;
+}
+
+void cuda_raise_count(std::uint32_t* count) {
+  std::atomic_ref<std::uint32_t>(*count).fetch_add(1, std::memory_order_release);
 }
 
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream) {

@@ -123,6 +123,11 @@ void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32
 /// A thread that looks at it needs nothing of the driver, whose locks may be held by a thread that waits.
 void cuda_write_count(CudaStream stream, std::uint32_t* count, std::uint32_t value);
 
+/// What threads of the host do with such counts: whether *count >= value, with acquire order and the sign as above, and
+/// *count + 1 with release order.
+bool cuda_count_reached(const std::uint32_t* count, std::uint32_t value);
+void cuda_raise_count(std::uint32_t* count);
+
 /// In the order of the stream, between host and device memory in any direction. Of ordinary host memory the call may
 /// return late, as the driver stages it, or before it was read or written, where the GPU reaches all of the host's
 /// memory itself (HMM, ATS): whoever names it keeps it, and leaves it alone, until the stream has done it.

@@ -137,6 +137,7 @@ __device__ __forceinline__ uint4 load_stream(const void* at) {
   return value;
 #else
   cuda_emulator::check_access(at, sizeof(uint4), sizeof(uint4), "load_stream");
+  cuda_emulator::note_constant_read(at, sizeof(uint4));
   uint4 value;
   std::memcpy(&value, at, sizeof value);
   return value;

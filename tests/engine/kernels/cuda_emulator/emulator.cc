@@ -14,6 +14,8 @@
 
 #include "tests/engine/kernels/cuda_emulator/fibre.h"
 #include "tests/engine/kernels/cuda_emulator/language.cuh"
+#include "tests/engine/kernels/cuda_emulator/races.h"
+#include "tests/engine/kernels/cuda_emulator/stream_order.h"
 
 namespace tandem::cuda_emulator {
 namespace {
@@ -51,10 +53,16 @@ struct SharedArray {
   std::size_t bytes;
 };
 
+/// What blocks have one after the other: all of it is poison when none has it.
+using SharedMemory = std::vector<unsigned char>;
+
 class Block {
  public:
-  Block(Size3 block, std::size_t dynamic_shared, std::size_t most_shared, const Stacks& stacks, std::mt19937& random,
-        const std::function<void()>& thread);
+  Block(Size3 block, std::size_t dynamic_shared, std::size_t most_shared, SharedMemory& memory, const Stacks& stacks,
+        std::mt19937& random, Races& races, std::uint32_t index, const std::function<void()>& thread);
+  ~Block() { std::fill_n(memory_.begin(), std::min(memory_.size(), used_ + 2 * kGuardBytes), kPoison); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
   void run();
 
   Thread& current() { return *current_; }
@@ -67,8 +75,15 @@ class Block {
   unsigned char* dynamic() { return arrays_.front().data; }
   void check(const void* at, std::size_t bytes, bool must_be_shared, const char* operation) const;
   void warp_arrive();
+  /// What this file does with memory for a thread: the compiler does not call for it.
+  void note(const void* at, std::size_t bytes, Races::Kind kind) {
+    races_.access(at, bytes, kind, __builtin_return_address(0));
+  }
+  void warp_barrier(std::uint32_t lanes) { races_.warp_barrier(current_->number / kWarpLanes, lanes); }
 
  private:
+  void resume(Thread& thread);
+  [[noreturn]] void report_race() const;
   void release_barrier();
   void check_guards() const;
   [[noreturn]] void report_deadlock() const;
@@ -79,20 +94,23 @@ class Block {
   Thread* current_ = nullptr;
   std::exception_ptr error_;
   std::mt19937& random_;
-  std::vector<unsigned char> memory_;
-  std::size_t used_ = 0;
+  Races& races_;
+  SharedMemory& memory_;
+  std::size_t used_ = 0;  // of its bytes, from the first multiple of 128 on
   std::vector<SharedArray> arrays_;
 };
 
 Block* running = nullptr;
 std::size_t shared_limit = kMaxShared;
 
-Block::Block(Size3 block, std::size_t dynamic_shared, std::size_t most_shared, const Stacks& stacks,
-             std::mt19937& random, const std::function<void()>& thread)
+Block::Block(Size3 block, std::size_t dynamic_shared, std::size_t most_shared, SharedMemory& memory,
+             const Stacks& stacks, std::mt19937& random, Races& races, std::uint32_t index,
+             const std::function<void()>& thread)
     : most_shared_(most_shared),
       threads_(std::size_t{block.x} * block.y * block.z),
       random_(random),
-      memory_(kMaxShared + 64 * kGuardBytes, kPoison) {
+      races_(races),
+      memory_(memory) {
   body_ = [this, &thread] {
     try {
       thread();
@@ -106,6 +124,7 @@ Block::Block(Size3 block, std::size_t dynamic_shared, std::size_t most_shared, c
     threads_[i].fibre = std::make_unique<Fibre>(stacks.low(i), body_);
   }
   array(nullptr, "dynamic shared memory", dynamic_shared, 128);
+  races_.begin_block(index, static_cast<unsigned>(threads_.size()), memory_);
 }
 
 unsigned char* Block::array(const void* identity, const char* name, std::size_t bytes, std::size_t alignment) {
@@ -146,7 +165,8 @@ void Block::check_guards() const {
   const unsigned char* from = memory_.data();
   const SharedArray* before = nullptr;
   const auto clean = [&](const unsigned char* to) {
-    return std::all_of(from, to, [](unsigned char byte) { return byte == kPoison; });
+    const auto bytes = static_cast<std::size_t>(to - from);
+    return bytes == 0 || (*from == kPoison && std::memcmp(from, from + 1, bytes - 1) == 0);
   };
   for (const SharedArray& array : arrays_) {
     if (!clean(array.data))
@@ -171,10 +191,7 @@ void Block::run() {
     for (Thread* const thread : order) {
       if (thread->state != Thread::State::ready) continue;
       progress = true;
-      current_ = thread;
-      ::threadIdx = thread->index;
-      thread->fibre->resume();
-      if (error_) std::rethrow_exception(error_);
+      resume(*thread);
       if (thread->fibre->ended()) {
         thread->state = Thread::State::ended;
         ++ended;
@@ -184,6 +201,42 @@ void Block::run() {
     release_barrier();
   }
   check_guards();
+}
+
+void Block::resume(Thread& thread) {
+  current_ = &thread;
+  ::threadIdx = thread.index;
+  races_.resume(thread.number);
+  races = &races_;
+  thread.fibre->resume();
+  races = nullptr;
+  if (error_) std::rethrow_exception(error_);
+  if (races_.found()) report_race();  // nothing may be thrown where the compiler calls
+}
+
+void Block::report_race() const {
+  const Races::Race& race = races_.race();
+  const auto verb = [](Races::Kind kind) {
+    switch (kind) {
+      case Races::Kind::read:
+        return "read";
+      case Races::Kind::constant_read:
+        return "read past the coherent caches";
+      case Races::Kind::write:
+        return "written";
+      case Races::Kind::atomic:
+        return "changed by an atomic";
+    }
+    return "";
+  };
+  std::string where = "memory outside the block";
+  const auto* const byte = static_cast<const unsigned char*>(race.at);
+  for (const SharedArray& array : arrays_)
+    if (byte >= array.data && byte < array.data + array.bytes)
+      where = fmt::format("'{}' from byte {} on", array.name, byte - array.data);
+  throw Error(fmt::format("{}: {} bytes of {} are {}, and nothing orders that with {}, by which they were {}{}.", who(),
+                          race.bytes, where, verb(race.kind), race.other, verb(race.other_kind),
+                          place_of_code(race.code)));
 }
 
 // Nobody can run: either the whole block stands at one barrier, or it never will.
@@ -198,6 +251,7 @@ void Block::release_barrier() {
     thread.state = Thread::State::ready;
     thread.count = count;
   }
+  races_.block_barrier();
 }
 
 void Block::report_deadlock() const {
@@ -256,6 +310,7 @@ void check_aligned(const void* at, std::size_t alignment, const char* operation)
 
 void complete(const std::vector<Copy>& group) {
   for (const Copy& copy : group) {
+    running->note(copy.to, copy.bytes, Races::Kind::write);
     if (copy.from != nullptr)
       std::memcpy(copy.to, copy.from, copy.bytes);
     else
@@ -273,7 +328,7 @@ void set_max_shared(std::size_t bytes) {
   shared_limit = bytes;
 }
 
-void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, unsigned seed,
+void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, unsigned seed, const void* kernel,
               const std::function<void()>& thread) {
   const std::size_t threads = std::size_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > 1024 || block.z > 64)
@@ -286,6 +341,8 @@ void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, u
   if (running != nullptr) throw Error("A kernel cannot be launched by a kernel.");
   static std::optional<Stacks> stacks;
   if (!stacks || stacks->count() < threads) stacks.emplace(threads);
+  SharedMemory shared(kMaxShared + 64 * kGuardBytes, kPoison);
+  Races found(stacks->all());
   std::mt19937 random(seed);
   ::blockDim = {block.x, block.y, block.z};
   ::gridDim = {grid.x, grid.y, grid.z};
@@ -293,15 +350,20 @@ void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, u
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::shuffle(order.begin(), order.end(), random);
   struct Reset {
-    ~Reset() { running = nullptr; }
+    ~Reset() {
+      running = nullptr;
+      races = nullptr;
+    }
   } reset;
   for (const std::size_t i : order) {
     ::blockIdx = {static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
                   static_cast<unsigned>(i / grid.x / grid.y)};
-    Block one(block, dynamic_shared, asked ? max_shared() : kUnaskedForShared, *stacks, random, thread);
+    Block one(block, dynamic_shared, asked ? max_shared() : kUnaskedForShared, shared, *stacks, random, found,
+              static_cast<std::uint32_t>(i), thread);
     running = &one;
     one.run();
   }
+  touch(found.touched(), kernel);
 }
 
 void fail(const std::string& what) {
@@ -316,6 +378,10 @@ void* shared_bytes(const void* identity, const char* name, std::size_t bytes, st
   return running->array(identity, name, bytes, alignment);
 }
 
+void note_warp_barrier(std::uint32_t lanes) {
+  running->warp_barrier(lanes);
+}
+
 void check_access(const void* at, std::size_t bytes, std::size_t alignment, const char* operation) {
   check_aligned(at, alignment, operation);
   running->check(at, bytes, false, operation);
@@ -324,6 +390,18 @@ void check_access(const void* at, std::size_t bytes, std::size_t alignment, cons
 void check_shared(const void* at, std::size_t bytes, std::size_t alignment, const char* operation) {
   check_aligned(at, alignment, operation);
   running->check(at, bytes, true, operation);
+}
+
+void note_read(const void* at, std::size_t bytes) {
+  running->note(at, bytes, Races::Kind::read);
+}
+
+void note_atomic(const void* at, std::size_t bytes) {
+  running->note(at, bytes, Races::Kind::atomic);
+}
+
+void note_constant_read(const void* at, std::size_t bytes) {
+  running->note(at, bytes, Races::Kind::constant_read);
 }
 
 unsigned lane() {
@@ -363,6 +441,8 @@ void async_copy(void* to_shared, const void* from, std::size_t bytes, bool valid
   // An address must be readable though nothing is read from it: where it is not, the program ends here.
   static_cast<void>(*static_cast<const volatile unsigned char*>(from));
   std::memset(to_shared, kPoison, bytes);
+  running->note(to_shared, bytes, Races::Kind::write);
+  if (valid) running->note(from, bytes, Races::Kind::read);
   running->current().open.push_back({to_shared, valid ? from : nullptr, bytes});
 }
 

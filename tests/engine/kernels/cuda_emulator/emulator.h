@@ -6,13 +6,13 @@
 //   ends;
 //   * a copy by cp.async makes its destination NaN when it is issued and writes it when it is waited for;
 //   * a barrier that not every thread of the block reaches, a warp operation that a named lane does not take part in,
-//   and
-//     threads at different barriers are errors that say who waits where.
+//     and threads at different barriers are errors that say who waits where;
+//   * accesses of two threads to the same bytes that nothing orders are an error, whatever order they ran in (races.h),
+//     and so are those of two streams (stream_order.h). Kernels' own only where no sanitizer watches the build.
 // Streams are threads (streams.h), each as late as it likes.
 // Not emulated: blocks side by side (a block that waits for another never ends), caches, and time.
-// So it cannot see: a read-modify-write that should have been atomic but has no point in it where a fibre waits; warp
-// operations that two sites of the source issue as one (.aligned instructions after a divergence); that tensor cores
-// cut sums off where f32 would round them; work that nobody waited for and that was done in time all the same; and
+// So it cannot see: warp operations that two sites of the source issue as one (.aligned instructions after a
+// divergence); that tensor cores cut sums off where f32 would round them; what the host reads or writes too early; and
 // launches that a device refuses, but for more shared memory than max_shared(), or than a launch has asked for.
 #pragma once
 
@@ -45,9 +45,9 @@ void set_max_shared(std::size_t bytes);
 constexpr std::size_t kUnaskedForShared = 48 * 1024;
 
 /// Runs `thread` once per thread of the grid. `asked`: whether the launch asked for more than kUnaskedForShared. `seed`
-/// decides the order of blocks and threads. Throws Error, or what
+/// decides the order of blocks and threads. `kernel`: its address, for messages. Throws Error, or what
 /// `thread` threw; the memory is then in an unspecified state.
-void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, unsigned seed,
+void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, unsigned seed, const void* kernel,
               const std::function<void()>& thread);
 
 // ---- Called by the running thread, through language.cuh and the headers of engine/kernels/cuda.
@@ -61,6 +61,14 @@ template <class Type, std::size_t count>
 auto& shared_array(const void* identity, const char* name) {
   return *static_cast<Type(*)[count]>(shared_bytes(identity, name, sizeof(Type) * count, alignof(Type)));
 }
+
+/// The compiler calls for what it sees (compiler_calls.cc); these are for what it does not: the emulator's own reads
+/// for a thread, atomics, and reads past the coherent caches.
+void note_read(const void* at, std::size_t bytes);
+void note_atomic(const void* at, std::size_t bytes);
+void note_constant_read(const void* at, std::size_t bytes);
+/// These lanes of the running warp have met, and what they did before is done for all of them.
+void note_warp_barrier(std::uint32_t lanes);
 
 /// Error unless `at` is aligned and, where it lies in shared memory, all bytes belong to one array.
 void check_access(const void* at, std::size_t bytes, std::size_t alignment, const char* operation);

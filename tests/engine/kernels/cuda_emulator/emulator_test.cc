@@ -29,6 +29,13 @@ __global__ void sum_kernel(const float* x, unsigned n, float* sums) {
   if (threadIdx.x == 0) sums[blockIdx.x] = all;
 }
 
+__global__ void two_sums_kernel(float* sums) {
+  TANDEM_SHARED(float, scratch, 32);
+  const auto i = static_cast<float>(threadIdx.x);
+  const float first = gpu::block_sum(i, scratch), second = gpu::block_sum(2 * i, scratch);  // the scratch is free again
+  if (threadIdx.x == 0) *sums = first + second;
+}
+
 TEST(CudaEmulator, Reduction) {
   std::vector<float> x(1000), sums(3);
   std::iota(x.begin(), x.end(), 0.0f);
@@ -36,6 +43,8 @@ TEST(CudaEmulator, Reduction) {
   launch(sum_kernel, 3, 128, 0, x.data(), 1000u, sums.data());
   EXPECT_EQ(sums[0] + sums[1] + sums[2], 499500.0f);
   launch(sum_kernel, 0, 128, 0, x.data(), 1000u, sums.data());  // an empty grid
+  launch(two_sums_kernel, 1, 128, 0, sums.data());
+  EXPECT_EQ(sums[0], 3 * 127 * 64);
 }
 
 // ---- missing and divergent barriers
@@ -55,6 +64,10 @@ TEST(CudaEmulator, AMissingBarrierReadsNaN) {
     gpu::Launcher launch(seed);
     launch(reverse_kernel<true>, 1, 64, 0, x.data(), y.data());
     for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(y[i], x[63 - i]);
+#ifdef TANDEM_RACES
+    EXPECT_THROW(launch(reverse_kernel<false>, 1, 64, 0, x.data(), y.data()), Error) << "a race before it is a NaN";
+    continue;
+#endif
     launch(reverse_kernel<false>, 1, 64, 0, x.data(), y.data());
     EXPECT_TRUE(std::any_of(y.begin(), y.end(), [](float value) { return std::isnan(value); }));
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 
 namespace tandem::cuda_emulator {
 
@@ -18,6 +19,9 @@ class Stacks {
   Stacks& operator=(const Stacks&) = delete;
   std::size_t count() const { return count_; }
   char* low(std::size_t i) const { return base_ + i * kStride + kGuard; }
+  std::span<const unsigned char> all() const {
+    return {reinterpret_cast<const unsigned char*>(base_), count_ * kStride};
+  }
   static constexpr std::size_t kGuard = 4096, kStride = std::size_t{256} * 1024, kBytes = kStride - kGuard;
 
  private:

@@ -70,7 +70,9 @@ inline int __syncthreads_and(int predicate, int line = __builtin_LINE()) {
 inline void __syncwarp(unsigned mask = 0xffffffffu) {
   char none = 0;
   tandem::cuda_emulator::warp_operation(mask, "__syncwarp", &none,
-                                        [](tandem::cuda_emulator::WarpArguments, std::uint32_t) {});
+                                        [](tandem::cuda_emulator::WarpArguments, std::uint32_t lanes) {
+                                          tandem::cuda_emulator::note_warp_barrier(lanes);
+                                        });
 }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
@@ -180,14 +182,15 @@ TANDEM_REDUCE(__reduce_or_sync, Value{0}, a | b)
 TANDEM_REDUCE(__reduce_and_sync, static_cast<Value>(~Value{0}), a& b)
 #undef TANDEM_REDUCE
 
-// ---- atomics: one OS thread, and no fibre is left within one
+// ---- atomics: one OS thread, and no fibre is left within one. The compiler is not to call their accesses plain.
 
-#define TANDEM_ATOMIC(name, expression)                      \
-  template <class Value>                                     \
-  Value name(Value* at, std::type_identity_t<Value> value) { \
-    const Value old = *at;                                   \
-    *at = static_cast<Value>(expression);                    \
-    return old;                                              \
+#define TANDEM_ATOMIC(name, expression)                                                             \
+  template <class Value>                                                                            \
+  __attribute__((no_sanitize("thread"))) Value name(Value* at, std::type_identity_t<Value> value) { \
+    tandem::cuda_emulator::note_atomic(at, sizeof(Value));                                          \
+    const Value old = *at;                                                                          \
+    *at = static_cast<Value>(expression);                                                           \
+    return old;                                                                                     \
   }
 TANDEM_ATOMIC(atomicAdd, old + value)
 TANDEM_ATOMIC(atomicSub, old - value)
@@ -199,7 +202,9 @@ TANDEM_ATOMIC(atomicXor, old ^ value)
 TANDEM_ATOMIC(atomicExch, value)
 #undef TANDEM_ATOMIC
 template <class Value>
-Value atomicCAS(Value* at, std::type_identity_t<Value> expected, std::type_identity_t<Value> desired) {
+__attribute__((no_sanitize("thread"))) Value atomicCAS(Value* at, std::type_identity_t<Value> expected,
+                                                       std::type_identity_t<Value> desired) {
+  tandem::cuda_emulator::note_atomic(at, sizeof(Value));
   const Value old = *at;
   if (old == expected) *at = desired;
   return old;
@@ -276,5 +281,6 @@ inline int __ffs(int x) {
 template <class Value>
 Value __ldg(const Value* at) {
   tandem::cuda_emulator::check_access(at, sizeof(Value), alignof(Value), "__ldg");
+  tandem::cuda_emulator::note_constant_read(at, sizeof(Value));
   return *at;
 }

@@ -30,7 +30,8 @@ class Launcher {
     const std::tuple<Parameters...> parameters(static_cast<Parameters>(arguments)...);
     cuda_emulator::enqueue(stream_, [=, seed = seed_++] {
       cuda_emulator::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, dynamic_shared,
-                              dynamic_shared > kUnaskedShared, seed, [&] { std::apply(kernel, parameters); });
+                              dynamic_shared > kUnaskedShared, seed, reinterpret_cast<const void*>(kernel),
+                              [&] { std::apply(kernel, parameters); });
     });
   }
 

@@ -1,12 +1,19 @@
 // The emulated LinearCuda: the product by its definition.
 #include "engine/kernels/convert.h"
 #include "engine/kernels/linear_gpu.h"
+#include "tests/engine/kernels/cuda_emulator/stream_order.h"
 #include "tests/engine/kernels/cuda_emulator/streams.h"
 
 namespace tandem {
 namespace {
 
 void product(const void* x, const MatrixView& w, const float* bias, bool adds, void* y, DType y_type, std::uint32_t n) {
+  const std::size_t width = size_of(w.type);
+  const cuda_emulator::Touched touched[] = {{x, n * w.cols * width, false},
+                                            {w.data, std::size_t{w.rows} * w.cols * width, false},
+                                            {bias, bias == nullptr ? 0 : w.rows * sizeof(float), false},
+                                            {y, std::size_t{n} * w.rows * size_of(y_type), true}};
+  cuda_emulator::touch(touched, nullptr);
   for (std::size_t row = 0; row < n; ++row) {
     for (std::size_t column = 0; column < w.rows; ++column) {
       double sum = bias == nullptr ? 0 : double{bias[column]};

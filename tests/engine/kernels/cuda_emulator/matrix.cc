@@ -73,6 +73,7 @@ void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], const std::uin
 
 void load_matrices(std::uint32_t (&out)[4], const void* row, bool transposed) {
   check_shared(row, 16, 16, "ldmatrix");
+  note_read(row, 16);
   Load arguments{out, row, transposed};
   warp_operation(0xffffffffu, transposed ? "ldmatrix.x4.trans" : "ldmatrix.x4", &arguments, load);
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/engine/kernels/cuda_emulator/emulator.h"
+#include "tests/engine/kernels/cuda_emulator/stream_order.h"
 #include "tests/engine/kernels/cuda_emulator/streams.h"
 
 namespace tandem {
@@ -80,6 +81,7 @@ unsigned cuda_multiprocessors() {
 
 void* cuda_allocate(CudaPlace place, std::size_t bytes) {
   void* const data = allocate(bytes);
+  cuda_emulator::begin_touches(data, bytes);
   const std::lock_guard lock(allocated_mutex);
   allocated[data] = {place, bytes};
   return data;
@@ -87,6 +89,7 @@ void* cuda_allocate(CudaPlace place, std::size_t bytes) {
 void cuda_release(CudaPlace, void* data, std::size_t bytes) noexcept {
   if (data == nullptr) return;
   cuda_emulator::settle_all();
+  cuda_emulator::end_touches(data);
   {
     const std::lock_guard lock(allocated_mutex);
     allocated.erase(data);
@@ -94,11 +97,21 @@ void cuda_release(CudaPlace, void* data, std::size_t bytes) noexcept {
   release(data, bytes);
 }
 
+namespace {
+
+void copy_now(void* to, const void* from, std::size_t bytes) {
+  const cuda_emulator::Touched touched[] = {{from, bytes, false}, {to, bytes, true}};
+  cuda_emulator::touch(touched, nullptr);
+  std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
 // As late with memory that was not allocated here, as std::vector has it: so may a GPU be that reaches all of the
 // host's.
 void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream) {
   if (bytes == 0 || !cuda_emulator::asked(cuda_emulator::Call::copy)) return;
-  cuda_emulator::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  cuda_emulator::enqueue(stream, [=] { copy_now(to, from, bytes); });
 }
 
 void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> from, std::span<const std::size_t> bytes,
@@ -119,7 +132,7 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
   const std::vector<const void*> sources(from.begin(), from.end());
   const std::vector<std::size_t> sizes(bytes.begin(), bytes.end());
   cuda_emulator::enqueue(stream, [=] {  // in no order to rely on
-    for (std::size_t i = sizes.size(); i-- > 0;) std::memcpy(places[i], sources[i], sizes[i]);
+    for (std::size_t i = sizes.size(); i-- > 0;) copy_now(places[i], sources[i], sizes[i]);
   });
 }
 

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/engine/kernels/cuda_emulator/stream_order.h"
+
 namespace tandem {
 namespace cuda_emulator {
 namespace {
@@ -32,15 +34,17 @@ class Stream {
 
   /// `work` is not run behind an error, `told` is, with it.
   void enqueue(std::function<void()> work, std::function<void(std::exception_ptr)> told = {}) {
+    Clock host = idle() ? Clock() : known_to_host();
     {
       const std::lock_guard lock(mutex_);
-      queue_.push_back({std::move(work), std::move(told)});
+      queue_.push_back({std::move(work), std::move(told), std::move(host)});
     }
     changed_.notify_all();
   }
   void settle() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return queue_.empty(); });
+    host_learns(order_.clock());
   }
   void wait() {
     settle();
@@ -52,6 +56,7 @@ class Stream {
   struct Item {
     std::function<void()> work;
     std::function<void(std::exception_ptr)> told;
+    Clock host;  // what the host knew when it was enqueued
   };
   void run() {
     std::unique_lock lock(mutex_);
@@ -61,12 +66,14 @@ class Stream {
       Item& item = queue_.front();
       std::exception_ptr error = error_;
       lock.unlock();
+      order_.begin_work(item.host);
       try {
         if (item.work && !error) item.work();
       } catch (...) {
         error = std::current_exception();
       }
       if (item.told) item.told(error);
+      order_.end_work();
       lock.lock();
       error_ = error;
       queue_.pop_front();
@@ -74,6 +81,7 @@ class Stream {
     }
   }
 
+  StreamOrder order_;  // of the stream's thread while something is at work
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> queue_;  // the first one is at work
@@ -96,11 +104,14 @@ struct Point {
   bool reached = false;
   std::chrono::steady_clock::time_point time;
   std::exception_ptr error;  // of the stream before it
+  Clock clock;               // of the stream there
 
+  /// By the stream at work, or by the host in the default stream's place.
   void reach(std::exception_ptr what) {
     const std::lock_guard lock(mutex);
     time = std::chrono::steady_clock::now();
     error = std::move(what);
+    clock = at_work() != nullptr ? at_work()->clock() : known_to_host();
     reached = true;
     changed.notify_all();
   }
@@ -111,6 +122,11 @@ struct Point {
   void wait() {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return reached; });
+    if (at_work() != nullptr) {
+      at_work()->join(clock);
+    } else {
+      host_learns(clock);
+    }
     if (error) std::rethrow_exception(error);
   }
 };
@@ -213,12 +229,28 @@ void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32
   enqueue(stream, [count, value] {
     const std::atomic_ref<std::uint32_t> now(*const_cast<std::uint32_t*>(count));
     while (static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) < 0) std::this_thread::yield();
+    cuda_emulator::count_seen(count);
   });
 }
 
 void cuda_write_count(CudaStream stream, std::uint32_t* count, std::uint32_t value) {
   cuda_emulator::asked(cuda_emulator::Call::mark);
-  enqueue(stream, [count, value] { std::atomic_ref<std::uint32_t>(*count).store(value, std::memory_order_release); });
+  enqueue(stream, [count, value] {
+    cuda_emulator::count_raised(count);
+    std::atomic_ref<std::uint32_t>(*count).store(value, std::memory_order_release);
+  });
+}
+
+bool cuda_count_reached(const std::uint32_t* count, std::uint32_t value) {
+  const std::atomic_ref<std::uint32_t> now(*const_cast<std::uint32_t*>(count));
+  if (static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) < 0) return false;
+  cuda_emulator::count_seen(count);
+  return true;
+}
+
+void cuda_raise_count(std::uint32_t* count) {
+  cuda_emulator::count_raised(count);
+  std::atomic_ref<std::uint32_t>(*count).fetch_add(1, std::memory_order_release);
 }
 
 double cuda_seconds(CudaStream stream, const std::function<void()>& run) {

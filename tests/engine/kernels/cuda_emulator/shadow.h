@@ -1,0 +1,95 @@
+// What is known of every byte of memory that was touched, in cells of 4 bytes, or of 2 or 1 where something smaller was
+// touched nearby.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tandem::cuda_emulator {
+
+template <class Cell>
+class Shadow {
+ public:
+  /// Calls visit(cell) for the cells of these bytes, new ones where there were none, until one gives false. Whether
+  /// none did.
+  template <class Visit>
+  bool visit(const void* at, std::size_t bytes, const Visit& visit) {
+    const auto from = reinterpret_cast<std::uintptr_t>(at), to = from + bytes;
+    const auto shift = static_cast<unsigned>(std::min(2, std::countr_zero(from | bytes)));
+    for (std::uintptr_t byte = from; byte < to;) {
+      const std::uintptr_t number = byte / kPageBytes, begin = number * kPageBytes,
+                           end = std::min(to, begin + kPageBytes);
+      Page& page = page_of(number);
+      refine(page, shift);
+      for (std::uintptr_t i = (byte - begin) >> page.shift; i < (end - begin) >> page.shift; ++i)
+        if (!visit(page.cells[i])) return false;
+      byte = end;
+    }
+    return true;
+  }
+
+  /// Calls visit(address, bytes, cell) for every cell that there is, in pages that come in any order.
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for (const auto& [number, page] : pages_)
+      for (std::size_t i = 0; i < page.cells.size(); ++i)
+        visit(number * kPageBytes + (i << page.shift), std::size_t{1} << page.shift, page.cells[i]);
+  }
+
+  /// As if nothing had been touched. The room stays.
+  void reset() {
+    for (auto& [number, page] : pages_) page.cells.clear();
+  }
+  void reset(const void* at, std::size_t bytes) {
+    const auto from = reinterpret_cast<std::uintptr_t>(at), to = from + bytes;
+    const auto within = [&](std::uintptr_t number, Page& page) {
+      for (std::size_t i = 0; i < page.cells.size(); ++i) {
+        const std::uintptr_t begin = number * kPageBytes + (i << page.shift);
+        if (begin < to && begin + (std::uintptr_t{1} << page.shift) > from) page.cells[i] = {};
+      }
+    };
+    if (bytes / kPageBytes > pages_.size()) {
+      for (auto& [number, page] : pages_) within(number, page);
+    } else {
+      for (std::uintptr_t number = from / kPageBytes; number * kPageBytes < to; ++number)
+        if (const auto page = pages_.find(number); page != pages_.end()) within(number, page->second);
+    }
+  }
+
+ private:
+  static constexpr std::uintptr_t kPageBytes = 256;
+  struct Page {
+    unsigned shift = 2;  // a cell is 1 << shift bytes
+    std::vector<Cell> cells;
+  };
+
+  Page& page_of(std::uintptr_t number) {
+    auto& [known, page] = known_[number % known_.size()];
+    if (page == nullptr || known != number) {
+      page = &pages_[number];
+      known = number;
+    }
+    return *page;
+  }
+  static void refine(Page& page, unsigned shift) {
+    if (page.cells.empty()) {
+      page.shift = shift;
+      page.cells.resize(kPageBytes >> shift);
+    } else if (shift < page.shift) {
+      std::vector<Cell> finer(kPageBytes >> shift);
+      for (std::size_t i = 0; i < finer.size(); ++i) finer[i] = page.cells[i >> (page.shift - shift)];
+      page = {shift, std::move(finer)};
+    }
+  }
+
+  std::unordered_map<std::uintptr_t, Page> pages_;
+  std::array<std::pair<std::uintptr_t, Page*>, 64> known_{};  // by number % 64: threads come back to the same ones
+};
+
+}  // namespace tandem::cuda_emulator

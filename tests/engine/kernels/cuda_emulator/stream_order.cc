@@ -1,0 +1,189 @@
+#include "tests/engine/kernels/cuda_emulator/stream_order.h"
+
+#include <algorithm>
+#include <dlfcn.h>
+#include <fmt/core.h>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "tests/engine/kernels/cuda_emulator/emulator.h"
+#include "tests/engine/kernels/cuda_emulator/shadow.h"
+
+namespace tandem::cuda_emulator {
+namespace {
+
+/// A work of a stream that touched some bytes.
+struct Toucher {
+  std::uint64_t work = 0;  // counted from 1
+  std::uint32_t stream = 0;
+  const void* kernel = nullptr;
+};
+struct Cell {
+  Toucher writer;                // work 0: nobody
+  std::vector<Toucher> readers;  // since, the last one of each stream
+};
+
+struct Process {
+  std::mutex mutex;
+  Clock host;
+  std::map<const void*, Clock> counts;
+  std::map<const char*, std::size_t> allocated;  // bytes from there on
+  Shadow<Cell> shadow;
+  std::set<std::uint32_t> free_numbers;
+  std::vector<std::uint64_t> works;  // by stream number: begun so far
+};
+Process& process() {
+  static Process one;
+  return one;
+}
+
+thread_local StreamOrder* working = nullptr;
+
+std::string name(const void* kernel) {
+  return kernel == nullptr ? "A copy or product" : fmt::format("A kernel{}", place_of_code(kernel));
+}
+
+[[noreturn]] void report(const Touched& touched, const void* kernel, const Toucher& other, bool other_writes) {
+  throw Error(fmt::format(
+      "{} of stream {} {} {} bytes at {}, and nothing orders that with a work of stream {} by which some of them were "
+      "{}: {}.",
+      name(kernel), working->number(), touched.write ? "writes" : "reads", touched.bytes, touched.at, other.stream,
+      other_writes ? "written" : "read", name(other.kernel)));
+}
+
+}  // namespace
+
+void Clock::join(const Clock& other) {
+  if (works_.size() < other.works_.size()) works_.resize(other.works_.size());
+  for (std::size_t i = 0; i < other.works_.size(); ++i) works_[i] = std::max(works_[i], other.works_[i]);
+}
+
+void Clock::set(std::uint32_t stream, std::uint64_t done) {
+  if (works_.size() <= stream) works_.resize(stream + 1);
+  works_[stream] = done;
+}
+
+StreamOrder::StreamOrder() {
+  Process& all = process();
+  const std::lock_guard lock(all.mutex);
+  if (all.free_numbers.empty()) {
+    number_ = static_cast<std::uint32_t>(all.works.size());
+    all.works.push_back(0);
+  } else {
+    number_ = *all.free_numbers.begin();
+    all.free_numbers.erase(all.free_numbers.begin());
+  }
+  clock_ = all.host;
+}
+
+// Its works are done, and whoever ended it knows that.
+StreamOrder::~StreamOrder() {
+  Process& all = process();
+  const std::lock_guard lock(all.mutex);
+  all.host.join(clock_);
+  all.free_numbers.insert(number_);
+}
+
+void StreamOrder::begin_work(const Clock& host_then) {
+  working = this;
+  clock_.join(host_then);
+  Process& all = process();
+  const std::lock_guard lock(all.mutex);
+  clock_.set(number_, ++all.works[number_]);
+}
+
+void StreamOrder::end_work() {
+  working = nullptr;
+}
+
+StreamOrder* at_work() {
+  return working;
+}
+
+Clock known_to_host() {
+  Process& all = process();
+  const std::lock_guard lock(all.mutex);
+  return all.host;
+}
+
+void host_learns(const Clock& clock) {
+  Process& all = process();
+  const std::lock_guard lock(all.mutex);
+  all.host.join(clock);
+}
+
+void count_raised(const std::uint32_t* count) {
+  Process& all = process();
+  const std::lock_guard lock(all.mutex);
+  all.counts[count].join(working == nullptr ? all.host : working->clock());
+}
+
+void count_seen(const std::uint32_t* count) {
+  Process& all = process();
+  const std::lock_guard lock(all.mutex);
+  const auto known = all.counts.find(count);
+  if (known == all.counts.end()) return;
+  if (working == nullptr) {
+    all.host.join(known->second);
+  } else {
+    working->join(known->second);
+  }
+}
+
+void touch(std::span<const Touched> touched, const void* kernel) {
+  if (working == nullptr) return;
+  const Clock& clock = working->clock();
+  const Toucher self{clock[working->number()], working->number(), kernel};
+  const auto ordered = [&](const Toucher& other) { return other.work <= clock[other.stream]; };
+  Process& all = process();
+  const std::lock_guard lock(all.mutex);
+  for (const Touched& one : touched) {
+    const auto behind = all.allocated.upper_bound(static_cast<const char*>(one.at));
+    if (behind == all.allocated.begin()) continue;
+    const auto& [begin, bytes] = *std::prev(behind);
+    if (static_cast<const char*>(one.at) >= begin + bytes) continue;
+    all.shadow.visit(one.at, one.bytes, [&](Cell& cell) {
+      if (!ordered(cell.writer)) report(one, kernel, cell.writer, true);
+      if (one.write) {
+        for (const Toucher& reader : cell.readers)
+          if (!ordered(reader)) report(one, kernel, reader, false);
+        cell.writer = self;
+        cell.readers.clear();
+      } else {
+        const auto own = std::find_if(cell.readers.begin(), cell.readers.end(),
+                                      [&](const Toucher& reader) { return reader.stream == self.stream; });
+        if (own == cell.readers.end()) {
+          cell.readers.push_back(self);
+        } else {
+          *own = self;
+        }
+      }
+      return true;
+    });
+  }
+}
+
+void begin_touches(const void* at, std::size_t bytes) {
+  Process& all = process();
+  const std::lock_guard lock(all.mutex);
+  all.allocated[static_cast<const char*>(at)] = bytes;
+}
+
+void end_touches(const void* at) {
+  Process& all = process();
+  const std::lock_guard lock(all.mutex);
+  const auto one = all.allocated.find(static_cast<const char*>(at));
+  all.shadow.reset(at, one->second);
+  all.allocated.erase(one);
+}
+
+std::string place_of_code(const void* code) {
+  Dl_info object{};
+  if (dladdr(code, &object) == 0) return "";
+  return fmt::format(" (addr2line -ife {} {:#x})", object.dli_fname,
+                     static_cast<const char*>(code) - static_cast<const char*>(object.dli_fbase));
+}
+
+}  // namespace tandem::cuda_emulator
