@@ -73,7 +73,7 @@ struct CompareCommand {
   std::optional<std::uint64_t> seed;  // none: kSeed; files have their samples
   RunOptions run;
   TargetArguments target;
-  bool trace = false, no_plot = false, head_errors = false;
+  bool trace = false, head_errors = false;
 };
 
 std::string lengths_text(const std::vector<std::uint32_t>& lengths) {
@@ -167,15 +167,11 @@ void report_on(const CompareCommand& command, const Session& session, const std:
     fmt::print("{}", eval::target_text(predicted, /*markdown=*/false));
   }
   check_stdout();
-  const std::string no_plot = command.no_plot ? "" : eval::make_plot(folder.path());
-  const bool plotted = !command.no_plot && no_plot.empty();
-  const std::string no_curves = plotted && equal ? eval::draw_plot("eval/equal/plot_equal.py", folder.path()) : "";
-  const bool curves = plotted && equal && no_curves.empty();
+  const bool plotted = draw(eval::kPlot, folder.path(), command.run.no_plot);
+  const bool curves = plotted && equal && draw("eval/equal/plot_equal.py", folder.path(), /*no_plot=*/false);
   if (curves) more += "\n![Accuracy at equal bytes](equal.png)\n";
   if (plotted)
     eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + more);
-  for (const std::string& not_drawn : {no_plot, no_curves})
-    if (!not_drawn.empty()) fmt::print(stderr, "{}\n", not_drawn);
   fmt::print("\n{}: report.md{}{}, summary.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
              plotted ? ", plot.png" : "", curves ? ", equal.png" : "");
   check_stdout();
@@ -329,7 +325,6 @@ void add_compare(Command app) {
   command.flag("--trace", options->trace,
                "Write each method's first decode for Perfetto (trace-<number>-<method>.json); of a run that goes on, "
                "the first one there, where none is there yet");
-  command.flag("--no-plot", options->no_plot, "Draw no plot");
   add_session_options(command, options->session, Models::trained);
   command.footer(kCompareFooter);
   command.callback([options, command] {

@@ -38,7 +38,7 @@ Examples:
 A window's context is prefilled with full attention; each further token is fed and scored through the method. The first
 method is the baseline. Without --text: invented prose, as in RULER's embedded tasks. The run folder gets manifest.json,
 windows.jsonl (each window's loss, also by position; the same bytes in every run on the same instruction set),
-timings.jsonl, summary.json and report.md.)";
+timings.jsonl, summary.json, report.md and plot.png.)";
 
 constexpr std::uint64_t kProseSeed = 20260101;
 
@@ -57,13 +57,15 @@ std::string command_of(const PerplexityArguments& a, const eval::PerplexityOptio
                      eval::length_text(options.scored), a.windows, a.batch, session_arguments(a.session));
 }
 
-void report_on(const eval::RunFolder& folder) {
+void report_on(const RunOptions& run, const eval::RunFolder& folder) {
   eval::PerplexitySummary summary = eval::summarise_perplexity(folder);
   summary.run.remarks = eval::method_remarks(summary.run.manifest.methods);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
-  eval::write_file(folder.path() / "report.md", eval::perplexity_report(summary, /*markdown=*/true));
-  fmt::print("{}\n{}: report.md, summary.json, windows.jsonl, timings.jsonl\n",
-             eval::perplexity_report(summary, /*markdown=*/false), folder.path().string());
+  fmt::print("{}", eval::perplexity_report(summary, /*markdown=*/false));
+  const bool plotted = draw(eval::kPlot, folder.path(), run.no_plot);
+  eval::write_file(folder.path() / "report.md", eval::perplexity_report(summary, /*markdown=*/true, plotted));
+  fmt::print("\n{}: report.md{}, summary.json, windows.jsonl, timings.jsonl\n", folder.path().string(),
+             plotted ? ", plot.png" : "");
   check_stdout();
 }
 
@@ -111,7 +113,7 @@ void perplexity(const PerplexityArguments& arguments) {
   fill_run(
       arguments.run, folder, progress,
       [&] { eval::run_perplexity(options, windows, session.model, *session.device, *session.pool, folder); },
-      [&] { report_on(folder); });
+      [&] { report_on(arguments.run, folder); });
 }
 
 }  // namespace

@@ -40,17 +40,21 @@ void answer(const EvalRun& asked, const eval::Benchmark& benchmark, eval::Benchm
       [&] { asked.report(folder); });
 }
 
-void write_report(const eval::RunFolder& folder, const std::string& what,
+void write_report(const RunOptions& run, const eval::RunFolder& folder, const std::string& what,
                   const std::function<std::string(const eval::Summary&)>& figures,
                   const std::function<std::string(const eval::Summary&, bool markdown)>& own) {
   eval::Summary summary = eval::summarise(folder);
   summary.remarks = eval::method_remarks(summary.manifest.methods);
-  const auto text = [&](bool markdown) { return eval::report_text(summary, markdown) + own(summary, markdown); };
+  const auto text = [&](bool markdown, bool plotted) {
+    return eval::report_text(summary, markdown, plotted) + own(summary, markdown);
+  };
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   eval::write_file(folder.path() / (what + ".json"), figures(summary));
-  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true));
-  fmt::print("{}\n{}: report.md, summary.json, {}.json, samples.jsonl, timings.jsonl\n", text(/*markdown=*/false),
-             folder.path().string(), what);
+  fmt::print("{}", text(/*markdown=*/false, /*plotted=*/false));
+  const bool plotted = draw(eval::kPlot, folder.path(), run.no_plot);
+  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true, plotted));
+  fmt::print("\n{}: report.md{}, summary.json, {}.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
+             plotted ? ", plot.png" : "", what);
   check_stdout();
 }
 

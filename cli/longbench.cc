@@ -51,9 +51,9 @@ std::string command_of(const LongBenchCommand& c, const std::vector<std::string>
       fmt::join(benchmark.tasks(), ","), samples, benchmark.max_length(), chat, c.batch, session_arguments(c.session));
 }
 
-void report_on(const eval::LongBench& benchmark, const eval::RunFolder& folder) {
+void report_on(const RunOptions& run, const eval::LongBench& benchmark, const eval::RunFolder& folder) {
   write_report(
-      folder, "longbench", [&](const eval::Summary&) { return eval::longbench_json(benchmark, folder); },
+      run, folder, "longbench", [&](const eval::Summary&) { return eval::longbench_json(benchmark, folder); },
       [&](const eval::Summary& summary, bool markdown) {
         return eval::longbench_report(benchmark, folder, summary, markdown);
       });
@@ -89,7 +89,7 @@ void longbench(const LongBenchCommand& command) {
                       "answering",
                       command_of(command, options.methods, benchmark),
                       [&](eval::Manifest& manifest) { benchmark.fill_manifest(options.methods, manifest); },
-                      [&](const eval::RunFolder& folder) { report_on(benchmark, folder); }};
+                      [&](const eval::RunFolder& folder) { report_on(command.run, benchmark, folder); }};
   answer(asked, benchmark, options, session);
 }
 

@@ -38,7 +38,6 @@ struct NeedleCommand {
   std::string lengths = "512,1K,2K", depths = "0,10,20,30,40,50,60,70,80,90,100", task = "niah_single_2", essays;
   std::uint32_t samples = 5, batch = 1;
   std::uint64_t seed = 42;
-  bool no_plot = false;
 };
 
 /// The command as it can be typed again, without where the results go.
@@ -63,12 +62,10 @@ void report_on(const NeedleCommand& command, const eval::RunFolder& folder) {
            eval::needle_report(summary, markdown);
   };
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
-  const std::string no_plot = command.no_plot ? "" : eval::draw_plot("eval/needle/plot_needle.py", folder.path());
-  const bool plotted = !command.no_plot && no_plot.empty();
+  const bool plotted = draw("eval/needle/plot_needle.py", folder.path(), command.run.no_plot);
   eval::write_file(folder.path() / "report.md",
                    text(/*markdown=*/true) + (plotted ? "\n![Recall by depth and length](plot.png)\n" : ""));
   fmt::print("{}", text(/*markdown=*/false));
-  if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
   fmt::print("\n{}: report.md{}, summary.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
              plotted ? ", plot.png" : "");
   check_stdout();
@@ -125,7 +122,6 @@ void add_needle(Command eval) {
   command.option("--seed", options->seed, "Seed of the samples").show_default();
   command.option("--batch", options->batch, "Sequences decoded together").show_default();
   add_run_options(command, options->run, "needle");
-  command.flag("--no-plot", options->no_plot, "Draw no plot");
   add_session_options(command, options->session, Models::trained);
   command.footer(kNeedleFooter);
   command.callback([options] {

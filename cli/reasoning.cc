@@ -60,9 +60,10 @@ std::string command_of(const ReasoningCommand& c, const std::vector<std::string>
                      c.batch, session_arguments(c.session));
 }
 
-void report_on(const eval::Reasoning& benchmark, const ModelConfig& config, const eval::RunFolder& folder) {
+void report_on(const RunOptions& run, const eval::Reasoning& benchmark, const ModelConfig& config,
+               const eval::RunFolder& folder) {
   write_report(
-      folder, "reasoning",
+      run, folder, "reasoning",
       [&](const eval::Summary& summary) { return eval::reasoning_json(benchmark, config, folder, summary); },
       [&](const eval::Summary& summary, bool markdown) {
         return eval::reasoning_report(benchmark, config, folder, summary, markdown);
@@ -100,13 +101,14 @@ void reasoning(const ReasoningCommand& command) {
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "the prompts");
   say_hints(options.methods, command.session);
-  const EvalRun asked{command.session,
-                      command.run,
-                      "reasoning",
-                      "answering",
-                      command_of(command, options.methods, benchmark),
-                      [&](eval::Manifest& manifest) { benchmark.fill_manifest(options.methods, manifest); },
-                      [&](const eval::RunFolder& folder) { report_on(benchmark, session.model.config, folder); }};
+  const EvalRun asked{
+      command.session,
+      command.run,
+      "reasoning",
+      "answering",
+      command_of(command, options.methods, benchmark),
+      [&](eval::Manifest& manifest) { benchmark.fill_manifest(options.methods, manifest); },
+      [&](const eval::RunFolder& folder) { report_on(command.run, benchmark, session.model.config, folder); }};
   answer(asked, benchmark, options, session);
 }
 

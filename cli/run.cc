@@ -14,6 +14,7 @@
 #include "engine/common/version.h"
 #include "engine/kernels/isa.h"
 #include "engine/model/utf8.h"
+#include "eval/report/table.h"
 
 namespace tandem::cli {
 namespace {
@@ -56,7 +57,15 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
                  "Run one part of several, each into a folder of its own, on as many machines: 2/4 is the second of "
                  "four; rank, under mpirun or srun: the process's own, into a folder in that of --out (on one machine "
                  "with --threads, since each takes all it may). `tandem merge` joins them");
+  command.flag("--no-plot", options.no_plot, "Draw no plot");
   command.flag("--quiet", options.quiet, "No progress line");
+}
+
+bool draw(const std::string& script, const std::filesystem::path& folder, bool no_plot) {
+  if (no_plot) return false;
+  const std::string why_not = eval::draw_plot(script, folder);
+  if (!why_not.empty()) fmt::print(stderr, "{}\n", why_not);
+  return why_not.empty();
 }
 
 eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& options, const Session& session) {

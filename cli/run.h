@@ -19,7 +19,7 @@ struct RunOptions {
   std::string out;           // empty: runs/<what>-<time>
   std::string shard;         // "2/4"; empty: all of the run
   std::string prefix_cache;  // folder; empty: prefilled prompts are not kept
-  bool force = false, resume = false, quiet = false;
+  bool force = false, resume = false, quiet = false, no_plot = false;
   bool ranked = false;  // settle_shard() chose `shard` and `out`
 };
 
@@ -36,6 +36,10 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
 /// InputError for options that exclude each other, and for a folder that the run may not have. To be called before
 /// anything slow.
 void check_run_options(const RunOptions& options);
+
+/// Has a shipped script draw what is in the folder. Whether there is a plot now: not where --no-plot asks for none, nor
+/// where it cannot be drawn, which standard error says.
+bool draw(const std::string& script, const std::filesystem::path& folder, bool no_plot);
 
 /// Where prefilled prompts are kept. InputError on a measured clock: a prefill's time has to be of its own run.
 eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& options, const Session& session);

@@ -203,14 +203,12 @@ void write_files(const SimulateArguments& a, const eval::Sweep& sweep, const std
   write_so_far(a, sweep, command, equal);
   if (!sweep.complete()) return;
   eval::write_file(folder / "sweep.csv", eval::sweep_csv(sweep));
-  const std::string no_plot = a.no_plot ? "" : eval::draw_plot("eval/target/plot_sweep.py", folder);
-  const bool plotted = !a.no_plot && no_plot.empty();
+  const bool plotted = draw("eval/target/plot_sweep.py", folder, a.no_plot);
   const std::string plot = plotted ? "![Tokens per second, and idle time](plot.png)\n\n" : "";
   eval::write_file(
       folder / "report.md",
       fmt::format("# {}\n\n{}{}{}\nMade by {}: `{}`\n", sweep.model, plot, equal_section(equal, /*markdown=*/true),
                   eval::sweep_text(sweep, /*markdown=*/true), program_text(), command));
-  if (!no_plot.empty()) fmt::print(stderr, "{}\n", no_plot);
 }
 
 void simulate(const SimulateArguments& a) {

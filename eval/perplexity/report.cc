@@ -81,7 +81,7 @@ std::string loss_note(const PerplexitySummary& s) {
 
 }  // namespace
 
-std::string perplexity_report(const PerplexitySummary& s, bool markdown) {
+std::string perplexity_report(const PerplexitySummary& s, bool markdown, bool with_plot) {
   const Manifest& m = s.run.manifest;
   const std::vector<std::string> labels = labels_of(s.run, markdown);
   std::string out;
@@ -98,6 +98,7 @@ std::string perplexity_report(const PerplexitySummary& s, bool markdown) {
   out += note(fmt::format("Mean nats of a token of {}; of the others, how much more.", labels.front()), markdown);
   out += latency_report(s.run, markdown);
   if (markdown) out += provenance(m);
+  if (markdown && with_plot) out += "\n![Perplexity and where a step's time goes](plot.png)\n";
   return out;
 }
 

@@ -28,7 +28,7 @@ struct PerplexitySummary {
 /// RunFolder::windows() and timings() refuse.
 PerplexitySummary summarise_perplexity(const RunFolder& folder);
 
-std::string perplexity_report(const PerplexitySummary& summary, bool markdown);
+std::string perplexity_report(const PerplexitySummary& summary, bool markdown, bool with_plot = false);
 std::string to_json_text(const PerplexitySummary& summary);
 
 }  // namespace tandem::eval

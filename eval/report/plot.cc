@@ -5,10 +5,6 @@
 
 namespace tandem::eval {
 
-std::string make_plot(const std::filesystem::path& folder) {
-  return draw_plot("eval/report/plot.py", folder);
-}
-
 std::string draw_plot(const std::string& script, const std::filesystem::path& folder) {
   switch (run_python(script, std::array{folder.string()})) {
     case PythonEnd::done:

@@ -1,10 +1,12 @@
-"""Draws plot.png and plot.svg of a run folder from its summary.json: accuracy, and where a decode step's time goes; where a
-target shape was asked for (target.json), where its time would go, too.
+"""Draws plot.png and plot.svg of a run folder from its summary.json: accuracy or perplexity, by task or position in another panel
+where lengths do not tell the rows apart, and where a decode step's time goes; where a target shape was asked for (target.json),
+where its time would go, too.
 
   python3 eval/report/plot.py RUN_FOLDER
 
 One row per method and length, shared by all panels, so that what a method loses and what it gains stand side by side.
 """
+import math
 import os
 
 from plotting import length_name, method_name, plt, read_json, run_script, save, why_absent, wrapped
@@ -14,33 +16,57 @@ BUSY = "#4D4D4D"
 CAUSES = {"host attention": "#D55E00", "selection": "#F0E442", "recall": "#CC79A7", "offload": "#56B4E9", "transfer": "#0072B2",
           "handoff": "#E69F00", "launch": "#C8C8C8", "sampling": "#009E73", "scheduler": "#000000"}
 OTHER = "#8A6FB5"  # a cause that this program does not know
+BETTER, WORSE = "#0072B2", "#D55E00"  # than the first method
+SCORES = {"longbench": "mean score", "leval": "mean score", "reasoning": "Pass@1"}  # others: accuracy
+TITLES = {"longbench": "LongBench", "leval": "L-Eval", "reasoning": "Reasoning", "perplexity": "Perplexity"}
 
 
 def rows_of(run):
     """(y, method's index, length, accuracy cell, latency or None); methods are set apart by a gap."""
     rows, y = [], 0.0
     for i, method in enumerate(run["methods"]):
-        latency = {entry["length"]: entry for entry in method["latency_by_length"]}
-        for cell in method["lengths"]:
-            rows.append((y, i, cell["length"], cell, latency.get(cell["length"])))
+        cells = method.get("lengths") or [method]  # a perplexity is the method's own
+        latency = {entry.get("length", 0): entry for entry in method["latency_by_length"]}
+        for cell in cells:
+            of = latency.get(cell.get("length", 0)) if len(cells) > 1 else method["latency"]
+            rows.append((y, i, cell.get("length", 0), cell, of))
             y += 1
         lines = method_name(method["method"], 30).count("\n") + 1
-        y += max(0.6, 0.5 * lines + 0.3 - len(method["lengths"]))  # a line of text is half a row high
+        y += max(0.6, 0.5 * lines + 0.3 - len(cells))  # a line of text is half a row high
     return rows
 
 
-def draw_accuracy(axes, run, rows):
-    for y, _, _, cell, _ in rows:
-        x, (low, high) = 100 * cell["accuracy"], [100 * end for end in cell["interval"]]
+def draw_estimates(axes, estimates, text):
+    """estimates: (y, value, its interval)."""
+    for y, x, (low, high) in estimates:
         axes.plot([low, high], [y, y], color="black", linewidth=1.2, solid_capstyle="butt")
         axes.plot(x, y, "o", color="black", markersize=5, clip_on=False)
-        axes.text(103, y, f"{x:.1f}", va="center", fontsize=8)
-    axes.set_xlim(0, 100)
+        axes.text(1.03, y, text.format(x), va="center", fontsize=8, transform=axes.get_yaxis_transform())
     axes.grid(axis="x", color="#E5E5E5")
     axes.set_axisbelow(True)
-    counts = sorted({row[3]["n"] for row in rows})
-    count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    axes.set_xlabel(f"accuracy, %, with 95 % interval (n = {count})", loc="left")
+
+
+def count_of(counts):
+    counts = sorted(set(counts))
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def draw_perplexity(axes, rows):
+    losses = [(y, cell["nll"]) for y, _, _, cell, _ in rows]
+    draw_estimates(axes, [(y, math.exp(nll["value"]), [math.exp(end) for end in nll["interval"]]) for y, nll in losses],
+                   "{:.2f}")
+    axes.set_xlabel(f"perplexity, with 95 % interval (n = {count_of(nll['n'] for _, nll in losses)} windows)", loc="left")
+
+
+def draw_accuracy(axes, run, rows):
+    estimates = [(y, 100 * cell["accuracy"], [100 * end for end in cell["interval"]]) for y, _, _, cell, _ in rows]
+    draw_estimates(axes, estimates, "{:.1f}")
+    axes.set_xlim(0, 100)
+    score = SCORES.get(run["benchmark"], "accuracy")
+    axes.set_xlabel(f"{score}, %, with 95 % interval (n = {count_of(row[3]['n'] for row in rows)})", loc="left")
+
+
+def name_rows(axes, run, rows):
     lengths = sorted({row[2] for row in rows})
     axes.set_yticks([row[0] for row in rows], [length_name(row[2]) if len(lengths) > 1 else "" for row in rows])
     axes.tick_params(axis="y", length=0)
@@ -49,6 +75,42 @@ def draw_accuracy(axes, run, rows):
         if ys:
             axes.text(-0.09 if len(lengths) > 1 else -0.02, sum(ys) / len(ys), method_name(method["method"], 30), ha="right",
                       va="center", transform=axes.get_yaxis_transform())
+
+
+def map_of(run):
+    """What the rows do not show: (columns, the values of each method, text of a value, a difference that has the full colour, what
+    it is), where rows are methods alone and have several. Larger values are better where that difference is above 0."""
+    if run["benchmark"] == "perplexity":
+        values = [[nats for nats in method["nll_by_position"]] for method in run["methods"]]
+        ends = [round(run["scored"] * (i + 1) / len(values[0])) for i in range(len(values[0]))]
+        if len(ends) < 2:
+            return None
+        return [f"to {end}" for end in ends], values, "{:.2f}", -0.5, "nats of a token, by scored position"
+    tasks = list(dict.fromkeys(cell["task"] for method in run["methods"] for cell in method["cells"]))
+    if any(len(method["lengths"]) > 1 or "length" in method["lengths"][0] for method in run["methods"]) or len(tasks) < 2:
+        return None
+    of = [{cell["task"]: 100 * cell["accuracy"] for cell in method["cells"]} for method in run["methods"]]
+    score = SCORES.get(run["benchmark"], "accuracy")
+    return tasks, [[cells.get(task) for task in tasks] for cells in of], "{:.0f}", 25, f"{score}, %, by task"
+
+
+def draw_map(axes, width, run, rows, columns, values, text, full, what):
+    """Of `width` inches."""
+    for y, i, *_ in rows:
+        for x, value in enumerate(values[i]):
+            if value is None:
+                continue
+            first = values[0][x]
+            gain = 0 if first is None else max(-1, min(1, (value - first) / full))
+            axes.barh(y, 0.96, left=x - 0.48, height=0.9, color=BETTER if gain > 0 else WORSE, alpha=0.75 * abs(gain))
+            axes.text(x, y, text.format(value), va="center", ha="center", fontsize=8)
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    slanted = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if max(len(name) for name in columns) > 6 else {}
+    axes.set_xticks(range(len(columns)), columns, fontsize=8, **slanted)
+    axes.tick_params(axis="both", length=0, pad=1)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    meaning = f"{what} (blue: better than {run['methods'][0]['method']}, orange: worse)"
+    axes.set_title(wrapped(meaning, int(12 * width)), fontsize=8, loc="left")
 
 
 def number(value):
@@ -112,18 +174,32 @@ def main(folder):
     target = read_json(folder, "target.json") if os.path.exists(os.path.join(folder, "target.json")) else None
     rows = rows_of(run)
     timed = any(row[4] and row[4]["steps"] > 0 for row in rows)
-    height = 1.7 + 0.3 * (rows[-1][0] + 1)
-    count = 1 + timed + (target is not None)
-    figure, panels = plt.subplots(1, count, figsize=({1: 6.5, 2: 11, 3: 15.5}[count], height), sharey=True, squeeze=False,
-                                  constrained_layout=True)
+    by_column = map_of(run)
+    widths = [6.5 if not timed and target is None else 5.3]
+    if by_column:
+        widths.append(max(3.5, 0.5 * len(by_column[0])))
+    widths += [5.3] * (timed + (target is not None))
+    height = 1.7 + 0.3 * (rows[-1][0] + 1) + (0.5 if by_column else 0)
+    figure, panels = plt.subplots(1, len(widths), figsize=(sum(widths), height), sharey=True, squeeze=False, constrained_layout=True,
+                                  gridspec_kw={"width_ratios": widths})
     left = panels[0][0]
-    draw_accuracy(left, run, rows)
+    if run["benchmark"] == "perplexity":
+        draw_perplexity(left, rows)
+        questions = run["text"]
+    else:
+        draw_accuracy(left, run, rows)
+        tasks = len({cell["task"] for method in run["methods"] for cell in method["cells"]})
+        questions = f"{tasks} task{'s' if tasks > 1 else ''}"
+    name_rows(left, run, rows)
     left.set_ylim(rows[-1][0] + 0.7, -0.7)
-    tasks = len({cell["task"] for method in run["methods"] for cell in method["cells"]})
-    left.set_title(f"{run['benchmark'].upper()}, {tasks} task{'s' if tasks > 1 else ''}, {run['model']}", fontsize=9, loc="left")
+    title = TITLES.get(run["benchmark"], run["benchmark"].upper())
+    left.set_title(wrapped(f"{title}, {questions}, {run['model']}", 60), fontsize=9, loc="left")
+    if by_column:
+        draw_map(panels[0][1], widths[1], run, rows, *by_column)
     orders = []
     if timed:
-        orders.append((panels[0][1], draw_steps(panels[0][1], run, rows)))
+        axes = panels[0][2 if by_column else 1]
+        orders.append((axes, draw_steps(axes, run, rows)))
     if target is not None:
         orders.append((panels[0][-1], draw_target(panels[0][-1], run, rows, target)))
     for axes, order in orders:

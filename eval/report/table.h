@@ -64,9 +64,9 @@ std::string provenance(const Manifest& manifest);
 /// `by_task` there is no table of tasks and lengths.
 std::string report_text(const Summary& summary, bool markdown, bool with_plot = false, bool by_task = true);
 
-/// Runs plot.py on a run folder's summary.json; empty when it worked, else a sentence that says why not.
-std::string make_plot(const std::filesystem::path& folder);
-/// The same by another shipped script that draws what is in a folder.
+/// Draws a run folder's summary.json.
+constexpr const char* kPlot = "eval/report/plot.py";
+/// Has a shipped script draw what is in a folder; empty when it worked, else a sentence that says why not.
 std::string draw_plot(const std::string& script, const std::filesystem::path& folder);
 
 }  // namespace tandem::eval

@@ -21,7 +21,7 @@ using ::testing::Not;
 namespace fs = std::filesystem;
 
 constexpr const char* kSmallEval =
-    "eval perplexity --quiet --context 128 --new 16 --windows 6 --batch 2 --methods full,streaming,hgca ";
+    "eval perplexity --quiet --no-plot --context 128 --new 16 --windows 6 --batch 2 --methods full,streaming,hgca ";
 
 class EvalProgram : public RunFolders {
  protected:
@@ -46,9 +46,24 @@ TEST_F(EvalProgram, ARunLeavesAFolder) {
   expect_same("a", "b");
 }
 
+TEST_F(EvalProgram, ThePlotShowsPerplexityAndPositions) {
+  const cli::Outcome done = cli::run(
+      "eval perplexity --quiet --context 128 --new 16 --windows 2 --methods full,streaming --out " + folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  if (!fs::exists(folder("a") + "/plot.svg")) {
+    EXPECT_THAT(done.text, HasSubstr("The plot was not drawn"));
+    GTEST_SKIP() << "matplotlib is not here";
+  }
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("![Perplexity and where a step's time goes](plot.png)"));
+  EXPECT_THAT(bytes("a", "plot.svg"),
+              AllOf(HasSubstr(">perplexity, with 95 % interval (n = 2 windows)<"), HasSubstr(">streaming<"),
+                    HasSubstr(">to 16<"), HasSubstr("better than full")));
+}
+
 TEST_F(EvalProgram, TablesSayWhereQuestHasNoDenseLayers) {
   const cli::Outcome done = cli::run(
-      "eval perplexity --quiet --context 64 --new 8 --windows 1 --methods full,quest:budget=32 --out " + folder("a"));
+      "eval perplexity --quiet --no-plot --context 64 --new 8 --windows 1 --methods full,quest:budget=32 --out " +
+      folder("a"));
   ASSERT_EQ(done.code, 0) << done.text;
   EXPECT_THAT(done.text, HasSubstr("\nquest with dense_layers=0 "));
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("\nquest with dense_layers=0 "));
@@ -78,7 +93,8 @@ TEST_F(EvalProgram, ForceReplacesAndResumeContinues) {
 }
 
 TEST_F(EvalProgram, AnInterruptKeepsFinishedWindows) {
-  const std::string command = "eval perplexity --quiet --context 256 --new 16 --windows 24 --methods full,hgca --out ";
+  const std::string command =
+      "eval perplexity --quiet --no-plot --context 256 --new 16 --windows 24 --methods full,hgca --out ";
   const pid_t child = cli::start(command + folder("a"));
   ASSERT_GT(child, 0);
   const auto finished = [&] {
@@ -110,8 +126,9 @@ TEST_F(EvalProgram, ScoresATextOfOnesOwn) {
   std::string text;
   for (int i = 0; i < 200; ++i) text += "The café sold " + std::to_string(i) + " cups of coffee. ";
   write_bytes(folder("book.txt"), text);
-  const std::string command = "eval perplexity --quiet --context 64 --new 8 --windows 1 --methods full --text " +
-                              folder("book.txt") + " --out " + folder("a");
+  const std::string command =
+      "eval perplexity --quiet --no-plot --context 64 --new 8 --windows 1 --methods full --text " + folder("book.txt") +
+      " --out " + folder("a");
   const cli::Outcome one = cli::run(command);
   ASSERT_EQ(one.code, 0) << one.text;
   EXPECT_THAT(one.text, AllOf(HasSubstr("book.txt: 1 window"), HasSubstr("[-]"), HasSubstr("no interval")));
@@ -149,7 +166,7 @@ TEST_F(EvalProgram, BadInputLeavesNoFolderBehind) {
   };
   for (const Case& c : cases) {
     const cli::Outcome outcome =
-        cli::run("eval perplexity --quiet --out " + folder("run") + " " + c.arguments, cli::kOnlyErrors);
+        cli::run("eval perplexity --quiet --no-plot --out " + folder("run") + " " + c.arguments, cli::kOnlyErrors);
     EXPECT_EQ(outcome.code, 2) << c.arguments << "\n" << outcome.text;
     EXPECT_EQ(cli::lines(outcome.text), 1u) << outcome.text;
     for (const std::string& part : c.says) EXPECT_THAT(outcome.text, HasSubstr(part)) << c.arguments;

@@ -22,7 +22,7 @@ class LEvalProgram : public RunFolders {
     data.add("gov_report_summ", "rouge", {"It rained. Then it snowed."}, {"Sum it up."}, {"Rain and snow."});
   }
   std::string command(const std::string& more) const {
-    return "eval leval --model tiny --quiet --methods full,streaming:sinks=16,window=64 --data '" +
+    return "eval leval --model tiny --quiet --no-plot --methods full,streaming:sinks=16,window=64 --data '" +
            data.path().string() + "' " + more;
   }
   LEvalFolder data;
@@ -81,7 +81,7 @@ TEST_F(LEvalProgram, BadInputIsASentence) {
       {"--chat-format qwen3", "add --chat"},       {"--methods ques", "Did you mean 'quest'?"},
   };
   for (const auto& [arguments, says] : cases) {
-    const cli::Outcome outcome = cli::run("eval leval --model tiny --quiet --data '" + data.path().string() +
+    const cli::Outcome outcome = cli::run("eval leval --model tiny --quiet --no-plot --data '" + data.path().string() +
                                               "' --out " + folder("none") + " " + arguments,
                                           cli::kOnlyErrors);
     EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.text;

@@ -18,8 +18,8 @@ using ::testing::Not;
 class LongBenchProgram : public RunFolders {
  protected:
   std::string command(const std::string& more) const {
-    return "eval longbench --model tiny --quiet --methods full,streaming --batch 2 --data '" + data.path().string() +
-           "' " + more;
+    return "eval longbench --model tiny --quiet --no-plot --methods full,streaming --batch 2 --data '" +
+           data.path().string() + "' " + more;
   }
   LongBenchFolder data;
 };
@@ -39,6 +39,25 @@ TEST_F(LongBenchProgram, ARunLeavesAFolderWithUpstreamsFigures) {
   EXPECT_EQ(std::count(samples.begin(), samples.end(), '\n'), 10);
   const cli::Outcome gate = cli::run("gate --baseline " + folder("a") + " --run " + folder("a"));
   EXPECT_EQ(gate.code, 0) << gate.text;
+}
+
+TEST_F(LongBenchProgram, ThePlotHasAColumnForEachTask) {
+  data.add("qasper", 2);
+  data.add("trec", 2);
+  data.add("qasper_e", 3);
+  const std::string start =
+      "eval longbench --model tiny --quiet --methods full,streaming --data '" + data.path().string() + "' --tasks ";
+  const cli::Outcome done = cli::run(start + "qasper,trec --out " + folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  if (!std::filesystem::exists(folder("a") + "/plot.svg")) GTEST_SKIP() << "matplotlib is not here";
+  EXPECT_THAT(bytes("a", "plot.svg"),
+              AllOf(HasSubstr(">qasper<"), HasSubstr(">trec<"), HasSubstr(">LongBench, 2 tasks"),
+                    HasSubstr(">mean score, %, with 95 % interval (n = 4)<")));
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("](plot.png)"));
+  EXPECT_THAT(done.text, HasSubstr("report.md, plot.png"));
+  const cli::Outcome ranges = cli::run(start + "qasper_e --out " + folder("b"));
+  ASSERT_EQ(ranges.code, 0) << ranges.text;
+  EXPECT_THAT(bytes("b", "plot.svg"), HasSubstr(">LongBench, 1 task,"));
 }
 
 TEST_F(LongBenchProgram, RangesOfLengthsAreLongBenchEs) {

@@ -23,7 +23,7 @@ using ::testing::UnorderedElementsAreArray;
 class ReasoningProgram : public RunFolders {
  protected:
   std::string command(const std::string& more) const {
-    return "eval reasoning --model tiny --quiet --max-new 12 --data '" + data.path() + "' " + more;
+    return "eval reasoning --model tiny --quiet --no-plot --max-new 12 --data '" + data.path() + "' " + more;
   }
   std::vector<std::string> lines(const char* run, const char* file = "samples.jsonl") const {
     std::istringstream text(bytes(run, file));

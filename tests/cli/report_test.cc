@@ -136,7 +136,8 @@ TEST_F(Report, SetsRunsOfOtherQuestionsSideBySideOnlyWhereAskedTo) {
 
 TEST_F(Report, TakesAPerplexityRun) {
   const cli::Outcome made = cli::run(
-      "eval perplexity --quiet --model tiny --methods full,streaming --context 128 --new 16 --windows 2 --out " +
+      "eval perplexity --quiet --no-plot --model tiny --methods full,streaming --context 128 --new 16 --windows 2 "
+      "--out " +
       folder("p"));
   ASSERT_EQ(made.code, 0) << made.text;
   EXPECT_THAT(cli::run("report --format markdown " + folder("p")).text,

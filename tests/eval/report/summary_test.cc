@@ -266,7 +266,7 @@ TEST(Summary, JsonSaysWhatItIsOf) {
   EXPECT_EQ(json["threads"], 2);
 }
 
-/// Whether some Python that make_plot() tries has matplotlib.
+/// Whether some Python that draw_plot() tries has matplotlib.
 bool has_matplotlib() {
   return std::system(
              "/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || "
@@ -277,7 +277,7 @@ TEST(Plot, IsDrawnOrSaysWhyNot) {
   TemporaryFolder root;
   const fs::path path = write_run(root);
   write_file(path / "summary.json", to_json_text(summarise(RunFolder::open(path))));
-  const std::string why_not = make_plot(path);
+  const std::string why_not = draw_plot(kPlot, path);
   if (!has_matplotlib()) {
     EXPECT_THAT(why_not, HasSubstr("The plot was not drawn"));
     return;
@@ -286,7 +286,7 @@ TEST(Plot, IsDrawnOrSaysWhyNot) {
   EXPECT_EQ(read_all(path / "plot.png").substr(1, 3), "PNG");
   EXPECT_THAT(read_all(path / "plot.svg"), HasSubstr("<svg"));
   fs::remove(path / "summary.json");
-  EXPECT_THAT(make_plot(path), HasSubstr("plot.py failed"));
+  EXPECT_THAT(draw_plot(kPlot, path), HasSubstr("plot.py failed"));
 }
 
 }  // namespace
