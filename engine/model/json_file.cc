@@ -39,7 +39,15 @@ std::string read_small_file(const std::filesystem::path& file, std::size_t most)
   }
   close(descriptor);
   if (!problem.empty()) throw_input_error("{} {}.", file.string(), problem);
+  refuse_lfs_pointer(bytes, file);
   return bytes;
+}
+
+void refuse_lfs_pointer(std::string_view bytes, const std::filesystem::path& file) {
+  if (bytes.starts_with("version https://git-lfs.github.com/"))
+    throw_input_error(
+        "{} is a pointer of Git LFS, not the file itself: run `git lfs pull` in that folder, or download the file.",
+        file.string());
 }
 
 bool path_exists(const std::filesystem::path& path) {

@@ -5,12 +5,16 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 namespace tandem {
 
 /// The bytes of a regular file of at most `most` bytes. InputError for a folder, a pipe (which could block for ever),
-/// a device, a larger file, or one that cannot be read.
+/// a device, a larger file, a pointer of Git LFS, or one that cannot be read.
 std::string read_small_file(const std::filesystem::path& file, std::size_t most);
+
+/// InputError where the bytes begin a pointer of Git LFS: the file was never downloaded.
+void refuse_lfs_pointer(std::string_view bytes, const std::filesystem::path& file);
 
 /// Whether the file or folder exists; false, not an exception, for names the system refuses.
 bool path_exists(const std::filesystem::path& path);

@@ -83,6 +83,7 @@ void TensorFiles::add(const std::filesystem::path& path) {
   const std::string file = path.string();
   const std::shared_ptr<Mapping> mapping = map_file(path);
   const std::span<const std::byte> all(static_cast<const std::byte*>(mapping->data), mapping->bytes);
+  refuse_lfs_pointer({static_cast<const char*>(mapping->data), mapping->bytes}, path);
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, all.data(), 8);
   if (header_bytes > kMaxHeader || header_bytes > all.size() - 8) {

@@ -109,6 +109,17 @@ TEST(LoadModel, UnknownNamesAreSentences) {
   }
 }
 
+TEST(LoadModel, PointersOfGitLfsAreNoFiles) {
+  for (const char* pointer : {"config.json", "model.safetensors", "tokenizer.model"}) {
+    const TemporaryFolder folder;
+    for (const char* file : {"config.json", "model.safetensors", "tokenizer.model"})
+      fs::copy_file(data_path("models/tiny") / file, folder.path() / file);
+    write_bytes(folder.path() / pointer, "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 1234\n");
+    EXPECT_THAT(sentence_of([&] { load_model(folder.path().string()); }),
+                AllOf(HasSubstr(pointer), HasSubstr("is a pointer of Git LFS")));
+  }
+}
+
 TEST(LoadModel, ATokenizerMustFitTheModel) {
   const TemporaryFolder folder;
   for (const char* file : {"config.json", "model.safetensors"}) {
