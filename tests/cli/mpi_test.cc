@@ -37,8 +37,8 @@ Outcome shell(const std::string& command) {
 }
 
 const std::string kCompare = "compare --methods asyncspade:budget=128,place=peer,window=8";
-const std::string kShort =
-    " --tasks niah_single_1 --lengths 512 --quiet --no-plot --force --threads 1 --hw asyncspade-a100 --out ";
+const std::string kHere = " --tasks niah_single_1 --lengths 512 --quiet --no-plot --force --threads 1 --out ";
+const std::string kShort = " --hw asyncspade-a100" + kHere;
 const std::string kRun = kCompare + " --samples 2" + kShort;
 const std::string kTwo = "'" TANDEM_MPIEXEC "' --allow-run-as-root --oversubscribe -n ";
 
@@ -63,12 +63,30 @@ TEST(Mpi, ABatchOnRealThreadsGivesTheTokensOfTheSimulatedDevice) {
   const std::string batch = kCompare + ",pack=1 --samples 4 --batch 4";
   const Outcome one = run(batch + kShort + "'" + (folder / "sim").string() + "'");
   ASSERT_EQ(one.code, 0) << one.text;
-  const Outcome two = shell(kTwo + "2 '" TANDEM_PROGRAM "' " + batch + " --device emu" + kShort + "'" +
-                            (folder / "emu").string() + "'");
+  const Outcome two =
+      shell(kTwo + "2 '" TANDEM_PROGRAM "' " + batch + " --device emu" + kHere + "'" + (folder / "emu").string() + "'");
   ASSERT_EQ(two.code, 0) << two.text;
   const std::string samples = content(folder / "sim" / "samples.jsonl");
   EXPECT_EQ(std::count(samples.begin(), samples.end(), '\n'), 4);
   EXPECT_EQ(content(folder / "emu" / "samples.jsonl"), samples);
+}
+
+TEST(Mpi, RanksAreShardsThatJoinToTheRunOfOneProcess) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "mpi_shard_test";
+  fs::remove_all(folder);
+  const auto command = [&](const char* out, const char* more) {
+    return "compare --methods full,quest:budget=64 --samples 5 --batch 2" + std::string(more) + kShort + "'" +
+           (folder / out).string() + "'";
+  };
+  const Outcome one = run(command("one", ""));
+  ASSERT_EQ(one.code, 0) << one.text;
+  const Outcome three = shell(kTwo + "3 '" TANDEM_PROGRAM "' " + command("parts", " --shard rank"));
+  ASSERT_EQ(three.code, 0) << three.text;
+  const Outcome joined =
+      run("merge '" + (folder / "parts").string() + "'/* --out '" + (folder / "whole").string() + "'");
+  ASSERT_EQ(joined.code, 0) << joined.text;
+  for (const char* file : {"samples.jsonl", "timings.jsonl"})
+    EXPECT_EQ(content(folder / "whole" / file), content(folder / "one" / file)) << file;
 }
 
 /// The process among those that carry `mark` in their arguments which is the cache rank; 0 where there is none yet.
