@@ -167,8 +167,8 @@ void report_on(const CompareCommand& command, const Session& session, const std:
     fmt::print("{}", eval::target_text(predicted, /*markdown=*/false));
   }
   check_stdout();
-  const bool plotted = draw(eval::kPlot, folder.path(), command.run.no_plot);
-  const bool curves = plotted && equal && draw("eval/equal/plot_equal.py", folder.path(), /*no_plot=*/false);
+  const bool plotted = draw(eval::kPlot, folder.path(), "plot", !command.run.no_plot);
+  const bool curves = draw("eval/equal/plot_equal.py", folder.path(), "equal", plotted && equal);
   if (curves) more += "\n![Accuracy at equal bytes](equal.png)\n";
   if (plotted)
     eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + more);

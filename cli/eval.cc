@@ -61,9 +61,12 @@ void report_on(const RunOptions& run, const eval::RunFolder& folder) {
   eval::PerplexitySummary summary = eval::summarise_perplexity(folder);
   summary.run.remarks = eval::method_remarks(summary.run.manifest.methods);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
+  eval::write_file(folder.path() / "report.md", eval::perplexity_report(summary, /*markdown=*/true));
   fmt::print("{}", eval::perplexity_report(summary, /*markdown=*/false));
-  const bool plotted = draw(eval::kPlot, folder.path(), run.no_plot);
-  eval::write_file(folder.path() / "report.md", eval::perplexity_report(summary, /*markdown=*/true, plotted));
+  check_stdout();
+  const bool plotted = draw(eval::kPlot, folder.path(), "plot", !run.no_plot);
+  if (plotted)
+    eval::write_file(folder.path() / "report.md", eval::perplexity_report(summary, /*markdown=*/true, plotted));
   fmt::print("\n{}: report.md{}, summary.json, windows.jsonl, timings.jsonl\n", folder.path().string(),
              plotted ? ", plot.png" : "");
   check_stdout();

@@ -50,9 +50,11 @@ void write_report(const RunOptions& run, const eval::RunFolder& folder, const st
   };
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   eval::write_file(folder.path() / (what + ".json"), figures(summary));
+  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true, /*plotted=*/false));
   fmt::print("{}", text(/*markdown=*/false, /*plotted=*/false));
-  const bool plotted = draw(eval::kPlot, folder.path(), run.no_plot);
-  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true, plotted));
+  check_stdout();
+  const bool plotted = draw(eval::kPlot, folder.path(), "plot", !run.no_plot);
+  if (plotted) eval::write_file(folder.path() / "report.md", text(/*markdown=*/true, plotted));
   fmt::print("\n{}: report.md{}, summary.json, {}.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
              plotted ? ", plot.png" : "", what);
   check_stdout();

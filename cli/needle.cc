@@ -62,10 +62,13 @@ void report_on(const NeedleCommand& command, const eval::RunFolder& folder) {
            eval::needle_report(summary, markdown);
   };
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
-  const bool plotted = draw("eval/needle/plot_needle.py", folder.path(), command.run.no_plot);
-  eval::write_file(folder.path() / "report.md",
-                   text(/*markdown=*/true) + (plotted ? "\n![Recall by depth and length](plot.png)\n" : ""));
+  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true));
   fmt::print("{}", text(/*markdown=*/false));
+  check_stdout();
+  const bool plotted = draw("eval/needle/plot_needle.py", folder.path(), "plot", !command.run.no_plot);
+  if (plotted)
+    eval::write_file(folder.path() / "report.md",
+                     text(/*markdown=*/true) + "\n![Recall by depth and length](plot.png)\n");
   fmt::print("\n{}: report.md{}, summary.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
              plotted ? ", plot.png" : "");
   check_stdout();

@@ -61,8 +61,10 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
   command.flag("--quiet", options.quiet, "No progress line");
 }
 
-bool draw(const std::string& script, const std::filesystem::path& folder, bool no_plot) {
-  if (no_plot) return false;
+bool draw(const std::string& script, const std::filesystem::path& folder, const std::string& picture, bool wanted) {
+  std::error_code ignored;
+  for (const char* end : {".png", ".svg"}) std::filesystem::remove(folder / (picture + end), ignored);
+  if (!wanted) return false;
   const std::string why_not = eval::draw_plot(script, folder);
   if (!why_not.empty()) fmt::print(stderr, "{}\n", why_not);
   return why_not.empty();

@@ -37,9 +37,10 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
 /// anything slow.
 void check_run_options(const RunOptions& options);
 
-/// Has a shipped script draw what is in the folder. Whether there is a plot now: not where --no-plot asks for none, nor
-/// where it cannot be drawn, which standard error says.
-bool draw(const std::string& script, const std::filesystem::path& folder, bool no_plot);
+/// Has a shipped script draw `picture`.png and .svg of what is in the folder, in the place of those that are there.
+/// Whether there is one now: not where it is not wanted, nor where it cannot be drawn, which standard error says. What
+/// a run is to leave in any case is written before, since a plot takes its time.
+bool draw(const std::string& script, const std::filesystem::path& folder, const std::string& picture, bool wanted);
 
 /// Where prefilled prompts are kept. InputError on a measured clock: a prefill's time has to be of its own run.
 eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& options, const Session& session);

@@ -203,7 +203,7 @@ void write_files(const SimulateArguments& a, const eval::Sweep& sweep, const std
   write_so_far(a, sweep, command, equal);
   if (!sweep.complete()) return;
   eval::write_file(folder / "sweep.csv", eval::sweep_csv(sweep));
-  const bool plotted = draw("eval/target/plot_sweep.py", folder, a.no_plot);
+  const bool plotted = draw("eval/target/plot_sweep.py", folder, "plot", !a.no_plot);
   const std::string plot = plotted ? "![Tokens per second, and idle time](plot.png)\n\n" : "";
   eval::write_file(
       folder / "report.md",

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kSelectionThreads)
   std::uint32_t written = 0, mine = 0;
   for (std::uint32_t begin = 0; begin < blocks; begin += kSelectionBlocks) {
     const std::uint32_t here = blocks - begin < kSelectionBlocks ? blocks - begin : kSelectionBlocks;
-    // Whose masks it is to clear is who has read them before.
+    // Each thread clears the masks that it alone has read.
     for (unsigned b = threadIdx.x; b < here; b += kSelectionThreads) masks[b] = 0;
     __syncthreads();
     for (std::uint32_t g = 0; g < group; g += heads_per_list) {

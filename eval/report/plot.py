@@ -37,9 +37,12 @@ def rows_of(run):
 
 
 def draw_estimates(axes, estimates, text):
-    """estimates: (y, value, its interval)."""
-    for y, x, (low, high) in estimates:
-        axes.plot([low, high], [y, y], color="black", linewidth=1.2, solid_capstyle="butt")
+    """estimates: (y, value, its interval or None); what is no number is left out."""
+    for y, x, interval in estimates:
+        if not math.isfinite(x):
+            continue
+        if interval and all(map(math.isfinite, interval)):
+            axes.plot(interval, [y, y], color="black", linewidth=1.2, solid_capstyle="butt")
         axes.plot(x, y, "o", color="black", markersize=5, clip_on=False)
         axes.text(1.03, y, text.format(x), va="center", fontsize=8, transform=axes.get_yaxis_transform())
     axes.grid(axis="x", color="#E5E5E5")
@@ -51,10 +54,14 @@ def count_of(counts):
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
+def perplexity(nats):
+    return math.exp(nats) if nats is not None and nats < 700 else math.inf
+
+
 def draw_perplexity(axes, rows):
     losses = [(y, cell["nll"]) for y, _, _, cell, _ in rows]
-    draw_estimates(axes, [(y, math.exp(nll["value"]), [math.exp(end) for end in nll["interval"]]) for y, nll in losses],
-                   "{:.2f}")
+    draw_estimates(axes, [(y, perplexity(nll["value"]), nll["interval"] and [perplexity(end) for end in nll["interval"]])
+                          for y, nll in losses], "{:.2f}")
     axes.set_xlabel(f"perplexity, with 95 % interval (n = {count_of(nll['n'] for _, nll in losses)} windows)", loc="left")
 
 
@@ -81,13 +88,13 @@ def map_of(run):
     """What the rows do not show: (columns, the values of each method, text of a value, a difference that has the full colour, what
     it is), where rows are methods alone and have several. Larger values are better where that difference is above 0."""
     if run["benchmark"] == "perplexity":
-        values = [[nats for nats in method["nll_by_position"]] for method in run["methods"]]
-        ends = [round(run["scored"] * (i + 1) / len(values[0])) for i in range(len(values[0]))]
+        values = [method["nll_by_position"] for method in run["methods"]]
+        ends = [run["scored"] * (i + 1) // len(values[0]) for i in range(len(values[0]))]
         if len(ends) < 2:
             return None
         return [f"to {end}" for end in ends], values, "{:.2f}", -0.5, "nats of a token, by scored position"
     tasks = list(dict.fromkeys(cell["task"] for method in run["methods"] for cell in method["cells"]))
-    if any(len(method["lengths"]) > 1 or "length" in method["lengths"][0] for method in run["methods"]) or len(tasks) < 2:
+    if any(len(method["lengths"]) > 1 for method in run["methods"]) or len(tasks) < 2:
         return None
     of = [{cell["task"]: 100 * cell["accuracy"] for cell in method["cells"]} for method in run["methods"]]
     score = SCORES.get(run["benchmark"], "accuracy")

@@ -47,6 +47,10 @@ TEST_F(EvalProgram, ARunLeavesAFolder) {
 }
 
 TEST_F(EvalProgram, ThePlotShowsPerplexityAndPositions) {
+  // One window has no interval.
+  ASSERT_EQ(
+      cli::run("eval perplexity --quiet --context 64 --new 2 --windows 1 --methods full --out " + folder("one")).code,
+      0);
   const cli::Outcome done = cli::run(
       "eval perplexity --quiet --context 128 --new 16 --windows 2 --methods full,streaming --out " + folder("a"));
   ASSERT_EQ(done.code, 0) << done.text;
@@ -54,6 +58,7 @@ TEST_F(EvalProgram, ThePlotShowsPerplexityAndPositions) {
     EXPECT_THAT(done.text, HasSubstr("The plot was not drawn"));
     GTEST_SKIP() << "matplotlib is not here";
   }
+  EXPECT_TRUE(fs::exists(folder("one") + "/plot.svg"));
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("![Perplexity and where a step's time goes](plot.png)"));
   EXPECT_THAT(bytes("a", "plot.svg"),
               AllOf(HasSubstr(">perplexity, with 95 % interval (n = 2 windows)<"), HasSubstr(">streaming<"),

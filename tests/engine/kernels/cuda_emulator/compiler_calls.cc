@@ -1,6 +1,7 @@
 // What g++ calls from code compiled with -fsanitize=thread, in place of the thread sanitizer's runtime: memory accesses
 // go to the launch that is running on this OS thread, and everything else is done as without the option. Host code in
-// such files finds no launch. Of its atomics there are those of std::shared_ptr; others are for the linker to miss.
+// such files finds no launch. Of its atomics there are what std::shared_ptr needs and a load; others are for the linker
+// to miss.
 #include <cstddef>
 #include <cstdint>
 
@@ -46,6 +47,9 @@ void __tsan_write_range(void* at, std::size_t bytes) {
   note(at, bytes, Races::Kind::write, __builtin_return_address(0));
 }
 
+std::uint32_t __tsan_atomic32_load(const std::uint32_t* at, int) {
+  return __atomic_load_n(at, __ATOMIC_SEQ_CST);
+}
 std::uint32_t __tsan_atomic32_fetch_add(std::uint32_t* at, std::uint32_t value, int) {
   return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
 }

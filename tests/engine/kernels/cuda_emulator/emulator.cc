@@ -1,6 +1,7 @@
 #include "tests/engine/kernels/cuda_emulator/emulator.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <fmt/core.h>
@@ -28,6 +29,7 @@ struct Copy {
   void* to;
   const void* from;  // nullptr: zeros
   std::size_t bytes;
+  std::array<unsigned char, 16> then;  // what was there
 };
 
 struct Thread {
@@ -76,8 +78,13 @@ class Block {
   void check(const void* at, std::size_t bytes, bool must_be_shared, const char* operation) const;
   void warp_arrive();
   /// What this file does with memory for a thread: the compiler does not call for it.
-  void note(const void* at, std::size_t bytes, Races::Kind kind) {
-    races_.access(at, bytes, kind, __builtin_return_address(0));
+  void note(const void* at, std::size_t bytes, Races::Kind kind, const void* code) {
+    races_.access(at, bytes, kind, code);
+  }
+  void note_read_by(unsigned lane, const void* at, std::size_t bytes) {
+    races_.resume(current_->number / kWarpLanes * kWarpLanes + lane);
+    races_.access(at, bytes, Races::Kind::read, nullptr);
+    races_.resume(current_->number);
   }
   void warp_barrier(std::uint32_t lanes) { races_.warp_barrier(current_->number / kWarpLanes, lanes); }
 
@@ -236,7 +243,7 @@ void Block::report_race() const {
       where = fmt::format("'{}' from byte {} on", array.name, byte - array.data);
   throw Error(fmt::format("{}: {} bytes of {} are {}, and nothing orders that with {}, by which they were {}{}.", who(),
                           race.bytes, where, verb(race.kind), race.other, verb(race.other_kind),
-                          place_of_code(race.code)));
+                          race.code == nullptr ? "" : place_of_code(static_cast<const char*>(race.code) - 1)));
 }
 
 // Nobody can run: either the whole block stands at one barrier, or it never will.
@@ -308,9 +315,11 @@ void check_aligned(const void* at, std::size_t alignment, const char* operation)
     fail(fmt::format("{} at an address that is no multiple of {}.", operation, alignment));
 }
 
-void complete(const std::vector<Copy>& group) {
+void complete(const std::vector<Copy>& group, const void* code) {
   for (const Copy& copy : group) {
-    running->note(copy.to, copy.bytes, Races::Kind::write);
+    if (copy.from != nullptr && std::memcmp(copy.from, copy.then.data(), copy.bytes) != 0)
+      fail("what a cp.async reads was changed before the copy was waited for.");
+    running->note(copy.to, copy.bytes, Races::Kind::write, code);
     if (copy.from != nullptr)
       std::memcpy(copy.to, copy.from, copy.bytes);
     else
@@ -392,16 +401,16 @@ void check_shared(const void* at, std::size_t bytes, std::size_t alignment, cons
   running->check(at, bytes, true, operation);
 }
 
-void note_read(const void* at, std::size_t bytes) {
-  running->note(at, bytes, Races::Kind::read);
+void note_read_by(unsigned lane, const void* at, std::size_t bytes) {
+  running->note_read_by(lane, at, bytes);
 }
 
 void note_atomic(const void* at, std::size_t bytes) {
-  running->note(at, bytes, Races::Kind::atomic);
+  running->note(at, bytes, Races::Kind::atomic, __builtin_return_address(0));
 }
 
 void note_constant_read(const void* at, std::size_t bytes) {
-  running->note(at, bytes, Races::Kind::constant_read);
+  running->note(at, bytes, Races::Kind::constant_read, __builtin_return_address(0));
 }
 
 unsigned lane() {
@@ -441,9 +450,11 @@ void async_copy(void* to_shared, const void* from, std::size_t bytes, bool valid
   // An address must be readable though nothing is read from it: where it is not, the program ends here.
   static_cast<void>(*static_cast<const volatile unsigned char*>(from));
   std::memset(to_shared, kPoison, bytes);
-  running->note(to_shared, bytes, Races::Kind::write);
-  if (valid) running->note(from, bytes, Races::Kind::read);
-  running->current().open.push_back({to_shared, valid ? from : nullptr, bytes});
+  running->note(to_shared, bytes, Races::Kind::write, __builtin_return_address(0));
+  if (valid) running->note(from, bytes, Races::Kind::read, __builtin_return_address(0));
+  Copy copy{to_shared, valid ? from : nullptr, bytes, {}};
+  if (valid) std::memcpy(copy.then.data(), from, bytes);
+  running->current().open.push_back(copy);
 }
 
 void async_commit() {
@@ -454,7 +465,7 @@ void async_commit() {
 void async_wait(int pending) {
   std::vector<std::vector<Copy>>& groups = running->current().groups;
   while (groups.size() > static_cast<std::size_t>(pending)) {
-    complete(groups.front());
+    complete(groups.front(), __builtin_return_address(0));
     groups.erase(groups.begin());
   }
 }

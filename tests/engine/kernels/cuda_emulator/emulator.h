@@ -62,9 +62,9 @@ auto& shared_array(const void* identity, const char* name) {
   return *static_cast<Type(*)[count]>(shared_bytes(identity, name, sizeof(Type) * count, alignof(Type)));
 }
 
-/// The compiler calls for what it sees (compiler_calls.cc); these are for what it does not: the emulator's own reads
-/// for a thread, atomics, and reads past the coherent caches.
-void note_read(const void* at, std::size_t bytes);
+/// The compiler calls for what it sees (compiler_calls.cc); these are for what it does not: a read by a lane of the
+/// running warp, atomics, and reads past the coherent caches.
+void note_read_by(unsigned lane, const void* at, std::size_t bytes);
 void note_atomic(const void* at, std::size_t bytes);
 void note_constant_read(const void* at, std::size_t bytes);
 /// These lanes of the running warp have met, and what they did before is done for all of them.

@@ -53,6 +53,7 @@ void load(WarpArguments lanes, std::uint32_t) {
     const unsigned group = lane / 4, pair = 2 * (lane % 4);
     for (unsigned m = 0; m < 4; ++m) {
       const auto element = [&](unsigned row, unsigned column) {
+        note_read_by(lane, of(8 * m + row).row, 16);
         std::uint16_t value;
         std::memcpy(&value, static_cast<const char*>(of(8 * m + row).row) + 2 * column, 2);
         return std::uint32_t{value};
@@ -73,7 +74,6 @@ void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], const std::uin
 
 void load_matrices(std::uint32_t (&out)[4], const void* row, bool transposed) {
   check_shared(row, 16, 16, "ldmatrix");
-  note_read(row, 16);
   Load arguments{out, row, transposed};
   warp_operation(0xffffffffu, transposed ? "ldmatrix.x4.trans" : "ldmatrix.x4", &arguments, load);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/core.h>
+#include <utility>
 
 namespace tandem::cuda_emulator {
 namespace {
@@ -62,8 +63,6 @@ void Races::add(Doers& doers) const {
   } else if (doers.warp != warp) {
     doers.warp = kSeveral;
   } else {
-    // Lanes of different times are taken for the latest one's: stricter than the rule, and only where barriers of parts
-    // of a warp lie between.
     doers.lanes |= lane;
     doers.time = std::max(doers.time, now);
   }
@@ -78,9 +77,10 @@ const Races::Doers* Races::judge(Cell& cell, Kind kind, Kind& other) const {
   switch (kind) {
     case Kind::constant_read:
       cell.constant = true;
-      if (cell.writes.block != kNobody) {
-        other = Kind::write;
-        return &cell.writes;
+      for (const auto& [doers, of] : {std::pair(&cell.writes, Kind::write), std::pair(&cell.atomics, Kind::atomic)}) {
+        if (doers->block == kNobody) continue;
+        other = of;
+        return doers;
       }
       [[fallthrough]];
     case Kind::read:

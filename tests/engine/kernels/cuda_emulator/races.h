@@ -1,6 +1,7 @@
 // Data races of one launch, by what happens before what: accesses of two threads to the same bytes, one of them a
-// write, that nothing orders. Every access of device code is looked at, in shared memory and outside it, because the
-// compiler calls for each one (-fsanitize=thread, whose runtime races.cc is in the place of).
+// write, that nothing orders. Accesses of device code are looked at, in shared memory and outside it, because the
+// compiler calls for each one (-fsanitize=thread, whose runtime compiler_calls.cc is in the place of), but for operands
+// of 16 bytes or less that a function which was not inlined takes or gives back by value.
 //
 // What orders two threads, by the CUDA Programming Guide:
 //   * of one block, __syncthreads() and its counting kin;
@@ -8,8 +9,9 @@
 //   * of two blocks, nothing: no kernel of ours waits for another block.
 // Atomics do not race with each other; with plain reads and writes they do. Memory that was read past the coherent
 // caches (__ldg, load_stream) may not be written by anybody in the same launch, in whatever order.
-// The order in which the emulator happens to run threads does not matter, so that one run judges all of them; but only
-// what this run's data make the threads touch.
+// Barriers of parts of a warp may be judged too strictly: lanes that touched the same bytes at different times are
+// taken for the latest of them. The order in which the emulator happens to run threads does not matter, so that one run
+// judges all of them; but only what this run's data make the threads touch.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "engine/kernels/cuda/async_copy.cuh"
@@ -26,8 +27,13 @@ constexpr int kOutside[64] = {};
 
 class RaceRule : public ::testing::Test {
  protected:
-  Races races_{{}};
-  void SetUp() override { races_.begin_block(0, 96, kShared); }
+  std::optional<Races> launch_;
+  Races& races_ = launch_.emplace(Races::Bytes());
+  void SetUp() override { begin_launch(); }
+  void begin_launch() {
+    launch_.emplace(Races::Bytes());
+    races_.begin_block(0, 96, kShared);
+  }
   void does(unsigned thread, Races::Kind kind, const void* at = kOutside, std::size_t bytes = 4) {
     races_.resume(thread);
     races_.access(at, bytes, kind, nullptr);
@@ -56,23 +62,20 @@ TEST_F(RaceRule, EveryPairWithAWriteRaces) {
       {Kind::atomic, Kind::read}, {Kind::read, Kind::atomic}, {Kind::atomic, Kind::write}};
   for (const auto& [first, second] : pairs) {
     for (const unsigned other : {1u, 40u}) {
-      races_ = Races({});
-      SetUp();
+      begin_launch();
       does(0, first);
       does(other, second);
       ASSERT_TRUE(races_.found());
       EXPECT_EQ(races_.race().other, "thread 0");
       EXPECT_EQ(races_.race().other_kind, first);
 
-      races_ = Races({});  // a barrier of the block orders any two threads
-      SetUp();
+      begin_launch();  // a barrier of the block orders any two threads
       does(0, first);
       races_.block_barrier();
       does(other, second);
       EXPECT_FALSE(races_.found());
 
-      races_ = Races({});  // and does nothing for another block
-      SetUp();
+      begin_launch();  // and does nothing for another block
       does(0, first);
       races_.block_barrier();
       races_.begin_block(1, 96, kShared);
@@ -152,8 +155,14 @@ TEST_F(RaceRule, WhatIsReadPastTheCachesIsWrittenByNobody) {
   does(0, Races::Kind::constant_read, kOutside);
   EXPECT_TRUE(races_.found());
 
-  races_ = Races({});
-  SetUp();
+  begin_launch();
+  does(0, Races::Kind::atomic, kOutside);
+  races_.block_barrier();
+  does(0, Races::Kind::constant_read, kOutside);
+  ASSERT_TRUE(races_.found());
+  EXPECT_EQ(races_.race().other_kind, Races::Kind::atomic);
+
+  begin_launch();
   does(0, Races::Kind::constant_read, kOutside);
   races_.block_barrier();
   does(0, Races::Kind::write, kOutside);
@@ -214,10 +223,21 @@ __global__ void stages_kernel(const float* x, float* out) {
   }
   out[threadIdx.x] = sum;
 }
+/// What a copy reads is written before it was waited for.
+__global__ void source_kernel(float* x, float* out) {
+  TANDEM_SHARED(float4, stage, 64);
+  gpu::async_copy_16(&stage[threadIdx.x], x + 4 * threadIdx.x);
+  gpu::async_commit();
+  __syncthreads();
+  x[4 * (63 - threadIdx.x)] = 1;
+  __syncthreads();
+  gpu::async_wait<0>();
+  out[threadIdx.x] = stage[threadIdx.x].x;
+}
 template <bool with_barrier>
 __global__ void matrix_kernel(std::uint32_t* out) {
   TANDEM_SHARED(uint4, rows, 32);
-  rows[threadIdx.x ^ 1] = make_uint4(threadIdx.x, 0, 0, 0);
+  rows[threadIdx.x] = make_uint4(threadIdx.x, 0, 0, 0);
   if (with_barrier) __syncwarp();
   std::uint32_t fragment[4];
   gpu::load_matrices_4(fragment, &rows[threadIdx.x]);
@@ -268,6 +288,7 @@ TEST_P(KernelRaces, VectorsAndReadsPastTheCaches) {
 TEST_P(KernelRaces, AsyncCopiesIntoAStageThatIsRead) {
   launch_(stages_kernel<true>, 1, 64, 0, x_, out_);
   EXPECT_RACE(launch_(stages_kernel<false>, 1, 64, 0, x_, out_), "'stage'");
+  EXPECT_RACE(launch_(source_kernel, 1, 64, 0, x_, out_), "was changed before the copy was waited for");
 }
 
 TEST_P(KernelRaces, MatricesOfRowsThatOthersWrote) {

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "tests/engine/kernels/cuda_emulator/emulator.h"
@@ -99,6 +100,27 @@ void cuda_release(CudaPlace, void* data, std::size_t bytes) noexcept {
 
 namespace {
 
+/// Pieces may run beside each other: none may be written where another is read or written.
+void check_apart(std::span<void* const> to, std::span<const void* const> from, std::span<const std::size_t> bytes) {
+  struct Stretch {
+    const char *begin, *end;
+    bool written;
+  };
+  std::vector<Stretch> all;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    for (const auto& [at, written] : {std::pair<const void*, bool>(to[i], true), {from[i], false}})
+      all.push_back({static_cast<const char*>(at), static_cast<const char*>(at) + bytes[i], written});
+  }
+  std::sort(all.begin(), all.end(), [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
+  const char *read_to = nullptr, *written_to = nullptr;
+  for (const Stretch& one : all) {
+    if (one.begin < one.end && (one.begin < written_to || (one.written && one.begin < read_to)))
+      cuda_emulator::fail("two pieces of one batch of copies overlap, of which one is written.");
+    const char*& to_here = one.written ? written_to : read_to;
+    to_here = std::max(to_here, one.end);
+  }
+}
+
 void copy_now(void* to, const void* from, std::size_t bytes) {
   const cuda_emulator::Touched touched[] = {{from, bytes, false}, {to, bytes, true}};
   cuda_emulator::touch(touched, nullptr);
@@ -128,6 +150,7 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
         within ? "cross the link, and stays within the device" : "stay within the device, and crosses the link");
   }
   if (!cuda_emulator::asked(cuda_emulator::Call::copy)) return;
+  check_apart(to, from, bytes);
   const std::vector<void*> places(to.begin(), to.end());
   const std::vector<const void*> sources(from.begin(), from.end());
   const std::vector<std::size_t> sizes(bytes.begin(), bytes.end());

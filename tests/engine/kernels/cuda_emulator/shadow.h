@@ -16,6 +16,10 @@ namespace tandem::cuda_emulator {
 template <class Cell>
 class Shadow {
  public:
+  Shadow() = default;
+  Shadow(const Shadow&) = delete;
+  Shadow& operator=(const Shadow&) = delete;
+
   /// Calls visit(cell) for the cells of these bytes, new ones where there were none, until one gives false. Whether
   /// none did.
   template <class Visit>
@@ -46,19 +50,15 @@ class Shadow {
   void reset() {
     for (auto& [number, page] : pages_) page.cells.clear();
   }
+  /// The same of these bytes, which begin at a multiple of 256 and share their last 256 with nothing. Their room goes.
   void reset(const void* at, std::size_t bytes) {
-    const auto from = reinterpret_cast<std::uintptr_t>(at), to = from + bytes;
-    const auto within = [&](std::uintptr_t number, Page& page) {
-      for (std::size_t i = 0; i < page.cells.size(); ++i) {
-        const std::uintptr_t begin = number * kPageBytes + (i << page.shift);
-        if (begin < to && begin + (std::uintptr_t{1} << page.shift) > from) page.cells[i] = {};
-      }
-    };
-    if (bytes / kPageBytes > pages_.size()) {
-      for (auto& [number, page] : pages_) within(number, page);
+    const auto from = reinterpret_cast<std::uintptr_t>(at) / kPageBytes,
+               to = (reinterpret_cast<std::uintptr_t>(at) + bytes + kPageBytes - 1) / kPageBytes;
+    known_ = {};
+    if (to - from > pages_.size()) {
+      std::erase_if(pages_, [&](const auto& page) { return page.first >= from && page.first < to; });
     } else {
-      for (std::uintptr_t number = from / kPageBytes; number * kPageBytes < to; ++number)
-        if (const auto page = pages_.find(number); page != pages_.end()) within(number, page->second);
+      for (std::uintptr_t number = from; number < to; ++number) pages_.erase(number);
     }
   }
 

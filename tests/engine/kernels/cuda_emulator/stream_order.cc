@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <utility>
 
 #include "tests/engine/kernels/cuda_emulator/emulator.h"
 #include "tests/engine/kernels/cuda_emulator/shadow.h"
@@ -28,11 +29,12 @@ struct Cell {
 struct Process {
   std::mutex mutex;
   Clock host;
-  std::map<const void*, Clock> counts;
+  /// By count: what was known when it was raised to each value, in that order.
+  std::map<const char*, std::vector<std::pair<std::uint32_t, Clock>>> counts;
   std::map<const char*, std::size_t> allocated;  // bytes from there on
   Shadow<Cell> shadow;
-  std::set<std::uint32_t> free_numbers;
   std::vector<std::uint64_t> works;  // by stream number: begun so far
+  std::set<std::uint32_t> ended;     // numbers of streams that are no more
 };
 Process& process() {
   static Process one;
@@ -68,22 +70,23 @@ void Clock::set(std::uint32_t stream, std::uint64_t done) {
 StreamOrder::StreamOrder() {
   Process& all = process();
   const std::lock_guard lock(all.mutex);
-  if (all.free_numbers.empty()) {
+  // Of an ended stream the number is free when the host knows of all its works, so that no later one passes for them.
+  const auto free = std::find_if(all.ended.begin(), all.ended.end(),
+                                 [&](std::uint32_t number) { return all.host[number] == all.works[number]; });
+  if (free == all.ended.end()) {
     number_ = static_cast<std::uint32_t>(all.works.size());
     all.works.push_back(0);
   } else {
-    number_ = *all.free_numbers.begin();
-    all.free_numbers.erase(all.free_numbers.begin());
+    number_ = *free;
+    all.ended.erase(free);
   }
   clock_ = all.host;
 }
 
-// Its works are done, and whoever ended it knows that.
 StreamOrder::~StreamOrder() {
   Process& all = process();
   const std::lock_guard lock(all.mutex);
-  all.host.join(clock_);
-  all.free_numbers.insert(number_);
+  all.ended.insert(number_);
 }
 
 void StreamOrder::begin_work(const Clock& host_then) {
@@ -114,22 +117,25 @@ void host_learns(const Clock& clock) {
   all.host.join(clock);
 }
 
-void count_raised(const std::uint32_t* count) {
+void count_raised(const std::uint32_t* count, std::uint32_t value) {
   Process& all = process();
   const std::lock_guard lock(all.mutex);
-  all.counts[count].join(working == nullptr ? all.host : working->clock());
+  auto& history = all.counts[reinterpret_cast<const char*>(count)];
+  Clock known = working == nullptr ? all.host : working->clock();
+  if (!history.empty()) known.join(history.back().second);  // who sees this value has seen those before
+  history.emplace_back(value, std::move(known));
 }
 
-void count_seen(const std::uint32_t* count) {
+void count_seen(const std::uint32_t* count, std::uint32_t value) {
   Process& all = process();
   const std::lock_guard lock(all.mutex);
-  const auto known = all.counts.find(count);
-  if (known == all.counts.end()) return;
-  if (working == nullptr) {
-    all.host.join(known->second);
-  } else {
-    working->join(known->second);
-  }
+  const auto history = all.counts.find(reinterpret_cast<const char*>(count));
+  if (history == all.counts.end()) return;
+  const auto raised = std::lower_bound(
+      history->second.begin(), history->second.end(), value,
+      [](const auto& one, std::uint32_t asked) { return static_cast<std::int32_t>(one.first - asked) < 0; });
+  if (raised == history->second.end()) return;
+  (working == nullptr ? all.host : working->clock_).join(raised->second);
 }
 
 void touch(std::span<const Touched> touched, const void* kernel) {
@@ -174,8 +180,11 @@ void begin_touches(const void* at, std::size_t bytes) {
 void end_touches(const void* at) {
   Process& all = process();
   const std::lock_guard lock(all.mutex);
-  const auto one = all.allocated.find(static_cast<const char*>(at));
+  const auto begin = static_cast<const char*>(at);
+  const auto one = all.allocated.find(begin);
+  if (one == all.allocated.end()) return;
   all.shadow.reset(at, one->second);
+  all.counts.erase(all.counts.lower_bound(begin), all.counts.lower_bound(begin + one->second));
   all.allocated.erase(one);
 }
 

@@ -3,10 +3,11 @@
 //
 // A stream is in order with itself, and behind
 //   * a mark that it holds for: what was in the other stream before the mark;
-//   * a count that it awaits: whatever the host, or a stream, knew when it was raised;
+//   * a count that it awaits: whatever the host, or a stream, knew when the count got there;
 //   * what the host had waited for, or seen a count of, when it put the work into the stream. All threads of the host
 //     are one here, since how they tell each other is not seen: what only one of them knew counts for all.
-// Of the host's own reads and writes nothing is known.
+// Nothing is known of the host's own reads and writes, of the default stream, which does everything at once, and of
+// memory that was not allocated as the device's or pinned.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +29,11 @@ class Clock {
   std::vector<std::uint64_t> works_;
 };
 
-/// A stream's side of it. Numbers of streams that have ended are used again, and their works are counted on.
+/// A stream's side of it.
 class StreamOrder {
  public:
   StreamOrder();
+  /// Nobody learns by that alone that its works are done: on a GPU they go on.
   ~StreamOrder();
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(const StreamOrder&) = delete;
@@ -45,6 +47,7 @@ class StreamOrder {
   std::uint32_t number() const { return number_; }
 
  private:
+  friend void count_seen(const std::uint32_t* count, std::uint32_t value);
   std::uint32_t number_;
   Clock clock_;
 };
@@ -56,9 +59,10 @@ StreamOrder* at_work();
 Clock known_to_host();
 void host_learns(const Clock& clock);
 
-/// Counts in pinned memory: raised by the stream at work or by the host, seen by either.
-void count_raised(const std::uint32_t* count);
-void count_seen(const std::uint32_t* count);
+/// Counts in pinned memory: about to be raised to that value by the stream at work or by the host, seen by either to be
+/// that or more (in the sense of cuda_await_count).
+void count_raised(const std::uint32_t* count, std::uint32_t value);
+void count_seen(const std::uint32_t* count, std::uint32_t value);
 
 /// The work of this thread touches memory. `kernel`: its address, nullptr for what is none. Throws Error where another
 /// stream's work did, and nothing orders the two. Nothing, where this thread is at no stream's work.

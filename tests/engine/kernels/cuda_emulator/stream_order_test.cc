@@ -138,6 +138,61 @@ TEST_F(StreamOrderTest, CountsThatAStreamWrites) {
   EXPECT_EQ(found(), "");
 }
 
+TEST_F(StreamOrderTest, ACountThatWasRaisedTwiceOrdersWhatTheFirstTimeDid) {
+  PinnedMemory counts(2 * sizeof(std::uint32_t));
+  auto* const count = counts.as<std::uint32_t>();
+  count[0] = count[1] = 0;
+  cuda_write_count(a_, count, 1);
+  write(a_);
+  cuda_write_count(a_, count, 2);
+  cuda_write_count(a_, count + 1, 1);
+  OwnedStream late;  // so that b_ looks when the count is there twice
+  cuda_await_count(late, count + 1, 1);
+  PinnedMemory gate(sizeof(std::uint32_t));
+  *gate.as<std::uint32_t>() = 0;
+  cuda_write_count(late, gate.as<std::uint32_t>(), 1);
+  while (std::atomic_ref<std::uint32_t>(*gate.as<std::uint32_t>()).load() == 0) std::this_thread::yield();
+  cuda_await_count(b_, count, 1);
+  read(b_);
+  EXPECT_NE(found(), "");
+}
+
+TEST_F(StreamOrderTest, ACountThatWasRaisedTwiceOrdersWhatBothTimesDid) {
+  PinnedMemory count(sizeof(std::uint32_t));
+  *count.as<std::uint32_t>() = 0;
+  write(a_);
+  cuda_write_count(a_, count.as<std::uint32_t>(), 1);
+  cuda_copy(first_.as(), second_.as(), kBytes, a_);
+  cuda_write_count(a_, count.as<std::uint32_t>(), 2);
+  cuda_await_count(b_, count.as<std::uint32_t>(), 2);
+  read(b_);
+  EXPECT_EQ(found(), "");
+}
+
+TEST_F(StreamOrderTest, ToEndAStreamIsNotToWaitForIt) {
+  {
+    OwnedStream other;
+    write(other);
+  }
+  read(b_);
+  EXPECT_NE(found(), "");
+}
+
+TEST_F(StreamOrderTest, PiecesOfABatchAreApart) {
+  void* const there = shared_.as();
+  const std::size_t half[] = {kBytes / 2, kBytes / 2};
+  void* const to[] = {first_.as(), second_.as()};
+  const void* const from[] = {there, there};
+  cuda_copy_pieces(to, from, half, CopyWay::within_device, a_);
+  void* const onto[] = {there, shared_.as<char>() + 8};
+  const void* const others[] = {first_.as(), second_.as()};
+  EXPECT_THROW(cuda_copy_pieces(onto, others, half, CopyWay::within_device, a_), Error);
+  const void* const read_too[] = {first_.as(), there};
+  void* const written[] = {there, second_.as()};
+  EXPECT_THROW(cuda_copy_pieces(written, read_too, half, CopyWay::within_device, a_), Error);
+  EXPECT_EQ(found(), "");
+}
+
 TEST_F(StreamOrderTest, WhatLiesInMemoryThatWasGivenBackIsForgotten) {
   for (int i = 0; i < 3; ++i) {
     CudaMemory other(kBytes);

@@ -229,14 +229,14 @@ void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32
   enqueue(stream, [count, value] {
     const std::atomic_ref<std::uint32_t> now(*const_cast<std::uint32_t*>(count));
     while (static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) < 0) std::this_thread::yield();
-    cuda_emulator::count_seen(count);
+    cuda_emulator::count_seen(count, value);
   });
 }
 
 void cuda_write_count(CudaStream stream, std::uint32_t* count, std::uint32_t value) {
   cuda_emulator::asked(cuda_emulator::Call::mark);
   enqueue(stream, [count, value] {
-    cuda_emulator::count_raised(count);
+    cuda_emulator::count_raised(count, value);
     std::atomic_ref<std::uint32_t>(*count).store(value, std::memory_order_release);
   });
 }
@@ -244,13 +244,14 @@ void cuda_write_count(CudaStream stream, std::uint32_t* count, std::uint32_t val
 bool cuda_count_reached(const std::uint32_t* count, std::uint32_t value) {
   const std::atomic_ref<std::uint32_t> now(*const_cast<std::uint32_t*>(count));
   if (static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) < 0) return false;
-  cuda_emulator::count_seen(count);
+  cuda_emulator::count_seen(count, value);
   return true;
 }
 
 void cuda_raise_count(std::uint32_t* count) {
-  cuda_emulator::count_raised(count);
-  std::atomic_ref<std::uint32_t>(*count).fetch_add(1, std::memory_order_release);
+  const std::atomic_ref<std::uint32_t> now(*count);
+  cuda_emulator::count_raised(count, now.load(std::memory_order_relaxed) + 1);
+  now.fetch_add(1, std::memory_order_release);
 }
 
 double cuda_seconds(CudaStream stream, const std::function<void()>& run) {
