@@ -54,6 +54,10 @@ bool Races::ordered(const Doers& before) const {
 
 void Races::add(Doers& doers) const {
   const std::uint32_t warp = thread_ / kLanes, lane = 1u << thread_ % kLanes, now = times_[warp];
+  if (doers.block == block_ && doers.epoch == epoch_ && doers.warp == warp && doers.time == now) {
+    doers.lanes |= lane;  // nothing orders lanes of one time: what is read by a whole warp comes here
+    return;
+  }
   if (ordered(doers)) {
     doers = {block_, epoch_, now, warp, lane};
     return;
