@@ -4,7 +4,6 @@
 
 #include "cli/commands.h"
 #include "cli/input.h"
-#include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/run.h"
@@ -61,15 +60,10 @@ void report_on(const RunOptions& run, const eval::RunFolder& folder) {
   eval::PerplexitySummary summary = eval::summarise_perplexity(folder);
   summary.run.remarks = eval::method_remarks(summary.run.manifest.methods);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
-  eval::write_file(folder.path() / "report.md", eval::perplexity_report(summary, /*markdown=*/true));
-  fmt::print("{}", eval::perplexity_report(summary, /*markdown=*/false));
-  check_stdout();
-  const bool plotted = draw(eval::kPlot, folder.path(), "plot", !run.no_plot);
-  if (plotted)
-    eval::write_file(folder.path() / "report.md", eval::perplexity_report(summary, /*markdown=*/true, plotted));
-  fmt::print("\n{}: report.md{}, summary.json, windows.jsonl, timings.jsonl\n", folder.path().string(),
-             plotted ? ", plot.png" : "");
-  check_stdout();
+  const auto text = [&](bool markdown, bool with_plot) {
+    return eval::perplexity_report(summary, markdown, with_plot);
+  };
+  show_report(run, folder.path(), eval::kPlot, text, "summary.json, windows.jsonl, timings.jsonl");
 }
 
 eval::Windows cut(const eval::PerplexityOptions& options, const Model& model) {

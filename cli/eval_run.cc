@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fmt/core.h>
 
-#include "cli/output.h"
 #include "cli/progress.h"
 #include "eval/report/line_file.h"
 #include "eval/report/table.h"
@@ -45,19 +44,13 @@ void write_report(const RunOptions& run, const eval::RunFolder& folder, const st
                   const std::function<std::string(const eval::Summary&, bool markdown)>& own) {
   eval::Summary summary = eval::summarise(folder);
   summary.remarks = eval::method_remarks(summary.manifest.methods);
-  const auto text = [&](bool markdown, bool plotted) {
-    return eval::report_text(summary, markdown, plotted) + own(summary, markdown);
-  };
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   eval::write_file(folder.path() / (what + ".json"), figures(summary));
-  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true, /*plotted=*/false));
-  fmt::print("{}", text(/*markdown=*/false, /*plotted=*/false));
-  check_stdout();
-  const bool plotted = draw(eval::kPlot, folder.path(), "plot", !run.no_plot);
-  if (plotted) eval::write_file(folder.path() / "report.md", text(/*markdown=*/true, plotted));
-  fmt::print("\n{}: report.md{}, summary.json, {}.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
-             plotted ? ", plot.png" : "", what);
-  check_stdout();
+  const auto text = [&](bool markdown, bool with_plot) {
+    return eval::report_text(summary, markdown, with_plot) + own(summary, markdown);
+  };
+  show_report(run, folder.path(), eval::kPlot, text,
+              fmt::format("summary.json, {}.json, samples.jsonl, timings.jsonl", what));
 }
 
 }  // namespace tandem::cli

@@ -5,7 +5,6 @@
 
 #include "cli/commands.h"
 #include "cli/eval_run.h"
-#include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
@@ -57,21 +56,13 @@ std::string command_of(const NeedleCommand& c, const std::vector<std::string>& m
 void report_on(const NeedleCommand& command, const eval::RunFolder& folder) {
   eval::Summary summary = eval::summarise(folder);
   summary.remarks = eval::method_remarks(summary.manifest.methods);
-  const auto text = [&](bool markdown) {
-    return eval::report_text(summary, markdown, /*with_plot=*/false, /*by_task=*/false) +
-           eval::needle_report(summary, markdown);
-  };
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
-  eval::write_file(folder.path() / "report.md", text(/*markdown=*/true));
-  fmt::print("{}", text(/*markdown=*/false));
-  check_stdout();
-  const bool plotted = draw("eval/needle/plot_needle.py", folder.path(), "plot", !command.run.no_plot);
-  if (plotted)
-    eval::write_file(folder.path() / "report.md",
-                     text(/*markdown=*/true) + "\n![Recall by depth and length](plot.png)\n");
-  fmt::print("\n{}: report.md{}, summary.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
-             plotted ? ", plot.png" : "");
-  check_stdout();
+  const auto text = [&](bool markdown, bool with_plot) {
+    return eval::report_text(summary, markdown, /*with_plot=*/false, /*by_task=*/false) +
+           eval::needle_report(summary, markdown) + (with_plot ? "\n![Recall by depth and length](plot.png)\n" : "");
+  };
+  show_report(command.run, folder.path(), "eval/needle/plot_needle.py", text,
+              "summary.json, samples.jsonl, timings.jsonl");
 }
 
 void needle(const NeedleCommand& command) {

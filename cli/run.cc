@@ -70,6 +70,17 @@ bool draw(const std::string& script, const std::filesystem::path& folder, const 
   return why_not.empty();
 }
 
+void show_report(const RunOptions& run, const std::filesystem::path& folder, const std::string& script,
+                 const std::function<std::string(bool markdown, bool with_plot)>& text, const std::string& files) {
+  eval::write_file(folder / "report.md", text(/*markdown=*/true, /*with_plot=*/false));
+  fmt::print("{}", text(/*markdown=*/false, /*with_plot=*/false));
+  check_stdout();
+  const bool plotted = draw(script, folder, "plot", !run.no_plot);
+  if (plotted) eval::write_file(folder / "report.md", text(/*markdown=*/true, /*with_plot=*/true));
+  fmt::print("\n{}: report.md{}, {}\n", folder.string(), plotted ? ", plot.png" : "", files);
+  check_stdout();
+}
+
 eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& options, const Session& session) {
   if (run.prefix_cache.empty()) return {};
   if (options.device != "sim")

@@ -101,41 +101,42 @@ void StreamOrder::end_work() {
   working = nullptr;
 }
 
-StreamOrder* at_work() {
-  return working;
-}
-
-Clock known_to_host() {
+Clock known_here() {
+  if (working != nullptr) return working->clock();
   Process& all = process();
   const std::lock_guard lock(all.mutex);
   return all.host;
 }
 
-void host_learns(const Clock& clock) {
+void learn_here(const Clock& clock) {
+  if (working != nullptr) return working->join(clock);
   Process& all = process();
   const std::lock_guard lock(all.mutex);
   all.host.join(clock);
 }
 
 void count_raised(const std::uint32_t* count, std::uint32_t value) {
+  Clock known = known_here();
   Process& all = process();
   const std::lock_guard lock(all.mutex);
   auto& history = all.counts[reinterpret_cast<const char*>(count)];
-  Clock known = working == nullptr ? all.host : working->clock();
   if (!history.empty()) known.join(history.back().second);  // who sees this value has seen those before
   history.emplace_back(value, std::move(known));
 }
 
 void count_seen(const std::uint32_t* count, std::uint32_t value) {
-  Process& all = process();
-  const std::lock_guard lock(all.mutex);
-  const auto history = all.counts.find(reinterpret_cast<const char*>(count));
-  if (history == all.counts.end()) return;
-  const auto raised = std::lower_bound(
-      history->second.begin(), history->second.end(), value,
-      [](const auto& one, std::uint32_t asked) { return static_cast<std::int32_t>(one.first - asked) < 0; });
-  if (raised == history->second.end()) return;
-  (working == nullptr ? all.host : working->clock_).join(raised->second);
+  Clock known;
+  {
+    Process& all = process();
+    const std::lock_guard lock(all.mutex);
+    const auto& history = all.counts[reinterpret_cast<const char*>(count)];
+    const auto raised = std::lower_bound(
+        history.begin(), history.end(), value,
+        [](const auto& one, std::uint32_t asked) { return static_cast<std::int32_t>(one.first - asked) < 0; });
+    if (raised == history.end()) return;
+    known = raised->second;
+  }
+  learn_here(known);
 }
 
 void touch(std::span<const Touched> touched, const void* kernel) {

@@ -47,17 +47,14 @@ class StreamOrder {
   std::uint32_t number() const { return number_; }
 
  private:
-  friend void count_seen(const std::uint32_t* count, std::uint32_t value);
   std::uint32_t number_;
   Clock clock_;
 };
 
-/// The stream whose work this thread is doing, or nullptr.
-StreamOrder* at_work();
-
-/// What the host knows is done, and that it knows more.
-Clock known_to_host();
-void host_learns(const Clock& clock);
+/// What is known to be done, by the stream whose work this thread is doing, or else by the host; and that it knows
+/// more.
+Clock known_here();
+void learn_here(const Clock& clock);
 
 /// Counts in pinned memory: about to be raised to that value by the stream at work or by the host, seen by either to be
 /// that or more (in the sense of cuda_await_count).

@@ -2,6 +2,7 @@
 // counts or the host put in order.
 #include "tests/engine/kernels/cuda_emulator/stream_order.h"
 
+#include <atomic>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>

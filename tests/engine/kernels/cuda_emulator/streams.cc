@@ -34,7 +34,7 @@ class Stream {
 
   /// `work` is not run behind an error, `told` is, with it.
   void enqueue(std::function<void()> work, std::function<void(std::exception_ptr)> told = {}) {
-    Clock host = idle() ? Clock() : known_to_host();
+    Clock host = idle() ? Clock() : known_here();
     {
       const std::lock_guard lock(mutex_);
       queue_.push_back({std::move(work), std::move(told), std::move(host)});
@@ -44,7 +44,7 @@ class Stream {
   void settle() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return queue_.empty(); });
-    host_learns(order_.clock());
+    learn_here(order_.clock());
   }
   void wait() {
     settle();
@@ -111,7 +111,7 @@ struct Point {
     const std::lock_guard lock(mutex);
     time = std::chrono::steady_clock::now();
     error = std::move(what);
-    clock = at_work() != nullptr ? at_work()->clock() : known_to_host();
+    clock = known_here();
     reached = true;
     changed.notify_all();
   }
@@ -122,11 +122,7 @@ struct Point {
   void wait() {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return reached; });
-    if (at_work() != nullptr) {
-      at_work()->join(clock);
-    } else {
-      host_learns(clock);
-    }
+    learn_here(clock);
     if (error) std::rethrow_exception(error);
   }
 };
