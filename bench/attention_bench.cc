@@ -17,42 +17,54 @@
 namespace tandem {
 namespace {
 
-enum class Order { contiguous, shuffled };
+enum class Order { contiguous, shuffled, own, cached };
 
 /// 256 MiB in pages of the KV store, {K [16][D], V [16][D]} of one KV head one after the other. Each thread attends its
-/// own part of the blocks.
+/// own part of the blocks. `own`: of every token each head decides by chance (0.3) whether it attends it, as where
+/// heads choose tokens. `cached`: 512 KiB for each thread, which stay in its caches.
 void partial(benchmark::State& state, DType type, std::uint32_t group, std::uint32_t dim, std::uint32_t block,
              Order order) {
-  constexpr std::size_t kBytes = std::size_t{256} << 20;
   constexpr std::uint32_t kPage = 16;
   ThreadPool pool(threads_of(state));
-  const std::size_t half = kPage * dim * size_of(type), pages = kBytes / (2 * half);
-  static PrivateMemory memory(kBytes);
+  const std::size_t all_bytes = std::size_t{256} << 20;
+  const std::size_t bytes = order == Order::cached ? pool.size() * (std::size_t{512} << 10) : all_bytes;
+  const std::size_t half = kPage * dim * size_of(type), pages = bytes / (2 * half);
+  static PrivateMemory memory(all_bytes);
   const std::vector<float> some = normals(1 << 16);
-  for (std::size_t at = 0; at < kBytes; at += some.size() * size_of(type))
+  for (std::size_t at = 0; at < bytes; at += some.size() * size_of(type))
     from_f32(some.data(), type, some.size(), memory.data() + at);
   std::vector<std::size_t> blocks(pages * kPage / block);
   std::iota(blocks.begin(), blocks.end(), std::size_t{0});
   if (order == Order::shuffled) std::shuffle(blocks.begin(), blocks.end(), std::mt19937(2));
   std::vector<KvSpan> spans;
+  std::mt19937 chance(3);
   for (const std::size_t b : blocks)
     for (std::size_t page = b * block / kPage; page < (b + 1) * block / kPage; ++page) {
       const char* at = memory.data() + page * 2 * half;
-      spans.push_back({at, at + half, kPage, ~0u});
+      if (order != Order::own) {
+        spans.push_back({at, at + half, kPage, ~0u});
+        continue;
+      }
+      const std::size_t vector_bytes = dim * size_of(type);
+      for (std::uint32_t token = 0; token < kPage; ++token) {
+        std::uint32_t heads = 0;
+        for (std::uint32_t h = 0; h < group; ++h) heads |= (chance() % 10 < 3 ? 1u : 0u) << h;
+        spans.push_back({at + token * vector_bytes, at + half + token * vector_bytes, 1, heads});
+      }
     }
   const auto q = normals(std::size_t{group} * dim);
-  constexpr std::size_t kParts = 64;
-  std::vector<float> o(kParts * group * dim), lse(kParts * group);
+  const std::size_t parts = order == Order::cached ? pool.size() : 64;
+  std::vector<float> o(parts * group * dim), lse(parts * group);
   const auto kernel = [&] {
-    pool.parallel_for(kParts, [&](std::size_t part) {
-      const std::size_t begin = spans.size() * part / kParts, end = spans.size() * (part + 1) / kParts;
+    pool.parallel_for(parts, [&](std::size_t part) {
+      const std::size_t begin = spans.size() * part / parts, end = spans.size() * (part + 1) / parts;
       partial_attention(q.data(), std::span(spans).subspan(begin, end - begin), {group, dim, type},
                         &o[part * group * dim], &lse[part * group]);
     });
   };
   for (auto _ : state) kernel();
-  report_read(state, static_cast<double>(kBytes), pool, kernel);
-  report_flops(state, 4.0 * group * static_cast<double>(kBytes) / static_cast<double>(2 * size_of(type)));
+  report_read(state, static_cast<double>(bytes), pool, kernel);
+  report_flops(state, 4.0 * group * static_cast<double>(bytes) / static_cast<double>(2 * size_of(type)));
 }
 
 void register_partial() {
@@ -71,6 +83,8 @@ void register_partial() {
         add("contiguous", 16, Order::contiguous);
         add("random32", 32, Order::shuffled);
         add("random16", 16, Order::shuffled);
+        if (group > 1) add("own_tokens", 16, Order::own);
+        add("cached", 16, Order::cached);
       }
 }
 const bool kRegistered = (register_partial(), true);

@@ -26,7 +26,7 @@ void check(const AttentionShape& shape) {
 void partial_attention(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* o, float* lse) {
   check(shape);
   kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, nullptr, 0,
-                              aligned_scratch<AttentionScratch>((2 * shape.group + 1) * padded_dim(shape.dim)));
+                              aligned_scratch<AttentionScratch>(partial_scratch_floats(shape.group, shape.dim)));
 }
 
 void partial_attention_with_scores(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* o,
@@ -36,13 +36,13 @@ void partial_attention_with_scores(const float* q, std::span<const KvSpan> spans
   for (const KvSpan& span : spans)
     TANDEM_CHECK((span.head_mask & all) == all, "Scores of a span that only heads {:#x} attend.", span.head_mask);
   kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, scores, token_count(spans),
-                              aligned_scratch<AttentionScratch>((2 * shape.group + 1) * padded_dim(shape.dim)));
+                              aligned_scratch<AttentionScratch>(partial_scratch_floats(shape.group, shape.dim)));
 }
 
 void token_scores(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* scores) {
   const std::size_t tokens = token_count(spans);
   kernels().token_scores(q, spans.data(), spans.size(), shape, scores, tokens,
-                         aligned_scratch<AttentionScratch>(shape.group * padded_dim(shape.dim)));
+                         aligned_scratch<AttentionScratch>(partial_scratch_floats(shape.group, shape.dim)));
 }
 
 void prefill_attention(ThreadPool& pool, const float* q, std::span<const PrefillKv> kv, std::uint32_t first_position,

@@ -18,17 +18,19 @@ constexpr uint32_t kMaxRuns = 2 * kTile;
 constexpr uint32_t kAgain = 16;  // runs between the first and the second fetch, at most
 constexpr uint32_t kSlots = kMaxWidth;
 
-// Tokens in a row that are attended by the same heads. Pointers beyond count, up to the cursor's tile_tokens, are
-// those of the last token; scores are computed for `slots`, count rounded up.
+// Tokens in a row. Pointers beyond count, up to the cursor's tile_tokens, are those of the last token; scores are
+// computed for `slots`, count rounded up.
 struct Tile {
   const char* k[kTile];
   const char* v[kTile];
+  uint32_t masks[kTile];                // of the heads that attend a token; 0 beyond count
   const char* runs[kAgain + kMaxRuns];  // in the order in which they are fetched, after the last of the tile before
   uint32_t run_count;
   uint32_t again;    // runs between the first and the second fetch
   size_t run_bytes;  // whole pieces
   uint32_t count, slots;
-  uint32_t mask;
+  uint32_t any, all;  // heads that attend one of them, and all of them
+  bool alike() const { return any == all; }
 };
 
 struct Cursor {
@@ -38,6 +40,7 @@ struct Cursor {
   uint32_t valid_heads;
   size_t token_bytes;
   uint32_t tile_tokens;
+  uint32_t enough;  // tokens, of which those that follow are left for the next tile where other heads attend them
 };
 
 // How the next tile is fetched. Memory in one piece from its beginning to its end; pages each in one piece two at a
@@ -75,10 +78,10 @@ void plan_fetch(Tile& tile, uint32_t tokens, size_t token_bytes) {
   tile.run_count = static_cast<uint32_t>(at - tile.runs) - kAgain;
 }
 
-// `before`: the tile before, or nullptr.
-void next_tile(Cursor& at, Tile& tile, const Tile* before) {
+void next_tile(Cursor& at, Tile& tile) {
   tile.count = 0;
-  tile.mask = 0;
+  tile.any = 0;
+  tile.all = ~0u;
   while (at.span != at.end && tile.count < at.tile_tokens) {
     const uint32_t mask = at.span->head_mask & at.valid_heads;
     if (mask == 0 || at.token == at.span->tokens) {
@@ -86,8 +89,9 @@ void next_tile(Cursor& at, Tile& tile, const Tile* before) {
       at.token = 0;
       continue;
     }
-    if (tile.count == 0) tile.mask = mask;
-    if (tile.mask != mask) break;
+    if (tile.count >= at.enough && tile.alike() && mask != tile.any) break;
+    tile.any |= mask;
+    tile.all &= mask;
     const uint32_t left = at.span->tokens - at.token, room = at.tile_tokens - tile.count;
     const uint32_t take = left < room ? left : room;
     const char* k = static_cast<const char*>(at.span->k) + at.token_bytes * at.token;
@@ -95,6 +99,7 @@ void next_tile(Cursor& at, Tile& tile, const Tile* before) {
     for (uint32_t t = 0; t < take; ++t) {
       tile.k[tile.count + t] = k + at.token_bytes * t;
       tile.v[tile.count + t] = v + at.token_bytes * t;
+      tile.masks[tile.count + t] = mask;
     }
     tile.count += take;
     at.token += take;
@@ -104,7 +109,37 @@ void next_tile(Cursor& at, Tile& tile, const Tile* before) {
   for (uint32_t t = tile.count; t < at.tile_tokens; ++t) {
     tile.k[t] = tile.k[tile.count - 1];
     tile.v[t] = tile.v[tile.count - 1];
+    tile.masks[t] = 0;
   }
+}
+// Of the tokens [from, from + kWidth) of a tile those that a head attends, one after the other: the values' addresses
+// and the scores. Returns how many; up to kWidth are written.
+TANDEM_INLINE uint32_t own_tokens(const Tile& tile, uint32_t from, uint32_t head, vf scores, const char** v,
+                                  float* own) {
+#if defined(__AVX512F__)
+  const __mmask16 mask =
+      _mm512_test_epi32_mask(_mm512_loadu_si512(tile.masks + from), _mm512_set1_epi32(static_cast<int>(1u << head)));
+  store(own, _mm512_maskz_compress_ps(mask, scores));
+  const auto low = static_cast<__mmask8>(mask), high = static_cast<__mmask8>(mask >> 8);
+  _mm512_storeu_si512(v, _mm512_maskz_compress_epi64(low, _mm512_loadu_si512(tile.v + from)));
+  _mm512_storeu_si512(v + __builtin_popcount(low),
+                      _mm512_maskz_compress_epi64(high, _mm512_loadu_si512(tile.v + from + kWidth / 2)));
+  return static_cast<uint32_t>(__builtin_popcount(mask));
+#else
+  uint32_t count = 0;
+  for (uint32_t t = 0; t < kWidth; ++t) {
+    v[count] = tile.v[from + t];
+    own[count] = scores[t];
+    count += tile.masks[from + t] >> head & 1;
+  }
+  return count;
+#endif
+}
+
+// The same, and how it is fetched; `before`: the tile before, or nullptr.
+void next_tile(Cursor& at, Tile& tile, const Tile* before) {
+  next_tile(at, tile);
+  if (tile.count == 0) return;
   for (uint32_t i = 0; i < kAgain; ++i) tile.runs[i] = before ? before->runs[before->run_count + i] : tile.k[0];
   plan_fetch(tile, at.tile_tokens, at.token_bytes);
 }

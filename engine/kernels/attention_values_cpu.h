@@ -15,6 +15,9 @@ namespace tandem::TANDEM_ISA_NAMESPACE {
 namespace {
 
 constexpr uint32_t kMaxGroup = 32;
+// Weights are exp(score - m) with m up to this much below the largest score so far. Moving m for each new maximum would
+// cost a pass over o each time and its rounding; exp(8) = 2981 keeps far from overflow.
+constexpr float kSlack = 8.0f;
 
 struct Head {
   float reference;    // m
@@ -198,6 +201,22 @@ void accumulate(Attending& at, uint32_t first, const char* const* v, uint32_t to
   if (d < dim)
     for (uint32_t h = first; h < first + kHeads; ++h)
       accumulate_rest<Values>(at.heads[h]->o, at.weights[h], v, tokens, d, dim);
+}
+
+// Sums times `factor`, in the order of the dimensions.
+template <class Values>
+void store_sums(const float* sums, float factor, uint32_t dim, float* out) {
+  vi low, high;
+  for (int i = 0; i < kWidth; ++i) {
+    low[i] = static_cast<int32_t>(Values::place(static_cast<uint32_t>(i)));
+    high[i] = static_cast<int32_t>(Values::place(static_cast<uint32_t>(i + kWidth)));
+  }
+  constexpr uint32_t kPair = 2 * kWidth;
+  for (uint32_t d = 0; d < dim; d += kPair) {
+    const vf a = load(sums + d) * splat(factor), b = load(sums + d + kWidth) * splat(factor);
+    const vf ordered[2] = {choose_lanes(a, b, low), choose_lanes(a, b, high)};
+    __builtin_memcpy(out + d, ordered, (dim - d < kPair ? dim - d : kPair) * sizeof(float));
+  }
 }
 
 }  // namespace

@@ -33,6 +33,13 @@ static constexpr size_t prefill_scratch_floats(uint32_t rows, uint32_t dim) {
   return padded_dim(dim) * (2 * (rows + kPrefillTileTokens) + 1) + size_t{rows} * (kPrefillTileTokens + 2);
 }
 
+// Of partial_attention and token_scores: queries and sums, or what they take in tiles (attention_amx_cpu.h).
+static constexpr size_t partial_scratch_floats(uint32_t group, uint32_t dim) {
+  const size_t rows = (size_t{group} + 15) / 16 * 16;
+  const size_t plain = (2 * size_t{group} + 1) * padded_dim(dim), tiles = (rows * 3 / 2 + 48) * dim + rows * 16;
+  return plain > tiles ? plain : tiles;
+}
+
 /// Rows [first, last) of w times all n rows of x.
 struct LinearRows {
   const float* packed_x;  // by linear_pack
@@ -100,11 +107,11 @@ struct KernelTable {
   // average = keep * average + share * exp(scores - lse)
   // lse is above -infinity.
   void (*blend_weights)(const float* scores, float lse, size_t n, float keep, float share, float* average);
-  // scratch: (2 * group + 1) * padded_dim(dim) floats. scores: [group][score_stride] or nullptr; with
+  // scratch: partial_scratch_floats(group, dim), aligned to 64 bytes. scores: [group][score_stride] or nullptr; with
   // scores, all heads attend all spans.
   void (*partial_attention)(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o,
                             float* lse, float* scores, size_t score_stride, float* scratch);
-  // scratch: group * padded_dim(dim) floats. Head masks are not looked at.
+  // scratch: partial_scratch_floats(group, dim), aligned to 64 bytes. Head masks are not looked at.
   void (*token_scores)(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* scores,
                        size_t score_stride, float* scratch);
   void (*prefill_tile)(const PrefillTile& tile);

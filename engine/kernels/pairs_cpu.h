@@ -2,6 +2,7 @@
 // build with AMX by tiles of 16 x 16. Included by *_cpu.cc alone.
 #pragma once
 
+#include "engine/kernels/amx_cpu.h"
 #include "engine/kernels/vec.h"
 
 #if defined(__AVX512BF16__)
@@ -47,33 +48,15 @@ TANDEM_INLINE void transpose(__m512i* v) {
 // Why not vdpbf16ps here: two cores of a Sapphire Rapids multiply 147 GFLOP/s with it, as many as with f32.
 
 constexpr uint32_t kChunkRows = 32;  // of a at a time: two tiles of 16, times two of 16 columns
-constexpr size_t kRowBytes = 64;     // of a tile's row
-
-// What a tile is loaded from is in memory from here on: GCC 12's intrinsics do not say that they read it, so that
-// stores before them were moved behind them or left out (its configuration arrived empty, and the program crashed).
-TANDEM_INLINE void written(const void* memory) {
-  asm volatile("" : : "r"(memory) : "memory");
-}
-
-// The tiles of this thread while it lives: 0 to 3 are sums, 4 and 5 rows of a, 6 and 7 of b.
-class Tiles {
+// 0 to 3 are sums, 4 and 5 rows of a, 1 to 32 of them, 6 and 7 of b.
+class PanelTiles : public Tiles {
  public:
-  explicit Tiles(uint32_t rows) {  // 1 to 32 of a
-    const uint8_t first = static_cast<uint8_t>(rows < 16 ? rows : 16), second = static_cast<uint8_t>(rows - first);
-    struct {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t bytes[16] = {};
-      uint8_t rows[16] = {};
-    } config;
-    const uint8_t each[8] = {first, first, second, second, first, second, 16, 16};
-    for (int i = 0; i < 8; ++i)
-      if (each[i] > 0) config.rows[i] = each[i], config.bytes[i] = kRowBytes;
-    written(&config);
-    _tile_loadconfig(&config);
-  }
-  ~Tiles() { _tile_release(); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
+  explicit PanelTiles(uint32_t rows) : PanelTiles(first_of(rows), static_cast<uint8_t>(rows - first_of(rows))) {}
+
+ private:
+  static uint8_t first_of(uint32_t rows) { return static_cast<uint8_t>(rows < 16 ? rows : 16); }
+  PanelTiles(uint8_t first, uint8_t second)
+      : Tiles(TileShapes{{first, first, second, second, first, second, 16, 16}}) {}
 };
 
 // c[rows][32] of 32 columns of b, rows as the tiles say: more than 16 where kBoth.
@@ -126,7 +109,7 @@ TANDEM_INLINE void tiles_rows(const int32_t* a, size_t a_stride, const __m512i* 
                               const BeforeChunk& before_chunk) {
   const uint32_t whole = rows / kChunkRows * kChunkRows, rest = rows - whole;
   if (whole > 0) {
-    const Tiles tiles(kChunkRows);
+    const PanelTiles tiles(kChunkRows);
     for (uint32_t r = 0; r < whole; r += kChunkRows) {
       before_chunk();
       for (uint32_t j = 0; j < columns; j += 32)
@@ -134,7 +117,7 @@ TANDEM_INLINE void tiles_rows(const int32_t* a, size_t a_stride, const __m512i* 
     }
   }
   if (rest == 0) return;
-  const Tiles tiles(rest);
+  const PanelTiles tiles(rest);
   for (uint32_t j = 0; j < columns; j += 32) {
     const int32_t* from = a + whole * a_stride;
     float* to = c + whole * c_stride + j;

@@ -253,8 +253,12 @@ TEST_P(PartialAttentionTest, BitsOfAHeadDoNotDependOnTheOthers) {
     const Kv kv(random, type(), tokens, dim, 8);
     const auto q = random.normals(std::size_t{group} * dim);
     for (int round = 0; round < 10; ++round) {
-      std::vector<KvSpan> spans = cut(random, kv, tokens, 30);
+      const std::uint32_t longest[] = {30, 1, 3, 120};
+      std::vector<KvSpan> spans = cut(random, kv, tokens, longest[round % 4]);
       for (KvSpan& span : spans) span.head_mask = random.below(1u << group);
+      if (round >= 5)  // most of them by all heads
+        for (std::size_t i = 0; i < spans.size(); ++i)
+          if (i % 8 != 0) spans[i].head_mask = kAllHeads;
       const Result together = fast(q, spans, group, dim);
       for (std::uint32_t h = 0; h < group; ++h) {
         std::vector<KvSpan> mine;
@@ -267,6 +271,28 @@ TEST_P(PartialAttentionTest, BitsOfAHeadDoNotDependOnTheOthers) {
       }
     }
   }
+}
+
+TEST_P(PartialAttentionTest, ScoresAreTheSameAloneAndFromAttention) {
+  Random random(13);
+  const std::uint32_t tokens = 150;
+  for (const std::uint32_t dim : {64u, 96u, 72u, 128u})
+    for (const std::uint32_t group : {1u, 4u, 7u, 18u}) {
+      const Kv kv(random, type(), tokens, dim);
+      const auto q = random.normals(std::size_t{group} * dim);
+      for (const std::uint32_t longest : {3u, 16u, 150u}) {
+        const Spans spans = cut(random, kv, tokens, longest);
+        Result with{std::vector<float>(std::size_t{group} * dim), std::vector<float>(group)};
+        std::vector<float> given(std::size_t{group} * tokens), alone(given.size()), right(given.size());
+        partial_attention_with_scores(q.data(), spans, {group, dim, type()}, with.o.data(), with.lse.data(),
+                                      given.data());
+        token_scores(q.data(), spans, {group, dim, type()}, alone.data());
+        token_scores_reference(q.data(), spans, {group, dim, type()}, right.data());
+        EXPECT_TRUE(with == fast(q, spans, group, dim)) << "asking for scores changes nothing else";
+        EXPECT_TRUE(same_bits(given, alone)) << "dim " << dim << ", group " << group;
+        expect_near(alone, right, 1e-5);
+      }
+    }
 }
 
 TEST_P(PartialAttentionTest, RisingAndFallingScores) {

@@ -1,0 +1,445 @@
+// Partial attention of bf16 KV by AMX, for partial_attention_cpu.cc, which alone includes this: D a multiple of 32, any
+// group.
+//
+// Scores are products of 16 keys, as they lie in memory, with the queries of 16 heads. Weights times V are products of
+// the heads' weights with a run of 32 tokens. A product sums a run's even tokens and its odd ones and adds both to what
+// was there, so that bits depend on where runs begin: every head has runs of its own, of the tokens that it attends in
+// their order. Where all heads attend the same tokens, as nearly always, a tile of tokens is everybody's run.
+//
+// Against vdpbf16ps, which multiplies every two cycles on Sapphire Rapids, groups of 8 read 23 GB/s instead of 7 from a
+// core's caches, and of memory in one piece 0.82 of a pure read (15 GB/s a core there) instead of 0.44; groups of 1
+// 0.94 and 0.79.
+#pragma once
+
+#include "engine/kernels/amx_cpu.h"
+#include "engine/kernels/attention_tiles_cpu.h"
+#include "engine/kernels/attention_values_cpu.h"
+#include "engine/kernels/dot_cpu.h"
+#include "engine/kernels/pairs_cpu.h"
+#include "engine/kernels/vec.h"
+
+#if defined(__AMX_BF16__)
+
+namespace tandem::TANDEM_ISA_NAMESPACE {
+namespace {
+
+constexpr uint32_t kRun = 32;
+constexpr uint32_t kRunPairs = kRun / 2;
+constexpr uint32_t kTileDims = 32;  // of a tile of keys or queries
+static_assert(kTile == kRun && kSlots == kTileRows && kWidth == kTileRows);
+
+// ---- what comes next ------------------------------------------------------------------------------------------------
+// is fetched to the second-level cache, evenly beside all products: a core has many more such fetches under way than
+// of the first level, and they are not dropped.
+
+// Part `at / 64` of the eight keys from 8 * eighths on, eight lines: of one key after the other where a key has 1, 2, 4
+// or 8 lines (0.96 of a pure read of random pages, groups of 1), else a line of each (0.92).
+TANDEM_INLINE void fetch_keys(const Tile& next, uint32_t eighths, size_t at, size_t token_bytes) {
+  const char* const* keys = next.k + 8 * eighths;
+  if (token_bytes > 8 * kRowBytes || (token_bytes & (token_bytes - 1)) != 0) {
+    for (uint32_t i = 0; i < 8; ++i) __builtin_prefetch(keys[i] + at, 0, 2);
+    return;
+  }
+  const int shift = __builtin_ctzll(token_bytes);
+  for (uint32_t i = 0; i < 8; ++i) {
+    const size_t byte = 8 * at + i * kRowBytes;
+    __builtin_prefetch(keys[byte >> shift] + (byte & (token_bytes - 1)), 0, 2);
+  }
+}
+// The values of two tokens.
+TANDEM_INLINE void fetch_values(const Tile& next, uint32_t pair, size_t token_bytes) {
+  for (size_t at = 0; at < token_bytes; at += kRowBytes)
+    for (uint32_t i = 0; i < 2; ++i) __builtin_prefetch(next.v[2 * pair + i] + at, 0, 2);
+}
+
+// ---- scores ---------------------------------------------------------------------------------------------------------
+
+// The queries as tiles: [rows / 16][D / 32][16 pairs of dimensions][16 heads].
+TANDEM_INLINE void prepare_query_tiles(const float* q, uint32_t group, uint32_t dim, int32_t* tiles) {
+  for (uint32_t first = 0; first < group; first += kTileRows)
+    for (uint32_t d = 0; d < dim; d += kTileDims, tiles += kTileFloats) {
+      __m512i pairs[kTileRows] = {};
+      for (uint32_t i = 0; i < kTileRows && first + i < group; ++i) {
+        const float* from = q + size_t{first + i} * dim + d;
+        pairs[i] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(load(from + kWidth), load(from)));
+      }
+      transpose(pairs);
+      __builtin_memcpy(tiles, pairs, sizeof pairs);
+    }
+}
+
+// Products of two times 16 keys of `bytes` bytes, one after the other, with 16 heads: out [2][16][16]. Tiles 3 to 7.
+// beside(i, n) is called after product i of n.
+template <class Beside>
+TANDEM_INLINE void multiply_keys(const char* const (&keys)[2], size_t bytes, const int32_t* queries, float* out,
+                                 const Beside& beside) {
+  const auto products = static_cast<uint32_t>(bytes / kRowBytes * 2);
+  written(out);
+  _tile_zero(5);
+  _tile_zero(6);
+  for (uint32_t i = 0; i < products; i += 2, queries += kTileFloats) {
+    const size_t at = i / 2 * kRowBytes;
+    _tile_loadd(7, queries, kRowBytes);
+    _tile_loadd(3, keys[0] + at, bytes);
+    _tile_dpbf16ps(5, 3, 7);
+    beside(i, products);
+    _tile_loadd(4, keys[1] + at, bytes);
+    _tile_dpbf16ps(6, 4, 7);
+    beside(i + 1, products);
+  }
+  _tile_stored(5, out, kRowBytes);
+  _tile_stored(6, out + kTileFloats, kRowBytes);
+  written(out);
+}
+
+// Columns [first, first + 4) of products [16][16] as scores: an overflowed one stays comparable.
+TANDEM_INLINE void four_scores(const float* products, uint32_t first, vf scale, vf (&scores)[4]) {
+  vf rows[4];  // i: rows i, 4 + i, 8 + i and 12 + i
+  for (int i = 0; i < 4; ++i) {
+    const float* at = products + i * kWidth + first;
+    __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(at));
+    v = _mm512_mask_broadcast_f32x4(v, 0x00f0, _mm_loadu_ps(at + 4 * kWidth));
+    v = _mm512_mask_broadcast_f32x4(v, 0x0f00, _mm_loadu_ps(at + 8 * kWidth));
+    rows[i] = _mm512_mask_broadcast_f32x4(v, 0xf000, _mm_loadu_ps(at + 12 * kWidth));
+  }
+  const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(rows[0], rows[1])),
+                b = _mm512_castps_pd(_mm512_unpackhi_ps(rows[0], rows[1])),
+                c = _mm512_castps_pd(_mm512_unpacklo_ps(rows[2], rows[3])),
+                d = _mm512_castps_pd(_mm512_unpackhi_ps(rows[2], rows[3]));
+  scores[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+  scores[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+  scores[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+  scores[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+  for (vf& score : scores) score = minimum(score * scale, splat(kLargest));
+}
+
+// 32 keys as multiply_keys takes them: where they lie, or copied to `room`, [2][16] keys. Of `count` tokens; the
+// pointers beyond are readable.
+TANDEM_INLINE void keys_in_rows(const char* const* k, uint32_t count, size_t bytes, char* room,
+                                const char* (&keys)[2]) {
+  for (uint32_t half = 0; half < 2; ++half, k += kTileRows) {
+    if (half == 1 && count <= kTileRows) {
+      keys[1] = keys[0];  // whose products nobody reads
+      return;
+    }
+    bool in_rows = true;
+    for (uint32_t t = 1; t < kTileRows; ++t) in_rows &= k[t] == k[0] + t * bytes;
+    keys[half] = k[0];
+    if (in_rows) continue;
+    char* to = room + half * kTileRows * bytes;
+    keys[half] = to;
+    for (uint32_t t = 0; t < kTileRows; ++t, to += bytes)
+      for (size_t at = 0; at < bytes; at += kRowBytes) _mm512_storeu_si512(to + at, _mm512_loadu_si512(k[t] + at));
+  }
+}
+
+// The memory that a call computes in: partial_scratch_floats().
+struct RunBuffers {
+  RunBuffers(float* scratch, uint32_t group, uint32_t dim) {
+    const size_t rows = (group + kTileRows - 1) / kTileRows * kTileRows;
+    queries = reinterpret_cast<int32_t*>(scratch);
+    keys = reinterpret_cast<char*>(queries + rows * dim / 2);
+    sums = reinterpret_cast<float*>(keys) + kTileRows * size_t{dim};
+    some_sums = sums + rows * dim;
+    values = reinterpret_cast<__m512i*>(some_sums + kTileRows * size_t{dim});
+    weights = reinterpret_cast<float*>(values) + kTileRows * size_t{dim};
+  }
+  int32_t* queries;  // prepare_query_tiles
+  char* keys;        // [32][D] of bf16
+  float* sums;       // [rows][D]: of exp(score - m) v, where PairedValues::place puts it
+  float* some_sums;  // [16][D]
+  __m512i* values;   // [D / 16][16 pairs of tokens]
+  float* weights;    // [rows][32] of bf16
+};
+
+// ---- runs -----------------------------------------------------------------------------------------------------------
+
+// A head's tokens that are in no run yet, and its sums.
+struct RunHead {
+  float reference;  // m
+  uint32_t tokens;  // in no run yet
+  vf total;         // sum of exp(score - m); lane i has the tokens i and 16 + i of each run
+  vf kept_total;    // the same of the weights rounded to bf16
+  const char* v[2 * kRun];
+  alignas(64) float scores[2 * kRun];
+};
+
+class Runs {
+ public:
+  Runs(const float* q, AttentionShape shape, float* scratch)
+      : group_(shape.group),
+        dim_(shape.dim),
+        token_bytes_(dim_ * size_t{2}),
+        scale_(splat(score_scale<DotBF16>(dim_))),
+        buffers_(scratch, group_, dim_),
+        tiles_(shapes(group_)) {
+    prepare_query_tiles(q, group_, dim_, buffers_.queries);
+    __builtin_memset(buffers_.sums, 0, size_t{group_} * dim_ * sizeof(float));
+    for (uint32_t h = 0; h < group_; ++h) {
+      heads_[h].reference = -kInfinity;
+      heads_[h].tokens = 0;
+      heads_[h].total = heads_[h].kept_total = vf{};
+    }
+  }
+
+  // Adds a tile's tokens; `next` is what comes next. scores: of the tile's first token and the first head, or nullptr.
+  void take(const Tile& tile, const Tile& next, float* scores, size_t score_stride) {
+    const bool is_run = tile.count == kRun && tile.alike() && (tile.any & waiting_) == 0;
+    multiply(tile, next, is_run);
+    for (uint32_t first = 0; first < group_; first += 4)
+      for (uint32_t from = 0; from < tile.count; from += kTileRows) {
+        vf four[4];
+        four_scores(products_[first / kTileRows] + from * kTileRows, first % kTileRows, scale_, four);
+        for (uint32_t h = first; h < group_ && h < first + 4; ++h) {
+          RunHead& head = heads_[h];
+          if (is_run)
+            store(head.scores + from, four[h - first]);
+          else
+            head.tokens += own_tokens(tile, from, h, four[h - first], head.v + head.tokens, head.scores + head.tokens);
+        }
+      }
+    if (scores != nullptr)  // every head attends
+      for (uint32_t h = 0; h < group_; ++h)
+        __builtin_memcpy(scores + h * score_stride, heads_[h].scores + (is_run ? 0 : heads_[h].tokens - tile.count),
+                         tile.count * sizeof(float));
+    if (!is_run) {
+      waiting_ |= tile.any;
+      take_runs(tile.any, kRun);
+      return;
+    }
+    uint32_t members[kMaxGroup], count = 0;
+    for (uint32_t left = tile.any; left != 0; left &= left - 1) members[count++] = lowest(left);
+    add_run(
+        members, count, [&](uint32_t i, size_t at) __attribute__((always_inline)) {
+          fetch_keys(next, 2 + i, at, token_bytes_);
+        });
+  }
+
+  void finish(float* o, float* lse) {
+    for (uint32_t left = waiting_; left != 0; left &= left - 1) {
+      RunHead& head = heads_[lowest(left)];
+      for (uint32_t t = head.tokens; t < kRun; ++t) {
+        head.scores[t] = -kInfinity;
+        head.v[t] = nullptr;
+      }
+    }
+    take_runs(waiting_, 1);
+    for (uint32_t h = 0; h < group_; ++h) {
+      const RunHead& head = heads_[h];
+      const float total = sum(head.total);
+      const bool empty = total == 0.0f;
+      store_sums<PairedValues>(buffers_.sums + size_t{h} * dim_, empty ? 0.0f : 1.0f / sum(head.kept_total), dim_,
+                               o + size_t{dim_} * h);
+      lse[h] = empty ? -kInfinity : head.reference + __builtin_logf(total);
+    }
+  }
+
+ private:
+  // 0 to 2 are sums and weights of a group, the others of 16 rows.
+  static TileShapes shapes(uint32_t group) {
+    const auto rows = static_cast<uint8_t>(group < kTileRows ? group : kTileRows);
+    return {{rows, rows, rows, kTileRows, kTileRows, kTileRows, kTileRows, kTileRows}};
+  }
+  static uint32_t lowest(uint32_t heads) { return static_cast<uint32_t>(__builtin_ctz(heads)); }
+
+  // All products of keys, and beside them the values where they are a run: the products alone would wait for each
+  // other.
+  __attribute__((always_inline)) void multiply(const Tile& tile, const Tile& next, bool is_run) {
+    const char* keys[2];
+    keys_in_rows(tile.k, tile.count, token_bytes_, buffers_.keys, keys);
+    const auto with_values = [&](uint32_t i, uint32_t n) __attribute__((always_inline)) {
+      fetch_keys(next, i % 2, i / 2 * kRowBytes, token_bytes_);
+      for (uint32_t pair = i * kRunPairs / n; pair < (i + 1) * kRunPairs / n; ++pair) {
+        interleave(tile.v, pair);
+        fetch_values(next, pair, token_bytes_);
+      }
+    };
+    const auto fetching = [&](uint32_t i, uint32_t n) __attribute__((always_inline)) {
+      fetch_keys(next, i % 2, i / 2 * kRowBytes, token_bytes_);
+      fetch_keys(next, 2 + i % 2, i / 2 * kRowBytes, token_bytes_);
+      for (uint32_t pair = i * kRunPairs / n; pair < (i + 1) * kRunPairs / n; ++pair)
+        fetch_values(next, pair, token_bytes_);
+    };
+    if (is_run)
+      multiply_keys(keys, token_bytes_, buffers_.queries, products_[0], with_values);
+    else
+      multiply_keys(keys, token_bytes_, buffers_.queries, products_[0], fetching);
+    if (group_ > kTileRows)
+      multiply_keys(keys, token_bytes_, buffers_.queries + size_t{kTileRows} * dim_ / 2, products_[1],
+                    [](uint32_t, uint32_t) {});
+  }
+
+  // Values of tokens 2 pair and 2 pair + 1 of a run, of which tokens that are none are 0.
+  __attribute__((always_inline)) void interleave(const char* const* v, uint32_t pair) {
+    const char *even = v[2 * pair], *odd = v[2 * pair + 1];
+    __m512i* to = buffers_.values + pair;
+    for (size_t at = 0; at < token_bytes_; at += kRowBytes, to += 2 * kTileRows) {
+      const __m512i first = even != nullptr ? _mm512_loadu_si512(even + at) : __m512i{};
+      const __m512i second = odd != nullptr ? _mm512_loadu_si512(odd + at) : __m512i{};
+      to[0] = _mm512_unpacklo_epi16(first, second);
+      to[kTileRows] = _mm512_unpackhi_epi16(first, second);
+    }
+  }
+
+  // Runs of those of `heads` that have `least` tokens, until none has.
+  void take_runs(uint32_t heads, uint32_t least) {
+    while (heads != 0) {
+      uint32_t members[kMaxGroup], count = 0, others = 0;
+      const char* const* v = nullptr;
+      for (uint32_t left = heads; left != 0; left &= left - 1) {
+        const uint32_t h = lowest(left);
+        if (heads_[h].tokens < least) continue;
+        if (v == nullptr) v = heads_[h].v;
+        if (__builtin_memcmp(v, heads_[h].v, kRun * sizeof *v) == 0)
+          members[count++] = h;
+        else
+          others |= 1u << h;
+      }
+      if (count == 0) return;
+      for (uint32_t pair = 0; pair < kRunPairs; ++pair) interleave(v, pair);
+      add_run(members, count, [](uint32_t, size_t) {});
+      for (uint32_t i = 0; i < count; ++i) leave_behind(members[i]);
+      heads = others;
+    }
+  }
+  void leave_behind(uint32_t h) {
+    RunHead& head = heads_[h];
+    if (head.tokens <= kRun) {
+      head.tokens = 0;
+      waiting_ &= ~(1u << h);
+      return;
+    }
+    head.tokens -= kRun;
+    __builtin_memcpy(head.v, head.v + kRun, sizeof head.v / 2);
+    __builtin_memcpy(head.scores, head.scores + kRun, sizeof head.scores / 2);
+  }
+
+  // The run of heads that attend the same tokens in it, whose values are interleaved.
+  template <class Beside>
+  __attribute__((always_inline)) void add_run(const uint32_t* members, uint32_t count, const Beside& beside) {
+    for (uint32_t i = 0; i < count; ++i) weigh(members[i], buffers_.weights + i * kWidth);
+    const size_t bytes = dim_ * sizeof(float);
+    for (uint32_t first = 0; first < count; first += kTileRows) {
+      const float* weights = buffers_.weights + first * kWidth;
+      if (count == group_) {
+        multiply_values(weights, buffers_.sums + size_t{first} * dim_, beside);
+        continue;
+      }
+      // Rows beyond these have any number.
+      const uint32_t some = count - first < kTileRows ? count - first : kTileRows;
+      const auto sums_of = [&](uint32_t i) { return buffers_.sums + size_t{members[first + i]} * dim_; };
+      for (uint32_t i = 0; i < some; ++i) __builtin_memcpy(buffers_.some_sums + size_t{i} * dim_, sums_of(i), bytes);
+      multiply_values(weights, buffers_.some_sums, beside);
+      for (uint32_t i = 0; i < some; ++i) __builtin_memcpy(sums_of(i), buffers_.some_sums + size_t{i} * dim_, bytes);
+    }
+  }
+
+  // Scores of a head's first 32 tokens to weights, which its totals take in.
+  void weigh(uint32_t h, float* weights) {
+    RunHead& head = heads_[h];
+    const vf first = load(head.scores), second = load(head.scores + kWidth), most = maximum(first, second);
+    if (any_above(most, splat(head.reference + kSlack))) move_reference(h, maximum_of(most));
+    const vf reference = splat(head.reference == -kInfinity ? 0.0f : head.reference);
+    const vf a = exp(first - reference), b = exp(second - reference);
+    const auto kept = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
+    _mm512_storeu_si512(weights, kept);
+    const auto widened = [](__m256i half) { return reinterpret_cast<vf>(widen(half) << 16); };
+    head.total = head.total + a + b;
+    head.kept_total =
+        head.kept_total + widened(_mm512_castsi512_si256(kept)) + widened(_mm512_extracti64x4_epi64(kept, 1));
+  }
+  void move_reference(uint32_t h, float reference) {
+    RunHead& head = heads_[h];
+    const vf factor = exp(splat(head.reference - reference));  // 0 at the first run
+    head.reference = reference;
+    head.total = head.total * factor;
+    head.kept_total = head.kept_total * factor;
+    float* sums = buffers_.sums + size_t{h} * dim_;
+    for (uint32_t d = 0; d < dim_; d += kWidth) store(sums + d, load(sums + d) * factor);
+  }
+
+  // sums[rows][D] += weights[rows][32] times the interleaved values. beside(i, at) is called with i 0 and 1 for every
+  // line of a token.
+  template <class Beside>
+  __attribute__((always_inline)) void multiply_values(const float* weights, float* sums, const Beside& beside) {
+    const size_t row = dim_ * sizeof(float);
+    written(sums);
+    _tile_loadd(2, weights, kRowBytes);
+    const __m512i* values = buffers_.values;
+    for (size_t at = 0; at < token_bytes_; at += kRowBytes, values += 2 * kTileRows, sums += 2 * kWidth) {
+      _tile_loadd(0, sums, row);
+      _tile_loadd(1, sums + kWidth, row);
+      _tile_loadd(3, values, kRowBytes);
+      _tile_dpbf16ps(0, 2, 3);
+      beside(0u, at);
+      _tile_loadd(4, values + kTileRows, kRowBytes);
+      _tile_dpbf16ps(1, 2, 4);
+      beside(1u, at);
+      _tile_stored(0, sums, row);
+      _tile_stored(1, sums + kWidth, row);
+    }
+    written(sums);
+  }
+
+  uint32_t group_, dim_;
+  size_t token_bytes_;
+  vf scale_;
+  RunBuffers buffers_;
+  uint32_t waiting_ = 0;  // heads with tokens in no run yet
+  RunHead heads_[kMaxGroup];
+  alignas(64) float products_[kMaxGroup / kTileRows][2 * kTileFloats];
+  Tiles tiles_;
+};
+
+void attend_in_runs(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o, float* lse,
+                    float* scores, size_t score_stride, float* scratch) {
+  const uint32_t all_heads = shape.group == 32 ? ~0u : (1u << shape.group) - 1;
+  Cursor cursor{spans, spans + span_count, 0, all_heads, shape.dim * size_t{2}, kTile, kTile};
+  Runs runs(q, shape, scratch);
+  Tile tiles[2];
+  next_tile(cursor, tiles[0]);
+  for (int now = 0; tiles[now].count > 0; now ^= 1) {
+    const Tile& tile = tiles[now];
+    Tile& following = tiles[now ^ 1];
+    next_tile(cursor, following);
+    runs.take(tile, following.count > 0 ? following : tile, scores, score_stride);
+    if (scores != nullptr) scores += tile.count;
+  }
+  runs.finish(o, lse);
+}
+
+// The scores alone, bit for bit those of attend_in_runs.
+void score_in_tiles(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* scores,
+                    size_t score_stride, float* scratch) {
+  const size_t bytes = shape.dim * size_t{2};
+  const RunBuffers buffers(scratch, shape.group, shape.dim);
+  prepare_query_tiles(q, shape.group, shape.dim, buffers.queries);
+  const Tiles tiles(TileShapes{{0, 0, 0, kTileRows, kTileRows, kTileRows, kTileRows, kTileRows}});
+  const vf scale = splat(score_scale<DotBF16>(shape.dim));
+  alignas(64) float products[2 * kTileFloats];
+  for (const KvSpan* span = spans; span != spans + span_count; scores += span->tokens, ++span)
+    for (uint32_t at = 0; at < span->tokens; at += kTile) {
+      const uint32_t left = span->tokens - at, count = left < kTile ? left : kTile;
+      const char* k[kTile];
+      for (uint32_t t = 0; t < kTile; ++t)
+        k[t] = static_cast<const char*>(span->k) + bytes * (at + (t < count ? t : count - 1));
+      const char* keys[2];
+      keys_in_rows(k, count, bytes, buffers.keys, keys);
+      for (uint32_t h = 0; h < shape.group; h += 4) {
+        if (h % kTileRows == 0)
+          multiply_keys(keys, bytes, buffers.queries + size_t{h} * shape.dim / 2, products, [](uint32_t, uint32_t) {});
+        for (uint32_t from = 0; from < count; from += kTileRows) {
+          vf four[4];
+          four_scores(products + from * kTileRows, h % kTileRows, scale, four);
+          const uint32_t here = count - from < kTileRows ? count - from : kTileRows;
+          for (uint32_t i = 0; i < 4 && h + i < shape.group; ++i)
+            __builtin_memcpy(scores + (h + i) * score_stride + at + from, &four[i], here * sizeof(float));
+        }
+      }
+    }
+}
+
+}  // namespace
+}  // namespace tandem::TANDEM_ISA_NAMESPACE
+
+#endif
