@@ -12,10 +12,10 @@
 #pragma once
 
 #include "engine/kernels/amx_cpu.h"
+#include "engine/kernels/attention_products_amx_cpu.h"
 #include "engine/kernels/attention_tiles_cpu.h"
 #include "engine/kernels/attention_values_cpu.h"
 #include "engine/kernels/dot_cpu.h"
-#include "engine/kernels/pairs_cpu.h"
 #include "engine/kernels/vec.h"
 
 #if defined(__AMX_BF16__)
@@ -23,115 +23,8 @@
 namespace tandem::TANDEM_ISA_NAMESPACE {
 namespace {
 
-constexpr uint32_t kRun = 32;
+constexpr uint32_t kRun = kTileTokens;
 constexpr uint32_t kRunPairs = kRun / 2;
-constexpr uint32_t kTileDims = 32;  // of a tile of keys or queries
-static_assert(kTile == kRun && kSlots == kTileRows && kWidth == kTileRows);
-
-// ---- what comes next ------------------------------------------------------------------------------------------------
-// is fetched to the second-level cache, evenly beside all products: a core has many more such fetches under way than
-// of the first level, and they are not dropped.
-
-// Part `at / 64` of the eight keys from 8 * eighths on, eight lines: of one key after the other where a key has 1, 2, 4
-// or 8 lines (0.96 of a pure read of random pages, groups of 1), else a line of each (0.92).
-TANDEM_INLINE void fetch_keys(const Tile& next, uint32_t eighths, size_t at, size_t token_bytes) {
-  const char* const* keys = next.k + 8 * eighths;
-  if (token_bytes > 8 * kRowBytes || (token_bytes & (token_bytes - 1)) != 0) {
-    for (uint32_t i = 0; i < 8; ++i) __builtin_prefetch(keys[i] + at, 0, 2);
-    return;
-  }
-  const int shift = __builtin_ctzll(token_bytes);
-  for (uint32_t i = 0; i < 8; ++i) {
-    const size_t byte = 8 * at + i * kRowBytes;
-    __builtin_prefetch(keys[byte >> shift] + (byte & (token_bytes - 1)), 0, 2);
-  }
-}
-// The values of two tokens.
-TANDEM_INLINE void fetch_values(const Tile& next, uint32_t pair, size_t token_bytes) {
-  for (size_t at = 0; at < token_bytes; at += kRowBytes)
-    for (uint32_t i = 0; i < 2; ++i) __builtin_prefetch(next.v[2 * pair + i] + at, 0, 2);
-}
-
-// ---- scores ---------------------------------------------------------------------------------------------------------
-
-// The queries as tiles: [rows / 16][D / 32][16 pairs of dimensions][16 heads].
-TANDEM_INLINE void prepare_query_tiles(const float* q, uint32_t group, uint32_t dim, int32_t* tiles) {
-  for (uint32_t first = 0; first < group; first += kTileRows)
-    for (uint32_t d = 0; d < dim; d += kTileDims, tiles += kTileFloats) {
-      __m512i pairs[kTileRows] = {};
-      for (uint32_t i = 0; i < kTileRows && first + i < group; ++i) {
-        const float* from = q + size_t{first + i} * dim + d;
-        pairs[i] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(load(from + kWidth), load(from)));
-      }
-      transpose(pairs);
-      __builtin_memcpy(tiles, pairs, sizeof pairs);
-    }
-}
-
-// Products of two times 16 keys of `bytes` bytes, one after the other, with 16 heads: out [2][16][16]. Tiles 3 to 7.
-// beside(i, n) is called after product i of n.
-template <class Beside>
-TANDEM_INLINE void multiply_keys(const char* const (&keys)[2], size_t bytes, const int32_t* queries, float* out,
-                                 const Beside& beside) {
-  const auto products = static_cast<uint32_t>(bytes / kRowBytes * 2);
-  written(out);
-  _tile_zero(5);
-  _tile_zero(6);
-  for (uint32_t i = 0; i < products; i += 2, queries += kTileFloats) {
-    const size_t at = i / 2 * kRowBytes;
-    _tile_loadd(7, queries, kRowBytes);
-    _tile_loadd(3, keys[0] + at, bytes);
-    _tile_dpbf16ps(5, 3, 7);
-    beside(i, products);
-    _tile_loadd(4, keys[1] + at, bytes);
-    _tile_dpbf16ps(6, 4, 7);
-    beside(i + 1, products);
-  }
-  _tile_stored(5, out, kRowBytes);
-  _tile_stored(6, out + kTileFloats, kRowBytes);
-  written(out);
-}
-
-// Columns [first, first + 4) of products [16][16] as scores: an overflowed one stays comparable.
-TANDEM_INLINE void four_scores(const float* products, uint32_t first, vf scale, vf (&scores)[4]) {
-  vf rows[4];  // i: rows i, 4 + i, 8 + i and 12 + i
-  for (int i = 0; i < 4; ++i) {
-    const float* at = products + i * kWidth + first;
-    __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(at));
-    v = _mm512_mask_broadcast_f32x4(v, 0x00f0, _mm_loadu_ps(at + 4 * kWidth));
-    v = _mm512_mask_broadcast_f32x4(v, 0x0f00, _mm_loadu_ps(at + 8 * kWidth));
-    rows[i] = _mm512_mask_broadcast_f32x4(v, 0xf000, _mm_loadu_ps(at + 12 * kWidth));
-  }
-  const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(rows[0], rows[1])),
-                b = _mm512_castps_pd(_mm512_unpackhi_ps(rows[0], rows[1])),
-                c = _mm512_castps_pd(_mm512_unpacklo_ps(rows[2], rows[3])),
-                d = _mm512_castps_pd(_mm512_unpackhi_ps(rows[2], rows[3]));
-  scores[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
-  scores[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
-  scores[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
-  scores[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
-  for (vf& score : scores) score = minimum(score * scale, splat(kLargest));
-}
-
-// 32 keys as multiply_keys takes them: where they lie, or copied to `room`, [2][16] keys. Of `count` tokens; the
-// pointers beyond are readable.
-TANDEM_INLINE void keys_in_rows(const char* const* k, uint32_t count, size_t bytes, char* room,
-                                const char* (&keys)[2]) {
-  for (uint32_t half = 0; half < 2; ++half, k += kTileRows) {
-    if (half == 1 && count <= kTileRows) {
-      keys[1] = keys[0];  // whose products nobody reads
-      return;
-    }
-    bool in_rows = true;
-    for (uint32_t t = 1; t < kTileRows; ++t) in_rows &= k[t] == k[0] + t * bytes;
-    keys[half] = k[0];
-    if (in_rows) continue;
-    char* to = room + half * kTileRows * bytes;
-    keys[half] = to;
-    for (uint32_t t = 0; t < kTileRows; ++t, to += bytes)
-      for (size_t at = 0; at < bytes; at += kRowBytes) _mm512_storeu_si512(to + at, _mm512_loadu_si512(k[t] + at));
-  }
-}
 
 // The memory that a call computes in: partial_scratch_floats().
 struct RunBuffers {
@@ -162,6 +55,18 @@ struct RunHead {
   vf kept_total;    // the same of the weights rounded to bf16
   const char* v[2 * kRun];
   alignas(64) float scores[2 * kRun];
+};
+
+// Subnormal numbers count as 0 while it lives, as in tiles: sums without tiles have the same bits.
+class FlushSubnormals {
+ public:
+  FlushSubnormals() { _mm_setcsr(before_ | 0x8040); }
+  ~FlushSubnormals() { _mm_setcsr(before_); }
+  FlushSubnormals(const FlushSubnormals&) = delete;
+  FlushSubnormals& operator=(const FlushSubnormals&) = delete;
+
+ private:
+  unsigned before_ = _mm_getcsr();
 };
 
 class Runs {
@@ -296,8 +201,12 @@ class Runs {
           others |= 1u << h;
       }
       if (count == 0) return;
-      for (uint32_t pair = 0; pair < kRunPairs; ++pair) interleave(v, pair);
-      add_run(members, count, [](uint32_t, size_t) {});
+      if (count == 1 && group_ > 1) {
+        add_alone(members[0], v);
+      } else {
+        for (uint32_t pair = 0; pair < kRunPairs; ++pair) interleave(v, pair);
+        add_run(members, count, [](uint32_t, size_t) {});
+      }
       for (uint32_t i = 0; i < count; ++i) leave_behind(members[i]);
       heads = others;
     }
@@ -331,6 +240,40 @@ class Runs {
       for (uint32_t i = 0; i < some; ++i) __builtin_memcpy(buffers_.some_sums + size_t{i} * dim_, sums_of(i), bytes);
       multiply_values(weights, buffers_.some_sums, beside);
       for (uint32_t i = 0; i < some; ++i) __builtin_memcpy(sums_of(i), buffers_.some_sums + size_t{i} * dim_, bytes);
+    }
+  }
+
+  // The run of one head among several, to the same bits without tiles: sums of even and of odd tokens, and both added
+  // to what was there. Copies in rows of tiles' own would have to reach the cache before a tile can be loaded from
+  // them.
+  void add_alone(uint32_t h, const char* const* v) {
+    weigh(h, buffers_.weights);
+    float weights[kRun];
+    for (uint32_t t = 0; t < kRun; t += kWidth)
+      store(weights + t, BF16::load(reinterpret_cast<const char*>(buffers_.weights) + t * size_t{2}));
+    float* sums = buffers_.sums + size_t{h} * dim_;
+    size_t at = 0;
+    for (; at + 4 * kRowBytes <= token_bytes_; at += 4 * kRowBytes) add_lines<4>(weights, v, at, sums + at / 2);
+    for (; at < token_bytes_; at += kRowBytes) add_lines<1>(weights, v, at, sums + at / 2);
+  }
+  template <int kLines>
+  __attribute__((always_inline)) static inline void add_lines(const float* weights, const char* const* v, size_t at,
+                                                              float* sums) {
+    vf parity[2][2 * kLines] = {};
+    for (uint32_t t = 0; t < kRun && v[t] != nullptr; t += 2)
+      for (uint32_t odd = 0; odd < 2 && v[t + odd] != nullptr; ++odd) {
+        const vf weight = splat(weights[t + odd]);
+        for (int i = 0; i < kLines; ++i) {
+          vf a, b;
+          BF16::load_pair(v[t + odd] + at + i * kRowBytes, a, b);
+          parity[odd][2 * i] = fma(weight, a, parity[odd][2 * i]);
+          parity[odd][2 * i + 1] = fma(weight, b, parity[odd][2 * i + 1]);
+        }
+      }
+    for (int i = 0; i < kLines; ++i, sums += 2 * kWidth) {
+      const vf a = parity[0][2 * i] + parity[1][2 * i], b = parity[0][2 * i + 1] + parity[1][2 * i + 1];
+      store(sums, load(sums) + _mm512_unpacklo_ps(a, b));
+      store(sums + kWidth, load(sums + kWidth) + _mm512_unpackhi_ps(a, b));
     }
   }
 
@@ -389,6 +332,7 @@ class Runs {
   RunHead heads_[kMaxGroup];
   alignas(64) float products_[kMaxGroup / kTileRows][2 * kTileFloats];
   Tiles tiles_;
+  FlushSubnormals flush_;
 };
 
 void attend_in_runs(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o, float* lse,

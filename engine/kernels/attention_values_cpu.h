@@ -128,12 +128,12 @@ typedef WidenedValues<BF16> ValuesBF16;
 
 // ---- sums -----------------------------------------------------------------------------------------------------------
 
-// o += sum over a run of `tokens` tokens of w_t v_t for kHeads heads, and kPairs pairs of vectors from dimension d on.
-// Every `turns` steps as much is fetched as a step reads.
-template <class Values, int kHeads, int kPairs>
+// o += sum over a run of `tokens` tokens of w_t v_t for kHeads heads, and kVectorPairs pairs of vectors from dimension
+// d on. Every `turns` steps as much is fetched as a step reads.
+template <class Values, int kHeads, int kVectorPairs>
 TANDEM_INLINE void accumulate_pairs(Attending& at, uint32_t first, const char* const* v, uint32_t tokens, uint32_t d,
                                     Fetch& next, uint32_t turns) {
-  constexpr int kVectors = 2 * kPairs;
+  constexpr int kVectors = 2 * kVectorPairs;
   constexpr size_t kPairBytes = 2 * kWidth * Values::Type::kBytes;
   vf total[kHeads][kVectors];
   for (int h = 0; h < kHeads; ++h)
@@ -141,7 +141,7 @@ TANDEM_INLINE void accumulate_pairs(Attending& at, uint32_t first, const char* c
   const float* p = at.weights[first];
   const size_t offset = d * Values::Type::kBytes;
   typename Values::Value value[kVectors];
-  constexpr size_t kBytes = kPairs * kPairBytes * Values::kTokens;
+  constexpr size_t kBytes = kVectorPairs * kPairBytes * Values::kTokens;
   constexpr int kPieces = kBytes < kPieceBytes ? 1 : static_cast<int>(kBytes / kPieceBytes);  // fetched at a time
   constexpr int kBetween = kHeads * kVectors / kPieces;                                       // multiplications
   const uint32_t interval = turns * static_cast<uint32_t>(kPieces * kPieceBytes / kBytes);
@@ -158,13 +158,15 @@ TANDEM_INLINE void accumulate_pairs(Attending& at, uint32_t first, const char* c
   uint32_t wait = interval, t = 0;
   for (; t + Values::kTokens <= tokens; t += Values::kTokens, ++p) {
     asm("" : "+r"(p));  // one pointer: GCC makes one for each head, and keeps those that are too many in vectors
-    for (int i = 0; i < kPairs; ++i) Values::load_step(v + t, offset + i * kPairBytes, value[2 * i], value[2 * i + 1]);
+    for (int i = 0; i < kVectorPairs; ++i)
+      Values::load_step(v + t, offset + i * kPairBytes, value[2 * i], value[2 * i + 1]);
     const bool fetches = --wait == 0;
     if (fetches) wait = interval;
     add(fetches);
   }
   if (t < tokens) {
-    for (int i = 0; i < kPairs; ++i) Values::load_last(v + t, offset + i * kPairBytes, value[2 * i], value[2 * i + 1]);
+    for (int i = 0; i < kVectorPairs; ++i)
+      Values::load_last(v + t, offset + i * kPairBytes, value[2 * i], value[2 * i + 1]);
     add(false);
   }
   next = fetch;
@@ -191,12 +193,12 @@ template <class Values, int kHeads>
 void accumulate(Attending& at, uint32_t first, const char* const* v, uint32_t tokens, uint32_t dim, Fetch& next,
                 uint32_t turns) {
   constexpr int kAccumulators = kRegisters == 32 ? 16 : 8;
-  constexpr int kFitting = kAccumulators / kHeads / 2, kPairs = kFitting > 4 ? 4 : kFitting;
+  constexpr int kFitting = kAccumulators / kHeads / 2, kVectorPairs = kFitting > 4 ? 4 : kFitting;
   constexpr uint32_t kPair = 2 * kWidth;
   uint32_t d = 0;
-  for (; d + kPairs * kPair <= dim; d += kPairs * kPair)
-    accumulate_pairs<Values, kHeads, kPairs>(at, first, v, tokens, d, next, turns);
-  if constexpr (kPairs > 1)
+  for (; d + kVectorPairs * kPair <= dim; d += kVectorPairs * kPair)
+    accumulate_pairs<Values, kHeads, kVectorPairs>(at, first, v, tokens, d, next, turns);
+  if constexpr (kVectorPairs > 1)
     for (; d + kPair <= dim; d += kPair) accumulate_pairs<Values, kHeads, 1>(at, first, v, tokens, d, next, turns);
   if (d < dim)
     for (uint32_t h = first; h < first + kHeads; ++h)

@@ -1,0 +1,127 @@
+// Products of keys with queries in AMX tiles, and how what comes next is fetched beside them. Included by
+// attention_amx_cpu.h alone.
+#pragma once
+
+#include "engine/kernels/amx_cpu.h"
+#include "engine/kernels/attention_tiles_cpu.h"
+#include "engine/kernels/pairs_cpu.h"
+#include "engine/kernels/vec.h"
+
+#if defined(__AMX_BF16__)
+
+namespace tandem::TANDEM_ISA_NAMESPACE {
+namespace {
+
+constexpr uint32_t kTileDims = 32;  // of a tile of keys or queries
+constexpr uint32_t kTileTokens = 2 * kTileRows;
+static_assert(kTile == kTileTokens && kSlots == kTileRows && kWidth == kTileRows);
+
+// ---- what comes next ------------------------------------------------------------------------------------------------
+// is fetched to the second-level cache, evenly beside all products: a core has many more such fetches under way than
+// of the first level, and they are not dropped.
+
+// Part `at / 64` of the eight keys from 8 * eighths on, eight lines: of one key after the other where a key has 1, 2, 4
+// or 8 lines (0.96 of a pure read of random pages, groups of 1), else a line of each (0.92).
+TANDEM_INLINE void fetch_keys(const Tile& next, uint32_t eighths, size_t at, size_t token_bytes) {
+  const char* const* keys = next.k + 8 * eighths;
+  if (token_bytes > 8 * kRowBytes || (token_bytes & (token_bytes - 1)) != 0) {
+    for (uint32_t i = 0; i < 8; ++i) __builtin_prefetch(keys[i] + at, 0, 2);
+    return;
+  }
+  const int shift = __builtin_ctzll(token_bytes);
+  for (uint32_t i = 0; i < 8; ++i) {
+    const size_t byte = 8 * at + i * kRowBytes;
+    __builtin_prefetch(keys[byte >> shift] + (byte & (token_bytes - 1)), 0, 2);
+  }
+}
+// The values of two tokens.
+TANDEM_INLINE void fetch_values(const Tile& next, uint32_t pair, size_t token_bytes) {
+  for (size_t at = 0; at < token_bytes; at += kRowBytes)
+    for (uint32_t i = 0; i < 2; ++i) __builtin_prefetch(next.v[2 * pair + i] + at, 0, 2);
+}
+
+// ---- scores ---------------------------------------------------------------------------------------------------------
+
+// The queries as tiles: [rows / 16][D / 32][16 pairs of dimensions][16 heads].
+TANDEM_INLINE void prepare_query_tiles(const float* q, uint32_t group, uint32_t dim, int32_t* tiles) {
+  for (uint32_t first = 0; first < group; first += kTileRows)
+    for (uint32_t d = 0; d < dim; d += kTileDims, tiles += kTileFloats) {
+      __m512i pairs[kTileRows] = {};
+      for (uint32_t i = 0; i < kTileRows && first + i < group; ++i) {
+        const float* from = q + size_t{first + i} * dim + d;
+        pairs[i] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(load(from + kWidth), load(from)));
+      }
+      transpose(pairs);
+      __builtin_memcpy(tiles, pairs, sizeof pairs);
+    }
+}
+
+// Products of two times 16 keys of `bytes` bytes, one after the other, with 16 heads: out [2][16][16]. Tiles 3 to 7.
+// beside(i, n) is called after product i of n.
+template <class Beside>
+TANDEM_INLINE void multiply_keys(const char* const (&keys)[2], size_t bytes, const int32_t* queries, float* out,
+                                 const Beside& beside) {
+  const auto products = static_cast<uint32_t>(bytes / kRowBytes * 2);
+  written(out);
+  _tile_zero(5);
+  _tile_zero(6);
+  for (uint32_t i = 0; i < products; i += 2, queries += kTileFloats) {
+    const size_t at = i / 2 * kRowBytes;
+    _tile_loadd(7, queries, kRowBytes);
+    _tile_loadd(3, keys[0] + at, bytes);
+    _tile_dpbf16ps(5, 3, 7);
+    beside(i, products);
+    _tile_loadd(4, keys[1] + at, bytes);
+    _tile_dpbf16ps(6, 4, 7);
+    beside(i + 1, products);
+  }
+  _tile_stored(5, out, kRowBytes);
+  _tile_stored(6, out + kTileFloats, kRowBytes);
+  written(out);
+}
+
+// Columns [first, first + 4) of products [16][16] as scores: an overflowed one stays comparable.
+TANDEM_INLINE void four_scores(const float* products, uint32_t first, vf scale, vf (&scores)[4]) {
+  vf rows[4];  // i: rows i, 4 + i, 8 + i and 12 + i
+  for (int i = 0; i < 4; ++i) {
+    const float* at = products + i * kWidth + first;
+    __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(at));
+    v = _mm512_mask_broadcast_f32x4(v, 0x00f0, _mm_loadu_ps(at + 4 * kWidth));
+    v = _mm512_mask_broadcast_f32x4(v, 0x0f00, _mm_loadu_ps(at + 8 * kWidth));
+    rows[i] = _mm512_mask_broadcast_f32x4(v, 0xf000, _mm_loadu_ps(at + 12 * kWidth));
+  }
+  const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(rows[0], rows[1])),
+                b = _mm512_castps_pd(_mm512_unpackhi_ps(rows[0], rows[1])),
+                c = _mm512_castps_pd(_mm512_unpacklo_ps(rows[2], rows[3])),
+                d = _mm512_castps_pd(_mm512_unpackhi_ps(rows[2], rows[3]));
+  scores[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+  scores[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+  scores[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+  scores[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+  for (vf& score : scores) score = minimum(score * scale, splat(kLargest));
+}
+
+// 32 keys as multiply_keys takes them: where they lie, or copied to `room`, [2][16] keys. Of `count` tokens; the
+// pointers beyond are readable.
+TANDEM_INLINE void keys_in_rows(const char* const* k, uint32_t count, size_t bytes, char* room,
+                                const char* (&keys)[2]) {
+  for (uint32_t half = 0; half < 2; ++half, k += kTileRows) {
+    if (half == 1 && count <= kTileRows) {
+      keys[1] = keys[0];  // whose products nobody reads
+      return;
+    }
+    bool in_rows = true;
+    for (uint32_t t = 1; t < kTileRows; ++t) in_rows &= k[t] == k[0] + t * bytes;
+    keys[half] = k[0];
+    if (in_rows) continue;
+    char* to = room + half * kTileRows * bytes;
+    keys[half] = to;
+    for (uint32_t t = 0; t < kTileRows; ++t, to += bytes)
+      for (size_t at = 0; at < bytes; at += kRowBytes) _mm512_storeu_si512(to + at, _mm512_loadu_si512(k[t] + at));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::TANDEM_ISA_NAMESPACE
+
+#endif
