@@ -7,11 +7,11 @@
 #include "engine/common/error.h"
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
-#include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/runtime/engine_ops.h"
 #include "engine/runtime/launched_attention.h"
+#include "engine/runtime/row_scores.h"
 
 namespace tandem {
 namespace {
@@ -128,26 +128,22 @@ Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveReque
     const float in_all = 1.0f / static_cast<float>(observed);
     const float in_window = 1.0f / static_cast<float>(std::min(observed, tokens - leaving));
     pool_.parallel_for(s.kv_heads, [&](std::size_t kv_head) {
-      std::vector<float> scores(std::size_t{group} * tokens), sums(std::size_t{group} * tokens);
-      std::vector<KvSpan> spans;
-      for (std::uint32_t seen = tokens - observed + 1; seen <= tokens; ++seen) {
-        spans.clear();
-        for (std::uint32_t at = 0; at < seen; at += kPageTokens) {
-          spans.push_back({pages + kv_.k_offset(slots[at / kPageTokens], static_cast<std::uint32_t>(kv_head)), nullptr,
-                           std::min(kPageTokens, seen - at), ~0u});
-        }
-        const std::uint32_t position = begin + seen - 1;
-        const std::size_t query = std::size_t{position % queries.kept} * average.q_heads + kv_head * group;
-        token_scores(kept + query * s.head_dim, spans, {group, s.head_dim, s.type}, scores.data());
-        for (std::uint32_t g = 0; g < group; ++g) {
-          const float* row = scores.data() + std::size_t{g} * seen;
-          float* sum = sums.data() + std::size_t{g} * tokens;
-          const std::uint32_t left = std::min(leaving, seen);
-          if (left > 0) blend_weights(row, log_sum_exp(row, seen), left, 1, in_all, sum);
-          if (seen > left)
-            blend_weights(row + left, log_sum_exp(row + left, seen - left), seen - left, 1, in_window, sum + left);
-        }
-      }
+      std::vector<float> sums(std::size_t{group} * tokens);
+      RowScores scores({group, s.head_dim, s.type}, tokens);
+      scores.each(
+          tokens - observed, observed,
+          [&](std::uint32_t row) {
+            const std::uint32_t position = begin + tokens - observed + row;
+            return kept + (std::size_t{position % queries.kept} * average.q_heads + kv_head * group) * s.head_dim;
+          },
+          [&](std::uint32_t page) { return pages + kv_.k_offset(slots[page], static_cast<std::uint32_t>(kv_head)); },
+          [&](std::uint32_t row, std::uint32_t g, const float* own) {
+            const std::uint32_t seen = tokens - observed + row + 1, left = std::min(leaving, seen);
+            float* sum = sums.data() + std::size_t{g} * tokens;
+            if (left > 0) blend_weights(own, log_sum_exp(own, seen), left, 1, in_all, sum);
+            if (seen > left)
+              blend_weights(own + left, log_sum_exp(own + left, seen - left), seen - left, 1, in_window, sum + left);
+          });
       for (std::uint32_t g = 0; g < group; ++g) {
         const auto head = static_cast<std::uint32_t>(kv_head * group + g);
         const float* sum = sums.data() + std::size_t{g} * tokens;

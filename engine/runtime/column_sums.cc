@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "engine/device/launch_context.h"
-#include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/launched_attention.h"
+#include "engine/runtime/row_scores.h"
 
 namespace tandem {
 
@@ -43,23 +43,15 @@ Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::ui
       const auto head = static_cast<std::uint32_t>(task);
       float* mass = ctx.write<float>(sums.values) + (std::size_t{layer} * shape_.kv_heads + head) * sums.room;
       std::fill_n(mass + first, rows, 0.0f);
-      std::vector<KvSpan> spans;
-      std::vector<float> scores(std::size_t{group} * (first + rows));
-      for (std::uint32_t row = 0; row < rows; ++row) {
-        const std::uint32_t seen = first + row + 1;
-        spans.clear();
-        for (std::uint32_t at = 0; at < seen; at += kPageTokens) {
-          const std::uint32_t slot = slots[at / kPageTokens];
-          spans.push_back({pages + kv_.k_offset(slot, head), pages + kv_.v_offset(slot, head),
-                           std::min(kPageTokens, seen - at), ~0u});
-        }
-        token_scores(query + (std::size_t{row} * shape_.q_heads + head * group) * dim, spans,
-                     {group, dim, kv_.shape().type}, scores.data());
-        for (std::uint32_t g = 0; g < group; ++g) {
-          const float* own = scores.data() + std::size_t{g} * seen;
-          blend_weights(own, log_sum_exp(own, seen), seen, 1, 1, mass);
-        }
-      }
+      RowScores scores({group, dim, kv_.shape().type}, first + rows);
+      scores.each(
+          first, rows,
+          [&](std::uint32_t row) { return query + (std::size_t{row} * shape_.q_heads + head * group) * dim; },
+          [&](std::uint32_t page) { return pages + kv_.k_offset(slots[page], head); },
+          [&](std::uint32_t row, std::uint32_t, const float* own) {
+            const std::uint32_t seen = first + row + 1;
+            blend_weights(own, log_sum_exp(own, seen), seen, 1, 1, mass);
+          });
     });
   };
   return device_.submit(compute_, std::move(op));
