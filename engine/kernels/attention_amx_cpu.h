@@ -270,6 +270,9 @@ class Runs {
           parity[odd][2 * i + 1] = fma(weight, b, parity[odd][2 * i + 1]);
         }
       }
+    for (uint32_t odd = 0; odd < 2; ++odd)  // tokens that are none add 0 in a tile: what was flushed to -0 becomes 0
+      if (v[kRun - 2 + odd] == nullptr)
+        for (vf& sum : parity[odd]) sum = sum + vf{};
     for (int i = 0; i < kLines; ++i, sums += 2 * kWidth) {
       const vf a = parity[0][2 * i] + parity[1][2 * i], b = parity[0][2 * i + 1] + parity[1][2 * i + 1];
       store(sums, load(sums) + _mm512_unpacklo_ps(a, b));
@@ -331,8 +334,8 @@ class Runs {
   uint32_t waiting_ = 0;  // heads with tokens in no run yet
   RunHead heads_[kMaxGroup];
   alignas(64) float products_[kMaxGroup / kTileRows][2 * kTileFloats];
-  Tiles tiles_;
-  FlushSubnormals flush_;
+  const Tiles tiles_;
+  const FlushSubnormals flush_;
 };
 
 void attend_in_runs(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o, float* lse,
@@ -409,6 +412,7 @@ class TileScores {
   const char* k_[kTile];
   alignas(64) float products_[2 * kTileFloats];
   const Tiles tiles_{TileShapes{{0, 0, 0, kTileRows, kTileRows, kTileRows, kTileRows, kTileRows}}};
+  const FlushSubnormals flush_;
 };
 
 void score_in_tiles(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* scores,

@@ -84,8 +84,8 @@ struct WidenedValues {
 
 #if defined(__AVX512BF16__)
 // bf16 weights; a step is two tokens, whose V is interleaved, at the price of a conversion. vdpbf16ps is two
-// multiply-adds one after the other, that of the high halves first: there the earlier token is, and a token alone has
-// zeros in the low halves.
+// multiply-adds one after the other, that of the high halves first: there the earlier token is, and beside a token
+// alone weights of 0 meet values of -0, whose product leaves any sum as it is, one that was flushed to -0 too.
 struct PairedValues {
   typedef BF16 Type;
   typedef __m512bh Value;
@@ -101,6 +101,9 @@ struct PairedValues {
   __attribute__((always_inline)) static inline __m512bh weight(const float* p) {
     return reinterpret_cast<__m512bh>(splat(*p));
   }
+  __attribute__((always_inline)) static inline __m512i negative_zeros() {
+    return _mm512_set1_epi16(static_cast<short>(0x8000));
+  }
   __attribute__((always_inline)) static inline void interleave(__m512i first, __m512i second, Value& a, Value& b) {
     a = reinterpret_cast<Value>(_mm512_unpacklo_epi16(second, first));
     b = reinterpret_cast<Value>(_mm512_unpackhi_epi16(second, first));
@@ -109,13 +112,13 @@ struct PairedValues {
     interleave(_mm512_loadu_si512(v[0] + offset), _mm512_loadu_si512(v[1] + offset), a, b);
   }
   __attribute__((always_inline)) static inline void load_last(const char* const* v, size_t offset, Value& a, Value& b) {
-    interleave(_mm512_loadu_si512(v[0] + offset), _mm512_setzero_si512(), a, b);
+    interleave(_mm512_loadu_si512(v[0] + offset), negative_zeros(), a, b);
   }
   __attribute__((always_inline)) static inline void load_part(const char* const* v, uint32_t tokens, size_t offset,
                                                               size_t bytes, Value& a, Value& b) {
     const __mmask32 mask = (1u << bytes / 2) - 1;
     interleave(_mm512_maskz_loadu_epi16(mask, v[0] + offset),
-               tokens > 1 ? _mm512_maskz_loadu_epi16(mask, v[1] + offset) : _mm512_setzero_si512(), a, b);
+               tokens > 1 ? _mm512_maskz_loadu_epi16(mask, v[1] + offset) : negative_zeros(), a, b);
   }
   __attribute__((always_inline)) static inline vf add(__m512bh weight, Value value, vf total) {
     return _mm512_dpbf16_ps(total, weight, value);
