@@ -2,6 +2,7 @@
 // (measure.h). TANDEM_ISA chooses the build.
 #include <algorithm>
 #include <benchmark/benchmark.h>
+#include <bit>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -37,12 +38,15 @@ void partial(benchmark::State& state, DType type, std::uint32_t group, std::uint
   std::iota(blocks.begin(), blocks.end(), std::size_t{0});
   if (order == Order::shuffled) std::shuffle(blocks.begin(), blocks.end(), std::mt19937(2));
   std::vector<KvSpan> spans;
+  std::size_t read = 0, attended = 0;  // tokens, and tokens of heads
   std::mt19937 chance(3);
   for (const std::size_t b : blocks)
     for (std::size_t page = b * block / kPage; page < (b + 1) * block / kPage; ++page) {
       const char* at = memory.data() + page * 2 * half;
       if (order != Order::own) {
         spans.push_back({at, at + half, kPage, ~0u});
+        read += kPage;
+        attended += std::size_t{group} * kPage;
         continue;
       }
       const std::size_t vector_bytes = dim * size_of(type);
@@ -50,6 +54,8 @@ void partial(benchmark::State& state, DType type, std::uint32_t group, std::uint
         std::uint32_t heads = 0;
         for (std::uint32_t h = 0; h < group; ++h) heads |= (chance() % 10 < 3 ? 1u : 0u) << h;
         spans.push_back({at + token * vector_bytes, at + half + token * vector_bytes, 1, heads});
+        read += heads != 0 ? 1 : 0;
+        attended += static_cast<std::size_t>(std::popcount(heads));
       }
     }
   const auto q = normals(std::size_t{group} * dim);
@@ -63,8 +69,8 @@ void partial(benchmark::State& state, DType type, std::uint32_t group, std::uint
     });
   };
   for (auto _ : state) kernel();
-  report_read(state, static_cast<double>(bytes), pool, kernel);
-  report_flops(state, 4.0 * group * static_cast<double>(bytes) / static_cast<double>(2 * size_of(type)));
+  report_read(state, static_cast<double>(read * 2 * dim * size_of(type)), pool, kernel);
+  report_flops(state, 4.0 * static_cast<double>(attended * dim));
 }
 
 void register_partial() {

@@ -13,12 +13,12 @@
 namespace tandem {
 
 /// Softmax attention over the tokens of all spans, scale 1 / sqrt(D): o = sum p_t v_t with p = softmax(q.k / sqrt(D)),
-/// lse = ln sum exp(q.k / sqrt(D)). A head that attends no token gets o = 0 and lse = -infinity; never NaN for finite
-/// input. Online softmax in one pass (Milakov and Gimelshein 2018; Dao et al. 2022).
-/// Canonical order: a head's bits depend only on q and on the sequence of tokens that it attends, not on how they
-/// are cut into spans, where they lie in memory, or what other heads do.
-/// Everything is computed in f32; with bf16 KV the query and the weights that multiply V are rounded to bf16 (lse is of
-/// the weights before that), and products of bf16 are exact.
+/// lse = ln sum exp(q.k / sqrt(D)). A head that attends no token gets o = 0 and lse = -infinity; never NaN where input
+/// and sums of weights times values are finite; subnormal numbers may count as 0. Online softmax in one pass (Milakov
+/// and Gimelshein 2018; Dao et al. 2022). Canonical order: a head's bits depend only on q and on the sequence of tokens
+/// that it attends, not on how they are cut into spans, where they lie in memory, or what other heads do. Everything is
+/// computed in f32; with bf16 KV the query and the weights that multiply V are rounded to bf16 (lse is of the weights
+/// before that), and products of bf16 are exact.
 void partial_attention(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
                        float* o /*[group][D]*/, float* lse /*[group]*/);
 

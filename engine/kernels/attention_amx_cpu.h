@@ -23,7 +23,7 @@
 namespace tandem::TANDEM_ISA_NAMESPACE {
 namespace {
 
-constexpr uint32_t kRun = kTileTokens;
+constexpr uint32_t kRun = kTile;
 constexpr uint32_t kRunPairs = kRun / 2;
 
 // The memory that a call computes in: partial_scratch_floats().
@@ -96,6 +96,7 @@ class Runs {
         vf four[4];
         four_scores(products_[first / kTileRows] + from * kTileRows, first % kTileRows, scale_, four);
         for (uint32_t h = first; h < group_ && h < first + 4; ++h) {
+          if ((tile.any >> h & 1) == 0) continue;  // it may have tokens waiting
           RunHead& head = heads_[h];
           if (is_run)
             store(head.scores + from, four[h - first]);

@@ -1,5 +1,5 @@
-// Tiles of tokens that partial_attention_cpu.cc, which alone includes this, goes through, and how the next one's memory
-// is fetched while one is computed.
+// Tiles of tokens that partial_attention_cpu.cc goes through (with AMX attention_amx_cpu.h), and how the next one's
+// memory is fetched while one is computed.
 #pragma once
 
 #include "engine/kernels/attention_span.h"
@@ -40,7 +40,7 @@ struct Cursor {
   uint32_t valid_heads;
   size_t token_bytes;
   uint32_t tile_tokens;
-  uint32_t enough;  // tokens, of which those that follow are left for the next tile where other heads attend them
+  uint32_t enough;  // with so many tokens that the same heads attend a tile ends where other heads attend the next one
 };
 
 // How the next tile is fetched. Memory in one piece from its beginning to its end; pages each in one piece two at a
@@ -78,6 +78,7 @@ void plan_fetch(Tile& tile, uint32_t tokens, size_t token_bytes) {
   tile.run_count = static_cast<uint32_t>(at - tile.runs) - kAgain;
 }
 
+// The next tokens; none where all were there.
 void next_tile(Cursor& at, Tile& tile) {
   tile.count = 0;
   tile.any = 0;
@@ -112,8 +113,17 @@ void next_tile(Cursor& at, Tile& tile) {
     tile.masks[t] = 0;
   }
 }
+
+// The same, and how it is fetched; `before`: the tile before, or nullptr.
+void next_tile(Cursor& at, Tile& tile, const Tile* before) {
+  next_tile(at, tile);
+  if (tile.count == 0) return;
+  for (uint32_t i = 0; i < kAgain; ++i) tile.runs[i] = before ? before->runs[before->run_count + i] : tile.k[0];
+  plan_fetch(tile, at.tile_tokens, at.token_bytes);
+}
+
 // Of the tokens [from, from + kWidth) of a tile those that a head attends, one after the other: the values' addresses
-// and the scores. Returns how many; up to kWidth are written.
+// and the scores. Returns how many; v and own have room for kWidth.
 TANDEM_INLINE uint32_t own_tokens(const Tile& tile, uint32_t from, uint32_t head, vf scores, const char** v,
                                   float* own) {
 #if defined(__AVX512F__)
@@ -134,14 +144,6 @@ TANDEM_INLINE uint32_t own_tokens(const Tile& tile, uint32_t from, uint32_t head
   }
   return count;
 #endif
-}
-
-// The same, and how it is fetched; `before`: the tile before, or nullptr.
-void next_tile(Cursor& at, Tile& tile, const Tile* before) {
-  next_tile(at, tile);
-  if (tile.count == 0) return;
-  for (uint32_t i = 0; i < kAgain; ++i) tile.runs[i] = before ? before->runs[before->run_count + i] : tile.k[0];
-  plan_fetch(tile, at.tile_tokens, at.token_bytes);
 }
 
 // The next tile is fetched while this one is computed. Evenly, since a burst of fetches stops the core and a pause the

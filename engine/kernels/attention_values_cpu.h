@@ -1,4 +1,5 @@
-// The heads that attend a tile, and weights times V, for partial_attention_cpu.cc, which alone includes this.
+// The heads that attend a tile, and weights times V, for partial_attention_cpu.cc. With AMX see
+// attention_amx_cpu.h, whose sums have another order.
 //
 // An element of a head's o is one chain of multiply-adds, token after token, whatever other heads and dimensions are
 // computed beside it and wherever a run of tokens begins.

@@ -33,7 +33,9 @@ static constexpr size_t prefill_scratch_floats(uint32_t rows, uint32_t dim) {
   return padded_dim(dim) * (2 * (rows + kPrefillTileTokens) + 1) + size_t{rows} * (kPrefillTileTokens + 2);
 }
 
-// Of partial_attention and token_scores: queries and sums, or what they take in tiles (attention_amx_cpu.h).
+// Of partial_attention and token_scores: queries and sums; or in tiles (RunBuffers, attention_amx_cpu.h), with rows
+// rounded up to 16, queries (rows / 2 times dim), 32 keys of bf16 (16 dim), sums (rows dim), 16 rows of them and the
+// values of 32 tokens (16 dim each), and weights of 32 tokens (16 rows).
 static constexpr size_t partial_scratch_floats(uint32_t group, uint32_t dim) {
   const size_t rows = (size_t{group} + 15) / 16 * 16;
   const size_t plain = (2 * size_t{group} + 1) * padded_dim(dim), tiles = (rows * 3 / 2 + 48) * dim + rows * 16;

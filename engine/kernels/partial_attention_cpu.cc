@@ -3,7 +3,8 @@
 // A head's result is canonical because every step is defined token by token, in order: a score is a dot product that
 // does not depend on where the token lies in a tile; the reference score `m` moves only when a score exceeds it by more
 // than kSlack, which the token sequence alone decides; sums of weights times V run in sequence, and those of weights in
-// kWidth lanes, each of which has every token of its number modulo kWidth. So tiles may be cut anywhere.
+// kWidth lanes, each of which has every token of its number modulo kWidth. So tiles may be cut anywhere. (bf16 KV with
+// AMX has an order of its own: attention_amx_cpu.h.)
 #include "engine/kernels/attention_amx_cpu.h"
 #include "engine/kernels/attention_span.h"
 #include "engine/kernels/attention_tiles_cpu.h"
