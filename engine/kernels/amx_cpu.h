@@ -43,6 +43,18 @@ class Tiles {
   Tiles& operator=(const Tiles&) = delete;
 };
 
+// Subnormal numbers count as 0 while it lives, as in tiles: what is computed without them has the same bits.
+class FlushSubnormals {
+ public:
+  FlushSubnormals() { _mm_setcsr(before_ | 0x8040); }
+  ~FlushSubnormals() { _mm_setcsr(before_); }
+  FlushSubnormals(const FlushSubnormals&) = delete;
+  FlushSubnormals& operator=(const FlushSubnormals&) = delete;
+
+ private:
+  unsigned before_ = _mm_getcsr();
+};
+
 }  // namespace
 }  // namespace tandem::TANDEM_ISA_NAMESPACE
 

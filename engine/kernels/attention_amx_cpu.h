@@ -26,27 +26,6 @@ namespace {
 constexpr uint32_t kRun = kTile;
 constexpr uint32_t kRunPairs = kRun / 2;
 
-// The memory that a call computes in: partial_scratch_floats().
-struct RunBuffers {
-  RunBuffers(float* scratch, uint32_t group, uint32_t dim) {
-    const size_t rows = (group + kTileRows - 1) / kTileRows * kTileRows;
-    queries = reinterpret_cast<int32_t*>(scratch);
-    keys = reinterpret_cast<char*>(queries + rows * dim / 2);
-    sums = reinterpret_cast<float*>(keys) + kTileRows * size_t{dim};
-    some_sums = sums + rows * dim;
-    values = reinterpret_cast<__m512i*>(some_sums + kTileRows * size_t{dim});
-    weights = reinterpret_cast<float*>(values) + kTileRows * size_t{dim};
-  }
-  int32_t* queries;  // prepare_query_tiles
-  char* keys;        // [32][D] of bf16
-  float* sums;       // [rows][D]: of exp(score - m) v, where PairedValues::place puts it
-  float* some_sums;  // [16][D]
-  __m512i* values;   // [D / 16][16 pairs of tokens]
-  float* weights;    // [rows][32] of bf16
-};
-
-// ---- runs -----------------------------------------------------------------------------------------------------------
-
 // A head's tokens that are in no run yet, and its sums.
 struct RunHead {
   float reference;  // m
@@ -55,18 +34,6 @@ struct RunHead {
   vf kept_total;    // the same of the weights rounded to bf16
   const char* v[2 * kRun];
   alignas(64) float scores[2 * kRun];
-};
-
-// Subnormal numbers count as 0 while it lives, as in tiles: sums without tiles have the same bits.
-class FlushSubnormals {
- public:
-  FlushSubnormals() { _mm_setcsr(before_ | 0x8040); }
-  ~FlushSubnormals() { _mm_setcsr(before_); }
-  FlushSubnormals(const FlushSubnormals&) = delete;
-  FlushSubnormals& operator=(const FlushSubnormals&) = delete;
-
- private:
-  unsigned before_ = _mm_getcsr();
 };
 
 class Runs {
@@ -354,73 +321,6 @@ void attend_in_runs(const float* q, const KvSpan* spans, size_t span_count, Atte
     if (scores != nullptr) scores += tile.count;
   }
   runs.finish(o, lse);
-}
-
-// The scores alone, bit for bit those of attend_in_runs.
-class TileScores {
- public:
-  TileScores(const float* q, AttentionShape shape, float* scores, size_t score_stride, float* scratch)
-      : shape_(shape),
-        bytes_(shape.dim * size_t{2}),
-        scale_(splat(score_scale<DotBF16>(shape.dim))),
-        buffers_(scratch, shape.group, shape.dim),
-        scores_(scores),
-        stride_(score_stride) {
-    prepare_query_tiles(q, shape.group, shape.dim, buffers_.queries);
-  }
-
-  void take(const KvSpan& span) {
-    const char* keys = static_cast<const char*>(span.k);
-    for (uint32_t t = 0; t < span.tokens; ++t) {
-      k_[count_++] = keys + bytes_ * t;
-      if (count_ == kTile) finish();
-    }
-  }
-  void finish() {
-    if (count_ == 0) return;
-    for (uint32_t t = count_; t < kTile; ++t) k_[t] = k_[count_ - 1];
-    const char* keys[2];
-    keys_in_rows(k_, count_, bytes_, buffers_.keys, keys);
-    for (uint32_t h = 0; h < shape_.group; h += 4) {
-      if (h % kTileRows == 0)
-        multiply_keys(keys, bytes_, buffers_.queries + size_t{h} * shape_.dim / 2, products_,
-                      [](uint32_t, uint32_t) {});
-      for (uint32_t from = 0; from < count_; from += kTileRows) {
-        vf four[4];
-        four_scores(products_ + from * kTileRows, h % kTileRows, scale_, four);
-        const uint32_t here = count_ - from < kTileRows ? count_ - from : kTileRows;
-        for (uint32_t i = 0; i < 4 && h + i < shape_.group; ++i) {
-          float* to = scores_ + (h + i) * stride_ + from;
-          if (here == kTileRows)
-            store(to, four[i]);
-          else
-            store_first(to, four[i], static_cast<int>(here));
-        }
-      }
-    }
-    scores_ += count_;
-    count_ = 0;
-  }
-
- private:
-  AttentionShape shape_;
-  size_t bytes_;
-  vf scale_;
-  RunBuffers buffers_;
-  float* scores_;  // of the first token of k_
-  size_t stride_;
-  uint32_t count_ = 0;
-  const char* k_[kTile];
-  alignas(64) float products_[2 * kTileFloats];
-  const Tiles tiles_{TileShapes{{0, 0, 0, kTileRows, kTileRows, kTileRows, kTileRows, kTileRows}}};
-  const FlushSubnormals flush_;
-};
-
-void score_in_tiles(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* scores,
-                    size_t score_stride, float* scratch) {
-  TileScores tiles(q, shape, scores, score_stride, scratch);
-  for (size_t i = 0; i < span_count; ++i) tiles.take(spans[i]);
-  tiles.finish();
 }
 
 }  // namespace

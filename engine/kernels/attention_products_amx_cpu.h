@@ -1,5 +1,5 @@
 // Products of keys with queries in AMX tiles, and how what comes next is fetched beside them. Included by
-// attention_amx_cpu.h alone.
+// attention_amx_cpu.h and token_scores_amx_cpu.h alone.
 #pragma once
 
 #include "engine/kernels/amx_cpu.h"
@@ -119,6 +119,27 @@ TANDEM_INLINE void keys_in_rows(const char* const* k, uint32_t count, size_t byt
       for (size_t at = 0; at < bytes; at += kRowBytes) _mm512_storeu_si512(to + at, _mm512_loadu_si512(k[t] + at));
   }
 }
+
+// ---- scratch --------------------------------------------------------------------------------------------------------
+
+// The memory that a call computes in: partial_scratch_floats().
+struct RunBuffers {
+  RunBuffers(float* scratch, uint32_t group, uint32_t dim) {
+    const size_t rows = (group + kTileRows - 1) / kTileRows * kTileRows;
+    queries = reinterpret_cast<int32_t*>(scratch);
+    keys = reinterpret_cast<char*>(queries + rows * dim / 2);
+    sums = reinterpret_cast<float*>(keys) + kTileRows * size_t{dim};
+    some_sums = sums + rows * dim;
+    values = reinterpret_cast<__m512i*>(some_sums + kTileRows * size_t{dim});
+    weights = reinterpret_cast<float*>(values) + kTileRows * size_t{dim};
+  }
+  int32_t* queries;  // prepare_query_tiles
+  char* keys;        // [32][D] of bf16
+  float* sums;       // [rows][D]: of exp(score - m) v, where PairedValues::place puts it
+  float* some_sums;  // [16][D]
+  __m512i* values;   // [D / 16][16 pairs of tokens]
+  float* weights;    // [rows][32] of bf16
+};
 
 }  // namespace
 }  // namespace tandem::TANDEM_ISA_NAMESPACE

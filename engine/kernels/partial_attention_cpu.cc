@@ -11,6 +11,7 @@
 #include "engine/kernels/attention_values_cpu.h"
 #include "engine/kernels/dot_cpu.h"
 #include "engine/kernels/kernels_cpu.h"
+#include "engine/kernels/token_scores_amx_cpu.h"
 #include "engine/kernels/vec.h"
 
 namespace tandem::TANDEM_ISA_NAMESPACE {

@@ -25,6 +25,16 @@ struct Prompt {
     for (float& value : queries) value = normal(engine);
   }
   const char* page(std::uint32_t p) const { return keys.data() + (pages - 1 - p) * page_bytes; }
+  const char* key(std::uint32_t token) const {
+    return page(token / kPageTokens) + token % kPageTokens * page_bytes / kPageTokens;
+  }
+  /// use(row, head, scores) for all rows, of which the first sees `before` + 1 tokens.
+  template <class Use>
+  void each_score(std::uint32_t before, std::uint32_t rows, const Use& use) const {
+    RowScores(shape, before + rows)
+        .each(
+            before, rows, [&](std::uint32_t row) { return query(row); }, [&](std::uint32_t p) { return page(p); }, use);
+  }
   const float* query(std::uint32_t row) const { return queries.data() + std::size_t{row} * shape.group * shape.dim; }
 
   AttentionShape shape;
@@ -38,22 +48,16 @@ TEST(RowScores, AreThoseOfEveryQueryAlone) {
     for (const std::uint32_t group : {1u, 3u, 8u, 32u})
       for (const auto& [before, rows] : {std::pair{0u, 1u}, {0u, 50u}, {15u, 2u}, {16u, 33u}, {70u, 40u}}) {
         const Prompt prompt(type, before + rows, group, 64, rows);
-        RowScores scores(prompt.shape, before + rows);
         std::uint32_t calls = 0;
-        scores.each(
-            before, rows, [&](std::uint32_t row) { return prompt.query(row); },
-            [&](std::uint32_t page) { return prompt.page(page); },
-            [&](std::uint32_t row, std::uint32_t g, const float* own) {
-              ASSERT_EQ(row * group + g, calls++) << "rows in order, and heads of each";
-              const std::uint32_t seen = before + row + 1;
-              std::vector<KvSpan> spans;
-              for (std::uint32_t t = 0; t < seen; ++t)
-                spans.push_back({prompt.page(t / kPageTokens) + t % kPageTokens * prompt.page_bytes / kPageTokens,
-                                 nullptr, 1, ~0u});
-              std::vector<float> alone(seen);
-              token_scores(prompt.query(row) + std::size_t{g} * 64, spans, {1, 64, type}, alone.data());
-              EXPECT_EQ(std::memcmp(own, alone.data(), seen * sizeof(float)), 0) << "row " << row << ", head " << g;
-            });
+        prompt.each_score(before, rows, [&](std::uint32_t row, std::uint32_t g, const float* own) {
+          ASSERT_EQ(row * group + g, calls++) << "rows in order, and heads of each";
+          const std::uint32_t seen = before + row + 1;
+          std::vector<KvSpan> spans;
+          for (std::uint32_t t = 0; t < seen; ++t) spans.push_back({prompt.key(t), nullptr, 1, ~0u});
+          std::vector<float> alone(seen);
+          token_scores(prompt.query(row) + std::size_t{g} * 64, spans, {1, 64, type}, alone.data());
+          EXPECT_EQ(std::memcmp(own, alone.data(), seen * sizeof(float)), 0) << "row " << row << ", head " << g;
+        });
         EXPECT_EQ(calls, rows * group);
       }
 }
@@ -62,20 +66,15 @@ TEST(RowScores, AreThoseOfEveryQueryAlone) {
 TEST(RowScores, OfLongPromptsFewAtATime) {
   const std::uint32_t before = 599'990, rows = 3, group = 2;
   const Prompt prompt(DType::bf16, before + rows, group, 32, rows);
-  RowScores scores(prompt.shape, before + rows);
   std::uint32_t calls = 0;
-  scores.each(
-      before, rows, [&](std::uint32_t row) { return prompt.query(row); },
-      [&](std::uint32_t page) { return prompt.page(page); },
-      [&](std::uint32_t row, std::uint32_t g, const float* own) {
-        ++calls;
-        const std::uint32_t last = before + row;
-        const KvSpan span{prompt.page(last / kPageTokens) + last % kPageTokens * prompt.page_bytes / kPageTokens,
-                          nullptr, 1, ~0u};
-        float alone = 0;
-        token_scores(prompt.query(row) + std::size_t{g} * 32, {&span, 1}, {1, 32, DType::bf16}, &alone);
-        EXPECT_EQ(own[last], alone);
-      });
+  prompt.each_score(before, rows, [&](std::uint32_t row, std::uint32_t g, const float* own) {
+    ++calls;
+    const std::uint32_t last = before + row;
+    const KvSpan span{prompt.key(last), nullptr, 1, ~0u};
+    float alone = 0;
+    token_scores(prompt.query(row) + std::size_t{g} * 32, {&span, 1}, {1, 32, DType::bf16}, &alone);
+    EXPECT_EQ(own[last], alone);
+  });
   EXPECT_EQ(calls, rows * group);
 }
 
