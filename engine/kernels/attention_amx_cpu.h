@@ -6,9 +6,9 @@
 // was there, so that bits depend on where runs begin: every head has runs of its own, of the tokens that it attends in
 // their order. Where all heads attend the same tokens, as nearly always, a tile of tokens is everybody's run.
 //
-// Against vdpbf16ps, which Sapphire Rapids starts every two cycles, groups of 8 read 10 to 23 GB/s instead of 5 to 7
-// from a core's caches and 0.70 of a pure read of memory in one piece instead of 0.50, groups of 1 0.88 instead of
-// 0.74. Random pages of groups of 1 are what loses: 0.76 instead of 0.83.
+// Against vdpbf16ps, which Sapphire Rapids starts every two cycles, groups of 8 read 0.84 of a pure read of memory in
+// one piece instead of 0.60 and 0.87 of random pages instead of 0.56 (two cores); groups of 1 as much with either, and
+// 0.76 of random pages instead of 0.83 in an hour when others used the memory.
 #pragma once
 
 #include "engine/kernels/amx_cpu.h"
