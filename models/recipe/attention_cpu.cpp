@@ -5,7 +5,7 @@
 // rows interleaved, the right side of those that sum over keys (O, dQ). Pairs are multiplied along the summed
 // dimension: the left side is read as pairs in memory order, the right side is packed to [sum / 2][64][2].
 //
-// Why not torch's scaled_dot_product_attention: it takes 1.2 to 4 times as long (README.md has the figures).
+// Why not torch's scaled_dot_product_attention: it takes 2 to 7 times as long (README.md has the figures).
 #define TANDEM_ISA_NAMESPACE isa_training  // the engine's products of pairs, for this CPU
 #include "engine/kernels/pairs_cpu.h"
 
@@ -13,6 +13,7 @@
 #include <torch/extension.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -33,11 +34,28 @@ struct Rows {
 
 __m512i as_int(__m512bh v) { return reinterpret_cast<__m512i>(v); }
 
+// While one lives multiply() can be called.
+#ifdef __AMX_BF16__
+struct Products : PanelTiles {
+  Products() : PanelTiles(kChunkRows) {}
+};
+#else
+struct Products {};
+#endif
+
 // out[i][j] (+)= sum over k of left[i][k] * right[k][j]
-void multiply(const Rows& left, const Packed& right, Tile out, bool add) {
+void multiply(const Products&, const Rows& left, const Packed& right, Tile out, bool add) {
   constexpr int kPairsOfRow = kTile / 2;
-  pairs_rows(reinterpret_cast<const std::int32_t*>(left.at), kPairsOfRow, reinterpret_cast<const __m512i*>(right.at),
-             kPairsOfRow, out[0], kTile, kTile, add, [] {});
+  const auto* a = reinterpret_cast<const std::int32_t*>(left.at);
+  const auto* b = reinterpret_cast<const __m512i*>(right.at);
+#ifdef __AMX_BF16__  // not pairs_rows, which configures the tiles for every product
+  for (int i = 0; i < kTile; i += 32)
+    for (int j = 0; j < kTile; j += 32)
+      tiles_block<true>(a + i * kPairsOfRow, kPairsOfRow, b + j / 16, kPairsOfRow, out[i] + j, kTile, add);
+  written(out);
+#else
+  pairs_rows(a, kPairsOfRow, b, kPairsOfRow, out[0], kTile, kTile, add, [] {});
+#endif
 }
 
 const __m512i kInterleave = [] {  // words 0, 16, 1, 17, ...: two halves into pairs
@@ -132,6 +150,7 @@ struct Shape {
 // o [T][64] and the logarithm of the softmax's denominator [T], of one head.
 void forward_head(const Shape& s, const Bf16* q, const std::vector<Rows>& k, const std::vector<Rows>& v_turned,
                   Bf16* o, float* lse) {
+  const Products products;
   alignas(64) Tile scores, out;
   Rows rows;
   Packed packed_q, packed_p;
@@ -143,7 +162,7 @@ void forward_head(const Shape& s, const Bf16* q, const std::vector<Rows>& k, con
     for (int c = 0; c < 4; c++) top[c] = _mm512_set1_ps(kNever), total[c] = _mm512_setzero_ps();
     std::memset(out, 0, sizeof(out));
     for (std::int64_t at = 0; at <= t; at += kTile) {
-      multiply(k[static_cast<std::size_t>(at / kTile)], packed_q, scores, false);
+      multiply(products, k[static_cast<std::size_t>(at / kTile)], packed_q, scores, false);
       if (at == t) mask(scores);
       for (int c = 0; c < 4; c++) {
         __m512 most = top[c];
@@ -165,7 +184,7 @@ void forward_head(const Shape& s, const Bf16* q, const std::vector<Rows>& k, con
         top[c] = most, total[c] = sum;
       }
       pack(scores, packed_p);
-      multiply(v_turned[static_cast<std::size_t>(at / kTile)], packed_p, out, true);
+      multiply(products, v_turned[static_cast<std::size_t>(at / kTile)], packed_p, out, true);
     }
     alignas(64) float log[kTile];
     for (int c = 0; c < 4; c++) {
@@ -185,6 +204,7 @@ void forward_head(const Shape& s, const Bf16* q, const std::vector<Rows>& k, con
 // dq [T][64] of one head; adds to dk and dv [tiles].
 void backward_head(const Shape& s, const Bf16* q, const Bf16* o, const Bf16* d_out, const float* lse, const std::vector<Rows>& k,
                    const std::vector<Rows>& k_turned, const std::vector<Rows>& v, Bf16* dq, float* dk, float* dv) {
+  const Products products;
   alignas(64) Tile scores, slopes, dq_turned;
   alignas(64) float logs[kTile], deltas[kTile];
   Rows rows, left;
@@ -202,8 +222,8 @@ void backward_head(const Shape& s, const Bf16* q, const Bf16* o, const Bf16* d_o
     std::memset(dq_turned, 0, sizeof(dq_turned));
     for (std::int64_t at = 0; at <= t; at += kTile) {
       const auto tile = static_cast<std::size_t>(at / kTile);
-      multiply(k[tile], q_by_dim, scores, false);
-      multiply(v[tile], d_by_dim, slopes, false);
+      multiply(products, k[tile], q_by_dim, scores, false);
+      multiply(products, v[tile], d_by_dim, slopes, false);
       if (at == t) mask(scores);
       const __m512 by = _mm512_set1_ps(kScale);
       for (int key = 0; key < kTile; key++)
@@ -214,11 +234,11 @@ void backward_head(const Shape& s, const Bf16* q, const Bf16* o, const Bf16* d_o
           _mm512_store_ps(&slopes[key][c], _mm512_mul_ps(_mm512_mul_ps(p, slope), by));
         }
       round_rows(scores, left);
-      multiply(left, d_by_token, *reinterpret_cast<Tile*>(dv + at * kTile), true);
+      multiply(products, left, d_by_token, *reinterpret_cast<Tile*>(dv + at * kTile), true);
       round_rows(slopes, left);
-      multiply(left, q_by_token, *reinterpret_cast<Tile*>(dk + at * kTile), true);
+      multiply(products, left, q_by_token, *reinterpret_cast<Tile*>(dk + at * kTile), true);
       pack(slopes, right);
-      multiply(k_turned[tile], right, dq_turned, true);
+      multiply(products, k_turned[tile], right, dq_turned, true);
     }
     store_columns(dq_turned, dq + t * s.q_stride, s.q_stride, n);
   }
@@ -306,7 +326,17 @@ std::vector<at::Tensor> backward(const at::Tensor& d_out, const at::Tensor& q, c
 
 }  // namespace
 
+// How many threads share the heads. One, whatever torch is told, where this is compiled without OpenMP.
+std::int64_t threads() {
+  std::vector<int> seen(static_cast<std::size_t>(at::get_num_threads()));
+  at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t, std::int64_t) {
+    seen[static_cast<std::size_t>(at::get_thread_num())] = 1;
+  });
+  return std::count(seen.begin(), seen.end(), 1);
+}
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("forward", &forward);
   m.def("backward", &backward);
+  m.def("threads", &threads);
 }

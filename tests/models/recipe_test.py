@@ -278,19 +278,25 @@ class TrainingTest(unittest.TestCase):
 
     def check_rows(self, packer):
         import numpy as np
-        from packing import ANSWER, CONTEXT, CONTEXT_EVERY
+        from packing import ANSWER, CHOICE, CONTEXT, CONTEXT_EVERY
+        from tokenizer import EOS
         r, spoken = random.Random(4), 0
         for _ in range(40):
             ids, kinds, answers = packer.row(r)
             self.assertEqual((len(ids), len(kinds), len(answers)), (257, 257, 257))
-            self.assertEqual([k == ANSWER for k in kinds], [a > 0 for a in answers])
+            self.assertEqual([k >= ANSWER for k in kinds], [a > 0 for a in answers])
             spoken += any(answers)
         self.assertGreater(spoken, 20)
+        ids, kinds = packer._answer("abcde 1234567, 89")
+        words = [packer.encoder.encode(" " + word) for word in ("abcde", "1234567,", "89")]
+        self.assertEqual(ids, [*words[0], *words[1], *words[2], EOS])
+        self.assertEqual([i for i, kind in enumerate(kinds) if kind == CHOICE],
+                         [at + i for at in (0, len(words[0]), len(words[0]) + len(words[1])) for i in (0, 1)])
         one, again = (packer.batch(random.Random("s-1")) for _ in range(2))
         self.assertTrue((one.ids == again.ids).all() and (one.positions == again.positions).all())
 
         contexts = np.concatenate([packer.row(r)[1] for _ in range(40)])
-        self.assertAlmostEqual((contexts == CONTEXT).sum() / (contexts != ANSWER).sum(), 1 / CONTEXT_EVERY, delta=0.04)
+        self.assertAlmostEqual((contexts == CONTEXT).sum() / (contexts < ANSWER).sum(), 1 / CONTEXT_EVERY, delta=0.04)
 
     def check_strings(self, packer):
         """What is a target stood in the row before, behind the same tokens."""
@@ -352,6 +358,20 @@ class AnswerTest(unittest.TestCase):
 
 @needs_torch
 class AttentionTest(unittest.TestCase):
+    def test_all_of_torchs_threads_share_the_heads(self):
+        import torch
+
+        import attention_cpu
+        attention_cpu.build()
+        if not attention_cpu.fits(torch.zeros(1, 1, 1, 64, dtype=torch.bfloat16)):
+            self.skipTest("this CPU does not multiply bf16, or nothing compiles for it here")
+        before = torch.get_num_threads()
+        try:
+            torch.set_num_threads(2)
+            self.assertEqual(attention_cpu._built.threads(), 2)
+        finally:
+            torch.set_num_threads(before)
+
     def test_output_and_gradients_are_those_of_float64(self):
         import torch
         import torch.nn.functional as F
