@@ -25,15 +25,15 @@ import wording
 from tasks import FAMILIES, Tasks
 from tokenizer import BOS, EOS, FIRST_PLAIN, Encoder
 
-SKIP, CONTEXT, TEXT, ANSWER = range(4)  # what a token is as a target
-WEIGHTS = (0.0, 0.16, 0.3, 1.0)         # its weight in the loss
+SKIP, CONTEXT, TEXT, ANSWER, CHOICE = range(5)  # what a token is as a target
+WEIGHTS = (0.0, 0.16, 0.3, 1.0, 3.0)            # its weight in the loss
 CONTEXT_EVERY = 8  # of a context's tokens one in so many is a target: they cost as much as answers and teach little
 
 
 @dataclass
 class Batch:
     ids: np.ndarray        # [rows][T + 1] uint16
-    kinds: np.ndarray      # [rows][T + 1] uint8: SKIP ... ANSWER
+    kinds: np.ndarray      # [rows][T + 1] uint8: SKIP ... CHOICE
     answers: np.ndarray    # [rows][T + 1] uint16: 0, or number of the answer in its row * 8 + family + 1
     positions: np.ndarray  # [rows][T] int32
 
@@ -43,7 +43,7 @@ class Packer:
 
     def __init__(self, encoder: Encoder, sentences: list[str], stage: dict):
         self.encoder, self.sentences, self.stage = encoder, sentences, stage
-        self.tasks = Tasks(sentences, stage["hard"])
+        self.tasks = Tasks(sentences, stage["hard"], stage.get("several", 0.2))
         self.density = self._characters_per_token()
 
     def _characters_per_token(self) -> dict[str, float]:
@@ -95,6 +95,17 @@ class Packer:
             kinds += [SKIP] * known + [TEXT] * (len(again) - known)
         return ids[:size], kinds[:size], [0] * size
 
+    def _answer(self, text: str) -> tuple[list[int], list[int]]:
+        """Its tokens and their kinds. The first two of every word say which value it is, the others follow from them: a list
+        of UUIDs would otherwise hardly be about which comes next."""
+        ids: list[int] = []
+        kinds: list[int] = []
+        for word in text.split(" "):
+            pieces = self.encoder.encode(" " + word)
+            ids += pieces
+            kinds += ([CHOICE] * 2 + [ANSWER] * len(pieces))[:len(pieces)]
+        return ids + [EOS], kinds + [ANSWER]
+
     def _task_row(self, r: random.Random, size: int) -> tuple[list[int], list[int], list[int]]:
         ids: list[int] = []
         kinds: list[int] = []
@@ -109,7 +120,7 @@ class Packer:
             for _ in range(8):
                 sample = self.tasks.make(family, r, max(60, int(room * share * self.density[family])), questions)
                 head = [BOS] + self.encoder.encode(sample.context + "\n")
-                asked = [(self.encoder.encode(q), self.encoder.encode(" " + a) + [EOS]) for q, a in sample.questions]
+                asked = [(self.encoder.encode(q), *self._answer(a)) for q, a in sample.questions]
                 if len(head) + len(asked[0][0]) + len(asked[0][1]) <= room:
                     break
                 share *= 0.8
@@ -118,12 +129,12 @@ class Packer:
             ids += head
             kinds += _some(len(kinds), len(head))
             answers += [0] * len(head)
-            for question, said in asked:
+            for question, said, said_kinds in asked:
                 if len(ids) + len(question) + len(said) > size:
                     break
                 number += 1
                 ids += question + said
-                kinds += _some(len(kinds), len(question)) + [ANSWER] * len(said)
+                kinds += _some(len(kinds), len(question)) + said_kinds
                 answers += [0] * len(question) + [number * 8 + FAMILIES.index(family) + 1] * len(said)
         rest = size - len(ids)
         return ids + [EOS] * rest, kinds + [SKIP] * rest, answers + [0] * rest

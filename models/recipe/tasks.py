@@ -22,11 +22,12 @@ class Sample:
 
 class Tasks:
     """Makes samples of about a number of characters. `text`: natural sentences for haystacks. `hard` in [0, 1] is the share
-    of the full frequency of what must be learned late: UUIDs, word values, several values per key, several keys."""
+    of the full frequency of what must be learned late: UUIDs, word values, several values per key, several keys. `several`:
+    the full frequency of keys with several values."""
 
-    def __init__(self, text: list[str] | None = None, hard: float = 1.0):
+    def __init__(self, text: list[str] | None = None, hard: float = 1.0, several: float = 0.2):
         self.text = text or []
-        self.hard = hard
+        self.hard, self.several = hard, several
 
     def make(self, family: str, r: random.Random, characters: int, questions: int) -> Sample:
         return getattr(self, family)(r, characters, questions)
@@ -49,7 +50,7 @@ class Tasks:
         values: dict[str, list[str]] = {}
         for _ in range(needles):
             name = wording.value(r, key_kind)
-            several = r.random() < 0.2 * self.hard
+            several = r.random() < self.several * self.hard
             values[name] = [wording.value(r, value_kind) for _ in range(r.randrange(2, 5) if several else 1)]
         pairs = [(name, v) for name, many in values.items() for v in many]
         r.shuffle(pairs)

@@ -13,7 +13,7 @@ OUT/log.jsonl has one line per log_every steps; plot_training.py draws it, evalu
 
 A stage of the configuration: minutes (or steps), T tokens per row, B rows per batch, pmax largest position, and shares: rep
 rows of repeats (strings: how many of those are UUIDs and the like, not random tokens), lm rows of natural text, dense rows
-with many questions, hard tasks; families: weights of niah, vt, cwe, fwe, qa.
+with many questions, hard tasks (several: of those, keys with several values, 0.2 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
 
 A configuration with "grow" starts from --init, an export with fewer layers, at its first stage: "grow": [0, -1, 1] puts a new
 layer between its two. A new layer adds nothing at first, so that training begins where the smaller model ended.
@@ -307,7 +307,7 @@ class Trainer:
         self.new_steps += 1
         if not figures:
             return {}
-        spoken = said.losses[said.kinds == ANSWER]
+        spoken = said.losses[said.kinds >= ANSWER]
         families = answer_figures(said.logits, said.losses, said.targets, said.counts // batch.positions.shape[1],
                                   batch.answers[:, 1:].ravel()[said.counts])
         return {"loss": round(said.loss.item(), 4), "answer_loss": round(spoken.mean().item(), 4) if spoken.numel() else None,
