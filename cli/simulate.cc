@@ -38,6 +38,8 @@ Examples:
   tandem simulate --equal touched-bytes=0.05 --context 32K    every method's budget set to equal bytes
   tandem simulate --hw all --context 32K --batch max --tpot 50 --steps 16    who serves most within 50 ms a token
   tandem simulate --methods full,hgca:device_kv=0.25,hgca:device_kv=0.5 --context 16K --batch max
+  tandem simulate --context 32K --batch max --accuracy runs/mine --lose 2
+      the fastest that loses at most 2 points in that run of compare or eval
 
 The engine's own schedule of each method runs with the costs of the shape that --as names on a simulated machine
 (`tandem info` lists the profiles; `tandem calibrate` makes one of yours): no weights, no GPU, no tensor. Times are
@@ -45,18 +47,22 @@ virtual: the same in every run. Which blocks and tokens heads would choose is dr
 
 --batch max decodes as many sequences as the method's KV leaves room for: what it can serve, not how fast it is beside
 others of the same batch; with --tpot, as many as keep to that time per token. A method that keeps little of the context
-is fast and may answer badly: `tandem compare` and `tandem eval` measure that. `tandem compare --as` records a workload
-on a model of yours and predicts with it.
+is fast and may answer badly: `tandem compare` and `tandem eval` measure that, and --accuracy reads it from the folder of
+such a run and names the fastest method that loses no more than --lose says. `tandem compare --as` records a workload on
+a model of yours and predicts with it.
 
 The folder of --out gets report.md, sweep.json, sweep.csv and plot.png. The same command with --resume goes on where ^C
 stopped it; with more machines, batches, contexts or methods it simulates what the folder lacks.)";
+
+constexpr double kLose = 1;  // points
 
 struct SimulateArguments {
   std::string as = "llama-3.1-8b", hardware = "fluxion-a100", contexts = "8K,32K", batches = "16", methods;
   std::string workload = "published", out;
   std::string equal;  // empty: methods as they are given
   std::uint32_t steps = 64, prefill_chunk = 2048, most = 256;
-  std::optional<double> tpot_ms;
+  std::optional<double> tpot_ms, lose;
+  std::string accuracy;  // empty: speed alone
   unsigned threads = 0;
   bool force = false, resume = false, no_plot = false, quiet = false;
 };
@@ -102,6 +108,10 @@ eval::SweepOptions options_of(const SimulateArguments& a) {
   if (a.tpot_ms && std::find(o.batches.begin(), o.batches.end(), eval::kAsManyAsFit) == o.batches.end())
     throw_input_error("--tpot says how long a step of --batch max may take, and --batch is {}: give max too.",
                       a.batches);
+  if (a.lose && a.accuracy.empty())
+    throw_input_error("--lose says what answers of the run of --accuracy may lose: give its folder too.");
+  if (a.lose && !(*a.lose >= 0 && *a.lose <= 100))
+    throw_input_error("--lose is {}: give points from 0 to 100.", *a.lose);
   o.tpot_ms = a.tpot_ms.value_or(0);
   o.steps = a.steps;
   o.prefill_chunk = a.prefill_chunk;
@@ -116,10 +126,12 @@ std::string command_of(const SimulateArguments& a, const std::vector<std::string
                        const std::optional<eval::EqualBytes>& equal) {
   return fmt::format(
       "tandem simulate --as {} --hw {} --methods {}{} --context {} --batch {} --workload {} --steps {} "
-      "--prefill-chunk {} --most {}{}",
+      "--prefill-chunk {} --most {}{}{}{}",
       shell_word(a.as), shell_word(a.hardware), shell_word(fmt::format("{}", fmt::join(methods, ","))),
       equal ? " --equal " + eval::to_text(*equal) : "", shell_word(a.contexts), shell_word(a.batches),
-      shell_word(a.workload), a.steps, a.prefill_chunk, a.most, a.tpot_ms ? fmt::format(" --tpot {}", *a.tpot_ms) : "");
+      shell_word(a.workload), a.steps, a.prefill_chunk, a.most, a.tpot_ms ? fmt::format(" --tpot {}", *a.tpot_ms) : "",
+      a.accuracy.empty() ? "" : " --accuracy " + shell_word(a.accuracy),
+      a.lose ? fmt::format(" --lose {}", *a.lose) : "");
 }
 
 std::string program_text() {
@@ -211,6 +223,11 @@ void write_files(const SimulateArguments& a, const eval::Sweep& sweep, const std
                   eval::sweep_text(sweep, /*markdown=*/true), program_text(), command));
 }
 
+eval::Sweep with_answers(eval::Sweep sweep, const std::optional<eval::Answers>& answers) {
+  sweep.answers = answers;
+  return sweep;
+}
+
 void simulate(const SimulateArguments& a) {
   eval::SweepOptions options = options_of(a);
   const Workload workload = read_workload(a.workload, "");
@@ -222,12 +239,19 @@ void simulate(const SimulateArguments& a) {
         "--equal sets budgets at one context, since what is equal at one is not at another, and --context has {}: give "
         "one.",
         options.contexts.size());
+  const auto read_answers = [&]() -> std::optional<eval::Answers> {
+    if (a.accuracy.empty()) return std::nullopt;
+    return eval::read_answers(a.accuracy, options.methods, shape, a.lose.value_or(kLose) / 100);
+  };
+  std::optional<eval::Answers> answers;
+  if (!equal_bytes) answers = read_answers();  // else of methods that are not known yet
   const eval::FolderLock lock = open_folder(a);
   const std::string command = command_of(a, options.methods, equal_bytes);
   std::optional<eval::Equal> equal;
   if (equal_bytes) {
     equal = equal_of(a, *equal_bytes, options, workload);
     options.methods = equal->specs();
+    answers = read_answers();
   }
   std::vector<eval::SweepPoint> known;
   if (a.resume) {
@@ -240,8 +264,10 @@ void simulate(const SimulateArguments& a) {
     progress.update(done, total, what);
   };
   std::function<void(const eval::Sweep&)> keep;
-  if (!a.out.empty()) keep = [&](const eval::Sweep& so_far) { write_so_far(a, so_far, command, equal); };
-  const eval::Sweep sweep = eval::simulate_sweep(std::move(shape), workload, options, std::move(known), keep);
+  if (!a.out.empty())
+    keep = [&](const eval::Sweep& so_far) { write_so_far(a, with_answers(so_far, answers), command, equal); };
+  const eval::Sweep sweep =
+      with_answers(eval::simulate_sweep(std::move(shape), workload, options, std::move(known), keep), answers);
   progress.finish();
   if (!sweep.complete()) {
     if (a.out.empty()) throw RunError("Interrupted; nothing was written. With --out what is finished is kept.");
@@ -300,6 +326,10 @@ void add_simulate(Command app) {
   command.option("--most", arguments->most, "Sequences that max stops at").show_default();
   command.option("--tpot", arguments->tpot_ms,
                  "Milliseconds that a step of max may take: fewer sequences than fit where these take longer");
+  command.option("--accuracy", arguments->accuracy,
+                 "A finished run of compare or eval: what its answers lose decides which of the fastest are named");
+  command.option("--lose", arguments->lose,
+                 fmt::format("Points of the score that a method may lose in the run of --accuracy [{}]", kLose));
   command.option("--out", arguments->out, "Folder for the report, the figures and a plot; none: printed alone");
   command.flag("--resume", arguments->resume, "Go on with the sweep in that folder, or add to it");
   command.flag("--force", arguments->force, "Replace the sweep in that folder");

@@ -100,14 +100,6 @@ void keep_pace(const Model& shape, const Workload& workload, const SweepOptions&
   }
 }
 
-bool is_lossless(const std::string& method, const Model& shape) {
-  try {
-    return make_method(method)->needs(shape_of(shape.config)).lossless;
-  } catch (const InputError&) {
-    return false;  // it refuses the shape, as its row will say
-  }
-}
-
 void simulate_one(const Model& shape, const Workload& workload, const SweepOptions& options,
                   const HardwareProfile& hardware, SweepPoint& point) {
   point.lossless = is_lossless(point.method, shape);

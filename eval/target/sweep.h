@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "engine/model/model.h"
 #include "engine/runtime/workload.h"
 #include "eval/report/table.h"
+#include "eval/target/answers.h"
 #include "eval/target/target.h"
 
 namespace tandem::eval {
@@ -51,6 +53,7 @@ struct Sweep {
   SweepOptions options;
   Workload workload;
   std::vector<SweepPoint> points;  // by machine, batch, context, method, each in the order of its option
+  std::optional<Answers> answers = {};  // what a run says that the methods lose
 
   /// nullptr: not simulated (yet).
   const SweepPoint* find(const std::string& hardware, std::uint32_t batch, std::uint32_t context,
@@ -74,7 +77,8 @@ struct SweepTable {
   std::vector<Table> tables;  // their clocks name shape, batch and machine
 };
 
-/// Tokens per second, step times and idle time, and the fastest methods of each machine, batch and context.
+/// Tokens per second, step times and idle time, what answers lose where it is known, and the fastest methods of each
+/// machine, batch and context.
 std::vector<SweepTable> sweep_tables(const Sweep& sweep);
 /// How those are to be read, and what was refused: sentences.
 std::vector<std::string> sweep_notes(const Sweep& sweep);

@@ -93,12 +93,25 @@ std::vector<SweepPoint> read_points(ObjectReader& sweep, const std::string& file
   return points;
 }
 
+/// Shares of 1; cells without a figure are empty.
+std::string answers_cells(const Sweep& s, const std::string& method) {
+  if (!s.answers) return ",,,,,";
+  const auto& all = s.answers->methods;
+  const auto m = std::ranges::find(all, method, &MethodAnswers::method);
+  if (m == all.end()) return fmt::format(",,,,,{}", to_string(Standing::not_measured));
+  std::string text = m->measured_as.empty() ? "," : fmt::format(",{:.6f}", m->score.value);
+  const Estimate& loss = m->loss;
+  text += loss.n == 0 ? ",,," : fmt::format(",{:.6f},{:.6f},{:.6f}", loss.value, loss.interval.low, loss.interval.high);
+  return text + fmt::format(",{}", to_string(m->standing));
+}
+
 }  // namespace
 
 std::string sweep_json(const Sweep& s, const std::string& command, const std::string& program) {
   Json json = settings_json(s, program);
   json["command"] = command;
   json["clock"] = "simulated";
+  if (s.answers) json["answers"] = answers_json(*s.answers);
   json["complete"] = s.complete();
   json["hardware"] = Json::object();
   for (const HardwareProfile& h : s.options.hardware) json["hardware"][h.name] = profile_json(h);
@@ -177,6 +190,7 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
     add(s.options.contexts, p.context);
     add(s.options.methods, p.method);
   }
+  if (reader.has("answers")) s.answers = parse_answers(reader.object("answers"), file + ", answers");
   if (reader.text("clock") != "simulated") reader.fail("clock", "\"simulated\"");
   out.complete = reader.boolean("complete");
   reader.finish();
@@ -199,22 +213,23 @@ std::string sweep_csv(const Sweep& s) {
     std::replace(cause.begin(), cause.end(), ' ', '_');
     text += fmt::format(",idle_ms_{}", cause);
   }
-  text += ",attended_device,attended_host,touched_bytes,device_kv_bytes,host_kv_bytes,peer_kv_bytes\n";
+  text += ",attended_device,attended_host,touched_bytes,device_kv_bytes,host_kv_bytes,peer_kv_bytes";
+  text += ",score,loss,loss_low,loss_high,loss_standing\n";
   for (const SweepPoint& p : s.points) {
     const TargetRow& r = p.row;
     text += fmt::format("{},{},simulated,{},{},{},{},{},{}", csv_cell(s.model), csv_cell(p.hardware),
                         p.batch == kAsManyAsFit ? "max" : std::to_string(p.batch), p.sequences, p.context,
                         csv_cell(p.method), p.lossless ? 1 : 0, csv_cell(r.refused));
     if (!r.refused.empty()) {
-      text += std::string(7 + kCauseCount + 6, ',') + "\n";
+      text += std::string(7 + kCauseCount + 6, ',') + answers_cells(s, p.method) + "\n";
       continue;
     }
     text += fmt::format(",{:.6f},{:.6f},{:.3f},{:.6f},{:.6f},{:.6f},{:.6f}",
                         r.prefill_ms + r.setup_ms + r.first_step_ms, r.step_ms, p.tokens_per_second(), r.busy_ms,
                         r.idle_ms, r.idle_ms / r.step_ms, r.idle_ms / s.layers);
     for (const double ms : r.idle_ms_by_cause) text += fmt::format(",{:.6f}", ms);
-    text += fmt::format(",{:.3f},{:.3f},{:.1f},{},{},{}\n", r.attended_device, r.attended_host, r.touched_bytes,
-                        r.device_kv_bytes, r.host_kv_bytes, r.peer_kv_bytes);
+    text += fmt::format(",{:.3f},{:.3f},{:.1f},{},{},{}{}\n", r.attended_device, r.attended_host, r.touched_bytes,
+                        r.device_kv_bytes, r.host_kv_bytes, r.peer_kv_bytes, answers_cells(s, p.method));
   }
   return text;
 }

@@ -79,6 +79,26 @@ TEST_F(Simulate, BudgetsAreSetToEqualBytes) {
   EXPECT_THAT(two.text, HasSubstr("--context has 2"));
 }
 
+TEST_F(Simulate, WhatAnswersLoseChooses) {
+  const std::string methods = "--methods full,quest:budget=256,streaming ";
+  const cli::Outcome measured =
+      cli::run("compare --model tiny --quiet --no-plot --tasks niah_single_1 --lengths 512 --samples 6 " + methods +
+               "--out " + folder("run"));
+  ASSERT_EQ(measured.code, 0) << measured.text;
+  const cli::Outcome done = cli::run("simulate --quiet --no-plot --as llama-3.2-1b --steps 4 --context 512 --batch 2 " +
+                                     methods + "--accuracy " + folder("run") + " --lose 100 --out " + folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(done.text, AllOf(HasSubstr("What answers lose"), HasSubstr("ruler with tiny, 1 task at 512"),
+                               HasSubstr("yes, it loses nothing"), Not(HasSubstr("cannot tell  "))));
+  const Json sweep = parse_json(bytes("a", "sweep.json"), "JSON");
+  EXPECT_EQ(sweep.at("answers").at("margin"), 1.0);
+  EXPECT_EQ(sweep.at("answers").at("methods").size(), 3u);
+  EXPECT_THAT(sweep.at("command").get<std::string>(), HasSubstr(" --lose 100"));
+  const cli::Outcome again = cli::run("report " + folder("a"));
+  EXPECT_EQ(again.code, 0) << again.text;
+  EXPECT_THAT(again.text, HasSubstr("What answers lose"));
+}
+
 TEST_F(Simulate, GoesOnWhereItStoppedAndAddsToASweep) {
   ASSERT_EQ(cli::run(small("--context 512,1K --batch 1", "whole")).code, 0);
   ASSERT_EQ(cli::run(small("--context 512 --batch 1", "part")).code, 0);
@@ -215,6 +235,10 @@ TEST_F(Simulate, SaysWhatIsWrongBeforeAnythingRuns) {
       {"--methods full,ques", "Did you mean 'quest'?"},
       {"--methods quest:budget=x", "'budget'"},
       {"--steps 1", "--steps is 1"},
+      {"--lose 2", "give its folder too"},
+      {"--lose 101 --accuracy " + file, "--lose is 101: give points from 0 to 100"},
+      {"--accuracy " + folder("none"), "none"},
+      {"--accuracy " + folder("none") + " --out " + folder("none"), "none"},
       {"--most 0", "--most is 0"},
       {"--prefill-chunk 0", "--prefill-chunk is 0"},
       {"--threads 100000", "--threads is 100000"},
