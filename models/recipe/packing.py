@@ -43,7 +43,7 @@ class Packer:
 
     def __init__(self, encoder: Encoder, sentences: list[str], stage: dict):
         self.encoder, self.sentences, self.stage = encoder, sentences, stage
-        self.tasks = Tasks(sentences, stage["hard"], stage.get("several", 0.2))
+        self.tasks = Tasks(sentences, stage["hard"], stage.get("several", 0.2), stage.get("crowded", 0.35))
         self.density = self._characters_per_token()
 
     def _characters_per_token(self) -> dict[str, float]:
@@ -117,14 +117,19 @@ class Packer:
             family = r.choices(FAMILIES, self.stage["families"])[0]
             questions = r.randrange(4, 12) if dense else r.choice((1, 1, 2, 4))
             share = r.uniform(0.4, 0.85) if dense else r.uniform(0.75, 0.97)
+            if dense and family in ("cwe", "fwe"):  # these have one question only
+                share *= r.uniform(0.3, 1)
+            characters = room * share * self.density[family]
             for _ in range(8):
-                sample = self.tasks.make(family, r, max(60, int(room * share * self.density[family])), questions)
+                sample = self.tasks.make(family, r, max(60, int(characters)), questions)
                 head = [BOS] + self.encoder.encode(sample.context + "\n")
                 asked = [(self.encoder.encode(q), *self._answer(a)) for q, a in sample.questions]
-                if len(head) + len(asked[0][0]) + len(asked[0][1]) <= room:
+                fits = len(head) + len(asked[0][0]) + len(asked[0][1]) <= room
+                # UUIDs take twice the tokens of words: a context of them would leave room for one question of ten.
+                if fits and (not dense or len(head) <= 1.1 * share * room or characters <= 60):
                     break
-                share *= 0.8
-            else:
+                characters *= min(0.8, share * room / len(head))
+            if not fits:
                 break
             ids += head
             kinds += _some(len(kinds), len(head))

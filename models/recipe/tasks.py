@@ -23,11 +23,12 @@ class Sample:
 class Tasks:
     """Makes samples of about a number of characters. `text`: natural sentences for haystacks. `hard` in [0, 1] is the share
     of the full frequency of what must be learned late: UUIDs, word values, several values per key, several keys. `several`:
-    the full frequency of keys with several values."""
+    the full frequency of keys with several values. `crowded`: the share of niah's contexts that are needles alone."""
 
-    def __init__(self, text: list[str] | None = None, hard: float = 1.0, several: float = 0.2):
+    def __init__(self, text: list[str] | None = None, hard: float = 1.0, several: float = 0.2,
+                 crowded: float = 0.35):
         self.text = text or []
-        self.hard, self.several = hard, several
+        self.hard, self.several, self.crowded = hard, several, crowded
 
     def make(self, family: str, r: random.Random, characters: int, questions: int) -> Sample:
         return getattr(self, family)(r, characters, questions)
@@ -42,8 +43,8 @@ class Tasks:
         value_kind = r.choices(("numbers", "words", "uuids"), (6, self.hard, (8 if key_kind == "uuids" else 2) * self.hard))[0]
         word = w["types"][value_kind]
         per_needle = len(w["needle"]) + (36 if key_kind == "uuids" else 14) + (36 if value_kind == "uuids" else 12)
-        style = r.random()  # a third of the contexts is needles only, some have one or four
-        share = r.uniform(0.7, 0.95) if style < 0.35 else r.uniform(0.02, 0.5)
+        style = r.random()  # some contexts have one needle or four
+        share = r.uniform(0.7, 0.95) if style < self.crowded else r.uniform(0.02, 0.5)
         needles = max(1, int(characters * share / per_needle))
         if style > 0.85:
             needles = min(needles, r.choice((1, 4)))
