@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/model/model.h"
 #include "eval/report/statistics.h"
+#include "eval/report/table.h"
 
 namespace tandem::eval {
 
@@ -52,6 +54,13 @@ bool is_lossless(const std::string& spec, const Model& shape);
 /// first method, which losses are measured against, loses something itself, or that has none of the methods.
 Answers read_answers(const std::filesystem::path& run, const std::vector<std::string>& methods, const Model& shape,
                      double margin);
+
+/// "1 point", "0.5 points".
+std::string points_text(double share);
+/// Score, loss and standing of each method.
+Table answers_table(const Answers& answers);
+/// How that is to be read, at these contexts: sentences.
+std::vector<std::string> answers_notes(const Answers& answers, std::span<const std::uint32_t> contexts);
 
 nlohmann::ordered_json answers_json(const Answers& answers);
 /// What answers_json() wrote; InputError beginning with `where`.

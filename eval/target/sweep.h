@@ -52,7 +52,7 @@ struct Sweep {
   std::string shape;                        // all that a cost depends on: two models may have one name
   SweepOptions options;
   Workload workload;
-  std::vector<SweepPoint> points;  // by machine, batch, context, method, each in the order of its option
+  std::vector<SweepPoint> points;       // by machine, batch, context, method, each in the order of its option
   std::optional<Answers> answers = {};  // what a run says that the methods lose
 
   /// nullptr: not simulated (yet).

@@ -150,40 +150,6 @@ std::string named(const SweepPoint& p, const Sweep& s) {
   return fmt::format("{} {}", p.method, no_break(tokens_cell(p, s)));
 }
 
-std::string points_text(double share) {
-  const std::string text = fmt::format("{:.4g}", 100 * share);
-  return text + (text == "1" ? " point" : " points");
-}
-
-std::string standing_cell(const MethodAnswers& m) {
-  switch (m.standing) {
-    case Standing::within:
-      return m.lossless ? "yes, it loses nothing" : "yes";
-    case Standing::beyond:
-      return "no";
-    case Standing::cannot_tell:
-    case Standing::not_measured:
-      break;
-  }
-  return to_string(m.standing);
-}
-
-SweepTable losses(const Answers& answers) {
-  const auto points = [](double share) { return fmt::format("{:.1f}", 100 * share + 0.0); };
-  Table table;
-  table.clock = answers.of;
-  table.head = {"method", "score %", "loss, points [95\u00a0%]", "loses at most " + points_text(answers.margin)};
-  for (const MethodAnswers& m : answers.methods) {
-    const Interval& i = m.loss.interval;
-    table.rows.push_back(
-        {m.method, m.measured_as.empty() ? "-" : points(m.score.value),
-         m.loss.n == 0 ? "-"
-                       : fmt::format("{}\u00a0[{},\u00a0{}]", points(m.loss.value), points(i.low), points(i.high)),
-         standing_cell(m)});
-  }
-  return {"What answers lose", {std::move(table)}};
-}
-
 /// The fastest that loses little, and the fastest of those before it of which nobody knows.
 void add_by_answers(const Sweep& s, const std::vector<const SweepPoint*>& points, std::vector<std::string>& row) {
   const auto standing = [&](const SweepPoint* p) { return s.answers->of_method(p->method); };
@@ -293,27 +259,6 @@ std::string ended_by_most(const Sweep& s) {
                : fmt::format("at most {}", most);
 }
 
-void add_about_answers(const Sweep& s, std::vector<std::string>& notes) {
-  const Answers& a = *s.answers;
-  std::string others, elsewhere;
-  for (const MethodAnswers& m : a.methods)
-    if (!m.measured_as.empty() && m.measured_as != m.method)
-      others += fmt::format("{}{} is {} there", others.empty() ? " " : ", ", m.method, m.measured_as);
-  for (const std::uint32_t context : s.options.contexts)
-    if (!a.lengths.empty() && std::ranges::find(a.lengths, context) == a.lengths.end())
-      elsewhere += (elsewhere.empty() ? "" : ", ") + length_text(context);
-  notes.push_back(fmt::format(
-      "Losses: of the score, beside {} on the same samples, measured by the run {} ({}). A method loses at most {} "
-      "where "
-      "its whole interval does, or where it computes what full attention does; \"cannot tell\" needs more samples.{}{}",
-      a.baseline, a.run, a.of, points_text(a.margin), others, others.empty() ? "" : "."));
-  if (!elsewhere.empty())
-    notes.push_back(fmt::format(
-        "No answer was measured at contexts of {}: a budget of tokens is another share of them, and answers "
-        "may lose more or less there.",
-        elsewhere));
-}
-
 void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
   const SweepOptions& o = s.options;
   notes.push_back(fmt::format(
@@ -338,7 +283,7 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
                     "RoPE, which takes no time of its own.",
                     s.model, s.positions, beyond));
   if (s.answers)
-    add_about_answers(s, notes);
+    for (std::string& sentence : answers_notes(*s.answers, o.contexts)) notes.push_back(std::move(sentence));
   else
     notes.emplace_back(
         "Speed alone: how much a method loses is what `tandem compare` and `tandem eval` measure, at budgets of its "
@@ -371,7 +316,7 @@ std::string all_figures(const Sweep& s) {
 std::vector<SweepTable> sweep_tables(const Sweep& s) {
   std::vector<SweepTable> tables = {quantity(s, "Tokens/s", tokens_cell), quantity(s, "Step, ms (TPOT)", step_cell),
                                     quantity(s, "Idle: share of the step, ms per layer, what for", idle_cell)};
-  if (s.answers) tables.push_back(losses(*s.answers));
+  if (s.answers) tables.push_back({"What answers lose", {answers_table(*s.answers)}});
   tables.push_back(fastest(s));
   return tables;
 }
