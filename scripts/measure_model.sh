@@ -14,13 +14,14 @@
 #   predictors  Fluxion's, one for each budget rule: collects, trains (PyTorch), writes OUT/fluxion and its reports
 #   regret      the predictor beside labels measured in the run
 #
-# A part whose result is in OUT is not measured again: the same command goes on after it was ended.
+# A part whose result is in OUT is not measured again: the same command goes on after it was ended. scripts/model_tables.py
+# writes the pages' tables from OUT.
 # PYTHON: one with PyTorch and numpy (default: python3). TANDEM: the program (default: build/release/bin/tandem).
 # TEXT: a file for heads on natural text, such as the test part of WikiText-2.
 # VECTOR: also write rows and what the predictor says of them, the golden of its test (tests/methods/fluxion/predictor.json).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-[ $# -ge 2 ] || { sed -n '2,21s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,22s/^# \{0,1\}//p' "$0"; exit 2; }
 model=$1 out=$2
 shift 2
 parts=(accuracy tasks heads ahead recall shift flops predictors regret)
