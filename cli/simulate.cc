@@ -38,8 +38,8 @@ Examples:
   tandem simulate --equal touched-bytes=0.05 --context 32K    every method's budget set to equal bytes
   tandem simulate --hw all --context 32K --batch max --tpot 50 --steps 16    who serves most within 50 ms a token
   tandem simulate --methods full,hgca:device_kv=0.25,hgca:device_kv=0.5 --context 16K --batch max
-  tandem simulate --context 32K --batch max --accuracy runs/mine --lose 2
-      the fastest that loses at most 2 points in that run of compare or eval
+  tandem simulate --context 16K,32K --batch max --accuracy runs/mine --lose 2
+      the fastest that loses at most 2 points in that run of compare or eval at 16K and 32K
 
 The engine's own schedule of each method runs with the costs of the shape that --as names on a simulated machine
 (`tandem info` lists the profiles; `tandem calibrate` makes one of yours): no weights, no GPU, no tensor. Times are
@@ -48,7 +48,7 @@ virtual: the same in every run. Which blocks and tokens heads would choose is dr
 --batch max decodes as many sequences as the method's KV leaves room for: what it can serve, not how fast it is beside
 others of the same batch; with --tpot, as many as keep to that time per token. A method that keeps little of the context
 is fast and may answer badly: `tandem compare` and `tandem eval` measure that, and --accuracy reads it from the folder of
-such a run and names the fastest method that loses no more than --lose says. `tandem compare --as` records a workload on
+such a run and names the fastest method that loses no more than --lose says, at the contexts that the run's prompts have. `tandem compare --as` records a workload on
 a model of yours and predicts with it.
 
 The folder of --out gets report.md, sweep.json, sweep.csv and plot.png. The same command with --resume goes on where ^C
@@ -126,12 +126,12 @@ std::string command_of(const SimulateArguments& a, const std::vector<std::string
                        const std::optional<eval::EqualBytes>& equal) {
   return fmt::format(
       "tandem simulate --as {} --hw {} --methods {}{} --context {} --batch {} --workload {} --steps {} "
-      "--prefill-chunk {} --most {}{}{}{}",
+      "--prefill-chunk {} --most {}{}{}",
       shell_word(a.as), shell_word(a.hardware), shell_word(fmt::format("{}", fmt::join(methods, ","))),
       equal ? " --equal " + eval::to_text(*equal) : "", shell_word(a.contexts), shell_word(a.batches),
       shell_word(a.workload), a.steps, a.prefill_chunk, a.most, a.tpot_ms ? fmt::format(" --tpot {}", *a.tpot_ms) : "",
-      a.accuracy.empty() ? "" : " --accuracy " + shell_word(a.accuracy),
-      a.lose ? fmt::format(" --lose {}", *a.lose) : "");
+      a.accuracy.empty() ? ""
+                         : fmt::format(" --accuracy {} --lose {}", shell_word(a.accuracy), a.lose.value_or(kLose)));
 }
 
 std::string program_text() {
@@ -239,25 +239,28 @@ void simulate(const SimulateArguments& a) {
         "--equal sets budgets at one context, since what is equal at one is not at another, and --context has {}: give "
         "one.",
         options.contexts.size());
-  const auto read_answers = [&]() -> std::optional<eval::Answers> {
-    if (a.accuracy.empty()) return std::nullopt;
-    return eval::read_answers(a.accuracy, options.methods, shape, a.lose.value_or(kLose) / 100);
-  };
+  if (equal_bytes && !a.accuracy.empty())
+    throw_input_error(
+        "--equal finds budgets at this shape, and the run of --accuracy has its own: simulate with --equal first, and "
+        "then compare and simulate with --methods as found.");
   std::optional<eval::Answers> answers;
-  if (!equal_bytes) answers = read_answers();  // else of methods that are not known yet
+  if (!a.accuracy.empty())
+    answers = eval::read_answers(a.accuracy, options.methods, shape, a.lose.value_or(kLose) / 100);
   const eval::FolderLock lock = open_folder(a);
   const std::string command = command_of(a, options.methods, equal_bytes);
   std::optional<eval::Equal> equal;
   if (equal_bytes) {
     equal = equal_of(a, *equal_bytes, options, workload);
     options.methods = equal->specs();
-    answers = read_answers();
   }
   std::vector<eval::SweepPoint> known;
   if (a.resume) {
     const std::string file = (fs::path(a.out) / eval::kSweepFile).string();
-    known = eval::known_points(read_text(file, "--resume: '" + file + "'"), file,
-                               eval::empty_sweep(shape, options, workload), program_text());
+    const std::string text = read_text(file, "--resume: '" + file + "'");
+    known = eval::known_points(text, file, eval::empty_sweep(shape, options, workload), program_text());
+    if (!answers && eval::holds_answers(text, file))
+      fmt::print(stderr,
+                 "What answers lose is no longer in the sweep: it was read by --accuracy, which is not given now.\n");
   }
   Progress progress("simulating", Progress::standard(a.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {

@@ -2,11 +2,10 @@
 `<!-- made: PART -->` and `<!-- end -->` is replaced; the text around it stays.
 
   scripts/measure_model.sh embedded runs/embedded
-  python3 scripts/model_tables.py runs/embedded models/README.md                 accuracy, tasks, heads
-  python3 scripts/model_tables.py runs/seed models/README.md seed                seed accuracy, seed tasks
-  python3 scripts/model_tables.py runs/embedded models/deep/fluxion/README.md    rules, lengths, blocks
+  python3 scripts/model_tables.py runs/embedded models/deep/fluxion/README.md
 
-With a third word the parts have it before their names. A part whose measurement the folder lacks is left as it is, and named.
+Of the predictors' page it makes rules, lengths and blocks; of a page that has such places accuracy, tasks and heads, too: with a
+third word, such as seed, they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder lacks is left as it is, and named.
 """
 import json
 import sys
@@ -178,6 +177,9 @@ def main():
     if len(sys.argv) not in (3, 4):
         raise SystemExit(__doc__)
     folder, page = sys.argv[1], Path(sys.argv[2])
+    for path in (Path(folder), page):
+        if not path.exists():
+            raise SystemExit(f"model_tables.py: there is no '{path}'.")
     before = sys.argv[3] + " " if len(sys.argv) == 4 else ""
     measured, parts, lacks = Measured(folder), {}, []
     for name in Measured.PARTS:
@@ -186,6 +188,8 @@ def main():
             lacks.append(before + name)
         else:
             parts[before + name] = lambda text=text: text
+    if not parts:
+        raise SystemExit(f"model_tables.py: '{folder}' has none of what scripts/measure_model.sh leaves: name its folder.")
     text = page.read_text(encoding="utf-8")
     page.write_text(Document({}, parts).fill(text), encoding="utf-8")
     left = [name for name in lacks if f"<!-- made: {name} -->" in text]

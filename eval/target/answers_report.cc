@@ -1,5 +1,6 @@
 // What answers lose, as a table and the sentences below it.
 #include <algorithm>
+#include <cmath>
 #include <fmt/core.h>
 
 #include "eval/target/answers.h"
@@ -7,17 +8,33 @@
 namespace tandem::eval {
 namespace {
 
-std::string standing_cell(const MethodAnswers& m) {
-  switch (m.standing) {
-    case Standing::within:
-      return m.lossless ? "yes, it loses nothing" : "yes";
-    case Standing::beyond:
-      return "no";
-    case Standing::cannot_tell:
-    case Standing::not_measured:
-      break;
-  }
-  return to_string(m.standing);
+/// Rounded first: what rounds to nothing has no sign.
+std::string points(double share) {
+  return fmt::format("{:.1f}", std::round(1000 * share) / 10 + 0.0);
+}
+
+std::string verdict(Standing standing) {
+  if (standing == Standing::within) return "yes";
+  return standing == Standing::beyond ? "no" : to_string(standing);
+}
+
+std::string loss_cell(const Answers& answers, const MethodAnswers& method, const AnswersAt& at) {
+  if (at.loss.n == 0) return "-";
+  const Interval& i = at.loss.interval;
+  return fmt::format("{}\u00a0[{},\u00a0{}]: {}", points(at.loss.value), points(i.low), points(i.high),
+                     verdict(answers.standing(method, at)));
+}
+
+bool measured_for(const Answers& a, std::uint32_t context) {
+  if (a.lengths.empty()) return context >= a.shortest && context <= a.longest;
+  return std::ranges::find(a.lengths, context) != a.lengths.end();
+}
+
+std::string where_measured(const Answers& a) {
+  if (a.lengths.empty()) return fmt::format("prompts of {} to {} tokens", a.shortest, a.longest);
+  std::string text;
+  for (const std::uint32_t length : a.lengths) text += (text.empty() ? "prompts of " : ", ") + length_text(length);
+  return text;
 }
 
 }  // namespace
@@ -27,41 +44,53 @@ std::string points_text(double share) {
   return text + (text == "1" ? " point" : " points");
 }
 
-Table answers_table(const Answers& answers) {
-  const auto points = [](double share) { return fmt::format("{:.1f}", 100 * share + 0.0); };
+Table answers_table(const Answers& a) {
   Table table;
-  table.clock = answers.of;
-  table.head = {"method", "score %", "loss, points [95\u00a0%]", "loses at most " + points_text(answers.margin)};
-  for (const MethodAnswers& m : answers.methods) {
-    const Interval& i = m.loss.interval;
-    table.rows.push_back(
-        {m.method, m.measured_as.empty() ? "-" : points(m.score.value),
-         m.loss.n == 0 ? "-"
-                       : fmt::format("{}\u00a0[{},\u00a0{}]", points(m.loss.value), points(i.low), points(i.high)),
-         standing_cell(m)});
+  table.clock = fmt::format("{} with {}; yes: loses at most {}", a.of, a.model, points_text(a.margin));
+  table.head = {"method"};
+  const std::size_t columns = std::max<std::size_t>(1, a.lengths.size());
+  for (std::size_t c = 0; c < columns; ++c) {
+    const std::string at = a.lengths.empty() ? "" : " at\u00a0" + length_text(a.lengths[c]);
+    table.head.push_back("score %" + at);
+    table.head.push_back("loss" + at + ", points [95\u00a0%]");
+  }
+  for (const MethodAnswers& m : a.methods) {
+    std::vector<std::string>& row = table.rows.emplace_back();
+    row.push_back(m.method);
+    for (std::size_t c = 0; c < columns; ++c) {
+      const bool measured = c < m.at.size();
+      row.push_back(measured ? points(m.at[c].score.value) : "-");
+      row.push_back(m.lossless ? "loses nothing"
+                    : measured ? loss_cell(a, m, m.at[c])
+                               : to_string(Standing::not_measured));
+    }
   }
   return table;
 }
 
-std::vector<std::string> answers_notes(const Answers& a, std::span<const std::uint32_t> contexts) {
+std::vector<std::string> answers_notes(const Answers& a, const std::string& model,
+                                       std::span<const std::uint32_t> contexts) {
   std::vector<std::string> notes;
   std::string others, elsewhere;
   for (const MethodAnswers& m : a.methods)
     if (!m.measured_as.empty() && m.measured_as != m.method)
       others += fmt::format("{}{} is {} there", others.empty() ? " " : ", ", m.method, m.measured_as);
   for (const std::uint32_t context : contexts)
-    if (!a.lengths.empty() && std::ranges::find(a.lengths, context) == a.lengths.end())
-      elsewhere += (elsewhere.empty() ? "" : ", ") + length_text(context);
+    if (!measured_for(a, context)) elsewhere += (elsewhere.empty() ? "" : ", ") + length_text(context);
   notes.push_back(fmt::format(
-      "Losses: of the score, beside {} on the same samples, measured by the run {} ({}). A method loses at most {} "
-      "where its whole interval does, or where it computes what full attention does; \"cannot tell\" needs more "
-      "samples.{}{}",
-      a.baseline, a.run, a.of, points_text(a.margin), others, others.empty() ? "" : "."));
+      "Losses: of the mean score of all tasks, beside {} on the same samples, measured by the run {}. A method loses "
+      "at "
+      "most {} at a context where its whole interval does, or where it computes what full attention does; \"cannot "
+      "tell\" "
+      "needs more samples.{}{}",
+      a.baseline, a.run, points_text(a.margin), others, others.empty() ? "" : "."));
+  if (a.model != model)
+    notes.push_back(fmt::format("The answers are of {}: what those of {} lose may be another thing.", a.model, model));
   if (!elsewhere.empty())
     notes.push_back(fmt::format(
-        "No answer was measured at contexts of {}: a budget of tokens is another share of them, and answers "
-        "may lose more or less there.",
-        elsewhere));
+        "Measured elsewhere: no answer was at contexts of {}, but of {}. A budget of tokens is another share "
+        "of other contexts, so that only methods which lose nothing are known to be within the margin there.",
+        elsewhere, where_measured(a)));
   return notes;
 }
 

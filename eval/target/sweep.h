@@ -109,4 +109,7 @@ SweepFile parse_sweep(const std::string& text, const std::string& file);
 std::vector<SweepPoint> known_points(const std::string& text, const std::string& file, const Sweep& settings,
                                      const std::string& program);
 
+/// Whether sweep_json()'s text says what answers lose.
+bool holds_answers(const std::string& text, const std::string& file);
+
 }  // namespace tandem::eval

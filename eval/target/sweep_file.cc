@@ -93,16 +93,17 @@ std::vector<SweepPoint> read_points(ObjectReader& sweep, const std::string& file
   return points;
 }
 
-/// Shares of 1; cells without a figure are empty.
-std::string answers_cells(const Sweep& s, const std::string& method) {
+/// Shares of 1, of the point's context; cells without a figure are empty.
+std::string answers_cells(const Sweep& s, const SweepPoint& p) {
   if (!s.answers) return ",,,,,";
-  const auto& all = s.answers->methods;
-  const auto m = std::ranges::find(all, method, &MethodAnswers::method);
-  if (m == all.end()) return fmt::format(",,,,,{}", to_string(Standing::not_measured));
-  std::string text = m->measured_as.empty() ? "," : fmt::format(",{:.6f}", m->score.value);
-  const Estimate& loss = m->loss;
-  text += loss.n == 0 ? ",,," : fmt::format(",{:.6f},{:.6f},{:.6f}", loss.value, loss.interval.low, loss.interval.high);
-  return text + fmt::format(",{}", to_string(m->standing));
+  std::string text = ",,,,";
+  if (const AnswersAt* at = s.answers->find(p.method, p.context)) {
+    const Estimate& loss = at->loss;
+    text = fmt::format(",{:.6f}", at->score.value);
+    text +=
+        loss.n == 0 ? ",,," : fmt::format(",{:.6f},{:.6f},{:.6f}", loss.value, loss.interval.low, loss.interval.high);
+  }
+  return text + fmt::format(",{}", to_string(s.answers->standing(p.method, p.context)));
 }
 
 }  // namespace
@@ -156,6 +157,10 @@ std::vector<SweepPoint> known_points(const std::string& text, const std::string&
   return points;
 }
 
+bool holds_answers(const std::string& text, const std::string& file) {
+  return parse_object(text, file).contains("answers");
+}
+
 SweepFile parse_sweep(const std::string& text, const std::string& file) {
   const Json json = parse_object(text, file);
   ObjectReader reader(json, file);
@@ -201,6 +206,10 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
               [](std::uint32_t x, std::uint32_t y) { return x - 1 < y - 1; });  // as many as fit: last
   }
   if (s.points.empty()) throw_input_error("{}: the sweep has no point yet.", file);
+  if (s.answers)
+    for (const MethodAnswers& m : s.answers->methods)
+      if (std::ranges::find(s.options.methods, m.method) == s.options.methods.end() && out.complete)
+        throw_input_error("{}: 'answers' has the method '{}', which no point is of.", file, m.method);
   return out;
 }
 
@@ -221,7 +230,7 @@ std::string sweep_csv(const Sweep& s) {
                         p.batch == kAsManyAsFit ? "max" : std::to_string(p.batch), p.sequences, p.context,
                         csv_cell(p.method), p.lossless ? 1 : 0, csv_cell(r.refused));
     if (!r.refused.empty()) {
-      text += std::string(7 + kCauseCount + 6, ',') + answers_cells(s, p.method) + "\n";
+      text += std::string(7 + kCauseCount + 6, ',') + answers_cells(s, p) + "\n";
       continue;
     }
     text += fmt::format(",{:.6f},{:.6f},{:.3f},{:.6f},{:.6f},{:.6f},{:.6f}",
@@ -229,7 +238,7 @@ std::string sweep_csv(const Sweep& s) {
                         r.idle_ms, r.idle_ms / r.step_ms, r.idle_ms / s.layers);
     for (const double ms : r.idle_ms_by_cause) text += fmt::format(",{:.6f}", ms);
     text += fmt::format(",{:.3f},{:.3f},{:.1f},{},{},{}{}\n", r.attended_device, r.attended_host, r.touched_bytes,
-                        r.device_kv_bytes, r.host_kv_bytes, r.peer_kv_bytes, answers_cells(s, p.method));
+                        r.device_kv_bytes, r.host_kv_bytes, r.peer_kv_bytes, answers_cells(s, p));
   }
   return text;
 }

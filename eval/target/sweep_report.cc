@@ -150,13 +150,15 @@ std::string named(const SweepPoint& p, const Sweep& s) {
   return fmt::format("{} {}", p.method, no_break(tokens_cell(p, s)));
 }
 
-/// The fastest that loses little, and the fastest of those before it of which nobody knows.
-void add_by_answers(const Sweep& s, const std::vector<const SweepPoint*>& points, std::vector<std::string>& row) {
-  const auto standing = [&](const SweepPoint* p) { return s.answers->of_method(p->method); };
+/// The fastest that loses little, and the fastest of those that are faster of which nobody knows.
+void add_by_answers(const Sweep& s, std::uint32_t context, const std::vector<const SweepPoint*>& points,
+                    std::vector<std::string>& row) {
+  const auto standing = [&](const SweepPoint* p) { return s.answers->standing(p->method, context); };
   const auto good =
       std::find_if(points.begin(), points.end(), [&](const SweepPoint* p) { return standing(p) == Standing::within; });
   const auto unknown = std::find_if(points.begin(), good, [&](const SweepPoint* p) {
-    return standing(p) == Standing::cannot_tell || standing(p) == Standing::not_measured;
+    const bool faster = good == points.end() || p->tokens_per_second() > (*good)->tokens_per_second();
+    return faster && standing(p) != Standing::beyond;
   });
   row.push_back(good == points.end() ? "none" : named(**good, s));
   row.push_back(unknown == good ? "-" : fmt::format("{} ({})", named(**unknown, s), to_string(standing(*unknown))));
@@ -183,7 +185,7 @@ SweepTable fastest(const Sweep& s) {
         row = {h.name, batch == kAsManyAsFit ? "max" : std::to_string(batch), length_text(context)};
         for (std::size_t i = 0; i < (s.answers ? 1 : kShown); ++i)
           row.push_back(i < points.size() ? named(*points[i], s) : "-");
-        if (s.answers) add_by_answers(s, points, row);
+        if (s.answers) add_by_answers(s, context, points, row);
         const auto whole = std::find_if(points.begin(), points.end(), [](const SweepPoint* p) { return p->lossless; });
         const bool asked =
             std::any_of(s.points.begin(), s.points.end(), [](const SweepPoint& p) { return p.lossless; });
@@ -283,7 +285,7 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
                     "RoPE, which takes no time of its own.",
                     s.model, s.positions, beyond));
   if (s.answers)
-    for (std::string& sentence : answers_notes(*s.answers, o.contexts)) notes.push_back(std::move(sentence));
+    for (std::string& sentence : answers_notes(*s.answers, s.model, o.contexts)) notes.push_back(std::move(sentence));
   else
     notes.emplace_back(
         "Speed alone: how much a method loses is what `tandem compare` and `tandem eval` measure, at budgets of its "

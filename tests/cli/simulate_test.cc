@@ -88,15 +88,32 @@ TEST_F(Simulate, WhatAnswersLoseChooses) {
   const cli::Outcome done = cli::run("simulate --quiet --no-plot --as llama-3.2-1b --steps 4 --context 512 --batch 2 " +
                                      methods + "--accuracy " + folder("run") + " --lose 100 --out " + folder("a"));
   ASSERT_EQ(done.code, 0) << done.text;
-  EXPECT_THAT(done.text, AllOf(HasSubstr("What answers lose"), HasSubstr("ruler with tiny, 1 task at 512"),
-                               HasSubstr("yes, it loses nothing"), Not(HasSubstr("cannot tell  "))));
+  EXPECT_THAT(done.text, AllOf(HasSubstr("What answers lose"), HasSubstr("ruler, 1 task with tiny"),
+                               HasSubstr("loses nothing"), HasSubstr(": yes"), Not(HasSubstr("cannot tell  "))));
   const Json sweep = parse_json(bytes("a", "sweep.json"), "JSON");
   EXPECT_EQ(sweep.at("answers").at("margin"), 1.0);
   EXPECT_EQ(sweep.at("answers").at("methods").size(), 3u);
   EXPECT_THAT(sweep.at("command").get<std::string>(), HasSubstr(" --lose 100"));
+  const cli::Outcome judged =
+      cli::run("simulate --quiet --no-plot --as llama-3.2-1b --steps 4 --context 512 --batch 2 " + methods +
+               "--accuracy " + folder("run") + " --resume --out " + folder("a"));
+  ASSERT_EQ(judged.code, 0) << judged.text;
+  EXPECT_EQ(parse_json(bytes("a", "sweep.json"), "JSON").at("answers").at("margin"), 0.01)
+      << "what is not given is 1 point";
+  EXPECT_EQ(parse_json(bytes("a", "sweep.json"), "JSON").at("points"), sweep.at("points"));
   const cli::Outcome again = cli::run("report " + folder("a"));
   EXPECT_EQ(again.code, 0) << again.text;
   EXPECT_THAT(again.text, HasSubstr("What answers lose"));
+  for (const char* format : {"markdown", "latex", "csv"}) {
+    const cli::Outcome other = cli::run("report --format " + std::string(format) + " " + folder("a"));
+    EXPECT_EQ(other.code, 0) << other.text;
+    EXPECT_THAT(other.text, HasSubstr(format == std::string("csv") ? ",loss_standing\n" : "at most 1 point")) << format;
+  }
+  const cli::Outcome without =
+      cli::run("simulate --quiet --no-plot --as llama-3.2-1b --steps 4 --context 512 --batch 2 " + methods +
+               "--resume --out " + folder("a"));
+  ASSERT_EQ(without.code, 0) << without.text;
+  EXPECT_THAT(without.text, HasSubstr("What answers lose is no longer in the sweep"));
 }
 
 TEST_F(Simulate, GoesOnWhereItStoppedAndAddsToASweep) {
@@ -236,6 +253,7 @@ TEST_F(Simulate, SaysWhatIsWrongBeforeAnythingRuns) {
       {"--methods quest:budget=x", "'budget'"},
       {"--steps 1", "--steps is 1"},
       {"--lose 2", "give its folder too"},
+      {"--context 8K --equal touched-bytes=0.1 --accuracy " + file, "--equal finds budgets at this shape"},
       {"--lose 101 --accuracy " + file, "--lose is 101: give points from 0 to 100"},
       {"--accuracy " + folder("none"), "none"},
       {"--accuracy " + folder("none") + " --out " + folder("none"), "none"},
