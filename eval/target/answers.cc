@@ -90,6 +90,7 @@ void find_range(const RunFolder& folder, Answers& answers) {
 
 std::string labels_of(const std::vector<MethodEntry>& methods) {
   std::vector<std::string> labels;
+  labels.reserve(methods.size());
   for (const MethodEntry& entry : methods) labels.push_back(entry.label);
   return fmt::format("{}", fmt::join(labels, ", "));
 }
