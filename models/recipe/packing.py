@@ -112,7 +112,8 @@ class Packer:
         answers: list[int] = []
         dense = r.random() < self.stage["dense"]  # many questions on less context
         number = 0
-        while size - len(ids) >= 96:
+        tries = 0
+        while size - len(ids) >= 96 and tries < 20:
             room = size - len(ids)
             family = r.choices(FAMILIES, self.stage["families"])[0]
             questions = r.randrange(4, 12) if dense else r.choice((1, 1, 2, 4))
@@ -129,8 +130,11 @@ class Packer:
                 if fits and (not dense or len(head) <= 1.1 * share * room or characters <= 60):
                     break
                 characters *= min(0.8, share * room / len(head))
-            if not fits:
+            if not fits and ids:
                 break
+            if not fits:  # not even one: another family may
+                tries += 1
+                continue
             ids += head
             kinds += _some(len(kinds), len(head))
             answers += [0] * len(head)
