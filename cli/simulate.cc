@@ -48,8 +48,8 @@ virtual: the same in every run. Which blocks and tokens heads would choose is dr
 --batch max decodes as many sequences as the method's KV leaves room for: what it can serve, not how fast it is beside
 others of the same batch; with --tpot, as many as keep to that time per token. A method that keeps little of the context
 is fast and may answer badly: `tandem compare` and `tandem eval` measure that, and --accuracy reads it from the folder of
-such a run and names the fastest method that loses no more than --lose says, at the contexts that the run's prompts have. `tandem compare --as` records a workload on
-a model of yours and predicts with it.
+such a run and names the fastest method that loses no more than --lose says, at the contexts that the run's prompts have.
+`tandem compare --as` records a workload on a model of yours and predicts with it.
 
 The folder of --out gets report.md, sweep.json, sweep.csv and plot.png. The same command with --resume goes on where ^C
 stopped it; with more machines, batches, contexts or methods it simulates what the folder lacks.)";
@@ -223,11 +223,6 @@ void write_files(const SimulateArguments& a, const eval::Sweep& sweep, const std
                   eval::sweep_text(sweep, /*markdown=*/true), program_text(), command));
 }
 
-eval::Sweep with_answers(eval::Sweep sweep, const std::optional<eval::Answers>& answers) {
-  sweep.answers = answers;
-  return sweep;
-}
-
 void simulate(const SimulateArguments& a) {
   eval::SweepOptions options = options_of(a);
   const Workload workload = read_workload(a.workload, "");
@@ -243,9 +238,8 @@ void simulate(const SimulateArguments& a) {
     throw_input_error(
         "--equal finds budgets at this shape, and the run of --accuracy has its own: simulate with --equal first, and "
         "then compare and simulate with --methods as found.");
-  std::optional<eval::Answers> answers;
   if (!a.accuracy.empty())
-    answers = eval::read_answers(a.accuracy, options.methods, shape, a.lose.value_or(kLose) / 100);
+    options.answers = eval::read_answers(a.accuracy, options.methods, shape, a.lose.value_or(kLose) / 100);
   const eval::FolderLock lock = open_folder(a);
   const std::string command = command_of(a, options.methods, equal_bytes);
   std::optional<eval::Equal> equal;
@@ -258,7 +252,7 @@ void simulate(const SimulateArguments& a) {
     const std::string file = (fs::path(a.out) / eval::kSweepFile).string();
     const std::string text = read_text(file, "--resume: '" + file + "'");
     known = eval::known_points(text, file, eval::empty_sweep(shape, options, workload), program_text());
-    if (!answers && eval::holds_answers(text, file))
+    if (!options.answers && eval::holds_answers(text, file))
       fmt::print(stderr,
                  "What answers lose is no longer in the sweep: it was read by --accuracy, which is not given now.\n");
   }
@@ -267,10 +261,8 @@ void simulate(const SimulateArguments& a) {
     progress.update(done, total, what);
   };
   std::function<void(const eval::Sweep&)> keep;
-  if (!a.out.empty())
-    keep = [&](const eval::Sweep& so_far) { write_so_far(a, with_answers(so_far, answers), command, equal); };
-  const eval::Sweep sweep =
-      with_answers(eval::simulate_sweep(std::move(shape), workload, options, std::move(known), keep), answers);
+  if (!a.out.empty()) keep = [&](const eval::Sweep& so_far) { write_so_far(a, so_far, command, equal); };
+  const eval::Sweep sweep = eval::simulate_sweep(std::move(shape), workload, options, std::move(known), keep);
   progress.finish();
   if (!sweep.complete()) {
     if (a.out.empty()) throw RunError("Interrupted; nothing was written. With --out what is finished is kept.");

@@ -5,7 +5,8 @@
   python3 scripts/model_tables.py runs/embedded models/deep/fluxion/README.md
 
 Of the predictors' page it makes rules, lengths and blocks; of a page that has such places accuracy, tasks and heads, too: with a
-third word, such as seed, they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder lacks is left as it is, and named.
+third word, such as seed, they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the
+folder lacks is left as it is, and named.
 """
 import json
 import sys
@@ -45,32 +46,29 @@ class Measured:
         file = self.folder / name
         return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
-    def cells(self, run):
-        """{(task, length): cell} of full attention, lengths and tasks in the run's order; None without the run."""
+    def scores(self, run):
+        """Of full attention: scores as text by (task, length), tasks, lengths, in the run's order; None without the run."""
         summary = self.read(f"{run}/summary.json")
         if summary is None:
             return None
         if not summary["complete"]:
             raise SystemExit(f"model_tables.py: the run '{self.folder / run}' is not finished: measure_model.sh goes on with it.")
-        return {(c["task"], c["length"]): c for c in summary["methods"][0]["cells"]}
+        cells = {(c["task"], c["length"]): score(c) for c in summary["methods"][0]["cells"]}
+        return cells, list(dict.fromkeys(task for task, _ in cells)), list(dict.fromkeys(length for _, length in cells))
 
     # ---- models/README.md ----------------------------------------------------------------------------------------
     def accuracy(self):
-        cells = self.cells("accuracy")
-        if cells is None:
+        if (found := self.scores("accuracy")) is None:
             return None
-        lengths = list(dict.fromkeys(length for _, length in cells))
-        tasks = list(dict.fromkeys(task for task, _ in cells))
-        rows = [[f"{task}: {ABOUT[task]}" if task in ABOUT else task, *(score(cells[task, n]) for n in lengths)] for task in tasks]
+        cells, tasks, lengths = found
+        rows = [[f"{task}: {ABOUT[task]}" if task in ABOUT else task, *(cells[task, n] for n in lengths)] for task in tasks]
         return table(["task", *map(length_text, lengths)], rows)
 
     def tasks(self):
-        cells = self.cells("tasks")
-        if cells is None:
+        if (found := self.scores("tasks")) is None:
             return None
-        lengths = list(dict.fromkeys(length for _, length in cells))
-        tasks = list(dict.fromkeys(task for task, _ in cells))
-        return table(["", *tasks], [[length_text(n), *(score(cells[task, n]) for task in tasks)] for n in lengths])
+        cells, tasks, lengths = found
+        return table(["", *tasks], [[length_text(n), *(cells[task, n] for task in tasks)] for n in lengths])
 
     def heads(self):
         profiles = {"RULER 2K": self.read("heads-2k.json"), "RULER 4K": self.read("heads-4k.json"),

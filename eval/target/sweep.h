@@ -29,7 +29,8 @@ struct SweepOptions {
   double tpot_ms = 0;                   // above 0: the longest step that kAsManyAsFit may come to
   std::uint32_t steps = 64;             // decode steps, at least 2
   std::uint32_t prefill_chunk = 2048;
-  unsigned threads = 0;  // points at a time, one thread each; 0: as many as this process may use
+  std::optional<Answers> answers;  // what a run says that the methods lose: for tables, it changes no point
+  unsigned threads = 0;            // points at a time, one thread each; 0: as many as this process may use
   std::function<bool()> interrupted;
   /// In points, those that were known before included; `what` was done last. From any thread.
   std::function<void(std::uint64_t done, std::uint64_t total, const std::string& what)> progress;
@@ -52,8 +53,7 @@ struct Sweep {
   std::string shape;                        // all that a cost depends on: two models may have one name
   SweepOptions options;
   Workload workload;
-  std::vector<SweepPoint> points;       // by machine, batch, context, method, each in the order of its option
-  std::optional<Answers> answers = {};  // what a run says that the methods lose
+  std::vector<SweepPoint> points;  // by machine, batch, context, method, each in the order of its option
 
   /// nullptr: not simulated (yet).
   const SweepPoint* find(const std::string& hardware, std::uint32_t batch, std::uint32_t context,

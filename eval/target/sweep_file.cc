@@ -95,15 +95,15 @@ std::vector<SweepPoint> read_points(ObjectReader& sweep, const std::string& file
 
 /// Shares of 1, of the point's context; cells without a figure are empty.
 std::string answers_cells(const Sweep& s, const SweepPoint& p) {
-  if (!s.answers) return ",,,,,";
+  if (!s.options.answers) return ",,,,,";
   std::string text = ",,,,";
-  if (const AnswersAt* at = s.answers->find(p.method, p.context)) {
+  if (const AnswersAt* at = s.options.answers->find(p.method, p.context)) {
     const Estimate& loss = at->loss;
     text = fmt::format(",{:.6f}", at->score.value);
     text +=
         loss.n == 0 ? ",,," : fmt::format(",{:.6f},{:.6f},{:.6f}", loss.value, loss.interval.low, loss.interval.high);
   }
-  return text + fmt::format(",{}", to_string(s.answers->standing(p.method, p.context)));
+  return text + fmt::format(",{}", to_string(s.options.answers->standing(p.method, p.context)));
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ std::string sweep_json(const Sweep& s, const std::string& command, const std::st
   Json json = settings_json(s, program);
   json["command"] = command;
   json["clock"] = "simulated";
-  if (s.answers) json["answers"] = answers_json(*s.answers);
+  if (s.options.answers) json["answers"] = answers_json(*s.options.answers);
   json["complete"] = s.complete();
   json["hardware"] = Json::object();
   for (const HardwareProfile& h : s.options.hardware) json["hardware"][h.name] = profile_json(h);
@@ -195,7 +195,7 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
     add(s.options.contexts, p.context);
     add(s.options.methods, p.method);
   }
-  if (reader.has("answers")) s.answers = parse_answers(reader.object("answers"), file + ", answers");
+  if (reader.has("answers")) s.options.answers = parse_answers(reader.object("answers"), file + ", answers");
   if (reader.text("clock") != "simulated") reader.fail("clock", "\"simulated\"");
   out.complete = reader.boolean("complete");
   reader.finish();
@@ -206,8 +206,8 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
               [](std::uint32_t x, std::uint32_t y) { return x - 1 < y - 1; });  // as many as fit: last
   }
   if (s.points.empty()) throw_input_error("{}: the sweep has no point yet.", file);
-  if (s.answers)
-    for (const MethodAnswers& m : s.answers->methods)
+  if (s.options.answers)
+    for (const MethodAnswers& m : s.options.answers->methods)
       if (std::ranges::find(s.options.methods, m.method) == s.options.methods.end() && out.complete)
         throw_input_error("{}: 'answers' has the method '{}', which no point is of.", file, m.method);
   return out;

@@ -153,7 +153,7 @@ std::string named(const SweepPoint& p, const Sweep& s) {
 /// The fastest that loses little, and the fastest of those that are faster of which nobody knows.
 void add_by_answers(const Sweep& s, std::uint32_t context, const std::vector<const SweepPoint*>& points,
                     std::vector<std::string>& row) {
-  const auto standing = [&](const SweepPoint* p) { return s.answers->standing(p->method, context); };
+  const auto standing = [&](const SweepPoint* p) { return s.options.answers->standing(p->method, context); };
   const auto good =
       std::find_if(points.begin(), points.end(), [&](const SweepPoint* p) { return standing(p) == Standing::within; });
   const auto unknown = std::find_if(points.begin(), good, [&](const SweepPoint* p) {
@@ -170,8 +170,8 @@ SweepTable fastest(const Sweep& s) {
   table.clock = fmt::format("simulated: {}", s.model);
   table.leading = 3;
   table.head = {"machine", "batch", "context", "fastest, tokens/s"};
-  if (s.answers) {
-    table.head.push_back("fastest that loses at most " + points_text(s.answers->margin));
+  if (s.options.answers) {
+    table.head.push_back("fastest that loses at most " + points_text(s.options.answers->margin));
     table.head.emplace_back("faster, but it is not known what it loses");
   } else {
     table.head.insert(table.head.end(), {"second", "third"});
@@ -183,9 +183,9 @@ SweepTable fastest(const Sweep& s) {
         const auto points = ranked(s, {h.name, batch, context});
         std::vector<std::string>& row = table.rows.emplace_back();
         row = {h.name, batch == kAsManyAsFit ? "max" : std::to_string(batch), length_text(context)};
-        for (std::size_t i = 0; i < (s.answers ? 1 : kShown); ++i)
+        for (std::size_t i = 0; i < (s.options.answers ? 1 : kShown); ++i)
           row.push_back(i < points.size() ? named(*points[i], s) : "-");
-        if (s.answers) add_by_answers(s, context, points, row);
+        if (s.options.answers) add_by_answers(s, context, points, row);
         const auto whole = std::find_if(points.begin(), points.end(), [](const SweepPoint* p) { return p->lossless; });
         const bool asked =
             std::any_of(s.points.begin(), s.points.end(), [](const SweepPoint& p) { return p.lossless; });
@@ -284,8 +284,9 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
         fmt::format("{} has {} positions: contexts of {} are costed as those of the same shape with scaled "
                     "RoPE, which takes no time of its own.",
                     s.model, s.positions, beyond));
-  if (s.answers)
-    for (std::string& sentence : answers_notes(*s.answers, s.model, o.contexts)) notes.push_back(std::move(sentence));
+  if (s.options.answers)
+    for (std::string& sentence : answers_notes(*s.options.answers, s.model, o.contexts))
+      notes.push_back(std::move(sentence));
   else
     notes.emplace_back(
         "Speed alone: how much a method loses is what `tandem compare` and `tandem eval` measure, at budgets of its "
@@ -318,7 +319,7 @@ std::string all_figures(const Sweep& s) {
 std::vector<SweepTable> sweep_tables(const Sweep& s) {
   std::vector<SweepTable> tables = {quantity(s, "Tokens/s", tokens_cell), quantity(s, "Step, ms (TPOT)", step_cell),
                                     quantity(s, "Idle: share of the step, ms per layer, what for", idle_cell)};
-  if (s.answers) tables.push_back({"What answers lose", {answers_table(*s.answers)}});
+  if (s.options.answers) tables.push_back({"What answers lose", {answers_table(*s.options.answers)}});
   tables.push_back(fastest(s));
   return tables;
 }

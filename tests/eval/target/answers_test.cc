@@ -141,7 +141,7 @@ TEST(Answers, WhatStandsInForAFileIsWhatReadOne) {
   EXPECT_EQ(a.methods[0].measured_as, "fluxion:heads=seed") << "the first that reads a predictor";
   EXPECT_EQ(a.methods[1].measured_as, "fluxion:heads=embedded");
   EXPECT_EQ(a.methods[2].measured_as, "fluxion:heads=fixed");
-  entries[4].options[0].second = entries[4].label = "fluxion:heads=elsewhere";  // the same file has moved
+  entries[4].label = "fluxion:heads=elsewhere";  // the same file has moved
   for (auto& option : entries[4].options)
     if (option.first == "heads") option.second = "elsewhere";
   entries.erase(entries.begin() + 2, entries.begin() + 4);
@@ -171,7 +171,7 @@ TEST(Answers, RunsThatSayNothingAreRefused) {
   EXPECT_THAT(refusal_of(perplexity / "run", methods), HasSubstr("is a perplexity"));
 }
 
-/// 4 ms for full, 2 for quest, 1 for streaming; the last of them is refused at the second context.
+/// 4 ms for full, 2 for quest, 1 for streaming.
 Sweep sweep_with(const Answers& answers) {
   SweepOptions options;
   options.methods = {"full", "quest:budget=256", "streaming"};
@@ -186,7 +186,7 @@ Sweep sweep_with(const Answers& answers) {
       point.row.method = point.method;
       point.row.step_ms = point.row.busy_ms = m == 0 ? 4 : m == 1 ? 2 : 1;
     }
-  sweep.answers = answers;
+  sweep.options.answers = answers;
   return sweep;
 }
 
@@ -217,7 +217,7 @@ TEST(Answers, ChooseTheFastestThatLosesLittle) {
       << "what is not known is as fast, not faster";
   std::istringstream lines(text(0.02, /*markdown=*/false));
   for (std::string line; std::getline(lines, line);) {
-    if (line.find(root.operator/("run").string()) != std::string::npos) continue;  // a path has its own length
+    if (line.find((root / "run").string()) != std::string::npos) continue;  // a path has its own length
     std::size_t columns = 0;
     for (const char c : line) columns += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
     EXPECT_LE(columns, 100u) << line;
