@@ -130,10 +130,10 @@ class Packer:
                 if fits and (not dense or len(head) <= 1.1 * share * room or characters <= 60):
                     break
                 characters *= min(0.8, share * room / len(head))
-            if not fits and ids:
-                break
-            if not fits:  # not even one: another family may
-                tries += 1
+            if not fits:
+                if ids:
+                    break
+                tries += 1  # not even one: another family may
                 continue
             ids += head
             kinds += _some(len(kinds), len(head))
