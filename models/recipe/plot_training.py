@@ -45,12 +45,12 @@ def main() -> None:
     rights.set_ylabel("right answers, %")
     rights.set_xlabel("tokens, millions")
     rights.set_ylim(0, 100)
-    rights.legend()
+    rights.legend(loc="lower left", bbox_to_anchor=(0, 1), ncol=5, frameon=False)
     for before, after in zip(lines, lines[1:]):
         if before["stage"] != after["stage"]:
             for axes in (losses, rights):
                 axes.axvline(before["tokens"] / 1e6, color="0.6", linewidth=0.8)
-            losses.annotate(f" T {after['T']}", (before["tokens"] / 1e6, losses.get_ylim()[1]), va="top", fontsize=8)
+            losses.annotate(f" T {after['T']}", (before["tokens"] / 1e6, losses.get_ylim()[1]), va="top", rotation=90, fontsize=7)
     figure.tight_layout()
     figure.savefig(run / "training.png", dpi=120)
     print(run / "training.png")
