@@ -4,27 +4,35 @@
 #   scripts/measure_model.sh MODEL OUT [PART...]
 #
 # Parts, all of them where none is named, in this order:
-#   accuracy    full attention, needle tasks at 512 to 4K, 50 samples each
+#   accuracy    full attention, needle tasks at 512 to 8K, 50 samples each
 #   tasks       the other seven at 1K and 2K, 30 samples each
 #   heads       which heads stream, sinks, budgets, overlaps; at 2K and 4K, and on TEXT where it is given
 #   ahead       cosines of the layer-ahead query (ScoutAttention)
 #   recall      intervals of its recalls, CPU's share by step
 #   shift       predicted queries (AsyncSpade), with the plot
 #   flops       accuracy at equal budgets of 128 tokens
+#   hgca        perplexity by beta and device ratio, and needles, starved
 #   predictors  Fluxion's, one for each budget rule: collects, trains (PyTorch), writes OUT/fluxion and its reports
+# and, when these are in MODEL's folder fluxion (the embedded model or seed):
 #   regret      the predictor beside labels measured in the run
+#   near        accuracy at 2K and 3K, 1,200 samples
+#   lengths     the same at 1K to 16K, 300 samples
+#   ablations   budget rules and stages, with the plot
+#   readme      README.md's two tables
+#   equal       accuracy at equal bytes
+#   needle      a needle by depth and length
 #
 # A part whose result is in OUT is not measured again: the same command goes on after it was ended. scripts/model_tables.py
-# writes the pages' tables from OUT.
+# writes the pages' tables from OUT, scripts/readme_results.py README.md's from OUT/readme.
 # PYTHON: one with PyTorch and numpy (default: python3). TANDEM: the program (default: build/release/bin/tandem).
 # TEXT: a file for heads on natural text, such as the test part of WikiText-2.
 # VECTOR: also write rows and what the predictor says of them, the golden of its test (tests/methods/fluxion/predictor.json).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-[ $# -ge 2 ] || { sed -n '2,22s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 2 ] || { awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$0"; exit 2; }
 model=$1 out=$2
 shift 2
-parts=(accuracy tasks heads ahead recall shift flops predictors regret)
+parts=(accuracy tasks heads ahead recall shift flops hgca predictors regret near lengths ablations readme equal needle)
 for part in "$@"; do
   [[ " ${parts[*]} " = *" $part "* ]] || { echo "measure_model.sh: there is no part '$part'; there are ${parts[*]}." >&2; exit 2; }
 done
@@ -33,14 +41,26 @@ python=${PYTHON:-python3}
 tandem=${TANDEM:-$root/build/release/bin/tandem}
 # The system's Python, where there is one: Debian's matplotlib belongs to it.
 plotting=$(command -v /usr/bin/python3 || echo "$python")
+fluxion=fluxion:heads=$model  # with its own predictor
 mkdir -p "$out"
 
-# A comparison, begun or continued.
-compare() {
+# A run into folder $1, begun or continued; the rest is the command.
+measure() {
   local folder=$out/$1 again=()
   shift
   [ ! -e "$folder/manifest.json" ] || again=(--resume)
-  "$tandem" compare --model "$model" --out "$folder" --no-plot "${again[@]}" "$@"
+  "$tandem" "$@" --model "$model" --out "$folder" "${again[@]}"
+}
+compare() {
+  local folder=$1
+  shift
+  measure "$folder" compare --no-plot "$@"
+}
+# The run's table of accuracy and bytes, as text and as JSON: its folder's name, then options of plot_tradeoff.py.
+tradeoff() {
+  local name=$1
+  shift
+  "$plotting" "$root/scripts/plot_tradeoff.py" "$out/$name" --json "$out/$name.json" "$@" | tee "$out/$name.md"
 }
 # A profile: the JSON appears when it is whole.
 profile() {
@@ -68,7 +88,7 @@ train() {
   mv "$out/fluxion/part" "$out/fluxion/$policy.safetensors"
 }
 
-measure_accuracy() { compare accuracy --methods full --tasks single,multikey --lengths 512,1K,2K,4K --samples 50; }
+measure_accuracy() { compare accuracy --methods full --tasks single,multikey --lengths 512,1K,2K,4K,8K --samples 50; }
 measure_tasks() {
   compare tasks --methods full --tasks niah_multivalue,niah_multiquery,vt,cwe,fwe,qa_1,qa_2 --lengths 1K,2K --samples 30
 }
@@ -99,8 +119,37 @@ measure_predictors() {
   train score --data "$out"/data-{a,b,c,d,e,f}
 }
 measure_regret() {
-  compare regret --head-errors \
-    --methods "full,fluxion:heads=oracle,line=cover,fluxion:heads=oracle,fluxion:heads=$out/fluxion/fluxion.safetensors,hybrid-fixed"
+  compare regret --head-errors --methods "full,fluxion:heads=oracle,line=cover,fluxion:heads=oracle,$fluxion,hybrid-fixed"
+}
+measure_near() {
+  compare near --methods "full,$fluxion,hybrid-fixed,hybrid-fixed:budget=0.1" --lengths 2K,3K --samples 100 --seed 2026
+  tradeoff near --by-length
+}
+measure_lengths() {
+  compare lengths --methods "full,$fluxion,hybrid-fixed,hybrid-fixed:budget=0.1" --lengths 1K,4K,6K,8K,16K --samples 10 --seed 2027
+  tradeoff lengths --by-length
+}
+measure_ablations() {
+  compare ablations --samples 10 \
+    --methods "full,$fluxion,$fluxion,budgets=output,$fluxion,budgets=score,$fluxion,stage=fixed16,$fluxion,stage=fixed32,$fluxion,stage=dynamic"
+  tradeoff ablations "$out/ablations.svg"
+}
+measure_readme() { measure readme compare --as llama-3.1-8b --batch 16 --context 32K --workload published; }
+measure_equal() { measure equal compare --equal touched-bytes=0.2,0.35,0.5 --samples 20 --batch 20; }
+measure_needle() { measure needle eval needle; }
+measure_hgca() {
+  local methods=full ratio beta
+  for ratio in 0.25 0.5 0.75; do
+    for beta in 0.25 0.5 0.75 1; do methods+=,hgca:device_kv=$ratio,beta=$beta; done
+  done
+  methods+=,hgca:device_kv=0.25,beta=1000000,hgca:device_kv=0.25,beta=1,dense_layers=1
+  measure hgca-perplexity eval perplexity --no-plot --precision f32 --windows 32 --methods "$methods"
+  methods=full
+  for ratio in 0.25,beta=0.05 0.25,beta=0.5 0.25,beta=1 0.25,beta=2 0.05,beta=0.5 0.05,beta=1 0.05,beta=2 0.25,beta=1,dense_layers=1; do
+    methods+=,hgca:device_kv=$ratio
+  done
+  methods+=,hybrid-fixed:budget=0.02,hybrid-fixed:budget=0.05,hybrid-fixed:budget=0.2,streaming
+  compare hgca-needles --precision f32 --methods "$methods" --tasks single,multikey --lengths 1K --samples 60
 }
 
 for part in "${parts[@]}"; do
