@@ -185,9 +185,8 @@ Answers read_answers(const std::filesystem::path& run, const std::vector<std::st
   }
   if (!any)
     throw_input_error(
-        "'{}' has none of the methods {}: it has {}. A method is the same where all its options are, those that are "
-        "not "
-        "given included (tandem methods NAME).",
+        "'{}' has none of the methods {}: it has {}. A method is the same where all its options are, those included "
+        "that are not given (tandem methods NAME).",
         run.string(), fmt::join(methods, ", "), labels_of(manifest.methods));
   return answers;
 }

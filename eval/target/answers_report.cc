@@ -37,6 +37,34 @@ std::string where_measured(const Answers& a) {
   return text;
 }
 
+/// How many samples would be about enough to tell, were the loss what it looks: intervals narrow as 1 / sqrt(n).
+double samples_to_tell(const AnswersAt& at, double margin) {
+  const Interval& i = at.loss.interval;
+  const double room = std::abs(margin - at.loss.value);
+  const double width = at.loss.value < margin ? i.high - at.loss.value : at.loss.value - i.low;
+  return room > 0 ? double(at.loss.n) * std::pow(width / room, 2) : HUGE_VAL;
+}
+
+/// " "cannot tell" needs more samples: ...", two digits; nothing where every loss is told.
+std::string more_samples(const Answers& a) {
+  constexpr double kMost = 100000;
+  std::string each;
+  for (const MethodAnswers& m : a.methods)
+    for (const AnswersAt& at : m.at) {
+      if (a.standing(m, at) != Standing::cannot_tell) continue;
+      const double needed = samples_to_tell(at, a.margin);
+      const double unit = std::pow(10, std::max(0.0, std::floor(std::log10(needed)) - 1));
+      each += fmt::format(
+          "{}{}{} {}", each.empty() ? "" : ", ", m.method, at.length == 0 ? "" : " at " + length_text(at.length),
+          needed > kMost ? "too near the margin to be told" : fmt::format("{:.0f}", std::ceil(needed / unit) * unit));
+    }
+  if (each.empty()) return "";
+  return fmt::format(
+      " \"cannot tell\" needs more samples than the run has; were losses what they look here, about so many would do: "
+      "{}.",
+      each);
+}
+
 }  // namespace
 
 std::string points_text(double share) {
@@ -79,11 +107,8 @@ std::vector<std::string> answers_notes(const Answers& a, const std::string& mode
     if (!measured_for(a, context)) elsewhere += (elsewhere.empty() ? "" : ", ") + length_text(context);
   notes.push_back(fmt::format(
       "Losses: of the mean score of all tasks, beside {} on the same samples, measured by the run {}. A method loses "
-      "at "
-      "most {} at a context where its whole interval does, or where it computes what full attention does; \"cannot "
-      "tell\" "
-      "needs more samples.{}{}",
-      a.baseline, a.run, points_text(a.margin), others, others.empty() ? "" : "."));
+      "at most {} at a context where its whole interval does, or where it computes what full attention does.{}{}{}",
+      a.baseline, a.run, points_text(a.margin), more_samples(a), others, others.empty() ? "" : "."));
   if (a.model != model)
     notes.push_back(fmt::format("The answers are of {}: what those of {} lose may be another thing.", a.model, model));
   if (!elsewhere.empty())

@@ -115,6 +115,37 @@ TEST(Answers, FewSamplesCannotTell) {
             Standing::within);
 }
 
+/// What the first note says that quest needs, 0 where it says nothing.
+unsigned needed_by_quest(const Answers& answers) {
+  const std::string note = answers_notes(answers, answers.model, std::vector<std::uint32_t>{1024}).front();
+  const std::string before = "quest:budget=256 at 1K ";
+  const std::size_t at = note.find(before);
+  return at == std::string::npos ? 0 : unsigned(std::stoul(note.substr(at + before.size())));
+}
+
+TEST(Answers, SayHowManySamplesWouldTell) {
+  for (const double margin : {0.06, 0.07, 0.13, 0.16}) {
+    SCOPED_TRACE(margin);
+    const auto answers_with = [&](std::uint32_t samples) {
+      const TemporaryFolder root;
+      const auto run = entries_run(root, method_entries({"full", "quest:budget=256"}), {5, 15}, samples, true, {1024});
+      return read_answers(run, {"quest:budget=256"}, load_shape(kShape), margin);
+    };
+    const Answers few = answers_with(100);
+    ASSERT_EQ(few.standing("quest:budget=256", 1024), Standing::cannot_tell);
+    const unsigned needed = needed_by_quest(few);
+    ASSERT_GT(needed, 100u);
+    // Every hundred of the run is like the first, so that as many must do, and a third less must not.
+    const Answers enough = answers_with((needed + 99) / 100 * 100);
+    EXPECT_EQ(enough.standing("quest:budget=256", 1024), margin > 0.1 ? Standing::within : Standing::beyond) << needed;
+    EXPECT_EQ(needed_by_quest(enough), 0u);
+    const unsigned fewer = needed * 2 / 3 / 100 * 100;
+    if (fewer > 100) {
+      EXPECT_EQ(answers_with(fewer).standing("quest:budget=256", 1024), Standing::cannot_tell) << needed;
+    }
+  }
+}
+
 TEST(Answers, AMethodIsTheRunsOneWithTheSameOptions) {
   const TemporaryFolder root;
   std::vector<MethodEntry> entries =
