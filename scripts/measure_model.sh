@@ -16,7 +16,7 @@
 # and, when these are in MODEL's folder fluxion (the embedded model or seed):
 #   regret      the predictor beside labels measured in the run
 #   near        accuracy at 2K and 3K, 1,200 samples
-#   lengths     the same at 1K to 16K, 300 samples
+#   far         the same at 1K and 4K to 16K, 300 samples
 #   ablations   budget rules and stages, with the plot
 #   readme      README.md's two tables
 #   equal       accuracy at equal bytes
@@ -32,7 +32,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 [ $# -ge 2 ] || { awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$0"; exit 2; }
 model=$1 out=$2
 shift 2
-parts=(accuracy tasks heads ahead recall shift flops hgca predictors regret near lengths ablations readme equal needle)
+parts=(accuracy tasks heads ahead recall shift flops hgca predictors regret near far ablations readme equal needle)
 for part in "$@"; do
   [[ " ${parts[*]} " = *" $part "* ]] || { echo "measure_model.sh: there is no part '$part'; there are ${parts[*]}." >&2; exit 2; }
 done
@@ -125,9 +125,9 @@ measure_near() {
   compare near --methods "full,$fluxion,hybrid-fixed,hybrid-fixed:budget=0.1" --lengths 2K,3K --samples 100 --seed 2026
   tradeoff near --by-length
 }
-measure_lengths() {
-  compare lengths --methods "full,$fluxion,hybrid-fixed,hybrid-fixed:budget=0.1" --lengths 1K,4K,6K,8K,16K --samples 10 --seed 2027
-  tradeoff lengths --by-length
+measure_far() {
+  compare far --methods "full,$fluxion,hybrid-fixed,hybrid-fixed:budget=0.1" --lengths 1K,4K,6K,8K,16K --samples 10 --seed 2027
+  tradeoff far --by-length
 }
 measure_ablations() {
   compare ablations --samples 10 \

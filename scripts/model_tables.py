@@ -4,15 +4,17 @@
   scripts/measure_model.sh embedded runs/embedded
   python3 scripts/model_tables.py runs/embedded models/deep/fluxion/README.md
 
-Of the predictors' page it makes rules, lengths and blocks; of a page that has such places accuracy, tasks and heads, too: with a
-third word, such as seed, they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the
-folder lacks is left as it is, and named.
+Of the predictors' page it makes rules, lengths and blocks; of models/README.md accuracy, tasks and heads; of docs/fluxion-accuracy.md
+regret, near, far and ablations; of docs/hgca.md perplexity and needles; of AsyncSpade's page flops. With a third word, such as seed,
+they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder lacks is left as it
+is, and named.
 """
-import json
 import sys
 from pathlib import Path
 
+import run_tables
 from reproduction_tables import Document
+from run_tables import length_text, table
 
 ABOUT = {
     "niah_single_1": "one number in noise", "niah_single_2": "one number in prose", "niah_single_3": "one UUID in prose",
@@ -20,15 +22,6 @@ ABOUT = {
     "niah_multikey_3": "one UUID among UUID needles",
 }
 RULES = ("fluxion", "output", "score")
-
-
-def table(head, rows, left=1):
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * left + "---:|" * (len(head) - left)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
-
-
-def length_text(tokens):
-    return f"{tokens // 1024}K" if tokens % 1024 == 0 else str(tokens)
 
 
 def score(cell):
@@ -43,16 +36,13 @@ class Measured:
         self.folder = Path(folder)
 
     def read(self, name):
-        file = self.folder / name
-        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        return run_tables.read(self.folder / name)
 
     def scores(self, run):
         """Of full attention: scores as text by (task, length), tasks, lengths, in the run's order; None without the run."""
-        summary = self.read(f"{run}/summary.json")
+        summary = run_tables.summary_of(self.folder / run)
         if summary is None:
             return None
-        if not summary["complete"]:
-            raise SystemExit(f"model_tables.py: the run '{self.folder / run}' is not finished: measure_model.sh goes on with it.")
         cells = {(c["task"], c["length"]): score(c) for c in summary["methods"][0]["cells"]}
         return cells, list(dict.fromkeys(task for task, _ in cells)), list(dict.fromkeys(length for _, length in cells))
 
@@ -168,7 +158,35 @@ class Measured:
                          f"{b['eq1_on_labels']['mae']:.3f}", f"{100 * b['too_little']:.1f}"])
         return table(["block", "mean budget needed", "mean predicted", "R²", "MAE", "MAE of the line", "too little, %"], rows, left=0)
 
-    PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks")
+    # ---- the methods' pages --------------------------------------------------------------------------------------
+    def regret(self):
+        return run_tables.regret(self.folder / "regret")
+
+    def perplexity(self):
+        return run_tables.perplexity_grid(self.folder / "hgca-perplexity")
+
+    def needles(self):
+        return run_tables.accuracy_by_method(self.folder / "hgca-needles")
+
+    def flops(self):
+        return run_tables.flops(self.folder / "flops")
+
+    def printed(self, name):
+        """A table as plot_tradeoff.py printed it."""
+        file = self.folder / f"{name}.md"
+        return file.read_text(encoding="utf-8") if file.exists() else None
+
+    def near(self):
+        return self.printed("near")
+
+    def far(self):
+        return self.printed("far")
+
+    def ablations(self):
+        return self.printed("ablations")
+
+    PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks", "regret", "perplexity", "needles", "flops", "near", "far",
+             "ablations")
 
 
 def main():

@@ -1,0 +1,111 @@
+"""Tables of a run folder as the pages have them; scripts/model_tables.py puts them there. Each takes a folder (pathlib.Path) and
+gives text, or None where the folder is not there. A run that is not finished is an error.
+"""
+import json
+
+
+def table(head, rows, left=1):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * left + "---:|" * (len(head) - left)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def length_text(tokens):
+    return f"{tokens // 1024}K" if tokens % 1024 == 0 else str(tokens)
+
+
+def read(file):
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def summary_of(folder):
+    summary = read(folder / "summary.json")
+    if summary is not None and not summary["complete"]:
+        raise SystemExit(f"model_tables.py: the run '{folder}' is not finished: measure_model.sh goes on with it.")
+    return summary
+
+
+def difference(entry, name="difference", scale=100, digits=1):
+    """`+1.0 [-0.5, +2.5]`; nothing for the baseline, which has none."""
+    if name not in entry:
+        return ""
+    values = (entry[name]["value"], *entry[name]["interval"])
+    value, low, high = (f"{scale * v:+.{digits}f}" for v in values)
+    return f"{value} [{low}, {high}]"
+
+
+def percent(entry):
+    low, high = entry["interval"]
+    return f"{100 * entry['accuracy']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def attended(method, side):
+    return f"{method['latency']['attended_per_step'][side]:.0f}"
+
+
+def regret(folder):
+    """Accuracy, bytes from host memory, and how far the outputs of Fluxion's heads are off (compare --head-errors)."""
+    summary, errors = summary_of(folder), read(folder / "errors.json")
+    if summary is None or errors is None:
+        return None
+    limits = errors["limits"]
+    of = {entry["method"]: entry for entry in errors["methods"]}
+    rows = []
+    for method in summary["methods"]:
+        overall, bytes_ = method["overall"], method["latency"]["bytes_per_token"]
+        row = [method["method"], f"{100 * overall['accuracy']:.1f}", difference(overall),
+               f"{(bytes_['dram'] + bytes_['h2d']) / 1024:.1f}"]
+        entry = of.get(method["method"])
+        if entry is None:
+            row += [""] * 5
+        else:
+            heads = entry["heads"]
+            above = [f"{100 * entry['above'][limits.index(limit)] / heads:.2f}" for limit in (0.1, 0.2, 0.5)]
+            row += [f"{100 * entry['error'] / heads:.2f}", *above, f"{100 * entry['attended'] / heads:.1f}"]
+        rows.append(row)
+    n = summary["methods"][0]["overall"]["n"]
+    return table(["method", f"accuracy % (n = {n})", "difference to full, points [95 %]", "KiB from host memory / token",
+                  "error of outputs %, mean", "above 10 %", "above 20 %", "above 50 %", "host tokens attended %"], rows)
+
+
+def accuracy_by_method(folder):
+    """Best first, behind the baseline: accuracy, difference to it, tokens attended per KV head and layer."""
+    summary = summary_of(folder)
+    if summary is None:
+        return None
+    first, *others = summary["methods"]
+    others.sort(key=lambda method: -method["overall"]["accuracy"])
+    rows = [[m["method"], percent(m["overall"]), difference(m["overall"]), attended(m, "device"), attended(m, "host")]
+            for m in (first, *others)]
+    return table(["method", "accuracy % [95 %]", f"difference to {first['method']}, points [95 %]", "on the device", "on the host"], rows)
+
+
+def perplexity_grid(folder):
+    """HGCA's by beta and share of the KV on the device, in the shape of the paper's Table 1."""
+    summary = summary_of(folder)
+    if summary is None:
+        return None
+    cells = {}
+    for method in summary["methods"]:
+        name, _, rest = method["method"].partition(":")
+        options = dict(pair.split("=") for pair in rest.split(",")) if rest else {}
+        if name == "hgca" and set(options) == {"device_kv", "beta"}:
+            cells[options["device_kv"], float(options["beta"])] = f"{method['perplexity']:.3f} ({difference(method, "nll_difference", 1, 4)})"
+    betas = sorted({beta for _, beta in cells})
+    head = ["device_kv", *("nothing is salient" if beta > 1000 else f"beta {beta:g}" for beta in betas)]
+    ratios = sorted({ratio for ratio, _ in cells}, key=float)
+    return table(head, [[ratio, *(cells.get((ratio, beta), "") for beta in betas)] for ratio in ratios])
+
+
+def flops(folder):
+    """Accuracy beside AsyncSpade's formulas of attention's cost."""
+    summary, points = summary_of(folder), read(folder / "flops.json")
+    if summary is None or points is None:
+        return None
+    of = {point["method"]: point for point in points["points"]}
+    rows = []
+    for method in summary["methods"]:
+        cost = of.get(method["method"])
+        rows.append([method["method"], percent(method["overall"]), difference(method["overall"]),
+                     f"{method['latency']['tpot_ms']:.4f}", f"{cost['attention_flops'] * 1e-6:.2f}" if cost else "-"])
+    return table(["method", "accuracy % [95 %]", "difference to full, points [95 %]", "TPOT ms",
+                  "published FLOPs per token, attention, T = 1,024, M"], rows)
