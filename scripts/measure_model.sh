@@ -13,6 +13,7 @@
 #   flops       accuracy at equal budgets of 128 tokens
 #   hgca        perplexity by beta and device ratio, and needles, starved
 #   predictors  Fluxion's, one for each budget rule: collects, trains (PyTorch), writes OUT/fluxion and its reports
+#   judge       these on prompts of a seed that nothing else uses
 # and, when these are in MODEL's folder fluxion (the embedded model or seed):
 #   regret      the predictor beside labels measured in the run
 #   near        accuracy at 2K and 3K, 1,200 samples
@@ -32,7 +33,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 [ $# -ge 2 ] || { awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$0"; exit 2; }
 model=$1 out=$2
 shift 2
-parts=(accuracy tasks heads ahead recall shift flops hgca predictors regret near far ablations readme equal needle)
+parts=(accuracy tasks heads ahead recall shift flops hgca predictors judge regret near far ablations readme equal needle)
 for part in "$@"; do
   [[ " ${parts[*]} " = *" $part "* ]] || { echo "measure_model.sh: there is no part '$part'; there are ${parts[*]}." >&2; exit 2; }
 done
@@ -117,6 +118,12 @@ measure_predictors() {
   train fluxion --data "$out"/data-{a,b,c,d,e,f} ${VECTOR:+--vector "$VECTOR"}
   train output --data "$out"/data-{a,b,c,d,e,f}
   train score --data "$out"/data-{a,b,c,d,e,f}
+}
+measure_judge() {
+  collect new --lengths 640,1K,2K --samples 2 --seed 577215
+  for policy in fluxion output score; do
+    "$python" "$root/methods/fluxion/train.py" --data "$out/data-new" --judge "$out/fluxion/$policy.safetensors" --report "$out/judged-$policy.json"
+  done
 }
 measure_regret() {
   compare regret --head-errors --methods "full,fluxion:heads=oracle,line=cover,fluxion:heads=oracle,$fluxion,hybrid-fixed"

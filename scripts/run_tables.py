@@ -89,7 +89,8 @@ def perplexity_grid(folder):
         name, _, rest = method["method"].partition(":")
         options = dict(pair.split("=") for pair in rest.split(",")) if rest else {}
         if name == "hgca" and set(options) == {"device_kv", "beta"}:
-            cells[options["device_kv"], float(options["beta"])] = f"{method['perplexity']:.3f} ({difference(method, "nll_difference", 1, 4)})"
+            more = difference(method, "nll_difference", 1, 4)
+            cells[options["device_kv"], float(options["beta"])] = f"{method['perplexity']:.3f} ({more})"
     betas = sorted({beta for _, beta in cells})
     head = ["device_kv", *("nothing is salient" if beta > 1000 else f"beta {beta:g}" for beta in betas)]
     ratios = sorted({ratio for ratio, _ in cells}, key=float)

@@ -1,0 +1,117 @@
+"""Tests of scripts/run_tables.py and model_tables.py: tables of two small runs, whose figures are made anew from single samples.
+
+  python3 tests/scripts/model_tables_test.py --tandem build/release/bin/tandem
+"""
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import model_tables
+import run_tables
+
+TANDEM = "tandem"
+METHODS = ["full", "fluxion:heads=oracle", "streaming:window=128", "tova:budget=128"]
+BETAS = ["0.5", "1000000"]
+
+
+def tandem(*arguments):
+    subprocess.run([TANDEM, *arguments, "--model", "tiny", "--no-plot"], check=True, capture_output=True)
+
+
+def lines_of(file):
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def cells_of(text):
+    """Rows of a Markdown table by their first cell, without the head."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.strip().split("\n")[2:]]
+    return {row[0]: row[1:] for row in rows}
+
+
+class TablesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        made = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(made.cleanup)
+        cls.folder = Path(made.name)
+        tandem("compare", "--methods", ",".join(METHODS), "--tasks", "single", "--lengths", "512", "--samples", "3", "--head-errors",
+               "--out", str(cls.folder / "regret"))
+        (cls.folder / "hgca-needles").symlink_to("regret")
+        tandem("eval", "perplexity", "--windows", "2", "--context", "256", "--new", "32", "--methods",
+               "full," + ",".join(f"hgca:device_kv=0.25,beta={beta}" for beta in BETAS), "--out", str(cls.folder / "hgca-perplexity"))
+
+    def scores(self, method):
+        return [s["score"] for s in lines_of(self.folder / "regret" / "samples.jsonl") if s["method"] == method]
+
+    def test_accuracy_is_the_samples_and_differences_are_the_baselines(self):
+        rows = cells_of(run_tables.accuracy_by_method(self.folder / "regret"))
+        self.assertEqual(set(rows), set(METHODS))
+        self.assertEqual(rows["full"][1], "")
+        full = self.scores("full")
+        for method in METHODS:
+            scores = self.scores(method)
+            self.assertTrue(rows[method][0].startswith(f"{100 * sum(scores) / 9:.1f} ["), rows[method])
+            if method != "full":
+                self.assertTrue(rows[method][1].startswith(f"{100 * (sum(scores) - sum(full)) / 9:+.1f} ["), rows[method])
+        self.assertEqual(rows["streaming:window=128", "tova:budget=128"][2:], ["192", "0"])  # with its 64 sinks
+
+    def test_errors_of_heads_are_those_of_the_batches(self):
+        row = cells_of(run_tables.regret(self.folder / "regret"))["fluxion:heads=oracle"]
+        batches = lines_of(self.folder / "regret" / "errors.jsonl")
+        heads = sum(b["heads"] for b in batches)
+        self.assertGreater(heads, 0)
+        self.assertEqual(row[3], f"{100 * sum(b['error'] for b in batches) / heads:.2f}")
+        self.assertEqual(row[4], f"{100 * sum(b['above'][1] for b in batches) / heads:.2f}")  # of 5, 10, 20 and 50 %
+        self.assertEqual(row[7], f"{100 * sum(b['attended'] for b in batches) / heads:.1f}")
+        self.assertEqual(cells_of(run_tables.regret(self.folder / "regret"))["full"][3:], [""] * 5)
+
+    def test_perplexities_are_the_windows(self):
+        text = run_tables.perplexity_grid(self.folder / "hgca-perplexity")
+        self.assertTrue(text.startswith("| device_kv | beta 0.5 | nothing is salient |\n"), text)
+        windows = lines_of(self.folder / "hgca-perplexity" / "windows.jsonl")
+        nll = {m: sum(w["nll"] for w in windows if w["method"] == m) / 2 for m in {w["method"] for w in windows}}
+        for cell, beta in zip(cells_of(text)["0.25"], BETAS):
+            mine = nll[f"hgca:device_kv=0.25,beta={beta}"]
+            self.assertTrue(cell.startswith(f"{math.exp(mine):.3f} ({mine - nll['full']:+.4f} ["), cell)
+
+    def test_flops_are_the_papers_formula(self):
+        rows = cells_of(run_tables.flops(self.folder / "regret"))
+        self.assertEqual(rows["full"][3], f"{3 * 4 * 4 * 64 * 512 * 1e-6:.2f}")  # appendix B: l 4 q h T
+        self.assertEqual(rows["tova:budget=128"][3], f"{3 * 4 * 64 * (4 * 128 + 2 * 512) * 1e-6:.2f}")  # every key is scored
+        self.assertEqual(rows["fluxion:heads=oracle"][3], "-")  # has no formula
+
+    def test_a_page_gets_what_the_folder_has_and_keeps_the_rest(self):
+        page = self.folder / "page.md"
+        page.write_text("Before\n<!-- made: needles -->\nold\n<!-- end -->\nbetween\n<!-- made: flops -->\nkept\n<!-- end -->\n", encoding="utf-8")
+        with mock.patch.object(sys, "argv", ["model_tables.py", str(self.folder), str(page)]), mock.patch("builtins.print") as said:
+            model_tables.main()
+        text = page.read_text(encoding="utf-8")
+        self.assertEqual(text, "Before\n<!-- made: needles -->\n" + run_tables.accuracy_by_method(self.folder / "regret") +
+                         "<!-- end -->\nbetween\n<!-- made: flops -->\nkept\n<!-- end -->\n")
+        self.assertIn("flops", said.call_args.args[0])
+
+    def test_what_is_missing_makes_no_table(self):
+        for make in (run_tables.regret, run_tables.accuracy_by_method, run_tables.perplexity_grid, run_tables.flops):
+            self.assertIsNone(make(self.folder / "nothing"))
+
+    def test_a_run_that_is_not_finished_is_an_error(self):
+        part = self.folder / "part"
+        part.mkdir()
+        summary = json.loads((self.folder / "regret" / "summary.json").read_text(encoding="utf-8"))
+        (part / "summary.json").write_text(json.dumps({**summary, "complete": False}), encoding="utf-8")
+        with self.assertRaisesRegex(SystemExit, "not finished"):
+            run_tables.accuracy_by_method(part)
+
+
+if __name__ == "__main__":
+    if "--tandem" in sys.argv:
+        at = sys.argv.index("--tandem")
+        TANDEM = sys.argv[at + 1]
+        del sys.argv[at:at + 2]
+    unittest.main()
