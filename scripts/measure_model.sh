@@ -20,6 +20,7 @@
 #   far         the same at 1K and 4K to 16K, 300 samples
 #   ablations   budget rules and stages, with the plot
 #   readme      README.md's two tables
+#   recorded    the second of them with choices recorded on MODEL
 #   equal       accuracy at equal bytes
 #   needle      a needle by depth and length
 #
@@ -33,7 +34,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 [ $# -ge 2 ] || { awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$0"; exit 2; }
 model=$1 out=$2
 shift 2
-parts=(accuracy tasks heads ahead recall shift flops hgca predictors judge regret near far ablations readme equal needle)
+parts=(accuracy tasks heads ahead recall shift flops hgca predictors judge regret near far ablations readme recorded equal needle)
 for part in "$@"; do
   [[ " ${parts[*]} " = *" $part "* ]] || { echo "measure_model.sh: there is no part '$part'; there are ${parts[*]}." >&2; exit 2; }
 done
@@ -142,6 +143,7 @@ measure_ablations() {
   tradeoff ablations "$out/ablations.svg"
 }
 measure_readme() { measure readme compare --as llama-3.1-8b --batch 16 --context 32K --workload published; }
+measure_recorded() { compare recorded --as llama-3.1-8b --batch 16 --context 32K --workload recorded; }
 measure_equal() { measure equal compare --equal touched-bytes=0.2,0.35,0.5 --samples 20 --batch 20; }
 measure_needle() { measure needle eval needle; }
 measure_hgca() {

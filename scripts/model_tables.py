@@ -5,7 +5,7 @@
   python3 scripts/model_tables.py runs/embedded models/deep/fluxion/README.md
 
 Of the predictors' page it makes rules, lengths and blocks; of models/README.md accuracy, tasks and heads; of docs/fluxion-accuracy.md
-regret, near, far and ablations; of docs/hgca.md perplexity and needles; of AsyncSpade's page flops. With a third word, such as seed,
+regret, near, far and ablations; of docs/hgca.md perplexity and needles; of AsyncSpade's page shift and flops. With a third word, such as seed,
 they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder lacks is left as it
 is, and named.
 """
@@ -168,6 +168,9 @@ class Measured:
     def needles(self):
         return run_tables.accuracy_by_method(self.folder / "hgca-needles")
 
+    def shift(self):
+        return run_tables.query_shift(self.folder / "shift.json")
+
     def flops(self):
         return run_tables.flops(self.folder / "flops")
 
@@ -185,8 +188,8 @@ class Measured:
     def ablations(self):
         return self.printed("ablations")
 
-    PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks", "regret", "perplexity", "needles", "flops", "near", "far",
-             "ablations")
+    PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks", "regret", "perplexity", "needles", "shift", "flops", "near",
+             "far", "ablations")
 
 
 def main():

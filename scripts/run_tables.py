@@ -2,6 +2,7 @@
 gives text, or None where the folder is not there. A run that is not finished is an error.
 """
 import json
+import statistics
 
 
 def table(head, rows, left=1):
@@ -110,3 +111,26 @@ def flops(folder):
                      f"{method['latency']['tpot_ms']:.4f}", f"{cost['attention_flops'] * 1e-6:.2f}" if cost else "-"])
     return table(["method", "accuracy % [95 %]", "difference to full, points [95 %]", "TPOT ms",
                   "published FLOPs per token, attention, T = 1,024, M"], rows)
+
+
+def query_shift(file):
+    """AsyncSpade's readings, from what `tandem profile query-shift` wrote: share of the true choice that is predicted."""
+    profile = read(file)
+    if profile is None:
+        return None
+    prompts = profile["each_prompt"]
+    found = {}
+    for i, variant in enumerate(profile["variants"]):
+        options = dict(pair.split("=") for pair in variant["options"].split(","))
+        cells = []
+        for key in ("with_shift", "without_shift"):  # means over layers; the spread is of the prompts' means
+            spread = statistics.stdev(prompt[key][i] for prompt in prompts)
+            cells.append(f"{100 * statistics.mean(variant[key]):.1f} ± {100 * spread:.1f}")
+        best = sum(max(prompt["with_shift"]) == prompt["with_shift"][i] for prompt in prompts)
+        found[options["weights"], options["windows"], options["rope"]] = cells, best
+    rows = []
+    for weights, windows in dict.fromkeys(key[:2] for key in found):
+        pre, post = found[weights, windows, "pre"], found[weights, windows, "post"]
+        rows.append([f"`{weights}`", windows, " / ".join(pre[0]), " / ".join(post[0]), f"{pre[1]} / {post[1]}"])
+    return table(["weights", "windows", "rope=pre, with / without %", "rope=post, with / without %",
+                  "prompts in which pre / post is the best"], rows, left=2)
