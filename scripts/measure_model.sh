@@ -62,7 +62,7 @@ compare() {
 tradeoff() {
   local name=$1
   shift
-  "$plotting" "$root/scripts/plot_tradeoff.py" "$out/$name" --json "$out/$name.json" "$@" | tee "$out/$name.md"
+  "$plotting" "$root/scripts/plot_tradeoff.py" "$out/$name" "$@" --json "$out/$name.json" | tee "$out/$name.md"
 }
 # A profile: the JSON appears when it is whole.
 profile() {
