@@ -14,7 +14,7 @@
 #   hgca        perplexity by beta and device ratio, and needles, starved
 #   predictors  Fluxion's, one for each budget rule: collects, trains (PyTorch), writes OUT/fluxion and its reports
 #   judge       these on prompts of a seed that nothing else uses
-# and, when these are in MODEL's folder fluxion (the embedded model or seed):
+# and, when these are in MODEL's folder fluxion, of the embedded model:
 #   regret      the predictor beside labels measured in the run
 #   near        accuracy at 2K and 3K, 1,200 samples
 #   far         the same at 1K and 4K to 16K, 300 samples
@@ -62,7 +62,8 @@ compare() {
 tradeoff() {
   local name=$1
   shift
-  "$plotting" "$root/scripts/plot_tradeoff.py" "$out/$name" "$@" --json "$out/$name.json" | tee "$out/$name.md"
+  "$plotting" "$root/scripts/plot_tradeoff.py" "$out/$name" "$@" --json "$out/$name.json" | tee "$out/$name.part"
+  mv "$out/$name.part" "$out/$name.md"
 }
 # A profile: the JSON appears when it is whole.
 profile() {
@@ -77,7 +78,7 @@ collect() {
   "$tandem" fluxion collect --model "$model" --out "$folder" --tau 0.02,0.05,0.1,0.15,0.2 "${again[@]}" "$@"
 }
 # Of 100 heads 97 shall get what they need, and nearly none be called streaming that is not. On 800 samples of seed 7
-# (models/deep, the needle tasks that it can lose at, 1K and 2K) the pairs of quantile and miss (0.95, 4), (0.97, 4),
+# (models/deep with weights 29b473b6b9d54657, the needle tasks that it could lose at, 1K and 2K) the pairs of quantile and miss (0.95, 4), (0.97, 4),
 # (0.95, 48) and (0.97, 48) lost 2.5, 2.8, 1.9 and 1.1 points for 1,747, 1,834, 1,856 and 1,950 KiB of host memory per
 # token. More epochs do not help: of 624 prompts, 60 of them learn the prompts by heart (short of what they need: 3.8 %
 # of the heads of those, 5.7 % of others).
@@ -100,7 +101,10 @@ measure_heads() {
   [ -z "${TEXT:-}" ] || profile heads-text heads --text-file "$TEXT" --samples 10
 }
 measure_ahead() { profile ahead layer-ahead; }
-measure_recall() { profile recall scout-recall; }
+measure_recall() {
+  profile recall scout-recall
+  "$plotting" "$root/scripts/plot_reproduction.py" "$out/recall.json" "$out/recall.svg"
+}
 measure_shift() {
   profile shift query-shift
   "$plotting" "$root/scripts/plot_reproduction.py" "$out/shift.json" "$out/shift.svg"
@@ -108,6 +112,7 @@ measure_shift() {
 measure_flops() {
   compare flops --hw asyncspade-a100 --lengths 1024 --samples 10 \
     --methods full,tova:budget=128,quest:budget=128,asyncspade:budget=128,asyncspade:budget=128,theta=1
+  "$plotting" "$root/scripts/plot_reproduction.py" "$out/flops/flops.json" "$out/flops.svg"
 }
 measure_predictors() {
   collect a --lengths 640,1K,2K --samples 8
@@ -128,6 +133,7 @@ measure_judge() {
 }
 measure_regret() {
   compare regret --head-errors --methods "full,fluxion:heads=oracle,line=cover,fluxion:heads=oracle,$fluxion,hybrid-fixed"
+  tradeoff regret
 }
 measure_near() {
   compare near --methods "full,$fluxion,hybrid-fixed,hybrid-fixed:budget=0.1" --lengths 2K,3K --samples 100 --seed 2026

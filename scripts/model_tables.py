@@ -4,7 +4,7 @@
   scripts/measure_model.sh embedded runs/embedded
   python3 scripts/model_tables.py runs/embedded models/deep/fluxion/README.md
 
-Of the predictors' page it makes rules, lengths and blocks; of models/README.md accuracy, tasks and heads; of docs/fluxion-accuracy.md
+Of the predictors' page it makes rules, lengths, blocks and regret; of models/README.md accuracy, tasks and heads; of docs/fluxion-accuracy.md
 regret, near, far and ablations; of docs/hgca.md perplexity and needles; of AsyncSpade's page shift and flops. With a third word, such as seed,
 they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder lacks is left as it
 is, and named.
@@ -177,7 +177,7 @@ class Measured:
     def printed(self, name):
         """A table as plot_tradeoff.py printed it."""
         file = self.folder / f"{name}.md"
-        return file.read_text(encoding="utf-8") if file.exists() else None
+        return (file.read_text(encoding="utf-8") or None) if file.exists() else None
 
     def near(self):
         return self.printed("near")

@@ -110,7 +110,7 @@ def flops(folder):
         rows.append([method["method"], percent(method["overall"]), difference(method["overall"]),
                      f"{method['latency']['tpot_ms']:.4f}", f"{cost['attention_flops'] * 1e-6:.2f}" if cost else "-"])
     return table(["method", "accuracy % [95 %]", "difference to full, points [95 %]", "TPOT ms",
-                  "published FLOPs per token, attention, T = 1,024, M"], rows)
+                  f"published FLOPs per token, attention, T = {points['points'][0]['length']:,}, M"], rows)
 
 
 def query_shift(file):

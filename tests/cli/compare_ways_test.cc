@@ -1,4 +1,5 @@
 // `tandem compare` with budgets at equal bytes, in shards, and behind prompts that an earlier run kept.
+#include <algorithm>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +37,9 @@ TEST_F(CompareWays, BudgetsAreSetToEqualBytes) {
     for (const auto& method : share["methods"]) {
       if (method["fit"] != "set") continue;
       ++compared;
-      EXPECT_NEAR(touched.at(method["method"]) / touched.at("full"), double(share["share"]), 0.02) << method;
+      // Further off than 5 % of the share, and the report has a note.
+      const double asked = share["share"];
+      EXPECT_NEAR(touched.at(method["method"]) / touched.at("full"), asked, std::max(0.02, 0.05 * asked)) << method;
     }
   }
   EXPECT_GE(compared, 4);

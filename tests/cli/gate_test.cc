@@ -29,7 +29,7 @@ class GateProgram : public RunFolders {
 TEST_F(GateProgram, TheSameCommandPassesAndASmallerBudgetFails) {
   compare("a", "--samples 20 --methods full,quest:budget=240");
   compare("b", "--samples 20 --methods full,quest:budget=240");
-  compare("c", "--samples 20 --methods full,quest:budget=32");
+  compare("c", "--samples 20 --methods full,quest:budget=16");
   const cli::Outcome same = cli::run(gate("a", "b") + "--same-tokens --latency-margin 0 --accuracy-margin 20");
   EXPECT_EQ(same.code, 0) << same.text;
   EXPECT_THAT(same.text, AllOf(HasSubstr("+0.0 ["), HasSubstr("Passed: no method loses more than 20 points"),
@@ -41,7 +41,7 @@ TEST_F(GateProgram, TheSameCommandPassesAndASmallerBudgetFails) {
   const cli::Outcome worse = cli::run(gate("a", "c") + "--out " + folder("gate.json"), cli::kOnlyOutput);
   EXPECT_EQ(worse.code, 1) << worse.text;
   EXPECT_THAT(worse.text, AllOf(HasSubstr("FAILED: quest:budget=240: accuracy fell by "), HasSubstr("Failed: the run"),
-                                HasSubstr("budget is 240 in the baseline and 32 in the run")));
+                                HasSubstr("budget is 240 in the baseline and 16 in the run")));
   EXPECT_THAT(read_bytes(folder("gate.json")), HasSubstr("\"verdict\": \"failed\""));
   EXPECT_THAT(cli::run(gate("a", "c"), cli::kOnlyErrors).text, HasSubstr("is not as good as"));
   EXPECT_EQ(cli::run(gate("a", "c") + "--methods full --out " + folder("gate.md")).code, 0);
