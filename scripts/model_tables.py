@@ -210,8 +210,9 @@ def main():
     if not parts:
         raise SystemExit(f"model_tables.py: '{folder}' has none of what scripts/measure_model.sh leaves: name its folder.")
     text = page.read_text(encoding="utf-8")
-    page.write_text(Document({}, parts).fill(text), encoding="utf-8")
     left = [name for name in lacks if f"<!-- made: {name} -->" in text]
+    if not left or any(f"<!-- made: {name} -->" in text for name in parts):
+        page.write_text(Document({}, parts).fill(text), encoding="utf-8")
     if left:
         print(f"Left as they are, since {folder} lacks what they are made from: {', '.join(left)}.")
 

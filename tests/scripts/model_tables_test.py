@@ -96,8 +96,16 @@ class TablesTest(unittest.TestCase):
                          "<!-- end -->\nbetween\n<!-- made: flops -->\nkept\n<!-- end -->\n")
         self.assertIn("flops", said.call_args.args[0])
 
+    def test_a_page_of_which_the_folder_has_nothing_stays(self):
+        page = self.folder / "other.md"
+        page.write_text("<!-- made: shift -->\nkept\n<!-- end -->\n", encoding="utf-8")
+        with mock.patch.object(sys, "argv", ["model_tables.py", str(self.folder), str(page)]), mock.patch("builtins.print") as said:
+            model_tables.main()
+        self.assertIn("kept", page.read_text(encoding="utf-8"))
+        self.assertIn("shift", said.call_args.args[0])
+
     def test_what_is_missing_makes_no_table(self):
-        for make in (run_tables.regret, run_tables.accuracy_by_method, run_tables.perplexity_grid, run_tables.flops):
+        for make in (run_tables.regret, run_tables.accuracy_by_method, run_tables.perplexity_grid, run_tables.query_shift, run_tables.flops):
             self.assertIsNone(make(self.folder / "nothing"))
 
     def test_a_run_that_is_not_finished_is_an_error(self):
