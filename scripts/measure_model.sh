@@ -78,10 +78,10 @@ collect() {
   "$tandem" fluxion collect --model "$model" --out "$folder" --tau 0.02,0.05,0.1,0.15,0.2 "${again[@]}" "$@"
 }
 # Of 100 heads 97 shall get what they need, and nearly none be called streaming that is not. On 800 samples of seed 7
-# (models/deep with weights 29b473b6b9d54657, the needle tasks that it could lose at, 1K and 2K) the pairs of quantile and miss (0.95, 4), (0.97, 4),
-# (0.95, 48) and (0.97, 48) lost 2.5, 2.8, 1.9 and 1.1 points for 1,747, 1,834, 1,856 and 1,950 KiB of host memory per
-# token. More epochs do not help: of 624 prompts, 60 of them learn the prompts by heart (short of what they need: 3.8 %
-# of the heads of those, 5.7 % of others).
+# (models/deep with weights 29b473b6b9d54657, the needle tasks that it could lose at, 1K and 2K) the pairs of quantile and
+# miss (0.95, 4), (0.97, 4), (0.95, 48) and (0.97, 48) lost 2.5, 2.8, 1.9 and 1.1 points for 1,747, 1,834, 1,856 and 1,950
+# KiB of host memory per token. More epochs do not help: of 624 prompts, 60 of them learn the prompts by heart (short of
+# what they need: 3.8 % of the heads of those, 5.7 % of others).
 train() {
   local policy=$1
   shift

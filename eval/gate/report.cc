@@ -29,14 +29,6 @@ std::string percent(const TimeVerdict& time) {
                      100 * time.interval->high);
 }
 
-/// Two digits are as many as it is good for.
-std::string about(std::uint64_t samples) {
-  if (samples >= kMostNeeded) return fmt::format("more than {}", kMostNeeded);
-  std::uint64_t step = 1;
-  while (samples / step >= 100) step *= 10;
-  return fmt::format("about {}", (samples + step - 1) / step * step);
-}
-
 /// The gate's methods as far as names of columns go.
 Summary names_of(const Gate& gate) {
   Summary names;
@@ -117,7 +109,8 @@ std::string accuracy_doubt(const Gate& gate) {
       fmt::format("{} samples cannot exclude that accuracy fell by more than {:.3g} points: it may have fallen by {}.",
                   gate.samples, 100 * gate.options.accuracy_margin, join_names(methods));
   if (needed > 0)
-    text += fmt::format(" With {}, four of five runs that lose nothing pass without this doubt.", about(needed));
+    text += fmt::format(" With {}, four of five runs that lose nothing pass without this doubt.",
+                        about_text(needed, kMostNeeded));
   return text;
 }
 

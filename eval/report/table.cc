@@ -204,4 +204,11 @@ std::string Table::markdown() const {
   return out;
 }
 
+std::string about_text(std::uint64_t count, std::uint64_t most) {
+  if (count >= most) return fmt::format("more than {}", most);
+  std::uint64_t step = 1;
+  while (count / step >= 100) step *= 10;
+  return fmt::format("about {}", (count + step - 1) / step * step);
+}
+
 }  // namespace tandem::eval

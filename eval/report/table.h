@@ -47,6 +47,9 @@ std::string text_of(const Table& table, bool markdown);
 
 /// "4K", "1000".
 std::string length_text(std::uint32_t length);
+/// "about 1400", rounded up to two digits, which is as many as an estimate is good for; "more than <most>" from there
+/// on.
+std::string about_text(std::uint64_t count, std::uint64_t most);
 
 /// The sections on latency, idle time and bytes; empty where no sample has a timing.
 std::string latency_report(const Summary& summary, bool markdown);

@@ -45,23 +45,21 @@ double samples_to_tell(const AnswersAt& at, double margin) {
   return room > 0 ? double(at.loss.n) * std::pow(width / room, 2) : HUGE_VAL;
 }
 
-/// " "cannot tell" needs more samples: ...", two digits; nothing where every loss is told.
+/// How many samples each loss that is not told needs; nothing where every one is.
 std::string more_samples(const Answers& a) {
-  constexpr double kMost = 100000;
+  constexpr std::uint64_t kMost = 100000;
   std::string each;
   for (const MethodAnswers& m : a.methods)
     for (const AnswersAt& at : m.at) {
       if (a.standing(m, at) != Standing::cannot_tell) continue;
       const double needed = samples_to_tell(at, a.margin);
-      const double unit = std::pow(10, std::max(0.0, std::floor(std::log10(needed)) - 1));
-      each += fmt::format(
-          "{}{}{} {}", each.empty() ? "" : ", ", m.method, at.length == 0 ? "" : " at " + length_text(at.length),
-          needed > kMost ? "too near the margin to be told" : fmt::format("{:.0f}", std::ceil(needed / unit) * unit));
+      const auto count = std::uint64_t(std::ceil(std::min(needed, double(kMost))));
+      each += fmt::format("{}{}{} {}", each.empty() ? "" : ", ", m.method,
+                          at.length == 0 ? "" : " at " + length_text(at.length), about_text(count, kMost));
     }
   if (each.empty()) return "";
   return fmt::format(
-      " \"cannot tell\" needs more samples than the run has; were losses what they look here, about so many would do: "
-      "{}.",
+      " \"cannot tell\" needs more samples than the run has; were losses what they look here, these would do: {}.",
       each);
 }
 

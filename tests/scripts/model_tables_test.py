@@ -80,6 +80,22 @@ class TablesTest(unittest.TestCase):
             mine = nll[f"hgca:device_kv=0.25,beta={beta}"]
             self.assertTrue(cell.startswith(f"{math.exp(mine):.3f} ({mine - nll['full']:+.4f} ["), cell)
 
+    def test_readings_of_queries_are_means_and_the_best_are_counted(self):
+        file = self.folder / "shift.json"
+        tandem_profile = [TANDEM, "profile", "query-shift", "--model", "tiny", "--length", "256", "--samples", "2", "--tasks",
+                          "niah_single_1,vt", "--out", str(file)]
+        subprocess.run(tandem_profile, check=True, capture_output=True)
+        profile = json.loads(file.read_text(encoding="utf-8"))
+        rows = [line.split("|") for line in run_tables.query_shift(file).strip().split("\n")[2:]]
+        self.assertEqual(2 * len(rows), len(profile["variants"]))
+        best = [int(n) for row in rows for n in row[5].split("/")]
+        self.assertGreaterEqual(sum(best), 4)  # prompts; two readings may be the best alike
+        for row in rows:
+            options = f"weights={row[1].strip(' `')},windows={row[2].strip()},rope=pre"
+            variant = next(v for v in profile["variants"] if v["options"] == options)
+            mean = 100 * sum(variant["with_shift"]) / len(variant["with_shift"])
+            self.assertTrue(row[3].strip().startswith(f"{mean:.1f} ± "), row)
+
     def test_flops_are_the_papers_formula(self):
         rows = cells_of(run_tables.flops(self.folder / "regret"))
         self.assertEqual(rows["full"][3], f"{3 * 4 * 4 * 64 * 512 * 1e-6:.2f}")  # appendix B: l 4 q h T

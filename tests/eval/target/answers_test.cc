@@ -118,7 +118,7 @@ TEST(Answers, FewSamplesCannotTell) {
 /// What the first note says that quest needs, 0 where it says nothing.
 unsigned needed_by_quest(const Answers& answers) {
   const std::string note = answers_notes(answers, answers.model, std::vector<std::uint32_t>{1024}).front();
-  const std::string before = "quest:budget=256 at 1K ";
+  const std::string before = "quest:budget=256 at 1K about ";
   const std::size_t at = note.find(before);
   return at == std::string::npos ? 0 : unsigned(std::stoul(note.substr(at + before.size())));
 }
