@@ -15,7 +15,7 @@ namespace {
 class BpeTokenizer : public Tokenizer {
  public:
   explicit BpeTokenizer(BpeSpec spec)
-      : pairs_(std::move(spec.tokens), spec.merges, spec.whole_words, spec.file),
+      : pairs_(std::move(spec.tokens), spec.merges, spec.whole_words, spec.drop_unknown, spec.file),
         splitter_(spec.words, spec.file),
         raw_(of_kind(spec.added, /*normalized=*/false, /*composed=*/false)),
         normalized_(of_kind(spec.added, /*normalized=*/true, spec.composed)),

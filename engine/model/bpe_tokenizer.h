@@ -20,6 +20,7 @@ struct BpeSpec {
   std::vector<std::string> tokens;  // bytes by id; empty: no such id, or no byte-level text
   std::vector<Merge> merges;        // by rank
   bool whole_words = false;         // see BytePairs
+  bool drop_unknown = false;        // see BytePairs
   std::vector<AddedToken> added;
   std::vector<std::string> words;  // expressions of WordSplitter
   bool composed = false;           // text is normalized to NFC first

@@ -21,7 +21,7 @@ std::uint64_t scrambled(std::uint64_t x) {
 }  // namespace
 
 BytePairs::BytePairs(std::vector<std::string> tokens, const std::vector<Merge>& merges, bool whole_words,
-                     const std::string& file)
+                     bool drop_unknown, const std::string& file)
     : tokens_(std::move(tokens)) {
   std::fill(std::begin(byte_ids_), std::end(byte_ids_), -1);
   for (std::size_t id = 0; id < tokens_.size(); ++id) {
@@ -30,7 +30,9 @@ BytePairs::BytePairs(std::vector<std::string> tokens, const std::vector<Merge>& 
     if (tokens_[id].size() == 1) byte_ids_[static_cast<unsigned char>(tokens_[id][0])] = static_cast<std::int32_t>(id);
   }
   for (int byte = 0; byte < 256; ++byte) {
-    if (byte_ids_[byte] < 0)
+    if (byte_ids_[byte] >= 0) continue;
+    drops_ = true;
+    if (!drop_unknown)
       throw_input_error("{}: there is no token for the byte 0x{:02x}, so not every text can be encoded.", file, byte);
   }
   slots_.resize(std::bit_ceil(std::max<std::size_t>(16, 2 * merges.size())));
@@ -72,6 +74,13 @@ void BytePairs::encode(std::string_view word, std::vector<std::int32_t>& out) co
 }
 
 void BytePairs::merge(std::string_view word, std::vector<std::int32_t>& out) const {
+  const auto unknown = [this](char c) { return byte_ids_[static_cast<unsigned char>(c)] < 0; };
+  if (drops_ && std::any_of(word.begin(), word.end(), unknown)) {
+    std::string known(word);
+    std::erase_if(known, unknown);
+    merge(known, out);
+    return;
+  }
   if (word.size() <= kShortWord) {
     merge_short(word, out);
   } else {

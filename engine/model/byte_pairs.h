@@ -18,8 +18,10 @@ class BytePairs {
  public:
   /// `tokens[id]`: the token's bytes, empty where there is no such id. `merges` in the order of their ranks.
   /// `whole_words`: a word that is a token is that token, whatever the merges would make of it (Llama 3).
-  /// InputError (naming `file`) where one of the 256 bytes has no token.
-  BytePairs(std::vector<std::string> tokens, const std::vector<Merge>& merges, bool whole_words,
+  /// `drop_unknown`: bytes without a token are left out of words before anything is merged, as the tokenizers library
+  /// does where no unknown token is named (SmolLM2's vocabulary lacks some control characters). Else one is an
+  /// InputError, naming `file`.
+  BytePairs(std::vector<std::string> tokens, const std::vector<Merge>& merges, bool whole_words, bool drop_unknown,
             const std::string& file);
   BytePairs(BytePairs&&) = default;  // the maps refer to the tokens' bytes: no copies
   BytePairs& operator=(BytePairs&&) = default;
@@ -49,8 +51,9 @@ class BytePairs {
   std::vector<std::string> tokens_;
   std::unordered_map<std::string_view, std::int32_t> all_ids_;
   std::unordered_map<std::string_view, std::int32_t> ids_;  // of tokens that a word can be at once
-  std::int32_t byte_ids_[256];
-  std::vector<Slot> slots_;  // open addressing, a power of two
+  std::int32_t byte_ids_[256];                              // -1: no token
+  bool drops_ = false;                                      // one of them is -1
+  std::vector<Slot> slots_;                                 // open addressing, a power of two
 };
 
 }  // namespace tandem

@@ -16,10 +16,10 @@ struct Name {
   const char* name;
   ChatFormat format;
 };
-constexpr Name kNames[] = {{"llama-2", ChatFormat::llama2},    {"llama-3", ChatFormat::llama3},
-                           {"llama-3.1", ChatFormat::llama31}, {"llama-3.2", ChatFormat::llama31},
-                           {"llama-3.3", ChatFormat::llama31}, {"qwen2", ChatFormat::qwen2},
-                           {"qwen2.5", ChatFormat::qwen25},    {"qwen3", ChatFormat::qwen3}};
+constexpr Name kNames[] = {
+    {"llama-2", ChatFormat::llama2},    {"llama-3", ChatFormat::llama3},    {"llama-3.1", ChatFormat::llama31},
+    {"llama-3.2", ChatFormat::llama31}, {"llama-3.3", ChatFormat::llama31}, {"qwen2", ChatFormat::qwen2},
+    {"qwen2.5", ChatFormat::qwen25},    {"qwen3", ChatFormat::qwen3},       {"smollm2", ChatFormat::smollm2}};
 
 /// White space as Python's str.strip() and Jinja's trim have it, as far as one byte goes.
 std::string_view trimmed(std::string_view text) {
@@ -90,7 +90,8 @@ std::string chatml(std::string_view role, std::string_view content) {
   return fmt::format("<|im_start|>{}\n{}<|im_end|>\n", role, content);
 }
 
-std::string qwen2(Messages messages, const ChatOptions& options, std::string_view default_system) {
+/// Qwen2's, Qwen2.5's and SmolLM2's, which differ in what they say where the conversation has no system message.
+std::string plain_chatml(Messages messages, const ChatOptions& options, std::string_view default_system) {
   std::string out;
   if (messages[0].role != "system") out += chatml("system", default_system);
   for (const ChatMessage& m : messages) out += chatml(m.role, m.content);
@@ -162,6 +163,7 @@ std::optional<ChatFormat> format_by_marks(std::string_view text) {
   if (has("<|im_start|>")) {
     if (has("enable_thinking")) return ChatFormat::qwen3;
     if (has("You are Qwen, created by Alibaba Cloud")) return ChatFormat::qwen25;
+    if (has("You are a helpful AI assistant named SmolLM")) return ChatFormat::smollm2;
     if (has("You are a helpful assistant.")) return ChatFormat::qwen2;
   }
   return std::nullopt;
@@ -199,6 +201,7 @@ std::string_view end_of_answer(ChatFormat format) {
     case ChatFormat::qwen2:
     case ChatFormat::qwen25:
     case ChatFormat::qwen3:
+    case ChatFormat::smollm2:
       return "<|im_end|>";
   }
   return {};
@@ -236,11 +239,13 @@ std::string render_chat(ChatFormat format, Messages messages, const ChatOptions&
     case ChatFormat::llama31:
       return llama3(messages, options, true);
     case ChatFormat::qwen2:
-      return qwen2(messages, options, "You are a helpful assistant.");
+      return plain_chatml(messages, options, "You are a helpful assistant.");
     case ChatFormat::qwen25:
-      return qwen2(messages, options, "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
+      return plain_chatml(messages, options, "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
     case ChatFormat::qwen3:
       return qwen3(messages, options);
+    case ChatFormat::smollm2:
+      return plain_chatml(messages, options, "You are a helpful AI assistant named SmolLM, trained by Hugging Face");
   }
   return {};
 }

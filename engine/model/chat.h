@@ -17,7 +17,7 @@ struct ChatMessage {
   std::string content;
 };
 
-enum class ChatFormat { llama2, llama3, llama31, qwen2, qwen25, qwen3 };
+enum class ChatFormat { llama2, llama3, llama31, qwen2, qwen25, qwen3, smollm2 };
 
 struct ChatOptions {
   bool generate = true;  // end with the opening of the assistant's answer
@@ -26,7 +26,8 @@ struct ChatOptions {
   std::string date = "26 Jul 2024";
 };
 
-/// "llama-2", "llama-3", "llama-3.1" (also 3.2 and 3.3), "qwen2", "qwen2.5", "qwen3". InputError with the nearest name.
+/// "llama-2", "llama-3", "llama-3.1" (also 3.2 and 3.3), "qwen2", "qwen2.5", "qwen3", "smollm2". InputError with
+/// the nearest name.
 ChatFormat chat_format_by_name(std::string_view name);
 std::vector<std::string> chat_format_names();
 std::string to_string(ChatFormat format);

@@ -79,6 +79,7 @@ class TokenizerJson {
       if (!absent(model, name) && model[name] != Json("") && model[name] != Json(0))
         refuse(std::string("model.") + name, model[name], "null");
     }
+    spec_.drop_unknown = absent(model, "unk_token");
     spec_.whole_words = flag_of(model, "ignore_merges", "model.ignore_merges", false);
     if (absent(model, "vocab") || !model["vocab"].is_object())
       refuse("model.vocab", model.value("vocab", Json()), "an object of tokens and ids");
@@ -148,13 +149,16 @@ class TokenizerJson {
       if (byte_level) refuse("pre_tokenizer", part, "nothing after ByteLevel");
       if (type == "Split") {
         read_split(part);
+      } else if (type == "Digits") {  // SmolLM, StarCoder, Granite
+        const bool single = flag_of(part, "individual_digits", "pre_tokenizer.individual_digits", false);
+        spec_.words.emplace_back(single ? R"(\p{N})" : R"(\p{N}+)");
       } else if (type == "ByteLevel") {
         byte_level = true;
         if (flag_of(part, "add_prefix_space", "pre_tokenizer.add_prefix_space", true))
           refuse("pre_tokenizer.add_prefix_space", part.value("add_prefix_space", Json()), "false");
         if (flag_of(part, "use_regex", "pre_tokenizer.use_regex", true)) spec_.words.emplace_back(kGpt2Words);
       } else {
-        refuse("pre_tokenizer", part, "a Split or a ByteLevel");
+        refuse("pre_tokenizer", part, "a Split, Digits or a ByteLevel");
       }
     }
     if (!byte_level) refuse("pre_tokenizer", whole, "one that ends with ByteLevel");

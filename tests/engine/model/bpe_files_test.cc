@@ -159,6 +159,33 @@ TEST_F(BpeFiles, TheClassOfVocabAndMergesIsNeverGuessed) {
   EXPECT_THAT(says(), HasSubstr("'add_prefix_space' is true"));
 }
 
+TEST_F(BpeFiles, DigitsAreCutOneByOneOrInRuns) {
+  const TemporaryFolder folder;
+  Json json = parse_json(read_bytes(golden_folder() / "tokenizers" / "small_smollm2" / "tokenizer.json"), "JSON");
+  const std::size_t next = json["model"]["vocab"].size();
+  json["model"]["vocab"]["12"] = next;
+  json["model"]["vocab"]
+      ["\u0120"
+       "1"] = next + 1;
+  json["model"]["merges"].push_back({"1", "2"});
+  json["model"]["merges"].push_back({"\u0120", "1"});
+  const auto pieces = [&](const char* text, bool single) {
+    json["pre_tokenizer"]["pretokenizers"][0]["individual_digits"] = single;
+    write_bytes(folder.path() / "tokenizer.json", json_text(json));
+    return load_tokenizer(folder.path())->encode(text, false).size();
+  };
+  EXPECT_EQ(pieces("12", true), 2u);
+  EXPECT_EQ(pieces("12", false), 1u);
+  EXPECT_EQ(pieces(" 1", true), 2u);
+  EXPECT_EQ(pieces(" 1", false), 2u) << "the space is no digit: it is cut off before GPT-2's words are sought";
+}
+
+TEST_F(BpeFiles, BytesWithoutATokenAreRefusedWhereAnUnknownTokenWouldStandForThem) {
+  EXPECT_THAT(
+      said_of_json("small_smollm2", "tokenizer.json", [](Json& j) { j["model"]["unk_token"] = "<|endoftext|>"; }),
+      AllOf(HasSubstr("tokenizer.json"), HasSubstr("no token for the byte 0x01")));
+}
+
 TEST_F(BpeFiles, TiktokenFilesNameTheLine) {
   const auto line = [&](const std::string& text) {
     return said("small_tiktoken", "tokenizer.model", [&](std::string& b) { b += text + "\n"; });

@@ -57,6 +57,8 @@ TEST(Chat, TheFormatIsFoundByItsMarks) {
   EXPECT_EQ(detect("<|im_start|> You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
             ChatFormat::qwen25);
   EXPECT_EQ(detect("<|im_start|> enable_thinking"), ChatFormat::qwen3);
+  EXPECT_EQ(detect("<|im_start|> You are a helpful AI assistant named SmolLM, trained by Hugging Face"),
+            ChatFormat::smollm2);
   EXPECT_THAT(sentence_of([&] { detect("<start_of_turn>"); }),
               AllOf(HasSubstr("none of the known"), HasSubstr("llama-3.1")));
   EXPECT_THAT(sentence_of([&] { detect(""); }), HasSubstr("no chat template"));
