@@ -23,11 +23,16 @@
 #   recorded    the second of them with choices recorded on MODEL
 #   equal       accuracy at equal bytes
 #   needle      a needle by depth and length
+# and, only where they are named, of a model that knows a language (docs/language_model.md):
+#   ruler       full attention, all RULER tasks at 1K to 4K, 10 samples each, with ESSAYS and QA
+#   text        perplexity of TEXT with every method, 24 windows of 2K + 128 tokens
+#   essays      needles in ESSAYS at 2K, 20 samples each, the same methods
 #
 # A part whose result is in OUT is not measured again: the same command goes on after it was ended. scripts/model_tables.py
 # writes the pages' tables from OUT, scripts/readme_results.py README.md's from OUT/readme.
 # PYTHON: one with PyTorch and numpy (default: python3). TANDEM: the program (default: build/release/bin/tandem).
-# TEXT: a file for heads on natural text, such as the test part of WikiText-2.
+# TEXT: a file for heads on natural text, such as the test part of WikiText-2. ESSAYS, QA: what compare's --ruler-essays and
+# --ruler-qa take.
 # VECTOR: also write rows and what the predictor says of them, the golden of its test (tests/methods/fluxion/predictor.json).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -35,8 +40,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 model=$1 out=$2
 shift 2
 parts=(accuracy tasks heads ahead recall shift flops hgca predictors judge regret near far ablations readme recorded equal needle)
+language=(ruler text essays)
 for part in "$@"; do
-  [[ " ${parts[*]} " = *" $part "* ]] || { echo "measure_model.sh: there is no part '$part'; there are ${parts[*]}." >&2; exit 2; }
+  [[ " ${parts[*]} ${language[*]} " = *" $part "* ]] || { echo "measure_model.sh: there is no part '$part'; there are ${parts[*]} ${language[*]}." >&2; exit 2; }
 done
 [ $# = 0 ] || parts=("$@")
 python=${PYTHON:-python3}
@@ -165,6 +171,18 @@ measure_hgca() {
   done
   methods+=,hybrid-fixed:budget=0.02,hybrid-fixed:budget=0.05,hybrid-fixed:budget=0.2,streaming
   compare hgca-needles --precision f32 --methods "$methods" --tasks single,multikey --lengths 1K --samples 60
+}
+
+# Methods that give up the same tokens stand here once. Budgets of 512 tokens, since the published ones hold all of 2K.
+every_method() {
+  echo full,streaming,h2o,quest:budget=512,tova:budget=512,hybrid-fixed,hybrid-fixed:budget=0.2,hgca,hgca:beta=0.25,scoutattention:budget=512,scoutattention:budget=512,ahead=none,fluxion:heads=oracle,infinigen,infinigen:alpha=8,asyncspade:budget=512
+}
+measure_ruler() {
+  compare ruler --methods full --tasks all --lengths 1K,2K,4K --samples 10 --ruler-essays "${ESSAYS:?}" --ruler-qa "${QA:?}"
+}
+measure_text() { measure text eval perplexity --no-plot --text "${TEXT:?}" --context 2K --new 128 --windows 24 --methods "$(every_method)"; }
+measure_essays() {
+  compare essays --methods "$(every_method)" --tasks single,niah_multikey_1 --lengths 2K --samples 20 --ruler-essays "${ESSAYS:?}"
 }
 
 for part in "${parts[@]}"; do

@@ -5,7 +5,7 @@
   python3 scripts/model_tables.py runs/embedded models/deep/fluxion/README.md
 
 Of the predictors' page it makes rules, lengths, blocks and regret; of models/README.md accuracy, tasks and heads; of docs/fluxion-accuracy.md
-regret, near, far and ablations; of docs/hgca.md perplexity and needles; of AsyncSpade's page shift and flops. With a third word, such as seed,
+regret, near, far and ablations; of docs/hgca.md perplexity and needles; of AsyncSpade's page shift and flops; of docs/language_model.md ruler, text, essays and heads. With a third word, such as seed,
 they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder lacks is left as it
 is, and named.
 """
@@ -48,7 +48,10 @@ class Measured:
 
     # ---- models/README.md ----------------------------------------------------------------------------------------
     def accuracy(self):
-        if (found := self.scores("accuracy")) is None:
+        return self.by_task("accuracy")
+
+    def by_task(self, run):
+        if (found := self.scores(run)) is None:
             return None
         cells, tasks, lengths = found
         rows = [[f"{task}: {ABOUT[task]}" if task in ABOUT else task, *(cells[task, n] for n in lengths)] for task in tasks]
@@ -86,7 +89,10 @@ class Measured:
             return percent(sum(each) / len(each))
 
         def cosines(p):
-            return ", ".join(f"{layer['mean']['layer_ahead_cosine']['next']:.2f}" for layer in p["layers"][1:])
+            each = [layer["mean"]["layer_ahead_cosine"]["next"] for layer in p["layers"][1:]]
+            if len(each) <= 8:
+                return ", ".join(f"{c:.2f}" for c in each)
+            return f"{each[0]:.2f}, {each[1]:.2f}, then {min(each[2:]):.2f} to {max(each[2:]):.2f} (mean {sum(each) / len(each):.3f})"
 
         rows = [
             row("attention mass on sinks, %", lambda p: percent(p["mean"]["sink_mass"]),
@@ -179,6 +185,16 @@ class Measured:
         file = self.folder / f"{name}.md"
         return (file.read_text(encoding="utf-8") or None) if file.exists() else None
 
+    # ---- a model that knows a language ---------------------------------------------------------------------------
+    def ruler(self):
+        return self.by_task("ruler")
+
+    def text(self):
+        return run_tables.perplexity_by_method(self.folder / "text")
+
+    def essays(self):
+        return run_tables.accuracy_by_method(self.folder / "essays")
+
     def near(self):
         return self.printed("near")
 
@@ -189,7 +205,7 @@ class Measured:
         return self.printed("ablations")
 
     PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks", "regret", "perplexity", "needles", "shift", "flops", "near",
-             "far", "ablations")
+             "far", "ablations", "ruler", "text", "essays")
 
 
 def main():

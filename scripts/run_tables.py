@@ -98,6 +98,18 @@ def perplexity_grid(folder):
     return table(head, [[ratio, *(cells.get((ratio, beta), "") for beta in betas)] for ratio in ratios])
 
 
+def perplexity_by_method(folder):
+    """Best first, behind the baseline: perplexity, nats per token more than it, tokens attended per KV head and layer."""
+    summary = summary_of(folder)
+    if summary is None:
+        return None
+    first, *others = summary["methods"]
+    others.sort(key=lambda method: method["perplexity"])
+    rows = [[m["method"], f"{m['perplexity']:.2f}", difference(m, "nll_difference", 1, 3), attended(m, "device"), attended(m, "host")]
+            for m in (first, *others)]
+    return table(["method", "perplexity", f"nats per token more than {first['method']} [95 %]", "on the device", "on the host"], rows)
+
+
 def flops(folder):
     """Accuracy beside AsyncSpade's formulas of attention's cost."""
     summary, points = summary_of(folder), read(folder / "flops.json")

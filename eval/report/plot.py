@@ -36,15 +36,15 @@ def rows_of(run):
     return rows
 
 
-def draw_estimates(axes, estimates, text):
-    """estimates: (y, value, its interval or None); what is no number is left out."""
-    for y, x, interval in estimates:
+def draw_estimates(axes, estimates):
+    """estimates: (y, value, its interval or None, text beside it); what is no number is left out."""
+    for y, x, interval, text in estimates:
         if not math.isfinite(x):
             continue
         if interval and all(map(math.isfinite, interval)):
             axes.plot(interval, [y, y], color="black", linewidth=1.2, solid_capstyle="butt")
         axes.plot(x, y, "o", color="black", markersize=5, clip_on=False)
-        axes.text(1.03, y, text.format(x), va="center", fontsize=8, transform=axes.get_yaxis_transform())
+        axes.text(1.03, y, text, va="center", fontsize=8, transform=axes.get_yaxis_transform())
     axes.grid(axis="x", color="#E5E5E5")
     axes.set_axisbelow(True)
 
@@ -58,16 +58,29 @@ def perplexity(nats):
     return math.exp(nats) if nats is not None and nats < 700 else math.inf
 
 
-def draw_perplexity(axes, rows):
-    losses = [(y, cell["nll"]) for y, _, _, cell, _ in rows]
-    draw_estimates(axes, [(y, perplexity(nll["value"]), nll["interval"] and [perplexity(end) for end in nll["interval"]])
-                          for y, nll in losses], "{:.2f}")
-    axes.set_xlabel(f"perplexity, with 95 % interval (n = {count_of(nll['n'] for _, nll in losses)} windows)", loc="left")
+def draw_perplexity(axes, run, rows):
+    """Several methods: what they lose window by window. Windows differ by far more than methods do, so that intervals of the
+    perplexities themselves overlap where every window shows the same loss."""
+    n = count_of(cell["nll"]["n"] for _, _, _, cell, _ in rows)
+    if len(rows) == 1:
+        nll = rows[0][3]["nll"]
+        value = perplexity(nll["value"])
+        draw_estimates(axes, [(rows[0][0], value, nll["interval"] and [perplexity(end) for end in nll["interval"]], f"{value:.2f}")])
+        axes.set_xlabel(f"perplexity, with 95 % interval (n = {n} windows)", loc="left")
+        return
+    losses = [(y, cell.get("nll_difference", {"value": 0, "interval": None}), f"{perplexity(cell['nll']['value']):.2f}")
+              for y, _, _, cell, _ in rows]
+    draw_estimates(axes, [(y, loss["value"], loss["interval"], text) for y, loss, text in losses])
+    axes.axvline(0, color="#808080", linewidth=0.8, zorder=0)
+    first = method_name(run["methods"][0]["method"], 30).replace("\n", " ")
+    axes.set_xlabel(wrapped(f"nats per token more than {first}, with 95 % interval (n = {n} windows); beside it the perplexity", 62),
+                    loc="left")
 
 
 def draw_accuracy(axes, run, rows):
-    estimates = [(y, 100 * cell["accuracy"], [100 * end for end in cell["interval"]]) for y, _, _, cell, _ in rows]
-    draw_estimates(axes, estimates, "{:.1f}")
+    estimates = [(y, 100 * cell["accuracy"], [100 * end for end in cell["interval"]], f"{100 * cell['accuracy']:.1f}")
+                 for y, _, _, cell, _ in rows]
+    draw_estimates(axes, estimates)
     axes.set_xlim(0, 100)
     score = SCORES.get(run["benchmark"], "accuracy")
     axes.set_xlabel(f"{score}, %, with 95 % interval (n = {count_of(row[3]['n'] for row in rows)})", loc="left")
@@ -191,7 +204,7 @@ def main(folder):
                                   gridspec_kw={"width_ratios": widths})
     left = panels[0][0]
     if run["benchmark"] == "perplexity":
-        draw_perplexity(left, rows)
+        draw_perplexity(left, run, rows)
         questions = run["text"]
     else:
         draw_accuracy(left, run, rows)

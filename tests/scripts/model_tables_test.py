@@ -80,6 +80,30 @@ class TablesTest(unittest.TestCase):
             mine = nll[f"hgca:device_kv=0.25,beta={beta}"]
             self.assertTrue(cell.startswith(f"{math.exp(mine):.3f} ({mine - nll['full']:+.4f} ["), cell)
 
+    def test_perplexities_by_method_are_the_windows_best_first(self):
+        rows = cells_of(run_tables.perplexity_by_method(self.folder / "hgca-perplexity"))
+        windows = lines_of(self.folder / "hgca-perplexity" / "windows.jsonl")
+        nll = {m: sum(w["nll"] for w in windows if w["method"] == m) / 2 for m in {w["method"] for w in windows}}
+        self.assertEqual(list(rows), ["full", *sorted((m for m in nll if m != "full"), key=nll.get)])
+        for method, row in rows.items():
+            self.assertEqual(row[0], f"{math.exp(nll[method]):.2f}")
+            self.assertEqual(row[1].split(" [")[0], "" if method == "full" else f"{nll[method] - nll['full']:+.3f}")
+
+    def test_many_cosines_are_two_and_a_range(self):
+        file = self.folder / "heads-2k.json"
+        subprocess.run([TANDEM, "profile", "heads", "--model", "tiny", "--length", "512", "--tasks", "niah_single_1", "--out", str(file)],
+                       check=True, capture_output=True)
+        profile = json.loads(file.read_text(encoding="utf-8"))
+        each = [layer["mean"]["layer_ahead_cosine"]["next"] for layer in profile["layers"][1:]]
+        row = cells_of(model_tables.Measured(self.folder).heads())["cosine of layer-ahead query and query, by layer from 1 on"]
+        self.assertEqual(row[0], ", ".join(f"{c:.2f}" for c in each))
+        profile["layers"] += profile["layers"][1:] * 5
+        file.write_text(json.dumps(profile), encoding="utf-8")
+        row = cells_of(model_tables.Measured(self.folder).heads())["cosine of layer-ahead query and query, by layer from 1 on"]
+        low, high = (f"{f(each):.2f}" for f in (min, max))
+        self.assertEqual(row[0], f"{each[0]:.2f}, {each[1]:.2f}, then {low} to {high} (mean {sum(each) / len(each):.3f})")
+        file.unlink()
+
     def test_readings_of_queries_are_means_and_the_best_are_counted(self):
         file = self.folder / "shift.json"
         tandem_profile = [TANDEM, "profile", "query-shift", "--model", "tiny", "--length", "256", "--samples", "2", "--tasks",
@@ -121,7 +145,7 @@ class TablesTest(unittest.TestCase):
         self.assertIn("shift", said.call_args.args[0])
 
     def test_what_is_missing_makes_no_table(self):
-        for make in (run_tables.regret, run_tables.accuracy_by_method, run_tables.perplexity_grid, run_tables.query_shift, run_tables.flops):
+        for make in (run_tables.regret, run_tables.accuracy_by_method, run_tables.perplexity_grid, run_tables.perplexity_by_method, run_tables.query_shift, run_tables.flops):
             self.assertIsNone(make(self.folder / "nothing"))
 
     def test_a_run_that_is_not_finished_is_an_error(self):
