@@ -27,6 +27,7 @@
 #   ruler       full attention, all RULER tasks at 1K to 4K, 10 samples each, with ESSAYS and QA
 #   text        perplexity of TEXT with every method, 24 windows of 2K + 128 tokens
 #   essays      needles in ESSAYS at 2K, 20 samples each, the same methods
+#   scout       perplexity of TEXT and needles in ESSAYS with ScoutAttention's first layers by their true query
 #
 # A part whose result is in OUT is not measured again: the same command goes on after it was ended. scripts/model_tables.py
 # writes the pages' tables from OUT, scripts/readme_results.py README.md's from OUT/readme.
@@ -40,7 +41,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 model=$1 out=$2
 shift 2
 parts=(accuracy tasks heads ahead recall shift flops hgca predictors judge regret near far ablations readme recorded equal needle)
-language=(ruler text essays)
+language=(ruler text essays scout)
 for part in "$@"; do
   [[ " ${parts[*]} ${language[*]} " = *" $part "* ]] || { echo "measure_model.sh: there is no part '$part'; there are ${parts[*]} ${language[*]}." >&2; exit 2; }
 done
@@ -183,6 +184,13 @@ measure_ruler() {
 measure_text() { measure text eval perplexity --no-plot --text "${TEXT:?}" --context 2K --new 128 --windows 24 --methods "$(every_method)"; }
 measure_essays() {
   compare essays --methods "$(every_method)" --tasks single,niah_multikey_1 --lengths 2K --samples 20 --ruler-essays "${ESSAYS:?}"
+}
+
+measure_scout() {
+  local methods=full,scoutattention:budget=512 variant
+  for variant in true_layers=2 true_layers=3 true_layers=10 ahead=none recall=1; do methods+=,scoutattention:budget=512,$variant; done
+  measure scout-text eval perplexity --no-plot --text "${TEXT:?}" --context 2K --new 128 --windows 24 --methods "$methods"
+  compare scout-essays --methods "$methods" --tasks single,niah_multikey_1 --lengths 2K --samples 20 --ruler-essays "${ESSAYS:?}"
 }
 
 for part in "${parts[@]}"; do

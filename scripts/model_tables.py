@@ -5,7 +5,7 @@
   python3 scripts/model_tables.py runs/embedded models/deep/fluxion/README.md
 
 Of the predictors' page it makes rules, lengths, blocks and regret; of models/README.md accuracy, tasks and heads; of docs/fluxion-accuracy.md
-regret, near, far and ablations; of docs/hgca.md perplexity and needles; of AsyncSpade's page shift and flops; of docs/language_model.md ruler, text, essays and heads. With a third word, such as seed,
+regret, near, far and ablations; of docs/hgca.md perplexity and needles; of AsyncSpade's page shift and flops; of docs/language_model.md ruler, text, essays and heads; of ScoutAttention's scout. With a third word, such as seed,
 they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder lacks is left as it
 is, and named.
 """
@@ -195,6 +195,9 @@ class Measured:
     def essays(self):
         return run_tables.accuracy_by_method(self.folder / "essays")
 
+    def scout(self):
+        return run_tables.text_and_needles(self.folder / "scout-text", self.folder / "scout-essays")
+
     def near(self):
         return self.printed("near")
 
@@ -205,7 +208,7 @@ class Measured:
         return self.printed("ablations")
 
     PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks", "regret", "perplexity", "needles", "shift", "flops", "near",
-             "far", "ablations", "ruler", "text", "essays")
+             "far", "ablations", "ruler", "text", "essays", "scout")
 
 
 def main():

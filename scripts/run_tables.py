@@ -110,6 +110,19 @@ def perplexity_by_method(folder):
     return table(["method", "perplexity", f"nats per token more than {first['method']} [95 %]", "on the device", "on the host"], rows)
 
 
+def text_and_needles(text, needles):
+    """What each method loses on a text and on needles, in the order of the runs, which have the same methods."""
+    on_text, on_needles = summary_of(text), summary_of(needles)
+    if on_text is None or on_needles is None:
+        return None
+    of = {m["method"]: m for m in on_needles["methods"]}
+    rows = [[f"`{m['method']}`", f"{m['perplexity']:.2f}", difference(m, "nll_difference", 1, 3), percent(of[m["method"]]["overall"]),
+             difference(of[m["method"]]["overall"])] for m in on_text["methods"]]
+    first = on_text["methods"][0]["method"]
+    return table(["method", "perplexity", f"nats per token more than {first} [95 %]", "needles % [95 %]",
+                  f"difference to {first}, points [95 %]"], rows)
+
+
 def flops(folder):
     """Accuracy beside AsyncSpade's formulas of attention's cost."""
     summary, points = summary_of(folder), read(folder / "flops.json")

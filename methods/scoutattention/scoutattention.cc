@@ -10,7 +10,7 @@ namespace tandem {
 namespace {
 
 struct ScoutOptions {
-  std::uint32_t budget = 2048, block = 32, sinks = 64;
+  std::uint32_t budget = 2048, block = 32, sinks = 64, true_layers = 1;
   RecallIntervals recall;
   std::string ahead = "next", pred_norm = "next", scope = "layer", device_scope = "resident", layer0 = "true_query";
   OptionSet bind() {
@@ -31,6 +31,9 @@ struct ScoutOptions {
         "ahead", ahead, {"next", "none"},
         "whose part the CPU begins while a layer runs: the next layer's, by a predicted query, or its own, by the "
         "true one");
+    set.count("true_layers", true_layers, "layers",
+              "first layers whose blocks their own true query chooses, for models whose queries cannot be predicted "
+              "there; layer 0 is always one");
     set.choice("pred_norm", pred_norm, {"next", "own"},
                "input norm under which a layer's query is predicted: its own layer's, or that of the layer before");
     set.choice("scope", scope, {"layer", "kv_head"}, "who chooses blocks together");
@@ -83,15 +86,16 @@ class Scout : public Method {
   void before_layer(const LayerContext& context, Ops& ops) override {
     if (context.layer == 0) next_ = {};  // a step that failed may have left its own
     now_ = std::exchange(next_, {});
-    if (options_.ahead == "next" && (context.layer > 0 || options_.layer0 == "resident")) look_ahead(context, ops);
+    if (!by_own_query(context.layer) || !cpu_attends(context.layer)) look_ahead(context, ops);
   }
 
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
-    const bool next = options_.ahead == "next", true_query = context.layer > 0 || options_.layer0 == "true_query";
-    if ((context.layer == 0 || !next) && any_open(context)) {
+    if (by_own_query(context.layer) && any_open(context)) {
       now_.split = ops.split_by_residency(context, ops.layer_query(context), residents(context));
-      if (true_query) now_.partial = ops.host_partial(context, now_.split);
-      if (true_query && next) look_ahead(context, ops);  // behind layer 0's own part, which is needed first
+      if (cpu_attends(context.layer)) {
+        now_.partial = ops.host_partial(context, now_.split);
+        look_ahead(context, ops);  // behind this layer's own part, which is needed first
+      }
     }
     AttendPlan plan;
     plan.ready = now_.partial;
@@ -162,9 +166,12 @@ class Scout : public Method {
     for (const SequenceState* sequence : context.batch) sets.push_back(state(*sequence).residents);
     return sets;
   }
+  /// Whether a layer's blocks are chosen by its true query, not by one that the layer before predicted.
+  bool by_own_query(std::uint32_t layer) const { return options_.ahead == "none" || layer < options_.true_layers; }
+  bool cpu_attends(std::uint32_t layer) const { return layer > 0 || options_.layer0 == "true_query"; }
   void look_ahead(const LayerContext& context, Ops& ops) {
     const std::uint32_t layer = context.layer + 1;
-    if (layer == context.shape.layers || !any_open(context)) return;
+    if (layer == context.shape.layers || by_own_query(layer) || !any_open(context)) return;
     const QueryRef query = ops.predict_query(context, layer, options_.pred_norm == "next" ? layer : context.layer);
     next_.split = ops.split_by_residency(context, query, residents(context));
     next_.partial = ops.host_partial(context, next_.split);
@@ -175,6 +182,11 @@ class Scout : public Method {
 };
 
 void check(const ScoutOptions& options) {
+  if (options.true_layers == 0) {
+    throw_input_error(
+        "Option 'true_layers' of method 'scoutattention' is 0, but layer 0 has no layer before it that could predict "
+        "its query: the least is 1.");
+  }
   if (const std::uint32_t least = options.sink_tokens() + 2 * options.block; options.budget < least) {
     throw_input_error(
         "Option 'budget' of method 'scoutattention' is {} tokens: the sinks ({}), the newest block and one that is "

@@ -76,6 +76,7 @@ std::vector<std::string> specs_on_gpu() {
                            "scoutattention:budget=48,block=16,sinks=0,recall=1,scope=kv_head,device_scope=selected",
                            "scoutattention:budget=48,block=16,sinks=16,recall=2,layer0=resident,pred_norm=own",
                            "scoutattention:budget=64,block=32,sinks=0,recall=2,ahead=none",
+                           "scoutattention:budget=48,block=16,sinks=16,recall=2,true_layers=2",
                            "tova:budget=24",
                            "tova:budget=24,evict=yes",
                            "h2o:budget=32",

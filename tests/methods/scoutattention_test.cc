@@ -25,13 +25,15 @@ struct ScoutRule {
   std::uint32_t prompt, steps;
   std::uint32_t budget, block, sinks, recall;
   bool per_head = false, selected = false, own_norm = false, layer0_resident = false, not_ahead = false;
+  std::uint32_t true_layers = 1;
 
   std::string spec() const {
     const auto number = [](std::uint32_t n) { return std::to_string(n); };
     return "scoutattention:budget=" + number(budget) + ",block=" + number(block) + ",sinks=" + number(sinks) +
            ",recall=" + number(recall) + ",scope=" + (per_head ? "kv_head" : "layer") +
            ",device_scope=" + (selected ? "selected" : "resident") + ",pred_norm=" + (own_norm ? "own" : "next") +
-           ",layer0=" + (layer0_resident ? "resident" : "true_query") + ",ahead=" + (not_ahead ? "none" : "next");
+           ",layer0=" + (layer0_resident ? "resident" : "true_query") + ",ahead=" + (not_ahead ? "none" : "next") +
+           ",true_layers=" + number(true_layers);
   }
   std::uint32_t slots() const { return (budget - sinks) / block - 1; }
 };
@@ -82,7 +84,7 @@ class SlowScout {
       keys_[layer] = keys;
       values_[layer] = values;
       Vector predicted = q;
-      if (layer > 0 && !rule_.not_ahead) {
+      if (layer >= rule_.true_layers && !rule_.not_ahead) {
         const MatrixView& norm = model_.weights.layers[rule_.own_norm ? layer - 1 : layer].input_norm;
         predicted = slow_.query(layer, previous_x, norm);
       }
@@ -228,6 +230,9 @@ INSTANTIATE_TEST_SUITE_P(Rules, ScoutRules,
                                            ScoutRule{301, 36, 128, 16, 16, 5, false, false, true, true},
                                            ScoutRule{301, 40, 128, 16, 16, 3, false, false, false, false, true},
                                            ScoutRule{280, 36, 112, 16, 0, 2, true, true, false, true, true},
+                                           ScoutRule{301, 40, 128, 16, 16, 3, false, false, false, false, false, 2},
+                                           ScoutRule{290, 36, 112, 16, 0, 2, true, false, false, true, false, 2},
+                                           ScoutRule{270, 36, 128, 32, 0, 1, false, true, true, false, false, 3},
                                            ScoutRule{90, 60, 128, 16, 16, 2}, ScoutRule{12, 60, 96, 16, 16, 1}));
 
 TEST_P(ScoutRules, EqualTheSlowModel) {
@@ -365,6 +370,8 @@ TEST(Scout, RecallIntervalsAreANumberOnePerLayerOrAFile) {
   EXPECT_THAT(error_of("scoutattention:recall=99999999"), HasSubstr("from 0 (never) to 1000000"));
   EXPECT_THAT(error_of("scoutattention:recall=nowhere.json"), HasSubstr("nor a file that can be read"));
   EXPECT_THAT(error_of("scoutattention:budget=127"), HasSubstr("need 128"));
+  EXPECT_THAT(error_of("scoutattention:true_layers=0"), HasSubstr("the least is 1"));
+  EXPECT_EQ(error_of("scoutattention:true_layers=3"), "");  // of two: as ahead=none
   EXPECT_THAT(error_of("scoutattention:block=128,sinks=1,budget=300"), HasSubstr("the sinks (128)"));
   const testing::TemporaryFolder folder;
   const std::string file = (folder.path() / "intervals.json").string();

@@ -89,6 +89,21 @@ class TablesTest(unittest.TestCase):
             self.assertEqual(row[0], f"{math.exp(nll[method]):.2f}")
             self.assertEqual(row[1].split(" [")[0], "" if method == "full" else f"{nll[method] - nll['full']:+.3f}")
 
+    def test_a_text_and_needles_stand_in_one_row(self):
+        names = ["full", "hgca:device_kv=0.25,beta=0.5"]
+        needles = self.folder / "needles"
+        tandem("compare", "--methods", ",".join(names), "--tasks", "single", "--lengths", "512", "--samples", "2", "--out", str(needles))
+        text = json.loads((self.folder / "hgca-perplexity" / "summary.json").read_text(encoding="utf-8"))
+        text["methods"] = [m for m in text["methods"] if m["method"] in names]
+        (self.folder / "some").mkdir()
+        (self.folder / "some" / "summary.json").write_text(json.dumps(text), encoding="utf-8")
+        rows = cells_of(run_tables.text_and_needles(self.folder / "some", needles))
+        self.assertEqual(list(rows), [f"`{name}`" for name in names])
+        losses, scores = cells_of(run_tables.perplexity_by_method(self.folder / "some")), cells_of(run_tables.accuracy_by_method(needles))
+        for name in names:
+            self.assertEqual(rows[f"`{name}`"], losses[name][:2] + scores[name][:2])
+        self.assertIsNone(run_tables.text_and_needles(self.folder / "some", self.folder / "nothing"))
+
     def test_many_cosines_are_two_and_a_range(self):
         file = self.folder / "heads-2k.json"
         subprocess.run([TANDEM, "profile", "heads", "--model", "tiny", "--length", "512", "--tasks", "niah_single_1", "--out", str(file)],
