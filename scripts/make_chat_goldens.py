@@ -3,7 +3,8 @@
   python3 scripts/make_chat_goldens.py --templates FOLDER      (needs jinja2)
 
 FOLDER holds llama-2, llama-3, llama-3.1, llama-3.2, qwen2, qwen2.5, qwen3 and smollm2 .jinja: the chat_template of the
-published instruct models' tokenizer_config.json; formats whose file is not there keep the cases that they have. They are rendered as transformers does (trim_blocks, lstrip_blocks, no tools).
+published instruct models' tokenizer_config.json. Formats whose file is not there keep the cases that they have. Templates are rendered
+as transformers does (trim_blocks, lstrip_blocks, no tools).
 """
 import argparse
 import json

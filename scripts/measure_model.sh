@@ -26,6 +26,7 @@
 # and, only where they are named, of a model that knows a language (docs/language_model.md):
 #   ruler       full attention, all RULER tasks at 1K to 4K, 10 samples each, with ESSAYS and QA
 #   text        perplexity of TEXT with every method, 24 windows of 2K + 128 tokens
+#   variants    perplexity of TEXT with other settings of methods: larger budgets, first layers dense, other rules
 #   essays      needles in ESSAYS at 2K, 20 samples each, the same methods
 #   scout       perplexity of TEXT and needles in ESSAYS with ScoutAttention's first layers by their true query
 #
@@ -41,11 +42,25 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 model=$1 out=$2
 shift 2
 parts=(accuracy tasks heads ahead recall shift flops hgca predictors judge regret near far ablations readme recorded equal needle)
-language=(ruler text essays scout)
+language=(ruler text variants essays scout)
 for part in "$@"; do
-  [[ " ${parts[*]} ${language[*]} " = *" $part "* ]] || { echo "measure_model.sh: there is no part '$part'; there are ${parts[*]} ${language[*]}." >&2; exit 2; }
+  [[ " ${parts[*]} ${language[*]} " = *" $part "* ]] || {
+    echo "measure_model.sh: there is no part '$part'; there are ${parts[*]} ${language[*]}." >&2
+    exit 2
+  }
 done
 [ $# = 0 ] || parts=("$@")
+needs() {  # a variable, and the parts that cannot do without it
+  local name=$1 part
+  shift
+  [ -z "${!name:-}" ] || return 0
+  for part in "${parts[@]}"; do
+    [[ " $* " != *" $part "* ]] || { echo "measure_model.sh: part '$part' needs $name: a file." >&2; exit 2; }
+  done
+}
+needs TEXT text variants scout
+needs ESSAYS ruler essays scout
+needs QA ruler
 python=${PYTHON:-python3}
 tandem=${TANDEM:-$root/build/release/bin/tandem}
 # The system's Python, where there is one: Debian's matplotlib belongs to it.
@@ -175,22 +190,27 @@ measure_hgca() {
 }
 
 # Methods that give up the same tokens stand here once. Budgets of 512 tokens, since the published ones hold all of 2K.
-every_method() {
-  echo full,streaming,h2o,quest:budget=512,tova:budget=512,hybrid-fixed,hybrid-fixed:budget=0.2,hgca,hgca:beta=0.25,scoutattention:budget=512,scoutattention:budget=512,ahead=none,fluxion:heads=oracle,infinigen,infinigen:alpha=8,asyncspade:budget=512
-}
+list() { local IFS=,; echo "$*"; }
+every_method=$(list full streaming h2o quest:budget=512 tova:budget=512 hybrid-fixed hybrid-fixed:budget=0.2 hgca hgca:beta=0.25 \
+  scoutattention:budget=512 scoutattention:budget=512,ahead=none fluxion:heads=oracle infinigen infinigen:alpha=8 asyncspade:budget=512)
+other_settings=$(list full quest:budget=512,dense_layers=2 scoutattention:budget=1024 scoutattention:budget=512,pred_norm=own \
+  scoutattention:budget=512,scope=kv_head fluxion:heads=oracle,tau=0.05 hgca:dense_layers=1 infinigen:alpha=12 infinigen:alpha=16 \
+  infinigen:alpha=1000000,budget=512 asyncspade:budget=1024 asyncspade:budget=512,weights=raw)
 measure_ruler() {
-  compare ruler --methods full --tasks all --lengths 1K,2K,4K --samples 10 --ruler-essays "${ESSAYS:?}" --ruler-qa "${QA:?}"
+  compare ruler --methods full --tasks all --lengths 1K,2K,4K --samples 10 --ruler-essays "$ESSAYS" --ruler-qa "$QA"
 }
-measure_text() { measure text eval perplexity --no-plot --text "${TEXT:?}" --context 2K --new 128 --windows 24 --methods "$(every_method)"; }
+on_text() { measure "$1" eval perplexity --text "$TEXT" --context 2K --new 128 --windows 24 --methods "$2"; }
+measure_text() { on_text text "$every_method"; }
+measure_variants() { on_text variants "$other_settings"; }
 measure_essays() {
-  compare essays --methods "$(every_method)" --tasks single,niah_multikey_1 --lengths 2K --samples 20 --ruler-essays "${ESSAYS:?}"
+  compare essays --methods "$every_method" --tasks single,niah_multikey_1 --lengths 2K --samples 20 --ruler-essays "$ESSAYS"
 }
 
 measure_scout() {
   local methods=full,scoutattention:budget=512 variant
   for variant in true_layers=2 true_layers=3 true_layers=10 ahead=none recall=1; do methods+=,scoutattention:budget=512,$variant; done
-  measure scout-text eval perplexity --no-plot --text "${TEXT:?}" --context 2K --new 128 --windows 24 --methods "$methods"
-  compare scout-essays --methods "$methods" --tasks single,niah_multikey_1 --lengths 2K --samples 20 --ruler-essays "${ESSAYS:?}"
+  on_text scout-text "$methods"
+  compare scout-essays --methods "$methods" --tasks single,niah_multikey_1 --lengths 2K --samples 20 --ruler-essays "$ESSAYS"
 }
 
 for part in "${parts[@]}"; do

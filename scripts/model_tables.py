@@ -4,8 +4,9 @@
   scripts/measure_model.sh embedded runs/embedded
   python3 scripts/model_tables.py runs/embedded models/deep/fluxion/README.md
 
-Of the predictors' page it makes rules, lengths, blocks and regret; of models/README.md accuracy, tasks and heads; of docs/fluxion-accuracy.md
-regret, near, far and ablations; of docs/hgca.md perplexity and needles; of AsyncSpade's page shift and flops; of docs/language_model.md ruler, text, essays and heads; of ScoutAttention's scout. With a third word, such as seed,
+Of the predictors' page it makes rules, lengths, blocks and regret; of models/README.md accuracy, tasks and heads; of
+docs/fluxion-accuracy.md regret, near, far and ablations; of docs/hgca.md perplexity and needles; of AsyncSpade's page shift and
+flops; of ScoutAttention's scout; of docs/language_model.md ruler, text, variants, essays and heads. With a third word, such as seed,
 they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder lacks is left as it
 is, and named.
 """
@@ -192,6 +193,9 @@ class Measured:
     def text(self):
         return run_tables.perplexity_by_method(self.folder / "text")
 
+    def variants(self):
+        return run_tables.perplexity_by_method(self.folder / "variants")
+
     def essays(self):
         return run_tables.accuracy_by_method(self.folder / "essays")
 
@@ -208,7 +212,7 @@ class Measured:
         return self.printed("ablations")
 
     PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks", "regret", "perplexity", "needles", "shift", "flops", "near",
-             "far", "ablations", "ruler", "text", "essays", "scout")
+             "far", "ablations", "ruler", "text", "variants", "essays", "scout")
 
 
 def main():

@@ -29,8 +29,10 @@ def difference(entry, name="difference", scale=100, digits=1):
     """`+1.0 [-0.5, +2.5]`; nothing for the baseline, which has none."""
     if name not in entry:
         return ""
-    values = (entry[name]["value"], *entry[name]["interval"])
-    value, low, high = (f"{scale * v:+.{digits}f}" for v in values)
+    value = f"{scale * entry[name]['value']:+.{digits}f}"
+    if entry[name]["interval"] is None:
+        return f"{value}, the same in all {entry[name]['n']}"
+    low, high = (f"{scale * end:+.{digits}f}" for end in entry[name]["interval"])
     return f"{value} [{low}, {high}]"
 
 
@@ -116,6 +118,8 @@ def text_and_needles(text, needles):
     if on_text is None or on_needles is None:
         return None
     of = {m["method"]: m for m in on_needles["methods"]}
+    if lacks := [m["method"] for m in on_text["methods"] if m["method"] not in of]:
+        raise SystemExit(f"model_tables.py: '{needles}' lacks {', '.join(lacks)}, which '{text}' has.")
     rows = [[f"`{m['method']}`", f"{m['perplexity']:.2f}", difference(m, "nll_difference", 1, 3), percent(of[m["method"]]["overall"]),
              difference(of[m["method"]]["overall"])] for m in on_text["methods"]]
     first = on_text["methods"][0]["method"]

@@ -32,7 +32,8 @@ BytePairs::BytePairs(std::vector<std::string> tokens, const std::vector<Merge>& 
   for (int byte = 0; byte < 256; ++byte) {
     if (byte_ids_[byte] >= 0) continue;
     drops_ = true;
-    if (!drop_unknown)
+    const bool in_most_texts = byte == '\n' || (byte >= 0x20 && byte < 0x7F);
+    if (!drop_unknown || in_most_texts)
       throw_input_error("{}: there is no token for the byte 0x{:02x}, so not every text can be encoded.", file, byte);
   }
   slots_.resize(std::bit_ceil(std::max<std::size_t>(16, 2 * merges.size())));

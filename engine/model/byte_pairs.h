@@ -19,8 +19,8 @@ class BytePairs {
   /// `tokens[id]`: the token's bytes, empty where there is no such id. `merges` in the order of their ranks.
   /// `whole_words`: a word that is a token is that token, whatever the merges would make of it (Llama 3).
   /// `drop_unknown`: bytes without a token are left out of words before anything is merged, as the tokenizers library
-  /// does where no unknown token is named (SmolLM2's vocabulary lacks some control characters). Else one is an
-  /// InputError, naming `file`.
+  /// does where no unknown token is named (SmolLM2's vocabulary lacks some control characters). One that is printable
+  /// ASCII, a space or a newline, or any where they are not dropped, is an InputError naming `file`.
   BytePairs(std::vector<std::string> tokens, const std::vector<Merge>& merges, bool whole_words, bool drop_unknown,
             const std::string& file);
   BytePairs(BytePairs&&) = default;  // the maps refer to the tokens' bytes: no copies

@@ -149,7 +149,7 @@ class TokenizerJson {
       if (byte_level) refuse("pre_tokenizer", part, "nothing after ByteLevel");
       if (type == "Split") {
         read_split(part);
-      } else if (type == "Digits") {  // SmolLM, StarCoder, Granite
+      } else if (type == "Digits") {  // SmolLM2. Digits of Unicode 15 and later are none here (PCRE2 10.42)
         const bool single = flag_of(part, "individual_digits", "pre_tokenizer.individual_digits", false);
         spec_.words.emplace_back(single ? R"(\p{N})" : R"(\p{N}+)");
       } else if (type == "ByteLevel") {

@@ -1,5 +1,5 @@
-"""Draws plot.png and plot.svg of a run folder from its summary.json: accuracy or perplexity, by task or position in another panel
-where lengths do not tell the rows apart, and where a decode step's time goes; where a target shape was asked for (target.json),
+"""Draws plot.png and plot.svg of a run folder from its summary.json: accuracy, or what a perplexity loses, by task or position in
+another panel where lengths do not tell the rows apart, and where a decode step's time goes; where a target shape was asked for (target.json),
 where its time would go, too.
 
   python3 eval/report/plot.py RUN_FOLDER
@@ -68,9 +68,9 @@ def draw_perplexity(axes, run, rows):
         draw_estimates(axes, [(rows[0][0], value, nll["interval"] and [perplexity(end) for end in nll["interval"]], f"{value:.2f}")])
         axes.set_xlabel(f"perplexity, with 95 % interval (n = {n} windows)", loc="left")
         return
-    losses = [(y, cell.get("nll_difference", {"value": 0, "interval": None}), f"{perplexity(cell['nll']['value']):.2f}")
-              for y, _, _, cell, _ in rows]
-    draw_estimates(axes, [(y, loss["value"], loss["interval"], text) for y, loss, text in losses])
+    none = {"value": math.nan, "interval": None}  # of a run that is not finished: a method without windows of the first
+    losses = [(y, cell.get("nll_difference", {"value": 0, "interval": None} if i == 0 else none), cell) for y, i, _, cell, _ in rows]
+    draw_estimates(axes, [(y, loss["value"], loss["interval"], f"{perplexity(cell['nll']['value']):.2f}") for y, loss, cell in losses])
     axes.axvline(0, color="#808080", linewidth=0.8, zorder=0)
     first = method_name(run["methods"][0]["method"], 30).replace("\n", " ")
     axes.set_xlabel(wrapped(f"nats per token more than {first}, with 95 % interval (n = {n} windows); beside it the perplexity", 62),

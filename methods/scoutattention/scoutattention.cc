@@ -207,7 +207,7 @@ MethodInfo scoutattention_info() {
       "are on the device. While layer i runs, layer i+1's query is predicted from layer i's input and chooses "
       "the best blocks of layer i+1, as many as the budget has room for beside sinks and newest block; those that are "
       "not resident are attended on the CPU by the predicted query, "
-      "the residents on the device by the true one (ahead=none: all by the true one, while the device attends). Every "
+      "the residents on the device by the true one (ahead=none: all by the true one, while the device attends; true_layers: so in the first layers). Every "
       "`recall` steps a layer's residents become what it chose; the default is one number for all layers, about the "
       "paper's mean, where the paper profiles an interval for each (section 3.4), which `tandem profile scout-recall` "
       "does and recall=FILE loads. "

@@ -232,7 +232,9 @@ INSTANTIATE_TEST_SUITE_P(Rules, ScoutRules,
                                            ScoutRule{280, 36, 112, 16, 0, 2, true, true, false, true, true},
                                            ScoutRule{301, 40, 128, 16, 16, 3, false, false, false, false, false, 2},
                                            ScoutRule{290, 36, 112, 16, 0, 2, true, false, false, true, false, 2},
-                                           ScoutRule{270, 36, 128, 32, 0, 1, false, true, true, false, false, 3},
+                                           ScoutRule{270, 36, 128, 32, 0, 1, false, true, true, false, false, 2},
+                                           ScoutRule{270, 36, 128, 16, 16, 2, false, false, false, true, true, 2},
+                                           ScoutRule{301, 36, 128, 16, 16, 2, false, false, false, false, false, 3},
                                            ScoutRule{90, 60, 128, 16, 16, 2}, ScoutRule{12, 60, 96, 16, 16, 1}));
 
 TEST_P(ScoutRules, EqualTheSlowModel) {
@@ -371,7 +373,7 @@ TEST(Scout, RecallIntervalsAreANumberOnePerLayerOrAFile) {
   EXPECT_THAT(error_of("scoutattention:recall=nowhere.json"), HasSubstr("nor a file that can be read"));
   EXPECT_THAT(error_of("scoutattention:budget=127"), HasSubstr("need 128"));
   EXPECT_THAT(error_of("scoutattention:true_layers=0"), HasSubstr("the least is 1"));
-  EXPECT_EQ(error_of("scoutattention:true_layers=3"), "");  // of two: as ahead=none
+  EXPECT_EQ(error_of("scoutattention:true_layers=3"), "");  // of two layers
   EXPECT_THAT(error_of("scoutattention:block=128,sinks=1,budget=300"), HasSubstr("the sinks (128)"));
   const testing::TemporaryFolder folder;
   const std::string file = (folder.path() / "intervals.json").string();

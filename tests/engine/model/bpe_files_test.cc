@@ -180,6 +180,28 @@ TEST_F(BpeFiles, DigitsAreCutOneByOneOrInRuns) {
   EXPECT_EQ(pieces(" 1", false), 2u) << "the space is no digit: it is cut off before GPT-2's words are sought";
 }
 
+TEST_F(BpeFiles, ADamagedVocabularyIsNotTakenForOneThatLacksControlCharacters) {
+  EXPECT_THAT(said_of_json("small_smollm2", "tokenizer.json",
+                           [](Json& j) {
+                                                          j["model"]["vocab"].erase("\u0120");
+                             j["model"]["merges"] = Json::array();
+                           }),
+              HasSubstr("no token for the byte 0x20"));
+}
+
+TEST_F(BpeFiles, BytesWithoutATokenAreLeftOutWhereverTheyStand) {
+  const auto tokenizer = load_tokenizer(golden_folder() / "tokenizers" / "small_smollm2");
+  const auto ids = [&](const std::string& text) { return tokenizer->encode(text, false); };
+  const std::string lost = "\x01";
+  EXPECT_TRUE(ids(lost + lost).empty());
+  // GPT-2's words put it with punctuation, not with letters: what lies beside it is one word again without it.
+  EXPECT_EQ(ids("=" + lost + "="), ids("=="));
+  EXPECT_EQ(ids(lost + "=="), ids("=="));
+  EXPECT_EQ(ids("==" + lost), ids("=="));
+  const std::string half(40, '=');  // a word of more than 48 bytes
+  EXPECT_EQ(ids(half + lost + half), ids(half + half));
+}
+
 TEST_F(BpeFiles, BytesWithoutATokenAreRefusedWhereAnUnknownTokenWouldStandForThem) {
   EXPECT_THAT(
       said_of_json("small_smollm2", "tokenizer.json", [](Json& j) { j["model"]["unk_token"] = "<|endoftext|>"; }),
