@@ -62,18 +62,19 @@ def draw_perplexity(axes, run, rows):
     """Several methods: what they lose window by window. Windows differ by far more than methods do, so that intervals of the
     perplexities themselves overlap where every window shows the same loss."""
     n = count_of(cell["nll"]["n"] for _, _, _, cell, _ in rows)
+    windows = f"(n = {n} window{'' if n == '1' else 's'})"
     if len(rows) == 1:
         nll = rows[0][3]["nll"]
         value = perplexity(nll["value"])
         draw_estimates(axes, [(rows[0][0], value, nll["interval"] and [perplexity(end) for end in nll["interval"]], f"{value:.2f}")])
-        axes.set_xlabel(f"perplexity, with 95 % interval (n = {n} windows)", loc="left")
+        axes.set_xlabel(f"perplexity, with 95 % interval {windows}", loc="left")
         return
     none = {"value": math.nan, "interval": None}  # of a run that is not finished: a method without windows of the first
     losses = [(y, cell.get("nll_difference", {"value": 0, "interval": None} if i == 0 else none), cell) for y, i, _, cell, _ in rows]
     draw_estimates(axes, [(y, loss["value"], loss["interval"], f"{perplexity(cell['nll']['value']):.2f}") for y, loss, cell in losses])
     axes.axvline(0, color="#808080", linewidth=0.8, zorder=0)
     first = method_name(run["methods"][0]["method"], 30).replace("\n", " ")
-    axes.set_xlabel(wrapped(f"nats per token more than {first}, with 95 % interval (n = {n} windows); beside it the perplexity", 62),
+    axes.set_xlabel(wrapped(f"nats per token more than {first}, with 95 % interval {windows}; beside it the perplexity", 62),
                     loc="left")
 
 

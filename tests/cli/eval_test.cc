@@ -58,7 +58,7 @@ TEST_F(EvalProgram, ThePlotShowsPerplexityAndPositions) {
     EXPECT_THAT(done.text, HasSubstr("The plot was not drawn"));
     GTEST_SKIP() << "matplotlib is not here";
   }
-  EXPECT_THAT(bytes("one", "plot.svg"), HasSubstr(">perplexity, with 95 % interval (n = 1 windows)<"));
+  EXPECT_THAT(bytes("one", "plot.svg"), HasSubstr(">perplexity, with 95 % interval (n = 1 window)<"));
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("![Perplexity and where a step's time goes](plot.png)"));
   EXPECT_THAT(bytes("a", "plot.svg"),
               AllOf(HasSubstr("nats per token more than full, with 95 % interval (n = 2"), HasSubstr(">streaming<"),

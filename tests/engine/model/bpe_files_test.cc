@@ -183,7 +183,7 @@ TEST_F(BpeFiles, DigitsAreCutOneByOneOrInRuns) {
 TEST_F(BpeFiles, ADamagedVocabularyIsNotTakenForOneThatLacksControlCharacters) {
   EXPECT_THAT(said_of_json("small_smollm2", "tokenizer.json",
                            [](Json& j) {
-                                                          j["model"]["vocab"].erase("\u0120");
+                             j["model"]["vocab"].erase("\u0120");
                              j["model"]["merges"] = Json::array();
                            }),
               HasSubstr("no token for the byte 0x20"));
