@@ -28,6 +28,7 @@
 #   text        perplexity of TEXT with every method, 24 windows of 2K + 128 tokens
 #   variants    perplexity of TEXT with other settings of methods: larger budgets, first layers dense, other rules
 #   essays      needles in ESSAYS at 2K, 20 samples each, the same methods
+#   grid        perplexity of TEXT by HGCA's beta and device ratio
 #   scout       perplexity of TEXT and needles in ESSAYS with ScoutAttention's first layers by their true query
 #
 # A part whose result is in OUT is not measured again: the same command goes on after it was ended. scripts/model_tables.py
@@ -42,7 +43,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 model=$1 out=$2
 shift 2
 parts=(accuracy tasks heads ahead recall shift flops hgca predictors judge regret near far ablations readme recorded equal needle)
-language=(ruler text variants essays scout)
+language=(ruler text variants essays grid scout)
 for part in "$@"; do
   [[ " ${parts[*]} ${language[*]} " = *" $part "* ]] || {
     echo "measure_model.sh: there is no part '$part'; there are ${parts[*]} ${language[*]}." >&2
@@ -58,7 +59,7 @@ needs() {  # a variable, and the parts that cannot do without it
     [[ " $* " != *" $part "* ]] || { echo "measure_model.sh: part '$part' needs $name: a file." >&2; exit 2; }
   done
 }
-needs TEXT text variants scout
+needs TEXT text variants grid scout
 needs ESSAYS ruler essays scout
 needs QA ruler
 python=${PYTHON:-python3}
@@ -174,12 +175,17 @@ measure_readme() { measure readme compare --as llama-3.1-8b --batch 16 --context
 measure_recorded() { compare recorded --as llama-3.1-8b --batch 16 --context 32K --workload recorded; }
 measure_equal() { measure equal compare --equal touched-bytes=0.2,0.35,0.5 --samples 20 --batch 20; }
 measure_needle() { measure needle eval needle; }
-measure_hgca() {
+hgca_grid() {
   local methods=full ratio beta
   for ratio in 0.25 0.5 0.75; do
     for beta in 0.25 0.5 0.75 1; do methods+=,hgca:device_kv=$ratio,beta=$beta; done
   done
-  methods+=,hgca:device_kv=0.25,beta=1000000,hgca:device_kv=0.25,beta=1,dense_layers=1
+  echo "$methods,hgca:device_kv=0.25,beta=1000000"
+}
+measure_hgca() {
+  local methods ratio
+  methods=$(hgca_grid)
+  methods+=,hgca:device_kv=0.25,beta=1,dense_layers=1
   measure hgca-perplexity eval perplexity --no-plot --precision f32 --windows 32 --methods "$methods"
   methods=full
   for ratio in 0.25,beta=0.05 0.25,beta=0.5 0.25,beta=1 0.25,beta=2 0.05,beta=0.5 0.05,beta=1 0.05,beta=2 0.25,beta=1,dense_layers=1; do
@@ -201,6 +207,7 @@ measure_ruler() {
 }
 on_text() { measure "$1" eval perplexity --text "$TEXT" --context 2K --new 128 --windows 24 --methods "$2"; }
 measure_text() { on_text text "$every_method"; }
+measure_grid() { on_text grid "$(hgca_grid)"; }
 measure_variants() { on_text variants "$other_settings"; }
 measure_essays() {
   compare essays --methods "$every_method" --tasks single,niah_multikey_1 --lengths 2K --samples 20 --ruler-essays "$ESSAYS"

@@ -5,7 +5,7 @@
   python3 scripts/model_tables.py runs/embedded models/deep/fluxion/README.md
 
 Of the predictors' page it makes rules, lengths, blocks and regret; of models/README.md accuracy, tasks and heads; of
-docs/fluxion-accuracy.md regret, near, far and ablations; of docs/hgca.md perplexity and needles; of AsyncSpade's page shift and
+docs/fluxion-accuracy.md regret, near, far and ablations; of docs/hgca.md perplexity, needles and grid; of AsyncSpade's page shift and
 flops; of ScoutAttention's scout; of docs/language_model.md ruler, text, variants, essays and heads. With a third word, such as seed,
 they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder lacks is left as it
 is, and named.
@@ -196,6 +196,9 @@ class Measured:
     def variants(self):
         return run_tables.perplexity_by_method(self.folder / "variants")
 
+    def grid(self):
+        return run_tables.perplexity_grid(self.folder / "grid")
+
     def essays(self):
         return run_tables.accuracy_by_method(self.folder / "essays")
 
@@ -212,7 +215,7 @@ class Measured:
         return self.printed("ablations")
 
     PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks", "regret", "perplexity", "needles", "shift", "flops", "near",
-             "far", "ablations", "ruler", "text", "variants", "essays", "scout")
+             "far", "ablations", "ruler", "text", "variants", "essays", "grid", "scout")
 
 
 def main():
