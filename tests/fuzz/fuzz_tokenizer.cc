@@ -12,7 +12,7 @@ using namespace tandem;
 
 void use(const std::string& folder) {
   const auto tokenizer = load_tokenizer(folder);
-  const std::string text = "Hello  wörld 1234\n<|im_end|> \xff\xf0\x9f 你好 e\xcc\x81 </s>";
+  const std::string text = "Hello  wörld 1234\n<|im_end|> \xff\xf0\x9f 你好 e\xcc\x81 </s>=\x01=\x1b\u05d0";
   for (const Specials specials : {Specials::as_text, Specials::parsed}) {
     const auto ids = tokenizer->encode(text, true, specials);
     tokenizer->decode(ids);
@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
       {"tokenizer_config.json", golden / "small_qwen2_files" / "tokenizer_config.json"},
       {"tokenizer.model", golden / "small_tiktoken" / "tokenizer.model"},
       {"tokenizer.model", data_path("models/seed") / "tokenizer.model"},
+      {"tokenizer.json", golden / "small_smollm2" / "tokenizer.json"},
   };
   fuzz::Target target;
   for (std::size_t i = 0; i < files.size(); ++i)
