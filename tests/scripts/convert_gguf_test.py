@@ -22,8 +22,8 @@ except ImportError as missing:
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import convert_gguf
+import program
 
-TANDEM = "tandem"
 LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, MLP = 2, 64, 4, 2, 16, 96
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
@@ -115,7 +115,7 @@ class ConvertTest(unittest.TestCase):
             self.assertEqual(set(found.keys()), set(wanted))
             for name, values in wanted.items():
                 self.assertTrue(torch.equal(found.get_tensor(name), torch.from_numpy(values).to(torch.bfloat16)), name)
-        info = subprocess.run([TANDEM, "info", "--model", str(self.folder)], check=True, capture_output=True, text=True).stdout
+        info = subprocess.run([program.path, "info", "--model", str(self.folder)], check=True, capture_output=True, text=True).stdout
         self.assertIn("2 layers, hidden 64, MLP 96, 4 query heads over 2 KV heads of 16", info)
 
     def test_the_tokenizer_cuts_digits_one_by_one(self):
@@ -143,8 +143,4 @@ class ConvertTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if "--tandem" in sys.argv:
-        at = sys.argv.index("--tandem")
-        TANDEM = sys.argv[at + 1]
-        del sys.argv[at:at + 2]
-    unittest.main()
+    program.main()

@@ -13,15 +13,15 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import model_tables
+import program
 import run_tables
 
-TANDEM = "tandem"
 METHODS = ["full", "fluxion:heads=oracle", "streaming:window=128", "tova:budget=128"]
 BETAS = ["0.5", "1000000"]
 
 
 def tandem(*arguments):
-    subprocess.run([TANDEM, *arguments, "--model", "tiny", "--no-plot"], check=True, capture_output=True)
+    subprocess.run([program.path, *arguments, "--model", "tiny", "--no-plot"], check=True, capture_output=True)
 
 
 def lines_of(file):
@@ -115,7 +115,7 @@ class TablesTest(unittest.TestCase):
 
     def test_many_cosines_are_two_and_a_range(self):
         file = self.folder / "heads-2k.json"
-        subprocess.run([TANDEM, "profile", "heads", "--model", "tiny", "--length", "512", "--tasks", "niah_single_1", "--out", str(file)],
+        subprocess.run([program.path, "profile", "heads", "--model", "tiny", "--length", "512", "--tasks", "niah_single_1", "--out", str(file)],
                        check=True, capture_output=True)
         profile = json.loads(file.read_text(encoding="utf-8"))
         each = [layer["mean"]["layer_ahead_cosine"]["next"] for layer in profile["layers"][1:]]
@@ -131,7 +131,7 @@ class TablesTest(unittest.TestCase):
 
     def test_readings_of_queries_are_means_and_the_best_are_counted(self):
         file = self.folder / "shift.json"
-        tandem_profile = [TANDEM, "profile", "query-shift", "--model", "tiny", "--length", "256", "--samples", "2", "--tasks",
+        tandem_profile = [program.path, "profile", "query-shift", "--model", "tiny", "--length", "256", "--samples", "2", "--tasks",
                           "niah_single_1,vt", "--out", str(file)]
         subprocess.run(tandem_profile, check=True, capture_output=True)
         profile = json.loads(file.read_text(encoding="utf-8"))
@@ -183,8 +183,4 @@ class TablesTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if "--tandem" in sys.argv:
-        at = sys.argv.index("--tandem")
-        TANDEM = sys.argv[at + 1]
-        del sys.argv[at:at + 2]
-    unittest.main()
+    program.main()
