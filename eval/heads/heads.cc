@@ -26,6 +26,7 @@ void for_each_budget(Use use) {
 struct HeadSums {
   std::vector<HeadStats> q_heads;
   std::vector<KvHeadStats> kv_heads;
+  InputChange input;
 };
 
 /// What one layer's queries of one prompt leave for the streaming test: Eq. 2 needs the largest output of all heads.
@@ -56,7 +57,9 @@ class PromptProfiler {
         add_group(layer, static_cast<std::uint32_t>(g), n, outputs, sums);
     });
     add_streaming(outputs, sums);
-    if (layer > 0) add_prediction(layer, sums);
+    if (layer == 0) return;
+    add_prediction(layer, sums);
+    add_change(layer, sums.input);
   }
 
  private:
@@ -176,6 +179,18 @@ class PromptProfiler {
     }
   }
 
+  void add_change(std::uint32_t layer, InputChange& sum) const {
+    const std::size_t width = model_.config.hidden;
+    for (std::uint32_t n = 0; n < capture_.queries(); ++n) {
+      const float* before = capture_.inputs(layer - 1) + n * width;
+      const float* now = capture_.inputs(layer) + n * width;
+      sum.cosine += cosine({before, width}, {now, width});
+      std::vector<double> added(width), from(before, before + width);
+      for (std::size_t i = 0; i < width; ++i) added[i] = double{now[i]} - before[i];
+      sum.added += length_of(added) / length_of(from);
+    }
+  }
+
   const Model& model_;
   ThreadPool& pool_;
   const HeadOptions& options_;
@@ -191,6 +206,7 @@ void divide(HeadSums& sums, std::uint64_t queries, std::uint64_t pairs, bool fir
     for (double* x : {&head.cosine_next, &head.cosine_own}) *x /= predicted;
     for_each_budget([&](std::size_t t, std::size_t b) { head.budget[t][b] /= n; });
   }
+  for (double* x : {&sums.input.cosine, &sums.input.added}) *x /= predicted;
   for (KvHeadStats& head : sums.kv_heads) {
     for (double* x : {&head.sink_mass, &head.window_mass, &head.streaming}) *x /= n;
     for_each_budget([&](std::size_t t, std::size_t b) { head.budget[t][b] /= n; });
@@ -246,7 +262,7 @@ HeadProfile profile_heads(const Model& model, Engine& engine, ThreadPool& pool, 
   const RopeTable rope = make_rope_table(c.head_dim, c.rope);
   HeadProfile profile;
   profile.options = options;
-  std::vector<HeadSums> sums(c.layers, {std::vector<HeadStats>(c.q_heads), std::vector<KvHeadStats>(c.kv_heads)});
+  std::vector<HeadSums> sums(c.layers, {std::vector<HeadStats>(c.q_heads), std::vector<KvHeadStats>(c.kv_heads), {}});
   std::uint64_t pairs = 0;
   for (const HeadPrompt& prompt : prompts) {
     TANDEM_CHECK(std::size_t{prompt.first_query} + 1 < prompt.tokens.size(), "prompt '{}' has no decode query",
@@ -268,7 +284,7 @@ HeadProfile profile_heads(const Model& model, Engine& engine, ThreadPool& pool, 
   }
   for (std::uint32_t layer = 0; layer < c.layers; ++layer) {
     divide(sums[layer], profile.queries, pairs, layer == 0);
-    profile.layers.push_back({std::move(sums[layer].q_heads), std::move(sums[layer].kv_heads)});
+    profile.layers.push_back({std::move(sums[layer].q_heads), std::move(sums[layer].kv_heads), sums[layer].input});
   }
   return profile;
 }

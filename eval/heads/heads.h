@@ -47,9 +47,17 @@ struct KvHeadStats {
   Budgets budget{};      // of the union of the group's choices
 };
 
+/// How far a layer's input is from the previous layer's, which a query predicted a layer ahead is made of. Means over
+/// the queries; NaN in layer 0.
+struct InputChange {
+  double cosine = 0;  // of the two
+  double added = 0;   // length of their difference over the previous layer's input's: what that layer adds
+};
+
 struct LayerHeads {
   std::vector<HeadStats> q_heads;
   std::vector<KvHeadStats> kv_heads;
+  InputChange input;
   HeadStats mean() const;  // over q_heads
 };
 

@@ -150,11 +150,17 @@ nlohmann::ordered_json head_profile_json(const HeadProfile& profile, const HeadS
                  {"overlap_block", kOverlapBlock},
                  {"budget",
                   "share of the context in the fewest blocks of n tokens that carry this share of the attention mass"},
-                 {"layer_ahead_cosine", "under this layer's norm (next) and under the previous layer's (own)"}}},
+                 {"layer_ahead_cosine", "under this layer's norm (next) and under the previous layer's (own)"},
+                 {"input_change",
+                  "cosine of a layer's input and the previous layer's, and the length of their difference over the "
+                  "latter's"}}},
                {"mean", stats_json(profile.mean())},
                {"layers", Json::array()}});
   for (std::size_t l = 0; l < profile.layers.size(); ++l) {
-    Json layer = {{"layer", l}, {"mean", stats_json(profile.layers[l].mean())}};
+    const InputChange& input = profile.layers[l].input;
+    Json layer = {{"layer", l},
+                  {"mean", stats_json(profile.layers[l].mean())},
+                  {"input_change", {{"cosine", rounded(input.cosine)}, {"added", rounded(input.added)}}}};
     for (const HeadStats& head : profile.layers[l].q_heads) layer["q_heads"].push_back(stats_json(head));
     for (const KvHeadStats& head : profile.layers[l].kv_heads) layer["kv_heads"].push_back(kv_json(head));
     json["layers"].push_back(std::move(layer));

@@ -58,13 +58,15 @@ std::string layer_ahead_text(const HeadProfile& profile, const HeadSource& sourc
            kTerminalWidth) +
       "\n\n";
   Table layers;
-  layers.head = {"layer", "next", "own"};
+  layers.head = {"layer", "next", "own", "input", "added"};
   for (std::size_t l = 1; l < profile.layers.size(); ++l) {
     const HeadStats s = profile.layers[l].mean();
-    layers.rows.push_back({std::to_string(l), number(s.cosine_next), number(s.cosine_own)});
+    const InputChange& input = profile.layers[l].input;
+    layers.rows.push_back({std::to_string(l), number(s.cosine_next), number(s.cosine_own), number(input.cosine),
+                           fmt::format("{:.2f}", input.added)});
   }
   const HeadStats all = profile.mean();
-  layers.rows.push_back({"all", number(all.cosine_next), number(all.cosine_own)});
+  layers.rows.push_back({"all", number(all.cosine_next), number(all.cosine_own), "", ""});
   out += layers.text() + "\n";
   Table published;
   published.head = {"published", "cosine"};
@@ -72,9 +74,11 @@ std::string layer_ahead_text(const HeadProfile& profile, const HeadSource& sourc
   published.rows.push_back({source.model + ", none of the paper's", number(all.cosine_next)});
   return out + published.text() + "\n" +
          wrap(
-             "next: under the input norm of the layer that is predicted; own: of the layer whose input it is. Layer 0 "
-             "has no layer before it. published: ScoutAttention, Table 1, means over layers; the paper does not say "
-             "under which norm.",
+             "A layer's query is predicted from the layer before's input; for layer 1 that is the token's bare "
+             "embedding. next: under the input norm of the layer that is predicted; own: of the layer whose input "
+             "it is. input: cosine of that input and the layer's own; added: the length of what the layer before "
+             "adds to its input, in lengths of that input. Layer 0 has no layer before it. published: "
+             "ScoutAttention, Table 1, means over layers; the paper does not say under which norm.",
              kTerminalWidth) +
          "\n";
 }

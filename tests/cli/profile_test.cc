@@ -1,5 +1,6 @@
 // tandem profile heads as a user meets it: the table, the file, and what bad options say.
 #include <filesystem>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sstream>
@@ -93,6 +94,10 @@ TEST(ProfileLayerAhead, TableAndFileAgree) {
     const std::size_t row = outcome.text.find("\n" + std::to_string(layer) + "    ");
     ASSERT_NE(row, std::string::npos);
     EXPECT_NE(outcome.text.substr(row, 30).find(cosine), std::string::npos) << outcome.text.substr(row, 30);
+    const Json& change = layers[layer].at("input_change");
+    const std::string line = outcome.text.substr(row, outcome.text.find('\n', row + 1) - row);
+    EXPECT_NE(line.find(fmt::format("  {:.3f}  ", change.at("cosine").get<double>())), std::string::npos) << line;
+    EXPECT_NE(line.find(fmt::format(" {:.2f}", change.at("added").get<double>())), std::string::npos) << line;
   }
 }
 

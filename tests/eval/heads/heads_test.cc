@@ -154,6 +154,26 @@ double cosine_of(const Vector& a, const Vector& b) {
   return dot(a, b) / std::sqrt(dot(a, a) * dot(b, b));
 }
 
+void expect_change(const InputChange& got, const std::vector<std::vector<std::vector<Seen>>>& seen,
+                   std::uint32_t layer) {
+  if (layer == 0) {
+    EXPECT_TRUE(std::isnan(got.cosine) && std::isnan(got.added));
+    return;
+  }
+  double cosine = 0, added = 0, queries = 0;
+  for (const auto& steps : seen) {
+    for (const std::vector<Seen>& layers : steps) {
+      const Vector &before = layers[layer - 1].x, &now = layers[layer].x;
+      cosine += cosine_of(before, now);
+      // |a - b|^2 by the three products.
+      added += std::sqrt((dot(now, now) - 2 * dot(now, before) + dot(before, before)) / dot(before, before));
+      ++queries;
+    }
+  }
+  EXPECT_NEAR(got.cosine, cosine / queries, 1e-5);
+  EXPECT_NEAR(got.added, added / queries, 1e-5);
+}
+
 class HeadProfiles : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Golden, HeadProfiles, ::testing::Values("tiny_llama", "tiny_qwen3"),
                          [](const auto& param) { return std::string(param.param); });
@@ -229,6 +249,7 @@ TEST_P(HeadProfiles, AgreeWithAnIndependentModelInDoublePrecision) {
       }
       streaming_total += got.streaming;
     }
+    expect_change(profile.layers[layer].input, seen, layer);
     // A KV head's budget is the union of its group's choices.
     for (std::uint32_t g = 0; g < c.kv_heads; ++g) {
       double streaming = 0;
