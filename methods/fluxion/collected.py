@@ -11,6 +11,7 @@ import numpy as np
 BLOCKS = (1, 16, 32, 64, 128)
 ANCHOR_BUDGETS = slice(35, 39)
 ANCHOR_NAMES = [f"anchor_budget_{block}" for block in BLOCKS[1:]]
+SAMPLING = ("prompts", "seed", "steps", "decode_steps")  # of a plan: which rows there are, not what a row says
 DTYPES = {"F32": np.float32, "I32": np.int32, "U8": np.uint8}
 
 
@@ -50,13 +51,13 @@ class Data:
 
     def __init__(self, folders, policy, tau=None):
         columns = {name: [] for name in ("features", "budgets", "slope", "streaming", "prompt")}
-        self.plan, self.tau, self.prompts, self.order, self.seeds = None, tau, [], [], []
+        self.plan, self.tau, self.prompts, self.order, self.collections, self.collection = None, tau, [], [], [], []
         for folder in folders:
             manifest = self.read_manifest(folder)
-            self.seeds.append(manifest["plan"]["seed"])
+            self.collections.append({field: manifest["plan"][field] for field in SAMPLING})
             # RULER's prompts follow from the seed; the windows of a text do not.
             ruler = manifest["plan"]["prompts"].startswith("RULER")
-            origin = self.seeds[-1] if ruler else manifest["plan"]["prompts"]
+            origin = manifest["plan"]["seed"] if ruler else manifest["plan"]["prompts"]
             windows = collections.Counter(shard["file"].rsplit("-", 1)[0] for shard in manifest["shards"])
             p, t = self.plan["policies"].index(policy), self.plan["taus"].index(self.tau)
             for shard in manifest["shards"]:
@@ -79,6 +80,7 @@ class Data:
                 name = shard["file"].removesuffix(".safetensors")
                 kind, index = name.rsplit("-", 1)
                 self.prompts.append(f"{origin}-{name}")
+                self.collection.append(len(self.collections) - 1)
                 self.order.append(hash_of(self.prompts[-1]) if ruler else 1 - (int(index) + 1) / windows[kind])
         if len(set(self.prompts)) < len(self.prompts):
             fail("the folders of --data have prompts in common: train on each prompt once.")
@@ -105,7 +107,7 @@ class Data:
             if self.tau not in plan["taus"]:
                 fail(f"--tau is {self.tau}: {folder} has labels for {', '.join(map(str, plan['taus']))}.")
         for field in plan:
-            if field not in ("files", "prompts", "seed") and plan[field] != self.plan[field]:
+            if field not in ("files", *SAMPLING) and plan[field] != self.plan[field]:
                 fail(f"{file}: '{field}' is not that of the other folders of --data.")
         return manifest
 

@@ -209,9 +209,9 @@ def judge_file(options):
     set_lines(data, options.loss)
     report = judge(forward(tensors, data.features), data, np.arange(len(data.features)))
     if options.report:
-        options.report.write_text(json.dumps({"schema": "tandem-fluxion-judgement-1", "policy": policy, "tau": tau,
+        options.report.write_text(json.dumps({"schema": "tandem-fluxion-judgement-2", "policy": policy, "tau": tau,
                                               "model": data.plan["model"], "weights_hash": data.plan["weights_hash"],
-                                              "seeds": data.seeds, "judged": report}, indent=1) + "\n")
+                                              "collections": data.collections, "judged": report}, indent=1) + "\n")
     print(f"{options.judge}: {report['prompts']} prompts, {report['rows']} rows")
     print_judgement(report)
 
@@ -269,18 +269,23 @@ def main(arguments=None):
     write_tensors(options.out, tensors)
 
     parameters = sum(p.numel() for p in net.parameters())
-    report = {"schema": "tandem-fluxion-report-2", "policy": options.policy, "parameters": parameters,
+    report = {"schema": "tandem-fluxion-report-3", "policy": options.policy, "parameters": parameters,
               "bytes": options.out.stat().st_size, "model": data.plan["model"], "weights_hash": data.plan["weights_hash"],
-              "data": {k: data.plan[k] for k in ("prompts", "sinks", "window", "mass", "steps", "decode_steps", "isa")} | {"seeds": data.seeds},
+              "data": {k: data.plan[k] for k in ("sinks", "window", "mass", "isa")} | {"collections": data.collections},
               "tau": data.tau, "options": {k: v for k, v in vars(options).items() if k not in ("data", "out", "judge", "report", "vector", "policy", "tau")},
               "torch": torch.__version__,
               "training": judge(forward(tensors, data.features[rows]), data, rows),
-              "held_out": judge(forward(tensors, data.features[test]), data, test), "held_out_by_length": {}}
+              "held_out": judge(forward(tensors, data.features[test]), data, test), "held_out_by_length": {}, "held_out_by_prompts": {}}
     lengths = np.array([int(name.rsplit("-", 2)[1]) for name in data.prompts])[data.prompt]
     for length in sorted(set(lengths)):
         chosen = test[lengths[test] == length]
         if len(chosen):
             report["held_out_by_length"][str(length)] = judge(forward(tensors, data.features[chosen]), data, chosen)
+    origins = np.array([data.collections[i]["prompts"] for i in data.collection])[data.prompt]
+    for origin in sorted(set(origins)):
+        chosen = test[origins[test] == origin]
+        if len(chosen):
+            report["held_out_by_prompts"][origin] = judge(forward(tensors, data.features[chosen]), data, chosen)
     report_file = options.report or options.out.with_suffix(".json")
     report_file.write_text(json.dumps(report, indent=1) + "\n")
     if options.vector:

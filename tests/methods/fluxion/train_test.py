@@ -23,7 +23,7 @@ if not MISSING:
 RULES = ("fluxion", "output", "score")
 
 
-def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, labels=7, sinks=64):
+def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, labels=7, sinks=64, decode_steps=1):
     """Ten prompts: what `tandem fluxion collect` writes, in small. Streaming follows from a feature, by another limit for
     each rule; budgets from a feature and from the budget under the anchor of the same tau and rule; at the first tau nothing
     is needed."""
@@ -43,7 +43,7 @@ def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, l
         shards.append({"file": file.name, "tokens": 1000, "rows": n, "hash": ""})
     names = [f"features_{i}" for i in range(35)] + [f"anchor_budget_{n}" for n in (16, 32, 64, 128)] + ["features_39", "features_40"]
     plan = {"model": "made up", "weights_hash": "0", "prompts": prompts, "layers": 1, "q_heads": 64, "kv_heads": 1,
-            "head_dim": 8, "sinks": sinks, "window": 256, "decode_steps": 1, "steps": 1, "taus": [0.5, 0.1], "mass": 0.95, "seed": seed,
+            "head_dim": 8, "sinks": sinks, "window": 256, "decode_steps": decode_steps, "steps": 1, "taus": [0.5, 0.1], "mass": 0.95, "seed": seed,
             "isa": "any", "features": names, "policies": list(RULES), "blocks": [1, 16, 32, 64, 128]}
     manifest = {"schema": "tandem-fluxion-2", "plan": plan, "shards": shards, "finished": finished}
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -131,14 +131,14 @@ class TrainTest(unittest.TestCase):
             self.assertIn("have prompts in common", self.run_script([a, a], out))
             report, _ = self.learn([a, b], out)
             self.assertEqual(report["held_out"]["prompts"], 4)
-            self.assertEqual(report["data"]["seeds"], [1, 2])
+            self.assertEqual([collection["seed"] for collection in report["data"]["collections"]], [1, 2])
             # A predictor on data that it never saw.
             write_collection(c, seed=3, labels=9)
             said = io.StringIO()
             with contextlib.redirect_stdout(said):
                 train.main(["--data", str(c), "--judge", str(out), "--report", str(c / "judged.json")])
             judged = json.loads((c / "judged.json").read_text())
-            self.assertEqual((judged["judged"]["prompts"], judged["seeds"], judged["policy"]), (10, [3], "fluxion"))
+            self.assertEqual((judged["judged"]["prompts"], judged["collections"][0]["seed"], judged["policy"]), (10, 3, "fluxion"))
             self.assertGreater(judged["judged"]["streaming"]["auc"], 0.95)
             self.assertIn("10 prompts, 2560 rows\nstreaming: accuracy 0.", said.getvalue())
             self.assertIn("is no predictor", self.run_script(c, out, "--judge", str(c / "judged.json")))
@@ -151,6 +151,23 @@ class TrainTest(unittest.TestCase):
             self.assertIn("have prompts in common", self.run_script([a, b], out))
             data = train.Data([a, c], "fluxion")
             self.assertEqual({data.prompts[i].rsplit("-", 1)[1] for i in train.held_out(data.order, 0.2)}, {"0004"})  # their ends
+
+    def test_a_text_and_tasks_teach_together(self):
+        with tempfile.TemporaryDirectory() as name:
+            tasks, text, out = Path(name) / "a", Path(name) / "b", Path(name) / "p.safetensors"
+            for folder in (tasks, text):
+                folder.mkdir()
+            write_collection(tasks)
+            write_collection(text, prompts="book.txt, 12", labels=8, decode_steps=128)
+            report, _ = self.learn([tasks, text], out)
+            self.assertEqual([c["decode_steps"] for c in report["data"]["collections"]], [1, 128])
+            apart = report["held_out_by_prompts"]
+            self.assertEqual(set(apart), {"RULER, embedded", "book.txt, 12"})
+            self.assertEqual(sum(part["rows"] for part in apart.values()), report["held_out"]["rows"])
+            hits = sum(part["rows"] * part["streaming"]["accuracy"] for part in apart.values())
+            self.assertAlmostEqual(hits / report["held_out"]["rows"], report["held_out"]["streaming"]["accuracy"])
+            write_collection(text, prompts="book.txt, 12", sinks=32)
+            self.assertIn("'sinks' is not that of the other folders", self.run_script([tasks, text], out))
 
     def test_the_covering_line_is_nowhere_too_low(self):
         budgets = np.random.default_rng(1).random((500, 5)).astype(np.float32)
