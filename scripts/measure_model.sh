@@ -30,11 +30,13 @@
 #   essays      needles in ESSAYS at 2K, 20 samples each, the same methods
 #   grid        perplexity of TEXT by HGCA's beta and device ratio
 #   scout       perplexity of TEXT and needles in ESSAYS with ScoutAttention's first layers by their true query
+#   learned     a predictor for Fluxion, learned from LEARN and RULER's prompts; the same two with it, and with labels
 #
 # A part whose result is in OUT is not measured again: the same command goes on after it was ended. scripts/model_tables.py
 # writes the pages' tables from OUT, scripts/readme_results.py README.md's from OUT/readme.
 # PYTHON: one with PyTorch and numpy (default: python3). TANDEM: the program (default: build/release/bin/tandem).
-# TEXT: a file for heads on natural text, such as the test part of WikiText-2. ESSAYS, QA: what compare's --ruler-essays and
+# TEXT: a file for heads on natural text, such as the test part of WikiText-2. LEARN: a text that is not TEXT, such as its
+# valid part. ESSAYS, QA: what compare's --ruler-essays and
 # --ruler-qa take.
 # VECTOR: also write rows and what the predictor says of them, the golden of its test (tests/methods/fluxion/predictor.json).
 set -euo pipefail
@@ -43,7 +45,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 model=$1 out=$2
 shift 2
 parts=(accuracy tasks heads ahead recall shift flops hgca predictors judge regret near far ablations readme recorded equal needle)
-language=(ruler text variants essays grid scout)
+language=(ruler text variants essays grid scout learned)
 for part in "$@"; do
   [[ " ${parts[*]} ${language[*]} " = *" $part "* ]] || {
     echo "measure_model.sh: there is no part '$part'; there are ${parts[*]} ${language[*]}." >&2
@@ -59,8 +61,9 @@ needs() {  # a variable, and the parts that cannot do without it
     [[ " $* " != *" $part "* ]] || { echo "measure_model.sh: part '$part' needs $name: a file." >&2; exit 2; }
   done
 }
-needs TEXT text variants grid scout
-needs ESSAYS ruler essays scout
+needs TEXT text variants grid scout learned
+needs LEARN learned
+needs ESSAYS ruler essays scout learned
 needs QA ruler
 python=${PYTHON:-python3}
 tandem=${TANDEM:-$root/build/release/bin/tandem}
@@ -209,15 +212,27 @@ on_text() { measure "$1" eval perplexity --text "$TEXT" --context 2K --new 128 -
 measure_text() { on_text text "$every_method"; }
 measure_grid() { on_text grid "$(hgca_grid)"; }
 measure_variants() { on_text variants "$other_settings"; }
-measure_essays() {
-  compare essays --methods "$every_method" --tasks single,niah_multikey_1 --lengths 2K --samples 20 --ruler-essays "$ESSAYS"
+in_essays() {
+  compare "$1" --methods "$2" --tasks single,niah_multikey_1 --lengths 2K --samples 20 --ruler-essays "$ESSAYS" "${@:3}"
 }
+measure_essays() { in_essays essays "$every_method"; }
 
 measure_scout() {
   local methods=full,scoutattention:budget=512 variant
   for variant in true_layers=2 true_layers=3 true_layers=10 ahead=none recall=1; do methods+=,scoutattention:budget=512,$variant; done
   on_text scout-text "$methods"
-  compare scout-essays --methods "$methods" --tasks single,niah_multikey_1 --lengths 2K --samples 20 --ruler-essays "$ESSAYS"
+  in_essays scout-essays "$methods"
+}
+# A text's steps are as far from the prompt as those that are judged.
+measure_learned() {
+  collect text-1k --text-file "$LEARN" --lengths 1K --samples 64 --decode-steps 128
+  collect text-2k --text-file "$LEARN" --lengths 2K --samples 96 --decode-steps 128
+  collect ruler --lengths 1K,2K --samples 4
+  train fluxion --data "$out"/data-{text-1k,text-2k,ruler}
+  local own=fluxion:heads=$out/fluxion/fluxion.safetensors
+  local methods=full,fluxion:heads=oracle,line=cover,fluxion:heads=oracle,$own,hybrid-fixed:budget=0.2,hybrid-fixed
+  on_text learned-text "$methods"
+  in_essays learned-essays "$methods" --head-errors
 }
 
 for part in "${parts[@]}"; do

@@ -113,18 +113,22 @@ def perplexity_by_method(folder):
 
 
 def text_and_needles(text, needles):
-    """What each method loses on a text and on needles, in the order of the runs, which have the same methods."""
+    """What each method loses on a text and on needles, and what the host attends for it, in the order of the runs, which have the
+    same methods."""
     on_text, on_needles = summary_of(text), summary_of(needles)
     if on_text is None or on_needles is None:
         return None
     of = {m["method"]: m for m in on_needles["methods"]}
     if lacks := [m["method"] for m in on_text["methods"] if m["method"] not in of]:
         raise SystemExit(f"model_tables.py: '{needles}' lacks {', '.join(lacks)}, which '{text}' has.")
-    rows = [[f"`{m['method']}`", f"{m['perplexity']:.2f}", difference(m, "nll_difference", 1, 3), percent(of[m["method"]]["overall"]),
-             difference(of[m["method"]]["overall"])] for m in on_text["methods"]]
+    rows = []
+    for m in on_text["methods"]:
+        needle = of[m["method"]]
+        rows.append([f"`{m['method']}`", f"{m['perplexity']:.2f}", difference(m, "nll_difference", 1, 3), attended(m, "host"),
+                     percent(needle["overall"]), difference(needle["overall"]), attended(needle, "host")])
     first = on_text["methods"][0]["method"]
-    return table(["method", "perplexity", f"nats per token more than {first} [95 %]", "needles % [95 %]",
-                  f"difference to {first}, points [95 %]"], rows)
+    return table(["method", "perplexity", f"nats per token more than {first} [95 %]", "on the host", "needles % [95 %]",
+                  f"difference to {first}, points [95 %]", "on the host"], rows)
 
 
 def flops(folder):

@@ -101,7 +101,7 @@ class TablesTest(unittest.TestCase):
         self.assertEqual(list(rows), [f"`{name}`" for name in names])
         losses, scores = cells_of(run_tables.perplexity_by_method(self.folder / "some")), cells_of(run_tables.accuracy_by_method(needles))
         for name in names:
-            self.assertEqual(rows[f"`{name}`"], losses[name][:2] + scores[name][:2])
+            self.assertEqual(rows[f"`{name}`"], [*losses[name][:2], losses[name][3], *scores[name][:2], scores[name][3]])
         self.assertIsNone(run_tables.text_and_needles(self.folder / "some", self.folder / "nothing"))
 
     def test_what_is_the_same_in_all_windows_has_no_interval(self):
