@@ -120,6 +120,13 @@ void print_model(const std::string& name) {
   }
   const Model model = load_model(name);
   print_shape(model.name, model.config, model.weights.layers.at(0).q.type);
+  if (const std::string dropped = model.tokenizer->dropped_bytes(); !dropped.empty()) {
+    std::string list;
+    for (const char byte : dropped.substr(0, 4))
+      list += fmt::format("{}0x{:02x}", list.empty() ? "" : ", ", static_cast<unsigned char>(byte));
+    row("tokenizer", fmt::format("has no token for {} ({}{}): texts lose them", eval::counted(dropped.size(), "byte"),
+                                 list, dropped.size() > 4 ? ", ..." : ""));
+  }
   row("weights hash", model.weights_hash);
 }
 

@@ -55,8 +55,8 @@ Examples:
   tandem profile layer-ahead --model ~/llama --length 8K --samples 5
 
 ScoutAttention begins a layer's attention on the CPU with a query predicted from the layer before. This prints how close
-it is to the true one, under both readings of the paper, beside the paper's Table 1. --out writes the same file as
-`tandem profile heads`.)";
+it is to the true one, under both readings of the paper, beside the paper's Table 1, and how far the layer's input is
+from what it was predicted from. --out writes the same file as `tandem profile heads`.)";
 
 constexpr const char* kRecallFooter = R"(
 Examples:

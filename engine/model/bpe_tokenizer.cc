@@ -69,6 +69,14 @@ class BpeTokenizer : public Tokenizer {
     return id < pairs_.tokens().size() ? pairs_.tokens()[id] : std::string();
   }
 
+  std::string dropped_bytes() const override {
+    std::string dropped;
+    for (int byte = 0; byte < 256; ++byte) {
+      if (const char c = static_cast<char>(byte); pairs_.find({&c, 1}) < 0) dropped.push_back(c);
+    }
+    return dropped;
+  }
+
   std::uint32_t vocab_size() const override { return vocab_; }
   std::int32_t bos() const override { return bos_; }
   std::int32_t special(std::string_view text) const override {

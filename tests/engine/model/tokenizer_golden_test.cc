@@ -73,6 +73,9 @@ INSTANTIATE_TEST_SUITE_P(References, TokenizerGoldens,
 
 /// What decoding gives back of a text: bytes without a token are lost.
 std::string kept(const Tokenizer& tokenizer, const std::string& sound, Family::Decodes decodes) {
+  if (decodes != Family::Decodes::without_unknown) {
+    EXPECT_EQ(tokenizer.dropped_bytes(), "");
+  }
   if (decodes == Family::Decodes::exactly) return sound;
   if (decodes == Family::Decodes::composed) return compose_utf8(sound);
   std::set<char> known;
@@ -80,6 +83,8 @@ std::string kept(const Tokenizer& tokenizer, const std::string& sound, Family::D
     if (const std::string bytes = tokenizer.bytes_of(id, false); bytes.size() == 1) known.insert(bytes[0]);
   }
   EXPECT_LT(known.size(), 220u);
+  EXPECT_EQ(known.size() + tokenizer.dropped_bytes().size(), 256u);
+  for (const char dropped : tokenizer.dropped_bytes()) EXPECT_FALSE(known.contains(dropped)) << int{dropped};
   std::string text = sound;
   std::erase_if(text, [&](char c) { return !known.contains(c); });
   return repair_utf8(text);
