@@ -31,6 +31,7 @@
 #   grid        perplexity of TEXT by HGCA's beta and device ratio
 #   scout       perplexity of TEXT and needles in ESSAYS with ScoutAttention's first layers by their true query
 #   learned     a predictor for Fluxion, learned from LEARN and RULER's prompts; the same two with it, and with labels
+#   longer      needles in ESSAYS at 4K, 20 samples each, with 512 and 1,024 tokens; behind learned
 #
 # A part whose result is in OUT is not measured again: the same command goes on after it was ended. scripts/model_tables.py
 # writes the pages' tables from OUT, scripts/readme_results.py README.md's from OUT/readme.
@@ -45,7 +46,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 model=$1 out=$2
 shift 2
 parts=(accuracy tasks heads ahead recall shift flops hgca predictors judge regret near far ablations readme recorded equal needle)
-language=(ruler text variants essays grid scout learned)
+language=(ruler text variants essays grid scout learned longer)
 for part in "$@"; do
   [[ " ${parts[*]} ${language[*]} " = *" $part "* ]] || {
     echo "measure_model.sh: there is no part '$part'; there are ${parts[*]} ${language[*]}." >&2
@@ -63,7 +64,7 @@ needs() {  # a variable, and the parts that cannot do without it
 }
 needs TEXT text variants grid scout learned
 needs LEARN learned
-needs ESSAYS ruler essays scout learned
+needs ESSAYS ruler essays scout learned longer
 needs QA ruler
 python=${PYTHON:-python3}
 tandem=${TANDEM:-$root/build/release/bin/tandem}
@@ -212,27 +213,35 @@ on_text() { measure "$1" eval perplexity --text "$TEXT" --context 2K --new 128 -
 measure_text() { on_text text "$every_method"; }
 measure_grid() { on_text grid "$(hgca_grid)"; }
 measure_variants() { on_text variants "$other_settings"; }
-in_essays() {
-  compare "$1" --methods "$2" --tasks single,niah_multikey_1 --lengths 2K --samples 20 --ruler-essays "$ESSAYS" "${@:3}"
+in_essays() {  # run, methods, length, more options
+  compare "$1" --methods "$2" --tasks single,niah_multikey_1 --lengths "$3" --samples 20 --ruler-essays "$ESSAYS" "${@:4}"
 }
-measure_essays() { in_essays essays "$every_method"; }
+measure_essays() { in_essays essays "$every_method" 2K; }
 
 measure_scout() {
   local methods=full,scoutattention:budget=512 variant
   for variant in true_layers=2 true_layers=3 true_layers=10 ahead=none recall=1; do methods+=,scoutattention:budget=512,$variant; done
   on_text scout-text "$methods"
-  in_essays scout-essays "$methods"
+  in_essays scout-essays "$methods" 2K
 }
+learned=fluxion:heads=$out/fluxion/fluxion.safetensors
 # A text's steps are as far from the prompt as those that are judged.
 measure_learned() {
   collect text-1k --text-file "$LEARN" --lengths 1K --samples 64 --decode-steps 128
   collect text-2k --text-file "$LEARN" --lengths 2K --samples 96 --decode-steps 128
   collect ruler --lengths 1K,2K --samples 4
   train fluxion --data "$out"/data-{text-1k,text-2k,ruler}
-  local own=fluxion:heads=$out/fluxion/fluxion.safetensors
-  local methods=full,fluxion:heads=oracle,line=cover,fluxion:heads=oracle,$own,hybrid-fixed:budget=0.2,hybrid-fixed
+  local methods=full,fluxion:heads=oracle,line=cover,fluxion:heads=oracle,$learned,hybrid-fixed:budget=0.2,hybrid-fixed
   on_text learned-text "$methods"
-  in_essays learned-essays "$methods" --head-errors
+  in_essays learned-essays "$methods" 2K --head-errors
+}
+measure_longer() {
+  local methods=full budget
+  for budget in 512 1024; do
+    methods+=,$(list {tova,quest,scoutattention,asyncspade}:budget=$budget)
+  done
+  methods+=,$(list hgca hybrid-fixed hybrid-fixed:budget=0.2 infinigen:alpha=8 "$learned")
+  in_essays longer "$methods" 4K
 }
 
 for part in "${parts[@]}"; do

@@ -6,7 +6,7 @@
 
 Of the predictors' page it makes rules, lengths, blocks and regret; of models/README.md accuracy, tasks and heads; of
 docs/fluxion-accuracy.md regret, near, far and ablations; of docs/hgca.md perplexity, needles and grid; of AsyncSpade's page shift and
-flops; of ScoutAttention's scout; of docs/language_model.md ruler, text, variants, essays, learned and heads. With a third word, such as seed,
+flops; of ScoutAttention's scout; of docs/language_model.md ruler, text, variants, essays, learned, longer and heads. With a third word, such as seed,
 they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder lacks is left as it
 is, and named.
 """
@@ -208,6 +208,9 @@ class Measured:
     def learned(self):
         return run_tables.text_and_needles(self.folder / "learned-text", self.folder / "learned-essays")
 
+    def longer(self):
+        return run_tables.accuracy_by_method(self.folder / "longer")
+
     def near(self):
         return self.printed("near")
 
@@ -218,7 +221,7 @@ class Measured:
         return self.printed("ablations")
 
     PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks", "regret", "perplexity", "needles", "shift", "flops", "near",
-             "far", "ablations", "ruler", "text", "variants", "essays", "grid", "scout", "learned")
+             "far", "ablations", "ruler", "text", "variants", "essays", "grid", "scout", "learned", "longer")
 
 
 def main():
