@@ -42,7 +42,8 @@ Examples:
   tandem compare --ruler-data RULER/data --lengths 4K  samples as NVIDIA/RULER made them
   tandem compare --tasks niah,qa --ruler-essays PaulGrahamEssays.json --ruler-qa squad.json    natural texts
   tandem compare --as llama-3.1-8b --batch 8 --context 32K --hw fluxion-a100    adds a prediction at that shape
-  tandem compare --methods full,fluxion:heads=oracle,fluxion:heads=embedded --head-errors    a predictor's regret
+  tandem compare --methods full,fluxion:heads=oracle,line=cover,fluxion:heads=embedded --head-errors
+                                                       a predictor's regret
   tandem compare --equal touched-bytes=0.1,0.25        every method's budget set so that a step touches equal bytes
   tandem compare --hw h200 --batch 4 --trace --resume --out runs/h200
                                                        goes on where ^C stopped it: the same options
@@ -51,7 +52,7 @@ The first method is the baseline that the others are compared with, on the same 
 and decoded with every method, the lossless ones (full-offload, full-host) too: their accuracy must be full's, their
 times are not. Without --methods, methods whose published budget covers the embedded tasks' lengths get one of 512
 tokens; `tandem methods <name>` has the published defaults, which --as predicts with where --context is above 2K. Fluxion
-then has the embedded model's predictor, and with --as, since a predictor serves one model, heads=published: properties
+then has the embedded model's predictor, on another model none (docs/add_a_model.md), and with --as, since a predictor serves one model, heads=published: properties
 drawn from a spread fitted to two times that the paper gives of Llama-3.1-8B.
 
 A budget means something else in every method (`tandem methods`). --equal sets all of them by what can be compared:

@@ -29,8 +29,8 @@ Examples:
   tandem fluxion collect --out data                      the embedded model on all RULER tasks
   python3 methods/fluxion/train.py --data data --out fluxion.safetensors
                                                          trains a predictor from it (needs PyTorch)
-  tandem compare --methods full,fluxion:heads=oracle,fluxion:heads=fluxion.safetensors --head-errors
-                                                         its regret: beside labels measured in the run
+  tandem compare --methods full,fluxion:heads=oracle,line=cover,fluxion:heads=fluxion.safetensors \
+    --head-errors                                        its regret: beside labels measured in the run
   scripts/fluxion_tau.sh runs/tau                        all of that at several tau, with a plot)";
 
 constexpr const char* kCollectFooter = R"(
@@ -48,6 +48,10 @@ features and what would have been right: the least budget at blocks of 1, 16, 32
 head's output is off by at most --tau of the layer's largest output (Eq. 2 of the paper), how the budget grows with the
 block, and whether sinks and window alone suffice. Rows also have what two other rules would ask for: output, where tau
 is of the head's own output, and score, where --mass of the attention must be covered.
+
+A prompt is prefilled once and keeps KV in f32; `tandem bench prefill --model DIR` says how long that takes. Labels take
+longer than a model's decode steps. Prompts of several folders are learned together: collect tasks under a second --seed, or a
+text beside them.
 
 The windows of --text-file are spread evenly over the text, whatever the seed, and overlap where it is shorter than all of
 them; train.py holds out the text's end.
@@ -83,6 +87,9 @@ void check(const CollectArguments& a) {
     throw_input_error("--sinks is {} and --window is {}: give at most 1048576 tokens, and a window of at least 1.",
                       o.sinks, o.window);
   }
+  if (!a.text_file.empty() && a.tasks != CollectArguments().tasks)
+    throw_input_error(
+        "--tasks changes nothing with --text-file, whose windows take the tasks' place: give one of them.");
   if (a.force && a.resume)
     throw_input_error("--force replaces a collection and --resume continues it: give one of them.");
 }

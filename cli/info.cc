@@ -124,8 +124,8 @@ void print_model(const std::string& name) {
     std::string list;
     for (const char byte : dropped.substr(0, 4))
       list += fmt::format("{}0x{:02x}", list.empty() ? "" : ", ", static_cast<unsigned char>(byte));
-    row("tokenizer", fmt::format("has no token for {} ({}{}): texts lose them", eval::counted(dropped.size(), "byte"),
-                                 list, dropped.size() > 4 ? ", ..." : ""));
+    row("tokenizer", fmt::format("has no token for {} ({}{}): texts lose {}", eval::counted(dropped.size(), "byte"),
+                                 list, dropped.size() > 4 ? ", ..." : "", dropped.size() == 1 ? "it" : "them"));
   }
   row("weights hash", model.weights_hash);
 }

@@ -36,7 +36,7 @@ for tau in "${taus[@]}"; do
   file="$out/tau-$tau.safetensors"
   if [ ! -e "$file" ]; then
     # shellcheck disable=SC2086 # options
-    "$python" "$root/methods/fluxion/train.py" --data "${data[@]}" --tau "$tau" --epochs 30 --out "$out/part.safetensors" \
+    "$python" "$root/methods/fluxion/train.py" --data "${data[@]}" --tau "$tau" --out "$out/part.safetensors" \
       --report "$out/tau-$tau.json" ${TRAIN:-}
     mv "$out/part.safetensors" "$file"
   fi

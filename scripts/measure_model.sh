@@ -14,7 +14,7 @@
 #   hgca        perplexity by beta and device ratio, and needles, starved
 #   predictors  Fluxion's, one for each budget rule: collects, trains (PyTorch), writes OUT/fluxion and its reports
 #   judge       these on prompts of a seed that nothing else uses
-# and, when these are in MODEL's folder fluxion, of the embedded model:
+# and with these (of a shipped model once they are in its folder fluxion):
 #   regret      the predictor beside labels measured in the run
 #   near        accuracy at 2K and 3K, 1,200 samples
 #   far         the same at 1K and 4K to 16K, 300 samples
@@ -30,15 +30,15 @@
 #   essays      needles in ESSAYS at 2K, 20 samples each, the same methods
 #   grid        perplexity of TEXT by HGCA's beta and device ratio
 #   scout       perplexity of TEXT and needles in ESSAYS with ScoutAttention's first layers by their true query
-#   learned     a predictor for Fluxion, learned from LEARN and RULER's prompts; the same two with it, and with labels
-#   longer      needles in ESSAYS at 4K, 20 samples each, with 512 and 1,024 tokens; behind learned
+#   learned     a predictor for Fluxion, learned from LEARN and RULER's prompts, into OUT/learned; perplexity of TEXT and needles in
+#               ESSAYS with it, and with labels that are measured in the run
+#   longer      needles in ESSAYS at 4K, 20 samples each, with 512 and 1,024 tokens, and that predictor
 #
 # A part whose result is in OUT is not measured again: the same command goes on after it was ended. scripts/model_tables.py
 # writes the pages' tables from OUT, scripts/readme_results.py README.md's from OUT/readme.
 # PYTHON: one with PyTorch and numpy (default: python3). TANDEM: the program (default: build/release/bin/tandem).
-# TEXT: a file for heads on natural text, such as the test part of WikiText-2. LEARN: a text that is not TEXT, such as its
-# valid part. ESSAYS, QA: what compare's --ruler-essays and
-# --ruler-qa take.
+# TEXT: a text file, such as the test part of WikiText-2; heads takes it, too. LEARN: another one, such as its valid part.
+# ESSAYS, QA: what compare's --ruler-essays and --ruler-qa take.
 # VECTOR: also write rows and what the predictor says of them, the golden of its test (tests/methods/fluxion/predictor.json).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -70,7 +70,8 @@ python=${PYTHON:-python3}
 tandem=${TANDEM:-$root/build/release/bin/tandem}
 # The system's Python, where there is one: Debian's matplotlib belongs to it.
 plotting=$(command -v /usr/bin/python3 || echo "$python")
-fluxion=fluxion:heads=$model  # with its own predictor
+fluxion=fluxion:heads=$model  # with its own predictor: in a folder's folder fluxion, or of part predictors
+[ ! -d "$model" ] || [ -e "$model/fluxion/fluxion.safetensors" ] || fluxion=fluxion:heads=$out
 mkdir -p "$out"
 
 # A run into folder $1, begun or continued; the rest is the command.
@@ -104,18 +105,13 @@ collect() {
   [ ! -e "$folder/manifest.json" ] || again=(--resume)
   "$tandem" fluxion collect --model "$model" --out "$folder" --tau 0.02,0.05,0.1,0.15,0.2 "${again[@]}" "$@"
 }
-# Of 100 heads 97 shall get what they need, and nearly none be called streaming that is not. On 800 samples of seed 7
-# (models/deep with weights 29b473b6b9d54657, the needle tasks that it could lose at, 1K and 2K) the pairs of quantile and
-# miss (0.95, 4), (0.97, 4), (0.95, 48) and (0.97, 48) lost 2.5, 2.8, 1.9 and 1.1 points for 1,747, 1,834, 1,856 and 1,950
-# KiB of host memory per token. More epochs do not help: of 624 prompts, 60 of them learn the prompts by heart (short of
-# what they need: 3.8 % of the heads of those, 5.7 % of others).
-train() {
-  local policy=$1
-  shift
-  [ ! -e "$out/fluxion/$policy.safetensors" ] || return 0
-  mkdir -p "$out/fluxion"
-  "$python" "$root/methods/fluxion/train.py" --quantile 0.97 --miss 48 --epochs 24 --policy "$policy" --out "$out/fluxion/part" --report "$out/fluxion/$policy.json" "$@"
-  mv "$out/fluxion/part" "$out/fluxion/$policy.safetensors"
+train() {  # folder in OUT, rule, options
+  local folder=$out/$1 policy=$2
+  shift 2
+  [ ! -e "$folder/$policy.safetensors" ] || return 0
+  mkdir -p "$folder"
+  "$python" "$root/methods/fluxion/train.py" --policy "$policy" --out "$folder/part" --report "$folder/$policy.json" "$@"
+  mv "$folder/part" "$folder/$policy.safetensors"
 }
 
 measure_accuracy() { compare accuracy --methods full --tasks single,multikey --lengths 512,1K,2K,4K,8K --samples 50; }
@@ -148,9 +144,9 @@ measure_predictors() {
   collect d --lengths 640,1K,1536,2K --samples 8 --seed 662607
   collect e --lengths 3K,4K,6K --samples 3 --seed 137035
   collect f --lengths 768,1K,2K,3K --samples 8 --seed 141421
-  train fluxion --data "$out"/data-{a,b,c,d,e,f} ${VECTOR:+--vector "$VECTOR"}
-  train output --data "$out"/data-{a,b,c,d,e,f}
-  train score --data "$out"/data-{a,b,c,d,e,f}
+  train fluxion fluxion --data "$out"/data-{a,b,c,d,e,f} ${VECTOR:+--vector "$VECTOR"}
+  train fluxion output --data "$out"/data-{a,b,c,d,e,f}
+  train fluxion score --data "$out"/data-{a,b,c,d,e,f}
 }
 measure_judge() {
   collect new --lengths 640,1K,2K --samples 2 --seed 577215
@@ -224,18 +220,19 @@ measure_scout() {
   on_text scout-text "$methods"
   in_essays scout-essays "$methods" 2K
 }
-learned=fluxion:heads=$out/fluxion/fluxion.safetensors
+learned=fluxion:heads=$out/learned
 # A text's steps are as far from the prompt as those that are judged.
 measure_learned() {
   collect text-1k --text-file "$LEARN" --lengths 1K --samples 64 --decode-steps 128
   collect text-2k --text-file "$LEARN" --lengths 2K --samples 96 --decode-steps 128
   collect ruler --lengths 1K,2K --samples 4
-  train fluxion --data "$out"/data-{text-1k,text-2k,ruler}
+  train learned fluxion --data "$out"/data-{text-1k,text-2k,ruler}
   local methods=full,fluxion:heads=oracle,line=cover,fluxion:heads=oracle,$learned,hybrid-fixed:budget=0.2,hybrid-fixed
   on_text learned-text "$methods"
-  in_essays learned-essays "$methods" 2K --head-errors
+  in_essays learned-essays "$methods" 2K
 }
 measure_longer() {
+  [ -e "$out/learned/fluxion.safetensors" ] || { echo "measure_model.sh: part 'longer' comes after 'learned', whose predictor it takes." >&2; exit 2; }
   local methods=full budget
   for budget in 512 1024; do
     methods+=,$(list {tova,quest,scoutattention,asyncspade}:budget=$budget)

@@ -6,9 +6,9 @@
 
 Of the predictors' page it makes rules, lengths, blocks and regret; of models/README.md accuracy, tasks and heads; of
 docs/fluxion-accuracy.md regret, near, far and ablations; of docs/hgca.md perplexity, needles and grid; of AsyncSpade's page shift and
-flops; of ScoutAttention's scout; of docs/language_model.md ruler, text, variants, essays, learned, longer and heads. With a third word, such as seed,
-they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder lacks is left as it
-is, and named.
+flops; of ScoutAttention's scout; of docs/language_model.md ruler, text, variants, essays, learned, longer and heads. With a third
+word, such as seed, they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder
+lacks is left as it is, and named. For a model of your own, let it write a copy of the page: the text between the tables stays.
 """
 import sys
 from pathlib import Path

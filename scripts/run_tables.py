@@ -127,8 +127,8 @@ def text_and_needles(text, needles):
         rows.append([f"`{m['method']}`", f"{m['perplexity']:.2f}", difference(m, "nll_difference", 1, 3), attended(m, "host"),
                      percent(needle["overall"]), difference(needle["overall"]), attended(needle, "host")])
     first = on_text["methods"][0]["method"]
-    return table(["method", "perplexity", f"nats per token more than {first} [95 %]", "on the host", "needles % [95 %]",
-                  f"difference to {first}, points [95 %]", "on the host"], rows)
+    return table(["method", "perplexity", f"nats per token more than {first} [95 %]", "host tokens", "needles % [95 %]",
+                  f"difference to {first}, points [95 %]", "host tokens"], rows)
 
 
 def flops(folder):

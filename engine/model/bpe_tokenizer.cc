@@ -71,7 +71,8 @@ class BpeTokenizer : public Tokenizer {
 
   std::string dropped_bytes() const override {
     std::string dropped;
-    for (int byte = 0; byte < 256; ++byte) {
+    for (int byte = 0; byte < 0xF5; ++byte) {
+      if (byte == 0xC0 || byte == 0xC1) continue;  // no text has these, nor those from 0xF5 on
       if (const char c = static_cast<char>(byte); pairs_.find({&c, 1}) < 0) dropped.push_back(c);
     }
     return dropped;

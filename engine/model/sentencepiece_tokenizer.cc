@@ -132,6 +132,7 @@ class SentencePieceTokenizer : public Tokenizer {
     return found == specials_.end() ? -1 : found->id;
   }
 
+  std::string dropped_bytes() const override { return {}; }  // an unknown character is the unknown token
   std::uint32_t vocab_size() const override { return vocab_; }
   std::int32_t bos() const override { return processor_.bos_id(); }
   std::string hash() const override { return hash_; }

@@ -22,7 +22,7 @@ void for_each_budget(Use use) {
   }
 }
 
-/// HeadSums over the queries of all prompts so far, by query head and by KV head.
+/// Sums over the queries of all prompts so far, by query head and by KV head, and of the layer's input.
 struct HeadSums {
   std::vector<HeadStats> q_heads;
   std::vector<KvHeadStats> kv_heads;
@@ -185,9 +185,13 @@ class PromptProfiler {
       const float* before = capture_.inputs(layer - 1) + n * width;
       const float* now = capture_.inputs(layer) + n * width;
       sum.cosine += cosine({before, width}, {now, width});
-      std::vector<double> added(width), from(before, before + width);
-      for (std::size_t i = 0; i < width; ++i) added[i] = double{now[i]} - before[i];
-      sum.added += length_of(added) / length_of(from);
+      double added = 0, length = 0;
+      for (std::size_t i = 0; i < width; ++i) {
+        const double more = double{now[i]} - before[i];
+        added += more * more;
+        length += double{before[i]} * before[i];
+      }
+      sum.added += std::sqrt(added / std::max(length, std::numeric_limits<double>::min()));
     }
   }
 

@@ -51,7 +51,7 @@ struct KvHeadStats {
 /// the queries; NaN in layer 0.
 struct InputChange {
   double cosine = 0;  // of the two
-  double added = 0;   // length of their difference over the previous layer's input's: what that layer adds
+  double added = 0;   // what the previous layer adds to its input, in lengths of that input
 };
 
 struct LayerHeads {

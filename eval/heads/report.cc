@@ -152,8 +152,8 @@ nlohmann::ordered_json head_profile_json(const HeadProfile& profile, const HeadS
                   "share of the context in the fewest blocks of n tokens that carry this share of the attention mass"},
                  {"layer_ahead_cosine", "under this layer's norm (next) and under the previous layer's (own)"},
                  {"input_change",
-                  "cosine of a layer's input and the previous layer's, and the length of their difference over the "
-                  "latter's"}}},
+                  "a layer's input beside the previous layer's: cosine of the two; length of what the previous layer "
+                  "adds to its input, in lengths of that input (added)"}}},
                {"mean", stats_json(profile.mean())},
                {"layers", Json::array()}});
   for (std::size_t l = 0; l < profile.layers.size(); ++l) {

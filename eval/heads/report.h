@@ -21,7 +21,7 @@ nlohmann::ordered_json profile_head(const char* schema, const HeadSource& source
 /// layers.
 std::string head_report_text(const HeadProfile& profile, const HeadSource& source, bool each_head);
 
-/// All numbers, rounded to six digits after the point; null where there is none (a layer-ahead query in layer 0).
+/// All numbers, rounded to six digits after the point; null where there is none (in layer 0 a layer before).
 nlohmann::ordered_json head_profile_json(const HeadProfile& profile, const HeadSource& source);
 
 }  // namespace tandem::eval

@@ -66,7 +66,7 @@ std::string layer_ahead_text(const HeadProfile& profile, const HeadSource& sourc
                            fmt::format("{:.2f}", input.added)});
   }
   const HeadStats all = profile.mean();
-  layers.rows.push_back({"all", number(all.cosine_next), number(all.cosine_own), "", ""});
+  layers.rows.push_back({"all", number(all.cosine_next), number(all.cosine_own), "–", "–"});
   out += layers.text() + "\n";
   Table published;
   published.head = {"published", "cosine"};
@@ -76,9 +76,9 @@ std::string layer_ahead_text(const HeadProfile& profile, const HeadSource& sourc
          wrap(
              "A layer's query is predicted from the layer before's input; for layer 1 that is the token's bare "
              "embedding. next: under the input norm of the layer that is predicted; own: of the layer whose input "
-             "it is. input: cosine of that input and the layer's own; added: the length of what the layer before "
-             "adds to its input, in lengths of that input. Layer 0 has no layer before it. published: "
-             "ScoutAttention, Table 1, means over layers; the paper does not say under which norm.",
+             "it is. input: cosine of the two layers' inputs; added: the length of what the layer before adds to "
+             "its input, in lengths of that input. Layer 0 has no layer before it. published: ScoutAttention, "
+             "Table 1, means over layers; the paper does not say under which norm.",
              kTerminalWidth) +
          "\n";
 }

@@ -51,10 +51,12 @@ class Data:
 
     def __init__(self, folders, policy, tau=None):
         columns = {name: [] for name in ("features", "budgets", "slope", "streaming", "prompt")}
-        self.plan, self.tau, self.prompts, self.order, self.collections, self.collection = None, tau, [], [], [], []
+        self.plan, self.tau, self.prompts, self.order, self.folders, self.folder_of = None, tau, [], [], [], []
         for folder in folders:
             manifest = self.read_manifest(folder)
-            self.collections.append({field: manifest["plan"][field] for field in SAMPLING})
+            lengths = sorted({int(shard["file"].rsplit("-", 2)[1]) for shard in manifest["shards"]})
+            self.folders.append({field: manifest["plan"][field] for field in SAMPLING} |
+                                {"lengths": lengths, "count": len(manifest["shards"])})
             # RULER's prompts follow from the seed; the windows of a text do not.
             ruler = manifest["plan"]["prompts"].startswith("RULER")
             origin = manifest["plan"]["seed"] if ruler else manifest["plan"]["prompts"]
@@ -80,7 +82,7 @@ class Data:
                 name = shard["file"].removesuffix(".safetensors")
                 kind, index = name.rsplit("-", 1)
                 self.prompts.append(f"{origin}-{name}")
-                self.collection.append(len(self.collections) - 1)
+                self.folder_of.append(len(self.folders) - 1)
                 self.order.append(hash_of(self.prompts[-1]) if ruler else 1 - (int(index) + 1) / windows[kind])
         if len(set(self.prompts)) < len(self.prompts):
             fail("the folders of --data have prompts in common: train on each prompt once.")
@@ -88,7 +90,7 @@ class Data:
             setattr(self, name, np.concatenate(parts))
 
     def read_manifest(self, folder):
-        """Sets plan and tau, or makes sure that they are those of the folders before."""
+        """Sets plan and tau, or makes sure that they are those of the first folder, but for SAMPLING."""
         file = folder / "manifest.json"
         if not file.is_file():
             fail(f"{file} is missing: --data names a folder that `tandem fluxion collect` wrote.")

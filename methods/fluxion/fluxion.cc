@@ -61,17 +61,37 @@ class FixedHeads : public HeadSource {
   bool lossless_;
 };
 
+/// A file, or of a folder the rule's: `folder/fluxion/output.safetensors`, where a model has its predictors, or
+/// `folder/output.safetensors`. "~/", which shells leave as it is behind "heads=", is the home folder.
+std::filesystem::path predictor_file(const std::string& heads, BudgetPolicy policy) {
+  std::filesystem::path path = heads;
+  if (const char* home = std::getenv("HOME"); home != nullptr && heads.starts_with("~/"))
+    path = std::filesystem::path(home) / heads.substr(2);
+  std::error_code refused;
+  if (!std::filesystem::is_directory(path, refused)) return path;
+  const std::filesystem::path name =
+      fmt::format("{}.safetensors", kBudgetPolicyNames[static_cast<std::size_t>(policy)]);
+  if (std::filesystem::path own = path / "fluxion" / name; std::filesystem::exists(own, refused)) return own;
+  if (std::filesystem::path own = path / name; std::filesystem::exists(own, refused)) return own;
+  throw_input_error(
+      "Method fluxion, option 'heads': the folder '{}' has no predictor: neither {} nor fluxion/{}. Train one "
+      "(docs/add_a_model.md), or name its file.",
+      heads, name.string(), name.string());
+}
+
 /// A shipped model's, or else a file's. A bare name that is both is the shipped one, as with models.
 std::shared_ptr<const Predictor> find_predictor(const std::string& heads, BudgetPolicy policy) {
   std::vector<std::string> known = Predictor::shipped_models();
   if (std::find(known.begin(), known.end(), heads) != known.end()) return Predictor::shipped(heads, policy);
+  const std::filesystem::path file = predictor_file(heads, policy);
   std::error_code refused;
-  if (std::filesystem::exists(heads, refused)) return std::make_shared<const Predictor>(Predictor::load(heads));
+  if (std::filesystem::exists(file, refused)) return std::make_shared<const Predictor>(Predictor::load(file));
   const std::string models = join_names(known);
   known.insert(known.end(), {"fixed", "oracle", "published"});
   throw_input_error(
-      "Method fluxion, option 'heads': there is no file '{}'. Give fixed, oracle, published, a predictor's file, or a "
-      "model whose predictor ships with Tandem: {}.{}",
+      "Method fluxion, option 'heads': there is no file '{}'. Give fixed, oracle, published, a predictor's file or "
+      "folder "
+      "(its path without commas), or a model whose predictor ships with Tandem: {}.{}",
       heads, models, did_you_mean(heads, known));
 }
 
@@ -372,6 +392,14 @@ MethodInfo fluxion_info() {
   info.for_simulated_shapes = "heads=published";
   FluxionOptions defaults;
   info.options = defaults.bind().describe();
+  info.remarks = {
+      {"heads", "fixed",
+       "fluxion with heads=fixed has no predictor: every head gets the same share of the host's tokens, bgt and slope. "
+       "docs/add_a_model.md says how to train one for a model."},
+      {"heads", "oracle",
+       "fluxion with heads=oracle measures what every head needs, in every step, by brute force over all KV, which is "
+       "not counted as cost: what a perfect predictor would say, not a method to use. Its line=measured, the paper's, "
+       "leaves some heads short; line=cover does not."}};
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> { return make_fluxion(spec, nullptr); };
   return info;
 }

@@ -10,19 +10,20 @@ namespace tandem {
 OptionSet FluxionOptions::bind() {
   OptionSet set("fluxion");
   set.value(
-      "heads", "fixed, oracle, published, embedded, a shipped model or a file",
+      "heads", "fixed, oracle, published, embedded, a shipped model, a file or a folder",
       "what says how much each head needs: bgt, slope and streaming for all; oracle: measured in the run by brute "
-      "force over all KV, which is not counted as cost; published, for simulations: drawn from an assumed spread whose "
-      "mean and streaming share are fitted to two times of the paper's figure 9, with slopes, and ratios to other "
-      "errors and rules, as models/seed has them; or a predictor: the embedded model's, another shipped model's (seed) "
-      "or a file's",
+      "force over all KV, which is not counted as cost; published, for simulations: drawn from an assumed spread "
+      "whose mean and streaming share are fitted to two times of the paper's figure 9, with slopes, and ratios to "
+      "other errors and rules, as models/seed has them; or a predictor: the embedded model's, another shipped "
+      "model's (seed), a file's, or of a folder the one for budgets",
       [this](const std::string& text) {
         heads = text;
         return !text.empty();
       },
       [this] { return heads; });
-  set.choice("budgets", budgets, {kBudgetPolicyNames.begin(), kBudgetPolicyNames.end()},
-             "what the predictor was trained to call enough; with heads=FILE, that file's rule");
+  set.choice(
+      "budgets", budgets, {kBudgetPolicyNames.begin(), kBudgetPolicyNames.end()},
+      "what the predictor was trained to call enough; with heads=FILE, that file's rule; of a folder, which one");
   set.number("tau", tau, 1e-6, 1,
              "heads=oracle, published: error that is enough, of the layer's largest output (budgets=output: of the "
              "head's own); a predictor has the one that it was trained for, and no other may be given");

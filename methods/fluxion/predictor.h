@@ -3,14 +3,12 @@
 //
 // A predictor file is safetensors, F32 but for `model`, trained by methods/fluxion/train.py:
 //   feature.mean, feature.std [41]       normalisation: (x - mean) / std, cut at +-10 so that a context unlike any in
-//   the
-//                                        training set cannot lead anywhere
+//                                        the training set cannot lead anywhere
 //   trunk.<i>.weight [out, in], trunk.<i>.bias [out]   i = 0, 1, ...; the first `in` is 41; ReLU after each
 //   heads.weight [3, in], heads.bias [3]               rows: budget, slope, streaming
 //   model (I32) [7]                      layers, query heads, KV heads, head dim, sinks, window that it was trained
 //                                        for, and the budget rule: 0 fluxion, 1 output, 2 score
-//   limits (F32) [2]                     tau and the share of the attention (BudgetLimits) that its labels were made
-//   with
+//   limits (F32) [2]                     tau and the share of the attention (BudgetLimits) of its labels
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-"""scripts/near_best.py's figures of a layer, on attention made by hand."""
+"""scripts/near_best.py's figures of a layer, on attention made by hand. Exit code 77 where PyTorch or transformers are missing."""
 import math
 import sys
 import unittest
@@ -11,7 +11,7 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import near_best
 
 

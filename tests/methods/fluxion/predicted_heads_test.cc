@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <gmock/gmock.h>
@@ -154,6 +155,34 @@ TEST(FluxionPredictedHeads, ARowWithNothingOnTheHostIsNotAsked) {
   const std::uint64_t alone = flops({random_prompt(200, 1)});
   EXPECT_GT(alone, 0u);
   EXPECT_EQ(flops({random_prompt(200, 1), random_prompt(20, 2)}), alone);
+}
+
+TEST(FluxionPredictedHeads, AFolderHasOneForEachRule) {
+  const TemporaryFolder folder;
+  namespace fs = std::filesystem;
+  const fs::path file = write_predictor(folder), own = folder.path() / "fluxion";
+  const auto made = [](const std::string& heads) {
+    return [heads] { return make_method("fluxion:sinks=16,window=32,heads=" + heads)->content(); };
+  };
+  const std::uint64_t content = made(file.string())();
+  EXPECT_THAT(made(folder.path().string()), ::testing::ThrowsMessage<InputError>(::testing::HasSubstr(
+                                                "has no predictor: neither fluxion.safetensors nor fluxion/fluxion")));
+  fs::create_directory(own);
+  fs::copy_file(file, own / "fluxion.safetensors");
+  EXPECT_EQ(made(folder.path().string())(), content);  // a model's folder
+  EXPECT_EQ(made(own.string())(), content);
+  EXPECT_THAT(made(own.string() + ",budgets=output"),
+              ::testing::ThrowsMessage<InputError>(::testing::HasSubstr("neither output.safetensors")));
+  // The rule of the file counts, not its name.
+  fs::copy_file(file, own / "output.safetensors");
+  EXPECT_THAT(made(own.string() + ",budgets=output"),
+              ::testing::ThrowsMessage<InputError>(::testing::HasSubstr("option 'budgets'")));
+  const char* before = std::getenv("HOME");
+  const std::string home = before == nullptr ? "" : before;
+  setenv("HOME", folder.path().c_str(), 1);
+  EXPECT_EQ(made("~/predictor.safetensors")(), content);
+  EXPECT_EQ(made("~/fluxion")(), content);
+  before == nullptr ? unsetenv("HOME") : setenv("HOME", home.c_str(), 1);
 }
 
 TEST(FluxionPredictedHeads, APredictorOfAnotherModelIsRefused) {

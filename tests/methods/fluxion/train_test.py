@@ -61,6 +61,13 @@ class TrainTest(unittest.TestCase):
                 return end.code
         return None
 
+    def judge(self, data, predictor, *more):
+        try:
+            train.main(["--data", str(data), "--judge", str(predictor), *more])
+        except SystemExit as end:
+            return end.code
+        return None
+
     def learn(self, data, out, *more):
         self.assertIsNone(self.run_script(data, out, *more))
         return json.loads(out.with_suffix(".json").read_text()), train.read_tensors(out)
@@ -131,19 +138,23 @@ class TrainTest(unittest.TestCase):
             self.assertIn("have prompts in common", self.run_script([a, a], out))
             report, _ = self.learn([a, b], out)
             self.assertEqual(report["held_out"]["prompts"], 4)
-            self.assertEqual([collection["seed"] for collection in report["data"]["collections"]], [1, 2])
+            self.assertEqual([collection["seed"] for collection in report["data"]["folders"]], [1, 2])
             # A predictor on data that it never saw.
             write_collection(c, seed=3, labels=9)
             said = io.StringIO()
             with contextlib.redirect_stdout(said):
                 train.main(["--data", str(c), "--judge", str(out), "--report", str(c / "judged.json")])
             judged = json.loads((c / "judged.json").read_text())
-            self.assertEqual((judged["judged"]["prompts"], judged["collections"][0]["seed"], judged["policy"]), (10, 3, "fluxion"))
+            self.assertEqual((judged["judged"]["prompts"], judged["folders"][0]["seed"], judged["policy"]), (10, 3, "fluxion"))
             self.assertGreater(judged["judged"]["streaming"]["auc"], 0.95)
+            self.assertEqual({n: part["prompts"] for n, part in judged["judged_by_length"].items()}, {"1024": 5, "2048": 5})
+            self.assertEqual(judged["judged_by_prompts"]["RULER, embedded"], judged["judged"])
             self.assertIn("10 prompts, 2560 rows\nstreaming: accuracy 0.", said.getvalue())
-            self.assertIn("is no predictor", self.run_script(c, out, "--judge", str(c / "judged.json")))
+            self.assertIn("--out changes nothing with --judge", self.run_script(c, out, "--judge", str(out)))
+            self.assertIn("--tau changes nothing", self.judge(c, out, "--tau", "0.05"))
+            self.assertIn("is no predictor", self.judge(c, c / "judged.json"))
             write_collection(c, sinks=32)
-            self.assertIn("is for another model or placement", self.run_script(c, out, "--judge", str(out)))
+            self.assertIn("is for another model or placement", self.judge(c, out))
             # A text's windows are the same whatever the seed.
             write_collection(a, prompts="book.txt, 12")
             write_collection(b, prompts="book.txt, 12", seed=2)
@@ -160,7 +171,7 @@ class TrainTest(unittest.TestCase):
             write_collection(tasks)
             write_collection(text, prompts="book.txt, 12", labels=8, decode_steps=128)
             report, _ = self.learn([tasks, text], out)
-            self.assertEqual([c["decode_steps"] for c in report["data"]["collections"]], [1, 128])
+            self.assertEqual([c["decode_steps"] for c in report["data"]["folders"]], [1, 128])
             apart = report["held_out_by_prompts"]
             self.assertEqual(set(apart), {"RULER, embedded", "book.txt, 12"})
             self.assertEqual(sum(part["rows"] for part in apart.values()), report["held_out"]["rows"])
@@ -183,6 +194,7 @@ class TrainTest(unittest.TestCase):
             folder = Path(name)
             said = lambda: self.run_script(folder, folder / "p.safetensors")
             self.assertIn("names a folder that `tandem fluxion collect` wrote", said())
+            self.assertIn("make it first", self.run_script(folder, folder / "nowhere" / "p.safetensors"))
             write_collection(folder, finished=False)
             self.assertIn("is not finished", said())
             write_collection(folder)
