@@ -32,7 +32,7 @@
 #   scout       perplexity of TEXT and needles in ESSAYS with ScoutAttention's first layers by their true query
 #   learned     a predictor for Fluxion, learned from LEARN and RULER's prompts, into OUT/learned; perplexity of TEXT and needles in
 #               ESSAYS with it, and with labels that are measured in the run
-#   longer      needles in ESSAYS at 4K, 20 samples each, with 512 and 1,024 tokens, and that predictor
+#   longer      needles in ESSAYS at 4K, 20 samples each, some methods with 512 and 1,024 tokens, and with that predictor
 #
 # A part whose result is in OUT is not measured again: the same command goes on after it was ended. scripts/model_tables.py
 # writes the pages' tables from OUT, scripts/readme_results.py README.md's from OUT/readme.
@@ -233,11 +233,9 @@ measure_learned() {
 }
 measure_longer() {
   [ -e "$out/learned/fluxion.safetensors" ] || { echo "measure_model.sh: part 'longer' comes after 'learned', whose predictor it takes." >&2; exit 2; }
-  local methods=full budget
-  for budget in 512 1024; do
-    methods+=,$(list {tova,quest,scoutattention,asyncspade}:budget=$budget)
-  done
-  methods+=,$(list hgca hybrid-fixed hybrid-fixed:budget=0.2 infinigen:alpha=8 "$learned")
+  local methods=full,tova:budget=512 budget
+  for budget in 512 1024; do methods+=,$(list {quest,scoutattention}:budget=$budget); done
+  methods+=,$(list asyncspade:budget=1024 hgca hybrid-fixed:budget=0.2 "$learned")
   in_essays longer "$methods" 4K
 }
 
