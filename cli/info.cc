@@ -103,9 +103,9 @@ void print_shape(const std::string& name, const ModelConfig& config, DType store
   fmt::print("\nmodel {}\n", name);
   row("architecture", config.architecture);
   row("parameters", fmt::format("{:.4g} million", static_cast<double>(parameter_count(config)) * 1e-6));
-  row("shape",
-      fmt::format("{} layers, hidden {}, MLP {}, {} query heads over {} KV heads of {}, vocabulary {}", config.layers,
-                  config.hidden, config.intermediate, config.q_heads, config.kv_heads, config.head_dim, config.vocab));
+  row("shape", fmt::format("{}, hidden {}, MLP {}, {} query heads over {} KV heads of {}, vocabulary {}",
+                           eval::counted(config.layers, "layer"), config.hidden, config.intermediate, config.q_heads,
+                           config.kv_heads, config.head_dim, config.vocab));
   row("positions", fmt::format("{}", config.max_positions));
   row("KV per token",
       fmt::format("{} ({}); {} for 4K tokens, {} for all positions", bytes_text(per_token), to_string(stored),

@@ -39,8 +39,8 @@ class Tokenizer {
   virtual std::int32_t bos() const = 0;  // -1: none
   /// The id of a special or added token by its text; -1 where there is none.
   virtual std::int32_t special(std::string_view text) const = 0;
-  /// Bytes of UTF-8 that have no token of their own, ascending: encode() leaves them out where no longer token has them.
-  /// Few vocabularies lack any.
+  /// Bytes of UTF-8 that have no token of their own, ascending: encode() leaves them out where no longer token has
+  /// them. Few vocabularies lack any.
   virtual std::string dropped_bytes() const = 0;
   /// Stable name of everything that decides the ids: the files' bytes and the settings beside them.
   virtual std::string hash() const = 0;
