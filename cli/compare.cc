@@ -52,8 +52,9 @@ The first method is the baseline that the others are compared with, on the same 
 and decoded with every method, the lossless ones (full-offload, full-host) too: their accuracy must be full's, their
 times are not. Without --methods, methods whose published budget covers the embedded tasks' lengths get one of 512
 tokens; `tandem methods <name>` has the published defaults, which --as predicts with where --context is above 2K. Fluxion
-then has the embedded model's predictor, on another model none (docs/add_a_model.md), and with --as, since a predictor serves one model, heads=published: properties
-drawn from a spread fitted to two times that the paper gives of Llama-3.1-8B.
+then has the embedded model's predictor, on another model none (docs/add_a_model.md), and with --as, since a predictor
+serves one model, heads=published: properties drawn from a spread fitted to two times that the paper gives of
+Llama-3.1-8B.
 
 A budget means something else in every method (`tandem methods`). --equal sets all of them by what can be compared:
 touched-bytes is what a decode step reads and writes of the context, indices and statistics included, wherever it lies;

@@ -49,9 +49,9 @@ head's output is off by at most --tau of the layer's largest output (Eq. 2 of th
 block, and whether sinks and window alone suffice. Rows also have what two other rules would ask for: output, where tau
 is of the head's own output, and score, where --mass of the attention must be covered.
 
-A prompt is prefilled once and keeps KV in f32; `tandem bench prefill --model DIR` says how long that takes. Labels take
-longer than a model's decode steps. Prompts of several folders are learned together: collect tasks under a second --seed, or a
-text beside them.
+A prompt is prefilled once and keeps KV in f32; `tandem bench prefill --model DIR` says how long that takes. Labels
+take longer than a model's decode steps. Prompts of several folders are learned together: collect tasks under a second
+--seed, or a text beside them.
 
 The windows of --text-file are spread evenly over the text, whatever the seed, and overlap where it is shorter than all of
 them; train.py holds out the text's end.

@@ -46,8 +46,8 @@ before predicts. This measures them with full attention at the decode queries th
 last 32 tokens of each window), the answer given. The same command gives the same numbers in every run.
 
 The terminal shows means over the heads of a layer, --each-head every head; the JSON file has all of it, per query head
-and per KV head, how far each layer's input is from the one before, and the budgets for 90, 95 and 99 % of the mass. models/README.md sets the embedded model's figures beside
-those of the papers.)";
+and per KV head, how far each layer's input is from the one before, and the budgets for 90, 95 and 99 % of the mass.
+models/README.md sets the embedded model's figures beside those of the papers.)";
 
 constexpr const char* kAheadFooter = R"(
 Examples:

@@ -209,8 +209,8 @@ on_text() { measure "$1" eval perplexity --text "$TEXT" --context 2K --new 128 -
 measure_text() { on_text text "$every_method"; }
 measure_grid() { on_text grid "$(hgca_grid)"; }
 measure_variants() { on_text variants "$other_settings"; }
-in_essays() {  # run, methods, length, more options
-  compare "$1" --methods "$2" --tasks single,niah_multikey_1 --lengths "$3" --samples 20 --ruler-essays "$ESSAYS" "${@:4}"
+in_essays() {  # run, methods, length
+  compare "$1" --methods "$2" --tasks single,niah_multikey_1 --lengths "$3" --samples 20 --ruler-essays "$ESSAYS"
 }
 measure_essays() { in_essays essays "$every_method" 2K; }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -61,40 +59,6 @@ class FixedHeads : public HeadSource {
   bool lossless_;
 };
 
-/// A file, or of a folder the rule's: `folder/fluxion/output.safetensors`, where a model has its predictors, or
-/// `folder/output.safetensors`. "~/", which shells leave as it is behind "heads=", is the home folder.
-std::filesystem::path predictor_file(const std::string& heads, BudgetPolicy policy) {
-  std::filesystem::path path = heads;
-  if (const char* home = std::getenv("HOME"); home != nullptr && heads.starts_with("~/"))
-    path = std::filesystem::path(home) / heads.substr(2);
-  std::error_code refused;
-  if (!std::filesystem::is_directory(path, refused)) return path;
-  const std::filesystem::path name =
-      fmt::format("{}.safetensors", kBudgetPolicyNames[static_cast<std::size_t>(policy)]);
-  if (std::filesystem::path own = path / "fluxion" / name; std::filesystem::exists(own, refused)) return own;
-  if (std::filesystem::path own = path / name; std::filesystem::exists(own, refused)) return own;
-  throw_input_error(
-      "Method fluxion, option 'heads': the folder '{}' has no predictor: neither {} nor fluxion/{}. Train one "
-      "(docs/add_a_model.md), or name its file.",
-      heads, name.string(), name.string());
-}
-
-/// A shipped model's, or else a file's. A bare name that is both is the shipped one, as with models.
-std::shared_ptr<const Predictor> find_predictor(const std::string& heads, BudgetPolicy policy) {
-  std::vector<std::string> known = Predictor::shipped_models();
-  if (std::find(known.begin(), known.end(), heads) != known.end()) return Predictor::shipped(heads, policy);
-  const std::filesystem::path file = predictor_file(heads, policy);
-  std::error_code refused;
-  if (std::filesystem::exists(file, refused)) return std::make_shared<const Predictor>(Predictor::load(file));
-  const std::string models = join_names(known);
-  known.insert(known.end(), {"fixed", "oracle", "published"});
-  throw_input_error(
-      "Method fluxion, option 'heads': there is no file '{}'. Give fixed, oracle, published, a predictor's file or "
-      "folder "
-      "(its path without commas), or a model whose predictor ships with Tandem: {}.{}",
-      heads, models, did_you_mean(heads, known));
-}
-
 /// Where the options say that head properties come from.
 std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
   const bool skips = options.streaming > 0 && options.selector_stage() == SelectorStage::skip;
@@ -104,7 +68,7 @@ std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
   const BudgetPolicy policy = options.budget_policy();
   std::shared_ptr<const Predictor> predictor;
   if (options.heads != "fixed" && options.heads != "published" && options.heads != "oracle")
-    predictor = find_predictor(options.heads, policy);
+    predictor = Predictor::find(options.heads, policy);
   options.check_heads();
   if (options.heads == "fixed") return fixed;
   if (options.heads == "published") {

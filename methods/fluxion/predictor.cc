@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
 #include <map>
@@ -100,6 +101,26 @@ double round_off(float x) {
   return std::round(double{x} * 1e6) / 1e6;
 }
 
+std::string file_name(BudgetPolicy policy) {
+  return fmt::format("{}.safetensors", kBudgetPolicyNames[static_cast<std::size_t>(policy)]);
+}
+
+std::filesystem::path file_of(const std::string& heads, BudgetPolicy policy) {
+  std::filesystem::path path = heads;
+  if (const char* home = std::getenv("HOME"); home != nullptr && heads.starts_with("~/"))
+    path = std::filesystem::path(home) / heads.substr(2);
+  std::error_code refused;
+  if (!std::filesystem::is_directory(path, refused)) return path;
+  const std::string name = file_name(policy);
+  for (std::filesystem::path file : {path / "fluxion" / name, path / name}) {
+    if (std::filesystem::exists(file, refused)) return file;
+  }
+  throw_input_error(
+      "Method fluxion, option 'heads': the folder '{}' has no predictor: neither {} nor fluxion/{}. Train one "
+      "(docs/add_a_model.md), or name its file.",
+      heads, name, name);
+}
+
 }  // namespace
 
 Predictor Predictor::load(const std::filesystem::path& file) {
@@ -151,12 +172,25 @@ std::vector<std::string> Predictor::shipped_models() {
   return models;
 }
 
+std::shared_ptr<const Predictor> Predictor::find(const std::string& heads, BudgetPolicy policy) {
+  std::vector<std::string> known = shipped_models();
+  if (std::find(known.begin(), known.end(), heads) != known.end()) return shipped(heads, policy);
+  const std::filesystem::path file = file_of(heads, policy);
+  std::error_code refused;
+  if (std::filesystem::exists(file, refused)) return std::make_shared<const Predictor>(load(file));
+  const std::string models = join_names(known);
+  known.insert(known.end(), {"fixed", "oracle", "published"});
+  throw_input_error(
+      "Method fluxion, option 'heads': there is no file '{}'. Give fixed, oracle, published, a predictor's file or "
+      "folder (its path without commas), or a model whose predictor ships with Tandem: {}.{}",
+      heads, models, did_you_mean(heads, known));
+}
+
 std::shared_ptr<const Predictor> Predictor::shipped(const std::string& model, BudgetPolicy policy) {
   static std::mutex mutex;
   static std::map<std::filesystem::path, std::shared_ptr<const Predictor>> loaded;
   const std::filesystem::path folder = data_path("models") / (model == "embedded" ? kEmbeddedModel : model) / "fluxion";
-  const std::filesystem::path file =
-      folder / fmt::format("{}.safetensors", kBudgetPolicyNames[static_cast<std::size_t>(policy)]);
+  const std::filesystem::path file = folder / file_name(policy);
   const std::lock_guard lock(mutex);
   std::shared_ptr<const Predictor>& predictor = loaded[file];
   if (!predictor) predictor = std::make_shared<const Predictor>(load(file));

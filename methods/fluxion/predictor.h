@@ -37,7 +37,11 @@ class Predictor {
   /// Shipped models that have predictors (models/<name>/fluxion), one for each budget policy: "embedded", which stands
   /// for one of the others, then these by name.
   static std::vector<std::string> shipped_models();
-  /// That of one of these models. Loaded at first use.
+  /// What `heads` names: a shipped model's, or else a file's, or of a folder the policy's: that of its folder fluxion,
+  /// where a model has its predictors, or its own. "~/", which shells leave as it is behind "heads=", is the home
+  /// folder. A bare name that is both is the shipped one, as with models. InputError where there is none.
+  static std::shared_ptr<const Predictor> find(const std::string& heads, BudgetPolicy policy);
+  /// That of one of the shipped models. Loaded at first use.
   static std::shared_ptr<const Predictor> shipped(const std::string& model, BudgetPolicy policy);
 
   /// Budget and slope are the network's and may leave [0, 1]; who turns them into a number of blocks clamps. A row
