@@ -143,7 +143,7 @@ void write_trace(const eval::RunFolder& folder, std::size_t method, bool resumed
 void report_on(const CompareCommand& command, const Session& session, const std::optional<TargetPlan>& target,
                const std::optional<eval::Equal>& equal, const eval::RunFolder& folder) {
   eval::Summary summary = eval::summarise(folder);
-  summary.remarks = eval::method_remarks(summary.manifest.methods);
+  summary.remarks = eval::method_remarks(summary.manifest.methods, summary.manifest.weights_hash);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   const ModelConfig& config = session.model.config;
   std::string more = equal ? eval::equal_text(*equal, summary, /*markdown=*/true) : "";

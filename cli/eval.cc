@@ -58,7 +58,7 @@ std::string command_of(const PerplexityArguments& a, const eval::PerplexityOptio
 
 void report_on(const RunOptions& run, const eval::RunFolder& folder) {
   eval::PerplexitySummary summary = eval::summarise_perplexity(folder);
-  summary.run.remarks = eval::method_remarks(summary.run.manifest.methods);
+  summary.run.remarks = eval::method_remarks(summary.run.manifest.methods, summary.run.manifest.weights_hash);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   const auto text = [&](bool markdown, bool with_plot) {
     return eval::perplexity_report(summary, markdown, with_plot);

@@ -43,7 +43,7 @@ void write_report(const RunOptions& run, const eval::RunFolder& folder, const st
                   const std::function<std::string(const eval::Summary&)>& figures,
                   const std::function<std::string(const eval::Summary&, bool markdown)>& own) {
   eval::Summary summary = eval::summarise(folder);
-  summary.remarks = eval::method_remarks(summary.manifest.methods);
+  summary.remarks = eval::method_remarks(summary.manifest.methods, summary.manifest.weights_hash);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   eval::write_file(folder.path() / (what + ".json"), figures(summary));
   const auto text = [&](bool markdown, bool with_plot) {

@@ -55,7 +55,7 @@ std::string command_of(const NeedleCommand& c, const std::vector<std::string>& m
 
 void report_on(const NeedleCommand& command, const eval::RunFolder& folder) {
   eval::Summary summary = eval::summarise(folder);
-  summary.remarks = eval::method_remarks(summary.manifest.methods);
+  summary.remarks = eval::method_remarks(summary.manifest.methods, summary.manifest.weights_hash);
   eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
   const auto text = [&](bool markdown, bool with_plot) {
     return eval::report_text(summary, markdown, /*with_plot=*/false, /*by_task=*/false) +

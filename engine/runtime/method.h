@@ -37,6 +37,8 @@ class Method {
   /// Hash over the files that its options name and spelled_out() cannot say; 0: none. With other files it is another
   /// method.
   virtual std::uint64_t content() const { return 0; }
+  /// Model::weights_hash of the model that these files were trained for; empty: none was, or they do not say.
+  virtual std::string trained_for() const { return {}; }
   virtual Needs needs(const ModelShape&) const = 0;
   virtual void context_ready(SequenceState&, Ops&) {}             // after prefill
   virtual void before_layer(const LayerContext&, Ops&) {}         // the layer's input exists

@@ -37,15 +37,25 @@ std::string budget_meanings(const std::vector<MethodEntry>& methods) {
   return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ","));
 }
 
-std::vector<std::string> method_remarks(const std::vector<MethodEntry>& methods) {
+std::vector<std::string> method_remarks(const std::vector<MethodEntry>& methods, const std::string& weights_hash) {
   std::vector<std::string> remarks;
+  const auto add = [&](std::string text) {
+    if (std::find(remarks.begin(), remarks.end(), text) == remarks.end()) remarks.push_back(std::move(text));
+  };
   for (const MethodEntry& method : methods) {
     for (const OptionRemark& remark : find_method(method.name).remarks) {
       const std::pair<std::string, std::string> option(remark.option, remark.value);
       const auto& given = method.options;
       if (std::find(given.begin(), given.end(), option) == given.end()) continue;
-      if (std::find(remarks.begin(), remarks.end(), remark.text) == remarks.end()) remarks.push_back(remark.text);
+      add(remark.text);
     }
+    if (method.content.empty()) continue;
+    const std::string trained = make_method(method.label)->trained_for();
+    if (trained.empty() || trained == weights_hash) continue;
+    add(fmt::format(
+        "{} was trained for another model of this shape (weights {}; these are {}): its figures are not those of the "
+        "method with what was trained for this one.",
+        method.label, trained, weights_hash));
   }
   return remarks;
 }

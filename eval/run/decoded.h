@@ -19,8 +19,9 @@ std::vector<MethodEntry> method_entries(const std::vector<std::string>& specs);
 /// What the budget of each method counts, as protocol ids say it: "hgca=...,streaming=..."; "none" where none has one.
 std::string budget_meanings(const std::vector<MethodEntry>& methods);
 
-/// What tables of these methods have to say of their options, each sentence once.
-std::vector<std::string> method_remarks(const std::vector<MethodEntry>& methods);
+/// What tables of these methods, run on a model with these weights, have to say of their options and of the files that
+/// these name, each sentence once. InputError where such a file is gone.
+std::vector<std::string> method_remarks(const std::vector<MethodEntry>& methods, const std::string& weights_hash);
 
 /// What a prompt's KV takes in the store.
 std::size_t prompt_kv_bytes(const EngineOptions& engine, const Model& model, std::uint32_t tokens);

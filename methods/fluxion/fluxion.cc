@@ -123,6 +123,7 @@ class Fluxion : public Method {
     return copy.bind().spelled_out();
   }
   std::uint64_t content() const override { return heads_->content(); }
+  std::string trained_for() const override { return heads_->trained_for(); }
   Needs needs(const ModelShape& shape) const override {
     heads_->check(shape, options_.sinks, options_.window);
     return {.lossless = heads_->lossless(), .last_queries = heads_->last_queries()};

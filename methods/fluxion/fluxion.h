@@ -29,6 +29,8 @@ class HeadSource {
   virtual void check(const ModelShape&, std::uint32_t /*sinks*/, std::uint32_t /*window*/) const {}
   /// Method::content().
   virtual std::uint64_t content() const { return 0; }
+  /// Method::trained_for().
+  virtual std::string trained_for() const { return {}; }
   /// With these properties everything is attended.
   virtual bool lossless() const { return false; }
   /// Needs::last_queries.

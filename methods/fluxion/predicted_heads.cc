@@ -41,6 +41,7 @@ class PredictedHeads : public HeadSource {
   }
 
   std::uint64_t content() const override { return predictor_->hash(); }
+  std::string trained_for() const override { return predictor_->weights_hash(); }
   std::uint32_t last_queries() const override { return 1; }
 
   std::shared_ptr<void> prepare(SequenceState& sequence, Range host, Ops& ops) const override {

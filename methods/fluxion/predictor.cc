@@ -96,6 +96,19 @@ Training read_training(Tensors& tensors) {
   return {{u(n[0]), u(n[1]), u(n[2]), u(n[3]), u(n[4]), u(n[5])}, static_cast<BudgetPolicy>(n[6])};
 }
 
+/// Empty where the file has none.
+std::string read_weights_hash(Tensors& tensors) {
+  if (!tensors.has("weights")) return "";
+  const TensorInfo& info = tensors.get("weights", "I32");
+  std::array<std::uint32_t, 2> digits{};
+  if (info.bytes.size() != sizeof digits) {
+    throw_input_error("{}: tensor 'weights' has {} numbers where 2 are needed.", tensors.source(),
+                      info.bytes.size() / 4);
+  }
+  std::memcpy(digits.data(), info.bytes.data(), sizeof digits);
+  return fmt::format("{:08x}{:08x}", digits[0], digits[1]);
+}
+
 /// The decimal number that an f32 stands for: 0.1, where the f32 is 0.100000001.
 double round_off(float x) {
   return std::round(double{x} * 1e6) / 1e6;
@@ -129,6 +142,7 @@ Predictor Predictor::load(const std::filesystem::path& file) {
   const Training training = read_training(tensors);
   p.subject_ = training.subject;
   p.policy_ = training.policy;
+  p.weights_hash_ = read_weights_hash(tensors);
   const std::vector<float> limits = tensors.floats("limits", 2, 0);
   p.limits_ = {round_off(limits[0]), round_off(limits[1])};
   if (!(p.limits_.tau > 0 && p.limits_.tau < 1 && p.limits_.mass > 0 && p.limits_.mass < 1)) {

@@ -1,13 +1,15 @@
 // Fluxion's head-property predictor (Fluxion section 5.2): a small network that says from the 41 features of a query
 // head how much of the host's KV it needs. 41 -> trunk of ReLU layers -> budget, slope and the logit of streaming.
 //
-// A predictor file is safetensors, F32 but for `model`, trained by methods/fluxion/train.py:
+// A predictor file is safetensors, F32 but for `model` and `weights`, trained by methods/fluxion/train.py:
 //   feature.mean, feature.std [41]       normalisation: (x - mean) / std, cut at +-10 so that a context unlike any in
 //                                        the training set cannot lead anywhere
 //   trunk.<i>.weight [out, in], trunk.<i>.bias [out]   i = 0, 1, ...; the first `in` is 41; ReLU after each
 //   heads.weight [3, in], heads.bias [3]               rows: budget, slope, streaming
 //   model (I32) [7]                      layers, query heads, KV heads, head dim, sinks, window that it was trained
 //                                        for, and the budget rule: 0 fluxion, 1 output, 2 score
+//   weights (I32) [2]                    the 16 hexadecimal digits of that model's weights_hash, the upper eight first;
+//                                        may be missing: of which weights is not known then
 //   limits (F32) [2]                     tau and the share of the attention (BudgetLimits) of its labels
 #pragma once
 
@@ -57,9 +59,11 @@ class Predictor {
   BudgetPolicy policy() const { return policy_; }
   const BudgetLimits& limits() const { return limits_; }
   std::uint64_t hash() const { return hash_; }  // over the file's bytes
-  std::uint64_t parameters() const;             // of the network: weights and biases
-  std::uint64_t flops(int n) const;             // of a call
-  std::uint64_t bytes() const;                  // of weights, biases and normalisation, as a device would read them
+  /// Model::weights_hash of the model that it was trained for; empty where the file does not say.
+  const std::string& weights_hash() const { return weights_hash_; }
+  std::uint64_t parameters() const;  // of the network: weights and biases
+  std::uint64_t flops(int n) const;  // of a call
+  std::uint64_t bytes() const;       // of weights, biases and normalisation, as a device would read them
 
  private:
   struct Layer {
@@ -72,6 +76,7 @@ class Predictor {
   BudgetPolicy policy_ = BudgetPolicy::fluxion;
   BudgetLimits limits_;
   std::uint64_t hash_ = 0;
+  std::string weights_hash_;
 };
 
 }  // namespace tandem

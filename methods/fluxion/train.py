@@ -33,6 +33,7 @@ would get too little.
 import argparse
 import json
 import pathlib
+import sys
 
 import numpy as np
 import torch
@@ -167,8 +168,15 @@ def export(net, mean, std, y_mean, y_std, plan, policy, tau):
         tensors[name + ".weight"], tensors[name + ".bias"] = weight, bias
     subject = [plan[k] for k in SUBJECT]
     tensors["model"] = np.array([*subject, POLICIES.index(policy)], np.int32)
+    tensors["weights"] = np.array([int(plan["weights_hash"], 16) >> 32, int(plan["weights_hash"], 16) & 0xffffffff],
+                                  np.uint32).view(np.int32)
     tensors["limits"] = np.array([tau, plan["mass"]], np.float32)
     return tensors
+
+
+def weights_hash(tensors):
+    """Of the model that a predictor was trained for; empty where its file does not say."""
+    return "".join(f"{digits:08x}" for digits in tensors["weights"].view(np.uint32)) if "weights" in tensors else ""
 
 
 def forward(tensors, features):
@@ -221,6 +229,9 @@ def judge_file(options):
     data = Data(options.data, policy, tau)
     if model[:6] != [data.plan[k] for k in SUBJECT]:
         fail(f"--judge: {options.judge} is for another model or placement than --data ({model[:6]}: {', '.join(SUBJECT)}).")
+    of = weights_hash(tensors)
+    if of and of != data.plan["weights_hash"]:
+        print(f"note: {options.judge} was trained for the weights {of}, --data is of {data.plan['weights_hash']}", file=sys.stderr)
     set_lines(data, options.loss)
     rows = np.arange(len(data.features))
     report = judge(forward(tensors, data.features), data, rows)

@@ -43,7 +43,8 @@ class Packer:
 
     def __init__(self, encoder: Encoder, sentences: list[str], stage: dict):
         self.encoder, self.sentences, self.stage = encoder, sentences, stage
-        self.tasks = Tasks(sentences, stage["hard"], stage.get("several", 0.2), stage.get("crowded", 0.35))
+        shares = {name: stage[name] for name in ("several", "crowded", "uuids", "hops") if name in stage}
+        self.tasks = Tasks(sentences, stage["hard"], **shares)
         self.density = self._characters_per_token()
 
     def _characters_per_token(self) -> dict[str, float]:

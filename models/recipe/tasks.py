@@ -23,12 +23,14 @@ class Sample:
 class Tasks:
     """Makes samples of about a number of characters. `text`: natural sentences for haystacks. `hard` in [0, 1] is the share
     of the full frequency of what must be learned late: UUIDs, word values, several values per key, several keys. `several`:
-    the full frequency of keys with several values. `crowded`: the share of niah's contexts that are needles alone."""
+    the full frequency of keys with several values. `crowded`: the share of niah's contexts that are needles alone; `uuids`:
+    the full frequency of keys that are UUIDs; `hops`: the share of qa's facts that follow from two."""
 
     def __init__(self, text: list[str] | None = None, hard: float = 1.0, several: float = 0.2,
-                 crowded: float = 0.35):
+                 crowded: float = 0.35, uuids: float = 0.2, hops: float = 0.2):
         self.text = text or []
         self.hard, self.several, self.crowded = hard, several, crowded
+        self.uuids, self.hops = uuids, hops
 
     def make(self, family: str, r: random.Random, characters: int, questions: int) -> Sample:
         return getattr(self, family)(r, characters, questions)
@@ -39,7 +41,7 @@ class Tasks:
 
     def niah(self, r: random.Random, characters: int, questions: int) -> Sample:
         w = WORDING["niah"]
-        key_kind = "uuids" if r.random() < 0.2 * self.hard else "words"
+        key_kind = "uuids" if r.random() < self.uuids * self.hard else "words"
         value_kind = r.choices(("numbers", "words", "uuids"), (6, self.hard, (8 if key_kind == "uuids" else 2) * self.hard))[0]
         word = w["types"][value_kind]
         per_needle = len(w["needle"]) + (36 if key_kind == "uuids" else 14) + (36 if value_kind == "uuids" else 12)
@@ -138,7 +140,7 @@ class Tasks:
         return Sample(w["intro"] + "\n" + " ".join(words), [(w["question"], w["answer_join"].join(names[1:4]))])
 
     def qa(self, r: random.Random, characters: int, questions: int) -> Sample:
-        """Documents of invented prose with one fact each; a question is on one fact, or follows from two (a fifth)."""
+        """Documents of invented prose with one fact each; a question is on one fact, or follows from two (`hops` of them)."""
         w = WORDING["qa"]
         texts, facts, used = [], [], 0
 
@@ -154,7 +156,7 @@ class Tasks:
 
         while used < characters:
             a, b, c = name(), name(), name()
-            if r.random() < 0.2:
+            if r.random() < self.hops:
                 hops = r.choice(w["two_hops"])
                 document(hops["first"].format(a=a, b=b))
                 document(hops["second"].format(b=b, c=c))

@@ -14,7 +14,8 @@ OUT/log.jsonl has one line per log_every steps; plot_training.py draws it, evalu
 A stage of the configuration: minutes (or steps), T tokens per row, B rows per batch, pmax largest position, and shares: rep
 rows of repeats (strings: how many of those are UUIDs and the like, not random tokens), lm rows of natural text, dense rows
 with many questions, hard tasks (several: of those, keys with several values, 0.2 where it is not said; crowded: contexts of
-needles alone, 0.35 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
+needles alone, 0.35 where it is not said; uuids: of niah's contexts, those whose keys are UUIDs, 0.2 where it is not said; hops:
+of qa's questions, those that follow from two facts, 0.2 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
 
 A configuration with "grow" starts from --init, an export with fewer layers, at its first stage: "grow": [0, -1, 1] puts a new
 layer between its two. A new layer adds nothing at first, so that training begins where the smaller model ended.

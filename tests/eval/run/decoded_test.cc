@@ -1,8 +1,10 @@
 #include "eval/run/decoded.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "methods/registry.h"
+#include "tests/methods/fluxion/tiny_predictor.h"
 
 namespace tandem::eval {
 namespace {
@@ -15,8 +17,22 @@ TEST(BudgetMeanings, AreOfEachMethodOnceByName) {
 }
 
 TEST(MethodRemarks, SayWhereQuestHasNoDenseLayersAndSayItOnce) {
-  EXPECT_TRUE(method_remarks(method_entries({"full"})).empty());
-  EXPECT_EQ(method_remarks(method_entries({"quest", "quest:budget=64"})).size(), 1u);
+  EXPECT_TRUE(method_remarks(method_entries({"full"}), "").empty());
+  EXPECT_EQ(method_remarks(method_entries({"quest", "quest:budget=64"}), "").size(), 1u);
+}
+
+TEST(MethodRemarks, NameAPredictorOfOtherWeights) {
+  const testing::TemporaryFolder folder;
+  const auto remarks = [&](std::vector<std::uint32_t> trained, const char* weights) {
+    const std::string file = testing::write_predictor(folder, std::move(trained)).string();
+    return method_remarks(method_entries({"full", "fluxion:sinks=16,window=32,heads=" + file}), weights);
+  };
+  EXPECT_TRUE(remarks({}, "0000000000000012").empty());  // it does not say
+  EXPECT_TRUE(remarks({0, 0x12}, "0000000000000012").empty());
+  const std::vector<std::string> other = remarks({0, 0x12}, "0000000100000012");
+  ASSERT_EQ(other.size(), 1u);
+  EXPECT_THAT(other[0], ::testing::HasSubstr(
+                            "another model of this shape (weights 0000000000000012; these are 0000000100000012)"));
 }
 
 }  // namespace

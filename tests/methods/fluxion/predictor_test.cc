@@ -129,6 +129,17 @@ TEST(FluxionPredictor, EqualsPlainLoops) {
   EXPECT_EQ(predictor.limits().mass, 0.95);
 }
 
+TEST(FluxionPredictor, SaysWhoseWeightsItWasTrainedFor) {
+  const TemporaryFolder folder;
+  File file = random_file();
+  const auto path = folder.path() / "p.safetensors";
+  write_bytes(path, bytes_of(file));
+  EXPECT_EQ(Predictor::load(path).weights_hash(), "");
+  file["weights"] = {{2}, {18, -2}, "I32"};  // as 32 bits each
+  write_bytes(path, bytes_of(file));
+  EXPECT_EQ(Predictor::load(path).weights_hash(), "00000012fffffffe");
+}
+
 TEST(FluxionPredictor, WhatOverflowsNeedsEverything) {
   const TemporaryFolder folder;
   File file = random_file();
@@ -164,6 +175,10 @@ INSTANTIATE_TEST_SUITE_P(
                "tensor 'model' says 4, 8, 3, 64, 64, 256, which is no model's"},
         Damage{[](File& f) { f["model"].values[2] = 0; }, "tensor 'model' says 4, 8, 0, 64, 64, 256"},
         Damage{[](File& f) { f["model"].values[6] = 3; }, "ends with the budget rule 3 where a number from 0 to 2"},
+        Damage{[](File& f) {
+                 f["weights"] = {{1}, {4}, "I32"};
+               },
+               "tensor 'weights' has 1 numbers where 2 are needed"},
         Damage{[](File& f) { f.erase("limits"); }, "needs the tensor 'limits', which is missing"},
         Damage{[](File& f) { f["limits"].values[0] = 1.5f; },
                "'limits' is [1.5, 0.95] where two numbers between 0 and 1"},

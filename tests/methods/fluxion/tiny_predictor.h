@@ -32,9 +32,11 @@ class PredictorFile {
   std::string body_;
 };
 
-/// A predictor for the tiny model whose three outputs change with every feature.
-inline std::filesystem::path write_predictor(const TemporaryFolder& folder) {
+/// A predictor for the tiny model whose three outputs change with every feature. `weights`: the hash that it names, as
+/// two numbers; empty: none.
+inline std::filesystem::path write_predictor(const TemporaryFolder& folder, std::vector<std::uint32_t> weights = {}) {
   PredictorFile predictor;
+  if (!weights.empty()) predictor.add("weights", "I32", {2}, weights);
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
   const auto noise = [&](std::size_t n, float scale) {

@@ -23,7 +23,8 @@ if not MISSING:
 RULES = ("fluxion", "output", "score")
 
 
-def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, labels=7, sinks=64, decode_steps=1):
+def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, labels=7, sinks=64, decode_steps=1,
+                     weights="fedcba9800000012"):
     """Ten prompts: what `tandem fluxion collect` writes, in small. Streaming follows from a feature, by another limit for
     each rule; budgets from a feature and from the budget under the anchor of the same tau and rule; at the first tau nothing
     is needed."""
@@ -42,7 +43,7 @@ def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, l
         train.write_tensors(file, {**tensors, "streaming": np.stack([streaming, streaming], 1).astype(np.int32)})
         shards.append({"file": file.name, "tokens": 1000, "rows": n, "hash": ""})
     names = [f"features_{i}" for i in range(35)] + [f"anchor_budget_{n}" for n in (16, 32, 64, 128)] + ["features_39", "features_40"]
-    plan = {"model": "made up", "weights_hash": "0", "prompts": prompts, "layers": 1, "q_heads": 64, "kv_heads": 1,
+    plan = {"model": "made up", "weights_hash": weights, "prompts": prompts, "layers": 1, "q_heads": 64, "kv_heads": 1,
             "head_dim": 8, "sinks": sinks, "window": 256, "decode_steps": decode_steps, "steps": 1, "taus": [0.5, 0.1], "mass": 0.95, "seed": seed,
             "isa": "any", "features": names, "policies": list(RULES), "blocks": [1, 16, 32, 64, 128]}
     manifest = {"schema": "tandem-fluxion-2", "plan": plan, "shards": shards, "finished": finished}
@@ -84,6 +85,7 @@ class TrainTest(unittest.TestCase):
             # Whole prompts: had rows been drawn, all ten would be on both sides.
             self.assertEqual((report["held_out"]["prompts"], report["training"]["prompts"]), (2, 8))
             self.assertEqual(tensors["model"].tolist(), [1, 64, 1, 8, 64, 256, 0])
+            self.assertEqual(tensors["weights"].view(np.uint32).tolist(), [0xfedcba98, 0x12])
             np.testing.assert_allclose(tensors["limits"], [0.1, 0.95], rtol=1e-6)
             # The file's numbers are those of plain loops over it.
             vector = json.loads((folder / "v.json").read_text())
@@ -153,6 +155,11 @@ class TrainTest(unittest.TestCase):
             self.assertIn("--out changes nothing with --judge", self.run_script(c, out, "--judge", str(out)))
             self.assertIn("--tau changes nothing", self.judge(c, out, "--tau", "0.05"))
             self.assertIn("is no predictor", self.judge(c, c / "judged.json"))
+            write_collection(c, seed=3, weights="fedcba9800000013")
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                self.assertNotIn("was trained for the weights", said.getvalue())
+                self.assertIsNone(self.judge(c, out))
+            self.assertIn("was trained for the weights fedcba9800000012, --data is of fedcba9800000013", said.getvalue())
             write_collection(c, sinks=32)
             self.assertIn("is for another model or placement", self.judge(c, out))
             # A text's windows are the same whatever the seed.
