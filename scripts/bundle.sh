@@ -36,7 +36,6 @@ mkdir -p "$target/bin" "$target/lib"
 touch "$target/$marker"
 cmake --install "build/$preset" --prefix "$target" >/dev/null
 if [ "$kind" = thin ]; then rm -r "$target/share/tandem/models"; fi
-cp "build/$preset/hardware/probe/tandem-probe" "$target/bin/"
 for name in "${tests[@]}"; do cp "$(find "build/$preset/tests" -name "$name" -type f -perm -u+x)" "$target/bin/"; done
 cp scripts/kernels_on_gpu.sh "$target/"
 strip "$target"/bin/*

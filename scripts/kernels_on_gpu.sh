@@ -36,7 +36,7 @@ if [ -x "$here/bin/tandem" ]; then
 else
   base=$(dirname "$here")
   tandem=$base/build/cuda/bin/tandem cases=$base/build/cuda/tests/eval/test_kernel_cases
-  properties=$base/build/cuda/tests/engine/kernels/test_kernels_cuda probe=$base/build/cuda/hardware/probe/tandem-probe
+  properties=$base/build/cuda/tests/engine/kernels/test_kernels_cuda probe=$base/build/cuda/bin/tandem-probe
   methods=$base/build/cuda/tests/methods/test_methods_cuda
 fi
 for program in "$tandem" "$cases" "$properties" "$probe" "$methods"; do
