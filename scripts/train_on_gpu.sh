@@ -8,15 +8,18 @@
 #   scripts/train_on_gpu.sh stop              ends training cleanly: checkpoint and export first
 #
 # A call waits until it is `minutes` old (whole ones; 8, of a test 7), lets training save, then copies what there is to $OUT: the
-# export's weight shards, the rest of it as export.tar, the log, accuracy.json and the curve; each file is smaller than 16 MB. With
-# 8 it ends within ten minutes: saving and drawing take a minute at most. While it waits it copies the last save every two
-# minutes, so that a call that is ended from outside leaves that. A test copies the export before it begins. The exit code is 0
-# while all is well, 1 when training failed, 2 where there is no GPU. On a machine that starts empty each time, unpack the last
-# results into a folder and set INIT to it: training then begins with those weights, at the stage they had reached.
+# export's weight shards, the rest of it as export.tar, the logs and accuracy.json; each file is smaller than 16 MB
+# (models/recipe/plot_training.py draws the curve from log.jsonl, anywhere). With 8 it ends within ten minutes: saving takes half a
+# minute at most. While it waits it copies the last save every two minutes, so that a call that is ended from outside leaves that.
+# A test copies the export before it begins. The exit code is 0 while all is well, 1 when training failed, 2 where there is no GPU.
+# On a machine that starts empty each time, unpack the last results into a folder and set INIT to it: training then begins with
+# those weights, at the stage they had reached.
 #
 # Environment: OUT (default runs/gpu/results), RUN (default runs/gpu), CONFIG (default models/recipe/gpu.json), TEXT (sentences
 # made by models/recipe/text.py; without it natural text is left out), INIT, PYTHON (default python3), COMPILE=0 to train without
-# torch.compile, PLAN_MINUTES to scale the whole plan, LENGTHS and SAMPLES for the test, ALLOW_CPU=1 to try it without a GPU.
+# torch.compile, WITHIN: minutes from the start of training in which the whole plan shall be over, compiling and saving included
+# (without it, the plan's own minutes, to which these are added), PLAN_MINUTES to scale the plan's own, LENGTHS and SAMPLES for the
+# test, ALLOW_CPU=1 to try it without a GPU.
 # Where RUN has a tokenizer.model already, the GPU does not wait for one to be trained.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -52,6 +55,7 @@ launch() {
   if [ -n "${INIT:-}" ]; then words+=(--init "$INIT"); fi
   if [ "${COMPILE:-1}" = 1 ]; then words+=(--compile); fi
   if [ -n "${PLAN_MINUTES:-}" ]; then words+=(--minutes "$PLAN_MINUTES"); fi
+  if [ -n "${WITHIN:-}" ]; then words+=(--within "$WITHIN"); fi
   # A session of its own: it outlives this call.
   PYTHONUNBUFFERED=1 setsid nohup "$python" "${words[@]}" >>"$run/train.log" 2>&1 </dev/null &
   echo $! >"$run/pid"
@@ -84,7 +88,7 @@ copy_results() {
     tar -C "$run/collected" --exclude='*.safetensors' -cf "$out/export.tar" export
   fi
   rm -rf "$run/collected"
-  for file in log.jsonl train.log accuracy.json training.png; do
+  for file in log.jsonl train.log accuracy.json; do
     if [ -f "$run/$file" ]; then cp "$run/$file" "$out/"; fi
   done
 }
@@ -114,7 +118,6 @@ wait_for_training() {
       copied=$SECONDS
     fi
   done
-  if [ -s "$run/log.jsonl" ]; then timeout 30 "$python" models/recipe/plot_training.py --run "$run" || true; fi
   tail -n 12 "$run/train.log"
   collect
   if alive; then echo "train_on_gpu.sh: training goes on; call '$0 wait' again."; return 0; fi
@@ -125,8 +128,10 @@ wait_for_training() {
 
 case $command in
   start | wait)
-    need_gpu
-    if ! alive && ! finished; then launch; fi
+    if ! alive && ! finished; then
+      need_gpu
+      launch
+    fi
     wait_for_training
     ;;
   stop)
@@ -147,7 +152,7 @@ case $command in
     exit "$status"
     ;;
   *)
-    sed -n '2,20s/^# \{0,1\}//p' "$0"
+    sed -n '2,24s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac

@@ -93,11 +93,20 @@ class Model(nn.Module):
         self.shape = s
         self.embed = nn.Embedding(s.vocabulary, s.hidden)
         self.layers = nn.ModuleList(Block(s) for _ in range(s.layers))
+        self.run = list(self.layers)  # or what torch.compile made of them
         self.norm = nn.Parameter(torch.ones(s.hidden))
         for name, p in self.named_parameters():
             if p.dim() == 2:  # what is added to the residual stream starts smaller
                 added = "o_proj" in name or "down_proj" in name
                 nn.init.normal_(p, std=0.02 / (math.sqrt(2 * s.layers) if added else 1))
+
+    def compile_layers(self, wanted: bool = True) -> None:
+        """One layer is compiled and serves them all; the whole model takes four times as long (gpu.json's, traced: 13 s for 3)
+        and again for every other shape of rows."""
+        self.run = [torch.compile(block) for block in self.layers] if wanted else list(self.layers)
+
+    def compiled(self) -> bool:
+        return self.run[0] is not self.layers[0]
 
     def grow_from(self, smaller: "Model", layers: list[int]) -> None:
         """Takes the weights of a model with fewer layers. `layers`: for each of ours its number there, or -1: a copy of the
@@ -125,7 +134,7 @@ class Model(nn.Module):
         s = self.shape
         cos, sin = rope(positions, s.rope_theta, s.head_dim)
         x = self.embed(ids)
-        for i, block in enumerate(self.layers):
+        for i, block in enumerate(self.run):
             x = block(x, cos, sin, None if past is None else past[i])
         return rms_norm(x, self.norm, s.rms_eps)
 

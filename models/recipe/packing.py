@@ -117,7 +117,7 @@ class Packer:
         while size - len(ids) >= 96 and tries < 20:
             room = size - len(ids)
             family = r.choices(FAMILIES, self.stage["families"])[0]
-            questions = r.randrange(4, 12) if dense else r.choice((1, 1, 2, 4))
+            questions = r.randrange(4, self.stage.get("questions", 12)) if dense else r.choice((1, 1, 2, 4))
             share = r.uniform(0.4, 0.85) if dense else r.uniform(0.75, 0.97)
             if dense and family in ("cwe", "fwe"):  # these have one question only
                 share *= r.uniform(0.3, 1)

@@ -14,7 +14,7 @@ from wording import WORDING
 @dataclass
 class Test:
     prompt: str
-    answers: list[str]  # all are needed ("qa": any one)
+    answers: list[str]  # all are needed (qa: any one)
     reference: str      # what the model was taught to say, word for word
 
 
@@ -51,9 +51,9 @@ def _needles(r: random.Random, characters: int, hay: str, key: str, value: str, 
     return Test(context + "\n" + question, found, w["answer_join"].join(found))
 
 
-def _family(family: str, split: str | None, **fixed) -> Callable[[random.Random, int], Test]:
+def _family(family: str, split: str | None, tasks: Tasks = Tasks(), **fixed) -> Callable[[random.Random, int], Test]:
     def make(r: random.Random, characters: int) -> Test:
-        sample = getattr(Tasks(), family)(r, characters, 1, **fixed)
+        sample = getattr(tasks, family)(r, characters, 1, **fixed)
         question, answer = sample.questions[0]
         return Test(sample.context + "\n" + question, answer.split(split) if split else [answer], answer)
     return make
@@ -75,7 +75,8 @@ TASKS: dict[str, Callable[[random.Random, int], Test]] = {
     "vt": _family("vt", " ", chains=1, hops=4),
     "cwe": _family("cwe", " ", common=10, often=30, rarely=3),
     "fwe": _family("fwe", " "),
-    "qa": _family("qa", None),
+    "qa_1": _family("qa", None, Tasks(hops=0)),
+    "qa_2": _family("qa", None, Tasks(hops=1)),
 }
 
 
@@ -98,4 +99,4 @@ def make_test(task: str, length: int, index: int, seed: int, count_tokens: Calla
 def score(task: str, prediction: str, answers: list[str]) -> float:
     """RULER's string match: the share of answers found; for qa, whether any is."""
     found = [a.lower() in prediction.lower() for a in answers]
-    return float(any(found)) if task == "qa" else sum(found) / len(found)
+    return float(any(found)) if task.startswith("qa") else sum(found) / len(found)

@@ -15,7 +15,8 @@ A stage of the configuration: minutes (or steps), T tokens per row, B rows per b
 rows of repeats (strings: how many of those are UUIDs and the like, not random tokens), lm rows of natural text, dense rows
 with many questions, hard tasks (several: of those, keys with several values, 0.2 where it is not said; crowded: contexts of
 needles alone, 0.35 where it is not said; uuids: of niah's contexts, those whose keys are UUIDs, 0.2 where it is not said; hops:
-of qa's questions, those that follow from two facts, 0.2 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
+of qa's questions, those that follow from two facts, 0.2 where it is not said; questions: a dense context has fewer than so
+many, 12 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
 
 A configuration with "grow" starts from --init, an export with fewer layers, at its first stage: "grow": [0, -1, 1] puts a new
 layer between its two. A new layer adds nothing at first, so that training begins where the smaller model ended.
@@ -39,7 +40,9 @@ import attention_cpu
 import text
 from export import read_export, write_export
 from model import Model, Shape
+from muon import Muon
 from packing import ANSWER, WEIGHTS, Batch, Batches
+from plan import Plan, read_config
 from tasks import FAMILIES, Tasks
 from tokenizer import Encoder, train_tokenizer
 
@@ -53,6 +56,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", required=True, help="folder of the checkpoint, the log and the export")
     parser.add_argument("--text", help="sentences of natural text, made by text.py")
     parser.add_argument("--minutes", type=float, help="scale the plan to this many minutes")
+    parser.add_argument("--within", type=float, help="scale what is left of the plan so that it ends so many minutes after this "
+                        "start, whatever compiling and saving take")
     parser.add_argument("--init", help="an export to start from where OUT has no checkpoint, with a new optimizer: at the stage "
                         "that it had reached, or at the first where its own plan was finished")
     parser.add_argument("--workers", type=int, default=max(1, len(os.sched_getaffinity(0)) - 1),
@@ -61,87 +66,13 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-FIELDS = ("model", "vocabulary", "lr", "seed", "save_minutes", "log_every", "shard_mb", "most_mb", "stages")
-SHAPE_FIELDS = ("hidden", "layers", "q_heads", "kv_heads", "head_dim", "intermediate", "rope_theta", "max_positions")
-STAGE_FIELDS = ("T", "B", "pmax", "rep", "lm", "dense", "hard", "families")
-
-
-def check_config(config: dict, file: Path) -> None:
-    """Every field that a run will ask for: one of the last stage would be missed after hours otherwise."""
-    def need(holder, names: tuple, where: str) -> None:
-        if not isinstance(holder, dict):
-            raise SystemExit(f"train.py: {file}: {where} is no JSON object.")
-        for name in names:
-            if name not in holder:
-                raise SystemExit(f"train.py: {file}: {where} has no '{name}'; models/recipe/cpu.json is a whole plan.")
-
-    need(config, FIELDS, "the plan")
-    need(config["model"], SHAPE_FIELDS, "'model'")
-    if not isinstance(config["stages"], list) or not config["stages"]:
-        raise SystemExit(f"train.py: {file}: 'stages' is no list of at least one stage.")
-    for number, stage in enumerate(config["stages"], 1):
-        need(stage, STAGE_FIELDS, f"stage {number}")
-        if "minutes" not in stage and "steps" not in stage:
-            raise SystemExit(f"train.py: {file}: stage {number} has neither 'minutes' nor 'steps': say how long it lasts.")
-        if not isinstance(stage["families"], list) or len(stage["families"]) != len(FAMILIES):
-            raise SystemExit(f"train.py: {file}: 'families' of stage {number} is {stage['families']}: give a list with a "
-                             f"weight for each of {', '.join(FAMILIES)}.")
-
-
-def read_config(options: argparse.Namespace) -> dict:
-    file = HERE / "tiny.json" if options.tiny else Path(options.config)
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"train.py: the configuration {file} cannot be read: {error}.") from None
-    check_config(config, file)
-    if options.minutes:
-        if not all("minutes" in stage for stage in config["stages"]):
-            raise SystemExit(f"train.py: --minutes scales minutes, and a stage of {file} lasts a number of steps: leave it out.")
-        scale = options.minutes / sum(stage["minutes"] for stage in config["stages"])
-        for stage in config["stages"]:
-            stage["minutes"] *= scale
-    return config
-
-
+LAST_SAVE = 15.0  # seconds of --within that are kept for it and for a step that is not cut
 _signals: list[int] = []
 
 
 def stopping() -> bool:
     """Whether SIGTERM or ^C has come. A step is never cut: the checkpoint is of whole ones."""
     return bool(_signals)
-
-
-class Plan:
-    """Where training stands, and how fast it learns there. A stage lasts `steps` where it has them, else `minutes`."""
-
-    def __init__(self, config: dict):
-        self.stages, self.lr = config["stages"], config["lr"]
-        self.by_steps = all("steps" in stage for stage in self.stages)
-        self.state = {"stage": 0, "batch": 0, "stage_seconds": 0.0, "step": 0, "tokens": 0, "seconds": 0.0}
-
-    def stage_done(self) -> bool:
-        stage, s = self.stages[self.state["stage"]], self.state
-        return s["batch"] >= stage["steps"] if "steps" in stage else s["stage_seconds"] >= 60 * stage["minutes"]
-
-    def done(self) -> bool:
-        return self.state["stage"] >= len(self.stages)
-
-    def next_stage(self) -> None:
-        self.state |= {"stage": self.state["stage"] + 1, "batch": 0, "stage_seconds": 0.0}
-
-    def learning_rate(self, warm_steps: int) -> float:
-        """Warm-up over 200 steps (also after a start with a new optimizer), then a cosine down to 3 %."""
-        if self.by_steps:
-            share = self.state["step"] / sum(stage["steps"] for stage in self.stages)
-        else:
-            share = self.state["seconds"] / (60 * sum(stage.get("minutes", 0) for stage in self.stages))
-        return self.lr * min(1, (warm_steps + 1) / 200) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * min(1, share))))
-
-    def advance(self, seconds: float, tokens: int) -> None:
-        s = self.state
-        s |= {"batch": s["batch"] + 1, "step": s["step"] + 1, "tokens": s["tokens"] + tokens,
-              "seconds": s["seconds"] + seconds, "stage_seconds": s["stage_seconds"] + seconds}
 
 
 class Said(NamedTuple):
@@ -175,7 +106,7 @@ def answer_figures(logits: torch.Tensor, losses: torch.Tensor, targets: torch.Te
 
 class Trainer:
     def __init__(self, options: argparse.Namespace, config: dict):
-        self.options, self.config, self.out = options, config, Path(options.out)
+        self.options, self.config, self.out, self.began = options, config, Path(options.out), time.monotonic()
         self.plan = Plan(config)
         self.out.mkdir(parents=True, exist_ok=True)
         self.sentences = text.load(options.text)
@@ -193,16 +124,16 @@ class Trainer:
         self.optimizers = self.make_optimizers(config["lr"])
         self.new_steps = 0  # of these optimizers
         self.restore()
-        self.run = torch.compile(self.model) if options.compile else self.model
+        if options.compile:
+            self.model.compile_layers()
         self.weights = torch.tensor(WEIGHTS, device=self.device)
 
     def make_optimizers(self, lr: float) -> list[torch.optim.Optimizer]:
-        """Muon for the layers' matrices, AdamW for the embedding and the norms. Muon's steps are scaled to AdamW's size, so
-        that one learning rate serves both."""
+        """Muon for the layers' matrices, AdamW for the embedding and the norms."""
         matrices = [p for p in self.model.layers.parameters() if p.dim() == 2]
         vectors = [p for p in self.model.parameters() if p.dim() < 2]
         rest = [{"params": [self.model.embed.weight], "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}]
-        return [torch.optim.Muon(matrices, lr=lr, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
+        return [Muon(matrices, lr=lr, weight_decay=0.05),
                 torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.98), fused=True)]
 
     # ---- checkpoint ----------------------------------------------------------------------------------------------
@@ -226,13 +157,14 @@ class Trainer:
             self.plan.state, self.new_steps = saved["plan"], saved["new_steps"]
             print(f"goes on from {file}: {self.plan.state}", flush=True)
             return
-        if "grow" in self.config:
-            if not self.options.init:
-                raise SystemExit("train.py: this configuration grows a model (grow): name its export with --init.")
-            self.model.grow_from(read_export(Path(self.options.init)), self.config["grow"])
+        if "grow" in self.config and not self.options.init:
+            raise SystemExit("train.py: this configuration grows a model (grow): name its export with --init.")
+        smaller = read_export(Path(self.options.init)) if self.options.init else None
+        if "grow" in self.config and smaller.shape.layers != self.model.shape.layers:  # else it has grown already
+            self.model.grow_from(smaller, self.config["grow"])
             print(f"grown from {self.options.init}", flush=True)
         elif self.options.init:
-            self.model.load_state_dict(read_export(Path(self.options.init)).state_dict())
+            self.model.load_state_dict(smaller.state_dict())
             trained = json.loads((Path(self.options.init) / "training.json").read_text(encoding="utf-8"))
             # models/seed's names no place in a plan: it is of an earlier recipe
             if "plan" in trained and trained["plan"]["stage"] < min(len(trained["config"]["stages"]), len(self.plan.stages)):
@@ -265,9 +197,6 @@ class Trainer:
                          "are those of before; give the plan a smaller lr and start again from that export (--init).")
 
     # ---- steps ---------------------------------------------------------------------------------------------------
-    def compiled(self) -> bool:
-        return self.run is not self.model
-
     def amp(self):
         return torch.autocast(self.device, dtype=torch.bfloat16)
 
@@ -281,7 +210,7 @@ class Trainer:
         ids, positions = to_device(batch.ids, np.int64), to_device(batch.positions, np.int64)
         index, kinds = to_device(counts, np.int64), to_device(batch.kinds[:, 1:].ravel()[counts], np.int64)
         with self.amp():
-            logits = self.model.logits(self.run(ids[:, :-1], positions).flatten(0, 1)[index])
+            logits = self.model.logits(self.model(ids[:, :-1], positions).flatten(0, 1)[index])
         targets, weight = ids[:, 1:].reshape(-1)[index], self.weights[kinds]
         losses = F.cross_entropy(logits.float(), targets, reduction="none")
         loss = (losses * weight).sum() / weight.sum().clamp(min=1e-9)
@@ -289,18 +218,28 @@ class Trainer:
         loss.backward()
         return Said(loss, logits, losses, targets, kinds, counts)
 
+    def more_carefully(self) -> bool:
+        """After a step that failed: without cuDNN's attention, which torch prefers on new GPUs, then without torch.compile.
+        False where nothing is left to do without."""
+        if self.device == "cuda" and torch.backends.cuda.cudnn_sdp_enabled():
+            print("a step failed, goes on without cuDNN's attention", flush=True)
+            torch.backends.cuda.enable_cudnn_sdp(False)
+            torch._dynamo.reset()  # what was compiled has it in it
+            return True
+        if self.model.compiled():
+            print("torch.compile failed, goes on without it", flush=True)
+            self.model.compile_layers(False)
+            return True
+        return False
+
     def step(self, batch: Batch, figures: bool) -> dict:
         try:
             said = self.gradients(batch)
         except Exception:  # backward is compiled too, when it first runs
-            if not self.compiled():
-                raise
             traceback.print_exc()
-            print("torch.compile failed, goes on without it", flush=True)
-            self.run = self.model
-            # What failed may have been cuDNN's attention, which torch prefers on new GPUs, compiled or not.
-            torch.backends.cuda.enable_cudnn_sdp(False)
-            said = self.gradients(batch)
+            if not self.more_carefully():
+                raise
+            return self.step(batch, figures)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -329,6 +268,8 @@ class Trainer:
               f"{self.device}, {self.options.workers} data processes", flush=True)
         saved = time.monotonic()
         while not self.plan.done() and not stopping():
+            if self.options.within:
+                self.plan.fit(60 * self.options.within - (time.monotonic() - self.began) - LAST_SAVE)
             self.train_stage(saved)
             if self.plan.stage_done():
                 self.plan.next_stage()
@@ -346,7 +287,7 @@ class Trainer:
             began = time.monotonic()
             figures = (s["step"] + 1) % self.config["log_every"] == 0
             # A stage's shape is compiled in its first steps, which is no time that it learns in; not if it fails either.
-            compiling = self.compiled() and steps < 3
+            compiling = self.model.compiled() and steps < 3
             line = self.step(self.batches.get(), figures)  # with figures it waits for the device
             self.plan.advance(0.0 if compiling else time.monotonic() - began, stage["T"] * stage["B"])
             steps += 1
@@ -367,11 +308,9 @@ class Trainer:
 
 def main() -> None:
     options = parse()
-    if not hasattr(torch.optim, "Muon"):
-        raise SystemExit(f"train.py: this is torch {torch.__version__}; it takes 2.9 or newer, which have the optimizer Muon.")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _: _signals.append(got))
-    config = read_config(options)
+    config = read_config(HERE / "tiny.json" if options.tiny else Path(options.config), options.minutes, options.within)
     if not torch.cuda.is_available():
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(len(os.sched_getaffinity(0)))

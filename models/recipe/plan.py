@@ -1,0 +1,96 @@
+"""A plan's file, and where training stands in it."""
+import json
+import math
+from pathlib import Path
+
+from tasks import FAMILIES
+
+FIELDS = ("model", "vocabulary", "lr", "seed", "save_minutes", "log_every", "shard_mb", "most_mb", "stages")
+SHAPE_FIELDS = ("hidden", "layers", "q_heads", "kv_heads", "head_dim", "intermediate", "rope_theta", "max_positions")
+STAGE_FIELDS = ("T", "B", "pmax", "rep", "lm", "dense", "hard", "families")
+STAGE_OPTIONS = ("minutes", "steps", "strings", "several", "crowded", "uuids", "hops", "questions")
+
+
+def check_config(config: dict, file: Path) -> None:
+    """Every field that a run will ask for: one of the last stage would be missed after hours otherwise."""
+    def need(holder, names: tuple, where: str) -> None:
+        if not isinstance(holder, dict):
+            raise SystemExit(f"train.py: {file}: {where} is no JSON object.")
+        for name in names:
+            if name not in holder:
+                raise SystemExit(f"train.py: {file}: {where} has no '{name}'; models/recipe/cpu.json is a whole plan.")
+
+    need(config, FIELDS, "the plan")
+    need(config["model"], SHAPE_FIELDS, "'model'")
+    if not isinstance(config["stages"], list) or not config["stages"]:
+        raise SystemExit(f"train.py: {file}: 'stages' is no list of at least one stage.")
+    for number, stage in enumerate(config["stages"], 1):
+        need(stage, STAGE_FIELDS, f"stage {number}")
+        unknown = sorted(set(stage) - set(STAGE_FIELDS + STAGE_OPTIONS))
+        if unknown:
+            raise SystemExit(f"train.py: {file}: stage {number} has '{unknown[0]}', which no stage has: {', '.join(STAGE_OPTIONS)} "
+                             "may be there beside what must.")
+        if "minutes" not in stage and "steps" not in stage:
+            raise SystemExit(f"train.py: {file}: stage {number} has neither 'minutes' nor 'steps': say how long it lasts.")
+        if not isinstance(stage["families"], list) or len(stage["families"]) != len(FAMILIES):
+            raise SystemExit(f"train.py: {file}: 'families' of stage {number} is {stage['families']}: give a list with a "
+                             f"weight for each of {', '.join(FAMILIES)}.")
+
+
+def read_config(file: Path, minutes: float | None, within: float | None) -> dict:
+    """A plan, scaled to `minutes`; only one of minutes can be scaled, then or by Plan.fit() (`within`)."""
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"train.py: the configuration {file} cannot be read: {error}.") from None
+    check_config(config, file)
+    if minutes or within:
+        if not all("minutes" in stage for stage in config["stages"]):
+            raise SystemExit(f"train.py: --minutes and --within scale minutes, and a stage of {file} lasts a number of steps: leave them "
+                             "out.")
+    if minutes:
+        scale = minutes / sum(stage["minutes"] for stage in config["stages"])
+        for stage in config["stages"]:
+            stage["minutes"] *= scale
+    return config
+
+
+class Plan:
+    """Where training stands, and how fast it learns there. A stage lasts `steps` where it has them, else `minutes`."""
+
+    def __init__(self, config: dict):
+        self.stages, self.lr = config["stages"], config["lr"]
+        self.by_steps = all("steps" in stage for stage in self.stages)
+        self.state = {"stage": 0, "batch": 0, "stage_seconds": 0.0, "step": 0, "tokens": 0, "seconds": 0.0}
+
+    def stage_done(self) -> bool:
+        stage, s = self.stages[self.state["stage"]], self.state
+        return s["batch"] >= stage["steps"] if "steps" in stage else s["stage_seconds"] >= 60 * stage["minutes"]
+
+    def done(self) -> bool:
+        return self.state["stage"] >= len(self.stages)
+
+    def fit(self, seconds: float) -> None:
+        """Scales what is left, so that it takes so many seconds, if nothing comes between."""
+        rest = [stage["minutes"] for stage in self.stages[self.state["stage"]:]]
+        left = 60 * sum(rest) - self.state["stage_seconds"]
+        scale = max(0.0, seconds) / max(left, 1e-9)
+        for i, minutes in enumerate(rest):
+            spent = self.state["stage_seconds"] / 60 if i == 0 else 0
+            self.stages[self.state["stage"] + i]["minutes"] = spent + scale * (minutes - spent)
+
+    def next_stage(self) -> None:
+        self.state |= {"stage": self.state["stage"] + 1, "batch": 0, "stage_seconds": 0.0}
+
+    def learning_rate(self, warm_steps: int) -> float:
+        """Warm-up over 200 steps (also after a start with a new optimizer), then a cosine down to 3 %."""
+        if self.by_steps:
+            share = self.state["step"] / sum(stage["steps"] for stage in self.stages)
+        else:
+            share = self.state["seconds"] / (60 * sum(stage.get("minutes", 0) for stage in self.stages))
+        return self.lr * min(1, (warm_steps + 1) / 200) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * min(1, share))))
+
+    def advance(self, seconds: float, tokens: int) -> None:
+        s = self.state
+        s |= {"batch": s["batch"] + 1, "step": s["step"] + 1, "tokens": s["tokens"] + tokens,
+              "seconds": s["seconds"] + seconds, "stage_seconds": s["stage_seconds"] + seconds}

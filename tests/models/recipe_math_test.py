@@ -1,0 +1,153 @@
+"""Tests of what models/recipe computes by itself: attention on some CPUs, Muon, layers that are compiled, minutes that are left.
+
+  python3 tests/models/recipe_math_test.py
+"""
+import copy
+import importlib.metadata
+import importlib.util
+import sys
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "models/recipe"))
+
+MISSING = [m for m in ("torch", "sentencepiece", "numpy") if importlib.util.find_spec(m) is None]
+if "torch" not in MISSING and [int(n) for n in importlib.metadata.version("torch").split(".")[:2]] < [2, 9]:
+    MISSING.append("torch 2.9 or newer")
+needs_torch = unittest.skipIf(MISSING, f"not installed: {', '.join(MISSING)}")
+
+
+@needs_torch
+class MuonTest(unittest.TestCase):
+    def test_its_steps_are_torchs(self):
+        import torch
+        from muon import Muon
+        torch.manual_seed(1)
+        ours = [torch.nn.Parameter(torch.randn(shape)) for shape in ((24, 40), (40, 24), (24, 40), (32, 32), (8, 24), (24, 8))]
+        theirs = copy.deepcopy(ours)
+        unused = torch.nn.Parameter(torch.randn(4, 4))
+        mine = Muon([*ours, unused], lr=0.01, weight_decay=0.05)
+        reference = torch.optim.Muon(theirs, lr=0.01, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
+        for _ in range(4):
+            for a, b in zip(ours, theirs):
+                a.grad = torch.randn_like(a)
+                b.grad = a.grad.clone()
+            mine.step()
+            reference.step()
+        for a, b in zip(ours, theirs):
+            self.assertLess((a - b).norm() / b.norm(), 1e-5)
+        # What torch's had saved goes on with ours.
+        mine.load_state_dict({"state": reference.state_dict()["state"], "param_groups":
+                              [reference.state_dict()["param_groups"][0] | {"params": list(range(7))}]})
+        ours[0].grad = theirs[0].grad
+        mine.step()
+        self.assertIs(unused.grad, None)
+
+    def test_an_update_turns_and_stretches_nothing(self):
+        import torch
+        from muon import orthogonal
+        torch.manual_seed(2)
+        stack = torch.randn(3, 16, 64) * torch.logspace(-2, 2, 3)[:, None, None]
+        values = torch.linalg.svdvals(orthogonal(stack).float())
+        self.assertGreater(values.min(), 0.5)
+        self.assertLess(values.max(), 1.5)
+
+
+@needs_torch
+class CompiledTest(unittest.TestCase):
+    def test_layers_are_compiled_and_put_back(self):
+        import torch
+        from model import Model, Shape
+        torch.manual_seed(3)
+        model = Model(Shape(hidden=32, layers=3, q_heads=2, kv_heads=1, head_dim=64, intermediate=48, vocabulary=50,
+                            rope_theta=1e4, max_positions=64))
+        ids, at = torch.randint(50, (2, 20)), torch.arange(20).expand(2, 20)
+        names, plain = list(model.state_dict()), model(ids, at)
+        calls = []
+
+        def watched(block):
+            return lambda *inputs: calls.append(block) or block(*inputs)
+
+        compile_, torch.compile = torch.compile, watched
+        try:
+            model.compile_layers()
+            self.assertTrue(model.compiled())
+            self.assertTrue(torch.equal(model(ids, at), plain))
+            self.assertEqual(calls, list(model.layers))
+            self.assertEqual(list(model.state_dict()), names)
+        finally:
+            torch.compile = compile_
+        model.compile_layers(False)
+        self.assertFalse(model.compiled())
+        self.assertTrue(torch.equal(model(ids, at), plain))
+
+
+@needs_torch
+class PlanTest(unittest.TestCase):
+    def test_what_is_left_fits_into_the_time_that_is(self):
+        from plan import Plan
+        plan = Plan({"lr": 1.0, "stages": [{"minutes": 2.0}, {"minutes": 4.0}, {"minutes": 6.0}]})
+        plan.fit(6 * 60)
+        self.assertEqual([stage["minutes"] for stage in plan.stages], [1, 2, 3])
+        plan.advance(60, 100)
+        self.assertTrue(plan.stage_done())
+        plan.next_stage()
+        plan.advance(30, 100)  # of 120 seconds; then 8 minutes went by in compiling: 135 seconds are left of 270
+        plan.fit(135)
+        self.assertEqual([round(stage["minutes"], 6) for stage in plan.stages], [1, 1.25, 1.5])
+        plan.advance(45, 100)
+        plan.next_stage()
+        plan.advance(90, 100)
+        self.assertTrue(plan.stage_done())
+        self.assertAlmostEqual(plan.learning_rate(1000), 0.03)  # all of the way down
+        plan.fit(-5)  # nothing is left
+        self.assertTrue(plan.stage_done())
+
+
+@needs_torch
+class AttentionTest(unittest.TestCase):
+    def test_all_of_torchs_threads_share_the_heads(self):
+        import torch
+
+        import attention_cpu
+        attention_cpu.build()
+        if not attention_cpu.fits(torch.zeros(1, 1, 1, 64, dtype=torch.bfloat16)):
+            self.skipTest("this CPU does not multiply bf16, or nothing compiles for it here")
+        before = torch.get_num_threads()
+        try:
+            torch.set_num_threads(2)
+            self.assertEqual(attention_cpu._built.threads(), 2)
+        finally:
+            torch.set_num_threads(before)
+
+    def test_output_and_gradients_are_those_of_float64(self):
+        import torch
+        import torch.nn.functional as F
+
+        import attention_cpu
+        attention_cpu.build()
+        q = torch.zeros(1, 1, 1, 64, dtype=torch.bfloat16)
+        if not attention_cpu.fits(q):
+            self.skipTest("this CPU does not multiply bf16, or nothing compiles for it here")
+        self.assertFalse(attention_cpu.fits(q.float()))
+        self.assertFalse(attention_cpu.fits(q[..., :32]))
+        torch.manual_seed(1)
+        for batch, tokens, q_heads, kv_heads in ((1, 1, 4, 1), (3, 63, 2, 2), (2, 64, 8, 2), (1, 65, 4, 2), (2, 300, 8, 2)):
+            shapes = ((q_heads, 3.0), (kv_heads, 1.0), (kv_heads, 1.0))
+            ours = [(scale * torch.randn(batch, tokens, heads, 64)).bfloat16().requires_grad_() for heads, scale in shapes]
+            exact = [x.detach().double().requires_grad_() for x in ours]
+            slope = torch.randn(batch, tokens, q_heads, 64).bfloat16()
+            o = attention_cpu.attend(*ours)
+            o.backward(slope)
+            groups = [x.transpose(1, 2) for x in exact]
+            groups[1:] = [x.repeat_interleave(q_heads // kv_heads, 1) for x in groups[1:]]
+            reference = F.scaled_dot_product_attention(*groups, is_causal=True).transpose(1, 2)
+            reference.backward(slope.double())
+            for name, a, b in (("o", o, reference), *((n, x.grad, y.grad) for n, x, y in zip("qkv", ours, exact))):
+                error = ((a.double() - b).norm() / b.norm().clamp(min=1e-2)).item()
+                self.assertLess(error, 0.006, (name, batch, tokens))
+
+
+if __name__ == "__main__":
+    unittest.main()
