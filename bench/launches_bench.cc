@@ -81,6 +81,7 @@ void measure(const Shape& shape, const std::vector<std::string>& specs) {
   const std::size_t tokens = std::size_t{shape.batch} * (shape.context + 4096);
   options.kv.device_bytes = options.kv.host_bytes = tokens * token_bytes;
   const auto device = make_cuda_device({.host_worker_threads = 1});
+  cuda_emulator::be_idle();
   ThreadPool pool(1);
   Engine engine(model, *device, pool, options);
   std::vector<std::unique_ptr<Prefix>> prefixes;
@@ -140,7 +141,6 @@ int main(int argc, char** argv) {
     }
   }
   if (specs.empty()) specs = {"full", "full-offload", "streaming", "quest:budget=1024", "tova:budget=1024"};
-  cuda_emulator::be_idle();
   try {
     measure(shape, specs);
   } catch (const std::exception& error) {

@@ -88,7 +88,8 @@ void add_model_options(Command command, SessionOptions& options, Models models) 
       .show_default();
   command
       .option("--threads", options.threads,
-              "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
+              "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0; with --device "
+              "cuda all but one, which the thread that launches has")
       .show_default();
   command.option("--device-kv", options.device_kv, "Budget of the KV store on the device").show_default();
   command.option("--host-kv", options.host_kv, "Budget of the KV store in host memory").show_default();
@@ -137,13 +138,13 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
   session.engine.kv.host_bytes = parse_size(options.host_kv, "--host-kv");
   session.engine.prefill_chunk = chunk_of(options);
   session.engine.interrupted = [] { return interrupted(); };
-  session.engine.peer = cache_rank_of(options);
   session.engine.peer_patience = std::chrono::milliseconds(std::llround(options.rank_timeout * 1000));
   if (options.threads > usable_threads()) {
     throw_input_error(
         "--threads is {}, but this process may use {} CPUs: more threads than CPUs only get in each other's way.",
         options.threads, usable_threads());
   }
+  unsigned threads = options.threads;
   if (options.device == "sim") {
     HardwareProfile profile = load_profile(options.hardware);
     session.engine.policy_ns = profile.control.policy_ns;
@@ -158,14 +159,19 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
         make_emu_device({.host_worker_threads = options.threads == 0 ? usable_threads() : options.threads});
   } else if (options.device == "cuda") {
     check_real_time(options);
-    session.device =
-        make_cuda_device({.host_worker_threads = options.threads == 0 ? usable_threads() : options.threads});
+    if (options.peer_link == "nccl")
+      throw_input_error("--device cuda has no peer: leave --peer-link nccl away, which --device sim and emu take.");
+    // The control thread looks at the device and takes tasks: with as many workers as CPUs one of them would wait for
+    // it.
+    if (threads == 0) threads = std::max(1u, usable_threads() - 1);
+    session.device = make_cuda_device({.host_worker_threads = threads});
   } else {
     const std::vector<std::string> known = {"sim", "emu", "cuda"};
     throw_input_error("There is no device '{}'.{} There are {}.", options.device, did_you_mean(options.device, known),
                       join_names(known));
   }
-  session.pool = std::make_unique<ThreadPool>(options.threads);
+  session.engine.peer = cache_rank_of(options);
+  session.pool = std::make_unique<ThreadPool>(threads);
   session.model = load_model(options.model, with_tokenizer);
   session.engine.precision = parse_precision(options.precision, session.model);
   return session;

@@ -27,7 +27,7 @@ if [ -e "$target" ] && [ ! -e "$target/$marker" ] && [ -n "$(ls -A "$target")" ]
   exit 2
 fi
 
-tests=(test_kernel_cases test_kernels_cuda test_methods_cuda)
+tests=(test_kernel_cases test_kernels_cuda test_cuda_device_gpu test_methods_cuda)
 configure "$preset" >/dev/null
 cmake --build --preset "$preset" ${JOBS:+-j "$JOBS"} --target tandem tandem_probe_program "${tests[@]}"
 

@@ -16,7 +16,8 @@
 #   kernels_on_gpu.sh check ncu
 #   kernels_on_gpu.sh memcheck synccheck initcheck racecheck
 # What matters least comes last: with every cap reached they are 9, 9, 5 1/3 and 9 minutes, more than half an hour with
-# the starts. LIMIT cuts the last one to what is left.
+# the starts. Where the machine is lent for a quarter of an hour: `LIMIT=400 ... info tests engine decode`, then
+# `LIMIT=330 ... probe bench profile`, and the rest another day. LIMIT cuts what comes last to what is left.
 #
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
 # $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, engine*.json, decode-*.json,
@@ -32,14 +33,14 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [ -x "$here/bin/tandem" ]; then
   tandem=$here/bin/tandem cases=$here/bin/test_kernel_cases properties=$here/bin/test_kernels_cuda base=$here
-  probe=$here/bin/tandem-probe methods=$here/bin/test_methods_cuda
+  probe=$here/bin/tandem-probe methods=$here/bin/test_methods_cuda device=$here/bin/test_cuda_device_gpu
 else
   base=$(dirname "$here")
   tandem=$base/build/cuda/bin/tandem cases=$base/build/cuda/tests/eval/test_kernel_cases
   properties=$base/build/cuda/tests/engine/kernels/test_kernels_cuda probe=$base/build/cuda/bin/tandem-probe
-  methods=$base/build/cuda/tests/methods/test_methods_cuda
+  methods=$base/build/cuda/tests/methods/test_methods_cuda device=$base/build/cuda/tests/engine/device/test_cuda_device_gpu
 fi
-for program in "$tandem" "$cases" "$properties" "$probe" "$methods"; do
+for program in "$tandem" "$cases" "$properties" "$probe" "$device" "$methods"; do
   if [ ! -x "$program" ]; then
     echo "kernels_on_gpu.sh: there is no $program; build the cuda preset, or run the copy in a bundle." >&2
     exit 2
@@ -124,11 +125,12 @@ step_tests() {
   none_skipped "$out"/tests*.json "$out"/properties*.json || wrong+=(skipped)
   [ ${#wrong[@]} = 0 ]
 }
-# Every method, beside the simulated device.
+# Who waits for whom, streams and threads of the host, then every method beside the simulated device.
 step_engine() {
   local wrong=()
+  run_whole engine-device 20 "$device" || wrong+=(device)
   run_whole engine 80 "$methods" || wrong+=(engine)
-  if [ ${#wrong[@]} != 0 ]; then run_parts engine "$methods"; fi
+  if [[ " ${wrong[*]} " == *" engine "* ]]; then run_parts engine "$methods"; fi
   none_skipped "$out"/engine*.json || wrong+=(skipped)
   [ ${#wrong[@]} = 0 ]
 }
@@ -250,7 +252,7 @@ cap_of() {
   case $1 in
     info) echo 30 ;;
     tests) echo 200 ;;
-    engine) echo 120 ;;
+    engine) echo 140 ;;
     decode) echo 300 ;;
     probe) echo 250 ;;
     check) echo 200 ;;
@@ -271,7 +273,7 @@ tool_of() {
   esac
 }
 export -f step_info within run_whole run_parts none_skipped step_tests step_engine step_decode step_probe sanitize_one sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_check step_bench step_cpu step_profile step_ncu
-export tandem cases properties methods probe out
+export tandem cases properties device methods probe out
 export step_seconds=$limit
 
 failed=0 lines=() left_out=()

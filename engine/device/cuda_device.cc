@@ -9,6 +9,7 @@
 
 #include "engine/common/error.h"
 #include "engine/device/bag_share.h"
+#include "engine/device/cuda_handshake.h"
 #include "engine/device/cuda_host_lanes.h"
 #include "engine/device/cuda_memory.h"
 #include "engine/device/cuda_trace.h"
@@ -36,7 +37,8 @@ class CudaExecution final : public Device {
         uploads_(options.upload_bytes),
         arrivals_(lanes_.size()),
         state_(lanes_.size()),
-        host_(lanes_, trace_, [this] { return now(); }) {
+        host_(
+            lanes_, trace_, [this] { return now(); }, [this] { return streams_failed(); }) {
     control_ = lane(LaneKind::control);
     compute_ = lane(LaneKind::device_compute);
     for (const LaneInfo& info : lanes_)
@@ -190,6 +192,10 @@ class CudaExecution final : public Device {
     LaunchScratch scratch;
   };
 
+  bool streams_failed() const {
+    return std::any_of(state_.begin(), state_.end(),
+                       [](const LaneState& state) { return state.stream && cuda_failed(*state.stream); });
+  }
   bool is_host(LaneId lane_id) const { return lanes_[lane_id].kind == LaneKind::host_workers; }
 
   void check_event(Event event, const char* name) const {
@@ -267,9 +273,9 @@ class CudaExecution final : public Device {
       // What is in the stream already is no operation's: nothing is left that nobody waits for.
       try {
         cuda_wait(*state.stream);
+        end->record(*state.stream);
       } catch (const CudaError&) {  // of which every later wait tells
       }
-      end->record(*state.stream);
       uploads_.launched(*end);
       throw;
     }
@@ -292,9 +298,9 @@ class CudaExecution final : public Device {
       if (!waits_anew(lane_id, event)) continue;
       if (is_host(event.lane)) {
         task.events.push_back(event);
-      } else if (const CudaMark* const mark = end_of(event)) {
+      } else if (end_of(event) != nullptr) {
         const LaneState& from = state_[event.lane];
-        task.arrivals.push_back(arrivals_.behind(event, *from.stream, from.submitted, mark));
+        task.arrivals.push_back(arrivals_.behind(event, *from.stream, from.submitted));
       }
     }
     const std::int64_t previous = last_of(lane_id);
@@ -394,6 +400,7 @@ class CudaExecution final : public Device {
 std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
   if (!cuda_missing().empty()) throw InputError(cuda_missing());
   if (options.host_worker_threads == 0) throw_input_error("The CUDA device needs at least one host worker thread.");
+  check_cuda_handshake();
   return std::make_unique<CudaExecution>(options);
 }
 

@@ -10,43 +10,32 @@
 #include "engine/device/device.h"
 
 namespace tandem {
-namespace {
-
-void wait_for(const CudaArrival& arrival) {
-  constexpr auto kPatience = std::chrono::seconds(2);  // longer than any operation: the stream may have failed
-  const auto begin = std::chrono::steady_clock::now();
-  for (unsigned looks = 0; !cuda_count_reached(arrival.word, arrival.value); ++looks) {
-    std::this_thread::yield();
-    if (looks % 1024 == 1023 && std::chrono::steady_clock::now() - begin > kPatience) return arrival.mark->wait();
-  }
-}
-
-}  // namespace
-
 CudaArrivals::CudaArrivals(std::size_t lanes) : words_(lanes * kStride * sizeof(std::uint32_t)), lanes_(lanes) {
   std::fill_n(words_.as<std::uint32_t>(), lanes * kStride, 0u);
 }
 
-CudaArrival CudaArrivals::behind(Event event, CudaStream stream, std::uint64_t submitted, const CudaMark* mark) {
+CudaArrival CudaArrivals::behind(Event event, CudaStream stream, std::uint64_t submitted) {
   Lane& lane = lanes_[event.lane];
   std::uint32_t* const word = words_.as<std::uint32_t>() + event.lane * kStride;
   const auto first = std::lower_bound(lane.in_front.begin(), lane.in_front.end(), event.value);
   if (first != lane.in_front.end()) {
     const auto later = static_cast<std::uint32_t>(lane.in_front.end() - first) - 1;
-    return {word, lane.value - later, mark};
+    return {word, lane.value - later};
   }
   cuda_write_count(stream, word, lane.value + 1);
   lane.in_front.push_back(submitted);
-  return {word, ++lane.value, mark};
+  return {word, ++lane.value};
 }
 
 void CudaArrivals::all_done() {
   for (Lane& lane : lanes_) lane.in_front.clear();
 }
 
-CudaHostLanes::CudaHostLanes(const std::vector<LaneInfo>& lanes, CudaTrace& trace, std::function<Nanos()> now)
+CudaHostLanes::CudaHostLanes(const std::vector<LaneInfo>& lanes, CudaTrace& trace, std::function<Nanos()> now,
+                             std::function<bool()> streams_failed)
     : trace_(trace),
       now_(std::move(now)),
+      streams_failed_(std::move(streams_failed)),
       counts_(lanes.size() * kCountStride * sizeof(std::uint32_t)),
       lanes_(lanes.size()) {
   std::fill_n(counts_.as<std::uint32_t>(), lanes.size() * kCountStride, 0u);
@@ -83,8 +72,21 @@ bool CudaHostLanes::reached(Event event) const {
 }
 
 void CudaHostLanes::await(Event event) {
+  constexpr auto kLook = std::chrono::milliseconds(200);
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return reached(event); });
+  while (!done_.wait_for(lock, kLook, [&] { return reached(event); })) {
+    lock.unlock();
+    if (streams_failed_()) failed_ = true;
+    lock.lock();
+  }
+}
+
+// The driver is not asked: a thread that is held up inside it, where a stream's queue is full, may wait for this one.
+void CudaHostLanes::wait_for(const CudaArrival& arrival) const {
+  while (!cuda_count_reached(arrival.word, arrival.value)) {
+    if (failed_) throw CudaError("A stream of the GPU has failed, and nothing comes from it any more.");
+    std::this_thread::yield();
+  }
 }
 
 std::exception_ptr CudaHostLanes::take_error() {
@@ -94,7 +96,7 @@ std::exception_ptr CudaHostLanes::take_error() {
 
 void CudaHostLanes::resume() {
   const std::lock_guard lock(mutex_);
-  stopped_ = false;
+  stopped_ = failed_ = false;
 }
 
 void CudaHostLanes::run(LaneId lane) {

@@ -2,6 +2,7 @@
 // for by a count each, in pinned memory, which streams read.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -17,12 +18,10 @@
 namespace tandem {
 
 /// A point in a stream: a word in pinned memory becomes at least `value` there (in the sense of cuda_await_count). A
-/// thread looks at that and leaves the driver alone, which may be held up by who waits for the thread; the mark is for
-/// streams that never get there.
+/// thread looks at that and leaves the driver alone, which may be held up by who waits for the thread.
 struct CudaArrival {
   const std::uint32_t* word = nullptr;
   std::uint32_t value = 0;
-  const CudaMark* mark = nullptr;
 };
 
 /// The words that streams write for threads of the host, one of each lane.
@@ -32,7 +31,7 @@ class CudaArrivals {
   /// A point behind the event, whose stream has got `submitted` operations so far: the first that was put there, or a
   /// new one behind whatever else is in the stream by now, as a rule nothing. One serves any number of lanes: a stream
   /// writes in its order, so a word that is at least a point's value says that all before that point is done.
-  CudaArrival behind(Event event, CudaStream stream, std::uint64_t submitted, const CudaMark* mark);
+  CudaArrival behind(Event event, CudaStream stream, std::uint64_t submitted);
   /// Of events until now nobody asks any more.
   void all_done();
 
@@ -55,8 +54,10 @@ class CudaHostLanes {
     std::vector<Event> events;          // those of other host lanes
   };
 
-  /// A thread for each host lane among `lanes`. RunError where the system has none left.
-  CudaHostLanes(const std::vector<LaneInfo>& lanes, CudaTrace& trace, std::function<Nanos()> now);
+  /// A thread for each host lane among `lanes`. RunError where the system has none left. `streams_failed` says whether
+  /// a stream has, so that no lane waits for it for ever; the control thread asks it while it waits for a lane.
+  CudaHostLanes(const std::vector<LaneInfo>& lanes, CudaTrace& trace, std::function<Nanos()> now,
+                std::function<bool()> streams_failed);
   /// Does what is queued first.
   ~CudaHostLanes();
   CudaHostLanes(const CudaHostLanes&) = delete;
@@ -80,11 +81,14 @@ class CudaHostLanes {
   static constexpr std::size_t kCountStride = 16;  // counts of two lanes do not share a cache line
 
   bool reached(Event event) const;
+  void wait_for(const CudaArrival& arrival) const;
   void run(LaneId lane);
   void end();
 
   CudaTrace& trace_;
   std::function<Nanos()> now_;
+  std::function<bool()> streams_failed_;
+  std::atomic<bool> failed_ = false;  // a stream has
   PinnedMemory counts_;
   std::mutex mutex_;
   std::condition_variable done_;

@@ -38,11 +38,11 @@ std::shared_ptr<Allocation> CudaMemoryPool::allocate(Memory memory, std::size_t 
   try {
     try {
       allocation->data = take();
-    } catch (const CudaError&) {  // what is kept may be what is missing
+    } catch (const CudaNoRoom&) {  // what is kept may be what is missing
       sweep();
       allocation->data = take();
     }
-  } catch (const CudaError& error) {
+  } catch (const CudaNoRoom& error) {
     throw_run_error("Buffer '{}' needs {} bytes of {} and does not get them. {} Lower {}, the batch or the length.",
                     allocation->name, bytes, memory == Memory::device ? "the GPU's memory" : "pinned memory",
                     error.what(), memory == Memory::device ? "--device-kv" : "--host-kv");

@@ -13,8 +13,10 @@ namespace tandem::gpu {
 inline void check_cuda(cudaError_t result, const char* doing) {
   if (result == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
-  throw CudaError(
-      fmt::format("CUDA failed while {}: {} ({}).", doing, cudaGetErrorString(result), cudaGetErrorName(result)));
+  const std::string text =
+      fmt::format("CUDA failed while {}: {} ({}).", doing, cudaGetErrorString(result), cudaGetErrorName(result));
+  if (result == cudaErrorMemoryAllocation) throw CudaNoRoom(text);
+  throw CudaError(text);
 }
 
 }  // namespace tandem::gpu

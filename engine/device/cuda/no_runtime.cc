@@ -75,6 +75,9 @@ void cuda_copy_pieces(std::span<void* const>, std::span<const void* const>, std:
 void cuda_wait(CudaStream) {
   refuse();
 }
+bool cuda_failed(CudaStream) {
+  refuse();
+}
 double cuda_seconds(CudaStream, const std::function<void()>&) {
   refuse();
 }

@@ -1,7 +1,11 @@
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <cuda.h>
+#include <map>
+#include <mutex>
+#include <sys/mman.h>
 #include <utility>
 
 #include "engine/device/cuda/check.cuh"
@@ -86,13 +90,73 @@ unsigned cuda_multiprocessors() {
   return cuda_device().multiprocessors;
 }
 
+namespace {
+
+/// Pinned memory in pages of 2 MiB: cudaHostAlloc's are of 4 KiB, from which the CPU reads more slowly (memory.cc has
+/// the figures).
+class RegisteredPages {
+ public:
+  /// nullptr: too little, or no such memory can be had here.
+  void* allocate(std::size_t bytes) {
+    int same_address = 0;
+    if (bytes < kLeast ||
+        cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem, 0) != cudaSuccess ||
+        same_address == 0) {
+      return nullptr;
+    }
+    const std::size_t size = (bytes + kPage - 1) / kPage * kPage;
+    void* const mapped = mmap(nullptr, size + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return nullptr;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(mapped) + kPage - 1) / kPage * kPage;
+    void* const data = reinterpret_cast<void*>(begin);
+    static_cast<void>(madvise(data, size, MADV_HUGEPAGE));  // advice
+    if (cudaHostRegister(data, size, cudaHostRegisterPortable | cudaHostRegisterMapped) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      munmap(mapped, size + kPage);
+      return nullptr;
+    }
+    const std::lock_guard lock(mutex_);
+    mapped_[data] = {mapped, size + kPage};
+    return data;
+  }
+  /// Whether it was this memory.
+  bool release(void* data) {
+    std::pair<void*, std::size_t> mapped;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = mapped_.find(data);
+      if (found == mapped_.end()) return false;
+      mapped = found->second;
+      mapped_.erase(found);
+    }
+    cudaHostUnregister(data);
+    munmap(mapped.first, mapped.second);
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kPage = std::size_t{2} << 20, kLeast = 2 * kPage;
+  std::mutex mutex_;
+  std::map<void*, std::pair<void*, std::size_t>> mapped_;  // by what was given out
+};
+
+RegisteredPages& registered_pages() {
+  static auto* const pages = new RegisteredPages;  // outlives buffers of static storage
+  return *pages;
+}
+
+}  // namespace
+
 void* cuda_allocate(CudaPlace place, std::size_t bytes) {
   void* data = nullptr;
   if (place == CudaPlace::device) {
     check_cuda(cudaMalloc(&data, bytes), fmt::format("allocating {} bytes on the device", bytes).c_str());
   } else {
-    check_cuda(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
-               fmt::format("allocating {} bytes of pinned memory", bytes).c_str());
+    data = registered_pages().allocate(bytes);
+    if (data == nullptr) {
+      check_cuda(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+                 fmt::format("allocating {} bytes of pinned memory", bytes).c_str());
+    }
   }
   if (poisons()) {  // all bits one; done before a stream of any kind can use the memory
     check_cuda(cudaMemset(data, 0xff, bytes), "poisoning memory");
@@ -104,7 +168,7 @@ void* cuda_allocate(CudaPlace place, std::size_t bytes) {
 void cuda_release(CudaPlace place, void* data, std::size_t) noexcept {
   if (place == CudaPlace::device) {
     cudaFree(data);
-  } else {
+  } else if (!registered_pages().release(data)) {
     cudaFreeHost(data);
   }
 }
@@ -164,6 +228,16 @@ void check_driver(CUresult result, const char* doing) {
     throw CudaError(fmt::format("CUDA failed while {}: driver error {}.", doing, static_cast<int>(result)));
 }
 
+/// Whether copies of pieces are batched on this GPU (runtime.h).
+bool batches_copies() {
+  static const bool batches = [] {
+    if (const char* const wish = std::getenv("TANDEM_BATCHED_COPIES"); wish != nullptr && *wish != '\0')
+      return std::strcmp(wish, "0") != 0;
+    return cuda_device().major < 10;
+  }();
+  return batches;
+}
+
 }  // namespace
 
 // Not cudaLaunchHostFunc, whose way back to the stream is known to take tens of us (tandem-probe measures both).
@@ -205,7 +279,7 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
   if (stream.handle != nullptr)
     check_cuda(cudaStreamIsCapturing(of(stream), &capture), "asking whether a stream is being captured");
   // The batched call refuses the default stream and cannot be part of a graph.
-  if (stream.handle == nullptr || capture != cudaStreamCaptureStatusNone) {
+  if (stream.handle == nullptr || capture != cudaStreamCaptureStatusNone || !batches_copies()) {
     for (std::size_t i = 0; i < to.size(); ++i) cuda_copy(to[i], from[i], bytes[i], stream);
     return;
   }
@@ -213,13 +287,24 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
   attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
   // The hint keeps copies off the multiprocessors: right for the link, which needs none of them.
   attributes.flags = way == CopyWay::over_link ? cudaMemcpyFlagPreferOverlapWithCompute : cudaMemcpyFlagDefault;
-  std::size_t first = 0;
-  check_cuda(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &attributes, &first, 1, of(stream)),
-             "copying pieces");
+  constexpr std::size_t kMost = 1024;  // of a call: drivers crash in calls of tens of thousands
+  for (std::size_t begin = 0; begin < to.size(); begin += kMost) {
+    const std::size_t count = std::min(kMost, to.size() - begin);
+    std::size_t first = 0;
+    check_cuda(cudaMemcpyBatchAsync(to.data() + begin, from.data() + begin, bytes.data() + begin, count, &attributes,
+                                    &first, 1, of(stream)),
+               "copying pieces");
+  }
 }
 
 void cuda_wait(CudaStream stream) {
   check_cuda(cudaStreamSynchronize(of(stream)), "running what was in a stream");
+}
+
+bool cuda_failed(CudaStream stream) {
+  const cudaError_t state = cudaStreamQuery(of(stream));
+  if (state != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return state != cudaSuccess && state != cudaErrorNotReady;
 }
 
 double cuda_seconds(CudaStream stream, const std::function<void()>& enqueue) {

@@ -20,6 +20,12 @@ class CudaError : public RunError {
   using RunError::RunError;
 };
 
+/// The device, or the host's page-locked memory, has no room.
+class CudaNoRoom : public CudaError {
+ public:
+  using CudaError::CudaError;
+};
+
 /// A stream of the current device; the default one where `handle` is nullptr. A view: see OwnedStream.
 struct CudaStream {
   void* handle = nullptr;
@@ -42,7 +48,9 @@ unsigned cuda_multiprocessors();
 
 /// Where memory that the GPU reaches lies. Pinned: page-locked host memory, which kernels reach at the same address.
 enum class CudaPlace { device, pinned };
-/// At least `bytes`, more than 0, aligned to 256; CudaError. What cuda_release takes back. With TANDEM_POISON=1: NaN.
+/// At least `bytes`, more than 0, aligned to 256; CudaNoRoom, CudaError. What cuda_release takes back. With
+/// TANDEM_POISON=1: NaN. Much pinned memory lies in pages of 2 MiB where the system has them, as ordinary memory does
+/// (memory.h), so that the CPU reads both alike.
 void* cuda_allocate(CudaPlace place, std::size_t bytes);
 void cuda_release(CudaPlace place, void* data, std::size_t bytes) noexcept;
 
@@ -136,14 +144,19 @@ void cuda_copy(void* to, const void* from, std::size_t bytes, CudaStream stream)
 /// Where the ends of pieces lie: one in host memory, or both on the device, where copy engines would be the slow way.
 enum class CopyWay : bool { over_link, within_device };
 
-/// The same for many pieces in one call. to.size() == from.size() == bytes.size(). Host memory must be pinned. The
-/// copies start when what is before them in the stream is done and may run beside each other; in the default stream,
-/// and where the stream is being captured into a graph, they are single copies one after another.
+/// The same for many pieces, in calls of up to 1,024. to.size() == from.size() == bytes.size(). Host memory must be
+/// pinned. The copies start when what is before them in the stream is done and may run beside each other; in the
+/// default stream, where the stream is being captured into a graph, on GPUs of compute capability 10 and later, whose
+/// drivers crash in the batched call at times (LMDeploy's pull request 4838, vLLM's issue 49276), and with
+/// TANDEM_BATCHED_COPIES=0 they are single copies one after another; with TANDEM_BATCHED_COPIES=1 on any GPU batched.
 void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> from, std::span<const std::size_t> bytes,
                       CopyWay way, CudaStream stream);
 
 /// Returns when everything in the stream is done; throws what went wrong in it.
 void cuda_wait(CudaStream stream);
+
+/// Whether something has gone wrong in the stream, of which cuda_wait tells. Returns at once.
+bool cuda_failed(CudaStream stream);
 
 /// Seconds on the device between the ends of what `enqueue` puts into the stream. Waits for it. Work of a few us is
 /// done before the host has submitted the next, so of little work this is the time of its submission: enqueue it many

@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/common/error.h"
 #include "engine/device/cuda_device.h"
 #include "engine/device/launch_context.h"
 #include "tests/engine/kernels/cuda_emulator/streams.h"
@@ -52,6 +54,25 @@ TEST(CudaArrivals, APointOfAStreamServesAllThatWaitForIt) {
   submit(workers[0], {submit(compute, {first})});  // points of before are forgotten
   EXPECT_EQ(more_marks(), 3u);
   cuda->drain();
+}
+
+// Nothing asks the driver for it while the control thread may be held up inside; that thread finds out.
+TEST(CudaArrivals, AStreamThatHasFailedIsWaitedForNoLonger) {
+  const auto cuda = make_cuda_device({.host_worker_threads = 1});
+  Op fails, waits;
+  fails.name = "fails";
+  fails.launch = [](LaunchContext& ctx) {
+    cuda_emulator::enqueue(ctx.stream(), [] { throw RunError("The GPU has fallen off the bus."); });
+  };
+  std::atomic<bool> ran = false;
+  waits.name = "waits";
+  waits.after = {cuda->submit(cuda->lane(LaneKind::device_compute), std::move(fails))};
+  waits.body = [&](BodyContext&) { ran = true; };
+  const Event waited = cuda->submit(cuda->worker_lanes().front(), std::move(waits));
+  EXPECT_THAT([&] { cuda->host_wait(waited); },
+              ::testing::ThrowsMessage<CudaError>(::testing::HasSubstr("A stream of the GPU has failed")));
+  EXPECT_THAT([&] { cuda->drain(); }, ::testing::ThrowsMessage<RunError>(::testing::HasSubstr("fallen off the bus")));
+  EXPECT_FALSE(ran);
 }
 
 // An earlier point is not taken for a later one: each lane sees all that its event promises.

@@ -10,7 +10,7 @@
 #include "engine/common/error.h"
 #include "engine/device/cuda_device.h"
 #include "engine/device/launch_context.h"
-#include "tests/engine/kernels/cuda_emulator/streams.h"
+#include "tests/engine/device/in_stream.h"
 
 namespace tandem {
 namespace {
@@ -45,7 +45,7 @@ struct Bag {
   void launch(LaunchContext& ctx, std::uint32_t task) {
     if (launched == device_fails_at) throw RunError("The stream is closed.");
     most_ahead = std::max(most_ahead, ++launched - finished);
-    cuda_emulator::enqueue(ctx.stream(), [this, task] {
+    in_stream(ctx.stream(), [this, task] {
       std::this_thread::sleep_for(kLong);
       ++taken[task].device;
       ++finished;
@@ -66,8 +66,16 @@ struct Bag {
   int launched = 0, most_ahead = 0, device_fails_at = -1, host_fails_at = -1;
 };
 
+/// Also with this machine's GPU, where there is one (test_cuda_device_gpu).
+class CudaBag : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cuda_missing().empty()) GTEST_SKIP() << cuda_missing();
+  }
+};
+
 // The stream may not take what the host would have done sooner: one task is under way and one is behind it.
-TEST(CudaBag, EachTaskIsTakenOnceByWhoeverIsFree) {
+TEST_F(CudaBag, EachTaskIsTakenOnceByWhoeverIsFree) {
   std::vector<std::uint8_t> allowed(80, kBoth);
   for (std::size_t i = 0; i < 5; ++i) {
     allowed[7 * i + 1] = kHost;
@@ -98,7 +106,7 @@ TEST(CudaBag, EachTaskIsTakenOnceByWhoeverIsFree) {
   EXPECT_EQ(launched, device);
 }
 
-TEST(CudaBag, NoSideWaitsForWhatIsNotDeclared) {
+TEST_F(CudaBag, NoSideWaitsForWhatIsNotDeclared) {
   for (const std::uint8_t side : {kHost, kDevice}) {
     Bag bag(std::vector<std::uint8_t>(4, side));
     const LaneId copies = bag.cuda->lane(LaneKind::h2d);
@@ -120,7 +128,7 @@ TEST(CudaBag, NoSideWaitsForWhatIsNotDeclared) {
   }
 }
 
-TEST(CudaBag, WhoMayTakeNothingHasNoOperation) {
+TEST_F(CudaBag, WhoMayTakeNothingHasNoOperation) {
   Bag for_host(std::vector<std::uint8_t>(4, kHost)), for_device(std::vector<std::uint8_t>(4, kDevice));
   const std::vector<Event> host = for_host.submit(), device = for_device.submit();
   EXPECT_TRUE(host[0].valid() && host[1].valid() && !host[2].valid());
@@ -141,7 +149,7 @@ std::vector<std::uint8_t> with_first(std::uint8_t side) {
 }
 
 // The host's workers go on until nothing is left that they may take; the one task that failed is nobody's.
-TEST(CudaBag, ALaunchThatThrowsLeavesTheRestToTheHost) {
+TEST_F(CudaBag, ALaunchThatThrowsLeavesTheRestToTheHost) {
   Bag bag(with_first(kDevice));
   bag.device_fails_at = 3;
   EXPECT_THAT([&] { bag.submit(); }, ThrowsMessage<RunError>(HasSubstr("stream is closed")));
@@ -156,7 +164,7 @@ TEST(CudaBag, ALaunchThatThrowsLeavesTheRestToTheHost) {
   for (const Bag::Taken& t : bag.taken) EXPECT_EQ(t.host + t.device, 1);
 }
 
-TEST(CudaBag, ABodyThatThrowsIsToldAndTheOthersTakeTheRest) {
+TEST_F(CudaBag, ABodyThatThrowsIsToldAndTheOthersTakeTheRest) {
   Bag bag(with_first(kHost));
   bag.host_fails_at = 4;
   const std::vector<Event> last = bag.submit();

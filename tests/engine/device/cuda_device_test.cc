@@ -11,7 +11,7 @@
 #include "engine/device/emu_device.h"
 #include "engine/device/launch_context.h"
 #include "engine/trace/idle.h"
-#include "tests/engine/kernels/cuda_emulator/streams.h"
+#include "tests/engine/device/in_stream.h"
 
 namespace tandem {
 namespace {
@@ -19,10 +19,19 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-TEST(CudaDevice, OneOfEachLaneAndAClockThatSaysMeasured) {
+/// Also with this machine's GPU, where there is one (test_cuda_device_gpu).
+class CudaDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cuda_missing().empty()) GTEST_SKIP() << cuda_missing();
+  }
+};
+
+TEST_F(CudaDevice, OneOfEachLaneAndAClockThatSaysMeasured) {
   const auto cuda = make_cuda_device({.host_worker_threads = 2});
-  EXPECT_EQ(cuda->clock_name(), "measured on emulated, host " + cpu_model_name() + ", 2 threads");
-  EXPECT_EQ(cuda->gpu_name(), "emulated");
+  const std::string gpu = cuda_device().name;
+  EXPECT_EQ(cuda->clock_name(), "measured on " + gpu + ", host " + cpu_model_name() + ", 2 threads");
+  EXPECT_EQ(cuda->gpu_name(), gpu);
   EXPECT_FALSE(cuda->simulated());
   EXPECT_TRUE(cuda->launches());
   EXPECT_FALSE(cuda->has_peer());
@@ -32,14 +41,9 @@ TEST(CudaDevice, OneOfEachLaneAndAClockThatSaysMeasured) {
   EXPECT_THROW(make_cuda_device({.host_worker_threads = 0}), InputError);
 }
 
-/// What a kernel would do.
-void in_stream(LaunchContext& ctx, std::function<void()> work) {
-  cuda_emulator::enqueue(ctx.stream(), std::move(work));
-}
-
 // Streams and host lanes are threads that run when they get there: an edge that is not honoured, in either direction,
 // reads a cell before it is written.
-TEST(CudaDevice, EdgesOrderStreamsAndThreads) {
+TEST_F(CudaDevice, EdgesOrderStreamsAndThreads) {
   const auto cuda = make_cuda_device();
   constexpr std::size_t kCells = 8;
   const HostBuffer cells = cuda->allocate_host(kCells * sizeof(int), "cells");
@@ -62,7 +66,7 @@ TEST(CudaDevice, EdgesOrderStreamsAndThreads) {
     op.access = {cells.writes()};
     op.after = {last[from], last[to]};
     op.body = [&cells, step](BodyContext& ctx) { step(ctx.write<int>(cells)); };
-    op.launch = [&](LaunchContext& ctx) { in_stream(ctx, [step, at = ctx.write<int>(cells)] { step(at); }); };
+    op.launch = [&](LaunchContext& ctx) { in_stream(ctx.stream(), [step, at = ctx.write<int>(cells)] { step(at); }); };
     last[from] = last[to] = cuda->submit(lanes[random() % lanes.size()], std::move(op));
     expected[to] = (expected[from] * 3 + expected[to] + 1) % 10007;
     if (random() % 500 == 0) cuda->drain();  // events of before are done
@@ -72,7 +76,7 @@ TEST(CudaDevice, EdgesOrderStreamsAndThreads) {
   EXPECT_TRUE(std::equal(found.begin(), found.end(), expected));
 }
 
-TEST(CudaDevice, WhatHasNoLaunchIsRefused) {
+TEST_F(CudaDevice, WhatHasNoLaunchIsRefused) {
   const auto cuda = make_cuda_device();
   Op op;
   op.name = "new idea";
@@ -85,7 +89,7 @@ TEST(CudaDevice, WhatHasNoLaunchIsRefused) {
   cuda->host_wait(cuda->submit(cuda->lane(LaneKind::device_compute), op));
 }
 
-TEST(CudaDevice, TheCpuDoesNotTouchTheGpusMemory) {
+TEST_F(CudaDevice, TheCpuDoesNotTouchTheGpusMemory) {
   const auto cuda = make_cuda_device();
   const DeviceBuffer buffer = cuda->allocate_device(64, "far away");
   Op op;
@@ -96,7 +100,7 @@ TEST(CudaDevice, TheCpuDoesNotTouchTheGpusMemory) {
   EXPECT_THAT([&] { cuda->host_wait(event); }, ThrowsMessage<LogicError>(HasSubstr("'far away' on the GPU")));
 }
 
-TEST(CudaDevice, TheGpuDoesNotTouchWhatOnlyTheHostReaches) {
+TEST_F(CudaDevice, TheGpuDoesNotTouchWhatOnlyTheHostReaches) {
   const auto cuda = make_cuda_device();
   const HostBuffer own = cuda->allocate_host_only(std::size_t{3} << 20, "at home"),
                    other = cuda->allocate_host(64, "x");
@@ -114,7 +118,7 @@ TEST(CudaDevice, TheGpuDoesNotTouchWhatOnlyTheHostReaches) {
 }
 
 // A stream that has failed writes no more words for host lanes.
-TEST(CudaDevice, BehindAnErrorHostLanesWaitForNoStream) {
+TEST_F(CudaDevice, BehindAnErrorHostLanesWaitForNoStream) {
   const auto cuda = make_cuda_device();
   const LaneId host = cuda->lane(LaneKind::host_workers), compute = cuda->lane(LaneKind::device_compute);
   std::atomic<bool> held = true;
@@ -123,7 +127,7 @@ TEST(CudaDevice, BehindAnErrorHostLanesWaitForNoStream) {
   fails.body = [](BodyContext&) { throw RunError("The disk is gone."); };
   runs.name = "runs";
   runs.launch = [&](LaunchContext& ctx) {
-    in_stream(ctx, [&] {
+    in_stream(ctx.stream(), [&] {
       while (held) std::this_thread::yield();
     });
   };
@@ -136,7 +140,7 @@ TEST(CudaDevice, BehindAnErrorHostLanesWaitForNoStream) {
   cuda->drain();
 }
 
-TEST(CudaDevice, AnErrorOfAHostLaneIsToldOnceAndNothingHangs) {
+TEST_F(CudaDevice, AnErrorOfAHostLaneIsToldOnceAndNothingHangs) {
   const auto cuda = make_cuda_device();
   const LaneId host = cuda->lane(LaneKind::host_workers), compute = cuda->lane(LaneKind::device_compute);
   std::atomic<int> ran = 0;
@@ -164,7 +168,7 @@ TEST(CudaDevice, AnErrorOfAHostLaneIsToldOnceAndNothingHangs) {
   EXPECT_THROW(cuda->drain(), RunError);
 }
 
-TEST(CudaDevice, TheTraceOfAStepAddsUp) {
+TEST_F(CudaDevice, TheTraceOfAStepAddsUp) {
   const auto cuda = make_cuda_device();
   const LaneId host = cuda->lane(LaneKind::host_workers), compute = cuda->lane(LaneKind::device_compute);
   cuda->end_step(Device::kSetupStep, {});
@@ -172,14 +176,14 @@ TEST(CudaDevice, TheTraceOfAStepAddsUp) {
   for (std::uint32_t step = 0; step < 3; ++step) {
     Op first, on_host, second;
     first.name = "first";
-    first.launch = [&](LaunchContext& ctx) { in_stream(ctx, pause); };
+    first.launch = [&](LaunchContext& ctx) { in_stream(ctx.stream(), pause); };
     const Event begun = cuda->submit(compute, first);
     on_host.name = "on the host";
     on_host.after = {begun};
     on_host.body = [&](BodyContext&) { pause(); };
     second.name = "second";
     second.after = {cuda->submit(host, on_host)};
-    second.launch = [&](LaunchContext& ctx) { in_stream(ctx, pause); };
+    second.launch = [&](LaunchContext& ctx) { in_stream(ctx.stream(), pause); };
     cuda->end_step(step, cuda->submit(compute, second));
   }
   const Trace trace = cuda->drain();
@@ -192,83 +196,7 @@ TEST(CudaDevice, TheTraceOfAStepAddsUp) {
   }
 }
 
-TEST(LaunchArena, RoomsOfAnOperationAreApart) {
-  LaunchArena arena(1 << 12);
-  CudaMark done[2];
-  std::mt19937 random(7);
-  for (int operation = 0; operation < 400; ++operation) {
-    std::vector<std::pair<std::byte*, std::size_t>> rooms;
-    for (auto i = random() % 12; i-- > 0;) {
-      const std::size_t bytes = 1 + random() % (random() % 8 == 0 ? 5000 : 700);
-      const LaunchArena::Room room = arena.take(bytes);
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(room.device) % 256, 0u);
-      std::fill_n(room.device, bytes, std::byte(i));  // guard zones of the emulator see what is outside
-      std::fill_n(room.host, bytes, std::byte(i));
-      for (const auto& [at, size] : rooms) EXPECT_TRUE(room.device + bytes <= at || at + size <= room.device);
-      rooms.emplace_back(room.device, bytes);
-    }
-    arena.launched(done[operation % 2]);
-    if (random() % 40 == 0) arena.all_done();
-  }
-}
-
-/// A stream that is held up until open() is called.
-class Gate {
- public:
-  Gate() {
-    cuda_emulator::enqueue(stream_, [this] { open_.wait(false); });
-  }
-  ~Gate() { open(); }
-  void open() {
-    open_ = true;
-    open_.notify_all();
-  }
-  CudaStream stream() const { return stream_; }
-
- private:
-  std::atomic<bool> open_ = false;
-  OwnedStream stream_;
-};
-
-// What an older operation may still read is given away only when that operation has been waited for: of three
-// operations in a ring for two, the third waits for the first, not for the second.
-TEST(LaunchArena, AFullRingWaitsForItsOldestRoom) {
-  LaunchArena arena(1024);
-  CudaMark first, second;
-  Gate gate_of_first, gate_of_second;
-  const LaunchArena::Room a = arena.take(512);
-  first.record(gate_of_first.stream());
-  arena.launched(first);
-  const LaunchArena::Room b = arena.take(512);
-  second.record(gate_of_second.stream());
-  arena.launched(second);
-  EXPECT_NE(a.device, b.device);
-  std::atomic<bool> opened = false;
-  std::thread opener([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    opened = true;
-    gate_of_first.open();
-  });
-  EXPECT_EQ(arena.take(300).device, a.device);
-  EXPECT_TRUE(opened);
-  opener.join();
-}
-
-TEST(LaunchScratch, AnOperationsRoomsAreApartAndTheNextOnesTakeTheirPlace) {
-  LaunchScratch scratch;
-  std::byte* const small = scratch.take(100);
-  std::byte* const large = scratch.take(5000);  // in new memory: the first is still there
-  std::fill_n(small, 100, std::byte(1));
-  std::fill_n(large, 5000, std::byte(2));
-  std::byte* const more = scratch.take(1000);
-  EXPECT_TRUE(more >= large + 5000 || more + 1000 <= large);
-  EXPECT_EQ(small[99], std::byte(1));
-  scratch.next_operation();
-  EXPECT_EQ(scratch.take(100), large);
-  scratch.all_done();
-}
-
-TEST(CudaDevice, ALaunchThatThrowsLeavesNothingBehind) {
+TEST_F(CudaDevice, ALaunchThatThrowsLeavesNothingBehind) {
   const auto cuda = make_cuda_device({.upload_bytes = 4096});
   const LaneId compute = cuda->lane(LaneKind::device_compute);
   std::atomic<bool> done = false;
@@ -277,7 +205,7 @@ TEST(CudaDevice, ALaunchThatThrowsLeavesNothingBehind) {
   half.cost.h2d = 1000;  // of an operation that never was
   half.launch = [&](LaunchContext& ctx) {
     ctx.upload(std::vector<int>(500));
-    in_stream(ctx, [&] {
+    in_stream(ctx.stream(), [&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       done = true;
     });
@@ -292,7 +220,7 @@ TEST(CudaDevice, ALaunchThatThrowsLeavesNothingBehind) {
   EXPECT_EQ(account_idle(cuda->drain()).total.h2d, 0u);
 }
 
-TEST(CudaDevice, TimesOfStreamsAreTheControlThreads) {
+TEST_F(CudaDevice, TimesOfStreamsAreTheControlThreads) {
   const auto cuda = make_cuda_device();
   const LaneId compute = cuda->lane(LaneKind::device_compute);
   cuda->drain();  // both clocks are known from here on
@@ -301,7 +229,7 @@ TEST(CudaDevice, TimesOfStreamsAreTheControlThreads) {
     Op op;
     op.name = "sleep";
     op.launch = [&](LaunchContext& ctx) {
-      in_stream(ctx, [&] {
+      in_stream(ctx.stream(), [&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         at = cuda->now();
       });
@@ -320,9 +248,9 @@ TEST(CudaDevice, TimesOfStreamsAreTheControlThreads) {
   EXPECT_LT(apart[10], 1'000'000);  // a thread may be held up between the two looks at the clock
 }
 
-TEST(CudaDevice, CountsAreSettled) {
+TEST_F(CudaDevice, CountsAreSettled) {
   const auto cuda = make_cuda_device();
-  const DeviceBuffer counted = cuda->allocate_device(sizeof(std::uint32_t), "counted");
+  const HostBuffer counted = cuda->allocate_host(sizeof(std::uint32_t), "counted");  // in_stream() runs on the host
   Op op;
   op.name = "count";
   op.access = {counted.writes()};
@@ -330,7 +258,7 @@ TEST(CudaDevice, CountsAreSettled) {
   op.cost.upper_bound = true;
   op.launch = [&](LaunchContext& ctx) {
     auto* const count = ctx.write<std::uint32_t>(counted);
-    in_stream(ctx, [count] { *count = 7; });
+    in_stream(ctx.stream(), [count] { *count = 7; });
     Cost without, each;
     without.h2d = 5;
     without.pieces = 0;

@@ -1,7 +1,12 @@
 #include "engine/device/launch_context.h"
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <gtest/gtest.h>
 #include <numeric>
+#include <random>
+#include <thread>
 
 #include "engine/device/cuda_device.h"
 #include "tests/engine/kernels/cuda_emulator/streams.h"
@@ -61,6 +66,82 @@ TEST(LaunchContext, ArraysThatAreAllEmptyHaveAPlace) {
   ASSERT_EQ(uploaded.begins.size(), 3u);
   for (const std::uint32_t* begin : uploaded.begins) EXPECT_NE(begin, nullptr);
   EXPECT_TRUE(upload({}).begins.empty());
+}
+
+TEST(LaunchArena, RoomsOfAnOperationAreApart) {
+  LaunchArena arena(1 << 12);
+  CudaMark done[2];
+  std::mt19937 random(7);
+  for (int operation = 0; operation < 400; ++operation) {
+    std::vector<std::pair<std::byte*, std::size_t>> rooms;
+    for (auto i = random() % 12; i-- > 0;) {
+      const std::size_t bytes = 1 + random() % (random() % 8 == 0 ? 5000 : 700);
+      const LaunchArena::Room room = arena.take(bytes);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(room.device) % 256, 0u);
+      std::fill_n(room.device, bytes, std::byte(i));  // guard zones of the emulator see what is outside
+      std::fill_n(room.host, bytes, std::byte(i));
+      for (const auto& [at, size] : rooms) EXPECT_TRUE(room.device + bytes <= at || at + size <= room.device);
+      rooms.emplace_back(room.device, bytes);
+    }
+    arena.launched(done[operation % 2]);
+    if (random() % 40 == 0) arena.all_done();
+  }
+}
+
+/// A stream that is held up until open() is called.
+class Gate {
+ public:
+  Gate() {
+    cuda_emulator::enqueue(stream_, [this] { open_.wait(false); });
+  }
+  ~Gate() { open(); }
+  void open() {
+    open_ = true;
+    open_.notify_all();
+  }
+  CudaStream stream() const { return stream_; }
+
+ private:
+  std::atomic<bool> open_ = false;
+  OwnedStream stream_;
+};
+
+// What an older operation may still read is given away only when that operation has been waited for: of three
+// operations in a ring for two, the third waits for the first, not for the second.
+TEST(LaunchArena, AFullRingWaitsForItsOldestRoom) {
+  LaunchArena arena(1024);
+  CudaMark first, second;
+  Gate gate_of_first, gate_of_second;
+  const LaunchArena::Room a = arena.take(512);
+  first.record(gate_of_first.stream());
+  arena.launched(first);
+  const LaunchArena::Room b = arena.take(512);
+  second.record(gate_of_second.stream());
+  arena.launched(second);
+  EXPECT_NE(a.device, b.device);
+  std::atomic<bool> opened = false;
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    opened = true;
+    gate_of_first.open();
+  });
+  EXPECT_EQ(arena.take(300).device, a.device);
+  EXPECT_TRUE(opened);
+  opener.join();
+}
+
+TEST(LaunchScratch, AnOperationsRoomsAreApartAndTheNextOnesTakeTheirPlace) {
+  LaunchScratch scratch;
+  std::byte* const small = scratch.take(100);
+  std::byte* const large = scratch.take(5000);  // in new memory: the first is still there
+  std::fill_n(small, 100, std::byte(1));
+  std::fill_n(large, 5000, std::byte(2));
+  std::byte* const more = scratch.take(1000);
+  EXPECT_TRUE(more >= large + 5000 || more + 1000 <= large);
+  EXPECT_EQ(small[99], std::byte(1));
+  scratch.next_operation();
+  EXPECT_EQ(scratch.take(100), large);
+  scratch.all_done();
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
         within == (way == CopyWay::within_device), "Piece {} is said to {}.", i,
         within ? "cross the link, and stays within the device" : "stay within the device, and crosses the link");
   }
-  if (!cuda_emulator::asked(cuda_emulator::Call::copy)) return;
+  if (!cuda_emulator::asked(cuda_emulator::Call::copy) || cuda_emulator::lack() == cuda_emulator::Lack::copies) return;
   check_apart(to, from, bytes);
   const std::vector<void*> places(to.begin(), to.end());
   const std::vector<const void*> sources(from.begin(), from.end());

@@ -51,6 +51,10 @@ class Stream {
     const std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
   }
+  bool failed() {
+    const std::lock_guard lock(mutex_);
+    return error_ != nullptr;
+  }
 
  private:
   struct Item {
@@ -152,6 +156,18 @@ bool asked(Call call) {
   return !idling || call == Call::mark || call == Call::wait;
 }
 
+std::atomic<Lack> lacked = Lack::nothing;
+
+Lacking::Lacking(Lack what) {
+  lacked = what;
+}
+Lacking::~Lacking() {
+  lacked = Lack::nothing;
+}
+Lack lack() {
+  return lacked;
+}
+
 void be_idle() {
   idling = true;
 }
@@ -191,6 +207,10 @@ void cuda_wait(CudaStream stream) {
   if (stream.handle != nullptr) cuda_emulator::of(stream)->wait();
 }
 
+bool cuda_failed(CudaStream stream) {
+  return stream.handle != nullptr && cuda_emulator::of(stream)->failed();
+}
+
 CudaMark::CudaMark(Waiting) : handle_(new cuda_emulator::PointRef) {}
 CudaMark::~CudaMark() {
   delete static_cast<cuda_emulator::PointRef*>(handle_);
@@ -222,7 +242,10 @@ double CudaMark::seconds_after(const CudaMark& other) const {
 
 void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32_t value) {
   cuda_emulator::asked(cuda_emulator::Call::wait);
+  if (cuda_emulator::lack() == cuda_emulator::Lack::operations)
+    throw CudaError("CUDA failed while having a stream wait for the host: driver error 801.");
   enqueue(stream, [count, value] {
+    while (cuda_emulator::lack() == cuda_emulator::Lack::waits) std::this_thread::yield();
     const std::atomic_ref<std::uint32_t> now(*const_cast<std::uint32_t*>(count));
     while (static_cast<std::int32_t>(now.load(std::memory_order_acquire) - value) < 0) std::this_thread::yield();
     cuda_emulator::count_seen(count, value);
@@ -231,6 +254,7 @@ void cuda_await_count(CudaStream stream, const std::uint32_t* count, std::uint32
 
 void cuda_write_count(CudaStream stream, std::uint32_t* count, std::uint32_t value) {
   cuda_emulator::asked(cuda_emulator::Call::mark);
+  if (cuda_emulator::lack() == cuda_emulator::Lack::writes) return;
   enqueue(stream, [count, value] {
     cuda_emulator::count_raised(count, value);
     std::atomic_ref<std::uint32_t>(*count).store(value, std::memory_order_release);

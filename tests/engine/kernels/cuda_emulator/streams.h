@@ -28,6 +28,16 @@ bool asked(Call call);
 void be_idle();
 bool idle();
 
+/// What a machine may lack: streams' words do not reach the host, the host's do not reach streams, copies of pieces do
+/// nothing, or a stream cannot be told to wait at all. For as long as the object lives.
+enum class Lack : std::uint8_t { nothing, writes, waits, copies, operations };
+class Lacking {
+ public:
+  explicit Lacking(Lack what);
+  ~Lacking();
+};
+Lack lack();
+
 /// Every stream has done what was put into it: freeing memory waits for that, as on a GPU.
 void settle_all();
 

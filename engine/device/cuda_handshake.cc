@@ -1,0 +1,85 @@
+#include "engine/device/cuda_handshake.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "engine/common/error.h"
+#include "engine/device/cuda/runtime.h"
+
+namespace tandem {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw_input_error(
+      "This GPU cannot run --device cuda: {} Methods whose host and device parts wait for each other need that. "
+      "Virtual "
+      "machines with confidential computing and WSL are known not to have it; --device sim and emu run everywhere.",
+      what);
+}
+
+/// What the stream uses: left where it is when a stream does not end, since giving it back would wait for the stream.
+struct Handshake {
+  static constexpr std::size_t kBytes = 4096, kStride = 16;  // of the words, so that they share no cache line
+  std::uint32_t* told() const { return words.as<std::uint32_t>(); }
+  std::uint32_t* go() const { return told() + kStride; }
+  std::uint32_t* done() const { return go() + kStride; }
+  OwnedStream stream;
+  PinnedMemory words{3 * kStride * sizeof(std::uint32_t)}, there{2 * kBytes}, back{2 * kBytes};
+  CudaMemory device{2 * kBytes};
+};
+
+bool arrives(const std::uint32_t* word, std::chrono::milliseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (!cuda_count_reached(word, 1)) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+/// Empty: all arrived.
+std::string try_handshake(Handshake& h, std::chrono::milliseconds patience) {
+  constexpr std::size_t kBytes = Handshake::kBytes;
+  *h.told() = *h.go() = *h.done() = 0;
+  for (std::size_t i = 0; i < 2 * kBytes; ++i) h.there.as<unsigned char>()[i] = static_cast<unsigned char>(i * 37 + 5);
+  const auto half = [](const auto& memory, std::size_t i) { return memory.template as<std::byte>() + i * kBytes; };
+  const std::array<std::size_t, 2> sizes = {kBytes, kBytes};
+  const auto copy = [&](const auto& to, const auto& from) {
+    const std::array<void*, 2> targets = {half(to, 0), half(to, 1)};
+    const std::array<const void*, 2> sources = {half(from, 0), half(from, 1)};
+    cuda_copy_pieces(targets, sources, sizes, CopyWay::over_link, h.stream);
+  };
+  cuda_write_count(h.stream, h.told(), 1);
+  cuda_await_count(h.stream, h.go(), 1);
+  copy(h.device, h.there);
+  copy(h.back, h.device);
+  cuda_write_count(h.stream, h.done(), 1);
+  if (!arrives(h.told(), patience)) return "what a stream writes into pinned memory does not reach the host.";
+  cuda_raise_count(h.go());
+  if (!arrives(h.done(), patience)) return "a stream does not go on when the host writes the word that it waits for.";
+  cuda_wait(h.stream);
+  if (!std::equal(half(h.there, 0), half(h.there, 0) + 2 * kBytes, half(h.back, 0)))
+    return "what is copied to the device in pieces, and back, is not the same.";
+  return "";
+}
+
+}  // namespace
+
+void check_cuda_handshake(std::chrono::milliseconds patience) {
+  auto handshake = std::make_unique<Handshake>();
+  std::string wrong;
+  try {
+    wrong = try_handshake(*handshake, patience);
+    if (wrong.empty()) return;
+  } catch (const CudaError& error) {
+    wrong = error.what();
+  }
+  cuda_raise_count(handshake->go());
+  static_cast<void>(handshake.release());  // its stream may never end all the same
+  refuse(wrong);
+}
+
+}  // namespace tandem
