@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "engine/common/error.h"
 #include "engine/device/cuda/runtime.h"
@@ -73,12 +74,14 @@ void check_cuda_handshake(std::chrono::milliseconds patience) {
   std::string wrong;
   try {
     wrong = try_handshake(*handshake, patience);
-    if (wrong.empty()) return;
   } catch (const CudaError& error) {
     wrong = error.what();
   }
+  if (wrong.empty()) return;
   cuda_raise_count(handshake->go());
-  static_cast<void>(handshake.release());  // its stream may never end all the same
+  // Its stream may never end all the same, which giving its memory back would wait for.
+  static auto* const left = new std::vector<std::unique_ptr<Handshake>>;
+  left->push_back(std::move(handshake));
   refuse(wrong);
 }
 
