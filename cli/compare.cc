@@ -10,6 +10,7 @@
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
+#include "cli/ruler_files.h"
 #include "cli/run.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
@@ -94,8 +95,7 @@ std::string command_of(const CompareCommand& c, const std::vector<std::string>& 
                                  : fmt::format(" --as {} --context {} --workload {}", shell_word(c.target.as),
                                                eval::length_text(plan->options.context), shell_word(c.target.workload));
   std::string data = c.ruler_data.empty() ? "" : " --ruler-data " + shell_word(c.ruler_data);
-  if (!c.texts.essays.empty()) data += " --ruler-essays " + shell_word(c.texts.essays);
-  for (const std::string& file : c.texts.questions) data += " --ruler-qa " + shell_word(file);
+  data += ruler_files_arguments(c.texts);
   const std::string seed = options.official ? "" : fmt::format(" --seed {}", options.seed);
   const std::string at_equal = equal ? " --equal " + eval::to_text(*equal) : "";
   return fmt::format(
@@ -290,14 +290,7 @@ void add_compare(Command app) {
       "--ruler-data", options->ruler_data,
       "Samples that NVIDIA/RULER made: a folder of <length>/<task>.jsonl, or one such file (default: the embedded "
       "source). No chat template is added; one that the files have is kept, its special tokens being read as such");
-  command.option("--ruler-essays", options->texts.essays,
-                 "Text around the needles of the tasks that upstream hides in essays: {\"text\": ...} in a .json, or "
-                 "plain text (default: invented prose)");
-  command
-      .option("--ruler-qa", options->texts.questions,
-              "Questions and documents: a SQuAD file for qa_1, a HotpotQA file for qa_2, or both, each with its own "
-              "--ruler-qa (default: questions on made-up facts)")
-      .repeatable();
+  add_ruler_files(command, options->texts);
   command.option("--tasks", options->tasks,
                  fmt::format("RULER tasks or groups: single, multikey, niah, qa, all [{}; of files: all]", kTasks));
   command.option("--lengths", options->lengths,

@@ -11,6 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
+#include "cli/ruler_files.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
@@ -19,6 +20,8 @@
 #include "eval/fluxion/collection.h"
 #include "eval/heads/prompts.h"
 #include "eval/report/table.h"
+#include "eval/ruler/essays.h"
+#include "eval/ruler/questions.h"
 #include "eval/ruler/ruler.h"
 
 namespace tandem::cli {
@@ -64,6 +67,7 @@ struct CollectArguments {
   SessionOptions session;
   eval::CollectOptions collect;
   std::string tasks = "all", lengths = "1K,2K,4K", text_file, out;
+  eval::RulerFiles files;
   std::uint32_t samples = 2;
   bool force = false, resume = false, quiet = false;
 };
@@ -90,8 +94,26 @@ void check(const CollectArguments& a) {
   if (!a.text_file.empty() && a.tasks != CollectArguments().tasks)
     throw_input_error(
         "--tasks changes nothing with --text-file, whose windows take the tasks' place: give one of them.");
+  if (!a.text_file.empty() && !a.files.empty())
+    throw_input_error(
+        "--ruler-essays and --ruler-qa change nothing with --text-file, whose windows take the tasks' place: give one "
+        "or the other.");
   if (a.force && a.resume)
     throw_input_error("--force replaces a collection and --resume continues it: give one of them.");
+}
+
+/// Files by their content: one that changed is another plan.
+std::string file_in_plan(const std::string& file, const std::string& hash) {
+  return fmt::format("{}, {}", std::filesystem::path(file).filename().string(), hash);
+}
+
+/// The texts that RULER's tasks are made of.
+std::string prompts_of(const eval::RulerTexts& texts, const std::string& essays) {
+  std::string text = "RULER, embedded";
+  if (texts.essays) text += "; essays: " + file_in_plan(essays, texts.essays->hash);
+  for (const auto& set : {texts.squad, texts.hotpot})
+    if (set) text += "; questions: " + file_in_plan(set->file, set->hash);
+  return text;
 }
 
 std::vector<std::int32_t> up_to_first_query(const eval::HeadPrompt& prompt) {
@@ -115,9 +137,8 @@ eval::CollectSource source_of(const CollectArguments& a, const Model& model, con
   if (!a.text_file.empty()) {
     std::map<std::uint32_t, std::vector<eval::HeadPrompt>> windows;
     const std::string text = read_text(a.text_file, fmt::format("--text-file '{}'", a.text_file));
-    // By its content: a text that changed is another plan.
-    source.prompts = fmt::format("{}, {:016x}", std::filesystem::path(a.text_file).filename().string(),
-                                 content_hash(std::as_bytes(std::span(text.data(), text.size()))));
+    source.prompts = file_in_plan(
+        a.text_file, fmt::format("{:016x}", content_hash(std::as_bytes(std::span(text.data(), text.size())))));
     for (const std::uint32_t length : lengths)
       windows[length] = eval::text_head_prompts(model, text, a.text_file, length, a.samples);
     source.tokens = [windows = std::move(windows)](const eval::CollectPrompt& prompt) {
@@ -125,15 +146,17 @@ eval::CollectSource source_of(const CollectArguments& a, const Model& model, con
     };
     return source;
   }
-  source.prompts = "RULER, embedded";
+  const eval::RulerTexts texts = eval::read_ruler_texts(a.files, tasks);
+  source.prompts = prompts_of(texts, a.files.essays);
   const eval::TokenCounter counter = [&](std::string_view text) {
     return static_cast<std::uint32_t>(model.tokenizer->encode(text, /*add_bos=*/true).size());
   };
   for (const std::uint32_t length : lengths) {
-    for (const std::string& task : tasks) eval::check_ruler_samples(task, length, a.samples, a.collect.seed, counter);
+    for (const std::string& task : tasks)
+      eval::check_ruler_samples(task, length, a.samples, a.collect.seed, counter, texts);
   }
-  source.tokens = [&model, counter, seed = a.collect.seed](const eval::CollectPrompt& prompt) {
-    const auto sample = eval::make_ruler_sample(prompt.task, prompt.length, prompt.index, seed, counter);
+  source.tokens = [&model, counter, texts, seed = a.collect.seed](const eval::CollectPrompt& prompt) {
+    const auto sample = eval::make_ruler_sample(prompt.task, prompt.length, prompt.index, seed, counter, texts);
     return model.tokenizer->encode(sample.prompt, /*add_bos=*/true);
   };
   return source;
@@ -198,6 +221,7 @@ void add_fluxion(Command app) {
   sub.option("--out", a->out, "Folder for the data");
   sub.option("--model", a->session.model, kModelHelp).show_default();
   sub.option("--tasks", a->tasks, "RULER tasks or groups: all, niah, single, multikey, qa").show_default();
+  add_ruler_files(sub, a->files);
   sub.option("--text-file", a->text_file, "Windows of this text instead of RULER tasks");
   sub.option("--lengths", a->lengths, "Context lengths in tokens: 512,4K,32K").show_default();
   sub.option("--samples", a->samples, "Prompts per task and length").show_default();

@@ -57,9 +57,10 @@ class Data:
             lengths = sorted({int(shard["file"].rsplit("-", 2)[1]) for shard in manifest["shards"]})
             self.folders.append({field: manifest["plan"][field] for field in SAMPLING} |
                                 {"lengths": lengths, "count": len(manifest["shards"])})
-            # RULER's prompts follow from the seed; the windows of a text do not.
-            ruler = manifest["plan"]["prompts"].startswith("RULER")
-            origin = manifest["plan"]["seed"] if ruler else manifest["plan"]["prompts"]
+            # RULER's prompts follow from their texts and the seed; the windows of a text do not.
+            prompts = manifest["plan"]["prompts"]
+            ruler = prompts.startswith("RULER")
+            origin = prompts.removeprefix("RULER, embedded") + str(manifest["plan"]["seed"]) if ruler else prompts
             windows = collections.Counter(shard["file"].rsplit("-", 1)[0] for shard in manifest["shards"])
             p, t = self.plan["policies"].index(policy), self.plan["taus"].index(self.tau)
             for shard in manifest["shards"]:

@@ -76,6 +76,30 @@ TEST(FluxionCollect, ATextThatChangedIsAnotherPlan) {
   EXPECT_THAT(changed.text, HasSubstr("begun with another plan: 'prompts' is \"text.txt, "));
 }
 
+TEST(FluxionCollect, RulersTasksInEssaysOfAFileAreOtherPromptsAndAnotherPlan) {
+  const TemporaryFolder folder;
+  const fs::path essays = folder.path() / "essays.txt";
+  std::string words;
+  for (int i = 0; i < 900; ++i) words += "The tide came in at noon, and number " + std::to_string(i) + " was called. ";
+  write_bytes(essays, words);
+  const auto collect = [&](const char* name, const std::string& more) {
+    return cli::run(
+        "fluxion collect --quiet --tasks niah_single_2 --lengths 512 --samples 1 --decode-steps 2 --steps 1 --out " +
+        (folder.path() / name).string() + more);
+  };
+  const std::string with = " --ruler-essays " + essays.string();
+  ASSERT_EQ(collect("plain", "").code, 0);
+  const cli::Outcome first = collect("essays", with);
+  ASSERT_EQ(first.code, 0) << first.text;
+  EXPECT_NE(read_bytes(folder.path() / "plain/niah_single_2-512-0000.safetensors"),
+            read_bytes(folder.path() / "essays/niah_single_2-512-0000.safetensors"));
+  const Json plan = parse_json(read_bytes(folder.path() / "essays/manifest.json"), "JSON").at("plan");
+  EXPECT_THAT(plan.at("prompts").get<std::string>(),
+              ::testing::MatchesRegex("RULER, embedded; essays: essays.txt, [0-9a-f]{16}"));
+  EXPECT_EQ(collect("essays", " --resume").code, 2);
+  EXPECT_EQ(collect("essays", with + " --resume").code, 0);
+}
+
 TEST(FluxionCollect, ANameThatIsNoTextCanBeResumed) {
   const TemporaryFolder folder;
   const fs::path text = folder.path() / "bad\xff.txt";
@@ -108,6 +132,9 @@ INSTANTIATE_TEST_SUITE_P(
         cli::BadUsage{"fluxion collect --out /proc/none --text-file /no/such", "'/no/such' cannot be read"},
         cli::BadUsage{"fluxion collect --out /proc/none --model synthetic:llama-3.1-8b", "has random weights"},
         cli::BadUsage{"fluxion collect --out /proc/none --force --resume", "give one of them"},
+        cli::BadUsage{"fluxion collect --out /proc/none --text-file a --ruler-qa b", "change nothing with --text-file"},
+        cli::BadUsage{"fluxion collect --out /proc/none --tasks niah_single_1 --ruler-essays a",
+                      "none of --tasks hides"},
         cli::BadUsage{"fluxion collect --out /no/such/folder --resume", "there is no collection in"},
         cli::BadUsage{"fluxion collect --out /dev/null", "'/dev/null' is no folder"},
         cli::BadUsage{"fluxion collect --out /usr", "none of them is a collection's manifest.json"}));

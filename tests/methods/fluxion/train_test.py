@@ -162,6 +162,9 @@ class TrainTest(unittest.TestCase):
             self.assertIn("was trained for the weights fedcba9800000012, --data is of fedcba9800000013", said.getvalue())
             write_collection(c, sinks=32)
             self.assertIn("is for another model or placement", self.judge(c, out))
+            # Other texts in the tasks' place are other prompts.
+            write_collection(b, prompts="RULER, embedded; essays: a.txt, 12")
+            self.assertIsNone(self.run_script([a, b], out))
             # A text's windows are the same whatever the seed.
             write_collection(a, prompts="book.txt, 12")
             write_collection(b, prompts="book.txt, 12", seed=2)
