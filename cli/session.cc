@@ -35,8 +35,7 @@ void check_real_time(const SessionOptions& options) {
                       options.hardware, options.device);
 }
 
-/// Who is asked to be a cache rank: nullptr for a thread that is started when one is needed.
-std::shared_ptr<Communicator> cache_rank_of(const SessionOptions& options) {
+void check_cache_rank(const SessionOptions& options) {
   if (!(options.rank_timeout >= 0.001 && options.rank_timeout <= 86400))
     throw_input_error("--rank-timeout is {}: give 0.001 to 86400 seconds.", options.rank_timeout);
   const std::vector<std::string> known = {"threads", "nccl"};
@@ -44,9 +43,16 @@ std::shared_ptr<Communicator> cache_rank_of(const SessionOptions& options) {
     throw_input_error("--peer-link is '{}'; it can be {}.{}", options.peer_link, join_names(known),
                       did_you_mean(options.peer_link, known));
   }
-  if (options.peer_link == "threads") return other_rank();
-  if (other_rank() != nullptr)
+  if (options.peer_link == "nccl" && other_rank() != nullptr)
     throw_input_error("Under mpirun messages go through MPI: leave --peer-link nccl away, or mpirun.");
+  if (options.peer_link == "nccl" && options.device == "cuda")
+    throw_input_error("--device cuda has no peer: leave --peer-link nccl away, which --device sim and emu take.");
+}
+
+/// Who is asked to be a cache rank: nullptr for a thread that is started when one is needed.
+std::shared_ptr<Communicator> cache_rank_of(const SessionOptions& options) {
+  check_cache_rank(options);
+  if (options.peer_link == "threads") return other_rank();
   const auto rank = std::make_shared<RankThread>(
       make_nccl_pair(load_gpu_libraries(), {}, "The inference rank", "The cache rank", {}));
   return {rank, rank->link().get()};  // whoever has the link keeps the rank
@@ -138,13 +144,14 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
   session.engine.kv.host_bytes = parse_size(options.host_kv, "--host-kv");
   session.engine.prefill_chunk = chunk_of(options);
   session.engine.interrupted = [] { return interrupted(); };
+  session.engine.peer = cache_rank_of(options);
   session.engine.peer_patience = std::chrono::milliseconds(std::llround(options.rank_timeout * 1000));
   if (options.threads > usable_threads()) {
     throw_input_error(
         "--threads is {}, but this process may use {} CPUs: more threads than CPUs only get in each other's way.",
         options.threads, usable_threads());
   }
-  unsigned threads = options.threads;
+  unsigned threads = options.threads, spare = 0;
   if (options.device == "sim") {
     HardwareProfile profile = load_profile(options.hardware);
     session.engine.policy_ns = profile.control.policy_ns;
@@ -159,19 +166,17 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
         make_emu_device({.host_worker_threads = options.threads == 0 ? usable_threads() : options.threads});
   } else if (options.device == "cuda") {
     check_real_time(options);
-    if (options.peer_link == "nccl")
-      throw_input_error("--device cuda has no peer: leave --peer-link nccl away, which --device sim and emu take.");
     // The control thread looks at the device and takes tasks: with as many workers as CPUs one of them would wait for
     // it.
-    if (threads == 0) threads = std::max(1u, usable_threads() - 1);
+    spare = 1;
+    if (threads == 0) threads = std::max(spare + 1, usable_threads()) - spare;
     session.device = make_cuda_device({.host_worker_threads = threads});
   } else {
     const std::vector<std::string> known = {"sim", "emu", "cuda"};
     throw_input_error("There is no device '{}'.{} There are {}.", options.device, did_you_mean(options.device, known),
                       join_names(known));
   }
-  session.engine.peer = cache_rank_of(options);
-  session.pool = std::make_unique<ThreadPool>(threads);
+  session.pool = std::make_unique<ThreadPool>(threads, spare);
   session.model = load_model(options.model, with_tokenizer);
   session.engine.precision = parse_precision(options.precision, session.model);
   return session;

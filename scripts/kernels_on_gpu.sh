@@ -16,8 +16,8 @@
 #   kernels_on_gpu.sh check ncu
 #   kernels_on_gpu.sh memcheck synccheck initcheck racecheck
 # What matters least comes last: with every cap reached they are 9, 9, 5 1/3 and 9 minutes, more than half an hour with
-# the starts. Where the machine is lent for a quarter of an hour: `LIMIT=400 ... info tests engine decode`, then
-# `LIMIT=330 ... probe bench profile`, and the rest another day. LIMIT cuts what comes last to what is left.
+# the starts. Where a GPU is there for a quarter of an hour: `LIMIT=400 ... info tests engine decode`, then
+# `LIMIT=330 ... probe bench profile`, and the rest another time. LIMIT cuts what comes last to what is left.
 #
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
 # $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, engine*.json, decode-*.json,
@@ -136,16 +136,14 @@ step_engine() {
 }
 # Times of a decode step at the shape of a published model with random weights, with each method: first
 # figures, whose parts by operation say where to look. Those that choose by queries choose among random ones. Each for no
-# longer than its own time; those that wait for the host come last. One CPU is left to the thread that launches, which
-# the workers would take turns with otherwise.
+# longer than its own time; those that wait for the host come last.
 step_decode() {
-  local bad=0 method workers
-  workers=$(($(nproc) > 1 ? $(nproc) - 1 : 1))
+  local bad=0 method
   rm -f "$out"/decode-*.json
   for method in full streaming quest:budget=4096 tova:budget=4096 h2o asyncspade:budget=4096 full-offload gpu-fetch infinigen \
     hgca scoutattention:budget=4096 fluxion:bgt=0.1 hybrid-fixed full-host; do
     within 45 "$tandem" bench decode --device cuda --model synthetic:llama-3.2-1b \
-      --context 32K --threads "$workers" --method "$method" --steps 16 --rounds 3 --device-kv 4G --host-kv 4G --quiet --force \
+      --context 32K --method "$method" --steps 16 --rounds 3 --device-kv 4G --host-kv 4G --quiet --force \
       --out "$out/decode-${method%%:*}.json" || { echo "$method: exit code $?"; bad=1; }
   done
   return "$bad"

@@ -142,7 +142,6 @@ case $command in
     exit "$status"
     ;;
   test)
-    need_gpu
     status=0
     stop_training || echo "train_on_gpu.sh: tests beside it." >&2
     collect

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -19,6 +18,15 @@
 
 namespace tandem {
 namespace {
+
+std::exception_ptr thrown_by(const auto& work) {
+  try {
+    work();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
 
 bool is_stream(LaneKind kind) {
   return kind == LaneKind::device_compute || kind == LaneKind::h2d || kind == LaneKind::recall ||
@@ -38,7 +46,7 @@ class CudaExecution final : public Device {
         arrivals_(lanes_.size()),
         state_(lanes_.size()),
         host_(
-            lanes_, trace_, [this] { return now(); }, [this] { return streams_failed(); }) {
+            lanes_, trace_, [this] { return now(); }, [this] { return failure_of_streams(); }) {
     control_ = lane(LaneKind::control);
     compute_ = lane(LaneKind::device_compute);
     for (const LaneInfo& info : lanes_)
@@ -144,11 +152,7 @@ class CudaExecution final : public Device {
   Trace drain() override {
     std::exception_ptr failed;
     const auto keep_first = [&](const auto& work) {
-      try {
-        work();
-      } catch (...) {
-        if (!failed) failed = std::current_exception();
-      }
+      if (const std::exception_ptr thrown = thrown_by(work); thrown && !failed) failed = thrown;
     };
     for (const LaneInfo& info : lanes_) {
       if (is_host(info.id)) await({info.id, state_[info.id].submitted});
@@ -192,9 +196,10 @@ class CudaExecution final : public Device {
     LaunchScratch scratch;
   };
 
-  bool streams_failed() const {
-    return std::any_of(state_.begin(), state_.end(),
-                       [](const LaneState& state) { return state.stream && cuda_failed(*state.stream); });
+  std::exception_ptr failure_of_streams() const {
+    for (const LaneState& state : state_)
+      if (state.stream && cuda_failed(*state.stream)) return thrown_by([&] { cuda_wait(*state.stream); });
+    return nullptr;
   }
   bool is_host(LaneId lane_id) const { return lanes_[lane_id].kind == LaneKind::host_workers; }
 
@@ -270,12 +275,12 @@ class CudaExecution final : public Device {
       if (op.launch) op.launch(context);
       context.stream();  // the begin is recorded though nothing was launched
     } catch (...) {
-      // What is in the stream already is no operation's: nothing is left that nobody waits for.
-      try {
+      // What is in the stream already is no operation's: nothing is left that nobody waits for. Of an error in it every
+      // later wait tells.
+      static_cast<void>(thrown_by([&] {
         cuda_wait(*state.stream);
         end->record(*state.stream);
-      } catch (const CudaError&) {  // of which every later wait tells
-      }
+      }));
       uploads_.launched(*end);
       throw;
     }
@@ -332,25 +337,8 @@ class CudaExecution final : public Device {
     if (const std::exception_ptr error = host_.take_error()) std::rethrow_exception(error);
   }
 
-  /// A mark at which the control thread's clock is known: half way between the two moments that the device must have
-  /// reached it between, the closest of some tries. Every stream is idle.
   CudaTrace::Anchor anchor() {
-    constexpr int kTries = 8;
-    CudaMark* const best = marks_.take();
-    CudaTrace::Anchor anchor{best, 0};
-    Nanos shortest = std::numeric_limits<Nanos>::max();
-    for (int i = 0; i < kTries; ++i) {
-      CudaMark mark;
-      const Nanos before = now();
-      mark.record(*state_[compute_].stream);
-      mark.wait();
-      const Nanos after = now();
-      if (after - before >= shortest) continue;
-      shortest = after - before;
-      anchor.time = before + shortest / 2;
-      *best = std::move(mark);
-    }
-    return anchor;
+    return find_anchor(marks_, *state_[compute_].stream, [this] { return now(); });
   }
 
   /// Everything before is done: its marks, rooms and buffers are free.

@@ -1,5 +1,6 @@
 #include "engine/device/cuda_handshake.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -45,6 +46,7 @@ bool arrives(const std::uint32_t* word, std::chrono::milliseconds patience) {
 std::string try_handshake(Handshake& h, std::chrono::milliseconds patience) {
   constexpr std::size_t kBytes = Handshake::kBytes;
   *h.told() = *h.go() = *h.done() = 0;
+  std::fill_n(h.back.as<unsigned char>(), 2 * kBytes, 0);
   for (std::size_t i = 0; i < 2 * kBytes; ++i) h.there.as<unsigned char>()[i] = static_cast<unsigned char>(i * 37 + 5);
   const auto half = [](const auto& memory, std::size_t i) { return memory.template as<std::byte>() + i * kBytes; };
   const std::array<std::size_t, 2> sizes = {kBytes, kBytes};

@@ -7,7 +7,7 @@ namespace tandem {
 
 /// A stream tells the host, waits for the host, and copies pieces both ways, as operations of `cuda` do. InputError
 /// with what did not arrive within `patience`: in virtual machines with confidential computing, and under WSL, streams
-/// may neither read nor write words in the host's pinned memory. Some 0.1 ms where all is well.
+/// may neither read nor write words in the host's pinned memory.
 void check_cuda_handshake(std::chrono::milliseconds patience = std::chrono::milliseconds(2000));
 
 }  // namespace tandem

@@ -32,16 +32,17 @@ void CudaArrivals::all_done() {
 }
 
 CudaHostLanes::CudaHostLanes(const std::vector<LaneInfo>& lanes, CudaTrace& trace, std::function<Nanos()> now,
-                             std::function<bool()> streams_failed)
+                             std::function<std::exception_ptr()> failure_of_streams)
     : trace_(trace),
       now_(std::move(now)),
-      streams_failed_(std::move(streams_failed)),
+      failure_of_streams_(std::move(failure_of_streams)),
       counts_(lanes.size() * kCountStride * sizeof(std::uint32_t)),
       lanes_(lanes.size()) {
   std::fill_n(counts_.as<std::uint32_t>(), lanes.size() * kCountStride, 0u);
   try {
     for (const LaneInfo& info : lanes)
       if (info.kind == LaneKind::host_workers) threads_.emplace_back([this, id = info.id] { run(id); });
+    threads_.emplace_back([this] { watch(); });
   } catch (const std::system_error& error) {  // a limit on processes
     end();
     throw_run_error("A thread for a host lane of --device cuda cannot be started ({}).", error.what());
@@ -57,6 +58,7 @@ void CudaHostLanes::end() {
     const std::lock_guard lock(mutex_);
     ending_ = true;
     for (Lane& lane : lanes_) lane.filled.notify_one();
+    end_.notify_one();
   }
   for (std::thread& thread : threads_) thread.join();
 }
@@ -72,20 +74,31 @@ bool CudaHostLanes::reached(Event event) const {
 }
 
 void CudaHostLanes::await(Event event) {
-  constexpr auto kLook = std::chrono::milliseconds(200);
   std::unique_lock lock(mutex_);
-  while (!done_.wait_for(lock, kLook, [&] { return reached(event); })) {
-    lock.unlock();
-    if (streams_failed_()) failed_ = true;
-    lock.lock();
-  }
+  done_.wait(lock, [&] { return reached(event); });
 }
 
 // The driver is not asked: a thread that is held up inside it, where a stream's queue is full, may wait for this one.
-void CudaHostLanes::wait_for(const CudaArrival& arrival) const {
-  while (!cuda_count_reached(arrival.word, arrival.value)) {
-    if (failed_) throw CudaError("A stream of the GPU has failed, and nothing comes from it any more.");
-    std::this_thread::yield();
+void CudaHostLanes::wait_for(const CudaArrival& arrival) {
+  if (cuda_count_reached(arrival.word, arrival.value)) return;
+  ++waiting_;
+  while (!failed_ && !cuda_count_reached(arrival.word, arrival.value)) std::this_thread::yield();
+  --waiting_;
+  if (failed_) std::rethrow_exception(failure_);
+}
+
+// Any thread of the host may be behind the stream that has failed, the control thread too, whatever it waits for.
+void CudaHostLanes::watch() {
+  constexpr auto kLook = std::chrono::milliseconds(200);
+  std::unique_lock lock(mutex_);
+  while (!end_.wait_for(lock, kLook, [&] { return ending_; })) {
+    if (waiting_ == 0 || failed_) continue;
+    lock.unlock();
+    if (std::exception_ptr failure = failure_of_streams_()) {
+      failure_ = std::move(failure);
+      failed_ = true;
+    }
+    lock.lock();
   }
 }
 

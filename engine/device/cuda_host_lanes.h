@@ -54,10 +54,11 @@ class CudaHostLanes {
     std::vector<Event> events;          // those of other host lanes
   };
 
-  /// A thread for each host lane among `lanes`. RunError where the system has none left. `streams_failed` says whether
-  /// a stream has, so that no lane waits for it for ever; the control thread asks it while it waits for a lane.
+  /// A thread for each host lane among `lanes`, and one that asks `failure_of_streams` five times a second whether a
+  /// stream has failed, and with what, while a lane waits for one: it may be held up by the driver, lanes may not.
+  /// RunError where the system has no threads left.
   CudaHostLanes(const std::vector<LaneInfo>& lanes, CudaTrace& trace, std::function<Nanos()> now,
-                std::function<bool()> streams_failed);
+                std::function<std::exception_ptr()> failure_of_streams);
   /// Does what is queued first.
   ~CudaHostLanes();
   CudaHostLanes(const CudaHostLanes&) = delete;
@@ -81,17 +82,20 @@ class CudaHostLanes {
   static constexpr std::size_t kCountStride = 16;  // counts of two lanes do not share a cache line
 
   bool reached(Event event) const;
-  void wait_for(const CudaArrival& arrival) const;
+  void wait_for(const CudaArrival& arrival);
   void run(LaneId lane);
+  void watch();
   void end();
 
   CudaTrace& trace_;
   std::function<Nanos()> now_;
-  std::function<bool()> streams_failed_;
+  std::function<std::exception_ptr()> failure_of_streams_;
+  std::exception_ptr failure_;        // written before failed_
   std::atomic<bool> failed_ = false;  // a stream has
+  std::atomic<int> waiting_ = 0;      // lanes that look at a stream's word
   PinnedMemory counts_;
   std::mutex mutex_;
-  std::condition_variable done_;
+  std::condition_variable done_, end_;
   bool ending_ = false, stopped_ = false;
   std::exception_ptr error_;
   std::vector<Lane> lanes_;  // by id

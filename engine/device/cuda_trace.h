@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -96,5 +97,9 @@ class CudaTrace {
   std::vector<const CudaMark*> anchors_;  // at the beginning and behind every step
   Nanos begin_ = 0;                       // time of the first
 };
+
+/// A mark in the stream at which the clock `now` is known: half way between the two moments that the device must have
+/// reached it between, the closest of some tries. Every stream is idle.
+CudaTrace::Anchor find_anchor(CudaMarks& marks, CudaStream stream, const std::function<Nanos()>& now);
 
 }  // namespace tandem

@@ -136,19 +136,20 @@ void ThreadPool::State::end() {
   for (std::thread& thread : threads) thread.join();
 }
 
-ThreadPool::ThreadPool(unsigned threads) : state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(unsigned threads, unsigned spare) : state_(std::make_unique<State>()) {
   if (threads == 0) threads = usable_threads();
   const std::vector<int> cpus = allowed_cpus();
   // A quota of 1.5 CPUs makes two threads, which must not spin it away.
-  state_->pinned = pinning_wanted() && threads > 1 && threads == cpus.size() && threads == usable_threads() &&
-                   cgroup_cpus() >= threads;
+  state_->pinned = pinning_wanted() && threads > 1 && threads + spare == cpus.size() &&
+                   threads + spare == usable_threads() && cgroup_cpus() >= threads + spare;
   state_->spins = state_->pinned ? kSpins : 0;
   State* state = state_.get();
   state->threads.reserve(threads - 1);
   try {
     for (unsigned i = 1; i < threads; ++i) {
       if (state->pinned)
-        state->threads.emplace_back([state, cpu = cpus[i], all = cpus.size()] { state->run_pinned_helper(cpu, all); });
+        state->threads.emplace_back(
+            [state, cpu = cpus[i + spare], all = cpus.size()] { state->run_pinned_helper(cpu, all); });
       else
         state->threads.emplace_back([state] { state->run_helper(); });
     }

@@ -13,14 +13,16 @@ unsigned usable_threads();
 /// Runs loops on `threads` threads, the caller among them. Indices are handed out dynamically, so results must not
 /// depend on which thread runs an index.
 ///
-/// A pool that is to use every CPU of the process pins each thread of its own to one CPU and leaves the first CPU to
-/// the caller, whose mask it does not touch; its threads spin for some microseconds after a loop, then sleep. A pool of
-/// more or fewer threads than CPUs, or beyond a cgroup quota, does neither: its threads could hold up others. The
-/// environment variable TANDEM_PIN=0 turns pinning and spinning off, where another program is to share the CPUs.
+/// A pool that is to use every CPU of the process but `spare` pins each thread of its own to one CPU and leaves the
+/// first CPU to the caller, whose mask it does not touch, and the next `spare` to others; its threads spin for some
+/// microseconds after a loop, then sleep. A pool of more or fewer threads than CPUs, or beyond a cgroup quota, does
+/// neither: its threads could hold up others. The environment variable TANDEM_PIN=0 turns pinning and spinning off,
+/// where another program is to share the CPUs.
 class ThreadPool {
  public:
-  /// `threads` counts the caller; 0 means usable_threads(). Throws InputError where TANDEM_PIN is neither 0 nor 1.
-  explicit ThreadPool(unsigned threads = 0);
+  /// `threads` counts the caller; 0 means usable_threads(). `spare`: CPUs of threads that look at a device all the
+  /// time. Throws InputError where TANDEM_PIN is neither 0 nor 1.
+  explicit ThreadPool(unsigned threads = 0, unsigned spare = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

@@ -34,7 +34,7 @@ def trained_model(run: Path, export: Path) -> Model:
 def prompts(encoder: Encoder, vocabulary: int) -> dict[str, list[int]]:
     r = random.Random(11)
     made = {"random tokens": [BOS] + [r.randrange(3, vocabulary) for _ in range(200)]}
-    for task in ("niah_single_1", "niah_multikey_1", "qa"):
+    for task in ("niah_single_1", "niah_multikey_1", "qa_1"):
         test = make_test(task, 700, 0, 9, lambda s: len(encoder.encode(s)) + 1, 64)
         made[task] = [BOS] + encoder.encode(test.prompt)
     return made

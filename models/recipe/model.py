@@ -117,7 +117,7 @@ class Model(nn.Module):
             raise SystemExit(f"model.py: the model cannot grow from this one: {', '.join(different) or 'grow and layers'} differ.")
         if [i for i in layers if i >= 0] != list(range(smaller.shape.layers)):
             raise SystemExit(f"model.py: grow is {layers}, but the model to grow from has {smaller.shape.layers} layers: give each "
-                             "of them once, in order. To train on what has grown already, leave grow out.")
+                             "of them once, in order.")
         with torch.no_grad():
             self.embed.load_state_dict(smaller.embed.state_dict())
             self.norm.copy_(smaller.norm)

@@ -30,6 +30,9 @@ def check_config(config: dict, file: Path) -> None:
         if unknown:
             raise SystemExit(f"train.py: {file}: stage {number} has '{unknown[0]}', which no stage has: {', '.join(STAGE_OPTIONS)} "
                              "may be there beside what must.")
+        if stage.get("questions", 12) < 5:
+            raise SystemExit(f"train.py: {file}: 'questions' of stage {number} is {stage['questions']}: dense contexts have four or "
+                             "more, so give 5 or more.")
         if "minutes" not in stage and "steps" not in stage:
             raise SystemExit(f"train.py: {file}: stage {number} has neither 'minutes' nor 'steps': say how long it lasts.")
         if not isinstance(stage["families"], list) or len(stage["families"]) != len(FAMILIES):
@@ -61,6 +64,7 @@ class Plan:
     def __init__(self, config: dict):
         self.stages, self.lr = config["stages"], config["lr"]
         self.by_steps = all("steps" in stage for stage in self.stages)
+        self.total = 60 * sum(stage.get("minutes", 0) for stage in self.stages)  # seconds, of all stages
         self.state = {"stage": 0, "batch": 0, "stage_seconds": 0.0, "step": 0, "tokens": 0, "seconds": 0.0}
 
     def stage_done(self) -> bool:
@@ -74,6 +78,7 @@ class Plan:
         """Scales what is left, so that it takes so many seconds, if nothing comes between."""
         rest = [stage["minutes"] for stage in self.stages[self.state["stage"]:]]
         left = 60 * sum(rest) - self.state["stage_seconds"]
+        self.total = self.state["seconds"] + max(0.0, seconds)
         scale = max(0.0, seconds) / max(left, 1e-9)
         for i, minutes in enumerate(rest):
             spent = self.state["stage_seconds"] / 60 if i == 0 else 0
@@ -87,7 +92,7 @@ class Plan:
         if self.by_steps:
             share = self.state["step"] / sum(stage["steps"] for stage in self.stages)
         else:
-            share = self.state["seconds"] / (60 * sum(stage.get("minutes", 0) for stage in self.stages))
+            share = self.state["seconds"] / self.total
         return self.lr * min(1, (warm_steps + 1) / 200) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * min(1, share))))
 
     def advance(self, seconds: float, tokens: int) -> None:

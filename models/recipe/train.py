@@ -18,8 +18,8 @@ needles alone, 0.35 where it is not said; uuids: of niah's contexts, those whose
 of qa's questions, those that follow from two facts, 0.2 where it is not said; questions: a dense context has fewer than so
 many, 12 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
 
-A configuration with "grow" starts from --init, an export with fewer layers, at its first stage: "grow": [0, -1, 1] puts a new
-layer between its two. A new layer adds nothing at first, so that training begins where the smaller model ended.
+A configuration with "grow" starts from --init, at its first stage where that has fewer layers: "grow": [0, -1, 1] puts a new
+layer between its two. One that has grown already is gone on with. A new layer adds nothing at first, so that training begins where the smaller model ended.
 """
 import argparse
 import contextlib
@@ -268,8 +268,7 @@ class Trainer:
               f"{self.device}, {self.options.workers} data processes", flush=True)
         saved = time.monotonic()
         while not self.plan.done() and not stopping():
-            if self.options.within:
-                self.plan.fit(60 * self.options.within - (time.monotonic() - self.began) - LAST_SAVE)
+            self.fit_plan()
             self.train_stage(saved)
             if self.plan.stage_done():
                 self.plan.next_stage()
@@ -277,6 +276,11 @@ class Trainer:
             saved = time.monotonic()
         self.batches.close()
         print("finished" if self.plan.done() else "stopped; the same command goes on", flush=True)
+
+    def fit_plan(self) -> None:
+        """At a stage's start, and when its shape is compiled."""
+        if self.options.within:
+            self.plan.fit(60 * self.options.within - (time.monotonic() - self.began) - LAST_SAVE)
 
     def train_stage(self, saved: float) -> None:
         s, number = self.plan.state, self.plan.state["stage"]
@@ -291,6 +295,8 @@ class Trainer:
             line = self.step(self.batches.get(), figures)  # with figures it waits for the device
             self.plan.advance(0.0 if compiling else time.monotonic() - began, stage["T"] * stage["B"])
             steps += 1
+            if compiling and steps == 3:
+                self.fit_plan()
             if figures:
                 if not math.isfinite(line["loss"]):
                     self.diverged("the loss")

@@ -129,6 +129,7 @@ class RegisteredPages {
       mapped = found->second;
       mapped_.erase(found);
     }
+    cudaDeviceSynchronize();  // as cudaFreeHost does: a stream may still read it
     cudaHostUnregister(data);
     munmap(mapped.first, mapped.second);
     return true;

@@ -56,7 +56,7 @@ TEST(CudaArrivals, APointOfAStreamServesAllThatWaitForIt) {
   cuda->drain();
 }
 
-// Nothing asks the driver for it while the control thread may be held up inside; that thread finds out.
+// The lane does not ask the driver, and the control thread may be held up inside: another finds out.
 TEST(CudaArrivals, AStreamThatHasFailedIsWaitedForNoLonger) {
   const auto cuda = make_cuda_device({.host_worker_threads = 1});
   Op fails, waits;
@@ -69,8 +69,13 @@ TEST(CudaArrivals, AStreamThatHasFailedIsWaitedForNoLonger) {
   waits.after = {cuda->submit(cuda->lane(LaneKind::device_compute), std::move(fails))};
   waits.body = [&](BodyContext&) { ran = true; };
   const Event waited = cuda->submit(cuda->worker_lanes().front(), std::move(waits));
-  EXPECT_THAT([&] { cuda->host_wait(waited); },
-              ::testing::ThrowsMessage<CudaError>(::testing::HasSubstr("A stream of the GPU has failed")));
+  // Of a stream that waits for the lane, not for the one that has failed.
+  Op behind;
+  behind.name = "behind";
+  behind.after = {waited};
+  const Event last = cuda->submit(cuda->lane(LaneKind::d2h), std::move(behind));
+  EXPECT_THAT([&] { cuda->host_wait(last); },
+              ::testing::ThrowsMessage<RunError>(::testing::HasSubstr("fallen off the bus")));
   EXPECT_THAT([&] { cuda->drain(); }, ::testing::ThrowsMessage<RunError>(::testing::HasSubstr("fallen off the bus")));
   EXPECT_FALSE(ran);
 }

@@ -66,13 +66,7 @@ struct Bag {
   int launched = 0, most_ahead = 0, device_fails_at = -1, host_fails_at = -1;
 };
 
-/// Also with this machine's GPU, where there is one (test_cuda_device_gpu).
-class CudaBag : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!cuda_missing().empty()) GTEST_SKIP() << cuda_missing();
-  }
-};
+class CudaBag : public AnyGpuTest {};
 
 // The stream may not take what the host would have done sooner: one task is under way and one is behind it.
 TEST_F(CudaBag, EachTaskIsTakenOnceByWhoeverIsFree) {

@@ -19,15 +19,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-/// Also with this machine's GPU, where there is one (test_cuda_device_gpu).
-class CudaDevice : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!cuda_missing().empty()) GTEST_SKIP() << cuda_missing();
-  }
-};
+class CudaDeviceTest : public AnyGpuTest {};
 
-TEST_F(CudaDevice, OneOfEachLaneAndAClockThatSaysMeasured) {
+TEST_F(CudaDeviceTest, OneOfEachLaneAndAClockThatSaysMeasured) {
   const auto cuda = make_cuda_device({.host_worker_threads = 2});
   const std::string gpu = cuda_device().name;
   EXPECT_EQ(cuda->clock_name(), "measured on " + gpu + ", host " + cpu_model_name() + ", 2 threads");
@@ -43,7 +37,7 @@ TEST_F(CudaDevice, OneOfEachLaneAndAClockThatSaysMeasured) {
 
 // Streams and host lanes are threads that run when they get there: an edge that is not honoured, in either direction,
 // reads a cell before it is written.
-TEST_F(CudaDevice, EdgesOrderStreamsAndThreads) {
+TEST_F(CudaDeviceTest, EdgesOrderStreamsAndThreads) {
   const auto cuda = make_cuda_device();
   constexpr std::size_t kCells = 8;
   const HostBuffer cells = cuda->allocate_host(kCells * sizeof(int), "cells");
@@ -76,7 +70,7 @@ TEST_F(CudaDevice, EdgesOrderStreamsAndThreads) {
   EXPECT_TRUE(std::equal(found.begin(), found.end(), expected));
 }
 
-TEST_F(CudaDevice, WhatHasNoLaunchIsRefused) {
+TEST_F(CudaDeviceTest, WhatHasNoLaunchIsRefused) {
   const auto cuda = make_cuda_device();
   Op op;
   op.name = "new idea";
@@ -89,7 +83,7 @@ TEST_F(CudaDevice, WhatHasNoLaunchIsRefused) {
   cuda->host_wait(cuda->submit(cuda->lane(LaneKind::device_compute), op));
 }
 
-TEST_F(CudaDevice, TheCpuDoesNotTouchTheGpusMemory) {
+TEST_F(CudaDeviceTest, TheCpuDoesNotTouchTheGpusMemory) {
   const auto cuda = make_cuda_device();
   const DeviceBuffer buffer = cuda->allocate_device(64, "far away");
   Op op;
@@ -100,7 +94,7 @@ TEST_F(CudaDevice, TheCpuDoesNotTouchTheGpusMemory) {
   EXPECT_THAT([&] { cuda->host_wait(event); }, ThrowsMessage<LogicError>(HasSubstr("'far away' on the GPU")));
 }
 
-TEST_F(CudaDevice, TheGpuDoesNotTouchWhatOnlyTheHostReaches) {
+TEST_F(CudaDeviceTest, TheGpuDoesNotTouchWhatOnlyTheHostReaches) {
   const auto cuda = make_cuda_device();
   const HostBuffer own = cuda->allocate_host_only(std::size_t{3} << 20, "at home"),
                    other = cuda->allocate_host(64, "x");
@@ -118,7 +112,7 @@ TEST_F(CudaDevice, TheGpuDoesNotTouchWhatOnlyTheHostReaches) {
 }
 
 // A stream that has failed writes no more words for host lanes.
-TEST_F(CudaDevice, BehindAnErrorHostLanesWaitForNoStream) {
+TEST_F(CudaDeviceTest, BehindAnErrorHostLanesWaitForNoStream) {
   const auto cuda = make_cuda_device();
   const LaneId host = cuda->lane(LaneKind::host_workers), compute = cuda->lane(LaneKind::device_compute);
   std::atomic<bool> held = true;
@@ -140,7 +134,7 @@ TEST_F(CudaDevice, BehindAnErrorHostLanesWaitForNoStream) {
   cuda->drain();
 }
 
-TEST_F(CudaDevice, AnErrorOfAHostLaneIsToldOnceAndNothingHangs) {
+TEST_F(CudaDeviceTest, AnErrorOfAHostLaneIsToldOnceAndNothingHangs) {
   const auto cuda = make_cuda_device();
   const LaneId host = cuda->lane(LaneKind::host_workers), compute = cuda->lane(LaneKind::device_compute);
   std::atomic<int> ran = 0;
@@ -168,7 +162,7 @@ TEST_F(CudaDevice, AnErrorOfAHostLaneIsToldOnceAndNothingHangs) {
   EXPECT_THROW(cuda->drain(), RunError);
 }
 
-TEST_F(CudaDevice, TheTraceOfAStepAddsUp) {
+TEST_F(CudaDeviceTest, TheTraceOfAStepAddsUp) {
   const auto cuda = make_cuda_device();
   const LaneId host = cuda->lane(LaneKind::host_workers), compute = cuda->lane(LaneKind::device_compute);
   cuda->end_step(Device::kSetupStep, {});
@@ -196,7 +190,7 @@ TEST_F(CudaDevice, TheTraceOfAStepAddsUp) {
   }
 }
 
-TEST_F(CudaDevice, ALaunchThatThrowsLeavesNothingBehind) {
+TEST_F(CudaDeviceTest, ALaunchThatThrowsLeavesNothingBehind) {
   const auto cuda = make_cuda_device({.upload_bytes = 4096});
   const LaneId compute = cuda->lane(LaneKind::device_compute);
   std::atomic<bool> done = false;
@@ -220,7 +214,7 @@ TEST_F(CudaDevice, ALaunchThatThrowsLeavesNothingBehind) {
   EXPECT_EQ(account_idle(cuda->drain()).total.h2d, 0u);
 }
 
-TEST_F(CudaDevice, TimesOfStreamsAreTheControlThreads) {
+TEST_F(CudaDeviceTest, TimesOfStreamsAreTheControlThreads) {
   const auto cuda = make_cuda_device();
   const LaneId compute = cuda->lane(LaneKind::device_compute);
   cuda->drain();  // both clocks are known from here on
@@ -248,7 +242,7 @@ TEST_F(CudaDevice, TimesOfStreamsAreTheControlThreads) {
   EXPECT_LT(apart[10], 1'000'000);  // a thread may be held up between the two looks at the clock
 }
 
-TEST_F(CudaDevice, CountsAreSettled) {
+TEST_F(CudaDeviceTest, CountsAreSettled) {
   const auto cuda = make_cuda_device();
   const HostBuffer counted = cuda->allocate_host(sizeof(std::uint32_t), "counted");  // in_stream() runs on the host
   Op op;

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "engine/device/cuda_device.h"
 #include "tests/engine/kernels/cuda_emulator/streams.h"

@@ -22,14 +22,12 @@ namespace tandem {
 namespace {
 
 constexpr std::size_t kGuard = 256;
-/// NaN in f64, f32, f16 and bf16.
-unsigned char poison() {
-  return cuda_emulator::idle() ? 0 : 0xff;
-}
+constexpr unsigned char kPoison = 0xff;  // NaN in f64, f32, f16 and bf16
 
 void* allocate(std::size_t bytes) {
   auto* const all = static_cast<unsigned char*>(::operator new(bytes + 2 * kGuard, std::align_val_t(kGuard)));
-  std::memset(all, poison(), bytes + 2 * kGuard);
+  std::memset(all, kPoison, bytes + 2 * kGuard);
+  if (cuda_emulator::idle()) std::memset(all + kGuard, 0, bytes);
   return all + kGuard;
 }
 
@@ -38,7 +36,7 @@ void release(void* data, std::size_t bytes) {
   if (data == nullptr) return;
   auto* const all = static_cast<unsigned char*>(data) - kGuard;
   const auto clean = [](const unsigned char* from) {
-    return std::all_of(from, from + kGuard, [](unsigned char byte) { return byte == poison(); });
+    return std::all_of(from, from + kGuard, [](unsigned char byte) { return byte == kPoison; });
   };
   if (!clean(all) || !clean(all + kGuard + bytes)) {
     std::fprintf(stderr, "A kernel wrote outside %zu bytes of emulated device memory.\n", bytes);
