@@ -107,12 +107,12 @@ std::string file_in_plan(const std::string& file, const std::string& hash) {
   return fmt::format("{}, {}", std::filesystem::path(file).filename().string(), hash);
 }
 
-/// The texts that RULER's tasks are made of.
+/// The texts that RULER's tasks are made of, as methods/fluxion/collected.py reads them.
 std::string prompts_of(const eval::RulerTexts& texts, const std::string& essays) {
   std::string text = "RULER, embedded";
   if (texts.essays) text += "; essays: " + file_in_plan(essays, texts.essays->hash);
-  for (const auto& set : {texts.squad, texts.hotpot})
-    if (set) text += "; questions: " + file_in_plan(set->file, set->hash);
+  if (texts.squad) text += "; qa_1: " + file_in_plan(texts.squad->file, texts.squad->hash);
+  if (texts.hotpot) text += "; qa_2: " + file_in_plan(texts.hotpot->file, texts.hotpot->hash);
   return text;
 }
 

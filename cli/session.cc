@@ -51,7 +51,6 @@ void check_cache_rank(const SessionOptions& options) {
 
 /// Who is asked to be a cache rank: nullptr for a thread that is started when one is needed.
 std::shared_ptr<Communicator> cache_rank_of(const SessionOptions& options) {
-  check_cache_rank(options);
   if (options.peer_link == "threads") return other_rank();
   const auto rank = std::make_shared<RankThread>(
       make_nccl_pair(load_gpu_libraries(), {}, "The inference rank", "The cache rank", {}));
@@ -144,7 +143,7 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
   session.engine.kv.host_bytes = parse_size(options.host_kv, "--host-kv");
   session.engine.prefill_chunk = chunk_of(options);
   session.engine.interrupted = [] { return interrupted(); };
-  session.engine.peer = cache_rank_of(options);
+  check_cache_rank(options);
   session.engine.peer_patience = std::chrono::milliseconds(std::llround(options.rank_timeout * 1000));
   if (options.threads > usable_threads()) {
     throw_input_error(
@@ -176,6 +175,7 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
     throw_input_error("There is no device '{}'.{} There are {}.", options.device, did_you_mean(options.device, known),
                       join_names(known));
   }
+  session.engine.peer = cache_rank_of(options);
   session.pool = std::make_unique<ThreadPool>(threads, spare);
   session.model = load_model(options.model, with_tokenizer);
   session.engine.precision = parse_precision(options.precision, session.model);

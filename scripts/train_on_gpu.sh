@@ -11,7 +11,7 @@
 # export's weight shards, the rest of it as export.tar, the logs and accuracy.json; each file is smaller than 16 MB
 # (models/recipe/plot_training.py draws the curve from log.jsonl, anywhere). With 8 it ends within ten minutes: saving takes half a
 # minute at most. While it waits it copies the last save every two minutes, so that a call that is ended from outside leaves that.
-# A test copies the export before it begins. The exit code is 0 while all is well, 1 when training failed, 2 where there is no GPU.
+# A test copies the export before it begins. The exit code is 0 while all is well, 1 when training failed, 2 where there is no GPU to train on.
 # On a machine that starts empty each time, unpack the last results into a folder and set INIT to it: training then begins with
 # those weights, at the stage they had reached.
 #

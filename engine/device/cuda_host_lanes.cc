@@ -42,7 +42,7 @@ CudaHostLanes::CudaHostLanes(const std::vector<LaneInfo>& lanes, CudaTrace& trac
   try {
     for (const LaneInfo& info : lanes)
       if (info.kind == LaneKind::host_workers) threads_.emplace_back([this, id = info.id] { run(id); });
-    threads_.emplace_back([this] { watch(); });
+    watcher_ = std::thread([this] { watch(); });
   } catch (const std::system_error& error) {  // a limit on processes
     end();
     throw_run_error("A thread for a host lane of --device cuda cannot be started ({}).", error.what());
@@ -58,9 +58,14 @@ void CudaHostLanes::end() {
     const std::lock_guard lock(mutex_);
     ending_ = true;
     for (Lane& lane : lanes_) lane.filled.notify_one();
-    end_.notify_one();
   }
   for (std::thread& thread : threads_) thread.join();
+  {
+    const std::lock_guard lock(mutex_);
+    unwatched_ = true;
+    unwatch_.notify_one();
+  }
+  if (watcher_.joinable()) watcher_.join();
 }
 
 void CudaHostLanes::submit(LaneId lane, Task task) {
@@ -91,7 +96,7 @@ void CudaHostLanes::wait_for(const CudaArrival& arrival) {
 void CudaHostLanes::watch() {
   constexpr auto kLook = std::chrono::milliseconds(200);
   std::unique_lock lock(mutex_);
-  while (!end_.wait_for(lock, kLook, [&] { return ending_; })) {
+  while (!unwatch_.wait_for(lock, kLook, [&] { return unwatched_; })) {
     if (waiting_ == 0 || failed_) continue;
     lock.unlock();
     if (std::exception_ptr failure = failure_of_streams_()) {

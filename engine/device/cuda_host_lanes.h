@@ -95,11 +95,12 @@ class CudaHostLanes {
   std::atomic<int> waiting_ = 0;      // lanes that look at a stream's word
   PinnedMemory counts_;
   std::mutex mutex_;
-  std::condition_variable done_, end_;
-  bool ending_ = false, stopped_ = false;
+  std::condition_variable done_, unwatch_;
+  bool ending_ = false, unwatched_ = false, stopped_ = false;
   std::exception_ptr error_;
   std::vector<Lane> lanes_;  // by id
   std::vector<std::thread> threads_;
+  std::thread watcher_;  // ends after them
 };
 
 }  // namespace tandem

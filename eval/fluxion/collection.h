@@ -29,7 +29,7 @@ struct CollectSource {
   std::string tandem_version, git_commit, isa;
   std::string model, weights_hash, tokenizer_hash;
   ModelShape shape;
-  std::string prompts;              // "RULER, embedded", or the text's file and hash
+  std::string prompts;              // "RULER, embedded" and the files of its texts, or a text's file and hash
   std::vector<CollectPrompt> list;  // in the order in which they are run
   std::function<std::vector<std::int32_t>(const CollectPrompt&)> tokens;
 };

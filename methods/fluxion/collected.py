@@ -3,6 +3,7 @@ whole."""
 import collections
 import hashlib
 import json
+import re
 import struct
 import sys
 
@@ -12,6 +13,8 @@ BLOCKS = (1, 16, 32, 64, 128)
 ANCHOR_BUDGETS = slice(35, 39)
 ANCHOR_NAMES = [f"anchor_budget_{block}" for block in BLOCKS[1:]]
 SAMPLING = ("prompts", "seed", "steps", "decode_steps")  # of a plan: which rows there are, not what a row says
+# RULER's tasks whose needles are hidden in prose, which --ruler-essays replaces (eval/ruler/ruler.cc).
+IN_ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 DTYPES = {"F32": np.float32, "I32": np.int32, "U8": np.uint8}
 
 
@@ -46,6 +49,13 @@ def write_tensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
+def ruler_origin(prompts, seed, task):
+    """What a task's prompts follow from: the seed, and the hash of the file that its text comes from, where it has one."""
+    hashes = dict(re.findall(r"; (essays|qa_1|qa_2): .*?, ([0-9a-f]{16})(?=; |$)", prompts))
+    text = hashes.get("essays" if task in IN_ESSAYS else task)
+    return f"{seed}-{text}" if text else f"{seed}"
+
+
 class Data:
     """All rows of some collections of one model under one policy and tau."""
 
@@ -57,10 +67,9 @@ class Data:
             lengths = sorted({int(shard["file"].rsplit("-", 2)[1]) for shard in manifest["shards"]})
             self.folders.append({field: manifest["plan"][field] for field in SAMPLING} |
                                 {"lengths": lengths, "count": len(manifest["shards"])})
-            # RULER's prompts follow from their texts and the seed; the windows of a text do not.
+            # RULER's prompts follow from the seed and their texts; the windows of a text do not.
             prompts = manifest["plan"]["prompts"]
             ruler = prompts.startswith("RULER")
-            origin = prompts.removeprefix("RULER, embedded") + str(manifest["plan"]["seed"]) if ruler else prompts
             windows = collections.Counter(shard["file"].rsplit("-", 1)[0] for shard in manifest["shards"])
             p, t = self.plan["policies"].index(policy), self.plan["taus"].index(self.tau)
             for shard in manifest["shards"]:
@@ -82,6 +91,7 @@ class Data:
                 columns["prompt"].append(np.full(len(features), len(self.prompts)))
                 name = shard["file"].removesuffix(".safetensors")
                 kind, index = name.rsplit("-", 1)
+                origin = ruler_origin(prompts, manifest["plan"]["seed"], kind.rsplit("-", 1)[0]) if ruler else prompts
                 self.prompts.append(f"{origin}-{name}")
                 self.folder_of.append(len(self.folders) - 1)
                 self.order.append(hash_of(self.prompts[-1]) if ruler else 1 - (int(index) + 1) / windows[kind])

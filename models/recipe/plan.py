@@ -64,25 +64,29 @@ class Plan:
     def __init__(self, config: dict):
         self.stages, self.lr = config["stages"], config["lr"]
         self.by_steps = all("steps" in stage for stage in self.stages)
-        self.total = 60 * sum(stage.get("minutes", 0) for stage in self.stages)  # seconds, of all stages
+        self.total = 60 * sum(stage.get("minutes", 0) for stage in self.stages)  # seconds, of all stages: fit() knows better
         self.state = {"stage": 0, "batch": 0, "stage_seconds": 0.0, "step": 0, "tokens": 0, "seconds": 0.0}
 
     def stage_done(self) -> bool:
         stage, s = self.stages[self.state["stage"]], self.state
-        return s["batch"] >= stage["steps"] if "steps" in stage else s["stage_seconds"] >= 60 * stage["minutes"]
+        return s["batch"] >= stage["steps"] if "steps" in stage else s["stage_seconds"] >= 60 * self.minutes()[s["stage"]]
+
+    def minutes(self) -> list[float]:
+        """Of each stage: the plan's, or what fit() made of them, now or before a stop."""
+        return self.state.get("minutes") or [stage.get("minutes", 0) for stage in self.stages]
 
     def done(self) -> bool:
         return self.state["stage"] >= len(self.stages)
 
     def fit(self, seconds: float) -> None:
         """Scales what is left, so that it takes so many seconds, if nothing comes between."""
-        rest = [stage["minutes"] for stage in self.stages[self.state["stage"]:]]
-        left = 60 * sum(rest) - self.state["stage_seconds"]
+        now, spent = self.state["stage"], self.state["stage_seconds"] / 60
+        minutes = self.minutes()
+        left = [max(0.0, minutes[now] - spent), *minutes[now + 1:]]
+        scale = max(0.0, seconds) / 60 / max(sum(left), 1e-9)
+        fitted = [scale * part for part in left]
+        self.state["minutes"] = [*minutes[:now], spent + fitted[0], *fitted[1:]]
         self.total = self.state["seconds"] + max(0.0, seconds)
-        scale = max(0.0, seconds) / max(left, 1e-9)
-        for i, minutes in enumerate(rest):
-            spent = self.state["stage_seconds"] / 60 if i == 0 else 0
-            self.stages[self.state["stage"] + i]["minutes"] = spent + scale * (minutes - spent)
 
     def next_stage(self) -> None:
         self.state |= {"stage": self.state["stage"] + 1, "batch": 0, "stage_seconds": 0.0}

@@ -295,7 +295,7 @@ class Trainer:
             line = self.step(self.batches.get(), figures)  # with figures it waits for the device
             self.plan.advance(0.0 if compiling else time.monotonic() - began, stage["T"] * stage["B"])
             steps += 1
-            if compiling and steps == 3:
+            if steps == 3:
                 self.fit_plan()
             if figures:
                 if not math.isfinite(line["loss"]):

@@ -25,27 +25,31 @@ class MuonTest(unittest.TestCase):
         from muon import Muon
         torch.manual_seed(1)
         ours = [torch.nn.Parameter(torch.randn(shape)) for shape in ((24, 40), (40, 24), (24, 40), (32, 32), (8, 24), (24, 8))]
-        theirs = copy.deepcopy(ours)
+        theirs, weights = copy.deepcopy(ours), [w.detach().clone() for w in ours]
         unused = torch.nn.Parameter(torch.randn(4, 4))
         mine = Muon([*ours, unused], lr=0.01, weight_decay=0.05)
         reference = torch.optim.Muon(theirs, lr=0.01, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
+
+        def alike():
+            """To the bit on an AMD EPYC (Zen 4, avx512_bf16); other CPUs may have other kernels for stacks of bf16 matrices."""
+            for a, b, before in zip(ours, theirs, weights):
+                self.assertLess((a - b).norm(), 0.01 * (b - before).norm(), a.shape)
         for _ in range(4):
             for a, b in zip(ours, theirs):
                 a.grad = torch.randn_like(a)
                 b.grad = a.grad.clone()
             mine.step()
             reference.step()
-            for a, b in zip(ours, theirs):
-                self.assertTrue(torch.equal(a, b), a.shape)
+            alike()
         # What torch's had saved goes on with ours.
         saved = copy.deepcopy(reference.state_dict())
         saved["param_groups"][0]["params"].append(len(ours))
         mine = Muon([*ours, unused], lr=0.01, weight_decay=0.05)
         mine.load_state_dict(saved)
+        weights = [b.detach().clone() for b in theirs]
         mine.step()  # with the last gradients
         reference.step()
-        for a, b in zip(ours, theirs):
-            self.assertTrue(torch.equal(a, b), a.shape)
+        alike()
 
     def test_an_update_turns_and_stretches_nothing(self):
         import torch
@@ -91,13 +95,13 @@ class PlanTest(unittest.TestCase):
         from plan import Plan
         plan = Plan({"lr": 1.0, "stages": [{"minutes": 2.0}, {"minutes": 4.0}, {"minutes": 6.0}]})
         plan.fit(6 * 60)
-        self.assertEqual([stage["minutes"] for stage in plan.stages], [1, 2, 3])
+        self.assertEqual(plan.minutes(), [1, 2, 3])
         plan.advance(60, 100)
         self.assertTrue(plan.stage_done())
         plan.next_stage()
         plan.advance(30, 100)  # of 120 seconds; then 8 minutes went by in compiling: 135 seconds are left of 270
         plan.fit(135)
-        self.assertEqual([round(stage["minutes"], 6) for stage in plan.stages], [1, 1.25, 1.5])
+        self.assertEqual([round(minutes, 6) for minutes in plan.minutes()], [1, 1.25, 1.5])
         plan.advance(45, 100)
         plan.next_stage()
         plan.advance(90, 100)
@@ -108,19 +112,19 @@ class PlanTest(unittest.TestCase):
 
     def test_one_that_is_resumed_comes_down_as_well(self):
         from plan import Plan
-        stages = [{"minutes": 30.0} for _ in range(3)]
-        before = Plan({"lr": 1.0, "stages": [dict(stage) for stage in stages]})
-        before.fit(6 * 60)
-        before.advance(120, 1)
-        before.next_stage()
-        after = Plan({"lr": 1.0, "stages": stages})
-        after.state = before.state
-        after.fit(4 * 60)
-        for _ in range(2):
-            after.advance(120, 1)
-            self.assertTrue(after.stage_done())
-            after.next_stage()
-        self.assertAlmostEqual(after.learning_rate(1000), 0.03)
+        for minutes, within in ((30.0, 6), (1.0, 60)):  # scaled down, and up: the stage has run longer than its own minutes
+            config = {"lr": 1.0, "stages": [{"minutes": minutes} for _ in range(3)]}
+            before, after = Plan(config), Plan(config)
+            before.fit(60 * within)
+            before.advance(10 * within, 1)  # half of the first
+            after.state = dict(before.state)
+            after.fit(50 * within)
+            for part in (10, 20, 20):
+                self.assertFalse(after.stage_done())
+                after.advance(part * within + 0.01, 1)
+                self.assertTrue(after.stage_done())
+                after.next_stage()
+            self.assertAlmostEqual(after.learning_rate(1000), 0.03, places=5)
 
 
 @needs_torch

@@ -155,7 +155,7 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
 /// Returns when everything in the stream is done; throws what went wrong in it.
 void cuda_wait(CudaStream stream);
 
-/// Whether something has gone wrong in the stream, of which cuda_wait tells. Returns at once.
+/// Whether something has gone wrong in the stream, of which cuda_wait tells. Waits for nothing in it.
 bool cuda_failed(CudaStream stream);
 
 /// Seconds on the device between the ends of what `enqueue` puts into the stream. Waits for it. Work of a few us is

@@ -10,6 +10,7 @@
 #include "engine/common/error.h"
 #include "engine/device/cuda_device.h"
 #include "engine/device/launch_context.h"
+#include "tests/engine/device/any_gpu_test.h"
 #include "tests/engine/device/in_stream.h"
 
 namespace tandem {

@@ -11,6 +11,7 @@
 #include "engine/device/emu_device.h"
 #include "engine/device/launch_context.h"
 #include "engine/trace/idle.h"
+#include "tests/engine/device/any_gpu_test.h"
 #include "tests/engine/device/in_stream.h"
 
 namespace tandem {

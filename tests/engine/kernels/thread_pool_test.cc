@@ -226,6 +226,25 @@ TEST(ThreadPool, PinsOneThreadPerCpuWhereItUsesThemAll) {
   pool.parallel_for(100, [&](std::size_t) { EXPECT_EQ(usable_threads(), cpus) << "seen from a pinned thread"; });
 }
 
+TEST(ThreadPool, LeavesSpareCpusToOthersAndPinsAllTheSame) {
+  const Pinning on("1");
+  const cpu_set_t before = mask_here();
+  const auto cpus = static_cast<unsigned>(CPU_COUNT(&before));
+  if (cpus < 3 || usable_threads() != cpus) GTEST_SKIP() << "needs three CPUs without a quota";
+  ThreadPool pool(cpus - 1, 1);
+  EXPECT_TRUE(pool.pinned());
+  cpu_set_t all, free;
+  CPU_ZERO(&all);
+  for (const cpu_set_t& mask : masks_of(pool))
+    if (CPU_COUNT(&mask) == 1) CPU_OR(&all, &all, &mask);
+  EXPECT_EQ(CPU_COUNT(&all), static_cast<int>(cpus) - 2);
+  CPU_XOR(&free, &before, &all);  // the first two: the caller's, and the spare one
+  int first = 0;
+  while (!CPU_ISSET(first, &before)) ++first;
+  EXPECT_TRUE(CPU_ISSET(first, &free));
+  EXPECT_FALSE(ThreadPool(cpus, 1).pinned());  // which would leave none
+}
+
 TEST(ThreadPool, PinsNothingWithMoreThreadsThanCpusOrWhenToldNotTo) {
   const cpu_set_t before = mask_here();
   const auto cpus = static_cast<unsigned>(CPU_COUNT(&before));

@@ -24,7 +24,7 @@ RULES = ("fluxion", "output", "score")
 
 
 def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, labels=7, sinks=64, decode_steps=1,
-                     weights="fedcba9800000012"):
+                     weights="fedcba9800000012", task="task"):
     """Ten prompts: what `tandem fluxion collect` writes, in small. Streaming follows from a feature, by another limit for
     each rule; budgets from a feature and from the budget under the anchor of the same tau and rule; at the first tau nothing
     is needed."""
@@ -39,7 +39,7 @@ def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, l
         budgets = np.where(streaming, 0, budgets)[:, None, :, None].repeat(5, 3)
         tensors = {"features": features, "anchor_budgets": anchor, "budgets": np.concatenate([0 * budgets, budgets], 1).astype(np.float32),
                    "slopes": np.broadcast_to(np.float32([0.1, 0.2, 0.3]), (n, 2, 3)), "steps": np.zeros(n, np.int32)}
-        file = folder / f"task-{1024 * (1 + i % 2)}-{i // 2:04}.safetensors"
+        file = folder / f"{task}-{1024 * (1 + i % 2)}-{i // 2:04}.safetensors"
         train.write_tensors(file, {**tensors, "streaming": np.stack([streaming, streaming], 1).astype(np.int32)})
         shards.append({"file": file.name, "tokens": 1000, "rows": n, "hash": ""})
     names = [f"features_{i}" for i in range(35)] + [f"anchor_budget_{n}" for n in (16, 32, 64, 128)] + ["features_39", "features_40"]
@@ -162,9 +162,15 @@ class TrainTest(unittest.TestCase):
             self.assertIn("was trained for the weights fedcba9800000012, --data is of fedcba9800000013", said.getvalue())
             write_collection(c, sinks=32)
             self.assertIn("is for another model or placement", self.judge(c, out))
-            # Other texts in the tasks' place are other prompts.
-            write_collection(b, prompts="RULER, embedded; essays: a.txt, 12")
-            self.assertIsNone(self.run_script([a, b], out))
+            # Other texts are other prompts, of the tasks that they are in.
+            essays = "RULER, embedded; essays: a; b.txt, 0123456789abcdef"
+            for task, said in (("niah_single_1", "have prompts in common"), ("niah_single_2", None), ("qa_1", "have prompts in common")):
+                for folder, prompts in ((a, "RULER, embedded"), (b, essays)):
+                    for file in folder.iterdir():
+                        file.unlink()
+                    write_collection(folder, prompts=prompts, task=task)
+                found = self.run_script([a, b], out)
+                self.assertTrue(said in found if said else found is None, found)
             # A text's windows are the same whatever the seed.
             write_collection(a, prompts="book.txt, 12")
             write_collection(b, prompts="book.txt, 12", seed=2)
