@@ -3,19 +3,9 @@
   python3 tests/models/recipe_math_test.py
 """
 import copy
-import importlib.metadata
-import importlib.util
-import sys
 import unittest
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "models/recipe"))
-
-MISSING = [m for m in ("torch", "sentencepiece", "numpy") if importlib.util.find_spec(m) is None]
-if "torch" not in MISSING and [int(n) for n in importlib.metadata.version("torch").split(".")[:2]] < [2, 9]:
-    MISSING.append("torch 2.9 or newer")
-needs_torch = unittest.skipIf(MISSING, f"not installed: {', '.join(MISSING)}")
+from recipe_needs import needs_torch  # first: it says where the recipe is
 
 
 @needs_torch

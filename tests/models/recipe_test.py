@@ -3,8 +3,6 @@
   python3 tests/models/recipe_test.py
 """
 import collections
-import importlib.metadata
-import importlib.util
 import json
 import os
 import random
@@ -16,17 +14,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "models/recipe"))
+from recipe_needs import ROOT, needs_torch  # first: it says where the others are
 
-import ruler_tasks  # noqa: E402
-import text  # noqa: E402
-from tasks import FAMILIES, Tasks  # noqa: E402
-
-MISSING = [m for m in ("torch", "sentencepiece", "numpy") if importlib.util.find_spec(m) is None]
-if "torch" not in MISSING and [int(n) for n in importlib.metadata.version("torch").split(".")[:2]] < [2, 9]:
-    MISSING.append("torch 2.9 or newer")
-needs_torch = unittest.skipIf(MISSING, f"not installed: {', '.join(MISSING)}")
+import ruler_tasks
+import text
+from tasks import FAMILIES, Tasks
 
 TINY = {"model": {"hidden": 32, "layers": 2, "q_heads": 4, "kv_heads": 1, "head_dim": 64, "intermediate": 48,
                   "rope_theta": 10000.0, "max_positions": 512},

@@ -24,7 +24,7 @@ enum class Call : std::uint8_t { kernel, copy, mark, wait };
 bool asked(Call call);
 
 /// From here on kernels and copies are counted and not done, and memory begins as zeros: to measure what it takes to
-/// ask for them. Before the first allocation.
+/// ask for them. After a device is made, which tries that copies arrive.
 void be_idle();
 bool idle();
 
