@@ -43,7 +43,7 @@ class Packer:
 
     def __init__(self, encoder: Encoder, sentences: list[str], stage: dict):
         self.encoder, self.sentences, self.stage = encoder, sentences, stage
-        shares = {name: stage[name] for name in ("several", "crowded", "uuids", "hops") if name in stage}
+        shares = {name: stage[name] for name in ("several", "crowded", "uuids", "alike", "hops") if name in stage}
         self.tasks = Tasks(sentences, stage["hard"], **shares)
         self.density = self._characters_per_token()
 
@@ -79,19 +79,22 @@ class Packer:
 
     def _strings_row(self, r: random.Random, size: int) -> tuple[list[int], list[int], list[int]]:
         """UUIDs, numbers, names or keys: some listed once, then again and again in random order. A token is no longer enough to
-        find the place to copy from, as it is in repeated random tokens: three or four must agree. Targets are what can be
-        known: not the first time, nor the tokens that say which string it is."""
+        find the place to copy from, as it is in repeated random tokens: three or four must agree, and more in strings that look
+        alike. Targets are what can be known: not the first time, nor the tokens that say which string it is."""
         kinds_of = r.choice((("uuids",), ("uuids",), ("numbers",), ("words",), ("uuids", "numbers", "words")))
         ids, kinds = [BOS], [SKIP]
         most = r.uniform(0.1, 0.6) * size
+        alike = self.stage.get("alike", 0)
+        made = wording.Alphabet.few(r, size // 16).value if alike and r.random() < alike else wording.value
         listed: list[list[int]] = []
         while not listed or len(ids) < most:
-            listed.append(self.encoder.encode(" " + wording.value(r, r.choice(kinds_of)))[:size // 2])
+            listed.append(self.encoder.encode(" " + made(r, r.choice(kinds_of)))[:size // 2])
             ids += listed[-1]
             kinds += [SKIP] * len(listed[-1])
+        unlike = _unlike_after(listed)
         while len(ids) < size:
             again = r.choice(listed)
-            known = min(5, len(again) // 2)
+            known = max(min(5, len(again) // 2), unlike[tuple(again)])
             ids += again
             kinds += [SKIP] * known + [TEXT] * (len(again) - known)
         return ids[:size], kinds[:size], [0] * size
@@ -148,6 +151,17 @@ class Packer:
                 answers += [0] * len(question) + [number * 8 + FAMILIES.index(family) + 1] * len(said)
         rest = size - len(ids)
         return ids + [EOS] * rest, kinds + [SKIP] * rest, answers + [0] * rest
+
+
+def _unlike_after(strings: list[list[int]]) -> dict[tuple[int, ...], int]:
+    """The number of its first tokens that no other string begins with, or all of them."""
+    ordered = sorted({tuple(string) for string in strings})
+
+    def shared(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+        return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+    between = [0, *(shared(a, b) for a, b in zip(ordered, ordered[1:])), 0]
+    return {s: min(len(s), 1 + max(left, right)) for s, left, right in zip(ordered, between, between[1:])}
 
 
 def _some(at: int, count: int) -> list[int]:

@@ -51,11 +51,17 @@ def _needles(r: random.Random, characters: int, hay: str, key: str, value: str, 
     return Test(context + "\n" + question, found, w["answer_join"].join(found))
 
 
-def _family(family: str, split: str | None, tasks: Tasks = Tasks(), **fixed) -> Callable[[random.Random, int], Test]:
+def _last_name(fact: str) -> list[str]:
+    """"The able acid lives in the big barn": what two hops lead to."""
+    return ["the " + fact.rpartition("the ")[2]]
+
+
+def _family(family: str, answers: Callable[[str], list[str]], tasks: Tasks = Tasks(),
+            **fixed) -> Callable[[random.Random, int], Test]:
     def make(r: random.Random, characters: int) -> Test:
         sample = getattr(tasks, family)(r, characters, 1, **fixed)
         question, answer = sample.questions[0]
-        return Test(sample.context + "\n" + question, answer.split(split) if split else [answer], answer)
+        return Test(sample.context + "\n" + question, answers(answer), answer)
     return make
 
 
@@ -72,11 +78,11 @@ TASKS: dict[str, Callable[[random.Random, int], Test]] = {
     "niah_multikey_3": _niah(hay="needles", key="uuids", value="uuids", keys=1, values=1, queries=1),
     "niah_multivalue": _niah(hay="prose", key="words", value="numbers", keys=1, values=4, queries=1),
     "niah_multiquery": _niah(hay="prose", key="words", value="numbers", keys=4, values=1, queries=4),
-    "vt": _family("vt", " ", chains=1, hops=4),
-    "cwe": _family("cwe", " ", common=10, often=30, rarely=3),
-    "fwe": _family("fwe", " "),
-    "qa_1": _family("qa", None, Tasks(hops=0)),
-    "qa_2": _family("qa", None, Tasks(hops=1)),
+    "vt": _family("vt", str.split, chains=1, hops=4),
+    "cwe": _family("cwe", str.split, common=10, often=30, rarely=3),
+    "fwe": _family("fwe", str.split),
+    "qa_1": _family("qa", _last_name, Tasks(hops=0)),
+    "qa_2": _family("qa", _last_name, Tasks(hops=1)),
 }
 
 

@@ -1,7 +1,10 @@
 """The wording and the words of the embedded tasks: eval/ruler/wording.json and eval/ruler/words.json, the same files that
 the program reads, so that a model is trained on the distribution it will be tested on (with other seeds)."""
 import json
+import math
 import random
+import string
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +29,32 @@ def uuid4(r: random.Random) -> str:
 def value(r: random.Random, kind: str) -> str:
     """A value of RULER's kinds: numbers, words or uuids."""
     return {"numbers": number, "words": key, "uuids": uuid4}[kind](r)
+
+
+@dataclass(frozen=True)
+class Alphabet:
+    """What values are made of that look alike: as many agree in a few tokens in a row here as of RULER's in a context ten times as
+    long, and UUIDs are mostly letters, whose pairs are the rarest of their tokens."""
+    digits: str
+    hexadecimal: str
+    words: dict[str, list[str]]
+
+    @classmethod
+    def few(cls, r: random.Random, values: int) -> "Alphabet":
+        """Enough for so many different keys of two words, and for little more."""
+        side = max(3, math.ceil(1.3 * math.sqrt(values)))
+        return cls("".join(r.sample(string.digits, r.randrange(3, 6))),
+                   "".join(r.sample("abcdef", r.randrange(3, 7)) + r.sample(string.digits, r.randrange(3))),
+                   {kind: r.sample(WORDS[kind], min(side, len(WORDS[kind]))) for kind in ("adj", "noun")})
+
+    def value(self, r: random.Random, kind: str) -> str:
+        """As value() makes it, but of this alone."""
+        if kind == "words":
+            return r.choice(self.words["adj"]) + "-" + r.choice(self.words["noun"])
+        if kind == "numbers":
+            return r.choice(self.digits.replace("0", "")) + "".join(r.choices(self.digits, k=6))
+        d = r.choices(self.hexadecimal, k=30)
+        return f"{''.join(d[:8])}-{''.join(d[8:12])}-4{''.join(d[12:15])}-{r.choice('89ab')}{''.join(d[15:18])}-{''.join(d[18:])}"
 
 
 def prose_sentence(r: random.Random) -> str:
