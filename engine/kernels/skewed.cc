@@ -7,6 +7,8 @@
 
 #include "engine/kernels/convert.h"
 #include "engine/kernels/eigen.h"
+#include "engine/kernels/kernel_table.h"
+#include "engine/kernels/scratch.h"
 #include "engine/kernels/topk.h"
 
 namespace tandem {
@@ -34,12 +36,12 @@ const char* key_row(const KvPages& kv, const std::uint32_t* slots, std::uint32_t
   return static_cast<const char*>(kv.pages) + row * kv.dim * size_of(kv.type);
 }
 
-/// out[c] = skew[c] . x
-void turn(const float* skew, const float* x, std::uint32_t columns, std::uint32_t dim, float* out) {
-  for (std::uint32_t c = 0; c < columns; ++c, skew += dim) {
-    out[c] = 0;
-    for (std::uint32_t d = 0; d < dim; ++d) out[c] += skew[d] * x[d];
-  }
+/// out[h][r] = scale * q[h] . rows[r], of `group` vectors q and `n` rows of `dim`.
+void dot_rows(const float* q, std::uint32_t group, const void* rows, DType type, std::uint32_t n, std::uint32_t dim,
+              float scale, float* out) {
+  struct DotScratch;
+  kernels().dot_rows(q, group, rows, type, n, dim, scale, out,
+                     aligned_scratch<DotScratch>(std::size_t{group} * padded_dim(dim)));
 }
 
 /// [n / unit]: the best of a unit's tokens under any head of the group.
@@ -75,37 +77,37 @@ void skew_directions(double* keys, double* queries, std::uint32_t dim, std::uint
 }
 
 void skew_keys(const SkewedKeys& keys, std::uint32_t columns, const KvPages& kv) {
-  std::vector<float> key(kv.dim), row(columns);
-  for (std::uint32_t t = 0; t < keys.tokens; ++t) {
-    to_f32(key_row(kv, keys.slots, keys.kv_head, t), kv.type, 0, kv.dim, key.data());
-    turn(keys.skew, key.data(), columns, kv.dim, row.data());
-    from_f32(row.data(), kv.type, columns, static_cast<char*>(keys.out) + t * columns * size_of(kv.type));
+  constexpr std::uint32_t kTogether = 32;
+  std::vector<float> some(std::size_t{kTogether} * kv.dim), rows(std::size_t{kTogether} * columns);
+  for (std::uint32_t t = 0; t < keys.tokens; t += kTogether) {
+    const std::uint32_t count = std::min(kTogether, keys.tokens - t);
+    for (std::uint32_t i = 0; i < count; ++i)
+      to_f32(key_row(kv, keys.slots, keys.kv_head, t + i), kv.type, 0, kv.dim, &some[std::size_t{i} * kv.dim]);
+    dot_rows(some.data(), count, keys.skew, DType::f32, columns, kv.dim, 1, rows.data());
+    from_f32(rows.data(), kv.type, std::size_t{count} * columns,
+             static_cast<char*>(keys.out) + std::size_t{t} * columns * size_of(kv.type));
   }
 }
 
 void skewed_scores(const SkewedScores& request, const SkewedShape& shape) {
-  const float root = std::sqrt(static_cast<float>(shape.dim));
-  std::vector<float> query(std::size_t{shape.group} * shape.columns), row(shape.columns);
-  for (std::uint32_t h = 0; h < shape.group; ++h)
-    turn(request.skew, request.q + std::size_t{h} * shape.dim, shape.columns, shape.dim, &query[h * shape.columns]);
-  for (std::uint32_t t = 0; t < request.n; ++t) {
-    to_f32(request.keys, shape.type, std::size_t{t} * shape.columns, shape.columns, row.data());
-    for (std::uint32_t h = 0; h < shape.group; ++h) {
-      float sum = 0;
-      for (std::uint32_t c = 0; c < shape.columns; ++c) sum += query[h * shape.columns + c] * row[c];
-      request.scores[std::size_t{h} * request.n + t] = sum / root;
-    }
-  }
+  std::vector<float> turned(std::size_t{shape.group} * shape.columns);
+  dot_rows(request.q, shape.group, request.skew, DType::f32, shape.columns, shape.dim, 1, turned.data());
+  dot_rows(turned.data(), shape.group, request.keys, shape.type, request.n, shape.columns,
+           1 / std::sqrt(static_cast<float>(shape.dim)), request.scores);
+}
+
+std::uint64_t near_the_best(const float* scores, std::uint32_t n, double alpha) {
+  const double least = double{kernels().largest(scores, n)} - alpha;  // -infinity where all are NaN
+  auto bound = static_cast<float>(least);
+  if (bound < least) bound = std::nextafter(bound, std::numeric_limits<float>::infinity());
+  std::uint32_t near = 0;
+  for (std::uint32_t t = 0; t < n; ++t) near += scores[t] >= bound ? 1 : 0;
+  return near;
 }
 
 std::uint32_t tokens_near_the_best(const float* scores, std::uint32_t heads, std::uint32_t n, double alpha) {
   std::uint64_t near = 0;
-  for (std::uint32_t h = 0; h < heads; ++h, scores += n) {
-    float most = kNothing;
-    for (std::uint32_t t = 0; t < n; ++t) most = std::max(most, scores[t]);  // not NaN: the first where none is less
-    const double least = double{most} - alpha;
-    near += static_cast<std::uint64_t>(std::count_if(scores, scores + n, [least](float s) { return s >= least; }));
-  }
+  for (std::uint32_t h = 0; h < heads; ++h) near += near_the_best(scores + std::size_t{h} * n, n, alpha);
   return static_cast<std::uint32_t>((near + heads - 1) / heads);
 }
 

@@ -54,6 +54,8 @@ struct SkewedShape {
 /// scores[h][t] = sum_c (skew[c] . q[h]) keys[t][c] / sqrt(D).
 void skewed_scores(const SkewedScores& request, const SkewedShape& shape);
 
+/// How many tokens of one query head score at least its largest score - alpha. NaN is never near.
+std::uint64_t near_the_best(const float* scores /*[n]*/, std::uint32_t n, double alpha);
 /// How many tokens score near the best, in `heads` query heads together: the mean over them, rounded up, of how many
 /// score at least their head's largest - alpha. 0 where there are none. NaN counts as -infinity, but is never near.
 std::uint32_t tokens_near_the_best(const float* scores /*[heads][n]*/, std::uint32_t heads, std::uint32_t n,

@@ -283,14 +283,19 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
       const float* skew = ctx.read<float>(index.skew);
       const char* keys = ctx.read<char>(index.keys);
       std::vector<float> scores(std::size_t{shape.q_heads} * n);
-      pool_.parallel_for(shape.q_heads, [&](std::size_t h) {
-        const auto g = static_cast<std::uint32_t>(h / shape.group());
-        skewed_scores({query_of_row + h * dim, skew + index.skew_offset(layer, g), keys + index.keys_offset(layer, g),
-                       n, scores.data() + h * n},
-                      {1, dim, index.columns, index.shape.type});
+      std::vector<std::uint64_t> near(shape.kv_heads);
+      pool_.parallel_for(shape.kv_heads, [&](std::size_t head) {
+        const auto g = static_cast<std::uint32_t>(head);
+        float* const of_group = scores.data() + head * shape.group() * n;
+        skewed_scores({query_of_row + head * shape.group() * dim, skew + index.skew_offset(layer, g),
+                       keys + index.keys_offset(layer, g), n, of_group},
+                      {shape.group(), dim, index.columns, index.shape.type});
+        for (std::uint32_t h = 0; h < shape.group(); ++h)  // while they are in the caches
+          near[head] += near_the_best(of_group + std::size_t{h} * n, n, r.alpha);
       });
-      choose_units(pool_, ctx, index, shape, layer, scores, n,
-                   units(r, tokens_near_the_best(scores.data(), shape.q_heads, n, r.alpha)));
+      const std::uint64_t all = std::accumulate(near.begin(), near.end(), std::uint64_t{0});
+      const auto tokens = static_cast<std::uint32_t>((all + shape.q_heads - 1) / shape.q_heads);
+      choose_units(pool_, ctx, index, shape, layer, scores, n, units(r, tokens));
     }
   };
   op.stand_in = [this, shape, layer, rows, units](BodyContext& ctx) {
