@@ -30,12 +30,13 @@ void partial_attention(const float* q, std::span<const KvSpan> spans, AttentionS
 }
 
 void partial_attention_with_scores(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* o,
-                                   float* lse, float* scores) {
+                                   float* lse, float* scores, std::size_t stride) {
   check(shape);
   const std::uint32_t all = shape.group == 32 ? ~0u : (1u << shape.group) - 1;
   for (const KvSpan& span : spans)
     TANDEM_CHECK((span.head_mask & all) == all, "Scores of a span that only heads {:#x} attend.", span.head_mask);
-  kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, scores, token_count(spans),
+  kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, scores,
+                              stride == 0 ? token_count(spans) : stride,
                               aligned_scratch<AttentionScratch>(partial_scratch_floats(shape.group, shape.dim)));
 }
 

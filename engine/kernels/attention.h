@@ -23,9 +23,11 @@ void partial_attention(const float* q /*[group][D]*/, std::span<const KvSpan> sp
                        float* o /*[group][D]*/, float* lse /*[group]*/);
 
 /// The same, and the scores q.k / sqrt(D) of all tokens in span order; NaN and what is too large for f32 become f32's
-/// largest number. Every span is attended by every head.
+/// largest number. Every span is attended by every head. `stride`: from a head's scores to the next one's; 0: as many
+/// as there are tokens.
 void partial_attention_with_scores(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
-                                   float* o /*[group][D]*/, float* lse /*[group]*/, float* scores /*[group][tokens]*/);
+                                   float* o /*[group][D]*/, float* lse /*[group]*/, float* scores /*[group][stride]*/,
+                                   std::size_t stride = 0);
 
 /// The scores alone, bit for bit those of partial_attention_with_scores; head masks are not looked at. Reads no V.
 void token_scores(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,

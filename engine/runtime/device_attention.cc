@@ -9,11 +9,16 @@
 #include "engine/kernels/attention.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/runtime/device_work.h"
+#include "engine/runtime/host_parts.h"
 
 namespace tandem {
 namespace {
 constexpr std::size_t kNoScores = ~std::size_t{0};
-}
+
+/// Tokens of a KV head that one thread attends. A few heads of a long context are work for more threads than they are
+/// themselves; how many there are changes no bit. The host's shorter parts balance it with what else is there.
+constexpr std::uint32_t kDevicePartTokens = 2048;
+}  // namespace
 
 std::uint64_t DecodeAttention::attention_cost(std::uint64_t tokens, Cost& cost) const {
   const ModelShape& shape = forward_.shape();
@@ -215,28 +220,19 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
     op.stand_in = [this, shape, shared](BodyContext& ctx) { resolve_device(ctx, shape, *shared); };
   }
   op.launch = [&](LaunchContext& ctx) { launch_device(ctx, shape, context.layer, work, emitted, out, lse); };
-  op.body = [this, shape, shared, score_offset = std::move(score_offset), scores = scores_, out,
+  op.body = [this, shape, shared, rows, score_offset = std::move(score_offset), scores = scores_, out,
              lse](BodyContext& ctx) {
-    const std::vector<HeadSpans> spans = resolve_device(ctx, shape, *shared);
-    const AttentionShape group{shape.group(), shape.head_dim, kv_.shape().type};
-    const float* query = ctx.read<float>(forward_.q());
-    float* o = ctx.write<float>(out);
-    std::vector<float> discarded(lse ? 0 : spans.size() * shape.group());
-    float* sums = lse ? ctx.write<float>(lse) : discarded.data();
-    pool_.parallel_for(spans.size(), [&](std::size_t i) {
-      const HeadSpans& own = spans[i];
-      const std::size_t head = std::size_t{own.row} * shape.q_heads + own.kv_head * shape.group();
-      const float* q = query + head * shape.head_dim;
-      if (score_offset[own.row] == kNoScores) {
-        partial_attention(q, own.spans, group, o + head * shape.head_dim, sums + head);
-        return;
-      }
+    std::vector<HeadSpans> spans = resolve_device(ctx, shape, *shared);
+    for (HeadSpans& own : spans) {
+      if (score_offset[own.row] == kNoScores) continue;
       std::size_t tokens = 0;
       for (const KvSpan& span : own.spans) tokens += span.tokens;
-      partial_attention_with_scores(
-          q, own.spans, group, o + head * shape.head_dim, sums + head,
-          ctx.write<float>(scores) + score_offset[own.row] + own.kv_head * shape.group() * tokens);
-    });
+      own.scores = ctx.write<float>(scores) + score_offset[own.row] + own.kv_head * shape.group() * tokens;
+    }
+    std::vector<float> discarded(lse ? 0 : std::size_t{rows} * shape.q_heads);
+    attend_in_parts(pool_, shape, kv_.shape().type, spans,
+                    cut_parts(spans, kv_.shape().vector_bytes(), kDevicePartTokens), ctx.read<float>(forward_.q()),
+                    ctx.write<float>(out), lse ? ctx.write<float>(lse) : discarded.data());
   };
   const Event done = device_.submit(compute_, std::move(op));
   for (const AttendItem* item : items) {

@@ -11,12 +11,13 @@ std::vector<HeadPart> cut_parts(const std::vector<HeadSpans>& work, std::size_t 
                                 std::uint32_t part_tokens) {
   std::vector<HeadPart> parts;
   for (std::size_t entry = 0; entry < work.size(); ++entry) {
-    parts.push_back({entry, {}});
+    parts.push_back({entry, 0, {}});
     std::uint32_t room = part_tokens;
+    std::size_t before = 0;
     for (const KvSpan& span : work[entry].spans) {
       for (std::uint32_t at = 0; at < span.tokens;) {
         if (room == 0) {
-          parts.push_back({entry, {}});
+          parts.push_back({entry, before, {}});
           room = part_tokens;
         }
         const std::uint32_t take = std::min(room, span.tokens - at);
@@ -25,6 +26,7 @@ std::vector<HeadPart> cut_parts(const std::vector<HeadSpans>& work, std::size_t 
             {static_cast<const char*>(span.k) + skip, static_cast<const char*>(span.v) + skip, take, span.head_mask});
         at += take;
         room -= take;
+        before += take;
       }
     }
   }
@@ -35,17 +37,38 @@ void attend_in_parts(ThreadPool& pool, const ModelShape& shape, DType kv, const 
                      const std::vector<HeadPart>& parts, const float* query, float* o, float* lse) {
   const std::uint32_t group = shape.group();
   const std::size_t width = std::size_t{group} * shape.head_dim;
-  std::vector<float> part_o(parts.size() * width), part_lse(parts.size() * group);
+  const auto alone = [&](std::size_t i) {  // the only part of its entry
+    return (i == 0 || parts[i - 1].entry != parts[i].entry) &&
+           (i + 1 == parts.size() || parts[i + 1].entry != parts[i].entry);
+  };
+  std::vector<std::size_t> place(parts.size());  // of those that are merged
+  std::size_t merged = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (!alone(i)) place[i] = merged++;
+  std::vector<float> part_o(merged * width), part_lse(merged * group);
   const auto first_head = [&](const HeadSpans& of) { return std::size_t{of.row} * shape.q_heads + of.kv_head * group; };
   pool.parallel_for(parts.size(), [&](std::size_t i) {
-    partial_attention(query + first_head(work[parts[i].entry]) * shape.head_dim, parts[i].spans,
-                      {group, shape.head_dim, kv}, part_o.data() + i * width, part_lse.data() + i * group);
+    const std::size_t at = first_head(work[parts[i].entry]);
+    const bool whole = alone(i);
+    const float* const q = query + at * shape.head_dim;
+    float* const out = whole ? o + at * shape.head_dim : part_o.data() + place[i] * width;
+    float* const sums = whole ? lse + at : part_lse.data() + place[i] * group;
+    const AttentionShape of{group, shape.head_dim, kv};
+    const HeadSpans& entry = work[parts[i].entry];
+    if (entry.scores == nullptr) return partial_attention(q, parts[i].spans, of, out, sums);
+    std::size_t tokens = 0;
+    for (const KvSpan& span : entry.spans) tokens += span.tokens;
+    partial_attention_with_scores(q, parts[i].spans, of, out, sums, entry.scores + parts[i].first, tokens);
   });
   for (std::size_t first = 0, last = 0; first < parts.size(); first = last) {
+    if (alone(first)) {
+      ++last;
+      continue;
+    }
     std::vector<const float*> os, lses;
     for (; last < parts.size() && parts[last].entry == parts[first].entry; ++last) {
-      os.push_back(part_o.data() + last * width);
-      lses.push_back(part_lse.data() + last * group);
+      os.push_back(part_o.data() + place[last] * width);
+      lses.push_back(part_lse.data() + place[last] * group);
     }
     const std::size_t at = first_head(work[parts[first].entry]);
     merge_partials(os.data(), lses.data(), static_cast<std::uint32_t>(os.size()), group, shape.head_dim,

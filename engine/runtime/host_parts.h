@@ -1,5 +1,6 @@
-// Partial attention on the host's threads, cut into equal parts that all threads share, whatever row and head they
-// belong to. Fixed sizes and a fixed order of merging: results do not depend on the threads.
+// Partial attention on the CPU's threads, the host's part of a step or that of a device which is the CPU, cut into
+// equal parts that all threads share, whatever row and head they belong to. Fixed sizes and a fixed order of merging:
+// results do not depend on the threads.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,12 @@ inline constexpr std::uint32_t kPartTokens = 512;  // work of one thread at a ti
 struct HeadSpans {  // what the query heads of one row and KV head attend
   std::uint32_t row = 0, kv_head = 0;
   std::vector<KvSpan> spans;
+  float* scores = nullptr;  // [group][tokens of the spans]: where the scores go; null: nobody wants them
 };
 
 struct HeadPart {  // of a HeadSpans, for one thread
   std::size_t entry = 0;
+  std::size_t first = 0;  // tokens of the entry before it
   std::vector<KvSpan> spans;
 };
 
@@ -58,7 +61,7 @@ constexpr std::uint64_t packed_contiguous(std::uint64_t tokens, std::size_t vect
 std::vector<HeadPart> cut_parts(const std::vector<HeadSpans>& work, std::size_t vector_bytes,
                                 std::uint32_t part_tokens = kPartTokens);
 
-/// Partial attention of every entry, one part a task, into the rows of `o` and `lse`.
+/// Partial attention of every entry, one part a task, into the rows of `o` and `lse`, and its scores.
 void attend_in_parts(ThreadPool& pool, const ModelShape& shape, DType kv, const std::vector<HeadSpans>& work,
                      const std::vector<HeadPart>& parts, const float* query /*[row][Hq][D]*/, float* o /*[row][Hq][D]*/,
                      float* lse /*[row][Hq]*/);

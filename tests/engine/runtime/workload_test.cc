@@ -70,6 +70,13 @@ TEST(Workload, MistakesAreSentences) {
   EXPECT_THAT(error(R"({"name":"a","source":"b","layers":[[]]})"), HasSubstr("layers[0] has no heads"));
   EXPECT_THAT(error(R"({"name":"a","source":"b","layers":[[{"concentration":1,"group":1.5,"step":0}]]})"),
               HasSubstr("layers[0][0].group is 1.5"));
+  EXPECT_THAT(error(R"({"name":"a","source":"b","layers":[[{"concentraton":1,"group":1,"step":0}]]})"),
+              HasSubstr("w.json: layers[0][0] has 'concentraton', which no workload has. Did you mean"));
+  EXPECT_THAT(error(R"({"name":"a","source":"b","layers":[[{"concentration":"1","group":1,"step":0}]]})"),
+              HasSubstr("layers[0][0].concentration is \"1\"; it must be a number"));
+  EXPECT_THAT(error(R"({"name":"a","source":"b","layers":[[{"concentration":1,"step":0}]]})"),
+              HasSubstr("layers[0][0] has no 'group'"));
+  EXPECT_THAT(error(R"({"name":"a","source":"b","layer":[]})"), HasSubstr("w.json has 'layer'"));
 }
 
 }  // namespace
