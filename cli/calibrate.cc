@@ -34,7 +34,11 @@ struct CalibrateArguments {
 void calibrate(const CalibrateArguments& arguments) {
   if (ending_of(arguments.out) != ".json")
     throw_input_error("--out is '{}'; a profile is a .json file, and its name is the profile's.", arguments.out);
-  check_new_file(arguments.out, arguments.force);
+  if (arguments.out.find(',') != std::string::npos)
+    throw_input_error("--out is '{}': --hw takes names with commas between, so a profile's has none.", arguments.out);
+  std::vector<std::string> inputs = {arguments.probe, arguments.base};
+  inputs.insert(inputs.end(), arguments.kernels.begin(), arguments.kernels.end());
+  check_new_file(arguments.out, arguments.force, inputs);
   const HardwareProfile base = load_profile(arguments.base);
   const hardware::ProbeReport probe = hardware::read_probe(arguments.probe);
   std::vector<hardware::KernelReport> kernels;

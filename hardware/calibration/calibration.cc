@@ -381,6 +381,9 @@ CalibratedProfile calibrate(const ProbeReport& probe, const std::vector<KernelRe
         "with all of them.",
         probe.file);
   }
+  if (options.host_threads > probe.threads)
+    throw_input_error("--threads is {}, but the probe could use {} ({}): what more would do was not measured.",
+                      options.host_threads, probe.threads, probe.file);
   CalibratedProfile result = Calibrator(probe, kernels, base, options).take(options);
   // Whatever the figures were, what is written is what is read: out of range is refused here, not by a later run.
   result.profile = parse_profile(profile_to_json(result.profile), options.name, "The profile from " + probe.file);

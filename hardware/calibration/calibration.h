@@ -37,7 +37,7 @@ struct CalibratedProfile {
 /// without `graphs`, a launch for every kernel. Of the kernels' reports count: on the GPU decode_attention and
 /// score_blocks; on the CPU these and contiguous_attention, for a rate per thread of a report of one thread, for a
 /// share of the memory's bandwidth of one of all threads. Host attention that no report has is the probe's loop. Throws
-/// InputError where nothing was measured, or where the figures make no profile.
+/// InputError where nothing was measured, for more threads than the probe had, or where the figures make no profile.
 CalibratedProfile calibrate(const ProbeReport& probe, const std::vector<KernelReport>& kernels,
                             const HardwareProfile& base, const CalibrationOptions& options);
 

@@ -50,6 +50,13 @@ TEST(CalibrateProgram, RefusesWhatItCannotUse) {
   EXPECT_THAT(refused("--base h200 --probe " + probe_file() + " --kernels " + probe_file() + " --out " + out),
               HasSubstr("'measured_on' is missing"));
   EXPECT_THAT(refused("--base h200 --out " + out), HasSubstr("--probe"));
+  const std::string copy = (folder.path() / "probe.json").string();
+  std::filesystem::copy_file(probe_file(), copy);
+  EXPECT_THAT(refused("--force --base h200 --probe " + copy + " --out " + copy),
+              HasSubstr("is what this command reads"));
+  EXPECT_EQ(read_bytes(copy), read_bytes(probe_file()));
+  EXPECT_THAT(refused("--base h200 --probe " + copy + " --out " + folder.path().string() + "/a,b.json"),
+              HasSubstr("a profile's has none"));
 }
 
 }  // namespace

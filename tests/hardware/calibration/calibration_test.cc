@@ -372,6 +372,14 @@ TEST(Calibration, EveryBaseAndTheCommittedProbeMakeAProfile) {
   }
 }
 
+TEST(Calibration, MoreThreadsThanTheProbeHadWereNotMeasured) {
+  EXPECT_EQ(calibrated(WholeMachine(), {}, {"mine", "", 16}).profile.host.threads, 16u);
+  EXPECT_THAT(([] {
+                calibrated(WholeMachine(), {}, {"mine", "", 17});
+              }),
+              ::testing::ThrowsMessage<InputError>(HasSubstr("--threads is 17, but the probe could use 16")));
+}
+
 TEST(Calibration, NothingMeasuredIsNoProfile) {
   ProbedMachine machine;
   try {
