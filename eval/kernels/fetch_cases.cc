@@ -1,6 +1,7 @@
 // Cases of what lies between a choice and the KV that it moves: page lists of chosen blocks, and lists of the pieces to
 // fetch. All are numbers.
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <numeric>
 #include <random>
@@ -130,6 +131,11 @@ struct Choices {
   std::uint32_t tokens() const {
     return blocks * per_block * kListPageTokens - kListPageTokens - 3;
   }  // the last block is short
+  /// Pages of a list: of the blocks that some query head chose, the mean over choices that do not depend on each other.
+  double listed() const {
+    const double lists = 1.0 * group / std::min(together, group), missed = 1 - 1.0 * keep / blocks;
+    return blocks * (1 - std::pow(missed, lists)) * per_block;
+  }
   std::uint32_t pages() const { return (tokens() + kListPageTokens - 1) / kListPageTokens; }
   std::string name() const {
     return fmt::format("{} rows, {} heads of {}, {} together, {} of {} blocks of {} pages", rows, heads, group,
@@ -185,7 +191,7 @@ KernelCase pages_of_selection_case(const Choices& c) {
   one.kernel = "pages_of_selection";
   one.shape = c.name();
   const double lists = 1.0 * c.rows * c.heads;
-  one.bytes = 4.0 * lists * c.group / c.together * (c.keep + 1.0) + 16.0 * lists * c.capacity();
+  one.bytes = 4.0 * lists * c.group / c.together * (c.keep + 1.0) + 16.0 * lists * c.listed();
   one.targets = {KernelTarget::cuda};
   one.prepare = [=](CaseMemory& memory) {
     const MadeChoices made = make_choices(c, memory);
@@ -232,7 +238,7 @@ KernelCase list_pages_case(const Choices& c, bool numbers) {
   one.kernel = numbers ? "number_pages" : "list_pages";
   one.shape = c.name();
   const std::uint32_t lists = c.rows * c.heads, most = lists * c.capacity();
-  one.bytes = (numbers ? 4.0 : 12.0) * most;
+  one.bytes = (numbers ? 4.0 : 12.0) * lists * c.listed();
   one.targets = {KernelTarget::cuda};
   one.prepare = [=](CaseMemory& memory) {
     const MadeChoices made = make_choices(c, memory);

@@ -28,7 +28,7 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
   const std::uint32_t first_page = begin / kListPageTokens,
                       pages = (end + kListPageTokens - 1) / kListPageTokens - first_page;
   const std::size_t row = 2 * dim * size_of(type);
-  one.bytes = 1.0 * heads * (8.0 * count + 2.0 * kept * static_cast<double>(row) + 8.0 * kept);
+  one.bytes = 1.0 * heads * (4.0 * count + 4.0 * held + 2.0 * kept * static_cast<double>(row) + 8.0 * kept);
   one.threaded = true;
   one.prepare = [=](CaseMemory& memory) {
     const auto mass = masses(std::size_t{heads} * count, 1, ties);  // [head][held, arriving]
