@@ -62,7 +62,8 @@ void check_same_sample(const SampleResult& before, const SampleResult& now) {
 }
 
 /// Scores of the samples of both runs.
-PairedScores shared_scores(const Samples& before, const Samples& now, const Manifest& run, const std::string& task) {
+PairedScores shared_scores(const Samples& before, const Samples& now, const Repeated& repeated,
+                           const std::string& task) {
   Scores first, second;
   for (const auto& [place, sample] : now.results) {
     const auto other = before.results.find(place);
@@ -71,15 +72,15 @@ PairedScores shared_scores(const Samples& before, const Samples& now, const Mani
     first[place] = other->second->score;
     second[place] = sample->score;
   }
-  return paired_scores(first, second, repeated_in(run));
+  return paired_scores(first, second, repeated);
 }
 
 /// The task whose mean score fell most.
-std::string worst_task(const Samples& before, const Samples& now, const Manifest& run) {
+std::string worst_task(const Samples& before, const Samples& now, const Manifest& run, const Repeated& repeated) {
   std::string worst;
   double least = 0;
   for (const std::string& task : run.tasks) {
-    const PairedScores scores = shared_scores(before, now, run, task);
+    const PairedScores scores = shared_scores(before, now, repeated, task);
     if (scores.samples == 0) continue;
     const double change = compare_paired(scores.first, scores.second, scores.weights).difference.value;
     if (change < least) worst = task;
@@ -157,7 +158,8 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
                   const Terms& terms, MethodVerdict& out) {
   const Manifest &a = baseline.manifest(), &b = run.manifest();
   const Samples there = in_equal_batches(baseline.of(before), a, b), here = in_equal_batches(run.of(now), b, a);
-  const PairedScores scores = shared_scores(there, here, b, "");
+  const Repeated repeated = run.repeated();
+  const PairedScores scores = shared_scores(there, here, repeated, "");
   if (scores.samples == 0)
     throw_input_error("The runs have no sample of the same task, length and number, so that nothing can be compared.");
   out.run_label = now.label;
@@ -170,11 +172,12 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
     out.accuracy.verdict = Verdict::passed;
     out.accuracy.needed = 0;
   }
-  if (out.accuracy.verdict != Verdict::passed) out.worst_task = worst_task(there, here, b);
+  if (out.accuracy.verdict != Verdict::passed) out.worst_task = worst_task(there, here, b, repeated);
   const MethodSummary earlier = shared_latency(there, here, a, before.label);
   const MethodSummary later = shared_latency(here, there, b, now.label);
   out.before = earlier.latency;
   out.after = later.latency;
+  out.idle_compared = out.before.samples > 0 && same_steps(there, here, 0);
   if (terms.simulated) out.times = judge_virtual_times(earlier, later, terms.margins.tpot);
   if (terms.timed && !terms.simulated) out.times = judge_measured_times(there, here, batch_of(b), terms.margins);
   if (terms.options.same_tokens && !out.tokens_compared)

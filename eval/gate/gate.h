@@ -32,6 +32,7 @@ struct MethodVerdict {
   AccuracyVerdict accuracy;
   std::string worst_task;          // that lost most, where accuracy fails
   LatencySummary before, after;    // of the samples of both; without samples where no times were taken
+  bool idle_compared = false;      // their idle times are there, of the same steps
   std::vector<TimeVerdict> times;  // of each length where the clock is simulated
   bool tokens_compared = false;    // both claim to be the same computation
   bool by_tokens = false;          // accuracy passes since all tokens are the same; the samples are too few else

@@ -216,7 +216,7 @@ nlohmann::ordered_json json_of(const MethodVerdict& m) {
   json["accuracy"] = std::move(accuracy);
   json["times"] = nlohmann::ordered_json::array();
   for (const TimeVerdict& time : m.times) json["times"].push_back(json_of(time));
-  if (m.before.samples > 0) json["idle_ms"] = {{"baseline", m.before.idle_ms}, {"run", m.after.idle_ms}};
+  if (m.idle_compared) json["idle_ms"] = {{"baseline", m.before.idle_ms}, {"run", m.after.idle_ms}};
   if (m.tokens_compared) json["samples_with_other_tokens"] = m.other_tokens;
   return json;
 }

@@ -34,6 +34,7 @@ class Run {
   Run& operator=(const Run&) = delete;
   const Manifest& manifest() const { return manifest_; }
   const Samples& of(const MethodEntry& method) const { return by_method_.at(method.label); }
+  Repeated repeated() const { return repeated_in(manifest_, results_); }
 
  private:
   Manifest manifest_;

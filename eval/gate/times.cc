@@ -100,7 +100,22 @@ MethodSummary shared_latency(const Samples& own, const Samples& other, const Man
   MethodSummary summary;
   summary.label = label;
   add_latency(manifest, shared, summary);
+  const auto without_idle = [&](LatencySummary& latency, std::uint32_t length) {
+    if (same_steps(own, other, length)) return;
+    latency.idle_ms = 0;
+    latency.idle_ms_by_cause.clear();
+  };
+  without_idle(summary.latency, 0);
+  for (LengthLatency& at : summary.by_length) without_idle(at.latency, at.length);
   return summary;
+}
+
+bool same_steps(const Samples& a, const Samples& b, std::uint32_t length) {
+  return std::all_of(a.timings.begin(), a.timings.end(), [&](const auto& entry) {
+    const auto other = b.timings.find(entry.first);
+    return other == b.timings.end() || (length != 0 && std::get<1>(entry.first) != length) ||
+           entry.second->steps == other->second->steps;
+  });
 }
 
 std::vector<TimeVerdict> judge_virtual_times(const MethodSummary& before, const MethodSummary& after, double margin) {

@@ -19,9 +19,12 @@ struct TimeMargins {
 Samples in_equal_batches(Samples samples, const Manifest& own, const Manifest& other);
 
 /// Times of those of `own` that `other` has too, summed up as reports do, but TPOT over the steps that a sample has in
-/// both.
+/// both, and without idle time where that would be of others: it is known of all of a sample's steps together.
 MethodSummary shared_latency(const Samples& own, const Samples& other, const Manifest& manifest,
                              const std::string& label);
+
+/// Whether all samples that both have took as many steps in each. `length` 0: of all lengths.
+bool same_steps(const Samples& a, const Samples& b, std::uint32_t length);
 
 /// TPOT and TTFT at each length; of what one of the runs alone has, nothing can be told. A longer idle time is no
 /// verdict of its own: where a step takes no longer for it, the device has become faster. It says why where one does.

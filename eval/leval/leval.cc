@@ -9,6 +9,7 @@
 #include "engine/model/json_file.h"
 #include "eval/ruler/random.h"
 #include "eval/run/decoded.h"
+#include "eval/run/documents.h"
 #include "eval/scoring/rouge.h"
 #include "eval/scoring/token_f1.h"
 #include "eval/scoring/white_space.h"
@@ -125,6 +126,10 @@ LEvalFile parse_leval(std::string_view text, const LEvalDataset& dataset, const 
     out.documents.push_back(document);
   });
   if (out.questions.empty()) throw_input_error("{} holds no question that is scored without a judge.", file);
+  std::vector<std::string_view> texts;
+  texts.reserve(out.questions.size());
+  for (const LEvalQuestion& question : out.questions) texts.emplace_back(out.documents[question.document]);
+  out.numbers = number_documents(texts);
   out.hash = fnv1a64(text);
   return out;
 }
@@ -249,13 +254,16 @@ std::uint32_t LEval::samples_of(const std::string& task) const {
 BenchmarkSample LEval::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
   const LEvalFile& from = file(task);
   const LEvalQuestion& question = from.questions.at(index);
-  return {.task = task,
-          .length = length,
-          .index = index,
-          .prompt = leval_tokens(*model_.tokenizer, *from.dataset, from.documents.at(question.document), question,
-                                 options_.template_of),
-          .answers = {question.answer},
-          .max_new_tokens = kMaxNewTokens};
+  BenchmarkSample sample = {
+      .task = task,
+      .length = length,
+      .index = index,
+      .prompt = leval_tokens(*model_.tokenizer, *from.dataset, from.documents.at(question.document), question,
+                             options_.template_of),
+      .answers = {question.answer},
+      .max_new_tokens = kMaxNewTokens};
+  if (!from.numbers.empty()) sample.document = from.numbers.at(index);
+  return sample;
 }
 
 std::string LEval::prediction(std::span<const std::int32_t> tokens) const {

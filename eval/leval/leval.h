@@ -41,6 +41,7 @@ struct LEvalQuestion {
 struct LEvalFile {
   const LEvalDataset* dataset = nullptr;
   std::vector<std::string> documents;
+  std::vector<std::uint32_t> numbers;    // of each question its document's: number_documents()
   std::vector<LEvalQuestion> questions;  // in the file's order
   std::uint64_t hash = 0;
 };

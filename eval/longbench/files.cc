@@ -8,6 +8,7 @@
 #include "engine/common/json_lines.h"
 #include "engine/model/json_file.h"
 #include "eval/ruler/random.h"
+#include "eval/run/documents.h"
 
 namespace tandem::eval {
 namespace {
@@ -106,6 +107,10 @@ LongBenchFile read_file(const fs::path& data, const std::string& task, const Jso
   file.records = parse_longbench(text, path.string());
   longbench_prompt(file.prompt, file.records.front());  // a prompt with another field is found now
   check_answers(*file.dataset, file.records, path.string());
+  std::vector<std::string_view> contexts;
+  contexts.reserve(file.records.size());
+  for (const LongBenchRecord& record : file.records) contexts.emplace_back(record.context);
+  file.documents = number_documents(contexts);
   file.hash = mix64(mix64(fnv1a64(text)) ^ fnv1a64(file.prompt) ^ file.max_new_tokens);
   return file;
 }

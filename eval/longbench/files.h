@@ -26,7 +26,8 @@ struct LongBenchRecord {
 struct LongBenchFile {
   const LongBenchDataset* dataset = nullptr;
   std::vector<LongBenchRecord> records;
-  std::string prompt;  // with {context} and {input}
+  std::vector<std::uint32_t> documents;  // of each record its context's number: number_documents()
+  std::string prompt;                    // with {context} and {input}
   std::uint32_t max_new_tokens = 0;
   std::uint64_t hash = 0;  // of the file and these two
 };

@@ -82,6 +82,7 @@ BenchmarkSample LongBench::sample(const std::string& task, std::uint32_t length,
   sample.prompt = longbench_tokens(*model_.tokenizer, from, record, options_.max_length, options_.template_of);
   sample.answers = record.answers;
   sample.max_new_tokens = from.max_new_tokens;
+  if (!from.documents.empty()) sample.document = from.documents.at(index);
   if (from.dataset->name == "samsum") sample.stop_tokens = {model_.tokenizer->encode("\n", /*add_bos=*/false).back()};
   return sample;
 }

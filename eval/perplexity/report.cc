@@ -86,11 +86,12 @@ std::string perplexity_report(const PerplexitySummary& s, bool markdown, bool wi
   const std::vector<std::string> labels = labels_of(s.run, markdown);
   std::string out;
   if (markdown) out += fmt::format("# Perplexity of {}\n", m.model);
-  out += note(fmt::format("{}: {} {}, each {} tokens of context prefilled with full attention, then {} tokens fed and "
-                          "scored one by one through the method; {}",
-                          m.tasks.front(), m.samples, m.samples == 1 ? "window" : "windows", m.lengths.front(),
-                          s.scored, s.run.complete ? "complete" : "NOT COMPLETE: some windows are missing"),
-              markdown);
+  out +=
+      note(fmt::format("{}: {} {}, each {} tokens of context prefilled with full attention, then {} tokens fed and "
+                       "scored one by one through the method; {}",
+                       m.tasks.front(), m.samples, m.samples == 1 ? "window" : "windows", m.lengths.front(), s.scored,
+                       s.run.complete ? "complete" : "NOT COMPLETE: some windows, or times of them, are missing"),
+           markdown);
   out += labels_note(s.run, markdown);
   out += section("Loss", markdown) + text_of(loss_table(s, labels), markdown) + note(loss_note(s), markdown);
   out += remarks_note(s.run, markdown);

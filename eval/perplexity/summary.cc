@@ -66,7 +66,8 @@ PerplexitySummary summarise_perplexity(const RunFolder& folder) {
   summary.run.complete = true;
   for (const MethodEntry& entry : manifest.methods) {
     const auto& own = by_method[entry.label];
-    summary.run.complete = summary.run.complete && own.size() == manifest.samples;
+    summary.run.complete = summary.run.complete && own.size() == manifest.samples &&
+                           has_times(manifest, timings, entry.label, manifest.samples);
     if (own.empty()) continue;
     summary.methods.push_back(loss_of(entry.label, own, baseline, &own == &baseline));
     MethodSummary& method = summary.run.methods.emplace_back();

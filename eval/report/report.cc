@@ -88,6 +88,12 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
         "{}.",
         answers, first.units, first.accuracy.n);
   }
+  if (!s.about_documents.empty() && first.units != first.accuracy.n) {
+    text += fmt::format(
+        " {} {} several questions about a document: intervals take a document with its mean score as one sample, so "
+        "that there are {}, not {}; there is no p.",
+        join_names(s.about_documents), s.about_documents.size() == 1 ? "asks" : "ask", first.units, first.accuracy.n);
+  }
   if (!paired.empty())
     text +=
         fmt::format(" Differences are taken on the same samples ({}); an interval that holds 0 shows no difference.",
@@ -153,7 +159,8 @@ std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by
   const Labels labels = labels_of(s, markdown);
   std::string out;
   if (markdown) out += fmt::format("# {} on {}\n\n", title_of(m.benchmark), m.model);
-  out += fmt::format("{}, {}\n", samples_text(m), s.complete ? "complete" : "NOT COMPLETE: some samples are missing");
+  out += fmt::format("{}, {}\n", samples_text(m),
+                     s.complete ? "complete" : "NOT COMPLETE: some samples, or times of them, are missing");
   out += labels_note(s, markdown);
   out += section("Accuracy", markdown);
   out += text_of(accuracy_table(s, labels), markdown);

@@ -121,6 +121,7 @@ std::string to_line(const SampleResult& sample) {
     json["near_ties"].push_back({{"step", tie.step}, {"margin", tie.margin}});
   }
   json["depth"] = sample.depth ? Json(*sample.depth) : Json();
+  if (sample.document) json["document"] = *sample.document;
   return json_text(json);
 }
 
@@ -230,6 +231,7 @@ SampleResult parse_sample(std::string_view line, const std::string& where) {
     sample.near_ties.push_back(mark);
   }
   sample.depth = in.number_or_null("depth", 0, 1);
+  if (in.has("document")) sample.document = in.integer<std::uint32_t>("document");
   in.finish();
   return sample;
 }

@@ -21,8 +21,9 @@
 namespace tandem::eval {
 
 /// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0; 7: summary.json's
-/// bytes_per_token, which was called bytes_per_step; 8: precision, prefill_chunk; 9: bytes touched. All are read.
-inline constexpr int kSchemaVersion = 10;
+/// bytes_per_token, which was called bytes_per_step; 8: precision, prefill_chunk; 9: bytes touched; 10: config_hash;
+/// 11: a sample's document. All are read.
+inline constexpr int kSchemaVersion = 11;
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 
@@ -49,6 +50,8 @@ struct SampleResult : SampleKey {
   double score = 0;  // in [0, 1]
   std::vector<NearTieMark> near_ties;
   std::optional<double> depth;  // of the asked needle, in [0, 1]; null where it is not known
+  /// Which of its task's documents it is about, in tasks that ask about some of theirs more than once; written there.
+  std::optional<std::uint32_t> document = {};
   const SampleKey& key() const { return *this; }
   bool operator==(const SampleResult&) const = default;
 };

@@ -144,16 +144,18 @@ nlohmann::ordered_json json_of(const AccuracyCell& cell) {
 
 }  // namespace
 
-Repeated repeated_in(const Manifest& manifest) {
+Repeated repeated_in(const Manifest& manifest, const std::vector<SampleResult>& samples) {
   const std::vector<std::string> tasks = ruler_repeating_tasks(manifest.protocol_id, manifest.tasks);
-  return {{tasks.begin(), tasks.end()}, repeats_of(manifest)};
+  Repeated repeated{{tasks.begin(), tasks.end()}, repeats_of(manifest), {}};
+  for (const SampleResult& sample : samples) repeated.add(sample);
+  return repeated;
 }
 
 PairedScores paired_scores(const Scores& first, const Scores& second, const Repeated& repeated) {
   struct Unit {
     double first = 0, second = 0, samples = 0;  // sums of scores
   };
-  std::map<Scores::key_type, Unit> units;
+  std::map<std::pair<bool, Scores::key_type>, Unit> units;  // by question, and apart from these by document
   PairedScores scores;
   for (const auto& [place, score] : second) {
     const auto other = first.find(place);
@@ -161,7 +163,10 @@ PairedScores paired_scores(const Scores& first, const Scores& second, const Repe
     Scores::key_type question = place;
     if (repeated.tasks.contains(std::get<0>(place))) std::get<1>(question) = 0;
     std::get<2>(question) /= repeated.answers;
-    Unit& unit = units[question];
+    const auto about = repeated.documents.find(place);
+    const bool one_of_several = about != repeated.documents.end();
+    if (one_of_several) std::get<2>(question) = about->second;
+    Unit& unit = units[{one_of_several, question}];
     unit.first += other->second;
     unit.second += score;
     unit.samples += 1;
@@ -180,6 +185,13 @@ nlohmann::ordered_json estimate_json(const Estimate& estimate, const char* name)
           {name, estimate.value},
           {"interval", {estimate.interval.low, estimate.interval.high}},
           {"interval_kind", to_string(estimate.kind)}};
+}
+
+bool has_times(const Manifest& manifest, const std::vector<SampleTiming>& timings, const std::string& method,
+               std::uint64_t samples) {
+  return manifest.clock.empty() ||
+         static_cast<std::uint64_t>(std::count_if(
+             timings.begin(), timings.end(), [&](const SampleTiming& t) { return t.method == method; })) == samples;
 }
 
 void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method) {
@@ -209,12 +221,16 @@ Summary summarise(const RunFolder& folder) {
   for (const SampleResult& s : samples) scores[s.method][{s.task, s.length, s.index}] = s.score;
   const Manifest& m = summary.manifest;
   const Scores& baseline = scores[m.methods.front().label];
-  const Repeated repeated = repeated_in(m);
+  const Repeated repeated = repeated_in(m, samples);
+  for (const std::string& task : m.tasks)
+    if (std::any_of(repeated.documents.begin(), repeated.documents.end(),
+                    [&](const auto& entry) { return std::get<0>(entry.first) == task; }))
+      summary.about_documents.push_back(task);
   const std::uint64_t wanted = m.all_samples();
   summary.complete = true;
   for (const MethodEntry& entry : m.methods) {
     const Scores& own = scores[entry.label];
-    summary.complete = summary.complete && own.size() == wanted;
+    summary.complete = summary.complete && own.size() == wanted && has_times(m, timings, entry.label, wanted);
     if (own.empty()) continue;
     const bool is_baseline = entry.label == m.methods.front().label;
     MethodSummary method;

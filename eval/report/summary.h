@@ -18,15 +18,21 @@ namespace tandem::eval {
 /// Scores by sample: task, length, index.
 using Scores = std::map<std::tuple<std::string, std::uint32_t, std::uint32_t>, double>;
 
-/// Which samples are of one question, and so not independent.
+/// Which samples are of one question or about one document, and so not independent.
 struct Repeated {
   std::set<std::string> tasks;  // ask the same questions at every length (ruler_repeating_tasks())
   std::uint32_t answers = 1;    // to each question, one after another (repeats_of())
+  std::map<Scores::key_type, std::uint32_t> documents;  // of samples that have one (SampleResult::document)
+
+  void add(const SampleResult& sample) {
+    if (sample.document) documents[{sample.task, sample.length, sample.index}] = *sample.document;
+  }
 };
-Repeated repeated_in(const Manifest& manifest);
+Repeated repeated_in(const Manifest& manifest, const std::vector<SampleResult>& samples);
 
 /// The samples that two methods, or one method in two runs, both have. A question that is asked at several lengths, or
-/// several times, is one unit with its mean scores and as much weight as it has samples.
+/// several times, and all questions about one document are one unit with its mean scores and as much weight as it has
+/// samples.
 struct PairedScores {
   std::vector<double> first, second, weights;
   std::uint64_t samples = 0;
@@ -40,7 +46,7 @@ struct AccuracyCell {
   Estimate accuracy;
   bool has_difference = false;  // false for the baseline and where no sample is shared with it
   PairedEstimate difference;    // this method minus the baseline
-  std::uint64_t units = 0;      // independent ones: samples, but a question that is asked several times counts once
+  std::uint64_t units = 0;      // independent ones: PairedScores has as many
 };
 
 struct LatencySummary {
@@ -80,10 +86,15 @@ struct MethodSummary {
 
 struct Summary {
   Manifest manifest;
-  std::vector<MethodSummary> methods;  // in the manifest's order, the baseline first
-  bool complete = false;               // every sample of every method is there
-  std::vector<std::string> remarks;    // sentences on the methods' options, for below the tables
+  std::vector<MethodSummary> methods;        // in the manifest's order, the baseline first
+  bool complete = false;                     // every sample of every method is there, with its times
+  std::vector<std::string> about_documents;  // the manifest's tasks that ask about some documents more than once
+  std::vector<std::string> remarks;          // sentences on the methods' options, for below the tables
 };
+
+/// Whether as many samples of a method have times, in a run that takes them.
+bool has_times(const Manifest& manifest, const std::vector<SampleTiming>& timings, const std::string& method,
+               std::uint64_t samples);
 
 /// Fills in `latency` and `by_length` from the timings of the method that `method.label` names: of whole batches, where
 /// there is one.

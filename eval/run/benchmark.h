@@ -28,6 +28,7 @@ struct BenchmarkSample {
   std::uint32_t max_new_tokens = 0;
   std::vector<std::int32_t> stop_tokens = {};  // beside the model's (DecodeRequest)
   std::optional<double> depth = {};            // of what is asked for, 0 first, 1 last; nothing where it is not known
+  std::optional<std::uint32_t> document = {};  // as in SampleResult
   Sampling sampling = {};                      // how its tokens are chosen, the same with every method
   bool cut_is_wrong = false;                   // an answer that max_new_tokens cut off scores 0, whatever it says
 };

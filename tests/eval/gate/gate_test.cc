@@ -88,6 +88,22 @@ TEST_F(GateOfRuns, AMethodThatBrokeFailsAndTheOthersPass) {
   EXPECT_EQ(gate(broken, {}, others).verdict, Verdict::passed);
 }
 
+TEST_F(GateOfRuns, ALostDocumentIsNoTwelveLostSamples) {
+  Changes before, lost;
+  bool known = false;
+  before.manifest = lost.manifest = [](Manifest& m) { m.lengths = {1024}; };
+  before.sample = [&](SampleResult& s) {
+    if (known) s.document = s.index / 12;
+  };
+  lost.sample = [&](SampleResult& s) {
+    before.sample(s);
+    if (is_hybrid(s) && s.index / 12 == 3) s.score = 0;
+  };
+  EXPECT_EQ(gate(lost, before).verdict, Verdict::failed) << "of 120 that do not depend on each other";
+  known = true;
+  EXPECT_EQ(gate(lost, before).verdict, Verdict::cannot_tell) << "of 10 documents";
+}
+
 TEST_F(GateOfRuns, AFewLostSamplesPassOrLeaveADoubt) {
   Changes lost;
   std::uint32_t most = 1;
@@ -166,6 +182,24 @@ TEST_F(GateOfRuns, ALongerAnswerIsNoLongerStep) {
   exactly.latency_margin = 0;
   EXPECT_EQ(gate(after, before, exactly).verdict, Verdict::passed);
   EXPECT_EQ(gate(before, after, exactly).verdict, Verdict::passed);
+  EXPECT_TRUE(gate(before, before).methods[0].idle_compared);
+  EXPECT_THAT(gate_json(gate(before, before)), HasSubstr("idle_ms"));
+}
+
+// Idle time is known of all steps together, which are others where an answer goes on: no cause of what the common ones take.
+TEST_F(GateOfRuns, IdleTimeOfOtherStepsIsNotCompared) {
+  Changes longer;
+  longer.timing = [](SampleTiming& t) {
+    slow_down(t, 1.5);
+    if (t.index != 0) return;
+    t.step_ns.resize(40, t.step_ns.back());
+    t.steps = 41;
+  };
+  const Gate result = gate(longer);
+  EXPECT_EQ(result.verdict, Verdict::failed);
+  EXPECT_FALSE(result.methods[0].idle_compared);
+  EXPECT_THAT(failures_of(result), Each(Not(HasSubstr("idle time"))));
+  EXPECT_THAT(gate_json(result), Not(HasSubstr("idle_ms")));
 }
 
 TEST_F(GateOfRuns, ATimeThatOneRunDoesNotHaveIsADoubt) {

@@ -54,8 +54,13 @@ TEST_F(LEvalTest, EveryQuestionIsASampleWithItsDocument) {
               AllOf(HasSubstr("The second text."), HasSubstr("What?\nA. x"), Not(HasSubstr("first text"))));
   EXPECT_THAT(benchmark.sample("tpo", 0, 3).answers, ElementsAre("B. y"));
   EXPECT_EQ(benchmark.sample("tpo", 0, 3).max_new_tokens, 512u);
+  EXPECT_EQ(benchmark.sample("tpo", 0, 1).document, 0u);
+  EXPECT_EQ(benchmark.sample("tpo", 0, 2).document, 1u);
   options.samples = 3;
   EXPECT_EQ(read().samples_of("tpo"), 3u);
+  folder.add("gsm100", "exam", {"Worked examples."}, {"How many?"}, {"4"});
+  folder.add("gsm100", "exam", {"Worked examples."}, {"How long?"}, {"5"}, /*append=*/true);
+  EXPECT_EQ(read().sample("gsm100", 0, 1).document, std::nullopt) << "a part of the task";
 }
 
 TEST_F(LEvalTest, PromptsHaveTheFormOfTheirTask) {

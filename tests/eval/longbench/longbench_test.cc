@@ -76,6 +76,17 @@ TEST_F(LongBenchTest, ATemplateComesAroundPromptsButNotAroundLists) {
   EXPECT_EQ(model.tokenizer->bytes_of(samsum.stop_tokens[0], false), "\n");
 }
 
+TEST_F(LongBenchTest, SamplesOfTheSameContextSaySo) {
+  folder.write("data/qasper.jsonl", folder.record("One.", "Who?", {"A"}) + folder.record("Two.", "Who?", {"B"}) +
+                                        folder.record("One.", "Where?", {"C"}));
+  folder.add("trec", 2);
+  const LongBench benchmark = read();
+  EXPECT_EQ(benchmark.sample("qasper", 0, 0).document, 0u);
+  EXPECT_EQ(benchmark.sample("qasper", 0, 1).document, 1u);
+  EXPECT_EQ(benchmark.sample("qasper", 0, 2).document, 0u);
+  EXPECT_EQ(benchmark.sample("trec", 0, 1).document, std::nullopt);
+}
+
 TEST_F(LongBenchTest, ScoresAreUpstreamsInOnePerSample) {
   folder.add("qasper", 2);
   folder.add("trec", 1);

@@ -34,6 +34,16 @@ TEST(Schema, SampleLineIsThisText) {
       R"("score":0.3333333333333333,"near_ties":[{"step":2,"margin":0.000123},{"step":7,"margin":0.0}],"depth":0.1})");
 }
 
+TEST(Schema, ASampleHasItsDocumentWhereSeveralAreAboutOne) {
+  SampleResult sample = example_sample();
+  sample.document = 0;
+  const std::string line = to_line(sample);
+  EXPECT_TRUE(line.ends_with(R"("depth":0.1,"document":0})")) << line;
+  EXPECT_EQ(parse_sample(line, "samples.jsonl:1"), sample);
+  EXPECT_NE(sample, example_sample());
+  EXPECT_THROW(parse_sample(change(line, R"("document":0)", R"("document":-1)"), "samples.jsonl:1"), InputError);
+}
+
 TEST(Schema, WindowLineIsThisText) {
   EXPECT_EQ(
       to_line(example_window(2)),

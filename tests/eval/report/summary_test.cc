@@ -114,6 +114,58 @@ TEST(Summary, QuestionsBesideOtherTasksKeepTheirWeight) {
   EXPECT_THAT(report_text(s, true), HasSubstr("so that there are 70, not 90; beside"));
 }
 
+/// 15 documents of 8 questions each, all of them answered by full; hybrid has those about the fourth wrong.
+fs::path write_documents(const TemporaryFolder& root, bool known) {
+  Manifest manifest = example_manifest();
+  manifest.benchmark = "leval";
+  manifest.tasks = {"quality"};
+  manifest.lengths = {0};
+  manifest.samples = 120;
+  manifest.protocol_id = "leval/v1+data:0";
+  RunFolder folder = RunFolder::create(root / (known ? "known" : "unknown"), manifest);
+  for (std::uint32_t index = 0; index < manifest.samples; ++index) {
+    for (const MethodEntry& method : manifest.methods) {
+      SampleResult sample = example_sample(index, method.label);
+      sample.benchmark = "leval";
+      sample.task = "quality";
+      sample.length = 0;
+      sample.score = method.name == "hybrid" && index / 8 == 3 ? 0 : 1;
+      if (known) sample.document = index / 8;
+      folder.append(sample);
+    }
+  }
+  return folder.path();
+}
+
+TEST(Summary, QuestionsAboutOneDocumentCountOnce) {
+  TemporaryFolder root;
+  const Summary s = summarise(RunFolder::open(write_documents(root, true)));
+  const AccuracyCell& hybrid = s.methods[1].overall;
+  EXPECT_EQ(hybrid.accuracy.n, 120u);
+  EXPECT_EQ(hybrid.units, 15u);
+  EXPECT_EQ(hybrid.accuracy.interval, wilson_interval(14, 15));
+  EXPECT_NEAR(hybrid.difference.difference.value, -1.0 / 15, 1e-12);
+  EXPECT_LT(hybrid.difference.difference.interval.low, -1.0 / 15);
+  EXPECT_GT(hybrid.difference.difference.interval.high, 0) << "one document of 15 may be chance";
+  EXPECT_EQ(s.methods[1].cells[0].units, 15u);
+  EXPECT_THAT(report_text(s, true),
+              HasSubstr("quality asks several questions about a document: intervals take a document with its mean "
+                        "score as one sample, so that there are 15, not 120"));
+  // As if they were independent: what a run says that does not know its documents, as those of older programs.
+  const Summary older = summarise(RunFolder::open(write_documents(root, false)));
+  EXPECT_EQ(older.methods[1].overall.units, 120u);
+  EXPECT_LT(older.methods[1].overall.difference.p, 0.01);
+  EXPECT_THAT(report_text(older, true), Not(HasSubstr("about a document")));
+}
+
+TEST(Summary, ADocumentIsNoQuestionOfTheSameNumber) {
+  Scores scores;
+  Repeated repeated;
+  for (std::uint32_t index = 0; index < 6; ++index) scores[{"quality", 0, index}] = 1;
+  for (std::uint32_t index = 0; index < 2; ++index) repeated.documents[{"quality", 0, index}] = 3;
+  EXPECT_EQ(paired_scores(scores, scores, repeated).weights, (std::vector<double>{1, 1, 1, 1, 2}));
+}
+
 TEST(Summary, TheReportNamesTheIntervalOfSharesThatAreAllAlike) {
   TemporaryFolder root;
   Manifest manifest = example_manifest();
