@@ -48,6 +48,12 @@ nlohmann::ordered_json point_of(const MethodSummary& method, const AccuracyCell&
   return point;
 }
 
+/// What was run: a method without a sample has an entry and no summary.
+const MethodEntry& entry_of(const Manifest& manifest, const MethodSummary& method) {
+  return *std::find_if(manifest.methods.begin(), manifest.methods.end(),
+                       [&](const MethodEntry& entry) { return entry.label == method.label; });
+}
+
 }  // namespace
 
 double parameter_flops(const ModelConfig& c) {
@@ -75,10 +81,11 @@ std::string published_flops_text(const ModelConfig& config, const Summary& summa
   bool any = false;
   const double parameters = parameter_flops(config);
   const auto mega = [](double flops) { return fmt::format("{:.2f}", flops * 1e-6); };
-  for (std::size_t i = 0; i < m.methods.size(); ++i) {
+  for (std::size_t i = 0; i < summary.methods.size(); ++i) {
+    const MethodEntry& method = entry_of(m, summary.methods[i]);
     std::vector<std::string> row = {labels[i]}, attention;
     for (const std::uint32_t length : m.lengths) {
-      const std::optional<double> flops = attention_flops(config, m.methods[i], length);
+      const std::optional<double> flops = attention_flops(config, method, length);
       if (!flops) {
         row.emplace_back("-");
         attention.emplace_back("-");
@@ -86,7 +93,7 @@ std::string published_flops_text(const ModelConfig& config, const Summary& summa
       }
       row.push_back(mega(parameters + *flops));
       attention.push_back(mega(*flops));
-      if (m.methods[i].name != "full") any = true;
+      if (method.name != "full") any = true;
     }
     row.insert(row.end(), attention.begin(), attention.end());
     table.rows.push_back(std::move(row));
@@ -110,12 +117,13 @@ std::string published_flops_json(const ModelConfig& config, const Summary& summa
   json["clock"] = m.clock;
   json["points"] = nlohmann::ordered_json::array();
   bool any = false;
-  for (std::size_t i = 0; i < m.methods.size(); ++i) {
-    for (const AccuracyCell& cell : summary.methods[i].lengths) {
-      const std::optional<double> flops = attention_flops(config, m.methods[i], cell.length);
+  for (const MethodSummary& summed : summary.methods) {
+    const MethodEntry& method = entry_of(m, summed);
+    for (const AccuracyCell& cell : summed.lengths) {
+      const std::optional<double> flops = attention_flops(config, method, cell.length);
       if (!flops) continue;
-      any = any || m.methods[i].name != "full";
-      json["points"].push_back(point_of(summary.methods[i], cell, parameter_flops(config), *flops));
+      any = any || method.name != "full";
+      json["points"].push_back(point_of(summed, cell, parameter_flops(config), *flops));
     }
   }
   return any ? json_text(json, 1) + "\n" : "";

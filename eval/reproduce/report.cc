@@ -90,8 +90,10 @@ std::string counted(const Reproduction& r) {
     text += fmt::format("Apart from them: of cells whose published value follows from others', {}.\n",
                         cells.derived.text());
   if (cells.null_model.all > 0)
-    text += fmt::format("Where there is a null model, which simulates nothing: {} of its cells.\n",
-                        cells.null_model.text());
+    text += fmt::format(
+        "Where there is a null model, which simulates nothing: {} of its cells are as near. None of its gains has to "
+        "be one.\n",
+        cells.null_model.text());
   const OrderCounts orders(r);
   if (orders.predicted.all > 0) text += fmt::format("{} predicted orders hold.\n", orders.predicted.text());
   if (orders.source.all > 0)

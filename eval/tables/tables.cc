@@ -135,6 +135,25 @@ std::string describe(const ReportedRun& run) {
   return text;
 }
 
+/// Runs whose models have one name and are not the same.
+std::vector<std::string> other_models_of_a_name(std::span<const ReportedRun> runs) {
+  std::vector<std::string> sentences;
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    const Manifest& m = runs[i].manifest;
+    const auto first = std::find_if(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(i),
+                                    [&](const ReportedRun& r) { return r.manifest.model == m.model; });
+    const Manifest& other = first->manifest;
+    if (&other == &m) continue;
+    if (m.weights_hash != other.weights_hash)
+      sentences.push_back(fmt::format("{} has other weights in {} than in {} ({} and {}).", m.model, runs[i].name,
+                                      first->name, m.weights_hash, other.weights_hash));
+    else if (!m.config_hash.empty() && !other.config_hash.empty() && m.config_hash != other.config_hash)
+      sentences.push_back(
+          fmt::format("{} has another config.json in {} than in {}.", m.model, runs[i].name, first->name));
+  }
+  return sentences;
+}
+
 std::string show(const Table& table, TableFormat format, const std::string& title) {
   if (format == TableFormat::latex) return "% " + title + "\n" + latex_table(table) + "\n";
   return section(title, format == TableFormat::markdown) + text_of(table, format == TableFormat::markdown);
@@ -151,6 +170,8 @@ std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
     else
       text += note(describe(run), markdown);
   }
+  for (const std::string& sentence : other_models_of_a_name(runs))
+    text += format == TableFormat::latex ? latex_comment(sentence) : note(sentence, markdown);
   const bool losses = std::any_of(runs.begin(), runs.end(), [](const ReportedRun& r) { return r.perplexity; });
   text += show(quality_table(runs), format, losses ? "Loss" : "Accuracy");
   const Table times = time_table(runs);

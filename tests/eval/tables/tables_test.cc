@@ -119,6 +119,21 @@ TEST_F(Tables, UnlikeRunsAreTold) {
   EXPECT_THAT(tables_text(budgets, TableFormat::terminal), HasSubstr("Not comparable: b has"));
 }
 
+TEST_F(Tables, OtherWeightsOfAModelAreTold) {
+  std::vector<ReportedRun> runs = twice();
+  EXPECT_THAT(tables_text(runs, TableFormat::markdown), Not(HasSubstr(" than in ")));
+  runs[1].manifest.weights_hash = "w2";
+  EXPECT_THAT(tables_text(runs, TableFormat::markdown), HasSubstr("tiny has other weights in b than in a (w2 and w1)."));
+  runs[1].manifest.weights_hash = "w1";
+  runs[1].manifest.config_hash = "c2";
+  EXPECT_THAT(tables_text(runs, TableFormat::latex), HasSubstr("tiny has another config.json in b than in a."));
+  runs[1].manifest.config_hash.clear();
+  EXPECT_THAT(tables_text(runs, TableFormat::latex), Not(HasSubstr(" than in "))) << "of before schema version 10";
+  runs[1].manifest.weights_hash = "w2";
+  runs[1].manifest.model = "another";
+  EXPECT_THAT(tables_text(runs, TableFormat::latex), Not(HasSubstr(" than in "))) << "its name says it";
+}
+
 TEST_F(Tables, AnUnfinishedRunSaysSo) {
   const TemporaryFolder root;
   const std::vector<ReportedRun> runs = {read_run(write_run(root, /*all=*/false), "part")};
