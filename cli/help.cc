@@ -10,9 +10,8 @@
 namespace tandem::cli {
 namespace {
 
-constexpr std::size_t kWidth = eval::kTerminalWidth;
 constexpr std::size_t kColumn = 28;    // where descriptions of options begin
-constexpr std::size_t kFarRight = 68;  // columns: what begins behind it has no room to hang there
+constexpr std::size_t kFarRight = 32;  // columns: what begins nearer to the right edge has no room to hang there
 constexpr std::size_t kBelow = 6;      // columns: indent of what stands below its command
 
 /// `text` in lines of `width`, with `between` them.
@@ -24,14 +23,16 @@ std::string broken(const std::string& text, std::size_t width, const std::string
 
 /// An indented line of a footer. A command that is too long goes on behind a backslash, so that it can be copied.
 std::string example(const std::string& line) {
-  if (eval::text_columns(line) <= kWidth) return line;
+  if (eval::text_columns(line) <= eval::terminal_width()) return line;
   const std::size_t begin = line.find_first_not_of(' ');
   const std::size_t gap = std::min(line.find("  ", begin), line.size());
   const std::size_t comment = line.find_first_not_of(' ', gap);
   if (begin > kBelow) return line.substr(0, begin) + hanging(line.substr(begin), begin);
-  if (comment <= kFarRight) return line.substr(0, comment) + hanging(line.substr(comment), comment);
+  if (comment != std::string::npos && comment + kFarRight <= eval::terminal_width())
+    return line.substr(0, comment) + hanging(line.substr(comment), comment);
   const std::string below(kBelow, ' ');
-  const std::string command = broken(line.substr(begin, gap - begin), kWidth - kBelow - 2, " \\\n" + below);
+  const std::string command =
+      broken(line.substr(begin, gap - begin), eval::terminal_width() - kBelow - 2, " \\\n" + below);
   const std::string does = comment == std::string::npos ? "" : "\n" + below + hanging(line.substr(comment), kBelow);
   return line.substr(0, begin) + command + does;
 }
@@ -89,7 +90,7 @@ std::string HelpFormatter::make_footer(const CLI::App* command) const {
 }  // namespace
 
 std::string hanging(const std::string& text, std::size_t indent) {
-  return broken(text, kWidth - indent, "\n" + std::string(indent, ' '));
+  return broken(text, eval::terminal_width() - indent, "\n" + std::string(indent, ' '));
 }
 
 void format_help(CLI::App& app) {

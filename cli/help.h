@@ -1,5 +1,5 @@
-// Help as it is printed: lines of at most eval::kTerminalWidth columns, however long the texts of options and examples
-// are.
+// Help as it is printed: lines of at most eval::terminal_width() columns, however long the texts of options and
+// examples are.
 #pragma once
 
 #include <cstddef>

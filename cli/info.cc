@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "cli/session.h"
 #include "engine/common/cgroup.h"
 #include "engine/common/error.h"
@@ -46,7 +47,7 @@ std::string bytes_text(double bytes) {
 }
 
 void row(const std::string& name, const std::string& value) {
-  fmt::print("  {:<14} {}\n", name, value);
+  fmt::print("  {:<14} {}\n", name, hanging(value, 17));
 }
 
 void print_build() {
@@ -81,9 +82,9 @@ void print_profiles() {
 }
 
 void print_presets() {
-  fmt::print(
-      "\nshapes of published models (--as of simulate and compare; `tandem info --model synthetic:<name>` shows "
-      "one)\n");
+  fmt::print("\n{}\n", hanging("shapes of published models (--as of simulate and compare; `tandem info --model "
+                               "synthetic:<name>` shows one)",
+                               0));
   for (const std::string& name : preset_names()) {
     const ModelConfig config = preset_config(name);
     fmt::print("  {:<20} {:.3g} billion parameters, KV per token {} (bf16)\n", name,

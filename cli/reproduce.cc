@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/parse.h"
@@ -56,10 +57,13 @@ std::vector<std::string> figure_names(const eval::Experiment& experiment) {
 void list() {
   for (const std::string& name : eval::experiment_names()) {
     const eval::Experiment experiment = eval::load_experiment(name);
-    fmt::print("{}: {}\n  one at a time: {}\n", name, experiment.title, fmt::join(figure_names(experiment), " "));
+    fmt::print("{}\n  {}\n", hanging(fmt::format("{}: {}", name, experiment.title), 2),
+               hanging(fmt::format("one at a time: {}", fmt::join(figure_names(experiment), " ")), 2));
   }
-  fmt::print("{}: AsyncSpade's Table 2 and Figure 10, at the shapes of Qwen3-8B and 32B on two nodes\n",
-             fmt::join(eval::spade_names(), ", "));
+  fmt::print("{}\n", hanging(fmt::format("{}: AsyncSpade's Table 2 and Figure 10, at the shapes of Qwen3-8B and 32B on "
+                                         "two nodes",
+                                         fmt::join(eval::spade_names(), ", ")),
+                             2));
 }
 
 void check_name(const std::string& name) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "engine/model/utf8.h"
 #include "eval/ruler/ruler.h"
 
 namespace tandem::eval {
@@ -29,6 +30,9 @@ std::vector<HeadPrompt> ruler_head_prompts(const Model& model, const std::vector
 
 std::vector<HeadPrompt> text_head_prompts(const Model& model, std::string_view text, const std::string& name,
                                           std::uint32_t length, std::uint32_t samples) {
+  if (const std::size_t valid = valid_utf8_bytes(text); valid < text.size())
+    throw_input_error("--text-file '{}': byte {} (0x{:02x}) is no UTF-8. Convert the text first.", name, valid,
+                      static_cast<unsigned char>(text[valid]));
   const auto bos = model.tokenizer->encode("", /*add_bos=*/true);
   const auto tokens = model.tokenizer->encode(text, /*add_bos=*/false);
   const std::size_t window = length - bos.size();

@@ -18,7 +18,7 @@ std::vector<HeadPrompt> ruler_head_prompts(const Model& model, const std::vector
 inline constexpr std::uint32_t kTextQueries = 32;
 
 /// `samples` windows of `length` tokens at even distances; the queries are the last kTextQueries of each. InputError
-/// where the text is shorter than one window; `name` stands for it in the sentence.
+/// where the text is no UTF-8 or shorter than one window; `name` stands for it in the sentence.
 std::vector<HeadPrompt> text_head_prompts(const Model& model, std::string_view text, const std::string& name,
                                           std::uint32_t length, std::uint32_t samples);
 

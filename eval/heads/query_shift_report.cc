@@ -72,7 +72,7 @@ std::string query_shift_text(const ShiftProfile& profile, const HeadSource& sour
                        "the tokens: {} ({}), {} tokens on average, {} decode queries, full attention.",
                        source.model, 100 * o.share, counted(profile.prompts, "prompt"), source.prompts,
                        profile.tokens / profile.prompts, profile.queries),
-           kTerminalWidth) +
+           terminal_width()) +
       "\n\ndistance  same %\n";
   const std::vector<double> distances = profile.mean_by_distance();
   for (std::size_t i = 0; i < distances.size(); ++i)
@@ -104,7 +104,7 @@ std::string query_shift_text(const ShiftProfile& profile, const HeadSource& sour
                          "figure 4 shows more than {:g} % over the 16 most recent queries, figure 5 as much or more "
                          "with shift than without (Qwen3; read from plots).",
                          o.window, o.epsilon, profile.best().variant.name(), 100 * kFigure4),
-             kTerminalWidth) +
+             terminal_width()) +
          "\n";
 }
 

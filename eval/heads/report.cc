@@ -104,7 +104,7 @@ std::string head_report_text(const HeadProfile& profile, const HeadSource& sourc
                                      "full attention.",
                                      source.model, counted(profile.prompts, "prompt"), source.prompts,
                                      profile.tokens / profile.prompts, profile.queries),
-                         kTerminalWidth) +
+                         terminal_width()) +
                     "\n\n";
   Table layers;
   layers.head = heads_of({"layer"});
@@ -134,7 +134,7 @@ std::string head_report_text(const HeadProfile& profile, const HeadSource& sourc
     }
     out += groups.text() + "A KV head streams when all its query heads do; its budget is that of all they choose.\n\n";
   }
-  return out + wrap(legend(profile.options), kTerminalWidth) + "\n";
+  return out + wrap(legend(profile.options), terminal_width()) + "\n";
 }
 
 nlohmann::ordered_json head_profile_json(const HeadProfile& profile, const HeadSource& source) {

@@ -37,8 +37,11 @@ std::string latency_text(const Latency& r) {
   const std::string what = decode ? fmt::format("{} per round after one that is not counted", counted(r.steps, "step"))
                                   : fmt::format("chunks of {} tokens, no logits", r.prefill_chunk);
   return fmt::format(
-      "{}, {}, {} threads, {} kernels; {}; one round before these warms up.\n\n{}\n{}{}", r.model, r.precision,
-      r.threads, r.isa, what, figures.text(), operations.text(),
+      "{}\n\n{}\n{}{}",
+      wrap(fmt::format("{}, {}, {} threads, {} kernels; {}; one round before these warms up.", r.model, r.precision,
+                       r.threads, r.isa, what),
+           terminal_width()),
+      figures.text(), operations.text(),
       note("Side streams, copies and the host run beside the compute lane and each other: their rows overlap "
            "with others, with the last one too.",
            /*markdown=*/false));

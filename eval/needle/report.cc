@@ -127,7 +127,7 @@ std::string needle_report(const Summary& s, bool markdown) {
       }
       out += list;
     } else {
-      out += wrap(text, kTerminalWidth) + "\n";
+      out += wrap(text, terminal_width()) + "\n";
     }
     std::string how =
         "Cells whose 95 % interval of the paired difference lies below 0, each for itself: of cells without a true "

@@ -177,7 +177,7 @@ std::string plan_text(const Plan& p, bool markdown) {
   std::string text = (markdown ? "# " : "") + what;
   if (one) text += (markdown ? "\n\n" : ", ") + machine;
   const std::string facts = model_facts(p) + (one ? machine_facts(p, p.machines.front()) : "");
-  text += "\n\n" + (markdown ? facts + "\n" : wrap(facts, kTerminalWidth) + "\n");
+  text += "\n\n" + (markdown ? facts + "\n" : wrap(facts, terminal_width()) + "\n");
   const bool runs =
       std::any_of(p.machines.begin(), p.machines.end(), [](const MachinePlan& m) { return m.memory.holds_weights(); });
   if (one && !runs) return text;

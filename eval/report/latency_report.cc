@@ -182,7 +182,7 @@ std::string remarks_note(const Summary& s, bool markdown) {
 }
 
 std::string note(const std::string& text, bool markdown) {
-  return markdown ? "\n" + text + "\n" : wrap(text, kTerminalWidth) + "\n";
+  return markdown ? "\n" + text + "\n" : wrap(text, terminal_width()) + "\n";
 }
 
 std::string section(const std::string& title, bool markdown) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 #include <sstream>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "engine/common/error.h"
 
@@ -136,6 +138,14 @@ std::string escaped(const std::string& cell) {  // a bar would end the cell, a l
 }
 
 }  // namespace
+
+std::size_t terminal_width() {
+  constexpr std::size_t kNarrowest = 60;  // below it tables fall apart
+  winsize size{};
+  if (isatty(STDOUT_FILENO) != 1 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+    return kTerminalWidth;
+  return std::clamp<std::size_t>(size.ws_col, kNarrowest, kTerminalWidth);
+}
 
 std::size_t text_columns(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));

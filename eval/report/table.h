@@ -11,6 +11,9 @@ namespace tandem::eval {
 
 inline constexpr std::size_t kTerminalWidth = 100;
 
+/// Columns to write for: kTerminalWidth, or the terminal's that standard output is, where it has fewer (at least 60).
+std::size_t terminal_width();
+
 struct Table {
   std::vector<std::string> head;               // broken at spaces where a column is narrower than its head
   std::vector<std::vector<std::string>> rows;  // as many cells as `head`
@@ -20,7 +23,7 @@ struct Table {
 
   /// Aligned text. Columns that do not fit into `width` follow in a further table with the same rows; a cell that is
   /// too wide even alone ends in "…".
-  std::string text(std::size_t width = kTerminalWidth) const;
+  std::string text(std::size_t width = terminal_width()) const;
   std::string markdown() const;
 };
 
@@ -40,7 +43,7 @@ std::vector<std::string> labels_of(const Summary& summary, bool markdown);
 std::string accuracy_text(const Estimate& accuracy);
 std::string difference_text(const AccuracyCell& cell);
 
-/// A paragraph, a section's title: Markdown, or for a terminal of kTerminalWidth columns.
+/// A paragraph, a section's title: Markdown, or for a terminal of terminal_width() columns.
 std::string note(const std::string& text, bool markdown);
 std::string section(const std::string& title, bool markdown);
 std::string text_of(const Table& table, bool markdown);
@@ -63,7 +66,7 @@ std::string remarks_note(const Summary& summary, bool markdown);
 /// Markdown: how the run was made.
 std::string provenance(const Manifest& manifest);
 
-/// Sections with tables and how to read them; `markdown` false: for a terminal of kTerminalWidth columns. Without
+/// Sections with tables and how to read them; `markdown` false: for a terminal of terminal_width() columns. Without
 /// `by_task` there is no table of tasks and lengths.
 std::string report_text(const Summary& summary, bool markdown, bool with_plot = false, bool by_task = true);
 

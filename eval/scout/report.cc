@@ -55,7 +55,7 @@ std::string layer_ahead_text(const HeadProfile& profile, const HeadSource& sourc
                        "{} ({}), {} tokens on average, {} decode queries, full attention.",
                        source.model, counted(profile.prompts, "prompt"), source.prompts,
                        profile.tokens / profile.prompts, profile.queries),
-           kTerminalWidth) +
+           terminal_width()) +
       "\n\n";
   Table layers;
   layers.head = {"layer", "next", "own", "input", "added"};
@@ -79,7 +79,7 @@ std::string layer_ahead_text(const HeadProfile& profile, const HeadSource& sourc
              "it is. input: cosine of the two layers' inputs; added: the length of what the layer before adds to "
              "its input, in lengths of that input. Layer 0 has no layer before it. published: ScoutAttention, "
              "Table 1, means over layers; the paper does not say under which norm.",
-             kTerminalWidth) +
+             terminal_width()) +
          "\n";
 }
 
@@ -89,7 +89,7 @@ std::string recall_text(const RecallProfile& profile, const HeadSource& source) 
                                      "with the tokens of full attention.",
                                      source.model, o.method, counted(profile.prompts, "prompt"), source.prompts,
                                      profile.tokens / profile.prompts, counted(o.steps, "decode step")),
-                         kTerminalWidth) +
+                         terminal_width()) +
                     "\n\n";
   Table layers;
   layers.head = {"layer", "interval", "CPU % without", "CPU % with", "changed %"};
@@ -119,7 +119,7 @@ std::string recall_text(const RecallProfile& profile, const HeadSource& source) 
                   "that was tried. changed: blocks of a step's choice that the step before did not choose, over "
                   "the budget. published: ScoutAttention, section 3.4 and Figure 6.",
                   o.budget, 100 * o.threshold, o.steps),
-              kTerminalWidth) +
+              terminal_width()) +
          "\n";
 }
 
