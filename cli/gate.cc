@@ -2,6 +2,7 @@
 #include "eval/gate/gate.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <fmt/core.h>
 
 #include "cli/commands.h"
@@ -61,6 +62,10 @@ void gate(const GateArguments& arguments) {
   options.subset = arguments.subset;
   check_ending(arguments.out, {".json", ".md"});
   check_new_file(arguments.out, arguments.force);
+  std::error_code not_there;
+  if (std::filesystem::equivalent(arguments.baseline, arguments.run, not_there))
+    throw_input_error("--baseline and --run are the same folder, '{}', which is always as good as itself.",
+                      arguments.run);
   std::vector<eval::RunFolder> noise;
   noise.reserve(arguments.noise.size());
   for (const std::string& folder : arguments.noise) noise.push_back(eval::RunFolder::open(folder));

@@ -57,6 +57,7 @@ bool InputLines::next(std::string& line) {
     const Got got = ended_ ? Got::end : append(STDIN_FILENO, piece, text_);
     if (got == Got::bytes) continue;
     if (got == Got::interrupted) return false;
+    if (got == Got::error) throw_input_error("Standard input cannot be read ({}).", std::strerror(errno));
     ended_ = true;
     line = std::exchange(text_, {});
     return !line.empty();

@@ -16,7 +16,8 @@ std::string read_text(const std::string& file, const std::string& what, std::siz
 /// Lines of standard input, as std::getline gives them, but a signal ends the wait for one.
 class InputLines {
  public:
-  /// False where the input has ended or a signal has arrived. InputError for a line of more than kLongestText bytes.
+  /// False where the input has ended or a signal has arrived. InputError for a line of more than kLongestText bytes,
+  /// and for what cannot be read.
   bool next(std::string& line);
 
  private:

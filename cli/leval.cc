@@ -35,7 +35,8 @@ struct LEvalCommand {
   SessionOptions session;
   RunOptions run;
   std::string data, tasks, max_length, methods = "full,streaming,quest,hgca,scoutattention", chat_format;
-  std::uint32_t samples = 0, batch = 1;
+  std::optional<std::uint32_t> samples;  // none: all
+  std::uint32_t batch = 1;
   bool chat = false;
 };
 
@@ -43,7 +44,7 @@ struct LEvalCommand {
 std::string command_of(const LEvalCommand& c, const std::vector<std::string>& methods, const eval::LEval& benchmark) {
   std::string chat = c.chat ? " --chat" : "";
   if (!c.chat_format.empty()) chat += " --chat-format " + c.chat_format;
-  const std::string samples = c.samples == 0 ? "" : fmt::format(" --samples {}", c.samples);
+  const std::string samples = c.samples ? fmt::format(" --samples {}", *c.samples) : "";
   return fmt::format("tandem eval leval --data {} --model {} --methods {} --tasks {}{} --max-length {}{} --batch {}{}",
                      shell_word(c.data), recorded_model(c.session.model),
                      shell_word(fmt::format("{}", fmt::join(methods, ","))), fmt::join(benchmark.tasks(), ","), samples,
@@ -74,11 +75,11 @@ void leval(const LEvalCommand& command) {
   eval::BenchmarkOptions options;
   options.methods = split_method_list(command.methods);
   options.batch = command.batch;
-  if (command.samples > 100000) throw_input_error("--samples is {}: give at most 100000.", command.samples);
+  check_first_samples(command.samples);
   if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
   if (!command.chat && !command.chat_format.empty())
     throw_input_error("--chat-format belongs to prompts in a chat template: add --chat.");
-  eval::LEvalOptions what{command.data, {}, command.samples, 0, {}};
+  eval::LEvalOptions what{command.data, {}, command.samples.value_or(0), 0, {}};
   if (!command.tasks.empty()) what.tasks = split_list(command.tasks, "--tasks");
   for (const std::string& task : what.tasks) eval::leval_dataset(task);
   if (!command.max_length.empty()) what.max_length = parse_one_length(command.max_length, "--max-length");

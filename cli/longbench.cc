@@ -35,7 +35,8 @@ struct LongBenchCommand {
   SessionOptions session;
   RunOptions run;
   std::string data, tasks, max_length, methods = "full,streaming,quest,hgca,scoutattention", chat_format;
-  std::uint32_t samples = 0, batch = 1;
+  std::optional<std::uint32_t> samples;  // none: all
+  std::uint32_t batch = 1;
   bool chat = false;
 };
 
@@ -44,7 +45,7 @@ std::string command_of(const LongBenchCommand& c, const std::vector<std::string>
                        const eval::LongBench& benchmark) {
   std::string chat = c.chat ? " --chat" : "";
   if (!c.chat_format.empty()) chat += " --chat-format " + c.chat_format;
-  const std::string samples = c.samples == 0 ? "" : fmt::format(" --samples {}", c.samples);
+  const std::string samples = c.samples ? fmt::format(" --samples {}", *c.samples) : "";
   return fmt::format(
       "tandem eval longbench --data {} --model {} --methods {} --tasks {}{} --max-length {}{} --batch {}{}",
       shell_word(c.data), recorded_model(c.session.model), shell_word(fmt::format("{}", fmt::join(methods, ","))),
@@ -63,7 +64,7 @@ void longbench(const LongBenchCommand& command) {
   eval::BenchmarkOptions options;
   options.methods = split_method_list(command.methods);
   options.batch = command.batch;
-  if (command.samples > 100000) throw_input_error("--samples is {}: give at most 100000.", command.samples);
+  check_first_samples(command.samples);
   if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
   if (!command.chat && !command.chat_format.empty())
     throw_input_error("--chat-format belongs to prompts in a chat template: add --chat.");
@@ -71,7 +72,7 @@ void longbench(const LongBenchCommand& command) {
       command.data,
       split_names(command.tasks,
                   [](const std::string& task) { eval::longbench_dataset(eval::longbench_dataset_of(task)); }),
-      command.samples,
+      command.samples.value_or(0),
       0,
       {}};
   if (!command.max_length.empty()) what.max_length = parse_one_length(command.max_length, "--max-length");

@@ -1,7 +1,9 @@
 // The `tandem` program: the list of subcommands, and what becomes of errors.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <string>
 #include <system_error>
@@ -118,14 +120,38 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::
   return say(kBadInput, fmt::format("{}; see {}.", error.what(), help));
 }
 
-/// `tandem help compare` is `tandem compare --help`.
 std::vector<std::string> words_of(int argc, char** argv) {
-  std::vector<std::string> words(argv + 1, argv + argc);
-  if (!words.empty() && words[0] == "help") {
-    words.erase(words.begin());
-    words.emplace_back("--help");
+  return {argv + 1, argv + argc};
+}
+
+/// Files 0 to 2 are taken, so that none that is opened becomes standard input or output where the caller closed these.
+/// What would be written there is still refused.
+void open_standard_files() {
+  for (int file = 0; file < 3; ++file) {
+    if (fcntl(file, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (open("/dev/null", O_RDONLY) < 0) return;  // takes the lowest number that is free
   }
-  return words;
+}
+
+/// The command that `tandem help profile heads` asks about; null, and an error said, where there is none.
+const CLI::App* asked_about(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* command = &app;
+  for (auto word = words.begin() + 1; word != words.end(); ++word) {
+    if (*word == "--help" || *word == "-h") continue;
+    const auto inner = command->get_subcommands([](const CLI::App*) { return true; });
+    const auto found =
+        std::find_if(inner.begin(), inner.end(), [&](const CLI::App* one) { return one->get_name() == *word; });
+    if (found == inner.end()) {
+      const auto names = subcommand_names(*command);
+      say(kBadInput,
+          names.empty() ? fmt::format("{} has no '{}' to explain: give the command alone.", full_name(*command), *word)
+                        : fmt::format("{} has no '{}'.{} There {} {}.", full_name(*command), *word,
+                                      did_you_mean(*word, names), names.size() == 1 ? "is" : "are", join_names(names)));
+      return nullptr;
+    }
+    command = *found;
+  }
+  return command;
 }
 
 /// Processes that each run a part of their own (--shard rank) do not wait for one another.
@@ -138,6 +164,7 @@ bool is_ranked_shard(const std::vector<std::string>& words) {
 
 /// What needs no other rank waits for none.
 bool only_asks(const std::vector<std::string>& words) {
+  if (!words.empty() && words[0] == "help") return true;
   return std::any_of(words.begin(), words.end(),
                      [](const std::string& word) { return word == "--help" || word == "-h" || word == "--version"; });
 }
@@ -155,6 +182,14 @@ int run(const std::vector<std::string>& words) {
   if (words.empty()) {
     fmt::print(stderr, "{}", app.help());
     return kBadInput;
+  }
+  if (words[0] == "help") {
+    const CLI::App* const command = asked_about(app, words);
+    if (command == nullptr) return kBadInput;
+    const CLI::App* const parent = command->get_parent();
+    std::fputs(command->help(parent == nullptr ? "" : full_name(*parent)).c_str(), stdout);
+    return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? kDone
+                                                                : say(kRunFailed, "The output cannot be written.");
   }
   handle_interrupts();
   try {
@@ -195,6 +230,7 @@ int run(const std::vector<std::string>& words) {
 }  // namespace tandem::cli
 
 int main(int argc, char** argv) {
+  tandem::cli::open_standard_files();
   const std::vector<std::string> words = tandem::cli::words_of(argc, argv);
   try {
     tandem::method_registry();             // every help text asks for it

@@ -9,11 +9,13 @@
 #include <filesystem>
 #include <fmt/ranges.h>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "engine/common/error.h"
 #include "eval/report/line_file.h"
+#include "eval/report/run_files.h"
 
 namespace tandem::cli {
 
@@ -23,8 +25,9 @@ inline void check_stdout() {
     throw_run_error("The output cannot be written ({}).", std::strerror(errno));
 }
 
-/// Whether --out can become a file, before hours are spent on what it will hold; empty: none is asked for. InputError.
-inline void check_new_file(const std::string& file, bool force) {
+/// Whether --out can become a file, before hours are spent on what it will hold; empty: none is asked for. What the
+/// command reads (`inputs`) and what a run consists of is not replaced. InputError.
+inline void check_new_file(const std::string& file, bool force, std::span<const std::string> inputs = {}) {
   if (file.empty()) return;
   const std::filesystem::path out(file), folder = out.parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
@@ -33,6 +36,13 @@ inline void check_new_file(const std::string& file, bool force) {
   // A result replaces the file as a whole, when it is there: a device or a pipe would be replaced, too.
   if (std::filesystem::exists(out) && !std::filesystem::is_regular_file(out))
     throw_input_error("--out: '{}' is no regular file: name another.", file);
+  for (const std::string& input : inputs) {
+    std::error_code not_there;
+    if (std::filesystem::equivalent(out, input, not_there))
+      throw_input_error("--out: '{}' is what this command reads: name another file.", file);
+  }
+  if (std::filesystem::exists(out) && eval::is_part_of_run(out))
+    throw_input_error("--out: '{}' is a file of the run in that folder: name another.", file);
   if (std::filesystem::exists(out) && !force)
     throw_input_error("--out: '{}' exists already; --force replaces it.", file);
   eval::check_writable(out, "--out");

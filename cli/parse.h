@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,9 @@ std::uint32_t parse_one_length(std::string_view text, std::string_view option);
 
 /// A whole number in [low, high], digits only.
 std::uint64_t parse_count(std::string_view text, std::string_view option, std::uint64_t low, std::uint64_t high);
+
+/// --samples of an evaluation that has all of a file's samples where none are asked for.
+void check_first_samples(std::optional<std::uint32_t> samples);
 
 /// What stands between commas, without spaces around it: "a, b" -> {"a", "b"}; nothing empty, nothing twice.
 std::vector<std::string> split_list(const std::string& text, std::string_view option);

@@ -80,7 +80,7 @@ constexpr std::uint64_t kPromptSeed = 42;
 
 struct ProfileOptions {
   SessionOptions session;
-  std::string tasks = "niah", length = "2K", text_file, out;
+  std::string usual_tasks = "niah", tasks = usual_tasks, length = "2K", text_file, out;
   std::uint32_t samples = 2, window = 256, steps = 32;
   std::string budget = "512";
   std::uint32_t block = 32;
@@ -120,6 +120,9 @@ struct Subject {
 };
 
 Subject open_subject(const ProfileOptions& options, const char* what, const std::vector<std::uint32_t>& lengths) {
+  if (!options.text_file.empty() && options.tasks != options.usual_tasks)
+    throw_input_error(
+        "--tasks changes nothing with --text-file, whose windows take the tasks' place: give one of them.");
   const auto tasks = eval::expand_ruler_tasks(options.tasks);
   const std::string text =
       options.text_file.empty() ? "" : read_text(options.text_file, fmt::format("--text-file '{}'", options.text_file));
@@ -322,7 +325,7 @@ void add_profile(Command app) {
 
   Command shift = command.subcommand("query-shift", "How well the next token's choice is known ahead of its query");
   auto of_shift = std::make_shared<ProfileOptions>();
-  of_shift->tasks = "niah_single_1,niah_multikey_1,niah_multivalue,vt,cwe,fwe";
+  of_shift->tasks = of_shift->usual_tasks = "niah_single_1,niah_multikey_1,niah_multivalue,vt,cwe,fwe";
   of_shift->length = "512,1K,2K";
   add_common(shift, *of_shift);
   shift.option("--query-window", of_shift->shift.window, "Queries that are regressed on, and the longest distance")

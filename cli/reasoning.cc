@@ -36,6 +36,7 @@ struct ReasoningCommand {
   RunOptions run;
   eval::ReasoningOptions what;
   std::string tasks, max_new = "4K", methods = "full,quest,tova,asyncspade", chat_format;
+  std::optional<std::uint32_t> samples;  // none: all
   std::uint32_t batch = 1;
   bool chat = false, no_thinking = false;
   bool filtered = false;  // --top-k and the like were given
@@ -72,7 +73,7 @@ void report_on(const RunOptions& run, const eval::Reasoning& benchmark, const Mo
 
 void check_command(const ReasoningCommand& command) {
   const eval::ReasoningOptions& what = command.what;
-  if (what.samples > 100000) throw_input_error("--samples is {}: give at most 100000.", what.samples);
+  check_first_samples(command.samples);
   if (what.repeats > 1024) throw_input_error("--repeats is {}: give at most 1024.", what.repeats);
   if (command.batch < 1 || command.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", command.batch);
   if (!command.chat && (command.no_thinking || !command.chat_format.empty()))
@@ -90,6 +91,7 @@ void reasoning(const ReasoningCommand& command) {
   options.batch = command.batch;
   check_command(command);
   eval::ReasoningOptions what = command.what;
+  what.samples = command.samples.value_or(0);
   what.tasks = split_names(command.tasks, [](const std::string& task) { eval::answer_kind_of(task); });
   what.max_new_tokens = parse_one_length(command.max_new, "--max-new");
   Session session = open_session(command.session);
@@ -122,7 +124,7 @@ void add_reasoning(Command eval) {
       .required();
   command.option("--methods", options->methods, "Methods with their options; the first is the baseline").show_default();
   command.option("--tasks", options->tasks, "Names of files, as aime24,math500 [all that --data holds]");
-  command.option("--samples", what.samples, "First problems of each task [all]");
+  command.option("--samples", options->samples, "First problems of each task [all]");
   command.option("--repeats", what.repeats, "Answers drawn to each problem; Pass@1 is their mean").show_default();
   command.option("--max-new", options->max_new, "Tokens of an answer at most; longer ones are cut off and wrong")
       .show_default();

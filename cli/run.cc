@@ -106,7 +106,11 @@ void settle_shard(RunOptions& options) {
       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
   for (const auto& [rank_name, size_name] : launchers) {
     const char *rank = std::getenv(rank_name), *size = std::getenv(size_name);
-    if (rank == nullptr || size == nullptr) continue;
+    if (rank == nullptr) continue;
+    if (size == nullptr)
+      throw_input_error(
+          "--shard rank: {} is set, but {} is not, which says of how many: give the part itself, such as 2/4.",
+          rank_name, size_name);
     const std::uint64_t of = parse_count(size, size_name, 1, kMostShards),
                         number = parse_count(rank, rank_name, 0, of - 1);
     options.shard = fmt::format("{}/{}", number + 1, of);

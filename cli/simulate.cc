@@ -281,6 +281,9 @@ void simulate(const SimulateArguments& a) {
     fmt::print("\n{}: report.md, {}sweep.json, sweep.csv\n", a.out, plotted ? "plot.png, plot.svg, " : "");
   }
   check_stdout();
+  if (std::all_of(sweep.points.begin(), sweep.points.end(),
+                  [](const eval::SweepPoint& p) { return p.tokens_per_second() == 0; }))
+    throw_input_error("No method could be simulated at any point: the reasons stand above.");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/common/drawing.h"
@@ -13,6 +14,15 @@ namespace {
 
 double normal_quantile(double p) {
   return normal_quantile_within(12, p);
+}
+
+/// InputError for a name that no workload has: a mistyped one would change nothing.
+void check_names(const nlohmann::json& object, const std::vector<std::string>& known, const std::string& where) {
+  if (!object.is_object()) throw_input_error("{} is {}; it must be an object.", where, json_excerpt(object));
+  for (const auto& field : object.items())
+    if (std::find(known.begin(), known.end(), field.key()) == known.end())
+      throw_input_error("{} has '{}', which no workload has.{} There are {}.", where, field.key(),
+                        did_you_mean(field.key(), known), join_names(known));
 }
 
 }  // namespace
@@ -56,13 +66,23 @@ Workload parse_workload(const std::string& text, const std::string& file) {
     const bool of_target = whole.is_object() && whole.contains("workload") && whole.contains("methods");
     const nlohmann::json& json = of_target ? whole.at("workload") : whole;
     if (!json.is_object()) throw_input_error("{} is not a workload profile: an object is needed.", file);
+    check_names(json, {"name", "source", "layers"}, file);
     workload.name = json.at("name").get<std::string>();
     workload.source = json.at("source").get<std::string>();
     for (const nlohmann::json& layer : json.at("layers")) {
       std::vector<HeadWorkload> heads;
-      for (const nlohmann::json& h : layer)
-        heads.push_back({h.at("concentration").get<double>(), h.at("group").get<double>(), h.at("step").get<double>(),
-                         h.value("turnover", 0.0)});
+      for (const nlohmann::json& h : layer) {
+        const std::string where = fmt::format("{}: layers[{}][{}]", file, workload.layers.size(), heads.size());
+        check_names(h, {"concentration", "group", "step", "turnover"}, where);
+        const auto number = [&](const char* field) {
+          if (!h.contains(field)) throw_input_error("{} has no '{}'.", where, field);
+          if (!h.at(field).is_number())
+            throw_input_error("{}.{} is {}; it must be a number.", where, field, json_excerpt(h.at(field)));
+          return h.at(field).get<double>();
+        };
+        heads.push_back({number("concentration"), number("group"), number("step"),
+                         h.contains("turnover") ? number("turnover") : 0});
+      }
       workload.layers.push_back(std::move(heads));
     }
   } catch (const nlohmann::json::exception& error) {

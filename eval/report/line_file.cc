@@ -87,6 +87,7 @@ ScannedLines scan_text(std::string_view text, const fs::path& file, const LinePa
 std::string read_if_there(const fs::path& file) {
   std::error_code ignored;
   if (!fs::exists(file, ignored)) return {};
+  if (fs::is_directory(file, ignored)) throw_input_error("'{}' is a folder, where a file is needed.", file.string());
   std::ifstream in(file, std::ios::binary);
   if (!in) throw_input_error("The file '{}' cannot be read ({}).", file.string(), std::strerror(errno));
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};

@@ -85,9 +85,12 @@ Merged merge_runs(std::span<const fs::path> paths, const fs::path& out, bool for
   Union<SampleResult> samples;
   Union<WindowLoss> windows;
   Union<SampleTiming> timings;
-  for (const fs::path& path : paths)
-    if (same_folder(path, out))
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    if (same_folder(paths[i], out))
       throw_input_error("'{}' is one of the runs to join: give another folder for the whole run.", out.string());
+    for (std::size_t j = 0; j < i; ++j)
+      if (same_folder(paths[i], paths[j])) throw_input_error("'{}' is given twice.", paths[i].string());
+  }
   for (const fs::path& path : paths) {
     const RunFolder& run = runs.emplace_back(RunFolder::open(path));
     check_one_run(paths.front(), runs.front().manifest(), path, run.manifest());

@@ -1,5 +1,6 @@
 #include "eval/report/run_files.h"
 
+#include <algorithm>
 #include <cctype>
 #include <fmt/format.h>
 #include <fstream>
@@ -65,6 +66,8 @@ std::string trace_file(std::size_t number, std::string_view label) {
 
 bool holds_run(const fs::path& folder) {
   const fs::path file = folder / kManifest;
+  std::error_code ignored;
+  if (!fs::is_regular_file(file, ignored)) return false;
   std::ifstream in(file, std::ios::binary);
   if (!in) return false;
   try {
@@ -74,6 +77,15 @@ bool holds_run(const fs::path& folder) {
   } catch (const InputError&) {
     return false;
   }
+}
+
+bool is_part_of_run(const fs::path& file) {
+  // What tables are made from; not the tables, which can be made again.
+  constexpr std::string_view kParts[] = {"manifest.json", "samples.jsonl", "windows.jsonl", "timings.jsonl",
+                                         "errors.jsonl",  "target.json",   "equal.json",    "sweep.json"};
+  const std::string name = file.filename().string();
+  if (std::find(std::begin(kParts), std::end(kParts), name) == std::end(kParts)) return false;
+  return name == "sweep.json" || holds_run(file.parent_path());
 }
 
 std::vector<std::string> own_files(const fs::path& folder) {

@@ -17,6 +17,10 @@ std::string trace_file(std::size_t number, std::string_view label);
 /// Whether the folder's manifest.json is a run's of this program, of whatever version: only such a run is replaced.
 bool holds_run(const std::filesystem::path& folder);
 
+/// Whether a file is, by its name and place, one of those that a run or a sweep consists of, which no report may
+/// replace.
+bool is_part_of_run(const std::filesystem::path& file);
+
 /// Names of what a run and its report may leave in the folder, the manifest first, and of the traces that are there.
 /// Nothing else is ever removed.
 std::vector<std::string> own_files(const std::filesystem::path& folder);

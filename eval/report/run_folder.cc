@@ -81,6 +81,9 @@ std::vector<Item> items_of(const fs::path& file, const Manifest& manifest) {
 }
 
 std::string read_manifest(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path / kManifest, ignored))
+    throw_input_error("'{}' is a folder, where a file is needed.", (path / kManifest).string());
   std::ifstream in(path / kManifest, std::ios::binary);
   if (!in) throw_input_error("The file '{}' cannot be read ({}).", (path / kManifest).string(), std::strerror(errno));
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
@@ -161,9 +164,12 @@ RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool
 
 RunFolder RunFolder::open(const fs::path& path) {
   const fs::path file = path / kManifest;
-  std::error_code ignored;
-  if (!fs::exists(file, ignored))
+  std::error_code refused;
+  if (!fs::exists(path, refused) && !refused) throw_input_error("There is no folder '{}'.", path.string());
+  if (!fs::exists(file, refused)) {
+    if (refused) throw_input_error("The folder '{}' cannot be read ({}).", path.string(), refused.message());
     throw_input_error("The folder '{}' holds no run: there is no file manifest.json in it.", path.string());
+  }
   try {
     return RunFolder(path, parse_manifest(read_manifest(path), file.string()), Use::read, {});
   } catch (const UnknownSchema&) {

@@ -1,9 +1,12 @@
 #include "eval/ruler/official.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fmt/ranges.h>
 #include <set>
+#include <unistd.h>
 
 #include "engine/common/error.h"
 #include "engine/common/json_lines.h"
@@ -92,6 +95,8 @@ std::vector<fs::path> jsonl_files(const fs::path& folder) {
     at.increment(refused);
   }
   std::sort(files.begin(), files.end());
+  if (files.empty() && access(folder.c_str(), R_OK | X_OK) != 0)
+    throw_input_error("--ruler-data: the folder '{}' cannot be read ({}).", folder.string(), std::strerror(errno));
   if (files.empty()) throw_input_error("--ruler-data: '{}' holds no .jsonl file.", folder.string());
   return files;
 }
@@ -182,7 +187,12 @@ std::string_view leading_mark(std::string_view prompt) {
 
 std::vector<OfficialSample> parse_official(std::string_view text, const std::string& file) {
   std::vector<OfficialSample> samples;
-  for_each_json_line(text, file, [&](const JsonLine& line) { samples.push_back(sample_of(line)); });
+  std::set<std::uint64_t> prompts;  // their hashes
+  for_each_json_line(text, file, [&](const JsonLine& line) {
+    samples.push_back(sample_of(line));
+    if (!prompts.insert(fnv1a64(samples.back().prompt)).second)
+      line.refuse("'input' is that of an earlier line: as two samples it would count twice");
+  });
   return samples;
 }
 

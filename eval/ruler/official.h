@@ -27,7 +27,8 @@ struct OfficialSample {
   std::vector<std::string> answers;
 };
 
-/// The lines of one file; `file` is for error sentences, which name the line and the field. Empty lines are skipped.
+/// The lines of one file; `file` is for error sentences, which name the line and the field. Empty lines are skipped,
+/// and a prompt that is there twice is refused.
 std::vector<OfficialSample> parse_official(std::string_view text, const std::string& file);
 
 /// Upstream writes the template of the model that its samples are made for into the samples.

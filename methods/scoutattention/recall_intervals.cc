@@ -24,8 +24,11 @@ RecallIntervals read_intervals(const std::string& file) {
   }
   RecallIntervals intervals;
   intervals.steps.clear();
-  try {
+  {
     const nlohmann::json json = parse_json(read_small_file(file, std::size_t{64} << 20), file);
+    if (!json.is_object() || !json.contains("intervals") || !json.at("intervals").is_array())
+      throw_input_error("{} has no list 'intervals': `tandem profile scout-recall --out FILE` writes such a file.",
+                        file);
     for (const nlohmann::json& value : json.at("intervals")) {
       if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMostSteps) {
         throw_input_error("{}: intervals[{}] is {}; it must be a whole number of steps from 0 (never) to {}.", file,
@@ -33,9 +36,6 @@ RecallIntervals read_intervals(const std::string& file) {
       }
       intervals.steps.push_back(value.get<std::uint32_t>());
     }
-  } catch (const nlohmann::json::exception& e) {
-    throw_input_error("{} does not hold recall intervals: {}. `tandem profile scout-recall --out FILE` writes them.",
-                      file, e.what());
   }
   if (intervals.steps.empty()) throw_input_error("{}: 'intervals' is empty; it has a number for each layer.", file);
   return intervals;

@@ -186,7 +186,7 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
       {"--device emu --hw h200", {"--hw is 'h200'", "--device emu"}},
       {"--seed 18446744073709551616", {"--seed", "not a whole number"}},
       {"--ruler-data b --seed 42", {"--seed", "--ruler-data"}},
-      {"--resume", {"no run", "manifest.json"}},
+      {"--resume", {"There is no folder"}},
       {"--resume --force", {"--force", "--resume"}},
   };
   const TemporaryFolder folder;

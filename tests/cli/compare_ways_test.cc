@@ -111,6 +111,9 @@ TEST_F(CompareWays, ShardsAreJoinedToTheBytesOfOneRun) {
   const std::string three = "--shard rank --out " + folder("ranks");
   const std::pair<const char*, const char*> launchers[] = {
       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+  setenv("SLURM_PROCID", "0", 1);
+  EXPECT_THAT(cli::run(command + three).text, HasSubstr("SLURM_PROCID is set, but SLURM_NTASKS is not"));
+  unsetenv("SLURM_PROCID");
   for (int rank = 0; rank < 3; ++rank) {
     setenv(launchers[rank].first, std::to_string(rank).c_str(), 1);
     setenv(launchers[rank].second, "3", 1);

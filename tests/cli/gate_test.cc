@@ -60,9 +60,13 @@ TEST_F(GateProgram, RefusesWhatCannotBeCompared) {
   };
   refused(gate("a", "seed"), "the seed is '7' in the run and '42' in the baseline");
   refused(gate("a", "hw"), "the hardware profile is 'h200 (");
-  refused(gate("a", "none"), "holds no run");
-  refused(gate("a", "a") + "--methods fulll", "Did you mean 'full'?");
-  refused(gate("a", "a") + "--noise " + folder("a"), "--noise is for times that a real clock took");
+  refused(gate("a", "none"), "There is no folder");
+  std::filesystem::copy(folder("a"), folder("b"));
+  refused(gate("a", "a"), "--baseline and --run are the same folder");
+  std::filesystem::create_directory_symlink(folder("a"), folder("link"));
+  refused(gate("a", "link"), "the same folder");
+  refused(gate("a", "b") + "--methods fulll", "Did you mean 'full'?");
+  refused(gate("a", "b") + "--noise " + folder("a"), "--noise is for times that a real clock took");
   refused(gate("a", "a") + "--alpha 2", "--alpha is 2");
   refused(gate("a", "a") + "--latency-margin -1", "--latency-margin is -1");
   refused("gate --baseline " + folder("a"), "--run is required");

@@ -36,7 +36,8 @@ TEST_F(LEvalProgram, ARunLeavesAFolderWithUpstreamsFigures) {
   EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("leval/v1+data:"), HasSubstr("--max-length ")));
   EXPECT_THAT(bytes("a", "leval.json"), AllOf(HasSubstr("\"full\": {"), HasSubstr("\"rougeL\": ")));
   EXPECT_THAT(bytes("a", "report.md"), AllOf(HasSubstr("# L-Eval on"), HasSubstr("## L-Eval")));
-  EXPECT_EQ(cli::run("gate --baseline " + folder("a") + " --run " + folder("a")).code, 0);
+  std::filesystem::copy(folder("a"), folder("copy"));
+  EXPECT_EQ(cli::run("gate --baseline " + folder("a") + " --run " + folder("copy")).code, 0);
   EXPECT_EQ(cli::run("report " + folder("a")).code, 0);
 }
 
@@ -75,10 +76,15 @@ TEST_F(LEvalProgram, ReadingCanBeInterrupted) {
 
 TEST_F(LEvalProgram, BadInputIsASentence) {
   const std::pair<const char*, const char*> cases[] = {
-      {"--tasks tpu", "Did you mean 'tpo'?"},      {"--tasks sci_fi", "one prompt for two answers"},
-      {"--tasks tpo,tpo", "'tpo' is given twice"}, {"--tasks quality", "there is no 'quality.jsonl'"},
-      {"--max-length 1", "--max-length is 1"},     {"--batch 0", "--batch is 0"},
-      {"--chat-format qwen3", "add --chat"},       {"--methods ques", "Did you mean 'quest'?"},
+      {"--tasks tpu", "Did you mean 'tpo'?"},
+      {"--tasks sci_fi", "one prompt for two answers"},
+      {"--tasks tpo,tpo", "'tpo' is given twice"},
+      {"--tasks quality", "there is no 'quality.jsonl'"},
+      {"--samples 0", "--samples is 0: give 1 to"},
+      {"--max-length 1", "--max-length is 1"},
+      {"--batch 0", "--batch is 0"},
+      {"--chat-format qwen3", "add --chat"},
+      {"--methods ques", "Did you mean 'quest'?"},
   };
   for (const auto& [arguments, says] : cases) {
     const cli::Outcome outcome = cli::run("eval leval --model tiny --quiet --no-plot --data '" + data.path().string() +

@@ -34,6 +34,18 @@ TEST(Program, HelpIsAWordToo) {
   const Outcome inner = run("help profile heads", kOnlyOutput);
   EXPECT_EQ(inner.code, 0);
   EXPECT_EQ(inner.text, run("profile heads --help", kOnlyOutput).text);
+  EXPECT_EQ(run("help fluxion", kOnlyOutput).text, run("fluxion --help", kOnlyOutput).text);
+}
+
+// What a caller closed is no file of the program's own.
+TEST(Program, ClosedStandardFilesAreNoOthers) {
+  const auto with = [](const std::string& arguments, const char* files) {
+    return WEXITSTATUS(std::system(("timeout 20 '" TANDEM_PROGRAM "' " + arguments + " " + files).c_str()));
+  };
+  EXPECT_EQ(with("methods", ">&- <&- 2>/dev/null"), 3) << "nobody could read it";
+  EXPECT_EQ(with("methods", ">/dev/null <&- 2>&-"), 0);
+  EXPECT_EQ(with("generate --model tiny --chat --chat-format qwen2 --max-new 2", "<&- >/dev/null 2>&1"), 0);
+  EXPECT_EQ(with("generate --model tiny --chat --chat-format qwen2 --max-new 2", "</ >/dev/null 2>&1"), 2);
 }
 
 TEST(Program, EvalHasExamplesOfItsOwn) {
@@ -65,6 +77,9 @@ TEST_P(ProgramBadUsage, EndsWithTwoAndOneSentenceOnStderr) {
 INSTANTIATE_TEST_SUITE_P(
     Sentences, ProgramBadUsage,
     ::testing::Values(
+        cli::BadUsage{"help nosuch", "tandem has no 'nosuch'. There are"},
+        cli::BadUsage{"help fluxion colect", "tandem fluxion has no 'colect'. Did you mean 'collect'?"},
+        cli::BadUsage{"help compare extra", "tandem compare has no 'extra' to explain"},
         cli::BadUsage{"inof", "There is no subcommand 'inof'. Did you mean 'info'? There are"},
         cli::BadUsage{"comparre --lengths 4K", "Did you mean 'compare'?"},
         cli::BadUsage{"xyzzyplugh", "There is no subcommand 'xyzzyplugh'. There are"},

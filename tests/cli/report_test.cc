@@ -1,6 +1,7 @@
 // tandem report as a user meets it.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -160,6 +161,38 @@ TEST_F(Report, SaysWhatIsWrong) {
     const cli::Outcome outcome = cli::run(arguments, cli::kOnlyErrors);
     EXPECT_EQ(outcome.code, 2) << arguments;
     EXPECT_THAT(outcome.text, HasSubstr(says)) << arguments;
+  }
+}
+
+TEST_F(Report, WritesOverNoRun) {
+  run("a", "--lengths 256");
+  const std::string before = read_bytes(folder("a/samples.jsonl"));
+  const cli::Outcome outcome =
+      cli::run("report " + folder("a") + " --format csv --force --out " + folder("a/samples.jsonl"), cli::kOnlyErrors);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.text, HasSubstr("is a file of the run in that folder"));
+  EXPECT_EQ(read_bytes(folder("a/samples.jsonl")), before);
+  EXPECT_EQ(cli::run("report " + folder("a") + " --force --out " + folder("a/report.md")).code, 0) << "made from it";
+}
+
+TEST_F(Report, TimesThatAreMissingMakeARunIncomplete) {
+  run("a", "--lengths 256");
+  const std::string times = read_bytes(folder("a/timings.jsonl"));
+  EXPECT_EQ(cli::run("report " + folder("a")).text.find("NOT COMPLETE"), std::string::npos);
+  std::ofstream(folder("a/timings.jsonl")) << times.substr(0, times.find('\n') + 1);
+  EXPECT_THAT(cli::run("report " + folder("a")).text, HasSubstr("NOT COMPLETE"));
+}
+
+TEST_F(Report, AFolderIsNoFile) {
+  run("a", "--lengths 256");
+  for (const char* name : {"samples.jsonl", "manifest.json"}) {
+    std::filesystem::rename(folder("a/") + name, folder("aside"));
+    std::filesystem::create_directory(folder("a/") + name);
+    const cli::Outcome outcome = cli::run("report " + folder("a"), cli::kOnlyErrors);
+    EXPECT_EQ(outcome.code, 2) << name;
+    EXPECT_THAT(outcome.text, AllOf(HasSubstr(name), HasSubstr("is a folder, where a file is needed"))) << name;
+    std::filesystem::remove(folder("a/") + name);
+    std::filesystem::rename(folder("aside"), folder("a/") + name);
   }
 }
 

@@ -386,11 +386,11 @@ TEST(Scout, RecallIntervalsAreANumberOnePerLayerOrAFile) {
   EXPECT_THAT(with(R"({"intervals": [4, -1]})"), HasSubstr("intervals[1] is -1"));
   EXPECT_THAT(with(R"({"intervals": [4, 2.5]})"), HasSubstr("intervals[1] is 2.5"));
   EXPECT_THAT(with(R"({"intervals": []})"), HasSubstr("'intervals' is empty"));
-  EXPECT_THAT(with(R"({"interval": [4]})"), HasSubstr("does not hold recall intervals"));
+  EXPECT_THAT(with(R"({"interval": [4]})"), HasSubstr("has no list 'intervals'"));
   EXPECT_THAT(with("no"), HasSubstr("not valid JSON from byte 2 of 2 on"));
   EXPECT_THAT(with(R"({"intervals": [)" + std::string(400000, '[') + std::string(400000, ']') + "]}"),
               HasSubstr("nested more than 32 deep"));
-  EXPECT_THAT(with("[]"), HasSubstr("does not hold recall intervals"));
+  EXPECT_THAT(with("[]"), HasSubstr("has no list 'intervals'"));
 }
 
 }  // namespace

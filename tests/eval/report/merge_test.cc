@@ -103,7 +103,7 @@ TEST(MergeRuns, RefusesWhatIsNotOneRun) {
   const auto damaged = write_part(root, "damaged", manifest, {2});
   write_all(damaged / "samples.jsonl", read_all(damaged / "samples.jsonl") + "{\"half\":");
   EXPECT_THAT(refusal({a, damaged}, out), HasSubstr("damaged/samples.jsonl"));
-  EXPECT_THAT(refusal({a, root / "nothing"}, out), HasSubstr("holds no run"));
+  EXPECT_THAT(refusal({a, root / "nothing"}, out), HasSubstr("There is no folder"));
   EXPECT_THROW(merge_runs(std::vector{a}, a.parent_path(), false), InputError) << "a folder that holds other things";
 }
 
@@ -120,6 +120,21 @@ TEST(MergeRuns, DoesNotReplaceWhatItJoins) {
         ::testing::ThrowsMessage<InputError>(HasSubstr("one of the runs to join")))
         << out;
   EXPECT_EQ(read_all(b / "samples.jsonl"), before);
+}
+
+TEST(MergeRuns, RefusesARunThatIsNamedTwice) {
+  const TemporaryFolder root;
+  const auto a = write_part(root, "a", example_manifest(), {0}), b = write_part(root, "b", example_manifest(), {1}),
+             out = root / "whole";
+  std::filesystem::create_directory_symlink(a, root / "link");
+  for (const auto& again : {a, a / "", root / "link"})
+    EXPECT_THAT(
+        [&] {
+          merge_runs(std::vector{a, b, again}, out, false);
+        },
+        ::testing::ThrowsMessage<InputError>(HasSubstr("' is given twice.")))
+        << again;
+  EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 TEST(MergeRuns, AFullDiskLeavesAllAsItWas) {

@@ -82,8 +82,11 @@ TEST_F(OfficialFiles, MalformedLinesNameFileAndLine) {
   EXPECT_THAT(second("{\"index\": 1, \"input\": \"a\", \"outputs\": [\"x\", \"\"]}"),
               HasSubstr("an answer without text"));
   EXPECT_THAT(second("{\"index\": 1, \"input\": \"a\", \"outputs\": [3]}"), HasSubstr("'outputs' must hold text"));
-  EXPECT_EQ(parse_official(good + good + "{\"index\": -1, \"input\": \"a\", \"outputs\": [\"x\"]}", "f").size(), 3u)
+  const std::string other = "{\"index\": 0, \"input\": \"b\", \"outputs\": [\"x\"]}\n";
+  EXPECT_EQ(parse_official(good + other + "{\"index\": -1, \"input\": \"c\", \"outputs\": [\"x\"]}", "f").size(), 3u)
       << "upstream's needle files repeat an index, and -1 stands for none";
+  EXPECT_THAT(error([&] { parse_official(good + other + good, "f.jsonl"); }),
+              HasSubstr("f.jsonl, line 3: 'input' is that of an earlier line"));
   EXPECT_THAT(error([] { parse_official("\n\n", "f.jsonl"); }), HasSubstr("holds no sample"));
 }
 
