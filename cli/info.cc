@@ -78,7 +78,8 @@ void print_machine() {
 
 void print_profiles() {
   fmt::print("\nhardware profiles (--hw; `tandem info --hw <name>` shows one)\n");
-  for (const std::string& name : profile_names()) fmt::print("  {:<20} {}\n", name, load_profile(name).title);
+  for (const std::string& name : profile_names())
+    fmt::print("  {:<20} {}\n", name, hanging(load_profile(name).title, 23));
 }
 
 void print_presets() {

@@ -1,12 +1,14 @@
 #include "cli/ranks.h"
 
 #include <fmt/format.h>
+#include <optional>
 #include <string>
 
 #include "cli/exit_code.h"
 #include "engine/common/error.h"
 #include "engine/distributed/mpi_ranks.h"
 #include "engine/distributed/remote_rank.h"
+#include "engine/kernels/thread_pool.h"
 
 namespace tandem::cli {
 namespace {
@@ -25,8 +27,10 @@ std::shared_ptr<Communicator> other_rank() {
 int run_as_rank(const std::function<int()>& program) {
   if (launched_ranks() == 1) return program();
   std::unique_ptr<MpiRank> own;
+  std::optional<ThreadPool> pool;  // of the rank that is served from here
   try {
     own = join_ranks();
+    if (own != nullptr && own->number() == 1) pool.emplace();
   } catch (const InputError& error) {
     fmt::print(stderr, "tandem: {}\n", error.what());
     return kBadInput;
@@ -37,7 +41,7 @@ int run_as_rank(const std::function<int()>& program) {
   if (own == nullptr) return program();
   const std::shared_ptr<Communicator> link = own->other();
   if (own->number() == 1) {
-    const std::string failure = serve_cache_rank(*link);
+    const std::string failure = serve_cache_rank(*link, *pool);
     if (failure.empty()) return kDone;
     fmt::print(stderr, "tandem: The cache rank ends: {}\n", failure);
     return kRunFailed;

@@ -104,13 +104,11 @@ void settle_shard(RunOptions& options) {
     throw_input_error("--shard rank needs --out, the folder in which each process gets one of its own.");
   const std::pair<const char*, const char*> launchers[] = {
       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+  std::pair<const char*, const char*> half = {nullptr, nullptr};
   for (const auto& [rank_name, size_name] : launchers) {
     const char *rank = std::getenv(rank_name), *size = std::getenv(size_name);
-    if (rank == nullptr) continue;
-    if (size == nullptr)
-      throw_input_error(
-          "--shard rank: {} is set, but {} is not, which says of how many: give the part itself, such as 2/4.",
-          rank_name, size_name);
+    if (rank != nullptr && size == nullptr) half = {rank_name, size_name};
+    if (rank == nullptr || size == nullptr) continue;
     const std::uint64_t of = parse_count(size, size_name, 1, kMostShards),
                         number = parse_count(rank, rank_name, 0, of - 1);
     options.shard = fmt::format("{}/{}", number + 1, of);
@@ -121,6 +119,10 @@ void settle_shard(RunOptions& options) {
     options.ranked = true;
     return;
   }
+  if (half.first != nullptr)
+    throw_input_error(
+        "--shard rank: {} is set, but {} is not, which says of how many: give the part itself, such as 2/4.",
+        half.first, half.second);
   throw_input_error(
       "--shard rank asks mpirun or srun which process this is, and no variable of theirs says it "
       "(OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID): give the part itself, such as 2/4.");

@@ -16,7 +16,7 @@ enum class Says : std::uint8_t { hello, step, forget, goodbye, selection, failur
 
 class Server {
  public:
-  explicit Server(Communicator& link) : link_(link) {}
+  Server(Communicator& link, ThreadPool& pool) : link_(link), pool_(pool) {}
 
   /// False: the near end said goodbye.
   bool serve(Message message) {
@@ -85,44 +85,59 @@ class Server {
     if (end > at) std::memcpy(layer.pages.data() + at, in.get_bytes(end - at), end - at);
   }
 
-  void choose(const RemoteRow& row, const Layer& layer, MessageWriter& out) const {
-    const std::size_t page_bytes = model_.slot_bytes() / model_.kv_heads, half = row.keep * model_.vector_bytes();
-    std::vector<std::byte> packed(2 * half);
-    for (std::uint32_t g = 0; g < model_.kv_heads; ++g) {
-      std::vector<KvSpan> spans;
-      spans.reserve(row.end_page);
-      for (std::uint32_t page = 0; page < row.end_page; ++page) {
-        const std::byte* k = layer.pages.data() + page * model_.slot_bytes() + g * page_bytes;
-        spans.push_back({k, k + page_bytes / 2, model_.page_tokens, ~0u});
-      }
-      const AheadWindow window{
-          layer.window.data() + std::size_t{g} * model_.shape.group * row.rule.room() * model_.shape.dim, row.known,
-          row.first + row.queries - 1};
-      select_ahead(row.rule, model_.rope, window, spans, model_.shape, row.keep, packed.data(), packed.data() + half);
-      out.put_bytes(packed.data(), packed.size());
+  /// What a KV head gets of a layer.
+  struct Choice {
+    RemoteRow row;
+    const Layer* layer = nullptr;
+    std::uint32_t kv_head = 0;
+    std::size_t at = 0;  // of its bytes in the answer
+  };
+
+  void choose(const Choice& choice, std::byte* answer) const {
+    const RemoteRow& row = choice.row;
+    const Layer& layer = *choice.layer;
+    const std::size_t page_bytes = model_.slot_bytes() / model_.kv_heads;
+    std::vector<KvSpan> spans;
+    spans.reserve(row.end_page);
+    for (std::uint32_t page = 0; page < row.end_page; ++page) {
+      const std::byte* k = layer.pages.data() + page * model_.slot_bytes() + choice.kv_head * page_bytes;
+      spans.push_back({k, k + page_bytes / 2, model_.page_tokens, ~0u});
     }
+    const std::size_t window_floats = std::size_t{model_.shape.group} * row.rule.room() * model_.shape.dim;
+    const AheadWindow window{layer.window.data() + choice.kv_head * window_floats, row.known,
+                             row.first + row.queries - 1};
+    std::byte* const k = answer + choice.at;
+    select_ahead(row.rule, model_.rope, window, spans, model_.shape, row.keep, k, k + row.keep * model_.vector_bytes());
   }
 
   void step(MessageReader& in) {
     forget(in);
     const auto begin = in.get<std::uint32_t>(), end = in.get<std::uint32_t>(), rows = in.get<std::uint32_t>();
-    MessageWriter out;
-    out.put(Says::selection);
-    bool answers = false;
+    std::vector<Choice> choices;
+    std::size_t bytes = 0;
     for (std::uint32_t i = 0; i < rows; ++i) {
       const auto row = in.get<RemoteRow>();
       std::vector<Layer>& layers = sequences_[row.sequence];
       layers.resize(model_.layers);
       for (std::uint32_t layer = begin; layer < end; ++layer) {
         take_in(in, row, layers[layer]);
-        if (row.keep > 0) choose(row, layers[layer], out);
+        for (std::uint32_t g = 0; row.keep > 0 && g < model_.kv_heads; ++g) {
+          choices.push_back({row, &layers[layer], g, bytes});
+          bytes += 2 * row.keep * model_.vector_bytes();
+        }
       }
-      answers = answers || row.keep > 0;
     }
-    if (answers) link_.send(out.take());
+    if (choices.empty()) return;
+    std::vector<std::byte> answer(bytes);
+    pool_.parallel_for(choices.size(), [&](std::size_t i) { choose(choices[i], answer.data()); });
+    MessageWriter out;
+    out.put(Says::selection);
+    out.put_bytes(answer.data(), answer.size());
+    link_.send(out.take());
   }
 
   Communicator& link_;
+  ThreadPool& pool_;
   RankModel model_{0, 0, 0, {}, 0, RopeTable(2, 1)};
   std::unordered_map<std::uint32_t, std::vector<Layer>> sequences_;
 };
@@ -195,8 +210,8 @@ std::vector<std::uint32_t> RemoteRank::take_forgotten() {
   return std::exchange(forgotten_, {});
 }
 
-std::string serve_cache_rank(Communicator& link) {
-  Server server(link);
+std::string serve_cache_rank(Communicator& link, ThreadPool& pool) {
+  Server server(link, pool);
   while (true) {
     Message message;
     try {
@@ -233,8 +248,10 @@ RankThread::RankThread()
     : RankThread(make_thread_pair("The inference rank", "The cache rank", std::chrono::milliseconds(0))) {}
 
 RankThread::RankThread(CommunicatorPair ends)
-    : near_(std::move(ends.first)),
-      thread_([far = std::shared_ptr<Communicator>(std::move(ends.second))] { serve_cache_rank(*far); }) {}
+    : near_(std::move(ends.first)), thread_([far = std::shared_ptr<Communicator>(std::move(ends.second))] {
+        ThreadPool alone(1);  // the others are the near end's
+        serve_cache_rank(*far, alone);
+      }) {}
 
 RankThread::~RankThread() {
   dismiss_cache_rank(*near_);

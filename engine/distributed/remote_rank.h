@@ -12,6 +12,7 @@
 
 #include "engine/distributed/communicator.h"
 #include "engine/kernels/query_prediction.h"
+#include "engine/kernels/thread_pool.h"
 
 namespace tandem {
 
@@ -68,8 +69,8 @@ class RemoteRank {
 };
 
 /// The far end: serves until the near end says goodbye or is gone. What goes wrong here becomes an answer; where that
-/// cannot be given either, it is what this returns, else nothing.
-std::string serve_cache_rank(Communicator& link);
+/// cannot be given either, it is what this returns, else nothing. `pool` chooses the tokens.
+std::string serve_cache_rank(Communicator& link, ThreadPool& pool);
 /// Says goodbye to it; nothing where it is gone already.
 void dismiss_cache_rank(Communicator& link);
 

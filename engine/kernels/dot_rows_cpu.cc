@@ -6,7 +6,8 @@ namespace {
 
 // out[h][r] of kHeads queries, kWidth / kHeads rows at a time.
 template <class Type, int kHeads>
-TANDEM_INLINE void dot_some(const char* const* q, const char* rows, uint32_t n, uint32_t dim, float* out) {
+TANDEM_INLINE void dot_some(const char* const* q, const char* rows, uint32_t n, uint32_t dim, float* out,
+                            size_t stride) {
   constexpr uint32_t kRows = kWidth / kHeads;
   const size_t row_bytes = dim * Type::kBytes;
   for (uint32_t r = 0; r < n; r += kRows) {
@@ -16,14 +17,13 @@ TANDEM_INLINE void dot_some(const char* const* q, const char* rows, uint32_t n, 
     float lanes[kWidth];
     store(lanes, total);
     const uint32_t count = n - r < kRows ? n - r : kRows;
-    for (int h = 0; h < kHeads; ++h)
-      __builtin_memcpy(out + size_t{n} * h + r, lanes + kRows * h, count * sizeof(float));
+    for (int h = 0; h < kHeads; ++h) __builtin_memcpy(out + stride * h + r, lanes + kRows * h, count * sizeof(float));
   }
 }
 
 template <class Type>
 void dot_all(const float* q, uint32_t group, const char* rows, uint32_t n, uint32_t dim, float scale, float* out,
-             float* scratch) {
+             size_t stride, float* scratch) {
   typedef WidenedKeys<Type> Dot;
   const size_t padded = padded_dim(dim);
   const uint32_t whole = dim / Dot::kStep * Dot::kStep;
@@ -39,26 +39,26 @@ void dot_all(const float* q, uint32_t group, const char* rows, uint32_t n, uint3
   uint32_t h = 0;
   for (; h + 4 <= group; h += 4) {
     const char* const four[] = {query(h), query(h + 1), query(h + 2), query(h + 3)};
-    dot_some<Type, 4>(four, rows, n, dim, out + size_t{n} * h);
+    dot_some<Type, 4>(four, rows, n, dim, out + stride * h, stride);
   }
   for (; h < group; ++h) {
     const char* const one[] = {query(h)};
-    dot_some<Type, 1>(one, rows, n, dim, out + size_t{n} * h);
+    dot_some<Type, 1>(one, rows, n, dim, out + stride * h, stride);
   }
 }
 
 }  // namespace
 
 void dot_rows(const float* q, uint32_t group, const void* rows, DType type, uint32_t n, uint32_t dim, float scale,
-              float* out, float* scratch) {
+              float* out, size_t stride, float* scratch) {
   const char* const from = static_cast<const char*>(rows);
   switch (type) {
     case DType::f32:
-      return dot_all<F32>(q, group, from, n, dim, scale, out, scratch);
+      return dot_all<F32>(q, group, from, n, dim, scale, out, stride, scratch);
     case DType::f16:
-      return dot_all<F16>(q, group, from, n, dim, scale, out, scratch);
+      return dot_all<F16>(q, group, from, n, dim, scale, out, stride, scratch);
     case DType::bf16:
-      return dot_all<BF16>(q, group, from, n, dim, scale, out, scratch);
+      return dot_all<BF16>(q, group, from, n, dim, scale, out, stride, scratch);
   }
 }
 

@@ -119,10 +119,10 @@ struct KernelTable {
   void (*prefill_tile)(const PrefillTile& tile);
   void (*min_max)(const void* low, const void* high, DType type, uint32_t rows, uint32_t dim, void* min_out,
                   void* max_out);
-  // out[h][r] = scale * q[h] . rows[r], all in f32: [group][n] of q [group][dim] and rows [n][dim].
+  // out[h][r] = scale * q[h] . rows[r], all in f32: [group][stride >= n] of q [group][dim] and rows [n][dim].
   // scratch: group * padded_dim(dim) floats, aligned to 64 bytes.
   void (*dot_rows)(const float* q, uint32_t group, const void* rows, DType type, uint32_t n, uint32_t dim, float scale,
-                   float* out, float* scratch);
+                   float* out, size_t stride, float* scratch);
   // scratch: 2 * group * dim floats.
   void (*score_blocks)(const float* q, const void* digest_min, const void* digest_max, uint32_t blocks,
                        AttentionShape shape, float* scores, float* scratch);

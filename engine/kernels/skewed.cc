@@ -36,11 +36,11 @@ const char* key_row(const KvPages& kv, const std::uint32_t* slots, std::uint32_t
   return static_cast<const char*>(kv.pages) + row * kv.dim * size_of(kv.type);
 }
 
-/// out[h][r] = scale * q[h] . rows[r], of `group` vectors q and `n` rows of `dim`.
+/// out[h][r] = scale * q[h] . rows[r], of `group` vectors q and `n` rows of `dim`, a head's `stride` behind another's.
 void dot_rows(const float* q, std::uint32_t group, const void* rows, DType type, std::uint32_t n, std::uint32_t dim,
-              float scale, float* out) {
+              float scale, float* out, std::size_t stride) {
   struct DotScratch;
-  kernels().dot_rows(q, group, rows, type, n, dim, scale, out,
+  kernels().dot_rows(q, group, rows, type, n, dim, scale, out, stride,
                      aligned_scratch<DotScratch>(std::size_t{group} * padded_dim(dim)));
 }
 
@@ -83,17 +83,18 @@ void skew_keys(const SkewedKeys& keys, std::uint32_t columns, const KvPages& kv)
     const std::uint32_t count = std::min(kTogether, keys.tokens - t);
     for (std::uint32_t i = 0; i < count; ++i)
       to_f32(key_row(kv, keys.slots, keys.kv_head, t + i), kv.type, 0, kv.dim, &some[std::size_t{i} * kv.dim]);
-    dot_rows(some.data(), count, keys.skew, DType::f32, columns, kv.dim, 1, rows.data());
+    dot_rows(some.data(), count, keys.skew, DType::f32, columns, kv.dim, 1, rows.data(), columns);
     from_f32(rows.data(), kv.type, std::size_t{count} * columns,
              static_cast<char*>(keys.out) + std::size_t{t} * columns * size_of(kv.type));
   }
 }
 
-void skewed_scores(const SkewedScores& request, const SkewedShape& shape) {
+void skewed_scores(const SkewedScores& request, const SkewedShape& shape, std::uint32_t first, std::uint32_t count) {
   std::vector<float> turned(std::size_t{shape.group} * shape.columns);
-  dot_rows(request.q, shape.group, request.skew, DType::f32, shape.columns, shape.dim, 1, turned.data());
-  dot_rows(turned.data(), shape.group, request.keys, shape.type, request.n, shape.columns,
-           1 / std::sqrt(static_cast<float>(shape.dim)), request.scores);
+  dot_rows(request.q, shape.group, request.skew, DType::f32, shape.columns, shape.dim, 1, turned.data(), shape.columns);
+  const std::size_t row_bytes = shape.columns * size_of(shape.type);
+  dot_rows(turned.data(), shape.group, static_cast<const char*>(request.keys) + first * row_bytes, shape.type, count,
+           shape.columns, 1 / std::sqrt(static_cast<float>(shape.dim)), request.scores + first, request.n);
 }
 
 std::uint64_t near_the_best(const float* scores, std::uint32_t n, double alpha) {

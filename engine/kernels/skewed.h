@@ -51,8 +51,8 @@ struct SkewedShape {
   std::uint32_t group = 1, dim = 0, columns = 0;
   DType type = DType::f32;
 };
-/// scores[h][t] = sum_c (skew[c] . q[h]) keys[t][c] / sqrt(D).
-void skewed_scores(const SkewedScores& request, const SkewedShape& shape);
+/// scores[h][t] = sum_c (skew[c] . q[h]) keys[t][c] / sqrt(D), of tokens first .. first + count - 1.
+void skewed_scores(const SkewedScores& request, const SkewedShape& shape, std::uint32_t first, std::uint32_t count);
 
 /// How many tokens of one query head score at least its largest score - alpha. NaN is never near.
 std::uint64_t near_the_best(const float* scores /*[n]*/, std::uint32_t n, double alpha);

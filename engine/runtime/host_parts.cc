@@ -41,6 +41,10 @@ void attend_in_parts(ThreadPool& pool, const ModelShape& shape, DType kv, const 
     return (i == 0 || parts[i - 1].entry != parts[i].entry) &&
            (i + 1 == parts.size() || parts[i + 1].entry != parts[i].entry);
   };
+  std::vector<std::size_t> tokens(work.size());  // of entries whose scores are wanted
+  for (std::size_t entry = 0; entry < work.size(); ++entry)
+    for (const KvSpan& span : work[entry].spans)
+      if (work[entry].scores != nullptr) tokens[entry] += span.tokens;
   std::vector<std::size_t> place(parts.size());  // of those that are merged
   std::size_t merged = 0;
   for (std::size_t i = 0; i < parts.size(); ++i)
@@ -56,9 +60,8 @@ void attend_in_parts(ThreadPool& pool, const ModelShape& shape, DType kv, const 
     const AttentionShape of{group, shape.head_dim, kv};
     const HeadSpans& entry = work[parts[i].entry];
     if (entry.scores == nullptr) return partial_attention(q, parts[i].spans, of, out, sums);
-    std::size_t tokens = 0;
-    for (const KvSpan& span : entry.spans) tokens += span.tokens;
-    partial_attention_with_scores(q, parts[i].spans, of, out, sums, entry.scores + parts[i].first, tokens);
+    partial_attention_with_scores(q, parts[i].spans, of, out, sums, entry.scores + parts[i].first,
+                                  tokens[parts[i].entry]);
   });
   for (std::size_t first = 0, last = 0; first < parts.size(); first = last) {
     if (alone(first)) {

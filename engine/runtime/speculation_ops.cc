@@ -283,16 +283,18 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
       const float* skew = ctx.read<float>(index.skew);
       const char* keys = ctx.read<char>(index.keys);
       std::vector<float> scores(std::size_t{shape.q_heads} * n);
-      std::vector<std::uint64_t> near(shape.kv_heads);
-      pool_.parallel_for(shape.kv_heads, [&](std::size_t head) {
-        const auto g = static_cast<std::uint32_t>(head);
-        float* const of_group = scores.data() + head * shape.group() * n;
+      std::vector<std::uint64_t> near(shape.q_heads);
+      constexpr std::uint32_t kTogether = 4096;  // tokens of a task: a KV head may be all there are
+      const std::size_t parts = (n + kTogether - 1) / kTogether;
+      pool_.parallel_for(shape.kv_heads * parts, [&](std::size_t task) {
+        const std::size_t head = task / parts;
+        const auto g = static_cast<std::uint32_t>(head), first = static_cast<std::uint32_t>(task % parts) * kTogether;
         skewed_scores({query_of_row + head * shape.group() * dim, skew + index.skew_offset(layer, g),
-                       keys + index.keys_offset(layer, g), n, of_group},
-                      {shape.group(), dim, index.columns, index.shape.type});
-        for (std::uint32_t h = 0; h < shape.group(); ++h)  // while they are in the caches
-          near[head] += near_the_best(of_group + std::size_t{h} * n, n, r.alpha);
+                       keys + index.keys_offset(layer, g), n, scores.data() + head * shape.group() * n},
+                      {shape.group(), dim, index.columns, index.shape.type}, first, std::min(kTogether, n - first));
       });
+      pool_.parallel_for(shape.q_heads,
+                         [&](std::size_t h) { near[h] = near_the_best(scores.data() + h * n, n, r.alpha); });
       const std::uint64_t all = std::accumulate(near.begin(), near.end(), std::uint64_t{0});
       const auto tokens = static_cast<std::uint32_t>((all + shape.q_heads - 1) / shape.q_heads);
       choose_units(pool_, ctx, index, shape, layer, scores, n, units(r, tokens));

@@ -158,7 +158,8 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
                   const Terms& terms, MethodVerdict& out) {
   const Manifest &a = baseline.manifest(), &b = run.manifest();
   const Samples there = in_equal_batches(baseline.of(before), a, b), here = in_equal_batches(run.of(now), b, a);
-  const Repeated repeated = run.repeated();
+  Repeated repeated = run.repeated();
+  repeated.documents.merge(baseline.repeated().documents);  // either may be an older program's, and know none
   const PairedScores scores = shared_scores(there, here, repeated, "");
   if (scores.samples == 0)
     throw_input_error("The runs have no sample of the same task, length and number, so that nothing can be compared.");

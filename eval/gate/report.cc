@@ -46,7 +46,8 @@ std::string accuracy_failure(const MethodVerdict& m) {
   std::string text = fmt::format("{}: accuracy fell by {:.1f} points, from {:.1f} to {:.1f} %", m.label,
                                  -100 * change.difference.value, 100 * m.accuracy.before, 100 * m.accuracy.after);
   if (change.has_p)
-    text += fmt::format(" ({} samples lost and {} gained, McNemar's p {:.2g})", change.counts.first_only,
+    text += fmt::format(" ({} {} lost and {} gained, McNemar's p {:.2g})", change.counts.first_only,
+                        change.counts.total() == change.difference.n ? "samples" : "questions or documents",
                         change.counts.second_only, change.p);
   if (!m.worst_task.empty()) text += ", most in " + m.worst_task;
   return text + ".";

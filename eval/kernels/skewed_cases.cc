@@ -59,7 +59,7 @@ KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, st
       if (!memory.cuda()) {
         memory.pool().parallel_for(heads, [&](std::size_t head) {
           if (scores) {
-            skewed_scores(requests[head], shape);
+            skewed_scores(requests[head], shape, 0, tokens);
           } else {
             skew_keys(keys[head], columns, kv);
           }

@@ -129,7 +129,7 @@ LEvalFile parse_leval(std::string_view text, const LEvalDataset& dataset, const 
   std::vector<std::string_view> texts;
   texts.reserve(out.questions.size());
   for (const LEvalQuestion& question : out.questions) texts.emplace_back(out.documents[question.document]);
-  out.numbers = number_documents(texts);
+  if (!dataset.has_examples()) out.numbers = number_documents(texts);
   out.hash = fnv1a64(text);
   return out;
 }

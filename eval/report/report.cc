@@ -91,7 +91,7 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
   if (!s.about_documents.empty() && first.units != first.accuracy.n) {
     text += fmt::format(
         " {} {} several questions about a document: intervals take a document with its mean score as one sample, so "
-        "that there are {}, not {}; there is no p.",
+        "that there are {}, not {}.",
         join_names(s.about_documents), s.about_documents.size() == 1 ? "asks" : "ask", first.units, first.accuracy.n);
   }
   if (!paired.empty())

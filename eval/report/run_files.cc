@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "eval/report/json_reader.h"
 
 namespace tandem::eval {
@@ -85,7 +87,10 @@ bool is_part_of_run(const fs::path& file) {
                                          "errors.jsonl",  "target.json",   "equal.json",    "sweep.json"};
   const std::string name = file.filename().string();
   if (std::find(std::begin(kParts), std::end(kParts), name) == std::end(kParts)) return false;
-  return name == "sweep.json" || holds_run(file.parent_path());
+  if (name != "sweep.json") return holds_run(file.parent_path());
+  std::ifstream in(file, std::ios::binary);
+  const nlohmann::json sweep = json_or_discarded(std::string(std::istreambuf_iterator<char>(in), {}));
+  return sweep.is_object() && sweep.contains("points") && sweep.contains("program");
 }
 
 std::vector<std::string> own_files(const fs::path& folder) {

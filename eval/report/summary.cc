@@ -147,7 +147,8 @@ nlohmann::ordered_json json_of(const AccuracyCell& cell) {
 Repeated repeated_in(const Manifest& manifest, const std::vector<SampleResult>& samples) {
   const std::vector<std::string> tasks = ruler_repeating_tasks(manifest.protocol_id, manifest.tasks);
   Repeated repeated{{tasks.begin(), tasks.end()}, repeats_of(manifest), {}};
-  for (const SampleResult& sample : samples) repeated.add(sample);
+  for (const SampleResult& sample : samples)
+    if (sample.document) repeated.documents[{sample.task, sample.length, sample.index}] = *sample.document;
   return repeated;
 }
 

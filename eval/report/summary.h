@@ -23,10 +23,6 @@ struct Repeated {
   std::set<std::string> tasks;  // ask the same questions at every length (ruler_repeating_tasks())
   std::uint32_t answers = 1;    // to each question, one after another (repeats_of())
   std::map<Scores::key_type, std::uint32_t> documents;  // of samples that have one (SampleResult::document)
-
-  void add(const SampleResult& sample) {
-    if (sample.document) documents[{sample.task, sample.length, sample.index}] = *sample.document;
-  }
 };
 Repeated repeated_in(const Manifest& manifest, const std::vector<SampleResult>& samples);
 

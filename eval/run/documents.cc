@@ -10,7 +10,7 @@ std::vector<std::uint32_t> number_documents(std::span<const std::string_view> te
   of.reserve(texts.size());
   for (const std::string_view text : texts)
     of.push_back(numbers.try_emplace(text, static_cast<std::uint32_t>(numbers.size())).first->second);
-  if (numbers.size() == texts.size() || numbers.size() == 1) of.clear();
+  if (numbers.size() == texts.size()) of.clear();
   return of;
 }
 

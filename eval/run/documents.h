@@ -9,8 +9,7 @@
 namespace tandem::eval {
 
 /// For each sample's text its number among the different ones, in order of appearance: SampleResult::document. Empty
-/// where no text is there twice, and where all are the same: that is no document but a part of the task, as L-Eval's
-/// worked examples of arithmetic are, and its questions do not depend on one another.
+/// where no text is there twice.
 std::vector<std::uint32_t> number_documents(std::span<const std::string_view> texts);
 
 }  // namespace tandem::eval

@@ -22,6 +22,8 @@ enum class LEvalKind : std::uint8_t {
 struct LEvalDataset {
   std::string_view name;  // of its file, without ".jsonl"
   bool closed;            // "Closed-ended-tasks", else "Open-ended-tasks"
+  /// Whether what stands before every question are worked examples, which are no document that it is about.
+  bool has_examples() const { return name == "gsm100"; }
 };
 
 /// All of upstream's but sci_fi, each answer of which is two, to two questions of which the second is made from the

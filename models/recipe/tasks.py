@@ -24,8 +24,8 @@ class Tasks:
     """Makes samples of about a number of characters. `text`: natural sentences for haystacks. `hard` in [0, 1] is the share
     of the full frequency of what must be learned late: UUIDs, word values, several values per key, several keys. `several`:
     the full frequency of keys with several values. `crowded`: the share of niah's contexts that are needles alone; `uuids`:
-    the full frequency of keys that are UUIDs; `alike`: the share of them whose keys and values look alike; `hops`: the share of qa's
-    facts that follow from two."""
+    the full frequency of keys that are UUIDs; `alike`: the full frequency of contexts whose keys and values look alike; `hops`: the
+    share of qa's facts that follow from two."""
 
     def __init__(self, text: list[str] | None = None, hard: float = 1.0, several: float = 0.2,
                  crowded: float = 0.35, uuids: float = 0.2, alike: float = 0.0, hops: float = 0.2):
@@ -51,7 +51,7 @@ class Tasks:
         needles = max(1, int(characters * share / per_needle))
         if style > 0.85:
             needles = min(needles, r.choice((1, 4)))
-        # Not asked of r where there are none: rows of older plans stay what they were.
+        # Not asked of r where there are none: contexts of plans without `alike` stay what they were.
         made = wording.Alphabet.few(r, needles).value if self.alike and r.random() < self.alike * self.hard else wording.value
         values: dict[str, list[str]] = {}
         for _ in range(needles):

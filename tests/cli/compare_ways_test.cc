@@ -114,6 +114,7 @@ TEST_F(CompareWays, ShardsAreJoinedToTheBytesOfOneRun) {
   setenv("SLURM_PROCID", "0", 1);
   EXPECT_THAT(cli::run(command + three).text, HasSubstr("SLURM_PROCID is set, but SLURM_NTASKS is not"));
   unsetenv("SLURM_PROCID");
+  setenv("PMI_RANK", "0", 1);  // another launcher says the whole
   for (int rank = 0; rank < 3; ++rank) {
     setenv(launchers[rank].first, std::to_string(rank).c_str(), 1);
     setenv(launchers[rank].second, "3", 1);

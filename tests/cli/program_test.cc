@@ -3,9 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <sstream>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
+
+#include "eval/report/table.h"
 
 namespace tandem::cli {
 namespace {
@@ -155,6 +160,36 @@ TEST(Program, HelpFitsATerminalOf100Columns) {
   ASSERT_THAT(names_under("\n", methods), ::testing::Contains("fluxion"));
   for (const std::string& name : names_under("\n", methods))
     EXPECT_THAT(too_wide(run("methods " + name).text), IsEmpty()) << name;
+}
+
+// Of 70 columns.
+TEST(Program, TablesAndHelpFitTheTerminal) {
+  for (const char* command : {"plan", "methods", "info", "gate --help"}) {
+    winsize size{};
+    size.ws_row = 50;
+    size.ws_col = 70;
+    int terminal = -1;
+    const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      execl("/bin/sh", "sh", "-c", (std::string("exec '" TANDEM_PROGRAM "' ") + command).c_str(), nullptr);
+      _exit(127);
+    }
+    std::string text;
+    std::array<char, 4096> buffer{};
+    for (ssize_t got; (got = read(terminal, buffer.data(), buffer.size())) > 0;)
+      text.append(buffer.data(), static_cast<std::size_t>(got));
+    close(terminal);
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 0) << command;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.ends_with('\r')) line.pop_back();
+      EXPECT_LE(eval::text_columns(line), 70u) << command << ": " << line;
+    }
+    EXPECT_GT(text.size(), 500u) << command;
+  }
 }
 
 TEST(Program, InfoDescribesBuildMachineProfilesAndModel) {

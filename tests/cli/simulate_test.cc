@@ -239,6 +239,7 @@ TEST_F(Simulate, SaysWhatIsWrongBeforeAnythingRuns) {
       {"--as llama-3.1-9b", "Did you mean 'llama-3.1-8b'?"},
       {"--hw h20", "Did you mean 'h200'?"},
       {"--hw h200,h200", "'h200' is given twice"},
+      {"--methods asyncspade:place=peer --context 1K", "No method could be simulated at any point"},
       {"--hw h200,", "there is nothing between two commas"},
       {"--context 4X", "'4X' is not a length"},
       {"--context 1", "at least 2 tokens"},

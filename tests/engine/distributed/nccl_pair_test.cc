@@ -130,7 +130,10 @@ TEST_F(Nccl, ACacheRankAnswersOverIt) {
 TEST_F(Nccl, ACacheRankAwaitsMessagesForEverAndTheTakingOfItsAnswerForTheTimeItWasTold) {
   CommunicatorPair pair = make_nccl_pair(load_gpu_libraries(kFake, kFake), {}, "one", "two", milliseconds(0));
   std::string ended;
-  std::thread serving([&ended, far = std::move(pair.second)] { ended = serve_cache_rank(*far); });
+  std::thread serving([&ended, far = std::move(pair.second)] {
+    ThreadPool pool(1);
+    ended = serve_cache_rank(*far, pool);
+  });
   RemoteRank rank(std::move(pair.first), kSmallRank, milliseconds(500));
   std::this_thread::sleep_for(milliseconds(600));
   const auto ask = [&](std::uint32_t sequence) {

@@ -21,7 +21,7 @@ TEST_P(SkewedTest, ScoresAgreeWithFloat64) {
       const StoredArray keys = {random.normals(std::size_t{n} * columns), type()};
       const auto skew = random.normals(std::size_t{columns} * dim), q = random.normals(std::size_t{group} * dim);
       std::vector<float> scores(std::size_t{group} * n, -1e9f);
-      skewed_scores({q.data(), skew.data(), keys.at(0), n, scores.data()}, {group, dim, columns, type()});
+      skewed_scores({q.data(), skew.data(), keys.at(0), n, scores.data()}, {group, dim, columns, type()}, 0, n);
       for (std::uint32_t h = 0; h < group; ++h) {
         for (std::uint32_t t = 0; t < n; ++t) {
           double wanted = 0, size = 0;
@@ -45,12 +45,20 @@ TEST_P(SkewedTest, AScoreIsTheSameWhateverIsBesideIt) {
   const StoredArray keys = {random.normals(kTokens * kColumns), type()};
   const auto skew = random.normals(kColumns * kDim), q = random.normals(kGroup * kDim);
   std::vector<float> all(kGroup * kTokens), one(1);
-  skewed_scores({q.data(), skew.data(), keys.at(0), kTokens, all.data()}, {kGroup, kDim, kColumns, type()});
+  skewed_scores({q.data(), skew.data(), keys.at(0), kTokens, all.data()}, {kGroup, kDim, kColumns, type()}, 0, kTokens);
   for (const std::uint32_t h : {0u, 5u})
     for (const std::uint32_t t : {0u, 16u, 36u}) {
-      skewed_scores({&q[h * kDim], skew.data(), keys.at(t * kColumns), 1, one.data()}, {1, kDim, kColumns, type()});
+      skewed_scores({&q[h * kDim], skew.data(), keys.at(t * kColumns), 1, one.data()}, {1, kDim, kColumns, type()}, 0,
+                    1);
       EXPECT_EQ(one[0], all[h * kTokens + t]);
     }
+  std::vector<float> parts(all.size(), -1e9f);
+  for (const std::uint32_t first : {0u, 11u, 30u}) {
+    const std::uint32_t end = first == 0 ? 11 : first == 11 ? 30 : kTokens;
+    skewed_scores({q.data(), skew.data(), keys.at(0), kTokens, parts.data()}, {kGroup, kDim, kColumns, type()}, first,
+                  end - first);
+  }
+  EXPECT_EQ(parts, all);
 }
 
 TEST(NearTheBest, CountsAsDoublesCompare) {

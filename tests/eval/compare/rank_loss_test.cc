@@ -38,7 +38,8 @@ class MortalRank {
     CommunicatorPair pair = make_thread_pair("The inference rank", "The cache rank", {});
     near = std::move(pair.first);
     thread_ = std::thread([this, far = std::make_unique<Mortal>(std::move(pair.second), lives)]() mutable {
-      serve_cache_rank(*far);
+      ThreadPool pool(1);
+      serve_cache_rank(*far, pool);
       left = far->left();
       far.reset();
     });

@@ -28,6 +28,7 @@ class Praise final : public Benchmark {
     sample.answers = {"yes"};
     sample.max_new_tokens = kNew;
     sample.cut_is_wrong = index == 0;
+    sample.document = index / 2;
     if (index == 2) sample.sampling = {.temperature = 50, .seed = 4};
     return sample;
   }
@@ -68,6 +69,13 @@ TEST(RunBenchmark, ASampleMayBeDrawnAndAnAnswerThatIsCutMayBeWrong) {
   EXPECT_EQ(samples[1].score, 1) << "benchmarks that do not ask for it";
   EXPECT_EQ(samples[0].tokens, samples[1].tokens) << "greedy beside one that is drawn";
   EXPECT_NE(samples[2].tokens, samples[1].tokens);
+  EXPECT_EQ(samples[1].document, 0u);
+  EXPECT_EQ(samples[2].document, 1u);
+  // A run that an older program began goes on as one of its version, which names no document.
+  manifest.schema_version = 10;
+  RunFolder older = RunFolder::create(root.path() / "older", manifest);
+  run_benchmark(Praise(model), options, model, *device, pool, older);
+  EXPECT_EQ(older.samples()[2].document, std::nullopt);
 }
 
 TEST(PrefixCache, GoesOnWhereNothingCanBeKept) {
