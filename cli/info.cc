@@ -83,12 +83,14 @@ void print_profiles() {
 }
 
 void print_presets() {
-  fmt::print("\n{}\n", hanging("shapes of published models (--as of simulate and compare; `tandem info --model "
-                               "synthetic:<name>` shows one)",
-                               0));
+  fmt::print(
+      "\n{}\n",
+      hanging("shapes of published models, and their KV in bf16 (--as of simulate and compare; `tandem info --model "
+              "synthetic:<name>` shows one)",
+              0));
   for (const std::string& name : preset_names()) {
     const ModelConfig config = preset_config(name);
-    fmt::print("  {:<20} {:.3g} billion parameters, KV per token {} (bf16)\n", name,
+    fmt::print("  {:<20} {:.3g} billion parameters, {} per token\n", name,
                static_cast<double>(parameter_count(config)) * 1e-9,
                bytes_text(double(eval::kv_bytes_per_token(config, DType::bf16))));
   }
