@@ -167,7 +167,7 @@ TEST_F(EvalProgram, BadInputLeavesNoFolderBehind) {
       {"--batch 0", {"--batch is 0"}},
       {"--model synthetic:qwen3-8b", {"random weights"}},
       {"--resume --force", {"--force", "--resume"}},
-      {"--resume", {"no run", "manifest.json"}},
+      {"--resume", {"There is no folder"}},
   };
   for (const Case& c : cases) {
     const cli::Outcome outcome =
