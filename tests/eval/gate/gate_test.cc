@@ -186,7 +186,8 @@ TEST_F(GateOfRuns, ALongerAnswerIsNoLongerStep) {
   EXPECT_THAT(gate_json(gate(before, before)), HasSubstr("idle_ms"));
 }
 
-// Idle time is known of all steps together, which are others where an answer goes on: no cause of what the common ones take.
+// Idle time is known of all steps together, which are others where an answer goes on: no cause of what the common ones
+// take.
 TEST_F(GateOfRuns, IdleTimeOfOtherStepsIsNotCompared) {
   Changes longer;
   longer.timing = [](SampleTiming& t) {

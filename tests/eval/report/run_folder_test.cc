@@ -270,11 +270,9 @@ TEST(RunFolder, AFullDiskIsASentence) {
 
 TEST(RunFolder, MissingRunIsASentence) {
   TemporaryFolder root;
-  EXPECT_THAT([&] { RunFolder::open(root / "nothing"); },
-              ThrowsMessage<InputError>(HasSubstr("There is no folder")));
+  EXPECT_THAT([&] { RunFolder::open(root / "nothing"); }, ThrowsMessage<InputError>(HasSubstr("There is no folder")));
   fs::create_directory(root / "empty");
-  EXPECT_THAT([&] { RunFolder::open(root / "empty"); },
-              ThrowsMessage<InputError>(HasSubstr("no file manifest.json")));
+  EXPECT_THAT([&] { RunFolder::open(root / "empty"); }, ThrowsMessage<InputError>(HasSubstr("no file manifest.json")));
   EXPECT_THROW(RunFolder::resume(root / "nothing", example_manifest()), InputError);
 }
 

@@ -123,7 +123,8 @@ TEST_F(Tables, OtherWeightsOfAModelAreTold) {
   std::vector<ReportedRun> runs = twice();
   EXPECT_THAT(tables_text(runs, TableFormat::markdown), Not(HasSubstr(" than in ")));
   runs[1].manifest.weights_hash = "w2";
-  EXPECT_THAT(tables_text(runs, TableFormat::markdown), HasSubstr("tiny has other weights in b than in a (w2 and w1)."));
+  EXPECT_THAT(tables_text(runs, TableFormat::markdown),
+              HasSubstr("tiny has other weights in b than in a (w2 and w1)."));
   runs[1].manifest.weights_hash = "w1";
   runs[1].manifest.config_hash = "c2";
   EXPECT_THAT(tables_text(runs, TableFormat::latex), HasSubstr("tiny has another config.json in b than in a."));
