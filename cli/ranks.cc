@@ -40,7 +40,7 @@ int run_as_rank(const std::function<int()>& program) {
   }
   if (own == nullptr) return program();
   const std::shared_ptr<Communicator> link = own->other();
-  if (own->number() == 1) {
+  if (pool) {
     const std::string failure = serve_cache_rank(*link, *pool);
     if (failure.empty()) return kDone;
     fmt::print(stderr, "tandem: The cache rank ends: {}\n", failure);
