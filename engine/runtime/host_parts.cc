@@ -11,13 +11,21 @@ std::vector<HeadPart> cut_parts(const std::vector<HeadSpans>& work, std::size_t 
                                 std::uint32_t part_tokens) {
   std::vector<HeadPart> parts;
   for (std::size_t entry = 0; entry < work.size(); ++entry) {
-    parts.push_back({entry, 0, {}});
+    // Spans are mostly pages of one size: as many as a part takes of the first's, and what is cut at its ends.
+    const std::vector<KvSpan>& spans = work[entry].spans;
+    const std::size_t of_part =
+        spans.empty() ? 0 : std::min<std::size_t>(spans.size(), part_tokens / std::max(spans[0].tokens, 1u) + 2);
+    const auto begin_part = [&](std::size_t before) {
+      parts.push_back({entry, before, {}});
+      parts.back().spans.reserve(of_part);
+    };
+    begin_part(0);
     std::uint32_t room = part_tokens;
     std::size_t before = 0;
-    for (const KvSpan& span : work[entry].spans) {
+    for (const KvSpan& span : spans) {
       for (std::uint32_t at = 0; at < span.tokens;) {
         if (room == 0) {
-          parts.push_back({entry, before, {}});
+          begin_part(before);
           room = part_tokens;
         }
         const std::uint32_t take = std::min(room, span.tokens - at);
