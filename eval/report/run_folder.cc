@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <iterator>
 #include <unistd.h>
 
 #include "engine/common/error.h"
@@ -78,15 +77,6 @@ std::vector<Item> items_of(const fs::path& file, const Manifest& manifest) {
     return Line{items.back().key(), ""};
   });
   return items;
-}
-
-std::string read_manifest(const fs::path& path) {
-  std::error_code ignored;
-  if (fs::is_directory(path / kManifest, ignored))
-    throw_input_error("'{}' is a folder, where a file is needed.", (path / kManifest).string());
-  std::ifstream in(path / kManifest, std::ios::binary);
-  if (!in) throw_input_error("The file '{}' cannot be read ({}).", (path / kManifest).string(), std::strerror(errno));
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
 std::set<SampleKey> keys_of(const std::vector<Line>& lines) {
@@ -171,7 +161,7 @@ RunFolder RunFolder::open(const fs::path& path) {
     throw_input_error("The folder '{}' holds no run: there is no file manifest.json in it.", path.string());
   }
   try {
-    return RunFolder(path, parse_manifest(read_manifest(path), file.string()), Use::read, {});
+    return RunFolder(path, parse_manifest(read_if_there(file), file.string()), Use::read, {});
   } catch (const UnknownSchema&) {
     throw;
   } catch (const InputError& error) {

@@ -145,7 +145,7 @@ class Tasks:
     def qa(self, r: random.Random, characters: int, questions: int) -> Sample:
         """Documents of invented prose with one fact each; a question is on one fact, or follows from two (`hops` of them). What
         follows is answered with the second fact: the name between the two is then said and looked up like any other. Asked for
-        the last name at once, models/deep named one that any second fact ends with (README.md)."""
+        the last name at once, models before named one that any second fact ends with (README.md)."""
         w = WORDING["qa"]
         texts, facts, used = [], [], 0
 
