@@ -39,23 +39,23 @@ class Measured:
     def read(self, name):
         return run_tables.read(self.folder / name)
 
-    def scores(self, run):
-        """Of full attention: scores as text by (task, length), tasks, lengths, in the run's order; None without the run."""
-        summary = run_tables.summary_of(self.folder / run)
-        if summary is None:
+    def scores(self, *runs):
+        """Of full attention: scores as text by (task, length), tasks, lengths, in the runs' order; None without the first run."""
+        summaries = [run_tables.summary_of(self.folder / run) for run in runs]
+        if summaries[0] is None:
             return None
-        cells = {(c["task"], c["length"]): score(c) for c in summary["methods"][0]["cells"]}
+        cells = {(c["task"], c["length"]): score(c) for summary in filter(None, summaries) for c in summary["methods"][0]["cells"]}
         return cells, list(dict.fromkeys(task for task, _ in cells)), list(dict.fromkeys(length for _, length in cells))
 
     # ---- models/README.md ----------------------------------------------------------------------------------------
     def accuracy(self):
-        return self.by_task("accuracy")
+        return self.by_task("accuracy", "accuracy-16k")
 
-    def by_task(self, run):
-        if (found := self.scores(run)) is None:
+    def by_task(self, *runs):
+        if (found := self.scores(*runs)) is None:
             return None
         cells, tasks, lengths = found
-        rows = [[f"{task}: {ABOUT[task]}" if task in ABOUT else task, *(cells[task, n] for n in lengths)] for task in tasks]
+        rows = [[f"{task}: {ABOUT[task]}" if task in ABOUT else task, *(cells.get((task, n), "") for n in lengths)] for task in tasks]
         return table(["task", *map(length_text, lengths)], rows)
 
     def tasks(self):

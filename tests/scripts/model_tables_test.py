@@ -169,6 +169,21 @@ class TablesTest(unittest.TestCase):
         self.assertIn("kept", page.read_text(encoding="utf-8"))
         self.assertIn("shift", said.call_args.args[0])
 
+    def test_lengths_that_only_some_tasks_have_leave_the_others_cells_empty(self):
+        def run(name, cells):
+            made = self.folder / name
+            made.mkdir()
+            each = [{"task": task, "length": n, "accuracy": a, "interval": [a, 1]} for task, n, a in cells]
+            (made / "summary.json").write_text(json.dumps({"complete": True, "methods": [{"cells": each}]}), encoding="utf-8")
+
+        measured = model_tables.Measured(self.folder)
+        self.assertIsNone(measured.accuracy())
+        run("accuracy", [("vt", 1024, 0.5), ("cwe", 1024, 0.25)])
+        self.assertEqual(cells_of(measured.accuracy()), {"vt": ["50 [50, 100]"], "cwe": ["25 [25, 100]"]})
+        run("accuracy-16k", [("vt", 16384, 0.75)])
+        self.assertTrue(measured.accuracy().startswith("| task | 1K | 16K |\n"))
+        self.assertEqual(cells_of(measured.accuracy()), {"vt": ["50 [50, 100]", "75 [75, 100]"], "cwe": ["25 [25, 100]", ""]})
+
     def test_what_is_missing_makes_no_table(self):
         for make in (run_tables.regret, run_tables.accuracy_by_method, run_tables.perplexity_grid, run_tables.perplexity_by_method, run_tables.query_shift, run_tables.flops):
             self.assertIsNone(make(self.folder / "nothing"))
