@@ -49,6 +49,7 @@ SequenceId KvStore::fork(SequenceId from) {
   copy.held[device_tier] = source.held[device_tier];
   for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
     copy.layers[layer].slots[device_tier] = source.layers[layer].slots[device_tier];
+    copy.layers[layer].dropped = source.layers[layer].dropped;
     copy.layers[layer].filled[device_tier] = source.layers[layer].filled[device_tier];
     for (const std::uint32_t s : copy.layers[layer].slots[device_tier]) {
       if (s != kNoSlot) ++pool(Tier::device).references[s];

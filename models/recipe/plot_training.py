@@ -1,4 +1,5 @@
-"""Draws a training run: answer loss and share of right answers by family, against tokens, with the stages marked.
+"""Draws a training run: answer loss and share of right answers by family, against tokens, with the stages marked and the
+length of their rows below.
 
   python3 models/recipe/plot_training.py --run runs/gpu
 
@@ -32,7 +33,7 @@ def main() -> None:
         raise SystemExit(f"plot_training.py: {error}.") from None
     if not lines:
         raise SystemExit(f"plot_training.py: {run / 'log.jsonl'} is empty.")
-    figure, (losses, rights) = plt.subplots(2, 1, figsize=(9, 7), sharex=True)
+    figure, (losses, rights, rows) = plt.subplots(3, 1, figsize=(9, 8), sharex=True, height_ratios=(3, 3, 1))
     spoken = [line for line in lines if line["answer_loss"] is not None]
     millions = [line["tokens"] / 1e6 for line in spoken]
     losses.plot(millions, [line["answer_loss"] for line in spoken], color="0.8")
@@ -43,14 +44,19 @@ def main() -> None:
         rights.plot([line["tokens"] / 1e6 for line in mine],
                     smooth([100 * line["families"][family]["right"] for line in mine]), label=family)
     rights.set_ylabel("right answers, %")
-    rights.set_xlabel("tokens, millions")
     rights.set_ylim(0, 100)
     rights.legend(loc="lower left", bbox_to_anchor=(0, 1), ncol=5, frameon=False)
+    lengths = sorted({line["T"] for line in lines})
+    rows.step([0, *(line["tokens"] / 1e6 for line in lines)], [lines[0]["T"], *(line["T"] for line in lines)], color="C0")
+    rows.set_yscale("log", base=2)
+    rows.set_yticks(lengths, [str(length) for length in lengths], fontsize=7)
+    rows.minorticks_off()
+    rows.set_ylabel("tokens of a row")
+    rows.set_xlabel("tokens, millions")
     for before, after in zip(lines, lines[1:]):
         if before["stage"] != after["stage"]:
-            for axes in (losses, rights):
-                axes.axvline(before["tokens"] / 1e6, color="0.6", linewidth=0.8)
-            losses.annotate(f" T {after['T']}", (before["tokens"] / 1e6, losses.get_ylim()[1]), va="top", rotation=90, fontsize=7)
+            for axes in (losses, rights, rows):
+                axes.axvline(before["tokens"] / 1e6, color="0.75", linewidth=0.6, zorder=0)
     figure.tight_layout()
     figure.savefig(run / "training.png", dpi=120)
     print(run / "training.png")

@@ -56,6 +56,19 @@ TEST(KvStore, AForkSharesPagesUntilItWrites) {
   EXPECT_EQ(s.kv.bytes_in_use(Tier::device), 0u);
 }
 
+TEST(KvStore, AForkLacksWhatWasDropped) {
+  Store s;
+  const SequenceId a = s.kv.create();
+  s.kv.grow(a, 3 * kPageTokens, s.after);
+  s.kv.drop(a, 0, {1, 2}, Tier::device, Event{});
+  const SequenceId b = s.kv.fork(a);
+  for (const SequenceId id : {a, b}) {
+    EXPECT_FALSE(s.kv.on_device(id, 0, {0, 3}));
+    EXPECT_TRUE(s.kv.on_device(id, 0, {2, 3}));
+    EXPECT_TRUE(s.kv.on_device(id, 1, {0, 3}));
+  }
+}
+
 TEST(KvStore, ARecycledSlotHandsOutTheEventItMustWaitFor) {
   Store s;
   const SequenceId a = s.kv.create();
