@@ -123,6 +123,7 @@ class Trainer:
         self.model = Model(Shape(**config["model"], vocabulary=Encoder(self.tokenizer).vocabulary)).to(self.device)
         self.optimizers = self.make_optimizers(config["lr"])
         self.new_steps = 0  # of these optimizers
+        self.unsound = torch.zeros((), dtype=torch.int64, device=self.device)  # steps since gradients were checked
         self.restore()
         if options.compile:
             self.model.compile_layers()
@@ -218,13 +219,39 @@ class Trainer:
         loss.backward()
         return Said(loss, logits, losses, targets, kinds, counts)
 
+    def clip_gradients(self) -> None:
+        """One value that is no number would be all of them once they are clipped, and all weights after the step: such a
+        gradient counts as 0. The device is not asked: it would be waited for."""
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        unsound = ~torch.isfinite(norm)
+        for p in self.model.parameters():
+            if p.grad is not None:
+                p.grad.masked_fill_(unsound, 0.0)
+        self.unsound += unsound
+
+    def check_gradients(self, steps: int) -> None:
+        """Of the last steps; waits for the device."""
+        lost = int(self.unsound.item())
+        self.unsound.zero_()
+        if lost == 0:
+            return
+        print(f"{lost} of {steps} steps had gradients that are no numbers, and left them out", flush=True)
+        if not self.without_cudnn() and 2 * lost > steps:
+            self.diverged("the gradient of most steps")
+
+    def without_cudnn(self) -> bool:
+        """Without cuDNN's attention, which torch prefers on new GPUs. False where it is not in use."""
+        if self.device != "cuda" or not torch.backends.cuda.cudnn_sdp_enabled():
+            return False
+        print("goes on without cuDNN's attention", flush=True)
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        torch._dynamo.reset()  # what was compiled has it in it
+        return True
+
     def more_carefully(self) -> bool:
-        """After a step that failed: without cuDNN's attention, which torch prefers on new GPUs, then without torch.compile.
-        False where nothing is left to do without."""
-        if self.device == "cuda" and torch.backends.cuda.cudnn_sdp_enabled():
-            print("a step failed, goes on without cuDNN's attention", flush=True)
-            torch.backends.cuda.enable_cudnn_sdp(False)
-            torch._dynamo.reset()  # what was compiled has it in it
+        """After a step that failed: without cuDNN's attention, then without torch.compile. False where nothing is left to do
+        without."""
+        if self.without_cudnn():
             return True
         if self.model.compiled():
             print("torch.compile failed, goes on without it", flush=True)
@@ -240,7 +267,7 @@ class Trainer:
             if not self.more_carefully():
                 raise
             return self.step(batch, figures)
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.clip_gradients()
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self.plan.learning_rate(self.new_steps)
@@ -298,12 +325,12 @@ class Trainer:
             if steps == 3:
                 self.fit_plan()
             if figures:
-                if not math.isfinite(line["loss"]):
-                    self.diverged("the loss")
+                self.check_gradients(self.config["log_every"])
                 now = time.monotonic()
-                self.log({**s, **line, "T": stage["T"], "lr": self.optimizers[0].param_groups[0]["lr"],
-                          "tokens_per_second": round((s["tokens"] - tokens) / (now - mark)),
-                          "data_wait": round((self.batches.waited - waited) / (now - mark), 4)})
+                if math.isfinite(line["loss"]):  # else the gradient was none either
+                    self.log({**s, **line, "T": stage["T"], "lr": self.optimizers[0].param_groups[0]["lr"],
+                              "tokens_per_second": round((s["tokens"] - tokens) / (now - mark)),
+                              "data_wait": round((self.batches.waited - waited) / (now - mark), 4)})
                 mark, waited, tokens = now, self.batches.waited, s["tokens"]
             asked = self.out / "save-now"
             if time.monotonic() - saved > 60 * self.config["save_minutes"] or asked.exists():

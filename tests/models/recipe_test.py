@@ -99,23 +99,40 @@ class TrainingTest(unittest.TestCase):
             self.assertNotIn("Traceback", done.stderr)
             self.assertEqual((out / "last.pt").read_bytes(), before)
 
-    def test_what_does_not_compile_is_trained_without_and_the_log_says_why(self):
+    def patched(self, folder, patch, *options):
+        """Trains four steps in `folder`/run after some lines of Python; how that ended."""
         program = str(ROOT / "models/recipe/train.py")
-        broken = ("import runpy, sys, torch\n"
-                  "def refuse(*_):\n    raise RuntimeError('no kernel for this shape')\n"
-                  "torch.compile = lambda _: refuse\n"
-                  f"sys.argv[0] = {program!r}\nsys.path.insert(0, {str(ROOT / 'models/recipe')!r})\n"
-                  f"runpy.run_path({program!r}, run_name='__main__')")
+        words = (f"import runpy, sys, torch\n{patch}\n"
+                 f"sys.argv[0] = {program!r}\nsys.path.insert(0, {str(ROOT / 'models/recipe')!r})\n"
+                 f"runpy.run_path({program!r}, run_name='__main__')")
+        plan = Path(folder) / "plan.json"
+        plan.write_text(json.dumps(TINY | {"stages": [TINY["stages"][0] | {"steps": 4}]}))
+        return subprocess.run([sys.executable, "-c", words, "--config", plan, "--out", Path(folder) / "run", "--workers", "1",
+                               *options], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    def test_what_does_not_compile_is_trained_without_and_the_log_says_why(self):
+        refuses = "def refuse(*_):\n    raise RuntimeError('no kernel for this shape')\ntorch.compile = lambda _: refuse"
         with tempfile.TemporaryDirectory() as folder:
-            plan = Path(folder) / "plan.json"
-            plan.write_text(json.dumps(TINY | {"stages": [TINY["stages"][0] | {"steps": 2}]}))
-            done = subprocess.run([sys.executable, "-c", broken, "--config", plan, "--out", Path(folder) / "run",
-                                   "--workers", "1", "--compile"], capture_output=True, text=True,
-                                  env={**os.environ, "OMP_NUM_THREADS": "1"})
+            done = self.patched(folder, refuses, "--compile")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("torch.compile failed, goes on without it", done.stdout)
             self.assertEqual(done.stdout.splitlines()[-1], "finished")
             self.assertRegex(done.stderr, r"Traceback(.|\n)*no kernel for this shape")
+
+    def test_a_gradient_that_is_no_number_is_left_out_and_told(self):
+        spoils = ("clip, calls = torch.nn.utils.clip_grad_norm_, []\n"
+                  "def spoil(parameters, most):\n"
+                  "    parameters = list(parameters)\n"
+                  "    calls.append(1)\n"
+                  "    if len(calls) == 3:\n        parameters[2].grad.view(-1)[0] = float('nan')\n"
+                  "    return clip(parameters, most)\n"
+                  "torch.nn.utils.clip_grad_norm_ = spoil")
+        with tempfile.TemporaryDirectory() as folder:
+            done = self.patched(folder, spoils)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("1 of 2 steps had gradients that are no numbers, and left them out", done.stdout)
+            self.assertEqual(done.stdout.splitlines()[-1], "finished")
+            self.assertEqual(len((Path(folder) / "run/log.jsonl").read_text().splitlines()), 2)
 
     def test_stopped_twice_it_makes_the_same_model(self):
         with tempfile.TemporaryDirectory() as folder:
