@@ -101,7 +101,7 @@ void DecodeSession::prompt_seen(Active& a) {
 void DecodeSession::count_bytes(const Active& a, std::size_t device_more, std::size_t host_more) {
   for (const Tier tier : {Tier::device, Tier::host}) {
     std::size_t& peak = result_.sequences[a.request].peak_kv_bytes[static_cast<int>(tier)];
-    const std::size_t more = tier == Tier::host ? host_more : device_more;
+    const std::size_t more = tier == Tier::host ? host_more : device_more + a.state.device_bytes;
     peak = std::max(peak, kv_.bytes(a.state.id, tier) + stores_.bytes_of(a.state.id, tier) + more);
   }
   std::size_t& peer = result_.sequences[a.request].peak_peer_bytes;

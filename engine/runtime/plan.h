@@ -30,6 +30,7 @@ struct SequenceState {
   std::uint32_t tokens = 0;         // in the KV store; inside a step this includes the step's own token
   std::uint32_t max_tokens = 0;     // that it can have in the KV store when its decode ends
   std::any method;                  // the method's own state of this sequence
+  std::size_t device_bytes = 0;     // on the device, of what it has there beside what Ops made: counted in the peaks
 };
 
 enum class Side : std::uint8_t { device, host };
@@ -176,13 +177,14 @@ struct HeadEstimate {
 };
 
 /// Attention of one KV head over blocks in host memory: they are scored by the layer's true query, and each query head
-/// attends to its own best ones.
+/// attends to its own best ones, or, without own_only, to all that the group's heads have chosen.
 struct PullTask {
   std::uint32_t row = 0, kv_head = 0;
   DigestRef digests;                  // in host memory
   std::vector<std::uint32_t> blocks;  // that each query head of the group attends; 0: none
   bool host = true, device = true;    // who may take it
   std::uint64_t work = 0;             // what it comes to, in units of PulledTasks::pace
+  bool own_only = true;
 };
 
 /// Tasks that the host's workers and the device pull from one queue once the device's own attention is done. The device

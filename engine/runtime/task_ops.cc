@@ -72,7 +72,8 @@ HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work,
     for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens) {
       const std::uint32_t slot = work.pages->slots[(token - index.tokens.begin) / kPageTokens];
       const std::uint32_t count = std::min(kPageTokens, range.end - token);
-      out.spans.push_back({pages + kv_.k_offset(slot, head), pages + kv_.v_offset(slot, head), count, masks[b]});
+      out.spans.push_back({pages + kv_.k_offset(slot, head), pages + kv_.v_offset(slot, head), count,
+                           work.task.own_only ? masks[b] : ~0u});
       pieces.add(kv_.k_offset(slot, head), count * kv_.shape().vector_bytes());
       pieces.add(kv_.v_offset(slot, head), count * kv_.shape().vector_bytes());
       if (slots == 0 || slot != first + slots) {

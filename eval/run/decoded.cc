@@ -49,12 +49,11 @@ std::vector<std::string> method_remarks(const std::vector<MethodEntry>& methods,
       if (std::find(given.begin(), given.end(), option) == given.end()) continue;
       add(remark.text);
     }
-    if (method.content.empty()) continue;
     const std::string trained = make_method(method.label)->trained_for();
     if (trained.empty() || trained == weights_hash) continue;
     add(fmt::format(
-        "{} was trained for another model of this shape (weights {}; these are {}): its figures are not those of the "
-        "method with what was trained for this one.",
+        "{} has what was made for another model of this shape (weights {}; these are {}): its figures are not those of "
+        "the method with what was made for this one.",
         method.label, trained, weights_hash));
   }
   return remarks;

@@ -20,7 +20,8 @@ struct InfinigenOptions {
   OptionSet bind() {
     OptionSet set("infinigen");
     set.share("budget", budget,
-              "most tokens fetched per KV head and layer behind the dense ones: tokens, or a share of the context");
+              "most tokens fetched per KV head and layer behind the dense ones: tokens, or a share of the context; at "
+              "least one, with fetch=page 32");
     set.ratio("partial", partial, 0, 1, "share of the head dimension that the index on the device keeps");
     set.number("alpha", alpha, 0, 1e9,
                "a token is wanted where its speculated score is at most so far below the best; the authors' is 4 for "

@@ -37,6 +37,9 @@ class DrawnHeads : public HeadSource {
     return nullptr;
   }
 
+  std::size_t kept_bytes(const ModelShape& shape) const override {
+    return shape.layers * layer_statistics_bytes(shape);
+  }
   Cost cost(const ModelShape& shape, std::uint32_t rows) const override {
     const std::uint64_t parameters = spreads_.predictor_parameters, heads = std::uint64_t{rows} * shape.q_heads;
     return prediction_cost(shape, rows, 2 * parameters * heads, parameters * sizeof(float));

@@ -69,7 +69,7 @@ std::shared_ptr<const HeadSource> head_source(const FluxionOptions& options) {
   std::shared_ptr<const Predictor> predictor;
   if (options.heads != "fixed" && options.heads != "published" && options.heads != "oracle")
     predictor = Predictor::find(options.heads, policy);
-  options.check_heads();
+  options.check_looked_at();
   if (options.heads == "fixed") return fixed;
   if (options.heads == "published") {
     const HeadSpreads spreads = published_head_spreads();
@@ -138,7 +138,10 @@ class Fluxion : public Method {
     state.host = {begin, std::max(begin, end)};
     state.prompt = sequence.tokens;
     state.memory = heads_->prepare(sequence, state.host, ops);
-    if (state.host_tokens() > 0) ops.move_to_host(sequence, state.host);
+    if (state.host_tokens() > 0) {
+      sequence.device_bytes = heads_->kept_bytes(ops.shape());
+      ops.move_to_host(sequence, state.host);
+    }
     std::optional<DigestRef> finer;  // only the smallest blocks' digests read the keys
     for (std::size_t i = 0; i < kGranularities.size(); ++i) {
       if (!has_digests(kGranularities[i]) || (state.host_tokens() == 0 && !spills())) continue;
@@ -221,7 +224,7 @@ class Fluxion : public Method {
           if (std::all_of(choice.keep.begin(), choice.keep.end(), [](std::uint32_t keep) { return keep == 0; }))
             continue;
           made.push_back({row.row, g, digests_of(row.state, choice.block), std::move(choice.keep), true, true,
-                          static_cast<std::uint64_t>(choice.volume)});
+                          static_cast<std::uint64_t>(choice.volume), options_.own_only()});
           volumes.push_back({choice.volume, row.state.host_tokens()});
         }
       }
@@ -324,6 +327,8 @@ std::unique_ptr<Method> make_watched_fluxion(const MethodSpec& spec, HeadWatch w
     throw_input_error(
         "Method fluxion: errors of heads are measured over what the prompt left in host memory: give spill=0.");
   }
+  if (!options.own_only())
+    throw_input_error("Method fluxion: errors of heads are those of the blocks that each chose: give union=masked.");
   const SelectorStage stage = options.selector_stage();
   auto source = watched_heads(head_source(options), stage, std::move(watch));
   return std::make_unique<Fluxion>(std::move(options), std::move(source));
@@ -364,7 +369,11 @@ MethodInfo fluxion_info() {
       {"heads", "oracle",
        "fluxion with heads=oracle measures what every head needs, in every step, by brute force over all KV, which is "
        "not counted as cost: what a perfect predictor would say, not a method to use. Its line=measured, the paper's, "
-       "leaves some heads short; line=cover does not."}};
+       "leaves some heads short; line=cover does not."},
+      {"heads", "published",
+       "fluxion with heads=published draws what heads need from a spread that is fitted to times of the paper's "
+       "models: "
+       "it knows nothing of this model, and its accuracy here says nothing of the method."}};
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> { return make_fluxion(spec, nullptr); };
   return info;
 }

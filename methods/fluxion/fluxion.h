@@ -38,6 +38,8 @@ class HeadSource {
   /// Of a prefilled sequence, all of it on the device still, of which `host` is about to leave. What it returns lives
   /// as long as the sequence and is written by operations on the device only.
   virtual std::shared_ptr<void> prepare(SequenceState&, Range /*host*/, Ops&) const { return nullptr; }
+  /// What that takes on the device, of one sequence.
+  virtual std::size_t kept_bytes(const ModelShape&) const { return 0; }
   /// Of one layer, all rows: what it computes and reads on the device beside queries and partials.
   virtual Cost cost(const ModelShape& shape, std::uint32_t rows) const = 0;
   /// Properties [Hq] of a row. Where only shapes are simulated the view has no values.

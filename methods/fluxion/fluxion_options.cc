@@ -33,6 +33,8 @@ OptionSet FluxionOptions::bind() {
   set.number("bgt", bgt, 0, 1, "fixed heads: share of the host's tokens that a head needs if it chooses single ones");
   set.number("slope", slope, -1, 1, "fixed heads: what a head needs more with every doubling of the block");
   set.number("streaming", streaming, 0, 1, "fixed heads: share of them that do with sinks and window alone");
+  set.choice("union", union_mode, {"masked", "attended"},
+             "whether a head attends only the blocks it chose, or all that its group chose");
   set.choice("stage", stage, {"fixed16", "fixed32", "dynamic", "skip"},
              "block size: fixed, or the best per KV group; skip: and streaming heads stay on the device");
   set.choice("policy", policy, {"cpu-only", "uniform", "length", "priority"},
@@ -84,6 +86,28 @@ void FluxionOptions::check_guard() const {
       "Method fluxion, option 'guard': it is yes with cpu_share={}, which does not say how fast the CPU is beside the "
       "device: give a share between 0 and 1, or guard=no.",
       cpu_share);
+}
+
+void FluxionOptions::check_looked_at() const {
+  check_heads();
+  check_schedule();
+}
+
+void FluxionOptions::check_schedule() const {
+  const FluxionOptions defaults;
+  if (streaming != defaults.streaming && stage != "skip") {
+    throw_input_error(
+        "Method fluxion, option 'streaming': it changes nothing with stage={}, where streaming heads choose blocks "
+        "like the others: leave it out, or give stage=skip.",
+        stage);
+  }
+  const bool shared = policy == "uniform" || policy == "length" || guard == "yes";
+  if (cpu_share != defaults.cpu_share && !shared) {
+    throw_input_error(
+        "Method fluxion, option 'cpu_share': it changes nothing with policy={}{}; it is for policy=uniform, "
+        "policy=length and guard=yes: leave it out, or give one of these.",
+        policy, policy == "priority" ? " and guard=no" : "");
+  }
 }
 
 void FluxionOptions::check_heads() const {

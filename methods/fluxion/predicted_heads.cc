@@ -69,6 +69,9 @@ class PredictedHeads : public HeadSource {
     return statistics;
   }
 
+  std::size_t kept_bytes(const ModelShape& shape) const override {
+    return shape.layers * layer_statistics_bytes(shape);
+  }
   Cost cost(const ModelShape& shape, std::uint32_t rows) const override {
     return prediction_cost(shape, rows, predictor_->flops(static_cast<int>(rows * shape.q_heads)), predictor_->bytes());
   }
@@ -136,13 +139,18 @@ ContextRequest statistics_request(const ModelShape& shape, std::uint32_t tokens)
   return request;
 }
 
+std::size_t layer_statistics_bytes(const ModelShape& shape) {
+  const std::size_t of_heads = shape.q_heads * std::size_t{kFeatures + shape.head_dim};  // known features, the anchor
+  return (of_heads + std::size_t{shape.kv_heads} * shape.head_dim) * sizeof(float);      // mean keys
+}
+
 Cost prediction_cost(const ModelShape& shape, std::uint32_t rows, std::uint64_t flops, std::uint64_t bytes) {
   const std::uint64_t heads = std::uint64_t{rows} * shape.q_heads;
   Cost cost;
   cost.flops = flops + 12 * heads * shape.head_dim;
-  // The network once; per head its known features, the anchor and what it makes of them; per KV head a mean key.
-  cost.hbm = bytes + heads * (3 * kFeatures + shape.head_dim) * sizeof(float) +
-             std::uint64_t{rows} * shape.kv_heads * shape.head_dim * sizeof(float);
+  cost.context = rows * layer_statistics_bytes(shape);
+  // The network once; per head what is known of it, and what is made of that, written and read.
+  cost.hbm = bytes + cost.context + heads * 2 * kFeatures * sizeof(float);
   cost.kernels =
       3;  // what lies on the device merged, features, the network for rows that lie side by side: all of them
   return cost;

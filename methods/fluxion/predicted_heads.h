@@ -16,6 +16,9 @@ std::shared_ptr<const HeadSource> predicted_heads(std::shared_ptr<const Predicto
 /// A look at a context of so many tokens for the prefill's part of the features, but for what looks.
 ContextRequest statistics_request(const ModelShape& shape, std::uint32_t tokens);
 
+/// What a sequence's prefill leaves for the predictor in a layer, on the device: PrefillStatistics without its labels.
+std::size_t layer_statistics_bytes(const ModelShape& shape);
+
 /// What estimating all heads of a layer costs beside queries and partials, with a network of so many FLOPs and bytes.
 Cost prediction_cost(const ModelShape& shape, std::uint32_t rows, std::uint64_t flops, std::uint64_t bytes);
 

@@ -24,19 +24,18 @@ RecallIntervals read_intervals(const std::string& file) {
   }
   RecallIntervals intervals;
   intervals.steps.clear();
-  {
-    const nlohmann::json json = parse_json(read_small_file(file, std::size_t{64} << 20), file);
-    if (!json.is_object() || !json.contains("intervals") || !json.at("intervals").is_array())
-      throw_input_error("{} has no list 'intervals': `tandem profile scout-recall --out FILE` writes such a file.",
-                        file);
-    for (const nlohmann::json& value : json.at("intervals")) {
-      if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMostSteps) {
-        throw_input_error("{}: intervals[{}] is {}; it must be a whole number of steps from 0 (never) to {}.", file,
-                          intervals.steps.size(), json_excerpt(value), kMostSteps);
-      }
-      intervals.steps.push_back(value.get<std::uint32_t>());
+  const nlohmann::json json = parse_json(read_small_file(file, std::size_t{64} << 20), file);
+  if (!json.is_object() || !json.contains("intervals") || !json.at("intervals").is_array())
+    throw_input_error("{} has no list 'intervals': `tandem profile scout-recall --out FILE` writes such a file.", file);
+  for (const nlohmann::json& value : json.at("intervals")) {
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMostSteps) {
+      throw_input_error("{}: intervals[{}] is {}; it must be a whole number of steps from 0 (never) to {}.", file,
+                        intervals.steps.size(), json_excerpt(value), kMostSteps);
     }
+    intervals.steps.push_back(value.get<std::uint32_t>());
   }
+  if (const auto weights = json.find("weights_hash"); weights != json.end() && weights->is_string())
+    intervals.weights_hash = weights->get<std::string>();
   if (intervals.steps.empty()) throw_input_error("{}: 'intervals' is empty; it has a number for each layer.", file);
   return intervals;
 }

@@ -15,7 +15,8 @@ struct ScoutOptions {
   std::string ahead = "next", pred_norm = "next", scope = "layer", device_scope = "resident", layer0 = "true_query";
   OptionSet bind() {
     OptionSet set("scoutattention");
-    set.tokens("budget", budget, "tokens attended per layer: sinks, the newest block and the best others");
+    set.tokens("budget", budget, "tokens of the device's part of a layer: sinks, the newest block and the best others; with "
+               "device_scope=resident the CPU attends those that are chosen and not resident on top");
     set.number_of("block", block, {16, 32, 64, 128}, "tokens that are chosen together");
     set.tokens("sinks", sinks, "first tokens that never leave the device, rounded up to whole blocks");
     set.value(
@@ -66,6 +67,7 @@ class Scout : public Method {
     ScoutOptions copy = options_;
     return copy.bind().spelled_out();
   }
+  std::string trained_for() const override { return options_.recall.weights_hash; }
   Needs needs(const ModelShape& shape) const override {
     if (const std::size_t given = options_.recall.steps.size(); given != 1 && given != shape.layers) {
       throw_input_error(

@@ -42,7 +42,7 @@ std::vector<std::string> all_methods() {
   names.emplace_back("fluxion:bgt=0.2,sinks=0,window=40,policy=uniform,cpu_share=0.5");
   names.emplace_back("fluxion:bgt=0.05,slope=0,sinks=16,window=1,spill=1");
   names.emplace_back("fluxion:bgt=0.3,stage=fixed32,sinks=16,window=32,policy=length");
-  names.emplace_back("fluxion:bgt=0.3,stage=dynamic,streaming=1,sinks=16,window=32,policy=cpu-only");
+  names.emplace_back("fluxion:bgt=0.3,stage=dynamic,union=attended,sinks=16,window=32,policy=cpu-only");
   names.emplace_back("fluxion:streaming=1,sinks=16,window=32");
   names.emplace_back("fluxion:bgt=0.1,sinks=16,window=1,spill=1,workers=3");
   names.emplace_back("fluxion:bgt=0.2,sinks=16,window=32,workers=1");

@@ -14,6 +14,7 @@
 #include "tests/engine/runtime/tiny.h"
 #include "tests/methods/fluxion/naive.h"
 #include "tests/methods/fluxion/random_heads.h"
+#include "tests/methods/logits_difference.h"
 
 namespace tandem::testing {
 namespace {
@@ -111,6 +112,21 @@ TEST_P(FluxionRule, EachHeadAttendsWhatItsPropertiesAskFor) {
   EXPECT_GT(largest_end, rule.spill > 0 ? 502u - rule.window : 0u);
 }
 
+TEST(Fluxion, WithOneShareAndOneBlockForAllHeadsItIsHybridFixed) {
+  Bench bench(tiny_model());
+  std::vector<Logits> both(2);
+  for (std::size_t i = 0; i < both.size(); ++i) {
+    const std::string mode = i == 0 ? "masked" : "attended";
+    Logits other;
+    bench.decode(*make_method("fluxion:bgt=0.1,slope=0,stage=fixed16,union=" + mode), {random_prompt(1025, 4)}, 3,
+                 {.logits = &both[i]});
+    bench.decode(*make_method("hybrid-fixed:budget=0.1,union=" + mode), {random_prompt(1025, 4)}, 3,
+                 {.logits = &other});
+    EXPECT_TRUE(logits_agree(both[i], other, 1, 1e-4)) << mode;
+  }
+  EXPECT_NE(both[0], both[1]);
+}
+
 TEST(Fluxion, OptionsThatNobodyLooksAtAreRefused) {
   const auto made = [](const std::string& options) {
     return [options] { make_fluxion(parse_method_spec("fluxion:" + options), nullptr); };
@@ -128,6 +144,11 @@ TEST(Fluxion, OptionsThatNobodyLooksAtAreRefused) {
               ThrowsMessage<InputError>(HasSubstr("a predictor; it is for heads=oracle")));
   EXPECT_NO_THROW(made("heads=embedded,bgt=0.1,slope=0,streaming=0.5")());
   EXPECT_THAT(made("heads=oracel,line=cover"), ThrowsMessage<InputError>(HasSubstr("Did you mean")));
+  for (const char* stage : {"fixed16", "fixed32", "dynamic"})
+    EXPECT_THAT(made(std::string("streaming=0.5,stage=") + stage), ThrowsMessage<InputError>(HasSubstr("'streaming'")));
+  for (const char* policy : {"cpu-only", "priority"})
+    EXPECT_THAT(made(std::string("cpu_share=0.4,policy=") + policy),
+                ThrowsMessage<InputError>(HasSubstr("'cpu_share'")));
   for (const char* policy : {"uniform", "length", "cpu-only"})
     EXPECT_THAT(made(std::string("guard=yes,policy=") + policy), ThrowsMessage<InputError>(HasSubstr(policy)));
   for (const char* heads : {"fixed", "oracle", "published", "embedded"}) {  // what is spelled out may be given again
@@ -141,7 +162,7 @@ TEST(Fluxion, AGuardNeedsToKnowHowFastTheSidesAre) {
     const MethodSpec spec = parse_method_spec(std::string("fluxion:guard=yes,cpu_share=") + share);
     EXPECT_THROW(make_fluxion(spec, nullptr), InputError);
   }
-  EXPECT_NO_THROW(make_fluxion(parse_method_spec("fluxion:cpu_share=1"), nullptr));
+  EXPECT_NO_THROW(make_fluxion(parse_method_spec("fluxion:policy=length,cpu_share=1"), nullptr));
 }
 
 TEST(Fluxion, ResultsDoNotDependOnWhoTookATask) {

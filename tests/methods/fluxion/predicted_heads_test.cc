@@ -157,6 +157,35 @@ TEST(FluxionPredictedHeads, ARowWithNothingOnTheHostIsNotAsked) {
   EXPECT_EQ(flops({random_prompt(200, 1), random_prompt(20, 2)}), alone);
 }
 
+TEST(FluxionPredictedHeads, WhatItKeepsOfAPromptIsCounted) {
+  const TemporaryFolder folder;
+  const std::string spec = "fluxion:sinks=16,window=32,policy=cpu-only,heads=";
+  Bench bench(tiny_model());
+  const ModelConfig& c = bench.model.config;
+  const std::size_t heads = std::size_t{c.q_heads} * (kFeatures + c.head_dim),
+                    keys = std::size_t{c.kv_heads} * c.head_dim, layer = (heads + keys) * sizeof(float);
+  const auto decode = [&](const std::string& source, std::uint32_t tokens) {
+    return bench.decode(*make_method(spec + source), {random_prompt(tokens, 1)}, 3);
+  };
+  const auto peak = [&](const std::string& source, std::uint32_t tokens) {
+    return decode(source, tokens).sequences[0].peak_kv_bytes[static_cast<int>(Tier::device)];
+  };
+  const std::string predictor = write_predictor(folder).string();
+  const std::size_t anchors = std::size_t{c.layers} * c.q_heads * c.head_dim * sizeof(float);  // it looks at, once
+  for (const std::string& source : {predictor, std::string("published")}) {
+    EXPECT_EQ(peak(source, 20), peak("fixed", 20) + anchors) << source;  // nothing in host memory
+    EXPECT_EQ(peak(source, 600), peak("fixed", 600) + anchors + c.layers * layer) << source;
+    std::uint64_t read = 0, steps = 0;
+    for (const TraceRecord& r : decode(source, 600).trace.records) {
+      if (std::string(r.name) != "estimate heads") continue;
+      read += r.cost.context;
+      ++steps;
+    }
+    EXPECT_EQ(steps, 3u * c.layers);
+    EXPECT_EQ(read, steps * layer) << source;
+  }
+}
+
 TEST(FluxionPredictedHeads, AFolderHasOneForEachRule) {
   const TemporaryFolder folder;
   namespace fs = std::filesystem;
