@@ -11,14 +11,14 @@
 #   recall      intervals of its recalls, CPU's share by step
 #   shift       predicted queries (AsyncSpade), with the plot
 #   flops       accuracy at equal budgets of 128 tokens
-#   hgca        perplexity by beta and device ratio, and needles, starved
+#   hgca        perplexity by beta and device ratio, and needles, starved; heads that attend what their group chose
 #   predictors  Fluxion's, one for each budget rule: collects, trains (PyTorch), writes OUT/fluxion and its reports
 #   judge       these on prompts of a seed that nothing else uses
 # and with these (of a shipped model once they are in its folder fluxion):
 #   regret      the predictor beside labels measured in the run
 #   near        accuracy at 2K and 3K, 1,200 samples
 #   far         the same at 1K and 4K to 16K, 300 samples
-#   ablations   budget rules and stages, with the plot
+#   ablations   budget rules, stages and what a head attends, with the plot
 #   readme      README.md's two tables
 #   recorded    the second of them with choices recorded on MODEL
 #   equal       accuracy at equal bytes
@@ -171,7 +171,7 @@ measure_far() {
 }
 measure_ablations() {
   compare ablations --samples 10 \
-    --methods "full,$fluxion,$fluxion,budgets=output,$fluxion,budgets=score,$fluxion,stage=fixed16,$fluxion,stage=fixed32,$fluxion,stage=dynamic"
+    --methods "full,$fluxion,$fluxion,budgets=output,$fluxion,budgets=score,$fluxion,stage=fixed16,$fluxion,stage=fixed32,$fluxion,stage=dynamic,$fluxion,union=attended,hybrid-fixed,hybrid-fixed:union=attended"
   tradeoff ablations "$out/ablations.svg"
 }
 measure_readme() { measure readme compare --as llama-3.1-8b --batch 16 --context 32K --workload published; }
@@ -186,15 +186,16 @@ hgca_grid() {
   echo "$methods,hgca:device_kv=0.25,beta=1000000"
 }
 measure_hgca() {
-  local methods ratio
+  local methods more
   methods=$(hgca_grid)
-  methods+=,hgca:device_kv=0.25,beta=1,dense_layers=1
+  for more in beta=1,dense_layers=1 beta=0.5,pad=attended beta=1,pad=attended; do methods+=,hgca:device_kv=0.25,$more; done
   measure hgca-perplexity eval perplexity --no-plot --precision f32 --windows 32 --methods "$methods"
   methods=full
-  for ratio in 0.25,beta=0.05 0.25,beta=0.5 0.25,beta=1 0.25,beta=2 0.05,beta=0.5 0.05,beta=1 0.05,beta=2 0.25,beta=1,dense_layers=1; do
-    methods+=,hgca:device_kv=$ratio
+  for more in 0.25,beta=0.05 0.25,beta=0.5 0.25,beta=1 0.25,beta=2 0.05,beta=0.5 0.05,beta=1 0.05,beta=2 0.25,beta=1,dense_layers=1 \
+    0.25,beta=0.05,pad=attended 0.25,beta=0.5,pad=attended; do
+    methods+=,hgca:device_kv=$more
   done
-  methods+=,hybrid-fixed:budget=0.02,hybrid-fixed:budget=0.05,hybrid-fixed:budget=0.2,streaming
+  methods+=,hybrid-fixed:budget=0.02,hybrid-fixed:budget=0.02,union=attended,hybrid-fixed:budget=0.05,hybrid-fixed:budget=0.2,streaming
   compare hgca-needles --precision f32 --methods "$methods" --tasks single,multikey --lengths 1K --samples 60
 }
 
