@@ -2,7 +2,7 @@
 # Trains the embedded model on a machine with a GPU, in calls of at most ten minutes each: training runs on between calls.
 #
 #   scripts/train_on_gpu.sh start [minutes]   trains in the background, from the last checkpoint on if there is one; waits
-#   scripts/train_on_gpu.sh wait [minutes]    waits on; starts it again should it have died
+#   scripts/train_on_gpu.sh wait [minutes]    waits on; starts it where it does not run
 #   scripts/train_on_gpu.sh test [minutes]    tests the export by task and length, after a `stop` where training still runs; the
 #                                             same call adds what is missing
 #   scripts/train_on_gpu.sh stop              ends training cleanly: checkpoint and export first
@@ -10,15 +10,16 @@
 # A call waits until it is `minutes` old (whole ones; 8, of a test 7), lets training save, then copies what there is to $OUT: the
 # export's weight shards, the rest of it as export.tar, the logs and accuracy.json; each file is smaller than 16 MB
 # (models/recipe/plot_training.py draws the curve from log.jsonl, anywhere). With 8 it ends within ten minutes: saving takes half a
-# minute at most. While it waits it copies the last save every two minutes, so that a call that is ended from outside leaves that.
+# minute at most. While it waits it copies the last save every two minutes, so that a call that is ended from outside leaves that, and
+# starts training again, twice at most, where it has made steps and died.
 # A test copies the export before it begins. The exit code is 0 while all is well, 1 when training failed, 2 where there is no GPU to train on.
 # On a machine that starts empty each time, unpack the last results into a folder and set INIT to it: training then begins with
 # those weights, at the stage they had reached.
 #
 # Environment: OUT (default runs/gpu/results), RUN (default runs/gpu), CONFIG (default models/recipe/gpu.json), TEXT (sentences
 # made by models/recipe/text.py; without it natural text is left out), INIT, PYTHON (default python3), COMPILE=0 to train without
-# torch.compile, WITHIN: minutes from the start of training in which the whole plan shall be over, compiling and saving included
-# (without it, the plan's own minutes, to which these are added), PLAN_MINUTES to scale the plan's own, LENGTHS and SAMPLES for the
+# torch.compile, WITHIN: minutes from the first start on in which the whole plan shall be over, compiling, saving and being started
+# again included (without it, the plan's own minutes, to which these are added), PLAN_MINUTES to scale the plan's own, LENGTHS and SAMPLES for the
 # test, ALLOW_CPU=1 to try it without a GPU.
 # Where RUN has a tokenizer.model already, the GPU does not wait for one to be trained.
 set -euo pipefail
@@ -40,7 +41,19 @@ alive() {
   state=$(sed 's/.*) //' "/proc/$(cat "$run/pid")/stat" 2>/dev/null) || return 1
   [ -n "$state" ] && [ "${state%% *}" != Z ]
 }
-finished() { [ -f "$run/train.log" ] && [ "$(tail -n 1 "$run/train.log")" = finished ]; }
+ended_with() { [ -f "$run/train.log" ] && [[ "$(tail -n 1 "$run/train.log")" == $1* ]]; }
+finished() { ended_with finished; }
+
+# Minutes of WITHIN that are left. They count from the first start, this script's own seconds included; where they are over and the
+# plan is not, a start is a first one again.
+minutes_left() {
+  local now
+  now=$(date +%s)
+  if [ ! -s "$run/deadline" ] || [ "$(cat "$run/deadline")" -lt $((now + 30)) ]; then
+    awk -v now="$now" -v since="$SECONDS" -v minutes="$WITHIN" 'BEGIN { printf "%d\n", now - since + 60 * minutes }' >"$run/deadline"
+  fi
+  awk -v now="$now" -v end="$(cat "$run/deadline")" 'BEGIN { printf "%.2f\n", (end - now) / 60 }'
+}
 
 # Minutes on a CPU that nobody meant would be found out at their end.
 need_gpu() {
@@ -55,7 +68,7 @@ launch() {
   if [ -n "${INIT:-}" ]; then words+=(--init "$INIT"); fi
   if [ "${COMPILE:-1}" = 1 ]; then words+=(--compile); fi
   if [ -n "${PLAN_MINUTES:-}" ]; then words+=(--minutes "$PLAN_MINUTES"); fi
-  if [ -n "${WITHIN:-}" ]; then words+=(--within "$WITHIN"); fi
+  if [ -n "${WITHIN:-}" ]; then words+=(--within "$(minutes_left)"); fi
   # A session of its own: it outlives this call.
   PYTHONUNBUFFERED=1 setsid nohup "$python" "${words[@]}" >>"$run/train.log" 2>&1 </dev/null &
   echo $! >"$run/pid"
@@ -74,11 +87,15 @@ save_now() {
   rm -f "$run/save-now"  # a step that takes this long, while a shape is compiled, is followed by no save
 }
 
-# Links, in no time. Fails where there is no export, which training replaces by another in a moment.
+# Links, in no time, or copies where there can be none. Fails where there is no export, which training replaces by another in a moment.
 link_export() {
-  rm -rf "$run/collected"
-  mkdir "$run/collected"
-  cp -al "$run/export" "$run/collected/" 2>/dev/null
+  local how
+  for how in -al -a; do
+    rm -rf "$run/collected"
+    mkdir "$run/collected"
+    if cp "$how" "$run/export" "$run/collected/" 2>/dev/null; then return 0; fi
+  done
+  return 1
 }
 
 # What there is of the last save, to $OUT.
@@ -86,6 +103,8 @@ copy_results() {
   if link_export || { sleep 1 && link_export; }; then
     cp "$run"/collected/export/*.safetensors "$out/"
     tar -C "$run/collected" --exclude='*.safetensors' -cf "$out/export.tar" export
+  elif [ -e "$run/export" ]; then
+    echo "train_on_gpu.sh: $run/export could not be copied." >&2
   fi
   rm -rf "$run/collected"
   for file in log.jsonl train.log accuracy.json; do
@@ -110,8 +129,14 @@ stop_training() {
 }
 
 wait_for_training() {
-  local end=$((minutes * 60)) copied=$SECONDS  # SECONDS began with this script: finding the GPU counts too
-  while alive && [ "$SECONDS" -lt "$end" ]; do
+  local end=$((minutes * 60)) copied=$SECONDS again=0  # SECONDS began with this script: finding the GPU counts too
+  while [ "$SECONDS" -lt "$end" ]; do
+    if ! alive; then
+      if finished || ended_with stopped || [ ! -s "$run/log.jsonl" ] || [ "$again" = 2 ]; then break; fi
+      again=$((again + 1))
+      echo "train_on_gpu.sh: training ended early, and is started again." >&2
+      launch
+    fi
     sleep 2
     if [ $((SECONDS - copied)) -ge 120 ]; then
       copy_results

@@ -21,13 +21,16 @@ many, 12 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
 A configuration with "grow" starts from --init, at its first stage where that has fewer layers: "grow": [0, -1, 1] puts a new
 layer between its two. One that has grown already is gone on with. A new layer adds nothing at first, so that training begins where the smaller model ended.
 """
+import time
+
+BEGAN = time.monotonic()  # --within begins here: on a cold disk importing torch is part of it
+
 import argparse
 import contextlib
 import json
 import math
 import os
 import signal
-import time
 import traceback
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -106,7 +109,7 @@ def answer_figures(logits: torch.Tensor, losses: torch.Tensor, targets: torch.Te
 
 class Trainer:
     def __init__(self, options: argparse.Namespace, config: dict):
-        self.options, self.config, self.out, self.began = options, config, Path(options.out), time.monotonic()
+        self.options, self.config, self.out = options, config, Path(options.out)
         self.plan = Plan(config)
         self.out.mkdir(parents=True, exist_ok=True)
         self.sentences = text.load(options.text)
@@ -307,7 +310,7 @@ class Trainer:
     def fit_plan(self) -> None:
         """At a stage's start, and when its shape is compiled."""
         if self.options.within:
-            self.plan.fit(60 * self.options.within - (time.monotonic() - self.began) - LAST_SAVE)
+            self.plan.fit(60 * self.options.within - (time.monotonic() - BEGAN) - LAST_SAVE)
 
     def train_stage(self, saved: float) -> None:
         s, number = self.plan.state, self.plan.state["stage"]
