@@ -1,5 +1,6 @@
 #include "eval/run/decoded.h"
 
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,6 +34,26 @@ TEST(MethodRemarks, NameAPredictorOfOtherWeights) {
   ASSERT_EQ(other.size(), 1u);
   EXPECT_THAT(other[0], ::testing::HasSubstr(
                             "another model of this shape (weights 0000000000000012; these are 0000000100000012)"));
+}
+
+TEST(MethodRemarks, NameRecallsOfOtherWeights) {
+  const testing::TemporaryFolder folder;
+  const auto remarks = [&](const std::string& file, const std::string& json) {
+    const auto path = folder.path() / file;
+    std::ofstream(path) << json;
+    return method_remarks(method_entries({"full", "scoutattention:recall=" + path.string()}), "0000000100000012");
+  };
+  EXPECT_TRUE(remarks("silent.json", R"({"intervals": [1, 2]})").empty());
+  EXPECT_TRUE(remarks("own.json", R"({"intervals": [1, 2], "weights_hash": "0000000100000012"})").empty());
+  const auto other = remarks("other.json", R"({"intervals": [1, 2], "weights_hash": "0000000000000012"})");
+  ASSERT_EQ(other.size(), 1u);
+  EXPECT_THAT(other[0], ::testing::HasSubstr("(weights 0000000000000012; these are 0000000100000012)"));
+}
+
+TEST(MethodRemarks, SayThatDrawnHeadsKnowNothingOfTheModel) {
+  const std::vector<std::string> drawn = method_remarks(method_entries({"full", "fluxion:heads=published"}), "");
+  ASSERT_EQ(drawn.size(), 1u);
+  EXPECT_THAT(drawn[0], ::testing::HasSubstr("knows nothing of this model"));
 }
 
 }  // namespace
