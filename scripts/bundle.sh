@@ -4,7 +4,8 @@
 # which runs them all.
 #
 #   scripts/bundle.sh thin [FOLDER]     cuBLAS and cuBLASLt are the target machine's, and models are left out, which
-#                                       kernels_on_gpu.sh does not need; under 40 MB, no file above 16 MiB
+#                                       kernels_on_gpu.sh does not need; under 40 MB, no file above 16 MiB; beside it
+#                                       FOLDER.tar.gz, under 16 MiB, for where little can be carried
 #   scripts/bundle.sh full [FOLDER]     brings both along, so that the driver is enough; some 650 MB
 #
 # FOLDER (default build/bundle-thin or build/bundle-full) is replaced where an earlier bundle lies. PRESET=release makes
@@ -76,4 +77,13 @@ echo "$target: $((bytes / 1000000)) MB; the largest file is ${largest#* } with $
 if [ "$kind" = thin ] && { [ "$bytes" -ge 40000000 ] || [ "${largest%% *}" -gt 16777216 ]; }; then
   echo "bundle.sh: that is more than a thin bundle may have (40 MB, 16 MiB per file)." >&2
   exit 3
+fi
+if [ "$kind" = thin ]; then
+  tar -C "$(dirname "$target")" -c "$(basename "$target")" | gzip -9 >"$target.tar.gz"
+  packed=$(stat -c %s "$target.tar.gz")
+  echo "$target.tar.gz: $((packed / 1000000)) MB."
+  if [ "$packed" -gt 16777216 ]; then
+    echo "bundle.sh: that is more than a thin bundle may have packed (16 MiB)." >&2
+    exit 3
+  fi
 fi

@@ -17,7 +17,9 @@
 #   kernels_on_gpu.sh memcheck synccheck initcheck racecheck
 # What matters least comes last: with every cap reached they are 9, 9, 5 1/3 and 9 minutes, more than half an hour with
 # the starts. Where a GPU is there for a quarter of an hour: `LIMIT=400 ... info tests engine decode`, then
-# `LIMIT=330 ... probe bench profile`, and the rest another time. LIMIT cuts what comes last to what is left.
+# `LIMIT=330 ... probe bench profile`, and the rest another time. LIMIT cuts what comes last to what is left. Where another
+# program computes on the GPU meanwhile (scripts/train_on_gpu.sh), times are of a part of it: run info, tests and engine beside
+# it and the others behind it; a verdict says of a step that it was not alone. `tandem calibrate` makes the profile anywhere.
 #
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
 # $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, engine*.json, decode-*.json,
@@ -128,7 +130,7 @@ step_tests() {
 # Who waits for whom, streams and threads of the host, then every method beside the simulated device.
 step_engine() {
   local wrong=()
-  run_whole engine-device 20 "$device" || wrong+=(device)
+  run_whole engine-device 60 "$device" || wrong+=(device)
   run_whole engine 80 "$methods" || wrong+=(engine)
   if [[ " ${wrong[*]} " == *" engine "* ]]; then run_parts engine "$methods"; fi
   none_skipped "$out"/engine*.json || wrong+=(skipped)
@@ -250,7 +252,7 @@ cap_of() {
   case $1 in
     info) echo 30 ;;
     tests) echo 200 ;;
-    engine) echo 140 ;;
+    engine) echo 180 ;;
     decode) echo 300 ;;
     probe) echo 250 ;;
     check) echo 200 ;;
@@ -274,6 +276,10 @@ export -f step_info within run_whole run_parts none_skipped step_tests step_engi
 export tandem cases properties device methods probe out
 export step_seconds=$limit
 
+# Whether another program computes on the GPU.
+shared_gpu() {
+  command -v nvidia-smi >/dev/null && [ -n "$(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null)" ]
+}
 failed=0 lines=() left_out=()
 write_summary() {
   local all=("${lines[@]}") names
@@ -301,9 +307,12 @@ pack() {
   cp "$out/summary.json" "$results/summary.json"
   mv "$new" "$results/kernels.tar.gz"
 }
-for step in "${steps[@]}"; do
-  start=$SECONDS left=$((limit - SECONDS)) time=$(cap_of "$step")
+for ((at = 0; at < ${#steps[@]}; ++at)); do
+  step=${steps[$at]}
+  start=$SECONDS left=$((limit - SECONDS)) time=$(cap_of "$step") beside=
+  if [[ " ${steps[*]:at+1} " == *" profile "* ]]; then left=$((left - $(cap_of profile))); fi  # the last, and the shortest
   if [ "$left" -lt "$time" ]; then time=$left; fi
+  if shared_gpu; then beside=", beside another program on the GPU"; fi
   if ! command -v "$(tool_of "$step")" >/dev/null; then
     verdict="not run: there is no $(tool_of "$step") here"
   elif [ "$left" -lt 5 ]; then
@@ -316,6 +325,7 @@ for step in "${steps[@]}"; do
     if [ "$status" = 124 ] || [ "$status" = 137 ]; then verdict="failed: not done after $time s"; fi
     failed=1
   fi
+  verdict+=$beside
   echo "$step: $verdict ($((SECONDS - start)) s)"
   # Where nothing else comes back from such a machine, this does.
   if [[ $verdict == failed* ]]; then

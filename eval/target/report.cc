@@ -45,6 +45,7 @@ std::vector<std::string> target_notes(const Target& t) {
       "at the rate of its products. A small model's own latency is mostly launches and kernel floors and says nothing "
       "about this table, nor this table about its accuracy.",
       t.steps, length_text(t.context), t.prefill_chunk, t.workload.name, t.workload.source)};
+  notes.emplace_back(kPrefillsElsewhere);
   for (const TargetRow& r : t.rows)
     if (!r.refused.empty()) notes.push_back(fmt::format("{}: {}", r.method, r.refused));
   if (const std::string others = other_specs(t); !others.empty())

@@ -295,6 +295,7 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
   notes.emplace_back(
       "Launches are priced as the profile says (captured graphs where it has a time for them), and prefill's attention "
       "at the rate of its products.");
+  notes.emplace_back(kPrefillsElsewhere);
 }
 
 std::string all_figures(const Sweep& s) {
