@@ -1,15 +1,13 @@
 // The program as users run it: exit codes, the JSON of its CPU sections, and what it says where there is no GPU.
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "hardware/probe/probe.h"
+#include "tests/files.h"
 
 namespace tandem::probe {
 namespace {
@@ -19,17 +17,8 @@ using ::testing::HasSubstr;
 
 class ProbeProgram : public ::testing::Test {
  protected:
-  ProbeProgram() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tandem-probe-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~ProbeProgram() override { std::filesystem::remove_all(folder_); }
-
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  std::string text(const std::string& name) const {
-    std::ifstream file(folder_ / name);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  std::string text(const std::string& name) const { return tandem::testing::read_bytes(folder_ / name); }
   /// Exit code; standard output and error go to "out" and "err". CUDA_VISIBLE_DEVICES hides a GPU where there is one.
   int run(const std::string& arguments) const {
     const std::string command = std::string("CUDA_VISIBLE_DEVICES= '") + TANDEM_PROBE_PROGRAM + "' " + arguments +
@@ -37,7 +26,7 @@ class ProbeProgram : public ::testing::Test {
     const int status = std::system(command.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
-  std::filesystem::path folder_;
+  const tandem::testing::TemporaryFolder folder_;
 };
 
 TEST_F(ProbeProgram, QuickCpuSectionsGiveFigures) {

@@ -3,42 +3,35 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <stdexcept>
 #include <string>
+
+#include "tests/files.h"
 
 namespace tandem::testing {
 
 class OwnHome {
  public:
   OwnHome() {
-    std::string name = (std::filesystem::temp_directory_path() / "tandem-home-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = name;
     if (const char* before = std::getenv("TANDEM_HOME")) before_ = before;
     unsetenv("TANDEM_HOME");
   }
   OwnHome(const OwnHome&) = delete;
   OwnHome& operator=(const OwnHome&) = delete;
-  ~OwnHome() {
-    before_ ? setenv("TANDEM_HOME", before_->c_str(), 1) : unsetenv("TANDEM_HOME");
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
+  ~OwnHome() { before_ ? setenv("TANDEM_HOME", before_->c_str(), 1) : unsetenv("TANDEM_HOME"); }
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return folder_.path(); }
 
   /// Files of this folder come before those that ship.
-  void use() const { setenv("TANDEM_HOME", path_.c_str(), 1); }
+  void use() const { setenv("TANDEM_HOME", path().c_str(), 1); }
 
   void write(const std::string& file, const std::string& text) const {
-    std::filesystem::create_directories((path_ / file).parent_path());
-    std::ofstream(path_ / file) << text;
+    std::filesystem::create_directories((folder_ / file).parent_path());
+    write_bytes(folder_ / file, text);
   }
 
  private:
-  std::filesystem::path path_;
+  TemporaryFolder folder_;
   std::optional<std::string> before_;
 };
 

@@ -16,23 +16,12 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
+#include "tests/files.h"
 #include "tests/golden/golden.h"
 
 namespace tandem::testing {
 
 using Json = nlohmann::json;
-
-inline std::string read_bytes(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw std::runtime_error("test cannot read " + file.string());
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-inline void write_bytes(const std::filesystem::path& file, const std::string& bytes) {
-  std::ofstream out(file, std::ios::binary);
-  out << bytes;
-  if (!out.flush()) throw std::runtime_error("test cannot write " + file.string());
-}
 
 /// Header and body as a safetensors file; the header may be anything.
 inline std::string safetensors_bytes(const std::string& header, const std::string& body) {
@@ -46,25 +35,6 @@ inline std::pair<Json, std::string> split_safetensors(const std::string& bytes) 
   std::memcpy(&length, bytes.data(), 8);
   return {parse_json(bytes.substr(8, length), "JSON"), bytes.substr(8 + length)};
 }
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tandem-test-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// The sentence of the InputError that `action` throws; "" where it succeeds. Anything else fails the test.
 template <class Action>

@@ -207,7 +207,7 @@ TEST(EqualFile, IsReadBackForTheSameQuestionOnly) {
   const Equal equal = find_equal(asked, methods, 2000, invented);
   const TemporaryFolder root;
   const auto read = [&](const std::string& text, const EqualBytes& question, const std::vector<std::string>& names) {
-    write_all(root / kEqualFile, text);
+    write_bytes(root / kEqualFile, text);
     return read_equal(root / "", question, names);
   };
   EXPECT_FALSE(read_equal(root / "", asked, methods)) << "there is none";

@@ -145,8 +145,8 @@ TEST(GateComparable, OnlyFinishedRunsOfCompare) {
               HasSubstr("/baseline' is a perplexity run"));
   const TemporaryFolder root;
   const RunFolder whole = write_gate_run(root / "baseline"), cut = write_gate_run(root / "run");
-  const std::string lines = read_all(root / "run" / "samples.jsonl");
-  write_all(root / "run" / "samples.jsonl", lines.substr(lines.find('\n') + 1));
+  const std::string lines = read_bytes(root / "run" / "samples.jsonl");
+  write_bytes(root / "run" / "samples.jsonl", lines.substr(lines.find('\n') + 1));
   EXPECT_THAT([&] { check_comparable(whole, cut, false); },
               ::testing::ThrowsMessage<InputError>(HasSubstr("it has 479 of 480 samples.")));
 }

@@ -29,7 +29,7 @@ inline RunFolder write_gate_run(const std::filesystem::path& path, const Changes
   Manifest manifest = gate_manifest();
   changes.manifest(manifest);
   std::filesystem::create_directories(path);
-  write_all(path / "manifest.json", to_json_text(manifest));
+  write_bytes(path / "manifest.json", to_json_text(manifest));
   std::string samples, timings;
   for (const SampleKey& key : keys_in_order(manifest, 1)) {
     SampleResult sample = example_sample(key.index, key.method);
@@ -43,8 +43,8 @@ inline RunFolder write_gate_run(const std::filesystem::path& path, const Changes
     samples += to_line(sample) + "\n";
     if (!manifest.clock.empty()) timings += to_line(timing) + "\n";
   }
-  write_all(path / "samples.jsonl", samples);
-  write_all(path / "timings.jsonl", timings);
+  write_bytes(path / "samples.jsonl", samples);
+  write_bytes(path / "timings.jsonl", timings);
   return RunFolder::open(path);
 }
 

@@ -54,7 +54,7 @@ class DecodePerplexity : public ::testing::Test {
     folder.keep();
     return summarise_perplexity(folder);
   }
-  std::string bytes(const char* name, const char* file) const { return read_all((root_ / name) / file); }
+  std::string bytes(const char* name, const char* file) const { return read_bytes((root_ / name) / file); }
 
   TemporaryFolder root_;
   Model model_ = load_model("embedded");
@@ -162,7 +162,7 @@ TEST_F(DecodePerplexity, AStoppedOrDamagedRunIsResumedToTheSameBytes) {
   EXPECT_LT(done, 6u);
   o.engine.interrupted = {};
   std::string text = bytes("a", "windows.jsonl");
-  write_all((root_ / "a") / "windows.jsonl", text.replace(0, 20, std::string(20, '\0')) + "{\"benchm");
+  write_bytes((root_ / "a") / "windows.jsonl", text.replace(0, 20, std::string(20, '\0')) + "{\"benchm");
   RunFolder resumed = RunFolder::resume(root_ / "a", manifest(o));
   EXPECT_EQ(resumed.finished().size(), done - 1);
   ASSERT_EQ(resumed.repairs().size(), 1u);
@@ -176,7 +176,7 @@ TEST_F(DecodePerplexity, ProgressBeginsWithAllThatWasThere) {
   PerplexityOptions o = options({"full"}, 1);
   run("a", o);
   const std::string text = bytes("a", "windows.jsonl");
-  write_all((root_ / "a") / "windows.jsonl", text.substr(0, text.rfind('\n', text.size() - 2) + 1));
+  write_bytes((root_ / "a") / "windows.jsonl", text.substr(0, text.rfind('\n', text.size() - 2) + 1));
   std::vector<std::uint64_t> counted;
   o.progress = [&](std::uint64_t done, std::uint64_t) { counted.push_back(done); };
   RunFolder resumed = RunFolder::resume(root_ / "a", manifest(o));

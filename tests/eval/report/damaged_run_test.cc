@@ -24,8 +24,8 @@ class DamagedRun : public ::testing::Test {
   DamagedRun() {
     RunFolder folder = RunFolder::create(path_, example_manifest());
     finish(folder);
-    samples_ = read_all(path_ / "samples.jsonl");
-    timings_ = read_all(path_ / "timings.jsonl");
+    samples_ = read_bytes(path_ / "samples.jsonl");
+    timings_ = read_bytes(path_ / "timings.jsonl");
   }
 
   /// Runs what is not there, as run_compare() does.
@@ -42,13 +42,13 @@ class DamagedRun : public ::testing::Test {
 
   /// Damages, resumes, finishes: everything is as it was. Returns what was said; `redone`: samples run again.
   std::vector<std::string> repaired(const char* file, const std::string& text, std::size_t redone) {
-    write_all(path_ / file, text);
+    write_bytes(path_ / file, text);
     RunFolder folder = RunFolder::resume(path_, example_manifest());
     EXPECT_EQ(folder.finished().size(), 8 - redone);
     std::vector<std::string> said = folder.repairs();
     finish(folder);
-    EXPECT_EQ(read_all(path_ / "samples.jsonl"), samples_);
-    EXPECT_EQ(read_all(path_ / "timings.jsonl"), timings_);
+    EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), samples_);
+    EXPECT_EQ(read_bytes(path_ / "timings.jsonl"), timings_);
     return said;
   }
 
@@ -98,7 +98,7 @@ TEST_F(DamagedRun, OneLineCostsOneSample) {
                                HasSubstr("run again")));
     EXPECT_THAT(said[0], Not(HasSubstr("json.exception")));
     aside += damaged + "\n";
-    EXPECT_EQ(read_all(path_ / "samples.jsonl.damaged"), aside);
+    EXPECT_EQ(read_bytes(path_ / "samples.jsonl.damaged"), aside);
   }
 }
 
@@ -106,7 +106,7 @@ TEST_F(DamagedRun, ATimingCostsItsSampleToo) {
   const auto said = repaired("timings.jsonl", with_line(timings_, 5, "?"), 1);
   ASSERT_EQ(said.size(), 1u);
   EXPECT_THAT(said[0], AllOf(HasSubstr("timings.jsonl:5"), HasSubstr("timings.jsonl.damaged")));
-  EXPECT_EQ(read_all(path_ / "timings.jsonl.damaged"), "?\n");
+  EXPECT_EQ(read_bytes(path_ / "timings.jsonl.damaged"), "?\n");
 }
 
 TEST_F(DamagedRun, ACopyOfALineIsTakenOut) {
@@ -123,7 +123,7 @@ TEST_F(DamagedRun, LinesThatContradictEachOtherAreBothRunAgain) {
   ASSERT_EQ(said.size(), 2u);
   EXPECT_THAT(said[0], AllOf(HasSubstr("samples.jsonl:2"), HasSubstr("line 9 says something else")));
   EXPECT_THAT(said[1], AllOf(HasSubstr("samples.jsonl:9"), HasSubstr("already on line 2")));
-  EXPECT_EQ(read_all(path_ / "samples.jsonl.damaged"), line(samples_, 2) + "\n" + other + "\n");
+  EXPECT_EQ(read_bytes(path_ / "samples.jsonl.damaged"), line(samples_, 2) + "\n" + other + "\n");
 }
 
 TEST_F(DamagedRun, AnyLossAtAnyPlaceEndsWithTheSameBytes) {
@@ -135,12 +135,12 @@ TEST_F(DamagedRun, AnyLossAtAnyPlaceEndsWithTheSameBytes) {
       if (kind == 0) text.replace(at, size, std::string(size, '\0'));
       if (kind == 1) text.erase(at, size);
       if (kind == 2) text.insert(at, text.substr(at, size));
-      write_all(path_ / "samples.jsonl", text);
+      write_bytes(path_ / "samples.jsonl", text);
       RunFolder folder = RunFolder::resume(path_, example_manifest());
       EXPECT_GE(folder.finished().size(), 4u) << at << " " << kind;
       finish(folder);
-      ASSERT_EQ(read_all(path_ / "samples.jsonl"), samples_) << at << " " << kind;
-      ASSERT_EQ(read_all(path_ / "timings.jsonl"), timings_) << at << " " << kind;
+      ASSERT_EQ(read_bytes(path_ / "samples.jsonl"), samples_) << at << " " << kind;
+      ASSERT_EQ(read_bytes(path_ / "timings.jsonl"), timings_) << at << " " << kind;
     }
   }
   std::string spaced = samples_;
@@ -150,18 +150,18 @@ TEST_F(DamagedRun, AnyLossAtAnyPlaceEndsWithTheSameBytes) {
 
 TEST_F(DamagedRun, AnotherCommandChangesNothing) {
   const std::string damaged = "broken\n" + samples_ + "half";
-  write_all(path_ / "samples.jsonl", damaged);
+  write_bytes(path_ / "samples.jsonl", damaged);
   Manifest other = example_manifest();
   other.command += " --seed 7";
   EXPECT_THAT([&] { RunFolder::resume(path_, other); },
               ThrowsMessage<InputError>(HasSubstr("made by another command")));
-  EXPECT_EQ(read_all(path_ / "samples.jsonl"), damaged);
+  EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), damaged);
   EXPECT_FALSE(fs::exists(path_ / "samples.jsonl.damaged"));
 }
 
 TEST_F(DamagedRun, AnotherClockProfileOrMethodChangesNothing) {
   const std::string damaged = "broken\n" + samples_ + "half";
-  write_all(path_ / "samples.jsonl", damaged);
+  write_bytes(path_ / "samples.jsonl", damaged);
   Manifest clock = example_manifest(), profile = clock, file = clock, option = clock;
   clock.clock = "measured on a CPU, 1 threads";
   profile.hardware_hash = "h2";
@@ -173,20 +173,20 @@ TEST_F(DamagedRun, AnotherClockProfileOrMethodChangesNothing) {
                                                             {&option, "Method 'hybrid:budget=0.2' is another one"}};
   for (const auto& [manifest, says] : others) {
     EXPECT_THAT([&] { RunFolder::resume(path_, *manifest); }, ThrowsMessage<InputError>(HasSubstr(says)));
-    EXPECT_EQ(read_all(path_ / "samples.jsonl"), damaged);
+    EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), damaged);
   }
   // What an older program did not write down is not known to differ.
   Manifest older = example_manifest();
   older.schema_version = 4;
-  write_all(path_ / "manifest.json", to_json_text(older));
+  write_bytes(path_ / "manifest.json", to_json_text(older));
   EXPECT_EQ(RunFolder::resume(path_, profile).finished().size(), 8u);
 }
 
 TEST_F(DamagedRun, AManifestIsASentence) {
-  const std::string good = read_all(path_ / "manifest.json");
+  const std::string good = read_bytes(path_ / "manifest.json");
   for (const std::string& bad : {std::string(), good.substr(0, good.size() / 2), std::string(50, '\0'),
                                  std::string(good).replace(good.find("\"seed\""), 6, "\"sead\"")}) {
-    write_all(path_ / "manifest.json", bad);
+    write_bytes(path_ / "manifest.json", bad);
     for (const bool resume : {false, true}) {
       EXPECT_THAT([&] { resume ? RunFolder::resume(path_, example_manifest()) : RunFolder::open(path_); },
                   ThrowsMessage<InputError>(AllOf(HasSubstr("manifest.json: "), HasSubstr("copy of the file back"),
@@ -194,10 +194,10 @@ TEST_F(DamagedRun, AManifestIsASentence) {
     }
   }
   const std::string version = "version\": " + std::to_string(kSchemaVersion);
-  write_all(path_ / "manifest.json", std::string(good).replace(good.find(version), version.size(), "version\": 99"));
+  write_bytes(path_ / "manifest.json", std::string(good).replace(good.find(version), version.size(), "version\": 99"));
   EXPECT_THAT([&] { RunFolder::open(path_); },
               ThrowsMessage<InputError>(AllOf(HasSubstr("Use the program that made"), Not(HasSubstr("copy")))));
-  EXPECT_EQ(read_all(path_ / "samples.jsonl"), samples_);
+  EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), samples_);
 }
 
 TEST_F(DamagedRun, AKilledReplacementBringsTheEarlierRunBack) {
@@ -208,7 +208,7 @@ TEST_F(DamagedRun, AKilledReplacementBringsTheEarlierRunBack) {
     if (all) fs::rename(path_ / "samples.jsonl", path_ / ".replaced" / "samples.jsonl");
     EXPECT_EQ(RunFolder::resume(path_, example_manifest()).finished().size(), 8u);
     EXPECT_FALSE(fs::exists(path_ / ".replaced"));
-    EXPECT_EQ(read_all(path_ / "samples.jsonl"), samples_);
+    EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), samples_);
   }
 }
 
@@ -218,17 +218,17 @@ TEST_F(DamagedRun, AFullDiskAtTheBeginningBringsTheEarlierRunBack) {
               ThrowsMessage<RunError>(HasSubstr("manifest.json.new")));
   EXPECT_THROW(RunFolder::create(root_ / "b", example_manifest()), RunError);
   EXPECT_FALSE(fs::exists(root_ / "b"));
-  EXPECT_EQ(read_all(path_ / "samples.jsonl"), samples_);
+  EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), samples_);
   EXPECT_EQ(RunFolder::open(path_).samples().size(), 8u);
   EXPECT_FALSE(fs::exists(path_ / ".replaced"));
 }
 
 TEST_F(DamagedRun, AFullDiskLeavesDamageAsItIs) {
   const std::string damaged = "broken\n" + samples_;
-  write_all(path_ / "samples.jsonl", damaged);
+  write_bytes(path_ / "samples.jsonl", damaged);
   const FileSizeLimit limit(100);
   EXPECT_THROW(RunFolder::resume(path_, example_manifest()), RunError);
-  EXPECT_EQ(read_all(path_ / "samples.jsonl"), damaged);
+  EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), damaged);
 }
 
 TEST_F(DamagedRun, OnlyABegunRunCanBeDiscarded) {
@@ -239,7 +239,7 @@ TEST_F(DamagedRun, OnlyABegunRunCanBeDiscarded) {
   RunFolder reader = RunFolder::open(path_);
   EXPECT_THROW(reader.discard(), LogicError);
   EXPECT_THROW(reader.keep(), LogicError);
-  EXPECT_EQ(read_all(path_ / "samples.jsonl"), samples_);
+  EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), samples_);
   RunFolder again = RunFolder::create(path_, example_manifest(), true);
   again.keep();
   EXPECT_THROW(again.discard(), LogicError);
@@ -257,7 +257,7 @@ TEST_F(DamagedRun, DiscardAfterAFailedAppendBringsTheEarlierRunBack) {
     EXPECT_THROW(again.append(example_sample(0)), RunError);
   }
   again.discard();
-  EXPECT_EQ(read_all(path_ / "samples.jsonl"), samples_);
+  EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), samples_);
 }
 
 }  // namespace

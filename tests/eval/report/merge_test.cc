@@ -61,7 +61,7 @@ TEST(MergeRuns, GivesTheBytesOfOneRun) {
   EXPECT_EQ(merged.there, 8u);
   EXPECT_EQ(merged.all, 8u);
   for (const char* file : {"samples.jsonl", "timings.jsonl"})
-    EXPECT_EQ(read_all(root / "both" / file), read_all(whole / file)) << file;
+    EXPECT_EQ(read_bytes(root / "both" / file), read_bytes(whole / file)) << file;
   const Manifest both = RunFolder::open(root / "both").manifest();
   EXPECT_EQ(both.started_utc, "2026-01-30T12:00:00Z");
   EXPECT_EQ(both.finished_utc, "");
@@ -101,7 +101,7 @@ TEST(MergeRuns, RefusesWhatIsNotOneRun) {
   changed.keep();
   EXPECT_THAT(refusal({a, root / "changed"}, out), HasSubstr("is not the same"));
   const auto damaged = write_part(root, "damaged", manifest, {2});
-  write_all(damaged / "samples.jsonl", read_all(damaged / "samples.jsonl") + "{\"half\":");
+  write_bytes(damaged / "samples.jsonl", read_bytes(damaged / "samples.jsonl") + "{\"half\":");
   EXPECT_THAT(refusal({a, damaged}, out), HasSubstr("damaged/samples.jsonl"));
   EXPECT_THAT(refusal({a, root / "nothing"}, out), HasSubstr("There is no folder"));
   EXPECT_THROW(merge_runs(std::vector{a}, a.parent_path(), false), InputError) << "a folder that holds other things";
@@ -110,7 +110,7 @@ TEST(MergeRuns, RefusesWhatIsNotOneRun) {
 TEST(MergeRuns, DoesNotReplaceWhatItJoins) {
   const TemporaryFolder root;
   const auto a = write_part(root, "a", example_manifest(), {0}), b = write_part(root, "b", example_manifest(), {1});
-  const std::string before = read_all(b / "samples.jsonl");
+  const std::string before = read_bytes(b / "samples.jsonl");
   std::filesystem::create_directory_symlink(b, root / "link");
   for (const auto& out : {b, b / "", root / "link", root / "a" / ".." / "b"})
     EXPECT_THAT(
@@ -119,7 +119,7 @@ TEST(MergeRuns, DoesNotReplaceWhatItJoins) {
         },
         ::testing::ThrowsMessage<InputError>(HasSubstr("one of the runs to join")))
         << out;
-  EXPECT_EQ(read_all(b / "samples.jsonl"), before);
+  EXPECT_EQ(read_bytes(b / "samples.jsonl"), before);
 }
 
 TEST(MergeRuns, RefusesARunThatIsNamedTwice) {
@@ -142,18 +142,18 @@ TEST(MergeRuns, AFullDiskLeavesAllAsItWas) {
   const auto a = write_part(root, "a", example_manifest(), {0, 1}),
              b = write_part(root, "b", example_manifest(), {2, 3}),
              earlier = write_part(root, "earlier", example_manifest(), {3});
-  const std::string before = read_all(earlier / "samples.jsonl");
+  const std::string before = read_bytes(earlier / "samples.jsonl");
   {
     // Room for the manifest and some samples.
-    const std::size_t room = read_all(a / "manifest.json").size() + 64;
-    ASSERT_LT(room, 2 * read_all(a / "samples.jsonl").size());
+    const std::size_t room = read_bytes(a / "manifest.json").size() + 64;
+    ASSERT_LT(room, 2 * read_bytes(a / "samples.jsonl").size());
     const FileSizeLimit limit(room);
     EXPECT_THROW(merge_runs(std::vector{a, b}, root / "new", false), RunError);
     EXPECT_THROW(merge_runs(std::vector{a, b}, earlier, true), RunError);
   }
   EXPECT_FALSE(std::filesystem::exists(root / "new"));
   EXPECT_FALSE(std::filesystem::exists(earlier / ".replaced"));
-  EXPECT_EQ(read_all(earlier / "samples.jsonl"), before);
+  EXPECT_EQ(read_bytes(earlier / "samples.jsonl"), before);
   EXPECT_EQ(RunFolder::open(earlier).finished().size(), 2u);
 }
 

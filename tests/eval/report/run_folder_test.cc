@@ -38,7 +38,7 @@ TEST(RunFolder, KeepsWhatWasAppendedLineByLine) {
   EXPECT_EQ(reader.manifest(), example_manifest());
   EXPECT_EQ(reader.samples(), std::vector<SampleResult>{example_sample(0)});
   EXPECT_EQ(reader.timings(), std::vector<SampleTiming>{example_timing(0)});
-  EXPECT_EQ(read_all(root / "a" / "samples.jsonl"), to_line(example_sample(0)) + "\n");
+  EXPECT_EQ(read_bytes(root / "a" / "samples.jsonl"), to_line(example_sample(0)) + "\n");
 }
 
 TEST(RunFolder, ReadersDoNotWrite) {
@@ -63,23 +63,23 @@ TEST(RunFolder, AnEarlierRunIsReplacedOnlyOnRequest) {
   EXPECT_THAT([&] { RunFolder::create(path, example_manifest()); },
               ThrowsMessage<InputError>(AllOf(HasSubstr("--resume"), HasSubstr("--force"))));
   EXPECT_EQ(RunFolder::open(path).samples().size(), 2u);
-  write_all(path / "notes.txt", "mine");
+  write_bytes(path / "notes.txt", "mine");
   RunFolder::create(path, example_manifest(), true);
   EXPECT_TRUE(RunFolder::open(path).samples().empty());
-  EXPECT_EQ(read_all(path / "notes.txt"), "mine");
+  EXPECT_EQ(read_bytes(path / "notes.txt"), "mine");
 }
 
 TEST(RunFolder, AReplacedRunComesBackUnlessTheNewOneIsKept) {
   TemporaryFolder root;
   const fs::path path = finished_run(root);
-  const std::string before = read_all(path / "samples.jsonl");
+  const std::string before = read_bytes(path / "samples.jsonl");
   {
     RunFolder again = RunFolder::create(path, example_manifest(), true);
     again.append(example_sample(3));
     again.append(example_timing(3));
     again.discard();  // a failure after the first sample
   }
-  EXPECT_EQ(read_all(path / "samples.jsonl"), before);
+  EXPECT_EQ(read_bytes(path / "samples.jsonl"), before);
   EXPECT_EQ(RunFolder::open(path).samples().size(), 2u);
   {
     RunFolder again = RunFolder::create(path, example_manifest(), true);
@@ -109,23 +109,23 @@ TEST(RunFolder, FilesBesideTheSamplesComeAndGoWithTheRun) {
                           "errors.json",
                           "errors.jsonl",
                           "trace-2-hgca_beta_0.5.json"};
-  for (const char* name : beside) write_all(path / name, "earlier");
+  for (const char* name : beside) write_bytes(path / name, "earlier");
   for (const bool keep : {false, true}) {
     RunFolder again = RunFolder::create(path, example_manifest(), true);
     for (const char* name : beside) EXPECT_FALSE(fs::exists(path / name)) << name << " is of another run";
-    write_all(path / "errors.jsonl", "later");
-    write_all(path / "trace-1-full.json", "later");
+    write_bytes(path / "errors.jsonl", "later");
+    write_bytes(path / "trace-1-full.json", "later");
     keep ? again.keep() : again.discard();
     for (const char* name : beside) {
       EXPECT_EQ(fs::exists(path / name), !keep || std::string(name) == "errors.jsonl") << name;
       if (!keep) {
-        EXPECT_EQ(read_all(path / name), "earlier") << name;
+        EXPECT_EQ(read_bytes(path / name), "earlier") << name;
       }
     }
     EXPECT_EQ(fs::exists(path / "trace-1-full.json"), keep);
   }
   RunFolder fresh = RunFolder::create(root / "b", example_manifest());
-  write_all(root / "b" / "errors.jsonl", "half a line");
+  write_bytes(root / "b" / "errors.jsonl", "half a line");
   fresh.discard();
   EXPECT_FALSE(fs::exists(root / "b"));
 }
@@ -153,14 +153,14 @@ TEST(RunFolder, TwoDoNotWriteIntoOne) {
 TEST(RunFolder, ForeignFoldersAreNeverTouched) {
   TemporaryFolder root;
   fs::create_directories(root / "photos");
-  write_all(root / "photos" / "samples.jsonl", "precious");
-  write_all(root / "photos" / "manifest.json.new", "precious, too");
+  write_bytes(root / "photos" / "samples.jsonl", "precious");
+  write_bytes(root / "photos" / "manifest.json.new", "precious, too");
   EXPECT_THROW(RunFolder::check_new(root / "photos", true), InputError);
   for (const bool force : {false, true})
     EXPECT_THAT([&] { RunFolder::create(root / "photos", example_manifest(), force); },
                 ThrowsMessage<InputError>(HasSubstr("holds no run")));
-  EXPECT_EQ(read_all(root / "photos" / "samples.jsonl"), "precious");
-  EXPECT_EQ(read_all(root / "photos" / "manifest.json.new"), "precious, too");
+  EXPECT_EQ(read_bytes(root / "photos" / "samples.jsonl"), "precious");
+  EXPECT_EQ(read_bytes(root / "photos" / "manifest.json.new"), "precious, too");
   EXPECT_THROW(RunFolder::create(root / "photos" / "samples.jsonl", example_manifest(), true), InputError);
   EXPECT_THROW(RunFolder::create(root / "photos" / "samples.jsonl" / "x", example_manifest()), InputError);
 }
@@ -170,16 +170,16 @@ TEST(RunFolder, OnlyARunsManifestMakesAFolderARun) {
   fs::create_directories(root / "app");
   for (const char* manifest : {R"({"name": "My app", "icons": []})", R"({"schema_version": 1, "command": "make"})",
                                "{\"schema_version\"", "[]"}) {
-    write_all(root / "app" / "manifest.json", manifest);
-    write_all(root / "app" / "report.md", "precious");
+    write_bytes(root / "app" / "manifest.json", manifest);
+    write_bytes(root / "app" / "report.md", "precious");
     for (const bool force : {false, true})
       EXPECT_THAT([&] { RunFolder::create(root / "app", example_manifest(), force); },
                   ThrowsMessage<InputError>(HasSubstr("its manifest.json is damaged, or no run's")));
-    EXPECT_EQ(read_all(root / "app" / "manifest.json"), manifest);
-    EXPECT_EQ(read_all(root / "app" / "report.md"), "precious");
+    EXPECT_EQ(read_bytes(root / "app" / "manifest.json"), manifest);
+    EXPECT_EQ(read_bytes(root / "app" / "report.md"), "precious");
   }
   // What a later program wrote is a run too.
-  write_all(root / "app" / "manifest.json", R"({"schema_version": 99, "command": "tandem compare", "more": 1})");
+  write_bytes(root / "app" / "manifest.json", R"({"schema_version": 99, "command": "tandem compare", "more": 1})");
   RunFolder::create(root / "app", example_manifest(), true).keep();
   EXPECT_FALSE(fs::exists(root / "app" / "report.md"));
 }
@@ -191,7 +191,7 @@ TEST(RunFolder, OnlyTracesAsARunNamesThemAreItsOwn) {
   EXPECT_EQ(trace, "trace-12-hgca_beta_0.5.json");
   EXPECT_LT(trace_file(1, std::string(5000, 'x')).size(), 100u);
   for (const char* name : {"trace-of-my-own.json", "trace-12.json", "trace-.json", trace.c_str()})
-    write_all(path / name, "mine");
+    write_bytes(path / name, "mine");
   RunFolder::create(path, example_manifest(), true).keep();
   for (const char* name : {"trace-of-my-own.json", "trace-12.json", "trace-.json"})
     EXPECT_TRUE(fs::exists(path / name)) << name;
@@ -215,9 +215,9 @@ TEST(RunFolder, EveryProgramThatMadeSamplesIsNamed) {
     return commits;
   };
   { RunFolder::create(path, mine); }
-  const std::string begun = read_all(path / "manifest.json");
+  const std::string begun = read_bytes(path / "manifest.json");
   EXPECT_EQ(resumed_by("abc", 0), "abc ");
-  EXPECT_EQ(read_all(path / "manifest.json"), begun);
+  EXPECT_EQ(read_bytes(path / "manifest.json"), begun);
   EXPECT_EQ(resumed_by("def", 2), "def ") << "the first made nothing";
   EXPECT_EQ(resumed_by("abc", 3), "def abc ");
   EXPECT_EQ(resumed_by("def", 0), "def abc ");
@@ -239,7 +239,7 @@ TEST(RunFolder, ARunIsUnfinishedAgainOnlyWhereSamplesAreMissing) {
     folder.write_manifest(manifest);
   }
   EXPECT_EQ(RunFolder::resume(path, example_manifest()).manifest().finished_utc, "2026-01-31T13:00:00Z");
-  write_all(path / "samples.jsonl", "?" + read_all(path / "samples.jsonl"));
+  write_bytes(path / "samples.jsonl", "?" + read_bytes(path / "samples.jsonl"));
   { RunFolder::resume(path, example_manifest()); }
   EXPECT_EQ(RunFolder::open(path).manifest().finished_utc, "");
 }
@@ -279,9 +279,9 @@ TEST(RunFolder, MissingRunIsASentence) {
 TEST(RunFolder, BrokenLinesAreNamedByFileAndLine) {
   TemporaryFolder root;
   const fs::path path = finished_run(root);
-  const std::string good = read_all(path / "samples.jsonl");
+  const std::string good = read_bytes(path / "samples.jsonl");
   const auto expect = [&](const std::string& text, const char* line, const char* message) {
-    write_all(path / "samples.jsonl", text);
+    write_bytes(path / "samples.jsonl", text);
     EXPECT_THAT([&] { RunFolder::open(path).samples(); },
                 ThrowsMessage<InputError>(AllOf(HasSubstr(line), HasSubstr(message))));
   };
@@ -297,19 +297,19 @@ TEST(RunFolder, BrokenLinesAreNamedByFileAndLine) {
 TEST(RunFolder, ResumedRunEqualsAnUninterruptedOne) {
   TemporaryFolder root;
   const fs::path path = finished_run(root);
-  const std::string samples = read_all(path / "samples.jsonl"), timings = read_all(path / "timings.jsonl");
+  const std::string samples = read_bytes(path / "samples.jsonl"), timings = read_bytes(path / "timings.jsonl");
   const std::string third = to_line(example_sample(2)), third_timing = to_line(example_timing(2));
   // Cut at every byte of the third sample's two lines, in the order in which they are written.
   for (std::size_t cut = 0; cut <= third.size() + third_timing.size() + 1; cut += 7) {
     const std::size_t in_sample = std::min(cut, third.size() + 1), in_timing = cut - in_sample;
-    write_all(path / "samples.jsonl", samples + (third + "\n").substr(0, in_sample));
-    write_all(path / "timings.jsonl", timings + third_timing.substr(0, in_timing));
+    write_bytes(path / "samples.jsonl", samples + (third + "\n").substr(0, in_sample));
+    write_bytes(path / "timings.jsonl", timings + third_timing.substr(0, in_timing));
     RunFolder folder = RunFolder::resume(path, example_manifest());
     ASSERT_EQ(folder.samples().size(), 2u) << cut;
     folder.append(example_sample(2));
     folder.append(example_timing(2));
-    EXPECT_EQ(read_all(path / "samples.jsonl"), samples + third + "\n");
-    EXPECT_EQ(read_all(path / "timings.jsonl"), timings + third_timing + "\n");
+    EXPECT_EQ(read_bytes(path / "samples.jsonl"), samples + third + "\n");
+    EXPECT_EQ(read_bytes(path / "timings.jsonl"), timings + third_timing + "\n");
   }
 }
 

@@ -335,8 +335,8 @@ TEST(Plot, IsDrawnOrSaysWhyNot) {
     return;
   }
   EXPECT_EQ(why_not, "");
-  EXPECT_EQ(read_all(path / "plot.png").substr(1, 3), "PNG");
-  EXPECT_THAT(read_all(path / "plot.svg"), HasSubstr("<svg"));
+  EXPECT_EQ(read_bytes(path / "plot.png").substr(1, 3), "PNG");
+  EXPECT_THAT(read_bytes(path / "plot.svg"), HasSubstr("<svg"));
   fs::remove(path / "summary.json");
   EXPECT_THAT(draw_plot(kPlot, path), HasSubstr("plot.py failed"));
 }

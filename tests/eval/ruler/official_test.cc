@@ -1,11 +1,11 @@
 #include "eval/ruler/official.h"
 
 #include <filesystem>
-#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "tests/files.h"
 #include "tests/golden/golden.h"
 #include "tests/test_data.h"
 
@@ -18,13 +18,9 @@ namespace fs = std::filesystem;
 
 class OfficialFiles : public ::testing::Test {
  protected:
-  OfficialFiles() : root_(fs::temp_directory_path() / ("tandem_official_" + std::to_string(getpid()))) {
-    fs::remove_all(root_);
-  }
-  ~OfficialFiles() override { fs::remove_all(root_); }
   fs::path write(const std::string& name, const std::string& text) const {
     fs::create_directories((root_ / name).parent_path());
-    std::ofstream(root_ / name, std::ios::binary) << text;
+    testing::write_bytes(root_ / name, text);
     return root_ / name;
   }
   template <class Call>
@@ -36,7 +32,8 @@ class OfficialFiles : public ::testing::Test {
     }
     return "";
   }
-  fs::path root_;
+  const testing::TemporaryFolder folder_;
+  const fs::path& root_ = folder_.path();
 };
 
 constexpr const char* kTwo =

@@ -5,11 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/common/paths.h"
+#include "tests/files.h"
 
 namespace tandem::eval {
 namespace {
@@ -50,17 +50,12 @@ TEST(Wording, FillReplacesOnceAndNeverInsideValues) {
 
 class WordingFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / fmt::format("tandem_wording_{}", getpid());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string put(const char* name, const std::string& text) const {
     const std::string file = (folder_ / name).string();
-    std::ofstream(file) << text;
+    testing::write_bytes(file, text);
     return file;
   }
-  std::filesystem::path folder_;
+  const testing::TemporaryFolder folder_;
 };
 
 TEST_F(WordingFiles, ShippedFilesAreGoodAndNamedByTheirBytes) {

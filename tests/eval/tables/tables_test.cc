@@ -79,7 +79,7 @@ TEST_F(Tables, RunsStandSideBySide) {
 
 TEST_F(Tables, APredictionThatCannotBeReadLeavesTheRest) {
   for (const char* damaged : {"", "{", "{\"clock\": \"simulated for h200\", \"model\": \"m\"}"}) {
-    write_all(folder_ / "target.json", damaged);
+    write_bytes(folder_ / "target.json", damaged);
     const std::vector<ReportedRun> runs = {read_run(folder_, "a")};
     EXPECT_THAT(tables_text(runs, TableFormat::markdown),
                 AllOf(HasSubstr("| full | 100.0 ["), HasSubstr("a: the prediction at a target shape cannot be shown. "),
