@@ -4,7 +4,7 @@
 #   scripts/measure_model.sh MODEL OUT [PART...]
 #
 # Parts, all of them where none is named, in this order:
-#   accuracy    full attention, needle tasks at 512 to 8K, 50 samples each; single needles at 16K, 30
+#   accuracy    full attention, needle tasks at 512 to 8K, 50 samples each; single needles at 16K, 10
 #   tasks       the other seven at 1K to 8K, 30 samples each
 #   heads       which heads stream, sinks, budgets, overlaps; at 2K and 4K, and on TEXT where it is given
 #   ahead       cosines of the layer-ahead query (ScoutAttention)
@@ -16,7 +16,7 @@
 #   judge       these on prompts of a seed that nothing else uses
 # and with these (of a shipped model once they are in its folder fluxion):
 #   regret      the predictor beside labels measured in the run
-#   near        accuracy at 2K and 3K, 1,200 samples
+#   near        accuracy at 2K and 3K, 1,200 samples; again where heads attend what their group chose
 #   far         the same at 1K and 4K to 16K, 300 samples
 #   ablations   budget rules, stages and what a head attends, with the plot
 #   readme      README.md's two tables
@@ -116,7 +116,7 @@ train() {  # folder in OUT, rule, options
 
 measure_accuracy() {
   compare accuracy --methods full --tasks single,multikey --lengths 512,1K,2K,4K,8K --samples 50
-  compare accuracy-16k --methods full --tasks single --lengths 16K --samples 30
+  compare accuracy-16k --methods full --tasks single --lengths 16K --samples 10
 }
 measure_tasks() {
   compare tasks --methods full --tasks niah_multivalue,niah_multiquery,vt,cwe,fwe,qa_1,qa_2 --lengths 1K,2K,4K,8K --samples 30
@@ -164,6 +164,8 @@ measure_regret() {
 measure_near() {
   compare near --methods "full,$fluxion,hybrid-fixed,hybrid-fixed:budget=0.1" --lengths 2K,3K --samples 100 --seed 2026
   tradeoff near --by-length
+  compare near-attended --methods "full,$fluxion,union=attended" --lengths 2K,3K --samples 100 --seed 2026
+  tradeoff near-attended --by-length
 }
 measure_far() {
   compare far --methods "full,$fluxion,hybrid-fixed,hybrid-fixed:budget=0.1" --lengths 1K,4K,6K,8K,16K --samples 10 --seed 2027

@@ -5,7 +5,7 @@
   python3 scripts/model_tables.py runs/embedded models/deep/fluxion/README.md
 
 Of the predictors' page it makes rules, lengths, blocks and regret; of models/README.md accuracy, tasks and heads; of
-docs/fluxion-accuracy.md regret, near, far and ablations; of docs/hgca.md perplexity, needles and grid; of AsyncSpade's page shift and
+docs/fluxion-accuracy.md regret, near, near_attended, far and ablations; of docs/hgca.md perplexity, needles and grid; of AsyncSpade's page shift and
 flops; of ScoutAttention's scout; of docs/language_model.md ruler, text, variants, essays, learned, longer and heads. With a third
 word, such as seed, they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder
 lacks is left as it is, and named. For a model of your own, let it write a copy of the page: the text between the tables stays.
@@ -214,13 +214,16 @@ class Measured:
     def near(self):
         return self.printed("near")
 
+    def near_attended(self):
+        return self.printed("near-attended")
+
     def far(self):
         return self.printed("far")
 
     def ablations(self):
         return self.printed("ablations")
 
-    PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks", "regret", "perplexity", "needles", "shift", "flops", "near",
+    PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks", "regret", "perplexity", "needles", "shift", "flops", "near", "near_attended",
              "far", "ablations", "ruler", "text", "variants", "essays", "grid", "scout", "learned", "longer")
 
 
