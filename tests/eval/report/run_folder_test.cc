@@ -345,7 +345,8 @@ TEST(Machine, IsDescribed) {
   EXPECT_FALSE(machine.cpu_model.empty());
   EXPECT_GT(machine.cores, 0u);
   EXPECT_GT(machine.memory_bytes, 1u << 20);
-  EXPECT_THAT(utc_now(), ::testing::MatchesRegex("20[0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]Z"));
+  EXPECT_THAT(utc_now(),
+              ::testing::MatchesRegex("20[0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]Z"));
 }
 
 }  // namespace
