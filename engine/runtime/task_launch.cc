@@ -58,8 +58,9 @@ void TaskAttention::launch_task(LaunchContext& ctx, const Pulled& work, const Ro
   // Of a short last block the list has entries without tokens: bytes go by tokens. As a number of 64 bits these are two
   // counts, of which the second is 0.
   auto* const tokens = ctx.scratch<std::uint64_t>(1);
-  pages_of_selection_cuda(ctx.pass(selection), 1, 1, group, 1, work.task.own_only, capacity, entries + std::size_t{head} * capacity,
-                          counts + head, stream, {ctx.write<std::uint64_t>(room.device_attended) + row, tokens});
+  pages_of_selection_cuda(ctx.pass(selection), 1, 1, group, 1, work.task.own_only, capacity,
+                          entries + std::size_t{head} * capacity, counts + head, stream,
+                          {ctx.write<std::uint64_t>(room.device_attended) + row, tokens});
   ctx.settle_by(reinterpret_cast<const std::uint32_t*>(tokens), 2, token, without);
   Cost page;
   ctx.settle_by(own.counts, 1, page, without);

@@ -222,8 +222,8 @@ std::string latency_report(const Summary& s, bool markdown) {
   out += section("Bytes per decoded token", markdown) + text_of(bytes_table(s, labels), markdown);
   out += note(
       "Touched: what computing reads and writes of what is kept about the context, wherever it lies: KV, indices, "
-      "statistics. HBM and DRAM have weights, activations and scores too, but not what copies over the link read and write "
-      "there: that is in the link's columns. Bytes are those that the operations declared.",
+      "statistics. HBM and DRAM have weights, activations and scores too, but not what copies over the link read and "
+      "write there: that is in the link's columns. Bytes are those that the operations declared.",
       markdown);
   out += section("Tokens attended, and peak KV", markdown) + text_of(attended_table(s, labels), markdown);
   return out + note(

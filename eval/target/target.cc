@@ -158,9 +158,9 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
                 options.steps,  options.prefill_chunk,
                 workload,       {}};
   ThreadPool pool(options.threads);
-  // As if a prompt's KV left the device layer by layer while it is prefilled, where a method keeps it elsewhere, as other
-  // engines do: only what the method keeps on the device has to fit, which fill_row's peaks tell. Engine::prefill itself
-  // has a prompt whole on the device, and DecodeSession::prepare those of the batch. kPrefillsElsewhere says so.
+  // As if a prompt's KV left the device layer by layer while it is prefilled, where a method keeps it elsewhere, as
+  // other engines do: only what the method keeps on the device has to fit, which fill_row's peaks tell. Engine::prefill
+  // itself has a prompt whole on the device, and DecodeSession::prepare those of the batch. kPrefillsElsewhere says so.
   HardwareProfile roomy = hardware;
   roomy.device.memory_gb = kRoomyGb;
   const auto device = make_sim_device(roomy, {.shapes_only = true, .checked = options.checked});

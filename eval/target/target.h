@@ -59,9 +59,9 @@ struct Target {
 
 /// What is assumed of prompts, as a sentence of every table.
 inline constexpr const char* kPrefillsElsewhere =
-    "What fits is what a method keeps while it decodes: a prompt's KV is taken to leave the device layer by layer while "
-    "it is prefilled, where the method keeps it elsewhere. This engine's own prefill has the batch's prompts whole on the "
-    "device and refuses those that do not fit there.";
+    "What fits is what a method keeps while it decodes: a prompt's KV is taken to leave the device layer by layer "
+    "while it is prefilled, where the method keeps it elsewhere. This engine's own prefill has the batch's prompts "
+    "whole on the device and refuses those that do not fit there.";
 
 /// Why a machine cannot hold the weights beside what is kept for activations, as a sentence without its end; empty: it
 /// can.

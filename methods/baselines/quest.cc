@@ -12,8 +12,10 @@ struct QuestOptions {
   std::string group_reduce = "max";
   OptionSet bind() {
     OptionSet set("quest");
-    set.share("budget", budget, "tokens that a KV head attends (with group_reduce=per_head: a query head), or a share of the context; whole "
-              "pages, rounded up");
+    set.share(
+        "budget", budget,
+        "tokens that a KV head attends (with group_reduce=per_head: a query head), or a share of the context; whole "
+        "pages, rounded up");
     set.number_of("page", page, {16, 32, 64, 128}, "tokens of a page");
     set.count("dense_layers", dense_layers, "layers", "first layers that attend to everything");
     set.tokens("sinks", sinks, "first tokens that are always among those attended; rounded up to a page");

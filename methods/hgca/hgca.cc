@@ -12,7 +12,8 @@ struct HgcaOptions {
   std::string pad = "masked";
   OptionSet bind() {
     OptionSet set("hgca");
-    set.share("device_kv", device_kv, "room for KV on the device: tokens, or a share of prompt + new tokens; at least two blocks");
+    set.share("device_kv", device_kv,
+              "room for KV on the device: tokens, or a share of prompt + new tokens; at least two blocks");
     set.number_of("block", block, {16, 32, 64, 128}, "tokens that leave the device together");
     set.number("alpha", alpha, 0, 1, "share of a step's attention weight in a token's moving average");
     set.number("beta", beta, 0, 1e6, "a token is salient above beta times the mean weight; 0: all are");

@@ -10,7 +10,7 @@ namespace tandem {
 
 struct RecallIntervals {
   std::vector<std::uint32_t> steps = {8};  // by layer, or one for all; 0: never
-  std::string weights_hash;                // of the model that a file was measured on; empty: numbers, or it says nothing
+  std::string weights_hash;  // of the model that a file was measured on; empty: numbers, or it says nothing
 
   std::uint32_t of(std::uint32_t layer) const { return steps.size() == 1 ? steps[0] : steps.at(layer); }
   /// "8", or "8-12-9" for three layers; parse_recall_intervals reads it back.

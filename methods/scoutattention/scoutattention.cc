@@ -15,7 +15,8 @@ struct ScoutOptions {
   std::string ahead = "next", pred_norm = "next", scope = "layer", device_scope = "resident", layer0 = "true_query";
   OptionSet bind() {
     OptionSet set("scoutattention");
-    set.tokens("budget", budget, "tokens of the device's part of a layer: sinks, the newest block and the best others; with "
+    set.tokens("budget", budget,
+               "tokens of the device's part of a layer: sinks, the newest block and the best others; with "
                "device_scope=resident the CPU attends those that are chosen and not resident on top");
     set.number_of("block", block, {16, 32, 64, 128}, "tokens that are chosen together");
     set.tokens("sinks", sinks, "first tokens that never leave the device, rounded up to whole blocks");

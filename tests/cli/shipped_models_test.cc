@@ -20,15 +20,17 @@ void PrintTo(const Answers& a, std::ostream* out) {
 }
 
 class ShippedModel : public ::testing::TestWithParam<Answers> {};
-INSTANTIATE_TEST_SUITE_P(
-    Models, ShippedModel,
-    ::testing::Values(
-        Answers{"seed", "512", {{"niah_single_1", 0.9}, {"niah_multikey_1", 0.6}}},
-        Answers{"deep",
-                "512",
-                {{"niah_single_2", 0.9}, {"niah_single_3", 0.5}, {"niah_multikey_2", 0.8}, {"niah_multikey_3", 0.5}, {"qa_2", 0.4}}},
-        Answers{"tiny", "256", {{"niah_single_1", 0.8}}}),
-    [](const auto& answers) { return std::string(answers.param.model); });
+INSTANTIATE_TEST_SUITE_P(Models, ShippedModel,
+                         ::testing::Values(Answers{"seed", "512", {{"niah_single_1", 0.9}, {"niah_multikey_1", 0.6}}},
+                                           Answers{"deep",
+                                                   "512",
+                                                   {{"niah_single_2", 0.9},
+                                                    {"niah_single_3", 0.5},
+                                                    {"niah_multikey_2", 0.8},
+                                                    {"niah_multikey_3", 0.5},
+                                                    {"qa_2", 0.4}}},
+                                           Answers{"tiny", "256", {{"niah_single_1", 0.8}}}),
+                         [](const auto& answers) { return std::string(answers.param.model); });
 
 TEST_P(ShippedModel, AnswersWhatItWasTrainedFor) {
   const TemporaryFolder folder;
