@@ -31,8 +31,9 @@ TEST(GenerateProgram, EveryMethodStreamsAndTellsItsTimes) {
 }
 
 TEST(GenerateProgram, AConversationPrefillsOnlyWhatIsNew) {
-  // The embedded model is no chat model: what it says does not matter here, how the turns are prefilled does.
-  const std::string command = "generate --chat --chat-format qwen2 --max-new 3 --prompt 'First words' < ";
+  // The model is no chat model: what it says does not matter here (but for a space that it begins with, which the
+  // template takes away, so that all is prefilled anew), how the turns are prefilled does.
+  const std::string command = "generate --model seed --chat --chat-format qwen2 --max-new 3 --prompt 'First words' < ";
   const TemporaryFolder folder;
   const std::string turns = (folder.path() / "turns").string();
   write_bytes(turns, "Second\n\nnever read\n");

@@ -214,8 +214,7 @@ TEST_F(OfficialFiles, AllTemplatesOfUpstreamAreRecognised) {
 }
 
 TEST_F(OfficialFiles, WrongPathsAreSentences) {
-  EXPECT_THAT(error([&] { OfficialRuler{root_}; }), HasSubstr("there is no file or folder"));
-  fs::create_directories(root_);
+  EXPECT_THAT(error([&] { OfficialRuler{root_ / "absent"}; }), HasSubstr("there is no file or folder"));
   EXPECT_THAT(error([&] { OfficialRuler{root_}; }), HasSubstr("holds no .jsonl file"));
   write("4096/needles.jsonl", kTwo);
   EXPECT_THAT(error([&] { OfficialRuler{root_}; }), HasSubstr("is no RULER task"));
